@@ -73,8 +73,8 @@ func TestForeignTreesGoByInroot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			sel, ok := n.(*ast.SelectorExpr)
+		ast.Inspect(f, func(node ast.Node) bool {
+			sel, ok := node.(*ast.SelectorExpr)
 			if !ok {
 				return true
 			}
@@ -84,7 +84,7 @@ func TestForeignTreesGoByInroot(t *testing.T) {
 			}
 			if used[file] = true; trusted[file] == "" {
 				t.Errorf("%s: %s.%s resolves a path by name in a tree that others write: use lib/inroot",
-					fset.Position(n.Pos()), pkg.Name, sel.Sel.Name)
+					fset.Position(node.Pos()), pkg.Name, sel.Sel.Name)
 			}
 			return true
 		})

@@ -39,11 +39,11 @@ func (s *Server) allocateServices() error {
 	if s.config.SharedStore {
 		record = rangeRegistry{s.storage.cache.Resource(rangeAllocations)}
 	}
-	a, err := servicealloc.New(s.ownRanges(), ports, (*ipAddressClient)(s), record, s.serviceEvent)
+	allocator, err := servicealloc.New(s.ownRanges(), ports, (*ipAddressClient)(s), record, s.serviceEvent)
 	if err != nil {
 		return err
 	}
-	s.addresses = a
+	s.addresses = allocator
 	services := corev1.SchemeGroupVersion.WithResource("services")
 	s.reader.resources[services].Begin = func(ctx context.Context, obj, old kind.Object, dry bool) (func(bool), error) {
 		service, ok := obj.(*corev1.Service)
@@ -51,51 +51,51 @@ func (s *Server) allocateServices() error {
 			return nil, fmt.Errorf("addresses of a service: it is a %T", obj)
 		}
 		before, _ := old.(*corev1.Service)
-		return a.Begin(ctx, service, before, dry)
+		return allocator.Begin(ctx, service, before, dry)
 	}
 	s.reader.resources[services].AfterDelete = func(ctx context.Context, obj kind.Object) {
 		if service, ok := obj.(*corev1.Service); ok {
-			a.AfterDelete(ctx, service)
+			allocator.AfterDelete(ctx, service)
 		}
 	}
 	s.eventHandlers = append([]EventHandler{
-		{Resource: serviceCIDRs, Set: a.SetRange, Remove: a.RemoveRange},
-		{Resource: ipAddresses, Set: a.SetAddress, Remove: a.RemoveAddress},
-		{Resource: services, Set: a.SetService, Remove: a.RemoveService},
+		{Resource: serviceCIDRs, Set: allocator.SetRange, Remove: allocator.RemoveRange},
+		{Resource: ipAddresses, Set: allocator.SetAddress, Remove: allocator.RemoveAddress},
+		{Resource: services, Set: allocator.SetService, Remove: allocator.RemoveService},
 	}, s.config.EventHandlers...)
 	if s.config.SharedStore {
 		s.eventHandlers = append(s.eventHandlers, EventHandler{
 			Resource: rangeAllocations.Resource.WithVersion("v1"),
 			storage:  s.storage.cache.Resource(rangeAllocations),
-			Set:      a.SetRangeAllocation,
-			Remove:   a.RemoveRangeAllocation,
+			Set:      allocator.SetRangeAllocation,
+			Remove:   allocator.RemoveRangeAllocation,
 		})
 	}
 	return nil
 }
 
 // serviceEvent records an event about a problem with a Service's addresses or ports.
-func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error {
+func (s *Server) serviceEvent(ctx context.Context, problem servicealloc.Problem) error {
 	const controller = "service-allocator"
 	now := time.Now()
 	return s.handler.Create(ctx, serverUser, eventsResource, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Service.Namespace,
-			Name:      fmt.Sprintf("%s.%x", p.Service.Name, now.UnixNano()),
+			Namespace: problem.Service.Namespace,
+			Name:      fmt.Sprintf("%s.%x", problem.Service.Name, now.UnixNano()),
 		},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: controller,
 		ReportingInstance:   controller,
 		Type:                corev1.EventTypeWarning,
-		Reason:              p.Reason,
-		Action:              p.Action,
-		Note:                p.Message,
+		Reason:              problem.Reason,
+		Action:              problem.Action,
+		Note:                problem.Message,
 		Regarding: corev1.ObjectReference{
 			APIVersion: "v1",
 			Kind:       "Service",
-			Namespace:  p.Service.Namespace,
-			Name:       p.Service.Name,
-			UID:        p.UID,
+			Namespace:  problem.Service.Namespace,
+			Name:       problem.Service.Name,
+			UID:        problem.UID,
 		},
 	})
 }

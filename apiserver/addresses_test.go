@@ -127,23 +127,23 @@ func TestTwoStacks(t *testing.T) {
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
 	})
 	t.Cleanup(stop)
-	c := r.clients(t)
+	clientset := r.clients(t)
 	ctx := t.Context()
-	own, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	own, err := clientset.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil || !slices.Equal(own.Spec.CIDRs, []string{"10.96.0.0/16", "fd00:1::/108"}) {
 		t.Errorf("the range kubernetes: %v, %v", own.Spec.CIDRs, err)
 	}
-	services := c.CoreV1().Services("default")
-	s := serviceAt("both", "")
-	s.Spec.Type = corev1.ServiceTypeNodePort
-	s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
-	if s, err = services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
+	services := clientset.CoreV1().Services("default")
+	service := serviceAt("both", "")
+	service.Spec.Type = corev1.ServiceTypeNodePort
+	service.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+	if service, err = services.Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Spec.ClusterIPs) != 2 || s.Spec.Ports[0].NodePort != 31000 {
-		t.Errorf("addresses %v, node port %d", s.Spec.ClusterIPs, s.Spec.Ports[0].NodePort)
+	if len(service.Spec.ClusterIPs) != 2 || service.Spec.Ports[0].NodePort != 31000 {
+		t.Errorf("addresses %v, node port %d", service.Spec.ClusterIPs, service.Spec.Ports[0].NodePort)
 	}
-	a, err := c.NetworkingV1().IPAddresses().Get(ctx, s.Spec.ClusterIPs[1], metav1.GetOptions{})
+	a, err := clientset.NetworkingV1().IPAddresses().Get(ctx, service.Spec.ClusterIPs[1], metav1.GetOptions{})
 	if err != nil || a.Labels[networkingv1.LabelIPAddressFamily] != "IPv6" {
 		t.Errorf("the second address: %v, %v", a.Labels, err)
 	}
@@ -151,7 +151,7 @@ func TestTwoStacks(t *testing.T) {
 	if err := services.Delete(ctx, "both", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	again := serviceAt("again", s.Spec.ClusterIP)
+	again := serviceAt("again", service.Spec.ClusterIP)
 	again.Spec.Type = corev1.ServiceTypeNodePort
 	if _, err := services.Create(ctx, again, metav1.CreateOptions{}); err != nil {
 		t.Errorf("what the deleted service had: %v", err)
@@ -170,46 +170,46 @@ func TestTwoStacks(t *testing.T) {
 // that every cluster has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
 	r := start(t, func(c *apiserver.Config) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
-	c := r.clients(t)
+	clientset := r.clients(t)
 	ctx := t.Context()
-	_, err := c.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})
+	_, err := clientset.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	if err := c.SchedulingV1().PriorityClasses().Delete(ctx, "system-node-critical",
+	if err := clientset.SchedulingV1().PriorityClasses().Delete(ctx, "system-node-critical",
 		metav1.DeleteOptions{}); !apierrors.IsForbidden(err) ||
 		!strings.HasSuffix(err.Error(), "this is a system priority class and cannot be deleted") {
 		t.Errorf("a class of the system's: %v", err)
 	}
-	before, err := c.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+	before, err := clientset.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"service": c.CoreV1().Services("default").Delete(ctx, "kubernetes", metav1.DeleteOptions{}),
-		"range":   c.NetworkingV1().ServiceCIDRs().Delete(ctx, "kubernetes", metav1.DeleteOptions{}),
-		"schema":  c.FlowcontrolV1().FlowSchemas().Delete(ctx, "probes", metav1.DeleteOptions{}),
+		"service": clientset.CoreV1().Services("default").Delete(ctx, "kubernetes", metav1.DeleteOptions{}),
+		"range":   clientset.NetworkingV1().ServiceCIDRs().Delete(ctx, "kubernetes", metav1.DeleteOptions{}),
+		"schema":  clientset.FlowcontrolV1().FlowSchemas().Delete(ctx, "probes", metav1.DeleteOptions{}),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	waittest.Right(t, "what was deleted", func() string {
-		s, err := c.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+		s, err := clientset.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		if s.UID == before.UID || s.Spec.ClusterIP != before.Spec.ClusterIP {
 			return "the service is " + s.Spec.ClusterIP
 		}
-		own, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+		own, err := clientset.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		if !meta.IsStatusConditionTrue(own.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
 			return "the range is not ready"
 		}
-		if _, err := c.FlowcontrolV1().FlowSchemas().Get(ctx, "probes", metav1.GetOptions{}); err != nil {
+		if _, err := clientset.FlowcontrolV1().FlowSchemas().Get(ctx, "probes", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -219,9 +219,9 @@ func TestOwnObjectsStay(t *testing.T) {
 // TestAdminAccess: claims that ask for admin access to devices need a namespace that is labeled for it.
 func TestAdminAccess(t *testing.T) {
 	r := start(t, nil)
-	c := r.clients(t)
+	clientset := r.clients(t)
 	ctx := t.Context()
-	makeNamespace(t, c, "trusted", map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"})
+	makeNamespace(t, clientset, "trusted", map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"})
 	spec := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
 		Name:    "gpu",
 		Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: new(true)},
@@ -233,20 +233,22 @@ func TestAdminAccess(t *testing.T) {
 	}
 	const want = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the " +
 		"`resource.kubernetes.io/admin-access: true` label on the containing namespace"
-	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim,
+	if _, err := clientset.ResourceV1().ResourceClaims("default").Create(ctx, claim,
 		metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("claim: got %v\nwant %s", err, want)
 	}
-	if _, err := c.ResourceV1().ResourceClaimTemplates("default").Create(ctx, template,
+	if _, err := clientset.ResourceV1().ResourceClaimTemplates("default").Create(ctx, template,
 		metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("template: got %v\nwant %s", err, want)
 	}
-	if _, err := c.ResourceV1().ResourceClaims("trusted").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.ResourceV1().ResourceClaims("trusted").Create(ctx, claim,
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("in a labeled namespace: %v", err)
 	}
 	claim.Name = "plain"
 	claim.Spec.Devices.Requests[0].Exactly.AdminAccess = nil
-	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.ResourceV1().ResourceClaims("default").Create(ctx, claim,
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("without admin access: %v", err)
 	}
 }

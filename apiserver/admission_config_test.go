@@ -117,7 +117,7 @@ func TestEventRateLimit(t *testing.T) {
 }
 
 func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
-	r := configured(t, `
+	running := configured(t, `
 - name: PodSecurity
   configuration:
     apiVersion: pod-security.admission.config.k8s.io/v1
@@ -125,15 +125,15 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
     defaults: {enforce: baseline, enforce-version: latest, warn: restricted}
     exemptions: {usernames: [trusted], runtimeClasses: [sandbox], namespaces: [open]}
 `)
-	c, warned := r.warned(t)
+	clientset, warned := running.warned(t)
 	for _, ns := range []string{"dev", "open"} {
-		makeNamespace(t, c, ns, nil)
+		makeNamespace(t, clientset, ns, nil)
 	}
-	makeNamespace(t, c, "free", map[string]string{
+	makeNamespace(t, clientset, "free", map[string]string{
 		"pod-security.kubernetes.io/enforce": "privileged",
 		"pod-security.kubernetes.io/warn":    "privileged",
 	})
-	if _, err := c.NodeV1().RuntimeClasses().Create(t.Context(),
+	if _, err := clientset.NodeV1().RuntimeClasses().Create(t.Context(),
 		&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "sandbox"}, Handler: "h"},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -147,12 +147,12 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
 		_, err := c.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{})
 		return err
 	}
-	if err := try(c, host("dev", "a")); !apierrors.IsForbidden(err) ||
+	if err := try(clientset, host("dev", "a")); !apierrors.IsForbidden(err) ||
 		!strings.Contains(err.Error(), `violates PodSecurity "baseline:latest"`) {
 		t.Errorf("by default: got %v", err)
 	}
 	warned.take()
-	if err := try(c, podIn("dev", "b")); err != nil {
+	if err := try(clientset, podIn("dev", "b")); err != nil {
 		t.Fatal(err)
 	}
 	if got := warned.take(); len(got) != 1 ||
@@ -160,17 +160,17 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
 		t.Errorf("default warnings: got %q", got)
 	}
 	for _, p := range []*corev1.Pod{host("open", "a"), host("free", "a")} {
-		if err := try(c, p); err != nil {
+		if err := try(clientset, p); err != nil {
 			t.Errorf("in %s: %v", p.Namespace, err)
 		}
 	}
 	sandboxed := host("dev", "c")
 	class := "sandbox"
 	sandboxed.Spec.RuntimeClassName = &class
-	if err := try(c, sandboxed); err != nil {
+	if err := try(clientset, sandboxed); err != nil {
 		t.Errorf("runtime class: %v", err)
 	}
-	trusted, err := kubernetes.NewForConfig(r.as("trusted", "system:masters"))
+	trusted, err := kubernetes.NewForConfig(running.as("trusted", "system:masters"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestPodSecurityDefaultsAndExemptions(t *testing.T) {
 	if got := warned.take(); len(got) != 0 {
 		t.Errorf("the exempt were warned of: %q", got)
 	}
-	metrics := r.get(t, "/metrics")
+	metrics := running.get(t, "/metrics")
 	for _, want := range []string{
 		`pod_security_evaluations_total{decision="deny",mode="enforce",policy_level="baseline",policy_version="latest",request_operation="create",resource="pod",subresource=""} 1`,
 		`pod_security_evaluations_total{decision="deny",mode="warn",policy_level="restricted",policy_version="latest",request_operation="create",resource="pod",subresource=""} 1`,
@@ -217,7 +217,7 @@ func (r *running) get(t *testing.T, path string) string {
 
 // TestLimitedResources: what is limited by default may be used only where a quota covers the use.
 func TestLimitedResources(t *testing.T) {
-	r := configured(t, `
+	running := configured(t, `
 - name: ResourceQuota
   configuration:
     apiVersion: apiserver.config.k8s.io/v1
@@ -229,16 +229,16 @@ func TestLimitedResources(t *testing.T) {
       matchScopes:
       - {scopeName: PriorityClass, operator: In, values: [vital]}
 `)
-	c := r.clients(t)
+	clientset := running.clients(t)
 	ctx := t.Context()
-	makeNamespace(t, c, "dev", nil)
-	if _, err := c.SchedulingV1().PriorityClasses().Create(ctx,
+	makeNamespace(t, clientset, "dev", nil)
+	if _, err := clientset.SchedulingV1().PriorityClasses().Create(ctx,
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "vital"}, Value: 9},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	claim := func(name, class string) error {
-		_, err := c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{
+		_, err := clientset.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				StorageClassName: &class,
@@ -253,7 +253,7 @@ func TestLimitedResources(t *testing.T) {
 	vital := func(name, class string) error {
 		p := podIn("dev", name)
 		p.Spec.PriorityClassName = class
-		_, err := c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
+		_, err := clientset.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
 		return err
 	}
 	want := `persistentvolumeclaims "a" is forbidden: insufficient quota to consume: gold.storageclass.storage.k8s.io/requests.storage`
@@ -272,7 +272,7 @@ func TestLimitedResources(t *testing.T) {
 	}
 	quota := func(name string, spec corev1.ResourceQuotaSpec) {
 		t.Helper()
-		q, err := c.CoreV1().ResourceQuotas("dev").Create(ctx,
+		q, err := clientset.CoreV1().ResourceQuotas("dev").Create(ctx,
 			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -282,7 +282,7 @@ func TestLimitedResources(t *testing.T) {
 		for n := range spec.Hard {
 			q.Status.Used[n] = resource.MustParse("0")
 		}
-		if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(ctx, q, metav1.UpdateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().ResourceQuotas("dev").UpdateStatus(ctx, q, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -370,8 +370,8 @@ users:
 
 // TestAdmissionMetrics: dashboards find what they look for.
 func TestAdmissionMetrics(t *testing.T) {
-	r, c, _ := hooked(t)
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	running, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		switch q.Name {
 		case "refused":
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 418, Message: "no"}}
@@ -381,12 +381,13 @@ func TestAdmissionMetrics(t *testing.T) {
 		return allow()
 	})
 	open := registrationv1.Ignore
-	skipping := validating("skip.example.com", h.client("/"), rule("CREATE", "secrets"))
+	skipping := validating("skip.example.com", hookServer.client("/"), rule("CREATE", "secrets"))
 	skipping.MatchConditions = []registrationv1.MatchCondition{{Name: "no", Expression: "false"}}
-	ignored := validating("open.example.com", h.client("/"), rule("CREATE", "secrets"))
+	ignored := validating("open.example.com", hookServer.client("/"), rule("CREATE", "secrets"))
 	ignored.FailurePolicy = &open
-	validate(t, c, "v", validating("judge.example.com", h.client("/"), rule("CREATE", "secrets")), skipping, ignored)
-	enforce(t, c, "odd", registrationv1.ValidatingAdmissionPolicySpec{
+	validate(t, clientset, "v", validating("judge.example.com", hookServer.client("/"), rule("CREATE", "secrets")),
+		skipping, ignored)
+	enforce(t, clientset, "odd", registrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: matchRules("CREATE", "serviceaccounts"),
 		Validations: []registrationv1.Validation{
 			{Expression: "object.metadata.name != 'odd'"},
@@ -398,15 +399,16 @@ func TestAdmissionMetrics(t *testing.T) {
 	ctx := t.Context()
 	for _, name := range []string{"fine", "refused", "broken"} {
 		// the metrics tell
-		_, _ = c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		_, _ = clientset.CoreV1().Secrets("hooked").Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			metav1.CreateOptions{})
 	}
 	for _, name := range []string{"odd", "worse"} {
 		// the same
-		_, _ = c.CoreV1().ServiceAccounts("hooked").Create(ctx,
+		_, _ = clientset.CoreV1().ServiceAccounts("hooked").Create(ctx,
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	}
-	metrics := r.get(t, "/metrics")
+	metrics := running.get(t, "/metrics")
 	for _, want := range []string{
 		`apiserver_admission_webhook_admission_duration_seconds_count{name="judge.example.com",operation="CREATE",rejected="false",type="validating"} 1`,
 		`apiserver_admission_webhook_admission_duration_seconds_count{name="judge.example.com",operation="CREATE",rejected="true",type="validating"} 2`,

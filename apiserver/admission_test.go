@@ -114,17 +114,17 @@ func podIn(ns, name string) *corev1.Pod {
 
 func TestPodSecurity(t *testing.T) {
 	r := admitting(t)
-	c, warned := r.warned(t)
+	clientset, warned := r.warned(t)
 	ctx := t.Context()
-	makeNamespace(t, c, "strict", map[string]string{
+	makeNamespace(t, clientset, "strict", map[string]string{
 		"pod-security.kubernetes.io/enforce": "baseline",
 		"pod-security.kubernetes.io/warn":    "restricted",
 	})
-	plain := makeNamespace(t, c, "plain", nil)
+	plain := makeNamespace(t, clientset, "plain", nil)
 
 	host := podIn("strict", "host")
 	host.Spec.HostNetwork = true
-	_, err := c.CoreV1().Pods("strict").Create(ctx, host, metav1.CreateOptions{})
+	_, err := clientset.CoreV1().Pods("strict").Create(ctx, host, metav1.CreateOptions{})
 	want := `pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), hostPort (container "main" uses hostPort 80)`
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("host network: got %v, want %s", err, want)
@@ -132,7 +132,8 @@ func TestPodSecurity(t *testing.T) {
 	if got := warned.take(); len(got) != 0 {
 		t.Errorf("a refused pod also warned: %q", got)
 	}
-	if _, err := c.CoreV1().Pods("strict").Create(ctx, podIn("strict", "usual"), metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods("strict").Create(ctx, podIn("strict", "usual"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got := warned.take()
@@ -149,7 +150,7 @@ func TestPodSecurity(t *testing.T) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: host.Spec},
 		},
 	}
-	if _, err := c.AppsV1().Deployments("strict").Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.AppsV1().Deployments("strict").Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("deployments are warned of, never refused: %v", err)
 	}
 	if got := warned.take(); len(got) != 1 || !strings.HasPrefix(got[0],
@@ -160,12 +161,13 @@ func TestPodSecurity(t *testing.T) {
 	for _, name := range []string{"b", "a"} {
 		p := podIn("plain", name)
 		p.Spec.HostPID = true
-		if _, err := c.CoreV1().Pods("plain").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().Pods("plain").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	plain.Labels["pod-security.kubernetes.io/enforce"] = "baseline"
-	if _, err := c.CoreV1().Namespaces().Update(ctx, plain, metav1.UpdateOptions{DryRun: []string{"All"}}); err != nil {
+	if _, err := clientset.CoreV1().Namespaces().Update(ctx, plain,
+		metav1.UpdateOptions{DryRun: []string{"All"}}); err != nil {
 		t.Fatal(err)
 	}
 	wantAll := []string{
@@ -176,7 +178,7 @@ func TestPodSecurity(t *testing.T) {
 		t.Errorf("stricter level: got warnings %q, want %q", got, wantAll)
 	}
 	plain.Labels["pod-security.kubernetes.io/enforce"] = "cosy"
-	_, err = c.CoreV1().Namespaces().Update(ctx, plain, metav1.UpdateOptions{})
+	_, err = clientset.CoreV1().Namespaces().Update(ctx, plain, metav1.UpdateOptions{})
 	want = `Namespace "plain" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "cosy": must be one of privileged, baseline, restricted`
 	if !apierrors.IsInvalid(err) || err.Error() != want {
 		t.Errorf("unknown level: got %v, want %s", err, want)

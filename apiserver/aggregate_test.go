@@ -168,7 +168,7 @@ func (c *custom) available(name string) string {
 }
 
 func TestAggregation(t *testing.T) {
-	c, port, ca, other := startAggregating(t)
+	custom, port, ca, other := startAggregating(t)
 	svc := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{
 		Group:                "wardle.example.com",
 		Version:              "v1alpha1",
@@ -180,31 +180,33 @@ func TestAggregation(t *testing.T) {
 	svc.Name = "v1alpha1.wardle.example.com"
 	svc.APIVersion = "apiregistration.k8s.io/v1"
 	svc.Kind = "APIService"
-	if _, err := c.Resource(apiServiceGVR).Create(t.Context(), toUnstructured(t, svc),
+	if _, err := custom.Resource(apiServiceGVR).Create(t.Context(), toUnstructured(t, svc),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("the service to be missed", func() bool { return c.available(svc.Name) == "False ServiceNotFound" })
-	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil,
+	custom.wait("the service to be missed", func() bool {
+		return custom.available(svc.Name) == "False ServiceNotFound"
+	})
+	if resp := custom.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil,
 		nil); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without a service: %d, want 503", resp.StatusCode)
 	}
-	c.service("wardle")
-	c.wait("the api service to be available", func() bool { return c.available(svc.Name) == "True Passed" })
-	t.Run("proxied", func(t *testing.T) { checkProxied(t, c) })
-	t.Run("discovery", func(t *testing.T) { checkDiscovered(t, c) })
-	t.Run("upgrade", func(t *testing.T) { checkUpgraded(t, c) })
+	custom.service("wardle")
+	custom.wait("the api service to be available", func() bool { return custom.available(svc.Name) == "True Passed" })
+	t.Run("proxied", func(t *testing.T) { checkProxied(t, custom) })
+	t.Run("discovery", func(t *testing.T) { checkDiscovered(t, custom) })
+	t.Run("upgrade", func(t *testing.T) { checkUpgraded(t, custom) })
 	other.CloseClientConnections()
 	other.Close()
-	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil,
+	if resp := custom.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil,
 		nil); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("when the server is gone: %d, want 503", resp.StatusCode)
 	}
-	if err := c.Resource(apiServiceGVR).Delete(t.Context(), svc.Name, metav1.DeleteOptions{}); err != nil {
+	if err := custom.Resource(apiServiceGVR).Delete(t.Context(), svc.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("the group to go", func() bool {
-		return c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1", nil, nil).StatusCode == http.StatusNotFound
+	custom.wait("the group to go", func() bool {
+		return custom.raw(t, "GET", "/apis/wardle.example.com/v1alpha1", nil, nil).StatusCode == http.StatusNotFound
 	})
 }
 
@@ -300,22 +302,22 @@ func checkUpgraded(t *testing.T, c *custom) {
 // TestLocalAPIServices: every group version that the server answers for itself has an APIService, those of definitions
 // as long as they are there.
 func TestLocalAPIServices(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
 	has := func(name string) bool {
-		_, err := c.Resource(apiServiceGVR).Get(t.Context(), name, metav1.GetOptions{})
+		_, err := custom.Resource(apiServiceGVR).Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil
 	}
 	for _, name := range []string{"v1.", "v1.apps", "v1.apiextensions.k8s.io", "v1.example.com"} {
-		c.wait(name, func() bool { return has(name) })
-		if got := c.available(name); got != "True Local" {
+		custom.wait(name, func() bool { return has(name) })
+		if got := custom.available(name); got != "True Local" {
 			t.Errorf("%s is %s, want True Local", name, got)
 		}
 	}
-	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+	if err := custom.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("v1.example.com to go", func() bool { return !has("v1.example.com") })
+	custom.wait("v1.example.com to go", func() bool { return !has("v1.example.com") })
 	if !has("v1.apps") {
 		t.Error("v1.apps has gone")
 	}

@@ -11,7 +11,7 @@ import (
 
 // TestAnswers goes through answers to odd requests, as Kubernetes v1.37 gives them.
 func TestAnswers(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	const object, lease = mapsPath + "/m", "/apis/coordination.k8s.io/v1/namespaces/default/leases/"
 	const merge, asList = "application/merge-patch+json",
 		"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -117,7 +117,7 @@ func TestAnswers(t *testing.T) {
 		if c.body == "" {
 			header = "Accept"
 		}
-		got := r.call(t, c.method, c.path, c.body, header, c.media)
+		got := running.call(t, c.method, c.path, c.body, header, c.media)
 		what := c.method + " " + c.path + " " + c.media + " " + c.body
 		if got.Code != c.code || !strings.Contains(string(got.Body), c.text) {
 			t.Errorf("%s: %d %s, want %d %s", what, got.Code, short(got.Body), c.code, c.text)
@@ -127,13 +127,13 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	const twice = `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"A","name":"a","uid":"u"},{"apiVersion":"v1","kind":"A","name":"a","uid":"u"}]}}`
-	r.call(t, "POST", mapsPath, m("")).wants(t, "again", 201, "")
-	if w := r.call(t, "PATCH", object, twice, "Content-Type", merge).warnings(); len(w) != 1 ||
+	running.call(t, "POST", mapsPath, m("")).wants(t, "again", 201, "")
+	if w := running.call(t, "PATCH", object, twice, "Content-Type", merge).warnings(); len(w) != 1 ||
 		!strings.Contains(w[0], "duplicate entries after mutating admission") {
 		t.Errorf("an owner given twice: %q", w)
 	}
 	var versions metav1.APIVersions
-	r.call(t, "GET", "/api", "").into(t, &versions)
+	running.call(t, "GET", "/api", "").into(t, &versions)
 	if a := versions.ServerAddressByClientCIDRs; versions.APIVersion != "" || len(a) != 1 || a[0].ServerAddress == "" {
 		t.Errorf("/api is %+v", versions)
 	}

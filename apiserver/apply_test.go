@@ -79,8 +79,8 @@ func (a applier) must(m *corev1.ConfigMap, err error) *corev1.ConfigMap {
 
 // TestApplyConflicts is about who may change what.
 func TestApplyConflicts(t *testing.T) {
-	r := start(t, nil)
-	a := applier{t, r}
+	running := start(t, nil)
+	a := applier{t, running}
 	a.must(a.maps("c", "one", `{"a":"1","b":"1"}`, false))
 	_, err := a.maps("c", "two", `{"a":"2","b":"2"}`, false)
 	want := "Apply failed with 2 conflicts: conflicts with \"one\":\n- .data.a\n- .data.b"
@@ -104,26 +104,27 @@ func TestApplyConflicts(t *testing.T) {
 		t.Errorf("one conflict: %v, want %s", err, want)
 	}
 	// The same value is shared, not a conflict.
-	m := a.must(a.maps("c", "two", `{"a":"1"}`, false))
-	if !owned(t, m.ObjectMeta, "one", "f:data/f:a") || !owned(t, m.ObjectMeta, "two", "f:data/f:a") {
-		t.Errorf("a shared field: %v", m.ManagedFields)
+	configMap := a.must(a.maps("c", "two", `{"a":"1"}`, false))
+	if !owned(t, configMap.ObjectMeta, "one", "f:data/f:a") || !owned(t, configMap.ObjectMeta, "two", "f:data/f:a") {
+		t.Errorf("a shared field: %v", configMap.ManagedFields)
 	}
 	// Force takes it away from the other.
-	m = a.must(a.maps("c", "two", `{"a":"2"}`, true))
-	if owned(t, m.ObjectMeta, "one", "f:data/f:a") || !owned(t, m.ObjectMeta, "one", "f:data/f:b") ||
-		m.Data["a"] != "2" {
-		t.Errorf("after force: %v %v", m.Data, m.ManagedFields)
+	configMap = a.must(a.maps("c", "two", `{"a":"2"}`, true))
+	if owned(t, configMap.ObjectMeta, "one", "f:data/f:a") || !owned(t, configMap.ObjectMeta, "one", "f:data/f:b") ||
+		configMap.Data["a"] != "2" {
+		t.Errorf("after force: %v %v", configMap.Data, configMap.ManagedFields)
 	}
 	// What nobody applies any more goes; what another owns stays.
-	m = a.must(a.maps("c", "one", `{}`, false))
-	if _, there := m.Data["b"]; there || m.Data["a"] != "2" {
-		t.Errorf("after giving up: %v", m.Data)
+	configMap = a.must(a.maps("c", "one", `{}`, false))
+	if _, there := configMap.Data["b"]; there || configMap.Data["a"] != "2" {
+		t.Errorf("after giving up: %v", configMap.Data)
 	}
 	// An update takes ownership of what it changes.
-	m.Data["a"] = "3"
-	updated, err := r.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(), m, metav1.UpdateOptions{
-		FieldManager: "editor",
-	})
+	configMap.Data["a"] = "3"
+	updated, err := running.clients(t).CoreV1().ConfigMaps("default").Update(t.Context(),
+		configMap, metav1.UpdateOptions{
+			FieldManager: "editor",
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestApplyNothing(t *testing.T) {
 
 // TestApplyCreates is about objects that are not there yet, and about names.
 func TestApplyCreates(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	const base = "/api/v1/namespaces/default/configmaps/"
 	for _, c := range []struct {
 		what, name, body string
@@ -202,61 +203,65 @@ func TestApplyCreates(t *testing.T) {
 		},
 	} {
 		path := strings.Replace(base+c.name, "configmaps/../", "", 1)
-		r.call(t, "PATCH", path+"?fieldManager=x", c.body, "Content-Type", applyPatch).wants(t, c.what, c.code, c.text)
+		running.call(t, "PATCH", path+"?fieldManager=x", c.body, "Content-Type", applyPatch).wants(t, c.what, c.code,
+			c.text)
 	}
 }
 
 // TestApplyParts: each subresource has owners of its own.
 func TestApplyParts(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	deployments := r.clients(t).AppsV1().Deployments("default")
+	deployments := running.clients(t).AppsV1().Deployments("default")
 	const all = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"web"}},` +
 		`"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"main","image":"nginx"}]}}}}`
 	apply := func(manager, body string, subs ...string) (*appsv1.Deployment, error) {
 		return deployments.Patch(ctx, "web", types.ApplyPatchType, []byte(body),
 			metav1.PatchOptions{FieldManager: manager}, subs...)
 	}
-	d, err := apply("owner", all)
+	deployment, err := apply("owner", all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	generation := d.Generation
-	d, err = apply("watcher",
+	generation := deployment.Generation
+	deployment, err = apply("watcher",
 		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"status":{"replicas":1,"conditions":[{"type":"Available","status":"True"}]}}`,
 		"status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Status.Replicas != 1 || d.Generation != generation ||
-		!slices.Equal(owners(d.ObjectMeta), []string{"owner Apply", "watcher Apply status"}) {
-		t.Errorf("status applied: %d replicas, generation %d (was %d), owners %v", d.Status.Replicas, d.Generation,
-			generation, owners(d.ObjectMeta))
+	if deployment.Status.Replicas != 1 || deployment.Generation != generation ||
+		!slices.Equal(owners(deployment.ObjectMeta), []string{"owner Apply", "watcher Apply status"}) {
+		t.Errorf("status applied: %d replicas, generation %d (was %d), owners %v", deployment.Status.Replicas,
+			deployment.Generation,
+			generation, owners(deployment.ObjectMeta))
 	}
 	// A spec in a status apply changes and owns nothing.
-	d, err = apply("watcher",
+	deployment, err = apply("watcher",
 		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":9},"status":{"replicas":1,"conditions":[{"type":"Available","status":"True"}]}}`,
 		"status")
-	if err != nil || *d.Spec.Replicas != 2 || owned(t, d.ObjectMeta, "watcher", "f:spec") {
-		t.Errorf("spec in a status apply: %v, %d replicas, owners %v", err, *d.Spec.Replicas, owners(d.ObjectMeta))
+	if err != nil || *deployment.Spec.Replicas != 2 || owned(t, deployment.ObjectMeta, "watcher", "f:spec") {
+		t.Errorf("spec in a status apply: %v, %d replicas, owners %v", err, *deployment.Spec.Replicas,
+			owners(deployment.ObjectMeta))
 	}
 	// Scale: its replicas are the deployment's.
-	raw := r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=scaler",
+	raw := running.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=scaler",
 		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":"default"},"spec":{"replicas":5}}`,
 		"Content-Type", applyPatch)
 	raw.wants(t, "scale applied over an owner", 409,
 		`Apply failed with 1 conflict: conflict with "owner": .spec.replicas`)
-	raw = r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=scaler&force=true",
+	raw = running.call(t, "PATCH",
+		"/apis/apps/v1/namespaces/default/deployments/web/scale?fieldManager=scaler&force=true",
 		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"web","namespace":"default"},"spec":{"replicas":5}}`,
 		"Content-Type", applyPatch)
 	raw.wants(t, "scale forced", 200, `"replicas":5`)
-	if d, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil {
+	if deployment, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if *d.Spec.Replicas != 5 || !owned(t, d.ObjectMeta, "scaler", "f:spec/f:replicas") ||
-		owned(t, d.ObjectMeta, "owner", "f:spec/f:replicas") ||
-		!slices.Contains(owners(d.ObjectMeta), "scaler Apply scale") {
-		t.Errorf("after the scale: %d replicas, owners %v", *d.Spec.Replicas, owners(d.ObjectMeta))
+	if *deployment.Spec.Replicas != 5 || !owned(t, deployment.ObjectMeta, "scaler", "f:spec/f:replicas") ||
+		owned(t, deployment.ObjectMeta, "owner", "f:spec/f:replicas") ||
+		!slices.Contains(owners(deployment.ObjectMeta), "scaler Apply scale") {
+		t.Errorf("after the scale: %d replicas, owners %v", *deployment.Spec.Replicas, owners(deployment.ObjectMeta))
 	}
 	_, err = apply("owner", all)
 	if want := `Apply failed with 1 conflict: conflict with "scaler" with subresource "scale": .spec.replicas`; err == nil ||
@@ -273,27 +278,27 @@ func TestApplyParts(t *testing.T) {
 		metav1.UpdateOptions{FieldManager: "autoscaler"}); err != nil {
 		t.Fatal(err)
 	}
-	if d, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil ||
-		!slices.Contains(owners(d.ObjectMeta), "autoscaler Update scale") {
-		t.Errorf("after an update of the scale: %v, owners %v", err, owners(d.ObjectMeta))
+	if deployment, err = deployments.Get(ctx, "web", metav1.GetOptions{}); err != nil ||
+		!slices.Contains(owners(deployment.ObjectMeta), "autoscaler Update scale") {
+		t.Errorf("after an update of the scale: %v, owners %v", err, owners(deployment.ObjectMeta))
 	}
-	r.call(t, "GET", "/apis/apps/v1/namespaces/default/deployments/web/scale", "", "Accept",
+	running.call(t, "GET", "/apis/apps/v1/namespaces/default/deployments/web/scale", "", "Accept",
 		"application/json;as=Table;g=meta.k8s.io;v=v1").
 		wants(t, "scale as a table", 200, `"name":"Desired"`)
-	r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/scale?fieldManager=x",
+	running.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/scale?fieldManager=x",
 		`{"apiVersion":"autoscaling/v1","kind":"Scale"}`, "Content-Type", applyPatch).
 		wants(t, "scale of nothing", 404, `deployments.apps "none" not found`)
-	r.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/status?fieldManager=x",
+	running.call(t, "PATCH", "/apis/apps/v1/namespaces/default/deployments/none/status?fieldManager=x",
 		`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"none"}}`, "Content-Type", applyPatch).
 		wants(t, "status of nothing", 404, `deployments.apps "none" not found`)
 }
 
 // TestManagedFieldsReset is about clients that send managedFields themselves.
 func TestManagedFieldsReset(t *testing.T) {
-	r := start(t, nil)
-	a := applier{t, r}
+	running := start(t, nil)
+	a := applier{t, running}
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	fresh := func(name string) *corev1.ConfigMap { return a.must(a.maps(name, "one", `{"a":"1"}`, false)) }
 
 	// Absent managedFields keep what is there; an empty list resets all; a list with one empty entry does too.
@@ -327,7 +332,7 @@ func TestManagedFieldsReset(t *testing.T) {
 	}
 	// Entries that make no sense are ignored: what is there stays.
 	fresh("wrong")
-	r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/wrong",
+	running.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/wrong",
 		`{"metadata":{"managedFields":[{"manager":"x","operation":"Steal","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{}}]}}`,
 		"Content-Type", mergePatch).
 		wants(t, "no such operation", 200, `"managedFields":[{"manager":"one","operation":"Apply"`)

@@ -61,7 +61,7 @@ rules:
 		t.Fatal(err)
 	}
 	sink := &events{}
-	r := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
+	running := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
 	get := func(what, id string, n int) []*audit.Event {
 		t.Helper()
 		waittest.Until(t, "events of "+what, func() bool { return len(sink.of(id)) >= n })
@@ -71,7 +71,7 @@ rules:
 		}
 		return got
 	}
-	made := r.call(t, "POST", mapsPath,
+	made := running.call(t, "POST", mapsPath,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`, "Audit-Id", "create")
 	if made.Header.Get("Audit-Id") != "create" {
 		t.Errorf("audit id of the answer: %q", made.Header.Get("Audit-Id"))
@@ -97,54 +97,54 @@ rules:
 		last.Annotations["authorization.k8s.io/reason"] == "" {
 		t.Errorf("annotations %v", last.Annotations)
 	}
-	r.call(t, "GET", mapsPath+"/a", "", "Audit-Id", "get")
+	running.call(t, "GET", mapsPath+"/a", "", "Audit-Id", "get")
 	if last := get("a get", "get", 2)[1]; last.Level != audit.LevelRequest || last.ResponseObject != nil {
 		t.Errorf("a get: %s with %s", last.Level, last.ResponseObject)
 	}
-	r.call(t, "PATCH", mapsPath+"/a?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
+	running.call(t, "PATCH", mapsPath+"/a?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
 		"Content-Type", applyPatch, "Audit-Id", "apply")
 	if last := get("an apply", "apply", 2)[1]; !json.Valid(last.RequestObject) ||
 		!strings.Contains(string(last.RequestObject), `"name":"a"`) {
 		t.Errorf("an apply: %s", last.RequestObject)
 	}
-	r.call(t, "POST", "/api/v1/namespaces/default/secrets",
+	running.call(t, "POST", "/api/v1/namespaces/default/secrets",
 		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"k":"hidden"}}`, "Audit-Id", "secret")
 	if last := get("a secret", "secret", 2)[1]; last.RequestObject != nil || last.ResponseObject != nil ||
 		last.ResponseStatus.Code != 201 {
 		t.Errorf("a secret: %+v", last)
 	}
-	r.call(t, "GET", mapsPath+"/none", "", "Audit-Id", "missing")
+	running.call(t, "GET", mapsPath+"/none", "", "Audit-Id", "missing")
 	if last := get("a 404", "missing", 2)[1]; last.ResponseStatus.Code != 404 ||
 		last.ResponseStatus.Reason != metav1.StatusReasonNotFound ||
 		last.ResponseStatus.Status != metav1.StatusFailure {
 		t.Errorf("a 404: %+v", last.ResponseStatus)
 	}
-	callAs(t, r.as("bob"), "GET", mapsPath, "", "Audit-Id", "forbidden")
+	callAs(t, running.as("bob"), "GET", mapsPath, "", "Audit-Id", "forbidden")
 	if last := get("a 403", "forbidden", 2)[1]; last.ResponseStatus.Code != 403 ||
 		last.Annotations["authorization.k8s.io/decision"] != "forbid" {
 		t.Errorf("a 403: %+v %v", last.ResponseStatus, last.Annotations)
 	}
-	r.call(t, "GET", mapsPath, "", "Audit-Id", "as", "Impersonate-User", "bob")
+	running.call(t, "GET", mapsPath, "", "Audit-Id", "as", "Impersonate-User", "bob")
 	if last := get("an impersonation", "as", 2)[1]; last.User.Username != "admin" || last.ImpersonatedUser == nil ||
 		last.ImpersonatedUser.Username != "bob" {
 		t.Errorf("an impersonation: %+v as %+v", last.User, last.ImpersonatedUser)
 	} else if m := last.AuthenticationMetadata; m == nil || m.ImpersonationConstraint != "impersonate:user-info" {
 		t.Errorf("an impersonation: by %+v", m)
 	}
-	callAs(t, r.as("bob"), "GET", mapsPath, "", "Audit-Id", "not-as", "Impersonate-User", "carl")
+	callAs(t, running.as("bob"), "GET", mapsPath, "", "Audit-Id", "not-as", "Impersonate-User", "carl")
 	if last := get("a refused impersonation", "not-as", 2)[1]; last.ImpersonatedUser != nil ||
 		last.ResponseStatus.Code != 403 ||
 		!strings.Contains(last.ResponseStatus.Message, `cannot impersonate-on:user-info:list resource "configmaps"`) {
 		t.Errorf("a refused impersonation: %+v, %+v", last.ImpersonatedUser, last.ResponseStatus)
 	}
-	_, stop := r.watching(t, mapsPath+"?watch=true", "Audit-Id", "watch")
+	_, stop := running.watching(t, mapsPath+"?watch=true", "Audit-Id", "watch")
 	stop()
 	if es := get("a watch", "watch", 3); es[1].Stage != audit.StageResponseStarted || es[1].Verb != "watch" ||
 		es[2].Stage != audit.StageResponseComplete {
 		t.Errorf("a watch: %s, %s", es[1].Stage, es[2].Stage)
 	}
-	r.call(t, "GET", "/healthz", "", "Audit-Id", "health")
-	r.call(t, "GET", "/version", "", "Audit-Id", "version")
+	running.call(t, "GET", "/healthz", "", "Audit-Id", "health")
+	running.call(t, "GET", "/version", "", "Audit-Id", "version")
 	if v := get("a path", "version", 2)[1]; v.ObjectRef != nil || v.RequestURI != "/version" {
 		t.Errorf("a path: %+v", v)
 	}

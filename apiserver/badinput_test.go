@@ -27,7 +27,7 @@ func laughs() string {
 
 // TestBadInput sends what nobody should: each gets its answer, and nothing is stored.
 func TestBadInput(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	deep := strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000)
 	big := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big"},"data":{"a":"` + strings.Repeat("x",
 		3<<20) + `"}}`
@@ -115,17 +115,17 @@ func TestBadInput(t *testing.T) {
 			"invalid character '{' after top-level value",
 		},
 	} {
-		got := r.call(t, "POST", mapsPath, c.body, "Content-Type", c.media)
+		got := running.call(t, "POST", mapsPath, c.body, "Content-Type", c.media)
 		got.wants(t, c.what, c.code, c.text)
 	}
-	list := r.call(t, "GET", mapsPath, "")
+	list := running.call(t, "GET", mapsPath, "")
 	var all metav1.PartialObjectMetadataList
 	list.into(t, &all)
 	if len(all.Items) != 1 {
 		t.Errorf("%d objects were stored, want the one good", len(all.Items))
 	}
 	// Bytes that are no UTF-8 never come out again.
-	got := r.call(t, "POST", mapsPath,
+	got := running.call(t, "POST", mapsPath,
 		"{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"utf\"},\"data\":{\"a\":\"\xff\xfe\"}}")
 	if got.Code == 201 && bytes.Contains(got.Body, []byte{0xff}) {
 		t.Errorf("bad UTF-8 was stored: %q", got.Body)
@@ -134,7 +134,7 @@ func TestBadInput(t *testing.T) {
 
 // TestBadPaths asks for what is not there, in ways that look as if it were.
 func TestBadPaths(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	for _, c := range []struct {
 		method, path string
 		code         int
@@ -171,7 +171,7 @@ func TestBadPaths(t *testing.T) {
 		if c.method == "POST" || c.method == "PUT" {
 			body = "{}"
 		}
-		if got := r.call(t, c.method, c.path, body); got.Code != c.code {
+		if got := running.call(t, c.method, c.path, body); got.Code != c.code {
 			t.Errorf("%s %s: %d, want %d: %s", c.method, c.path, got.Code, c.code, short(got.Body))
 		}
 	}

@@ -110,31 +110,31 @@ func roomyPod(name string) *corev1.Pod {
 }
 
 func BenchmarkUpdatePod(b *testing.B) {
-	h := inMemory(b).As(admin)
-	e := wire.NewEncoder(wire.Proto, podGVK)
-	body, err := e.Encode(roomyPod("web"))
+	handler := inMemory(b).As(admin)
+	encoder := wire.NewEncoder(wire.Proto, podGVK)
+	body, err := encoder.Encode(roomyPod("web"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &corev1.Pod{}
+	pod := &corev1.Pod{}
 	read := func(w *httptest.ResponseRecorder) {
 		b.Helper()
 		u := &runtime.Unknown{}
-		if err := errors.Join(u.Unmarshal(w.Body.Bytes()[4:]), p.Unmarshal(u.Raw)); err != nil {
+		if err := errors.Join(u.Unmarshal(w.Body.Bytes()[4:]), pod.Unmarshal(u.Raw)); err != nil {
 			b.Fatal(err)
 		}
 	}
-	read(call(b, h, "POST", "/api/v1/namespaces/default/pods", wire.TypeProto, body, http.StatusCreated))
+	read(call(b, handler, "POST", "/api/v1/namespaces/default/pods", wire.TypeProto, body, http.StatusCreated))
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()
-		p.Annotations = map[string]string{"seen": p.ResourceVersion}
-		if body, err = e.Encode(p); err != nil {
+		pod.Annotations = map[string]string{"seen": pod.ResourceVersion}
+		if body, err = encoder.Encode(pod); err != nil {
 			b.Fatal(err)
 		}
-		*p = corev1.Pod{}
+		*pod = corev1.Pod{}
 		b.StartTimer()
-		w := call(b, h, "PUT", "/api/v1/namespaces/default/pods/web", wire.TypeProto, body, http.StatusOK)
+		w := call(b, handler, "PUT", "/api/v1/namespaces/default/pods/web", wire.TypeProto, body, http.StatusOK)
 		b.StopTimer()
 		read(w)
 		b.StartTimer()
@@ -142,19 +142,20 @@ func BenchmarkUpdatePod(b *testing.B) {
 }
 
 func BenchmarkStatusPatch(b *testing.B) {
-	h := inMemory(b).As(admin)
+	handler := inMemory(b).As(admin)
 	body, err := json.Marshal(pod("web"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	call(b, h, "POST", "/api/v1/namespaces/default/pods", "application/json", body, http.StatusCreated)
+	call(b, handler, "POST", "/api/v1/namespaces/default/pods", "application/json", body, http.StatusCreated)
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
 		n++
 		patch := fmt.Appendf(nil,
 			`{"status":{"message":"%d","conditions":[{"type":"Ready","status":"True","message":"%d"}]}}`, n, n)
-		call(b, h, "PATCH", "/api/v1/namespaces/default/pods/web/status", "application/strategic-merge-patch+json",
+		call(b, handler, "PATCH", "/api/v1/namespaces/default/pods/web/status",
+			"application/strategic-merge-patch+json",
 			patch, http.StatusOK)
 	}
 }

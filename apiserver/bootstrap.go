@@ -117,26 +117,28 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 	return nil
 }
 
-// removeBindingSubjects removes b's subjects from the binding of that name, unless an administrator disabled
+// removeBindingSubjects removes binding's subjects from the binding of that name, unless an administrator disabled
 // autoupdate.
-func (s *Server) removeBindingSubjects(ctx context.Context, b *rbacv1.ClusterRoleBinding) error {
+func (s *Server) removeBindingSubjects(ctx context.Context, binding *rbacv1.ClusterRoleBinding) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
-	current, err := s.reader.Get(ctx, gvr, "", b.Name)
+	current, err := s.reader.Get(ctx, gvr, "", binding.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for ClusterRoleBinding %s: %w", b.Name, err)
+		return fmt.Errorf("look for ClusterRoleBinding %s: %w", binding.Name, err)
 	}
-	if probe, ok := current.DeepCopyObject().(*rbacv1.ClusterRoleBinding); !ok || !removeSubjects(probe, b.Subjects) {
+	if probe, ok := current.DeepCopyObject().(*rbacv1.ClusterRoleBinding); !ok ||
+		!removeSubjects(probe, binding.Subjects) {
 		return nil
 	}
-	s.config.Log.Warn("remove subjects granted by an earlier version", "binding", b.Name, "subjects", b.Subjects)
-	if err := s.handler.Update(ctx, serverUser, gvr, b, func(obj kind.Object) bool {
+	s.config.Log.Warn("remove subjects granted by an earlier version", "binding", binding.Name, "subjects",
+		binding.Subjects)
+	if err := s.handler.Update(ctx, serverUser, gvr, binding, func(obj kind.Object) bool {
 		o, ok := obj.(*rbacv1.ClusterRoleBinding)
-		return ok && removeSubjects(o, b.Subjects)
+		return ok && removeSubjects(o, binding.Subjects)
 	}); err != nil {
-		return fmt.Errorf("update ClusterRoleBinding %s: %w", b.Name, err)
+		return fmt.Errorf("update ClusterRoleBinding %s: %w", binding.Name, err)
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 // TestExpiredPages: after a compaction a page is refused with a token to go on without consistency, which then works.
 func TestExpiredPages(t *testing.T) {
 	var st store.Store
-	r := start(t, func(c *apiserver.Config) { st = c.Store })
+	running := start(t, func(c *apiserver.Config) { st = c.Store })
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	for i := range 10 {
 		if _, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestExpiredPages(t *testing.T) {
 	if err := st.Compact(ctx, revision(t, now.ResourceVersion)); err != nil {
 		t.Fatal(err)
 	}
-	got := r.call(t, "GET", mapsPath+"?limit=4&continue="+first.Continue, "")
+	got := running.call(t, "GET", mapsPath+"?limit=4&continue="+first.Continue, "")
 	got.wants(t, "a page of what is forgotten", 410,
 		"The provided continue parameter is too old to display a consistent list result.")
 	s := got.status(t)
@@ -72,15 +72,15 @@ func TestExpiredPages(t *testing.T) {
 	if want := "m4 m6 m7 m8 m9 n0 n1 n2 n3 n4 n5 n6 n7"; strings.Join(names, " ") != want {
 		t.Errorf("the rest: got %v, want %s", names, want)
 	}
-	r.call(t, "GET", mapsPath+"?resourceVersionMatch=Exact&resourceVersion="+first.ResourceVersion, "").
+	running.call(t, "GET", mapsPath+"?resourceVersionMatch=Exact&resourceVersion="+first.ResourceVersion, "").
 		wants(t, "an exact list of what is forgotten", 410, "The resourceVersion for the provided list is too old.")
-	r.call(t, "GET", mapsPath+"?limit=5&resourceVersion="+first.ResourceVersion, "").
+	running.call(t, "GET", mapsPath+"?limit=5&resourceVersion="+first.ResourceVersion, "").
 		wants(t, "a first page of what is forgotten", 410, "The resourceVersion for the provided list is too old.")
 }
 
 // TestExpiredWatch: a watch from before the compaction begins, and says in its first event that this is gone.
 func TestExpiredWatch(t *testing.T) {
-	r := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *apiserver.Config) {
 		w, err := c.Store.Create(t.Context(), "/registry/old", []byte("1"))
 		for i := 0; i < 5 && err == nil; i++ {
 			w, err = c.Store.Update(t.Context(), "/registry/old", []byte{byte(i)}, w.Revision)
@@ -92,7 +92,7 @@ func TestExpiredWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	frames, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion=1")
+	frames, stop := running.watching(t, mapsPath+"?watch=true&resourceVersion=1")
 	defer stop()
 	var s metav1.Status
 	if err := json.Unmarshal(next(t, frames, "ERROR", "").Object, &s); err != nil {

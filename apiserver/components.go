@@ -90,10 +90,10 @@ func (c components) agent(ctx context.Context, name string) corev1.ComponentCond
 		return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
 	}
 	obj, err := c.lease(ctx, name)
-	l, _ := obj.(*coordinationv1.Lease)
+	lease, _ := obj.(*coordinationv1.Lease)
 	switch {
 	case apierrors.IsNotFound(err),
-		err == nil && (l == nil || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil):
+		err == nil && (lease == nil || lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil):
 		return corev1.ComponentCondition{
 			Status: corev1.ConditionUnknown,
 			Message: fmt.Sprintf(
@@ -103,17 +103,17 @@ func (c components) agent(ctx context.Context, name string) corev1.ComponentCond
 		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Error: err.Error()}
 	}
 	who := ""
-	if l.Spec.HolderIdentity != nil {
-		who = *l.Spec.HolderIdentity
+	if lease.Spec.HolderIdentity != nil {
+		who = *lease.Spec.HolderIdentity
 	}
-	ago := c.now().Sub(l.Spec.RenewTime.Time).Round(time.Second)
+	ago := c.now().Sub(lease.Spec.RenewTime.Time).Round(time.Second)
 	switch {
 	case who == "":
 		return corev1.ComponentCondition{
 			Status:  corev1.ConditionFalse,
 			Message: fmt.Sprintf("its leader gave the lease kube-system/%s back %v ago", name, ago),
 		}
-	case ago > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second:
+	case ago > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
 		return corev1.ComponentCondition{
 			Status:  corev1.ConditionFalse,
 			Message: fmt.Sprintf("%s last renewed the lease kube-system/%s %v ago", who, name, ago),

@@ -20,8 +20,8 @@ import (
 // client that has shown who it is keeps its connection, and a health check always finds a place.
 func TestIdleConnections(t *testing.T) {
 	const most = 20
-	r := start(t, func(c *apiserver.Config) { c.Connections = most })
-	known := r.raw(t)
+	running := start(t, func(c *apiserver.Config) { c.Connections = most })
+	known := running.raw(t)
 	get := func() {
 		t.Helper()
 		says(t, known, "GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -32,7 +32,7 @@ func TestIdleConnections(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	get()
-	host := strings.TrimPrefix(r.rest.Host, "https://")
+	host := strings.TrimPrefix(running.rest.Host, "https://")
 	var idle []net.Conn
 	for range 5 * most {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host)
@@ -43,14 +43,14 @@ func TestIdleConnections(t *testing.T) {
 		idle = append(idle, c)
 	}
 	get()
-	stranger := rest.AnonymousClientConfig(r.rest)
+	stranger := rest.AnonymousClientConfig(running.rest)
 	client, err := rest.HTTPClientFor(stranger)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.rest.Host+"/livez", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, running.rest.Host+"/livez", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestIdleConnections(t *testing.T) {
 	if open > most {
 		t.Errorf("%d connections are open, and may be %d", open, most)
 	}
-	if got := r.gauge(t, "keelson_apiserver_connections_limit"); got != "20" {
+	if got := running.gauge(t, "keelson_apiserver_connections_limit"); got != "20" {
 		t.Errorf("the limit in the metrics is %q", got)
 	}
 }

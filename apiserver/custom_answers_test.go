@@ -22,8 +22,8 @@ properties:
 // TestCustomResourceAnswers goes through answers to odd requests about custom resources, as Kubernetes v1.37 gives
 // them.
 func TestCustomResourceAnswers(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", schemaOfAnswers, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", schemaOfAnswers, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
 			Scale: &apiextensionsv1.CustomResourceSubresourceScale{
 				SpecReplicasPath:   ".spec.size",
@@ -90,7 +90,7 @@ func TestCustomResourceAnswers(t *testing.T) {
 		if x.body == "" {
 			header = "Accept"
 		}
-		got := c.call(t, x.method, x.path, x.body, header, x.media)
+		got := custom.call(t, x.method, x.path, x.body, header, x.media)
 		if got.Code != x.code || !strings.Contains(string(got.Body), x.text) {
 			t.Errorf("%s %s %s: %d %s, want %d %s", x.method, x.path, x.body, got.Code, short(got.Body), x.code, x.text)
 		}
@@ -103,7 +103,7 @@ func TestCustomResourceAnswers(t *testing.T) {
 
 // TestReadingFillsNoDefaults: an object has the defaults of the version it is stored in, not of the one it is read in.
 func TestReadingFillsNoDefaults(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	crd := definition("widgets", "Widget", `
 type: object
 properties:
@@ -117,19 +117,19 @@ properties:
 	b.Default = &apiextensionsv1.JSON{Raw: []byte(`"B"`)}
 	props["b"] = b
 	crd.Spec.Versions = append(crd.Spec.Versions, second)
-	c.define(crd)
+	custom.define(crd)
 	const path = "/namespaces/ns/widgets"
 	body := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`
-	c.call(t, "POST", "/apis/example.com/v1"+path, body).wants(t, "create", 201, `"spec":{"a":"A"}`)
-	c.call(t, "GET", "/apis/example.com/v2"+path+"/w", "").wants(t, "get in v2", 200, `"spec":{"a":"A"}`)
+	custom.call(t, "POST", "/apis/example.com/v1"+path, body).wants(t, "create", 201, `"spec":{"a":"A"}`)
+	custom.call(t, "GET", "/apis/example.com/v2"+path+"/w", "").wants(t, "get in v2", 200, `"spec":{"a":"A"}`)
 	body = strings.Replace(strings.Replace(body, "/v1", "/v2", 1), `"w"`, `"x"`, 1)
-	c.call(t, "POST", "/apis/example.com/v2"+path, body).wants(t, "create in v2", 201, `"spec":{"a":"A","b":"B"}`)
+	custom.call(t, "POST", "/apis/example.com/v2"+path, body).wants(t, "create in v2", 201, `"spec":{"a":"A","b":"B"}`)
 }
 
 // TestUntrustableConversion: a conversion webhook's authorities that nobody can read keep a definition from being
 // established.
 func TestUntrustableConversion(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	url := "https://127.0.0.1:1/convert"
 	crd := definition("widgets", "Widget", "type: object", func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
@@ -143,10 +143,11 @@ func TestUntrustableConversion(t *testing.T) {
 			},
 		}
 	})
-	if _, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, crd), metav1.CreateOptions{}); err != nil {
+	if _, err := custom.Resource(crdGVR).Create(t.Context(), toUnstructured(t, crd),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	custom.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		e := apiextensions.Condition(crd, apiextensionsv1.Established)
 		return e != nil && e.Status == apiextensionsv1.ConditionFalse && e.Reason == "InvalidCABundle" &&
 			e.Message == "The conversion webhook CABundle is invalid"
@@ -156,9 +157,9 @@ func TestUntrustableConversion(t *testing.T) {
 // TestDefinitionOfWhatIsBuiltIn: a definition with the name of a built-in resource changes nothing about that one, nor
 // does its end.
 func TestDefinitionOfWhatIsBuiltIn(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	const services = "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps"
-	c.define(definition("apiservices", "CustomAPIService", "type: object", func(
+	custom.define(definition("apiservices", "CustomAPIService", "type: object", func(
 		crd *apiextensionsv1.CustomResourceDefinition,
 	) {
 		crd.Name = "apiservices.apiregistration.k8s.io"
@@ -166,15 +167,16 @@ func TestDefinitionOfWhatIsBuiltIn(t *testing.T) {
 		crd.Spec.Scope = apiextensionsv1.ClusterScoped
 		crd.Annotations = map[string]string{"api-approved.kubernetes.io": "unapproved, testing only"}
 	}))
-	c.wait("the built-in kind", func() bool {
-		got := c.call(t, "GET", services, "")
+	custom.wait("the built-in kind", func() bool {
+		got := custom.call(t, "GET", services, "")
 		return got.Code == 200 && strings.Contains(string(got.Body), `"kind":"APIService"`)
 	})
-	c.call(t, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/apiservices.apiregistration.k8s.io",
+	custom.call(t, "DELETE",
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/apiservices.apiregistration.k8s.io",
 		"").wants(t, "delete", 200, "")
-	c.wait("the definition is gone", func() bool {
-		_, err := c.crd("apiservices.apiregistration.k8s.io")
+	custom.wait("the definition is gone", func() bool {
+		_, err := custom.crd("apiservices.apiregistration.k8s.io")
 		return err != nil
 	})
-	c.call(t, "GET", services, "").wants(t, "afterwards", 200, `"kind":"APIService"`)
+	custom.call(t, "GET", services, "").wants(t, "afterwards", 200, `"kind":"APIService"`)
 }

@@ -30,22 +30,23 @@ func BenchmarkCustomResourceCreate(b *testing.B) {
 
 // BenchmarkCustomResourceList lists 1,000 custom resources.
 func BenchmarkCustomResourceList(b *testing.B) {
-	c := startCustom(b)
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
-	widgets := c.in("v1", "widgets")
+	custom := startCustom(b)
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	widgets := custom.in("v1", "widgets")
 	for n := range 1000 {
 		u := widget(fmt.Sprintf("w-%d", n), map[string]any{"size": int64(1 + n%90), "tags": []any{"a", "b"}})
 		if _, err := widgets.Create(b.Context(), u, metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
-	client, err := rest.HTTPClientFor(c.rest)
+	client, err := rest.HTTPClientFor(custom.rest)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, c.rest.Host+"/apis/example.com/v1/widgets",
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet,
+			custom.rest.Host+"/apis/example.com/v1/widgets",
 			http.NoBody)
 		if err != nil {
 			b.Fatal(err)

@@ -18,10 +18,10 @@ import (
 // TestDefinitionStatus: the status is read, updated and patched through its subresource, whatever the conditions say,
 // and the controller puts its own back.
 func TestDefinitionStatus(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
 	ctx := t.Context()
-	crds := c.Resource(crdGVR)
+	crds := custom.Resource(crdGVR)
 	name := "widgets.example.com"
 	has := func(u *unstructured.Unstructured, message string) bool {
 		conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
@@ -52,25 +52,25 @@ func TestDefinitionStatus(t *testing.T) {
 	if err != nil || !has(patched, "patched") || has(patched, "updated") {
 		t.Fatalf("patched: %v, %v", patched, err)
 	}
-	c.waitCRD(name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	custom.waitCRD(name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return slices.ContainsFunc(crd.Status.Conditions, func(
 			c apiextensionsv1.CustomResourceDefinitionCondition,
 		) bool {
 			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
 		})
 	})
-	if err := create(t, c.in("v1", "widgets"), widget("a", map[string]any{"size": int64(1)})); err != nil {
+	if err := create(t, custom.in("v1", "widgets"), widget("a", map[string]any{"size": int64(1)})); err != nil {
 		t.Errorf("after its conditions came back: %v", err)
 	}
 }
 
 // TestDefinitionCollection: definitions are listed by label and deleted as a collection, which leaves the others.
 func TestDefinitionCollection(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	ctx := t.Context()
-	crds := c.Resource(crdGVR)
+	crds := custom.Resource(crdGVR)
 	for _, plural := range []string{"ones", "twos", "threes"} {
-		c.define(definition(plural, plural[:len(plural)-1]+"kind", `{type: object}`, func(
+		custom.define(definition(plural, plural[:len(plural)-1]+"kind", `{type: object}`, func(
 			crd *apiextensionsv1.CustomResourceDefinition,
 		) {
 			crd.Labels = map[string]string{"some": map[bool]string{true: "yes", false: "no"}[plural != "threes"]}
@@ -84,7 +84,7 @@ func TestDefinitionCollection(t *testing.T) {
 	if err := crds.DeleteCollection(ctx, metav1.DeleteOptions{}, some); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("the two to go", func() bool {
+	custom.wait("the two to go", func() bool {
 		list, err := crds.List(ctx, metav1.ListOptions{})
 		return err == nil && slices.Equal(namesIn(list), []string{"threes.example.com"})
 	})
@@ -93,16 +93,16 @@ func TestDefinitionCollection(t *testing.T) {
 // TestDefaultsComeAndGo: a default appears on read, is stored by a create, and stays where it was stored after it has
 // left the schema.
 func TestDefaultsComeAndGo(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", `{type: object, properties: {a: {type: string}, b: {type: string}}}`))
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", `{type: object, properties: {a: {type: string}, b: {type: string}}}`))
 	ctx := t.Context()
-	widgets := c.in("v1", "widgets")
+	widgets := custom.in("v1", "widgets")
 	if err := create(t, widgets, widget("before", nil)); err != nil {
 		t.Fatal(err)
 	}
 	patch := func(body string) {
 		t.Helper()
-		if _, err := c.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(body),
+		if _, err := custom.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(body),
 			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -116,14 +116,14 @@ func TestDefaultsComeAndGo(t *testing.T) {
 		return u.Object[field]
 	}
 	patch(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/a/default","value":"A"}]`)
-	c.wait("the default on read", func() bool { return field("before", "a") == "A" })
+	custom.wait("the default on read", func() bool { return field("before", "a") == "A" })
 	made, err := widgets.Create(ctx, widget("between", nil), metav1.CreateOptions{})
 	if err != nil || made.Object["a"] != "A" {
 		t.Errorf("created with the default: %v, %v", made, err)
 	}
 	patch(`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/a/default"},
 		{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/b/default","value":"B"}]`)
-	c.wait("the other default", func() bool { return field("between", "b") == "B" })
+	custom.wait("the other default", func() bool { return field("between", "b") == "B" })
 	if got := field("between", "a"); got != "A" {
 		t.Errorf("the stored default is now %v", got)
 	}
@@ -135,12 +135,12 @@ func TestDefaultsComeAndGo(t *testing.T) {
 // TestDefinitionMadeAgain: while objects hold a definition that is being deleted it says so, and another of its name is
 // refused; made again as soon as it has gone it works at once, and nothing of before is left.
 func TestDefinitionMadeAgain(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	ctx := t.Context()
-	crds := c.Resource(crdGVR)
-	widgets := c.in("v1", "widgets")
+	crds := custom.Resource(crdGVR)
+	widgets := custom.in("v1", "widgets")
 	crd := definition("widgets", "Widget", `{type: object, x-kubernetes-preserve-unknown-fields: true}`)
-	c.define(crd)
+	custom.define(crd)
 	held := widget("held", nil)
 	held.SetFinalizers([]string{"example.com/hold"})
 	for _, u := range []*unstructured.Unstructured{held, widget("free", nil)} {
@@ -151,7 +151,7 @@ func TestDefinitionMadeAgain(t *testing.T) {
 	if err := crds.Delete(ctx, crd.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	custom.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return slices.ContainsFunc(crd.Status.Conditions, func(
 			c apiextensionsv1.CustomResourceDefinitionCondition,
 		) bool {
@@ -174,14 +174,14 @@ func TestDefinitionMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		c.wait("the definition to be gone and made again", func() bool {
+		custom.wait("the definition to be gone and made again", func() bool {
 			_, err := crds.Create(ctx, toUnstructured(t, crd), metav1.CreateOptions{})
 			if err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
 			return err == nil
 		})
-		c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		custom.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 			return slices.ContainsFunc(crd.Status.Conditions, func(
 				c apiextensionsv1.CustomResourceDefinitionCondition,
 			) bool {
@@ -202,7 +202,7 @@ func TestDefinitionMadeAgain(t *testing.T) {
 
 // TestMixedStorageVersions: objects stored in different versions are listed in each version through the webhook.
 func TestMixedStorageVersions(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	h := &converter{}
 	addr, ca := serveTLS(t, h)
 	url := "https://" + addr + "/convert"
@@ -216,20 +216,20 @@ func TestMixedStorageVersions(t *testing.T) {
 	crd.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{
 		"hostPort": {Type: "string"},
 	}
-	c.define(crd)
+	custom.define(crd)
 	ctx := t.Context()
-	v1 := c.in("v1", "servers")
-	v2 := c.in("v2", "servers")
+	v1 := custom.in("v1", "servers")
+	v2 := custom.in("v2", "servers")
 	if err := create(t, v1,
 		object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"})); err != nil {
 		t.Fatal(err)
 	}
 	patch := `[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`
-	if _, err := c.Resource(crdGVR).Patch(ctx, crd.Name, types.JSONPatchType, []byte(patch),
+	if _, err := custom.Resource(crdGVR).Patch(ctx, crd.Name, types.JSONPatchType, []byte(patch),
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("writes in v2 that ask nobody", func() bool {
+	custom.wait("writes in v2 that ask nobody", func() bool {
 		before := h.calls.Load()
 		if err := create(t, v2,
 			object("example.com/v2", "Server", "ns", "b", map[string]any{"hostPort": "h:2"})); err != nil {
@@ -264,8 +264,8 @@ func TestMixedStorageVersions(t *testing.T) {
 // TestRBACOfCustomResources: rules with names let a user at those objects alone, and by name alone; subresources are
 // rights of their own.
 func TestRBACOfCustomResources(t *testing.T) {
-	r := startSecured(t, nil)
-	c := customOn(t, r)
+	running := startSecured(t, nil)
+	c := customOn(t, running)
 	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
 	for _, name := range []string{"mine", "other"} {
 		if err := create(t, c.in("v1", "widgets"), widget(name, map[string]any{"size": int64(1)})); err != nil {
@@ -275,8 +275,8 @@ func TestRBACOfCustomResources(t *testing.T) {
 	named := on([]string{"get", "list", "watch", "patch", "delete"}, []string{"example.com"}, []string{"widgets"})
 	named.ResourceNames = []string{"mine"}
 	status := on([]string{"patch"}, []string{"example.com"}, []string{"widgets/status"})
-	r.grant(t, "mine-only", "rita", []rbacv1.PolicyRule{named, status}...)
-	as, err := dynamic.NewForConfig(r.as("rita"))
+	running.grant(t, "mine-only", "rita", []rbacv1.PolicyRule{named, status}...)
+	as, err := dynamic.NewForConfig(running.as("rita"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // TestSelectableFieldsOfConvertedVersions: a version that a webhook converts is selected by its own fields, in lists,
 // pages, watches and collections to delete, while the stored version keeps its fields.
 func TestSelectableFieldsOfConvertedVersions(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	addr, ca := serveTLS(t, &converter{})
 	url := "https://" + addr + "/convert"
 	crd := twoVersions(&apiextensionsv1.CustomResourceConversion{
@@ -31,10 +31,10 @@ func TestSelectableFieldsOfConvertedVersions(t *testing.T) {
 	})
 	crd.Spec.Versions[0].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".host"}, {JSONPath: ".port"}}
 	crd.Spec.Versions[1].SelectableFields = []apiextensionsv1.SelectableField{{JSONPath: ".hostPort"}}
-	c.define(crd)
+	custom.define(crd)
 	ctx := t.Context()
-	v1 := c.in("v1", "servers")
-	v2 := c.in("v2", "servers")
+	v1 := custom.in("v1", "servers")
+	v2 := custom.in("v2", "servers")
 	for i := range 12 {
 		u := object("example.com/v2", "Server", "ns", fmt.Sprintf("s-%02d", i), map[string]any{
 			"hostPort": fmt.Sprintf("h:%d", i%3),
@@ -94,9 +94,9 @@ func pageSelected(t *testing.T, v2 dynamic.ResourceInterface) {
 	ctx := t.Context()
 	var pages []string
 	revision := ""
-	o := metav1.ListOptions{FieldSelector: "hostPort=h:1", Limit: 3}
+	listOptions := metav1.ListOptions{FieldSelector: "hostPort=h:1", Limit: 3}
 	for range 10 {
-		list, err := v2.List(ctx, o)
+		list, err := v2.List(ctx, listOptions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func pageSelected(t *testing.T, v2 dynamic.ResourceInterface) {
 			t.Errorf("a page of revision %s, the first was of %s", list.GetResourceVersion(), revision)
 		}
 		pages = append(pages, strings.Join(namesIn(list), " "))
-		if o.Continue = list.GetContinue(); o.Continue == "" {
+		if listOptions.Continue = list.GetContinue(); listOptions.Continue == "" {
 			break
 		}
 		if err := create(t, v2, object("example.com/v2", "Server", "ns", "t-between",
@@ -131,14 +131,14 @@ func watchSelected(t *testing.T, v1, v2 dynamic.ResourceInterface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := v2.Watch(ctx, metav1.ListOptions{
+	watcher, err := v2.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   "hostPort=h:1",
 		ResourceVersion: list.GetResourceVersion(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	var want []string
 	patch := func(r dynamic.ResourceInterface, name, body string) string {
 		t.Helper()
@@ -163,7 +163,7 @@ func watchSelected(t *testing.T, v1, v2 dynamic.ResourceInterface) {
 	}
 	want = append(want, "DELETED s-07")
 	for _, text := range want {
-		ev := <-w.ResultChan()
+		ev := <-watcher.ResultChan()
 		u, ok := ev.Object.(*unstructured.Unstructured)
 		if !ok {
 			t.Fatalf("event %s %v, want %s", ev.Type, ev.Object, text)

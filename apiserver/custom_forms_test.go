@@ -77,8 +77,8 @@ func text(t *testing.T, resp *http.Response) string {
 }
 
 func TestCustomResourceEncodings(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
 	const path = "/apis/example.com/v1/namespaces/ns/widgets"
 	const proto = "application/vnd.kubernetes.protobuf"
 	yamlBody := []byte("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: yy}\nspec: {size: 3}\n")
@@ -140,7 +140,7 @@ func TestCustomResourceEncodings(t *testing.T) {
 			`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":`,
 		},
 	} {
-		resp := c.raw(t, tc.method, tc.path, tc.header, tc.body)
+		resp := custom.raw(t, tc.method, tc.path, tc.header, tc.body)
 		if got := text(t, resp); resp.StatusCode != tc.code || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %d %s\nwant %d %s", tc.name, resp.StatusCode, got, tc.code, tc.want)
 		}
@@ -148,8 +148,8 @@ func TestCustomResourceEncodings(t *testing.T) {
 }
 
 func TestCustomResourceTable(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus, func(
 		crd *apiextensionsv1.CustomResourceDefinition,
 	) {
 		crd.Spec.Versions[0].AdditionalPrinterColumns = []apiextensionsv1.CustomResourceColumnDefinition{
@@ -160,14 +160,14 @@ func TestCustomResourceTable(t *testing.T) {
 			{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 		}
 	}))
-	if err := create(t, c.in("v1", "widgets"), widget("a", map[string]any{
+	if err := create(t, custom.in("v1", "widgets"), widget("a", map[string]any{
 		"size": int64(7),
 		"tags": []any{"x", "y"},
 		"free": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
 	})); err != nil {
 		t.Fatal(err)
 	}
-	resp := c.raw(t, "GET", "/apis/example.com/v1/widgets",
+	resp := custom.raw(t, "GET", "/apis/example.com/v1/widgets",
 		map[string]string{"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}, nil)
 	var table metav1.Table
 	if err := json.Unmarshal([]byte(text(t, resp)), &table); err != nil {
@@ -195,9 +195,9 @@ func TestCustomResourceTable(t *testing.T) {
 }
 
 func TestCustomResourceScale(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	selector := ".status.selector"
-	c.define(definition("farms", "Farm", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, func(
+	custom.define(definition("farms", "Farm", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, func(
 		crd *apiextensionsv1.CustomResourceDefinition,
 	) {
 		crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
@@ -209,7 +209,7 @@ func TestCustomResourceScale(t *testing.T) {
 			},
 		}
 	}))
-	farms := c.in("v1", "farms")
+	farms := custom.in("v1", "farms")
 	ctx := t.Context()
 	farm := object("example.com/v1", "Farm", "ns", "f", map[string]any{
 		"spec": map[string]any{"pool": map[string]any{"count": int64(2)}},
@@ -270,11 +270,11 @@ func TestCustomResourceSelectableFields(t *testing.T) {
 	widgets := c.in("v1", "widgets")
 	ctx := t.Context()
 	green := metav1.ListOptions{FieldSelector: "spec.color=green"}
-	w, err := widgets.Watch(ctx, green)
+	watcher, err := widgets.Watch(ctx, green)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for name, color := range map[string]string{"r": "red", "g": "green"} {
 		if err := create(t, widgets, widget(name, map[string]any{"size": int64(1), "color": color})); err != nil {
 			t.Fatal(err)
@@ -289,7 +289,7 @@ func TestCustomResourceSelectableFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []watch.EventType{watch.Added, watch.Deleted} {
-		if ev := <-w.ResultChan(); ev.Type != want || ev.Object.(*unstructured.Unstructured).GetName() != "g" {
+		if ev := <-watcher.ResultChan(); ev.Type != want || ev.Object.(*unstructured.Unstructured).GetName() != "g" {
 			t.Errorf("event %s %v, want %s of g", ev.Type, ev.Object, want)
 		}
 	}
@@ -298,20 +298,20 @@ func TestCustomResourceSelectableFields(t *testing.T) {
 // TestWatchOverDefinitionUpdate: a changed schema ends watches, which resume and miss nothing; what is stored is read
 // anew.
 func TestWatchOverDefinitionUpdate(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
-	widgets := c.in("v1", "widgets")
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
+	widgets := custom.in("v1", "widgets")
 	ctx := t.Context()
 	made, err := widgets.Create(ctx, widget("a", map[string]any{"size": int64(1), "free": map[string]any{"x": "y"}}),
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := widgets.Watch(ctx, metav1.ListOptions{ResourceVersion: made.GetResourceVersion()})
+	watcher, err := widgets.Watch(ctx, metav1.ListOptions{ResourceVersion: made.GetResourceVersion()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	crd, err := c.crd("widgets.example.com")
+	crd, err := custom.crd("widgets.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,10 +324,10 @@ func TestWatchOverDefinitionUpdate(t *testing.T) {
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
 	crd.APIVersion = "apiextensions.k8s.io/v1"
 	crd.Kind = "CustomResourceDefinition"
-	if _, err := c.Resource(crdGVR).Update(ctx, toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
+	if _, err := custom.Resource(crdGVR).Update(ctx, toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for range w.ResultChan() { // until it ends
+	for range watcher.ResultChan() { // until it ends
 		t.Error("an event of nothing")
 	}
 	got, err := widgets.Get(ctx, "a", metav1.GetOptions{})
@@ -359,20 +359,20 @@ func TestWatchOverDefinitionUpdate(t *testing.T) {
 
 // TestRatcheting: what was invalid before its schema was tightened stays as it is, until it is touched.
 func TestRatcheting(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget",
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget",
 		`{type: object, properties: {spec: {type: object, properties: {name: {type: string}, other: {type: string}}}}}`))
-	widgets := c.in("v1", "widgets")
+	widgets := custom.in("v1", "widgets")
 	ctx := t.Context()
 	if err := create(t, widgets, widget("a", map[string]any{"name": "much too long"})); err != nil {
 		t.Fatal(err)
 	}
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/name/maxLength","value":4}]`
-	if _, err := c.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(patch),
+	if _, err := custom.Resource(crdGVR).Patch(ctx, "widgets.example.com", types.JSONPatchType, []byte(patch),
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("the new schema", func() bool {
+	custom.wait("the new schema", func() bool {
 		err := create(t, widgets, widget("b", map[string]any{"name": "also too long"}))
 		if err == nil {
 			_ = widgets.Delete(ctx, "b", metav1.DeleteOptions{}) // the old schema was still in force
@@ -420,8 +420,8 @@ func TestMetadataClientSeesCustomResources(t *testing.T) {
 // TestDeleteOptionsOfCustomGroup: clients send the options in no version, in that of meta.k8s.io or in the resource's
 // own.
 func TestDeleteOptionsOfCustomGroup(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
 	const path = "/apis/example.com/v1/namespaces/ns/widgets/a"
 	for _, tc := range []struct {
 		body string
@@ -433,11 +433,11 @@ func TestDeleteOptionsOfCustomGroup(t *testing.T) {
 		{`{"apiVersion":"example.com/v1","kind":"Widget"}`, 400},
 		{`{"apiVersion":"example.com/v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`, 409},
 	} {
-		if err := create(t, c.in("v1", "widgets"), widget("a", map[string]any{"size": int64(1)})); err != nil &&
+		if err := create(t, custom.in("v1", "widgets"), widget("a", map[string]any{"size": int64(1)})); err != nil &&
 			!apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
-		if resp := c.raw(t, "DELETE", path, nil, []byte(tc.body)); resp.StatusCode != tc.code {
+		if resp := custom.raw(t, "DELETE", path, nil, []byte(tc.body)); resp.StatusCode != tc.code {
 			t.Errorf("%s: got %d %s, want %d", tc.body, resp.StatusCode, text(t, resp), tc.code)
 		}
 	}

@@ -58,7 +58,7 @@ var (
 // TestRatchetingEverywhere tightens a schema behind an object's back and applies the object again: what can be told to
 // be unchanged passes, what changed or cannot be told apart is judged, and rules about changes always are.
 func TestRatchetingEverywhere(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	for name, tc := range map[string]struct {
 		shape, before, after string
 		first, then          string
@@ -99,7 +99,7 @@ func TestRatchetingEverywhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plural := strings.ReplaceAll(name, "-", "") + "s"
 			kindName := strings.ToUpper(plural[:1]) + plural[1:len(plural)-1]
-			c.define(definition(plural, kindName, strings.ReplaceAll(tc.shape, "FIELD", tc.before)))
+			custom.define(definition(plural, kindName, strings.ReplaceAll(tc.shape, "FIELD", tc.before)))
 			apply := func(text string, label bool) error {
 				u := &unstructured.Unstructured{}
 				if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -111,13 +111,15 @@ func TestRatchetingEverywhere(t *testing.T) {
 				if label {
 					u.SetLabels(map[string]string{"foo": "bar"})
 				}
-				_, err := c.in("v1", plural).Apply(t.Context(), "test", u, metav1.ApplyOptions{FieldManager: "manager"})
+				_, err := custom.in("v1", plural).Apply(t.Context(), "test", u, metav1.ApplyOptions{
+					FieldManager: "manager",
+				})
 				return err
 			}
 			if err := apply(tc.first, false); err != nil {
 				t.Fatal(err)
 			}
-			c.reshape(t, plural, strings.ReplaceAll(tc.shape, "FIELD", tc.after))
+			custom.reshape(t, plural, strings.ReplaceAll(tc.shape, "FIELD", tc.after))
 			err := apply(tc.then, tc.label)
 			if len(tc.want) == 0 && err != nil {
 				t.Errorf("got %v, want it accepted", err)

@@ -11,15 +11,15 @@ import (
 
 // TestAppliedCustomResourcesStrictly: what strict validation says of an applied custom resource, by the schema it has.
 func TestAppliedCustomResourcesStrictly(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	cluster := func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Scope = apiextensionsv1.ClusterScoped }
 	const ports = `{type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [containerPort, protocol], items: {type: object,
       required: [containerPort, protocol], properties: {containerPort: {type: integer, format: int32}, protocol: {type: string}, name: {type: string}}}}`
-	c.define(definition("frees", "Free", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, cluster))
-	c.define(definition("knowns", "Known",
+	custom.define(definition("frees", "Free", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, cluster))
+	custom.define(definition("knowns", "Known",
 		`{type: object, properties: {spec: {type: object, properties: {foo: {type: string}, ports: `+ports+
 			`}}}}`, cluster))
-	c.define(definition("mixeds", "Mixed",
+	custom.define(definition("mixeds", "Mixed",
 		`{type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {
       foo: {type: string}, ports: `+ports+`,
       template: {type: object, x-kubernetes-embedded-resource: true, properties: {metadata: {type: object, properties: {name: {type: string}}}, spec: {type: object}}}}}}}`,
@@ -90,7 +90,7 @@ spec:
 				object = "b"
 			}
 			path := "/apis/example.com/v1/" + tc.resource + "/" + object + "?fieldManager=m&fieldValidation=Strict"
-			r := c.call(t, "PATCH", path, tc.body, "Content-Type", "application/apply-patch+yaml")
+			r := custom.call(t, "PATCH", path, tc.body, "Content-Type", "application/apply-patch+yaml")
 			if r.Code != tc.code || !strings.Contains(string(r.Body), tc.want) {
 				t.Errorf("got %d %s, want %d with %s", r.Code, r.Body, tc.code, tc.want)
 			}

@@ -196,11 +196,11 @@ func TestCustomResourceLifecycle(t *testing.T) {
 	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
 	widgets := c.in("v1", "widgets")
 	ctx := t.Context()
-	w, err := widgets.Watch(ctx, metav1.ListOptions{})
+	watcher, err := widgets.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	made, err := widgets.Create(ctx, object("example.com/v1", "Widget", "", "a", map[string]any{
 		"spec":   map[string]any{"size": int64(1), "unknown": "x", "free": map[string]any{"any": "thing"}},
 		"status": map[string]any{"phase": "mine"},
@@ -236,7 +236,7 @@ func TestCustomResourceLifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Deleted} {
-		ev := <-w.ResultChan()
+		ev := <-watcher.ResultChan()
 		if u, ok := ev.Object.(*unstructured.Unstructured); ev.Type != want || !ok || u.GetName() != "a" {
 			t.Errorf("event %s %v, want %s of a", ev.Type, ev.Object, want)
 		}
@@ -244,9 +244,9 @@ func TestCustomResourceLifecycle(t *testing.T) {
 }
 
 func TestCustomResourceRefusals(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
-	widgets := c.in("v1", "widgets")
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	widgets := custom.in("v1", "widgets")
 	if _, err := widgets.Create(t.Context(), widget("old", map[string]any{"size": int64(9)}),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -313,7 +313,7 @@ func TestCustomResourceRefusals(t *testing.T) {
 			return err
 		}, `.spec.extra: field not declared in schema`},
 		"unknown version": {func() error {
-			_, err := c.in("v2", "widgets").List(t.Context(), metav1.ListOptions{})
+			_, err := custom.in("v2", "widgets").List(t.Context(), metav1.ListOptions{})
 			return err
 		}, `the server could not find the requested resource`},
 	} {
@@ -371,13 +371,14 @@ func TestCustomResourceApply(t *testing.T) {
 }
 
 func TestDefinitionConflicts(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
 	other := definition("gadgets", "Widget", widgetSchema, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Names.Singular = "gadget"
 		crd.Spec.Names.ListKind = "GadgetList"
 	})
-	if _, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, other), metav1.CreateOptions{}); err != nil {
+	if _, err := custom.Resource(crdGVR).Create(t.Context(), toUnstructured(t, other),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	condition := func(
@@ -390,7 +391,7 @@ func TestDefinitionConflicts(t *testing.T) {
 		}
 		return ""
 	}
-	crd := c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	crd := custom.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return len(crd.Status.Conditions) > 0
 	})
 	if got, want := condition(crd, apiextensionsv1.NamesAccepted),
@@ -402,19 +403,19 @@ func TestDefinitionConflicts(t *testing.T) {
 		t.Errorf("Established is %s, want %s", got, want)
 	}
 	// The name gets free.
-	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+	if err := custom.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	custom.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return condition(crd,
 			apiextensionsv1.Established) == "True InitialNamesAccepted: the initial names have been accepted"
 	})
 }
 
 func TestDefinitionDeletedWithItsObjects(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema))
-	widgets := c.in("v1", "widgets")
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema))
+	widgets := custom.in("v1", "widgets")
 	held := widget("held", map[string]any{"size": int64(1)})
 	held.SetFinalizers([]string{"example.com/hold"})
 	for _, u := range []*unstructured.Unstructured{widget("free", map[string]any{"size": int64(1)}), held} {
@@ -422,10 +423,10 @@ func TestDefinitionDeletedWithItsObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+	if err := custom.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("the free one to go", func() bool {
+	custom.wait("the free one to go", func() bool {
 		_, err := widgets.Get(t.Context(), "free", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
@@ -434,7 +435,7 @@ func TestDefinitionDeletedWithItsObjects(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("create while terminating: %v, want %s", err, want)
 	}
-	c.wait("the held one to be marked", func() bool {
+	custom.wait("the held one to be marked", func() bool {
 		u, err := widgets.Get(t.Context(), "held", metav1.GetOptions{})
 		return err == nil && u.GetDeletionTimestamp() != nil
 	})
@@ -442,18 +443,18 @@ func TestDefinitionDeletedWithItsObjects(t *testing.T) {
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("the definition to go", func() bool {
-		_, err := c.crd("widgets.example.com")
+	custom.wait("the definition to go", func() bool {
+		_, err := custom.crd("widgets.example.com")
 		return apierrors.IsNotFound(err)
 	})
-	c.wait("the resource to go", func() bool {
+	custom.wait("the resource to go", func() bool {
 		_, err := widgets.List(t.Context(), metav1.ListOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
 
 func TestInvalidDefinitions(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	for name, tc := range map[string]struct {
 		crd  *apiextensionsv1.CustomResourceDefinition
 		want string
@@ -478,7 +479,7 @@ func TestInvalidDefinitions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, tc.crd), metav1.CreateOptions{})
+			_, err := custom.Resource(crdGVR).Create(t.Context(), toUnstructured(t, tc.crd), metav1.CreateOptions{})
 			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
@@ -487,14 +488,14 @@ func TestInvalidDefinitions(t *testing.T) {
 }
 
 func TestCustomResourcesInDiscovery(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus, func(
 		crd *apiextensionsv1.CustomResourceDefinition,
 	) {
 		crd.Spec.Names.ShortNames = []string{"wd"}
 		crd.Spec.Names.Categories = []string{"all"}
 	}))
-	list, err := c.clients(t).Discovery().ServerResourcesForGroupVersion("example.com/v1")
+	list, err := custom.clients(t).Discovery().ServerResourcesForGroupVersion("example.com/v1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -503,7 +504,7 @@ func TestCustomResourcesInDiscovery(t *testing.T) {
 	if !strings.HasPrefix(string(b), want) || len(list.APIResources) != 2 {
 		t.Errorf("resources are %s", b)
 	}
-	_, all, err := c.clients(t).Discovery().ServerGroupsAndResources()
+	_, all, err := custom.clients(t).Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -518,9 +519,9 @@ func TestCustomResourcesInDiscovery(t *testing.T) {
 
 // TestCustomResourcesInOpenAPI waits for both documents to show what a definition says, and to forget it.
 func TestCustomResourcesInOpenAPI(t *testing.T) {
-	c := startCustom(t)
+	custom := startCustom(t)
 	v2 := func() map[string]map[string]any {
-		b, err := c.clients(t).RESTClient().Get().AbsPath("/openapi/v2").Do(t.Context()).Raw()
+		b, err := custom.clients(t).RESTClient().Get().AbsPath("/openapi/v2").Do(t.Context()).Raw()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -533,7 +534,7 @@ func TestCustomResourcesInOpenAPI(t *testing.T) {
 	if _, ok := v2()["com.example.v1.Widget"]; ok {
 		t.Fatal("the definition is published before it exists")
 	}
-	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus))
 	d := v2()["com.example.v1.Widget"]
 	b, _ := json.Marshal(d["properties"]) // plain
 	for _, want := range []string{
@@ -544,7 +545,7 @@ func TestCustomResourcesInOpenAPI(t *testing.T) {
 			t.Errorf("v2 has no %s in %s", want, b)
 		}
 	}
-	paths, err := c.clients(t).Discovery().OpenAPIV3().Paths()
+	paths, err := custom.clients(t).Discovery().OpenAPIV3().Paths()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -560,14 +561,15 @@ func TestCustomResourcesInOpenAPI(t *testing.T) {
 			t.Errorf("v3 has no %s", want)
 		}
 	}
-	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+	if err := custom.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.wait("v2 to forget", func() bool {
+	custom.wait("v2 to forget", func() bool {
 		_, ok := v2()["com.example.v1.Widget"]
 		return !ok
 	})
-	if paths, err = c.clients(t).Discovery().OpenAPIV3().Paths(); err != nil || paths["apis/example.com/v1"] != nil {
+	if paths, err = custom.clients(t).Discovery().OpenAPIV3().Paths(); err != nil ||
+		paths["apis/example.com/v1"] != nil {
 		t.Errorf("v3 still has example.com/v1 (err %v)", err)
 	}
 }

@@ -66,27 +66,27 @@ func (h *converter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		resp.Result = metav1.Status{Status: metav1.StatusFailure, Message: msg}
 	}
 	for _, raw := range review.Request.Objects {
-		u := &unstructured.Unstructured{}
-		_ = u.UnmarshalJSON(raw.Raw) // the server's own JSON
+		obj := &unstructured.Unstructured{}
+		_ = obj.UnmarshalJSON(raw.Raw) // the server's own JSON
 		if strings.HasSuffix(review.Request.DesiredAPIVersion, "/v2") {
-			host, _, _ := unstructured.NestedString(u.Object, "host")
-			port, _, _ := unstructured.NestedString(u.Object, "port")
-			u.Object["hostPort"] = host + ":" + port
-			delete(u.Object, "host")
-			delete(u.Object, "port")
-		} else if hp, ok, _ := unstructured.NestedString(u.Object, "hostPort"); ok {
-			u.Object["host"], u.Object["port"], _ = strings.Cut(hp, ":")
-			delete(u.Object, "hostPort")
+			host, _, _ := unstructured.NestedString(obj.Object, "host")
+			port, _, _ := unstructured.NestedString(obj.Object, "port")
+			obj.Object["hostPort"] = host + ":" + port
+			delete(obj.Object, "host")
+			delete(obj.Object, "port")
+		} else if hp, ok, _ := unstructured.NestedString(obj.Object, "hostPort"); ok {
+			obj.Object["host"], obj.Object["port"], _ = strings.Cut(hp, ":")
+			delete(obj.Object, "hostPort")
 		}
-		u.SetAPIVersion(review.Request.DesiredAPIVersion)
-		resp.ConvertedObjects = append(resp.ConvertedObjects, runtime.RawExtension{Object: u})
+		obj.SetAPIVersion(review.Request.DesiredAPIVersion)
+		resp.ConvertedObjects = append(resp.ConvertedObjects, runtime.RawExtension{Object: obj})
 	}
 	// the client sees
 	_ = json.NewEncoder(w).Encode(&apiextensionsv1.ConversionReview{TypeMeta: review.TypeMeta, Response: resp})
 }
 
-// serveTLS serves h under a certificate for names, and returns its address and the authority's certificate.
-func serveTLS(t *testing.T, h http.Handler, names ...string) (addr string, caPEM []byte) {
+// serveTLS serves handler under a certificate for names, and returns its address and the authority's certificate.
+func serveTLS(t *testing.T, handler http.Handler, names ...string) (addr string, caPEM []byte) {
 	t.Helper()
 	ca, err := pki.Open(t.TempDir(), "hook-ca")
 	if err != nil {
@@ -100,7 +100,7 @@ func serveTLS(t *testing.T, h http.Handler, names ...string) (addr string, caPEM
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewUnstartedServer(h)
+	srv := httptest.NewUnstartedServer(handler)
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -110,12 +110,12 @@ func serveTLS(t *testing.T, h http.Handler, names ...string) (addr string, caPEM
 func TestConversionWebhook(t *testing.T) {
 	for name, viaService := range map[string]bool{"url": false, "service": true} {
 		t.Run(name, func(t *testing.T) {
-			c := startCustom(t)
+			custom := startCustom(t)
 			h := &converter{}
 			addr, ca := serveTLS(t, h, "hook.ns.svc")
 			client := &apiextensionsv1.WebhookClientConfig{CABundle: ca}
 			if viaService {
-				hookService(t, c)
+				hookService(t, custom)
 				path := "/convert"
 				_, port := splitPort(t, addr)
 				client.Service = &apiextensionsv1.ServiceReference{
@@ -128,15 +128,15 @@ func TestConversionWebhook(t *testing.T) {
 				url := "https://" + addr + "/convert"
 				client.URL = &url
 			}
-			c.define(twoVersions(&apiextensionsv1.CustomResourceConversion{
+			custom.define(twoVersions(&apiextensionsv1.CustomResourceConversion{
 				Strategy: apiextensionsv1.WebhookConverter,
 				Webhook: &apiextensionsv1.WebhookConversion{
 					ClientConfig:             client,
 					ConversionReviewVersions: []string{"v1"},
 				},
 			}))
-			tryConversion(t, c, h)
-			if n := c.gauge(t,
+			tryConversion(t, custom, h)
+			if n := custom.gauge(t,
 				`apiserver_crd_conversion_webhook_request_total{failure_type="",result="success"}`); n == "" ||
 				n == "0" {
 				t.Errorf("%q conversions were counted", n)
@@ -219,14 +219,14 @@ func tryConversion(t *testing.T, c *custom, h *converter) {
 }
 
 func TestNoneConversion(t *testing.T) {
-	c := startCustom(t)
-	c.define(twoVersions(nil))
+	custom := startCustom(t)
+	custom.define(twoVersions(nil))
 	ctx := t.Context()
-	if err := create(t, c.in("v1", "servers"),
+	if err := create(t, custom.in("v1", "servers"),
 		object("example.com/v1", "Server", "ns", "a", map[string]any{"host": "h", "port": "1"})); err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.in("v2", "servers").Get(ctx, "a", metav1.GetOptions{})
+	got, err := custom.in("v2", "servers").Get(ctx, "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestNoneConversion(t *testing.T) {
 		t.Errorf("in v2, pruned by its schema (-want +got):\n%s", d)
 	}
 	// v2 becomes the storage version: objects stay as stored until written, and both versions go on.
-	crd, err := c.crd("servers.example.com")
+	crd, err := custom.crd("servers.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,28 +244,28 @@ func TestNoneConversion(t *testing.T) {
 	crd.Spec.Versions[1].Storage = true
 	crd.APIVersion = "apiextensions.k8s.io/v1"
 	crd.Kind = "CustomResourceDefinition"
-	if _, err := c.Resource(crdGVR).Update(ctx, toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
+	if _, err := custom.Resource(crdGVR).Update(ctx, toUnstructured(t, crd), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	crd, err = c.crd("servers.example.com")
+	crd, err = custom.crd("servers.example.com")
 	if err != nil || !cmp.Equal(crd.Status.StoredVersions, []string{"v1", "v2"}) {
 		t.Errorf("stored versions: %v, %v", crd.Status.StoredVersions, err)
 	}
 	for _, v := range []string{"v1", "v2"} {
-		got, err := c.in(v, "servers").Patch(ctx, "a", types.MergePatchType,
+		got, err := custom.in(v, "servers").Patch(ctx, "a", types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"in":"`+v+`"}}}`), metav1.PatchOptions{})
 		if err != nil || got.GetAPIVersion() != "example.com/"+v || got.Object["port"] != "1" {
 			t.Errorf("patch in %s: %v, %v", v, got, err)
 		}
 	}
 	// Fields that a manager owns in one version are known in the other.
-	_, err = c.in("v1", "servers").Apply(ctx, "a", object("example.com/v1", "Server", "ns", "a", map[string]any{
+	_, err = custom.in("v1", "servers").Apply(ctx, "a", object("example.com/v1", "Server", "ns", "a", map[string]any{
 		"port": "2",
 	}), metav1.ApplyOptions{FieldManager: "one", Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.in("v2", "servers").Apply(ctx, "a", object("example.com/v2", "Server", "ns", "a", map[string]any{
+	_, err = custom.in("v2", "servers").Apply(ctx, "a", object("example.com/v2", "Server", "ns", "a", map[string]any{
 		"port": "3",
 	}), metav1.ApplyOptions{FieldManager: "two"})
 	if err == nil || !strings.Contains(err.Error(), `conflict with "one": .port`) {
@@ -274,20 +274,20 @@ func TestNoneConversion(t *testing.T) {
 }
 
 func TestDeprecatedVersionWarns(t *testing.T) {
-	c := startCustom(t)
-	c.define(definition("olds", "Old", `{type: object}`, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	custom := startCustom(t)
+	custom.define(definition("olds", "Old", `{type: object}`, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		old := crd.Spec.Versions[0]
 		old.Name = "v1beta1"
 		old.Storage = false
 		old.Deprecated = true
 		crd.Spec.Versions = append(crd.Spec.Versions, old)
 	}))
-	resp := c.raw(t, "GET", "/apis/example.com/v1beta1/olds", nil, nil)
+	resp := custom.raw(t, "GET", "/apis/example.com/v1beta1/olds", nil, nil)
 	want := `299 - "example.com/v1beta1 Old is deprecated; use example.com/v1 Old"`
 	if got := resp.Header.Values("Warning"); len(got) != 1 || got[0] != want {
 		t.Errorf("warnings %q, want %s", got, want)
 	}
-	if got := c.raw(t, "GET", "/apis/example.com/v1/olds", nil, nil).Header.Values("Warning"); len(got) != 0 {
+	if got := custom.raw(t, "GET", "/apis/example.com/v1/olds", nil, nil).Header.Values("Warning"); len(got) != 0 {
 		t.Errorf("warnings of v1: %q", got)
 	}
 }
@@ -296,9 +296,9 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 // removed unread.
 func TestUnreadOfVersions(t *testing.T) {
 	st, ca := newSite(t)
-	r, stop := startOn(t, st, ca, nil)
+	running, stop := startOn(t, st, ca, nil)
 	t.Cleanup(stop)
-	c := customOn(t, r)
+	c := customOn(t, running)
 	c.define(twoVersions(nil))
 	if err := create(t, c.in("v1", "servers"), object("example.com/v1", "Server", "ns", "good", nil)); err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func TestUnreadOfVersions(t *testing.T) {
 			{"DELETE", base + "/bad", unsafe, 200, `"details":{"name":"bad"`},
 			{"GET", base + "/bad", "", 404, "not found"},
 		} {
-			r.call(t, q.method, q.path, q.body, "Content-Type", "application/json").wants(t, q.method+" "+q.path,
+			running.call(t, q.method, q.path, q.body, "Content-Type", "application/json").wants(t, q.method+" "+q.path,
 				q.code, q.text)
 		}
 	}
@@ -331,12 +331,13 @@ func TestUnreadOfVersions(t *testing.T) {
 
 // TestListsCostTheirSize: a list takes seats for what it writes, whatever lies between the resource and its cache.
 func TestListsCostTheirSize(t *testing.T) {
-	c := startCustom(t)
-	c.define(twoVersions(nil))
+	custom := startCustom(t)
+	custom.define(twoVersions(nil))
 	const many = 250
 	for i := range many {
 		name := fmt.Sprintf("s%d", i)
-		if err := create(t, c.in("v1", "servers"), object("example.com/v1", "Server", "ns", name, nil)); err != nil {
+		if err := create(t, custom.in("v1", "servers"),
+			object("example.com/v1", "Server", "ns", name, nil)); err != nil {
 			t.Fatal(err)
 		}
 		e := &corev1.Event{
@@ -346,7 +347,8 @@ func TestListsCostTheirSize(t *testing.T) {
 			},
 			InvolvedObject: corev1.ObjectReference{Namespace: "ns"},
 		}
-		if _, err := c.clients(t).CoreV1().Events("ns").Create(t.Context(), e, metav1.CreateOptions{}); err != nil {
+		if _, err := custom.clients(t).CoreV1().Events("ns").Create(t.Context(), e,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -370,7 +372,7 @@ func TestListsCostTheirSize(t *testing.T) {
 			Resource:   tc.resource,
 			Limit:      tc.limit,
 		}}
-		if got := c.Cost(rq); got != tc.want {
+		if got := custom.Cost(rq); got != tc.want {
 			t.Errorf("a list of %s/%s %s, limit %d: %d seats, want %d", tc.group, tc.version, tc.resource, tc.limit,
 				got, tc.want)
 		}

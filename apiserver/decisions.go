@@ -67,16 +67,16 @@ func (p podDecisions) decision(pod *corev1.Pod) *decisions.PodDecision {
 	if p.lookup == nil {
 		return nil
 	}
-	d := p.lookup(pod.UID)
-	if d == nil {
+	podDecision := p.lookup(pod.UID)
+	if podDecision == nil {
 		return nil
 	}
-	d.ObjectMeta = metav1.ObjectMeta{
+	podDecision.ObjectMeta = metav1.ObjectMeta{
 		Name:              pod.Name,
 		Namespace:         pod.Namespace,
 		Labels:            pod.Labels,
-		CreationTimestamp: d.CreationTimestamp,
+		CreationTimestamp: podDecision.CreationTimestamp,
 	}
-	d.Status.PodUID = pod.UID
-	return d
+	podDecision.Status.PodUID = pod.UID
+	return podDecision
 }

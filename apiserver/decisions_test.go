@@ -18,7 +18,7 @@ import (
 // changed.
 func TestPodDecisions(t *testing.T) {
 	known := map[types.UID]*decisions.PodDecision{}
-	r := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *apiserver.Config) {
 		c.Decision = func(uid types.UID) *decisions.PodDecision {
 			if d := known[uid]; d != nil {
 				c := *d
@@ -28,7 +28,7 @@ func TestPodDecisions(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"told", "untold"} {
-		pod, err := r.clients(t).CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		pod, err := running.clients(t).CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
@@ -51,20 +51,22 @@ func TestPodDecisions(t *testing.T) {
 	const path = "/apis/decisions.keelson.io/v1alpha1/namespaces/default/poddecisions"
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, name := range []string{"Pod", "Result", "Node", "Feasible", "Reason", "Took", "Age"} {
-		r.call(t, "GET", path, "", "Accept", table).wants(t, "columns", 200, `"name":"`+name+`"`)
+		running.call(t, "GET", path, "", "Accept", table).wants(t, "columns", 200, `"name":"`+name+`"`)
 	}
-	r.call(t, "GET", path, "", "Accept", table).wants(t, "row", 200,
+	running.call(t, "GET", path, "", "Accept", table).wants(t, "row", 200,
 		`["told","Unschedulable","\u003cnone\u003e","0/3","3 Insufficient cpu","81µs","90s"]`)
-	r.call(t, "GET", path, "").wants(t, "list", 200, `"kind":"PodDecisionList"`)
-	r.call(t, "GET", path+"?labelSelector=app%3Duntold", "").wants(t, "selected", 200, `"items":[]`)
-	r.call(t, "GET", path+"?fieldSelector=metadata.name%3Dtold", "").wants(t, "selected by name", 200, `"name":"told"`)
-	r.call(t, "GET", path+"/told", "", "Accept", "application/vnd.kubernetes.protobuf, application/json").wants(t,
+	running.call(t, "GET", path, "").wants(t, "list", 200, `"kind":"PodDecisionList"`)
+	running.call(t, "GET", path+"?labelSelector=app%3Duntold", "").wants(t, "selected", 200, `"items":[]`)
+	running.call(t, "GET", path+"?fieldSelector=metadata.name%3Dtold", "").wants(t, "selected by name", 200,
+		`"name":"told"`)
+	running.call(t, "GET", path+"/told", "", "Accept", "application/vnd.kubernetes.protobuf, application/json").wants(t,
 		"one", 200, `"kind":"PodDecision"`)
-	r.call(t, "GET", path+"/untold", "").wants(t, "nothing remembered", 404, "remembers no scheduling attempt")
-	r.call(t, "GET", path+"/none", "").wants(t, "no such pod", 404,
+	running.call(t, "GET", path+"/untold", "").wants(t, "nothing remembered", 404, "remembers no scheduling attempt")
+	running.call(t, "GET", path+"/none", "").wants(t, "no such pod", 404,
 		`poddecisions.decisions.keelson.io "none" not found`)
-	r.call(t, "DELETE", path+"/told", "").wants(t, "delete", 405, "")
-	r.call(t, "POST", path, `{"metadata":{"name":"forged"}}`, "Content-Type", "application/json").wants(t, "create",
+	running.call(t, "DELETE", path+"/told", "").wants(t, "delete", 405, "")
+	running.call(t, "POST", path, `{"metadata":{"name":"forged"}}`, "Content-Type", "application/json").wants(t,
+		"create",
 		405, "")
-	r.call(t, "GET", "/openapi/v3/apis/decisions.keelson.io/v1alpha1", "").wants(t, "schema", 200, `"refusedBy"`)
+	running.call(t, "GET", "/openapi/v3/apis/decisions.keelson.io/v1alpha1", "").wants(t, "schema", 200, `"refusedBy"`)
 }

@@ -22,9 +22,9 @@ func configMap(name string, finalizers ...string) *corev1.ConfigMap {
 
 // TestDryRun makes every kind of write without effect.
 func TestDryRun(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
+	c := running.clients(t)
 	maps := c.CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(ctx, configMap("here"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestDryRun(t *testing.T) {
 	if _, err := c.AppsV1().Deployments("default").Create(ctx, deployment("web"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	before := everything(t, r)
+	before := everything(t, running)
 	const base = "/api/v1/namespaces/default/configmaps"
 	const cm = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":"b"}}`
 	for _, w := range []struct {
@@ -69,9 +69,9 @@ func TestDryRun(t *testing.T) {
 			`DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value`,
 		},
 	} {
-		r.call(t, w.method, w.path, w.body, "Content-Type", w.media).wants(t, w.method+" "+w.path, w.code, w.text)
+		running.call(t, w.method, w.path, w.body, "Content-Type", w.media).wants(t, w.method+" "+w.path, w.code, w.text)
 	}
-	if after := everything(t, r); !slices.Equal(before, after) {
+	if after := everything(t, running); !slices.Equal(before, after) {
 		t.Errorf("dry runs changed something:\nbefore %v\nafter  %v", before, after)
 	}
 }
@@ -118,9 +118,9 @@ func deployment(name string) *appsv1.Deployment {
 
 // TestDeletes is about preconditions, finalizers, propagation and grace.
 func TestDeletes(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
+	c := running.clients(t)
 	maps := c.CoreV1().ConfigMaps("default")
 	fresh := func(name string, finalizers ...string) *corev1.ConfigMap {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestDeletes(t *testing.T) {
 	t.Run("status", func(t *testing.T) {
 		m := fresh("gone")
 		var s metav1.Status
-		r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/gone", "").into(t, &s)
+		running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/gone", "").into(t, &s)
 		if s.Kind != "Status" || s.Status != "Success" || s.Details == nil || s.Details.Name != "gone" ||
 			s.Details.Kind != "configmaps" || s.Details.UID != m.UID {
 			t.Errorf("answer to a delete: %+v", s)
@@ -167,23 +167,23 @@ func TestDeletes(t *testing.T) {
 	t.Run("finalizers", func(t *testing.T) {
 		fresh("held", "example.com/a")
 		var m corev1.ConfigMap
-		r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", "").into(t, &m)
+		running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", "").into(t, &m)
 		if m.DeletionTimestamp == nil || m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds != 0 {
 			t.Fatalf("held object after delete: %+v", m.ObjectMeta)
 		}
-		if again := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", ""); again.Code != 200 {
+		if again := running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", ""); again.Code != 200 {
 			t.Errorf("second delete: %d", again.Code)
 		}
-		r.call(t, "POST", "/api/v1/namespaces/default/configmaps",
+		running.call(t, "POST", "/api/v1/namespaces/default/configmaps",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`).
 			wants(t, "create over it", 409, `object is being deleted: configmaps "held" already exists`)
-		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held",
+		running.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held",
 			`{"metadata":{"finalizers":["example.com/a","example.com/b"]}}`, "Content-Type", mergePatch).
 			wants(t, "a new finalizer", 422,
 				`metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/b"}`)
-		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":null}}`,
+		running.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":null}}`,
 			"Content-Type", mergePatch).wants(t, "the last finalizer", 200, `"deletionTimestamp"`)
-		r.call(t, "GET", "/api/v1/namespaces/default/configmaps/held", "").wants(t, "after it", 404, "not found")
+		running.call(t, "GET", "/api/v1/namespaces/default/configmaps/held", "").wants(t, "after it", 404, "not found")
 	})
 	for policy, finalizer := range map[metav1.DeletionPropagation]string{
 		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
@@ -193,7 +193,7 @@ func TestDeletes(t *testing.T) {
 			name := strings.ToLower(string(policy))
 			fresh(name)
 			var m corev1.ConfigMap
-			got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/"+name+"?propagationPolicy="+string(
+			got := running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/"+name+"?propagationPolicy="+string(
 				policy), "")
 			got.into(t, &m)
 			if got.Code != 200 || !slices.Equal(m.Finalizers, []string{finalizer}) || m.DeletionTimestamp == nil {
@@ -201,21 +201,22 @@ func TestDeletes(t *testing.T) {
 			}
 		})
 	}
-	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Sideways", "").
+	running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Sideways", "").
 		wants(t, "no such policy", 422,
 			`propagationPolicy: Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil"`)
-	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Orphan&orphanDependents=true", "").
+	running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Orphan&orphanDependents=true",
+		"").
 		wants(t, "both", 422, `orphanDependents and deletionPropagation cannot be both set`)
-	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":"Pod","apiVersion":"v1"}`).wants(t,
+	running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":"Pod","apiVersion":"v1"}`).wants(t,
 		"a body of another kind", 400, "")
-	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":`).wants(t, "a broken body", 400, "")
+	running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":`).wants(t, "a broken body", 400, "")
 }
 
 // TestDeleteCollection deletes what selectors choose.
 func TestDeleteCollection(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	for i := range 20 {
 		m := configMap(fmt.Sprintf("m%02d", i))
 		m.Labels = map[string]string{"odd": fmt.Sprint(i%2 == 1)}
@@ -238,40 +239,42 @@ func TestDeleteCollection(t *testing.T) {
 		metav1.ListOptions{FieldSelector: "metadata.name=m02"}); err != nil {
 		t.Fatal(err)
 	}
-	got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps?limit=4", "")
+	got := running.call(t, "DELETE", "/api/v1/namespaces/default/configmaps?limit=4", "")
 	var list corev1.ConfigMapList
 	got.into(t, &list)
 	if got.Code != 200 || list.Kind != "ConfigMapList" || len(list.Items) != 4 {
 		t.Errorf("a page: %d, %s of %d", got.Code, list.Kind, len(list.Items))
 	}
-	r.call(t, "DELETE", "/api/v1/configmaps", "").wants(t, "of all namespaces", 405,
+	running.call(t, "DELETE", "/api/v1/configmaps", "").wants(t, "of all namespaces", 405,
 		"the server does not allow this method on the requested resource")
-	r.call(t, "DELETE", "/api/v1/namespaces", "").wants(t, "of namespaces", 405,
+	running.call(t, "DELETE", "/api/v1/namespaces", "").wants(t, "of namespaces", 405,
 		"the server does not allow this method on the requested resource")
 }
 
 // TestNames is about names, uids and what else the server gives an object.
 func TestNames(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	const base = "/api/v1/namespaces/default/configmaps"
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-	made := r.call(t, "POST", base,
+	made := running.call(t, "POST", base,
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"gen-","uid":"mine","creationTimestamp":"2001-01-01T00:00:00Z",`+
 			`"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5,"selfLink":"/x","generation":7}}`)
-	var m corev1.ConfigMap
-	made.into(t, &m)
-	if made.Code != 201 || !regexp.MustCompile(`^gen-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(m.Name) {
-		t.Errorf("generated name: %d %q", made.Code, m.Name)
+	var configMap corev1.ConfigMap
+	made.into(t, &configMap)
+	if made.Code != 201 || !regexp.MustCompile(`^gen-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(configMap.Name) {
+		t.Errorf("generated name: %d %q", made.Code, configMap.Name)
 	}
-	if m.UID == "mine" || m.UID == "" || m.CreationTimestamp.Year() == 2001 || m.DeletionTimestamp != nil ||
-		m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
-		t.Errorf("system metadata of a new object: %+v", m.ObjectMeta)
+	if configMap.UID == "mine" || configMap.UID == "" || configMap.CreationTimestamp.Year() == 2001 ||
+		configMap.DeletionTimestamp != nil ||
+		configMap.DeletionGracePeriodSeconds != nil || configMap.SelfLink != "" {
+		t.Errorf("system metadata of a new object: %+v", configMap.ObjectMeta)
 	}
-	long := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"`+strings.Repeat(
-		"a", 70)+`"}}`)
-	long.into(t, &m)
-	if len(m.Name) != 63 {
-		t.Errorf("name generated from a long base has %d characters: %s", len(m.Name), m.Name)
+	long := running.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"`+
+		strings.Repeat(
+			"a", 70)+`"}}`)
+	long.into(t, &configMap)
+	if len(configMap.Name) != 63 {
+		t.Errorf("name generated from a long base has %d characters: %s", len(configMap.Name), configMap.Name)
 	}
 	for _, c := range []struct {
 		what, method, path, body string
@@ -382,7 +385,7 @@ func TestNames(t *testing.T) {
 			`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns1","namespace":"x"}}`, 201, `"name":"ns1"`,
 		},
 	} {
-		got := r.call(t, c.method, c.path, c.body)
+		got := running.call(t, c.method, c.path, c.body)
 		got.wants(t, c.what, c.code, c.text)
 		if strings.Contains(string(got.Body), "2001-01-01") {
 			t.Errorf("%s: the client's creation time was kept: %s", c.what, got.Body)
@@ -392,8 +395,8 @@ func TestNames(t *testing.T) {
 
 // TestDeletedAtOnce: who deletes a pod without a grace period is told that it had none.
 func TestDeletedAtOnce(t *testing.T) {
-	r := start(t, nil)
-	pods := r.clients(t).CoreV1().Pods("default")
+	running := start(t, nil)
+	pods := running.clients(t).CoreV1().Pods("default")
 	for _, dry := range []bool{true, false} {
 		if dry {
 			pod := &corev1.Pod{
@@ -410,7 +413,7 @@ func TestDeletedAtOnce(t *testing.T) {
 		if dry {
 			path += "&dryRun=All"
 		}
-		got := r.call(t, "DELETE", path, "")
+		got := running.call(t, "DELETE", path, "")
 		for _, text := range []string{`"deletionGracePeriodSeconds":0`, `"deletionTimestamp":"2`, `"generation":2`} {
 			got.wants(t, path, 200, text)
 		}
@@ -423,7 +426,7 @@ func TestDeletedAtOnce(t *testing.T) {
 // TestUnread: what cannot be read is told by GET and lists, and goes when it is deleted so, dry runs aside.
 func TestUnread(t *testing.T) {
 	st, ca := newSite(t)
-	r, stop := startOn(t, st, ca, nil)
+	running, stop := startOn(t, st, ca, nil)
 	t.Cleanup(stop)
 	if _, err := st.Create(t.Context(), "/registry/configmaps/default/bad", []byte("junk")); err != nil {
 		t.Fatal(err)
@@ -452,7 +455,7 @@ func TestUnread(t *testing.T) {
 			"unsafe deletion is not allowed because the object is decodable from storage",
 		},
 	} {
-		r.call(t, c.method, c.path, c.body, "Content-Type", "application/json").wants(t,
+		running.call(t, c.method, c.path, c.body, "Content-Type", "application/json").wants(t,
 			c.method+" "+c.path+" "+c.body, c.code, c.text)
 	}
 }

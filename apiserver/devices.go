@@ -38,7 +38,7 @@ func (s *Server) guardDevices(of schema.GroupResource, next Guard) Guard {
 	}
 }
 
-func (s *Server) checkDevices(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
+func (s *Server) checkDevices(ctx context.Context, attrs *auth.Attributes, obj, old runtime.Object) error {
 	var errs field.ErrorList
 	kind := "ResourceClaim"
 	name := ""
@@ -47,20 +47,20 @@ func (s *Server) checkDevices(ctx context.Context, a *auth.Attributes, obj, old 
 		kind = "ResourceClaimTemplate"
 		name = o.Name
 		if old == nil {
-			errs = s.adminAccess(ctx, a.Namespace, adminRequest(o.Spec.Spec.Devices.Requests))
+			errs = s.adminAccess(ctx, attrs.Namespace, adminRequest(o.Spec.Spec.Devices.Requests))
 		}
 	case *resourcev1.ResourceClaim:
 		name = o.Name
 		before, _ := old.(*resourcev1.ResourceClaim)
 		switch {
 		case before == nil:
-			errs = s.adminAccess(ctx, a.Namespace, adminRequest(o.Spec.Devices.Requests))
-		case a.Subresource == "status":
+			errs = s.adminAccess(ctx, attrs.Namespace, adminRequest(o.Spec.Devices.Requests))
+		case attrs.Subresource == "status":
 			if adminResult(before.Status.Allocation) == nil {
-				errs = s.adminAccess(ctx, a.Namespace, adminResult(o.Status.Allocation))
+				errs = s.adminAccess(ctx, attrs.Namespace, adminResult(o.Status.Allocation))
 			}
-			errs = append(errs, s.mayBind(ctx, a, &o.Status, &before.Status)...)
-			errs = append(errs, s.mayReport(ctx, a, &o.Status, &before.Status)...)
+			errs = append(errs, s.mayBind(ctx, attrs, &o.Status, &before.Status)...)
+			errs = append(errs, s.mayReport(ctx, attrs, &o.Status, &before.Status)...)
 		}
 	}
 	if len(errs) == 0 {
@@ -117,13 +117,13 @@ func adminResult(of *resourcev1.AllocationResult) *field.Path {
 // mayBind requires the right to resourceclaims/binding, in all namespaces, of who allocates or reserves a claim: the
 // scheduler and the claim controller.
 func (s *Server) mayBind(
-	ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
+	ctx context.Context, attrs *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
 ) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(status.Allocation, old.Allocation) && apiequality.Semantic.DeepEqual(
 		status.ReservedFor, old.ReservedFor) {
 		return nil
 	}
-	need := *a
+	need := *attrs
 	need.Subresource = resourcev1.SubresourceBinding
 	need.Namespace = ""
 	need.Name = ""
@@ -131,7 +131,7 @@ func (s *Server) mayBind(
 		return field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"),
 			fmt.Sprintf(
 				"changing status.allocation or status.reservedFor requires resource=%q, verb=%q permission: %v",
-				"resourceclaims/binding", a.Verb, err))}
+				"resourceclaims/binding", attrs.Verb, err))}
 	}
 	return nil
 }
@@ -140,19 +140,19 @@ func (s *Server) mayBind(
 // A driver's pod on the node of the devices needs it for the verb associated-node:VERB, any other writer for
 // arbitrary-node:VERB.
 func (s *Server) mayReport(
-	ctx context.Context, a *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
+	ctx context.Context, attrs *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
 ) (errs field.ErrorList) {
 	if status.Allocation == nil {
 		return nil // the status of its devices goes with it
 	}
-	verbs := []string{resourcev1.VerbPrefixArbitraryNode + a.Verb}
-	if onNodeOf(a.User, status.Allocation) {
-		verbs = slices.Insert(verbs, 0, resourcev1.VerbPrefixAssociatedNode+a.Verb)
+	verbs := []string{resourcev1.VerbPrefixArbitraryNode + attrs.Verb}
+	if onNodeOf(attrs.User, status.Allocation) {
+		verbs = slices.Insert(verbs, 0, resourcev1.VerbPrefixAssociatedNode+attrs.Verb)
 	}
 	for _, driver := range changedDrivers(status.Devices, old.Devices) {
 		var first error
 		allowed := slices.ContainsFunc(verbs, func(verb string) bool {
-			need := *a
+			need := *attrs
 			need.Verb = verb
 			need.Subresource = resourcev1.SubresourceDriver
 			need.Name = driver
@@ -172,11 +172,11 @@ func (s *Server) mayReport(
 }
 
 // authorizes returns the 403 error if the request's user lacks a right.
-func (s *Server) authorizes(ctx context.Context, a *auth.Attributes) error {
-	if s.authorizer == nil || a.User == nil {
+func (s *Server) authorizes(ctx context.Context, attrs *auth.Attributes) error {
+	if s.authorizer == nil || attrs.User == nil {
 		return nil
 	}
-	d, err := s.authorizer.Authorize(ctx, a)
+	d, err := s.authorizer.Authorize(ctx, attrs)
 	if d.Verdict == auth.Allow {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (s *Server) authorizes(ctx context.Context, a *auth.Attributes) error {
 	if err != nil {
 		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
 	}
-	return pipeline.Forbidden(a, reason)
+	return pipeline.Forbidden(attrs, reason)
 }
 
 // changedDrivers returns the drivers whose devices were added, removed or changed, sorted.
@@ -216,9 +216,9 @@ func changedDrivers(devices, old []resourcev1.AllocatedDeviceStatus) []string {
 	return slices.Sorted(maps.Keys(drivers))
 }
 
-// onNodeOf reports whether u is a service account in a pod on the one node that has the devices of an allocation.
-func onNodeOf(u *auth.User, of *resourcev1.AllocationResult) bool {
-	if u == nil || of.NodeSelector == nil || len(of.NodeSelector.NodeSelectorTerms) != 1 {
+// onNodeOf reports whether user is a service account in a pod on the one node that has the devices of an allocation.
+func onNodeOf(user *auth.User, of *resourcev1.AllocationResult) bool {
+	if user == nil || of.NodeSelector == nil || len(of.NodeSelector.NodeSelectorTerms) != 1 {
 		return false
 	}
 	term := &of.NodeSelector.NodeSelectorTerms[0]
@@ -229,6 +229,6 @@ func onNodeOf(u *auth.User, of *resourcev1.AllocationResult) bool {
 	if f.Key != "metadata.name" || f.Operator != corev1.NodeSelectorOpIn || len(f.Values) != 1 {
 		return false
 	}
-	node, ok := pipeline.AccountNode(u)
+	node, ok := pipeline.AccountNode(user)
 	return ok && node == f.Values[0]
 }

@@ -121,22 +121,22 @@ func TestClaimStatusRights(t *testing.T) {
 		{"report on no node", "system:serviceaccount:default:driver", "", report, false, true, driverRight},
 	} {
 		t.Run(tt.what+" as "+tt.user, func(t *testing.T) {
-			c, err := claims.Create(ctx, gpuClaim(nil), metav1.CreateOptions{})
+			resourceClaim, err := claims.Create(ctx, gpuClaim(nil), metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { deleteClaim(t, claims) })
 			if tt.bound {
-				allocate(&c.Status)
+				allocate(&resourceClaim.Status)
 				if tt.reported {
-					report(&c.Status)
+					report(&resourceClaim.Status)
 				}
-				if c, err = claims.UpdateStatus(ctx, c, metav1.UpdateOptions{}); err != nil {
+				if resourceClaim, err = claims.UpdateStatus(ctx, resourceClaim, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			tt.change(&c.Status)
-			_, err = as(tt.user, tt.node).UpdateStatus(ctx, c, metav1.UpdateOptions{})
+			tt.change(&resourceClaim.Status)
+			_, err = as(tt.user, tt.node).UpdateStatus(ctx, resourceClaim, metav1.UpdateOptions{})
 			if tt.want == "" && err != nil ||
 				tt.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("got %v\nwant %s", err, tt.want)

@@ -16,16 +16,16 @@ const aggregatedV2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 
 // TestDiscovery holds the aggregated documents against the plain ones.
 func TestDiscovery(t *testing.T) {
-	r := start(t, nil)
-	c := discovery.NewDiscoveryClientForConfigOrDie(r.rest)
+	running := start(t, nil)
+	c := discovery.NewDiscoveryClientForConfigOrDie(running.rest)
 	groups, resources, failed, err := c.GroupsAndMaybeResources()
 	if err != nil || len(failed) > 0 || len(resources) == 0 {
 		t.Fatalf("aggregated discovery: %v %v, %d resource lists", err, failed, len(resources))
 	}
 	var plainCore metav1.APIVersions
-	r.call(t, "GET", "/api", "").into(t, &plainCore)
+	running.call(t, "GET", "/api", "").into(t, &plainCore)
 	var plain metav1.APIGroupList
-	r.call(t, "GET", "/apis", "").into(t, &plain)
+	running.call(t, "GET", "/apis", "").into(t, &plain)
 	if plain.Kind != "APIGroupList" || plainCore.Kind != "APIVersions" ||
 		!slices.Equal(plainCore.Versions, []string{"v1"}) {
 		t.Errorf("plain documents: %s and %s of %v", plain.Kind, plainCore.Kind, plainCore.Versions)
@@ -33,23 +33,23 @@ func TestDiscovery(t *testing.T) {
 	if got, want := len(groups.Groups), len(plain.Groups)+1; got != want || groups.Groups[0].Name != "" {
 		t.Errorf("aggregated: %d groups, the first %q; want %d with core first", got, groups.Groups[0].Name, want)
 	}
-	for i, g := range plain.Groups {
-		if a := groups.Groups[i+1]; a.Name != g.Name || a.PreferredVersion != g.PreferredVersion ||
-			len(a.Versions) != len(g.Versions) {
-			t.Errorf("group %d: aggregated %v, plain %v", i, a, g)
+	for i, apiGroup := range plain.Groups {
+		if a := groups.Groups[i+1]; a.Name != apiGroup.Name || a.PreferredVersion != apiGroup.PreferredVersion ||
+			len(a.Versions) != len(apiGroup.Versions) {
+			t.Errorf("group %d: aggregated %v, plain %v", i, a, apiGroup)
 		}
-		if g.PreferredVersion != g.Versions[0] {
-			t.Errorf("group %s prefers %s, its first version is %s", g.Name, g.PreferredVersion.Version,
-				g.Versions[0].Version)
+		if apiGroup.PreferredVersion != apiGroup.Versions[0] {
+			t.Errorf("group %s prefers %s, its first version is %s", apiGroup.Name, apiGroup.PreferredVersion.Version,
+				apiGroup.Versions[0].Version)
 		}
 		var one metav1.APIGroup
-		r.call(t, "GET", "/apis/"+g.Name, "").into(t, &one)
-		if one.Kind != "APIGroup" || one.APIVersion != "v1" || one.Name != g.Name {
-			t.Errorf("/apis/%s is %s %s of %s", g.Name, one.APIVersion, one.Kind, one.Name)
+		running.call(t, "GET", "/apis/"+apiGroup.Name, "").into(t, &one)
+		if one.Kind != "APIGroup" || one.APIVersion != "v1" || one.Name != apiGroup.Name {
+			t.Errorf("/apis/%s is %s %s of %s", apiGroup.Name, one.APIVersion, one.Kind, one.Name)
 		}
 	}
 	for gv, list := range resources {
-		sameResources(t, r, gv.String(), list)
+		sameResources(t, running, gv.String(), list)
 	}
 }
 
@@ -90,9 +90,9 @@ func sameResources(t *testing.T, r *running, gv string, aggregated *metav1.APIRe
 
 // TestAggregatedDiscovery is about the documents themselves.
 func TestAggregatedDiscovery(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	for _, path := range []string{"/api", "/apis"} {
-		got := r.call(t, "GET", path, "", "Accept", aggregatedV2+",application/json")
+		got := running.call(t, "GET", path, "", "Accept", aggregatedV2+",application/json")
 		var list apidiscoveryv2.APIGroupDiscoveryList
 		got.into(t, &list)
 		if list.Kind != "APIGroupDiscoveryList" || list.APIVersion != "apidiscovery.k8s.io/v2" || len(list.Items) == 0 {
@@ -113,19 +113,20 @@ func TestAggregatedDiscovery(t *testing.T) {
 		if len(tag) != 130 || strings.ToUpper(tag) != tag || got.Header.Get("Vary") != "Accept" {
 			t.Errorf("%s: ETag %s, Vary %q", path, tag, got.Header.Get("Vary"))
 		}
-		again := r.call(t, "GET", path, "", "Accept", aggregatedV2, "If-None-Match", tag)
+		again := running.call(t, "GET", path, "", "Accept", aggregatedV2, "If-None-Match", tag)
 		if again.Code != 304 || len(again.Body) != 0 {
 			t.Errorf("%s with its tag: %d, %d bytes", path, again.Code, len(again.Body))
 		}
-		r.call(t, "GET", path, "", "Accept", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList").
+		running.call(t, "GET", path, "", "Accept",
+			"application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList").
 			wants(t, path+" in a version that does not exist", 406, "only the following media types are accepted")
 	}
-	r.call(t, "GET", "/apis/nobody.example.com", "").wantsPlain404(t)
-	r.call(t, "GET", "/healthz/nothing", "").wantsPlain404(t)
+	running.call(t, "GET", "/apis/nobody.example.com", "").wantsPlain404(t)
+	running.call(t, "GET", "/healthz/nothing", "").wantsPlain404(t)
 	for _, path := range []string{"/apis/apps/v9", "/apis/apps/v9/things", "/api/v9", "/api/v1/things", "/version/x"} {
-		r.call(t, "GET", path, "").wants(t, path, 404, "the server could not find the requested resource")
+		running.call(t, "GET", path, "").wants(t, path, 404, "the server could not find the requested resource")
 	}
-	r.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405,
+	running.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405,
 		"the server does not allow this method on the requested resource")
 }
 

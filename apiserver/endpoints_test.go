@@ -19,10 +19,10 @@ import (
 // whereKubernetes is what the service "kubernetes" leads to, in both forms.
 func whereKubernetes(t *testing.T, r *running) string {
 	t.Helper()
-	c := kubernetes.NewForConfigOrDie(r.rest)
+	clientset := kubernetes.NewForConfigOrDie(r.rest)
 	var out []string
 	// clients still read it
-	ep, err := c.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	ep, err := clientset.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func whereKubernetes(t *testing.T, r *running) string {
 		}
 	}
 	out = append(out, "|")
-	list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{
+	list, err := clientset.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=kubernetes",
 	})
 	if err != nil {
@@ -57,12 +57,12 @@ func TestKubernetesEndpoints(t *testing.T) {
 		{"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"},
 		{"", "|"},
 	} {
-		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise = c.advertise })
-		if got := whereKubernetes(t, r); got != c.want {
+		running, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise = c.advertise })
+		if got := whereKubernetes(t, running); got != c.want {
 			t.Errorf("advertise %q: got %s, want %s", c.advertise, got, c.want)
 		}
 		if c.advertise != "" {
-			cl := kubernetes.NewForConfigOrDie(r.rest)
+			cl := kubernetes.NewForConfigOrDie(running.rest)
 			slice, err := cl.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			waittest.Until(t, "mended", func() bool { return whereKubernetes(t, r) == c.want })
+			waittest.Until(t, "mended", func() bool { return whereKubernetes(t, running) == c.want })
 		}
 		rev, err := st.Revision(t.Context())
 		if err != nil {

@@ -15,10 +15,10 @@ import (
 // TestEvictions: a pod's budget, as whoever keeps budgets has written it, decides whether the pod may be evicted
 // (policy/v1).
 func TestEvictions(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
-	budgets := c.PolicyV1().PodDisruptionBudgets("default")
+	clientset := running.clients(t)
+	budgets := clientset.PolicyV1().PodDisruptionBudgets("default")
 	for i, tt := range []struct {
 		what    string
 		ready   corev1.ConditionStatus
@@ -90,13 +90,13 @@ func TestEvictions(t *testing.T) {
 		name := fmt.Sprintf("p%d", i)
 		p := pod(name)
 		p.Labels = map[string]string{"app": name}
-		made, err := c.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
+		made, err := clientset.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		made.Status.Phase = corev1.PodRunning
 		made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: tt.ready}}
-		if _, err := c.CoreV1().Pods("default").UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().Pods("default").UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for j, s := range tt.budgets {
@@ -118,7 +118,7 @@ func TestEvictions(t *testing.T) {
 				body = fmt.Sprintf(`{"metadata":{"name":%q}}`, name)
 			}
 		}
-		got := r.call(t, "POST", "/api/v1/namespaces/default/pods/"+name+"/eviction", body)
+		got := running.call(t, "POST", "/api/v1/namespaces/default/pods/"+name+"/eviction", body)
 		if got.Code != tt.code || !strings.Contains(string(got.Body), tt.text) {
 			t.Errorf("%s: got %d %s, want %d and %s in it", tt.what, got.Code, got.Body, tt.code, tt.text)
 		}
@@ -139,10 +139,10 @@ func TestEvictions(t *testing.T) {
 
 // TestMutations: what Kubernetes v1.37 answers to updates with something wrong.
 func TestMutations(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	const core, rbac, dep = "/api/v1/namespaces/default",
 		"/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", "/apis/apps/v1/namespaces/default/deployments"
-	if _, err := r.clients(t).AppsV1().Deployments("default").Create(t.Context(), deployment("web"),
+	if _, err := running.clients(t).AppsV1().Deployments("default").Create(t.Context(), deployment("web"),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -240,6 +240,6 @@ func TestMutations(t *testing.T) {
 		if media == "" {
 			media = "application/json"
 		}
-		r.call(t, c.method, c.path, c.body, "Content-Type", media).wants(t, c.what, c.code, c.text)
+		running.call(t, c.method, c.path, c.body, "Content-Type", media).wants(t, c.what, c.code, c.text)
 	}
 }

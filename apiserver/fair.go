@@ -30,24 +30,24 @@ func (s *Server) fairness() *fairness.Controller {
 	if seats == 0 {
 		seats = defaultSeats
 	}
-	f := fairness.New(seats, maxQueueTime)
+	controller := fairness.New(seats, maxQueueTime)
 	row := s.reader.resources[flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")]
 	s.flowSchemaStatus = newFlowSchemaStatus(row.Storage, row.FieldManagers["status"], s.log)
 	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
 		s.eventHandlers = append(s.eventHandlers, EventHandler{
 			Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource),
 			Set: func(o runtime.Object) {
-				f.Set(o)
+				controller.Set(o)
 				s.flowSchemaStatus.set(o)
 			},
 			Remove: func(o runtime.Object) {
-				f.Remove(o)
+				controller.Remove(o)
 				s.flowSchemaStatus.remove(o)
 			},
 		})
 	}
-	s.metrics.Registry.MustRegister(fairnessMetrics{f}, objectMetrics{s})
-	return f
+	s.metrics.Registry.MustRegister(fairnessMetrics{controller}, objectMetrics{s})
+	return controller
 }
 
 // cost estimates the seats of a request: more for lists of many or large objects and for large writes.

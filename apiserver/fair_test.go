@@ -41,10 +41,10 @@ func startFair(t *testing.T) *running {
 
 // TestDangling: a flow schema says whether its priority level is there.
 func TestDangling(t *testing.T) {
-	r := startFair(t)
+	running := startFair(t)
 	ctx := t.Context()
-	c := r.clients(t).FlowcontrolV1()
-	s := &flowcontrolv1.FlowSchema{
+	cs := running.clients(t).FlowcontrolV1()
+	flowSchema := &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "own"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "own"},
@@ -59,13 +59,13 @@ func TestDangling(t *testing.T) {
 			}},
 		},
 	}
-	made, err := c.FlowSchemas().Create(ctx, s, metav1.CreateOptions{})
+	made, err := cs.FlowSchemas().Create(ctx, flowSchema, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	is := func(status flowcontrolv1.ConditionStatus, reason string) func() bool {
 		return func() bool {
-			s, err := c.FlowSchemas().Get(ctx, "own", metav1.GetOptions{})
+			s, err := cs.FlowSchemas().Get(ctx, "own", metav1.GetOptions{})
 			if err != nil || len(s.Status.Conditions) != 1 {
 				return false
 			}
@@ -85,26 +85,26 @@ func TestDangling(t *testing.T) {
 			},
 		},
 	}
-	p, err := c.PriorityLevelConfigurations().Create(ctx, level, metav1.CreateOptions{})
+	p, err := cs.PriorityLevelConfigurations().Create(ctx, level, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "it does not dangle", is("False", "Found"))
 	// Requests of the schema's user say where they were sorted, once the server has seen both.
 	waittest.Until(t, "requests are sorted", func() bool {
-		h := callAs(t, r.as("noxu"), "GET", "/version", "").Header
+		h := callAs(t, running.as("noxu"), "GET", "/version", "").Header
 		return h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) &&
 			h.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(p.UID)
 	})
-	if h := callAs(t, r.as("foo"), "GET", "/version", "").Header; h.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" ||
+	if h := callAs(t, running.as("foo"), "GET", "/version", "").Header; h.Get("X-Kubernetes-Pf-Flowschema-Uid") == "" ||
 		h.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(made.UID) {
 		t.Errorf("another user is sorted to %q", h.Get("X-Kubernetes-Pf-Flowschema-Uid"))
 	}
-	if err := c.PriorityLevelConfigurations().Delete(ctx, "own", metav1.DeleteOptions{}); err != nil {
+	if err := cs.PriorityLevelConfigurations().Delete(ctx, "own", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "it dangles again", is("True", "NotFound"))
-	all, err := c.FlowSchemas().List(ctx, metav1.ListOptions{})
+	all, err := cs.FlowSchemas().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +117,9 @@ func TestDangling(t *testing.T) {
 
 // TestWatchTakesASeat: while it begins, and not while it waits.
 func TestWatchTakesASeat(t *testing.T) {
-	r := startFair(t)
+	running := startFair(t)
 	const watches = 40 // more than the level has seats
-	c := kubernetes.NewForConfigOrDie(r.as("watcher"))
+	c := kubernetes.NewForConfigOrDie(running.as("watcher"))
 	for range watches {
 		w, err := c.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -128,10 +128,10 @@ func TestWatchTakesASeat(t *testing.T) {
 		defer w.Stop()
 	}
 	waittest.Until(t, "no watch holds a seat", func() bool {
-		return r.gauge(t,
+		return running.gauge(t,
 			`apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"}`) == "0"
 	})
-	if n := r.gauge(t,
+	if n := running.gauge(t,
 		`apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`); n != fmt.Sprint(
 		watches) {
 		t.Errorf("%s requests got a seat, want %d", n, watches)
@@ -141,9 +141,9 @@ func TestWatchTakesASeat(t *testing.T) {
 // TestListFlood: 64 clients that do nothing but list keep neither a node's heartbeats nor health checks from being
 // answered.
 func TestListFlood(t *testing.T) {
-	r := startFair(t)
+	running := startFair(t)
 	ctx := t.Context()
-	admin := r.clients(t)
+	admin := running.clients(t)
 	for i := range 300 {
 		m := configMap(fmt.Sprintf("m%d", i))
 		m.Data = map[string]string{"a": strings.Repeat("x", 1000)}
@@ -159,7 +159,7 @@ func TestListFlood(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	client, err := rest.HTTPClientFor(r.as("flooder"))
+	client, err := rest.HTTPClientFor(running.as("flooder"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,8 @@ func TestListFlood(t *testing.T) {
 	for range 64 {
 		flood.Go(func() {
 			for flooding.Err() == nil {
-				req, err := http.NewRequestWithContext(flooding, http.MethodGet, r.rest.Host+mapsPath, http.NoBody)
+				req, err := http.NewRequestWithContext(flooding, http.MethodGet, running.rest.Host+mapsPath,
+					http.NoBody)
 				if err != nil {
 					return
 				}
@@ -184,7 +185,7 @@ func TestListFlood(t *testing.T) {
 		})
 	}
 	waittest.Until(t, "the flood runs", func() bool { return listed.Load() > 64 })
-	node := kubernetes.NewForConfigOrDie(r.as("system:node:n1", "system:nodes"))
+	node := kubernetes.NewForConfigOrDie(running.as("system:node:n1", "system:nodes"))
 	for range 30 {
 		beat, cancel := context.WithTimeout(ctx, time.Minute)
 		l, err := node.CoordinationV1().Leases("default").Get(beat, "n1", metav1.GetOptions{})
@@ -201,7 +202,7 @@ func TestListFlood(t *testing.T) {
 			t.Fatalf("heartbeat during the flood: %v", err)
 		}
 		for _, path := range []string{"/readyz", "/livez"} {
-			if got := callAs(t, r.withToken(""), "GET", path, ""); got.Code != 200 {
+			if got := callAs(t, running.withToken(""), "GET", path, ""); got.Code != 200 {
 				t.Errorf("%s during the flood: %d", path, got.Code)
 			}
 		}

@@ -72,7 +72,7 @@ func postMap(t *testing.T, client *http.Client, host string) int {
 // served.
 func TestFlood(t *testing.T) {
 	slow := &slowPlugin{gate: make(chan struct{})}
-	r := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *apiserver.Config) {
 		c.Seats = 24
 		c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
 		plain := c.Parts
@@ -85,16 +85,16 @@ func TestFlood(t *testing.T) {
 	})
 	open := sync.OnceFunc(func() { close(slow.gate) })
 	defer open()
-	flood := r.as("flooder")
+	flood := running.as("flooder")
 	var done sync.WaitGroup
 	var refused, served atomic.Int32
 	const many = 700 // more than the hand of queues holds
 	client := must(t, flood)
 	// so that there is one connection for all: hundreds of handshakes may take longer than one of them may
-	ask(t, client, r.rest.Host+"/version")
+	ask(t, client, running.rest.Host+"/version")
 	for range many {
 		done.Go(func() {
-			switch postMap(t, client, r.rest.Host) {
+			switch postMap(t, client, running.rest.Host) {
 			case http.StatusTooManyRequests:
 				refused.Add(1)
 			case http.StatusCreated:
@@ -115,7 +115,7 @@ func TestFlood(t *testing.T) {
 		{"admin", []string{"system:masters"}},
 	}
 	for _, a := range agents {
-		c := kubernetes.NewForConfigOrDie(r.as(a.name, a.groups...))
+		c := kubernetes.NewForConfigOrDie(running.as(a.name, a.groups...))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if _, err := c.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); err != nil {
 			t.Errorf("%s during the flood: %v", a.name, err)
@@ -123,7 +123,7 @@ func TestFlood(t *testing.T) {
 		cancel()
 	}
 	for _, path := range []string{"/readyz", "/livez", "/healthz"} {
-		if got := callAs(t, r.withToken(""), "GET", path, ""); got.Code != 200 {
+		if got := callAs(t, running.withToken(""), "GET", path, ""); got.Code != 200 {
 			t.Errorf("%s during the flood: %d", path, got.Code)
 		}
 	}

@@ -41,20 +41,20 @@ const fairnessManager = "api-priority-and-fairness-config-consumer-v1"
 const retryDelay = 2 * time.Second
 
 func newFlowSchemaStatus(stored objects.Storage, owners *apply.Manager, log *slog.Logger) *flowSchemaStatus {
-	d := &flowSchemaStatus{
+	status := &flowSchemaStatus{
 		stored:  stored,
 		owners:  owners,
 		schemas: map[string]*flowcontrolv1.FlowSchema{},
 		levels:  map[string]bool{},
 	}
-	d.loop = keyed.New(keyed.Config[string]{
-		Do:    d.sync,
+	status.loop = keyed.New(keyed.Config[string]{
+		Do:    status.sync,
 		Pause: retryDelay,
 		Failed: func(name string, err error) {
 			log.Warn("write condition of flow schema", "flowschema", name, "err", err)
 		},
 	})
-	return d
+	return status
 }
 
 // set adds or updates a FlowSchema or PriorityLevelConfiguration.
@@ -99,15 +99,15 @@ func (d *flowSchemaStatus) run(ctx context.Context) error { return d.loop.Run(ct
 // sync writes the condition of one FlowSchema if it differs.
 func (d *flowSchemaStatus) sync(ctx context.Context, name string) (time.Duration, error) {
 	d.mu.Lock()
-	s := d.schemas[name]
-	if s == nil {
+	flowSchema := d.schemas[name]
+	if flowSchema == nil {
 		d.mu.Unlock()
 		return 0, nil
 	}
-	level := s.Spec.PriorityLevelConfiguration.Name
+	level := flowSchema.Spec.PriorityLevelConfiguration.Name
 	there := d.levels[level]
 	d.mu.Unlock()
-	c := flowcontrolv1.FlowSchemaCondition{
+	condition := flowcontrolv1.FlowSchemaCondition{
 		Type:   flowcontrolv1.FlowSchemaConditionDangling,
 		Status: flowcontrolv1.ConditionFalse,
 		Reason: "Found",
@@ -115,15 +115,16 @@ func (d *flowSchemaStatus) sync(ctx context.Context, name string) (time.Duration
 			level),
 	}
 	if !there {
-		c.Status = flowcontrolv1.ConditionTrue
-		c.Reason = "NotFound"
-		c.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there "+
-			"is no such object", level)
+		condition.Status = flowcontrolv1.ConditionTrue
+		condition.Reason = "NotFound"
+		condition.Message = fmt.Sprintf(
+			"This FlowSchema references the PriorityLevelConfiguration object named %q but there "+
+				"is no such object", level)
 	}
-	if hasCondition(s, c) {
+	if hasCondition(flowSchema, condition) {
 		return 0, nil
 	}
-	return 0, d.write(ctx, name, c)
+	return 0, d.write(ctx, name, condition)
 }
 
 func hasCondition(s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCondition) bool {
@@ -134,7 +135,7 @@ func hasCondition(s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCond
 
 var errNoFlowSchema = errors.New("it is no flow schema")
 
-func (d *flowSchemaStatus) write(ctx context.Context, name string, c flowcontrolv1.FlowSchemaCondition) error {
+func (d *flowSchemaStatus) write(ctx context.Context, name string, condition flowcontrolv1.FlowSchemaCondition) error {
 	_, _, _, err := d.stored.Update(ctx, "", name, false, func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
@@ -142,25 +143,25 @@ func (d *flowSchemaStatus) write(ctx context.Context, name string, c flowcontrol
 		if !ok {
 			return nil, errNoFlowSchema
 		}
-		if hasCondition(now, c) {
+		if hasCondition(now, condition) {
 			return current, nil
 		}
 		out := now.DeepCopy()
-		c.LastTransitionTime = metav1.Now().Rfc3339Copy()
+		condition.LastTransitionTime = metav1.Now().Rfc3339Copy()
 		i := slices.IndexFunc(out.Status.Conditions, func(have flowcontrolv1.FlowSchemaCondition) bool {
-			return have.Type == c.Type
+			return have.Type == condition.Type
 		})
 		switch {
 		case i < 0:
-			out.Status.Conditions = append(out.Status.Conditions, c)
+			out.Status.Conditions = append(out.Status.Conditions, condition)
 			slices.SortFunc(out.Status.Conditions, func(a, b flowcontrolv1.FlowSchemaCondition) int {
 				return strings.Compare(string(a.Type), string(b.Type))
 			})
 		default:
-			if out.Status.Conditions[i].Status == c.Status {
-				c.LastTransitionTime = out.Status.Conditions[i].LastTransitionTime
+			if out.Status.Conditions[i].Status == condition.Status {
+				condition.LastTransitionTime = out.Status.Conditions[i].LastTransitionTime
 			}
-			out.Status.Conditions[i] = c
+			out.Status.Conditions[i] = condition
 		}
 		return out, d.owners.Update(current, out, fairnessManager)
 	})

@@ -37,11 +37,11 @@ var requiredSteps = []string{
 
 // TestHealthNamesTheSteps: the names that clients look for are there, and none is ok before the server is.
 func TestHealthNamesTheSteps(t *testing.T) {
-	s := &Server{stopping: make(chan struct{})}
+	server := &Server{stopping: make(chan struct{})}
 	get := func(path string) *httptest.ResponseRecorder {
 		mux := http.NewServeMux()
 		probes := discovery.NewProbes()
-		for p, checks := range s.checks() {
+		for p, checks := range server.checks() {
 			for i, c := range checks {
 				if c.Name == "etcd" {
 					checks[i].Run = func(*http.Request) error { return nil }
@@ -54,12 +54,12 @@ func TestHealthNamesTheSteps(t *testing.T) {
 		return w
 	}
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		s.ready.Store(false)
+		server.ready.Store(false)
 		if w := get(path + "?verbose"); w.Code != http.StatusInternalServerError ||
 			!strings.Contains(w.Body.String(), "[-]poststarthook/crd-informer-synced failed") {
 			t.Errorf("%s before the server is ready: %d\n%s", path, w.Code, w.Body)
 		}
-		s.ready.Store(true)
+		server.ready.Store(true)
 		w := get(path + "?verbose=1")
 		for _, want := range append([]string{"ping", "etcd"}, requiredSteps...) {
 			if !strings.Contains(w.Body.String(), "[+]"+want+" ok\n") {
@@ -70,7 +70,7 @@ func TestHealthNamesTheSteps(t *testing.T) {
 			t.Errorf("%s/poststarthook/crd-informer-synced: %d %s", path, w.Code, w.Body)
 		}
 	}
-	close(s.stopping)
+	close(server.stopping)
 	if w := get("/readyz?verbose"); w.Code != http.StatusInternalServerError ||
 		!strings.Contains(w.Body.String(), "[-]shutdown failed") {
 		t.Errorf("/readyz of a server that stops: %d\n%s", w.Code, w.Body)

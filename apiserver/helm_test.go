@@ -26,10 +26,10 @@ func TestHelm(t *testing.T) {
 			t.Skip("SKIPPED: there is no helm in PATH or bin/tools; `make tools` builds it")
 		}
 	}
-	c := startCustom(t)
-	config, err := pki.Kubeconfig("tester", c.rest.Host, "", c.rest.CAData, pki.Pair{
-		CertPEM: c.rest.CertData,
-		KeyPEM:  c.rest.KeyData,
+	custom := startCustom(t)
+	config, err := pki.Kubeconfig("tester", custom.rest.Host, "", custom.rest.CAData, pki.Pair{
+		CertPEM: custom.rest.CertData,
+		KeyPEM:  custom.rest.KeyData,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +50,9 @@ func TestHelm(t *testing.T) {
 		}
 		return string(out)
 	}
-	charted := c.Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "charted"}).
+	charted := custom.Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "charted"}).
 		Namespace("ns")
-	maps := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("ns")
+	maps := custom.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("ns")
 	size := func() int64 {
 		t.Helper()
 		u, err := charted.Get(t.Context(), "rel", metav1.GetOptions{})

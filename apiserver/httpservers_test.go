@@ -17,12 +17,12 @@ import (
 func TestStandardHTTP2(t *testing.T) {
 	noLeaks(t)
 	for _, standard := range []bool{false, true} {
-		r := start(t, func(c *apiserver.Config) { c.StandardHTTP2 = standard })
-		client, err := rest.HTTPClientFor(r.rest)
+		running := start(t, func(c *apiserver.Config) { c.StandardHTTP2 = standard })
+		client, err := rest.HTTPClientFor(running.rest)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.rest.Host+"/version", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, running.rest.Host+"/version", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestStandardHTTP2(t *testing.T) {
 		if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
 			t.Errorf("standard %v: %s over %s", standard, resp.Status, resp.Proto)
 		}
-		maps := r.clients(t).CoreV1().ConfigMaps("default")
+		maps := running.clients(t).CoreV1().ConfigMaps("default")
 		w, err := maps.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=a"})
 		if err != nil {
 			t.Fatal(err)

@@ -21,10 +21,10 @@ import (
 // TestServiceAccountAdmission: a pod gets its namespace's account, that account's pull secrets and a token, or is
 // refused without one.
 func TestServiceAccountAdmission(t *testing.T) {
-	c := start(t, func(c *apiserver.Config) { withPlugins(c) }).clients(t)
+	clientset := start(t, func(c *apiserver.Config) { withPlugins(c) }).clients(t)
 	ctx := t.Context()
-	makeNamespace(t, c, "dev", nil)
-	_, err := c.CoreV1().Pods("dev").Create(ctx, podIn("dev", "early"), metav1.CreateOptions{})
+	makeNamespace(t, clientset, "dev", nil)
+	_, err := clientset.CoreV1().Pods("dev").Create(ctx, podIn("dev", "early"), metav1.CreateOptions{})
 	if want := `error looking up service account dev/default: serviceaccount "default" not found`; !apierrors.IsForbidden(
 		err) ||
 		!strings.Contains(err.Error(), "error looking up service account dev/default: ") {
@@ -38,7 +38,7 @@ func TestServiceAccountAdmission(t *testing.T) {
 		},
 		{ObjectMeta: metav1.ObjectMeta{Name: "quiet"}, AutomountServiceAccountToken: &no},
 	} {
-		if _, err := c.CoreV1().ServiceAccounts("dev").Create(ctx, sa, metav1.CreateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().ServiceAccounts("dev").Create(ctx, sa, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestServiceAccountAdmission(t *testing.T) {
 		var made *corev1.Pod
 		waittest.Right(t, "pod "+name, func() string {
 			var err error
-			if made, err = c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+			if made, err = clientset.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 				return err.Error()
 			}
 			return ""

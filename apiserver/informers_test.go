@@ -43,14 +43,14 @@ type cutter struct {
 
 func newCutter(t *testing.T) *cutter {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cutter{Listener: l, open: map[net.Conn]struct{}{}}
+	c := &cutter{Listener: listener, open: map[net.Conn]struct{}{}}
 	c.running.Go(func() {
 		for {
-			in, err := l.Accept()
+			in, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -60,7 +60,7 @@ func newCutter(t *testing.T) *cutter {
 		}
 	})
 	t.Cleanup(func() {
-		_ = l.Close()
+		_ = listener.Close()
 		c.refuses.Store(true)
 		c.cut()
 		c.running.Wait()
@@ -144,12 +144,12 @@ func (w *writer) write(ops int) {
 		w.n++
 		name := fmt.Sprintf("o-%02d", w.rand.IntN(20))
 		gvr := mapsGVR
-		u := object("v1", "ConfigMap", "ns", name, map[string]any{"data": map[string]any{"n": fmt.Sprint(w.n)}})
+		obj := object("v1", "ConfigMap", "ns", name, map[string]any{"data": map[string]any{"n": fmt.Sprint(w.n)}})
 		if w.rand.IntN(3) == 0 {
 			gvr = widgetsGVR
-			u = widget(name, map[string]any{"size": w.n})
+			obj = widget(name, map[string]any{"size": w.n})
 		}
-		r := w.client.Resource(gvr).Namespace("ns")
+		cs := w.client.Resource(gvr).Namespace("ns")
 		key := gvr.Resource + "/" + name
 		did := ""
 		var err error
@@ -157,17 +157,17 @@ func (w *writer) write(ops int) {
 		case !w.live[key]:
 			w.live[key] = true
 			did = "ADDED"
-			_, err = r.Create(w.t.Context(), u, metav1.CreateOptions{})
+			_, err = cs.Create(w.t.Context(), obj, metav1.CreateOptions{})
 		case w.rand.IntN(4) == 0:
 			delete(w.live, key)
 			did = "DELETED"
-			err = r.Delete(w.t.Context(), name, metav1.DeleteOptions{})
+			err = cs.Delete(w.t.Context(), name, metav1.DeleteOptions{})
 		default:
 			did = "MODIFIED"
 			var now *unstructured.Unstructured
-			if now, err = r.Get(w.t.Context(), name, metav1.GetOptions{}); err == nil {
-				u.SetResourceVersion(now.GetResourceVersion())
-				_, err = r.Update(w.t.Context(), u, metav1.UpdateOptions{})
+			if now, err = cs.Get(w.t.Context(), name, metav1.GetOptions{}); err == nil {
+				obj.SetResourceVersion(now.GetResourceVersion())
+				_, err = cs.Update(w.t.Context(), obj, metav1.UpdateOptions{})
 			}
 		}
 		if err != nil {
@@ -198,9 +198,9 @@ func facts(obj any) (name, version string) {
 	return m.GetName(), string(m.GetUID()) + " " + m.GetResourceVersion()
 }
 
-func observe(t *testing.T, i cache.SharedIndexInformer) *observer {
+func observe(t *testing.T, informer cache.SharedIndexInformer) *observer {
 	t.Helper()
-	o := &observer{SharedIndexInformer: i, state: map[string]string{}}
+	o := &observer{SharedIndexInformer: informer, state: map[string]string{}}
 	note := func(what string, known bool, obj any) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -212,7 +212,7 @@ func observe(t *testing.T, i cache.SharedIndexInformer) *observer {
 			delete(o.state, name)
 		}
 	}
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { note("add", false, obj) },
 		UpdateFunc: func(_, obj any) { note("update", true, obj) },
 		DeleteFunc: func(obj any) { note("delete", true, obj) },
@@ -258,9 +258,9 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 // nothing and sees nothing twice.
 func TestInformersUnderDisconnects(t *testing.T) {
 	st, ca := newSite(t)
-	r, stop := startOn(t, st, ca, nil)
+	running, stop := startOn(t, st, ca, nil)
 	defer func() { stop() }()
-	c := customOn(t, r)
+	c := customOn(t, running)
 	c.define(definition("widgets", "Widget",
 		`{type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}`))
 	seed := rand.Uint64() // printed, so that a failure can be repeated
@@ -273,8 +273,8 @@ func TestInformersUnderDisconnects(t *testing.T) {
 	} // a history
 
 	way := newCutter(t)
-	way.target.Store(&r.rest.Host)
-	shaky := rest.CopyConfig(r.rest)
+	way.target.Store(&running.rest.Host)
+	shaky := rest.CopyConfig(running.rest)
 	shaky.Host = "https://" + way.Addr().String()
 	client, err := dynamic.NewForConfig(shaky)
 	if err != nil {
@@ -302,11 +302,11 @@ func TestInformersUnderDisconnects(t *testing.T) {
 	replace := func() {
 		t.Helper()
 		stop()
-		if r, stop = startOn(t, st, ca, nil); t.Failed() {
+		if running, stop = startOn(t, st, ca, nil); t.Failed() {
 			t.FailNow()
 		}
-		way.target.Store(&r.rest.Host)
-		w.client = customOn(t, r).Interface
+		way.target.Store(&running.rest.Host)
+		w.client = customOn(t, running).Interface
 	}
 	replace()
 	w.write(60)

@@ -23,24 +23,25 @@ import (
 // TestTwoVersions: one stored autoscaler, read and written in either version.
 func TestTwoVersions(t *testing.T) {
 	r := start(t, nil)
-	c := r.clients(t)
+	clientset := r.clients(t)
 	ctx := t.Context()
-	made, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(ctx, &scalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: scalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv2.CrossVersionObjectReference{
-				Kind:       "Deployment",
-				Name:       "web",
-				APIVersion: "apps/v1",
+	made, err := clientset.AutoscalingV2().HorizontalPodAutoscalers("default").Create(
+		ctx, &scalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Name: "web"},
+			Spec: scalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: scalingv2.CrossVersionObjectReference{
+					Kind:       "Deployment",
+					Name:       "web",
+					APIVersion: "apps/v1",
+				},
+				MaxReplicas: 5,
+				Behavior:    &scalingv2.HorizontalPodAutoscalerBehavior{},
 			},
-			MaxReplicas: 5,
-			Behavior:    &scalingv2.HorizontalPodAutoscalerBehavior{},
-		},
-	}, metav1.CreateOptions{})
+		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := c.AutoscalingV1().HorizontalPodAutoscalers("default")
+	old := clientset.AutoscalingV1().HorizontalPodAutoscalers("default")
 	list, err := old.List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 {
 		t.Fatalf("list of v1: %v, %d items, want 1", err, len(list.Items))
@@ -53,7 +54,7 @@ func TestTwoVersions(t *testing.T) {
 	if _, err := old.Update(ctx, &h, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Get(ctx, "web", metav1.GetOptions{})
+	got, err := clientset.AutoscalingV2().HorizontalPodAutoscalers("default").Get(ctx, "web", metav1.GetOptions{})
 	if err != nil || got.Spec.MaxReplicas != 7 || got.Spec.Behavior == nil || len(got.Annotations) != 0 {
 		t.Errorf("v2 after an update in v1: %v, %+v", err, got)
 	}
@@ -75,7 +76,7 @@ func TestTwoVersions(t *testing.T) {
 
 // TestRequesterOfACertificate: who asks is who the server knows, whatever the request says.
 func TestRequesterOfACertificate(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func TestRequesterOfACertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csrs := r.clients(t).CertificatesV1().CertificateSigningRequests()
+	csrs := running.clients(t).CertificatesV1().CertificateSigningRequests()
 	ctx := t.Context()
 	made, err := csrs.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "ann"},
@@ -110,23 +111,23 @@ func TestRequesterOfACertificate(t *testing.T) {
 	if err != nil || len(approved.Status.Conditions) != 1 || approved.Status.Conditions[0].LastUpdateTime.IsZero() {
 		t.Errorf("approval: %v, %+v", err, approved.Status)
 	}
-	got := r.call(t, "GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval", "")
+	got := running.call(t, "GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval", "")
 	got.wants(t, "get of the approval", 200, `"type":"Approved"`)
-	got = r.call(t, "PATCH", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval",
+	got = running.call(t, "PATCH", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval",
 		`{"metadata":{"annotations":{"patched":"true"}}}`, "Content-Type", mergePatch)
 	got.wants(t, "patch of the approval", 200, `"patched":"true"`)
 }
 
 func TestNotices(t *testing.T) {
-	r := start(t, nil)
-	reply := r.call(t, "GET", "/api/v1/componentstatuses", "")
+	running := start(t, nil)
+	reply := running.call(t, "GET", "/api/v1/componentstatuses", "")
 	reply.wants(t, "list of component statuses", 200, "controller-manager")
 	if want := []string{"v1 ComponentStatus is deprecated in v1.19+"}; !slices.Equal(reply.warnings(), want) {
 		t.Errorf("component statuses: got warnings %q, want %q", reply.warnings(), want)
 	}
-	r.call(t, "GET", "/api/v1/componentstatuses/none", "").wants(t, "no such component", 404, "not found")
-	r.call(t, "DELETE", "/api/v1/componentstatuses/scheduler", "").wants(t, "delete of a component", 405, "")
-	jobs := r.clients(t).BatchV1().Jobs("default")
+	running.call(t, "GET", "/api/v1/componentstatuses/none", "").wants(t, "no such component", 404, "not found")
+	running.call(t, "DELETE", "/api/v1/componentstatuses/scheduler", "").wants(t, "delete of a component", 405, "")
+	jobs := running.clients(t).BatchV1().Jobs("default")
 	ctx := t.Context()
 	if _, err := jobs.Create(ctx, &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "pi"},
@@ -139,7 +140,7 @@ func TestNotices(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	gone := r.call(t, "DELETE", "/apis/batch/v1/namespaces/default/jobs/pi", "")
+	gone := running.call(t, "DELETE", "/apis/batch/v1/namespaces/default/jobs/pi", "")
 	if w := gone.warnings(); len(w) != 1 || w[0][:29] != "child pods are preserved by d" {
 		t.Errorf("delete of a job: got warnings %q", w)
 	}

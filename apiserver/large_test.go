@@ -39,7 +39,7 @@ func (s tight) Update(ctx context.Context, key string, value []byte, expected in
 // TestLargeObjects: an object that is too large with its field owners is stored without them, unless it was applied.
 func TestLargeObjects(t *testing.T) {
 	const most = 64 << 10
-	r := start(t, func(c *apiserver.Config) { c.Store = tight{c.Store, most} })
+	running := start(t, func(c *apiserver.Config) { c.Store = tight{c.Store, most} })
 	keys := func(n int) string {
 		var b strings.Builder
 		for i := range n {
@@ -67,7 +67,7 @@ func TestLargeObjects(t *testing.T) {
 		{"update too much", "PUT", mapsPath + "/a", object("a", large), "", 500, false},
 		{"apply", "PATCH", mapsPath + "/b?fieldManager=m", object("b", `"x":"y"`), patch, 500, false},
 	} {
-		got := r.call(t, c.method, c.path, c.body, "Content-Type", c.media)
+		got := running.call(t, c.method, c.path, c.body, "Content-Type", c.media)
 		var obj metav1.PartialObjectMetadata
 		if got.Code < 300 {
 			got.into(t, &obj)

@@ -42,10 +42,10 @@ func sameAmounts(a, b corev1.ResourceList) bool {
 // TestLimitRange: a namespace's limits fill in what pods leave out, refuse what is outside of them, and end with the
 // limit range.
 func TestLimitRange(t *testing.T) {
-	c := admitting(t).clients(t)
+	clientset := admitting(t).clients(t)
 	ctx := t.Context()
-	makeNamespace(t, c, "dev", nil)
-	ranges := c.CoreV1().LimitRanges("dev")
+	makeNamespace(t, clientset, "dev", nil)
+	ranges := clientset.CoreV1().LimitRanges("dev")
 	lr, err := ranges.Create(ctx, &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Name: "limits", Labels: map[string]string{"set": "mine"}},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
@@ -72,7 +72,7 @@ func TestLimitRange(t *testing.T) {
 			Requests: quantities(requests),
 			Limits:   quantities(limits),
 		}
-		made, err := c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
+		made, err := clientset.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
 		if err != nil {
 			return corev1.ResourceRequirements{}, err
 		}
@@ -80,7 +80,8 @@ func TestLimitRange(t *testing.T) {
 	}
 	waittest.Right(t, "the limits", func() string {
 		if _, err := create("probe", "cpu=10m", ""); err == nil {
-			_ = c.CoreV1().Pods("dev").Delete(ctx, "probe", *metav1.NewDeleteOptions(0)) // it was made too early
+			// it was made too early
+			_ = clientset.CoreV1().Pods("dev").Delete(ctx, "probe", *metav1.NewDeleteOptions(0))
 			return "they do not hold"
 		}
 		return ""
@@ -125,7 +126,7 @@ func TestLimitRange(t *testing.T) {
 	refused("more than the most", err, "maximum cpu usage per Container is 500m, but limit is 600m")
 	claim := func(size string) error {
 		none := ""
-		_, err := c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{
+		_, err := clientset.CoreV1().PersistentVolumeClaims("dev").Create(ctx, &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				StorageClassName: &none,
@@ -155,7 +156,7 @@ func TestLimitRange(t *testing.T) {
 		[]byte(`{"metadata":{"labels":{"patched":"yes"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	all, err := c.CoreV1().LimitRanges("").List(ctx, metav1.ListOptions{LabelSelector: "patched=yes"})
+	all, err := clientset.CoreV1().LimitRanges("").List(ctx, metav1.ListOptions{LabelSelector: "patched=yes"})
 	if err != nil || len(all.Items) != 1 {
 		t.Errorf("list of all namespaces: %d, %v", len(all.Items), err)
 	}
@@ -178,18 +179,18 @@ func TestLimitRange(t *testing.T) {
 // TestLimitRangesByCollection: they are listed over all namespaces, patched with the defaulted spec that was read,
 // watched, and deleted by label in one namespace alone.
 func TestLimitRangesByCollection(t *testing.T) {
-	c := admitting(t).clients(t)
+	clientset := admitting(t).clients(t)
 	ctx := t.Context()
 	newMin := quantities("cpu=9m memory=49Mi ephemeral-storage=49Gi")
 	made := map[string]*corev1.LimitRange{}
-	seen, err := c.CoreV1().LimitRanges("one").Watch(ctx, metav1.ListOptions{LabelSelector: "e2e-test=limits"})
+	seen, err := clientset.CoreV1().LimitRanges("one").Watch(ctx, metav1.ListOptions{LabelSelector: "e2e-test=limits"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer seen.Stop()
 	for _, ns := range []string{"one", "two"} {
-		makeNamespace(t, c, ns, nil)
-		made[ns], err = c.CoreV1().LimitRanges(ns).Create(ctx, &corev1.LimitRange{
+		makeNamespace(t, clientset, ns, nil)
+		made[ns], err = clientset.CoreV1().LimitRanges(ns).Create(ctx, &corev1.LimitRange{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:   "limits",
 				Labels: map[string]string{"e2e-test": "limits", "limits": "created"},
@@ -210,7 +211,7 @@ func TestLimitRangesByCollection(t *testing.T) {
 		t.Errorf("the first event is %s, want %s", e.Type, watch.Added)
 	}
 	count := func(selector string) int {
-		all, err := c.CoreV1().LimitRanges("").List(ctx, metav1.ListOptions{LabelSelector: selector})
+		all, err := clientset.CoreV1().LimitRanges("").List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,13 +232,13 @@ func TestLimitRangesByCollection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patched, err := c.CoreV1().LimitRanges("one").Patch(ctx, "limits", types.StrategicMergePatchType, patch,
+	patched, err := clientset.CoreV1().LimitRanges("one").Patch(ctx, "limits", types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	if err != nil || patched.Labels["limits"] != "patched" || !sameAmounts(patched.Spec.Limits[0].Min, newMin) ||
 		patched.ResourceVersion == lr.ResourceVersion {
 		t.Errorf("patched: %+v, %v", patched, err)
 	}
-	if err := c.CoreV1().LimitRanges("one").DeleteCollection(ctx, metav1.DeleteOptions{},
+	if err := clientset.CoreV1().LimitRanges("one").DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: "limits=patched"}); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func TestClassesAtAdmission(t *testing.T) {
 	t.Run("storage", func(t *testing.T) { storageClasses(t, c) })
 }
 
-func runtimeClasses(t *testing.T, c kubernetes.Interface) {
+func runtimeClasses(t *testing.T, cs kubernetes.Interface) {
 	ctx := t.Context()
 	class := func(name string) *corev1.Pod {
 		p := podIn("dev", "")
@@ -263,12 +264,12 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 		p.Spec.RuntimeClassName = &name
 		return p
 	}
-	_, err := c.CoreV1().Pods("dev").Create(ctx, class("none"), metav1.CreateOptions{})
+	_, err := cs.CoreV1().Pods("dev").Create(ctx, class("none"), metav1.CreateOptions{})
 	if want := `pod rejected: RuntimeClass "none" not found`; !apierrors.IsForbidden(err) ||
 		!strings.HasSuffix(err.Error(), want) {
 		t.Errorf("a class that is not there: got %v, want %s", err, want)
 	}
-	if _, err := c.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
+	if _, err := cs.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "heavy"},
 		Handler:    "h",
 		Overhead:   &nodev1.Overhead{PodFixed: quantities("cpu=10m memory=1Mi")},
@@ -282,7 +283,7 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "a pod of the class", func() string {
-		p, err := c.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{})
+		p, err := cs.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -293,11 +294,11 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 		}
 		return ""
 	})
-	if err := c.NodeV1().RuntimeClasses().Delete(ctx, "heavy", metav1.DeleteOptions{}); err != nil {
+	if err := cs.NodeV1().RuntimeClasses().Delete(ctx, "heavy", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the class's end", func() string {
-		if _, err := c.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{}); err == nil ||
+		if _, err := cs.CoreV1().Pods("dev").Create(ctx, class("heavy"), metav1.CreateOptions{}); err == nil ||
 			!strings.HasSuffix(err.Error(), `RuntimeClass "heavy" not found`) {
 			return "pods of it are made"
 		}
@@ -305,14 +306,14 @@ func runtimeClasses(t *testing.T, c kubernetes.Interface) {
 	})
 }
 
-func priorityClasses(t *testing.T, c kubernetes.Interface) {
+func priorityClasses(t *testing.T, cs kubernetes.Interface) {
 	ctx := t.Context()
 	never := corev1.PreemptNever
 	pod := func(class string) (*corev1.Pod, error) {
 		p := podIn("dev", "")
 		p.GenerateName = "p-"
 		p.Spec.PriorityClassName = class
-		return c.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
+		return cs.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
 	}
 	if _, err := pod("none"); !apierrors.IsForbidden(err) ||
 		!strings.Contains(err.Error(), "no PriorityClass with name none was found") {
@@ -322,7 +323,7 @@ func priorityClasses(t *testing.T, c kubernetes.Interface) {
 		t.Errorf("no class: got %v, %v", p.Spec.Priority, err)
 	}
 	put := func(pc *schedulingv1.PriorityClass) error {
-		_, err := c.SchedulingV1().PriorityClasses().Create(ctx, pc, metav1.CreateOptions{})
+		_, err := cs.SchedulingV1().PriorityClasses().Create(ctx, pc, metav1.CreateOptions{})
 		return err
 	}
 	if err := put(&schedulingv1.PriorityClass{
@@ -351,9 +352,9 @@ func priorityClasses(t *testing.T, c kubernetes.Interface) {
 	}
 }
 
-func storageClasses(t *testing.T, c kubernetes.Interface) {
+func storageClasses(t *testing.T, cs kubernetes.Interface) {
 	ctx := t.Context()
-	if _, err := c.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+	if _, err := cs.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        "standard",
 			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"},
@@ -374,7 +375,7 @@ func storageClasses(t *testing.T, c kubernetes.Interface) {
 	var made *corev1.PersistentVolumeClaim
 	waittest.Right(t, "the default class", func() string {
 		var err error
-		if made, err = c.CoreV1().PersistentVolumeClaims("dev").Create(ctx, claim(),
+		if made, err = cs.CoreV1().PersistentVolumeClaims("dev").Create(ctx, claim(),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -383,17 +384,17 @@ func storageClasses(t *testing.T, c kubernetes.Interface) {
 		}
 		return ""
 	})
-	_, err := c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
+	_, err := cs.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
 		[]byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"}}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
+	_, err = cs.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
 		[]byte(`{"spec":{"volumeName":"v"}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
+	_, err = cs.CoreV1().PersistentVolumeClaims("dev").Patch(ctx, made.Name, types.MergePatchType,
 		[]byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
 	if want := "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must " +
 		"support resize"; !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), want) {

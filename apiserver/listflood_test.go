@@ -40,8 +40,8 @@ func TestHealthUnderLists(t *testing.T) {
 	const objects, lists, perConnection, checks = 500, 1500, 750, 100
 	// when a probe of a health check gives up; that encoding takes turns is tested in wire, without a clock
 	const soon = 15 * time.Second
-	r := start(t, nil)
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	running := start(t, nil)
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	for i := range objects {
 		m := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%d", i)},
@@ -53,18 +53,18 @@ func TestHealthUnderLists(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	health := must(t, rest.AnonymousClientConfig(r.rest))
-	ask(t, health, r.rest.Host+"/livez")
+	health := must(t, rest.AnonymousClientConfig(running.rest))
+	ask(t, health, running.rest.Host+"/livez")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
 	for range lists / perConnection {
-		client := must(t, r.rest)
-		ask(t, client, r.rest.Host+"/version") // so that there is one connection for all
+		client := must(t, running.rest)
+		ask(t, client, running.rest.Host+"/version") // so that there is one connection for all
 		for range perConnection {
 			wg.Go(func() {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.rest.Host+"/api/v1/configmaps",
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, running.rest.Host+"/api/v1/configmaps",
 					http.NoBody)
 				if err != nil {
 					return
@@ -79,7 +79,7 @@ func TestHealthUnderLists(t *testing.T) {
 	}
 	var worst time.Duration
 	for range checks {
-		worst = max(worst, ask(t, health, r.rest.Host+"/livez"))
+		worst = max(worst, ask(t, health, running.rest.Host+"/livez"))
 	}
 	t.Logf("the slowest answer of /livez took %s", worst)
 	if worst > soon {

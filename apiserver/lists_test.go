@@ -24,9 +24,9 @@ const mapsPath = "/api/v1/namespaces/default/configmaps"
 
 // TestListOptions goes through the table of resourceVersion, resourceVersionMatch, limit and continue.
 func TestListOptions(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	var versions []string
 	for i := range 5 {
 		m, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{})
@@ -83,7 +83,7 @@ func TestListOptions(t *testing.T) {
 		}
 	}
 	for _, path := range []string{mapsPath, mapsPath + "/m0"} {
-		got := r.call(t, "GET", path+"?resourceVersion="+future, "")
+		got := running.call(t, "GET", path+"?resourceVersion="+future, "")
 		got.wants(t, "a version of the future", http.StatusGatewayTimeout,
 			"Timeout: Too large resource version: "+future+", current: ")
 		if s := got.status(t); got.Header.Get("Retry-After") != "1" || s.Reason != metav1.StatusReasonTimeout ||
@@ -112,15 +112,15 @@ func TestListOptions(t *testing.T) {
 			"specifying resource version is not allowed when using continue",
 		},
 	} {
-		got := r.call(t, "GET", mapsPath+"?"+c.query, "")
+		got := running.call(t, "GET", mapsPath+"?"+c.query, "")
 		if got.Code != 400 || !strings.Contains(got.status(t).Message, c.text) {
 			t.Errorf("%s: %d %s, want 400 %s", c.query, got.Code, got.Body, c.text)
 		}
 	}
-	r.call(t, "GET", mapsPath+"?continue="+token("meta.k8s.io/v1", 5, "x")+
+	running.call(t, "GET", mapsPath+"?continue="+token("meta.k8s.io/v1", 5, "x")+
 		"&resourceVersionMatch=Exact&resourceVersion=7", "").
 		wants(t, "continue with a match", 422, "resourceVersionMatch is forbidden when continue is provided")
-	r.call(t, "GET", mapsPath+"?sendInitialEvents=true", "").wants(t, "initial events of a list", 422,
+	running.call(t, "GET", mapsPath+"?sendInitialEvents=true", "").wants(t, "initial events of a list", 422,
 		"sendInitialEvents is forbidden for list")
 }
 
@@ -193,16 +193,16 @@ func TestPages(t *testing.T) {
 
 // TestShapes asks for objects as metadata and as tables, in every encoding.
 func TestShapes(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	m := configMap("m")
 	m.Labels = map[string]string{"a": "b"}
 	m.Data = map[string]string{"secret": "text"}
 	if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mc := metadata.NewForConfigOrDie(rest.CopyConfig(r.rest)).Resource(
+	mc := metadata.NewForConfigOrDie(rest.CopyConfig(running.rest)).Resource(
 		corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace("default")
 	one, err := mc.Get(ctx, "m", metav1.GetOptions{})
 	if err != nil || one.Labels["a"] != "b" {
@@ -221,7 +221,7 @@ func TestShapes(t *testing.T) {
 	}
 	for _, v := range []string{"v1", "v1beta1"} {
 		accept := "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=" + v
-		got := r.call(t, "GET", mapsPath, "", "Accept", accept)
+		got := running.call(t, "GET", mapsPath, "", "Accept", accept)
 		got.wants(t, accept, 200, `"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/`+v+`"`)
 		if strings.Contains(string(got.Body), "text") {
 			t.Errorf("%s: the data came too: %s", accept, got.Body)
@@ -236,7 +236,7 @@ func TestShapes(t *testing.T) {
 		"?includeObject=None":     "",
 	} {
 		table = metav1.Table{}
-		r.call(t, "GET", mapsPath+query, "", "Accept", asTable).into(t, &table)
+		running.call(t, "GET", mapsPath+query, "", "Accept", asTable).into(t, &table)
 		if table.Kind != "Table" || table.APIVersion != "meta.k8s.io/v1" || len(table.Rows) != 1 ||
 			len(table.ColumnDefinitions) != 3 || table.Rows[0].Cells[0] != "m" {
 			t.Errorf("table %s: %+v", query, table)
@@ -252,7 +252,7 @@ func TestShapes(t *testing.T) {
 			t.Errorf("table %s: rows carry a %q, want %q", query, object.Kind, want)
 		}
 	}
-	r.call(t, "GET", mapsPath+"?includeObject=Some", "", "Accept", asTable).wants(t, "no such include", 400,
+	running.call(t, "GET", mapsPath+"?includeObject=Some", "", "Accept", asTable).wants(t, "no such include", 400,
 		"Unable to convert to Table as requested: includeObject: Invalid value: \"Some\"")
 	for accept, code := range map[string]int{
 		"application/xml":             406,
@@ -266,17 +266,18 @@ func TestShapes(t *testing.T) {
 		"application/vnd.kubernetes.protobuf, application/json":           200,
 		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1": 406,
 	} {
-		got := r.call(t, "GET", mapsPath+"/m", "", "Accept", accept)
+		got := running.call(t, "GET", mapsPath+"/m", "", "Accept", accept)
 		if got.Code != code || code == 406 && !strings.Contains(got.status(t).Message,
 			"application/json, application/yaml, application/vnd.kubernetes.protobuf") {
 			t.Errorf("Accept %s: %d %s, want %d", accept, got.Code, short(got.Body), code)
 		}
 	}
-	if ct := r.call(t, "GET", mapsPath, "", "Accept", "application/json;q=0.5, application/yaml;q=0.9").Header.Get(
+	if ct := running.call(t, "GET", mapsPath, "", "Accept",
+		"application/json;q=0.5, application/yaml;q=0.9").Header.Get(
 		"Content-Type"); ct != "application/yaml" {
 		t.Errorf("preferred encoding: %s", ct)
 	}
-	r.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+	running.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`,
 		"Accept", asTable).wants(t, "a review as a table", 406, "only the following media types are accepted: "+
 		"application/json, application/yaml, application/vnd.kubernetes.protobuf")
@@ -284,14 +285,14 @@ func TestShapes(t *testing.T) {
 
 // TestGzip: what is long enough comes compressed to those who take it.
 func TestGzip(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	m := configMap("big")
 	m.Data = map[string]string{"a": strings.Repeat("all work and no play ", 10000)}
-	if _, err := r.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), m,
+	if _, err := running.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), m,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got := r.call(t, "GET", mapsPath, "", "Accept-Encoding", "gzip")
+	got := running.call(t, "GET", mapsPath, "", "Accept-Encoding", "gzip")
 	if got.Header.Get("Content-Encoding") != "gzip" || got.Header.Get("Vary") == "" {
 		t.Fatalf("headers %v", got.Header)
 	}
@@ -303,7 +304,8 @@ func TestGzip(t *testing.T) {
 	if err != nil || !strings.Contains(string(plain), "no play") || len(got.Body) > len(plain)/10 {
 		t.Errorf("%d bytes compressed, %d plain, %v", len(got.Body), len(plain), err)
 	}
-	if got := r.call(t, "GET", mapsPath, "", "Accept-Encoding", "identity"); got.Header.Get("Content-Encoding") != "" {
+	if got := running.call(t, "GET", mapsPath, "", "Accept-Encoding", "identity"); got.Header.Get(
+		"Content-Encoding") != "" {
 		t.Errorf("compressed for who does not take it")
 	}
 }

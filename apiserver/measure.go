@@ -17,7 +17,7 @@ import (
 
 // withStorageMetrics wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that
 // dashboards use.
-func withStorageMetrics(st store.Store, r *prometheus.Registry) store.Store {
+func withStorageMetrics(st store.Store, registry *prometheus.Registry) store.Store {
 	m := &measuredStore{
 		Store: st,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -28,7 +28,7 @@ func withStorageMetrics(st store.Store, r *prometheus.Registry) store.Store {
 			},
 		}, []string{"operation", "group", "resource"}),
 	}
-	r.MustRegister(m.duration)
+	registry.MustRegister(m.duration)
 	return m
 }
 

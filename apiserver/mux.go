@@ -25,7 +25,7 @@ import (
 
 // mux serves all non-resource paths.
 func (s *Server) mux() (http.Handler, error) {
-	m := http.NewServeMux()
+	serveMux := http.NewServeMux()
 	fixed := []string{
 		"/apis/", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3",
 		"/openapi/v3/", "/version",
@@ -35,39 +35,41 @@ func (s *Server) mux() (http.Handler, error) {
 		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
 	missing := discovery.Missing(s.maybeResourcePath)
-	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) },
-		missing))
+	serveMux.Handle("/",
+		discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) },
+			missing))
 	s.documents = discovery.New(missing, s.address())
-	s.documents.Mount(m)
-	if err := discovery.Version(m, s.config.Version); err != nil {
+	s.documents.Mount(serveMux)
+	if err := discovery.Version(serveMux, s.config.Version); err != nil {
 		return nil, err
 	}
 	s.schemas = openapi.New(s.config.Version.GitVersion, openAPIResources(s.resources))
-	if err := s.schemas.Mount(m); err != nil {
+	if err := s.schemas.Mount(serveMux); err != nil {
 		return nil, err
 	}
 	probes := discovery.NewProbes()
 	for path, checks := range s.checks() {
-		discovery.Health(m, path, checks, probes)
+		discovery.Health(serveMux, path, checks, probes)
 		for _, c := range checks {
 			fixed = append(fixed, "/"+path+"/"+c.Name)
 		}
 	}
-	m.Handle("/metrics/slis", probes)
-	index = append(fixed, s.pages(m)...)
-	m.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics.Registry, celMetrics}, promhttp.HandlerOpts{
-		ProcessStartTime: time.Now(),
-	}))
-	m.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
-	m.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	m.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	m.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	m.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	serveMux.Handle("/metrics/slis", probes)
+	index = append(fixed, s.pages(serveMux)...)
+	serveMux.Handle("/metrics",
+		promhttp.HandlerFor(prometheus.Gatherers{s.metrics.Registry, celMetrics}, promhttp.HandlerOpts{
+			ProcessStartTime: time.Now(),
+		}))
+	serveMux.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
+	serveMux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	serveMux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	serveMux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	serveMux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	for extra, h := range s.config.Extra {
-		m.Handle(extra, h)
+		serveMux.Handle(extra, h)
 	}
 	s.republish()
-	return uncached(withoutPathCleaning(m)), nil
+	return uncached(withoutPathCleaning(serveMux)), nil
 }
 
 // pages serves /statusz and /flagz, and returns their paths.
@@ -163,31 +165,31 @@ func (s *Server) localGroupVersions() []aggregate.Local {
 // openAPIResources converts the resources for OpenAPI.
 func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 	var out []openapi.Resource
-	for _, r := range resources {
+	for _, res := range resources {
 		d := openapi.Resource{
-			GVR:        r.GVR(),
-			Namespaced: r.Namespaced,
-			Kind:       r.GVK(),
-			Parent:     r.GVK().Kind,
-			Verbs:      r.Verbs(),
+			GVR:        res.GVR(),
+			Namespaced: res.Namespaced,
+			Kind:       res.GVK(),
+			Parent:     res.GVK().Kind,
+			Verbs:      res.Verbs(),
 		}
 		switch {
-		case r.Custom != nil:
-			d.Model = model(r)
-		case r.NewList != nil:
-			d.List = reflect.TypeOf(r.NewList()).Elem()
+		case res.Custom != nil:
+			d.Model = model(res)
+		case res.NewList != nil:
+			d.List = reflect.TypeOf(res.NewList()).Elem()
 			fallthrough
 		default:
-			d.Type = reflect.TypeOf(r.New()).Elem()
+			d.Type = reflect.TypeOf(res.New()).Elem()
 		}
 		out = append(out, d)
-		for _, sub := range r.AllSubresources() {
-			if d.Model != nil && sub.GVK == r.GVK() {
+		for _, sub := range res.AllSubresources() {
+			if d.Model != nil && sub.GVK == res.GVK() {
 				out = append(out, openapi.Resource{
-					GVR:         r.GVR(),
+					GVR:         res.GVR(),
 					Subresource: sub.Name,
 					Parent:      d.Parent,
-					Namespaced:  r.Namespaced,
+					Namespaced:  res.Namespaced,
 					Kind:        sub.GVK,
 					Model:       d.Model,
 					Verbs:       sub.Verbs,
@@ -199,10 +201,10 @@ func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 				continue // a kind without a schema
 			}
 			out = append(out, openapi.Resource{
-				GVR:         r.GVR(),
+				GVR:         res.GVR(),
 				Subresource: sub.Name,
 				Parent:      d.Parent,
-				Namespaced:  r.Namespaced,
+				Namespaced:  res.Namespaced,
 				Kind:        sub.GVK,
 				Type:        t,
 				Verbs:       sub.Verbs,

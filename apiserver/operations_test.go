@@ -103,8 +103,8 @@ const someCondition = `{"conditions":[{"type":"Ops","status":"True","reason":"Te
 // can be created, as the rows "API operations" of the conformance suite ask of some. What there is, and what can be
 // done with it, discovery tells.
 func TestOperations(t *testing.T) {
-	r := start(t, nil)
-	dc, err := discovery.NewDiscoveryClientForConfig(r.rest)
+	running := start(t, nil)
+	dc, err := discovery.NewDiscoveryClientForConfig(running.rest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestOperations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quiet := rest.CopyConfig(r.rest)
+	quiet := rest.CopyConfig(running.rest)
 	quiet.WarningHandler = rest.NoWarnings{}
 	client := dynamic.NewForConfigOrDie(quiet)
 	n := 0
@@ -121,7 +121,7 @@ func TestOperations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.findsGroup(t, gv)
+		running.findsGroup(t, gv)
 		for _, res := range list.APIResources {
 			if strings.Contains(res.Name, "/") || !slices.Contains(res.Verbs, "create") ||
 				!slices.Contains(res.Verbs, "get") {
@@ -210,14 +210,14 @@ func (o operations) run(t *testing.T) {
 	if err != nil || len(before.Items) != 0 {
 		t.Fatalf("list: %v, %d items", err, len(before.Items))
 	}
-	w, err := o.all.Watch(ctx, metav1.ListOptions{
+	watcher, err := o.all.Watch(ctx, metav1.ListOptions{
 		LabelSelector:   mine.LabelSelector,
 		ResourceVersion: before.GetResourceVersion(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	var first *unstructured.Unstructured
 	for i := 1; i <= 3; i++ {
 		made, err := o.client.Create(ctx, o.minimal(t, i), metav1.CreateOptions{})
@@ -227,7 +227,7 @@ func (o operations) run(t *testing.T) {
 		if made.GetUID() == "" || made.GetResourceVersion() == "" || made.GetCreationTimestamp() == (metav1.Time{}) {
 			t.Errorf("created: %v", made.Object["metadata"])
 		}
-		o.sees(t, w, watch.Added, made.GetName(), "")
+		o.sees(t, watcher, watch.Added, made.GetName(), "")
 		if i == 1 {
 			first = made
 		}
@@ -241,11 +241,11 @@ func (o operations) run(t *testing.T) {
 		t.Errorf("get: %v, %s %s %s", err, got.GetKind(), got.GetAPIVersion(), got.GetUID())
 	}
 	o.lists(t, mine, 3)
-	o.writes(t, w, first.GetName())
+	o.writes(t, watcher, first.GetName())
 	if o.status {
-		o.statusOf(t, w, first.GetName())
+		o.statusOf(t, watcher, first.GetName())
 	}
-	o.deletes(t, w, mine, first.GetName())
+	o.deletes(t, watcher, mine, first.GetName())
 }
 
 // lists finds n objects in the namespace and in all.
@@ -260,7 +260,7 @@ func (o operations) lists(t *testing.T, mine metav1.ListOptions, n int) {
 }
 
 // writes patches, updates, and loses a race.
-func (o operations) writes(t *testing.T, w watch.Interface, name string) {
+func (o operations) writes(t *testing.T, watcher watch.Interface, name string) {
 	t.Helper()
 	ctx := t.Context()
 	old, err := o.client.Get(ctx, name, metav1.GetOptions{})
@@ -272,19 +272,19 @@ func (o operations) writes(t *testing.T, w watch.Interface, name string) {
 	if err != nil || patched.GetAnnotations()["patched"] != "true" {
 		t.Fatalf("patch: %v, %v", err, patched.GetAnnotations())
 	}
-	o.sees(t, w, watch.Modified, name, "patched")
+	o.sees(t, watcher, watch.Modified, name, "patched")
 	again, err := o.client.Patch(ctx, name, types.StrategicMergePatchType,
 		[]byte(`{"metadata":{"annotations":{"strategic":"true"}}}`), metav1.PatchOptions{})
 	if err != nil || again.GetAnnotations()["strategic"] != "true" {
 		t.Fatalf("strategic patch: %v, %v", err, again.GetAnnotations())
 	}
-	o.sees(t, w, watch.Modified, name, "strategic")
+	o.sees(t, watcher, watch.Modified, name, "strategic")
 	again.SetAnnotations(map[string]string{"updated": "true"})
 	updated, err := o.client.Update(ctx, again, metav1.UpdateOptions{})
 	if err != nil || updated.GetAnnotations()["updated"] != "true" {
 		t.Fatalf("update: %v, %v", err, updated.GetAnnotations())
 	}
-	o.sees(t, w, watch.Modified, name, "updated")
+	o.sees(t, watcher, watch.Modified, name, "updated")
 	if _, err := o.client.Update(ctx, old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("update of an old version: %v", err)
 	}
@@ -293,12 +293,12 @@ func (o operations) writes(t *testing.T, w watch.Interface, name string) {
 	if _, err := o.client.Apply(ctx, name, applied, metav1.ApplyOptions{FieldManager: "ops", Force: true}); err != nil {
 		t.Errorf("apply: %v", err)
 	} else {
-		o.sees(t, w, watch.Modified, name, "applied")
+		o.sees(t, watcher, watch.Modified, name, "applied")
 	}
 }
 
 // statusOf gets, patches and updates the status; the rest of the object stays as it is.
-func (o operations) statusOf(t *testing.T, w watch.Interface, name string) {
+func (o operations) statusOf(t *testing.T, watcher watch.Interface, name string) {
 	t.Helper()
 	ctx := t.Context()
 	before, err := o.client.Get(ctx, name, metav1.GetOptions{}, "status")
@@ -324,7 +324,7 @@ func (o operations) statusOf(t *testing.T, w watch.Interface, name string) {
 			t.Errorf("patched status: %s is %v, want %v", key, status[key], value)
 		}
 	}
-	o.sees(t, w, watch.Modified, name, "")
+	o.sees(t, watcher, watch.Modified, name, "")
 	// An update of the status changes that alone, and another's spec not at all.
 	// the server's own controllers write some of them too
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -365,7 +365,7 @@ func covers(got, want any) bool {
 }
 
 // deletes removes one object by its name and the others by their label.
-func (o operations) deletes(t *testing.T, w watch.Interface, mine metav1.ListOptions, name string) {
+func (o operations) deletes(t *testing.T, watcher watch.Interface, mine metav1.ListOptions, name string) {
 	t.Helper()
 	ctx := t.Context()
 	now := metav1.DeleteOptions{
@@ -376,7 +376,7 @@ func (o operations) deletes(t *testing.T, w watch.Interface, mine metav1.ListOpt
 		t.Fatalf("delete: %v", err)
 	}
 	o.release(t, name)
-	o.sees(t, w, watch.Deleted, name, "")
+	o.sees(t, watcher, watch.Deleted, name, "")
 	if _, err := o.client.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("get after delete: %v", err)
 	}
@@ -398,8 +398,8 @@ func (o operations) deletes(t *testing.T, w watch.Interface, mine metav1.ListOpt
 	for i := 2; i <= 3; i++ {
 		o.release(t, o.minimal(t, i).GetName())
 	}
-	o.sees(t, w, watch.Deleted, "", "")
-	o.sees(t, w, watch.Deleted, "", "")
+	o.sees(t, watcher, watch.Deleted, "", "")
+	o.sees(t, watcher, watch.Deleted, "", "")
 	o.lists(t, mine, 0)
 }
 

@@ -23,9 +23,9 @@ const (
 
 // TestPatches is about what patches do, and what wrong ones answer.
 func TestPatches(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "m", Finalizers: []string{"example.com/a"}},
 		Data:       map[string]string{"a": "1", "b": "2"},
@@ -144,16 +144,17 @@ func TestPatches(t *testing.T) {
 			`.datum: field not declared in schema`,
 		},
 	} {
-		got := r.call(t, "PATCH", path+c.query, c.body, "Content-Type", c.kind)
+		got := running.call(t, "PATCH", path+c.query, c.body, "Content-Type", c.kind)
 		got.wants(t, c.what, c.code, c.text)
 	}
-	r.call(t, "PATCH", strings.Replace(path, "/m", "/none", 1), `{}`, "Content-Type", mergePatch).wants(t, "absent",
+	running.call(t, "PATCH", strings.Replace(path, "/m", "/none", 1), `{}`, "Content-Type", mergePatch).wants(t,
+		"absent",
 		404, `configmaps "none" not found`)
 }
 
 // TestFieldValidation sends unknown and duplicate fields in every way.
 func TestFieldValidation(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	const path = "/api/v1/namespaces/default/configmaps"
 	bodies := map[string]string{
 		"application/json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labelz":{}},"datum":"x","data":{"a":"1","a":"2"}}`,
@@ -175,7 +176,7 @@ func TestFieldValidation(t *testing.T) {
 				name = fmt.Sprintf("j%d", n)
 			}
 			what := media + " " + v
-			got := r.call(t, "POST", path+"?fieldValidation="+v, fmt.Sprintf(body, name), "Content-Type", media)
+			got := running.call(t, "POST", path+"?fieldValidation="+v, fmt.Sprintf(body, name), "Content-Type", media)
 			want := warnings[media]
 			if v == "Ignore" || v == "Strict" {
 				want = nil
@@ -201,27 +202,28 @@ func TestFieldValidation(t *testing.T) {
 			}
 		}
 	}
-	r.call(t, "POST", path+"?fieldValidation=Maybe", `{}`).
+	running.call(t, "POST", path+"?fieldValidation=Maybe", `{}`).
 		wants(t, "no such validation", 422,
 			`CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Maybe": supported values: "", "Ignore", "Strict", "Warn"`)
 	update := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s"},"datum":"x"}`
 	some := "j1"
-	if r.call(t, "GET", path+"/j1", "").Code != 200 {
+	if running.call(t, "GET", path+"/j1", "").Code != 200 {
 		some = "m1"
 	}
-	if got := r.call(t, "PUT", path+"/"+some, fmt.Sprintf(update, some)); got.Code != 200 ||
+	if got := running.call(t, "PUT", path+"/"+some, fmt.Sprintf(update, some)); got.Code != 200 ||
 		!contains(got.warnings(), `unknown field "datum"`) {
 		t.Errorf("update: %d with warnings %q", got.Code, got.warnings())
 	}
-	r.call(t, "PUT", path+"/"+some+"?fieldValidation=Strict", fmt.Sprintf(update, some)).wants(t, "strict update", 400,
+	running.call(t, "PUT", path+"/"+some+"?fieldValidation=Strict", fmt.Sprintf(update, some)).wants(t,
+		"strict update", 400,
 		`unknown field "datum"`)
-	if got := r.call(t, "PATCH", path+"/"+some, `{"datum":{},"data":{"x":"1","x":"2"}}`, "Content-Type",
+	if got := running.call(t, "PATCH", path+"/"+some, `{"datum":{},"data":{"x":"1","x":"2"}}`, "Content-Type",
 		mergePatch); got.Code != 200 ||
 		!contains(got.warnings(), `unknown field "datum"`) || !contains(got.warnings(), `duplicate field "data.x"`) {
 		t.Errorf("patch: %d with warnings %q", got.Code, got.warnings())
 	}
 	// Kinds without their own metadata are judged alike.
-	r.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?fieldValidation=Strict",
+	running.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?fieldValidation=Strict",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributez":{}}}`).
 		wants(t, "strict review", 400, `unknown field "spec.resourceAttributez"`)
 }

@@ -86,10 +86,10 @@ func TestRegistrationAPI(t *testing.T) {
 	})
 }
 
-func registrationLife(t *testing.T, c dynamic.NamespaceableResourceInterface, kind string, body map[string]any) {
+func registrationLife(t *testing.T, cs dynamic.NamespaceableResourceInterface, kind string, body map[string]any) {
 	ctx := t.Context()
 	set := metav1.ListOptions{LabelSelector: "set=life"}
-	w, err := c.Watch(ctx, set)
+	w, err := cs.Watch(ctx, set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,37 +114,37 @@ func registrationLife(t *testing.T, c dynamic.NamespaceableResourceInterface, ki
 	for _, name := range []string{"one", "two", "three"} {
 		obj := object("admissionregistration.k8s.io/v1", kind, "", name, unstructuredCopy(body))
 		obj.SetLabels(map[string]string{"set": "life"})
-		made, err := c.Create(ctx, obj, metav1.CreateOptions{})
+		made, err := cs.Create(ctx, obj, metav1.CreateOptions{})
 		must("create", err)
 		if made.GetUID() == "" || made.GetGeneration() != 1 {
 			t.Errorf("made: uid %q, generation %d", made.GetUID(), made.GetGeneration())
 		}
 		next(watch.Added, name)
 	}
-	list, err := c.List(ctx, set)
+	list, err := cs.List(ctx, set)
 	must("list", err)
 	if len(list.Items) != 3 {
 		t.Errorf("listed %d, want 3", len(list.Items))
 	}
-	patched, err := c.Patch(ctx, "one", types.MergePatchType,
+	patched, err := cs.Patch(ctx, "one", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"patched":"true"}}}`), metav1.PatchOptions{})
 	must("patch", err)
 	next(watch.Modified, "one")
 	patched.SetAnnotations(map[string]string{"patched": "true", "updated": "true"})
-	updated, err := c.Update(ctx, patched, metav1.UpdateOptions{})
+	updated, err := cs.Update(ctx, patched, metav1.UpdateOptions{})
 	must("update", err)
 	next(watch.Modified, "one")
 	if updated.GetAnnotations()["updated"] != "true" || updated.GetGeneration() != 1 {
 		t.Errorf("updated: annotations %v, generation %d", updated.GetAnnotations(), updated.GetGeneration())
 	}
-	got, err := c.Get(ctx, "one", metav1.GetOptions{})
+	got, err := cs.Get(ctx, "one", metav1.GetOptions{})
 	if err != nil || got.GetUID() != updated.GetUID() {
 		t.Errorf("get: %v, %v", got, err)
 	}
-	must("delete", c.Delete(ctx, "one", metav1.DeleteOptions{}))
+	must("delete", cs.Delete(ctx, "one", metav1.DeleteOptions{}))
 	next(watch.Deleted, "one")
-	must("delete the rest", c.DeleteCollection(ctx, metav1.DeleteOptions{}, set))
-	if list, err := c.List(ctx, set); err != nil || len(list.Items) != 0 {
+	must("delete the rest", cs.DeleteCollection(ctx, metav1.DeleteOptions{}, set))
+	if list, err := cs.List(ctx, set); err != nil || len(list.Items) != 0 {
 		t.Errorf("after all were deleted: %d, %v", len(list.Items), err)
 	}
 }
@@ -155,10 +155,10 @@ func unstructuredCopy(body map[string]any) map[string]any {
 }
 
 // policyStatus: a policy's status is written by itself, and neither its spec nor its metadata with it.
-func policyStatus(t *testing.T, c dynamic.NamespaceableResourceInterface) {
+func policyStatus(t *testing.T, cs dynamic.NamespaceableResourceInterface) {
 	ctx := t.Context()
 	k := registrations["validatingadmissionpolicies"]
-	made, err := c.Create(ctx, object("admissionregistration.k8s.io/v1", k.kind, "", "p", unstructuredCopy(k.body)),
+	made, err := cs.Create(ctx, object("admissionregistration.k8s.io/v1", k.kind, "", "p", unstructuredCopy(k.body)),
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func policyStatus(t *testing.T, c dynamic.NamespaceableResourceInterface) {
 	if err := unstructured.SetNestedField(made.Object, "Ignore", "spec", "failurePolicy"); err != nil {
 		t.Fatal(err)
 	}
-	updated, err := c.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	updated, err := cs.UpdateStatus(ctx, made, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func policyStatus(t *testing.T, c dynamic.NamespaceableResourceInterface) {
 	if got, _, _ := unstructured.NestedString(updated.Object, "spec", "failurePolicy"); got != "Fail" {
 		t.Errorf("the spec changed with the status: failurePolicy %q", got)
 	}
-	patched, err := c.Patch(ctx, "p", types.MergePatchType,
+	patched, err := cs.Patch(ctx, "p", types.MergePatchType,
 		[]byte(
 			`{"metadata":{"annotations":{"patchedstatus":"true"}},"status":{"observedGeneration":1,"typeChecking":{}}}`),
 		metav1.PatchOptions{}, "status")
@@ -198,7 +198,7 @@ func policyStatus(t *testing.T, c dynamic.NamespaceableResourceInterface) {
 		len(patched.GetAnnotations()) != 0 {
 		t.Errorf("patched: %v", patched.Object)
 	}
-	read, err := c.Get(ctx, "p", metav1.GetOptions{}, "status")
+	read, err := cs.Get(ctx, "p", metav1.GetOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}

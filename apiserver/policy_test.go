@@ -27,7 +27,7 @@ func matchRules(ops string, resources ...string) *registrationv1.MatchResources 
 
 // enforce stores a policy with a binding and waits until they are in force.
 func enforce(
-	t *testing.T, c kubernetes.Interface, name string, spec registrationv1.ValidatingAdmissionPolicySpec,
+	t *testing.T, cs kubernetes.Interface, name string, spec registrationv1.ValidatingAdmissionPolicySpec,
 	b registrationv1.ValidatingAdmissionPolicyBindingSpec,
 ) {
 	t.Helper()
@@ -39,7 +39,7 @@ func enforce(
 	if spec.MatchConstraints != nil {
 		spec.MatchConstraints.ResourceRules = append(spec.MatchConstraints.ResourceRules, rules...)
 	}
-	reg := c.AdmissionregistrationV1()
+	reg := cs.AdmissionregistrationV1()
 	if _, err := reg.ValidatingAdmissionPolicies().Create(t.Context(), &registrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       spec,
@@ -58,7 +58,7 @@ func enforce(
 		t.Fatal(err)
 	}
 	if slices.Contains(b.ValidationActions, registrationv1.Deny) {
-		awaitProbe(t, c, name)
+		awaitProbe(t, cs, name)
 	}
 }
 
@@ -75,7 +75,7 @@ func replicated(replicas int32) *appsv1.Deployment {
 }
 
 func TestValidatingPolicy(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	ctx := t.Context()
 	forbidden := metav1.StatusReasonForbidden
 	isDeployment := []registrationv1.MatchCondition{
@@ -84,7 +84,7 @@ func TestValidatingPolicy(t *testing.T) {
 			Expression: "request.resource.resource == 'deployments' || object.metadata.?labels.probe.hasValue()",
 		},
 	}
-	enforce(t, c, "replicas", registrationv1.ValidatingAdmissionPolicySpec{
+	enforce(t, clientset, "replicas", registrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: matchRules("CREATE,UPDATE", "deployments"),
 		MatchConditions:  isDeployment,
 		Variables: []registrationv1.Variable{
@@ -112,7 +112,7 @@ func TestValidatingPolicy(t *testing.T) {
 		{3, "resulted in error: no such key: nothing", 422},
 		{4, prefix + "too many replicas: 4", 422},
 	} {
-		_, err := c.AppsV1().Deployments("hooked").Create(ctx, replicated(tt.replicas), metav1.CreateOptions{})
+		_, err := clientset.AppsV1().Deployments("hooked").Create(ctx, replicated(tt.replicas), metav1.CreateOptions{})
 		var status apierrors.APIStatus
 		if s, ok := err.(apierrors.APIStatus); ok {
 			status = s
@@ -125,15 +125,15 @@ func TestValidatingPolicy(t *testing.T) {
 			t.Errorf("%d replicas: got %v, want %d with %q", tt.replicas, err, tt.code, tt.want)
 		}
 	}
-	if _, err := c.AppsV1().Deployments("free").Create(ctx, replicated(9), metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.AppsV1().Deployments("free").Create(ctx, replicated(9), metav1.CreateOptions{}); err != nil {
 		t.Errorf("in a namespace that is not selected: %v", err)
 	}
 }
 
 func TestPolicyActionsAndParams(t *testing.T) {
-	_, c, warned := hooked(t)
+	_, clientset, warned := hooked(t)
 	ctx := t.Context()
-	if _, err := c.CoreV1().ConfigMaps("free").Create(ctx,
+	if _, err := clientset.CoreV1().ConfigMaps("free").Create(ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Data: map[string]string{"max": "2"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestPolicyActionsAndParams(t *testing.T) {
 			MessageExpression: "'at most ' + params.data.max",
 		},
 	}
-	enforce(t, c, "params", registrationv1.ValidatingAdmissionPolicySpec{
+	enforce(t, clientset, "params", registrationv1.ValidatingAdmissionPolicySpec{
 		ParamKind:        kind,
 		MatchConstraints: matchRules("CREATE", "deployments"),
 		Validations:      few,
@@ -156,16 +156,16 @@ func TestPolicyActionsAndParams(t *testing.T) {
 			Namespace:               "free",
 			ParameterNotFoundAction: &deny,
 		}})
-	_, err := c.AppsV1().Deployments("hooked").Create(ctx, replicated(3), metav1.CreateOptions{})
+	_, err := clientset.AppsV1().Deployments("hooked").Create(ctx, replicated(3), metav1.CreateOptions{})
 	if err == nil || !strings.HasSuffix(err.Error(),
 		"ValidatingAdmissionPolicy 'params' with binding 'params-binding' denied request: at most 2") {
 		t.Errorf("with a parameter: got %v", err)
 	}
-	if err := c.CoreV1().ConfigMaps("free").Delete(ctx, "limits", metav1.DeleteOptions{}); err != nil {
+	if err := clientset.CoreV1().ConfigMaps("free").Delete(ctx, "limits", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the parameter's end", func() string {
-		_, err := c.AppsV1().Deployments("hooked").Create(ctx, replicated(1), metav1.CreateOptions{
+		_, err := clientset.AppsV1().Deployments("hooked").Create(ctx, replicated(1), metav1.CreateOptions{
 			DryRun: []string{"All"},
 		})
 		if err != nil && strings.Contains(err.Error(),
@@ -175,12 +175,12 @@ func TestPolicyActionsAndParams(t *testing.T) {
 		return "still allowed"
 	})
 	for _, what := range []string{"params"} {
-		if err := c.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, what,
+		if err := clientset.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, what,
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	enforce(t, c, "warning", registrationv1.ValidatingAdmissionPolicySpec{
+	enforce(t, clientset, "warning", registrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: matchRules("CREATE", "secrets"),
 		Validations:      []registrationv1.Validation{{Expression: "!object.metadata.name.startsWith('odd')"}},
 	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{
@@ -190,7 +190,7 @@ func TestPolicyActionsAndParams(t *testing.T) {
 		"expression: !object.metadata.name.startsWith('odd')"
 	waittest.Right(t, "the warning", func() string {
 		warned.take()
-		if _, err := c.CoreV1().Secrets("hooked").Create(ctx,
+		if _, err := clientset.CoreV1().Secrets("hooked").Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "odd-"}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -202,9 +202,9 @@ func TestPolicyActionsAndParams(t *testing.T) {
 }
 
 func TestMutatingPolicy(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	ctx := t.Context()
-	reg := c.AdmissionregistrationV1()
+	reg := clientset.AdmissionregistrationV1()
 	put := func(name string, spec registrationv1.MutatingAdmissionPolicySpec) {
 		t.Helper()
 		if spec.ReinvocationPolicy == "" {
@@ -247,7 +247,7 @@ func TestMutatingPolicy(t *testing.T) {
 	waittest.Right(t, "the sidecar", func() string {
 		p := podIn("hooked", "")
 		p.GenerateName = "p-"
-		got, err := c.CoreV1().Pods("hooked").Create(ctx, p, metav1.CreateOptions{})
+		got, err := clientset.CoreV1().Pods("hooked").Create(ctx, p, metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -264,7 +264,7 @@ func TestMutatingPolicy(t *testing.T) {
 		},
 	})
 	waittest.Right(t, "the broken policy", func() string {
-		_, err := c.CoreV1().Secrets("hooked").Create(ctx,
+		_, err := clientset.CoreV1().Secrets("hooked").Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}, metav1.CreateOptions{})
 		if err == nil {
 			return "not in force"

@@ -17,7 +17,7 @@ import (
 
 // TestProxyKeepsLinks: pages and redirects of a pod lead on through the proxy, and its root has a slash at its end.
 func TestProxyKeepsLinks(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	ctx := t.Context()
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -39,16 +39,16 @@ func TestProxyKeepsLinks(t *testing.T) {
 	}))
 	defer backend.Close()
 	address, port := elsewhere(t, backend.Listener.Addr().String())
-	p, err := c.CoreV1().Pods("free").Create(ctx, podIn("free", "p"), metav1.CreateOptions{})
+	p, err := clientset.CoreV1().Pods("free").Create(ctx, podIn("free", "p"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Status.PodIP = address
 	p.Status.PodIPs = []corev1.PodIP{{IP: address}}
-	if _, err := c.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	rest, ok := c.CoreV1().RESTClient().(*restclient.RESTClient)
+	rest, ok := clientset.CoreV1().RESTClient().(*restclient.RESTClient)
 	if !ok {
 		t.Fatal("no REST client")
 	}

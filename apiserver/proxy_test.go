@@ -17,23 +17,24 @@ import (
 // TestServiceProxyGoesToPods: whoever writes a namespace's endpoint slices reaches by services/proxy what pods of that
 // namespace serve, and nothing else.
 func TestServiceProxyGoesToPods(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	ctx := t.Context()
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "reached "+r.URL.Path+r.Header.Get("Authorization"))
 	}))
 	defer backend.Close()
 	address, port := elsewhere(t, backend.Listener.Addr().String())
-	p, err := c.CoreV1().Pods("free").Create(ctx, podIn("free", "p"), metav1.CreateOptions{})
+	p, err := clientset.CoreV1().Pods("free").Create(ctx, podIn("free", "p"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Status.PodIP = address
 	p.Status.PodIPs = []corev1.PodIP{{IP: address}}
-	if _, err := c.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CoreV1().Pods("free").Create(ctx, podIn("free", "other"), metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods("free").Create(ctx, podIn("free", "other"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ready := true
@@ -72,7 +73,7 @@ func TestServiceProxyGoesToPods(t *testing.T) {
 				Ports: []corev1.ServicePort{{Port: 80}},
 			},
 		}
-		if _, err := c.CoreV1().Services("free").Create(ctx, svc, metav1.CreateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().Services("free").Create(ctx, svc, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		slice := &discoveryv1.EndpointSlice{
@@ -87,11 +88,13 @@ func TestServiceProxyGoesToPods(t *testing.T) {
 				},
 			},
 		}
-		if _, err := c.DiscoveryV1().EndpointSlices("free").Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		if _, err := clientset.DiscoveryV1().EndpointSlices("free").Create(ctx, slice,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		b, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/free/services/"+name+"/proxy/x").SetHeader(
-			"Authorization", "Bearer secret").DoRaw(ctx)
+		b, err := clientset.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/free/services/"+name+"/proxy/x").
+			SetHeader(
+				"Authorization", "Bearer secret").DoRaw(ctx)
 		if got := err == nil && string(b) == "reached /x"; got != tt.want {
 			t.Errorf("%s: %q, %v; want it reached: %v", name, b, err, tt.want)
 		}
@@ -101,19 +104,19 @@ func TestServiceProxyGoesToPods(t *testing.T) {
 // TestSimulatedNodeSaysSo: nothing answers at a fake node's address, and a stranger may; its pods' streams end before
 // that is tried.
 func TestSimulatedNodeSaysSo(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	ctx := t.Context()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-0"}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-0"}}
-	if _, err := c.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := podIn("free", "p")
 	p.Spec.NodeName = n.Name
-	if _, err := c.CoreV1().Pods("free").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods("free").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"namespaces/free/pods/p/log", "nodes/fake-0/proxy/healthz"} {
-		err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/" + path).Do(ctx).Error()
+		err := clientset.CoreV1().RESTClient().Get().AbsPath("/api/v1/" + path).Do(ctx).Error()
 		if err == nil || !strings.HasPrefix(err.Error(), "node fake-0 is simulated: ") {
 			t.Errorf("%s: got %v, want that the node is simulated", path, err)
 		}

@@ -76,7 +76,7 @@ func TestServersShareNodePorts(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
-			s, err := clients[i%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("s", i), 0),
+			service, err := clients[i%2].CoreV1().Services("default").Create(ctx, node(fmt.Sprint("s", i), 0),
 				metav1.CreateOptions{})
 			if err != nil {
 				t.Error(err)
@@ -84,10 +84,10 @@ func TestServersShareNodePorts(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if other, taken := seen[s.Spec.Ports[0].NodePort]; taken {
-				t.Errorf("%d given to %s and %s", s.Spec.Ports[0].NodePort, other, s.Name)
+			if other, taken := seen[service.Spec.Ports[0].NodePort]; taken {
+				t.Errorf("%d given to %s and %s", service.Spec.Ports[0].NodePort, other, service.Name)
 			}
-			seen[s.Spec.Ports[0].NodePort] = s.Name
+			seen[service.Spec.Ports[0].NodePort] = service.Name
 		})
 	}
 	wg.Wait()
@@ -137,21 +137,22 @@ func TestServersShareNodePorts(t *testing.T) {
 // TestServicesOutOfRange: a server that is started with other ranges than its services are of says so on each.
 func TestServicesOutOfRange(t *testing.T) {
 	st, ca := newSite(t)
-	r, stop := startOn(t, st, ca, nil)
+	running, stop := startOn(t, st, ca, nil)
 	s := serviceAt("web", "")
 	s.Spec.Type = corev1.ServiceTypeNodePort
 	s.Spec.Ports[0].NodePort = 30080
-	if _, err := r.clients(t).CoreV1().Services("default").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+	if _, err := running.clients(t).CoreV1().Services("default").Create(t.Context(), s,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	r, stop = startOn(t, st, ca, func(c *apiserver.Config) {
+	running, stop = startOn(t, st, ca, func(c *apiserver.Config) {
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
 	})
 	defer stop()
 	waittest.Right(t, "event of the port", func() string {
-		list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+		list, err := running.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 			FieldSelector: "involvedObject.name=web,reason=PortOutOfRange",
 		})
 		if err != nil {
@@ -163,7 +164,7 @@ func TestServicesOutOfRange(t *testing.T) {
 		}
 		return ""
 	})
-	list, err := r.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+	list, err := running.clients(t).CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 		FieldSelector: "reason=KubernetesDefaultServiceCIDRInconsistent",
 	})
 	if err != nil {

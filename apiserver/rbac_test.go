@@ -38,23 +38,23 @@ func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyR
 		t.Fatal(err)
 	}
 	waittest.Until(t, "grant "+name, func() bool {
-		a := rules[0]
+		policyRule := rules[0]
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user}}
-		if len(a.NonResourceURLs) > 0 {
+		if len(policyRule.NonResourceURLs) > 0 {
 			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{
-				Verb: a.Verbs[0],
-				Path: a.NonResourceURLs[0],
+				Verb: policyRule.Verbs[0],
+				Path: policyRule.NonResourceURLs[0],
 			}
 		} else {
-			resource, sub, _ := strings.Cut(a.Resources[0], "/")
+			resource, sub, _ := strings.Cut(policyRule.Resources[0], "/")
 			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-				Verb:        a.Verbs[0],
-				Group:       a.APIGroups[0],
+				Verb:        policyRule.Verbs[0],
+				Group:       policyRule.APIGroups[0],
 				Resource:    resource,
 				Subresource: sub,
 			}
-			if len(a.ResourceNames) > 0 {
-				review.Spec.ResourceAttributes.Name = a.ResourceNames[0]
+			if len(policyRule.ResourceNames) > 0 {
+				review.Spec.ResourceAttributes.Name = policyRule.ResourceNames[0]
 			}
 		}
 		got, err := r.clients(t).AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review,
@@ -65,16 +65,16 @@ func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyR
 
 // TestEscalation: nobody grants what they do not hold.
 func TestEscalation(t *testing.T) {
-	r := startSecured(t, nil)
+	running := startSecured(t, nil)
 	const group = rbacv1.GroupName
-	r.grant(t, "editor", "eve",
+	running.grant(t, "editor", "eve",
 		on([]string{"*"}, []string{group}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}))
 	// "*" on roles holds escalate and bind too: take a user without those.
-	r.grant(t, "writer", "walt", on([]string{"create", "update", "patch", "get", "delete"}, []string{group},
+	running.grant(t, "writer", "walt", on([]string{"create", "update", "patch", "get", "delete"}, []string{group},
 		[]string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}),
 		on([]string{"get", "list"}, []string{""}, []string{"pods"}))
-	walt := kubernetes.NewForConfigOrDie(r.as("walt", "devs")).RbacV1()
-	eve := kubernetes.NewForConfigOrDie(r.as("eve")).RbacV1()
+	walt := kubernetes.NewForConfigOrDie(running.as("walt", "devs")).RbacV1()
+	eve := kubernetes.NewForConfigOrDie(running.as("eve")).RbacV1()
 	ctx := t.Context()
 	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
 		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
@@ -148,10 +148,10 @@ func TestEscalation(t *testing.T) {
 		t.Errorf("with bind: %v", err)
 	}
 	// Who may escalate one role may not make another, or that one anew.
-	r.grant(t, "target", "nobody", on([]string{"list"}, []string{""}, []string{"nodes"}))
-	r.grant(t, "tom", "tom", on([]string{"create", "update", "patch", "get"}, []string{group},
+	running.grant(t, "target", "nobody", on([]string{"list"}, []string{""}, []string{"nodes"}))
+	running.grant(t, "tom", "tom", on([]string{"create", "update", "patch", "get"}, []string{group},
 		[]string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
-	tom := kubernetes.NewForConfigOrDie(r.as("tom")).RbacV1().ClusterRoles()
+	tom := kubernetes.NewForConfigOrDie(running.as("tom")).RbacV1().ClusterRoles()
 	wide := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "target"},
 		Rules: []rbacv1.PolicyRule{
@@ -166,8 +166,8 @@ func TestEscalation(t *testing.T) {
 		t.Errorf("escalate by name, of a new role: %v", err)
 	}
 	// An apply is a create, and wants its rights.
-	r.grant(t, "patcher", "pat", on([]string{"patch"}, []string{""}, []string{"configmaps"}))
-	got := callAs(t, r.as("pat"), "PATCH", mapsPath+"/new?fieldManager=x",
+	running.grant(t, "patcher", "pat", on([]string{"patch"}, []string{""}, []string{"configmaps"}))
+	got := callAs(t, running.as("pat"), "PATCH", mapsPath+"/new?fieldManager=x",
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`, "Content-Type", applyPatch)
 	got.wants(t, "apply of what is not there", 403,
 		`configmaps "new" is forbidden: User "pat" cannot create resource "configmaps" in API group "" in the namespace "default"`)
@@ -175,11 +175,11 @@ func TestEscalation(t *testing.T) {
 
 // TestAccessReviews asks the server what somebody may do.
 func TestAccessReviews(t *testing.T) {
-	r := startSecured(t, nil)
-	r.grant(t, "reader", "rita", on([]string{"get", "list"}, []string{""}, []string{"pods", "pods/log"}),
+	running := startSecured(t, nil)
+	running.grant(t, "reader", "rita", on([]string{"get", "list"}, []string{""}, []string{"pods", "pods/log"}),
 		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/debug/*"}})
-	admin := r.clients(t).AuthorizationV1()
-	rita := kubernetes.NewForConfigOrDie(r.as("rita")).AuthorizationV1()
+	admin := running.clients(t).AuthorizationV1()
+	rita := kubernetes.NewForConfigOrDie(running.as("rita")).AuthorizationV1()
 	ctx := t.Context()
 	for _, c := range []struct {
 		ra      *authorizationv1.ResourceAttributes
@@ -241,17 +241,18 @@ func TestAccessReviews(t *testing.T) {
 		`{"user":"u","resourceAttributes":{"fieldSelector":{}}}`:                                                                     `spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required`,
 		`{"user":"u","resourceAttributes":{"labelSelector":{"rawSelector":"a=b","requirements":[{"key":"a","operator":"Exists"}]}}}`: `may not specified at the same time as requirements`,
 	} {
-		r.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%", spec, 1)).wants(t, spec, 422, text)
+		running.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%", spec, 1)).wants(t, spec, 422,
+			text)
 	}
-	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
+	running.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","resourceAttributes":{"namespace":"other"}}}`).
 		wants(t, "another namespace", 422,
 			`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`)
-	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
+	running.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","nonResourceAttributes":{}}}`).
 		wants(t, "a path", 422,
 			`spec.nonResourceAttributes: Invalid value: {"Path":"","Verb":""}: disallowed on this kind of request`)
-	r.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%",
+	running.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%",
 		`{"user":"u","resourceAttributes":{"labelSelector":{"requirements":[{"key":"a","operator":"Near"}]}}}`, 1)).
 		wants(t, "an operator of another version", 201, `"allowed":false`)
 	// Selectors reach the authorizer: a node may list its own pods.
@@ -274,8 +275,8 @@ func TestAccessReviews(t *testing.T) {
 
 // TestImpersonation acts as others, in every part of an identity.
 func TestImpersonation(t *testing.T) {
-	r := startSecured(t, nil)
-	r.grant(t, "actor", "ann", on([]string{"impersonate"}, []string{""}, []string{"users"}, "bob"),
+	running := startSecured(t, nil)
+	running.grant(t, "actor", "ann", on([]string{"impersonate"}, []string{""}, []string{"users"}, "bob"),
 		on([]string{"impersonate"}, []string{""}, []string{"groups"}, "devs"),
 		on([]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"userextras/team"}, "blue"), on(
 			[]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"uids"}, "u-1"))
@@ -290,20 +291,21 @@ func TestImpersonation(t *testing.T) {
 		}
 		return got, review.Status.UserInfo
 	}
-	_, u := who(r.as("ann"), "Impersonate-User", "bob", "Impersonate-Group", "devs", "Impersonate-Extra-Team", "blue",
+	_, u := who(running.as("ann"), "Impersonate-User", "bob", "Impersonate-Group", "devs", "Impersonate-Extra-Team",
+		"blue",
 		"Impersonate-Uid", "u-1")
 	if u.Username != "bob" || u.UID != "u-1" || !slices.Equal(u.Groups, []string{"devs", "system:authenticated"}) ||
 		len(u.Extra["team"]) != 1 || u.Extra["team"][0] != "blue" {
 		t.Errorf("impersonated: %+v", u)
 	}
-	_, u = who(r.rest, "Impersonate-User", "system:serviceaccount:ns:sa")
+	_, u = who(running.rest, "Impersonate-User", "system:serviceaccount:ns:sa")
 	if !slices.Equal(u.Groups,
 		[]string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}) {
 		t.Errorf("a service account: %+v", u)
 	}
-	got, _ := who(r.rest, "Impersonate-User", "bob", "Impersonate-Group", "system:unauthenticated")
+	got, _ := who(running.rest, "Impersonate-User", "bob", "Impersonate-Group", "system:unauthenticated")
 	got.wants(t, "who is not authenticated", 403, `User "bob" cannot create resource "selfsubjectreviews"`)
-	got, _ = who(r.rest, "Impersonate-User", "system:anonymous")
+	got, _ = who(running.rest, "Impersonate-User", "system:anonymous")
 	got.wants(t, "the anonymous", 403,
 		`User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`)
 	for _, c := range []struct {
@@ -355,22 +357,22 @@ func TestImpersonation(t *testing.T) {
 			`users "system:serviceaccount:a b:c" is forbidden`,
 		},
 	} {
-		got, _ := who(r.as("ann"), c.headers...)
+		got, _ := who(running.as("ann"), c.headers...)
 		got.wants(t, c.what, c.code, c.text)
 	}
 }
 
 // TestImpersonationModes: the right to be somebody and the right to do something as somebody else are apart (KEP 5284).
 func TestImpersonationModes(t *testing.T) {
-	r := startSecured(t, nil)
+	running := startSecured(t, nil)
 	authn := []string{"authentication.k8s.io"}
-	r.grant(t, "lists", "bob", on([]string{"list"}, []string{""}, []string{"configmaps", "secrets"}))
-	r.grant(t, "node-lists", "system:node:n1", on([]string{"list"}, []string{""}, []string{"configmaps"}))
-	r.grant(t, "as-bob", "ann", on([]string{"impersonate:user-info"}, authn, []string{"users"}, "bob"),
+	running.grant(t, "lists", "bob", on([]string{"list"}, []string{""}, []string{"configmaps", "secrets"}))
+	running.grant(t, "node-lists", "system:node:n1", on([]string{"list"}, []string{""}, []string{"configmaps"}))
+	running.grant(t, "as-bob", "ann", on([]string{"impersonate:user-info"}, authn, []string{"users"}, "bob"),
 		on([]string{"impersonate:arbitrary-node"}, authn, []string{"nodes"}, "n1"),
 		on([]string{"impersonate-on:user-info:list", "impersonate-on:arbitrary-node:list"}, []string{""},
 			[]string{"configmaps"}))
-	r.grant(t, "as-groups", "ann", on([]string{"impersonate:user-info"}, authn, []string{"groups"}, "*"))
+	running.grant(t, "as-groups", "ann", on([]string{"impersonate:user-info"}, authn, []string{"groups"}, "*"))
 	for _, c := range []struct {
 		what, path string
 		headers    []string
@@ -424,35 +426,38 @@ func TestImpersonationModes(t *testing.T) {
 	} {
 		// Of modes that are about somebody the one that was granted last is tried first.
 		if c.code == 403 && !strings.HasPrefix(c.headers[1], "system:") {
-			callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/configmaps", "", "Impersonate-User", "bob").wants(
-				t, c.what+", before", 200, "")
+			callAs(t, running.as("ann"), "GET", "/api/v1/namespaces/default/configmaps", "", "Impersonate-User", "bob").
+				wants(
+					t, c.what+", before", 200, "")
 		}
-		callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/"+c.path, "", c.headers...).wants(t, c.what, c.code,
+		callAs(t, running.as("ann"), "GET", "/api/v1/namespaces/default/"+c.path, "", c.headers...).wants(t, c.what,
+			c.code,
 			c.text)
 	}
 }
 
 // TestTokens is about service-account tokens from their request to the end of what they are bound to.
 func TestTokens(t *testing.T) {
-	r := startSecured(t, nil)
+	running := startSecured(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
-	sa, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+	clientset := running.clients(t)
+	sa, err := clientset.CoreV1().ServiceAccounts("default").Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := pod("runner")
 	p.Spec.ServiceAccountName = "build"
-	if p, err = c.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+	if p, err = clientset.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	issue := func(spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
-		return c.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build",
+		return clientset.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build",
 			&authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 	}
 	whoami := func(token string) (*authenticationv1.SelfSubjectReview, error) {
-		return kubernetes.NewForConfigOrDie(r.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		return kubernetes.NewForConfigOrDie(running.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(
+			ctx,
 			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	}
 	bound, err := issue(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
@@ -480,7 +485,7 @@ func TestTokens(t *testing.T) {
 	if _, err := whoami(foreign.Status.Token); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a token for another audience: %v", err)
 	}
-	review, err := c.AuthenticationV1().TokenReviews().Create(ctx,
+	review, err := clientset.AuthenticationV1().TokenReviews().Create(ctx,
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{
 			Token:     foreign.Status.Token,
 			Audiences: []string{"vault", "else"},
@@ -488,7 +493,7 @@ func TestTokens(t *testing.T) {
 	if err != nil || !review.Status.Authenticated || !slices.Equal(review.Status.Audiences, []string{"vault"}) {
 		t.Errorf("reviewed by its audience: %v %+v", err, review.Status)
 	}
-	review, err = c.AuthenticationV1().TokenReviews().Create(ctx,
+	review, err = clientset.AuthenticationV1().TokenReviews().Create(ctx,
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: foreign.Status.Token}},
 		metav1.CreateOptions{})
 	if err != nil || review.Status.Authenticated || review.Status.Error == "" || review.Status.User.Username != "" {
@@ -536,7 +541,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.what, err, c.text)
 		}
 	}
-	if err := c.CoreV1().Pods("default").Delete(ctx, "runner",
+	if err := clientset.CoreV1().Pods("default").Delete(ctx, "runner",
 		metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
@@ -548,8 +553,8 @@ func TestTokens(t *testing.T) {
 
 // TestAnonymous: strangers see health and version, and wrong credentials see nothing.
 func TestAnonymous(t *testing.T) {
-	r := startSecured(t, nil)
-	stranger := r.withToken("")
+	running := startSecured(t, nil)
+	stranger := running.withToken("")
 	for path, code := range map[string]int{
 		"/healthz":     200,
 		"/livez":       200,
@@ -571,7 +576,7 @@ func TestAnonymous(t *testing.T) {
 	callAs(t, stranger, "GET", "/api", "").wants(t, "a path", 403,
 		`forbidden: User "system:anonymous" cannot get path "/api"`)
 	for _, token := range []string{"nonsense", "a.b.c", strings.Repeat("x", 10000)} {
-		got := callAs(t, r.withToken(token), "GET", "/version", "")
+		got := callAs(t, running.withToken(token), "GET", "/version", "")
 		if s := got.status(t); got.Code != 401 || s.Reason != metav1.StatusReasonUnauthorized ||
 			s.Message != "Unauthorized" {
 			t.Errorf("a wrong token: %d %+v", got.Code, s)
@@ -581,10 +586,10 @@ func TestAnonymous(t *testing.T) {
 
 // TestNodeAuthorizer: a kubelet sees its own node and pods.
 func TestNodeAuthorizer(t *testing.T) {
-	r := startSecured(t, nil)
+	running := startSecured(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
-	if _, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+	clientset := running.clients(t)
+	if _, err := clientset.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -596,11 +601,11 @@ func TestNodeAuthorizer(t *testing.T) {
 		{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s1"}}},
 	}
 	for _, p := range []*corev1.Pod{mine, other} {
-		if _, err := c.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	node := r.as("system:node:n1", "system:nodes")
+	node := running.as("system:node:n1", "system:nodes")
 	for path, code := range map[string]int{
 		"/api/v1/nodes/n1": 200,
 		"/api/v1/nodes/n2": 403,

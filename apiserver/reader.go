@@ -101,21 +101,21 @@ func (r *Reader) List(
 
 // Select lists the objects that match; a nil selector matches everything.
 func (r *Reader) Select(
-	ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector,
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, selector labels.Selector, f fields.Selector,
 ) ([]runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
 		return nil, err
 	}
-	if l == nil {
-		l = labels.Everything()
+	if selector == nil {
+		selector = labels.Everything()
 	}
 	if f == nil {
 		f = fields.Everything()
 	}
 	page, err := s.List(ctx, objects.ListQuery{
 		Namespace:       namespace,
-		Labels:          l,
+		Labels:          selector,
 		Fields:          f,
 		ResourceVersion: "0",
 	})
@@ -180,7 +180,7 @@ var podsGVR = corev1.SchemeGroupVersion.WithResource("pods")
 
 // listOptions converts client options to a query, for Source.
 func listOptions(namespace string, opts metav1.ListOptions) (objects.ListQuery, error) {
-	q := objects.ListQuery{
+	query := objects.ListQuery{
 		Namespace:         namespace,
 		ResourceVersion:   opts.ResourceVersion,
 		Match:             string(opts.ResourceVersionMatch),
@@ -190,13 +190,13 @@ func listOptions(namespace string, opts metav1.ListOptions) (objects.ListQuery, 
 		Bookmarks:         opts.AllowWatchBookmarks,
 	}
 	var err error
-	if q.Labels, err = labels.Parse(opts.LabelSelector); err != nil {
-		return q, fmt.Errorf("label selector %q: %w", opts.LabelSelector, err)
+	if query.Labels, err = labels.Parse(opts.LabelSelector); err != nil {
+		return query, fmt.Errorf("label selector %q: %w", opts.LabelSelector, err)
 	}
-	if q.Fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
-		return q, fmt.Errorf("field selector %q: %w", opts.FieldSelector, err)
+	if query.Fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
+		return query, fmt.Errorf("field selector %q: %w", opts.FieldSelector, err)
 	}
-	return q, nil
+	return query, nil
 }
 
 func runtimeObjects(page *objects.List) ([]runtime.Object, string) {

@@ -9,7 +9,7 @@ import (
 
 // TestRoutes: what Kubernetes v1.37 has no route for, and what it says of names that no path can hold.
 func TestRoutes(t *testing.T) {
-	s := start(t, nil)
+	running := start(t, nil)
 	const base = "/api/v1/namespaces/default/"
 	const notFound, notAllowed = "the server could not find the requested resource",
 		"the server does not allow this method on the requested resource"
@@ -63,9 +63,10 @@ func TestRoutes(t *testing.T) {
 		if name, value, ok := strings.Cut(tc.header, ": "); ok {
 			headers = []string{name, value}
 		}
-		s.call(t, tc.method, tc.path, "", headers...).wants(t, tc.method+" "+tc.path+" "+tc.header, tc.code, tc.message)
+		running.call(t, tc.method, tc.path, "", headers...).wants(t, tc.method+" "+tc.path+" "+tc.header, tc.code,
+			tc.message)
 	}
-	if b := s.call(t, "GET", base+"pods", "", "Accept", "text/plain").Body; !strings.HasPrefix(string(b), "{\n") {
+	if b := running.call(t, "GET", base+"pods", "", "Accept", "text/plain").Body; !strings.HasPrefix(string(b), "{\n") {
 		t.Errorf("who takes nothing that there is gets it in a form to be read: %s", b)
 	}
 	for path, want := range map[string]int{
@@ -77,12 +78,12 @@ func TestRoutes(t *testing.T) {
 		"/healthz":      200,
 		"/metrics":      200,
 	} {
-		if got := s.call(t, "HEAD", path, "").Code; got != want {
+		if got := running.call(t, "HEAD", path, "").Code; got != want {
 			t.Errorf("HEAD %s: %d, want %d", path, got, want)
 		}
 	}
 	for _, path := range []string{"/openapi/v3/apis/nothing/v1", "/openapi/v3/nothing", "/openapi/v3/"} {
-		if got := s.call(t, "GET", path, "").Code; got != 404 {
+		if got := running.call(t, "GET", path, "").Code; got != 404 {
 			t.Errorf("GET %s: %d, want 404", path, got)
 		}
 	}

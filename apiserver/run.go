@@ -33,16 +33,16 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	// What running requests need outlives ctx until they are done.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	g, gctx := errgroup.WithContext(inner)
+	group, gctx := errgroup.WithContext(inner)
 	if s.config.Audit != nil {
-		g.Go(func() error { return s.config.Audit.Run(gctx) })
+		group.Go(func() error { return s.config.Audit.Run(gctx) })
 	}
 	if s.config.Tracing != nil {
-		g.Go(func() error { return s.config.Tracing.Run(gctx) })
+		group.Go(func() error { return s.config.Tracing.Run(gctx) })
 	}
 	filled := make(chan struct{})
-	g.Go(func() error { return s.storage.run(gctx, func() { close(filled) }) })
-	g.Go(func() error {
+	group.Go(func() error { return s.storage.run(gctx, func() { close(filled) }) })
+	group.Go(func() error {
 		select {
 		case <-filled:
 		case <-gctx.Done():
@@ -51,11 +51,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 			cancel()
 			return nil
 		}
-		err := s.serve(ctx, gctx, g, ready)
+		err := s.serve(ctx, gctx, group, ready)
 		cancel() // the caches end last
 		return err
 	})
-	err := g.Wait()
+	err := group.Wait()
 	s.startShutdown()
 	s.watches.Wait()
 	s.usage.Close()
@@ -67,24 +67,24 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 }
 
 // serve runs the event handlers, bootstraps, and accepts requests until ctx is done.
-func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func()) error {
+func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready func()) error {
 	s.watchSystemObjects()
 	for _, f := range s.eventHandlers {
-		if err := s.startHandler(inner, g, f); err != nil {
+		if err := s.startHandler(inner, group, f); err != nil {
 			return err
 		}
 	}
-	g.Go(func() error { return s.definitions.Run(inner) })
-	g.Go(func() error { return s.tunnels.Run(inner) })
-	g.Go(func() error { return s.services.Run(inner) })
-	g.Go(func() error { return s.flowSchemaStatus.run(inner) })
+	group.Go(func() error { return s.definitions.Run(inner) })
+	group.Go(func() error { return s.tunnels.Run(inner) })
+	group.Go(func() error { return s.services.Run(inner) })
+	group.Go(func() error { return s.flowSchemaStatus.run(inner) })
 	if err := s.addresses.Start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	g.Go(func() error { return s.addresses.Run(inner, s.log) })
+	group.Go(func() error { return s.addresses.Run(inner, s.log) })
 	if err := s.bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // a stop is no error
@@ -94,15 +94,15 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	if err := s.waitForHandlers(ctx, inner); err != nil {
 		return err
 	}
-	g.Go(func() error { return s.systemObjectsLoop.Run(inner) })
+	group.Go(func() error { return s.systemObjectsLoop.Run(inner) })
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan struct{})
-	g.Go(func() error {
+	group.Go(func() error {
 		defer close(kept)
 		return s.runEndpoints(keeping)
 	})
-	hs, failed := s.listen(inner, g)
+	hs, failed := s.listen(inner, group)
 	s.ready.Store(true)
 	ready()
 	select {
@@ -189,28 +189,28 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 	return hs
 }
 
-// startHandler passes f all objects, then every change until inner ends.
-func (s *Server) startHandler(inner context.Context, g *errgroup.Group, f EventHandler) error {
-	st := f.storage
+// startHandler passes eventHandler all objects, then every change until inner ends.
+func (s *Server) startHandler(inner context.Context, group *errgroup.Group, eventHandler EventHandler) error {
+	st := eventHandler.storage
 	if st == nil {
 		var err error
-		if st, err = s.reader.storage(f.Resource); err != nil {
+		if st, err = s.reader.storage(eventHandler.Resource); err != nil {
 			return err
 		}
 	}
 	known := map[string]kind.Object{}
-	rv, err := f.relist(inner, st, known)
+	rv, err := eventHandler.relist(inner, st, known)
 	if err != nil {
 		return err
 	}
 	at := &handlerState{storage: st}
 	at.seen.Store(revisionOf(rv))
 	s.handlerProgress = append(s.handlerProgress, at)
-	g.Go(func() error {
+	group.Go(func() error {
 		for inner.Err() == nil {
-			lost, err := f.watch(inner, st, known, &rv, &at.seen)
+			lost, err := eventHandler.watch(inner, st, known, &rv, &at.seen)
 			if lost && inner.Err() == nil {
-				rv, err = f.relist(inner, st, known)
+				rv, err = eventHandler.relist(inner, st, known)
 				at.seen.Store(revisionOf(rv))
 			}
 			if err != nil && inner.Err() == nil {
@@ -250,7 +250,7 @@ func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[
 func (f EventHandler) watch(
 	ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64,
 ) (lost bool, err error) {
-	w, err := st.Watch(ctx, objects.ListQuery{
+	watcher, err := st.Watch(ctx, objects.ListQuery{
 		Labels:          labels.Everything(),
 		Fields:          fields.Everything(),
 		ResourceVersion: *rv,
@@ -259,7 +259,7 @@ func (f EventHandler) watch(
 		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err),
 			fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
 	}
-	for ev := range w.Events() {
+	for ev := range watcher.Events() {
 		*rv = ev.Entry.Object.GetResourceVersion()
 		switch ev.Type {
 		case watch.Added, watch.Modified:
@@ -272,7 +272,7 @@ func (f EventHandler) watch(
 		}
 		seen.Store(revisionOf(*rv))
 	}
-	return w.Err() != nil, nil
+	return watcher.Err() != nil, nil
 }
 
 // handlerState is the progress of an event handler.

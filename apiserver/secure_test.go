@@ -36,25 +36,25 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 		t.Fatal(err)
 	}
 	rbac := &authz.RBAC{}
-	return start(t, func(c *apiserver.Config) {
-		plain := c.Parts
-		c.Bootstrap = bootstrap.Policy(gates.On{})
+	return start(t, func(config *apiserver.Config) {
+		plain := config.Parts
+		config.Bootstrap = bootstrap.Policy(gates.On{})
 		guarded := map[schema.GroupResource]apiserver.Guard{}
-		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
-			parts, err := plain(r)
+		config.Parts = func(reader *apiserver.Reader) (apiserver.Parts, error) {
+			parts, err := plain(reader)
 			if err != nil {
 				return parts, err
 			}
 			tokens, err := authn.NewTokens(authn.TokenConfig{Key: key, Issuers: []string{testIssuer}, Extend: true},
-				lookup{r})
+				lookup{reader})
 			if err != nil {
 				return parts, err
 			}
 			parts.Authenticators = append([]auth.Authenticator{tokens, authn.BootstrapTokens{Secret: lookup{
-				r,
+				reader,
 			}.bootstrapSecret}}, parts.Authenticators...)
 			parts.Authorizer = authz.Union{
-				authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{},
+				authz.Node{Pods: reader.PodsOn, Objects: reader, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{},
 			}
 			parts.Tokens = tokens
 			parts.Rules = authz.Rules{Of: []interface {
@@ -68,12 +68,12 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 			}
 			parts.Guards = guarded
 			if edit != nil {
-				edit(r, &parts)
+				edit(reader, &parts)
 			}
 			return parts, nil
 		}
 		for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
-			c.EventHandlers = append(c.EventHandlers, apiserver.EventHandler{
+			config.EventHandlers = append(config.EventHandlers, apiserver.EventHandler{
 				Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
 				Set:      func(o runtime.Object) { rbac.Set(o) },
 				Remove:   rbac.Remove,

@@ -195,95 +195,95 @@ var serverUser = &auth.User{
 	How:    auth.InProcess,
 }
 
-// New assembles a server from c. Nothing runs yet.
-func New(c Config) (*Server, error) {
-	s := &Server{
-		config:   c,
-		log:      c.Log,
+// New assembles a server from config. Nothing runs yet.
+func New(config Config) (*Server, error) {
+	server := &Server{
+		config:   config,
+		log:      config.Log,
 		stopping: make(chan struct{}),
 		metrics:  pipeline.NewMetrics(),
 		peers:    newPeers(),
 	}
-	s.systemObjectsLoop = s.newSystemObjectsLoop()
+	server.systemObjectsLoop = server.newSystemObjectsLoop()
 	patch.LimitCopies()
-	s.metrics.Registry.MustRegister(c.Collectors...)
-	s.config.Store = withStorageMetrics(c.Store, s.metrics.Registry)
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	server.metrics.Registry.MustRegister(config.Collectors...)
+	server.config.Store = withStorageMetrics(config.Store, server.metrics.Registry)
+	if server.log == nil {
+		server.log = slog.New(slog.DiscardHandler)
 	}
-	if c.Listener != nil {
-		s.listener = connlimit.New(c.Listener, cmp.Or(c.Connections, defaultConnections))
-		s.metrics.Registry.MustRegister(connectionMetrics{s.listener})
+	if config.Listener != nil {
+		server.listener = connlimit.New(config.Listener, cmp.Or(config.Connections, defaultConnections))
+		server.metrics.Registry.MustRegister(connectionMetrics{server.listener})
 	}
-	if c.Grace == 0 {
-		s.config.Grace = 10 * time.Second
+	if config.Grace == 0 {
+		server.config.Grace = 10 * time.Second
 	}
-	s.openResources(registry.Table(c.Gates))
-	s.reader.outbound = s.egress()
-	if err := s.allocateServices(); err != nil {
+	server.openResources(registry.Table(config.Gates))
+	server.reader.outbound = server.egress()
+	if err := server.allocateServices(); err != nil {
 		return nil, err
 	}
-	s.setUpCustomResources()
-	s.setUpAggregation()
-	parts, err := c.Parts(s.reader)
+	server.setUpCustomResources()
+	server.setUpAggregation()
+	parts, err := config.Parts(server.reader)
 	if err != nil {
 		return nil, err
 	}
-	s.authorizer = parts.Authorizer
-	s.config.Extra = maps.Clone(c.Extra)
-	if s.config.Extra == nil {
-		s.config.Extra = map[string]http.Handler{}
+	server.authorizer = parts.Authorizer
+	server.config.Extra = maps.Clone(config.Extra)
+	if server.config.Extra == nil {
+		server.config.Extra = map[string]http.Handler{}
 	}
-	maps.Copy(s.config.Extra, parts.Extra)
-	s.openTunnels()
-	s.metrics.Registry.MustRegister(parts.Metrics...)
-	fair := s.fairness()
-	s.eventHandlers = append(s.eventHandlers, parts.EventHandlers...)
-	for _, res := range s.resources {
-		res.Guard = s.guardDevices(res.GroupResource(), parts.Guards[res.GroupResource()])
+	maps.Copy(server.config.Extra, parts.Extra)
+	server.openTunnels()
+	server.metrics.Registry.MustRegister(parts.Metrics...)
+	fair := server.fairness()
+	server.eventHandlers = append(server.eventHandlers, parts.EventHandlers...)
+	for _, res := range server.resources {
+		res.Guard = server.guardDevices(res.GroupResource(), parts.Guards[res.GroupResource()])
 	}
-	s.handler = handlers.New(handlers.Config{
-		Resources:         s.resources,
-		Custom:            s.definitions.Resource,
+	server.handler = handlers.New(handlers.Config{
+		Resources:         server.resources,
+		Custom:            server.definitions.Resource,
 		Admission:         parts.Admission,
 		Tokens:            parts.Tokens,
 		Authorizer:        parts.Authorizer,
 		Rules:             parts.Rules,
-		Kubelet:           c.Kubelet,
-		Outbound:          s.reader.outbound,
-		TunnelDialer:      s.tunnels.Dial,
-		Stopping:          s.stopping,
-		Metrics:           s.metrics,
-		WatchWriteTimeout: c.WatchWriteTimeout,
-		Marks:             c.Marks,
-		Log:               s.log,
+		Kubelet:           config.Kubelet,
+		Outbound:          server.reader.outbound,
+		TunnelDialer:      server.tunnels.Dial,
+		Stopping:          server.stopping,
+		Metrics:           server.metrics,
+		WatchWriteTimeout: config.WatchWriteTimeout,
+		Marks:             config.Marks,
+		Log:               server.log,
 	})
-	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-		return s.handler.Create(ctx, serverUser, gvr, obj)
+	server.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
+		return server.handler.Create(ctx, serverUser, gvr, obj)
 	}
-	mux, err := s.mux()
+	mux, err := server.mux()
 	if err != nil {
 		return nil, err
 	}
-	s.root = s.pipeline(&parts, fair, mux)
-	return s, nil
+	server.root = server.pipeline(&parts, fair, mux)
+	return server, nil
 }
 
 // pipeline is the path of a request: through the filters, then to an aggregated server, to the resources or to the
 // other paths.
 func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Handler) http.Handler {
-	c := &s.config
+	config := &s.config
 	return pipeline.New(pipeline.Config{
 		Authenticators: parts.Authenticators,
 		Authorizer:     parts.Authorizer,
 		Metrics:        s.metrics,
-		Marks:          c.Marks,
+		Marks:          config.Marks,
 		Log:            s.log,
-		MaxStreams:     c.Streams,
+		MaxStreams:     config.Streams,
 		Fairness:       fair,
 		Cost:           s.cost,
-		Audit:          c.Audit,
-		Tracing:        c.Tracing,
+		Audit:          config.Audit,
+		Tracing:        config.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version},

@@ -85,17 +85,17 @@ const readersNow = `apiserver_current_inflight_requests{request_kind="readOnly"}
 // TestSlowBody: who does not send what it announced is told so, and holds nothing.
 func TestSlowBody(t *testing.T) {
 	noLeaks(t)
-	r := start(t, nil)
+	running := start(t, nil)
 	for _, method := range []string{"POST " + mapsPath, "PUT " + mapsPath + "/x", "PATCH " + mapsPath + "/x"} {
-		c := r.raw(t)
+		conn := running.raw(t)
 		media := "application/json"
 		if strings.HasPrefix(method, "PATCH") {
 			media = mergePatch
-			r.call(t, "POST", mapsPath, `{"metadata":{"name":"x"}}`).wants(t, "another client's create", 201, "")
+			running.call(t, "POST", mapsPath, `{"metadata":{"name":"x"}}`).wants(t, "another client's create", 201, "")
 		}
-		says(t, c, method+"?timeout=500ms HTTP/1.1\r\nHost: k\r\nContent-Type: "+media+
+		says(t, conn, method+"?timeout=500ms HTTP/1.1\r\nHost: k\r\nContent-Type: "+media+
 			"\r\nContent-Length: 1000\r\n\r\n{\"apiVer")
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
@@ -107,10 +107,10 @@ func TestSlowBody(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", method, err)
 		}
-		_ = c.Close()
+		_ = conn.Close()
 	}
 	waittest.Until(t, "no write is in flight", func() bool {
-		return r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0"
+		return running.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0"
 	})
 }
 
@@ -133,23 +133,23 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // TestSlowWatcher: a watcher that takes nothing is cut off; another one sees everything, in order.
 func TestSlowWatcher(t *testing.T) {
 	noLeaks(t)
-	r := start(t, func(c *apiserver.Config) { c.WatchWriteTimeout = 5 * time.Second })
-	c := r.raw(t)
-	says(t, c, "GET "+mapsPath+"?watch=true HTTP/1.1\r\nHost: k\r\n\r\n")
+	running := start(t, func(c *apiserver.Config) { c.WatchWriteTimeout = 5 * time.Second })
+	conn := running.raw(t)
+	says(t, conn, "GET "+mapsPath+"?watch=true HTTP/1.1\r\nHost: k\r\n\r\n")
 	const watches = `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"}`
-	waittest.Until(t, "the watch runs", func() bool { return r.gauge(t, watches) == "1" })
-	frames, stop := r.watching(t, mapsPath+"?watch=true")
+	waittest.Until(t, "the watch runs", func() bool { return running.gauge(t, watches) == "1" })
+	frames, stop := running.watching(t, mapsPath+"?watch=true")
 	defer stop()
 	const many = 16
-	r.fill(t, many)
+	running.fill(t, many)
 	for i := range many {
 		next(t, frames, "ADDED", fmt.Sprintf("big%d", i))
 	}
-	waittest.Until(t, "the slow watcher is cut off", func() bool { return r.gauge(t, watches) == "1" })
-	if n, _ := io.Copy(io.Discard, c); n >= many*900<<10 {
+	waittest.Until(t, "the slow watcher is cut off", func() bool { return running.gauge(t, watches) == "1" })
+	if n, _ := io.Copy(io.Discard, conn); n >= many*900<<10 {
 		t.Errorf("%d bytes came: it was not slow", n)
 	}
-	if _, err := r.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), configMap("after"),
+	if _, err := running.clients(t).CoreV1().ConfigMaps("default").Create(t.Context(), configMap("after"),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,11 +158,11 @@ func TestSlowWatcher(t *testing.T) {
 
 // TestHeaderLimit: a header beyond a megabyte is refused, and nothing else suffers.
 func TestHeaderLimit(t *testing.T) {
-	r := start(t, nil)
-	c := r.raw(t)
+	running := start(t, nil)
+	conn := running.raw(t)
 	answered := make(chan int, 1)
 	go func() { // ends with the connection, which the server or the test closes
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			answered <- 0
 			return
@@ -171,12 +171,12 @@ func TestHeaderLimit(t *testing.T) {
 		answered <- resp.StatusCode
 	}()
 	// the server may hang up before the end
-	_, _ = io.WriteString(c, "GET "+mapsPath+" HTTP/1.1\r\nHost: k\r\nX-Long: "+strings.Repeat("x", 1<<20+16<<10)+
+	_, _ = io.WriteString(conn, "GET "+mapsPath+" HTTP/1.1\r\nHost: k\r\nX-Long: "+strings.Repeat("x", 1<<20+16<<10)+
 		"\r\n\r\n")
 	if code := <-answered; code != http.StatusRequestHeaderFieldsTooLarge && code != 0 {
 		t.Errorf("a header of more than a megabyte: %d, want 431 or the end of the connection", code)
 	}
-	r.call(t, "GET", mapsPath, "", "X-Long", strings.Repeat("x", 100<<10)).wants(t, "a header of 100 KB", 200, "")
+	running.call(t, "GET", mapsPath, "", "X-Long", strings.Repeat("x", 100<<10)).wants(t, "a header of 100 KB", 200, "")
 }
 
 // TestBomb: a body that says it is compressed is taken as it is, and is not blown up.

@@ -36,7 +36,7 @@ func (s *Server) Source(u *auth.User) *Source { return &Source{server: s, user: 
 func (s *Source) allowed(
 	ctx context.Context, verb string, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) error {
-	a := &auth.Attributes{
+	attrs := &auth.Attributes{
 		User:            s.user,
 		Verb:            verb,
 		Group:           gvr.Group,
@@ -47,20 +47,20 @@ func (s *Source) allowed(
 	}
 	// As in the pipeline, the authorizer sees the selectors; an invalid one is rejected later.
 	if sel, err := fields.ParseSelector(opts.FieldSelector); err == nil {
-		a.FieldSelector = sel.Requirements()
-		a.Name, _ = sel.RequiresExactMatch("metadata.name")
+		attrs.FieldSelector = sel.Requirements()
+		attrs.Name, _ = sel.RequiresExactMatch("metadata.name")
 	}
 	if sel, err := labels.Parse(opts.LabelSelector); err == nil {
-		a.LabelSelector, _ = sel.Requirements()
+		attrs.LabelSelector, _ = sel.Requirements()
 	}
-	d, err := s.server.authorizer.Authorize(ctx, a)
+	d, err := s.server.authorizer.Authorize(ctx, attrs)
 	switch {
 	case d.Verdict == auth.Allow:
 		return nil
 	case err != nil:
 		return apierrors.NewInternalError(err)
 	}
-	return pipeline.Forbidden(a, d.Reason)
+	return pipeline.Forbidden(attrs, d.Reason)
 }
 
 // List returns the matching objects and their revision.
@@ -104,7 +104,7 @@ func (s *Source) Watch(
 	if err := s.allowed(ctx, "watch", gvr, namespace, opts); err != nil {
 		return nil, err
 	}
-	storage, q, err := s.query(gvr, namespace, opts)
+	storage, query, err := s.query(gvr, namespace, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *Source) Watch(
 		life = time.Duration(min(*opts.TimeoutSeconds, int64(life/time.Second))) * time.Second
 	}
 	ctx, cancel := context.WithTimeout(ctx, life)
-	events, err := storage.Watch(ctx, q)
+	events, err := storage.Watch(ctx, query)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -121,7 +121,7 @@ func (s *Source) Watch(
 	w := &sourceWatch{
 		out:        make(chan watch.Event, 64),
 		cancel:     cancel,
-		deliveries: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &q),
+		deliveries: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &query),
 	}
 	s.server.watches.Go(func() { w.run(ctx, events, s.server.stopping) })
 	return w, nil

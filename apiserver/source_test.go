@@ -28,7 +28,7 @@ import (
 // TestSourceTellsSelectors: an agent in this process has the same rights as over HTTPS: a kubelet watches its own node
 // and pods, and no other.
 func TestSourceTellsSelectors(t *testing.T) {
-	r := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *apiserver.Config) {
 		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.Anonymous{}},
@@ -39,7 +39,7 @@ func TestSourceTellsSelectors(t *testing.T) {
 			}, nil
 		}
 	})
-	src := r.Source(&auth.User{
+	src := running.Source(&auth.User{
 		Name:   "system:node:n1",
 		Groups: []string{auth.Nodes, auth.Authenticated},
 		How:    auth.InProcess,
@@ -99,24 +99,24 @@ func TestSource(t *testing.T) {
 	}
 	byName.ResourceVersion = rv
 	byName.TimeoutSeconds = new(int64(1))
-	w, err := src.Watch(ctx, maps, "default", byName)
+	watcher, err := src.Watch(ctx, maps, "default", byName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ev, ok := <-w.ResultChan(); ok || ctx.Err() != nil {
+	if ev, ok := <-watcher.ResultChan(); ok || ctx.Err() != nil {
 		t.Errorf("a watch for one second: got %v, want its end", ev)
 	}
 	byName.ResourceVersion = ""
 	byName.TimeoutSeconds = new(int64(0))
-	if w, err = src.Watch(ctx, maps, "default", byName); err != nil {
+	if watcher, err = src.Watch(ctx, maps, "default", byName); err != nil {
 		t.Fatal(err)
 	}
-	if ev := <-w.ResultChan(); ev.Type != watch.Added || ev.Object != items[0] {
+	if ev := <-watcher.ResultChan(); ev.Type != watch.Added || ev.Object != items[0] {
 		t.Errorf("a watch of what there is: got %v, want the object that the list has", ev)
 	}
-	w.Stop()
-	w.Stop()
-	for ev := range w.ResultChan() {
+	watcher.Stop()
+	watcher.Stop()
+	for ev := range watcher.ResultChan() {
 		t.Errorf("event after Stop: %v", ev)
 	}
 }
@@ -135,8 +135,8 @@ func TestInformersShareCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := cl.Informers(0, client.Scope{})
-	informer := coreinformers.New(f.Scoped()).ConfigMaps()
+	informers := cl.Informers(0, client.Scope{})
+	informer := coreinformers.New(informers.Scoped()).ConfigMaps()
 	events := make(chan string, 100)
 	note := func(what string, obj any) {
 		if m := obj.(*corev1.ConfigMap); m.Namespace == "default" && m.Name == "a" {
@@ -151,10 +151,10 @@ func TestInformersShareCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	running, stop := context.WithCancel(ctx)
-	f.StartWithContext(running)
-	defer f.Shutdown()
+	informers.StartWithContext(running)
+	defer informers.Shutdown()
 	defer stop()
-	if !f.WaitForCacheSync(ctx) {
+	if !informers.WaitForCacheSync(ctx) {
 		t.Fatal("the informer has not listed")
 	}
 	items, _, err := src.List(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), "default", metav1.ListOptions{

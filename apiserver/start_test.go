@@ -83,16 +83,16 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r = &running{}
 	recorder, marks := record()
 	r.marks = marks
-	c := apiserver.Config{
+	config := apiserver.Config{
 		Store:    st,
-		Listener: l,
+		Listener: listener,
 		Marks:    recorder,
 		TLS: &tls.Config{
 			Certificates: []tls.Certificate{cert},
@@ -113,9 +113,9 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 		Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 	}
 	if edit != nil {
-		edit(&c)
+		edit(&config)
 	}
-	if r.Server, err = apiserver.New(c); err != nil {
+	if r.Server, err = apiserver.New(config); err != nil {
 		t.Fatal(err)
 	}
 	r.as = func(name string, groups ...string) *rest.Config {
@@ -128,7 +128,7 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 			t.Fatal(err)
 		}
 		return &rest.Config{
-			Host:            "https://" + l.Addr().String(),
+			Host:            "https://" + listener.Addr().String(),
 			QPS:             -1,
 			UserAgent:       "tester/1",
 			TLSClientConfig: rest.TLSClientConfig{CAData: ca.CertPEM(), CertData: pair.CertPEM, KeyData: pair.KeyPEM},

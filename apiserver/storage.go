@@ -27,7 +27,7 @@ func newStorage(st store.Store, log *slog.Logger) *storage {
 // open creates the storage of a row.
 func (s *storage) open(row registry.Row) objects.Storage {
 	k := row.Kind
-	c := objects.Config{
+	config := objects.Config{
 		Resource:       k.GVR().GroupResource(),
 		GVK:            k.GVK(),
 		New:            k.New,
@@ -38,7 +38,7 @@ func (s *storage) open(row registry.Row) objects.Storage {
 		StoredVersions: k.StoredVersions,
 		Default:        k.Default,
 	}
-	return s.cache.Resource(c)
+	return s.cache.Resource(config)
 }
 
 func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.Run(ctx, ready) }

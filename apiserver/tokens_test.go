@@ -19,10 +19,10 @@ import (
 // TestBoundTokens: a token bound to a pod, a secret or a node says so, and ends with it; another object of the same
 // name does not bring it back.
 func TestBoundTokens(t *testing.T) {
-	r := startSecured(t, nil)
+	running := startSecured(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
-	core := c.CoreV1()
+	clientset := running.clients(t)
+	core := clientset.CoreV1()
 	if _, err := core.ServiceAccounts("default").Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestBoundTokens(t *testing.T) {
 	}
 	review := func(token string) authenticationv1.TokenReviewStatus {
 		t.Helper()
-		got, err := c.AuthenticationV1().TokenReviews().Create(ctx,
+		got, err := clientset.AuthenticationV1().TokenReviews().Create(ctx,
 			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -98,19 +98,19 @@ func TestBoundTokens(t *testing.T) {
 		case "Node":
 			want = map[string]string{"node-name": "runner", "node-uid": string(obj.GetUID())}
 		}
-		s := review(token)
-		if !s.Authenticated || s.User.Username != "system:serviceaccount:default:build" ||
-			!slices.Equal(s.Audiences, []string{testIssuer}) {
-			t.Errorf("%s: %+v", kind, s)
+		status := review(token)
+		if !status.Authenticated || status.User.Username != "system:serviceaccount:default:build" ||
+			!slices.Equal(status.Audiences, []string{testIssuer}) {
+			t.Errorf("%s: %+v", kind, status)
 		}
 		for key, value := range want {
-			if !slices.Equal(s.User.Extra[prefix+key], authenticationv1.ExtraValue{value}) {
-				t.Errorf("%s: %s is %q, want %q", kind, key, s.User.Extra[prefix+key], value)
+			if !slices.Equal(status.User.Extra[prefix+key], authenticationv1.ExtraValue{value}) {
+				t.Errorf("%s: %s is %q, want %q", kind, key, status.User.Extra[prefix+key], value)
 			}
 		}
-		if id := s.User.Extra[prefix+"credential-id"]; len(id) != 1 || len(id[0]) != len("JTI=")+36 ||
-			len(s.User.Extra) != len(want)+1 {
-			t.Errorf("%s: extra fields %v", kind, s.User.Extra)
+		if id := status.User.Extra[prefix+"credential-id"]; len(id) != 1 || len(id[0]) != len("JTI=")+36 ||
+			len(status.User.Extra) != len(want)+1 {
+			t.Errorf("%s: extra fields %v", kind, status.User.Extra)
 		}
 		if err := remove[kind](); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,8 @@ func TestBoundTokens(t *testing.T) {
 		if review(token).Authenticated {
 			t.Errorf("another %s of the same name brought the token back", kind)
 		}
-		_, err = kubernetes.NewForConfigOrDie(r.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		_, err = kubernetes.NewForConfigOrDie(running.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(
+			ctx,
 			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if !apierrors.IsUnauthorized(err) {
 			t.Errorf("request with a token whose %s is gone: %v", kind, err)
@@ -143,9 +144,9 @@ func TestBoundTokens(t *testing.T) {
 
 // TestTokenRequestsRefused: what is wrong about a request for a token, as Kubernetes v1.37 says it.
 func TestTokenRequestsRefused(t *testing.T) {
-	r := startSecured(t, nil)
+	running := startSecured(t, nil)
 	ctx := t.Context()
-	core := r.clients(t).CoreV1()
+	core := running.clients(t).CoreV1()
 	if _, err := core.ServiceAccounts("default").Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -189,7 +190,8 @@ func TestTokenRequestsRefused(t *testing.T) {
 			`Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference (other) does not match the UID in record`,
 		},
 	} {
-		got := r.call(t, "POST", path, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest",`+c.body+`}`)
+		got := running.call(t, "POST", path, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest",`+c.body+
+			`}`)
 		if got.Code != c.code || !strings.Contains(string(got.Body), c.want) {
 			t.Errorf("%s: got %d %s, want %d %s", c.what, got.Code, short(got.Body), c.code, c.want)
 		}

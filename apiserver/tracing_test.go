@@ -43,13 +43,13 @@ func (asIs) Unmarshal(b []byte, v any) error {
 // collector is an OTLP collector; got are the messages sent to it so far, one after the other.
 func collector(t *testing.T) (addr string, got func() []byte) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	var all []byte
-	s := grpc.NewServer(grpc.ForceServerCodec(asIs{}), grpc.UnknownServiceHandler(func(
+	server := grpc.NewServer(grpc.ForceServerCodec(asIs{}), grpc.UnknownServiceHandler(func(
 		_ any, stream grpc.ServerStream,
 	) error {
 		method, _ := grpc.MethodFromServerStream(stream)
@@ -66,12 +66,12 @@ func collector(t *testing.T) (addr string, got func() []byte) {
 		return stream.SendMsg(&[]byte{})
 	}))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(l) }) // until Stop
+	serving.Go(func() { _ = server.Serve(listener) }) // until Stop
 	t.Cleanup(func() {
-		s.Stop()
+		server.Stop()
 		serving.Wait()
 	})
-	return l.Addr().String(), func() []byte {
+	return listener.Addr().String(), func() []byte {
 		mu.Lock()
 		defer mu.Unlock()
 		return bytes.Clone(all)

@@ -40,11 +40,11 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion})
+	watcher, err := pods.Watch(ctx, metav1.ListOptions{ResourceVersion: before.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	made, err := pods.Create(ctx, pod("web"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 		made.ManagedFields[0].Operation != "Update" {
 		t.Errorf("managedFields of a created pod: %v", made.ManagedFields)
 	}
-	expect(t, w, watch.Added, made.ResourceVersion)
+	expect(t, watcher, watch.Added, made.ResourceVersion)
 
 	if _, err := pods.Create(ctx, pod("web"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) ||
 		err.Error() != `pods "web" already exists` {
@@ -72,7 +72,7 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, w, watch.Modified, updated.ResourceVersion)
+	expect(t, watcher, watch.Modified, updated.ResourceVersion)
 	if _, err := pods.Update(ctx, got, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("update of an old version: %v", err)
 	}
@@ -94,7 +94,7 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 		if err != nil {
 			t.Fatalf("patch %s: %v", p.kind, err)
 		}
-		expect(t, w, watch.Modified, patched.ResourceVersion)
+		expect(t, watcher, watch.Modified, patched.ResourceVersion)
 	}
 	got, err = pods.Get(ctx, "web", metav1.GetOptions{})
 	if err != nil || got.Labels["p"] != "json" || got.Labels["applied"] != "yes" {
@@ -108,7 +108,7 @@ func lifeOfAPod(t *testing.T, c kubernetes.Interface) {
 	if err := pods.Delete(ctx, "web", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, w, watch.Deleted, "")
+	expect(t, watcher, watch.Deleted, "")
 	if _, err := pods.Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) ||
 		err.Error() != `pods "web" not found` {
 		t.Errorf("get after delete: %v", err)

@@ -102,9 +102,9 @@ func next(t testing.TB, frames <-chan frame, kind, name string) frame {
 
 // TestWatchStarts is about where a watch begins.
 func TestWatchStarts(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	var versions []string
 	for i := range 3 {
 		m, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{})
@@ -115,7 +115,7 @@ func TestWatchStarts(t *testing.T) {
 	}
 	for _, q := range []string{"", "&resourceVersion=0"} {
 		t.Run("any"+q, func(t *testing.T) {
-			frames, stop := r.watching(t, mapsPath+"?watch=true"+q)
+			frames, stop := running.watching(t, mapsPath+"?watch=true"+q)
 			defer stop()
 			for i := range 3 {
 				next(t, frames, "ADDED", fmt.Sprintf("m%d", i))
@@ -123,13 +123,13 @@ func TestWatchStarts(t *testing.T) {
 		})
 	}
 	t.Run("version", func(t *testing.T) {
-		frames, stop := r.watching(t, mapsPath+"?watch=1&resourceVersion="+versions[0])
+		frames, stop := running.watching(t, mapsPath+"?watch=1&resourceVersion="+versions[0])
 		defer stop()
 		next(t, frames, "ADDED", "m1")
 		next(t, frames, "ADDED", "m2")
 	})
 	t.Run("initial events", func(t *testing.T) {
-		frames, stop := r.watching(t,
+		frames, stop := running.watching(t,
 			mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 		defer stop()
 		for i := range 3 {
@@ -142,7 +142,7 @@ func TestWatchStarts(t *testing.T) {
 		}
 	})
 	t.Run("no initial events", func(t *testing.T) {
-		frames, stop := r.watching(t,
+		frames, stop := running.watching(t,
 			mapsPath+"?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 		defer stop()
 		if _, err := maps.Create(ctx, configMap("later"), metav1.CreateOptions{}); err != nil {
@@ -152,7 +152,7 @@ func TestWatchStarts(t *testing.T) {
 	})
 	t.Run("too old", func(t *testing.T) {
 		// The store keeps its history: only what never was is too old here.
-		frames, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion=1")
+		frames, stop := running.watching(t, mapsPath+"?watch=true&resourceVersion=1")
 		defer stop()
 		f := <-frames
 		if f.Type != "ERROR" && f.Type != "ADDED" {
@@ -177,7 +177,7 @@ func TestWatchStarts(t *testing.T) {
 		{"watch=true&fieldSelector=spec.color%3Dred", 400, "is not a known field selector"},
 		{"watch=true&timeoutSeconds=x", 400, "invalid syntax"},
 	} {
-		got := r.call(t, "GET", mapsPath+"?"+c.query, "")
+		got := running.call(t, "GET", mapsPath+"?"+c.query, "")
 		if got.Code != c.code || !strings.Contains(got.status(t).Message, c.text) {
 			t.Errorf("%s: %d %s, want %d %s", c.query, got.Code, short(got.Body), c.code, c.text)
 		}
@@ -235,15 +235,15 @@ func TestWatchSelects(t *testing.T) {
 
 // TestWatchShapes streams metadata and tables.
 func TestWatchShapes(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	m := configMap("a")
 	m.Data = map[string]string{"x": "secret text"}
 	if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	partial, _ := r.watching(t,
+	partial, _ := running.watching(t,
 		mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
 		"Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 	f := next(t, partial, "ADDED", "a")
@@ -255,7 +255,7 @@ func TestWatchShapes(t *testing.T) {
 	if mark.Kind != "PartialObjectMetadata" || mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
 		t.Errorf("bookmark as metadata: %+v", mark)
 	}
-	tables, _ := r.watching(t,
+	tables, _ := running.watching(t,
 		mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
 		"Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
 	var first, second metav1.Table
@@ -283,8 +283,8 @@ func TestWatchEnds(t *testing.T) {
 	noLeaks(t)
 	r := start(t, nil)
 	ctx := t.Context()
-	c := r.clients(t)
-	w, err := c.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{
+	clientset := r.clients(t)
+	w, err := clientset.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{
 		TimeoutSeconds:      new(int64(1)),
 		AllowWatchBookmarks: true,
 	})
@@ -299,13 +299,14 @@ func TestWatchEnds(t *testing.T) {
 	const many = 300
 	var watches []watch.Interface
 	for range many {
-		w, err := c.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+		w, err := clientset.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		watches = append(watches, w)
 	}
-	if _, err := c.CoreV1().ConfigMaps("default").Create(ctx, configMap("seen"), metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().ConfigMaps("default").Create(ctx, configMap("seen"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range watches {
@@ -319,15 +320,15 @@ func TestWatchEnds(t *testing.T) {
 
 // TestWatchesAgree: watchers that begin at different versions see the same changes in the same order.
 func TestWatchesAgree(t *testing.T) {
-	r := start(t, nil)
+	running := start(t, nil)
 	ctx := t.Context()
-	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	begin, err := maps.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	versions := []string{begin.ResourceVersion}
-	all, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion="+begin.ResourceVersion)
+	all, stop := running.watching(t, mapsPath+"?watch=true&resourceVersion="+begin.ResourceVersion)
 	defer stop()
 	var writers sync.WaitGroup
 	const each, many = 8, 4
@@ -356,7 +357,7 @@ func TestWatchesAgree(t *testing.T) {
 	}
 	writers.Wait()
 	for i := 0; i < len(versions)-1; i += 7 {
-		frames, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion="+versions[i])
+		frames, stop := running.watching(t, mapsPath+"?watch=true&resourceVersion="+versions[i])
 		for n, want := range seen[i:] {
 			f := next(t, frames, strings.Fields(want)[0], "")
 			if got := f.Type + " " + f.meta(t).ResourceVersion; got != want {

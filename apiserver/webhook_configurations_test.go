@@ -19,8 +19,8 @@ import (
 // TestWebhookConfigurations: configurations can be listed, patched, updated and deleted by collection, and what they
 // say holds at once.
 func TestWebhookConfigurations(t *testing.T) {
-	_, c, _ := hooked(t)
-	h := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		switch {
 		case path == "/mutate":
 			return patchOf(`[{"op":"add","path":"/data/mutated","value":"yes"}]`)
@@ -30,7 +30,7 @@ func TestWebhookConfigurations(t *testing.T) {
 		return allow()
 	})
 	ctx := t.Context()
-	reg := c.AdmissionregistrationV1()
+	reg := clientset.AdmissionregistrationV1()
 	kind := metav1.ObjectMeta{Labels: map[string]string{"set": "mine"}}
 	named := func(name string) metav1.ObjectMeta {
 		m := *kind.DeepCopy()
@@ -39,21 +39,21 @@ func TestWebhookConfigurations(t *testing.T) {
 	}
 	if _, err := reg.MutatingWebhookConfigurations().Create(ctx, &registrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: named("m"),
-		Webhooks: []registrationv1.MutatingWebhook{mutating("m.example.com", h.client("/mutate"),
+		Webhooks: []registrationv1.MutatingWebhook{mutating("m.example.com", hookServer.client("/mutate"),
 			rule("CREATE", "configmaps"))},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := reg.ValidatingWebhookConfigurations().Create(ctx, &registrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: named("v"),
-		Webhooks: []registrationv1.ValidatingWebhook{validating("v.example.com", h.client("/judge"),
+		Webhooks: []registrationv1.ValidatingWebhook{validating("v.example.com", hookServer.client("/judge"),
 			rule("CREATE", "configmaps"))},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	try := func(name string) (mutated, denied bool) {
 		t.Helper()
-		m, err := c.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{
+		m, err := clientset.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{
 			DryRun: []string{"All"},
 		})
 		if err != nil && !strings.Contains(err.Error(), "denied the request") {
@@ -108,8 +108,8 @@ func TestWebhookConfigurations(t *testing.T) {
 
 // TestWebhooksLeaveTheirOwnAlone: no webhook changes a webhook configuration or keeps it from going.
 func TestWebhooksLeaveTheirOwnAlone(t *testing.T) {
-	_, c, _ := hooked(t)
-	h := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if path == "/deny" {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "everything stays"}}
 		}
@@ -128,19 +128,19 @@ func TestWebhooksLeaveTheirOwnAlone(t *testing.T) {
 			Resources: []string{"*"},
 		},
 	}}
-	deny := validating("deny.example.com", h.client("/deny"), everything)
-	touch := mutating("touch.example.com", h.client("/touch"), everything)
+	deny := validating("deny.example.com", hookServer.client("/deny"), everything)
+	touch := mutating("touch.example.com", hookServer.client("/touch"), everything)
 	deny.NamespaceSelector = nil
 	touch.NamespaceSelector = nil
-	validate(t, c, "deny", deny)
-	mutate(t, c, "touch", touch)
+	validate(t, clientset, "deny", deny)
+	mutate(t, clientset, "touch", touch)
 	ctx := t.Context()
-	reg := c.AdmissionregistrationV1()
-	h.take()
+	reg := clientset.AdmissionregistrationV1()
+	hookServer.take()
 	made, err := reg.ValidatingWebhookConfigurations().Create(ctx, &registrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "dummy"},
 		Webhooks: []registrationv1.ValidatingWebhook{
-			validating("d.example.com", h.client("/"), rule("CREATE", "nothings")),
+			validating("d.example.com", hookServer.client("/"), rule("CREATE", "nothings")),
 		},
 	}, metav1.CreateOptions{})
 	if err != nil || len(made.Labels) != 0 {
@@ -149,7 +149,7 @@ func TestWebhooksLeaveTheirOwnAlone(t *testing.T) {
 	also, err := reg.MutatingWebhookConfigurations().Create(ctx, &registrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "dummy"},
 		Webhooks: []registrationv1.MutatingWebhook{
-			mutating("d.example.com", h.client("/"), rule("CREATE", "nothings")),
+			mutating("d.example.com", hookServer.client("/"), rule("CREATE", "nothings")),
 		},
 	}, metav1.CreateOptions{})
 	if err != nil || len(also.Labels) != 0 {
@@ -174,17 +174,17 @@ func TestWebhooksLeaveTheirOwnAlone(t *testing.T) {
 			t.Errorf("delete %s: %v", what, err)
 		}
 	}
-	if asked := h.take(); len(asked) != 0 {
+	if asked := hookServer.take(); len(asked) != 0 {
 		t.Errorf("the webhooks were asked %d times", len(asked))
 	}
 }
 
 // TestMatchConditions: they are kept as written, and those that are no expressions are refused.
 func TestMatchConditions(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	ctx := t.Context()
-	reg := c.AdmissionregistrationV1()
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	reg := clientset.AdmissionregistrationV1()
+	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if strings.Contains(string(q.Object.Raw), `"start"`) { // not the probe, which has no data
 			return patchOf(`[{"op":"add","path":"/data/mutated","value":"yes"}]`)
 		}
@@ -195,14 +195,14 @@ func TestMatchConditions(t *testing.T) {
 		Expression: "object.metadata.namespace == 'production'",
 	}
 	second := registrationv1.MatchCondition{Name: "expression-2", Expression: "object.metadata.namespace == 'staging'"}
-	v := validating("v.example.com", h.client("/"), rule("CREATE", "secrets"))
-	v.MatchConditions = []registrationv1.MatchCondition{first}
+	webhook := validating("v.example.com", hookServer.client("/"), rule("CREATE", "secrets"))
+	webhook.MatchConditions = []registrationv1.MatchCondition{first}
 	made, err := reg.ValidatingWebhookConfigurations().Create(ctx,
 		&registrationv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "v",
 			},
-			Webhooks: []registrationv1.ValidatingWebhook{v},
+			Webhooks: []registrationv1.ValidatingWebhook{webhook},
 		}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestMatchConditions(t *testing.T) {
 		!slices.Equal(made.Webhooks[0].MatchConditions, []registrationv1.MatchCondition{first, second}) {
 		t.Errorf("validating: %v, %v", made, err)
 	}
-	m := mutating("m.example.com", h.client("/"), rule("CREATE", "secrets"))
+	m := mutating("m.example.com", hookServer.client("/"), rule("CREATE", "secrets"))
 	m.MatchConditions = []registrationv1.MatchCondition{first}
 	also, err := reg.MutatingWebhookConfigurations().Create(ctx,
 		&registrationv1.MutatingWebhookConfiguration{
@@ -230,14 +230,14 @@ func TestMatchConditions(t *testing.T) {
 		t.Errorf("mutating: %v, %v", also, err)
 	}
 	broken := []registrationv1.MatchCondition{{Name: "broken", Expression: "... [] bad expression"}}
-	v.MatchConditions = broken
+	webhook.MatchConditions = broken
 	m.MatchConditions = broken
 	_, err = reg.ValidatingWebhookConfigurations().Create(ctx,
 		&registrationv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "bad",
 			},
-			Webhooks: []registrationv1.ValidatingWebhook{v},
+			Webhooks: []registrationv1.ValidatingWebhook{webhook},
 		}, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "compilation failed") {
 		t.Errorf("validating with a bad condition: got %v", err)
@@ -252,13 +252,13 @@ func TestMatchConditions(t *testing.T) {
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "compilation failed") {
 		t.Errorf("mutating with a bad condition: got %v", err)
 	}
-	all := mutating("all.example.com", h.client("/"), rule("CREATE", "configmaps"))
+	all := mutating("all.example.com", hookServer.client("/"), rule("CREATE", "configmaps"))
 	all.MatchConditions = []registrationv1.MatchCondition{
 		{Name: "skip-me", Expression: "!has(object.metadata.name) || object.metadata.name != 'skip-me'"},
 	}
-	mutate(t, c, "all", all)
+	mutate(t, clientset, "all", all)
 	for name, want := range map[string]string{"skip-me": "", "other": "yes"} {
-		got, err := c.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{})
+		got, err := clientset.CoreV1().ConfigMaps("hooked").Create(ctx, config(name, nil), metav1.CreateOptions{})
 		if err != nil || got.Data["mutated"] != want {
 			t.Errorf("%s: got %v, %v, want mutated=%q", name, got.Data, err, want)
 		}

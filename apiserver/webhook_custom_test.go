@@ -19,14 +19,14 @@ import (
 // TestAdmissionOfCustomResources: a webhook for v1 sees what is written as v2, as v1; what it adds that no schema knows
 // is dropped; a policy judges custom resources, and takes one as its parameter.
 func TestAdmissionOfCustomResources(t *testing.T) {
-	r, cs, _ := hooked(t)
-	dyn, err := dynamic.NewForConfig(r.rest)
+	running, cs, _ := hooked(t)
+	dyn, err := dynamic.NewForConfig(running.rest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &custom{r, t, dyn}
+	c := &custom{running, t, dyn}
 	c.define(twoVersions(nil))
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		switch {
 		case q.Operation == admissionv1.Delete:
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "it stays"}}
@@ -46,7 +46,7 @@ func TestAdmissionOfCustomResources(t *testing.T) {
 			Resources:   []string{"servers"},
 		},
 	}}
-	mutate(t, cs, "m", mutating("servers.example.com", h.client("/"), rules))
+	mutate(t, cs, "m", mutating("servers.example.com", hookServer.client("/"), rules))
 	enforce(t, cs, "ports", registrationv1.ValidatingAdmissionPolicySpec{
 		ParamKind:        &registrationv1.ParamKind{APIVersion: "example.com/v1", Kind: "Server"},
 		MatchConstraints: matchRules("CREATE", "secrets"),
@@ -72,7 +72,7 @@ func TestAdmissionOfCustomResources(t *testing.T) {
 		!strings.Contains(err.Error(), "it stays") {
 		t.Errorf("delete: got %v", err)
 	}
-	c2, warned := r.warned(t)
+	c2, warned := running.warned(t)
 	waittest.Right(t, "the policy with a custom resource as its parameter", func() string {
 		if _, err := c2.CoreV1().Secrets("hooked").Create(t.Context(),
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"}}, metav1.CreateOptions{}); err != nil {

@@ -24,18 +24,18 @@ func TestWebhookGuardsCustomResources(t *testing.T) {
 	c := &custom{r, t, dyn}
 	c.define(definition("widgets", "Widget",
 		"{type: object, properties: {data: {type: object, additionalProperties: {type: string}}}}"))
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		raw := string(q.Object.Raw) + string(q.OldObject.Raw)
-		if q.Resource.Resource == "customresourcedefinitions" &&
+	hookServer := hookAt(t, func(_ string, request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		raw := string(request.Object.Raw) + string(request.OldObject.Raw)
+		if request.Resource.Resource == "customresourcedefinitions" &&
 			strings.Contains(raw, `"webhook-e2e-test":"webhook-disallow"`) {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the crd contains unwanted label"}}
 		}
 		switch {
-		case q.Operation == admissionv1.Delete && !strings.Contains(raw, `"allow-delete":"yes"`):
+		case request.Operation == admissionv1.Delete && !strings.Contains(raw, `"allow-delete":"yes"`):
 			return &admissionv1.AdmissionResponse{
 				Result: &metav1.Status{Message: "the custom resource cannot be deleted"},
 			}
-		case q.Operation != admissionv1.Delete && strings.Contains(string(q.Object.Raw),
+		case request.Operation != admissionv1.Delete && strings.Contains(string(request.Object.Raw),
 			`"webhook-e2e-test":"webhook-disallow"`):
 			return &admissionv1.AdmissionResponse{
 				Result: &metav1.Status{Message: "the custom resource contains unwanted data"},
@@ -48,11 +48,12 @@ func TestWebhookGuardsCustomResources(t *testing.T) {
 		rules[0].APIGroups = []string{group}
 		return rules
 	}
-	crds := validating("crds.example.com", h.client("/"),
+	crds := validating("crds.example.com", hookServer.client("/"),
 		of("apiextensions.k8s.io", "CREATE", "customresourcedefinitions"))
 	crds.NamespaceSelector = nil
 	validate(t, cs, "v",
-		validating("widgets.example.com", h.client("/"), of("example.com", "CREATE,UPDATE,DELETE", "widgets")), crds)
+		validating("widgets.example.com", hookServer.client("/"),
+			of("example.com", "CREATE,UPDATE,DELETE", "widgets")), crds)
 	ctx := t.Context()
 	in := c.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).Namespace(
 		"hooked")

@@ -16,25 +16,25 @@ import (
 
 // TestOldReviews: a webhook is asked in the first version of its list that the server speaks.
 func TestOldReviews(t *testing.T) {
-	_, c, _ := hooked(t)
-	h := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{
 			Allowed: true,
 			Patch:   []byte(`[{"op":"add","path":"/metadata/annotations","value":{"old":"yes"}}]`),
 		}
 	})
-	old := mutating("old.example.com", h.client("/"), rule("CREATE", "configmaps"))
+	old := mutating("old.example.com", hookServer.client("/"), rule("CREATE", "configmaps"))
 	old.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"}
-	mutate(t, c, "m", old)
-	h.take()
-	made, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("c", nil), metav1.CreateOptions{})
+	mutate(t, clientset, "m", old)
+	hookServer.take()
+	made, err := clientset.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("c", nil), metav1.CreateOptions{})
 	if err != nil || made.Annotations["old"] != "yes" {
 		t.Errorf("got %v, %v; want the webhook's patch, whose type it does not have to name", made.Annotations, err)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.spoke) == 0 || h.spoke[len(h.spoke)-1] != "admission.k8s.io/v1beta1" {
-		t.Errorf("asked in %q, want v1beta1", h.spoke)
+	hookServer.mu.Lock()
+	defer hookServer.mu.Unlock()
+	if len(hookServer.spoke) == 0 || hookServer.spoke[len(hookServer.spoke)-1] != "admission.k8s.io/v1beta1" {
+		t.Errorf("asked in %q, want v1beta1", hookServer.spoke)
 	}
 }
 
@@ -71,9 +71,11 @@ func TestUnreadableOwners(t *testing.T) {
 // TestRulesWithoutEffect: a configuration whose rules name what no webhook is asked about is warned of, and names that
 // are kept for what comes from files are refused.
 func TestRulesWithoutEffect(t *testing.T) {
-	r := start(t, nil)
-	c, warned := r.warned(t)
-	h := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse { return allow() })
+	running := start(t, nil)
+	clientset, warned := running.warned(t)
+	hookServer := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return allow()
+	})
 	rules := func(group string, resources ...string) []registrationv1.RuleWithOperations {
 		out := rule("*", resources...)
 		out[0].APIGroups = []string{group}
@@ -96,18 +98,22 @@ func TestRulesWithoutEffect(t *testing.T) {
 		{"wild", append(rules("*", "tokenreviews"), rules("authentication.k8s.io", "*")...), nil},
 	} {
 		warned.take()
-		_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(
+		_, err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(
 			t.Context(), &registrationv1.ValidatingWebhookConfiguration{
 				ObjectMeta: metav1.ObjectMeta{Name: tt.name},
-				Webhooks:   []registrationv1.ValidatingWebhook{validating("w.example.com", h.client("/"), tt.rules)},
+				Webhooks: []registrationv1.ValidatingWebhook{
+					validating("w.example.com", hookServer.client("/"), tt.rules),
+				},
 			}, metav1.CreateOptions{})
 		if got := warned.take(); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("validating, %s: warnings %q, %v, want %q", tt.name, got, err, tt.want)
 		}
-		_, err = c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(
+		_, err = clientset.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(
 			t.Context(), &registrationv1.MutatingWebhookConfiguration{
 				ObjectMeta: metav1.ObjectMeta{Name: tt.name},
-				Webhooks:   []registrationv1.MutatingWebhook{mutating("w.example.com", h.client("/"), tt.rules)},
+				Webhooks: []registrationv1.MutatingWebhook{
+					mutating("w.example.com", hookServer.client("/"), tt.rules),
+				},
 			}, metav1.CreateOptions{})
 		if got := warned.take(); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("mutating, %s: warnings %q, %v, want %q", tt.name, got, err, tt.want)
@@ -119,7 +125,7 @@ func TestRulesWithoutEffect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.call(t, "POST", "/apis/admissionregistration.k8s.io/v1/"+resource, string(body), "Content-Type",
+		running.call(t, "POST", "/apis/admissionregistration.k8s.io/v1/"+resource, string(body), "Content-Type",
 			"application/json").wants(t, resource, 422,
 			`metadata.name: Invalid value: "mine.static.k8s.io": names ending with ".static.k8s.io" are reserved for static manifest-based configurations and cannot be managed via the API`)
 	}
@@ -128,14 +134,14 @@ func TestRulesWithoutEffect(t *testing.T) {
 // TestConnectionsAreJudgedFirst: admission hears of a connection before anything is asked of it, whatever its method
 // and whether there is something to connect to; and of a binding under the name by which it was made.
 func TestConnectionsAreJudgedFirst(t *testing.T) {
-	r, c, _ := hooked(t)
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	running, c, _ := hooked(t)
+	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{
 			Message: string(q.Operation) + " " + q.Resource.Resource + " " + q.SubResource + " " + q.Name,
 		}}
 	})
 	streams := rule("CONNECT", "pods/*", "services/*", "nodes/*")
-	all := validating("all.example.com", h.client("/"),
+	all := validating("all.example.com", hookServer.client("/"),
 		append(streams, rule("CREATE", "bindings", "pods/binding", "pods/eviction")...))
 	all.NamespaceSelector = nil
 	validate(t, c, "v", all)
@@ -166,30 +172,30 @@ func TestConnectionsAreJudgedFirst(t *testing.T) {
 		if tt.body != "" {
 			head = append(head, "Content-Type", "application/json")
 		}
-		r.call(t, tt.method, tt.path, tt.body, head...).wants(t, tt.method+" "+tt.path, 400,
+		running.call(t, tt.method, tt.path, tt.body, head...).wants(t, tt.method+" "+tt.path, 400,
 			"denied the request: "+tt.want)
 	}
-	h.take()
+	hookServer.take()
 	for _, method := range []string{"HEAD", "OPTIONS"} {
-		r.call(t, method, "/api/v1/nodes/none/proxy", "")
-		if asked := h.take(); len(asked) != 1 || asked[0].Operation != "CONNECT" {
+		running.call(t, method, "/api/v1/nodes/none/proxy", "")
+		if asked := hookServer.take(); len(asked) != 1 || asked[0].Operation != "CONNECT" {
 			t.Errorf("%s: asked %d times, want once, of a connection", method, len(asked))
 		}
 	}
-	r.call(t, "GET", ns+"bindings/none", "").wants(t, "a named binding", 404,
+	running.call(t, "GET", ns+"bindings/none", "").wants(t, "a named binding", 404,
 		"the server could not find the requested resource")
 	for _, stream := range []string{"exec", "attach", "portforward"} {
-		r.call(t, "PUT", ns+"pods/none/"+stream, "").wants(t, "PUT "+stream, 405,
+		running.call(t, "PUT", ns+"pods/none/"+stream, "").wants(t, "PUT "+stream, 405,
 			"the server does not allow this method on the requested resource")
 	}
 }
 
 // TestPoliciesSeeWebhooks: policies judge the configurations of webhooks, as webhooks do not.
 func TestPoliciesSeeWebhooks(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	m := matchRules("CREATE", "validatingwebhookconfigurations")
 	m.ResourceRules[0].APIGroups = []string{"admissionregistration.k8s.io"}
-	enforce(t, c, "none", registrationv1.ValidatingAdmissionPolicySpec{
+	enforce(t, clientset, "none", registrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: m,
 		Validations: []registrationv1.Validation{
 			{
@@ -201,7 +207,7 @@ func TestPoliciesSeeWebhooks(t *testing.T) {
 		registrationv1.Deny,
 	}})
 	for name, refused := range map[string]bool{"good": false, "bad": true} {
-		_, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(
+		_, err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(
 			t.Context(), &registrationv1.ValidatingWebhookConfiguration{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Webhooks:   []registrationv1.ValidatingWebhook{},

@@ -129,7 +129,7 @@ func mutating(
 }
 
 // validate stores a configuration and waits until it is in force.
-func validate(t *testing.T, c kubernetes.Interface, name string, hooks ...registrationv1.ValidatingWebhook) {
+func validate(t *testing.T, cs kubernetes.Interface, name string, hooks ...registrationv1.ValidatingWebhook) {
 	t.Helper()
 	conf := &registrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: hooks}
 	probe := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -138,14 +138,14 @@ func validate(t *testing.T, c kubernetes.Interface, name string, hooks ...regist
 	p := validating("probe.example.com", probe.client("/"), rule("CREATE", "configmaps"))
 	p.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"probe": name}}
 	conf.Webhooks = append(conf.Webhooks, p)
-	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf,
+	if _, err := cs.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaitProbe(t, c, name)
+	awaitProbe(t, cs, name)
 }
 
-func mutate(t *testing.T, c kubernetes.Interface, name string, hooks ...registrationv1.MutatingWebhook) {
+func mutate(t *testing.T, cs kubernetes.Interface, name string, hooks ...registrationv1.MutatingWebhook) {
 	t.Helper()
 	probe := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "in force"}}
@@ -156,11 +156,11 @@ func mutate(t *testing.T, c kubernetes.Interface, name string, hooks ...registra
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Webhooks:   append(hooks, p),
 	}
-	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), conf,
+	if _, err := cs.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), conf,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaitProbe(t, c, name)
+	awaitProbe(t, cs, name)
 }
 
 func awaitProbe(t *testing.T, c kubernetes.Interface, name string) {
@@ -206,8 +206,8 @@ func patchOf(text string) *admissionv1.AdmissionResponse {
 }
 
 func TestValidatingWebhook(t *testing.T) {
-	_, c, warned := hooked(t)
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, warned := hooked(t)
+	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		switch {
 		case strings.HasPrefix(q.Name, "bad"):
 			return &admissionv1.AdmissionResponse{
@@ -218,13 +218,14 @@ func TestValidatingWebhook(t *testing.T) {
 		}
 		return allow("looked at " + q.Name)
 	})
-	skipping := validating("judge.example.com", h.client("/validate"), rule("CREATE,UPDATE,DELETE", "configmaps"))
+	skipping := validating("judge.example.com", hookServer.client("/validate"),
+		rule("CREATE,UPDATE,DELETE", "configmaps"))
 	skipping.MatchConditions = []registrationv1.MatchCondition{
 		{Name: "not-skipped", Expression: "!has(request.name) || !request.name.startsWith('skip')"},
 	}
-	validate(t, c, "v", skipping)
+	validate(t, clientset, "v", skipping)
 	ctx := t.Context()
-	maps := c.CoreV1().ConfigMaps("hooked")
+	maps := clientset.CoreV1().ConfigMaps("hooked")
 
 	_, err := maps.Create(ctx, config("bad", nil), metav1.CreateOptions{})
 	if want := `admission webhook "judge.example.com" denied the request: bad names are not wanted`; !apierrors.IsForbidden(
@@ -237,12 +238,13 @@ func TestValidatingWebhook(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("denied without a word: got %v, want %s", err, want)
 	}
-	if _, err := c.CoreV1().ConfigMaps("free").Create(ctx,
+	if _, err := clientset.CoreV1().ConfigMaps("free").Create(ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("in a namespace that is not selected: %v", err)
 	}
-	h.take()
-	if _, err := maps.Create(ctx, config("skip-me", nil), metav1.CreateOptions{}); err != nil || len(h.take()) != 0 {
+	hookServer.take()
+	if _, err := maps.Create(ctx, config("skip-me", nil), metav1.CreateOptions{}); err != nil ||
+		len(hookServer.take()) != 0 {
 		t.Errorf("match condition: %v, or the webhook was asked", err)
 	}
 	warned.take()
@@ -260,7 +262,7 @@ func TestValidatingWebhook(t *testing.T) {
 	if err := maps.Delete(ctx, "good", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	asked := h.take()
+	asked := hookServer.take()
 	if len(asked) != 3 {
 		t.Fatalf("asked %d times, want 3", len(asked))
 	}
@@ -288,20 +290,20 @@ func TestValidatingWebhook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.take()
+	hookServer.take()
 	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: "group=x"}); err != nil {
 		t.Fatal(err)
 	}
-	if asked := h.take(); len(asked) != 2 || len(asked[0].OldObject.Raw) == 0 {
+	if asked := hookServer.take(); len(asked) != 2 || len(asked[0].OldObject.Raw) == 0 {
 		t.Errorf("deletecollection: asked %d times, want 2 with the old objects", len(asked))
 	}
 }
 
 func TestWebhookFailures(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	release := make(chan struct{})
-	h := hookAt(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	hookServer := hookAt(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if path == "/slow" {
 			<-release
 		}
@@ -314,7 +316,7 @@ func TestWebhookFailures(t *testing.T) {
 	ignore := registrationv1.Ignore
 	second := int32(1)
 	hook := func(label, path string, edit func(*registrationv1.ValidatingWebhook)) registrationv1.ValidatingWebhook {
-		w := validating(label+".example.com", h.client(path), rule("*", "configmaps"))
+		w := validating(label+".example.com", hookServer.client(path), rule("*", "configmaps"))
 		w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"case": label}}
 		if edit != nil {
 			edit(&w)
@@ -322,7 +324,7 @@ func TestWebhookFailures(t *testing.T) {
 		return w
 	}
 	nowhere := "https://127.0.0.1:1/"
-	validate(t, c, "v",
+	validate(t, clientset, "v",
 		hook("error", "/", nil), hook("patching", "/patch", nil), hook("ignored", "/",
 			func(w *registrationv1.ValidatingWebhook) { w.FailurePolicy = &ignore }),
 		hook("slow", "/slow", func(w *registrationv1.ValidatingWebhook) { w.TimeoutSeconds = &second }),
@@ -349,7 +351,7 @@ func TestWebhookFailures(t *testing.T) {
 		{label: "ignored"},
 		{
 			label: "slow",
-			want: `failed calling webhook "slow.example.com": failed to call webhook: Post "` + h.URL +
+			want: `failed calling webhook "slow.example.com": failed to call webhook: Post "` + hookServer.URL +
 				`/slow?timeout=1s": context deadline exceeded`,
 		},
 		{
@@ -362,7 +364,7 @@ func TestWebhookFailures(t *testing.T) {
 			want:  `is forbidden: expression 'object.data.missing == 'x'' resulted in error: no such key: missing`,
 		},
 	} {
-		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(),
+		_, err := clientset.CoreV1().ConfigMaps("hooked").Create(t.Context(),
 			config("c-"+tt.label, map[string]string{"case": tt.label}), metav1.CreateOptions{})
 		switch {
 		case tt.want == "" && err != nil:
@@ -372,31 +374,31 @@ func TestWebhookFailures(t *testing.T) {
 		}
 	}
 	// Whatever the webhooks say, their configuration can be changed and taken away.
-	lock := validating("lock.example.com", h.client("/"), rule("*", "*/*"))
+	lock := validating("lock.example.com", hookServer.client("/"), rule("*", "*/*"))
 	lock.NamespaceSelector = nil
 	conf := &registrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "w"},
 		Webhooks:   []registrationv1.ValidatingWebhook{lock},
 	}
-	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf,
+	if _, err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), conf,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "the lock", func() string {
-		if _, err := c.CoreV1().ConfigMaps("free").Create(t.Context(),
+		if _, err := clientset.CoreV1().ConfigMaps("free").Create(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x"}}, metav1.CreateOptions{}); err == nil {
 			return "writes pass"
 		}
 		return ""
 	})
 	for _, name := range []string{"w", "v"} {
-		if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), name,
+		if err := clientset.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), name,
 			metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete %s: %v", name, err)
 		}
 	}
 	waittest.Right(t, "writes after the webhooks went", func() string {
-		if _, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(),
+		if _, err := clientset.CoreV1().ConfigMaps("hooked").Create(t.Context(),
 			config("free", map[string]string{"case": "error"}), metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}
@@ -405,8 +407,8 @@ func TestWebhookFailures(t *testing.T) {
 }
 
 func TestMutatingWebhook(t *testing.T) {
-	_, c, _ := hooked(t)
-	h := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(path string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		raw := string(q.Object.Raw)
 		has := func(key string) bool { return strings.Contains(raw, `"`+key+`":`) }
 		switch {
@@ -425,26 +427,26 @@ func TestMutatingWebhook(t *testing.T) {
 		return allow()
 	})
 	ifNeeded := registrationv1.IfNeededReinvocationPolicy
-	one := mutating("one.example.com", h.client("/one"), rule("CREATE", "configmaps"))
+	one := mutating("one.example.com", hookServer.client("/one"), rule("CREATE", "configmaps"))
 	one.ReinvocationPolicy = &ifNeeded
-	two := mutating("two.example.com", h.client("/two"), rule("CREATE", "configmaps"))
-	pods := mutating("pods.example.com", h.client("/pods"), rule("CREATE", "pods"))
-	broken := mutating("broken.example.com", h.client("/broken"), rule("CREATE", "secrets"))
-	mutate(t, c, "b", two, pods, broken)
-	mutate(t, c, "a", one)
+	two := mutating("two.example.com", hookServer.client("/two"), rule("CREATE", "configmaps"))
+	pods := mutating("pods.example.com", hookServer.client("/pods"), rule("CREATE", "pods"))
+	broken := mutating("broken.example.com", hookServer.client("/broken"), rule("CREATE", "secrets"))
+	mutate(t, clientset, "b", two, pods, broken)
+	mutate(t, clientset, "a", one)
 	ctx := t.Context()
-	h.take()
-	got, err := c.CoreV1().ConfigMaps("hooked").Create(ctx, config("c", nil), metav1.CreateOptions{})
+	hookServer.take()
+	got, err := clientset.CoreV1().ConfigMaps("hooked").Create(ctx, config("c", nil), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Data["one"] != "1" || got.Data["two"] != "2" || got.Data["again"] != "1" {
 		t.Errorf("both webhooks, the first again: got %v", got.Data)
 	}
-	if asked := h.take(); len(asked) != 3 {
+	if asked := hookServer.take(); len(asked) != 3 {
 		t.Errorf("asked %d times, want 3: one, two, one", len(asked))
 	}
-	p, err := c.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{})
+	p, err := clientset.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +454,7 @@ func TestMutatingWebhook(t *testing.T) {
 		p.Spec.Containers[1].TerminationMessagePath == "" {
 		t.Errorf("a container added by a webhook gets defaults: got %+v", p.Spec.Containers)
 	}
-	_, err = c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
+	_, err = clientset.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
 		metav1.CreateOptions{})
 	if !apierrors.IsInternalError(err) {
 		t.Errorf("a patch that does not apply: got %v", err)
@@ -480,14 +482,14 @@ func elsewhere(t *testing.T, to string) (string, int32) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = netlink.AddrDel(lo, own) })
-	l, err := net.Listen("tcp", address+":0")
+	listener, err := net.Listen("tcp", address+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	go func() { // ends with the listener
 		for {
-			in, err := l.Accept()
+			in, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -506,29 +508,29 @@ func elsewhere(t *testing.T, to string) (string, int32) {
 			}() // ends with either side
 		}
 	}()
-	return address, int32(l.Addr().(*net.TCPAddr).Port)
+	return address, int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
 // TestWebhookBehindService reaches a webhook by a service's endpoint slice, under the service's name.
 func TestWebhookBehindService(t *testing.T) {
-	_, c, _ := hooked(t)
-	h := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(string, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "no"}}
 	})
 	ctx := t.Context()
-	address, port := elsewhere(t, h.Listener.Addr().String())
+	address, port := elsewhere(t, hookServer.Listener.Addr().String())
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "hook"},
 		Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{{Port: 443}},
 		},
 	}
-	if _, err := c.CoreV1().Services("free").Create(ctx, service, metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Services("free").Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ready := true
 	name := ""
-	if _, err := c.DiscoveryV1().EndpointSlices("free").Create(ctx, &discoveryv1.EndpointSlice{
+	if _, err := clientset.DiscoveryV1().EndpointSlices("free").Create(ctx, &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "hook-1", Labels: map[string]string{discoveryv1.LabelServiceName: "hook"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
@@ -538,11 +540,11 @@ func TestWebhookBehindService(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	client := h.client("/")
+	client := hookServer.client("/")
 	client.URL = nil
 	client.Service = &registrationv1.ServiceReference{Namespace: "free", Name: "hook"}
-	validate(t, c, "v", validating("s.example.com", client, rule("CREATE", "secrets")))
-	_, err := c.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
+	validate(t, clientset, "v", validating("s.example.com", client, rule("CREATE", "secrets")))
+	_, err := clientset.CoreV1().Secrets("hooked").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}},
 		metav1.CreateOptions{})
 	// The test server's certificate is not the service's: that it is asked for by the service's name is what shows.
 	if err == nil || !strings.Contains(err.Error(), "not hook.free.svc") {
@@ -551,53 +553,58 @@ func TestWebhookBehindService(t *testing.T) {
 }
 
 func TestWebhookSeesSubresources(t *testing.T) {
-	_, c, _ := hooked(t)
-	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	_, clientset, _ := hooked(t)
+	hookServer := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if q.Operation == admissionv1.Connect {
 			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "nobody attaches here"}}
 		}
 		return allow()
 	})
-	validate(t, c, "v", validating("attach.example.com", h.client("/"), rule("*", "pods/*", "replicasets/scale")))
+	validate(t, clientset, "v", validating("attach.example.com", hookServer.client("/"),
+		rule("*", "pods/*", "replicasets/scale")))
 	ctx := t.Context()
-	if _, err := c.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{}); err != nil {
+	if _, err := clientset.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.take()
-	res := c.CoreV1().RESTClient().Post().Namespace("hooked").Resource("pods").Name("p").SubResource("attach").Param(
-		"container", "main").Do(ctx)
+	hookServer.take()
+	res := clientset.CoreV1().RESTClient().Post().Namespace("hooked").Resource("pods").Name("p").SubResource("attach").
+		Param(
+			"container", "main").Do(ctx)
 	if err := res.Error(); err == nil || !strings.Contains(err.Error(),
 		`admission webhook "attach.example.com" denied the request: nobody attaches here`) {
 		t.Errorf("attach: got %v", err)
 	}
-	if asked := h.take(); len(asked) != 1 || asked[0].Kind.Kind != "PodAttachOptions" ||
+	if asked := hookServer.take(); len(asked) != 1 || asked[0].Kind.Kind != "PodAttachOptions" ||
 		asked[0].SubResource != "attach" || asked[0].Name != "p" {
 		t.Errorf("attach: asked %+v", asked)
 	}
-	_, err := c.CoreV1().Pods("hooked").Patch(ctx, "p", types.MergePatchType, []byte(`{"status":{"message":"x"}}`),
+	_, err := clientset.CoreV1().Pods("hooked").Patch(ctx, "p", types.MergePatchType,
+		[]byte(`{"status":{"message":"x"}}`),
 		metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if asked := h.take(); len(asked) != 1 || asked[0].Operation != "UPDATE" || asked[0].SubResource != "status" ||
+	if asked := hookServer.take(); len(asked) != 1 || asked[0].Operation != "UPDATE" ||
+		asked[0].SubResource != "status" ||
 		asked[0].Kind.Kind != "Pod" {
 		t.Errorf("status: asked %+v", asked)
 	}
-	d, err := c.AppsV1().ReplicaSets("hooked").Create(ctx, &appsv1.ReplicaSet{
+	d, err := clientset.AppsV1().ReplicaSets("hooked").Create(ctx, &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "r"},
 		Spec:       appsv1.ReplicaSetSpec{Selector: replicated(1).Spec.Selector, Template: replicated(1).Spec.Template},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.take()
-	if _, err := c.AppsV1().ReplicaSets("hooked").UpdateScale(ctx, d.Name, &autoscalingv1.Scale{
+	hookServer.take()
+	if _, err := clientset.AppsV1().ReplicaSets("hooked").UpdateScale(ctx, d.Name, &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: "hooked"},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: 3},
 	}, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if asked := h.take(); len(asked) != 1 || asked[0].Kind.Kind != "Scale" ||
+	if asked := hookServer.take(); len(asked) != 1 || asked[0].Kind.Kind != "Scale" ||
 		!strings.Contains(string(asked[0].Object.Raw), `"replicas":3`) {
 		t.Errorf("scale: asked %+v", asked)
 	}

@@ -19,9 +19,9 @@ import (
 // TestWebhookTimeouts: a webhook that takes longer than it may fails the request, or is passed over, as its policy
 // says.
 func TestWebhookTimeouts(t *testing.T) {
-	_, c, _ := hooked(t)
+	_, clientset, _ := hooked(t)
 	release := make(chan struct{})
-	h := hookAt(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	hookServer := hookAt(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		if path == "/slow" {
 			<-release
 		}
@@ -34,28 +34,29 @@ func TestWebhookTimeouts(t *testing.T) {
 	hook := func(
 		label, path string, timeout *int32, policy *registrationv1.FailurePolicyType,
 	) registrationv1.MutatingWebhook {
-		w := mutating(label+".example.com", h.client(path), rule("CREATE", "configmaps"))
+		w := mutating(label+".example.com", hookServer.client(path), rule("CREATE", "configmaps"))
 		w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"case": label}}
 		w.TimeoutSeconds = timeout
 		w.FailurePolicy = policy
 		return w
 	}
-	mutate(t, c, "m", hook("fails", "/slow", &second, nil), hook("passes", "/slow", &second, &ignore),
+	mutate(t, clientset, "m", hook("fails", "/slow", &second, nil), hook("passes", "/slow", &second, &ignore),
 		hook("waits", "/", &most, nil), hook("usual", "/", nil, nil))
 	for label, want := range map[string]string{
-		"fails": `failed calling webhook "fails.example.com": failed to call webhook: Post "` + h.URL +
+		"fails": `failed calling webhook "fails.example.com": failed to call webhook: Post "` + hookServer.URL +
 			`/slow?timeout=1s": context deadline exceeded`,
 		"passes": "",
 		"waits":  "",
 		"usual":  "",
 	} {
-		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(),
+		_, err := clientset.CoreV1().ConfigMaps("hooked").Create(t.Context(),
 			config("c-"+label, map[string]string{"case": label}), metav1.CreateOptions{})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", label, err, want)
 		}
 	}
-	m, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "m", metav1.GetOptions{})
+	m, err := clientset.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "m",
+		metav1.GetOptions{})
 	if err != nil || *m.Webhooks[3].TimeoutSeconds != 10 {
 		t.Errorf("the usual timeout: got %v, %v, want 10", m.Webhooks[3].TimeoutSeconds, err)
 	}
@@ -63,16 +64,16 @@ func TestWebhookTimeouts(t *testing.T) {
 
 // TestWarningsOfEveryVerb: what a webhook or a policy warns of reaches the client, whatever it asked for.
 func TestWarningsOfEveryVerb(t *testing.T) {
-	_, c, warned := hooked(t)
+	_, clientset, warned := hooked(t)
 	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return allow("webhook: " + string(q.Operation) + " " + q.Name)
 	})
-	validate(t, c, "v", validating("warn.example.com", h.client("/"), rule("*", "secrets", "pods/*")))
+	validate(t, clientset, "v", validating("warn.example.com", h.client("/"), rule("*", "secrets", "pods/*")))
 	m := matchRules("*", "secrets")
 	for i := range m.ResourceRules {
 		m.ResourceRules[i].Operations = []registrationv1.OperationType{"CREATE", "UPDATE", "DELETE"}
 	}
-	enforce(t, c, "warns", registrationv1.ValidatingAdmissionPolicySpec{
+	enforce(t, clientset, "warns", registrationv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: m,
 		Validations: []registrationv1.Validation{
 			{
@@ -84,7 +85,7 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 		registrationv1.Warn,
 	}})
 	ctx := t.Context()
-	secrets := c.CoreV1().Secrets("hooked")
+	secrets := clientset.CoreV1().Secrets("hooked")
 	expect := func(what string, want ...string) {
 		t.Helper()
 		// The rule that shows that the policy is in force fails where there is no object.
@@ -141,13 +142,13 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 	expect("delete", "webhook: DELETE c", "policy: DELETE c")
 	must(secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "a=b"}))
 	expect("deletecollection", "webhook: DELETE ", "policy: DELETE") // of a collection no object is named
-	_, err = c.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{})
+	_, err = clientset.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{})
 	must(err)
 	warned.take()
-	_, err = c.CoreV1().Pods("hooked").UpdateStatus(ctx, podIn("hooked", "p"), metav1.UpdateOptions{})
+	_, err = clientset.CoreV1().Pods("hooked").UpdateStatus(ctx, podIn("hooked", "p"), metav1.UpdateOptions{})
 	must(err)
 	expect("status", "webhook: UPDATE p")
-	must(c.CoreV1().Pods("hooked").Bind(ctx, &corev1.Binding{
+	must(clientset.CoreV1().Pods("hooked").Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "p",
 		},

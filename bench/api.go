@@ -132,7 +132,7 @@ func getPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := load(ctx, crowd, 4*time.Second, func(w, _ int) error {
+	times, err := load(ctx, crowd, 4*time.Second, func(w, _ int) error {
 		_, err := cs[w].CoreV1().Pods(nsLoad).Get(ctx, p.Name, metav1.GetOptions{})
 		return err
 	})
@@ -142,12 +142,12 @@ func getPart(ctx context.Context, e *env) ([]Result, error) {
 	return []Result{
 		{
 			Figure: "GET, 64 clients",
-			Value:  t.rate(),
+			Value:  times.rate(),
 			Unit:   "/s",
 			Limit:  9000,
 			Higher: true,
 		},
-		{Figure: "GET, 64 clients, p99", Value: ms(t.quantile(0.99)), Unit: "ms"},
+		{Figure: "GET, 64 clients, p99", Value: ms(times.quantile(0.99)), Unit: "ms"},
 	}, nil
 }
 
@@ -163,7 +163,7 @@ func listPart(ctx context.Context, e *env) ([]Result, error) {
 			return nil, err
 		}
 		var size int64
-		t, err := load(ctx, 1, 3*time.Second, func(_, _ int) error {
+		times, err := load(ctx, 1, 3*time.Second, func(_, _ int) error {
 			size, err = e.read(ctx, hc, media, "/api/v1/namespaces/"+nsList+"/pods")
 			return err
 		})
@@ -176,7 +176,7 @@ func listPart(ctx context.Context, e *env) ([]Result, error) {
 		}
 		out = append(out, Result{
 			Figure: "LIST of 5,000 pods, " + short(media) + ", p50",
-			Value:  ms(t.quantile(0.5)),
+			Value:  ms(times.quantile(0.5)),
 			Unit:   "ms",
 			Limit:  goal,
 		})

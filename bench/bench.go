@@ -129,8 +129,8 @@ func report(out io.Writer, results []Result, asJSON bool) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "scenario\tfigure\tvalue\tunit\tpromise\t")
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(table, "scenario\tfigure\tvalue\tunit\tpromise\t")
 	for _, r := range results {
 		promise := "-"
 		if r.Limit > 0 {
@@ -141,9 +141,9 @@ func report(out io.Writer, results []Result, asJSON bool) error {
 				promise = "<= " + promise
 			}
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%.4g\t%s\t%s\t\n", r.Scenario, r.Figure, r.Value, r.Unit, promise)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%.4g\t%s\t%s\t\n", r.Scenario, r.Figure, r.Value, r.Unit, promise)
 	}
-	return w.Flush()
+	return table.Flush()
 }
 
 // measure starts a cluster, runs the scenario and deletes the cluster.

@@ -34,7 +34,7 @@ func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 		name := "s" + strconv.Itoa(i)
 		group.Go(func() error { return e.service(ctx, name, map[string]string{"app": name}) })
 		for j := range podsOfService {
-			p := &corev1.Pod{
+			pod := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: fmt.Sprintf("%s-%d", name, j),
 					Labels: map[string]string{
@@ -48,7 +48,7 @@ func endpointsScenario(ctx context.Context, e *env) ([]Result, error) {
 				},
 			}
 			group.Go(func() error {
-				_, err := e.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+				_, err := e.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
 				return err
 			})
 		}

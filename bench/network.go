@@ -43,19 +43,19 @@ func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 		}
 		reached.add(d)
 	}
-	r := reached.take()
+	times := reached.take()
 	return []Result{
 		{
 			Scenario: "network",
 			Figure:   "Ready to reachable through the Service, p50",
-			Value:    ms(r.quantile(0.5)),
+			Value:    ms(times.quantile(0.5)),
 			Unit:     "ms",
 			Limit:    15,
 		},
 		{
 			Scenario: "network",
 			Figure:   "the same, p99",
-			Value:    ms(r.quantile(0.99)),
+			Value:    ms(times.quantile(0.99)),
 			Unit:     "ms",
 			Limit:    50,
 		},
@@ -82,15 +82,15 @@ func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 	if err := e.service(ctx, name, labels); err != nil {
 		return 0, err
 	}
-	s, err := e.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	service, err := e.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return 0, err
 	}
-	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+	watcher, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 	if err != nil {
 		return 0, err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	// without a probe, the start of the program would be measured too
 	listens := &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{
@@ -107,13 +107,13 @@ func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 	if _, err := e.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
 		return 0, err
 	}
-	if err := waitPods(ctx, w, 1, isReady); err != nil {
+	if err := waitPods(ctx, watcher, 1, isReady); err != nil {
 		return 0, err
 	}
 	ready := time.Now()
 	d := net.Dialer{Timeout: time.Second}
 	for {
-		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(s.Spec.ClusterIP, "80"))
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(service.Spec.ClusterIP, "80"))
 		if err == nil {
 			took := time.Since(ready)
 			return took, c.Close()
@@ -135,7 +135,7 @@ func ask(ctx context.Context, server string) (times, error) {
 		return times{}, err
 	}
 	defer func() { _ = conn.Close() }() // an error does not matter
-	q := new(dns.Msg).SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
+	msg := new(dns.Msg).SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
 	client := &dns.Client{Timeout: lost}
 	took := sink{}
 	pace := time.NewTicker(questionPace)
@@ -146,8 +146,8 @@ func ask(ctx context.Context, server string) (times, error) {
 			return times{}, ctx.Err()
 		case <-pace.C:
 		}
-		q.Id = dns.Id()
-		a, d, err := client.ExchangeWithConnContext(ctx, q, conn)
+		msg.Id = dns.Id()
+		a, d, err := client.ExchangeWithConnContext(ctx, msg, conn)
 		switch {
 		case err != nil:
 			d = lost

@@ -165,7 +165,7 @@ func (e *env) labelNodes(ctx context.Context) ([]string, error) {
 // lossPod is a pod of the scenario. With prefer it prefers the nodes that will be lost.
 func lossPod(prefer bool) corev1.PodSpec {
 	second := int64(1)
-	s := corev1.PodSpec{
+	spec := corev1.PodSpec{
 		Containers:   []corev1.Container{{Name: "main", Image: image}},
 		NodeSelector: map[string]string{"type": "keelson-fake"},
 		Tolerations: []corev1.Toleration{
@@ -179,7 +179,7 @@ func lossPod(prefer bool) corev1.PodSpec {
 		},
 	}
 	if prefer {
-		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
 				Weight: 100,
 				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -188,14 +188,14 @@ func lossPod(prefer bool) corev1.PodSpec {
 			}},
 		}}
 		// The same number on each.
-		s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 			MaxSkew:           podsOfEach,
 			TopologyKey:       corev1.LabelHostname,
 			WhenUnsatisfiable: corev1.DoNotSchedule,
 			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "lost"}},
 		}}
 	}
-	return s
+	return spec
 }
 
 // fillLost creates the pods that will be lost.
@@ -220,11 +220,11 @@ func (e *env) fillLost(ctx context.Context) error {
 
 // createToRunning creates pods one after another for span and returns the median time from creation to Ready.
 func (e *env) createToRunning(ctx context.Context, span time.Duration) (time.Duration, error) {
-	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=other"})
+	watcher, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=other"})
 	if err != nil {
 		return 0, err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	var took []time.Duration
 	for end := time.Now().Add(span); time.Now().Before(end); {
 		p := &corev1.Pod{
@@ -239,7 +239,7 @@ func (e *env) createToRunning(ctx context.Context, span time.Duration) (time.Dur
 		if err != nil {
 			return 0, err
 		}
-		if err := waitPods(ctx, w, 1, func(p *corev1.Pod) bool {
+		if err := waitPods(ctx, watcher, 1, func(p *corev1.Pod) bool {
 			return p.Name == made.Name && isReady(p)
 		}); err != nil {
 			return 0, err

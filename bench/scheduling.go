@@ -79,40 +79,43 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) err
 	// client-go logs each event that is not written when a workload ends
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	var errs []error
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	if !cfg.JSON {
-		_, _ = fmt.Fprintln(w,
+		_, _ = fmt.Fprintln(table,
 			"workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempts\tp50\tp99\tallocs/pod\tcpu/pod\tstate\t")
 	}
 	for _, l := range schedulingLoads {
 		if len(cfg.Workloads) > 0 && !slices.Contains(cfg.Workloads, l.name) {
 			continue
 		}
-		r, err := measureWorkload(ctx, l.scaled(cfg.Scale), cfg.Profile)
+		scheduled, err := measureWorkload(ctx, l.scaled(cfg.Scale), cfg.Profile)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", l.name, err))
 			continue
 		}
 		if cfg.JSON {
-			if err := json.NewEncoder(out).Encode(r); err != nil {
+			if err := json.NewEncoder(out).Encode(scheduled); err != nil {
 				return err
 			}
 			continue
 		}
-		if r.First > 0 {
+		if scheduled.First > 0 {
 			_, _ = fmt.Fprintf(out, "%s: %d nodes and %d pods: first decision %s after the start, state %.0f MB\n",
-				r.Workload, r.Nodes, r.Before, r.First.Round(time.Millisecond), r.StateMB)
+				scheduled.Workload, scheduled.Nodes, scheduled.Before, scheduled.First.Round(time.Millisecond),
+				scheduled.StateMB)
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n", r.Workload,
-			r.Nodes, r.Before, r.Pods, r.Rate, r.Floor, r.Target,
-			r.Attempts, r.P50.Round(time.Microsecond), r.P99.Round(time.Microsecond), r.Allocs, r.CPU.Round(
-				time.Microsecond), r.StateMB)
-		if err := w.Flush(); err != nil {
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n",
+			scheduled.Workload,
+			scheduled.Nodes, scheduled.Before, scheduled.Pods, scheduled.Rate, scheduled.Floor, scheduled.Target,
+			scheduled.Attempts, scheduled.P50.Round(time.Microsecond), scheduled.P99.Round(time.Microsecond),
+			scheduled.Allocs, scheduled.CPU.Round(
+				time.Microsecond), scheduled.StateMB)
+		if err := table.Flush(); err != nil {
 			return err
 		}
 	}
-	return errors.Join(append(errs, w.Flush())...)
+	return errors.Join(append(errs, table.Flush())...)
 }
 
 // SchedulingWorkloads lists the workloads by name.
@@ -253,9 +256,9 @@ func begin(ctx context.Context, f run.Func) (end func() error, err error) {
 
 // follow counts pods when they are bound.
 func (r *testbed) follow() (stop func(), err error) {
-	f := r.Informers(0, client.Scope{})
+	informers := r.Informers(0, client.Scope{})
 	done := make(chan struct{})
-	_, err = coreinformers.New(f.Scoped()).Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err = coreinformers.New(informers.Scoped()).Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
 			if p, ok := o.(*corev1.Pod); ok {
 				r.saw(nil, p)
@@ -268,19 +271,19 @@ func (r *testbed) follow() (stop func(), err error) {
 			}
 		},
 	})
-	f.Start(done)
+	informers.Start(done)
 	return func() {
 		close(done)
-		f.Shutdown()
+		informers.Shutdown()
 	}, err
 }
 
 // parallel calls create for 0 to n-1 from several goroutines.
 func parallel(ctx context.Context, n int, create func(ctx context.Context, i int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
 	for range creators {
-		g.Go(func() error {
+		group.Go(func() error {
 			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := create(ctx, i); err != nil {
 					return err
@@ -289,7 +292,7 @@ func parallel(ctx context.Context, n int, create func(ctx context.Context, i int
 			return ctx.Err()
 		})
 	}
-	return g.Wait()
+	return group.Wait()
 }
 
 // create creates n pods of a shape, with their claims and volumes.

@@ -396,23 +396,23 @@ func near(namespace string) *corev1.Pod {
 
 func preferring(away bool) func(string) *corev1.Pod {
 	return func(namespace string) *corev1.Pod {
-		p := colored(namespace, "red")
+		pod := colored(namespace, "red")
 		terms := []corev1.WeightedPodAffinityTerm{{
 			Weight: 1,
 			PodAffinityTerm: corev1.PodAffinityTerm{
-				LabelSelector: selects(p.Labels),
+				LabelSelector: selects(pod.Labels),
 				TopologyKey:   corev1.LabelHostname,
 				Namespaces:    both,
 			},
 		}}
 		if away {
-			p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+			pod.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
 				PreferredDuringSchedulingIgnoredDuringExecution: terms,
 			}
 		} else {
-			p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
+			pod.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
 		}
-		return p
+		return pod
 	}
 }
 
@@ -420,19 +420,19 @@ var devops = map[string]string{"team": "devops"}
 
 // apart returns pods of which only one fits on a node. Without namespaces the term selects the namespaces of a team.
 func apart(namespace string, namespaces []string) *corev1.Pod {
-	p := colored(namespace, "green")
+	pod := colored(namespace, "green")
 	term := corev1.PodAffinityTerm{
-		LabelSelector: selects(p.Labels),
+		LabelSelector: selects(pod.Labels),
 		TopologyKey:   corev1.LabelHostname,
 		Namespaces:    namespaces,
 	}
 	if namespaces == nil {
 		term.NamespaceSelector = selects(devops)
 	}
-	p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+	pod.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{term},
 	}
-	return p
+	return pod
 }
 
 func setupTeams(ctx context.Context, r *testbed, _ *workload) error {

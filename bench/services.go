@@ -183,13 +183,13 @@ func (e *env) answering(ctx context.Context) (*net.TCPAddr, net.Listener, error)
 		return nil, nil, errors.New("the node has no address")
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(nodes.Items[0].Status.Addresses[i].Address, "0"))
+	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(nodes.Items[0].Status.Addresses[i].Address, "0"))
 	if err != nil {
 		return nil, nil, err
 	}
 	go func() { // ends with the listener
 		for {
-			c, err := l.Accept()
+			c, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -197,7 +197,7 @@ func (e *env) answering(ctx context.Context) (*net.TCPAddr, net.Listener, error)
 			_ = c.Close()
 		}
 	}()
-	return l.Addr().(*net.TCPAddr), l, nil // the address of a TCP listener
+	return listener.Addr().(*net.TCPAddr), listener, nil // the address of a TCP listener
 }
 
 // lastOne creates the Service whose endpoint is at, and returns its cluster IP and port.

@@ -32,7 +32,7 @@ func short(media string) string { return media[strings.LastIndexAny(media, "./")
 
 // podOf is a pod of about 2 KB in the store, with a scheduler name that nobody uses.
 func podOf(name, node string) *corev1.Pod {
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
 			Labels: map[string]string{
@@ -44,7 +44,7 @@ func podOf(name, node string) *corev1.Pod {
 		Spec: corev1.PodSpec{SchedulerName: "bench-nobody", NodeName: node},
 	}
 	for i := range 2 {
-		c := corev1.Container{
+		container := corev1.Container{
 			Name:    "part-" + strconv.Itoa(i),
 			Image:   "registry.example/shop/part:v1.2.3",
 			Command: []string{"/bin/part", "--serve", "--port=8080"},
@@ -54,14 +54,14 @@ func podOf(name, node string) *corev1.Pod {
 			}},
 		}
 		for j := range 5 {
-			c.Env = append(c.Env, corev1.EnvVar{
+			container.Env = append(container.Env, corev1.EnvVar{
 				Name:  "VARIABLE_" + strconv.Itoa(j),
 				Value: "a value of middling length",
 			})
 		}
-		p.Spec.Containers = append(p.Spec.Containers, c)
+		pod.Spec.Containers = append(pod.Spec.Containers, container)
 	}
-	return p
+	return pod
 }
 
 // ownConfig is a client configuration whose clients share no connection with others.
@@ -142,9 +142,9 @@ func (t times) quantile(q float64) time.Duration {
 func load(ctx context.Context, clients int, d time.Duration, do func(client, seq int) error) (times, error) {
 	each := make([][]time.Duration, clients)
 	begin := time.Now()
-	var g errgroup.Group
+	var group errgroup.Group
 	for w := range clients {
-		g.Go(func() error {
+		group.Go(func() error {
 			for seq := 0; time.Since(begin) < d && ctx.Err() == nil; seq++ {
 				at := time.Now()
 				if err := do(w, seq); err != nil {
@@ -155,7 +155,7 @@ func load(ctx context.Context, clients int, d time.Duration, do func(client, seq
 			return ctx.Err()
 		})
 	}
-	err := g.Wait()
+	err := group.Wait()
 	t := times{each: slices.Concat(each...), span: time.Since(begin)}
 	slices.Sort(t.each)
 	return t, err
@@ -185,9 +185,9 @@ func (e *env) fill(ctx context.Context, ns, name string, n int, node string) err
 		return err
 	}
 	var next atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(ctx)
 	for w := range cs {
-		g.Go(func() error {
+		group.Go(func() error {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				on := node
 				if on != "" {
@@ -201,7 +201,7 @@ func (e *env) fill(ctx context.Context, ns, name string, n int, node string) err
 			return nil
 		})
 	}
-	return g.Wait()
+	return group.Wait()
 }
 
 // sink collects durations from many goroutines.

@@ -72,18 +72,18 @@ func (g *watchSet) open(n, conns int, rv string, query func(i int) string) error
 // follow reads frames until the watch ends.
 func (g *watchSet) follow(body io.ReadCloser) {
 	defer func() { _ = body.Close() }() // only read
-	r := bufio.NewReaderSize(body, 4<<10)
+	in := bufio.NewReaderSize(body, 4<<10)
 	var frame []byte
 	for {
 		var head [4]byte
-		_, err := io.ReadFull(r, head[:])
+		_, err := io.ReadFull(in, head[:])
 		if err == nil {
 			n := int(binary.BigEndian.Uint32(head[:]))
 			if cap(frame) < n {
 				frame = make([]byte, n)
 			}
 			frame = frame[:n]
-			_, err = io.ReadFull(r, frame)
+			_, err = io.ReadFull(in, frame)
 		}
 		if err != nil {
 			if g.ctx.Err() == nil {
@@ -139,7 +139,7 @@ type writer interface {
 // events updates the pods in turn at a rate, and returns how many updates were sent and the server's CPU time, in
 // cores.
 func (e *env) events(
-	ctx context.Context, pods []*corev1.Pod, rate int, d time.Duration,
+	ctx context.Context, pods []*corev1.Pod, rate int, wait time.Duration,
 ) (sent int, cores float64, err error) {
 	const writers = 16
 	cs, err := e.clientsets(writers, protobufType)
@@ -151,10 +151,10 @@ func (e *env) events(
 		return 0, 0, err
 	}
 	begin := time.Now()
-	total := int(d.Seconds() * float64(rate))
-	var g errgroup.Group
+	total := int(wait.Seconds() * float64(rate))
+	var group errgroup.Group
 	for w := range writers {
-		g.Go(func() error {
+		group.Go(func() error {
 			for i := w; i < total; i += writers {
 				if err := sleep(ctx,
 					time.Until(begin.Add(time.Duration(i)*time.Second/time.Duration(rate)))); err != nil {
@@ -170,7 +170,7 @@ func (e *env) events(
 			return nil
 		})
 	}
-	err = g.Wait()
+	err = group.Wait()
 	span := time.Since(begin)
 	after, uerr := usageOf(string(e.dir))
 	if err == nil {
@@ -181,20 +181,20 @@ func (e *env) events(
 
 // watched returns the watched pods, one per node; it creates missing ones.
 func (e *env) watched(ctx context.Context) ([]*corev1.Pod, string, error) {
-	l, err := e.client.CoreV1().Pods(nsWatch).List(ctx, metav1.ListOptions{})
-	if err == nil && len(l.Items) == 0 {
+	podList, err := e.client.CoreV1().Pods(nsWatch).List(ctx, metav1.ListOptions{})
+	if err == nil && len(podList.Items) == 0 {
 		if err = e.fill(ctx, nsWatch, "watched", nodeWatchers, "node-"); err == nil {
-			l, err = e.client.CoreV1().Pods(nsWatch).List(ctx, metav1.ListOptions{})
+			podList, err = e.client.CoreV1().Pods(nsWatch).List(ctx, metav1.ListOptions{})
 		}
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	pods := make([]*corev1.Pod, len(l.Items))
-	for i := range l.Items {
-		pods[i] = &l.Items[i]
+	pods := make([]*corev1.Pod, len(podList.Items))
+	for i := range podList.Items {
+		pods[i] = &podList.Items[i]
 	}
-	return pods[:len(pods)/16*16], l.ResourceVersion, nil
+	return pods[:len(pods)/16*16], podList.ResourceVersion, nil
 }
 
 func onNode(i int) string {
@@ -217,25 +217,25 @@ func nodesPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := e.newWatchSet(ctx)
-	defer g.cancel()
-	if err := g.open(nodeWatchers, nodeWatchers, rv, onNode); err != nil {
+	watchSet := e.newWatchSet(ctx)
+	defer watchSet.cancel()
+	if err := watchSet.open(nodeWatchers, nodeWatchers, rv, onNode); err != nil {
 		return nil, err
 	}
 	sent, cores, err := e.events(ctx, pods, eventRate, span)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.await(sent); err != nil {
+	if err := watchSet.await(sent); err != nil {
 		return nil, err
 	}
-	t := g.seen.take()
+	t := watchSet.seen.take()
 	return []Result{
 		{Figure: "1,000 writes/s, no watcher, processor", Value: alone, Unit: "cores"},
 		{Figure: "1,000 writes/s to 1,000 watchers of a node each, processor", Value: cores, Unit: "cores", Limit: 0.5},
 		{Figure: "the same, write begun to event read, p99", Value: ms(t.quantile(0.99)), Unit: "ms"},
 		{Figure: "the same, the slowest of all", Value: ms(t.quantile(1)), Unit: "ms", Limit: 50},
-	}, g.close()
+	}, watchSet.close()
 }
 
 // fanOutPart: one event for 1,000 watchers of all pods.
@@ -244,9 +244,9 @@ func fanOutPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := e.newWatchSet(ctx)
-	defer g.cancel()
-	if err := g.open(nodeWatchers, nodeWatchers, rv, func(int) string { return "" }); err != nil {
+	watchSet := e.newWatchSet(ctx)
+	defer watchSet.cancel()
+	if err := watchSet.open(nodeWatchers, nodeWatchers, rv, func(int) string { return "" }); err != nil {
 		return nil, err
 	}
 	var last []time.Duration
@@ -254,10 +254,10 @@ func fanOutPart(ctx context.Context, e *env) ([]Result, error) {
 		if _, err := e.touch(ctx, e.client.CoreV1().Pods(nsWatch), pods[i]); err != nil {
 			return nil, err
 		}
-		if err := g.await(nodeWatchers); err != nil {
+		if err := watchSet.await(nodeWatchers); err != nil {
 			return nil, err
 		}
-		last = append(last, g.seen.take().quantile(1))
+		last = append(last, watchSet.seen.take().quantile(1))
 		if err := sleep(ctx, 50*time.Millisecond); err != nil {
 			return nil, err
 		}
@@ -271,7 +271,7 @@ func fanOutPart(ctx context.Context, e *env) ([]Result, error) {
 			Unit:   "ms",
 			Limit:  50,
 		},
-	}, g.close()
+	}, watchSet.close()
 }
 
 // manyPart: the server's memory with 10,000 watchers of one node each, on as many connections, during events; and after
@@ -281,16 +281,16 @@ func manyPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := e.newWatchSet(ctx)
-	defer g.cancel()
-	if err := g.open(manyWatchers, manyWatchers, rv, onNode); err != nil {
+	watchSet := e.newWatchSet(ctx)
+	defer watchSet.cancel()
+	if err := watchSet.open(manyWatchers, manyWatchers, rv, onNode); err != nil {
 		return nil, err
 	}
 	sent, _, err := e.events(ctx, pods, eventRate/10, 3*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.await(sent * manyWatchers / nodeWatchers); err != nil {
+	if err := watchSet.await(sent * manyWatchers / nodeWatchers); err != nil {
 		return nil, err
 	}
 	if err := sleep(ctx, settling); err != nil {
@@ -300,7 +300,7 @@ func manyPart(ctx context.Context, e *env) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.close(); err != nil {
+	if err := watchSet.close(); err != nil {
 		return nil, err
 	}
 	if err := sleep(ctx, settling); err != nil {

@@ -182,43 +182,43 @@ type deploymentTimes struct{ exist, bound time.Duration }
 
 // createDeployment waits until all pods of a new Deployment are available.
 func (e *env) createDeployment(ctx context.Context, name string, replicas int32) (deploymentTimes, error) {
-	var t deploymentTimes
-	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+	var times deploymentTimes
+	watcher, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 	if err != nil {
-		return t, err
+		return times, err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	begin := time.Now()
-	d, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment(name, replicas),
+	deployment, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment(name, replicas),
 		metav1.CreateOptions{})
 	if err != nil {
-		return t, err
+		return times, err
 	}
 	exist := map[string]bool{}
 	bound := map[string]bool{}
-	err = waitPods(ctx, w, int(replicas), func(p *corev1.Pod) bool {
-		if exist[p.Name] = true; len(exist) == int(replicas) && t.exist == 0 {
-			t.exist = time.Since(begin)
+	err = waitPods(ctx, watcher, int(replicas), func(p *corev1.Pod) bool {
+		if exist[p.Name] = true; len(exist) == int(replicas) && times.exist == 0 {
+			times.exist = time.Since(begin)
 		}
 		bound[p.Name] = bound[p.Name] || p.Spec.NodeName != ""
 		return bound[p.Name]
 	})
 	if err != nil {
-		return t, err
+		return times, err
 	}
-	t.bound = time.Since(begin)
-	return t, e.waitRollout(ctx, name, d.Generation, replicas)
+	times.bound = time.Since(begin)
+	return times, e.waitRollout(ctx, name, deployment.Generation, replicas)
 }
 
 // waitRollout waits for the condition of `kubectl rollout status`.
 func (e *env) waitRollout(ctx context.Context, name string, generation int64, replicas int32) error {
-	w, err := e.client.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{
+	watcher, err := e.client.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name,
 	})
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	limit := time.After(waitLimit)
 	for {
 		select {
@@ -226,7 +226,7 @@ func (e *env) waitRollout(ctx context.Context, name string, generation int64, re
 			return ctx.Err()
 		case <-limit:
 			return fmt.Errorf("deployment %s is not rolled out after %s", name, waitLimit)
-		case ev, ok := <-w.ResultChan():
+		case ev, ok := <-watcher.ResultChan():
 			if !ok {
 				return fmt.Errorf("the watch of deployment %s ended", name)
 			}
@@ -261,11 +261,11 @@ func (e *env) untilGone(
 	ctx context.Context, open func(metav1.ListOptions) (watch.Interface, error), selector string, n int,
 	end func() error,
 ) (time.Duration, error) {
-	w, err := open(metav1.ListOptions{LabelSelector: selector})
+	watcher, err := open(metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return 0, err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	begin := time.Now()
 	if err := end(); err != nil {
 		return 0, err
@@ -277,7 +277,7 @@ func (e *env) untilGone(
 			return 0, ctx.Err()
 		case <-limit:
 			return 0, fmt.Errorf("%d of %d objects are gone after %s", gone, n, waitLimit)
-		case ev, ok := <-w.ResultChan():
+		case ev, ok := <-watcher.ResultChan():
 			if !ok {
 				return 0, fmt.Errorf("the watch ended with %d of %d objects gone", gone, n)
 			}

@@ -46,23 +46,23 @@ func none(c *cobra.Command, args []string) error {
 }
 
 // group lets a command that has only subcommands reject other words; without one it prints its help.
-func group(c *cobra.Command) *cobra.Command {
-	c.SuggestionsMinimumDistance = 2
-	c.Args = func(c *cobra.Command, args []string) error {
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.Args = func(command *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+		text := fmt.Sprintf("unknown command %q for %q", args[0], command.CommandPath())
 		if slices.Contains(kubectlVerbs, args[0]) {
 			return errors.New(text) // sentence adds where it is
 		}
-		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		if near := command.SuggestionsFor(args[0]); len(near) > 0 {
 			return fmt.Errorf("%s: did you mean %s?", text, strings.Join(near, " or "))
 		}
-		return fmt.Errorf("%s: `%s --help` lists them", text, c.CommandPath())
+		return fmt.Errorf("%s: `%s --help` lists them", text, command.CommandPath())
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-	return c
+	cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	return cmd
 }
 
 // isGroup reports whether a command has only subcommands.

@@ -50,19 +50,19 @@ func TestArgumentsAreNamed(t *testing.T) {
 	checked := 0
 	words := []string{"arg(s)", "unknown command"}
 	var walk func(*cobra.Command)
-	walk = func(c *cobra.Command) {
-		for _, sub := range c.Commands() {
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
 			walk(sub)
 		}
-		if c.Runnable() && !c.DisableFlagParsing {
+		if cmd.Runnable() && !cmd.DisableFlagParsing {
 			for _, args := range [][]string{nil, {"a", "b"}} {
-				err := c.ValidateArgs(args)
-				if err == nil || isGroup(c) || c.Parent().Name() == "completion" {
+				err := cmd.ValidateArgs(args)
+				if err == nil || isGroup(cmd) || cmd.Parent().Name() == "completion" {
 					continue
 				}
 				checked++
 				if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
-					t.Errorf("%s %v: %v", c.CommandPath(), args, err)
+					t.Errorf("%s %v: %v", cmd.CommandPath(), args, err)
 				}
 			}
 		}

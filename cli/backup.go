@@ -13,7 +13,7 @@ import (
 func backupCommand(std Stdio) *cobra.Command {
 	var f storyFlags
 	var acceptLoss bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write all objects, and the cluster's keys, to a file",
 		Long: "Write every object as of one moment, and the cluster's keys and certificates, to a new file, readable " +
@@ -34,11 +34,11 @@ func backupCommand(std Stdio) *cobra.Command {
 			return err
 		},
 	}
-	dataDirVar(c.Flags(), &f.dataDir)
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
+	dataDirVar(cmd.Flags(), &f.dataDir)
+	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
 		"reach the cluster by this kubeconfig; the keys are then left out")
-	acceptDataLossFlag(c, &acceptLoss)
-	return c
+	acceptDataLossFlag(cmd, &acceptLoss)
+	return cmd
 }
 
 func runBackup(c *cobra.Command, f storyFlags, path string, acceptLoss bool) (cluster.BackupSummary, error) {

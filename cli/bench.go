@@ -16,15 +16,15 @@ import (
 
 func benchCommand(std Stdio) *cobra.Command {
 	var asJSON bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:       "bench [SCENARIO...]",
 		Short:     "Measure this program on this machine: " + strings.Join(bench.Names(), ", "),
 		ValidArgs: bench.Names(),
 		Example: "  keelson bench                       # all scenarios\n" +
 			"  keelson bench start idle --json     # two of them, for a program",
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a figure")
-	c.RunE = func(c *cobra.Command, args []string) error {
+	cmd.Flags().BoolVar(&asJSON, "json", false, "one JSON object a figure")
+	cmd.RunE = func(c *cobra.Command, args []string) error {
 		for _, a := range args {
 			if !slices.Contains(bench.Names(), a) {
 				return fmt.Errorf("no scenario %q: there are %s", a, strings.Join(bench.Names(), ", "))
@@ -36,15 +36,15 @@ func benchCommand(std Stdio) *cobra.Command {
 		}
 		return bench.Run(c.Context(), self, args, asJSON, std.Out)
 	}
-	c.AddCommand(benchSchedulerCommand(std))
-	return c
+	cmd.AddCommand(benchSchedulerCommand(std))
+	return cmd
 }
 
 func benchSchedulerCommand(std Stdio) *cobra.Command {
 	cfg := bench.SchedulingConfig{Scale: 1}
 	names := bench.SchedulingWorkloads()
 	var profile string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "scheduler [WORKLOAD...]",
 		Short: "Measure the scheduler against an API server in this process, without kubelets: " + strings.Join(
 			names, ", "),
@@ -53,10 +53,10 @@ func benchSchedulerCommand(std Stdio) *cobra.Command {
 		Example: "  keelson bench scheduler                             # all workloads, which takes long\n" +
 			"  keelson bench scheduler plain spread-hard --scale 0.1",
 	}
-	c.Flags().BoolVar(&cfg.JSON, "json", false, "one JSON object a workload")
-	c.Flags().Float64Var(&cfg.Scale, "scale", cfg.Scale, "`FACTOR` for the numbers of nodes and pods")
-	c.Flags().StringVar(&profile, "cpuprofile", "", "`FILE` for a profile of the processor time of measured parts")
-	c.RunE = func(c *cobra.Command, args []string) (err error) {
+	cmd.Flags().BoolVar(&cfg.JSON, "json", false, "one JSON object a workload")
+	cmd.Flags().Float64Var(&cfg.Scale, "scale", cfg.Scale, "`FACTOR` for the numbers of nodes and pods")
+	cmd.Flags().StringVar(&profile, "cpuprofile", "", "`FILE` for a profile of the processor time of measured parts")
+	cmd.RunE = func(command *cobra.Command, args []string) (err error) {
 		if cfg.Scale <= 0 || cfg.Scale > 10 {
 			return fmt.Errorf("--scale %v: from more than 0 to 10", cfg.Scale)
 		}
@@ -69,7 +69,7 @@ func benchSchedulerCommand(std Stdio) *cobra.Command {
 			defer func() { err = errors.Join(err, f.Close()) }()
 			cfg.Profile = f
 		}
-		return bench.RunScheduling(c.Context(), cfg, std.Out)
+		return bench.RunScheduling(command.Context(), cfg, std.Out)
 	}
-	return c
+	return cmd
 }

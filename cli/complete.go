@@ -170,7 +170,7 @@ func namespaceNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Comma
 
 // storyNames lists objects as TYPE/NAME.
 func storyNames(types ...string) func(context.Context, kubernetes.Interface, *cobra.Command, string) []string {
-	return func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string {
+	return func(ctx context.Context, cl kubernetes.Interface, cmd *cobra.Command, word string) []string {
 		kind, _, named := strings.Cut(word, "/")
 		if !named {
 			var out []string
@@ -180,7 +180,7 @@ func storyNames(types ...string) func(context.Context, kubernetes.Interface, *co
 			return out
 		}
 		namespace := "default"
-		if f := c.Flag("namespace"); f != nil && f.Value.String() != "" {
+		if f := cmd.Flag("namespace"); f != nil && f.Value.String() != "" {
 			namespace = f.Value.String()
 		}
 		var out []string
@@ -190,7 +190,7 @@ func storyNames(types ...string) func(context.Context, kubernetes.Interface, *co
 				return namesOf(ctx, cl, kind, namespace)
 			}
 		}
-		for _, name := range names(ctx, cl, c, word) {
+		for _, name := range names(ctx, cl, cmd, word) {
 			out = append(out, kind+"/"+name)
 		}
 		return out

@@ -43,25 +43,25 @@ func readConfig(fl *pflag.FlagSet, path string) error {
 	}
 	var errs []error
 	first := map[string]int{}
-	for _, p := range pairs {
-		name := p.key.Value
-		f := fl.Lookup(name)
+	for _, entry := range pairs {
+		name := entry.key.Value
+		flag := fl.Lookup(name)
 		if line := first[name]; line > 0 {
-			errs = append(errs, wrong(p.key.Line, "%s is there already, in line %d", name, line))
+			errs = append(errs, wrong(entry.key.Line, "%s is there already, in line %d", name, line))
 			continue
 		}
-		first[name] = p.key.Line
-		if f == nil || f.Hidden || name == configFlag || name == "help" {
+		first[name] = entry.key.Line
+		if flag == nil || flag.Hidden || name == configFlag || name == "help" {
 			hint := "`keelson up --help` lists them"
 			if near := nearestFlag(fl, name); near != "" && near != configFlag && near != "help" {
 				hint = "did you mean " + near + "?"
 			}
-			errs = append(errs, wrong(p.key.Line, "there is no flag %q: %s", name, hint))
+			errs = append(errs, wrong(entry.key.Line, "there is no flag %q: %s", name, hint))
 			continue
 		}
-		values, err := valuesFor(f, p.value)
+		values, err := valuesFor(flag, entry.value)
 		if err != nil {
-			errs = append(errs, wrong(p.value.Line, "%s: %v", name, err))
+			errs = append(errs, wrong(entry.value.Line, "%s: %v", name, err))
 			continue
 		}
 		if given[name] {
@@ -72,7 +72,7 @@ func readConfig(fl *pflag.FlagSet, path string) error {
 				if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 					err = wrongValue(invalid)
 				}
-				errs = append(errs, wrong(p.value.Line, "%s: %v", name, err))
+				errs = append(errs, wrong(entry.value.Line, "%s: %v", name, err))
 			}
 		}
 	}
@@ -112,28 +112,28 @@ func entries(path string, b []byte) ([]entry, error) {
 }
 
 // valuesFor returns the values to set for a flag.
-func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
+func valuesFor(f *pflag.Flag, node *yaml.Node) ([]string, error) {
 	_, list := f.Value.(pflag.SliceValue)
 	kind := f.Value.Type()
 	switch {
-	case n.Kind == yaml.AliasNode:
+	case node.Kind == yaml.AliasNode:
 		return nil, errors.New("anchors and aliases are not read")
-	case n.Kind == yaml.MappingNode && kind == "stringToString":
+	case node.Kind == yaml.MappingNode && kind == "stringToString":
 		values := map[string]string{}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i+1].Kind != yaml.ScalarNode {
-				return nil, fmt.Errorf("the value of %s is no text", n.Content[i].Value)
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i+1].Kind != yaml.ScalarNode {
+				return nil, fmt.Errorf("the value of %s is no text", node.Content[i].Value)
 			}
-			values[n.Content[i].Value] = n.Content[i+1].Value
+			values[node.Content[i].Value] = node.Content[i+1].Value
 		}
 		var out []string
 		for _, k := range slices.Sorted(maps.Keys(values)) {
 			out = append(out, k+"="+values[k])
 		}
 		return out, nil
-	case n.Kind == yaml.SequenceNode && (list || kind == "strings"):
+	case node.Kind == yaml.SequenceNode && (list || kind == "strings"):
 		var out []string
-		for _, c := range n.Content {
+		for _, c := range node.Content {
 			if c.Kind != yaml.ScalarNode || c.Tag == "!!null" {
 				return nil, errors.New("each of the list must be a text")
 			}
@@ -143,7 +143,7 @@ func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
 			out = []string{strings.Join(out, ",")}
 		}
 		return out, nil
-	case n.Kind != yaml.ScalarNode:
+	case node.Kind != yaml.ScalarNode:
 		return nil, fmt.Errorf("%s is wanted", wanted(kind))
 	}
 	tags := map[string]string{
@@ -152,10 +152,10 @@ func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
 		"int32": "!!int",
 		"int64": "!!int",
 	}
-	if tag := tags[kind]; n.Tag == "!!null" || tag != "" && n.Tag != tag {
-		return nil, fmt.Errorf("%s is wanted, not %q", wanted(kind), n.Value)
+	if tag := tags[kind]; node.Tag == "!!null" || tag != "" && node.Tag != tag {
+		return nil, fmt.Errorf("%s is wanted, not %q", wanted(kind), node.Value)
 	}
-	return []string{n.Value}, nil
+	return []string{node.Value}, nil
 }
 
 // wanted describes the values that a flag accepts.

@@ -36,11 +36,11 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	r, w, err := os.Pipe()
+	file, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start in the background: %w", err)
 	}
-	defer func() { _ = r.Close() }()
+	defer func() { _ = file.Close() }()
 	logFile, err := os.OpenFile(dir.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
@@ -60,7 +60,7 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) })
 	defer stop()
-	ready, failure := relay(r, std.Out)
+	ready, failure := relay(file, std.Out)
 	if ready {
 		return child.Process.Release()
 	}

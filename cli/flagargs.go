@@ -18,23 +18,23 @@ func roleArgs(fl *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&cluster.Options{}).AddFlags(known)
 	var args []string
-	fl.Visit(func(f *pflag.Flag) {
-		if known.Lookup(f.Name) == nil {
+	fl.Visit(func(flag *pflag.Flag) {
+		if known.Lookup(flag.Name) == nil {
 			return
 		}
-		value := f.Value.String()
-		switch f.Value.Type() {
+		value := flag.Value.String()
+		switch flag.Value.Type() {
 		case "stringSlice", "stringToString":
 			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
 		case "stringArray":
-			if list, ok := f.Value.(pflag.SliceValue); ok {
+			if list, ok := flag.Value.(pflag.SliceValue); ok {
 				for _, one := range list.GetSlice() {
-					args = append(args, "--"+f.Name+"="+one)
+					args = append(args, "--"+flag.Name+"="+one)
 				}
 				return
 			}
 		}
-		args = append(args, "--"+f.Name+"="+value)
+		args = append(args, "--"+flag.Name+"="+value)
 	})
 	return args
 }
@@ -57,12 +57,12 @@ func absoluteFrom(dir string, fl *pflag.FlagSet, want func(name string) bool) er
 		return filepath.Join(dir, path)
 	}
 	var errs []error
-	fl.Visit(func(f *pflag.Flag) {
+	fl.Visit(func(flag *pflag.Flag) {
 		abs := absolute
-		if !want(f.Name) {
+		if !want(flag.Name) {
 			return
 		}
-		switch of, _ := pflag.UnquoteUsage(f); of {
+		switch of, _ := pflag.UnquoteUsage(flag); of {
 		case "FILE":
 		case "CERT,KEY[:NAMES]":
 			abs = func(text string) string {
@@ -72,8 +72,8 @@ func absoluteFrom(dir string, fl *pflag.FlagSet, want func(name string) bool) er
 		default:
 			return
 		}
-		list, many := f.Value.(pflag.SliceValue)
-		paths := []string{f.Value.String()}
+		list, many := flag.Value.(pflag.SliceValue)
+		paths := []string{flag.Value.String()}
 		if many {
 			paths = list.GetSlice()
 		}
@@ -84,7 +84,7 @@ func absoluteFrom(dir string, fl *pflag.FlagSet, want func(name string) bool) er
 			errs = append(errs, list.Replace(paths))
 			return
 		}
-		errs = append(errs, f.Value.Set(paths[0]))
+		errs = append(errs, flag.Value.Set(paths[0]))
 	})
 	return errors.Join(errs...)
 }

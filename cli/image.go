@@ -21,14 +21,14 @@ import (
 )
 
 func imageCommand(std Stdio) *cobra.Command {
-	c := group(&cobra.Command{
+	cmd := group(&cobra.Command{
 		Use:   "image",
 		Short: "Images on this machine: import from a file, list, remove; no registry needed",
 		Example: "  docker save my-app:1 | keelson image import -\n" +
 			"  keelson image ls",
 	})
 	dir := new(string)
-	dataDirVar(c.PersistentFlags(), dir)
+	dataDirVar(cmd.PersistentFlags(), dir)
 	open := func() (*image.Store, error) {
 		d, err := cluster.DataDir(*dir).Prepare()
 		if err != nil {
@@ -36,7 +36,7 @@ func imageCommand(std Stdio) *cobra.Command {
 		}
 		return runtime.OpenImages(d.Sub("runtime"), nil, cluster.KubernetesRelease, slog.New(slog.DiscardHandler))
 	}
-	c.AddCommand(
+	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "import FILE",
 			Short: "Import an OCI or docker archive (\"-\" reads standard input)",
@@ -78,10 +78,10 @@ func imageCommand(std Stdio) *cobra.Command {
 			},
 		},
 	)
-	return c
+	return cmd
 }
 
-func importImage(c *cobra.Command, file string, open func() (*image.Store, error), std Stdio) error {
+func importImage(cmd *cobra.Command, file string, open func() (*image.Store, error), std Stdio) error {
 	in := std.In
 	if file != "-" {
 		f, err := os.Open(file)
@@ -98,7 +98,7 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 	if err != nil {
 		return err
 	}
-	imgs, err := s.Import(c.Context(), in)
+	imgs, err := s.Import(cmd.Context(), in)
 	if errors.Is(err, image.ErrNotArchive) {
 		return fmt.Errorf("import %s: %w; %s", file, err, makeArchive)
 	}
@@ -126,8 +126,8 @@ const makeArchive = "make an archive with `docker save -o FILE IMAGE`, `podman s
 	"`skopeo copy docker://IMAGE oci-archive:FILE:IMAGE`"
 
 func listImages(imgs []image.Image, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	_, _ = fmt.Fprintln(w, "IMAGE\tTAG\tIMAGE ID\tSIZE")
+	table := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, "IMAGE\tTAG\tIMAGE ID\tSIZE")
 	type row struct{ name, tag, id, size string }
 	var rows []row
 	for i := range imgs {
@@ -144,9 +144,9 @@ func listImages(imgs []image.Image, out io.Writer) error {
 	}
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.tag, b.tag)) })
 	for _, r := range rows {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.name, r.tag, r.id, r.size)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", r.name, r.tag, r.id, r.size)
 	}
-	return w.Flush()
+	return table.Flush()
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

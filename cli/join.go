@@ -41,9 +41,9 @@ func tokenCommand(std Stdio) *cobra.Command {
 }
 
 func createTokenCommand(std Stdio, a *access) *cobra.Command {
-	var q cluster.TokenRequest
+	var tokenRequest cluster.TokenRequest
 	var command bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a token",
 		Args:  none,
@@ -55,7 +55,7 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			inv, err := cluster.CreateToken(c.Context(), to, q)
+			inv, err := cluster.CreateToken(c.Context(), to, tokenRequest)
 			if err != nil {
 				return err
 			}
@@ -67,12 +67,12 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().DurationVar(&q.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
-	c.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
-	c.Flags().StringVar(&q.Server, "server", "",
+	cmd.Flags().DurationVar(&tokenRequest.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
+	cmd.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
+	cmd.Flags().StringVar(&tokenRequest.Server, "server", "",
 		"`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
-	c.Flags().StringVar(&q.Description, "description", "", "what the token is for")
-	return c
+	cmd.Flags().StringVar(&tokenRequest.Description, "description", "", "what the token is for")
+	return cmd
 }
 
 func listTokensCommand(std Stdio, a *access) *cobra.Command {
@@ -90,8 +90,8 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			w := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
-			_, _ = fmt.Fprintln(w, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
+			table := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
+			_, _ = fmt.Fprintln(table, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush returns the error
 			for _, t := range tokens {
 				left := "for ever"
 				ends := "never"
@@ -99,9 +99,9 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 					left = max(0, time.Until(t.Expires)).Round(time.Second).String()
 					ends = t.Expires.Local().Format(time.RFC3339)
 				}
-				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, left, ends, t.Description)
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", t.ID, left, ends, t.Description)
 			}
-			return w.Flush()
+			return table.Flush()
 		},
 	}
 }
@@ -126,20 +126,20 @@ func deleteTokenCommand(a *access) *cobra.Command {
 func nodeCommand(std Stdio) *cobra.Command {
 	var a access
 	var drain bool
-	c := group(&cobra.Command{
+	cmd := group(&cobra.Command{
 		Use:   "node",
 		Short: "Nodes of the cluster",
 		Example: "  keelson node rm worker-1 --drain\n" +
 			"  keelson node stop node01",
 	})
-	a.add(c)
+	a.add(cmd)
 	remove := &cobra.Command{
 		Use:               "rm NAME",
 		Short:             "Take a node out of the cluster",
 		Args:              one("NAME"),
 		ValidArgsFunction: completeNames(nodeNames),
 		Example:           "  keelson node rm worker-1 --drain     # its pods move to other nodes first",
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: func(command *cobra.Command, args []string) error {
 			to, err := a.rest()
 			if err != nil {
 				return err
@@ -149,11 +149,11 @@ func nodeCommand(std Stdio) *cobra.Command {
 				if a.kubeconfig != "" {
 					flags = append(flags, "--kubeconfig", a.kubeconfig)
 				}
-				if code := runKubectl(c.Context(), cluster.DataDir(a.dataDir), flags, std); code != 0 {
+				if code := runKubectl(command.Context(), cluster.DataDir(a.dataDir), flags, std); code != 0 {
 					return exitError(code)
 				}
 			}
-			if err := cluster.RemoveNode(c.Context(), to, args[0]); err != nil {
+			if err := cluster.RemoveNode(command.Context(), to, args[0]); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(std.Out,
@@ -176,25 +176,25 @@ func nodeCommand(std Stdio) *cobra.Command {
 			return cluster.WriteNodeRBAC(std.Out, args[0])
 		},
 	}
-	c.AddCommand(remove, rbac, silence(std, &a, true), silence(std, &a, false))
-	return c
+	cmd.AddCommand(remove, rbac, silence(std, &a, true), silence(std, &a, false))
+	return cmd
 }
 
 // silence is `node stop` or `node start` for fake nodes.
 func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	var last time.Duration
-	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: one("NAME")}
-	c.Example = "  keelson node start node01     # a node of `keelson up --fake-nodes node01,node02`"
+	cmd := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: one("NAME")}
+	cmd.Example = "  keelson node start node01     # a node of `keelson up --fake-nodes node01,node02`"
 	if stop {
-		c.Use = "stop NAME"
-		c.Short = "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
-		c.Example = "  keelson node stop node01              # a node of `keelson up --fake-nodes node01,node02`\n" +
+		cmd.Use = "stop NAME"
+		cmd.Short = "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
+		cmd.Example = "  keelson node stop node01              # a node of `keelson up --fake-nodes node01,node02`\n" +
 			"  keelson node stop node01 --lease 40s  # others notice as late as of a kubelet"
-		c.Flags().DurationVar(&last, "lease", 5*time.Second,
+		cmd.Flags().DurationVar(&last, "lease", 5*time.Second,
 			"how long its last lease lasts; with --node-monitor-grace-period of `keelson up` it is when others notice")
 	}
-	c.ValidArgsFunction = completeNames(nodeNames)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	cmd.ValidArgsFunction = completeNames(nodeNames)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if stop && last < time.Second {
 			return fmt.Errorf("--lease %v is too short: 1s at least", last)
 		}
@@ -212,7 +212,7 @@ func silence(std Stdio, a *access, stop bool) *cobra.Command {
 		_, err = fmt.Fprintf(std.Out, said, args[0])
 		return err
 	}
-	return c
+	return cmd
 }
 
 // exampleHash stands for the hash of a CA's public key.
@@ -220,7 +220,7 @@ const exampleHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f
 
 // joinCommand runs the kubelet's role on a machine that does not know the cluster yet.
 func joinCommand(std Stdio) *cobra.Command {
-	var q cluster.JoinRequest
+	var joinRequest cluster.JoinRequest
 	var labels map[string]string
 	var taints []string
 	for _, role := range cluster.Roles() {
@@ -228,7 +228,7 @@ func joinCommand(std Stdio) *cobra.Command {
 			continue
 		}
 		var cfg cluster.RoleConfig
-		c := &cobra.Command{
+		cmd := &cobra.Command{
 			Use:   "join https://SERVER:PORT --token TOKEN --ca-hash HASH",
 			Short: "Make this machine a node of a cluster on another one",
 			Args:  one("https://SERVER:PORT"),
@@ -240,20 +240,21 @@ func joinCommand(std Stdio) *cobra.Command {
 				"  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" +
 				exampleHash + " --node-name worker-1 --label disk=ssd",
 		}
-		fl := c.Flags()
+		fl := cmd.Flags()
 		dataDirVar(fl, (*string)(&cfg.DataDir))
 		fl.Lookup("data-dir").Usage = "directory that holds the node"
 		fl.BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
 		role.AddFlags(fl, &cfg)
-		fl.StringVar(&q.Token, "token", "", "bootstrap `TOKEN`")
-		fl.StringSliceVar(&q.CAHashes, "ca-hash", nil, "`sha256:HEX` of the public key of the cluster's authority")
+		fl.StringVar(&joinRequest.Token, "token", "", "bootstrap `TOKEN`")
+		fl.StringSliceVar(&joinRequest.CAHashes, "ca-hash", nil,
+			"`sha256:HEX` of the public key of the cluster's authority")
 		fl.StringToStringVar(&labels, "label", nil, "label `KEY=VALUE` for the node; may be repeated")
 		fl.StringSliceVar(&taints, "taint", nil, "taint `KEY=VALUE:EFFECT` for the node; may be repeated")
 		for _, hidden := range []string{"kubeconfig", "bootstrap-kubeconfig", "node-labels", "register-with-taints"} {
 			_ = fl.MarkHidden(hidden) // the flag exists
 		}
-		c.RunE = func(c *cobra.Command, args []string) error {
-			q.Server = strings.TrimSuffix(args[0], "/")
+		cmd.RunE = func(command *cobra.Command, args []string) error {
+			joinRequest.Server = strings.TrimSuffix(args[0], "/")
 			cfg.Node.Labels = labels
 			cfg.Node.Taints = taints
 			cfg.LogOutput = std.Err
@@ -262,12 +263,12 @@ func joinCommand(std Stdio) *cobra.Command {
 				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n",
 					time.Since(begin).Milliseconds())
 			}
-			if err := cluster.Join(c.Context(), q, &cfg); err != nil {
+			if err := cluster.Join(command.Context(), joinRequest, &cfg); err != nil {
 				return err
 			}
-			return role.Run(c.Context(), cfg)
+			return role.Run(command.Context(), cfg)
 		}
-		return c
+		return cmd
 	}
 	panic("there is no kubelet in the table of roles")
 }

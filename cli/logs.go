@@ -20,10 +20,10 @@ import (
 )
 
 func logsCommand(std Stdio) *cobra.Command {
-	q := log.Query{Tail: -1}
+	query := log.Query{Tail: -1}
 	var since time.Duration
 	var format string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "logs [COMPONENT]",
 		Short: "What the components did: all of them, or one",
 		Long: "Print what the components of the cluster in --data-dir wrote into its log, keelson.log: what they did " +
@@ -37,29 +37,29 @@ func logsCommand(std Stdio) *cobra.Command {
 		Args:              atMostOne("COMPONENT"),
 		ValidArgsFunction: completeFixed(deeds.Components()),
 	}
-	dir := dataDirFlag(c)
-	fl := c.Flags()
-	fl.BoolVarP(&q.Follow, "follow", "f", false, "go on with what is written from now on, until Ctrl-C")
-	fl.IntVar(&q.Tail, "tail", -1, "begin with the last `N` lines; -1: all")
+	dir := dataDirFlag(cmd)
+	fl := cmd.Flags()
+	fl.BoolVarP(&query.Follow, "follow", "f", false, "go on with what is written from now on, until Ctrl-C")
+	fl.IntVar(&query.Tail, "tail", -1, "begin with the last `N` lines; -1: all")
 	fl.DurationVar(&since, "since", 0, "leave out what is older, as 5m")
 	fl.StringVarP(&format, "output", "o", "text", "`text`, or json: one object a line")
-	_ = c.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"text", "json"})))
-	c.RunE = func(c *cobra.Command, args []string) error {
+	_ = cmd.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"text", "json"})))
+	cmd.RunE = func(command *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			want, err := componentOf(args[0])
 			if err != nil {
 				return err
 			}
-			q.Want = func(l log.Line) bool { return l.Get(deeds.Key) == want }
+			query.Want = func(l log.Line) bool { return l.Get(deeds.Key) == want }
 		}
 		if format != "text" && format != "json" {
 			return fmt.Errorf("--output %q is neither text nor json", format)
 		}
 		if since > 0 {
-			q.Since = time.Now().Add(-since)
+			query.Since = time.Now().Add(-since)
 		}
 		path := cluster.DataDir(*dir).Log()
-		err := log.Read(c.Context(), path, q, func(l log.Line) error {
+		err := log.Read(command.Context(), path, query, func(l log.Line) error {
 			text := l.Raw
 			if format == "json" {
 				text = string(l.JSON())
@@ -77,7 +77,7 @@ func logsCommand(std Stdio) *cobra.Command {
 		}
 		return cluster.Unreadable(err)
 	}
-	return c
+	return cmd
 }
 
 // componentOf returns the component for a name, which may be that of a Kubernetes program.

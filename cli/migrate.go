@@ -42,10 +42,10 @@ func etcdArgs(e cluster.EtcdConfig) []string {
 }
 
 func migrateCommand(std Stdio) *cobra.Command {
-	var e cluster.EtcdConfig
+	var etcdConfig cluster.EtcdConfig
 	var to string
 	var acceptLoss bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "migrate --to=etcd|embedded --etcd-servers=URL",
 		Short: "Copy all objects between the embedded store and etcd",
 		Long: "Copy every object from the embedded store in --data-dir to etcd, or from etcd to a new embedded store " +
@@ -57,12 +57,12 @@ func migrateCommand(std Stdio) *cobra.Command {
 			"without a store",
 		Args: none,
 	}
-	dir := dataDirFlag(c)
-	c.Flags().StringVar(&to, "to", "", "etcd or embedded")
-	e.AddFlags(c.Flags())
-	acceptDataLossFlag(c, &acceptLoss)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		if len(e.Servers) == 0 {
+	dir := dataDirFlag(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "etcd or embedded")
+	etcdConfig.AddFlags(cmd.Flags())
+	acceptDataLossFlag(cmd, &acceptLoss)
+	cmd.RunE = func(command *cobra.Command, _ []string) error {
+		if len(etcdConfig.Servers) == 0 {
 			return errors.New("--etcd-servers says where etcd is: it is missing")
 		}
 		run := func(context.Context, cluster.DataDir, cluster.EtcdConfig) (int64, error) {
@@ -79,12 +79,12 @@ func migrateCommand(std Stdio) *cobra.Command {
 			run = cluster.MigrateFromEtcd
 			next = "`keelson up` continues with them"
 		}
-		n, err := run(c.Context(), cluster.DataDir(*dir), e)
+		n, err := run(command.Context(), cluster.DataDir(*dir), etcdConfig)
 		if err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(std.Out, "%d objects copied; %s\n", n, next)
 		return err
 	}
-	return c
+	return cmd
 }

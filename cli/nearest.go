@@ -15,7 +15,7 @@ import (
 )
 
 // mistypedFlag adds a similar flag to the error of an unknown one, and says what a flag with a wrong value takes.
-func mistypedFlag(c *cobra.Command, err error) error {
+func mistypedFlag(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return fmt.Errorf("--%s: %w", invalid.GetFlag().Name, wrongValue(invalid))
 	}
@@ -27,10 +27,10 @@ func mistypedFlag(c *cobra.Command, err error) error {
 	if short := unknown.GetSpecifiedShortnames(); short != "" {
 		name, _, _ = strings.Cut(short, "=") // a single dash: -port
 	}
-	if near := nearestFlag(c.Flags(), name); near != "" {
+	if near := nearestFlag(cmd.Flags(), name); near != "" {
 		return fmt.Errorf("%w: did you mean --%s?", err, near)
 	}
-	return fmt.Errorf("%w: `%s --help` lists them", err, c.CommandPath())
+	return fmt.Errorf("%w: `%s --help` lists them", err, cmd.CommandPath())
 }
 
 // wrongValue is the error of a flag's value, in the user's terms: pflag's are those of the parsers of numbers and

@@ -73,7 +73,7 @@ func TestSilentServer(t *testing.T) {
 // follows.
 func TestSilentAmidAnswer(t *testing.T) {
 	release := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		flush := http.NewResponseController(w)
 		_, _ = io.WriteString(w, "begun")
 		_ = flush.Flush()
@@ -84,15 +84,15 @@ func TestSilentAmidAnswer(t *testing.T) {
 			}
 		}
 	}))
-	defer s.Close()
-	cfg := &rest.Config{Host: s.URL}
+	defer server.Close()
+	cfg := &rest.Config{Host: server.URL}
 	limitSilence(cfg, 50*time.Millisecond)
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	get := func(path string) (string, error) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
 		if err != nil {
 			return "", err
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 func restoreCommand(std Stdio) *cobra.Command {
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Make a data directory of a backup",
 		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or " +
@@ -24,8 +24,8 @@ func restoreCommand(std Stdio) *cobra.Command {
 			"  keelson restore --data-dir /tmp/b /root/cluster.backup       # beside the cluster that it was made of",
 		Args: one("FILE"),
 	}
-	dir := dataDirFlag(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	dir := dataDirFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
 		sum, err := cluster.Restore(c.Context(), cluster.DataDir(*dir), args[0])
 		if err != nil {
 			return err
@@ -34,5 +34,5 @@ func restoreCommand(std Stdio) *cobra.Command {
 			sum.Keys, *dir)
 		return err
 	}
-	return c
+	return cmd
 }

@@ -22,16 +22,16 @@ func roleCommands() []command {
 // roleCommand runs one role as a process of its own. It logs to standard error and ends on SIGTERM.
 func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	var cfg cluster.RoleConfig
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     role.Name,
 		Short:   role.Short,
 		Example: role.Example,
 		Args:    none,
 	}
-	dataDirVar(c.Flags(), (*string)(&cfg.DataDir))
-	verboseFlags(c.Flags(), &cfg.Verbose)
-	role.AddFlags(c.Flags(), &cfg)
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	dataDirVar(cmd.Flags(), (*string)(&cfg.DataDir))
+	verboseFlags(cmd.Flags(), &cfg.Verbose)
+	role.AddFlags(cmd.Flags(), &cfg)
+	cmd.RunE = func(command *cobra.Command, _ []string) error {
 		if cfg.Scheduler.PrintCRD {
 			_, err := std.Out.Write(cluster.PolicyManifest())
 			return err
@@ -45,7 +45,7 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 		}
 		cfg.LogOutput = std.Err
 		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name) }
-		return role.Run(c.Context(), cfg)
+		return role.Run(command.Context(), cfg)
 	}
-	return c
+	return cmd
 }

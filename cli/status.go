@@ -13,34 +13,34 @@ import (
 )
 
 func statusCommand(std Stdio) *cobra.Command {
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Whether the cluster runs, its nodes and what it uses",
 		Args:  none,
 		Example: "  keelson status                         # exits with 3 where no cluster runs\n" +
 			"  keelson status --data-dir /tmp/a       # of the cluster in /tmp/a",
 	}
-	dir := dataDirFlag(c)
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		s, err := cluster.ReadStatus(c.Context(), cluster.DataDir(*dir))
+	dir := dataDirFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		status, err := cluster.ReadStatus(c.Context(), cluster.DataDir(*dir))
 		if err != nil {
 			return err
 		}
-		if s.Pid == 0 {
+		if status.Pid == 0 {
 			_, err := fmt.Fprintf(std.Out, "not running   data in %s\n", *dir)
 			if err == nil {
 				err = exitError(3)
 			}
 			return err
 		}
-		return printStatus(std.Out, &s, *dir)
+		return printStatus(std.Out, &status, *dir)
 	}
-	return c
+	return cmd
 }
 
 // printStatus prints what runs, a line for each fact.
-func printStatus(out io.Writer, s *cluster.Status, dir string) error {
-	lines := []string{fmt.Sprintf("running   pid %d, API at %s, data in %s", s.Pid, s.URL, dir)}
+func printStatus(out io.Writer, status *cluster.Status, dir string) error {
+	lines := []string{fmt.Sprintf("running   pid %d, API at %s, data in %s", status.Pid, status.URL, dir)}
 	add := func(label string, facts ...string) {
 		for _, f := range facts {
 			if f != "" {
@@ -48,20 +48,20 @@ func printStatus(out io.Writer, s *cluster.Status, dir string) error {
 			}
 		}
 	}
-	add("firewall", s.Firewalls...)
-	add("services", s.Services)
-	if s.CNI != "" {
-		add("network", "CNI, "+s.CNI)
+	add("firewall", status.Firewalls...)
+	add("services", status.Services)
+	if status.CNI != "" {
+		add("network", "CNI, "+status.CNI)
 	}
-	add("network", s.WireGuard)
-	if s.Problem != "" {
-		lines = append(lines, "the API does not answer: "+s.Problem)
+	add("network", status.WireGuard)
+	if status.Problem != "" {
+		lines = append(lines, "the API does not answer: "+status.Problem)
 	} else {
-		add("nodes", fmt.Sprintf("%d of %d Ready", s.NodesReady, s.Nodes))
-		add("pods", fmt.Sprintf("%d of %d Running", s.PodsRunning, s.Pods))
-		add("memory", fmt.Sprintf("%d MB, %d MB at most since the start", s.MemoryMB, s.PeakMB))
-		add("unhealthy", s.Components...)
-		lines = append(lines, s.Rejected...)
+		add("nodes", fmt.Sprintf("%d of %d Ready", status.NodesReady, status.Nodes))
+		add("pods", fmt.Sprintf("%d of %d Running", status.PodsRunning, status.Pods))
+		add("memory", fmt.Sprintf("%d MB, %d MB at most since the start", status.MemoryMB, status.PeakMB))
+		add("unhealthy", status.Components...)
+		lines = append(lines, status.Rejected...)
 	}
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
@@ -69,7 +69,7 @@ func printStatus(out io.Writer, s *cluster.Status, dir string) error {
 
 func downCommand(std Stdio) *cobra.Command {
 	var purge bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the cluster and every container; objects stay unless --purge",
 		Args:  none,
@@ -77,11 +77,11 @@ func downCommand(std Stdio) *cobra.Command {
 			"objects\n" +
 			"  keelson down --data-dir /tmp/a --purge      # nothing of the cluster in /tmp/a is left",
 	}
-	dir := dataDirFlag(c)
-	c.Flags().BoolVar(&purge, "purge", false, "also delete the data directory: objects, images, keys")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	dir := dataDirFlag(cmd)
+	cmd.Flags().BoolVar(&purge, "purge", false, "also delete the data directory: objects, images, keys")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		out := newProgress(std.Out)
 		return cluster.Down(c.Context(), cluster.DataDir(*dir), purge, out.step)
 	}
-	return c
+	return cmd
 }

@@ -156,7 +156,7 @@ var storyTypes = []string{"pod", "deploy", "rs", "sts", "ds", "job", "rc"}
 func timelineCommand(std Stdio) *cobra.Command {
 	f := storyFlags{types: storyTypes}
 	var follow, steps bool
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
 		Short:             "The story of a pod: who did what, when, and how long it took",
 		ValidArgsFunction: completeNames(storyNames(storyTypes...)),
@@ -167,17 +167,17 @@ func timelineCommand(std Stdio) *cobra.Command {
 			"  keelson timeline pod/web-0 --steps            # thirteen hand-offs, for newcomers\n" +
 			"  keelson timeline pod/web-0 -o json",
 	}
-	f.add(c)
-	c.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
-	c.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, "+
+	f.add(cmd)
+	cmd.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
+	cmd.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, "+
 		"each with a sentence about what happens there")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		name, owned, err := f.target(c.Context(), args[0])
+	cmd.RunE = func(command *cobra.Command, args []string) error {
+		name, owned, err := f.target(command.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		defer func() { owned.print(std.Out, f.output, name) }()
-		body, err := f.openTimeline(c.Context(), std.Err, name, follow)
+		body, err := f.openTimeline(command.Context(), std.Err, name, follow)
 		if err != nil {
 			return err
 		}
@@ -190,13 +190,15 @@ func timelineCommand(std Stdio) *cobra.Command {
 		if steps {
 			render = timeline.RenderSteps
 		}
-		return printStories(c.Context(), body, std.Out, func(out io.Writer, s *timeline.Story, color bool, width int) {
-			s.Waits = f.waits(c.Context(), s)
-			f.dated(c.Context(), s)
+		return printStories(command.Context(), body, std.Out, func(
+			out io.Writer, s *timeline.Story, color bool, width int,
+		) {
+			s.Waits = f.waits(command.Context(), s)
+			f.dated(command.Context(), s)
 			render(out, s, color, width)
 		})
 	}
-	return c
+	return cmd
 }
 
 // openTimeline requests a pod's story. With follow the stream goes on until the pod is Ready; the pod may not exist
@@ -276,7 +278,7 @@ func whyCommand(std Stdio) *cobra.Command {
 	for _, k := range explainedKinds {
 		f.types = append(f.types, k.words[0])
 	}
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
 		ValidArgsFunction: completeNames(storyNames(f.types...)),
 		Short: "Why a pod is on its node, or on none, or not Ready; where packets to a service go; why a " +
@@ -291,24 +293,24 @@ func whyCommand(std Stdio) *cobra.Command {
 			"  keelson why cronjob/backup           # when it ran, when it will, and what keeps it from that\n" +
 			"  keelson why ns/old                   # which objects and finalizers hold it; also node, crd",
 	}
-	f.add(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	f.add(cmd)
+	cmd.RunE = func(command *cobra.Command, args []string) error {
 		if kind, name, ok := strings.Cut(args[0], "/"); ok && slices.Contains([]string{"svc", "service", "services"},
 			kind) && name != "" {
 			if _, err := f.pod("pod/" + name); err != nil { // checks the output format
 				return err
 			}
-			return f.whyService(c.Context(), name, std)
+			return f.whyService(command.Context(), name, std)
 		}
 		if k, name := explainedAs(args[0]); k != nil {
-			return f.whyObject(c.Context(), k, name, std)
+			return f.whyObject(command.Context(), k, name, std)
 		}
-		name, owned, err := f.target(c.Context(), args[0])
+		name, owned, err := f.target(command.Context(), args[0])
 		if err != nil {
 			return err
 		}
 		defer func() { owned.print(std.Out, f.output, name) }()
-		w, err := f.why(c.Context(), name)
+		w, err := f.why(command.Context(), name)
 		if err != nil {
 			return err
 		}
@@ -318,7 +320,7 @@ func whyCommand(std Stdio) *cobra.Command {
 		timeline.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
 		return nil
 	}
-	return c
+	return cmd
 }
 
 // columnsOf is the width of a terminal; 0: out is no terminal, or the width is unknown.

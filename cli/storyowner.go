@@ -168,11 +168,11 @@ func readyPod(p *corev1.Pod) bool {
 }
 
 // statusOf is the STATUS column of kubectl, without its rarer values.
-func statusOf(p *corev1.Pod) string {
-	if p.DeletionTimestamp != nil {
+func statusOf(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
 		return "Terminating"
 	}
-	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
 			if w := list[i].State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" &&
 				w.Reason != "PodInitializing" {
@@ -180,7 +180,7 @@ func statusOf(p *corev1.Pod) string {
 			}
 		}
 	}
-	return cmp.Or(p.Status.Reason, string(p.Status.Phase))
+	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase))
 }
 
 // print lists all pods of the owner and marks the one whose story is told. It prints nothing for a single pod or in
@@ -190,8 +190,8 @@ func (p pods) print(out io.Writer, form, told string) {
 		return
 	}
 	_, _ = fmt.Fprintf(out, "\npods of %s, those worst off first, then the newest:\n", p.of)
-	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(w, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // an error means that the terminal is gone
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // an error means that the terminal is gone
 	for i := range p.list {
 		pod := &p.list[i]
 		ready := "no"
@@ -202,11 +202,11 @@ func (p pods) print(out io.Writer, form, told string) {
 		if pod.Name == told {
 			mark = "<- told above"
 		}
-		_, _ = fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%v\t%s\n", pod.Name, ready, statusOf(pod),
+		_, _ = fmt.Fprintf(table, "   %s\t%s\t%s\t%s\t%v\t%s\n", pod.Name, ready, statusOf(pod),
 			cmp.Or(pod.Spec.NodeName, "-"),
 			time.Since(pod.CreationTimestamp.Time).Round(time.Second), mark)
 	}
-	_ = w.Flush()
+	_ = table.Flush()
 	if p.lacks != "" {
 		_, _ = fmt.Fprintf(out, "   and more cannot be created: %s\n", p.lacks)
 	}

@@ -32,7 +32,7 @@ type traceFlags struct {
 
 func traceCommand(std Stdio) *cobra.Command {
 	var f traceFlags
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "trace --from pod/NAME --to DESTINATION",
 		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one " +
 			"real connection",
@@ -42,17 +42,19 @@ func traceCommand(std Stdio) *cobra.Command {
 			"10.0.0.10:53 --udp",
 		Args: endsAsFlags,
 	}
-	f.add(c)
-	c.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
-	c.Flags().StringVar(&f.to, "to", "", "svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, "+
-		"a name or an address with a port; a Service's port may be named, and left out when it is the only one")
-	_ = c.RegisterFlagCompletionFunc("from", ofFlag(completeNames(storyNames("pod"))))
-	_ = c.RegisterFlagCompletionFunc("to", ofFlag(completeNames(storyNames("svc", "pod", "node"))))
-	c.Flags().BoolVar(&f.udp, "udp", false, "send a datagram in place of a TCP connection")
-	c.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout, "how long to wait for the connection, at most "+
-		reach.MostTimeout.String())
-	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), std) }
-	return c
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
+	cmd.Flags().StringVar(&f.to, "to", "",
+		"svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, "+
+			"a name or an address with a port; a Service's port may be named, and left out when it is the only one")
+	_ = cmd.RegisterFlagCompletionFunc("from", ofFlag(completeNames(storyNames("pod"))))
+	_ = cmd.RegisterFlagCompletionFunc("to", ofFlag(completeNames(storyNames("svc", "pod", "node"))))
+	cmd.Flags().BoolVar(&f.udp, "udp", false, "send a datagram in place of a TCP connection")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout,
+		"how long to wait for the connection, at most "+
+			reach.MostTimeout.String())
+	cmd.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), std) }
+	return cmd
 }
 
 // endsAsFlags rejects the ends of a trace that are given without their flags.
@@ -72,7 +74,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if f.output != "" && f.output != "json" {
 		return fmt.Errorf("-o %s is not known: json, or leave it out", f.output)
 	}
-	d, err := parseDestination(f.to, f.namespace)
+	destination, err := parseDestination(f.to, f.namespace)
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if err != nil {
 		return err
 	}
-	r := &traceReader{cl: cl, f: f, d: d}
+	r := &traceReader{cl: cl, f: f, d: destination}
 	from, err := cl.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -92,20 +92,21 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 }
 
 // internalAddress is the node's InternalIP of a family that the pod has.
-func internalAddress(n *corev1.Node, from *corev1.Pod) (string, error) {
+func internalAddress(node *corev1.Node, from *corev1.Pod) (string, error) {
 	var is4, is6 bool
 	for _, ip := range from.Status.PodIPs {
 		a, err := netip.ParseAddr(ip.IP)
 		is4 = is4 || err == nil && a.Is4()
 		is6 = is6 || err == nil && a.Is6()
 	}
-	for _, a := range n.Status.Addresses {
+	for _, a := range node.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		if err == nil && a.Type == corev1.NodeInternalIP && (ip.Is4() && is4 || ip.Is6() && is6) {
 			return a.Address, nil
 		}
 	}
-	return "", fmt.Errorf("node %s has no InternalIP of a family that pod %s/%s has", n.Name, from.Namespace, from.Name)
+	return "", fmt.Errorf("node %s has no InternalIP of a family that pod %s/%s has", node.Name, from.Namespace,
+		from.Name)
 }
 
 // probe asks the pod's node to make the connection. A failure becomes part of the trace; only a wrong destination is an

@@ -36,7 +36,7 @@ type upFlags struct {
 func upCommand(std Stdio) *cobra.Command {
 	var f upFlags
 	var config string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster, or continue it where it was",
 		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same " +
@@ -50,23 +50,23 @@ func upCommand(std Stdio) *cobra.Command {
 			"  keelson up --data-dir /tmp/a --port 7443          # another one beside it\n" +
 			"  keelson up --fake-nodes node01,node02,100         # with 102 nodes more, whose pods run in name only\n" +
 			"  keelson up --config cluster.yaml                  # flags from a file: docs/config.md",
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(command *cobra.Command, _ []string) error {
 			if config != "" {
-				if err := readConfig(c.Flags(), config); err != nil {
+				if err := readConfig(command.Flags(), config); err != nil {
 					return err
 				}
 			}
-			if err := absoluteFiles(c.Flags()); err != nil { // the cluster runs in another working directory
+			if err := absoluteFiles(command.Flags()); err != nil { // the cluster runs in another working directory
 				return err
 			}
-			f.roleArgs = roleArgs(c.Flags())
+			f.roleArgs = roleArgs(command.Flags())
 			if f.detach {
-				return upDetached(c.Context(), f, std)
+				return upDetached(command.Context(), f, std)
 			}
-			return up(c.Context(), f, std)
+			return up(command.Context(), f, std)
 		},
 	}
-	fl := c.Flags()
+	fl := cmd.Flags()
 	dataDirVar(fl, &f.dataDir)
 	fl.StringVar(&config, configFlag, "",
 		"read flags from the YAML `FILE`: their names as keys; what is given here goes before")
@@ -82,7 +82,7 @@ func upCommand(std Stdio) *cobra.Command {
 		"use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
 	f.etcd.AddFlags(fl)
-	acceptDataLossFlag(c, &f.acceptDataLoss)
+	acceptDataLossFlag(cmd, &f.acceptDataLoss)
 	fl.StringVar(&f.etcdListen, "etcd-listen", "",
 		"let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
@@ -90,7 +90,7 @@ func upCommand(std Stdio) *cobra.Command {
 	f.options.AddFlags(fl)
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // used between `up --detach` and its child
-	return c
+	return cmd
 }
 
 // config converts the flags to a cluster.Config.

@@ -17,38 +17,38 @@ import (
 
 // usage prints the help: examples, subcommands, common flags first, then the other flags grouped by Kubernetes'
 // programs.
-func usage(c *cobra.Command) error {
-	var b strings.Builder
-	b.WriteString("Usage:\n")
-	if c.Runnable() && !isGroup(c) {
-		fmt.Fprintf(&b, "  %s\n", c.UseLine())
+func usage(cmd *cobra.Command) error {
+	var out strings.Builder
+	out.WriteString("Usage:\n")
+	if cmd.Runnable() && !isGroup(cmd) {
+		fmt.Fprintf(&out, "  %s\n", cmd.UseLine())
 	}
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "  %s [command]\n", c.CommandPath())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&out, "  %s [command]\n", cmd.CommandPath())
 	}
-	if c.HasExample() {
-		fmt.Fprintf(&b, "\nExamples:\n%s\n", strings.TrimRight(c.Example, "\n"))
+	if cmd.HasExample() {
+		fmt.Fprintf(&out, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
 	}
-	if c.HasAvailableSubCommands() {
-		b.WriteString("\nAvailable Commands:\n")
-		for _, sub := range c.Commands() {
+	if cmd.HasAvailableSubCommands() {
+		out.WriteString("\nAvailable Commands:\n")
+		for _, sub := range cmd.Commands() {
 			if sub.IsAvailableCommand() || sub.Name() == "help" {
-				fmt.Fprintf(&b, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
+				fmt.Fprintf(&out, "  %-*s %s\n", sub.NamePadding(), sub.Name(), sub.Short)
 			}
 		}
 	}
-	width := widthOf(c.OutOrStdout())
-	for _, g := range flaggroup.Split(c.LocalFlags(), cluster.FlagGroups) {
+	width := widthOf(cmd.OutOrStdout())
+	for _, g := range flaggroup.Split(cmd.LocalFlags(), cluster.FlagGroups) {
 		title := strings.TrimSpace(g.Name + " flags")
-		fmt.Fprintf(&b, "\n%s:\n%s", strings.ToUpper(title[:1])+title[1:], g.Flags.FlagUsagesWrapped(width))
+		fmt.Fprintf(&out, "\n%s:\n%s", strings.ToUpper(title[:1])+title[1:], g.Flags.FlagUsagesWrapped(width))
 	}
-	if c.HasAvailableInheritedFlags() {
-		fmt.Fprintf(&b, "\nGlobal flags:\n%s", c.InheritedFlags().FlagUsagesWrapped(width))
+	if cmd.HasAvailableInheritedFlags() {
+		fmt.Fprintf(&out, "\nGlobal flags:\n%s", cmd.InheritedFlags().FlagUsagesWrapped(width))
 	}
-	if c.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\nUse \"%s [command] --help\" for more information about a command.\n", c.CommandPath())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&out, "\nUse \"%s [command] --help\" for more information about a command.\n", cmd.CommandPath())
 	}
-	_, err := io.WriteString(c.OutOrStdout(), b.String())
+	_, err := io.WriteString(cmd.OutOrStdout(), out.String())
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func versionCommand(std Stdio) *cobra.Command {
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "What this program is, and the Kubernetes version it speaks",
 		Args:    none,
@@ -23,6 +23,6 @@ func versionCommand(std Stdio) *cobra.Command {
 			return err
 		},
 	}
-	dataDirFlag(c) // every lifecycle command has it
-	return c
+	dataDirFlag(cmd) // every lifecycle command has it
+	return cmd
 }

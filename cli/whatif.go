@@ -18,9 +18,9 @@ import (
 
 func whatIfCommand(std Stdio) *cobra.Command {
 	var f storyFlags
-	var w cluster.WhatIf
+	var whatIf cluster.WhatIf
 	var file string
-	c := &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "whatif [-f FILE] [--drain NODE] [--remove NODE] [--add-nodes N,cpu=AMOUNT,memory=AMOUNT]",
 		Short: "Where pods would go, with a manifest or other nodes, without touching anything",
 		Long: "Run the scheduler on a copy of the cluster's state as it is now: where would each pod of a manifest " +
@@ -31,38 +31,39 @@ func whatIfCommand(std Stdio) *cobra.Command {
 			"  keelson whatif --drain node-1\n" +
 			"  keelson whatif -f deployment.yaml --add-nodes 3,cpu=8,memory=32Gi",
 	}
-	f.add(c)
-	c.Flags().StringVarP(&file, "filename", "f", "", "`FILE` with Pods, Deployments, StatefulSets, DaemonSets, Jobs, "+
-		"CronJobs and so on, and what they depend on; - is the standard input")
-	c.Flags().StringArrayVar(&w.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
-	c.Flags().StringArrayVar(&w.Remove, "remove", nil, "take `NODE` away; may be repeated")
-	c.Flags().StringVar(&w.Add, "add-nodes", "",
+	f.add(cmd)
+	cmd.Flags().StringVarP(&file, "filename", "f", "",
+		"`FILE` with Pods, Deployments, StatefulSets, DaemonSets, Jobs, "+
+			"CronJobs and so on, and what they depend on; - is the standard input")
+	cmd.Flags().StringArrayVar(&whatIf.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
+	cmd.Flags().StringArrayVar(&whatIf.Remove, "remove", nil, "take `NODE` away; may be repeated")
+	cmd.Flags().StringVar(&whatIf.Add, "add-nodes", "",
 		"add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")
-	c.Flags().StringVar(&w.Scheduler.ConfigFile, "scheduler-config", "",
+	cmd.Flags().StringVar(&whatIf.Scheduler.ConfigFile, "scheduler-config", "",
 		"`FILE` with the KubeSchedulerConfiguration that the cluster's scheduler uses, if it has one")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	cmd.RunE = func(command *cobra.Command, _ []string) error {
 		if _, err := f.pod(""); err != nil { // checks the output format
 			return err
 		}
-		if file == "" && len(w.Drain)+len(w.Remove) == 0 && w.Add == "" {
+		if file == "" && len(whatIf.Drain)+len(whatIf.Remove) == 0 && whatIf.Add == "" {
 			return errors.New("nothing is asked: give -f FILE, --drain, --remove or --add-nodes")
 		}
-		w.Namespace = f.namespace
-		w.Kubeconfig = f.kubeconfig
-		w.DataDir = cluster.DataDir(f.dataDir)
+		whatIf.Namespace = f.namespace
+		whatIf.Kubeconfig = f.kubeconfig
+		whatIf.DataDir = cluster.DataDir(f.dataDir)
 		switch file {
 		case "":
 		case "-":
-			w.Manifest = std.In
+			whatIf.Manifest = std.In
 		default:
 			in, err := os.Open(file) // the user names the file
 			if err != nil {
 				return err
 			}
 			defer func() { _ = in.Close() }()
-			w.Manifest = in
+			whatIf.Manifest = in
 		}
-		answer, err := w.Ask(c.Context())
+		answer, err := whatIf.Ask(command.Context())
 		if err != nil {
 			return err
 		}
@@ -71,7 +72,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 		}
 		return printWhatIf(std.Out, answer)
 	}
-	return c
+	return cmd
 }
 
 // mostOutcomes are printed pod by pod; more are summarized by workload and node.
@@ -97,33 +98,33 @@ func reasonOf(o *cluster.WhatIfOutcome) string {
 }
 
 // printWhatIf prints where pods would go.
-func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
-	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(t, "POD\tWHY\tNODE\tREASON") // Flush returns the error
+func printWhatIf(out io.Writer, answer *cluster.WhatIfAnswer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(table, "POD\tWHY\tNODE\tREASON") // Flush returns the error
 	counts := map[string]int{}
 	rows := []string(nil)
 	placed := 0
 	victims := 0
-	for i := range a.Outcomes {
-		o := &a.Outcomes[i]
-		name := o.Namespace + "/" + o.Name
-		node := o.Node
+	for i := range answer.Outcomes {
+		outcome := &answer.Outcomes[i]
+		name := outcome.Namespace + "/" + outcome.Name
+		node := outcome.Node
 		if node == "" {
 			node = "<none>"
 		} else {
 			placed++
 		}
-		if o.Decision != nil && o.Decision.Preemption != nil {
-			victims += o.Decision.Preemption.Count
+		if outcome.Decision != nil && outcome.Decision.Preemption != nil {
+			victims += outcome.Decision.Preemption.Count
 		}
-		reason := reasonOf(o)
-		if len(a.Outcomes) > mostOutcomes && o.Workload != "" {
-			name = o.Namespace + "/" + o.Workload
-			if o.Node != "" && (o.Decision == nil || o.Decision.Preemption == nil) {
+		reason := reasonOf(outcome)
+		if len(answer.Outcomes) > mostOutcomes && outcome.Workload != "" {
+			name = outcome.Namespace + "/" + outcome.Workload
+			if outcome.Node != "" && (outcome.Decision == nil || outcome.Decision.Preemption == nil) {
 				reason = ""
 			}
 		}
-		row := strings.Join([]string{name, o.Why, node, reason}, "\t")
+		row := strings.Join([]string{name, outcome.Why, node, reason}, "\t")
 		if counts[row]++; counts[row] == 1 {
 			rows = append(rows, row)
 		}
@@ -133,20 +134,20 @@ func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 			name, rest, _ := strings.Cut(row, "\t")
 			row = fmt.Sprintf("%s (%d pods)\t%s", name, n, rest)
 		}
-		_, _ = fmt.Fprintln(t, row)
+		_, _ = fmt.Fprintln(table, row)
 	}
-	for _, l := range a.Lost {
-		_, _ = fmt.Fprintf(t, "%s/%s\tlost\t<none>\t%s\n", l.Namespace, l.Name, l.Why)
+	for _, l := range answer.Lost {
+		_, _ = fmt.Fprintf(table, "%s/%s\tlost\t<none>\t%s\n", l.Namespace, l.Name, l.Why)
 	}
-	if err := t.Flush(); err != nil {
+	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, note := range a.Notes {
+	for _, note := range answer.Notes {
 		if _, err := fmt.Fprintln(out, "note:", note); err != nil {
 			return err
 		}
 	}
 	_, err := fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d lost; %d nodes\n", placed,
-		len(a.Outcomes)-placed, victims, len(a.Lost), a.Nodes)
+		len(answer.Outcomes)-placed, victims, len(answer.Lost), answer.Nodes)
 	return err
 }

@@ -90,18 +90,18 @@ func (f *storyFlags) whyObject(ctx context.Context, k *explained, name string, s
 	if err != nil {
 		return err
 	}
-	a, err := k.explain(ctx, f, body)
+	answer, err := k.explain(ctx, f, body)
 	if err != nil {
 		return err
 	}
 	var meta owning
 	if json.Unmarshal(body, &meta) == nil && meta.Namespace != "" {
-		a.Recorded(f.warning(ctx, map[types.UID]bool{meta.UID: true}))
+		answer.Recorded(f.warning(ctx, map[types.UID]bool{meta.UID: true}))
 	}
 	if f.output == "json" {
-		return json.NewEncoder(std.Out).Encode(a)
+		return json.NewEncoder(std.Out).Encode(answer)
 	}
-	cause.Render(std.Out, a, columnsOf(std.Out))
+	cause.Render(std.Out, answer, columnsOf(std.Out))
 	return nil
 }
 
@@ -238,25 +238,25 @@ const (
 
 // whyNamespace lists what is left in a namespace that is being deleted, for every resource that can be listed.
 func whyNamespace(ctx context.Context, f *storyFlags, body []byte) (*cause.Answer, error) {
-	n, err := decoded[corev1.Namespace](body)
+	namespace, err := decoded[corev1.Namespace](body)
 	if err != nil {
 		return nil, err
 	}
-	if n.DeletionTimestamp == nil {
-		return cause.Namespace(n, nil), nil
+	if namespace.DeletionTimestamp == nil {
+		return cause.Namespace(namespace, nil), nil
 	}
 	l := &around{f: f}
 	var left []cause.Remaining
 	for _, r := range f.listable(ctx, l) {
 		var objects metav1.PartialObjectMetadataList
-		l.list(ctx, r.name, fmt.Sprintf("%s/namespaces/%s/%s?limit=%d", r.path, url.PathEscape(n.Name), r.name,
+		l.list(ctx, r.name, fmt.Sprintf("%s/namespaces/%s/%s?limit=%d", r.path, url.PathEscape(namespace.Name), r.name,
 			mostLeft), &objects)
 		for i := range objects.Items {
 			o := &objects.Items[i]
 			left = append(left, cause.Remaining{Resource: r.name, Name: o.Name, Finalizers: o.Finalizers})
 		}
 	}
-	return l.noted(cause.Namespace(n, left)), nil
+	return l.noted(cause.Namespace(namespace, left)), nil
 }
 
 // resource is a namespaced resource.

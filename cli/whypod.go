@@ -25,49 +25,49 @@ func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error
 // whyAround reads the scheduler's decision about a pod and, if needed, related objects and events. For a pod that is
 // deleted or may not be read there is no Around.
 func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why, *timeline.Around, error) {
-	w := &timeline.Why{}
+	why := &timeline.Why{}
 	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
-	asked := f.read(ctx, "/keelson/v1/why/"+at, w)
+	asked := f.read(ctx, "/keelson/v1/why/"+at, why)
 	foreign := errors.Is(asked, errForeign)
 	if asked != nil && !apierrors.IsNotFound(asked) && !foreign {
 		return nil, nil, asked
 	}
-	a := &timeline.Around{Pod: &corev1.Pod{}, Foreign: foreign}
-	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), a.Pod)
+	around := &timeline.Around{Pod: &corev1.Pod{}, Foreign: foreign}
+	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), around.Pod)
 	switch {
 	case err != nil && foreign:
 		return nil, nil, err
 	case err != nil && asked != nil:
 		return nil, nil, f.unknown(ctx, name, asked)
 	case err != nil:
-		w.Gone = apierrors.IsNotFound(err) // or the user may not read it: the stored decision is still shown
-		return w, nil, nil
+		why.Gone = apierrors.IsNotFound(err) // or the user may not read it: the stored decision is still shown
+		return why, nil, nil
 	}
 	if asked != nil {
-		w.Namespace = f.namespace
-		w.Name = name
-		w.Partial = true
+		why.Namespace = f.namespace
+		why.Name = name
+		why.Partial = true
 	}
-	if node := a.Pod.Spec.NodeName; node != "" {
-		a.Node = &corev1.Node{}
-		if err := f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), a.Node); err != nil {
-			a.Node = nil
-			a.NodeGone = apierrors.IsNotFound(err)
+	if node := around.Pod.Spec.NodeName; node != "" {
+		around.Node = &corev1.Node{}
+		if err := f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), around.Node); err != nil {
+			around.Node = nil
+			around.NodeGone = apierrors.IsNotFound(err)
 		}
-		if !podkind.Ready(a.Pod) {
-			a.Warnings = f.warnings(ctx, a.Pod)
+		if !podkind.Ready(around.Pod) {
+			around.Warnings = f.warnings(ctx, around.Pod)
 		}
 	} else {
-		a.Group = f.group(ctx, a.Pod)
-		if w.Decision == nil {
-			a.Scheduler = f.scheduler(ctx)
+		around.Group = f.group(ctx, around.Pod)
+		if why.Decision == nil {
+			around.Scheduler = f.scheduler(ctx)
 		}
 	}
-	w.Explain(a)
-	if asked != nil && w.Reason == "" {
+	why.Explain(around)
+	if asked != nil && why.Reason == "" {
 		return nil, nil, f.unknown(ctx, name, asked)
 	}
-	return w, a, nil
+	return why, around, nil
 }
 
 // waits is why the pod of a story is not Ready, though it may have been; empty: it is, or unknown.

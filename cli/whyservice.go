@@ -25,7 +25,7 @@ import (
 // Keelson's nodes report.
 func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) error {
 	ns := url.PathEscape(f.namespace)
-	o := packet.Objects{Service: &corev1.Service{}}
+	objects := packet.Objects{Service: &corev1.Service{}}
 	var pods corev1.PodList
 	var slices discoveryv1.EndpointSliceList
 	var policies networkingv1.NetworkPolicyList
@@ -33,7 +33,7 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 		path string
 		into any
 	}{
-		{"/api/v1/namespaces/" + ns + "/services/" + url.PathEscape(name), o.Service},
+		{"/api/v1/namespaces/" + ns + "/services/" + url.PathEscape(name), objects.Service},
 		{"/api/v1/namespaces/" + ns + "/pods", &pods},
 		{
 			"/apis/discovery.k8s.io/v1/namespaces/" + ns + "/endpointslices?labelSelector=" + url.QueryEscape(
@@ -51,12 +51,12 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 			return err
 		}
 	}
-	o.Pods = pods.Items
-	o.Slices = slices.Items
-	o.Policies = policies.Items
-	o.Unhealthy = f.unhealthy(ctx, ns, o.Pods)
-	s := packet.Explain(&o)
-	s.Serve(&o, f.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())
+	objects.Pods = pods.Items
+	objects.Slices = slices.Items
+	objects.Policies = policies.Items
+	objects.Unhealthy = f.unhealthy(ctx, ns, objects.Pods)
+	s := packet.Explain(&objects)
+	s.Serve(&objects, f.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())
 	if f.output == "json" {
 		return json.NewEncoder(std.Out).Encode(s)
 	}

@@ -62,22 +62,22 @@ func InProcess(h http.Handler, source Source, userAgent string) (*Client, error)
 	return c, nil
 }
 
-func build(c *rest.Config, source Source) (*Client, error) {
-	c.QPS = -1 // the server protects itself
-	json := rest.CopyConfig(c)
-	c.ContentType = runtime.ContentTypeProtobuf
-	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cs, err := kubernetes.NewForConfig(c)
+func build(config *rest.Config, source Source) (*Client, error) {
+	config.QPS = -1 // the server protects itself
+	json := rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cs, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", c.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", config.Host, err)
 	}
 	dyn, err := dynamic.NewForConfig(json)
 	if err != nil {
-		return nil, fmt.Errorf("dynamic client for %s: %w", c.Host, err)
+		return nil, fmt.Errorf("dynamic client for %s: %w", config.Host, err)
 	}
 	md, err := metadata.NewForConfig(metadata.ConfigFor(json))
 	if err != nil {
-		return nil, fmt.Errorf("metadata client for %s: %w", c.Host, err)
+		return nil, fmt.Errorf("metadata client for %s: %w", config.Host, err)
 	}
 	return &Client{
 		Interface: cs,

@@ -64,7 +64,7 @@ func (s *fixedSource) Watch(
 	s.mu.Lock()
 	s.asks = append(s.asks, gvr.Resource+"|"+ns+"|"+opts.FieldSelector)
 	s.mu.Unlock()
-	w := watch.NewProxyWatcher(make(chan watch.Event))
+	proxyWatcher := watch.NewProxyWatcher(make(chan watch.Event))
 	ch := make(chan watch.Event, 10)
 	for _, p := range s.pods {
 		ch <- watch.Event{Type: watch.Added, Object: p}
@@ -74,20 +74,20 @@ func (s *fixedSource) Watch(
 		Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
 	}}
 	ch <- watch.Event{Type: watch.Bookmark, Object: end}
-	w = watch.NewProxyWatcher(ch)
+	proxyWatcher = watch.NewProxyWatcher(ch)
 	go func() { // ends with the watch
 		for {
 			select {
 			case ev := <-s.more:
 				ch <- ev
-			case <-w.StopChan():
+			case <-proxyWatcher.StopChan():
 				return
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	return w, nil
+	return proxyWatcher, nil
 }
 
 func TestInformersShareObjects(t *testing.T) {
@@ -103,16 +103,16 @@ func TestInformersShareObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := c.Informers(0, Scope{
+		informers := c.Informers(0, Scope{
 			Namespace: "ns",
 			Tweak: func(o *metav1.ListOptions) {
 				o.FieldSelector = "spec.nodeName=n1"
 			},
 		})
-		lister := coreinformers.New(f.Scoped()).Pods().Lister()
+		lister := coreinformers.New(informers.Scoped()).Pods().Lister()
 		ctx, cancel := context.WithCancel(t.Context())
-		f.StartWithContext(ctx)
-		if !f.WaitForCacheSync(ctx) {
+		informers.StartWithContext(ctx)
+		if !informers.WaitForCacheSync(ctx) {
 			t.Fatal("the informer has not listed")
 		}
 		got, err := lister.Pods("ns").Get("a")
@@ -127,7 +127,7 @@ func TestInformersShareObjects(t *testing.T) {
 			t.Errorf("lister after a change: got %+v, %v", got, err)
 		}
 		cancel()
-		f.Shutdown()
+		informers.Shutdown()
 		if want := "pods|ns|spec.nodeName=n1"; len(src.asks) != 1 || src.asks[0] != want {
 			t.Errorf("source was asked %q, want %q once", src.asks, want)
 		}
@@ -143,12 +143,12 @@ func TestFollowed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := c.Informers(0, Scope{Namespace: "x"})
-		core := coreinformers.New(f.Scoped())
-		apps := appsinformers.New(f.Scoped())
-		batch := batchinformers.New(f.Scoped())
-		rbac := rbacinformers.New(f.Scoped())
-		storage := storageinformers.New(f.Scoped())
+		informers := c.Informers(0, Scope{Namespace: "x"})
+		core := coreinformers.New(informers.Scoped())
+		apps := appsinformers.New(informers.Scoped())
+		batch := batchinformers.New(informers.Scoped())
+		rbac := rbacinformers.New(informers.Scoped())
+		storage := storageinformers.New(informers.Scoped())
 		asked := []cache.SharedIndexInformer{
 			core.ConfigMaps().Informer(), core.Endpoints().Informer(), core.LimitRanges().Informer(),
 			core.Namespaces().Informer(),
@@ -160,20 +160,20 @@ func TestFollowed(t *testing.T) {
 			apps.Deployments().Informer(),
 			apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), batch.CronJobs().Informer(),
 			batch.Jobs().Informer(),
-			coordinationinformers.New(f.Scoped()).Leases().Informer(),
-			discoveryinformers.New(f.Scoped()).EndpointSlices().Informer(),
-			policyinformers.New(f.Scoped()).PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(),
+			coordinationinformers.New(informers.Scoped()).Leases().Informer(),
+			discoveryinformers.New(informers.Scoped()).EndpointSlices().Informer(),
+			policyinformers.New(informers.Scoped()).PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(),
 			rbac.ClusterRoleBindings().Informer(),
 			rbac.Roles().Informer(), rbac.RoleBindings().Informer(),
-			schedulinginformers.New(f.Scoped()).PriorityClasses().Informer(),
+			schedulinginformers.New(informers.Scoped()).PriorityClasses().Informer(),
 			storage.CSIDrivers().Informer(), storage.CSINodes().Informer(), storage.StorageClasses().Informer(),
 			storage.VolumeAttachments().Informer(),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		f.StartWithContext(ctx)
+		informers.StartWithContext(ctx)
 		synctest.Wait()
 		cancel()
-		f.Shutdown()
+		informers.Shutdown()
 		if len(asked) != len(followed) {
 			t.Errorf("%d informers are tried, %d kinds are followed", len(asked), len(followed))
 		}
@@ -266,18 +266,18 @@ func unwrap(b []byte) []byte {
 }
 
 // recorder records for node-1's kubelet until end, which first does what is still to be done then.
-func recorder(t *testing.T) (srv *eventServer, e *Events, end func(last ...func())) {
+func recorder(t *testing.T) (srv *eventServer, events *Events, end func(last ...func())) {
 	t.Helper()
 	srv = &eventServer{events: map[string]*corev1.Event{}}
 	c, err := InProcess(srv, nil, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e = c.Events("kubelet", "node-1", nil)
+	events = c.Events("kubelet", "node-1", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx, func() {}) }() // ends with ctx
-	return srv, e, func(last ...func()) {
+	go func() { done <- events.Run(ctx, func() {}) }() // ends with ctx
+	return srv, events, func(last ...func()) {
 		cancel()
 		for _, do := range last {
 			do()
@@ -290,10 +290,10 @@ func recorder(t *testing.T) (srv *eventServer, e *Events, end func(last ...func(
 
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, e, end := recorder(t)
+		srv, events, end := recorder(t)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u"}}
 		for range 3 {
-			e.Eventf(pod, corev1.EventTypeWarning, "BackOff", "restarting %s", "x")
+			events.Eventf(pod, corev1.EventTypeWarning, "BackOff", "restarting %s", "x")
 			synctest.Wait()
 		}
 		if len(srv.events) != 1 || srv.writes != 3 {
@@ -307,14 +307,15 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		for range 200 { // a talkative component is cut short
-			e.Event(pod, corev1.EventTypeWarning, "BackOff", "restarting x")
+			events.Event(pod, corev1.EventTypeWarning, "BackOff", "restarting x")
 		}
 		synctest.Wait()
 		if srv.writes > eventsBurst {
 			t.Errorf("%d writes about one object, want at most %d", srv.writes, eventsBurst)
 		}
 		end(func() {
-			e.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, corev1.EventTypeNormal, "Stopping", "bye")
+			events.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, corev1.EventTypeNormal, "Stopping",
+				"bye")
 		})
 	})
 }
@@ -403,14 +404,14 @@ func TestEventsNeverBlock(t *testing.T) {
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs := clienttest.New()
-		c := &Client{Interface: cs}
+		cl := &Client{Interface: cs}
 		var robbed atomic.Bool
 		// before the first call: it takes no lock
 		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return robbed.Load(), nil, errors.New("somebody has it")
 		})
 		holder := func() string {
-			l, err := c.CoordinationV1().Leases("kube-system").Get(t.Context(), "x", metav1.GetOptions{})
+			l, err := cl.CoordinationV1().Leases("kube-system").Get(t.Context(), "x", metav1.GetOptions{})
 			if err != nil || l.Spec.HolderIdentity == nil {
 				return ""
 			}
@@ -421,7 +422,7 @@ func TestLead(t *testing.T) {
 		leads := make(chan string, 2)
 		ended := make(chan error, 2)
 		run := func(ctx context.Context, id string) {
-			ended <- c.Lead(ctx, Election{Name: "x", Identity: id}, func(ctx context.Context) error {
+			ended <- cl.Lead(ctx, Election{Name: "x", Identity: id}, func(ctx context.Context) error {
 				leads <- id
 				<-ctx.Done()
 				if !robbed.Load() && holder() != id {

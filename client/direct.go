@@ -189,10 +189,10 @@ func (d *direct) call(
 	}
 	begin := time.Now()
 	var answer handover.Answer
-	u := &url.URL{Scheme: "https", Host: inProcessHost, Path: path}
+	target := &url.URL{Scheme: "https", Host: inProcessHost, Path: path}
 	r := (&http.Request{
 		Method:        method,
-		URL:           u,
+		URL:           target,
 		Host:          inProcessHost,
 		RequestURI:    path,
 		RemoteAddr:    "127.0.0.1:0",
@@ -208,7 +208,7 @@ func (d *direct) call(
 		err = ctx.Err() // the handler gave up, or may have
 	}
 	if err == nil && answer.Object != nil {
-		metrics.RequestLatency.Observe(ctx, method, *u, time.Since(begin))
+		metrics.RequestLatency.Observe(ctx, method, *target, time.Since(begin))
 		metrics.RequestResult.Increment(ctx, strconv.Itoa(a.code), method, inProcessHost)
 		return answer.Object, ctx
 	}

@@ -146,7 +146,7 @@ func TestShortcutErrors(t *testing.T) {
 			_, _ = io.WriteString(w, text)
 		}
 	}
-	for name, h := range map[string]http.HandlerFunc{
+	for name, handlerFunc := range map[string]http.HandlerFunc{
 		"conflict": status(409,
 			`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AlreadyExists","message":"is there","code":409}`),
 		"text": func(w http.ResponseWriter, _ *http.Request) {
@@ -164,11 +164,11 @@ func TestShortcutErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				outcome := map[string]string{}
-				for way := range ways(t, "ns", h) {
+				for way := range ways(t, "ns", handlerFunc) {
 					n := 0
 					pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) {
 						n++
-						h(w, r)
+						handlerFunc(w, r)
 					})[way]
 					got, err := pods.Create(t.Context(), podNamed("a"), metav1.CreateOptions{})
 					bound := pods.Bind(t.Context(), bindingTo("a"), metav1.CreateOptions{})

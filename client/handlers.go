@@ -31,11 +31,13 @@ type member struct {
 }
 
 // AddEventHandler is SharedInformer's.
-func (l *oneListener) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+func (l *oneListener) AddEventHandler(
+	handler cache.ResourceEventHandler,
+) (cache.ResourceEventHandlerRegistration, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.started {
-		return l.SharedIndexInformer.AddEventHandler(h)
+		return l.SharedIndexInformer.AddEventHandler(handler)
 	}
 	if l.listener == nil {
 		reg, err := l.SharedIndexInformer.AddEventHandler((*all)(l))
@@ -44,7 +46,7 @@ func (l *oneListener) AddEventHandler(h cache.ResourceEventHandler) (cache.Resou
 		}
 		l.listener = reg
 	}
-	m := &member{l.listener, h}
+	m := &member{l.listener, handler}
 	l.members = append(l.members, m)
 	return m, nil
 }

@@ -29,8 +29,8 @@ func TestOneListener(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := c.Informers(0, Scope{Namespace: "ns"})
-		inf := coreinformers.New(f.Scoped()).Pods().Informer()
+		informers := c.Informers(0, Scope{Namespace: "ns"})
+		inf := coreinformers.New(informers.Scoped()).Pods().Informer()
 		var mu sync.Mutex
 		var told []string
 		add := func(name string) cache.ResourceEventHandlerRegistration {
@@ -66,7 +66,7 @@ func TestOneListener(t *testing.T) {
 			t.Error("a handler has synced before the informer runs")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		f.StartWithContext(ctx)
+		informers.StartWithContext(ctx)
 		if !cache.WaitFor(ctx, "", first.HasSyncedChecker(), second.HasSyncedChecker()) {
 			t.Fatal("the handlers have not synced")
 		}
@@ -92,7 +92,7 @@ func TestOneListener(t *testing.T) {
 		src.more <- watch.Event{Type: watch.Deleted, Object: pod}
 		expect("2 delete")
 		cancel()
-		f.Shutdown()
+		informers.Shutdown()
 	})
 }
 
@@ -104,19 +104,19 @@ func TestHandlersAreCheap(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f := c.Informers(0, Scope{})
+			informers := c.Informers(0, Scope{})
 			for range handlers {
-				if _, err := coreinformers.New(f.Scoped()).Pods().Informer().AddEventHandler(
+				if _, err := coreinformers.New(informers.Scoped()).Pods().Informer().AddEventHandler(
 					cache.ResourceEventHandlerFuncs{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
-			f.StartWithContext(ctx)
+			informers.StartWithContext(ctx)
 			synctest.Wait()
 			n := runtime.NumGoroutine()
 			cancel()
-			f.Shutdown()
+			informers.Shutdown()
 			return n
 		}
 		if one, many := running(1), running(100); many > one+50 { // other tests' may end or begin meanwhile
@@ -132,8 +132,8 @@ func BenchmarkHandlers(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := c.Informers(0, Scope{})
-	inf := coreinformers.New(f.Scoped()).Pods().Informer()
+	informers := c.Informers(0, Scope{})
+	inf := coreinformers.New(informers.Scoped()).Pods().Informer()
 	const handlers = 15
 	told := make(chan struct{}, handlers)
 	for range handlers {
@@ -144,8 +144,8 @@ func BenchmarkHandlers(b *testing.B) {
 		}
 	}
 	ctx, cancel := context.WithCancel(b.Context())
-	f.StartWithContext(ctx)
-	f.WaitForCacheSync(ctx)
+	informers.StartWithContext(ctx)
+	informers.WaitForCacheSync(ctx)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		src.more <- watch.Event{
@@ -157,5 +157,5 @@ func BenchmarkHandlers(b *testing.B) {
 		}
 	}
 	cancel()
-	f.Shutdown()
+	informers.Shutdown()
 }

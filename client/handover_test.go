@@ -26,7 +26,7 @@ func TestLeadAfterKill(t *testing.T) {
 		holder := "killed"
 		seconds := int32(15)
 		now := metav1.NowMicro()
-		c := &Client{Interface: clienttest.New(&coordinationv1.Lease{
+		cl := &Client{Interface: clienttest.New(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity:       &holder,
@@ -38,7 +38,7 @@ func TestLeadAfterKill(t *testing.T) {
 		begin := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		err := c.Lead(ctx, Election{Name: "x", Identity: "two"}, func(context.Context) error {
+		err := cl.Lead(ctx, Election{Name: "x", Identity: "two"}, func(context.Context) error {
 			if took := time.Since(begin); took < 15*time.Second || took > 20*time.Second {
 				t.Errorf("two leads after %s, want 15 s and up to two tries more", took)
 			}

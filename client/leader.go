@@ -50,10 +50,10 @@ var errReleased = errors.New("the lease is free")
 
 // Lead waits until this copy is the leader and then runs work. It returns when work has ended: with work's error, or
 // ErrNotLeader when the lease was lost, which ends work's context. When ctx ends, the lease is given back after work.
-func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Context) error) error {
+func (c *Client) Lead(ctx context.Context, election Election, work func(ctx context.Context) error) error {
 	var events resourcelock.EventRecorder // nil: none
-	if e.Component != "" {
-		recorder := c.Events(e.Component, "", nil)
+	if election.Component != "" {
+		recorder := c.Events(election.Component, "", nil)
 		events = recorder
 		var writes sync.WaitGroup
 		defer writes.Wait()
@@ -62,7 +62,7 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 		writes.Go(func() { _ = recorder.Run(recording, func() {}) }) // it has no errors
 	}
 	for {
-		err := c.lead(ctx, e.Default(), events, work)
+		err := c.lead(ctx, election.Default(), events, work)
 		switch {
 		case !errors.Is(err, errReleased):
 			return err
@@ -73,7 +73,7 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 }
 
 // lead is one try: until work has ended, or until the lease is seen to be free.
-func (c *Client) lead(ctx context.Context, e Election, events resourcelock.EventRecorder, work func(
+func (c *Client) lead(ctx context.Context, election Election, events resourcelock.EventRecorder, work func(
 	ctx context.Context,
 ) error,
 ) error {
@@ -85,15 +85,15 @@ func (c *Client) lead(ctx context.Context, e Election, events resourcelock.Event
 	defer unwatch()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: election.Namespace, Name: election.Name},
 			Client:     c.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity, EventRecorder: events},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity, EventRecorder: events},
 		},
-		LeaseDuration:   e.Lease,
-		RenewDeadline:   e.Deadline,
-		RetryPeriod:     e.Retry,
+		LeaseDuration:   election.Lease,
+		RenewDeadline:   election.Deadline,
+		RetryPeriod:     election.Retry,
 		ReleaseOnCancel: true,
-		Name:            e.Name,
+		Name:            election.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
 				unwatch()
@@ -104,10 +104,10 @@ func (c *Client) lead(ctx context.Context, e Election, events resourcelock.Event
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("elect leader %s/%s: %w", e.Namespace, e.Name, err)
+		return fmt.Errorf("elect leader %s/%s: %w", election.Namespace, election.Name, err)
 	}
-	if e.WatchDog != nil {
-		e.WatchDog.SetLeaderElection(elector)
+	if election.WatchDog != nil {
+		election.WatchDog.SetLeaderElection(elector)
 	}
 	defer context.AfterFunc(ctx, func() {
 		if t.state.Load() != leading { // else work ends first, by its own context
@@ -117,7 +117,7 @@ func (c *Client) lead(ctx context.Context, e Election, events resourcelock.Event
 	var seen sync.WaitGroup
 	defer seen.Wait()
 	defer release()
-	seen.Go(func() { c.awaitRelease(watching, e, func() { t.free(release) }) })
+	seen.Go(func() { c.awaitRelease(watching, election, func() { t.free(release) }) })
 	elector.Run(hold)
 	if t.freed.Load() {
 		return errReleased
@@ -151,23 +151,23 @@ func (t *term) free(release func()) {
 
 // awaitRelease calls free when it sees a leader give its lease up, so that the next one need not wait for its next try.
 // It returns when ctx ends, or when the lease may not be watched: then the tries must do.
-func (c *Client) awaitRelease(ctx context.Context, e Election, free func()) {
+func (c *Client) awaitRelease(ctx context.Context, election Election, free func()) {
 	for ctx.Err() == nil {
-		w, err := c.CoordinationV1().Leases(e.Namespace).Watch(ctx, metav1.ListOptions{
-			FieldSelector: "metadata.name=" + e.Name,
+		w, err := c.CoordinationV1().Leases(election.Namespace).Watch(ctx, metav1.ListOptions{
+			FieldSelector: "metadata.name=" + election.Name,
 		})
 		if apierrors.IsForbidden(err) {
 			return
 		}
 		if err == nil {
-			if watchRelease(ctx, w, e.Name) {
+			if watchRelease(ctx, w, election.Name) {
 				free()
 				return
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(e.Retry):
+		case <-time.After(election.Retry):
 		}
 	}
 }

@@ -22,7 +22,7 @@ type reply struct {
 }
 
 // serve runs the handler to its end.
-func (a *reply) serve(h http.Handler, r *http.Request) (err error) {
+func (a *reply) serve(handler http.Handler, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler || a.code != 0 { //nolint:errorlint // a panic value, compared as net/http does
@@ -33,7 +33,7 @@ func (a *reply) serve(h http.Handler, r *http.Request) (err error) {
 			http.Error(a, fmt.Sprintf("handler panicked: %v", p), http.StatusInternalServerError)
 		}
 	}()
-	h.ServeHTTP(a, r)
+	handler.ServeHTTP(a, r)
 	a.WriteHeader(http.StatusOK) // if it did not
 	return nil
 }

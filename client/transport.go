@@ -30,28 +30,28 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return a.response(r)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	a := newAnswer(r, cancel)
+	answer := newAnswer(r, cancel)
 	if !streams(r) { // on the caller's goroutine, whose stack has grown already
-		a.whole = true
-		a.serve(t.h, inbound(r, ctx))
+		answer.whole = true
+		answer.serve(t.h, inbound(r, ctx))
 		cancel()
-		return a.outcome(r)
+		return answer.outcome(r)
 	}
 	go func() { // ends when the handler returns, which its context makes it do
 		defer cancel()
-		a.serve(t.h, inbound(r, ctx))
+		answer.serve(t.h, inbound(r, ctx))
 	}()
 	select {
-	case <-a.ready:
+	case <-answer.ready:
 	case <-ctx.Done():
 		select {
-		case <-a.ready: // the handler was quick and its context is over for that reason alone
+		case <-answer.ready: // the handler was quick and its context is over for that reason alone
 		default:
-			a.abandon(ctx.Err())
+			answer.abandon(ctx.Err())
 			return nil, ctx.Err()
 		}
 	}
-	return a.outcome(r)
+	return answer.outcome(r)
 }
 
 // streams tells whether the answer may arrive piece by piece, or go both ways. Everything else is answered in one
@@ -131,7 +131,7 @@ func newAnswer(r *http.Request, cancel context.CancelFunc) *answer {
 }
 
 // serve runs the handler to its end.
-func (a *answer) serve(h http.Handler, r *http.Request) {
+func (a *answer) serve(handler http.Handler, r *http.Request) {
 	end := io.EOF
 	defer func() {
 		if p := recover(); p != nil {
@@ -143,7 +143,7 @@ func (a *answer) serve(h http.Handler, r *http.Request) {
 		}
 		a.finish(end)
 	}()
-	h.ServeHTTP(a, r)
+	handler.ServeHTTP(a, r)
 }
 
 // panicked answers 500 if nothing was said yet, else breaks off the answer.

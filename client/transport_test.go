@@ -219,8 +219,8 @@ func TestHandlerEnds(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		for what, h := range map[string]http.HandlerFunc{"waiting": forever, "writing": writer} {
-			res, err := get(t, t.Context(), h)
+		for what, handlerFunc := range map[string]http.HandlerFunc{"waiting": forever, "writing": writer} {
+			res, err := get(t, t.Context(), handlerFunc)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +230,7 @@ func TestHandlerEnds(t *testing.T) {
 			synctest.Wait()
 
 			ctx, cancel := context.WithCancel(t.Context())
-			if res, err = get(t, ctx, h); err != nil {
+			if res, err = get(t, ctx, handlerFunc); err != nil {
 				t.Fatal(err)
 			}
 			cancel()

@@ -51,7 +51,7 @@ func TestAccountTokens(t *testing.T) {
 		})
 		var shown string
 		code := http.StatusOK
-		a := newAccountTransport("kube-system", "job-controller",
+		transport := newAccountTransport("kube-system", "job-controller",
 			roundTripper(func(r *http.Request) (*http.Response, error) {
 				shown = r.Header.Get("Authorization")
 				return &http.Response{StatusCode: code, Body: http.NoBody}, nil
@@ -63,7 +63,7 @@ func TestAccountTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 			shown = ""
-			resp, err := a.RoundTrip(r)
+			resp, err := transport.RoundTrip(r)
 			if err == nil {
 				_ = resp.Body.Close()
 			}

@@ -34,7 +34,7 @@ func TestAdmissionControllers(t *testing.T) {
 
 func claimFor(name string, edit func(*corev1.PersistentVolumeClaimSpec)) *corev1.PersistentVolumeClaim {
 	none := ""
-	c := &corev1.PersistentVolumeClaim{
+	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &none,
@@ -43,17 +43,17 @@ func claimFor(name string, edit func(*corev1.PersistentVolumeClaimSpec)) *corev1
 		},
 	}
 	if edit != nil {
-		edit(&c.Spec)
+		edit(&claim.Spec)
 	}
-	return c
+	return claim
 }
 
 // storageInUse: claims, volumes and attribute classes go when nobody uses them, and not before.
 func storageInUse(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "storage", corev1.ResourceQuotaSpec{Hard: hard("configmaps", "99")})
+	limited := limit(t, c, "storage", corev1.ResourceQuotaSpec{Hard: hard("configmaps", "99")})
 	ctx := t.Context()
 	core := c.CoreV1()
-	claims := core.PersistentVolumeClaims(l.ns)
+	claims := core.PersistentVolumeClaims(limited.ns)
 	classes := c.StorageV1().VolumeAttributesClasses()
 	gone := func(what string, get func() error) {
 		t.Helper()
@@ -79,8 +79,8 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	// The pod's node is there, so that nobody takes the pod for lost.
 	_, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}},
 		metav1.CreateOptions{})
-	l.must("node", err)
-	l.must("pod", l.pod("user", func(s *corev1.PodSpec) {
+	limited.must("node", err)
+	limited.must("pod", limited.pod("user", func(s *corev1.PodSpec) {
 		s.NodeName = "elsewhere"
 		s.Volumes = []corev1.Volume{
 			{
@@ -92,13 +92,13 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 		}
 	}))
 	for _, name := range []string{"used", "free"} {
-		l.must("delete", claims.Delete(ctx, name, metav1.DeleteOptions{}))
+		limited.must("delete", claims.Delete(ctx, name, metav1.DeleteOptions{}))
 	}
 	gone("a claim that nobody uses", getClaim("free")) // claims of a namespace are judged together
 	if got, err := claims.Get(ctx, "used", metav1.GetOptions{}); err != nil || got.DeletionTimestamp == nil {
 		t.Errorf("a claim in use: got %v, want it there, being deleted", err)
 	}
-	l.deletePod("user")
+	limited.deletePod("user")
 	gone("a claim after its pod", getClaim("used"))
 
 	volume := func(name string) *corev1.PersistentVolume {
@@ -118,7 +118,7 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 		t.Fatalf("new volume: %v, %v", made.Finalizers, err)
 	}
 	_, err = claims.Create(ctx, claimFor("binding", nil), metav1.CreateOptions{})
-	l.must("claim", err)
+	limited.must("claim", err)
 	waittest.Right(t, "a bound volume", func() string {
 		if v, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil ||
 			v.Status.Phase != corev1.VolumeBound {
@@ -126,12 +126,12 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 		}
 		return ""
 	})
-	l.must("delete", core.PersistentVolumes().Delete(ctx, "bound", metav1.DeleteOptions{}))
+	limited.must("delete", core.PersistentVolumes().Delete(ctx, "bound", metav1.DeleteOptions{}))
 	if got, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil ||
 		got.DeletionTimestamp == nil {
 		t.Errorf("a bound volume: got %v, want it there, being deleted", err)
 	}
-	l.must("delete", claims.Delete(ctx, "binding", metav1.DeleteOptions{}))
+	limited.must("delete", claims.Delete(ctx, "binding", metav1.DeleteOptions{}))
 	gone("a volume after its claim", func() error {
 		_, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{})
 		return err
@@ -153,8 +153,8 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 	}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.must("delete", claims.Delete(ctx, "golden", metav1.DeleteOptions{}))
-	l.must("delete", classes.Delete(ctx, gold, metav1.DeleteOptions{}))
+	limited.must("delete", claims.Delete(ctx, "golden", metav1.DeleteOptions{}))
+	limited.must("delete", classes.Delete(ctx, gold, metav1.DeleteOptions{}))
 	gone("a class after its claim", func() error {
 		_, err := classes.Get(ctx, gold, metav1.GetOptions{})
 		return err
@@ -164,7 +164,7 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 // policyTypes: a policy's status warns of expressions that do not fit the types they are about.
 func policyTypes(t *testing.T, c kubernetes.Interface) {
 	policies := c.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	about := func(name string, v registrationv1.Validation) *registrationv1.ValidatingAdmissionPolicy {
+	about := func(name string, validation registrationv1.Validation) *registrationv1.ValidatingAdmissionPolicy {
 		return &registrationv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: registrationv1.ValidatingAdmissionPolicySpec{
@@ -180,7 +180,7 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 						}},
 					},
 				},
-				Validations: []registrationv1.Validation{v},
+				Validations: []registrationv1.Validation{validation},
 			},
 		}
 	}
@@ -243,9 +243,9 @@ func policyTypes(t *testing.T, c kubernetes.Interface) {
 }
 
 // policyParameters: who may write policies may not read by way of them what they may not read themselves.
-func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
+func policyParameters(t *testing.T, cs kubernetes.Interface, cfg *rest.Config) {
 	ctx := t.Context()
-	if _, err := c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+	if _, err := cs.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "policies"},
 		Rules: []rbacv1.PolicyRule{
 			{Verbs: []string{"*"}, APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"*"}},
@@ -254,7 +254,7 @@ func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+	if _, err := cs.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "policies"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "policies"},
 		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "ann"}},

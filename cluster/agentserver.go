@@ -129,21 +129,23 @@ func (o AgentServing) serve(cl *client.Client, of agentState, log *slog.Logger) 
 }
 
 // newAgentServer returns a server that does not listen yet.
-func newAgentServer(o AgentServing, cl *client.Client, of agentState, log *slog.Logger) (*agentServer, error) {
-	who, err := newDelegatedAuth(cl, o, log)
+func newAgentServer(
+	agentServing AgentServing, cl *client.Client, of agentState, log *slog.Logger,
+) (*agentServer, error) {
+	who, err := newDelegatedAuth(cl, agentServing, log)
 	if err != nil {
 		return nil, err
 	}
-	if o.AlwaysAllow == nil {
-		o.AlwaysAllow = healthPaths
+	if agentServing.AlwaysAllow == nil {
+		agentServing.AlwaysAllow = healthPaths
 	}
 	s := &agentServer{
-		opts: o,
+		opts: agentServing,
 		auth: who,
 		mux:  http.NewServeMux(),
 		log:  log,
 	}
-	if s.cert, err = o.certificate(); err != nil {
+	if s.cert, err = agentServing.certificate(); err != nil {
 		return nil, err
 	}
 	s.routes(of)
@@ -222,11 +224,11 @@ func (s *agentServer) alwaysAllowed(path string) bool {
 
 // run serves until ctx ends.
 func (s *agentServer) run(ctx context.Context, ready func()) error {
-	l, err := s.listen(ctx)
+	listener, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }() // Serve has closed it already
+	defer func() { _ = listener.Close() }() // Serve has closed it already
 	shares, err := connlimit.OwnShares()
 	if err != nil {
 		return err
@@ -243,9 +245,9 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns the error
 	defer stop()
-	s.log.Info("serves health and metrics", "address", l.Addr().String())
+	s.log.Info("serves health and metrics", "address", listener.Addr().String())
 	ready()
-	err = srv.Serve(tls.NewListener(connlimit.New(l, shares.Other), s.tls()))
+	err = srv.Serve(tls.NewListener(connlimit.New(listener, shares.Other), s.tls()))
 	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

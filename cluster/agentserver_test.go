@@ -142,7 +142,7 @@ func clientOf(t *testing.T, ca *pki.Authority, s pki.Subject) *tls.Certificate {
 }
 
 func TestAgentsCallers(t *testing.T) {
-	j := newJudge(t)
+	judge := newJudge(t)
 	other, err := pki.Open(t.TempDir(), "ca")
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestAgentsCallers(t *testing.T) {
 	reader := pki.Subject{Name: "reader"}
 	admin := pki.Subject{Name: "admin", Groups: []string{"system:masters"}}
 	nobody := pki.Subject{Name: "nobody"}
-	srv := j.serve(t, AgentServing{}, nil)
+	srv := judge.serve(t, AgentServing{}, nil)
 	for _, c := range []struct {
 		name, method, path, token string
 		cert                      *tls.Certificate
@@ -168,16 +168,16 @@ func TestAgentsCallers(t *testing.T) {
 		{"another verb", "DELETE", "/metrics", "good", nil, 403, `cannot delete path`},
 		{"another path", "GET", "/debug/pprof/", "good", nil, 403, `User \"reader\" cannot get path \"/debug/pprof/\"`},
 		{"a wrong token", "GET", "/metrics", "bad", nil, 401, `"message":"Unauthorized"`},
-		{"a certificate", "GET", "/metrics", "", clientOf(t, j.ca, reader), 200, "kubernetes_build_info"},
-		{"a certificate of nobody", "GET", "/metrics", "", clientOf(t, j.ca, nobody), 403, `User \"nobody\"`},
-		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, j.ca, admin), 200, "goroutine"},
+		{"a certificate", "GET", "/metrics", "", clientOf(t, judge.ca, reader), 200, "kubernetes_build_info"},
+		{"a certificate of nobody", "GET", "/metrics", "", clientOf(t, judge.ca, nobody), 403, `User \"nobody\"`},
+		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, judge.ca, admin), 200, "goroutine"},
 		{"another authority's", "GET", "/metrics", "", clientOf(t, other, admin), 401, "Unauthorized"},
 		{"the configuration is not for all", "GET", "/configz", "", nil, 403, ""},
 		{
-			"the configuration", "GET", "/configz", "", clientOf(t, j.ca, admin), 200,
+			"the configuration", "GET", "/configz", "", clientOf(t, judge.ca, admin), 200,
 			`{"componentconfig":{"Parallelism":16}}`,
 		},
-		{"what is not there", "GET", "/nothing", "", clientOf(t, j.ca, admin), 404, ""},
+		{"what is not there", "GET", "/nothing", "", clientOf(t, judge.ca, admin), 404, ""},
 		{"a path that is not tidy", "GET", "//metrics", "", nil, 403, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -84,18 +84,18 @@ func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, erro
 	if _, err := os.Lstat(path); err == nil {
 		return sum, fmt.Errorf("%s exists already: choose another name", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*") // 0600: it holds secrets
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*") // 0600: it holds secrets
 	if err != nil {
 		return sum, fmt.Errorf("back up: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("back up to %s: %w", path, err)
-			_ = f.Close()
-			_ = os.Remove(f.Name())
+			_ = file.Close()
+			_ = os.Remove(file.Name())
 		}
 	}()
-	w := backup.NewWriter(f)
+	w := backup.NewWriter(file)
 	if err := saveKeys(dir, w); err != nil {
 		return sum, err
 	}
@@ -106,16 +106,16 @@ func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, erro
 	if sum, err = w.Close(rev); err != nil {
 		return sum, err
 	}
-	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return sum, err
 	}
-	if err := os.Link(f.Name(), path); err != nil { // not os.Rename: it would overwrite a file created meanwhile
+	if err := os.Link(file.Name(), path); err != nil { // not os.Rename: it would overwrite a file created meanwhile
 		return sum, err
 	}
-	return sum, errors.Join(os.Remove(f.Name()), syncDir(filepath.Dir(path)))
+	return sum, errors.Join(os.Remove(file.Name()), syncDir(filepath.Dir(path)))
 }
 
-func saveKeys(dir DataDir, w *backup.Writer) error {
+func saveKeys(dir DataDir, writer *backup.Writer) error {
 	if dir == "" {
 		return nil
 	}
@@ -131,7 +131,7 @@ func saveKeys(dir DataDir, w *backup.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := w.File("pki/"+e.Name(), b); err != nil {
+		if err := writer.File("pki/"+e.Name(), b); err != nil {
 			return err
 		}
 	}
@@ -148,11 +148,11 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	if err := restorable(dir); err != nil {
 		return sum, err
 	}
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return sum, fmt.Errorf("restore: %w", err)
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = file.Close() }()
 	abs, err := filepath.Abs(string(dir))
 	if err != nil {
 		return sum, err
@@ -171,7 +171,7 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	err = embed.Import(ctx, embed.Options{Dir: filepath.Join(tmp, "store")}, func(
 		put func(store.KV) error,
 	) (int64, error) {
-		sum, err = readBackup(f, tmp, put)
+		sum, err = readBackup(file, tmp, put)
 		return sum.Revision + revisionGap, err
 	})
 	if err != nil {
@@ -216,22 +216,22 @@ func restoreDir(dir string) (tmp string, lock *os.File, err error) {
 	return tmp, lock, nil
 }
 
-// readBackup passes the objects in f to put and writes keys to the directory tmp.
-func readBackup(f *os.File, tmp string, put func(store.KV) error) (sum BackupSummary, err error) {
+// readBackup passes the objects in file to put and writes keys to the directory tmp.
+func readBackup(file *os.File, tmp string, put func(store.KV) error) (sum BackupSummary, err error) {
 	head := make([]byte, 64)
-	n, err := f.ReadAt(head, 0)
+	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return sum, err
 	}
 	if !etcdfile.Is(head[:n]) {
-		return backup.Read(f, backup.Sink{
+		return backup.Read(file, backup.Sink{
 			KV: put,
 			File: func(name string, b []byte) error {
 				return restoreKey(tmp, name, b)
 			},
 		})
 	}
-	sum.Revision, err = etcdfile.Read(f.Name(), objects.Root, func(kv store.KV) error {
+	sum.Revision, err = etcdfile.Read(file.Name(), objects.Root, func(kv store.KV) error {
 		sum.Keys++
 		return put(kv)
 	})

@@ -35,24 +35,24 @@ const (
 func TestEvictionsKeepTheBudget(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) { c.FakeNodes = 3 })
 	access.QPS = -1
-	c := kubernetes.NewForConfigOrDie(access)
-	budgeted(t, c)
-	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	clientset := kubernetes.NewForConfigOrDie(access)
+	budgeted(t, clientset)
+	watcher, err := clientset.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var least, evicted atomic.Int64
 	least.Store(budgetPods)
 	var watching sync.WaitGroup
-	watching.Go(func() { follow(w, &least) })
+	watching.Go(func() { follow(watcher, &least) })
 	ctx, cancel := context.WithTimeout(t.Context(), budgetPatience)
 	defer cancel()
 	var evicting sync.WaitGroup
 	for range 20 {
-		evicting.Go(func() { evictAll(ctx, t, c, &evicted) })
+		evicting.Go(func() { evictAll(ctx, t, clientset, &evicted) })
 	}
 	evicting.Wait()
-	w.Stop()
+	watcher.Stop()
 	watching.Wait()
 	if n := evicted.Load(); n < 2*budgetPods {
 		t.Errorf("%d pods were evicted in %s, want %d", n, budgetPatience, 2*budgetPods)
@@ -63,34 +63,35 @@ func TestEvictionsKeepTheBudget(t *testing.T) {
 }
 
 // budgeted makes a Deployment and its budget, and waits until evictions are allowed.
-func budgeted(t *testing.T, c kubernetes.Interface) {
+func budgeted(t *testing.T, cs kubernetes.Interface) {
 	t.Helper()
 	labels := map[string]string{"app": "web"}
 	replicas := int32(budgetPods)
 	missing := intstr.FromInt32(budgetMissing)
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	d.Spec.Replicas = &replicas
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
-	d.Spec.Template.Labels = labels
-	d.Spec.Template.Spec = corev1.PodSpec{
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	deployment.Spec.Replicas = &replicas
+	deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	deployment.Spec.Template.Labels = labels
+	deployment.Spec.Template.Spec = corev1.PodSpec{
 		Containers:                    []corev1.Container{{Name: "main", Image: "example.com/web"}},
 		TerminationGracePeriodSeconds: new(int64),
 		Tolerations: []corev1.Toleration{
 			{Key: "keelson.dev/fake", Operator: corev1.TolerationOpExists},
 		},
 	}
-	if _, err := c.AppsV1().Deployments("default").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+	if _, err := cs.AppsV1().Deployments("default").Create(t.Context(), deployment,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	b.Spec.MaxUnavailable = &missing
-	b.Spec.Selector = d.Spec.Selector
-	if _, err := c.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), b,
+	b.Spec.Selector = deployment.Spec.Selector
+	if _, err := cs.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), b,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "budget", func() string {
-		b, err := c.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
+		b, err := cs.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
 		switch {
 		case err != nil:
 			return err.Error()
@@ -105,21 +106,21 @@ func budgeted(t *testing.T, c kubernetes.Interface) {
 func follow(w watch.Interface, least *atomic.Int64) {
 	healthy := map[string]bool{}
 	for ev := range w.ResultChan() {
-		p, ok := ev.Object.(*corev1.Pod)
+		pod, ok := ev.Object.(*corev1.Pod)
 		if !ok {
 			continue
 		}
 		ready := false
-		for _, cond := range p.Status.Conditions {
+		for _, cond := range pod.Status.Conditions {
 			ready = ready || cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue
 		}
-		was := healthy[p.Name]
-		if ready && p.DeletionTimestamp == nil && ev.Type != watch.Deleted {
-			healthy[p.Name] = true
+		was := healthy[pod.Name]
+		if ready && pod.DeletionTimestamp == nil && ev.Type != watch.Deleted {
+			healthy[pod.Name] = true
 		} else {
-			delete(healthy, p.Name)
+			delete(healthy, pod.Name)
 		}
-		if was && !healthy[p.Name] {
+		if was && !healthy[pod.Name] {
 			least.Store(min(least.Load(), int64(len(healthy))))
 		}
 	}
@@ -132,12 +133,12 @@ func evictAll(ctx context.Context, t *testing.T, c kubernetes.Interface, evicted
 		if err != nil {
 			return
 		}
-		for _, p := range pods.Items {
-			if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+		for _, pod := range pods.Items {
+			if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 				continue
 			}
 			err := c.PolicyV1().Evictions("default").Evict(ctx, &policyv1.Eviction{
-				ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+				ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 			})
 			switch {
 			case err == nil:
@@ -148,7 +149,7 @@ func evictAll(ctx context.Context, t *testing.T, c kubernetes.Interface, evicted
 				}
 			case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) &&
 				!errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-				t.Errorf("evict %s: %v", p.Name, err)
+				t.Errorf("evict %s: %v", pod.Name, err)
 			}
 		}
 	}

@@ -181,13 +181,13 @@ func nodeBits(c nodeipam.Config, r netip.Prefix) int {
 	return 64
 }
 
-// freeRange returns a sub-range of r that nothing on this machine uses.
-func freeRange(r netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (netip.Prefix, io.Closer, error) {
-	parts := uint32(1) << min(max(bits-r.Bits(), 0), 16)
+// freeRange returns a sub-range of prefix that nothing on this machine uses.
+func freeRange(prefix netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (netip.Prefix, io.Closer, error) {
+	parts := uint32(1) << min(max(bits-prefix.Bits(), 0), 16)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(dir))
 	for i := range min(parts, 256) {
-		p := subRange(r, bits, (h.Sum32()+i)%parts)
+		p := subRange(prefix, bits, (h.Sum32()+i)%parts)
 		if slices.ContainsFunc(reserved, p.Overlaps) {
 			continue
 		}
@@ -204,7 +204,7 @@ func freeRange(r netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (
 			return p, nil, fmt.Errorf("choose a pod range: %w", err)
 		}
 	}
-	return netip.Prefix{}, nil, fmt.Errorf("every /%d of %s is in use on this machine, or by Services", bits, r)
+	return netip.Prefix{}, nil, fmt.Errorf("every /%d of %s is in use on this machine, or by Services", bits, prefix)
 }
 
 // subRange returns sub-range i of r with prefix length bits.

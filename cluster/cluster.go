@@ -83,23 +83,23 @@ func New(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{
+	cluster := &Cluster{
 		cfg:         cfg,
 		dir:         dir,
 		fresh:       dir.Fresh(),
 		preexisting: dir.entries(),
 	}
-	err = c.takeLocks()
+	err = cluster.takeLocks()
 	if err == nil {
-		if err = c.prepare(); err != nil && c.fresh {
-			err = errors.Join(err, dir.erase(c.preexisting...))
+		if err = cluster.prepare(); err != nil && cluster.fresh {
+			err = errors.Join(err, dir.erase(cluster.preexisting...))
 		}
 	}
 	if err != nil {
-		c.Close()
+		cluster.Close()
 		return nil, err
 	}
-	return c, nil
+	return cluster, nil
 }
 
 func (c *Cluster) takeLocks() (err error) {
@@ -162,7 +162,7 @@ type closer func() error
 func (f closer) Close() error { return f() }
 
 func (c *Cluster) openLog() error {
-	f, err := log.Open(c.dir.Log(), log.Policy())
+	file, err := log.Open(c.dir.Log(), log.Policy())
 	if err != nil {
 		return err
 	}
@@ -170,10 +170,10 @@ func (c *Cluster) openLog() error {
 	if c.cfg.Verbose {
 		level = slog.LevelDebug
 	}
-	folder := log.Fold(slog.NewTextHandler(f, &slog.HandlerOptions{Level: level}))
+	folder := log.Fold(slog.NewTextHandler(file, &slog.HandlerOptions{Level: level}))
 	c.logFile = closer(func() error {
 		folder.Flush()
-		return f.Close()
+		return file.Close()
 	})
 	c.log = slog.New(folder)
 	return nil

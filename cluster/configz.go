@@ -49,81 +49,81 @@ func (o ElectionOptions) configz(lease string) settings {
 }
 
 // schedulerConfigz returns a KubeSchedulerConfiguration.
-func schedulerConfigz(r RoleConfig) (string, settings) {
-	_, c, err := r.Scheduler.read()
+func schedulerConfigz(role RoleConfig) (string, settings) {
+	_, configuration, err := role.Scheduler.read()
 	if err != nil {
-		c = schedulerconfig.Default() // alone has reported the error
+		configuration = schedulerconfig.Default() // alone has reported the error
 	}
 	var profiles []settings
-	for _, p := range c.Profiles {
+	for _, p := range configuration.Profiles {
 		profiles = append(profiles, settings{
 			"SchedulerName":            p.SchedulerName,
 			"PercentageOfNodesToScore": p.PercentageOfNodesToScore,
 		})
 	}
 	return "componentconfig", settings{
-		"LeaderElection": r.Election.configz(schedulerLease),
+		"LeaderElection": role.Election.configz(schedulerLease),
 		"ClientConnection": settings{
-			"Kubeconfig":  r.kubeconfig("scheduler"),
+			"Kubeconfig":  role.kubeconfig("scheduler"),
 			"ContentType": "application/vnd.kubernetes.protobuf",
 		},
 		"Profiles":                 profiles,
-		"PercentageOfNodesToScore": *c.PercentageOfNodesToScore,
-		"PodInitialBackoffSeconds": *c.PodInitialBackoffSeconds,
-		"PodMaxBackoffSeconds":     *c.PodMaxBackoffSeconds,
-		"Parallelism":              *c.Parallelism,
-		"EnableProfiling":          !r.Serving.NoProfiling,
+		"PercentageOfNodesToScore": *configuration.PercentageOfNodesToScore,
+		"PodInitialBackoffSeconds": *configuration.PodInitialBackoffSeconds,
+		"PodMaxBackoffSeconds":     *configuration.PodMaxBackoffSeconds,
+		"Parallelism":              *configuration.Parallelism,
+		"EnableProfiling":          !role.Serving.NoProfiling,
 	}
 }
 
 // controllersConfigz returns a KubeControllerManagerConfiguration.
-func controllersConfigz(r RoleConfig) (string, settings) {
-	o := r.Controllers.Default()
+func controllersConfigz(role RoleConfig) (string, settings) {
+	options := role.Controllers.Default()
 	out := settings{
 		"Generic": settings{
-			"Port":           r.Serving.Port,
-			"Address":        r.Serving.Bind.String(),
-			"Controllers":    o.Controllers,
-			"LeaderElection": r.Election.configz(controllersLease),
+			"Port":           role.Serving.Port,
+			"Address":        role.Serving.Bind.String(),
+			"Controllers":    options.Controllers,
+			"LeaderElection": role.Election.configz(controllersLease),
 			"ClientConnection": settings{
-				"Kubeconfig":  r.kubeconfig("controller-manager"),
+				"Kubeconfig":  role.kubeconfig("controller-manager"),
 				"ContentType": "application/vnd.kubernetes.protobuf",
 			},
-			"Debugging": settings{"EnableProfiling": !r.Serving.NoProfiling},
+			"Debugging": settings{"EnableProfiling": !role.Serving.NoProfiling},
 		},
 		"KubeCloudShared": settings{
-			"AllocateNodeCIDRs": o.PodRanges.Allocate == nodeipam.Allocate ||
-				o.PodRanges.Allocate != nodeipam.AllocateNothing && len(o.PodRanges.Cluster) > 0,
-			"ClusterCIDR":                  (*prefixes)(&o.PodRanges.Cluster).String(),
+			"AllocateNodeCIDRs": options.PodRanges.Allocate == nodeipam.Allocate ||
+				options.PodRanges.Allocate != nodeipam.AllocateNothing && len(options.PodRanges.Cluster) > 0,
+			"ClusterCIDR":                  (*prefixes)(&options.PodRanges.Cluster).String(),
 			"UseServiceAccountCredentials": true,
 		},
-		"CSRSigningController": r.Signing.configz(o.CertificateLife),
+		"CSRSigningController": role.Signing.configz(options.CertificateLife),
 		"SAController": settings{
-			"ServiceAccountKeyFile": r.Signing.TokenKeyFile,
-			"RootCAFile":            r.Signing.RootCAFile,
+			"ServiceAccountKeyFile": role.Signing.TokenKeyFile,
+			"RootCAFile":            role.Signing.RootCAFile,
 		},
 		"AttachDetachController": settings{
 			"DisableAttachDetachReconcilerSync": true,
-			"DisableForceDetachOnTimeout":       o.Attach.NoForceDetach,
+			"DisableForceDetachOnTimeout":       options.Attach.NoForceDetach,
 		},
-		"LegacySATokenCleaner": settings{"CleanUpPeriod": cmp.Or(o.LegacyTokenPeriod, 365*24*time.Hour).String()},
+		"LegacySATokenCleaner": settings{"CleanUpPeriod": cmp.Or(options.LegacyTokenPeriod, 365*24*time.Hour).String()},
 		"NodeIPAMController": settings{
-			"ServiceCIDR":          (*prefixes)(&o.PodRanges.Reserved).String(),
-			"NodeCIDRMaskSizeIPv4": cmp.Or(o.PodRanges.Bits4, 24),
-			"NodeCIDRMaskSizeIPv6": cmp.Or(o.PodRanges.Bits6, 64),
+			"ServiceCIDR":          (*prefixes)(&options.PodRanges.Reserved).String(),
+			"NodeCIDRMaskSizeIPv4": cmp.Or(options.PodRanges.Bits4, 24),
+			"NodeCIDRMaskSizeIPv6": cmp.Or(options.PodRanges.Bits6, 64),
 		},
 		"NodeLifecycleController": settings{
-			"NodeEvictionRate":          max(0, o.Nodes.Rate),
-			"SecondaryNodeEvictionRate": max(0, o.Nodes.SecondaryRate),
-			"NodeStartupGracePeriod":    o.Nodes.StartupGrace.String(),
-			"NodeMonitorGracePeriod":    o.Nodes.Grace.String(),
-			"LargeClusterSizeThreshold": max(0, o.Nodes.LargeClusterThreshold),
-			"UnhealthyZoneThreshold":    o.Nodes.UnhealthyThreshold,
+			"NodeEvictionRate":          max(0, options.Nodes.Rate),
+			"SecondaryNodeEvictionRate": max(0, options.Nodes.SecondaryRate),
+			"NodeStartupGracePeriod":    options.Nodes.StartupGrace.String(),
+			"NodeMonitorGracePeriod":    options.Nodes.Grace.String(),
+			"LargeClusterSizeThreshold": max(0, options.Nodes.LargeClusterThreshold),
+			"UnhealthyZoneThreshold":    options.Nodes.UnhealthyThreshold,
 		},
-		"PodGCController": settings{"TerminatedPodGCThreshold": max(0, o.TerminatedPods)},
-		"HPAController":   autoscalingConfigz(o.Autoscaling),
+		"PodGCController": settings{"TerminatedPodGCThreshold": max(0, options.TerminatedPods)},
+		"HPAController":   autoscalingConfigz(options.Autoscaling),
 	}
-	concurrencyConfigz(out, o)
+	concurrencyConfigz(out, options)
 	return "kubecontrollermanager.config.k8s.io", out
 }
 
@@ -143,8 +143,8 @@ func autoscalingConfigz(a *podautoscaler.Config) settings {
 
 // concurrencyConfigz adds the number of workers of each controller, keyed by what follows --concurrent- in the flag's
 // name.
-func concurrencyConfigz(out settings, o ControllerOptions) {
-	for _, c := range KnownControllers() {
+func concurrencyConfigz(out settings, options ControllerOptions) {
+	for _, info := range KnownControllers() {
 		at, ok := map[string][2]string{
 			"cron-job":                  {"CronJobController", "ConcurrentCronJobSyncs"},
 			"daemonset":                 {"DaemonSetController", "ConcurrentDaemonSetSyncs"},
@@ -166,7 +166,7 @@ func concurrencyConfigz(out settings, o ControllerOptions) {
 			"validating-admission-policy-status": {
 				"ValidatingAdmissionPolicyStatusController", "ConcurrentPolicySyncs",
 			},
-		}[c.Syncs]
+		}[info.Syncs]
 		if !ok {
 			continue
 		}
@@ -175,7 +175,7 @@ func concurrencyConfigz(out settings, o ControllerOptions) {
 			section = settings{}
 			out[at[0]] = section
 		}
-		section[at[1]] = cmp.Or(o.Workers[c.Syncs], c.Workers)
+		section[at[1]] = cmp.Or(options.Workers[info.Syncs], info.Workers)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 	path := filepath.Join(dir, "0.log")
 	policy := logrotate.Policy{MaxSize: 4 << 20, MaxFiles: 5}
 	const total = 150 << 20
-	w, err := logfile.Open(path, policy)
+	writer, err := logfile.Open(path, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +91,14 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 			case <-gone:
 			}
 		}
-		if err := w.Write(logfile.Stdout, chunk, time.Now()); err != nil {
+		if err := writer.Write(logfile.Stdout, chunk, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		written += int64(len(chunk))
 		most = max(most, onDisk(t, dir))
 	}
 	took := time.Since(begin)
-	if err := w.Close(time.Now()); err != nil {
+	if err := writer.Close(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	alive.Store(false)

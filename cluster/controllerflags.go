@@ -94,18 +94,19 @@ func controllersUsage(all []ControllerInfo) string {
 
 // autoscalingFlags configure the HorizontalPodAutoscaler controller.
 func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	a := podautoscaler.Defaults()
-	o.Autoscaling = &a
-	fl.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", a.SyncPeriod,
+	config := podautoscaler.Defaults()
+	o.Autoscaling = &config
+	fl.DurationVar(&config.SyncPeriod, "horizontal-pod-autoscaler-sync-period", config.SyncPeriod,
 		"period of syncing the replicas of a HorizontalPodAutoscaler")
-	fl.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", a.Tolerance,
+	fl.Float64Var(&config.Tolerance, "horizontal-pod-autoscaler-tolerance", config.Tolerance,
 		"minimum `FRACTION` by which a metric must differ from its target before the target is scaled")
-	fl.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
-		a.DownscaleStabilization, "stabilization window for scaling down: the highest recommendation in it counts")
-	fl.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
-		a.InitialReadinessDelay, "time after a pod's start in which a change to unready counts as the initial "+
+	fl.DurationVar(&config.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization",
+		config.DownscaleStabilization, "stabilization window for scaling down: the highest recommendation in it counts")
+	fl.DurationVar(&config.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay",
+		config.InitialReadinessDelay, "time after a pod's start in which a change to unready counts as the initial "+
 			"readiness")
-	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization,
+	fl.DurationVar(&config.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period",
+		config.CPUInitialization,
 		"time after a pod's start in which its CPU usage may be ignored")
 }
 
@@ -191,22 +192,22 @@ func (*threshold) Type() string { return "int32" }
 
 // lifecycleFlags configure when nodes are unhealthy and how fast their pods are evicted.
 func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	n := &o.Nodes
-	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second,
+	config := &o.Nodes
+	fl.DurationVar(&config.Grace, "node-monitor-grace-period", 50*time.Second,
 		"how long a node may send no heartbeat before its conditions become Unknown")
-	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute,
+	fl.DurationVar(&config.StartupGrace, "node-startup-grace-period", time.Minute,
 		"how long a new node may take to report its first status before its conditions become Unknown")
-	n.Rate = 0.1
-	n.SecondaryRate = 0.01
-	n.UnhealthyThreshold = 0.55
-	n.LargeClusterThreshold = 50
-	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate",
+	config.Rate = 0.1
+	config.SecondaryRate = 0.01
+	config.UnhealthyThreshold = 0.55
+	config.LargeClusterThreshold = 50
+	fl.Var((*perSecond)(&config.Rate), "node-eviction-rate",
 		"evict pods from `N` unhealthy nodes per second and zone; 0: from none")
-	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate",
+	fl.Var((*perSecond)(&config.SecondaryRate), "secondary-node-eviction-rate",
 		"--node-eviction-rate of a large zone that is unhealthy")
-	fl.Float64Var(&n.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55,
+	fl.Float64Var(&config.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55,
 		"`FRACTION` of nodes not ready from which a zone is unhealthy")
-	fl.Var((*threshold)(&n.LargeClusterThreshold), "large-cluster-size-threshold",
+	fl.Var((*threshold)(&config.LargeClusterThreshold), "large-cluster-size-threshold",
 		"a zone of up to `N` nodes is small: while it is unhealthy, no pods are evicted from its nodes")
 }
 

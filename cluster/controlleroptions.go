@@ -38,22 +38,22 @@ type ElectionOptions struct {
 
 // validate returns one sentence for each error.
 func (o ElectionOptions) validate() error {
-	e := o.election("x")
+	election := o.election("x")
 	if o.Off {
 		return nil
 	}
 	var errs []error
-	if e.Lease <= e.Deadline {
+	if election.Lease <= election.Deadline {
 		errs = append(errs,
 			fmt.Errorf("--leader-elect-lease-duration %s must be longer than --leader-elect-renew-deadline %s",
-				e.Lease, e.Deadline))
+				election.Lease, election.Deadline))
 	}
-	if e.Deadline <= e.Retry+e.Retry/5 { // waits have a jitter of one fifth
+	if election.Deadline <= election.Retry+election.Retry/5 { // waits have a jitter of one fifth
 		errs = append(errs,
 			fmt.Errorf("--leader-elect-renew-deadline %s must be longer than 1.2 times --leader-elect-retry-period %s",
-				e.Deadline, e.Retry))
+				election.Deadline, election.Retry))
 	}
-	if e.Lease < time.Second || e.Retry <= 0 {
+	if election.Lease < time.Second || election.Retry <= 0 {
 		errs = append(errs,
 			errors.New("--leader-elect-lease-duration must be a second at least, and --leader-elect-retry-period "+
 				"more than 0"))

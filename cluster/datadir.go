@@ -206,27 +206,27 @@ func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile()) }
 func (d DataDir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile()) }
 
 func (d DataDir) lock(path string) (io.Closer, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	if err := tryLock(f, syscall.LOCK_EX); err != nil {
-		pid := readPid(f)
-		_ = f.Close()
+	if err := tryLock(file, syscall.LOCK_EX); err != nil {
+		pid := readPid(file)
+		_ = file.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, &BusyError{Dir: d, Pid: pid}
 		}
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	err = f.Truncate(0)
+	err = file.Truncate(0)
 	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil {
-		_ = f.Close()
+		_ = file.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	return f, nil
+	return file, nil
 }
 
 // Running returns the pid of the instance that holds the lock; 0: none.

@@ -183,7 +183,7 @@ func readDataSet(t *testing.T, kube kubernetes.Interface) {
 }
 
 // changeDataSet changes objects through the API: what is stored then is of the same form.
-func changeDataSet(t *testing.T, c *Cluster, kube kubernetes.Interface, st store.Store) {
+func changeDataSet(t *testing.T, cluster *Cluster, kube kubernetes.Interface, st store.Store) {
 	t.Helper()
 	ctx := t.Context()
 	stored := func(key, prefix string, holds ...string) {
@@ -210,7 +210,7 @@ func changeDataSet(t *testing.T, c *Cluster, kube kubernetes.Interface, st store
 		t.Error(err)
 	}
 	stored("/registry/secrets/team/old", "k8s:enc:secretbox:v1:key1:")
-	rest, err := clientcmd.BuildConfigFromFlags("", c.DataDir().Kubeconfig())
+	rest, err := clientcmd.BuildConfigFromFlags("", cluster.DataDir().Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,12 +67,12 @@ type reviewed struct {
 	reason  string
 }
 
-func newDelegatedAuth(cl *client.Client, o AgentServing, log *slog.Logger) (*delegatedAuth, error) {
-	who, err := otherServer(cl, "--authentication-kubeconfig", o.AuthnKubeconfig)
+func newDelegatedAuth(cl *client.Client, agentServing AgentServing, log *slog.Logger) (*delegatedAuth, error) {
+	who, err := otherServer(cl, "--authentication-kubeconfig", agentServing.AuthnKubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	may, err := otherServer(cl, "--authorization-kubeconfig", o.AuthzKubeconfig)
+	may, err := otherServer(cl, "--authorization-kubeconfig", agentServing.AuthzKubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +85,10 @@ func newDelegatedAuth(cl *client.Client, o AgentServing, log *slog.Logger) (*del
 		tokens:      lru.New(reviewCacheSize),
 		accesses:    lru.New(reviewCacheSize),
 	}
-	if o.ClientCA == "" {
+	if agentServing.ClientCA == "" {
 		return c, nil
 	}
-	pem, err := pki.ReadAuthorities(o.ClientCA, "--client-ca-file")
+	pem, err := pki.ReadAuthorities(agentServing.ClientCA, "--client-ca-file")
 	if err != nil {
 		return nil, err
 	}
@@ -121,24 +121,24 @@ func otherServer(cl *client.Client, flag, file string) (kubernetes.Interface, er
 func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	u, err := c.authenticate(r.WithContext(ctx))
+	user, err := c.authenticate(r.WithContext(ctx))
 	if err != nil {
 		c.log.Debug("unauthorized request", "err", err)
 		wire.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
 		return false
 	}
-	if u.Name != auth.Anonymous {
+	if user.Name != auth.Anonymous {
 		connlimit.Reach(r.Context(), connlimit.Authenticated)
 	}
-	allowed, reason, err := c.authorize(ctx, u, r)
+	allowed, reason, err := c.authorize(ctx, user, r)
 	switch {
 	case err != nil:
-		c.log.Warn("authorize a request", "user", u.Name, "path", r.URL.Path, "err", err)
+		c.log.Warn("authorize a request", "user", user.Name, "path", r.URL.Path, "err", err)
 		wire.WriteError(w, r,
 			apierrors.NewInternalError(fmt.Errorf("ask the API server whether user %q may %s %s: it does not answer",
-				u.Name, strings.ToLower(r.Method), r.URL.Path)))
+				user.Name, strings.ToLower(r.Method), r.URL.Path)))
 	case !allowed:
-		text := fmt.Sprintf("User %q cannot %s path %q", u.Name, strings.ToLower(r.Method), r.URL.Path)
+		text := fmt.Sprintf("User %q cannot %s path %q", user.Name, strings.ToLower(r.Method), r.URL.Path)
 		if reason != "" {
 			text += ": " + reason
 		}
@@ -233,23 +233,23 @@ func (c *delegatedAuth) byToken(ctx context.Context, token string) (*auth.User, 
 // maxCachedPath is the longest path, in bytes, whose authorization is cached.
 const maxCachedPath = 4096
 
-// authorize asks the API server whether u may make the request. Members of system:masters need no review.
+// authorize asks the API server whether user may make the request. Members of system:masters need no review.
 func (c *delegatedAuth) authorize(
-	ctx context.Context, u *auth.User, r *http.Request,
+	ctx context.Context, user *auth.User, r *http.Request,
 ) (allowed bool, reason string, err error) {
-	if slices.Contains(u.Groups, auth.Masters) {
+	if slices.Contains(user.Groups, auth.Masters) {
 		return true, "", nil
 	}
 	spec := authorizationv1.SubjectAccessReviewSpec{
-		User:   u.Name,
-		UID:    u.UID,
-		Groups: u.Groups,
+		User:   user.Name,
+		UID:    user.UID,
+		Groups: user.Groups,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{
 			Path: r.URL.Path,
 			Verb: strings.ToLower(r.Method),
 		},
 	}
-	for k, v := range u.Extra {
+	for k, v := range user.Extra {
 		if spec.Extra == nil {
 			spec.Extra = map[string]authorizationv1.ExtraValue{}
 		}

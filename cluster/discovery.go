@@ -207,8 +207,8 @@ const joinKubeconfig = "pki/bootstrap.kubeconfig"
 
 // Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it. An interrupted join
 // continues when it is repeated.
-func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
-	cfg, err := r.config()
+func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
+	cfg, err := role.config()
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	if exists(cfg.DataDir.Sub("pki/ca.key")) {
 		return fmt.Errorf("%s holds a cluster of its own: choose another --data-dir", cfg.DataDir)
 	}
-	known, err := loadIfThere(r.kubeconfig("kubelet"))
+	known, err := loadIfThere(role.kubeconfig("kubelet"))
 	if err != nil {
 		return err
 	}
@@ -245,9 +245,9 @@ func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	r.DataDir = dir
-	r.Bootstrap = dir.Sub(joinKubeconfig)
-	return writeIfChanged(r.Bootstrap, b)
+	role.DataDir = dir
+	role.Bootstrap = dir.Sub(joinKubeconfig)
+	return writeIfChanged(role.Bootstrap, b)
 }
 
 // nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the

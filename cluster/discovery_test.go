@@ -93,7 +93,7 @@ func TestDiscover(t *testing.T) {
 				signatureOf + "abcdef": sign(string(text), "0123456789abcdef"),
 			}
 			asked := 0
-			s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 				asked++
 				rw.Header().Set("Date", time.Now().Add(-w.off).UTC().Format(http.TimeFormat))
 				rw.WriteHeader(w.code)
@@ -112,11 +112,11 @@ func TestDiscover(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}} // a test's
-			s.StartTLS()
-			defer s.Close()
+			server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}} // a test's
+			server.StartTLS()
+			defer server.Close()
 			if w.request.Server == "" {
-				w.request.Server = s.URL
+				w.request.Server = server.URL
 			}
 			to, err := w.request.discover(t.Context())
 			if c.want == "" {

@@ -74,7 +74,7 @@ func (s *site) dns() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := dns.New(dns.Config{
+	server, err := dns.New(dns.Config{
 		Pod:       pod,
 		Client:    s.client(roleNamed(dnsRole).roleIdentity),
 		NodeName:  s.cfg.NodeName,
@@ -91,7 +91,7 @@ func (s *site) dns() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.Run, nil
+	return server.Run, nil
 }
 
 // removeDNS removes the EndpointSlice entry of an earlier run's DNS server: another server has its address now.

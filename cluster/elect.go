@@ -17,7 +17,7 @@ import (
 
 // elected returns a part that works only while this instance is the leader. An instance that loses its lease waits
 // again if patient; else it ends with client.ErrNotLeader. work is called once per term.
-func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logger, work func(
+func elected(cl *client.Client, election client.Election, patient bool, log *slog.Logger, work func(
 	context.Context,
 ) error,
 ) run.Func {
@@ -26,11 +26,11 @@ func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logge
 		if err != nil {
 			return fmt.Errorf("name of this machine: %w", err)
 		}
-		e.Identity = host + "_" + uuid.NewString()
+		election.Identity = host + "_" + uuid.NewString()
 		ready()
 		for {
-			err := cl.Lead(ctx, e, func(ctx context.Context) error {
-				log.Info("became the leader", "lease", e.Name)
+			err := cl.Lead(ctx, election, func(ctx context.Context) error {
+				log.Info("became the leader", "lease", election.Name)
 				return work(ctx)
 			})
 			switch {
@@ -39,7 +39,7 @@ func elected(cl *client.Client, e client.Election, patient bool, log *slog.Logge
 			case !patient || !errors.Is(err, client.ErrNotLeader):
 				return err
 			}
-			log.Warn("lost the leadership, waits to become the leader again", "lease", e.Name)
+			log.Warn("lost the leadership, waits to become the leader again", "lease", election.Name)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func embedded(t *testing.T, dir DataDir, f func(s store.Store)) {
 }
 
 func TestMigrate(t *testing.T) {
-	e := EtcdConfig{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
+	etcdConfig := EtcdConfig{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
 	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +68,11 @@ func TestMigrate(t *testing.T) {
 		want = stored(t, s)
 	})
 	for range 2 { // again: nothing happens
-		if n, err := MigrateToEtcd(t.Context(), dir, e, false); err != nil || n != 300 {
+		if n, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err != nil || n != 300 {
 			t.Fatalf("MigrateToEtcd: got %d, %v", n, err)
 		}
 	}
-	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: e.Servers})
+	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: etcdConfig.Servers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestMigrate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := MigrateFromEtcd(t.Context(), back, e); err != nil || n != 300 {
+	if n, err := MigrateFromEtcd(t.Context(), back, etcdConfig); err != nil || n != 300 {
 		t.Fatalf("MigrateFromEtcd: got %d, %v", n, err)
 	}
 	embedded(t, back, func(s store.Store) {
@@ -92,7 +92,7 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("back from etcd: %d keys, not the same as before", len(got))
 		}
 	})
-	if _, err := MigrateFromEtcd(t.Context(), back, e); err == nil ||
+	if _, err := MigrateFromEtcd(t.Context(), back, etcdConfig); err == nil ||
 		!strings.Contains(err.Error(), "is there already") {
 		t.Errorf("MigrateFromEtcd over a store: got %v", err)
 	}
@@ -102,7 +102,7 @@ func TestMigrate(t *testing.T) {
 	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MigrateToEtcd(t.Context(), dir, e, false); err == nil ||
+	if _, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err == nil ||
 		!strings.Contains(err.Error(), "/registry/pods/a/other") {
 		t.Errorf("MigrateToEtcd over another cluster: got %v, want an error that names the key", err)
 	}
@@ -117,20 +117,20 @@ func serve(t *testing.T, change func(*Config)) (*Cluster, kubernetes.Interface) 
 	cfg.NoNode = true
 	cfg.NoAgents = true
 	change(&cfg)
-	c, err := New(cfg)
+	cluster, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx, func() { close(ready) }) }() // ends with ctx
+	go func() { ended <- cluster.Run(ctx, func() { close(ready) }) }() // ends with ctx
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v", err)
 		}
-		c.Close()
+		cluster.Close()
 	})
 	select {
 	case <-ready:
@@ -140,11 +140,11 @@ func serve(t *testing.T, change func(*Config)) (*Cluster, kubernetes.Interface) 
 	case <-time.After(time.Minute):
 		t.Fatal("the API server is not ready after a minute")
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", c.DataDir().Kubeconfig())
+	rest, err := clientcmd.BuildConfigFromFlags("", cluster.DataDir().Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, kubernetes.NewForConfigOrDie(rest)
+	return cluster, kubernetes.NewForConfigOrDie(rest)
 }
 
 // TestTwoAPIServers: what one server has acknowledged, a consistent read at the other sees.
@@ -271,8 +271,8 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	if _, ok := want["/registry/namespaces/default"]; !ok || int64(len(want)) != sum.Keys {
 		t.Errorf("the data directory holds %d keys, want %d and the default namespace among them", len(want), sum.Keys)
 	}
-	m := etcdtest.StartFrom(t, snapshot)
-	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: []string{m.URL}})
+	member := etcdtest.StartFrom(t, snapshot)
+	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: []string{member.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	if err != nil || n != len(want) || rev != sum.Revision {
 		t.Errorf("etcd holds %d keys at revision %d, %v; want %d at %d", n, rev, err, len(want), sum.Revision)
 	}
-	_, second := serve(t, func(c *Config) { c.Etcd.Servers = []string{m.URL} })
+	_, second := serve(t, func(c *Config) { c.Etcd.Servers = []string{member.URL} })
 	if _, err := second.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 		t.Errorf("a server on the restored etcd: %v", err)
 	}

@@ -239,19 +239,19 @@ func TestLeavesAreMadeAnew(t *testing.T) {
 			if err := newCluster(dir); err != nil {
 				t.Fatalf("%s %s: %v", file, what, err)
 			}
-			c, err := New(config(string(dir)))
+			cluster, err := New(config(string(dir)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			for name, cert := range map[string][]byte{
-				"admin":   c.keys.adminPair.CertPEM,
-				"kubelet": c.keys.agentPairs["kubelet"].CertPEM,
+				"admin":   cluster.keys.adminPair.CertPEM,
+				"kubelet": cluster.keys.agentPairs["kubelet"].CertPEM,
 			} {
 				if string(cert) != pkiFiles(t, dir)[name+".crt"] {
 					t.Errorf("%s %s: %s.crt is not what is used", file, what, name)
 				}
 			}
-			c.Close()
+			cluster.Close()
 		}
 	}
 	if pkiFiles(t, dir)["ca.key"] != ca {

@@ -60,7 +60,7 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &InMemory{c: &Cluster{
+	inMemory := &InMemory{c: &Cluster{
 		cfg: Config{
 			NodeName: "in-memory",
 			Options: Options{
@@ -75,10 +75,10 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 		shares:    connlimit.Shares{API: 1000, Streams: 1000},
 	}}
 	var err error
-	if m.c.keys, err = (&identities{found: map[string]string{}}).open(m.c.cfg); err != nil {
+	if inMemory.c.keys, err = (&identities{found: map[string]string{}}).open(inMemory.c.cfg); err != nil {
 		return nil, err
 	}
-	return m, m.Reopen(cfg.Store)
+	return inMemory, inMemory.Reopen(cfg.Store)
 }
 
 // Reopen assembles a new API server over st, after the previous one has ended. Existing clients then use the new one.

@@ -77,7 +77,7 @@ func settledPodCIDRs(
 		return have, err
 	}
 	brief, cancel := context.WithTimeout(ctx, ownRangeWait)
-	n, err := cl.CoreV1().Nodes().Get(brief, cfg.NodeName, metav1.GetOptions{})
+	node, err := cl.CoreV1().Nodes().Get(brief, cfg.NodeName, metav1.GetOptions{})
 	cancel()
 	if apierrors.IsNotFound(err) {
 		return nil, nil // another node may have the range by now
@@ -85,12 +85,12 @@ func settledPodCIDRs(
 	if err != nil {
 		return have, ctx.Err() // the start needs no server
 	}
-	now, err := parsePodCIDRs(n)
+	now, err := parsePodCIDRs(node)
 	if err != nil || len(now) == 0 {
 		return now, err
 	}
-	if slices.Equal(now, have) && n.Annotations[nodeipam.AnnotationConflict] != "" {
-		if now, err = otherPodCIDRs(ctx, n, cl); err != nil {
+	if slices.Equal(now, have) && node.Annotations[nodeipam.AnnotationConflict] != "" {
+		if now, err = otherPodCIDRs(ctx, node, cl); err != nil {
 			return nil, err
 		}
 	}
@@ -101,21 +101,21 @@ func settledPodCIDRs(
 }
 
 // otherPodCIDRs releases a node's pod CIDRs and waits for others; none: there were none in time.
-func otherPodCIDRs(ctx context.Context, n *corev1.Node, cl *client.Client) ([]netip.Prefix, error) {
+func otherPodCIDRs(ctx context.Context, node *corev1.Node, cl *client.Client) ([]netip.Prefix, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinRangeWait)
 	defer cancel()
-	had := strings.Join(n.Spec.PodCIDRs, ",")
+	had := strings.Join(node.Spec.PodCIDRs, ",")
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{nodeipam.AnnotationRelease: had}},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if n, err = cl.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+	if node, err = cl.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
 		return nil, fmt.Errorf("give up the node's pod addresses, which another node has: %w", err)
 	}
-	return waitPodCIDRs(ctx, cl, n, func(n *corev1.Node) bool {
+	return waitPodCIDRs(ctx, cl, node, func(n *corev1.Node) bool {
 		return len(n.Spec.PodCIDRs) > 0 && strings.Join(n.Spec.PodCIDRs, ",") != had
 	})
 }
@@ -143,19 +143,19 @@ func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted
 	*corev1.Node,
 ) bool,
 ) ([]netip.Prefix, error) {
-	w, err := cl.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+	watcher, err := cl.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector("metadata.name", n.Name).String(),
 		ResourceVersion: n.ResourceVersion,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for the node's pod addresses: %w", err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, nil
-		case e, ok := <-w.ResultChan():
+		case e, ok := <-watcher.ResultChan():
 			if !ok {
 				return nil, nil
 			}

@@ -30,7 +30,7 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		a := newKubeletClientCAs(x509.NewCertPool())
+		kubeletClientCAs := newKubeletClientCAs(x509.NewCertPool())
 		var asked atomic.Int64
 		var broken, upgraded atomic.Bool
 		broken.Store(true)
@@ -42,13 +42,13 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 			if !upgraded.Load() {
 				return false, nil
 			}
-			return true, a.set(own.CertPEM())
+			return true, kubeletClientCAs.set(own.CertPEM())
 		}
-		go a.follow(ctx, false, ask, cluster.CertPEM(), slog.New(slog.DiscardHandler)) // ends with ctx
+		go kubeletClientCAs.follow(ctx, false, ask, cluster.CertPEM(), slog.New(slog.DiscardHandler)) // ends with ctx
 		believes := func(when string, want *pki.Authority) {
 			t.Helper()
 			synctest.Wait()
-			if !a.pool.Load().Equal(want.Pool()) {
+			if !kubeletClientCAs.pool.Load().Equal(want.Pool()) {
 				t.Errorf("%s: another authority is believed", when)
 			}
 		}
@@ -63,11 +63,11 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 		if asked.Load() != before {
 			t.Errorf("asked %d times while nobody called", asked.Load()-before)
 		}
-		a.Pool() // the upgraded server calls, in vain
+		kubeletClientCAs.Pool() // the upgraded server calls, in vain
 		believes("an upgraded server", own)
 		before = asked.Load()
 		for range 60 { // calls of each minute
-			a.Pool()
+			kubeletClientCAs.Pool()
 			time.Sleep(time.Minute)
 		}
 		synctest.Wait()

@@ -127,7 +127,7 @@ func listen(ip netip.Addr, port int) (net.Listener, error) {
 	if ip.IsLoopback() || ip.IsUnspecified() || ip.Is6() {
 		lc.Control = nil
 	}
-	l, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(port)))
+	listener, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --port", port,
@@ -138,7 +138,7 @@ func listen(ip netip.Addr, port int) (net.Listener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("listen on port %d of %s: %w", port, ip, err)
 	}
-	return l, nil
+	return listener, nil
 }
 
 // listeners combines several listeners into one. Its address is that of the first.

@@ -74,27 +74,27 @@ func TestEndpoint(t *testing.T) {
 // TestListeners: several addresses are one listener, also one that the machine has not got yet.
 func TestListeners(t *testing.T) {
 	cfg := Config{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("127.42.7.0/24")}}
-	l, err := openListeners(cfg)
+	listeners, err := openListeners(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_, port, _ := net.SplitHostPort(listeners.Addr().String())
 	for _, host := range []string{"127.0.0.1", "127.42.7.1"} {
 		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := l.Accept()
+		got, err := listeners.Accept()
 		if err != nil || got.RemoteAddr().String() != c.LocalAddr().String() {
 			t.Errorf("%s: %v", host, err)
 		}
 		_ = c.Close()
 		_ = got.Close()
 	}
-	if err := errors.Join(l.Close(), l.Close()); err != nil {
+	if err := errors.Join(listeners.Close(), listeners.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+	if _, err := listeners.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after close: %v", err)
 	}
 	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}

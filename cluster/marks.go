@@ -30,22 +30,22 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 	accounts := nodeAccountNames(table())
 	return func(r *http.Request) timeline.Sender {
 		u := pipeline.From(r.Context()).User
-		s := timeline.Sender{Name: u.Name}
+		sender := timeline.Sender{Name: u.Name}
 		if node, ok := authz.NodeName(u); ok {
-			s.Node = node
-			s.Steps = timeline.NodeSteps
-			s.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
-			return s
+			sender.Node = node
+			sender.Steps = timeline.NodeSteps
+			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			return sender
 		}
-		s.Steps = steps[u.Name]
+		sender.Steps = steps[u.Name]
 		if node, ok := admission.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
-			s.Node = node
-			s.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
-			if s.Steps == nil {
-				s.Steps = []mark.Step{}
+			sender.Node = node
+			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			if sender.Steps == nil {
+				sender.Steps = []mark.Step{}
 			}
 		}
-		return s
+		return sender
 	}
 }
 

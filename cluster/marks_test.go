@@ -21,7 +21,7 @@ import (
 // TestNodesCannotForgeTimelines: over HTTPS, with real credentials, a node's marks of another node's pod change
 // nothing; strangers send none.
 func TestNodesCannotForgeTimelines(t *testing.T) {
-	c, admin := serve(t, func(*Config) {})
+	cluster, admin := serve(t, func(*Config) {})
 	pods := map[string]*corev1.Pod{}
 	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(),
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
@@ -74,17 +74,17 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 		list, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 		return err == nil && len(list.Items) == len(pods), err
 	})
-	node := c.clientOf(t, "system:node:one", auth.Nodes)
+	node := cluster.clientOf(t, "system:node:one", auth.Nodes)
 	for _, name := range []string{"mine", "theirs"} {
 		if code := send(node, name); code != http.StatusNoContent {
 			t.Errorf("marks of %s: %d, want 204", name, code)
 		}
 	}
-	if code := send(c.clientOf(t, "mallory"), "mine"); code != http.StatusForbidden {
+	if code := send(cluster.clientOf(t, "mallory"), "mine"); code != http.StatusForbidden {
 		t.Errorf("marks of a stranger: %d, want 403", code)
 	}
 	for name, want := range map[string]bool{"mine": true, "theirs": false} {
-		code, body := httpGet(t, c.clientOf(t, "root", auth.Masters), "/keelson/v1/timeline/default/"+name)
+		code, body := httpGet(t, cluster.clientOf(t, "root", auth.Masters), "/keelson/v1/timeline/default/"+name)
 		if code != http.StatusOK || strings.Contains(body, `"reportedBy":"one"`) != want {
 			t.Errorf("story of %s: %d %s, want the node's word in it: %v", name, code, body, want)
 		}
@@ -93,9 +93,9 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 		"timeline/default/mine", "timeline/default/mine?follow=true", "why/default/mine", "backup",
 	} {
 		for _, cfg := range []*rest.Config{
-			node, c.clientOf(t, "mallory"), {
-				Host:            c.URL(),
-				TLSClientConfig: rest.TLSClientConfig{CAData: c.keys.ca.CertPEM()},
+			node, cluster.clientOf(t, "mallory"), {
+				Host:            cluster.URL(),
+				TLSClientConfig: rest.TLSClientConfig{CAData: cluster.keys.ca.CertPEM()},
 			},
 		} {
 			if code, body := httpGet(t, cfg, "/keelson/v1/"+path); code != http.StatusForbidden &&

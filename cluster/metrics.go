@@ -67,24 +67,24 @@ func (m electionMetric) SlowpathExercised(name string) { m.slow.WithLabelValues(
 
 // buildInfo is the metric kubernetes_build_info.
 func buildInfo() prometheus.Collector {
-	v := versionInfo()
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
+	info := versionInfo()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info",
 		Help: "A metric with a constant '1' value labeled by what the program was built from and by.",
 		ConstLabels: prometheus.Labels{
-			"major":          v.Major,
-			"minor":          v.Minor,
-			"git_version":    v.GitVersion,
-			"git_commit":     v.GitCommit,
-			"git_tree_state": v.GitTreeState,
-			"build_date":     v.BuildDate,
-			"go_version":     v.GoVersion,
-			"compiler":       v.Compiler,
-			"platform":       v.Platform,
+			"major":          info.Major,
+			"minor":          info.Minor,
+			"git_version":    info.GitVersion,
+			"git_commit":     info.GitCommit,
+			"git_tree_state": info.GitTreeState,
+			"build_date":     info.BuildDate,
+			"go_version":     info.GoVersion,
+			"compiler":       info.Compiler,
+			"platform":       info.Platform,
 		},
 	})
-	g.Set(1)
-	return g
+	gauge.Set(1)
+	return gauge
 }
 
 type clientLatency struct{ took *prometheus.HistogramVec }

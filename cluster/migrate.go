@@ -31,11 +31,11 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 		return 0, err
 	}
 	n := int64(0)
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(32)
+	group, gctx := errgroup.WithContext(ctx)
+	group.SetLimit(32)
 	_, err = backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
 		n++
-		g.Go(func() error {
+		group.Go(func() error {
 			_, err := to.Create(gctx, kv.Key, kv.Value)
 			if errors.Is(err, store.ErrExists) { // onlyCopies has compared it
 				return nil
@@ -44,7 +44,7 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 		})
 		return gctx.Err()
 	})
-	if err = errors.Join(g.Wait(), err); err != nil {
+	if err = errors.Join(group.Wait(), err); err != nil {
 		return 0, fmt.Errorf("copy to etcd: %w", err)
 	}
 	return n, compare(ctx, from, to)
@@ -52,12 +52,12 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 
 // openBoth locks the directory and opens both stores.
 func openBoth(
-	ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool,
+	ctx context.Context, dir DataDir, etcdConfig EtcdConfig, acceptLoss bool,
 ) (embedded, remote store.Store, end func(), err error) {
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return nil, nil, nil, fmt.Errorf("no embedded store in %s: %w", dir, err)
 	}
-	if err := e.validate(); err != nil {
+	if err := etcdConfig.validate(); err != nil {
 		return nil, nil, nil, err
 	}
 	lock, err := dir.Lock()
@@ -69,7 +69,7 @@ func openBoth(
 		_ = lock.Close()
 		return nil, nil, nil, err
 	}
-	remote, err = e.open(ctx, slog.New(slog.DiscardHandler))
+	remote, err = etcdConfig.open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		_ = embedded.Close()
 		_ = lock.Close()
@@ -126,8 +126,8 @@ func compare(ctx context.Context, from, to store.Store) error {
 
 // MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is
 // all or nothing; a store must not exist yet.
-func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, err error) {
-	if err := e.validate(); err != nil {
+func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n int64, err error) {
+	if err := etcdConfig.validate(); err != nil {
 		return 0, err
 	}
 	if dir, err = dir.Prepare(); err != nil {
@@ -141,7 +141,7 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, e
 	if _, err := os.Stat(dir.Sub("store")); !errors.Is(err, os.ErrNotExist) {
 		return 0, fmt.Errorf("%s is there already: move it away, or choose another --data-dir", dir.Sub("store"))
 	}
-	from, err := e.open(ctx, slog.New(slog.DiscardHandler))
+	from, err := etcdConfig.open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return 0, err
 	}

@@ -105,42 +105,42 @@ func newHostile(t *testing.T) *hostile {
 }
 
 // attempts are what somebody would do with a client, and may not.
-func (h *hostile) attempts(t *testing.T, c kubernetes.Interface) map[string]error {
+func (h *hostile) attempts(t *testing.T, cs kubernetes.Interface) map[string]error {
 	t.Helper()
 	ctx := t.Context()
 	out := map[string]error{}
 	try := func(what string) func(any, error) { return func(_ any, err error) { out[what] = err } }
-	try("all secrets")(c.CoreV1().Secrets("").List(ctx, metav1.ListOptions{}))
-	try("the secret of another node's pod")(c.CoreV1().Secrets("default").Get(ctx, "secret-two", metav1.GetOptions{}))
-	try("all config maps")(c.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}))
-	try("the config map of another node's pod")(c.CoreV1().ConfigMaps("default").Get(ctx, "config-two",
+	try("all secrets")(cs.CoreV1().Secrets("").List(ctx, metav1.ListOptions{}))
+	try("the secret of another node's pod")(cs.CoreV1().Secrets("default").Get(ctx, "secret-two", metav1.GetOptions{}))
+	try("all config maps")(cs.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}))
+	try("the config map of another node's pod")(cs.CoreV1().ConfigMaps("default").Get(ctx, "config-two",
 		metav1.GetOptions{}))
-	try("another node's lease")(c.CoordinationV1().Leases("kube-node-lease").Get(ctx, "two", metav1.GetOptions{}))
-	try("all leases")(c.CoordinationV1().Leases("kube-node-lease").List(ctx, metav1.ListOptions{}))
+	try("another node's lease")(cs.CoordinationV1().Leases("kube-node-lease").Get(ctx, "two", metav1.GetOptions{}))
+	try("all leases")(cs.CoordinationV1().Leases("kube-node-lease").List(ctx, metav1.ListOptions{}))
 	patch := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
-	try("a patch of another node's lease")(c.CoordinationV1().Leases("kube-node-lease").Patch(ctx, "two",
+	try("a patch of another node's lease")(cs.CoordinationV1().Leases("kube-node-lease").Patch(ctx, "two",
 		types.MergePatchType, patch, metav1.PatchOptions{}))
-	try("another node's labels")(c.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType, patch,
+	try("another node's labels")(cs.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType, patch,
 		metav1.PatchOptions{}))
-	try("another node's status")(c.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType,
+	try("another node's status")(cs.CoreV1().Nodes().Patch(ctx, "two", types.MergePatchType,
 		[]byte(`{"status":{"phase":"x"}}`), metav1.PatchOptions{}, "status"))
-	out["deleting another node"] = c.CoreV1().Nodes().Delete(ctx, "two", metav1.DeleteOptions{})
-	try("another node's pod's status")(c.CoreV1().Pods("default").Patch(ctx, "pod-two", types.MergePatchType,
+	out["deleting another node"] = cs.CoreV1().Nodes().Delete(ctx, "two", metav1.DeleteOptions{})
+	try("another node's pod's status")(cs.CoreV1().Pods("default").Patch(ctx, "pod-two", types.MergePatchType,
 		[]byte(`{"status":{"phase":"Failed"}}`), metav1.PatchOptions{}, "status"))
-	out["deleting another node's pod"] = c.CoreV1().Pods("default").Delete(ctx, "pod-two", metav1.DeleteOptions{})
+	out["deleting another node's pod"] = cs.CoreV1().Pods("default").Delete(ctx, "pod-two", metav1.DeleteOptions{})
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "bank"},
 		Spec: corev1.ServiceSpec{
 			Ports: []corev1.ServicePort{{Port: 80}},
 		},
 	}
-	try("a service")(c.CoreV1().Services("default").Create(ctx, svc, metav1.CreateOptions{}))
-	try("a change of a service")(c.CoreV1().Services("default").Patch(ctx, "kubernetes", types.MergePatchType, patch,
+	try("a service")(cs.CoreV1().Services("default").Create(ctx, svc, metav1.CreateOptions{}))
+	try("a change of a service")(cs.CoreV1().Services("default").Patch(ctx, "kubernetes", types.MergePatchType, patch,
 		metav1.PatchOptions{}))
-	out["the names of another node"] = c.DiscoveryV1().EndpointSlices("kube-system").Delete(ctx, "kube-dns-two",
+	out["the names of another node"] = cs.DiscoveryV1().EndpointSlices("kube-system").Delete(ctx, "kube-dns-two",
 		metav1.DeleteOptions{})
 	try("endpoints of another service")(
-		c.DiscoveryV1().EndpointSlices("default").Create(ctx, &discoveryv1.EndpointSlice{
+		cs.DiscoveryV1().EndpointSlices("default").Create(ctx, &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:   "bank-x",
 				Labels: map[string]string{discoveryv1.LabelServiceName: "bank"},
@@ -148,7 +148,7 @@ func (h *hostile) attempts(t *testing.T, c kubernetes.Interface) map[string]erro
 			AddressType: discoveryv1.AddressTypeIPv4,
 		}, metav1.CreateOptions{}))
 	token := func(namespace, account string, ref *authenticationv1.BoundObjectReference) error {
-		_, err := c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
+		_, err := cs.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account,
 			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: ref}},
 			metav1.CreateOptions{})
 		return err
@@ -161,53 +161,53 @@ func (h *hostile) attempts(t *testing.T, c kubernetes.Interface) map[string]erro
 		Kind:       "Node",
 		Name:       "one",
 	})
-	try("a new service account")(c.CoreV1().ServiceAccounts("kube-system").Create(ctx,
+	try("a new service account")(cs.CoreV1().ServiceAccounts("kube-system").Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}))
-	try("role bindings")(c.RbacV1().ClusterRoleBindings().Create(ctx, nil, metav1.CreateOptions{}))
+	try("role bindings")(cs.RbacV1().ClusterRoleBindings().Create(ctx, nil, metav1.CreateOptions{}))
 	return out
 }
 
 // TestHostileNode: who has the key of a node, or a token of a role beside its kubelet, reads and writes nothing of
 // other nodes.
 func TestHostileNode(t *testing.T) {
-	h := newHostile(t)
+	hostile := newHostile(t)
 	ctx := t.Context()
 	refused := func(who string, c kubernetes.Interface) {
 		t.Helper()
-		for what, err := range h.attempts(t, c) {
+		for what, err := range hostile.attempts(t, c) {
 			if !apierrors.IsForbidden(err) {
 				t.Errorf("%s: %s: %v, want it forbidden", who, what, err)
 			}
 		}
 	}
-	refused("node", h.node)
+	refused("node", hostile.node)
 	for what, list := range map[string]func() error{
 		"all pods": func() error {
-			_, err := h.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+			_, err := hostile.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 			return err
 		},
 		"another's pods": func() error {
-			_, err := h.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=two"})
+			_, err := hostile.node.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=two"})
 			return err
 		},
 		"another's pod": func() error {
-			_, err := h.node.CoreV1().Pods("default").Get(ctx, "pod-two", metav1.GetOptions{})
+			_, err := hostile.node.CoreV1().Pods("default").Get(ctx, "pod-two", metav1.GetOptions{})
 			return err
 		},
 		"network policies": func() error {
-			_, err := h.node.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
+			_, err := hostile.node.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
 			return err
 		},
 		"endpoint slices": func() error {
-			_, err := h.node.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
+			_, err := hostile.node.DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
 			return err
 		},
 		"all nodes": func() error {
-			_, err := h.node.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			_, err := hostile.node.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 			return err
 		},
 		"namespaces": func() error {
-			_, err := h.node.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			_, err := hostile.node.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			return err
 		},
 	} {
@@ -215,20 +215,20 @@ func TestHostileNode(t *testing.T) {
 			t.Errorf("node: %s: %v, want it forbidden", what, err)
 		}
 	}
-	if got, err := h.node.CoreV1().Pods("").List(ctx,
+	if got, err := hostile.node.CoreV1().Pods("").List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.nodeName=one"}); err != nil || len(got.Items) != 1 {
 		t.Errorf("its own pods: %v, %v", got, err)
 	}
 	for _, r := range table() {
 		if r.account != "" {
-			refused(r.name, h.roles.connect(r.user(Config{}), r.agent))
+			refused(r.name, hostile.roles.connect(r.user(Config{}), r.agent))
 		}
 	}
-	policies := h.roles.connect(networkPolicyIdentity().user(Config{}), "test")
+	policies := hostile.roles.connect(networkPolicyIdentity().user(Config{}), "test")
 	if got, err := policies.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); err != nil || len(got.Items) != 2 {
 		t.Errorf("network policies need all pods: %v, %v", got, err)
 	}
-	if err := h.admin.CoreV1().Nodes().Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
+	if err := hostile.admin.CoreV1().Nodes().Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	soon(t, "the token of a node that is gone is refused", func() (bool, error) {

@@ -43,17 +43,17 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 
 // evictionFlags configure node-pressure eviction.
 func (o *NodeOptions) evictionFlags(fl *pflag.FlagSet) {
-	e := &o.Eviction
-	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard,
+	config := &o.Eviction
+	fl.StringVar(&config.Hard, "eviction-hard", DefaultEvictionHard,
 		"hard eviction thresholds `SIGNAL<VALUE,...`: pods are evicted at once")
-	fl.StringVar(&e.Soft, "eviction-soft", "",
+	fl.StringVar(&config.Soft, "eviction-soft", "",
 		"soft eviction thresholds `SIGNAL<VALUE,...`: pods are evicted when one was met for its grace period")
-	fl.StringVar(&e.SoftGrace, "eviction-soft-grace-period", "",
+	fl.StringVar(&config.SoftGrace, "eviction-soft-grace-period", "",
 		"grace periods of the soft thresholds, `SIGNAL=DURATION,...`")
-	fl.StringVar(&e.MinimumReclaim, "eviction-minimum-reclaim", "",
+	fl.StringVar(&config.MinimumReclaim, "eviction-minimum-reclaim", "",
 		"amounts above their thresholds that evictions reclaim, `SIGNAL=VALUE,...`")
-	fl.Int64Var(&e.MaxPodGrace, "eviction-max-pod-grace-period", 0,
+	fl.Int64Var(&config.MaxPodGrace, "eviction-max-pod-grace-period", 0,
 		"maximum grace period in `SECONDS` of a pod that a soft threshold evicts; 0: the pod's own")
-	fl.DurationVar(&e.Transition, "eviction-pressure-transition-period", 5*time.Minute,
+	fl.DurationVar(&config.Transition, "eviction-pressure-transition-period", 5*time.Minute,
 		"how long a pressure condition stays True after its threshold was last met")
 }

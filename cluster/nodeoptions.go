@@ -92,26 +92,27 @@ func (o NodeOptions) containerLogs() logrotate.Policy {
 }
 
 func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
-	p := logrotate.Policy{MaxFiles: o.ContainerLogMaxFiles}
+	policy := logrotate.Policy{MaxFiles: o.ContainerLogMaxFiles}
 	if o.ContainerLogMaxSize != "" {
 		q, err := resource.ParseQuantity(o.ContainerLogMaxSize)
 		if err != nil {
-			return p, fmt.Errorf("--container-log-max-size %q: %w", o.ContainerLogMaxSize, err)
+			return policy, fmt.Errorf("--container-log-max-size %q: %w", o.ContainerLogMaxSize, err)
 		}
 		if q.IsZero() {
-			return p, fmt.Errorf("--container-log-max-size %q: a log file needs some bytes; a negative size turns "+
-				"rotation off", o.ContainerLogMaxSize)
+			return policy,
+				fmt.Errorf("--container-log-max-size %q: a log file needs some bytes; a negative size turns "+
+					"rotation off", o.ContainerLogMaxSize)
 		}
-		p.MaxSize = q.Value()
+		policy.MaxSize = q.Value()
 	}
 	if o.ContainerLogMaxFiles < 0 {
-		return p, fmt.Errorf("--container-log-max-files %d: at least 2 are needed", o.ContainerLogMaxFiles)
+		return policy, fmt.Errorf("--container-log-max-files %d: at least 2 are needed", o.ContainerLogMaxFiles)
 	}
-	p = p.Complete()
-	if err := p.Validate(); err != nil {
-		return p, fmt.Errorf("--container-log-max-files: %w", err)
+	policy = policy.Complete()
+	if err := policy.Validate(); err != nil {
+		return policy, fmt.Errorf("--container-log-max-files: %w", err)
 	}
-	return p, nil
+	return policy, nil
 }
 
 // domain is the cluster's DNS domain.

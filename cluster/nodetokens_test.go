@@ -26,10 +26,10 @@ func TestNodeAsksForAPodsToken(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var p *corev1.Pod
+	var pod *corev1.Pod
 	waittest.Right(t, "a pod", func() string {
 		var err error
-		p, err = core.Pods("default").Create(ctx, &corev1.Pod{
+		pod, err = core.Pods("default").Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "runner"},
 			Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
@@ -48,8 +48,8 @@ func TestNodeAsksForAPodsToken(t *testing.T) {
 				BoundObjectRef: &authenticationv1.BoundObjectReference{
 					Kind:       "Pod",
 					APIVersion: "v1",
-					Name:       p.Name,
-					UID:        p.UID,
+					Name:       pod.Name,
+					UID:        pod.UID,
 				},
 			}}, metav1.CreateOptions{})
 		return err

@@ -74,9 +74,9 @@ func httpGet(t *testing.T, cfg *rest.Config, path string) (int, string) {
 // TestNodeCannotTurnServerOnItself is the attack of somebody who holds a node's credentials and may use nodes/proxy of
 // that node: the node says that its kubelet is where the API server is.
 func TestNodeCannotTurnServerOnItself(t *testing.T) {
-	c, admin := serve(t, func(*Config) {})
+	cluster, admin := serve(t, func(*Config) {})
 	ctx := t.Context()
-	u, err := url.Parse(c.URL())
+	u, err := url.Parse(cluster.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	node := kubernetes.NewForConfigOrDie(c.clientOf(t, "system:node:evil", auth.Nodes))
-	mallory := c.clientOf(t, "mallory")
+	node := kubernetes.NewForConfigOrDie(cluster.clientOf(t, "system:node:evil", auth.Nodes))
+	mallory := cluster.clientOf(t, "mallory")
 	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 		{corev1.NodeInternalIP, "0.0.0.0", "an unspecified address"},
 		{corev1.NodeInternalIP, "169.254.169.254", "a link-local address"},
 		{corev1.NodeHostName, "localhost", "a loopback address"},
-		{corev1.NodeInternalIP, nodeIPs(c.cfg)[0].String(), "the API server's own address"},
+		{corev1.NodeInternalIP, nodeIPs(cluster.cfg)[0].String(), "the API server's own address"},
 		{corev1.NodeInternalIP, "10.96.0.1", "the API server's own address"},
 	} {
 		if tt.want == "the API server's own address" && tt.address != "10.96.0.1" && !onThisMachine(t, tt.address) {
@@ -169,10 +169,10 @@ func onThisMachine(t *testing.T, address string) bool {
 // TestOutgoingIdentitiesHaveNoRightsAtHome: who makes the server call itself is nobody there, whatever headers come
 // along.
 func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
-	c, _ := serve(t, func(*Config) {})
+	cluster, _ := serve(t, func(*Config) {})
 	for what, cert := range map[string]tls.Certificate{
-		"for kubelets":           c.keys.kubeletClientCert,
-		"for aggregated servers": c.keys.frontProxyCert,
+		"for kubelets":           cluster.keys.kubeletClientCert,
+		"for aggregated servers": cluster.keys.frontProxyCert,
 	} {
 		leaf, err := x509.ParseCertificate(cert.Certificate[0])
 		if err != nil {
@@ -183,14 +183,14 @@ func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 		}
 		tr := &http.Transport{TLSClientConfig: &tls.Config{
 			MinVersion:   tls.VersionTLS12,
-			RootCAs:      c.keys.ca.Pool(),
+			RootCAs:      cluster.keys.ca.Pool(),
 			Certificates: []tls.Certificate{cert},
 		}}
 		defer tr.CloseIdleConnections()
 		for _, path := range []string{
 			"/api/v1/namespaces/kube-system/secrets", "/api/v1/nodes", "/apis", "/metrics", "/keelson/v1/why/default/x",
 		} {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.URL()+path, http.NoBody)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cluster.URL()+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,8 +211,8 @@ func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 // TestKubeletsLetServerIn: a kubelet with webhook authorization hears that the API server may call it; nobody else
 // hears so.
 func TestKubeletsLetServerIn(t *testing.T) {
-	c, admin := serve(t, func(*Config) {})
-	node := kubernetes.NewForConfigOrDie(c.clientOf(t, "system:node:one", auth.Nodes))
+	cluster, admin := serve(t, func(*Config) {})
+	node := kubernetes.NewForConfigOrDie(cluster.clientOf(t, "system:node:one", auth.Nodes))
 	for _, tt := range []struct {
 		asker            kubernetes.Interface
 		user, name, part string
@@ -246,7 +246,7 @@ func TestKubeletsLetServerIn(t *testing.T) {
 		}
 	}
 	cm, err := node.CoreV1().ConfigMaps("kube-system").Get(t.Context(), kubeletClientAuthority, metav1.GetOptions{})
-	if err != nil || cm.Data[clientCAKey] != string(c.keys.kubeletClientCA.CertPEM()) {
+	if err != nil || cm.Data[clientCAKey] != string(cluster.keys.kubeletClientCA.CertPEM()) {
 		t.Errorf("a node reads who signs the server's certificate: %v, %v", cm.Data, err)
 	}
 }
@@ -266,21 +266,21 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	cfg := Default()
 	cfg.DataDir = DataDir(filepath.Dir(dir))
 	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
-	k, err := openKeys(cfg, cfg.DataDir)
+	keys, err := openKeys(cfg, cfg.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(k.ca.CertPEM(), ca.CertPEM()) {
+	if !bytes.Equal(keys.ca.CertPEM(), ca.CertPEM()) {
 		t.Error("the cluster's authority was replaced")
 	}
-	leaf, err := x509.ParseCertificate(k.kubeletClientCert.Certificate[0])
+	leaf, err := x509.ParseCertificate(keys.kubeletClientCert.Certificate[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, tt := range map[string]struct {
 		pool *x509.CertPool
 		want bool
-	}{"kubelets": {k.kubeletServing().clientCAs.Pool(), true}, "the API server": {k.clientPool, false}} {
+	}{"kubelets": {keys.kubeletServing().clientCAs.Pool(), true}, "the API server": {keys.clientPool, false}} {
 		_, err := leaf.Verify(x509.VerifyOptions{
 			Roots:     tt.pool,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -299,7 +299,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	}
 	if _, err := oldLeaf.Leaf.Verify(
 		x509.VerifyOptions{
-			Roots:     k.kubeletServing().clientCAs.Pool(),
+			Roots:     keys.kubeletServing().clientCAs.Pool(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}); err == nil {
 		t.Error("kubelets still believe clients of the cluster's own authority")

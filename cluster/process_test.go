@@ -215,16 +215,16 @@ func twoServers(t *testing.T) (dirs [2]DataDir, configs [2]*rest.Config) {
 // custom resource and obeyed as a rule at the other.
 func TestServersAgree(t *testing.T) {
 	_, configs := twoServers(t)
-	a := kubernetes.NewForConfigOrDie(configs[0])
+	clientset := kubernetes.NewForConfigOrDie(configs[0])
 	b := kubernetes.NewForConfigOrDie(configs[1])
 	ctx := t.Context()
-	w, err := b.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{LabelSelector: "mine=yes"})
+	watcher, err := b.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{LabelSelector: "mine=yes"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"mine": "yes"}}}
-	if cm, err = a.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
+	if cm, err = clientset.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := b.CoreV1().ConfigMaps("default").Get(ctx, "c", metav1.GetOptions{}); err != nil ||
@@ -232,7 +232,7 @@ func TestServersAgree(t *testing.T) {
 		t.Errorf("read at the other server: %v, %v; want version %s", got, err, cm.ResourceVersion)
 	}
 	select {
-	case e := <-w.ResultChan():
+	case e := <-watcher.ResultChan():
 		if got, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added ||
 			got.ResourceVersion != cm.ResourceVersion {
 			t.Errorf("watch at the other server: got %v", e)
@@ -244,11 +244,12 @@ func TestServersAgree(t *testing.T) {
 	if _, err := b.CoreV1().ConfigMaps("default").Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("update at the other server: %v", err)
 	}
-	if _, err := a.CoreV1().ConfigMaps("default").Update(ctx, cm, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+	if _, err := clientset.CoreV1().ConfigMaps("default").Update(ctx, cm,
+		metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
 		t.Errorf("update of the old version: got %v, want a conflict", err)
 	}
 	customResource(t, configs)
-	rules(t, a, configs[1])
+	rules(t, clientset, configs[1])
 }
 
 func customResource(t *testing.T, configs [2]*rest.Config) {
@@ -257,7 +258,7 @@ func customResource(t *testing.T, configs [2]*rest.Config) {
 	if err := crd.UnmarshalJSON([]byte(widgetCRD)); err != nil {
 		t.Fatal(err)
 	}
-	a := dynamic.NewForConfigOrDie(configs[0])
+	dynamicClient := dynamic.NewForConfigOrDie(configs[0])
 	b := dynamic.NewForConfigOrDie(configs[1])
 	crds := schema.GroupVersionResource{
 		Group:    "apiextensions.k8s.io",
@@ -265,7 +266,7 @@ func customResource(t *testing.T, configs [2]*rest.Config) {
 		Resource: "customresourcedefinitions",
 	}
 	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
-	if _, err := a.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+	if _, err := dynamicClient.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	widget := &unstructured.Unstructured{Object: map[string]any{
@@ -279,7 +280,7 @@ func customResource(t *testing.T, configs [2]*rest.Config) {
 		return err == nil || apierrors.IsAlreadyExists(err), err
 	})
 	soon(t, "an object of it is read at the first", func() (bool, error) {
-		got, err := a.Resource(widgets).Namespace("default").Get(t.Context(), "w", metav1.GetOptions{})
+		got, err := dynamicClient.Resource(widgets).Namespace("default").Get(t.Context(), "w", metav1.GetOptions{})
 		return err == nil && fmt.Sprint(got.Object["spec"]) == "map[size:3]", err
 	})
 }
@@ -290,7 +291,7 @@ const widgetCRD = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomReso
 "spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}}]}}`
 
 // rules gives jane a right at one server and takes it away again; the other obeys.
-func rules(t *testing.T, a kubernetes.Interface, other *rest.Config) {
+func rules(t *testing.T, cs kubernetes.Interface, other *rest.Config) {
 	t.Helper()
 	other = rest.CopyConfig(other)
 	other.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
@@ -316,14 +317,14 @@ func rules(t *testing.T, a kubernetes.Interface, other *rest.Config) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "r"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "jane"}},
 	}
-	if _, err := a.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+	if _, err := cs.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.RbacV1().RoleBindings("default").Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+	if _, err := cs.RbacV1().RoleBindings("default").Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	soon(t, "the other server obeys a new rule", allowed)
-	if err := a.RbacV1().RoleBindings("default").Delete(t.Context(), "r", metav1.DeleteOptions{}); err != nil {
+	if err := cs.RbacV1().RoleBindings("default").Delete(t.Context(), "r", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	soon(t, "the other server obeys that the rule is gone", func() (bool, error) {
@@ -336,10 +337,11 @@ func rules(t *testing.T, a kubernetes.Interface, other *rest.Config) {
 // killed the other takes over, and no pod is made twice.
 func TestOneControllerManagerWorks(t *testing.T) {
 	dirs, configs := twoServers(t)
-	a := kubernetes.NewForConfigOrDie(configs[0])
+	clientset := kubernetes.NewForConfigOrDie(configs[0])
 	managers := map[string]*process{}
 	holder := func() string {
-		l, err := a.CoordinationV1().Leases("kube-system").Get(t.Context(), controllersLease, metav1.GetOptions{})
+		l, err := clientset.CoordinationV1().Leases("kube-system").Get(t.Context(), controllersLease,
+			metav1.GetOptions{})
 		if err != nil || l.Spec.HolderIdentity == nil {
 			return ""
 		}
@@ -370,7 +372,9 @@ func TestOneControllerManagerWorks(t *testing.T) {
 	count := func(want int) {
 		t.Helper()
 		soon(t, fmt.Sprintf("%d pods", want), func() (bool, error) {
-			pods, err := a.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+			pods, err := clientset.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{
+				LabelSelector: "app=web",
+			})
 			if err != nil {
 				return false, err
 			}
@@ -385,10 +389,10 @@ func TestOneControllerManagerWorks(t *testing.T) {
 	}
 	// Pods need the service account that the controllers make.
 	soon(t, "the service account", func() (bool, error) {
-		_, err := a.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		_, err := clientset.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil, err
 	})
-	set, err := a.AppsV1().ReplicaSets("default").Create(t.Context(), set, metav1.CreateOptions{})
+	set, err := clientset.AppsV1().ReplicaSets("default").Create(t.Context(), set, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +403,8 @@ func TestOneControllerManagerWorks(t *testing.T) {
 	}
 	managers[leader].kill()
 	patch := []byte(`{"spec":{"replicas":4}}`)
-	if _, err := a.AppsV1().ReplicaSets("default").Patch(t.Context(), set.Name, "application/merge-patch+json", patch,
+	if _, err := clientset.AppsV1().ReplicaSets("default").Patch(t.Context(), set.Name, "application/merge-patch+json",
+		patch,
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

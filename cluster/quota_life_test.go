@@ -34,19 +34,19 @@ type limited struct {
 }
 
 // limit makes a namespace and a quota in it, and waits until its usage is known.
-func limit(t *testing.T, c kubernetes.Interface, ns string, spec corev1.ResourceQuotaSpec) limited {
+func limit(t *testing.T, cs kubernetes.Interface, ns string, spec corev1.ResourceQuotaSpec) limited {
 	t.Helper()
-	if _, err := c.CoreV1().Namespaces().Create(t.Context(),
+	if _, err := cs.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "service account of "+ns, func() string {
-		if _, err := c.CoreV1().ServiceAccounts(ns).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		if _, err := cs.CoreV1().ServiceAccounts(ns).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	l := limited{t, c, ns}
+	l := limited{t, cs, ns}
 	l.quota("quota", spec)
 	return l
 }
@@ -132,25 +132,27 @@ func scoped(hardLimits corev1.ResourceList, scopes ...corev1.ResourceQuotaScope)
 // refused.
 func TestQuotaLives(t *testing.T) {
 	cfg := controlPlaneOf(t, func(*cluster.Config) {})
-	c, err := kubernetes.NewForConfig(cfg)
+	clientset, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("services", func(t *testing.T) { quotaOfServices(t, c) })
-	t.Run("objects", func(t *testing.T) { quotaOfObjects(t, c) })
-	t.Run("pods", func(t *testing.T) { quotaOfPods(t, c) })
-	t.Run("claims", func(t *testing.T) { quotaOfClaims(t, c) })
-	t.Run("devices", func(t *testing.T) { quotaOfDevices(t, c) })
-	t.Run("custom resources", func(t *testing.T) { quotaOfCustomResources(t, c, dynamic.NewForConfigOrDie(cfg)) })
-	t.Run("scopes", func(t *testing.T) { quotaScopes(t, c) })
-	t.Run("priority", func(t *testing.T) { quotaOfPriority(t, c) })
-	t.Run("affinity", func(t *testing.T) { quotaOfAffinity(t, c) })
-	t.Run("status", func(t *testing.T) { quotaStatus(t, c) })
-	t.Run("replication controller", func(t *testing.T) { quotaFailsReplicas(t, c) })
+	t.Run("services", func(t *testing.T) { quotaOfServices(t, clientset) })
+	t.Run("objects", func(t *testing.T) { quotaOfObjects(t, clientset) })
+	t.Run("pods", func(t *testing.T) { quotaOfPods(t, clientset) })
+	t.Run("claims", func(t *testing.T) { quotaOfClaims(t, clientset) })
+	t.Run("devices", func(t *testing.T) { quotaOfDevices(t, clientset) })
+	t.Run("custom resources", func(t *testing.T) {
+		quotaOfCustomResources(t, clientset, dynamic.NewForConfigOrDie(cfg))
+	})
+	t.Run("scopes", func(t *testing.T) { quotaScopes(t, clientset) })
+	t.Run("priority", func(t *testing.T) { quotaOfPriority(t, clientset) })
+	t.Run("affinity", func(t *testing.T) { quotaOfAffinity(t, clientset) })
+	t.Run("status", func(t *testing.T) { quotaStatus(t, clientset) })
+	t.Run("replication controller", func(t *testing.T) { quotaFailsReplicas(t, clientset) })
 }
 
-func quotaOfServices(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "services",
+func quotaOfServices(t *testing.T, cs kubernetes.Interface) {
+	limited := limit(t, cs, "services",
 		scoped(hard("services", "10", "services.nodeports", "1", "services.loadbalancers", "1")))
 	service := func(name string, kind corev1.ServiceType) *corev1.Service {
 		return &corev1.Service{
@@ -162,41 +164,43 @@ func quotaOfServices(t *testing.T, c kubernetes.Interface) {
 		}
 	}
 	create := func(s *corev1.Service) error {
-		_, err := c.CoreV1().Services(l.ns).Create(t.Context(), s, metav1.CreateOptions{})
+		_, err := cs.CoreV1().Services(limited.ns).Create(t.Context(), s, metav1.CreateOptions{})
 		return err
 	}
-	l.must("cluster IP", create(service("cluster", corev1.ServiceTypeClusterIP)))
-	l.must("node port", create(service("node", corev1.ServiceTypeNodePort)))
-	l.used("quota", "services", "2", "services.nodeports", "1", "services.loadbalancers", "0")
-	l.refused("balancer", create(service("balancer", corev1.ServiceTypeLoadBalancer)),
+	limited.must("cluster IP", create(service("cluster", corev1.ServiceTypeClusterIP)))
+	limited.must("node port", create(service("node", corev1.ServiceTypeNodePort)))
+	limited.used("quota", "services", "2", "services.nodeports", "1", "services.loadbalancers", "0")
+	limited.refused("balancer", create(service("balancer", corev1.ServiceTypeLoadBalancer)),
 		"exceeded quota: quota, requested: services.nodeports=1, used: services.nodeports=1, limited: "+
 			"services.nodeports=1")
 	bare := service("bare", corev1.ServiceTypeLoadBalancer)
 	no := false
 	bare.Spec.AllocateLoadBalancerNodePorts = &no
-	l.must("balancer without node ports", create(bare))
-	l.used("quota", "services", "3", "services.nodeports", "1", "services.loadbalancers", "1")
-	l.refused("second balancer", create(func() *corev1.Service {
+	limited.must("balancer without node ports", create(bare))
+	limited.used("quota", "services", "3", "services.nodeports", "1", "services.loadbalancers", "1")
+	limited.refused("second balancer", create(func() *corev1.Service {
 		s := bare.DeepCopy()
 		s.Name = "more"
 		return s
 	}()), "requested: services.loadbalancers=1")
-	_, err := c.CoreV1().Services(l.ns).Patch(t.Context(), "node", types.MergePatchType,
+	_, err := cs.CoreV1().Services(limited.ns).Patch(t.Context(), "node", types.MergePatchType,
 		[]byte(`{"spec":{"type":"ClusterIP","ports":[{"port":80,"targetPort":80,"nodePort":null}]}}`),
 		metav1.PatchOptions{})
-	l.must("node port to cluster IP", err)
-	l.used("quota", "services.nodeports", "0")
+	limited.must("node port to cluster IP", err)
+	limited.used("quota", "services.nodeports", "0")
 	for _, name := range []string{"cluster", "node", "bare"} {
-		l.must("delete "+name, c.CoreV1().Services(l.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		limited.must("delete "+name, cs.CoreV1().Services(limited.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
-	l.used("quota", "services", "0", "services.nodeports", "0", "services.loadbalancers", "0")
+	limited.used("quota", "services", "0", "services.nodeports", "0", "services.loadbalancers", "0")
 }
 
-func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "objects", scoped(hard("secrets", "1", "count/replicasets.apps", "1", "replicationcontrollers",
-		"1", "count/configmaps", "2", "count/pods", "9")))
+func quotaOfObjects(t *testing.T, cs kubernetes.Interface) {
+	limited := limit(t, cs, "objects",
+		scoped(hard("secrets", "1", "count/replicasets.apps", "1", "replicationcontrollers",
+			"1", "count/configmaps", "2", "count/pods", "9")))
 	// kube-root-ca.crt
-	l.used("quota", "secrets", "0", "count/replicasets.apps", "0", "replicationcontrollers", "0", "count/configmaps",
+	limited.used("quota", "secrets", "0", "count/replicasets.apps", "0", "replicationcontrollers", "0",
+		"count/configmaps",
 		"1")
 	zero := int32(0)
 	ctx := t.Context()
@@ -209,11 +213,12 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 		remove func(name string) error
 	}{
 		{"secrets", func(n string) error {
-			_, err := c.CoreV1().Secrets(l.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta(n)}, metav1.CreateOptions{})
+			_, err := cs.CoreV1().Secrets(limited.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta(n)},
+				metav1.CreateOptions{})
 			return err
-		}, func(n string) error { return c.CoreV1().Secrets(l.ns).Delete(ctx, n, metav1.DeleteOptions{}) }},
+		}, func(n string) error { return cs.CoreV1().Secrets(limited.ns).Delete(ctx, n, metav1.DeleteOptions{}) }},
 		{"count/replicasets.apps", func(n string) error {
-			_, err := c.AppsV1().ReplicaSets(l.ns).Create(ctx, &appsv1.ReplicaSet{
+			_, err := cs.AppsV1().ReplicaSets(limited.ns).Create(ctx, &appsv1.ReplicaSet{
 				ObjectMeta: meta(n),
 				Spec: appsv1.ReplicaSetSpec{
 					Replicas: &zero,
@@ -222,9 +227,11 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 				},
 			}, metav1.CreateOptions{})
 			return err
-		}, func(n string) error { return c.AppsV1().ReplicaSets(l.ns).Delete(ctx, n, metav1.DeleteOptions{}) }},
+		}, func(n string) error {
+			return cs.AppsV1().ReplicaSets(limited.ns).Delete(ctx, n, metav1.DeleteOptions{})
+		}},
 		{"replicationcontrollers", func(n string) error {
-			_, err := c.CoreV1().ReplicationControllers(l.ns).Create(ctx, &corev1.ReplicationController{
+			_, err := cs.CoreV1().ReplicationControllers(limited.ns).Create(ctx, &corev1.ReplicationController{
 				ObjectMeta: meta(n),
 				Spec: corev1.ReplicationControllerSpec{
 					Replicas: &zero,
@@ -235,39 +242,42 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 			return err
 		}, func(n string) error {
 			background := metav1.DeletePropagationBackground
-			return c.CoreV1().ReplicationControllers(l.ns).Delete(ctx, n, metav1.DeleteOptions{
+			return cs.CoreV1().ReplicationControllers(limited.ns).Delete(ctx, n, metav1.DeleteOptions{
 				PropagationPolicy: &background,
 			})
 		}},
 	} {
-		l.must(kind.name, kind.create("one"))
-		l.used("quota", kind.name, "1")
-		l.refused("second of "+kind.name, kind.create("two"), "exceeded quota: quota, requested: "+kind.name+
+		limited.must(kind.name, kind.create("one"))
+		limited.used("quota", kind.name, "1")
+		limited.refused("second of "+kind.name, kind.create("two"), "exceeded quota: quota, requested: "+kind.name+
 			"=1, used: "+kind.name+"=1, limited: "+kind.name+"=1")
-		l.must("delete of "+kind.name, kind.remove("one"))
-		l.used("quota", kind.name, "0")
-		l.must(kind.name+" again", kind.create("three"))
+		limited.must("delete of "+kind.name, kind.remove("one"))
+		limited.used("quota", kind.name, "0")
+		limited.must(kind.name+" again", kind.create("three"))
 	}
 	// The limits of a quota that is updated hold at once, and those of one that is gone do not.
-	q, err := c.CoreV1().ResourceQuotas(l.ns).Get(ctx, "quota", metav1.GetOptions{})
-	l.must("get", err)
+	q, err := cs.CoreV1().ResourceQuotas(limited.ns).Get(ctx, "quota", metav1.GetOptions{})
+	limited.must("get", err)
 	q.ResourceVersion = ""
 	q.Spec.Hard["secrets"] = resource.MustParse("2")
-	q, err = c.CoreV1().ResourceQuotas(l.ns).Update(ctx, q, metav1.UpdateOptions{})
-	l.must("update", err)
+	q, err = cs.CoreV1().ResourceQuotas(limited.ns).Update(ctx, q, metav1.UpdateOptions{})
+	limited.must("update", err)
 	if got := q.Spec.Hard["secrets"]; got.Value() != 2 {
 		t.Errorf("updated limit: got %s, want 2", got.String())
 	}
 	waittest.Right(t, "the new limit", func() string {
-		_, err := c.CoreV1().Secrets(l.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta("more")}, metav1.CreateOptions{})
+		_, err := cs.CoreV1().Secrets(limited.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta("more")},
+			metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	l.must("delete the quota", c.CoreV1().ResourceQuotas(l.ns).Delete(ctx, "quota", metav1.DeleteOptions{}))
+	limited.must("delete the quota", cs.CoreV1().ResourceQuotas(limited.ns).Delete(ctx, "quota",
+		metav1.DeleteOptions{}))
 	waittest.Right(t, "the end of the limit", func() string {
-		_, err := c.CoreV1().Secrets(l.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta("most")}, metav1.CreateOptions{})
+		_, err := cs.CoreV1().Secrets(limited.ns).Create(ctx, &corev1.Secret{ObjectMeta: meta("most")},
+			metav1.CreateOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -275,44 +285,48 @@ func quotaOfObjects(t *testing.T, c kubernetes.Interface) {
 	})
 }
 
-func quotaOfPods(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "pods", scoped(hard("pods", "5", "cpu", "1", "memory", "500Mi", "requests.ephemeral-storage",
-		"50Gi", "requests.example.com/dongle", "3")))
+func quotaOfPods(t *testing.T, cs kubernetes.Interface) {
+	limited := limit(t, cs, "pods",
+		scoped(hard("pods", "5", "cpu", "1", "memory", "500Mi", "requests.ephemeral-storage",
+			"50Gi", "requests.example.com/dongle", "3")))
 	big := hard("cpu", "500m", "memory", "252Mi", "ephemeral-storage", "30Gi", "example.com/dongle", "2")
 	dongles := hard("example.com/dongle", "2")
-	l.must("first", l.pod("first", wants(big, dongles)))
-	l.used("quota", "pods", "1", "cpu", "500m", "memory", "252Mi", "requests.ephemeral-storage", "30Gi",
+	limited.must("first", limited.pod("first", wants(big, dongles)))
+	limited.used("quota", "pods", "1", "cpu", "500m", "memory", "252Mi", "requests.ephemeral-storage", "30Gi",
 		"requests.example.com/dongle", "2")
-	l.refused("too much cpu", l.pod("cpu", wants(hard("cpu", "600m", "memory", "100Mi"), nil)),
+	limited.refused("too much cpu", limited.pod("cpu", wants(hard("cpu", "600m", "memory", "100Mi"), nil)),
 		"requested: cpu=600m, used: cpu=500m, limited: cpu=1")
-	l.refused("too many dongles", l.pod("dongles",
+	limited.refused("too many dongles", limited.pod("dongles",
 		wants(hard("cpu", "500m", "memory", "100Mi", "ephemeral-storage", "10Gi", "example.com/dongle", "2"), dongles)),
 		"requested: requests.example.com/dongle=2, used: requests.example.com/dongle=2, limited: "+
 			"requests.example.com/dongle=3")
-	l.refused("nothing said", l.pod("silent", nil), "failed quota: quota: must specify cpu for: main; memory for: main")
-	p, err := c.CoreV1().Pods(l.ns).Get(t.Context(), "first", metav1.GetOptions{})
-	l.must("get", err)
+	limited.refused("nothing said", limited.pod("silent", nil),
+		"failed quota: quota: must specify cpu for: main; memory for: main")
+	p, err := cs.CoreV1().Pods(limited.ns).Get(t.Context(), "first", metav1.GetOptions{})
+	limited.must("get", err)
 	p.ResourceVersion = "" // whatever the scheduler writes meanwhile
 	p.Spec.Containers[0].Resources.Requests = hard("cpu", "100m", "memory", "100Mi")
-	if _, err := c.CoreV1().Pods(l.ns).Update(t.Context(), p, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := cs.CoreV1().Pods(limited.ns).Update(t.Context(), p, metav1.UpdateOptions{}); !apierrors.IsInvalid(
+		err) {
 		t.Errorf("changed requests: got %v, want invalid", err)
 	}
-	_, err = c.CoreV1().Pods(l.ns).Patch(t.Context(), "first", types.StrategicMergePatchType,
+	_, err = cs.CoreV1().Pods(limited.ns).Patch(t.Context(), "first", types.StrategicMergePatchType,
 		[]byte(`{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"1100m"}}}]}}`),
 		metav1.PatchOptions{}, "resize")
-	l.refused("resized too far", err, "exceeded quota: quota, requested: cpu=600m, used: cpu=500m, limited: cpu=1")
-	l.used("quota", "pods", "1", "cpu", "500m")
-	l.deletePod("first")
-	l.used("quota", "pods", "0", "cpu", "0", "memory", "0", "requests.ephemeral-storage", "0",
+	limited.refused("resized too far", err,
+		"exceeded quota: quota, requested: cpu=600m, used: cpu=500m, limited: cpu=1")
+	limited.used("quota", "pods", "1", "cpu", "500m")
+	limited.deletePod("first")
+	limited.used("quota", "pods", "0", "cpu", "0", "memory", "0", "requests.ephemeral-storage", "0",
 		"requests.example.com/dongle", "0")
 }
 
 // quotaOfDevices: claims of devices are counted by their classes.
-func quotaOfDevices(t *testing.T, c kubernetes.Interface) {
+func quotaOfDevices(t *testing.T, cs kubernetes.Interface) {
 	const claims, gpus = "count/resourceclaims.resource.k8s.io", "gpu.deviceclass.resource.k8s.io/devices"
-	l := limit(t, c, "devices", scoped(hard(claims, "3", gpus, "4")))
+	limited := limit(t, cs, "devices", scoped(hard(claims, "3", gpus, "4")))
 	claim := func(name string, n int64) error {
-		_, err := c.ResourceV1().ResourceClaims(l.ns).Create(t.Context(), &resourcev1.ResourceClaim{
+		_, err := cs.ResourceV1().ResourceClaims(limited.ns).Create(t.Context(), &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
 				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: n}},
@@ -320,19 +334,20 @@ func quotaOfDevices(t *testing.T, c kubernetes.Interface) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	l.must("three", claim("three", 3))
-	l.used("quota", claims, "1", gpus, "3")
-	l.refused("two more", claim("two", 2), "requested: "+gpus+"=2, used: "+gpus+"=3, limited: "+gpus+"=4")
-	l.must("delete", c.ResourceV1().ResourceClaims(l.ns).Delete(t.Context(), "three", metav1.DeleteOptions{}))
-	l.used("quota", claims, "0", gpus, "0")
+	limited.must("three", claim("three", 3))
+	limited.used("quota", claims, "1", gpus, "3")
+	limited.refused("two more", claim("two", 2), "requested: "+gpus+"=2, used: "+gpus+"=3, limited: "+gpus+"=4")
+	limited.must("delete", cs.ResourceV1().ResourceClaims(limited.ns).Delete(t.Context(), "three",
+		metav1.DeleteOptions{}))
+	limited.used("quota", claims, "0", gpus, "0")
 }
 
-func quotaOfClaims(t *testing.T, c kubernetes.Interface) {
+func quotaOfClaims(t *testing.T, cs kubernetes.Interface) {
 	const gold = "gold.storageclass.storage.k8s.io/"
-	l := limit(t, c, "claims", scoped(hard("persistentvolumeclaims", "2", "requests.storage", "10Gi",
+	limited := limit(t, cs, "claims", scoped(hard("persistentvolumeclaims", "2", "requests.storage", "10Gi",
 		gold+"persistentvolumeclaims", "1", gold+"requests.storage", "1Gi")))
 	claim := func(name, class, size string) error {
-		_, err := c.CoreV1().PersistentVolumeClaims(l.ns).Create(t.Context(), &corev1.PersistentVolumeClaim{
+		_, err := cs.CoreV1().PersistentVolumeClaims(limited.ns).Create(t.Context(), &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				StorageClassName: &class,
@@ -342,25 +357,26 @@ func quotaOfClaims(t *testing.T, c kubernetes.Interface) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	l.must("gold", claim("one", "gold", "1Gi"))
-	l.used("quota", "persistentvolumeclaims", "1", "requests.storage", "1Gi", gold+"persistentvolumeclaims", "1",
+	limited.must("gold", claim("one", "gold", "1Gi"))
+	limited.used("quota", "persistentvolumeclaims", "1", "requests.storage", "1Gi", gold+"persistentvolumeclaims", "1",
 		gold+"requests.storage", "1Gi")
-	l.refused("more gold", claim("two", "gold", "1Gi"), "requested: "+gold+"persistentvolumeclaims=1,"+gold+
+	limited.refused("more gold", claim("two", "gold", "1Gi"), "requested: "+gold+"persistentvolumeclaims=1,"+gold+
 		"requests.storage=1Gi")
-	l.must("silver", claim("two", "silver", "2Gi"))
-	l.used("quota", "persistentvolumeclaims", "2", "requests.storage", "3Gi", gold+"requests.storage", "1Gi")
-	got, err := c.CoreV1().PersistentVolumeClaims(l.ns).Get(t.Context(), "one", metav1.GetOptions{})
+	limited.must("silver", claim("two", "silver", "2Gi"))
+	limited.used("quota", "persistentvolumeclaims", "2", "requests.storage", "3Gi", gold+"requests.storage", "1Gi")
+	got, err := cs.CoreV1().PersistentVolumeClaims(limited.ns).Get(t.Context(), "one", metav1.GetOptions{})
 	if err != nil || !slices.Contains(got.Finalizers, "kubernetes.io/pvc-protection") {
 		t.Errorf("a new claim is not protected: %v, %v", got.Finalizers, err)
 	}
 	for _, name := range []string{"one", "two"} {
-		l.must("delete", c.CoreV1().PersistentVolumeClaims(l.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		limited.must("delete", cs.CoreV1().PersistentVolumeClaims(limited.ns).Delete(t.Context(), name,
+			metav1.DeleteOptions{}))
 	}
-	l.used("quota", "persistentvolumeclaims", "0", "requests.storage", "0", gold+"persistentvolumeclaims", "0",
+	limited.used("quota", "persistentvolumeclaims", "0", "requests.storage", "0", gold+"persistentvolumeclaims", "0",
 		gold+"requests.storage", "0")
 }
 
-func quotaOfCustomResources(t *testing.T, c kubernetes.Interface, dyn dynamic.Interface) {
+func quotaOfCustomResources(t *testing.T, cs kubernetes.Interface, dyn dynamic.Interface) {
 	definitions := dyn.Resource(schema.GroupVersionResource{
 		Group:    "apiextensions.k8s.io",
 		Version:  "v1",
@@ -397,62 +413,63 @@ func quotaOfCustomResources(t *testing.T, c kubernetes.Interface, dyn dynamic.In
 		}
 		return ""
 	})
-	l := limit(t, c, "custom", scoped(hard("count/things.quota.example.com", "1")))
+	limited := limit(t, cs, "custom", scoped(hard("count/things.quota.example.com", "1")))
 	create := func(name string) error {
-		_, err := things.Namespace(l.ns).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		_, err := things.Namespace(limited.ns).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "quota.example.com/v1",
 			"kind":       "Thing",
 			"metadata":   map[string]any{"name": name},
 		}}, metav1.CreateOptions{})
 		return err
 	}
-	l.must("first", create("one"))
-	l.used("quota", "count/things.quota.example.com", "1")
-	l.refused("second", create("two"),
+	limited.must("first", create("one"))
+	limited.used("quota", "count/things.quota.example.com", "1")
+	limited.refused("second", create("two"),
 		"requested: count/things.quota.example.com=1, used: count/things.quota.example.com=1")
-	l.must("delete", things.Namespace(l.ns).Delete(t.Context(), "one", metav1.DeleteOptions{}))
-	l.used("quota", "count/things.quota.example.com", "0")
+	limited.must("delete", things.Namespace(limited.ns).Delete(t.Context(), "one", metav1.DeleteOptions{}))
+	limited.used("quota", "count/things.quota.example.com", "0")
 }
 
-func quotaScopes(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "scopes", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"),
+func quotaScopes(t *testing.T, cs kubernetes.Interface) {
+	limited := limit(t, cs, "scopes", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"),
 		corev1.ResourceQuotaScopeTerminating))
-	l.quota("going-on", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"),
+	limited.quota("going-on", scoped(hard("pods", "5", "requests.cpu", "1", "limits.memory", "1Gi"),
 		corev1.ResourceQuotaScopeNotTerminating))
-	l.quota("best-effort", scoped(hard("pods", "5"), corev1.ResourceQuotaScopeBestEffort))
-	l.quota("others", scoped(hard("pods", "5"), corev1.ResourceQuotaScopeNotBestEffort))
+	limited.quota("best-effort", scoped(hard("pods", "5"), corev1.ResourceQuotaScopeBestEffort))
+	limited.quota("others", scoped(hard("pods", "5"), corev1.ResourceQuotaScopeNotBestEffort))
 	full := wants(hard("cpu", "500m", "memory", "200Mi"), hard("cpu", "1", "memory", "400Mi"))
-	l.must("long running", l.pod("long", full))
-	l.used("going-on", "pods", "1", "requests.cpu", "500m", "limits.memory", "400Mi")
-	l.used("quota", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
-	l.used("others", "pods", "1")
-	l.used("best-effort", "pods", "0")
-	l.deletePod("long")
-	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
-	l.used("others", "pods", "0")
+	limited.must("long running", limited.pod("long", full))
+	limited.used("going-on", "pods", "1", "requests.cpu", "500m", "limits.memory", "400Mi")
+	limited.used("quota", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
+	limited.used("others", "pods", "1")
+	limited.used("best-effort", "pods", "0")
+	limited.deletePod("long")
+	limited.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
+	limited.used("others", "pods", "0")
 	hour := int64(3600)
-	l.must("terminating", l.pod("short", func(s *corev1.PodSpec) {
+	limited.must("terminating", limited.pod("short", func(s *corev1.PodSpec) {
 		full(s)
 		s.ActiveDeadlineSeconds = &hour
 	}))
-	l.used("quota", "pods", "1", "requests.cpu", "500m", "limits.memory", "400Mi")
-	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
-	l.deletePod("short")
-	l.used("quota", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
-	l.quotaFollowsDeadline(full, hour)
+	limited.used("quota", "pods", "1", "requests.cpu", "500m", "limits.memory", "400Mi")
+	limited.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
+	limited.deletePod("short")
+	limited.used("quota", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
+	limited.quotaFollowsDeadline(full, hour)
 	for _, name := range []string{"quota", "going-on"} { // they ask for requests
-		l.must("delete "+name, c.CoreV1().ResourceQuotas(l.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		limited.must("delete "+name, cs.CoreV1().ResourceQuotas(limited.ns).Delete(t.Context(), name,
+			metav1.DeleteOptions{}))
 	}
 	waittest.Right(t, "a pod without requests", func() string {
-		if err := l.pod("best", nil); err != nil {
+		if err := limited.pod("best", nil); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	l.used("best-effort", "pods", "1")
-	l.used("others", "pods", "0")
-	l.deletePod("best")
-	l.used("best-effort", "pods", "0")
+	limited.used("best-effort", "pods", "1")
+	limited.used("others", "pods", "0")
+	limited.deletePod("best")
+	limited.used("best-effort", "pods", "0")
 }
 
 // quotaFollowsDeadline: a deadline moves a pod to the other quota within the request that sets it.
@@ -483,9 +500,9 @@ func (l limited) quotaFollowsDeadline(full func(*corev1.PodSpec), seconds int64)
 	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
 }
 
-func quotaOfPriority(t *testing.T, c kubernetes.Interface) {
+func quotaOfPriority(t *testing.T, cs kubernetes.Interface) {
 	for i, name := range []string{"quota-high", "quota-low"} {
-		if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(),
+		if _, err := cs.SchedulingV1().PriorityClasses().Create(t.Context(),
 			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: int32(1000 - i)},
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -499,25 +516,25 @@ func quotaOfPriority(t *testing.T, c kubernetes.Interface) {
 			}},
 		}
 	}
-	l := limit(t, c, "priority", in(corev1.ScopeSelectorOpIn, "quota-high"))
-	l.quota("rest", in(corev1.ScopeSelectorOpNotIn, "quota-high"))
+	limited := limit(t, cs, "priority", in(corev1.ScopeSelectorOpIn, "quota-high"))
+	limited.quota("rest", in(corev1.ScopeSelectorOpNotIn, "quota-high"))
 	class := func(name string) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) { s.PriorityClassName = name }
 	}
-	l.must("first high", l.pod("high", class("quota-high")))
-	l.used("quota", "pods", "1")
-	l.refused("second high", l.pod("higher", class("quota-high")),
+	limited.must("first high", limited.pod("high", class("quota-high")))
+	limited.used("quota", "pods", "1")
+	limited.refused("second high", limited.pod("higher", class("quota-high")),
 		"exceeded quota: quota, requested: pods=1, used: pods=1, limited: pods=1")
-	l.must("low", l.pod("low", class("quota-low")))
-	l.used("rest", "pods", "1")
-	l.refused("second low", l.pod("lower", class("quota-low")), "exceeded quota: rest")
-	l.deletePod("high")
-	l.used("quota", "pods", "0")
-	l.used("rest", "pods", "1")
+	limited.must("low", limited.pod("low", class("quota-low")))
+	limited.used("rest", "pods", "1")
+	limited.refused("second low", limited.pod("lower", class("quota-low")), "exceeded quota: rest")
+	limited.deletePod("high")
+	limited.used("quota", "pods", "0")
+	limited.used("rest", "pods", "1")
 }
 
 func quotaOfAffinity(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "affinity", scoped(hard("pods", "0"), corev1.ResourceQuotaScopeCrossNamespacePodAffinity))
+	limited := limit(t, c, "affinity", scoped(hard("pods", "0"), corev1.ResourceQuotaScopeCrossNamespacePodAffinity))
 	with := func(edit func(*corev1.PodAffinityTerm)) func(*corev1.PodSpec) {
 		term := corev1.PodAffinityTerm{TopologyKey: "region", LabelSelector: &metav1.LabelSelector{}}
 		edit(&term)
@@ -527,11 +544,11 @@ func quotaOfAffinity(t *testing.T, c kubernetes.Interface) {
 			}}
 		}
 	}
-	l.must("within its namespace", l.pod("home", with(func(*corev1.PodAffinityTerm) {})))
-	l.refused("with namespaces", l.pod("away", with(func(t *corev1.PodAffinityTerm) {
+	limited.must("within its namespace", limited.pod("home", with(func(*corev1.PodAffinityTerm) {})))
+	limited.refused("with namespaces", limited.pod("away", with(func(t *corev1.PodAffinityTerm) {
 		t.Namespaces = []string{"other"}
 	})), "exceeded quota: quota, requested: pods=1")
-	l.refused("with a namespace selector", l.pod("away", with(func(t *corev1.PodAffinityTerm) {
+	limited.refused("with a namespace selector", limited.pod("away", with(func(t *corev1.PodAffinityTerm) {
 		t.NamespaceSelector = &metav1.LabelSelector{}
 	})), "exceeded quota: quota, requested: pods=1")
 }
@@ -581,11 +598,11 @@ func quotaStatus(t *testing.T, c kubernetes.Interface) {
 }
 
 // quotaFailsReplicas: a replication controller says that a quota keeps it from having its pods, as long as it is so.
-func quotaFailsReplicas(t *testing.T, c kubernetes.Interface) {
-	l := limit(t, c, "replicas", scoped(hard("pods", "2")))
+func quotaFailsReplicas(t *testing.T, cs kubernetes.Interface) {
+	limited := limit(t, cs, "replicas", scoped(hard("pods", "2")))
 	three := int32(3)
 	labels := map[string]string{"a": "b"}
-	_, err := c.CoreV1().ReplicationControllers(l.ns).Create(t.Context(), &corev1.ReplicationController{
+	_, err := cs.CoreV1().ReplicationControllers(limited.ns).Create(t.Context(), &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "rc"},
 		Spec: corev1.ReplicationControllerSpec{
 			Replicas: &three,
@@ -593,10 +610,10 @@ func quotaFailsReplicas(t *testing.T, c kubernetes.Interface) {
 			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: newPod("x").Spec},
 		},
 	}, metav1.CreateOptions{})
-	l.must("create", err)
+	limited.must("create", err)
 	failing := func(want bool) func() string {
 		return func() string {
-			rc, err := c.CoreV1().ReplicationControllers(l.ns).Get(t.Context(), "rc", metav1.GetOptions{})
+			rc, err := cs.CoreV1().ReplicationControllers(limited.ns).Get(t.Context(), "rc", metav1.GetOptions{})
 			if err != nil {
 				return err.Error()
 			}
@@ -609,8 +626,8 @@ func quotaFailsReplicas(t *testing.T, c kubernetes.Interface) {
 		}
 	}
 	waittest.Right(t, "the failure", failing(true))
-	_, err = c.CoreV1().ReplicationControllers(l.ns).Patch(t.Context(), "rc", types.MergePatchType,
+	_, err = cs.CoreV1().ReplicationControllers(limited.ns).Patch(t.Context(), "rc", types.MergePatchType,
 		[]byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
-	l.must("scale down", err)
+	limited.must("scale down", err)
 	waittest.Right(t, "the end of the failure", failing(false))
 }

@@ -117,26 +117,30 @@ func newPod(name string) *corev1.Pod {
 
 // TestQuota: 64 clients create 200 pods against a quota of 50 while others count config maps, secrets and leases.
 func TestQuota(t *testing.T) {
-	c := controlPlane(t)
+	clientset := controlPlane(t)
 	ctx := t.Context()
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}},
+	if _, err := clientset.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Right(t, "root certificate in the new namespace", func() string {
-		if _, err := c.CoreV1().ConfigMaps("dev").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
+		if _, err := clientset.CoreV1().ConfigMaps("dev").Get(ctx, "kube-root-ca.crt",
+			metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
-		if _, err := c.CoreV1().ServiceAccounts("dev").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := clientset.CoreV1().ServiceAccounts("dev").Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	makeQuota(t, c, "pods", hard("pods", "50"))
-	makeQuota(t, c, "things", hard("configmaps", "2", "count/leases.coordination.k8s.io", "1", "services.nodeports",
+	makeQuota(t, clientset, "pods", hard("pods", "50"))
+	makeQuota(t, clientset, "things", hard("configmaps", "2", "count/leases.coordination.k8s.io", "1",
+		"services.nodeports",
 		"1", "count/serviceaccounts", "5"))
-	wantUsed(t, c, "pods", hard("pods", "0"))
-	wantUsed(t, c, "things", hard("configmaps", "1", "count/leases.coordination.k8s.io", "0", "services.nodeports",
+	wantUsed(t, clientset, "pods", hard("pods", "0"))
+	wantUsed(t, clientset, "things", hard("configmaps", "1", "count/leases.coordination.k8s.io", "0",
+		"services.nodeports",
 		"0", "count/serviceaccounts", "1"))
 
 	var made, refused, next atomic.Int64
@@ -148,7 +152,7 @@ func TestQuota(t *testing.T) {
 				if n > 200 {
 					return
 				}
-				_, err := c.CoreV1().Pods("dev").Create(ctx, newPod(fmt.Sprint("p", n)), metav1.CreateOptions{})
+				_, err := clientset.CoreV1().Pods("dev").Create(ctx, newPod(fmt.Sprint("p", n)), metav1.CreateOptions{})
 				var netErr net.Error
 				switch {
 				case err == nil:
@@ -168,23 +172,23 @@ func TestQuota(t *testing.T) {
 	if made.Load() != 50 || refused.Load() != 150 {
 		t.Errorf("%d made and %d refused, want 50 and 150", made.Load(), refused.Load())
 	}
-	list, err := c.CoreV1().Pods("dev").List(ctx, metav1.ListOptions{})
+	list, err := clientset.CoreV1().Pods("dev").List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 50 {
 		t.Errorf("%d pods exist, want 50 (%v)", len(list.Items), err)
 	}
-	wantUsed(t, c, "pods", hard("pods", "50"))
+	wantUsed(t, clientset, "pods", hard("pods", "50"))
 
 	// What goes is given back.
 	zero := int64(0)
 	for _, p := range list.Items[:10] {
-		if err := c.CoreV1().Pods("dev").Delete(ctx, p.Name,
+		if err := clientset.CoreV1().Pods("dev").Delete(ctx, p.Name,
 			metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantUsed(t, c, "pods", hard("pods", "40"))
+	wantUsed(t, clientset, "pods", hard("pods", "40"))
 
-	maps := c.CoreV1().ConfigMaps("dev")
+	maps := clientset.CoreV1().ConfigMaps("dev")
 	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -198,12 +202,12 @@ func TestQuota(t *testing.T) {
 	if err := maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wantUsed(t, c, "things", hard("configmaps", "1"))
+	wantUsed(t, clientset, "things", hard("configmaps", "1"))
 	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}},
 		metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("a taken name: got %v", err)
 	}
-	q, err := c.CoreV1().ResourceQuotas("dev").Get(ctx, "things", metav1.GetOptions{})
+	q, err := clientset.CoreV1().ResourceQuotas("dev").Get(ctx, "things", metav1.GetOptions{})
 	if used := q.Status.Used["configmaps"]; err != nil || used.Value() != 1 {
 		t.Errorf("after a creation that failed: used %s, want 1 (%v)", used.String(), err)
 	}

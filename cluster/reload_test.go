@@ -26,11 +26,11 @@ import (
 
 // TestJudgesAreReadAgain: issuers and authorizers change with their files, without a restart.
 func TestJudgesAreReadAgain(t *testing.T) {
-	s := judgesOutside(t)
+	services := judgesOutside(t)
 	issuers := func(prefix string) string {
 		return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"+
 			"- issuer: {url: %q, audiences: [keelson], certificateAuthority: %q}\n  claimMappings: {username: "+
-			"{claim: sub, prefix: %q}}\n", s.URL, s.ca, prefix)
+			"{claim: sub, prefix: %q}}\n", services.URL, services.ca, prefix)
 	}
 	const authorizers = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: " +
 		"[{type: Node, name: node}, {type: RBAC, name: rbac}"
@@ -43,7 +43,7 @@ func TestJudgesAreReadAgain(t *testing.T) {
 		c.API.Authorization.ConfigFile = authorization
 	})
 	ctx := t.Context()
-	carol := with(access, s.sign("carol", "dev"))
+	carol := with(access, services.sign("carol", "dev"))
 	name := func() string {
 		me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
 			metav1.CreateOptions{})

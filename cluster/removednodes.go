@@ -87,22 +87,22 @@ type removedNodeCheck struct {
 
 // Authenticate implements auth.Authenticator.
 func (a removedNodeCheck) Authenticate(r *http.Request) (*auth.User, bool, error) {
-	u, ok, err := a.next.Authenticate(r)
+	user, ok, err := a.next.Authenticate(r)
 	if !ok || err != nil {
-		return u, ok, err
+		return user, ok, err
 	}
-	node, is := authz.NodeName(u)
+	node, is := authz.NodeName(user)
 	if !is || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return u, ok, nil
+		return user, ok, nil
 	}
 	at, gone := a.removed(r.Context(), node)
 	switch {
 	case !gone || !pki.Issued(r.TLS.PeerCertificates[0]).Before(at):
-		return u, true, nil
+		return user, true, nil
 	case a.now().Sub(at) > removedNodeGrace:
 		return nil, false, fmt.Errorf("%w: node %s was removed from the cluster at %s, after its certificate was "+
 			"issued", authn.ErrUnauthorized, node, at.Format(time.RFC3339))
 	}
-	u.Annotations = map[string]string{admission.RemovedNode: at.Format(time.RFC3339)}
-	return u, true, nil
+	user.Annotations = map[string]string{admission.RemovedNode: at.Format(time.RFC3339)}
+	return user, true, nil
 }

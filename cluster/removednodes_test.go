@@ -45,7 +45,7 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 		{"another node", auth.User{Name: "system:node:two", Groups: nodes}, -time.Hour, time.Hour, false, true},
 		{"no node", auth.User{Name: "system:node:one"}, -time.Hour, time.Hour, false, true},
 	} {
-		a := removedNodeCheck{
+		check := removedNodeCheck{
 			next:    knows{c.user},
 			now:     func() time.Time { return removed.Add(c.now) },
 			removed: func(_ context.Context, node string) (time.Time, bool) { return removed, node == "one" },
@@ -56,7 +56,7 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
-		u, ok, err := a.Authenticate(r)
+		u, ok, err := check.Authenticate(r)
 		if ok != c.authenticated || ok == errors.Is(err, authn.ErrUnauthorized) {
 			t.Errorf("%s: %v, %v", c.what, ok, err)
 		}

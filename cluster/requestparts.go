@@ -66,31 +66,31 @@ func (k *keys) requestParts(
 	rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
 	onCAChange func(context.Context) error,
 ) func(*apiserver.Reader) (apiserver.Parts, error) {
-	return func(r *apiserver.Reader) (apiserver.Parts, error) {
-		webhooks := throughEgress(r.Outbound)
+	return func(reader *apiserver.Reader) (apiserver.Parts, error) {
+		webhooks := throughEgress(reader.Outbound)
 		believed, err := opts.Tokens.Config(k.tokenSigner)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		tokens, err := authn.NewTokens(believed, tokenObjects{r})
+		tokens, err := authn.NewTokens(believed, tokenObjects{reader})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
 		authorizer, unlisted, err := opts.Authorization.New(files,
-			authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, webhooks)
+			authz.Node{Pods: reader.PodsOn, Objects: reader, Rules: bootstrap.NodeRules()}, rbac, webhooks)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
 		authenticators, err := opts.Authentication.New(files, options.Dependencies{
 			Authenticators: []auth.Authenticator{
-				removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(r), time.Now},
+				removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(reader), time.Now},
 				tokens,
-				authn.BootstrapTokens{Secret: bootstrapSecret(r)},
+				authn.BootstrapTokens{Secret: bootstrapSecret(reader)},
 			},
 			Tokens:       tokens,
 			Certificates: k.serving,
 			Webhooks:     webhooks,
-			Issuers:      toIssuers(r.Outbound()),
+			Issuers:      toIssuers(reader.Outbound()),
 		})
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -103,7 +103,7 @@ func (k *keys) requestParts(
 		}
 		metrics := admission.NewMetrics()
 		chain, follow, err := opts.Admission.New(plugins.Config{
-			Objects:      r,
+			Objects:      reader,
 			NodeName:     authz.NodeName,
 			RoleAccounts: nodeAccountNames(table()),
 			PodRanges:    ranges,
@@ -119,7 +119,7 @@ func (k *keys) requestParts(
 		}
 		guards := rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer})
 		for _, gvr := range policy.Guarded {
-			guards[gvr.GroupResource()] = policy.Access{Reader: r, Authorizer: authorizer}.Check
+			guards[gvr.GroupResource()] = policy.Access{Reader: reader, Authorizer: authorizer}.Check
 		}
 		return apiserver.Parts{
 			Extra:          documents,
@@ -140,9 +140,9 @@ func (k *keys) clientCertificates(o *options.Options, files *configreload.Files,
 	context.Context,
 ) error,
 ) *authn.Certificates {
-	c := authn.NewCertificates(k.clientPool)
+	certificates := authn.NewCertificates(k.clientPool)
 	if o.Authentication.ClientCAFile == "" {
-		return c
+		return certificates
 	}
 	files.Watch("client CA", o.Authentication.ClientCAFile, k.clientCA, func(ctx context.Context, pem []byte) error {
 		if _, err := pki.Authorities(pem); err != nil {
@@ -153,12 +153,12 @@ func (k *keys) clientCertificates(o *options.Options, files *configreload.Files,
 		if err != nil {
 			return err
 		}
-		c.SetRoots(roots)
+		certificates.SetRoots(roots)
 		k.serving.SetClientCAs("clients", both)
 		k.clientCA = pem
 		return onCAChange(ctx)
 	})
-	return c
+	return certificates
 }
 
 // reviewer answers TokenReviews with all authenticators.

@@ -118,11 +118,11 @@ func with(access *rest.Config, token string) *kubernetes.Clientset {
 
 // TestConfiguredJudges runs a control plane whose issuers, strangers and authorizers are those of configuration files.
 func TestConfiguredJudges(t *testing.T) {
-	s := judgesOutside(t)
+	services := judgesOutside(t)
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["judge"] = &clientcmdapi.Cluster{
-		Server:                   s.URL + "/judge",
-		CertificateAuthorityData: []byte(s.ca),
+		Server:                   services.URL + "/judge",
+		CertificateAuthorityData: []byte(services.ca),
 	}
 	kubeconfig.Contexts["c"] = &clientcmdapi.Context{Cluster: "judge"}
 	kubeconfig.CurrentContext = "c"
@@ -130,8 +130,8 @@ func TestConfiguredJudges(t *testing.T) {
 	if err := clientcmd.WriteToFile(*kubeconfig, asked); err != nil {
 		t.Fatal(err)
 	}
-	access := controlPlaneOf(t, func(c *cluster.Config) {
-		c.API.Authentication.ConfigFile = write(t, "authentication.yaml",
+	access := controlPlaneOf(t, func(config *cluster.Config) {
+		config.API.Authentication.ConfigFile = write(t, "authentication.yaml",
 			fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous: {enabled: true, conditions: [{path: /livez}]}
@@ -140,8 +140,8 @@ jwt:
   claimMappings:
     username: {claim: sub, prefix: ""}
     groups: {expression: '["corp:" + claims.roles]'}
-`, s.URL, s.ca))
-		c.API.Authorization.ConfigFile = write(t, "authorization.yaml",
+`, services.URL, services.ca))
+		config.API.Authorization.ConfigFile = write(t, "authorization.yaml",
 			fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
 authorizers:
@@ -162,9 +162,9 @@ authorizers:
 `, asked))
 	})
 	ctx := t.Context()
-	carol := with(access, s.sign("carol", "dev"))
-	bob := with(access, s.sign("bob", "dev"))
-	mallory := with(access, s.sign("mallory", "dev"))
+	carol := with(access, services.sign("carol", "dev"))
+	bob := with(access, services.sign("bob", "dev"))
+	mallory := with(access, services.sign("mallory", "dev"))
 	me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
 		metav1.CreateOptions{})
 	if err != nil || me.Status.UserInfo.Username != "carol" || !slices.Equal(me.Status.UserInfo.Groups,
@@ -189,7 +189,7 @@ authorizers:
 	}
 	admin := kubernetes.NewForConfigOrDie(access)
 	review, err := admin.AuthenticationV1().TokenReviews().Create(ctx,
-		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: s.sign("carol", "dev")}},
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: services.sign("carol", "dev")}},
 		metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "carol" {
 		t.Errorf("review of a configured issuer's token: %v %+v", err, review)

@@ -98,19 +98,19 @@ func anonymousUser() *auth.User {
 // lines are rules, one each.
 func lines(where string, rules []rbacv1.PolicyRule) []string {
 	var out []string
-	for _, r := range rules {
-		verbs := strings.Join(slices.Sorted(slices.Values(r.Verbs)), ",")
-		for _, u := range r.NonResourceURLs {
+	for _, policyRule := range rules {
+		verbs := strings.Join(slices.Sorted(slices.Values(policyRule.Verbs)), ",")
+		for _, u := range policyRule.NonResourceURLs {
 			out = append(out, u+" "+verbs+where)
 		}
-		for _, g := range r.APIGroups {
-			for _, res := range r.Resources {
+		for _, g := range policyRule.APIGroups {
+			for _, res := range policyRule.Resources {
 				line := res
 				if g != "" {
 					line += "." + g
 				}
-				if len(r.ResourceNames) > 0 {
-					line += " " + strings.Join(r.ResourceNames, "|")
+				if len(policyRule.ResourceNames) > 0 {
+					line += " " + strings.Join(policyRule.ResourceNames, "|")
 				}
 				out = append(out, line+" "+verbs+where)
 			}

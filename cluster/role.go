@@ -131,7 +131,7 @@ func grants(rows []role) []runtime.Object {
 		if name == "" {
 			continue
 		}
-		b := &rbacv1.ClusterRoleBinding{
+		binding := &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: "keelson:" + r.name,
 				Annotations: map[string]string{
@@ -145,14 +145,14 @@ func grants(rows []role) []runtime.Object {
 		}
 		if r.account != "" {
 			if as := accountUser(r.account); as != r.user(Config{}).Name {
-				b.Subjects = append(b.Subjects, rbacv1.Subject{
+				binding.Subjects = append(binding.Subjects, rbacv1.Subject{
 					Kind:      rbacv1.ServiceAccountKind,
 					Namespace: metav1.NamespaceSystem,
 					Name:      r.account,
 				})
 			}
 		}
-		out = append(out, b)
+		out = append(out, binding)
 	}
 	return append(out, nodeAccountObjects(rows)...)
 }

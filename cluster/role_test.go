@@ -76,31 +76,32 @@ func TestTable(t *testing.T) {
 		}
 		seen[what+name] = true
 	}
-	for _, r := range table() {
-		for _, n := range r.needs {
+	for _, role := range table() {
+		for _, n := range role.needs {
 			if !seen["role "+n] {
-				t.Errorf("%s needs %s, which does not stand above it", r.name, n)
+				t.Errorf("%s needs %s, which does not stand above it", role.name, n)
 			}
 		}
-		once("role ", r.name)
-		once("command ", r.word)
-		once("file ", r.file)
-		once("choice ", r.choice)
-		if (r.file != "" || len(r.rules) > 0 || r.bound != "" || len(r.steps) > 0) && (r.user == nil || r.agent == "") {
-			t.Errorf("%s has no user", r.name)
+		once("role ", role.name)
+		once("command ", role.word)
+		once("file ", role.file)
+		once("choice ", role.choice)
+		if (role.file != "" || len(role.rules) > 0 || role.bound != "" || len(role.steps) > 0) &&
+			(role.user == nil || role.agent == "") {
+			t.Errorf("%s has no user", role.name)
 		}
-		if r.word != "" && r.run == nil && r.file == "" {
-			t.Errorf("%s: a process of its own needs a kubeconfig", r.name)
+		if role.word != "" && role.run == nil && role.file == "" {
+			t.Errorf("%s: a process of its own needs a kubeconfig", role.name)
 		}
 	}
 }
 
 // TestChoice: a role that users may do without has a flag for it, also of the process in the background.
 func TestChoice(t *testing.T) {
-	var o Options
+	var options Options
 	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
 	r := role{name: "service proxy", choice: "proxy", node: true}
-	r.addOptions(fl, &o)
+	r.addOptions(fl, &options)
 	if fl.Lookup("proxy").DefValue != "builtin" {
 		t.Errorf("default %q", fl.Lookup("proxy").DefValue)
 	}
@@ -111,8 +112,8 @@ func TestChoice(t *testing.T) {
 		if err := fl.Parse([]string{c.arg}); err != nil {
 			t.Fatal(err)
 		}
-		if on := r.on(Config{Options: o}); on != c.on || len(o.Without) > 1 {
-			t.Errorf("%s: on %t, without %q", c.arg, on, o.Without)
+		if on := r.on(Config{Options: options}); on != c.on || len(options.Without) > 1 {
+			t.Errorf("%s: on %t, without %q", c.arg, on, options.Without)
 		}
 	}
 	if err := fl.Parse([]string{"--proxy=cilium"}); err == nil ||

@@ -93,26 +93,26 @@ func (r RoleConfig) config() (Config, error) {
 }
 
 // runAPIServer runs the API server with its store.
-func runAPIServer(ctx context.Context, r RoleConfig) error {
+func runAPIServer(ctx context.Context, role RoleConfig) error {
 	cfg := Default()
-	cfg.DataDir = r.DataDir
-	cfg.Port = r.Port
+	cfg.DataDir = role.DataDir
+	cfg.Port = role.Port
 	cfg.NoNode = true
 	cfg.NoAgents = true
-	cfg.Verbose = r.Verbose
-	cfg.Etcd = r.Etcd
-	cfg.AcceptDataLoss = r.AcceptDataLoss
-	cfg.Options = r.Options
+	cfg.Verbose = role.Verbose
+	cfg.Etcd = role.Etcd
+	cfg.AcceptDataLoss = role.AcceptDataLoss
+	cfg.Options = role.Options
 	cfg.PodsBeside = os.Getuid() == 0
 	if opens := cfg.Listen.Opens(); opens != "" {
-		r.log().Warn("the API is open to others", "how", opens)
+		role.log().Warn("the API is open to others", "how", opens)
 	}
 	c, err := New(cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return c.Run(ctx, r.Ready)
+	return c.Run(ctx, role.Ready)
 }
 
 // alone runs a role that needs only an API server, reached by kubeconfig; it need not be Keelson's.
@@ -224,16 +224,16 @@ func (r RoleConfig) mirrors() (map[string]string, error) {
 }
 
 // runKubelet runs this machine's node against a server reached by kubeconfig.
-func runKubelet(ctx context.Context, r RoleConfig) error {
-	cfg, err := r.config()
+func runKubelet(ctx context.Context, role RoleConfig) error {
+	cfg, err := role.config()
 	if err != nil {
 		return err
 	}
 	// the node has joined before
-	if r.Bootstrap == "" && r.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) {
-		r.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
+	if role.Bootstrap == "" && role.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) {
+		role.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
 	}
-	cfg.serverAt = r.serverAt()
+	cfg.serverAt = role.serverAt()
 	bare := cfg.DataDir.empty()
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
@@ -250,12 +250,12 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 		}
 		return err
 	}
-	g, release, err := r.kubeletParts(ctx, cfg, dir)
+	g, release, err := role.kubeletParts(ctx, cfg, dir)
 	if err != nil {
 		return undo(err)
 	}
 	defer release()
-	return g.Run(ctx, r.Ready)
+	return g.Run(ctx, role.Ready)
 }
 
 // serverAt is the API server's address; invalid: it is on this machine, or only a host name is known.
@@ -280,7 +280,7 @@ func (r RoleConfig) serverAt() netip.Addr {
 // then.
 func (r RoleConfig) kubeletParts(
 	ctx context.Context, cfg Config, dir DataDir,
-) (g *run.Group, release func(), err error) {
+) (group *run.Group, release func(), err error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return nil, nil, err
@@ -288,9 +288,9 @@ func (r RoleConfig) kubeletParts(
 	if cert.run == nil {
 		return r.nodeParts(ctx, cfg, dir, cert, ownRangeWait)
 	}
-	g = &run.Group{}
-	g.Add("certificates", cert.run)
-	g.Add("node", func(ctx context.Context, ready func()) error {
+	group = &run.Group{}
+	group.Add("certificates", cert.run)
+	group.Add("node", func(ctx context.Context, ready func()) error {
 		node, release, err := r.nodeParts(ctx, cfg, dir, cert, joinRangeWait)
 		if err != nil {
 			return err
@@ -298,7 +298,7 @@ func (r RoleConfig) kubeletParts(
 		defer release()
 		return node.Run(ctx, ready)
 	})
-	return g, func() {}, nil
+	return group, func() {}, nil
 }
 
 // nodeSite collects what the roles of a node share, except how they reach the server.
@@ -329,9 +329,9 @@ func (r RoleConfig) nodeParts(
 		return nil, nil, err
 	}
 	release := func() { _ = podRange.Close() }
-	s := r.nodeSite(cfg, dir, cert)
-	s.marks = marks
-	s.connect = nodeAccounts{
+	site := r.nodeSite(cfg, dir, cert)
+	site.marks = marks
+	site.connect = nodeAccounts{
 		node:      cl,
 		anonymous: cert.anonymous,
 		name:      cfg.NodeName,
@@ -342,7 +342,7 @@ func (r RoleConfig) nodeParts(
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learnClientCAs})
 	}
 	g := &run.Group{}
-	if err := s.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
+	if err := site.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
 		release()
 		return nil, nil, err
 	}

@@ -225,8 +225,8 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 		c.API.Encryption.Reload = true
 	})
 	ctx := t.Context()
-	c := kubernetes.NewForConfigOrDie(access)
-	secrets := c.CoreV1().Secrets("default")
+	clientset := kubernetes.NewForConfigOrDie(access)
+	secrets := clientset.CoreV1().Secrets("default")
 	for _, name := range []string{"old", "new"} {
 		if _, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			metav1.CreateOptions{}); err != nil {
@@ -236,7 +236,7 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 	reloads := func(status string, want string) {
 		t.Helper()
 		waittest.Right(t, "reloads", func() string {
-			b, err := c.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+			b, err := clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 			if err != nil {
 				return err.Error()
 			}

@@ -23,19 +23,19 @@ func runtimeFlags(fl *pflag.FlagSet, r *RoleConfig) {
 
 // runRuntime runs the built-in container runtime with its pod network, and serves CRI v1 on a Unix socket, for crictl,
 // critest and other kubelets. Containers outlive it; `keelson down` ends them.
-func runRuntime(ctx context.Context, r RoleConfig) error {
-	socket, ok := strings.CutPrefix(r.Listen, "unix://")
+func runRuntime(ctx context.Context, role RoleConfig) error {
+	socket, ok := strings.CutPrefix(role.Listen, "unix://")
 	if !ok || !filepath.IsAbs(socket) {
-		return fmt.Errorf("--listen %q is not of the form unix:///PATH", r.Listen)
+		return fmt.Errorf("--listen %q is not of the form unix:///PATH", role.Listen)
 	}
 	cfg := Default()
-	cfg.DataDir = r.DataDir
-	cfg.CNI = r.CNI
+	cfg.DataDir = role.DataDir
+	cfg.CNI = role.CNI
 	if err := cfg.CNI.validate(); err != nil {
 		return err
 	}
 	var err error
-	if cfg.Mirrors, err = r.mirrors(); err != nil {
+	if cfg.Mirrors, err = role.mirrors(); err != nil {
 		return err
 	}
 	dir, err := cfg.DataDir.Prepare()
@@ -52,7 +52,7 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, pods, _, err := builtinRuntime(cfg, dir, nil, true, mark.NewRecorder(), r.log())
+	rt, pods, _, err := builtinRuntime(cfg, dir, nil, true, mark.NewRecorder(), role.log())
 	if err != nil {
 		return err
 	}
@@ -62,5 +62,5 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 		Run:  rt.Run,
 	}))
 	g.Add("cri", func(ctx context.Context, ready func()) error { return cri.Serve(ctx, rt, socket, ready) })
-	return g.Run(ctx, r.Ready)
+	return g.Run(ctx, role.Ready)
 }

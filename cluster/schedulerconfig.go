@@ -67,9 +67,9 @@ func CheckScheduling(path string) (what string, err error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		u := &unstructured.Unstructured{}
+		obj := &unstructured.Unstructured{}
 		if err == nil {
-			err = yaml.Unmarshal(text, &u.Object)
+			err = yaml.Unmarshal(text, &obj.Object)
 		}
 		if err != nil && n == 0 {
 			break // it is read as a configuration below, which names the line
@@ -77,12 +77,12 @@ func CheckScheduling(path string) (what string, err error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
-		if u.GetKind() != "SchedulingPolicy" {
+		if obj.GetKind() != "SchedulingPolicy" {
 			continue
 		}
 		n++
-		for _, wrong := range objects.Check(u, nil) {
-			errs = append(errs, fmt.Errorf("%s: SchedulingPolicy %s: %w", path, u.GetName(), wrong))
+		for _, wrong := range objects.Check(obj, nil) {
+			errs = append(errs, fmt.Errorf("%s: SchedulingPolicy %s: %w", path, obj.GetName(), wrong))
 		}
 	}
 	if n > 0 {
@@ -124,36 +124,36 @@ func (o SchedulerOptions) read() ([]byte, *schedulerconfig.Configuration, error)
 }
 
 // applySchedulerFile applies the scheduler's configuration file to a process of its own. Flags take precedence.
-func applySchedulerFile(r *RoleConfig) error {
-	if r.Scheduler.ConfigFile == "" {
+func applySchedulerFile(role *RoleConfig) error {
+	if role.Scheduler.ConfigFile == "" {
 		return nil
 	}
-	_, c, err := r.Scheduler.read()
+	_, configuration, err := role.Scheduler.read()
 	if err != nil {
 		return err
 	}
-	if path := c.ClientConnection.Kubeconfig; r.Kubeconfig == "" && path != "" {
+	if path := configuration.ClientConnection.Kubeconfig; role.Kubeconfig == "" && path != "" {
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(r.Scheduler.ConfigFile), path)
+			path = filepath.Join(filepath.Dir(role.Scheduler.ConfigFile), path)
 		}
-		r.Kubeconfig = path
+		role.Kubeconfig = path
 	}
-	e := &r.Election
-	l := c.LeaderElection
-	e.Off = e.Off || !*l.LeaderElect
+	options := &role.Election
+	l := configuration.LeaderElection
+	options.Off = options.Off || !*l.LeaderElect
 	take := func(to *time.Duration, usual time.Duration, of metav1.Duration) {
 		if *to == usual || *to == 0 {
 			*to = of.Duration
 		}
 	}
-	take(&e.LeaseDuration, 15*time.Second, l.LeaseDuration)
-	take(&e.RenewDeadline, 10*time.Second, l.RenewDeadline)
-	take(&e.RetryPeriod, 2*time.Second, l.RetryPeriod)
-	if cmp.Or(e.Name, schedulerLease) == schedulerLease {
-		e.Name = l.ResourceName
+	take(&options.LeaseDuration, 15*time.Second, l.LeaseDuration)
+	take(&options.RenewDeadline, 10*time.Second, l.RenewDeadline)
+	take(&options.RetryPeriod, 2*time.Second, l.RetryPeriod)
+	if cmp.Or(options.Name, schedulerLease) == schedulerLease {
+		options.Name = l.ResourceName
 	}
-	if cmp.Or(e.Namespace, metav1.NamespaceSystem) == metav1.NamespaceSystem {
-		e.Namespace = l.ResourceNamespace
+	if cmp.Or(options.Namespace, metav1.NamespaceSystem) == metav1.NamespaceSystem {
+		options.Namespace = l.ResourceNamespace
 	}
 	return nil
 }
@@ -176,44 +176,44 @@ type reloadingScheduler struct {
 
 // newReloadingScheduler loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
 func newReloadingScheduler(
-	cfg scheduler.Config, o SchedulerOptions, rejected *configreload.Rejected,
+	cfg scheduler.Config, options SchedulerOptions, rejected *configreload.Rejected,
 ) (*reloadingScheduler, error) {
-	b, c, err := o.read()
+	b, configuration, err := options.read()
 	if err != nil {
 		return nil, err
 	}
 	e := cfg.Election.Default()
 	l := &reloadingScheduler{
 		cfg:    cfg,
-		path:   o.ConfigFile,
+		path:   options.ConfigFile,
 		files:  configreload.New(cfg.Log, rejected),
 		log:    cfg.Log,
-		events: cfg.Client.Events(c.Profiles[0].SchedulerName, "", cfg.Log),
+		events: cfg.Client.Events(configuration.Profiles[0].SchedulerName, "", cfg.Log),
 		lease: &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: cmp.Or(e.Name, schedulerLease)},
 		},
 	}
-	if o.ConfigFile != "" {
-		l.files.Watch("scheduler", o.ConfigFile, b, l.reload)
+	if options.ConfigFile != "" {
+		l.files.Watch("scheduler", options.ConfigFile, b, l.reload)
 	}
-	return l, l.use(c)
+	return l, l.use(configuration)
 }
 
-// use creates the scheduler with configuration c that runs next.
-func (l *reloadingScheduler) use(c *schedulerconfig.Configuration) error {
+// use creates the scheduler with the configuration that runs next.
+func (l *reloadingScheduler) use(configuration *schedulerconfig.Configuration) error {
 	cfg := l.cfg
-	cfg.Configuration = c
+	cfg.Configuration = configuration
 	s, err := scheduler.New(cfg)
 	if err != nil {
 		return err
 	}
-	for _, w := range c.Warnings {
+	for _, w := range configuration.Warnings {
 		l.log.Warn("scheduler configuration", "file", l.path, "warning", w)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next = s
-	l.cfg.Configuration = c
+	l.cfg.Configuration = configuration
 	if l.change != nil {
 		l.change()
 	}

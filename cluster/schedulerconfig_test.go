@@ -71,9 +71,9 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-scheduler", UID: "lease-uid"},
 	}
-	c := clienttest.New(node, lease, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
+	clientset := clienttest.New(node, lease, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
 	bound := make(chan string, 10)
-	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
+	clientset.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
 		if !ok {
 			return false, nil, nil
@@ -82,7 +82,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 		return true, b, nil
 	})
 	told := make(chan string, 100)
-	c.PrependReactor("create", "events", func(a k8stesting.Action) (bool, runtime.Object, error) {
+	clientset.PrependReactor("create", "events", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		e, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Event)
 		if !ok {
 			return false, nil, nil
@@ -94,7 +94,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	said := make(chan string, 100)
 	rejected := &configreload.Rejected{}
 	log := slog.New(toldLog{slog.DiscardHandler, said})
-	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: c}, Log: log},
+	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: clientset}, Log: log},
 		SchedulerOptions{ConfigFile: path}, rejected)
 	if err != nil {
 		t.Fatal(err)
@@ -181,23 +181,23 @@ func TestSchedulerFileAndFlags(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := RoleConfig{Election: ElectionOptions{
+	role := RoleConfig{Election: ElectionOptions{
 		LeaseDuration: 50 * time.Second,
 		RenewDeadline: 10 * time.Second,
 		RetryPeriod:   2 * time.Second,
 		Name:          schedulerLease,
 	}}
-	r.Scheduler.ConfigFile = path
-	if err := applySchedulerFile(&r); err != nil {
+	role.Scheduler.ConfigFile = path
+	if err := applySchedulerFile(&role); err != nil {
 		t.Fatal(err)
 	}
-	e := r.Election
+	e := role.Election
 	if e.Off || e.LeaseDuration != 50*time.Second || e.RenewDeadline != 30*time.Second ||
 		e.RetryPeriod != 3*time.Second || e.Name != "mine" || e.Namespace != "kube-system" {
 		t.Errorf("election: %+v", e)
 	}
-	if want := filepath.Join(filepath.Dir(path), "s.conf"); r.Kubeconfig != want {
-		t.Errorf("kubeconfig %s, want %s", r.Kubeconfig, want)
+	if want := filepath.Join(filepath.Dir(path), "s.conf"); role.Kubeconfig != want {
+		t.Errorf("kubeconfig %s, want %s", role.Kubeconfig, want)
 	}
 }
 

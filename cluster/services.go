@@ -18,19 +18,19 @@ type serviceSettings struct {
 	advertise string
 }
 
-func (c Config) serviceSettings(listener net.Listener) (s serviceSettings, err error) {
-	if s.ranges, err = c.Services.Ranges(); err != nil {
-		return s, err
+func (c Config) serviceSettings(listener net.Listener) (settings serviceSettings, err error) {
+	if settings.ranges, err = c.Services.Ranges(); err != nil {
+		return settings, err
 	}
 	end := c.endpoint()
-	if s.nodePorts, err = c.Services.NodePorts(); err != nil || !end.IsValid() || listener == nil ||
-		end.Is4() != s.ranges[0].Addr().Is4() {
-		return s, err
+	if settings.nodePorts, err = c.Services.NodePorts(); err != nil || !end.IsValid() || listener == nil ||
+		end.Is4() != settings.ranges[0].Addr().Is4() {
+		return settings, err
 	}
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
-		return s, fmt.Errorf("port of the API server: %w", err)
+		return settings, fmt.Errorf("port of the API server: %w", err)
 	}
-	s.advertise = net.JoinHostPort(end.String(), port)
-	return s, nil
+	settings.advertise = net.JoinHostPort(end.String(), port)
+	return settings, nil
 }

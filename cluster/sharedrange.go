@@ -109,19 +109,19 @@ func directoriesInUse(proc string) []DataDir {
 func otherRanges(ranges []netip.Prefix, free func(netip.Prefix) bool) ([]netip.Prefix, bool) {
 	const tries = 16
 	var out []netip.Prefix
-	for _, r := range ranges {
-		found := free(r)
+	for _, prefix := range ranges {
+		found := free(prefix)
 		for i := 0; i < tries && !found; i++ {
 			var ok bool
-			if r, ok = nextRange(r); !ok || !r.Addr().IsPrivate() {
+			if prefix, ok = nextRange(prefix); !ok || !prefix.Addr().IsPrivate() {
 				return nil, false
 			}
-			found = free(r)
+			found = free(prefix)
 		}
 		if !found {
 			return nil, false
 		}
-		out = append(out, r)
+		out = append(out, prefix)
 	}
 	return out, true
 }

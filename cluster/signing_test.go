@@ -87,20 +87,20 @@ func TestSigningFlags(t *testing.T) {
 				"one: give the one or the other",
 		},
 	} {
-		var o Signing
+		var signing Signing
 		fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-		o.flags(fl)
+		signing.flags(fl)
 		if err := fl.Parse(strings.Fields(strings.ReplaceAll(c.args, "-file=", "-file="+dir+"/"))); err != nil {
 			t.Fatal(err)
 		}
-		err := o.validate()
+		err := signing.validate()
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.wrong)
 		}
 		if c.wrong != "" {
 			continue
 		}
-		got := o.authorities()
+		got := signing.authorities()
 		if a, b := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(c.signs)); !slices.Equal(a, b) {
 			t.Errorf("%s: %v sign, want %v", c.args, a, b)
 		}
@@ -151,7 +151,7 @@ func TestRootCAFile(t *testing.T) {
 		{filepath.Join(dir, "none"), "", "--root-ca-file: open "},
 		{filepath.Join(dir, "root.key"), "", "it holds no certificate"},
 	} {
-		s, err := RoleConfig{
+		signers, err := RoleConfig{
 			DataDir: DataDir(filepath.Join(dir, "cluster")),
 			Signing: Signing{RootCAFile: c.file},
 		}.signers(to)
@@ -161,8 +161,8 @@ func TestRootCAFile(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || string(s.rootCA) != c.want {
-			t.Errorf("%s: %s, %v", c.file, s.rootCA, err)
+		if err != nil || string(signers.rootCA) != c.want {
+			t.Errorf("%s: %s, %v", c.file, signers.rootCA, err)
 		}
 	}
 	if _, err := (RoleConfig{DataDir: DataDir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(

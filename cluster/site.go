@@ -85,7 +85,7 @@ func (s *site) logOf(component string) *slog.Logger { return s.log.With(deeds.Ke
 
 // build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves;
 // the last one is that of all further waves. beside starts with the first wave.
-func (s *site) build(g *run.Group, started func(string, time.Duration), want func(
+func (s *site) build(group *run.Group, started func(string, time.Duration), want func(
 	*role,
 ) bool, beside []run.Part, names ...string,
 ) error {
@@ -104,7 +104,7 @@ func (s *site) build(g *run.Group, started func(string, time.Duration), want fun
 			}
 		}
 		if len(parts) > 0 {
-			g.Add(names[min(i, len(names)-1)], run.Together(started, parts...))
+			group.Add(names[min(i, len(names)-1)], run.Together(started, parts...))
 		}
 	}
 	return nil

@@ -58,40 +58,40 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil || pid == 0 {
 		return Status{}, err
 	}
-	s := Status{Pid: pid, Firewalls: firewalls(dir)}
-	s.MemoryMB, s.PeakMB = residentMB(pid)
+	status := Status{Pid: pid, Firewalls: firewalls(dir)}
+	status.MemoryMB, status.PeakMB = residentMB(pid)
 	if ranges, err := readRanges(dir.named().Sub(serviceRangeFile)); err == nil {
-		s.Services = sharedServices(dir.named(), ranges)
+		status.Services = sharedServices(dir.named(), ranges)
 	}
-	if s.CNI, err = cni.Status(dir.named().Sub("cni")); err != nil {
-		return s, err
+	if status.CNI, err = cni.Status(dir.named().Sub("cni")); err != nil {
+		return status, err
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", dir.Kubeconfig())
 	if err != nil {
-		return s, fmt.Errorf("read kubeconfig: %w", err)
+		return status, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	s.URL = cfg.Host
+	status.URL = cfg.Host
 	cfg.WarningHandler = rest.NoWarnings{} // hides the deprecation warning of componentstatuses
-	c, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
+	cl, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
 	if err != nil {
-		return s, err
+		return status, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	nodes, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err == nil {
 		var pods *corev1.PodList
-		pods, err = c.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		pods, err = cl.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err == nil {
-			s.count(nodes, pods)
-			s.Components = unhealthy(ctx, c)
-			s.Rejected = rejectedFiles(ctx, c.Discovery().RESTClient())
+			status.count(nodes, pods)
+			status.Components = unhealthy(ctx, cl)
+			status.Rejected = rejectedFiles(ctx, cl.Discovery().RESTClient())
 		}
 	}
 	if err != nil {
-		s.Problem = problem(err)
+		status.Problem = problem(err)
 	}
-	return s, nil
+	return status, nil
 }
 
 // statusTimeout is how long a server may take before its status is that it does not answer.

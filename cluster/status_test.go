@@ -65,8 +65,8 @@ func TestRejectedFiles(t *testing.T) {
 	mux := http.NewServeMux()
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
-	c := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL}).Discovery().RESTClient()
-	if got := rejectedFiles(t.Context(), c); got != nil {
+	cs := kubernetes.NewForConfigOrDie(&rest.Config{Host: srv.URL}).Discovery().RESTClient()
+	if got := rejectedFiles(t.Context(), cs); got != nil {
 		t.Errorf("without the path: %q", got)
 	}
 	rejected := &configreload.Rejected{}
@@ -89,7 +89,7 @@ func TestRejectedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux.Handle(configurationPath, serveRejected(rejected))
-	if got, want := rejectedFiles(t.Context(), c), "scheduler "+path+" is not in use: line 1; line 2; the previous "+
+	if got, want := rejectedFiles(t.Context(), cs), "scheduler "+path+" is not in use: line 1; line 2; the previous "+
 		"content stays in use"; len(got) != 1 || got[0] != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

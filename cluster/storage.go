@@ -150,25 +150,25 @@ func (r authTracking) Clone() credentials.TransportCredentials {
 // serveEtcd returns the part that serves the etcd API over st.
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		s := grpc.NewServer(append(etcdapi.ServerOptions(),
+		server := grpc.NewServer(append(etcdapi.ServerOptions(),
 			grpc.Creds(authTracking{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
 		api := etcdapi.New(st, etcdapi.Options{
 			URL: c.EtcdURL(),
 			Dir: string(c.dir),
 			Log: c.log.With(deeds.Key, deeds.Store),
 		})
-		api.Register(s)
-		g, ctx := errgroup.WithContext(ctx)
-		stop := context.AfterFunc(ctx, s.Stop)
+		api.Register(server)
+		group, ctx := errgroup.WithContext(ctx)
+		stop := context.AfterFunc(ctx, server.Stop)
 		defer stop()
-		g.Go(func() error { return api.Run(ctx) })
-		g.Go(func() error {
-			if err := s.Serve(connlimit.New(c.etcd, c.shares.Other)); err != nil && ctx.Err() == nil {
+		group.Go(func() error { return api.Run(ctx) })
+		group.Go(func() error {
+			if err := server.Serve(connlimit.New(c.etcd, c.shares.Other)); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("serve clients of etcd: %w", err)
 			}
 			return nil
 		})
 		ready()
-		return g.Wait()
+		return group.Wait()
 	}
 }

@@ -63,7 +63,7 @@ func (i Invitation) Command() string {
 }
 
 // CreateToken creates a bootstrap token, and the ConfigMap and RBAC for joining where they are missing.
-func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitation, error) {
+func CreateToken(ctx context.Context, to *rest.Config, tokenRequest TokenRequest) (Invitation, error) {
 	var none Invitation
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -73,7 +73,7 @@ func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitati
 	if err != nil {
 		return none, err
 	}
-	inv := Invitation{Server: q.Server}
+	inv := Invitation{Server: tokenRequest.Server}
 	if inv.CAHash, err = hashesOf(ca); err != nil {
 		return none, err
 	}
@@ -98,11 +98,11 @@ func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitati
 			"auth-extra-groups":              joiners,
 		},
 	}
-	if q.Description != "" {
-		s.StringData["description"] = q.Description
+	if tokenRequest.Description != "" {
+		s.StringData["description"] = tokenRequest.Description
 	}
-	if q.TTL > 0 {
-		s.StringData["expiration"] = time.Now().Add(q.TTL).UTC().Format(time.RFC3339)
+	if tokenRequest.TTL > 0 {
+		s.StringData["expiration"] = time.Now().Add(tokenRequest.TTL).UTC().Format(time.RFC3339)
 	}
 	if _, err := cl.CoreV1().Secrets(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
 		return none, fmt.Errorf("create token: %w", err)
@@ -266,7 +266,7 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 	_, err := cl.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
 	_, err2 := cl.RbacV1().RoleBindings(role.Namespace).Create(ctx, binding, metav1.CreateOptions{})
 	errs := []error{there(err), there(err2)}
-	for _, r := range []*rbacv1.ClusterRole{
+	for _, clusterRole := range []*rbacv1.ClusterRole{
 		{
 			ObjectMeta: metav1.ObjectMeta{Name: nodesReader},
 			Rules: []rbacv1.PolicyRule{
@@ -284,7 +284,7 @@ func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
 			},
 		},
 	} {
-		_, err := cl.RbacV1().ClusterRoles().Create(ctx, r, metav1.CreateOptions{})
+		_, err := cl.RbacV1().ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{})
 		errs = append(errs, there(err))
 	}
 	for _, b := range [][3]string{

@@ -47,13 +47,13 @@ const whatIfTimeout = 2 * time.Minute
 
 // Ask reads the cluster's state and runs the simulation. It changes nothing: its client sends only GET requests.
 func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
-	q := &scheduler.Question{Drain: w.Drain, Remove: w.Remove, Reader: scheduler.NewReader()}
+	question := &scheduler.Question{Drain: w.Drain, Remove: w.Remove, Reader: scheduler.NewReader()}
 	var err error
-	if q.Add, err = AddedNodes(w.Add); err != nil {
+	if question.Add, err = AddedNodes(w.Add); err != nil {
 		return nil, err
 	}
 	if w.Manifest != nil {
-		if q.Manifest, err = scheduler.ReadManifest(w.Manifest, w.Namespace); err != nil {
+		if question.Manifest, err = scheduler.ReadManifest(w.Manifest, w.Namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -65,14 +65,14 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Wrap(q.Reader.Wrap)
+	cfg.Wrap(question.Reader.Wrap)
 	cl, err := client.Remote(cfg, "keelson-whatif")
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, whatIfTimeout, errors.New("the question took too long"))
 	defer cancel()
-	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl, Configuration: configuration}, q)
+	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl, Configuration: configuration}, question)
 }
 
 // maxAddedNodes limits the number of added nodes.

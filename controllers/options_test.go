@@ -69,24 +69,24 @@ func TestTable(t *testing.T) {
 	var names []string
 	queues := map[string]bool{}
 	workers := map[string]int{}
-	for _, r := range table {
-		if r.queue == "" || queues[r.queue] {
-			t.Errorf("row %s: the name of its queue is %q, which is empty or another's", r.name, r.queue)
+	for _, row := range table {
+		if row.queue == "" || queues[row.queue] {
+			t.Errorf("row %s: the name of its queue is %q, which is empty or another's", row.name, row.queue)
 		}
-		queues[r.queue] = true
-		for _, n := range []string{r.name, r.alias} {
+		queues[row.queue] = true
+		for _, n := range []string{row.name, row.alias} {
 			if n != "" && slices.Contains(names, n) {
 				t.Errorf("two controllers are called %s", n)
 			}
 			names = append(names, n)
 		}
-		if !strings.HasSuffix(r.name, "-controller") || r.workers < 1 || r.build == nil {
-			t.Errorf("row %s: its name must end with -controller, it must have workers and be built", r.name)
+		if !strings.HasSuffix(row.name, "-controller") || row.workers < 1 || row.build == nil {
+			t.Errorf("row %s: its name must end with -controller, it must have workers and be built", row.name)
 		}
-		if n, ok := workers[r.syncs]; ok && r.syncs != "" && n != r.workers {
-			t.Errorf("--concurrent-%s-syncs has two defaults: %d and %d", r.syncs, n, r.workers)
+		if n, ok := workers[row.syncs]; ok && row.syncs != "" && n != row.workers {
+			t.Errorf("--concurrent-%s-syncs has two defaults: %d and %d", row.syncs, n, row.workers)
 		}
-		workers[r.syncs] = r.workers
+		workers[row.syncs] = row.workers
 	}
 	o := Options{Workers: map[string]int{"deployment": 9}}
 	for _, r := range table {

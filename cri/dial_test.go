@@ -52,8 +52,8 @@ func TestServeRefusesASocketInUse(t *testing.T) {
 func TestInProcessContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		c := cri.InProcess(critest.NewFake())
-		s, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		client := cri.InProcess(critest.NewFake())
+		s, err := client.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestInProcessContexts(t *testing.T) {
 				t.Fatalf("receive after cancel: got %v, want Canceled", err)
 			}
 		}
-		if _, err := c.Runtime.Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Canceled {
+		if _, err := client.Runtime.Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Canceled {
 			t.Errorf("call after cancel: got %v, want Canceled", err)
 		}
 	})

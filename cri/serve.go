@@ -23,11 +23,11 @@ func Serve(ctx context.Context, s Server, socket string, ready func()) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
-	runtimeapi.RegisterRuntimeServiceServer(g, s)
-	runtimeapi.RegisterImageServiceServer(g, s)
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage))
+	runtimeapi.RegisterRuntimeServiceServer(server, s)
+	runtimeapi.RegisterImageServiceServer(server, s)
 	served := make(chan error, 1)
-	go func() { served <- g.Serve(l) }() // ends when the server is stopped below
+	go func() { served <- server.Serve(l) }() // ends when the server is stopped below
 	ready()
 	select {
 	case err = <-served:
@@ -35,8 +35,8 @@ func Serve(ctx context.Context, s Server, socket string, ready func()) error {
 	case <-ctx.Done():
 	}
 	// Streams of events do not end by themselves, so the grace period is short.
-	hard := time.AfterFunc(time.Second, g.Stop)
-	g.GracefulStop()
+	hard := time.AfterFunc(time.Second, server.Stop)
+	server.GracefulStop()
 	hard.Stop()
 	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve cri on %s: %w", socket, err)

@@ -21,13 +21,13 @@ import (
 func TestBothFamilies(t *testing.T) {
 	var cfg clustertest.Config
 	cfg.Services.ClusterIPRange = "10.96.0.0/16,fd00:96::/108"
-	c := clustertest.Start(t, cfg)
-	if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+	cluster := clustertest.Start(t, cfg)
+	if _, err := cluster.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := dns.New(dns.Config{ // addresses that this machine need not have
-		Client:    c.Client,
+	server, err := dns.New(dns.Config{ // addresses that this machine need not have
+		Client:    cluster.Client,
 		NodeName:  "n",
 		Listen:    netip.MustParseAddrPort("198.18.77.1:0"),
 		Second:    netip.MustParseAddr("2001:db8:77::1"),
@@ -38,7 +38,7 @@ func TestBothFamilies(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, func() {}) }() // ends with ctx
+	go func() { done <- server.Run(ctx, func() {}) }() // ends with ctx
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -46,11 +46,11 @@ func TestBothFamilies(t *testing.T) {
 		}
 	}()
 	clustertest.Eventually(t, "a service and two slices", 30*time.Second, func() (bool, error) {
-		svc, err := c.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), dns.Service, metav1.GetOptions{})
+		svc, err := cluster.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), dns.Service, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
-		slices := c.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
+		slices := cluster.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
 		four, err := slices.Get(t.Context(), "kube-dns-n", metav1.GetOptions{})
 		if err != nil {
 			return false, err

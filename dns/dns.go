@@ -95,22 +95,22 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	s := &Server{
+	server := &Server{
 		cfg:     cfg,
 		zone:    zone.New(cfg.Domain, TTL),
 		sources: newSources(cfg.Allowed, cfg.Pod),
 		events:  cfg.Client.Events("dns", cfg.NodeName, cfg.Log),
 	}
-	s.settings.Store(&settings.Settings{})
-	s.forward = forward.New(forward.Config{Log: cfg.Log, Looped: s.looped})
-	s.handler = serve.New(serve.Config{
-		Zone:     s.zone,
-		Forward:  s.forward,
-		Settings: s.settings.Load,
-		Allowed:  s.sources.allowed,
+	server.settings.Store(&settings.Settings{})
+	server.forward = forward.New(forward.Config{Log: cfg.Log, Looped: server.looped})
+	server.handler = serve.New(serve.Config{
+		Zone:     server.zone,
+		Forward:  server.forward,
+		Settings: server.settings.Load,
+		Allowed:  server.sources.allowed,
 		TTL:      TTL,
 	})
-	return s, nil
+	return server, nil
 }
 
 // Collectors are the metrics of the DNS servers in this process.
@@ -118,14 +118,14 @@ func Collectors() []prometheus.Collector { return meter.Collectors() }
 
 // Run answers until ctx ends. It is ready when it answers: all of the cluster's names are known then.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	l, err := s.listen(ctx, s.cfg.Listen)
+	listeners, err := s.listen(ctx, s.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	sockets := []serve.Listeners{l}
+	defer listeners.Close()
+	sockets := []serve.Listeners{listeners}
 	if s.cfg.Second.IsValid() {
-		second, err := s.listen(ctx, netip.AddrPortFrom(s.cfg.Second, l.Addr().Port()))
+		second, err := s.listen(ctx, netip.AddrPortFrom(s.cfg.Second, listeners.Addr().Port()))
 		if err != nil {
 			return err
 		}
@@ -136,8 +136,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	for _, l := range sockets {
 		addrs = append(addrs, l.Addr())
 	}
-	p := newPublishers(s.cfg, addrs...)
-	inform, err := s.informers(p)
+	publishers := newPublishers(s.cfg, addrs...)
+	inform, err := s.informers(publishers)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	answer := func(ctx context.Context, ready func()) error {
 		if s.cfg.Listening != nil {
-			s.cfg.Listening(l.Addr())
+			s.cfg.Listening(listeners.Addr())
 		}
 		ready()
 		return s.answer(ctx, sockets)
@@ -162,7 +162,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	g.Add("informers", inform)
 	g.Add("server", answer)
 	if s.cfg.NodeName != "" {
-		g.Add("publisher", background(p.run))
+		g.Add("publisher", background(publishers.run))
 	}
 	return g.Run(ctx, ready)
 }
@@ -177,20 +177,20 @@ func (s *Server) answer(ctx context.Context, sockets []serve.Listeners) error {
 }
 
 func (s *Server) listen(ctx context.Context, at netip.AddrPort) (serve.Listeners, error) {
-	l, err := serve.Listen(ctx, at)
+	listeners, err := serve.Listen(ctx, at)
 	if s.cfg.AnyPort && errors.Is(err, syscall.EADDRINUSE) {
-		l, err = serve.Listen(ctx, netip.AddrPortFrom(at.Addr(), 0))
+		listeners, err = serve.Listen(ctx, netip.AddrPortFrom(at.Addr(), 0))
 		if err == nil {
 			s.cfg.Log.Warn("another program answers for names at all addresses of the machine; pods reach this "+
 				"server at another port, through the service kube-dns",
-				"taken", at, "port", l.Addr().Port())
+				"taken", at, "port", listeners.Addr().Port())
 		}
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return l, fmt.Errorf("another program answers for names at %s: stop it, choose another address with "+
+		return listeners, fmt.Errorf("another program answers for names at %s: stop it, choose another address with "+
 			"--dns-listen, or do without with --dns=none: %w", at, err)
 	}
-	return l, err
+	return listeners, err
 }
 
 // looped tells the node's events of a server that leads back here.

@@ -175,7 +175,7 @@ var differences = []difference{
 func judge(t *testing.T, questions []question, theirs, ours map[question]string) {
 	t.Helper()
 	used := make([]int, len(differences))
-	var b strings.Builder
+	var out strings.Builder
 	n := 0
 	for _, q := range questions {
 		them := theirs[q]
@@ -199,11 +199,11 @@ func judge(t *testing.T, questions []question, theirs, ours map[question]string)
 		}
 		if !known {
 			n++
-			fmt.Fprintf(&b, "%s\n  CoreDNS: %s\n  here:    %s\n", q, them, we)
+			fmt.Fprintf(&out, "%s\n  CoreDNS: %s\n  here:    %s\n", q, them, we)
 		}
 	}
 	if n > 0 {
-		t.Errorf("%d answers differ from CoreDNS' without a reason:\n%s", n, b.String())
+		t.Errorf("%d answers differ from CoreDNS' without a reason:\n%s", n, out.String())
 	}
 	for i, d := range differences {
 		if used[i] == 0 {

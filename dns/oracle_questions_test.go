@@ -99,39 +99,39 @@ func questions(objects []runtime.Object) []question {
 	return a.list
 }
 
-func (a *asker) service(s *corev1.Service) {
-	name := s.Name + "." + s.Namespace + ".svc.cluster.local"
+func (a *asker) service(svc *corev1.Service) {
+	name := svc.Name + "." + svc.Namespace + ".svc.cluster.local"
 	a.ask(name, everyType...)
-	a.ask(strings.ToUpper(s.Name)+"."+s.Namespace+".SVC.cluster.LOCAL", typeA, typeSRV, mdns.TypeMX)
-	for _, p := range s.Spec.Ports {
-		proto := strings.ToLower(string(p.Protocol))
+	a.ask(strings.ToUpper(svc.Name)+"."+svc.Namespace+".SVC.cluster.LOCAL", typeA, typeSRV, mdns.TypeMX)
+	for _, servicePort := range svc.Spec.Ports {
+		proto := strings.ToLower(string(servicePort.Protocol))
 		if proto == "" {
 			proto = "tcp"
 		}
-		at := "_" + p.Name + "._" + proto + "." + name
-		if p.Name != "" {
-			a.ask(p.Name+"."+proto+"."+name, typeSRV)
+		at := "_" + servicePort.Name + "._" + proto + "." + name
+		if servicePort.Name != "" {
+			a.ask(servicePort.Name+"."+proto+"."+name, typeSRV)
 		}
 		a.ask(at, typeSRV, typeA, typeAAAA, typeTXT, mdns.TypeHTTPS)
 		a.ask(strings.ToUpper(at), typeSRV)
 		for _, other := range []string{"tcp", "udp", "sctp", "http"} {
-			a.ask("_"+p.Name+"._"+other+"."+name, typeSRV)
+			a.ask("_"+servicePort.Name+"._"+other+"."+name, typeSRV)
 		}
 		a.ask("_nosuch._"+proto+"."+name, typeSRV, typeA)
 		a.ask("_"+proto+"."+name, typeSRV, typeA)
-		a.ask(fmt.Sprintf("_%d._%s.%s", p.Port, proto, name), typeSRV)
+		a.ask(fmt.Sprintf("_%d._%s.%s", servicePort.Port, proto, name), typeSRV)
 		a.ask("a."+at, typeSRV)
 	}
 	for _, below := range []string{"nosuch.", "*.", "a.b.", "a.b.c.", "_tcp.", "_sctp.", "_._tcp."} {
 		a.ask(below+name, typeA, typeSRV, typeTXT)
 	}
-	for _, ip := range s.Spec.ClusterIPs {
+	for _, ip := range svc.Spec.ClusterIPs {
 		a.address(ip)
 	}
-	if len(s.Spec.ClusterIPs) == 0 {
-		a.address(s.Spec.ClusterIP)
+	if len(svc.Spec.ClusterIPs) == 0 {
+		a.address(svc.Spec.ClusterIP)
 	}
-	for _, ip := range s.Spec.ExternalIPs {
+	for _, ip := range svc.Spec.ExternalIPs {
 		a.address(ip)
 	}
 }
@@ -143,18 +143,18 @@ func (a *asker) slice(s *discoveryv1.EndpointSlice) {
 	}
 	name := service + "." + s.Namespace + ".svc.cluster.local"
 	for i := range s.Endpoints[:min(len(s.Endpoints), 6)] {
-		e := &s.Endpoints[i]
-		labels := []string{strings.NewReplacer(".", "-", ":", "-").Replace(e.Addresses[0])}
+		endpoint := &s.Endpoints[i]
+		labels := []string{strings.NewReplacer(".", "-", ":", "-").Replace(endpoint.Addresses[0])}
 		labels = append(labels, labels[0]+"0")
-		if e.Hostname != nil {
-			labels = append(labels, *e.Hostname)
+		if endpoint.Hostname != nil {
+			labels = append(labels, *endpoint.Hostname)
 		}
 		for _, l := range labels {
 			a.ask(l+"."+name, typeA, typeAAAA, typeSRV, typeTXT, mdns.TypeCNAME, mdns.TypeANY)
 			a.ask("_http._tcp."+l+"."+name, typeSRV, typeA)
 			a.ask(strings.ToUpper(l)+"."+name, typeA)
 		}
-		a.address(e.Addresses[0])
+		a.address(endpoint.Addresses[0])
 	}
 }
 
@@ -239,25 +239,25 @@ const clusterSOA = "cluster.local. 5 SOA ns.dns.cluster.local. hostmaster.cluste
 
 // format writes an answer in a line: code and flags; answer; authority; additional. Records of a section are in order
 // but for those of a chain, the question's name is @, and the serial number of a SOA, which is a time, is 1.
-func format(q question, m *mdns.Msg) string {
-	out := []string{mdns.RcodeToString[m.Rcode]}
+func format(q question, msg *mdns.Msg) string {
+	out := []string{mdns.RcodeToString[msg.Rcode]}
 	for _, f := range []struct {
 		name string
 		on   bool
-	}{{"aa", m.Authoritative}, {"tc", m.Truncated}, {"rd", m.RecursionDesired}, {"ra", m.RecursionAvailable}, {
-		"ad", m.AuthenticatedData,
-	}, {"cd", m.CheckingDisabled}} {
+	}{{"aa", msg.Authoritative}, {"tc", msg.Truncated}, {"rd", msg.RecursionDesired}, {"ra", msg.RecursionAvailable}, {
+		"ad", msg.AuthenticatedData,
+	}, {"cd", msg.CheckingDisabled}} {
 		if f.on {
 			out = append(out, f.name)
 		}
 	}
-	if o := m.IsEdns0(); o != nil {
+	if o := msg.IsEdns0(); o != nil {
 		out = append(out, fmt.Sprintf("opt:%d", o.UDPSize()))
 		if o.Do() {
 			out = append(out, "do")
 		}
 	}
-	for _, section := range [][]mdns.RR{m.Answer, m.Ns, m.Extra} {
+	for _, section := range [][]mdns.RR{msg.Answer, msg.Ns, msg.Extra} {
 		var lines []string
 		chain := false
 		for _, rr := range section {
@@ -281,7 +281,7 @@ func format(q question, m *mdns.Msg) string {
 		if !chain {
 			slices.Sort(lines)
 		}
-		if m.Truncated && len(lines) > 2 {
+		if msg.Truncated && len(lines) > 2 {
 			lines = []string{"..."}
 		}
 		out = append(out, "|")
@@ -294,15 +294,15 @@ func format(q question, m *mdns.Msg) string {
 
 // golden writes answers: below each name, its types with the same answer in one line.
 func golden(questions []question, answers map[question]string) string {
-	var b strings.Builder
-	b.WriteString("# What CoreDNS answers about testdata/cluster.yaml: code and flags | answer | authority | " +
+	var out strings.Builder
+	out.WriteString("# What CoreDNS answers about testdata/cluster.yaml: code and flags | answer | authority | " +
 		"additional. TestCoreDNS writes it with -update.\n")
 	for i := 0; i < len(questions); {
 		n := i
 		for n < len(questions) && questions[n].name == questions[i].name {
 			n++
 		}
-		fmt.Fprintf(&b, "%s\n", questions[i].name)
+		fmt.Fprintf(&out, "%s\n", questions[i].name)
 		var order []string
 		by := map[string][]string{}
 		for _, q := range questions[i:n] {
@@ -313,11 +313,11 @@ func golden(questions []question, answers map[question]string) string {
 			by[s] = append(by[s], strings.TrimSuffix(mdns.TypeToString[q.qtype]+"/"+q.how, "/"))
 		}
 		for _, s := range order {
-			fmt.Fprintf(&b, "  %s: %s\n", strings.Join(by[s], ","), s)
+			fmt.Fprintf(&out, "  %s: %s\n", strings.Join(by[s], ","), s)
 		}
 		i = n
 	}
-	return b.String()
+	return out.String()
 }
 
 // recorded reads what golden has written.

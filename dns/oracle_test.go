@@ -110,7 +110,7 @@ func wide() *discoveryv1.EndpointSlice {
 	name := "http"
 	port := int32(80)
 	tcp := corev1.ProtocolTCP
-	s := &discoveryv1.EndpointSlice{
+	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop",
 			Name:      "wide-1",
@@ -120,9 +120,11 @@ func wide() *discoveryv1.EndpointSlice {
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}},
 	}
 	for i := range 90 {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.9.%d", i+1)}})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.1.9.%d", i+1)},
+		})
 	}
-	return s
+	return slice
 }
 
 func create(ctx context.Context, c *client.Client, o runtime.Object) (err error) {
@@ -147,7 +149,7 @@ func keelsonDNS(t *testing.T, c *client.Client, up string) (addr string) {
 		t.Fatal(err)
 	}
 	at := make(chan netip.AddrPort, 1)
-	s, err := dns.New(dns.Config{
+	server, err := dns.New(dns.Config{
 		Client:    c,
 		Listen:    netip.MustParseAddrPort("127.0.0.1:0"),
 		File:      config,
@@ -160,7 +162,7 @@ func keelsonDNS(t *testing.T, c *client.Client, up string) (addr string) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	ready := make(chan struct{})
-	go func() { done <- s.Run(ctx, func() { close(ready) }) }() // ends with the test, which waits for it
+	go func() { done <- server.Run(ctx, func() { close(ready) }) }() // ends with the test, which waits for it
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -244,10 +246,10 @@ func await(t *testing.T, addr, name string) {
 // upstream is the rest of the world: one name, which nobody may remember.
 func upstream(t *testing.T) (addr string) {
 	t.Helper()
-	answer := mdns.HandlerFunc(func(w mdns.ResponseWriter, r *mdns.Msg) {
-		m := new(mdns.Msg).SetReply(r)
+	answer := mdns.HandlerFunc(func(responseWriter mdns.ResponseWriter, msg *mdns.Msg) {
+		m := new(mdns.Msg).SetReply(msg)
 		m.RecursionAvailable = true
-		q := r.Question[0]
+		q := msg.Question[0]
 		records := map[string]string{
 			"www.example.com. A":    "0 IN A 192.0.2.80",
 			"www.example.com. AAAA": "0 IN AAAA 2001:db8::80",
@@ -265,16 +267,19 @@ func upstream(t *testing.T) (addr string) {
 			m.Rcode = mdns.RcodeNameError
 			m.Ns = []mdns.RR{soa()}
 		}
-		if o := r.IsEdns0(); o != nil {
+		if o := msg.IsEdns0(); o != nil {
 			m.SetEdns0(1232, o.Do())
 		}
-		_ = w.WriteMsg(m) // who asked is gone
+		_ = responseWriter.WriteMsg(m) // who asked is gone
 	})
-	l, err := serve.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	listeners, err := serve.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*mdns.Server{{PacketConn: l.UDP, Handler: answer}, {Listener: l.TCP, Handler: answer}} {
+	for _, s := range []*mdns.Server{
+		{PacketConn: listeners.UDP, Handler: answer},
+		{Listener: listeners.TCP, Handler: answer},
+	} {
 		started := make(chan struct{})
 		done := make(chan error, 1)
 		s.NotifyStartedFunc = func() { close(started) }
@@ -285,7 +290,7 @@ func upstream(t *testing.T) (addr string) {
 			<-done
 		})
 	}
-	return l.Addr().String()
+	return listeners.Addr().String()
 }
 
 func soa() mdns.RR {

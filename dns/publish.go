@@ -242,7 +242,7 @@ func ignoreGone(err error) error {
 func service(ip netip.Addr) *corev1.Service {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	families := corev1.IPFamilyPolicyPreferDualStack
-	s := &corev1.Service{
+	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,
 			Name:      Service,
@@ -265,9 +265,9 @@ func service(ip netip.Addr) *corev1.Service {
 		},
 	}
 	if ip.IsValid() {
-		s.Spec.ClusterIP = ip.String()
+		svc.Spec.ClusterIP = ip.String()
 	}
-	return s
+	return svc
 }
 
 // want is this node's slice.
@@ -278,7 +278,7 @@ func (p *publisher) want(node *corev1.Node) *discoveryv1.EndpointSlice {
 	tcp := corev1.ProtocolTCP
 	name := "dns"
 	nameTCP := "dns-tcp"
-	s := &discoveryv1.EndpointSlice{
+	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceSystem,
 			Name:      p.name,
@@ -302,9 +302,9 @@ func (p *publisher) want(node *corev1.Node) *discoveryv1.EndpointSlice {
 		}},
 	}
 	if p.addr.Addr().Is6() {
-		s.AddressType = discoveryv1.AddressTypeIPv6
+		slice.AddressType = discoveryv1.AddressTypeIPv6
 	}
-	return s
+	return slice
 }
 
 // merged is have with what want says; same: it says that already.

@@ -89,28 +89,28 @@ func TestPublish(t *testing.T) {
 		}
 		return publishing(t, api).own
 	}
-	s := pass("at first", 2)
-	if s == nil || s.Endpoints[0].Addresses[0] != "10.42.0.1" || *s.Ports[0].Port != 5353 ||
-		s.OwnerReferences[0].UID != "uid-n" || s.AddressType != discoveryv1.AddressTypeIPv4 {
-		t.Fatalf("slice %+v", s)
+	slice := pass("at first", 2)
+	if slice == nil || slice.Endpoints[0].Addresses[0] != "10.42.0.1" || *slice.Ports[0].Port != 5353 ||
+		slice.OwnerReferences[0].UID != "uid-n" || slice.AddressType != discoveryv1.AddressTypeIPv4 {
+		t.Fatalf("slice %+v", slice)
 	}
 	pass("again", 0)
-	s.Endpoints = nil
-	s.Labels = map[string]string{"mine": "too"}
+	slice.Endpoints = nil
+	slice.Labels = map[string]string{"mine": "too"}
 	slices := api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
-	if _, err := slices.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+	if _, err := slices.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if s = pass("changed", 1); len(s.Endpoints) != 1 || s.Labels["mine"] != "too" ||
-		s.Labels[discoveryv1.LabelServiceName] != Service {
-		t.Errorf("mended %+v", s)
+	if slice = pass("changed", 1); len(slice.Endpoints) != 1 || slice.Labels["mine"] != "too" ||
+		slice.Labels[discoveryv1.LabelServiceName] != Service {
+		t.Errorf("mended %+v", slice)
 	}
-	s.AddressType = discoveryv1.AddressTypeIPv6
-	if _, err := slices.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+	slice.AddressType = discoveryv1.AddressTypeIPv6
+	if _, err := slices.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if s = pass("another family", 1); s != nil {
-		t.Errorf("left %+v", s)
+	if slice = pass("another family", 1); slice != nil {
+		t.Errorf("left %+v", slice)
 	}
 	pass("made anew", 1)
 	svc := publishing(t, api).svc
@@ -119,8 +119,8 @@ func TestPublish(t *testing.T) {
 		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if s = pass("somebody else's", 1); s != nil {
-		t.Errorf("left %+v", s)
+	if slice = pass("somebody else's", 1); slice != nil {
+		t.Errorf("left %+v", slice)
 	}
 	pass("somebody else's, again", 0)
 }

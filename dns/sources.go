@@ -63,7 +63,7 @@ func (c *sourceSet) has(a netip.Addr) bool {
 const lookEvery = time.Second
 
 // local looks whether a stranger is this machine itself by an address that it got lately.
-func (s *sources) local(a netip.Addr) bool {
+func (s *sources) local(addr netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Since(s.seen) < lookEvery {
@@ -82,28 +82,28 @@ func (s *sources) local(a netip.Addr) bool {
 		}
 	}
 	s.now.Store(&c)
-	return c.has(a)
+	return c.has(addr)
 }
 
-func (s *sources) setNode(n *corev1.Node) {
+func (s *sources) setNode(node *corev1.Node) {
 	var got nodeAddrs
-	cidrs := n.Spec.PodCIDRs
-	if len(cidrs) == 0 && n.Spec.PodCIDR != "" {
-		cidrs = []string{n.Spec.PodCIDR}
+	cidrs := node.Spec.PodCIDRs
+	if len(cidrs) == 0 && node.Spec.PodCIDR != "" {
+		cidrs = []string{node.Spec.PodCIDR}
 	}
 	for _, text := range cidrs {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			got.ranges = append(got.ranges, p.Masked())
 		}
 	}
-	for _, addr := range n.Status.Addresses {
+	for _, addr := range node.Status.Addresses {
 		if a, err := netip.ParseAddr(addr.Address); err == nil && addr.Type == corev1.NodeInternalIP {
 			got.addrs = append(got.addrs, a.Unmap())
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nodes[n.Name] = got
+	s.nodes[node.Name] = got
 	s.rebuildLocked()
 }
 

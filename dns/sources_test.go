@@ -13,7 +13,7 @@ import (
 // TestSources: pods of both families, nodes, this machine and what was allowed may ask, and nobody else; a node that
 // goes takes its own with it.
 func TestSources(t *testing.T) {
-	s := newSources([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil)
+	sources := newSources([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil)
 	node := func(name string, cidrs []string, addr string) *corev1.Node {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -26,14 +26,14 @@ func TestSources(t *testing.T) {
 			}},
 		}
 	}
-	s.setNode(node("a", []string{"203.0.113.0/26", "2001:db8:1::/64", "broken"}, "198.18.77.1"))
+	sources.setNode(node("a", []string{"203.0.113.0/26", "2001:db8:1::/64", "broken"}, "198.18.77.1"))
 	old := node("b", nil, "198.18.77.2")
 	old.Spec.PodCIDR = "203.0.113.64/26"
-	s.setNode(old)
+	sources.setNode(old)
 	ask := func(when string, want map[string]bool) {
 		t.Helper()
 		for text, may := range want {
-			if got := s.allowed(netip.MustParseAddr(text)); got != may {
+			if got := sources.allowed(netip.MustParseAddr(text)); got != may {
 				t.Errorf("%s: %s may ask: %t, want %t", when, text, got, may)
 			}
 		}
@@ -52,8 +52,8 @@ func TestSources(t *testing.T) {
 		"127.9.9.9":     true,
 		"::1":           true,
 	})
-	s.setNode(node("a", []string{"203.0.113.128/26"}, "198.18.77.3"))
-	s.dropNode("b")
+	sources.setNode(node("a", []string{"203.0.113.128/26"}, "198.18.77.3"))
+	sources.dropNode("b")
 	ask("afterwards", map[string]bool{
 		"203.0.113.5":   false,
 		"203.0.113.130": true,

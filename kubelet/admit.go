@@ -58,7 +58,7 @@ func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{
 }
 
 // checkSupported returns why the node cannot run such a pod at all; reason is empty when it can.
-func (k *Kubelet) checkSupported(p *corev1.Pod, n *corev1.Node) (reason, message string) {
+func (k *Kubelet) checkSupported(p *corev1.Pod, node *corev1.Node) (reason, message string) {
 	if err := k.sysctls.check(p); err != nil {
 		return reject("SysctlForbidden", "%v", err)
 	}
@@ -74,8 +74,8 @@ func (k *Kubelet) checkSupported(p *corev1.Pod, n *corev1.Node) (reason, message
 	}
 	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil &&
 		*sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict &&
-		n != nil && (n.Status.Features == nil || n.Status.Features.SupplementalGroupsPolicy == nil ||
-		!*n.Status.Features.SupplementalGroupsPolicy) {
+		node != nil && (node.Status.Features == nil || node.Status.Features.SupplementalGroupsPolicy == nil ||
+		!*node.Status.Features.SupplementalGroupsPolicy) {
 		return reject("SupplementalGroupsPolicyNotSupported",
 			"SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)
 	}
@@ -139,11 +139,12 @@ func (k *Kubelet) addAdmitted(p *corev1.Pod) {
 	k.admitted[string(p.UID)] = p
 }
 
-// checkFit returns why a pod does not fit; reason is empty when it does. n may be nil: then only resources are checked.
+// checkFit returns why a pod does not fit; reason is empty when it does. node may be nil: then only resources are
+// checked.
 func checkFit(
-	p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
+	p *corev1.Pod, node *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
 ) (reason, message string) {
-	if l := insufficientResources(p, n, allocatable, others); len(l) > 0 {
+	if l := insufficientResources(p, node, allocatable, others); len(l) > 0 {
 		return reject("OutOf"+string(l[0].name), "Node didn't have enough resource: %s, requested: %d, used: %d, "+
 			"capacity: %d", l[0].name, l[0].requested, l[0].used, l[0].capacity)
 	}
@@ -151,15 +152,16 @@ func checkFit(
 		return reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod "+
 			"ports")
 	}
-	if n == nil || podinfo.Static(p) {
+	if node == nil || podinfo.Static(p) {
 		return "", ""
 	}
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n); err != nil || !ok {
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(node); err != nil || !ok {
 		return reject("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node "+
 			"affinity/selector")
 	}
 	noExecute := func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
-	if t, untolerated := schedcorev1.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, p.Spec.Tolerations,
+	if t, untolerated := schedcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints,
+		p.Spec.Tolerations,
 		noExecute, false); untolerated {
 		return reject("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}",
 			t.Key, t.Value)

@@ -71,8 +71,8 @@ func (e evictionNode) Critical(p *corev1.Pod) bool { return podinfo.Critical(p) 
 
 // Evict evicts a pod and records the event.
 func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
-	w := e.k.worker(string(v.Pod.UID))
-	if w == nil {
+	worker := e.k.worker(string(v.Pod.UID))
+	if worker == nil {
 		return nil
 	}
 	end := pod.End{
@@ -89,7 +89,7 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 			Message: v.Message,
 		}
 	}
-	over := w.Evict(end)
+	over := worker.Evict(end)
 	if over == nil {
 		return nil
 	}

@@ -81,7 +81,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	k := &Kubelet{
+	kubelet := &Kubelet{
 		cfg:          cfg,
 		component:    "kubelet " + cfg.NodeName,
 		workers:      map[string]*workerEntry{},
@@ -92,24 +92,24 @@ func New(cfg Config) (*Kubelet, error) {
 		events:       cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
 	var err error
-	if err = k.newEviction(); err != nil {
+	if err = kubelet.newEviction(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	if err = k.newNode(); err != nil {
+	if err = kubelet.newNode(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	if k.sysctls, err = newSysctls(k.node.Machine().Kernel, cfg.AllowedUnsafeSysctls); err != nil {
+	if kubelet.sysctls, err = newSysctls(kubelet.node.Machine().Kernel, cfg.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	k.refs = refs.New(cfg.Client.Interface, k.wakeForRefs, cfg.Log)
-	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
+	kubelet.refs = refs.New(cfg.Client.Interface, kubelet.wakeForRefs, cfg.Log)
+	kubelet.volumes = volume.New(cfg.RootDir, kubelet.refs, cfg.Log)
 	if cfg.VolumesDir != "" {
-		k.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
+		kubelet.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}
-	k.newPluginManagers()
-	k.userNamespaces = userns.New(k.volumes.PodDir, cfg.Log)
-	k.images, err = image.New(image.Config{
-		Service:               notifyingImageService{cfg.Runtime.Image, k.node.Changed},
+	kubelet.newPluginManagers()
+	kubelet.userNamespaces = userns.New(kubelet.volumes.PodDir, cfg.Log)
+	kubelet.images, err = image.New(image.Config{
+		Service:               notifyingImageService{cfg.Runtime.Image, kubelet.node.Changed},
 		Parallel:              cfg.ParallelPulls,
 		Dir:                   filepath.Join(cfg.RootDir, "image_manager"),
 		VerificationPolicy:    cfg.ImagePullCredentialsVerificationPolicy,
@@ -119,19 +119,19 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	k.stats.VolumePath = k.volumes.Path
-	k.stats.ClaimUsage = func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
-		if u := k.volumes.CSI.Stats(ctx, string(p.UID), name); u != nil {
+	kubelet.stats.VolumePath = kubelet.volumes.Path
+	kubelet.stats.ClaimUsage = func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
+		if u := kubelet.volumes.CSI.Stats(ctx, string(p.UID), name); u != nil {
 			return u
 		}
-		return k.volumes.Usage(p, name)
+		return kubelet.volumes.Usage(p, name)
 	}
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
-	k.probes = probe.NewManager(runner, &probeListener{k})
-	k.services.client = cfg.Client.Interface
-	k.runtimeClasses.client = cfg.Client
-	k.env = k.podEnv(runner)
-	return k, nil
+	kubelet.probes = probe.NewManager(runner, &probeListener{kubelet})
+	kubelet.services.client = cfg.Client.Interface
+	kubelet.runtimeClasses.client = cfg.Client
+	kubelet.env = kubelet.podEnv(runner)
+	return kubelet, nil
 }
 
 // newNode makes the keeper of the node's object.

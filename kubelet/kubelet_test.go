@@ -175,7 +175,7 @@ func (h *harness) run() (stop func()) {
 }
 
 func testPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       name,
 			Namespace:  "default",
@@ -197,9 +197,9 @@ func testPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		},
 	}
 	for _, c := range change {
-		c(p)
+		c(pod)
 	}
-	return p
+	return pod
 }
 
 func (h *harness) create(p *corev1.Pod) *corev1.Pod {
@@ -226,20 +226,20 @@ func (h *harness) get(name string) *corev1.Pod {
 // until waits for a pod to be as asked; what is its description. ok looks at nothing but the pod, nil when it is gone.
 func (h *harness) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	h.t.Helper()
-	var p *corev1.Pod
+	var pod *corev1.Pod
 	is := false
 	defer func() {
 		if !is {
-			h.t.Logf("pod %s, to be %s: status %+v; runtime saw %v", name, what, statusOf(p), h.rt.Calls())
+			h.t.Logf("pod %s, to be %s: status %+v; runtime saw %v", name, what, statusOf(pod), h.rt.Calls())
 		}
 	}()
 	clienttest.Until(h.t, h.api.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"),
 		"pod "+name+" "+what, func() bool {
-			p = h.get(name)
-			is = ok(p)
+			pod = h.get(name)
+			is = ok(pod)
 			return is
 		})
-	return p
+	return pod
 }
 
 func statusOf(p *corev1.Pod) any {
@@ -321,21 +321,24 @@ func TestNodeRegistersReady(t *testing.T) {
 	h := newHarness(t)
 	h.cfg.Eviction = eviction.Config{} // the defaults keep memory back
 	h.run()
-	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	node, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	if i < 0 || n.Status.Conditions[i].Status != corev1.ConditionTrue ||
-		n.Status.Conditions[i].Reason != "KubeletReady" {
-		t.Errorf("Ready condition: got %+v, want True because KubeletReady", n.Status.Conditions)
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady
+	})
+	if i < 0 || node.Status.Conditions[i].Status != corev1.ConditionTrue ||
+		node.Status.Conditions[i].Reason != "KubeletReady" {
+		t.Errorf("Ready condition: got %+v, want True because KubeletReady", node.Status.Conditions)
 	}
-	if got := n.Status.NodeInfo.ContainerRuntimeVersion; got != "fake://1.0.0" {
+	if got := node.Status.NodeInfo.ContainerRuntimeVersion; got != "fake://1.0.0" {
 		t.Errorf("runtime version: got %q, want fake://1.0.0", got)
 	}
-	if n.Status.Capacity.Pods().Value() != 110 || n.Status.Allocatable.Memory().Cmp(*n.Status.Capacity.Memory()) >= 0 {
-		t.Errorf("capacity %v, allocatable %v: want 110 pods, and some memory kept back", n.Status.Capacity,
-			n.Status.Allocatable)
+	if node.Status.Capacity.Pods().Value() != 110 ||
+		node.Status.Allocatable.Memory().Cmp(*node.Status.Capacity.Memory()) >= 0 {
+		t.Errorf("capacity %v, allocatable %v: want 110 pods, and some memory kept back", node.Status.Capacity,
+			node.Status.Allocatable)
 	}
 }
 
@@ -423,10 +426,10 @@ func TestExtendedResources(t *testing.T) {
 }
 
 func TestPodLife(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	h.create(testPod("web"))
-	p := h.until("web", "ready", ready)
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("web"))
+	p := harness.until("web", "ready", ready)
 	if p.Status.Phase != corev1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP != "127.0.0.1" ||
 		p.Status.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("status: got %+v, want Running with addresses and BestEffort", p.Status)
@@ -436,22 +439,22 @@ func TestPodLife(t *testing.T) {
 		cs.RestartCount != 0 {
 		t.Errorf("container status: got %+v, want running, started, id fake://...", cs)
 	}
-	h.waitEvent("Pulled",
+	harness.waitEvent("Pulled",
 		`Container image "keelson.local/hello:latest" already present on machine and can be accessed by the pod`)
-	if all := h.events("Pulled"); slices.ContainsFunc(all, func(m string) bool {
+	if all := harness.events("Pulled"); slices.ContainsFunc(all, func(m string) bool {
 		return strings.Contains(m, "Always")
 	}) {
 		t.Errorf("events of the pull policy IfNotPresent: %q", all)
 	}
-	h.waitEvent("Started", "Container started")
-	h.remove("web", 5)
-	h.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
-	h.waitEvent("Killing", "Stopping container c")
+	harness.waitEvent("Started", "Container started")
+	harness.remove("web", 5)
+	harness.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
+	harness.waitEvent("Killing", "Stopping container c")
 	want := []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"}
 	waittest.Until(t, "the sandbox is removed", func() bool {
-		return slices.Contains(h.rt.Calls(), "RemovePodSandbox")
+		return slices.Contains(harness.rt.Calls(), "RemovePodSandbox")
 	})
-	calls := h.rt.Calls()
+	calls := harness.rt.Calls()
 	at := -1
 	for _, c := range want {
 		i := slices.Index(calls, c)
@@ -461,7 +464,7 @@ func TestPodLife(t *testing.T) {
 		at = i
 	}
 	waittest.Until(t, "the pod's directory is gone", func() bool {
-		left, err := filepath.Glob(filepath.Join(h.root, "pods", "*"))
+		left, err := filepath.Glob(filepath.Join(harness.root, "pods", "*"))
 		return err == nil && len(left) == 0
 	})
 }
@@ -484,12 +487,12 @@ func TestPullAlwaysOfALocalImage(t *testing.T) {
 func patient(h *harness) { h.cfg.StatusBatchPeriod = time.Hour }
 
 func TestOneStatusWriteTakesAPodToReady(t *testing.T) {
-	h := newHarness(t, patient)
-	h.run()
-	h.create(testPod("web"))
-	h.until("web", "ready", ready)
+	harness := newHarness(t, patient)
+	harness.run()
+	harness.create(testPod("web"))
+	harness.until("web", "ready", ready)
 	n := 0
-	for _, a := range h.api.Actions() {
+	for _, a := range harness.api.Actions() {
 		if a.GetVerb() == "patch" && a.GetResource().Resource == "pods" && a.GetSubresource() == "status" {
 			n++
 		}
@@ -498,10 +501,10 @@ func TestOneStatusWriteTakesAPodToReady(t *testing.T) {
 		t.Errorf("status writes until Ready: got %d, want 1", n)
 	}
 	steps := func() []string {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+		harness.mu.Lock()
+		defer harness.mu.Unlock()
 		var out []string
-		for _, m := range h.marks {
+		for _, m := range harness.marks {
 			out = append(out, string(m.Step))
 		}
 		return out
@@ -563,10 +566,12 @@ func TestFailedAtOnceHasAddress(t *testing.T) {
 }
 
 func TestRestartAndCrashLoop(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	h.create(testPod("crash", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/hello", "exit", "1"} }))
-	p := h.until("crash", "in CrashLoopBackOff", func(p *corev1.Pod) bool {
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("crash", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Command = []string{"/hello", "exit", "1"}
+	}))
+	p := harness.until("crash", "in CrashLoopBackOff", func(p *corev1.Pod) bool {
 		cs := p.Status.ContainerStatuses
 		return len(cs) == 1 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == "CrashLoopBackOff"
 	})
@@ -578,7 +583,7 @@ func TestRestartAndCrashLoop(t *testing.T) {
 		t.Errorf("got restarts %d, last %+v, phase %s; want 1, terminated, Running", cs.RestartCount,
 			cs.LastTerminationState, p.Status.Phase)
 	}
-	h.waitEvent("BackOff", "Back-off restarting failed container c in pod crash_default(uid-crash)")
+	harness.waitEvent("BackOff", "Back-off restarting failed container c in pod crash_default(uid-crash)")
 }
 
 func TestKubeletRestartKeepsContainers(t *testing.T) {

@@ -47,22 +47,22 @@ func started(h *harness) []string {
 }
 
 func TestInitContainersAndSidecars(t *testing.T) {
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	always := corev1.ContainerRestartPolicyAlways
-	h.create(testPod("init", func(p *corev1.Pod) {
+	harness.create(testPod("init", func(p *corev1.Pod) {
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 		side := hello("side")
 		side.RestartPolicy = &always
 		p.Spec.InitContainers = []corev1.Container{hello("first", "exit", "0"), side, hello("second", "exit", "0")}
 		p.Spec.Containers = []corev1.Container{hello("main")}
 	}))
-	h.until("init", "running", phaseIs(corev1.PodRunning))
-	if got, want := started(h), []string{"first", "side", "second", "main"}; !slices.Equal(got, want) {
+	harness.until("init", "running", phaseIs(corev1.PodRunning))
+	if got, want := started(harness), []string{"first", "side", "second", "main"}; !slices.Equal(got, want) {
 		t.Errorf("started: got %v, want %v", got, want)
 	}
-	h.rt.Exit(h.rt.Containers("main")[0], 0)
-	p := h.until("init", "Succeeded", phaseIs(corev1.PodSucceeded))
+	harness.rt.Exit(harness.rt.Containers("main")[0], 0)
+	p := harness.until("init", "Succeeded", phaseIs(corev1.PodSucceeded))
 	if st := p.Status.InitContainerStatuses[1].State.Terminated; st == nil {
 		t.Errorf("the sidecar of a finished pod: %+v, want terminated", p.Status.InitContainerStatuses[1].State)
 	}
@@ -113,8 +113,8 @@ func TestProbesDecideReadinessAndRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	check := func(path string) *corev1.Probe {
 		return &corev1.Probe{
 			PeriodSeconds:    1,
@@ -126,18 +126,18 @@ func TestProbesDecideReadinessAndRestart(t *testing.T) {
 			},
 		}
 	}
-	h.create(testPod("web", func(p *corev1.Pod) {
+	harness.create(testPod("web", func(p *corev1.Pod) {
 		c := &p.Spec.Containers[0]
 		c.ReadinessProbe = check("/ready")
 		c.LivenessProbe = check("/live")
 		c.StartupProbe = check("/start")
 	}))
-	first := h.until("web", "ready", ready).Status.ContainerStatuses[0].ContainerID
+	first := harness.until("web", "ready", ready).Status.ContainerStatuses[0].ContainerID
 	healthy.Store(false)
-	h.waitEvent("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500")
-	h.waitEvent("Killing", "Container c failed liveness probe, will be restarted")
+	harness.waitEvent("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500")
+	harness.waitEvent("Killing", "Container c failed liveness probe, will be restarted")
 	healthy.Store(true)
-	p := h.until("web", "restarted", func(p *corev1.Pod) bool {
+	p := harness.until("web", "restarted", func(p *corev1.Pod) bool {
 		return ready(p) && p.Status.ContainerStatuses[0].RestartCount >= 1
 	})
 	if got := p.Status.ContainerStatuses[0].ContainerID; got == first {
@@ -146,42 +146,43 @@ func TestProbesDecideReadinessAndRestart(t *testing.T) {
 }
 
 func TestImagePullErrors(t *testing.T) {
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	bad := status.Error(codes.NotFound, "no such image")
-	h.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
-	h.create(testPod("pull", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.org/none:1" }))
+	harness.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
+	harness.create(testPod("pull", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.org/none:1" }))
 	waits := func(reason string) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {
 			cs := p.Status.ContainerStatuses
 			return len(cs) > 0 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == reason
 		}
 	}
-	p := h.until("pull", "ErrImagePull", waits("ErrImagePull"))
+	p := harness.until("pull", "ErrImagePull", waits("ErrImagePull"))
 	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message,
 		"rpc error: code = NotFound desc = no such image"; got != want {
 		t.Errorf("message: got %q, want %q", got, want)
 	}
-	h.until("pull", "ImagePullBackOff", waits("ImagePullBackOff"))
-	h.waitEvent("Failed", `Failed to pull image "example.org/none:1": rpc error: code = NotFound desc = no such image`)
-	h.waitEvent("Failed", "Error: ErrImagePull")
-	h.waitEvent("BackOff", `Back-off pulling image "example.org/none:1"`)
-	h.create(testPod("never", func(p *corev1.Pod) {
+	harness.until("pull", "ImagePullBackOff", waits("ImagePullBackOff"))
+	harness.waitEvent("Failed",
+		`Failed to pull image "example.org/none:1": rpc error: code = NotFound desc = no such image`)
+	harness.waitEvent("Failed", "Error: ErrImagePull")
+	harness.waitEvent("BackOff", `Back-off pulling image "example.org/none:1"`)
+	harness.create(testPod("never", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Image = "example.org/none:2"
 		p.Spec.Containers[0].ImagePullPolicy = corev1.PullNever
 	}))
-	h.until("never", "ErrImageNeverPull", waits("ErrImageNeverPull"))
-	h.remove("pull", 0)
-	h.until("pull", "gone", func(p *corev1.Pod) bool { return p == nil })
+	harness.until("never", "ErrImageNeverPull", waits("ErrImageNeverPull"))
+	harness.remove("pull", 0)
+	harness.until("pull", "gone", func(p *corev1.Pod) bool { return p == nil })
 }
 
 // TestImageVolumePullErrors: it is the volume's image that is told of, not the container's, which is there.
 func TestImageVolumePullErrors(t *testing.T) {
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	bad := status.Error(codes.NotFound, "no such image")
-	h.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
-	h.create(testPod("vol", func(p *corev1.Pod) {
+	harness.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
+	harness.create(testPod("vol", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{
 			{
 				Name: "v",
@@ -193,7 +194,7 @@ func TestImageVolumePullErrors(t *testing.T) {
 		}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 	}))
-	p := h.until("vol", "ImagePullBackOff", func(p *corev1.Pod) bool {
+	p := harness.until("vol", "ImagePullBackOff", func(p *corev1.Pod) bool {
 		cs := p.Status.ContainerStatuses
 		return len(cs) > 0 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == "ImagePullBackOff"
 	})
@@ -201,13 +202,13 @@ func TestImageVolumePullErrors(t *testing.T) {
 		`Back-off pulling image "example.org/vol:1": `; !strings.HasPrefix(got, want) {
 		t.Errorf("message: got %q, want %q...", got, want)
 	}
-	h.waitEvent("BackOff", `Back-off pulling image "example.org/vol:1"`)
+	harness.waitEvent("BackOff", `Back-off pulling image "example.org/vol:1"`)
 }
 
 func TestConfigMapArrivesLateAndChanges(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	h.create(testPod("cfg", func(p *corev1.Pod) {
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("cfg", func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{
 			{
 				Name: "v",
@@ -227,19 +228,19 @@ func TestConfigMapArrivesLateAndChanges(t *testing.T) {
 			},
 		}
 	}))
-	h.waitEvent("FailedMount", `MountVolume.SetUp failed for volume "v" : configmap "cm" not found`)
+	harness.waitEvent("FailedMount", `MountVolume.SetUp failed for volume "v" : configmap "cm" not found`)
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"},
 		Data: map[string]string{
 			"k": "one",
 		},
 	}
-	maps := h.api.CoreV1().ConfigMaps("default")
+	maps := harness.api.CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.until("cfg", "ready", ready)
-	cfg := h.rt.Config(h.rt.Containers("c")[0])
+	harness.until("cfg", "ready", ready)
+	cfg := harness.rt.Config(harness.rt.Containers("c")[0])
 	if !slices.ContainsFunc(cfg.GetEnvs(), func(e *runtimeapi.KeyValue) bool {
 		return e.GetKey() == "K" && string(e.GetValue()) == "one"
 	}) {
@@ -262,23 +263,23 @@ func TestConfigMapArrivesLateAndChanges(t *testing.T) {
 }
 
 func TestHooksAndGracefulEnd(t *testing.T) {
-	h := newHarness(t)
+	harness := newHarness(t)
 	var cmds []string
 	calls := make(chan string, 10)
-	h.rt.SetExec(func(_ *runtimeapi.ContainerConfig, cmd []string) critest.ExecResult {
+	harness.rt.SetExec(func(_ *runtimeapi.ContainerConfig, cmd []string) critest.ExecResult {
 		calls <- strings.Join(cmd, " ")
 		return critest.ExecResult{}
 	})
-	h.run()
-	h.create(testPod("hooks", func(p *corev1.Pod) {
+	harness.run()
+	harness.create(testPod("hooks", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
 			PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"post", "start"}}},
 			PreStop:   &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"pre", "stop"}}},
 		}
 	}))
-	h.until("hooks", "ready", ready)
-	h.remove("hooks", 5)
-	h.until("hooks", "gone", func(p *corev1.Pod) bool { return p == nil })
+	harness.until("hooks", "ready", ready)
+	harness.remove("hooks", 5)
+	harness.until("hooks", "gone", func(p *corev1.Pod) bool { return p == nil })
 	close(calls)
 	for c := range calls {
 		cmds = append(cmds, c)
@@ -304,27 +305,27 @@ func TestDeletedAgainWithoutGrace(t *testing.T) {
 }
 
 func TestSandboxIsMadeAgain(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	h.create(testPod("web"))
-	h.until("web", "ready", ready)
-	boxes, err := h.rt.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("web"))
+	harness.until("web", "ready", ready)
+	boxes, err := harness.rt.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 	if err != nil || len(boxes.GetItems()) != 1 {
 		t.Fatalf("sandboxes: %v, %v", boxes, err)
 	}
-	h.rt.StopSandbox(boxes.GetItems()[0].GetId())
-	h.until("web", "restarted", func(p *corev1.Pod) bool {
+	harness.rt.StopSandbox(boxes.GetItems()[0].GetId())
+	harness.until("web", "restarted", func(p *corev1.Pod) bool {
 		return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
-	h.waitEvent("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	harness.waitEvent("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 }
 
 func TestEphemeralContainer(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	h.create(testPod("web"))
-	h.until("web", "ready", ready)
-	h.change("web", func(p *corev1.Pod) {
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("web"))
+	harness.until("web", "ready", ready)
+	harness.change("web", func(p *corev1.Pod) {
 		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 				Name:            "debug",
@@ -334,42 +335,43 @@ func TestEphemeralContainer(t *testing.T) {
 			TargetContainerName: "c",
 		}}
 	})
-	h.until("web", "debugged", func(p *corev1.Pod) bool {
+	harness.until("web", "debugged", func(p *corev1.Pod) bool {
 		return len(p.Status.EphemeralContainerStatuses) == 1 &&
 			p.Status.EphemeralContainerStatuses[0].State.Running != nil
 	})
-	ns := h.rt.Config(h.rt.Containers("debug")[0]).GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET || ns.GetTargetId() != h.rt.Containers("c")[0] {
+	ns := harness.rt.Config(harness.rt.Containers("debug")[0]).GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET || ns.GetTargetId() != harness.rt.Containers("c")[0] {
 		t.Errorf("namespaces: got %v, want those of container c", ns)
 	}
 }
 
 func TestResizeInPlace(t *testing.T) {
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	set := func(p *corev1.Pod, cpu string) {
 		l := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: l, Limits: l}
 	}
-	h.create(testPod("web", func(p *corev1.Pod) { set(p, "100m") }))
-	h.until("web", "ready", ready)
-	h.change("web", func(p *corev1.Pod) { set(p, "200m") })
-	h.until("web", "resized", func(p *corev1.Pod) bool {
+	harness.create(testPod("web", func(p *corev1.Pod) { set(p, "100m") }))
+	harness.until("web", "ready", ready)
+	harness.change("web", func(p *corev1.Pod) { set(p, "200m") })
+	harness.until("web", "resized", func(p *corev1.Pod) bool {
 		r := p.Status.ContainerStatuses[0].Resources
 		return r != nil && r.Limits.Cpu().MilliValue() == 200
 	})
-	if n := len(h.rt.Containers("c")); n != 1 || !slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
-		t.Errorf("containers: %d, calls %v; want one, resized in place", n, h.rt.Calls())
+	if n := len(harness.rt.Containers("c")); n != 1 ||
+		!slices.Contains(harness.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("containers: %d, calls %v; want one, resized in place", n, harness.rt.Calls())
 	}
 }
 
 func TestAdmission(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	h.create(testPod("big", func(p *corev1.Pod) {
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("big", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10000")}
 	}))
-	p := h.until("big", "Failed", phaseIs(corev1.PodFailed))
+	p := harness.until("big", "Failed", phaseIs(corev1.PodFailed))
 	// kubectl would show what its containers wait for in place of the reason
 	if len(p.Status.ContainerStatuses)+len(p.Status.Conditions) > 0 {
 		t.Errorf("a pod that was refused has containers: %+v", p.Status)
@@ -378,11 +380,11 @@ func TestAdmission(t *testing.T) {
 		"Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000, used: 0, capacity: ") {
 		t.Errorf("got %s %q", p.Status.Reason, p.Status.Message)
 	}
-	h.create(testPod("elsewhere", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
-	if p := h.until("elsewhere", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "NodeAffinity" {
+	harness.create(testPod("elsewhere", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
+	if p := harness.until("elsewhere", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "NodeAffinity" {
 		t.Errorf("got %s %q, want NodeAffinity", p.Status.Reason, p.Status.Message)
 	}
-	if got := started(h); len(got) != 0 {
+	if got := started(harness); len(got) != 0 {
 		t.Errorf("started %v, want nothing", got)
 	}
 }
@@ -390,10 +392,12 @@ func TestAdmission(t *testing.T) {
 // TestAdmissionAfterForcedDeletion: a pod that was deleted by force leaves its room to the next one before it has
 // stopped.
 func TestAdmissionAfterForcedDeletion(t *testing.T) {
-	h := newHarness(t)
-	h.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program { return critest.Program{IgnoresTerm: true} })
-	h.run()
-	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	harness := newHarness(t)
+	harness.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program {
+		return critest.Program{IgnoresTerm: true}
+	})
+	harness.run()
+	n, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,28 +406,28 @@ func TestAdmissionAfterForcedDeletion(t *testing.T) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *cpu}
 		p.Spec.TerminationGracePeriodSeconds = new(int64(600))
 	}
-	h.create(testPod("old", most))
-	h.until("old", "ready", ready)
-	h.create(testPod("early", most))
-	if p := h.until("early", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "OutOfcpu" {
+	harness.create(testPod("old", most))
+	harness.until("old", "ready", ready)
+	harness.create(testPod("early", most))
+	if p := harness.until("early", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "OutOfcpu" {
 		t.Errorf("beside it: got %s %q, want OutOfcpu", p.Status.Reason, p.Status.Message)
 	}
-	if err := h.api.CoreV1().Pods("default").Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
+	if err := harness.api.CoreV1().Pods("default").Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.create(testPod("next", most))
-	p := h.until("next", "admitted", func(p *corev1.Pod) bool { return ready(p) || phaseIs(corev1.PodFailed)(p) })
+	harness.create(testPod("next", most))
+	p := harness.until("next", "admitted", func(p *corev1.Pod) bool { return ready(p) || phaseIs(corev1.PodFailed)(p) })
 	if p.Status.Phase != corev1.PodRunning {
 		t.Errorf("after it: got %s %s %q, want Running", p.Status.Phase, p.Status.Reason, p.Status.Message)
 	}
-	if got := h.rt.Containers("c"); len(got) != 2 {
+	if got := harness.rt.Containers("c"); len(got) != 2 {
 		t.Errorf("containers %v, want that of the first pod, too: it does not stop", got)
 	}
 }
 
 func TestTerminationMessage(t *testing.T) {
-	h := newHarness(t)
-	h.rt.SetProgram(func(c *runtimeapi.ContainerConfig) critest.Program {
+	harness := newHarness(t)
+	harness.rt.SetProgram(func(c *runtimeapi.ContainerConfig) critest.Program {
 		for _, m := range c.GetMounts() {
 			if m.GetContainerPath() == "/dev/termination-log" {
 				if err := os.WriteFile(m.GetHostPath(), []byte("last words"), 0o600); err != nil {
@@ -433,16 +437,16 @@ func TestTerminationMessage(t *testing.T) {
 		}
 		return critest.Program{Exits: true, Code: 1, Output: []string{"from the log"}}
 	})
-	h.run()
+	harness.run()
 	for name, want := range map[string]string{"file": "last words", "log": "from the log\n"} {
-		h.create(testPod(name, func(p *corev1.Pod) {
+		harness.create(testPod(name, func(p *corev1.Pod) {
 			p.Spec.RestartPolicy = corev1.RestartPolicyNever
 			if name == "log" {
 				p.Spec.Containers[0].TerminationMessagePath = "/other"
 				p.Spec.Containers[0].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 			}
 		}))
-		p := h.until(name, "Failed", phaseIs(corev1.PodFailed))
+		p := harness.until(name, "Failed", phaseIs(corev1.PodFailed))
 		if got := p.Status.ContainerStatuses[0].State.Terminated.Message; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
@@ -566,10 +570,10 @@ func TestFiftyPodsAtOnce(t *testing.T) {
 
 // TestPodsThatTheNodeCannotRun fail at once, with Kubernetes' reasons, and nothing of them is started.
 func TestPodsThatTheNodeCannotRun(t *testing.T) {
-	h := newHarness(t)
-	h.cfg.AllowedUnsafeSysctls = []string{"kernel.msg*"}
-	h.cfg.AppArmorFile = filepath.Join(t.TempDir(), "enabled")
-	h.run()
+	harness := newHarness(t)
+	harness.cfg.AllowedUnsafeSysctls = []string{"kernel.msg*"}
+	harness.cfg.AppArmorFile = filepath.Join(t.TempDir(), "enabled")
+	harness.run()
 	profile := func(as corev1.AppArmorProfileType) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
@@ -577,34 +581,34 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 			}
 		}
 	}
-	h.create(testPod("profile", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
+	harness.create(testPod("profile", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
 	sysctl := func(name string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
 		}
 	}
-	h.create(testPod("windows", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }))
-	h.create(testPod("unsafe", sysctl("net.core.somaxconn")))
+	harness.create(testPod("windows", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }))
+	harness.create(testPod("unsafe", sysctl("net.core.somaxconn")))
 	for name, reason := range map[string]string{
 		"windows": "PodOSNotSupported",
 		"unsafe":  "SysctlForbidden",
 		"profile": "AppArmor",
 	} {
-		if p := h.until(name, "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != reason {
+		if p := harness.until(name, "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != reason {
 			t.Errorf("%s: reason %q (%s), want %s", name, p.Status.Reason, p.Status.Message, reason)
 		}
 	}
-	h.waitEvent("SysctlForbidden", `forbidden sysctl: "net.core.somaxconn" not allowlisted`)
-	if got := started(h); len(got) > 0 {
+	harness.waitEvent("SysctlForbidden", `forbidden sysctl: "net.core.somaxconn" not allowlisted`)
+	if got := started(harness); len(got) > 0 {
 		t.Errorf("started %v, want nothing", got)
 	}
-	h.create(testPod("allowed", sysctl("kernel.msgmax")))
-	h.until("allowed", "running", phaseIs(corev1.PodRunning))
-	h.create(testPod("unconfined", profile(corev1.AppArmorProfileTypeUnconfined)))
-	h.until("unconfined", "running", phaseIs(corev1.PodRunning))
-	if err := os.WriteFile(h.cfg.AppArmorFile, []byte("Y\n"), 0o600); err != nil {
+	harness.create(testPod("allowed", sysctl("kernel.msgmax")))
+	harness.until("allowed", "running", phaseIs(corev1.PodRunning))
+	harness.create(testPod("unconfined", profile(corev1.AppArmorProfileTypeUnconfined)))
+	harness.until("unconfined", "running", phaseIs(corev1.PodRunning))
+	if err := os.WriteFile(harness.cfg.AppArmorFile, []byte("Y\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h.create(testPod("enforced", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
-	h.until("enforced", "running", phaseIs(corev1.PodRunning))
+	harness.create(testPod("enforced", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
+	harness.until("enforced", "running", phaseIs(corev1.PodRunning))
 }

@@ -14,14 +14,14 @@ import (
 
 // TestNodeEvents: what happens to a node is recorded in the words of Kubernetes' kubelet, once.
 func TestNodeEvents(t *testing.T) {
-	h := newHarness(t)
-	nodes := h.api.CoreV1().Nodes()
+	harness := newHarness(t)
+	nodes := harness.api.CoreV1().Nodes()
 	// told waits for the times-th event of a reason, and wants it to be about the node.
 	told := func(times int, kind, reason, message string) {
 		t.Helper()
-		h.waitEvent(reason, message)
+		harness.waitEvent(reason, message)
 		waittest.Until(t, "event "+reason, func() bool {
-			list, err := h.api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			list, err := harness.api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,8 +61,8 @@ func TestNodeEvents(t *testing.T) {
 		}
 	}
 
-	watches := countWatches(h, "nodes")
-	stop := h.run()
+	watches := countWatches(harness, "nodes")
+	stop := harness.run()
 	told(1, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	for _, reason := range []string{
 		"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady",
@@ -84,23 +84,23 @@ func TestNodeEvents(t *testing.T) {
 	} {
 		state(2, reason)
 	}
-	h.rt.SetNotReady("down for a test")
+	harness.rt.SetNotReady("down for a test")
 	cordon("true")
 	state(1, "NodeNotReady")
 	state(2, "NodeNotSchedulable")
 	stop()
 
 	// The next life tells everything anew, and a reboot where there was one.
-	if got := h.events("Rebooted"); len(got) > 0 {
+	if got := harness.events("Rebooted"); len(got) > 0 {
 		t.Errorf("rebooted without a reboot: %q", got)
 	}
-	h.rt.SetNotReady("")
+	harness.rt.SetNotReady("")
 	var boot string
 	status(func(s *corev1.NodeStatus) {
 		boot = s.NodeInfo.BootID
 		s.NodeInfo.BootID = "an-earlier-boot"
 	})
-	h.run()
+	harness.run()
 	told(1, corev1.EventTypeWarning, "Rebooted", "Node node-1 has been rebooted, boot id: "+boot)
 	told(2, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	state(3, "NodeNotSchedulable")
@@ -112,18 +112,18 @@ func TestNodeEvents(t *testing.T) {
 
 // TestNodeAnnotations: an annotation with an empty value goes from the node of an earlier life, and others stay.
 func TestNodeAnnotations(t *testing.T) {
-	h := newHarness(t)
+	harness := newHarness(t)
 	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:        nodeName,
 		Annotations: map[string]string{"mine": "old", "gone": "old", "foreign": "kept"},
 	}}
-	if _, err := h.api.CoreV1().Nodes().Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
+	if _, err := harness.api.CoreV1().Nodes().Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.cfg.Annotations = map[string]string{"mine": "new", "gone": "", "never": ""}
-	defer h.run()()
+	harness.cfg.Annotations = map[string]string{"mine": "new", "gone": "", "never": ""}
+	defer harness.run()()
 	waittest.Until(t, "annotations", func() bool {
-		n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		n, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 // get their names back, so that their workers find the logs.
 func TestRemoveOrphanLogs(t *testing.T) {
 	dir := t.TempDir()
-	k := &Kubelet{
+	kubelet := &Kubelet{
 		cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)},
 		workers: map[string]*workerEntry{
 			"uid-runs": {worker: &pod.Worker{}},
@@ -33,7 +33,7 @@ func TestRemoveOrphanLogs(t *testing.T) {
 		"uid-half":  {UID: "uid-half"},
 		"uid-boxed": {UID: "uid-boxed", Namespace: "n", Name: "p"},
 	}
-	k.removeOrphanLogs(known)
+	kubelet.removeOrphanLogs(known)
 	for name, want := range map[string]bool{
 		"ns_gone_uid-gone":   false,
 		"ns_runs_uid-runs":   true,

@@ -20,21 +20,21 @@ import (
 // TestPodResources: a monitor hears of the pods that run, with their sidecars; v1alpha1 tells of those that have ended
 // too. After a restart of the kubelet it is so again, at the same socket.
 func TestPodResources(t *testing.T) {
-	h := newHarness(t)
-	stop := h.run()
-	h.create(testPod("runs", func(p *corev1.Pod) {
+	harness := newHarness(t)
+	stop := harness.run()
+	harness.create(testPod("runs", func(p *corev1.Pod) {
 		side := hello("side")
 		side.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		p.Spec.InitContainers = []corev1.Container{hello("first", "exit", "0"), side}
 	}))
-	h.create(testPod("ends", func(p *corev1.Pod) {
+	harness.create(testPod("ends", func(p *corev1.Pod) {
 		p.Spec.RestartPolicy = corev1.RestartPolicyNever
 		p.Spec.Containers[0].Command = []string{"/hello", "exit", "3"}
 	}))
-	h.until("runs", "running", phaseIs(corev1.PodRunning))
-	h.until("ends", "Failed", phaseIs(corev1.PodFailed))
+	harness.until("runs", "running", phaseIs(corev1.PodRunning))
+	harness.until("ends", "Failed", phaseIs(corev1.PodFailed))
 	told := func() {
-		conn, err := plugin.Dial(h.root, "pod-resources/kubelet.sock")
+		conn, err := plugin.Dial(harness.root, "pod-resources/kubelet.sock")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,6 +61,6 @@ func TestPodResources(t *testing.T) {
 	}
 	told()
 	stop()
-	h.run()
+	harness.run()
 	told()
 }

@@ -225,9 +225,9 @@ func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
 		k.cfg.Log.Warn("look for logs of orphaned pods", "err", err)
 		return
 	}
-	for _, d := range dirs {
-		part := strings.Split(d.Name(), "_") // as translate.PodLogDir puts them together
-		if len(part) != 3 || !d.IsDir() || k.worker(part[2]) != nil {
+	for _, entry := range dirs {
+		part := strings.Split(entry.Name(), "_") // as translate.PodLogDir puts them together
+		if len(part) != 3 || !entry.IsDir() || k.worker(part[2]) != nil {
 			continue
 		}
 		if o := known[part[2]]; o != nil {
@@ -237,8 +237,8 @@ func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
 			}
 			continue // its worker removes them
 		}
-		if err := os.RemoveAll(filepath.Join(k.cfg.LogDir, d.Name())); err != nil {
-			k.cfg.Log.Warn("remove logs of orphaned pod", "dir", d.Name(), "err", err)
+		if err := os.RemoveAll(filepath.Join(k.cfg.LogDir, entry.Name())); err != nil {
+			k.cfg.Log.Warn("remove logs of orphaned pod", "dir", entry.Name(), "err", err)
 		}
 	}
 }

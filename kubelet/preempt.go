@@ -31,7 +31,7 @@ type insufficientResource struct {
 // insufficientResources returns the resources of which p requests more than the other pods leave. Resources that the
 // node does not report are not checked.
 func insufficientResources(
-	p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
+	p *corev1.Pod, node *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
 ) []insufficientResource {
 	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	used := map[corev1.ResourceName]int64{}
@@ -57,8 +57,8 @@ func insufficientResources(
 	for _, name := range append(first, rest...) {
 		q, ok := want[name]
 		have, known := allocatable[name]
-		if !known && n != nil {
-			have, known = n.Status.Allocatable[name]
+		if !known && node != nil {
+			have, known = node.Status.Allocatable[name]
 		}
 		if !ok || !known || q.IsZero() || podinfo.ServedByClaim(p, name) {
 			continue
@@ -72,7 +72,9 @@ func insufficientResources(
 
 // podsToPreempt returns the pods to preempt so that p fits: none of the same importance as p, and of the others as few
 // and as unimportant ones as possible. nil: p does not fit even without all of them.
-func podsToPreempt(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []*corev1.Pod {
+func podsToPreempt(
+	p *corev1.Pod, node *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod,
+) []*corev1.Pod {
 	var stay, leave []*corev1.Pod
 	for _, o := range others {
 		if podinfo.Critical(o) && (p.Spec.Priority == nil || o.Spec.Priority == nil ||
@@ -82,7 +84,7 @@ func podsToPreempt(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceLis
 			leave = append(leave, o)
 		}
 	}
-	if len(leave) == 0 || len(insufficientResources(p, n, allocatable, stay)) > 0 {
+	if len(leave) == 0 || len(insufficientResources(p, node, allocatable, stay)) > 0 {
 		return nil
 	}
 	// The most important pods are kept first.
@@ -92,7 +94,7 @@ func podsToPreempt(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceLis
 	})
 	var out []*corev1.Pod
 	for _, o := range leave {
-		if len(insufficientResources(p, n, allocatable, append(stay, o))) == 0 {
+		if len(insufficientResources(p, node, allocatable, append(stay, o))) == 0 {
 			stay = append(stay, o)
 		} else {
 			out = append(out, o)
@@ -121,15 +123,15 @@ func priority(p *corev1.Pod) int32 {
 // preemptLocked preempts pods so that the critical pod p fits; each channel is closed when one of them has terminated.
 // If no preemption helps it returns the reason.
 func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, message string, room []<-chan struct{}) {
-	n := k.node.Node()
+	node := k.node.Node()
 	allocatable := k.allocatable()
 	var leaving []<-chan struct{}
-	for _, v := range podsToPreempt(p, n, allocatable, others) {
-		e := k.workers[string(v.UID)]
-		if e == nil {
+	for _, v := range podsToPreempt(p, node, allocatable, others) {
+		workerEntry := k.workers[string(v.UID)]
+		if workerEntry == nil {
 			continue
 		}
-		over := e.worker.Evict(pod.End{
+		over := workerEntry.worker.Evict(pod.End{
 			Phase:   corev1.PodFailed,
 			Reason:  preempting,
 			Message: preemptedMessage,
@@ -141,7 +143,7 @@ func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, me
 			},
 		})
 		if over == nil {
-			if over = e.worker.Leaving(); over != nil { // for another
+			if over = workerEntry.worker.Leaving(); over != nil { // for another
 				leaving = append(leaving, over)
 			}
 			continue
@@ -159,7 +161,7 @@ func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, me
 	}
 	if len(leaving) == 0 {
 		var need strings.Builder
-		for _, l := range insufficientResources(p, n, allocatable, others) {
+		for _, l := range insufficientResources(p, node, allocatable, others) {
 			fmt.Fprintf(&need, "(res: %s, q: %d), ", l.name, l.requested+l.used-l.capacity)
 		}
 		reason, message = reject("UnexpectedAdmissionError",

@@ -16,19 +16,22 @@ import (
 const critical = 2_000_000_000
 
 func asking(name, cpu string, priority int32, guaranteed bool) *corev1.Pod {
-	r := corev1.ResourceRequirements{}
+	requirements := corev1.ResourceRequirements{}
 	if cpu != "" {
-		r.Requests = corev1.ResourceList{
+		requirements.Requests = corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse(cpu),
 			corev1.ResourceMemory: resource.MustParse("1Mi"),
 		}
 	}
 	if guaranteed {
-		r.Limits = r.Requests
+		requirements.Limits = requirements.Requests
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
-		Spec:       corev1.PodSpec{Priority: &priority, Containers: []corev1.Container{{Name: "c", Resources: r}}},
+		Spec: corev1.PodSpec{
+			Priority:   &priority,
+			Containers: []corev1.Container{{Name: "c", Resources: requirements}},
+		},
 	}
 }
 
@@ -92,7 +95,7 @@ func TestVictims(t *testing.T) {
 // TestOutOfExtendedResource: what somebody wrote into the node's status is counted; what nobody did is not the
 // kubelet's to judge.
 func TestOutOfExtendedResource(t *testing.T) {
-	n := &corev1.Node{
+	node := &corev1.Node{
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}},
 	}
 	p := func(name corev1.ResourceName) *corev1.Pod {
@@ -100,11 +103,11 @@ func TestOutOfExtendedResource(t *testing.T) {
 		p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse("2")
 		return p
 	}
-	if reason, msg := checkFit(p("example.com/gpu"), n, nil, nil); reason != "OutOfexample.com/gpu" ||
+	if reason, msg := checkFit(p("example.com/gpu"), node, nil, nil); reason != "OutOfexample.com/gpu" ||
 		!strings.Contains(msg, "requested: 2, used: 0, capacity: 1") {
 		t.Errorf("got %s: %s", reason, msg)
 	}
-	if reason, msg := checkFit(p("example.com/other"), n, nil, nil); reason != "" {
+	if reason, msg := checkFit(p("example.com/other"), node, nil, nil); reason != "" {
 		t.Errorf("got %s: %s", reason, msg)
 	}
 }

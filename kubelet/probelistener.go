@@ -24,24 +24,25 @@ type probeListener struct{ k *Kubelet }
 func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.metrics.ProbeDone(t, o) }
 
 // Failed makes an Unhealthy event of an attempt that did not succeed.
-func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {
-	_, kind := podinfo.Find(t.Pod, t.Container.Name)
+func (n *probeListener) Failed(target probe.Target, outcome probe.Outcome) {
+	_, kind := podinfo.Find(target.Pod, target.Container.Name)
 	ref := &corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "Pod",
-		Namespace:  t.Pod.Namespace,
-		Name:       t.Pod.Name,
-		UID:        t.Pod.UID,
-		FieldPath:  "spec." + kind.Field() + "{" + t.Container.Name + "}",
+		Namespace:  target.Pod.Namespace,
+		Name:       target.Pod.Name,
+		UID:        target.Pod.UID,
+		FieldPath:  "spec." + kind.Field() + "{" + target.Container.Name + "}",
 	}
 	switch {
-	case o.Warn:
-		n.k.events.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", t.Kind, o.Output)
-	case o.Err != nil:
+	case outcome.Warn:
+		n.k.events.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", target.Kind,
+			outcome.Output)
+	case outcome.Err != nil:
 		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy",
-			"%s probe errored and resulted in unknown state: %v", t.Kind, o.Err)
+			"%s probe errored and resulted in unknown state: %v", target.Kind, outcome.Err)
 	default:
-		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", t.Kind, o.Output)
+		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", target.Kind, outcome.Output)
 	}
 }
 
@@ -61,7 +62,7 @@ func (n *probeListener) StillFailing(t probe.Target, o probe.Outcome, took time.
 	n.mark(t, false, o, took)
 }
 
-func (n *probeListener) mark(t probe.Target, ok bool, o probe.Outcome, took time.Duration) {
+func (n *probeListener) mark(target probe.Target, ok bool, o probe.Outcome, took time.Duration) {
 	text := cmp.Or(o.Brief, o.Output)
 	text = text[:min(len(text), maxProbeText)]
 	if o.Times > 1 {
@@ -75,14 +76,14 @@ func (n *probeListener) mark(t probe.Target, ok bool, o probe.Outcome, took time
 		Took:      took,
 		Subject: mark.Subject{
 			Resource:  "pods",
-			Namespace: t.Pod.Namespace,
-			Name:      t.Pod.Name,
-			UID:       string(t.Pod.UID),
+			Namespace: target.Pod.Namespace,
+			Name:      target.Pod.Name,
+			UID:       string(target.Pod.UID),
 		},
 		Detail: &mark.Probe{
-			Container: t.Container.Name,
-			Kind:      kinds[t.Kind],
-			Action:    probe.Describe(t.Container, t.Probe),
+			Container: target.Container.Name,
+			Kind:      kinds[target.Kind],
+			Action:    probe.Describe(target.Container, target.Probe),
 			Success:   ok,
 			Output:    text,
 		},

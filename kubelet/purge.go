@@ -28,27 +28,27 @@ func PurgePods(ctx context.Context, rt cri.Client, rootDir string) error {
 	if err != nil {
 		return fmt.Errorf("list pods: %w", err)
 	}
-	var g errgroup.Group
-	g.SetLimit(8)
-	for _, b := range boxes.GetItems() {
-		uid := b.GetLabels()[observed.LabelPodUID]
+	var group errgroup.Group
+	group.SetLimit(8)
+	for _, podSandbox := range boxes.GetItems() {
+		uid := podSandbox.GetLabels()[observed.LabelPodUID]
 		if uid == "" || filepath.Base(uid) != uid {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(rootDir, "pods", uid)); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		g.Go(func() error {
+		group.Go(func() error {
 			if _, err := rt.Runtime.StopPodSandbox(ctx,
-				&runtimeapi.StopPodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
-				return fmt.Errorf("stop pod %s: %w", b.GetMetadata().GetName(), err)
+				&runtimeapi.StopPodSandboxRequest{PodSandboxId: podSandbox.GetId()}); err != nil {
+				return fmt.Errorf("stop pod %s: %w", podSandbox.GetMetadata().GetName(), err)
 			}
 			if _, err := rt.Runtime.RemovePodSandbox(ctx,
-				&runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
-				return fmt.Errorf("remove pod %s: %w", b.GetMetadata().GetName(), err)
+				&runtimeapi.RemovePodSandboxRequest{PodSandboxId: podSandbox.GetId()}); err != nil {
+				return fmt.Errorf("remove pod %s: %w", podSandbox.GetMetadata().GetName(), err)
 			}
 			return nil
 		})
 	}
-	return g.Wait()
+	return group.Wait()
 }

@@ -13,12 +13,12 @@ import (
 
 // TestPurgePods ends this kubelet's pods and leaves those of others.
 func TestPurgePods(t *testing.T) {
-	h := newHarness(t)
-	stop := h.run()
-	h.create(testPod("mine"))
-	h.until("mine", "ready", ready)
+	harness := newHarness(t)
+	stop := harness.run()
+	harness.create(testPod("mine"))
+	harness.until("mine", "ready", ready)
 	stop()
-	foreign, err := h.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+	foreign, err := harness.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
 		Config: &runtimeapi.PodSandboxConfig{
 			Metadata: &runtimeapi.PodSandboxMetadata{Name: "other", Uid: "uid-other", Namespace: "default"},
 			Labels:   map[string]string{"io.kubernetes.pod.uid": "uid-other"},
@@ -28,11 +28,11 @@ func TestPurgePods(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // it may be repeated
-		if err := kubelet.PurgePods(t.Context(), cri.InProcess(h.rt), h.root); err != nil {
+		if err := kubelet.PurgePods(t.Context(), cri.InProcess(harness.rt), harness.root); err != nil {
 			t.Fatal(err)
 		}
 	}
-	left, err := h.rt.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	left, err := harness.rt.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 	if err != nil || len(left.GetItems()) != 1 || left.GetItems()[0].GetId() != foreign.GetPodSandboxId() {
 		t.Errorf("left: got %v, %v, want the other's pod", left, err)
 	}

@@ -43,14 +43,14 @@ func countWatches(h *harness, resource string) *atomic.Int64 {
 
 // TestWatchesEndWithTheirPods: whichever way pods end, nothing watches what they referred to.
 func TestWatchesEndWithTheirPods(t *testing.T) {
-	h := newHarness(t)
-	maps := countWatches(h, "configmaps")
-	secrets := countWatches(h, "secrets")
-	h.run()
+	harness := newHarness(t)
+	maps := countWatches(harness, "configmaps")
+	secrets := countWatches(harness, "secrets")
+	harness.run()
 	refersTo := func(name string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.RestartPolicy = corev1.RestartPolicyNever
-			p.Spec.Volumes = []corev1.Volume{
+		return func(pod *corev1.Pod) {
+			pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+			pod.Spec.Volumes = []corev1.Volume{
 				{
 					Name: "v",
 					VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -58,8 +58,8 @@ func TestWatchesEndWithTheirPods(t *testing.T) {
 					}},
 				},
 			}
-			p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
-			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+			pod.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
 				{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}},
 			}
 		}
@@ -69,39 +69,39 @@ func TestWatchesEndWithTheirPods(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprintf("forced-%d", i)
 		if i%3 > 0 { // the volumes of others never come
-			makeRefs(h, names[i])
+			makeRefs(harness, names[i])
 		}
 	}
 	begun := maps.Load()
 	for i, name := range names {
-		h.create(testPod(name, refersTo(name)))
+		harness.create(testPod(name, refersTo(name)))
 		if i%5 == 4 {
 			waittest.Until(t, "some of the pods begin to start", func() bool { return maps.Load() > begun })
 			begun = maps.Load()
 		}
 	}
 	for _, name := range names {
-		if err := h.api.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := harness.api.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	makeRefs(h, "graceful")
-	makeRefs(h, "finished")
-	h.create(testPod("graceful", refersTo("graceful")))
-	h.create(testPod("finished", refersTo("finished")))
-	h.until("graceful", "running", phaseIs(corev1.PodRunning))
-	h.until("finished", "running", phaseIs(corev1.PodRunning))
+	makeRefs(harness, "graceful")
+	makeRefs(harness, "finished")
+	harness.create(testPod("graceful", refersTo("graceful")))
+	harness.create(testPod("finished", refersTo("finished")))
+	harness.until("graceful", "running", phaseIs(corev1.PodRunning))
+	harness.until("finished", "running", phaseIs(corev1.PodRunning))
 	waittest.Until(t, "two pods watch what they use", func() bool { return maps.Load() == 2 && secrets.Load() == 2 })
-	h.remove("graceful", 1)
-	for _, id := range h.rt.Containers("c") {
-		if h.rt.Config(id).GetLabels()["io.kubernetes.pod.name"] == "finished" {
-			h.rt.Exit(id, 0)
+	harness.remove("graceful", 1)
+	for _, id := range harness.rt.Containers("c") {
+		if harness.rt.Config(id).GetLabels()["io.kubernetes.pod.name"] == "finished" {
+			harness.rt.Exit(id, 0)
 		}
 	}
-	h.until("finished", "Succeeded", phaseIs(corev1.PodSucceeded))
-	h.until("graceful", "gone", func(p *corev1.Pod) bool { return p == nil })
+	harness.until("finished", "Succeeded", phaseIs(corev1.PodSucceeded))
+	harness.until("graceful", "gone", func(p *corev1.Pod) bool { return p == nil })
 	waittest.Until(t, "no watch is left", func() bool { return maps.Load() == 0 && secrets.Load() == 0 })
-	if h.get("finished") == nil {
+	if harness.get("finished") == nil {
 		t.Error("the finished pod is gone, want it to stay without watches")
 	}
 }

@@ -23,45 +23,47 @@ func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
 // TestResizeRefused: a pod that asks for more than the node has keeps what it has, and says why; asking for less mends
 // it.
 func TestResizeRefused(t *testing.T) {
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	set := func(cpu string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Generation++
 			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
 		}
 	}
-	h.create(testPod("web", set("100m")))
-	h.until("web", "ready", ready)
-	h.change("web", set("10000"))
-	p := h.until("web", "refused", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
-	c := condition(p, corev1.PodResizePending)
-	cs := p.Status.ContainerStatuses[0]
+	harness.create(testPod("web", set("100m")))
+	harness.until("web", "ready", ready)
+	harness.change("web", set("10000"))
+	pod := harness.until("web", "refused", func(p *corev1.Pod) bool {
+		return condition(p, corev1.PodResizePending) != nil
+	})
+	c := condition(pod, corev1.PodResizePending)
+	cs := pod.Status.ContainerStatuses[0]
 	if c.Status != corev1.ConditionTrue || c.Reason != "Infeasible" ||
 		!strings.HasPrefix(c.Message, "Node didn't have enough capacity: cpu, requested: 10000000, capacity: ") {
 		t.Errorf("condition: got %+v", c)
 	}
-	if cs.AllocatedResources.Cpu().MilliValue() != 100 || !ready(p) ||
-		slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+	if cs.AllocatedResources.Cpu().MilliValue() != 100 || !ready(pod) ||
+		slices.Contains(harness.rt.Calls(), "UpdateContainerResources") {
 		t.Errorf("allocated %v, ready %v, calls %v: want 100m, ready, nothing updated", cs.AllocatedResources,
-			ready(p), h.rt.Calls())
+			ready(pod), harness.rt.Calls())
 	}
-	h.change("web", set("150m"))
-	p = h.until("web", "resized", func(p *corev1.Pod) bool {
+	harness.change("web", set("150m"))
+	pod = harness.until("web", "resized", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == 150 &&
 			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
 	})
-	if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 ||
-		!slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
-		t.Errorf("restarts %d, calls %v: want none, updated", n, h.rt.Calls())
+	if n := pod.Status.ContainerStatuses[0].RestartCount; n != 0 ||
+		!slices.Contains(harness.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("restarts %d, calls %v: want none, updated", n, harness.rt.Calls())
 	}
 }
 
 // TestResizeDeferred: what other pods take up now may be free later.
 func TestResizeDeferred(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	harness := newHarness(t)
+	harness.run()
+	n, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,19 +76,21 @@ func TestResizeDeferred(t *testing.T) {
 			}
 		}
 	}
-	h.create(testPod("other", ask(most/2)))
-	h.create(testPod("web", ask(10)))
-	h.until("other", "ready", ready)
-	h.until("web", "ready", ready)
-	h.change("web", ask(most))
-	p := h.until("web", "deferred", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
+	harness.create(testPod("other", ask(most/2)))
+	harness.create(testPod("web", ask(10)))
+	harness.until("other", "ready", ready)
+	harness.until("web", "ready", ready)
+	harness.change("web", ask(most))
+	p := harness.until("web", "deferred", func(p *corev1.Pod) bool {
+		return condition(p, corev1.PodResizePending) != nil
+	})
 	if c := condition(p, corev1.PodResizePending); c.Reason != "Deferred" ||
 		!strings.HasPrefix(c.Message, "Node didn't have enough resource: cpu, requested: ") {
 		t.Errorf("condition: got %+v", c)
 	}
-	h.remove("other", 1)
-	h.until("other", "gone", func(p *corev1.Pod) bool { return p == nil })
-	h.until("web", "resized", func(p *corev1.Pod) bool {
+	harness.remove("other", 1)
+	harness.until("other", "gone", func(p *corev1.Pod) bool { return p == nil })
+	harness.until("web", "resized", func(p *corev1.Pod) bool {
 		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == most &&
 			condition(p, corev1.PodResizePending) == nil
 	})
@@ -95,49 +99,50 @@ func TestResizeDeferred(t *testing.T) {
 // TestResizeWithRestart: what the policy says cannot change in place restarts the container, what else changes does
 // not.
 func TestResizeWithRestart(t *testing.T) {
-	h := newHarness(t)
-	h.run()
+	harness := newHarness(t)
+	harness.run()
 	set := func(cpu, memory string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Generation++
-			c := &p.Spec.Containers[0]
-			c.ResizePolicy = []corev1.ContainerResizePolicy{
+			container := &p.Spec.Containers[0]
+			container.ResizePolicy = []corev1.ContainerResizePolicy{
 				{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}, {
 					ResourceName:  corev1.ResourceMemory,
 					RestartPolicy: corev1.RestartContainer,
 				},
 			}
-			c.Resources.Limits = corev1.ResourceList{
+			container.Resources.Limits = corev1.ResourceList{
 				corev1.ResourceCPU:    resource.MustParse(cpu),
 				corev1.ResourceMemory: resource.MustParse(memory),
 			}
-			c.Resources.Requests = c.Resources.Limits.DeepCopy()
+			container.Resources.Requests = container.Resources.Limits.DeepCopy()
 		}
 	}
-	h.create(testPod("web", set("100m", "50Mi")))
-	h.until("web", "ready", ready)
+	harness.create(testPod("web", set("100m", "50Mi")))
+	harness.until("web", "ready", ready)
 	limits := func(cpu, memory string) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {
 			r := p.Status.ContainerStatuses[0].Resources
 			return ready(p) && r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory
 		}
 	}
-	h.change("web", set("200m", "50Mi"))
-	if p := h.until("web", "given more cpu", limits("200m", "50Mi")); p.Status.ContainerStatuses[0].RestartCount != 0 {
+	harness.change("web", set("200m", "50Mi"))
+	if p := harness.until("web", "given more cpu",
+		limits("200m", "50Mi")); p.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("cpu alone: %d restarts, want none", p.Status.ContainerStatuses[0].RestartCount)
 	}
-	h.change("web", set("200m", "60Mi"))
-	h.until("web", "given more memory", func(p *corev1.Pod) bool {
+	harness.change("web", set("200m", "60Mi"))
+	harness.until("web", "given more memory", func(p *corev1.Pod) bool {
 		return limits("200m", "60Mi")(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 	})
-	h.waitEvent("Killing", "Container c resize requires restart")
+	harness.waitEvent("Killing", "Container c resize requires restart")
 }
 
 // TestResizeInit: an init container that runs is given its new resources, as the node declares that it can.
 func TestResizeInit(t *testing.T) {
-	h := newHarness(t)
-	h.run()
-	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	harness := newHarness(t)
+	harness.run()
+	n, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +158,7 @@ func TestResizeInit(t *testing.T) {
 			}
 		}
 	}
-	h.create(testPod("web", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{hello("i")} },
+	harness.create(testPod("web", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{hello("i")} },
 		set("100m")))
 	first := func(p *corev1.Pod) *corev1.ContainerStatus {
 		if len(p.Status.InitContainerStatuses) == 0 {
@@ -161,15 +166,15 @@ func TestResizeInit(t *testing.T) {
 		}
 		return &p.Status.InitContainerStatuses[0]
 	}
-	h.until("web", "initializing", func(p *corev1.Pod) bool { return first(p).State.Running != nil })
-	h.change("web", set("150m"))
-	p := h.until("web", "resized", func(p *corev1.Pod) bool {
+	harness.until("web", "initializing", func(p *corev1.Pod) bool { return first(p).State.Running != nil })
+	harness.change("web", set("150m"))
+	p := harness.until("web", "resized", func(p *corev1.Pod) bool {
 		return first(p).AllocatedResources.Cpu().MilliValue() == 150 && condition(p, corev1.PodResizeInProgress) == nil
 	})
 	if first(p).State.Running == nil || first(p).RestartCount != 0 ||
-		!slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
-		t.Errorf("status %+v, calls %v: want it running as before, and updated", first(p), h.rt.Calls())
+		!slices.Contains(harness.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("status %+v, calls %v: want it running as before, and updated", first(p), harness.rt.Calls())
 	}
-	h.rt.Exit(h.rt.Containers("i")[0], 0)
-	h.until("web", "ready", ready)
+	harness.rt.Exit(harness.rt.Containers("i")[0], 0)
+	harness.until("web", "ready", ready)
 }

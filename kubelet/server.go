@@ -49,20 +49,20 @@ func (k *Kubelet) listen() (*listener, error) {
 		return nil, nil
 	}
 	addr := netip.AddrPortFrom(k.cfg.Address, uint16(k.cfg.Port)) // a port
-	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	tcpListener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if k.cfg.FallbackPort && errors.Is(err, syscall.EADDRINUSE) {
 		k.cfg.Log.Info("the usual port is used by another program, takes a free one", "port", k.cfg.Port)
-		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(k.cfg.Address, 0)))
+		tcpListener, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(k.cfg.Address, 0)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
 	}
-	k.node.SetPort(l.Addr().(*net.TCPAddr).Port)
+	k.node.SetPort(tcpListener.Addr().(*net.TCPAddr).Port)
 	if k.cfg.OnListen != nil {
-		k.cfg.OnListen(l.Addr())
+		k.cfg.OnListen(tcpListener.Addr())
 	}
 	return &listener{
-		l: l,
+		l: tcpListener,
 		srv: server.New(server.Config{
 			TLS:          k.cfg.TLS,
 			ClientCA:     k.cfg.ClientCA,
@@ -136,7 +136,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 	if k.cfg.ContainerLogs.MaxSize < 0 {
 		return
 	}
-	r := logs.Rotator{
+	rotator := logs.Rotator{
 		Policy: k.cfg.ContainerLogs,
 		Reopen: func(ctx context.Context, id string) error {
 			_, err := k.cfg.Runtime.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{
@@ -155,7 +155,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 		}
 		for _, w := range k.allWorkers() {
 			w.EachRunning(func(c *observed.Container) {
-				if err := r.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
+				if err := rotator.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
 					k.cfg.Log.Warn("rotate container log", "container", c.ID, "err", err)
 				}
 			})

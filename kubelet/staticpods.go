@@ -55,8 +55,8 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 			w.Gone()
 		}
 	}
-	for _, p := range pods {
-		if k.worker(string(p.UID)) != nil || k.staticWorker(p) != nil {
+	for _, pod := range pods {
+		if k.worker(string(pod.UID)) != nil || k.staticWorker(pod) != nil {
 			continue
 		}
 		k.cfg.Marks.Emit(mark.Mark{
@@ -65,15 +65,15 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 			At:        time.Now(),
 			Subject: mark.Subject{
 				Resource:  "pods",
-				Namespace: p.Namespace,
-				Name:      p.Name,
-				UID:       string(p.UID),
+				Namespace: pod.Namespace,
+				Name:      pod.Name,
+				UID:       string(pod.UID),
 			},
-			Detail: &mark.Seen{Source: "file", File: dir.File(p.UID)},
+			Detail: &mark.Seen{Source: "file", File: dir.File(pod.UID)},
 		})
-		p = p.DeepCopy()
-		p.OwnerReferences = k.nodeOwnerReference()
-		k.updateWorker(ctx, p)
+		pod = pod.DeepCopy()
+		pod.OwnerReferences = k.nodeOwnerReference()
+		k.updateWorker(ctx, pod)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestSysctlsOfPods(t *testing.T) {
 			if tt.kernel == "" {
 				tt.kernel = "6.12.43-amd64"
 			}
-			s, err := newSysctls(tt.kernel, tt.unsafe)
+			sysctls, err := newSysctls(tt.kernel, tt.unsafe)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestSysctlsOfPods(t *testing.T) {
 				},
 			}
 			got := ""
-			if err := s.check(p); err != nil {
+			if err := sysctls.check(p); err != nil {
 				got = err.Error()
 			}
 			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {

@@ -28,27 +28,29 @@ func pemOf(text string) string {
 // TestTrustArrivesLateAndChanges: a pod waits for a signer's bundle and for its own certificate, and gets what becomes
 // of both.
 func TestTrustArrivesLateAndChanges(t *testing.T) {
-	h := newHarness(t)
+	harness := newHarness(t)
 	// the fake API makes no names
-	h.api.PrependReactor("create", "podcertificaterequests", func(a k8stesting.Action) (bool, runtime.Object, error) {
+	harness.api.PrependReactor("create", "podcertificaterequests", func(
+		a k8stesting.Action,
+	) (bool, runtime.Object, error) {
 		if r, ok := a.(k8stesting.CreateAction).GetObject().(*certificatesv1.PodCertificateRequest); ok { // a create
 			r.Name = r.GenerateName + "1"
 		}
 		return false, nil, nil
 	})
-	h.run()
+	harness.run()
 	ctx := t.Context()
-	certs := h.api.CertificatesV1()
-	if _, err := h.api.CoreV1().ServiceAccounts("default").Create(ctx,
+	certs := harness.api.CertificatesV1()
+	if _, err := harness.api.CoreV1().ServiceAccounts("default").Create(ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "a-uid"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	signer := "example.com/s"
 	yes := true
-	h.create(testPod("trust", func(p *corev1.Pod) {
-		p.Spec.ServiceAccountName = "web"
-		p.Spec.Volumes = []corev1.Volume{{
+	harness.create(testPod("trust", func(pod *corev1.Pod) {
+		pod.Spec.ServiceAccountName = "web"
+		pod.Spec.Volumes = []corev1.Volume{{
 			Name: "v",
 			VolumeSource: corev1.VolumeSource{
 				Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
@@ -68,7 +70,7 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 				}},
 			},
 		}}
-		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/trust"}}
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/trust"}}
 	}))
 	var req *certificatesv1.PodCertificateRequest
 	waittest.Until(t, "the pod's certificate is asked for", func() bool {
@@ -83,7 +85,7 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 		s.ServiceAccountUID != "a-uid" || s.NodeName != nodeName || s.SignerName != signer {
 		t.Errorf("the request: %+v", s)
 	}
-	h.waitEvent("FailedMount", "is not issued yet")
+	harness.waitEvent("FailedMount", "is not issued yet")
 	req = req.DeepCopy()
 	req.Status.Conditions = []metav1.Condition{
 		{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue},
@@ -93,8 +95,8 @@ func TestTrustArrivesLateAndChanges(t *testing.T) {
 	if _, err := certs.PodCertificateRequests("default").UpdateStatus(ctx, req, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.until("trust", "ready", ready)
-	mounts := h.rt.Config(h.rt.Containers("c")[0]).GetMounts()
+	harness.until("trust", "ready", ready)
+	mounts := harness.rt.Config(harness.rt.Containers("c")[0]).GetMounts()
 	i := slices.IndexFunc(mounts, func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == "/trust" })
 	if i < 0 {
 		t.Fatalf("mounts: %v, want /trust", mounts)

@@ -36,16 +36,16 @@ func (h *harness) users(pod string) *runtimeapi.UserNamespace {
 	h.t.Helper()
 	id := strings.TrimPrefix(h.get(pod).Status.ContainerStatuses[0].ContainerID, "fake://")
 	c := h.rt.Config(id)
-	u := c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
+	userNamespace := c.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 	for _, m := range c.GetMounts() {
 		same := func(got, want []*runtimeapi.IDMapping) bool {
 			return slices.EqualFunc(got, want, func(a, b *runtimeapi.IDMapping) bool {
 				return a.GetHostId() == b.GetHostId() && a.GetLength() == b.GetLength()
 			})
 		}
-		if !same(m.GetUidMappings(), u.GetUids()) || !same(m.GetGidMappings(), u.GetGids()) {
+		if !same(m.GetUidMappings(), userNamespace.GetUids()) || !same(m.GetGidMappings(), userNamespace.GetGids()) {
 			h.t.Errorf("pod %s: mount at %s has mappings %v, %v, want those of %v", pod, m.GetContainerPath(),
-				m.GetUidMappings(), m.GetGidMappings(), u)
+				m.GetUidMappings(), m.GetGidMappings(), userNamespace)
 		}
 	}
 	list, err := h.rt.ListPodSandbox(h.t.Context(), &runtimeapi.ListPodSandboxRequest{
@@ -60,12 +60,13 @@ func (h *harness) users(pod string) *runtimeapi.UserNamespace {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if s := st.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions(); s.GetMode() != u.GetMode() ||
-		!slices.EqualFunc(s.GetUids(), u.GetUids(),
+	if s := st.GetStatus().GetLinux().GetNamespaces().GetOptions().
+		GetUsernsOptions(); s.GetMode() != userNamespace.GetMode() ||
+		!slices.EqualFunc(s.GetUids(), userNamespace.GetUids(),
 			func(a, b *runtimeapi.IDMapping) bool { return a.GetHostId() == b.GetHostId() }) {
-		h.t.Errorf("pod %s: the sandbox has %v, the container %v", pod, s, u)
+		h.t.Errorf("pod %s: the sandbox has %v, the container %v", pod, s, userNamespace)
 	}
-	return u
+	return userNamespace
 }
 
 func (h *harness) first(pod string) uint32 {
@@ -91,42 +92,42 @@ func (h *harness) records() []string {
 }
 
 func TestUserNamespaces(t *testing.T) {
-	h := newHarness(t)
-	stop := h.run()
-	h.create(testPod("plain"))
-	h.create(testPod("one", ownUsers))
-	h.create(testPod("two", ownUsers))
+	harness := newHarness(t)
+	stop := harness.run()
+	harness.create(testPod("plain"))
+	harness.create(testPod("one", ownUsers))
+	harness.create(testPod("two", ownUsers))
 	for _, p := range []string{"plain", "one", "two"} {
-		h.until(p, "ready", ready)
+		harness.until(p, "ready", ready)
 	}
-	if u := h.users("plain"); u.GetMode() != runtimeapi.NamespaceMode_NODE {
+	if u := harness.users("plain"); u.GetMode() != runtimeapi.NamespaceMode_NODE {
 		t.Errorf("a pod of the host's users: got %v", u)
 	}
-	one := h.first("one")
-	two := h.first("two")
+	one := harness.first("one")
+	two := harness.first("two")
 	if one == two || one < 65536 || two < 65536 || one%65536 != 0 || two%65536 != 0 {
 		t.Errorf("two pods begin at %d and %d", one, two)
 	}
 
 	// A restart of the kubelet, a damaged record, and a container's next life change nothing.
 	stop()
-	if err := os.WriteFile(filepath.Join(h.root, "pods", "uid-two", "userns"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(harness.root, "pods", "uid-two", "userns"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stop = h.run()
-	h.create(testPod("three", ownUsers))
-	h.until("three", "ready", ready)
-	if three := h.first("three"); three == one || three == two {
+	stop = harness.run()
+	harness.create(testPod("three", ownUsers))
+	harness.until("three", "ready", ready)
+	if three := harness.first("three"); three == one || three == two {
 		t.Errorf("the third pod begins at %d, as another does", three)
 	}
-	for _, c := range h.rt.Containers("c") {
-		h.rt.Exit(c, 1)
+	for _, c := range harness.rt.Containers("c") {
+		harness.rt.Exit(c, 1)
 	}
 	for p, want := range map[string]uint32{"one": one, "two": two} {
-		h.until(p, "restarted", func(p *corev1.Pod) bool {
+		harness.until(p, "restarted", func(p *corev1.Pod) bool {
 			return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1
 		})
-		if got := h.first(p); got != want {
+		if got := harness.first(p); got != want {
 			t.Errorf("pod %s: its second container begins at %d, want %d", p, got, want)
 		}
 	}
@@ -135,19 +136,19 @@ func TestUserNamespaces(t *testing.T) {
 
 // TestUserNamespacesAreFreed however a pod ends.
 func TestUserNamespacesAreFreed(t *testing.T) {
-	h := newHarness(t)
-	stop := h.run()
+	harness := newHarness(t)
+	stop := harness.run()
 	once := func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }
-	h.create(testPod("done", ownUsers, once))
-	h.create(testPod("failed", ownUsers, once))
+	harness.create(testPod("done", ownUsers, once))
+	harness.create(testPod("failed", ownUsers, once))
 	for _, p := range []string{"deleted", "forced", "gone", "away"} {
-		h.create(testPod(p, ownUsers))
+		harness.create(testPod(p, ownUsers))
 	}
-	h.create(testPod("late", ownUsers, func(p *corev1.Pod) {
+	harness.create(testPod("late", ownUsers, func(p *corev1.Pod) {
 		d := int64(1)
 		p.Spec.ActiveDeadlineSeconds = &d
 	}))
-	h.create(testPod("never", ownUsers, func(p *corev1.Pod) {
+	harness.create(testPod("never", ownUsers, func(p *corev1.Pod) {
 		p.Spec.Volumes[0] = corev1.Volume{
 			Name: "v",
 			VolumeSource: corev1.VolumeSource{
@@ -158,72 +159,73 @@ func TestUserNamespacesAreFreed(t *testing.T) {
 		}
 	}))
 	for _, p := range []string{"done", "failed", "deleted", "forced", "gone", "away"} {
-		h.until(p, "running", phaseIs(corev1.PodRunning))
+		harness.until(p, "running", phaseIs(corev1.PodRunning))
 	}
 	for code, name := range []string{"done", "failed"} {
-		h.rt.Exit(strings.TrimPrefix(h.get(name).Status.ContainerStatuses[0].ContainerID, "fake://"), int32(code))
+		harness.rt.Exit(strings.TrimPrefix(harness.get(name).Status.ContainerStatuses[0].ContainerID, "fake://"),
+			int32(code))
 	}
 	free := func(what string, uid ...string) {
 		t.Helper()
 		waittest.Until(t, what, func() bool {
-			return !slices.ContainsFunc(h.records(), func(r string) bool { return slices.Contains(uid, r) })
+			return !slices.ContainsFunc(harness.records(), func(r string) bool { return slices.Contains(uid, r) })
 		})
 	}
 	free("finished pods have no ids", "uid-done", "uid-failed", "uid-late")
-	h.remove("deleted", 0)
-	h.remove("never", 0)
+	harness.remove("deleted", 0)
+	harness.remove("never", 0)
 	// without a word to the kubelet, as a deleted namespace or a forced deletion
 	for _, p := range []string{"forced", "gone"} {
-		if err := h.api.CoreV1().Pods("default").Delete(t.Context(), p, metav1.DeleteOptions{}); err != nil {
+		if err := harness.api.CoreV1().Pods("default").Delete(t.Context(), p, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	free("deleted pods have no ids", "uid-deleted", "uid-forced", "uid-gone", "uid-never")
 	stop()
-	if err := h.api.CoreV1().Pods("default").Delete(t.Context(), "away", metav1.DeleteOptions{}); err != nil {
+	if err := harness.api.CoreV1().Pods("default").Delete(t.Context(), "away", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	h.run()
+	harness.run()
 	free("a pod that was deleted while the kubelet was away has no ids", "uid-away")
-	if left := h.records(); len(left) > 0 {
+	if left := harness.records(); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }
 
 // TestUserNamespacesRefused: where the runtime has none the pod does not start, and an event says why.
 func TestUserNamespacesRefused(t *testing.T) {
-	h := newHarness(t)
-	h.rt.SetUserNamespaces(false)
-	h.run()
-	h.create(testPod("mapped", ownUsers))
-	h.waitEvent("FailedCreatePodSandBox",
+	harness := newHarness(t)
+	harness.rt.SetUserNamespaces(false)
+	harness.run()
+	harness.create(testPod("mapped", ownUsers))
+	harness.waitEvent("FailedCreatePodSandBox",
 		"Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces")
-	if slices.Contains(h.rt.Calls(), "RunPodSandbox") || len(h.records()) > 0 {
-		t.Errorf("runtime saw %v, records %v", h.rt.Calls(), h.records())
+	if slices.Contains(harness.rt.Calls(), "RunPodSandbox") || len(harness.records()) > 0 {
+		t.Errorf("runtime saw %v, records %v", harness.rt.Calls(), harness.records())
 	}
-	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	n, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil || len(n.Status.RuntimeHandlers) != 1 || *n.Status.RuntimeHandlers[0].Features.UserNamespaces {
 		t.Errorf("node: got runtime handlers %v, %v", n.Status.RuntimeHandlers, err)
 	}
-	h.rt.SetUserNamespaces(true)
-	h.until("mapped", "ready", ready)
+	harness.rt.SetUserNamespaces(true)
+	harness.until("mapped", "ready", ready)
 }
 
 // TestUserNamespacesRunOut: a pod beyond the last range waits for one.
 func TestUserNamespacesRunOut(t *testing.T) {
-	h := newHarness(t)
-	h.cfg.MaxPods = 2
-	h.run()
-	h.create(testPod("one", ownUsers))
-	h.create(testPod("two", ownUsers))
-	h.until("one", "ready", ready)
-	h.until("two", "ready", ready)
-	before := h.first("one")
-	h.remove("one", 0)
-	h.until("one", "gone", func(p *corev1.Pod) bool { return p == nil })
-	h.create(testPod("three", ownUsers))
-	h.until("three", "ready", ready)
-	if got := h.first("three"); got != before {
+	harness := newHarness(t)
+	harness.cfg.MaxPods = 2
+	harness.run()
+	harness.create(testPod("one", ownUsers))
+	harness.create(testPod("two", ownUsers))
+	harness.until("one", "ready", ready)
+	harness.until("two", "ready", ready)
+	before := harness.first("one")
+	harness.remove("one", 0)
+	harness.until("one", "gone", func(p *corev1.Pod) bool { return p == nil })
+	harness.create(testPod("three", ownUsers))
+	harness.until("three", "ready", ready)
+	if got := harness.first("three"); got != before {
 		t.Errorf("the third pod begins at %d, want what the first gave back, %d", got, before)
 	}
 }

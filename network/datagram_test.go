@@ -15,49 +15,49 @@ import (
 // answerUDP answers every datagram to port 53 of the namespace with name and the question until the test's end.
 func answerUDP(t *testing.T, ns, name string) {
 	t.Helper()
-	var c net.PacketConn
+	var packetConn net.PacketConn
 	inside(t, ns, func() {
 		var err error
-		if c, err = net.ListenPacket("udp4", ":53"); err != nil {
+		if packetConn, err = net.ListenPacket("udp4", ":53"); err != nil {
 			t.Error(err)
 		}
 	})
-	if c == nil {
+	if packetConn == nil {
 		t.FailNow()
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	go func() { // ends when c is closed
+	t.Cleanup(func() { _ = packetConn.Close() })
+	go func() { // ends when packetConn is closed
 		buf := make([]byte, 64)
 		for {
-			n, from, err := c.ReadFrom(buf)
+			n, from, err := packetConn.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			_, _ = c.WriteTo([]byte(name+string(buf[:n])), from) // asked again when lost
+			_, _ = packetConn.WriteTo([]byte(name+string(buf[:n])), from) // asked again when lost
 		}
 	}()
 }
 
 // askUDP sends the question from one and the same socket until an answer to it comes. Each call asks another question:
 // what was asked twice by an earlier one may still be answered.
-func askUDP(t *testing.T, c net.Conn, question string) string {
+func askUDP(t *testing.T, conn net.Conn, question string) string {
 	t.Helper()
 	buf := make([]byte, 64)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-		_, err := c.Write([]byte(question)) // refused while nobody listens
+		_, err := conn.Write([]byte(question)) // refused while nobody listens
 		if err == nil {
-			err = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			err = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		}
 		for err == nil {
 			var n int
-			if n, err = c.Read(buf); err == nil {
+			if n, err = conn.Read(buf); err == nil {
 				if name, ok := strings.CutSuffix(string(buf[:n]), question); ok {
 					return name
 				}
 			}
 		}
 	}
-	t.Fatalf("nobody answers at %s", c.RemoteAddr())
+	t.Fatalf("nobody answers at %s", conn.RemoteAddr())
 	return ""
 }
 
@@ -66,14 +66,14 @@ func askUDP(t *testing.T, c net.Conn, question string) string {
 func TestUDPHostPort(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	port := PortMapping{Protocol: "UDP", HostPort: 5353, ContainerPort: 53}
 	nsA := newNetns(t)
 	nsB := newNetns(t)
-	attach(t, n, "a", nsA, port)
+	attach(t, network, "a", nsA, port)
 	answerUDP(t, nsA, "a")
 	var senders []net.Conn
-	for _, to := range []string{"127.0.0.1:5353", n.Gateway().String() + ":5353"} {
+	for _, to := range []string{"127.0.0.1:5353", network.Gateway().String() + ":5353"} {
 		c, err := net.Dial("udp4", to)
 		if err != nil {
 			t.Fatal(err)
@@ -85,11 +85,11 @@ func TestUDPHostPort(t *testing.T) {
 		senders = append(senders, c)
 	}
 	// TCP's port of the same number is another one.
-	attach(t, n, "tcp", newNetns(t), PortMapping{Protocol: "TCP", HostPort: 5353, ContainerPort: 1})
-	if err := n.Detach(t.Context(), "a"); err != nil {
+	attach(t, network, "tcp", newNetns(t), PortMapping{Protocol: "TCP", HostPort: 5353, ContainerPort: 1})
+	if err := network.Detach(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	attach(t, n, "b", nsB, port)
+	attach(t, network, "b", nsB, port)
 	answerUDP(t, nsB, "b")
 	for _, c := range senders {
 		if got := askUDP(t, c, " then"); got != "b" {
@@ -113,9 +113,9 @@ func TestSCTPHostPort(t *testing.T) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	ns := newNetns(t)
-	attach(t, n, "a", ns, PortMapping{Protocol: "SCTP", HostPort: 9999, ContainerPort: 99})
+	attach(t, network, "a", ns, PortMapping{Protocol: "SCTP", HostPort: 9999, ContainerPort: 99})
 	server := -1
 	inside(t, ns, func() {
 		if server, err = sctp(); err == nil {
@@ -126,7 +126,7 @@ func TestSCTPHostPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(server) }()
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9999, Addr: n.Gateway().As4()}); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9999, Addr: network.Gateway().As4()}); err != nil {
 		t.Errorf("connect to the host port: %v", err)
 	}
 }

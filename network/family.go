@@ -33,20 +33,20 @@ func familiesOf(cidrs []netip.Prefix) ([]family, error) {
 		return nil, fmt.Errorf("pod CIDRs %v: want one, or one of each IP family", cidrs)
 	}
 	var out []family
-	for _, p := range cidrs {
+	for _, prefix := range cidrs {
 		shortest := 8
 		longest := 30
 		want := "an IPv4 prefix from /8 to /30"
-		if p.IsValid() && p.Addr().Is6() {
+		if prefix.IsValid() && prefix.Addr().Is6() {
 			shortest = 32
 			longest = 126
 			want = "an IPv6 prefix from /32 to /126"
 		}
-		if !p.IsValid() || p.Addr().Is4In6() || p.Bits() < shortest || p.Bits() > longest {
-			return nil, fmt.Errorf("pod CIDR %q: want %s", p, want)
+		if !prefix.IsValid() || prefix.Addr().Is4In6() || prefix.Bits() < shortest || prefix.Bits() > longest {
+			return nil, fmt.Errorf("pod CIDR %q: want %s", prefix, want)
 		}
-		p = p.Masked()
-		out = append(out, family{pods: p, gateway: p.Addr().Next()})
+		prefix = prefix.Masked()
+		out = append(out, family{pods: prefix, gateway: prefix.Addr().Next()})
 	}
 	if len(out) == 2 && out[0].is4() == out[1].is4() {
 		return nil, errors.New("pod CIDRs: both are of one IP family; want one of each")

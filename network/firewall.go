@@ -41,7 +41,7 @@ func Firewalls(id string) ([]Firewall, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a socket to nftables: %w", err)
 	}
-	n := &Network{cfg: Config{ID: id}, bridge: "kl-" + id, table: "keelson-" + id}
+	network := &Network{cfg: Config{ID: id}, bridge: "kl-" + id, table: "keelson-" + id}
 	var out []Firewall
 	for _, family := range []struct {
 		name string
@@ -56,11 +56,11 @@ func Firewalls(id string) ([]Firewall, error) {
 				*ch.Policy != nftables.ChainPolicyDrop || !affectsPods(ch) {
 				continue
 			}
-			f := Firewall{
+			firewall := Firewall{
 				Family: family.name,
 				Table:  ch.Table.Name,
 				Chain:  ch.Name,
-				links:  n.linkPrefix() + "* and " + n.bridge,
+				links:  network.linkPrefix() + "* and " + network.bridge,
 			}
 			ch.Table.Family = family.is
 			rules, err := conn.GetRules(ch.Table, ch)
@@ -68,9 +68,9 @@ func Firewalls(id string) ([]Firewall, error) {
 				return out, fmt.Errorf("list rules of chain %s: %w", ch.Name, err)
 			}
 			for _, r := range rules {
-				f.Opened = f.Opened || string(r.UserData) == string(n.mark())
+				firewall.Opened = firewall.Opened || string(r.UserData) == string(network.mark())
 			}
-			out = append(out, f)
+			out = append(out, firewall)
 		}
 	}
 	return out, nil

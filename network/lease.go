@@ -162,20 +162,21 @@ func (n *Network) takeLocked(id string, l *lease, fresh bool) error {
 // keysOf checks port mappings; one port twice within a pod is an error too.
 func keysOf(ports []PortMapping) ([]portKey, error) {
 	var out []portKey
-	for _, p := range ports {
-		proto, err := protoNumber(p.Protocol)
+	for _, portMapping := range ports {
+		proto, err := protoNumber(portMapping.Protocol)
 		if err != nil {
 			return nil, err
 		}
-		if p.HostPort == 0 || p.ContainerPort == 0 {
-			return nil, fmt.Errorf("port mapping %d to %d: ports begin at 1", p.HostPort, p.ContainerPort)
+		if portMapping.HostPort == 0 || portMapping.ContainerPort == 0 {
+			return nil, fmt.Errorf("port mapping %d to %d: ports begin at 1", portMapping.HostPort,
+				portMapping.ContainerPort)
 		}
-		k := portKey{proto: proto, port: p.HostPort}
-		if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+		k := portKey{proto: proto, port: portMapping.HostPort}
+		if ip := portMapping.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
 			k.ip = ip
 		}
 		if slices.Contains(out, k) {
-			return nil, fmt.Errorf("host port %d/%s is mapped twice", p.HostPort, protoName(proto))
+			return nil, fmt.Errorf("host port %d/%s is mapped twice", portMapping.HostPort, protoName(proto))
 		}
 		out = append(out, k)
 	}

@@ -75,11 +75,11 @@ func TestKeysOf(t *testing.T) {
 
 func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDRs: ranges("10.42.0.0/24")}
-	n, err := New(cfg)
+	network, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.tryLease("good", "/ns", nil); err != nil {
+	if _, _, err := network.tryLease("good", "/ns", nil); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
@@ -87,20 +87,20 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 		".half":   "{}",
 		"outside": `{"addrs":["10.1.0.1"],"boot":"` + bootID() + `"}`,
 		"earlier": `{"addrs":["10.42.0.9"],"boot":"other"}`,
-		"thief":   `{"addrs":["10.42.0.2"],"link":"` + n.linkName("thief") + `","boot":"` + bootID() + `"}`,
+		"thief":   `{"addrs":["10.42.0.2"],"link":"` + network.linkName("thief") + `","boot":"` + bootID() + `"}`,
 	} {
-		if err := os.WriteFile(n.leasePath(name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(network.leasePath(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n, err = New(cfg)
+	network, err = New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := n.Attached(); len(got) != 1 || got[0] != "good" {
+	if got := network.Attached(); len(got) != 1 || got[0] != "good" {
 		t.Errorf("Attached: got %q, want good alone", got)
 	}
-	if left, err := os.ReadDir(n.leasePath()); err != nil || len(left) != 2 {
+	if left, err := os.ReadDir(network.leasePath()); err != nil || len(left) != 2 {
 		t.Errorf("files: got %v, %v, want a lease and its copy", left, err)
 	}
 }
@@ -108,30 +108,30 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 // TestDamagedLeaseIsRestored: the address of a running pod is not given to another because a file was damaged.
 func TestDamagedLeaseIsRestored(t *testing.T) {
 	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDRs: ranges("10.42.0.0/24")}
-	n, err := New(cfg)
+	network, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []netip.Addr
 	for _, id := range []string{"emptied", "removed"} {
-		l, _, err := n.tryLease(id, "/ns", nil)
+		l, _, err := network.tryLease(id, "/ns", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, l.Addrs...)
 	}
-	if err := os.WriteFile(n.leasePath("emptied"), nil, 0o600); err != nil {
+	if err := os.WriteFile(network.leasePath("emptied"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(n.leasePath("removed")); err != nil {
+	if err := os.Remove(network.leasePath("removed")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second start finds nothing wrong
-		if n, err = New(cfg); err != nil {
+		if network, err = New(cfg); err != nil {
 			t.Fatal(err)
 		}
 		for i, id := range []string{"emptied", "removed"} {
-			if l := n.leases[id]; l == nil || l.Addrs[0] != want[i] {
+			if l := network.leases[id]; l == nil || l.Addrs[0] != want[i] {
 				t.Errorf("lease %s: got %v, want %s", id, l, want[i])
 			}
 		}

@@ -93,7 +93,7 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	n := &Network{
+	network := &Network{
 		cfg:      cfg,
 		mtu:      cfg.MTU,
 		families: families,
@@ -110,11 +110,11 @@ func New(cfg Config) (*Network, error) {
 		started:  make(chan struct{}),
 		going:    map[string][]netip.Addr{},
 	}
-	n.begun = sync.OnceFunc(func() { close(n.started) })
-	if err := n.readLeases(); err != nil {
+	network.begun = sync.OnceFunc(func() { close(network.started) })
+	if err := network.readLeases(); err != nil {
 		return nil, err
 	}
-	return n, nil
+	return network, nil
 }
 
 // Bridge returns the name of the link with the gateway addresses.
@@ -138,28 +138,28 @@ func (n *Network) SetMTU(mtu int) {
 // attached when it returns.
 func (n *Network) Run(ctx context.Context, ready func()) error {
 	defer n.begun()
-	k, err := openKernel()
+	kernel, err := openKernel()
 	if err != nil {
 		return err
 	}
-	if err := n.setUp(k); err != nil {
-		k.close()
+	if err := n.setUp(kernel); err != nil {
+		kernel.close()
 		return errors.Join(err, n.undo(ctx))
 	}
 	n.mu.Lock()
-	n.kernel = k
+	n.kernel = kernel
 	n.mu.Unlock()
-	if err := n.writeOwn(k); err != nil { // ports that were reserved during the setup
+	if err := n.writeOwn(kernel); err != nil { // ports that were reserved during the setup
 		n.log.Error("host ports of the node", "err", err)
 	}
 	n.begun()
 	ready()
-	n.deleteLinks(ctx, k)
+	n.deleteLinks(ctx, kernel)
 	n.mu.Lock()
 	n.kernel = nil
 	n.mu.Unlock()
-	n.deleteWaiting(k)
-	k.close()
+	n.deleteWaiting(kernel)
+	kernel.close()
 	return nil
 }
 
@@ -179,34 +179,34 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 		return nil, err
 	}
 	defer n.turns.Lock(id)()
-	k, err := n.running(ctx)
+	kernel, err := n.running(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
-	l, fresh, err := n.lease(k, id, netnsPath, ports)
+	lease, fresh, err := n.lease(kernel, id, netnsPath, ports)
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if fresh {
-		err = n.checkPortsFree(ctx, l.Ports)
+		err = n.checkPortsFree(ctx, lease.Ports)
 	}
 	if err == nil {
-		err = n.connect(k, l)
+		err = n.connect(kernel, lease)
 	}
 	if err == nil && fresh {
-		err = n.openPorts(k, l)
+		err = n.openPorts(kernel, lease)
 	}
 	if err != nil {
 		err = fmt.Errorf("attach %s: %w", id, err)
 		if fresh {
-			err = errors.Join(err, n.detach(k, id, l))
+			err = errors.Join(err, n.detach(kernel, id, lease))
 		}
 		return nil, err
 	}
-	return l.Addrs, nil
+	return lease.Addrs, nil
 }
 
 // Detach undoes Attach. When it returns the ports are free. The link is deleted in the background, because that is

@@ -136,16 +136,16 @@ func newConfig(t testing.TB) Config {
 }
 
 // start runs a network until stop or the test's end.
-func start(t testing.TB, cfg Config) (n *Network, stop func()) {
+func start(t testing.TB, cfg Config) (network *Network, stop func()) {
 	t.Helper()
-	n, err := New(cfg)
+	network, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
-	go func() { ended <- n.Run(ctx, func() { close(ready) }) }() // ends when stop cancels ctx
+	go func() { ended <- network.Run(ctx, func() { close(ready) }) }() // ends when stop cancels ctx
 	select {
 	case <-ready:
 	case err := <-ended:
@@ -164,23 +164,23 @@ func start(t testing.TB, cfg Config) (n *Network, stop func()) {
 	}
 	t.Cleanup(func() {
 		stop()
-		if err := n.Purge(context.Background()); err != nil {
+		if err := network.Purge(context.Background()); err != nil {
 			t.Error(err)
 		}
-		assertClean(t, n)
+		assertClean(t, network)
 	})
-	return n, stop
+	return network, stop
 }
 
-// assertClean fails when anything of n is left in the kernel or on disk.
-func assertClean(t testing.TB, n *Network) {
+// assertClean fails when anything of network is left in the kernel or on disk.
+func assertClean(t testing.TB, network *Network) {
 	t.Helper()
 	links, err := netlink.LinkList()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range links {
-		if name := l.Attrs().Name; name == n.bridge || strings.HasPrefix(name, "kv") {
+		if name := l.Attrs().Name; name == network.bridge || strings.HasPrefix(name, "kv") {
 			t.Errorf("link %s is left", name)
 		}
 	}
@@ -193,11 +193,11 @@ func assertClean(t testing.TB, n *Network) {
 		t.Fatal(err)
 	}
 	for _, tab := range tables {
-		if tab.Name == n.table || tab.Name == "keelson-probe" {
+		if tab.Name == network.table || tab.Name == "keelson-probe" {
 			t.Errorf("table %s is left", tab.Name)
 		}
 	}
-	if left, err := os.ReadDir(n.leasePath()); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(network.leasePath()); err != nil || len(left) > 0 {
 		t.Errorf("leases left: %v, %v", left, err)
 	}
 }
@@ -274,41 +274,41 @@ func wantAnswer(t testing.TB, what, ns, addr, want string) {
 func TestPodsReachEachOtherAndTheNode(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	nsA := newNetns(t)
 	nsB := newNetns(t)
-	a := attach(t, n, "a", nsA)
-	b := attach(t, n, "b", nsB)
+	addr := attach(t, network, "a", nsA)
+	b := attach(t, network, "b", nsB)
 	serveIn(t, nsB, ":80")
-	wantAnswer(t, "pod to pod", nsA, b.String()+":80", a.String())
-	wantAnswer(t, "node to pod", "", b.String()+":80", n.Gateway().String())
+	wantAnswer(t, "pod to pod", nsA, b.String()+":80", addr.String())
+	wantAnswer(t, "node to pod", "", b.String()+":80", network.Gateway().String())
 	wantAnswer(t, "pod to its own lo", nsB, "127.0.0.1:80", "127.0.0.1")
-	l, err := net.Listen("tcp4", n.Gateway().String()+":0")
+	listener, err := net.Listen("tcp4", network.Gateway().String()+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
+	defer func() { _ = listener.Close() }()
 	go func() { // ends with its one connection, or the listener
-		if c, err := l.Accept(); err == nil {
+		if c, err := listener.Accept(); err == nil {
 			fmt.Fprint(c, c.RemoteAddr().(*net.TCPAddr).IP)
 			_ = c.Close()
 		}
 	}()
-	wantAnswer(t, "pod to node", nsA, l.Addr().String(), a.String())
-	if again := attach(t, n, "a", nsA); again != a {
-		t.Errorf("attached again: got %s, want %s", again, a)
+	wantAnswer(t, "pod to node", nsA, listener.Addr().String(), addr.String())
+	if again := attach(t, network, "a", nsA); again != addr {
+		t.Errorf("attached again: got %s, want %s", again, addr)
 	}
 }
 
 func TestHostPorts(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	outside, uplink := newOutside(t)
 	nsA := newNetns(t)
 	nsB := newNetns(t)
 	other := netip.MustParseAddr("127.0.0.3")
-	a := attach(t, n, "a", nsA,
+	addr := attach(t, network, "a", nsA,
 		PortMapping{Protocol: "TCP", HostPort: 8080, ContainerPort: 80},
 		PortMapping{
 			Protocol:      "TCP",
@@ -316,33 +316,33 @@ func TestHostPorts(t *testing.T) {
 			ContainerPort: 80,
 			HostIP:        other,
 		})
-	b := attach(t, n, "b", nsB)
+	b := attach(t, network, "b", nsB)
 	serveIn(t, nsA, ":80")
 	serveIn(t, outside, ":90")
-	wantAnswer(t, "node through localhost", "", "127.0.0.1:8080", n.Gateway().String())
+	wantAnswer(t, "node through localhost", "", "127.0.0.1:8080", network.Gateway().String())
 	wantAnswer(t, "node through its address", "", uplink+":8080", uplink)
-	wantAnswer(t, "through a host IP", "", "127.0.0.3:8081", n.Gateway().String())
-	wantAnswer(t, "other pod, which is known as itself", nsB, n.Gateway().String()+":8080", b.String())
-	wantAnswer(t, "the pod itself", nsA, n.Gateway().String()+":8080", n.Gateway().String())
+	wantAnswer(t, "through a host IP", "", "127.0.0.3:8081", network.Gateway().String())
+	wantAnswer(t, "other pod, which is known as itself", nsB, network.Gateway().String()+":8080", b.String())
+	wantAnswer(t, "the pod itself", nsA, network.Gateway().String()+":8080", network.Gateway().String())
 	wantAnswer(t, "from outside", outside, uplink+":8080", "192.0.2.2")
 	wantAnswer(t, "pod to outside is masqueraded", nsB, "192.0.2.2:90", uplink)
 	if got, err := ask(t, "", "127.0.0.1:8081"); err == nil {
 		t.Errorf("a port of 127.0.0.3 answered %q on 127.0.0.1", got)
 	}
-	_, err := n.Attach(t.Context(), "c", newNetns(t), []PortMapping{
+	_, err := network.Attach(t.Context(), "c", newNetns(t), []PortMapping{
 		{Protocol: "TCP", HostPort: 8080, ContainerPort: 1},
 	})
 	if err == nil || !strings.Contains(err.Error(), "host port 8080/TCP is taken by sandbox a") {
 		t.Errorf("taken port: got %v", err)
 	}
-	if err := n.Detach(t.Context(), "a"); err != nil {
+	if err := network.Detach(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := ask(t, "", "127.0.0.1:8080"); err == nil {
 		t.Errorf("after Detach the port answered %q", got)
 	}
-	if a == b {
-		t.Errorf("both pods have %s", a)
+	if addr == b {
+		t.Errorf("both pods have %s", addr)
 	}
 }
 
@@ -392,14 +392,14 @@ func newOutside(t *testing.T) (ns, nodeAddr string) {
 func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	ns := newNetns(t)
-	attach(t, n, "a", ns)
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	attach(t, network, "a", ns)
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
+	defer func() { _ = listener.Close() }()
 	var rerr error
 	inside(t, ns, func() { // a pod that may do everything routes the node's 127.0.0.1 to its gateway
 		rerr = os.WriteFile(ipv4Conf+podLink+"/route_localnet", []byte("1"), 0o644)
@@ -411,7 +411,7 @@ func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 		eth, _ := netlink.LinkByName(podLink)
 		rerr = errors.Join(rerr, netlink.RouteAdd(&netlink.Route{
 			LinkIndex: eth.Attrs().Index,
-			Gw:        n.Gateway().AsSlice(),
+			Gw:        network.Gateway().AsSlice(),
 			Dst:       ipNet(loopNet),
 			Flags:     int(netlink.FLAG_ONLINK),
 		}))
@@ -419,7 +419,7 @@ func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 	if rerr != nil {
 		t.Fatal(rerr)
 	}
-	if _, err := askFor(t, ns, l.Addr().String(), time.Second); err == nil {
+	if _, err := askFor(t, ns, listener.Addr().String(), time.Second); err == nil {
 		t.Error("a pod reached 127.0.0.1 of the node")
 	}
 }
@@ -428,29 +428,29 @@ func TestRestartKeepsAddressesAndPorts(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	cfg := newConfig(t)
-	n, stop := start(t, cfg)
+	network, stop := start(t, cfg)
 	nsA := newNetns(t)
 	nsB := newNetns(t)
-	a := attach(t, n, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80})
+	addr := attach(t, network, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80})
 	serveIn(t, nsA, ":80")
 	stray := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "kv-stray", MasterIndex: n.kernel.bridge},
+		LinkAttrs: netlink.LinkAttrs{Name: "kv-stray", MasterIndex: network.kernel.bridge},
 		PeerName:  "kv-stray2",
 	}
 	if err := netlink.LinkAdd(stray); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	wantAnswer(t, "while stopped", "", "127.0.0.1:8090", n.Gateway().String())
+	wantAnswer(t, "while stopped", "", "127.0.0.1:8090", network.Gateway().String())
 	n2, stop2 := start(t, cfg)
 	if got := n2.Attached(); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("Attached after restart: got %q", got)
 	}
-	wantAnswer(t, "after restart", "", "127.0.0.1:8090", n.Gateway().String())
-	if again := attach(t, n2, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80}); again != a {
-		t.Errorf("address after restart: got %s, want %s", again, a)
+	wantAnswer(t, "after restart", "", "127.0.0.1:8090", network.Gateway().String())
+	if again := attach(t, n2, "a", nsA, PortMapping{HostPort: 8090, ContainerPort: 80}); again != addr {
+		t.Errorf("address after restart: got %s, want %s", again, addr)
 	}
-	if b := attach(t, n2, "b", nsB); b == a {
+	if b := attach(t, n2, "b", nsB); b == addr {
 		t.Errorf("b has a's address %s", b)
 	}
 	stop2()
@@ -464,13 +464,13 @@ func TestDetachIsIdempotentAndFreesTheAddress(t *testing.T) {
 	bringUp(t)
 	cfg := newConfig(t)
 	cfg.PodCIDRs = ranges("10.98.0.0/29") // five addresses
-	n, _ := start(t, cfg)
+	network, _ := start(t, cfg)
 	var seen []netip.Addr
 	for i := range 12 {
 		id := fmt.Sprintf("p%d", i)
-		seen = append(seen, attach(t, n, id, newNetns(t)))
+		seen = append(seen, attach(t, network, id, newNetns(t)))
 		for range 2 {
-			if err := n.Detach(t.Context(), id); err != nil {
+			if err := network.Detach(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -480,13 +480,13 @@ func TestDetachIsIdempotentAndFreesTheAddress(t *testing.T) {
 			t.Errorf("address %s was given out twice in a row", seen[i])
 		}
 	}
-	if err := n.Detach(t.Context(), "never"); err != nil {
+	if err := network.Detach(t.Context(), "never"); err != nil {
 		t.Errorf("Detach of an unknown id: %v", err)
 	}
 	for i := range 5 {
-		attach(t, n, fmt.Sprintf("q%d", i), newNetns(t))
+		attach(t, network, fmt.Sprintf("q%d", i), newNetns(t))
 	}
-	if _, err := n.Attach(t.Context(), "q5", newNetns(t), nil); err == nil ||
+	if _, err := network.Attach(t.Context(), "q5", newNetns(t), nil); err == nil ||
 		!strings.Contains(err.Error(), "no free address in 10.98.0.0/29") {
 		t.Errorf("full: got %v", err)
 	}
@@ -510,13 +510,13 @@ func TestAttachFailureLeavesNothing(t *testing.T) {
 func TestDroppingFirewallIsOpened(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	c, err := nftables.New()
+	conn, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	drop := nftables.ChainPolicyDrop
-	filter := c.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
-	fw := c.AddChain(&nftables.Chain{
+	filter := conn.AddTable(&nftables.Table{Name: "filter", Family: nftables.TableFamilyIPv4})
+	fw := conn.AddChain(&nftables.Chain{
 		Name:     "FORWARD",
 		Table:    filter,
 		Type:     nftables.ChainTypeFilter,
@@ -524,32 +524,32 @@ func TestDroppingFirewallIsOpened(t *testing.T) {
 		Priority: nftables.ChainPriorityFilter,
 		Policy:   &drop,
 	})
-	if err := c.Flush(); err != nil {
+	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.DelTable(filter)
-		if err := c.Flush(); err != nil {
+		conn.DelTable(filter)
+		if err := conn.Flush(); err != nil {
 			t.Error(err)
 		}
 	})
-	n, stop := start(t, newConfig(t))
+	network, stop := start(t, newConfig(t))
 	outside, uplink := newOutside(t)
 	ns := newNetns(t)
-	attach(t, n, "a", ns)
+	attach(t, network, "a", ns)
 	serveIn(t, outside, ":91")
 	wantAnswer(t, "pod to outside", ns, "192.0.2.2:91", uplink)
-	wantFirewall(t, n, "chain FORWARD of table ip filter drops by policy; it is opened for pods")
-	c.FlushChain(fw) // as a firewall that is loaded anew
-	if err := c.Flush(); err != nil {
+	wantFirewall(t, network, "chain FORWARD of table ip filter drops by policy; it is opened for pods")
+	conn.FlushChain(fw) // as a firewall that is loaded anew
+	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	wantFirewall(t, n, "restart Keelson")
+	wantFirewall(t, network, "restart Keelson")
 	stop()
-	if err := n.Purge(t.Context()); err != nil {
+	if err := network.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if rules, err := c.GetRules(filter, fw); err != nil || len(rules) > 0 {
+	if rules, err := conn.GetRules(filter, fw); err != nil || len(rules) > 0 {
 		t.Errorf("after Purge the firewall has %d rules, %v", len(rules), err)
 	}
 }
@@ -610,21 +610,22 @@ func BenchmarkAttach(b *testing.B) {
 	needRoot(b)
 	cfg := newConfig(b)
 	cfg.PodCIDRs = ranges("10.97.0.0/16")
-	n, _ := start(b, cfg)
+	network, _ := start(b, cfg)
 	ns := newNetns(b)
 	var detach time.Duration
 	for i := 0; b.Loop(); i++ {
 		id := fmt.Sprintf("p%d", i)
-		if _, err := n.Attach(b.Context(), id, ns, []PortMapping{{HostPort: 8080, ContainerPort: 80}}); err != nil {
+		if _, err := network.Attach(b.Context(), id, ns,
+			[]PortMapping{{HostPort: 8080, ContainerPort: 80}}); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
 		begin := time.Now()
-		if err := n.Detach(b.Context(), id); err != nil {
+		if err := network.Detach(b.Context(), id); err != nil {
 			b.Fatal(err)
 		}
 		detach += time.Since(begin)
-		n.finishDelete(n.kernel, n.linkName(id)) // the namespace is used again
+		network.finishDelete(network.kernel, network.linkName(id)) // the namespace is used again
 		b.StartTimer()
 	}
 	b.ReportMetric(float64(detach.Microseconds())/float64(b.N), "µs/detach")

@@ -64,8 +64,8 @@ func (n *Network) ownElements() []nftables.SetElement {
 
 // checkPortsFree fails when a process of the node listens on a host port: its clients would reach the pod instead.
 func (n *Network) checkPortsFree(ctx context.Context, ports []PortMapping) error {
-	for _, p := range ports {
-		proto, err := protoNumber(p.Protocol)
+	for _, portMapping := range ports {
+		proto, err := protoNumber(portMapping.Protocol)
 		if err != nil {
 			return err
 		}
@@ -74,14 +74,16 @@ func (n *Network) checkPortsFree(ctx context.Context, ports []PortMapping) error
 			if !f.is4() {
 				host = netip.IPv6Unspecified()
 			}
-			if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+			if ip := portMapping.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
 				if ip.Is4() != f.is4() {
 					continue
 				}
 				host = ip
 			}
-			if err := listenOnce(ctx, proto, netip.AddrPortFrom(host, p.HostPort)); errors.Is(err, unix.EADDRINUSE) {
-				return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort,
+			if err := listenOnce(ctx, proto, netip.AddrPortFrom(host, portMapping.HostPort)); errors.Is(err,
+				unix.EADDRINUSE) {
+				return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it",
+					portMapping.HostPort,
 					protoName(proto))
 			}
 			// Other errors are ignored, such as an address that the node does not have yet.
@@ -96,18 +98,18 @@ func listenOnce(ctx context.Context, proto byte, at netip.AddrPort) error {
 		kind = "6"
 	}
 	var lc net.ListenConfig
-	var l io.Closer
+	var closer io.Closer
 	var err error
 	switch proto {
 	case unix.IPPROTO_TCP:
-		l, err = lc.Listen(ctx, "tcp"+kind, at.String())
+		closer, err = lc.Listen(ctx, "tcp"+kind, at.String())
 	case unix.IPPROTO_UDP:
-		l, err = lc.ListenPacket(ctx, "udp"+kind, at.String())
+		closer, err = lc.ListenPacket(ctx, "udp"+kind, at.String())
 	default:
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return l.Close()
+	return closer.Close()
 }

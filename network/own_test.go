@@ -34,10 +34,10 @@ func TestPodsCannotTakeTheNodesPorts(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	cfg := newConfig(t)
-	n, stop := start(t, cfg)
+	network, stop := start(t, cfg)
 	ns := newNetns(t)
 	thiefs := newNetns(t)
-	if err := n.Reserve(6443, "the API server"); err != nil {
+	if err := network.Reserve(6443, "the API server"); err != nil {
 		t.Fatal(err)
 	}
 	listenAs(t, "127.0.0.1:2222", "sshd")
@@ -52,27 +52,31 @@ func TestPodsCannotTakeTheNodesPorts(t *testing.T) {
 		}
 	}
 	mine := "host port 6443/TCP belongs to the API server of this node"
-	refused(n, mine, PortMapping{HostPort: 6443, ContainerPort: 80})
-	refused(n, mine, PortMapping{HostPort: 6443, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")})
-	refused(n, "host port 6443/UDP belongs to", PortMapping{Protocol: "UDP", HostPort: 6443, ContainerPort: 80})
-	refused(n, "host port 2222/TCP is in use: a process of the node listens on it", PortMapping{
+	refused(network, mine, PortMapping{HostPort: 6443, ContainerPort: 80})
+	refused(network, mine, PortMapping{HostPort: 6443, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")})
+	refused(network, "host port 6443/UDP belongs to", PortMapping{Protocol: "UDP", HostPort: 6443, ContainerPort: 80})
+	refused(network, "host port 2222/TCP is in use: a process of the node listens on it", PortMapping{
 		HostPort:      2222,
 		ContainerPort: 80,
 	})
-	refused(n, "is in use", PortMapping{HostPort: 2222, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")})
-	attach(t, n, "pod", ns, PortMapping{HostPort: 10250, ContainerPort: 80})
+	refused(network, "is in use", PortMapping{
+		HostPort:      2222,
+		ContainerPort: 80,
+		HostIP:        netip.MustParseAddr("127.0.0.1"),
+	})
+	attach(t, network, "pod", ns, PortMapping{HostPort: 10250, ContainerPort: 80})
 	serveIn(t, ns, ":80")
-	wantAnswer(t, "a port of the pod", "", "127.0.0.1:10250", n.Gateway().String())
+	wantAnswer(t, "a port of the pod", "", "127.0.0.1:10250", network.Gateway().String())
 	listenAs(t, "127.0.0.1:10250", "kubelet")
-	if err := n.Reserve(10250, "the kubelet"); err != nil {
+	if err := network.Reserve(10250, "the kubelet"); err != nil {
 		t.Fatal(err)
 	}
 	wantAnswer(t, "the same port once it is the node's", "", "127.0.0.1:10250", "kubelet")
 	stop()
-	n, _ = start(t, cfg)
-	if err := n.Reserve(10250, "the kubelet"); err != nil {
+	network, _ = start(t, cfg)
+	if err := network.Reserve(10250, "the kubelet"); err != nil {
 		t.Fatal(err)
 	}
 	wantAnswer(t, "after a restart", "", "127.0.0.1:10250", "kubelet")
-	attach(t, n, "pod", ns, PortMapping{HostPort: 10250, ContainerPort: 80}) // it runs on, without the port
+	attach(t, network, "pod", ns, PortMapping{HostPort: 10250, ContainerPort: 80}) // it runs on, without the port
 }

@@ -17,9 +17,9 @@ func TestPlugins(t *testing.T) {
 	needRoot(t)
 	newOutside(t)
 	cfg := newConfig(t)
-	n, stop := start(t, cfg)
+	network, stop := start(t, cfg)
 	nsA := newNetns(t)
-	a := attach(t, n, "a", nsA)
+	addr := attach(t, network, "a", nsA)
 	stop()
 
 	const path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
@@ -35,35 +35,35 @@ func TestPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = netlink.LinkDel(plugged) }()
-	gateway := netip.PrefixFrom(n.Gateway(), cfg.PodCIDRs[0].Bits())
+	gateway := netip.PrefixFrom(network.Gateway(), cfg.PodCIDRs[0].Bits())
 	if err := netlink.AddrAdd(plugged, &netlink.Addr{IPNet: ipNet(gateway)}); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Plugins = true
-	n, stop = start(t, cfg)
+	network, stop = start(t, cfg)
 	serveIn(t, nsA, ":80")
-	wantAnswer(t, "node to a pod from before", "", a.String()+":80", n.Gateway().String())
-	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: linkIndex(t, n.Bridge())}},
+	wantAnswer(t, "node to a pod from before", "", addr.String()+":80", network.Gateway().String())
+	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: linkIndex(t, network.Bridge())}},
 		netlink.FAMILY_V4)
-	if err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != n.Gateway().String()+"/32" {
+	if err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != network.Gateway().String()+"/32" {
 		t.Errorf("the node has %v, %v; want its gateway's address alone", addrs, err)
 	}
-	if !n.masquerades() {
+	if !network.masquerades() {
 		t.Error("a pod from before is not masqueraded")
 	}
 	if b, _ := os.ReadFile(path); bridges == nil && strings.TrimSpace(string(b)) != "1" {
 		t.Errorf("bridge-nf-call-iptables is %s, want 1", b)
 	}
-	if err := n.Detach(t.Context(), "a"); err != nil {
+	if err := network.Detach(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	n, stop = start(t, cfg)
-	if n.masquerades() {
+	network, stop = start(t, cfg)
+	if network.masquerades() {
 		t.Error("masquerades although no pod is its own")
 	}
 	stop()
-	if err := n.Purge(t.Context()); err != nil {
+	if err := network.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if b, _ := os.ReadFile(path); bridges == nil && strings.TrimSpace(string(b)) != "0" {

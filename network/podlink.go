@@ -89,22 +89,22 @@ func (n *Network) addVeth(k *kernel, l *lease, ns netns.NsHandle) error {
 // is needed.
 func (n *Network) addRoutes(k *kernel, index int, l *lease) error {
 	mac := podHardwareAddr(l.Addrs[0])
-	for _, a := range l.Addrs {
-		f, ok := n.of(a)
+	for _, addr := range l.Addrs {
+		f, ok := n.of(addr)
 		if !ok {
 			continue
 		}
 		route := &netlink.Route{
 			LinkIndex: index,
-			Dst:       hostRange(a),
+			Dst:       hostRange(addr),
 			Src:       f.gateway.AsSlice(),
 			Scope:     netlink.SCOPE_LINK,
 		}
 		if err := k.rt.RouteReplace(route); err != nil {
-			return fmt.Errorf("add route to %s: %w", a, err)
+			return fmt.Errorf("add route to %s: %w", addr, err)
 		}
-		if err := k.rt.NeighSet(neighbour(index, a, mac)); err != nil {
-			return fmt.Errorf("add neighbour %s: %w", a, err)
+		if err := k.rt.NeighSet(neighbour(index, addr, mac)); err != nil {
+			return fmt.Errorf("add neighbour %s: %w", addr, err)
 		}
 	}
 	return nil

@@ -22,34 +22,34 @@ import (
 func TestPodsAreRouted(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	nsA := newNetns(t)
 	nsB := newNetns(t)
-	a := attach(t, n, "a", nsA)
-	b := attach(t, n, "b", nsB)
+	addr := attach(t, network, "a", nsA)
+	b := attach(t, network, "b", nsB)
 	serveIn(t, nsB, ":80")
-	c, err := nftables.New()
+	conn, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab := c.AddTable(&nftables.Table{Name: "watch", Family: nftables.TableFamilyIPv4})
-	fwd := c.AddChain(&nftables.Chain{
+	tab := conn.AddTable(&nftables.Table{Name: "watch", Family: nftables.TableFamilyIPv4})
+	fwd := conn.AddChain(&nftables.Chain{
 		Name:     "f",
 		Table:    tab,
 		Type:     nftables.ChainTypeFilter,
 		Hooknum:  nftables.ChainHookForward,
 		Priority: nftables.ChainPriorityFilter,
 	})
-	counted := c.AddRule(&nftables.Rule{Table: tab, Chain: fwd, Exprs: []expr.Any{&expr.Counter{}}})
-	pre := c.AddChain(&nftables.Chain{
+	counted := conn.AddRule(&nftables.Rule{Table: tab, Chain: fwd, Exprs: []expr.Any{&expr.Counter{}}})
+	pre := conn.AddChain(&nftables.Chain{
 		Name:     "p",
 		Table:    tab,
 		Type:     nftables.ChainTypeNAT,
 		Hooknum:  nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityNATDest,
 	})
-	r := n.rules(n.families[0], false)
-	c.AddRule(&nftables.Rule{
+	r := network.rules(network.families[0], false)
+	conn.AddRule(&nftables.Rule{
 		Table: tab,
 		Chain: pre,
 		Exprs: append(r.inPrefix(r.dst, netip.MustParsePrefix("10.96.0.1/32"), expr.CmpOpEq),
@@ -59,12 +59,12 @@ func TestPodsAreRouted(t *testing.T) {
 				RegAddrMin: 1,
 			}),
 	})
-	if err := c.Flush(); err != nil {
+	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.DelTable(tab)
-		if err := c.Flush(); err != nil {
+		conn.DelTable(tab)
+		if err := conn.Flush(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -73,10 +73,10 @@ func TestPodsAreRouted(t *testing.T) {
 			!os.IsNotExist(err) {
 			t.Fatal(err)
 		}
-		wantAnswer(t, "straight", nsA, b.String()+":80", a.String())
-		wantAnswer(t, "translated", nsA, "10.96.0.1:80", a.String())
+		wantAnswer(t, "straight", nsA, b.String()+":80", addr.String())
+		wantAnswer(t, "translated", nsA, "10.96.0.1:80", addr.String())
 	}
-	rules, err := c.GetRules(tab, fwd)
+	rules, err := conn.GetRules(tab, fwd)
 	if err != nil || len(rules) != 1 {
 		t.Fatal(counted, rules, err)
 	}
@@ -96,15 +96,15 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	cfg := newConfig(t)
-	n, stop := start(t, cfg)
+	network, stop := start(t, cfg)
 	nsOld := newNetns(t)
 	nsNew := newNetns(t)
-	l, _, err := n.tryLease("old", nsOld, nil)
+	lease, _, err := network.tryLease("old", nsOld, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Link = n.bridgedName("old") // as that version did
-	if err := n.writeLease("old", l); err != nil {
+	lease.Link = network.bridgedName("old") // as that version did
+	if err := network.writeLease("old", lease); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := netns.GetFromPath(nsOld)
@@ -114,9 +114,9 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	defer func() { _ = fd.Close() }()
 	err = netlink.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{
-			Name:        l.Link,
+			Name:        lease.Link,
 			MTU:         1500,
-			MasterIndex: n.kernel.bridge,
+			MasterIndex: network.kernel.bridge,
 			Flags:       net.FlagUp,
 		},
 		PeerName:      podLink,
@@ -128,23 +128,23 @@ func TestBridgedPodsKeepWorking(t *testing.T) {
 	inside(t, nsOld, func() {
 		eth, _ := netlink.LinkByName(podLink)
 		_ = netlink.LinkSetUp(eth)
-		_ = netlink.AddrAdd(eth, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(l.Addrs[0], 24))})
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: n.Gateway().AsSlice()})
+		_ = netlink.AddrAdd(eth, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(lease.Addrs[0], 24))})
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: network.Gateway().AsSlice()})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	n, _ = start(t, cfg)
-	if again := attach(t, n, "old", nsOld); again != l.Addrs[0] {
-		t.Errorf("the old pod has %s, had %s", again, l.Addrs[0])
+	network, _ = start(t, cfg)
+	if again := attach(t, network, "old", nsOld); again != lease.Addrs[0] {
+		t.Errorf("the old pod has %s, had %s", again, lease.Addrs[0])
 	}
-	fresh := attach(t, n, "new", nsNew)
+	fresh := attach(t, network, "new", nsNew)
 	serveIn(t, nsOld, ":80")
 	serveIn(t, nsNew, ":80")
-	wantAnswer(t, "new to old", nsNew, l.Addrs[0].String()+":80", fresh.String())
-	wantAnswer(t, "old to new", nsOld, fresh.String()+":80", l.Addrs[0].String())
-	wantAnswer(t, "node to old", "", l.Addrs[0].String()+":80", n.Gateway().String())
+	wantAnswer(t, "new to old", nsNew, lease.Addrs[0].String()+":80", fresh.String())
+	wantAnswer(t, "old to new", nsOld, fresh.String()+":80", lease.Addrs[0].String())
+	wantAnswer(t, "node to old", "", lease.Addrs[0].String()+":80", network.Gateway().String())
 }
 
 // TestBothFamilies: addresses, the way between pods, to the node and outside, host ports, and nothing left.
@@ -183,15 +183,15 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 	bringUp(t)
 	cfg := newConfig(t)
 	cfg.PodCIDRs = ranges("10.98.9.0/24", "fd00:98:9::/64")
-	n, _ := start(t, cfg)
+	network, _ := start(t, cfg)
 	nsA := newNetns(t)
 	nsB := newNetns(t)
-	attach(t, n, "a", nsA)
-	attach(t, n, "b", nsB)
+	attach(t, network, "a", nsA)
+	attach(t, network, "b", nsB)
 	for i, thief := range []string{"10.98.9.77", "fd00:98:9::77"} {
-		var c, s *net.UDPConn
+		var udpConn, s *net.UDPConn
 		var err error
-		b := n.leases["b"].Addrs[i]
+		b := network.leases["b"].Addrs[i]
 		inside(t, nsB, func() { s, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99))) })
 		if err != nil {
 			t.Fatal(err)
@@ -200,17 +200,18 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		inside(t, nsA, func() {
 			eth, _ := netlink.LinkByName(podLink)
 			if err = netlink.AddrAdd(eth, address(hostRange(addr))); err == nil {
-				c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)),
+				udpConn, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)),
 					net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
 			}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = c.Write([]byte("mine"))
-		_ = c.Close()
+		_, _ = udpConn.Write([]byte("mine"))
+		_ = udpConn.Close()
 		inside(t, nsA, func() { // what comes after it arrives
-			c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.leases["a"].Addrs[i], 0)),
+			udpConn, err = net.DialUDP("udp",
+				net.UDPAddrFromAddrPort(netip.AddrPortFrom(network.leases["a"].Addrs[i], 0)),
 				net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
 		})
 		if err != nil {
@@ -220,7 +221,7 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		var m int
 		var from netip.AddrPort
 		for range 50 { // a datagram may be lost
-			_, _ = c.Write([]byte("own"))
+			_, _ = udpConn.Write([]byte("own"))
 			_ = s.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 			if m, from, err = s.ReadFromUDPAddrPort(buf); err == nil {
 				break
@@ -229,7 +230,7 @@ func TestPodsSendFromTheirOwnAddress(t *testing.T) {
 		if err != nil || string(buf[:m]) != "own" {
 			t.Errorf("got %q from %s, %v", buf[:m], from, err)
 		}
-		_ = c.Close()
+		_ = udpConn.Close()
 		_ = s.Close()
 	}
 }
@@ -253,13 +254,13 @@ func TestClusterSet(t *testing.T) {
 func TestMasqueradeOnlyWhatLeaves(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
-	n, _ := start(t, newConfig(t))
+	network, _ := start(t, newConfig(t))
 	outside, uplink := newOutside(t)
 	ns := newNetns(t)
-	a := attach(t, n, "a", ns)
+	addr := attach(t, network, "a", ns)
 	serveIn(t, outside, ":90")
 	wantAnswer(t, "to a stranger", ns, "192.0.2.2:90", uplink)
-	if err := n.SetCluster(ranges("192.0.2.2/32", "10.200.0.0/16")); err != nil {
+	if err := network.SetCluster(ranges("192.0.2.2/32", "10.200.0.0/16")); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -267,15 +268,15 @@ func TestMasqueradeOnlyWhatLeaves(t *testing.T) {
 		eth, _ := netlink.LinkByName(podLink)
 		err = netlink.RouteAdd(&netlink.Route{
 			LinkIndex: eth.Attrs().Index,
-			Dst:       ipNet(n.families[0].pods),
+			Dst:       ipNet(network.families[0].pods),
 			Gw:        net.ParseIP(uplink),
 		})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantAnswer(t, "to a node", ns, "192.0.2.2:90", a.String())
-	if err := n.SetCluster(nil); err != nil {
+	wantAnswer(t, "to a node", ns, "192.0.2.2:90", addr.String())
+	if err := network.SetCluster(nil); err != nil {
 		t.Fatal(err)
 	}
 	wantAnswer(t, "to a stranger again", ns, "192.0.2.2:90", uplink)

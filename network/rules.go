@@ -120,15 +120,15 @@ type rules struct {
 
 // rules returns the table and sets. With making they have ids, by which the transaction that makes them refers to them.
 func (n *Network) rules(f family, making bool) rules {
-	w := f.exprs()
-	t := &nftables.Table{Name: n.table, Family: w.table}
-	oneKey := nftables.MustConcatSetType(w.addr, nftables.TypeInetProto, nftables.TypeInetService)
-	target := nftables.MustConcatSetType(w.addr, nftables.TypeInetService)
+	familyExprs := f.exprs()
+	table := &nftables.Table{Name: n.table, Family: familyExprs.table}
+	oneKey := nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetProto, nftables.TypeInetService)
+	target := nftables.MustConcatSetType(familyExprs.addr, nftables.TypeInetService)
 	r := rules{
-		familyExprs: w,
-		table:       t,
+		familyExprs: familyExprs,
+		table:       table,
 		any: &nftables.Set{
-			Table:         t,
+			Table:         table,
 			Name:          "hostports",
 			IsMap:         true,
 			Concatenation: true,
@@ -136,7 +136,7 @@ func (n *Network) rules(f family, making bool) rules {
 			DataType:      target,
 		},
 		one: &nftables.Set{
-			Table:         t,
+			Table:         table,
 			Name:          "hostports-ip",
 			IsMap:         true,
 			Concatenation: true,
@@ -144,16 +144,16 @@ func (n *Network) rules(f family, making bool) rules {
 			DataType:      target,
 		},
 		hairpin: &nftables.Set{
-			Table:         t,
+			Table:         table,
 			Name:          "hairpin",
 			Concatenation: true,
-			KeyType:       nftables.MustConcatSetType(w.addr, w.addr),
+			KeyType:       nftables.MustConcatSetType(familyExprs.addr, familyExprs.addr),
 		},
-		own: &nftables.Set{Table: t, Name: "own", KeyType: nftables.TypeInetService},
+		own: &nftables.Set{Table: table, Name: "own", KeyType: nftables.TypeInetService},
 		cluster: &nftables.Set{
-			Table:    t,
+			Table:    table,
 			Name:     "cluster",
-			KeyType:  w.addr,
+			KeyType:  familyExprs.addr,
 			Interval: true,
 		},
 	}
@@ -174,19 +174,19 @@ func (n *Network) setUpRules(k *kernel) error {
 	k.nftMu.Lock()
 	defer k.nftMu.Unlock()
 	n.dropUnusedTable(k)
-	for _, f := range n.families {
-		r := n.rules(f, true)
-		k.nft.AddTable(r.table) // deleting a missing table is an error
-		k.nft.DelTable(r.table)
-		k.nft.AddTable(r.table)
-		e := n.elements(f)
+	for _, family := range n.families {
+		rules := n.rules(family, true)
+		k.nft.AddTable(rules.table) // deleting a missing table is an error
+		k.nft.DelTable(rules.table)
+		k.nft.AddTable(rules.table)
+		e := n.elements(family)
 		err := errors.Join(
-			k.nft.AddSet(r.any, e.any), k.nft.AddSet(r.one, e.one), k.nft.AddSet(r.hairpin, e.hairpin),
-			k.nft.AddSet(r.own, n.ownElements()), k.nft.AddSet(r.cluster, n.clusterElements(f)))
+			k.nft.AddSet(rules.any, e.any), k.nft.AddSet(rules.one, e.one), k.nft.AddSet(rules.hairpin, e.hairpin),
+			k.nft.AddSet(rules.own, n.ownElements()), k.nft.AddSet(rules.cluster, n.clusterElements(family)))
 		if err != nil {
 			return fmt.Errorf("set up nftables: %w", err)
 		}
-		n.addChains(k.nft, f, r)
+		n.addChains(k.nft, family, rules)
 	}
 	if err := k.nft.Flush(); err != nil {
 		return describeNftError(k, err)
@@ -217,11 +217,11 @@ func describeNftError(k *kernel, err error) error {
 	return fmt.Errorf("set up nftables: %w", err)
 }
 
-func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
+func (n *Network) addChains(conn *nftables.Conn, f family, r rules) {
 	chain := func(
 		name string, typ nftables.ChainType, hook *nftables.ChainHook, prio nftables.ChainPriority,
 	) *nftables.Chain {
-		return c.AddChain(&nftables.Chain{
+		return conn.AddChain(&nftables.Chain{
 			Name:     name,
 			Table:    r.table,
 			Type:     typ,
@@ -230,13 +230,13 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 		})
 	}
 	rule := func(ch *nftables.Chain, parts ...[]expr.Any) {
-		c.AddRule(&nftables.Rule{Table: r.table, Chain: ch, Exprs: slices.Concat(parts...)})
+		conn.AddRule(&nftables.Rule{Table: r.table, Chain: ch, Exprs: slices.Concat(parts...)})
 	}
 	verdict := func(v expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: v}} }
 	fromPods := groupIs(expr.MetaKeyIIFGROUP, n.group)
 	toPods := groupIs(expr.MetaKeyOIFGROUP, n.group)
 
-	ports := c.AddChain(&nftables.Chain{Name: "hostports", Table: r.table})
+	ports := conn.AddChain(&nftables.Chain{Name: "hostports", Table: r.table})
 	rule(ports, lookupOwn(r.own), verdict(expr.VerdictReturn))
 	rule(ports, r.lookupOne(), r.dnat())
 	rule(ports, r.lookupAny(), r.dnat())
@@ -424,7 +424,7 @@ func groupIs(key expr.MetaKey, group uint32) []expr.Any {
 	}
 }
 
-func (r rules) inPrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any {
+func (r rules) inPrefix(offset uint32, prefix netip.Prefix, op expr.CmpOp) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{
 			DestRegister: reg1,
@@ -436,9 +436,9 @@ func (r rules) inPrefix(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any
 			SourceRegister: reg1,
 			DestRegister:   reg1,
 			Len:            r.len,
-			Mask:           net.CIDRMask(p.Bits(), int(r.len)*8),
+			Mask:           net.CIDRMask(prefix.Bits(), int(r.len)*8),
 			Xor:            make([]byte, r.len),
 		},
-		&expr.Cmp{Op: op, Register: reg1, Data: p.Masked().Addr().AsSlice()},
+		&expr.Cmp{Op: op, Register: reg1, Data: prefix.Masked().Addr().AsSlice()},
 	}
 }

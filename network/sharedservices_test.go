@@ -22,7 +22,7 @@ func TestSharedServices(t *testing.T) {
 			"keelson-other-svc": "10.97.0.1",
 			"svc":               "10.96.0.1",
 		} {
-			w, err := nft.Open(nft.Config{Name: name})
+			writer, err := nft.Open(nft.Config{Name: name})
 			if err != nil {
 				return err
 			}
@@ -33,10 +33,10 @@ func TestSharedServices(t *testing.T) {
 			if name == "keelson-other-svc" {
 				table.Put("cluster-ips6", nft.Addr(netip.MustParseAddr("fd00:96::1")), "")
 			}
-			if err := w.Write(table); err != nil {
+			if err := writer.Write(table); err != nil {
 				return err
 			}
-			if err := w.Close(); err != nil {
+			if err := writer.Close(); err != nil {
 				return err
 			}
 		}

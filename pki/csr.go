@@ -48,7 +48,7 @@ func (a *Authority) Sign(
 	if end.After(a.cert.NotAfter) {
 		end = a.cert.NotAfter
 	}
-	t := &x509.Certificate{
+	cert := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               req.Subject,
 		DNSNames:              req.DNSNames,
@@ -64,7 +64,7 @@ func (a *Authority) Sign(
 		BasicConstraintsValid: true,
 		IsCA:                  false,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, req.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, req.PublicKey, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate of %s: %w", req.Subject.CommonName, err)
 	}

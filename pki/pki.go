@@ -75,25 +75,25 @@ func open(dir, name string, now func() time.Time) (*Authority, error) {
 			return nil, fmt.Errorf("make certificate directory: %w", err)
 		}
 	}
-	a := &Authority{dir: dir, now: now}
-	p, err := readPair(dir, name)
+	authority := &Authority{dir: dir, now: now}
+	pair, err := readPair(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = interrupted(dir, name); err == nil {
-			p, err = a.makeCA(name)
+			pair, err = authority.makeCA(name)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
 	}
-	if a.cert, a.key, err = parsePair(p); err != nil {
+	if authority.cert, authority.key, err = parsePair(pair); err != nil {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
 	}
-	if !a.cert.IsCA {
+	if !authority.cert.IsCA {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %s.crt is the certificate of %q, not of an "+
-			"authority", name, dir, name, a.cert.Subject.CommonName)
+			"authority", name, dir, name, authority.cert.Subject.CommonName)
 	}
-	a.pem = p.CertPEM
-	return a, nil
+	authority.pem = pair.CertPEM
+	return authority, nil
 }
 
 // interrupted returns nil if a certificate without a key may be replaced: because there is none, or because writePair
@@ -142,7 +142,7 @@ func (a *Authority) Pool() *x509.CertPool {
 }
 
 func (a *Authority) makeCA(name string) (Pair, error) {
-	t := &x509.Certificate{
+	cert := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: caName(name)},
 		NotBefore:             a.now().Add(-skew),
 		NotAfter:              a.now().Add(caLife),
@@ -154,7 +154,7 @@ func (a *Authority) makeCA(name string) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	p, err := sign(t, t, key, key)
+	p, err := sign(cert, cert, key, key)
 	if err != nil {
 		return Pair{}, err
 	}
@@ -172,10 +172,10 @@ func (a *Authority) Client(name string, s Subject) (Pair, error) {
 	return a.leaf(name, s, x509.ExtKeyUsageClientAuth)
 }
 
-func (a *Authority) leaf(name string, s Subject, usage ...x509.ExtKeyUsage) (Pair, error) {
-	p, err := readPair(a.dir, name)
-	if err == nil && a.fits(p, s) {
-		return p, nil
+func (a *Authority) leaf(name string, subject Subject, usage ...x509.ExtKeyUsage) (Pair, error) {
+	pair, err := readPair(a.dir, name)
+	if err == nil && a.fits(pair, subject) {
+		return pair, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errHalf) {
 		return Pair{}, fmt.Errorf("read certificate %s: %w", name, err)
@@ -185,44 +185,44 @@ func (a *Authority) leaf(name string, s Subject, usage ...x509.ExtKeyUsage) (Pai
 		return Pair{}, err
 	}
 	t := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: s.Name, Organization: s.Groups},
+		Subject:     pkix.Name{CommonName: subject.Name, Organization: subject.Groups},
 		NotBefore:   a.now().Add(-skew),
 		NotAfter:    a.now().Add(leafLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: usage,
-		DNSNames:    s.DNS,
-		IPAddresses: s.IPs,
+		DNSNames:    subject.DNS,
+		IPAddresses: subject.IPs,
 	}
-	if p, err = sign(t, a.cert, key, a.key); err != nil {
+	if pair, err = sign(t, a.cert, key, a.key); err != nil {
 		return Pair{}, fmt.Errorf("sign certificate %s: %w", name, err)
 	}
-	return p, writePair(a.dir, name, p)
+	return pair, writePair(a.dir, name, pair)
 }
 
-// fits reports whether a stored certificate is still valid for s.
-func (a *Authority) fits(p Pair, s Subject) bool {
-	c, _, err := parsePair(p)
-	if err != nil || c.CheckSignatureFrom(a.cert) != nil {
+// fits reports whether a stored certificate is still valid for subject.
+func (a *Authority) fits(p Pair, subject Subject) bool {
+	cert, _, err := parsePair(p)
+	if err != nil || cert.CheckSignatureFrom(a.cert) != nil {
 		return false
 	}
-	if a.now().After(c.NotAfter.Add(-leafLife / 3)) {
+	if a.now().After(cert.NotAfter.Add(-leafLife / 3)) {
 		return false
 	}
-	if c.Subject.CommonName != s.Name || len(c.Subject.Organization) != len(s.Groups) {
+	if cert.Subject.CommonName != subject.Name || len(cert.Subject.Organization) != len(subject.Groups) {
 		return false
 	}
-	for i, g := range s.Groups {
-		if c.Subject.Organization[i] != g {
+	for i, g := range subject.Groups {
+		if cert.Subject.Organization[i] != g {
 			return false
 		}
 	}
-	for _, d := range s.DNS {
-		if c.VerifyHostname(d) != nil {
+	for _, d := range subject.DNS {
+		if cert.VerifyHostname(d) != nil {
 			return false
 		}
 	}
-	for _, ip := range s.IPs {
-		if c.VerifyHostname(ip.String()) != nil {
+	for _, ip := range subject.IPs {
+		if cert.VerifyHostname(ip.String()) != nil {
 			return false
 		}
 	}

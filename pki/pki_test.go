@@ -31,11 +31,11 @@ func server() Subject {
 
 func TestReopenKeepsEverything(t *testing.T) {
 	dir := t.TempDir()
-	a, err := Open(dir, "ca")
+	authority, err := Open(dir, "ca")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := a.Server("apiserver", server())
+	pair, err := authority.Server("apiserver", server())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestReopenKeepsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(a.CertPEM(), again.CertPEM()) || !bytes.Equal(p.CertPEM, q.CertPEM) {
+	if !bytes.Equal(authority.CertPEM(), again.CertPEM()) || !bytes.Equal(pair.CertPEM, q.CertPEM) {
 		t.Error("reopening made new certificates, want the kept ones")
 	}
 	leaf, err := q.TLS()
@@ -90,17 +90,17 @@ func TestPrivateFilesArePrivate(t *testing.T) {
 func TestLeafIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	a, err := open(dir, "ca", func() time.Time { return now })
+	authority, err := open(dir, "ca", func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := a.Server("apiserver", server())
+	first, err := authority.Server("apiserver", server())
 	if err != nil {
 		t.Fatal(err)
 	}
 	wider := server()
 	wider.IPs = append(wider.IPs, net.IPv4(10, 0, 0, 7))
-	second, err := a.Server("apiserver", wider)
+	second, err := authority.Server("apiserver", wider)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestLeafIsMadeAnew(t *testing.T) {
 		t.Error("a certificate that lacks a wanted address was kept")
 	}
 	now = now.Add(leafLife * 3 / 4)
-	third, err := a.Server("apiserver", wider)
+	third, err := authority.Server("apiserver", wider)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,18 +170,18 @@ func TestAuthorityWithoutKey(t *testing.T) {
 // TestHalfALeafIsMadeAnew: of a leaf either file may be missing.
 func TestHalfALeafIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
-	a, err := Open(dir, "ca")
+	authority, err := Open(dir, "ca")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"apiserver.key", "apiserver.crt"} {
-		if _, err := a.Server("apiserver", server()); err != nil {
+		if _, err := authority.Server("apiserver", server()); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Remove(filepath.Join(dir, file)); err != nil {
 			t.Fatal(err)
 		}
-		p, err := a.Server("apiserver", server())
+		p, err := authority.Server("apiserver", server())
 		if err != nil {
 			t.Errorf("without %s: %v", file, err)
 			continue
@@ -254,7 +254,7 @@ func TestMergeKubeconfigKeepsTheRest(t *testing.T) {
 // FuzzParseRequest: a request is read or refused, and of one that is read the authority makes a certificate that it
 // signed.
 func FuzzParseRequest(f *testing.F) {
-	a, err := Open(f.TempDir(), "ca")
+	authority, err := Open(f.TempDir(), "ca")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func FuzzParseRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := a.Sign(req, x509.KeyUsageDigitalSignature, nil, time.Hour); err != nil {
+		if _, err := authority.Sign(req, x509.KeyUsageDigitalSignature, nil, time.Hour); err != nil {
 			t.Errorf("%q: read, but: %v", b, err)
 		}
 	})

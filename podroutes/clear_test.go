@@ -89,11 +89,11 @@ func TestNothingComesInClear(t *testing.T) {
 	near.Join(ma, 1500, "10.1.0.11/24", "fd01::11/64")
 	near.Join(mb, 1500, "10.1.0.12/24", "fd01::12/64")
 	intruder := near.Join(mx, 1500, "10.1.0.66/24", "fd01::66/64")
-	a := newNode(t, cl, ma, mesh.WireGuard, "10.1.0.11", "10.42.1.0/24", "fd00:42:1::/64")
+	node := newNode(t, cl, ma, mesh.WireGuard, "10.1.0.11", "10.42.1.0/24", "fd00:42:1::/64")
 	b := newNode(t, cl, mb, mesh.WireGuard, "10.1.0.12", "10.42.2.0/24", "fd00:42:2::/64")
-	podA, onA := a.pod()
+	podA, onA := node.pod()
 	podB, onB := b.pod()
-	late, onLate := a.pod() // what the intruder does to the first has no effect on it
+	late, onLate := node.pod() // what the intruder does to the first has no effect on it
 	for i := range 2 {
 		wantReach(t, "b to a", podB, onA[i], onB[i])
 		wantReach(t, "a to its own other pod", late, onA[i], onLate[i])
@@ -146,20 +146,20 @@ func TestNothingComesInClear(t *testing.T) {
 		}
 	}
 
-	flush(t, ma, "keelson-"+a.cfg.ID+"-way")
+	flush(t, ma, "keelson-"+node.cfg.ID+"-way")
 	for end := time.Now().Add(20 * time.Second); believes(t, mx, onB[0], own[0], onA[0], atPod); {
 		if time.Now().After(end) {
 			t.Fatal("what somebody has deleted is not mended")
 		}
 	}
 	wantReach(t, "b to a after that", podB, onA[0], onB[0])
-	a.stop()
+	node.stop()
 	if believes(t, mx, onB[0], own[0], onA[0], atPod) {
 		t.Error("a pod hears somebody as another pod while the agent is away")
 	}
-	a.cfg.Mode = mesh.Auto
-	a.cfg.Port = 0
-	a.startAgent()
+	node.cfg.Mode = mesh.Auto
+	node.cfg.Port = 0
+	node.startAgent()
 	for end := time.Now().Add(20 * time.Second); !believes(t, mx, onB[0], own[0], onA[0], atPod); {
 		if time.Now().After(end) {
 			t.Fatal("the table stays without WireGuard")

@@ -45,7 +45,7 @@ type node struct {
 var ids int
 
 func newNode(
-	t testing.TB, cl *fake.Clientset, m *nettest.Machine, mode mesh.Mode, addr string, ranges ...string,
+	t testing.TB, cl *fake.Clientset, machine *nettest.Machine, mode mesh.Mode, addr string, ranges ...string,
 ) *node {
 	t.Helper()
 	ids++
@@ -53,7 +53,7 @@ func newNode(
 	for _, r := range ranges {
 		pods = append(pods, netip.MustParsePrefix(r))
 	}
-	n := &node{Machine: m, t: t, cl: cl}
+	n := &node{Machine: machine, t: t, cl: cl}
 	var err error
 	n.pods, err = network.New(network.Config{
 		ID:       fmt.Sprintf("m%d", ids),
@@ -67,7 +67,7 @@ func newNode(
 	n.run(func(ctx context.Context, ready func()) error { return n.pods.Run(ctx, ready) })
 	n.cfg = Config{
 		Client:   &client.Client{Interface: cl},
-		NodeName: m.Name,
+		NodeName: machine.Name,
 		ID:       fmt.Sprintf("m%d", ids),
 		Network:  "test",
 		PodCIDRs: pods,
@@ -81,15 +81,15 @@ func newNode(
 	}
 	n.register(addr, ranges)
 	t.Cleanup(func() { // after the agent has ended
-		m.Must(func() error { return Purge(t.Context(), n.cfg.ID) })
-		m.Must(func() error {
+		machine.Must(func() error { return Purge(t.Context(), n.cfg.ID) })
+		machine.Must(func() error {
 			if _, err := netlink.LinkByName(mesh.LinkName(n.cfg.ID)); err == nil {
 				return errors.New("the tunnel is left")
 			}
 			return nil
 		})
 		if got := n.routes(); len(got) > 0 {
-			t.Errorf("%s: routes are left: %v", m.Name, got)
+			t.Errorf("%s: routes are left: %v", machine.Name, got)
 		}
 	})
 	n.startAgent()
@@ -197,12 +197,12 @@ func (n *node) routes() (out []string) {
 			if err != nil {
 				return err
 			}
-			for _, r := range all {
-				if r.Type == unix.RTN_UNREACHABLE {
-					out = append(out, r.Dst.String()+" closed")
+			for _, route := range all {
+				if route.Type == unix.RTN_UNREACHABLE {
+					out = append(out, route.Dst.String()+" closed")
 					continue
 				}
-				link, err := netlink.LinkByIndex(r.LinkIndex)
+				link, err := netlink.LinkByIndex(route.LinkIndex)
 				if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
 					continue // the route went with it meanwhile
 				}
@@ -210,10 +210,10 @@ func (n *node) routes() (out []string) {
 					return err
 				}
 				via := ""
-				if r.Gw != nil {
-					via = " via " + r.Gw.String()
+				if route.Gw != nil {
+					via = " via " + route.Gw.String()
 				}
-				out = append(out, fmt.Sprintf("%s%s dev %s", r.Dst, via, link.Attrs().Name))
+				out = append(out, fmt.Sprintf("%s%s dev %s", route.Dst, via, link.Attrs().Name))
 			}
 		}
 		return nil
@@ -287,10 +287,10 @@ func threeMachines(t testing.TB, mode mesh.Mode) (cl *fake.Clientset, a, b, c *n
 }
 
 func TestThreeMachines(t *testing.T) {
-	cl, a, b, c, far := threeMachines(t, mesh.Auto)
+	cl, node, b, c, far := threeMachines(t, mesh.Auto)
 	foreign := netip.MustParsePrefix("10.77.0.0/16")
-	a.Route(foreign, netip.MustParseAddr("10.1.0.1"))
-	podA, onA := a.pod()
+	node.Route(foreign, netip.MustParseAddr("10.1.0.1"))
+	podA, onA := node.pod()
 	podB, onB := b.pod()
 	podC, onC := c.pod()
 	for i := range 2 { // both families
@@ -298,13 +298,13 @@ func TestThreeMachines(t *testing.T) {
 		wantReach(t, "b to c", podB, onC[i], onB[i])
 		wantReach(t, "c to a", podC, onA[i], onC[i])
 	}
-	wantReach(t, "machine a to a pod of c", a.Machine, onC[0], netip.MustParseAddr("10.42.1.1"))
-	tunnel := "dev " + mesh.LinkName(a.cfg.ID)
+	wantReach(t, "machine a to a pod of c", node.Machine, onC[0], netip.MustParseAddr("10.42.1.1"))
+	tunnel := "dev " + mesh.LinkName(node.cfg.ID)
 	throughTunnel := []string{
 		"10.42.2.0/24 via 10.42.2.1 " + tunnel, "10.42.3.0/24 via 10.42.3.1 " + tunnel,
 		"fd00:42:2::/64 via fd00:42:2::1 " + tunnel, "fd00:42:3::/64 via fd00:42:3::1 " + tunnel,
 	}
-	wantRoutes(t, a, throughTunnel...) // b has no IPv6 address of its own, so that its pods' IPv6 needs the tunnel
+	wantRoutes(t, node, throughTunnel...) // b has no IPv6 address of its own, so that its pods' IPv6 needs the tunnel
 
 	far.Cut()
 	if _, err := ask(podA, onC[0]); err == nil {
@@ -314,11 +314,11 @@ func TestThreeMachines(t *testing.T) {
 	far.Mend()
 	wantReach(t, "a to c again", podA, onC[0], onA[0])
 
-	a.stop()
+	node.stop()
 	wantReach(t, "without the agent", podA, onC[0], onA[0])
-	a.startAgent()
+	node.startAgent()
 	wantReach(t, "with the agent again", podA, onC[0], onA[0])
-	wantRoutes(t, a, throughTunnel...)
+	wantRoutes(t, node, throughTunnel...)
 
 	far.DelAddr("10.2.0.13/24")
 	far.AddAddr("10.2.0.14/24")
@@ -330,8 +330,8 @@ func TestThreeMachines(t *testing.T) {
 	if err := cl.CoreV1().Nodes().Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wantRoutes(t, a, throughTunnel[0], throughTunnel[2])
-	a.Must(func() error {
+	wantRoutes(t, node, throughTunnel[0], throughTunnel[2])
+	node.Must(func() error {
 		all, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 		if err == nil && !slices.ContainsFunc(all, func(r netlink.Route) bool {
 			return r.Dst != nil && r.Dst.String() == foreign.String()
@@ -375,8 +375,8 @@ func TestNeighboursAreRouted(t *testing.T) {
 
 // TestLongPackets: pods from before the tunnel send longer packets than it takes, and still get through.
 func TestLongPackets(t *testing.T) {
-	_, a, _, c, _ := threeMachines(t, mesh.Tunnel)
-	podA, onA := a.pod()
+	_, node, _, c, _ := threeMachines(t, mesh.Tunnel)
+	podA, onA := node.pod()
 	_, onC := c.pod()
 	wantReach(t, "a to c", podA, onC[0], onA[0])
 	podA.Must(func() error {
@@ -397,7 +397,7 @@ func TestLongPackets(t *testing.T) {
 		}
 		return nil
 	})
-	late, _ := a.pod()
+	late, _ := node.pod()
 	late.Must(func() error {
 		l, err := netlink.LinkByName("eth0")
 		if err == nil && l.Attrs().MTU != 1450 {
@@ -405,7 +405,7 @@ func TestLongPackets(t *testing.T) {
 		}
 		return err
 	})
-	if !strings.Contains(strings.Join(a.routes(), "\n"), "10.42.2.0/24 via 10.42.2.1 dev kx-") {
-		t.Errorf("a neighbour is reached by %q, want the tunnel", a.routes())
+	if !strings.Contains(strings.Join(node.routes(), "\n"), "10.42.2.0/24 via 10.42.2.1 dev kx-") {
+		t.Errorf("a neighbour is reached by %q, want the tunnel", node.routes())
 	}
 }

@@ -89,13 +89,13 @@ func (a *Agent) changed() {
 
 // Run is a run.Func. It is ready at once: the routes of an earlier process are used until the nodes are listed.
 func (a *Agent) Run(ctx context.Context, ready func()) error {
-	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port, a.cfg.Encryption)
+	kernel, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port, a.cfg.Encryption)
 	if err != nil {
 		return err
 	}
-	defer k.Close()
+	defer kernel.Close()
 	if a.cfg.Mode == mesh.WireGuard {
-		if err := k.Begin(a.cfg.PodCIDRs, mesh.Families(a.cfg.PodCIDRs, a.cfg.Cluster)); err != nil {
+		if err := kernel.Begin(a.cfg.PodCIDRs, mesh.Families(a.cfg.PodCIDRs, a.cfg.Cluster)); err != nil {
 			return err
 		}
 	}
@@ -119,14 +119,14 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	background.Go(func() { nodes.Run(ctx.Done()) })
-	if err := a.watchLinks(ctx, k, &background); err != nil {
+	if err := a.watchLinks(ctx, kernel, &background); err != nil {
 		return err
 	}
 	ready()
 	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
 		return nil
 	}
-	a.loop(ctx, func() error { return a.sync(k, nodes.GetStore()) })
+	a.loop(ctx, func() error { return a.sync(kernel, nodes.GetStore()) })
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (a *Agent) loop(ctx context.Context, sync func() error) {
 }
 
 // sync computes the routes from nodes and links, and writes them to the kernel.
-func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
+func (a *Agent) sync(kernel *mesh.Kernel, store cache.Store) error {
 	self := mesh.Machine{Name: a.cfg.NodeName, Pods: a.cfg.PodCIDRs}
 	if a.cfg.Mode == mesh.WireGuard {
 		self.Key = a.cfg.Encryption.Private.PublicKey()
@@ -188,35 +188,35 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 		}
 		others = append(others, machine(n))
 	}
-	links, err := k.Links()
+	links, err := kernel.Links()
 	if err != nil {
 		return err
 	}
-	p := mesh.New(a.cfg.Mode, self, links, others, a.cfg.Cluster)
-	if unreached := strings.Join(p.Unreached, "; "); unreached != a.unreached {
+	plan := mesh.New(a.cfg.Mode, self, links, others, a.cfg.Cluster)
+	if unreached := strings.Join(plan.Unreached, "; "); unreached != a.unreached {
 		a.unreached = unreached
 		if unreached != "" {
 			a.cfg.Log.Warn("no way to the pods of some nodes", "nodes", unreached)
 		}
 	}
-	if err := k.Apply(p); err != nil {
+	if err := kernel.Apply(plan); err != nil {
 		return err
 	}
-	if k.InProcess() && !a.warned {
+	if kernel.InProcess() && !a.warned {
 		a.warned = true
 		a.cfg.Log.Warn("this kernel has no WireGuard: this process encrypts, and pods of other nodes are unreachable " +
 			"while it is not running")
 	}
-	if p.PodMTU > 0 {
-		a.cfg.Pods.SetMTU(p.PodMTU)
+	if plan.PodMTU > 0 {
+		a.cfg.Pods.SetMTU(plan.PodMTU)
 	}
-	return a.cfg.Pods.SetCluster(p.Cluster)
+	return a.cfg.Pods.SetCluster(plan.Cluster)
 }
 
 // machine converts a Node to the input of mesh.
-func machine(n *corev1.Node) mesh.Machine {
-	m := mesh.Machine{Name: n.Name, Since: n.CreationTimestamp.Time}
-	for _, a := range n.Status.Addresses {
+func machine(node *corev1.Node) mesh.Machine {
+	m := mesh.Machine{Name: node.Name, Since: node.CreationTimestamp.Time}
+	for _, a := range node.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
@@ -224,15 +224,15 @@ func machine(n *corev1.Node) mesh.Machine {
 			m.Addrs = append(m.Addrs, ip.Unmap())
 		}
 	}
-	for _, text := range n.Spec.PodCIDRs {
+	for _, text := range node.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			m.Pods = append(m.Pods, p.Masked())
 		}
 	}
-	if mac, err := net.ParseMAC(n.Annotations[AnnotationVTEP]); err == nil && len(mac) == 6 {
+	if mac, err := net.ParseMAC(node.Annotations[AnnotationVTEP]); err == nil && len(mac) == 6 {
 		m.VTEP = mac
 	}
-	if key, port, ok := wireguard.End(n); ok {
+	if key, port, ok := wireguard.End(node); ok {
 		m.Key = key
 		m.Port = port
 	}

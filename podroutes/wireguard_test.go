@@ -80,19 +80,19 @@ func isWireGuard(b []byte) bool {
 // whisper sends the secret to port 81.
 func whisper(from *nettest.Machine, to netip.Addr, patience time.Duration) (err error) {
 	from.Do(func() {
-		var c net.Conn
-		if c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, 81).String(), patience); err != nil {
+		var conn net.Conn
+		if conn, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, 81).String(), patience); err != nil {
 			return
 		}
-		defer func() { _ = c.Close() }()
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err = c.Write(secret); err != nil {
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err = conn.Write(secret); err != nil {
 			return
 		}
-		if err = c.(*net.TCPConn).CloseWrite(); err != nil {
+		if err = conn.(*net.TCPConn).CloseWrite(); err != nil {
 			return
 		}
-		if _, err = c.Read(make([]byte, 8)); errors.Is(err, io.EOF) {
+		if _, err = conn.Read(make([]byte, 8)); errors.Is(err, io.EOF) {
 			err = nil
 		}
 	})
@@ -177,7 +177,7 @@ func TestWireGuard(t *testing.T) {
 	} {
 		m.Route(netip.Prefix{}, netip.MustParseAddr(gw))
 	}
-	w := listen(t, near)
+	wire := listen(t, near)
 	a := newNode(t, cl, ma, mesh.WireGuard, "10.1.0.11", "10.42.1.0/24", "fd00:42:1::/64")
 	b := newNode(t, cl, mb, mesh.WireGuard, "10.1.0.12", "10.42.2.0/24", "fd00:42:2::/64")
 	c := newNode(t, cl, mc, mesh.WireGuard, "10.2.0.13", "10.42.3.0/24", "fd00:42:3::/64")
@@ -188,17 +188,17 @@ func TestWireGuard(t *testing.T) {
 	podD, onD := d.pod()
 
 	sink(mb)
-	wantSaid(t, "machine to machine, which shows that the listener listens", ma, netip.MustParseAddr("10.1.0.12"), w,
+	wantSaid(t, "machine to machine, which shows that the listener listens", ma, netip.MustParseAddr("10.1.0.12"), wire,
 		true)
 	for i := range 2 { // both families
 		wantReach(t, "a to b", podA, onB[i], onA[i])
 		wantReach(t, "b to c", podB, onC[i], onB[i])
-		wantSaid(t, "pods of neighbours", podA, onB[i], w, false)
-		wantSaid(t, "pods of machines behind a router", podA, onC[i], w, false)
+		wantSaid(t, "pods of neighbours", podA, onB[i], wire, false)
+		wantSaid(t, "pods of machines behind a router", podA, onC[i], wire, false)
 	}
 	wantReach(t, "machine a to a pod of c", a.Machine, onC[0], netip.MustParseAddr("10.42.1.1"))
 
-	heard := w.clear.Load()
+	heard := wire.clear.Load()
 	wantRefused(t, "a to d, which has no key", podA, onD[0])
 	wantRefused(t, "a to a node that nobody knows", podA, netip.MustParseAddr("10.42.99.2"))
 	if err := whisper(podD, onA[0], time.Second); err == nil {
@@ -213,14 +213,14 @@ func TestWireGuard(t *testing.T) {
 	b.newKey()
 	b.register("10.1.0.12", []string{"10.42.2.0/24", "fd00:42:2::/64"})
 	b.startAgent()
-	wantSaid(t, "b to a with another key", podB, onA[0], w, false)
-	wantSaid(t, "a to b with another key", podA, onB[1], w, false)
+	wantSaid(t, "b to a with another key", podB, onA[0], wire, false)
+	wantSaid(t, "a to b with another key", podA, onB[1], wire, false)
 
 	far.DelAddr("10.2.0.13/24")
 	far.AddAddr("10.2.0.14/24")
 	c.Route(netip.Prefix{}, netip.MustParseAddr("10.2.0.1")) // it went with the address
 	c.register("10.2.0.14", []string{"10.42.3.0/24", "fd00:42:3::/64"})
-	wantSaid(t, "a to c at its new address", podA, onC[0], w, false)
+	wantSaid(t, "a to c at its new address", podA, onC[0], wire, false)
 
 	if err := cl.CoreV1().Nodes().Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestWireGuard(t *testing.T) {
 	wantRoutes(t, a, "10.42.0.0/16 closed", "10.42.2.0/24 closed", "10.42.2.0/24"+tunnel, "10.42.4.0/24 closed",
 		"fd00:42:2::/64 closed", "fd00:42:2::/64"+tunnel, "fd00:42::/32 closed")
 	wantRefused(t, "a to c, which is gone", podA, onC[0])
-	if got := w.clear.Load(); got != heard {
+	if got := wire.clear.Load(); got != heard {
 		t.Errorf("%d frames could be read on the wire", got-heard)
 	}
 
@@ -246,7 +246,7 @@ func TestWireGuard(t *testing.T) {
 		}[n])
 		n.startAgent()
 	}
-	wantSaid(t, "without WireGuard again", podA, onB[0], w, true)
+	wantSaid(t, "without WireGuard again", podA, onB[0], wire, true)
 	wantRoutes(t, a, "10.42.2.0/24 via 10.1.0.12 dev eth0", "10.42.4.0/24 via 10.1.0.14 dev eth0")
 }
 

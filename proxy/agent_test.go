@@ -25,39 +25,41 @@ import (
 
 // TestRepairs: changes of the table by other programs are undone. Tables of other programs are not changed.
 func TestRepairs(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	// Tables like those of Docker and a firewall.
-	w.nft(
+	world.nft(
 		`table ip nat { chain DOCKER { iifname "docker0" return; }; chain PREROUTING { type nat hook prerouting priority dstnat; fib daddr type local jump DOCKER; }; }`)
-	w.nft(
+	world.nft(
 		`table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; iifname "docker0" accept; ip daddr { 10.96.0.0/16, 10.244.0.0/16, 192.0.2.0/24 } accept; }; }`)
-	foreign := func() string { return w.nft("list", "table", "ip", "nat") + w.nft("list", "table", "ip", "filter") }
+	foreign := func() string {
+		return world.nft("list", "table", "ip", "nat") + world.nft("list", "table", "ip", "filter")
+	}
 	before := foreign()
-	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
-	w.start()
-	works := func() string { return w.ask("tcp", vip) }
-	w.until("at first", "a", works)
+	world.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
+	world.start()
+	works := func() string { return world.ask("tcp", vip) }
+	world.until("at first", "a", works)
 	for _, damage := range [][]string{
-		{"delete", "table", "inet", w.cfg.Table},
-		{"flush", "chain", "inet", w.cfg.Table, "services"},
-		{"flush", "map", "inet", w.cfg.Table, "cluster-endpoints4"},
-		{"insert", "rule", "inet", w.cfg.Table, "services", "drop"},
+		{"delete", "table", "inet", world.cfg.Table},
+		{"flush", "chain", "inet", world.cfg.Table, "services"},
+		{"flush", "map", "inet", world.cfg.Table, "cluster-endpoints4"},
+		{"insert", "rule", "inet", world.cfg.Table, "services", "drop"},
 	} {
-		w.nft(damage...)
-		w.until(strings.Join(damage, " "), "a", works)
-		if strings.Contains(w.nft("list", "chain", "inet", w.cfg.Table, "services"), "drop") {
+		world.nft(damage...)
+		world.until(strings.Join(damage, " "), "a", works)
+		if strings.Contains(world.nft("list", "chain", "inet", world.cfg.Table, "services"), "drop") {
 			t.Errorf("%v: the foreign rule is still there", damage)
 		}
 	}
 	// Changes of Services are still applied.
-	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
-	w.until("after a change", "b", works)
+	world.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
+	world.until("after a change", "b", works)
 	if got := foreign(); got != before {
 		t.Errorf("foreign tables:\n%s\nwere\n%s", got, before)
 	}
-	w.stop()
-	w.until("without the process", "b", works)
-	x, err := nft.Open(nft.Config{Name: w.cfg.Table, NetNS: w.cfg.NetNS})
+	world.stop()
+	world.until("without the process", "b", works)
+	x, err := nft.Open(nft.Config{Name: world.cfg.Table, NetNS: world.cfg.NetNS})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,39 +67,39 @@ func TestRepairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = x.Close()
-	if got := foreign(); got != before || strings.Contains(w.nft("list", "tables"), w.cfg.Table) {
-		t.Errorf("after purge: %s\nforeign tables:\n%s", w.nft("list", "tables"), got)
+	if got := foreign(); got != before || strings.Contains(world.nft("list", "tables"), world.cfg.Table) {
+		t.Errorf("after purge: %s\nforeign tables:\n%s", world.nft("list", "tables"), got)
 	}
 	// Another program flushes the ruleset.
-	w.start()
-	w.until("started again", "b", works)
-	w.nft("flush", "ruleset")
-	w.until("flush ruleset", "b", works)
+	world.start()
+	world.until("started again", "b", works)
+	world.nft("flush", "ruleset")
+	world.until("flush ruleset", "b", works)
 }
 
 // TestRestart: a restarted proxy takes over the table. Meanwhile connections continue, new ones are served, and clients
 // keep their endpoints (session affinity).
 func TestRestart(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	sticky := func(s *corev1.Service) {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
 			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))},
 		}
 	}
-	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
-	w.serve("sticky", "10.96.0.2", corev1.ProtocolTCP, sticky, podA, podB)
-	w.start()
-	open, err := w.dial("tcp", vip)
+	world.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
+	world.serve("sticky", "10.96.0.2", corev1.ProtocolTCP, sticky, podA, podB)
+	world.start()
+	open, err := world.dial("tcp", vip)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	its := w.ask("tcp", "10.96.0.2:80")
+	its := world.ask("tcp", "10.96.0.2:80")
 	for i := range 6 {
-		w.stop()
+		world.stop()
 		if i == 3 { // while the proxy does not run
-			w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
+			world.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
 		}
 		asked := make(chan string, 1)
 		leave := make(chan struct{})
@@ -109,13 +111,13 @@ func TestRestart(t *testing.T) {
 					return
 				default:
 				}
-				if got := w.ask("tcp", vip); got != "a" && got != "b" {
+				if got := world.ask("tcp", vip); got != "a" && got != "b" {
 					asked <- got
 					return
 				}
 			}
 		}()
-		w.start()
+		world.start()
 		close(leave)
 		if got := <-asked; got != "" {
 			t.Errorf("restart %d: a new connection: %s", i, got)
@@ -124,12 +126,12 @@ func TestRestart(t *testing.T) {
 			t.Errorf("restart %d: the open connection answers %q", i, got)
 		}
 		for range 5 {
-			if got := w.ask("tcp", "10.96.0.2:80"); got != its {
+			if got := world.ask("tcp", "10.96.0.2:80"); got != its {
 				t.Errorf("restart %d: the client was served by %s, now by %s", i, its, got)
 			}
 		}
 	}
-	if got := w.ask("tcp", vip); got != "b" {
+	if got := world.ask("tcp", vip); got != "b" {
 		t.Errorf("what changed meanwhile: %q", got)
 	}
 }
@@ -137,16 +139,16 @@ func TestRestart(t *testing.T) {
 // TestStaleFlows: a UDP flow does not expire while it sees packets. So the proxy must delete its conntrack entry when
 // its endpoint is removed, and when a Service without endpoints gets its first one.
 func TestStaleFlows(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	nodePort := func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = 30053
 	}
-	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort)
-	w.start()
+	world.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort)
+	world.start()
 	flows := map[string]net.Conn{}
 	for _, to := range []string{vip, "192.0.2.1:30053"} {
-		c, err := w.dial("udp4", to)
+		c, err := world.dial("udp4", to)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,33 +159,33 @@ func TestStaleFlows(t *testing.T) {
 	both := func(want string) {
 		t.Helper()
 		for to, c := range flows {
-			w.until(to, want+" ?", func() string { return say(c, "?") })
+			world.until(to, want+" ?", func() string { return say(c, "?") })
 		}
 	}
-	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA)
+	world.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA)
 	both("a")
-	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA, podB)
+	world.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA, podB)
 	both("a") // a second endpoint does not move existing flows
-	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podB)
+	world.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podB)
 	both("b")
-	w.stop()
-	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA) // while the proxy does not run
-	w.start()
+	world.stop()
+	world.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA) // while the proxy does not run
+	world.start()
 	both("a")
 	// Traffic of the node to the same port of another machine must not match.
-	s := staleNow(w)
-	f := &netlink.ConntrackFlow{}
-	f.Forward.Protocol = 17
-	f.Forward.DstPort = 30053
-	f.Reverse.SrcPort = 30053
-	f.Forward.DstIP = net.ParseIP("198.51.100.7")
-	f.Reverse.SrcIP = net.ParseIP("198.51.100.7")
-	if s.MatchConntrackFlow(f) {
+	stale := staleNow(world)
+	conntrackFlow := &netlink.ConntrackFlow{}
+	conntrackFlow.Forward.Protocol = 17
+	conntrackFlow.Forward.DstPort = 30053
+	conntrackFlow.Reverse.SrcPort = 30053
+	conntrackFlow.Forward.DstIP = net.ParseIP("198.51.100.7")
+	conntrackFlow.Reverse.SrcIP = net.ParseIP("198.51.100.7")
+	if stale.MatchConntrackFlow(conntrackFlow) {
 		t.Error("a flow to another machine's port 30053 would be forgotten")
 	}
-	f.Forward.DstIP = net.ParseIP("192.0.2.1")
-	f.Reverse.SrcIP = net.ParseIP("192.0.2.1")
-	if !s.MatchConntrackFlow(f) {
+	conntrackFlow.Forward.DstIP = net.ParseIP("192.0.2.1")
+	conntrackFlow.Reverse.SrcIP = net.ParseIP("192.0.2.1")
+	if !stale.MatchConntrackFlow(conntrackFlow) {
 		t.Error("a flow to the node's own port 30053 that leads nowhere stays")
 	}
 }
@@ -206,17 +208,17 @@ func staleNow(w *world) *stale {
 
 // TestHealthAnswers: health check node ports and /healthz respond like kube-proxy's.
 func TestHealthAnswers(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	port := freePort(t)
 	healthz := freePort(t)
-	w.cfg.Options.HealthzBindAddress = fmt.Sprint("127.0.0.1:", healthz)
+	world.cfg.Options.HealthzBindAddress = fmt.Sprint("127.0.0.1:", healthz)
 	local := func(s *corev1.Service) {
 		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		s.Spec.HealthCheckNodePort = int32(port)
 	}
-	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local)
-	w.start()
+	world.serve("web", "10.96.0.1", corev1.ProtocolTCP, local)
+	world.start()
 	get := func(port int, path string) (string, http.Header) {
 		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
 		if err != nil {
@@ -237,9 +239,9 @@ func TestHealthAnswers(t *testing.T) {
 		got, _ := get(port, "/")
 		return got
 	}
-	w.until("no endpoint", want(503, 0, true), answer)
-	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA, podB)
-	w.until("two endpoints", want(200, 2, true), answer)
+	world.until("no endpoint", want(503, 0, true), answer)
+	world.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA, podB)
+	world.until("two endpoints", want(200, 2, true), answer)
 	_, h := get(port, "/")
 	if h.Get("Content-Type") != "application/json" || h.Get("X-Load-Balancing-Endpoint-Weight") != "2" ||
 		h.Get("X-Content-Type-Options") != "nosniff" {
@@ -253,11 +255,11 @@ func TestHealthAnswers(t *testing.T) {
 	}
 	// The autoscaler is about to remove the node: /healthz fails, so that load balancers stop using it, although the
 	// proxy works.
-	w.put(&corev1.Node{
+	world.put(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: toBeDeleted}}},
 	})
-	w.until("/healthz of a node that goes", "503", func() string {
+	world.until("/healthz of a node that goes", "503", func() string {
 		got, _ := get(healthz, "/healthz")
 		return got[:3]
 	})
@@ -270,15 +272,15 @@ func TestHealthAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	port = other.Addr().(*net.TCPAddr).Port
-	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA)
-	w.until("the new port is in the state", "b", func() string {
-		w.serve("mark", "10.96.0.9", corev1.ProtocolTCP, nil, podB)
-		return w.ask("tcp", "10.96.0.9:80")
+	world.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA)
+	world.until("the new port is in the state", "b", func() string {
+		world.serve("mark", "10.96.0.9", corev1.ProtocolTCP, nil, podB)
+		return world.ask("tcp", "10.96.0.9:80")
 	})
 	_ = other.Close()
-	w.serve("mark", "10.96.0.9", corev1.ProtocolTCP, nil, podA)
-	w.until("the port is free", want(200, 1, true), answer)
-	w.stop()
+	world.serve("mark", "10.96.0.9", corev1.ProtocolTCP, nil, podA)
+	world.until("the port is free", want(200, 1, true), answer)
+	world.stop()
 	if got := answer(); !strings.Contains(got, "refused") {
 		t.Errorf("after the end: %s", got)
 	}

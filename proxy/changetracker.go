@@ -63,20 +63,22 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	self := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, p.cfg.NodeName).String()
 	}})
-	f := &p.tracker
-	f.services = coreinformers.New(objects.Scoped()).Services().Informer()
-	f.slices = discoveryinformers.New(objects.Scoped()).EndpointSlices().Informer()
-	f.nodes = coreinformers.New(self.Scoped()).Nodes().Informer()
-	if err := f.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
+	changeTracker := &p.tracker
+	changeTracker.services = coreinformers.New(objects.Scoped()).Services().Informer()
+	changeTracker.slices = discoveryinformers.New(objects.Scoped()).EndpointSlices().Informer()
+	changeTracker.nodes = coreinformers.New(self.Scoped()).Nodes().Informer()
+	if err := changeTracker.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
 		return fmt.Errorf("index endpoint slices: %w", err)
 	}
 	var synced []cache.DoneChecker
 	for _, h := range []struct {
 		informer cache.SharedIndexInformer
 		noted    func(obj any)
-	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, func(any) {
-		f.note(func() { f.node = true })
-	}}} {
+	}{{changeTracker.services, changeTracker.serviceChanged}, {changeTracker.slices, changeTracker.sliceChanged}, {
+		changeTracker.nodes, func(any) {
+			changeTracker.note(func() { changeTracker.node = true })
+		},
+	}} {
 		registration, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    h.noted,
 			UpdateFunc: func(_, obj any) { h.noted(obj) },
@@ -95,9 +97,9 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	if !cache.WaitFor(ctx, "", synced...) {
 		return nil // ctx is done
 	}
-	f.note(func() {
-		f.synced = true
-		f.node = true
+	changeTracker.note(func() {
+		changeTracker.synced = true
+		changeTracker.node = true
 	})
 	ready()
 	<-ctx.Done()
@@ -145,11 +147,11 @@ func (f *changeTracker) sliceChanged(obj any) {
 	})
 }
 
-func (f *changeTracker) addLocked(n types.NamespacedName, s seen) {
-	old, ok := f.changed[n]
+func (f *changeTracker) addLocked(namespacedName types.NamespacedName, s seen) {
+	old, ok := f.changed[namespacedName]
 	if !ok {
 		s.at = time.Now()
-		f.changed[n] = s
+		f.changed[namespacedName] = s
 		return
 	}
 	old.slices += s.slices
@@ -157,7 +159,7 @@ func (f *changeTracker) addLocked(n types.NamespacedName, s seen) {
 	if old.trigger.IsZero() || !s.trigger.IsZero() && s.trigger.Before(old.trigger) {
 		old.trigger = s.trigger
 	}
-	f.changed[n] = old
+	f.changed[namespacedName] = old
 }
 
 // take returns the changes since the last call; nil: none, or the informers have not synced.

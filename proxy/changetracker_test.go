@@ -25,7 +25,7 @@ func TestFirstBatchIsWhole(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", i)},
 		})
 	}
-	p, err := New(Config{
+	proxy, err := New(Config{
 		Client:   &client.Client{Interface: clienttest.New(objects...)},
 		NodeName: "node",
 		Table:    "none",
@@ -36,8 +36,8 @@ func TestFirstBatchIsWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var got *changeBatch
-	if err := p.runInformers(ctx, func() {
-		got = p.tracker.take()
+	if err := proxy.runInformers(ctx, func() {
+		got = proxy.tracker.take()
 		cancel()
 	}); err != nil {
 		t.Fatal(err)

@@ -26,28 +26,28 @@ type stale struct {
 }
 
 // MatchConntrackFlow reports whether the flow must be deleted.
-func (s *stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
-	if f.Forward.Protocol != unix.IPPROTO_UDP {
+func (s *stale) MatchConntrackFlow(conntrackFlow *netlink.ConntrackFlow) bool {
+	if conntrackFlow.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
-	to, ok1 := netip.AddrFromSlice(f.Forward.DstIP)
-	from, ok2 := netip.AddrFromSlice(f.Reverse.SrcIP)
+	to, ok1 := netip.AddrFromSlice(conntrackFlow.Forward.DstIP)
+	from, ok2 := netip.AddrFromSlice(conntrackFlow.Reverse.SrcIP)
 	if !ok1 || !ok2 {
 		return false
 	}
 	to = to.Unmap()
-	right, known := s.fronts[netip.AddrPortFrom(to, f.Forward.DstPort)]
+	right, known := s.fronts[netip.AddrPortFrom(to, conntrackFlow.Forward.DstPort)]
 	if !known {
-		right, known = s.ports[f.Forward.DstPort]
+		right, known = s.ports[conntrackFlow.Forward.DstPort]
 		known = known && s.ours(to)
 	}
-	return known && !right[netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)]
+	return known && !right[netip.AddrPortFrom(from.Unmap(), conntrackFlow.Reverse.SrcPort)]
 }
 
 // deleteFlows deletes the conntrack entries that a change makes stale.
 func (p *Proxy) deleteFlows(c services.Change) {
-	s := staleFlows(c)
-	if len(s.fronts)+len(s.ports) == 0 {
+	stale := staleFlows(c)
+	if len(stale.fronts)+len(stale.ports) == 0 {
 		return
 	}
 	h, err := p.netlink(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
@@ -57,10 +57,10 @@ func (p *Proxy) deleteFlows(c services.Change) {
 	}
 	defer h.Close()
 	own := sync.OnceValue(func() map[netip.Addr]bool { return addressesOf(h) })
-	s.ours = func(a netip.Addr) bool { return own()[a] }
+	stale.ours = func(a netip.Addr) bool { return own()[a] }
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		if _, err := linux.Dump(func() (uint, error) {
-			return h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s)
+			return h.ConntrackDeleteFilters(netlink.ConntrackTable, family, stale)
 		}); err != nil && !errors.Is(err, unix.ENOENT) {
 			p.log.Warn("delete stale conntrack entries of UDP", "err", err)
 		}

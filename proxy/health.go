@@ -260,7 +260,7 @@ func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		p.log.Warn("the service proxy answers no /healthz", "addr", addr, "err", err)
 		<-ctx.Done()
@@ -271,7 +271,7 @@ func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, false) })
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve healthz: %w", err)
 	}
 	return nil

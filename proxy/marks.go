@@ -29,7 +29,7 @@ func (p *Proxy) emitMarks(b *changeBatch, c services.Change, begun time.Time, fu
 
 // reachable emits a mark for each pod of this node that became an endpoint of the Service. Other nodes emit those of
 // their pods.
-func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, at time.Time) {
+func (p *Proxy) reachable(namespacedName types.NamespacedName, before, after *services.Part, at time.Time) {
 	had := map[types.UID]bool{}
 	if before != nil {
 		for _, port := range before.Ports {
@@ -40,11 +40,11 @@ func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, 
 	}
 	took := time.Since(at)
 	for _, port := range after.Ports {
-		for _, e := range port.Endpoints {
-			if !e.Local || e.Pod.UID == "" || had[e.Pod.UID] {
+		for _, endpoint := range port.Endpoints {
+			if !endpoint.Local || endpoint.Pod.UID == "" || had[endpoint.Pod.UID] {
 				continue
 			}
-			had[e.Pod.UID] = true // one mark for a pod, not for each port
+			had[endpoint.Pod.UID] = true // one mark for a pod, not for each port
 			p.cfg.Marks.Emit(mark.Mark{
 				Step:      mark.StepReachable,
 				Component: "proxy " + p.cfg.NodeName,
@@ -52,15 +52,15 @@ func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, 
 				Took:      took,
 				Subject: mark.Subject{
 					Resource:  "pods",
-					Namespace: e.Pod.Namespace,
-					Name:      e.Pod.Name,
-					UID:       string(e.Pod.UID),
+					Namespace: endpoint.Pod.Namespace,
+					Name:      endpoint.Pod.Name,
+					UID:       string(endpoint.Pod.UID),
 				},
 				Detail: &mark.Reachable{
-					Service:  n.Name,
+					Service:  namespacedName.Name,
 					Node:     p.cfg.NodeName,
 					Front:    port.Fronts[0].String(),
-					Endpoint: e.Addr.String(),
+					Endpoint: endpoint.Addr.String(),
 				},
 			})
 		}

@@ -78,19 +78,19 @@ func (p *Proxy) facts(node *corev1.Node) services.Node {
 		PodGroup: p.cfg.PodGroup,
 		Taken:    p.cfg.Taken,
 	}
-	o := p.cfg.Options
-	out.NodePortCIDRs, _ = prefixes("", o.NodePortAddresses) // validated, or "primary"
+	options := p.cfg.Options
+	out.NodePortCIDRs, _ = prefixes("", options.NodePortAddresses) // validated, or "primary"
 	if node != nil {
 		out.Zone = node.Labels[corev1.LabelTopologyZone]
 		if cidrs, err := prefixes("", node.Spec.PodCIDRs); err == nil && len(cidrs) > 0 {
 			out.PodCIDRs = cidrs
 		}
-		if slices.Equal(o.NodePortAddresses, []string{primary}) {
+		if slices.Equal(options.NodePortAddresses, []string{primary}) {
 			out.NodePortCIDRs = primaryAddresses(node)
 		}
 		p.live.eligible(node)
 	}
-	if all, err := prefixes("", o.ClusterCIDRs); err == nil && len(all) > 0 {
+	if all, err := prefixes("", options.ClusterCIDRs); err == nil && len(all) > 0 {
 		out.PodCIDRs = all
 	}
 	return out

@@ -105,12 +105,12 @@ func New(cfg Config) (*Proxy, error) {
 
 // Run maintains the table until ctx is done; the table stays. It calls ready when the first rules are in the kernel.
 func (p *Proxy) Run(ctx context.Context, ready func()) error {
-	w, err := nft.Open(nft.Config{Name: p.cfg.Table, NetNS: p.cfg.NetNS, Log: p.log})
+	writer, err := nft.Open(nft.Config{Name: p.cfg.Table, NetNS: p.cfg.NetNS, Log: p.log})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Close() }()
-	p.writer = w
+	defer func() { _ = writer.Close() }()
+	p.writer = writer
 	damaged := make(chan struct{}, 1)
 	return run.Together(nil,
 		run.Part{Name: "informers", Run: p.runInformers},
@@ -125,7 +125,7 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 			Name: "watch of rules",
 			Run: func(ctx context.Context, ready func()) error {
 				ready()
-				return w.Watch(ctx, func() { signal(damaged) })
+				return writer.Watch(ctx, func() { signal(damaged) })
 			},
 		},
 		run.Part{Name: "health checks", Run: p.health.run},
@@ -237,23 +237,23 @@ func (p *Proxy) sync(broken bool) error {
 // write applies a batch to state and kernel, and adds the changes to pending. full: it wrote the whole table.
 func (p *Proxy) write(batch *changeBatch, broken bool) (full bool, err error) {
 	node := p.facts(batch.node)
-	var c services.Change
+	var change services.Change
 	full = p.state == nil || !sameNode(p.node, node)
 	if full {
 		var t *nft.Table
-		t, p.state, c = services.Table(p.cfg.Table, node, p.tracker.all())
+		t, p.state, change = services.Table(p.cfg.Table, node, p.tracker.all())
 		p.node = node
 		err = p.writer.Write(t)
 	} else {
-		c = p.update(batch.services)
-		if err = p.writer.Change(&c.Delta); err == nil && broken {
+		change = p.update(batch.services)
+		if err = p.writer.Change(&change.Delta); err == nil && broken {
 			err = p.writer.Repair()
 		}
 	}
 	if p.pending == nil {
-		p.pending = &c
+		p.pending = &change
 	} else {
-		p.pending.Join(c)
+		p.pending.Join(change)
 	}
 	return full, err
 }
@@ -264,20 +264,20 @@ func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
 	for n := range names {
 		in[n] = p.tracker.input(n)
 	}
-	c := p.state.Update(in)
-	for len(c.Freed) > 0 {
+	change := p.state.Update(in)
+	for len(change.Freed) > 0 {
 		again := map[types.NamespacedName]services.Input{}
-		for _, n := range c.Freed {
+		for _, n := range change.Freed {
 			again[n] = p.tracker.input(n)
 		}
 		more := p.state.Update(again)
-		c.Join(more)
-		c.Freed = more.Freed
+		change.Join(more)
+		change.Freed = more.Freed
 		if len(more.Freed) >= len(again) {
 			break // Services that compete for the same frontends: stop
 		}
 	}
-	return c
+	return change
 }
 
 // pace is the back-off of repairs, for the case that another program changes the table after each repair.

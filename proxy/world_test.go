@@ -122,19 +122,19 @@ func (w *world) echo(m *nettest.Machine, name string) {
 	l := m.Listen("tcp", ":8080")
 	go func() { // ends when the listener is closed
 		for {
-			c, err := l.Accept()
+			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
 			go func() { // ends when the other side closes
-				defer c.Close()
+				defer conn.Close()
 				buf := make([]byte, 100)
 				for {
-					n, err := c.Read(buf)
+					n, err := conn.Read(buf)
 					if err != nil {
 						return
 					}
-					_, _ = io.WriteString(c, name+" "+string(buf[:n]))
+					_, _ = io.WriteString(conn, name+" "+string(buf[:n]))
 				}
 			}()
 		}
@@ -142,20 +142,20 @@ func (w *world) echo(m *nettest.Machine, name string) {
 }
 
 func (w *world) echoUDP(m *nettest.Machine, name string) {
-	var c net.PacketConn
+	var packetConn net.PacketConn
 	m.Must(func() (err error) {
-		c, err = (&net.ListenConfig{}).ListenPacket(context.Background(), "udp4", ":8080")
+		packetConn, err = (&net.ListenConfig{}).ListenPacket(context.Background(), "udp4", ":8080")
 		return err
 	})
-	w.t.Cleanup(func() { _ = c.Close() })
-	go func() { // ends when c is closed
+	w.t.Cleanup(func() { _ = packetConn.Close() })
+	go func() { // ends when packetConn is closed
 		buf := make([]byte, 100)
 		for {
-			n, from, err := c.ReadFrom(buf)
+			n, from, err := packetConn.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			_, _ = c.WriteTo([]byte(name+" "+string(buf[:n])), from)
+			_, _ = packetConn.WriteTo([]byte(name+" "+string(buf[:n])), from)
 		}
 	}()
 }

@@ -19,22 +19,22 @@ import (
 // TestSharedProcessNamespaceLeadsNowhere: what a container with CAP_SYS_PTRACE in a pod with shareProcessNamespace
 // finds behind process 1.
 func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	ctx := t.Context()
 	ns := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD}
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "shared", Uid: "uid-shared", Namespace: "test"},
-		LogDirectory: filepath.Join(n.cfg.Dir, "logs", "shared"),
+		LogDirectory: filepath.Join(node.cfg.Dir, "logs", "shared"),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    "/keelson-" + n.cfg.ID,
+			CgroupParent:    "/keelson-" + node.cfg.ID,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: ns},
 		},
 	}
-	p, err := n.c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
+	p, err := node.c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := n.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+	response, err := node.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId:  p.GetPodSandboxId(),
 		SandboxConfig: cfg,
 		Config: &runtimeapi.ContainerConfig{
@@ -51,14 +51,14 @@ func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.c.Runtime.StartContainer(ctx,
-		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+	if _, err := node.c.Runtime.StartContainer(ctx,
+		&runtimeapi.StartContainerRequest{ContainerId: response.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
 	run := func(command string) string {
 		t.Helper()
-		r, err := n.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
-			ContainerId: c.GetContainerId(),
+		r, err := node.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
+			ContainerId: response.GetContainerId(),
 			Cmd:         []string{"/bin/sh", "-c", command},
 		})
 		if err != nil {
@@ -88,17 +88,17 @@ func TestSharedProcessNamespaceLeadsNowhere(t *testing.T) {
 // TestTargetIsNotAnotherProcess: an ephemeral container whose target has ended joins no other process that has its
 // number now.
 func TestTargetIsNotAnotherProcess(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	ctx := t.Context()
-	pod, target := n.run("target")
+	pod, target := node.run("target")
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "target", Uid: "uid-target", Namespace: "test"},
-		LogDirectory: filepath.Join(n.cfg.Dir, "logs", "target"),
-		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + n.cfg.ID},
+		LogDirectory: filepath.Join(node.cfg.Dir, "logs", "target"),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + node.cfg.ID},
 	}
 	create := func(name string) string {
 		t.Helper()
-		c, err := n.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		response, err := node.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 			PodSandboxId:  pod,
 			SandboxConfig: cfg,
 			Config: &runtimeapi.ContainerConfig{
@@ -117,14 +117,14 @@ func TestTargetIsNotAnotherProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.GetContainerId()
+		return response.GetContainerId()
 	}
 	// The control: while the target runs it is joined.
 	first := create("first")
-	if _, err := n.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: first}); err != nil {
+	if _, err := node.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: first}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := n.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
+	r, err := node.c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
 		ContainerId: target,
 		Cmd:         []string{"/bin/sh", "-c", "cat /proc/[0-9]*/cmdline"},
 	})
@@ -132,12 +132,12 @@ func TestTargetIsNotAnotherProcess(t *testing.T) {
 		t.Errorf("processes of the target's namespace: got %q, %v, want both containers'", r.GetStdout(), err)
 	}
 	late := create("late")
-	pid := firstProcess(t, n, target)
-	if _, err := n.c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: target}); err != nil {
+	pid := firstProcess(t, node, target)
+	if _, err := node.c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: target}); err != nil {
 		t.Fatal(err)
 	}
 	takeNumber(t, pid)
-	_, err = n.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: late})
+	_, err = node.c.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: late})
 	if err == nil || !strings.Contains(err.Error(), "join the PID namespace of container "+target) {
 		t.Errorf("start beside a target that has ended: got %v, want it refused", err)
 	}

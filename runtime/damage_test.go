@@ -42,25 +42,25 @@ func (n *node) wantAlive(id string) {
 
 // TestDamagedRecordsCostNothing: what runs goes on, is shown as before, and the damage is said and kept.
 func TestDamagedRecordsCostNothing(t *testing.T) {
-	n := newNode(t)
-	pod, id := n.run("lives")
-	other, gone := n.run("doomed")
-	before := n.status(id)
-	pid := firstProcess(t, n, id)
-	n.stop()
-	record := filepath.Join(n.cfg.Dir, "containers", id, "container.json")
-	spoil(t, record, filepath.Join(n.cfg.Dir, "sandboxes", pod, "sandbox.json"))
-	lost := filepath.Join(n.cfg.Dir, "containers", gone, "container.json")
+	node := newNode(t)
+	pod, id := node.run("lives")
+	other, gone := node.run("doomed")
+	before := node.status(id)
+	pid := firstProcess(t, node, id)
+	node.stop()
+	record := filepath.Join(node.cfg.Dir, "containers", id, "container.json")
+	spoil(t, record, filepath.Join(node.cfg.Dir, "sandboxes", pod, "sandbox.json"))
+	lost := filepath.Join(node.cfg.Dir, "containers", gone, "container.json")
 	spoil(t, lost, lost+".copy")
 	for range 2 { // the second start finds nothing wrong any more
-		n.start()
-		n.wantAlive(id)
-		after := n.status(id)
+		node.start()
+		node.wantAlive(id)
+		after := node.status(id)
 		if after.GetStartedAt() != before.GetStartedAt() || after.GetMetadata().GetName() != "c" ||
-			after.GetImageRef() != before.GetImageRef() || firstProcess(t, n, id) != pid {
+			after.GetImageRef() != before.GetImageRef() || firstProcess(t, node, id) != pid {
 			t.Errorf("status: got %v, want %v", after, before)
 		}
-		boxes, err := n.c.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		boxes, err := node.c.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 		if err != nil || len(boxes.GetItems()) != 2 {
 			t.Fatalf("pod sandboxes: got %v, %v", boxes, err)
 		}
@@ -70,57 +70,57 @@ func TestDamagedRecordsCostNothing(t *testing.T) {
 			}
 		}
 		// Nobody can say what this one was, so nobody could ever ask for its end.
-		if _, err := n.c.Runtime.ContainerStatus(t.Context(),
+		if _, err := node.c.Runtime.ContainerStatus(t.Context(),
 			&runtimeapi.ContainerStatusRequest{ContainerId: gone}); err == nil {
 			t.Error("the container with two damaged records is still listed")
 		}
-		n.stop()
+		node.stop()
 	}
-	if kept, err := os.ReadDir(filepath.Join(n.cfg.Dir, "damaged")); err != nil || len(kept) != 4 {
+	if kept, err := os.ReadDir(filepath.Join(node.cfg.Dir, "damaged")); err != nil || len(kept) != 4 {
 		t.Errorf("kept for inspection: got %v, %v, want 4 files", kept, err)
 	}
 	for _, want := range []string{"damaged record restored from its copy", "damaged record has no good copy"} {
-		if got := strings.Count(n.logs.String(), want); got != 2 {
+		if got := strings.Count(node.logs.String(), want); got != 2 {
 			t.Errorf("log: %q %d times, want 2", want, got)
 		}
 	}
-	n.start()
+	node.start()
 }
 
 // TestSupervisorsDamagedStateCostsNothing, when it is killed and another takes over.
 func TestSupervisorsDamagedStateCostsNothing(t *testing.T) {
-	n := newNode(t)
-	_, id := n.run("lives")
-	c := shim.New(filepath.Join(n.cfg.Dir, "shim"))
-	killed, err := c.SupervisorPID(t.Context())
+	node := newNode(t)
+	_, id := node.run("lives")
+	client := shim.New(filepath.Join(node.cfg.Dir, "shim"))
+	killed, err := client.SupervisorPID(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := firstProcess(t, n, id)
-	spoil(t, filepath.Join(n.cfg.Dir, "shim", shim.ContainersDir, id, shim.StateName))
+	pid := firstProcess(t, node, id)
+	spoil(t, filepath.Join(node.cfg.Dir, "shim", shim.ContainersDir, id, shim.StateName))
 	if err := unix.Kill(killed, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "another supervisor knows the container", func() bool {
-		st, err := c.State(t.Context(), id)
+		st, err := client.State(t.Context(), id)
 		return err == nil && st.PID == pid && st.Running()
 	})
-	n.wantAlive(id)
+	node.wantAlive(id)
 }
 
 // TestRemoveTakesTheCgroupOfAnInterruptedStart: a supervisor that is killed in the middle leaves one that nobody knows.
 func TestRemoveTakesTheCgroupOfAnInterruptedStart(t *testing.T) {
-	n := newNode(t)
-	_, id := n.run("interrupted")
+	node := newNode(t)
+	_, id := node.run("interrupted")
 	ctx := t.Context()
-	if _, err := n.c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+	if _, err := node.c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
 	facts, err := linux.Detect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := linux.CgroupDirs(facts.Cgroups, "/keelson-"+n.cfg.ID+"/"+id)
+	dirs, err := linux.CgroupDirs(facts.Cgroups, "/keelson-"+node.cfg.ID+"/"+id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestRemoveTakesTheCgroupOfAnInterruptedStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := n.c.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+	if _, err := node.c.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range dirs {

@@ -13,16 +13,16 @@ import (
 // TestNetworkCondition: a network that can attach no pod is a condition of the runtime, worded as containerd does; who
 // listens to events hears when that changes, by one that is of no pod.
 func TestNetworkCondition(t *testing.T) {
-	n := newNode(t)
-	n.stop()
-	n.net.news = make(chan error)
-	n.start()
-	stream, err := n.c.Runtime.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	node := newNode(t)
+	node.stop()
+	node.net.news = make(chan error)
+	node.start()
+	stream, err := node.c.Runtime.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	condition := func() *runtimeapi.RuntimeCondition {
-		st, err := n.c.Runtime.Status(t.Context(), &runtimeapi.StatusRequest{})
+		st, err := node.c.Runtime.Status(t.Context(), &runtimeapi.StatusRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestNetworkCondition(t *testing.T) {
 			if time.Now().After(end) {
 				t.Fatalf("after %v: %v", news, c)
 			}
-			n.net.news <- news // again until the stream is listened to
+			node.net.news <- news // again until the stream is listened to
 			select {
 			case e := <-heard:
 				if e.GetContainerId() != "" || e.GetPodSandboxStatus() != nil {

@@ -28,12 +28,12 @@ func (n *node) run(name string) (pod, container string) {
 		LogDirectory: filepath.Join(n.cfg.Dir, "logs", name),
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/keelson-" + n.cfg.ID},
 	}
-	p, err := n.c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
+	response, err := n.c.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	c, err := n.c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-		PodSandboxId:  p.GetPodSandboxId(),
+		PodSandboxId:  response.GetPodSandboxId(),
 		SandboxConfig: cfg,
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
@@ -49,7 +49,7 @@ func (n *node) run(name string) (pod, container string) {
 		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
 		n.t.Fatal(err)
 	}
-	return p.GetPodSandboxId(), c.GetContainerId()
+	return response.GetPodSandboxId(), c.GetContainerId()
 }
 
 func (n *node) status(id string) *runtimeapi.ContainerStatus {
@@ -63,17 +63,17 @@ func (n *node) status(id string) *runtimeapi.ContainerStatus {
 
 // TestStartRemovesWhatACrashLeft and nothing else: what runs goes on.
 func TestStartRemovesWhatACrashLeft(t *testing.T) {
-	n := newNode(t)
-	pod, id := n.run("lives")
-	n.stop()
+	node := newNode(t)
+	pod, id := node.run("lives")
+	node.stop()
 
 	stray := strings.Repeat("5a", 32)
 	// A root file system, ...
-	snaps, err := snapshot.Open(snapshot.Config{Dir: filepath.Join(n.cfg.Dir, "snapshots"), Images: n.cfg.Images})
+	snaps, err := snapshot.Open(snapshot.Config{Dir: filepath.Join(node.cfg.Dir, "snapshots"), Images: node.cfg.Images})
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, ok := n.cfg.Images.Get(critest.HelloImage)
+	img, ok := node.cfg.Images.Get(critest.HelloImage)
 	if !ok {
 		t.Fatal("no built-in image")
 	}
@@ -82,7 +82,7 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ... an address, ...
-	if _, err := n.net.Attach(t.Context(), runtime.Pod{ID: stray, Netns: "/proc/self/ns/net"}); err != nil {
+	if _, err := node.net.Attach(t.Context(), runtime.Pod{ID: stray, Netns: "/proc/self/ns/net"}); err != nil {
 		t.Fatal(err)
 	}
 	// ... a cgroup with a process that escaped, and one without, ...
@@ -94,10 +94,10 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 	if err := escaped.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := linux.JoinCgroup(facts.Cgroups, "/keelson-"+n.cfg.ID+"/"+stray, escaped.Process.Pid); err != nil {
+	if err := linux.JoinCgroup(facts.Cgroups, "/keelson-"+node.cfg.ID+"/"+stray, escaped.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
-	dirs, err := linux.CgroupDirs(facts.Cgroups, "/keelson-"+n.cfg.ID)
+	dirs, err := linux.CgroupDirs(facts.Cgroups, "/keelson-"+node.cfg.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,22 +105,22 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ... a layer that no image has, and half of a pull.
-	layer := filepath.Join(n.cfg.Dir, "images", "layers", stray)
-	half := filepath.Join(n.cfg.Dir, "images", "tmp", "half")
+	layer := filepath.Join(node.cfg.Dir, "images", "layers", stray)
+	half := filepath.Join(node.cfg.Dir, "images", "tmp", "half")
 	for _, d := range []string{layer, half} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	n.start()
+	node.start()
 	_ = escaped.Wait() // killed
 	for _, p := range []string{root, filepath.Join(dirs[0], stray), filepath.Join(dirs[0], "pod-"+stray)} {
 		if _, err := os.Stat(p); !os.IsNotExist(err) {
 			t.Errorf("%s is left (%v)", p, err)
 		}
 	}
-	if got := n.net.Attached(); !slices.Equal(got, []string{pod}) {
+	if got := node.net.Attached(); !slices.Equal(got, []string{pod}) {
 		t.Errorf("attached: got %q, want %q", got, pod)
 	}
 	waittest.Until(t, "the image store is tidy", func() bool {
@@ -128,10 +128,10 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 		_, b := os.Stat(half)
 		return os.IsNotExist(a) && os.IsNotExist(b)
 	})
-	if st := n.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if st := node.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the running container: got %v", st)
 	}
-	r, err := n.c.Runtime.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
+	r, err := node.c.Runtime.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
 		ContainerId: id,
 		Cmd:         []string{"/hello", "echo", "alive"},
 	})

@@ -20,10 +20,10 @@ import (
 func TestStreamsAreNotInTheClear(t *testing.T) {
 	for name, tcp := range map[string]bool{"in process": false, "for other processes": true} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			n.stop()
-			n.cfg.StreamTCP = tcp
-			n.start()
+			node := newNode(t)
+			node.stop()
+			node.cfg.StreamTCP = tcp
+			node.start()
 			box := &runtimeapi.PodSandboxConfig{
 				Metadata: &runtimeapi.PodSandboxMetadata{
 					Name:      "p",
@@ -32,11 +32,11 @@ func TestStreamsAreNotInTheClear(t *testing.T) {
 				},
 				LogDirectory: t.TempDir(),
 			}
-			sb, err := n.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: box})
+			sb, err := node.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: box})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := n.c.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+			response, err := node.c.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 				PodSandboxId:  sb.GetPodSandboxId(),
 				SandboxConfig: box,
 				Config: &runtimeapi.ContainerConfig{
@@ -47,41 +47,41 @@ func TestStreamsAreNotInTheClear(t *testing.T) {
 				},
 			})
 			if err == nil {
-				_, err = n.c.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{
-					ContainerId: c.GetContainerId(),
+				_, err = node.c.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{
+					ContainerId: response.GetContainerId(),
 				})
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := n.c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{
-				ContainerId: c.GetContainerId(),
+			resp, err := node.c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{
+				ContainerId: response.GetContainerId(),
 				Cmd:         []string{"/hello"},
 				Stdout:      true,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			u, err := url.Parse(resp.GetUrl())
+			target, err := url.Parse(resp.GetUrl())
 			if err != nil {
 				t.Fatal(err)
 			}
 			// as clients of CRI do
 			tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 			if tcp {
-				if u.Scheme != "https" || u.Port() == "" {
-					t.Errorf("address %s, want https at a port", u)
+				if target.Scheme != "https" || target.Port() == "" {
+					t.Errorf("address %s, want https at a port", target)
 				}
 			} else {
-				if u.Scheme != "http" || u.Port() != "" {
-					t.Errorf("address %s, want none with a port", u)
+				if target.Scheme != "http" || target.Port() != "" {
+					t.Errorf("address %s, want none with a port", target)
 				}
 				tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-					return n.r.DialStreams(ctx)
+					return node.r.DialStreams(ctx)
 				}
 			}
-			u.Path = "/exec/guessed"
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, u.String(), http.NoBody)
+			target.Path = "/exec/guessed"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, target.String(), http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}

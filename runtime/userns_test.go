@@ -146,36 +146,36 @@ func wantIn(t *testing.T, what, got string, want ...string) {
 }
 
 func TestUserNamespace(t *testing.T) {
-	n := newNode(t)
-	cfg := n.mappedPod("mapped", hostRoot)
+	node := newNode(t)
+	cfg := node.mappedPod("mapped", hostRoot)
 	cfg.Linux.Sysctls = map[string]string{
 		"net.ipv4.ip_unprivileged_port_start": "1",
 		"kernel.shmmax":                       "65536",
 		"fs.mqueue.msg_max":                   "20",
 	}
-	pod := n.runPod(cfg)
+	pod := node.runPod(cfg)
 	vol := t.TempDir()
 	if err := os.WriteFile(filepath.Join(vol, "theirs"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := mappedContainer(cfg, "c", "echo mark-"+n.cfg.ID+"; echo by name >/dev/stdout; echo x >/vol/mine; sleep "+
-		"1000; : lives-"+n.cfg.ID)
+	c := mappedContainer(cfg, "c", "echo mark-"+node.cfg.ID+"; echo by name >/dev/stdout; echo x >/vol/mine; sleep "+
+		"1000; : lives-"+node.cfg.ID)
 	c.Mounts = []*runtimeapi.Mount{
 		{ContainerPath: "/vol", HostPath: vol, UidMappings: idMapping(hostRoot), GidMappings: idMapping(hostRoot)},
 		{ContainerPath: "/plain", HostPath: vol},
 	}
-	id := n.begin(pod, cfg, c)
+	id := node.begin(pod, cfg, c)
 	waittest.Until(t, "the container writes", func() bool {
 		_, err := os.Stat(filepath.Join(vol, "mine"))
 		return err == nil
 	})
 
 	for _, f := range []string{"uid_map", "gid_map"} {
-		wantIn(t, f, n.sh(id, "cat /proc/self/"+f), "0 655360 65536")
-		wantIn(t, f+" of process 1", n.sh(id, "cat /proc/1/"+f), "0 655360 65536")
+		wantIn(t, f, node.sh(id, "cat /proc/self/"+f), "0 655360 65536")
+		wantIn(t, f+" of process 1", node.sh(id, "cat /proc/1/"+f), "0 655360 65536")
 	}
-	wantIn(t, "user inside", n.sh(id, "id"), "uid=0 gid=0")
-	raw, err := os.ReadFile("/proc/" + pidOf(t, "lives-"+n.cfg.ID) + "/status")
+	wantIn(t, "user inside", node.sh(id, "id"), "uid=0 gid=0")
+	raw, err := os.ReadFile("/proc/" + pidOf(t, "lives-"+node.cfg.ID) + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,27 +185,28 @@ func TestUserNamespace(t *testing.T) {
 	if got := hostOwner(t, filepath.Join(vol, "mine")); got != "0:0" {
 		t.Errorf("a file in the volume belongs to %s on the host, want the mapped mount's 0:0", got)
 	}
-	wantIn(t, "volume", n.sh(id, "stat /vol/theirs; cat /vol/theirs"), "uid=0 gid=0", "x")
-	wantIn(t, "volume without a mapping", n.sh(id, "stat /plain/theirs; cat /plain/theirs"), "uid=65534 gid=65534",
+	wantIn(t, "volume", node.sh(id, "stat /vol/theirs; cat /vol/theirs"), "uid=0 gid=0", "x")
+	wantIn(t, "volume without a mapping", node.sh(id, "stat /plain/theirs; cat /plain/theirs"), "uid=65534 gid=65534",
 		"permission denied")
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf", "/etc/hostname", "/hello", "/", "/dev/shm"} {
-		wantIn(t, f, n.sh(id, "stat "+f), "uid=0 gid=0")
+		wantIn(t, f, node.sh(id, "stat "+f), "uid=0 gid=0")
 	}
-	wantIn(t, "etc", n.sh(id, "echo 1.2.3.4 x >>/etc/hosts && echo ok"), "ok")
-	wantIn(t, "root file system", n.sh(id, "echo x >/new && stat /new"), "uid=0 gid=0")
-	upper := filepath.Join(n.cfg.Dir, "snapshots", id, "upper", "new")
+	wantIn(t, "etc", node.sh(id, "echo 1.2.3.4 x >>/etc/hosts && echo ok"), "ok")
+	wantIn(t, "root file system", node.sh(id, "echo x >/new && stat /new"), "uid=0 gid=0")
+	upper := filepath.Join(node.cfg.Dir, "snapshots", id, "upper", "new")
 	if got := hostOwner(t, upper); got != "655360:655360" {
 		t.Errorf("a file in the container's root belongs to %s on the host, want 655360:655360", got)
 	}
-	wantIn(t, "shared memory", n.sh(id, "echo x >/dev/shm/f && stat /dev/shm/f"), "uid=0 gid=0")
-	wantIn(t, "devices", n.sh(id, "echo x >/dev/null && stat /dev/null && stat /dev/tty && echo ok"), "mode=0666", "ok")
+	wantIn(t, "shared memory", node.sh(id, "echo x >/dev/shm/f && stat /dev/shm/f"), "uid=0 gid=0")
+	wantIn(t, "devices", node.sh(id, "echo x >/dev/null && stat /dev/null && stat /dev/tty && echo ok"), "mode=0666",
+		"ok")
 	wantIn(t, "sysctls",
-		n.sh(id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmax "+
+		node.sh(id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmax "+
 			"/proc/sys/fs/mqueue/msg_max"), "1 65536 20")
-	wantIn(t, "hostname", n.sh(id, "hostname"), "mapped")
+	wantIn(t, "hostname", node.sh(id, "hostname"), "mapped")
 	waittest.Until(t, "the log has what the container said", func() bool {
-		got := n.logOf(cfg, "c")
-		return strings.Contains(got, "mark-"+n.cfg.ID) && strings.Contains(got, "by name")
+		got := node.logOf(cfg, "c")
+		return strings.Contains(got, "mark-"+node.cfg.ID) && strings.Contains(got, "by name")
 	})
 }
 
@@ -225,10 +226,10 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNode(t)
-	cfg := n.mappedPod("attack", hostRoot)
+	node := newNode(t)
+	cfg := node.mappedPod("attack", hostRoot)
 	cfg.Linux.SecurityContext.Privileged = true
-	pod := n.runPod(cfg)
+	pod := node.runPod(cfg)
 	host := t.TempDir()
 	for _, privileged := range []bool{false, true} {
 		c := mappedContainer(cfg, fmt.Sprintf("c-%v", privileged), "sleep 1000")
@@ -236,7 +237,7 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 		sec.Privileged = privileged
 		sec.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"ALL"}}
 		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/host", HostPath: host}}
-		id := n.begin(pod, cfg, c)
+		id := node.begin(pod, cfg, c)
 		for _, try := range []string{
 			"echo '|/tmp/x' >/proc/sys/kernel/core_pattern", "echo x >/proc/sysrq-trigger",
 			"echo 1 >/proc/sys/vm/drop_caches",
@@ -244,7 +245,7 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 			"echo 0 >/sys/fs/cgroup/memory/cgroup.procs", "mkdir /sys/fs/cgroup/memory/x",
 			"echo 1 >/proc/sys/kernel/panic",
 		} {
-			if got := n.sh(id, try); !strings.Contains(got, "exit ") {
+			if got := node.sh(id, try); !strings.Contains(got, "exit ") {
 				t.Errorf("privileged %v: %q succeeded: %q", privileged, try, got)
 			}
 		}
@@ -257,15 +258,15 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 // TestUserNamespaceOutlivesRestarts of the runtime and the death of its supervisor: exec and new containers come to the
 // same user namespace.
 func TestUserNamespaceOutlivesRestarts(t *testing.T) {
-	n := newNode(t)
-	cfg := n.mappedPod("lives", hostRoot)
-	pod := n.runPod(cfg)
-	id := n.begin(pod, cfg, mappedContainer(cfg, "one", "sleep 1000"))
-	before := n.sh(id, "readlink /proc/self/ns/user")
+	node := newNode(t)
+	cfg := node.mappedPod("lives", hostRoot)
+	pod := node.runPod(cfg)
+	id := node.begin(pod, cfg, mappedContainer(cfg, "one", "sleep 1000"))
+	before := node.sh(id, "readlink /proc/self/ns/user")
 	for _, kill := range []bool{false, true} {
-		n.stop()
+		node.stop()
 		if kill {
-			pid, err := strconv.Atoi(pidOf(t, filepath.Join(n.cfg.Dir, "shim")))
+			pid, err := strconv.Atoi(pidOf(t, filepath.Join(node.cfg.Dir, "shim")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -273,33 +274,34 @@ func TestUserNamespaceOutlivesRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		n.start()
-		if after := n.sh(id, "readlink /proc/self/ns/user"); after != before {
+		node.start()
+		if after := node.sh(id, "readlink /proc/self/ns/user"); after != before {
 			t.Errorf("exec after a restart (supervisor killed: %v): got user namespace %s, want %s", kill, after,
 				before)
 		}
 	}
-	if _, err := n.c.Runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
+	if _, err := node.c.Runtime.StopContainer(t.Context(),
+		&runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
 	again := mappedContainer(cfg, "one", "sleep 1000")
 	again.Metadata.Attempt = 1
-	if after := n.sh(n.begin(pod, cfg, again), "readlink /proc/self/ns/user"); after != before {
+	if after := node.sh(node.begin(pod, cfg, again), "readlink /proc/self/ns/user"); after != before {
 		t.Errorf("the container's second life: got user namespace %s, want %s", after, before)
 	}
 }
 
 // TestUserNamespaceSharedProcesses: containers see each other, the first process is in the pod's user namespace.
 func TestUserNamespaceSharedProcesses(t *testing.T) {
-	n := newNode(t)
-	cfg := n.mappedPod("shared", hostRoot)
+	node := newNode(t)
+	cfg := node.mappedPod("shared", hostRoot)
 	cfg.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
-	pod := n.runPod(cfg)
-	n.begin(pod, cfg, mappedContainer(cfg, "one", "sleep 1000; : seen-"+n.cfg.ID))
+	pod := node.runPod(cfg)
+	node.begin(pod, cfg, mappedContainer(cfg, "one", "sleep 1000; : seen-"+node.cfg.ID))
 	two := mappedContainer(cfg, "two", "sleep 1000")
-	id := n.begin(pod, cfg, two)
-	wantIn(t, "processes", n.sh(id, "ps"), "seen-"+n.cfg.ID, "pause")
-	wantIn(t, "process 1", n.sh(id, "cat /proc/1/uid_map"), "0 655360 65536")
+	id := node.begin(pod, cfg, two)
+	wantIn(t, "processes", node.sh(id, "ps"), "seen-"+node.cfg.ID, "pause")
+	wantIn(t, "process 1", node.sh(id, "cat /proc/1/uid_map"), "0 655360 65536")
 
 	debug := mappedContainer(cfg, "debug", "sleep 1000")
 	opts := &runtimeapi.NamespaceOption{
@@ -308,7 +310,8 @@ func TestUserNamespaceSharedProcesses(t *testing.T) {
 		UsernsOptions: cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(),
 	}
 	debug.Linux.SecurityContext.NamespaceOptions = opts
-	wantIn(t, "an ephemeral container", n.sh(n.begin(pod, cfg, debug), "ps; cat /proc/self/uid_map"), "seen-"+n.cfg.ID,
+	wantIn(t, "an ephemeral container", node.sh(node.begin(pod, cfg, debug), "ps; cat /proc/self/uid_map"),
+		"seen-"+node.cfg.ID,
 		"0 655360 65536")
 }
 
@@ -330,44 +333,44 @@ func TestUserNamespaceTarget(t *testing.T) {
 
 // TestUserNamespaceUsers: users, groups and terminals of containers, and images as volumes.
 func TestUserNamespaceUsers(t *testing.T) {
-	n := newNode(t)
-	cfg := n.mappedPod("users", hostRoot)
-	pod := n.runPod(cfg)
-	c := mappedContainer(cfg, "c", "echo said >/dev/stdout; sleep 1000; : lives-"+n.cfg.ID)
-	c.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{Value: 1000}
-	c.Linux.SecurityContext.RunAsGroup = &runtimeapi.Int64Value{Value: 3000}
-	c.Linux.SecurityContext.SupplementalGroups = []int64{2000}
-	c.Mounts = []*runtimeapi.Mount{{
+	node := newNode(t)
+	cfg := node.mappedPod("users", hostRoot)
+	pod := node.runPod(cfg)
+	config := mappedContainer(cfg, "c", "echo said >/dev/stdout; sleep 1000; : lives-"+node.cfg.ID)
+	config.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{Value: 1000}
+	config.Linux.SecurityContext.RunAsGroup = &runtimeapi.Int64Value{Value: 3000}
+	config.Linux.SecurityContext.SupplementalGroups = []int64{2000}
+	config.Mounts = []*runtimeapi.Mount{{
 		ContainerPath: "/image",
 		Image:         &runtimeapi.ImageSpec{Image: critest.HelloImage},
 		Readonly:      true,
 		UidMappings:   idMapping(hostRoot),
 		GidMappings:   idMapping(hostRoot),
 	}}
-	id := n.begin(pod, cfg, c)
-	wantIn(t, "id", n.sh(id, "id"), "uid=1000 gid=3000", "2000")
-	wantIn(t, "image volume", n.sh(id, "stat /image/hello"), "uid=0 gid=0")
-	raw, err := os.ReadFile("/proc/" + pidOf(t, "lives-"+n.cfg.ID) + "/status")
+	id := node.begin(pod, cfg, config)
+	wantIn(t, "id", node.sh(id, "id"), "uid=1000 gid=3000", "2000")
+	wantIn(t, "image volume", node.sh(id, "stat /image/hello"), "uid=0 gid=0")
+	raw, err := os.ReadFile("/proc/" + pidOf(t, "lives-"+node.cfg.ID) + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantIn(t, "outside", string(raw), "Uid: 656360", "Gid: 658360", "Groups: 657360 658360")
 	waittest.Until(t, "a user writes to /dev/stdout", func() bool {
-		return strings.Contains(n.logOf(cfg, "c"), "said")
+		return strings.Contains(node.logOf(cfg, "c"), "said")
 	})
 
 	tty := mappedContainer(cfg, "tty", "stty size; echo said >/dev/tty; sleep 1000")
 	tty.Tty = true
 	tty.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{Value: 1000}
-	n.begin(pod, cfg, tty)
+	node.begin(pod, cfg, tty)
 	waittest.Until(t, "a user writes to its terminal", func() bool {
-		return strings.Contains(n.logOf(cfg, "tty"), "said")
+		return strings.Contains(node.logOf(cfg, "tty"), "said")
 	})
 }
 
 // TestUserNamespaceRefused: what cannot be, or would be no protection, does not start.
 func TestUserNamespaceRefused(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	for name, change := range map[string]func(*runtimeapi.NamespaceOption){
 		"host network": func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE },
 		"host pid":     func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_NODE },
@@ -382,18 +385,18 @@ func TestUserNamespaceRefused(t *testing.T) {
 		"no ids":          func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Uids[0].Length = 0 },
 		"too many ids":    func(o *runtimeapi.NamespaceOption) { o.UsernsOptions.Uids[0].Length = 1<<32 - 1 },
 	} {
-		cfg := n.mappedPod("refused", hostRoot)
+		cfg := node.mappedPod("refused", hostRoot)
 		change(cfg.Linux.SecurityContext.NamespaceOptions)
-		_, err := n.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+		_, err := node.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: got %v, want it refused", name, err)
 		}
 	}
-	cfg := n.mappedPod("refused", hostRoot)
-	pod := n.runPod(cfg)
-	for name, m := range map[string]*runtimeapi.Mount{
+	cfg := node.mappedPod("refused", hostRoot)
+	pod := node.runPod(cfg)
+	for name, mount := range map[string]*runtimeapi.Mount{
 		"another pod's ids": {
-			HostPath:    n.cfg.Dir,
+			HostPath:    node.cfg.Dir,
 			UidMappings: idMapping(720896),
 			GidMappings: idMapping(720896),
 		},
@@ -404,9 +407,9 @@ func TestUserNamespaceRefused(t *testing.T) {
 		},
 	} {
 		c := mappedContainer(cfg, "c", "sleep 1000")
-		m.ContainerPath = "/vol"
-		c.Mounts = []*runtimeapi.Mount{m}
-		if _, err := n.create(pod, cfg, c); err == nil || !strings.Contains(err.Error(), "mount at /vol") {
+		mount.ContainerPath = "/vol"
+		c.Mounts = []*runtimeapi.Mount{mount}
+		if _, err := node.create(pod, cfg, c); err == nil || !strings.Contains(err.Error(), "mount at /vol") {
 			t.Errorf("a mount with %s: got %v, want it refused", name, err)
 		}
 	}
@@ -424,7 +427,7 @@ func TestUserNamespaceRefused(t *testing.T) {
 	} {
 		c := mappedContainer(cfg, "c", "sleep 1000")
 		change(c.Linux.SecurityContext)
-		if _, err := n.create(pod, cfg, c); status.Code(err) != codes.InvalidArgument ||
+		if _, err := node.create(pod, cfg, c); status.Code(err) != codes.InvalidArgument ||
 			!strings.Contains(err.Error(), "is not mapped") {
 			t.Errorf("%s that is not mapped: got %v, want it refused", name, err)
 		}
@@ -435,17 +438,17 @@ func TestUserNamespaceRefused(t *testing.T) {
 		Namespace: "test",
 	}}
 	c := mappedContainer(cfg, "c", "sleep 1000")
-	if _, err := n.create(n.runPod(plain), plain, c); status.Code(err) != codes.InvalidArgument {
+	if _, err := node.create(node.runPod(plain), plain, c); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a container with a user namespace in a pod without: got %v, want it refused", err)
 	}
 }
 
 // TestUserNamespaceStatus: the runtime says what it can do, and an impossible place for root file systems is a reason.
 func TestUserNamespaceStatus(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	says := func() (bool, string) {
 		t.Helper()
-		r, err := n.c.Runtime.Status(context.WithoutCancel(t.Context()), &runtimeapi.StatusRequest{Verbose: true})
+		r, err := node.c.Runtime.Status(context.WithoutCancel(t.Context()), &runtimeapi.StatusRequest{Verbose: true})
 		if err != nil || len(r.GetRuntimeHandlers()) != 1 {
 			t.Fatalf("status: got %v, %v", r, err)
 		}
@@ -454,19 +457,19 @@ func TestUserNamespaceStatus(t *testing.T) {
 	if ok, why := says(); !ok {
 		t.Errorf("user namespaces: not supported: %s", why)
 	}
-	n.stop()
-	n.cfg.MappedDir = "/proc/none"
-	n.cfg.Snapshots = nil
-	n.start()
+	node.stop()
+	node.cfg.MappedDir = "/proc/none"
+	node.cfg.Snapshots = nil
+	node.start()
 	if ok, why := says(); ok || !strings.Contains(why, "/proc/none") {
 		t.Errorf("user namespaces without a place for root file systems: got %v, %q", ok, why)
 	}
-	_, err := n.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
-		Config: n.mappedPod("refused", hostRoot),
+	_, err := node.c.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: node.mappedPod("refused", hostRoot),
 	})
 	if status.Code(err) != codes.FailedPrecondition ||
 		!strings.Contains(err.Error(), "user namespaces are not supported") {
 		t.Errorf("run: got %v, want it refused", err)
 	}
-	n.cfg.MappedDir = ""
+	node.cfg.MappedDir = ""
 }

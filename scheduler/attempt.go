@@ -34,32 +34,32 @@ func (s *Scheduler) scheduleOne(ctx context.Context, it *queue.Item) {
 }
 
 // applyDecision starts the binding cycle of the pod if the attempt chose a node, or else returns the pod to the queue.
-func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
-	pod := a.Pod
-	p := s.profile(a.Pod.Pod)
-	p.measureDecision(a, begin)
+func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *framework.Attempt, begin time.Time) {
+	pod := attempt.Pod
+	profile := s.profile(attempt.Pod.Pod)
+	profile.measureDecision(attempt, begin)
 	switch {
-	case a.Failed != nil:
-		s.handlePluginError(ctx, it, a, begin)
+	case attempt.Failed != nil:
+		s.handlePluginError(ctx, it, attempt, begin)
 		return
-	case a.Chosen == nil:
-		s.handleUnschedulable(ctx, it, a, begin)
+	case attempt.Chosen == nil:
+		s.handleUnschedulable(ctx, it, attempt, begin)
 		return
 	}
-	if err := s.markDecision(it, a, begin); err != nil {
+	if err := s.markDecision(it, attempt, begin); err != nil {
 		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
 		return
 	}
 	c := &bindingCycle{
-		profile: p,
+		profile: profile,
 		it:      it,
 		pod:     pod,
-		state:   a.Cycle,
-		node:    a.Chosen.Name,
+		state:   attempt.Cycle,
+		node:    attempt.Chosen.Name,
 		start:   begin,
-		sampled: a.Observe != nil,
+		sampled: attempt.Observe != nil,
 	}
-	waitingPod, err := s.reserve(ctx, c, a.Chosen)
+	waitingPod, err := s.reserve(ctx, c, attempt.Chosen)
 	if err != nil {
 		s.markBind(c, time.Now(), err)
 		s.enqueueWrite(ctx, s.handleBindingError(ctx, c, err))
@@ -160,19 +160,19 @@ func (s *Scheduler) runReserve(ctx context.Context, c *bindingCycle, node *state
 // runPermit runs Permit. It returns for how long each plugin makes the pod wait.
 func (s *Scheduler) runPermit(ctx context.Context, c *bindingCycle) (map[string]time.Duration, error) {
 	var waits map[string]time.Duration
-	for _, p := range c.permit {
+	for _, permitter := range c.permit {
 		begin := time.Now()
-		st, wait := p.Permit(ctx, c.state, c.pod, c.node)
+		st, wait := permitter.Permit(ctx, c.state, c.pod, c.node)
 		if st != nil {
-			c.observe(p, "Permit", begin, st)
+			c.observe(permitter, "Permit", begin, st)
 			return nil, st
 		}
-		c.observe(p, "Permit", begin, nil)
+		c.observe(permitter, "Permit", begin, nil)
 		if wait > 0 {
 			if waits == nil {
 				waits = map[string]time.Duration{}
 			}
-			waits[p.Name()] = wait
+			waits[permitter.Name()] = wait
 		}
 	}
 	return waits, nil
@@ -240,7 +240,7 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 	times := c.durations
 	times.Node = c.node
-	m := mark.Mark{
+	mk := mark.Mark{
 		Step:      mark.StepBind,
 		Component: "scheduler",
 		At:        begin,
@@ -249,9 +249,9 @@ func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 		Detail:    &times,
 	}
 	if err != nil {
-		m.Err = err.Error()
+		mk.Err = err.Error()
 	}
-	s.cfg.Marks.Emit(m)
+	s.cfg.Marks.Emit(mk)
 }
 
 func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
@@ -339,21 +339,23 @@ func (s *Scheduler) handlePluginError(ctx context.Context, it *queue.Item, a *fr
 
 // handleUnschedulable handles a pod that fits on no node: it runs PostFilter, and returns the pod to the queue as
 // unschedulable.
-func (s *Scheduler) handleUnschedulable(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
-	pod := a.Pod
-	p := s.profile(a.Pod.Pod)
-	if len(a.Snapshot.Nodes) > 0 {
+func (s *Scheduler) handleUnschedulable(
+	ctx context.Context, it *queue.Item, attempt *framework.Attempt, begin time.Time,
+) {
+	pod := attempt.Pod
+	profile := s.profile(attempt.Pod.Pod)
+	if len(attempt.Snapshot.Nodes) > 0 {
 		post := time.Now()
-		_ = p.measure("PostFilter", func() error { return s.runPostFilter(ctx, p, a) })
-		a.PostFilterTook = time.Since(post)
+		_ = profile.measure("PostFilter", func() error { return s.runPostFilter(ctx, profile, attempt) })
+		attempt.PostFilterTook = time.Since(post)
 	}
-	message := a.Message()
-	refusedBy := a.RefusedBy()
-	s.nominate(pod, a.NominatedNode)
-	err := s.markDecision(it, a, begin)
-	nominated := a.NominatedNode
+	message := attempt.Message()
+	refusedBy := attempt.RefusedBy()
+	s.nominate(pod, attempt.NominatedNode)
+	err := s.markDecision(it, attempt, begin)
+	nominated := attempt.NominatedNode
 	s.queue.Unschedulable(it, refusedBy)
-	p.measureAttempt(unschedulable, begin)
+	profile.measureAttempt(unschedulable, begin)
 	if err == nil {
 		s.enqueueWrite(ctx, s.report(pod.Pod, reasonUnschedulable, message, nominated))
 	}
@@ -362,79 +364,79 @@ func (s *Scheduler) handleUnschedulable(ctx context.Context, it *queue.Item, a *
 // errNoNomination means that no PostFilter plugin nominated a node.
 var errNoNomination = errors.New("no node is nominated")
 
-func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, a *framework.Attempt) error {
-	a.NominatedBefore = s.cache.Nominated(a.Pod.Pod.UID)
+func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, attempt *framework.Attempt) error {
+	attempt.NominatedBefore = s.cache.Nominated(attempt.Pod.Pod.UID)
 	var messages []string
-	for _, p := range profile.postFilter {
-		if p.Name() == preempt.Name {
+	for _, postFilterer := range profile.postFilter {
+		if postFilterer.Name() == preempt.Name {
 			s.metrics.preemptions.Inc()
 		}
 		begin := time.Now()
-		node, message := p.PostFilter(ctx, a)
-		if a.Observe != nil {
+		node, message := postFilterer.PostFilter(ctx, attempt)
+		if attempt.Observe != nil {
 			status := "Unschedulable"
 			if node != "" {
 				status = framework.StatusName(nil)
 			}
-			a.Observe(p.Name(), "PostFilter", status, time.Since(begin))
+			attempt.Observe(postFilterer.Name(), "PostFilter", status, time.Since(begin))
 		}
 		if node != "" {
-			a.NominatedNode = node
-			a.PostFilterMessage = message
+			attempt.NominatedNode = node
+			attempt.PostFilterMessage = message
 			return nil
 		}
 		if message != "" {
 			messages = append(messages, message)
 		}
 	}
-	a.PostFilterMessage = strings.Join(messages, ", ")
+	attempt.PostFilterMessage = strings.Join(messages, ", ")
 	return errNoNomination
 }
 
 // markDecision emits the mark of an attempt. It fails only where a test makes it fail.
-func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin time.Time) error {
+func (s *Scheduler) markDecision(it *queue.Item, attempt *framework.Attempt, begin time.Time) error {
 	if s.cfg.Marks == nil {
 		return nil
 	}
-	d := explain.Decision(a, it.Attempts, begin.Sub(it.Since))
-	m := mark.Mark{
+	decision := explain.Decision(attempt, it.Attempts, begin.Sub(it.Since))
+	mk := mark.Mark{
 		Step:      mark.StepDecision,
 		Component: "scheduler",
 		At:        begin,
 		Took:      time.Since(begin),
-		Subject:   subject(a.Pod.Pod),
-		Detail:    d,
+		Subject:   subject(attempt.Pod.Pod),
+		Detail:    decision,
 	}
 	switch {
-	case a.Failed != nil:
-		d.Waits = "its backoff is over"
-		m.Err = d.Message
-	case a.Chosen == nil:
-		by := a.RefusedBy()
-		d.Waits = waitsFor(s.queue.WaitsFor(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
+	case attempt.Failed != nil:
+		decision.Waits = "its backoff is over"
+		mk.Err = decision.Message
+	case attempt.Chosen == nil:
+		by := attempt.RefusedBy()
+		decision.Waits = waitsFor(s.queue.WaitsFor(attempt.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
-	return s.cfg.Marks.Reach(m)
+	return s.cfg.Marks.Reach(mk)
 }
 
 // waitsFor describes what makes the scheduler try again.
-func waitsFor(k framework.EventKinds, devices bool) string {
+func waitsFor(eventKinds framework.EventKinds, devices bool) string {
 	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints |
 		framework.NodeImages |
 		framework.NodeDeclaredFeatures
 	const pods = framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodScaleDown |
 		framework.AssignedPodDelete
 	switch {
-	case k == framework.AnyKind: // an extender, or a plugin that does not say what may help
+	case eventKinds == framework.AnyKind: // an extender, or a plugin that does not say what may help
 		return "anything in the cluster changes"
 	case devices:
 		return "a claim, a device or a node changes"
-	case k&framework.PersistentVolumeClaims != 0:
+	case eventKinds&framework.PersistentVolumeClaims != 0:
 		return "a claim, a volume or a node changes"
-	case k&node != 0 && k&pods != 0:
+	case eventKinds&node != 0 && eventKinds&pods != 0:
 		return "a node or pod changes"
-	case k&node != 0:
+	case eventKinds&node != 0:
 		return "a node changes"
-	case k&pods != 0:
+	case eventKinds&pods != 0:
 		return "a pod changes"
 	default:
 		return "this pod changes"

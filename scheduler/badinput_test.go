@@ -118,28 +118,28 @@ func TestBadInput(t *testing.T) {
 		}, "the pod has 1564 rules"},
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"))
+		cluster := start(t, schedtest.Node("node-1"))
 		for name, tc := range tests {
-			if err := c.Tracker().Add(
+			if err := cluster.Tracker().Add(
 				schedtest.Pod(name, schedtest.Priority(1000), schedtest.With(tc.change))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		// As old objects are: on a node, with rules that nobody reads. It keeps nobody away.
-		if err := c.Tracker().Add(
+		if err := cluster.Tracker().Add(
 			schedtest.Pod("old", schedtest.On("node-1"), schedtest.With(tests["affinity"].change))); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if err := c.Tracker().Add(schedtest.Pod("good")); err != nil {
+		if err := cluster.Tracker().Add(schedtest.Pod("good")); err != nil {
 			t.Fatal(err)
 		}
-		c.eventually("good", bound)
+		cluster.eventually("good", bound)
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("the good pod waited %v", took)
 		}
 		for name, tc := range tests {
-			cond := scheduledCondition(c.eventually(name, func(p *corev1.Pod) bool {
+			cond := scheduledCondition(cluster.eventually(name, func(p *corev1.Pod) bool {
 				return scheduledCondition(p) != nil
 			}))
 			if cond.Reason != corev1.PodReasonUnschedulable || !strings.Contains(cond.Message, tc.want) {

@@ -20,15 +20,15 @@ import (
 // syncGracePeriod is how long informers may take to sync before the scheduler checks which do not, and why.
 const syncGracePeriod = 2 * time.Second
 
-// waitForSync waits until the informers of f and the handlers have synced. f also has the informers that plugins
-// requested. A plugin may request a kind that the server does not have: its informer never syncs, and is not waited
-// for.
+// waitForSync waits until the informers of factory and the handlers have synced. factory also has the informers that
+// plugins requested. A plugin may request a kind that the server does not have: its informer never syncs, and is not
+// waited for.
 func (s *Scheduler) waitForSync(
-	ctx context.Context, f informers.SharedInformerFactory, handlers []cache.DoneChecker,
+	ctx context.Context, factory informers.SharedInformerFactory, handlers []cache.DoneChecker,
 ) error {
 	grace, cancel := context.WithTimeout(ctx, syncGracePeriod)
 	defer cancel()
-	for of, ok := range f.WaitForCacheSyncWithContext(grace).Synced {
+	for of, ok := range factory.WaitForCacheSyncWithContext(grace).Synced {
 		obj, is := reflect.TypeAssert[runtime.Object](reflect.New(of.Elem()))
 		if ok || !is {
 			continue
@@ -39,7 +39,7 @@ func (s *Scheduler) waitForSync(
 				kinds[0].GroupVersion().String())
 			continue
 		}
-		handlers = append(handlers, f.InformerFor(obj, nil).HasSyncedChecker())
+		handlers = append(handlers, factory.InformerFor(obj, nil).HasSyncedChecker())
 		if ctx.Err() == nil {
 			s.log.Info("the scheduler waits for an informer to sync", "type", of.Elem().String())
 		}

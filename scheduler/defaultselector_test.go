@@ -29,7 +29,7 @@ func TestDefaultSelector(t *testing.T) {
 		}
 		return i
 	}
-	d := &defaultSelector{
+	selector := &defaultSelector{
 		services: corelisters.NewServiceLister(index(&corev1.Service{
 			ObjectMeta: meta,
 			Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": "a"}},
@@ -63,7 +63,7 @@ func TestDefaultSelector(t *testing.T) {
 			}}
 		}
 		got := ""
-		if s := d.selector(p); s != nil {
+		if s := selector.selector(p); s != nil {
 			got = s.String()
 		}
 		if got != tc.want {

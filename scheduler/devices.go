@@ -60,7 +60,7 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 // them. The Tracker gets each event of a claim before the queue, so that a pod that the event moves sees the freed
 // devices.
 func (s *Scheduler) watchDevices(
-	f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool,
+	factory informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool,
 ) ([]cache.DoneChecker, error) {
 	for _, r := range []schema.GroupVersionResource{
 		dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.TaintRules,
@@ -72,7 +72,7 @@ func (s *Scheduler) watchDevices(
 	if s.deviceTracker == nil || !serves(dynamicresources.Claims.Resource) {
 		return nil, nil
 	}
-	claims, others := s.deviceTracker.Watch(f, serves)
+	claims, others := s.deviceTracker.Watch(factory, serves)
 	queue := s.resourceEventHandler(dynamicresources.Claims)
 	registration, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {

@@ -72,9 +72,9 @@ func wanting(claim corev1.PodResourceClaim) schedtest.PodOption {
 
 // TestDevices: two pods want one device. The second learns why it waits, and gets it when the first claim is given up.
 func TestDevices(t *testing.T) {
-	c := withDevices(t)
-	pods := c.CoreV1().Pods("default")
-	claims := c.ResourceV1().ResourceClaims("default")
+	cluster := withDevices(t)
+	pods := cluster.CoreV1().Pods("default")
+	claims := cluster.ResourceV1().ResourceClaims("default")
 	for _, name := range []string{"one", "two"} {
 		if _, err := claims.Create(t.Context(), gpu(name), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func TestDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "one" {
-			c.eventually("one", bound)
+			cluster.eventually("one", bound)
 		}
 	}
 	had, err := claims.Get(t.Context(), "one", metav1.GetOptions{})
@@ -94,7 +94,7 @@ func TestDevices(t *testing.T) {
 		had.Status.ReservedFor[0].Name != "one" || len(had.Finalizers) != 1 {
 		t.Fatalf("the first one's claim: %+v %v", had, err)
 	}
-	second := c.eventually("two", func(p *corev1.Pod) bool { // the pod may be heard of before its claim
+	second := cluster.eventually("two", func(p *corev1.Pod) bool { // the pod may be heard of before its claim
 		s := scheduledCondition(p)
 		return s != nil && strings.Contains(s.Message, "1 cannot allocate all claims")
 	})
@@ -105,51 +105,51 @@ func TestDevices(t *testing.T) {
 	if _, err := claims.UpdateStatus(t.Context(), had, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("two", bound)
+	cluster.eventually("two", bound)
 }
 
 // TestGeneratedClaims: a pod waits without a word until its claim is made, and no longer.
 func TestGeneratedClaims(t *testing.T) {
-	c := withDevices(t)
-	pods := c.CoreV1().Pods("default")
-	claims := c.ResourceV1().ResourceClaims("default")
+	cluster := withDevices(t)
+	pods := cluster.CoreV1().Pods("default")
+	claims := cluster.ResourceV1().ResourceClaims("default")
 	template := "gpus"
 	name := "p-gpu-abcde"
-	p, err := pods.Create(t.Context(), schedtest.Pod("p",
+	pod, err := pods.Create(t.Context(), schedtest.Pod("p",
 		wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}}
-	if p, err = pods.UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+	pod.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}}
+	if pod, err = pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	own := gpu(name)
 	own.OwnerReferences = []metav1.OwnerReference{
-		*metav1.NewControllerRef(p, corev1.SchemeGroupVersion.WithKind("Pod")),
+		*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")),
 	}
 	if _, err := claims.Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.eventually("p", bound); scheduledCondition(got) != nil {
+	if got := cluster.eventually("p", bound); scheduledCondition(got) != nil {
 		t.Errorf("it was refused first: %+v", scheduledCondition(got))
 	}
 }
 
 // TestNoDevices: on a server without the kinds other pods are scheduled, and one with claims is told.
 func TestNoDevices(t *testing.T) {
-	c := start(t, schedtest.Node("a"))
+	cluster := start(t, schedtest.Node("a"))
 	name := "c"
 	for _, p := range []*corev1.Pod{
 		schedtest.Pod("plain"),
 		schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
 	} {
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.eventually("plain", bound)
-	p := c.eventually("p", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	cluster.eventually("plain", bound)
+	p := cluster.eventually("p", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	if got := scheduledCondition(p).Message; !strings.Contains(got, "the API server has no resource claims") {
 		t.Errorf("it is told %q", got)
 	}
@@ -173,7 +173,7 @@ func TestHardSearch(t *testing.T) {
 		schedtest.Node(node), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, hard,
 	}
 	for i := range 20 {
-		s := &resourcev1.ResourceSlice{
+		resourceSlice := &resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)},
 			Spec: resourcev1.ResourceSliceSpec{
 				Driver:   "gpu.example.com",
@@ -183,14 +183,14 @@ func TestHardSearch(t *testing.T) {
 		}
 		for d := range resourcev1.ResourceSliceMaxDevices {
 			value := fmt.Sprint(d % 31)
-			s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{
+			resourceSlice.Spec.Devices = append(resourceSlice.Spec.Devices, resourcev1.Device{
 				Name:       fmt.Sprintf("d%d-%d", i, d),
 				Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"part": {StringValue: &value}},
 			})
 		}
-		objs = append(objs, s)
+		objs = append(objs, resourceSlice)
 	}
-	c := startWith(t, func(c *scheduler.Config) {
+	cluster := startWith(t, func(c *scheduler.Config) {
 		serveDevices(c.Client)
 		c.Configuration = config.Default()
 		c.Configuration.Profiles[0].Args["DynamicResources"] = &configv1.DynamicResourcesArgs{
@@ -202,14 +202,14 @@ func TestHardSearch(t *testing.T) {
 		schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &claim})),
 		schedtest.Pod("plain"),
 	} {
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if p.Name == "plain" {
-			c.eventually("plain", bound)
+			cluster.eventually("plain", bound)
 			continue
 		}
-		c.eventually("p", func(p *corev1.Pod) bool {
+		cluster.eventually("p", func(p *corev1.Pod) bool {
 			s := scheduledCondition(p)
 			return s != nil &&
 				strings.Contains(s.Message, "1 the search for devices takes long and goes on beside other pods")

@@ -46,29 +46,29 @@ const maxExtenderRounds = 3
 func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item) {
 	begin := time.Now()
 	pod := it.Pod
-	p := s.profile(pod.Pod)
+	profile := s.profile(pod.Pod)
 	for range maxExtenderRounds {
 		if node, _ := s.cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil || !s.known(pod) {
 			s.queue.Done(it)
 			return
 		}
-		a := p.extenderEngine.FindFeasible(pod, s.cache.Refresh(), nil)
-		a.CallExtenders = s.withoutCycleLock
-		if len(a.Feasible) == 0 {
-			s.applyDecision(ctx, it, a, begin)
+		attempt := profile.extenderEngine.FindFeasible(pod, s.cache.Refresh(), nil)
+		attempt.CallExtenders = s.withoutCycleLock
+		if len(attempt.Feasible) == 0 {
+			s.applyDecision(ctx, it, attempt, begin)
 			return
 		}
-		results := s.callExtenders(ctx, a)
+		results := s.callExtenders(ctx, attempt)
 		if ctx.Err() != nil {
 			return
 		}
-		if a.Failed != nil {
-			s.applyDecision(ctx, it, a, begin)
+		if attempt.Failed != nil {
+			s.applyDecision(ctx, it, attempt, begin)
 			return
 		}
-		a = p.extenderEngine.DecideWith(results, pod, s.cache.Refresh(), nil)
-		a.CallExtenders = s.withoutCycleLock
-		if a.Chosen == nil && a.Failed == nil && results.Outdated {
+		attempt = profile.extenderEngine.DecideWith(results, pod, s.cache.Refresh(), nil)
+		attempt.CallExtenders = s.withoutCycleLock
+		if attempt.Chosen == nil && attempt.Failed == nil && results.Outdated {
 			continue
 		}
 		for _, why := range results.IgnoredErrors {
@@ -78,10 +78,10 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 			s.queue.Done(it)
 			return
 		}
-		s.applyDecision(ctx, it, a, begin)
+		s.applyDecision(ctx, it, attempt, begin)
 		return
 	}
-	a := p.extenderEngine.FindFeasible(pod, s.cache.Refresh(), nil)
+	a := profile.extenderEngine.FindFeasible(pod, s.cache.Refresh(), nil)
 	if len(a.Feasible) > 0 {
 		a.Failed = errResultsOutdated
 	}
@@ -93,20 +93,24 @@ var errResultsOutdated = framework.NewStatus("extenders", framework.Failed,
 	"the nodes that they allow are full when they respond")
 
 // callExtenders calls the extenders with the nodes that FindFeasible found, while the other loop schedules. It sets
-// a.Failed if a call fails and the extender is not ignorable.
-func (s *Scheduler) callExtenders(ctx context.Context, a *framework.Attempt) (results *framework.ExtenderResults) {
-	nodes := make([]*corev1.Node, len(a.Feasible))
-	for i, n := range a.Feasible {
+// attempt.Failed if a call fails and the extender is not ignorable.
+func (s *Scheduler) callExtenders(
+	ctx context.Context, attempt *framework.Attempt,
+) (results *framework.ExtenderResults) {
+	nodes := make([]*corev1.Node, len(attempt.Feasible))
+	for i, n := range attempt.Feasible {
 		nodes[i] = n.Node
 	}
 	begin := time.Now()
-	s.withoutCycleLock(func() { results, a.Failed = s.extenders.FilterAndPrioritize(ctx, a.Pod.Pod, nodes) })
-	if a.Failed != nil {
-		a.FilterTook += time.Since(begin)
+	s.withoutCycleLock(func() {
+		results, attempt.Failed = s.extenders.FilterAndPrioritize(ctx, attempt.Pod.Pod, nodes)
+	})
+	if attempt.Failed != nil {
+		attempt.FilterTook += time.Since(begin)
 	}
 	if results != nil {
-		results.RefusedByPlugins = append(results.RefusedByPlugins, a.Refused...)
-		results.EvaluatedNodes = a.EvaluatedNodes
+		results.RefusedByPlugins = append(results.RefusedByPlugins, attempt.Refused...)
+		results.EvaluatedNodes = attempt.EvaluatedNodes
 	}
 	return results
 }

@@ -88,16 +88,16 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 			return extenderv1.HostPriorityList{{Host: "node-3", Score: 10}, {Host: "node-2", Score: 1}}
 		},
 	})
-	c := startWith(t,
+	cluster := startWith(t,
 		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 5}]",
 			url)),
 		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3",
 			schedtest.Allocatable(corev1.ResourceCPU, "2")), schedtest.Node("node-4", schedtest.Cordoned()),
 		schedtest.Pod("a", schedtest.Requests("1", "")))
-	if got := c.eventually("a", bound).Spec.NodeName; got != "node-3" {
+	if got := cluster.eventually("a", bound).Spec.NodeName; got != "node-3" {
 		t.Errorf("node = %q, want the one that the extender scores best", got)
 	}
-	d := c.decisions("a")[0].Detail.(*mark.Decision)
+	d := cluster.decisions("a")[0].Detail.(*mark.Decision)
 	if d.Nodes != 4 || d.Fit != 2 || d.RejectedBy["too hot"] != 1 || d.RejectedBy["node(s) were unschedulable"] != 1 {
 		t.Errorf("the decision: %+v", d)
 	}
@@ -108,16 +108,17 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 	if p := best[len(best)-1]; p.Plugin != "extender "+url || p.Raw != 10 || p.Score != 100 || p.Weight != 5 {
 		t.Errorf("the score: %+v", p)
 	}
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Requests("3", "")),
+	if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Requests("3", "")),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("big", bound) // node-2
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("more", schedtest.Requests("3", "")),
+	cluster.eventually("big", bound) // node-2
+	if _, err := cluster.CoreV1().Pods("default").Create(t.Context(),
+		schedtest.Pod("more", schedtest.Requests("3", "")),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p := c.eventually("more", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	p := cluster.eventually("more", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	want := "0/4 nodes are available: 1 node(s) were unschedulable, 1 too hot, 2 Insufficient cpu."
 	if got := scheduledCondition(p); got.Reason != corev1.PodReasonUnschedulable ||
 		!strings.HasPrefix(got.Message, want) {
@@ -137,27 +138,28 @@ func TestExtenderDelaysOnlyItsPods(t *testing.T) {
 			return answer
 		},
 	})
-	c := startWith(t,
+	cluster := startWith(t,
 		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 1m, managedResources: "+
 			"[{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
 		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Requests("2", ""),
 			requestsResource("x.io/gpu")))
 	<-asked
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Requests("3", "")),
+	if _, err := cluster.CoreV1().Pods("default").Create(t.Context(),
+		schedtest.Pod("plain", schedtest.Requests("3", "")),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("plain", bound)
+	cluster.eventually("plain", bound)
 	close(release)
-	p := c.eventually("thought-about", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	p := cluster.eventually("thought-about", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	if got := scheduledCondition(p).Message; !strings.HasPrefix(got, "0/1 nodes are available: 1 Insufficient cpu.") {
 		t.Errorf("condition %q, want that the room is gone", got)
 	}
-	if err := c.CoreV1().Pods("default").Delete(t.Context(), "plain", metav1.DeleteOptions{}); err != nil {
+	if err := cluster.CoreV1().Pods("default").Delete(t.Context(), "plain", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	<-asked
-	c.eventually("thought-about", bound)
+	cluster.eventually("thought-about", bound)
 }
 
 // TestExtenderIsCalledAgain: the only node that the extender accepts is full when it responds; it is called again with
@@ -238,32 +240,32 @@ func TestExtenderFails(t *testing.T) {
 			return refuseNodes(nil)(ctx, d)
 		},
 	})
-	c := startWith(t,
+	cluster := startWith(t,
 		with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}, {urlPrefix: '%s', filterVerb: "+
 			"absent, ignorable: true}]", url, url)),
 		schedtest.Node("node-1"), schedtest.Pod("a"))
-	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	p := cluster.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	want := `extender ` + url + `: filter: the answer has node "node-x", which was not sent`
 	if got := scheduledCondition(p); got.Reason != corev1.PodReasonSchedulerError || got.Message != want {
 		t.Errorf("condition %+v, want SchedulerError: %s", got, want)
 	}
-	if m := c.decisions("a")[0]; m.Err != want || m.Detail.(*mark.Decision).Waits != "its backoff is over" {
+	if m := cluster.decisions("a")[0]; m.Err != want || m.Detail.(*mark.Decision).Waits != "its backoff is over" {
 		t.Errorf("mark %+v", m)
 	} else if got := m.Detail.(*mark.Decision).Filter; got < took {
 		t.Errorf("filtering took %s, the extender's call alone %s", got, took)
 	}
-	c.eventually("a", bound)
-	c.sayingOf("a", "ExtenderIgnored", "extender "+url+": absent: answered 404 Not Found: 404 page not found")
+	cluster.eventually("a", bound)
+	cluster.sayingOf("a", "ExtenderIgnored", "extender "+url+": absent: answered 404 Not Found: 404 page not found")
 }
 
 // sayingOf waits for an event.
 func (c *cluster) sayingOf(pod, reason, note string) {
 	c.t.Helper()
-	w, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
+	watcher, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for {
 		events, err := c.EventsV1().Events("").List(c.t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -274,7 +276,7 @@ func (c *cluster) sayingOf(pod, reason, note string) {
 				return
 			}
 		}
-		<-w.ResultChan() // the test's own time-out ends it
+		<-watcher.ResultChan() // the test's own time-out ends it
 	}
 }
 
@@ -390,21 +392,21 @@ func (u *undecidedPlugin) Filter(*state.NodeInfo) *framework.Status {
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &undecidedPlugin{}
-		c := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"),
+		cluster := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"),
 			schedtest.Node("node-2"), schedtest.Pod("a"))
 		for i, want := range []string{"Unsure: no answer at first", "Unsure: no answer again"} {
-			p := c.eventually("a", func(p *corev1.Pod) bool {
+			p := cluster.eventually("a", func(p *corev1.Pod) bool {
 				cond := scheduledCondition(p)
 				return cond != nil && cond.Message == want
 			})
 			if got := scheduledCondition(p).Reason; got != corev1.PodReasonSchedulerError {
 				t.Errorf("reason %s", got)
 			}
-			if d := c.decisions("a"); len(d) != i+1 || d[i].Err != want ||
+			if d := cluster.decisions("a"); len(d) != i+1 || d[i].Err != want ||
 				len(d[i].Detail.(*mark.Decision).Rejected) > 0 {
 				t.Errorf("marks %+v", d)
 			}
 		}
-		c.eventually("a", bound)
+		cluster.eventually("a", bound)
 	})
 }

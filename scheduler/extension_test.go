@@ -154,14 +154,15 @@ func (e *everywhere) tell(c *framework.CycleState) {
 func TestExtensionPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &everywhere{}
-		c := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst), schedtest.Node("node-1"),
+		cluster := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst),
+			schedtest.Node("node-1"),
 			schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("1", "")))
 		synctest.Wait()
-		c.refuse.Store(true)
+		cluster.refuse.Store(true)
 		for _, pod := range []*corev1.Pod{
 			schedtest.Pod("unlucky", schedtest.Requests("3", "")), schedtest.Pod("big", schedtest.Requests("4", "")),
 		} {
-			if err := c.Tracker().Add(pod); err != nil {
+			if err := cluster.Tracker().Add(pod); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -173,7 +174,7 @@ func TestExtensionPoints(t *testing.T) {
 		if want := []string{way + "PostBind", way + "Unreserve"}; !slices.Equal(p.tells[:2], want) {
 			t.Errorf("got  %q\nwant %q", p.tells, want)
 		}
-		big := c.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+		big := cluster.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 		if got := scheduledCondition(big).Message; !strings.Contains(got, "PreFilter Filter PostFilter") {
 			t.Errorf("message %q, want what PostFilter says", got)
 		}
@@ -216,7 +217,7 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 			objs = append(objs, schedtest.Pod(fmt.Sprint("waits-", i), schedtest.Requests("10m", ""),
 				schedtest.Labelled("hold", "yes")))
 		}
-		c := startWith(t,
+		cluster := startWith(t,
 			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
 				h.Handle = handle
 				return h, nil
@@ -225,11 +226,12 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 		if got := len(h.Waiting.All()); got != 120 {
 			t.Fatalf("%d pods wait, want 120", got)
 		}
-		if err := c.Tracker().Add(schedtest.Pod("next")); err != nil {
+		if err := cluster.Tracker().Add(schedtest.Pod("next")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if p, err := c.CoreV1().Pods("default").Get(t.Context(), "next", metav1.GetOptions{}); err != nil || !bound(p) {
+		if p, err := cluster.CoreV1().Pods("default").Get(t.Context(), "next", metav1.GetOptions{}); err != nil ||
+			!bound(p) {
 			t.Errorf("the next pod was held up, too: %v", err)
 		}
 		for _, w := range h.Waiting.All() {
@@ -239,7 +241,7 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 		}
 		synctest.Wait()
 		for i := range 120 {
-			p, err := c.CoreV1().Pods("default").Get(t.Context(), fmt.Sprint("waits-", i), metav1.GetOptions{})
+			p, err := cluster.CoreV1().Pods("default").Get(t.Context(), fmt.Sprint("waits-", i), metav1.GetOptions{})
 			if err != nil || bound(p) != (i != 7) {
 				t.Errorf("%s: bound %v, err %v", p.Name, bound(p), err)
 			}
@@ -253,7 +255,7 @@ func TestPermitRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &holds{}
 		pod := schedtest.Pod("a", schedtest.Labelled("hold", "yes"))
-		c := startWith(t,
+		cluster := startWith(t,
 			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
 				h.Handle = handle
 				return h, nil
@@ -261,7 +263,7 @@ func TestPermitRefuses(t *testing.T) {
 		said := func(want string) {
 			t.Helper()
 			synctest.Wait()
-			p, err := c.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+			p, err := cluster.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +281,7 @@ func TestPermitRefuses(t *testing.T) {
 		}
 		relabel := func(value string) {
 			n := schedtest.Node("node-1", schedtest.Labels("is", value))
-			if err := c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), n, ""); err != nil {
+			if err := cluster.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), n, ""); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -334,19 +336,20 @@ func (wants) EventsToRegister() []framework.ClusterEventWithHint {
 // pods back.
 func TestEventsOfAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startWith(t, with(framework.Registry{"Wants": func(_ any, h *framework.Handle) (framework.Plugin, error) {
-			cms := h.Informers.Core().V1().ConfigMaps()
-			_ = cms.Informer()
-			return wants{func() bool {
-				_, err := cms.Lister().ConfigMaps("default").Get("licence")
-				return err == nil
-			}}, nil
-		}}), schedtest.Node("node-1"), schedtest.Pod("a"))
+		cluster := startWith(t,
+			with(framework.Registry{"Wants": func(_ any, h *framework.Handle) (framework.Plugin, error) {
+				cms := h.Informers.Core().V1().ConfigMaps()
+				_ = cms.Informer()
+				return wants{func() bool {
+					_, err := cms.Lister().ConfigMaps("default").Get("licence")
+					return err == nil
+				}}, nil
+			}}), schedtest.Node("node-1"), schedtest.Pod("a"))
 		decisions := func() (n int) {
 			synctest.Wait()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			for _, m := range c.marks {
+			cluster.mu.Lock()
+			defer cluster.mu.Unlock()
+			for _, m := range cluster.marks {
 				if m.Step == "decision" {
 					n++
 				}
@@ -358,7 +361,7 @@ func TestEventsOfAnyKind(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		for i, name := range []string{"other", "licence"} {
-			if err := c.Tracker().Add(
+			if err := cluster.Tracker().Add(
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}); err != nil {
 				t.Fatal(err)
 			}
@@ -366,7 +369,7 @@ func TestEventsOfAnyKind(t *testing.T) {
 				t.Errorf("after %s: %d attempts, want %d", name, n, 1+i)
 			}
 		}
-		c.eventually("a", bound)
+		cluster.eventually("a", bound)
 	})
 }
 
@@ -401,27 +404,27 @@ func (byName) Less(a, b *framework.QueuedPod) bool { return a.Pod.Pod.Name < b.P
 // TestQueueSort: a plugin says in which order pods are tried.
 func TestQueueSort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startWith(t, with(framework.Registry{"ByName": made(byName{})},
+		cluster := startWith(t, with(framework.Registry{"ByName": made(byName{})},
 			"podMaxBackoffSeconds: 10\nprofiles: [{plugins: {queueSort: {enabled: [{name: ByName}], disabled: "+
 				"[{name: '*'}]}}}]"))
 		for _, name := range []string{"c", "a", "b"} {
-			if err := c.Tracker().Add(schedtest.Pod(name)); err != nil {
+			if err := cluster.Tracker().Add(schedtest.Pod(name)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		synctest.Wait()
-		c.mu.Lock()
-		c.marks = nil
-		c.mu.Unlock()
+		cluster.mu.Lock()
+		cluster.marks = nil
+		cluster.mu.Unlock()
 		time.Sleep(time.Minute)
-		if err := c.Tracker().Add(schedtest.Node("node-1")); err != nil {
+		if err := cluster.Tracker().Add(schedtest.Node("node-1")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		cluster.mu.Lock()
+		defer cluster.mu.Unlock()
 		var order []string
-		for _, m := range c.marks {
+		for _, m := range cluster.marks {
 			if m.Step == "decision" {
 				order = append(order, m.Subject.Name)
 			}

@@ -215,7 +215,7 @@ func (a *groupAttempt) place(ctx context.Context) {
 
 // placeOne finds a node for one pod and counts the pod there.
 func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
-	s := a.s
+	scheduler := a.s
 	pod := t.it.Pod
 	t.start = time.Now()
 	at := a.decideFunc(pod)
@@ -231,7 +231,7 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 		t.message = at.Message()
 		t.refusedBy = at.RefusedBy()
 	}
-	if s.cfg.Marks != nil {
+	if scheduler.cfg.Marks != nil {
 		t.decision = explain.Decision(at, t.it.Attempts, t.start.Sub(t.it.Since))
 	}
 	if at.Chosen == nil {
@@ -245,8 +245,8 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 		node:    at.Chosen.Name,
 		start:   a.start,
 	}
-	s.cache.AssumeTentatively(pod.Pod.UID)
-	switch err := s.runReserve(ctx, c, at.Chosen); {
+	scheduler.cache.AssumeTentatively(pod.Pod.UID)
+	switch err := scheduler.runReserve(ctx, c, at.Chosen); {
 	case err == nil:
 		t.binding = c
 	case rejection(err) != nil:
@@ -279,22 +279,22 @@ func (a *groupAttempt) permit(ctx context.Context) {
 	if a.recount(); a.status != nil {
 		return
 	}
-	for _, t := range a.members {
-		if t.binding == nil {
+	for _, member := range a.members {
+		if member.binding == nil {
 			continue
 		}
-		err := t.binding.timed("Permit", &t.binding.durations.Permit, func() (err error) {
-			t.waits, err = a.s.runPermit(ctx, t.binding)
+		err := member.binding.timed("Permit", &member.binding.durations.Permit, func() (err error) {
+			member.waits, err = a.s.runPermit(ctx, member.binding)
 			return err
 		})
 		if err == nil {
 			continue
 		}
-		a.s.unreserve(ctx, t.binding)
-		t.message = err.Error()
-		t.binding = nil
+		a.s.unreserve(ctx, member.binding)
+		member.message = err.Error()
+		member.binding = nil
 		if st := rejection(err); st != nil {
-			t.refusedBy = []string{st.Plugin}
+			member.refusedBy = []string{st.Plugin}
 		} else {
 			a.err = err
 			return
@@ -327,54 +327,55 @@ var (
 
 // bind starts the binding cycles of the pods that have nodes, and returns the others to the queue.
 func (a *groupAttempt) bind(ctx context.Context) {
-	s := a.s
+	scheduler := a.s
 	var requeue []*queue.Item
 	var refused []string
-	for _, t := range a.members {
-		if t.binding == nil {
-			_ = a.emitMark(t) // no binding depends on it
-			requeue = append(requeue, t.it)
-			refused = union(refused, t.refusedBy)
-			a.report(ctx, t, reasonUnschedulable, t.message)
+	for _, member := range a.members {
+		if member.binding == nil {
+			_ = a.emitMark(member) // no binding depends on it
+			requeue = append(requeue, member.it)
+			refused = union(refused, member.refusedBy)
+			a.report(ctx, member, reasonUnschedulable, member.message)
 			continue
 		}
-		if err := a.emitMark(t); err != nil {
-			s.unreserve(ctx, t.binding)
-			s.queue.Assumed(t.it) // it returns to the queue on its own
-			s.enqueueWrite(ctx, s.handleError(ctx, t.it, t.it.Pod, err, t.it.Pod.Pod.Status.NominatedNodeName, a.start))
+		if err := a.emitMark(member); err != nil {
+			scheduler.unreserve(ctx, member.binding)
+			scheduler.queue.Assumed(member.it) // it returns to the queue on its own
+			scheduler.enqueueWrite(ctx, scheduler.handleError(ctx, member.it, member.it.Pod, err,
+				member.it.Pod.Pod.Status.NominatedNodeName, a.start))
 			continue
 		}
-		s.queue.Assumed(t.it)
-		s.clearNomination(t.it.Pod.Pod)
+		scheduler.queue.Assumed(member.it)
+		scheduler.clearNomination(member.it.Pod.Pod)
 		var waitingPod *framework.WaitingPod
-		if t.waits != nil {
-			waitingPod = s.waitingPods.Hold(t.binding.pod, t.binding.node, t.waits)
+		if member.waits != nil {
+			waitingPod = scheduler.waitingPods.Hold(member.binding.pod, member.binding.node, member.waits)
 		}
-		s.startBinding(ctx, t.binding, waitingPod)
+		scheduler.startBinding(ctx, member.binding, waitingPod)
 	}
 	a.writeCondition(ctx, metav1.ConditionTrue, "Scheduled", "")
-	s.queue.FinishGroup(a.head, requeue, union(refused, []string{plugins.GangName}), false)
+	scheduler.queue.FinishGroup(a.head, requeue, union(refused, []string{plugins.GangName}), false)
 }
 
 // handleFailure undoes the placements, runs preemption if the group is unschedulable, and returns the group to the
 // queue.
 func (a *groupAttempt) handleFailure(ctx context.Context) {
-	s := a.s
+	scheduler := a.s
 	a.unreserveAll(ctx)
-	s.cache.EndTentative() // before other attempts
+	scheduler.cache.EndTentative() // before other attempts
 	reason := reasonUnschedulable
 	condition := schedulingv1beta1.PodGroupReasonUnschedulable
 	if a.err != nil {
 		reason = reasonError
 		condition = schedulingv1beta1.PodGroupReasonSchedulerError
-		s.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
+		scheduler.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
 	} else {
 		a.runPostFilter(ctx)
 	}
 	refused := []string{plugins.GangName}
 	for _, t := range a.members {
 		pod := t.it.Pod
-		s.nominate(pod, a.nominated[pod.Pod.UID])
+		scheduler.nominate(pod, a.nominated[pod.Pod.UID])
 		text := a.messageOf(t)
 		t.reported = text
 		if t.decision != nil && text != "" {
@@ -385,7 +386,7 @@ func (a *groupAttempt) handleFailure(ctx context.Context) {
 		a.report(ctx, t, reason, text)
 	}
 	a.writeCondition(ctx, metav1.ConditionFalse, condition, a.groupMessage())
-	s.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
+	scheduler.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
 }
 
 // groupMessage says why the group could not be placed.
@@ -427,17 +428,18 @@ func (a *groupAttempt) emitMark(t *member) error {
 	if a.s.cfg.Marks == nil {
 		return nil
 	}
-	d := t.decision
-	if d == nil { // it was not tried: the group was refused before
-		d = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
+	decision := t.decision
+	if decision == nil { // it was not tried: the group was refused before
+		decision = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
 		t.start = a.start
 	}
-	d.PodGroup = a.summary(t)
+	decision.PodGroup = a.summary(t)
 	if t.binding == nil {
-		d.Chosen = ""
-		d.Scores = nil
-		d.Tied = 0
-		d.Waits = waitsFor(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refusedBy, []string{plugins.GangName})), false)
+		decision.Chosen = ""
+		decision.Scores = nil
+		decision.Tied = 0
+		decision.Waits = waitsFor(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refusedBy, []string{plugins.GangName})),
+			false)
 	}
 	return a.s.cfg.Marks.Reach(mark.Mark{
 		Step:      mark.StepDecision,
@@ -445,33 +447,33 @@ func (a *groupAttempt) emitMark(t *member) error {
 		At:        t.start,
 		Took:      t.took,
 		Subject:   subject(t.it.Pod.Pod),
-		Detail:    d,
+		Detail:    decision,
 	})
 }
 
 // summary describes the group at the end of the attempt, and the consequence for one of its pods.
 func (a *groupAttempt) summary(t *member) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %d of %d pods fit, %d must", a.key.Name, a.scheduled, a.group.Pods, a.group.MinCount())
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %d of %d pods fit, %d must", a.key.Name, a.scheduled, a.group.Pods, a.group.MinCount())
 	if a.err != nil {
-		return b.String() + "; " + a.err.Error()
+		return out.String() + "; " + a.err.Error()
 	}
 	if t.chosenNode != "" {
-		b.WriteString("; this one would go to " + t.chosenNode)
+		out.WriteString("; this one would go to " + t.chosenNode)
 	}
 	if a.status == nil {
-		return b.String()
+		return out.String()
 	}
 	if len(a.nominated) > 0 {
-		return b.String() + "; " + a.message
+		return out.String() + "; " + a.message
 	}
 	for _, o := range slices.Backward(a.members) { // the group failed because of the last one that was tried
 		if o != t && o.decision != nil && len(o.decision.Fixes) > 0 {
-			fmt.Fprintf(&b, "; nearest of the others: %s %s", o.it.Pod.Pod.Name, o.decision.Fixes[0])
+			fmt.Fprintf(&out, "; nearest of the others: %s %s", o.it.Pod.Pod.Name, o.decision.Fixes[0])
 			break
 		}
 	}
-	return b.String()
+	return out.String()
 }
 
 func union(a, b []string) []string {

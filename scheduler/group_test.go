@@ -148,16 +148,16 @@ func startGroups(t *testing.T, objs ...runtime.Object) *cluster {
 // TestGangAllOrNothing: two of three would fit, so none is bound; with another node all are.
 func TestGangAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
+		cluster := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
 		settle()
 		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, pod group preemption: No " +
 			"preemption victims found for incoming preemptor"
-		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False Unschedulable: "+short {
+		if n, s := cluster.countBound("g"), cluster.groupCondition("g"); n != 0 || s != "False Unschedulable: "+short {
 			t.Errorf("%d bound, group %q", n, s)
 		}
 		said := map[string]int{}
 		for i := range 3 {
-			cond := scheduledCondition(c.pod(fmt.Sprintf("g-%d", i)))
+			cond := scheduledCondition(cluster.pod(fmt.Sprintf("g-%d", i)))
 			if cond == nil || cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable {
 				t.Fatalf("pod %d: condition %+v", i, cond)
 			}
@@ -168,7 +168,7 @@ func TestGangAllOrNothing(t *testing.T) {
 			t.Errorf("pods say %v", said)
 		}
 		told := map[string]int{}
-		for _, d := range c.allDecisions() {
+		for _, d := range cluster.allDecisions() {
 			told[d.Chosen+"|"+d.PodGroup]++
 		}
 		const fits = "|g: 2 of 3 pods fit, 3 must; this one would go to n1; nearest of the others: g-"
@@ -182,14 +182,14 @@ func TestGangAllOrNothing(t *testing.T) {
 			t.Errorf("decisions say %v", told)
 		}
 		// A plain pod has the room that they do not take.
-		c.add(schedtest.Pod("plain", schedtest.Requests("500m", "")))
+		cluster.add(schedtest.Pod("plain", schedtest.Requests("500m", "")))
 		settle()
-		if !bound(c.pod("plain")) {
+		if !bound(cluster.pod("plain")) {
 			t.Error("the plain pod has no node")
 		}
-		c.add(schedtest.Node("n2"))
+		cluster.add(schedtest.Node("n2"))
 		settle()
-		if n, s := c.countBound("g"), c.groupCondition("g"); n != 3 || s != "True Scheduled" {
+		if n, s := cluster.countBound("g"), cluster.groupCondition("g"); n != 3 || s != "True Scheduled" {
 			t.Errorf("%d bound, group %q; want 3, True Scheduled", n, s)
 		}
 	})
@@ -205,21 +205,21 @@ func TestTwoGangs(t *testing.T) {
 		for i := range a {
 			objs = append(objs, a[i], b[i])
 		}
-		c := startGroups(t, objs...)
+		cluster := startGroups(t, objs...)
 		settle()
 		first := "a-"
 		second := "b-"
-		if c.countBound("b-") > 0 {
+		if cluster.countBound("b-") > 0 {
 			first, second = second, first
 		}
-		if c.countBound(first) != 6 || c.countBound(second) != 0 {
-			t.Fatalf("%d of a and %d of b are bound", c.countBound("a-"), c.countBound("b-"))
+		if cluster.countBound(first) != 6 || cluster.countBound(second) != 0 {
+			t.Fatalf("%d of a and %d of b are bound", cluster.countBound("a-"), cluster.countBound("b-"))
 		}
 		for i := range 6 {
-			c.remove(fmt.Sprint(first, i))
+			cluster.remove(fmt.Sprint(first, i))
 		}
 		settle()
-		if n := c.countBound(second); n != 6 {
+		if n := cluster.countBound(second); n != 6 {
 			t.Errorf("%d of the second are bound, want 6", n)
 		}
 	})
@@ -228,36 +228,36 @@ func TestTwoGangs(t *testing.T) {
 // TestGangComesLate: pods wait for their group, then for enough of them; a lower minCount is enough, too.
 func TestGangComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startGroups(t, append(members("g", 3, "1"), schedtest.Node("n1"))...)
+		cluster := startGroups(t, append(members("g", 3, "1"), schedtest.Node("n1"))...)
 		settle()
-		if n := c.countBound("g"); n != 0 {
+		if n := cluster.countBound("g"); n != 0 {
 			t.Fatalf("%d bound without a group", n)
 		}
-		c.add(gang("g", 5))
+		cluster.add(gang("g", 5))
 		settle()
-		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "" {
+		if n, s := cluster.countBound("g"), cluster.groupCondition("g"); n != 0 || s != "" {
 			t.Fatalf("%d bound of 3, 5 wanted; group %q", n, s)
 		}
-		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4),
+		if _, err := cluster.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("1", "")))
+		cluster.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("1", "")))
 		settle()
-		if n := c.countBound("g"); n != 4 {
+		if n := cluster.countBound("g"); n != 4 {
 			t.Fatalf("%d bound, want 4", n)
 		}
 		// What comes later goes by itself, and waits if there is no room.
-		c.add(schedtest.Pod("g-4", inGroup("g"), schedtest.Requests("1", "")))
+		cluster.add(schedtest.Pod("g-4", inGroup("g"), schedtest.Requests("1", "")))
 		settle()
-		if cond := scheduledCondition(c.pod("g-4")); cond == nil ||
+		if cond := scheduledCondition(cluster.pod("g-4")); cond == nil ||
 			cond.Message != "0/1 nodes are available: 1 Insufficient cpu." ||
-			c.groupCondition("g") != "True Scheduled" {
-			t.Errorf("condition %+v, group %q", cond, c.groupCondition("g"))
+			cluster.groupCondition("g") != "True Scheduled" {
+			t.Errorf("condition %+v, group %q", cond, cluster.groupCondition("g"))
 		}
-		c.remove("g-0")
+		cluster.remove("g-0")
 		settle()
-		if !bound(c.pod("g-4")) {
+		if !bound(cluster.pod("g-4")) {
 			t.Error("room was made, and the pod has no node")
 		}
 	})
@@ -301,22 +301,23 @@ func TestImpossiblePod(t *testing.T) {
 // TestUnlikePods: what decides for the whole group must be the same for all of it.
 func TestUnlikePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", inGroup("g")),
+		cluster := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", inGroup("g")),
 			schedtest.Pod("g-1", inGroup("g"), schedtest.Priority(5)))
 		settle()
 		const want = "all pods in a single pod group should have the same priority as the pod group's priority, got " +
 			"5 and 0"
-		if n, s := c.countBound("g"), c.groupCondition("g"); n != 0 || s != "False SchedulerError: "+want {
+		if n, s := cluster.countBound("g"), cluster.groupCondition("g"); n != 0 || s != "False SchedulerError: "+want {
 			t.Errorf("%d bound, group %q", n, s)
 		}
-		if cond := scheduledCondition(c.pod("g-0")); cond == nil || cond.Reason != corev1.PodReasonSchedulerError ||
+		if cond := scheduledCondition(cluster.pod("g-0")); cond == nil ||
+			cond.Reason != corev1.PodReasonSchedulerError ||
 			cond.Message != want {
 			t.Errorf("condition %+v", cond)
 		}
-		c.remove("g-1")
-		c.add(schedtest.Pod("g-2", inGroup("g")))
+		cluster.remove("g-1")
+		cluster.add(schedtest.Pod("g-2", inGroup("g")))
 		settle()
-		if n := c.countBound("g"); n != 2 {
+		if n := cluster.countBound("g"); n != 2 {
 			t.Errorf("%d bound, want 2", n)
 		}
 	})
@@ -419,34 +420,34 @@ func TestLargeGangStarvesNobody(t *testing.T) {
 func TestRandomGangs(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 1))
+			rnd := rand.New(rand.NewPCG(seed, 1))
 			var objs []runtime.Object
 			least := map[string]int{}
-			for i := range 2 + r.IntN(6) {
+			for i := range 2 + rnd.IntN(6) {
 				name := fmt.Sprintf("g%d", i)
-				n := 1 + r.IntN(9)
-				least[name] = 1 + r.IntN(n)
+				n := 1 + rnd.IntN(9)
+				least[name] = 1 + rnd.IntN(n)
 				objs = append(append(objs, gang(name, int32(least[name]))),
-					members(name, n, []string{"500m", "1", "1500m", "3"}[r.IntN(4)])...)
+					members(name, n, []string{"500m", "1", "1500m", "3"}[rnd.IntN(4)])...)
 			}
-			for i := range 1 + r.IntN(6) {
+			for i := range 1 + rnd.IntN(6) {
 				objs = append(objs, schedtest.Node(fmt.Sprint("n", i)))
 			}
-			r.Shuffle(len(objs), func(i, j int) { objs[i], objs[j] = objs[j], objs[i] })
-			before := r.IntN(len(objs))
-			c := startGroups(t, objs[:before]...)
+			rnd.Shuffle(len(objs), func(i, j int) { objs[i], objs[j] = objs[j], objs[i] })
+			before := rnd.IntN(len(objs))
+			cluster := startGroups(t, objs[:before]...)
 			check := func() {
 				t.Helper()
 				for name, min := range least {
-					if n := c.countBound(name + "-"); n > 0 && n < min {
+					if n := cluster.countBound(name + "-"); n > 0 && n < min {
 						t.Errorf("seed %d: %d pods of %s are bound, minCount %d", seed, n, name, min)
 					}
 				}
 			}
 			for _, o := range objs[before:] {
-				c.add(o)
-				if r.IntN(4) == 0 {
-					time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+				cluster.add(o)
+				if rnd.IntN(4) == 0 {
+					time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 					synctest.Wait()
 					check()
 				}
@@ -454,7 +455,7 @@ func TestRandomGangs(t *testing.T) {
 			settle()
 			check()
 			used := map[string]int64{}
-			pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+			pods, err := cluster.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -88,32 +88,32 @@ func (s *Scheduler) scheduleGroupWithExtenders(ctx context.Context, head *queue.
 	start := time.Now()
 	for range maxExtenderRounds {
 		var dryRun *groupDryRun
-		a := s.newGroupAttempt(head)
-		if a.finishIfEmpty() {
+		groupAttempt := s.newGroupAttempt(head)
+		if groupAttempt.finishIfEmpty() {
 			return
 		}
-		a.laneEngine = a.extenderEngine
-		if a.err = a.check(); a.err == nil {
-			dryRun = a.newDryRun(func(*state.PodInfo) bool { return false })
-			a.err = dryRun.place(ctx)
+		groupAttempt.laneEngine = groupAttempt.extenderEngine
+		if groupAttempt.err = groupAttempt.check(); groupAttempt.err == nil {
+			dryRun = groupAttempt.newDryRun(func(*state.PodInfo) bool { return false })
+			groupAttempt.err = dryRun.place(ctx)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		err := a.err
+		err := groupAttempt.err
 		if errors.Is(err, errPodsDeleted) {
 			err = nil // the attempt below is without the deleted pods
 		}
-		if a = s.newGroupAttempt(head); a.finishIfEmpty() { // its pods may have been deleted
+		if groupAttempt = s.newGroupAttempt(head); groupAttempt.finishIfEmpty() { // its pods may have been deleted
 			return
 		}
-		a.laneEngine = a.extenderEngine
-		a.err = err
-		a.start = start
+		groupAttempt.laneEngine = groupAttempt.extenderEngine
+		groupAttempt.err = err
+		groupAttempt.start = start
 		if dryRun != nil {
-			a.extenderResults = dryRun.extenderResults
+			groupAttempt.extenderResults = dryRun.extenderResults
 		}
-		if a.try(ctx) {
+		if groupAttempt.try(ctx) {
 			return
 		}
 	}

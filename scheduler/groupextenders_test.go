@@ -53,11 +53,11 @@ func (c *cluster) waitForGroupCondition(group, want string) {
 // waitForEventOnPod waits for an event of a pod with a text in it.
 func (c *cluster) waitForEventOnPod(pod, reason, text string) {
 	c.t.Helper()
-	w, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
+	watcher, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for {
 		events, err := c.EventsV1().Events("").List(c.t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -68,7 +68,7 @@ func (c *cluster) waitForEventOnPod(pod, reason, text string) {
 				return
 			}
 		}
-		<-w.ResultChan() // the test's own time-out ends it
+		<-watcher.ResultChan() // the test's own time-out ends it
 	}
 }
 
@@ -152,7 +152,7 @@ func TestExtenderOfGroup(t *testing.T) {
 func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 	thinks := make(chan string, 100)
 	goOn := make(chan struct{})
-	c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
+	cluster := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			pod, _, answer := decodeFilterArgs(t, d)
 			thinks <- pod
@@ -170,25 +170,25 @@ func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 		on := schedtest.With(func(s *corev1.PodSpec) {
 			s.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprint("n", i+1)}
 		})
-		c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Requests("3", ""), on))
-		c.eventually(fmt.Sprint("plain-", i), bound)
+		cluster.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Requests("3", ""), on))
+		cluster.eventually(fmt.Sprint("plain-", i), bound)
 	}
 	close(goOn)
-	c.waitForGroupCondition("g", "False Unschedulable")
-	if n := c.countBound("g-"); n != 0 {
+	cluster.waitForGroupCondition("g", "False Unschedulable")
+	if n := cluster.countBound("g-"); n != 0 {
 		t.Errorf("%d pods of the group are bound to nodes that are full", n)
 	}
-	c.remove("plain-0")
-	c.remove("plain-1")
-	c.eventually("g-0", bound)
-	c.eventually("g-1", bound)
+	cluster.remove("plain-0")
+	cluster.remove("plain-1")
+	cluster.eventually("g-0", bound)
+	cluster.eventually("g-1", bound)
 }
 
 // TestExtenderRefusesGroup: no pod is evicted for a group that an extender refuses; if it accepts the group, only as
 // many pods as needed are evicted.
 func TestExtenderRefusesGroup(t *testing.T) {
 	for refuses, want := range map[bool]string{true: "high low", false: "high"} {
-		c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
+		cluster := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 			"filter": func(_ context.Context, d *json.Decoder) any {
 				_, _, answer := decodeFilterArgs(t, d)
 				if i := slices.IndexFunc(answer.Nodes.Items, func(n corev1.Node) bool {
@@ -203,16 +203,16 @@ func TestExtenderRefusesGroup(t *testing.T) {
 			important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 			low("low", "n1", "3"), low("high", "n2", "1", schedtest.Priority(200)))...)
 		if refuses {
-			c.waitForGroupCondition("g", "False Unschedulable")
-			if s := c.groupCondition("g"); strings.Contains(s, "preempting") {
+			cluster.waitForGroupCondition("g", "False Unschedulable")
+			if s := cluster.groupCondition("g"); strings.Contains(s, "preempting") {
 				t.Errorf("the group says %s", s)
 			}
 		} else {
-			c.waitForGroupCondition("g", "True Scheduled")
-			c.eventually("g-0", bound)
-			c.eventually("g-1", bound)
+			cluster.waitForGroupCondition("g", "True Scheduled")
+			cluster.eventually("g-0", bound)
+			cluster.eventually("g-1", bound)
 		}
-		if got := c.remainingPods(); got != want {
+		if got := cluster.remainingPods(); got != want {
 			t.Errorf("refuses %v: %q are left, want %q", refuses, got, want)
 		}
 	}
@@ -225,7 +225,7 @@ func TestExtenderFailsForGroup(t *testing.T) {
 	fails.Store(true)
 	thinks := make(chan struct{}, 100)
 	goOn := make(chan struct{})
-	c := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
+	cluster := startWith(t, withGroupExtender(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			_, _, answer := decodeFilterArgs(t, d)
 			thinks <- struct{}{}
@@ -238,13 +238,13 @@ func TestExtenderFailsForGroup(t *testing.T) {
 	}, "filterVerb: filter"), append(members("g", 2, "1", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
 		gang("h", 2))...)
 	<-thinks
-	c.add(members("h", 2, "1")...)
-	c.eventually("h-0", bound)
-	c.eventually("h-1", bound)
+	cluster.add(members("h", 2, "1")...)
+	cluster.eventually("h-0", bound)
+	cluster.eventually("h-1", bound)
 	close(goOn)
-	c.waitForEventOnPod("g-0", "FailedScheduling", "filter: the extender returned an error: out of order")
-	c.eventually("g-0", bound)
-	c.eventually("g-1", bound)
+	cluster.waitForEventOnPod("g-0", "FailedScheduling", "filter: the extender returned an error: out of order")
+	cluster.eventually("g-0", bound)
+	cluster.eventually("g-1", bound)
 }
 
 // removeAndWait deletes a pod, and returns when the scheduler knows it: events about pods arrive in their order, so it

@@ -78,23 +78,23 @@ type groupDryRun struct {
 func (a *groupAttempt) dryRunWithout(
 	ctx context.Context, gone func(*state.PodInfo) bool,
 ) (framework.GroupDryRun, *framework.Status) {
-	t := a.newDryRun(gone)
+	groupDryRun := a.newDryRun(gone)
 	scheduled := a.scheduled
 	status := a.status
 	defer func() {
 		a.scheduled = scheduled
 		a.status = status
 	}()
-	if err := t.place(ctx); err != nil {
+	if err := groupDryRun.place(ctx); err != nil {
 		return nil, framework.NewStatus(preempt.Name, framework.Failed, err.Error())
 	}
-	if a.status == nil && len(t.pods) == 0 {
+	if a.status == nil && len(groupDryRun.pods) == 0 {
 		a.status = errGroup
 	}
 	if a.status != nil {
 		return nil, a.status
 	}
-	return t, nil
+	return groupDryRun, nil
 }
 
 // newDryRun returns a copy of the cluster without the pods for which removed returns true. The group is not placed in
@@ -119,17 +119,17 @@ func (a *groupAttempt) newDryRun(gone func(*state.PodInfo) bool) *groupDryRun {
 // place gives nodes of the copy to as many pods of the group as it can. The attempt's status says whether they are
 // enough.
 func (t *groupDryRun) place(ctx context.Context) error {
-	a := t.a
-	a.scheduled = a.group.Scheduled
-	a.remaining = len(a.members)
-	proceed := a.feasible()
-	for _, m := range a.members {
+	groupAttempt := t.a
+	groupAttempt.scheduled = groupAttempt.group.Scheduled
+	groupAttempt.remaining = len(groupAttempt.members)
+	proceed := groupAttempt.feasible()
+	for _, m := range groupAttempt.members {
 		if !proceed {
 			break
 		}
 		pod := m.it.Pod
-		a.remaining--
-		at := a.dryRunFunc(t, ctx, pod)
+		groupAttempt.remaining--
+		at := groupAttempt.dryRunFunc(t, ctx, pod)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -139,12 +139,12 @@ func (t *groupDryRun) place(ctx context.Context) error {
 			if err := t.cache.Assume(pod, at.Chosen.Name); err != nil {
 				return err
 			}
-			a.scheduled++
+			groupAttempt.scheduled++
 			t.pods = append(t.pods, pod)
 			t.nodes[pod.Pod.UID] = at.Chosen.Name
 			t.crossNode = t.crossNode || dependsOnOtherNodes(pod)
 		}
-		proceed = a.feasible()
+		proceed = groupAttempt.feasible()
 	}
 	return nil
 }

@@ -143,14 +143,14 @@ func TestGangWaitsForVictims(t *testing.T) {
 				p.Finalizers = []string{"example.com/slow"}
 			}), schedtest.Node(n))
 		}
-		c := startGroups(t)
-		c.keepFinalizers()
-		c.add(objs...)
+		cluster := startGroups(t)
+		cluster.keepFinalizers()
+		cluster.add(objs...)
 		settle()
-		c.add(append(members("g", 2, "3", schedtest.Priority(100)), important(gang("g", 2), 100))...)
+		cluster.add(append(members("g", 2, "3", schedtest.Priority(100)), important(gang("g", 2), 100))...)
 		settle()
 		leaving := func() (names []string) {
-			pods, err := c.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+			pods, err := cluster.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,18 +162,19 @@ func TestGangWaitsForVictims(t *testing.T) {
 			return names
 		}
 		names := leaving()
-		if len(names) != 2 || c.countBound("g-") != 0 {
-			t.Fatalf("%v leave, %d bound; want 2, 0", names, c.countBound("g-"))
+		if len(names) != 2 || cluster.countBound("g-") != 0 {
+			t.Fatalf("%v leave, %d bound; want 2, 0", names, cluster.countBound("g-"))
 		}
-		c.add(schedtest.Pod("plain", schedtest.Requests("3", "")))
+		cluster.add(schedtest.Pod("plain", schedtest.Requests("3", "")))
 		for _, name := range names {
-			if err := c.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", name); err != nil {
+			if err := cluster.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default",
+				name); err != nil {
 				t.Fatal(err)
 			}
 			settle()
 		}
-		if n := c.countBound("g-"); n != 2 || bound(c.pod("plain")) || len(leaving()) != 0 {
-			t.Errorf("%d bound, plain on %q, leaving %v", n, c.pod("plain").Spec.NodeName, leaving())
+		if n := cluster.countBound("g-"); n != 2 || bound(cluster.pod("plain")) || len(leaving()) != 0 {
+			t.Errorf("%d bound, plain on %q, leaving %v", n, cluster.pod("plain").Spec.NodeName, leaving())
 		}
 	})
 }

@@ -26,36 +26,37 @@ import (
 // writeCondition writes the result of the attempt to the group's status. Once a group has been scheduled, the condition
 // stays True.
 func (a *groupAttempt) writeCondition(ctx context.Context, status metav1.ConditionStatus, reason, message string) {
-	g := a.group.Object
-	if g == nil {
+	podGroup := a.group.Object
+	if podGroup == nil {
 		return
 	}
-	old := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
-	scheduledBefore := old != nil && old.Status == metav1.ConditionTrue || a.s.conditions.wasScheduled(a.key, g.UID,
-		status == metav1.ConditionTrue)
+	old := apimeta.FindStatusCondition(podGroup.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+	scheduledBefore := old != nil && old.Status == metav1.ConditionTrue ||
+		a.s.conditions.wasScheduled(a.key, podGroup.UID,
+			status == metav1.ConditionTrue)
 	if scheduledBefore && status != metav1.ConditionTrue {
 		return
 	}
-	next := g.DeepCopy()
+	next := podGroup.DeepCopy()
 	if !apimeta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
 		Type:               schedulingv1beta1.PodGroupInitiallyScheduled,
 		Status:             status,
 		Reason:             reason,
 		Message:            message,
-		ObservedGeneration: g.Generation,
+		ObservedGeneration: podGroup.Generation,
 	}) {
 		return
 	}
 	now := apimeta.FindStatusCondition(next.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": g.UID},
+		"metadata": map[string]any{"uid": podGroup.UID},
 		"status":   map[string]any{"conditions": []metav1.Condition{*now}},
 	})
 	if err != nil {
 		return // no value here can fail to encode
 	}
 	a.s.conditions.write(ctx, a.s.enqueueWrite, a.key, func(ctx context.Context) {
-		_, err := a.s.client.SchedulingV1beta1().PodGroups(g.Namespace).Patch(ctx, g.Name,
+		_, err := a.s.client.SchedulingV1beta1().PodGroups(podGroup.Namespace).Patch(ctx, podGroup.Name,
 			types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			a.s.log.Warn("cannot write the condition of a pod group", "podgroup", a.key, "err", err)
@@ -126,7 +127,7 @@ var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1be
 	"GenericWorkload, and the API server of Kubernetes also --runtime-config=scheduling.k8s.io/v1beta1=true")
 
 // watchGroups watches pod groups, where the gate is on.
-func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+func (s *Scheduler) watchGroups(factory informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
 	if s.groups == nil {
 		return nil, nil
 	}
@@ -144,7 +145,7 @@ func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.Done
 	if !served {
 		return nil, errNoGroups
 	}
-	inf := f.Scheduling().V1beta1().PodGroups().Informer()
+	inf := factory.Scheduling().V1beta1().PodGroups().Informer()
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { s.setGroup(nil, o) },
 		UpdateFunc: s.setGroup,

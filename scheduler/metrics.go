@@ -202,19 +202,19 @@ func measureScheduled(it *queue.Item) {
 }
 
 // measureDecision records the durations of filtering and scoring.
-func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
-	m := p.metrics
-	m.algorithmDuration.Observe(time.Since(begin).Seconds())
+func (p *profile) measureDecision(attempt *framework.Attempt, begin time.Time) {
+	metrics := p.metrics
+	metrics.algorithmDuration.Observe(time.Since(begin).Seconds())
 	status := "Success"
 	switch {
-	case a.Failed != nil:
+	case attempt.Failed != nil:
 		status = "Error"
-	case a.Chosen == nil:
+	case attempt.Chosen == nil:
 		status = "Unschedulable"
 	}
-	m.extensionPointDuration.WithLabelValues("Filter", status, p.name).Observe(a.FilterTook.Seconds())
-	if a.ScoreTook > 0 {
-		m.extensionPointDuration.WithLabelValues("Score", "Success", p.name).Observe(a.ScoreTook.Seconds())
+	metrics.extensionPointDuration.WithLabelValues("Filter", status, p.name).Observe(attempt.FilterTook.Seconds())
+	if attempt.ScoreTook > 0 {
+		metrics.extensionPointDuration.WithLabelValues("Score", "Success", p.name).Observe(attempt.ScoreTook.Seconds())
 	}
 }
 

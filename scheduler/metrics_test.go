@@ -101,20 +101,20 @@ func TestPluginDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := counted(t)
 		h := &holds{}
-		c := startWith(t,
+		cluster := startWith(t,
 			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
 				h.Handle = handle
 				return h, nil
 			}}), schedtest.Node("a"))
-		c.bring(schedtest.Pod("fits", schedtest.Labelled("hold", "yes")))
+		cluster.bring(schedtest.Pod("fits", schedtest.Labelled("hold", "yes")))
 		for _, w := range h.Waiting.All() {
 			w.Allow("Holds")
 		}
 		synctest.Wait()
 		for i := range 9 {
-			c.bring(schedtest.Pod(fmt.Sprint("unsampled-", i)))
+			cluster.bring(schedtest.Pod(fmt.Sprint("unsampled-", i)))
 		}
-		c.bring(schedtest.Pod("big", schedtest.Requests("64", "")))
+		cluster.bring(schedtest.Pod("big", schedtest.Requests("64", "")))
 		after := counted(t)
 		for series, want := range map[string]float64{
 			"PreFilter NodePorts Skip":                             2,

@@ -76,25 +76,25 @@ func (c *cluster) tried(when, name string, want int, node string) {
 // TestWaitsForItsLastVictim: a nominated pod is not tried again while it has no room, and drives nobody else away.
 func TestWaitsForItsLastVictim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"))
-		c.leaveSlowly()
+		cluster := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"))
+		cluster.leaveSlowly()
 		for _, name := range []string{"a", "b", "c", "d"} {
-			c.bring(schedtest.Pod(name, schedtest.On("node-1"), schedtest.Requests("1", "")))
-			c.bring(schedtest.Pod("other-"+name, schedtest.On("node-2"), schedtest.Requests("1", ""),
+			cluster.bring(schedtest.Pod(name, schedtest.On("node-1"), schedtest.Requests("1", "")))
+			cluster.bring(schedtest.Pod("other-"+name, schedtest.On("node-2"), schedtest.Requests("1", ""),
 				schedtest.Priority(5)))
 		}
-		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
-		if got := c.pod("high").Status.NominatedNodeName; got != "node-1" {
+		cluster.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
+		if got := cluster.pod("high").Status.NominatedNodeName; got != "node-1" {
 			t.Fatalf("nominated to %q, want node-1", got)
 		}
-		c.tried("at first", "high", 1, "")
+		cluster.tried("at first", "high", 1, "")
 		for _, name := range []string{"a", "b", "c"} {
-			c.gone(name)
-			c.tried("after "+name, "high", 1, "")
+			cluster.gone(name)
+			cluster.tried("after "+name, "high", 1, "")
 		}
-		c.gone("d")
-		c.tried("after the last one", "high", 2, "node-1")
-		if c.pod("other-a").DeletionTimestamp != nil {
+		cluster.gone("d")
+		cluster.tried("after the last one", "high", 2, "node-1")
+		if cluster.pod("other-a").DeletionTimestamp != nil {
 			t.Error("pods of another node were driven away too")
 		}
 	})
@@ -103,20 +103,22 @@ func TestWaitsForItsLastVictim(t *testing.T) {
 // TestRoomIsAnothers: a pod whose victims are gone looks elsewhere when something more important has taken their room.
 func TestRoomIsAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"),
+		cluster := start(t, schedtest.Node("node-1"), schedtest.Node("node-2"),
 			schedtest.Pod("low", schedtest.On("node-1"), schedtest.Requests("4", "")),
 			schedtest.Pod("other", schedtest.On("node-2"), schedtest.Requests("4", ""), schedtest.Priority(5)))
-		c.leaveSlowly()
-		c.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
-		c.bring(schedtest.Pod("taker", schedtest.On("node-1"), schedtest.Requests("4", ""), schedtest.Priority(20)))
-		c.tried("its victim is there", "high", 1, "")
-		c.gone("low")
-		c.tried("its room is another's", "high", 2, "")
-		if p := c.pod("high"); p.Status.NominatedNodeName != "node-2" || c.pod("other").DeletionTimestamp == nil {
+		cluster.leaveSlowly()
+		cluster.bring(schedtest.Pod("high", schedtest.Requests("4", ""), schedtest.Priority(10)))
+		cluster.bring(schedtest.Pod("taker", schedtest.On("node-1"), schedtest.Requests("4", ""),
+			schedtest.Priority(20)))
+		cluster.tried("its victim is there", "high", 1, "")
+		cluster.gone("low")
+		cluster.tried("its room is another's", "high", 2, "")
+		if p := cluster.pod("high"); p.Status.NominatedNodeName != "node-2" ||
+			cluster.pod("other").DeletionTimestamp == nil {
 			t.Errorf("nominated to %q, want node-2, from which the other pod goes", p.Status.NominatedNodeName)
 		}
-		c.gone("other")
-		c.tried("its second victim is gone", "high", 3, "node-2")
+		cluster.gone("other")
+		cluster.tried("its second victim is gone", "high", 3, "node-2")
 	})
 }
 
@@ -174,20 +176,20 @@ func TestRoomOfATriedGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		during := &amidst{pod: "g-0"}
 		plugin := with(framework.Registry{"Amidst": made(during)})
-		c := startWith(t, func(cfg *scheduler.Config) {
+		cluster := startWith(t, func(cfg *scheduler.Config) {
 			groups(cfg)
 			plugin(cfg)
 		}, schedtest.Node("node-1"),
 			schedtest.Pod("old", schedtest.On("node-1"), schedtest.Requests("2", "")))
-		c.bring(schedtest.Pod("waits", schedtest.Requests("3", "")))
-		c.bring(schedtest.Pod("large", schedtest.Requests("5", "")))
-		during.do = func() { c.gone("old") }
-		c.add(gang("g", 2), schedtest.Pod("g-0", inGroup("g"), schedtest.Requests("2", "")))
-		c.bring(schedtest.Pod("g-1", inGroup("g"), schedtest.Requests("3", "")))
+		cluster.bring(schedtest.Pod("waits", schedtest.Requests("3", "")))
+		cluster.bring(schedtest.Pod("large", schedtest.Requests("5", "")))
+		during.do = func() { cluster.gone("old") }
+		cluster.add(gang("g", 2), schedtest.Pod("g-0", inGroup("g"), schedtest.Requests("2", "")))
+		cluster.bring(schedtest.Pod("g-1", inGroup("g"), schedtest.Requests("3", "")))
 		time.Sleep(soon)
-		c.tried("the group gave its room back", "waits", 2, "node-1")
-		c.tried("the group gave its room back", "large", 1, "")
-		if n := c.countBound("g"); n != 0 || during.do != nil {
+		cluster.tried("the group gave its room back", "waits", 2, "node-1")
+		cluster.tried("the group gave its room back", "large", 1, "")
+		if n := cluster.countBound("g"); n != 0 || during.do != nil {
 			t.Errorf("%d pods of the group are bound; it was tried: %t", n, during.do == nil)
 		}
 	})

@@ -76,15 +76,15 @@ func TestPolicyChangesWakePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dyn := policyServer(policyObject("ssd", 1, "node.labels['disk'] == 'ssd'", "needs an SSD"),
 			policyObject("other", 1, "true", ""))
-		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn },
+		cluster := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn },
 			schedtest.Node("node-1", schedtest.Labels("disk", "hdd")),
 			schedtest.Pod("web", schedtest.Labelled("app", "web")), schedtest.Pod("free"), schedtest.Pod("big",
 				schedtest.Requests("1", "64Gi")),
 			schedtest.Pod("big-web", schedtest.Requests("1", "64Gi"), schedtest.Labelled("app", "web")))
 		synctest.Wait()
-		c.eventually("free", bound)
+		cluster.eventually("free", bound)
 		const want = "0/1 nodes are available: 1 node(s) refused by policy ssd: needs an SSD."
-		if cond := scheduledCondition(c.eventually("web", func(p *corev1.Pod) bool {
+		if cond := scheduledCondition(cluster.eventually("web", func(p *corev1.Pod) bool {
 			return scheduledCondition(p) != nil
 		})); !strings.HasPrefix(cond.Message, want) {
 			t.Errorf("message %q, want %q", cond.Message, want)
@@ -92,7 +92,7 @@ func TestPolicyChangesWakePods(t *testing.T) {
 		time.Sleep(20 * time.Second) // the backoff is over
 		before := map[string]int{}
 		for _, p := range []string{"web", "big", "big-web"} {
-			before[p] = c.attempts(p)
+			before[p] = cluster.attempts(p)
 		}
 		put := func(u *unstructured.Unstructured) {
 			t.Helper()
@@ -103,16 +103,16 @@ func TestPolicyChangesWakePods(t *testing.T) {
 		}
 		began := time.Now()
 		put(policyObject("ssd", 2, "node.label['disk'] == 'ssd'", "")) // wrong: nothing changes
-		if n := c.attempts("web"); n != before["web"] {
+		if n := cluster.attempts("web"); n != before["web"] {
 			t.Errorf("%d attempts after a policy that is wrong", n-before["web"])
 		}
 		put(policyObject("ssd", 3, "node.labels['disk'] == 'hdd'", ""))
-		c.eventually("web", bound)
+		cluster.eventually("web", bound)
 		if took := time.Since(began); took > 0 {
 			t.Errorf("the pod waited for %v", took)
 		}
 		for _, p := range []string{"big", "big-web"} { // refused by the memory that there is
-			if n := c.attempts(p); n != before[p] {
+			if n := cluster.attempts(p); n != before[p] {
 				t.Errorf("%s: %d attempts for nothing", p, n-before[p])
 			}
 		}
@@ -125,20 +125,20 @@ func TestPoliciesHearOfNodes(t *testing.T) {
 		dyn := policyServer(policyObject("rack", 1,
 			"node.annotations['rack'] == 'r1' && node.status.conditions.exists(c, c.type == 'Quiet')", ""))
 		node := schedtest.Node("node-1")
-		c := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, node,
+		cluster := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, node,
 			schedtest.Pod("web", schedtest.Labelled("app", "web")))
 		synctest.Wait()
 		change := func(f func(*corev1.Node)) int {
 			t.Helper()
 			time.Sleep(20 * time.Second) // no backoff
-			had := c.attempts("web")
+			had := cluster.attempts("web")
 			node = node.DeepCopy()
 			f(node)
-			if _, err := c.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			return c.attempts("web") - had
+			return cluster.attempts("web") - had
 		}
 		got := fmt.Sprint(
 			change(func(n *corev1.Node) { n.Annotations = map[string]string{"rack": "r1"} }),
@@ -151,6 +151,6 @@ func TestPoliciesHearOfNodes(t *testing.T) {
 		if got != "1 1 0 1" {
 			t.Errorf("attempts after an annotation, a condition, a heartbeat and the condition that is wanted: %s", got)
 		}
-		c.eventually("web", bound)
+		cluster.eventually("web", bound)
 	})
 }

@@ -130,9 +130,9 @@ func (s *Scheduler) registry() framework.Registry {
 	return r
 }
 
-func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) (*framework.Profile, error) {
-	h := &framework.Handle{
-		Profile:     c.SchedulerName,
+func (s *Scheduler) makePlugins(profile *config.Profile, registry framework.Registry) (*framework.Profile, error) {
+	handle := &framework.Handle{
+		Profile:     profile.SchedulerName,
 		Client:      s.client,
 		Dynamic:     s.cfg.Client.Dynamic,
 		Informers:   s.informers,
@@ -141,24 +141,24 @@ func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) 
 		DeviceClass: func(name corev1.ResourceName) string { return s.deviceTracker.DeviceClass(name) },
 	}
 	of := &framework.Profile{
-		SchedulerName:            c.SchedulerName,
+		SchedulerName:            profile.SchedulerName,
 		Points:                   map[framework.Point][]framework.Weighted{},
-		PercentageOfNodesToScore: c.PercentageOfNodesToScore,
+		PercentageOfNodesToScore: profile.PercentageOfNodesToScore,
 	}
 	made := map[string]framework.Plugin{}
-	for _, name := range c.Plugins() {
+	for _, name := range profile.Plugins() {
 		factory, ok := registry[name]
 		if !ok {
 			return nil, fmt.Errorf("there is no plugin %q", name)
 		}
-		p, err := factory(c.Args[name], h)
+		p, err := factory(profile.Args[name], handle)
 		if err != nil {
 			return nil, err
 		}
 		made[name] = p
 		of.Plugins = append(of.Plugins, framework.Weighted{Plugin: p, Weight: 1})
 	}
-	for point, list := range c.Points {
+	for point, list := range profile.Points {
 		at := []framework.Weighted{}
 		for _, p := range list {
 			at = append(at, framework.Weighted{Plugin: made[p.Name], Weight: p.Weight})

@@ -38,18 +38,18 @@ const (
 
 // startEvents starts the recorder; the result stops it.
 func (s *Scheduler) startEvents(ctx context.Context) (stop func(), err error) {
-	b := events.NewBroadcaster(&limitedSink{
+	broadcaster := events.NewBroadcaster(&limitedSink{
 		inner:   &events.EventSinkImpl{Interface: s.client.EventsV1()},
 		writing: make(chan struct{}, concurrentEvents),
 		pending: make(chan struct{}, maxPendingEvents),
 	})
 	for name, p := range s.profiles {
-		p.events = b.NewRecorder(scheme.Scheme, name)
+		p.events = broadcaster.NewRecorder(scheme.Scheme, name)
 	}
-	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start recording events: %w", err)
 	}
-	return b.Shutdown, nil
+	return broadcaster.Shutdown, nil
 }
 
 // limitedSink writes few events at a time; the others wait.

@@ -108,7 +108,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Parallelism == 0 {
 		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
 	}
-	s := &Scheduler{
+	scheduler := &Scheduler{
 		cfg:             cfg,
 		client:          cfg.Client.Interface,
 		cache:           state.NewCache(),
@@ -120,24 +120,24 @@ func New(cfg Config) (*Scheduler, error) {
 		metrics:         processMetrics(),
 	}
 	if cfg.Gates.GenericWorkload {
-		s.groups = state.NewGroups()
+		scheduler.groups = state.NewGroups()
 	}
-	s.informers = everykind.Informers(cfg.Client, client.Scope{})
-	s.storage = plugins.NewStorage(s.client)
+	scheduler.informers = everykind.Informers(cfg.Client, client.Scope{})
+	scheduler.storage = plugins.NewStorage(scheduler.client)
 	var err error
-	if s.extenders, err = extender.New(cfg.Configuration.Extenders, s.log); err != nil {
+	if scheduler.extenders, err = extender.New(cfg.Configuration.Extenders, scheduler.log); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
-	if err := s.makeProfiles(); err != nil {
+	if err := scheduler.makeProfiles(); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
 	var wants func(*corev1.Pod) bool
-	if s.extenders != nil {
-		wants = s.extenders.Interested
+	if scheduler.extenders != nil {
+		wants = scheduler.extenders.Interested
 	}
-	s.policies = s.newPolicies()
-	s.queue = newLanes(s.queueConfig(), wants)
-	return s, nil
+	scheduler.policies = scheduler.newPolicies()
+	scheduler.queue = newLanes(scheduler.queueConfig(), wants)
+	return scheduler, nil
 }
 
 // Run schedules pods until ctx is done. It calls ready once the cluster's state is known and pods are being scheduled

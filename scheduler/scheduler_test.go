@@ -47,20 +47,20 @@ func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.
 	t.Helper()
 	c := &cluster{Clientset: clienttest.New(objs...), t: t}
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
-		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
+		binding, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
 		if !ok {
 			return false, nil, nil
 		}
 		if c.refuse.CompareAndSwap(true, false) {
 			return true, nil, errors.New("the server is in a bad mood")
 		}
-		o, err := c.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), b.Namespace, b.Name)
+		o, err := c.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), binding.Namespace, binding.Name)
 		if err != nil {
 			return true, nil, err
 		}
 		pod := o.(*corev1.Pod).DeepCopy()
-		pod.Spec.NodeName = b.Target.Name
-		return true, b, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, b.Namespace)
+		pod.Spec.NodeName = binding.Target.Name
+		return true, binding, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, binding.Namespace)
 	})
 	cfg := scheduler.Config{
 		Client:      &client.Client{Interface: c.Clientset},
@@ -101,18 +101,18 @@ func (c *cluster) eventually(name string, ok func(*corev1.Pod) bool) *corev1.Pod
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	w, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+	watcher, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for {
 		p, err := c.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && ok(p) {
 			return p
 		}
 		select {
-		case <-w.ResultChan():
+		case <-watcher.ResultChan():
 		case <-ctx.Done():
 			c.t.Fatalf("pod %s: not as it should be after a minute: %v", name, p)
 		}
@@ -147,21 +147,21 @@ func TestBindsAndMarks(t *testing.T) {
 }
 
 func TestSaysWhyNotAndTriesAgain(t *testing.T) {
-	c := start(t, schedtest.Node("node-1"),
+	cluster := start(t, schedtest.Node("node-1"),
 		schedtest.Node("node-2", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
 		schedtest.Pod("big", schedtest.Requests("1", "64Gi")))
-	p := c.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	p := cluster.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	cond := scheduledCondition(p)
 	const want = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s)."
 	if cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable ||
 		!strings.HasPrefix(cond.Message, want) {
 		t.Errorf("condition = %+v, want False Unschedulable %q", cond, want)
 	}
-	if _, err := c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3",
+	if _, err := cluster.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3",
 		schedtest.Allocatable(corev1.ResourceMemory, "128Gi")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.eventually("big", bound).Spec.NodeName; got != "node-3" {
+	if got := cluster.eventually("big", bound).Spec.NodeName; got != "node-3" {
 		t.Errorf("node = %q, want node-3", got)
 	}
 }
@@ -180,7 +180,7 @@ func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 				},
 			}}
 		}))
-		c := start(t, schedtest.Node("node-1"), pod,
+		cluster := start(t, schedtest.Node("node-1"), pod,
 			&storagev1.StorageClass{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: class,
@@ -193,26 +193,30 @@ func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 				Spec:       corev1.PersistentVolumeClaimSpec{StorageClassName: &class},
 			})
 		time.Sleep(soon)
-		if p, err := c.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(t.Context(), "data",
+		if p, err := cluster.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(t.Context(), "data",
 			metav1.GetOptions{}); err != nil || p.Annotations["volume.kubernetes.io/selected-node"] != "node-1" {
 			t.Fatalf("the claim is %+v, %v; want node-1 to be chosen", p, err)
 		}
-		if err := c.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(soon)
-		c.mu.Lock()
-		if !slices.ContainsFunc(c.marks, func(m mark.Mark) bool { return m.Step == mark.StepBind && m.Err != "" }) {
-			t.Errorf("the wait goes on: %+v", c.marks)
+		cluster.mu.Lock()
+		if !slices.ContainsFunc(cluster.marks, func(m mark.Mark) bool {
+			return m.Step == mark.StepBind && m.Err != ""
+		}) {
+			t.Errorf("the wait goes on: %+v", cluster.marks)
 		}
-		c.mu.Unlock()
+		cluster.mu.Unlock()
 		// The room is free again, and nothing was said of a failure.
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("b", schedtest.Requests("4", "1Gi")),
+		if _, err := cluster.CoreV1().Pods("default").Create(t.Context(),
+			schedtest.Pod("b", schedtest.Requests("4", "1Gi")),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.eventually("b", bound)
-		events, err := c.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
+		cluster.eventually("b", bound)
+		events, err := cluster.EventsV1().Events("").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,16 +260,16 @@ func TestPreemptsAndSaysSo(t *testing.T) {
 
 // TestBindingFailsOnce: the pod is counted off its node and tried again.
 func TestBindingFailsOnce(t *testing.T) {
-	c := start(t, schedtest.Node("node-1"))
-	c.refuse.Store(true)
-	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Requests("4", "")),
+	cluster := start(t, schedtest.Node("node-1"))
+	cluster.refuse.Store(true)
+	if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Requests("4", "")),
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	p := cluster.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	if cond := scheduledCondition(p); cond.Reason != corev1.PodReasonSchedulerError ||
 		!strings.Contains(cond.Message, "bad mood") {
 		t.Errorf("condition = %+v, want SchedulerError with the server's words", cond)
 	}
-	c.eventually("a", bound)
+	cluster.eventually("a", bound)
 }

@@ -136,53 +136,53 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 // storageEvent reports an event about a storage object to the queue. old is nil for a new object, now for a deleted
 // one.
 func (s *Scheduler) storageEvent(old, now any) {
-	e := framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}
+	event := framework.Event{Kinds: framework.Storage, OldObject: old, NewObject: now}
 	latest := now
 	if now == nil {
 		latest = old
 	}
 	switch o := latest.(type) {
 	case *corev1.PersistentVolumeClaim:
-		e = framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: o}
+		event = framework.Event{Kinds: framework.PersistentVolumeClaims, Claim: o}
 	case *storagev1.VolumeAttachment:
-		e.Kinds = framework.Objects
-		e.Resource = plugins.VolumeAttachments
+		event.Kinds = framework.Objects
+		event.Resource = plugins.VolumeAttachments
 	}
 	s.storage.Changed(latest)
-	s.queue.OnEvent(e)
+	s.queue.OnEvent(event)
 }
 
 // watchPluginResources watches the resources that plugins registered with framework.Objects. The sync of custom
 // resources is not waited for, since their definitions may not exist yet.
-func (s *Scheduler) watchPluginResources(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+func (s *Scheduler) watchPluginResources(factory informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
 	seen := map[schema.GroupVersionResource]bool{ // other functions watch these
 		{}:                        true,
 		policy.Resource:           true,
 		plugins.PodGroups:         s.groups != nil,
 		plugins.VolumeAttachments: true,
 	}
-	synced, err := s.watchDevices(f, seen)
+	synced, err := s.watchDevices(factory, seen)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range s.profiles {
 		for _, e := range p.enqueueExtensions {
-			for _, h := range e.EventsToRegister() {
-				if seen[h.Resource] {
+			for _, hint := range e.EventsToRegister() {
+				if seen[hint.Resource] {
 					continue
 				}
-				seen[h.Resource] = true
-				inf, custom := s.informerOf(f, h.Resource)
+				seen[hint.Resource] = true
+				inf, custom := s.informerOf(factory, hint.Resource)
 				if inf == nil {
 					return nil, fmt.Errorf("plugin %s registers events of %s: there is no client for it", e.Name(),
-						h.Resource)
+						hint.Resource)
 				}
-				reg, err := inf.AddEventHandler(s.resourceEventHandler(h.Resource))
+				reg, err := inf.AddEventHandler(s.resourceEventHandler(hint.Resource))
 				if err != nil {
-					return nil, fmt.Errorf("watch %s: %w", h.Resource.Resource, err)
+					return nil, fmt.Errorf("watch %s: %w", hint.Resource.Resource, err)
 				}
-				if !custom && !s.absent(h.Resource.GroupVersion(), func(r, _ string) bool {
-					return r == h.Resource.Resource
+				if !custom && !s.absent(hint.Resource.GroupVersion(), func(r, _ string) bool {
+					return r == hint.Resource.Resource
 				}) {
 					synced = append(synced, reg.HasSyncedChecker())
 				}
@@ -258,23 +258,23 @@ func (s *Scheduler) setNode(before, after any) {
 
 // nodeChange returns the event kinds of an update of a node.
 func nodeChange(old, node *corev1.Node) framework.EventKinds {
-	var k framework.EventKinds
+	var eventKinds framework.EventKinds
 	if !reflect.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) {
-		k |= framework.NodeAllocatable
+		eventKinds |= framework.NodeAllocatable
 	}
 	if !maps.Equal(old.Labels, node.Labels) {
-		k |= framework.NodeLabels
+		eventKinds |= framework.NodeLabels
 	}
 	if old.Spec.Unschedulable != node.Spec.Unschedulable || !reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
-		k |= framework.NodeTaints
+		eventKinds |= framework.NodeTaints
 	}
 	if !slices.Equal(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
-		k |= framework.NodeDeclaredFeatures
+		eventKinds |= framework.NodeDeclaredFeatures
 	}
 	if otherNodeChange(old, node) {
-		k |= framework.NodeOther
+		eventKinds |= framework.NodeOther
 	}
-	return k
+	return eventKinds
 }
 
 // otherNodeChange reports whether anything else of a node changed, except the timestamps of its heartbeats.
@@ -282,18 +282,18 @@ func otherNodeChange(old, node *corev1.Node) bool {
 	if !maps.Equal(old.Annotations, node.Annotations) || !reflect.DeepEqual(&old.Spec, &node.Spec) {
 		return true
 	}
-	a := old.Status
+	nodeStatus := old.Status
 	b := node.Status
-	if !slices.EqualFunc(a.Conditions, b.Conditions, func(x, y corev1.NodeCondition) bool {
+	if !slices.EqualFunc(nodeStatus.Conditions, b.Conditions, func(x, y corev1.NodeCondition) bool {
 		x.LastHeartbeatTime = metav1.Time{}
 		y.LastHeartbeatTime = metav1.Time{}
 		return reflect.DeepEqual(x, y)
 	}) {
 		return true
 	}
-	a.Conditions = nil
+	nodeStatus.Conditions = nil
 	b.Conditions = nil
-	return !reflect.DeepEqual(&a, &b)
+	return !reflect.DeepEqual(&nodeStatus, &b)
 }
 
 func (s *Scheduler) dropNode(o any) {

@@ -70,39 +70,39 @@ type Answer struct {
 
 // WhatIf runs the scheduler's plugins on a copy of the cluster state that cfg.Client reads now. It sends only read
 // requests; a Reader enforces that. It calls extenders to filter and score nodes, and for nothing else.
-func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
+func WhatIf(ctx context.Context, cfg Config, question *Question) (*Answer, error) {
 	cfg.Gates.GenericWorkload = serves(cfg.Client, plugins.PodGroups)
-	s, err := New(cfg)
+	scheduler, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.useOwnMetrics()
-	defer s.queue.Close()
-	defer s.extenders.Close()
-	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
+	scheduler.useOwnMetrics()
+	defer scheduler.queue.Close()
+	defer scheduler.extenders.Close()
+	pending, err := scheduler.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase",
 			string(corev1.PodPending))).String()})
 	if err != nil {
 		return nil, fmt.Errorf("list pending pods: %w", err)
 	}
-	classes, err := s.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	classes, err := scheduler.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list priority classes: %w", err)
 	}
-	if err := s.readOnce(ctx, q.Reader); err != nil {
+	if err := scheduler.readOnce(ctx, question.Reader); err != nil {
 		return nil, err
 	}
 	t := &simulation{
-		s:              s,
+		s:              scheduler,
 		answer:         &Answer{},
 		limits:         map[string]*namespaceLimits{},
 		classes:        map[string]*int32{},
 		claimTemplates: map[string]*resourcev1.ResourceClaimTemplate{},
 	}
-	if q.Reader != nil && q.Reader.policies.Load() {
+	if question.Reader != nil && question.Reader.policies.Load() {
 		t.note("SchedulingPolicies do not count: they may not be read")
 	}
-	if err := t.changeNodes(q); err != nil {
+	if err := t.changeNodes(question); err != nil {
 		return nil, err
 	}
 	for i := range pending.Items {
@@ -110,7 +110,7 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 			t.add(p, "pending", "")
 		}
 	}
-	if err := t.addManifest(ctx, &q.Manifest, classes.Items); err != nil {
+	if err := t.addManifest(ctx, &question.Manifest, classes.Items); err != nil {
 		return nil, err
 	}
 	if err := t.run(ctx); err != nil {
@@ -210,18 +210,18 @@ func (t *simulation) add(pod *corev1.Pod, why, of string) {
 }
 
 // changeNodes adds, drains and removes nodes.
-func (t *simulation) changeNodes(q *Question) error {
-	for _, n := range q.Add {
+func (t *simulation) changeNodes(question *Question) error {
+	for _, n := range question.Add {
 		if t.s.cache.Refresh().Node(n.Name) != nil {
 			return fmt.Errorf("there is a node %s already", n.Name)
 		}
 		t.s.cache.SetNode(n)
 	}
-	if len(q.Drain) > 0 {
+	if len(question.Drain) > 0 {
 		t.readPDBs()
 		t.drained = map[string]bool{}
 	}
-	for _, name := range q.Drain {
+	for _, name := range question.Drain {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to drain", name)
@@ -235,8 +235,8 @@ func (t *simulation) changeNodes(q *Question) error {
 			return err
 		}
 	}
-	t.notePDBs(q.Drain)
-	for _, name := range q.Remove {
+	t.notePDBs(question.Drain)
+	for _, name := range question.Remove {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to remove", name)
@@ -261,33 +261,33 @@ const (
 // removePods removes pods from their nodes. Pods with a controller are tried again. A DaemonSet's pod stays on a
 // drained node, disappears with a removed node, and is tried again on its node after a preemption.
 func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) error {
-	for _, p := range pods {
-		owner := metav1.GetControllerOfNoCopy(p.Pod)
-		_, mirror := p.Pod.Annotations[corev1.MirrorPodAnnotationKey]
+	for _, info := range pods {
+		owner := metav1.GetControllerOfNoCopy(info.Pod)
+		_, mirror := info.Pod.Annotations[corev1.MirrorPodAnnotationKey]
 		daemon := owner != nil && owner.Kind == "DaemonSet"
 		if by == drained && (mirror || daemon) {
 			continue
 		}
 		if by == drained {
-			t.countEviction(p.Pod)
+			t.countEviction(info.Pod)
 		}
-		t.s.cache.RemovePod(p.Pod.UID)
-		t.s.groups.RemovePod(p.Pod)
+		t.s.cache.RemovePod(info.Pod.UID)
+		t.s.groups.RemovePod(info.Pod)
 		switch {
 		case by == removed && (mirror || daemon): // it goes with its node
 		case mirror:
 			t.answer.Lost = append(t.answer.Lost,
-				LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet recreates it: it is a static pod"})
+				LostPod{info.Pod.Namespace, info.Pod.Name, why + ", and its kubelet recreates it: it is a static pod"})
 		case owner == nil:
 			t.answer.Lost = append(t.answer.Lost,
-				LostPod{p.Pod.Namespace, p.Pod.Name, why + ", and no controller recreates it"})
+				LostPod{info.Pod.Namespace, info.Pod.Name, why + ", and no controller recreates it"})
 		default:
-			next := recreated(p.Pod)
-			if err := t.renewClaims(p.Pod, next); err != nil {
+			next := recreated(info.Pod)
+			if err := t.renewClaims(info.Pod, next); err != nil {
 				return err
 			}
 			if daemon {
-				pin(&next.Spec, p.Pod.Spec.NodeName)
+				pin(&next.Spec, info.Pod.Spec.NodeName)
 			}
 			t.add(next, why, owner.Kind+"/"+owner.Name)
 		}
@@ -346,9 +346,9 @@ func priority(p *corev1.Pod) int32 {
 func (t *simulation) try(ctx context.Context, it *task) error {
 	pod := it.pod
 	out := it.outcome("")
-	p := t.s.profile(pod)
+	profile := t.s.profile(pod)
 	switch {
-	case p == nil:
+	case profile == nil:
 		out.Reason = fmt.Sprintf("it waits for the scheduler %q", pod.Spec.SchedulerName)
 	case len(pod.Spec.SchedulingGates) > 0:
 		out.Reason = "it has scheduling gates"
@@ -364,9 +364,9 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 		t.grouped = append(t.grouped, key.String())
 	}
 	info := state.NewPodInfo(pod)
-	a := t.decide(ctx, p.engine, t.s.cache, info, nil)
-	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"},
-		a.Refused[0].Status.Plugin) {
+	attempt := t.decide(ctx, profile.engine, t.s.cache, info, nil)
+	if it.daemon && len(attempt.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"},
+		attempt.Refused[0].Status.Plugin) {
 		return nil // the DaemonSet would not create it
 	}
 	if it.daemon {
@@ -375,28 +375,28 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 			return nil
 		}
 	}
-	if a.Chosen == nil && a.Failed == nil && len(a.Snapshot.Nodes) > 0 {
-		a.PostFilterMessage = p.wouldPreempt(a)
+	if attempt.Chosen == nil && attempt.Failed == nil && len(attempt.Snapshot.Nodes) > 0 {
+		attempt.PostFilterMessage = profile.wouldPreempt(attempt)
 		for _, name := range t.s.extenders.Preempting(pod) {
 			t.note(name + " is not called to choose victims")
 		}
 	}
-	out.Decision = t.explain(a)
-	if preemption := a.Preemption; preemption != nil {
+	out.Decision = t.explain(attempt)
+	if preemption := attempt.Preemption; preemption != nil {
 		for _, v := range preemption.Victims {
 			if err := t.removePods([]*state.PodInfo{v}, fmt.Sprintf("preempted on %s by %s/%s", preemption.NodeOf(v),
 				pod.Namespace, pod.Name), preempted); err != nil {
 				return err
 			}
 		}
-		a = t.decide(ctx, p.engine, t.s.cache, info, nil)
+		attempt = t.decide(ctx, profile.engine, t.s.cache, info, nil)
 	}
-	if a.Chosen == nil {
+	if attempt.Chosen == nil {
 		out.Reason = out.Decision.Message
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
 	}
-	return t.assume(ctx, p, a, out)
+	return t.assume(ctx, profile, attempt, out)
 }
 
 // assume assumes a pod on the chosen node and runs Reserve.

@@ -63,19 +63,19 @@ func (b *drainedPDB) mayEvictUnhealthy(pod *corev1.Pod) bool {
 
 // notePDBs notes the budgets that would hold up the drain.
 func (t *simulation) notePDBs(drained []string) {
-	for _, b := range t.pdbs {
+	for _, drainedPDB := range t.pdbs {
 		var all int32
 		var on []string
 		for _, node := range slices.Compact(slices.Sorted(slices.Values(drained))) {
-			if n := b.evicted[node]; n > 0 {
+			if n := drainedPDB.evicted[node]; n > 0 {
 				all += n
 				on = append(on, fmt.Sprintf("%d on %s", n, node))
 			}
 		}
-		if allowed := max(b.Status.DisruptionsAllowed, 0); all > allowed {
+		if allowed := max(drainedPDB.Status.DisruptionsAllowed, 0); all > allowed {
 			t.note(fmt.Sprintf("PodDisruptionBudget %s/%s would hold up the drain: disruptions allowed now: %d, its "+
 				"pods: %s",
-				b.Namespace, b.Name, allowed, strings.Join(on, ", ")))
+				drainedPDB.Namespace, drainedPDB.Name, allowed, strings.Join(on, ", ")))
 		}
 	}
 }

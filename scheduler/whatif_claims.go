@@ -40,22 +40,22 @@ func (t *simulation) addClaims(obj kind.Object) error {
 	return nil
 }
 
-// addClaim adds a claim, unless it exists or is refused. The simulation owns c.
-func (t *simulation) addClaim(c *corev1.PersistentVolumeClaim) error {
-	c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
-	if c.Spec.StorageClassName == nil {
-		c.Spec.StorageClassName = t.defaultClass()
+// addClaim adds a claim, unless it exists or is refused. The simulation owns claim.
+func (t *simulation) addClaim(claim *corev1.PersistentVolumeClaim) error {
+	claim.UID = types.UID("new-" + claim.Namespace + "-" + claim.Name)
+	if claim.Spec.StorageClassName == nil {
+		claim.Spec.StorageClassName = t.defaultClass()
 	}
 	informer := t.s.informers.Core().V1().PersistentVolumeClaims().Informer()
 	// GetByKey of an informer's store returns no error
-	if _, exists, _ := informer.GetStore().GetByKey(c.Namespace + "/" + c.Name); exists {
+	if _, exists, _ := informer.GetStore().GetByKey(claim.Namespace + "/" + claim.Name); exists {
 		return nil
 	}
-	if why := cmp.Or(t.applyLimitRanges(c), t.useQuota(c, "persistentvolumeclaims")); why != "" {
-		t.note(fmt.Sprintf("claim %s/%s %s", c.Namespace, c.Name, why))
+	if why := cmp.Or(t.applyLimitRanges(claim), t.useQuota(claim, "persistentvolumeclaims")); why != "" {
+		t.note(fmt.Sprintf("claim %s/%s %s", claim.Namespace, claim.Name, why))
 		return nil
 	}
-	_, err := addNew(informer, c)
+	_, err := addNew(informer, claim)
 	return err
 }
 
@@ -96,20 +96,20 @@ func (t *simulation) addGeneratedClaims(ctx context.Context, pod *corev1.Pod) er
 		if err != nil || template == nil {
 			return err
 		}
-		c := &resourcev1.ResourceClaim{
+		resourceClaim := &resourcev1.ResourceClaim{
 			ObjectMeta: *template.Spec.ObjectMeta.DeepCopy(),
 			Spec:       *template.Spec.Spec.DeepCopy(),
 		}
-		c.Name = pod.Name + "-" + of.Name
-		c.Namespace = pod.Namespace
-		c.OwnerReferences = ownedBy(pod)
-		c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
-		if err := t.addDeviceClaim(c); err != nil {
+		resourceClaim.Name = pod.Name + "-" + of.Name
+		resourceClaim.Namespace = pod.Namespace
+		resourceClaim.OwnerReferences = ownedBy(pod)
+		resourceClaim.UID = types.UID("new-" + resourceClaim.Namespace + "-" + resourceClaim.Name)
+		if err := t.addDeviceClaim(resourceClaim); err != nil {
 			return err
 		}
 		pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{
 			Name:              of.Name,
-			ResourceClaimName: &c.Name,
+			ResourceClaimName: &resourceClaim.Name,
 		})
 	}
 	return nil
@@ -159,19 +159,20 @@ func (t *simulation) allocateClaims(pod *corev1.Pod) {
 			continue
 		}
 		o, _, _ := store.GetByKey(pod.Namespace + "/" + *name) // GetByKey of an informer's store returns no error
-		c, ok := o.(*resourcev1.ResourceClaim)
+		resourceClaim, ok := o.(*resourcev1.ResourceClaim)
 		if !ok {
 			continue
 		}
-		if allocation := t.s.deviceTracker.Assumed(c.UID); allocation != nil {
-			c = c.DeepCopy()
-			c.Status.Allocation = allocation
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
-				Resource: "pods",
-				Name:     pod.Name,
-				UID:      pod.UID,
-			})
-			t.s.deviceTracker.RecordWritten(c)
+		if allocation := t.s.deviceTracker.Assumed(resourceClaim.UID); allocation != nil {
+			resourceClaim = resourceClaim.DeepCopy()
+			resourceClaim.Status.Allocation = allocation
+			resourceClaim.Status.ReservedFor = append(
+				resourceClaim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+					Resource: "pods",
+					Name:     pod.Name,
+					UID:      pod.UID,
+				})
+			t.s.deviceTracker.RecordWritten(resourceClaim)
 		}
 	}
 }
@@ -186,21 +187,21 @@ func (t *simulation) renewClaims(old, again *corev1.Pod) error {
 		}
 		// GetByKey of an informer's store returns no error
 		o, _, _ := volumes.GetByKey(again.Namespace + "/" + again.Name + "-" + again.Spec.Volumes[i].Name)
-		c, ok := o.(*corev1.PersistentVolumeClaim)
-		if !ok || !metav1.IsControlledBy(c, old) {
+		claim, ok := o.(*corev1.PersistentVolumeClaim)
+		if !ok || !metav1.IsControlledBy(claim, old) {
 			continue
 		}
-		c = c.DeepCopy()
-		c.UID = "again-" + c.UID
-		c.OwnerReferences = ownedBy(again)
-		if t.bindsLate(c) { // else its volume would be found or made by now, without regard to the pod
-			c.Spec.VolumeName = ""
-			c.Status = corev1.PersistentVolumeClaimStatus{}
-			delete(c.Annotations, volume.AnnBindCompleted)
-			delete(c.Annotations, volume.AnnSelectedNode)
+		claim = claim.DeepCopy()
+		claim.UID = "again-" + claim.UID
+		claim.OwnerReferences = ownedBy(again)
+		if t.bindsLate(claim) { // else its volume would be found or made by now, without regard to the pod
+			claim.Spec.VolumeName = ""
+			claim.Status = corev1.PersistentVolumeClaimStatus{}
+			delete(claim.Annotations, volume.AnnBindCompleted)
+			delete(claim.Annotations, volume.AnnSelectedNode)
 		}
-		if err := volumes.Update(c); err != nil {
-			return fmt.Errorf("renew claim %s: %w", c.Name, err)
+		if err := volumes.Update(claim); err != nil {
+			return fmt.Errorf("renew claim %s: %w", claim.Name, err)
 		}
 	}
 	devices := t.s.informers.Resource().V1().ResourceClaims().Informer().GetStore()

@@ -133,7 +133,7 @@ func TestWhatIfRenewsClaims(t *testing.T) {
 		ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: pod.UID}},
 	}
 	volume := func(node string) *corev1.PersistentVolume {
-		v := &corev1.PersistentVolume{
+		pv := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "on-" + node},
 			Spec: corev1.PersistentVolumeSpec{
 				StorageClassName: class,
@@ -146,8 +146,8 @@ func TestWhatIfRenewsClaims(t *testing.T) {
 				}},
 			},
 		}
-		v.Status.Phase = corev1.VolumeAvailable
-		return v
+		pv.Status.Phase = corev1.VolumeAvailable
+		return pv
 	}
 	bound := volume("a")
 	bound.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "p-v", UID: "p-v"}

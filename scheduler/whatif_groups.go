@@ -29,20 +29,20 @@ type groupSimulation struct {
 }
 
 // addGroup adds a pod group of a manifest, unless it exists.
-func (t *simulation) addGroup(g *schedulingv1beta1.PodGroup) error {
+func (t *simulation) addGroup(podGroup *schedulingv1beta1.PodGroup) error {
 	if t.s.groups == nil {
-		return fmt.Errorf("pod group %s/%s: %w", g.Namespace, g.Name, errNoGroups)
+		return fmt.Errorf("pod group %s/%s: %w", podGroup.Namespace, podGroup.Name, errNoGroups)
 	}
-	key := keyOf(g)
+	key := keyOf(podGroup)
 	if known := t.s.groups.Get(key); known.Object != nil {
 		return nil
 	}
-	g = g.DeepCopy()
-	g.UID = types.UID("new-" + key.String())
-	if g.Spec.Priority == nil {
-		g.Spec.Priority = t.classes[g.Spec.PriorityClassName]
+	podGroup = podGroup.DeepCopy()
+	podGroup.UID = types.UID("new-" + key.String())
+	if podGroup.Spec.Priority == nil {
+		podGroup.Spec.Priority = t.classes[podGroup.Spec.PriorityClassName]
 	}
-	t.s.groups.SetObject(key, g)
+	t.s.groups.SetObject(key, podGroup)
 	return nil
 }
 
@@ -99,10 +99,10 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 
 // newAttempt creates the attempt.
 func (q *groupSimulation) newAttempt(ctx context.Context, key state.GroupKey) {
-	t := q.simulation
+	simulation := q.simulation
 	p := q.simulation.s.profile(q.tasks[0].pod)
 	q.groupAttempt = &groupAttempt{
-		s:          t.s,
+		s:          simulation.s,
 		profile:    p,
 		key:        key,
 		start:      time.Now(),
@@ -112,14 +112,14 @@ func (q *groupSimulation) newAttempt(ctx context.Context, key state.GroupKey) {
 		q.members = append(q.members,
 			&member{it: &queue.Item{QueuedPod: framework.QueuedPod{Pod: state.NewPodInfo(q.tasks[i].pod)}}})
 	}
-	q.group = t.s.groups.Get(key)
+	q.group = simulation.s.groups.Get(key)
 	q.decideFunc = func(pod *state.PodInfo) *framework.Attempt {
-		at := t.decide(ctx, q.laneEngine, t.s.cache, pod, q.isMember)
-		q.decisions[pod.Pod.UID] = t.explain(at)
+		at := simulation.decide(ctx, q.laneEngine, simulation.s.cache, pod, q.isMember)
+		q.decisions[pod.Pod.UID] = simulation.explain(at)
 		return at
 	}
 	q.dryRunFunc = func(copied *groupDryRun, ctx context.Context, pod *state.PodInfo) *framework.Attempt {
-		return t.decide(ctx, copied.engine, copied.cache, pod, nil)
+		return simulation.decide(ctx, copied.engine, copied.cache, pod, nil)
 	}
 }
 
@@ -159,28 +159,28 @@ func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preem
 
 // addOutcomes adds the outcomes of the pods.
 func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
-	for i, m := range q.members {
+	for i, member := range q.members {
 		out := q.tasks[i].outcome("")
-		d := q.decisions[m.it.Pod.Pod.UID]
-		if m.binding != nil {
-			out.Node = m.binding.node
-			q.simulation.allocateClaims(m.it.Pod.Pod)
+		decision := q.decisions[member.it.Pod.Pod.UID]
+		if member.binding != nil {
+			out.Node = member.binding.node
+			q.simulation.allocateClaims(member.it.Pod.Pod)
 		} else {
-			out.Reason = q.messageOf(m)
+			out.Reason = q.messageOf(member)
 		}
-		if d != nil {
-			d.PodGroup = q.summary(m)
-			if m.binding == nil {
-				d.Chosen = ""
-				d.Scores = nil
-				d.Tied = 0
+		if decision != nil {
+			decision.PodGroup = q.summary(member)
+			if member.binding == nil {
+				decision.Chosen = ""
+				decision.Scores = nil
+				decision.Tied = 0
 			}
-			if m.binding != nil && preemption != nil { // only for one pod of the group
-				d.Preemption = explain.Preemption(preemption)
+			if member.binding != nil && preemption != nil { // only for one pod of the group
+				decision.Preemption = explain.Preemption(preemption)
 				preemption = nil
 			}
 		}
-		out.Decision = d
+		out.Decision = decision
 		q.simulation.answer.Outcomes = append(q.simulation.answer.Outcomes, out)
 	}
 }

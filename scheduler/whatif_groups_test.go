@@ -26,32 +26,32 @@ import (
 
 // whatIf asks a question of a server with pod groups. The answer: "pod: why -> node" of each, sorted, with the reasons
 // of those that have none.
-func whatIf(t *testing.T, q scheduler.Question, manifest string, configure func(
+func whatIf(t *testing.T, question scheduler.Question, manifest string, configure func(
 	*scheduler.Config,
 ), objs ...runtime.Object,
 ) (outcomes string, answer *scheduler.Answer) {
 	t.Helper()
-	c := clienttest.New(objs...)
-	c.Resources = []*metav1.APIResourceList{{
+	clientset := clienttest.New(objs...)
+	clientset.Resources = []*metav1.APIResourceList{{
 		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(),
 		APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
 	}}
-	cfg := scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}
+	cfg := scheduler.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}
 	if configure != nil {
 		configure(&cfg)
 	}
 	var err error
-	if q.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
+	if question.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err = scheduler.WhatIf(t.Context(), cfg, &q); err != nil {
+	if answer, err = scheduler.WhatIf(t.Context(), cfg, &question); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
 	for _, o := range answer.Outcomes {
 		out = append(out, fmt.Sprintf("%s: %s -> %s%s", o.Name, o.Why, o.Node, o.Reason))
 	}
-	for _, act := range c.Actions() {
+	for _, act := range clientset.Actions() {
 		if !slices.Contains([]string{"get", "list", "watch"}, act.GetVerb()) {
 			t.Errorf("it sent %s %s", act.GetVerb(), act.GetResource().Resource)
 		}

@@ -72,8 +72,8 @@ func cpu(text string) corev1.ResourceList {
 
 // TestWhatIfLetsIn: what a namespace's quotas and limit ranges would not let in is not made; what they fill in counts.
 func TestWhatIfLetsIn(t *testing.T) {
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "few"}}
-	q.Status = corev1.ResourceQuotaStatus{Hard: cpu("3"), Used: cpu("500m")}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "few"}}
+	quota.Status = corev1.ResourceQuotaStatus{Hard: cpu("3"), Used: cpu("500m")}
 	lr := &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one"},
 		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
@@ -87,11 +87,11 @@ func TestWhatIfLetsIn(t *testing.T) {
 	none := func(*scheduler.Config) {}
 	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not created: exceeded quota: few, requested: " +
 		"requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
-	if got := asked(t, clienttest.New(node, q, lr), deployment(3, ""), none); got != want {
+	if got := asked(t, clienttest.New(node, quota, lr), deployment(3, ""), none); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	want = "web-0: new -> is not created: failed quota: few: must specify requests.cpu for: c"
-	if got := asked(t, clienttest.New(node, q), deployment(1, ""), none); got != want {
+	if got := asked(t, clienttest.New(node, quota), deployment(1, ""), none); got != want {
 		t.Errorf("without defaults: got\n%s\nwant\n%s", got, want)
 	}
 	lr.Spec.Limits[0].Min = corev1.ResourceList{corev1.ResourceCPU: schedtest.Quantity("2")}
@@ -102,7 +102,7 @@ func TestWhatIfLetsIn(t *testing.T) {
 	// Only where a DaemonSet wants its pods they count.
 	daemon := strings.Replace(strings.Replace(deployment(0, ", nodeSelector: {pool: x}"), "Deployment", "DaemonSet",
 		1), "  replicas: 0\n", "", 1)
-	one := q.DeepCopy()
+	one := quota.DeepCopy()
 	one.Status.Hard = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("1")}
 	one.Status.Used = corev1.ResourceList{corev1.ResourcePods: schedtest.Quantity("0")}
 	nodes := []runtime.Object{one, node, schedtest.Node("x", schedtest.Labels("pool", "x")), schedtest.Node("y",
@@ -112,7 +112,7 @@ func TestWhatIfLetsIn(t *testing.T) {
 	if got := asked(t, clienttest.New(nodes...), daemon, none); got != want {
 		t.Errorf("DaemonSet: got\n%s\nwant\n%s", got, want)
 	}
-	c := clienttest.New(node, q)
+	c := clienttest.New(node, quota)
 	c.PrependReactor("list", "resourcequotas", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("resourcequotas"), "", nil)
 	})

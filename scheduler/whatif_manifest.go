@@ -38,22 +38,22 @@ type Manifest struct {
 // ReadManifest reads YAML or JSON documents. namespace is for objects that name none. It skips custom resources, and
 // built-in kinds that lead to no pods. A manifest that has only such objects is an error.
 func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
-	var w Manifest
+	var manifest Manifest
 	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
 	if err != nil {
-		return w, fmt.Errorf("read manifest: %w", err)
+		return manifest, fmt.Errorf("read manifest: %w", err)
 	}
 	if len(b) > maxManifest {
-		return w, fmt.Errorf("manifest of more than %d bytes", maxManifest)
+		return manifest, fmt.Errorf("manifest of more than %d bytes", maxManifest)
 	}
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(b)))
 	for n := 1; ; n++ {
 		doc, err := docs.Read()
 		if errors.Is(err, io.EOF) {
-			return w, w.check()
+			return manifest, manifest.check()
 		}
 		if err != nil {
-			return w, fmt.Errorf("document %d: %w", n, err)
+			return manifest, fmt.Errorf("document %d: %w", n, err)
 		}
 		body, err := yaml.YAMLToJSONStrict(doc)
 		switch {
@@ -63,8 +63,8 @@ func ReadManifest(r io.Reader, namespace string) (Manifest, error) {
 			// the decoder would take YAML in braces for JSON
 			doc = body
 		}
-		if err := w.read(doc, namespace); err != nil {
-			return w, fmt.Errorf("document %d: %w", n, err)
+		if err := manifest.read(doc, namespace); err != nil {
+			return manifest, fmt.Errorf("document %d: %w", n, err)
 		}
 	}
 }

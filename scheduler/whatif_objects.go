@@ -79,25 +79,25 @@ func kindOf(obj runtime.Object) (k *kind.Kind, leads bool) {
 
 // admit makes of an object what the API server would: its defaults are set, and an invalid one is refused.
 func (t *simulation) admit(obj kind.Object) error {
-	k := manifestKinds[reflect.TypeOf(obj)].of(t.s.cfg.Gates)
+	spec := manifestKinds[reflect.TypeOf(obj)].of(t.s.cfg.Gates)
 	if obj.GetName() == "" {
 		obj.SetName(strings.TrimRight(obj.GetGenerateName(), "-."))
 	}
 	t.admitted++
 	obj.SetUID(types.UID(fmt.Sprintf("object-%d", t.admitted))) // short: a Job's is a label
-	k.Default(obj)
-	k.PrepareCreate(obj)
+	spec.Default(obj)
+	spec.PrepareCreate(obj)
 	var errs field.ErrorList
 	name := field.NewPath("metadata", "name")
 	if obj.GetName() == "" {
 		errs = append(errs, field.Required(name, "name or generateName is required"))
 	} else {
-		for _, why := range k.ValidateName(obj.GetName(), false) {
+		for _, why := range spec.ValidateName(obj.GetName(), false) {
 			errs = append(errs, field.Invalid(name, obj.GetName(), why))
 		}
 	}
-	if errs = append(errs, k.Validate(obj)...); len(errs) > 0 {
-		return apierrors.NewInvalid(k.GVK().GroupKind(), obj.GetName(), errs)
+	if errs = append(errs, spec.Validate(obj)...); len(errs) > 0 {
+		return apierrors.NewInvalid(spec.GVK().GroupKind(), obj.GetName(), errs)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (t *simulation) addManifest(ctx context.Context, w *Manifest, list []schedu
 
 // addDependency adds an object of a kind that other objects of the manifest refer to, unless it exists.
 func (t *simulation) addDependency(obj kind.Object) error {
-	c := t.s.informers.Core().V1()
+	cs := t.s.informers.Core().V1()
 	switch o := obj.(type) {
 	case *schedulingv1.PriorityClass:
 		if t.classes[o.Name] == nil {
@@ -160,17 +160,17 @@ func (t *simulation) addDependency(obj kind.Object) error {
 		return err
 	case *corev1.PersistentVolume:
 		o.Status.Phase = corev1.VolumeAvailable // the controller says so at once
-		_, err := addNew(c.PersistentVolumes().Informer(), o)
+		_, err := addNew(cs.PersistentVolumes().Informer(), o)
 		return err
 	case *resourcev1.ResourceClaim:
 		return t.addDeviceClaim(o)
 	case *resourcev1.ResourceClaimTemplate:
 		t.claimTemplates[o.Namespace+"/"+o.Name] = o
 	case *corev1.Service:
-		_, err := addNew(c.Services().Informer(), o)
+		_, err := addNew(cs.Services().Informer(), o)
 		return err
 	case *corev1.Namespace:
-		isNew, err := addNew(c.Namespaces().Informer(), o)
+		isNew, err := addNew(cs.Namespaces().Informer(), o)
 		if isNew {
 			t.s.cache.SetNamespace(o.Name, o.Labels)
 		}

@@ -86,13 +86,13 @@ func TestWhatIf(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			c := clienttest.New(state()...)
+			clientset := clienttest.New(state()...)
 			var err error
 			if tc.question.Manifest, err = scheduler.ReadManifest(strings.NewReader(tc.manifest), ""); err != nil {
 				t.Fatal(err)
 			}
 			answer, err := scheduler.WhatIf(t.Context(),
-				scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tc.question)
+				scheduler.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}, &tc.question)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +115,7 @@ func TestWhatIf(t *testing.T) {
 			if !slices.Equal(a, b) {
 				t.Errorf("got  %s\nwant %s", strings.Join(got, "; "), tc.want)
 			}
-			for _, act := range c.Actions() {
+			for _, act := range clientset.Actions() {
 				if !slices.Contains([]string{"get", "list", "watch"}, act.GetVerb()) {
 					t.Errorf("it sent %s %s", act.GetVerb(), act.GetResource().Resource)
 				}

@@ -79,42 +79,43 @@ func workloadOf(obj kind.Object) *workload {
 	return nil
 }
 
-func deploymentWorkload(d *appsv1.Deployment) *workload {
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace}}
-	set.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey,
+func deploymentWorkload(deployment *appsv1.Deployment) *workload {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: deployment.Name, Namespace: deployment.Namespace}}
+	set.Spec.Selector = metav1.AddLabelToSelector(deployment.Spec.Selector.DeepCopy(),
+		appsv1.DefaultDeploymentUniqueLabelKey,
 		templateHash)
 	w := &workload{
 		kind:     "Deployment",
-		meta:     &d.ObjectMeta,
-		template: &d.Spec.Template,
-		count:    replicas(d.Spec.Replicas),
+		meta:     &deployment.ObjectMeta,
+		template: &deployment.Spec.Template,
+		count:    replicas(deployment.Spec.Replicas),
 		owner:    set,
 		labels:   map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: templateHash},
 	}
-	if d.Spec.Paused {
+	if deployment.Spec.Paused {
 		w.idle = "is paused"
 	}
 	return w
 }
 
-func statefulWorkload(s *appsv1.StatefulSet) *workload {
+func statefulWorkload(set *appsv1.StatefulSet) *workload {
 	return &workload{
 		kind:     "StatefulSet",
-		meta:     &s.ObjectMeta,
-		template: &s.Spec.Template,
-		count:    replicas(s.Spec.Replicas),
-		owner:    s,
+		meta:     &set.ObjectMeta,
+		template: &set.Spec.Template,
+		count:    replicas(set.Spec.Replicas),
+		owner:    set,
 		labels:   map[string]string{appsv1.ControllerRevisionHashLabelKey: templateHash},
-		first:    firstOrdinal(s),
+		first:    firstOrdinal(set),
 		ordinal: func(pod *corev1.Pod, ordinal int) {
 			pod.Labels[appsv1.StatefulSetPodNameLabel] = pod.Name
 			pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
-			for _, c := range s.Spec.VolumeClaimTemplates {
+			for _, c := range set.Spec.VolumeClaimTemplates {
 				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
 					Name: c.Name,
 					VolumeSource: corev1.VolumeSource{
 						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
-							ClaimName: fmt.Sprintf("%s-%s-%d", c.Name, s.Name, ordinal),
+							ClaimName: fmt.Sprintf("%s-%s-%d", c.Name, set.Name, ordinal),
 						},
 					},
 				})
@@ -170,33 +171,34 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		return t.addPods(ctx, []*corev1.Pod{pod}, "", false)
 	}
-	w := workloadOf(obj)
-	if w == nil {
+	workload := workloadOf(obj)
+	if workload == nil {
 		return nil
 	}
-	if w.idle != "" {
-		t.note(fmt.Sprintf("%s %s/%s %s: it creates no pods", w.kind, w.meta.Namespace, w.meta.Name, w.idle))
+	if workload.idle != "" {
+		t.note(fmt.Sprintf("%s %s/%s %s: it creates no pods", workload.kind, workload.meta.Namespace,
+			workload.meta.Name, workload.idle))
 		return nil
 	}
-	if err := t.addOwner(w); err != nil {
+	if err := t.addOwner(workload); err != nil {
 		return err
 	}
 	var pods []*corev1.Pod
-	if w.daemon {
+	if workload.daemon {
 		for _, n := range t.s.cache.Refresh().Nodes {
-			pod := w.pod(n.Name)
+			pod := workload.pod(n.Name)
 			pin(&pod.Spec, n.Name)
 			pods = append(pods, pod)
 		}
 	}
-	for i := range min(w.count, MaxWhatIf+1) {
-		pod := w.pod(strconv.Itoa(w.first + i))
-		if w.ordinal != nil {
-			w.ordinal(pod, w.first+i)
+	for i := range min(workload.count, MaxWhatIf+1) {
+		pod := workload.pod(strconv.Itoa(workload.first + i))
+		if workload.ordinal != nil {
+			workload.ordinal(pod, workload.first+i)
 		}
 		pods = append(pods, pod)
 	}
-	return t.addPods(ctx, pods, w.kind+"/"+w.meta.Name, w.daemon)
+	return t.addPods(ctx, pods, workload.kind+"/"+workload.meta.Name, workload.daemon)
 }
 
 // addOwner adds the controller of a workload's pods, by whose selector they spread by default.
@@ -216,14 +218,14 @@ func (t *simulation) addOwner(w *workload) (err error) {
 
 // pod returns a pod of the workload.
 func (w *workload) pod(suffix string) *corev1.Pod {
-	c := w.template.DeepCopy()
-	c.Name = w.meta.Name + "-" + suffix
-	c.GenerateName = ""
-	c.Namespace = w.meta.Namespace
-	if c.Labels == nil {
-		c.Labels = map[string]string{}
+	template := w.template.DeepCopy()
+	template.Name = w.meta.Name + "-" + suffix
+	template.GenerateName = ""
+	template.Namespace = w.meta.Namespace
+	if template.Labels == nil {
+		template.Labels = map[string]string{}
 	}
-	maps.Copy(c.Labels, w.labels)
+	maps.Copy(template.Labels, w.labels)
 	owner := metav1.OwnerReference{Name: w.owner.GetName(), UID: w.owner.GetUID(), Controller: new(true)}
 	switch w.owner.(type) {
 	case *corev1.ReplicationController:
@@ -242,8 +244,8 @@ func (w *workload) pod(suffix string) *corev1.Pod {
 		owner.APIVersion = "batch/v1"
 		owner.Kind = "Job"
 	}
-	c.OwnerReferences = []metav1.OwnerReference{owner}
-	return &corev1.Pod{ObjectMeta: c.ObjectMeta, Spec: c.Spec}
+	template.OwnerReferences = []metav1.OwnerReference{owner}
+	return &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 }
 
 // addPods adds pods of a workload ("Deployment/web"; empty: of none).
@@ -279,19 +281,19 @@ func (t *simulation) addPods(ctx context.Context, pods []*corev1.Pod, of string,
 }
 
 // pin sets the node affinity for one node, and the tolerations of a DaemonSet's pods.
-func pin(s *corev1.PodSpec, node string) {
+func pin(spec *corev1.PodSpec, node string) {
 	field := corev1.NodeSelectorRequirement{
 		Key:      metav1.ObjectNameField,
 		Operator: corev1.NodeSelectorOpIn,
 		Values:   []string{node},
 	}
-	if s.Affinity == nil {
-		s.Affinity = &corev1.Affinity{}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
 	}
-	if s.Affinity.NodeAffinity == nil {
-		s.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	required := s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
 		required = &corev1.NodeSelector{NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 1)}
 	}
@@ -299,19 +301,19 @@ func pin(s *corev1.PodSpec, node string) {
 		t := &required.NodeSelectorTerms[i]
 		t.MatchFields = append(t.MatchFields, field)
 	}
-	s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
+	spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
 	for _, key := range []string{
 		corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure,
 		corev1.TaintNodeUnschedulable,
 	} {
-		s.Tolerations = append(s.Tolerations, corev1.Toleration{
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
 			Key:      key,
 			Operator: corev1.TolerationOpExists,
 			Effect:   corev1.TaintEffectNoSchedule,
 		})
 	}
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		s.Tolerations = append(s.Tolerations, corev1.Toleration{
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
 			Key:      key,
 			Operator: corev1.TolerationOpExists,
 			Effect:   corev1.TaintEffectNoExecute,

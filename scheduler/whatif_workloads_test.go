@@ -118,7 +118,7 @@ func TestWhatIfDependencies(t *testing.T) {
 			"operator: "+
 			"In, values: [b]}]}]}}}")
 	claim := withSpec("v1", "PersistentVolumeClaim", "c", claimSpec)
-	a := schedtest.Node("a")
+	node := schedtest.Node("a")
 	b := schedtest.Node("b")
 	for _, tt := range []struct {
 		what, manifest string
@@ -128,35 +128,35 @@ func TestWhatIfDependencies(t *testing.T) {
 		{
 			"priority class", pod(", priorityClassName: gold") + "---\napiVersion: scheduling.k8s.io/v1\nkind: " +
 				"PriorityClass\nmetadata: {name: gold}\nvalue: 1000\n",
-			[]runtime.Object{a, schedtest.Pod("waits", schedtest.Requests("4", ""))},
+			[]runtime.Object{node, schedtest.Pod("waits", schedtest.Requests("4", ""))},
 			"p: new -> a\nwaits: pending -> a",
 		},
 		{
 			"late claim", pod(", volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]") + claim + volume +
-				local, []runtime.Object{a, b}, "p: new -> b",
+				local, []runtime.Object{node, b}, "p: new -> b",
 		},
 		{
 			"no volume for it", pod(", volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]") + claim + local,
 			[]runtime.Object{
-				a,
+				node,
 			},
 			"p: new -> 0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind. " +
 				"preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
 		},
 		{
 			"no claim", pod(", volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]"),
-			[]runtime.Object{a},
+			[]runtime.Object{node},
 			`p: new -> 0/1 nodes are available: persistentvolumeclaim "c" not found. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.`,
 		},
 		{
 			"ephemeral volume", pod(", volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: "+claimSpec+
-				"}}}]") + volume + local, []runtime.Object{a, b}, "p: new -> b",
+				"}}}]") + volume + local, []runtime.Object{node, b}, "p: new -> b",
 		},
 		{
 			"claims of a StatefulSet",
 			withSpec("apps/v1", "StatefulSet", "s", "{"+appTemplate+", volumeClaimTemplates: [{metadata: {name: "+
 				"data}, spec: "+claimSpec+"}]}") + volume + local,
-			[]runtime.Object{a, b},
+			[]runtime.Object{node, b},
 			"s-0: new -> b",
 		},
 		{
@@ -164,7 +164,7 @@ func TestWhatIfDependencies(t *testing.T) {
 				"x}}\n" + pod(", affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
 				"[{topologyKey: kubernetes.io/hostname, labelSelector: {}, namespaceSelector: {matchLabels: {team: "+
 				"x}}}]}}"),
-			[]runtime.Object{a, b, schedtest.Pod("here", schedtest.On("a"))},
+			[]runtime.Object{node, b, schedtest.Pod("here", schedtest.On("a"))},
 			"p: new -> b",
 		},
 	} {

@@ -151,24 +151,24 @@ func (s *Simulator) made(n *corev1.Node) bool {
 func providerID(node string) string { return "fake://" + node }
 
 // remove deletes a node with its pods: there is no kubelet to end them.
-func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
-	uid := n.UID
+func (s *Simulator) remove(ctx context.Context, node *corev1.Node) error {
+	uid := node.UID
 	zero := int64(0)
-	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{
+	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	pods, err := s.cfg.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
-		FieldSelector: "spec.nodeName=" + n.Name,
+		FieldSelector: "spec.nodeName=" + node.Name,
 	})
 	if err != nil {
 		return fmt.Errorf("list its pods: %w", err)
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if p.Spec.NodeName != n.Name {
+		if p.Spec.NodeName != node.Name {
 			continue
 		}
 		err := s.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
@@ -179,7 +179,7 @@ func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
 			return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
 		}
 	}
-	s.cfg.Log.Info("fake node removed", "node", n.Name, "pods", len(pods.Items))
+	s.cfg.Log.Info("fake node removed", "node", node.Name, "pods", len(pods.Items))
 	return nil
 }
 
@@ -211,24 +211,24 @@ func (s *Simulator) each(f func(i int) error) error {
 func (s *Simulator) registerOne(ctx context.Context, i int, there *corev1.Node) (*corev1.Node, error) {
 	nodes := s.cfg.Client.CoreV1().Nodes()
 	want := s.node(i)
-	n := there
+	node := there
 	var err error
-	if n == nil {
-		if n, err = nodes.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			n, err = nodes.Get(ctx, want.Name, metav1.GetOptions{})
+	if node == nil {
+		if node, err = nodes.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			node, err = nodes.Get(ctx, want.Name, metav1.GetOptions{})
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	if isReady(n) && n.Status.Allocatable.Cpu().Equal(s.cfg.CPU) && n.Status.Allocatable.Memory().Equal(
-		s.cfg.Memory) && n.Status.Allocatable.Pods().Value() == s.cfg.Pods {
-		return n, nil
+	if isReady(node) && node.Status.Allocatable.Cpu().Equal(s.cfg.CPU) && node.Status.Allocatable.Memory().Equal(
+		s.cfg.Memory) && node.Status.Allocatable.Pods().Value() == s.cfg.Pods {
+		return node, nil
 	}
-	n = n.DeepCopy()
-	n.Status = want.Status
-	n.ResourceVersion = "" // no conflict check: only the simulator writes fake nodes
-	return nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	node = node.DeepCopy()
+	node.Status = want.Status
+	node.ResourceVersion = "" // no conflict check: only the simulator writes fake nodes
+	return nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
 }
 
 func isReady(n *corev1.Node) bool {
@@ -240,28 +240,28 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// renew writes the node's lease. With n, the Node object, it also creates the lease, with n as its owner.
-func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
+// renew writes the node's lease. With node, the Node object, it also creates the lease, with node as its owner.
+func (s *Simulator) renew(ctx context.Context, i int, node *corev1.Node) error {
 	name := s.name(i)
 	seconds := int32(4 * s.cfg.Renew / time.Second)
 	now := metav1.NowMicro()
-	l := &coordination.Lease{
+	lease := &coordination.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
 		Spec:       coordination.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 	}
 	if last := s.lastLease(i); last > 0 {
 		seconds := int32(last / time.Second)
-		l.Spec.LeaseDurationSeconds = &seconds
+		lease.Spec.LeaseDurationSeconds = &seconds
 	}
 	leases := s.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	if n != nil {
-		l.OwnerReferences = []metav1.OwnerReference{{
+	if node != nil {
+		lease.OwnerReferences = []metav1.OwnerReference{{
 			APIVersion: "v1",
 			Kind:       "Node",
 			Name:       name,
-			UID:        n.UID,
+			UID:        node.UID,
 		}}
-		made, err := leases.Create(ctx, l, metav1.CreateOptions{})
+		made, err := leases.Create(ctx, lease, metav1.CreateOptions{})
 		if err == nil {
 			s.keepLease(i, made)
 			return nil
@@ -280,9 +280,9 @@ func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
 			}
 		}
 		old = old.DeepCopy()
-		old.Spec = l.Spec
-		if n != nil {
-			old.OwnerReferences = l.OwnerReferences // the node may have been recreated
+		old.Spec = lease.Spec
+		if node != nil {
+			old.OwnerReferences = lease.OwnerReferences // the node may have been recreated
 		}
 		renewed, err := leases.Update(ctx, old, metav1.UpdateOptions{})
 		switch {

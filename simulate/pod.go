@@ -44,41 +44,41 @@ type step struct {
 }
 
 // next returns the next step of a pod on a fake node.
-func next(p *corev1.Pod, now time.Time) step {
+func next(pod *corev1.Pod, now time.Time) step {
 	switch {
-	case p.DeletionTimestamp != nil:
+	case pod.DeletionTimestamp != nil:
 		return step{what: remove}
-	case p.Status.Phase == corev1.PodPending || p.Status.Phase == "":
+	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
 		return step{what: start}
-	case p.Status.Phase == corev1.PodRunning && podkind.Condition(p, corev1.PodReady) != nil && !podkind.Ready(p):
+	case pod.Status.Phase == corev1.PodRunning && podkind.Condition(pod, corev1.PodReady) != nil && !podkind.Ready(pod):
 		return step{what: ready}
-	case p.Status.Phase != corev1.PodRunning || p.Spec.RestartPolicy == corev1.RestartPolicyAlways ||
-		p.Status.StartTime == nil:
+	case pod.Status.Phase != corev1.PodRunning || pod.Spec.RestartPolicy == corev1.RestartPolicyAlways ||
+		pod.Status.StartTime == nil:
 		return step{}
 	}
-	d, err := time.ParseDuration(p.Annotations[AnnotationRunFor])
+	d, err := time.ParseDuration(pod.Annotations[AnnotationRunFor])
 	if err != nil {
 		return step{} // no annotation, or no duration: it keeps running
 	}
-	if left := p.Status.StartTime.Add(d).Sub(now); left > 0 {
+	if left := pod.Status.StartTime.Add(d).Sub(now); left > 0 {
 		return step{what: later, wait: left}
 	}
-	code, err := strconv.ParseInt(p.Annotations[AnnotationExitCode], 10, 32)
-	if err != nil || code != 0 && p.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
+	code, err := strconv.ParseInt(pod.Annotations[AnnotationExitCode], 10, 32)
+	if err != nil || code != 0 && pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure {
 		code = 0 // a failed container would be restarted until it succeeds
 	}
 	return step{what: end, code: int32(code)}
 }
 
 // running is the status of a pod on node i that has just become ready.
-func running(p *corev1.Pod, i int, ip string, now time.Time) corev1.PodStatus {
+func running(pod *corev1.Pod, i int, ip string, now time.Time) corev1.PodStatus {
 	at := metav1.NewTime(now)
-	st := *p.Status.DeepCopy()
+	st := *pod.Status.DeepCopy()
 	st.Phase = corev1.PodRunning
 	st.StartTime = &at
 	st.HostIP = nodeIP(i)
 	st.HostIPs = []corev1.HostIP{{IP: nodeIP(i)}}
-	if p.Spec.HostNetwork {
+	if pod.Spec.HostNetwork {
 		ip = nodeIP(i)
 	}
 	st.PodIP = ip
@@ -91,31 +91,31 @@ func running(p *corev1.Pod, i int, ip string, now time.Time) corev1.PodStatus {
 			Type:               t,
 			Status:             corev1.ConditionTrue,
 			LastTransitionTime: at,
-			ObservedGeneration: p.Generation,
+			ObservedGeneration: pod.Generation,
 		})
 	}
-	st.ObservedGeneration = p.Generation
+	st.ObservedGeneration = pod.Generation
 	yes := true
 	st.InitContainerStatuses = nil
 	st.ContainerStatuses = nil
-	for k := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[k]
-		s := containerStatus(p, c)
+	for k := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[k]
+		status := containerStatus(pod, c)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			s.Started = &yes
-			s.State.Running = &corev1.ContainerStateRunning{StartedAt: at}
+			status.Started = &yes
+			status.State.Running = &corev1.ContainerStateRunning{StartedAt: at}
 		} else {
-			s.State.Terminated = &corev1.ContainerStateTerminated{
+			status.State.Terminated = &corev1.ContainerStateTerminated{
 				Reason:      "Completed",
 				StartedAt:   at,
 				FinishedAt:  at,
-				ContainerID: s.ContainerID,
+				ContainerID: status.ContainerID,
 			}
 		}
-		st.InitContainerStatuses = append(st.InitContainerStatuses, s)
+		st.InitContainerStatuses = append(st.InitContainerStatuses, status)
 	}
-	for k := range p.Spec.Containers {
-		s := containerStatus(p, &p.Spec.Containers[k])
+	for k := range pod.Spec.Containers {
+		s := containerStatus(pod, &pod.Spec.Containers[k])
 		s.Started = &yes
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: at}
 		st.ContainerStatuses = append(st.ContainerStatuses, s)
@@ -179,19 +179,19 @@ func ended(p *corev1.Pod, code int32, now time.Time) corev1.PodStatus {
 	}
 	no := false
 	for k := range st.ContainerStatuses {
-		s := &st.ContainerStatuses[k]
-		s.Ready = false
-		s.Started = &no
+		status := &st.ContainerStatuses[k]
+		status.Ready = false
+		status.Started = &no
 		began := at
-		if s.State.Running != nil {
-			began = s.State.Running.StartedAt
+		if status.State.Running != nil {
+			began = status.State.Running.StartedAt
 		}
-		s.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			ExitCode:    code,
 			Reason:      reason,
 			StartedAt:   began,
 			FinishedAt:  at,
-			ContainerID: s.ContainerID,
+			ContainerID: status.ContainerID,
 		}}
 	}
 	return st
@@ -218,24 +218,24 @@ func (s *Simulator) step(ctx context.Context) bool {
 
 // move applies the next step of a pod.
 func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
-	p, err := s.pods.Pods(key.Namespace).Get(key.Name)
+	pod, err := s.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	i, ok := s.index(p.Spec.NodeName)
+	i, ok := s.index(pod.Spec.NodeName)
 	if !ok || s.silent(i) {
 		return nil
 	}
 	//exhaustive:enforce
-	switch now := time.Now(); next(p, now).what {
+	switch now := time.Now(); next(pod, now).what {
 	case nothing:
 	case remove:
-		uid := p.UID
+		uid := pod.UID
 		zero := int64(0)
-		err := s.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		err := s.cfg.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &zero,
 			Preconditions:      &metav1.Preconditions{UID: &uid},
 		})
@@ -243,14 +243,14 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 			return fmt.Errorf("delete: %w", err)
 		}
 	case later:
-		s.queue.AddAfter(key, next(p, now).wait)
+		s.queue.AddAfter(key, next(pod, now).wait)
 	case end:
-		return s.write(ctx, p, ended(p, next(p, now).code, now))
+		return s.write(ctx, pod, ended(pod, next(pod, now).code, now))
 	case ready:
-		return s.write(ctx, p, again(p, now))
+		return s.write(ctx, pod, again(pod, now))
 	case start:
 		ip := s.ips.take(i)
-		if err := s.write(ctx, p, running(p, i, ip, now)); err != nil {
+		if err := s.write(ctx, pod, running(pod, i, ip, now)); err != nil {
 			s.ips.release(i, ip)
 			return err
 		}
@@ -259,20 +259,20 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 }
 
 // write updates a pod's status.
-func (s *Simulator) write(ctx context.Context, p *corev1.Pod, st corev1.PodStatus) error {
-	n := *p // shallow copy: the rest is only encoded
+func (s *Simulator) write(ctx context.Context, pod *corev1.Pod, st corev1.PodStatus) error {
+	n := *pod // shallow copy: the rest is only encoded
 	n.Status = st
-	if _, err := s.cfg.Client.CoreV1().Pods(p.Namespace).UpdateStatus(ctx, &n, metav1.UpdateOptions{}); err != nil {
+	if _, err := s.cfg.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &n, metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		return fmt.Errorf("write status: %w", err)
 	}
 	ready := st.Phase == corev1.PodRunning
-	d := &mark.Status{From: string(p.Status.Phase), To: string(st.Phase), Ready: ready}
-	s.emit(p, mark.StepStatus, d)
+	d := &mark.Status{From: string(pod.Status.Phase), To: string(st.Phase), Ready: ready}
+	s.emit(pod, mark.StepStatus, d)
 	if ready {
-		s.emit(p, mark.StepReady, d)
+		s.emit(pod, mark.StepReady, d)
 	}
 	return nil
 }

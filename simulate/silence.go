@@ -34,10 +34,10 @@ func (s *Simulator) lastLease(i int) time.Duration {
 
 // watchNodes watches the annotations of our nodes.
 func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
-	f := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
+	informers := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.LabelSelector = LabelType + "=" + TypeFake
 	}})
-	nodes := coreinformers.New(f.Scoped()).Nodes()
+	nodes := coreinformers.New(informers.Scoped()).Nodes()
 	s.nodes = nodes.Lister()
 	seen := func(obj any) {
 		n, ok := obj.(*corev1.Node)
@@ -74,24 +74,24 @@ func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch fake nodes: %w", err)
 	}
-	return reg.HasSyncedChecker(), f, nil
+	return reg.HasSyncedChecker(), informers, nil
 }
 
 // cordoned records an event when one of our nodes is cordoned or uncordoned.
 func (s *Simulator) cordoned(old, obj any) {
 	was, isNode := old.(*corev1.Node)
-	n, stillNode := obj.(*corev1.Node)
-	if !isNode || !stillNode || was.Spec.Unschedulable == n.Spec.Unschedulable {
+	node, stillNode := obj.(*corev1.Node)
+	if !isNode || !stillNode || was.Spec.Unschedulable == node.Spec.Unschedulable {
 		return
 	}
-	if i, ours := s.index(n.Name); !ours || s.silent(i) {
+	if i, ours := s.index(node.Name); !ours || s.silent(i) {
 		return
 	}
 	reason := "NodeSchedulable"
-	if n.Spec.Unschedulable {
+	if node.Spec.Unschedulable {
 		reason = "NodeNotSchedulable"
 	}
-	s.record(n, reason)
+	s.record(node, reason)
 }
 
 // record records an event about a node, as a kubelet does.
@@ -126,21 +126,21 @@ func (s *Simulator) back(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	n := there.DeepCopy()
-	n.Status = s.nodeStatus(i, time.Now())
-	n.ResourceVersion = ""
-	if _, err := s.cfg.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
+	node := there.DeepCopy()
+	node.Status = s.nodeStatus(i, time.Now())
+	node.ResourceVersion = ""
+	if _, err := s.cfg.Client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
 	if !isReady(there) {
-		s.record(n, "NodeReady")
+		s.record(node, "NodeReady")
 	}
 	pods, err := s.pods.List(labels.Everything())
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
-		if p.Spec.NodeName == n.Name {
+		if p.Spec.NodeName == node.Name {
 			s.queue.Add(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 		}
 	}

@@ -259,20 +259,20 @@ func (s *Simulator) gone(obj any) {
 	}
 }
 
-func (s *Simulator) emit(p *corev1.Pod, step mark.Step, detail any) {
+func (s *Simulator) emit(pod *corev1.Pod, step mark.Step, detail any) {
 	if s.cfg.Marks == nil {
 		return
 	}
 	s.cfg.Marks.Emit(mark.Mark{
 		Step:      step,
-		Component: "kubelet " + p.Spec.NodeName,
+		Component: "kubelet " + pod.Spec.NodeName,
 		At:        time.Now(),
 		Detail:    detail,
 		Subject: mark.Subject{
 			Resource:  "pods",
-			Namespace: p.Namespace,
-			Name:      p.Name,
-			UID:       string(p.UID),
+			Namespace: pod.Namespace,
+			Name:      pod.Name,
+			UID:       string(pod.UID),
 		},
 	})
 }

@@ -69,9 +69,9 @@ func TestNodesAndPods(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}},
 			Spec:       corev1.NodeSpec{ProviderID: "fake://fake-7"},
 		}
-		f := clienttest.New(old, pod("other", "node-1"), pod("a", "fake-1"))
-		run(t, f, Config{Nodes: 3})
-		nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		clientset := clienttest.New(old, pod("other", "node-1"), pod("a", "fake-1"))
+		run(t, clientset, Config{Nodes: 3})
+		nodes, err := clientset.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,23 +79,23 @@ func TestNodesAndPods(t *testing.T) {
 			len(nodes.Items[0].Spec.Taints) != 1 {
 			t.Errorf("nodes: got %d, first %+v", len(nodes.Items), nodes.Items[0])
 		}
-		if l, err := f.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(),
+		if l, err := clientset.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(),
 			metav1.ListOptions{}); err != nil || len(l.Items) != 3 {
 			t.Errorf("leases: got %d, %v; want 3", len(l.Items), err)
 		}
 		time.Sleep(time.Second)
-		p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		p, err := clientset.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
 		if err != nil || p.Status.Phase != corev1.PodRunning || p.Status.PodIP != "10.128.1.1" ||
 			len(p.Status.ContainerStatuses) != 1 || !p.Status.ContainerStatuses[0].Ready {
 			t.Errorf("pod: got %+v, %v", p.Status, err)
 		}
-		if p, err = f.CoreV1().Pods("default").Get(t.Context(), "other", metav1.GetOptions{}); err != nil ||
+		if p, err = clientset.CoreV1().Pods("default").Get(t.Context(), "other", metav1.GetOptions{}); err != nil ||
 			p.Status.Phase != corev1.PodPending {
 			t.Errorf("another node's pod was touched: %v, %v", p.Status.Phase, err)
 		}
-		f.ClearActions()
+		clientset.ClearActions()
 		time.Sleep(time.Minute)
-		if n := len(f.Actions()); n != 0 {
+		if n := len(clientset.Actions()); n != 0 {
 			t.Errorf("%d requests in an idle minute, want none", n)
 		}
 	})
@@ -140,18 +140,18 @@ func TestDeletionAndEnd(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
-	a := newAddresses()
-	a.keep(300, "10.129.44.1")
+	addresses := newAddresses()
+	addresses.keep(300, "10.129.44.1")
 	seen := map[string]bool{"10.129.44.1": true}
 	for range podsPerNode - 1 {
-		ip := a.take(300)
+		ip := addresses.take(300)
 		if seen[ip] {
 			t.Fatalf("%s given twice", ip)
 		}
 		seen[ip] = true
 	}
-	a.release(300, "10.129.44.77")
-	if ip := a.take(300); ip != "10.129.44.77" {
+	addresses.release(300, "10.129.44.77")
+	if ip := addresses.take(300); ip != "10.129.44.77" {
 		t.Errorf("got %s, want the released one", ip)
 	}
 	for _, i := range []int{0, 255, 256, maxNodes - 1} {
@@ -169,7 +169,7 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 	for name, left := range map[string]int{"none left": 0, "fewer": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := clienttest.New()
+				clientset := clienttest.New()
 				ours := func(name string, change ...func(*corev1.Node)) {
 					t.Helper()
 					n := &corev1.Node{
@@ -179,11 +179,12 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 					for _, c := range change {
 						c(n)
 					}
-					if _, err := f.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+					if _, err := clientset.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
 					}
 					p := pod("on-"+name, name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
-					if _, err := f.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+					if _, err := clientset.CoreV1().Pods("default").Create(t.Context(), p,
+						metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -196,7 +197,7 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 				ours("older-elsewhere")
 				ours("fake-real", func(n *corev1.Node) { n.Spec.ProviderID = "" }, by("keelson"))
 				ours("fake-cloud", func(n *corev1.Node) { n.Spec.ProviderID = "aws://i-1" }, by("keelson"))
-				run(t, f, Config{Nodes: left})
+				run(t, clientset, Config{Nodes: left})
 				want := map[string]bool{
 					"of-another":      true,
 					"older-elsewhere": true,
@@ -207,11 +208,11 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 					want["fake-0"] = true
 				}
 				time.Sleep(30 * time.Second)
-				nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+				nodes, err := clientset.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				pods, err := f.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
+				pods, err := clientset.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -253,22 +254,23 @@ func TestGivenUp(t *testing.T) {
 // TestSilence: a silent node renews nothing and leaves its pods as they are; when it is back both go on.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := clienttest.New(pod("a", "fake-0"))
-		run(t, f, Config{Nodes: 2, Renew: 10 * time.Second})
+		clientset := clienttest.New(pod("a", "fake-0"))
+		run(t, clientset, Config{Nodes: 2, Renew: 10 * time.Second})
 		time.Sleep(time.Second)
 		annotate := func(change func(map[string]string)) {
-			n, err := f.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
+			n, err := clientset.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			change(n.Annotations)
-			if _, err := f.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			if _, err := clientset.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 		}
 		renewed := func(node string) time.Time {
-			l, err := f.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
+			l, err := clientset.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node,
+				metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -276,7 +278,7 @@ func TestSilence(t *testing.T) {
 		}
 		annotate(func(a map[string]string) { a[AnnotationSilent] = "" })
 		last := renewed("fake-0")
-		p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		p, err := clientset.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +286,8 @@ func TestSilence(t *testing.T) {
 			Type:   corev1.PodReady,
 			Status: corev1.ConditionFalse,
 		})
-		if _, err := f.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := clientset.CoreV1().Pods("default").UpdateStatus(t.Context(), p,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -295,7 +298,7 @@ func TestSilence(t *testing.T) {
 			t.Errorf("the other node last renewed at %v", got)
 		}
 		ready := func() corev1.ConditionStatus {
-			p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+			p, err := clientset.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -314,11 +317,11 @@ func TestSilence(t *testing.T) {
 // TestFakeNodesTell: a node tells what becomes of it, once, and nothing when it begins.
 func TestFakeNodesTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := clienttest.New()
-		run(t, f, Config{Nodes: 2})
+		clientset := clienttest.New()
+		run(t, clientset, Config{Nodes: 2})
 		time.Sleep(time.Second)
 		told := func() (out []string) {
-			l, err := f.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			l, err := clientset.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -341,12 +344,12 @@ func TestFakeNodesTell(t *testing.T) {
 			{"uncordoned", func(n *corev1.Node) { n.Spec.Unschedulable = false }, "NodeSchedulable"},
 			{"given up", func(n *corev1.Node) { n.Status.Conditions[3].Status = corev1.ConditionUnknown }, "NodeReady"},
 		} {
-			n, err := f.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
+			n, err := clientset.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.change(n)
-			if _, err := f.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			if _, err := clientset.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)

@@ -271,19 +271,19 @@ func (p *player) mark(ctx context.Context, t *rapid.T) string {
 
 // watch tells all events from a revision on, up to a mark written after the watch began.
 func (p *player) watch(ctx context.Context, t *rapid.T, o op) string {
-	w, err := p.Watch(ctx, p.prefix, p.past(o.rev))
+	watcher, err := p.Watch(ctx, p.prefix, p.past(o.rev))
 	if err != nil {
 		p.mark(ctx, t)
 		return p.outcome(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	last := p.mark(ctx, t)
 	var told []string
 	for {
 		select {
-		case batch, ok := <-w.Events():
+		case batch, ok := <-watcher.Events():
 			if !ok {
-				return fmt.Sprintf("%v, then %s", told, p.outcome(w.Err()))
+				return fmt.Sprintf("%v, then %s", told, p.outcome(watcher.Err()))
 			}
 			for _, e := range batch {
 				told = append(told, fmt.Sprintf("%d %s before %q", e.Type, p.show(e.KV), short(e.Prev)))

@@ -115,7 +115,7 @@ func attackLists(t *testing.T, c *live) {
 
 func getAndLeave(t *testing.T, c *live, accept string, early bool) {
 	cfg := c.config(t)
-	h, err := rest.HTTPClientFor(cfg)
+	cl, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Error(err)
 		return
@@ -129,7 +129,7 @@ func getAndLeave(t *testing.T, c *live, accept string, early bool) {
 		return
 	}
 	req.Header.Set("Accept", accept)
-	resp, err := h.Do(req)
+	resp, err := cl.Do(req)
 	if err != nil {
 		return // too many requests at once: a time-out is an answer
 	}
@@ -292,11 +292,11 @@ func attackWatches(t *testing.T, c *live) {
 }
 
 // writeCookies writes the frames of a request whose cookies come in 27,000 fields.
-func writeCookies(w io.Writer, stream uint32, first bool) error {
-	var b bytes.Buffer
+func writeCookies(out io.Writer, stream uint32, first bool) error {
+	var buf bytes.Buffer
 	if first {
-		b.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-		b.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // SETTINGS
+		buf.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+		buf.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // SETTINGS
 	}
 	var block bytes.Buffer
 	block.Write([]byte{0x82, 0x87, 0x84, 0x41, 1, 'a'}) // GET, https, /, :authority a
@@ -316,11 +316,11 @@ func writeCookies(w io.Writer, stream uint32, first bool) error {
 		if len(rest) == 0 {
 			flags |= 4 // END_HEADERS
 		}
-		b.Write([]byte{byte(len(part) >> 16), byte(len(part) >> 8), byte(len(part)), kind, flags, byte(
+		buf.Write([]byte{byte(len(part) >> 16), byte(len(part) >> 8), byte(len(part)), kind, flags, byte(
 			stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)})
-		b.Write(part)
+		buf.Write(part)
 		kind = 9
 	}
-	_, err := w.Write(b.Bytes())
+	_, err := out.Write(buf.Bytes())
 	return err
 }

@@ -170,13 +170,13 @@ func (o *output) Bytes() []byte {
 // startUntilReady starts cmd, waits until it says word, and ends it with the test.
 func startUntilReady(t *testing.T, cmd *exec.Cmd, word string) *output {
 	t.Helper()
-	f, err := os.Create(filepath.Join(t.TempDir(), "output"))
+	file, err := os.Create(filepath.Join(t.TempDir(), "output"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &output{file: f, word: word}
-	cmd.Stdout = f
-	cmd.Stderr = f
+	o := &output{file: file, word: word}
+	cmd.Stdout = file
+	cmd.Stderr = file
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	if err := cmd.Start(); err != nil {
@@ -184,7 +184,7 @@ func startUntilReady(t *testing.T, cmd *exec.Cmd, word string) *output {
 	}
 	t.Cleanup(func() { // t.Context has ended
 		_ = cmd.Wait()
-		_ = f.Close()
+		_ = file.Close()
 	})
 	for end := time.Now().Add(time.Minute); !bytes.Contains(o.Bytes(), []byte(word)); time.Sleep(
 		20 * time.Millisecond) {
@@ -314,10 +314,10 @@ type entry struct {
 
 func layerOf(t *testing.T, entries ...entry) v1.Layer {
 	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	var buf bytes.Buffer
+	writer := tar.NewWriter(&buf)
 	for _, e := range entries {
-		h := &tar.Header{
+		header := &tar.Header{
 			Typeflag: tar.TypeReg,
 			Name:     e.name,
 			Mode:     int64(e.mode),
@@ -325,23 +325,23 @@ func layerOf(t *testing.T, entries ...entry) v1.Layer {
 		}
 		switch {
 		case e.target != "":
-			h.Typeflag = tar.TypeLink
-			h.Linkname = e.target
+			header.Typeflag = tar.TypeLink
+			header.Linkname = e.target
 		case e.content == nil:
-			h.Typeflag = tar.TypeDir
+			header.Typeflag = tar.TypeDir
 		}
-		if err := w.WriteHeader(h); err != nil {
+		if err := writer.WriteHeader(header); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Write(e.content); err != nil {
+		if _, err := writer.Write(e.content); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(b.Bytes())),
+		return io.NopCloser(bytes.NewReader(buf.Bytes())),
 			nil
 	})
 	if err != nil {

@@ -42,26 +42,26 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Deadline:            time.Now().Add(18 * time.Minute),
-		Setup: func(e *testscript.Env) error {
-			data := filepath.Join(e.WorkDir, "data")
-			e.Setenv("KEELSON_DATA_DIR", data)
-			e.Setenv("HOME", e.WorkDir)
-			e.Setenv("PATH", filepath.Dir(bin)+":"+filepath.Join(filepath.Dir(bin), "tools")+":"+os.Getenv("PATH"))
-			e.Setenv("EXAMPLES", filepath.Join(filepath.Dir(filepath.Dir(bin)), "examples"))
+		Setup: func(env *testscript.Env) error {
+			data := filepath.Join(env.WorkDir, "data")
+			env.Setenv("KEELSON_DATA_DIR", data)
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("PATH", filepath.Dir(bin)+":"+filepath.Join(filepath.Dir(bin), "tools")+":"+os.Getenv("PATH"))
+			env.Setenv("EXAMPLES", filepath.Join(filepath.Dir(filepath.Dir(bin)), "examples"))
 			public, err := os.MkdirTemp("", "keelson-e2e-") //nolint:usetesting // where another user may go
 			if err != nil {
 				return err
 			}
-			e.Defer(func() { _ = os.RemoveAll(public) })
+			env.Defer(func() { _ = os.RemoveAll(public) })
 			if err := os.Chmod(public, 0o777); err != nil { // that is what it is for
 				return err
 			}
-			e.Setenv("PUBLIC", public)
-			e.Setenv("KEELSON", bin)
+			env.Setenv("PUBLIC", public)
+			env.Setenv("KEELSON", bin)
 			before := kernelState()
-			e.Defer(func() {
+			env.Defer(func() {
 				// A script that failed half way leaves a running cluster: end it, then look.
-				dirs, _ := filepath.Glob(filepath.Join(e.WorkDir, "*", "keelson.pid")) // the pattern is good
+				dirs, _ := filepath.Glob(filepath.Join(env.WorkDir, "*", "keelson.pid")) // the pattern is good
 				for _, pid := range dirs {
 					out, err := exec.CommandContext(context.Background(), bin, "down", "--data-dir", filepath.Dir(pid)).
 						CombinedOutput()
@@ -219,7 +219,7 @@ func names(dir string) []string {
 
 // leaked lists what is in after and not in before; of mounts and processes only what belongs to the data directory.
 func leaked(before, after state, data string) string {
-	var b strings.Builder
+	var out strings.Builder
 	id := cluster.DataDir(data).ID() // scripts run side by side
 	for _, part := range []struct {
 		name          string
@@ -233,9 +233,9 @@ func leaked(before, after state, data string) string {
 	} {
 		for _, x := range part.after {
 			if part.mine(x) && !slices.Contains(part.before, x) {
-				fmt.Fprintf(&b, "%s %s\n", part.name, x)
+				fmt.Fprintf(&out, "%s %s\n", part.name, x)
 			}
 		}
 	}
-	return b.String()
+	return out.String()
 }

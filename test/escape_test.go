@@ -124,33 +124,33 @@ var profiles = []profile{
 // TestEscape runs every attempt of the escape program from inside pods of every profile: as the container's own
 // program, through exec, and through exec with an open input.
 func TestEscape(t *testing.T) {
-	c := escapeCluster(t)
+	live := escapeCluster(t)
 	var manifest strings.Builder
 	for _, p := range profiles {
 		fmt.Fprintf(&manifest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: escape-%s, labels: "+
 			"{pod-security.kubernetes.io/enforce: %s}}\n---\n", p.name, p.level)
 	}
-	c.apply(t, manifest.String())
+	live.apply(t, manifest.String())
 	manifest.Reset()
 	for _, p := range profiles {
-		manifest.WriteString(c.pod("escape-"+p.name, "attempt", p.spec, p.ctr, ""))
+		manifest.WriteString(live.pod("escape-"+p.name, "attempt", p.spec, p.ctr, ""))
 	}
-	c.apply(t, manifest.String())
-	for _, p := range profiles {
-		t.Run(p.name, func(t *testing.T) {
-			ns := "escape-" + p.name
-			log := c.eventually(t, `"capabilities"`, "logs", "-n", ns, "attempt")
-			p.check(t, "program", log)
-			out, err := c.kubectl(nil, "exec", "-n", ns, "attempt", "--", "/escape")
+	live.apply(t, manifest.String())
+	for _, profile := range profiles {
+		t.Run(profile.name, func(t *testing.T) {
+			ns := "escape-" + profile.name
+			log := live.eventually(t, `"capabilities"`, "logs", "-n", ns, "attempt")
+			profile.check(t, "program", log)
+			out, err := live.kubectl(nil, "exec", "-n", ns, "attempt", "--", "/escape")
 			if err != nil {
 				t.Fatalf("exec: %v\n%s", err, out)
 			}
-			p.check(t, "exec", out)
-			if out, err = c.kubectl(strings.NewReader("input\n"), "exec", "-i", "-n", ns, "attempt", "--",
+			profile.check(t, "exec", out)
+			if out, err = live.kubectl(strings.NewReader("input\n"), "exec", "-i", "-n", ns, "attempt", "--",
 				"/escape"); err != nil {
 				t.Fatalf("exec -i: %v\n%s", err, out)
 			}
-			p.check(t, "exec -i", out)
+			profile.check(t, "exec -i", out)
 		})
 	}
 }
@@ -253,26 +253,26 @@ func (c *live) importImage(t *testing.T, ref, program string, entries []tar.Head
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	var buf bytes.Buffer
+	writer := tar.NewWriter(&buf)
 	for _, h := range append([]tar.Header{
 		{Typeflag: tar.TypeReg, Name: "escape", Mode: 0o755, Size: int64(len(content))},
 		{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777},
 	}, entries...) {
-		if err := w.WriteHeader(&h); err != nil {
+		if err := writer.WriteHeader(&h); err != nil {
 			t.Fatal(err)
 		}
 		if h.Name == "escape" {
-			if _, err := w.Write(content); err != nil {
+			if _, err := writer.Write(content); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(b.Bytes())),
+		return io.NopCloser(bytes.NewReader(buf.Bytes())),
 			nil
 	})
 	if err != nil {

@@ -193,40 +193,41 @@ func workingDescriptors() []trick {
 
 // TestEscapeTricks runs each trick and finds the host untouched and out of reach.
 func TestEscapeTricks(t *testing.T) {
-	c := escapeCluster(t)
-	host := filepath.Dir(c.marker)
-	c.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: tricks}\n---\n")
+	live := escapeCluster(t)
+	host := filepath.Dir(live.marker)
+	live.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: tricks}\n---\n")
 	var manifest strings.Builder
 	imported := map[string]bool{} // others have no pod
 	before := listTree(t, host)
-	for _, k := range tricks {
+	for _, trick := range tricks {
 		image := ""
-		if len(k.entries) > 0 || k.cfg.WorkingDir != "" || k.cfg.User != "" {
-			image = "keelson.test/" + k.name + ":1"
-			for i := range k.entries {
-				k.entries[i].Name = strings.Replace(k.entries[i].Name, "HOST", host, 1)
-				k.entries[i].Linkname = strings.Replace(k.entries[i].Linkname, "HOST", host, 1)
+		if len(trick.entries) > 0 || trick.cfg.WorkingDir != "" || trick.cfg.User != "" {
+			image = "keelson.test/" + trick.name + ":1"
+			for i := range trick.entries {
+				trick.entries[i].Name = strings.Replace(trick.entries[i].Name, "HOST", host, 1)
+				trick.entries[i].Linkname = strings.Replace(trick.entries[i].Linkname, "HOST", host, 1)
 			}
-			k.cfg.Entrypoint = []string{"/escape"}
-			k.cfg.WorkingDir = strings.Replace(k.cfg.WorkingDir, "/HOST", host, 1)
-			if out, err := c.importImage(t, image, c.program, k.entries, k.cfg); err != nil {
-				t.Logf("%s: image refused: %s", k.name, out)
+			trick.cfg.Entrypoint = []string{"/escape"}
+			trick.cfg.WorkingDir = strings.Replace(trick.cfg.WorkingDir, "/HOST", host, 1)
+			if out, err := live.importImage(t, image, live.program, trick.entries, trick.cfg); err != nil {
+				t.Logf("%s: image refused: %s", trick.name, out)
 				continue
 			}
 		}
-		imported[k.name] = true
-		spec := strings.ReplaceAll(strings.ReplaceAll(k.spec, "HOST", host), "[stay]", "[]")
-		manifest.WriteString(strings.Replace(c.pod("tricks", k.name, spec, strings.ReplaceAll(k.ctr, "HOST", host),
-			image), "args: [stay]", "args: []", 1))
+		imported[trick.name] = true
+		spec := strings.ReplaceAll(strings.ReplaceAll(trick.spec, "HOST", host), "[stay]", "[]")
+		manifest.WriteString(
+			strings.Replace(live.pod("tricks", trick.name, spec, strings.ReplaceAll(trick.ctr, "HOST", host),
+				image), "args: [stay]", "args: []", 1))
 	}
 	corePattern := readHost(t, "/proc/sys/kernel/core_pattern")
-	c.apply(t, manifest.String())
+	live.apply(t, manifest.String())
 	for _, k := range tricks {
 		if !imported[k.name] {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
-			started, how := c.settled(t, "tricks", k.name)
+			started, how := live.settled(t, "tricks", k.name)
 			if !started {
 				t.Logf("refused: %s", how)
 				return
@@ -234,7 +235,7 @@ func TestEscapeTricks(t *testing.T) {
 			if k.refused {
 				t.Errorf("the container started; want it refused")
 			}
-			log := c.eventually(t, `"capabilities"`, "logs", "-n", "tricks", k.name)
+			log := live.eventually(t, `"capabilities"`, "logs", "-n", "tricks", k.name)
 			profile{
 				open: map[string]string{"capabilities": defaultCaps, "bounding set": defaultCaps},
 				may: []string{
@@ -280,7 +281,7 @@ func (c *live) settled(t *testing.T, namespace, podName string) (started bool, h
 // listTree is every file below dir with its mode, owner, size and, of links, target.
 func listTree(t *testing.T, dir string) string {
 	t.Helper()
-	var b strings.Builder
+	var out strings.Builder
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -290,13 +291,13 @@ func listTree(t *testing.T, dir string) string {
 			return err
 		}
 		to, _ := os.Readlink(path)
-		fmt.Fprintf(&b, "%s %s %d %s %v\n", path, fi.Mode(), fi.Size(), to, fi.ModTime().UnixNano())
+		fmt.Fprintf(&out, "%s %s %d %s %v\n", path, fi.Mode(), fi.Size(), to, fi.ModTime().UnixNano())
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b.String()
+	return out.String()
 }
 
 func readHost(t *testing.T, file string) string {

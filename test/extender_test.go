@@ -19,12 +19,13 @@ func startExtender(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: extender")
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var q extenderv1.ExtenderArgs
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Pod == nil || q.NodeNames == nil {
+		var extenderArgs extenderv1.ExtenderArgs
+		if err := json.NewDecoder(r.Body).Decode(&extenderArgs); err != nil || extenderArgs.Pod == nil ||
+			extenderArgs.NodeNames == nil {
 			http.Error(w, "what?", http.StatusBadRequest)
 			return
 		}
-		heat := q.Pod.Labels["heat"]
+		heat := extenderArgs.Pod.Labels["heat"]
 		if heat == "unknown" {
 			<-r.Context().Done()
 			return
@@ -32,7 +33,7 @@ func startExtender(ts *testscript.TestScript, neg bool, args []string) {
 		scores := extenderv1.HostPriorityList{}
 		left := []string{}
 		failed := extenderv1.FailedNodesMap{}
-		for _, n := range *q.NodeNames {
+		for _, n := range *extenderArgs.NodeNames {
 			if n == "fake-0" || heat == "high" {
 				failed[n] = "too hot"
 				continue

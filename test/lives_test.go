@@ -165,7 +165,7 @@ func (k *keeper) lead(round, n int) {
 		if words == "" {
 			words = "sleep 1000"
 		}
-		p := &corev1.Pod{
+		pod := &corev1.Pod{
 			ObjectMeta: meta,
 			Spec: corev1.PodSpec{
 				RestartPolicy:                 corev1.RestartPolicyNever,
@@ -193,7 +193,7 @@ func (k *keeper) lead(round, n int) {
 				},
 			},
 		}
-		if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			k.t.Fatal(err)
 		}
 		wg.Go(func() {
@@ -275,35 +275,35 @@ func TestNothingStaysOfPods(t *testing.T) {
 		}
 		total = n
 	}
-	k := upForLives(t)
-	k.lead(0, 12) // what is made once is made
+	keeper := upForLives(t)
+	keeper.lead(0, 12) // what is made once is made
 	var before left
 	for range 20 { // until it is quiet
-		before = k.look()
+		before = keeper.look()
 		time.Sleep(500 * time.Millisecond)
-		if more(before, k.look()) == "" && before["pod directories"] == 0 {
+		if more(before, keeper.look()) == "" && before["pod directories"] == 0 {
 			break
 		}
 	}
 	for round := 1; total > 0; round++ {
 		n := min(total, 60)
 		total -= n
-		k.lead(round, n)
+		keeper.lead(round, n)
 	}
 	var diff string
 	for end := time.Now().Add(time.Minute); ; time.Sleep(500 * time.Millisecond) {
-		if diff = more(before, k.look()); diff == "" {
+		if diff = more(before, keeper.look()); diff == "" {
 			break
 		}
 		if time.Now().After(end) {
 			t.Fatalf("a minute after the last pod: %s", diff)
 		}
 	}
-	log := filepath.Join(k.data, "keelson.log")
+	log := filepath.Join(keeper.data, "keelson.log")
 	was := size(log)
 	time.Sleep(5 * time.Second)
 	if grown := size(log) - was; grown > 2000 {
 		t.Errorf("the log grows by %d bytes in 5 s with no pods", grown)
 	}
-	t.Logf("before %v, after %v", before, k.look())
+	t.Logf("before %v, after %v", before, keeper.look())
 }

@@ -21,10 +21,10 @@ func loopDevice(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	size, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
-	f, err := os.OpenFile(filepath.Join(ts.Getenv("WORK"), args[0]+".img"), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(filepath.Join(ts.Getenv("WORK"), args[0]+".img"), os.O_RDWR|os.O_CREATE, 0o600)
 	ts.Check(err)
-	defer func() { _ = f.Close() }() // the device has it
-	ts.Check(f.Truncate(size))
+	defer func() { _ = file.Close() }() // the device has it
+	ts.Check(file.Truncate(size))
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	ts.Check(err)
 	defer func() { _ = control.Close() }() // nothing was written
@@ -35,7 +35,7 @@ func loopDevice(ts *testscript.TestScript, neg bool, args []string) {
 		dev, err := os.OpenFile(path, os.O_RDWR, 0) // of the kernel's number
 		ts.Check(err)
 		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
-			Fd:   uint32(f.Fd()),
+			Fd:   uint32(file.Fd()),
 			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}, // a descriptor
 		})
 		if errors.Is(err, unix.EBUSY) {

@@ -164,8 +164,8 @@ func testImage(ts *testscript.TestScript, ref string) v1.Image {
 }
 
 func layer(ts *testscript.TestScript, file string, content []byte, mode fs.FileMode) v1.Layer {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
 	ts.Check(w.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg,
 		Name:     file,
@@ -176,7 +176,7 @@ func layer(ts *testscript.TestScript, file string, content []byte, mode fs.FileM
 	ts.Check(err)
 	ts.Check(w.Close())
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(b.Bytes())),
+		return io.NopCloser(bytes.NewReader(buf.Bytes())),
 			nil
 	})
 	ts.Check(err)

@@ -53,9 +53,9 @@ func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	ts.Check(err)
-	d := websocket.Dialer{TLSClientConfig: tlsConfig, HandshakeTimeout: patience}
+	dialer := websocket.Dialer{TLSClientConfig: tlsConfig, HandshakeTimeout: patience}
 	if args[0] != "" {
-		d.Subprotocols = []string{args[0]}
+		dialer.Subprotocols = []string{args[0]}
 	}
 	header := http.Header{"Origin": {"https://dashboard.example"}}
 	if len(args) == 3 {
@@ -64,12 +64,12 @@ func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 	if name, ok := strings.CutPrefix(header.Get("Impersonate-User"), "token:"); ok { // as a page in a browser would
 		header.Del("Impersonate-User")
 		token := strings.TrimSpace(ts.ReadFile(name))
-		d.Subprotocols = append(d.Subprotocols,
+		dialer.Subprotocols = append(dialer.Subprotocols,
 			"base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(token)))
 		tlsConfig.Certificates = nil
 		tlsConfig.GetClientCertificate = nil
 	}
-	c, resp, err := d.Dial(strings.Replace(cfg.Host, "https:", "wss:", 1)+args[1], header)
+	conn, resp, err := dialer.Dial(strings.Replace(cfg.Host, "https:", "wss:", 1)+args[1], header)
 	if resp != nil {
 		defer func() { _ = resp.Body.Close() }()
 	}
@@ -82,11 +82,11 @@ func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Check(err)
-	defer func() { _ = c.Close() }()
-	ts.Check(c.SetReadDeadline(time.Now().Add(patience)))
+	defer func() { _ = conn.Close() }()
+	ts.Check(conn.SetReadDeadline(time.Now().Add(patience)))
 	channels := map[byte][]byte{}
 	for {
-		kind, m, err := c.ReadMessage()
+		kind, m, err := conn.ReadMessage()
 		if err != nil {
 			break // the server closes it when the command has ended
 		}

@@ -37,7 +37,7 @@ type Around struct {
 // Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says; empty: it is Ready,
 // has ended, or is deleted. Explain comes first.
 func (w *Why) Waits(a *Around) string {
-	switch d := w.Decision; {
+	switch decision := w.Decision; {
 	case w.Gone, a.Pod == nil, podapi.Terminal(a.Pod):
 	case a.NodeGone:
 		return fmt.Sprintf("there is no node %s, so nothing runs it", a.Pod.Spec.NodeName)
@@ -45,12 +45,12 @@ func (w *Why) Waits(a *Around) string {
 		return strings.Join(w.NotReady, "; ")
 	case w.Reason != "":
 		return strings.TrimPrefix(w.Reason, pendingFor)
-	case d == nil:
+	case decision == nil:
 		return "the scheduler has not tried it yet"
-	case d.Message != "" && w.Next != "":
-		return strings.TrimSuffix(d.Message, ".") + "; it is tried again when " + w.Next
+	case decision.Message != "" && w.Next != "":
+		return strings.TrimSuffix(decision.Message, ".") + "; it is tried again when " + w.Next
 	default:
-		return d.Message
+		return decision.Message
 	}
 	return ""
 }
@@ -81,32 +81,32 @@ func (g *Group) waits() string {
 
 // Explain sets w.NotReady, and w.Reason when no decision of Keelson's scheduler explains the pod's node: none was
 // requested or none was needed.
-func (w *Why) Explain(a *Around) {
-	p := a.Pod
+func (w *Why) Explain(around *Around) {
+	pod := around.Pod
 	// more useful than who deletes the pod afterwards
-	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" {
+	if s := &pod.Status; s.Phase == corev1.PodFailed && s.Reason != "" {
 		w.Ended = s.Reason
 		if s.Message != "" {
 			w.Ended += ": " + s.Message
 		}
 	}
-	w.NotReady = a.notReady()
-	node := p.Spec.NodeName
+	w.NotReady = around.notReady()
+	node := pod.Spec.NodeName
 	gone := ""
-	if a.NodeGone {
+	if around.NodeGone {
 		gone = fmt.Sprintf("; there is no node %s, so nothing runs it, and the pod garbage collector will delete it",
 			node)
 	}
-	switch d := w.Decision; {
-	case node != "" && d != nil && d.Chosen == node:
+	switch decision := w.Decision; {
+	case node != "" && decision != nil && decision.Chosen == node:
 		if gone != "" {
 			w.Reason = "on " + node + gone
 		}
-	case node != "" && p.Annotations[corev1.MirrorPodAnnotationKey] != "":
+	case node != "" && pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		w.Node = node
 		w.Reason = fmt.Sprintf("on %s: a static pod, which its kubelet read from a file; no scheduler was asked%s",
 			node, gone)
-	case node != "" && a.Foreign:
+	case node != "" && around.Foreign:
 		w.Node = node
 		w.Reason = "on " + node + ": the API server is not Keelson's and has no record of why" + gone
 	case node != "" && w.BoundBy != "" && w.BoundBy != schedulerUser:
@@ -120,22 +120,22 @@ func (w *Why) Explain(a *Around) {
 		w.Node = node
 		w.Reason = "on " + node + ": what the scheduler thought of it is not remembered; it was made before this " +
 			"server started, or long ago" + gone
-	case len(p.Spec.SchedulingGates) > 0:
-		names := make([]string, len(p.Spec.SchedulingGates))
-		for i, g := range p.Spec.SchedulingGates {
+	case len(pod.Spec.SchedulingGates) > 0:
+		names := make([]string, len(pod.Spec.SchedulingGates))
+		for i, g := range pod.Spec.SchedulingGates {
 			names[i] = g.Name
 		}
 		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once "+
 			"spec.schedulingGates is empty", strings.Join(names, ", "))
-	case a.Group.waits() != "":
-		w.Reason = a.Group.waits()
-	case a.Foreign:
-		w.Reason = otherScheduler(p) + " (the API server is not Keelson's: it has no record of each node)"
-	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && d == nil:
+	case around.Group.waits() != "":
+		w.Reason = around.Group.waits()
+	case around.Foreign:
+		w.Reason = otherScheduler(pod) + " (the API server is not Keelson's: it has no record of each node)"
+	case cmp.Or(pod.Spec.SchedulerName, defaultScheduler) != defaultScheduler && w.Since.IsZero() && decision == nil:
 		// no profile of Keelson's scheduler has it
-		w.Reason = otherScheduler(p)
-	case w.Decision == nil && a.Scheduler != "":
-		w.Reason = pendingFor + "the scheduler does not work: " + a.Scheduler
+		w.Reason = otherScheduler(pod)
+	case w.Decision == nil && around.Scheduler != "":
+		w.Reason = pendingFor + "the scheduler does not work: " + around.Scheduler
 	}
 }
 

@@ -212,15 +212,15 @@ func TestWaits(t *testing.T) {
 		w := tt.why
 		a := &Around{Pod: &corev1.Pod{Spec: tt.spec, Status: tt.status}, NodeGone: tt.gone}
 		w.Explain(a)
-		s := Story{
+		story := Story{
 			Namespace: "default",
 			Name:      "p",
 			Waits:     w.Waits(a),
 			Steps:     []Step{{Who: "apiserver", What: "POST pods", HandOff: handRequest}},
 		}
 		var steps, lines strings.Builder
-		RenderSteps(&steps, &s, false, 0)
-		Render(&lines, &s, false, 0)
+		RenderSteps(&steps, &story, false, 0)
+		Render(&lines, &story, false, 0)
 		told := strings.Join(strings.Fields(steps.String()), " ")
 		wantSteps := "not yet: " + tt.want + " accounted"
 		wantLine := "   waits: " + tt.want + "\n"
@@ -228,16 +228,17 @@ func TestWaits(t *testing.T) {
 			wantSteps = "2-13 not yet accounted"
 			wantLine = ""
 		}
-		if s.Waits != tt.want || !strings.Contains(told, wantSteps) || !strings.Contains(lines.String(), wantLine) ||
+		if story.Waits != tt.want || !strings.Contains(told, wantSteps) ||
+			!strings.Contains(lines.String(), wantLine) ||
 			tt.want == "" && strings.Contains(lines.String(), "waits") {
-			t.Errorf("%s: got %q in\n%s\n%s; want %q", name, s.Waits, steps.String(), lines.String(), tt.want)
+			t.Errorf("%s: got %q in\n%s\n%s; want %q", name, story.Waits, steps.String(), lines.String(), tt.want)
 		}
 	}
 }
 
 // TestGone: of a pod that exists no more nobody says that it is Pending, or that anything is still to come.
 func TestGone(t *testing.T) {
-	for want, w := range map[string]Why{
+	for want, why := range map[string]Why{
 		"it is gone; no scheduler had decided where it runs\n": {Gone: true},
 		"it is gone; no node had taken it after 2 tries\n": {
 			Gone:     true,
@@ -252,7 +253,7 @@ func TestGone(t *testing.T) {
 		},
 	} {
 		var b strings.Builder
-		RenderWhy(&b, &w, false, 0)
+		RenderWhy(&b, &why, false, 0)
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("got %q, want %q in it", b.String(), want)
 		}

@@ -104,31 +104,32 @@ const (
 
 // sizeOf estimates a decision's memory in bytes. Names of nodes and plugins may be shared strings but are counted:
 // marks from other processes have their own copies.
-func sizeOf(d *mark.Decision) int {
-	n := sizeDecided + len(d.Message) + len(d.Waits) + len(d.Chosen) + len(d.PodGroup)
-	for i := range d.Rejected {
-		v := &d.Rejected[i]
+func sizeOf(decision *mark.Decision) int {
+	n := sizeDecided + len(decision.Message) + len(decision.Waits) + len(decision.Chosen) + len(decision.PodGroup)
+	for i := range decision.Rejected {
+		v := &decision.Rejected[i]
 		n += sizeVerdict + len(v.Node) + len(v.Plugin) + len(v.Reason) + len(v.Short) + len(v.Hint)
 	}
-	for reason := range d.RejectedBy {
+	for reason := range decision.RejectedBy {
 		n += len(reason) + 2*sizeText
 	}
-	for i := range d.Scores {
-		n += sizeScore + len(d.Scores[i].Node) + len(d.Scores[i].Plugins)*sizeShare + len(d.Scores[i].Rules)*sizeGiven
+	for i := range decision.Scores {
+		n += sizeScore + len(decision.Scores[i].Node) + len(decision.Scores[i].Plugins)*sizeShare +
+			len(decision.Scores[i].Rules)*sizeGiven
 	}
-	for i := range d.Rules {
-		n += sizeRule + len(d.Rules[i].Policy) + len(d.Rules[i].Field) + len(d.Rules[i].Expression)
+	for i := range decision.Rules {
+		n += sizeRule + len(decision.Rules[i].Policy) + len(decision.Rules[i].Field) + len(decision.Rules[i].Expression)
 	}
-	for i := range d.Groups {
-		n += sizeGroup + len(d.Groups[i].Reason) + len(d.Groups[i].Plugin)
-		for _, name := range d.Groups[i].Names {
+	for i := range decision.Groups {
+		n += sizeGroup + len(decision.Groups[i].Reason) + len(decision.Groups[i].Plugin)
+		for _, name := range decision.Groups[i].Names {
 			n += sizeText + len(name)
 		}
 	}
-	for _, fix := range d.Fixes {
+	for _, fix := range decision.Fixes {
 		n += sizeText + len(fix)
 	}
-	if p := d.Preemption; p != nil {
+	if p := decision.Preemption; p != nil {
 		n += sizeVerdict + len(p.Why)
 		for _, v := range p.Victims {
 			n += sizeShare + len(v.Namespace) + len(v.Name)
@@ -159,32 +160,32 @@ func brief(d *mark.Decision) *mark.Decision {
 // elements of its slices.
 func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	t.mu.Lock()
-	d := t.decided.of(string(pod))
+	decided := t.decided.of(string(pod))
 	t.mu.Unlock()
-	if d == nil {
+	if decided == nil {
 		return nil
 	}
-	a := d.about
-	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(d.at)}}
+	decision := decided.about
+	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(decided.at)}}
 	out.Status = decisions.PodDecisionStatus{
-		Message:         message(a),
-		Attempt:         int32(a.Attempt),
-		Nodes:           int32(a.Nodes),
-		Feasible:        int32(a.Fit),
-		Tied:            int32(a.Tied), // numbers of nodes
-		Queued:          metav1.Duration{Duration: a.QueueWait},
-		Took:            metav1.Duration{Duration: d.took},
-		WaitsFor:        a.Waits,
-		Fixes:           a.Fixes,
-		ExtensionPoints: extensionPoints(d),
-		Scores:          nodeScores(a),
-		Rules:           rules(a),
-		Refusals:        refused(a),
-		RefusedBy:       refusedBy(a),
-		Preemption:      preempted(a.Preemption),
+		Message:         message(decision),
+		Attempt:         int32(decision.Attempt),
+		Nodes:           int32(decision.Nodes),
+		Feasible:        int32(decision.Fit),
+		Tied:            int32(decision.Tied), // numbers of nodes
+		Queued:          metav1.Duration{Duration: decision.QueueWait},
+		Took:            metav1.Duration{Duration: decided.took},
+		WaitsFor:        decision.Waits,
+		Fixes:           decision.Fixes,
+		ExtensionPoints: extensionPoints(decided),
+		Scores:          nodeScores(decision),
+		Rules:           rules(decision),
+		Refusals:        refused(decision),
+		RefusedBy:       refusedBy(decision),
+		Preemption:      preempted(decision.Preemption),
 	}
 	s := &out.Status
-	s.Result, s.Node, s.Reason = outcome(d)
+	s.Result, s.Node, s.Reason = outcome(decided)
 	if len(s.Scores) > 1 {
 		s.RunnerUp = s.Scores[1].Node
 	}
@@ -204,35 +205,36 @@ func message(a *mark.Decision) string {
 
 // outcome is an attempt's result, its node, and a short reason.
 func outcome(d *decided) (result, node, reason string) {
-	a := d.about
+	decision := d.about
 	switch {
-	case a.Chosen != "" && d.err != "":
-		return decisions.BindFailed, a.Chosen, d.err
-	case a.Chosen != "" && a.Fit == 1:
-		return decisions.Scheduled, a.Chosen, "the only node that fits"
-	case a.Chosen != "" && a.Tied > 1:
-		return decisions.Scheduled, a.Chosen, fmt.Sprintf("one of %d with the highest score", a.Tied)
-	case a.Chosen != "":
-		return decisions.Scheduled, a.Chosen, "the highest score"
-	case a.Preemption != nil:
-		return decisions.Preempting, a.Preemption.Node, fmt.Sprintf("%s must go", plural(a.Preemption.Count, "pod"))
+	case decision.Chosen != "" && d.err != "":
+		return decisions.BindFailed, decision.Chosen, d.err
+	case decision.Chosen != "" && decision.Fit == 1:
+		return decisions.Scheduled, decision.Chosen, "the only node that fits"
+	case decision.Chosen != "" && decision.Tied > 1:
+		return decisions.Scheduled, decision.Chosen, fmt.Sprintf("one of %d with the highest score", decision.Tied)
+	case decision.Chosen != "":
+		return decisions.Scheduled, decision.Chosen, "the highest score"
+	case decision.Preemption != nil:
+		return decisions.Preempting, decision.Preemption.Node,
+			fmt.Sprintf("%s must go", plural(decision.Preemption.Count, "pod"))
 	}
-	return decisions.Unschedulable, "", cmp.Or(counted(a.RejectedBy), a.Message)
+	return decisions.Unschedulable, "", cmp.Or(counted(decision.RejectedBy), decision.Message)
 }
 
 func extensionPoints(d *decided) []decisions.ExtensionPoint {
-	a := d.about
+	decision := d.about
 	var out []decisions.ExtensionPoint
 	add := func(name string, took time.Duration) {
 		if took > 0 {
 			out = append(out, decisions.ExtensionPoint{Name: name, Took: metav1.Duration{Duration: took}})
 		}
 	}
-	add("PreFilter", a.PreFilter)
-	add("Filter", a.Filter-a.PreFilter)
-	add("PostFilter", a.PostFilter)
-	add("PreScore", a.PreScore)
-	add("Score", a.Score-a.PreScore)
+	add("PreFilter", decision.PreFilter)
+	add("Filter", decision.Filter-decision.PreFilter)
+	add("PostFilter", decision.PostFilter)
+	add("PreScore", decision.PreScore)
+	add("Score", decision.Score-decision.PreScore)
 	if b := d.bound; b != nil {
 		add("Reserve", b.Reserve)
 		add("Permit", b.Permit)
@@ -242,11 +244,11 @@ func extensionPoints(d *decided) []decisions.ExtensionPoint {
 	return out
 }
 
-func nodeScores(a *mark.Decision) []decisions.NodeScore {
+func nodeScores(decision *mark.Decision) []decisions.NodeScore {
 	var out []decisions.NodeScore
-	for _, s := range a.Scores {
-		n := decisions.NodeScore{Node: s.Node, Total: s.Total}
-		for _, p := range s.Plugins {
+	for _, nodeScore := range decision.Scores {
+		n := decisions.NodeScore{Node: nodeScore.Node, Total: nodeScore.Total}
+		for _, p := range nodeScore.Plugins {
 			n.Plugins = append(n.Plugins, decisions.PluginScore{
 				Plugin:     p.Plugin,
 				Raw:        p.Raw,
@@ -255,12 +257,12 @@ func nodeScores(a *mark.Decision) []decisions.NodeScore {
 				Weighted:   p.Score * p.Weight,
 			})
 		}
-		for i, r := range s.Rules {
-			if i < len(a.Rules) {
+		for i, r := range nodeScore.Rules {
+			if i < len(decision.Rules) {
 				n.Rules = append(n.Rules, decisions.RuleScore{
 					Raw:        r.Raw,
 					Normalized: r.Score,
-					Weighted:   r.Score * a.Rules[i].Weight,
+					Weighted:   r.Score * decision.Rules[i].Weight,
 					Failed:     r.Failed,
 				})
 			}
@@ -291,9 +293,9 @@ func refused(a *mark.Decision) []decisions.Refusal {
 	return out
 }
 
-func refusedBy(a *mark.Decision) []decisions.RefusalGroup {
+func refusedBy(decision *mark.Decision) []decisions.RefusalGroup {
 	var out []decisions.RefusalGroup
-	for _, g := range a.Groups {
+	for _, g := range decision.Groups {
 		out = append(out, decisions.RefusalGroup{
 			Plugin: g.Plugin,
 			Reason: g.Reason,
@@ -302,7 +304,7 @@ func refusedBy(a *mark.Decision) []decisions.RefusalGroup {
 		}) // a number of nodes
 	}
 	if len(out) == 0 {
-		for reason, n := range a.RejectedBy {
+		for reason, n := range decision.RejectedBy {
 			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) // a number of nodes
 		}
 		slices.SortFunc(out, func(x, y decisions.RefusalGroup) int {
@@ -312,20 +314,20 @@ func refusedBy(a *mark.Decision) []decisions.RefusalGroup {
 	return out
 }
 
-func preempted(p *mark.Preemption) *decisions.Preemption {
-	if p == nil {
+func preempted(preemption *mark.Preemption) *decisions.Preemption {
+	if preemption == nil {
 		return nil
 	}
 	out := &decisions.Preemption{
-		Node:          p.Node,
-		Count:         int32(p.Count),
-		PDBViolations: int32(p.PDBViolations),
-		Reprieved:     int32(p.Reprieved),
-		Candidates:    int32(p.Candidates), // counts
-		RunnerUp:      p.RunnerUp,
-		Why:           p.Why,
+		Node:          preemption.Node,
+		Count:         int32(preemption.Count),
+		PDBViolations: int32(preemption.PDBViolations),
+		Reprieved:     int32(preemption.Reprieved),
+		Candidates:    int32(preemption.Candidates), // counts
+		RunnerUp:      preemption.RunnerUp,
+		Why:           preemption.Why,
 	}
-	for _, v := range p.Victims {
+	for _, v := range preemption.Victims {
 		out.Victims = append(out.Victims, decisions.Victim{Namespace: v.Namespace, Name: v.Name, Priority: v.Priority})
 	}
 	return out

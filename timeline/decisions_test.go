@@ -16,7 +16,7 @@ import (
 
 // attempted is the mark of an attempt for pod number i, about n nodes that fit and n that do not.
 func attempted(i, n int) mark.Mark {
-	d := &mark.Decision{
+	decision := &mark.Decision{
 		Attempt:    1,
 		Nodes:      2 * n,
 		Fit:        n,
@@ -24,13 +24,13 @@ func attempted(i, n int) mark.Mark {
 		RejectedBy: map[string]int{"Insufficient cpu": n},
 	}
 	for j := range n {
-		d.Rejected = append(d.Rejected, mark.Verdict{
+		decision.Rejected = append(decision.Rejected, mark.Verdict{
 			Node:   fmt.Sprintf("full-%d", j),
 			Plugin: "NodeResourcesFit",
 			Reason: "Insufficient cpu",
 			Short:  fmt.Sprintf("cpu: asks %d, free 0 of 4", i),
 		})
-		d.Scores = append(d.Scores, mark.NodeScore{
+		decision.Scores = append(decision.Scores, mark.NodeScore{
 			Node: fmt.Sprintf("fit-%d", j),
 			Plugins: []mark.PluginScore{{
 				Plugin: "ImageLocality",
@@ -45,7 +45,7 @@ func attempted(i, n int) mark.Mark {
 		Component: "scheduler",
 		At:        at(i),
 		Took:      us(80),
-		Detail:    d,
+		Detail:    decision,
 		Subject: mark.Subject{
 			Resource:  "pods",
 			Namespace: "default",

@@ -49,7 +49,7 @@ func (d *deliveries) add(n delivery, last bool) {
 }
 
 // deliveredLocked stores a watch event of a record's object.
-func (t *Timeline) deliveredLocked(r *record, m mark.Mark, d *mark.Delivery) {
+func (t *Timeline) deliveredLocked(r *record, mk mark.Mark, d *mark.Delivery) {
 	key := watcher{d.To, d.Watches}
 	w := t.watchers[key]
 	if w == nil {
@@ -60,7 +60,7 @@ func (t *Timeline) deliveredLocked(r *record, m mark.Mark, d *mark.Delivery) {
 		t.watchers[key] = w
 	}
 	i := max(slices.Index(eventTypes, d.Event), 0)
-	r.deliveries.add(delivery{m.At.UnixNano(), m.Took, d.Revision, eventTypes[i], w}, r.subject.Resource != "pods")
+	r.deliveries.add(delivery{mk.At.UnixNano(), mk.Took, d.Revision, eventTypes[i], w}, r.subject.Resource != "pods")
 }
 
 var eventTypes = []string{"MODIFIED", "ADDED", "DELETED"}
@@ -68,18 +68,18 @@ var eventTypes = []string{"MODIFIED", "ADDED", "DELETED"}
 // marks returns the deliveries as marks.
 func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 	out := make([]mark.Mark, 0, len(d.list))
-	for _, n := range d.list {
+	for _, delivery := range d.list {
 		out = append(out, mark.Mark{
 			Step:      mark.StepDelivery,
 			Component: "apiserver",
-			At:        time.Unix(0, n.at),
-			Took:      n.took,
+			At:        time.Unix(0, delivery.at),
+			Took:      delivery.took,
 			Subject:   about,
 			Detail: &mark.Delivery{
-				Event:    n.event,
-				Revision: n.revision,
-				To:       n.watcher.to,
-				Watches:  n.watcher.watches,
+				Event:    delivery.event,
+				Revision: delivery.revision,
+				To:       delivery.watcher.to,
+				Watches:  delivery.watcher.watches,
 			},
 		})
 	}
@@ -87,31 +87,31 @@ func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 }
 
 // delivery adds a watch event: one line for all receivers.
-func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
-	at := m.At.Sub(w.start)
+func (w *writer) delivery(mk mark.Mark, d *mark.Delivery) {
+	at := mk.At.Sub(w.start)
 	to := Step{
 		At:      at,
-		Took:    m.Took,
+		Took:    mk.Took,
 		Who:     watcherOf(d.To),
 		What:    d.Watches,
-		HandOff: w.handOffs.of(m),
+		HandOff: w.handOffs.of(mk),
 	}
-	key := fmt.Sprint(m.Subject.UID, d.Revision)
+	key := fmt.Sprint(mk.Subject.UID, d.Revision)
 	if i, ok := w.events[key]; ok {
 		w.steps[i].Parts = append(w.steps[i].Parts, to)
-		w.steps[i].Took = max(w.steps[i].Took, m.Took)
+		w.steps[i].Took = max(w.steps[i].Took, mk.Took)
 		return
 	}
 	if w.events == nil {
 		w.events = map[string]int{}
 	}
 	w.events[key] = len(w.steps)
-	what := fmt.Sprintf(eventPrefix+"%s at revision %d", strings.TrimSuffix(m.Subject.Resource, "s"), d.Revision)
+	what := fmt.Sprintf(eventPrefix+"%s at revision %d", strings.TrimSuffix(mk.Subject.Resource, "s"), d.Revision)
 	w.steps = append(w.steps, Step{
-		HandOff: w.handOffs.of(m),
+		HandOff: w.handOffs.of(mk),
 		At:      at,
-		Took:    m.Took,
-		Who:     m.Component,
+		Took:    mk.Took,
+		Who:     mk.Component,
 		What:    what,
 		Parts:   []Step{to},
 	})

@@ -15,44 +15,44 @@ import (
 )
 
 // request describes an API write; the story's first one with its stages.
-func (w *writer) request(m mark.Mark, d *mark.Request) Step {
-	s := Step{
+func (w *writer) request(m mark.Mark, req *mark.Request) Step {
+	step := Step{
 		At:      m.At.Sub(w.start),
 		Took:    m.Took,
 		Who:     m.Component,
 		Error:   m.Err,
 		HandOff: w.handOffs.of(m),
 	}
-	target := d.Resource
-	if d.Subresource != "" {
-		target += "/" + d.Subresource
+	target := req.Resource
+	if req.Subresource != "" {
+		target += "/" + req.Subresource
 	}
-	s.What = d.Verb + " " + target + " by " + d.User
-	if w.detailed[d] {
-		if agent, _, _ := strings.Cut(d.UserAgent, " "); agent != "" {
-			s.What += " (" + agent + ")"
+	step.What = req.Verb + " " + target + " by " + req.User
+	if w.detailed[req] {
+		if agent, _, _ := strings.Cut(req.UserAgent, " "); agent != "" {
+			step.What += " (" + agent + ")"
 		}
-		if d.AuditID != "" {
-			s.What += ", audit " + d.AuditID[:min(len(d.AuditID), 8)]
+		if req.AuditID != "" {
+			step.What += ", audit " + req.AuditID[:min(len(req.AuditID), 8)]
 		}
-		s.Parts = stages(s.At, d, s.HandOff)
-	} else if d.Revision > 0 {
-		s.What += ", revision " + strconv.FormatInt(d.Revision, 10)
+		step.Parts = stages(step.At, req, step.HandOff)
+	} else if req.Revision > 0 {
+		step.What += ", revision " + strconv.FormatInt(req.Revision, 10)
 	}
-	if d.Change != "" {
-		s.What += ": " + d.Change
+	if req.Change != "" {
+		step.What += ": " + req.Change
 	}
-	if w.leavesFor != "" && d.User == schedulerUser && d.Verb == http.MethodDelete {
-		s.What += ": preempted by pod " + w.leavesFor
+	if w.leavesFor != "" && req.User == schedulerUser && req.Verb == http.MethodDelete {
+		step.What += ": preempted by pod " + w.leavesFor
 	}
-	if d.Code >= http.StatusBadRequest {
-		s.What += fmt.Sprintf(" -> %d %s", d.Code, http.StatusText(d.Code))
+	if req.Code >= http.StatusBadRequest {
+		step.What += fmt.Sprintf(" -> %d %s", req.Code, http.StatusText(req.Code))
 	}
-	return s
+	return step
 }
 
 // stages lists the stages of a request. They are in order, but only their durations are known.
-func stages(at time.Duration, d *mark.Request, handOff int) []Step {
+func stages(at time.Duration, request *mark.Request, handOff int) []Step {
 	var out []Step
 	add := func(who, what string, took time.Duration) {
 		if what == "" && took == 0 {
@@ -67,23 +67,23 @@ func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 		})
 		at += took
 	}
-	add("authn", proof(d), d.Authn)
-	if d.AuthzWhy != "" || d.Authz > 0 {
-		add("authz", strings.TrimSuffix("allowed: "+rule(d), ": "), d.Authz)
+	add("authn", proof(request), request.Authn)
+	if request.AuthzWhy != "" || request.Authz > 0 {
+		add("authz", strings.TrimSuffix("allowed: "+rule(request), ": "), request.Authz)
 	}
-	if d.Admission > 0 || d.AdmissionAccepted > 0 || len(d.AdmissionChanged) > 0 {
-		add("admission", admitted(d), d.Admission)
+	if request.Admission > 0 || request.AdmissionAccepted > 0 || len(request.AdmissionChanged) > 0 {
+		add("admission", admitted(request), request.Admission)
 	}
-	if d.Default+d.Validate+d.Decode > 0 {
-		add("decode, default, validate", "", d.Decode+d.Default+d.Validate)
+	if request.Default+request.Validate+request.Decode > 0 {
+		add("decode, default, validate", "", request.Decode+request.Default+request.Validate)
 	}
-	if d.Revision > 0 {
-		what := fmt.Sprintf("%s at revision %d", d.Key, d.Revision)
-		if d.Sync > 0 {
-			what += ", sync " + Took(d.Sync)
+	if request.Revision > 0 {
+		what := fmt.Sprintf("%s at revision %d", request.Key, request.Revision)
+		if request.Sync > 0 {
+			what += ", sync " + Took(request.Sync)
 		}
 		handOff = stored(handOff)
-		add("store", what, d.Store)
+		add("store", what, request.Store)
 	}
 	return out
 }
@@ -104,8 +104,8 @@ func proof(d *mark.Request) string {
 // rule says what allowed the request: binding, role (unless it has the same name) and subject; else the authorizer's
 // reason.
 func rule(d *mark.Request) string {
-	g := d.Grant
-	if g == nil {
+	grant := d.Grant
+	if grant == nil {
 		return d.AuthzWhy
 	}
 	name := func(r mark.Ref) string {
@@ -114,11 +114,11 @@ func rule(d *mark.Request) string {
 		}
 		return r.Namespace + "/" + r.Name
 	}
-	text := g.Binding.Kind + " " + name(g.Binding)
-	if g.Role.Name != g.Binding.Name {
-		text += " (" + g.Role.Kind + " " + g.Role.Name + ")"
+	text := grant.Binding.Kind + " " + name(grant.Binding)
+	if grant.Role.Name != grant.Binding.Name {
+		text += " (" + grant.Role.Kind + " " + grant.Role.Name + ")"
 	}
-	return text + " for " + strings.ToLower(g.Subject.Kind) + " " + name(g.Subject)
+	return text + " for " + strings.ToLower(grant.Subject.Kind) + " " + name(grant.Subject)
 }
 
 func admitted(d *mark.Request) string {
@@ -138,29 +138,29 @@ func admitted(d *mark.Request) string {
 	return strings.Join(append(told, accepted), "; ")
 }
 
-func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
-	at := m.At
+func (w *writer) reconcile(mk mark.Mark, d *mark.Reconcile) Step {
+	at := mk.At
 	if !d.EventSeen.IsZero() && d.EventSeen.Before(at) && at.Sub(d.EventSeen) < causal {
 		at = d.EventSeen
 	}
 	if at.Before(w.start) {
 		at = w.start
 	}
-	s := Step{
+	step := Step{
 		At:      at.Sub(w.start),
-		Took:    m.At.Add(m.Took).Sub(at),
-		Who:     m.Component,
-		Error:   m.Err,
-		HandOff: w.handOffs.of(m),
+		Took:    mk.At.Add(mk.Took).Sub(at),
+		Who:     mk.Component,
+		Error:   mk.Err,
+		HandOff: w.handOffs.of(mk),
 	}
-	s.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
+	step.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
 	if len(d.Creates) > 0 {
-		s.What += ": creates " + some(d.Creates)
+		step.What += ": creates " + some(d.Creates)
 	}
 	if len(d.Deletes) > 0 {
-		s.What += ": deletes " + some(d.Deletes)
+		step.What += ": deletes " + some(d.Deletes)
 	}
-	return s
+	return step
 }
 
 // evicted describes the effect of a node's taint on the pod.
@@ -182,9 +182,9 @@ func some(names []string) string {
 }
 
 // say describes a mark of the scheduler or kubelet in a few words; empty: there is nothing to add.
-func say(m mark.Mark) string {
+func say(mk mark.Mark) string {
 	text := ""
-	switch d := m.Detail.(type) {
+	switch d := mk.Detail.(type) {
 	case *mark.Queued:
 		if d.Why != "" && d.Why != "PodAdd" {
 			text = "queued again: " + requeued(d.Why)
@@ -192,12 +192,12 @@ func say(m mark.Mark) string {
 	case *mark.Decision:
 		text = decision(d)
 	case *mark.Bind:
-		text = "bind to " + d.Node + " " + Took(m.Took)
+		text = "bind to " + d.Node + " " + Took(mk.Took)
 	default:
-		text = kubelet(m)
+		text = kubelet(mk)
 	}
-	if m.Err != "" {
-		text = strings.TrimSpace(text + " failed: " + m.Err)
+	if mk.Err != "" {
+		text = strings.TrimSpace(text + " failed: " + mk.Err)
 	}
 	return plain(text)
 }
@@ -219,8 +219,8 @@ func requeued(why string) string {
 // staticSeen is the prefix of the line about a static pod's file.
 const staticSeen = "static pod: manifest read"
 
-func kubelet(m mark.Mark) string {
-	switch d := m.Detail.(type) {
+func kubelet(mk mark.Mark) string {
+	switch d := mk.Detail.(type) {
 	case *mark.Seen:
 		if d.Source == "file" {
 			return strings.TrimSpace("static pod: manifest read " + d.File)
@@ -230,30 +230,30 @@ func kubelet(m mark.Mark) string {
 		if d.Count == 0 {
 			return ""
 		}
-		return plural(d.Count, "volume") + " " + Took(m.Took)
+		return plural(d.Count, "volume") + " " + Took(mk.Took)
 	case *mark.Network:
 		if d.HostNetwork {
 			return "network of the host"
 		}
-		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(m.Took) + plugins(d)
+		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(mk.Took) + plugins(d)
 	case *mark.Policy:
-		return isolated(d) + " " + Took(m.Took)
+		return isolated(d) + " " + Took(mk.Took)
 	case *mark.Sandbox:
-		return "sandbox " + Took(m.Took)
+		return "sandbox " + Took(mk.Took)
 	case *mark.Image:
-		return image(m, d)
+		return image(mk, d)
 	case *mark.Container:
-		return container(m, d)
+		return container(mk, d)
 	case *mark.Probe:
 		return probe(d)
 	case *mark.Status:
-		return status(m, d)
+		return status(mk, d)
 	case *mark.Endpoint:
 		return fmt.Sprintf("EndpointSlice %s lists it as ready, revision %d", d.Slice, d.Revision)
 	case *mark.Reachable:
 		return "reachable as svc/" + d.Service + " (" + d.Front + ") from its node"
 	default:
-		return string(m.Step)
+		return string(mk.Step)
 	}
 }
 
@@ -286,29 +286,29 @@ func image(m mark.Mark, d *mark.Image) string {
 	}
 }
 
-func container(m mark.Mark, d *mark.Container) string {
-	name := d.Name
-	if d.Init {
+func container(mk mark.Mark, ctr *mark.Container) string {
+	name := ctr.Name
+	if ctr.Init {
 		name = "init " + name
 	}
-	if d.Restart > 0 {
-		name += fmt.Sprintf(" (restart %d)", d.Restart)
+	if ctr.Restart > 0 {
+		name += fmt.Sprintf(" (restart %d)", ctr.Restart)
 	}
-	switch m.Step {
+	switch mk.Step {
 	case mark.StepContainerCreated:
-		if m.Err != "" {
+		if mk.Err != "" {
 			return "creating " + name
 		}
-		return name + " created " + Took(m.Took)
+		return name + " created " + Took(mk.Took)
 	case mark.StepContainerStarted:
-		if m.Err != "" {
+		if mk.Err != "" {
 			return "starting " + name
 		}
-		return name + " started " + Took(m.Took)
+		return name + " started " + Took(mk.Took)
 	default:
-		text := fmt.Sprintf("%s exited with %d", name, d.ExitCode)
-		if d.Reason != "" {
-			text += " (" + d.Reason + ")"
+		text := fmt.Sprintf("%s exited with %d", name, ctr.ExitCode)
+		if ctr.Reason != "" {
+			text += " (" + ctr.Reason + ")"
 		}
 		return text
 	}
@@ -342,50 +342,50 @@ func status(m mark.Mark, d *mark.Status) string {
 
 // decision describes an attempt in one line.
 func decision(d *mark.Decision) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "queue %s; filter %s", Took(d.QueueWait), plural(d.Nodes, "node"))
+	var out strings.Builder
+	fmt.Fprintf(&out, "queue %s; filter %s", Took(d.QueueWait), plural(d.Nodes, "node"))
 	switch {
 	case d.Fit == 0:
-		b.WriteString(": none fits")
+		out.WriteString(": none fits")
 	case d.Fit < d.Nodes:
-		fmt.Fprintf(&b, ": %d fit", d.Fit)
+		fmt.Fprintf(&out, ": %d fit", d.Fit)
 	case d.Nodes == 1:
-		b.WriteString(": it fits")
+		out.WriteString(": it fits")
 	default:
-		b.WriteString(": all fit")
+		out.WriteString(": all fit")
 	}
 	const verdicts = 2
 	for i, v := range d.Rejected {
 		if i == verdicts || len(d.Rejected) > verdicts && d.Fit == 0 {
 			break
 		}
-		b.WriteString(", " + v.Node + lead(v))
+		out.WriteString(", " + v.Node + lead(v))
 	}
 	if more := d.Nodes - d.Fit - verdicts; d.Fit > 0 && more > 0 && len(d.Rejected) > 0 {
-		fmt.Fprintf(&b, ", and %d more do not fit", more)
+		fmt.Fprintf(&out, ", and %d more do not fit", more)
 	}
 	if d.Fit == 0 && len(d.Rejected) > verdicts {
-		b.WriteString(", " + counted(d.RejectedBy))
+		out.WriteString(", " + counted(d.RejectedBy))
 	}
 	if len(d.Scores) > 0 {
-		b.WriteString("; score ")
+		out.WriteString("; score ")
 		for i, s := range d.Scores[:min(len(d.Scores), 3)] {
 			if i > 0 {
-				b.WriteString(", ")
+				out.WriteString(", ")
 			}
-			fmt.Fprintf(&b, "%s %d", s.Node, s.Total)
+			fmt.Fprintf(&out, "%s %d", s.Node, s.Total)
 		}
 		if more := d.Fit - min(len(d.Scores), 3); more > 0 {
-			fmt.Fprintf(&b, ", and %d more", more)
+			fmt.Fprintf(&out, ", and %d more", more)
 		}
 		if d.Tied > 1 {
-			fmt.Fprintf(&b, "; one of %d with the highest score, at random", d.Tied)
+			fmt.Fprintf(&out, "; one of %d with the highest score, at random", d.Tied)
 		}
 	}
 	if d.Chosen == "" && d.Waits != "" {
-		b.WriteString("; waits until " + d.Waits)
+		out.WriteString("; waits until " + d.Waits)
 	}
-	return b.String()
+	return out.String()
 }
 
 // lead describes why a node does not fit.
@@ -416,18 +416,18 @@ func plural(n int, word string) string {
 }
 
 // Took formats a duration as the timeline does, with microseconds for small values.
-func Took(d time.Duration) string {
+func Took(wait time.Duration) string {
 	switch {
-	case d < 0:
-		return "-" + Took(-d)
-	case d < 100*time.Microsecond:
-		return fmt.Sprintf("%d µs", (d + 500*time.Nanosecond).Microseconds())
-	case d < time.Second:
-		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
-	case d < time.Minute:
-		return fmt.Sprintf("%.2f s", d.Seconds())
+	case wait < 0:
+		return "-" + Took(-wait)
+	case wait < 100*time.Microsecond:
+		return fmt.Sprintf("%d µs", (wait + 500*time.Nanosecond).Microseconds())
+	case wait < time.Second:
+		return fmt.Sprintf("%.1f ms", float64(wait)/float64(time.Millisecond))
+	case wait < time.Minute:
+		return fmt.Sprintf("%.2f s", wait.Seconds())
 	default:
-		return d.Round(time.Second).String()
+		return wait.Round(time.Second).String()
 	}
 }
 

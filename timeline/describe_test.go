@@ -108,7 +108,7 @@ func TestPullIsToldOnce(t *testing.T) {
 
 // TestPartialSaysSo: of a pod from before the server started nobody knows the phase or when it was made.
 func TestPartialSaysSo(t *testing.T) {
-	s, err := listening([]mark.Mark{
+	story, err := listening([]mark.Mark{
 		{
 			Step:      mark.StepSeen,
 			Component: "kubelet",
@@ -118,15 +118,15 @@ func TestPartialSaysSo(t *testing.T) {
 			Detail:    &mark.Seen{Source: "api"},
 		},
 	}).Story("default", podName)
-	if err != nil || !s.Partial || s.Phase != "" {
-		t.Fatalf("partial %v, phase %q, %v; want it partial, without a phase", s.Partial, s.Phase, err)
+	if err != nil || !story.Partial || story.Phase != "" {
+		t.Fatalf("partial %v, phase %q, %v; want it partial, without a phase", story.Partial, story.Phase, err)
 	}
-	var b strings.Builder
-	Render(&b, &s, false, 0)
-	if !strings.Contains(b.String(), "made before this server started") || strings.Contains(b.String(), "Pending") {
-		t.Errorf("rendered as\n%s", b.String())
+	var out strings.Builder
+	Render(&out, &story, false, 0)
+	if !strings.Contains(out.String(), "made before this server started") || strings.Contains(out.String(), "Pending") {
+		t.Errorf("rendered as\n%s", out.String())
 	}
-	w, err := listening([]mark.Mark{
+	why, err := listening([]mark.Mark{
 		{
 			Step:      mark.StepSeen,
 			Component: "kubelet",
@@ -136,10 +136,10 @@ func TestPartialSaysSo(t *testing.T) {
 			Detail:    &mark.Seen{Source: "api"},
 		},
 	}).Why("default", podName)
-	b.Reset()
-	RenderWhy(&b, &w, false, 0)
-	if err != nil || !w.Partial || !strings.Contains(b.String(), "made before the server started") {
-		t.Errorf("why: partial %v, %v, rendered as\n%s", w.Partial, err, b.String())
+	out.Reset()
+	RenderWhy(&out, &why, false, 0)
+	if err != nil || !why.Partial || !strings.Contains(out.String(), "made before the server started") {
+		t.Errorf("why: partial %v, %v, rendered as\n%s", why.Partial, err, out.String())
 	}
 	if s, err := listening(journey()).Story("default", podName); err != nil || s.Partial {
 		t.Errorf("a whole story: partial %v, %v", s.Partial, err)
@@ -169,7 +169,7 @@ func TestMadeBefore(t *testing.T) {
 		"long before": {second.Add(-time.Hour), second, t0, before + "14:40:10.214 on", false},
 		"unknown":     {time.Time{}, second.Add(-time.Hour), t0, before + "14:40:10.214 on", false},
 	} {
-		s := Story{
+		story := Story{
 			Namespace:     "default",
 			Name:          "p",
 			Partial:       true,
@@ -178,9 +178,9 @@ func TestMadeBefore(t *testing.T) {
 			Start:         c.start,
 		}
 		var b strings.Builder
-		Render(&b, &s, false, 0)
-		if want := "default/p   " + c.want + "\n"; !strings.HasPrefix(b.String(), want) || s.JustMade() != c.just {
-			t.Errorf("%s: just made %v, got %q, want %v, %q", name, s.JustMade(), b.String(), c.just, want)
+		Render(&b, &story, false, 0)
+		if want := "default/p   " + c.want + "\n"; !strings.HasPrefix(b.String(), want) || story.JustMade() != c.just {
+			t.Errorf("%s: just made %v, got %q, want %v, %q", name, story.JustMade(), b.String(), c.just, want)
 		}
 	}
 	start := time.Now()
@@ -198,7 +198,7 @@ func TestMadeBefore(t *testing.T) {
 
 // TestFailuresInPlainWords: what gRPC wraps around an error, and a size that nobody knows, are not told.
 func TestFailuresInPlainWords(t *testing.T) {
-	for want, m := range map[string]mark.Mark{
+	for want, mk := range map[string]mark.Mark{
 		"starting c failed: exec: no such file": {
 			Step:   mark.StepContainerStarted,
 			Err:    "rpc error: code = Unknown desc = exec: no such file",
@@ -214,7 +214,7 @@ func TestFailuresInPlainWords(t *testing.T) {
 			Detail: &mark.Image{Image: "x:1"},
 		},
 	} {
-		if got := say(m); got != want {
+		if got := say(mk); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

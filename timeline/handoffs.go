@@ -45,8 +45,8 @@ func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
 	if len(owners) > 0 {
 		p.owner = owners[0].uid
 	}
-	for _, m := range all {
-		switch d := m.Detail.(type) {
+	for _, mk := range all {
+		switch d := mk.Detail.(type) {
 		case *mark.Request:
 			if p.root == nil {
 				p.root = d
@@ -59,8 +59,8 @@ func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
 				p.bound = d.Revision
 			}
 		case *mark.Status:
-			if m.Step == mark.StepReady && m.Err == "" && p.ready.IsZero() {
-				p.ready = m.At.Add(m.Took)
+			if mk.Step == mark.StepReady && mk.Err == "" && p.ready.IsZero() {
+				p.ready = mk.At.Add(mk.Took)
 			}
 		}
 	}
@@ -83,14 +83,14 @@ func (p *classifier) of(m mark.Mark) int {
 	return n
 }
 
-func (p *classifier) kind(m mark.Mark) int {
-	switch d := m.Detail.(type) {
+func (p *classifier) kind(mk mark.Mark) int {
+	switch d := mk.Detail.(type) {
 	case *mark.Request:
 		return p.request(d)
 	case *mark.Delivery:
-		return p.event(m, d)
+		return p.event(mk, d)
 	case *mark.Reconcile:
-		if m.Subject.UID != p.owner {
+		if mk.Subject.UID != p.owner {
 			return handToController
 		}
 		return handCreate
@@ -104,7 +104,7 @@ func (p *classifier) kind(m mark.Mark) int {
 		}
 		return handToKubelet
 	case *mark.Status:
-		if m.Step == mark.StepTerminated {
+		if mk.Step == mark.StepTerminated {
 			return 0
 		}
 		return handStatus
@@ -116,23 +116,23 @@ func (p *classifier) kind(m mark.Mark) int {
 	return handRun
 }
 
-func (p *classifier) request(d *mark.Request) int {
+func (p *classifier) request(req *mark.Request) int {
 	switch {
-	case d.Resource == "pods" && d.Verb == http.MethodDelete:
+	case req.Resource == "pods" && req.Verb == http.MethodDelete:
 		return 0
 	case p.static:
 		return handStatus
-	case d == p.root:
+	case req == p.root:
 		return handRequest
-	case d.Resource != "pods":
+	case req.Resource != "pods":
 		return handToController
-	case d.Subresource == "binding":
+	case req.Subresource == "binding":
 		return handBind
-	case d.Subresource != "" && d.User == schedulerUser:
+	case req.Subresource != "" && req.User == schedulerUser:
 		return handSchedule
-	case d.Subresource == "" && d.Verb == http.MethodPost:
+	case req.Subresource == "" && req.Verb == http.MethodPost:
 		return handCreate
-	case d.Subresource == "status" && strings.HasPrefix(d.User, nodeUser):
+	case req.Subresource == "status" && strings.HasPrefix(req.User, nodeUser):
 		// only the kubelet's status reports how the pod runs
 		return handStatus
 	}

@@ -115,7 +115,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	})
 }
 
-func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request, s Sender) {
+func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request, sender Sender) {
 	marks, err := readMarks(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -127,36 +127,36 @@ func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request, s Sender) 
 		return
 	}
 	now := time.Now()
-	if !t.rates.take(s.Name, len(marks), now) {
+	if !t.rates.take(sender.Name, len(marks), now) {
 		w.Header().Set("Retry-After", "5")
 		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-			fmt.Sprintf("%s sends more than %d marks a second", s.Name, marksPerSecond))
+			fmt.Sprintf("%s sends more than %d marks a second", sender.Name, marksPerSecond))
 		return
 	}
-	t.take(&s, marks, now)
+	t.take(&sender, marks, now)
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // take stores the marks that the sender may send and ignores the others: a deleted pod, for example, is no error of the
 // sender.
-func (t *Timeline) take(s *Sender, marks []received, now time.Time) {
+func (t *Timeline) take(sender *Sender, marks []received, now time.Time) {
 	var bound map[string]Pod
-	if s.Node != "" {
-		bound = s.Bound()
+	if sender.Node != "" {
+		bound = sender.Bound()
 	}
 	var wrong error
 	refused := 0
 	for _, m := range marks {
-		if err := t.permit(s, bound, &m.Mark, m.size, now); err != nil {
+		if err := t.permit(sender, bound, &m.Mark, m.size, now); err != nil {
 			wrong = err
 			refused = refused + 1
 			continue
 		}
-		m.ReportedBy = s.Node
+		m.ReportedBy = sender.Node
 		t.Listen(m.Mark)
 	}
 	if refused > 0 {
-		t.log.Info("marks were left out", "sender", s.Name, "marks", refused, "last", wrong)
+		t.log.Info("marks were left out", "sender", sender.Name, "marks", refused, "last", wrong)
 	}
 }
 

@@ -29,24 +29,24 @@ type Warning struct {
 }
 
 // WarningOf is what an event says. It may have been recorded in either form: with a count, or as a series.
-func WarningOf(e *corev1.Event) Warning {
-	w := Warning{
-		Reason:  e.Reason,
-		Message: e.Message,
-		Count:   max(e.Count, 1),
-		Last:    e.LastTimestamp.Time,
+func WarningOf(event *corev1.Event) Warning {
+	warning := Warning{
+		Reason:  event.Reason,
+		Message: event.Message,
+		Count:   max(event.Count, 1),
+		Last:    event.LastTimestamp.Time,
 	}
-	if e.Series != nil {
-		w.Count = max(e.Series.Count, 1)
-		w.Last = e.Series.LastObservedTime.Time
+	if event.Series != nil {
+		warning.Count = max(event.Series.Count, 1)
+		warning.Last = event.Series.LastObservedTime.Time
 	}
-	if w.Last.IsZero() {
-		w.Last = e.EventTime.Time
+	if warning.Last.IsZero() {
+		warning.Last = event.EventTime.Time
 	}
-	if _, name, ok := strings.Cut(e.InvolvedObject.FieldPath, "{"); ok {
-		w.Container = strings.TrimSuffix(name, "}")
+	if _, name, ok := strings.Cut(event.InvolvedObject.FieldPath, "{"); ok {
+		warning.Container = strings.TrimSuffix(name, "}")
 	}
-	return w
+	return warning
 }
 
 // reasons collects why a pod that has a node is not Ready.
@@ -58,20 +58,20 @@ type reasons struct {
 // notReady says why a pod that has a node is not Ready, in the words of its kubelet: what containers wait for, failed
 // probes, readiness gates. It is empty for a pod that is Ready, has succeeded, is being deleted, or has no node.
 func (a *Around) notReady() []string {
-	p := a.Pod
-	if p.Spec.NodeName == "" || a.NodeGone || p.DeletionTimestamp != nil || podapi.Ready(p) ||
-		p.Status.Phase == corev1.PodSucceeded ||
-		p.Status.Phase == corev1.PodFailed && p.Status.Reason != "" { // that is how it ended
+	pod := a.Pod
+	if pod.Spec.NodeName == "" || a.NodeGone || pod.DeletionTimestamp != nil || podapi.Ready(pod) ||
+		pod.Status.Phase == corev1.PodSucceeded ||
+		pod.Status.Phase == corev1.PodFailed && pod.Status.Reason != "" { // that is how it ended
 		return nil
 	}
 	r := &reasons{a: a}
 	if c := a.nodeCondition(); c != nil && c.Status != corev1.ConditionTrue {
-		r.add("its node %s is not Ready, so this may be old: %s", p.Spec.NodeName, c.Message)
+		r.add("its node %s is not Ready, so this may be old: %s", pod.Spec.NodeName, c.Message)
 	}
 	if !r.initContainers() {
 		r.containers()
 	}
-	if c := podapi.Condition(p, corev1.PodReady); c != nil && c.Reason == "ReadinessGatesNotReady" {
+	if c := podapi.Condition(pod, corev1.PodReady); c != nil && c.Reason == "ReadinessGatesNotReady" {
 		r.add("its containers are ready, but %s", c.Message)
 	}
 	if len(r.out) > mostReasons {
@@ -101,30 +101,30 @@ func (r *reasons) add(format string, args ...any) {
 func (r *reasons) initContainers() bool {
 	p := r.a.Pod
 	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		s := statusOf(p.Status.InitContainerStatuses, c.Name)
-		name := fmt.Sprintf("init container %s (%d of %d)", c.Name, i+1, len(p.Spec.InitContainers))
+		container := &p.Spec.InitContainers[i]
+		sidecar := container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		status := statusOf(p.Status.InitContainerStatuses, container.Name)
+		name := fmt.Sprintf("init container %s (%d of %d)", container.Name, i+1, len(p.Spec.InitContainers))
 		switch {
-		case s == nil:
+		case status == nil:
 			continue // its kubelet has not reported it
-		case sidecar && s.Ready && started(s), !sidecar && s.State.Terminated != nil &&
-			s.State.Terminated.ExitCode == 0:
+		case sidecar && status.Ready && started(status), !sidecar && status.State.Terminated != nil &&
+			status.State.Terminated.ExitCode == 0:
 			continue
-		case sidecar && started(s):
-			r.container(name, c, s) // the containers start beside it
+		case sidecar && started(status):
+			r.container(name, container, status) // the containers start beside it
 			continue
-		case notCreated(s):
-			r.creating(name+" is", []string{c.Name})
-		case s.State.Running != nil && !sidecar:
+		case notCreated(status):
+			r.creating(name+" is", []string{container.Name})
+		case status.State.Running != nil && !sidecar:
 			text := fmt.Sprintf("%s runs since %s; the containers start after it", name,
-				s.State.Running.StartedAt.Local().Format(time.TimeOnly))
-			if last := s.LastTerminationState.Terminated; last != nil {
+				status.State.Running.StartedAt.Local().Format(time.TimeOnly))
+			if last := status.LastTerminationState.Terminated; last != nil {
 				text += "; its last run " + ended(last)
 			}
 			r.add("%s", text)
 		default:
-			r.container(name, c, s)
+			r.container(name, container, status)
 		}
 		return true
 	}
@@ -177,23 +177,23 @@ func (r *reasons) creating(what string, names []string) {
 func aboutPod(w *Warning) bool { return w.Container == "" && w.Reason != "FailedScheduling" }
 
 // container tells why a container is not ready.
-func (r *reasons) container(name string, c *corev1.Container, s *corev1.ContainerStatus) {
-	switch st := s.State; {
+func (r *reasons) container(name string, ctr *corev1.Container, status *corev1.ContainerStatus) {
+	switch st := status.State; {
 	case st.Waiting != nil:
 		text := name + " waits: " + cmp.Or(st.Waiting.Reason, "ContainerCreating")
 		if st.Waiting.Message != "" {
 			text += ": " + short(st.Waiting.Message)
 		}
-		if last := s.LastTerminationState.Terminated; last != nil {
+		if last := status.LastTerminationState.Terminated; last != nil {
 			text += "; its last run " + ended(last)
 		}
 		r.add("%s", text)
 	case st.Terminated != nil:
 		r.add("%s %s", name, ended(st.Terminated))
-	case st.Running != nil && !started(s) && c.StartupProbe != nil:
-		r.probe(name, c.Name, "Startup")
-	case st.Running != nil && c.ReadinessProbe != nil:
-		r.probe(name, c.Name, "Readiness")
+	case st.Running != nil && !started(status) && ctr.StartupProbe != nil:
+		r.probe(name, ctr.Name, "Startup")
+	case st.Running != nil && ctr.ReadinessProbe != nil:
+		r.probe(name, ctr.Name, "Readiness")
 	default:
 		r.add("%s is not ready", name)
 	}

@@ -243,7 +243,7 @@ func TestNotReady(t *testing.T) {
 			},
 		},
 	} {
-		w := Why{
+		why := Why{
 			Namespace: "default",
 			Name:      "p",
 			Node:      "n",
@@ -257,12 +257,12 @@ func TestNotReady(t *testing.T) {
 				},
 			},
 		}
-		w.Explain(&Around{Pod: &corev1.Pod{Spec: tt.spec, Status: tt.status}, Node: tt.node, Warnings: tt.warnings})
-		if diff := cmp.Diff(tt.want, w.NotReady); diff != "" {
+		why.Explain(&Around{Pod: &corev1.Pod{Spec: tt.spec, Status: tt.status}, Node: tt.node, Warnings: tt.warnings})
+		if diff := cmp.Diff(tt.want, why.NotReady); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		var b strings.Builder
-		RenderWhy(&b, &w, false, 0)
+		RenderWhy(&b, &why, false, 0)
 		lines := strings.Split(b.String(), "\n")
 		scores := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "   plugin") })
 		if got := strings.HasPrefix(lines[1], "   not ready "); got != (len(tt.want) > 0) || scores <= len(tt.want) {

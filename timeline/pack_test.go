@@ -18,7 +18,7 @@ import (
 // lived tells tl of a pod from its creation to its end.
 func lived(tl *Timeline, i int) {
 	name := "pod-" + strconv.Itoa(i)
-	s := mark.Subject{
+	subject := mark.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      name,
@@ -31,7 +31,7 @@ func lived(tl *Timeline, i int) {
 			Component: "apiserver",
 			At:        at,
 			Took:      time.Millisecond,
-			Subject:   s,
+			Subject:   subject,
 			Detail: &mark.Request{
 				Verb:             verb,
 				Resource:         "pods",
@@ -51,7 +51,7 @@ func lived(tl *Timeline, i int) {
 		Step:      mark.StepDecision,
 		Component: "scheduler",
 		At:        at,
-		Subject:   s,
+		Subject:   subject,
 		Detail: &mark.Decision{
 			Attempt: 1,
 			Nodes:   1000,
@@ -80,10 +80,10 @@ func TestStoriesAtRest(t *testing.T) {
 		time.Sleep(2*restAfter + time.Second)
 		synctest.Wait()
 		tl.mu.Lock()
-		r := tl.pods.of("uid-pod-5")
-		if r.packed.marks != 8 || len(r.first) != 0 || tl.timer {
-			t.Errorf("%d marks are packed and %d are not, timer %v; want 8, none and none", r.packed.marks,
-				len(r.first), tl.timer)
+		record := tl.pods.of("uid-pod-5")
+		if record.packed.marks != 8 || len(record.first) != 0 || tl.timer {
+			t.Errorf("%d marks are packed and %d are not, timer %v; want 8, none and none", record.packed.marks,
+				len(record.first), tl.timer)
 		}
 		tl.mu.Unlock()
 		more := func(tl *Timeline) Story {
@@ -91,7 +91,7 @@ func TestStoriesAtRest(t *testing.T) {
 				Step:      mark.StepQueued,
 				Component: "scheduler",
 				At:        time.Now(),
-				Subject:   r.subject,
+				Subject:   record.subject,
 				Detail:    &mark.Queued{Why: "again"},
 			})
 			s, err := tl.Story("default", "pod-5")
@@ -142,28 +142,28 @@ func heap() int64 {
 // garbage.
 func TestPackedAgain(t *testing.T) {
 	tl := New(Config{})
-	p, err := newPacker()
+	packer, err := newPacker()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer packer.close()
 	var all []packed
 	for i := range 3 {
 		lived(tl, i)
-		done, _, ok := p.pack(tl.pods.of("uid-pod-" + strconv.Itoa(i)).first)
+		done, _, ok := packer.pack(tl.pods.of("uid-pod-" + strconv.Itoa(i)).first)
 		if !ok {
 			t.Fatal("not packed")
 		}
 		all = append(all, done)
 	}
 	for i, done := range all {
-		if diff := cmp.Diff(done.unpack(), p.unpack(done)); diff != "" || done.marks != 8 ||
+		if diff := cmp.Diff(done.unpack(), packer.unpack(done)); diff != "" || done.marks != 8 ||
 			done.unpack()[0].Subject.Name != "pod-"+strconv.Itoa(i) {
 			t.Errorf("pod %d, %d marks: a packer's own way back (+) is another:\n%s", i, done.marks, diff)
 		}
 	}
 	marks := tl.pods.of("uid-pod-1").first
-	if got := testing.AllocsPerRun(50, func() { p.pack(marks) }); got > 30 {
+	if got := testing.AllocsPerRun(50, func() { packer.pack(marks) }); got > 30 {
 		t.Errorf("packing a story takes %v allocations, want 30 at most", got)
 	}
 }

@@ -39,12 +39,12 @@ const (
 
 // Render prints a story as lines with the columns at, took, who, what, wrapped at width if possible; 0: unknown. The
 // writer must keep write errors itself.
-func Render(out io.Writer, s *Story, color bool, width int) {
+func Render(out io.Writer, story *Story, color bool, width int) {
 	p := colors(color)
 	var b strings.Builder
-	heading(&b, p, s)
+	heading(&b, p, story)
 	wide := len("who")
-	for _, st := range s.Steps {
+	for _, st := range story.Steps {
 		wide = max(wide, utf8.RuneCountInString(whoSays(&st)))
 	}
 	limit := longLine
@@ -64,7 +64,7 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 		}
 	}
 	line("at", "took", "who", "", "what")
-	for _, st := range s.Steps {
+	for _, st := range story.Steps {
 		what := st.What
 		if fault := plain(st.Error); fault != "" && !strings.Contains(what, fault) {
 			what += ": " + fault
@@ -86,68 +86,68 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 			line("", Took(part.Took), part.Who, dim, whats...)
 		}
 	}
-	if s.Waits != "" {
-		for _, text := range Fold(indent+"waits: "+clean(s.Waits), cmp.Or(width, longLine), indent+"       ") {
+	if story.Waits != "" {
+		for _, text := range Fold(indent+"waits: "+clean(story.Waits), cmp.Or(width, longLine), indent+"       ") {
 			b.WriteString(text + "\n")
 		}
 	}
-	footing(&b, s)
+	footing(&b, story)
 	_, _ = io.WriteString(out, b.String())
 }
 
 // heading prints the pod, its node, and the time to Ready.
-func heading(b *strings.Builder, p colors, s *Story) {
-	b.WriteString(p.with(bold, s.Namespace+"/"+s.Name) + "   ")
-	if at := where(s); at != "" {
-		b.WriteString(at + "   ")
+func heading(out *strings.Builder, p colors, story *Story) {
+	out.WriteString(p.with(bold, story.Namespace+"/"+story.Name) + "   ")
+	if at := where(story); at != "" {
+		out.WriteString(at + "   ")
 	}
-	from := s.Start.Format("15:04:05.000")
+	from := story.Start.Format("15:04:05.000")
 	switch {
-	case !s.Partial || s.JustMade():
-		b.WriteString("created " + from)
-	case s.madeSince():
-		fmt.Fprintf(b, "created %s: steps are remembered from %s on",
-			s.Created.In(s.Start.Location()).Format(time.TimeOnly), from)
+	case !story.Partial || story.JustMade():
+		out.WriteString("created " + from)
+	case story.madeSince():
+		fmt.Fprintf(out, "created %s: steps are remembered from %s on",
+			story.Created.In(story.Start.Location()).Format(time.TimeOnly), from)
 	default:
-		fmt.Fprintf(b, "made before this server started: steps are remembered from %s on", from)
+		fmt.Fprintf(out, "made before this server started: steps are remembered from %s on", from)
 	}
-	if s.ReadyAfter > 0 && !s.Partial {
-		b.WriteString(", " + p.with(green, "ready after "+Took(s.ReadyAfter)))
+	if story.ReadyAfter > 0 && !story.Partial {
+		out.WriteString(", " + p.with(green, "ready after "+Took(story.ReadyAfter)))
 	}
-	if s.ReachableAfter > 0 && !s.Partial {
-		b.WriteString(", reachable after " + Took(s.ReachableAfter))
+	if story.ReachableAfter > 0 && !story.Partial {
+		out.WriteString(", reachable after " + Took(story.ReachableAfter))
 	}
-	if s.Owner != "" {
-		b.WriteString("      " + s.Owner)
-		if s.OwnerRevision > 0 {
-			fmt.Fprintf(b, " (rev %d)", s.OwnerRevision)
+	if story.Owner != "" {
+		out.WriteString("      " + story.Owner)
+		if story.OwnerRevision > 0 {
+			fmt.Fprintf(out, " (rev %d)", story.OwnerRevision)
 		}
 	}
-	b.WriteString("\n\n")
+	out.WriteString("\n\n")
 }
 
 // footing prints what is missing, which steps only a node reported, and how much of the time is explained.
-func footing(b *strings.Builder, s *Story) {
-	if s.Dropped > 0 {
-		fmt.Fprintf(b, "   %s in the middle are not remembered\n", plural(s.Dropped, "step"))
+func footing(out *strings.Builder, story *Story) {
+	if story.Dropped > 0 {
+		fmt.Fprintf(out, "   %s in the middle are not remembered\n", plural(story.Dropped, "step"))
 	}
-	if s.DroppedEvents > 0 {
-		fmt.Fprintf(b, "   %s later are not remembered\n", plural(s.DroppedEvents, "watch event"))
+	if story.DroppedEvents > 0 {
+		fmt.Fprintf(out, "   %s later are not remembered\n", plural(story.DroppedEvents, "watch event"))
 	}
 	var nodes []string
-	for _, st := range s.Steps {
+	for _, st := range story.Steps {
 		if st.ReportedBy != "" && !slices.Contains(nodes, st.ReportedBy) {
 			nodes = append(nodes, st.ReportedBy)
 		}
 	}
 	if len(nodes) > 0 {
-		fmt.Fprintf(b, "   * as node %s reports it\n", strings.Join(nodes, ", "))
+		fmt.Fprintf(out, "   * as node %s reports it\n", strings.Join(nodes, ", "))
 	}
-	accounted := ms(s.Accounted)
-	if s.Total < 10*time.Second {
+	accounted := ms(story.Accounted)
+	if story.Total < 10*time.Second {
 		accounted = strings.TrimSuffix(accounted, " ms") // both have this unit
 	}
-	fmt.Fprintf(b, "   accounted for: %s of %s\n", accounted, ms(s.Total))
+	fmt.Fprintf(out, "   accounted for: %s of %s\n", accounted, ms(story.Total))
 }
 
 // whoSays is the component of a step, with a star if only a node reported it.

@@ -52,30 +52,30 @@ const (
 // errNotPermitted rejects a mark that its sender may not send.
 var errNotPermitted = errors.New("not the sender's to tell")
 
-// permit returns nil if the sender may send m, whose encoding has size bytes. bound are the pods of the sender's node.
-func (t *Timeline) permit(s *Sender, bound map[string]Pod, m *mark.Mark, size int, now time.Time) error {
-	if s.Steps != nil && !slices.Contains(s.Steps, m.Step) {
-		return fmt.Errorf("%w: step %s", errNotPermitted, m.Step)
+// permit returns nil if the sender may send mk, whose encoding has size bytes. bound are the pods of the sender's node.
+func (t *Timeline) permit(sender *Sender, bound map[string]Pod, mk *mark.Mark, size int, now time.Time) error {
+	if sender.Steps != nil && !slices.Contains(sender.Steps, mk.Step) {
+		return fmt.Errorf("%w: step %s", errNotPermitted, mk.Step)
 	}
-	if s.Node == "" {
+	if sender.Node == "" {
 		return nil
 	}
 	switch {
 	case size > longestNodeMark:
 		return fmt.Errorf("%w: %d bytes", errNotPermitted, size)
-	case m.Subject.Resource != "pods" || m.Subject.UID == "":
-		return fmt.Errorf("%w: about %s", errNotPermitted, m.Subject.Resource)
-	case m.At.After(now.Add(clockSkew)) || m.At.Before(now.Add(-oldestNodeMark)) || m.Took > longestStep:
-		return fmt.Errorf("%w: at %s for %s", errNotPermitted, m.At, m.Took)
+	case mk.Subject.Resource != "pods" || mk.Subject.UID == "":
+		return fmt.Errorf("%w: about %s", errNotPermitted, mk.Subject.Resource)
+	case mk.At.After(now.Add(clockSkew)) || mk.At.Before(now.Add(-oldestNodeMark)) || mk.Took > longestStep:
+		return fmt.Errorf("%w: at %s for %s", errNotPermitted, mk.At, mk.Took)
 	}
-	name := Pod{m.Subject.Namespace, m.Subject.Name}
-	remembered, on := t.remembered(m.Subject.UID)
-	switch p, ok := bound[m.Subject.UID]; {
+	name := Pod{mk.Subject.Namespace, mk.Subject.Name}
+	remembered, on := t.remembered(mk.Subject.UID)
+	switch p, ok := bound[mk.Subject.UID]; {
 	case ok && p != name, remembered != (Pod{}) && remembered != name:
-		return fmt.Errorf("%w: pod %s is not of that name", errNotPermitted, m.Subject.UID)
-	case !ok && on != s.Node: // a pod deleted from the API may still be remembered
-		return fmt.Errorf("%w: pod %s/%s is not bound to node %s", errNotPermitted, m.Subject.Namespace,
-			m.Subject.Name, s.Node)
+		return fmt.Errorf("%w: pod %s is not of that name", errNotPermitted, mk.Subject.UID)
+	case !ok && on != sender.Node: // a pod deleted from the API may still be remembered
+		return fmt.Errorf("%w: pod %s/%s is not bound to node %s", errNotPermitted, mk.Subject.Namespace,
+			mk.Subject.Name, sender.Node)
 	}
 	return nil
 }

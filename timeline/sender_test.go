@@ -108,11 +108,11 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 		}
 		told := 0
 		for _, name := range []string{"a", "gone", "theirs", "mirror", "unknown"} {
-			s, err := tl.Story("default", name)
+			story, err := tl.Story("default", name)
 			if err != nil {
 				continue
 			}
-			for _, step := range s.Steps {
+			for _, step := range story.Steps {
 				switch {
 				case step.Who == "scheduler" && step.ReportedBy == "":
 				case step.ReportedBy == "node-1" && step.Who == "kubelet node-1":
@@ -121,8 +121,8 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 					t.Errorf("%s: pod %s has the step %+v", what, name, step)
 				}
 			}
-			if name == "theirs" && s.Node != "node-2" || name == "a" && s.Node != "node-1" {
-				t.Errorf("%s: pod %s is on %s", what, name, s.Node)
+			if name == "theirs" && story.Node != "node-2" || name == "a" && story.Node != "node-1" {
+				t.Errorf("%s: pod %s is on %s", what, name, story.Node)
 			}
 		}
 		if told != map[bool]int{true: 1, false: 0}[tt.want] {
@@ -155,7 +155,7 @@ func TestAgentsTellOfTheirSteps(t *testing.T) {
 func TestNodesWordIsShownAsSuch(t *testing.T) {
 	tl := New(Config{})
 	now := time.Now()
-	a := mark.Subject{
+	subject := mark.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      "a",
@@ -165,14 +165,14 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 		Step:      mark.StepBind,
 		Component: "scheduler",
 		At:        now,
-		Subject:   a,
+		Subject:   subject,
 		Detail:    &mark.Bind{Node: "node-1"},
 	})
 	forged := mark.Mark{
 		Step:      mark.StepContainerExited,
 		Component: "kubelet\x1b[2Jnode-1",
 		At:        now.Add(-time.Hour),
-		Subject:   a,
+		Subject:   subject,
 		Err:       "x\x1b]0;title\a\r",
 		Detail:    &mark.Container{Name: "c\x1b[1A"},
 	}
@@ -180,20 +180,20 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 		encode(t, []mark.Mark{forged})); w.Code != http.StatusNoContent {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	s, err := tl.Story("default", "a")
+	story, err := tl.Story("default", "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.Start.Equal(now) {
-		t.Errorf("the story begins at %v, which is the node's word; want %v", s.Start, now)
+	if !story.Start.Equal(now) {
+		t.Errorf("the story begins at %v, which is the node's word; want %v", story.Start, now)
 	}
 	var text bytes.Buffer
-	Render(&text, &s, false, 0)
+	Render(&text, &story, false, 0)
 	if got := text.String(); !strings.Contains(got, "* as node node-1 reports it") ||
 		strings.ContainsAny(got, "\x1b\a\r") {
 		t.Errorf("text:\n%q", got)
 	}
-	b, err := json.Marshal(s)
+	b, err := json.Marshal(story)
 	if err != nil || !strings.Contains(string(b), `"reportedBy":"node-1"`) {
 		t.Errorf("JSON: %s, %v", b, err)
 	}

@@ -126,14 +126,14 @@ func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 
 // RenderSteps prints a story as the thirteen hand-offs, each with an explanation for newcomers, wrapped at width if
 // possible; 0: unknown.
-func RenderSteps(out io.Writer, s *Story, color bool, width int) {
+func RenderSteps(out io.Writer, story *Story, color bool, width int) {
 	p := colors(color)
 	var b strings.Builder
-	heading(&b, p, s)
+	heading(&b, p, story)
 	if width <= 0 {
 		width = longLine
 	}
-	all := s.deeds()
+	all := story.deeds()
 	last := 0
 	static := len(all[handRequest]) > 0 && strings.HasPrefix(all[handRequest][0].what, staticSeen)
 	bound := len(all[handBind]) > 0
@@ -149,9 +149,9 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	}
 	for n := 1; n <= handOffs; n++ {
 		if len(all[n]) == 0 {
-			why := s.absent(n, last, static, scheduled, bound)
+			why := story.absent(n, last, static, scheduled, bound)
 			to := n
-			for to < handOffs && len(all[to+1]) == 0 && s.absent(to+1, last, static, scheduled, bound) == why {
+			for to < handOffs && len(all[to+1]) == 0 && story.absent(to+1, last, static, scheduled, bound) == why {
 				to++
 			}
 			noDeeds(&b, p, n, to, why, width)
@@ -172,7 +172,7 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 		b.WriteString(p.with(bold, right("then", 5)) + "\n")
 		deedsBelow(&b, p, all[0], wide, width)
 	}
-	footing(&b, s)
+	footing(&b, story)
 	_, _ = io.WriteString(out, b.String())
 }
 
@@ -190,7 +190,7 @@ func noDeeds(b *strings.Builder, p colors, n, to int, why string, width int) {
 	}
 }
 
-func deedsBelow(b *strings.Builder, p colors, list []deed, wide, width int) {
+func deedsBelow(out *strings.Builder, p colors, list []deed, wide, width int) {
 	const gaps = 7 + 10 + 2 + 8 + 2 + 2
 	for _, d := range list {
 		at := ""
@@ -205,10 +205,10 @@ func deedsBelow(b *strings.Builder, p colors, list []deed, wide, width int) {
 				part = p.with(dim, part)
 			}
 			if i == 0 {
-				fmt.Fprintf(b, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), left(d.who, wide),
+				fmt.Fprintf(out, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), left(d.who, wide),
 					part)
 			} else {
-				b.WriteString(strings.Repeat(" ", gaps+wide) + "  " + part + "\n")
+				out.WriteString(strings.Repeat(" ", gaps+wide) + "  " + part + "\n")
 			}
 		}
 	}

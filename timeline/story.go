@@ -94,7 +94,7 @@ func (s *Story) madeSince() bool {
 // join builds a story from marks.
 func join(pod *record, owners []*record) Story {
 	marks := pod.marks()
-	s := Story{
+	story := Story{
 		Namespace:     pod.subject.Namespace,
 		Name:          pod.subject.Name,
 		UID:           pod.uid,
@@ -102,43 +102,43 @@ func join(pod *record, owners []*record) Story {
 		Dropped:       pod.dropped,
 		DroppedEvents: pod.left,
 	}
-	if s.Partial = creation(marks).IsZero(); s.Partial {
-		s.Phase = ""
+	if story.Partial = creation(marks).IsZero(); story.Partial {
+		story.Phase = ""
 	}
-	causes := causesOf(marks, owners, &s)
+	causes := causesOf(marks, owners, &story)
 	all := slices.Concat(causes, marks)
 	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
-	s.Start = all[0].At
+	story.Start = all[0].At
 	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
-		s.Start = all[i].At // a node's clock must not set the start of the story
+		story.Start = all[i].At // a node's clock must not set the start of the story
 	}
 	w := writer{
-		start:     s.Start,
+		start:     story.Start,
 		detailed:  detailed(all),
 		handOffs:  newClassifier(all, pod, owners),
 		leavesFor: pod.leavesFor,
 	}
 	for _, m := range all {
-		s.note(m)
+		story.note(m)
 		w.write(m)
 	}
 	w.flush()
 	w.completeDeliveries()
-	s.Steps = w.steps
-	slices.SortStableFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) })
-	for _, st := range s.Steps {
-		s.Total = max(s.Total, st.At+st.Took)
+	story.Steps = w.steps
+	slices.SortStableFunc(story.Steps, func(a, b Step) int { return int(a.At - b.At) })
+	for _, st := range story.Steps {
+		story.Total = max(story.Total, st.At+st.Took)
 	}
-	if s.ReadyAfter > 0 {
-		s.Total = s.ReadyAfter
+	if story.ReadyAfter > 0 {
+		story.Total = story.ReadyAfter
 	}
-	s.Accounted = covered(s.Steps, s.Total)
-	return s
+	story.Accounted = covered(story.Steps, story.Total)
+	return story
 }
 
 // note updates the story's fields from a mark.
-func (s *Story) note(m mark.Mark) {
-	switch d := m.Detail.(type) {
+func (s *Story) note(mk mark.Mark) {
+	switch d := mk.Detail.(type) {
 	case *mark.Decision:
 		if d.Chosen != "" {
 			s.Node = d.Chosen
@@ -147,21 +147,21 @@ func (s *Story) note(m mark.Mark) {
 		s.Node = d.Node
 	case *mark.Seen:
 		if d.Source == "file" {
-			s.Node = strings.TrimPrefix(m.Component, "kubelet ")
+			s.Node = strings.TrimPrefix(mk.Component, "kubelet ")
 		}
 	case *mark.Reachable:
 		if s.ReachableAfter == 0 {
-			s.ReachableAfter = m.At.Add(m.Took).Sub(s.Start)
+			s.ReachableAfter = mk.At.Add(mk.Took).Sub(s.Start)
 		}
 	case *mark.Status:
 		if d.To != "" {
 			s.Phase = d.To
 		}
 		s.Done = s.Done || d.To == "Succeeded" || d.To == "Failed"
-		switch m.Step {
+		switch mk.Step {
 		case mark.StepReady:
-			if s.ReadyAfter == 0 && m.Err == "" {
-				s.ReadyAfter = m.At.Add(m.Took).Sub(s.Start)
+			if s.ReadyAfter == 0 && mk.Err == "" {
+				s.ReadyAfter = mk.At.Add(mk.Took).Sub(s.Start)
 				s.Done = true
 			}
 		case mark.StepTerminated:
@@ -183,14 +183,14 @@ const causal = 2 * time.Second
 
 // causesOf returns the marks of owners that led to the pod: the reconcile that created it, the request before it, and
 // so on for the owner's owner.
-func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
+func causesOf(marks []mark.Mark, owners []*record, story *Story) []mark.Mark {
 	var out []mark.Mark
 	child := creation(marks)
-	childName := s.Name
+	childName := story.Name
 	made := true
 	for i, o := range owners {
 		if i == 0 {
-			s.Owner = ownerKinds[o.subject.Resource] + " " + o.subject.Name
+			story.Owner = ownerKinds[o.subject.Resource] + " " + o.subject.Name
 		}
 		if child.IsZero() {
 			return out
@@ -205,12 +205,12 @@ func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 		if d, ok := r.Detail.(*mark.Reconcile); ok && !d.EventSeen.IsZero() && d.EventSeen.Before(seen) {
 			seen = d.EventSeen
 		}
-		q := requestBefore(all, r.At, seen)
-		if q == nil {
+		mk := requestBefore(all, r.At, seen)
+		if mk == nil {
 			return out
 		}
-		out = append(out, *q)
-		if d, ok := q.Detail.(*mark.Request); ok {
+		out = append(out, *mk)
+		if d, ok := mk.Detail.(*mark.Request); ok {
 			for _, m := range all {
 				if e, ok := m.Detail.(*mark.Delivery); ok && e.Revision == d.Revision {
 					out = append(out, m)
@@ -218,10 +218,10 @@ func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 			}
 			made = d.Verb == http.MethodPost && d.Subresource == ""
 			if i == 0 {
-				s.OwnerRevision = d.Revision
+				story.OwnerRevision = d.Revision
 			}
 		}
-		child = q.At
+		child = mk.At
 		childName = o.subject.Name
 	}
 	return out
@@ -326,79 +326,79 @@ type writer struct {
 	events    map[string]int    // index of the step about the event of an object's revision
 }
 
-func (w *writer) write(m mark.Mark) {
-	switch d := m.Detail.(type) {
+func (w *writer) write(mk mark.Mark) {
+	switch d := mk.Detail.(type) {
 	case *mark.Request:
 		// A request is a line of the API server. The kubelet's open line continues after a status write that changes
 		// nothing.
-		if d.Subresource != "status" || d.Change != "" || m.Err != "" {
+		if d.Subresource != "status" || d.Change != "" || mk.Err != "" {
 			w.flush()
 		}
-		w.steps = append(w.steps, w.request(m, d))
+		w.steps = append(w.steps, w.request(mk, d))
 	case *mark.Reconcile:
 		w.flush()
-		w.steps = append(w.steps, w.reconcile(m, d))
+		w.steps = append(w.steps, w.reconcile(mk, d))
 	case *mark.Eviction:
 		w.flush()
 		w.steps = append(w.steps, Step{
-			At:      m.At.Sub(w.start),
-			Who:     m.Component,
+			At:      mk.At.Sub(w.start),
+			Who:     mk.Component,
 			What:    evicted(d),
-			HandOff: w.handOffs.of(m),
+			HandOff: w.handOffs.of(mk),
 		})
 	case *mark.Delivery:
-		w.delivery(m, d)
+		w.delivery(mk, d)
 	case *mark.Resolvable:
 		w.flush()
 		w.steps = append(w.steps, Step{
-			At:      m.At.Sub(w.start),
-			Took:    m.Took,
-			Who:     m.Component,
-			HandOff: w.handOffs.of(m),
+			At:      mk.At.Sub(w.start),
+			Took:    mk.Took,
+			Who:     mk.Component,
+			HandOff: w.handOffs.of(mk),
 			What:    "name " + d.Name + " leads to it",
 		})
 	case *mark.Queued, *mark.Decision, *mark.Bind:
-		w.part("scheduler", m)
+		w.part("scheduler", mk)
 	default:
-		w.part("kubelet", m)
-		if m.Step == mark.StepReady || m.Step == mark.StepTerminated {
+		w.part("kubelet", mk)
+		if mk.Step == mark.StepReady || mk.Step == mark.StepTerminated {
 			w.flush()
 		}
 	}
 }
 
 // part adds a mark to the line of its component.
-func (w *writer) part(kind string, m mark.Mark) {
-	if w.openKind != kind || w.open != nil && (w.open.Who != m.Component || w.open.ReportedBy != m.ReportedBy) {
+func (w *writer) part(kind string, mk mark.Mark) {
+	if w.openKind != kind || w.open != nil && (w.open.Who != mk.Component || w.open.ReportedBy != mk.ReportedBy) {
 		w.flush()
 	}
-	what := say(m)
-	at := m.At.Sub(w.start)
+	what := say(mk)
+	at := mk.At.Sub(w.start)
 	if w.open == nil {
-		w.open = &Step{At: at, Who: m.Component, ReportedBy: m.ReportedBy}
+		w.open = &Step{At: at, Who: mk.Component, ReportedBy: mk.ReportedBy}
 		w.openKind = kind
 	}
-	if d, ok := m.Detail.(*mark.Decision); ok {
+	if d, ok := mk.Detail.(*mark.Decision); ok {
 		if w.decisions++; w.decisions > 1 {
 			what = "try " + strconv.Itoa(d.Attempt) + ": " + what
 		}
 	}
-	w.open.Took = max(w.open.Took, at+m.Took-w.open.At)
-	if m.Err != "" && w.open.Error == "" {
-		w.open.Error = m.Err
+	w.open.Took = max(w.open.Took, at+mk.Took-w.open.At)
+	if mk.Err != "" && w.open.Error == "" {
+		w.open.Error = mk.Err
 	}
-	if what != "" && !w.told(m, what) && !w.again(m, what) {
+	if what != "" && !w.told(mk, what) && !w.again(mk, what) {
 		w.open.Parts = append(w.open.Parts, Step{
 			At:         at,
-			Took:       m.Took,
-			Who:        m.Component,
+			Took:       mk.Took,
+			Who:        mk.Component,
 			What:       what,
-			Error:      m.Err,
-			ReportedBy: m.ReportedBy,
-			HandOff:    w.handOffs.of(m),
+			Error:      mk.Err,
+			ReportedBy: mk.ReportedBy,
+			HandOff:    w.handOffs.of(mk),
 		})
 	}
-	if d, ok := m.Detail.(*mark.Decision); ok && d.Chosen == "" {
+	if d, ok := mk.Detail.(*mark.Decision); ok && d.Chosen == "" {
 		w.flush() // the next attempt gets its own line
 	}
 }
@@ -435,10 +435,10 @@ type tried struct {
 // told reports whether the mark needs no new step: an unchanged status write is shown once, and the steps during a pull
 // are removed when it has ended.
 // ended the steps on the way are taken back.
-func (w *writer) told(m mark.Mark, what string) bool {
-	switch d := m.Detail.(type) {
+func (w *writer) told(mk mark.Mark, what string) bool {
+	switch d := mk.Detail.(type) {
 	case *mark.Status:
-		return m.Step == mark.StepStatus && m.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
+		return mk.Step == mark.StepStatus && mk.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
 			return p.What == what
 		})
 	case *mark.Image:
@@ -446,7 +446,7 @@ func (w *writer) told(m mark.Mark, what string) bool {
 		if !d.Done && !d.Present && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
 			return strings.HasPrefix(p.What, pulled)
 		}) {
-			return m.Err == "" // the pull's own mark sorts first, by its start time
+			return mk.Err == "" // the pull's own mark sorts first, by its start time
 		}
 		w.open.Parts = slices.DeleteFunc(w.open.Parts, func(p Step) bool {
 			return p.Error == "" && strings.HasPrefix(p.What, "image "+d.Image+" ") && strings.Contains(p.What, " of ")

@@ -95,29 +95,29 @@ var ownerKinds = map[string]string{
 }
 
 // Listen implements mark.Listener.
-func (t *Timeline) Listen(m mark.Mark) {
-	if m.Subject.Name == "" {
+func (t *Timeline) Listen(mk mark.Mark) {
+	if mk.Subject.Name == "" {
 		return
 	}
-	if m.Subject.Resource == "pods" {
+	if mk.Subject.Resource == "pods" {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.podLocked(m)
+		t.podLocked(mk)
 		return
 	}
-	if m.Step == mark.StepResolvable {
+	if mk.Step == mark.StepResolvable {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.resolvedLocked(m)
+		t.resolvedLocked(mk)
 		return
 	}
-	if _, ok := ownerKinds[m.Subject.Resource]; !ok || m.Subject.UID == "" || routine(m) {
+	if _, ok := ownerKinds[mk.Subject.Resource]; !ok || mk.Subject.UID == "" || routine(mk) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r := t.owners.get(m.Subject.UID, m.Subject, func(*record) {})
-	t.addLocked(r, m)
+	r := t.owners.get(mk.Subject.UID, mk.Subject, func(*record) {})
+	t.addLocked(r, mk)
 }
 
 // addLocked adds a mark to the record r.
@@ -147,30 +147,30 @@ func routine(m mark.Mark) bool {
 	return ok && r.Subresource == "status"
 }
 
-func (t *Timeline) podLocked(m mark.Mark) {
-	name := m.Subject.Namespace + "/" + m.Subject.Name
-	uid := m.Subject.UID
+func (t *Timeline) podLocked(mk mark.Mark) {
+	name := mk.Subject.Namespace + "/" + mk.Subject.Name
+	uid := mk.Subject.UID
 	if uid == "" {
 		if uid = t.names[name]; uid == "" {
 			return // for example a refused create: there is no pod
 		}
 	}
-	r := t.pods.get(uid, m.Subject, func(gone *record) {
+	r := t.pods.get(uid, mk.Subject, func(gone *record) {
 		key := gone.subject.Namespace + "/" + gone.subject.Name
 		if t.names[key] == gone.uid {
 			delete(t.names, key)
 		}
 	})
-	if known := t.pods.of(t.names[name]); known == nil || known == r || !known.began.After(m.At) {
+	if known := t.pods.of(t.names[name]); known == nil || known == r || !known.began.After(mk.At) {
 		t.names[name] = uid
 	}
-	if d, ok := m.Detail.(*mark.Decision); ok {
-		t.preemptedLocked(&m, d.Preemption)
-		t.decided.set(&m, d)
-		m.Detail = brief(d)
+	if d, ok := mk.Detail.(*mark.Decision); ok {
+		t.preemptedLocked(&mk, d.Preemption)
+		t.decided.set(&mk, d)
+		mk.Detail = brief(d)
 	}
-	t.addLocked(r, m)
-	switch d := m.Detail.(type) {
+	t.addLocked(r, mk)
+	switch d := mk.Detail.(type) {
 	case *mark.Request:
 		if d.OwnerUID != "" {
 			r.owner = d.OwnerUID
@@ -182,13 +182,13 @@ func (t *Timeline) podLocked(m mark.Mark) {
 			}
 		}
 	case *mark.Bind:
-		t.decided.bound(&m, d)
-		if m.Err == "" {
+		t.decided.bound(&mk, d)
+		if mk.Err == "" {
 			r.node = d.Node
 		}
 	}
-	if m.ReportedBy != "" && r.node == "" {
-		r.node = m.ReportedBy // a node's mark is only accepted for a pod bound to it
+	if mk.ReportedBy != "" && r.node == "" {
+		r.node = mk.ReportedBy // a node's mark is only accepted for a pod bound to it
 	}
 	if topic := t.topics[name]; topic != nil {
 		topic.wake()

@@ -249,19 +249,19 @@ func listening(marks []mark.Mark) *Timeline {
 }
 
 func TestRenderJourney(t *testing.T) {
-	s, err := listening(journey()).Story("default", podName)
+	story, err := listening(journey()).Story("default", podName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	Render(&b, &s, false, 0)
+	Render(&b, &story, false, 0)
 	golden(t, "journey", b.Bytes())
 	b.Reset()
-	Render(&b, &s, true, 0)
+	Render(&b, &story, true, 0)
 	golden(t, "journey-color", b.Bytes())
-	if !s.Done || s.ReadyAfter != us(48100) || s.Accounted > s.Total {
-		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", s.Done,
-			s.ReadyAfter, s.Accounted, s.Total)
+	if !story.Done || story.ReadyAfter != us(48100) || story.Accounted > story.Total {
+		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", story.Done,
+			story.ReadyAfter, story.Accounted, story.Total)
 	}
 }
 
@@ -291,20 +291,20 @@ func TestAccountedIsPartOfTotal(t *testing.T) {
 			marks[i].At = at(rapid.IntRange(0, 1e6).Draw(t, "at"))
 			marks[i].Took = us(rapid.IntRange(0, 1e6).Draw(t, "took"))
 		}
-		s, err := listening(marks).Story("default", podName)
+		story, err := listening(marks).Story("default", podName)
 		if errors.Is(err, ErrUnknown) {
 			return // only the owner's marks were drawn
 		}
-		if s.Accounted < 0 || s.Accounted > s.Total {
-			t.Fatalf("accounted %v of %v", s.Accounted, s.Total)
+		if story.Accounted < 0 || story.Accounted > story.Total {
+			t.Fatalf("accounted %v of %v", story.Accounted, story.Total)
 		}
-		for i, st := range s.Steps {
-			if st.At < 0 || st.Took < 0 || i > 0 && st.At < s.Steps[i-1].At {
+		for i, st := range story.Steps {
+			if st.At < 0 || st.Took < 0 || i > 0 && st.At < story.Steps[i-1].At {
 				t.Fatalf("step %d at %v took %v: out of order", i, st.At, st.Took)
 			}
 		}
 		var b bytes.Buffer
-		Render(&b, &s, false, 0)
+		Render(&b, &story, false, 0)
 	})
 }
 
@@ -562,7 +562,7 @@ func TestWhyAtWidths(t *testing.T) {
 			Why:           "its most important victim has a lower priority",
 		},
 	}
-	for name, w := range map[string]*Why{
+	for name, why := range map[string]*Why{
 		"scheduled": {
 			Node:     "node-0",
 			For:      us(200),
@@ -581,10 +581,10 @@ func TestWhyAtWidths(t *testing.T) {
 		"policies": {Node: "node-0", For: us(200), Decision: judged},
 	} {
 		for _, width := range []int{60, 80, 120} {
-			w.Namespace = "default"
-			w.Name = "pod"
+			why.Namespace = "default"
+			why.Name = "pod"
 			var b bytes.Buffer
-			RenderWhy(&b, w, false, width)
+			RenderWhy(&b, why, false, width)
 			for line := range strings.SplitSeq(b.String(), "\n") {
 				if n := utf8.RuneCountInString(line); n > width {
 					t.Errorf("%s: line of %d characters, want %d at most: %q", name, n, width, line)

@@ -66,53 +66,53 @@ func (t *Timeline) Why(namespace, name string) (Why, error) {
 }
 
 func reason(pod *record, now time.Time) Why {
-	w := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name, PreemptedBy: pod.leavesFor}
+	why := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name, PreemptedBy: pod.leavesFor}
 	until := now
 	marks := pod.marks()
-	w.Partial = creation(marks).IsZero()
-	w.MadeRoom = madeRoom(marks)
-	for _, m := range marks {
-		switch d := m.Detail.(type) {
+	why.Partial = creation(marks).IsZero()
+	why.MadeRoom = madeRoom(marks)
+	for _, mk := range marks {
+		switch d := mk.Detail.(type) {
 		case *mark.Queued:
-			if w.Since.IsZero() {
-				w.Since = m.At
+			if why.Since.IsZero() {
+				why.Since = mk.At
 			}
 		case *mark.Decision:
-			if w.Since.IsZero() {
-				w.Since = m.At
+			if why.Since.IsZero() {
+				why.Since = mk.At
 			}
-			w.Decision = d
-			w.Tries = max(d.Attempt, w.Tries+1)
-			w.Next = d.Waits
+			why.Decision = d
+			why.Tries = max(d.Attempt, why.Tries+1)
+			why.Next = d.Waits
 			if d.Chosen != "" {
-				w.Node = d.Chosen
-				w.Next = ""
-				until = m.At.Add(m.Took)
+				why.Node = d.Chosen
+				why.Next = ""
+				until = mk.At.Add(mk.Took)
 			}
 		case *mark.Request:
 			if d.Code < http.StatusBadRequest {
-				w.request(d)
+				why.request(d)
 			}
 		case *mark.Bind:
-			if m.Err != "" {
-				w.Node = ""
-				w.Next = "its backoff is over"
+			if mk.Err != "" {
+				why.Node = ""
+				why.Next = "its backoff is over"
 				until = now
 			}
 		case *mark.Eviction:
-			w.Eviction = d
-			w.Left = max(0, d.Deadline.Sub(now))
+			why.Eviction = d
+			why.Left = max(0, d.Deadline.Sub(now))
 			if d.Cancelled {
-				w.Eviction = nil
-				w.Left = 0
+				why.Eviction = nil
+				why.Left = 0
 			}
 		}
 	}
-	if !w.Since.IsZero() {
-		w.For = until.Sub(w.Since)
+	if !why.Since.IsZero() {
+		why.For = until.Sub(why.Since)
 	}
-	w.whole(pod.decided)
-	return w
+	why.whole(pod.decided)
+	return why
 }
 
 // madeRoom returns the preemptions of all attempts but the last, each once.
@@ -136,18 +136,18 @@ func madeRoom(marks []mark.Mark) []*mark.Preemption {
 const becameFailed = "-> Failed ("
 
 // request applies a successful request to the pod's binding and end.
-func (w *Why) request(d *mark.Request) {
+func (w *Why) request(req *mark.Request) {
 	switch {
-	case d.Subresource == "binding":
-		w.BoundBy = d.User
+	case req.Subresource == "binding":
+		w.BoundBy = req.User
 	case w.Ended != "" || w.PreemptedBy != "": // the first one ended it
-	case strings.Contains(d.Change, becameFailed):
-		_, why, _ := strings.Cut(d.Change, becameFailed)
+	case strings.Contains(req.Change, becameFailed):
+		_, why, _ := strings.Cut(req.Change, becameFailed)
 		w.Ended = why[:max(0, strings.LastIndexByte(why, ')'))]
-	case d.Subresource == "eviction":
-		w.Ended = "evicted by " + d.User
-	case d.Verb == http.MethodDelete && d.Resource == "pods" && d.Subresource == "":
-		w.Ended = "deleted by " + d.User
+	case req.Subresource == "eviction":
+		w.Ended = "evicted by " + req.User
+	case req.Verb == http.MethodDelete && req.Resource == "pods" && req.Subresource == "":
+		w.Ended = "deleted by " + req.User
 	}
 }
 
@@ -165,27 +165,27 @@ func (w *Why) whole(d *decided) {
 }
 
 // RenderWhy prints the explanation, wrapped at width characters if possible; 0: not wrapped.
-func RenderWhy(out io.Writer, w *Why, color bool, width int) {
+func RenderWhy(out io.Writer, why *Why, color bool, width int) {
 	p := colors(color)
 	if width <= 0 {
 		width = math.MaxInt
 	}
 	var b strings.Builder
 	t := table{&b, p, width}
-	t.heading(w)
-	for i, reason := range w.NotReady {
+	t.heading(why)
+	for i, reason := range why.NotReady {
 		t.text(red, []string{"not ready ", "          "}[min(i, 1)], reason)
 	}
-	if w.PreemptedBy != "" {
-		t.text(red, "preempted ", "by pod "+w.PreemptedBy+", which has a higher priority and needed its place")
+	if why.PreemptedBy != "" {
+		t.text(red, "preempted ", "by pod "+why.PreemptedBy+", which has a higher priority and needed its place")
 	}
-	if w.Ended != "" {
-		t.text(red, "ended ", w.Ended)
+	if why.Ended != "" {
+		t.text(red, "ended ", why.Ended)
 	}
-	if w.Eviction != nil {
-		t.eviction(w)
+	if why.Eviction != nil {
+		t.eviction(why)
 	}
-	if d := w.Decision; d != nil {
+	if d := why.Decision; d != nil {
 		if d.PodGroup != "" {
 			t.text("", "group ", d.PodGroup)
 		}
@@ -193,11 +193,11 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 		t.refusals(d)
 		t.fixes(d)
 		t.preemption(d.Preemption)
-		for _, p := range w.MadeRoom {
+		for _, p := range why.MadeRoom {
 			t.text("", "room was made on "+p.Node+": ", strings.Join(victims(p), ", ")+" had to go")
 		}
-		t.times(w)
-		if w.Brief {
+		t.times(why)
+		if why.Brief {
 			t.text(dim, "", "this is a part: the whole decision is not remembered any more")
 		}
 	}

@@ -44,17 +44,17 @@ func (t table) heading(w *Why) {
 
 // fate describes the pod's result in one sentence.
 func (w *Why) fate() string {
-	d := w.Decision
+	decision := w.Decision
 	switch {
 	case w.Reason != "":
 		return w.Reason
-	case d == nil && w.Partial:
+	case decision == nil && w.Partial:
 		return "made before the server started: what the scheduler thought of it is not remembered"
-	case d == nil && w.Gone:
+	case decision == nil && w.Gone:
 		return "it is gone; no scheduler had decided where it runs"
 	case w.Gone && w.Node == "":
 		return fmt.Sprintf("it is gone; no node had taken it after %s", tries(w.Tries))
-	case d == nil:
+	case decision == nil:
 		return "Pending: the scheduler has not tried it yet"
 	case w.Node == "":
 		text := fmt.Sprintf("Pending for %s, %s", about(w.For), tries(w.Tries))
@@ -68,7 +68,8 @@ func (w *Why) fate() string {
 		was = "it is gone; it was "
 	}
 	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s",
-		was, w.Node, Took(w.For), plural(d.Nodes, "node"), d.Fit, Took(d.Filter), Took(d.Score))
+		was, w.Node, Took(w.For), plural(decision.Nodes, "node"), decision.Fit, Took(decision.Filter), Took(
+			decision.Score))
 }
 
 // eviction prints when the pod must leave its node.
@@ -131,14 +132,14 @@ func (t table) text(style, label, words string) {
 }
 
 // scores prints each plugin's scores of the best nodes, as many as fit in the width.
-func (t table) scores(d *mark.Decision) {
-	if len(d.Scores) == 0 || len(d.Scores[0].Plugins) == 0 {
+func (t table) scores(decision *mark.Decision) {
+	if len(decision.Scores) == 0 || len(decision.Scores[0].Plugins) == 0 {
 		return
 	}
 	rows := [][]string{{"plugin", "weight"}}
-	for _, pl := range d.Scores[0].Plugins {
+	for _, pl := range decision.Scores[0].Plugins {
 		rows = append(rows, []string{pl.Plugin, fmt.Sprintf("x%d", pl.Weight)})
-		for _, r := range d.Rules {
+		for _, r := range decision.Rules {
 			if r.Plugin == pl.Plugin {
 				rows = append(rows, []string{"  " + r.Policy + " " + r.Field, fmt.Sprintf("x%d", r.Weight)})
 			}
@@ -147,8 +148,8 @@ func (t table) scores(d *mark.Decision) {
 	rows = append(rows, []string{"total", ""})
 	used := 0
 	told := 0
-	for _, s := range d.Scores {
-		column := scoreColumn(&s, d)
+	for _, s := range decision.Scores {
+		column := scoreColumn(&s, decision)
 		wide := 0
 		for _, cell := range column {
 			wide = max(wide, utf8.RuneCountInString(cell))
@@ -167,46 +168,46 @@ func (t table) scores(d *mark.Decision) {
 		told++
 	}
 	t.aligned(rows)
-	rest := make([]string, 0, len(d.Scores)-told)
-	for _, s := range d.Scores[told:] {
+	rest := make([]string, 0, len(decision.Scores)-told)
+	for _, s := range decision.Scores[told:] {
 		rest = append(rest, fmt.Sprintf("%s %d", s.Node, s.Total))
 	}
 	if len(rest) > 0 {
 		t.text("", "then ", strings.Join(rest, ", "))
 	}
-	if more := d.Fit - len(d.Scores); more > 0 {
+	if more := decision.Fit - len(decision.Scores); more > 0 {
 		t.text("", "", "and "+plural(more, "node")+" with no higher scores")
 	}
-	if d.Tied > 1 {
-		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", d.Tied))
+	if decision.Tied > 1 {
+		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", decision.Tied))
 	}
-	t.rules(d)
+	t.rules(decision)
 	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the "+
 		"runner-up")
 }
 
 // scoreColumn is a node's column: name, scores by plugin, total.
-func scoreColumn(s *mark.NodeScore, d *mark.Decision) []string {
-	name := s.Node
-	if name == d.Chosen {
+func scoreColumn(nodeScore *mark.NodeScore, decision *mark.Decision) []string {
+	name := nodeScore.Node
+	if name == decision.Chosen {
 		name += " (chosen)"
 	}
 	column := []string{name}
-	for _, pl := range d.Scores[0].Plugins {
-		i := slices.IndexFunc(s.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
+	for _, pl := range decision.Scores[0].Plugins {
+		i := slices.IndexFunc(nodeScore.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
 		cell := ""
 		if i >= 0 {
-			cell = fmt.Sprintf("%d > %d = %d", s.Plugins[i].Raw, s.Plugins[i].Score,
-				s.Plugins[i].Score*s.Plugins[i].Weight)
+			cell = fmt.Sprintf("%d > %d = %d", nodeScore.Plugins[i].Raw, nodeScore.Plugins[i].Score,
+				nodeScore.Plugins[i].Score*nodeScore.Plugins[i].Weight)
 		}
 		column = append(column, cell)
-		for i := range d.Rules {
-			if d.Rules[i].Plugin == pl.Plugin {
-				column = append(column, ruleCell(s, d, i))
+		for i := range decision.Rules {
+			if decision.Rules[i].Plugin == pl.Plugin {
+				column = append(column, ruleCell(nodeScore, decision, i))
 			}
 		}
 	}
-	return append(column, fmt.Sprint(s.Total))
+	return append(column, fmt.Sprint(nodeScore.Total))
 }
 
 // ruleCell is the score of a rule for a node.
@@ -245,11 +246,12 @@ func (t table) aligned(rows [][]string) {
 
 // refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with
 // the nearest one.
-func (t table) refusals(d *mark.Decision) {
+func (t table) refusals(decision *mark.Decision) {
 	var rows [][]string
-	grouped := len(d.Groups) > 0 && (len(d.Rejected) > mostNamed || len(d.Rejected) < d.Nodes-d.Fit)
+	grouped := len(decision.Groups) > 0 &&
+		(len(decision.Rejected) > mostNamed || len(decision.Rejected) < decision.Nodes-decision.Fit)
 	if grouped {
-		for _, g := range d.Groups {
+		for _, g := range decision.Groups {
 			what := g.Reason
 			if len(g.Names) > 0 {
 				what += ": " + strings.Join(g.Names, ", ")
@@ -260,7 +262,7 @@ func (t table) refusals(d *mark.Decision) {
 			rows = append(rows, []string{plural(g.Nodes, "node"), g.Plugin, what})
 		}
 	}
-	for _, v := range d.Rejected {
+	for _, v := range decision.Rejected {
 		if !grouped || v.Nearest {
 			rows = append(rows, []string{v.Node, v.Plugin, cmp.Or(v.Short, v.Reason)})
 		}
@@ -270,19 +272,19 @@ func (t table) refusals(d *mark.Decision) {
 		t.text("", left(row[0], widths[0])+indent+left(row[1], widths[1])+indent, row[2])
 	}
 	refused := 0
-	for _, n := range d.RejectedBy {
+	for _, n := range decision.RejectedBy {
 		refused += n
 	}
 	switch {
-	case d.Chosen == "" && d.Nodes > 0 && len(rows)+refused == 0: // no decision was made
-		t.text(red, "", d.Message)
-	case grouped || len(d.Rejected) >= d.Nodes-d.Fit && (len(rows) > 0 || refused == 0):
-	case len(rows) == 0 && len(d.RejectedBy) == 1: // the pod itself was rejected before any node was checked
-		for reason := range d.RejectedBy {
+	case decision.Chosen == "" && decision.Nodes > 0 && len(rows)+refused == 0: // no decision was made
+		t.text(red, "", decision.Message)
+	case grouped || len(decision.Rejected) >= decision.Nodes-decision.Fit && (len(rows) > 0 || refused == 0):
+	case len(rows) == 0 && len(decision.RejectedBy) == 1: // the pod itself was rejected before any node was checked
+		for reason := range decision.RejectedBy {
 			t.text("", "", "on any node: "+reason)
 		}
 	default:
-		t.text("", "", "in all: "+counted(d.RejectedBy))
+		t.text("", "", "in all: "+counted(decision.RejectedBy))
 	}
 }
 

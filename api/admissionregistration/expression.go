@@ -54,7 +54,7 @@ func (x *expressions) environment(text string) environment.Type {
 
 // check compiles text, which stands at child, unless it is blank; shown is the value to print in an error.
 func (x *expressions) check(
-	l *check.List, child, text, shown string, may plugincel.OptionalVariableDeclarations, types ...*cel.Type,
+	errs *check.List, child, text, shown string, may plugincel.OptionalVariableDeclarations, types ...*cel.Type,
 ) {
 	if strings.TrimSpace(text) == "" {
 		return
@@ -65,7 +65,7 @@ func (x *expressions) check(
 		c = plain()
 	}
 	result := c.CompileCELExpression(source{text: text, types: types}, may, x.environment(text))
-	report(l, child, shown, result.Error)
+	report(errs, child, shown, result.Error)
 }
 
 func report(l *check.List, child, text string, err *apiservercel.Error) {
@@ -83,25 +83,25 @@ func report(l *check.List, child, text string, err *apiservercel.Error) {
 // everything is what most expressions may use.
 var everything = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
 
-func validateConditions(l *check.List, conditions []admissionv1.MatchCondition, x expressions) {
+func validateConditions(errs *check.List, conditions []admissionv1.MatchCondition, x expressions) {
 	if len(conditions) > maxConditions {
-		l.Add(field.TooMany(l.Path("matchConditions"), len(conditions), maxConditions))
+		errs.Add(field.TooMany(errs.Path("matchConditions"), len(conditions), maxConditions))
 	}
 	x.composed = nil // conditions decide before variables exist
 	var seen check.Set
-	check.Each(l, "matchConditions", conditions, func(_ int, c *admissionv1.MatchCondition) {
-		text := strings.TrimSpace(c.Expression)
+	check.Each(errs, "matchConditions", conditions, func(_ int, matchCondition *admissionv1.MatchCondition) {
+		text := strings.TrimSpace(matchCondition.Expression)
 		if text == "" {
-			l.Required("expression", "")
+			errs.Required("expression", "")
 		}
-		x.check(l, "expression", text, text, everything, cel.BoolType)
-		if c.Name == "" {
-			l.Required("name", "")
+		x.check(errs, "expression", text, text, everything, cel.BoolType)
+		if matchCondition.Name == "" {
+			errs.Required("name", "")
 			return
 		}
-		l.Qualified("name", c.Name)
-		if !seen.Add(c.Name) {
-			l.Duplicate("name", c.Name)
+		errs.Qualified("name", matchCondition.Name)
+		if !seen.Add(matchCondition.Name) {
+			errs.Duplicate("name", matchCondition.Name)
 		}
 	})
 }
@@ -118,7 +118,7 @@ var (
 
 // validateVariables checks the variables and makes them known to the expressions that x checks next.
 func validateVariables(
-	l *check.List, variables []admissionv1.Variable, x *expressions, may plugincel.OptionalVariableDeclarations,
+	errs *check.List, variables []admissionv1.Variable, x *expressions, may plugincel.OptionalVariableDeclarations,
 ) {
 	if len(variables) == 0 {
 		return
@@ -126,23 +126,23 @@ func validateVariables(
 	var err error
 	if x.composed, err = plugincel.NewCompositedCompiler(
 		environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())); err != nil {
-		l.Add(field.InternalError(l.Path("variables"), fmt.Errorf("make an environment: %w", err)))
+		errs.Add(field.InternalError(errs.Path("variables"), fmt.Errorf("make an environment: %w", err)))
 		return
 	}
 	may.HasParams = x.params
-	check.Each(l, "variables", variables, func(_ int, v *admissionv1.Variable) {
+	check.Each(errs, "variables", variables, func(_ int, variable *admissionv1.Variable) {
 		switch {
-		case strings.TrimSpace(v.Name) == "":
-			l.Required("name", "name is not specified")
-		case !identifier.MatchString(v.Name) || slices.Contains(reserved, v.Name):
-			l.Invalid("name", v.Name, "must be a valid CEL identifier")
+		case strings.TrimSpace(variable.Name) == "":
+			errs.Required("name", "name is not specified")
+		case !identifier.MatchString(variable.Name) || slices.Contains(reserved, variable.Name):
+			errs.Invalid("name", variable.Name, "must be a valid CEL identifier")
 		}
-		if strings.TrimSpace(v.Expression) == "" {
-			l.Required("expression", "expression is not specified")
+		if strings.TrimSpace(variable.Expression) == "" {
+			errs.Required("expression", "expression is not specified")
 			return
 		}
-		s := source{name: v.Name, text: v.Expression, types: []*cel.Type{cel.AnyType, cel.DynType}}
-		report(l, "expression", v.Expression,
-			x.composed.CompileAndStoreVariable(s, may, x.environment(v.Expression)).Error)
+		s := source{name: variable.Name, text: variable.Expression, types: []*cel.Type{cel.AnyType, cel.DynType}}
+		report(errs, "expression", variable.Expression,
+			x.composed.CompileAndStoreVariable(s, may, x.environment(variable.Expression)).Error)
 	})
 }

@@ -66,31 +66,33 @@ func MutatingAdmissionPolicy() *kind.Kind {
 }
 
 func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
-	return run(func(l *check.List) {
-		l.In("spec")
-		s := &p.Spec
-		validateFailurePolicy(l, s.FailurePolicy)
-		x := expressions{params: s.ParamKind != nil}
-		validateParamKind(l, s.ParamKind)
-		validateConstraints(l, s.MatchConstraints)
-		if s.MatchConstraints != nil {
-			validateChanging(l, "matchConstraints", s.MatchConstraints.ResourceRules)
+	return run(func(errs *check.List) {
+		errs.In("spec")
+		spec := &p.Spec
+		validateFailurePolicy(errs, spec.FailurePolicy)
+		x := expressions{params: spec.ParamKind != nil}
+		validateParamKind(errs, spec.ParamKind)
+		validateConstraints(errs, spec.MatchConstraints)
+		if spec.MatchConstraints != nil {
+			validateChanging(errs, "matchConstraints", spec.MatchConstraints.ResourceRules)
 		}
 		same := false
 		if old != nil {
 			x.stored = mutatingExpressions(&old.Spec)
-			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) &&
-				equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
+			same = equality.Semantic.DeepEqual(spec.ParamKind, old.Spec.ParamKind) &&
+				equality.Semantic.DeepEqual(spec.MatchConditions, old.Spec.MatchConditions)
 		}
 		if !same {
-			validateConditions(l, s.MatchConditions, x)
+			validateConditions(errs, spec.MatchConditions, x)
 		}
-		validateVariables(l, s.Variables, &x, patching)
-		if len(s.Mutations) == 0 {
-			l.Required("mutations", "mutations must contain at least one item")
+		validateVariables(errs, spec.Variables, &x, patching)
+		if len(spec.Mutations) == 0 {
+			errs.Required("mutations", "mutations must contain at least one item")
 		}
-		check.Each(l, "mutations", s.Mutations, func(_ int, m *admissionv1.Mutation) { validateMutation(l, m, &x) })
-		check.OneOf(l, "reinvocationPolicy", s.ReinvocationPolicy, reinvocations...)
+		check.Each(errs, "mutations", spec.Mutations, func(_ int, m *admissionv1.Mutation) {
+			validateMutation(errs, m, &x)
+		})
+		check.OneOf(errs, "reinvocationPolicy", spec.ReinvocationPolicy, reinvocations...)
 	})
 }
 
@@ -130,23 +132,23 @@ func mutatingExpressions(s *admissionv1.MutatingAdmissionPolicySpec) []string {
 // patching is what expressions that make patches may use.
 var patching = plugincel.OptionalVariableDeclarations{HasAuthorizer: true, HasPatchTypes: true}
 
-func validateMutation(l *check.List, m *admissionv1.Mutation, x *expressions) {
+func validateMutation(errs *check.List, mutation *admissionv1.Mutation, x *expressions) {
 	expression := func(child string, present bool, text string, only admissionv1.PatchType, result *cel.Type) {
 		switch {
-		case m.PatchType == only && !present:
-			l.Required(child, "must be specified when patchType is "+string(only))
-		case m.PatchType == only && strings.TrimSpace(text) == "":
-			l.Required(child+".expression", "")
-		case m.PatchType == only:
-			l.Within(child, func() { x.check(l, "expression", text, text, patching, result) })
-		case m.PatchType != only && present:
-			l.Invalid(child, "{"+child+"}", "must not be specified when patchType is "+string(m.PatchType))
+		case mutation.PatchType == only && !present:
+			errs.Required(child, "must be specified when patchType is "+string(only))
+		case mutation.PatchType == only && strings.TrimSpace(text) == "":
+			errs.Required(child+".expression", "")
+		case mutation.PatchType == only:
+			errs.Within(child, func() { x.check(errs, "expression", text, text, patching, result) })
+		case mutation.PatchType != only && present:
+			errs.Invalid(child, "{"+child+"}", "must not be specified when patchType is "+string(mutation.PatchType))
 		}
 	}
-	switch m.PatchType {
+	switch mutation.PatchType {
 	case admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch:
-		apply := m.ApplyConfiguration
-		patch := m.JSONPatch
+		apply := mutation.ApplyConfiguration
+		patch := mutation.JSONPatch
 		parts := []func(){
 			func() {
 				expression("applyConfiguration", apply != nil, kind.Value(apply).Expression,
@@ -157,14 +159,14 @@ func validateMutation(l *check.List, m *admissionv1.Mutation, x *expressions) {
 					cel.ListType(cel.ObjectType("JSONPatch")))
 			},
 		}
-		if m.PatchType == admissionv1.PatchTypeJSONPatch { // what must be there comes before what must not
+		if mutation.PatchType == admissionv1.PatchTypeJSONPatch { // what must be there comes before what must not
 			slices.Reverse(parts)
 		}
 		for _, part := range parts {
 			part()
 		}
 	default:
-		check.OneOf(l, "patchType", m.PatchType, admissionv1.PatchTypeApplyConfiguration,
+		check.OneOf(errs, "patchType", mutation.PatchType, admissionv1.PatchTypeApplyConfiguration,
 			admissionv1.PatchTypeJSONPatch)
 	}
 }

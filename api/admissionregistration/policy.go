@@ -92,49 +92,49 @@ func paramKind(k *admissionv1.ParamKind) string {
 	return k.APIVersion + "/" + k.Kind
 }
 
-func validatePolicy(p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
-	return run(func(l *check.List) {
-		l.In("spec")
-		s := &p.Spec
-		validateFailurePolicy(l, s.FailurePolicy)
-		x := expressions{params: s.ParamKind != nil}
-		validateParamKind(l, s.ParamKind)
-		validateConstraints(l, s.MatchConstraints)
+func validatePolicy(policy, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+	return run(func(errs *check.List) {
+		errs.In("spec")
+		spec := &policy.Spec
+		validateFailurePolicy(errs, spec.FailurePolicy)
+		x := expressions{params: spec.ParamKind != nil}
+		validateParamKind(errs, spec.ParamKind)
+		validateConstraints(errs, spec.MatchConstraints)
 		same := false
 		if old != nil {
 			x.stored = policyExpressions(&old.Spec)
-			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) &&
-				equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
+			same = equality.Semantic.DeepEqual(spec.ParamKind, old.Spec.ParamKind) &&
+				equality.Semantic.DeepEqual(spec.MatchConditions, old.Spec.MatchConditions)
 		}
 		if !same {
-			validateConditions(l, s.MatchConditions, x)
+			validateConditions(errs, spec.MatchConditions, x)
 		}
-		validateVariables(l, s.Variables, &x, everything)
-		if len(s.Validations)+len(s.AuditAnnotations) == 0 {
+		validateVariables(errs, spec.Variables, &x, everything)
+		if len(spec.Validations)+len(spec.AuditAnnotations) == 0 {
 			const none = "validations or auditAnnotations must contain at least one item"
-			l.Required("validations", none)
-			l.Required("auditAnnotations", none)
+			errs.Required("validations", none)
+			errs.Required("auditAnnotations", none)
 			return
 		}
-		check.Each(l, "validations", s.Validations, func(_ int, v *admissionv1.Validation) {
-			validateValidation(l, v, &x)
+		check.Each(errs, "validations", spec.Validations, func(_ int, v *admissionv1.Validation) {
+			validateValidation(errs, v, &x)
 		})
-		validateAnnotations(l, p.Name, s.AuditAnnotations, &x)
+		validateAnnotations(errs, policy.Name, spec.AuditAnnotations, &x)
 	})
 }
 
-func policyExpressions(s *admissionv1.ValidatingAdmissionPolicySpec) []string {
+func policyExpressions(spec *admissionv1.ValidatingAdmissionPolicySpec) []string {
 	var out []string
-	for _, c := range s.MatchConditions {
+	for _, c := range spec.MatchConditions {
 		out = append(out, c.Expression)
 	}
-	for _, v := range s.Validations {
+	for _, v := range spec.Validations {
 		out = append(out, v.Expression, v.MessageExpression)
 	}
-	for _, a := range s.AuditAnnotations {
+	for _, a := range spec.AuditAnnotations {
 		out = append(out, a.ValueExpression)
 	}
-	for _, v := range s.Variables {
+	for _, v := range spec.Variables {
 		out = append(out, v.Expression)
 	}
 	return out
@@ -176,94 +176,96 @@ func validateParamKind(l *check.List, k *admissionv1.ParamKind) {
 	}
 }
 
-func validateParamVersion(l *check.List, version string) {
+func validateParamVersion(errs *check.List, version string) {
 	const child = "apiVersion"
 	if version == "" {
-		l.Required(child, "")
+		errs.Required(child, "")
 		return
 	}
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {
-		l.Invalid(child, version, err.Error())
+		errs.Invalid(child, version, err.Error())
 		return
 	}
 	if gv.Group != "" {
 		if msgs := validation.IsDNS1123Subdomain(gv.Group); len(msgs) > 0 {
-			l.Invalid(child, gv.Group, strings.Join(msgs, ","))
+			errs.Invalid(child, gv.Group, strings.Join(msgs, ","))
 		}
 	}
 	if gv.Version == "" {
-		l.Invalid(child, version, "version must be specified")
+		errs.Invalid(child, version, "version must be specified")
 	} else if msgs := validation.IsDNS1035Label(gv.Version); len(msgs) > 0 {
-		l.Invalid(child, gv.Version, strings.Join(msgs, ","))
+		errs.Invalid(child, gv.Version, strings.Join(msgs, ","))
 	}
 }
 
-func validateValidation(l *check.List, v *admissionv1.Validation, x *expressions) {
+func validateValidation(errs *check.List, v *admissionv1.Validation, x *expressions) {
 	if strings.TrimSpace(v.Expression) == "" {
-		l.Required("expression", "expression is not specified")
+		errs.Required("expression", "expression is not specified")
 	}
-	x.check(l, "expression", v.Expression, v.Expression, everything, cel.BoolType)
-	x.check(l, "messageExpression", v.MessageExpression, v.MessageExpression, plugincel.OptionalVariableDeclarations{},
+	x.check(errs, "expression", v.Expression, v.Expression, everything, cel.BoolType)
+	x.check(errs, "messageExpression", v.MessageExpression, v.MessageExpression,
+		plugincel.OptionalVariableDeclarations{},
 		cel.StringType)
 	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
-		l.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
+		errs.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
 	}
 	switch message := strings.TrimSpace(v.Message); {
 	case v.Message != "" && message == "":
-		l.Invalid("message", v.Message, "must be non-empty if specified")
+		errs.Invalid("message", v.Message, "must be non-empty if specified")
 	case strings.ContainsAny(message, "\n\r"):
-		l.Invalid("message", v.Message, "must not contain line breaks")
+		errs.Invalid("message", v.Message, "must not contain line breaks")
 	}
-	check.Pointer(l, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+	check.Pointer(errs, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
 		metav1.StatusReasonRequestEntityTooLarge)
 }
 
-func validateAnnotations(l *check.List, policy string, list []admissionv1.AuditAnnotation, x *expressions) {
+func validateAnnotations(errs *check.List, policy string, list []admissionv1.AuditAnnotation, x *expressions) {
 	const child = "auditAnnotations"
 	if len(list) > maxAnnotations {
-		l.Invalid(child, list, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
+		errs.Invalid(child, list, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
 	}
 	var seen check.Set
-	check.Each(l, child, list, func(_ int, a *admissionv1.AuditAnnotation) {
+	check.Each(errs, child, list, func(_ int, annotation *admissionv1.AuditAnnotation) {
 		if policy == "" {
-			l.Invalid("key", a.Key, "requires metadata.name be non-empty")
+			errs.Invalid("key", annotation.Key, "requires metadata.name be non-empty")
 		} else {
-			l.Qualified("key", policy+"/"+a.Key)
+			errs.Qualified("key", policy+"/"+annotation.Key)
 		}
-		switch n := len(strings.TrimSpace(a.ValueExpression)); {
+		switch n := len(strings.TrimSpace(annotation.ValueExpression)); {
 		case n == 0:
-			l.Required("valueExpression", "valueExpression is not specified")
+			errs.Required("valueExpression", "valueExpression is not specified")
 		case n > maxAnnotationExpression:
-			l.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
+			errs.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			x.check(l, "valueExpression", strings.TrimSpace(a.ValueExpression), a.ValueExpression, everything,
+			x.check(errs, "valueExpression", strings.TrimSpace(annotation.ValueExpression), annotation.ValueExpression,
+				everything,
 				cel.StringType, cel.NullType)
 		}
-		if !seen.Add(a.Key) {
-			l.Duplicate("key", a.Key)
+		if !seen.Add(annotation.Key) {
+			errs.Duplicate("key", annotation.Key)
 		}
 	})
 }
 
-func validatePolicyStatus(s *admissionv1.ValidatingAdmissionPolicyStatus) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	if s.TypeChecking != nil {
-		l.In("typeChecking")
-		check.Each(l, "expressionWarnings", s.TypeChecking.ExpressionWarnings, func(
+func validatePolicyStatus(status *admissionv1.ValidatingAdmissionPolicyStatus) field.ErrorList {
+	errs := check.At(field.NewPath("status"))
+	if status.TypeChecking != nil {
+		errs.In("typeChecking")
+		check.Each(errs, "expressionWarnings", status.TypeChecking.ExpressionWarnings, func(
 			_ int, w *admissionv1.ExpressionWarning,
 		) {
 			if w.Warning == "" {
-				l.Required("warning", "")
+				errs.Required("warning", "")
 			}
 			if strings.TrimSpace(w.FieldRef) == "" {
-				l.Required("fieldRef", "")
+				errs.Required("fieldRef", "")
 			}
 		})
-		l.Out()
+		errs.Out()
 	}
-	l.Add(metavalidation.ValidateConditions(s.Conditions, l.Path("conditions"))...)
-	return l.Errors()
+	errs.Add(metavalidation.ValidateConditions(status.Conditions, errs.Path("conditions"))...)
+	return errs.Errors()
 }
 
 // ValidatingAdmissionPolicyBinding describes admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding.
@@ -350,49 +352,49 @@ func validateBound(l *check.List, policy string, param *admissionv1.ParamRef, m 
 	}
 }
 
-func validateParamRef(l *check.List, p *admissionv1.ParamRef) {
+func validateParamRef(errs *check.List, paramRef *admissionv1.ParamRef) {
 	const exclusive = "name and selector are mutually exclusive"
-	if p.Name != "" {
-		for _, msg := range pathSegment(p.Name) {
-			l.Invalid("name", p.Name, msg)
+	if paramRef.Name != "" {
+		for _, msg := range pathSegment(paramRef.Name) {
+			errs.Invalid("name", paramRef.Name, msg)
 		}
-		if p.Selector != nil {
-			l.Forbidden("name", exclusive)
+		if paramRef.Selector != nil {
+			errs.Forbidden("name", exclusive)
 		}
 	}
-	l.Selector("selector", p.Selector)
-	if p.Name != "" && p.Selector != nil {
-		l.Forbidden("selector", exclusive)
+	errs.Selector("selector", paramRef.Selector)
+	if paramRef.Name != "" && paramRef.Selector != nil {
+		errs.Forbidden("selector", exclusive)
 	}
-	if p.Name == "" && p.Selector == nil {
-		l.Required("", "one of name or selector must be specified")
+	if paramRef.Name == "" && paramRef.Selector == nil {
+		errs.Required("", "one of name or selector must be specified")
 	}
-	if kind.Value(p.ParameterNotFoundAction) == "" {
-		l.Required("parameterNotFoundAction", "")
+	if kind.Value(paramRef.ParameterNotFoundAction) == "" {
+		errs.Required("parameterNotFoundAction", "")
 		return
 	}
-	check.Pointer(l, "parameterNotFoundAction", p.ParameterNotFoundAction, admissionv1.DenyAction,
+	check.Pointer(errs, "parameterNotFoundAction", paramRef.ParameterNotFoundAction, admissionv1.DenyAction,
 		admissionv1.AllowAction)
 }
 
 var actions = []admissionv1.ValidationAction{admissionv1.Audit, admissionv1.Deny, admissionv1.Warn}
 
-func validateActions(l *check.List, list []admissionv1.ValidationAction) {
+func validateActions(errs *check.List, list []admissionv1.ValidationAction) {
 	const child = "validationActions"
 	var seen check.Set
-	check.Each(l, child, list, func(_ int, a *admissionv1.ValidationAction) {
+	check.Each(errs, child, list, func(_ int, a *admissionv1.ValidationAction) {
 		if !slices.Contains(actions, *a) {
-			check.NotSupported(l, "", *a, actions...)
+			check.NotSupported(errs, "", *a, actions...)
 		}
 		if !seen.Add(string(*a)) {
-			l.Duplicate("", *a)
+			errs.Duplicate("", *a)
 		}
 	})
 	if seen.Has(string(admissionv1.Deny)) && seen.Has(string(admissionv1.Warn)) {
-		l.Invalid(child, list, "must not contain both Deny and Warn (repeating the same validation failure "+
+		errs.Invalid(child, list, "must not contain both Deny and Warn (repeating the same validation failure "+
 			"information in the API response and headers serves no purpose)")
 	}
 	if len(list) == 0 {
-		l.Missing(child)
+		errs.Missing(child)
 	}
 }

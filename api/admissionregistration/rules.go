@@ -28,49 +28,49 @@ var (
 	}
 )
 
-func validateRule(l *check.List, r *admissionv1.RuleWithOperations) {
+func validateRule(errs *check.List, r *admissionv1.RuleWithOperations) {
 	if len(r.Operations) == 0 {
-		l.Required("operations", "")
+		errs.Required("operations", "")
 	}
 	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
-		l.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
+		errs.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
 	}
-	check.Each(l, "operations", r.Operations, func(_ int, op *admissionv1.OperationType) {
+	check.Each(errs, "operations", r.Operations, func(_ int, op *admissionv1.OperationType) {
 		if !slices.Contains(operations, *op) {
-			check.NotSupported(l, "", *op, operations...)
+			check.NotSupported(errs, "", *op, operations...)
 		}
 	})
 	if len(r.APIGroups) == 0 {
-		l.Required("apiGroups", "")
+		errs.Required("apiGroups", "")
 	}
 	if len(r.APIGroups) > 1 && slices.Contains(r.APIGroups, "*") {
-		l.Invalid("apiGroups", r.APIGroups, "if '*' is present, must not specify other API groups")
+		errs.Invalid("apiGroups", r.APIGroups, "if '*' is present, must not specify other API groups")
 	}
 	if len(r.APIVersions) == 0 {
-		l.Required("apiVersions", "")
+		errs.Required("apiVersions", "")
 	}
 	if len(r.APIVersions) > 1 && slices.Contains(r.APIVersions, "*") {
-		l.Invalid("apiVersions", r.APIVersions, "if '*' is present, must not specify other API versions")
+		errs.Invalid("apiVersions", r.APIVersions, "if '*' is present, must not specify other API versions")
 	}
-	check.Each(l, "apiVersions", r.APIVersions, func(_ int, v *string) {
+	check.Each(errs, "apiVersions", r.APIVersions, func(_ int, v *string) {
 		if *v == "" {
-			l.Required("", "")
+			errs.Required("", "")
 		}
 	})
-	validateResources(l, r.Resources)
-	check.Pointer(l, "scope", r.Scope, scopes...)
+	validateResources(errs, r.Resources)
+	check.Pointer(errs, "scope", r.Scope, scopes...)
 }
 
 // validateResources refuses lists in which one entry says what another says already: "pods/*" and "pods/log".
-func validateResources(l *check.List, resources []string) {
+func validateResources(errs *check.List, resources []string) {
 	if len(resources) == 0 {
-		l.Required("resources", "")
+		errs.Required("resources", "")
 	}
 	var wholly, everywhere check.Set // resources with all subresources; subresources of all resources
 	plain := false
-	check.Each(l, "resources", resources, func(_ int, r *string) {
+	check.Each(errs, "resources", resources, func(_ int, r *string) {
 		if *r == "" {
-			l.Required("", "")
+			errs.Required("", "")
 			return
 		}
 		res, sub, isSub := strings.Cut(*r, "/")
@@ -79,10 +79,10 @@ func validateResources(l *check.List, resources []string) {
 			return
 		}
 		if wholly.Has(res) {
-			l.Invalid("", *r, fmt.Sprintf("if '%s/*' is present, must not specify %s", res, *r))
+			errs.Invalid("", *r, fmt.Sprintf("if '%s/*' is present, must not specify %s", res, *r))
 		}
 		if everywhere.Has(sub) {
-			l.Invalid("", *r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, *r))
+			errs.Invalid("", *r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, *r))
 		}
 		if sub == "*" {
 			wholly.Add(res)
@@ -92,39 +92,39 @@ func validateResources(l *check.List, resources []string) {
 		}
 	})
 	if len(resources) > 1 && slices.Contains(resources, "*/*") {
-		l.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
+		errs.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
 	}
 	if plain && slices.Contains(resources, "*") {
-		l.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
+		errs.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
 	}
 }
 
 // validateMatch checks what a policy or binding applies to, standing at it.
-func validateMatch(l *check.List, m *admissionv1.MatchResources) {
-	if m.MatchPolicy == nil {
-		l.Required("matchPolicy", "")
+func validateMatch(errs *check.List, matchResources *admissionv1.MatchResources) {
+	if matchResources.MatchPolicy == nil {
+		errs.Required("matchPolicy", "")
 	}
-	check.Pointer(l, "matchPolicy", m.MatchPolicy, matchPolicies...)
-	if m.NamespaceSelector == nil {
-		l.Required("namespaceSelector", "")
+	check.Pointer(errs, "matchPolicy", matchResources.MatchPolicy, matchPolicies...)
+	if matchResources.NamespaceSelector == nil {
+		errs.Required("namespaceSelector", "")
 	}
-	l.Selector("namespaceSelector", m.NamespaceSelector)
-	if m.ObjectSelector == nil {
-		l.Required("objectSelector", "")
+	errs.Selector("namespaceSelector", matchResources.NamespaceSelector)
+	if matchResources.ObjectSelector == nil {
+		errs.Required("objectSelector", "")
 	}
-	l.Selector("objectSelector", m.ObjectSelector)
+	errs.Selector("objectSelector", matchResources.ObjectSelector)
 	named := func(_ int, r *admissionv1.NamedRuleWithOperations) {
 		var seen check.Set
-		check.Each(l, "resourceNames", r.ResourceNames, func(_ int, name *string) {
+		check.Each(errs, "resourceNames", r.ResourceNames, func(_ int, name *string) {
 			for _, msg := range content.IsPathSegmentName(*name) {
-				l.Invalid("", *name, msg)
+				errs.Invalid("", *name, msg)
 			}
 			if !seen.Add(*name) {
-				l.Duplicate("", *name)
+				errs.Duplicate("", *name)
 			}
 		})
-		validateRule(l, &r.RuleWithOperations)
+		validateRule(errs, &r.RuleWithOperations)
 	}
-	check.Each(l, "resourceRules", m.ResourceRules, named)
-	check.Each(l, "excludeResourceRules", m.ExcludeResourceRules, named)
+	check.Each(errs, "resourceRules", matchResources.ResourceRules, named)
+	check.Each(errs, "excludeResourceRules", matchResources.ExcludeResourceRules, named)
 }

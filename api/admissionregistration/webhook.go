@@ -114,20 +114,20 @@ func MutatingWebhookConfiguration() *kind.Kind {
 	}.Erase()
 }
 
-// fromValidating is w as the larger of the two types, which has one field more; rules are written once.
-func fromValidating(w *admissionv1.ValidatingWebhook) admissionv1.MutatingWebhook {
+// fromValidating is webhook as the larger of the two types, which has one field more; rules are written once.
+func fromValidating(webhook *admissionv1.ValidatingWebhook) admissionv1.MutatingWebhook {
 	return admissionv1.MutatingWebhook{
-		Name:                    w.Name,
-		ClientConfig:            w.ClientConfig,
-		Rules:                   w.Rules,
-		FailurePolicy:           w.FailurePolicy,
-		MatchPolicy:             w.MatchPolicy,
-		NamespaceSelector:       w.NamespaceSelector,
-		ObjectSelector:          w.ObjectSelector,
-		SideEffects:             w.SideEffects,
-		TimeoutSeconds:          w.TimeoutSeconds,
-		AdmissionReviewVersions: w.AdmissionReviewVersions,
-		MatchConditions:         w.MatchConditions,
+		Name:                    webhook.Name,
+		ClientConfig:            webhook.ClientConfig,
+		Rules:                   webhook.Rules,
+		FailurePolicy:           webhook.FailurePolicy,
+		MatchPolicy:             webhook.MatchPolicy,
+		NamespaceSelector:       webhook.NamespaceSelector,
+		ObjectSelector:          webhook.ObjectSelector,
+		SideEffects:             webhook.SideEffects,
+		TimeoutSeconds:          webhook.TimeoutSeconds,
+		AdmissionReviewVersions: webhook.AdmissionReviewVersions,
+		MatchConditions:         webhook.MatchConditions,
 	}
 }
 
@@ -202,53 +202,53 @@ func validateWebhooks(hooks, old []admissionv1.MutatingWebhook) field.ErrorList 
 	})
 }
 
-func validateReviewVersions(l *check.List, versions []string, may bool) {
+func validateReviewVersions(errs *check.List, versions []string, may bool) {
 	const child = "admissionReviewVersions"
 	if len(versions) == 0 {
-		l.Required(child, "must specify one of "+strings.Join(reviewVersions, ", "))
+		errs.Required(child, "must specify one of "+strings.Join(reviewVersions, ", "))
 		return
 	}
 	var seen check.Set
-	check.Each(l, child, versions, func(_ int, v *string) {
+	check.Each(errs, child, versions, func(_ int, v *string) {
 		if !seen.Add(*v) {
-			l.Invalid("", *v, "duplicate version")
+			errs.Invalid("", *v, "duplicate version")
 			return
 		}
 		for _, msg := range validation.IsDNS1035Label(*v) {
-			l.Invalid("", *v, msg)
+			errs.Invalid("", *v, msg)
 		}
 	})
 	if !may && !slices.ContainsFunc(versions, understood) {
-		l.Invalid(child, versions, "must include at least one of "+strings.Join(reviewVersions, ", "))
+		errs.Invalid(child, versions, "must include at least one of "+strings.Join(reviewVersions, ", "))
 	}
 }
 
-func validateWebhook(l *check.List, w *admissionv1.MutatingWebhook, may lenience) {
-	l.Add(validation.IsFullyQualifiedName(l.Path("name"), w.Name)...)
-	check.Each(l, "rules", w.Rules, func(_ int, r *admissionv1.RuleWithOperations) { validateRule(l, r) })
-	check.Pointer(l, "failurePolicy", w.FailurePolicy, failurePolicies...)
-	check.Pointer(l, "matchPolicy", w.MatchPolicy, matchPolicies...)
+func validateWebhook(errs *check.List, webhook *admissionv1.MutatingWebhook, may lenience) {
+	errs.Add(validation.IsFullyQualifiedName(errs.Path("name"), webhook.Name)...)
+	check.Each(errs, "rules", webhook.Rules, func(_ int, r *admissionv1.RuleWithOperations) { validateRule(errs, r) })
+	check.Pointer(errs, "failurePolicy", webhook.FailurePolicy, failurePolicies...)
+	check.Pointer(errs, "matchPolicy", webhook.MatchPolicy, matchPolicies...)
 	allowed := harmless
 	if may.sideEffects {
 		allowed = effects
 	}
-	if w.SideEffects == nil {
+	if webhook.SideEffects == nil {
 		list := []string{}
 		for _, e := range allowed {
 			list = append(list, string(e))
 		}
-		l.Required("sideEffects", "must specify one of "+strings.Join(list, ", "))
+		errs.Required("sideEffects", "must specify one of "+strings.Join(list, ", "))
 	}
-	check.Pointer(l, "sideEffects", w.SideEffects, allowed...)
-	if t := w.TimeoutSeconds; t != nil && (*t > 30 || *t < 1) {
-		l.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
+	check.Pointer(errs, "sideEffects", webhook.SideEffects, allowed...)
+	if t := webhook.TimeoutSeconds; t != nil && (*t > 30 || *t < 1) {
+		errs.Invalid("timeoutSeconds", *t, "the timeout value must be between 1 and 30 seconds")
 	}
-	l.Selector("namespaceSelector", w.NamespaceSelector)
-	l.Selector("objectSelector", w.ObjectSelector)
-	check.Pointer(l, "reinvocationPolicy", w.ReinvocationPolicy, reinvocations...)
-	validateClient(l, &w.ClientConfig)
+	errs.Selector("namespaceSelector", webhook.NamespaceSelector)
+	errs.Selector("objectSelector", webhook.ObjectSelector)
+	check.Pointer(errs, "reinvocationPolicy", webhook.ReinvocationPolicy, reinvocations...)
+	validateClient(errs, &webhook.ClientConfig)
 	if !may.conditions {
-		validateConditions(l, w.MatchConditions, expressions{stored: may.stored})
+		validateConditions(errs, webhook.MatchConditions, expressions{stored: may.stored})
 	}
 }
 
@@ -263,60 +263,60 @@ func validateClient(l *check.List, c *admissionv1.WebhookClientConfig) {
 	}
 }
 
-func validateURL(l *check.List, raw string) {
+func validateURL(errs *check.List, raw string) {
 	const form, child = "; desired format: https://host[/path]", "url"
-	u, err := url.Parse(raw)
+	target, err := url.Parse(raw)
 	if err != nil {
-		l.Required(child, "url must be a valid URL: "+err.Error()+form)
+		errs.Required(child, "url must be a valid URL: "+err.Error()+form)
 		return
 	}
-	if u.Scheme != "https" {
-		l.Invalid(child, u.Scheme, "'https' is the only allowed URL scheme"+form)
+	if target.Scheme != "https" {
+		errs.Invalid(child, target.Scheme, "'https' is the only allowed URL scheme"+form)
 	}
-	if u.Host == "" {
-		l.Invalid(child, u.Host, "host must be specified"+form)
+	if target.Host == "" {
+		errs.Invalid(child, target.Host, "host must be specified"+form)
 	}
-	if u.User != nil {
-		l.Invalid(child, u.User.String(), "user information is not permitted in the URL")
+	if target.User != nil {
+		errs.Invalid(child, target.User.String(), "user information is not permitted in the URL")
 	}
-	if u.Fragment != "" {
-		l.Invalid(child, u.Fragment, "fragments are not permitted in the URL")
+	if target.Fragment != "" {
+		errs.Invalid(child, target.Fragment, "fragments are not permitted in the URL")
 	}
-	if u.RawQuery != "" {
-		l.Invalid(child, u.RawQuery, "query parameters are not permitted in the URL")
+	if target.RawQuery != "" {
+		errs.Invalid(child, target.RawQuery, "query parameters are not permitted in the URL")
 	}
 }
 
-func validateService(l *check.List, s *admissionv1.ServiceReference) {
+func validateService(errs *check.List, reference *admissionv1.ServiceReference) {
 	// Kubernetes takes the one for the other.
-	if s.Namespace == "" {
-		l.Required("name", "")
+	if reference.Namespace == "" {
+		errs.Required("name", "")
 	}
-	if s.Name == "" {
-		l.Required("namespace", "")
+	if reference.Name == "" {
+		errs.Required("namespace", "")
 	}
-	port := kind.Value(s.Port)
+	port := kind.Value(reference.Port)
 	if msgs := validation.IsValidPortNum(int(port)); len(msgs) > 0 {
-		l.Invalid("port", port, "port is not valid: "+strings.Join(msgs, ", "))
+		errs.Invalid("port", port, "port is not valid: "+strings.Join(msgs, ", "))
 	}
-	path := kind.Value(s.Path)
+	path := kind.Value(reference.Path)
 	switch path {
 	case "", "/":
 		return
 	case "//":
-		l.Invalid("path", path, "segment[0] may not be empty")
+		errs.Invalid("path", path, "segment[0] may not be empty")
 		return
 	}
 	if !strings.HasPrefix(path, "/") {
-		l.Invalid("path", path, "must start with a '/'")
+		errs.Invalid("path", path, "must start with a '/'")
 	}
 	for i, step := range strings.Split(strings.TrimSuffix(path[1:], "/"), "/") {
 		if step == "" {
-			l.Invalid("path", path, fmt.Sprintf("segment[%d] may not be empty", i))
+			errs.Invalid("path", path, fmt.Sprintf("segment[%d] may not be empty", i))
 			continue
 		}
 		for _, msg := range validation.IsDNS1123Subdomain(step) {
-			l.Invalid("path", path, fmt.Sprintf("segment[%d]: %v", i, msg))
+			errs.Invalid("path", path, fmt.Sprintf("segment[%d]: %v", i, msg))
 		}
 	}
 }

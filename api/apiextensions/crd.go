@@ -115,21 +115,21 @@ func Terminate(obj kind.Object) {
 // begins.
 func Held(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil }
 
-// SetCondition sets c on crd; its time changes only with its status.
-func SetCondition(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
-	c.LastTransitionTime = metav1.Now().Rfc3339Copy()
+// SetCondition sets condition on crd; its time changes only with its status.
+func SetCondition(crd *v1.CustomResourceDefinition, condition v1.CustomResourceDefinitionCondition) {
+	condition.LastTransitionTime = metav1.Now().Rfc3339Copy()
 	for i := range crd.Status.Conditions {
 		have := &crd.Status.Conditions[i]
-		if have.Type != c.Type {
+		if have.Type != condition.Type {
 			continue
 		}
-		if have.Status == c.Status {
-			c.LastTransitionTime = have.LastTransitionTime
+		if have.Status == condition.Status {
+			condition.LastTransitionTime = have.LastTransitionTime
 		}
-		*have = c
+		*have = condition
 		return
 	}
-	crd.Status.Conditions = append(crd.Status.Conditions, c)
+	crd.Status.Conditions = append(crd.Status.Conditions, condition)
 }
 
 // Condition returns crd's condition of type t, or nil.

@@ -105,19 +105,19 @@ func Available(s *v1.APIService) *v1.APIServiceCondition {
 	return nil
 }
 
-func row(s *v1.APIService) []any {
+func row(apiService *v1.APIService) []any {
 	service := "Local"
 	available := string(v1.ConditionUnknown)
-	if ref := s.Spec.Service; ref != nil {
+	if ref := apiService.Spec.Service; ref != nil {
 		service = ref.Namespace + "/" + ref.Name
 	}
-	if c := Available(s); c != nil {
+	if c := Available(apiService); c != nil {
 		available = string(c.Status)
 		if c.Status != v1.ConditionTrue && c.Reason != "" {
 			available = fmt.Sprintf("%s (%s)", c.Status, c.Reason)
 		}
 	}
-	return []any{s.Name, service, available, kind.Age(s.CreationTimestamp)}
+	return []any{apiService.Name, service, available, kind.Age(apiService.CreationTimestamp)}
 }
 
 // The bounds of priorities.
@@ -126,66 +126,67 @@ const (
 	mostVersionPriority = 1000
 )
 
-func validate(s *v1.APIService) field.ErrorList {
+func validate(apiService *v1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
-	want := s.Spec.Version + "." + s.Spec.Group
-	for _, n := range [][2]string{{"generateName", s.GenerateName}, {"name", s.Name}} {
+	want := apiService.Spec.Version + "." + apiService.Spec.Group
+	for _, n := range [][2]string{{"generateName", apiService.GenerateName}, {"name", apiService.Name}} {
 		if n[1] != "" && n[1] != want &&
 			len(path.IsValidPathSegmentName(n[1])) == 0 { //nolint:staticcheck // deprecated in favour of a copy
 			errs = append(errs, field.Invalid(field.NewPath("metadata", n[0]), n[1],
 				fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 		}
 	}
-	if s.Spec.Group == "" && s.Spec.Version != "v1" {
+	if apiService.Spec.Group == "" && apiService.Spec.Version != "v1" {
 		errs = append(errs,
 			field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
-	if s.Spec.Group != "" {
-		for _, msg := range validation.IsDNS1123Subdomain(s.Spec.Group) {
-			errs = append(errs, field.Invalid(at.Child("group"), s.Spec.Group, msg))
+	if apiService.Spec.Group != "" {
+		for _, msg := range validation.IsDNS1123Subdomain(apiService.Spec.Group) {
+			errs = append(errs, field.Invalid(at.Child("group"), apiService.Spec.Group, msg))
 		}
 	}
-	for _, msg := range validation.IsDNS1035Label(s.Spec.Version) {
-		errs = append(errs, field.Invalid(at.Child("version"), s.Spec.Version, msg))
+	for _, msg := range validation.IsDNS1035Label(apiService.Spec.Version) {
+		errs = append(errs, field.Invalid(at.Child("version"), apiService.Spec.Version, msg))
 	}
-	if p := s.Spec.GroupPriorityMinimum; p <= 0 || p > mostGroupPriority {
+	if p := apiService.Spec.GroupPriorityMinimum; p <= 0 || p > mostGroupPriority {
 		errs = append(errs, field.Invalid(at.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
 	}
-	if p := s.Spec.VersionPriority; p <= 0 || p > mostVersionPriority {
+	if p := apiService.Spec.VersionPriority; p <= 0 || p > mostVersionPriority {
 		errs = append(errs, field.Invalid(at.Child("versionPriority"), p, "must be positive and less than 1000"))
 	}
-	return append(errs, validateService(&s.Spec, at)...)
+	return append(errs, validateService(&apiService.Spec, at)...)
 }
 
-func validateService(s *v1.APIServiceSpec, at *field.Path) field.ErrorList {
+func validateService(apiServiceSpec *v1.APIServiceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.Service == nil {
-		if len(s.CABundle) > 0 {
-			errs = append(errs, field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(s.CABundle)),
-				"local APIServices may not have a caBundle"))
+	if apiServiceSpec.Service == nil {
+		if len(apiServiceSpec.CABundle) > 0 {
+			errs = append(errs,
+				field.Invalid(at.Child("caBundle"), fmt.Sprintf("%d bytes", len(apiServiceSpec.CABundle)),
+					"local APIServices may not have a caBundle"))
 		}
-		if s.InsecureSkipTLSVerify {
+		if apiServiceSpec.InsecureSkipTLSVerify {
 			errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true,
 				"local APIServices may not have insecureSkipTLSVerify"))
 		}
 		return errs
 	}
 	service := at.Child("service")
-	if s.Service.Namespace == "" {
+	if apiServiceSpec.Service.Namespace == "" {
 		errs = append(errs, field.Required(service.Child("namespace"), ""))
 	}
-	if s.Service.Name == "" {
+	if apiServiceSpec.Service.Name == "" {
 		errs = append(errs, field.Required(service.Child("name"), ""))
 	}
 	port := int32(0)
-	if s.Service.Port != nil {
-		port = *s.Service.Port
+	if apiServiceSpec.Service.Port != nil {
+		port = *apiServiceSpec.Service.Port
 	}
 	if msgs := validation.IsValidPortNum(int(port)); msgs != nil {
 		errs = append(errs, field.Invalid(service.Child("port"), port, "port is not valid: "+strings.Join(msgs, ", ")))
 	}
-	if s.InsecureSkipTLSVerify && len(s.CABundle) > 0 {
+	if apiServiceSpec.InsecureSkipTLSVerify && len(apiServiceSpec.CABundle) > 0 {
 		errs = append(errs, field.Invalid(at.Child("insecureSkipTLSVerify"), true,
 			"may not be true if caBundle is present"))
 	}

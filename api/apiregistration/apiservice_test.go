@@ -22,7 +22,7 @@ func TestValidate(t *testing.T) {
 		edit(s)
 		return s
 	}
-	for want, s := range map[string]*v1.APIService{
+	for want, apiService := range map[string]*v1.APIService{
 		"": good(func(*v1.APIService) {}),
 		"metadata.name: Invalid value: \"x\": must be `spec.version+\".\"+spec.group`: \"v1.example.com\"": good(
 			func(s *v1.APIService) { s.Name = "x" }),
@@ -48,7 +48,7 @@ func TestValidate(t *testing.T) {
 		}),
 	} {
 		got := ""
-		if errs := APIService().Validate(s); len(errs) > 0 {
+		if errs := APIService().Validate(apiService); len(errs) > 0 {
 			got = errs.ToAggregate().Error()
 		}
 		if got != want {

@@ -202,18 +202,18 @@ func (p *plan) compareStruct(here *node, l, r side) (changes, error) {
 	lv := deref(l.v)
 	rv := deref(r.v)
 	for i := range p.fields {
-		f := &p.fields[i]
+		fieldPlan := &p.fields[i]
 		var fl, fr side
 		if !lNull {
-			fl = f.in(lv)
+			fl = fieldPlan.in(lv)
 		}
 		if !rNull {
-			fr = f.in(rv)
+			fr = fieldPlan.in(rv)
 		}
 		if !fl.present && !fr.present {
 			continue
 		}
-		c, err := f.plan.compare(f.node, fl, fr)
+		c, err := fieldPlan.plan.compare(fieldPlan.node, fl, fr)
 		if err != nil {
 			return changes{}, err
 		}
@@ -403,9 +403,9 @@ func (p *plan) item(v reflect.Value) (item, error) {
 	b := make([]byte, 0, 64)
 	b = append(b, "k:{"...)
 	for i := range p.keys {
-		k := &p.keys[i]
-		key := k.fallback
-		if fv := k.entry.GetFrom(v); !k.entry.CanOmit(fv) {
+		keyPlan := &p.keys[i]
+		key := keyPlan.fallback
+		if fv := keyPlan.entry.GetFrom(v); !keyPlan.entry.CanOmit(fv) {
 			key = scalarOf(deref(fv))
 		}
 		if key == nil {
@@ -415,7 +415,7 @@ func (p *plan) item(v reflect.Value) (item, error) {
 			b = append(b, ',')
 		}
 		b = append(b, '"')
-		b = append(b, k.name...)
+		b = append(b, keyPlan.name...)
 		b = append(b, `":`...)
 		switch x := key.(type) {
 		case string:
@@ -430,7 +430,7 @@ func (p *plan) item(v reflect.Value) (item, error) {
 		default:
 			return it, errLongWay
 		}
-		it.key = append(it.key, k.name, key)
+		it.key = append(it.key, keyPlan.name, key)
 	}
 	if len(it.key) == 0 {
 		return it, errLongWay

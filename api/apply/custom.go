@@ -42,19 +42,19 @@ func NewCustom(k *kind.Kind, sub string, describe func() (*Custom, error)) *Mana
 }
 
 func (m *Manager) buildCustom() error {
-	c, err := m.custom()
+	custom, err := m.custom()
 	if err != nil {
 		return fmt.Errorf("merge schema of %s: %w", m.gvk.Kind, err)
 	}
 	filter := map[fieldpath.APIVersion]fieldpath.Filter{}
-	for version, paths := range c.Reset {
+	for version, paths := range custom.Reset {
 		if len(paths) > 0 {
 			filter[fieldpath.APIVersion(version)] = excluding(paths)
 		}
 	}
-	objects := customObjects{m.kind, c}
+	objects := customObjects{m.kind, custom}
 	m.fields, err = managedfields.NewDefaultCRDFieldManager(
-		customTypes(c.Types), objects, objects, objects, m.gvk, m.gvk.GroupVersion(), m.sub, filter)
+		customTypes(custom.Types), objects, objects, objects, m.gvk, m.gvk.GroupVersion(), m.sub, filter)
 	if err != nil {
 		return fmt.Errorf("field manager of %s: %w", m.gvk.Kind, err)
 	}

@@ -31,7 +31,7 @@ func FuzzApply(f *testing.F) {
 			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","finalizers":["a/b","a/b"],"ownerReferences":[{"uid":"u"}]}}`),
 		true)
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
-	m := New(kindOf(gvk), "", []string{"status"})
+	manager := New(kindOf(gvk), "", []string{"status"})
 	live := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      "p",
@@ -44,7 +44,7 @@ func FuzzApply(f *testing.F) {
 		},
 	}
 	live.SetGroupVersionKind(gvk)
-	if err := m.Update(nil, live, "creator"); err != nil {
+	if err := manager.Update(nil, live, "creator"); err != nil {
 		f.Fatal(err)
 	}
 	before := live.DeepCopy()
@@ -53,7 +53,7 @@ func FuzzApply(f *testing.F) {
 		if err := u.UnmarshalJSON(doc); err != nil {
 			return nil, err
 		}
-		return m.Apply(to, u, "fuzzer", force)
+		return manager.Apply(to, u, "fuzzer", force)
 	}
 	f.Fuzz(func(t *testing.T, doc []byte, force bool) {
 		once, err := apply(live, doc, force)

@@ -66,21 +66,21 @@ func (m orderedMap) Iterate(visit func(string, value.Value) bool) bool {
 	return m.IterateUsing(value.HeapAllocator, visit)
 }
 
-func (m orderedMap) IterateUsing(a value.Allocator, visit func(string, value.Value) bool) bool {
+func (m orderedMap) IterateUsing(allocator value.Allocator, visit func(string, value.Value) bool) bool {
 	n := m.Length()
 	if n <= wide {
-		return m.Map.IterateUsing(a, func(key string, v value.Value) bool { return visit(key, asOrdered(v)) })
+		return m.Map.IterateUsing(allocator, func(key string, v value.Value) bool { return visit(key, asOrdered(v)) })
 	}
 	keys := make([]string, 0, n)
-	m.Map.IterateUsing(a, func(key string, _ value.Value) bool {
+	m.Map.IterateUsing(allocator, func(key string, _ value.Value) bool {
 		keys = append(keys, key)
 		return true
 	})
 	slices.Sort(keys)
 	for _, key := range keys {
-		v, _ := m.Map.GetUsing(a, key)
+		v, _ := m.Map.GetUsing(allocator, key)
 		more := visit(key, asOrdered(v))
-		a.Free(v)
+		allocator.Free(v)
 		if !more {
 			return false
 		}

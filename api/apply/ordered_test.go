@@ -28,7 +28,7 @@ func TestWideMapsAreVisitedInOrder(t *testing.T) {
 			"l": []any{m},
 		},
 	} {
-		v, err := kinds.ObjectToTyped(object(spec))
+		typedValue, err := kinds.ObjectToTyped(object(spec))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestWideMapsAreVisitedInOrder(t *testing.T) {
 			}
 			return true
 		})
-		own, _ := v.AsValue().AsMap().Get("spec")
+		own, _ := typedValue.AsValue().AsMap().Get("spec")
 		for _, v := range []value.Value{own, zipped} {
 			if a, ok := v.AsMap().Get("a"); ok {
 				v = a

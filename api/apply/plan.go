@@ -63,9 +63,9 @@ type planKey struct {
 	ref    string
 }
 
-func (b *planner) plan(t reflect.Type, ref smd.TypeRef) *plan {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (b *planner) plan(typ reflect.Type, ref smd.TypeRef) *plan {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
 	name := ""
 	if ref.NamedType != nil {
@@ -73,44 +73,44 @@ func (b *planner) plan(t reflect.Type, ref smd.TypeRef) *plan {
 		if ref.ElementRelationship != nil {
 			name += "!" + string(*ref.ElementRelationship)
 		}
-		if p, ok := b.known[planKey{t, name}]; ok {
+		if p, ok := b.known[planKey{typ, name}]; ok {
 			return p
 		}
 	}
-	p := &plan{custom: t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)}
+	p := &plan{custom: typ.Implements(marshaler) || reflect.PointerTo(typ).Implements(marshaler)}
 	if name != "" {
-		b.known[planKey{t, name}] = p
+		b.known[planKey{typ, name}] = p
 	}
 	atom, ok := b.schema.Resolve(ref)
 	if ok {
-		b.fill(p, t, atom)
+		b.fill(p, typ, atom)
 	}
 	return p
 }
 
-func (b *planner) fill(p *plan, t reflect.Type, a smd.Atom) {
-	switch kind := t.Kind(); {
-	case a.Scalar != nil && a.List == nil && a.Map == nil:
-		p.shape = leaf
-		p.scalar = true
-	case a.Scalar != nil || p.custom:
+func (b *planner) fill(todo *plan, typ reflect.Type, atom smd.Atom) {
+	switch kind := typ.Kind(); {
+	case atom.Scalar != nil && atom.List == nil && atom.Map == nil:
+		todo.shape = leaf
+		todo.scalar = true
+	case atom.Scalar != nil || todo.custom:
 		// odd: the value itself decides what it is
-	case a.Map != nil && a.List == nil && kind == reflect.Struct:
-		p.shape = fields
-		if a.Map.ElementRelationship == smd.Atomic {
-			p.shape = leaf
+	case atom.Map != nil && atom.List == nil && kind == reflect.Struct:
+		todo.shape = fields
+		if atom.Map.ElementRelationship == smd.Atomic {
+			todo.shape = leaf
 			return
 		}
-		b.fillStruct(p, t, a.Map)
-	case a.Map != nil && a.List == nil && kind == reflect.Map && t.Key().Kind() == reflect.String:
-		p.shape = keys
-		if a.Map.ElementRelationship == smd.Atomic {
-			p.shape = leaf
+		b.fillStruct(todo, typ, atom.Map)
+	case atom.Map != nil && atom.List == nil && kind == reflect.Map && typ.Key().Kind() == reflect.String:
+		todo.shape = keys
+		if atom.Map.ElementRelationship == smd.Atomic {
+			todo.shape = leaf
 			return
 		}
-		p.elem = b.plan(t.Elem(), a.Map.ElementType)
-	case a.List != nil && a.Map == nil && kind == reflect.Slice:
-		b.fillList(p, t, a.List)
+		todo.elem = b.plan(typ.Elem(), atom.Map.ElementType)
+	case atom.List != nil && atom.Map == nil && kind == reflect.Slice:
+		b.fillList(todo, typ, atom.List)
 	}
 }
 
@@ -126,7 +126,7 @@ func (p *plan) sparing(reset [][]string) *plan {
 	return &out
 }
 
-func (b *planner) fillStruct(p *plan, t reflect.Type, m *smd.Map) {
+func (b *planner) fillStruct(todo *plan, t reflect.Type, m *smd.Map) {
 	for _, entry := range value.TypeReflectEntryOf(t).OrderedFields() {
 		f := fieldPlan{node: &node{name: "f:" + entry.JsonName, member: true}, entry: entry}
 		ref := m.ElementType
@@ -135,10 +135,12 @@ func (b *planner) fillStruct(p *plan, t reflect.Type, m *smd.Map) {
 		}
 		f.plan = b.plan(fieldType(t, entry), ref)
 		f.look(t, entry.JsonName)
-		p.fields = append(p.fields, f)
+		todo.fields = append(todo.fields, f)
 	}
-	if !slices.IsSortedFunc(p.fields, func(x, y fieldPlan) int { return strings.Compare(x.node.name, y.node.name) }) {
-		p.shape = odd
+	if !slices.IsSortedFunc(todo.fields, func(x, y fieldPlan) int {
+		return strings.Compare(x.node.name, y.node.name)
+	}) {
+		todo.shape = odd
 	}
 }
 
@@ -167,28 +169,28 @@ func fieldType(t reflect.Type, entry *value.FieldCacheEntry) reflect.Type {
 	return entry.GetFrom(reflect.New(t).Elem()).Type()
 }
 
-func (b *planner) fillList(p *plan, t reflect.Type, l *smd.List) {
-	if l.ElementRelationship != smd.Associative {
-		p.shape = leaf
+func (b *planner) fillList(todo *plan, typ reflect.Type, list *smd.List) {
+	if list.ElementRelationship != smd.Associative {
+		todo.shape = leaf
 		return
 	}
-	p.elem = b.plan(t.Elem(), l.ElementType)
-	if len(l.Keys) == 0 {
-		if p.elem.shape == leaf && p.elem.scalar && t.Elem().Kind() == reflect.String && !p.elem.custom {
-			p.shape = set
+	todo.elem = b.plan(typ.Elem(), list.ElementType)
+	if len(list.Keys) == 0 {
+		if todo.elem.shape == leaf && todo.elem.scalar && typ.Elem().Kind() == reflect.String && !todo.elem.custom {
+			todo.shape = set
 		}
 		return
 	}
-	elem := t.Elem()
-	if elem.Kind() != reflect.Struct || p.elem.custom {
+	elem := typ.Elem()
+	if elem.Kind() != reflect.Struct || todo.elem.custom {
 		return
 	}
-	atom, ok := b.schema.Resolve(l.ElementType)
+	atom, ok := b.schema.Resolve(list.ElementType)
 	if !ok || atom.Map == nil {
 		return
 	}
 	byName := value.TypeReflectEntryOf(elem).Fields()
-	for _, name := range slices.Sorted(slices.Values(l.Keys)) {
+	for _, name := range slices.Sorted(slices.Values(list.Keys)) {
 		k := keyPlan{name: name, entry: byName[name]}
 		if k.entry == nil || !plainKind(fieldType(elem, k.entry)) {
 			return
@@ -196,9 +198,9 @@ func (b *planner) fillList(p *plan, t reflect.Type, l *smd.List) {
 		if sf, found := atom.FindField(name); found {
 			k.fallback = sf.Default
 		}
-		p.keys = append(p.keys, k)
+		todo.keys = append(todo.keys, k)
 	}
-	p.shape = keyed
+	todo.shape = keyed
 }
 
 // plainKind tells whether values of t can be a key: strings, whole numbers and booleans that JSON shows as they are.

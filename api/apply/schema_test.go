@@ -63,26 +63,26 @@ func TestSchemaIsClientGos(t *testing.T) {
 	}
 }
 
-func fromAtom(t *testing.T, a smd.Atom) *fileAtom {
+func fromAtom(t *testing.T, atom smd.Atom) *fileAtom {
 	t.Helper()
 	out := &fileAtom{}
-	if a.Scalar != nil {
-		out.Scalar = string(*a.Scalar)
+	if atom.Scalar != nil {
+		out.Scalar = string(*atom.Scalar)
 	}
-	if a.List != nil {
+	if atom.List != nil {
 		out.List = &fileList{
-			Elem: *fromRef(t, a.List.ElementType),
-			Rel:  string(a.List.ElementRelationship),
-			Keys: a.Keys,
+			Elem: *fromRef(t, atom.List.ElementType),
+			Rel:  string(atom.List.ElementRelationship),
+			Keys: atom.Keys,
 		}
 	}
-	if a.Map != nil {
+	if atom.Map != nil {
 		// Unions are left out: the library does nothing with them.
-		m := &fileMap{Rel: string(a.Map.ElementRelationship)}
-		if e := fromRef(t, a.Map.ElementType); e.Named != "" || e.Atom != nil {
+		m := &fileMap{Rel: string(atom.Map.ElementRelationship)}
+		if e := fromRef(t, atom.Map.ElementType); e.Named != "" || e.Atom != nil {
 			m.Elem = e
 		}
-		for _, f := range a.Fields {
+		for _, f := range atom.Fields {
 			field := fileField{Name: f.Name, Type: *fromRef(t, f.Type)}
 			switch f.Default.(type) {
 			case string, int, bool: // others are never keys of a list

@@ -41,21 +41,21 @@ func (m *Manager) track(live, obj kind.Object, manager string) error {
 	if live != nil {
 		old = reflect.ValueOf(live)
 	}
-	c, err := m.plan.compare(&node{}, side{old, true}, side{reflect.ValueOf(obj), true})
+	changes, err := m.plan.compare(&node{}, side{old, true}, side{reflect.ValueOf(obj), true})
 	if err != nil {
 		return err
 	}
-	c.changed = strip(m.filter(c.changed))
-	c.removed = strip(m.filter(c.removed))
+	changes.changed = strip(m.filter(changes.changed))
+	changes.removed = strip(m.filter(changes.removed))
 	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second)) // as it is stored: what is cached must be equal to it
 	if live == nil {
-		return m.trackNew(obj, c.changed, manager, now)
+		return m.trackNew(obj, changes.changed, manager, now)
 	}
-	if c.changed == nil && c.removed == nil {
+	if changes.changed == nil && changes.removed == nil {
 		obj.SetManagedFields(entries)
 		return nil
 	}
-	entries, err = m.reown(entries, c, manager, now)
+	entries, err = m.reown(entries, changes, manager, now)
 	if err != nil {
 		return err
 	}
@@ -126,15 +126,15 @@ func (m *Manager) reown(
 	own := m.entry(manager, now)
 	out := make([]metav1.ManagedFieldsEntry, 0, len(entries)+1)
 	found := false
-	for _, e := range entries {
-		mine := e.Manager == own.Manager && e.Operation == own.Operation && e.Subresource == own.Subresource
+	for _, entry := range entries {
+		mine := entry.Manager == own.Manager && entry.Operation == own.Operation && entry.Subresource == own.Subresource
 		if mine {
 			found = true
 			if d.changed != "" {
-				e.Time = own.Time
+				entry.Time = own.Time
 			}
 		}
-		owned := e.FieldsV1.GetRawBytes()
+		owned := entry.FieldsV1.GetRawBytes()
 		left, err := m.shares.after(owned, d, mine)
 		switch {
 		case err != nil:
@@ -142,9 +142,9 @@ func (m *Manager) reown(
 		case left == "":
 			continue
 		case left != string(owned):
-			e.FieldsV1 = fieldsOf(left)
+			entry.FieldsV1 = fieldsOf(left)
 		}
-		out = append(out, e)
+		out = append(out, entry)
 	}
 	if !found && d.changed != "" {
 		own.FieldsV1 = fieldsOf(d.changed)

@@ -106,18 +106,20 @@ func bothWays(t *testing.T, gvk schema.GroupVersionKind, sub string) {
 	}
 }
 
-func create(t *testing.T, m *Manager, fill *randfill.Filler, gvk schema.GroupVersionKind, short *int) kind.Object {
+func create(
+	t *testing.T, manager *Manager, fill *randfill.Filler, gvk schema.GroupVersionKind, short *int,
+) kind.Object {
 	t.Helper()
-	obj := m.kind.New()
+	obj := manager.kind.New()
 	fill.Fill(obj)
 	clean(obj, gvk)
 	obj.SetUID("")
 	a, _ := obj.DeepCopyObject().(kind.Object)
 	b, _ := obj.DeepCopyObject().(kind.Object)
-	empty := m.kind.New()
+	empty := manager.kind.New()
 	empty.GetObjectKind().SetGroupVersionKind(gvk)
-	want := m.fields.UpdateNoErrors(empty, a, "creator").(kind.Object)
-	if err := m.track(nil, b, "creator"); err == nil {
+	want := manager.fields.UpdateNoErrors(empty, a, "creator").(kind.Object)
+	if err := manager.track(nil, b, "creator"); err == nil {
 		*short++
 		compareFields(t, -1, -1, empty, want, b)
 	}
@@ -152,42 +154,42 @@ func clean(obj kind.Object, gvk schema.GroupVersionKind) {
 }
 
 // plainStrings replaces the strings of named types, which the filler makes of any runes.
-func plainStrings(v reflect.Value, n *int) {
-	switch v.Kind() {
+func plainStrings(value reflect.Value, n *int) {
+	switch value.Kind() {
 	case reflect.String:
-		if s := v.String(); !writable(s) && !strings.Contains(s, "quoted") && v.CanSet() {
+		if s := value.String(); !writable(s) && !strings.Contains(s, "quoted") && value.CanSet() {
 			*n++
-			v.SetString(fmt.Sprintf("x%d", *n))
+			value.SetString(fmt.Sprintf("x%d", *n))
 		}
 	case reflect.Pointer, reflect.Interface:
-		if !v.IsNil() {
-			plainStrings(v.Elem(), n)
+		if !value.IsNil() {
+			plainStrings(value.Elem(), n)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				plainStrings(v.Field(i), n)
+		for i := range value.NumField() {
+			if value.Type().Field(i).IsExported() {
+				plainStrings(value.Field(i), n)
 			}
 		}
 	case reflect.Slice:
-		for i := range v.Len() {
-			plainStrings(v.Index(i), n)
+		for i := range value.Len() {
+			plainStrings(value.Index(i), n)
 		}
 	case reflect.Map:
-		if v.Type().Key().Kind() != reflect.String || v.IsNil() {
+		if value.Type().Key().Kind() != reflect.String || value.IsNil() {
 			return
 		}
-		out := reflect.MakeMap(v.Type())
-		for it := v.MapRange(); it.Next(); {
-			k := reflect.New(v.Type().Key()).Elem()
-			e := reflect.New(v.Type().Elem()).Elem()
+		out := reflect.MakeMap(value.Type())
+		for it := value.MapRange(); it.Next(); {
+			k := reflect.New(value.Type().Key()).Elem()
+			e := reflect.New(value.Type().Elem()).Elem()
 			k.Set(it.Key())
 			e.Set(it.Value())
 			plainStrings(k, n)
 			plainStrings(e, n)
 			out.SetMapIndex(k, e)
 		}
-		v.Set(out)
+		value.Set(out)
 	}
 }
 
@@ -234,19 +236,19 @@ func BenchmarkTrackCreate(b *testing.B) {
 	for _, way := range []string{"short", "long"} {
 		b.Run(way, func(b *testing.B) {
 			gvk := tracked[0]
-			m := New(kindOf(gvk), "")
-			if err := m.build(); err != nil {
+			manager := New(kindOf(gvk), "")
+			if err := manager.build(); err != nil {
 				b.Fatal(err)
 			}
 			p := benchPod()
-			empty := m.kind.New()
+			empty := manager.kind.New()
 			empty.GetObjectKind().SetGroupVersionKind(gvk)
 			b.ReportAllocs()
 			for b.Loop() {
 				p.ManagedFields = nil
 				if way == "long" {
-					m.fields.UpdateNoErrors(empty, p, "bench")
-				} else if err := m.track(nil, p, "bench"); err != nil {
+					manager.fields.UpdateNoErrors(empty, p, "bench")
+				} else if err := manager.track(nil, p, "bench"); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -255,7 +257,7 @@ func BenchmarkTrackCreate(b *testing.B) {
 }
 
 func benchPod() *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:      "web",
 		Namespace: "default",
 		Labels: map[string]string{
@@ -263,9 +265,9 @@ func benchPod() *corev1.Pod {
 			"tier": "front",
 		},
 	}}
-	p.SetGroupVersionKind(tracked[0])
+	pod.SetGroupVersionKind(tracked[0])
 	for i := range 2 {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
 			Name:                     fmt.Sprintf("c%d", i),
 			Image:                    "hello",
 			ImagePullPolicy:          corev1.PullAlways,
@@ -283,11 +285,11 @@ func benchPod() *corev1.Pod {
 			}},
 		})
 	}
-	p.Spec.DNSPolicy = corev1.DNSClusterFirst
-	p.Spec.RestartPolicy = corev1.RestartPolicyAlways
-	p.Spec.SchedulerName = "default-scheduler"
-	p.Spec.SecurityContext = &corev1.PodSecurityContext{}
+	pod.Spec.DNSPolicy = corev1.DNSClusterFirst
+	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	pod.Spec.SchedulerName = "default-scheduler"
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{}
 	seconds := int64(30)
-	p.Spec.TerminationGracePeriodSeconds = &seconds
-	return p
+	pod.Spec.TerminationGracePeriodSeconds = &seconds
+	return pod
 }

@@ -38,26 +38,26 @@ func deployment() *appsv1.Deployment {
 }
 
 func TestDeploymentDefaults(t *testing.T) {
-	k := Deployment(gates.On{})
+	spec := Deployment(gates.On{})
 	d := deployment()
-	k.Default(d)
+	spec.Default(d)
 	if *d.Spec.Replicas != 1 || *d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 ||
 		d.Spec.Strategy.RollingUpdate.MaxSurge.StrVal != "25%" ||
 		d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Errorf("defaults: got %+v", d.Spec)
 	}
 	again := d.DeepCopy()
-	k.Default(again)
+	spec.Default(again)
 	if diff := cmp.Diff(d, again); diff != "" {
 		t.Errorf("defaulting twice changed (-once +twice):\n%s", diff)
 	}
-	if errs := k.Validate(d); len(errs) > 0 {
+	if errs := spec.Validate(d); len(errs) > 0 {
 		t.Errorf("defaulted deployment: %v", errs)
 	}
 }
 
 func TestDeploymentErrors(t *testing.T) {
-	k := Deployment(gates.On{})
+	spec := Deployment(gates.On{})
 	zero := intstr.FromInt32(0)
 	many := intstr.FromString("150%")
 	for _, c := range []struct {
@@ -118,8 +118,8 @@ func TestDeploymentErrors(t *testing.T) {
 	} {
 		d := deployment()
 		c.spoil(d)
-		k.Default(d)
-		errs := k.Validate(d)
+		spec.Default(d)
+		errs := spec.Validate(d)
 		var got []string
 		for _, err := range errs {
 			got = append(got, err.Error())
@@ -144,30 +144,30 @@ func TestSelectorIsImmutable(t *testing.T) {
 }
 
 func TestGenerationAndStatus(t *testing.T) {
-	k := Deployment(gates.On{})
+	spec := Deployment(gates.On{})
 	old := deployment()
-	k.Default(old)
+	spec.Default(old)
 	old.Generation = 3
 	old.Status.Replicas = 5
 	same := old.DeepCopy()
 	same.Status.Replicas = 0
 	same.Labels = map[string]string{"a": "b"}
-	k.PrepareUpdate(same, old)
+	spec.PrepareUpdate(same, old)
 	if same.Generation != 3 || same.Status.Replicas != 5 {
 		t.Errorf("labels changed: got generation %d, status.replicas %d, want 3 and 5", same.Generation,
 			same.Status.Replicas)
 	}
 	scaled := old.DeepCopy()
-	k.Scale.Set(scaled, 9)
-	k.PrepareUpdate(scaled, old)
+	spec.Scale.Set(scaled, 9)
+	spec.PrepareUpdate(scaled, old)
 	if scaled.Generation != 4 {
 		t.Errorf("spec changed: got generation %d, want 4", scaled.Generation)
 	}
 	status := old.DeepCopy()
-	k.Scale.Set(status, 9)
+	spec.Scale.Set(status, 9)
 	status.Status.Replicas = 7
-	k.Subs["status"].PrepareUpdate(status, old)
-	if n, _, _ := k.Scale.Get(status); n != 1 || status.Status.Replicas != 7 {
+	spec.Subs["status"].PrepareUpdate(status, old)
+	if n, _, _ := spec.Scale.Get(status); n != 1 || status.Status.Replicas != 7 {
 		t.Errorf("status update: got spec.replicas %d, status.replicas %d, want 1 and 7", n, status.Status.Replicas)
 	}
 }

@@ -75,9 +75,9 @@ func DaemonSet(on gates.On) *kind.Kind {
 	}.Erase()
 }
 
-func defaultDaemonSet(d *appsv1.DaemonSet) {
-	defaultTemplateGeneration(d)
-	s := &d.Spec
+func defaultDaemonSet(set *appsv1.DaemonSet) {
+	defaultTemplateGeneration(set)
+	s := &set.Spec
 	if s.UpdateStrategy.Type == "" {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
 	}
@@ -88,8 +88,8 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 	kind.Fill(&s.RevisionHistoryLimit, 10)
 	podspec.DefaultTemplate(&s.Template)
-	if _, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok { // who writes a DaemonSet owns it too
-		setTemplateGeneration(d, 0)
+	if _, ok := set.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok { // who writes a DaemonSet owns it too
+		setTemplateGeneration(set, 0)
 	}
 }
 
@@ -101,19 +101,19 @@ func createDaemonSet(d *appsv1.DaemonSet, on gates.On) {
 }
 
 // updateDaemonSet also keeps the template's own generation, which old clients find in an annotation.
-func updateDaemonSet(d, old *appsv1.DaemonSet, on gates.On) {
-	d.Status = old.Status
-	d.Generation = old.Generation
-	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec, on)
+func updateDaemonSet(set, old *appsv1.DaemonSet, on gates.On) {
+	set.Status = old.Status
+	set.Generation = old.Generation
+	podspec.DropDisabled(&set.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 	n := templateGeneration(old)
 	switch {
-	case !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template):
+	case !equality.Semantic.DeepEqual(set.Spec.Template, old.Spec.Template):
 		n++
-		d.Generation++
-	case !equality.Semantic.DeepEqual(d.Spec, old.Spec):
-		d.Generation++
+		set.Generation++
+	case !equality.Semantic.DeepEqual(set.Spec, old.Spec):
+		set.Generation++
 	}
-	setTemplateGeneration(d, n)
+	setTemplateGeneration(set, n)
 }
 
 // defaultTemplateGeneration: the annotation is always there, and nobody's but the writer's.
@@ -136,25 +136,29 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	d.Annotations = a
 }
 
-func validateDaemonSpec(s *appsv1.DaemonSetSpec) field.ErrorList {
+func validateDaemonSpec(daemonSetSpec *appsv1.DaemonSetSpec) field.ErrorList {
 	path := field.NewPath("spec")
-	l := check.At(path)
-	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{},
+	errs := check.At(path)
+	errs.Add(metavalidation.ValidateLabelSelector(daemonSetSpec.Selector,
+		metavalidation.LabelSelectorValidationOptions{},
 		path.Child("selector"))...)
-	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil &&
-		!sel.Matches(labels.Set(s.Template.Labels)) {
-		l.Add(field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels,
+	if sel, err := metav1.LabelSelectorAsSelector(daemonSetSpec.Selector); err == nil &&
+		!sel.Matches(labels.Set(daemonSetSpec.Template.Labels)) {
+		errs.Add(field.Invalid(path.Child("template", "metadata", "labels"), daemonSetSpec.Template.Labels,
 			"`selector` does not match template `labels`"))
 	}
-	if sel := s.Selector; sel != nil && len(sel.MatchLabels)+len(sel.MatchExpressions) == 0 {
-		l.Invalid("selector", sel, "empty selector is invalid for daemonset")
+	if sel := daemonSetSpec.Selector; sel != nil && len(sel.MatchLabels)+len(sel.MatchExpressions) == 0 {
+		errs.Invalid("selector", sel, "empty selector is invalid for daemonset")
 	}
-	l.Add(podspec.ValidateTemplate(&s.Template, path.Child("template"))...)
-	l.Add(foreverErrors(&s.Template, path.Child("template"), "DaemonSet")...)
-	l.NotNegative("minReadySeconds", int64(s.MinReadySeconds))
-	l.Within("updateStrategy", func() { validateDaemonStrategy(l, &s.UpdateStrategy) })
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "revisionHistoryLimit", Value: s.RevisionHistoryLimit})
-	return l.Errors()
+	errs.Add(podspec.ValidateTemplate(&daemonSetSpec.Template, path.Child("template"))...)
+	errs.Add(foreverErrors(&daemonSetSpec.Template, path.Child("template"), "DaemonSet")...)
+	errs.NotNegative("minReadySeconds", int64(daemonSetSpec.MinReadySeconds))
+	errs.Within("updateStrategy", func() { validateDaemonStrategy(errs, &daemonSetSpec.UpdateStrategy) })
+	check.NotNegatives(errs, check.NamedNumber[int32]{
+		Name:  "revisionHistoryLimit",
+		Value: daemonSetSpec.RevisionHistoryLimit,
+	})
+	return errs.Errors()
 }
 
 func validateDaemonStrategy(l *check.List, s *appsv1.DaemonSetUpdateStrategy) {
@@ -172,19 +176,19 @@ func validateDaemonStrategy(l *check.List, s *appsv1.DaemonSetUpdateStrategy) {
 	}
 }
 
-func validateRollingDaemon(l *check.List, r *appsv1.RollingUpdateDaemonSet) {
-	unavailable := amount(r.MaxUnavailable)
-	surge := amount(r.MaxSurge)
-	l.Add(validateIntOrPercent(r.MaxUnavailable, l.Path("maxUnavailable"))...)
-	l.Add(validateIntOrPercent(r.MaxSurge, l.Path("maxSurge"))...)
+func validateRollingDaemon(errs *check.List, rollingUpdateDaemonSet *appsv1.RollingUpdateDaemonSet) {
+	unavailable := amount(rollingUpdateDaemonSet.MaxUnavailable)
+	surge := amount(rollingUpdateDaemonSet.MaxSurge)
+	errs.Add(validateIntOrPercent(rollingUpdateDaemonSet.MaxUnavailable, errs.Path("maxUnavailable"))...)
+	errs.Add(validateIntOrPercent(rollingUpdateDaemonSet.MaxSurge, errs.Path("maxSurge"))...)
 	switch {
 	case unavailable != 0 && surge != 0:
-		l.Invalid("maxSurge", r.MaxSurge, "may not be set when maxUnavailable is non-zero")
+		errs.Invalid("maxSurge", rollingUpdateDaemonSet.MaxSurge, "may not be set when maxUnavailable is non-zero")
 	case unavailable == 0 && surge == 0:
-		l.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
+		errs.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
 	}
-	atMostAll(l, "maxUnavailable", r.MaxUnavailable)
-	atMostAll(l, "maxSurge", r.MaxSurge)
+	atMostAll(errs, "maxUnavailable", rollingUpdateDaemonSet.MaxUnavailable)
+	atMostAll(errs, "maxSurge", rollingUpdateDaemonSet.MaxSurge)
 }
 
 // atMostAll refuses more than 100 %.
@@ -195,22 +199,22 @@ func atMostAll(l *check.List, child string, v *intstr.IntOrString) {
 }
 
 func validateDaemonStatus(d, old *appsv1.DaemonSet) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	s := &d.Status
+	errs := check.At(field.NewPath("status"))
+	status := &d.Status
 	number := func(name string, n *int32) check.NamedNumber[int32] {
 		return check.NamedNumber[int32]{Name: name, Value: n}
 	}
-	check.NotNegatives(l, number("currentNumberScheduled", &s.CurrentNumberScheduled),
-		number("numberMisscheduled", &s.NumberMisscheduled),
-		number("desiredNumberScheduled", &s.DesiredNumberScheduled), number("numberReady", &s.NumberReady))
-	l.NotNegative("observedGeneration", s.ObservedGeneration)
-	check.NotNegatives(l, number("updatedNumberScheduled", &s.UpdatedNumberScheduled),
-		number("numberAvailable", &s.NumberAvailable),
-		number("numberUnavailable", &s.NumberUnavailable), number("collisionCount", s.CollisionCount))
-	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
-		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")
+	check.NotNegatives(errs, number("currentNumberScheduled", &status.CurrentNumberScheduled),
+		number("numberMisscheduled", &status.NumberMisscheduled),
+		number("desiredNumberScheduled", &status.DesiredNumberScheduled), number("numberReady", &status.NumberReady))
+	errs.NotNegative("observedGeneration", status.ObservedGeneration)
+	check.NotNegatives(errs, number("updatedNumberScheduled", &status.UpdatedNumberScheduled),
+		number("numberAvailable", &status.NumberAvailable),
+		number("numberUnavailable", &status.NumberUnavailable), number("collisionCount", status.CollisionCount))
+	if was := old.Status.CollisionCount; was != nil && kind.Value(status.CollisionCount) < *was {
+		errs.Invalid("collisionCount", kind.Value(status.CollisionCount), "cannot be decremented")
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // templateWarnings warns of t, which is new or changed if so said.

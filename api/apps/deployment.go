@@ -102,93 +102,95 @@ func deploymentRow(d *appsv1.Deployment) []any {
 }
 
 func defaultDeployment(d *appsv1.Deployment) {
-	s := &d.Spec
-	def(&s.Replicas, 1)
-	if s.Strategy.Type == "" {
-		s.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
+	deploymentSpec := &d.Spec
+	def(&deploymentSpec.Replicas, 1)
+	if deploymentSpec.Strategy.Type == "" {
+		deploymentSpec.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
 	}
-	if s.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
-		def(&s.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
-		def(&s.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
-		def(&s.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+	if deploymentSpec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
+		def(&deploymentSpec.Strategy.RollingUpdate, appsv1.RollingUpdateDeployment{})
+		def(&deploymentSpec.Strategy.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+		def(&deploymentSpec.Strategy.RollingUpdate.MaxSurge, intstr.FromString("25%"))
 	}
-	def(&s.RevisionHistoryLimit, 10)
-	def(&s.ProgressDeadlineSeconds, 600)
-	podspec.DefaultTemplate(&s.Template)
+	def(&deploymentSpec.RevisionHistoryLimit, 10)
+	def(&deploymentSpec.ProgressDeadlineSeconds, 600)
+	podspec.DefaultTemplate(&deploymentSpec.Template)
 }
 
-func validateDeploymentSpec(s *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {
-	errs := nonNegative(replicas(s.Replicas), path.Child("replicas"))
-	sel, more := validateSelector(s.Selector, path.Child("selector"), "deployment")
+func validateDeploymentSpec(deploymentSpec *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {
+	errs := nonNegative(replicas(deploymentSpec.Replicas), path.Child("replicas"))
+	sel, more := validateSelector(deploymentSpec.Selector, path.Child("selector"), "deployment")
 	errs = append(errs, more...)
-	errs = append(errs, validateTemplate(&s.Template, sel, path.Child("template"), "ReplicaSet")...)
-	errs = append(errs, validateStrategy(&s.Strategy, path.Child("strategy"))...)
-	errs = append(errs, nonNegative(s.MinReadySeconds, path.Child("minReadySeconds"))...)
-	if s.RevisionHistoryLimit != nil {
-		errs = append(errs, nonNegative(*s.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
+	errs = append(errs, validateTemplate(&deploymentSpec.Template, sel, path.Child("template"), "ReplicaSet")...)
+	errs = append(errs, validateStrategy(&deploymentSpec.Strategy, path.Child("strategy"))...)
+	errs = append(errs, nonNegative(deploymentSpec.MinReadySeconds, path.Child("minReadySeconds"))...)
+	if deploymentSpec.RevisionHistoryLimit != nil {
+		errs = append(errs, nonNegative(*deploymentSpec.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
 	}
-	if s.ProgressDeadlineSeconds != nil {
+	if deploymentSpec.ProgressDeadlineSeconds != nil {
 		p := path.Child("progressDeadlineSeconds")
-		errs = append(errs, nonNegative(*s.ProgressDeadlineSeconds, p)...)
-		if *s.ProgressDeadlineSeconds <= s.MinReadySeconds {
-			errs = append(errs, field.Invalid(p, *s.ProgressDeadlineSeconds, "must be greater than minReadySeconds"))
+		errs = append(errs, nonNegative(*deploymentSpec.ProgressDeadlineSeconds, p)...)
+		if *deploymentSpec.ProgressDeadlineSeconds <= deploymentSpec.MinReadySeconds {
+			errs = append(errs, field.Invalid(p, *deploymentSpec.ProgressDeadlineSeconds,
+				"must be greater than minReadySeconds"))
 		}
 	}
 	return errs
 }
 
-func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
-	switch s.Type {
+func validateStrategy(strategy *appsv1.DeploymentStrategy, path *field.Path) field.ErrorList {
+	switch strategy.Type {
 	case appsv1.RecreateDeploymentStrategyType:
-		if s.RollingUpdate != nil {
+		if strategy.RollingUpdate != nil {
 			return field.ErrorList{
 				field.Forbidden(path.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'"),
 			}
 		}
 		return nil
 	case appsv1.RollingUpdateDeploymentStrategyType:
-		if s.RollingUpdate == nil {
+		if strategy.RollingUpdate == nil {
 			return field.ErrorList{
 				field.Required(path.Child("rollingUpdate"), "this should be defaulted and never be nil"),
 			}
 		}
-		return validateRolling(s.RollingUpdate, path.Child("rollingUpdate"))
+		return validateRolling(strategy.RollingUpdate, path.Child("rollingUpdate"))
 	}
-	return field.ErrorList{field.NotSupported(path, s,
+	return field.ErrorList{field.NotSupported(path, strategy,
 		[]appsv1.DeploymentStrategyType{
 			appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType,
 		})}
 }
 
-func validateRolling(r *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
+func validateRolling(deployment *appsv1.RollingUpdateDeployment, path *field.Path) field.ErrorList {
 	un := path.Child("maxUnavailable")
 	surge := path.Child("maxSurge")
-	errs := validateIntOrPercent(r.MaxUnavailable, un)
-	errs = append(errs, validateIntOrPercent(r.MaxSurge, surge)...)
+	errs := validateIntOrPercent(deployment.MaxUnavailable, un)
+	errs = append(errs, validateIntOrPercent(deployment.MaxSurge, surge)...)
 	if len(errs) > 0 {
 		return errs
 	}
-	if amount(r.MaxUnavailable) == 0 && amount(r.MaxSurge) == 0 {
-		errs = append(errs, field.Invalid(un, r.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
+	if amount(deployment.MaxUnavailable) == 0 && amount(deployment.MaxSurge) == 0 {
+		errs = append(errs, field.Invalid(un, deployment.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
 	}
-	if r.MaxUnavailable != nil && r.MaxUnavailable.Type == intstr.String && amount(r.MaxUnavailable) > 100 {
-		errs = append(errs, field.Invalid(un, r.MaxUnavailable, "must not be greater than 100%"))
+	if deployment.MaxUnavailable != nil && deployment.MaxUnavailable.Type == intstr.String &&
+		amount(deployment.MaxUnavailable) > 100 {
+		errs = append(errs, field.Invalid(un, deployment.MaxUnavailable, "must not be greater than 100%"))
 	}
 	return errs
 }
 
-func validateIntOrPercent(v *intstr.IntOrString, path *field.Path) field.ErrorList {
-	if v == nil {
+func validateIntOrPercent(intOrString *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if intOrString == nil {
 		return nil
 	}
-	if v.Type == intstr.String {
+	if intOrString.Type == intstr.String {
 		var errs field.ErrorList
-		for _, msg := range validation.IsValidPercent(v.StrVal) {
-			errs = append(errs, field.Invalid(path, v, msg))
+		for _, msg := range validation.IsValidPercent(intOrString.StrVal) {
+			errs = append(errs, field.Invalid(path, intOrString, msg))
 		}
 		return errs
 	}
-	return nonNegative(v.IntVal, path)
+	return nonNegative(intOrString.IntVal, path)
 }
 
 // amount is the number in "25%" or 25.
@@ -206,42 +208,42 @@ func amount(v *intstr.IntOrString) int {
 
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	path := field.NewPath("status")
-	s := &d.Status
-	errs := apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))
+	status := &d.Status
+	errs := apivalidation.ValidateNonnegativeField(status.ObservedGeneration, path.Child("observedGeneration"))
 	for _, f := range []struct {
 		name string
 		n    int32
 	}{
-		{"replicas", s.Replicas},
-		{"updatedReplicas", s.UpdatedReplicas},
-		{"readyReplicas", s.ReadyReplicas},
-		{"availableReplicas", s.AvailableReplicas},
-		{"unavailableReplicas", s.UnavailableReplicas},
+		{"replicas", status.Replicas},
+		{"updatedReplicas", status.UpdatedReplicas},
+		{"readyReplicas", status.ReadyReplicas},
+		{"availableReplicas", status.AvailableReplicas},
+		{"unavailableReplicas", status.UnavailableReplicas},
 	} {
 		errs = append(errs, nonNegative(f.n, path.Child(f.name))...)
 	}
 	const more = "cannot be greater than status.replicas"
-	if s.UpdatedReplicas > s.Replicas {
-		errs = append(errs, field.Invalid(path.Child("updatedReplicas"), s.UpdatedReplicas, more))
+	if status.UpdatedReplicas > status.Replicas {
+		errs = append(errs, field.Invalid(path.Child("updatedReplicas"), status.UpdatedReplicas, more))
 	}
-	if s.ReadyReplicas > s.Replicas {
-		errs = append(errs, field.Invalid(path.Child("readyReplicas"), s.ReadyReplicas, more))
+	if status.ReadyReplicas > status.Replicas {
+		errs = append(errs, field.Invalid(path.Child("readyReplicas"), status.ReadyReplicas, more))
 	}
-	if s.AvailableReplicas > s.Replicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, more))
+	if status.AvailableReplicas > status.Replicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), status.AvailableReplicas, more))
 	}
-	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
+	if status.AvailableReplicas > status.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), status.AvailableReplicas,
 			"cannot be greater than readyReplicas"))
 	}
 	for _, f := range []struct {
 		name string
 		n    *int32
-	}{{"terminatingReplicas", s.TerminatingReplicas}, {"collisionCount", s.CollisionCount}} {
+	}{{"terminatingReplicas", status.TerminatingReplicas}, {"collisionCount", status.CollisionCount}} {
 		errs = append(errs, nonNegative(kind.Value(f.n), path.Child(f.name))...)
 	}
-	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
-		errs = append(errs, field.Invalid(path.Child("collisionCount"), kind.Value(s.CollisionCount),
+	if was := old.Status.CollisionCount; was != nil && kind.Value(status.CollisionCount) < *was {
+		errs = append(errs, field.Invalid(path.Child("collisionCount"), kind.Value(status.CollisionCount),
 			"cannot be decremented"))
 	}
 	return errs

@@ -95,26 +95,26 @@ func validateReplicaSetSpec(s *appsv1.ReplicaSetSpec, path *field.Path) field.Er
 
 func validateReplicaSetStatus(rs *appsv1.ReplicaSet) field.ErrorList {
 	path := field.NewPath("status")
-	s := &rs.Status
-	errs := nonNegative(s.Replicas, path.Child("replicas"))
-	errs = append(errs, nonNegative(s.FullyLabeledReplicas, path.Child("fullyLabeledReplicas"))...)
-	errs = append(errs, nonNegative(s.ReadyReplicas, path.Child("readyReplicas"))...)
-	errs = append(errs, nonNegative(s.AvailableReplicas, path.Child("availableReplicas"))...)
-	errs = append(errs, nonNegative(kind.Value(s.TerminatingReplicas), path.Child("terminatingReplicas"))...)
-	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration,
+	status := &rs.Status
+	errs := nonNegative(status.Replicas, path.Child("replicas"))
+	errs = append(errs, nonNegative(status.FullyLabeledReplicas, path.Child("fullyLabeledReplicas"))...)
+	errs = append(errs, nonNegative(status.ReadyReplicas, path.Child("readyReplicas"))...)
+	errs = append(errs, nonNegative(status.AvailableReplicas, path.Child("availableReplicas"))...)
+	errs = append(errs, nonNegative(kind.Value(status.TerminatingReplicas), path.Child("terminatingReplicas"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.ObservedGeneration,
 		path.Child("observedGeneration"))...)
 	const more = "cannot be greater than status.replicas"
-	if s.FullyLabeledReplicas > s.Replicas {
-		errs = append(errs, field.Invalid(path.Child("fullyLabeledReplicas"), s.FullyLabeledReplicas, more))
+	if status.FullyLabeledReplicas > status.Replicas {
+		errs = append(errs, field.Invalid(path.Child("fullyLabeledReplicas"), status.FullyLabeledReplicas, more))
 	}
-	if s.ReadyReplicas > s.Replicas {
-		errs = append(errs, field.Invalid(path.Child("readyReplicas"), s.ReadyReplicas, more))
+	if status.ReadyReplicas > status.Replicas {
+		errs = append(errs, field.Invalid(path.Child("readyReplicas"), status.ReadyReplicas, more))
 	}
-	if s.AvailableReplicas > s.Replicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, more))
+	if status.AvailableReplicas > status.Replicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), status.AvailableReplicas, more))
 	}
-	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas,
+	if status.AvailableReplicas > status.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), status.AvailableReplicas,
 			"cannot be greater than readyReplicas"))
 	}
 	return errs

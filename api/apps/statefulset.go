@@ -75,36 +75,36 @@ func StatefulSet(on gates.On) *kind.Kind {
 }
 
 func defaultStatefulSet(set *appsv1.StatefulSet) {
-	s := &set.Spec
-	if s.PodManagementPolicy == "" {
-		s.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+	spec := &set.Spec
+	if spec.PodManagementPolicy == "" {
+		spec.PodManagementPolicy = appsv1.OrderedReadyPodManagement
 	}
-	if s.UpdateStrategy.Type == "" {
-		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		kind.Fill(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	if spec.UpdateStrategy.Type == "" {
+		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		kind.Fill(&spec.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
-	if r := s.UpdateStrategy.RollingUpdate; r != nil &&
-		s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	if r := spec.UpdateStrategy.RollingUpdate; r != nil &&
+		spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		kind.Fill(&r.Partition, 0)
 		kind.Fill(&r.MaxUnavailable, intstr.FromInt32(1))
 	}
-	kind.Fill(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	kind.Fill(&spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	for _, p := range []*appsv1.PersistentVolumeClaimRetentionPolicyType{
-		&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, &s.PersistentVolumeClaimRetentionPolicy.WhenScaled,
+		&spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, &spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
 	} {
 		if *p == "" {
 			*p = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 		}
 	}
-	kind.Fill(&s.Replicas, 1)
-	kind.Fill(&s.RevisionHistoryLimit, 10)
-	for i := range s.VolumeClaimTemplates {
-		c := &s.VolumeClaimTemplates[i]
+	kind.Fill(&spec.Replicas, 1)
+	kind.Fill(&spec.RevisionHistoryLimit, 10)
+	for i := range spec.VolumeClaimTemplates {
+		c := &spec.VolumeClaimTemplates[i]
 		// the stored form does not hold it
 		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 		volume.DefaultClaim(c)
 	}
-	podspec.DefaultTemplate(&s.Template)
+	podspec.DefaultTemplate(&spec.Template)
 }
 
 func statefulWarnings(s, old *appsv1.StatefulSet) []string {
@@ -121,10 +121,10 @@ func statefulWarnings(s, old *appsv1.StatefulSet) []string {
 }
 
 // validateStatefulSpec: what was there before, in old, may stay. old is nil on create.
-func validateStatefulSpec(s, old *appsv1.StatefulSetSpec) field.ErrorList {
+func validateStatefulSpec(spec, old *appsv1.StatefulSetSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	l := check.At(path)
-	switch p := s.PodManagementPolicy; p {
+	switch p := spec.PodManagementPolicy; p {
 	case "":
 		l.Required("podManagementPolicy", "")
 	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
@@ -132,8 +132,8 @@ func validateStatefulSpec(s, old *appsv1.StatefulSetSpec) field.ErrorList {
 		l.Invalid("podManagementPolicy", p, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement,
 			appsv1.ParallelPodManagement))
 	}
-	validateStatefulStrategy(l, &s.UpdateStrategy)
-	if p := s.PersistentVolumeClaimRetentionPolicy; p != nil {
+	validateStatefulStrategy(l, &spec.UpdateStrategy)
+	if p := spec.PersistentVolumeClaimRetentionPolicy; p != nil {
 		l.Within("persistentVolumeClaimRetentionPolicy", func() {
 			retain := appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 			remove := appsv1.DeletePersistentVolumeClaimRetentionPolicyType
@@ -141,26 +141,26 @@ func validateStatefulSpec(s, old *appsv1.StatefulSetSpec) field.ErrorList {
 			check.Pointer(l, "whenScaled", &p.WhenScaled, retain, remove)
 		})
 	}
-	if old == nil || !equality.Semantic.DeepEqual(s.VolumeClaimTemplates, old.VolumeClaimTemplates) {
-		check.Each(l, "volumeClaimTemplates", s.VolumeClaimTemplates, func(_ int, c *corev1.PersistentVolumeClaim) {
+	if old == nil || !equality.Semantic.DeepEqual(spec.VolumeClaimTemplates, old.VolumeClaimTemplates) {
+		check.Each(l, "volumeClaimTemplates", spec.VolumeClaimTemplates, func(_ int, c *corev1.PersistentVolumeClaim) {
 			l.Within("spec", func() { podspec.ClaimSpec(l, &c.Spec) })
 		})
 	}
-	l.NotNegative("replicas", int64(replicas(s.Replicas)))
-	l.NotNegative("minReadySeconds", int64(s.MinReadySeconds))
-	if s.Ordinals != nil {
-		l.NotNegative("ordinals.start", int64(s.Ordinals.Start))
+	l.NotNegative("replicas", int64(replicas(spec.Replicas)))
+	l.NotNegative("minReadySeconds", int64(spec.MinReadySeconds))
+	if spec.Ordinals != nil {
+		l.NotNegative("ordinals.start", int64(spec.Ordinals.Start))
 	}
-	if s.ServiceName != "" && (old == nil || old.ServiceName != s.ServiceName) {
-		l.Label("serviceName", s.ServiceName)
+	if spec.ServiceName != "" && (old == nil || old.ServiceName != spec.ServiceName) {
+		l.Label("serviceName", spec.ServiceName)
 	}
-	sel, errs := validateSelector(s.Selector, path.Child("selector"), "statefulset")
+	sel, errs := validateSelector(spec.Selector, path.Child("selector"), "statefulset")
 	l.Add(errs...)
 	if sel != nil {
-		l.Add(matches(&s.Template, sel, path.Child("template"))...)
-		l.Add(podspec.ValidateTemplate(asPods(s), path.Child("template"))...)
+		l.Add(matches(&spec.Template, sel, path.Child("template"))...)
+		l.Add(podspec.ValidateTemplate(asPods(spec), path.Child("template"))...)
 	}
-	l.Add(foreverErrors(&s.Template, path.Child("template"), "StatefulSet")...)
+	l.Add(foreverErrors(&spec.Template, path.Child("template"), "StatefulSet")...)
 	return l.Errors()
 }
 
@@ -169,58 +169,58 @@ func asPods(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
 	if len(s.VolumeClaimTemplates) == 0 && s.Template.Spec.Subdomain == "" && s.Template.Spec.Hostname == "" {
 		return &s.Template
 	}
-	t := s.Template // shallow; the list of volumes is replaced
-	t.Spec.Subdomain = ""
-	t.Spec.Hostname = ""
-	t.Spec.Volumes = slices.Clone(t.Spec.Volumes)
+	template := s.Template // shallow; the list of volumes is replaced
+	template.Spec.Subdomain = ""
+	template.Spec.Hostname = ""
+	template.Spec.Volumes = slices.Clone(template.Spec.Volumes)
 	for i := range s.VolumeClaimTemplates {
 		name := s.VolumeClaimTemplates[i].Name
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
-		at := slices.IndexFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		at := slices.IndexFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 		if at >= 0 {
-			t.Spec.Volumes[at].VolumeSource = source // the claim wins
+			template.Spec.Volumes[at].VolumeSource = source // the claim wins
 			continue
 		}
-		t.Spec.Volumes = append(t.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 	}
-	return &t
+	return &template
 }
 
-func validateStatefulStrategy(l *check.List, s *appsv1.StatefulSetUpdateStrategy) {
+func validateStatefulStrategy(errs *check.List, strategy *appsv1.StatefulSetUpdateStrategy) {
 	const child = "updateStrategy"
 	rolling := appsv1.RollingUpdateStatefulSetStrategyType
 	onDelete := appsv1.OnDeleteStatefulSetStrategyType
-	switch s.Type {
+	switch strategy.Type {
 	case "":
-		l.Required(child, "")
+		errs.Required(child, "")
 	case onDelete:
-		if s.RollingUpdate != nil {
-			l.Add(field.Invalid(l.Path(child).Child("rollingUpdate"), s.RollingUpdate,
+		if strategy.RollingUpdate != nil {
+			errs.Add(field.Invalid(errs.Path(child).Child("rollingUpdate"), strategy.RollingUpdate,
 				fmt.Sprintf("only allowed for updateStrategy '%s'", rolling)))
 		}
 	case rolling:
-		if s.RollingUpdate != nil {
-			l.Within(child, func() {
-				l.Within("rollingUpdate", func() { validateRollingStateful(l, s.RollingUpdate) })
+		if strategy.RollingUpdate != nil {
+			errs.Within(child, func() {
+				errs.Within("rollingUpdate", func() { validateRollingStateful(errs, strategy.RollingUpdate) })
 			})
 		}
 	default:
-		l.Invalid(child, *s, fmt.Sprintf("must be '%s' or '%s'", rolling, onDelete))
+		errs.Invalid(child, *strategy, fmt.Sprintf("must be '%s' or '%s'", rolling, onDelete))
 	}
 }
 
-func validateRollingStateful(l *check.List, r *appsv1.RollingUpdateStatefulSetStrategy) {
-	if r.Partition != nil {
-		l.NotNegative("partition", int64(*r.Partition))
+func validateRollingStateful(errs *check.List, strategy *appsv1.RollingUpdateStatefulSetStrategy) {
+	if strategy.Partition != nil {
+		errs.NotNegative("partition", int64(*strategy.Partition))
 	}
-	if r.MaxUnavailable == nil {
+	if strategy.MaxUnavailable == nil {
 		return
 	}
-	l.Add(validateIntOrPercent(r.MaxUnavailable, l.Path("maxUnavailable"))...)
-	if amount(r.MaxUnavailable) == 0 {
-		l.Invalid("maxUnavailable", r.MaxUnavailable, "cannot be 0")
+	errs.Add(validateIntOrPercent(strategy.MaxUnavailable, errs.Path("maxUnavailable"))...)
+	if amount(strategy.MaxUnavailable) == 0 {
+		errs.Invalid("maxUnavailable", strategy.MaxUnavailable, "cannot be 0")
 	}
-	atMostAll(l, "maxUnavailable", r.MaxUnavailable)
+	atMostAll(errs, "maxUnavailable", strategy.MaxUnavailable)
 }
 
 func validateStatefulUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
@@ -244,30 +244,30 @@ func validateStatefulUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 }
 
 func validateStatefulStatus(set, old *appsv1.StatefulSet) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	s := &set.Status
+	errs := check.At(field.NewPath("status"))
+	status := &set.Status
 	number := func(name string, n *int32) check.NamedNumber[int32] {
 		return check.NamedNumber[int32]{Name: name, Value: n}
 	}
 	counts := []check.NamedNumber[int32]{
-		number("readyReplicas", &s.ReadyReplicas), number("currentReplicas", &s.CurrentReplicas),
-		number("updatedReplicas", &s.UpdatedReplicas),
-		number("availableReplicas", &s.AvailableReplicas),
+		number("readyReplicas", &status.ReadyReplicas), number("currentReplicas", &status.CurrentReplicas),
+		number("updatedReplicas", &status.UpdatedReplicas),
+		number("availableReplicas", &status.AvailableReplicas),
 	}
-	l.NotNegative("replicas", int64(s.Replicas))
-	check.NotNegatives(l, counts...)
-	l.NotNegative("observedGeneration", s.ObservedGeneration)
-	check.NotNegatives(l, number("collisionCount", s.CollisionCount))
+	errs.NotNegative("replicas", int64(status.Replicas))
+	check.NotNegatives(errs, counts...)
+	errs.NotNegative("observedGeneration", status.ObservedGeneration)
+	check.NotNegatives(errs, number("collisionCount", status.CollisionCount))
 	for _, c := range counts {
-		if *c.Value > s.Replicas {
-			l.Invalid(c.Name, *c.Value, "cannot be greater than status.replicas")
+		if *c.Value > status.Replicas {
+			errs.Invalid(c.Name, *c.Value, "cannot be greater than status.replicas")
 		}
 	}
-	if s.AvailableReplicas > s.ReadyReplicas {
-		l.Invalid("availableReplicas", s.AvailableReplicas, "cannot be greater than status.readyReplicas")
+	if status.AvailableReplicas > status.ReadyReplicas {
+		errs.Invalid("availableReplicas", status.AvailableReplicas, "cannot be greater than status.readyReplicas")
 	}
-	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
-		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")
+	if was := old.Status.CollisionCount; was != nil && kind.Value(status.CollisionCount) < *was {
+		errs.Invalid("collisionCount", kind.Value(status.CollisionCount), "cannot be decremented")
 	}
-	return l.Errors()
+	return errs.Errors()
 }

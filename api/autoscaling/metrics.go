@@ -40,35 +40,35 @@ func some(q resource.Quantity) *resource.Quantity {
 	return &q
 }
 
-func specToV2(m *scalingv1.MetricSpec) scalingv2.MetricSpec {
-	out := scalingv2.MetricSpec{Type: scalingv2.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+func specToV2(metricSpec *scalingv1.MetricSpec) scalingv2.MetricSpec {
+	out := scalingv2.MetricSpec{Type: scalingv2.MetricSourceType(metricSpec.Type)}
+	if o := metricSpec.Object; o != nil {
 		out.Object = &scalingv2.ObjectMetricSource{
 			DescribedObject: scalingv2.CrossVersionObjectReference(o.Target),
 			Metric:          scalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
 			Target:          amountOf(some(o.TargetValue), o.AverageValue),
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricSpec.Pods; p != nil {
 		out.Pods = &scalingv2.PodsMetricSource{
 			Metric: scalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
 			Target: scalingv2.MetricTarget{Type: scalingv2.AverageValueMetricType, AverageValue: &p.TargetAverageValue},
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricSpec.Resource; r != nil {
 		out.Resource = &scalingv2.ResourceMetricSource{
 			Name:   r.Name,
 			Target: use(r.TargetAverageValue, r.TargetAverageUtilization),
 		}
 	}
-	if c := m.ContainerResource; c != nil {
+	if c := metricSpec.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv2.ContainerResourceMetricSource{
 			Name:      c.Name,
 			Container: c.Container,
 			Target:    use(c.TargetAverageValue, c.TargetAverageUtilization),
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricSpec.External; e != nil {
 		out.External = &scalingv2.ExternalMetricSource{
 			Metric: scalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector},
 			Target: amountOf(e.TargetValue, e.TargetAverageValue),
@@ -77,9 +77,9 @@ func specToV2(m *scalingv1.MetricSpec) scalingv2.MetricSpec {
 	return out
 }
 
-func specToV1(m *scalingv2.MetricSpec) scalingv1.MetricSpec {
-	out := scalingv1.MetricSpec{Type: scalingv1.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+func specToV1(metricSpec *scalingv2.MetricSpec) scalingv1.MetricSpec {
+	out := scalingv1.MetricSpec{Type: scalingv1.MetricSourceType(metricSpec.Type)}
+	if o := metricSpec.Object; o != nil {
 		out.Object = &scalingv1.ObjectMetricSource{
 			Target:       scalingv1.CrossVersionObjectReference(o.DescribedObject),
 			MetricName:   o.Metric.Name,
@@ -88,21 +88,21 @@ func specToV1(m *scalingv2.MetricSpec) scalingv1.MetricSpec {
 			AverageValue: o.Target.AverageValue,
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricSpec.Pods; p != nil {
 		out.Pods = &scalingv1.PodsMetricSource{
 			MetricName:         p.Metric.Name,
 			Selector:           p.Metric.Selector,
 			TargetAverageValue: kind.Value(p.Target.AverageValue),
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricSpec.Resource; r != nil {
 		out.Resource = &scalingv1.ResourceMetricSource{
 			Name:                     r.Name,
 			TargetAverageUtilization: r.Target.AverageUtilization,
 			TargetAverageValue:       r.Target.AverageValue,
 		}
 	}
-	if c := m.ContainerResource; c != nil {
+	if c := metricSpec.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv1.ContainerResourceMetricSource{
 			Name:                     c.Name,
 			Container:                c.Container,
@@ -110,7 +110,7 @@ func specToV1(m *scalingv2.MetricSpec) scalingv1.MetricSpec {
 			TargetAverageValue:       c.Target.AverageValue,
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricSpec.External; e != nil {
 		out.External = &scalingv1.ExternalMetricSource{
 			MetricName:         e.Metric.Name,
 			MetricSelector:     e.Metric.Selector,
@@ -121,22 +121,22 @@ func specToV1(m *scalingv2.MetricSpec) scalingv1.MetricSpec {
 	return out
 }
 
-func statusToV2(m *scalingv1.MetricStatus) scalingv2.MetricStatus {
-	out := scalingv2.MetricStatus{Type: scalingv2.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+func statusToV2(metricStatus *scalingv1.MetricStatus) scalingv2.MetricStatus {
+	out := scalingv2.MetricStatus{Type: scalingv2.MetricSourceType(metricStatus.Type)}
+	if o := metricStatus.Object; o != nil {
 		out.Object = &scalingv2.ObjectMetricStatus{
 			DescribedObject: scalingv2.CrossVersionObjectReference(o.Target),
 			Metric:          scalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
 			Current:         scalingv2.MetricValueStatus{Value: &o.CurrentValue, AverageValue: o.AverageValue},
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricStatus.Pods; p != nil {
 		out.Pods = &scalingv2.PodsMetricStatus{
 			Metric:  scalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
 			Current: scalingv2.MetricValueStatus{AverageValue: &p.CurrentAverageValue},
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricStatus.Resource; r != nil {
 		out.Resource = &scalingv2.ResourceMetricStatus{
 			Name: r.Name,
 			Current: scalingv2.MetricValueStatus{
@@ -145,7 +145,7 @@ func statusToV2(m *scalingv1.MetricStatus) scalingv2.MetricStatus {
 			},
 		}
 	}
-	if c := m.ContainerResource; c != nil {
+	if c := metricStatus.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv2.ContainerResourceMetricStatus{
 			Name:      c.Name,
 			Container: c.Container,
@@ -155,7 +155,7 @@ func statusToV2(m *scalingv1.MetricStatus) scalingv2.MetricStatus {
 			},
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricStatus.External; e != nil {
 		out.External = &scalingv2.ExternalMetricStatus{
 			Metric:  scalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector},
 			Current: scalingv2.MetricValueStatus{Value: &e.CurrentValue, AverageValue: e.CurrentAverageValue},
@@ -164,9 +164,9 @@ func statusToV2(m *scalingv1.MetricStatus) scalingv2.MetricStatus {
 	return out
 }
 
-func statusToV1(m *scalingv2.MetricStatus) scalingv1.MetricStatus {
-	out := scalingv1.MetricStatus{Type: scalingv1.MetricSourceType(m.Type)}
-	if o := m.Object; o != nil {
+func statusToV1(metricStatus *scalingv2.MetricStatus) scalingv1.MetricStatus {
+	out := scalingv1.MetricStatus{Type: scalingv1.MetricSourceType(metricStatus.Type)}
+	if o := metricStatus.Object; o != nil {
 		out.Object = &scalingv1.ObjectMetricStatus{
 			Target:       scalingv1.CrossVersionObjectReference(o.DescribedObject),
 			MetricName:   o.Metric.Name,
@@ -175,21 +175,21 @@ func statusToV1(m *scalingv2.MetricStatus) scalingv1.MetricStatus {
 			AverageValue: o.Current.AverageValue,
 		}
 	}
-	if p := m.Pods; p != nil {
+	if p := metricStatus.Pods; p != nil {
 		out.Pods = &scalingv1.PodsMetricStatus{
 			MetricName:          p.Metric.Name,
 			Selector:            p.Metric.Selector,
 			CurrentAverageValue: kind.Value(p.Current.AverageValue),
 		}
 	}
-	if r := m.Resource; r != nil {
+	if r := metricStatus.Resource; r != nil {
 		out.Resource = &scalingv1.ResourceMetricStatus{
 			Name:                      r.Name,
 			CurrentAverageUtilization: r.Current.AverageUtilization,
 			CurrentAverageValue:       kind.Value(r.Current.AverageValue),
 		}
 	}
-	if c := m.ContainerResource; c != nil {
+	if c := metricStatus.ContainerResource; c != nil {
 		out.ContainerResource = &scalingv1.ContainerResourceMetricStatus{
 			Name:                      c.Name,
 			Container:                 c.Container,
@@ -197,7 +197,7 @@ func statusToV1(m *scalingv2.MetricStatus) scalingv1.MetricStatus {
 			CurrentAverageValue:       kind.Value(c.Current.AverageValue),
 		}
 	}
-	if e := m.External; e != nil {
+	if e := metricStatus.External; e != nil {
 		out.External = &scalingv1.ExternalMetricStatus{
 			MetricName:          e.Metric.Name,
 			MetricSelector:      e.Metric.Selector,

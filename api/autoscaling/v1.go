@@ -72,9 +72,9 @@ func HorizontalPodAutoscalerV1() *kind.Kind {
 	}.Erase()
 }
 
-// keepNotes sets h's annotations of those names to old's.
-func keepNotes(h, old *oldScaler, names ...string) {
-	a := maps.Clone(h.Annotations)
+// keepNotes sets autoscaler's annotations of those names to old's.
+func keepNotes(autoscaler, old *oldScaler, names ...string) {
+	a := maps.Clone(autoscaler.Annotations)
 	for _, n := range names {
 		delete(a, n)
 		if v, ok := old.Annotations[n]; ok {
@@ -84,7 +84,7 @@ func keepNotes(h, old *oldScaler, names ...string) {
 			a[n] = v
 		}
 	}
-	h.Annotations = a
+	autoscaler.Annotations = a
 }
 
 // readV1 reads what servers up to 1.25 stored.
@@ -100,25 +100,25 @@ func readV1(doc []byte) (*scaler, error) {
 
 // ToV2 converts to the stored form. The object is new, its parts may be shared. An annotation that cannot be read
 // counts as absent.
-func ToV2(h *oldScaler) *scaler {
+func ToV2(autoscaler *oldScaler) *scaler {
 	out := &scaler{
 		TypeMeta:   metav1.TypeMeta{APIVersion: scalingv2.SchemeGroupVersion.String(), Kind: "HorizontalPodAutoscaler"},
-		ObjectMeta: h.ObjectMeta,
+		ObjectMeta: autoscaler.ObjectMeta,
 		Spec: scalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
-			MinReplicas:    h.Spec.MinReplicas,
-			MaxReplicas:    h.Spec.MaxReplicas,
+			ScaleTargetRef: scalingv2.CrossVersionObjectReference(autoscaler.Spec.ScaleTargetRef),
+			MinReplicas:    autoscaler.Spec.MinReplicas,
+			MaxReplicas:    autoscaler.Spec.MaxReplicas,
 		},
 		Status: scalingv2.HorizontalPodAutoscalerStatus{
-			ObservedGeneration: h.Status.ObservedGeneration,
-			LastScaleTime:      h.Status.LastScaleTime,
-			CurrentReplicas:    h.Status.CurrentReplicas,
-			DesiredReplicas:    h.Status.DesiredReplicas,
+			ObservedGeneration: autoscaler.Status.ObservedGeneration,
+			LastScaleTime:      autoscaler.Status.LastScaleTime,
+			CurrentReplicas:    autoscaler.Status.CurrentReplicas,
+			DesiredReplicas:    autoscaler.Status.DesiredReplicas,
 		},
 	}
 	var metrics []scalingv1.MetricSpec
-	read(h.Annotations, metricsNote, &metrics)
-	if n := h.Spec.TargetCPUUtilizationPercentage; n != nil {
+	read(autoscaler.Annotations, metricsNote, &metrics)
+	if n := autoscaler.Spec.TargetCPUUtilizationPercentage; n != nil {
 		out.Spec.Metrics = append(out.Spec.Metrics, scalingv2.MetricSpec{
 			Type: scalingv2.ResourceMetricSourceType,
 			Resource: &scalingv2.ResourceMetricSource{
@@ -131,11 +131,11 @@ func ToV2(h *oldScaler) *scaler {
 		out.Spec.Metrics = append(out.Spec.Metrics, specToV2(&metrics[i]))
 	}
 	var behavior *scalingv2.HorizontalPodAutoscalerBehavior
-	read(h.Annotations, behaviorNote, &behavior)
+	read(autoscaler.Annotations, behaviorNote, &behavior)
 	out.Spec.Behavior = behavior
 	var now []scalingv1.MetricStatus
-	read(h.Annotations, currentNote, &now)
-	if n := h.Status.CurrentCPUUtilizationPercentage; n != nil {
+	read(autoscaler.Annotations, currentNote, &now)
+	if n := autoscaler.Status.CurrentCPUUtilizationPercentage; n != nil {
 		out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, scalingv2.MetricStatus{
 			Type: scalingv2.ResourceMetricSourceType,
 			Resource: &scalingv2.ResourceMetricStatus{
@@ -147,32 +147,32 @@ func ToV2(h *oldScaler) *scaler {
 	for i := range now {
 		out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusToV2(&now[i]))
 	}
-	read(h.Annotations, conditionsNote, &out.Status.Conditions)
-	out.Annotations = without(h.Annotations)
+	read(autoscaler.Annotations, conditionsNote, &out.Status.Conditions)
+	out.Annotations = without(autoscaler.Annotations)
 	return out
 }
 
 // FromV2 converts from the stored form. The object is new, its parts may be shared.
-func FromV2(h *scaler) *oldScaler {
+func FromV2(hpa *scaler) *oldScaler {
 	out := &oldScaler{
 		TypeMeta:   metav1.TypeMeta{APIVersion: scalingv1.SchemeGroupVersion.String(), Kind: "HorizontalPodAutoscaler"},
-		ObjectMeta: h.ObjectMeta,
+		ObjectMeta: hpa.ObjectMeta,
 		Spec: scalingv1.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: scalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
-			MinReplicas:    h.Spec.MinReplicas,
-			MaxReplicas:    h.Spec.MaxReplicas,
+			ScaleTargetRef: scalingv1.CrossVersionObjectReference(hpa.Spec.ScaleTargetRef),
+			MinReplicas:    hpa.Spec.MinReplicas,
+			MaxReplicas:    hpa.Spec.MaxReplicas,
 		},
 		Status: scalingv1.HorizontalPodAutoscalerStatus{
-			ObservedGeneration: h.Status.ObservedGeneration,
-			LastScaleTime:      h.Status.LastScaleTime,
-			CurrentReplicas:    h.Status.CurrentReplicas,
-			DesiredReplicas:    h.Status.DesiredReplicas,
+			ObservedGeneration: hpa.Status.ObservedGeneration,
+			LastScaleTime:      hpa.Status.LastScaleTime,
+			CurrentReplicas:    hpa.Status.CurrentReplicas,
+			DesiredReplicas:    hpa.Status.DesiredReplicas,
 		},
 	}
-	out.Annotations = without(h.Annotations)
+	out.Annotations = without(hpa.Annotations)
 	var metrics []scalingv1.MetricSpec
-	for i := range h.Spec.Metrics {
-		m := &h.Spec.Metrics[i]
+	for i := range hpa.Spec.Metrics {
+		m := &hpa.Spec.Metrics[i]
 		if r := m.Resource; r != nil && r.Name == corev1.ResourceCPU && r.Target.AverageUtilization != nil &&
 			out.Spec.TargetCPUUtilizationPercentage == nil {
 			out.Spec.TargetCPUUtilizationPercentage = r.Target.AverageUtilization
@@ -181,8 +181,8 @@ func FromV2(h *scaler) *oldScaler {
 		metrics = append(metrics, specToV1(m))
 	}
 	var now []scalingv1.MetricStatus
-	for i := range h.Status.CurrentMetrics {
-		m := &h.Status.CurrentMetrics[i]
+	for i := range hpa.Status.CurrentMetrics {
+		m := &hpa.Status.CurrentMetrics[i]
 		if r := m.Resource; r != nil && r.Name == corev1.ResourceCPU && r.Current.AverageUtilization != nil &&
 			out.Status.CurrentCPUUtilizationPercentage == nil {
 			out.Status.CurrentCPUUtilizationPercentage = r.Current.AverageUtilization
@@ -194,8 +194,8 @@ func FromV2(h *scaler) *oldScaler {
 	}
 	write(out, metricsNote, metrics, len(metrics) > 0)
 	write(out, currentNote, now, len(now) > 0)
-	write(out, conditionsNote, h.Status.Conditions, len(h.Status.Conditions) > 0)
-	write(out, behaviorNote, h.Spec.Behavior, h.Spec.Behavior != nil)
+	write(out, conditionsNote, hpa.Status.Conditions, len(hpa.Status.Conditions) > 0)
+	write(out, behaviorNote, hpa.Spec.Behavior, hpa.Spec.Behavior != nil)
 	return out
 }
 
@@ -213,7 +213,7 @@ func read(annotations map[string]string, note string, into any) {
 	}
 }
 
-func write(h *oldScaler, note string, v any, present bool) {
+func write(autoscaler *oldScaler, note string, v any, present bool) {
 	if !present {
 		return
 	}
@@ -221,8 +221,8 @@ func write(h *oldScaler, note string, v any, present bool) {
 	if err != nil {
 		return // these types always marshal
 	}
-	if h.Annotations == nil {
-		h.Annotations = map[string]string{}
+	if autoscaler.Annotations == nil {
+		autoscaler.Annotations = map[string]string{}
 	}
-	h.Annotations[note] = string(b)
+	autoscaler.Annotations[note] = string(b)
 }

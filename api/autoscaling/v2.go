@@ -86,11 +86,11 @@ var scalerColumns = []metav1.TableColumnDefinition{
 	kind.AgeColumn,
 }
 
-func defaultScaler(h *scaler) {
-	kind.Fill(&h.Spec.MinReplicas, 1)
-	if len(h.Spec.Metrics) == 0 {
+func defaultScaler(hpa *scaler) {
+	kind.Fill(&hpa.Spec.MinReplicas, 1)
+	if len(hpa.Spec.Metrics) == 0 {
 		n := int32(defaultUtilization)
-		h.Spec.Metrics = []scalingv2.MetricSpec{{
+		hpa.Spec.Metrics = []scalingv2.MetricSpec{{
 			Type: scalingv2.ResourceMetricSourceType,
 			Resource: &scalingv2.ResourceMetricSource{
 				Name:   corev1.ResourceCPU,
@@ -98,7 +98,7 @@ func defaultScaler(h *scaler) {
 			},
 		}}
 	}
-	b := h.Spec.Behavior
+	b := hpa.Spec.Behavior
 	if b == nil {
 		return
 	}
@@ -152,27 +152,31 @@ func targets(specs []scalingv2.MetricSpec, statuses []scalingv2.MetricStatus) st
 	return strings.Join(list, ", ")
 }
 
-func target(m *scalingv2.MetricSpec, s *scalingv2.MetricStatus) string {
+func target(metricSpec *scalingv2.MetricSpec, metricStatus *scalingv2.MetricStatus) string {
 	const unknown = "<unknown type>"
 	switch {
-	case m.Type == scalingv2.ExternalMetricSourceType && m.External != nil:
-		return plain(&m.External.Target, current(s.External,
+	case metricSpec.Type == scalingv2.ExternalMetricSourceType && metricSpec.External != nil:
+		return plain(&metricSpec.External.Target, current(metricStatus.External,
 			func(x *scalingv2.ExternalMetricStatus) *scalingv2.MetricValueStatus { return &x.Current }))
-	case m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil:
-		return plain(&m.Object.Target,
-			current(s.Object, func(x *scalingv2.ObjectMetricStatus) *scalingv2.MetricValueStatus { return &x.Current }))
-	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
-		now := current(s.Pods, func(x *scalingv2.PodsMetricStatus) *scalingv2.MetricValueStatus { return &x.Current })
-		return average(now) + "/" + quantity(m.Pods.Target.AverageValue)
-	case m.Type == scalingv2.ResourceMetricSourceType && m.Resource != nil:
-		now := current(s.Resource, func(x *scalingv2.ResourceMetricStatus) *scalingv2.MetricValueStatus {
+	case metricSpec.Type == scalingv2.ObjectMetricSourceType && metricSpec.Object != nil:
+		return plain(&metricSpec.Object.Target,
+			current(metricStatus.Object, func(x *scalingv2.ObjectMetricStatus) *scalingv2.MetricValueStatus {
+				return &x.Current
+			}))
+	case metricSpec.Type == scalingv2.PodsMetricSourceType && metricSpec.Pods != nil:
+		now := current(metricStatus.Pods, func(x *scalingv2.PodsMetricStatus) *scalingv2.MetricValueStatus {
 			return &x.Current
 		})
-		return string(m.Resource.Name) + ": " + utilization(&m.Resource.Target, now)
-	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		now := current(s.ContainerResource,
+		return average(now) + "/" + quantity(metricSpec.Pods.Target.AverageValue)
+	case metricSpec.Type == scalingv2.ResourceMetricSourceType && metricSpec.Resource != nil:
+		now := current(metricStatus.Resource, func(x *scalingv2.ResourceMetricStatus) *scalingv2.MetricValueStatus {
+			return &x.Current
+		})
+		return string(metricSpec.Resource.Name) + ": " + utilization(&metricSpec.Resource.Target, now)
+	case metricSpec.Type == scalingv2.ContainerResourceMetricSourceType && metricSpec.ContainerResource != nil:
+		now := current(metricStatus.ContainerResource,
 			func(x *scalingv2.ContainerResourceMetricStatus) *scalingv2.MetricValueStatus { return &x.Current })
-		return string(m.ContainerResource.Name) + ": " + utilization(&m.ContainerResource.Target, now)
+		return string(metricSpec.ContainerResource.Name) + ": " + utilization(&metricSpec.ContainerResource.Target, now)
 	}
 	return unknown
 }

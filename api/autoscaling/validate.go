@@ -54,42 +54,44 @@ func badVersion(apiVersion string, core bool) string {
 }
 
 func scalerErrors(h *scaler, may leniency) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(h)...)
-	l.In("spec")
-	s := &h.Spec
-	if n := s.MinReplicas; n != nil && *n < 0 { // zero is HPAScaleToZero's, which is on
-		l.Add(field.Invalid(l.Path("minReplicas"), *n, "must be greater than or equal to 0").MarkBeta())
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(h)...)
+	errs.In("spec")
+	spec := &h.Spec
+	if n := spec.MinReplicas; n != nil && *n < 0 { // zero is HPAScaleToZero's, which is on
+		errs.Add(field.Invalid(errs.Path("minReplicas"), *n, "must be greater than or equal to 0").MarkBeta())
 	}
 	switch {
-	case s.MaxReplicas == 0:
-		l.Add(field.Required(l.Path("maxReplicas"), "").MarkBeta())
-	case s.MaxReplicas < 0:
-		l.Add(field.Invalid(l.Path("maxReplicas"), s.MaxReplicas, "must be greater than or equal to 1").MarkBeta())
+	case spec.MaxReplicas == 0:
+		errs.Add(field.Required(errs.Path("maxReplicas"), "").MarkBeta())
+	case spec.MaxReplicas < 0:
+		errs.Add(field.Invalid(errs.Path("maxReplicas"), spec.MaxReplicas, "must be greater than or equal to 1").
+			MarkBeta())
 	}
-	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
-		l.Invalid("maxReplicas", s.MaxReplicas, "must be greater than or equal to `minReplicas`")
+	if spec.MinReplicas != nil && spec.MaxReplicas < *spec.MinReplicas {
+		errs.Invalid("maxReplicas", spec.MaxReplicas, "must be greater than or equal to `minReplicas`")
 	}
-	l.Within("scaleTargetRef", func() {
-		validateReference(l, &s.ScaleTargetRef, may.anyTarget, s.ScaleTargetRef.Kind == "ReplicationController")
+	errs.Within("scaleTargetRef", func() {
+		validateReference(errs, &spec.ScaleTargetRef, may.anyTarget,
+			spec.ScaleTargetRef.Kind == "ReplicationController")
 	})
 	fromZero := false
-	check.Each(l, "metrics", s.Metrics, func(_ int, m *scalingv2.MetricSpec) {
+	check.Each(errs, "metrics", spec.Metrics, func(_ int, m *scalingv2.MetricSpec) {
 		fromZero = fromZero || m.Type == scalingv2.ObjectMetricSourceType ||
 			m.Type == scalingv2.ExternalMetricSourceType
-		validateMetric(l, m, may)
+		validateMetric(errs, m, may)
 	})
-	if s.MinReplicas != nil && *s.MinReplicas == 0 && !fromZero {
-		l.Forbidden("metrics", "must specify at least one Object or External metric to support scaling to zero "+
+	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !fromZero {
+		errs.Forbidden("metrics", "must specify at least one Object or External metric to support scaling to zero "+
 			"replicas")
 	}
-	if b := s.Behavior; b != nil {
-		l.In("behavior")
-		validateScaling(l, "scaleUp", b.ScaleUp)
-		validateScaling(l, "scaleDown", b.ScaleDown)
-		l.Out()
+	if b := spec.Behavior; b != nil {
+		errs.In("behavior")
+		validateScaling(errs, "scaleUp", b.ScaleUp)
+		validateScaling(errs, "scaleDown", b.ScaleDown)
+		errs.Out()
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // validateReference checks a reference. anyVersion leaves its apiVersion alone; core lets that name no group.
@@ -117,12 +119,12 @@ var metricTypes = []scalingv2.MetricSourceType{
 	scalingv2.PodsMetricSourceType, scalingv2.ResourceMetricSourceType,
 }
 
-func validateMetric(l *check.List, m *scalingv2.MetricSpec, may leniency) {
-	if m.Type == "" {
-		l.Required("type", "must specify a metric source type")
+func validateMetric(errs *check.List, metricSpec *scalingv2.MetricSpec, may leniency) {
+	if metricSpec.Type == "" {
+		errs.Required("type", "must specify a metric source type")
 	}
-	if !slices.Contains(metricTypes, m.Type) {
-		check.NotSupported(l, "type", m.Type, metricTypes...)
+	if !slices.Contains(metricTypes, metricSpec.Type) {
+		check.NotSupported(errs, "type", metricSpec.Type, metricTypes...)
 	}
 	sources := []struct {
 		of      scalingv2.MetricSourceType
@@ -130,27 +132,37 @@ func validateMetric(l *check.List, m *scalingv2.MetricSpec, may leniency) {
 		present bool
 		check   func()
 	}{
-		{scalingv2.ObjectMetricSourceType, "object", m.Object != nil, func() { validateObject(l, m.Object, may) }},
-		{scalingv2.ExternalMetricSourceType, "external", m.External != nil, func() { validateExternal(l, m.External) }},
-		{scalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func() { validatePods(l, m.Pods) }},
-		{scalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func() { validateResource(l, m.Resource) }},
+		{scalingv2.ObjectMetricSourceType, "object", metricSpec.Object != nil, func() {
+			validateObject(errs, metricSpec.Object, may)
+		}},
+		{scalingv2.ExternalMetricSourceType, "external", metricSpec.External != nil, func() {
+			validateExternal(errs, metricSpec.External)
+		}},
 		{
-			scalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil,
-			func() { validateContainer(l, m.ContainerResource) },
+			scalingv2.PodsMetricSourceType, "pods", metricSpec.Pods != nil, func() {
+				validatePods(errs, metricSpec.Pods)
+			},
+		},
+		{scalingv2.ResourceMetricSourceType, "resource", metricSpec.Resource != nil, func() {
+			validateResource(errs, metricSpec.Resource)
+		}},
+		{
+			scalingv2.ContainerResourceMetricSourceType, "containerResource", metricSpec.ContainerResource != nil,
+			func() { validateContainer(errs, metricSpec.ContainerResource) },
 		},
 	}
 	first := true
 	for _, s := range sources {
 		if s.present && first {
-			l.Within(s.child, s.check)
+			errs.Within(s.child, s.check)
 			first = false
 		}
-		if s.of == m.Type && !s.present {
-			l.Required(s.child, "must populate information for the given metric source")
+		if s.of == metricSpec.Type && !s.present {
+			errs.Required(s.child, "must populate information for the given metric source")
 		}
 	}
-	if !slices.Contains(metricTypes, m.Type) {
-		check.NotSupported(l, "type", m.Type, metricTypes...)
+	if !slices.Contains(metricTypes, metricSpec.Type) {
+		check.NotSupported(errs, "type", metricSpec.Type, metricTypes...)
 	}
 	n := 0
 	for _, s := range sources {
@@ -159,8 +171,8 @@ func validateMetric(l *check.List, m *scalingv2.MetricSpec, may leniency) {
 		}
 	}
 	for _, s := range sources {
-		if s.of != m.Type && s.present && n > 1 {
-			l.Forbidden(s.child, "must populate the given metric source only")
+		if s.of != metricSpec.Type && s.present && n > 1 {
+			errs.Forbidden(s.child, "must populate the given metric source only")
 		}
 	}
 }
@@ -197,20 +209,20 @@ func validatePods(l *check.List, p *scalingv2.PodsMetricSource) {
 	}
 }
 
-func validateContainer(l *check.List, c *scalingv2.ContainerResourceMetricSource) {
-	if c.Name == "" {
-		l.Required("name", "must specify a resource name")
+func validateContainer(errs *check.List, source *scalingv2.ContainerResourceMetricSource) {
+	if source.Name == "" {
+		errs.Required("name", "must specify a resource name")
 	} else {
-		l.In("name")
-		podspec.ContainerResourceName(l, c.Name)
-		l.Out()
+		errs.In("name")
+		podspec.ContainerResourceName(errs, source.Name)
+		errs.Out()
 	}
-	if c.Container == "" {
-		l.Required("container", "must specify a container")
+	if source.Container == "" {
+		errs.Required("container", "must specify a container")
 	} else {
-		l.Label("container", c.Container)
+		errs.Label("container", source.Container)
 	}
-	validateUse(l, &c.Target)
+	validateUse(errs, &source.Target)
 }
 
 func validateResource(l *check.List, r *scalingv2.ResourceMetricSource) {
@@ -233,27 +245,27 @@ func validateUse(l *check.List, t *scalingv2.MetricTarget) {
 	})
 }
 
-func validateTarget(l *check.List, t *scalingv2.MetricTarget) {
-	l.In("target")
-	defer l.Out()
+func validateTarget(errs *check.List, metricTarget *scalingv2.MetricTarget) {
+	errs.In("target")
+	defer errs.Out()
 	types := []scalingv2.MetricTargetType{
 		scalingv2.UtilizationMetricType, scalingv2.ValueMetricType, scalingv2.AverageValueMetricType,
 	}
-	if t.Type == "" {
-		l.Required("type", "must specify a metric target type")
+	if metricTarget.Type == "" {
+		errs.Required("type", "must specify a metric target type")
 	}
-	if !slices.Contains(types, t.Type) {
-		l.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
+	if !slices.Contains(types, metricTarget.Type) {
+		errs.Invalid("type", metricTarget.Type, "must be either Utilization, Value, or AverageValue")
 	}
 	positive := func(child string, q *resource.Quantity) {
 		if q != nil && q.Sign() != 1 {
-			l.Invalid(child, q, "must be positive")
+			errs.Invalid(child, q, "must be positive")
 		}
 	}
-	positive("value", t.Value)
-	positive("averageValue", t.AverageValue)
-	if n := t.AverageUtilization; n != nil && *n < 1 {
-		l.Invalid("averageUtilization", *n, "must be greater than 0")
+	positive("value", metricTarget.Value)
+	positive("averageValue", metricTarget.AverageValue)
+	if n := metricTarget.AverageUtilization; n != nil && *n < 1 {
+		errs.Invalid("averageUtilization", *n, "must be greater than 0")
 	}
 }
 
@@ -261,35 +273,36 @@ func validateIdentifier(l *check.List, m *scalingv2.MetricIdentifier) {
 	l.Within("metric", func() { segment(l, "name", m.Name, "must specify a metric name") })
 }
 
-func validateScaling(l *check.List, child string, r *scalingv2.HPAScalingRules) {
-	if r == nil {
+func validateScaling(errs *check.List, child string, rules *scalingv2.HPAScalingRules) {
+	if rules == nil {
 		return
 	}
-	l.In(child)
-	defer l.Out()
-	if n := r.StabilizationWindowSeconds; n != nil && *n < 0 {
-		l.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
+	errs.In(child)
+	defer errs.Out()
+	if n := rules.StabilizationWindowSeconds; n != nil && *n < 0 {
+		errs.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
 	} else if n != nil && *n > maxWindow {
-		l.Invalid("stabilizationWindowSeconds", *n, "must be less than or equal to 3600")
+		errs.Invalid("stabilizationWindowSeconds", *n, "must be less than or equal to 3600")
 	}
-	check.Pointer(l, "selectPolicy", r.SelectPolicy, scalingv2.DisabledPolicySelect, scalingv2.MaxChangePolicySelect,
+	check.Pointer(errs, "selectPolicy", rules.SelectPolicy, scalingv2.DisabledPolicySelect,
+		scalingv2.MaxChangePolicySelect,
 		scalingv2.MinChangePolicySelect)
-	if len(r.Policies) == 0 {
-		l.Required("policies", "must specify at least one Policy")
+	if len(rules.Policies) == 0 {
+		errs.Required("policies", "must specify at least one Policy")
 	}
-	check.Each(l, "policies", r.Policies, func(_ int, p *scalingv2.HPAScalingPolicy) {
-		check.Pointer(l, "type", &p.Type, scalingv2.PercentScalingPolicy, scalingv2.PodsScalingPolicy)
+	check.Each(errs, "policies", rules.Policies, func(_ int, p *scalingv2.HPAScalingPolicy) {
+		check.Pointer(errs, "type", &p.Type, scalingv2.PercentScalingPolicy, scalingv2.PodsScalingPolicy)
 		if p.Value <= 0 {
-			l.Invalid("value", p.Value, "must be greater than zero")
+			errs.Invalid("value", p.Value, "must be greater than zero")
 		}
 		if p.PeriodSeconds <= 0 {
-			l.Invalid("periodSeconds", p.PeriodSeconds, "must be greater than zero")
+			errs.Invalid("periodSeconds", p.PeriodSeconds, "must be greater than zero")
 		} else if p.PeriodSeconds > maxPeriod {
-			l.Invalid("periodSeconds", p.PeriodSeconds, "must be less than or equal to 1800")
+			errs.Invalid("periodSeconds", p.PeriodSeconds, "must be less than or equal to 1800")
 		}
 	})
-	if t := r.Tolerance; t != nil && t.Sign() < 0 {
-		l.Invalid("tolerance", t.String(), "must be greater than or equal to 0")
+	if t := rules.Tolerance; t != nil && t.Sign() < 0 {
+		errs.Invalid("tolerance", t.String(), "must be greater than or equal to 0")
 	}
 }
 

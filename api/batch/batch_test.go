@@ -119,8 +119,8 @@ func TestSuspendedJobMayMove(t *testing.T) {
 
 // TestStoppedJobMayMove: a job that ran, and was suspended since, may change like one that never did.
 func TestStoppedJobMayMove(t *testing.T) {
-	k := Job(gates.On{})
-	old := job(k)
+	spec := Job(gates.On{})
+	old := job(spec)
 	old.Spec.Suspend = new(true)
 	old.Status = batchv1.JobStatus{
 		StartTime:  &metav1.Time{Time: time.Unix(1, 0)},
@@ -131,32 +131,32 @@ func TestStoppedJobMayMove(t *testing.T) {
 	j.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("2"),
 	}
-	wantErrors(t, "suspended", k.ValidateUpdate(j, old))
+	wantErrors(t, "suspended", spec.ValidateUpdate(j, old))
 	busy := old.DeepCopy()
 	busy.Status.Active = 1
-	if errs := k.ValidateUpdate(j, busy); len(errs) != 1 || errs[0].Field != "spec.template" {
+	if errs := spec.ValidateUpdate(j, busy); len(errs) != 1 || errs[0].Field != "spec.template" {
 		t.Errorf("with a pod: got %v, want spec.template: field is immutable", errs)
 	}
 	j.Spec.Template.Spec.Containers[0].Image = "other"
-	if errs := k.ValidateUpdate(j, old); len(errs) != 1 || errs[0].Field != "spec.template" {
+	if errs := spec.ValidateUpdate(j, old); len(errs) != 1 || errs[0].Field != "spec.template" {
 		t.Errorf("another image: got %v, want spec.template: field is immutable", errs)
 	}
 }
 
 // TestStatusOfChangedJobs: what a controller must be able to write after the spec has changed.
 func TestStatusOfChangedJobs(t *testing.T) {
-	k := Job(gates.On{})
-	sub := k.Subs["status"]
+	spec := Job(gates.On{})
+	sub := spec.Subs["status"]
 	first := metav1.Unix(100, 0)
 	second := metav1.Unix(200, 0)
 
-	stopped := job(k)
+	stopped := job(spec)
 	stopped.Status = batchv1.JobStatus{StartTime: &first, Conditions: conditions(batchv1.JobSuspended)}
 	resumed := stopped.DeepCopy()
 	resumed.Status = batchv1.JobStatus{StartTime: &second}
 	wantErrors(t, "resumed", sub.ValidateUpdate(resumed, stopped))
 
-	shrunk := job(k)
+	shrunk := job(spec)
 	shrunk.Spec.CompletionMode = new(batchv1.IndexedCompletion)
 	shrunk.Spec.Completions = new(int32(2))
 	shrunk.Spec.Parallelism = new(int32(2))
@@ -166,7 +166,7 @@ func TestStatusOfChangedJobs(t *testing.T) {
 	next.Status.CompletedIndexes = "0"
 	wantErrors(t, "shrunk", sub.ValidateUpdate(next, shrunk))
 
-	empty := job(k)
+	empty := job(spec)
 	empty.Spec.Suspend = new(true)
 	empty.Spec.Completions = new(int32(0))
 	done := empty.DeepCopy()

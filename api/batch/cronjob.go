@@ -131,49 +131,50 @@ func cronRow(c *batchv1.CronJob) []any {
 		podspec.TemplateCells(&job.Template, job.Selector)...)
 }
 
-func validateCronSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	validateSchedule(l, s, old)
-	if d := s.StartingDeadlineSeconds; d != nil {
-		l.NotNegative("startingDeadlineSeconds", *d)
+func validateCronSpec(cronJobSpec, old *batchv1.CronJobSpec) field.ErrorList {
+	errs := check.At(field.NewPath("spec"))
+	validateSchedule(errs, cronJobSpec, old)
+	if d := cronJobSpec.StartingDeadlineSeconds; d != nil {
+		errs.NotNegative("startingDeadlineSeconds", *d)
 	}
-	if z := s.TimeZone; z != nil && (old == nil || old.TimeZone == nil || *old.TimeZone != *z) {
-		validateZone(l, *z)
+	if z := cronJobSpec.TimeZone; z != nil && (old == nil || old.TimeZone == nil || *old.TimeZone != *z) {
+		validateZone(errs, *z)
 	}
-	check.OneOf(l, "concurrencyPolicy", s.ConcurrencyPolicy, batchv1.AllowConcurrent, batchv1.ForbidConcurrent,
+	check.OneOf(errs, "concurrencyPolicy", cronJobSpec.ConcurrencyPolicy, batchv1.AllowConcurrent,
+		batchv1.ForbidConcurrent,
 		batchv1.ReplaceConcurrent)
-	job := &s.JobTemplate.Spec
-	path := l.Path("jobTemplate").Child("spec")
-	l.Add(validateCommon(job, path)...)
+	job := &cronJobSpec.JobTemplate.Spec
+	path := errs.Path("jobTemplate").Child("spec")
+	errs.Add(validateCommon(job, path)...)
 	if job.Selector != nil {
-		l.Add(field.Invalid(path.Child("selector"), job.Selector, "`selector` will be auto-generated"))
+		errs.Add(field.Invalid(path.Child("selector"), job.Selector, "`selector` will be auto-generated"))
 	}
 	if kind.Value(job.ManualSelector) {
-		l.Add(field.NotSupported(path.Child("manualSelector"), job.ManualSelector, []string{"nil", "false"}))
+		errs.Add(field.NotSupported(path.Child("manualSelector"), job.ManualSelector, []string{"nil", "false"}))
 	}
-	check.NotNegatives(l,
-		check.NamedNumber[int32]{Name: "successfulJobsHistoryLimit", Value: s.SuccessfulJobsHistoryLimit},
-		check.NamedNumber[int32]{Name: "failedJobsHistoryLimit", Value: s.FailedJobsHistoryLimit})
-	return l.Errors()
+	check.NotNegatives(errs,
+		check.NamedNumber[int32]{Name: "successfulJobsHistoryLimit", Value: cronJobSpec.SuccessfulJobsHistoryLimit},
+		check.NamedNumber[int32]{Name: "failedJobsHistoryLimit", Value: cronJobSpec.FailedJobsHistoryLimit})
+	return errs.Errors()
 }
 
 // validateSchedule: a zone in the schedule itself is for cron jobs that had one when that was allowed.
-func validateSchedule(l *check.List, s, old *batchv1.CronJobSpec) {
+func validateSchedule(errs *check.List, cronJobSpec, old *batchv1.CronJobSpec) {
 	const child = "schedule"
-	if s.Schedule == "" {
-		l.Required(child, "")
+	if cronJobSpec.Schedule == "" {
+		errs.Required(child, "")
 		return
 	}
-	if _, err := cron.Parse(s.Schedule); err != nil {
-		l.Invalid(child, s.Schedule, err.Error())
+	if _, err := cron.Parse(cronJobSpec.Schedule); err != nil {
+		errs.Invalid(child, cronJobSpec.Schedule, err.Error())
 	}
-	if !strings.Contains(s.Schedule, "TZ") {
+	if !strings.Contains(cronJobSpec.Schedule, "TZ") {
 		return
 	}
 	if old == nil || !strings.Contains(old.Schedule, "TZ") {
-		l.Invalid(child, s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
-	} else if s.TimeZone != nil {
-		l.Invalid(child, s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+		errs.Invalid(child, cronJobSpec.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+	} else if cronJobSpec.TimeZone != nil {
+		errs.Invalid(child, cronJobSpec.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 	}
 }
 
@@ -181,22 +182,23 @@ func validateSchedule(l *check.List, s, old *batchv1.CronJobSpec) {
 // and plus signs of old names.
 var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+-]{1,14}$`)
 
-func validateZone(l *check.List, zone string) {
+func validateZone(errs *check.List, zone string) {
 	const child = "timeZone"
 	if zone == "" {
-		l.Invalid(child, zone, "timeZone must be nil or non-empty string")
+		errs.Invalid(child, zone, "timeZone must be nil or non-empty string")
 		return
 	}
 	for part := range strings.SplitSeq(zone, "/") {
 		if part == "." || part == ".." || strings.HasPrefix(part, "-") || !zonePart.MatchString(part) {
-			l.Invalid(child, zone, "unknown time zone "+zone)
+			errs.Invalid(child, zone, "unknown time zone "+zone)
 			return
 		}
 	}
 	if strings.EqualFold(zone, "Local") {
-		l.Invalid(child, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
+		errs.Invalid(child, zone, "timeZone must be an explicit time zone as defined in "+
+			"https://www.iana.org/time-zones")
 	}
 	if _, err := time.LoadLocation(zone); err != nil {
-		l.Invalid(child, zone, err.Error())
+		errs.Invalid(child, zone, err.Error())
 	}
 }

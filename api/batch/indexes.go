@@ -100,19 +100,19 @@ func (x Indexes) Common(y Indexes) int32 {
 // String is x as a job's status has it: three and more in a row as the first and the last.
 func (x Indexes) String() string {
 	var b []byte
-	for _, i := range x {
+	for _, interval := range x {
 		if len(b) > 0 {
 			b = append(b, ',')
 		}
-		b = strconv.AppendInt(b, int64(i.low), 10)
-		if i.high == i.low {
+		b = strconv.AppendInt(b, int64(interval.low), 10)
+		if interval.high == interval.low {
 			continue
 		}
 		sep := byte('-')
-		if i.high == i.low+1 {
+		if interval.high == interval.low+1 {
 			sep = ','
 		}
-		b = strconv.AppendInt(append(b, sep), int64(i.high), 10)
+		b = strconv.AppendInt(append(b, sep), int64(interval.high), 10)
 	}
 	return string(b)
 }

@@ -39,15 +39,15 @@ func TestIndexesAsSets(t *testing.T) {
 		}
 		a := set("a")
 		b := set("b")
-		x := Indexes(nil).With(a)
-		both := x.With(b)
+		indexes := Indexes(nil).With(a)
+		both := indexes.With(b)
 		var gaps, want []int32
 		common := int32(0)
 		for n := range int32(end) {
 			inA := slices.Contains(a, n)
 			inB := slices.Contains(b, n)
 			if both.Has(n) != (inA || inB) {
-				t.Fatalf("%s with %v: has %d is %v", x, b, n, both.Has(n))
+				t.Fatalf("%s with %v: has %d is %v", indexes, b, n, both.Has(n))
 			}
 			if !inA && !inB {
 				want = append(want, n)
@@ -62,7 +62,7 @@ func TestIndexesAsSets(t *testing.T) {
 		if !slices.Equal(gaps, want) {
 			t.Errorf("gaps of %s: got %v, want %v", both, gaps, want)
 		}
-		if got := x.Common(Indexes(nil).With(b)); got != common {
+		if got := indexes.Common(Indexes(nil).With(b)); got != common {
 			t.Errorf("%v and %v have in common: got %d, want %d", a, b, got, common)
 		}
 		if got := ReadIndexes(both.String(), end); got.String() != both.String() ||

@@ -98,27 +98,27 @@ func Job(on gates.On) *kind.Kind {
 	}.Erase()
 }
 
-func defaultJob(j *batchv1.Job) {
-	s := &j.Spec
-	if s.Completions == nil && s.Parallelism == nil {
-		kind.Fill(&s.Completions, 1)
+func defaultJob(job *batchv1.Job) {
+	spec := &job.Spec
+	if spec.Completions == nil && spec.Parallelism == nil {
+		kind.Fill(&spec.Completions, 1)
 	}
-	kind.Fill(&s.Parallelism, 1)
-	if s.BackoffLimitPerIndex != nil {
-		kind.Fill(&s.BackoffLimit, math.MaxInt32)
+	kind.Fill(&spec.Parallelism, 1)
+	if spec.BackoffLimitPerIndex != nil {
+		kind.Fill(&spec.BackoffLimit, math.MaxInt32)
 	}
-	kind.Fill(&s.BackoffLimit, 6)
-	if len(j.Labels) == 0 && len(s.Template.Labels) > 0 {
-		j.Labels = s.Template.Labels // one map, until PrepareCreate has written into it
+	kind.Fill(&spec.BackoffLimit, 6)
+	if len(job.Labels) == 0 && len(spec.Template.Labels) > 0 {
+		job.Labels = spec.Template.Labels // one map, until PrepareCreate has written into it
 	}
-	kind.Fill(&s.CompletionMode, batchv1.NonIndexedCompletion)
-	kind.Fill(&s.Suspend, false)
-	kind.Fill(&s.ManualSelector, false)
-	if s.PodFailurePolicy != nil {
-		kind.Fill(&s.PodReplacementPolicy, batchv1.Failed)
+	kind.Fill(&spec.CompletionMode, batchv1.NonIndexedCompletion)
+	kind.Fill(&spec.Suspend, false)
+	kind.Fill(&spec.ManualSelector, false)
+	if spec.PodFailurePolicy != nil {
+		kind.Fill(&spec.PodReplacementPolicy, batchv1.Failed)
 	}
-	kind.Fill(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
-	defaultTemplate(s)
+	kind.Fill(&spec.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	defaultTemplate(spec)
 }
 
 // defaultTemplate is what a job and the template of one share.
@@ -136,27 +136,27 @@ func defaultTemplate(s *batchv1.JobSpec) {
 }
 
 // generateSelector makes the job's pods its own: they carry its uid and name, and it selects by the uid.
-func generateSelector(j *batchv1.Job) {
-	t := &j.Spec.Template
+func generateSelector(job *batchv1.Job) {
+	template := &job.Spec.Template
 	// A job without labels has its template's, also those that come now.
-	if shared := reflect.ValueOf(j.Labels).Pointer() == reflect.ValueOf(t.Labels).Pointer(); shared {
-		defer func() { j.Labels = maps.Clone(t.Labels) }()
+	if shared := reflect.ValueOf(job.Labels).Pointer() == reflect.ValueOf(template.Labels).Pointer(); shared {
+		defer func() { job.Labels = maps.Clone(template.Labels) }()
 	}
-	t.Labels = maps.Clone(t.Labels)
-	if t.Labels == nil {
-		t.Labels = map[string]string{}
+	template.Labels = maps.Clone(template.Labels)
+	if template.Labels == nil {
+		template.Labels = map[string]string{}
 	}
-	if kind.Value(j.Spec.ManualSelector) {
+	if kind.Value(job.Spec.ManualSelector) {
 		return
 	}
-	for key, value := range podLabels(j) {
+	for key, value := range podLabels(job) {
 		// What the user asked for is not overwritten: validation refuses it. What an earlier generated name left is.
-		old, found := t.Labels[key]
-		if !found || old != value && j.GenerateName != "" && strings.HasPrefix(old, j.GenerateName) {
-			t.Labels[key] = value
+		old, found := template.Labels[key]
+		if !found || old != value && job.GenerateName != "" && strings.HasPrefix(old, job.GenerateName) {
+			template.Labels[key] = value
 		}
 	}
-	sel := j.Spec.Selector.DeepCopy()
+	sel := job.Spec.Selector.DeepCopy()
 	if sel == nil {
 		sel = &metav1.LabelSelector{}
 	}
@@ -164,9 +164,9 @@ func generateSelector(j *batchv1.Job) {
 		sel.MatchLabels = map[string]string{}
 	}
 	if _, found := sel.MatchLabels[batchv1.ControllerUidLabel]; !found {
-		sel.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
+		sel.MatchLabels[batchv1.ControllerUidLabel] = string(job.UID)
 	}
-	j.Spec.Selector = sel
+	job.Spec.Selector = sel
 }
 
 func podLabels(j *batchv1.Job) map[string]string {
@@ -178,43 +178,43 @@ func podLabels(j *batchv1.Job) map[string]string {
 	}
 }
 
-func jobWarnings(j, old *batchv1.Job) []string {
+func jobWarnings(job, old *batchv1.Job) []string {
 	path := field.NewPath("spec")
 	if old != nil {
-		if j.Generation == old.Generation {
+		if job.Generation == old.Generation {
 			return nil
 		}
-		return podspec.TemplateWarnings(&j.Spec.Template, path.Child("template"))
+		return podspec.TemplateWarnings(&job.Spec.Template, path.Child("template"))
 	}
-	out := podspec.NameWarnings(j.Name)
-	if many := kind.Value(j.Spec.Completions) > softCompletions &&
-		kind.Value(j.Spec.Parallelism) > highParallelism; many &&
-		kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion {
+	out := podspec.NameWarnings(job.Name)
+	if many := kind.Value(job.Spec.Completions) > softCompletions &&
+		kind.Value(job.Spec.Parallelism) > highParallelism; many &&
+		kind.Value(job.Spec.CompletionMode) == batchv1.IndexedCompletion {
 		out = append(out,
 			fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher "+
 				"than 10^4, "+
 				"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
 	}
-	return append(out, podspec.TemplateWarnings(&j.Spec.Template, path.Child("template"))...)
+	return append(out, podspec.TemplateWarnings(&job.Spec.Template, path.Child("template"))...)
 }
 
-func jobRow(j *batchv1.Job) []any {
-	completions := fmt.Sprintf("%d/1", j.Status.Succeeded)
-	if c := j.Spec.Completions; c != nil {
-		completions = fmt.Sprintf("%d/%d", j.Status.Succeeded, *c)
-	} else if n := kind.Value(j.Spec.Parallelism); n > 1 {
-		completions = fmt.Sprintf("%d/1 of %d", j.Status.Succeeded, n)
+func jobRow(job *batchv1.Job) []any {
+	completions := fmt.Sprintf("%d/1", job.Status.Succeeded)
+	if c := job.Spec.Completions; c != nil {
+		completions = fmt.Sprintf("%d/%d", job.Status.Succeeded, *c)
+	} else if n := kind.Value(job.Spec.Parallelism); n > 1 {
+		completions = fmt.Sprintf("%d/1 of %d", job.Status.Succeeded, n)
 	}
 	took := ""
-	if start := j.Status.StartTime; start != nil {
-		if end := j.Status.CompletionTime; end != nil {
+	if start := job.Status.StartTime; start != nil {
+		if end := job.Status.CompletionTime; end != nil {
 			took = duration.HumanDuration(end.Sub(start.Time))
 		} else {
 			took = duration.HumanDuration(time.Since(start.Time))
 		}
 	}
-	return append([]any{j.Name, jobState(j), completions, took, kind.Age(j.CreationTimestamp)},
-		podspec.TemplateCells(&j.Spec.Template, j.Spec.Selector)...)
+	return append([]any{job.Name, jobState(job), completions, took, kind.Age(job.CreationTimestamp)},
+		podspec.TemplateCells(&job.Spec.Template, job.Spec.Selector)...)
 }
 
 func jobState(j *batchv1.Job) string {

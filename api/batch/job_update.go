@@ -66,7 +66,7 @@ func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
 	was = was.DeepCopy()
 	allowResources(was.Spec.Containers, j.Spec.Template.Spec.Containers)
 	allowResources(was.Spec.InitContainers, j.Spec.Template.Spec.InitContainers)
-	t := &j.Spec.Template
+	template := &j.Spec.Template
 	now := j.Spec.Template.Spec.Affinity
 	before := was.Spec.Affinity
 	switch {
@@ -80,11 +80,11 @@ func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
 	case now != nil:
 		before.NodeAffinity = now.NodeAffinity
 	}
-	was.Spec.NodeSelector = t.Spec.NodeSelector
-	was.Spec.Tolerations = t.Spec.Tolerations
-	was.Spec.SchedulingGates = t.Spec.SchedulingGates
-	was.Annotations = t.Annotations
-	was.Labels = t.Labels
+	was.Spec.NodeSelector = template.Spec.NodeSelector
+	was.Spec.Tolerations = template.Spec.Tolerations
+	was.Spec.SchedulingGates = template.Spec.SchedulingGates
+	was.Annotations = template.Annotations
+	was.Labels = template.Labels
 	return was
 }
 
@@ -98,38 +98,38 @@ func allowResources(was, now []corev1.Container) {
 }
 
 // validateJobStatus refuses states that contradict themselves or the past; what was wrong before may stay wrong.
-func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
+func validateJobStatus(job, old *batchv1.Job) field.ErrorList {
 	var known []string
 	for _, e := range jobStatusErrors(old) {
 		known = append(known, e.Field+e.Detail)
 	}
-	errs := slices.DeleteFunc(jobStatusErrors(j), func(e *field.Error) bool {
+	errs := slices.DeleteFunc(jobStatusErrors(job), func(e *field.Error) bool {
 		return slices.Contains(known, e.Field+e.Detail)
 	})
 	l := check.At(field.NewPath("status"))
 	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
-		if hasCondition(old, t) && !hasCondition(j, t) {
+		if hasCondition(old, t) && !hasCondition(job, t) {
 			l.Invalid("conditions", field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition",
 				t))
 		}
 	}
-	if j.Status.Failed < old.Status.Failed {
-		l.Invalid("failed", j.Status.Failed, "cannot decrease the failed counter")
+	if job.Status.Failed < old.Status.Failed {
+		l.Invalid("failed", job.Status.Failed, "cannot decrease the failed counter")
 	}
 	// An indexed job that has shrunk has lost the successes of the indexes that it has no more.
-	elastic := kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion &&
-		equality.Semantic.DeepEqual(j.Spec.Completions, j.Spec.Parallelism)
-	if j.Status.Succeeded < old.Status.Succeeded && !elastic {
-		l.Invalid("succeeded", j.Status.Succeeded, "cannot decrease the succeeded counter")
+	elastic := kind.Value(job.Spec.CompletionMode) == batchv1.IndexedCompletion &&
+		equality.Semantic.DeepEqual(job.Spec.Completions, job.Spec.Parallelism)
+	if job.Status.Succeeded < old.Status.Succeeded && !elastic {
+		l.Invalid("succeeded", job.Status.Succeeded, "cannot decrease the succeeded counter")
 	}
-	if a, b := j.Status.CompletionTime, old.Status.CompletionTime; a != nil && b != nil && !a.Equal(b) {
+	if a, b := job.Status.CompletionTime, old.Status.CompletionTime; a != nil && b != nil && !a.Equal(b) {
 		l.Invalid("completionTime", a, "completionTime cannot be mutated")
 	}
-	if b := old.Status.StartTime; b != nil && !b.Equal(j.Status.StartTime) && !kind.Value(j.Spec.Suspend) &&
+	if b := old.Status.StartTime; b != nil && !b.Equal(job.Status.StartTime) && !kind.Value(job.Spec.Suspend) &&
 		!hasCondition(old, batchv1.JobSuspended) {
 		l.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
-	met := hasCondition(j, batchv1.JobSuccessCriteriaMet)
+	met := hasCondition(job, batchv1.JobSuccessCriteriaMet)
 	wasMet := hasCondition(old, batchv1.JobSuccessCriteriaMet)
 	if wasMet && !met {
 		l.Invalid("conditions", field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition")
@@ -141,51 +141,51 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	return append(errs, l.Errors()...)
 }
 
-func jobStatusErrors(j *batchv1.Job) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	s := &j.Status
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "active", Value: &s.Active},
-		check.NamedNumber[int32]{Name: "succeeded", Value: &s.Succeeded},
+func jobStatusErrors(job *batchv1.Job) field.ErrorList {
+	errs := check.At(field.NewPath("status"))
+	status := &job.Status
+	check.NotNegatives(errs, check.NamedNumber[int32]{Name: "active", Value: &status.Active},
+		check.NamedNumber[int32]{Name: "succeeded", Value: &status.Succeeded},
 		check.NamedNumber[int32]{
 			Name:  "failed",
-			Value: &s.Failed,
-		}, check.NamedNumber[int32]{Name: "ready", Value: s.Ready},
-		check.NamedNumber[int32]{Name: "terminating", Value: s.Terminating})
-	validateUncounted(l, s.UncountedTerminatedPods)
-	validateJobConditions(l, j)
-	validateJobTimes(l, j)
-	validateFinished(l, j)
-	validateStatusIndexes(l, j)
-	if s.Ready != nil && *s.Ready > s.Active {
-		l.Invalid("ready", *s.Ready, "cannot set more ready pods than active")
+			Value: &status.Failed,
+		}, check.NamedNumber[int32]{Name: "ready", Value: status.Ready},
+		check.NamedNumber[int32]{Name: "terminating", Value: status.Terminating})
+	validateUncounted(errs, status.UncountedTerminatedPods)
+	validateJobConditions(errs, job)
+	validateJobTimes(errs, job)
+	validateFinished(errs, job)
+	validateStatusIndexes(errs, job)
+	if status.Ready != nil && *status.Ready > status.Active {
+		errs.Invalid("ready", *status.Ready, "cannot set more ready pods than active")
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
-func validateUncounted(l *check.List, u *batchv1.UncountedTerminatedPods) {
-	if u == nil {
+func validateUncounted(errs *check.List, pods *batchv1.UncountedTerminatedPods) {
+	if pods == nil {
 		return
 	}
-	l.In("uncountedTerminatedPods")
-	defer l.Out()
+	errs.In("uncountedTerminatedPods")
+	defer errs.Out()
 	var seen check.Set
 	once := func(_ int, uid *types.UID) {
 		if *uid == "" {
-			l.Invalid("", *uid, "must not be empty")
+			errs.Invalid("", *uid, "must not be empty")
 		} else if !seen.Add(string(*uid)) {
-			l.Duplicate("", *uid)
+			errs.Duplicate("", *uid)
 		}
 	}
-	check.Each(l, "succeeded", u.Succeeded, once)
-	check.Each(l, "failed", u.Failed, once)
+	check.Each(errs, "succeeded", pods.Succeeded, once)
+	check.Each(errs, "failed", pods.Failed, once)
 }
 
 // validateJobConditions: a job ends one way, and says that it is about to before it does.
-func validateJobConditions(l *check.List, j *batchv1.Job) {
-	complete := hasCondition(j, batchv1.JobComplete)
-	failed := hasCondition(j, batchv1.JobFailed)
-	failing := hasCondition(j, batchv1.JobFailureTarget)
-	met := hasCondition(j, batchv1.JobSuccessCriteriaMet)
+func validateJobConditions(errs *check.List, job *batchv1.Job) {
+	complete := hasCondition(job, batchv1.JobComplete)
+	failed := hasCondition(job, batchv1.JobFailed)
+	failing := hasCondition(job, batchv1.JobFailureTarget)
+	met := hasCondition(job, batchv1.JobSuccessCriteriaMet)
 	for _, c := range []struct {
 		wrong bool
 		text  string
@@ -197,76 +197,76 @@ func validateJobConditions(l *check.List, j *batchv1.Job) {
 		{met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"},
 		{met && failing, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"},
 		{
-			j.Spec.SuccessPolicy != nil && !met && complete,
+			job.Spec.SuccessPolicy != nil && !met && complete,
 			"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True",
 		},
 	} {
 		if c.wrong {
-			l.Invalid("conditions", field.OmitValueType{}, c.text)
+			errs.Invalid("conditions", field.OmitValueType{}, c.text)
 		}
 	}
 }
 
-func validateJobTimes(l *check.List, j *batchv1.Job) {
+func validateJobTimes(errs *check.List, j *batchv1.Job) {
 	s := &j.Status
 	complete := hasCondition(j, batchv1.JobComplete)
 	switch {
 	case s.CompletionTime != nil && !complete:
-		l.Invalid("completionTime", s.CompletionTime,
+		errs.Invalid("completionTime", s.CompletionTime,
 			"cannot set completionTime when there is no Complete=True condition")
 	case s.CompletionTime == nil && complete:
-		l.Required("completionTime", "completionTime is required for Complete jobs")
+		errs.Required("completionTime", "completionTime is required for Complete jobs")
 	}
 	if before(s.CompletionTime, s.StartTime) {
-		l.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
+		errs.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
 	}
 }
 
 func before(a, b *metav1.Time) bool { return a != nil && b != nil && a.Before(b) }
 
-func validateFinished(l *check.List, j *batchv1.Job) {
+func validateFinished(errs *check.List, j *batchv1.Job) {
 	if !hasCondition(j, batchv1.JobComplete) && !hasCondition(j, batchv1.JobFailed) {
 		return
 	}
-	s := &j.Status
-	if s.Active > 0 {
-		l.Invalid("active", s.Active, "active>0 is invalid for finished job")
+	status := &j.Status
+	if status.Active > 0 {
+		errs.Invalid("active", status.Active, "active>0 is invalid for finished job")
 	}
 	neverStarted := kind.Value(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
-	if s.StartTime == nil && !neverStarted {
-		l.Required("startTime", "startTime is required for finished job")
+	if status.StartTime == nil && !neverStarted {
+		errs.Required("startTime", "startTime is required for finished job")
 	}
-	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
-		l.Invalid("uncountedTerminatedPods", u, "uncountedTerminatedPods needs to be empty for finished job")
+	if u := status.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
+		errs.Invalid("uncountedTerminatedPods", u, "uncountedTerminatedPods needs to be empty for finished job")
 	}
-	if kind.Value(s.Terminating) > 0 {
-		l.Invalid("terminating", s.Terminating, "terminating>0 is invalid for finished job")
+	if kind.Value(status.Terminating) > 0 {
+		errs.Invalid("terminating", status.Terminating, "terminating>0 is invalid for finished job")
 	}
 }
 
-func validateStatusIndexes(l *check.List, j *batchv1.Job) {
-	s := &j.Status
-	if s.CompletedIndexes != "" && kind.Value(j.Spec.CompletionMode) != batchv1.IndexedCompletion {
-		l.Invalid("completedIndexes", s.CompletedIndexes,
+func validateStatusIndexes(errs *check.List, job *batchv1.Job) {
+	status := &job.Status
+	if status.CompletedIndexes != "" && kind.Value(job.Spec.CompletionMode) != batchv1.IndexedCompletion {
+		errs.Invalid("completedIndexes", status.CompletedIndexes,
 			"cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
-	if s.FailedIndexes != nil && j.Spec.BackoffLimitPerIndex == nil {
-		l.Invalid("failedIndexes", *s.FailedIndexes,
+	if status.FailedIndexes != nil && job.Spec.BackoffLimitPerIndex == nil {
+		errs.Invalid("failedIndexes", *status.FailedIndexes,
 			"cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
-	if j.Spec.Completions == nil {
+	if job.Spec.Completions == nil {
 		return
 	}
-	completed, err := parseIndexes(s.CompletedIndexes, *j.Spec.Completions)
+	completed, err := parseIndexes(status.CompletedIndexes, *job.Spec.Completions)
 	if err != nil {
-		l.Invalid("completedIndexes", s.CompletedIndexes, "error parsing completedIndexes: "+err.Error())
+		errs.Invalid("completedIndexes", status.CompletedIndexes, "error parsing completedIndexes: "+err.Error())
 	}
-	failed, err := parseIndexes(kind.Value(s.FailedIndexes), *j.Spec.Completions)
-	if err != nil && j.Spec.BackoffLimitPerIndex != nil {
-		l.Invalid("failedIndexes", s.FailedIndexes, "error parsing failedIndexes: "+err.Error())
+	failed, err := parseIndexes(kind.Value(status.FailedIndexes), *job.Spec.Completions)
+	if err != nil && job.Spec.BackoffLimitPerIndex != nil {
+		errs.Invalid("failedIndexes", status.FailedIndexes, "error parsing failedIndexes: "+err.Error())
 	}
 	if at, both := completed.overlap(failed); both {
-		l.Invalid("failedIndexes", *s.FailedIndexes,
+		errs.Invalid("failedIndexes", *status.FailedIndexes,
 			fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
 	}
 }

@@ -35,27 +35,27 @@ const (
 )
 
 // validateGenerated checks that the labels and the selector are the ones generateSelector makes.
-func validateGenerated(j *batchv1.Job) field.ErrorList {
-	if kind.Value(j.Spec.ManualSelector) || j.Spec.Selector == nil {
+func validateGenerated(job *batchv1.Job) field.ErrorList {
+	if kind.Value(job.Spec.ManualSelector) || job.Spec.Selector == nil {
 		return nil
 	}
 	var errs field.ErrorList
-	if j.UID == "" {
+	if job.UID == "" {
 		errs = append(errs, field.Required(field.NewPath("metadata", "uid"), ""))
 	}
 	path := field.NewPath("spec", "template", "metadata", "labels")
-	want := podLabels(j)
+	want := podLabels(job)
 	for _, key := range []string{legacyUIDLabel, legacyNameLabel, batchv1.ControllerUidLabel, batchv1.JobNameLabel} {
-		switch got, found := j.Spec.Template.Labels[key]; {
+		switch got, found := job.Spec.Template.Labels[key]; {
 		case !found:
 			errs = append(errs, field.Required(path.Key(key), fmt.Sprintf("must be '%s'", want[key])))
 		case got != want[key]:
-			errs = append(errs, field.Invalid(path.Key(key), j.Spec.Template.Labels,
+			errs = append(errs, field.Invalid(path.Key(key), job.Spec.Template.Labels,
 				fmt.Sprintf("must be '%s'", want[key])))
 		}
 	}
-	if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Matches(labels.Set(want)) {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector,
+	if sel, err := metav1.LabelSelectorAsSelector(job.Spec.Selector); err == nil && !sel.Matches(labels.Set(want)) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), job.Spec.Selector,
 			"`selector` not auto-generated"))
 	}
 	return errs
@@ -78,41 +78,42 @@ func validateJobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 }
 
 // validateCommon checks what a job and the template of one share.
-func validateCommon(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	l := check.At(path)
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "parallelism", Value: s.Parallelism}, check.NamedNumber[int32]{
-		Name:  "completions",
-		Value: s.Completions,
-	})
-	if d := s.ActiveDeadlineSeconds; d != nil {
-		l.NotNegative("activeDeadlineSeconds", *d)
+func validateCommon(spec *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	errs := check.At(path)
+	check.NotNegatives(errs,
+		check.NamedNumber[int32]{Name: "parallelism", Value: spec.Parallelism}, check.NamedNumber[int32]{
+			Name:  "completions",
+			Value: spec.Completions,
+		})
+	if d := spec.ActiveDeadlineSeconds; d != nil {
+		errs.NotNegative("activeDeadlineSeconds", *d)
 	}
-	check.NotNegatives(l, check.NamedNumber[int32]{Name: "backoffLimit", Value: s.BackoffLimit},
-		check.NamedNumber[int32]{Name: "ttlSecondsAfterFinished", Value: s.TTLSecondsAfterFinished},
-		check.NamedNumber[int32]{Name: "backoffLimitPerIndex", Value: s.BackoffLimitPerIndex},
-		check.NamedNumber[int32]{Name: "maxFailedIndexes", Value: s.MaxFailedIndexes})
-	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
-		l.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
+	check.NotNegatives(errs, check.NamedNumber[int32]{Name: "backoffLimit", Value: spec.BackoffLimit},
+		check.NamedNumber[int32]{Name: "ttlSecondsAfterFinished", Value: spec.TTLSecondsAfterFinished},
+		check.NamedNumber[int32]{Name: "backoffLimitPerIndex", Value: spec.BackoffLimitPerIndex},
+		check.NamedNumber[int32]{Name: "maxFailedIndexes", Value: spec.MaxFailedIndexes})
+	if spec.MaxFailedIndexes != nil && spec.BackoffLimitPerIndex == nil {
+		errs.Required("backoffLimitPerIndex", "when maxFailedIndexes is specified")
 	}
-	if m := s.ManagedBy; m != nil {
-		l.Add(validation.IsDomainPrefixedPath(l.Path("managedBy"), *m)...)
+	if m := spec.ManagedBy; m != nil {
+		errs.Add(validation.IsDomainPrefixedPath(errs.Path("managedBy"), *m)...)
 		if len(*m) > maxManagedBy {
-			l.TooLong("managedBy", maxManagedBy)
+			errs.TooLong("managedBy", maxManagedBy)
 		}
 	}
-	validateMode(l, s)
-	validateFailurePolicy(l, s)
-	validateSuccessPolicy(l, s)
-	if p := s.PodReplacementPolicy; p != nil {
+	validateMode(errs, spec)
+	validateFailurePolicy(errs, spec)
+	validateSuccessPolicy(errs, spec)
+	if p := spec.PodReplacementPolicy; p != nil {
 		valid := []batchv1.PodReplacementPolicy{batchv1.Failed, batchv1.TerminatingOrFailed}
-		if s.PodFailurePolicy != nil {
+		if spec.PodFailurePolicy != nil {
 			valid = valid[:1]
 		}
-		check.Pointer(l, "podReplacementPolicy", p, valid...)
+		check.Pointer(errs, "podReplacementPolicy", p, valid...)
 	}
-	l.Add(podspec.ValidateTemplate(&s.Template, path.Child("template"))...)
-	l.Within("template", func() { l.Within("spec", func() { validateRestart(l, s) }) })
-	return l.Errors()
+	errs.Add(podspec.ValidateTemplate(&spec.Template, path.Child("template"))...)
+	errs.Within("template", func() { errs.Within("spec", func() { validateRestart(errs, spec) }) })
+	return errs.Errors()
 }
 
 func validateRestart(l *check.List, s *batchv1.JobSpec) {
@@ -128,52 +129,53 @@ func validateRestart(l *check.List, s *batchv1.JobSpec) {
 	}
 }
 
-func validateMode(l *check.List, s *batchv1.JobSpec) {
-	mode := kind.Value(s.CompletionMode)
-	check.Pointer(l, "completionMode", s.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
+func validateMode(errs *check.List, spec *batchv1.JobSpec) {
+	mode := kind.Value(spec.CompletionMode)
+	check.Pointer(errs, "completionMode", spec.CompletionMode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
 	if mode == batchv1.IndexedCompletion {
-		validateIndexed(l, s)
+		validateIndexed(errs, spec)
 	}
-	if s.CompletionMode == nil || mode == batchv1.NonIndexedCompletion {
+	if spec.CompletionMode == nil || mode == batchv1.NonIndexedCompletion {
 		const needs = "requires indexed completion mode"
-		if s.BackoffLimitPerIndex != nil {
-			l.Invalid("backoffLimitPerIndex", *s.BackoffLimitPerIndex, needs)
+		if spec.BackoffLimitPerIndex != nil {
+			errs.Invalid("backoffLimitPerIndex", *spec.BackoffLimitPerIndex, needs)
 		}
-		if s.MaxFailedIndexes != nil {
-			l.Invalid("maxFailedIndexes", *s.MaxFailedIndexes, needs)
+		if spec.MaxFailedIndexes != nil {
+			errs.Invalid("maxFailedIndexes", *spec.MaxFailedIndexes, needs)
 		}
 	}
 }
 
-func validateIndexed(l *check.List, s *batchv1.JobSpec) {
-	parallelism := kind.Value(s.Parallelism)
-	failed := kind.Value(s.MaxFailedIndexes)
-	if s.Completions == nil {
-		l.Required("completions", fmt.Sprintf("when completion mode is %s", batchv1.IndexedCompletion))
+func validateIndexed(errs *check.List, spec *batchv1.JobSpec) {
+	parallelism := kind.Value(spec.Parallelism)
+	failed := kind.Value(spec.MaxFailedIndexes)
+	if spec.Completions == nil {
+		errs.Required("completions", fmt.Sprintf("when completion mode is %s", batchv1.IndexedCompletion))
 	}
 	if parallelism > maxIndexedParallelism {
-		l.Invalid("parallelism", parallelism,
+		errs.Invalid("parallelism", parallelism,
 			fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexedParallelism,
 				batchv1.IndexedCompletion))
 	}
-	if s.Completions != nil && failed > *s.Completions {
-		l.Invalid("maxFailedIndexes", failed, "must be less than or equal to completions")
+	if spec.Completions != nil && failed > *spec.Completions {
+		errs.Invalid("maxFailedIndexes", failed, "must be less than or equal to completions")
 	}
 	if failed > maxFailedIndexes {
-		l.Invalid("maxFailedIndexes", failed, fmt.Sprintf("must be less than or equal to %d", maxFailedIndexes))
+		errs.Invalid("maxFailedIndexes", failed, fmt.Sprintf("must be less than or equal to %d", maxFailedIndexes))
 	}
-	if kind.Value(s.Completions) <= softCompletions || s.BackoffLimitPerIndex == nil {
+	if kind.Value(spec.Completions) <= softCompletions || spec.BackoffLimitPerIndex == nil {
 		return
 	}
-	if s.MaxFailedIndexes == nil {
-		l.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d", softCompletions))
+	if spec.MaxFailedIndexes == nil {
+		errs.Required("maxFailedIndexes", fmt.Sprintf("must be specified when completions is above %d",
+			softCompletions))
 	}
 	const high = "must be less than or equal to %d when completions are above %d and used with backoff limit per index"
 	if parallelism > highParallelism {
-		l.Invalid("parallelism", parallelism, fmt.Sprintf(high, highParallelism, softCompletions))
+		errs.Invalid("parallelism", parallelism, fmt.Sprintf(high, highParallelism, softCompletions))
 	}
 	if failed > highFailedIndexes {
-		l.Invalid("maxFailedIndexes", failed, fmt.Sprintf(high, highFailedIndexes, softCompletions))
+		errs.Invalid("maxFailedIndexes", failed, fmt.Sprintf(high, highFailedIndexes, softCompletions))
 	}
 }
 
@@ -198,37 +200,37 @@ func word[T ~string](l *check.List, child string, v T, valid []T) {
 	}
 }
 
-func validateFailurePolicy(l *check.List, s *batchv1.JobSpec) {
-	if s.PodFailurePolicy == nil {
+func validateFailurePolicy(errs *check.List, spec *batchv1.JobSpec) {
+	if spec.PodFailurePolicy == nil {
 		return
 	}
-	l.In("podFailurePolicy")
-	defer l.Out()
-	rules := s.PodFailurePolicy.Rules
+	errs.In("podFailurePolicy")
+	defer errs.Out()
+	rules := spec.PodFailurePolicy.Rules
 	if len(rules) > maxFailureRules {
-		l.Add(field.TooMany(l.Path("rules"), len(rules), maxFailureRules))
+		errs.Add(field.TooMany(errs.Path("rules"), len(rules), maxFailureRules))
 	}
 	var containers []string
-	for _, c := range slices.Concat(s.Template.Spec.Containers, s.Template.Spec.InitContainers) {
+	for _, c := range slices.Concat(spec.Template.Spec.Containers, spec.Template.Spec.InitContainers) {
 		containers = append(containers, c.Name)
 	}
-	check.Each(l, "rules", rules, func(_ int, r *batchv1.PodFailurePolicyRule) {
-		if r.Action == batchv1.PodFailurePolicyActionFailIndex {
-			if s.BackoffLimitPerIndex == nil {
-				l.Invalid("action", r.Action, "requires the backoffLimitPerIndex to be set")
+	check.Each(errs, "rules", rules, func(_ int, rule *batchv1.PodFailurePolicyRule) {
+		if rule.Action == batchv1.PodFailurePolicyActionFailIndex {
+			if spec.BackoffLimitPerIndex == nil {
+				errs.Invalid("action", rule.Action, "requires the backoffLimitPerIndex to be set")
 			}
 		} else {
-			word(l, "action", r.Action, failureActions)
+			word(errs, "action", rule.Action, failureActions)
 		}
-		if r.OnExitCodes != nil {
-			l.Within("onExitCodes", func() { validateExitCodes(l, r.OnExitCodes, containers) })
+		if rule.OnExitCodes != nil {
+			errs.Within("onExitCodes", func() { validateExitCodes(errs, rule.OnExitCodes, containers) })
 		}
-		validatePatterns(l, r.OnPodConditions)
-		switch byCode, byCondition := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
+		validatePatterns(errs, rule.OnPodConditions)
+		switch byCode, byCondition := rule.OnExitCodes != nil, len(rule.OnPodConditions) > 0; {
 		case byCode && byCondition:
-			l.Invalid("", field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported")
+			errs.Invalid("", field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported")
 		case !byCode && !byCondition:
-			l.Invalid("", field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required")
+			errs.Invalid("", field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required")
 		}
 	})
 }
@@ -243,77 +245,79 @@ func validatePatterns(l *check.List, patterns []batchv1.PodFailurePolicyOnPodCon
 	})
 }
 
-func validateExitCodes(l *check.List, r *batchv1.PodFailurePolicyOnExitCodesRequirement, containers []string) {
-	word(l, "operator", r.Operator, exitOperators)
-	if c := r.ContainerName; c != nil && !slices.Contains(containers, *c) {
-		l.Invalid("containerName", *c, "must be one of the container or initContainer names in the pod template")
+func validateExitCodes(
+	errs *check.List, requirement *batchv1.PodFailurePolicyOnExitCodesRequirement, containers []string,
+) {
+	word(errs, "operator", requirement.Operator, exitOperators)
+	if c := requirement.ContainerName; c != nil && !slices.Contains(containers, *c) {
+		errs.Invalid("containerName", *c, "must be one of the container or initContainer names in the pod template")
 	}
-	if len(r.Values) == 0 {
-		l.Invalid("values", r.Values, "at least one value is required")
-	} else if len(r.Values) > maxExitCodes {
-		l.Add(field.TooMany(l.Path("values"), len(r.Values), maxExitCodes))
+	if len(requirement.Values) == 0 {
+		errs.Invalid("values", requirement.Values, "at least one value is required")
+	} else if len(requirement.Values) > maxExitCodes {
+		errs.Add(field.TooMany(errs.Path("values"), len(requirement.Values), maxExitCodes))
 	}
 	seen := map[int32]bool{}
-	check.Each(l, "values", r.Values, func(_ int, v *int32) {
-		if r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && *v == 0 {
-			l.Invalid("", *v, "must not be 0 for the In operator")
+	check.Each(errs, "values", requirement.Values, func(_ int, v *int32) {
+		if requirement.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && *v == 0 {
+			errs.Invalid("", *v, "must not be 0 for the In operator")
 		}
 		if seen[*v] {
-			l.Duplicate("", *v)
+			errs.Duplicate("", *v)
 		}
 		seen[*v] = true
 	})
-	if !slices.IsSorted(r.Values) {
-		l.Invalid("values", r.Values, "must be ordered")
+	if !slices.IsSorted(requirement.Values) {
+		errs.Invalid("values", requirement.Values, "must be ordered")
 	}
 }
 
-func validateSuccessPolicy(l *check.List, s *batchv1.JobSpec) {
-	p := s.SuccessPolicy
-	if p == nil {
+func validateSuccessPolicy(errs *check.List, spec *batchv1.JobSpec) {
+	successPolicy := spec.SuccessPolicy
+	if successPolicy == nil {
 		return
 	}
-	if kind.Value(s.CompletionMode) != batchv1.IndexedCompletion {
-		l.Invalid("successPolicy", *p, "requires indexed completion mode")
+	if kind.Value(spec.CompletionMode) != batchv1.IndexedCompletion {
+		errs.Invalid("successPolicy", *successPolicy, "requires indexed completion mode")
 		return
 	}
-	l.In("successPolicy")
-	defer l.Out()
-	if len(p.Rules) == 0 {
-		l.Required("rules", "at least one rules must be specified when the successPolicy is specified")
+	errs.In("successPolicy")
+	defer errs.Out()
+	if len(successPolicy.Rules) == 0 {
+		errs.Required("rules", "at least one rules must be specified when the successPolicy is specified")
 	}
-	if len(p.Rules) > maxSuccessRules {
-		l.Add(field.TooMany(l.Path("rules"), len(p.Rules), maxSuccessRules))
+	if len(successPolicy.Rules) > maxSuccessRules {
+		errs.Add(field.TooMany(errs.Path("rules"), len(successPolicy.Rules), maxSuccessRules))
 	}
-	completions := kind.Value(s.Completions)
-	check.Each(l, "rules", p.Rules, func(_ int, r *batchv1.SuccessPolicyRule) {
-		validateSuccessRule(l, r, completions)
+	completions := kind.Value(spec.Completions)
+	check.Each(errs, "rules", successPolicy.Rules, func(_ int, r *batchv1.SuccessPolicyRule) {
+		validateSuccessRule(errs, r, completions)
 	})
 }
 
-func validateSuccessRule(l *check.List, r *batchv1.SuccessPolicyRule, completions int32) {
-	if r.SucceededCount == nil && r.SucceededIndexes == nil {
-		l.Required("", "at least one of succeededCount or succeededIndexes must be specified")
+func validateSuccessRule(errs *check.List, rule *batchv1.SuccessPolicyRule, completions int32) {
+	if rule.SucceededCount == nil && rule.SucceededIndexes == nil {
+		errs.Required("", "at least one of succeededCount or succeededIndexes must be specified")
 	}
 	var total int32
-	if text := r.SucceededIndexes; text != nil {
+	if text := rule.SucceededIndexes; text != nil {
 		if len(*text) > maxSucceededIndexes {
-			l.TooLong("succeededIndexes", maxSucceededIndexes)
+			errs.TooLong("succeededIndexes", maxSucceededIndexes)
 		}
 		list, err := parseIndexes(*text, completions)
 		if err != nil {
-			l.Invalid("succeededIndexes", *text, "error parsing succeededIndexes: "+err.Error())
+			errs.Invalid("succeededIndexes", *text, "error parsing succeededIndexes: "+err.Error())
 		}
 		total = list.Count()
 	}
-	if n := r.SucceededCount; n != nil {
-		l.NotNegative("succeededCount", int64(*n))
+	if n := rule.SucceededCount; n != nil {
+		errs.NotNegative("succeededCount", int64(*n))
 		if *n > completions {
-			l.Invalid("succeededCount", *n,
+			errs.Invalid("succeededCount", *n,
 				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions))
 		}
-		if r.SucceededIndexes != nil && *n > total {
-			l.Invalid("succeededCount", *n,
+		if rule.SucceededIndexes != nil && *n > total {
+			errs.Invalid("succeededCount", *n,
 				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified "+
 					"succeededIndexes field)", total))
 		}

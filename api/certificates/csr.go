@@ -107,26 +107,26 @@ func CertificateSigningRequest() *kind.Kind {
 
 // SetRequester writes into a new request who made it.
 func SetRequester(obj kind.Object, name, uid string, groups []string, extra map[string][]string) {
-	r, ok := obj.(*request)
+	req, ok := obj.(*request)
 	if !ok {
 		return
 	}
-	r.Spec.Username = name
-	r.Spec.UID = uid
-	r.Spec.Groups = slices.Clone(groups)
-	r.Spec.Extra = nil
+	req.Spec.Username = name
+	req.Spec.UID = uid
+	req.Spec.Groups = slices.Clone(groups)
+	req.Spec.Extra = nil
 	for k, v := range extra {
-		if r.Spec.Extra == nil {
-			r.Spec.Extra = map[string]certificatesv1.ExtraValue{}
+		if req.Spec.Extra == nil {
+			req.Spec.Extra = map[string]certificatesv1.ExtraValue{}
 		}
-		r.Spec.Extra[k] = slices.Clone(v)
+		req.Spec.Extra[k] = slices.Clone(v)
 	}
 }
 
 // condition sums up the status: "Approved,Issued".
-func condition(r *request) string {
+func condition(req *request) string {
 	var approved, denied, failed bool
-	for _, c := range r.Status.Conditions {
+	for _, c := range req.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.CertificateApproved:
 			approved = true
@@ -145,7 +145,7 @@ func condition(r *request) string {
 	if failed {
 		out += ",Failed"
 	}
-	if len(r.Status.Certificate) > 0 {
+	if len(req.Status.Certificate) > 0 {
 		out += ",Issued"
 	}
 	return out
@@ -202,44 +202,44 @@ var usages = []certificatesv1.KeyUsage{
 }
 
 // validateRequest checks a request; what was wrong in old already may stay.
-func validateRequest(r, old *request) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(r)...)
-	l.Within("spec", func() {
-		s := &r.Spec
-		if err := checkRequest(s.Request); err != nil {
-			l.Invalid("request", s.Request, err.Error())
+func validateRequest(req, old *request) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(req)...)
+	errs.Within("spec", func() {
+		spec := &req.Spec
+		if err := checkRequest(spec.Request); err != nil {
+			errs.Invalid("request", spec.Request, err.Error())
 		}
-		if len(s.Usages) == 0 {
-			l.Required("usages", "")
+		if len(spec.Usages) == 0 {
+			errs.Required("usages", "")
 		}
 		if old == nil {
 			var seen check.Set
-			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) {
-				check.Pointer(l, "", u, usages...)
+			check.Each(errs, "usages", spec.Usages, func(_ int, u *certificatesv1.KeyUsage) {
+				check.Pointer(errs, "", u, usages...)
 			})
-			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) {
+			check.Each(errs, "usages", spec.Usages, func(_ int, u *certificatesv1.KeyUsage) {
 				if !seen.Add(string(*u)) {
-					l.Duplicate("", *u)
+					errs.Duplicate("", *u)
 				}
 			})
 		}
-		if old == nil && s.SignerName == legacySigner {
-			l.Invalid("signerName", s.SignerName, "the legacy signerName is not allowed via this API version")
+		if old == nil && spec.SignerName == legacySigner {
+			errs.Invalid("signerName", spec.SignerName, "the legacy signerName is not allowed via this API version")
 		} else {
-			l.SignerName("signerName", s.SignerName)
+			errs.SignerName("signerName", spec.SignerName)
 		}
-		if e := s.ExpirationSeconds; e != nil && *e < minExpiry {
-			l.Invalid("expirationSeconds", *e, "may not specify a duration less than 600 seconds (10 minutes)")
-		}
-	})
-	l.Within("status", func() {
-		validateConditions(l, r.Status.Conditions)
-		if err := checkCertificate(r.Status.Certificate); err != nil {
-			l.Invalid("certificate", "<certificate data>", err.Error())
+		if e := spec.ExpirationSeconds; e != nil && *e < minExpiry {
+			errs.Invalid("expirationSeconds", *e, "may not specify a duration less than 600 seconds (10 minutes)")
 		}
 	})
-	return l.Errors()
+	errs.Within("status", func() {
+		validateConditions(errs, req.Status.Conditions)
+		if err := checkCertificate(req.Status.Certificate); err != nil {
+			errs.Invalid("certificate", "<certificate data>", err.Error())
+		}
+	})
+	return errs.Errors()
 }
 
 func checkRequest(b []byte) error {
@@ -286,40 +286,40 @@ func checkCertificate(b []byte) error {
 	return nil
 }
 
-func validateConditions(l *check.List, list []certificatesv1.CertificateSigningRequestCondition) {
+func validateConditions(errs *check.List, list []certificatesv1.CertificateSigningRequestCondition) {
 	var seen check.Set
-	check.Each(l, "conditions", list, func(_ int, c *certificatesv1.CertificateSigningRequestCondition) {
-		if c.Type == "" {
-			l.Required("type", "")
+	check.Each(errs, "conditions", list, func(_ int, condition *certificatesv1.CertificateSigningRequestCondition) {
+		if condition.Type == "" {
+			errs.Required("type", "")
 		}
 		allowed := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
-		switch c.Type {
+		switch condition.Type {
 		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			allowed = allowed[1:2]
 		}
-		check.OneOf(l, "status", c.Status, allowed...)
-		if !seen.Add(string(c.Type)) {
-			l.Duplicate("type", c.Type)
+		check.OneOf(errs, "status", condition.Status, allowed...)
+		if !seen.Add(string(condition.Type)) {
+			errs.Duplicate("type", condition.Type)
 		}
 	})
 	if seen.Has(string(certificatesv1.CertificateApproved)) && seen.Has(string(certificatesv1.CertificateDenied)) {
 		const approved, denied = `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`
-		l.Declared(field.Invalid(l.Path("conditions"), "{"+approved+", "+denied+"}",
+		errs.Declared(field.Invalid(errs.Path("conditions"), "{"+approved+", "+denied+"}",
 			"must specify at most one of: `"+approved+"`, `"+denied+"`"))
 	}
 }
 
 // validateRequestUpdate: only the approval may approve or deny, only the status may hold the certificate, and only
 // once.
-func validateRequestUpdate(r, old *request, approval, certificate bool) field.ErrorList {
-	errs := validateRequest(r, old)
+func validateRequestUpdate(req, old *request, approval, certificate bool) field.ErrorList {
+	errs := validateRequest(req, old)
 	path := field.NewPath("status")
 	conditions := path.Child("conditions")
 	decided := []certificatesv1.RequestConditionType{
 		certificatesv1.CertificateApproved, certificatesv1.CertificateDenied,
 	}
 	for _, t := range append(decided, certificatesv1.CertificateFailed) {
-		if len(ofType(r, t)) < len(ofType(old, t)) {
+		if len(ofType(req, t)) < len(ofType(old, t)) {
 			errs = append(errs,
 				field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 		}
@@ -327,7 +327,7 @@ func validateRequestUpdate(r, old *request, approval, certificate bool) field.Er
 	if !approval {
 		for _, t := range decided {
 			before := ofType(old, t)
-			after := ofType(r, t)
+			after := ofType(req, t)
 			switch {
 			case len(after) < len(before): // said above
 			case len(after) > len(before):
@@ -339,7 +339,7 @@ func validateRequestUpdate(r, old *request, approval, certificate bool) field.Er
 			}
 		}
 	}
-	if !bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
+	if !bytes.Equal(req.Status.Certificate, old.Status.Certificate) {
 		switch {
 		case !certificate:
 			errs = append(errs, field.Forbidden(path.Child("certificate"), "updates may not set certificate content"))

@@ -63,14 +63,14 @@ func wantDetail(t *testing.T, what string, errs field.ErrorList, want ...string)
 // TestWhoMayChangeWhat: only the approval approves, only the status brings the certificate, and neither is taken back.
 func TestWhoMayChangeWhat(t *testing.T) {
 	k := CertificateSigningRequest()
-	r := newRequest(t)
+	request := newRequest(t)
 	status := k.Subs["status"]
 	approval := k.Subs["approval"]
-	approved := with(r, certificatesv1.CertificateApproved)
-	wantDetail(t, "approval approves", approval.ValidateUpdate(approved, r))
-	wantDetail(t, "status approves", status.ValidateUpdate(approved, r),
+	approved := with(request, certificatesv1.CertificateApproved)
+	wantDetail(t, "approval approves", approval.ValidateUpdate(approved, request))
+	wantDetail(t, "status approves", status.ValidateUpdate(approved, request),
 		`updates may not add a condition of type "Approved"`)
-	wantDetail(t, "approval takes back", approval.ValidateUpdate(r, approved),
+	wantDetail(t, "approval takes back", approval.ValidateUpdate(request, approved),
 		`updates may not remove a condition of type "Approved"`)
 	wantDetail(t, "both", approval.ValidateUpdate(with(approved, certificatesv1.CertificateDenied), approved),
 		"must specify at most one of: `conditions[{\"type\": \"Approved\"}]`, `conditions[{\"type\": \"Denied\"}]`")
@@ -78,8 +78,8 @@ func TestWhoMayChangeWhat(t *testing.T) {
 	forged := approved.DeepCopy()
 	forged.Spec.SignerName = "example.com/other"
 	forged.Status.Certificate = []byte("x")
-	approval.PrepareUpdate(forged, r)
-	if forged.Spec.SignerName != r.Spec.SignerName || forged.Status.Certificate != nil ||
+	approval.PrepareUpdate(forged, request)
+	if forged.Spec.SignerName != request.Spec.SignerName || forged.Status.Certificate != nil ||
 		forged.Status.Conditions[0].LastUpdateTime.IsZero() {
 		t.Errorf("approval kept more than conditions: %+v", forged)
 	}

@@ -90,9 +90,9 @@ func PodCertificateRequest() *kind.Kind {
 }
 
 // preparePodRequestStatus keeps conditions that have been there, since none of them may change, and dates new ones.
-func preparePodRequestStatus(r, old *podRequest) {
-	r.Spec = old.Spec
-	meta.KeepForStatus(r, old)
+func preparePodRequestStatus(request, old *podRequest) {
+	request.Spec = old.Spec
+	meta.KeepForStatus(request, old)
 	find := func(list []metav1.Condition, t string) (at []int) {
 		for i := range list {
 			if list[i].Type == t {
@@ -101,7 +101,7 @@ func preparePodRequestStatus(r, old *podRequest) {
 		}
 		return at
 	}
-	now := slices.Clone(r.Status.Conditions)
+	now := slices.Clone(request.Status.Conditions)
 	for _, t := range []string{
 		certificatesv1.PodCertificateRequestConditionTypeIssued,
 		certificatesv1.PodCertificateRequestConditionTypeDenied,
@@ -120,7 +120,7 @@ func preparePodRequestStatus(r, old *podRequest) {
 			now[i].LastTransitionTime = metav1.Now().Rfc3339Copy()
 		}
 	}
-	r.Status.Conditions = now
+	request.Status.Conditions = now
 }
 
 func podRequestState(r *podRequest) string {
@@ -136,98 +136,101 @@ func podRequestState(r *podRequest) string {
 }
 
 func validatePodRequest(r *podRequest) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	s := &r.Spec
-	l.SignerName("signerName", s.SignerName)
-	l.Subdomain("podName", s.PodName)
-	l.Subdomain("serviceAccountName", s.ServiceAccountName)
-	l.Subdomain("nodeName", string(s.NodeName))
+	errs := check.At(field.NewPath("spec"))
+	spec := &r.Spec
+	errs.SignerName("signerName", spec.SignerName)
+	errs.Subdomain("podName", spec.PodName)
+	errs.Subdomain("serviceAccountName", spec.ServiceAccountName)
+	errs.Subdomain("nodeName", string(spec.NodeName))
 	for _, f := range []struct{ child, uid string }{
-		{"podUID", string(s.PodUID)},
-		{"serviceAccountUID", string(s.ServiceAccountUID)},
-		{"nodeUID", string(s.NodeUID)},
+		{"podUID", string(spec.PodUID)},
+		{"serviceAccountUID", string(spec.ServiceAccountUID)},
+		{"nodeUID", string(spec.NodeUID)},
 	} {
 		if f.uid == "" {
-			l.Invalid(f.child, f.uid, "must not be empty")
+			errs.Invalid(f.child, f.uid, "must not be empty")
 		} else if len(f.uid) > maxUID {
-			l.TooLong(f.child, maxUID)
+			errs.TooLong(f.child, maxUID)
 		}
 	}
-	switch e := s.MaxExpirationSeconds; {
+	switch e := spec.MaxExpirationSeconds; {
 	case e == nil:
-		l.Required("maxExpirationSeconds", "must be set")
+		errs.Required("maxExpirationSeconds", "must be set")
 	case *e < minPodExpiry:
-		l.Invalid("maxExpirationSeconds", *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiry, maxPodExpiry))
+		errs.Invalid("maxExpirationSeconds", *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiry,
+			maxPodExpiry))
 	case *e > maxPodExpiry:
-		l.Invalid("maxExpirationSeconds", *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiry, maxPodExpiry))
+		errs.Invalid("maxExpirationSeconds", *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiry,
+			maxPodExpiry))
 	}
-	switch n := len(s.StubPKCS10Request); {
+	switch n := len(spec.StubPKCS10Request); {
 	case n == 0:
-		l.Invalid("", field.OmitValueType{},
+		errs.Invalid("", field.OmitValueType{},
 			"exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")
 	case n > maxStub:
-		l.TooLong("stubPKCS10Request", maxStub)
+		errs.TooLong("stubPKCS10Request", maxStub)
 	default:
-		validateStub(l, s.StubPKCS10Request)
+		validateStub(errs, spec.StubPKCS10Request)
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // validateStub looks at the key and at who has it; what else a stub says is for the signer.
-func validateStub(l *check.List, stub []byte) {
+func validateStub(errs *check.List, stub []byte) {
 	const child, least, most = "stubPKCS10Request", 3072, 4096 // bits
 	csr, err := x509.ParseCertificateRequest(stub)
 	if err != nil {
-		l.Invalid(child, field.OmitValueType{}, "must be a valid PKCS#10 CSR")
+		errs.Invalid(child, field.OmitValueType{}, "must be a valid PKCS#10 CSR")
 		return
 	}
 	switch key := csr.PublicKey.(type) {
 	case ed25519.PublicKey:
 	case *ecdsa.PublicKey:
 		if key.Curve != elliptic.P256() && key.Curve != elliptic.P384() && key.Curve != elliptic.P521() {
-			l.Invalid(child, "curve "+key.Curve.Params().Name,
+			errs.Invalid(child, "curve "+key.Curve.Params().Name,
 				"elliptic public keys must use curve P256, P384, or P521")
 			return
 		}
 	case *rsa.PublicKey:
 		if bits := key.Size() * 8; bits != least && bits != most {
-			l.Invalid(child, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")
+			errs.Invalid(child, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")
 			return
 		}
 	default:
-		l.Invalid(child, field.OmitValueType{}, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")
+		errs.Invalid(child, field.OmitValueType{},
+			"unknown public key type; supported types are Ed25519, ECDSA, and RSA")
 		return
 	}
 	if err := csr.CheckSignature(); err != nil {
-		l.Invalid(child, field.OmitValueType{}, "invalid signature")
+		errs.Invalid(child, field.OmitValueType{}, "invalid signature")
 	}
 }
 
 // validatePodRequestStatus: a request ends once.
-func validatePodRequestStatus(r, old *podRequest) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	l.Add(metavalidation.ValidateConditions(r.Status.Conditions, l.Path("conditions"))...)
+func validatePodRequestStatus(request, old *podRequest) field.ErrorList {
+	errs := check.At(field.NewPath("status"))
+	errs.Add(metavalidation.ValidateConditions(request.Status.Conditions, errs.Path("conditions"))...)
 	ended := 0
-	for _, c := range r.Status.Conditions {
+	for _, c := range request.Status.Conditions {
 		switch c.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeIssued,
 			certificatesv1.PodCertificateRequestConditionTypeDenied,
 			certificatesv1.PodCertificateRequestConditionTypeFailed:
 			ended++
 			if c.Status != metav1.ConditionTrue {
-				check.NotSupported(l, "conditions", c.Status, metav1.ConditionTrue)
+				check.NotSupported(errs, "conditions", c.Status, metav1.ConditionTrue)
 			}
 		}
 	}
 	if ended > 1 {
-		l.Invalid("conditions", r.Status.Conditions,
+		errs.Invalid("conditions", request.Status.Conditions,
 			`There may be at most one condition with type "Issued", "Denied", or "Failed"`)
 	}
-	if podRequestState(old) != "Pending" && !equality.Semantic.DeepEqual(r.Status, old.Status) {
-		l.Invalid("", field.OmitValueType{}, "immutable after a terminal condition is set")
+	if podRequestState(old) != "Pending" && !equality.Semantic.DeepEqual(request.Status, old.Status) {
+		errs.Invalid("", field.OmitValueType{}, "immutable after a terminal condition is set")
 	}
-	if err := checkCertificate([]byte(r.Status.CertificateChain)); err != nil {
-		l.Invalid("certificateChain", "<certificate data>", err.Error())
+	if err := checkCertificate([]byte(request.Status.CertificateChain)); err != nil {
+		errs.Invalid("certificateChain", "<certificate data>", err.Error())
 	}
-	return l.Errors()
+	return errs.Errors()
 }

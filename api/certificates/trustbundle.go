@@ -58,27 +58,27 @@ func ClusterTrustBundle() *kind.Kind {
 }
 
 func validateBundle(b, old *bundle) field.ErrorList {
-	l := check.At(nil)
-	l.Within("metadata", func() {
+	errs := check.At(nil)
+	errs.Within("metadata", func() {
 		for _, n := range [][2]string{{"generateName", b.GenerateName}, {"name", b.Name}} {
 			if n[1] == "" {
 				continue
 			}
 			for _, msg := range bundleName(n[1], b.Spec.SignerName) {
-				l.Invalid(n[0], n[1], msg)
+				errs.Invalid(n[0], n[1], msg)
 			}
 		}
 	})
-	l.Add(meta.Finalizers(b)...)
-	l.Within("spec", func() {
+	errs.Add(meta.Finalizers(b)...)
+	errs.Within("spec", func() {
 		if b.Spec.SignerName != "" {
-			l.SignerName("signerName", b.Spec.SignerName)
+			errs.SignerName("signerName", b.Spec.SignerName)
 		}
 		if old == nil || old.Spec.TrustBundle != b.Spec.TrustBundle {
-			validateAnchors(l, "trustBundle", b.Spec.TrustBundle)
+			validateAnchors(errs, "trustBundle", b.Spec.TrustBundle)
 		}
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 // bundleName: a signer's bundle is named after the signer.
@@ -99,46 +99,46 @@ func bundleName(name, signer string) []string {
 	return apivalidation.NameIsDNSSubdomain(rest, false)
 }
 
-func validateAnchors(l *check.List, child, bundle string) {
+func validateAnchors(errs *check.List, child, bundle string) {
 	const omitted = "<value omitted>"
 	if len(bundle) > maxBundle {
-		l.TooLong(child, maxBundle)
+		errs.TooLong(child, maxBundle)
 		return
 	}
 	first := map[string][]int{}
 	n := 0
 	for rest := []byte(bundle); ; n++ {
-		var b *pem.Block
-		if b, rest = pem.Decode(rest); b == nil {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
 			break
 		}
-		if b.Type != "CERTIFICATE" {
-			l.Invalid(child, omitted, fmt.Sprintf("entry %d has bad block type: %v", n, b.Type))
+		if block.Type != "CERTIFICATE" {
+			errs.Invalid(child, omitted, fmt.Sprintf("entry %d has bad block type: %v", n, block.Type))
 			continue
 		}
-		if len(b.Headers) != 0 {
-			l.Invalid(child, omitted, fmt.Sprintf("entry %d has PEM block headers", n))
+		if len(block.Headers) != 0 {
+			errs.Invalid(child, omitted, fmt.Sprintf("entry %d has PEM block headers", n))
 			continue
 		}
-		cert, err := x509.ParseCertificate(b.Bytes)
+		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			l.Invalid(child, omitted, fmt.Sprintf("entry %d does not parse as X.509", n))
+			errs.Invalid(child, omitted, fmt.Sprintf("entry %d does not parse as X.509", n))
 			continue
 		}
 		if !cert.IsCA {
-			l.Invalid(child, omitted, fmt.Sprintf("entry %d does not have the CA bit set", n))
+			errs.Invalid(child, omitted, fmt.Sprintf("entry %d does not have the CA bit set", n))
 			continue
 		}
-		first[string(b.Bytes)] = append(first[string(b.Bytes)], n)
+		first[string(block.Bytes)] = append(first[string(block.Bytes)], n)
 	}
 	if n == 0 {
-		l.Invalid(child, omitted, "at least one trust anchor must be provided")
+		errs.Invalid(child, omitted, "at least one trust anchor must be provided")
 	}
-	from := l.Len()
+	from := errs.Len()
 	for _, at := range first {
 		if len(at) > 1 {
-			l.Invalid(child, omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", at))
+			errs.Invalid(child, omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", at))
 		}
 	}
-	l.Sort(from)
+	errs.Sort(from)
 }

@@ -61,21 +61,22 @@ func dropDisabled(s, old *coordinationv1.LeaseSpec) {
 	}
 }
 
-func validateLease(l *coordinationv1.Lease) field.ErrorList {
+func validateLease(lease *coordinationv1.Lease) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
-	if n := l.Spec.LeaseDurationSeconds; n != nil && *n <= 0 {
+	if n := lease.Spec.LeaseDurationSeconds; n != nil && *n <= 0 {
 		errs = append(errs, field.Invalid(path.Child("leaseDurationSeconds"), *n, "must be greater than 0"))
 	}
-	if n := l.Spec.LeaseTransitions; n != nil && *n < 0 {
+	if n := lease.Spec.LeaseTransitions; n != nil && *n < 0 {
 		errs = append(errs, field.Invalid(path.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
 	}
-	if s := l.Spec.Strategy; s != nil {
+	if s := lease.Spec.Strategy; s != nil {
 		for _, msg := range apivalidation.NameIsDNSLabel(string(*s), false) {
 			errs = append(errs, field.Invalid(path.Child("strategy"), *s, msg))
 		}
 	}
-	if h := l.Spec.PreferredHolder; h != nil && *h != "" && (l.Spec.Strategy == nil || *l.Spec.Strategy == "") {
+	if h := lease.Spec.PreferredHolder; h != nil && *h != "" &&
+		(lease.Spec.Strategy == nil || *lease.Spec.Strategy == "") {
 		errs = append(errs,
 			field.Forbidden(path.Child("preferredHolder"), "may not be specified when strategy is not specified"))
 	}

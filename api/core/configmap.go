@@ -42,54 +42,54 @@ func ConfigMap() *kind.Kind {
 	}.Erase()
 }
 
-func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(c)...)
+func validateConfigMap(configMap *corev1.ConfigMap) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(configMap)...)
 	size := 0
-	from := l.Len()
-	l.In("data")
-	for k, v := range c.Data {
-		l.Key(k)
-		l.ConfigKey("", k)
-		if _, ok := c.BinaryData[k]; ok {
-			l.Invalid("", k, "duplicate of key present in binaryData")
+	from := errs.Len()
+	errs.In("data")
+	for k, v := range configMap.Data {
+		errs.Key(k)
+		errs.ConfigKey("", k)
+		if _, ok := configMap.BinaryData[k]; ok {
+			errs.Invalid("", k, "duplicate of key present in binaryData")
 		}
-		l.Out()
+		errs.Out()
 		size += len(v)
 	}
-	l.Sort(from)
-	l.Out()
-	from = l.Len()
-	l.In("binaryData")
-	for k, v := range c.BinaryData {
-		l.Key(k)
-		l.ConfigKey("", k)
-		l.Out()
+	errs.Sort(from)
+	errs.Out()
+	from = errs.Len()
+	errs.In("binaryData")
+	for k, v := range configMap.BinaryData {
+		errs.Key(k)
+		errs.ConfigKey("", k)
+		errs.Out()
 		size += len(v)
 	}
-	l.Sort(from)
-	l.Out()
+	errs.Sort(from)
+	errs.Out()
 	if size > corev1.MaxSecretSize {
-		l.Add(field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
+		errs.Add(field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 const immutableText = "field is immutable when `immutable` is set"
 
-func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
-	l := check.At(nil)
+func validateConfigMapUpdate(configMap, old *corev1.ConfigMap) field.ErrorList {
+	errs := check.At(nil)
 	if old.Immutable != nil && *old.Immutable {
-		if c.Immutable == nil || !*c.Immutable {
-			l.Forbidden("immutable", immutableText)
+		if configMap.Immutable == nil || !*configMap.Immutable {
+			errs.Forbidden("immutable", immutableText)
 		}
-		if !maps.Equal(c.Data, old.Data) {
-			l.Forbidden("data", immutableText)
+		if !maps.Equal(configMap.Data, old.Data) {
+			errs.Forbidden("data", immutableText)
 		}
-		if !maps.EqualFunc(c.BinaryData, old.BinaryData, bytes.Equal) {
-			l.Forbidden("binaryData", immutableText)
+		if !maps.EqualFunc(configMap.BinaryData, old.BinaryData, bytes.Equal) {
+			errs.Forbidden("binaryData", immutableText)
 		}
 	}
-	l.Add(validateConfigMap(c)...)
-	return l.Errors()
+	errs.Add(validateConfigMap(configMap)...)
+	return errs.Errors()
 }

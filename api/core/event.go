@@ -41,12 +41,12 @@ func Event() *kind.Kind {
 }
 
 // EventFields are the selectable fields of an event.
-func EventFields(e *corev1.Event) fields.Set {
-	source := e.Source.Component
+func EventFields(event *corev1.Event) fields.Set {
+	source := event.Source.Component
 	if source == "" {
-		source = e.ReportingController
+		source = event.ReportingController
 	}
-	o := &e.InvolvedObject
+	o := &event.InvolvedObject
 	return fields.Set{
 		"involvedObject.kind":            o.Kind,
 		"involvedObject.namespace":       o.Namespace,
@@ -55,10 +55,10 @@ func EventFields(e *corev1.Event) fields.Set {
 		"involvedObject.apiVersion":      o.APIVersion,
 		"involvedObject.resourceVersion": o.ResourceVersion,
 		"involvedObject.fieldPath":       o.FieldPath,
-		"reason":                         e.Reason,
-		"reportingComponent":             e.ReportingController,
+		"reason":                         event.Reason,
+		"reportingComponent":             event.ReportingController,
 		"source":                         source,
-		"type":                           e.Type,
+		"type":                           event.Type,
 	}
 }
 
@@ -79,70 +79,71 @@ func EventColumns() []metav1.TableColumnDefinition {
 }
 
 // EventRow is one line of `kubectl get events`.
-func EventRow(e *corev1.Event) []any {
-	first := ago(e.FirstTimestamp.Time)
-	if e.FirstTimestamp.IsZero() {
-		first = ago(e.EventTime.Time)
+func EventRow(event *corev1.Event) []any {
+	first := ago(event.FirstTimestamp.Time)
+	if event.FirstTimestamp.IsZero() {
+		first = ago(event.EventTime.Time)
 	}
-	last := ago(e.LastTimestamp.Time)
-	if e.LastTimestamp.IsZero() {
+	last := ago(event.LastTimestamp.Time)
+	if event.LastTimestamp.IsZero() {
 		last = first
 	}
-	count := e.Count
-	if e.Series != nil {
-		last = ago(e.Series.LastObservedTime.Time)
-		count = e.Series.Count
+	count := event.Count
+	if event.Series != nil {
+		last = ago(event.Series.LastObservedTime.Time)
+		count = event.Series.Count
 	} else if count == 0 {
 		count = 1
 	}
-	target := strings.ToLower(e.InvolvedObject.Kind)
-	if e.InvolvedObject.Name != "" {
-		target += "/" + e.InvolvedObject.Name
+	target := strings.ToLower(event.InvolvedObject.Kind)
+	if event.InvolvedObject.Name != "" {
+		target += "/" + event.InvolvedObject.Name
 	}
-	source := e.Source.Component
+	source := event.Source.Component
 	if source == "" {
-		source = e.ReportingController
+		source = event.ReportingController
 	}
-	if e.Source.Host != "" {
-		source += ", " + e.Source.Host
+	if event.Source.Host != "" {
+		source += ", " + event.Source.Host
 	}
-	return []any{last, e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(
-		e.Message), first, int64(count), e.Name}
+	return []any{last, event.Type, event.Reason, target, event.InvolvedObject.FieldPath, source, strings.TrimSpace(
+		event.Message), first, int64(count), event.Name}
 }
 
 func ago(t time.Time) string { return kind.Age(metav1.Time{Time: t}) }
 
 // ValidateEvent checks what both views of an event require. An event that sets eventTime follows the newer rules;
 // controller is what the view calls the field that names who reports it.
-func ValidateEvent(e *corev1.Event, controller string) field.ErrorList {
-	l := check.At(nil)
+func ValidateEvent(event *corev1.Event, controller string) field.ErrorList {
+	errs := check.At(nil)
 	const mismatch = "does not match event.namespace"
-	namespace := e.InvolvedObject.Namespace
-	if e.EventTime.IsZero() {
-		if namespace == "" && e.Namespace != metav1.NamespaceDefault || namespace != "" && namespace != e.Namespace {
-			l.Invalid("involvedObject.namespace", namespace, mismatch)
+	namespace := event.InvolvedObject.Namespace
+	if event.EventTime.IsZero() {
+		if namespace == "" && event.Namespace != metav1.NamespaceDefault ||
+			namespace != "" && namespace != event.Namespace {
+			errs.Invalid("involvedObject.namespace", namespace, mismatch)
 		}
-		return l.Errors()
+		return errs.Errors()
 	}
-	if namespace == "" && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
-		l.Invalid("involvedObject.namespace", namespace, mismatch)
+	if namespace == "" && event.Namespace != metav1.NamespaceDefault && event.Namespace != metav1.NamespaceSystem {
+		errs.Invalid("involvedObject.namespace", namespace, mismatch)
 	}
 	const textMax, noteMax = 128, 1024
 	text := func(name, value string) {
 		if value == "" {
-			l.Required(name, "")
+			errs.Required(name, "")
 		}
-		atMost(l, name, value, textMax)
+		atMost(errs, name, value, textMax)
 	}
-	if e.ReportingController == "" {
-		l.Required(controller, "")
+	if event.ReportingController == "" {
+		errs.Required(controller, "")
 	}
-	l.Qualified(controller, e.ReportingController)
-	text("reportingInstance", e.ReportingInstance)
-	text("action", e.Action)
-	text("reason", e.Reason)
-	atMost(l, "message", e.Message, noteMax)
-	return l.Errors()
+	errs.Qualified(controller, event.ReportingController)
+	text("reportingInstance", event.ReportingInstance)
+	text("action", event.Action)
+	text("reason", event.Reason)
+	atMost(errs, "message", event.Message, noteMax)
+	return errs.Errors()
 }
 
 func atMost(l *check.List, child, value string, most int) {

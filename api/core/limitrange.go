@@ -166,14 +166,14 @@ func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.Erro
 }
 
 // validateLimitKey holds min <= defaultRequest <= default <= max for one resource.
-func validateLimitKey(item *corev1.LimitRangeItem, k corev1.ResourceName, path *field.Path) field.ErrorList {
+func validateLimitKey(item *corev1.LimitRangeItem, resourceName corev1.ResourceName, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	order := func(name string, low, high corev1.ResourceList, lowWord, highWord string, at corev1.ResourceList) {
-		a, okA := low[k]
-		b, okB := high[k]
+		a, okA := low[resourceName]
+		b, okB := high[resourceName]
 		if okA && okB && a.Cmp(b) > 0 {
-			v := at[k]
-			errs = append(errs, field.Invalid(path.Child(name).Key(string(k)), v.String(),
+			v := at[resourceName]
+			errs = append(errs, field.Invalid(path.Child(name).Key(string(resourceName)), v.String(),
 				fmt.Sprintf("%s value %s is greater than %s value %s", lowWord, a.String(), highWord, b.String())))
 		}
 	}
@@ -183,15 +183,15 @@ func validateLimitKey(item *corev1.LimitRangeItem, k corev1.ResourceName, path *
 	order("defaultRequest", item.DefaultRequest, item.Default, "default request", "default limit", item.DefaultRequest)
 	order("default", item.Min, item.Default, "min", "default", item.Min)
 	order("default", item.Default, item.Max, "default", "max", item.Max)
-	if ratio, ok := item.MaxLimitRequestRatio[k]; ok {
-		at := path.Child("maxLimitRequestRatio").Key(string(k))
+	if ratio, ok := item.MaxLimitRequestRatio[resourceName]; ok {
+		at := path.Child("maxLimitRequestRatio").Key(string(resourceName))
 		one := resource.MustParse("1")
 		if ratio.Cmp(one) < 0 {
 			errs = append(errs,
 				field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is less than 1", ratio.String())))
 		}
-		low, okLow := item.Min[k]
-		high, okHigh := item.Max[k]
+		low, okLow := item.Min[resourceName]
+		high, okHigh := item.Max[resourceName]
 		if okLow && okHigh && low.AsApproximateFloat64() > 0 {
 			if limit := high.AsApproximateFloat64() / low.AsApproximateFloat64(); ratio.AsApproximateFloat64() > limit {
 				errs = append(errs, field.Invalid(at, ratio.String(),
@@ -199,11 +199,11 @@ func validateLimitKey(item *corev1.LimitRangeItem, k corev1.ResourceName, path *
 			}
 		}
 	}
-	if def, ok := item.Default[k]; ok && !resources.MayOvercommit(k) {
-		if req, has := item.DefaultRequest[k]; has && def.Cmp(req) != 0 {
-			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(k)), req.String(),
+	if def, ok := item.Default[resourceName]; ok && !resources.MayOvercommit(resourceName) {
+		if req, has := item.DefaultRequest[resourceName]; has && def.Cmp(req) != 0 {
+			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(resourceName)), req.String(),
 				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", def.String(), req.String(),
-					k)))
+					resourceName)))
 		}
 	}
 	return errs

@@ -110,8 +110,8 @@ var nodeColumns = []metav1.TableColumnDefinition{
 	kind.Wide("Container-Runtime", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
 }
 
-func nodeRow(n *corev1.Node) []any {
-	info := &n.Status.NodeInfo
+func nodeRow(node *corev1.Node) []any {
+	info := &node.Status.NodeInfo
 	unknown := func(s string) string {
 		if s == "" {
 			return "<unknown>"
@@ -119,9 +119,9 @@ func nodeRow(n *corev1.Node) []any {
 		return s
 	}
 	return []any{
-		n.Name, nodeStatus(n), kind.OrNone(strings.Join(nodeRoles(n), ",")), kind.Age(n.CreationTimestamp),
+		node.Name, nodeStatus(node), kind.OrNone(strings.Join(nodeRoles(node), ",")), kind.Age(node.CreationTimestamp),
 		info.KubeletVersion,
-		nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
+		nodeAddress(node, corev1.NodeInternalIP), nodeAddress(node, corev1.NodeExternalIP),
 		unknown(info.OSImage), unknown(info.KernelVersion), unknown(info.ContainerRuntimeVersion),
 	}
 }

@@ -19,223 +19,223 @@ import (
 	"keelson/api/meta"
 )
 
-func validateNode(n *corev1.Node) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(n)...)
-	taints(l, n.Spec.Taints)
-	nodeResources(l, &n.Status)
-	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
-		l.Invalid("metadata.nodeSwapStatus.capacity", *swap.Capacity, "must be greater than zero")
+func validateNode(node *corev1.Node) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(node)...)
+	taints(errs, node.Spec.Taints)
+	nodeResources(errs, &node.Status)
+	if swap := node.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
+		errs.Invalid("metadata.nodeSwapStatus.capacity", *swap.Capacity, "must be greater than zero")
 	}
-	declaredFeatures(l, n.Status.DeclaredFeatures)
-	if len(n.Spec.PodCIDRs) > 0 {
-		l.In("spec")
-		l.In("podCIDRs")
-		podCIDRs(l, n.Spec.PodCIDRs)
-		l.Out()
-		l.Out()
+	declaredFeatures(errs, node.Status.DeclaredFeatures)
+	if len(node.Spec.PodCIDRs) > 0 {
+		errs.In("spec")
+		errs.In("podCIDRs")
+		podCIDRs(errs, node.Spec.PodCIDRs)
+		errs.Out()
+		errs.Out()
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // taints reports below metadata, where Kubernetes has reported them ever since they were an annotation.
-func taints(l *check.List, list []corev1.Taint) {
+func taints(errs *check.List, list []corev1.Taint) {
 	if len(list) == 0 {
 		return
 	}
 	var seen check.Set
-	l.In("metadata")
-	l.In("taints")
+	errs.In("metadata")
+	errs.In("taints")
 	for i := range list {
 		t := &list[i]
-		l.Index(i)
-		l.Qualified("key", t.Key)
+		errs.Index(i)
+		errs.Qualified("key", t.Key)
 		if msgs := validation.IsValidLabelValue(t.Value); len(msgs) > 0 {
-			l.Invalid("value", t.Value, strings.Join(msgs, ";"))
+			errs.Invalid("value", t.Value, strings.Join(msgs, ";"))
 		}
-		podspec.TaintEffect(l, t.Effect)
+		podspec.TaintEffect(errs, t.Effect)
 		if !seen.Add(t.Key + "\x00" + string(t.Effect)) {
-			twice := field.Duplicate(l.Path(""), *t)
+			twice := field.Duplicate(errs.Path(""), *t)
 			twice.Detail = "taints must be unique by key and effect pair"
-			l.Add(twice)
+			errs.Add(twice)
 		}
-		l.Out()
+		errs.Out()
 	}
-	l.Out()
-	l.Out()
+	errs.Out()
+	errs.Out()
 }
 
-func nodeResources(l *check.List, s *corev1.NodeStatus) {
-	l.In("status")
+func nodeResources(errs *check.List, nodeStatus *corev1.NodeStatus) {
+	errs.In("status")
 	each := func(child string, list corev1.ResourceList) {
-		from := l.Len()
-		l.In(child)
+		from := errs.Len()
+		errs.In(child)
 		for n, q := range list {
-			l.In(string(n)) // a child, not a key, as Kubernetes prints it
-			podspec.Quantity(l, n, q)
-			l.Out()
+			errs.In(string(n)) // a child, not a key, as Kubernetes prints it
+			podspec.Quantity(errs, n, q)
+			errs.Out()
 		}
-		l.Out()
-		l.Sort(from)
+		errs.Out()
+		errs.Sort(from)
 	}
-	each("capacity", s.Capacity)
-	each("allocatable", s.Allocatable)
-	l.Out()
+	each("capacity", nodeStatus.Capacity)
+	each("allocatable", nodeStatus.Allocatable)
+	errs.Out()
 }
 
 var featureName = regexp.MustCompile(`^([A-Z][A-Za-z0-9]+)(/[A-Za-z][A-Za-z0-9]+)*$`)
 
 // declaredFeatures wants names of features, each once and in order.
-func declaredFeatures(l *check.List, names []string) {
-	l.In("status")
-	l.In("declaredFeatures")
+func declaredFeatures(errs *check.List, names []string) {
+	errs.In("status")
+	errs.In("declaredFeatures")
 	for i, name := range names {
-		l.Index(i)
+		errs.Index(i)
 		switch {
 		case len(name) > 253:
-			l.Invalid("", name, fmt.Sprintf("invalid feature name %q: must be no more than 253 characters", name))
+			errs.Invalid("", name, fmt.Sprintf("invalid feature name %q: must be no more than 253 characters", name))
 		case !featureName.MatchString(name):
-			l.Invalid("", name,
+			errs.Invalid("", name,
 				fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent "+
 					"segments separated by '/' "+
 					"(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes",
 					name))
 		}
-		l.Out()
+		errs.Out()
 		if i+1 == len(names) {
 			break
 		}
-		l.Index(i + 1)
+		errs.Index(i + 1)
 		switch next := names[i+1]; {
 		case name == next:
-			l.Duplicate("", next)
+			errs.Duplicate("", next)
 		case name > next:
-			l.Invalid("", next, "list must be sorted alphabetically")
+			errs.Invalid("", next, "list must be sorted alphabetically")
 		}
-		l.Out()
+		errs.Out()
 	}
-	l.Out()
-	l.Out()
+	errs.Out()
+	errs.Out()
 }
 
-func podCIDRs(l *check.List, cidrs []string) {
+func podCIDRs(errs *check.List, cidrs []string) {
 	for i, cidr := range cidrs {
-		l.Index(i)
-		l.CIDR("", cidr)
-		l.Out()
+		errs.Index(i)
+		errs.CIDR("", cidr)
+		errs.Out()
 	}
 	if len(cidrs) < 2 {
 		return
 	}
 	dual, err := utilnet.IsDualStackCIDRStrings(cidrs)
 	if err != nil {
-		l.Add(field.InternalError(l.Path(""),
+		errs.Add(field.InternalError(errs.Path(""),
 			fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
 	}
 	if !dual || len(cidrs) > 2 {
-		l.Invalid("", cidrs, "may specify no more than one CIDR for each IP family")
+		errs.Invalid("", cidrs, "may specify no more than one CIDR for each IP family")
 	}
 }
 
 // validateNodeUpdate is run for the node and for its status: addresses once, and what identifies the node stays.
-func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
-	l := check.At(nil)
-	if len(n.Finalizers) > 0 && !slices.Equal(n.Finalizers, old.Finalizers) {
-		l.Add(meta.Finalizers(n)...)
+func validateNodeUpdate(node, old *corev1.Node) field.ErrorList {
+	errs := check.At(nil)
+	if len(node.Finalizers) > 0 && !slices.Equal(node.Finalizers, old.Finalizers) {
+		errs.Add(meta.Finalizers(node)...)
 	}
-	nodeResources(l, &n.Status)
-	declaredFeatures(l, n.Status.DeclaredFeatures)
-	seen := make(map[corev1.NodeAddress]bool, len(n.Status.Addresses))
-	l.In("status")
-	l.In("addresses")
-	for i, a := range n.Status.Addresses {
+	nodeResources(errs, &node.Status)
+	declaredFeatures(errs, node.Status.DeclaredFeatures)
+	seen := make(map[corev1.NodeAddress]bool, len(node.Status.Addresses))
+	errs.In("status")
+	errs.In("addresses")
+	for i, a := range node.Status.Addresses {
 		if seen[a] {
-			l.Index(i)
-			l.Duplicate("", a)
-			l.Out()
+			errs.Index(i)
+			errs.Duplicate("", a)
+			errs.Out()
 		}
 		seen[a] = true
 	}
-	l.Out()
-	if c := n.Status.Config; c != nil {
-		l.In("config")
-		l.Within("assigned", func() { configSource(l, c.Assigned, true) })
-		l.Within("active", func() { configSource(l, c.Active, true) })
-		l.Within("lastKnownGood", func() { configSource(l, c.LastKnownGood, true) })
-		l.Out()
+	errs.Out()
+	if c := node.Status.Config; c != nil {
+		errs.In("config")
+		errs.Within("assigned", func() { configSource(errs, c.Assigned, true) })
+		errs.Within("active", func() { configSource(errs, c.Active, true) })
+		errs.Within("lastKnownGood", func() { configSource(errs, c.LastKnownGood, true) })
+		errs.Out()
 	}
-	l.Out()
-	l.In("spec")
-	if was := old.Spec.PodCIDRs; len(was) > 0 && !slices.Equal(was, n.Spec.PodCIDRs) {
+	errs.Out()
+	errs.In("spec")
+	if was := old.Spec.PodCIDRs; len(was) > 0 && !slices.Equal(was, node.Spec.PodCIDRs) {
 		// One error for each range that differs, but one alone when their number does.
 		times := 1
-		if len(was) == len(n.Spec.PodCIDRs) {
+		if len(was) == len(node.Spec.PodCIDRs) {
 			times = 0
 			for i := range was {
-				if was[i] != n.Spec.PodCIDRs[i] {
+				if was[i] != node.Spec.PodCIDRs[i] {
 					times++
 				}
 			}
 		}
 		for range times {
-			l.Forbidden("podCIDRs", "node updates may not change podCIDR except from \"\" to valid")
+			errs.Forbidden("podCIDRs", "node updates may not change podCIDR except from \"\" to valid")
 		}
 	}
-	if was := old.Spec.ProviderID; was != "" && was != n.Spec.ProviderID {
-		l.Forbidden("providerID", "node updates may not change providerID except from \"\" to valid")
+	if was := old.Spec.ProviderID; was != "" && was != node.Spec.ProviderID {
+		errs.Forbidden("providerID", "node updates may not change providerID except from \"\" to valid")
 	}
-	l.In("configSource")
-	configSource(l, n.Spec.ConfigSource, false)
-	l.Out()
-	l.Out()
-	taints(l, n.Spec.Taints)
-	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
-		l.Forbidden("spec.externalID", "may not be updated")
+	errs.In("configSource")
+	configSource(errs, node.Spec.ConfigSource, false)
+	errs.Out()
+	errs.Out()
+	taints(errs, node.Spec.Taints)
+	if node.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs.Forbidden("spec.externalID", "may not be updated")
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // configSource checks the remains of dynamic kubelet configuration, in the spec or the status.
-func configSource(l *check.List, s *corev1.NodeConfigSource, status bool) {
+func configSource(errs *check.List, s *corev1.NodeConfigSource, status bool) {
 	if s == nil {
 		return
 	}
-	c := s.ConfigMap
-	if c == nil {
-		l.Invalid("", s, "exactly one reference subfield must be non-nil")
+	source := s.ConfigMap
+	if source == nil {
+		errs.Invalid("", s, "exactly one reference subfield must be non-nil")
 		return
 	}
-	l.In("configMap")
-	defer l.Out()
+	errs.In("configMap")
+	defer errs.Out()
 	switch {
 	case status:
-		if c.UID == "" {
-			l.Required("uid", "uid must be set in status")
+		if source.UID == "" {
+			errs.Required("uid", "uid must be set in status")
 		}
-		if c.ResourceVersion == "" {
-			l.Required("resourceVersion", "resourceVersion must be set in status")
+		if source.ResourceVersion == "" {
+			errs.Required("resourceVersion", "resourceVersion must be set in status")
 		}
 	default:
-		if c.UID != "" {
-			l.Forbidden("uid", "uid must not be set in spec")
+		if source.UID != "" {
+			errs.Forbidden("uid", "uid must not be set in spec")
 		}
-		if c.ResourceVersion != "" {
-			l.Forbidden("resourceVersion", "resourceVersion must not be set in spec")
+		if source.ResourceVersion != "" {
+			errs.Forbidden("resourceVersion", "resourceVersion must not be set in spec")
 		}
 	}
-	if c.Namespace == "" {
-		l.Required("namespace", "namespace must be set")
+	if source.Namespace == "" {
+		errs.Required("namespace", "namespace must be set")
 	} else {
-		l.Name("namespace", c.Namespace, apivalidation.ValidateNamespaceName)
+		errs.Name("namespace", source.Namespace, apivalidation.ValidateNamespaceName)
 	}
-	if c.Name == "" {
-		l.Required("name", "name must be set")
+	if source.Name == "" {
+		errs.Required("name", "name must be set")
 	} else {
-		l.Name("name", c.Name, apivalidation.NameIsDNSSubdomain)
+		errs.Name("name", source.Name, apivalidation.NameIsDNSSubdomain)
 	}
-	if c.KubeletConfigKey == "" {
-		l.Required("kubeletConfigKey", "kubeletConfigKey must be set")
+	if source.KubeletConfigKey == "" {
+		errs.Required("kubeletConfigKey", "kubeletConfigKey must be set")
 	} else {
-		l.ConfigKey("kubeletConfigKey", c.KubeletConfigKey)
+		errs.ConfigKey("kubeletConfigKey", source.KubeletConfigKey)
 	}
 }

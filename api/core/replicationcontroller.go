@@ -127,21 +127,21 @@ func replicationControllerColumns() []metav1.TableColumnDefinition {
 
 // defaultReplicationController: selector and labels default to the template's labels.
 func defaultReplicationController(rc *corev1.ReplicationController) {
-	s := &rc.Spec
-	if s.Template != nil {
-		if l := s.Template.Labels; len(l) > 0 {
-			if len(s.Selector) == 0 {
-				s.Selector = l
+	spec := &rc.Spec
+	if spec.Template != nil {
+		if l := spec.Template.Labels; len(l) > 0 {
+			if len(spec.Selector) == 0 {
+				spec.Selector = l
 			}
 			if len(rc.Labels) == 0 {
 				rc.Labels = l
 			}
 		}
-		podspec.DefaultTemplate(s.Template)
+		podspec.DefaultTemplate(spec.Template)
 	}
-	if s.Replicas == nil {
+	if spec.Replicas == nil {
 		one := int32(1)
-		s.Replicas = &one
+		spec.Replicas = &one
 	}
 }
 
@@ -175,32 +175,32 @@ func rcWarnings(rc, old *corev1.ReplicationController) []string {
 	return out
 }
 
-func validateRCSpec(s *corev1.ReplicationControllerSpec, at *field.Path) field.ErrorList {
-	errs := apivalidation.ValidateNonnegativeField(int64(s.MinReadySeconds), at.Child("minReadySeconds")).MarkBeta()
-	sel := labels.SelectorFromSet(s.Selector)
-	if len(s.Selector) == 0 {
+func validateRCSpec(spec *corev1.ReplicationControllerSpec, at *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateNonnegativeField(int64(spec.MinReadySeconds), at.Child("minReadySeconds")).MarkBeta()
+	sel := labels.SelectorFromSet(spec.Selector)
+	if len(spec.Selector) == 0 {
 		errs = append(errs, field.Required(at.Child("selector"), ""))
 	}
-	if s.Replicas == nil {
+	if spec.Replicas == nil {
 		errs = append(errs, field.Required(at.Child("replicas"), "").MarkBeta())
 	} else {
-		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*s.Replicas), at.Child("replicas")).
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*spec.Replicas), at.Child("replicas")).
 			MarkBeta()...)
 	}
 	tpl := at.Child("template")
-	if s.Template == nil {
+	if spec.Template == nil {
 		return append(errs, field.Required(tpl, ""))
 	}
-	if !sel.Empty() && !sel.Matches(labels.Set(s.Template.Labels)) {
-		errs = append(errs, field.Invalid(tpl.Child("metadata", "labels"), s.Template.Labels,
+	if !sel.Empty() && !sel.Matches(labels.Set(spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(tpl.Child("metadata", "labels"), spec.Template.Labels,
 			"`selector` does not match template `labels`"))
 	}
-	errs = append(errs, podspec.ValidateTemplate(s.Template, tpl)...)
-	if s.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(tpl.Child("spec", "restartPolicy"), s.Template.Spec.RestartPolicy,
+	errs = append(errs, podspec.ValidateTemplate(spec.Template, tpl)...)
+	if spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(tpl.Child("spec", "restartPolicy"), spec.Template.Spec.RestartPolicy,
 			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
-	if s.Template.Spec.ActiveDeadlineSeconds != nil {
+	if spec.Template.Spec.ActiveDeadlineSeconds != nil {
 		errs = append(errs, field.Forbidden(tpl.Child("spec", "activeDeadlineSeconds"),
 			"activeDeadlineSeconds in ReplicationController is not Supported"))
 	}
@@ -209,25 +209,28 @@ func validateRCSpec(s *corev1.ReplicationControllerSpec, at *field.Path) field.E
 
 func validateRCStatus(rc *corev1.ReplicationController) field.ErrorList {
 	at := field.NewPath("status")
-	s := &rc.Status
+	status := &rc.Status
 	var errs field.ErrorList
 	counts := []struct {
 		name string
 		n    int32
-	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {
-		"availableReplicas", s.AvailableReplicas,
+	}{{"replicas", status.Replicas}, {"fullyLabeledReplicas", status.FullyLabeledReplicas}, {
+		"readyReplicas", status.ReadyReplicas,
+	}, {
+		"availableReplicas", status.AvailableReplicas,
 	}}
 	for _, f := range counts {
 		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), at.Child(f.name))...)
 	}
-	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.ObservedGeneration,
+		at.Child("observedGeneration"))...)
 	for _, f := range counts {
-		if f.n > s.Replicas {
+		if f.n > status.Replicas {
 			errs = append(errs, field.Invalid(at.Child(f.name), f.n, "cannot be greater than status.replicas"))
 		}
 	}
-	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas,
+	if status.AvailableReplicas > status.ReadyReplicas {
+		errs = append(errs, field.Invalid(at.Child("availableReplicas"), status.AvailableReplicas,
 			"cannot be greater than readyReplicas"))
 	}
 	return errs

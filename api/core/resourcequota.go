@@ -62,11 +62,11 @@ func ResourceQuota() *kind.Kind {
 	}.Erase()
 }
 
-func quotaRow(q *corev1.ResourceQuota) []any {
+func quotaRow(quota *corev1.ResourceQuota) []any {
 	var requests, limits []string
-	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
-		used := q.Status.Used[name]
-		hard := q.Status.Hard[name]
+	for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
+		used := quota.Status.Used[name]
+		hard := quota.Status.Hard[name]
 		cell := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
 		if strings.HasPrefix(string(name), "limits.") {
 			limits = append(limits, cell)
@@ -74,7 +74,9 @@ func quotaRow(q *corev1.ResourceQuota) []any {
 			requests = append(requests, cell)
 		}
 	}
-	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), kind.Age(q.CreationTimestamp)}
+	return []any{
+		quota.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), kind.Age(quota.CreationTimestamp),
+	}
 }
 
 func validateQuota(q *corev1.ResourceQuota) field.ErrorList {
@@ -170,71 +172,75 @@ func conflicting(scopes []corev1.ResourceQuotaScope) int {
 	return n
 }
 
-func quotaScopes(l *check.List, s *corev1.ResourceQuotaSpec) {
-	for _, scope := range s.Scopes {
+func quotaScopes(errs *check.List, spec *corev1.ResourceQuotaSpec) {
+	for _, scope := range spec.Scopes {
 		if !slices.Contains(quotaScopeNames, scope) {
-			l.Invalid("scopes", s.Scopes, "unsupported scope")
+			errs.Invalid("scopes", spec.Scopes, "unsupported scope")
 		}
-		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+		for _, name := range slices.Sorted(maps.Keys(spec.Hard)) {
 			if !scopeFits(scope, name) {
-				l.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
+				errs.Invalid("scopes", spec.Scopes, "unsupported scope applied to resource")
 			}
 		}
 	}
-	for range conflicting(s.Scopes) {
-		l.Invalid("scopes", s.Scopes, "conflicting scopes")
+	for range conflicting(spec.Scopes) {
+		errs.Invalid("scopes", spec.Scopes, "conflicting scopes")
 	}
 }
 
-func quotaSelector(l *check.List, s *corev1.ResourceQuotaSpec) {
-	if s.ScopeSelector == nil {
+func quotaSelector(errs *check.List, spec *corev1.ResourceQuotaSpec) {
+	if spec.ScopeSelector == nil {
 		return
 	}
-	l.In("scopeSelector")
-	defer l.Out()
+	errs.In("scopeSelector")
+	defer errs.Out()
 	var scopes []corev1.ResourceQuotaScope
-	l.Within("matchExpressions", func() {
-		for i := range s.ScopeSelector.MatchExpressions {
-			r := &s.ScopeSelector.MatchExpressions[i]
+	errs.Within("matchExpressions", func() {
+		for i := range spec.ScopeSelector.MatchExpressions {
+			r := &spec.ScopeSelector.MatchExpressions[i]
 			scopes = append(scopes, r.ScopeName)
-			quotaRequirement(l, s, r)
+			quotaRequirement(errs, spec, r)
 		}
 		for range conflicting(scopes) {
-			l.Invalid("", s.Scopes, "conflicting scopes")
+			errs.Invalid("", spec.Scopes, "conflicting scopes")
 		}
 	})
 }
 
-func quotaRequirement(l *check.List, s *corev1.ResourceQuotaSpec, r *corev1.ScopedResourceSelectorRequirement) {
-	if !slices.Contains(quotaScopeNames, r.ScopeName) {
-		l.Invalid("scopeName", r.ScopeName, "unsupported scope")
+func quotaRequirement(
+	errs *check.List, s *corev1.ResourceQuotaSpec, requirement *corev1.ScopedResourceSelectorRequirement,
+) {
+	if !slices.Contains(quotaScopeNames, requirement.ScopeName) {
+		errs.Invalid("scopeName", requirement.ScopeName, "unsupported scope")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
-		if !scopeFits(r.ScopeName, name) {
-			l.Invalid("", s.ScopeSelector, "unsupported scope applied to resource")
+		if !scopeFits(requirement.ScopeName, name) {
+			errs.Invalid("", s.ScopeSelector, "unsupported scope applied to resource")
 		}
 	}
-	switch r.ScopeName {
+	switch requirement.ScopeName {
 	case corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeVolumeAttributesClass:
 	default:
-		if r.Operator != corev1.ScopeSelectorOpExists && slices.Contains(quotaScopeNames, r.ScopeName) {
-			l.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
-				"ResourceQuotaScopeNotTerminating, "+
-				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "+
-				"ResourceQuotaScopeCrossNamespacePodAffinity")
+		if requirement.Operator != corev1.ScopeSelectorOpExists && slices.Contains(quotaScopeNames,
+			requirement.ScopeName) {
+			errs.Invalid("operator", requirement.Operator,
+				"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+					"ResourceQuotaScopeNotTerminating, "+
+					"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "+
+					"ResourceQuotaScopeCrossNamespacePodAffinity")
 		}
 	}
-	switch r.Operator {
+	switch requirement.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
-		if len(r.Values) == 0 {
-			l.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+		if len(requirement.Values) == 0 {
+			errs.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
 		}
 	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
-		if len(r.Values) != 0 {
-			l.Invalid("values", r.Values,
+		if len(requirement.Values) != 0 {
+			errs.Invalid("values", requirement.Values,
 				"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
 		}
 	default:
-		l.Invalid("operator", r.Operator, "not a valid selector operator")
+		errs.Invalid("operator", requirement.Operator, "not a valid selector operator")
 	}
 }

@@ -64,91 +64,91 @@ func mergeStringData(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-func validateSecret(s *corev1.Secret) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(s)...)
+func validateSecret(secret *corev1.Secret) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(secret)...)
 	size := 0
-	from := l.Len()
-	l.In("data")
-	for k, v := range s.Data {
-		l.Key(k)
-		l.ConfigKey("", k)
-		l.Out()
+	from := errs.Len()
+	errs.In("data")
+	for k, v := range secret.Data {
+		errs.Key(k)
+		errs.ConfigKey("", k)
+		errs.Out()
 		size += len(v)
 	}
-	l.Sort(from)
+	errs.Sort(from)
 	if size > corev1.MaxSecretSize {
-		l.TooLong("", corev1.MaxSecretSize)
+		errs.TooLong("", corev1.MaxSecretSize)
 	}
-	secretType(l, s)
-	l.Out()
-	return l.Errors()
+	secretType(errs, secret)
+	errs.Out()
+	return errs.Errors()
 }
 
-// secretType wants the keys that the type promises; l stands at data.
-func secretType(l *check.List, s *corev1.Secret) {
+// secretType wants the keys that the type promises; errs stands at data.
+func secretType(errs *check.List, secret *corev1.Secret) {
 	want := func(keys ...string) {
 		for _, k := range keys {
-			if _, ok := s.Data[k]; !ok {
-				l.Key(k)
-				l.Required("", "")
-				l.Out()
+			if _, ok := secret.Data[k]; !ok {
+				errs.Key(k)
+				errs.Required("", "")
+				errs.Out()
 			}
 		}
 	}
 	wantJSON := func(key string) {
 		want(key)
-		b, ok := s.Data[key]
+		b, ok := secret.Data[key]
 		if !ok {
 			return
 		}
 		if err := json.Unmarshal(b, &map[string]any{}); err != nil {
-			l.Key(key)
-			l.Invalid("", "<secret contents redacted>", err.Error())
-			l.Out()
+			errs.Key(key)
+			errs.Invalid("", "<secret contents redacted>", err.Error())
+			errs.Out()
 		}
 	}
-	switch s.Type {
+	switch secret.Type {
 	case corev1.SecretTypeServiceAccountToken:
-		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
-			l.Add(field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), ""))
+		if secret.Annotations[corev1.ServiceAccountNameKey] == "" {
+			errs.Add(field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), ""))
 		}
 	case corev1.SecretTypeDockercfg:
 		wantJSON(corev1.DockerConfigKey)
 	case corev1.SecretTypeDockerConfigJson:
 		wantJSON(corev1.DockerConfigJsonKey)
 	case corev1.SecretTypeBasicAuth:
-		_, user := s.Data[corev1.BasicAuthUsernameKey]
-		_, password := s.Data[corev1.BasicAuthPasswordKey]
+		_, user := secret.Data[corev1.BasicAuthUsernameKey]
+		_, password := secret.Data[corev1.BasicAuthPasswordKey]
 		if !user && !password {
 			want(corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
 		}
 	case corev1.SecretTypeSSHAuth:
-		if len(s.Data[corev1.SSHAuthPrivateKey]) == 0 {
-			l.Key(corev1.SSHAuthPrivateKey)
-			l.Required("", "")
-			l.Out()
+		if len(secret.Data[corev1.SSHAuthPrivateKey]) == 0 {
+			errs.Key(corev1.SSHAuthPrivateKey)
+			errs.Required("", "")
+			errs.Out()
 		}
 	case corev1.SecretTypeTLS:
 		want(corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	}
 }
 
-func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
-	l := check.At(nil)
-	if s.Type != old.Type {
-		l.Invalid("type", s.Type, apivalidation.FieldImmutableErrorMsg)
+func validateSecretUpdate(secret, old *corev1.Secret) field.ErrorList {
+	errs := check.At(nil)
+	if secret.Type != old.Type {
+		errs.Invalid("type", secret.Type, apivalidation.FieldImmutableErrorMsg)
 	}
 	if old.Immutable != nil && *old.Immutable {
-		if s.Immutable == nil || !*s.Immutable {
-			l.Forbidden("immutable", immutableText)
+		if secret.Immutable == nil || !*secret.Immutable {
+			errs.Forbidden("immutable", immutableText)
 		}
-		if !maps.EqualFunc(s.Data, old.Data, bytes.Equal) {
-			l.Forbidden("data", immutableText)
+		if !maps.EqualFunc(secret.Data, old.Data, bytes.Equal) {
+			errs.Forbidden("data", immutableText)
 		}
 	}
-	l.Add(validateSecret(s)...)
-	return l.Errors()
+	errs.Add(validateSecret(secret)...)
+	return errs.Errors()
 }
 
 // secretWarnings tells of a certificate that does not go with its key.

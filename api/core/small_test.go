@@ -75,21 +75,21 @@ func TestSecretTypes(t *testing.T) {
 
 func TestNamespaceStatus(t *testing.T) {
 	sub := Namespace().Subs["status"]
-	n := &corev1.Namespace{Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
-	kindtest.Same(t, "terminating", sub.ValidateUpdate(n, n), []string{
+	namespace := &corev1.Namespace{Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
+	kindtest.Same(t, "terminating", sub.ValidateUpdate(namespace, namespace), []string{
 		"status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty",
 	})
-	n.DeletionTimestamp = new(metav1.Now())
-	kindtest.Same(t, "deleted", sub.ValidateUpdate(n, n), nil)
-	old := n.DeepCopy()
+	namespace.DeletionTimestamp = new(metav1.Now())
+	kindtest.Same(t, "deleted", sub.ValidateUpdate(namespace, namespace), nil)
+	old := namespace.DeepCopy()
 	old.Spec.Finalizers = []corev1.FinalizerName{"kubernetes"}
-	Namespace().PrepareUpdate(n, old)
-	if len(n.Spec.Finalizers) != 1 {
+	Namespace().PrepareUpdate(namespace, old)
+	if len(namespace.Spec.Finalizers) != 1 {
 		t.Error("a plain update removed the finalizer")
 	}
 	finalize := Namespace().Subs["finalize"]
-	n.Spec.Finalizers = []corev1.FinalizerName{"mine"}
-	kindtest.Same(t, "finalize", finalize.ValidateUpdate(n, old), []string{
+	namespace.Spec.Finalizers = []corev1.FinalizerName{"mine"}
+	kindtest.Same(t, "finalize", finalize.ValidateUpdate(namespace, old), []string{
 		`spec.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`,
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 // Kind describes PodDecision.
 func Kind() *kind.Kind {
-	k := kind.Spec[*PodDecision]{
+	spec := kind.Spec[*PodDecision]{
 		Names: kind.Names{
 			Group:      GroupVersion.Group,
 			Version:    GroupVersion.Version,
@@ -52,8 +52,8 @@ func Kind() *kind.Kind {
 			}
 		},
 	}.Erase()
-	k.Read = read // it has no protobuf form
-	return k
+	spec.Read = read // it has no protobuf form
+	return spec
 }
 
 func read(doc []byte, _ bool) (kind.Object, []error, error) {

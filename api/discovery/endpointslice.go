@@ -126,34 +126,34 @@ func formatAddresses(endpoints []discoveryv1.Endpoint) string {
 }
 
 // prepareUpdate counts every change but those of the metadata; labels and annotations are counted too.
-func prepareUpdate(s, old *discoveryv1.EndpointSlice) {
-	now := *s
+func prepareUpdate(slice, old *discoveryv1.EndpointSlice) {
+	now := *slice
 	was := *old
 	now.ObjectMeta = metav1.ObjectMeta{}
 	was.ObjectMeta = metav1.ObjectMeta{}
 	now.TypeMeta = metav1.TypeMeta{}
 	was.TypeMeta = metav1.TypeMeta{}
-	s.Generation = old.Generation
-	if !equality.Semantic.DeepEqual(now, was) || !equality.Semantic.DeepEqual(s.Labels, old.Labels) {
-		s.Generation++
+	slice.Generation = old.Generation
+	if !equality.Semantic.DeepEqual(now, was) || !equality.Semantic.DeepEqual(slice.Labels, old.Labels) {
+		slice.Generation++
 	}
-	dropTopology(s, old)
+	dropTopology(slice, old)
 }
 
 // dropTopology: the field is left from v1beta1. Where it alone said what node an endpoint is on, nodeName says it from
 // now on.
-func dropTopology(s, old *discoveryv1.EndpointSlice) {
+func dropTopology(slice, old *discoveryv1.EndpointSlice) {
 	nodes := sets.New[string]()
 	if old != nil {
-		if equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		if equality.Semantic.DeepEqual(slice.Endpoints, old.Endpoints) {
 			return
 		}
 		for i := range old.Endpoints {
 			nodes.Insert(old.Endpoints[i].DeprecatedTopology[corev1.LabelHostname])
 		}
 	}
-	for i := range s.Endpoints {
-		e := &s.Endpoints[i]
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
 		node := e.DeprecatedTopology[corev1.LabelHostname]
 		if e.NodeName == nil && nodes.Has(node) && len(validation.IsDNS1123Subdomain(node)) == 0 {
 			e.NodeName = &node
@@ -163,20 +163,20 @@ func dropTopology(s, old *discoveryv1.EndpointSlice) {
 }
 
 // warnings: who makes slices for a living is not told of addresses that are written unusually.
-func warnings(s, old *discoveryv1.EndpointSlice) []string {
+func warnings(slice, old *discoveryv1.EndpointSlice) []string {
 	var out []string
-	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
+	if old == nil && slice.AddressType == discoveryv1.AddressTypeFQDN {
 		out = append(out, "spec.addressType: FQDN endpoints are deprecated")
 	}
-	switch s.Labels[discoveryv1.LabelManagedBy] {
+	switch slice.Labels[discoveryv1.LabelManagedBy] {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
 		return out
 	}
-	if s.AddressType == discoveryv1.AddressTypeFQDN {
+	if slice.AddressType == discoveryv1.AddressTypeFQDN {
 		return out
 	}
-	for i := range s.Endpoints {
-		for j, a := range s.Endpoints[i].Addresses {
+	for i := range slice.Endpoints {
+		for j, a := range slice.Endpoints[i].Addresses {
 			if utilnet.ParseIPSloppy(a) == nil {
 				continue // an error, not a warning
 			}
@@ -187,63 +187,65 @@ func warnings(s, old *discoveryv1.EndpointSlice) []string {
 	return out
 }
 
-func validateSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+func validateSlice(slice, old *discoveryv1.EndpointSlice) field.ErrorList {
 	var errs field.ErrorList
 	types := []discoveryv1.AddressType{
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6,
 	}
-	if s.AddressType == "" {
+	if slice.AddressType == "" {
 		errs = append(errs, field.Required(field.NewPath("addressType"), "").MarkBeta())
-	} else if !slices.Contains(types, s.AddressType) {
-		errs = append(errs, field.NotSupported(field.NewPath("addressType"), s.AddressType, types).MarkBeta())
+	} else if !slices.Contains(types, slice.AddressType) {
+		errs = append(errs, field.NotSupported(field.NewPath("addressType"), slice.AddressType, types).MarkBeta())
 	}
-	errs = append(errs, validatePorts(s.Ports)...)
-	if old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+	errs = append(errs, validatePorts(slice.Ports)...)
+	if old != nil && equality.Semantic.DeepEqual(slice.Endpoints, old.Endpoints) {
 		return errs
 	}
-	if n := len(s.Endpoints); n > mostEndpoints {
+	if n := len(slice.Endpoints); n > mostEndpoints {
 		return append(errs, field.TooMany(field.NewPath("endpoints"), n, mostEndpoints))
 	}
-	for i := range s.Endpoints {
-		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, field.NewPath("endpoints").Index(i))...)
+	for i := range slice.Endpoints {
+		errs = append(errs, validateEndpoint(&slice.Endpoints[i], slice.AddressType,
+			field.NewPath("endpoints").Index(i))...)
 	}
 	return errs
 }
 
-func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *field.Path) field.ErrorList {
+func validateEndpoint(endpoint *discoveryv1.Endpoint, t discoveryv1.AddressType, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at := path.Child("addresses")
-	switch n := len(e.Addresses); {
+	switch n := len(endpoint.Addresses); {
 	case n == 0:
 		errs = append(errs, field.Required(at, "").MarkBeta())
 	case n > mostAddresses:
 		errs = append(errs, field.TooMany(at, n, mostAddresses).MarkBeta())
 	}
-	for i, a := range e.Addresses {
+	for i, a := range endpoint.Addresses {
 		errs = append(errs, validateAddress(a, t, at, i)...)
 	}
-	if e.NodeName != nil {
-		for _, msg := range validation.IsDNS1123Subdomain(*e.NodeName) {
-			errs = append(errs, field.Invalid(path.Child("nodeName"), *e.NodeName, msg))
+	if endpoint.NodeName != nil {
+		for _, msg := range validation.IsDNS1123Subdomain(*endpoint.NodeName) {
+			errs = append(errs, field.Invalid(path.Child("nodeName"), *endpoint.NodeName, msg))
 		}
 	}
-	if n := len(e.DeprecatedTopology); n > mostTopology {
+	if n := len(endpoint.DeprecatedTopology); n > mostTopology {
 		errs = append(errs, field.TooMany(path.Child("deprecatedTopology"), n, mostTopology))
 	}
-	errs = append(errs, metav1validation.ValidateLabels(e.DeprecatedTopology, path.Child("deprecatedTopology"))...)
-	if e.Hostname != nil {
-		for _, msg := range validation.IsDNS1123Label(*e.Hostname) {
-			errs = append(errs, field.Invalid(path.Child("hostname"), *e.Hostname, msg))
+	errs = append(errs, metav1validation.ValidateLabels(endpoint.DeprecatedTopology,
+		path.Child("deprecatedTopology"))...)
+	if endpoint.Hostname != nil {
+		for _, msg := range validation.IsDNS1123Label(*endpoint.Hostname) {
+			errs = append(errs, field.Invalid(path.Child("hostname"), *endpoint.Hostname, msg))
 		}
 	}
-	if e.Hints == nil {
+	if endpoint.Hints == nil {
 		return errs
 	}
 	var zones, nodes []string
-	for _, z := range e.Hints.ForZones {
+	for _, z := range endpoint.Hints.ForZones {
 		zones = append(zones, z.Name)
 	}
-	for _, n := range e.Hints.ForNodes {
+	for _, n := range endpoint.Hints.ForNodes {
 		nodes = append(nodes, n.Name)
 	}
 	found := validateHints(path.Child("hints", "forZones"), zones, mostZones, validation.IsValidLabelValue)
@@ -305,11 +307,11 @@ func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
 	var errs field.ErrorList
 	seen := sets.New[string]()
 	for i := range ports {
-		p := &ports[i]
+		endpointPort := &ports[i]
 		at := path.Index(i)
 		name := ""
-		if p.Name != nil {
-			name = *p.Name
+		if endpointPort.Name != nil {
+			name = *endpointPort.Name
 		}
 		if name != "" {
 			for _, msg := range validation.IsDNS1123Label(name) {
@@ -320,16 +322,16 @@ func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
 		seen.Insert(name)
-		if p.Protocol == nil {
+		if endpointPort.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
-		} else if !sets.New(corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP).Has(*p.Protocol) {
-			errs = append(errs, field.NotSupported(at.Child("protocol"), *p.Protocol, []corev1.Protocol{
+		} else if !sets.New(corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP).Has(*endpointPort.Protocol) {
+			errs = append(errs, field.NotSupported(at.Child("protocol"), *endpointPort.Protocol, []corev1.Protocol{
 				corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP,
 			}))
 		}
-		if p.AppProtocol != nil {
-			for _, msg := range validation.IsQualifiedName(*p.AppProtocol) {
-				errs = append(errs, field.Invalid(at.Child("appProtocol"), *p.AppProtocol, msg))
+		if endpointPort.AppProtocol != nil {
+			for _, msg := range validation.IsQualifiedName(*endpointPort.AppProtocol) {
+				errs = append(errs, field.Invalid(at.Child("appProtocol"), *endpointPort.AppProtocol, msg))
 			}
 		}
 	}

@@ -36,17 +36,17 @@ func of(t reflect.Type) walk {
 	return w
 }
 
-// build makes the walk for t. Types that hold themselves (inside), as schemas do, are not followed round.
-func build(t reflect.Type, inside map[reflect.Type]bool) walk {
-	if inside[t] {
+// build makes the walk for typ. Types that hold themselves (inside), as schemas do, are not followed round.
+func build(typ reflect.Type, inside map[reflect.Type]bool) walk {
+	if inside[typ] {
 		return nil
 	}
-	inside[t] = true
-	defer delete(inside, t)
+	inside[typ] = true
+	defer delete(inside, typ)
 	//exhaustive:ignore
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Pointer:
-		if w := build(t.Elem(), inside); w != nil {
+		if w := build(typ.Elem(), inside); w != nil {
 			return func(v reflect.Value) {
 				if !v.IsNil() {
 					w(v.Elem())
@@ -54,7 +54,7 @@ func build(t reflect.Type, inside map[reflect.Type]bool) walk {
 			}
 		}
 	case reflect.Slice:
-		if w := build(t.Elem(), inside); w != nil {
+		if w := build(typ.Elem(), inside); w != nil {
 			return func(v reflect.Value) {
 				for i := range v.Len() {
 					w(v.Index(i))
@@ -62,7 +62,7 @@ func build(t reflect.Type, inside map[reflect.Type]bool) walk {
 			}
 		}
 	case reflect.Struct:
-		return buildStruct(t, inside)
+		return buildStruct(typ, inside)
 	default:
 	}
 	return nil

@@ -76,26 +76,26 @@ const controller = "reportingController"
 
 // validate is stricter than the older version: the fields that this one calls deprecated must not be set. Their names,
 // and those of the others, are the older version's.
-func validate(e *eventsv1.Event) field.ErrorList {
-	errs := core.ValidateEvent(ToCore(e), controller)
-	errs = append(errs, apivalidation.ValidateObjectMeta(&e.ObjectMeta, true, apivalidation.NameIsDNSSubdomain,
+func validate(event *eventsv1.Event) field.ErrorList {
+	errs := core.ValidateEvent(ToCore(event), controller)
+	errs = append(errs, apivalidation.ValidateObjectMeta(&event.ObjectMeta, true, apivalidation.NameIsDNSSubdomain,
 		field.NewPath("metadata"))...)
-	errs = append(errs, meta.Finalizers(e)...)
-	errs = append(errs, validateSeries(e)...)
-	if e.EventTime.IsZero() {
+	errs = append(errs, meta.Finalizers(event)...)
+	errs = append(errs, validateSeries(event)...)
+	if event.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
 	}
-	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
-		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
+	if event.Type != corev1.EventTypeNormal && event.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", event.Type)))
 	}
 	for _, old := range []struct {
 		name string
 		set  bool
 	}{
-		{"firstTimestamp", !e.DeprecatedFirstTimestamp.IsZero()},
-		{"lastTimestamp", !e.DeprecatedLastTimestamp.IsZero()},
-		{"count", e.DeprecatedCount != 0},
-		{"source", e.DeprecatedSource != corev1.EventSource{}},
+		{"firstTimestamp", !event.DeprecatedFirstTimestamp.IsZero()},
+		{"lastTimestamp", !event.DeprecatedLastTimestamp.IsZero()},
+		{"count", event.DeprecatedCount != 0},
+		{"source", event.DeprecatedSource != corev1.EventSource{}},
 	} {
 		if old.set {
 			errs = append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
@@ -119,78 +119,78 @@ func validateSeries(e *eventsv1.Event) field.ErrorList {
 }
 
 // validateUpdate: only the series of an event may change.
-func validateUpdate(e, old *eventsv1.Event) field.ErrorList {
-	errs := core.ValidateEvent(ToCore(e), controller)
-	if !equality.Semantic.DeepEqual(e.Series, old.Series) {
-		errs = append(errs, validateSeries(e)...)
+func validateUpdate(event, old *eventsv1.Event) field.ErrorList {
+	errs := core.ValidateEvent(ToCore(event), controller)
+	if !equality.Semantic.DeepEqual(event.Series, old.Series) {
+		errs = append(errs, validateSeries(event)...)
 	}
 	same := func(name string, now, was any) {
 		errs = append(errs, apivalidation.ValidateImmutableField(now, was, field.NewPath(name))...)
 	}
-	same("involvedObject", e.Regarding, old.Regarding)
-	same("reason", e.Reason, old.Reason)
-	same("message", e.Note, old.Note)
-	same("source", e.DeprecatedSource, old.DeprecatedSource)
-	same("firstTimestamp", e.DeprecatedFirstTimestamp, old.DeprecatedFirstTimestamp)
-	same("lastTimestamp", e.DeprecatedLastTimestamp, old.DeprecatedLastTimestamp)
-	same("count", e.DeprecatedCount, old.DeprecatedCount)
-	same("type", e.Type, old.Type)
-	if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
-		same("eventTime", e.EventTime, old.EventTime)
+	same("involvedObject", event.Regarding, old.Regarding)
+	same("reason", event.Reason, old.Reason)
+	same("message", event.Note, old.Note)
+	same("source", event.DeprecatedSource, old.DeprecatedSource)
+	same("firstTimestamp", event.DeprecatedFirstTimestamp, old.DeprecatedFirstTimestamp)
+	same("lastTimestamp", event.DeprecatedLastTimestamp, old.DeprecatedLastTimestamp)
+	same("count", event.DeprecatedCount, old.DeprecatedCount)
+	same("type", event.Type, old.Type)
+	if !event.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
+		same("eventTime", event.EventTime, old.EventTime)
 	}
-	same("action", e.Action, old.Action)
-	same("related", e.Related, old.Related)
-	same("reportingController", e.ReportingController, old.ReportingController)
-	same("reportingInstance", e.ReportingInstance, old.ReportingInstance)
+	same("action", event.Action, old.Action)
+	same("related", event.Related, old.Related)
+	same("reportingController", event.ReportingController, old.ReportingController)
+	same("reportingInstance", event.ReportingInstance, old.ReportingInstance)
 	return errs
 }
 
 // ToCore converts to the stored form. The object is new, its parts are shared.
-func ToCore(e *eventsv1.Event) *corev1.Event {
+func ToCore(event *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
-		ObjectMeta:          e.ObjectMeta,
-		EventTime:           e.EventTime,
-		ReportingController: e.ReportingController,
-		ReportingInstance:   e.ReportingInstance,
-		Action:              e.Action,
-		Reason:              e.Reason,
-		InvolvedObject:      e.Regarding,
-		Related:             e.Related,
-		Message:             e.Note,
-		Type:                e.Type,
-		Source:              e.DeprecatedSource,
-		FirstTimestamp:      e.DeprecatedFirstTimestamp,
-		LastTimestamp:       e.DeprecatedLastTimestamp,
-		Count:               e.DeprecatedCount,
+		ObjectMeta:          event.ObjectMeta,
+		EventTime:           event.EventTime,
+		ReportingController: event.ReportingController,
+		ReportingInstance:   event.ReportingInstance,
+		Action:              event.Action,
+		Reason:              event.Reason,
+		InvolvedObject:      event.Regarding,
+		Related:             event.Related,
+		Message:             event.Note,
+		Type:                event.Type,
+		Source:              event.DeprecatedSource,
+		FirstTimestamp:      event.DeprecatedFirstTimestamp,
+		LastTimestamp:       event.DeprecatedLastTimestamp,
+		Count:               event.DeprecatedCount,
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
-	if e.Series != nil {
-		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	if event.Series != nil {
+		out.Series = &corev1.EventSeries{Count: event.Series.Count, LastObservedTime: event.Series.LastObservedTime}
 	}
 	return out
 }
 
 // FromCore converts from the stored form. The object is new, its parts are shared.
-func FromCore(e *corev1.Event) *eventsv1.Event {
+func FromCore(event *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
-		ObjectMeta:               e.ObjectMeta,
-		EventTime:                e.EventTime,
-		ReportingController:      e.ReportingController,
-		ReportingInstance:        e.ReportingInstance,
-		Action:                   e.Action,
-		Reason:                   e.Reason,
-		Regarding:                e.InvolvedObject,
-		Related:                  e.Related,
-		Note:                     e.Message,
-		Type:                     e.Type,
-		DeprecatedSource:         e.Source,
-		DeprecatedFirstTimestamp: e.FirstTimestamp,
-		DeprecatedLastTimestamp:  e.LastTimestamp,
-		DeprecatedCount:          e.Count,
+		ObjectMeta:               event.ObjectMeta,
+		EventTime:                event.EventTime,
+		ReportingController:      event.ReportingController,
+		ReportingInstance:        event.ReportingInstance,
+		Action:                   event.Action,
+		Reason:                   event.Reason,
+		Regarding:                event.InvolvedObject,
+		Related:                  event.Related,
+		Note:                     event.Message,
+		Type:                     event.Type,
+		DeprecatedSource:         event.Source,
+		DeprecatedFirstTimestamp: event.FirstTimestamp,
+		DeprecatedLastTimestamp:  event.LastTimestamp,
+		DeprecatedCount:          event.Count,
 	}
 	out.TypeMeta = metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"}
-	if e.Series != nil {
-		out.Series = &eventsv1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	if event.Series != nil {
+		out.Series = &eventsv1.EventSeries{Count: event.Series.Count, LastObservedTime: event.Series.LastObservedTime}
 	}
 	return out
 }

@@ -128,7 +128,7 @@ func schema(
 	name, level string, precedence int32, method flowv1.FlowDistinguisherMethodType,
 	rules flowv1.PolicyRulesWithSubjects,
 ) *flowv1.FlowSchema {
-	s := &flowv1.FlowSchema{
+	flowSchema := &flowv1.FlowSchema{
 		ObjectMeta: fixed(name),
 		Spec: flowv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowv1.PriorityLevelConfigurationReference{Name: level},
@@ -137,9 +137,9 @@ func schema(
 		},
 	}
 	if method != "" {
-		s.Spec.DistinguisherMethod = &flowv1.FlowDistinguisherMethod{Type: method}
+		flowSchema.Spec.DistinguisherMethod = &flowv1.FlowDistinguisherMethod{Type: method}
 	}
-	return s
+	return flowSchema
 }
 
 func resources(verbs, group, names string, cluster bool) flowv1.ResourcePolicyRule {

@@ -17,7 +17,7 @@ func TestBootstrap(t *testing.T) {
 	levels := map[string]bool{}
 	kinds := map[bool]*kind.Kind{true: FlowSchema(), false: PriorityLevelConfiguration()}
 	for _, obj := range Bootstrap() {
-		s, isSchema := obj.(*flowv1.FlowSchema)
+		flowSchema, isSchema := obj.(*flowv1.FlowSchema)
 		k := kinds[isSchema]
 		o := obj.(kind.Object)
 		before := obj.DeepCopyObject()
@@ -30,9 +30,9 @@ func TestBootstrap(t *testing.T) {
 		}
 		if !isSchema {
 			levels[o.GetName()] = true
-		} else if !levels[s.Spec.PriorityLevelConfiguration.Name] {
-			t.Errorf("schema %s names level %s, which does not come before it", s.Name,
-				s.Spec.PriorityLevelConfiguration.Name)
+		} else if !levels[flowSchema.Spec.PriorityLevelConfiguration.Name] {
+			t.Errorf("schema %s names level %s, which does not come before it", flowSchema.Name,
+				flowSchema.Spec.PriorityLevelConfiguration.Name)
 		}
 	}
 	if len(Bootstrap()) != 8+11 {

@@ -92,38 +92,40 @@ func FlowSchema() *kind.Kind {
 	}.Erase()
 }
 
-func schemaRow(s *flowv1.FlowSchema) []any {
+func schemaRow(flowSchema *flowv1.FlowSchema) []any {
 	missing := "?"
 	method := "<none>"
-	for _, c := range s.Status.Conditions {
+	for _, c := range flowSchema.Status.Conditions {
 		if c.Type == flowv1.FlowSchemaConditionDangling {
 			missing = string(c.Status)
 			break
 		}
 	}
-	if m := s.Spec.DistinguisherMethod; m != nil {
+	if m := flowSchema.Spec.DistinguisherMethod; m != nil {
 		method = string(m.Type)
 	}
-	return []any{s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method, kind.Age(
-		s.CreationTimestamp), missing}
+	return []any{flowSchema.Name, flowSchema.Spec.PriorityLevelConfiguration.Name, int64(
+		flowSchema.Spec.MatchingPrecedence), method, kind.Age(
+		flowSchema.CreationTimestamp), missing}
 }
 
-func validateSchema(s *flowv1.FlowSchema) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(s)...)
-	l.Within("spec", func() { validateSchemaSpec(l, s) })
+func validateSchema(flowSchema *flowv1.FlowSchema) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(flowSchema)...)
+	errs.Within("spec", func() { validateSchemaSpec(errs, flowSchema) })
 	for _, fixed := range MandatoryFlowSchemas() {
-		if fixed.Name == s.Name && !equality.Semantic.DeepEqual(fixed.Spec, s.Spec) {
-			l.Invalid("spec", s.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name))
+		if fixed.Name == flowSchema.Name && !equality.Semantic.DeepEqual(fixed.Spec, flowSchema.Spec) {
+			errs.Invalid("spec", flowSchema.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value",
+				flowSchema.Name))
 		}
 	}
 	var seen check.Set
-	l.Within("status", func() {
-		check.Each(l, "conditions", s.Status.Conditions, func(_ int, c *flowv1.FlowSchemaCondition) {
-			validateConditionType(l, &seen, string(c.Type))
+	errs.Within("status", func() {
+		check.Each(errs, "conditions", flowSchema.Status.Conditions, func(_ int, c *flowv1.FlowSchemaCondition) {
+			validateConditionType(errs, &seen, string(c.Type))
 		})
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 func validateConditionType(l *check.List, seen *check.Set, t string) {
@@ -135,55 +137,57 @@ func validateConditionType(l *check.List, seen *check.Set, t string) {
 	}
 }
 
-func validateSchemaSpec(l *check.List, s *flowv1.FlowSchema) {
+func validateSchemaSpec(errs *check.List, flowSchema *flowv1.FlowSchema) {
 	const precedence = "matchingPrecedence"
-	switch p := s.Spec.MatchingPrecedence; {
+	switch p := flowSchema.Spec.MatchingPrecedence; {
 	case p <= 0:
-		l.Invalid(precedence, p, "must be a positive value")
+		errs.Invalid(precedence, p, "must be a positive value")
 	case p > flowv1.FlowSchemaMaxMatchingPrecedence:
-		l.Invalid(precedence, p, fmt.Sprintf("must not be greater than %v", flowv1.FlowSchemaMaxMatchingPrecedence))
-	case p == 1 && s.Name != flowv1.FlowSchemaNameExempt:
-		l.Invalid(precedence, p, "only the schema named 'exempt' may have matchingPrecedence 1")
+		errs.Invalid(precedence, p, fmt.Sprintf("must not be greater than %v", flowv1.FlowSchemaMaxMatchingPrecedence))
+	case p == 1 && flowSchema.Name != flowv1.FlowSchemaNameExempt:
+		errs.Invalid(precedence, p, "only the schema named 'exempt' may have matchingPrecedence 1")
 	}
-	if m := s.Spec.DistinguisherMethod; m != nil {
-		l.Within("distinguisherMethod", func() {
+	if m := flowSchema.Spec.DistinguisherMethod; m != nil {
+		errs.Within("distinguisherMethod", func() {
 			if m.Type != flowv1.FlowDistinguisherMethodByUserType &&
 				m.Type != flowv1.FlowDistinguisherMethodByNamespaceType {
-				check.NotSupported(l, "type", m, flowv1.FlowDistinguisherMethodByNamespaceType,
+				check.NotSupported(errs, "type", m, flowv1.FlowDistinguisherMethodByNamespaceType,
 					flowv1.FlowDistinguisherMethodByUserType)
 			}
 		})
 	}
-	l.Within("priorityLevelConfiguration", func() {
-		if name := s.Spec.PriorityLevelConfiguration.Name; name == "" {
-			l.Required("name", "must reference a priority level")
+	errs.Within("priorityLevelConfiguration", func() {
+		if name := flowSchema.Spec.PriorityLevelConfiguration.Name; name == "" {
+			errs.Required("name", "must reference a priority level")
 		} else {
-			l.Subdomain("name", name)
+			errs.Subdomain("name", name)
 		}
 	})
-	check.Each(l, "rules", s.Spec.Rules, func(_ int, r *flowv1.PolicyRulesWithSubjects) { validateRules(l, r) })
-}
-
-func validateRules(l *check.List, r *flowv1.PolicyRulesWithSubjects) {
-	if len(r.Subjects) == 0 {
-		l.Required("subjects", "subjects must contain at least one value")
-	}
-	check.Each(l, "subjects", r.Subjects, func(_ int, s *flowv1.Subject) { validateSubject(l, s) })
-	if len(r.ResourceRules)+len(r.NonResourceRules) == 0 {
-		l.Required("", "at least one of resourceRules and nonResourceRules has to be non-empty")
-	}
-	check.Each(l, "resourceRules", r.ResourceRules, func(_ int, rule *flowv1.ResourcePolicyRule) {
-		validateResourceRule(l, rule)
-	})
-	check.Each(l, "nonResourceRules", r.NonResourceRules, func(_ int, rule *flowv1.NonResourcePolicyRule) {
-		validateURLRule(l, rule)
+	check.Each(errs, "rules", flowSchema.Spec.Rules, func(_ int, r *flowv1.PolicyRulesWithSubjects) {
+		validateRules(errs, r)
 	})
 }
 
-func validateSubject(l *check.List, s *flowv1.Subject) {
+func validateRules(errs *check.List, subjects *flowv1.PolicyRulesWithSubjects) {
+	if len(subjects.Subjects) == 0 {
+		errs.Required("subjects", "subjects must contain at least one value")
+	}
+	check.Each(errs, "subjects", subjects.Subjects, func(_ int, s *flowv1.Subject) { validateSubject(errs, s) })
+	if len(subjects.ResourceRules)+len(subjects.NonResourceRules) == 0 {
+		errs.Required("", "at least one of resourceRules and nonResourceRules has to be non-empty")
+	}
+	check.Each(errs, "resourceRules", subjects.ResourceRules, func(_ int, rule *flowv1.ResourcePolicyRule) {
+		validateResourceRule(errs, rule)
+	})
+	check.Each(errs, "nonResourceRules", subjects.NonResourceRules, func(_ int, rule *flowv1.NonResourcePolicyRule) {
+		validateURLRule(errs, rule)
+	})
+}
+
+func validateSubject(errs *check.List, subject *flowv1.Subject) {
 	kinds := []flowv1.SubjectKind{flowv1.SubjectKindGroup, flowv1.SubjectKindServiceAccount, flowv1.SubjectKindUser}
-	if !slices.Contains(kinds, s.Kind) {
-		check.NotSupported(l, "kind", s.Kind, kinds...)
+	if !slices.Contains(kinds, subject.Kind) {
+		check.NotSupported(errs, "kind", subject.Kind, kinds...)
 		return
 	}
 	type part struct {
@@ -193,23 +197,23 @@ func validateSubject(l *check.List, s *flowv1.Subject) {
 		check   func()
 	}
 	parts := []part{
-		{flowv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func() {
-			validateAccount(l, s.ServiceAccount)
+		{flowv1.SubjectKindServiceAccount, "serviceAccount", subject.ServiceAccount != nil, func() {
+			validateAccount(errs, subject.ServiceAccount)
 		}},
-		{flowv1.SubjectKindUser, "user", s.User != nil, func() { required(l, "name", s.User.Name) }},
-		{flowv1.SubjectKindGroup, "group", s.Group != nil, func() { required(l, "name", s.Group.Name) }},
+		{flowv1.SubjectKindUser, "user", subject.User != nil, func() { required(errs, "name", subject.User.Name) }},
+		{flowv1.SubjectKindGroup, "group", subject.Group != nil, func() { required(errs, "name", subject.Group.Name) }},
 	}
 	for _, f := range parts {
 		switch {
-		case s.Kind == f.kind && !f.present:
-			l.Required(f.child, fmt.Sprintf("%s is required when subject kind is '%s'", f.child, f.kind))
-		case s.Kind == f.kind:
-			l.Within(f.child, f.check)
+		case subject.Kind == f.kind && !f.present:
+			errs.Required(f.child, fmt.Sprintf("%s is required when subject kind is '%s'", f.child, f.kind))
+		case subject.Kind == f.kind:
+			errs.Within(f.child, f.check)
 		}
 	}
 	for _, f := range parts {
-		if s.Kind != f.kind && f.present {
-			l.Forbidden(f.child, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", f.child, f.kind))
+		if subject.Kind != f.kind && f.present {
+			errs.Forbidden(f.child, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", f.child, f.kind))
 		}
 	}
 }
@@ -220,18 +224,18 @@ func required(l *check.List, child, v string) {
 	}
 }
 
-func validateAccount(l *check.List, a *flowv1.ServiceAccountSubject) {
-	switch a.Name {
+func validateAccount(errs *check.List, subject *flowv1.ServiceAccountSubject) {
+	switch subject.Name {
 	case "":
-		l.Required("name", "")
+		errs.Required("name", "")
 	case flowv1.NameAll:
 	default:
-		l.Name("name", a.Name, apivalidation.ValidateServiceAccountName)
+		errs.Name("name", subject.Name, apivalidation.ValidateServiceAccountName)
 	}
-	if a.Namespace == "" {
-		l.Required("namespace", "must specify namespace for service account")
+	if subject.Namespace == "" {
+		errs.Required("namespace", "must specify namespace for service account")
 	} else {
-		l.Name("namespace", a.Namespace, apivalidation.ValidateNamespaceName)
+		errs.Name("namespace", subject.Namespace, apivalidation.ValidateNamespaceName)
 	}
 }
 
@@ -257,42 +261,42 @@ func alone(l *check.List, child string, list []string, what string) {
 	}
 }
 
-func validateResourceRule(l *check.List, r *flowv1.ResourcePolicyRule) {
-	validateVerbs(l, r.Verbs)
-	if len(r.APIGroups) == 0 {
-		l.Required("apiGroups", "resource rules must supply at least one api group")
+func validateResourceRule(errs *check.List, rule *flowv1.ResourcePolicyRule) {
+	validateVerbs(errs, rule.Verbs)
+	if len(rule.APIGroups) == 0 {
+		errs.Required("apiGroups", "resource rules must supply at least one api group")
 	}
-	alone(l, "apiGroups", r.APIGroups, "api groups")
-	if len(r.Resources) == 0 {
-		l.Required("resources", "resource rules must supply at least one resource")
+	alone(errs, "apiGroups", rule.APIGroups, "api groups")
+	if len(rule.Resources) == 0 {
+		errs.Required("resources", "resource rules must supply at least one resource")
 	}
-	alone(l, "resources", r.Resources, "resources")
+	alone(errs, "resources", rule.Resources, "resources")
 	switch {
-	case len(r.Namespaces) == 0 && !r.ClusterScope:
-		l.Required("namespaces", "resource rules that are not cluster scoped must supply at least one namespace")
-	case slices.Contains(r.Namespaces, flowv1.NamespaceEvery):
-		alone(l, "namespaces", r.Namespaces, "namespaces")
+	case len(rule.Namespaces) == 0 && !rule.ClusterScope:
+		errs.Required("namespaces", "resource rules that are not cluster scoped must supply at least one namespace")
+	case slices.Contains(rule.Namespaces, flowv1.NamespaceEvery):
+		alone(errs, "namespaces", rule.Namespaces, "namespaces")
 	default:
-		check.Each(l, "namespaces", r.Namespaces, func(_ int, ns *string) {
+		check.Each(errs, "namespaces", rule.Namespaces, func(_ int, ns *string) {
 			for _, msg := range apivalidation.ValidateNamespaceName(*ns, false) {
-				l.Invalid("", *ns, "each member of this list must be '*' or a DNS-1123 label; "+msg)
+				errs.Invalid("", *ns, "each member of this list must be '*' or a DNS-1123 label; "+msg)
 			}
 		})
 	}
 }
 
-func validateURLRule(l *check.List, r *flowv1.NonResourcePolicyRule) {
-	validateVerbs(l, r.Verbs)
+func validateURLRule(errs *check.List, r *flowv1.NonResourcePolicyRule) {
+	validateVerbs(errs, r.Verbs)
 	const child = "nonResourceURLs"
 	switch {
 	case len(r.NonResourceURLs) == 0:
-		l.Required(child, "nonResourceURLs must contain at least one value")
+		errs.Required(child, "nonResourceURLs must contain at least one value")
 	case slices.Contains(r.NonResourceURLs, flowv1.NonResourceAll):
-		alone(l, child, r.NonResourceURLs, "non-resource URLs")
+		alone(errs, child, r.NonResourceURLs, "non-resource URLs")
 	default:
-		check.Each(l, child, r.NonResourceURLs, func(_ int, u *string) {
+		check.Each(errs, child, r.NonResourceURLs, func(_ int, u *string) {
 			if msg := wrongURL(*u); msg != "" {
-				l.Invalid("", *u, msg)
+				errs.Invalid("", *u, msg)
 			}
 		})
 	}

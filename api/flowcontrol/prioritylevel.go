@@ -113,94 +113,97 @@ func levelRow(p *flowv1.PriorityLevelConfiguration) []any {
 	return row
 }
 
-func validateLevel(p *flowv1.PriorityLevelConfiguration) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(p)...)
+func validateLevel(configuration *flowv1.PriorityLevelConfiguration) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(configuration)...)
 	const zeroShares = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
-	if _, ok := p.Annotations[zeroShares]; ok {
-		l.Forbidden("metadata.annotations", "annotation '"+zeroShares+"' is forbidden")
+	if _, ok := configuration.Annotations[zeroShares]; ok {
+		errs.Forbidden("metadata.annotations", "annotation '"+zeroShares+"' is forbidden")
 	}
-	l.Within("spec", func() {
-		validateLevelSpec(l, p.Name, &p.Spec)
-		declaredLevel(l, &p.Spec)
+	errs.Within("spec", func() {
+		validateLevelSpec(errs, configuration.Name, &configuration.Spec)
+		declaredLevel(errs, &configuration.Spec)
 	})
-	validateFixedLevel(l, p)
+	validateFixedLevel(errs, configuration)
 	var seen check.Set
-	l.Within("status", func() {
-		check.Each(l, "conditions", p.Status.Conditions, func(_ int, c *flowv1.PriorityLevelConfigurationCondition) {
-			validateConditionType(l, &seen, string(c.Type))
+	errs.Within("status", func() {
+		check.Each(errs, "conditions", configuration.Status.Conditions, func(
+			_ int, c *flowv1.PriorityLevelConfigurationCondition,
+		) {
+			validateConditionType(errs, &seen, string(c.Type))
 		})
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 // validateFixedLevel: of the mandatory levels, only the part of the exempt one that is for such may be changed.
-func validateFixedLevel(l *check.List, p *flowv1.PriorityLevelConfiguration) {
+func validateFixedLevel(errs *check.List, configuration *flowv1.PriorityLevelConfiguration) {
 	for _, fixed := range MandatoryPriorityLevels() {
-		if fixed.Name != p.Name {
+		if fixed.Name != configuration.Name {
 			continue
 		}
 		want := fixed.Spec
 		what := ""
-		if p.Name == flowv1.PriorityLevelConfigurationNameExempt {
-			want.Exempt = p.Spec.Exempt
+		if configuration.Name == flowv1.PriorityLevelConfigurationNameExempt {
+			want.Exempt = configuration.Spec.Exempt
 			what = " except the 'spec.exempt' field"
 		}
-		if !equality.Semantic.DeepEqual(want, p.Spec) {
-			l.Invalid("spec", p.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", p.Name, what))
+		if !equality.Semantic.DeepEqual(want, configuration.Spec) {
+			errs.Invalid("spec", configuration.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value",
+				configuration.Name, what))
 		}
 	}
 }
 
-func validateLevelSpec(l *check.List, name string, s *flowv1.PriorityLevelConfigurationSpec) {
-	if (name == flowv1.PriorityLevelConfigurationNameExempt) != (s.Type == flowv1.PriorityLevelEnablementExempt) {
-		l.Invalid("type", s.Type, "must be 'Exempt' if and only if `name` is 'exempt'")
+func validateLevelSpec(errs *check.List, name string, spec *flowv1.PriorityLevelConfigurationSpec) {
+	if (name == flowv1.PriorityLevelConfigurationNameExempt) != (spec.Type == flowv1.PriorityLevelEnablementExempt) {
+		errs.Invalid("type", spec.Type, "must be 'Exempt' if and only if `name` is 'exempt'")
 	}
-	switch s.Type {
+	switch spec.Type {
 	case flowv1.PriorityLevelEnablementExempt:
-		if s.Exempt != nil {
-			l.Within("exempt", func() {
-				validateShares(l, s.Exempt.NominalConcurrencyShares, s.Exempt.LendablePercent)
+		if spec.Exempt != nil {
+			errs.Within("exempt", func() {
+				validateShares(errs, spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent)
 			})
 		}
 	case flowv1.PriorityLevelEnablementLimited:
-		if s.Limited != nil {
-			l.Within("limited", func() { validateLimited(l, s.Limited) })
+		if spec.Limited != nil {
+			errs.Within("limited", func() { validateLimited(errs, spec.Limited) })
 		}
 	case "":
 	default:
-		check.NotSupported(l, "type", s.Type, flowv1.PriorityLevelEnablementExempt,
+		check.NotSupported(errs, "type", spec.Type, flowv1.PriorityLevelEnablementExempt,
 			flowv1.PriorityLevelEnablementLimited)
 	}
 }
 
 // declaredLevel is what is declared of a level: which part goes with which type.
-func declaredLevel(l *check.List, s *flowv1.PriorityLevelConfigurationSpec) {
+func declaredLevel(errs *check.List, spec *flowv1.PriorityLevelConfigurationSpec) {
 	goesWith := func(child string, has, right, needed bool) {
 		switch {
 		case has && !right:
-			l.Declared(field.Forbidden(l.Path(child), ""))
+			errs.Declared(field.Forbidden(errs.Path(child), ""))
 		case !has && right && needed:
-			l.Missing(child)
+			errs.Missing(child)
 		}
 	}
-	goesWith("exempt", s.Exempt != nil, s.Type == flowv1.PriorityLevelEnablementExempt, false)
-	goesWith("limited", s.Limited != nil, s.Type == flowv1.PriorityLevelEnablementLimited, true)
-	if s.Type == "" {
-		l.Missing("type")
+	goesWith("exempt", spec.Exempt != nil, spec.Type == flowv1.PriorityLevelEnablementExempt, false)
+	goesWith("limited", spec.Limited != nil, spec.Type == flowv1.PriorityLevelEnablementLimited, true)
+	if spec.Type == "" {
+		errs.Missing("type")
 	}
-	if s.Limited == nil {
+	if spec.Limited == nil {
 		return
 	}
-	r := &s.Limited.LimitResponse
-	l.In("limited")
-	l.In("limitResponse")
+	r := &spec.Limited.LimitResponse
+	errs.In("limited")
+	errs.In("limitResponse")
 	goesWith("queuing", r.Queuing != nil, r.Type == flowv1.LimitResponseTypeQueue, true)
 	if r.Type == "" {
-		l.Missing("type")
+		errs.Missing("type")
 	}
-	l.Out()
-	l.Out()
+	errs.Out()
+	errs.Out()
 }
 
 func validateShares(l *check.List, shares, lendable *int32) {
@@ -233,23 +236,25 @@ func validateLimitResponse(l *check.List, r *flowv1.LimitResponse) {
 	}
 }
 
-func validateQueuing(l *check.List, q *flowv1.QueuingConfiguration) {
-	if q.QueueLengthLimit <= 0 {
-		l.Invalid("queueLengthLimit", q.QueueLengthLimit, "must be positive")
+func validateQueuing(errs *check.List, configuration *flowv1.QueuingConfiguration) {
+	if configuration.QueueLengthLimit <= 0 {
+		errs.Invalid("queueLengthLimit", configuration.QueueLengthLimit, "must be positive")
 	}
-	if q.Queues <= 0 {
-		l.Invalid("queues", q.Queues, "must be positive")
-	} else if q.Queues > maxQueues {
-		l.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+	if configuration.Queues <= 0 {
+		errs.Invalid("queues", configuration.Queues, "must be positive")
+	} else if configuration.Queues > maxQueues {
+		errs.Invalid("queues", configuration.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
 	}
-	if q.HandSize <= 0 {
-		l.Invalid("handSize", q.HandSize, "must be positive")
-	} else if q.HandSize > q.Queues {
-		l.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
-	} else if entropy(q.Queues, q.HandSize) > maxEntropy {
-		l.Invalid("handSize", q.HandSize,
-			fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues,
-				q.HandSize, maxEntropy))
+	if configuration.HandSize <= 0 {
+		errs.Invalid("handSize", configuration.HandSize, "must be positive")
+	} else if configuration.HandSize > configuration.Queues {
+		errs.Invalid("handSize", configuration.HandSize, fmt.Sprintf("should not be greater than queues (%d)",
+			configuration.Queues))
+	} else if entropy(configuration.Queues, configuration.HandSize) > maxEntropy {
+		errs.Invalid("handSize", configuration.HandSize,
+			fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+				configuration.Queues,
+				configuration.HandSize, maxEntropy))
 	}
 }
 

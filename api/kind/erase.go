@@ -15,7 +15,7 @@ import (
 
 // Erase fills the gaps of s with defaults and drops its type.
 func (s Spec[T]) Erase() *Kind {
-	k := &Kind{
+	spec := &Kind{
 		Names:               s.Names,
 		New:                 func() Object { return s.New() },
 		NewList:             s.NewList,
@@ -36,33 +36,33 @@ func (s Spec[T]) Erase() *Kind {
 	}
 	switch {
 	case s.MetaLast:
-		k.ValidateName = path.ValidatePathSegmentName //nolint:staticcheck // a copy is no better
-	case k.ValidateName == nil:
-		k.ValidateName = validation.NameIsDNSSubdomain
+		spec.ValidateName = path.ValidatePathSegmentName //nolint:staticcheck // a copy is no better
+	case spec.ValidateName == nil:
+		spec.ValidateName = validation.NameIsDNSSubdomain
 	}
-	k.Fields = s.fieldSet
-	k.Warnings = func(obj, old Object) []string {
+	spec.Fields = s.fieldSet
+	spec.Warnings = func(obj, old Object) []string {
 		if s.Warnings == nil {
 			return nil
 		}
 		o, _ := old.(T)
 		return s.Warnings(obj.(T), o)
 	}
-	k.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
+	spec.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
 		if s.Grace == nil {
 			return 0
 		}
 		return s.Grace(obj.(T), opts)
 	}
-	s.eraseTable(k)
-	s.eraseSubresources(k)
+	s.eraseTable(spec)
+	s.eraseSubresources(spec)
 	for version, read := range s.StoredVersions {
-		if k.StoredVersions == nil {
-			k.StoredVersions = map[string]func([]byte) (Object, error){}
+		if spec.StoredVersions == nil {
+			spec.StoredVersions = map[string]func([]byte) (Object, error){}
 		}
-		k.StoredVersions[version] = func(doc []byte) (Object, error) { return read(doc) }
+		spec.StoredVersions[version] = func(doc []byte) (Object, error) { return read(doc) }
 	}
-	return k
+	return spec
 }
 
 // fieldSet has the values that field selectors compare.

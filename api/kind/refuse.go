@@ -60,49 +60,49 @@ func (g goNamed) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func writeGoNamed(b *bytes.Buffer, v reflect.Value) error {
-	t := v.Type()
-	if !inAPI(t) {
-		text, err := json.Marshal(v.Interface())
-		b.Write(text)
+func writeGoNamed(buf *bytes.Buffer, value reflect.Value) error {
+	typ := value.Type()
+	if !inAPI(typ) {
+		text, err := json.Marshal(value.Interface())
+		buf.Write(text)
 		return err
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Pointer, reflect.Slice:
-		if v.IsNil() {
-			b.WriteString("null")
+		if value.IsNil() {
+			buf.WriteString("null")
 			return nil
 		}
-		if t.Kind() == reflect.Pointer {
-			return writeGoNamed(b, v.Elem())
+		if typ.Kind() == reflect.Pointer {
+			return writeGoNamed(buf, value.Elem())
 		}
-		b.WriteByte('[')
-		for i := range v.Len() {
+		buf.WriteByte('[')
+		for i := range value.Len() {
 			if i > 0 {
-				b.WriteByte(',')
+				buf.WriteByte(',')
 			}
-			if err := writeGoNamed(b, v.Index(i)); err != nil {
+			if err := writeGoNamed(buf, value.Index(i)); err != nil {
 				return err
 			}
 		}
-		b.WriteByte(']')
+		buf.WriteByte(']')
 		return nil
 	default:
-		b.WriteByte('{')
-		if err := writeFields(b, v); err != nil {
+		buf.WriteByte('{')
+		if err := writeFields(buf, value); err != nil {
 			return err
 		}
-		b.WriteByte('}')
+		buf.WriteByte('}')
 		return nil
 	}
 }
 
 // writeFields writes the fields of struct v; those of embedded structs as its own.
-func writeFields(b *bytes.Buffer, v reflect.Value) error {
+func writeFields(buf *bytes.Buffer, v reflect.Value) error {
 	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Anonymous && inAPI(f.Type) && f.Type.Kind() == reflect.Struct {
-			if err := writeFields(b, v.Field(i)); err != nil {
+		structField := v.Type().Field(i)
+		if structField.Anonymous && inAPI(structField.Type) && structField.Type.Kind() == reflect.Struct {
+			if err := writeFields(buf, v.Field(i)); err != nil {
 				return err
 			}
 			continue
@@ -112,17 +112,17 @@ func writeFields(b *bytes.Buffer, v reflect.Value) error {
 			return err
 		}
 		member := text.Bytes()
-		if f.Anonymous { // of apimachinery: its own names, beside the others
+		if structField.Anonymous { // of apimachinery: its own names, beside the others
 			if member = bytes.TrimSuffix(bytes.TrimPrefix(member, []byte{'{'}), []byte{'}'}); len(member) == 0 {
 				continue
 			}
 		} else {
-			member = append([]byte(`"`+f.Name+`":`), member...)
+			member = append([]byte(`"`+structField.Name+`":`), member...)
 		}
-		if last := b.Bytes(); len(last) > 0 && last[len(last)-1] != '{' {
-			b.WriteByte(',')
+		if last := buf.Bytes(); len(last) > 0 && last[len(last)-1] != '{' {
+			buf.WriteByte(',')
 		}
-		b.Write(member)
+		buf.Write(member)
 	}
 	return nil
 }

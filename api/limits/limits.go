@@ -57,7 +57,7 @@ func Fill(pod *corev1.Pod, lr *corev1.LimitRange) bool {
 
 // fill sets what the container does not, and says what it set. A default request never comes with a container's own
 // limit below it, because a request left out takes the limit's value.
-func fill(c *corev1.Container, what string, limits, requests corev1.ResourceList) []string {
+func fill(container *corev1.Container, what string, limits, requests corev1.ResourceList) []string {
 	set := func(into *corev1.ResourceList, from corev1.ResourceList) []string {
 		var names []string
 		for k, v := range from {
@@ -74,20 +74,20 @@ func fill(c *corev1.Container, what string, limits, requests corev1.ResourceList
 		return names
 	}
 	// Defaults of requests apply to what had neither; limits given alone stand for the request too.
-	for k, v := range c.Resources.Limits {
-		if _, ok := c.Resources.Requests[k]; !ok {
-			if c.Resources.Requests == nil {
-				c.Resources.Requests = corev1.ResourceList{}
+	for k, v := range container.Resources.Limits {
+		if _, ok := container.Resources.Requests[k]; !ok {
+			if container.Resources.Requests == nil {
+				container.Resources.Requests = corev1.ResourceList{}
 			}
-			c.Resources.Requests[k] = v.DeepCopy()
+			container.Resources.Requests[k] = v.DeepCopy()
 		}
 	}
 	var notes []string
-	if n := set(&c.Resources.Requests, requests); len(n) > 0 {
-		notes = append(notes, strings.Join(n, ", ")+" request for "+what+" "+c.Name)
+	if n := set(&container.Resources.Requests, requests); len(n) > 0 {
+		notes = append(notes, strings.Join(n, ", ")+" request for "+what+" "+container.Name)
 	}
-	if n := set(&c.Resources.Limits, limits); len(n) > 0 {
-		notes = append(notes, strings.Join(n, ", ")+" limit for "+what+" "+c.Name)
+	if n := set(&container.Resources.Limits, limits); len(n) > 0 {
+		notes = append(notes, strings.Join(n, ", ")+" limit for "+what+" "+container.Name)
 	}
 	return notes
 }

@@ -28,20 +28,20 @@ func Fake(n *corev1.Node) bool { return n.Spec.ProviderID == fakeProvider+n.Name
 
 // FakeContainers returns what each running container of a pod on a fake node uses, by name; ok is false when there are
 // no figures.
-func FakeContainers(p *corev1.Pod) (map[string]corev1.ResourceList, bool) {
+func FakeContainers(pod *corev1.Pod) (map[string]corev1.ResourceList, bool) {
 	var names []string
-	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
 			if list[i].State.Running != nil {
 				names = append(names, list[i].Name)
 			}
 		}
 	}
-	cpu, ok := shares(p.Annotations[AnnotationCPU], names, resource.Nano)
+	cpu, ok := shares(pod.Annotations[AnnotationCPU], names, resource.Nano)
 	if !ok || len(names) == 0 {
 		return nil, false
 	}
-	memory, ok := shares(p.Annotations[AnnotationMemory], names, 0)
+	memory, ok := shares(pod.Annotations[AnnotationMemory], names, 0)
 	if !ok {
 		return nil, false
 	}

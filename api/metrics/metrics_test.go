@@ -44,8 +44,11 @@ func TestFakeContainers(t *testing.T) {
 }
 
 func TestFakeNode(t *testing.T) {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-1"}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-1"}}
-	if !Fake(n) ||
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "fake-1"},
+		Spec:       corev1.NodeSpec{ProviderID: "fake://fake-1"},
+	}
+	if !Fake(node) ||
 		Fake(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "fake-1"},
 			Spec: corev1.NodeSpec{
@@ -54,16 +57,16 @@ func TestFakeNode(t *testing.T) {
 		}) {
 		t.Error("a node is fake by its provider id")
 	}
-	got, ok := FakeNode(n, Usage(1_500_000_000, 1<<20))
+	got, ok := FakeNode(node, Usage(1_500_000_000, 1<<20))
 	if !ok || text(got, "cpu") != "1500m" || text(got, "memory") != "1Mi" {
 		t.Errorf("of its pods: got %v, %v", got, ok)
 	}
-	n.Annotations = map[string]string{AnnotationCPU: "3"}
-	if got, ok = FakeNode(n, Usage(1, 1<<20)); !ok || text(got, "cpu") != "3" || text(got, "memory") != "1Mi" {
+	node.Annotations = map[string]string{AnnotationCPU: "3"}
+	if got, ok = FakeNode(node, Usage(1, 1<<20)); !ok || text(got, "cpu") != "3" || text(got, "memory") != "1Mi" {
 		t.Errorf("annotated: got %v, %v", got, ok)
 	}
-	n.Annotations[AnnotationMemory] = "none"
-	if got, ok = FakeNode(n, Usage(1, 1)); ok {
+	node.Annotations[AnnotationMemory] = "none"
+	if got, ok = FakeNode(node, Usage(1, 1)); ok {
 		t.Errorf("without figures: got %v", got)
 	}
 }

@@ -62,23 +62,23 @@ func addressName(name string, _ bool) []string {
 }
 
 func validateAddress(a *networkingv1.IPAddress) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	l.Add(meta.Finalizers(a)...)
-	p := a.Spec.ParentRef
-	if p == nil {
-		l.Missing("parentRef")
-		return l.Errors()
+	errs := check.At(field.NewPath("spec"))
+	errs.Add(meta.Finalizers(a)...)
+	reference := a.Spec.ParentRef
+	if reference == nil {
+		errs.Missing("parentRef")
+		return errs.Errors()
 	}
-	l.In("parentRef")
-	if p.Group != "" {
-		l.Subdomain("group", p.Group)
+	errs.In("parentRef")
+	if reference.Group != "" {
+		errs.Subdomain("group", reference.Group)
 	}
-	segment(l, "resource", p.Resource, true)
-	segment(l, "name", p.Name, true)
-	if p.Namespace != "" {
-		segment(l, "namespace", p.Namespace, false)
+	segment(errs, "resource", reference.Resource, true)
+	segment(errs, "name", reference.Name, true)
+	if reference.Namespace != "" {
+		segment(errs, "namespace", reference.Namespace, false)
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // ServiceCIDR describes networking.k8s.io/v1 ServiceCIDR.
@@ -115,23 +115,23 @@ func validateRange(c *networkingv1.ServiceCIDR) field.ErrorList {
 }
 
 func validateRangeSpec(c *networkingv1.ServiceCIDR) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
+	errs := check.At(field.NewPath("spec"))
 	cidrs := c.Spec.CIDRs
 	const most = 2
 	switch {
 	case len(cidrs) == 0:
-		l.Required("cidrs", "at least one CIDR required")
-		return l.Errors()
+		errs.Required("cidrs", "at least one CIDR required")
+		return errs.Errors()
 	case len(cidrs) > most:
-		l.Invalid("cidrs", rangeSpec{cidrs}, "may only hold up to 2 values")
-		return l.Errors()
+		errs.Invalid("cidrs", rangeSpec{cidrs}, "may only hold up to 2 values")
+		return errs.Errors()
 	}
-	check.Each(l, "cidrs", cidrs, func(_ int, cidr *string) { l.CIDR("", *cidr) })
+	check.Each(errs, "cidrs", cidrs, func(_ int, cidr *string) { errs.CIDR("", *cidr) })
 	if len(cidrs) == most && sameFamily(cidrs[0], cidrs[1]) {
-		l.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and "+
+		errs.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and "+
 			"2001:db8::/64")
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // rangeSpec is how Kubernetes prints what it finds wrong with a whole spec.
@@ -144,11 +144,11 @@ func sameFamily(a, b string) bool {
 }
 
 // validateRangeUpdate: a range of the other family may be added, nothing else.
-func validateRangeUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
+func validateRangeUpdate(serviceCIDR, old *networkingv1.ServiceCIDR) field.ErrorList {
 	const fixed = "field is immutable"
-	errs := meta.Finalizers(c)
+	errs := meta.Finalizers(serviceCIDR)
 	path := field.NewPath("spec", "cidrs")
-	now := c.Spec.CIDRs
+	now := serviceCIDR.Spec.CIDRs
 	was := old.Spec.CIDRs
 	if grows := len(was) == 1 && len(now) == 2; len(now) != len(was) && !grows {
 		return append(errs, field.Invalid(path, now, fixed))
@@ -159,7 +159,7 @@ func validateRangeUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 		}
 	}
 	if len(now) > len(was) {
-		errs = append(errs, validateRangeSpec(c)...)
+		errs = append(errs, validateRangeSpec(serviceCIDR)...)
 	}
 	return errs
 }

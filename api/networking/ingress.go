@@ -106,17 +106,17 @@ func Ingress() *kind.Kind {
 	}.Erase()
 }
 
-func ingressRow(i *networkingv1.Ingress) []any {
+func ingressRow(ingress *networkingv1.Ingress) []any {
 	class := "<none>"
 	ports := "80"
-	if c := i.Spec.IngressClassName; c != nil {
+	if c := ingress.Spec.IngressClassName; c != nil {
 		class = *c
 	}
-	if len(i.Spec.TLS) > 0 {
+	if len(ingress.Spec.TLS) > 0 {
 		ports = "80, 443"
 	}
 	addresses := map[string]bool{}
-	for _, in := range i.Status.LoadBalancer.Ingress {
+	for _, in := range ingress.Status.LoadBalancer.Ingress {
 		if in.IP != "" {
 			addresses[in.IP] = true
 		} else if in.Hostname != "" {
@@ -124,8 +124,8 @@ func ingressRow(i *networkingv1.Ingress) []any {
 		}
 	}
 	return []any{
-		i.Name, class, hosts(i.Spec.Rules), strings.Join(slices.Sorted(maps.Keys(addresses)), ","), ports,
-		kind.Age(i.CreationTimestamp),
+		ingress.Name, class, hosts(ingress.Spec.Rules), strings.Join(slices.Sorted(maps.Keys(addresses)), ","), ports,
+		kind.Age(ingress.CreationTimestamp),
 	}
 }
 
@@ -149,25 +149,25 @@ func hosts(rules []networkingv1.IngressRule) string {
 	return strings.Join(list, ",")
 }
 
-func validateIngress(s *networkingv1.IngressSpec) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	if len(s.Rules) == 0 && s.DefaultBackend == nil {
-		l.Invalid("", s.Rules, "either `defaultBackend` or `rules` must be specified")
+func validateIngress(ingressSpec *networkingv1.IngressSpec) field.ErrorList {
+	errs := check.At(field.NewPath("spec"))
+	if len(ingressSpec.Rules) == 0 && ingressSpec.DefaultBackend == nil {
+		errs.Invalid("", ingressSpec.Rules, "either `defaultBackend` or `rules` must be specified")
 	}
-	if b := s.DefaultBackend; b != nil {
-		l.Within("defaultBackend", func() { validateBackend(l, b) })
+	if b := ingressSpec.DefaultBackend; b != nil {
+		errs.Within("defaultBackend", func() { validateBackend(errs, b) })
 	}
-	check.Each(l, "rules", s.Rules, func(_ int, r *networkingv1.IngressRule) { validateRule(l, r) })
-	check.Each(l, "tls", s.TLS, func(_ int, t *networkingv1.IngressTLS) {
-		check.Each(l, "hosts", t.Hosts, func(_ int, h *string) { host(l, "", *h) })
+	check.Each(errs, "rules", ingressSpec.Rules, func(_ int, r *networkingv1.IngressRule) { validateRule(errs, r) })
+	check.Each(errs, "tls", ingressSpec.TLS, func(_ int, t *networkingv1.IngressTLS) {
+		check.Each(errs, "hosts", t.Hosts, func(_ int, h *string) { host(errs, "", *h) })
 		if t.SecretName != "" {
-			l.Subdomain("secretName", t.SecretName)
+			errs.Subdomain("secretName", t.SecretName)
 		}
 	})
-	if c := s.IngressClassName; c != nil {
-		l.Subdomain("ingressClassName", *c)
+	if c := ingressSpec.IngressClassName; c != nil {
+		errs.Subdomain("ingressClassName", *c)
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // host wants a DNS name, whose first label may be a star.
@@ -181,98 +181,98 @@ func host(l *check.List, child, h string) {
 	}
 }
 
-func validateRule(l *check.List, r *networkingv1.IngressRule) {
-	if r.Host != "" {
-		if isIP(r.Host) {
-			l.Invalid("host", r.Host, "must be a DNS name, not an IP address")
+func validateRule(errs *check.List, ingressRule *networkingv1.IngressRule) {
+	if ingressRule.Host != "" {
+		if isIP(ingressRule.Host) {
+			errs.Invalid("host", ingressRule.Host, "must be a DNS name, not an IP address")
 		}
-		host(l, "host", r.Host)
+		host(errs, "host", ingressRule.Host)
 	}
-	if r.HTTP == nil {
+	if ingressRule.HTTP == nil {
 		return
 	}
-	l.In("http")
-	defer l.Out()
-	if len(r.HTTP.Paths) == 0 {
-		l.Required("paths", "")
+	errs.In("http")
+	defer errs.Out()
+	if len(ingressRule.HTTP.Paths) == 0 {
+		errs.Required("paths", "")
 	}
-	check.Each(l, "paths", r.HTTP.Paths, func(_ int, p *networkingv1.HTTPIngressPath) {
+	check.Each(errs, "paths", ingressRule.HTTP.Paths, func(_ int, p *networkingv1.HTTPIngressPath) {
 		if p.PathType == nil {
-			l.Required("pathType", "pathType must be specified")
+			errs.Required("pathType", "pathType must be specified")
 			return
 		}
-		validatePath(l, p)
-		l.Within("backend", func() { validateBackend(l, &p.Backend) })
+		validatePath(errs, p)
+		errs.Within("backend", func() { validateBackend(errs, &p.Backend) })
 	})
 }
 
-func validatePath(l *check.List, p *networkingv1.HTTPIngressPath) {
+func validatePath(errs *check.List, path *networkingv1.HTTPIngressPath) {
 	absolute := func() {
-		if !strings.HasPrefix(p.Path, "/") {
-			l.Invalid("path", p.Path, "must be an absolute path")
+		if !strings.HasPrefix(path.Path, "/") {
+			errs.Invalid("path", path.Path, "must be an absolute path")
 		}
 	}
-	switch *p.PathType {
+	switch *path.PathType {
 	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
 		absolute()
 		for _, bad := range []string{"//", "/./", "/../", "%2f", "%2F"} {
-			if strings.Contains(p.Path, bad) {
-				l.Invalid("path", p.Path, fmt.Sprintf("must not contain '%s'", bad))
+			if strings.Contains(path.Path, bad) {
+				errs.Invalid("path", path.Path, fmt.Sprintf("must not contain '%s'", bad))
 			}
 		}
 		for _, bad := range []string{"/..", "/."} {
-			if strings.HasSuffix(p.Path, bad) {
-				l.Invalid("path", p.Path, fmt.Sprintf("cannot end with '%s'", bad))
+			if strings.HasSuffix(path.Path, bad) {
+				errs.Invalid("path", path.Path, fmt.Sprintf("cannot end with '%s'", bad))
 			}
 		}
 	case networkingv1.PathTypeImplementationSpecific:
-		if p.Path != "" {
+		if path.Path != "" {
 			absolute()
 		}
 	default:
-		check.NotSupported(l, "pathType", *p.PathType, networkingv1.PathTypeExact,
+		check.NotSupported(errs, "pathType", *path.PathType, networkingv1.PathTypeExact,
 			networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
 	}
 }
 
-func validateBackend(l *check.List, b *networkingv1.IngressBackend) {
+func validateBackend(errs *check.List, b *networkingv1.IngressBackend) {
 	switch {
 	case b.Resource != nil && b.Service != nil:
-		l.Invalid("", "", "cannot set both resource and service backends")
+		errs.Invalid("", "", "cannot set both resource and service backends")
 	case b.Resource != nil:
-		l.Within("resource", func() {
-			validateReference(l, b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name, false)
+		errs.Within("resource", func() {
+			validateReference(errs, b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name, false)
 		})
 	case b.Service != nil:
-		validateServiceBackend(l, b.Service)
+		validateServiceBackend(errs, b.Service)
 	default:
-		l.Invalid("", "", "resource or service backend is required")
+		errs.Invalid("", "", "resource or service backend is required")
 	}
 }
 
-func validateServiceBackend(l *check.List, s *networkingv1.IngressServiceBackend) {
-	l.Within("service", func() {
-		if s.Name == "" {
-			l.Required("name", "")
+func validateServiceBackend(errs *check.List, backend *networkingv1.IngressServiceBackend) {
+	errs.Within("service", func() {
+		if backend.Name == "" {
+			errs.Required("name", "")
 			return
 		}
-		for _, msg := range apivalidation.NameIsDNSLabel(s.Name, false) {
-			l.Invalid("name", s.Name, msg)
+		for _, msg := range apivalidation.NameIsDNSLabel(backend.Name, false) {
+			errs.Invalid("name", backend.Name, msg)
 		}
 	})
 	switch {
-	case s.Port.Name != "" && s.Port.Number != 0:
-		l.Invalid("", "", "cannot set both port name & port number")
-	case s.Port.Name != "":
-		for _, msg := range check.PortName(s.Port.Name) {
-			l.Add(field.Invalid(l.Path("service").Child("port").Child("name"), s.Port.Name, msg))
+	case backend.Port.Name != "" && backend.Port.Number != 0:
+		errs.Invalid("", "", "cannot set both port name & port number")
+	case backend.Port.Name != "":
+		for _, msg := range check.PortName(backend.Port.Name) {
+			errs.Add(field.Invalid(errs.Path("service").Child("port").Child("name"), backend.Port.Name, msg))
 		}
-	case s.Port.Number != 0:
-		for _, msg := range validation.IsValidPortNum(int(s.Port.Number)) {
-			l.Add(field.Invalid(l.Path("service").Child("port").Child("number"), s.Port.Number, msg))
+	case backend.Port.Number != 0:
+		for _, msg := range validation.IsValidPortNum(int(backend.Port.Number)) {
+			errs.Add(field.Invalid(errs.Path("service").Child("port").Child("number"), backend.Port.Number, msg))
 		}
 	default:
-		l.Required("", "port name or number is required")
+		errs.Required("", "port name or number is required")
 	}
 }
 
@@ -288,19 +288,19 @@ func validateReference(l *check.List, group *string, k, name string, declared bo
 }
 
 func validateIngressStatus(s *networkingv1.IngressStatus) field.ErrorList {
-	l := check.At(field.NewPath("status", "loadBalancer"))
-	check.Each(l, "ingress", s.LoadBalancer.Ingress, func(_ int, in *networkingv1.IngressLoadBalancerIngress) {
+	errs := check.At(field.NewPath("status", "loadBalancer"))
+	check.Each(errs, "ingress", s.LoadBalancer.Ingress, func(_ int, in *networkingv1.IngressLoadBalancerIngress) {
 		if in.IP != "" {
-			l.IP("ip", in.IP)
+			errs.IP("ip", in.IP)
 		}
 		if in.Hostname != "" {
-			l.Subdomain("hostname", in.Hostname)
+			errs.Subdomain("hostname", in.Hostname)
 			if isIP(in.Hostname) {
-				l.Invalid("hostname", in.Hostname, "must be a DNS name, not an IP address")
+				errs.Invalid("hostname", in.Hostname, "must be a DNS name, not an IP address")
 			}
 		}
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 func isIP(s string) bool {

@@ -75,25 +75,25 @@ func validateClass(c *networkingv1.IngressClass) field.ErrorList {
 	return l.Errors()
 }
 
-func validateParameters(l *check.List, p *networkingv1.IngressClassParametersReference) {
-	validateReference(l, p.APIGroup, p.Kind, p.Name, true)
-	if p.Scope == nil {
-		l.Required("scope", "")
+func validateParameters(errs *check.List, reference *networkingv1.IngressClassParametersReference) {
+	validateReference(errs, reference.APIGroup, reference.Kind, reference.Name, true)
+	if reference.Scope == nil {
+		errs.Required("scope", "")
 		return
 	}
 	cluster := networkingv1.IngressClassParametersReferenceScopeCluster
 	namespaced := networkingv1.IngressClassParametersReferenceScopeNamespace
-	check.Pointer(l, "scope", p.Scope, cluster, namespaced)
-	switch *p.Scope {
+	check.Pointer(errs, "scope", reference.Scope, cluster, namespaced)
+	switch *reference.Scope {
 	case namespaced:
-		if p.Namespace == nil {
-			l.Required("namespace", "`parameters.scope` is set to 'Namespace'")
+		if reference.Namespace == nil {
+			errs.Required("namespace", "`parameters.scope` is set to 'Namespace'")
 		} else {
-			l.Name("namespace", *p.Namespace, apivalidation.ValidateNamespaceName)
+			errs.Name("namespace", *reference.Namespace, apivalidation.ValidateNamespaceName)
 		}
 	case cluster:
-		if p.Namespace != nil {
-			l.Forbidden("namespace", "`parameters.scope` is set to 'Cluster'")
+		if reference.Namespace != nil {
+			errs.Forbidden("namespace", "`parameters.scope` is set to 'Cluster'")
 		}
 	}
 }

@@ -51,114 +51,114 @@ func NetworkPolicy() *kind.Kind {
 }
 
 func defaultPolicy(p *policy) {
-	s := &p.Spec
+	spec := &p.Spec
 	ports := func(list []networkingv1.NetworkPolicyPort) {
 		for i := range list {
 			kind.Fill(&list[i].Protocol, corev1.ProtocolTCP)
 		}
 	}
-	for i := range s.Ingress {
-		ports(s.Ingress[i].Ports)
+	for i := range spec.Ingress {
+		ports(spec.Ingress[i].Ports)
 	}
-	for i := range s.Egress {
-		ports(s.Egress[i].Ports)
+	for i := range spec.Egress {
+		ports(spec.Egress[i].Ports)
 	}
-	if len(s.PolicyTypes) == 0 {
-		s.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
-		if len(s.Egress) > 0 {
-			s.PolicyTypes = append(s.PolicyTypes, networkingv1.PolicyTypeEgress)
+	if len(spec.PolicyTypes) == 0 {
+		spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		if len(spec.Egress) > 0 {
+			spec.PolicyTypes = append(spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 		}
 	}
 }
 
 func validatePolicy(p *policy) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	s := &p.Spec
-	l.Add(meta.Finalizers(p)...)
-	l.Selector("podSelector", &s.PodSelector)
-	check.Each(l, "ingress", s.Ingress, func(_ int, r *networkingv1.NetworkPolicyIngressRule) {
-		validatePeers(l, r.Ports, "from", r.From)
+	errs := check.At(field.NewPath("spec"))
+	spec := &p.Spec
+	errs.Add(meta.Finalizers(p)...)
+	errs.Selector("podSelector", &spec.PodSelector)
+	check.Each(errs, "ingress", spec.Ingress, func(_ int, r *networkingv1.NetworkPolicyIngressRule) {
+		validatePeers(errs, r.Ports, "from", r.From)
 	})
-	check.Each(l, "egress", s.Egress, func(_ int, r *networkingv1.NetworkPolicyEgressRule) {
-		validatePeers(l, r.Ports, "to", r.To)
+	check.Each(errs, "egress", spec.Egress, func(_ int, r *networkingv1.NetworkPolicyEgressRule) {
+		validatePeers(errs, r.Ports, "to", r.To)
 	})
 	const most = 2
-	if len(s.PolicyTypes) > most {
-		l.Invalid("policyTypes", &s.PolicyTypes, "may not specify more than two policyTypes")
-		return l.Errors()
+	if len(spec.PolicyTypes) > most {
+		errs.Invalid("policyTypes", &spec.PolicyTypes, "may not specify more than two policyTypes")
+		return errs.Errors()
 	}
-	check.Each(l, "policyTypes", s.PolicyTypes, func(_ int, t *networkingv1.PolicyType) {
-		check.Pointer(l, "", t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+	check.Each(errs, "policyTypes", spec.PolicyTypes, func(_ int, t *networkingv1.PolicyType) {
+		check.Pointer(errs, "", t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 func validatePeers(
-	l *check.List, ports []networkingv1.NetworkPolicyPort, child string, peers []networkingv1.NetworkPolicyPeer,
+	errs *check.List, ports []networkingv1.NetworkPolicyPort, child string, peers []networkingv1.NetworkPolicyPeer,
 ) {
-	check.Each(l, "ports", ports, func(_ int, p *networkingv1.NetworkPolicyPort) { validatePort(l, p) })
-	check.Each(l, child, peers, func(_ int, p *networkingv1.NetworkPolicyPeer) {
+	check.Each(errs, "ports", ports, func(_ int, p *networkingv1.NetworkPolicyPort) { validatePort(errs, p) })
+	check.Each(errs, child, peers, func(_ int, p *networkingv1.NetworkPolicyPeer) {
 		selectors := p.PodSelector != nil || p.NamespaceSelector != nil
-		l.Selector("podSelector", p.PodSelector)
-		l.Selector("namespaceSelector", p.NamespaceSelector)
+		errs.Selector("podSelector", p.PodSelector)
+		errs.Selector("namespaceSelector", p.NamespaceSelector)
 		if p.IPBlock != nil {
-			l.Within("ipBlock", func() { validateBlock(l, p.IPBlock) })
+			errs.Within("ipBlock", func() { validateBlock(errs, p.IPBlock) })
 		}
 		switch {
 		case selectors && p.IPBlock != nil:
-			l.Forbidden("", "may not specify both ipBlock and another peer")
+			errs.Forbidden("", "may not specify both ipBlock and another peer")
 		case !selectors && p.IPBlock == nil:
-			l.Required("", "must specify a peer")
+			errs.Required("", "must specify a peer")
 		}
 	})
 }
 
-func validatePort(l *check.List, p *networkingv1.NetworkPolicyPort) {
-	check.Pointer(l, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+func validatePort(errs *check.List, port *networkingv1.NetworkPolicyPort) {
+	check.Pointer(errs, "protocol", port.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
-	case p.Port == nil:
-		if p.EndPort != nil {
-			l.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
+	case port.Port == nil:
+		if port.EndPort != nil {
+			errs.Invalid("endPort", *port.EndPort, "may not be specified when `port` is not specified")
 		}
-	case p.Port.Type == intstr.Int:
-		for _, msg := range validation.IsValidPortNum(int(p.Port.IntVal)) {
-			l.Invalid("port", p.Port.IntVal, msg)
+	case port.Port.Type == intstr.Int:
+		for _, msg := range validation.IsValidPortNum(int(port.Port.IntVal)) {
+			errs.Invalid("port", port.Port.IntVal, msg)
 		}
-		if p.EndPort == nil {
+		if port.EndPort == nil {
 			return
 		}
-		if *p.EndPort < p.Port.IntVal {
-			l.Invalid("endPort", *p.EndPort, "must be greater than or equal to `port`")
+		if *port.EndPort < port.Port.IntVal {
+			errs.Invalid("endPort", *port.EndPort, "must be greater than or equal to `port`")
 		}
-		for _, msg := range validation.IsValidPortNum(int(*p.EndPort)) {
-			l.Invalid("endPort", *p.EndPort, msg)
+		for _, msg := range validation.IsValidPortNum(int(*port.EndPort)) {
+			errs.Invalid("endPort", *port.EndPort, msg)
 		}
 	default:
-		if p.EndPort != nil {
-			l.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
+		if port.EndPort != nil {
+			errs.Invalid("endPort", *port.EndPort, "may not be specified when `port` is non-numeric")
 		}
-		for _, msg := range check.PortName(p.Port.StrVal) {
-			l.Invalid("port", p.Port.StrVal, msg)
+		for _, msg := range check.PortName(port.Port.StrVal) {
+			errs.Invalid("port", port.Port.StrVal, msg)
 		}
 	}
 }
 
 // validateBlock: what is excepted is a part of the block, not all of it.
-func validateBlock(l *check.List, b *networkingv1.IPBlock) {
+func validateBlock(errs *check.List, b *networkingv1.IPBlock) {
 	if b.CIDR == "" {
-		l.Missing("cidr")
+		errs.Missing("cidr")
 		return
 	}
-	l.CIDR("cidr", b.CIDR)
+	errs.CIDR("cidr", b.CIDR)
 	whole, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
 		return
 	}
-	check.Each(l, "except", b.Except, func(_ int, e *string) {
-		l.CIDR("", *e)
+	check.Each(errs, "except", b.Except, func(_ int, e *string) {
+		errs.CIDR("", *e)
 		part, err := netip.ParsePrefix(*e)
 		if err == nil && (!whole.Contains(part.Addr()) || whole.Bits() >= part.Bits()) {
-			l.Invalid("", *e, "must be a strict subset of `cidr`")
+			errs.Invalid("", *e, "must be a strict subset of `cidr`")
 		}
 	})
 }

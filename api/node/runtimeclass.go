@@ -53,29 +53,29 @@ func RuntimeClass() *kind.Kind {
 }
 
 func validate(c *nodev1.RuntimeClass) field.ErrorList {
-	l := check.At(nil)
+	errs := check.At(nil)
 	if c.Handler == "" {
-		l.Missing("handler")
+		errs.Missing("handler")
 	} else {
-		check.Format(l, "handler", c.Handler, declared.ShortName)
+		check.Format(errs, "handler", c.Handler, declared.ShortName)
 	}
 	if c.Overhead != nil {
-		l.Add(podspec.ValidateLimits(c.Overhead.PodFixed, l.Path("overhead"))...)
+		errs.Add(podspec.ValidateLimits(c.Overhead.PodFixed, errs.Path("overhead"))...)
 	}
 	if s := c.Scheduling; s != nil {
-		l.In("scheduling")
-		l.Labels("nodeSelector", s.NodeSelector)
-		l.Add(podspec.ValidateTolerations(s.Tolerations, l.Path("tolerations"))...)
+		errs.In("scheduling")
+		errs.Labels("nodeSelector", s.NodeSelector)
+		errs.Add(podspec.ValidateTolerations(s.Tolerations, errs.Path("tolerations"))...)
 		for i := range s.Tolerations {
 			same := func(t corev1.Toleration) bool {
 				t.TolerationSeconds = s.Tolerations[i].TolerationSeconds
 				return t == s.Tolerations[i]
 			}
 			if slices.ContainsFunc(s.Tolerations[:i], same) {
-				l.Add(field.Duplicate(l.Path("tolerations").Index(i), s.Tolerations[i]))
+				errs.Add(field.Duplicate(errs.Path("tolerations").Index(i), s.Tolerations[i]))
 			}
 		}
-		l.Out()
+		errs.Out()
 	}
-	return l.Errors()
+	return errs.Errors()
 }

@@ -106,7 +106,7 @@ func (e *ending) Err() error {
 // TestPatchEndsWithItsContext: the deadline of a request holds between the operations of a JSON patch, and before any
 // merge.
 func TestPatchEndsWithItsContext(t *testing.T) {
-	k := pod.Pod(gates.On{})
+	spec := pod.Pod(gates.On{})
 	was := old()
 	was.Annotations = map[string]string{"a": "b"}
 	add := func(i int) string {
@@ -115,18 +115,18 @@ func TestPatchEndsWithItsContext(t *testing.T) {
 	const parts = 4
 	ops := "[" + repeated(parts*operationsPerCheck, add) + "]"
 	for left := range parts {
-		if _, _, err := Do(&ending{t.Context(), left}, JSON, k, was, []byte(ops), false); !errors.Is(err,
+		if _, _, err := Do(&ending{t.Context(), left}, JSON, spec, was, []byte(ops), false); !errors.Is(err,
 			context.DeadlineExceeded) {
 			t.Errorf("time ends before part %d: got %v", left, err)
 		}
 	}
 	for _, kind := range []Type{Merge, Strategic} {
-		if _, _, err := Do(&ending{t.Context(), 0}, kind, k, was, []byte(`{"metadata":{"labels":{"a":"c"}}}`),
+		if _, _, err := Do(&ending{t.Context(), 0}, kind, spec, was, []byte(`{"metadata":{"labels":{"a":"c"}}}`),
 			false); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: got %v", kind, err)
 		}
 	}
-	got, _, err := Do(t.Context(), JSON, k, was, []byte(ops), false)
+	got, _, err := Do(t.Context(), JSON, spec, was, []byte(ops), false)
 	if err != nil {
 		t.Fatal(err)
 	}

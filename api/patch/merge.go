@@ -37,15 +37,15 @@ type fieldLayout struct {
 
 var layouts sync.Map // of *layout, by reflect.Type
 
-func layoutOf(t reflect.Type) *layout {
-	if l, ok := layouts.Load(t); ok {
+func layoutOf(typ reflect.Type) *layout {
+	if l, ok := layouts.Load(typ); ok {
 		return l.(*layout)
 	}
 	l := &layout{
 		fields: map[string]*fieldLayout{},
-		custom: reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()),
+		custom: reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]()),
 	}
-	for _, f := range reflect.VisibleFields(t) {
+	for _, f := range reflect.VisibleFields(typ) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" || options == "inline" || !f.IsExported() {
 			continue
@@ -56,7 +56,7 @@ func layoutOf(t reflect.Type) *layout {
 		}
 		l.fields[name] = field
 	}
-	layouts.Store(t, l)
+	layouts.Store(typ, l)
 	return l
 }
 
@@ -72,8 +72,8 @@ func keyOf(item reflect.Type, name string) []int {
 
 // mergeStruct merges a patch into a struct. false: the patch is not plain, and the struct is half merged.
 func mergeStruct(to reflect.Value, patch map[string]any) bool {
-	l := layoutOf(to.Type())
-	if l.custom {
+	layout := layoutOf(to.Type())
+	if layout.custom {
 		return false
 	}
 	for name, value := range patch {
@@ -83,7 +83,7 @@ func mergeStruct(to reflect.Value, patch map[string]any) bool {
 			}
 			continue // with the list
 		}
-		f := l.fields[name]
+		f := layout.fields[name]
 		if f == nil {
 			return false
 		}

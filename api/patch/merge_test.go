@@ -172,10 +172,10 @@ func whole(v any) any {
 // agree compares Do with wholly. plain: the patch was merged into the Go object.
 func agree(t *testing.T, node bool, p []byte) (merged, plain bool) {
 	t.Helper()
-	k, was := busy(node)
+	spec, was := busy(node)
 	_, same := busy(node)
-	want, wantErr := wholly(k, same, p)
-	got, _, err := Do(t.Context(), Strategic, k, was, p, false)
+	want, wantErr := wholly(spec, same, p)
+	got, _, err := Do(t.Context(), Strategic, spec, was, p, false)
 	if _, same := busy(node); !cmp.Equal(same, was) {
 		t.Fatalf("%s changed the old object:\n%s", p, cmp.Diff(same, was))
 	}
@@ -193,7 +193,7 @@ func agree(t *testing.T, node bool, p []byte) (merged, plain bool) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(p, &fields); err != nil {
 		t.Fatal(err)
 	}
-	_, plain = plainMerge(k, was, fields)
+	_, plain = plainMerge(spec, was, fields)
 	return true, plain
 }
 
@@ -279,17 +279,17 @@ func FuzzPlainMerge(f *testing.F) {
 }
 
 // randomNodePatch is a patch of some fields of busyNode.
-func randomNodePatch(r *rand.Rand) map[string]any {
-	one := func(of ...any) any { return of[r.IntN(len(of))] }
+func randomNodePatch(rnd *rand.Rand) map[string]any {
+	one := func(of ...any) any { return of[rnd.IntN(len(of))] }
 	conditions := []any{}
-	for _, of := range r.Perm(3)[:1+r.IntN(3)] {
+	for _, of := range rnd.Perm(3)[:1+rnd.IntN(3)] {
 		conditions = append(conditions, map[string]any{
 			"type":   []any{"Ready", "DiskPressure", "New"}[of],
 			"status": one("True", "False", nil),
 		})
 	}
 	order := []any{}
-	for _, of := range r.Perm(4)[:r.IntN(5)] {
+	for _, of := range rnd.Perm(4)[:rnd.IntN(5)] {
 		order = append(order, map[string]any{"type": []any{"Ready", "DiskPressure", "New", "Other"}[of]})
 	}
 	status := map[string]any{
@@ -301,11 +301,11 @@ func randomNodePatch(r *rand.Rand) map[string]any {
 		"images":          one([]any{}, nil, []any{map[string]any{"names": []any{"c"}, "sizeBytes": one(7, nil, "x")}}),
 		"daemonEndpoints": map[string]any{"kubeletEndpoint": map[string]any{"Port": one(1, nil)}},
 	}
-	if r.IntN(2) == 0 {
+	if rnd.IntN(2) == 0 {
 		status["$setElementOrder/conditions"] = order
 	}
 	for name := range status {
-		if r.IntN(3) == 0 {
+		if rnd.IntN(3) == 0 {
 			delete(status, name)
 		}
 	}
@@ -319,19 +319,19 @@ func randomNodePatch(r *rand.Rand) map[string]any {
 }
 
 // randomPatch is a patch of some fields of busyPod, with a directive here and there.
-func randomPatch(r *rand.Rand) map[string]any {
-	one := func(of ...any) any { return of[r.IntN(len(of))] }
+func randomPatch(rnd *rand.Rand) map[string]any {
+	one := func(of ...any) any { return of[rnd.IntN(len(of))] }
 	list := func(key string, values []any, more string, of ...any) any {
 		var out []any
-		for range r.IntN(4) {
+		for range rnd.IntN(4) {
 			item := map[string]any{}
-			if r.IntN(30) > 0 {
+			if rnd.IntN(30) > 0 {
 				item[key] = one(values...)
 			}
-			if r.IntN(3) > 0 {
+			if rnd.IntN(3) > 0 {
 				item[more] = one(of...)
 			}
-			if r.IntN(20) == 0 {
+			if rnd.IntN(20) == 0 {
 				item["$patch"] = one("delete", "replace")
 			}
 			out = append(out, item)
@@ -340,15 +340,15 @@ func randomPatch(r *rand.Rand) map[string]any {
 	}
 	names := []any{"a", "b", "c", "d"}
 	some := func(fields map[string]any) any {
-		if r.IntN(25) == 0 {
+		if rnd.IntN(25) == 0 {
 			return nil
 		}
 		for key := range fields {
-			if r.IntN(3) == 0 {
+			if rnd.IntN(3) == 0 {
 				delete(fields, key)
 			}
 		}
-		if r.IntN(25) == 0 {
+		if rnd.IntN(25) == 0 {
 			fields["$patch"] = one("replace", "delete")
 		}
 		return fields

@@ -61,9 +61,9 @@ func Do(
 }
 
 func byJSON(
-	ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool,
+	ctx context.Context, t Type, spec *kind.Kind, old kind.Object, p []byte, check bool,
 ) (kind.Object, *Strict, error) {
-	doc, err := json.Marshal(kind.Named(old, k.GVK()))
+	doc, err := json.Marshal(kind.Named(old, spec.GVK()))
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("encode the object to patch: %w", err))
 	}
@@ -80,16 +80,16 @@ func byJSON(
 	if err != nil {
 		return nil, nil, err
 	}
-	obj := k.New()
-	if err := sameKind(k, obj, patched); err != nil {
-		if k.Read != nil {
-			return nil, nil, otherKind(k, old, patched, err)
+	obj := spec.New()
+	if err := sameKind(spec, obj, patched); err != nil {
+		if spec.Read != nil {
+			return nil, nil, otherKind(spec, old, patched, err)
 		}
 		return nil, nil, misfit(string(patched), err)
 	}
 	var unknown []error
-	if k.Read != nil {
-		if obj, unknown, err = k.Read(patched, check); err != nil {
+	if spec.Read != nil {
+		if obj, unknown, err = spec.Read(patched, check); err != nil {
 			return nil, nil, misfit(string(patched), err)
 		}
 		return obj, strictly(func() string { return string(patched) }, append(strict, unknown...)), nil
@@ -102,7 +102,7 @@ func byJSON(
 	if err != nil {
 		return nil, nil, misfit(string(patched), err)
 	}
-	return named(k, obj), strictly(func() string { return string(patched) }, append(strict, unknown...)), nil
+	return named(spec, obj), strictly(func() string { return string(patched) }, append(strict, unknown...)), nil
 }
 
 // sameKind wants the patched document to be of the kind it was: a patch changes no kinds.
@@ -177,7 +177,9 @@ func applyMerge(doc, p []byte, check bool) (out []byte, strict []error, err erro
 	return out, strict, nil
 }
 
-func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
+func strategic(
+	ctx context.Context, spec *kind.Kind, old kind.Object, p []byte, check bool,
+) (kind.Object, *Strict, error) {
 	fields := map[string]any{}
 	var strict []error
 	var err error
@@ -192,10 +194,10 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if obj, ok := plainMerge(k, old, fields); ok {
+	if obj, ok := plainMerge(spec, old, fields); ok {
 		return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil
 	}
-	return libraryMerge(k, old, fields, strict, check)
+	return libraryMerge(spec, old, fields, strict, check)
 }
 
 // plainMerge merges a patch into a copy of old; false: the patch is not plain.
@@ -210,16 +212,16 @@ func plainMerge(k *kind.Kind, old kind.Object, fields map[string]any) (kind.Obje
 
 // libraryMerge merges any strategic merge patch, as JSON values.
 func libraryMerge(
-	k *kind.Kind, old kind.Object, fields map[string]any, strict []error, check bool,
+	spec *kind.Kind, old kind.Object, fields map[string]any, strict []error, check bool,
 ) (kind.Object, *Strict, error) {
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kind.Named(old, k.GVK()))
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kind.Named(old, spec.GVK()))
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
 	}
-	obj := k.New()
+	obj := spec.New()
 	shape, err := strategicpatch.NewPatchMetaFromStruct(obj)
 	if err != nil {
-		return nil, nil, apierrors.NewInternalError(fmt.Errorf("merge keys of %s: %w", k.Kind, err))
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("merge keys of %s: %w", spec.Kind, err))
 	}
 	if err := checkComparisons(doc, fields); err != nil {
 		return nil, nil, err
@@ -236,7 +238,7 @@ func libraryMerge(
 		}
 		strict = append(strict, s.Errors()...)
 	}
-	obj.GetObjectKind().SetGroupVersionKind(k.GVK()) // the Go type decides, whatever the patch says
+	obj.GetObjectKind().SetGroupVersionKind(spec.GVK()) // the Go type decides, whatever the patch says
 	return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil
 }
 

@@ -25,7 +25,7 @@ func old() *corev1.Pod {
 }
 
 func TestDo(t *testing.T) {
-	k := pod.Pod(gates.On{})
+	spec := pod.Pod(gates.On{})
 	for _, c := range []struct {
 		what   string
 		kind   Type
@@ -62,7 +62,7 @@ func TestDo(t *testing.T) {
 		},
 	} {
 		before := old()
-		got, strict, err := Do(t.Context(), c.kind, k, before, []byte(c.patch), true)
+		got, strict, err := Do(t.Context(), c.kind, spec, before, []byte(c.patch), true)
 		if err != nil || strict != nil {
 			t.Errorf("%s: %v %v", c.what, err, strict)
 			continue
@@ -85,7 +85,7 @@ func TestDo(t *testing.T) {
 
 // TestStrategicLeavesTheRest: what a patch does not speak of stays as it is, and is a copy.
 func TestStrategicLeavesTheRest(t *testing.T) {
-	k := pod.Pod(gates.On{})
+	spec := pod.Pod(gates.On{})
 	was := old()
 	was.Name = "web"
 	was.Labels = map[string]string{"a": "b"}
@@ -109,8 +109,8 @@ func TestStrategicLeavesTheRest(t *testing.T) {
 	} {
 		want := before.DeepCopy()
 		change(want)
-		want.SetGroupVersionKind(k.GVK())
-		got, strict, err := Do(t.Context(), Strategic, k, was, []byte(p), true)
+		want.SetGroupVersionKind(spec.GVK())
+		got, strict, err := Do(t.Context(), Strategic, spec, was, []byte(p), true)
 		if err != nil || strict != nil {
 			t.Errorf("%s: %v, %v", p, err, strict)
 			continue

@@ -87,41 +87,42 @@ func orNone(v *intstr.IntOrString) string {
 }
 
 func validateBudget(b *budget) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
+	errs := check.At(field.NewPath("spec"))
 	s := &b.Spec
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		l.Invalid("", *s, "minAvailable and maxUnavailable cannot be both set")
+		errs.Invalid("", *s, "minAvailable and maxUnavailable cannot be both set")
 	}
-	amount(l, "minAvailable", s.MinAvailable)
-	amount(l, "maxUnavailable", s.MaxUnavailable)
-	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{},
-		l.Path("selector"))...)
+	amount(errs, "minAvailable", s.MinAvailable)
+	amount(errs, "maxUnavailable", s.MaxUnavailable)
+	errs.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{},
+		errs.Path("selector"))...)
 	if p := s.UnhealthyPodEvictionPolicy; p != nil {
-		check.Pointer(l, "unhealthyPodEvictionPolicy", p, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
+		check.Pointer(errs, "unhealthyPodEvictionPolicy", p, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // amount wants a number of pods or a share of them.
-func amount(l *check.List, child string, v *intstr.IntOrString) {
+func amount(errs *check.List, child string, intOrString *intstr.IntOrString) {
 	switch {
-	case v == nil:
-	case v.Type == intstr.Int:
-		l.NotNegative(child, int64(v.IntVal))
+	case intOrString == nil:
+	case intOrString.Type == intstr.Int:
+		errs.NotNegative(child, int64(intOrString.IntVal))
 	default:
-		msgs := validation.IsValidPercent(v.StrVal)
+		msgs := validation.IsValidPercent(intOrString.StrVal)
 		for _, msg := range msgs {
-			l.Invalid(child, *v, msg)
+			errs.Invalid(child, *intOrString, msg)
 		}
-		if n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, false); len(msgs) == 0 && err == nil && n > 100 {
-			l.Invalid(child, *v, "must not be greater than 100%")
+		if n, err := intstr.GetScaledValueFromIntOrPercent(intOrString, 100, false); len(msgs) == 0 && err == nil &&
+			n > 100 {
+			errs.Invalid(child, *intOrString, "must not be greater than 100%")
 		}
 	}
 }
 
 func validateBudgetStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	l.Add(metavalidation.ValidateConditions(s.Conditions, l.Path("conditions"))...)
+	errs := check.At(field.NewPath("status"))
+	errs.Add(metavalidation.ValidateConditions(s.Conditions, errs.Path("conditions"))...)
 	for _, f := range []struct {
 		name string
 		n    int32
@@ -131,7 +132,7 @@ func validateBudgetStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList
 		{"desiredHealthy", s.DesiredHealthy},
 		{"expectedPods", s.ExpectedPods},
 	} {
-		l.NotNegative(f.name, int64(f.n))
+		errs.NotNegative(f.name, int64(f.n))
 	}
-	return l.Errors()
+	return errs.Errors()
 }

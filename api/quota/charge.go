@@ -20,22 +20,24 @@ func (m *Meter) Applies(q *corev1.ResourceQuota, obj runtime.Object) (bool, erro
 	return m.In(Scopes(q), obj)
 }
 
-// Delta is what storing obj adds to q's usage, in q's own names; old is nil for a new object. It is empty where q does
-// not limit obj or nothing grows. The error says what obj lacks, or that q's usage is not known yet.
-func (m *Meter) Delta(q *corev1.ResourceQuota, obj, old runtime.Object, now time.Time) (corev1.ResourceList, error) {
-	applies, err := m.Applies(q, obj)
+// Delta is what storing obj adds to quota's usage, in quota's own names; old is nil for a new object. It is empty where
+// quota does not limit obj or nothing grows. The error says what obj lacks, or that quota's usage is not known yet.
+func (m *Meter) Delta(
+	quota *corev1.ResourceQuota, obj, old runtime.Object, now time.Time,
+) (corev1.ResourceList, error) {
+	applies, err := m.Applies(quota, obj)
 	if err != nil || !applies {
 		return nil, err
 	}
-	tracked := m.Tracked(q.Status.Hard)
+	tracked := m.Tracked(quota.Status.Hard)
 	if m.Missing != nil {
 		if err := m.Missing(tracked, obj); err != nil {
-			return nil, fmt.Errorf("failed quota: %s: %w", q.Name, err)
+			return nil, fmt.Errorf("failed quota: %s: %w", quota.Name, err)
 		}
 	}
 	for _, n := range tracked {
-		if _, known := q.Status.Used[n]; !known {
-			return nil, fmt.Errorf("status unknown for quota: %s, resources: %s", q.Name, Joined(tracked))
+		if _, known := quota.Status.Used[n]; !known {
+			return nil, fmt.Errorf("status unknown for quota: %s, resources: %s", quota.Name, Joined(tracked))
 		}
 	}
 	usage := m.Usage(obj, now)
@@ -43,7 +45,7 @@ func (m *Meter) Delta(q *corev1.ResourceQuota, obj, old runtime.Object, now time
 		return nil, errors.New("quota usage is negative for resource(s): " + Joined(bad))
 	}
 	if old != nil {
-		had, err := m.In(Scopes(q), old)
+		had, err := m.In(Scopes(quota), old)
 		if err != nil {
 			return nil, err
 		}

@@ -31,25 +31,25 @@ func claimTracks(n corev1.ResourceName) bool {
 }
 
 func claimUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
-	c, ok := obj.(*corev1.PersistentVolumeClaim)
+	claim, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {
 		return nil
 	}
 	out := corev1.ResourceList{"count/persistentvolumeclaims": one(), corev1.ResourcePersistentVolumeClaims: one()}
-	class, old := c.Annotations[corev1.BetaStorageClassAnnotation]
-	if !old && c.Spec.StorageClassName != nil {
-		class = *c.Spec.StorageClassName
+	class, old := claim.Annotations[corev1.BetaStorageClassAnnotation]
+	if !old && claim.Spec.StorageClassName != nil {
+		class = *claim.Spec.StorageClassName
 	}
 	if class != "" {
 		out[corev1.ResourceName(class+ofClass)+corev1.ResourcePersistentVolumeClaims] = one()
 	}
-	size, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	size, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
 		return out
 	}
 	size = size.DeepCopy()
 	// While a claim that was being grown shrinks back, what was allocated for it still counts.
-	if has, ok := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && has.Cmp(size) > 0 {
+	if has, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && has.Cmp(size) > 0 {
 		size = has.DeepCopy()
 	}
 	size.RoundUp(0) // whole bytes, which is all that a quota's status may hold
@@ -63,7 +63,7 @@ func claimUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
 // claimInScope knows one scope, the class of volume attributes: the one asked for, the one in force and the one on its
 // way.
 func claimInScope(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
-	c, ok := obj.(*corev1.PersistentVolumeClaim)
+	claim, ok := obj.(*corev1.PersistentVolumeClaim)
 	if !ok {
 		return false, fmt.Errorf("expect a persistent volume claim, got %T", obj)
 	}
@@ -71,12 +71,12 @@ func claimInScope(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Obje
 		return false, nil
 	}
 	var classes []string
-	for _, p := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
+	for _, p := range []*string{claim.Spec.VolumeAttributesClassName, claim.Status.CurrentVolumeAttributesClassName} {
 		if p != nil && *p != "" {
 			classes = append(classes, *p)
 		}
 	}
-	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
+	if m := claim.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
 		classes = append(classes, m.TargetVolumeAttributesClassName)
 	}
 	if len(classes) == 0 {

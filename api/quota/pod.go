@@ -174,8 +174,8 @@ func podInScope(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object
 }
 
 // crossesNamespaces tells whether a pod's affinity looks at pods of other namespaces.
-func crossesNamespaces(a *corev1.Affinity) bool {
-	if a == nil {
+func crossesNamespaces(affinity *corev1.Affinity) bool {
+	if affinity == nil {
 		return false
 	}
 	crosses := func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
@@ -185,11 +185,11 @@ func crossesNamespaces(a *corev1.Affinity) bool {
 				return crosses(&t.PodAffinityTerm)
 			})
 	}
-	if p := a.PodAffinity; p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution,
+	if p := affinity.PodAffinity; p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution,
 		p.PreferredDuringSchedulingIgnoredDuringExecution) {
 		return true
 	}
-	p := a.PodAntiAffinity
+	p := affinity.PodAntiAffinity
 	return p != nil && some(p.RequiredDuringSchedulingIgnoredDuringExecution,
 		p.PreferredDuringSchedulingIgnoredDuringExecution)
 }

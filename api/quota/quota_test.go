@@ -209,30 +209,30 @@ func TestScopes(t *testing.T) {
 }
 
 func TestDelta(t *testing.T) {
-	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}}
-	q.Status.Hard = amountsOf("pods=2 cpu=2 secrets=1")
-	q.Status.Used = amountsOf("pods=1 cpu=1500m secrets=0")
-	got, err := podMeter.Delta(q, podOf("cpu=1", ""), nil, noon)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}}
+	quota.Status.Hard = amountsOf("pods=2 cpu=2 secrets=1")
+	quota.Status.Used = amountsOf("pods=1 cpu=1500m secrets=0")
+	got, err := podMeter.Delta(quota, podOf("cpu=1", ""), nil, noon)
 	if err != nil || !Equal(got, amountsOf("pods=1 cpu=1")) {
 		t.Fatalf("got %s, %v", Text(got), err)
 	}
-	if err := Exceeded(q, q.Status.Used, got); err == nil ||
+	if err := Exceeded(quota, quota.Status.Used, got); err == nil ||
 		err.Error() != "exceeded quota: q, requested: cpu=1, used: cpu=1500m, limited: cpu=2" {
 		t.Errorf("exceeded: got %v", err)
 	}
-	if got, err := podMeter.Delta(q, podOf("cpu=3", ""), podOf("cpu=1", ""), noon); err != nil ||
+	if got, err := podMeter.Delta(quota, podOf("cpu=3", ""), podOf("cpu=1", ""), noon); err != nil ||
 		!Equal(got, amountsOf("cpu=2")) {
 		t.Errorf("update: got %s, %v", Text(got), err)
 	}
-	if got, err := podMeter.Delta(q, podOf("cpu=1", ""), podOf("cpu=3", ""), noon); err != nil || len(got) != 0 {
+	if got, err := podMeter.Delta(quota, podOf("cpu=1", ""), podOf("cpu=3", ""), noon); err != nil || len(got) != 0 {
 		t.Errorf("update to less: got %s, %v", Text(got), err)
 	}
-	if _, err := podMeter.Delta(q, podOf("", ""), nil, noon); err == nil ||
+	if _, err := podMeter.Delta(quota, podOf("", ""), nil, noon); err == nil ||
 		err.Error() != "failed quota: q: must specify cpu for: main" {
 		t.Errorf("without a request: got %v", err)
 	}
-	q.Status.Used = nil
-	if _, err := podMeter.Delta(q, podOf("cpu=1", ""), nil, noon); err == nil ||
+	quota.Status.Used = nil
+	if _, err := podMeter.Delta(quota, podOf("cpu=1", ""), nil, noon); err == nil ||
 		err.Error() != "status unknown for quota: q, resources: cpu,pods" {
 		t.Errorf("not counted yet: got %v", err)
 	}

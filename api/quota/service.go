@@ -24,22 +24,22 @@ var serviceMeter = &Meter{
 
 // serviceUsage goes by what the service asks for: its node ports may not be allocated yet.
 func serviceUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
-	s, ok := obj.(*corev1.Service)
+	service, ok := obj.(*corev1.Service)
 	if !ok {
 		return nil
 	}
 	ports := 0
 	balancers := 0
-	switch s.Spec.Type {
+	switch service.Spec.Type {
 	case corev1.ServiceTypeNodePort:
-		ports = len(s.Spec.Ports)
+		ports = len(service.Spec.Ports)
 	case corev1.ServiceTypeLoadBalancer:
-		ports = len(s.Spec.Ports)
+		ports = len(service.Spec.Ports)
 		balancers = 1
-		if own := s.Spec.AllocateLoadBalancerNodePorts; own != nil && !*own {
+		if own := service.Spec.AllocateLoadBalancerNodePorts; own != nil && !*own {
 			ports = 0
-			for i := range s.Spec.Ports {
-				if s.Spec.Ports[i].NodePort != 0 {
+			for i := range service.Spec.Ports {
+				if service.Spec.Ports[i].NodePort != 0 {
 					ports++
 				}
 			}

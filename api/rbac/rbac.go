@@ -100,27 +100,27 @@ func ClusterRole() *kind.Kind {
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	var errs field.ErrorList
 	for i := range rules {
-		r := &rules[i]
+		policyRule := &rules[i]
 		at := field.NewPath("rules").Index(i)
-		if len(r.Verbs) == 0 {
+		if len(policyRule.Verbs) == 0 {
 			errs = append(errs, field.Required(at.Child("verbs"), "").MarkBeta())
 		}
-		if len(r.NonResourceURLs) > 0 {
+		if len(policyRule.NonResourceURLs) > 0 {
 			if namespaced {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), policyRule.NonResourceURLs,
 					"namespaced rules cannot apply to non-resource URLs"))
 			}
-			if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+			if len(policyRule.APIGroups) > 0 || len(policyRule.Resources) > 0 || len(policyRule.ResourceNames) > 0 {
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), policyRule.NonResourceURLs,
 					"rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
-		if len(r.APIGroups) == 0 {
+		if len(policyRule.APIGroups) == 0 {
 			errs = append(errs,
 				field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
 		}
-		if len(r.Resources) == 0 {
+		if len(policyRule.Resources) == 0 {
 			errs = append(errs,
 				field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
 		}
@@ -152,7 +152,7 @@ var bindingColumns = []metav1.TableColumnDefinition{
 	},
 }
 
-func bindingRow(o metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) []any {
+func bindingRow(obj metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) []any {
 	var users, groups, accounts []string
 	for _, s := range subjects {
 		switch s.Kind {
@@ -165,7 +165,7 @@ func bindingRow(o metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) 
 		}
 	}
 	return []any{
-		o.GetName(), ref.Kind + "/" + ref.Name, kind.Age(o.GetCreationTimestamp()),
+		obj.GetName(), ref.Kind + "/" + ref.Name, kind.Age(obj.GetCreationTimestamp()),
 		strings.Join(users, ", "), strings.Join(groups, ", "), strings.Join(accounts, ", "),
 	}
 }
@@ -257,30 +257,30 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 	return errs
 }
 
-func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
+func validateSubject(subject *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.Name == "" {
+	if subject.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), "").MarkBeta())
 	}
-	switch s.Kind {
+	switch subject.Kind {
 	case rbacv1.ServiceAccountKind:
-		if s.Name != "" {
-			for _, msg := range validation.IsDNS1123Subdomain(s.Name) {
-				errs = append(errs, field.Invalid(at.Child("name"), s.Name, msg))
+		if subject.Name != "" {
+			for _, msg := range validation.IsDNS1123Subdomain(subject.Name) {
+				errs = append(errs, field.Invalid(at.Child("name"), subject.Name, msg))
 			}
 		}
-		if s.APIGroup != "" {
-			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{""}))
+		if subject.APIGroup != "" {
+			errs = append(errs, field.NotSupported(at.Child("apiGroup"), subject.APIGroup, []string{""}))
 		}
-		if !namespaced && s.Namespace == "" {
+		if !namespaced && subject.Namespace == "" {
 			errs = append(errs, field.Required(at.Child("namespace"), ""))
 		}
 	case rbacv1.UserKind, rbacv1.GroupKind:
-		if s.APIGroup != rbacv1.GroupName {
-			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{rbacv1.GroupName}))
+		if subject.APIGroup != rbacv1.GroupName {
+			errs = append(errs, field.NotSupported(at.Child("apiGroup"), subject.APIGroup, []string{rbacv1.GroupName}))
 		}
 	default:
-		errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind,
+		errs = append(errs, field.NotSupported(at.Child("kind"), subject.Kind,
 			[]string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
 	}
 	return errs

@@ -17,68 +17,70 @@ import (
 
 // validateCapacities checks what a device can give: only one that many share (shared) has policies of how much
 // (KEP-5075).
-func validateCapacities(l *check.List, capacities map[resourcev1.QualifiedName]resourcev1.DeviceCapacity, shared bool) {
+func validateCapacities(
+	errs *check.List, capacities map[resourcev1.QualifiedName]resourcev1.DeviceCapacity, shared bool,
+) {
 	for _, name := range slices.Sorted(maps.Keys(capacities)) {
-		qualified(l, "", string(name))
+		qualified(errs, "", string(name))
 		c := capacities[name]
 		if c.RequestPolicy == nil {
 			continue
 		}
-		l.Key(shortened(string(name)))
+		errs.Key(shortened(string(name)))
 		if shared {
-			l.Within("requestPolicy", func() { validatePolicy(l, c.Value, c.RequestPolicy) })
+			errs.Within("requestPolicy", func() { validatePolicy(errs, c.Value, c.RequestPolicy) })
 		} else {
-			l.Forbidden("requestPolicy", "allowMultipleAllocations must be true")
+			errs.Forbidden("requestPolicy", "allowMultipleAllocations must be true")
 		}
-		l.Out()
+		errs.Out()
 	}
 }
 
 // validatePolicy: what may be asked for of a capacity is listed or a range, and has a default in it.
-func validatePolicy(l *check.List, capacity resource.Quantity, p *resourcev1.CapacityRequestPolicy) {
-	listed := len(p.ValidValues) > 0
+func validatePolicy(errs *check.List, capacity resource.Quantity, policy *resourcev1.CapacityRequestPolicy) {
+	listed := len(policy.ValidValues) > 0
 	switch {
-	case listed && p.ValidRange != nil:
-		l.Forbidden("",
+	case listed && policy.ValidRange != nil:
+		errs.Forbidden("",
 			`exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)
-	case listed && p.Default == nil:
-		l.Required("default", "required when validValues is defined")
+	case listed && policy.Default == nil:
+		errs.Required("default", "required when validValues is defined")
 	case listed:
-		validateValues(l, capacity, *p.Default, p.ValidValues)
-	case p.ValidRange != nil && p.Default == nil:
-		l.Required("default", "required when validRange is defined")
-	case p.ValidRange != nil:
-		l.Within("validRange", func() { validateRange(l, capacity, *p.Default, p.ValidRange) })
+		validateValues(errs, capacity, *policy.Default, policy.ValidValues)
+	case policy.ValidRange != nil && policy.Default == nil:
+		errs.Required("default", "required when validRange is defined")
+	case policy.ValidRange != nil:
+		errs.Within("validRange", func() { validateRange(errs, capacity, *policy.Default, policy.ValidRange) })
 	}
 }
 
 // maxOptions is how many values a policy may list.
 const maxOptions = 10
 
-func validateValues(l *check.List, capacity, standard resource.Quantity, values []resource.Quantity) {
+func validateValues(errs *check.List, capacity, standard resource.Quantity, values []resource.Quantity) {
 	const child = "validValues"
-	check.Each(l, child, values, func(i int, v *resource.Quantity) {
+	check.Each(errs, child, values, func(i int, v *resource.Quantity) {
 		if i > 0 && values[i-1].Cmp(*v) > 0 {
-			l.Invalid("", v.String(), "values must be sorted in ascending order")
+			errs.Invalid("", v.String(), "values must be sorted in ascending order")
 		}
 	})
 	found := false
-	if !tooMany(l, child, len(values), maxOptions) {
-		check.Each(l, child, values, func(_ int, v *resource.Quantity) {
+	if !tooMany(errs, child, len(values), maxOptions) {
+		check.Each(errs, child, values, func(_ int, v *resource.Quantity) {
 			if v.Cmp(capacity) > 0 {
-				l.Invalid("", v.String(), "option is larger than capacity value: "+capacity.String())
+				errs.Invalid("", v.String(), "option is larger than capacity value: "+capacity.String())
 			}
 			found = found || v.Cmp(standard) == 0
 		})
 		var seen check.Set
-		check.Each(l, child, values, func(_ int, v *resource.Quantity) {
+		check.Each(errs, child, values, func(_ int, v *resource.Quantity) {
 			if key := v.AsDec().String(); !seen.Add(key) {
-				l.Duplicate("", key)
+				errs.Duplicate("", key)
 			}
 		})
 	}
 	if !found {
-		l.Invalid(child, standard.String(), "default value is not valid according to the requestPolicy")
+		errs.Invalid(child, standard.String(), "default value is not valid according to the requestPolicy")
 	}
 }
 
@@ -88,50 +90,51 @@ type bound struct {
 	value *resource.Quantity
 }
 
-func validateRange(l *check.List, capacity, standard resource.Quantity, r *resourcev1.CapacityRequestPolicyRange) {
-	if r.Min == nil {
-		l.Required("min", "required when validRange is defined")
+func validateRange(errs *check.List, capacity, standard resource.Quantity, rng *resourcev1.CapacityRequestPolicyRange) {
+	if rng.Min == nil {
+		errs.Required("min", "required when validRange is defined")
 		return
 	}
-	if r.Min.Cmp(capacity) > 0 {
-		l.Invalid("min", r.Min.String(), "min is larger than capacity value: "+capacity.String())
+	if rng.Min.Cmp(capacity) > 0 {
+		errs.Invalid("min", rng.Min.String(), "min is larger than capacity value: "+capacity.String())
 	}
-	if standard.Cmp(*r.Min) < 0 {
-		l.Invalid("default", standard.String(), "default is less than min: "+r.Min.String())
+	if standard.Cmp(*rng.Min) < 0 {
+		errs.Invalid("default", standard.String(), "default is less than min: "+rng.Min.String())
 	}
-	if r.Max != nil {
-		if r.Min.Cmp(*r.Max) > 0 {
-			l.Invalid("max", r.Min.String(), "min is larger than max: "+r.Max.String())
+	if rng.Max != nil {
+		if rng.Min.Cmp(*rng.Max) > 0 {
+			errs.Invalid("max", rng.Min.String(), "min is larger than max: "+rng.Max.String())
 		}
-		if r.Max.Cmp(capacity) > 0 {
-			l.Invalid("max", r.Max.String(), "max is larger than capacity value: "+capacity.String())
+		if rng.Max.Cmp(capacity) > 0 {
+			errs.Invalid("max", rng.Max.String(), "max is larger than capacity value: "+capacity.String())
 		}
-		if standard.Cmp(*r.Max) > 0 {
-			l.Invalid("default", standard.String(), "default is more than max: "+r.Max.String())
+		if standard.Cmp(*rng.Max) > 0 {
+			errs.Invalid("default", standard.String(), "default is more than max: "+rng.Max.String())
 		}
 	}
-	bounds := slices.DeleteFunc([]bound{{"default", &standard}, {"min", r.Min}, {"max", r.Max}, {"step", r.Step}},
+	bounds := slices.DeleteFunc([]bound{{"default", &standard}, {"min", rng.Min}, {"max", rng.Max}, {"step", rng.Step}},
 		func(b bound) bool { return b.value == nil })
 	milli := slices.ContainsFunc(bounds, func(b bound) bool { return fractional(b.value) })
-	if milli && !inMilli(l, bounds) || r.Step == nil {
+	if milli && !inMilli(errs, bounds) || rng.Step == nil {
 		return
 	}
-	if r.Step.Sign() <= 0 {
-		l.Invalid("step", r.Step.String(), "must be greater than zero")
+	if rng.Step.Sign() <= 0 {
+		errs.Invalid("step", rng.Step.String(), "must be greater than zero")
 		return
 	}
-	first := r.Min.DeepCopy()
-	first.Add(*r.Step)
+	first := rng.Min.DeepCopy()
+	first.Add(*rng.Step)
 	if first.Cmp(capacity) > 0 {
-		l.Invalid("step", r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(),
+		errs.Invalid("step", rng.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s",
+			first.String(),
 			capacity.String()))
 	}
-	if !milli && !inInt64(l, bounds) {
+	if !milli && !inInt64(errs, bounds) {
 		return
 	}
-	onStep(l, standard, r, milli)
-	if r.Max != nil {
-		onStep(l, *r.Max, r, milli)
+	onStep(errs, standard, rng, milli)
+	if rng.Max != nil {
+		onStep(errs, *rng.Max, rng, milli)
 	}
 }
 
@@ -171,17 +174,17 @@ func inInt64(l *check.List, bounds []bound) bool {
 }
 
 // onStep wants a value that is some steps above the range's beginning.
-func onStep(l *check.List, v resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, milli bool) {
+func onStep(l *check.List, v resource.Quantity, rng *resourcev1.CapacityRequestPolicyRange, milli bool) {
 	at := v.Value()
-	from := r.Min.Value()
-	step := r.Step.Value()
+	from := rng.Min.Value()
+	step := rng.Step.Value()
 	if milli {
 		at = v.MilliValue()
-		from = r.Min.MilliValue()
-		step = r.Step.MilliValue()
+		from = rng.Min.MilliValue()
+		step = rng.Step.MilliValue()
 	}
 	if (at-from)%step != 0 {
 		l.Invalid("step", v.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)",
-			r.Step.String(), r.Min.String()))
+			rng.Step.String(), rng.Min.String()))
 	}
 }

@@ -90,8 +90,8 @@ func validateSpec(c *claim) field.ErrorList {
 	return l.Errors()
 }
 
-// dropFreed removes what drivers say of devices that old has allocated and s has not.
-func dropFreed(s, old *resourcev1.ResourceClaimStatus) {
+// dropFreed removes what drivers say of devices that old has allocated and status has not.
+func dropFreed(status, old *resourcev1.ResourceClaimStatus) {
 	type device struct{ driver, pool, name string }
 	freed := map[device]bool{}
 	if old.Allocation != nil {
@@ -99,18 +99,18 @@ func dropFreed(s, old *resourcev1.ResourceClaimStatus) {
 			freed[device{r.Driver, r.Pool, r.Device}] = true
 		}
 	}
-	if s.Allocation != nil {
-		for _, r := range s.Allocation.Devices.Results {
+	if status.Allocation != nil {
+		for _, r := range status.Allocation.Devices.Results {
 			delete(freed, device{r.Driver, r.Pool, r.Device})
 		}
 	}
-	kept := slices.Clone(s.Devices)
+	kept := slices.Clone(status.Devices)
 	if kept = slices.DeleteFunc(kept, func(d resourcev1.AllocatedDeviceStatus) bool {
 		return freed[device{d.Driver, d.Pool, d.Device}]
 	}); len(kept) == 0 {
 		kept = nil
 	}
-	s.Devices = kept
+	status.Devices = kept
 }
 
 func claimState(c *claim) string {
@@ -191,36 +191,40 @@ func defaultRequests(requests []resourcev1.DeviceRequest) {
 }
 
 // validateClaim checks a claim's spec, standing at it.
-func validateClaim(l *check.List, s *resourcev1.ResourceClaimSpec) {
-	l.In("devices")
-	defer l.Out()
+func validateClaim(errs *check.List, s *resourcev1.ResourceClaimSpec) {
+	errs.In("devices")
+	defer errs.Out()
 	var seen check.Set
 	known := knownRequests(s)
-	d := &s.Devices
-	limited(l, "requests", d.Requests, resourcev1.DeviceRequestsMaxSize, func(_ int, r *resourcev1.DeviceRequest) {
+	deviceClaim := &s.Devices
+	limited(errs, "requests", deviceClaim.Requests, resourcev1.DeviceRequestsMaxSize, func(
+		_ int, r *resourcev1.DeviceRequest,
+	) {
 		if !seen.Add(r.Name) {
-			l.Declared(field.Duplicate(l.Path(""), *r))
+			errs.Declared(field.Duplicate(errs.Path(""), *r))
 		}
-		validateRequest(l, r)
+		validateRequest(errs, r)
 	})
-	limited(l, "constraints", d.Constraints, resourcev1.DeviceConstraintsMaxSize, func(
+	limited(errs, "constraints", deviceClaim.Constraints, resourcev1.DeviceConstraintsMaxSize, func(
 		_ int, c *resourcev1.DeviceConstraint,
 	) {
-		requestNames(l, c.Requests, known)
+		requestNames(errs, c.Requests, known)
 		if c.MatchAttribute == nil && c.DistinctAttribute == nil { // what Kubernetes says of it is of another mistake
-			l.Required("",
+			errs.Required("",
 				`exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
 		}
 		if a := c.MatchAttribute; a != nil {
-			check.Format(l, "matchAttribute", *a, validate.ResourceFullyQualifiedName)
+			check.Format(errs, "matchAttribute", *a, validate.ResourceFullyQualifiedName)
 		}
 		if a := c.DistinctAttribute; a != nil {
-			check.Format(l, "distinctAttribute", *a, validate.ResourceFullyQualifiedName)
+			check.Format(errs, "distinctAttribute", *a, validate.ResourceFullyQualifiedName)
 		}
 	})
-	limited(l, "config", d.Config, resourcev1.DeviceConfigMaxSize, func(_ int, c *resourcev1.DeviceClaimConfiguration) {
-		requestNames(l, c.Requests, known)
-		validateConfiguration(l, &c.DeviceConfiguration, false)
+	limited(errs, "config", deviceClaim.Config, resourcev1.DeviceConfigMaxSize, func(
+		_ int, c *resourcev1.DeviceClaimConfiguration,
+	) {
+		requestNames(errs, c.Requests, known)
+		validateConfiguration(errs, &c.DeviceConfiguration, false)
 	})
 }
 
@@ -242,7 +246,7 @@ func limited[T any](l *check.List, child string, items []T, most int, visit func
 }
 
 // templateMeta: a template names nothing and has no history.
-func templateMeta(l *check.List, m *metav1.ObjectMeta) {
+func templateMeta(errs *check.List, m *metav1.ObjectMeta) {
 	for _, f := range []struct {
 		child string
 		set   bool
@@ -262,11 +266,11 @@ func templateMeta(l *check.List, m *metav1.ObjectMeta) {
 		{"managedFields", m.ManagedFields != nil},
 	} {
 		if f.set {
-			l.Forbidden(f.child, "cannot be set")
+			errs.Forbidden(f.child, "cannot be set")
 		}
 	}
-	l.Add(apivalidation.ValidateAnnotations(m.Annotations, l.Path("annotations"))...)
-	l.Labels("labels", m.Labels)
+	errs.Add(apivalidation.ValidateAnnotations(m.Annotations, errs.Path("annotations"))...)
+	errs.Labels("labels", m.Labels)
 }
 
 func requestNames(l *check.List, names []string, known *check.Set) {
@@ -280,19 +284,19 @@ func requestNames(l *check.List, names []string, known *check.Set) {
 }
 
 // requestName wants the name of a request in known, or of one's alternative.
-func requestName(l *check.List, child, name string, known *check.Set) {
+func requestName(errs *check.List, child, name string, known *check.Set) {
 	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest " +
 		"separated by '/'"
 	parts := strings.Split(name, "/")
 	if len(parts) > 2 {
-		l.Invalid(child, name, wrong)
+		errs.Invalid(child, name, wrong)
 		return
 	}
 	for _, part := range parts {
-		l.Label(child, part)
+		errs.Label(child, part)
 	}
 	if !known.Has(name) {
-		l.Invalid(child, name, wrong)
+		errs.Invalid(child, name, wrong)
 	}
 }
 
@@ -309,82 +313,85 @@ func knownRequests(s *resourcev1.ResourceClaimSpec) *check.Set {
 	return &known
 }
 
-func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
-	l.Label("name", r.Name)
+func validateRequest(errs *check.List, deviceRequest *resourcev1.DeviceRequest) {
+	errs.Label("name", deviceRequest.Name)
 	switch {
-	case r.Exactly == nil && len(r.FirstAvailable) == 0:
-		l.Required("", "exactly one of `exactly` or `firstAvailable` is required")
-	case r.Exactly != nil && len(r.FirstAvailable) > 0:
-		l.Invalid("", nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set")
-	case r.Exactly != nil:
-		e := r.Exactly
-		l.Within("exactly", func() {
-			validateChoice(l, e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)
+	case deviceRequest.Exactly == nil && len(deviceRequest.FirstAvailable) == 0:
+		errs.Required("", "exactly one of `exactly` or `firstAvailable` is required")
+	case deviceRequest.Exactly != nil && len(deviceRequest.FirstAvailable) > 0:
+		errs.Invalid("", nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set")
+	case deviceRequest.Exactly != nil:
+		e := deviceRequest.Exactly
+		errs.Within("exactly", func() {
+			validateChoice(errs, e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)
 		})
 	default:
 		var seen check.Set
-		limited(l, "firstAvailable", r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, func(
-			_ int, s *resourcev1.DeviceSubRequest,
-		) {
-			l.Label("name", s.Name)
-			if !seen.Add(s.Name) {
-				l.Declared(field.Duplicate(l.Path(""), *s))
-			}
-			validateChoice(l, s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations)
-		})
+		limited(errs, "firstAvailable", deviceRequest.FirstAvailable,
+			resourcev1.FirstAvailableDeviceRequestMaxSize, func(
+				_ int, s *resourcev1.DeviceSubRequest,
+			) {
+				errs.Label("name", s.Name)
+				if !seen.Add(s.Name) {
+					errs.Declared(field.Duplicate(errs.Path(""), *s))
+				}
+				validateChoice(errs, s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations)
+			})
 	}
 }
 
 // validateChoice checks what requests and their alternatives have in common.
 func validateChoice(
-	l *check.List, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode,
+	errs *check.List, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode,
 	count int64,
 	tolerations []resourcev1.DeviceToleration,
 ) {
 	if class == "" {
-		l.Required("deviceClassName", "")
+		errs.Required("deviceClassName", "")
 	} else {
-		l.Subdomain("deviceClassName", class)
+		errs.Subdomain("deviceClassName", class)
 	}
-	validateSelectors(l, selectors, false)
+	validateSelectors(errs, selectors, false)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {
-			l.Invalid("count", count, "must not be specified when allocationMode is 'All'")
+			errs.Invalid("count", count, "must not be specified when allocationMode is 'All'")
 		}
 	case resourcev1.DeviceAllocationModeExactCount:
 		if count <= 0 {
-			l.Invalid("count", count, "must be greater than zero")
+			errs.Invalid("count", count, "must be greater than zero")
 		}
 	default:
 		modes := []resourcev1.DeviceAllocationMode{
 			resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount,
 		}
-		l.Declared(field.NotSupported(l.Path("allocationMode"), mode, modes))
+		errs.Declared(field.NotSupported(errs.Path("allocationMode"), mode, modes))
 	}
-	check.Each(l, "tolerations", tolerations, func(_ int, t *resourcev1.DeviceToleration) { validateToleration(l, t) })
+	check.Each(errs, "tolerations", tolerations, func(_ int, t *resourcev1.DeviceToleration) {
+		validateToleration(errs, t)
+	})
 }
 
-func validateToleration(l *check.List, t *resourcev1.DeviceToleration) {
-	if t.Key != "" {
-		check.Format(l, "key", t.Key, validate.LabelKey)
+func validateToleration(errs *check.List, toleration *resourcev1.DeviceToleration) {
+	if toleration.Key != "" {
+		check.Format(errs, "key", toleration.Key, validate.LabelKey)
 	}
 	operators := []resourcev1.DeviceTolerationOperator{
 		resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists,
 	}
-	switch t.Operator {
+	switch toleration.Operator {
 	case resourcev1.DeviceTolerationOpExists:
-		if t.Value != "" {
-			l.Invalid("value", t.Value, "must be empty for operator `Exists`")
+		if toleration.Value != "" {
+			errs.Invalid("value", toleration.Value, "must be empty for operator `Exists`")
 		}
 	case resourcev1.DeviceTolerationOpEqual:
-		l.LabelValue("value", t.Value)
+		errs.LabelValue("value", toleration.Value)
 	case "":
 	default:
-		l.Declared(field.NotSupported(l.Path("operator"), t.Operator, operators))
+		errs.Declared(field.NotSupported(errs.Path("operator"), toleration.Operator, operators))
 	}
-	if t.Effect != "" && !slices.Contains(taintEffects, t.Effect) {
-		l.Declared(field.NotSupported(l.Path("effect"), t.Effect, taintEffects))
+	if toleration.Effect != "" && !slices.Contains(taintEffects, toleration.Effect) {
+		errs.Declared(field.NotSupported(errs.Path("effect"), toleration.Effect, taintEffects))
 	}
 }
 
@@ -393,55 +400,57 @@ var taintEffects = []resourcev1.DeviceTaintEffect{
 }
 
 // validateSelectors takes expressions that are stored for good.
-func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector, stored bool) {
-	limited(l, "selectors", selectors, resourcev1.DeviceSelectorsMaxSize, func(_ int, s *resourcev1.DeviceSelector) {
-		if s.CEL == nil {
-			l.Required("cel", "")
+func validateSelectors(errs *check.List, selectors []resourcev1.DeviceSelector, stored bool) {
+	limited(errs, "selectors", selectors, resourcev1.DeviceSelectorsMaxSize, func(
+		_ int, deviceSelector *resourcev1.DeviceSelector,
+	) {
+		if deviceSelector.CEL == nil {
+			errs.Required("cel", "")
 			return
 		}
 		if stored {
 			return
 		}
-		l.Within("cel", func() {
-			if len(s.CEL.Expression) > resourcev1.CELSelectorExpressionMaxLength {
-				l.TooLong("expression", resourcev1.CELSelectorExpressionMaxLength)
+		errs.Within("cel", func() {
+			if len(deviceSelector.CEL.Expression) > resourcev1.CELSelectorExpressionMaxLength {
+				errs.TooLong("expression", resourcev1.CELSelectorExpressionMaxLength)
 				return
 			}
-			compile(l, s.CEL.Expression)
+			compile(errs, deviceSelector.CEL.Expression)
 		})
 	})
 }
 
 // compile checks that an expression about a device is one, and that it cannot cost too much.
-func compile(l *check.List, expression string) {
+func compile(errs *check.List, expression string) {
 	env := environment.NewExpressions
 	r := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{
 		EnvType: &env,
 	})
 	switch {
 	case r.Error != nil && r.Error.Type == apiservercel.ErrorTypeInternal:
-		l.Add(field.InternalError(l.Path("expression"), r.Error))
+		errs.Add(field.InternalError(errs.Path("expression"), r.Error))
 	case r.Error != nil:
-		l.Invalid("expression", expression, r.Error.Detail)
+		errs.Invalid("expression", expression, r.Error.Detail)
 	case r.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
-		l.Forbidden("expression", "too complex, exceeds cost limit")
+		errs.Forbidden("expression", "too complex, exceeds cost limit")
 	}
 }
 
 // validateConfiguration takes parameters of any length that are stored.
-func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration, stored bool) {
-	if c.Opaque == nil {
-		l.Required("opaque", "")
+func validateConfiguration(errs *check.List, configuration *resourcev1.DeviceConfiguration, stored bool) {
+	if configuration.Opaque == nil {
+		errs.Required("opaque", "")
 		return
 	}
-	l.In("opaque")
-	defer l.Out()
-	driverName(l, "driver", c.Opaque.Driver)
+	errs.In("opaque")
+	defer errs.Out()
+	driverName(errs, "driver", configuration.Opaque.Driver)
 	most := resourcev1.OpaqueParametersMaxLength
 	if stored {
-		most = len(c.Opaque.Parameters.Raw)
+		most = len(configuration.Opaque.Parameters.Raw)
 	}
-	jsonObject(l, "parameters", c.Opaque.Parameters.Raw, most)
+	jsonObject(errs, "parameters", configuration.Opaque.Parameters.Raw, most)
 }
 
 // jsonObject wants an object of at most so many bytes.

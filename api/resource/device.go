@@ -21,95 +21,99 @@ import (
 
 // validateDevice checks a device; what it had as old, if there was one, may stay. perDevice devices say themselves
 // where they are.
-func validateDevice(l *check.List, d, old *resourcev1.Device, perDevice bool) {
+func validateDevice(errs *check.List, device, old *resourcev1.Device, perDevice bool) {
 	if old == nil {
 		old = &resourcev1.Device{}
 	}
-	l.Label("name", d.Name)
+	errs.Label("name", device.Name)
 	const most, values = resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice,
 		resourcev1.ResourceSliceMaxAttributeValuesPerDevice
-	if n := len(d.Attributes) + len(d.Capacity); n > most {
-		l.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", most))
+	if n := len(device.Attributes) + len(device.Capacity); n > most {
+		errs.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", most))
 	}
-	if n := len(d.Attributes); n > values {
-		l.Invalid("", n, fmt.Sprintf("the total number of attribute values must not exceed %d", values))
+	if n := len(device.Attributes); n > values {
+		errs.Invalid("", n, fmt.Sprintf("the total number of attribute values must not exceed %d", values))
 	}
-	l.In("attributes")
-	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
-		qualified(l, "", string(name))
-		a := d.Attributes[name]
-		l.Key(shortened(string(name)))
-		validateAttribute(l, &a)
-		l.Out()
+	errs.In("attributes")
+	for _, name := range slices.Sorted(maps.Keys(device.Attributes)) {
+		qualified(errs, "", string(name))
+		a := device.Attributes[name]
+		errs.Key(shortened(string(name)))
+		validateAttribute(errs, &a)
+		errs.Out()
 	}
-	l.Out()
-	if !equality.Semantic.DeepEqual(d.Capacity, old.Capacity) {
-		l.Within("capacity", func() { validateCapacities(l, d.Capacity, kind.Value(d.AllowMultipleAllocations)) })
+	errs.Out()
+	if !equality.Semantic.DeepEqual(device.Capacity, old.Capacity) {
+		errs.Within("capacity", func() {
+			validateCapacities(errs, device.Capacity, kind.Value(device.AllowMultipleAllocations))
+		})
 	}
-	if !equality.Semantic.DeepEqual(d.Taints, old.Taints) && !tooMany(l, "taints", len(d.Taints),
+	if !equality.Semantic.DeepEqual(device.Taints, old.Taints) && !tooMany(errs, "taints", len(device.Taints),
 		resourcev1.DeviceTaintsMaxLength) {
-		check.Each(l, "taints", d.Taints, func(_ int, t *resourcev1.DeviceTaint) { validateTaint(l, t, "") })
+		check.Each(errs, "taints", device.Taints, func(_ int, t *resourcev1.DeviceTaint) { validateTaint(errs, t, "") })
 	}
 	var sets check.Set
-	limited(l, "consumesCounters", d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
+	limited(errs, "consumesCounters", device.ConsumesCounters,
+		resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
 		func(_ int, c *resourcev1.DeviceCounterConsumption) {
 			if !sets.Add(c.CounterSet) {
-				l.Declared(field.Duplicate(l.Path(""), *c))
+				errs.Declared(field.Duplicate(errs.Path(""), *c))
 			}
-			counters(l, "counterSet", c.CounterSet, c.Counters,
+			counters(errs, "counterSet", c.CounterSet, c.Counters,
 				resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 		})
-	validateOwnPlace(l, d, perDevice)
-	validateBinding(l, d.BindingConditions, d.BindingFailureConditions)
+	validateOwnPlace(errs, device, perDevice)
+	validateBinding(errs, device.BindingConditions, device.BindingFailureConditions)
 }
 
 // validateOwnPlace: a device says where it is when, and only when, its slice leaves that to the devices.
-func validateOwnPlace(l *check.List, d *resourcev1.Device, perDevice bool) {
+func validateOwnPlace(errs *check.List, d *resourcev1.Device, perDevice bool) {
 	if !perDevice {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
-			l.Invalid("", nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if "+
+			errs.Invalid("", nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if "+
 				"`perDeviceNodeSelection` is set to true in the ResourceSlice spec")
 		}
 		return
 	}
-	ways := append(placed(l, d.NodeName, "must not be empty", d.NodeSelector), trueOnly(l, "allNodes", d.AllNodes)...)
+	ways := append(placed(errs, d.NodeName, "must not be empty", d.NodeSelector),
+		trueOnly(errs, "allNodes", d.AllNodes)...)
 	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` " +
 		"is set to true in the ResourceSlice spec"
 	switch len(ways) {
 	case 0:
-		l.Required("", one)
+		errs.Required("", one)
 	case 1:
 	default:
-		l.Invalid("", fmt.Sprintf("{%s}", strings.Join(ways, ", ")), one)
+		errs.Invalid("", fmt.Sprintf("{%s}", strings.Join(ways, ", ")), one)
 	}
 }
 
 // validateBinding: conditions to wait for and conditions to give up at come together, none of them twice.
-func validateBinding(l *check.List, wait, fail []string) {
-	check.Each(l, "bindingConditions", limit(l, "bindingConditions", wait, resourcev1.BindingConditionsMaxSize),
-		func(_ int, c *string) { l.Qualified("", *c) })
-	check.Each(l, "bindingFailureConditions",
-		limit(l, "bindingFailureConditions", fail, resourcev1.BindingFailureConditionsMaxSize),
-		func(_ int, c *string) { l.Qualified("", *c) })
+func validateBinding(errs *check.List, wait, fail []string) {
+	check.Each(errs, "bindingConditions", limit(errs, "bindingConditions", wait, resourcev1.BindingConditionsMaxSize),
+		func(_ int, c *string) { errs.Qualified("", *c) })
+	check.Each(errs, "bindingFailureConditions",
+		limit(errs, "bindingFailureConditions", fail, resourcev1.BindingFailureConditionsMaxSize),
+		func(_ int, c *string) { errs.Qualified("", *c) })
 	var waits, fails check.Set
-	check.Each(l, "bindingConditions", wait, func(_ int, c *string) {
+	check.Each(errs, "bindingConditions", wait, func(_ int, c *string) {
 		if !waits.Add(*c) {
-			l.Duplicate("", *c)
+			errs.Duplicate("", *c)
 		}
 	})
-	check.Each(l, "bindingFailureConditions", fail, func(_ int, c *string) {
+	check.Each(errs, "bindingFailureConditions", fail, func(_ int, c *string) {
 		if !fails.Add(*c) {
-			l.Duplicate("", *c)
+			errs.Duplicate("", *c)
 		}
 		if waits.Has(*c) {
-			l.Invalid("", *c, "bindingFailureConditions must not overlap with bindingConditions")
+			errs.Invalid("", *c, "bindingFailureConditions must not overlap with bindingConditions")
 		}
 	})
 	if len(wait) == 0 && len(fail) > 0 {
-		l.Invalid("bindingConditions", wait, "bindingConditions are required to use bindingFailureConditions")
+		errs.Invalid("bindingConditions", wait, "bindingConditions are required to use bindingFailureConditions")
 	}
 	if len(fail) == 0 && len(wait) > 0 {
-		l.Invalid("bindingFailureConditions", fail, "bindingFailureConditions are required to use bindingConditions")
+		errs.Invalid("bindingFailureConditions", fail, "bindingFailureConditions are required to use bindingConditions")
 	}
 }
 
@@ -133,21 +137,21 @@ func shortened(key string) string {
 }
 
 // qualified wants "[<domain>/]<identifier>".
-func qualified(l *check.List, child, name string) {
+func qualified(errs *check.List, child, name string) {
 	parts := strings.Split(name, "/")
 	switch len(parts) {
 	case 1:
-		identifier(l, child, name)
+		identifier(errs, child, name)
 	case 2:
 		if parts[0] == "" {
-			l.Invalid(child, "", "the domain must not be empty")
+			errs.Invalid(child, "", "the domain must not be empty")
 		} else {
-			podspec.DriverName(l, child, parts[0])
+			podspec.DriverName(errs, child, parts[0])
 		}
 		if parts[1] == "" {
-			l.Invalid(child, "", "the name must not be empty")
+			errs.Invalid(child, "", "the name must not be empty")
 		} else {
-			identifier(l, child, parts[1])
+			identifier(errs, child, parts[1])
 		}
 	}
 }
@@ -166,17 +170,17 @@ func identifier(l *check.List, child, id string) {
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)` +
 	`(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`)
 
-func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
+func validateAttribute(errs *check.List, attribute *resourcev1.DeviceAttribute) {
 	const most = resourcev1.DeviceAttributeMaxValueLength
-	if len(kind.Value(a.StringValue)) > most {
-		l.TooLong("string", most)
+	if len(kind.Value(attribute.StringValue)) > most {
+		errs.TooLong("string", most)
 	}
-	if v := a.VersionValue; v != nil {
+	if v := attribute.VersionValue; v != nil {
 		if !semver.MatchString(*v) {
-			l.Invalid("version", *v, "must be a string compatible with semver.org spec 2.0.0")
+			errs.Invalid("version", *v, "must be a string compatible with semver.org spec 2.0.0")
 		}
 		if len(*v) > most {
-			l.TooLong("version", most)
+			errs.TooLong("version", most)
 		}
 	}
 	const all = "`int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"
@@ -185,10 +189,10 @@ func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
 		name string
 		set  bool
 	}{
-		{"int", a.IntValue != nil},
-		{"bool", a.BoolValue != nil},
-		{"string", a.StringValue != nil},
-		{"version", a.VersionValue != nil},
+		{"int", attribute.IntValue != nil},
+		{"bool", attribute.BoolValue != nil},
+		{"string", attribute.StringValue != nil},
+		{"version", attribute.VersionValue != nil},
 	} {
 		if f.set {
 			set = append(set, f.name)
@@ -196,9 +200,9 @@ func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
 	}
 	switch {
 	case len(set) > 1:
-		l.Declared(field.Invalid(l.Path(""), fmt.Sprintf("{%s}", strings.Join(set, ", ")),
+		errs.Declared(field.Invalid(errs.Path(""), fmt.Sprintf("{%s}", strings.Join(set, ", ")),
 			"must specify exactly one of: "+all))
-	case len(set) == 0 && !hasList(a):
-		l.Declared(field.Invalid(l.Path(""), "", "must specify one of: "+all))
+	case len(set) == 0 && !hasList(attribute):
+		errs.Declared(field.Invalid(errs.Path(""), "", "must specify one of: "+all))
 	}
 }

@@ -28,19 +28,19 @@ import (
 func DeviceClass() *kind.Kind {
 	type class = resourcev1.DeviceClass
 	valid := func(c, old *class) field.ErrorList {
-		l := check.At(field.NewPath("spec"))
-		l.Add(meta.Finalizers(c)...)
-		validateSelectors(l, c.Spec.Selectors, equality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors))
+		errs := check.At(field.NewPath("spec"))
+		errs.Add(meta.Finalizers(c)...)
+		validateSelectors(errs, c.Spec.Selectors, equality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors))
 		stored := equality.Semantic.DeepEqual(c.Spec.Config, old.Spec.Config)
-		limited(l, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(
+		limited(errs, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(
 			_ int, cfg *resourcev1.DeviceClassConfiguration,
 		) {
-			validateConfiguration(l, &cfg.DeviceConfiguration, stored)
+			validateConfiguration(errs, &cfg.DeviceConfiguration, stored)
 		})
 		if n := c.Spec.ExtendedResourceName; n != nil {
-			check.Format(l, "extendedResourceName", *n, validate.ExtendedResourceName)
+			check.Format(errs, "extendedResourceName", *n, validate.ExtendedResourceName)
 		}
-		return l.Errors()
+		return errs.Errors()
 	}
 	return kind.Spec[*class]{
 		Names:          names("DeviceClass", "deviceclasses", "deviceclass", false),
@@ -108,27 +108,27 @@ func validateSlice(s *slice) field.ErrorList { return sliceErrors(s, &resourcev1
 
 // sliceErrors is what is wrong with s, which was old before. What a device had before may stay.
 func sliceErrors(s *slice, old *resourcev1.ResourceSliceSpec) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
+	errs := check.At(field.NewPath("spec"))
 	spec := &s.Spec
-	l.Add(meta.Finalizers(s)...)
-	podspec.DriverName(l, "driver", spec.Driver)
-	l.Within("pool", func() {
-		poolName(l, "name", spec.Pool.Name)
+	errs.Add(meta.Finalizers(s)...)
+	podspec.DriverName(errs, "driver", spec.Driver)
+	errs.Within("pool", func() {
+		poolName(errs, "name", spec.Pool.Name)
 		if spec.Pool.ResourceSliceCount <= 0 {
-			l.Invalid("resourceSliceCount", spec.Pool.ResourceSliceCount, "must be greater than zero")
+			errs.Invalid("resourceSliceCount", spec.Pool.ResourceSliceCount, "must be greater than zero")
 		}
 		if spec.Pool.Generation < 0 {
-			l.Invalid("generation", spec.Pool.Generation, "must be greater than or equal to zero")
+			errs.Invalid("generation", spec.Pool.Generation, "must be greater than or equal to zero")
 		}
 	})
 	if old.Driver != "" {
-		l.Within("pool", func() { l.Immutable("name", spec.Pool.Name, old.Pool.Name) })
-		l.Immutable("driver", spec.Driver, old.Driver)
-		l.Immutable("nodeName", spec.NodeName, old.NodeName)
+		errs.Within("pool", func() { errs.Immutable("name", spec.Pool.Name, old.Pool.Name) })
+		errs.Immutable("driver", spec.Driver, old.Driver)
+		errs.Immutable("nodeName", spec.NodeName, old.NodeName)
 	}
-	validatePlace(l, spec)
+	validatePlace(errs, spec)
 	if spec.SharedCounters != nil && spec.Devices != nil {
-		l.Invalid("", "", "only one of `sharedCounters` or `devices` is allowed")
+		errs.Invalid("", "", "only one of `sharedCounters` or `devices` is allowed")
 	}
 	most := resourcev1.ResourceSliceMaxDevices
 	if slices.ContainsFunc(spec.Devices, func(d resourcev1.Device) bool {
@@ -136,33 +136,33 @@ func sliceErrors(s *slice, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 	}) {
 		most = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
 	}
-	if tooMany(l, "devices", len(spec.Devices), most) {
-		return l.Errors()
+	if tooMany(errs, "devices", len(spec.Devices), most) {
+		return errs.Errors()
 	}
 	perDevice := kind.Value(spec.PerDeviceNodeSelection)
-	check.Each(l, "devices", spec.Devices, func(_ int, d *resourcev1.Device) {
+	check.Each(errs, "devices", spec.Devices, func(_ int, d *resourcev1.Device) {
 		var before *resourcev1.Device
 		if i := slices.IndexFunc(old.Devices, func(o resourcev1.Device) bool { return o.Name == d.Name }); i >= 0 {
 			before = &old.Devices[i]
 		}
-		validateDevice(l, d, before, perDevice)
+		validateDevice(errs, d, before, perDevice)
 	})
 	var seen check.Set
-	check.Each(l, "devices", spec.Devices, func(_ int, d *resourcev1.Device) {
+	check.Each(errs, "devices", spec.Devices, func(_ int, d *resourcev1.Device) {
 		if !seen.Add(d.Name) {
-			l.Duplicate("", d.Name)
+			errs.Duplicate("", d.Name)
 		}
 	})
 	var sets check.Set
-	limited(l, "sharedCounters", spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, func(
+	limited(errs, "sharedCounters", spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, func(
 		_ int, c *resourcev1.CounterSet,
 	) {
 		if !sets.Add(c.Name) {
-			l.Declared(field.Duplicate(l.Path(""), *c))
+			errs.Declared(field.Duplicate(errs.Path(""), *c))
 		}
-		counters(l, "name", c.Name, c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet)
+		counters(errs, "name", c.Name, c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet)
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 // counters checks the counters of a set that child names.
@@ -182,41 +182,41 @@ func counters(l *check.List, child, name string, counters map[string]resourcev1.
 }
 
 // validatePlace wants one way of saying which nodes can reach the devices.
-func validatePlace(l *check.List, s *resourcev1.ResourceSliceSpec) {
-	ways := placed(l, s.NodeName, "must be either unset or set to a non-empty string", s.NodeSelector)
-	if s.NodeSelector != nil {
-		if n := len(s.NodeSelector.NodeSelectorTerms); n != 1 {
-			l.Within("nodeSelector", func() {
-				l.Invalid("nodeSelectorTerms", s.NodeSelector.NodeSelectorTerms,
+func validatePlace(errs *check.List, spec *resourcev1.ResourceSliceSpec) {
+	ways := placed(errs, spec.NodeName, "must be either unset or set to a non-empty string", spec.NodeSelector)
+	if spec.NodeSelector != nil {
+		if n := len(spec.NodeSelector.NodeSelectorTerms); n != 1 {
+			errs.Within("nodeSelector", func() {
+				errs.Invalid("nodeSelectorTerms", spec.NodeSelector.NodeSelectorTerms,
 					"must have exactly one node selector term")
 			})
 		}
 	}
-	ways = append(ways, trueOnly(l, "allNodes", s.AllNodes)...)
-	ways = append(ways, trueOnly(l, "perDeviceNodeSelection", s.PerDeviceNodeSelection)...)
+	ways = append(ways, trueOnly(errs, "allNodes", spec.AllNodes)...)
+	ways = append(ways, trueOnly(errs, "perDeviceNodeSelection", spec.PerDeviceNodeSelection)...)
 	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 	switch len(ways) {
 	case 0:
-		l.Required("", one)
+		errs.Required("", one)
 	case 1:
 	default:
-		l.Invalid("", fmt.Sprintf("{%s}", strings.Join(ways, ", ")), one+", but multiple fields are set")
+		errs.Invalid("", fmt.Sprintf("{%s}", strings.Join(ways, ", ")), one+", but multiple fields are set")
 	}
 }
 
 // placed checks a node's name and a selector of nodes, and lists which of them are set.
-func placed(l *check.List, node *string, empty string, selector *corev1.NodeSelector) (ways []string) {
+func placed(errs *check.List, node *string, empty string, selector *corev1.NodeSelector) (ways []string) {
 	switch {
 	case node == nil:
 	case *node == "":
-		l.Invalid("nodeName", *node, empty)
+		errs.Invalid("nodeName", *node, empty)
 	default:
 		ways = append(ways, "`nodeName`")
-		l.Subdomain("nodeName", *node)
+		errs.Subdomain("nodeName", *node)
 	}
 	if selector != nil {
 		ways = append(ways, "`nodeSelector`")
-		l.Within("nodeSelector", func() { podspec.NodeSelector(l, selector) })
+		errs.Within("nodeSelector", func() { podspec.NodeSelector(errs, selector) })
 	}
 	return ways
 }
@@ -308,24 +308,24 @@ func DeviceTaintRule() *kind.Kind {
 	}.Erase()
 }
 
-func validateTaintRule(r, old *resourcev1.DeviceTaintRule) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	l.Add(meta.Finalizers(r)...)
-	if s := r.Spec.DeviceSelector; s != nil {
-		l.In("deviceSelector")
+func validateTaintRule(rule, old *resourcev1.DeviceTaintRule) field.ErrorList {
+	errs := check.At(field.NewPath("spec"))
+	errs.Add(meta.Finalizers(rule)...)
+	if s := rule.Spec.DeviceSelector; s != nil {
+		errs.In("deviceSelector")
 		if s.Driver != nil {
-			podspec.DriverName(l, "driver", *s.Driver)
+			podspec.DriverName(errs, "driver", *s.Driver)
 		}
 		if s.Pool != nil {
-			poolName(l, "pool", *s.Pool)
+			poolName(errs, "pool", *s.Pool)
 		}
 		if s.Device != nil {
-			l.Label("device", *s.Device)
+			errs.Label("device", *s.Device)
 		}
-		l.Out()
+		errs.Out()
 	}
-	l.Within("taint", func() { validateTaint(l, &r.Spec.Taint, old.Spec.Taint.Effect) })
-	return l.Errors()
+	errs.Within("taint", func() { validateTaint(errs, &rule.Spec.Taint, old.Spec.Taint.Effect) })
+	return errs.Errors()
 }
 
 // RuleSelects tells whether a rule taints a device. One without a selector taints none.

@@ -13,19 +13,19 @@ import (
 // TestSliceFields: drivers list their slices by node, by driver and by pool.
 func TestSliceFields(t *testing.T) {
 	node := "n"
-	s := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
+	resourceSlice := &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
 		Driver:   "gpu.example.com",
 		NodeName: &node,
 		Pool:     resourcev1.ResourcePool{Name: "p"},
 	}}
-	s.Name = "s"
+	resourceSlice.Name = "s"
 	want := fields.Set{
 		"metadata.name":  "s",
 		"spec.driver":    "gpu.example.com",
 		"spec.nodeName":  node,
 		"spec.pool.name": "p",
 	}
-	if got := ResourceSlice().Fields(s); !maps.Equal(got, want) {
+	if got := ResourceSlice().Fields(resourceSlice); !maps.Equal(got, want) {
 		t.Errorf("selectable fields: got %v, want %v", got, want)
 	}
 }

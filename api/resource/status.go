@@ -18,51 +18,53 @@ import (
 )
 
 // validateClaimStatus: an allocation is made and taken back whole.
-func validateClaimStatus(c, old *claim) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	s := &c.Status
+func validateClaimStatus(resourceClaim, old *claim) field.ErrorList {
+	errs := check.At(field.NewPath("status"))
+	status := &resourceClaim.Status
 	uids := map[types.UID]bool{}
-	limited(l, "reservedFor", s.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, func(
+	limited(errs, "reservedFor", status.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, func(
 		_ int, r *resourcev1.ResourceClaimConsumerReference,
 	) {
 		for _, f := range [][2]string{{"resource", r.Resource}, {"name", r.Name}, {"uid", string(r.UID)}} {
 			if f[1] == "" {
-				l.Required(f[0], "")
+				errs.Required(f[0], "")
 			}
 		}
 		if uids[r.UID] {
-			l.Declared(field.Duplicate(l.Path(""), *r))
+			errs.Declared(field.Duplicate(errs.Path(""), *r))
 		}
 		uids[r.UID] = true
 	})
-	validateDeviceStatuses(l, s)
-	if len(s.ReservedFor) > 0 {
+	validateDeviceStatuses(errs, status)
+	if len(status.ReservedFor) > 0 {
 		added := func(r resourcev1.ResourceClaimConsumerReference) bool {
 			return !slices.Contains(old.Status.ReservedFor, r)
 		}
 		switch {
-		case s.Allocation == nil:
-			l.Forbidden("reservedFor", "may not be specified when `allocated` is not set")
-		case c.DeletionTimestamp != nil && slices.ContainsFunc(s.ReservedFor, added):
-			l.Forbidden("reservedFor",
+		case status.Allocation == nil:
+			errs.Forbidden("reservedFor", "may not be specified when `allocated` is not set")
+		case resourceClaim.DeletionTimestamp != nil && slices.ContainsFunc(status.ReservedFor, added):
+			errs.Forbidden("reservedFor",
 				"new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
 		}
 	}
-	if s.Allocation != nil {
+	if status.Allocation != nil {
 		if old.Status.Allocation != nil {
-			l.Immutable("allocation", s.Allocation, old.Status.Allocation)
+			errs.Immutable("allocation", status.Allocation, old.Status.Allocation)
 		} else {
-			l.Within("allocation", func() { validateAllocation(l, s.Allocation, knownRequests(&c.Spec)) })
+			errs.Within("allocation", func() {
+				validateAllocation(errs, status.Allocation, knownRequests(&resourceClaim.Spec))
+			})
 		}
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // device is how Kubernetes names an allocated device, in errors too.
 type device struct{ Driver, Pool, Device, ShareID string }
 
 // validateDeviceStatuses checks what drivers say of the devices that the claim has.
-func validateDeviceStatuses(l *check.List, s *resourcev1.ResourceClaimStatus) {
+func validateDeviceStatuses(errs *check.List, s *resourcev1.ResourceClaimStatus) {
 	allocated := map[device]bool{}
 	seen := map[device]bool{}
 	if s.Allocation != nil {
@@ -70,92 +72,92 @@ func validateDeviceStatuses(l *check.List, s *resourcev1.ResourceClaimStatus) {
 			allocated[device{r.Driver, r.Pool, r.Device, string(kind.Value(r.ShareID))}] = true
 		}
 	}
-	check.Each(l, "devices", s.Devices, func(_ int, d *resourcev1.AllocatedDeviceStatus) {
-		id := device{d.Driver, d.Pool, d.Device, kind.Value(d.ShareID)}
-		podspec.DriverName(l, "driver", d.Driver)
-		poolName(l, "pool", d.Pool)
-		l.Label("device", d.Device)
-		if d.ShareID != nil {
-			check.Format(l, "shareID", *d.ShareID, validate.UUID)
+	check.Each(errs, "devices", s.Devices, func(_ int, status *resourcev1.AllocatedDeviceStatus) {
+		id := device{status.Driver, status.Pool, status.Device, kind.Value(status.ShareID)}
+		podspec.DriverName(errs, "driver", status.Driver)
+		poolName(errs, "pool", status.Pool)
+		errs.Label("device", status.Device)
+		if status.ShareID != nil {
+			check.Format(errs, "shareID", *status.ShareID, validate.UUID)
 		}
 		if !allocated[id] {
-			l.Invalid("", id, "must be an allocated device in the claim")
+			errs.Invalid("", id, "must be an allocated device in the claim")
 		}
 		if seen[id] {
-			l.Declared(field.Duplicate(l.Path(""), *d))
+			errs.Declared(field.Duplicate(errs.Path(""), *status))
 		}
 		seen[id] = true
-		tooMany(l, "conditions", len(d.Conditions), resourcev1.AllocatedDeviceStatusMaxConditions)
-		l.Add(metavalidation.ValidateConditions(d.Conditions, l.Path("conditions"))...)
-		if d.Data != nil && len(d.Data.Raw) > 0 {
-			jsonObject(l, "data", d.Data.Raw, resourcev1.AllocatedDeviceStatusDataMaxLength)
+		tooMany(errs, "conditions", len(status.Conditions), resourcev1.AllocatedDeviceStatusMaxConditions)
+		errs.Add(metavalidation.ValidateConditions(status.Conditions, errs.Path("conditions"))...)
+		if status.Data != nil && len(status.Data.Raw) > 0 {
+			jsonObject(errs, "data", status.Data.Raw, resourcev1.AllocatedDeviceStatusDataMaxLength)
 		}
-		if d.NetworkData != nil {
-			l.Within("networkData", func() { validateNetwork(l, d.NetworkData) })
+		if status.NetworkData != nil {
+			errs.Within("networkData", func() { validateNetwork(errs, status.NetworkData) })
 		}
 	})
 }
 
-func validateNetwork(l *check.List, n *resourcev1.NetworkDeviceData) {
+func validateNetwork(errs *check.List, data *resourcev1.NetworkDeviceData) {
 	for _, f := range []struct {
 		child, value string
 		most         int
 	}{
-		{"interfaceName", n.InterfaceName, resourcev1.NetworkDeviceDataInterfaceNameMaxLength},
-		{"hardwareAddress", n.HardwareAddress, resourcev1.NetworkDeviceDataHardwareAddressMaxLength},
+		{"interfaceName", data.InterfaceName, resourcev1.NetworkDeviceDataInterfaceNameMaxLength},
+		{"hardwareAddress", data.HardwareAddress, resourcev1.NetworkDeviceDataHardwareAddressMaxLength},
 	} {
 		if len(f.value) > f.most {
-			l.Declared(field.TooLong(l.Path(f.child), "", f.most))
+			errs.Declared(field.TooLong(errs.Path(f.child), "", f.most))
 		}
 	}
 	var seen check.Set
-	limited(l, "ips", n.IPs, resourcev1.NetworkDeviceDataMaxIPs, func(_ int, ip *string) {
-		l.Add(validation.IsValidInterfaceAddress(l.Path(""), *ip)...)
+	limited(errs, "ips", data.IPs, resourcev1.NetworkDeviceDataMaxIPs, func(_ int, ip *string) {
+		errs.Add(validation.IsValidInterfaceAddress(errs.Path(""), *ip)...)
 		if !seen.Add(*ip) {
-			l.Declared(field.Duplicate(l.Path(""), *ip))
+			errs.Declared(field.Duplicate(errs.Path(""), *ip))
 		}
 	})
 }
 
 // validateAllocation checks what a claim got; known are the names of its requests.
-func validateAllocation(l *check.List, a *resourcev1.AllocationResult, known *check.Set) {
-	l.In("devices")
-	limited(l, "results", a.Devices.Results, resourcev1.AllocationResultsMaxSize, func(
+func validateAllocation(errs *check.List, result *resourcev1.AllocationResult, known *check.Set) {
+	errs.In("devices")
+	limited(errs, "results", result.Devices.Results, resourcev1.AllocationResultsMaxSize, func(
 		_ int, r *resourcev1.DeviceRequestAllocationResult,
 	) {
-		requestName(l, "request", r.Request, known)
-		driverName(l, "driver", r.Driver)
+		requestName(errs, "request", r.Request, known)
+		driverName(errs, "driver", r.Driver)
 		if r.Pool == "" {
-			l.Missing("pool")
+			errs.Missing("pool")
 		} else {
-			check.Format(l, "pool", r.Pool, validate.ResourcePoolName)
+			check.Format(errs, "pool", r.Pool, validate.ResourcePoolName)
 		}
-		l.Label("device", r.Device)
-		validateBinding(l, r.BindingConditions, r.BindingFailureConditions)
-		check.Each(l, "tolerations", r.Tolerations, func(_ int, t *resourcev1.DeviceToleration) {
-			validateToleration(l, t)
+		errs.Label("device", r.Device)
+		validateBinding(errs, r.BindingConditions, r.BindingFailureConditions)
+		check.Each(errs, "tolerations", r.Tolerations, func(_ int, t *resourcev1.DeviceToleration) {
+			validateToleration(errs, t)
 		})
 		if r.ShareID != nil {
-			check.Format(l, "shareID", *r.ShareID, validate.UUID)
+			check.Format(errs, "shareID", *r.ShareID, validate.UUID)
 		}
 	})
-	limited(l, "config", a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, func(
-		_ int, c *resourcev1.DeviceAllocationConfiguration,
+	limited(errs, "config", result.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, func(
+		_ int, configuration *resourcev1.DeviceAllocationConfiguration,
 	) {
 		sources := []resourcev1.AllocationConfigSource{
 			resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass,
 		}
 		switch {
-		case c.Source == "":
-			l.Missing("source")
-		case !slices.Contains(sources, c.Source):
-			l.Declared(field.NotSupported(l.Path("source"), c.Source, sources))
+		case configuration.Source == "":
+			errs.Missing("source")
+		case !slices.Contains(sources, configuration.Source):
+			errs.Declared(field.NotSupported(errs.Path("source"), configuration.Source, sources))
 		}
-		requestNames(l, c.Requests, known)
-		validateConfiguration(l, &c.DeviceConfiguration, false)
+		requestNames(errs, configuration.Requests, known)
+		validateConfiguration(errs, &configuration.DeviceConfiguration, false)
 	})
-	l.Out()
-	if a.NodeSelector != nil {
-		l.Within("nodeSelector", func() { podspec.NodeSelector(l, a.NodeSelector) })
+	errs.Out()
+	if result.NodeSelector != nil {
+		errs.Within("nodeSelector", func() { podspec.NodeSelector(errs, result.NodeSelector) })
 	}
 }

@@ -85,14 +85,14 @@ func (p planner) plan(t reflect.Type) *glance {
 	return g
 }
 
-func (p planner) fill(t reflect.Type) glance {
-	switch t {
+func (p planner) fill(typ reflect.Type) glance {
+	switch typ {
 	case reflect.TypeFor[resource.Quantity]():
 		return as(quantities)
 	case reflect.TypeFor[time.Time]():
 		return as(func(a, b *time.Time) bool { return a.Equal(*b) })
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.String:
 		return func(a, b reflect.Value) bool { return a.String() == b.String() }
 	case reflect.Bool:
@@ -104,16 +104,16 @@ func (p planner) fill(t reflect.Type) glance {
 	case reflect.Float32, reflect.Float64:
 		return func(a, b reflect.Value) bool { return a.Float() == b.Float() }
 	case reflect.Pointer:
-		elem := p.plan(t.Elem())
+		elem := p.plan(typ.Elem())
 		return func(a, b reflect.Value) bool {
 			return a.UnsafePointer() == b.UnsafePointer() || !a.IsNil() && !b.IsNil() && (*elem)(a.Elem(), b.Elem())
 		}
 	case reflect.Slice:
-		return slicesOf(t, p.plan(t.Elem()))
+		return slicesOf(typ, p.plan(typ.Elem()))
 	case reflect.Struct:
-		return p.structs(t)
+		return p.structs(typ)
 	case reflect.Map:
-		return mapsOf(t)
+		return mapsOf(typ)
 	}
 	// Interfaces: objects inside of others are compared as the bytes that they came as.
 	return func(a, b reflect.Value) bool { return a.IsZero() && b.IsZero() }
@@ -136,18 +136,18 @@ func quantities(a, b *resource.Quantity) bool { return a.Format == b.Format && a
 
 func slicesOf(t reflect.Type, elem *glance) glance {
 	octets := t.Elem().Kind() == reflect.Uint8
-	return func(a, b reflect.Value) bool {
-		n := a.Len()
+	return func(value, b reflect.Value) bool {
+		n := value.Len()
 		switch {
-		case n != b.Len() || a.IsNil() != b.IsNil():
+		case n != b.Len() || value.IsNil() != b.IsNil():
 			return false
-		case a.UnsafePointer() == b.UnsafePointer():
+		case value.UnsafePointer() == b.UnsafePointer():
 			return true
 		case octets:
-			return bytes.Equal(a.Bytes(), b.Bytes())
+			return bytes.Equal(value.Bytes(), b.Bytes())
 		}
 		for i := range n {
-			if !(*elem)(a.Index(i), b.Index(i)) {
+			if !(*elem)(value.Index(i), b.Index(i)) {
 				return false
 			}
 		}

@@ -47,31 +47,31 @@ func TestEveryLeafCounts(t *testing.T) {
 		func(q *resource.Quantity, _ randfill.Continue) { *q = resource.MustParse("1") },
 		func(tm *metav1.Time, _ randfill.Continue) { tm.Time = time.Unix(1e9, 0) },
 	)
-	p := &corev1.Pod{}
-	fill.Fill(p)
-	was := p.DeepCopy()
+	pod := &corev1.Pod{}
+	fill.Fill(pod)
+	was := pod.DeepCopy()
 	n := 0
-	eachLeaf(reflect.ValueOf(p).Elem(), func(path string) {
+	eachLeaf(reflect.ValueOf(pod).Elem(), func(path string) {
 		n++
-		if same.Equal(p, was) {
+		if same.Equal(pod, was) {
 			t.Errorf("a change is not seen: %s", path)
 		}
 	}, "")
 	if n < 300 {
 		t.Errorf("only %d values were changed", n)
 	}
-	if !same.Equal(p, was) {
+	if !same.Equal(pod, was) {
 		t.Error("what was changed back is not seen to be the same")
 	}
 }
 
-// eachLeaf changes every value below v, calls check, and changes it back.
-func eachLeaf(v reflect.Value, check func(path string), path string) {
-	was := reflect.New(v.Type()).Elem()
-	was.Set(v)
-	switch v.Kind() {
+// eachLeaf changes every value below value, calls check, and changes it back.
+func eachLeaf(value reflect.Value, check func(path string), path string) {
+	was := reflect.New(value.Type()).Elem()
+	was.Set(value)
+	switch value.Kind() {
 	case reflect.Struct:
-		if q, ok := reflect.TypeAssert[*resource.Quantity](v.Addr()); ok {
+		if q, ok := reflect.TypeAssert[*resource.Quantity](value.Addr()); ok {
 			for _, other := range []resource.Quantity{
 				resource.MustParse("2"), *resource.NewQuantity(1, resource.BinarySI),
 			} {
@@ -80,43 +80,43 @@ func eachLeaf(v reflect.Value, check func(path string), path string) {
 			}
 			break
 		}
-		if tm, ok := reflect.TypeAssert[*time.Time](v.Addr()); ok {
+		if tm, ok := reflect.TypeAssert[*time.Time](value.Addr()); ok {
 			*tm = tm.Add(1)
 			check(path)
 			break
 		}
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				eachLeaf(v.Field(i), check, path+"."+v.Type().Field(i).Name)
+		for i := range value.NumField() {
+			if value.Type().Field(i).IsExported() {
+				eachLeaf(value.Field(i), check, path+"."+value.Type().Field(i).Name)
 			}
 		}
 		return
 	case reflect.Pointer:
-		if !v.IsNil() {
-			eachLeaf(v.Elem(), check, path)
-			v.SetZero()
+		if !value.IsNil() {
+			eachLeaf(value.Elem(), check, path)
+			value.SetZero()
 			check(path)
 		}
 	case reflect.Slice:
-		for i := range v.Len() {
-			eachLeaf(v.Index(i), check, path+"[]")
+		for i := range value.Len() {
+			eachLeaf(value.Index(i), check, path+"[]")
 		}
-		v.Set(reflect.MakeSlice(v.Type(), v.Len()+1, v.Len()+1))
+		value.Set(reflect.MakeSlice(value.Type(), value.Len()+1, value.Len()+1))
 		check(path)
 	case reflect.Map:
-		v.Set(reflect.MakeMap(v.Type()))
+		value.Set(reflect.MakeMap(value.Type()))
 		check(path)
 	case reflect.String:
-		v.SetString(v.String() + "x")
+		value.SetString(value.String() + "x")
 		check(path)
 	case reflect.Bool:
-		v.SetBool(!v.Bool())
+		value.SetBool(!value.Bool())
 		check(path)
 	case reflect.Int32, reflect.Int64, reflect.Int:
-		v.SetInt(v.Int() ^ 1)
+		value.SetInt(value.Int() ^ 1)
 		check(path)
 	}
-	v.Set(was)
+	value.Set(was)
 }
 
 func TestMapsAndNil(t *testing.T) {
@@ -148,9 +148,9 @@ func TestMapsAndNil(t *testing.T) {
 }
 
 func BenchmarkPodSpec(b *testing.B) {
-	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 2)}}
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 2)}}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
 		c.Resources.Requests = corev1.ResourceList{
 			"cpu":    resource.MustParse("100m"),
 			"memory": resource.MustParse("64Mi"),
@@ -162,10 +162,10 @@ func BenchmarkPodSpec(b *testing.B) {
 			{Name: "D", Value: "4"},
 		}
 	}
-	c := p.DeepCopy()
+	c := pod.DeepCopy()
 	b.ReportAllocs()
 	for b.Loop() {
-		if !same.Equal(&p.Spec, &c.Spec) {
+		if !same.Equal(&pod.Spec, &c.Spec) {
 			b.Fatal("not the same")
 		}
 	}

@@ -52,20 +52,20 @@ func partsOf(t reflect.Type) []part {
 func findParts(t reflect.Type, at []int, depth int) []part {
 	var out []part
 	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
+		structField := t.Field(i)
+		if !structField.IsExported() {
 			continue
 		}
 		path := append(slices.Clip(at), i)
-		switch f.Type.Kind() {
+		switch structField.Type.Kind() {
 		case reflect.Struct:
 			if depth > 1 {
-				out = append(out, findParts(f.Type, path, depth-1)...)
+				out = append(out, findParts(structField.Type, path, depth-1)...)
 				continue
 			}
-			out = append(out, part{path, glanceOf(f.Type)})
+			out = append(out, part{path, glanceOf(structField.Type)})
 		case reflect.Slice, reflect.Map, reflect.Pointer, reflect.String:
-			out = append(out, part{path, glanceOf(f.Type)})
+			out = append(out, part{path, glanceOf(structField.Type)})
 		}
 	}
 	return out

@@ -40,55 +40,59 @@ type group struct {
 }
 
 // validateGroup checks what the list stands at; old is nil for what is new. What has not changed is not looked at.
-func validateGroup(l *check.List, g, old *group) {
+func validateGroup(errs *check.List, g, old *group) {
 	if old == nil || !equality.Semantic.DeepEqual(g.policy, old.policy) {
 		var was *schedulingv1beta1.PodGroupSchedulingPolicy
 		if old != nil {
 			was = old.policy
 		}
-		l.Within("schedulingPolicy", func() { validatePolicy(l, g.policy, was) })
+		errs.Within("schedulingPolicy", func() { validatePolicy(errs, g.policy, was) })
 	}
 	if old != nil {
-		l.Fixed("disruptionMode", equality.Semantic.DeepEqual(g.mode, old.mode))
-		l.Fixed("priorityClassName", g.class == old.class)
-		l.Fixed("priority", equality.Semantic.DeepEqual(g.priority, old.priority))
+		errs.Fixed("disruptionMode", equality.Semantic.DeepEqual(g.mode, old.mode))
+		errs.Fixed("priorityClassName", g.class == old.class)
+		errs.Fixed("priority", equality.Semantic.DeepEqual(g.priority, old.priority))
 		return
 	}
 	if m := g.mode; m != nil {
-		l.Within("disruptionMode", func() { oneOf(l, member{"single", m.Single != nil}, member{"all", m.All != nil}) })
+		errs.Within("disruptionMode", func() {
+			oneOf(errs, member{"single", m.Single != nil}, member{"all", m.All != nil})
+		})
 	}
 	if g.class != "" {
-		check.Format(l, "priorityClassName", g.class, validate.LongName)
+		check.Format(errs, "priorityClassName", g.class, validate.LongName)
 	}
 	if g.priority != nil {
-		l.Declared(validate.Maximum(context.Background(), operation.Operation{}, l.Path("priority"), g.priority, nil,
+		errs.Declared(validate.Maximum(context.Background(), operation.Operation{}, errs.Path("priority"), g.priority,
+			nil,
 			highestUser)...)
 	}
 }
 
-func validatePolicy(l *check.List, p, old *schedulingv1beta1.PodGroupSchedulingPolicy) {
-	if old == nil || (p.Basic != nil) != (old.Basic != nil) || (p.Gang != nil) != (old.Gang != nil) {
-		oneOf(l, member{"basic", p.Basic != nil}, member{"gang", p.Gang != nil})
+func validatePolicy(errs *check.List, policy, old *schedulingv1beta1.PodGroupSchedulingPolicy) {
+	if old == nil || (policy.Basic != nil) != (old.Basic != nil) || (policy.Gang != nil) != (old.Gang != nil) {
+		oneOf(errs, member{"basic", policy.Basic != nil}, member{"gang", policy.Gang != nil})
 	}
 	if old != nil {
-		l.Fixed("basic", (p.Basic != nil) == (old.Basic != nil))
-		if (p.Gang != nil) != (old.Gang != nil) {
+		errs.Fixed("basic", (policy.Basic != nil) == (old.Basic != nil))
+		if (policy.Gang != nil) != (old.Gang != nil) {
 			said := "field cannot be set once created"
-			if p.Gang == nil {
+			if policy.Gang == nil {
 				said = "field cannot be cleared once set"
 			}
-			l.Declared(field.Invalid(l.Path("gang"), nil, said))
+			errs.Declared(field.Invalid(errs.Path("gang"), nil, said))
 			return
 		}
 	}
-	if p.Gang == nil {
+	if policy.Gang == nil {
 		return
 	}
-	l.Within("gang", func() {
-		if n := &p.Gang.MinCount; *n == 0 {
-			l.Missing("minCount")
+	errs.Within("gang", func() {
+		if n := &policy.Gang.MinCount; *n == 0 {
+			errs.Missing("minCount")
 		} else {
-			l.Declared(validate.Minimum(context.Background(), operation.Operation{}, l.Path("minCount"), n, nil, 1)...)
+			errs.Declared(validate.Minimum(context.Background(), operation.Operation{}, errs.Path("minCount"), n, nil,
+				1)...)
 		}
 	})
 }

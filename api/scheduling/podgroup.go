@@ -95,46 +95,50 @@ func podGroupRow(g *podGroup) []any {
 	return []any{g.Name, policy, kind.OrNone(workload), status, kind.Age(g.CreationTimestamp)}
 }
 
-func dropFromGroup(s, old *schedulingv1beta1.PodGroupSpec) {
+func dropFromGroup(podGroupSpec, old *schedulingv1beta1.PodGroupSpec) {
 	if old.SchedulingConstraints == nil {
-		s.SchedulingConstraints = nil
+		podGroupSpec.SchedulingConstraints = nil
 	}
 	if len(old.ResourceClaims) == 0 {
-		s.ResourceClaims = nil
+		podGroupSpec.ResourceClaims = nil
 	}
 	if old.PreemptionPolicy == nil {
-		s.PreemptionPolicy = nil
+		podGroupSpec.PreemptionPolicy = nil
 	}
 	if old.ParentCompositePodGroupName == nil {
-		s.ParentCompositePodGroupName = nil
+		podGroupSpec.ParentCompositePodGroupName = nil
 	}
 }
 
 // validatePodGroup checks a new group, or with old what has changed of one.
 func validatePodGroup(g, old *podGroup) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	l.Add(meta.Finalizers(g)...)
-	s := &g.Spec
-	this := &group{&s.SchedulingPolicy, s.DisruptionMode, s.PriorityClassName, s.Priority}
+	errs := check.At(field.NewPath("spec"))
+	errs.Add(meta.Finalizers(g)...)
+	podGroupSpec := &g.Spec
+	this := &group{
+		&podGroupSpec.SchedulingPolicy, podGroupSpec.DisruptionMode, podGroupSpec.PriorityClassName,
+		podGroupSpec.Priority,
+	}
 	if old != nil {
 		o := &old.Spec
-		l.Fixed("parentCompositePodGroupName", equality.Semantic.DeepEqual(s.ParentCompositePodGroupName,
+		errs.Fixed("parentCompositePodGroupName", equality.Semantic.DeepEqual(podGroupSpec.ParentCompositePodGroupName,
 			o.ParentCompositePodGroupName))
-		l.Fixed("workloadRef", equality.Semantic.DeepEqual(s.WorkloadRef, o.WorkloadRef))
-		l.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(s.SchedulingConstraints, o.SchedulingConstraints))
-		l.Fixed("resourceClaims", equality.Semantic.DeepEqual(s.ResourceClaims, o.ResourceClaims))
-		l.Fixed("preemptionPolicy", equality.Semantic.DeepEqual(s.PreemptionPolicy, o.PreemptionPolicy))
-		validateGroup(l, this, &group{&o.SchedulingPolicy, o.DisruptionMode, o.PriorityClassName, o.Priority})
-		return l.Errors()
+		errs.Fixed("workloadRef", equality.Semantic.DeepEqual(podGroupSpec.WorkloadRef, o.WorkloadRef))
+		errs.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(podGroupSpec.SchedulingConstraints,
+			o.SchedulingConstraints))
+		errs.Fixed("resourceClaims", equality.Semantic.DeepEqual(podGroupSpec.ResourceClaims, o.ResourceClaims))
+		errs.Fixed("preemptionPolicy", equality.Semantic.DeepEqual(podGroupSpec.PreemptionPolicy, o.PreemptionPolicy))
+		validateGroup(errs, this, &group{&o.SchedulingPolicy, o.DisruptionMode, o.PriorityClassName, o.Priority})
+		return errs.Errors()
 	}
-	if ref := s.WorkloadRef; ref != nil {
-		l.Within("workloadRef", func() {
-			required(l, "workloadName", ref.WorkloadName, validate.LongName)
-			required(l, "templateName", ref.TemplateName, validate.ShortName)
+	if ref := podGroupSpec.WorkloadRef; ref != nil {
+		errs.Within("workloadRef", func() {
+			required(errs, "workloadName", ref.WorkloadName, validate.LongName)
+			required(errs, "templateName", ref.TemplateName, validate.ShortName)
 		})
 	}
-	validateGroup(l, this, nil)
-	return l.Errors()
+	validateGroup(errs, this, nil)
+	return errs.Errors()
 }
 
 // required wants a value of a declared format.

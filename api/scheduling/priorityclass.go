@@ -102,19 +102,19 @@ func ProtectDelete(name string) error {
 	return nil
 }
 
-func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {
+func validatePriorityClass(priorityClass *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
-	if strings.HasPrefix(p.Name, systemPrefix) {
-		if !isSystem(p) {
+	if strings.HasPrefix(priorityClass.Name, systemPrefix) {
+		if !isSystem(priorityClass) {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
 				fmt.Sprintf("priority class names with '%s' prefix are reserved for system use only. error: %v is "+
-					"not a known system priority class", systemPrefix, p.Name)))
+					"not a known system priority class", systemPrefix, priorityClass.Name)))
 		}
-	} else if p.Value > highestUser {
+	} else if priorityClass.Value > highestUser {
 		errs = append(errs, field.Forbidden(field.NewPath("value"),
 			fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUser)))
 	}
-	if pol := p.PreemptionPolicy; pol != nil {
+	if pol := priorityClass.PreemptionPolicy; pol != nil {
 		switch *pol {
 		case corev1.PreemptLowerPriority, corev1.PreemptNever:
 		case "":

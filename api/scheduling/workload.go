@@ -60,79 +60,81 @@ func dropFromWorkload(s, old *schedulingv1beta1.WorkloadSpec) {
 
 // validateWorkload checks a new workload, or with old what has changed of one.
 func validateWorkload(w, old *workload) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	l.Add(meta.Finalizers(w)...)
-	s := &w.Spec
-	for i := range s.PodGroupTemplates {
-		if a, b := &s.PodGroupTemplates[0], &s.PodGroupTemplates[i]; a.PriorityClassName != b.PriorityClassName ||
+	errs := check.At(field.NewPath("spec"))
+	errs.Add(meta.Finalizers(w)...)
+	workloadSpec := &w.Spec
+	for i := range workloadSpec.PodGroupTemplates {
+		if a, b := &workloadSpec.PodGroupTemplates[0],
+			&workloadSpec.PodGroupTemplates[i]; a.PriorityClassName != b.PriorityClassName ||
 			!equality.Semantic.DeepEqual(a.Priority, b.Priority) {
-			l.Add(field.Invalid(l.Path(""), nil, "detected multiple priority configurations"))
+			errs.Add(field.Invalid(errs.Path(""), nil, "detected multiple priority configurations"))
 			break
 		}
 	}
 	if old == nil {
-		oneOf(l, member{"podGroupTemplates", len(s.PodGroupTemplates) > 0},
-			member{"compositePodGroupTemplates", len(s.CompositePodGroupTemplates) > 0})
-		if ref := s.ControllerRef; ref != nil {
-			l.Within("controllerRef", func() {
+		oneOf(errs, member{"podGroupTemplates", len(workloadSpec.PodGroupTemplates) > 0},
+			member{"compositePodGroupTemplates", len(workloadSpec.CompositePodGroupTemplates) > 0})
+		if ref := workloadSpec.ControllerRef; ref != nil {
+			errs.Within("controllerRef", func() {
 				if ref.APIGroup != "" {
-					check.Format(l, "apiGroup", ref.APIGroup, validate.LongName)
+					check.Format(errs, "apiGroup", ref.APIGroup, validate.LongName)
 				}
-				required(l, "kind", ref.Kind, validate.PathSegmentName)
-				required(l, "name", ref.Name, validate.PathSegmentName)
+				required(errs, "kind", ref.Kind, validate.PathSegmentName)
+				required(errs, "name", ref.Name, validate.PathSegmentName)
 			})
 		}
-		validateTemplates(l, s.PodGroupTemplates, nil)
-		return l.Errors()
+		validateTemplates(errs, workloadSpec.PodGroupTemplates, nil)
+		return errs.Errors()
 	}
-	l.Fixed("controllerRef", equality.Semantic.DeepEqual(s.ControllerRef, old.Spec.ControllerRef))
-	l.Fixed("compositePodGroupTemplates", equality.Semantic.DeepEqual(s.CompositePodGroupTemplates,
+	errs.Fixed("controllerRef", equality.Semantic.DeepEqual(workloadSpec.ControllerRef, old.Spec.ControllerRef))
+	errs.Fixed("compositePodGroupTemplates", equality.Semantic.DeepEqual(workloadSpec.CompositePodGroupTemplates,
 		old.Spec.CompositePodGroupTemplates))
-	if !equality.Semantic.DeepEqual(s.PodGroupTemplates, old.Spec.PodGroupTemplates) &&
-		sameTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates) {
-		validateTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates)
+	if !equality.Semantic.DeepEqual(workloadSpec.PodGroupTemplates, old.Spec.PodGroupTemplates) &&
+		sameTemplates(errs, workloadSpec.PodGroupTemplates, old.Spec.PodGroupTemplates) {
+		validateTemplates(errs, workloadSpec.PodGroupTemplates, old.Spec.PodGroupTemplates)
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 func called(name string) func(template) bool { return func(t template) bool { return t.Name == name } }
 
 // sameTemplates reports templates that have come or gone.
-func sameTemplates(l *check.List, now, old []template) bool {
-	before := l.Len()
+func sameTemplates(errs *check.List, now, old []template) bool {
+	before := errs.Len()
 	for i := range now {
 		if !slices.ContainsFunc(old, called(now[i].Name)) {
-			l.Declared(field.Forbidden(l.Path("podGroupTemplates").Index(i), "item may not be added"))
+			errs.Declared(field.Forbidden(errs.Path("podGroupTemplates").Index(i), "item may not be added"))
 		}
 	}
 	for i := range old {
 		if !slices.ContainsFunc(now, called(old[i].Name)) {
-			l.Declared(field.Forbidden(l.Path("podGroupTemplates"), "item may not be removed"))
+			errs.Declared(field.Forbidden(errs.Path("podGroupTemplates"), "item may not be removed"))
 		}
 	}
-	return l.Len() == before
+	return errs.Len() == before
 }
 
-func validateTemplates(l *check.List, now, old []template) {
+func validateTemplates(errs *check.List, now, old []template) {
 	if len(now) > schedulingv1beta1.WorkloadMaxPodGroupTemplates {
-		l.Declared(field.TooMany(l.Path("podGroupTemplates"), len(now), schedulingv1beta1.WorkloadMaxPodGroupTemplates))
+		errs.Declared(field.TooMany(errs.Path("podGroupTemplates"), len(now),
+			schedulingv1beta1.WorkloadMaxPodGroupTemplates))
 		return
 	}
-	check.Each(l, "podGroupTemplates", now, func(i int, t *template) {
+	check.Each(errs, "podGroupTemplates", now, func(i int, t *template) {
 		if slices.ContainsFunc(now[:i], called(t.Name)) {
-			l.Declared(field.Duplicate(l.Path(""), *t))
+			errs.Declared(field.Duplicate(errs.Path(""), *t))
 		}
 		var was *group
 		if j := slices.IndexFunc(old, called(t.Name)); j >= 0 {
 			o := &old[j]
 			was = &group{&o.SchedulingPolicy, o.DisruptionMode, o.PriorityClassName, o.Priority}
-			l.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(t.SchedulingConstraints,
+			errs.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(t.SchedulingConstraints,
 				o.SchedulingConstraints))
-			l.Fixed("resourceClaims", equality.Semantic.DeepEqual(t.ResourceClaims, o.ResourceClaims))
-			l.Fixed("preemptionPolicy", equality.Semantic.DeepEqual(t.PreemptionPolicy, o.PreemptionPolicy))
+			errs.Fixed("resourceClaims", equality.Semantic.DeepEqual(t.ResourceClaims, o.ResourceClaims))
+			errs.Fixed("preemptionPolicy", equality.Semantic.DeepEqual(t.PreemptionPolicy, o.PreemptionPolicy))
 		} else {
-			required(l, "name", t.Name, validate.ShortName)
+			required(errs, "name", t.Name, validate.ShortName)
 		}
-		validateGroup(l, &group{&t.SchedulingPolicy, t.DisruptionMode, t.PriorityClassName, t.Priority}, was)
+		validateGroup(errs, &group{&t.SchedulingPolicy, t.DisruptionMode, t.PriorityClassName, t.Priority}, was)
 	})
 }

@@ -48,45 +48,45 @@ func readQuery(q url.Values, out reflect.Value) error {
 	return nil
 }
 
-// setField parses values into f by the rules of Kubernetes' queries: of several values the first counts unless f is a
-// list; a bool is true unless it says false or 0.
-func setField(f reflect.Value, values []string) error {
-	switch f.Kind() {
+// setField parses values into value by the rules of Kubernetes' queries: of several values the first counts unless
+// value is a list; a bool is true unless it says false or 0.
+func setField(value reflect.Value, values []string) error {
+	switch value.Kind() {
 	case reflect.Slice:
-		list := reflect.MakeSlice(f.Type(), len(values), len(values))
+		list := reflect.MakeSlice(value.Type(), len(values), len(values))
 		for i := range values {
 			if err := setField(list.Index(i), values[i:]); err != nil {
 				return err
 			}
 		}
-		f.Set(list)
+		value.Set(list)
 	case reflect.Pointer:
 		if values[0] == "" {
 			return nil
 		}
-		p := reflect.New(f.Type().Elem())
+		p := reflect.New(value.Type().Elem())
 		if err := setField(p.Elem(), values); err != nil {
 			return err
 		}
-		f.Set(p)
+		value.Set(p)
 	case reflect.String:
-		f.SetString(values[0])
+		value.SetString(values[0])
 	case reflect.Bool:
-		f.SetBool(!strings.EqualFold(values[0], "false") && values[0] != "0")
+		value.SetBool(!strings.EqualFold(values[0], "false") && values[0] != "0")
 	case reflect.Int32, reflect.Int64:
-		n, err := strconv.ParseInt(values[0], 10, f.Type().Bits())
+		n, err := strconv.ParseInt(values[0], 10, value.Type().Bits())
 		if err != nil {
 			return err
 		}
-		f.SetInt(n)
+		value.SetInt(n)
 	case reflect.Struct:
 		t, err := time.Parse(time.RFC3339, values[0])
 		if err != nil {
 			return err
 		}
-		f.Set(reflect.ValueOf(metav1.Time{Time: t}))
+		value.Set(reflect.ValueOf(metav1.Time{Time: t}))
 	default:
-		return fmt.Errorf("cannot hold %s", f.Type())
+		return fmt.Errorf("cannot hold %s", value.Type())
 	}
 	return nil
 }

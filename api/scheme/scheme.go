@@ -35,17 +35,17 @@ var (
 	ParameterCodec = runtime.NewParameterCodec(Scheme)
 )
 
-// build completes s.
-func build(s *runtime.Scheme) *runtime.Scheme {
-	utilruntime.Must(metav1.AddMetaToScheme(s))
-	utilruntime.Must(metav1beta1.AddMetaToScheme(s))
-	utilruntime.Must(apiextensionsv1.AddToScheme(s))
-	utilruntime.Must(apiregistrationv1.AddToScheme(s))
-	utilruntime.Must(metricsv1beta1.AddToScheme(s))
-	utilruntime.Must(decisions.AddToScheme(s))
+// build completes scheme.
+func build(scheme *runtime.Scheme) *runtime.Scheme {
+	utilruntime.Must(metav1.AddMetaToScheme(scheme))
+	utilruntime.Must(metav1beta1.AddMetaToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
+	utilruntime.Must(apiregistrationv1.AddToScheme(scheme))
+	utilruntime.Must(metricsv1beta1.AddToScheme(scheme))
+	utilruntime.Must(decisions.AddToScheme(scheme))
 	unversioned := schema.GroupVersion{Version: "v1"}
-	s.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{},
+	scheme.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{},
 		&metav1.APIGroup{}, &metav1.APIResourceList{})
-	utilruntime.Must(addOptions(s))
-	return s
+	utilruntime.Must(addOptions(scheme))
+	return scheme
 }

@@ -81,68 +81,68 @@ func StorageClass() *kind.Kind {
 			text("VolumeBindingMode", "When volumes are made and bound."),
 			text("AllowVolumeExpansion", "Whether volumes may grow."), kind.AgeColumn,
 		},
-		Row: func(c *class) []any {
+		Row: func(storageClass *class) []any {
 			reclaim := corev1.PersistentVolumeReclaimDelete
 			binding := storagev1.VolumeBindingImmediate
-			if c.ReclaimPolicy != nil {
-				reclaim = *c.ReclaimPolicy
+			if storageClass.ReclaimPolicy != nil {
+				reclaim = *storageClass.ReclaimPolicy
 			}
-			if c.VolumeBindingMode != nil {
-				binding = *c.VolumeBindingMode
+			if storageClass.VolumeBindingMode != nil {
+				binding = *storageClass.VolumeBindingMode
 			}
-			name := markedName(c, "storageclass.kubernetes.io/is-default-class",
+			name := markedName(storageClass, "storageclass.kubernetes.io/is-default-class",
 				"storageclass.beta.kubernetes.io/is-default-class")
-			return []any{name, c.Provisioner, string(reclaim), string(binding), kind.Value(
-				c.AllowVolumeExpansion), kind.Age(c.CreationTimestamp)}
+			return []any{name, storageClass.Provisioner, string(reclaim), string(binding), kind.Value(
+				storageClass.AllowVolumeExpansion), kind.Age(storageClass.CreationTimestamp)}
 		},
 	}.Erase()
 }
 
-func validateClass(c *storagev1.StorageClass) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(c)...)
-	if c.Provisioner == "" {
-		l.Missing("provisioner")
+func validateClass(storageClass *storagev1.StorageClass) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(storageClass)...)
+	if storageClass.Provisioner == "" {
+		errs.Missing("provisioner")
 	} else {
-		l.Qualified("provisioner", strings.ToLower(c.Provisioner))
+		errs.Qualified("provisioner", strings.ToLower(storageClass.Provisioner))
 	}
-	validateParameters(l, c.Parameters, true)
-	if c.ReclaimPolicy != nil && *c.ReclaimPolicy != "" {
-		check.Pointer(l, "reclaimPolicy", c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete,
+	validateParameters(errs, storageClass.Parameters, true)
+	if storageClass.ReclaimPolicy != nil && *storageClass.ReclaimPolicy != "" {
+		check.Pointer(errs, "reclaimPolicy", storageClass.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete,
 			corev1.PersistentVolumeReclaimRetain)
 	}
-	if c.VolumeBindingMode == nil {
-		l.Required("volumeBindingMode", "")
+	if storageClass.VolumeBindingMode == nil {
+		errs.Required("volumeBindingMode", "")
 	}
-	check.Pointer(l, "volumeBindingMode", c.VolumeBindingMode, storagev1.VolumeBindingImmediate,
+	check.Pointer(errs, "volumeBindingMode", storageClass.VolumeBindingMode, storagev1.VolumeBindingImmediate,
 		storagev1.VolumeBindingWaitForFirstConsumer)
-	validateTopologies(l, c.AllowedTopologies)
-	return l.Errors()
+	validateTopologies(errs, storageClass.AllowedTopologies)
+	return errs.Errors()
 }
 
-func validateParameters(l *check.List, parameters map[string]string, mayBeEmpty bool) {
+func validateParameters(errs *check.List, parameters map[string]string, mayBeEmpty bool) {
 	const child = "parameters"
 	if !mayBeEmpty && len(parameters) == 0 {
-		l.Required(child, "must contain at least one key/value pair")
+		errs.Required(child, "must contain at least one key/value pair")
 	}
 	if len(parameters) > maxParameters {
-		l.TooLong(child, maxParameters)
+		errs.TooLong(child, maxParameters)
 		return
 	}
 	size := 0
 	for k, v := range parameters {
 		if k == "" {
-			l.Invalid(child, k, "field can not be empty.")
+			errs.Invalid(child, k, "field can not be empty.")
 		}
 		size += len(k) + len(v)
 	}
 	if size > maxParameterBytes {
-		l.TooLong(child, maxParameterBytes)
+		errs.TooLong(child, maxParameterBytes)
 	}
 }
 
 // validateTopologies finds an empty term to be a duplicate, as Kubernetes does.
-func validateTopologies(l *check.List, terms []corev1.TopologySelectorTerm) {
+func validateTopologies(errs *check.List, terms []corev1.TopologySelectorTerm) {
 	byKey := func(t *corev1.TopologySelectorTerm) map[string]sets.Set[string] {
 		m := map[string]sets.Set[string]{}
 		for _, r := range t.MatchLabelExpressions {
@@ -151,33 +151,33 @@ func validateTopologies(l *check.List, terms []corev1.TopologySelectorTerm) {
 		return m
 	}
 	seen := make([]map[string]sets.Set[string], len(terms))
-	check.Each(l, "allowedTopologies", terms, func(_ int, t *corev1.TopologySelectorTerm) {
+	check.Each(errs, "allowedTopologies", terms, func(_ int, term *corev1.TopologySelectorTerm) {
 		defer func() {
-			this := byKey(t)
+			this := byKey(term)
 			for _, other := range seen {
 				if equality.Semantic.DeepEqual(this, other) {
-					l.Duplicate("matchLabelExpressions", "")
+					errs.Duplicate("matchLabelExpressions", "")
 					break
 				}
 			}
 			seen = append(seen, this)
 		}()
 		var keys check.Set
-		check.Each(l, "matchLabelExpressions", t.MatchLabelExpressions, func(
-			_ int, r *corev1.TopologySelectorLabelRequirement,
+		check.Each(errs, "matchLabelExpressions", term.MatchLabelExpressions, func(
+			_ int, requirement *corev1.TopologySelectorLabelRequirement,
 		) {
-			if len(r.Values) == 0 {
-				l.Required("values", "")
+			if len(requirement.Values) == 0 {
+				errs.Required("values", "")
 			}
 			var seen check.Set
-			check.Each(l, "values", r.Values, func(_ int, v *string) {
+			check.Each(errs, "values", requirement.Values, func(_ int, v *string) {
 				if !seen.Add(*v) {
-					l.Duplicate("", *v)
+					errs.Duplicate("", *v)
 				}
 			})
-			l.Qualified("key", r.Key)
-			if !keys.Add(r.Key) {
-				l.Duplicate("key", r.Key)
+			errs.Qualified("key", requirement.Key)
+			if !keys.Add(requirement.Key) {
+				errs.Duplicate("key", requirement.Key)
 			}
 		})
 	})

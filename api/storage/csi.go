@@ -101,74 +101,80 @@ func driverWarnings(d, old *driver) []string {
 	}
 }
 
-func driverRow(d *driver) []any {
-	s := &d.Spec
+func driverRow(csiDriver *driver) []any {
+	csiDriverSpec := &csiDriver.Spec
 	var modes, audiences []string
-	for _, m := range s.VolumeLifecycleModes {
+	for _, m := range csiDriverSpec.VolumeLifecycleModes {
 		modes = append(modes, string(m))
 	}
-	for _, t := range s.TokenRequests {
+	for _, t := range csiDriverSpec.TokenRequests {
 		audiences = append(audiences, t.Audience)
 	}
 	tokens := "<unset>"
 	lives := "<none>"
-	if s.TokenRequests != nil {
+	if csiDriverSpec.TokenRequests != nil {
 		tokens = strings.Join(audiences, ",")
 	}
 	if len(modes) > 0 {
 		lives = strings.Join(modes, ",")
 	}
 	return []any{
-		d.Name, s.AttachRequired == nil || *s.AttachRequired, kind.Value(s.PodInfoOnMount),
-		kind.Value(s.StorageCapacity), tokens,
-		kind.Value(s.RequiresRepublish), lives, kind.Age(d.CreationTimestamp),
+		csiDriver.Name, csiDriverSpec.AttachRequired == nil || *csiDriverSpec.AttachRequired,
+		kind.Value(csiDriverSpec.PodInfoOnMount),
+		kind.Value(csiDriverSpec.StorageCapacity), tokens,
+		kind.Value(csiDriverSpec.RequiresRepublish), lives, kind.Age(csiDriver.CreationTimestamp),
 	}
 }
 
 func validateDriver(d *driver) field.ErrorList {
-	l := check.At(nil)
-	s := &d.Spec
-	l.Add(meta.Finalizers(d)...)
-	l.In("spec")
+	errs := check.At(nil)
+	csiDriverSpec := &d.Spec
+	errs.Add(meta.Finalizers(d)...)
+	errs.In("spec")
 	for _, f := range []struct {
 		child   string
 		missing bool
-	}{{"attachedRequired", s.AttachRequired == nil}, {"podInfoOnMount", s.PodInfoOnMount == nil}, {
-		"storageCapacity", s.StorageCapacity == nil,
+	}{{"attachedRequired", csiDriverSpec.AttachRequired == nil}, {
+		"podInfoOnMount", csiDriverSpec.PodInfoOnMount == nil,
+	}, {
+		"storageCapacity", csiDriverSpec.StorageCapacity == nil,
 	}} {
 		if f.missing {
-			l.Required(f.child, "")
+			errs.Required(f.child, "")
 		}
 	}
-	check.Pointer(l, "fsGroupPolicy", s.FSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
+	check.Pointer(errs, "fsGroupPolicy", csiDriverSpec.FSGroupPolicy, storagev1.FileFSGroupPolicy,
+		storagev1.NoneFSGroupPolicy,
 		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
 	var audiences check.Set
-	check.Each(l, "tokenRequests", s.TokenRequests, func(_ int, t *storagev1.TokenRequest) {
+	check.Each(errs, "tokenRequests", csiDriverSpec.TokenRequests, func(_ int, t *storagev1.TokenRequest) {
 		if !audiences.Add(t.Audience) {
-			l.Duplicate("audience", t.Audience)
+			errs.Duplicate("audience", t.Audience)
 			return
 		}
 		switch e := t.ExpirationSeconds; {
 		case e == nil:
 		case *e < minTokenSeconds:
-			l.Invalid("expirationSeconds", *e, "may not specify a duration less than 10 minutes")
+			errs.Invalid("expirationSeconds", *e, "may not specify a duration less than 10 minutes")
 		case *e > 1<<32:
-			l.Invalid("expirationSeconds", *e, "may not specify a duration larger than 2^32 seconds")
+			errs.Invalid("expirationSeconds", *e, "may not specify a duration larger than 2^32 seconds")
 		}
 	})
-	for i := range s.VolumeLifecycleModes {
-		check.Pointer(l, "volumeLifecycleModes", &s.VolumeLifecycleModes[i], storagev1.VolumeLifecyclePersistent,
+	for i := range csiDriverSpec.VolumeLifecycleModes {
+		check.Pointer(errs, "volumeLifecycleModes", &csiDriverSpec.VolumeLifecycleModes[i],
+			storagev1.VolumeLifecyclePersistent,
 			storagev1.VolumeLifecycleEphemeral)
 	}
-	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdateSeconds {
-		l.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, fmt.Sprintf("must be greater than or equal to %d seconds",
-			minUpdateSeconds))
+	if n := csiDriverSpec.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdateSeconds {
+		errs.Invalid("nodeAllocatableUpdatePeriodSeconds", *n,
+			fmt.Sprintf("must be greater than or equal to %d seconds",
+				minUpdateSeconds))
 	}
-	if in := s.ServiceAccountTokenInSecrets; in != nil && len(s.TokenRequests) == 0 {
-		l.Invalid("serviceAccountTokenInSecrets", in,
+	if in := csiDriverSpec.ServiceAccountTokenInSecrets; in != nil && len(csiDriverSpec.TokenRequests) == 0 {
+		errs.Invalid("serviceAccountTokenInSecrets", in,
 			"serviceAccountTokenInSecrets is set but no tokenRequests are specified")
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // CSINode describes storage.k8s.io/v1 CSINode.
@@ -182,23 +188,23 @@ func CSINode() *kind.Kind {
 		PrepareUpdate:         func(n, old *node) { n.Status = old.Status },
 		NoUnconditionalUpdate: true,
 		Validate:              validateNode,
-		ValidateUpdate: func(n, old *node) field.ErrorList {
-			l := check.At(field.NewPath("spec"))
-			l.Add(validateNode(n)...)
+		ValidateUpdate: func(csiNode, old *node) field.ErrorList {
+			errs := check.At(field.NewPath("spec"))
+			errs.Add(validateNode(csiNode)...)
 			for _, was := range old.Spec.Drivers {
-				at := slices.IndexFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+				at := slices.IndexFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
 					return d.Name == was.Name
 				})
 				if at < 0 {
 					continue
 				}
-				now := n.Spec.Drivers[at]
+				now := csiNode.Spec.Drivers[at]
 				now.Allocatable = was.Allocatable // the driver may count again
 				if !equality.Semantic.DeepEqual(now, was) {
-					l.Add(field.Invalid(l.Path("drivers"), n.Spec.Drivers[at], "field is immutable"))
+					errs.Add(field.Invalid(errs.Path("drivers"), csiNode.Spec.Drivers[at], "field is immutable"))
 				}
 			}
-			return l.Errors()
+			return errs.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
@@ -221,34 +227,34 @@ func CSINode() *kind.Kind {
 }
 
 func validateNode(n *storagev1.CSINode) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	l.Add(meta.Finalizers(n)...)
+	errs := check.At(field.NewPath("spec"))
+	errs.Add(meta.Finalizers(n)...)
 	var seen check.Set
-	check.Each(l, "drivers", n.Spec.Drivers, func(_ int, d *storagev1.CSINodeDriver) {
-		podspec.DriverName(l, "name", d.Name)
-		if d.NodeID == "" {
-			l.Required("nodeID", "")
-		} else if len(d.NodeID) > maxNodeID {
-			l.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID))
+	check.Each(errs, "drivers", n.Spec.Drivers, func(_ int, csiNodeDriver *storagev1.CSINodeDriver) {
+		podspec.DriverName(errs, "name", csiNodeDriver.Name)
+		if csiNodeDriver.NodeID == "" {
+			errs.Required("nodeID", "")
+		} else if len(csiNodeDriver.NodeID) > maxNodeID {
+			errs.Invalid("nodeID", csiNodeDriver.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID))
 		}
-		if d.Allocatable != nil && d.Allocatable.Count != nil {
-			l.Within("allocatable", func() { l.NotNegative("count", int64(*d.Allocatable.Count)) })
+		if csiNodeDriver.Allocatable != nil && csiNodeDriver.Allocatable.Count != nil {
+			errs.Within("allocatable", func() { errs.NotNegative("count", int64(*csiNodeDriver.Allocatable.Count)) })
 		}
-		if !seen.Add(d.Name) {
-			l.Duplicate("name", d.Name)
+		if !seen.Add(csiNodeDriver.Name) {
+			errs.Duplicate("name", csiNodeDriver.Name)
 		}
 		var keys check.Set
-		for _, k := range d.TopologyKeys {
+		for _, k := range csiNodeDriver.TopologyKeys {
 			if k == "" {
-				l.Required("", "")
+				errs.Required("", "")
 			}
 			if !keys.Add(k) {
-				l.Duplicate("", k)
+				errs.Duplicate("", k)
 			}
-			l.Qualified("", k)
+			errs.Qualified("", k)
 		}
 	})
-	return l.Errors()
+	return errs.Errors()
 }
 
 // VolumeAttachment describes storage.k8s.io/v1 VolumeAttachment.
@@ -302,64 +308,64 @@ func withVersion(m metav1.ObjectMeta, rv string) metav1.ObjectMeta {
 	return m
 }
 
-func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	s := &a.Spec
-	l.Add(meta.Finalizers(a)...)
-	if s.Attacher == "" {
-		l.Missing("attacher")
+func validateAttachment(attachment *storagev1.VolumeAttachment) field.ErrorList {
+	errs := check.At(field.NewPath("spec"))
+	spec := &attachment.Spec
+	errs.Add(meta.Finalizers(attachment)...)
+	if spec.Attacher == "" {
+		errs.Missing("attacher")
 	} else {
-		check.Format(l, "attacher", s.Attacher,
+		check.Format(errs, "attacher", spec.Attacher,
 			validate.LongNameCaseless) //nolint:staticcheck // what Kubernetes checks here
-		if len(s.Attacher) > maxAttacher {
-			l.Declared(field.TooLongCharacters(l.Path("attacher"), "", maxAttacher))
+		if len(spec.Attacher) > maxAttacher {
+			errs.Declared(field.TooLongCharacters(errs.Path("attacher"), "", maxAttacher))
 		}
 	}
 	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-	volume := s.Source.PersistentVolumeName
+	volume := spec.Source.PersistentVolumeName
 	switch {
-	case volume == nil && s.Source.InlineVolumeSpec == nil:
-		l.Required("source", one)
-	case volume != nil && s.Source.InlineVolumeSpec != nil:
-		l.Forbidden("source", one)
+	case volume == nil && spec.Source.InlineVolumeSpec == nil:
+		errs.Required("source", one)
+	case volume != nil && spec.Source.InlineVolumeSpec != nil:
+		errs.Forbidden("source", one)
 	case volume != nil && *volume == "":
-		l.Required("source.persistentVolumeName", "must specify non empty persistentVolumeName")
+		errs.Required("source.persistentVolumeName", "must specify non empty persistentVolumeName")
 	case volume == nil:
-		l.Add(volumeapi.ValidateInline(s.Source.InlineVolumeSpec, l.Path("source.inlineVolumeSpec"))...)
+		errs.Add(volumeapi.ValidateInline(spec.Source.InlineVolumeSpec, errs.Path("source.inlineVolumeSpec"))...)
 	}
-	l.Subdomain("nodeName", s.NodeName)
-	l.Add(validateAttachmentStatus(&a.Status)...)
+	errs.Subdomain("nodeName", spec.NodeName)
+	errs.Add(validateAttachmentStatus(&attachment.Status)...)
 	if volume != nil {
-		l.Subdomain("source.persistentVolumeName", *volume)
+		errs.Subdomain("source.persistentVolumeName", *volume)
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
-func validateAttachmentStatus(s *storagev1.VolumeAttachmentStatus) field.ErrorList {
-	l := check.At(field.NewPath("status"))
+func validateAttachmentStatus(status *storagev1.VolumeAttachmentStatus) field.ErrorList {
+	errs := check.At(field.NewPath("status"))
 	const maxBytes, maxMessage = 256 * 1024, 1024
 	size := 0
-	for k, v := range s.AttachmentMetadata {
+	for k, v := range status.AttachmentMetadata {
 		size += len(k) + len(v)
 	}
 	if size > maxBytes {
-		l.TooLong("attachmentMetadata", maxBytes)
+		errs.TooLong("attachmentMetadata", maxBytes)
 	}
 	for _, f := range []struct {
 		child string
 		err   *storagev1.VolumeError
-	}{{"attachError", s.AttachError}, {"detachError", s.DetachError}} {
+	}{{"attachError", status.AttachError}, {"detachError", status.DetachError}} {
 		if f.err == nil {
 			continue
 		}
-		l.In(f.child)
+		errs.In(f.child)
 		if len(f.err.Message) > maxMessage {
-			l.TooLong("message", maxMessage)
+			errs.TooLong("message", maxMessage)
 		}
 		if code := f.err.ErrorCode; code != nil && *code < 0 {
-			l.Invalid("errorCode", *code, validation.InclusiveRangeError(0, math.MaxInt32))
+			errs.Invalid("errorCode", *code, validation.InclusiveRangeError(0, math.MaxInt32))
 		}
-		l.Out()
+		errs.Out()
 	}
-	return l.Errors()
+	return errs.Errors()
 }

@@ -79,46 +79,46 @@ func StorageVersionMigration() *kind.Kind {
 }
 
 func validate(m *migration) field.ErrorList {
-	l := check.At(field.NewPath("spec", "resource"))
-	l.Add(meta.Finalizers(m)...)
+	errs := check.At(field.NewPath("spec", "resource"))
+	errs.Add(meta.Finalizers(m)...)
 	if r := m.Spec.Resource.Resource; r == "" {
-		l.Required("resource", "resource is required to be set")
+		errs.Required("resource", "resource is required to be set")
 	} else if msgs := validation.IsDNS1035Label(r); len(msgs) > 0 {
-		l.Invalid("resource", r, strings.Join(msgs, ","))
+		errs.Invalid("resource", r, strings.Join(msgs, ","))
 	}
 	if g := m.Spec.Resource.Group; g != "" {
 		if msgs := validation.IsDNS1123Subdomain(g); len(msgs) > 0 {
-			l.Invalid("group", g, strings.Join(msgs, ","))
+			errs.Invalid("group", g, strings.Join(msgs, ","))
 		}
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
 // validateStatus: a migration has begun at one version, and what it has come to is final.
 func validateStatus(m, old *migration) field.ErrorList {
-	l := check.At(field.NewPath("status"))
+	errs := check.At(field.NewPath("status"))
 	is := &m.Status
 	was := &old.Status
 	if v := is.ResourceVersion; v != "" {
 		if _, err := resourceversion.CompareResourceVersion(v, v); err != nil {
-			l.Invalid("resourceVersion", v, err.Error())
+			errs.Invalid("resourceVersion", v, err.Error())
 		}
 	}
-	l.Add(metavalidation.ValidateConditions(is.Conditions, l.Path("conditions"))...)
+	errs.Add(metavalidation.ValidateConditions(is.Conditions, errs.Path("conditions"))...)
 	if was.ResourceVersion != "" && was.ResourceVersion != is.ResourceVersion {
-		l.Invalid("resourceVersion", is.ResourceVersion, "field is immutable")
+		errs.Invalid("resourceVersion", is.ResourceVersion, "field is immutable")
 	}
 	done := func(list []metav1.Condition, t migrationv1.MigrationConditionType) bool {
 		return conditions.IsStatusConditionTrue(list, string(t))
 	}
 	if done(is.Conditions, migrationv1.MigrationSucceeded) && done(is.Conditions, migrationv1.MigrationFailed) {
-		l.Invalid("conditions", is.Conditions, "Both success and failed conditions cannot be true at the same time")
+		errs.Invalid("conditions", is.Conditions, "Both success and failed conditions cannot be true at the same time")
 	}
 	if done(was.Conditions, migrationv1.MigrationSucceeded) && !done(is.Conditions, migrationv1.MigrationSucceeded) {
-		l.Invalid("conditions", is.Conditions, "Success condition cannot be set to false once it is true")
+		errs.Invalid("conditions", is.Conditions, "Success condition cannot be set to false once it is true")
 	}
 	if done(was.Conditions, migrationv1.MigrationFailed) && !done(is.Conditions, migrationv1.MigrationFailed) {
-		l.Invalid("conditions", is.Conditions, "Failed condition cannot be set to false once it is true")
+		errs.Invalid("conditions", is.Conditions, "Failed condition cannot be set to false once it is true")
 	}
-	return l.Errors()
+	return errs.Errors()
 }

@@ -87,7 +87,7 @@ func wantForbidden(t *testing.T, what string, err error, text string) {
 
 func TestNamespaceLifecycle(t *testing.T) {
 	now := metav1.Now()
-	p := NamespaceLifecycle{cacheOf(map[schema.GroupVersionResource][]runtime.Object{namespaces: {
+	lifecycle := NamespaceLifecycle{cacheOf(map[schema.GroupVersionResource][]runtime.Object{namespaces: {
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dev"}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "dying", DeletionTimestamp: &now}},
 	}})}
@@ -95,7 +95,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 		r := creation(pod())
 		r.Namespace = ns
 		r.Operation = op
-		return p.Admit(t.Context(), r)
+		return lifecycle.Admit(t.Context(), r)
 	}
 	if err := in("dev", Create); err != nil {
 		t.Errorf("create in dev: %v", err)
@@ -113,11 +113,11 @@ func TestNamespaceLifecycle(t *testing.T) {
 		t.Errorf("update in a dying namespace: %v", err)
 	}
 	del := &Request{Operation: Delete, Resource: namespaces, Name: "kube-system"}
-	wantForbidden(t, "delete kube-system", p.Admit(t.Context(), del), "this namespace may not be deleted")
+	wantForbidden(t, "delete kube-system", lifecycle.Admit(t.Context(), del), "this namespace may not be deleted")
 }
 
 func TestServiceAccountMountsToken(t *testing.T) {
-	p := ServiceAccount{Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{serviceAccounts: {
+	serviceAccount := ServiceAccount{Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{serviceAccounts: {
 		&corev1.ServiceAccount{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "dev",
@@ -130,8 +130,8 @@ func TestServiceAccountMountsToken(t *testing.T) {
 		Name:         "own",
 		VolumeMounts: []corev1.VolumeMount{{Name: "x", MountPath: tokenMountPath}},
 	})
-	r := creation(obj)
-	if err := p.Admit(t.Context(), r); err != nil {
+	req := creation(obj)
+	if err := serviceAccount.Admit(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
 	if obj.Spec.ServiceAccountName != "default" || obj.Spec.DeprecatedServiceAccount != "default" {
@@ -150,18 +150,18 @@ func TestServiceAccountMountsToken(t *testing.T) {
 	if m := obj.Spec.Containers[1].VolumeMounts; len(m) != 1 {
 		t.Errorf("mounts of the container with its own: got %+v", m)
 	}
-	if err := p.Validate(t.Context(), r); err != nil {
+	if err := serviceAccount.Validate(t.Context(), req); err != nil {
 		t.Errorf("Validate: %v", err)
 	}
 	out := pod()
 	no := false
 	out.Spec.AutomountServiceAccountToken = &no
-	if err := p.Admit(t.Context(), creation(out)); err != nil || len(out.Spec.Volumes) != 0 {
+	if err := serviceAccount.Admit(t.Context(), creation(out)); err != nil || len(out.Spec.Volumes) != 0 {
 		t.Errorf("opted out: got volumes %v, %v", out.Spec.Volumes, err)
 	}
 	gone := pod()
 	gone.Spec.ServiceAccountName = "gone"
-	wantForbidden(t, "account that is not there", p.Admit(t.Context(), creation(gone)),
+	wantForbidden(t, "account that is not there", serviceAccount.Admit(t.Context(), creation(gone)),
 		`error looking up service account dev/gone: serviceaccount "gone" not found`)
 }
 
@@ -179,28 +179,29 @@ func TestServiceAccountWaitsForTheDefaultOne(t *testing.T) {
 
 func TestPriority(t *testing.T) {
 	never := corev1.PreemptNever
-	p := Priority{cacheOf(map[schema.GroupVersionResource][]runtime.Object{priorityClasses: {
+	priority := Priority{cacheOf(map[schema.GroupVersionResource][]runtime.Object{priorityClasses: {
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000, PreemptionPolicy: &never},
 		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "usual"}, Value: 5, GlobalDefault: true},
 	}})}
 	high := pod()
 	high.Spec.PriorityClassName = "high"
-	if err := p.Admit(t.Context(), creation(high)); err != nil || *high.Spec.Priority != 1000 ||
+	if err := priority.Admit(t.Context(), creation(high)); err != nil || *high.Spec.Priority != 1000 ||
 		*high.Spec.PreemptionPolicy != never {
 		t.Errorf("high: got %v %v, %v", high.Spec.Priority, high.Spec.PreemptionPolicy, err)
 	}
 	plain := pod()
-	if err := p.Admit(t.Context(), creation(plain)); err != nil || *plain.Spec.Priority != 5 ||
+	if err := priority.Admit(t.Context(), creation(plain)); err != nil || *plain.Spec.Priority != 5 ||
 		plain.Spec.PriorityClassName != "usual" {
 		t.Errorf("default class: got %v %q, %v", plain.Spec.Priority, plain.Spec.PriorityClassName, err)
 	}
 	gone := pod()
 	gone.Spec.PriorityClassName = "gone"
-	wantForbidden(t, "unknown class", p.Admit(t.Context(), creation(gone)), "no PriorityClass with name gone was found")
+	wantForbidden(t, "unknown class", priority.Admit(t.Context(), creation(gone)),
+		"no PriorityClass with name gone was found")
 	own := pod()
 	seven := int32(7)
 	own.Spec.Priority = &seven
-	wantForbidden(t, "own priority", p.Admit(t.Context(), creation(own)),
+	wantForbidden(t, "own priority", priority.Admit(t.Context(), creation(own)),
 		"the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 5")
 	second := &Request{
 		Operation: Create,
@@ -208,7 +209,7 @@ func TestPriority(t *testing.T) {
 		Name:      "second",
 		Object:    &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "second"}, GlobalDefault: true},
 	}
-	wantForbidden(t, "second default", p.Validate(t.Context(), second),
+	wantForbidden(t, "second default", priority.Validate(t.Context(), second),
 		"PriorityClass usual is already marked as default")
 }
 
@@ -245,18 +246,20 @@ func quantities(kv ...string) corev1.ResourceList {
 }
 
 func TestLimitRanger(t *testing.T) {
-	p := LimitRanger{cacheOf(map[schema.GroupVersionResource][]runtime.Object{limitRanges: {&corev1.LimitRange{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "l"},
-		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
-			Type:           corev1.LimitTypeContainer,
-			Default:        quantities("cpu", "500m"),
-			DefaultRequest: quantities("cpu", "100m", "memory", "64Mi"),
-			Max:            quantities("cpu", "1"),
-			Min:            quantities("memory", "32Mi"),
-		}}},
-	}}})}
+	limitRanger := LimitRanger{
+		cacheOf(map[schema.GroupVersionResource][]runtime.Object{limitRanges: {&corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "l"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+				Type:           corev1.LimitTypeContainer,
+				Default:        quantities("cpu", "500m"),
+				DefaultRequest: quantities("cpu", "100m", "memory", "64Mi"),
+				Max:            quantities("cpu", "1"),
+				Min:            quantities("memory", "32Mi"),
+			}}},
+		}}}),
+	}
 	obj := pod()
-	if err := p.Admit(t.Context(), creation(obj)); err != nil {
+	if err := limitRanger.Admit(t.Context(), creation(obj)); err != nil {
 		t.Fatal(err)
 	}
 	c := obj.Spec.Containers[0].Resources
@@ -268,7 +271,7 @@ func TestLimitRanger(t *testing.T) {
 	if got := obj.Annotations["kubernetes.io/limit-ranger"]; got != want {
 		t.Errorf("annotation: got %q, want %q", got, want)
 	}
-	if err := p.Validate(t.Context(), creation(obj)); err != nil {
+	if err := limitRanger.Validate(t.Context(), creation(obj)); err != nil {
 		t.Errorf("within bounds: %v", err)
 	}
 	bad := pod(corev1.Container{
@@ -278,7 +281,7 @@ func TestLimitRanger(t *testing.T) {
 			Limits:   quantities("cpu", "2"),
 		},
 	})
-	wantForbidden(t, "outside", p.Validate(t.Context(), creation(bad)),
+	wantForbidden(t, "outside", limitRanger.Validate(t.Context(), creation(bad)),
 		"[minimum memory usage per Container is 32Mi, but request is 16Mi, maximum cpu usage per Container is 1, but "+
 			"limit is 2]")
 }
@@ -298,7 +301,7 @@ func TestNodeRestriction(t *testing.T) {
 	}}
 	other.Name = "q"
 	other.Spec.NodeName = "node-2"
-	p := NodeRestriction{
+	restriction := NodeRestriction{
 		Reader:   cacheOf(map[schema.GroupVersionResource][]runtime.Object{pods: {mine, other}}),
 		NodeName: authz.NodeName,
 	}
@@ -308,7 +311,7 @@ func TestNodeRestriction(t *testing.T) {
 		if r.Namespace == "" {
 			r.Namespace = "dev"
 		}
-		return p.Validate(t.Context(), r)
+		return restriction.Validate(t.Context(), r)
 	}
 	status := func(pod *corev1.Pod) *Request {
 		return &Request{
@@ -355,7 +358,7 @@ func TestNodeRestriction(t *testing.T) {
 		t.Errorf("token for its pod: %v", err)
 	}
 	wantForbidden(t, "token for a pod made anew", run(token("old")), "does not match the UID in record")
-	if err := p.Validate(t.Context(), &Request{
+	if err := restriction.Validate(t.Context(), &Request{
 		Operation: Create,
 		Resource:  pods,
 		Object:    other,

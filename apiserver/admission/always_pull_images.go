@@ -16,19 +16,19 @@ type AlwaysPullImages struct{}
 func (AlwaysPullImages) Name() string { return "AlwaysPullImages" }
 
 // Admit sets the pull policy.
-func (AlwaysPullImages) Admit(_ context.Context, r *Request) error {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || r.Resource != pods || r.Operation != Create && r.Operation != Update ||
-		r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+func (AlwaysPullImages) Admit(_ context.Context, req *Request) error {
+	pod, ok := req.Object.(*corev1.Pod)
+	if !ok || req.Resource != pods || req.Operation != Create && req.Operation != Update ||
+		req.Subresource != "" && req.Subresource != "ephemeralcontainers" {
 		return nil
 	}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
-			alwaysPull(r, "spec.containers[*].imagePullPolicy", &containers[i].ImagePullPolicy)
+			alwaysPull(req, "spec.containers[*].imagePullPolicy", &containers[i].ImagePullPolicy)
 		}
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		alwaysPull(r, "spec.ephemeralContainers[*].imagePullPolicy", &pod.Spec.EphemeralContainers[i].ImagePullPolicy)
+		alwaysPull(req, "spec.ephemeralContainers[*].imagePullPolicy", &pod.Spec.EphemeralContainers[i].ImagePullPolicy)
 	}
 	return nil
 }

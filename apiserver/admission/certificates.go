@@ -92,22 +92,22 @@ type CertificateSubjectRestriction struct{}
 func (CertificateSubjectRestriction) Name() string { return "CertificateSubjectRestriction" }
 
 // Validate checks new requests.
-func (CertificateSubjectRestriction) Validate(_ context.Context, r *Request) error {
-	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok || r.Operation != Create || r.Subresource != "" ||
+func (CertificateSubjectRestriction) Validate(_ context.Context, req *Request) error {
+	csr, ok := req.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok || req.Operation != Create || req.Subresource != "" ||
 		csr.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
-		return Forbidden(r, "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST")
+		return Forbidden(req, "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST")
 	}
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return Forbidden(r, "failed to parse CSR: %w", err)
+		return Forbidden(req, "failed to parse CSR: %w", err)
 	}
 	if slices.Contains(parsed.Subject.Organization, auth.Masters) {
-		return Forbidden(r, "use of %s signer with %s group is not allowed",
+		return Forbidden(req, "use of %s signer with %s group is not allowed",
 			certificatesv1.KubeAPIServerClientSignerName, auth.Masters)
 	}
 	return nil

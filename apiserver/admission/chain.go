@@ -46,19 +46,19 @@ func (c *Chain) Mutate(ctx context.Context, r *Request, ran func(name string)) e
 }
 
 func (c *Chain) mutate(ctx context.Context, r *Request, w *stopwatch, ran func(name string)) error {
-	for i, p := range c.plugins {
-		m, ok := p.(Mutator)
+	for i, plugin := range c.plugins {
+		m, ok := plugin.(Mutator)
 		if !ok {
 			continue
 		}
-		r.currentPlugin = p.Name()
+		r.currentPlugin = plugin.Name()
 		err := m.Admit(ctx, r)
 		w.lap(i, err)
 		if err != nil {
 			return err
 		}
 		if ran != nil {
-			ran(p.Name())
+			ran(plugin.Name())
 		}
 	}
 	return nil
@@ -66,21 +66,21 @@ func (c *Chain) mutate(ctx context.Context, r *Request, w *stopwatch, ran func(n
 
 // Check runs the validators in order and stops at the first error.
 func (c *Chain) Check(ctx context.Context, r *Request) error {
-	w := c.watch(validate, r.Operation)
+	stopwatch := c.watch(validate, r.Operation)
 	for i, p := range c.plugins {
 		v, ok := p.(Validator)
 		if !ok {
 			continue
 		}
 		err := v.Validate(ctx, r)
-		w.lap(i, err)
+		stopwatch.lap(i, err)
 		if err != nil {
 			r.Settle(NotStored)
-			w.end(err)
+			stopwatch.end(err)
 			return err
 		}
 	}
-	w.end(nil)
+	stopwatch.end(nil)
 	return nil
 }
 

@@ -84,23 +84,24 @@ func TestPluginsTellWhatTheyChange(t *testing.T) {
 		obj := pod()
 		edit(obj)
 		for round := range 2 { // in the second there is nothing left to change
-			for _, m := range plugins {
+			for _, mutator := range plugins {
 				before := obj.DeepCopy()
 				r := creation(obj)
-				if err := NewChain(nil, m).Mutate(t.Context(), r, nil); err != nil {
-					t.Fatalf("%s, %s: %v", what, m.Name(), err)
+				if err := NewChain(nil, mutator).Mutate(t.Context(), r, nil); err != nil {
+					t.Fatalf("%s, %s: %v", what, mutator.Name(), err)
 				}
 				var told []string
 				for _, c := range r.Changes() {
-					if c.By != m.Name() {
-						t.Errorf("%s: %s told as %s", what, m.Name(), c.By)
+					if c.By != mutator.Name() {
+						t.Errorf("%s: %s told as %s", what, mutator.Name(), c.By)
 					}
 					field, _, _ := strings.Cut(c.Field, "[")
 					told = append(told, field)
 				}
 				slices.Sort(told)
 				if did := coarse(t, before, obj); !slices.Equal(slices.Compact(told), did) {
-					t.Errorf("%s, round %d: %s says that it changed %q, and changed %q", what, round+1, m.Name(), told,
+					t.Errorf("%s, round %d: %s says that it changed %q, and changed %q", what, round+1, mutator.Name(),
+						told,
 						did)
 				}
 			}

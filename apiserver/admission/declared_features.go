@@ -18,15 +18,15 @@ type NodeDeclaredFeatureValidator struct{ Reader Reader }
 func (NodeDeclaredFeatureValidator) Name() string { return "NodeDeclaredFeatureValidator" }
 
 // Validate checks updates and resizes of pods.
-func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, r *Request) error {
-	if r.Resource != pods || r.Operation != Update || r.Subresource != "" && r.Subresource != "resize" {
+func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, req *Request) error {
+	if req.Resource != pods || req.Operation != Update || req.Subresource != "" && req.Subresource != "resize" {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
-	old, ok := r.OldObject.(*corev1.Pod)
+	old, ok := req.OldObject.(*corev1.Pod)
 	if !ok || pod.Spec.NodeName == "" || old.Generation == pod.Generation {
 		return nil
 	}
@@ -34,12 +34,12 @@ func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, r *Request) 
 	if needs.IsEmpty() {
 		return nil
 	}
-	node, err := nodeOf(ctx, p.Reader, r, pod)
+	node, err := nodeOf(ctx, p.Reader, req, pod)
 	if err != nil {
 		return err
 	}
 	if missing := declared.Missing(needs, node); len(missing) > 0 {
-		return Forbidden(r, "pod update requires features %s which are not available on node %q",
+		return Forbidden(req, "pod update requires features %s which are not available on node %q",
 			strings.Join(missing, ", "), node.Name)
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		}
 	}
 	const whole, inits = "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers"
-	p := NodeDeclaredFeatureValidator{
+	validator := NodeDeclaredFeatureValidator{
 		cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 			nodes: {node("old"), node("half", inits), node("new", whole, inits)},
 		}),
@@ -34,7 +34,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		obj := old.DeepCopy()
 		obj.Generation = 2
 		change(obj)
-		return p.Validate(t.Context(), &Request{
+		return validator.Validate(t.Context(), &Request{
 			Operation:   Update,
 			Resource:    pods,
 			Subresource: "resize",

@@ -46,9 +46,9 @@ type DefaultStorageClass struct{ Reader Reader }
 func (DefaultStorageClass) Name() string { return "DefaultStorageClass" }
 
 // Admit sets the class of new claims.
-func (p DefaultStorageClass) Admit(ctx context.Context, r *Request) error {
-	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-	if !ok || r.Operation != Create || r.Subresource != "" || claim.Spec.StorageClassName != nil {
+func (p DefaultStorageClass) Admit(ctx context.Context, req *Request) error {
+	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
+	if !ok || req.Operation != Create || req.Subresource != "" || claim.Spec.StorageClassName != nil {
 		return nil
 	}
 	if _, old := claim.Annotations[corev1.BetaStorageClassAnnotation]; old {
@@ -56,12 +56,12 @@ func (p DefaultStorageClass) Admit(ctx context.Context, r *Request) error {
 	}
 	classes, err := list[*storagev1.StorageClass](ctx, p.Reader, storageClasses, "")
 	if err != nil {
-		return Forbidden(r, "%w", err)
+		return Forbidden(req, "%w", err)
 	}
 	if best := storage.DefaultClass(classes); best != nil {
 		name := best.Name
 		claim.Spec.StorageClassName = &name
-		r.Changed("spec.storageClassName")
+		req.Changed("spec.storageClassName")
 	}
 	return nil
 }
@@ -73,9 +73,9 @@ type DefaultIngressClass struct{ Reader Reader }
 func (DefaultIngressClass) Name() string { return "DefaultIngressClass" }
 
 // Admit sets the class of new ingresses.
-func (p DefaultIngressClass) Admit(ctx context.Context, r *Request) error {
-	ingress, ok := r.Object.(*networkingv1.Ingress)
-	if !ok || r.Operation != Create || r.Subresource != "" || ingress.Spec.IngressClassName != nil {
+func (p DefaultIngressClass) Admit(ctx context.Context, req *Request) error {
+	ingress, ok := req.Object.(*networkingv1.Ingress)
+	if !ok || req.Operation != Create || req.Subresource != "" || ingress.Spec.IngressClassName != nil {
 		return nil
 	}
 	if _, old := ingress.Annotations["kubernetes.io/ingress.class"]; old {
@@ -83,7 +83,7 @@ func (p DefaultIngressClass) Admit(ctx context.Context, r *Request) error {
 	}
 	classes, err := list[*networkingv1.IngressClass](ctx, p.Reader, ingressClasses, "")
 	if err != nil {
-		return Forbidden(r, "%w", err)
+		return Forbidden(req, "%w", err)
 	}
 	classes = slices.DeleteFunc(classes, func(c *networkingv1.IngressClass) bool {
 		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true"
@@ -91,7 +91,7 @@ func (p DefaultIngressClass) Admit(ctx context.Context, r *Request) error {
 	if best, ok := newest(classes); ok {
 		name := best.Name
 		ingress.Spec.IngressClassName = &name
-		r.Changed("spec.ingressClassName")
+		req.Changed("spec.ingressClassName")
 	}
 	return nil
 }
@@ -103,10 +103,10 @@ type PersistentVolumeClaimResize struct{ Reader Reader }
 func (PersistentVolumeClaimResize) Name() string { return "PersistentVolumeClaimResize" }
 
 // Validate checks claims that request more than before.
-func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) error {
-	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-	old, had := r.OldObject.(*corev1.PersistentVolumeClaim)
-	if !ok || !had || r.Operation != Update || r.Subresource != "" {
+func (p PersistentVolumeClaimResize) Validate(ctx context.Context, req *Request) error {
+	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
+	old, had := req.OldObject.(*corev1.PersistentVolumeClaim)
+	if !ok || !had || req.Operation != Update || req.Subresource != "" {
 		return nil
 	}
 	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -124,7 +124,7 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) e
 			return nil
 		}
 	}
-	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the "+
+	return Forbidden(req, "only dynamically provisioned pvc can be resized and the storageclass that provisions the "+
 		"pvc must support resize")
 }
 
@@ -158,12 +158,12 @@ type StorageObjectInUseProtection struct{}
 func (StorageObjectInUseProtection) Name() string { return "StorageObjectInUseProtection" }
 
 // Admit adds the finalizer to new objects.
-func (StorageObjectInUseProtection) Admit(_ context.Context, r *Request) error {
-	if r.Operation != Create || r.Subresource != "" {
+func (StorageObjectInUseProtection) Admit(_ context.Context, req *Request) error {
+	if req.Operation != Create || req.Subresource != "" {
 		return nil
 	}
 	finalizer := ""
-	switch r.Object.(type) {
+	switch req.Object.(type) {
 	case *corev1.PersistentVolume:
 		finalizer = "kubernetes.io/pv-protection"
 	case *corev1.PersistentVolumeClaim:
@@ -171,8 +171,8 @@ func (StorageObjectInUseProtection) Admit(_ context.Context, r *Request) error {
 	case *storagev1.VolumeAttributesClass:
 		finalizer = "kubernetes.io/vac-protection"
 	}
-	if o, ok := r.Object.(metav1.Object); ok && finalizer != "" {
-		addFinalizer(r, o, finalizer)
+	if o, ok := req.Object.(metav1.Object); ok && finalizer != "" {
+		addFinalizer(req, o, finalizer)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestDefaultClasses(t *testing.T) {
 		}
 	}
 	yes := true
-	c := cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+	cache := cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 		storageClasses: {
 			&storagev1.StorageClass{ObjectMeta: at(1, "old", storage.DefaultClassAnnotation)}, &storagev1.StorageClass{
 				ObjectMeta:           at(2, "new", "storageclass.beta.kubernetes.io/is-default-class"),
@@ -39,18 +39,19 @@ func TestDefaultClasses(t *testing.T) {
 		},
 	})
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := (DefaultStorageClass{c}).Admit(t.Context(), &Request{Operation: Create, Object: claim}); err != nil ||
+	if err := (DefaultStorageClass{cache}).Admit(t.Context(), &Request{Operation: Create, Object: claim}); err != nil ||
 		*claim.Spec.StorageClassName != "new" {
 		t.Errorf("claim: got %v, %v, want new", claim.Spec.StorageClassName, err)
 	}
 	none := ""
 	own := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &none}}
-	if err := (DefaultStorageClass{c}).Admit(t.Context(), &Request{Operation: Create, Object: own}); err != nil ||
+	if err := (DefaultStorageClass{cache}).Admit(t.Context(), &Request{Operation: Create, Object: own}); err != nil ||
 		*own.Spec.StorageClassName != "" {
 		t.Errorf("claim that wants no class: got %q, %v", *own.Spec.StorageClassName, err)
 	}
 	ingress := &networkingv1.Ingress{}
-	if err := (DefaultIngressClass{c}).Admit(t.Context(), &Request{Operation: Create, Object: ingress}); err != nil ||
+	if err := (DefaultIngressClass{cache}).Admit(t.Context(),
+		&Request{Operation: Create, Object: ingress}); err != nil ||
 		*ingress.Spec.IngressClassName != "a" {
 		t.Errorf("ingress: got %v, %v, want a", ingress.Spec.IngressClassName, err)
 	}
@@ -60,7 +61,7 @@ func TestDefaultClasses(t *testing.T) {
 			Resources:        corev1.VolumeResourceRequirements{Requests: quantities("storage", size)},
 		}}
 	}
-	resize := PersistentVolumeClaimResize{c}
+	resize := PersistentVolumeClaimResize{cache}
 	grow := func(class string) error {
 		return resize.Validate(t.Context(), &Request{
 			Operation: Update,

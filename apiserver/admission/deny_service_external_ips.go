@@ -16,18 +16,18 @@ type DenyServiceExternalIPs struct{}
 func (DenyServiceExternalIPs) Name() string { return "DenyServiceExternalIPs" }
 
 // Validate rejects external IPs that the old Service did not have.
-func (DenyServiceExternalIPs) Validate(_ context.Context, r *Request) error {
-	service, ok := r.Object.(*corev1.Service)
-	if !ok || r.Subresource != "" || r.Operation != Create && r.Operation != Update {
+func (DenyServiceExternalIPs) Validate(_ context.Context, req *Request) error {
+	service, ok := req.Object.(*corev1.Service)
+	if !ok || req.Subresource != "" || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
 	var before []string
-	if old, ok := r.OldObject.(*corev1.Service); ok {
+	if old, ok := req.OldObject.(*corev1.Service); ok {
 		before = old.Spec.ExternalIPs
 	}
 	for _, ip := range service.Spec.ExternalIPs {
 		if !slices.Contains(before, ip) {
-			return Forbidden(r, "Use of external IPs is denied by admission control")
+			return Forbidden(req, "Use of external IPs is denied by admission control")
 		}
 	}
 	return nil

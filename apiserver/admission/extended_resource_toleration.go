@@ -19,11 +19,11 @@ type ExtendedResourceToleration struct{}
 func (ExtendedResourceToleration) Name() string { return "ExtendedResourceToleration" }
 
 // Admit adds the tolerations.
-func (ExtendedResourceToleration) Admit(_ context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+func (ExtendedResourceToleration) Admit(_ context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (ExtendedResourceToleration) Admit(_ context.Context, r *Request) error {
 		}
 		if !hasToleration(pod.Spec.Tolerations, &t) {
 			pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), t)
-			r.Changed("spec.tolerations")
+			req.Changed("spec.tolerations")
 		}
 	}
 	return nil

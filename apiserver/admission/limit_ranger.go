@@ -19,48 +19,48 @@ type LimitRanger struct{ Reader Reader }
 func (LimitRanger) Name() string { return "LimitRanger" }
 
 // Admit sets the defaults of new pods.
-func (p LimitRanger) Admit(ctx context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create {
+func (p LimitRanger) Admit(ctx context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
-	ranges, err := list[*corev1.LimitRange](ctx, p.Reader, limitRanges, r.Namespace)
+	ranges, err := list[*corev1.LimitRange](ctx, p.Reader, limitRanges, req.Namespace)
 	if err != nil {
 		return err
 	}
 	for _, lr := range ranges {
 		if limits.Fill(pod, lr) {
-			r.Changed("spec.containers[*].resources", "metadata.annotations")
+			req.Changed("spec.containers[*].resources", "metadata.annotations")
 		}
 	}
 	return nil
 }
 
 // Validate checks pods and claims against every LimitRange of the namespace; the error has all violations.
-func (p LimitRanger) Validate(ctx context.Context, r *Request) error {
-	resize := r.Subresource == "resize" && r.Operation == Update
-	if r.Subresource != "" && !resize || r.Operation != Create && r.Operation != Update {
+func (p LimitRanger) Validate(ctx context.Context, req *Request) error {
+	resize := req.Subresource == "resize" && req.Operation == Update
+	if req.Subresource != "" && !resize || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	switch r.Object.(type) {
+	switch req.Object.(type) {
 	case *corev1.Pod:
-		if r.Operation == Update && !resize {
+		if req.Operation == Update && !resize {
 			return nil // a pod's resources change only by the subresource resize
 		}
 	case *corev1.PersistentVolumeClaim:
 	default:
 		return nil
 	}
-	ranges, err := list[*corev1.LimitRange](ctx, p.Reader, limitRanges, r.Namespace)
+	ranges, err := list[*corev1.LimitRange](ctx, p.Reader, limitRanges, req.Namespace)
 	if err != nil {
 		return err
 	}
 	for _, lr := range ranges {
-		if errs := limits.Violations(r.Object, lr); len(errs) > 0 {
-			return Forbidden(r, "%w", utilerrors.NewAggregate(errs))
+		if errs := limits.Violations(req.Object, lr); len(errs) > 0 {
+			return Forbidden(req, "%w", utilerrors.NewAggregate(errs))
 		}
 	}
 	return nil

@@ -21,20 +21,21 @@ type NamespaceAutoProvision struct {
 func (NamespaceAutoProvision) Name() string { return "NamespaceAutoProvision" }
 
 // Admit creates a missing namespace, except in a dry run.
-func (p NamespaceAutoProvision) Admit(ctx context.Context, r *Request) error {
-	if r.Operation != Create || r.DryRun || r.Namespace == "" || r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
+func (p NamespaceAutoProvision) Admit(ctx context.Context, req *Request) error {
+	if req.Operation != Create || req.DryRun || req.Namespace == "" ||
+		req.Kind.Group == "" && req.Kind.Kind == "Namespace" {
 		return nil
 	}
-	_, err := r.NamespaceObject(ctx, p.Reader)
+	_, err := req.NamespaceObject(ctx, p.Reader)
 	if err == nil {
 		return nil
 	}
 	if !isNotFound(err) {
-		return Forbidden(r, "%w", err)
+		return Forbidden(req, "%w", err)
 	}
-	err = p.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.Namespace}})
+	err = p.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: req.Namespace}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return Forbidden(r, "%w", err)
+		return Forbidden(req, "%w", err)
 	}
 	return nil
 }

@@ -21,28 +21,28 @@ func (NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
 var undeletable = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
 
 // Admit runs before the other plugins, so that they can rely on the namespace. It changes nothing.
-func (p NamespaceLifecycle) Admit(ctx context.Context, r *Request) error {
-	if r.Resource == namespaces {
-		if r.Operation == Delete && r.Subresource == "" && slices.Contains(undeletable, r.Name) {
-			return Forbidden(r, "this namespace may not be deleted")
+func (p NamespaceLifecycle) Admit(ctx context.Context, req *Request) error {
+	if req.Resource == namespaces {
+		if req.Operation == Delete && req.Subresource == "" && slices.Contains(undeletable, req.Name) {
+			return Forbidden(req, "this namespace may not be deleted")
 		}
 		return nil
 	}
-	if r.Namespace == "" || r.Operation != Create && r.Operation != Update ||
-		r.Resource.Resource == "localsubjectaccessreviews" {
+	if req.Namespace == "" || req.Operation != Create && req.Operation != Update ||
+		req.Resource.Resource == "localsubjectaccessreviews" {
 		return nil
 	}
-	ns, err := r.NamespaceObject(ctx, p.Reader)
+	ns, err := req.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return err
 	}
-	if r.Operation == Update || ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
+	if req.Operation == Update || ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
-	e := Forbidden(r, "unable to create new content in namespace %s because it is being terminated", r.Namespace)
+	e := Forbidden(req, "unable to create new content in namespace %s because it is being terminated", req.Namespace)
 	e.ErrStatus.Details.Causes = append(e.ErrStatus.Details.Causes, metav1.StatusCause{
 		Type:    corev1.NamespaceTerminatingCause,
-		Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace),
+		Message: fmt.Sprintf("namespace %s is being terminated", req.Namespace),
 		Field:   "metadata.namespace",
 	})
 	return e

@@ -42,46 +42,47 @@ var notForRemoved = []string{"nodes", "certificatesigningrequests", "serviceacco
 func (NodeRestriction) Name() string { return "NodeRestriction" }
 
 // Validate checks writes of kubelets and of the roles beside them; other users pass.
-func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
-	node, ok := p.NodeName(r.User)
+func (p NodeRestriction) Validate(ctx context.Context, req *Request) error {
+	node, ok := p.NodeName(req.User)
 	if !ok {
-		return p.role(r)
+		return p.role(req)
 	}
-	if at := r.User.Annotations[RemovedNode]; at != "" && r.Operation == Create && slices.Contains(notForRemoved,
-		r.Resource.Resource) {
-		return Forbidden(r, "node %q was removed from the cluster at %s: `keelson down --purge` on its machine, then "+
+	if at := req.User.Annotations[RemovedNode]; at != "" && req.Operation == Create && slices.Contains(notForRemoved,
+		req.Resource.Resource) {
+		return Forbidden(req, "node %q was removed from the cluster at %s: `keelson down --purge` on its machine, "+
+			"then "+
 			"let it join again with a token", node, at)
 	}
-	switch r.Resource.Resource {
+	switch req.Resource.Resource {
 	case "pods":
-		return p.pod(ctx, r, node)
+		return p.pod(ctx, req, node)
 	case "nodes":
-		if err := ownNode(r, node); err != nil {
+		if err := ownNode(req, node); err != nil {
 			return err
 		}
-		return p.ranges(ctx, r, node)
+		return p.ranges(ctx, req, node)
 	case "leases":
-		return ownLease(r, node)
+		return ownLease(req, node)
 	case "serviceaccounts":
-		return p.token(ctx, r, node)
+		return p.token(ctx, req, node)
 	case "persistentvolumes":
-		return ownVolume(r, node)
+		return ownVolume(req, node)
 	case "persistentvolumeclaims":
-		return claimStatus(r, node)
+		return claimStatus(req, node)
 	case "podcertificaterequests":
-		return p.certificate(ctx, r, node)
+		return p.certificate(ctx, req, node)
 	case "csinodes":
-		if nameOf(r) != node {
-			return Forbidden(r, "can only access CSINode with the same name as the requesting node")
+		if nameOf(req) != node {
+			return Forbidden(req, "can only access CSINode with the same name as the requesting node")
 		}
 	case "resourceslices":
-		return ownSlice(r, node)
+		return ownSlice(req, node)
 	case "endpointslices":
-		return ownNames(r, node)
+		return ownNames(req, node)
 	case "services":
-		return namesService(r, node)
+		return namesService(req, node)
 	case "certificatesigningrequests":
-		return ownRequest(r, node)
+		return ownRequest(req, node)
 	}
 	return nil
 }
@@ -97,56 +98,57 @@ func nameOf(r *Request) string {
 	return r.Name
 }
 
-func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error {
+func (p NodeRestriction) pod(ctx context.Context, req *Request, node string) error {
 	switch {
-	case r.Operation == Create && r.Subresource == "":
-		pod, err := podOf(r)
+	case req.Operation == Create && req.Subresource == "":
+		pod, err := podOf(req)
 		if err != nil {
 			return err
 		}
 		if !isMirror(pod) {
-			return Forbidden(r, "pod does not have %q annotation, node %q can only create mirror pods",
+			return Forbidden(req, "pod does not have %q annotation, node %q can only create mirror pods",
 				mirrorAnnotation, node)
 		}
-		return p.mirror(ctx, r, pod, node)
-	case r.Operation == Update && r.Subresource != "status":
-		return Forbidden(r, "node %q cannot update pod", node)
-	case r.Operation == Create && r.Subresource != "eviction":
-		return Forbidden(r, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", r.Subresource)
-	case r.Operation == Connect:
+		return p.mirror(ctx, req, pod, node)
+	case req.Operation == Update && req.Subresource != "status":
+		return Forbidden(req, "node %q cannot update pod", node)
+	case req.Operation == Create && req.Subresource != "eviction":
+		return Forbidden(req, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed",
+			req.Subresource)
+	case req.Operation == Connect:
 		return nil
 	}
-	old, ok := r.OldObject.(*corev1.Pod)
+	old, ok := req.OldObject.(*corev1.Pod)
 	if !ok {
 		var err error
-		if old, err = get[*corev1.Pod](ctx, p.Reader, pods, r.Namespace, r.Name); err != nil {
+		if old, err = get[*corev1.Pod](ctx, p.Reader, pods, req.Namespace, req.Name); err != nil {
 			return err
 		}
 	}
 	if old.Spec.NodeName != node {
-		return Forbidden(r, "node %q can only %s pods with spec.nodeName set to itself", node,
-			strings.ToLower(string(r.Operation)))
+		return Forbidden(req, "node %q can only %s pods with spec.nodeName set to itself", node,
+			strings.ToLower(string(req.Operation)))
 	}
-	if r.Operation == Update {
-		return podStatus(r, old, node)
+	if req.Operation == Update {
+		return podStatus(req, old, node)
 	}
 	return nil
 }
 
 // ownVolume lets a kubelet remove its finalizer from a local volume that is being deleted, and change nothing else.
-func ownVolume(r *Request, node string) error {
-	v, ok := r.Object.(*corev1.PersistentVolume)
-	old, had := r.OldObject.(*corev1.PersistentVolume)
-	if r.Operation != Update || r.Subresource != "" || !ok || !had {
-		return Forbidden(r, "node %q can only update its local volumes", node)
+func ownVolume(req *Request, node string) error {
+	pv, ok := req.Object.(*corev1.PersistentVolume)
+	old, had := req.OldObject.(*corev1.PersistentVolume)
+	if req.Operation != Update || req.Subresource != "" || !ok || !had {
+		return Forbidden(req, "node %q can only update its local volumes", node)
 	}
 	if !localvolume.On(old, node) || old.DeletionTimestamp == nil || old.Status.Phase == corev1.VolumeBound {
-		return Forbidden(r, "node %q can only update local volumes on it that are being deleted and have no claim",
+		return Forbidden(req, "node %q can only update local volumes on it that are being deleted and have no claim",
 			node)
 	}
 	want := old.DeepCopy()
 	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == localvolume.Finalizer })
-	got := v.DeepCopy()
+	got := pv.DeepCopy()
 	want.ManagedFields = nil
 	got.ManagedFields = nil
 	want.ResourceVersion = ""
@@ -154,7 +156,7 @@ func ownVolume(r *Request, node string) error {
 	want.TypeMeta = metav1.TypeMeta{}
 	got.TypeMeta = metav1.TypeMeta{}
 	if !equality.Semantic.DeepEqual(want, got) {
-		return Forbidden(r, "node %q can only remove the finalizer %s of its local volumes", node,
+		return Forbidden(req, "node %q can only remove the finalizer %s of its local volumes", node,
 			localvolume.Finalizer)
 	}
 	return nil
@@ -171,34 +173,35 @@ func ownLease(r *Request, node string) error {
 }
 
 // token allows a kubelet only tokens bound to its pods, and for the roles beside it tokens bound to its Node.
-func (p NodeRestriction) token(ctx context.Context, r *Request, node string) error {
-	if r.Subresource != "token" || r.Operation != Create {
+func (p NodeRestriction) token(ctx context.Context, req *Request, node string) error {
+	if req.Subresource != "token" || req.Operation != Create {
 		return nil
 	}
-	tr, ok := r.Object.(*authenticationv1.TokenRequest)
+	tr, ok := req.Object.(*authenticationv1.TokenRequest)
 	if !ok {
-		return Forbidden(r, "unexpected type %T", r.Object)
+		return Forbidden(req, "unexpected type %T", req.Object)
 	}
 	ref := tr.Spec.BoundObjectRef
-	if p.roleToken(r, ref) {
-		return p.nodeToken(ctx, r, tr, node)
+	if p.roleToken(req, ref) {
+		return p.nodeToken(ctx, req, tr, node)
 	}
 	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
-		return Forbidden(r, "node requested token not bound to a pod")
+		return Forbidden(req, "node requested token not bound to a pod")
 	}
 	if ref.UID == "" {
-		return Forbidden(r, "node requested token with a pod binding without a uid")
+		return Forbidden(req, "node requested token with a pod binding without a uid")
 	}
-	pod, err := get[*corev1.Pod](ctx, p.Reader, pods, r.Namespace, ref.Name)
+	pod, err := get[*corev1.Pod](ctx, p.Reader, pods, req.Namespace, ref.Name)
 	if err != nil {
 		return err
 	}
 	if pod.UID != ref.UID {
-		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object "+
+		return Forbidden(req, "the UID in the bound object reference (%s) does not match the UID in record. The "+
+			"object "+
 			"might have been deleted and then recreated", ref.UID)
 	}
 	if pod.Spec.NodeName != node {
-		return Forbidden(r, "node requested token bound to a pod scheduled on a different node")
+		return Forbidden(req, "node requested token bound to a pod scheduled on a different node")
 	}
-	return p.audience(ctx, r, tr, pod)
+	return p.audience(ctx, req, tr, pod)
 }

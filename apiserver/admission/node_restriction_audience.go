@@ -23,7 +23,7 @@ const audienceVerb = "request-serviceaccounts-token-audience"
 // audience allows a kubelet only tokens with the audiences of the pod's volumes: projected tokens, and those of a CSI
 // driver. RBAC may allow others.
 func (p NodeRestriction) audience(
-	ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, pod *corev1.Pod,
+	ctx context.Context, req *Request, tr *authenticationv1.TokenRequest, pod *corev1.Pod,
 ) error {
 	want := "" // the API server's own audience
 	switch len(tr.Spec.Audiences) {
@@ -31,7 +31,7 @@ func (p NodeRestriction) audience(
 	case 1:
 		want = tr.Spec.Audiences[0]
 	default:
-		return Forbidden(r, "node may only request 0 or 1 audiences")
+		return Forbidden(req, "node may only request 0 or 1 audiences")
 	}
 	if hasVolume(pod, func(v *corev1.Volume) bool {
 		return hasSource(v, func(s *corev1.VolumeProjection) bool {
@@ -47,7 +47,7 @@ func (p NodeRestriction) audience(
 	}
 	if p.Authorizer != nil && want != "" {
 		d, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
-			User:            r.User,
+			User:            req.User,
 			Verb:            audienceVerb,
 			Version:         "v1",
 			Resource:        want,
@@ -59,11 +59,12 @@ func (p NodeRestriction) audience(
 			return nil
 		}
 		if err != nil {
-			return Forbidden(r, "audience %q not found in pod spec volume, %v", want, fmt.Errorf("authorize: %w", err))
+			return Forbidden(req, "audience %q not found in pod spec volume, %v", want,
+				fmt.Errorf("authorize: %w", err))
 		}
 	}
-	return Forbidden(r, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this "+
-		"audience", want, r.User.Name)
+	return Forbidden(req, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this "+
+		"audience", want, req.User.Name)
 }
 
 // driverRequestsAudience reports whether the CSI driver of a volume requests tokens for an audience.

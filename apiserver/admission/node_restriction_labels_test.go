@@ -13,7 +13,7 @@ import (
 )
 
 func TestNodeLabels(t *testing.T) {
-	p := NodeRestriction{Reader: cache{}, NodeName: authz.NodeName}
+	restriction := NodeRestriction{Reader: cache{}, NodeName: authz.NodeName}
 	node := func(labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels}}
 	}
@@ -29,7 +29,7 @@ func TestNodeLabels(t *testing.T) {
 		if op == Update {
 			r.OldObject = node(old)
 		}
-		return p.Validate(t.Context(), r)
+		return restriction.Validate(t.Context(), r)
 	}
 	if err := try(Create,
 		map[string]string{corev1.LabelHostname: "h", "example.com/x": "y", "node.kubernetes.io/y": "z"},

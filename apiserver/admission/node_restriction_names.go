@@ -16,26 +16,26 @@ const dnsService = "kube-dns"
 
 // ownNames lets a node with a DNS server write its own EndpointSlices of the Service kube-dns, one per IP family, and
 // no others.
-func ownNames(r *Request, node string) error {
-	name := nameOf(r)
-	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(dnsService, node) && name != sliceOfNames(
+func ownNames(req *Request, node string) error {
+	name := nameOf(req)
+	if req.Namespace != metav1.NamespaceSystem || name != sliceOfNames(dnsService, node) && name != sliceOfNames(
 		dnsService+"6", node) {
-		return Forbidden(r, "node %q can only %s its own endpoint slice of the service %s", node,
-			strings.ToLower(string(r.Operation)), dnsService)
+		return Forbidden(req, "node %q can only %s its own endpoint slice of the service %s", node,
+			strings.ToLower(string(req.Operation)), dnsService)
 	}
-	if r.Operation != Create && r.Operation != Update {
+	if req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	s, ok := r.Object.(*discoveryv1.EndpointSlice)
+	s, ok := req.Object.(*discoveryv1.EndpointSlice)
 	if !ok {
-		return Forbidden(r, "unexpected type %T", r.Object)
+		return Forbidden(req, "unexpected type %T", req.Object)
 	}
 	if s.Labels[discoveryv1.LabelServiceName] != dnsService {
-		return Forbidden(r, "node %q can only write endpoint slices of the service %s", node, dnsService)
+		return Forbidden(req, "node %q can only write endpoint slices of the service %s", node, dnsService)
 	}
 	for i := range s.Endpoints {
 		if e := &s.Endpoints[i]; e.NodeName == nil || *e.NodeName != node || e.Hostname != nil {
-			return Forbidden(r, "node %q can only write endpoints that are on it", node)
+			return Forbidden(req, "node %q can only write endpoints that are on it", node)
 		}
 	}
 	return nil

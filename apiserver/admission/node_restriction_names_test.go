@@ -16,7 +16,7 @@ import (
 // TestNodesKeepTheirNames: a node writes its own endpoint slice of kube-dns and nothing by which another service's
 // traffic would come to it.
 func TestNodesKeepTheirNames(t *testing.T) {
-	p := NodeRestriction{NodeName: authz.NodeName}
+	restriction := NodeRestriction{NodeName: authz.NodeName}
 	me := "node-1"
 	other := "node-2"
 	slice := func(edit func(*discoveryv1.EndpointSlice)) error {
@@ -37,7 +37,7 @@ func TestNodesKeepTheirNames(t *testing.T) {
 			Namespace: s.Namespace,
 			Object:    s,
 		}
-		return p.Validate(t.Context(), asNode(r))
+		return restriction.Validate(t.Context(), asNode(r))
 	}
 	if err := slice(func(*discoveryv1.EndpointSlice) {}); err != nil {
 		t.Errorf("its own: %v", err)
@@ -63,7 +63,7 @@ func TestNodesKeepTheirNames(t *testing.T) {
 	svc := func(op Operation, edit func(*corev1.Service)) error {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"}}
 		edit(s)
-		return p.Validate(t.Context(), asNode(&Request{
+		return restriction.Validate(t.Context(), asNode(&Request{
 			Operation: op,
 			Resource:  schema.GroupVersionResource{Resource: "services"},
 			Namespace: s.Namespace,

@@ -16,41 +16,41 @@ import (
 
 // ownNode limits a kubelet to its own Node in every subresource: labels and owners of a Node can be set through the
 // status too.
-func ownNode(r *Request, node string) error {
-	if name := nameOf(r); name != node {
-		return Forbidden(r, "node %q is not allowed to modify node %q", node, name)
+func ownNode(req *Request, node string) error {
+	if name := nameOf(req); name != node {
+		return Forbidden(req, "node %q is not allowed to modify node %q", node, name)
 	}
-	if r.Operation != Create && r.Operation != Update {
+	if req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	obj, ok := r.Object.(*corev1.Node)
+	obj, ok := req.Object.(*corev1.Node)
 	if !ok {
-		return Forbidden(r, "unexpected type %T", r.Object)
+		return Forbidden(req, "unexpected type %T", req.Object)
 	}
-	if r.Operation == Create {
+	if req.Operation == Create {
 		if obj.Spec.ConfigSource != nil {
-			return Forbidden(r, "node %q is not allowed to create pods with a non-nil configSource", node)
+			return Forbidden(req, "node %q is not allowed to create pods with a non-nil configSource", node)
 		}
 		if labels := reserved(obj.Labels, nil); len(labels) > 0 {
-			return Forbidden(r, "node %q is not allowed to set the following labels: %s", node,
+			return Forbidden(req, "node %q is not allowed to set the following labels: %s", node,
 				strings.Join(labels, ", "))
 		}
 		return nil
 	}
-	old, ok := r.OldObject.(*corev1.Node)
+	old, ok := req.OldObject.(*corev1.Node)
 	same := apiequality.Semantic.DeepEqual
 	switch {
 	case !ok:
-		return Forbidden(r, "unexpected type %T", r.OldObject)
+		return Forbidden(req, "unexpected type %T", req.OldObject)
 	case obj.Spec.ConfigSource != nil && !same(obj.Spec.ConfigSource, old.Spec.ConfigSource):
-		return Forbidden(r, "node %q is not allowed to update configSource to a new non-nil configSource", node)
+		return Forbidden(req, "node %q is not allowed to update configSource to a new non-nil configSource", node)
 	case !same(obj.Spec.Taints, old.Spec.Taints):
-		return Forbidden(r, "node %q is not allowed to modify taints", node)
+		return Forbidden(req, "node %q is not allowed to modify taints", node)
 	case !same(obj.OwnerReferences, old.OwnerReferences):
-		return Forbidden(r, "node %q is not allowed to modify ownerReferences", node)
+		return Forbidden(req, "node %q is not allowed to modify ownerReferences", node)
 	}
 	if labels := reserved(obj.Labels, old.Labels); len(labels) > 0 {
-		return Forbidden(r, "is not allowed to modify labels: %s", strings.Join(labels, ", "))
+		return Forbidden(req, "is not allowed to modify labels: %s", strings.Join(labels, ", "))
 	}
 	return nil
 }
@@ -93,23 +93,23 @@ func kubeletMayLabel(key string) bool {
 
 // ownSlice limits a node to ResourceSlices of its own devices. For an update, the authorizer has checked the old
 // object, and the node name is immutable.
-func ownSlice(r *Request, node string) error {
-	obj := r.Object
+func ownSlice(req *Request, node string) error {
+	obj := req.Object
 	verb := "create"
-	switch r.Operation {
+	switch req.Operation {
 	case Create:
 	case Delete:
-		obj = r.OldObject
+		obj = req.OldObject
 		verb = "delete"
 	default:
 		return nil
 	}
 	s, ok := obj.(*resourcev1.ResourceSlice)
 	if !ok {
-		return Forbidden(r, "unexpected type %T", obj)
+		return Forbidden(req, "unexpected type %T", obj)
 	}
 	if s.Spec.NodeName == nil || *s.Spec.NodeName != node {
-		return Forbidden(r, "can only %s ResourceSlice with the same NodeName as the requesting node", verb)
+		return Forbidden(req, "can only %s ResourceSlice with the same NodeName as the requesting node", verb)
 	}
 	return nil
 }

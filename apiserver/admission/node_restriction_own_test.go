@@ -71,7 +71,7 @@ func TestNodeWrites(t *testing.T) {
 	elsewhere.Name = "theirs"
 	elsewhere.Namespace = "default"
 	elsewhere.Spec.NodeName = "node-2"
-	p := NodeRestriction{
+	restriction := NodeRestriction{
 		NodeName: authz.NodeName,
 		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 			pods:  {running, elsewhere},
@@ -85,7 +85,7 @@ func TestNodeWrites(t *testing.T) {
 			obj.Labels = nil
 		}
 		edit(obj)
-		r := &Request{
+		req := &Request{
 			Operation:   op,
 			Resource:    nodes,
 			Subresource: sub,
@@ -94,10 +94,10 @@ func TestNodeWrites(t *testing.T) {
 			OldObject:   base,
 		}
 		if op == Create {
-			r.OldObject = nil
-			r.Name = ""
+			req.OldObject = nil
+			req.Name = ""
 		}
-		return r
+		return req
 	}
 	label := func(key string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
@@ -133,24 +133,24 @@ func TestNodeWrites(t *testing.T) {
 		return r
 	}
 	slice := func(op Operation, on string) *Request {
-		s := &resourcev1.ResourceSlice{ObjectMeta: named("s")}
+		resourceSlice := &resourcev1.ResourceSlice{ObjectMeta: named("s")}
 		if on != "" {
-			s.Spec.NodeName = &on
+			resourceSlice.Spec.NodeName = &on
 		}
 		if op == Delete {
 			return &Request{
 				Operation: op,
 				Resource:  slices,
 				Name:      "s",
-				OldObject: s,
+				OldObject: resourceSlice,
 			}
 		}
 		return &Request{
 			Operation: op,
 			Resource:  slices,
 			Name:      "s",
-			Object:    s,
-			OldObject: s,
+			Object:    resourceSlice,
+			OldObject: resourceSlice,
 		}
 	}
 	podOp := func(op Operation, sub, name string) *Request {
@@ -324,7 +324,7 @@ func TestNodeWrites(t *testing.T) {
 		"its pod's size":                 {podOp(Update, "resize", "mine"), "cannot update pod"},
 		"bind a pod":                     {podOp(Create, "binding", "theirs"), "unexpected pod subresource"},
 	} {
-		err := p.Validate(t.Context(), asNode(tt.r))
+		err := restriction.Validate(t.Context(), asNode(tt.r))
 		if tt.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v, want it allowed", what, err)
@@ -394,7 +394,7 @@ func TestNodeTokens(t *testing.T) {
 	}
 	volume := &corev1.PersistentVolume{ObjectMeta: named("v")}
 	volume.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.example.com"}
-	p := NodeRestriction{
+	restriction := NodeRestriction{
 		NodeName:   authz.NodeName,
 		Authorizer: oneAudience("registry"),
 		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
@@ -432,7 +432,7 @@ func TestNodeTokens(t *testing.T) {
 				UID:        types.UID(tt.uid),
 			},
 		}}
-		err := p.Validate(t.Context(), asNode(&Request{
+		err := restriction.Validate(t.Context(), asNode(&Request{
 			Operation:   Create,
 			Resource:    serviceAccounts,
 			Subresource: "token",

@@ -13,16 +13,16 @@ import (
 )
 
 // mirror checks a new mirror pod: its only owner is the node, and it refers to nothing that the node could then read.
-func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod, node string) error {
+func (p NodeRestriction) mirror(ctx context.Context, req *Request, pod *corev1.Pod, node string) error {
 	switch {
 	case pod.Spec.NodeName != node:
-		return Forbidden(r, "node %q can only create pods with spec.nodeName set to itself", node)
+		return Forbidden(req, "node %q can only create pods with spec.nodeName set to itself", node)
 	case len(pod.OwnerReferences) > 1:
-		return Forbidden(r, "node %q can only create pods with a single owner reference set to itself", node)
+		return Forbidden(req, "node %q can only create pods with a single owner reference set to itself", node)
 	case len(pod.OwnerReferences) == 0:
-		return Forbidden(r, "node %q can only create pods with an owner reference set to itself", node)
+		return Forbidden(req, "node %q can only create pods with an owner reference set to itself", node)
 	default:
-		if err := p.owner(ctx, r, pod, node); err != nil {
+		if err := p.owner(ctx, req, pod, node); err != nil {
 			return err
 		}
 	}
@@ -49,26 +49,26 @@ func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod
 	default:
 		return nil
 	}
-	return Forbidden(r, "node %q can not create pods that reference %s", node, what)
+	return Forbidden(req, "node %q can not create pods that reference %s", node, what)
 }
 
 // owner checks that a mirror pod's owner is the node.
-func (p NodeRestriction) owner(ctx context.Context, r *Request, pod *corev1.Pod, node string) error {
-	o := pod.OwnerReferences[0]
+func (p NodeRestriction) owner(ctx context.Context, req *Request, pod *corev1.Pod, node string) error {
+	ownerReference := pod.OwnerReferences[0]
 	switch {
-	case o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node:
-		return Forbidden(r, "node %q can only create pods with an owner reference set to itself", node)
-	case o.Controller == nil || !*o.Controller:
-		return Forbidden(r, "node %q can only create pods with a controller owner reference set to itself", node)
-	case o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion:
-		return Forbidden(r, "node %q must not set blockOwnerDeletion on an owner reference", node)
+	case ownerReference.APIVersion != "v1" || ownerReference.Kind != "Node" || ownerReference.Name != node:
+		return Forbidden(req, "node %q can only create pods with an owner reference set to itself", node)
+	case ownerReference.Controller == nil || !*ownerReference.Controller:
+		return Forbidden(req, "node %q can only create pods with a controller owner reference set to itself", node)
+	case ownerReference.BlockOwnerDeletion != nil && *ownerReference.BlockOwnerDeletion:
+		return Forbidden(req, "node %q must not set blockOwnerDeletion on an owner reference", node)
 	}
 	own, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
 	if err != nil {
 		return err
 	}
-	if own.UID != o.UID {
-		return Forbidden(r, "node %s UID mismatch: expected %s got %s", node, o.UID, own.UID)
+	if own.UID != ownerReference.UID {
+		return Forbidden(req, "node %s UID mismatch: expected %s got %s", node, ownerReference.UID, own.UID)
 	}
 	return nil
 }
@@ -127,29 +127,29 @@ func hasEnv(pod *corev1.Pod, is func(*corev1.EnvVar) bool, from func(*corev1.Env
 }
 
 // podStatus limits an update of the status to the status.
-func podStatus(r *Request, old *corev1.Pod, node string) error {
-	pod, err := podOf(r)
+func podStatus(req *Request, old *corev1.Pod, node string) error {
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
 	if !maps.Equal(pod.Labels, old.Labels) {
-		return Forbidden(r, "node %q cannot update labels through pod status", node)
+		return Forbidden(req, "node %q cannot update labels through pod status", node)
 	}
 	if !apiequality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses) {
-		return Forbidden(r, "node %q cannot update resource claim statues", node)
+		return Forbidden(req, "node %q cannot update resource claim statues", node)
 	}
 	if !apiequality.Semantic.DeepEqual(pod.Status.ExtendedResourceClaimStatus, old.Status.ExtendedResourceClaimStatus) {
-		return Forbidden(r, "node %q cannot update extended resource claim status", node)
+		return Forbidden(req, "node %q cannot update extended resource claim status", node)
 	}
 	return nil
 }
 
 // claimStatus lets a kubelet write the result of a volume expansion.
-func claimStatus(r *Request, node string) error {
-	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
-	old, had := r.OldObject.(*corev1.PersistentVolumeClaim)
-	if r.Subresource != "status" || r.Operation != Update || !ok || !had {
-		return Forbidden(r, "may only update PVC status")
+func claimStatus(req *Request, node string) error {
+	claim, ok := req.Object.(*corev1.PersistentVolumeClaim)
+	old, had := req.OldObject.(*corev1.PersistentVolumeClaim)
+	if req.Subresource != "status" || req.Operation != Update || !ok || !had {
+		return Forbidden(req, "may only update PVC status")
 	}
 	claim = claim.DeepCopy()
 	old = old.DeepCopy()
@@ -163,7 +163,8 @@ func claimStatus(r *Request, node string) error {
 		c.Status.AllocatedResourceStatuses = nil
 	}
 	if !apiequality.Semantic.DeepEqual(claim, old) {
-		return Forbidden(r, "node %q is not allowed to update fields other than status.capacity and status.conditions",
+		return Forbidden(req, "node %q is not allowed to update fields other than status.capacity and "+
+			"status.conditions",
 			node)
 	}
 	return nil

@@ -49,12 +49,12 @@ func (p PodRanges) minPrefixLength(four bool) int {
 }
 
 // ranges checks the pod CIDRs that a node sets. Validation makes them immutable. In Kubernetes a node may set any.
-func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) error {
-	obj, ok := r.Object.(*corev1.Node)
-	if !ok || r.Operation != Create && r.Operation != Update {
+func (p NodeRestriction) ranges(ctx context.Context, req *Request, node string) error {
+	obj, ok := req.Object.(*corev1.Node)
+	if !ok || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	old, _ := r.OldObject.(*corev1.Node)
+	old, _ := req.OldObject.(*corev1.Node)
 	if old != nil && len(old.Spec.PodCIDRs) > 0 {
 		return nil // they are immutable
 	}
@@ -65,7 +65,7 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 			return nil //nolint:nilerr // validation rejects it
 		}
 		if why := p.PodRanges.rejectReason(q); why != "" {
-			return Forbidden(r, "node %q is not allowed to set the pod CIDR %s: %s. Without one, the cluster "+
+			return Forbidden(req, "node %q is not allowed to set the pod CIDR %s: %s. Without one, the cluster "+
 				"allocates one: keelson down on its machine and start it again, without pods", node, q, why)
 		}
 		requested = append(requested, q)
@@ -73,24 +73,24 @@ func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) er
 	if len(requested) == 0 || old == nil {
 		return nil // of nodes with the same range the oldest keeps it, and this one is the newest
 	}
-	return p.requireUnused(ctx, r, node, requested)
+	return p.requireUnused(ctx, req, node, requested)
 }
 
 // rejectReason is why a node may not set the range; empty: it may.
-func (p PodRanges) rejectReason(q netip.Prefix) string {
-	if slices.Contains(p.OwnCIDRs, q) {
+func (p PodRanges) rejectReason(prefix netip.Prefix) string {
+	if slices.Contains(p.OwnCIDRs, prefix) {
 		return ""
 	}
 	if len(p.Cluster) > 0 && !slices.ContainsFunc(p.Cluster, func(c netip.Prefix) bool {
-		return c.Overlaps(q) && c.Bits() <= q.Bits()
+		return c.Overlaps(prefix) && c.Bits() <= prefix.Bits()
 	}) {
 		return "it is not within the cluster's ranges (--cluster-cidr)"
 	}
-	if q.Bits() < p.minPrefixLength(q.Addr().Is4()) {
+	if prefix.Bits() < p.minPrefixLength(prefix.Addr().Is4()) {
 		return "it is larger than a node's range (--node-cidr-mask-size-ipv4, -ipv6)"
 	}
 	for _, s := range p.Reserved {
-		if s.Overlaps(q) {
+		if s.Overlaps(prefix) {
 			return "it overlaps the Service CIDR " + s.String()
 		}
 	}

@@ -82,14 +82,14 @@ func TestNodeBringsRanges(t *testing.T) {
 			"it is larger than a node's range",
 		},
 	} {
-		p := NodeRestriction{
+		restriction := NodeRestriction{
 			NodeName:  authz.NodeName,
 			PodRanges: tc.known,
 			Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 				nodes: {none, withRanges("node-2", "10.42.1.0/24")},
 			}),
 		}
-		r := &Request{
+		req := &Request{
 			Operation: Create,
 			Resource:  nodes,
 			Kind:      corev1.SchemeGroupVersion.WithKind("Node"),
@@ -97,17 +97,17 @@ func TestNodeBringsRanges(t *testing.T) {
 			User:      &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}},
 		}
 		if tc.old != nil {
-			r.Operation = Update
-			r.Name = "node-1"
-			r.OldObject = tc.old
+			req.Operation = Update
+			req.Name = "node-1"
+			req.OldObject = tc.old
 		}
-		err := p.Validate(t.Context(), r)
+		err := restriction.Validate(t.Context(), req)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("%s of %v: %v, want %q", r.Operation, tc.brings, err, tc.want)
+			t.Errorf("%s of %v: %v, want %q", req.Operation, tc.brings, err, tc.want)
 		}
-		r.User = &auth.User{Name: "admin", Groups: []string{"system:masters"}}
-		if err := p.Validate(t.Context(), r); err != nil {
-			t.Errorf("%s of %v by an administrator: %v", r.Operation, tc.brings, err)
+		req.User = &auth.User{Name: "admin", Groups: []string{"system:masters"}}
+		if err := restriction.Validate(t.Context(), req); err != nil {
+			t.Errorf("%s of %v by an administrator: %v", req.Operation, tc.brings, err)
 		}
 	}
 }

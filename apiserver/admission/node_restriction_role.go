@@ -25,25 +25,26 @@ func (p NodeRestriction) roleToken(r *Request, ref *authenticationv1.BoundObject
 
 // nodeToken allows a kubelet a token of a role beside it: for an hour, for the API server only, and bound to its Node.
 func (p NodeRestriction) nodeToken(
-	ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, node string,
+	ctx context.Context, req *Request, tr *authenticationv1.TokenRequest, node string,
 ) error {
 	ref := tr.Spec.BoundObjectRef
 	switch {
 	case ref.Name != node:
-		return Forbidden(r, "node %q requested token bound to node %q", node, ref.Name)
+		return Forbidden(req, "node %q requested token bound to node %q", node, ref.Name)
 	case ref.UID == "":
-		return Forbidden(r, "node requested token with a node binding without a uid")
+		return Forbidden(req, "node requested token with a node binding without a uid")
 	case len(tr.Spec.Audiences) > 0:
-		return Forbidden(r, "node may only request the API server's own audience for a token bound to itself")
+		return Forbidden(req, "node may only request the API server's own audience for a token bound to itself")
 	case tr.Spec.ExpirationSeconds != nil && *tr.Spec.ExpirationSeconds > maxRoleTokenSeconds:
-		return Forbidden(r, "node may only request a token bound to itself for %d seconds", maxRoleTokenSeconds)
+		return Forbidden(req, "node may only request a token bound to itself for %d seconds", maxRoleTokenSeconds)
 	}
 	own, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
 	if err != nil {
 		return err
 	}
 	if own.UID != ref.UID {
-		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object "+
+		return Forbidden(req, "the UID in the bound object reference (%s) does not match the UID in record. The "+
+			"object "+
 			"might have been deleted and then recreated", ref.UID)
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 
 // TestTokensOfRoles: a node has tokens of the roles beside its kubelet, bound to itself for an hour, and no others.
 func TestTokensOfRoles(t *testing.T) {
-	p := NodeRestriction{
+	restriction := NodeRestriction{
 		NodeName:     authz.NodeName,
 		RoleAccounts: []string{"keelson-dns"},
 		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
@@ -40,7 +40,7 @@ func TestTokensOfRoles(t *testing.T) {
 			},
 		}}
 		edit(&tr.Spec)
-		return p.Validate(t.Context(), asNode(&Request{
+		return restriction.Validate(t.Context(), asNode(&Request{
 			Operation:   Create,
 			Resource:    schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
 			Subresource: "token",
@@ -92,7 +92,7 @@ func TestTokensOfRoles(t *testing.T) {
 // TestRolesOfNodes: with such a token a role writes what is its node's; a token of the account that is bound to no node
 // is kept by RBAC alone.
 func TestRolesOfNodes(t *testing.T) {
-	p := NodeRestriction{NodeName: authz.NodeName, RoleAccounts: []string{"keelson-dns"}, Reader: cache{}}
+	restriction := NodeRestriction{NodeName: authz.NodeName, RoleAccounts: []string{"keelson-dns"}, Reader: cache{}}
 	write := func(account, boundTo, slice string) error {
 		u := &auth.User{Name: "system:serviceaccount:kube-system:" + account}
 		if boundTo != "" {
@@ -103,7 +103,7 @@ func TestRolesOfNodes(t *testing.T) {
 			Name:      slice,
 			Labels:    map[string]string{discoveryv1.LabelServiceName: "kube-dns"},
 		}}
-		return p.Validate(t.Context(), &Request{
+		return restriction.Validate(t.Context(), &Request{
 			User:      u,
 			Operation: Create,
 			Resource:  schema.GroupVersionResource{Resource: "endpointslices"},
@@ -132,7 +132,7 @@ func TestRolesOfNodes(t *testing.T) {
 		},
 	}
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "bank"}}
-	if p.Validate(t.Context(), &Request{
+	if restriction.Validate(t.Context(), &Request{
 		User:      u,
 		Operation: Create,
 		Resource:  schema.GroupVersionResource{Resource: "services"},

@@ -24,7 +24,7 @@ func asNode(r *Request) *Request {
 
 // TestMirrorPods: a kubelet's mirror pods refer to nothing that it could read by them.
 func TestMirrorPods(t *testing.T) {
-	p := NodeRestriction{
+	restriction := NodeRestriction{
 		NodeName: authz.NodeName,
 		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 			nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u"}}},
@@ -44,7 +44,7 @@ func TestMirrorPods(t *testing.T) {
 		obj.Spec.NodeName = "node-1"
 		obj.OwnerReferences = []metav1.OwnerReference{own}
 		edit(obj)
-		return p.Validate(t.Context(), asNode(creation(obj)))
+		return restriction.Validate(t.Context(), asNode(creation(obj)))
 	}
 	volume := func(v corev1.VolumeSource) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: v}} }
@@ -165,13 +165,13 @@ func TestMirrorPods(t *testing.T) {
 
 // TestNodeStatuses: what a kubelet may write of pods and claims is their status, and not all of that.
 func TestNodeStatuses(t *testing.T) {
-	p := NodeRestriction{NodeName: authz.NodeName, Reader: cache{}}
+	restriction := NodeRestriction{NodeName: authz.NodeName, Reader: cache{}}
 	old := pod()
 	old.Spec.NodeName = "node-1"
 	status := func(edit func(*corev1.Pod)) error {
 		next := old.DeepCopy()
 		edit(next)
-		return p.Validate(t.Context(), asNode(&Request{
+		return restriction.Validate(t.Context(), asNode(&Request{
 			Operation:   Update,
 			Resource:    pods,
 			Subresource: "status",
@@ -199,7 +199,7 @@ func TestNodeStatuses(t *testing.T) {
 		next := before.DeepCopy()
 		next.ResourceVersion = "2"
 		edit(next)
-		return p.Validate(t.Context(), asNode(&Request{
+		return restriction.Validate(t.Context(), asNode(&Request{
 			Operation:   Update,
 			Resource:    claims,
 			Subresource: sub,
@@ -243,7 +243,7 @@ func TestNodeCertificates(t *testing.T) {
 	mirror.Annotations = map[string]string{mirrorAnnotation: ""}
 	elsewhere.Name = "elsewhere"
 	elsewhere.Spec.NodeName = "node-2"
-	p := NodeRestriction{
+	restriction := NodeRestriction{
 		NodeName: authz.NodeName,
 		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 			nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n-uid"}}},
@@ -270,7 +270,7 @@ func TestNodeCertificates(t *testing.T) {
 			Object:    obj,
 		}
 		edit(r, &obj.Spec)
-		return p.Validate(t.Context(), asNode(r))
+		return restriction.Validate(t.Context(), asNode(r))
 	}
 	if err := try(func(*Request, *certificatesv1.PodCertificateRequestSpec) {}); err != nil {
 		t.Errorf("of its pod: %v", err)

@@ -14,7 +14,7 @@ import (
 func TestOwnVolume(t *testing.T) {
 	volume := func(edit ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		now := metav1.Now()
-		v := &corev1.PersistentVolume{
+		pv := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:              "v",
 				Labels:            map[string]string{localvolume.NodeLabel: "node-1"},
@@ -28,9 +28,9 @@ func TestOwnVolume(t *testing.T) {
 			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased},
 		}
 		for _, e := range edit {
-			e(v)
+			e(pv)
 		}
-		return v
+		return pv
 	}
 	free := func(v *corev1.PersistentVolume) { v.Finalizers = v.Finalizers[1:] }
 	for _, c := range []struct {

@@ -26,21 +26,22 @@ func (OwnerReferencesPermissionEnforcement) Name() string {
 }
 
 // Validate checks writes that change owner references.
-func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *Request) error {
-	obj, ok := r.Object.(metav1.Object)
-	if !ok || r.Operation != Create && r.Operation != Update || r.Subresource == "status" ||
-		r.Resource.Resource == "pods" && r.Subresource != "" {
+func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, req *Request) error {
+	obj, ok := req.Object.(metav1.Object)
+	if !ok || req.Operation != Create && req.Operation != Update || req.Subresource == "status" ||
+		req.Resource.Resource == "pods" && req.Subresource != "" {
 		return nil
 	}
 	var before []metav1.OwnerReference
-	if old, ok := r.OldObject.(metav1.Object); ok {
+	if old, ok := req.OldObject.(metav1.Object); ok {
 		before = old.GetOwnerReferences()
 	}
 	if slices.EqualFunc(obj.GetOwnerReferences(), before, sameOwner) {
 		return nil
 	}
-	if r.Operation == Update && !p.authorized(ctx, r, "delete", r.Resource, r.Subresource, r.Namespace, r.Name) {
-		return Forbidden(r, "cannot set an ownerRef on a resource you can't delete: , <nil>")
+	if req.Operation == Update && !p.authorized(ctx, req, "delete", req.Resource, req.Subresource, req.Namespace,
+		req.Name) {
+		return Forbidden(req, "cannot set an ownerRef on a resource you can't delete: , <nil>")
 	}
 	for _, ref := range obj.GetOwnerReferences() {
 		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion ||
@@ -49,15 +50,15 @@ func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *R
 		}
 		gvr, namespaced, ok := p.ResourceOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 		if !ok {
-			return Forbidden(r, "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for "+
+			return Forbidden(req, "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for "+
 				"APIVersion %s Kind %s", ref.APIVersion, ref.Kind)
 		}
 		ns := ""
 		if namespaced {
-			ns = r.Namespace
+			ns = req.Namespace
 		}
-		if !p.authorized(ctx, r, "update", gvr, "finalizers", ns, ref.Name) {
-			return Forbidden(r, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't "+
+		if !p.authorized(ctx, req, "update", gvr, "finalizers", ns, ref.Name) {
+			return Forbidden(req, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't "+
 				"set finalizers on: , <nil>")
 		}
 	}
@@ -67,7 +68,7 @@ func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *R
 func (p OwnerReferencesPermissionEnforcement) authorized(
 	ctx context.Context, r *Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string,
 ) bool {
-	d, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
+	decision, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
 		User:            r.User,
 		Verb:            verb,
 		Group:           gvr.Group,
@@ -78,7 +79,7 @@ func (p OwnerReferencesPermissionEnforcement) authorized(
 		Name:            name,
 		ResourceRequest: true,
 	})
-	return err == nil && d.Verdict == auth.Allow
+	return err == nil && decision.Verdict == auth.Allow
 }
 
 func sameOwner(a, b metav1.OwnerReference) bool {

@@ -28,52 +28,52 @@ const namespaceNodeSelector = "scheduler.alpha.kubernetes.io/node-selector"
 func (PodNodeSelector) Name() string { return "PodNodeSelector" }
 
 // Admit adds the namespace's selector to the pod's.
-func (p PodNodeSelector) Admit(ctx context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create {
+func (p PodNodeSelector) Admit(ctx context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
-	selector, err := p.namespaceSelector(ctx, r, pod)
+	selector, err := p.namespaceSelector(ctx, req, pod)
 	if err != nil {
 		return err
 	}
 	if merged := labels.Merge(selector, pod.Spec.NodeSelector); len(merged) > len(pod.Spec.NodeSelector) {
 		pod.Spec.NodeSelector = merged
-		r.Changed("spec.nodeSelector")
+		req.Changed("spec.nodeSelector")
 	}
-	return p.Validate(ctx, r)
+	return p.Validate(ctx, req)
 }
 
 // Validate checks the pod's selector against the namespace's allowed one.
-func (p PodNodeSelector) Validate(ctx context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create {
+func (p PodNodeSelector) Validate(ctx context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
-	if _, err := p.namespaceSelector(ctx, r, pod); err != nil {
+	if _, err := p.namespaceSelector(ctx, req, pod); err != nil {
 		return err
 	}
-	allowed, err := labels.ConvertSelectorToLabelsMap(p.Selectors[r.Namespace])
+	allowed, err := labels.ConvertSelectorToLabelsMap(p.Selectors[req.Namespace])
 	if err != nil || len(allowed) == 0 {
 		return err
 	}
 	for key, value := range pod.Spec.NodeSelector {
 		if got, ok := allowed[key]; !ok || got != value {
-			return p.refuse(r, pod, "pod node label selector labels conflict with its namespace whitelist")
+			return p.refuse(req, pod, "pod node label selector labels conflict with its namespace whitelist")
 		}
 	}
 	return nil
 }
 
 // namespaceSelector is the namespace's selector; an error if the pod's conflicts with it.
-func (p PodNodeSelector) namespaceSelector(ctx context.Context, r *Request, pod *corev1.Pod) (labels.Set, error) {
-	ns, err := r.NamespaceObject(ctx, p.Reader)
+func (p PodNodeSelector) namespaceSelector(ctx context.Context, req *Request, pod *corev1.Pod) (labels.Set, error) {
+	ns, err := req.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (p PodNodeSelector) namespaceSelector(ctx context.Context, r *Request, pod 
 		return nil, err
 	}
 	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
-		return nil, p.refuse(r, pod, "pod node label selector conflicts with its namespace node label selector")
+		return nil, p.refuse(req, pod, "pod node label selector conflicts with its namespace node label selector")
 	}
 	return selector, nil
 }

@@ -22,28 +22,28 @@ type PodResizeValidator struct{ Reader Reader }
 func (PodResizeValidator) Name() string { return "PodResizeValidator" }
 
 // Validate checks changes of a pod's resources.
-func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
-	if r.Resource != pods || r.Subresource != "resize" || r.Operation != Update {
+func (p PodResizeValidator) Validate(ctx context.Context, req *Request) error {
+	if req.Resource != pods || req.Subresource != "resize" || req.Operation != Update {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
-	old, ok := r.OldObject.(*corev1.Pod)
+	old, ok := req.OldObject.(*corev1.Pod)
 	if pod.Spec.NodeName == "" || ok && old.Generation == pod.Generation {
 		return nil
 	}
-	node, err := nodeOf(ctx, p.Reader, r, pod)
+	node, err := nodeOf(ctx, p.Reader, req, pod)
 	if err != nil {
 		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
 		return withCause("UnsupportedPlatform",
-			Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+			Forbidden(req, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
 	}
 	if short := exceededResources(pod, node); len(short) > 0 {
-		return withCause("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s",
+		return withCause("NodeCapacity", Forbidden(req, "node didn't have enough allocatable resources: %s",
 			strings.Join(short, "; ")))
 	}
 	return nil

@@ -20,7 +20,7 @@ func TestPodResize(t *testing.T) {
 			Status:     corev1.NodeStatus{Allocatable: quantities("cpu", "1", "memory", "1Gi")},
 		}
 	}
-	p := PodResizeValidator{
+	validator := PodResizeValidator{
 		cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 			nodes: {node("linux", "linux"), node("other", "windows")},
 		}),
@@ -32,7 +32,7 @@ func TestPodResize(t *testing.T) {
 		obj.Spec.Containers[0].Resources.Requests = quantities("cpu", cpu, "memory", memory)
 		old := obj.DeepCopy()
 		old.Generation = generation
-		return p.Validate(t.Context(), &Request{
+		return validator.Validate(t.Context(), &Request{
 			Operation:   Update,
 			Resource:    pods,
 			Subresource: "resize",

@@ -32,17 +32,17 @@ const (
 func (PodTolerationRestriction) Name() string { return "PodTolerationRestriction" }
 
 // Admit adds tolerations: the namespace's to new pods, and that for memory pressure to pods with resource requests.
-func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+func (p PodTolerationRestriction) Admit(ctx context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
 	var more []corev1.Toleration
-	if r.Operation == Create {
-		if more, err = p.namespaceList(ctx, r, namespaceTolerations, p.Default); err != nil {
+	if req.Operation == Create {
+		if more, err = p.namespaceList(ctx, req, namespaceTolerations, p.Default); err != nil {
 			return err
 		}
 	}
@@ -57,10 +57,10 @@ func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
 		merged := mergeTolerations(append(slices.Clip(pod.Spec.Tolerations), more...))
 		if !apiequality.Semantic.DeepEqual(merged, pod.Spec.Tolerations) {
 			pod.Spec.Tolerations = merged
-			r.Changed("spec.tolerations")
+			req.Changed("spec.tolerations")
 		}
 	}
-	return p.Validate(ctx, r)
+	return p.Validate(ctx, req)
 }
 
 // Validate checks the pod's tolerations against the allowed ones.
@@ -130,22 +130,22 @@ func mergeTolerations(all []corev1.Toleration) []corev1.Toleration {
 	return out
 }
 
-// covers reports whether other tolerates everything that t does.
-func covers(other, t *corev1.Toleration) bool {
+// covers reports whether other tolerates everything that toleration does.
+func covers(other, toleration *corev1.Toleration) bool {
 	switch {
-	case apiequality.Semantic.DeepEqual(other, t):
+	case apiequality.Semantic.DeepEqual(other, toleration):
 		return true
-	case t.Key != other.Key && (other.Key != "" || other.Operator != corev1.TolerationOpExists):
+	case toleration.Key != other.Key && (other.Key != "" || other.Operator != corev1.TolerationOpExists):
 		return false
-	case t.Effect != other.Effect && other.Effect != "":
+	case toleration.Effect != other.Effect && other.Effect != "":
 		return false
 	case other.Effect == corev1.TaintEffectNoExecute && other.TolerationSeconds != nil &&
-		(t.TolerationSeconds == nil || *t.TolerationSeconds > *other.TolerationSeconds):
+		(toleration.TolerationSeconds == nil || *toleration.TolerationSeconds > *other.TolerationSeconds):
 		return false
 	}
 	switch other.Operator {
 	case corev1.TolerationOpEqual, "":
-		return t.Operator == corev1.TolerationOpEqual && t.Value == other.Value
+		return toleration.Operator == corev1.TolerationOpEqual && toleration.Value == other.Value
 	case corev1.TolerationOpExists:
 		return true
 	}

@@ -19,67 +19,68 @@ type Priority struct{ Reader Reader }
 func (Priority) Name() string { return "Priority" }
 
 // Admit sets spec.priority and spec.preemptionPolicy of new pods.
-func (p Priority) Admit(ctx context.Context, r *Request) error {
-	if g, ok := r.Object.(*schedulingv1beta1.PodGroup); ok && r.Operation == Create && r.Subresource == "" {
-		return p.admitGroup(ctx, r, g)
+func (p Priority) Admit(ctx context.Context, req *Request) error {
+	if g, ok := req.Object.(*schedulingv1beta1.PodGroup); ok && req.Operation == Create && req.Subresource == "" {
+		return p.admitGroup(ctx, req, g)
 	}
-	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+	if !isPod(req) || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
-	if r.Operation == Update {
-		old, ok := r.OldObject.(*corev1.Pod)
+	if req.Operation == Update {
+		old, ok := req.OldObject.(*corev1.Pod)
 		if ok && pod.Spec.Priority == nil && old.Spec.Priority != nil &&
 			pod.Spec.PriorityClassName == old.Spec.PriorityClassName {
 			pod.Spec.Priority = old.Spec.Priority
-			r.Changed("spec.priority")
+			req.Changed("spec.priority")
 		}
 		if ok && pod.Spec.PreemptionPolicy == nil && old.Spec.PreemptionPolicy != nil {
 			pod.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
-			r.Changed("spec.preemptionPolicy")
+			req.Changed("spec.preemptionPolicy")
 		}
 		return nil
 	}
-	value, policy, err := p.classOf(ctx, r, &pod.Spec.PriorityClassName)
+	value, policy, err := p.classOf(ctx, req, &pod.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}
 	if pod.Spec.Priority != nil && *pod.Spec.Priority != value {
-		return Forbidden(r, "the integer value of priority (%d) must not be provided in pod spec; priority admission "+
+		return Forbidden(req, "the integer value of priority (%d) must not be provided in pod spec; priority "+
+			"admission "+
 			"controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value)
 	}
 	if pod.Spec.Priority == nil {
-		r.Changed("spec.priority")
+		req.Changed("spec.priority")
 	}
 	pod.Spec.Priority = &value
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy != policy {
-		return Forbidden(r, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority "+
+		return Forbidden(req, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority "+
 			"admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, policy)
 	}
 	if pod.Spec.PreemptionPolicy == nil {
-		r.Changed("spec.preemptionPolicy")
+		req.Changed("spec.preemptionPolicy")
 	}
 	pod.Spec.PreemptionPolicy = &policy
 	return nil
 }
 
 // classOf returns the named class, or the default one, whose name it sets.
-func (p Priority) classOf(ctx context.Context, r *Request, name *string) (int32, corev1.PreemptionPolicy, error) {
+func (p Priority) classOf(ctx context.Context, req *Request, name *string) (int32, corev1.PreemptionPolicy, error) {
 	if *name == "" {
 		pc, err := p.defaultClass(ctx)
 		if err != nil || pc == nil {
 			return 0, corev1.PreemptLowerPriority, err
 		}
 		*name = pc.Name
-		r.Changed("spec.priorityClassName")
+		req.Changed("spec.priorityClassName")
 		return pc.Value, policyOf(pc), nil
 	}
 	pc, err := get[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "", *name)
 	if isNotFound(err) {
-		return 0, "", Forbidden(r, "no PriorityClass with name %v was found", *name)
+		return 0, "", Forbidden(req, "no PriorityClass with name %v was found", *name)
 	}
 	if err != nil {
 		return 0, "", err
@@ -88,19 +89,19 @@ func (p Priority) classOf(ctx context.Context, r *Request, name *string) (int32,
 }
 
 // admitGroup sets the priority of a new pod group.
-func (p Priority) admitGroup(ctx context.Context, r *Request, g *schedulingv1beta1.PodGroup) error {
-	value, _, err := p.classOf(ctx, r, &g.Spec.PriorityClassName)
+func (p Priority) admitGroup(ctx context.Context, r *Request, podGroup *schedulingv1beta1.PodGroup) error {
+	value, _, err := p.classOf(ctx, r, &podGroup.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}
-	if had := g.Spec.Priority; had != nil && *had != value {
+	if had := podGroup.Spec.Priority; had != nil && *had != value {
 		return Forbidden(r, "priority set in the pod group (%d) must match the priority computed (%d) based on the "+
 			"priority class set in the spec", *had, value)
 	}
-	if g.Spec.Priority == nil {
+	if podGroup.Spec.Priority == nil {
 		r.Changed("spec.priority")
 	}
-	g.Spec.Priority = &value
+	podGroup.Spec.Priority = &value
 	return nil
 }
 
@@ -127,11 +128,11 @@ func (p Priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass
 }
 
 // Validate rejects a second global default class.
-func (p Priority) Validate(ctx context.Context, r *Request) error {
-	if r.Resource != priorityClasses || r.Subresource != "" || r.Operation != Create && r.Operation != Update {
+func (p Priority) Validate(ctx context.Context, req *Request) error {
+	if req.Resource != priorityClasses || req.Subresource != "" || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	pc, ok := r.Object.(*schedulingv1.PriorityClass)
+	pc, ok := req.Object.(*schedulingv1.PriorityClass)
 	if !ok {
 		return apierrors.NewBadRequest("resource was marked with kind PriorityClass but was unable to be converted")
 	}
@@ -142,8 +143,8 @@ func (p Priority) Validate(ctx context.Context, r *Request) error {
 	if err != nil || d == nil {
 		return err
 	}
-	if r.Operation == Create || d.Name != pc.Name {
-		return Forbidden(r, "PriorityClass %v is already marked as default. Only one default can exist", d.Name)
+	if req.Operation == Create || d.Name != pc.Name {
+		return Forbidden(req, "PriorityClass %v is already marked as default. Only one default can exist", d.Name)
 	}
 	return nil
 }

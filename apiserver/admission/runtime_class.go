@@ -39,17 +39,17 @@ func (p RuntimeClass) class(ctx context.Context, r *Request) (*corev1.Pod, *node
 }
 
 // Admit sets the fields from the class.
-func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
-	pod, rc, err := p.class(ctx, r)
+func (p RuntimeClass) Admit(ctx context.Context, req *Request) error {
+	pod, rc, err := p.class(ctx, req)
 	if err != nil || rc == nil {
 		return err
 	}
 	if rc.Overhead != nil && rc.Overhead.PodFixed != nil {
 		if pod.Spec.Overhead != nil && !apiequality.Semantic.DeepEqual(rc.Overhead.PodFixed, pod.Spec.Overhead) {
-			return Forbidden(r, overheadDiffers)
+			return Forbidden(req, overheadDiffers)
 		}
 		if pod.Spec.Overhead == nil {
-			r.Changed("spec.overhead")
+			req.Changed("spec.overhead")
 		}
 		pod.Spec.Overhead = rc.Overhead.PodFixed.DeepCopy()
 	}
@@ -59,7 +59,7 @@ func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
 	selector := maps.Clone(pod.Spec.NodeSelector)
 	for key, value := range rc.Scheduling.NodeSelector {
 		if own, ok := selector[key]; ok && own != value {
-			return Forbidden(r, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] "+
+			return Forbidden(req, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] "+
 				"= %s", key, value, key, own)
 		}
 		if selector == nil {
@@ -69,12 +69,12 @@ func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
 	}
 	if !maps.Equal(selector, pod.Spec.NodeSelector) {
 		pod.Spec.NodeSelector = selector
-		r.Changed("spec.nodeSelector")
+		req.Changed("spec.nodeSelector")
 	}
 	for _, t := range rc.Scheduling.Tolerations {
 		if !hasToleration(pod.Spec.Tolerations, &t) {
 			pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), *t.DeepCopy())
-			r.Changed("spec.tolerations")
+			req.Changed("spec.tolerations")
 		}
 	}
 	return nil
@@ -90,18 +90,18 @@ func hasToleration(list []corev1.Toleration, t *corev1.Toleration) bool {
 }
 
 // Validate checks that the overhead is the class's.
-func (p RuntimeClass) Validate(ctx context.Context, r *Request) error {
-	pod, rc, err := p.class(ctx, r)
+func (p RuntimeClass) Validate(ctx context.Context, req *Request) error {
+	pod, rc, err := p.class(ctx, req)
 	if err != nil || pod == nil {
 		return err
 	}
 	switch {
 	case rc == nil || rc.Overhead == nil || rc.Overhead.PodFixed == nil:
 		if pod.Spec.Overhead != nil {
-			return Forbidden(r, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+			return Forbidden(req, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 		}
 	case !apiequality.Semantic.DeepEqual(rc.Overhead.PodFixed, pod.Spec.Overhead):
-		return Forbidden(r, overheadDiffers)
+		return Forbidden(req, overheadDiffers)
 	}
 	return nil
 }

@@ -13,16 +13,18 @@ import (
 )
 
 func TestRuntimeClass(t *testing.T) {
-	p := RuntimeClass{cacheOf(map[schema.GroupVersionResource][]runtime.Object{runtimeClasses: {&nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "vm"},
-		Overhead:   &nodev1.Overhead{PodFixed: quantities("cpu", "250m")},
-		Scheduling: &nodev1.Scheduling{
-			NodeSelector: map[string]string{"vm": "yes"},
-			Tolerations: []corev1.Toleration{
-				{Key: "vm"},
+	runtimeClass := RuntimeClass{
+		cacheOf(map[schema.GroupVersionResource][]runtime.Object{runtimeClasses: {&nodev1.RuntimeClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "vm"},
+			Overhead:   &nodev1.Overhead{PodFixed: quantities("cpu", "250m")},
+			Scheduling: &nodev1.Scheduling{
+				NodeSelector: map[string]string{"vm": "yes"},
+				Tolerations: []corev1.Toleration{
+					{Key: "vm"},
+				},
 			},
-		},
-	}}})}
+		}}}),
+	}
 	named := func(class string) *corev1.Pod {
 		o := pod()
 		o.Spec.RuntimeClassName = &class
@@ -30,7 +32,7 @@ func TestRuntimeClass(t *testing.T) {
 	}
 	got := named("vm")
 	for range 2 { // twice changes nothing more
-		if err := p.Admit(t.Context(), creation(got)); err != nil {
+		if err := runtimeClass.Admit(t.Context(), creation(got)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -39,17 +41,17 @@ func TestRuntimeClass(t *testing.T) {
 		t.Errorf("got overhead %v, selector %v, tolerations %v", got.Spec.Overhead, got.Spec.NodeSelector,
 			got.Spec.Tolerations)
 	}
-	if err := p.Validate(t.Context(), creation(got)); err != nil {
+	if err := runtimeClass.Validate(t.Context(), creation(got)); err != nil {
 		t.Error(err)
 	}
-	wantForbidden(t, "unknown class", p.Admit(t.Context(), creation(named("gone"))),
+	wantForbidden(t, "unknown class", runtimeClass.Admit(t.Context(), creation(named("gone"))),
 		`pod rejected: RuntimeClass "gone" not found`)
 	own := pod()
 	own.Spec.Overhead = quantities("cpu", "1")
-	wantForbidden(t, "overhead without a class", p.Validate(t.Context(), creation(own)),
+	wantForbidden(t, "overhead without a class", runtimeClass.Validate(t.Context(), creation(own)),
 		"Pod Overhead set without corresponding RuntimeClass defined Overhead")
 	other := named("vm")
 	other.Spec.NodeSelector = map[string]string{"vm": "no"}
-	wantForbidden(t, "selectors in conflict", p.Admit(t.Context(), creation(other)),
+	wantForbidden(t, "selectors in conflict", runtimeClass.Admit(t.Context(), creation(other)),
 		"conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no")
 }

@@ -35,11 +35,11 @@ const (
 func (ServiceAccount) Name() string { return "ServiceAccount" }
 
 // Admit sets the account, its pull secrets and the token volume of a new pod.
-func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create {
+func (p ServiceAccount) Admit(ctx context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
@@ -48,65 +48,65 @@ func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = defaultAccount
-		r.Changed("spec.serviceAccountName")
+		req.Changed("spec.serviceAccountName")
 	}
 	if pod.Spec.DeprecatedServiceAccount != pod.Spec.ServiceAccountName {
 		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
-		r.Changed("spec.serviceAccount")
+		req.Changed("spec.serviceAccount")
 	}
-	sa, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+	sa, err := p.account(ctx, req, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return err
 	}
 	if automount(pod, sa) && mountToken(pod) {
-		r.Changed("spec.volumes", "spec.containers[*].volumeMounts")
+		req.Changed("spec.volumes", "spec.containers[*].volumeMounts")
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 && len(sa.ImagePullSecrets) > 0 {
 		pod.Spec.ImagePullSecrets = slices.Clone(sa.ImagePullSecrets)
-		r.Changed("spec.imagePullSecrets")
+		req.Changed("spec.imagePullSecrets")
 	}
 	return nil
 }
 
 // Validate checks the account again after all mutators have run, and rejects mirror pods with accounts or secrets.
-func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create {
+func (p ServiceAccount) Validate(ctx context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
 	if _, mirror := pod.Annotations[mirrorAnnotation]; !mirror {
-		_, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+		_, err := p.account(ctx, req, pod.Spec.ServiceAccountName)
 		return err
 	}
 	if pod.Spec.ServiceAccountName != "" {
-		return Forbidden(r, "a mirror pod may not reference service accounts")
+		return Forbidden(req, "a mirror pod may not reference service accounts")
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if v.Secret != nil {
-			return Forbidden(r, "a mirror pod may not reference secrets")
+			return Forbidden(req, "a mirror pod may not reference secrets")
 		}
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
 			return s.ServiceAccountToken != nil
 		}) {
-			return Forbidden(r, "a mirror pod may not use ServiceAccountToken volume projections")
+			return Forbidden(req, "a mirror pod may not use ServiceAccountToken volume projections")
 		}
 	}
 	return nil
 }
 
 // account reads the service account. The default one of a new namespace may not exist yet, so it waits a short time.
-func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*corev1.ServiceAccount, error) {
+func (p ServiceAccount) account(ctx context.Context, req *Request, name string) (*corev1.ServiceAccount, error) {
 	patience := p.WaitTimeout
 	if patience == 0 {
 		patience = 5 * time.Second // a busy machine may create it late
 	}
 	end := time.Now().Add(patience)
 	for {
-		sa, err := get[*corev1.ServiceAccount](ctx, p.Reader, serviceAccounts, r.Namespace, name)
+		sa, err := get[*corev1.ServiceAccount](ctx, p.Reader, serviceAccounts, req.Namespace, name)
 		if err == nil {
 			return sa, nil
 		}
@@ -114,13 +114,13 @@ func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*
 			return nil, err
 		}
 		if name != defaultAccount || time.Now().After(end) {
-			return nil, Forbidden(r, "error looking up service account %s/%s: %w", r.Namespace, name,
+			return nil, Forbidden(req, "error looking up service account %s/%s: %w", req.Namespace, name,
 				apierrors.NewNotFound(corev1.Resource("serviceaccount"), name))
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for service account %s/%s: %w", r.Namespace, name, ctx.Err())
+			return nil, fmt.Errorf("wait for service account %s/%s: %w", req.Namespace, name, ctx.Err())
 		}
 	}
 }

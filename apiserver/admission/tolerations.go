@@ -19,11 +19,11 @@ const defaultTolerationSeconds = int64(300)
 func (DefaultTolerationSeconds) Name() string { return "DefaultTolerationSeconds" }
 
 // Admit adds the missing ones of the two tolerations.
-func (DefaultTolerationSeconds) Admit(_ context.Context, r *Request) error {
-	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+func (DefaultTolerationSeconds) Admit(_ context.Context, req *Request) error {
+	if !isPod(req) || req.Operation != Create && req.Operation != Update {
 		return nil
 	}
-	pod, err := podOf(r)
+	pod, err := podOf(req)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (DefaultTolerationSeconds) Admit(_ context.Context, r *Request) error {
 			Effect:            corev1.TaintEffectNoExecute,
 			TolerationSeconds: &seconds,
 		})
-		r.Changed("spec.tolerations")
+		req.Changed("spec.tolerations")
 	}
 	return nil
 }
@@ -60,9 +60,9 @@ type TaintNodesByCondition struct{}
 func (TaintNodesByCondition) Name() string { return "TaintNodesByCondition" }
 
 // Admit adds the taint to new nodes.
-func (TaintNodesByCondition) Admit(_ context.Context, r *Request) error {
-	node, ok := r.Object.(*corev1.Node)
-	if !ok || r.Operation != Create || r.Subresource != "" {
+func (TaintNodesByCondition) Admit(_ context.Context, req *Request) error {
+	node, ok := req.Object.(*corev1.Node)
+	if !ok || req.Operation != Create || req.Subresource != "" {
 		return nil
 	}
 	for _, t := range node.Spec.Taints {
@@ -74,6 +74,6 @@ func (TaintNodesByCondition) Admit(_ context.Context, r *Request) error {
 		Key:    corev1.TaintNodeNotReady,
 		Effect: corev1.TaintEffectNoSchedule,
 	})
-	r.Changed("spec.taints")
+	req.Changed("spec.taints")
 	return nil
 }

@@ -18,25 +18,25 @@ var nodes = corev1.SchemeGroupVersion.WithResource("nodes")
 func (PodTopologyLabels) Name() string { return "PodTopologyLabels" }
 
 // Admit sets the labels of bindings, which the pod gets, and of pods with a node name.
-func (p PodTopologyLabels) Admit(ctx context.Context, r *Request) error {
-	if r.Resource != pods || r.Operation != Create {
+func (p PodTopologyLabels) Admit(ctx context.Context, req *Request) error {
+	if req.Resource != pods || req.Operation != Create {
 		return nil
 	}
-	switch obj := r.Object.(type) {
+	switch obj := req.Object.(type) {
 	case *corev1.Binding:
 		if obj.Target.Kind != "" && obj.Target.Kind != "Node" {
 			return nil
 		}
-		return p.label(ctx, r, obj.Target.Name, &obj.Labels)
+		return p.label(ctx, req, obj.Target.Name, &obj.Labels)
 	case *corev1.Pod:
-		if obj.Spec.NodeName != "" && r.Subresource == "" {
-			return p.label(ctx, r, obj.Spec.NodeName, &obj.Labels)
+		if obj.Spec.NodeName != "" && req.Subresource == "" {
+			return p.label(ctx, req, obj.Spec.NodeName, &obj.Labels)
 		}
 	}
 	return nil
 }
 
-func (p PodTopologyLabels) label(ctx context.Context, r *Request, name string, into *map[string]string) error {
+func (p PodTopologyLabels) label(ctx context.Context, req *Request, name string, into *map[string]string) error {
 	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", name)
 	if isNotFound(err) {
 		return nil // other code reports a missing node
@@ -55,7 +55,7 @@ func (p PodTopologyLabels) label(ctx context.Context, r *Request, name string, i
 			maps.Copy(own, *into)
 			*into = own
 			copied = true
-			r.Changed("metadata.labels")
+			req.Changed("metadata.labels")
 		}
 		(*into)[key] = value
 	}

@@ -15,26 +15,26 @@ func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscove
 	out := &apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
 	at := map[string]int{}
 	for i := range list.APIResources {
-		r := &list.APIResources[i]
+		apiResource := &list.APIResources[i]
 		kind := &metav1.GroupVersionKind{
-			Group:   firstNonEmpty(r.Group, gv.Group),
-			Version: firstNonEmpty(r.Version, gv.Version),
-			Kind:    r.Kind,
+			Group:   firstNonEmpty(apiResource.Group, gv.Group),
+			Version: firstNonEmpty(apiResource.Version, gv.Version),
+			Kind:    apiResource.Kind,
 		}
-		name, sub, isSub := strings.Cut(r.Name, "/")
+		name, sub, isSub := strings.Cut(apiResource.Name, "/")
 		if isSub {
 			if n, ok := at[name]; ok {
 				out.Resources[n].Subresources = append(
 					out.Resources[n].Subresources, apidiscoveryv2.APISubresourceDiscovery{
 						Subresource:  sub,
 						ResponseKind: kind,
-						Verbs:        r.Verbs,
+						Verbs:        apiResource.Verbs,
 					})
 			}
 			continue
 		}
 		scope := apidiscoveryv2.ScopeCluster
-		if r.Namespaced {
+		if apiResource.Namespaced {
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		at[name] = len(out.Resources)
@@ -42,10 +42,10 @@ func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscove
 			Resource:         name,
 			ResponseKind:     kind,
 			Scope:            scope,
-			SingularResource: r.SingularName,
-			Verbs:            r.Verbs,
-			ShortNames:       r.ShortNames,
-			Categories:       r.Categories,
+			SingularResource: apiResource.SingularName,
+			Verbs:            apiResource.Verbs,
+			ShortNames:       apiResource.ShortNames,
+			Categories:       apiResource.Categories,
 		})
 	}
 	return out

@@ -45,10 +45,10 @@ func (s *Services) manage(ctx context.Context) error {
 		}
 	}
 	s.mu.Unlock()
-	var g errgroup.Group
-	g.SetLimit(maxConcurrentProbes)
+	var group errgroup.Group
+	group.SetLimit(maxConcurrentProbes)
 	for _, svc := range missing {
-		g.Go(func() error {
+		group.Go(func() error {
 			if err := s.config.Create(ctx, svc); !apierrors.IsAlreadyExists(err) {
 				return err
 			}
@@ -56,9 +56,9 @@ func (s *Services) manage(ctx context.Context) error {
 		})
 	}
 	for _, svc := range gone {
-		g.Go(func() error { return s.remove(ctx, svc) })
+		group.Go(func() error { return s.remove(ctx, svc) })
 	}
-	if err := g.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	s.mu.Lock()

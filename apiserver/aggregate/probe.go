@@ -109,25 +109,25 @@ func (r *remote) fetch(ctx context.Context, path, accept string) (body []byte, e
 
 // fetchDiscovery reads the discovery and OpenAPI documents of r. Only the resource list is required.
 func (r *remote) fetchDiscovery(ctx context.Context) (*Discovery, error) {
-	f := &Discovery{Service: r.service}
+	discovery := &Discovery{Service: r.service}
 	gv := gvOf(r.service)
 	var err error
-	if f.Resources, err = r.resources(ctx, gv); err != nil {
+	if discovery.Resources, err = r.resources(ctx, gv); err != nil {
 		return nil, err
 	}
 	if b, err := r.fetch(ctx, "/openapi/v3/apis/"+gv.String(), "application/json"); err == nil {
 		doc := &spec3.OpenAPI{}
 		if json.Unmarshal(b, doc) == nil {
-			f.V3 = doc
+			discovery.V3 = doc
 		}
 	}
 	if b, err := r.fetch(ctx, "/openapi/v2", "application/json"); err == nil {
 		doc := &spec.Swagger{}
 		if json.Unmarshal(b, doc) == nil {
-			f.V2 = doc
+			discovery.V2 = doc
 		}
 	}
-	return f, nil
+	return discovery, nil
 }
 
 const aggregatedJSON = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

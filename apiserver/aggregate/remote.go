@@ -39,7 +39,7 @@ type remote struct {
 	proxy           *httputil.ReverseProxy
 }
 
-func newRemote(c *Config, svc *v1.APIService) *remote {
+func newRemote(config *Config, svc *v1.APIService) *remote {
 	r := &remote{service: svc, available: isAvailable(svc)}
 	ref := svc.Spec.Service
 	conf := &tls.Config{
@@ -53,14 +53,14 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 			r.configErr = errors.New("caBundle holds no certificate")
 		}
 	}
-	if c.Certificate != nil {
-		conf.Certificates = []tls.Certificate{*c.Certificate}
+	if config.Certificate != nil {
+		conf.Certificates = []tls.Certificate{*config.Certificate}
 	}
 	resolve := func(ctx context.Context) (string, error) {
-		return backend.Resolve(ctx, c.Reader, ref.Namespace, ref.Name, *ref.Port)
+		return backend.Resolve(ctx, config.Reader, ref.Namespace, ref.Name, *ref.Port)
 	}
 	transport := func(http2 bool) *http.Transport {
-		return c.Outbound.Transport(outbound.Options{
+		return config.Outbound.Transport(outbound.Options{
 			Target:  outbound.Backend,
 			TLS:     conf.Clone(),
 			HTTP2:   http2,
@@ -70,7 +70,7 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	r.plain = transport(true)
 	r.upgrades = transport(false)
 	r.proxy = &httputil.ReverseProxy{
-		Transport:     c.Outbound.Observe("aggregated server", r),
+		Transport:     config.Outbound.Observe("aggregated server", r),
 		FlushInterval: -1,
 		Rewrite:       r.rewrite,
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
@@ -131,40 +131,40 @@ func (r *remote) host() string {
 	return ref.Name + "." + ref.Namespace + ".svc"
 }
 
-func (r *remote) rewrite(p *httputil.ProxyRequest) {
-	p.Out.URL = &url.URL{
+func (r *remote) rewrite(proxyRequest *httputil.ProxyRequest) {
+	proxyRequest.Out.URL = &url.URL{
 		Scheme:   "https",
 		Host:     r.host(),
-		Path:     p.In.URL.Path,
-		RawPath:  p.In.URL.RawPath,
-		RawQuery: p.In.URL.RawQuery,
+		Path:     proxyRequest.In.URL.Path,
+		RawPath:  proxyRequest.In.URL.RawPath,
+		RawQuery: proxyRequest.In.URL.RawQuery,
 	}
-	p.Out.Host = r.host()
-	p.SetXForwarded()
-	h := p.Out.Header
+	proxyRequest.Out.Host = r.host()
+	proxyRequest.SetXForwarded()
+	h := proxyRequest.Out.Header
 	for name := range h {
 		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
 			h.Del(name) // clients must not set these headers
 		}
 	}
-	setUser(h, userOf(p.In))
+	setUser(h, userOf(proxyRequest.In))
 }
 
-// setUser adds the headers for u.
-func setUser(h http.Header, u *auth.User) {
-	if u == nil {
+// setUser adds the headers for user.
+func setUser(header http.Header, user *auth.User) {
+	if user == nil {
 		return
 	}
-	h.Set(headerUser, u.Name)
-	if u.UID != "" {
-		h.Set(headerUID, u.UID)
+	header.Set(headerUser, user.Name)
+	if user.UID != "" {
+		header.Set(headerUID, user.UID)
 	}
-	for _, g := range u.Groups {
-		h.Add(headerGroup, g)
+	for _, g := range user.Groups {
+		header.Add(headerGroup, g)
 	}
-	for key, values := range u.Extra {
+	for key, values := range user.Extra {
 		for _, v := range values {
-			h.Add(headerExtra+escape(key), v)
+			header.Add(headerExtra+escape(key), v)
 		}
 	}
 }

@@ -91,11 +91,11 @@ func (s *Services) probeAll(ctx context.Context) (healthy, some bool) {
 
 // probe checks one remote and writes its condition.
 func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
-	c := s.condition(ctx, r)
+	condition := s.condition(ctx, r)
 	if ctx.Err() != nil {
 		return false
 	}
-	healthy = c.Status == v1.ConditionTrue
+	healthy = condition.Status == v1.ConditionTrue
 	if healthy {
 		// Discovery includes it before the condition becomes Available.
 		f, err := r.fetchDiscovery(ctx)
@@ -106,7 +106,7 @@ func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
 			s.setDiscovery(r, f)
 		}
 	}
-	if err := s.writeCondition(ctx, r.service, c); err != nil && ctx.Err() == nil {
+	if err := s.writeCondition(ctx, r.service, condition); err != nil && ctx.Err() == nil {
 		s.config.Log.Warn("write condition of api service", "apiservice", r.service.Name, "err", err)
 		return false
 	}
@@ -127,7 +127,7 @@ func (s *Services) setDiscovery(r *remote, f *Discovery) {
 
 var errStale = errors.New("the api service has changed")
 
-func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, c v1.APIServiceCondition) error {
+func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, condition v1.APIServiceCondition) error {
 	_, _, _, err := s.config.Stored.Update(ctx, "", svc.Name, false, func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
@@ -138,15 +138,16 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, c v1.
 		if now.UID != svc.UID || now.Spec.Service == nil {
 			return nil, errStale
 		}
-		if have := apiregistration.Available(now); have != nil && have.Status == c.Status && have.Reason == c.Reason &&
-			have.Message == c.Message {
+		if have := apiregistration.Available(now); have != nil && have.Status == condition.Status &&
+			have.Reason == condition.Reason &&
+			have.Message == condition.Message {
 			return current, nil
 		}
-		if c.Status != v1.ConditionTrue {
-			s.unavailableTotal.WithLabelValues(svc.Name, c.Reason).Inc()
+		if condition.Status != v1.ConditionTrue {
+			s.unavailableTotal.WithLabelValues(svc.Name, condition.Reason).Inc()
 		}
 		out := now.DeepCopy()
-		apiregistration.SetCondition(out, c)
+		apiregistration.SetCondition(out, condition)
 		return out, s.config.Owners.Update(current, out, "kube-apiserver")
 	})
 	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {

@@ -25,7 +25,7 @@ import (
 const policyHead = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 
 func TestPolicy(t *testing.T) {
-	p, err := ParsePolicy([]byte(policyHead + `
+	policy, err := ParsePolicy([]byte(policyHead + `
 omitStages: [RequestReceived]
 rules:
 - {level: None, users: [system:kube-proxy], verbs: [watch], resources: [{group: "", resources: [endpoints, services]}]}
@@ -70,7 +70,7 @@ rules:
 		{Request{Path: "/metrics", Verb: "get"}, LevelNone},
 		{in("x", "", "pods", "", "a", "create", "u"), LevelNone},
 	} {
-		v := p.evaluate(&c.r)
+		v := policy.evaluate(&c.r)
 		if v.Level != c.level {
 			t.Errorf("%+v: %s, want %s", c.r, v.Level, c.level)
 		}
@@ -113,7 +113,7 @@ func event(i int) *Event {
 
 func TestLogRotates(t *testing.T) {
 	dir := t.TempDir()
-	l, err := OpenLog(LogConfig{
+	log, err := OpenLog(LogConfig{
 		Path:       filepath.Join(dir, "audit.log"),
 		MaxSize:    1000,
 		MaxBackups: 2,
@@ -123,7 +123,7 @@ func TestLogRotates(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	l.now = func() time.Time {
+	log.now = func() time.Time {
 		now = now.Add(time.Second)
 		return now
 	}
@@ -132,11 +132,11 @@ func TestLogRotates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 50 {
-		l.Write(event(i))
+		log.Write(event(i))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := l.Run(ctx); err != nil {
+	if err := log.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "audit-2*.log"))
@@ -162,7 +162,7 @@ func TestWebhookBatches(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
 	failures := 1
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		if failures > 0 {
@@ -178,13 +178,13 @@ func TestWebhookBatches(t *testing.T) {
 			got = append(got, e.AuditID)
 		}
 	}))
-	defer s.Close()
+	defer server.Close()
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters["hook"] = &clientcmdapi.Cluster{
-		Server: s.URL,
+		Server: server.URL,
 		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{
 			Type:  "CERTIFICATE",
-			Bytes: s.Certificate().Raw,
+			Bytes: server.Certificate().Raw,
 		}),
 	}
 	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook"}
@@ -193,17 +193,17 @@ func TestWebhookBatches(t *testing.T) {
 	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWebhook(file, remote.Via{})
+	webhook, err := NewWebhook(file, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.wait = 10 * time.Millisecond
-	w.retry = time.Millisecond
+	webhook.wait = 10 * time.Millisecond
+	webhook.retry = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }() // ends with ctx, which is waited for below
+	go func() { done <- webhook.Run(ctx) }() // ends with ctx, which is waited for below
 	for i := range 1000 {
-		w.Write(event(i))
+		webhook.Write(event(i))
 	}
 	cancel()
 	if err := <-done; err != nil {
@@ -211,8 +211,8 @@ func TestWebhookBatches(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(got)+int(w.Dropped()) != 1000 || len(got) < 600 {
-		t.Errorf("%d of 1000 events arrived, %d are known to be lost", len(got), w.Dropped())
+	if len(got)+int(webhook.Dropped()) != 1000 || len(got) < 600 {
+		t.Errorf("%d of 1000 events arrived, %d are known to be lost", len(got), webhook.Dropped())
 	}
 }
 

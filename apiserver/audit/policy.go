@@ -98,21 +98,21 @@ func LoadPolicy(path string) (*Policy, error) {
 
 // ParsePolicy parses a policy.
 func ParsePolicy(b []byte) (*Policy, error) {
-	p := &Policy{}
-	if err := yaml.UnmarshalStrict(b, p); err != nil {
+	policy := &Policy{}
+	if err := yaml.UnmarshalStrict(b, policy); err != nil {
 		return nil, err
 	}
-	if p.APIVersion != "audit.k8s.io/v1" || p.Kind != "Policy" {
-		return nil, fmt.Errorf("it is a %s of %s, not a Policy of audit.k8s.io/v1", p.Kind, p.APIVersion)
+	if policy.APIVersion != "audit.k8s.io/v1" || policy.Kind != "Policy" {
+		return nil, fmt.Errorf("it is a %s of %s, not a Policy of audit.k8s.io/v1", policy.Kind, policy.APIVersion)
 	}
-	if len(p.Rules) == 0 {
+	if len(policy.Rules) == 0 {
 		return nil, errors.New("rules: at least one is needed")
 	}
-	errs := []error{knownStages("omitStages", p.OmitStages)}
-	for i := range p.Rules {
-		errs = append(errs, p.Rules[i].check(fmt.Sprintf("rules[%d]", i)))
+	errs := []error{knownStages("omitStages", policy.OmitStages)}
+	for i := range policy.Rules {
+		errs = append(errs, policy.Rules[i].check(fmt.Sprintf("rules[%d]", i)))
 	}
-	return p, errors.Join(errs...)
+	return policy, errors.Join(errs...)
 }
 
 func knownStages(at string, list []Stage) error {
@@ -167,52 +167,54 @@ func (p *Policy) evaluate(r *Request) RequestAuditConfig {
 	return RequestAuditConfig{Level: LevelNone}
 }
 
-func (r *Rule) matches(q *Request) bool {
-	if len(r.Users) > 0 && !slices.Contains(r.Users, q.User) || len(r.Verbs) > 0 && !slices.Contains(r.Verbs, q.Verb) {
+func (r *Rule) matches(request *Request) bool {
+	if len(r.Users) > 0 && !slices.Contains(r.Users, request.User) || len(r.Verbs) > 0 && !slices.Contains(r.Verbs,
+		request.Verb) {
 		return false
 	}
-	if len(r.UserGroups) > 0 && !slices.ContainsFunc(q.Groups, func(g string) bool {
+	if len(r.UserGroups) > 0 && !slices.ContainsFunc(request.Groups, func(g string) bool {
 		return slices.Contains(r.UserGroups, g)
 	}) {
 		return false
 	}
 	switch {
 	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
-		return q.IsResource && r.matchesResource(q)
+		return request.IsResource && r.matchesResource(request)
 	case len(r.NonResourceURLs) > 0:
-		return !q.IsResource && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool {
+		return !request.IsResource && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool {
 			before, star := strings.CutSuffix(u, "*")
-			return u == q.Path || star && strings.HasPrefix(q.Path, before)
+			return u == request.Path || star && strings.HasPrefix(request.Path, before)
 		})
 	}
 	return true
 }
 
-func (r *Rule) matchesResource(q *Request) bool {
-	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, q.Namespace) {
+func (r *Rule) matchesResource(request *Request) bool {
+	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, request.Namespace) {
 		return false
 	}
 	if len(r.Resources) == 0 {
 		return true
 	}
-	full := q.Resource
-	if q.Subresource != "" {
-		full += "/" + q.Subresource
+	full := request.Resource
+	if request.Subresource != "" {
+		full += "/" + request.Subresource
 	}
 	for _, g := range r.Resources {
-		if g.Group != q.Group && g.Group != "*" {
+		if g.Group != request.Group && g.Group != "*" {
 			continue
 		}
 		if len(g.Resources) == 0 {
 			return true
 		}
-		if len(g.ResourceNames) > 0 && !slices.Contains(g.ResourceNames, q.Name) {
+		if len(g.ResourceNames) > 0 && !slices.Contains(g.ResourceNames, request.Name) {
 			continue
 		}
 		for _, res := range g.Resources {
 			sub, anyOf := strings.CutPrefix(res, "*/")
 			of, anySub := strings.CutSuffix(res, "/*")
-			if res == full || res == "*" || anyOf && sub == q.Subresource && sub != "" || anySub && of == q.Resource {
+			if res == full || res == "*" || anyOf && sub == request.Subresource && sub != "" ||
+				anySub && of == request.Resource {
 				return true
 			}
 		}

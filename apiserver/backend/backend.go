@@ -36,8 +36,8 @@ var (
 )
 
 // Resolve returns host:port of an endpoint for the Service's port. Errors are worded for a condition's message.
-func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) (string, error) {
-	obj, err := r.Get(ctx, servicesGVR, namespace, name)
+func Resolve(ctx context.Context, reader Reader, namespace, name string, port int32) (string, error) {
+	obj, err := reader.Get(ctx, servicesGVR, namespace, name)
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("service %q in %q is not present: %w", name, namespace, err)
 	}
@@ -55,7 +55,7 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 	if p == nil {
 		return "", fmt.Errorf("no service port %d found for service %q", port, name)
 	}
-	addresses, err := readyAddresses(ctx, r, svc, p.Name)
+	addresses, err := readyAddresses(ctx, reader, svc, p.Name)
 	if err != nil {
 		return "", err
 	}
@@ -70,8 +70,8 @@ func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) 
 
 // Ready reports whether the Service exists with that port and a ready endpoint; the error says what is missing. unready
 // is true if only a ready endpoint is missing.
-func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (unready bool, err error) {
-	obj, err := r.Get(ctx, servicesGVR, namespace, name)
+func Ready(ctx context.Context, reader Reader, namespace, name string, port int32) (unready bool, err error) {
+	obj, err := reader.Get(ctx, servicesGVR, namespace, name)
 	if err != nil {
 		return false, err
 	}
@@ -86,7 +86,7 @@ func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (u
 	if p == nil {
 		return false, fmt.Errorf("service/%s in %q is not listening on port %d", name, namespace, port)
 	}
-	addresses, err := readyAddresses(ctx, r, svc, p.Name)
+	addresses, err := readyAddresses(ctx, reader, svc, p.Name)
 	if err != nil {
 		return false, err
 	}
@@ -108,8 +108,8 @@ func portOf(svc *corev1.Service, port int32) *corev1.ServicePort {
 
 // readyAddresses lists the ready addresses for a Service's port, from its EndpointSlices or, if there are none, its
 // Endpoints.
-func readyAddresses(ctx context.Context, r Reader, svc *corev1.Service, portName string) ([]string, error) {
-	list, err := r.Select(ctx, slicesGVR, svc.Namespace,
+func readyAddresses(ctx context.Context, reader Reader, svc *corev1.Service, portName string) ([]string, error) {
+	list, err := reader.Select(ctx, slicesGVR, svc.Namespace,
 		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}), nil)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func readyAddresses(ctx context.Context, r Reader, svc *corev1.Service, portName
 	if len(out) > 0 {
 		return out, nil
 	}
-	obj, err := r.Get(ctx, endpointsGVR, svc.Namespace, svc.Name)
+	obj, err := reader.Get(ctx, endpointsGVR, svc.Namespace, svc.Name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

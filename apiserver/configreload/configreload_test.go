@@ -29,7 +29,7 @@ func TestFiles(t *testing.T) {
 	}
 	write("first")
 	rejected := &Rejected{}
-	l := New(slog.New(slog.DiscardHandler), rejected)
+	files := New(slog.New(slog.DiscardHandler), rejected)
 	applied := make(chan string, 8)
 	apply := func(_ context.Context, b []byte) error {
 		applied <- string(b)
@@ -38,7 +38,7 @@ func TestFiles(t *testing.T) {
 		}
 		return nil
 	}
-	err := l.Configuration(path, "authorization", func(b []byte) (Apply, error) {
+	err := files.Configuration(path, "authorization", func(b []byte) (Apply, error) {
 		if string(b) != "first" {
 			t.Errorf("read %q first", b)
 		}
@@ -49,7 +49,7 @@ func TestFiles(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- l.Part()(ctx, func() {}) }() // ends with ctx
+	go func() { ended <- files.Part()(ctx, func() {}) }() // ends with ctx
 	for _, text := range []string{"second", "wrong", "third"} {
 		write(text)
 		select {
@@ -70,7 +70,7 @@ func TestFiles(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	got := gathered(t, l.Collectors())
+	got := gathered(t, files.Collectors())
 	for name, n := range want {
 		if got[name] != n {
 			t.Errorf("%s: got %v, want %v", name, got[name], n)
@@ -83,8 +83,8 @@ func TestFiles(t *testing.T) {
 func TestRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	rejected := &Rejected{}
-	l := New(slog.New(slog.DiscardHandler), rejected)
-	l.Watch("scheduler", path, []byte("good"), func(_ context.Context, b []byte) error {
+	files := New(slog.New(slog.DiscardHandler), rejected)
+	files.Watch("scheduler", path, []byte("good"), func(_ context.Context, b []byte) error {
 		if string(b) != "good" {
 			return errors.New("it is " + string(b))
 		}
@@ -107,7 +107,7 @@ func TestRejected(t *testing.T) {
 		} else if err := os.WriteFile(path, []byte(step.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		l.reload(t.Context(), l.files[0])
+		files.reload(t.Context(), files.files[0])
 		got := rejected.List()
 		switch {
 		case step.want == "" && len(got) > 0, step.want != "" && len(got) != 1:

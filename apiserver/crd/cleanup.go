@@ -24,19 +24,21 @@ import (
 
 // cleanUp deletes all objects of a deleted definition and then removes its finalizer; keyed.ErrAgain while some objects
 // are left.
-func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *servedDefinition) error {
+func (d *Definitions) cleanUp(
+	ctx context.Context, crd *v1.CustomResourceDefinition, definition *servedDefinition,
+) error {
 	done := v1.CustomResourceDefinitionCondition{
 		Type:    v1.Terminating,
 		Status:  v1.ConditionFalse,
 		Reason:  "InstanceDeletionCompleted",
 		Message: "removed all instances",
 	}
-	switch s {
+	switch definition {
 	case nil:
 		done.Reason = "NeverEstablished"
 		done.Message = "resource was never established"
 	default:
-		left, err := deleteAll(ctx, s.base)
+		left, err := deleteAll(ctx, definition.base)
 		if err != nil {
 			return errors.Join(err, d.setTerminating(ctx, crd, "InstanceDeletionFailed",
 				fmt.Sprintf("could not issue all deletes: %v", err)))
@@ -143,21 +145,24 @@ func setAPIApproval(crd *v1.CustomResourceDefinition) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return
 	}
-	c := v1.CustomResourceDefinitionCondition{Type: v1.KubernetesAPIApprovalPolicyConformant, Status: v1.ConditionFalse}
+	condition := v1.CustomResourceDefinitionCondition{
+		Type:   v1.KubernetesAPIApprovalPolicyConformant,
+		Status: v1.ConditionFalse,
+	}
 	state, reason := apihelpers.GetAPIApprovalState(crd.Annotations)
-	c.Message = reason
+	condition.Message = reason
 	switch state {
 	case apihelpers.APIApprovalInvalid:
-		c.Reason = "InvalidAnnotation"
+		condition.Reason = "InvalidAnnotation"
 	case apihelpers.APIApprovalMissing:
-		c.Reason = "MissingAnnotation"
+		condition.Reason = "MissingAnnotation"
 	case apihelpers.APIApprovalBypassed:
-		c.Reason = "UnapprovedAPI"
+		condition.Reason = "UnapprovedAPI"
 	case apihelpers.APIApproved:
-		c.Status = v1.ConditionTrue
-		c.Reason = "ApprovedAnnotation"
+		condition.Status = v1.ConditionTrue
+		condition.Reason = "ApprovedAnnotation"
 	default:
 		return
 	}
-	setCondition(crd, c)
+	setCondition(crd, condition)
 }

@@ -25,18 +25,18 @@ func (c codec) Encode(obj kind.Object) ([]byte, error) {
 }
 
 func (c codec) Decode(b []byte) (kind.Object, error) {
-	u := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, &u.Object); err != nil {
+	obj := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, &obj.Object); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
 	}
-	v := c.versions.versionOf(u)
+	v := c.versions.versionOf(obj)
 	if v == nil {
 		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.crd.Spec.Names.Kind,
-			u.GroupVersionKind())
+			obj.GroupVersionKind())
 	}
-	if _, err := v.coerce(u, coerceOptions{stored: true}); err != nil {
+	if _, err := v.coerce(obj, coerceOptions{stored: true}); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
 	}
-	v.setDefaults(u)
-	return u, nil
+	v.setDefaults(obj)
+	return obj, nil
 }

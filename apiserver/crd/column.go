@@ -102,22 +102,22 @@ func newColumns(defs []v1.CustomResourceColumnDefinition) []column {
 		}
 	}
 	out := make([]column, 0, len(defs))
-	for _, d := range defs {
-		p, err := newFieldPath(d.JSONPath)
+	for _, definition := range defs {
+		fieldPath, err := newFieldPath(definition.JSONPath)
 		if err != nil {
 			return out
 		}
-		text := d.Description
+		text := definition.Description
 		if text == "" {
-			text = "Custom resource definition column (in JSONPath format): " + d.JSONPath
+			text = "Custom resource definition column (in JSONPath format): " + definition.JSONPath
 		}
 		out = append(out, column{metav1.TableColumnDefinition{
-			Name:        d.Name,
-			Type:        d.Type,
-			Format:      d.Format,
+			Name:        definition.Name,
+			Type:        definition.Type,
+			Format:      definition.Format,
 			Description: text,
-			Priority:    d.Priority,
-		}, p})
+			Priority:    definition.Priority,
+		}, fieldPath})
 	}
 	return out
 }

@@ -70,23 +70,25 @@ type servedDefinition struct {
 }
 
 // New returns an empty Definitions; Set adds to it.
-func New(c Config) *Definitions {
-	d := &Definitions{
-		config:  c,
+func New(config Config) *Definitions {
+	definitions := &Definitions{
+		config:  config,
 		known:   map[string]*v1.CustomResourceDefinition{},
 		serving: map[string]*servedDefinition{},
 	}
-	d.loop = keyed.New(keyed.Config[string]{
-		Do:        func(ctx context.Context, name string) (time.Duration, error) { return 0, d.sync(ctx, name) },
+	definitions.loop = keyed.New(keyed.Config[string]{
+		Do: func(ctx context.Context, name string) (time.Duration, error) {
+			return 0, definitions.sync(ctx, name)
+		},
 		Compare:   strings.Compare, // ordered by name, so that it is predictable which of two definitions gets a name
 		Pause:     retryDelay,
 		PauseMost: maxRetryDelay,
 		Failed: func(name string, err error) {
-			c.Log.Warn("sync definition, will retry", "definition", name, "err", err)
+			config.Log.Warn("sync definition, will retry", "definition", name, "err", err)
 		},
 	})
-	d.table.Store(&map[schema.GroupVersionResource]*registry.Resource{})
-	return d
+	definitions.table.Store(&map[schema.GroupVersionResource]*registry.Resource{})
+	return definitions
 }
 
 // Resource returns the resource served as gvr, or nil.
@@ -179,33 +181,33 @@ func terminating(crd *v1.CustomResourceDefinition) bool {
 
 // build creates crd's resources. If decoding is unchanged, their cache is kept.
 func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinition) (*servedDefinition, error) {
-	s := &servedDefinition{crd: crd, checks: d.config.Checks}
+	definition := &servedDefinition{crd: crd, checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
-		s.versions = old.versions
-		s.base = old.base
+		definition.versions = old.versions
+		definition.base = old.base
 	} else {
 		var err error
-		if s.versions, err = newVersions(crd, d.config.Hooks); err != nil {
+		if definition.versions, err = newVersions(crd, d.config.Hooks); err != nil {
 			return nil, err
 		}
-		if s.base, err = d.config.Cache.Add(context.Background(), s.versions.config()); err != nil {
+		if definition.base, err = d.config.Cache.Add(context.Background(), definition.versions.config()); err != nil {
 			return nil, err
 		}
 	}
 	for i := range crd.Spec.Versions {
-		v := s.versions.byName[crd.Spec.Versions[i].Name]
+		v := definition.versions.byName[crd.Spec.Versions[i].Name]
 		if !v.spec.Served {
 			continue
 		}
-		res := s.resource(v)
+		res := definition.resource(v)
 		if d.config.BuiltIn(res.GVR()) {
 			d.config.Log.Warn("custom resource has the name of a built-in one and is not served", "definition",
 				crd.Name)
 			continue
 		}
-		s.resources = append(s.resources, res)
+		definition.resources = append(definition.resources, res)
 	}
-	return s, nil
+	return definition, nil
 }
 
 // stopServingLocked stops serving a definition.

@@ -19,7 +19,7 @@ import (
 
 // kind is the version as a kind.Kind for the handlers.
 func (v *version) kind() *kind.Kind {
-	k := &kind.Kind{
+	spec := &kind.Kind{
 		Names: kind.Names{
 			Group:      v.gvk.Group,
 			Version:    v.gvk.Version,
@@ -48,20 +48,20 @@ func (v *version) kind() *kind.Kind {
 		Grace:          func(kind.Object, *metav1.DeleteOptions) int64 { return 0 },
 	}
 	for _, c := range v.columns {
-		k.Columns = append(k.Columns, c.header)
+		spec.Columns = append(spec.Columns, c.header)
 	}
 	if v.status {
-		k.Subs["status"] = &kind.ErasedSub{PrepareUpdate: prepareStatus, ValidateUpdate: v.validateStatus}
+		spec.Subs["status"] = &kind.ErasedSub{PrepareUpdate: prepareStatus, ValidateUpdate: v.validateStatus}
 	}
 	if v.scale != nil {
-		k.Scale = &kind.ErasedScale{
+		spec.Scale = &kind.ErasedScale{
 			Get:   v.getScale,
 			Set:   v.setScale,
 			Check: v.checkScale,
 			Path:  splitPath(v.scale.SpecReplicasPath),
 		}
 	}
-	return k
+	return spec
 }
 
 func (v *version) empty() *unstructured.Unstructured {

@@ -9,7 +9,7 @@ import (
 )
 
 // openAPI is the version's schema for OpenAPI: see openapi.Model.
-func (v *version) openAPI(v2 bool) (s *spec.Schema, open bool) {
+func (v *version) openAPI(v2 bool) (schema *spec.Schema, open bool) {
 	if v.props == nil {
 		return nil, false
 	}
@@ -23,13 +23,13 @@ func (v *version) openAPI(v2 bool) (s *spec.Schema, open bool) {
 	if v2 {
 		str = openapiv2.ToStructuralOpenAPIV2(str)
 	}
-	s = str.ToKubeOpenAPI()
+	schema = str.ToKubeOpenAPI()
 	if len(v.selectable) > 0 {
 		paths := make([]any, len(v.selectable))
 		for i, f := range v.selectable {
 			paths[i] = map[string]any{"fieldPath": f.name}
 		}
-		s.AddExtension("x-kubernetes-selectable-fields", paths)
+		schema.AddExtension("x-kubernetes-selectable-fields", paths)
 	}
-	return s, open
+	return schema, open
 }

@@ -20,23 +20,25 @@ func (vs *versions) fieldManagerInput(v *version, sub string) func() (*apply.Cus
 		if err != nil {
 			return nil, err
 		}
-		c := &apply.Custom{Types: types, Reset: map[string][][]string{}}
+		custom := &apply.Custom{Types: types, Reset: map[string][][]string{}}
 		switch sub {
 		case "":
 			if v.status {
-				c.Reset[v.gvk.GroupVersion().String()] = [][]string{{"status"}}
+				custom.Reset[v.gvk.GroupVersion().String()] = [][]string{{"status"}}
 			}
 		case "status":
 			for _, other := range vs.byName {
 				if other.status {
-					c.Reset[other.gvk.GroupVersion().String()] = [][]string{{"metadata"}, {"spec"}}
+					custom.Reset[other.gvk.GroupVersion().String()] = [][]string{{"metadata"}, {"spec"}}
 				}
 			}
 		}
-		c.Convert = func(u *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+		custom.Convert = func(
+			u *unstructured.Unstructured, to schema.GroupVersion,
+		) (*unstructured.Unstructured, error) {
 			return vs.convertOne(context.Background(), u, vs.byName[to.Version])
 		}
-		return c, nil
+		return custom, nil
 	}
 }
 

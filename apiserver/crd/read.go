@@ -54,18 +54,18 @@ type coerceOptions struct {
 
 // coerce does for an object what decoding into a Go type does for others: it converts metadata and removes unknown
 // fields and forbidden nulls. Of objects in another version only metadata is converted.
-func (v *version) coerce(u *unstructured.Unstructured, opts coerceOptions) (unknown []string, err error) {
-	apiVersion := u.Object["apiVersion"]
-	kindName := u.Object["kind"]
-	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
+func (v *version) coerce(obj *unstructured.Unstructured, opts coerceOptions) (unknown []string, err error) {
+	apiVersion := obj.Object["apiVersion"]
+	kindName := obj.Object["kind"]
+	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(obj.Object, objectmeta.ObjectMetaOptions{
 		DropMalformedFields:     opts.stored,
 		ReturnUnknownFieldPaths: opts.check,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if u.GroupVersionKind() == v.gvk {
-		dropped, err := v.prune(u.Object, opts)
+	if obj.GroupVersionKind() == v.gvk {
+		dropped, err := v.prune(obj.Object, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -74,10 +74,10 @@ func (v *version) coerce(u *unstructured.Unstructured, opts coerceOptions) (unkn
 			meta.Generation = 1
 		}
 	}
-	u.Object["apiVersion"] = apiVersion
-	u.Object["kind"] = kindName
+	obj.Object["apiVersion"] = apiVersion
+	obj.Object["kind"] = kindName
 	if found {
-		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
+		if err := objectmeta.SetObjectMeta(obj.Object, meta); err != nil {
 			return nil, err
 		}
 	}

@@ -25,7 +25,7 @@ func TestRulesEndWithTheRequest(t *testing.T) {
 		Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Type: "integer"}},
 	}
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
-	v, err := newVersion(crd, &crd.Spec.Versions[0])
+	version, err := newVersion(crd, &crd.Spec.Versions[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +35,11 @@ func TestRulesEndWithTheRequest(t *testing.T) {
 	}
 	doc := `{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a"},"spec":{"flag":"red","numbers":[` +
 		numbers.String() + `0]}}`
-	obj, _, err := v.read([]byte(doc), true)
+	obj, _, err := version.read([]byte(doc), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := v.kind()
+	k := version.kind()
 	if errs := k.Rules(t.Context(), "", obj, nil, nil); len(errs) > 0 {
 		t.Errorf("with time enough: %v", errs)
 	}

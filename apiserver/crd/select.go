@@ -16,12 +16,12 @@ import (
 const chunk = 500
 
 // splitSelectors removes from a query the field selectors that need converted objects; own is nil if there are none.
-func (s *served) splitSelectors(q objects.ListQuery) (base objects.ListQuery, own fields.Selector) {
-	if !s.versions.usesWebhook() || q.Fields == nil {
-		return q, nil
+func (s *served) splitSelectors(query objects.ListQuery) (base objects.ListQuery, own fields.Selector) {
+	if !s.versions.usesWebhook() || query.Fields == nil {
+		return query, nil
 	}
 	var early, late []fields.Selector
-	for _, r := range q.Fields.Requirements() {
+	for _, r := range query.Fields.Requirements() {
 		term := fields.OneTermEqualSelector(r.Field, r.Value)
 		if r.Operator == selection.NotEquals {
 			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
@@ -33,10 +33,10 @@ func (s *served) splitSelectors(q objects.ListQuery) (base objects.ListQuery, ow
 		}
 	}
 	if len(late) == 0 {
-		return q, nil
+		return query, nil
 	}
-	q.Fields = fields.AndSelectors(early...)
-	return q, fields.AndSelectors(late...)
+	query.Fields = fields.AndSelectors(early...)
+	return query, fields.AndSelectors(late...)
 }
 
 func (s *served) selects(own fields.Selector, e *objects.Entry) bool {
@@ -44,14 +44,16 @@ func (s *served) selects(own fields.Selector, e *objects.Entry) bool {
 }
 
 // listSelected is List for selectors that need converted objects. It reads further until its page is full.
-func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fields.Selector) (*objects.List, error) {
+func (s *served) listSelected(
+	ctx context.Context, query objects.ListQuery, own fields.Selector,
+) (*objects.List, error) {
 	out := &objects.List{}
-	limit := int(q.Limit)
+	limit := int(query.Limit)
 	for {
 		if limit > 0 {
-			q.Limit = int64(max(limit, chunk))
+			query.Limit = int64(max(limit, chunk))
 		}
-		page, err := s.base.List(ctx, q)
+		page, err := s.base.List(ctx, query)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +68,7 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 				continue
 			}
 			if limit > 0 && len(out.Items) == limit {
-				out.Continue, err = s.tokenAfter(ctx, q, page.Revision, last)
+				out.Continue, err = s.tokenAfter(ctx, query, page.Revision, last)
 				return out, err
 			}
 			out.Items = append(out.Items, e)
@@ -79,9 +81,9 @@ func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fiel
 			out.Continue = page.Continue
 			return out, nil
 		}
-		q.Continue = page.Continue
-		q.ResourceVersion = ""
-		q.Match = ""
+		query.Continue = page.Continue
+		query.ResourceVersion = ""
+		query.Match = ""
 	}
 }
 

@@ -37,20 +37,20 @@ func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.E
 	out := make([]*objects.Entry, len(in))
 	var todo []int
 	var objs []*unstructured.Unstructured
-	for i, e := range in {
-		u, err := unstructuredOf(e.Object)
+	for i, entry := range in {
+		obj, err := unstructuredOf(entry.Object)
 		if err != nil {
 			return nil, err
 		}
 		switch {
-		case u.GroupVersionKind() == s.version.gvk:
-			out[i] = e
-		case e.Key == "": // a bookmark
-			out[i] = objects.NewEntry("", withAPIVersion(u, s.version), e.Revision, nil)
+		case obj.GroupVersionKind() == s.version.gvk:
+			out[i] = entry
+		case entry.Key == "": // a bookmark
+			out[i] = objects.NewEntry("", withAPIVersion(obj, s.version), entry.Revision, nil)
 		default:
-			if out[i] = s.cache.get(e); out[i] == nil {
+			if out[i] = s.cache.get(entry); out[i] == nil {
 				todo = append(todo, i)
-				objs = append(objs, u)
+				objs = append(objs, obj)
 			}
 		}
 	}
@@ -147,9 +147,9 @@ func (s *served) Create(ctx context.Context, obj kind.Object) (*objects.Entry, o
 }
 
 func (s *served) Update(
-	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
+	ctx context.Context, namespace, name string, createMissing bool, updateFunc objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
-	e, created, r, err := s.base.Update(ctx, namespace, name, createMissing, func(
+	entry, created, receipt, err := s.base.Update(ctx, namespace, name, createMissing, func(
 		ctx context.Context, current kind.Object,
 	) (kind.Object, error) {
 		var before kind.Object
@@ -159,7 +159,7 @@ func (s *served) Update(
 				return nil, err
 			}
 		}
-		next, err := f(ctx, before)
+		next, err := updateFunc(ctx, before)
 		if err != nil {
 			return nil, err
 		}
@@ -169,17 +169,17 @@ func (s *served) Update(
 		return s.toStored(ctx, next)
 	})
 	if err != nil {
-		return nil, created, r, err
+		return nil, created, receipt, err
 	}
-	e, err = s.entry(ctx, e)
-	return e, created, r, err
+	entry, err = s.entry(ctx, entry)
+	return entry, created, receipt, err
 }
 
 func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 	kind.Object,
 ) error,
 ) (*objects.Entry, objects.Receipt, error) {
-	e, r, err := s.base.Delete(ctx, namespace, name, func(current kind.Object) error {
+	entry, receipt, err := s.base.Delete(ctx, namespace, name, func(current kind.Object) error {
 		if check == nil {
 			return nil
 		}
@@ -190,10 +190,10 @@ func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 		return check(now)
 	})
 	if err != nil {
-		return nil, r, err
+		return nil, receipt, err
 	}
-	e, err = s.entry(ctx, e)
-	return e, r, err
+	entry, err = s.entry(ctx, entry)
+	return entry, receipt, err
 }
 
 // DeleteCorrupt works on the stored form: an object whose conversion fails is still readable.

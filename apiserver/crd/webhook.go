@@ -60,35 +60,35 @@ type webhook struct {
 }
 
 func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error) {
-	c := crd.Spec.Conversion.Webhook
-	if c == nil || c.ClientConfig == nil {
+	conversion := crd.Spec.Conversion.Webhook
+	if conversion == nil || conversion.ClientConfig == nil {
 		return nil, fmt.Errorf("definition %s: conversion webhook without a client configuration", crd.Name)
 	}
 	w := &webhook{name: crd.Name, metrics: hooks.Metrics}
-	if i := slices.IndexFunc(c.ConversionReviewVersions, func(v string) bool {
+	if i := slices.IndexFunc(conversion.ConversionReviewVersions, func(v string) bool {
 		return v == "v1" || v == "v1beta1"
 	}); i >= 0 {
-		w.version = c.ConversionReviewVersions[i]
+		w.version = conversion.ConversionReviewVersions[i]
 	} else {
 		return nil, errors.New("no supported conversion review versions")
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca := bytes.TrimSpace(c.ClientConfig.CABundle); len(ca) > 0 {
+	if ca := bytes.TrimSpace(conversion.ClientConfig.CABundle); len(ca) > 0 {
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(ca) {
 			return nil, fmt.Errorf("definition %s: caBundle holds no certificate", crd.Name)
 		}
 	}
 	to := outbound.Options{TLS: conf, HTTP2: true}
-	switch s := c.ClientConfig.Service; {
+	switch s := conversion.ClientConfig.Service; {
 	case s != nil:
 		w.endpoint = serviceURL(s)
 		to.Target = outbound.Backend
 		to.Resolve = func(ctx context.Context) (string, error) {
 			return hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
 		}
-	case c.ClientConfig.URL != nil:
-		w.endpoint = *c.ClientConfig.URL
+	case conversion.ClientConfig.URL != nil:
+		w.endpoint = *conversion.ClientConfig.URL
 		to.Target = outbound.Configured
 	default:
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
@@ -207,52 +207,52 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 
 // validateResponse returns the objects of a response, or why it is invalid.
 func (w *webhook) validateResponse(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
-	r := reply.Response
+	response := reply.Response
 	if w.version == "v1" {
 		if want := v1.SchemeGroupVersion.WithKind("ConversionReview"); reply.GroupVersionKind() != want {
 			return nil, fmt.Errorf("expected webhook response of %s, got %s", want, reply.GroupVersionKind())
 		}
 	}
 	switch {
-	case r == nil:
+	case response == nil:
 		return nil, errors.New("no response provided")
-	case w.version == "v1" && r.UID != uid:
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
-	case r.Result.Status != metav1.StatusSuccess && r.Result.Message != "":
-		return nil, errors.New(r.Result.Message)
-	case r.Result.Status != metav1.StatusSuccess:
-		return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", r.Result.Status)
+	case w.version == "v1" && response.UID != uid:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, response.UID)
+	case response.Result.Status != metav1.StatusSuccess && response.Result.Message != "":
+		return nil, errors.New(response.Result.Message)
+	case response.Result.Status != metav1.StatusSuccess:
+		return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", response.Result.Status)
 	}
-	return r.ConvertedObjects, nil
+	return response.ConvertedObjects, nil
 }
 
 // decodeConverted decodes one object of the response and checks that it is the one that was sent.
 func decodeConverted(from *unstructured.Unstructured, raw []byte, to string) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &u.Object); err != nil {
+	obj := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &obj.Object); err != nil {
 		return nil, err
 	}
-	if got := u.GetAPIVersion(); got != to {
+	if got := obj.GetAPIVersion(); got != to {
 		return nil, fmt.Errorf("invalid groupVersion (expected %s, received %s)", to, got)
 	}
 	for _, c := range []struct{ what, want, got string }{
-		{"kind", from.GetKind(), u.GetKind()},
-		{"name", from.GetName(), u.GetName()},
-		{"namespace", from.GetNamespace(), u.GetNamespace()},
-		{"UID", string(from.GetUID()), string(u.GetUID())},
+		{"kind", from.GetKind(), obj.GetKind()},
+		{"name", from.GetName(), obj.GetName()},
+		{"namespace", from.GetNamespace(), obj.GetNamespace()},
+		{"UID", string(from.GetUID()), string(obj.GetUID())},
 	} {
 		if c.want != c.got {
 			return nil, fmt.Errorf("must have the same %s: %s != %s", c.what, c.want, c.got)
 		}
 	}
-	return u, nil
+	return obj, nil
 }
 
-// restoreMetadata gives u the metadata of the original object; a webhook may change only labels and annotations.
-func restoreMetadata(from, u *unstructured.Unstructured) error {
-	metadata, ok := u.Object["metadata"].(map[string]any)
+// restoreMetadata gives obj the metadata of the original object; a webhook may change only labels and annotations.
+func restoreMetadata(from, obj *unstructured.Unstructured) error {
+	metadata, ok := obj.Object["metadata"].(map[string]any)
 	if !ok {
-		if given, found := u.Object["metadata"]; found {
+		if given, found := obj.Object["metadata"]; found {
 			return fmt.Errorf("invalid metadata of type %T in converted object", given)
 		}
 		return errors.New("missing metadata in converted object")
@@ -290,6 +290,6 @@ func restoreMetadata(from, u *unstructured.Unstructured) error {
 		}
 		meta[part] = list
 	}
-	u.Object["metadata"] = meta
+	obj.Object["metadata"] = meta
 	return nil
 }

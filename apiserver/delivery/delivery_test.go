@@ -88,7 +88,7 @@ func TestWhoIsTold(t *testing.T) {
 // TestWhichNodes: of programs that work on each node it is told on which.
 func TestWhichNodes(t *testing.T) {
 	bound := map[string][]string{"authentication.kubernetes.io/node-name": {"n2"}}
-	for want, u := range map[string]*auth.User{
+	for want, user := range map[string]*auth.User{
 		"system:serviceaccount:kube-system:keelson-proxy n2": {
 			Name:  "system:serviceaccount:kube-system:keelson-proxy",
 			Extra: bound,
@@ -100,7 +100,7 @@ func TestWhichNodes(t *testing.T) {
 		},
 	} {
 		got := ""
-		r := mark.NewRecorder(func(m mark.Mark) {
+		recorder := mark.NewRecorder(func(m mark.Mark) {
 			if d, ok := m.Detail.(*mark.Delivery); ok {
 				got = d.To
 			}
@@ -111,7 +111,7 @@ func TestWhichNodes(t *testing.T) {
 			At:     time.Now(),
 			Marked: new(atomic.Int32),
 		}
-		delivery.New(r, u, pods, &objects.ListQuery{}).Delivered(&ev)
+		delivery.New(recorder, user, pods, &objects.ListQuery{}).Delivered(&ev)
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -122,7 +122,7 @@ func TestWhichNodes(t *testing.T) {
 // are short.
 func TestFewWatchersOfAChange(t *testing.T) {
 	marks := 0
-	r := mark.NewRecorder(func(m mark.Mark) {
+	recorder := mark.NewRecorder(func(m mark.Mark) {
 		marks++
 		if d, ok := m.Detail.(*mark.Delivery); !ok || len(d.Watches) > 200 ||
 			!strings.HasPrefix(d.Watches, "pods of a, spec.nodeName=") {
@@ -140,7 +140,7 @@ func TestFewWatchersOfAChange(t *testing.T) {
 		Fields:    fields.OneTermEqualSelector("spec.nodeName", strings.Repeat("n", 500)),
 	}
 	for range 1000 {
-		delivery.New(r, &auth.User{Name: "system:serviceaccount:a:b"}, pods, q).Delivered(&ev)
+		delivery.New(recorder, &auth.User{Name: "system:serviceaccount:a:b"}, pods, q).Delivered(&ev)
 	}
 	if marks != 16 {
 		t.Errorf("got %d marks of one change, want 16", marks)

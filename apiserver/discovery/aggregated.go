@@ -107,51 +107,51 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{}}
 	for _, p := range parts {
-		v := apidiscoveryv2.APIVersionDiscovery{
+		discovery := apidiscoveryv2.APIVersionDiscovery{
 			Version:   p.gv.Version,
 			Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
 		}
 		switch {
 		case p.remote != nil && p.remote.Resources != nil:
-			v = *p.remote.Resources
+			discovery = *p.remote.Resources
 		case p.remote != nil:
-			v.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
+			discovery.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
 		}
 		for _, r := range p.resources {
-			v.Resources = append(v.Resources, aggregateResource(r))
+			discovery.Resources = append(discovery.Resources, aggregateResource(r))
 		}
 		if n := len(list.Items); n > 0 && list.Items[n-1].Name == p.gv.Group {
-			list.Items[n-1].Versions = append(list.Items[n-1].Versions, v)
+			list.Items[n-1].Versions = append(list.Items[n-1].Versions, discovery)
 			continue
 		}
-		g := apidiscoveryv2.APIGroupDiscovery{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}
+		g := apidiscoveryv2.APIGroupDiscovery{Versions: []apidiscoveryv2.APIVersionDiscovery{discovery}}
 		g.Name = p.gv.Group
 		list.Items = append(list.Items, g)
 	}
 	return list
 }
 
-func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery {
-	d := apidiscoveryv2.APIResourceDiscovery{
-		Resource:         r.Resource,
-		ResponseKind:     kindOf(r.GVK(), r.GVR().GroupVersion()),
+func aggregateResource(res *registry.Resource) apidiscoveryv2.APIResourceDiscovery {
+	discovery := apidiscoveryv2.APIResourceDiscovery{
+		Resource:         res.Resource,
+		ResponseKind:     kindOf(res.GVK(), res.GVR().GroupVersion()),
 		Scope:            apidiscoveryv2.ScopeCluster,
-		SingularResource: r.Singular,
-		Verbs:            r.Verbs(),
-		ShortNames:       r.ShortNames,
-		Categories:       r.Categories,
+		SingularResource: res.Singular,
+		Verbs:            res.Verbs(),
+		ShortNames:       res.ShortNames,
+		Categories:       res.Categories,
 	}
-	if r.Namespaced {
-		d.Scope = apidiscoveryv2.ScopeNamespace
+	if res.Namespaced {
+		discovery.Scope = apidiscoveryv2.ScopeNamespace
 	}
-	for _, s := range r.AllSubresources() {
-		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+	for _, s := range res.AllSubresources() {
+		discovery.Subresources = append(discovery.Subresources, apidiscoveryv2.APISubresourceDiscovery{
 			Subresource:  s.Name,
-			ResponseKind: kindOf(s.GVK, r.GVR().GroupVersion()),
+			ResponseKind: kindOf(s.GVK, res.GVR().GroupVersion()),
 			Verbs:        s.Verbs,
 		})
 	}
-	return d
+	return discovery
 }
 
 // kindOf is gvk in aggregated discovery: group and version are empty if equal to those of the parent.

@@ -252,24 +252,24 @@ func groups(parts []gvResources) []metav1.APIGroup {
 
 func resourceList(g gvResources) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{GroupVersion: g.gv.String(), APIResources: []metav1.APIResource{}}
-	for _, r := range g.resources {
+	for _, res := range g.resources {
 		main := metav1.APIResource{
-			Name:         r.Resource,
-			SingularName: r.Singular,
-			Namespaced:   r.Namespaced,
-			Kind:         r.GVK().Kind,
-			Verbs:        r.Verbs(),
-			ShortNames:   r.ShortNames,
-			Categories:   r.Categories,
+			Name:         res.Resource,
+			SingularName: res.Singular,
+			Namespaced:   res.Namespaced,
+			Kind:         res.GVK().Kind,
+			Verbs:        res.Verbs(),
+			ShortNames:   res.ShortNames,
+			Categories:   res.Categories,
 		}
-		if r.Storage != nil && !r.Computed {
-			main.StorageVersionHash = storageHash(r)
+		if res.Storage != nil && !res.Computed {
+			main.StorageVersionHash = storageHash(res)
 		}
 		list.APIResources = append(list.APIResources, main)
-		for _, s := range r.AllSubresources() {
+		for _, s := range res.AllSubresources() {
 			sub := metav1.APIResource{
-				Name:       r.Resource + "/" + s.Name,
-				Namespaced: r.Namespaced,
+				Name:       res.Resource + "/" + s.Name,
+				Namespaced: res.Namespaced,
 				Kind:       s.GVK.Kind,
 				Verbs:      s.Verbs,
 			}

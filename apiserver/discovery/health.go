@@ -40,19 +40,19 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 	excluded := r.URL.Query()["exclude"]
 	var lines strings.Builder
 	failed := false
-	for _, c := range checks {
-		if slices.Contains(excluded, c.Name) {
-			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
+	for _, check := range checks {
+		if slices.Contains(excluded, check.Name) {
+			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", check.Name)
 			continue
 		}
-		if err := c.Run(r); err != nil {
+		if err := check.Run(r); err != nil {
 			failed = true
-			probes.observe(path, c.Name, false)
-			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
+			probes.observe(path, check.Name, false)
+			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", check.Name)
 			continue
 		}
-		probes.observe(path, c.Name, true)
-		fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
+		probes.observe(path, check.Name, true)
+		fmt.Fprintf(&lines, "[+]%s ok\n", check.Name)
 	}
 	if unknown := unknownChecks(excluded, checks); len(unknown) > 0 {
 		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n",

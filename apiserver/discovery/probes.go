@@ -19,7 +19,7 @@ type Probes struct {
 
 // NewProbes returns empty counters.
 func NewProbes() *Probes {
-	p := &Probes{
+	probes := &Probes{
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubernetes_healthcheck",
 			Help: "[STABLE] This metric records the result of a single healthcheck.",
@@ -30,9 +30,9 @@ func NewProbes() *Probes {
 		}, []string{"name", "status", "type"}),
 	}
 	all := prometheus.NewRegistry()
-	all.MustRegister(p.last, p.total)
-	p.Handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()})
-	return p
+	all.MustRegister(probes.last, probes.total)
+	probes.Handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()})
+	return probes
 }
 
 // observe counts a result of a check on the path typ (livez, readyz, healthz).

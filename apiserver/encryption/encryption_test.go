@@ -78,11 +78,11 @@ func TestProviders(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			raw := inner(t)
-			s := New(raw, configOf(t, c.providers), resourceOf)
+			st := New(raw, configOf(t, c.providers), resourceOf)
 			ctx := t.Context()
 			for i, value := range []string{"plain", "plain of 16 byte", "plain" + strings.Repeat("x", 5000)} {
 				key := fmt.Sprintf("/registry/secrets/default/s%d", i)
-				if _, err := s.Create(ctx, key, []byte(value)); err != nil {
+				if _, err := st.Create(ctx, key, []byte(value)); err != nil {
 					t.Fatal(err)
 				}
 				stored, _, err := raw.Get(ctx, key, 0)
@@ -90,7 +90,7 @@ func TestProviders(t *testing.T) {
 					c.begins != "plain" && strings.Contains(string(stored.Value), "plain") {
 					t.Errorf("stored %.60q, %v", stored.Value, err)
 				}
-				got, _, err := s.Get(ctx, key, 0)
+				got, _, err := st.Get(ctx, key, 0)
 				if err != nil || string(got.Value) != value || got.Stale {
 					t.Errorf("read back %.60q (stale %v), %v", got.Value, got.Stale, err)
 				}
@@ -99,12 +99,12 @@ func TestProviders(t *testing.T) {
 			if _, err := raw.Create(ctx, "/registry/secrets/default/old", []byte("old")); err != nil {
 				t.Fatal(err)
 			}
-			got, _, err := s.Get(ctx, "/registry/secrets/default/old", 0)
+			got, _, err := st.Get(ctx, "/registry/secrets/default/old", 0)
 			if err != nil || string(got.Value) != "old" || got.Stale != (c.name != "identity") {
 				t.Errorf("an old value: %q, stale %v, %v", got.Value, got.Stale, err)
 			}
 			// Others are left alone.
-			if _, err := s.Create(ctx, "/registry/pods/default/p", []byte("pod")); err != nil {
+			if _, err := st.Create(ctx, "/registry/pods/default/p", []byte("pod")); err != nil {
 				t.Fatal(err)
 			}
 			if stored, _, err := raw.Get(ctx, "/registry/pods/default/p", 0); err != nil ||
@@ -117,7 +117,7 @@ func TestProviders(t *testing.T) {
 		raw := inner(t)
 		ctx := t.Context()
 		before := New(raw, configOf(t, "  - secretbox: {keys: [{name: k1, secret: "+a+"}]}\n"), resourceOf)
-		w, err := before.Create(ctx, "/registry/deployments/default/s", []byte("v"))
+		written, err := before.Create(ctx, "/registry/deployments/default/s", []byte("v"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestProviders(t *testing.T) {
 		if err != nil || string(kv.Value) != "v" || !kv.Stale {
 			t.Fatalf("with both keys: %q, stale %v, %v", kv.Value, kv.Stale, err)
 		}
-		if _, err := both.Update(ctx, kv.Key, kv.Value, w.Revision); err != nil {
+		if _, err := both.Update(ctx, kv.Key, kv.Value, written.Revision); err != nil {
 			t.Fatal(err)
 		}
 		after := New(raw, configOf(t, "  - aesgcm: {keys: [{name: k2, secret: "+b+"}]}\n"), resourceOf)

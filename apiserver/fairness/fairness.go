@@ -164,27 +164,27 @@ func (c *Controller) classifyLocked(r *Request) (*schema, *level) {
 
 // Enter waits for the request's seats. The caller must call release when the request is done; release is nil with an
 // error.
-func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), class Classification, err error) {
+func (c *Controller) Enter(ctx context.Context, request *Request) (release func(), class Classification, err error) {
 	c.mu.Lock()
-	s, l := c.classifyLocked(r)
-	if s == nil {
+	schema, level := c.classifyLocked(request)
+	if schema == nil {
 		c.mu.Unlock()
 		return func() {}, class, nil
 	}
 	class = Classification{
-		Schema:    s.spec.Name,
-		SchemaUID: string(s.spec.UID),
-		Level:     l.name,
-		LevelUID:  l.uid,
+		Schema:    schema.spec.Name,
+		SchemaUID: string(schema.spec.UID),
+		Level:     level.name,
+		LevelUID:  level.uid,
 	}
-	cost := min(max(r.Cost, 1), max(l.nominal, 1))
+	cost := min(max(request.Cost, 1), max(level.nominal, 1))
 	f := c.schemaStatLocked(class)
-	if l.exempt || l.waiting == 0 && c.fitsLocked(l, cost) {
-		c.occupyLocked(l, f, cost)
+	if level.exempt || level.waiting == 0 && c.fitsLocked(level, cost) {
+		c.occupyLocked(level, f, cost)
 		c.mu.Unlock()
-		return c.releaseFunc(l, f, cost), class, nil
+		return c.releaseFunc(level, f, cost), class, nil
 	}
-	w, err := l.enqueue(c.flowHash(s, r), cost)
+	w, err := level.enqueue(c.flowHash(schema, request), cost)
 	if err == nil {
 		w.stat = f
 		f.Waiting++
@@ -193,7 +193,7 @@ func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), cla
 	if err != nil {
 		return nil, class, err
 	}
-	return c.wait(ctx, l, w, class)
+	return c.wait(ctx, level, w, class)
 }
 
 func (c *Controller) wait(

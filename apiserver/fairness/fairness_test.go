@@ -21,32 +21,34 @@ import (
 func limited(
 	name string, shares int32, lend *int32, queue *flowcontrolv1.QueuingConfiguration,
 ) *flowcontrolv1.PriorityLevelConfiguration {
-	p := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "l-" + "x"}}
-	p.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
-	p.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{
+	configuration := &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "l-" + "x"},
+	}
+	configuration.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
+	configuration.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{
 		NominalConcurrencyShares: &shares,
 		LendablePercent:          lend,
 	}
-	p.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
+	configuration.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
 	if queue != nil {
-		p.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{
+		configuration.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{
 			Type:    flowcontrolv1.LimitResponseTypeQueue,
 			Queuing: queue,
 		}
 	}
-	return p
+	return configuration
 }
 
 func flows(
 	name, level string, precedence int32, group string, by flowcontrolv1.FlowDistinguisherMethodType,
 ) *flowcontrolv1.FlowSchema {
-	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	s.Spec.MatchingPrecedence = precedence
-	s.Spec.PriorityLevelConfiguration.Name = level
+	flowSchema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	flowSchema.Spec.MatchingPrecedence = precedence
+	flowSchema.Spec.PriorityLevelConfiguration.Name = level
 	if by != "" {
-		s.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: by}
+		flowSchema.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: by}
 	}
-	s.Spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{{
+	flowSchema.Spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{{
 		Subjects: []flowcontrolv1.Subject{
 			{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: group}},
 		},
@@ -58,7 +60,7 @@ func flows(
 			Namespaces:   []string{"*"},
 		}},
 	}}
-	return s
+	return flowSchema
 }
 
 func ask(user, group string) *Request {
@@ -75,9 +77,9 @@ func ask(user, group string) *Request {
 
 // TestBootstrap: the requests of a new cluster get the schemas and levels of Kubernetes' default configuration.
 func TestBootstrap(t *testing.T) {
-	c := New(600, time.Second)
+	controller := New(600, time.Second)
 	for _, obj := range flowcontrol.Bootstrap() {
-		c.Set(obj)
+		controller.Set(obj)
 	}
 	all := "system:authenticated"
 	for _, w := range []struct {
@@ -147,7 +149,7 @@ func TestBootstrap(t *testing.T) {
 			Resource:   "pods",
 		}, "global-default"},
 	} {
-		release, at, err := c.Enter(t.Context(), &w.r)
+		release, at, err := controller.Enter(t.Context(), &w.r)
 		if err != nil || at.Level != w.level {
 			t.Errorf("%s %s %s: level %q (%s), %v; want %s", w.r.User, w.r.Verb, w.r.Resource+w.r.Path, at.Level,
 				at.Schema, err, w.level)
@@ -156,7 +158,7 @@ func TestBootstrap(t *testing.T) {
 			release()
 		}
 	}
-	for _, s := range c.Stats() {
+	for _, s := range controller.Stats() {
 		if s.Executing != 0 {
 			t.Errorf("level %s has %d seats taken after all is done", s.Level, s.Executing)
 		}
@@ -164,17 +166,17 @@ func TestBootstrap(t *testing.T) {
 }
 
 func TestSeats(t *testing.T) {
-	c := New(10, time.Second)
-	if _, at, err := c.Enter(t.Context(), ask("a", "g")); err != nil || at.Level != "" {
+	controller := New(10, time.Second)
+	if _, at, err := controller.Enter(t.Context(), ask("a", "g")); err != nil || at.Level != "" {
 		t.Errorf("without configuration: %v %v", at, err)
 	}
-	c.Set(limited("low", 50, new(int32(0)), nil))
-	c.Set(limited("high", 50, new(int32(60)), nil))
-	c.Set(flows("low", "low", 10, "lows", ""))
-	c.Set(flows("high", "high", 10, "highs", ""))
+	controller.Set(limited("low", 50, new(int32(0)), nil))
+	controller.Set(limited("high", 50, new(int32(60)), nil))
+	controller.Set(flows("low", "low", 10, "lows", ""))
+	controller.Set(flows("high", "high", 10, "highs", ""))
 	var releases []func()
 	enter := func(group string) error {
-		release, _, err := c.Enter(t.Context(), ask("u", group))
+		release, _, err := controller.Enter(t.Context(), ask("u", group))
 		if err == nil {
 			releases = append(releases, release)
 		}
@@ -211,10 +213,10 @@ func TestSeats(t *testing.T) {
 		Seats:      8,
 		Dispatched: 8,
 	}}
-	if got := c.SchemaStats(); !slices.Equal(got, want) {
+	if got := controller.SchemaStats(); !slices.Equal(got, want) {
 		t.Errorf("flows: got %+v, want %+v", got, want)
 	}
-	if s := c.Stats(); len(s) != 2 || s[0].LowerLimit != 2 || s[0].UpperLimit != 10 || s[1].LowerLimit != 5 {
+	if s := controller.Stats(); len(s) != 2 || s[0].LowerLimit != 2 || s[0].UpperLimit != 10 || s[1].LowerLimit != 5 {
 		t.Errorf("bounds of seats: %+v", s)
 	}
 	for _, release := range releases {
@@ -228,18 +230,18 @@ func TestSeats(t *testing.T) {
 
 // TestLevelComesBack: requests that run when their level is deleted still take its seats when it is made again.
 func TestLevelComesBack(t *testing.T) {
-	c := New(2, time.Second)
+	controller := New(2, time.Second)
 	level := limited("low", 50, new(int32(0)), nil)
-	c.Set(level)
-	c.Set(flows("low", "low", 10, "lows", ""))
+	controller.Set(level)
+	controller.Set(flows("low", "low", 10, "lows", ""))
 	for range 2 {
-		if _, _, err := c.Enter(t.Context(), ask("u", "lows")); err != nil {
+		if _, _, err := controller.Enter(t.Context(), ask("u", "lows")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.Remove(level)
-	c.Set(level)
-	if _, _, err := c.Enter(t.Context(), ask("u", "lows")); !errors.Is(err, ErrNoSeats) {
+	controller.Remove(level)
+	controller.Set(level)
+	if _, _, err := controller.Enter(t.Context(), ask("u", "lows")); !errors.Is(err, ErrNoSeats) {
 		t.Errorf("a third seat of 2: got %v, want %v", err, ErrNoSeats)
 	}
 }
@@ -289,10 +291,14 @@ func TestFairness(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(1, 10*time.Second)
-		c.Set(limited("l", 1, nil, &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 2}))
-		c.Set(flows("s", "l", 10, "g", ""))
-		release, _, err := c.Enter(t.Context(), ask("a", "g"))
+		controller := New(1, 10*time.Second)
+		controller.Set(limited("l", 1, nil, &flowcontrolv1.QueuingConfiguration{
+			Queues:           1,
+			HandSize:         1,
+			QueueLengthLimit: 2,
+		}))
+		controller.Set(flows("s", "l", 10, "g", ""))
+		release, _, err := controller.Enter(t.Context(), ask("a", "g"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +306,7 @@ func TestRefusals(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, ctx := range []context.Context{ctx, t.Context()} {
 			go func() { // ends when Enter returns; the test waits for that below
-				r, _, err := c.Enter(ctx, ask("a", "g"))
+				r, _, err := controller.Enter(ctx, ask("a", "g"))
 				if err == nil {
 					r()
 				}
@@ -308,7 +314,8 @@ func TestRefusals(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if _, at, err := c.Enter(t.Context(), ask("a", "g")); !errors.Is(err, ErrQueueFull) || at.Level != "l" ||
+		if _, at, err := controller.Enter(t.Context(), ask("a", "g")); !errors.Is(err, ErrQueueFull) ||
+			at.Level != "l" ||
 			at.Schema != "s" {
 			t.Errorf("a third waiter: %v %v", at, err)
 		}
@@ -321,7 +328,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("a waiter who waited too long: %v after %s", err, time.Since(begin))
 		}
 		release()
-		if r, _, err := c.Enter(t.Context(), ask("a", "g")); err != nil {
+		if r, _, err := controller.Enter(t.Context(), ask("a", "g")); err != nil {
 			t.Errorf("once the seat is free: %v", err)
 		} else {
 			r()

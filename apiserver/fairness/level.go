@@ -49,24 +49,24 @@ const (
 	noBorrowingLimit        = math.MaxInt32
 )
 
-func (l *level) configure(p *flowcontrolv1.PriorityLevelConfiguration, total, shares int) {
-	l.uid = string(p.UID)
-	l.exempt = p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
+func (l *level) configure(configuration *flowcontrolv1.PriorityLevelConfiguration, total, shares int) {
+	l.uid = string(configuration.UID)
+	l.exempt = configuration.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
 	l.nominal = 0
-	if own := sharesOf(p); own > 0 && shares > 0 {
+	if own := sharesOf(configuration); own > 0 && shares > 0 {
 		l.nominal = int(math.Ceil(float64(total) * float64(own) / float64(shares)))
 	}
 	l.upperLimit = noBorrowingLimit
 	l.queuing = false
 	if l.exempt {
 		lend := 0
-		if p.Spec.Exempt != nil {
-			lend = percentOf(p.Spec.Exempt.LendablePercent, l.nominal, 0)
+		if configuration.Spec.Exempt != nil {
+			lend = percentOf(configuration.Spec.Exempt.LendablePercent, l.nominal, 0)
 		}
 		l.lowerLimit = l.nominal - lend
 		return
 	}
-	lim := p.Spec.Limited
+	lim := configuration.Spec.Limited
 	if lim == nil {
 		l.lowerLimit = l.nominal
 		return

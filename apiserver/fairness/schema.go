@@ -25,21 +25,21 @@ func (s *schema) matches(r *Request) bool {
 	})
 }
 
-func (r *Request) matchesSubject(s flowcontrolv1.Subject) bool {
-	switch s.Kind {
+func (r *Request) matchesSubject(subject flowcontrolv1.Subject) bool {
+	switch subject.Kind {
 	case flowcontrolv1.SubjectKindUser:
-		return s.User != nil && (s.User.Name == "*" || s.User.Name == r.User)
+		return subject.User != nil && (subject.User.Name == "*" || subject.User.Name == r.User)
 	case flowcontrolv1.SubjectKindGroup:
-		return s.Group != nil && (s.Group.Name == "*" || slices.Contains(r.Groups, s.Group.Name))
+		return subject.Group != nil && (subject.Group.Name == "*" || slices.Contains(r.Groups, subject.Group.Name))
 	case flowcontrolv1.SubjectKindServiceAccount:
-		if s.ServiceAccount == nil {
+		if subject.ServiceAccount == nil {
 			return false
 		}
 		ns, name, ok := strings.Cut(strings.TrimPrefix(r.User, "system:serviceaccount:"), ":")
-		if !ok || !strings.HasPrefix(r.User, "system:serviceaccount:") || ns != s.ServiceAccount.Namespace {
+		if !ok || !strings.HasPrefix(r.User, "system:serviceaccount:") || ns != subject.ServiceAccount.Namespace {
 			return false
 		}
-		return s.ServiceAccount.Name == "*" || s.ServiceAccount.Name == name
+		return subject.ServiceAccount.Name == "*" || subject.ServiceAccount.Name == name
 	}
 	return false
 }

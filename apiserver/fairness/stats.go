@@ -22,18 +22,18 @@ func (c *Controller) Stats() []Stat {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []Stat
-	for _, l := range c.levels {
-		upper := l.upperLimit
+	for _, level := range c.levels {
+		upper := level.upperLimit
 		if upper == math.MaxInt32 || upper > c.totalSeats {
 			upper = c.totalSeats
 		}
 		out = append(out, Stat{
-			Level:      l.name,
-			Nominal:    l.nominal,
-			LowerLimit: l.lowerLimit,
+			Level:      level.name,
+			Nominal:    level.nominal,
+			LowerLimit: level.lowerLimit,
 			UpperLimit: upper,
-			Executing:  l.executing,
-			Waiting:    l.waiting,
+			Executing:  level.executing,
+			Waiting:    level.waiting,
 		})
 	}
 	slices.SortFunc(out, func(a, b Stat) int { return strings.Compare(a.Level, b.Level) })

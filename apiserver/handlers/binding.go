@@ -38,36 +38,36 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 	if err != nil {
 		return err
 	}
-	b, ok := body.(*corev1.Binding)
+	binding, ok := body.(*corev1.Binding)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", body))
 	}
-	if err := matchNamespace(b, rq.Namespace); err != nil {
+	if err := matchNamespace(binding, rq.Namespace); err != nil {
 		return err
 	}
 	if rq.Name == "" { // POST to bindings
-		rq.Name = b.Name
+		rq.Name = binding.Name
 	}
 	switch {
 	case rq.Name == "":
 		return apierrors.NewBadRequest("Name parameter required.")
-	case b.Name != rq.Name:
+	case binding.Name != rq.Name:
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
-	if errs := podkind.ValidateBinding(b); len(errs) > 0 {
+	if errs := podkind.ValidateBinding(binding); len(errs) > 0 {
 		return errs.ToAggregate() // not an Invalid error: Kubernetes returns the plain text
 	}
-	if err := h.bindPod(r.Context(), rq, b, opts); err != nil {
+	if err := h.bindPod(r.Context(), rq, binding, opts); err != nil {
 		return err
 	}
 	return writeSuccess(w, r, http.StatusCreated)
 }
 
 func (h *Handler) bindPod(
-	ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions,
+	ctx context.Context, rq *pipeline.Request, binding *corev1.Binding, opts *metav1.CreateOptions,
 ) error {
 	pods := h.resources[podsGVR]
-	ar := h.admissionRequest(rq, pods, admission.Create, b, nil, opts, isDryRun(opts.DryRun))
+	ar := h.admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = bindingGVK
 	ar.Resource = rq.GVR()
 	ar.Spec = nil
@@ -79,11 +79,11 @@ func (h *Handler) bindPod(
 	}
 	step := func(_ context.Context, current kind.Object) (kind.Object, error) {
 		var want metav1.Preconditions
-		if b.UID != "" {
-			want.UID = &b.UID
+		if binding.UID != "" {
+			want.UID = &binding.UID
 		}
-		if b.ResourceVersion != "" {
-			want.ResourceVersion = &b.ResourceVersion
+		if binding.ResourceVersion != "" {
+			want.ResourceVersion = &binding.ResourceVersion
 		}
 		if !meetsPreconditions(current, &want) {
 			return nil, checkPreconditions(change{res: pods, dry: isDryRun(opts.DryRun)}, current, &want)
@@ -93,7 +93,7 @@ func (h *Handler) bindPod(
 			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, current))
 		}
 		pod := new(*shared) // pod.Bind replaces what it changes
-		if err := podkind.Bind(pod, b); err != nil {
+		if err := podkind.Bind(pod, binding); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, rq.Name, err)
 		}
 		return pod, nil // a binding has no managed fields

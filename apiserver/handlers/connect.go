@@ -231,7 +231,7 @@ func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
 
 // streamQuery are the kubelet's query parameters for the requested streams and the command of an exec.
 func streamQuery(s streams.Options, command []string) url.Values {
-	q := url.Values{}
+	values := url.Values{}
 	for name, on := range map[string]bool{
 		"input":  s.Stdin,
 		"output": s.Stdout,
@@ -239,13 +239,13 @@ func streamQuery(s streams.Options, command []string) url.Values {
 		"tty":    s.TTY,
 	} {
 		if on {
-			q.Set(name, "1")
+			values.Set(name, "1")
 		}
 	}
 	if len(command) > 0 {
-		q["command"] = command
+		values["command"] = command
 	}
-	return q
+	return values
 }
 
 func (c *connector) portForward(

@@ -42,7 +42,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		return h.deleteCorrupt(w, r, rq, res, opts)
 	}
 	warnOfOrphans(rq, res, opts)
-	e, removed, err := h.remove(r.Context(), rq, res, rq.Name, opts)
+	entry, removed, err := h.remove(r.Context(), rq, res, rq.Name, opts)
 	if err != nil {
 		return err
 	}
@@ -52,15 +52,15 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		code = http.StatusAccepted
 	}
 	if !removed || res.ReturnsDeleted {
-		return shape.writeOne(w, r, code, e)
+		return shape.writeOne(w, r, code, entry)
 	}
 	return writeStatus(w, r, code, &metav1.Status{
 		Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
-			Name:  e.Object.GetName(),
+			Name:  entry.Object.GetName(),
 			Group: res.Group,
 			Kind:  res.Resource,
-			UID:   e.Object.GetUID(),
+			UID:   entry.Object.GetUID(),
 		},
 	})
 }
@@ -154,7 +154,7 @@ func (h *Handler) remove(
 func (h *Handler) removeChecked(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
 	check deletionCheck,
-) (e *objects.Entry, removed bool, err error) {
+) (entry *objects.Entry, removed bool, err error) {
 	ns := namespace(rq, res)
 	dry := isDryRun(opts.DryRun)
 	for {
@@ -170,16 +170,16 @@ func (h *Handler) removeChecked(
 		}
 		var receipt objects.Receipt
 		if dry {
-			e, err = h.dryRemove(ctx, res, ns, name, step)
+			entry, err = h.dryRemove(ctx, res, ns, name, step)
 		} else {
-			e, _, receipt, err = res.Storage.Update(ctx, ns, name, false, step)
+			entry, _, receipt, err = res.Storage.Update(ctx, ns, name, false, step)
 		}
 		switch {
 		case errors.Is(err, errPending) || dry && errors.Is(err, errRemoveNow):
 			removed = !errors.Is(err, errPending)
 			return withDeletionTimestamp(&objects.Entry{Object: last}, marked), removed, nil
 		case errors.Is(err, errRemoveNow):
-			e, receipt, err = res.Storage.Delete(ctx, ns, name, func(current kind.Object) error {
+			entry, receipt, err = res.Storage.Delete(ctx, ns, name, func(current kind.Object) error {
 				if current.GetResourceVersion() != last.GetResourceVersion() {
 					return errPending // the decision was for an older state: retry
 				}
@@ -194,12 +194,12 @@ func (h *Handler) removeChecked(
 			return nil, false, err
 		}
 		recordReceipt(rq, receipt)
-		recordSubject(rq, res, e.Object)
+		recordSubject(rq, res, entry.Object)
 		if removed {
-			afterDelete(ctx, res, e.Object)
-			e = withDeletionTimestamp(e, marked)
+			afterDelete(ctx, res, entry.Object)
+			entry = withDeletionTimestamp(entry, marked)
 		}
-		return e, removed, nil
+		return entry, removed, nil
 	}
 }
 

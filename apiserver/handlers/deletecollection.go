@@ -40,10 +40,10 @@ func (h *Handler) deleteCollection(
 	if err != nil {
 		return err
 	}
-	var g errgroup.Group
-	g.SetLimit(deleteWorkers)
+	var group errgroup.Group
+	group.SetLimit(deleteWorkers)
 	for i, e := range page.Items {
-		g.Go(func() error {
+		group.Go(func() error {
 			// Each deletion needs its own request record because they run in parallel.
 			out, _, err := h.remove(r.Context(), rq.Part(), res, e.Object.GetName(), opts)
 			if err == nil {
@@ -55,7 +55,7 @@ func (h *Handler) deleteCollection(
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	return shape.writeList(w, r, page)

@@ -189,7 +189,7 @@ func (h *Handler) removeEvicted(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) error {
 	if !isDryRun(opts.DryRun) {
-		e, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(
+		entry, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
 			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
@@ -206,7 +206,7 @@ func (h *Handler) removeEvicted(
 		}
 		if p := opts.Preconditions; p != nil && p.ResourceVersion != nil {
 			opts = opts.DeepCopy()
-			version := e.Object.GetResourceVersion()
+			version := entry.Object.GetResourceVersion()
 			opts.Preconditions.ResourceVersion = &version
 		}
 	}
@@ -254,18 +254,18 @@ func (h *Handler) checkAndDecrement(
 			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 		}, nil
 	}
-	b := match[0]
+	budget := match[0]
 	if !podkind.Ready(pod) {
-		policy := b.Spec.UnhealthyPodEvictionPolicy
+		policy := budget.Spec.UnhealthyPodEvictionPolicy
 		if policy != nil && *policy == policyv1.AlwaysAllow ||
-			b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy {
-			return b.Name, true, nil, nil
+			budget.Status.DesiredHealthy > 0 && budget.Status.CurrentHealthy >= budget.Status.DesiredHealthy {
+			return budget.Name, true, nil, nil
 		}
 	}
 	take := func(_ context.Context, current kind.Object) (kind.Object, error) {
 		now, ok := current.(*policyv1.PodDisruptionBudget)
 		if !ok {
-			return nil, apierrors.NewInternalError(fmt.Errorf("budget %s is a %T", b.Name, current))
+			return nil, apierrors.NewInternalError(fmt.Errorf("budget %s is a %T", budget.Name, current))
 		}
 		spent, err := decremented(now, pod.Name)
 		if err != nil {
@@ -274,37 +274,38 @@ func (h *Handler) checkAndDecrement(
 		return spent, budgets.FieldManagers["status"].Update(current, spent, "kube-apiserver")
 	}
 	if dry {
-		_, err = take(ctx, b)
+		_, err = take(ctx, budget)
 	} else {
-		_, _, _, err = budgets.Storage.Update(ctx, b.Namespace, b.Name, false, take)
+		_, _, _, err = budgets.Storage.Update(ctx, budget.Namespace, budget.Name, false, take)
 	}
-	return b.Name, false, nil, err
+	return budget.Name, false, nil, err
 }
 
 // decremented returns the budget after one more disruption, or an error if none is allowed.
-func decremented(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
-	s := &b.Status
+func decremented(budget *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
+	status := &budget.Status
 	forbidden := func(why, cause string) error {
 		err := apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"},
-			b.Name, errors.New(why))
+			budget.Name, errors.New(why))
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type:    policyv1.DisruptionBudgetCause,
-			Message: fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: %s", b.Name, cause),
+			Type: policyv1.DisruptionBudgetCause,
+			Message: fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: %s", budget.Name,
+				cause),
 		})
 		return err
 	}
 	switch {
-	case s.ObservedGeneration < b.Generation:
-		return nil, budgetNotObservedError(b.Name)
-	case s.DisruptionsAllowed < 0:
+	case status.ObservedGeneration < budget.Generation:
+		return nil, budgetNotObservedError(budget.Name)
+	case status.DisruptionsAllowed < 0:
 		return nil, forbidden("pdb disruptions allowed is negative", "pdb disruptions allowed is negative")
-	case len(s.DisruptedPods) > maxDisruptedPods:
+	case len(status.DisruptedPods) > maxDisruptedPods:
 		return nil, forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller",
 			"too many pending evictions not confirmed by PDB controller")
-	case s.DisruptionsAllowed == 0:
-		return nil, overBudgetError(b)
+	case status.DisruptionsAllowed == 0:
+		return nil, overBudgetError(budget)
 	}
-	next := b.DeepCopy()
+	next := budget.DeepCopy()
 	next.Status.DisruptionsAllowed--
 	if next.Status.DisruptionsAllowed == 0 {
 		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{

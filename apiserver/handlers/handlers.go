@@ -70,38 +70,38 @@ type Handler struct {
 	log               *slog.Logger
 }
 
-// New returns the handler of c's resources.
-func New(c Config) *Handler {
-	h := &Handler{
-		resources:         make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)),
-		custom:            c.Custom,
-		admission:         c.Admission,
-		subresources:      reviews(c.Tokens, c.Authorizer, c.Rules),
-		authorizer:        c.Authorizer,
-		stopping:          c.Stopping,
-		metrics:           c.Metrics,
-		watchWriteTimeout: c.WatchWriteTimeout,
-		marks:             c.Marks,
-		log:               c.Log,
+// New returns the handler of config's resources.
+func New(config Config) *Handler {
+	handler := &Handler{
+		resources:         make(map[schema.GroupVersionResource]*registry.Resource, len(config.Resources)),
+		custom:            config.Custom,
+		admission:         config.Admission,
+		subresources:      reviews(config.Tokens, config.Authorizer, config.Rules),
+		authorizer:        config.Authorizer,
+		stopping:          config.Stopping,
+		metrics:           config.Metrics,
+		watchWriteTimeout: config.WatchWriteTimeout,
+		marks:             config.Marks,
+		log:               config.Log,
 	}
-	if h.watchWriteTimeout == 0 {
-		h.watchWriteTimeout = defaultWatchWriteTimeout
+	if handler.watchWriteTimeout == 0 {
+		handler.watchWriteTimeout = defaultWatchWriteTimeout
 	}
-	for _, res := range c.Resources {
-		h.resources[res.GVR()] = res
+	for _, res := range config.Resources {
+		handler.resources[res.GVR()] = res
 	}
-	if h.log == nil {
-		h.log = slog.New(slog.DiscardHandler)
+	if handler.log == nil {
+		handler.log = slog.New(slog.DiscardHandler)
 	}
-	h.subresources["/bindings"] = h.bind
-	h.subresources["/pods/binding"] = h.bind
-	h.subresources["/pods/eviction"] = h.evict
-	if c.Tokens != nil {
-		h.subresources["/serviceaccounts/token"] = h.token(c.Tokens)
+	handler.subresources["/bindings"] = handler.bind
+	handler.subresources["/pods/binding"] = handler.bind
+	handler.subresources["/pods/eviction"] = handler.evict
+	if config.Tokens != nil {
+		handler.subresources["/serviceaccounts/token"] = handler.token(config.Tokens)
 	}
-	h.connect = newConnector(h, c.Authorizer, c.Kubelet, c.Outbound, c.TunnelDialer)
-	maps.Copy(h.subresources, h.connect.subresources())
-	return h
+	handler.connect = newConnector(handler, config.Authorizer, config.Kubelet, config.Outbound, config.TunnelDialer)
+	maps.Copy(handler.subresources, handler.connect.subresources())
+	return handler
 }
 
 // Resource returns the resource served as gvr, or nil.

@@ -117,24 +117,25 @@ func (l linkRewriter) response(resp *http.Response) error {
 
 // rewrite rewrites a URL of the backend: absolute paths get the prefix, others stay.
 func (l linkRewriter) rewrite(to string) string {
-	u, err := url.Parse(to)
-	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" && u.Host != l.backend && u.Host != l.requestHost {
+	target, err := url.Parse(to)
+	if err != nil || !strings.HasPrefix(target.Path, "/") || target.Host != "" &&
+		target.Host != l.backend && target.Host != l.requestHost {
 		return to
 	}
-	if u.Host != l.requestHost {
-		u.Scheme = ""
-		u.Host = ""
+	if target.Host != l.requestHost {
+		target.Scheme = ""
+		target.Host = ""
 	}
-	if u.Path == l.prefix || strings.HasPrefix(u.Path, l.prefix+"/") {
-		return u.String()
+	if target.Path == l.prefix || strings.HasPrefix(target.Path, l.prefix+"/") {
+		return target.String()
 	}
-	slash := strings.HasSuffix(u.Path, "/")
-	u.Path = path.Join(l.prefix, u.Path)
-	u.RawPath = ""
+	slash := strings.HasSuffix(target.Path, "/")
+	target.Path = path.Join(l.prefix, target.Path)
+	target.RawPath = ""
 	if slash {
-		u.Path += "/"
+		target.Path += "/"
 	}
-	return u.String()
+	return target.String()
 }
 
 // htmlRewriter is a page of HTML whose links are rewritten while it is read.

@@ -39,7 +39,8 @@ func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVers
 
 // Update changes the named object on behalf of the server. edit modifies a copy and reports whether it changed.
 func (h *Handler) Update(
-	ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, like kind.Object, edit func(kind.Object) bool,
+	ctx context.Context, user *auth.User, gvr schema.GroupVersionResource, like kind.Object,
+	edit func(kind.Object) bool,
 ) error {
 	res := h.resources[gvr]
 	if res == nil {
@@ -57,7 +58,7 @@ func (h *Handler) Update(
 			return obj, res.FieldManagers[""].Update(current, obj, localManager)
 		},
 	}
-	_, _, err := h.change(ctx, localRequest(u, res, "update", like), c)
+	_, _, err := h.change(ctx, localRequest(user, res, "update", like), c)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
@@ -77,7 +78,7 @@ func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVers
 	return err
 }
 
-func localRequest(u *auth.User, res *registry.Resource, verb string, obj kind.Object) *pipeline.Request {
+func localRequest(user *auth.User, res *registry.Resource, verb string, obj kind.Object) *pipeline.Request {
 	return &pipeline.Request{
 		Info: pipeline.Info{
 			IsResource: true,
@@ -88,7 +89,7 @@ func localRequest(u *auth.User, res *registry.Resource, verb string, obj kind.Ob
 			Namespace:  obj.GetNamespace(),
 			Name:       obj.GetName(),
 		},
-		User:  u,
+		User:  user,
 		Begin: time.Now(),
 	}
 }

@@ -20,46 +20,52 @@ import (
 )
 
 // logQuery converts the options to the kubelet's query parameters.
-func logQuery(o *corev1.PodLogOptions) url.Values {
-	q := url.Values{}
-	for name, on := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+func logQuery(podLogOptions *corev1.PodLogOptions) url.Values {
+	values := url.Values{}
+	for name, on := range map[string]bool{
+		"follow":     podLogOptions.Follow,
+		"previous":   podLogOptions.Previous,
+		"timestamps": podLogOptions.Timestamps,
+	} {
 		if on {
-			q.Set(name, "true")
+			values.Set(name, "true")
 		}
 	}
 	for name, n := range map[string]*int64{
-		"sinceSeconds": o.SinceSeconds,
-		"tailLines":    o.TailLines,
-		"limitBytes":   o.LimitBytes,
+		"sinceSeconds": podLogOptions.SinceSeconds,
+		"tailLines":    podLogOptions.TailLines,
+		"limitBytes":   podLogOptions.LimitBytes,
 	} {
 		if n != nil {
-			q.Set(name, strconv.FormatInt(*n, 10))
+			values.Set(name, strconv.FormatInt(*n, 10))
 		}
 	}
-	if o.SinceTime != nil {
-		q.Set("sinceTime", o.SinceTime.Format(time.RFC3339))
+	if podLogOptions.SinceTime != nil {
+		values.Set("sinceTime", podLogOptions.SinceTime.Format(time.RFC3339))
 	}
-	if o.Stream != nil && *o.Stream != "" && *o.Stream != corev1.LogStreamAll {
-		q.Set("stream", *o.Stream)
+	if podLogOptions.Stream != nil && *podLogOptions.Stream != "" && *podLogOptions.Stream != corev1.LogStreamAll {
+		values.Set("stream", *podLogOptions.Stream)
 	}
-	return q
+	return values
 }
 
-func validateLog(o *corev1.PodLogOptions) field.ErrorList {
+func validateLog(podLogOptions *corev1.PodLogOptions) field.ErrorList {
 	var errs field.ErrorList
-	if o.TailLines != nil && *o.TailLines < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines,
+	if podLogOptions.TailLines != nil && *podLogOptions.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *podLogOptions.TailLines,
 			"must be greater than or equal to 0"))
 	}
-	if o.LimitBytes != nil && *o.LimitBytes < 1 {
-		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	if podLogOptions.LimitBytes != nil && *podLogOptions.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *podLogOptions.LimitBytes,
+			"must be greater than 0"))
 	}
 	switch {
-	case o.SinceSeconds != nil && o.SinceTime != nil:
+	case podLogOptions.SinceSeconds != nil && podLogOptions.SinceTime != nil:
 		errs = append(errs,
 			field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
-	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
-		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	case podLogOptions.SinceSeconds != nil && *podLogOptions.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *podLogOptions.SinceSeconds,
+			"must be greater than 0"))
 	}
 	return errs
 }

@@ -148,21 +148,21 @@ func (p partialEncoder) Encode(obj runtime.Object) ([]byte, error) {
 
 // partial returns the metadata of obj, sharing memory with it if possible.
 func partial(obj runtime.Object, gvk schema.GroupVersionKind) (*metav1.PartialObjectMetadata, error) {
-	p := &metav1.PartialObjectMetadata{}
+	metadata := &metav1.PartialObjectMetadata{}
 	if o, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := o.GetObjectMeta().(*metav1.ObjectMeta); ok {
-			p.ObjectMeta = *m
-			p.SetGroupVersionKind(gvk)
-			return p, nil
+			metadata.ObjectMeta = *m
+			metadata.SetGroupVersionKind(gvk)
+			return metadata, nil
 		}
 	}
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", obj, err)
 	}
-	p = meta.AsPartialObjectMetadata(m)
-	p.SetGroupVersionKind(gvk)
-	return p, nil
+	metadata = meta.AsPartialObjectMetadata(m)
+	metadata.SetGroupVersionKind(gvk)
+	return metadata, nil
 }
 
 // encode returns e as a response or a watch event. header: a Table contains its column definitions.

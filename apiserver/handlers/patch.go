@@ -73,24 +73,24 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	p, err := readPatch(r, res)
+	patchRequest, err := readPatch(r, res)
 	if err != nil {
 		return err
 	}
-	auditPatch(rq, p.body)
+	auditPatch(rq, patchRequest.body)
 	c := change{
 		res:  res,
 		sub:  rq.Subresource,
-		opts: p.opts,
-		dry:  isDryRun(p.opts.DryRun),
+		opts: patchRequest.opts,
+		dry:  isDryRun(patchRequest.opts.DryRun),
 	}
-	if p.kind == patch.Apply {
+	if patchRequest.kind == patch.Apply {
 		c.createMissing = rq.Subresource == ""
 		c.applied = true
-		c.make, err = h.prepareApply(rq, res, p)
+		c.make, err = h.prepareApply(rq, res, patchRequest)
 	} else {
 		c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
-			return patched(ctx, rq, res, p, current)
+			return patched(ctx, rq, res, patchRequest, current)
 		}
 	}
 	if err != nil {

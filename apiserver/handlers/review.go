@@ -120,20 +120,24 @@ func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]
 	}
 }
 
-func reviewToken(ctx context.Context, tokens Tokens, q *authenticationv1.TokenReview) error {
-	if q.Spec.Token == "" {
+func reviewToken(ctx context.Context, tokens Tokens, tokenReview *authenticationv1.TokenReview) error {
+	if tokenReview.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
 	if tokens == nil {
-		q.Status.Error = "no token authenticator"
+		tokenReview.Status.Error = "no token authenticator"
 		return nil
 	}
-	u, audiences, err := tokens.Check(ctx, q.Spec.Token, q.Spec.Audiences)
+	u, audiences, err := tokens.Check(ctx, tokenReview.Spec.Token, tokenReview.Spec.Audiences)
 	if err != nil {
-		q.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
+		tokenReview.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil //nolint:nilerr // an invalid token is a result, not an error
 	}
-	q.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: userInfo(u), Audiences: audiences}
+	tokenReview.Status = authenticationv1.TokenReviewStatus{
+		Authenticated: true,
+		User:          userInfo(u),
+		Audiences:     audiences,
+	}
 	return nil
 }
 
@@ -179,29 +183,29 @@ func reviewAccess(
 	ctx context.Context, authorizer auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec,
 	status *authorizationv1.SubjectAccessReviewStatus,
 ) error {
-	a := &auth.Attributes{User: &auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}}
+	attrs := &auth.Attributes{User: &auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}}
 	if len(spec.Extra) > 0 {
-		a.User.Extra = map[string][]string{}
+		attrs.User.Extra = map[string][]string{}
 		for k, v := range spec.Extra {
-			a.User.Extra[k] = v
+			attrs.User.Extra[k] = v
 		}
 	}
 	if ra := spec.ResourceAttributes; ra != nil {
-		a.ResourceRequest = true
-		a.Verb = ra.Verb
-		a.Group = ra.Group
-		a.Version = ra.Version
-		a.Resource = ra.Resource
-		a.Subresource = ra.Subresource
-		a.Namespace = ra.Namespace
-		a.Name = ra.Name
-		a.FieldSelector = fieldRequirements(ra.FieldSelector)
-		a.LabelSelector = labelRequirements(ra.LabelSelector)
+		attrs.ResourceRequest = true
+		attrs.Verb = ra.Verb
+		attrs.Group = ra.Group
+		attrs.Version = ra.Version
+		attrs.Resource = ra.Resource
+		attrs.Subresource = ra.Subresource
+		attrs.Namespace = ra.Namespace
+		attrs.Name = ra.Name
+		attrs.FieldSelector = fieldRequirements(ra.FieldSelector)
+		attrs.LabelSelector = labelRequirements(ra.LabelSelector)
 	} else {
-		a.Verb = spec.NonResourceAttributes.Verb
-		a.Path = spec.NonResourceAttributes.Path
+		attrs.Verb = spec.NonResourceAttributes.Verb
+		attrs.Path = spec.NonResourceAttributes.Path
 	}
-	d, err := authorizer.Authorize(ctx, a)
+	d, err := authorizer.Authorize(ctx, attrs)
 	*status = authorizationv1.SubjectAccessReviewStatus{
 		Allowed: d.Verdict == auth.Allow,
 		Denied:  d.Verdict == auth.Deny,
@@ -240,19 +244,19 @@ func invalidSelectors(ra *authorizationv1.ResourceAttributes) (wrong []string) {
 
 // fieldRequirements are the requirements that authorizers understand. Without the others the review is about a larger
 // set of objects, so it never allows too much.
-func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) fields.Requirements {
-	if s == nil {
+func fieldRequirements(attributes *authorizationv1.FieldSelectorAttributes) fields.Requirements {
+	if attributes == nil {
 		return nil
 	}
-	if s.RawSelector != "" {
-		sel, err := fields.ParseSelector(s.RawSelector)
+	if attributes.RawSelector != "" {
+		sel, err := fields.ParseSelector(attributes.RawSelector)
 		if err != nil {
 			return nil
 		}
 		return sel.Requirements()
 	}
 	var out fields.Requirements
-	for _, req := range s.Requirements {
+	for _, req := range attributes.Requirements {
 		if len(req.Values) != 1 {
 			continue
 		}
@@ -281,7 +285,7 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) labels.Requir
 	return out
 }
 
-func listRules(rules Rules, u *auth.User, namespace string) authorizationv1.SubjectRulesReviewStatus {
+func listRules(rules Rules, user *auth.User, namespace string) authorizationv1.SubjectRulesReviewStatus {
 	status := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules:    []authorizationv1.ResourceRule{},
 		NonResourceRules: []authorizationv1.NonResourceRule{},
@@ -294,7 +298,7 @@ func listRules(rules Rules, u *auth.User, namespace string) authorizationv1.Subj
 		status.Incomplete = true
 		status.EvaluationError = r.Incomplete()
 	}
-	for _, rule := range rules.RulesFor(u, namespace) {
+	for _, rule := range rules.RulesFor(user, namespace) {
 		if len(rule.Resources) > 0 {
 			status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
 				Verbs:         rule.Verbs,

@@ -87,7 +87,7 @@ func (h *Handler) getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.
 // scaleOf converts an object to its Scale.
 func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 	spec, status, selector := res.Scale.Get(obj)
-	s := &autoscalingv1.Scale{
+	scale := &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              obj.GetName(),
 			Namespace:         obj.GetNamespace(),
@@ -98,8 +98,8 @@ func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 		Spec:   autoscalingv1.ScaleSpec{Replicas: spec},
 		Status: autoscalingv1.ScaleStatus{Replicas: status, Selector: selector},
 	}
-	s.SetGroupVersionKind(scaleGVK)
-	return s
+	scale.SetGroupVersionKind(scaleGVK)
+	return scale
 }
 
 // updateScale replaces the replica count.
@@ -144,40 +144,42 @@ func (h *Handler) updateScale(
 func (h *Handler) patchScale(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
-	p, err := readPatch(r, res)
+	patchRequest, err := readPatch(r, res)
 	if err != nil {
 		return err
 	}
 	c := change{
 		res:     res,
 		sub:     "scale",
-		opts:    p.opts,
-		dry:     isDryRun(p.opts.DryRun),
-		applied: p.kind == patch.Apply,
+		opts:    patchRequest.opts,
+		dry:     isDryRun(patchRequest.opts.DryRun),
+		applied: patchRequest.kind == patch.Apply,
 	}
 	c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
-			if p.kind == patch.Apply {
-				want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
+			if patchRequest.kind == patch.Apply {
+				want, err := wire.DecodeApply(patchRequest.body, wire.Validation(patchRequest.opts.FieldValidation),
+					rq.Warn)
 				if err != nil {
 					return nil, err
 				}
-				return fields.Apply(old, want, p.owner, p.opts.Force != nil && *p.opts.Force)
+				return fields.Apply(old, want, patchRequest.owner, patchRequest.opts.Force != nil &&
+					*patchRequest.opts.Force)
 			}
-			s, err := applyPatch(ctx, rq, scaleKind, p, old)
+			obj, err := applyPatch(ctx, rq, scaleKind, patchRequest, old)
 			if err != nil {
 				return nil, err
 			}
-			if err := matchName(s, rq.Name, rq.Namespace); err != nil {
+			if err := matchName(obj, rq.Name, rq.Namespace); err != nil {
 				return nil, err
 			}
-			if s.GetUID() != old.UID {
+			if obj.GetUID() != old.UID {
 				return nil, apierrors.NewConflict(
 					schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
-					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(),
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", obj.GetUID(),
 						old.UID)) //nolint:staticcheck // Kubernetes' message
 			}
-			return s, fields.Update(old, s, p.owner)
+			return obj, fields.Update(old, obj, patchRequest.owner)
 		})
 	}
 	return h.scale(w, r, rq, c)

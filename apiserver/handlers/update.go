@@ -141,9 +141,9 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		defer func() { settle(admission.NotStored) }()
 		return h.dryChange(ctx, rq, c, step)
 	}
-	e, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
+	entry, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
 	if errors.Is(err, store.ErrTooLarge) && !c.applied {
-		e, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(
+		entry, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
 			if (current == nil) != (base == nil) ||
@@ -162,8 +162,8 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		return nil, false, err
 	}
 	recordReceipt(rq, receipt)
-	recordSubject(rq, c.res, e.Object)
-	return e, created, nil
+	recordSubject(rq, c.res, entry.Object)
+	return entry, created, nil
 }
 
 func (h *Handler) attempt(

@@ -20,7 +20,7 @@ import (
 // writeList streams page item by item, so that a list needs only the memory of its largest item.
 func (s *negotiated) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
 	s.auditList(pipeline.From(r.Context()), page)
-	l := &wire.List{
+	list := &wire.List{
 		Field: "items",
 		Kind:  s.res.ListGVK(),
 		Meta:  listMeta(page),
@@ -29,37 +29,37 @@ func (s *negotiated) writeList(w http.ResponseWriter, r *http.Request, page *obj
 	var err error
 	switch s.want.As {
 	case asTable:
-		err = s.tableList(l, page)
+		err = s.tableList(list, page)
 	case asPartial:
-		err = s.partialList(l, page)
+		err = s.partialList(list, page)
 	default:
-		err = s.plainList(l, page)
+		err = s.plainList(list, page)
 	}
 	if err != nil {
 		return err
 	}
-	return wire.WriteList(r.Context(), w, r, l, s.want)
+	return wire.WriteList(r.Context(), w, r, list, s.want)
 }
 
 // plainList writes whole objects. YAML is converted from JSON, whose items are often encoded already.
-func (s *negotiated) plainList(l *wire.List, page *objects.List) (err error) {
-	l.Envelope, err = wire.Envelope(l.Kind, l.Meta)
+func (s *negotiated) plainList(list *wire.List, page *objects.List) (err error) {
+	list.Envelope, err = wire.Envelope(list.Kind, list.Meta)
 	text := s.res.Encoder(wire.JSON)
-	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
+	list.AppendJSON = func(b []byte, i int) ([]byte, error) {
 		object, err := page.Items[i].Encoded(text)
 		if err != nil {
 			return nil, err
 		}
 		return wire.AppendItem(b, object), nil
 	}
-	l.Size = func(i int) (int, error) {
+	list.Size = func(i int) (int, error) {
 		if b := page.Items[i].Memoized(s.encoder); b != nil {
 			raw, err := wire.ProtoRaw(b)
 			return len(raw), err
 		}
 		return wire.ProtoSize(page.Items[i].Object)
 	}
-	l.Proto = func(i int) ([]byte, error) {
+	list.Proto = func(i int) ([]byte, error) {
 		object, err := page.Items[i].Encoded(s.encoder)
 		if err != nil {
 			return nil, err
@@ -70,30 +70,30 @@ func (s *negotiated) plainList(l *wire.List, page *objects.List) (err error) {
 }
 
 // partialList writes the objects' metadata.
-func (s *negotiated) partialList(l *wire.List, page *objects.List) error {
+func (s *negotiated) partialList(list *wire.List, page *objects.List) error {
 	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial}
-	l.Kind = gvk.GroupVersion().WithKind(asPartialList)
-	empty := &metav1.PartialObjectMetadataList{ListMeta: l.Meta, Items: []metav1.PartialObjectMetadata{}}
-	empty.SetGroupVersionKind(l.Kind)
+	list.Kind = gvk.GroupVersion().WithKind(asPartialList)
+	empty := &metav1.PartialObjectMetadataList{ListMeta: list.Meta, Items: []metav1.PartialObjectMetadata{}}
+	empty.SetGroupVersionKind(list.Kind)
 	var err error
-	if l.Envelope, err = json.Marshal(empty); err != nil {
+	if list.Envelope, err = json.Marshal(empty); err != nil {
 		return fmt.Errorf("encode list: %w", err)
 	}
-	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
+	list.AppendJSON = func(b []byte, i int) ([]byte, error) {
 		p, err := partial(page.Items[i].Object, gvk)
 		if err != nil {
 			return nil, err
 		}
 		return appendJSON(b, p)
 	}
-	l.Size = func(i int) (int, error) {
+	list.Size = func(i int) (int, error) {
 		p, err := partial(page.Items[i].Object, gvk)
 		if err != nil {
 			return 0, err
 		}
 		return p.Size(), nil
 	}
-	l.Proto = func(i int) ([]byte, error) {
+	list.Proto = func(i int) ([]byte, error) {
 		p, err := partial(page.Items[i].Object, gvk)
 		if err != nil {
 			return nil, err
@@ -104,18 +104,18 @@ func (s *negotiated) partialList(l *wire.List, page *objects.List) error {
 }
 
 // tableList writes table rows.
-func (s *negotiated) tableList(l *wire.List, page *objects.List) error {
+func (s *negotiated) tableList(list *wire.List, page *objects.List) error {
 	form := table.Form{Version: s.want.Version, Include: s.include}
-	empty, err := table.Of(s.res.Kind, nil, l.Meta, form, true)
+	empty, err := table.Of(s.res.Kind, nil, list.Meta, form, true)
 	if err != nil {
 		return err
 	}
 	empty.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asTable})
-	if l.Envelope, err = json.Marshal(empty); err != nil {
+	if list.Envelope, err = json.Marshal(empty); err != nil {
 		return fmt.Errorf("encode table: %w", err)
 	}
-	l.Field = "rows"
-	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
+	list.Field = "rows"
+	list.AppendJSON = func(b []byte, i int) ([]byte, error) {
 		t, err := table.Of(s.res.Kind, []kind.Object{page.Items[i].Object}, metav1.ListMeta{}, form, false)
 		if err != nil {
 			return nil, err

@@ -49,22 +49,22 @@ func listed(n, size int, memo *objects.Memo) *objects.List {
 		},
 		nil,
 	}
-	p := &objects.List{Revision: 77, Continue: "token"}
+	list := &objects.List{Revision: 77, Continue: "token"}
 	for i := range n {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Name:            fmt.Sprintf("m-%d", i),
 			Namespace:       "default",
 			Labels:          map[string]string{"a": "b"},
 			ResourceVersion: "7",
 		}}
 		if size > 0 {
-			m.Data = map[string]string{"data": strings.Repeat("x", size)}
+			configMap.Data = map[string]string{"data": strings.Repeat("x", size)}
 		} else {
-			m.Data = odd[i%len(odd)]
+			configMap.Data = odd[i%len(odd)]
 		}
-		p.Items = append(p.Items, objects.NewEntry(m.Name, m, 7, memo))
+		list.Items = append(list.Items, objects.NewEntry(configMap.Name, configMap, 7, memo))
 	}
-	return p
+	return list
 }
 
 // whole returns the response encoded in one piece, with Kubernetes' list types.
@@ -189,14 +189,14 @@ func TestListsItemByItem(t *testing.T) {
 				if zip {
 					r.Header.Set("Accept-Encoding", "gzip")
 				}
-				w := httptest.NewRecorder()
-				if err := s.writeList(w, r, page); err != nil {
+				recorder := httptest.NewRecorder()
+				if err := s.writeList(recorder, r, page); err != nil {
 					t.Fatal(err)
 				}
-				got := w.Body.Bytes()
-				packed := w.Header().Get("Content-Encoding") == "gzip"
+				got := recorder.Body.Bytes()
+				packed := recorder.Header().Get("Content-Encoding") == "gzip"
 				if packed {
-					z, err := gzip.NewReader(w.Body)
+					z, err := gzip.NewReader(recorder.Body)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -205,8 +205,8 @@ func TestListsItemByItem(t *testing.T) {
 					}
 				}
 				if large := len(want) >= 128<<10; packed != (zip && large) ||
-					!large && w.Header().Get("Content-Length") != fmt.Sprint(len(want)) {
-					t.Errorf("%s of %d: %d bytes, header %v", f.name, n, len(want), w.Header())
+					!large && recorder.Header().Get("Content-Length") != fmt.Sprint(len(want)) {
+					t.Errorf("%s of %d: %d bytes, header %v", f.name, n, len(want), recorder.Header())
 				}
 				if !bytes.Equal(got, want) {
 					t.Fatalf("%s of %d items (-want +got):\n%.2000s", f.name, n, cmp.Diff(string(want), string(got)))
@@ -245,7 +245,7 @@ func TestListEndsWithItsClient(t *testing.T) {
 			strings.HasPrefix(f.name, "Table") && f.name != "Table with objects" {
 			continue
 		}
-		s, r := formed(t, res, f.accept, f.query)
+		negotiated, r := formed(t, res, f.accept, f.query)
 		ctx, cancel := context.WithCancel(t.Context())
 		w := &takes{header: http.Header{}, leaves: 200 << 10, leave: cancel}
 		func() {
@@ -254,13 +254,13 @@ func TestListEndsWithItsClient(t *testing.T) {
 					t.Errorf("%s: the answer was not broken off: %v", f.name, err)
 				}
 			}()
-			_ = s.writeList(w, r.WithContext(ctx), page)
+			_ = negotiated.writeList(w, r.WithContext(ctx), page)
 		}()
 		if w.got > 500<<10 {
 			t.Errorf("%s: %d bytes were written, the client left after %d", f.name, w.got, w.leaves)
 		}
 		w = &takes{header: http.Header{}}
-		if err := s.writeList(w, r.WithContext(ctx), page); !errors.Is(err, context.Canceled) || w.got > 0 {
+		if err := negotiated.writeList(w, r.WithContext(ctx), page); !errors.Is(err, context.Canceled) || w.got > 0 {
 			t.Errorf("%s: to a client that has left before: %d bytes, error %v", f.name, w.got, err)
 		}
 		cancel()

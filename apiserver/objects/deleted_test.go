@@ -16,10 +16,10 @@ func TestDeletedSharesTheObject(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "7", Labels: map[string]string{"app": "a"}},
 		Spec:       corev1.PodSpec{Containers: make([]corev1.Container, 20)},
 	}
-	e := NewEntry("/registry/pods/default/a", pod, 7, nil)
-	gone := e.Deleted(9)
+	entry := NewEntry("/registry/pods/default/a", pod, 7, nil)
+	gone := entry.Deleted(9)
 	got, ok := gone.Object.(*corev1.Pod)
-	if !ok || got == pod || got.ResourceVersion != "9" || gone.Revision != 9 || gone.Key != e.Key ||
+	if !ok || got == pod || got.ResourceVersion != "9" || gone.Revision != 9 || gone.Key != entry.Key ||
 		pod.ResourceVersion != "7" {
 		t.Fatalf("got %v at %d with %q, the object itself has %q", gone.Key, gone.Revision, got.ResourceVersion,
 			pod.ResourceVersion)
@@ -27,7 +27,7 @@ func TestDeletedSharesTheObject(t *testing.T) {
 	if &got.Spec.Containers[0] != &pod.Spec.Containers[0] {
 		t.Error("the containers were copied")
 	}
-	if n := testing.AllocsPerRun(100, func() { e.Deleted(9) }); n > 4 {
+	if n := testing.AllocsPerRun(100, func() { entry.Deleted(9) }); n > 4 {
 		t.Errorf("%v allocations for a deletion, want 4 at most", n)
 	}
 }

@@ -54,8 +54,8 @@ func FuzzSelectors(f *testing.F) {
 // back as the same.
 func FuzzStored(f *testing.F) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
-	c := Protobuf(gvk, func() kind.Object { return &corev1.Pod{} }, nil)
-	b, err := c.Encode(&corev1.Pod{
+	codec := Protobuf(gvk, func() kind.Object { return &corev1.Pod{} }, nil)
+	b, err := codec.Encode(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   "a",
 			Labels: map[string]string{"k": "v"},
@@ -69,15 +69,15 @@ func FuzzStored(f *testing.F) {
 	f.Add([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
 	f.Add([]byte(`{"kind":"Pod","apiVersion":"v2","metadata":[]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		obj, err := c.Decode(b)
+		obj, err := codec.Decode(b)
 		if err != nil {
 			return
 		}
-		again, err := c.Encode(obj)
+		again, err := codec.Encode(obj)
 		if err != nil {
 			t.Fatalf("%q was read, but not written: %v", b, err)
 		}
-		if back, err := c.Decode(again); err != nil || !cmp.Equal(obj, back) {
+		if back, err := codec.Decode(again); err != nil || !cmp.Equal(obj, back) {
 			t.Errorf("%q reads back otherwise: %v\n%s", b, err, cmp.Diff(obj, back))
 		}
 	})

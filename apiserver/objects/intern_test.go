@@ -23,10 +23,10 @@ func TestInterner(t *testing.T) {
 	var a interner
 	x := owned(`{"f:spec":{}}`)
 	y := owned(`{"f:spec":{}}`)
-	z := owned(`{"f:status":{}}`)
+	pod := owned(`{"f:status":{}}`)
 	shared := y.ManagedFields // as a state that was handed out has it
 	own := y.ManagedFields[0].FieldsV1
-	for _, p := range []*corev1.Pod{x, y, z} {
+	for _, p := range []*corev1.Pod{x, y, pod} {
 		a.intern(p)
 	}
 	if x.ManagedFields[0].FieldsV1 != y.ManagedFields[0].FieldsV1 {
@@ -35,7 +35,7 @@ func TestInterner(t *testing.T) {
 	if shared[0].FieldsV1 != own {
 		t.Error("a list of entries was modified that others may hold")
 	}
-	if got := z.ManagedFields[0].FieldsV1.GetRawString(); got != `{"f:status":{}}` {
+	if got := pod.ManagedFields[0].FieldsV1.GetRawString(); got != `{"f:status":{}}` {
 		t.Errorf("the third pod has got %s", got)
 	}
 }

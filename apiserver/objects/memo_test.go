@@ -12,26 +12,26 @@ import (
 // encoded for long; then it looks no more.
 func TestMemoGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemo(1000)
+		memo := NewMemo(1000)
 		expect := func(when string, entries, bytes int) {
 			t.Helper()
 			synctest.Wait()
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if len(m.queue) != entries || m.bytes != bytes || m.sweepScheduled != (entries > 0) {
-				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(m.queue), m.bytes,
-					m.sweepScheduled, entries, bytes)
+			memo.mu.Lock()
+			defer memo.mu.Unlock()
+			if len(memo.queue) != entries || memo.bytes != bytes || memo.sweepScheduled != (entries > 0) {
+				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(memo.queue), memo.bytes,
+					memo.sweepScheduled, entries, bytes)
 			}
 		}
 		keep := func(n int) {
 			for range n {
 				b := make([]byte, 100)
-				m.add(&b)
+				memo.add(&b)
 			}
 		}
 		keep(25)
 		large := make([]byte, 126)
-		m.add(&large)
+		memo.add(&large)
 		expect("full", 10, 1000)
 		time.Sleep(memoAge + time.Second)
 		expect("after one look", 10, 1000)

@@ -33,29 +33,30 @@ type continueToken struct {
 }
 
 // Plan applies the rules of metav1.ListOptions (API concepts, "Resource versions", the table for get and list).
-func (c Config) Plan(q *ListQuery) (Plan, error) {
-	if err := CheckQuery(q, false); err != nil {
+func (c Config) Plan(query *ListQuery) (Plan, error) {
+	if err := CheckQuery(query, false); err != nil {
 		return Plan{}, err
 	}
-	prefix := c.KeyPrefix(q.Namespace)
-	if q.Continue != "" {
-		return planContinued(q, prefix)
+	prefix := c.KeyPrefix(query.Namespace)
+	if query.Continue != "" {
+		return planContinued(query, prefix)
 	}
-	rev, err := ParseRevision(q.ResourceVersion)
+	rev, err := ParseRevision(query.ResourceVersion)
 	if err != nil {
 		return Plan{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
 	}
-	if q.ResourceVersion == "0" { // any state, and without paging: clients that fill a cache do not expect pages
-		q.Limit = 0
+	if query.ResourceVersion == "0" { // any state, and without paging: clients that fill a cache do not expect pages
+		query.Limit = 0
 	}
 	p := Plan{
 		Prefix:   prefix,
 		From:     prefix,
 		Revision: rev,
-		Latest:   q.ResourceVersion == "",
+		Latest:   query.ResourceVersion == "",
 	}
 	// A limit with a revision and without a match means exactly that revision, for compatibility.
-	p.Exact = rev > 0 && (q.Match == string(metav1.ResourceVersionMatchExact) || q.Match == "" && q.Limit > 0)
+	p.Exact = rev > 0 && (query.Match == string(metav1.ResourceVersionMatchExact) ||
+		query.Match == "" && query.Limit > 0)
 	return p, nil
 }
 

@@ -94,31 +94,31 @@ func (r *Records) List(ctx context.Context, q ListQuery) (*List, error) {
 const chunk = 1000
 
 // ListPlanned is List for interpreted options.
-func (r *Records) ListPlanned(ctx context.Context, q *ListQuery, p Plan) (*List, error) {
+func (r *Records) ListPlanned(ctx context.Context, query *ListQuery, plan Plan) (*List, error) {
 	from := store.Range{
-		Prefix:  p.Prefix,
-		From:    p.From,
+		Prefix:  plan.Prefix,
+		From:    plan.From,
 		Limit:   chunk,
 		NoCount: true,
 	}
-	if p.Exact {
-		from.Revision = p.Revision
+	if plan.Exact {
+		from.Revision = plan.Revision
 	}
 	var page *Page
 	for {
 		got, err := r.store.List(ctx, from)
 		switch {
 		case errors.Is(err, store.ErrCompacted):
-			return nil, p.Expired()
+			return nil, plan.Expired()
 		case errors.Is(err, store.ErrFuture):
 			return nil, r.tooLarge(ctx, from.Revision)
 		case err != nil:
 			return nil, r.storeError(err, "")
-		case got.Revision < p.Revision:
-			return nil, TooLarge(p.Revision, got.Revision)
+		case got.Revision < plan.Revision:
+			return nil, TooLarge(plan.Revision, got.Revision)
 		}
 		if page == nil {
-			page = r.NewPage(q, p, got.Revision)
+			page = r.NewPage(query, plan, got.Revision)
 			from.Revision = got.Revision
 		}
 		for _, kv := range got.Items {

@@ -15,9 +15,9 @@ import (
 	"keelson/store"
 )
 
-// Update applies f to the current state and retries after a conflict.
+// Update applies updateFunc to the current state and retries after a conflict.
 func (r *Records) Update(
-	ctx context.Context, namespace, name string, createMissing bool, f UpdateFunc,
+	ctx context.Context, namespace, name string, createMissing bool, updateFunc UpdateFunc,
 ) (*Entry, bool, Receipt, error) {
 	begin := time.Now()
 	key, err := r.Key(namespace, name)
@@ -33,7 +33,7 @@ func (r *Records) Update(
 		if err != nil {
 			return nil, false, Receipt{}, r.storeError(err, name)
 		}
-		e, w, failure := r.tryUpdate(ctx, key, name, current, f)
+		e, w, failure := r.tryUpdate(ctx, key, name, current, updateFunc)
 		if failure == nil {
 			return e, current == nil, Receipt{
 				Key:      key,
@@ -69,23 +69,23 @@ func (r *Records) tryUpdate(
 			return nil, store.Written{}, r.conflict(name)
 		}
 	}
-	value, e, err := r.encode(key, obj)
+	value, entry, err := r.encode(key, obj)
 	if err != nil {
 		return nil, store.Written{}, err
 	}
 	if current != nil {
-		same, err := r.unchanged(ctx, current, e, value)
+		same, err := r.unchanged(ctx, current, entry, value)
 		if err != nil || same {
 			return current, store.Written{}, err
 		}
 	}
-	w, err := r.put(value, e, func() (store.Written, error) {
+	w, err := r.put(value, entry, func() (store.Written, error) {
 		if current == nil {
 			return r.store.Create(ctx, key, value)
 		}
 		return r.store.Update(ctx, key, value, current.Revision)
 	})
-	return e, w, err
+	return entry, w, err
 }
 
 // unchanged reports whether value equals the stored bytes. It reads these only if the hashes are equal.

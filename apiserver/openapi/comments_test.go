@@ -109,13 +109,13 @@ func lines(doc *ast.CommentGroup) []string {
 }
 
 // constant keeps `X T = "value"`, `X = T("value")` and `X = T(elsewhere.Y)`.
-func (s *source) constant(v *ast.ValueSpec, doc []string, imports map[string]string) {
-	if len(v.Names) != 1 || len(v.Values) != 1 {
+func (s *source) constant(valueSpec *ast.ValueSpec, doc []string, imports map[string]string) {
+	if len(valueSpec.Names) != 1 || len(valueSpec.Values) != 1 {
 		return
 	}
 	typ := ""
-	value := v.Values[0]
-	if id, ok := v.Type.(*ast.Ident); ok {
+	value := valueSpec.Values[0]
+	if id, ok := valueSpec.Type.(*ast.Ident); ok {
 		typ = id.Name
 	}
 	if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 1 {
@@ -124,7 +124,7 @@ func (s *source) constant(v *ast.ValueSpec, doc []string, imports map[string]str
 			value = call.Args[0]
 		}
 	}
-	c := constant{typ: typ, name: v.Names[0].Name, doc: doc}
+	c := constant{typ: typ, name: valueSpec.Names[0].Name, doc: doc}
 	switch value := value.(type) {
 	case *ast.BasicLit:
 		if value.Kind != token.STRING {
@@ -256,11 +256,11 @@ func (d declared) members(t *testing.T) []member {
 		return nil
 	}
 	var out []member
-	for _, f := range st.Fields.List {
-		if len(f.Names) > 1 || f.Tag == nil {
+	for _, field := range st.Fields.List {
+		if len(field.Names) > 1 || field.Tag == nil {
 			continue
 		}
-		tag, err := strconv.Unquote(f.Tag.Value)
+		tag, err := strconv.Unquote(field.Tag.Value)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,9 +268,9 @@ func (d declared) members(t *testing.T) []member {
 		if name == "" || name == "-" {
 			continue // the fields of embedded types stand for them
 		}
-		m := member{name: name, doc: lines(f.Doc)}
+		m := member{name: name, doc: lines(field.Doc)}
 		m.marks = markers(m.doc)
-		typ := f.Type
+		typ := field.Type
 		if p, ok := typ.(*ast.StarExpr); ok {
 			typ = p.X
 		}
@@ -281,8 +281,8 @@ func (d declared) members(t *testing.T) []member {
 		case *ast.SelectorExpr:
 			m.goName = typ.Sel.Name
 		}
-		if len(f.Names) == 1 {
-			m.goName = f.Names[0].Name
+		if len(field.Names) == 1 {
+			m.goName = field.Names[0].Name
 		}
 		out = append(out, m)
 	}

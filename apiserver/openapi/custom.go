@@ -36,12 +36,12 @@ var (
 	listDocs    = metav1.PartialObjectMetadataList{}.SwaggerDoc()
 )
 
-// custom defines r's kind and its list.
-func (s *schemas) custom(r Resource, v2 bool) {
-	m := r.Model
+// custom defines res's kind and its list.
+func (s *schemas) custom(res Resource, v2 bool) {
+	model := res.Model
 	meta := s.ref(reflect.TypeFor[metav1.ObjectMeta]())
 	listMeta := s.ref(reflect.TypeFor[metav1.ListMeta]())
-	one, open := m.Schema(v2)
+	one, open := model.Schema(v2)
 	switch {
 	case one == nil || v2 && open:
 		// With properties, kubectl would reject all other fields.
@@ -52,17 +52,17 @@ func (s *schemas) custom(r Resource, v2 bool) {
 		withType(one)
 		embedded(one, meta, v2)
 	}
-	one.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(r.Kind, r.Kind.Kind)})
-	s.defs[m.Name] = *one
+	one.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(res.Kind, res.Kind.Kind)})
+	s.defs[model.Name] = *one
 	list := new(spec.Schema).Typed("object", "").WithDescription(
-		fmt.Sprintf("%s is a list of %s", m.ListKind, r.Kind.Kind)).WithRequired("items")
-	list.SetProperty("items", *spec.ArrayProperty(spec.RefSchema(definitions + m.Name)).WithDescription(fmt.Sprintf(
+		fmt.Sprintf("%s is a list of %s", model.ListKind, res.Kind.Kind)).WithRequired("items")
+	list.SetProperty("items", *spec.ArrayProperty(spec.RefSchema(definitions + model.Name)).WithDescription(fmt.Sprintf(
 		"List of %s. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
-		r.GVR.Resource)))
+		res.GVR.Resource)))
 	list.SetProperty("metadata", *listMeta.WithDescription(listDocs["metadata"]))
 	withType(list)
-	list.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(r.Kind, m.ListKind)})
-	s.defs[m.ListName] = *list
+	list.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(res.Kind, model.ListKind)})
+	s.defs[model.ListName] = *list
 }
 
 func gvkOf(gvk schema.GroupVersionKind, kind string) map[string]any {

@@ -76,21 +76,21 @@ func published() []reflect.Type {
 	seen := map[reflect.Type]bool{}
 	var all []reflect.Type
 	var visit func(reflect.Type)
-	visit = func(t reflect.Type) {
-		switch t.Kind() {
+	visit = func(typ reflect.Type) {
+		switch typ.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
-			if t.Kind() == reflect.Map {
-				visit(t.Key())
+			if typ.Kind() == reflect.Map {
+				visit(typ.Key())
 			}
-			visit(t.Elem())
+			visit(typ.Elem())
 		}
-		if seen[t] || !strings.HasPrefix(t.PkgPath(), "k8s.io/") || t.Kind() == reflect.Interface {
+		if seen[typ] || !strings.HasPrefix(typ.PkgPath(), "k8s.io/") || typ.Kind() == reflect.Interface {
 			return
 		}
-		seen[t] = true
-		all = append(all, t)
-		if t.Kind() == reflect.Struct {
-			for f := range t.Fields() {
+		seen[typ] = true
+		all = append(all, typ)
+		if typ.Kind() == reflect.Struct {
+			for f := range typ.Fields() {
 				if f.IsExported() {
 					visit(f.Type)
 				}
@@ -109,7 +109,7 @@ func published() []reflect.Type {
 // fact is what the source says of typ and Go does not know at run time.
 func (s *source) fact(t *testing.T, typ reflect.Type, all map[string]source) (fact, bool) {
 	t.Helper()
-	d, ok := s.types[typ.Name()]
+	declared, ok := s.types[typ.Name()]
 	if !ok {
 		t.Fatalf("%s: not in its source", factName(typ))
 	}
@@ -119,35 +119,35 @@ func (s *source) fact(t *testing.T, typ reflect.Type, all map[string]source) (fa
 		return f, f.Enum != nil
 	}
 	docs := docsOf(typ)
-	if text := prose(d.doc); text != docs[""] {
+	if text := prose(declared.doc); text != docs[""] {
 		f.Text = &text
 	}
-	members := d.members(t)
-	f.Extensions = extensions(markers(d.doc))
-	if u := d.union(members); u != nil {
+	members := declared.members(t)
+	f.Extensions = extensions(markers(declared.doc))
+	if u := declared.union(members); u != nil {
 		f.Extensions["x-kubernetes-unions"] = u
 	}
 	f.Fields = map[string]fieldFact{}
-	for _, m := range members {
-		field, ok := typ.FieldByName(m.goName)
+	for _, member := range members {
+		field, ok := typ.FieldByName(member.goName)
 		if !ok || !field.IsExported() {
 			continue
 		}
 		var known fieldFact
-		if text := textOf(m, field.Type, all); text != docs[m.name] {
+		if text := textOf(member, field.Type, all); text != docs[member.name] {
 			known.Text = &text
 		}
 		_, omitEmpty, _ := named(field)
-		required := m.marks["required"] != nil || m.marks["optional"] == nil && !omitEmpty
+		required := member.marks["required"] != nil || member.marks["optional"] == nil && !omitEmpty
 		if required == omitEmpty {
 			known.Required = &required
 		}
-		if def := s.defaultOf(t, m); !same(t, def, zero(field.Type, omitEmpty)) {
+		if def := s.defaultOf(t, member); !same(t, def, zero(field.Type, omitEmpty)) {
 			known.Default = def
 		}
-		known.Extensions = extensions(m.marks)
+		known.Extensions = extensions(member.marks)
 		if known.Text != nil || known.Required != nil || known.Default != nil || len(known.Extensions) > 0 {
-			f.Fields[m.name] = known
+			f.Fields[member.name] = known
 		}
 	}
 	return f, f.Text != nil || len(f.Extensions)+len(f.Fields) > 0

@@ -32,18 +32,18 @@ func build(version string, resources []Resource, pages []page, v2 bool) (*spec.S
 		s.groupVersion = resources[0].GVR.GroupVersion()
 	}
 	paths := map[string]spec.PathItem{}
-	for _, r := range resources {
-		if r.Model != nil {
-			s.custom(r, v2)
+	for _, res := range resources {
+		if res.Model != nil {
+			s.custom(res, v2)
 		} else {
-			if !r.Connect {
-				s.ref(r.Type)
+			if !res.Connect {
+				s.ref(res.Type)
 			}
-			if r.List != nil {
-				s.ref(r.List)
+			if res.List != nil {
+				s.ref(res.List)
 			}
 		}
-		s.addPaths(paths, r)
+		s.addPaths(paths, res)
 	}
 	for _, p := range append(lists(resources), pages...) {
 		s.addPage(paths, p)
@@ -87,21 +87,21 @@ type Documents struct {
 
 // New returns the documents of the built-in resources. version is the server's, "v1.37.2".
 func New(version string, fixed []Resource) *Documents {
-	d := &Documents{
+	documents := &Documents{
 		version: version,
 		builtIn: fixed,
 		v3:      handler3.NewOpenAPIService(),
 		extra:   map[schema.GroupVersion]bool{},
 	}
-	d.swagger = sync.OnceValues(func() (*spec.Swagger, error) { return Swagger(version, fixed) })
-	d.v2 = handler.NewOpenAPIServiceLazy(d.merged(nil, nil, 0))
+	documents.swagger = sync.OnceValues(func() (*spec.Swagger, error) { return Swagger(version, fixed) })
+	documents.v2 = handler.NewOpenAPIServiceLazy(documents.merged(nil, nil, 0))
 	for gv, list := range byVersion(fixed) {
-		d.update(path(gv), list, nil, 0)
+		documents.update(path(gv), list, nil, 0)
 	}
 	for _, p := range roots(fixed) {
-		d.update(p.key(), nil, []page{p}, 0)
+		documents.update(p.key(), nil, []page{p}, 0)
 	}
-	return d
+	return documents
 }
 
 // Remote is what an aggregated server publishes about its group version; unpublished parts are nil.
@@ -186,22 +186,22 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 }
 
 // addRemote adds the paths of another server's group version with the definitions that they need.
-func addRemote(out *spec.Swagger, r Remote) {
-	if r.V2.Paths == nil {
+func addRemote(out *spec.Swagger, remote Remote) {
+	if remote.V2.Paths == nil {
 		return
 	}
-	own := prefix(r.GV)
-	for p, item := range r.V2.Paths.Paths {
+	own := prefix(remote.GV)
+	for p, item := range remote.V2.Paths.Paths {
 		if strings.HasPrefix(p, own+"/") {
 			out.Paths.Paths[p] = item
 		}
 	}
-	for name, p := range r.V2.Parameters {
+	for name, p := range remote.V2.Parameters {
 		if _, ok := out.Parameters[name]; !ok {
 			out.Parameters[name] = p
 		}
 	}
-	for name, def := range r.V2.Definitions {
+	for name, def := range remote.V2.Definitions {
 		if _, ok := out.Definitions[name]; !ok {
 			out.Definitions[name] = def
 		}

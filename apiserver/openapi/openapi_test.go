@@ -81,11 +81,11 @@ func TestSchemeStaysAsItIs(t *testing.T) {
 }
 
 func TestSwagger(t *testing.T) {
-	s, err := Swagger("v1.37.2", resources())
+	swagger, err := Swagger("v1.37.2", resources())
 	if err != nil {
 		t.Fatal(err)
 	}
-	container := s.Definitions["io.k8s.api.core.v1.PodSpec"].Properties["containers"]
+	container := swagger.Definitions["io.k8s.api.core.v1.PodSpec"].Properties["containers"]
 	for key, want := range map[string]any{
 		"x-kubernetes-patch-strategy":  "merge",
 		"x-kubernetes-patch-merge-key": "name",
@@ -99,7 +99,8 @@ func TestSwagger(t *testing.T) {
 	if !strings.HasPrefix(container.Description, "List of containers belonging to the pod.") {
 		t.Errorf("PodSpec.containers description: got %q", container.Description)
 	}
-	if got := s.Definitions["io.k8s.api.core.v1.PodSpec"].Required; !reflect.DeepEqual(got, []string{"containers"}) {
+	if got := swagger.Definitions["io.k8s.api.core.v1.PodSpec"].Required; !reflect.DeepEqual(got,
+		[]string{"containers"}) {
 		t.Errorf("PodSpec required: got %q, want containers", got)
 	}
 	for name, want := range map[string][2]string{
@@ -107,13 +108,13 @@ func TestSwagger(t *testing.T) {
 		"io.k8s.apimachinery.pkg.apis.meta.v1.Time":       {"string", "date-time"},
 		"io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"string", "int-or-string"},
 	} {
-		d, ok := s.Definitions[name]
+		d, ok := swagger.Definitions[name]
 		if !ok || d.Type[0] != want[0] || d.Format != want[1] {
 			t.Errorf("%s: got %v %q (defined %v), want %v", name, d.Type, d.Format, ok, want)
 		}
 	}
 	ids := map[string]string{}
-	for path, item := range s.Paths.Paths {
+	for path, item := range swagger.Paths.Paths {
 		for method, op := range map[string]any{
 			"get":    item.Get,
 			"post":   item.Post,
@@ -133,7 +134,7 @@ func TestSwagger(t *testing.T) {
 			ids[o.OperationID] = path
 		}
 	}
-	patch := s.Paths.Paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"].Patch
+	patch := swagger.Paths.Paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"].Patch
 	if patch == nil {
 		t.Fatal("no PATCH of deployments")
 	}
@@ -263,18 +264,18 @@ func TestDiscoveryClientReadsBoth(t *testing.T) {
 	}
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
-	c, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: srv.URL})
+	client, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: srv.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := c.OpenAPISchema()
+	doc, err := client.OpenAPISchema()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := len(doc.GetDefinitions().GetAdditionalProperties()); n < 100 {
 		t.Errorf("v2 has %d definitions, want at least 100", n)
 	}
-	groups, err := c.OpenAPIV3().Paths()
+	groups, err := client.OpenAPIV3().Paths()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,18 +33,18 @@ type operation struct {
 	consumes       []string
 }
 
-func (s *schemas) operation(r Resource, path string, c operation) *spec.Operation {
+func (s *schemas) operation(res Resource, path string, c operation) *spec.Operation {
 	op := &spec.Operation{OperationProps: spec.OperationProps{
-		ID:          operationID(r, c),
+		ID:          operationID(res, c),
 		Description: c.doc,
 		Consumes:    []string{"*/*"},
 		Produces:    []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
 		Schemes:     []string{"https"},
-		Tags:        []string{groupTag(r.GVR.GroupVersion())},
+		Tags:        []string{groupTag(res.GVR.GroupVersion())},
 		Parameters:  c.params,
 	}}
 	switch {
-	case r.Model != nil:
+	case res.Model != nil:
 		op.Consumes = []string{"application/json", "application/yaml"}
 		op.Produces = []string{"application/json", "application/yaml"}
 	case c.action == "connect":
@@ -59,7 +59,7 @@ func (s *schemas) operation(r Resource, path string, c operation) *spec.Operatio
 	if c.body != nil {
 		op.Parameters = append(op.Parameters, *c.body)
 	}
-	op.Parameters = append(op.Parameters, pathParameters(r, path)...)
+	op.Parameters = append(op.Parameters, pathParameters(res, path)...)
 	if c.action != "connect" {
 		op.Parameters = append(op.Parameters, parameter("query", "pretty", "string",
 			"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a "+
@@ -67,7 +67,7 @@ func (s *schemas) operation(r Resource, path string, c operation) *spec.Operatio
 	}
 	op.Responses = responses(c.response, c.codes)
 	op.AddExtension("x-kubernetes-action", c.action)
-	op.AddExtension("x-kubernetes-group-version-kind", gvkOf(r.Kind, r.Kind.Kind))
+	op.AddExtension("x-kubernetes-group-version-kind", gvkOf(res.Kind, res.Kind.Kind))
 	return op
 }
 
@@ -102,9 +102,9 @@ func methods(p *spec.PathItem) []*spec.Operation {
 		func(op *spec.Operation) bool { return op == nil })
 }
 
-// hoistParameters moves parameters common to all operations of p, except bodies, to the path. All are sorted.
-func hoistParameters(p spec.PathItem) spec.PathItem {
-	ops := methods(&p)
+// hoistParameters moves parameters common to all operations of pathItem, except bodies, to the path. All are sorted.
+func hoistParameters(pathItem spec.PathItem) spec.PathItem {
+	ops := methods(&pathItem)
 	count := map[[2]string]int{}
 	for _, op := range ops {
 		for _, param := range op.Parameters {
@@ -120,14 +120,14 @@ func hoistParameters(p spec.PathItem) spec.PathItem {
 	for i, op := range ops {
 		for _, param := range op.Parameters {
 			if i == 0 && common(param) {
-				p.Parameters = append(p.Parameters, param)
+				pathItem.Parameters = append(pathItem.Parameters, param)
 			}
 		}
 		op.Parameters = slices.DeleteFunc(op.Parameters, common)
 		slices.SortFunc(op.Parameters, sorted)
 	}
-	slices.SortFunc(p.Parameters, sorted)
-	return p
+	slices.SortFunc(pathItem.Parameters, sorted)
+	return pathItem
 }
 
 // groupTag is the tag of a group version's operations: "rbacAuthorization_v1".
@@ -137,20 +137,20 @@ func groupTag(gv schema.GroupVersion) string {
 
 // camelCase removes all but letters and digits, with the next letter in upper case.
 func camelCase(text string, first bool) string {
-	var b strings.Builder
+	var out strings.Builder
 	up := first
 	for i, c := range text {
 		switch {
 		case !unicode.IsLetter(c) && c != '_' && (i == 0 || !unicode.IsDigit(c)):
 			up = true
 		case up:
-			b.WriteRune(unicode.ToUpper(c))
+			out.WriteRune(unicode.ToUpper(c))
 			up = false
 		default:
-			b.WriteRune(c)
+			out.WriteRune(c)
 		}
 	}
-	return b.String()
+	return out.String()
 }
 
 // operationID is unique per path and method: "listCoreV1NamespacedPod", "listCoreV1PodForAllNamespaces".
@@ -243,28 +243,30 @@ func options(t reflect.Type, except ...string) []spec.Parameter {
 
 // shareParameters moves parameters that are the same everywhere to one place, because they are repeated hundreds of
 // times. kubectl looks for dryRun and fieldValidation in the operations.
-func shareParameters(s *spec.Swagger) error {
+func shareParameters(swagger *spec.Swagger) error {
 	shared := map[string]spec.Parameter{}
 	replace := func(params []spec.Parameter) error {
-		for i, p := range params {
-			own := p.In != "body" && slices.Contains([]string{"name", "dryRun", "fieldValidation"}, p.Name) ||
-				p.In == "body" && !strings.HasPrefix(p.Schema.Ref.String(), definitions+"io.k8s.apimachinery")
-			if own || p.Ref.String() != "" {
+		for i, parameter := range params {
+			own := parameter.In != "body" && slices.Contains([]string{"name", "dryRun", "fieldValidation"},
+				parameter.Name) ||
+				parameter.In == "body" && !strings.HasPrefix(parameter.Schema.Ref.String(),
+					definitions+"io.k8s.apimachinery")
+			if own || parameter.Ref.String() != "" {
 				continue
 			}
-			b, err := json.Marshal(p)
+			b, err := json.Marshal(parameter)
 			if err != nil {
-				return fmt.Errorf("encode parameter %s: %w", p.Name, err)
+				return fmt.Errorf("encode parameter %s: %w", parameter.Name, err)
 			}
 			sum := fnv.New64()
 			_, _ = sum.Write(b) // Write of a hash never fails
-			name := p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
-			shared[name] = p
+			name := parameter.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
+			shared[name] = parameter
 			params[i] = spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}
 		}
 		return nil
 	}
-	for _, p := range s.Paths.Paths {
+	for _, p := range swagger.Paths.Paths {
 		for _, op := range methods(&p) {
 			if err := replace(op.Parameters); err != nil {
 				return err
@@ -274,6 +276,6 @@ func shareParameters(s *spec.Swagger) error {
 			return err
 		}
 	}
-	s.Parameters = maps.Clone(shared)
+	swagger.Parameters = maps.Clone(shared)
 	return nil
 }

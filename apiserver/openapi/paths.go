@@ -56,36 +56,36 @@ func prefix(gv schema.GroupVersion) string {
 	return "/apis/" + gv.Group + "/" + gv.Version
 }
 
-func (s *schemas) addPaths(paths map[string]spec.PathItem, r Resource) {
-	base := prefix(r.GVR.GroupVersion())
+func (s *schemas) addPaths(paths map[string]spec.PathItem, res Resource) {
+	base := prefix(res.GVR.GroupVersion())
 	scoped := base
-	if r.Namespaced {
+	if res.Namespaced {
 		scoped += "/namespaces/{namespace}"
 	}
-	many := scoped + "/" + r.GVR.Resource
-	one := scoped + "/" + r.GVR.Resource + "/{name}"
+	many := scoped + "/" + res.GVR.Resource
+	one := scoped + "/" + res.GVR.Resource + "/{name}"
 	switch {
-	case r.Connect:
-		s.connectPaths(paths, r, one+"/"+r.Subresource)
+	case res.Connect:
+		s.connectPaths(paths, res, one+"/"+res.Subresource)
 		return
-	case r.Subresource != "":
-		paths[one+"/"+r.Subresource] = s.item(r, one)
+	case res.Subresource != "":
+		paths[one+"/"+res.Subresource] = s.item(res, one)
 		return
 	}
-	if r.hasVerb("list") || r.hasVerb("create") {
-		paths[many] = s.collection(r, many)
+	if res.hasVerb("list") || res.hasVerb("create") {
+		paths[many] = s.collection(res, many)
 	}
-	if r.hasVerb("get") || r.hasVerb("delete") || r.hasVerb("update") {
-		paths[one] = s.item(r, one)
+	if res.hasVerb("get") || res.hasVerb("delete") || res.hasVerb("update") {
+		paths[one] = s.item(res, one)
 	}
-	all := base + "/" + r.GVR.Resource
-	if r.Namespaced && r.hasVerb("list") {
+	all := base + "/" + res.GVR.Resource
+	if res.Namespaced && res.hasVerb("list") {
 		p := spec.PathItem{}
-		p.Get = s.operation(r, all, s.list(r, allNamespaces))
+		p.Get = s.operation(res, all, s.list(res, allNamespaces))
 		paths[all] = hoistParameters(p)
 	}
-	if r.Model == nil && r.hasVerb("watch") {
-		s.watchPaths(paths, r, all, many, one)
+	if res.Model == nil && res.hasVerb("watch") {
+		s.watchPaths(paths, res, all, many, one)
 	}
 }
 
@@ -110,11 +110,11 @@ func (s *schemas) list(r Resource, suffix string) operation {
 }
 
 // watchPaths are the deprecated watch paths, which are still served.
-func (s *schemas) watchPaths(paths map[string]spec.PathItem, r Resource, all, many, one string) {
+func (s *schemas) watchPaths(paths map[string]spec.PathItem, res Resource, all, many, one string) {
 	watch := func(of, action, suffix, doc string) {
-		path := prefix(r.GVR.GroupVersion()) + "/watch" + of[len(prefix(r.GVR.GroupVersion())):]
-		p := spec.PathItem{}
-		p.Get = s.operation(r, path, operation{
+		path := prefix(res.GVR.GroupVersion()) + "/watch" + of[len(prefix(res.GVR.GroupVersion())):]
+		pathItem := spec.PathItem{}
+		pathItem.Get = s.operation(res, path, operation{
 			action:   action,
 			id:       "watch",
 			suffix:   suffix,
@@ -124,43 +124,43 @@ func (s *schemas) watchPaths(paths map[string]spec.PathItem, r Resource, all, ma
 			params:   options(reflect.TypeFor[metav1.ListOptions]()),
 		})
 		if action == "watch" {
-			p.Get.Description += ", filtered to a single item with the 'fieldSelector' parameter"
+			pathItem.Get.Description += ", filtered to a single item with the 'fieldSelector' parameter"
 		}
-		p.Get.Description += "."
-		paths[path] = hoistParameters(p)
+		pathItem.Get.Description += "."
+		paths[path] = hoistParameters(pathItem)
 	}
 	const each = "watch individual changes to a list of "
-	watch(many, "watchlist", "List", each+r.Parent)
-	if r.Namespaced {
-		watch(all, "watchlist", "List"+allNamespaces, each+r.Parent)
+	watch(many, "watchlist", "List", each+res.Parent)
+	if res.Namespaced {
+		watch(all, "watchlist", "List"+allNamespaces, each+res.Parent)
 	}
-	watch(one, "watch", "", "watch changes to an object of kind "+r.Parent)
+	watch(one, "watch", "", "watch changes to an object of kind "+res.Parent)
 }
 
-func (s *schemas) collection(r Resource, path string) spec.PathItem {
-	var p spec.PathItem
-	if r.hasVerb("list") && (r.List != nil || r.Model != nil) {
-		p.Get = s.operation(r, path, s.list(r, ""))
+func (s *schemas) collection(res Resource, path string) spec.PathItem {
+	var pathItem spec.PathItem
+	if res.hasVerb("list") && (res.List != nil || res.Model != nil) {
+		pathItem.Get = s.operation(res, path, s.list(res, ""))
 	}
-	if r.hasVerb("create") {
-		p.Post = s.operation(r, path, s.create(r))
+	if res.hasVerb("create") {
+		pathItem.Post = s.operation(res, path, s.create(res))
 	}
-	if r.hasVerb("deletecollection") {
+	if res.hasVerb("deletecollection") {
 		c := operation{
 			action:   "deletecollection",
 			id:       "delete",
-			doc:      "delete collection of " + r.Parent,
+			doc:      "delete collection of " + res.Parent,
 			response: s.ref(reflect.TypeFor[metav1.Status]()),
 		}
 		c.params = options(reflect.TypeFor[metav1.ListOptions]())
-		if r.Model == nil {
+		if res.Model == nil {
 			c.params = append(options(reflect.TypeFor[metav1.ListOptions](), "watch", "allowWatchBookmarks"),
 				options(reflect.TypeFor[metav1.DeleteOptions]())...)
 			c.body = bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false)
 		}
-		p.Delete = s.operation(r, path, c)
+		pathItem.Delete = s.operation(res, path, c)
 	}
-	return hoistParameters(p)
+	return hoistParameters(pathItem)
 }
 
 func (s *schemas) create(r Resource) operation {
@@ -175,54 +175,54 @@ func (s *schemas) create(r Resource) operation {
 	}
 }
 
-func (s *schemas) item(r Resource, path string) spec.PathItem {
-	var p spec.PathItem
-	specified := r.subresourcePhrase() + " the specified " + r.Parent
-	if r.hasVerb("get") {
+func (s *schemas) item(res Resource, path string) spec.PathItem {
+	var pathItem spec.PathItem
+	specified := res.subresourcePhrase() + " the specified " + res.Parent
+	if res.hasVerb("get") {
 		c := operation{
 			action:   "get",
 			id:       "read",
 			doc:      "read" + specified,
-			response: s.objectSchema(r),
+			response: s.objectSchema(res),
 		}
-		if r.Model != nil {
+		if res.Model != nil {
 			c.params = options(reflect.TypeFor[metav1.GetOptions]())
 		}
-		p.Get = s.operation(r, path, c)
+		pathItem.Get = s.operation(res, path, c)
 	}
-	if r.hasVerb("create") && r.Subresource != "" {
-		p.Post = s.operation(r, path, s.create(r))
+	if res.hasVerb("create") && res.Subresource != "" {
+		pathItem.Post = s.operation(res, path, s.create(res))
 	}
-	if r.hasVerb("update") {
-		p.Put = s.operation(r, path, operation{
+	if res.hasVerb("update") {
+		pathItem.Put = s.operation(res, path, operation{
 			action:   "put",
 			id:       "replace",
 			doc:      "replace" + specified,
-			response: s.objectSchema(r),
+			response: s.objectSchema(res),
 			codes:    []int{201},
 			params:   options(reflect.TypeFor[metav1.UpdateOptions]()),
-			body:     bodyParameter(s.objectSchema(r), true),
+			body:     bodyParameter(s.objectSchema(res), true),
 		})
 	}
-	if r.hasVerb("patch") {
-		p.Patch = s.operation(r, path, s.patch(r, specified))
+	if res.hasVerb("patch") {
+		pathItem.Patch = s.operation(res, path, s.patch(res, specified))
 	}
-	if r.hasVerb("delete") && r.Subresource == "" {
+	if res.hasVerb("delete") && res.Subresource == "" {
 		c := operation{
 			action:   "delete",
 			id:       "delete",
-			doc:      "delete" + article(r.Parent) + r.Parent,
+			doc:      "delete" + article(res.Parent) + res.Parent,
 			response: s.ref(reflect.TypeFor[metav1.Status]()),
 			codes:    []int{202},
 			params:   options(reflect.TypeFor[metav1.DeleteOptions]()),
 			body:     bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false),
 		}
-		if r.Model == nil && slices.Contains(deleteReturnsObject, r.Kind.Kind) {
-			c.response = s.objectSchema(r)
+		if res.Model == nil && slices.Contains(deleteReturnsObject, res.Kind.Kind) {
+			c.response = s.objectSchema(res)
 		}
-		p.Delete = s.operation(r, path, c)
+		pathItem.Delete = s.operation(res, path, c)
 	}
-	return hoistParameters(p)
+	return hoistParameters(pathItem)
 }
 
 // deleteReturnsObject are the kinds whose delete responds with the deleted object.
@@ -233,19 +233,19 @@ var deleteReturnsObject = []string{
 	"VolumeAttachment", "VolumeAttributesClass",
 }
 
-func (s *schemas) patch(r Resource, specified string) operation {
+func (s *schemas) patch(res Resource, specified string) operation {
 	c := operation{
 		action:   "patch",
 		id:       "patch",
 		doc:      "partially update" + specified,
-		response: s.objectSchema(r),
+		response: s.objectSchema(res),
 		params:   options(reflect.TypeFor[metav1.PatchOptions]()),
 		body:     bodyParameter(s.ref(reflect.TypeFor[metav1.Patch]()), true),
 		consumes: []string{
 			"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml",
 		},
 	}
-	if r.Model == nil {
+	if res.Model == nil {
 		c.codes = []int{201}
 		c.consumes = slices.Insert(c.consumes, 2, "application/strategic-merge-patch+json")
 	}
@@ -253,13 +253,13 @@ func (s *schemas) patch(r Resource, specified string) operation {
 }
 
 // connectPaths are the paths of streams, proxies and logs.
-func (s *schemas) connectPaths(paths map[string]spec.PathItem, r Resource, path string) {
-	if r.Subresource == "log" {
+func (s *schemas) connectPaths(paths map[string]spec.PathItem, res Resource, path string) {
+	if res.Subresource == "log" {
 		p := spec.PathItem{}
-		p.Get = s.operation(r, path, operation{
+		p.Get = s.operation(res, path, operation{
 			action:   "get",
 			id:       "read",
-			doc:      "read log of the specified " + r.Parent,
+			doc:      "read log of the specified " + res.Parent,
 			response: plain("string", ""),
 			params:   options(reflect.TypeFor[corev1.PodLogOptions]()),
 		})
@@ -268,17 +268,17 @@ func (s *schemas) connectPaths(paths map[string]spec.PathItem, r Resource, path 
 		return
 	}
 	connect := func(path, method, suffix string) *spec.Operation {
-		return s.operation(r, path, operation{
+		return s.operation(res, path, operation{
 			action:   "connect",
 			id:       "connect",
 			method:   method,
 			suffix:   suffix,
-			doc:      "connect " + method + " requests to " + r.Subresource + " of " + r.Parent,
+			doc:      "connect " + method + " requests to " + res.Subresource + " of " + res.Parent,
 			response: plain("string", ""),
-			params:   options(r.Type),
+			params:   options(res.Type),
 		})
 	}
-	if r.Subresource != "proxy" {
+	if res.Subresource != "proxy" {
 		p := spec.PathItem{}
 		p.Get = connect(path, "GET", "")
 		p.Post = connect(path, "POST", "")

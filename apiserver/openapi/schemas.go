@@ -83,23 +83,23 @@ func byName(a, b schema.GroupVersionKind) int {
 		strings.Compare(a.Kind, b.Kind))
 }
 
-func (s *schemas) object(t reflect.Type) spec.Schema {
-	f := s.fact(t)
-	docs := docsOf(t)
+func (s *schemas) object(typ reflect.Type) spec.Schema {
+	fact := s.fact(typ)
+	docs := docsOf(typ)
 	text := docs[""]
-	if f.Text != nil {
-		text = *f.Text
+	if fact.Text != nil {
+		text = *fact.Text
 	}
-	if special, ok := scalar(reflect.New(t), text, s.v2); ok {
+	if special, ok := scalar(reflect.New(typ), text, s.v2); ok {
 		return special
 	}
-	if t.Kind() != reflect.Struct {
-		return s.schemaOf(t)
+	if typ.Kind() != reflect.Struct {
+		return s.schemaOf(typ)
 	}
 	out := spec.Schema{SchemaProps: spec.SchemaProps{Description: text, Type: []string{"object"}}}
-	addExtensions(&out, f.Extensions)
-	s.kinds(&out, t)
-	s.fields(&out, t, docs, f)
+	addExtensions(&out, fact.Extensions)
+	s.kinds(&out, typ)
+	s.fields(&out, typ, docs, fact)
 	return out
 }
 
@@ -136,10 +136,10 @@ func named(f reflect.StructField) (name string, omitEmpty, inline bool) {
 }
 
 func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]string, facts fact) {
-	for f := range t.Fields() {
-		name, omitEmpty, inline := named(f)
+	for structField := range t.Fields() {
+		name, omitEmpty, inline := named(structField)
 		if inline {
-			in := f.Type
+			in := structField.Type
 			if in.Kind() == reflect.Pointer {
 				in = in.Elem()
 			}
@@ -154,18 +154,18 @@ func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]strin
 		if known.Text != nil {
 			text = *known.Text
 		}
-		p := s.schemaOf(f.Type)
-		p.Description = strings.TrimSpace(text + s.enumDescriptions(f.Type))
+		p := s.schemaOf(structField.Type)
+		p.Description = strings.TrimSpace(text + s.enumDescriptions(structField.Type))
 		if !s.v2 {
 			p.Default = known.Default
 			if p.Default == nil {
-				p.Default = zero(f.Type, omitEmpty)
+				p.Default = zero(structField.Type, omitEmpty)
 			}
 		}
-		if v := f.Tag.Get("patchStrategy"); v != "" {
+		if v := structField.Tag.Get("patchStrategy"); v != "" {
 			p.AddExtension("x-kubernetes-patch-strategy", v)
 		}
-		if v := f.Tag.Get("patchMergeKey"); v != "" {
+		if v := structField.Tag.Get("patchMergeKey"); v != "" {
 			p.AddExtension("x-kubernetes-patch-merge-key", v)
 		}
 		addExtensions(&p, known.Extensions)
@@ -200,50 +200,50 @@ func (s *schemas) enumDescriptions(t reflect.Type) string {
 
 // zero is the implicit default of a field: its zero value, if objects with and without the field decode to the same.
 // Types with their own JSON decoding, and nil, have none.
-func zero(t reflect.Type, omitEmpty bool) any {
-	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+func zero(typ reflect.Type, omitEmpty bool) any {
+	if reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array, reflect.Interface:
 		return nil
 	case reflect.Struct:
-		if t.NumField() == 1 && t.Field(0).Anonymous {
-			return zero(t.Field(0).Type, omitEmpty)
+		if typ.NumField() == 1 && typ.Field(0).Anonymous {
+			return zero(typ.Field(0).Type, omitEmpty)
 		}
 		return map[string]any{}
 	default:
 		if omitEmpty {
 			return nil
 		}
-		return reflect.Zero(t).Interface()
+		return reflect.Zero(typ).Interface()
 	}
 }
 
 // schemaOf is the schema of a field's type: inline for plain types, a reference for structs.
-func (s *schemas) schemaOf(t reflect.Type) spec.Schema {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
+func (s *schemas) schemaOf(typ reflect.Type) spec.Schema {
+	if typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
 	}
-	if t.PkgPath() != "" && t.Kind() != reflect.Interface && (t.Kind() == reflect.Struct || hasScalar(t)) {
-		return s.ref(t)
+	if typ.PkgPath() != "" && typ.Kind() != reflect.Interface && (typ.Kind() == reflect.Struct || hasScalar(typ)) {
+		return s.ref(typ)
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Slice, reflect.Array:
-		if t.Elem().Kind() == reflect.Uint8 {
+		if typ.Elem().Kind() == reflect.Uint8 {
 			return plain("string", "byte")
 		}
-		item := s.schemaOf(t.Elem())
+		item := s.schemaOf(typ.Elem())
 		return *spec.ArrayProperty(&item)
 	case reflect.Map:
-		value := s.schemaOf(t.Elem())
+		value := s.schemaOf(typ.Elem())
 		return *spec.MapProperty(&value)
 	case reflect.Interface:
 		return spec.Schema{}
 	default:
-		p := basic(t.Kind())
-		if t.Kind() == reflect.String && t.PkgPath() != "" {
-			for _, value := range slices.Sorted(maps.Keys(s.fact(t).Enum)) {
+		p := basic(typ.Kind())
+		if typ.Kind() == reflect.String && typ.PkgPath() != "" {
+			for _, value := range slices.Sorted(maps.Keys(s.fact(typ).Enum)) {
 				p.Enum = append(p.Enum, value)
 			}
 		}

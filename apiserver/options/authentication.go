@@ -66,18 +66,18 @@ func (o *Authentication) oidcFlags(fl *pflag.FlagSet) {
 }
 
 func (o *Authentication) requestHeaderFlags(fl *pflag.FlagSet) {
-	h := &o.RequestHeader
-	fl.StringVar(&h.CAFile, "requestheader-client-ca-file", "",
+	proxyConfig := &o.RequestHeader
+	fl.StringVar(&proxyConfig.CAFile, "requestheader-client-ca-file", "",
 		"accept user names in request headers from proxies whose client certificate is signed by a CA in `FILE`")
-	fl.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil,
+	fl.StringSliceVar(&proxyConfig.AllowedNames, "requestheader-allowed-names", nil,
 		"common `NAMES` that such client certificates may have; none: any")
-	fl.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"},
+	fl.StringSliceVar(&proxyConfig.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"},
 		"request `HEADERS` with the user's name")
-	fl.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"},
+	fl.StringSliceVar(&proxyConfig.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"},
 		"request `HEADERS` with the user's uid")
-	fl.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"},
+	fl.StringSliceVar(&proxyConfig.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"},
 		"request `HEADERS` with the user's groups")
-	fl.StringSliceVar(&h.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"},
+	fl.StringSliceVar(&proxyConfig.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"},
 		"prefixes of the request `HEADERS` with extra fields of the user")
 }
 
@@ -168,19 +168,19 @@ func (o *Authentication) requestHeader(files *configreload.Files, certs *Certifi
 	if err != nil {
 		return nil, err
 	}
-	a, err := authn.NewProxy(o.RequestHeader)
+	proxy, err := authn.NewProxy(o.RequestHeader)
 	if err != nil {
 		return nil, err
 	}
 	certs.SetClientCAs("proxies", pem)
 	files.Watch("front proxy CA", o.RequestHeader.CAFile, pem, func(_ context.Context, pem []byte) error {
-		err := a.SetRoots(pem)
+		err := proxy.SetRoots(pem)
 		if err == nil {
 			certs.SetClientCAs("proxies", pem)
 		}
 		return err
 	})
-	return a, nil
+	return proxy, nil
 }
 
 // issuers are the JWT authenticators of the AuthenticationConfiguration.

@@ -83,10 +83,10 @@ func (s *Certificates) load() error {
 	return nil
 }
 
-// add uses c for names, or for the names in it.
-func (s *certificateSet) add(c *tls.Certificate, names []string) error {
+// add uses certificate for names, or for the names in it.
+func (s *certificateSet) add(certificate *tls.Certificate, names []string) error {
 	if names == nil {
-		leaf, err := x509.ParseCertificate(c.Certificate[0])
+		leaf, err := x509.ParseCertificate(certificate.Certificate[0])
 		if err != nil {
 			return fmt.Errorf("serving certificate: %w", err)
 		}
@@ -96,7 +96,7 @@ func (s *certificateSet) add(c *tls.Certificate, names []string) error {
 		}
 	}
 	for _, n := range names {
-		s.exact[strings.ToLower(n)] = c
+		s.exact[strings.ToLower(n)] = certificate
 	}
 	return nil
 }

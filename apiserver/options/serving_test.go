@@ -45,28 +45,28 @@ func TestServingKeepsTheOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	o := Serving{CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key")}
+	serving := Serving{CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key")}
 	put := func(path string, b []byte) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(o.CertFile, pair.CertPEM)
-	put(o.KeyFile, pair.KeyPEM)
-	s, err := NewCertificates(own, o)
+	put(serving.CertFile, pair.CertPEM)
+	put(serving.KeyFile, pair.KeyPEM)
+	s, err := NewCertificates(own, serving)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hello := &tls.ClientHelloInfo{ServerName: "api.example.com."}
 	before, _ := s.certificate(hello)
-	put(o.CertFile, []byte("junk"))
-	if err := s.load(); err == nil || !strings.Contains(err.Error(), o.CertFile) {
+	put(serving.CertFile, []byte("junk"))
+	if err := s.load(); err == nil || !strings.Contains(err.Error(), serving.CertFile) {
 		t.Errorf("a file that is wrong: %v", err)
 	}
 	if after, _ := s.certificate(hello); after != before {
 		t.Error("a file that is wrong took the certificate away")
 	}
-	if _, err := NewCertificates(own, o); err == nil {
+	if _, err := NewCertificates(own, serving); err == nil {
 		t.Error("a server starts with a file that is wrong")
 	}
 }

@@ -85,7 +85,7 @@ func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto
 
 // Config configures issuing and verification; key signs.
 func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, error) {
-	c := authn.TokenConfig{
+	tokenConfig := authn.TokenConfig{
 		Key:       key,
 		Issuers:   o.Issuers,
 		Audiences: o.Audiences,
@@ -93,15 +93,15 @@ func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, err
 		Longest:   o.MaxExpiration,
 		Extend:    !o.NoExtendedExpiration,
 	}
-	if len(c.Issuers) == 0 {
-		c.Issuers = []string{clusterIssuer}
+	if len(tokenConfig.Issuers) == 0 {
+		tokenConfig.Issuers = []string{clusterIssuer}
 	}
 	for _, file := range o.KeyFiles {
 		keys, err := pki.TokenKeys(file)
 		if err != nil {
-			return c, err
+			return tokenConfig, err
 		}
-		c.Keys = append(c.Keys, keys...)
+		tokenConfig.Keys = append(tokenConfig.Keys, keys...)
 	}
-	return c, nil
+	return tokenConfig, nil
 }

@@ -29,8 +29,8 @@ func (e *Egress) NodeTransport(conf *tls.Config, address func(
 	ctx context.Context, node string,
 ) (string, error), through TunnelDialer,
 ) *http.Transport {
-	t := e.Transport(Options{Target: Kubelet, TLS: conf})
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	transport := e.Transport(Options{Target: Kubelet, TLS: conf})
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		node, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, err
@@ -65,8 +65,8 @@ func (e *Egress) NodeTransport(conf *tls.Config, address func(
 		}
 		return conn, nil
 	}
-	t.DialTLSContext = t.DialContext
-	return t
+	transport.DialTLSContext = transport.DialContext
+	return transport
 }
 
 func verifyNodeCertificate(s tls.ConnectionState, node string) error {

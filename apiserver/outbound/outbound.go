@@ -75,7 +75,7 @@ type Egress struct {
 
 // New returns an Egress.
 func New(cfg Config) *Egress {
-	e := &Egress{
+	egress := &Egress{
 		cfg: cfg,
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_apiserver_outbound_refused_total",
@@ -92,10 +92,10 @@ func New(cfg Config) *Egress {
 			Buckets: latencyBuckets,
 		}, []string{"to", "code"}),
 	}
-	if e.cfg.MachineAddresses == nil {
-		e.cfg.MachineAddresses = interfaceAddresses
+	if egress.cfg.MachineAddresses == nil {
+		egress.cfg.MachineAddresses = interfaceAddresses
 	}
-	return e
+	return egress
 }
 
 // latencyBuckets are the histogram buckets, from a local connection to the longest time-out.
@@ -118,26 +118,26 @@ func (e *RefusedError) Error() string {
 
 // Dial connects to addr (host:port) for a target. For an address that is not allowed the error is or wraps a
 // *RefusedError.
-func (e *Egress) Dial(ctx context.Context, t Target, network, addr string) (net.Conn, error) {
+func (e *Egress) Dial(ctx context.Context, target Target, network, addr string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: e.cfg.Resolver}
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", address, err)
 		}
-		return e.Check(t, to)
+		return e.Check(target, to)
 	}
 	begin := time.Now()
 	conn, err := dialer.DialContext(ctx, network, addr)
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		e.refused.WithLabelValues(string(t)).Inc()
+		e.refused.WithLabelValues(string(target)).Inc()
 		return nil, refused
 	}
 	result := "connected"
 	if err != nil {
 		result = "failed"
 	}
-	e.dials.WithLabelValues(string(t), result).Observe(time.Since(begin).Seconds())
+	e.dials.WithLabelValues(string(target), result).Observe(time.Since(begin).Seconds())
 	return conn, err
 }
 
@@ -239,31 +239,31 @@ type Options struct {
 
 // Transport returns an HTTP transport whose connections e makes. As in Kubernetes, Configured targets use the proxies
 // of the environment, others do not. A nil *Egress knows no address of this server.
-func (e *Egress) Transport(o Options) *http.Transport {
+func (e *Egress) Transport(options Options) *http.Transport {
 	if e == nil {
 		e = New(Config{})
 	}
-	t := &http.Transport{
-		TLSClientConfig:     o.TLS,
-		ForceAttemptHTTP2:   o.HTTP2,
+	transport := &http.Transport{
+		TLSClientConfig:     options.TLS,
+		ForceAttemptHTTP2:   options.HTTP2,
 		TLSHandshakeTimeout: handshakeTimeout,
 		IdleConnTimeout:     idleTimeout,
 		MaxIdleConnsPerHost: maxIdleConns,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if o.Resolve != nil {
+			if options.Resolve != nil {
 				var err error
-				if addr, err = o.Resolve(ctx); err != nil {
+				if addr, err = options.Resolve(ctx); err != nil {
 					return nil, err
 				}
 			}
-			return e.Dial(ctx, o.Target, network, addr)
+			return e.Dial(ctx, options.Target, network, addr)
 		},
 	}
-	if !o.HTTP2 {
-		t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	if !options.HTTP2 {
+		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	}
-	if o.Target == Configured {
-		t.Proxy = http.ProxyFromEnvironment
+	if options.Target == Configured {
+		transport.Proxy = http.ProxyFromEnvironment
 	}
-	return t
+	return transport
 }

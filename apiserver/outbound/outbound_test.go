@@ -29,7 +29,7 @@ var machine = func() ([]netip.Addr, error) {
 
 // TestAddresses: which address may be dialled for what.
 func TestAddresses(t *testing.T) {
-	d := outbound.New(outbound.Config{
+	egress := outbound.New(outbound.Config{
 		MachineAddresses: machine,
 		Listeners: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:8443"), netip.MustParseAddrPort(
 			"[::]:2379"), netip.MustParseAddrPort("203.0.113.9:6443")},
@@ -63,7 +63,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		to := netip.MustParseAddrPort(tt.to)
 		for _, target := range []outbound.Target{outbound.Backend, outbound.Kubelet} {
-			err := d.Check(target, to)
+			err := egress.Check(target, to)
 			var refused *outbound.RefusedError
 			switch {
 			case tt.why == "" && err != nil:
@@ -72,7 +72,7 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("%s %s: %v, want it refused as %s", target, tt.to, err, tt.why)
 			}
 		}
-		if err := d.Check(outbound.Configured, to); err != nil {
+		if err := egress.Check(outbound.Configured, to); err != nil {
 			t.Errorf("configured %s: %v, want it allowed", tt.to, err)
 		}
 	}
@@ -107,15 +107,15 @@ func names(t *testing.T, answer func() [4]byte) *net.Resolver {
 			if err != nil {
 				return
 			}
-			var m dnsmessage.Message
-			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+			var message dnsmessage.Message
+			if message.Unpack(buf[:n]) != nil || len(message.Questions) != 1 {
 				continue
 			}
-			m.Response = true
-			m.RCode = dnsmessage.RCodeSuccess
-			m.Additionals = nil
-			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-				m.Answers = []dnsmessage.Resource{{
+			message.Response = true
+			message.RCode = dnsmessage.RCodeSuccess
+			message.Additionals = nil
+			if q := message.Questions[0]; q.Type == dnsmessage.TypeA {
+				message.Answers = []dnsmessage.Resource{{
 					Header: dnsmessage.ResourceHeader{
 						Name:  q.Name,
 						Type:  q.Type,
@@ -125,7 +125,7 @@ func names(t *testing.T, answer func() [4]byte) *net.Resolver {
 					Body: &dnsmessage.AResource{A: answer()},
 				}}
 			}
-			if b, err := m.Pack(); err == nil {
+			if b, err := message.Pack(); err == nil {
 				_, _ = conn.WriteTo(b, from)
 			}
 		}

@@ -118,13 +118,13 @@ func auditRequests(c *Config, next http.Handler) http.Handler {
 
 // newRecord starts a request's record; nil: the policy records nothing.
 func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *auditRecord {
-	u := rq.User
-	if u == nil {
-		u = &auth.User{}
+	user := rq.User
+	if user == nil {
+		user = &auth.User{}
 	}
-	v := auditor.Evaluate(&audit.Request{
-		User:        u.Name,
-		Groups:      u.Groups,
+	config := auditor.Evaluate(&audit.Request{
+		User:        user.Name,
+		Groups:      user.Groups,
 		Verb:        rq.Verb,
 		IsResource:  rq.IsResource,
 		Group:       rq.Group,
@@ -134,22 +134,22 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *auditRecor
 		Name:        rq.Name,
 		Path:        rq.Path,
 	})
-	if v.Level == audit.LevelNone {
+	if config.Level == audit.LevelNone {
 		return nil
 	}
-	e := audit.NewEvent()
-	e.Level = v.Level
-	e.AuditID = rq.AuditID
-	e.RequestURI = r.URL.RequestURI()
-	e.Verb = rq.Verb
-	e.UserAgent = r.UserAgent()
-	e.User = UserInfo(u)
-	e.RequestReceivedTimestamp = metav1.NewMicroTime(rq.Begin)
+	event := audit.NewEvent()
+	event.Level = config.Level
+	event.AuditID = rq.AuditID
+	event.RequestURI = r.URL.RequestURI()
+	event.Verb = rq.Verb
+	event.UserAgent = r.UserAgent()
+	event.User = UserInfo(user)
+	event.RequestReceivedTimestamp = metav1.NewMicroTime(rq.Begin)
 	for _, ip := range utilnet.SourceIPs(r) {
-		e.SourceIPs = append(e.SourceIPs, ip.String())
+		event.SourceIPs = append(event.SourceIPs, ip.String())
 	}
 	if rq.IsResource {
-		e.ObjectRef = &audit.ObjectReference{
+		event.ObjectRef = &audit.ObjectReference{
 			Resource:    rq.Resource,
 			Namespace:   rq.Namespace,
 			Name:        rq.Name,
@@ -160,9 +160,9 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *auditRecor
 	}
 	return &auditRecord{
 		auditor:     auditor,
-		config:      v,
-		event:       e,
-		annotations: maps.Clone(u.Annotations),
+		config:      config,
+		event:       event,
+		annotations: maps.Clone(user.Annotations),
 	}
 }
 
@@ -185,49 +185,49 @@ func (c *auditRecord) emit(rq *Request, stage audit.Stage, code int) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := *c.event
-	e.Stage = stage
-	e.StageTimestamp = metav1.NewMicroTime(time.Now())
+	event := *c.event
+	event.Stage = stage
+	event.StageTimestamp = metav1.NewMicroTime(time.Now())
 	if rq.impersonator != nil {
 		as := UserInfo(rq.User)
-		e.ImpersonatedUser = &as
+		event.ImpersonatedUser = &as
 		if rq.constraint != "" {
-			e.AuthenticationMetadata = &audit.AuthenticationMetadata{ImpersonationConstraint: rq.constraint}
+			event.AuthenticationMetadata = &audit.AuthenticationMetadata{ImpersonationConstraint: rq.constraint}
 		}
 	}
 	if len(c.annotations) > 0 {
-		e.Annotations = make(map[string]string, len(c.annotations))
-		maps.Copy(e.Annotations, c.annotations)
+		event.Annotations = make(map[string]string, len(c.annotations))
+		maps.Copy(event.Annotations, c.annotations)
 	}
 	if code != 0 {
-		c.setResponse(&e, rq, code)
+		c.setResponse(&event, rq, code)
 	}
-	c.auditor.Record(&e)
+	c.auditor.Record(&event)
 }
 
 // setResponse adds what is known when there is a response. c.mu is held.
-func (c *auditRecord) setResponse(e *audit.Event, rq *Request, code int) {
-	e.ResponseStatus = &metav1.Status{Code: int32(code)} // an HTTP code
+func (c *auditRecord) setResponse(event *audit.Event, rq *Request, code int) {
+	event.ResponseStatus = &metav1.Status{Code: int32(code)} // an HTTP code
 	if c.status != nil {
-		e.ResponseStatus.Status = c.status.Status
-		e.ResponseStatus.Message = c.status.Message
-		e.ResponseStatus.Reason = c.status.Reason
-		e.ResponseStatus.Details = c.status.Details
+		event.ResponseStatus.Status = c.status.Status
+		event.ResponseStatus.Message = c.status.Message
+		event.ResponseStatus.Reason = c.status.Reason
+		event.ResponseStatus.Details = c.status.Details
 	}
-	if e.ObjectRef != nil && (e.ObjectRef.Name == "" || rq.Subject.UID != "") && rq.Subject.Name != "" {
-		ref := *e.ObjectRef
+	if event.ObjectRef != nil && (event.ObjectRef.Name == "" || rq.Subject.UID != "") && rq.Subject.Name != "" {
+		ref := *event.ObjectRef
 		ref.Name = rq.Subject.Name
 		ref.UID = rq.Subject.UID
-		e.ObjectRef = &ref
+		event.ObjectRef = &ref
 	}
-	e.RequestObject = c.request
-	e.ResponseObject = c.response
+	event.RequestObject = c.request
+	event.ResponseObject = c.response
 	if c.config.OmitManagedFields {
-		if e.RequestObject != nil {
-			e.RequestObject = audit.WithoutManagedFields(e.RequestObject)
+		if event.RequestObject != nil {
+			event.RequestObject = audit.WithoutManagedFields(event.RequestObject)
 		}
-		if e.ResponseObject != nil {
-			e.ResponseObject = audit.WithoutManagedFields(e.ResponseObject)
+		if event.ResponseObject != nil {
+			event.ResponseObject = audit.WithoutManagedFields(event.ResponseObject)
 		}
 	}
 }

@@ -15,32 +15,32 @@ import (
 
 // authenticate sets the user: the in-process identity, else that of the first authenticator that handles the
 // credential.
-func authenticate(c *Config, next http.Handler) http.Handler {
+func authenticate(config *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		begin := time.Now()
 		browserToken(r)
-		u, err := c.authenticateRequest(r)
+		user, err := config.authenticateRequest(r)
 		rq.Mark.Authn = time.Since(begin)
-		c.Metrics.authenticated(r, u, err, rq.Mark.Authn)
-		if err != nil || u == nil {
+		config.Metrics.authenticated(r, user, err, rq.Mark.Authn)
+		if err != nil || user == nil {
 			if err != nil {
-				c.Log.Debug("authentication refused", "error", err, "path", r.URL.Path, "remote", r.RemoteAddr)
+				config.Log.Debug("authentication refused", "error", err, "path", r.URL.Path, "remote", r.RemoteAddr)
 			}
-			auditUnauthenticated(c, rq, r)
+			auditUnauthenticated(config, rq, r)
 			w.Header().Set("Www-Authenticate", `Bearer realm="keelson"`)
 			wire.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		if u.Name != auth.Anonymous {
+		if user.Name != auth.Anonymous {
 			connlimit.Reach(r.Context(), connlimit.Authenticated)
 		}
-		rq.User = u
-		for _, text := range u.Warnings {
+		rq.User = user
+		for _, text := range user.Warnings {
 			rq.Warn(text)
 		}
-		rq.Mark.AuthnHow = u.How
-		rq.Mark.Groups = u.Groups
+		rq.Mark.AuthnHow = user.How
+		rq.Mark.Groups = user.Groups
 		r.Header.Del("Authorization") // later handlers must not see it, in particular a proxied server
 		next.ServeHTTP(w, r)
 	})

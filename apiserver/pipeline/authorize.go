@@ -37,9 +37,9 @@ func authorize(c *Config, next http.Handler) http.Handler {
 }
 
 // decide calls the authorizer; a rejection has Kubernetes' message. m receives the reason why the request is allowed.
-func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request) error {
+func (c *Config) decide(ctx context.Context, attrs *auth.Attributes, m *mark.Request) error {
 	begin := time.Now()
-	d, err := c.Authorizer.Authorize(ctx, a)
+	d, err := c.Authorizer.Authorize(ctx, attrs)
 	c.Metrics.decided(d, err, time.Since(begin))
 	if d.Verdict == auth.Allow {
 		m.AuthzWhy = d.Reason
@@ -49,7 +49,7 @@ func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("authorize: %w", err))
 	}
-	return Forbidden(a, d.Reason)
+	return Forbidden(attrs, d.Reason)
 }
 
 // annotateDecision adds the decision and its reason to the audit event.
@@ -87,22 +87,24 @@ func Attributes(rq *Request) *auth.Attributes {
 }
 
 // Forbidden is the 403 error for a, with Kubernetes' message.
-func Forbidden(a *auth.Attributes, reason string) error {
-	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path)
-	if a.ResourceRequest {
-		resource := a.Resource
-		if a.Subresource != "" {
-			resource += "/" + a.Subresource
+func Forbidden(attrs *auth.Attributes, reason string) error {
+	text := fmt.Sprintf("User %q cannot %s path %q", attrs.User.Name, attrs.Verb, attrs.Path)
+	if attrs.ResourceRequest {
+		resource := attrs.Resource
+		if attrs.Subresource != "" {
+			resource += "/" + attrs.Subresource
 		}
 		where := "at the cluster scope"
-		if a.Namespace != "" {
-			where = fmt.Sprintf("in the namespace %q", a.Namespace)
+		if attrs.Namespace != "" {
+			where = fmt.Sprintf("in the namespace %q", attrs.Namespace)
 		}
-		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group,
+		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", attrs.User.Name, attrs.Verb, resource,
+			attrs.Group,
 			where)
 	}
 	if reason != "" {
 		text += ": " + reason
 	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, errors.New(text))
+	return apierrors.NewForbidden(schema.GroupResource{Group: attrs.Group, Resource: attrs.Resource}, attrs.Name,
+		errors.New(text))
 }

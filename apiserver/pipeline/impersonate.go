@@ -24,7 +24,7 @@ const (
 )
 
 // impersonate lets a user act as another, if the authorizer allows it in one of the modes.
-func impersonate(c *Config, next http.Handler) http.Handler {
+func impersonate(config *Config, next http.Handler) http.Handler {
 	last := lru.New(modeCacheSize)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		wanted, err := requestedUser(r.Header)
@@ -37,7 +37,7 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 			return
 		}
 		rq := From(r.Context())
-		as, by, err := c.impersonated(r.Context(), rq, wanted, last)
+		as, by, err := config.impersonated(r.Context(), rq, wanted, last)
 		if err != nil {
 			rq.AuditStatus(wire.Status(err))
 			wire.WriteError(w, r, err)

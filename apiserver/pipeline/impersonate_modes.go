@@ -164,22 +164,22 @@ func (i *impersonator) check(ctx context.Context, a auth.Attributes) error {
 
 // name checks the right to the user name; the groups of nodes and service accounts follow from it.
 func (i *impersonator) name(ctx context.Context, as *auth.User) error {
-	a := auth.Attributes{Group: i.group, Resource: "users", Name: as.Name}
+	attrs := auth.Attributes{Group: i.group, Resource: "users", Name: as.Name}
 	if node, ok := nodeOf(as.Name); ok && i.mode != unrestricted {
-		if a.Resource, a.Name = "nodes", node; i.mode == associated {
-			a.Name = "*"
+		if attrs.Resource, attrs.Name = "nodes", node; i.mode == associated {
+			attrs.Name = "*"
 		}
 		as.Groups = []string{auth.Nodes}
 	}
 	if ns, account, ok := serviceAccount(as.Name); ok {
-		a.Resource = "serviceaccounts"
-		a.Namespace = ns
-		a.Name = account
+		attrs.Resource = "serviceaccounts"
+		attrs.Namespace = ns
+		attrs.Name = account
 		if len(as.Groups) == 0 {
 			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
 		}
 	}
-	return i.check(ctx, a)
+	return i.check(ctx, attrs)
 }
 
 func (i *impersonator) groups(ctx context.Context, groups []string) error {
@@ -284,17 +284,17 @@ func AccountNode(u *auth.User) (node string, ok bool) {
 }
 
 // authorize calls the authorizer; an error counts as a rejection and is part of the message.
-func (c *Config) authorize(ctx context.Context, a *auth.Attributes) error {
+func (c *Config) authorize(ctx context.Context, attrs *auth.Attributes) error {
 	begin := time.Now()
-	d, err := c.Authorizer.Authorize(ctx, a)
+	d, err := c.Authorizer.Authorize(ctx, attrs)
 	c.Metrics.decided(d, err, time.Since(begin))
 	switch {
 	case d.Verdict == auth.Allow:
 		return nil
 	case err != nil && d.Reason != "":
-		return Forbidden(a, fmt.Sprintf("%v: %s", err, d.Reason))
+		return Forbidden(attrs, fmt.Sprintf("%v: %s", err, d.Reason))
 	case err != nil:
-		return Forbidden(a, err.Error())
+		return Forbidden(attrs, err.Error())
 	}
-	return Forbidden(a, d.Reason)
+	return Forbidden(attrs, d.Reason)
 }

@@ -128,17 +128,17 @@ func ParseInfo(r *http.Request) Info {
 }
 
 // collectionVerb converts get and delete without a name to list, watch and deletecollection.
-func (i *Info) collectionVerb(u *url.URL) {
+func (i *Info) collectionVerb(target *url.URL) {
 	if i.Name != "" {
 		return
 	}
 	switch i.Verb {
 	case "get":
 		i.Verb = "list"
-		if u.RawQuery == "" {
+		if target.RawQuery == "" {
 			return
 		}
-		q := u.Query()
+		q := target.Query()
 		if w := q.Get("watch"); q.Has("watch") && w != "0" && w != "false" {
 			i.Verb = "watch"
 		}
@@ -158,8 +158,8 @@ func (i *Info) collectionVerb(u *url.URL) {
 		}
 	case "delete":
 		i.Verb = "deletecollection"
-		if u.RawQuery != "" {
-			i.selectors(u.Query())
+		if target.RawQuery != "" {
+			i.selectors(target.Query())
 		}
 	}
 }

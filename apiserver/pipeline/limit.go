@@ -53,26 +53,26 @@ func (s *seats) acquire(ctx context.Context) bool {
 }
 
 // limitInFlight queues or rejects requests when too many are running.
-func limitInFlight(c *Config, next http.Handler) http.Handler {
-	readGauge := c.Metrics.inflight.WithLabelValues("readOnly")
-	writeGauge := c.Metrics.inflight.WithLabelValues("mutating")
+func limitInFlight(config *Config, next http.Handler) http.Handler {
+	readGauge := config.Metrics.inflight.WithLabelValues("readOnly")
+	writeGauge := config.Metrics.inflight.WithLabelValues("mutating")
 	var streams atomic.Int64 // running requests
-	enter := c.inFlightLimiter()
-	if c.Fairness != nil {
-		enter = c.acquireSeats
+	enter := config.inFlightLimiter()
+	if config.Fairness != nil {
+		enter = config.acquireSeats
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		if rq.LongRunning() && rq.Verb != "watch" {
 			defer streams.Add(-1)
-			if streams.Add(1) > int64(c.MaxStreams) {
+			if streams.Add(1) > int64(config.MaxStreams) {
 				tooMany(w, rq)
 				return
 			}
 			next.ServeHTTP(w, r)
 			return
 		}
-		if rq.LongRunning() && c.Fairness == nil {
+		if rq.LongRunning() && config.Fairness == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -128,7 +128,7 @@ func (c *Config) inFlightLimiter() limiter {
 
 // acquireSeats waits for a seat of the request's priority level.
 func (c *Config) acquireSeats(w http.ResponseWriter, r *http.Request, rq *Request) func() {
-	q := &fairness.Request{
+	request := &fairness.Request{
 		User:        rq.User.Name,
 		Groups:      rq.User.Groups,
 		Verb:        rq.Verb,
@@ -141,10 +141,10 @@ func (c *Config) acquireSeats(w http.ResponseWriter, r *http.Request, rq *Reques
 		Cost:        1,
 	}
 	if c.Cost != nil {
-		q.Cost = c.Cost(rq)
+		request.Cost = c.Cost(rq)
 	}
 	begin := time.Now()
-	release, at, err := c.Fairness.Enter(r.Context(), q)
+	release, at, err := c.Fairness.Enter(r.Context(), request)
 	rq.queued = time.Since(begin)
 	if at.SchemaUID != "" {
 		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", at.SchemaUID)

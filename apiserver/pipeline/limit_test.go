@@ -18,7 +18,7 @@ import (
 func TestLimitQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		h := limitInFlight(&Config{MaxReads: 1, MaxWrites: 1, Metrics: NewMetrics()},
+		handler := limitInFlight(&Config{MaxReads: 1, MaxWrites: 1, Metrics: NewMetrics()},
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 				<-release
 			}))
@@ -31,7 +31,7 @@ func TestLimitQueues(t *testing.T) {
 				rq.IsResource = true
 				rq.Verb = "create"
 				w := httptest.NewRecorder()
-				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil).WithContext(
+				handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil).WithContext(
 					context.WithValue(t.Context(), requestKey{}, rq)))
 				mu.Lock()
 				defer mu.Unlock()

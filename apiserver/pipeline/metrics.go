@@ -63,7 +63,7 @@ func newHistogramVec(opts prometheus.HistogramOpts, labels []string) *prometheus
 // NewMetrics returns a registry with the request metrics.
 func NewMetrics() *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
-	m := &Metrics{
+	metrics := &Metrics{
 		Registry: prometheus.NewRegistry(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
@@ -107,13 +107,14 @@ func NewMetrics() *Metrics {
 		}, []string{"priority_level", "flow_schema", "execute"}),
 		auths: newAuthMetrics(),
 	}
-	m.newResponseMetrics()
-	j := &m.auths
-	m.Registry.MustRegister(m.total, m.duration, m.sliDuration, m.ended, m.inflight, m.running, m.rejected, m.waited,
-		m.events, m.bytes, m.sizes, m.deprecated,
+	metrics.newResponseMetrics()
+	j := &metrics.auths
+	metrics.Registry.MustRegister(metrics.total, metrics.duration, metrics.sliDuration, metrics.ended,
+		metrics.inflight, metrics.running, metrics.rejected, metrics.waited,
+		metrics.events, metrics.bytes, metrics.sizes, metrics.deprecated,
 		j.attempts, j.authorized, j.attemptsTook, j.authorizedTook, j.users, j.certificates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return m
+	return metrics
 }
 
 // newResponseMetrics creates the metrics of responses and watch events.

@@ -13,36 +13,36 @@ import (
 // TestHistogramsAreNativeToo: every histogram of requests is exported with its classic buckets and as a native
 // histogram.
 func TestHistogramsAreNativeToo(t *testing.T) {
-	m := NewMetrics()
+	metrics := NewMetrics()
 	for labels, vecs := range map[int][]*prometheus.HistogramVec{
-		8: {m.duration},
-		7: {m.sliDuration, m.sizes},
-		3: {m.waited, m.bytes},
-		1: {m.auths.attemptsTook, m.auths.authorizedTook},
+		8: {metrics.duration},
+		7: {metrics.sliDuration, metrics.sizes},
+		3: {metrics.waited, metrics.bytes},
+		1: {metrics.auths.attemptsTook, metrics.auths.authorizedTook},
 	} {
 		for _, v := range vecs {
 			v.WithLabelValues(make([]string, labels)...).Observe(0.012)
 		}
 	}
-	m.auths.certificates.Observe(3600)
-	families, err := m.Registry.Gather()
+	metrics.auths.certificates.Observe(3600)
+	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	for _, f := range families {
-		for _, metric := range f.GetMetric() {
+	for _, metricFamily := range families {
+		for _, metric := range metricFamily.GetMetric() {
 			h := metric.GetHistogram()
 			if h == nil {
 				continue
 			}
-			seen[f.GetName()] = true
+			seen[metricFamily.GetName()] = true
 			if h.GetSchema() == 0 || len(h.GetPositiveSpan()) == 0 {
-				t.Errorf("%s is no native histogram: schema %d, %d spans", f.GetName(), h.GetSchema(),
+				t.Errorf("%s is no native histogram: schema %d, %d spans", metricFamily.GetName(), h.GetSchema(),
 					len(h.GetPositiveSpan()))
 			}
 			if len(h.GetBucket()) == 0 {
-				t.Errorf("%s has no classic buckets", f.GetName())
+				t.Errorf("%s has no classic buckets", metricFamily.GetName())
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // observe counts every request and emits the mark of every write that reached its handler.
-func observe(c *Config, next http.Handler) http.Handler {
+func observe(config *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		if rq.LongRunning() {
@@ -22,7 +22,7 @@ func observe(c *Config, next http.Handler) http.Handler {
 			if verb == "" {
 				verb = "CONNECT"
 			}
-			g := c.Metrics.running.WithLabelValues(verb, rq.Group, rq.Version, rq.Resource, rq.Subresource, scope,
+			g := config.Metrics.running.WithLabelValues(verb, rq.Group, rq.Version, rq.Resource, rq.Subresource, scope,
 				"apiserver")
 			g.Inc()
 			defer g.Dec()
@@ -35,33 +35,33 @@ func observe(c *Config, next http.Handler) http.Handler {
 			code = a.code
 			size = a.size
 		}
-		c.Metrics.done(rq, r, code, took, size)
-		if c.Marks == nil || !rq.IsResource || rq.ReadOnly() || rq.LongRunning() || rq.User == nil {
+		config.Metrics.done(rq, r, code, took, size)
+		if config.Marks == nil || !rq.IsResource || rq.ReadOnly() || rq.LongRunning() || rq.User == nil {
 			return
 		}
-		m := rq.Mark
-		m.Verb = r.Method
-		m.Group = rq.Group
-		m.Resource = rq.Resource
-		m.Subresource = rq.Subresource
-		m.User = rq.User.Name
-		m.UserAgent = r.UserAgent()
-		m.AuditID = rq.AuditID
-		m.Code = code
+		request := rq.Mark
+		request.Verb = r.Method
+		request.Group = rq.Group
+		request.Resource = rq.Resource
+		request.Subresource = rq.Subresource
+		request.User = rq.User.Name
+		request.UserAgent = r.UserAgent()
+		request.AuditID = rq.AuditID
+		request.Code = code
 		s := rq.Subject
 		if s.Resource == "" {
 			s = mark.Subject{Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name}
 		}
-		c.Marks.Emit(mark.Mark{
+		config.Marks.Emit(mark.Mark{
 			Step:      mark.StepRequest,
 			Component: "apiserver",
 			At:        rq.Begin,
 			Took:      took,
 			Subject:   s,
 			Err:       rq.Failure,
-			Detail:    &m,
+			Detail:    &request,
 		})
-		if m.Revision == 0 {
+		if request.Revision == 0 {
 			return
 		}
 		for _, f := range rq.ExtraMarks {
@@ -69,9 +69,9 @@ func observe(c *Config, next http.Handler) http.Handler {
 			f.At = rq.Begin
 			f.Took = took
 			if e, ok := f.Detail.(*mark.Endpoint); ok {
-				e.Revision = m.Revision
+				e.Revision = request.Revision
 			}
-			c.Marks.Emit(f)
+			config.Marks.Emit(f)
 		}
 	})
 }

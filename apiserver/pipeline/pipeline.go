@@ -64,31 +64,31 @@ var filters = []filter{
 }
 
 // New wraps final in the filters.
-func New(c Config, final http.Handler) http.Handler {
-	if c.MaxReads == 0 {
-		c.MaxReads = 400
+func New(config Config, final http.Handler) http.Handler {
+	if config.MaxReads == 0 {
+		config.MaxReads = 400
 	}
-	if c.MaxWrites == 0 {
-		c.MaxWrites = 200
+	if config.MaxWrites == 0 {
+		config.MaxWrites = 200
 	}
-	if c.MaxStreams == 0 {
-		c.MaxStreams = 1000
+	if config.MaxStreams == 0 {
+		config.MaxStreams = 1000
 	}
-	if c.Timeout == 0 {
-		c.Timeout = 60 * time.Second
+	if config.Timeout == 0 {
+		config.Timeout = 60 * time.Second
 	}
-	if c.MaxBody == 0 {
-		c.MaxBody = 3 << 20
+	if config.MaxBody == 0 {
+		config.MaxBody = 3 << 20
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Metrics == nil {
-		c.Metrics = NewMetrics()
+	if config.Metrics == nil {
+		config.Metrics = NewMetrics()
 	}
 	h := final
 	for _, filter := range slices.Backward(filters) {
-		h = filter.wrap(&c, h)
+		h = filter.wrap(&config, h)
 	}
 	return h
 }

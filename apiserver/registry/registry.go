@@ -177,26 +177,26 @@ func (r *Resource) Sub(name string) (Sub, bool) {
 
 // New returns the Resource of a row with its storage.
 func New(row Row, storage objects.Storage) *Resource {
-	r := &Resource{
+	res := &Resource{
 		Row:           row,
 		Kind:          row.Kind,
 		Storage:       storage,
 		FieldManagers: map[string]*apply.Manager{},
 	}
 	for _, m := range []wire.Media{wire.JSON, wire.YAML, wire.Proto} {
-		r.encoders[m] = wire.NewEncoder(m, r.GVK())
+		res.encoders[m] = wire.NewEncoder(m, res.GVK())
 	}
 	if row.Kind.CreateOnly {
-		return r
+		return res
 	}
 	subs := []string{""}
 	for name := range row.Kind.Subs {
 		subs = append(subs, name)
 	}
 	for _, sub := range append(subs, "scale") {
-		r.FieldManagers[sub] = apply.New(row.Kind, sub, row.resetFields(sub)...)
+		res.FieldManagers[sub] = apply.New(row.Kind, sub, row.resetFields(sub)...)
 	}
-	return r
+	return res
 }
 
 // resetFields lists the fields that sub never changes: for the object its status, for the status the spec.

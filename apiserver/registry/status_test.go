@@ -43,23 +43,23 @@ var (
 
 // TestStatusIsApart: an update of an object leaves its status alone, and an update of its status all the rest.
 func TestStatusIsApart(t *testing.T) {
-	for _, k := range stored() {
-		sub := k.Subs["status"]
+	for _, spec := range stored() {
+		sub := spec.Subs["status"]
 		// whose schemas hold raw JSON; the package's own tests cover them
-		if sub == nil || k.Group == "apiextensions.k8s.io" {
+		if sub == nil || spec.Group == "apiextensions.k8s.io" {
 			continue
 		}
-		t.Run(k.Group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
+		t.Run(spec.Group+"/"+spec.Resource+"."+spec.Version, func(t *testing.T) {
 			for seed := range int64(10) {
-				old := kindtest.Random(k, seed)
-				next := kindtest.Random(k, seed+1000)
-				k.Default(old)
-				k.Default(next)
+				old := kindtest.Random(spec, seed)
+				next := kindtest.Random(spec, seed+1000)
+				spec.Default(old)
+				spec.Default(next)
 				old.SetGeneration(7)
 				old.SetLabels(map[string]string{"is": "old"})
 				old.SetAnnotations(map[string]string{"is": "old"})
 				main := copied(next, old)
-				k.PrepareUpdate(main, old)
+				spec.PrepareUpdate(main, old)
 				was, _ := part(old, "Status")
 				if is, _ := part(main, "Status"); !equality.Semantic.DeepEqual(was, is) {
 					t.Fatalf("seed %d: an update changed the status (-old +new):\n%s", seed, cmp.Diff(was, is))
@@ -75,11 +75,11 @@ func TestStatusIsApart(t *testing.T) {
 					t.Errorf("seed %d: an update of the status made generation 7 %d", seed, status.GetGeneration())
 				}
 				if stay := maps.Equal(status.GetLabels(), old.GetLabels()); stay != slices.Contains(labelsStay,
-					k.Kind) {
+					spec.Kind) {
 					t.Errorf("seed %d: labels stay under an update of the status: %v", seed, stay)
 				}
 				if stay := maps.Equal(status.GetAnnotations(), old.GetAnnotations()); stay != slices.Contains(
-					annotationsStay, k.Kind) {
+					annotationsStay, spec.Kind) {
 					t.Errorf("seed %d: annotations stay under an update of the status: %v", seed, stay)
 				}
 			}
@@ -100,31 +100,31 @@ var counted = []string{
 
 // TestGeneration: it counts changes of the spec, for the kinds that have it, and nothing else.
 func TestGeneration(t *testing.T) {
-	for _, k := range stored() {
-		if _, ok := part(k.New(), "Spec"); !ok || k.Group == "apiextensions.k8s.io" {
+	for _, spec := range stored() {
+		if _, ok := part(spec.New(), "Spec"); !ok || spec.Group == "apiextensions.k8s.io" {
 			continue
 		}
-		t.Run(k.Group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
+		t.Run(spec.Group+"/"+spec.Resource+"."+spec.Version, func(t *testing.T) {
 			changes := 0
 			for seed := range int64(20) {
-				old := kindtest.Random(k, seed)
-				next := kindtest.Random(k, seed+1000)
-				k.Default(old)
-				k.Default(next)
+				old := kindtest.Random(spec, seed)
+				next := kindtest.Random(spec, seed+1000)
+				spec.Default(old)
+				spec.Default(next)
 				old.SetGeneration(7)
 				old.SetAnnotations(nil)
 				next.SetAnnotations(nil)
 				other := copied(old, old)
 				other.SetLabels(map[string]string{"another": "label"})
-				if k.PrepareUpdate(other, old); other.GetGeneration() != 7 {
+				if spec.PrepareUpdate(other, old); other.GetGeneration() != 7 {
 					t.Fatalf("seed %d: another label made generation 7 %d", seed, other.GetGeneration())
 				}
 				obj := copied(next, old)
-				k.PrepareUpdate(obj, old)
+				spec.PrepareUpdate(obj, old)
 				was, _ := part(old, "Spec")
 				is, _ := part(obj, "Spec")
 				want := int64(7)
-				if slices.Contains(counted, k.Kind) && !equality.Semantic.DeepEqual(was, is) {
+				if slices.Contains(counted, spec.Kind) && !equality.Semantic.DeepEqual(was, is) {
 					want = 8
 					changes = changes + 1
 				}
@@ -132,7 +132,7 @@ func TestGeneration(t *testing.T) {
 					t.Fatalf("seed %d: generation %d, want %d", seed, obj.GetGeneration(), want)
 				}
 			}
-			if slices.Contains(counted, k.Kind) && changes == 0 {
+			if slices.Contains(counted, spec.Kind) && changes == 0 {
 				t.Error("no pair of objects differed in its spec")
 			}
 		})

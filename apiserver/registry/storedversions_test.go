@@ -49,16 +49,16 @@ func TestStoredVersionsUnconverted(t *testing.T) {
 		{"batch", "cronjobs", "v1beta1"}, // of a release that knew no other
 		{"flowcontrol.apiserver.k8s.io", "flowschemas", "v1beta3"},
 	} {
-		for _, k := range stored() {
-			if k.Group != c.group || k.Resource != c.resource {
+		for _, spec := range stored() {
+			if spec.Group != c.group || spec.Resource != c.resource {
 				continue
 			}
 			for seed := range int64(20) {
-				obj := kindtest.Random(k, seed)
-				k.Default(obj)
+				obj := kindtest.Random(spec, seed)
+				spec.Default(obj)
 				obj.SetResourceVersion("7")
 				obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-				gvk := k.GVK()
+				gvk := spec.GVK()
 				gvk.Version = c.version
 				doc, err := json.Marshal(obj)
 				if err != nil {
@@ -76,9 +76,9 @@ func TestStoredVersionsUnconverted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := readStored(t, k.GVR().GroupResource(), value)
+				got, err := readStored(t, spec.GVR().GroupResource(), value)
 				if err != nil || !equality.Semantic.DeepEqual(got, obj) {
-					t.Fatalf("%s of seed %d stored as %s: %v (-want +got):\n%s", k.Kind, seed, c.version, err,
+					t.Fatalf("%s of seed %d stored as %s: %v (-want +got):\n%s", spec.Kind, seed, c.version, err,
 						cmp.Diff(obj, got))
 				}
 			}

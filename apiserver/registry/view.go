@@ -75,7 +75,7 @@ func (s *viewed) Create(ctx context.Context, obj kind.Object) (*objects.Entry, o
 func (s *viewed) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
-	e, created, r, err := s.st.Update(ctx, namespace, name, createMissing, func(
+	entry, created, receipt, err := s.st.Update(ctx, namespace, name, createMissing, func(
 		ctx context.Context, current kind.Object,
 	) (kind.Object, error) {
 		var served kind.Object
@@ -88,7 +88,7 @@ func (s *viewed) Update(
 		}
 		return s.v.ToStored(next), nil
 	})
-	return s.entry(e), created, r, err
+	return s.entry(entry), created, receipt, err
 }
 
 func (s *viewed) Delete(ctx context.Context, namespace, name string, check func(

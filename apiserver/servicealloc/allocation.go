@@ -61,29 +61,29 @@ func (t *allocation) commit() {
 	}
 }
 
-// allocateIPs allocates the addresses of s that it did not have before.
-func (t *allocation) allocateIPs(ctx context.Context, s, old *corev1.Service) error {
-	if old != nil && service.LeftAlone(s, old) || s.Spec.Type == corev1.ServiceTypeExternalName {
+// allocateIPs allocates the addresses of svc that it did not have before.
+func (t *allocation) allocateIPs(ctx context.Context, svc, old *corev1.Service) error {
+	if old != nil && service.LeftAlone(svc, old) || svc.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
 	if old == nil || old.Spec.Type == corev1.ServiceTypeExternalName {
-		if !needsClusterIP(s) {
+		if !needsClusterIP(svc) {
 			return nil
 		}
-		return t.allocateFamilies(ctx, s, 0)
+		return t.allocateFamilies(ctx, svc, 0)
 	}
 	if slices.Equal(old.Spec.ClusterIPs, []string{corev1.ClusterIPNone}) {
 		return nil
 	}
-	if len(old.Spec.IPFamilies) == 1 && len(s.Spec.IPFamilies) == 2 {
-		return t.allocateFamilies(ctx, s, 1)
+	if len(old.Spec.IPFamilies) == 1 && len(svc.Spec.IPFamilies) == 2 {
+		return t.allocateFamilies(ctx, svc, 1)
 	}
 	return nil
 }
 
-// allocateFamilies allocates an address for each family of s from index from on.
-func (t *allocation) allocateFamilies(ctx context.Context, s *corev1.Service, from int) error {
-	spec := &s.Spec
+// allocateFamilies allocates an address for each family of svc from index from on.
+func (t *allocation) allocateFamilies(ctx context.Context, svc *corev1.Service, from int) error {
+	spec := &svc.Spec
 	for len(spec.ClusterIPs) < len(spec.IPFamilies) {
 		spec.ClusterIPs = append(slices.Clip(spec.ClusterIPs), "")
 	}
@@ -95,15 +95,15 @@ func (t *allocation) allocateFamilies(ctx context.Context, s *corev1.Service, fr
 			switch {
 			case errors.Is(err, errFull):
 				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w",
-					s.Name, err))
+					svc.Name, err))
 			case err != nil:
-				return invalid(s, field.ErrorList{
+				return invalid(svc, field.ErrorList{
 					field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)),
 				})
 			}
 			spec.ClusterIPs[i] = ip.String()
 		} else if err := t.allocateIP(ctx, text); err != nil {
-			return invalid(s, field.ErrorList{
+			return invalid(svc, field.ErrorList{
 				field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err)),
 			})
 		}
@@ -118,25 +118,25 @@ func (t *allocation) allocateIP(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	a := t.a
+	allocator := t.a
 	if t.dry {
-		if p := a.dryRunRange(familyOf(ip)); !allocatable(p, ip) {
+		if p := allocator.dryRunRange(familyOf(ip)); !allocatable(p, ip) {
 			return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, p)
 		}
 		return nil
 	}
-	a.mu.Lock()
-	_, taken := a.ips[ip]
-	c, claimed := a.ipAddresses[ip]
+	allocator.mu.Lock()
+	_, taken := allocator.ips[ip]
+	c, claimed := allocator.ipAddresses[ip]
 	switch {
-	case !a.inReadyRangeLocked(ip):
+	case !allocator.inReadyRangeLocked(ip):
 		err = errNotInRange
 	case taken, claimed && (!c.managed || c.service != t.service):
 		err = ErrAllocated
 	default:
 		t.addIPLocked(ip)
 	}
-	a.mu.Unlock()
+	allocator.mu.Unlock()
 	if err != nil {
 		return err
 	}

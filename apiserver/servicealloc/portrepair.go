@@ -144,12 +144,12 @@ func (a *Allocator) repairPorts(ctx context.Context) (requeueAfter time.Duration
 // inconsistentPortsLocked lists recorded ports without a Service for portLeakTime, and ports of Services that are not
 // recorded.
 func (a *Allocator) inconsistentPortsLocked(now time.Time) (leaked, missing []int32, requeueAfter time.Duration) {
-	r := &a.observed
-	if r.invalid {
+	observedRange := &a.observed
+	if observedRange.invalid {
 		return nil, nil, 0
 	}
-	for _, port := range slices.Sorted(maps.Keys(r.unusedSince)) {
-		if left := portLeakTime - now.Sub(r.unusedSince[port]); left <= 0 {
+	for _, port := range slices.Sorted(maps.Keys(observedRange.unusedSince)) {
+		if left := portLeakTime - now.Sub(observedRange.unusedSince[port]); left <= 0 {
 			leaked = append(leaked, port)
 		} else if requeueAfter == 0 || left < requeueAfter {
 			requeueAfter = left
@@ -157,7 +157,7 @@ func (a *Allocator) inconsistentPortsLocked(now time.Time) (leaked, missing []in
 	}
 	for _, port := range slices.Sorted(maps.Keys(a.nodePorts)) {
 		stored := slices.ContainsFunc(a.nodePorts[port], func(h holder) bool { return h.stored })
-		if stored && a.ports.Contains(port) && !r.bits.has(port) {
+		if stored && a.ports.Contains(port) && !observedRange.bits.has(port) {
 			missing = append(missing, port)
 		}
 	}

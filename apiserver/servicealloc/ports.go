@@ -68,19 +68,19 @@ func (t *allocation) addPortsLocked() {
 }
 
 // choosePorts chooses ports; t.has reports which ones are in use.
-func (t *allocation) choosePorts(s, old *corev1.Service) error {
+func (t *allocation) choosePorts(svc, old *corev1.Service) error {
 	pick := t.choosePortsForCreate
 	if old != nil {
 		pick = func(s *corev1.Service) error { return t.choosePortsForUpdate(s, old) }
 	}
-	if err := pick(s); err != nil {
+	if err := pick(svc); err != nil {
 		return err
 	}
-	if !service.HasHealthCheck(s) || old != nil && service.HasHealthCheck(old) {
+	if !service.HasHealthCheck(svc) || old != nil && service.HasHealthCheck(old) {
 		return nil
 	}
 	// For load balancers that check each node for local endpoints.
-	if port := s.Spec.HealthCheckNodePort; port != 0 {
+	if port := svc.Spec.HealthCheckNodePort; port != 0 {
 		if err := t.allocatePort(port); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %d: %w",
 				port, err))
@@ -91,42 +91,42 @@ func (t *allocation) choosePorts(s, old *corev1.Service) error {
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %d: %w", free, err))
 	}
-	s.Spec.HealthCheckNodePort = free
+	svc.Spec.HealthCheckNodePort = free
 	return nil
 }
 
 // choosePortsForCreate handles a new Service. A port with two protocols has one node port.
-func (t *allocation) choosePortsForCreate(s *corev1.Service) error {
+func (t *allocation) choosePortsForCreate(svc *corev1.Service) error {
 	nodePorts := map[int32]int32{} // node ports by port
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		if p.NodePort == 0 && !service.GetsNodePorts(s) {
+	for i := range svc.Spec.Ports {
+		servicePort := &svc.Spec.Ports[i]
+		if servicePort.NodePort == 0 && !service.GetsNodePorts(svc) {
 			continue
 		}
-		shared := nodePorts[p.Port]
+		shared := nodePorts[servicePort.Port]
 		switch {
 		case shared == 0:
-			named := slices.IndexFunc(s.Spec.Ports, func(o corev1.ServicePort) bool {
-				return o.Port == p.Port && o.NodePort != 0
+			named := slices.IndexFunc(svc.Spec.Ports, func(o corev1.ServicePort) bool {
+				return o.Port == servicePort.Port && o.NodePort != 0
 			})
 			if named < 0 {
 				free, err := t.allocateNextPort()
 				if err != nil {
 					return portAllocationError(err)
 				}
-				p.NodePort = free
+				servicePort.NodePort = free
 			} else {
-				p.NodePort = s.Spec.Ports[named].NodePort
-				if err := t.allocatePort(p.NodePort); err != nil {
-					return invalidPort(s, i, err)
+				servicePort.NodePort = svc.Spec.Ports[named].NodePort
+				if err := t.allocatePort(servicePort.NodePort); err != nil {
+					return invalidPort(svc, i, err)
 				}
 			}
-			nodePorts[p.Port] = p.NodePort
-		case p.NodePort == 0:
-			p.NodePort = shared
-		case p.NodePort != shared:
-			if err := t.allocatePort(p.NodePort); err != nil {
-				return invalidPort(s, i, err)
+			nodePorts[servicePort.Port] = servicePort.NodePort
+		case servicePort.NodePort == 0:
+			servicePort.NodePort = shared
+		case servicePort.NodePort != shared:
+			if err := t.allocatePort(servicePort.NodePort); err != nil {
+				return invalidPort(svc, i, err)
 			}
 		}
 	}
@@ -134,7 +134,7 @@ func (t *allocation) choosePortsForCreate(s *corev1.Service) error {
 }
 
 // choosePortsForUpdate handles an update.
-func (t *allocation) choosePortsForUpdate(s, old *corev1.Service) error {
+func (t *allocation) choosePortsForUpdate(svc, old *corev1.Service) error {
 	type key struct {
 		Protocol corev1.Protocol
 		NodePort int32
@@ -144,24 +144,24 @@ func (t *allocation) choosePortsForUpdate(s, old *corev1.Service) error {
 	for _, p := range old.Spec.Ports {
 		current[p.NodePort] = true
 	}
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
+	for i := range svc.Spec.Ports {
+		servicePort := &svc.Spec.Ports[i]
 		switch {
-		case p.NodePort == 0 && !service.GetsNodePorts(s):
+		case servicePort.NodePort == 0 && !service.GetsNodePorts(svc):
 			continue
-		case p.NodePort == 0:
+		case servicePort.NodePort == 0:
 			free, err := t.allocateNextPort()
 			if err != nil {
 				return portAllocationError(err)
 			}
-			p.NodePort = free
-		case !current[p.NodePort]:
-			if err := t.allocatePort(p.NodePort); err != nil {
-				return invalidPort(s, i, err)
+			servicePort.NodePort = free
+		case !current[servicePort.NodePort]:
+			if err := t.allocatePort(servicePort.NodePort); err != nil {
+				return invalidPort(svc, i, err)
 			}
-			current[p.NodePort] = true
+			current[servicePort.NodePort] = true
 		}
-		k := key{p.Protocol, p.NodePort}
+		k := key{servicePort.Protocol, servicePort.NodePort}
 		if seen[k] {
 			return fmt.Errorf("duplicate nodePort: %v", k)
 		}

@@ -48,19 +48,19 @@ func newProblems() problems {
 }
 
 // add queues a problem once.
-func (q *problems) add(p Problem) {
-	if q.reported[p.UID][p.Message] {
+func (q *problems) add(problem Problem) {
+	if q.reported[problem.UID][problem.Message] {
 		return
 	}
-	if q.reported[p.UID] == nil {
-		q.reported[p.UID] = map[string]bool{}
+	if q.reported[problem.UID] == nil {
+		q.reported[problem.UID] = map[string]bool{}
 	}
-	q.reported[p.UID][p.Message] = true
+	q.reported[problem.UID][problem.Message] = true
 	if len(q.queued) >= maxQueuedProblems {
 		q.dropped++
 		return
 	}
-	q.queued = append(q.queued, p)
+	q.queued = append(q.queued, problem)
 }
 
 // retain forgets reported problems of a Service that no longer exist.
@@ -97,20 +97,20 @@ func (a *Allocator) recheckAllLocked() {
 func (a *Allocator) recheck(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	q := &a.problems
+	problems := &a.problems
 	next := time.Duration(0)
-	for uid, at := range q.recheck {
+	for uid, at := range problems.recheck {
 		if left := at.Sub(now); left > 0 {
 			if next == 0 || left < next {
 				next = left
 			}
 			continue
 		}
-		delete(q.recheck, uid)
+		delete(problems.recheck, uid)
 		found := a.problemsLocked(uid)
-		q.retain(uid, found)
+		problems.retain(uid, found)
 		for _, p := range found {
-			q.add(p)
+			problems.add(p)
 		}
 	}
 	if next == 0 {
@@ -121,21 +121,21 @@ func (a *Allocator) recheck(now time.Time) time.Duration {
 
 // problemsLocked are the problems of one Service.
 func (a *Allocator) problemsLocked(uid types.UID) []Problem {
-	s := a.services[uid]
-	if s == nil {
+	service := a.services[uid]
+	if service == nil {
 		return nil
 	}
 	var out []Problem
 	add := func(action, reason, format string, args ...any) {
 		out = append(out, Problem{
-			Service: keyOf(s),
+			Service: keyOf(service),
 			UID:     uid,
 			Reason:  reason,
 			Action:  action,
 			Message: fmt.Sprintf(format, args...),
 		})
 	}
-	ips, ports := allocationsOf(s)
+	ips, ports := allocationsOf(service)
 	for _, ip := range ips {
 		if !a.inAnyRangeLocked(ip) {
 			add(ipAction, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; "+

@@ -97,28 +97,28 @@ func (a *Allocator) decodeBitmap(now *corev1.RangeAllocation) (b portBitmap, err
 }
 
 // allocatePortsInRegistry allocates node ports in the record, in one change.
-func (t *allocation) allocatePortsInRegistry(ctx context.Context, s, old *corev1.Service) error {
-	a := t.a
-	requested := slices.Clone(s.Spec.Ports)
-	health := s.Spec.HealthCheckNodePort
+func (t *allocation) allocatePortsInRegistry(ctx context.Context, service, old *corev1.Service) error {
+	allocator := t.a
+	requested := slices.Clone(service.Spec.Ports)
+	health := service.Spec.HealthCheckNodePort
 	var refused error
-	err := a.registry.GuaranteedUpdate(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
-		s.Spec.Ports = slices.Clone(requested)
-		s.Spec.HealthCheckNodePort = health
+	err := allocator.registry.GuaranteedUpdate(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
+		service.Spec.Ports = slices.Clone(requested)
+		service.Spec.HealthCheckNodePort = health
 		t.ports = nil
 		refused = nil
-		b, err := a.decodeBitmap(now)
+		portBitmap, err := allocator.decodeBitmap(now)
 		if err != nil {
 			return nil, portAllocationError(err)
 		}
-		t.portInUse = func(port int32) bool { return b.has(port) || a.portAllocated(port) }
-		if refused = t.choosePorts(s, old); refused != nil || len(t.ports) == 0 {
+		t.portInUse = func(port int32) bool { return portBitmap.has(port) || allocator.portAllocated(port) }
+		if refused = t.choosePorts(service, old); refused != nil || len(t.ports) == 0 {
 			return now, nil //nolint:nilerr // nothing to write; the caller returns the error
 		}
 		for _, port := range t.ports {
-			b.set(port, 1)
+			portBitmap.set(port, 1)
 		}
-		return a.encodeBitmap(now, &b), nil
+		return allocator.encodeBitmap(now, &portBitmap), nil
 	})
 	if err == nil {
 		err = refused
@@ -130,8 +130,8 @@ func (t *allocation) allocatePortsInRegistry(ctx context.Context, s, old *corev1
 		}
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	allocator.mu.Lock()
+	defer allocator.mu.Unlock()
 	t.addPortsLocked()
 	return nil
 }
@@ -142,21 +142,21 @@ func (a *Allocator) releasePorts(ctx context.Context, ports []int32) {
 		return
 	}
 	_ = a.registry.GuaranteedUpdate(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
-		b, err := a.decodeBitmap(now)
+		portBitmap, err := a.decodeBitmap(now)
 		if err != nil {
 			return nil, err
 		}
 		changed := false
 		for _, port := range ports {
-			if b.has(port) && !a.portAllocated(port) { // two Services may have had it
-				b.set(port, 0)
+			if portBitmap.has(port) && !a.portAllocated(port) { // two Services may have had it
+				portBitmap.set(port, 0)
 				changed = true
 			}
 		}
 		if !changed {
 			return now, nil
 		}
-		return a.encodeBitmap(now, &b), nil
+		return a.encodeBitmap(now, &portBitmap), nil
 	})
 }
 

@@ -83,10 +83,10 @@ func (p *fakeRegistry) ports(t *testing.T) []int32 {
 // server is one more server that shares p; heard holds the problems it tells of.
 func (p *fakeRegistry) server(
 	t *testing.T, ports PortRange, services ...*corev1.Service,
-) (a *Allocator, heard *[]string) {
+) (allocator *Allocator, heard *[]string) {
 	t.Helper()
 	heard = &[]string{}
-	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newFakeIPAddresses(), p, func(
+	allocator, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newFakeIPAddresses(), p, func(
 		_ context.Context, q Problem,
 	) error {
 		p.mu.Lock()
@@ -98,33 +98,33 @@ func (p *fakeRegistry) server(
 		t.Fatal(err)
 	}
 	for _, s := range services {
-		a.SetService(s)
+		allocator.SetService(s)
 	}
 	p.mu.Lock()
-	p.hears = append(p.hears, a)
+	p.hears = append(p.hears, allocator)
 	if p.now != nil {
-		a.SetRangeAllocation(p.now)
+		allocator.SetRangeAllocation(p.now)
 	}
 	p.mu.Unlock()
-	if err := a.Start(t.Context()); err != nil {
+	if err := allocator.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return a, heard
+	return allocator, heard
 }
 
 func portService(name string, ports ...int32) *corev1.Service {
-	s := serviceOf(name, corev1.ServiceTypeNodePort)
+	service := serviceOf(name, corev1.ServiceTypeNodePort)
 	for i, port := range ports {
-		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{
 			Name:     fmt.Sprint(i),
 			Port:     80 + int32(i),
 			NodePort: port,
 			Protocol: "TCP",
 		})
 	}
-	s.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
-	s.Spec.ClusterIP = corev1.ClusterIPNone
-	return s
+	service.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
+	service.Spec.ClusterIP = corev1.ClusterIPNone
+	return service
 }
 
 // begun takes what s asks for.
@@ -150,8 +150,8 @@ func TestServersShareOneRecord(t *testing.T) {
 	full := 0
 	for i := range 120 {
 		wg.Go(func() {
-			s := portService(fmt.Sprint("s", i), 0)
-			settle, err := servers[i%2].Begin(t.Context(), s, nil, false)
+			service := portService(fmt.Sprint("s", i), 0)
+			settle, err := servers[i%2].Begin(t.Context(), service, nil, false)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -162,10 +162,10 @@ func TestServersShareOneRecord(t *testing.T) {
 				return
 			}
 			settle(true)
-			if other, taken := seen[s.Spec.Ports[0].NodePort]; taken {
-				t.Errorf("%d given to %s and %s", s.Spec.Ports[0].NodePort, other, s.Name)
+			if other, taken := seen[service.Spec.Ports[0].NodePort]; taken {
+				t.Errorf("%d given to %s and %s", service.Spec.Ports[0].NodePort, other, service.Name)
 			}
-			seen[s.Spec.Ports[0].NodePort] = s.Name
+			seen[service.Spec.Ports[0].NodePort] = service.Name
 		})
 	}
 	wg.Wait()
@@ -239,20 +239,20 @@ func TestRecordIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeRegistry{}
 		has := portService("has", 30010)
-		a, heard := p.server(t, DefaultPorts, has)
+		allocator, heard := p.server(t, DefaultPorts, has)
 		if got := p.ports(t); !slices.Equal(got, []int32{30010}) {
 			t.Fatalf("the first record: %v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- a.Run(ctx, slog.New(slog.DiscardHandler)) }() // ends with ctx
+		go func() { done <- allocator.Run(ctx, slog.New(slog.DiscardHandler)) }() // ends with ctx
 		defer func() {
 			cancel()
 			<-done
 		}()
 		killed, _ := p.server(t, DefaultPorts, has)
 		begun(t, killed, portService("lost", 30020), nil) // and nothing more is heard of it
-		slow := begun(t, a, portService("slow", 30021), nil)
+		slow := begun(t, allocator, portService("slow", 30021), nil)
 		time.Sleep(portLeakTime / 2)
 		begun(t, killed, portService("later", 30022), nil)
 		time.Sleep(portLeakTime/2 + 5*time.Second)
@@ -265,7 +265,7 @@ func TestRecordIsRepaired(t *testing.T) {
 			t.Errorf("after the second has: %v", got)
 		}
 		// A service that came into the store past all servers.
-		a.SetService(portService("past", 30030))
+		allocator.SetService(portService("past", 30030))
 		time.Sleep(2 * settleTime)
 		if got := p.ports(t); !slices.Equal(got, []int32{30010, 30021, 30030}) {
 			t.Errorf("a service without its port in the record: %v", got)
@@ -273,9 +273,9 @@ func TestRecordIsRepaired(t *testing.T) {
 		// Somebody removes the record.
 		p.mu.Lock()
 		p.now = nil
-		a.RemoveRangeAllocation(nil)
+		allocator.RemoveRangeAllocation(nil)
 		p.mu.Unlock()
-		if _, err := a.Begin(ctx, portService("early", 0), nil, false); err == nil ||
+		if _, err := allocator.Begin(ctx, portService("early", 0), nil, false); err == nil ||
 			!strings.Contains(err.Error(), errNoRangeAllocation.Error()) {
 			t.Errorf("without a record: %v", err)
 		}
@@ -363,12 +363,13 @@ func TestProblemsAreTold(t *testing.T) {
 			return s
 		}
 		ok := at("ok", "10.96.0.10", 30010)
-		a, heard := p.server(t, DefaultPorts, ok, at("twin", "10.96.0.10", 30010), at("outside", "192.168.0.7", 20000))
+		allocator, heard := p.server(t, DefaultPorts, ok, at("twin", "10.96.0.10", 30010),
+			at("outside", "192.168.0.7", 20000))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- a.Run(ctx, slog.New(slog.DiscardHandler)) }() // ends with ctx
+		go func() { done <- allocator.Run(ctx, slog.New(slog.DiscardHandler)) }() // ends with ctx
 		time.Sleep(time.Minute)
-		a.SetRange(cidr("more", "True", "10.200.0.0/24"))
+		allocator.SetRange(cidr("more", "True", "10.200.0.0/24"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		slices.Sort(*heard)
@@ -383,15 +384,16 @@ func TestProblemsAreTold(t *testing.T) {
 		if !slices.Equal(*heard, want) {
 			t.Errorf("told:\n%s", strings.Join(*heard, "\n"))
 		}
-		a.RemoveService(ok)
-		a.AfterDelete(ctx, ok)
+		allocator.RemoveService(ok)
+		allocator.AfterDelete(ctx, ok)
 		if got := p.ports(t); !slices.Equal(got, []int32{30010}) {
 			t.Errorf("the twin's port after the first of the two has gone: %v", got)
 		}
 		for _, uid := range []types.UID{"twin", "outside"} {
-			a.RemoveService(a.services[uid])
+			allocator.RemoveService(allocator.services[uid])
 		}
-		if n := len(a.services) + len(a.nodePorts) + len(a.problems.reported) + len(a.problems.recheck); n != 0 {
+		if n := len(allocator.services) + len(allocator.nodePorts) + len(allocator.problems.reported) +
+			len(allocator.problems.recheck); n != 0 {
 			t.Errorf("%d things are remembered of services that are gone", n)
 		}
 		cancel()

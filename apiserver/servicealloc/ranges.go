@@ -32,22 +32,23 @@ type addressRange struct {
 
 // SetRange adds or updates a ServiceCIDR. No addresses are allocated from one that is being deleted or not ready.
 func (a *Allocator) SetRange(obj runtime.Object) {
-	c, ok := obj.(*networkingv1.ServiceCIDR)
+	serviceCIDR, ok := obj.(*networkingv1.ServiceCIDR)
 	if !ok {
 		return
 	}
-	r := addressRange{ready: c.DeletionTimestamp == nil}
-	if cond := meta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady); cond != nil {
+	r := addressRange{ready: serviceCIDR.DeletionTimestamp == nil}
+	if cond := meta.FindStatusCondition(serviceCIDR.Status.Conditions,
+		networkingv1.ServiceCIDRConditionReady); cond != nil {
 		r.ready = r.ready && cond.Status == metav1.ConditionTrue
 	}
-	for _, text := range c.Spec.CIDRs {
+	for _, text := range serviceCIDR.Spec.CIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			r.prefixes = append(r.prefixes, p.Masked())
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ranges[c.Name] = r
+	a.ranges[serviceCIDR.Name] = r
 	a.recheckAllLocked()
 }
 
@@ -127,13 +128,13 @@ func (a *Allocator) freeIPLocked(family corev1.IPFamily, exclude map[netip.Addr]
 }
 
 // freeInLocked searches the upper part of a range first, then the part for static allocation.
-func (a *Allocator) freeInLocked(p netip.Prefix, exclude map[netip.Addr]bool) (netip.Addr, bool) {
+func (a *Allocator) freeInLocked(prefix netip.Prefix, exclude map[netip.Addr]bool) (netip.Addr, bool) {
 	first := uint64(1)
-	end := uint64(1) << min(p.Addr().BitLen()-p.Bits(), 62)
-	if p.Addr().Is4() && end > 1 {
+	end := uint64(1) << min(prefix.Addr().BitLen()-prefix.Bits(), 62)
+	if prefix.Addr().Is4() && end > 1 {
 		end-- // the broadcast address
 	}
-	if p == a.defaultRanges[0] {
+	if prefix == a.defaultRanges[0] {
 		first++ // for the Service kubernetes
 	}
 	if first >= end {
@@ -152,7 +153,7 @@ func (a *Allocator) freeInLocked(p netip.Prefix, exclude map[netip.Addr]bool) (n
 		n := r[1] - r[0]
 		from := rand.Uint64N(n) // not for security
 		for i := range n {
-			ip := addressAt(p, r[0]+(from+i)%n)
+			ip := addressAt(prefix, r[0]+(from+i)%n)
 			_, taken := a.ips[ip]
 			_, claimed := a.ipAddresses[ip]
 			if !taken && !claimed && !exclude[ip] {

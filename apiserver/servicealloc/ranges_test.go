@@ -20,18 +20,18 @@ import (
 )
 
 func cidr(name, ready string, cidrs ...string) *networkingv1.ServiceCIDR {
-	c := &networkingv1.ServiceCIDR{
+	serviceCIDR := &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: networkingv1.ServiceCIDRSpec{
 			CIDRs: cidrs,
 		},
 	}
 	if ready != "" {
-		c.Status.Conditions = []metav1.Condition{
+		serviceCIDR.Status.Conditions = []metav1.Condition{
 			{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionStatus(ready)},
 		}
 	}
-	return c
+	return serviceCIDR
 }
 
 // TestServersShareIPAddresses: two servers that hear of nothing but what they try to claim give no address twice.
@@ -43,8 +43,8 @@ func TestServersShareIPAddresses(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
-			s := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeClusterIP)
-			settle, err := servers[i%2].Begin(t.Context(), s, nil, false)
+			service := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeClusterIP)
+			settle, err := servers[i%2].Begin(t.Context(), service, nil, false)
 			if err != nil {
 				t.Error(err)
 				return
@@ -52,10 +52,10 @@ func TestServersShareIPAddresses(t *testing.T) {
 			settle(true)
 			mu.Lock()
 			defer mu.Unlock()
-			if other, taken := seen[s.Spec.ClusterIP]; taken {
-				t.Errorf("%s given to %s and %s", s.Spec.ClusterIP, other, s.Name)
+			if other, taken := seen[service.Spec.ClusterIP]; taken {
+				t.Errorf("%s given to %s and %s", service.Spec.ClusterIP, other, service.Name)
 			}
-			seen[s.Spec.ClusterIP] = s.Name
+			seen[service.Spec.ClusterIP] = service.Name
 		})
 	}
 	wg.Wait()
@@ -134,31 +134,31 @@ func TestDryRunTakesNothing(t *testing.T) {
 
 func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newFakeIPAddresses()
-		a := sharing(t, "10.96.0.0/24", b)
-		b.hears = []*Allocator{a}
+		addresses := newFakeIPAddresses()
+		allocator := sharing(t, "10.96.0.0/24", addresses)
+		addresses.hears = []*Allocator{allocator}
 		old := serviceOf("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
 		old.Spec.ClusterIP = "10.96.0.5"
 		old.Spec.ClusterIPs = []string{"10.96.0.5"}
-		a.SetService(old)
+		allocator.SetService(old)
 		put := func(ip, name string, age time.Duration) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.putLocked(netip.MustParseAddr(ip), types.NamespacedName{Namespace: "default", Name: name},
+			addresses.mu.Lock()
+			defer addresses.mu.Unlock()
+			addresses.putLocked(netip.MustParseAddr(ip), types.NamespacedName{Namespace: "default", Name: name},
 				time.Now().Add(-age))
 		}
 		put("10.96.0.6", "leaked", time.Hour)
 		put("10.96.0.7", "coming", 0)
 		foreign := Address(netip.MustParseAddr("10.96.0.8"), types.NamespacedName{})
 		foreign.Labels = nil
-		b.objects[netip.MustParseAddr("10.96.0.8")] = foreign
-		a.SetAddress(foreign)
+		addresses.objects[netip.MustParseAddr("10.96.0.8")] = foreign
+		allocator.SetAddress(foreign)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer cancel()
 		running.Go(func() {
-			if err := a.Run(ctx, slog.New(slog.DiscardHandler)); err != nil {
+			if err := allocator.Run(ctx, slog.New(slog.DiscardHandler)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -166,7 +166,7 @@ func TestRepair(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			for ip, has := range want {
-				if b.has(ip) != has {
+				if addresses.has(ip) != has {
 					t.Errorf("%s: %s claimed is %v, want %v", when, ip, !has, has)
 				}
 			}
@@ -180,32 +180,32 @@ func TestRepair(t *testing.T) {
 		})
 		time.Sleep(ipLeakTime)
 		check("a minute later", map[string]bool{"10.96.0.7": false, "10.96.0.8": true})
-		b.mu.Lock()
-		b.removeLocked(netip.MustParseAddr("10.96.0.5"))
-		b.mu.Unlock()
+		addresses.mu.Lock()
+		addresses.removeLocked(netip.MustParseAddr("10.96.0.5"))
+		addresses.mu.Unlock()
 		time.Sleep(2 * settleTime)
 		check("deleted by hand", map[string]bool{"10.96.0.5": true})
 		put("10.96.0.9", "other", 0)
 		stolen := serviceOf("stolen", corev1.ServiceTypeClusterIP)
 		stolen.Spec.ClusterIP = "10.96.0.9"
 		stolen.Spec.ClusterIPs = []string{"10.96.0.9"}
-		a.SetService(stolen)
+		allocator.SetService(stolen)
 		time.Sleep(3 * settleTime)
 		synctest.Wait()
-		b.mu.Lock()
-		owner, _ := Of(b.objects[netip.MustParseAddr("10.96.0.9")])
-		b.mu.Unlock()
+		addresses.mu.Lock()
+		owner, _ := Of(addresses.objects[netip.MustParseAddr("10.96.0.9")])
+		addresses.mu.Unlock()
 		if owner.Name != "stolen" {
 			t.Errorf("an address with the wrong service is %v's", owner)
 		}
-		a.RemoveService(old)
+		allocator.RemoveService(old)
 		synctest.Wait()
 		check("service gone", map[string]bool{"10.96.0.5": false})
 		idle := func() (releases, due int) {
 			synctest.Wait()
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.releases, a.loop.Len()
+			addresses.mu.Lock()
+			defer addresses.mu.Unlock()
+			return addresses.releases, allocator.loop.Len()
 		}
 		before, _ := idle()
 		time.Sleep(10 * ipLeakTime)

@@ -182,28 +182,28 @@ func (a *Allocator) logFailure(w workItem, err error) {
 // repair makes the IPAddress of ip match the Services.
 func (a *Allocator) repair(ctx context.Context, ip netip.Addr) error {
 	a.mu.Lock()
-	h, held := a.ips[ip]
-	c, claimed := a.ipAddresses[ip]
+	holder, held := a.ips[ip]
+	ipAddress, claimed := a.ipAddresses[ip]
 	released := a.released[ip]
 	delete(a.released, ip)
-	if !held && claimed && c.managed && !released {
-		if left := ipLeakTime - time.Since(c.since); left > 0 {
+	if !held && claimed && ipAddress.managed && !released {
+		if left := ipLeakTime - time.Since(ipAddress.since); left > 0 {
 			a.scheduleRepairLocked(ip, left)
 			claimed = false
 		}
 	}
 	a.mu.Unlock()
 	switch {
-	case held && !h.stored: // settle will decide
+	case held && !holder.stored: // settle will decide
 		return nil
 	case held && !claimed:
 		// if it is taken, its event triggers another repair
-		if err := a.ipAddressClient.Create(ctx, ip, h.service); err != nil && !errors.Is(err, ErrAllocated) {
-			return fmt.Errorf("claim for service %s: %w", h.service, err)
+		if err := a.ipAddressClient.Create(ctx, ip, holder.service); err != nil && !errors.Is(err, ErrAllocated) {
+			return fmt.Errorf("claim for service %s: %w", holder.service, err)
 		}
-	case claimed && c.managed && (!held || c.service != h.service):
-		if err := a.ipAddressClient.Delete(ctx, ip, c.service); err != nil {
-			return fmt.Errorf("release what service %s left: %w", c.service, err)
+	case claimed && ipAddress.managed && (!held || ipAddress.service != holder.service):
+		if err := a.ipAddressClient.Delete(ctx, ip, ipAddress.service); err != nil {
+			return fmt.Errorf("release what service %s left: %w", ipAddress.service, err)
 		}
 	}
 	return nil

@@ -87,7 +87,7 @@ func New(
 	if err := CheckRanges(own); err != nil {
 		return nil, err
 	}
-	a := &Allocator{
+	allocator := &Allocator{
 		defaultRanges:   slices.Clone(own),
 		ports:           ports,
 		ipAddressClient: ipAddresses,
@@ -102,17 +102,17 @@ func New(
 		observed:        observedRange{unusedSince: map[int32]time.Time{}},
 		problems:        newProblems(),
 	}
-	a.loop = keyed.New(keyed.Config[workItem]{
-		Do:      a.runTask,
+	allocator.loop = keyed.New(keyed.Config[workItem]{
+		Do:      allocator.runTask,
 		Compare: workItem.compare,
 		Pause:   retryTime,
-		Failed:  a.logFailure,
+		Failed:  allocator.logFailure,
 	})
-	for i := range a.defaultRanges {
-		a.defaultRanges[i] = a.defaultRanges[i].Masked()
+	for i := range allocator.defaultRanges {
+		allocator.defaultRanges[i] = allocator.defaultRanges[i].Masked()
 	}
-	a.ranges[defaultServiceCIDR] = addressRange{prefixes: a.defaultRanges, ready: true}
-	return a, nil
+	allocator.ranges[defaultServiceCIDR] = addressRange{prefixes: allocator.defaultRanges, ready: true}
+	return allocator, nil
 }
 
 // families are the cluster's IP families, the default one first.
@@ -126,22 +126,22 @@ func (a *Allocator) families() []corev1.IPFamily {
 
 // SetService adds or updates a stored Service.
 func (a *Allocator) SetService(obj runtime.Object) {
-	s, ok := obj.(*corev1.Service)
+	svc, ok := obj.(*corev1.Service)
 	if !ok {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ips, ports := allocationsOf(s)
-	if was := a.services[s.UID]; was != nil { // what another server has released
+	ips, ports := allocationsOf(svc)
+	if was := a.services[svc.UID]; was != nil { // what another server has released
 		oldIPs, oldPorts := allocationsOf(was)
-		a.releaseRemovedLocked(s.UID, difference(oldIPs, ips), difference(oldPorts, ports))
+		a.releaseRemovedLocked(svc.UID, difference(oldIPs, ips), difference(oldPorts, ports))
 	}
-	a.services[s.UID] = s
+	a.services[svc.UID] = svc
 	for _, ip := range ips {
 		h, taken := a.ips[ip]
-		if !taken || h.uid == s.UID {
-			h = holder{uid: s.UID, service: keyOf(s), stored: true}
+		if !taken || h.uid == svc.UID {
+			h = holder{uid: svc.UID, service: keyOf(svc), stored: true}
 			a.ips[ip] = h
 		}
 		if c, ok := a.ipAddresses[ip]; !ok || c.service != h.service {
@@ -149,34 +149,34 @@ func (a *Allocator) SetService(obj runtime.Object) {
 		}
 	}
 	for _, port := range ports {
-		a.addPortLocked(port, holder{uid: s.UID, service: keyOf(s), stored: true})
+		a.addPortLocked(port, holder{uid: svc.UID, service: keyOf(svc), stored: true})
 		if !a.observed.bits.has(port) {
 			a.schedulePortRepairLocked(settleTime)
 		}
 	}
 	if len(ips)+len(ports) > 0 {
-		a.recheckLocked(s.UID)
+		a.recheckLocked(svc.UID)
 	}
 }
 
 // RemoveService removes a deleted Service.
 func (a *Allocator) RemoveService(obj runtime.Object) {
-	s, ok := obj.(*corev1.Service)
+	svc, ok := obj.(*corev1.Service)
 	if !ok {
 		return
 	}
-	ips, ports := allocationsOf(s)
+	ips, ports := allocationsOf(svc)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.services, s.UID)
-	a.problems.forget(s.UID)
+	delete(a.services, svc.UID)
+	a.problems.forget(svc.UID)
 	for _, ip := range ips {
-		if a.ips[ip].uid == s.UID {
+		if a.ips[ip].uid == svc.UID {
 			a.released[ip] = true
 			a.scheduleRepairLocked(ip, 0)
 		}
 	}
-	a.removeLocked(s.UID, ips, ports)
+	a.removeLocked(svc.UID, ips, ports)
 }
 
 // releaseRemovedLocked releases what a Service does not have any more, unless a running request has just allocated it
@@ -209,22 +209,22 @@ func keyOf(s *corev1.Service) types.NamespacedName {
 }
 
 // allocationsOf lists the addresses and ports of a Service.
-func allocationsOf(s *corev1.Service) ([]netip.Addr, []int32) {
+func allocationsOf(svc *corev1.Service) ([]netip.Addr, []int32) {
 	var ips []netip.Addr
-	if needsClusterIP(s) {
-		for _, text := range s.Spec.ClusterIPs {
+	if needsClusterIP(svc) {
+		for _, text := range svc.Spec.ClusterIPs {
 			if ip, err := netip.ParseAddr(text); err == nil {
 				ips = append(ips, ip)
 			}
 		}
 	}
 	var ports []int32
-	for _, p := range s.Spec.Ports {
+	for _, p := range svc.Spec.Ports {
 		if p.NodePort != 0 && !slices.Contains(ports, p.NodePort) {
 			ports = append(ports, p.NodePort)
 		}
 	}
-	if port := s.Spec.HealthCheckNodePort; port != 0 && !slices.Contains(ports, port) {
+	if port := svc.Spec.HealthCheckNodePort; port != 0 && !slices.Contains(ports, port) {
 		ports = append(ports, port)
 	}
 	return ips, ports
@@ -234,27 +234,30 @@ func needsClusterIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// Begin sets the families, addresses and node ports of s, which the caller owns, before validation: it allocates
+// Begin sets the families, addresses and node ports of svc, which the caller owns, before validation: it allocates
 // requested ones and assigns missing ones. old is the previous Service, or nil. The caller must call settle with
-// whether s was stored. A dry run allocates nothing and gets the same values as in Kubernetes. After an error nothing
+// whether svc was stored. A dry run allocates nothing and gets the same values as in Kubernetes. After an error nothing
 // is allocated.
-func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool) (settle func(stored bool), err error) {
-	service.Complete(s, old)
-	if errs := service.SettleFamilies(s, old, a.families()); len(errs) > 0 {
-		return nil, invalid(s, errs)
+func (a *Allocator) Begin(ctx context.Context, svc, old *corev1.Service, dry bool) (settle func(
+	stored bool,
+), err error,
+) {
+	service.Complete(svc, old)
+	if errs := service.SettleFamilies(svc, old, a.families()); len(errs) > 0 {
+		return nil, invalid(svc, errs)
 	}
 	t := &allocation{
 		a:       a,
-		uid:     s.UID,
-		service: keyOf(s),
+		uid:     svc.UID,
+		service: keyOf(svc),
 		dry:     dry,
 	}
 	if old != nil {
 		t.uid = old.UID
 	}
-	err = t.allocateIPs(ctx, s, old)
+	err = t.allocateIPs(ctx, svc, old)
 	if err == nil {
-		err = t.allocateNodePorts(ctx, s, old)
+		err = t.allocateNodePorts(ctx, svc, old)
 	}
 	ctx = context.WithoutCancel(ctx) // allocations must be released even if the request is cancelled
 	if err != nil {
@@ -271,7 +274,7 @@ func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool)
 			return
 		}
 		oldIPs, oldPorts := allocationsOf(old)
-		newIPs, newPorts := allocationsOf(s) // as it was stored
+		newIPs, newPorts := allocationsOf(svc) // as it was stored
 		a.release(ctx, t, difference(oldIPs, newIPs), difference(oldPorts, newPorts))
 	}, nil
 }

@@ -107,9 +107,9 @@ func TestAllocatesOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			s := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeNodePort,
+			service := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeNodePort,
 				corev1.ServicePort{Port: 80, Protocol: "TCP"}, corev1.ServicePort{Port: 80, Protocol: "UDP"})
-			settle, err := a.Begin(t.Context(), s, nil, false)
+			settle, err := a.Begin(t.Context(), service, nil, false)
 			if err != nil {
 				t.Error(err)
 				return
@@ -117,15 +117,15 @@ func TestAllocatesOnce(t *testing.T) {
 			settle(true)
 			mu.Lock()
 			defer mu.Unlock()
-			if s.Spec.Ports[0].NodePort != s.Spec.Ports[1].NodePort {
-				t.Errorf("one port of two protocols got node ports %d and %d", s.Spec.Ports[0].NodePort,
-					s.Spec.Ports[1].NodePort)
+			if service.Spec.Ports[0].NodePort != service.Spec.Ports[1].NodePort {
+				t.Errorf("one port of two protocols got node ports %d and %d", service.Spec.Ports[0].NodePort,
+					service.Spec.Ports[1].NodePort)
 			}
-			for _, key := range []string{s.Spec.ClusterIP, fmt.Sprint(s.Spec.Ports[0].NodePort)} {
+			for _, key := range []string{service.Spec.ClusterIP, fmt.Sprint(service.Spec.Ports[0].NodePort)} {
 				if other, taken := seen[key]; taken {
-					t.Errorf("%s given to %s and %s", key, other, s.Name)
+					t.Errorf("%s given to %s and %s", key, other, service.Name)
 				}
-				seen[key] = s.Name
+				seen[key] = service.Name
 			}
 		})
 	}
@@ -177,23 +177,23 @@ func TestRefusals(t *testing.T) {
 
 func TestGivesBack(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
-	s := serviceOf("s", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80})
-	settle, err := a.Begin(t.Context(), s, nil, false)
+	service := serviceOf("s", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80})
+	settle, err := a.Begin(t.Context(), service, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	settle(true)
 	// The update drops the node port; until it is stored nobody else may have it.
-	port := s.Spec.Ports[0].NodePort
-	next := s.DeepCopy()
+	port := service.Spec.Ports[0].NodePort
+	next := service.DeepCopy()
 	next.Spec.Type = corev1.ServiceTypeClusterIP
 	next.Spec.Ports[0].NodePort = 0
-	settle, err = a.Begin(t.Context(), next, s, false)
+	settle, err = a.Begin(t.Context(), next, service, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next.Spec.ClusterIP != s.Spec.ClusterIP {
-		t.Errorf("cluster IP changed from %s to %s", s.Spec.ClusterIP, next.Spec.ClusterIP)
+	if next.Spec.ClusterIP != service.Spec.ClusterIP {
+		t.Errorf("cluster IP changed from %s to %s", service.Spec.ClusterIP, next.Spec.ClusterIP)
 	}
 	if len(a.nodePorts[port]) != 1 || a.nodePorts[port][0].uid != "s" {
 		t.Error("node port was free before the update was stored")
@@ -227,43 +227,45 @@ func TestFull(t *testing.T) {
 // TestTwoFamilies: a second address comes and goes with the family, also where a first one stays; a dry run takes
 // neither.
 func TestTwoFamilies(t *testing.T) {
-	b := newFakeIPAddresses()
-	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:1::/108")},
-		DefaultPorts, b, nil, untold)
+	addresses := newFakeIPAddresses()
+	allocator, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:1::/108")},
+		DefaultPorts, addresses, nil, untold)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
 	do := func(s, old *corev1.Service, dry bool) {
 		t.Helper()
-		settle, err := a.Begin(ctx, s, old, dry)
+		settle, err := allocator.Begin(ctx, s, old, dry)
 		if err != nil {
 			t.Fatal(err)
 		}
 		settle(true)
 	}
-	s := serviceOf("s", corev1.ServiceTypeClusterIP)
-	do(s, nil, false)
-	next := s.DeepCopy()
+	service := serviceOf("s", corev1.ServiceTypeClusterIP)
+	do(service, nil, false)
+	next := service.DeepCopy()
 	next.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
 	try := next.DeepCopy()
-	do(try, s, true)
-	if try.Spec.ClusterIPs[1] != "fd00:1::" || len(a.ips) != 1 {
-		t.Errorf("a dry run was told %v and took %d addresses", try.Spec.ClusterIPs, len(a.ips)-1)
+	do(try, service, true)
+	if try.Spec.ClusterIPs[1] != "fd00:1::" || len(allocator.ips) != 1 {
+		t.Errorf("a dry run was told %v and took %d addresses", try.Spec.ClusterIPs, len(allocator.ips)-1)
 	}
-	do(next, s, false)
+	do(next, service, false)
 	second := next.Spec.ClusterIPs[1]
-	if !strings.HasPrefix(second, "fd00:1::") || !b.has(second) || next.Spec.ClusterIP != s.Spec.ClusterIP {
+	if !strings.HasPrefix(second, "fd00:1::") || !addresses.has(second) ||
+		next.Spec.ClusterIP != service.Spec.ClusterIP {
 		t.Errorf("a second family: %v", next.Spec.ClusterIPs)
 	}
 	last := next.DeepCopy()
 	last.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
 	do(last, next, false)
-	if b.has(second) || !b.has(s.Spec.ClusterIP) || len(last.Spec.ClusterIPs) != 1 {
-		t.Errorf("the second family is gone: %v, its address is claimed: %v", last.Spec.ClusterIPs, b.has(second))
+	if addresses.has(second) || !addresses.has(service.Spec.ClusterIP) || len(last.Spec.ClusterIPs) != 1 {
+		t.Errorf("the second family is gone: %v, its address is claimed: %v", last.Spec.ClusterIPs,
+			addresses.has(second))
 	}
-	a.AfterDelete(ctx, last)
-	if b.has(s.Spec.ClusterIP) || len(a.ips) != 0 {
+	allocator.AfterDelete(ctx, last)
+	if addresses.has(service.Spec.ClusterIP) || len(allocator.ips) != 0 {
 		t.Error("a service that is gone keeps its address")
 	}
 }

@@ -114,23 +114,23 @@ func (s *session) read() {
 	defer close(s.done)
 	defer func() { _ = s.stdinWriter.Close() }()
 	for {
-		_, m, err := s.ws.NextReader()
+		_, in, err := s.ws.NextReader()
 		if err != nil {
 			return
 		}
 		var first [1]byte
-		if _, err := io.ReadFull(m, first[:]); err != nil {
+		if _, err := io.ReadFull(in, first[:]); err != nil {
 			continue // ignore an empty message
 		}
 		switch channel := first[0]; {
 		case channel == closeSignal:
-			if _, err := io.ReadFull(m, first[:]); err == nil && first[0] == constants.StreamStdIn {
+			if _, err := io.ReadFull(in, first[:]); err == nil && first[0] == constants.StreamStdIn {
 				_ = s.stdinWriter.Close() // never fails
 			}
 		case channel == constants.StreamStdIn && s.options.Stdin:
-			_, _ = io.Copy(s.stdinWriter, m) // an ended command reads no more
+			_, _ = io.Copy(s.stdinWriter, in) // an ended command reads no more
 		case channel == constants.StreamResize:
-			s.queueSize(m)
+			s.queueSize(in)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func serve(t *testing.T) (string, node) {
 			t.Error(err)
 			return
 		}
-		q := r.URL.Query()
+		values := r.URL.Query()
 		switch {
 		case r.URL.Path == "/log":
 			log(t, w, r, target, via)
@@ -128,10 +128,10 @@ func serve(t *testing.T) (string, node) {
 			}
 		case streams.IsRemote(r):
 			streams.Remote(w, r, target, via, streams.Options{
-				Stdin:  q.Has("input"),
-				Stdout: q.Has("output"),
-				Stderr: q.Has("error"),
-				TTY:    q.Has("tty"),
+				Stdin:  values.Has("input"),
+				Stdout: values.Has("output"),
+				Stderr: values.Has("error"),
+				TTY:    values.Has("tty"),
 			})
 		default:
 			http.Error(w, "not a websocket of ours", http.StatusTeapot)
@@ -259,23 +259,23 @@ func TestRefusalOfTheKubeletIsTold(t *testing.T) {
 }
 
 func TestClientThatLeavesEndsTheStreams(t *testing.T) {
-	base, n := serve(t)
+	base, node := serve(t)
 	d := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
-	c, resp, err := d.DialContext(t.Context(),
+	conn, resp, err := d.DialContext(t.Context(),
 		strings.Replace(base, "http", "ws", 1)+"/exec?command=hang&input=1&output=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if _, m, err := c.ReadMessage(); err != nil || !bytes.Equal(m, []byte{1}) {
+	if _, m, err := conn.ReadMessage(); err != nil || !bytes.Equal(m, []byte{1}) {
 		t.Fatalf("first message %v, %v; want an empty one on channel 1", m, err)
 	}
-	if err := c.WriteMessage(websocket.BinaryMessage, []byte{0, 'a'}); err != nil {
+	if err := conn.WriteMessage(websocket.BinaryMessage, []byte{0, 'a'}); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.NetConn().Close() // without a word
+	_ = conn.NetConn().Close() // without a word
 	select {
-	case <-n.ended:
+	case <-node.ended:
 	case <-time.After(time.Minute):
 		t.Error("the command's input did not end")
 	}
@@ -284,13 +284,13 @@ func TestClientThatLeavesEndsTheStreams(t *testing.T) {
 func TestGarbageDoesNoHarm(t *testing.T) {
 	base, _ := serve(t)
 	d := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
-	c, resp, err := d.DialContext(t.Context(),
+	conn, resp, err := d.DialContext(t.Context(),
 		strings.Replace(base, "http", "ws", 1)+"/exec?command=cat&input=1&output=1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	defer func() { _ = c.Close() }()
+	defer func() { _ = conn.Close() }()
 	for _, m := range [][]byte{
 		{},
 		{255},
@@ -303,13 +303,13 @@ func TestGarbageDoesNoHarm(t *testing.T) {
 		{0, 'o', 'k'},
 		{255, 0},
 	} {
-		if err := c.WriteMessage(websocket.BinaryMessage, m); err != nil {
+		if err := conn.WriteMessage(websocket.BinaryMessage, m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out, status []byte
 	for {
-		_, m, err := c.ReadMessage()
+		_, m, err := conn.ReadMessage()
 		if err != nil {
 			if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 				t.Errorf("the websocket ended with %v; want a normal closure", err)
@@ -341,34 +341,35 @@ func TestPortForwardInAWebSocket(t *testing.T) {
 	stop := make(chan struct{})
 	ready := make(chan struct{})
 	ended := make(chan error, 1)
-	f, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop, ready,
+	portForwarder, err := portforward.NewOnAddressesForStreaming(dialer, []string{"127.0.0.1"}, []string{"0:80"}, stop,
+		ready,
 		io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { ended <- f.ForwardPorts() }() // ends with stop
+	go func() { ended <- portForwarder.ForwardPorts() }() // ends with stop
 	select {
 	case <-ready:
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	ports, err := f.GetPorts()
+	ports, err := portForwarder.GetPorts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 { // connections share the websocket
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0].Local))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(c, "hello"); err != nil {
+		if _, err := io.WriteString(conn, "hello"); err != nil {
 			t.Error(err)
 		}
-		got, err := io.ReadAll(c)
+		got, err := io.ReadAll(conn)
 		if err != nil || string(got) != "80:hello" {
 			t.Errorf("%q, %v; want 80:hello", got, err)
 		}
-		_ = c.Close()
+		_ = conn.Close()
 	}
 	close(stop)
 	if err := <-ended; err != nil {
@@ -397,14 +398,14 @@ func TestLogOverWebSocket(t *testing.T) {
 		if protocol != "" {
 			d.Subprotocols = []string{protocol}
 		}
-		c, resp, err := d.DialContext(t.Context(), strings.Replace(base, "http", "ws", 1)+"/log", nil)
+		conn, resp, err := d.DialContext(t.Context(), strings.Replace(base, "http", "ws", 1)+"/log", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
 		var got []byte
 		for {
-			_, m, err := c.ReadMessage()
+			_, m, err := conn.ReadMessage()
 			if err != nil {
 				break
 			}
@@ -415,9 +416,9 @@ func TestLogOverWebSocket(t *testing.T) {
 			}
 			got = append(got, m...)
 		}
-		_ = c.Close()
-		if string(got) != "one\ntwo\n" || c.Subprotocol() != protocol {
-			t.Errorf("%q: %q by %q; want both lines by the protocol asked for", protocol, got, c.Subprotocol())
+		_ = conn.Close()
+		if string(got) != "one\ntwo\n" || conn.Subprotocol() != protocol {
+			t.Errorf("%q: %q by %q; want both lines by the protocol asked for", protocol, got, conn.Subprotocol())
 		}
 	}
 	d := websocket.Dialer{Subprotocols: []string{"telnet"}}

@@ -22,26 +22,26 @@ type Form struct {
 }
 
 // Of returns the table of objs. header says whether it has column definitions (in a watch only the first event has).
-func Of(k *kind.Kind, objs []kind.Object, meta metav1.ListMeta, form Form, header bool) (*metav1.Table, error) {
-	t := &metav1.Table{ListMeta: meta, Rows: make([]metav1.TableRow, 0, len(objs))}
+func Of(spec *kind.Kind, objs []kind.Object, meta metav1.ListMeta, form Form, header bool) (*metav1.Table, error) {
+	table := &metav1.Table{ListMeta: meta, Rows: make([]metav1.TableRow, 0, len(objs))}
 	if header {
-		t.ColumnDefinitions = k.Columns
+		table.ColumnDefinitions = spec.Columns
 	}
 	for _, obj := range objs {
-		row := metav1.TableRow{Cells: k.Row(obj)}
-		if k.Done != nil {
-			row.Conditions = k.Done(obj)
+		row := metav1.TableRow{Cells: spec.Row(obj)}
+		if spec.Done != nil {
+			row.Conditions = spec.Done(obj)
 		}
 		switch form.Include {
 		case metav1.IncludeNone:
 		case metav1.IncludeObject:
-			row.Object = runtime.RawExtension{Object: kind.Named(obj, k.GVK())}
+			row.Object = runtime.RawExtension{Object: kind.Named(obj, spec.GVK())}
 		default:
 			row.Object = runtime.RawExtension{Object: metadata(obj, form.Version)}
 		}
-		t.Rows = append(t.Rows, row)
+		table.Rows = append(table.Rows, row)
 	}
-	return t, nil
+	return table, nil
 }
 
 func metadata(obj kind.Object, version string) *metav1.PartialObjectMetadata {

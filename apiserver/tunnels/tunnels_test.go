@@ -164,20 +164,20 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 // TestEachNodeIsReachedByItsOwn: connections lead to the node that opened the tunnel, and to no other; the last tunnel
 // of a node counts.
 func TestEachNodeIsReachedByItsOwn(t *testing.T) {
-	s := newServer(t)
-	one, _ := s.join(t, "one", mux.Protocol)
-	two, _ := s.join(t, "two", mux.Protocol)
+	server := newServer(t)
+	one, _ := server.join(t, "one", mux.Protocol)
+	two, _ := server.join(t, "two", mux.Protocol)
 	greet(one, "I am one")
 	greet(two, "I am two")
 	for node, want := range map[string]string{"one": "I am one", "two": "I am two", "three": "none"} {
-		if got := s.read(t, node); got != want {
+		if got := server.read(t, node); got != want {
 			t.Errorf("node %s: %q, want %q", node, got, want)
 		}
 	}
-	again, _ := s.join(t, "one", mux.Protocol)
+	again, _ := server.join(t, "one", mux.Protocol)
 	greet(again, "I am one again")
 	ended(t, one)
-	if got := s.read(t, "one"); got != "I am one again" {
+	if got := server.read(t, "one"); got != "I am one again" {
 		t.Errorf("after a second tunnel: %q", got)
 	}
 }
@@ -199,28 +199,28 @@ func TestWhoOpensATunnel(t *testing.T) {
 
 // TestTunnelsEnd: with the node, with a node that opens something itself, with the other side.
 func TestTunnelsEnd(t *testing.T) {
-	s := newServer(t)
-	deleted, _ := s.join(t, "deleted", mux.Protocol)
-	s.CloseNode("deleted")
+	server := newServer(t)
+	deleted, _ := server.join(t, "deleted", mux.Protocol)
+	server.CloseNode("deleted")
 	ended(t, deleted)
-	s.none(t, "deleted")
+	server.none(t, "deleted")
 
-	attacker, _ := s.join(t, "attacker", mux.Protocol)
+	attacker, _ := server.join(t, "attacker", mux.Protocol)
 	if c, err := attacker.Open(); err == nil {
 		_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	}
 	ended(t, attacker)
-	s.none(t, "attacker")
+	server.none(t, "attacker")
 
-	gone, _ := s.join(t, "gone", mux.Protocol)
+	gone, _ := server.join(t, "gone", mux.Protocol)
 	_ = gone.Close()
-	s.none(t, "gone")
+	server.none(t, "gone")
 }
 
 // TestConnectionsAreBounded: a tunnel carries so many and no more, and each that ends makes room for another.
 func TestConnectionsAreBounded(t *testing.T) {
-	s := newServer(t)
-	session, _ := s.join(t, "one", mux.Protocol)
+	server := newServer(t)
+	session, _ := server.join(t, "one", mux.Protocol)
 	go func() { // ends with the session
 		for {
 			c, err := session.Accept()
@@ -236,13 +236,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for round := range 4 { // 1,024 lives
 		var open []net.Conn
 		for range mux.Most {
-			c, err := s.Dial(t.Context(), "one")
+			c, err := server.Dial(t.Context(), "one")
 			if err != nil {
 				t.Fatalf("round %d, connection %d: %v", round, len(open), err)
 			}
 			open = append(open, c)
 		}
-		if c, err := s.Dial(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), fmt.Sprint(mux.Most)) {
+		if c, err := server.Dial(t.Context(), "one"); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprint(mux.Most)) {
 			t.Fatalf("one more: %v, %v", c, err)
 		}
 		for _, c := range open {
@@ -254,12 +255,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestANodeThatAnswersNothing: who dials it waits no longer than they want to.
 func TestANodeThatAnswersNothing(t *testing.T) {
-	s := newServer(t)
-	if _, code := s.join(t, "silent", mux.Protocol); code != http.StatusSwitchingProtocols {
+	server := newServer(t)
+	if _, code := server.join(t, "silent", mux.Protocol); code != http.StatusSwitchingProtocols {
 		t.Fatalf("join: %d", code)
 	}
 	for range mux.Most { // as many as may wait for the node's word
-		c, err := s.Dial(t.Context(), "silent")
+		c, err := server.Dial(t.Context(), "silent")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +268,7 @@ func TestANodeThatAnswersNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if c, err := s.Dial(ctx, "silent"); !errors.Is(err, context.DeadlineExceeded) {
+	if c, err := server.Dial(ctx, "silent"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one more: %v, %v; want the caller's deadline", c, err)
 	}
 }

@@ -22,20 +22,21 @@ resource_scrape_error 0
 
 func TestParse(t *testing.T) {
 	now := time.Unix(1001, 0)
-	s, err := parse(strings.NewReader(answer), now)
+	sample, err := parse(strings.NewReader(answer), now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.node.complete() || s.node.cpu != 42 || s.node.memory != 2e9 || !s.node.at.Equal(time.Unix(1000, 0)) {
-		t.Errorf("node: got %+v", s.node)
+	if !sample.node.complete() || sample.node.cpu != 42 || sample.node.memory != 2e9 ||
+		!sample.node.at.Equal(time.Unix(1000, 0)) {
+		t.Errorf("node: got %+v", sample.node)
 	}
-	app := s.containers[container{"default", "web", "app"}]
+	app := sample.containers[container{"default", "web", "app"}]
 	if app == nil || !app.complete() || app.cpu != 1.5 || app.memory != 1<<20 || !app.start.Equal(time.Unix(990, 0)) {
 		t.Errorf("app: got %+v", app)
 	}
-	if log := s.containers[container{"default", "web", `lo"g`}]; log == nil || log.complete() ||
-		len(s.containers) != 2 {
-		t.Errorf("log: got %+v of %d", log, len(s.containers))
+	if log := sample.containers[container{"default", "web", `lo"g`}]; log == nil || log.complete() ||
+		len(sample.containers) != 2 {
+		t.Errorf("log: got %+v of %d", log, len(sample.containers))
 	}
 }
 

@@ -70,25 +70,25 @@ func compute(was, now *sample) nodeUsage {
 	}
 	out.node = rate(&was.node, &now.node)
 	incomplete := map[podKey]bool{}
-	for _, c := range slices.SortedFunc(maps.Keys(now.containers), func(a, b container) int {
+	for _, ctr := range slices.SortedFunc(maps.Keys(now.containers), func(a, b container) int {
 		return strings.Compare(a.name, b.name)
 	}) {
-		key := podKey{c.namespace, c.pod}
-		r := rate(was.containers[c], now.containers[c])
-		if r == nil {
+		key := podKey{ctr.namespace, ctr.pod}
+		reading := rate(was.containers[ctr], now.containers[ctr])
+		if reading == nil {
 			incomplete[key] = true
 			continue
 		}
 		p := out.pods[key]
 		if p == nil {
-			p = &podReading{at: r.at, window: r.window}
+			p = &podReading{at: reading.at, window: reading.window}
 			out.pods[key] = p
 		}
-		if r.at.Before(p.at) {
-			p.at = r.at
-			p.window = r.window
+		if reading.at.Before(p.at) {
+			p.at = reading.at
+			p.window = reading.window
 		}
-		p.containers = append(p.containers, metricsv1beta1.ContainerMetrics{Name: c.name, Usage: r.usage})
+		p.containers = append(p.containers, metricsv1beta1.ContainerMetrics{Name: ctr.name, Usage: reading.usage})
 	}
 	for key := range incomplete {
 		delete(out.pods, key)

@@ -80,20 +80,20 @@ func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Objec
 		if !ok {
 			continue
 		}
-		r := known[node.Name].node
+		reading := known[node.Name].node
 		if metrics.Fake(node) {
-			r = n.fake(node, now)
+			reading = n.fake(node, now)
 		}
-		if r != nil {
+		if reading != nil {
 			out = append(out, &metricsv1beta1.NodeMetrics{
 				ObjectMeta: metav1.ObjectMeta{
 					Name:              node.Name,
 					Labels:            node.Labels,
 					CreationTimestamp: metav1.NewTime(now),
 				},
-				Timestamp: metav1.NewTime(r.at),
-				Window:    metav1.Duration{Duration: r.window},
-				Usage:     r.usage,
+				Timestamp: metav1.NewTime(reading.at),
+				Window:    metav1.Duration{Duration: reading.window},
+				Usage:     reading.usage,
 			})
 		}
 	}
@@ -181,11 +181,11 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 	now := time.Now()
 	var out []kind.Object
 	for _, pod := range running {
-		r := known[pod.Spec.NodeName].pods[podKey{pod.Namespace, pod.Name}]
+		podReading := known[pod.Spec.NodeName].pods[podKey{pod.Namespace, pod.Name}]
 		if fake[pod.Spec.NodeName] {
-			r = fakePod(pod, now)
+			podReading = fakePod(pod, now)
 		}
-		if r != nil {
+		if podReading != nil {
 			out = append(out, &metricsv1beta1.PodMetrics{
 				ObjectMeta: metav1.ObjectMeta{
 					Name:              pod.Name,
@@ -193,9 +193,9 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 					Labels:            pod.Labels,
 					CreationTimestamp: metav1.NewTime(now),
 				},
-				Timestamp:  metav1.NewTime(r.at),
-				Window:     metav1.Duration{Duration: r.window},
-				Containers: r.containers,
+				Timestamp:  metav1.NewTime(podReading.at),
+				Window:     metav1.Duration{Duration: podReading.window},
+				Containers: podReading.containers,
 			})
 		}
 	}

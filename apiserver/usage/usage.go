@@ -180,31 +180,31 @@ func (c *Collector) refresh(node string, was *sample, slots chan struct{}) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.nodes[node]
-	if s == nil {
+	nodeState := c.nodes[node]
+	if nodeState == nil {
 		return // the collector is closed
 	}
 	if err != nil && c.ctx.Err() == nil {
 		// The first failure is no warning: a node may be asked before its kubelet listens.
 		level := slog.LevelDebug
-		if s.failed && !s.logged {
+		if nodeState.failed && !nodeState.logged {
 			level = slog.LevelWarn
-			s.logged = true
+			nodeState.logged = true
 		}
 		c.log.Log(c.ctx, level, "kubelet does not tell what its node and pods use", "node", node, "err", err)
 	}
-	s.logged = s.logged && err != nil
-	s.lastRequest = time.Now()
-	s.failed = err != nil
+	nodeState.logged = nodeState.logged && err != nil
+	nodeState.lastRequest = time.Now()
+	nodeState.failed = err != nil
 	if err != nil {
-		s.last = nil
-		s.usage = nodeUsage{}
+		nodeState.last = nil
+		nodeState.usage = nodeUsage{}
 	} else {
-		s.last = now
-		s.usage = compute(was, now)
+		nodeState.last = now
+		nodeState.usage = compute(was, now)
 	}
-	close(s.inFlight)
-	s.inFlight = nil
+	close(nodeState.inFlight)
+	nodeState.inFlight = nil
 }
 
 // requestSample waits for its turn and requests one sample.

@@ -39,11 +39,11 @@ func (k *kubelets) fetch(ctx context.Context, node string) (*http.Response, erro
 func TestCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kubelets{}
-		c := New(k.fetch, slog.New(slog.DiscardHandler))
-		defer c.Close()
+		collector := New(k.fetch, slog.New(slog.DiscardHandler))
+		defer collector.Close()
 		ask := func(nodes ...string) (map[string]nodeUsage, time.Duration) {
 			begin := time.Now()
-			return c.usageOf(t.Context(), nodes), time.Since(begin)
+			return collector.usageOf(t.Context(), nodes), time.Since(begin)
 		}
 		got, took := ask("a")
 		if n := got["a"].node; n == nil || n.usage.Cpu().String() != "500m" || n.window != samplePause ||
@@ -61,7 +61,8 @@ func TestCollector(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if n := c.usageOf(t.Context(), []string{"a"})["a"].node; n == nil || n.window != sampleTTL+sampleTTL/2 {
+				if n := collector.usageOf(t.Context(), []string{"a"})["a"].node; n == nil ||
+					n.window != sampleTTL+sampleTTL/2 {
 					t.Errorf("later: got %+v, want a window since the last sample", n)
 				}
 			})
@@ -73,8 +74,8 @@ func TestCollector(t *testing.T) {
 		// nobody asks: nothing happens, and in the end nothing is remembered
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if k.asked.Load() != 3 || len(c.nodes) != 0 || c.sweepTimer != nil {
-			t.Errorf("after an hour: %d requests, %d nodes remembered", k.asked.Load(), len(c.nodes))
+		if k.asked.Load() != 3 || len(collector.nodes) != 0 || collector.sweepTimer != nil {
+			t.Errorf("after an hour: %d requests, %d nodes remembered", k.asked.Load(), len(collector.nodes))
 		}
 	})
 }
@@ -98,11 +99,11 @@ func TestForgetsOneByOne(t *testing.T) {
 func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kubelets{}
-		c := New(k.fetch, slog.New(slog.DiscardHandler))
-		defer c.Close()
+		collector := New(k.fetch, slog.New(slog.DiscardHandler))
+		defer collector.Close()
 		for i, want := range []time.Duration{waitTimeout, 0, 0} {
 			begin := time.Now()
-			got := c.usageOf(t.Context(), []string{"a", "dead", "gone"})
+			got := collector.usageOf(t.Context(), []string{"a", "dead", "gone"})
 			if took := time.Since(begin); got["a"].node == nil || got["dead"].node != nil || got["gone"].node != nil ||
 				took != want {
 				t.Errorf("time %d: got %+v in %v, want a's in %v", i, got, took, want)
@@ -114,10 +115,11 @@ func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 		for i := range 3 * maxRequests {
 			many = append(many, fmt.Sprint("dead-", i))
 		}
-		c.usageOf(t.Context(), many)
+		collector.usageOf(t.Context(), many)
 		time.Sleep(4 * requestTimeout)
 		begin := time.Now()
-		if got := c.usageOf(t.Context(), append(many, "b")); got["b"].node == nil || time.Since(begin) != samplePause {
+		if got := collector.usageOf(t.Context(), append(many, "b")); got["b"].node == nil ||
+			time.Since(begin) != samplePause {
 			t.Errorf("among the dead: got %+v in %v", got["b"].node, time.Since(begin))
 		}
 	})
@@ -130,19 +132,19 @@ func TestOneFailureIsNoWarning(t *testing.T) {
 		var text strings.Builder
 		k := &kubelets{}
 		down := true
-		c := New(func(ctx context.Context, node string) (*http.Response, error) {
+		collector := New(func(ctx context.Context, node string) (*http.Response, error) {
 			if down {
 				node = "gone"
 			}
 			return k.fetch(ctx, node)
 		}, slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn})))
-		defer c.Close()
+		defer collector.Close()
 		for i, step := range []struct {
 			down bool
 			want int // warnings so far
 		}{{true, 0}, {false, 0}, {true, 0}, {true, 1}, {true, 1}, {false, 1}, {true, 1}, {true, 2}} {
 			down = step.down
-			c.usageOf(t.Context(), []string{"a"})
+			collector.usageOf(t.Context(), []string{"a"})
 			time.Sleep(requestTimeout + sampleTTL) // also for a failure, which nobody waits for
 			synctest.Wait()
 			if got := strings.Count(text.String(), "level=WARN"); got != step.want {

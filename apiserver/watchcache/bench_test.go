@@ -20,39 +20,39 @@ import (
 
 // realPod is about 2 KB when stored.
 func realPod(key string) *corev1.Pod {
-	p := objectstest.Pod(key, "app=my-app", "pod-template-hash=5d4f8c7b9")
-	p.UID = "2f1c7a52-6b1e-4a5e-9d67-0d1b5f6f0c11"
+	pod := objectstest.Pod(key, "app=my-app", "pod-template-hash=5d4f8c7b9")
+	pod.UID = "2f1c7a52-6b1e-4a5e-9d67-0d1b5f6f0c11"
 	for i := range 3 {
-		c := corev1.Container{
+		container := corev1.Container{
 			Name:    fmt.Sprintf("container-%d", i),
 			Image:   "registry.example/my-app:v1.2.3",
 			Command: []string{"/bin/app", "--serve"},
 		}
 		for j := range 6 {
-			c.Env = append(c.Env, corev1.EnvVar{
+			container.Env = append(container.Env, corev1.EnvVar{
 				Name:  fmt.Sprintf("VARIABLE_%d", j),
 				Value: "some value of middling length",
 			})
 		}
-		c.Resources.Requests = corev1.ResourceList{
+		container.Resources.Requests = corev1.ResourceList{
 			"cpu":    resource.MustParse("100m"),
 			"memory": resource.MustParse("64Mi"),
 		}
-		p.Spec.Containers = append(p.Spec.Containers, c)
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name:  c.Name,
-			Image: c.Image,
+		pod.Spec.Containers = append(pod.Spec.Containers, container)
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name:  container.Name,
+			Image: container.Image,
 			Ready: true,
 		})
 	}
 	for _, t := range []corev1.PodConditionType{"PodScheduled", "Initialized", "ContainersReady", "Ready"} {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 			Type:               t,
 			Status:             "True",
-			LastTransitionTime: p.CreationTimestamp,
+			LastTransitionTime: pod.CreationTimestamp,
 		})
 	}
-	return p
+	return pod
 }
 
 func filled(b *testing.B, n int) *watchcache.Resource {

@@ -48,7 +48,7 @@ func create(t testing.TB, r objects.Storage, key string) *objects.Entry {
 // bind sets a pod's node.
 func bind(t testing.TB, r objects.Storage, ns, name, node string) *objects.Entry {
 	t.Helper()
-	e, _, _, err := r.Update(t.Context(), ns, name, false, func(
+	entry, _, _, err := r.Update(t.Context(), ns, name, false, func(
 		_ context.Context, cur kind.Object,
 	) (kind.Object, error) {
 		p := cur.DeepCopyObject().(*corev1.Pod)
@@ -59,7 +59,7 @@ func bind(t testing.TB, r objects.Storage, ns, name, node string) *objects.Entry
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e
+	return entry
 }
 
 func since(e *objects.Entry) objects.ListQuery {
@@ -71,15 +71,15 @@ func since(e *objects.Entry) objects.ListQuery {
 // TestSlowWatcherIsCut has one watcher that never reads: it loses its watch, the other loses nothing.
 func TestSlowWatcherIsCut(t *testing.T) {
 	st := objectstest.NewStore(t)
-	_, r := start(t, watchcache.Config{Store: st})
-	first := create(t, r, "ns/a")
+	_, resource := start(t, watchcache.Config{Store: st})
+	first := create(t, resource, "ns/a")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	slow, err := r.Watch(ctx, since(first))
+	slow, err := resource.Watch(ctx, since(first))
 	if err != nil {
 		t.Fatal(err)
 	}
-	quick, err := r.Watch(ctx, since(first))
+	quick, err := resource.Watch(ctx, since(first))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestSlowWatcherIsCut(t *testing.T) {
 		seen <- got
 	}()
 	for i := range n {
-		bind(t, r, "ns", "a", fmt.Sprint(i))
+		bind(t, resource, "ns", "a", fmt.Sprint(i))
 	}
 	if got := <-seen; got != n {
 		t.Errorf("the quick watcher saw %d events, want %d", got, n)
@@ -117,12 +117,12 @@ func TestBookmarks(t *testing.T) {
 	q := since(first)
 	q.Bookmarks = true
 	q.Fields = fields.ParseSelectorOrDie("spec.nodeName=none")
-	w, err := r.Watch(t.Context(), q)
+	watcher, err := r.Watch(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	next := create(t, r, "ns/b")
-	ev := <-w.Events()
+	ev := <-watcher.Events()
 	if got := ev.Entry.Object.GetResourceVersion(); ev.Type != watch.Bookmark ||
 		got != next.Object.GetResourceVersion() {
 		t.Errorf("got %s at %s, want a bookmark at %s", ev.Type, got, next.Object.GetResourceVersion())
@@ -134,7 +134,7 @@ func TestBookmarks(t *testing.T) {
 	if _, err := st.Create(t.Context(), "/registry/other/x", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	ev = <-w.Events()
+	ev = <-watcher.Events()
 	if want := objects.FormatRevision(next.Revision + 1); ev.Type != watch.Bookmark ||
 		ev.Entry.Object.GetResourceVersion() != want {
 		t.Errorf("got %s at %s, want a bookmark at %s", ev.Type, ev.Entry.Object.GetResourceVersion(), want)
@@ -143,25 +143,25 @@ func TestBookmarks(t *testing.T) {
 
 func TestBookmarkBeforeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, r := start(t, watchcache.Config{Store: objectstest.NewStore(t)})
-		first := create(t, r, "ns/a")
+		_, resource := start(t, watchcache.Config{Store: objectstest.NewStore(t)})
+		first := create(t, resource, "ns/a")
 		ctx, cancel := context.WithTimeout(t.Context(), 2100*time.Millisecond)
 		defer cancel()
 		q := since(first)
 		q.Bookmarks = true
 		q.Namespace = "none"
-		w, err := r.Watch(ctx, q)
+		watcher, err := resource.Watch(ctx, q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := create(t, r, "ns/b")
-		ev, ok := <-w.Events()
+		last := create(t, resource, "ns/b")
+		ev, ok := <-watcher.Events()
 		if !ok || ev.Type != watch.Bookmark ||
 			ev.Entry.Object.GetResourceVersion() != last.Object.GetResourceVersion() {
 			t.Errorf("got %+v, want a bookmark at %d", ev, last.Revision)
 		}
 		cancel()
-		for range w.Events() {
+		for range watcher.Events() {
 			t.Error("event after the end")
 		}
 	})
@@ -171,7 +171,7 @@ func TestBookmarkBeforeDeadline(t *testing.T) {
 func TestResumeAfterRestart(t *testing.T) {
 	st := objectstest.NewStore(t)
 	_, before := start(t, watchcache.Config{Store: st})
-	a := create(t, before, "ns/a")
+	entry := create(t, before, "ns/a")
 	b := create(t, before, "ns/b")
 	a2 := bind(t, before, "ns", "a", "n1")
 	gone, _, err := before.Delete(t.Context(), "ns", "b", nil)
@@ -181,7 +181,7 @@ func TestResumeAfterRestart(t *testing.T) {
 	_, after := start(t, watchcache.Config{Store: st})
 	for range 2 { // the second finds the window extended
 		ctx, cancel := context.WithCancel(t.Context())
-		w, err := after.Watch(ctx, since(a))
+		watcher, err := after.Watch(ctx, since(entry))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,9 +189,9 @@ func TestResumeAfterRestart(t *testing.T) {
 			typ watch.EventType
 			e   *objects.Entry
 		}{{watch.Added, b}, {watch.Modified, a2}, {watch.Deleted, gone}} {
-			ev, ok := <-w.Events()
+			ev, ok := <-watcher.Events()
 			if !ok {
-				t.Fatalf("watch ended: %v", w.Err())
+				t.Fatalf("watch ended: %v", watcher.Err())
 			}
 			if ev.Type != want.typ || ev.Entry.Object.GetResourceVersion() != want.e.Object.GetResourceVersion() {
 				t.Errorf("got %s at %s, want %s at %d", ev.Type, ev.Entry.Object.GetResourceVersion(), want.typ,
@@ -199,7 +199,7 @@ func TestResumeAfterRestart(t *testing.T) {
 			}
 		}
 		cancel()
-		for range w.Events() {
+		for range watcher.Events() {
 			t.Error("event after the end")
 		}
 	}
@@ -207,14 +207,14 @@ func TestResumeAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, late := start(t, watchcache.Config{Store: st})
-	w, err := late.Watch(t.Context(), since(a))
+	w, err := late.Watch(t.Context(), since(entry))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range w.Events() {
 		t.Error("event from a compacted history")
 	}
-	want := fmt.Sprintf("too old resource version: %d (%d)", a.Revision, gone.Revision)
+	want := fmt.Sprintf("too old resource version: %d (%d)", entry.Revision, gone.Revision)
 	if err := w.Err(); !apierrors.IsResourceExpired(err) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}
@@ -253,12 +253,12 @@ func (s *slowStore) Watch(ctx context.Context, prefix string, from int64) (store
 
 func TestCacheFallsBehind(t *testing.T) {
 	st := &slowStore{Store: objectstest.NewStore(t), fail: make(chan struct{})}
-	_, r := start(t, watchcache.Config{Store: st})
-	a := create(t, r, "ns/a")
-	if _, err := r.Get(t.Context(), "ns", "a", ""); err != nil {
+	_, resource := start(t, watchcache.Config{Store: st})
+	a := create(t, resource, "ns/a")
+	if _, err := resource.Get(t.Context(), "ns", "a", ""); err != nil {
 		t.Fatal(err)
 	}
-	w, err := r.Watch(t.Context(), since(a))
+	w, err := resource.Watch(t.Context(), since(a))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,8 +266,8 @@ func TestCacheFallsBehind(t *testing.T) {
 	for range w.Events() {
 		t.Error("event though nothing changed")
 	}
-	create(t, r, "ns/b")
-	list, err := r.List(t.Context(), objectstest.Everything())
+	create(t, resource, "ns/b")
+	list, err := resource.List(t.Context(), objectstest.Everything())
 	if err != nil || len(list.Items) != 2 {
 		t.Errorf("after loading again: got %d pods, %v", len(list.Items), err)
 	}
@@ -300,7 +300,7 @@ func TestEndReleasesEverything(t *testing.T) {
 	st := objectstest.NewStore(t)
 	before := runtime.NumGoroutine()
 	c := watchcache.New(watchcache.Config{Store: st})
-	r := c.Resource(objectstest.Pods())
+	resource := c.Resource(objectstest.Pods())
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	ready := make(chan struct{})
@@ -310,7 +310,7 @@ func TestEndReleasesEverything(t *testing.T) {
 	for i := range 50 {
 		q := objectstest.Everything()
 		q.Fields = fields.ParseSelectorOrDie(fmt.Sprintf("spec.nodeName=n%d", i%7))
-		w, err := r.Watch(context.Background(), q)
+		w, err := resource.Watch(context.Background(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestEndReleasesEverything(t *testing.T) {
 			t.Errorf("watch after the end: open %v, error %v", ok, w.Err())
 		}
 	}
-	if _, err := r.Watch(context.Background(), objectstest.Everything()); !apierrors.IsServiceUnavailable(err) {
+	if _, err := resource.Watch(context.Background(), objectstest.Everything()); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("Watch after the end: got %v", err)
 	}
 	waittest.Right(t, "goroutines end", func() string { // the store's own watch takes a moment
@@ -338,20 +338,20 @@ func TestEndReleasesEverything(t *testing.T) {
 
 func TestAllAndServices(t *testing.T) {
 	st := objectstest.NewStore(t)
-	c := watchcache.New(watchcache.Config{Store: st})
-	pods := c.Resource(objectstest.Pods())
+	cache := watchcache.New(watchcache.Config{Store: st})
+	pods := cache.Resource(objectstest.Pods())
 	cfg := objects.Config{
 		GVK:        corev1.SchemeGroupVersion.WithKind("Service"),
 		New:        func() kind.Object { return &corev1.Service{} },
 		Namespaced: true,
 		Prefix:     objects.StorePrefix(corev1.Resource("services")),
 	}
-	services := c.Resource(cfg)
+	services := cache.Resource(cfg)
 	cfg.GVK = corev1.SchemeGroupVersion.WithKind("Endpoints")
 	cfg.New = func() kind.Object { return &corev1.Endpoints{} }
 	cfg.Prefix = objects.StorePrefix(corev1.Resource("endpoints"))
-	endpoints := c.Resource(cfg)
-	run(t, c)
+	endpoints := cache.Resource(cfg)
+	run(t, cache)
 	create(t, pods, "a/x")
 	create(t, pods, "b/x")
 	svc := &corev1.Service{}
@@ -385,7 +385,7 @@ func TestAllAndServices(t *testing.T) {
 			t.Errorf("got %d, %v; want 1", len(l.Items), err)
 		}
 	}
-	if c.Revision() == 0 || c.Resource(objectstest.Pods()) != pods {
+	if cache.Revision() == 0 || cache.Resource(objectstest.Pods()) != pods {
 		t.Error("asking again for a resource gave another one")
 	}
 }
@@ -398,8 +398,8 @@ func TestUnreadable(t *testing.T) {
 		if _, err := st.Create(t.Context(), "/registry/pods/ns/old", []byte("junk")); err != nil { // read at the start
 			t.Fatal(err)
 		}
-		_, r := start(t, watchcache.Config{Store: st})
-		create(t, r, "ns/new")
+		_, resource := start(t, watchcache.Config{Store: st})
+		create(t, resource, "ns/new")
 		good, _, err := st.Get(t.Context(), "/registry/pods/ns/new", 0)
 		if err != nil {
 			t.Fatal(err)
@@ -409,7 +409,7 @@ func TestUnreadable(t *testing.T) {
 			good.Revision); err != nil {
 			t.Fatal(err)
 		}
-		_, err = r.List(t.Context(), objectstest.Everything())
+		_, err = resource.List(t.Context(), objectstest.Everything())
 		status, ok := errors.AsType[*apierrors.StatusError](err)
 		if !ok || status.ErrStatus.Reason != metav1.StatusReasonStoreReadError ||
 			len(status.ErrStatus.Details.Causes) != 2 ||
@@ -420,12 +420,12 @@ func TestUnreadable(t *testing.T) {
 		}
 		q := objectstest.Everything()
 		q.ResourceVersion = "0"
-		if l, err := r.List(t.Context(), q); err != nil || len(l.Items) != 0 {
+		if l, err := resource.List(t.Context(), q); err != nil || len(l.Items) != 0 {
 			t.Errorf("what can be read: %v", err)
 		}
 		for _, name := range []string{"old", "new"} {
-			_, err := r.Get(t.Context(), "ns", name, "")
-			_, _, derr := r.Delete(t.Context(), "ns", name, nil)
+			_, err := resource.Get(t.Context(), "ns", name, "")
+			_, _, derr := resource.Delete(t.Context(), "ns", name, nil)
 			if !apierrors.IsInternalError(err) || !apierrors.IsInternalError(derr) {
 				t.Errorf("%s: get %v, delete %v; want internal errors", name, err, derr)
 			}
@@ -437,21 +437,21 @@ func TestUnreadable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := r.Get(t.Context(), "ns", name, ""); err != nil {
+			if _, err := resource.Get(t.Context(), "ns", name, ""); err != nil {
 				t.Errorf("%s, mended: %v", name, err)
 			}
 			if _, err := st.Create(t.Context(), key+"2", []byte("junk")); err != nil {
 				t.Fatal(err)
 			}
 			for _, dry := range []bool{true, false} {
-				if _, err := r.DeleteCorrupt(t.Context(), "ns", name+"2", dry); err != nil {
+				if _, err := resource.DeleteCorrupt(t.Context(), "ns", name+"2", dry); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := r.DeleteCorrupt(t.Context(), "ns", name, false); !apierrors.IsConflict(err) {
+			if _, err := resource.DeleteCorrupt(t.Context(), "ns", name, false); !apierrors.IsConflict(err) {
 				t.Errorf("an object that can be read was to be removed unread: %v", err)
 			}
-			if _, err := r.Get(t.Context(), "ns", name+"2", ""); !apierrors.IsNotFound(err) {
+			if _, err := resource.Get(t.Context(), "ns", name+"2", ""); !apierrors.IsNotFound(err) {
 				t.Errorf("%s2, deleted: %v; want not found", name, err)
 			}
 		}

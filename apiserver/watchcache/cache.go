@@ -72,25 +72,25 @@ type Cache struct {
 }
 
 // New returns a cache without resources; it reads nothing until Run.
-func New(c Config) *Cache {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+func New(config Config) *Cache {
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.EncodedBytes == 0 {
-		c.EncodedBytes = 16 << 20
+	if config.EncodedBytes == 0 {
+		config.EncodedBytes = 16 << 20
 	}
-	if c.BookmarkEvery == 0 {
-		c.BookmarkEvery = time.Minute
+	if config.BookmarkEvery == 0 {
+		config.BookmarkEvery = time.Minute
 	}
-	if c.WaitTimeout == 0 {
-		c.WaitTimeout = 3 * time.Second
+	if config.WaitTimeout == 0 {
+		config.WaitTimeout = 3 * time.Second
 	}
 	cache := &Cache{
-		store:           c.Store,
-		log:             c.Log,
-		bookmark:        c.BookmarkEvery,
-		waitTimeout:     c.WaitTimeout,
-		memo:            objects.NewMemo(c.EncodedBytes),
+		store:           config.Store,
+		log:             config.Log,
+		bookmark:        config.BookmarkEvery,
+		waitTimeout:     config.WaitTimeout,
+		memo:            objects.NewMemo(config.EncodedBytes),
 		handoff:         objects.NewHandoff(),
 		loading:         map[string]*replacement{},
 		revisionChanged: make(chan struct{}),

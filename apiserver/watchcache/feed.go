@@ -33,13 +33,13 @@ func (c *Cache) route(key string) *Resource {
 
 // follow applies the store's writes after rev until the watch ends.
 func (c *Cache) follow(ctx context.Context, rev int64) error {
-	w, err := c.store.Watch(ctx, "", rev)
+	watcher, err := c.store.Watch(ctx, "", rev)
 	if err != nil {
 		return fmt.Errorf("watch store: %w", err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	marked := time.Now()
-	for batch := range w.Events() {
+	for batch := range watcher.Events() {
 		now := time.Now()
 		c.applyAll(batch, now)
 		if now.Sub(marked) >= c.bookmark {
@@ -49,7 +49,7 @@ func (c *Cache) follow(ctx context.Context, rev int64) error {
 			}
 		}
 	}
-	return w.Err()
+	return watcher.Err()
 }
 
 // applyAll applies a batch and advances the cache's revision.
@@ -67,12 +67,12 @@ func (c *Cache) applyAll(batch []store.Event, now time.Time) {
 	c.advance(batch[len(batch)-1].KV.Revision)
 }
 
-func (c *Cache) apply(r *Resource, ev *store.Event, now time.Time) {
+func (c *Cache) apply(resource *Resource, ev *store.Event, now time.Time) {
 	ch := &change{rev: ev.KV.Revision, key: ev.KV.Key, at: now}
 	if ev.Type != store.Deleted {
 		ch.cur = c.handoff.Take(ev.KV.Value, ev.KV.Revision)
 		if ch.cur == nil {
-			e, err := r.records.Decoded(ev.KV, c.memo)
+			e, err := resource.records.Decoded(ev.KV, c.memo)
 			if err != nil {
 				c.log.Error("stored object cannot be decoded, skipped", "key", ev.KV.Key, "rev", ev.KV.Revision, "err",
 					err)
@@ -81,5 +81,5 @@ func (c *Cache) apply(r *Resource, ev *store.Event, now time.Time) {
 			ch.err = err
 		}
 	}
-	r.apply(ch)
+	resource.apply(ch)
 }

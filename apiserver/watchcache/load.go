@@ -64,8 +64,8 @@ func (c *Cache) readAll(
 ) (int64, error) {
 	pages := make(chan []store.KV, 1)
 	var rev int64
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
 		defer close(pages)
 		rev, err = readPages(ctx, c.store, prefix, pages)
 		return err
@@ -80,7 +80,7 @@ func (c *Cache) readAll(
 			}
 		}
 	}
-	if err := g.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		return 0, err
 	}
 	return rev, nil

@@ -62,18 +62,18 @@ func (c *Cache) install(prefix string, h *replacement, t *trees, rev int64, load
 	if c.loads != loads {
 		return false
 	}
-	r := h.resource
-	r.reset(t, rev)
+	resource := h.resource
+	resource.reset(t, rev)
 	now := time.Now()
 	for i := range h.pending {
 		if h.pending[i].KV.Revision > rev {
-			c.apply(r, &h.pending[i], now)
+			c.apply(resource, &h.pending[i], now)
 		}
 	}
 	old := (*c.resources.Load())[prefix]
-	c.replace(prefix, r)
+	c.replace(prefix, resource)
 	if old != nil {
-		old.retire(r)
+		old.retire(resource)
 	}
 	return true
 }

@@ -208,47 +208,47 @@ func (r *Resource) DeleteCorrupt(ctx context.Context, namespace, name string, dr
 }
 
 // List returns a page of objects.
-func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
-	p, err := r.records.Plan(&q)
+func (r *Resource) List(ctx context.Context, query objects.ListQuery) (*objects.List, error) {
+	plan, err := r.records.Plan(&query)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.await(ctx, p.Latest, p.Revision); err != nil {
+	if err := r.await(ctx, plan.Latest, plan.Revision); err != nil {
 		return nil, err
 	}
 	r = r.newest()
-	if p.Latest { // resourceVersion=0 skips unreadable objects
+	if plan.Latest { // resourceVersion=0 skips unreadable objects
 		r.mu.RLock()
-		err := r.trees.checkComplete(p.Prefix, r.records.Resource)
+		err := r.trees.checkComplete(plan.Prefix, r.records.Resource)
 		r.mu.RUnlock()
 		if err != nil {
 			return nil, err
 		}
 	}
-	if p.Exact {
-		s := r.snapshotAt(p.Revision)
+	if plan.Exact {
+		s := r.snapshotAt(plan.Revision)
 		if s == nil {
-			return r.records.ListPlanned(ctx, &q, p)
+			return r.records.ListPlanned(ctx, &query, plan)
 		}
-		return r.listSnapshot(ctx, s, p.Revision, &q, p)
+		return r.listSnapshot(ctx, s, plan.Revision, &query, plan)
 	}
-	if list := r.listIndexed(&q, p); list != nil {
+	if list := r.listIndexed(&query, plan); list != nil {
 		return list, nil
 	}
 	s := r.snapshot()
-	return r.listSnapshot(ctx, s, s.rev, &q, p)
+	return r.listSnapshot(ctx, s, s.rev, &query, plan)
 }
 
 // objectsPerCheck is the number of objects between two checks of a list's context.
 const objectsPerCheck = 1000
 
 func (r *Resource) listSnapshot(
-	ctx context.Context, s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan,
+	ctx context.Context, snap *snapshot, rev int64, q *objects.ListQuery, p objects.Plan,
 ) (*objects.List, error) {
 	page := r.records.NewPage(q, p, rev)
 	seen := 0
 	turns.Processors.Do(func() {
-		ascend(s.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
+		ascend(snap.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
 			if seen++; seen%objectsPerCheck == 0 {
 				turns.Processors.Yield()
 			}
@@ -260,13 +260,13 @@ func (r *Resource) listSnapshot(
 	}
 	list := page.List()
 	if list.Continue != "" {
-		r.addSnapshot(&snapshot{rev: rev, tree: s.tree})
+		r.addSnapshot(&snapshot{rev: rev, tree: snap.tree})
 	}
 	return list, nil
 }
 
 // listIndexed answers a list of one object or by an indexed field without walking the resource; nil: not such a list.
-func (r *Resource) listIndexed(q *objects.ListQuery, p objects.Plan) *objects.List {
+func (r *Resource) listIndexed(q *objects.ListQuery, plan objects.Plan) *objects.List {
 	if q.Fields.Empty() || q.Limit > 0 {
 		return nil
 	}
@@ -276,25 +276,25 @@ func (r *Resource) listIndexed(q *objects.ListQuery, p objects.Plan) *objects.Li
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	page := r.records.NewPage(q, p, r.revisionLocked())
+	page := r.records.NewPage(q, plan, r.revisionLocked())
 	if key != "" {
-		if e := r.trees.get(key); e != nil && key >= p.From {
+		if e := r.trees.get(key); e != nil && key >= plan.From {
 			page.Add(e)
 		}
 		return page.List()
 	}
-	ascend(r.trees.indexes[name].tree, value, p.Prefix, p.From, page.Add)
+	ascend(r.trees.indexes[name].tree, value, plan.Prefix, plan.From, page.Add)
 	return page.List()
 }
 
 // indexLookup returns the one key, or the one value of an indexed field, to which a query is restricted.
-func (r *Resource) indexLookup(q *objects.ListQuery) (key, name, value string) {
-	if q.Fields.Empty() {
+func (r *Resource) indexLookup(query *objects.ListQuery) (key, name, value string) {
+	if query.Fields.Empty() {
 		return "", "", ""
 	}
-	if n, ok := q.Fields.RequiresExactMatch("metadata.name"); ok {
-		ns := q.Namespace
-		if exact, ok := q.Fields.RequiresExactMatch("metadata.namespace"); ok && ns == "" {
+	if n, ok := query.Fields.RequiresExactMatch("metadata.name"); ok {
+		ns := query.Namespace
+		if exact, ok := query.Fields.RequiresExactMatch("metadata.namespace"); ok && ns == "" {
 			ns = exact
 		}
 		if k, err := r.records.Key(ns, n); err == nil {
@@ -302,7 +302,7 @@ func (r *Resource) indexLookup(q *objects.ListQuery) (key, name, value string) {
 		}
 	}
 	for field := range r.records.Index {
-		if v, ok := q.Fields.RequiresExactMatch(field); ok {
+		if v, ok := query.Fields.RequiresExactMatch(field); ok {
 			return "", field, v
 		}
 	}
@@ -371,19 +371,19 @@ const (
 	snapshotTTL  = time.Minute
 )
 
-func (r *Resource) addSnapshot(s *snapshot) {
+func (r *Resource) addSnapshot(snap *snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, have := range r.snapshots {
-		if have.rev == s.rev {
+		if have.rev == snap.rev {
 			return
 		}
 	}
 	if len(r.snapshots) >= maxSnapshots {
 		r.snapshots = r.snapshots[1:]
 	}
-	r.snapshots = append(slices.Clip(r.snapshots), s)
-	time.AfterFunc(snapshotTTL, func() { r.removeSnapshot(s) })
+	r.snapshots = append(slices.Clip(r.snapshots), snap)
+	time.AfterFunc(snapshotTTL, func() { r.removeSnapshot(snap) })
 }
 
 func (r *Resource) removeSnapshot(s *snapshot) {

@@ -78,13 +78,14 @@ func (r *Resource) extendWindow(ctx context.Context, rev int64) error {
 func (r *Resource) replay(ctx context.Context, from, to int64) ([]*change, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTime)
 	defer cancel()
-	w, err := r.cache.store.Watch(ctx, "", from) // all keys, so that the end is seen whatever resource was written
+	// all keys, so that the end is seen whatever resource was written
+	watcher, err := r.cache.store.Watch(ctx, "", from)
 	if err != nil {
 		return nil, err
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	var changes []*change
-	for batch := range w.Events() {
+	for batch := range watcher.Events() {
 		for i := range batch {
 			ev := &batch[i]
 			if ev.KV.Revision > to {
@@ -102,7 +103,7 @@ func (r *Resource) replay(ctx context.Context, from, to int64) ([]*change, error
 			}
 		}
 	}
-	if err := w.Err(); err != nil {
+	if err := watcher.Err(); err != nil {
 		return nil, err
 	}
 	return nil, ctx.Err()

@@ -89,21 +89,21 @@ func (w *watcher) drain() (batch []*change, ended bool) {
 }
 
 // Watch starts a watch. An error at the start (the history is gone) is delivered by the watch itself, as in Kubernetes.
-func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
-	if err := objects.CheckQuery(&q, true); err != nil {
+func (r *Resource) Watch(ctx context.Context, query objects.ListQuery) (objects.Watch, error) {
+	if err := objects.CheckQuery(&query, true); err != nil {
 		return nil, err
 	}
-	rev, err := objects.ParseRevision(q.ResourceVersion)
+	rev, err := objects.ParseRevision(query.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
 	initial := rev == 0
-	if q.SendInitialEvents != nil {
-		initial = *q.SendInitialEvents
+	if query.SendInitialEvents != nil {
+		initial = *query.SendInitialEvents
 	}
 	switch {
 	case initial || rev == 0:
-		err = r.await(ctx, q.ResourceVersion == "", rev)
+		err = r.await(ctx, query.ResourceVersion == "", rev)
 	default:
 		err = r.cache.wait(ctx, 1) // wait until it is loaded; a watch may start in the future
 	}
@@ -112,14 +112,14 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 	}
 	w := &watcher{
 		resource:  r,
-		selection: newSelection(&q),
-		bookmarks: q.Bookmarks,
+		selection: newSelection(&query),
+		bookmarks: query.Bookmarks,
 		start:     rev,
-		namespace: r.records.ScopeOf(q.Namespace),
+		namespace: r.records.ScopeOf(query.Namespace),
 		events:    make(chan objects.Event, buffered),
 		wake:      make(chan struct{}, 1),
 	}
-	w.route.key, w.route.index, w.route.value = r.indexLookup(&q)
+	w.route.key, w.route.index, w.route.value = r.indexLookup(&query)
 	switch {
 	case w.route.index != "":
 		w.selection.useIndex(r.records.Index[w.route.index], w.route.value)
@@ -141,7 +141,7 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 	}
 	go func() { // ends with ctx, the cache, or a full queue; Cache.end waits for it
 		defer r.cache.watchers.Done()
-		w.run(ctx, &q, state)
+		w.run(ctx, &query, state)
 	}()
 	return w, nil
 }
@@ -262,8 +262,8 @@ func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
 }
 
 // deliverState sends the initial state as ADDED events, and the bookmark at its end if requested.
-func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state *snapshot) bool {
-	r := w.resource
+func (w *watcher) deliverState(ctx context.Context, query *objects.ListQuery, state *snapshot) bool {
+	resource := w.resource
 	now := time.Now()
 	ok := true
 	seen := 0
@@ -272,15 +272,15 @@ func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state 
 			turns.Processors.Yield()
 			ok = ctx.Err() == nil
 		}
-		if ok && (w.selection.all || r.records.Selects(q, e.Object)) {
+		if ok && (w.selection.all || resource.records.Selects(query, e.Object)) {
 			ok = w.offer(ctx, objects.Event{Type: watch.Added, Entry: e, At: now})
 		}
 		return ok
 	}
-	prefix := r.records.KeyPrefix(q.Namespace)
+	prefix := resource.records.KeyPrefix(query.Namespace)
 	turns.Processors.Do(func() { ascend(state.tree, "", prefix, prefix, visit) })
-	if ok && q.SendInitialEvents != nil && q.Bookmarks {
-		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: r.bookmark(state.rev, true), At: now})
+	if ok && query.SendInitialEvents != nil && query.Bookmarks {
+		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: resource.bookmark(state.rev, true), At: now})
 	}
 	return ok
 }

@@ -62,7 +62,7 @@ func NegotiateStream(r *http.Request, ok func(MediaTypeOptions) bool, negotiate 
 
 // DecodeCustom is Decode for kinds without a Go type: read is kind.Kind.Read.
 func DecodeCustom(
-	body []byte, m Media, v Validation, gvk schema.GroupVersionKind,
+	body []byte, m Media, validation Validation, gvk schema.GroupVersionKind,
 	read func([]byte, bool) (kind.Object, []error, error), warn func(string),
 ) (kind.Object, error) {
 	if m == Proto {
@@ -75,7 +75,7 @@ func DecodeCustom(
 		if doc, err = YAMLToJSON(body); err != nil {
 			return nil, decodeError(err, nil, gvk, body)
 		}
-		if v != Ignore {
+		if validation != Ignore {
 			if err := strictYAMLToJSON(body); err != nil {
 				strict = append(strict, err)
 			}
@@ -91,12 +91,12 @@ func DecodeCustom(
 	if says.Kind != "" && says.Version == "" {
 		return nil, versionMismatch(says, gvk)
 	}
-	obj, more, err := read(doc, v != Ignore)
+	obj, more, err := read(doc, validation != Ignore)
 	if err != nil {
 		return nil, decodeError(err, &says, gvk, body)
 	}
 	actual := obj.GetObjectKind().GroupVersionKind()
-	if strict = append(strict, more...); len(strict) > 0 && v == Strict {
+	if strict = append(strict, more...); len(strict) > 0 && validation == Strict {
 		return nil, decodeError(runtime.NewStrictDecodingError(strict), &actual, gvk, body)
 	}
 	for _, e := range strict {

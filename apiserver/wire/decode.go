@@ -59,8 +59,8 @@ func decoder(m Media, v Validation) runtime.Decoder {
 }
 
 // Decode decodes body into a new object of kind gvk, of the same type as into, and sets its kind. Unknown and duplicate
-// fields are an error, a warning, or ignored, according to v. Errors are Status errors (400).
-func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, into runtime.Object, warn func(
+// fields are an error, a warning, or ignored, according to validation. Errors are Status errors (400).
+func Decode(body []byte, m Media, validation Validation, gvk schema.GroupVersionKind, into runtime.Object, warn func(
 	string,
 ),
 ) (runtime.Object, error) {
@@ -70,10 +70,10 @@ func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, int
 	if m == YAML {
 		defer acquireYAMLSlot()()
 	}
-	obj, actual, err := decoder(m, v).Decode(body, &gvk, into)
+	obj, actual, err := decoder(m, validation).Decode(body, &gvk, into)
 	if err != nil {
 		strict, ok := runtime.AsStrictDecodingError(err)
-		if !ok || obj == nil || v == Strict {
+		if !ok || obj == nil || validation == Strict {
 			return nil, decodeError(err, actual, gvk, body)
 		}
 		for _, e := range strict.Errors() {
@@ -170,25 +170,25 @@ func DecodeDeleteOptions(body []byte, m Media, gv schema.GroupVersion, into *met
 }
 
 // DecodeApply decodes the body of a server-side apply. Duplicate keys are an error, a warning, or ignored, according to
-// v.
-func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Unstructured, error) {
+// validation.
+func DecodeApply(body []byte, validation Validation, warn func(string)) (*unstructured.Unstructured, error) {
 	if u := decodeApplyJSON(body); u != nil {
 		return u, nil
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := unmarshalYAML(body, &u.Object); err != nil {
+	obj := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := unmarshalYAML(body, &obj.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
-	if v == Ignore {
-		return u, nil
+	if validation == Ignore {
+		return obj, nil
 	}
 	if err := checkStrictYAML(body); err != nil {
-		if v == Strict {
+		if validation == Strict {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
 		}
 		warnYAML(err, warn)
 	}
-	return u, nil
+	return obj, nil
 }
 
 // decodeApplyJSON decodes JSON without duplicate keys that means the same as YAML; else it returns nil. YAML decoding

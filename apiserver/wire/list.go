@@ -67,9 +67,9 @@ func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byt
 	return append(b, "]}\n"...), nil
 }
 
-// WriteList responds with l in the encoding want. It ends when ctx does or the client disconnects. An error means that
-// nothing has been sent; a later failure aborts the response, so that the client does not take it for complete.
-func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *List, want MediaTypeOptions) error {
+// WriteList responds with list in the encoding want. It ends when ctx does or the client disconnects. An error means
+// that nothing has been sent; a later failure aborts the response, so that the client does not take it for complete.
+func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, list *List, want MediaTypeOptions) error {
 	s := listStream{
 		ctx:  ctx.Err,
 		w:    w,
@@ -85,7 +85,7 @@ func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *L
 		}
 	}()
 	var err error
-	turns.Processors.Do(func() { err = s.write(l) })
+	turns.Processors.Do(func() { err = s.write(list) })
 	if err == nil {
 		err = s.end()
 	}
@@ -116,21 +116,21 @@ type listStream struct {
 	text bytes.Buffer // buffer for converting items
 }
 
-func (s *listStream) write(l *List) error {
+func (s *listStream) write(list *List) error {
 	switch {
 	case s.want.Media == Proto:
-		return s.proto(l)
+		return s.proto(list)
 	case s.want.Media == YAML:
-		return s.yaml(l)
+		return s.yaml(list)
 	case s.want.Pretty:
-		return s.pretty(l)
+		return s.pretty(list)
 	}
-	*s.buf = append(*s.buf, bytes.TrimSuffix(l.Envelope, []byte("]}"))...)
-	err := s.each(l.Len, func(b []byte, i int) ([]byte, error) {
+	*s.buf = append(*s.buf, bytes.TrimSuffix(list.Envelope, []byte("]}"))...)
+	err := s.each(list.Len, func(b []byte, i int) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		return l.AppendJSON(b, i)
+		return list.AppendJSON(b, i)
 	})
 	*s.buf = append(*s.buf, "]}\n"...)
 	return err
@@ -155,15 +155,15 @@ func (s *listStream) each(n int, add func(b []byte, i int) ([]byte, error)) erro
 }
 
 // pretty writes indented JSON without a trailing newline.
-func (s *listStream) pretty(l *List) error {
-	if err := json.Indent(&s.text, l.Envelope, "", "  "); err != nil {
+func (s *listStream) pretty(list *List) error {
+	if err := json.Indent(&s.text, list.Envelope, "", "  "); err != nil {
 		return fmt.Errorf("indent list: %w", err)
 	}
 	const end = "]\n}"
 	*s.buf = append(*s.buf, bytes.TrimSuffix(s.text.Bytes(), []byte(end))...)
 	var item []byte
-	err := s.each(l.Len, func(b []byte, i int) (_ []byte, err error) {
-		if item, err = l.AppendJSON(item[:0], i); err != nil {
+	err := s.each(list.Len, func(b []byte, i int) (_ []byte, err error) {
+		if item, err = list.AppendJSON(item[:0], i); err != nil {
 			return nil, err
 		}
 		if i > 0 {
@@ -176,7 +176,7 @@ func (s *listStream) pretty(l *List) error {
 		}
 		return append(b, s.text.Bytes()...), nil
 	})
-	if l.Len > 0 {
+	if list.Len > 0 {
 		*s.buf = append(*s.buf, "\n  "...)
 	}
 	*s.buf = append(*s.buf, end...)
@@ -184,27 +184,27 @@ func (s *listStream) pretty(l *List) error {
 }
 
 // yaml writes YAML, with members sorted by name.
-func (s *listStream) yaml(l *List) error {
-	whole, err := convertYAML(l.Envelope)
+func (s *listStream) yaml(list *List) error {
+	whole, err := convertYAML(list.Envelope)
 	if err != nil {
 		return fmt.Errorf("encode list as yaml: %w", err)
 	}
-	empty := l.Field + ": []\n"
-	if l.Len == 0 {
+	empty := list.Field + ": []\n"
+	if list.Len == 0 {
 		*s.buf = append(*s.buf, whole...)
 		return nil
 	}
 	at := bytes.LastIndex(whole, []byte("\n"+empty)) + 1
 	if at == 0 {
-		return fmt.Errorf("encode list as yaml: no %s in it", l.Field)
+		return fmt.Errorf("encode list as yaml: no %s in it", list.Field)
 	}
-	head := l.Field + ":\n"
+	head := list.Field + ":\n"
 	*s.buf = append(append(*s.buf, whole[:at]...), head...)
-	before := []byte(`{"` + l.Field + `":[`)
+	before := []byte(`{"` + list.Field + `":[`)
 	var item []byte
-	err = s.each(l.Len, func(b []byte, i int) ([]byte, error) {
+	err = s.each(list.Len, func(b []byte, i int) ([]byte, error) {
 		var err error
-		if item, err = l.AppendJSON(append(item[:0], before...), i); err != nil {
+		if item, err = list.AppendJSON(append(item[:0], before...), i); err != nil {
 			return nil, err
 		}
 		item = append(item, "]}"...) // as part of a list, because line folding depends on the column
@@ -226,30 +226,30 @@ func convertYAML(b []byte) (out []byte, err error) {
 }
 
 // proto writes protobuf, where lengths precede messages.
-func (s *listStream) proto(l *List) error {
-	sizes := make([]int32, l.Len)
-	size := 1 + uvarintLen(l.Meta.Size()) + l.Meta.Size()
+func (s *listStream) proto(list *List) error {
+	sizes := make([]int32, list.Len)
+	size := 1 + uvarintLen(list.Meta.Size()) + list.Meta.Size()
 	for i := range sizes {
 		turns.Processors.Yield()
 		if err := s.ctx(); err != nil {
 			return fmt.Errorf("write list: %w", err)
 		}
-		n, err := l.Size(i)
+		n, err := list.Size(i)
 		if err != nil {
 			return err
 		}
 		sizes[i] = int32(n) // objects are limited to a few MB
 		size += 1 + uvarintLen(n) + n
 	}
-	*s.buf = appendEnvelope(*s.buf, l.Kind, size)
+	*s.buf = appendEnvelope(*s.buf, list.Kind, size)
 	s.size = len(*s.buf) + size + len(unknownTail)
-	m, err := l.Meta.Marshal()
+	m, err := list.Meta.Marshal()
 	if err != nil {
 		return fmt.Errorf("encode list metadata: %w", err)
 	}
 	*s.buf = append(binary.AppendUvarint(append(*s.buf, tagFirst), uint64(len(m))), m...)
-	err = s.each(l.Len, func(b []byte, i int) ([]byte, error) {
-		raw, err := l.Proto(i)
+	err = s.each(list.Len, func(b []byte, i int) ([]byte, error) {
+		raw, err := list.Proto(i)
 		if err != nil {
 			return nil, err
 		}

@@ -66,20 +66,20 @@ func Accept(accept string, ok func(MediaTypeOptions) bool) (MediaTypeOptions, bo
 	case TypeProto, TypeProto + "," + TypeJSON, TypeProto + ", " + TypeJSON:
 		return MediaTypeOptions{Media: Proto}, true
 	}
-	for _, c := range parseAccept(accept) {
+	for _, clause := range parseAccept(accept) {
 		for m, name := range mediaTypes {
 			kind, sub, _ := strings.Cut(name, "/")
-			if c.kind != "*" && c.kind != kind || c.sub != "*" && c.sub != sub {
+			if clause.kind != "*" && clause.kind != kind || clause.sub != "*" && clause.sub != sub {
 				continue
 			}
 			w := MediaTypeOptions{
 				Media:   Media(m),
-				As:      c.params["as"],
-				Group:   c.params["g"],
-				Version: c.params["v"],
-				Stream:  c.params["stream"],
-				Profile: c.params["profile"],
-				Pretty:  c.params["pretty"] == "1",
+				As:      clause.params["as"],
+				Group:   clause.params["g"],
+				Version: clause.params["v"],
+				Stream:  clause.params["stream"],
+				Profile: clause.params["profile"],
+				Pretty:  clause.params["pretty"] == "1",
 			}
 			if w.As == "" && w.Group == "" && w.Version == "" || w.As != "" && ok != nil && ok(w) {
 				return w, true

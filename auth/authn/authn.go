@@ -62,12 +62,12 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	key := fingerprint(r.TLS.PeerCertificates)
 	now := time.Now()
 	c.mu.RLock()
-	k, ok := c.known[key]
+	known, ok := c.known[key]
 	roots := c.roots
 	c.mu.RUnlock()
-	if !ok || now.Before(k.from) || now.After(k.end) {
+	if !ok || now.Before(known.from) || now.After(known.end) {
 		var err error
-		if k, err = verify(roots, r.TLS.PeerCertificates); err != nil {
+		if known, err = verify(roots, r.TLS.PeerCertificates); err != nil {
 			return nil, false, err
 		}
 		c.mu.Lock()
@@ -75,14 +75,14 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 			clear(c.known)
 		}
 		if c.roots == roots {
-			c.known[key] = k
+			c.known[key] = known
 		}
 		c.mu.Unlock()
 	}
-	if k.user.Name == "" {
+	if known.user.Name == "" {
 		return nil, false, nil
 	}
-	u := k.user
+	u := known.user
 	u.Extra = maps.Clone(u.Extra)
 	return &u, true, nil
 }

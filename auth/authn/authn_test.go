@@ -86,18 +86,18 @@ func TestTokenRoundTrip(t *testing.T) {
 	token := made.Token
 	r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+token)
-	u, ok, err := tokens.Authenticate(r)
+	user, ok, err := tokens.Authenticate(r)
 	if err != nil || !ok {
 		t.Fatalf("Authenticate() = %v, %v", ok, err)
 	}
-	if u.Name != "system:serviceaccount:default:build" || u.UID != "u1" {
-		t.Errorf("user: got %s (%s)", u.Name, u.UID)
+	if user.Name != "system:serviceaccount:default:build" || user.UID != "u1" {
+		t.Errorf("user: got %s (%s)", user.Name, user.UID)
 	}
 	if d := cmp.Diff([]string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"},
-		u.Groups); d != "" {
+		user.Groups); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)
 	}
-	if got := u.Extra["authentication.kubernetes.io/pod-name"]; !cmp.Equal(got, []string{"p"}) {
+	if got := user.Extra["authentication.kubernetes.io/pod-name"]; !cmp.Equal(got, []string{"p"}) {
 		t.Errorf("pod name in extra: got %q", got)
 	}
 }
@@ -292,12 +292,12 @@ func TestCertificateEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := p.TLS()
+		certificate, err := p.TLS()
 		if err != nil {
 			t.Fatal(err)
 		}
 		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.Leaf}}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate.Leaf}}
 		by := NewCertificates(ca.Pool())
 		for range 2 {
 			u, ok, err := by.Authenticate(r)
@@ -310,7 +310,7 @@ func TestCertificateEnds(t *testing.T) {
 		if u, _, _ := by.Authenticate(r); len(u.Groups) != 2 || len(u.Extra) != 1 {
 			t.Errorf("after a caller changed its user: got %+v", u)
 		}
-		time.Sleep(time.Until(c.Leaf.NotAfter) + time.Second) // synctest's clock
+		time.Sleep(time.Until(certificate.Leaf.NotAfter) + time.Second) // synctest's clock
 		if _, _, err := by.Authenticate(r); !errors.Is(err, ErrUnauthorized) {
 			t.Errorf("after its end: got %v, want ErrUnauthorized", err)
 		}

@@ -43,32 +43,32 @@ func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authentication configuration: %w", err)
 	}
-	f, ok := obj.(*apiserver.AuthenticationConfiguration)
+	configuration, ok := obj.(*apiserver.AuthenticationConfiguration)
 	if !ok {
 		return nil, fmt.Errorf("authentication configuration: it is a %T, not an AuthenticationConfiguration", obj)
 	}
 	compiler := cel.NewDefaultCompiler()
-	if errs := validation.ValidateAuthenticationConfiguration(compiler, f, taken); len(errs) > 0 {
+	if errs := validation.ValidateAuthenticationConfiguration(compiler, configuration, taken); len(errs) > 0 {
 		return nil, fmt.Errorf("authentication configuration: %w", errs.ToAggregate())
 	}
-	c := &Config{}
-	for _, j := range f.JWT {
+	config := &Config{}
+	for _, j := range configuration.JWT {
 		o, err := newJWT(j, compiler, taken, via)
 		if err != nil {
 			return nil, fmt.Errorf("authentication configuration: issuer %s: %w", j.Issuer.URL, err)
 		}
-		c.JWT = append(c.JWT, o)
+		config.JWT = append(config.JWT, o)
 	}
-	if a := f.Anonymous; a != nil {
-		c.Strangers = true
+	if a := configuration.Anonymous; a != nil {
+		config.Strangers = true
 		if a.Enabled {
-			c.Anonymous = &Anonymous{}
+			config.Anonymous = &Anonymous{}
 			for _, open := range a.Conditions {
-				c.Anonymous.Paths = append(c.Anonymous.Paths, open.Path)
+				config.Anonymous.Paths = append(config.Anonymous.Paths, open.Path)
 			}
 		}
 	}
-	return c, nil
+	return config, nil
 }
 
 // algorithms are the accepted signature algorithms of configured issuers: all asymmetric ones.
@@ -76,26 +76,26 @@ var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512,
 }
 
-func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string, via Via) (*OIDC, error) {
-	expressions, errs := validation.CompileAndValidateJWTAuthenticator(compiler, j, taken)
+func newJWT(authenticator apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string, via Via) (*OIDC, error) {
+	expressions, errs := validation.CompileAndValidateJWTAuthenticator(compiler, authenticator, taken)
 	if len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
 	var pem []byte
-	if j.Issuer.CertificateAuthority != "" {
-		pem = []byte(j.Issuer.CertificateAuthority)
+	if authenticator.Issuer.CertificateAuthority != "" {
+		pem = []byte(authenticator.Issuer.CertificateAuthority)
 	}
 	transport, err := toIssuer(pem, via)
 	if err != nil {
 		return nil, err
 	}
-	if j.Issuer.DiscoveryURL != "" {
-		transport = elsewhere{transport, strings.TrimSuffix(j.Issuer.URL, "/") +
-			"/.well-known/openid-configuration", j.Issuer.DiscoveryURL}
+	if authenticator.Issuer.DiscoveryURL != "" {
+		transport = elsewhere{transport, strings.TrimSuffix(authenticator.Issuer.URL, "/") +
+			"/.well-known/openid-configuration", authenticator.Issuer.DiscoveryURL}
 	}
-	m := claims{j: j, by: expressions}
+	m := claims{j: authenticator, by: expressions}
 	return &OIDC{
-		issuer: j.Issuer.URL,
+		issuer: authenticator.Issuer.URL,
 		tokens: &oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms},
 		user:   m.user,
 		client: &http.Client{Transport: transport, Timeout: oidcTimeout},
@@ -324,19 +324,19 @@ func text(ctx context.Context, by cel.ClaimsMapper, value traits.Mapper) (string
 }
 
 // texts converts a result that is a string, a list of strings, or null.
-func texts(v ref.Val) ([]string, error) {
-	if v == celtypes.NullValue {
+func texts(val ref.Val) ([]string, error) {
+	if val == celtypes.NullValue {
 		return nil, nil
 	}
-	if s, ok := v.Value().(string); ok {
+	if s, ok := val.Value().(string); ok {
 		if s == "" {
 			return nil, nil
 		}
 		return []string{s}, nil
 	}
-	list, ok := v.(traits.Lister)
+	list, ok := val.(traits.Lister)
 	if !ok {
-		return nil, fmt.Errorf("a %s is neither a string nor a list of strings", v.Type().TypeName())
+		return nil, fmt.Errorf("a %s is neither a string nor a list of strings", val.Type().TypeName())
 	}
 	var out []string
 	for it := list.Iterator(); it.HasNext() == celtypes.True; {

@@ -132,7 +132,7 @@ func TestClaimMappings(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
-		u, ok, err := cfg.JWT[0].Authenticate(withBearer(sign(c.claims)))
+		user, ok, err := cfg.JWT[0].Authenticate(withBearer(sign(c.claims)))
 		if c.wrong != "" {
 			if ok || !errors.Is(err, ErrUnauthorized) || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v %v, want %s", c.what, ok, err, c.wrong)
@@ -143,8 +143,8 @@ func TestClaimMappings(t *testing.T) {
 			t.Errorf("%s: %v %v", c.what, ok, err)
 			continue
 		}
-		u.How = ""
-		if d := cmp.Diff(c.want, *u); d != "" {
+		user.How = ""
+		if d := cmp.Diff(c.want, *user); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.what, d)
 		}
 	}

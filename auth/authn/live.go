@@ -42,21 +42,21 @@ const issuersTimeout = time.Minute
 // Apply switches to the configuration in b after the discovery of all its issuers has succeeded. The setting for
 // anonymous requests must not change. On an error nothing changes.
 func (l *Live) Apply(ctx context.Context, b []byte) error {
-	c, err := ParseConfig(b, l.taken, l.via)
+	config, err := ParseConfig(b, l.taken, l.via)
 	if err != nil {
 		return err
 	}
-	if c.Strangers != l.first.Strangers || !reflect.DeepEqual(c.Anonymous, l.first.Anonymous) {
+	if config.Strangers != l.first.Strangers || !reflect.DeepEqual(config.Anonymous, l.first.Anonymous) {
 		return errors.New("anonymous: Forbidden: changed from initial configuration file")
 	}
 	ctx, cancel := context.WithTimeout(ctx, issuersTimeout)
 	defer cancel()
-	for _, o := range c.JWT {
+	for _, o := range config.JWT {
 		if err := o.wait(ctx); err != nil {
 			return err
 		}
 	}
-	l.current.Store(c)
+	l.current.Store(config)
 	return nil
 }
 

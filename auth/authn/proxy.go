@@ -39,12 +39,13 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorities of proxies: %w", err)
 	}
-	p := &Proxy{config: c}
-	if err := p.SetRoots(pem); err != nil {
+	proxy := &Proxy{config: c}
+	if err := proxy.SetRoots(pem); err != nil {
 		return nil, fmt.Errorf("authorities of proxies: %s: %w", c.CAFile, err)
 	}
 	for _, list := range []*[]string{
-		&p.config.UsernameHeaders, &p.config.UIDHeaders, &p.config.GroupHeaders, &p.config.ExtraPrefixes,
+		&proxy.config.UsernameHeaders, &proxy.config.UIDHeaders, &proxy.config.GroupHeaders,
+		&proxy.config.ExtraPrefixes,
 	} {
 		trimmed := make([]string, len(*list))
 		for i, h := range *list {
@@ -54,7 +55,7 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 		}
 		*list = trimmed
 	}
-	return p, nil
+	return proxy, nil
 }
 
 // SetRoots replaces the proxies' CAs. If pem has none, it returns an error and nothing changes.

@@ -61,7 +61,7 @@ func withBearer(token string) *http.Request {
 
 func TestWebhook(t *testing.T) {
 	var asked, failures atomic.Int32
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		if failures.Add(-1) >= 0 {
 			http.Error(w, "not now", http.StatusServiceUnavailable)
@@ -72,9 +72,9 @@ func TestWebhook(t *testing.T) {
 			r.URL.Path != "/review" || r.Header.Get("Authorization") != "Bearer hello" {
 			t.Errorf("asked at %s with %v: %v", r.URL.Path, q, err)
 		}
-		a := authenticationv1.TokenReview{}
+		tokenReview := authenticationv1.TokenReview{}
 		if q.Spec.Token == "good" {
-			a.Status = authenticationv1.TokenReviewStatus{
+			tokenReview.Status = authenticationv1.TokenReviewStatus{
 				Authenticated: true,
 				User: authenticationv1.UserInfo{
 					Username: "jane",
@@ -84,18 +84,18 @@ func TestWebhook(t *testing.T) {
 				},
 			}
 		} else {
-			a.Status.Error = "never heard of it"
+			tokenReview.Status.Error = "never heard of it"
 		}
-		_ = json.NewEncoder(w).Encode(a)
+		_ = json.NewEncoder(w).Encode(tokenReview)
 	}))
-	defer s.Close()
-	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), []string{"api"}, time.Minute, remote.Via{})
+	defer server.Close()
+	webhook, err := NewWebhook(kubeconfigOf(t, server, "/review"), []string{"api"}, time.Minute, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	failures.Store(2)
 	for range 3 {
-		u, ok, err := w.Authenticate(withBearer("good"))
+		u, ok, err := webhook.Authenticate(withBearer("good"))
 		want := &auth.User{
 			Name:   "jane",
 			UID:    "7",
@@ -110,14 +110,14 @@ func TestWebhook(t *testing.T) {
 	if n := asked.Load(); n != 3 {
 		t.Errorf("asked %d times, want two failures and one answer", n)
 	}
-	if _, ok, err := w.Authenticate(withBearer("bad")); ok || !errors.Is(err, ErrUnauthorized) ||
+	if _, ok, err := webhook.Authenticate(withBearer("bad")); ok || !errors.Is(err, ErrUnauthorized) ||
 		!strings.Contains(err.Error(), "never heard of it") {
 		t.Errorf("bad token: %v %v", ok, err)
 	}
-	if _, ok, err := w.Authenticate(withBearer("")); ok || err != nil {
+	if _, ok, err := webhook.Authenticate(withBearer("")); ok || err != nil {
 		t.Errorf("no token: %v %v", ok, err)
 	}
-	if _, _, err := w.Check(t.Context(), "good", []string{"vault"}); !errors.Is(err, ErrUnauthorized) {
+	if _, _, err := webhook.Check(t.Context(), "good", []string{"vault"}); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("for another audience: %v", err)
 	}
 	if _, err := NewWebhook(filepath.Join(t.TempDir(), "none"), nil, 0, remote.Via{}); err == nil {
@@ -126,15 +126,15 @@ func TestWebhook(t *testing.T) {
 }
 
 // issuer is an OpenID Connect provider that signs what it is told to.
-func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) string) {
+func issuer(t *testing.T) (server *httptest.Server, sign func(claims map[string]any) string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	s = httptest.NewTLSServer(mux)
-	t.Cleanup(s.Close)
+	server = httptest.NewTLSServer(mux)
+	t.Cleanup(server.Close)
 	answer := func(path string, v any) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -142,13 +142,13 @@ func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) 
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{
-		"issuer":                                s.URL,
-		"jwks_uri":                              s.URL + "/keys",
-		"authorization_endpoint":                s.URL + "/auth",
-		"token_endpoint":                        s.URL + "/token",
+		"issuer":                                server.URL,
+		"jwks_uri":                              server.URL + "/keys",
+		"authorization_endpoint":                server.URL + "/auth",
+		"token_endpoint":                        server.URL + "/token",
 		"id_token_signing_alg_values_supported": []string{"ES256"},
 	})
-	answer("/elsewhere", map[string]any{"issuer": "https://tokens.example.com", "jwks_uri": s.URL + "/keys"})
+	answer("/elsewhere", map[string]any{"issuer": "https://tokens.example.com", "jwks_uri": server.URL + "/keys"})
 	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{
 		Key:       key.Public(),
 		KeyID:     "k",
@@ -160,9 +160,9 @@ func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, func(claims map[string]any) string {
+	return server, func(claims map[string]any) string {
 		all := map[string]any{
-			"iss": s.URL,
+			"iss": server.URL,
 			"aud": "keelson",
 			"sub": "1234",
 			"exp": time.Now().Add(time.Hour).Unix(),
@@ -178,15 +178,15 @@ func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) 
 }
 
 func TestOIDC(t *testing.T) {
-	s, sign := issuer(t)
+	server, sign := issuer(t)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, foreign := issuer(t)
 	base := OIDCConfig{
-		IssuerURL:   s.URL,
+		IssuerURL:   server.URL,
 		ClientID:    "keelson",
 		CAFile:      ca,
 		SigningAlgs: []string{"ES256"},
@@ -209,7 +209,7 @@ func TestOIDC(t *testing.T) {
 		groups []string
 		wrong  string
 	}{
-		{"plain", base, sign(nil), s.URL + "#1234", []string{auth.Authenticated}, ""},
+		{"plain", base, sign(nil), server.URL + "#1234", []string{auth.Authenticated}, ""},
 		{
 			"no prefix", with(func(c *OIDCConfig) { c.UsernamePrefix = "-" }), sign(nil), "1234",
 			[]string{auth.Authenticated},
@@ -242,7 +242,7 @@ func TestOIDC(t *testing.T) {
 		},
 		{
 			"required", with(func(c *OIDCConfig) { c.RequiredClaims = map[string]string{"hd": "x"} }),
-			sign(map[string]any{"hd": "x"}), s.URL + "#1234",
+			sign(map[string]any{"hd": "x"}), server.URL + "#1234",
 			[]string{auth.Authenticated},
 			"",
 		},
@@ -252,7 +252,7 @@ func TestOIDC(t *testing.T) {
 		},
 		{"another audience", base, sign(map[string]any{"aud": "else"}), "", nil, "expected audience"},
 		{"expired", base, sign(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}), "", nil, "expired"},
-		{"forged", base, foreign(map[string]any{"iss": s.URL}), "", nil, "verify token"},
+		{"forged", base, foreign(map[string]any{"iss": server.URL}), "", nil, "verify token"},
 		{
 			"algorithm", with(func(c *OIDCConfig) { c.SigningAlgs = []string{"RS256"} }), sign(nil), "", nil,
 			"verify token",
@@ -298,8 +298,8 @@ func TestDial(t *testing.T) {
 		asked.Add(1)
 		return nil, refused
 	}
-	s, _ := issuer(t)
-	o, err := NewOIDC(OIDCConfig{IssuerURL: s.URL, ClientID: "me", UsernameClaim: "sub"}, func(
+	server, _ := issuer(t)
+	o, err := NewOIDC(OIDCConfig{IssuerURL: server.URL, ClientID: "me", UsernameClaim: "sub"}, func(
 		conf *tls.Config,
 	) http.RoundTripper {
 		return &http.Transport{DialContext: dial, TLSClientConfig: conf}
@@ -311,7 +311,7 @@ func TestDial(t *testing.T) {
 		t.Errorf("the issuer was reached: %v, %d connections", err, asked.Load())
 	}
 	asked.Store(0)
-	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), nil, 0, remote.Via{Dial: dial})
+	w, err := NewWebhook(kubeconfigOf(t, server, "/review"), nil, 0, remote.Via{Dial: dial})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,9 +38,9 @@ func (v Reviewer) Check(ctx context.Context, token string, audiences []string) (
 }
 
 func reviewBy(
-	ctx context.Context, a auth.Authenticator, token string, audiences, own []string,
+	ctx context.Context, authenticator auth.Authenticator, token string, audiences, own []string,
 ) (*auth.User, []string, bool, error) {
-	if hook, ok := a.(*Webhook); ok { // it checks audiences itself
+	if hook, ok := authenticator.(*Webhook); ok { // it checks audiences itself
 		u, matched, err := hook.Check(ctx, token, audiences)
 		return u, matched, err == nil, err
 	}
@@ -53,6 +53,6 @@ func reviewBy(
 		return nil, nil, false, err
 	}
 	r.Header.Set("Authorization", "Bearer "+token)
-	u, ok, err := a.Authenticate(r)
+	u, ok, err := authenticator.Authenticate(r)
 	return u, matched, ok, err
 }

@@ -97,18 +97,18 @@ type Tokens struct {
 	used       tokenUse
 }
 
-// NewTokens checks the keys of c.
-func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
-	if len(c.Audiences) == 0 {
-		c.Audiences = c.Issuers
+// NewTokens checks the keys of tokenConfig.
+func NewTokens(tokenConfig TokenConfig, objects Objects) (*Tokens, error) {
+	if len(tokenConfig.Audiences) == 0 {
+		tokenConfig.Audiences = tokenConfig.Issuers
 	}
-	t := &Tokens{
-		config:  c,
+	tokens := &Tokens{
+		config:  tokenConfig,
 		objects: objects,
 		now:     time.Now,
 		used:    newTokenUse(),
 	}
-	for _, key := range append([]crypto.PublicKey{c.Key.Public()}, c.Keys...) {
+	for _, key := range append([]crypto.PublicKey{tokenConfig.Key.Public()}, tokenConfig.Keys...) {
 		id, err := pki.KeyID(key)
 		if err != nil {
 			return nil, err
@@ -117,32 +117,32 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(t.public.Key(id)) > 0 {
+		if len(tokens.public.Key(id)) > 0 {
 			continue
 		}
-		t.public.Keys = append(t.public.Keys, jose.JSONWebKey{
+		tokens.public.Keys = append(tokens.public.Keys, jose.JSONWebKey{
 			Key:       key,
 			KeyID:     id,
 			Algorithm: string(alg),
 			Use:       "sig",
 		})
-		if !slices.Contains(t.algorithms, alg) {
-			t.algorithms = append(t.algorithms, alg)
+		if !slices.Contains(tokens.algorithms, alg) {
+			tokens.algorithms = append(tokens.algorithms, alg)
 		}
 	}
-	first := t.public.Keys[0]
+	first := tokens.public.Keys[0]
 	var err error
-	t.signer, err = jose.NewSigner(jose.SigningKey{
-		Algorithm: t.algorithms[0],
+	tokens.signer, err = jose.NewSigner(jose.SigningKey{
+		Algorithm: tokens.algorithms[0],
 		Key: jose.JSONWebKey{
-			Key:   c.Key,
+			Key:   tokenConfig.Key,
 			KeyID: first.KeyID,
 		},
 	}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("service-account key: %w", err)
 	}
-	return t, nil
+	return tokens, nil
 }
 
 const (
@@ -161,8 +161,8 @@ type Issued struct {
 	ID string
 }
 
-// Issue signs a token for b with lifetime life. Empty audiences mean the API server's own.
-func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued, error) {
+// Issue signs a token for bound with lifetime life. Empty audiences mean the API server's own.
+func (t *Tokens) Issue(bound Bound, audiences []string, life time.Duration) (Issued, error) {
 	if len(audiences) == 0 {
 		audiences = t.config.Audiences
 	}
@@ -170,22 +170,23 @@ func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued,
 	lasts := life
 	out := Issued{End: now.Add(life).Truncate(time.Second), ID: uuid.NewString()}
 	foreign := func(a string) bool { return !slices.Contains(t.config.Audiences, a) }
-	if t.config.Extend && b.Pod != nil && life == kubeletLife && !slices.ContainsFunc(audiences, foreign) {
-		b.WarnAfter = jwt.NewNumericDate(now.Add(life))
+	if t.config.Extend && bound.Pod != nil && life == kubeletLife && !slices.ContainsFunc(audiences, foreign) {
+		bound.WarnAfter = jwt.NewNumericDate(now.Add(life))
 		lasts = extendedLife
 	}
 	var err error
 	out.Token, err = jwt.Signed(t.signer).Claims(jwt.Claims{
 		ID:        out.ID,
 		Issuer:    t.config.Issuers[0],
-		Subject:   userName(b.Namespace, b.ServiceAccount.Name),
+		Subject:   userName(bound.Namespace, bound.ServiceAccount.Name),
 		Audience:  audiences,
 		IssuedAt:  jwt.NewNumericDate(now),
 		NotBefore: jwt.NewNumericDate(now),
 		Expiry:    jwt.NewNumericDate(now.Add(lasts)),
-	}).Claims(boundClaims{b}).Serialize()
+	}).Claims(boundClaims{bound}).Serialize()
 	if err != nil {
-		return Issued{}, fmt.Errorf("sign token of service account %s/%s: %w", b.Namespace, b.ServiceAccount.Name, err)
+		return Issued{}, fmt.Errorf("sign token of service account %s/%s: %w", bound.Namespace,
+			bound.ServiceAccount.Name, err)
 	}
 	return out, nil
 }
@@ -216,45 +217,45 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: not a token of this cluster: %w", ErrUnauthorized, err)
 	}
-	var c jwt.Claims
+	var claims jwt.Claims
 	var b boundClaims
 	var legacy pki.LegacyToken
-	if err := parsed.Claims(t.public, &c, &b, &legacy); err != nil {
+	if err := parsed.Claims(t.public, &claims, &b, &legacy); err != nil {
 		return nil, nil, fmt.Errorf("%w: token signature: %w", ErrUnauthorized, err)
 	}
-	if c.Issuer == pki.LegacyIssuer {
+	if claims.Issuer == pki.LegacyIssuer {
 		return t.checkLegacy(ctx, token, &legacy, audiences)
 	}
-	if !slices.Contains(t.config.Issuers, c.Issuer) {
-		return nil, nil, fmt.Errorf("%w: token issuer %q is invalid", ErrUnauthorized, c.Issuer)
+	if !slices.Contains(t.config.Issuers, claims.Issuer) {
+		return nil, nil, fmt.Errorf("%w: token issuer %q is invalid", ErrUnauthorized, claims.Issuer)
 	}
-	if err := c.Validate(jwt.Expected{Time: t.now()}); err != nil {
-		return nil, nil, fmt.Errorf("%w: token of %s: %w", ErrUnauthorized, c.Subject, err)
+	if err := claims.Validate(jwt.Expected{Time: t.now()}); err != nil {
+		return nil, nil, fmt.Errorf("%w: token of %s: %w", ErrUnauthorized, claims.Subject, err)
 	}
 	if len(audiences) == 0 {
 		audiences = t.config.Audiences
 	}
 	var matched []string
 	for _, a := range audiences {
-		if slices.Contains(c.Audience, a) {
+		if slices.Contains(claims.Audience, a) {
 			matched = append(matched, a)
 		}
 	}
 	if len(matched) == 0 {
 		return nil, nil, fmt.Errorf("%w: token audiences %q is invalid for the target audiences %q", ErrUnauthorized,
-			[]string(c.Audience), audiences)
+			[]string(claims.Audience), audiences)
 	}
 	if err := t.alive(ctx, b.Kubernetes); err != nil {
 		return nil, nil, err
 	}
-	u := user(b.Kubernetes, c.ID)
-	t.used.noteAge(u, c.Subject, b.Kubernetes.WarnAfter, t.now())
+	u := user(b.Kubernetes, claims.ID)
+	t.used.noteAge(u, claims.Subject, b.Kubernetes.WarnAfter, t.now())
 	return u, matched, nil
 }
 
 // checkLegacy accepts a token without expiration while its secret contains it and its service account has the same UID.
 func (t *Tokens) checkLegacy(
-	ctx context.Context, token string, l *pki.LegacyToken, audiences []string,
+	ctx context.Context, token string, legacyToken *pki.LegacyToken, audiences []string,
 ) (*auth.User, []string, error) {
 	matched := t.config.Audiences
 	if len(audiences) > 0 {
@@ -264,39 +265,49 @@ func (t *Tokens) checkLegacy(
 	}
 	if len(matched) == 0 {
 		return nil, nil, fmt.Errorf("%w: token of secret %s/%s is not for the audiences %q", ErrUnauthorized,
-			l.Namespace, l.Secret, audiences)
+			legacyToken.Namespace, legacyToken.Secret, audiences)
 	}
-	held, ok := t.objects.SecretToken(ctx, l.Namespace, l.Secret)
+	held, ok := t.objects.SecretToken(ctx, legacyToken.Namespace, legacyToken.Secret)
 	if !ok || subtle.ConstantTimeCompare([]byte(held.Token), []byte(token)) != 1 {
 		return nil, nil, fmt.Errorf("%w: secret %s/%s of the token is gone or holds another", ErrUnauthorized,
-			l.Namespace, l.Secret)
+			legacyToken.Namespace, legacyToken.Secret)
 	}
-	b := Bound{Namespace: l.Namespace, ServiceAccount: Ref{Name: l.Account, UID: l.AccountUID}}
+	b := Bound{
+		Namespace: legacyToken.Namespace,
+		ServiceAccount: Ref{
+			Name: legacyToken.Account,
+			UID:  legacyToken.AccountUID,
+		},
+	}
 	if err := t.alive(ctx, b); err != nil {
 		return nil, nil, err
 	}
-	t.noteUse(ctx, l, held)
+	t.noteUse(ctx, legacyToken, held)
 	if held.InvalidSince != "" {
 		t.used.invalid.Inc()
 		return nil, nil, fmt.Errorf("%w: the token in secret %s/%s for service account %s/%s has been marked "+
 			"invalid. Use tokens from the TokenRequest API or "+
 			"manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use "+
 			"of this token",
-			ErrUnauthorized, l.Namespace, l.Secret, l.Namespace, l.Account, LabelInvalidSince)
+			ErrUnauthorized, legacyToken.Namespace, legacyToken.Secret, legacyToken.Namespace, legacyToken.Account,
+			LabelInvalidSince)
 	}
-	u := ServiceAccountUser(l.Namespace, l.Account, l.AccountUID, "service account token of secret "+l.Secret)
+	user := ServiceAccountUser(legacyToken.Namespace, legacyToken.Account, legacyToken.AccountUID,
+		"service account token of secret "+legacyToken.Secret)
 	t.used.legacy.Inc()
-	u.Annotations = map[string]string{"authentication.k8s.io/legacy-token": u.Name}
-	if t.objects.Lists(ctx, l.Namespace, l.Account, l.Secret) {
+	user.Annotations = map[string]string{"authentication.k8s.io/legacy-token": user.Name}
+	if t.objects.Lists(ctx, legacyToken.Namespace, legacyToken.Account, legacyToken.Secret) {
 		t.used.auto.Inc()
-		u.Annotations["authentication.k8s.io/legacy-token-autogenerated-secret"] = l.Secret
-		u.Warnings = []string{"Use tokens from the TokenRequest API or manually created secret-based tokens instead " +
-			"of auto-generated secret-based tokens."}
+		user.Annotations["authentication.k8s.io/legacy-token-autogenerated-secret"] = legacyToken.Secret
+		user.Warnings = []string{
+			"Use tokens from the TokenRequest API or manually created secret-based tokens instead " +
+				"of auto-generated secret-based tokens.",
+		}
 	} else {
 		t.used.manual.Inc()
-		u.Annotations["authentication.k8s.io/legacy-token-manual-secret"] = l.Secret
+		user.Annotations["authentication.k8s.io/legacy-token-manual-secret"] = legacyToken.Secret
 	}
-	return u, matched, nil
+	return user, matched, nil
 }
 
 // noteUse labels the secret with the day, once a day.
@@ -310,33 +321,33 @@ func (t *Tokens) noteUse(ctx context.Context, l *pki.LegacyToken, held SecretTok
 }
 
 // alive rejects a token whose service account, pod, secret or node was deleted or recreated.
-func (t *Tokens) alive(ctx context.Context, b Bound) error {
+func (t *Tokens) alive(ctx context.Context, bound Bound) error {
 	check := func(what string, want *Ref, uid string, ok bool) error {
 		if !ok || want.UID != "" && want.UID != uid {
-			return fmt.Errorf("%w: %s %s/%s of the token is gone", ErrUnauthorized, what, b.Namespace, want.Name)
+			return fmt.Errorf("%w: %s %s/%s of the token is gone", ErrUnauthorized, what, bound.Namespace, want.Name)
 		}
 		return nil
 	}
-	uid, ok := t.objects.ServiceAccount(ctx, b.Namespace, b.ServiceAccount.Name)
-	if err := check("service account", &b.ServiceAccount, uid, ok); err != nil {
+	uid, ok := t.objects.ServiceAccount(ctx, bound.Namespace, bound.ServiceAccount.Name)
+	if err := check("service account", &bound.ServiceAccount, uid, ok); err != nil {
 		return err
 	}
-	if b.Pod != nil {
-		uid, ok := t.objects.Pod(ctx, b.Namespace, b.Pod.Name)
-		if err := check("pod", b.Pod, uid, ok); err != nil {
+	if bound.Pod != nil {
+		uid, ok := t.objects.Pod(ctx, bound.Namespace, bound.Pod.Name)
+		if err := check("pod", bound.Pod, uid, ok); err != nil {
 			return err
 		}
 	}
-	if b.Secret != nil {
-		uid, ok := t.objects.Secret(ctx, b.Namespace, b.Secret.Name)
-		if err := check("secret", b.Secret, uid, ok); err != nil {
+	if bound.Secret != nil {
+		uid, ok := t.objects.Secret(ctx, bound.Namespace, bound.Secret.Name)
+		if err := check("secret", bound.Secret, uid, ok); err != nil {
 			return err
 		}
 	}
 	// With a pod the node is only information: the token is bound to the pod.
-	if b.Node != nil && b.Pod == nil {
-		uid, ok := t.objects.Node(ctx, b.Node.Name)
-		return check("node", b.Node, uid, ok)
+	if bound.Node != nil && bound.Pod == nil {
+		uid, ok := t.objects.Node(ctx, bound.Node.Name)
+		return check("node", bound.Node, uid, ok)
 	}
 	return nil
 }
@@ -355,20 +366,21 @@ func ServiceAccountUser(namespace, name, uid, how string) *auth.User {
 	}
 }
 
-func user(b Bound, id string) *auth.User {
-	u := ServiceAccountUser(b.Namespace, b.ServiceAccount.Name, b.ServiceAccount.UID, "service account token")
+func user(bound Bound, id string) *auth.User {
+	u := ServiceAccountUser(bound.Namespace, bound.ServiceAccount.Name, bound.ServiceAccount.UID,
+		"service account token")
 	u.Extra = map[string][]string{}
 	if id != "" {
 		u.Extra["authentication.kubernetes.io/credential-id"] = []string{"JTI=" + id}
 	}
-	if b.Pod != nil {
-		u.Extra["authentication.kubernetes.io/pod-name"] = []string{b.Pod.Name}
-		u.Extra["authentication.kubernetes.io/pod-uid"] = []string{b.Pod.UID}
+	if bound.Pod != nil {
+		u.Extra["authentication.kubernetes.io/pod-name"] = []string{bound.Pod.Name}
+		u.Extra["authentication.kubernetes.io/pod-uid"] = []string{bound.Pod.UID}
 	}
-	if b.Node != nil {
-		u.Extra["authentication.kubernetes.io/node-name"] = []string{b.Node.Name}
-		if b.Node.UID != "" {
-			u.Extra["authentication.kubernetes.io/node-uid"] = []string{b.Node.UID}
+	if bound.Node != nil {
+		u.Extra["authentication.kubernetes.io/node-name"] = []string{bound.Node.Name}
+		if bound.Node.UID != "" {
+			u.Extra["authentication.kubernetes.io/node-uid"] = []string{bound.Node.UID}
 		}
 	}
 	return u

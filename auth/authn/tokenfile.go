@@ -29,13 +29,13 @@ func LoadTokenFile(path string) (*TokenFile, error) {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	t := &TokenFile{users: map[[sha256.Size]byte]*auth.User{}}
+	tokenFile := &TokenFile{users: map[[sha256.Size]byte]*auth.User{}}
 	lines := csv.NewReader(f)
 	lines.FieldsPerRecord = -1
 	for {
 		line, err := lines.Read()
 		if errors.Is(err, io.EOF) {
-			return t, nil
+			return tokenFile, nil
 		}
 		if err != nil {
 			return nil, fmt.Errorf("token file %s: %w", path, err)
@@ -51,7 +51,7 @@ func LoadTokenFile(path string) (*TokenFile, error) {
 		if len(line) > 3 {
 			u.Groups = strings.Split(line[3], ",")
 		}
-		t.users[sha256.Sum256([]byte(line[0]))] = WithAuthenticated(u)
+		tokenFile.users[sha256.Sum256([]byte(line[0]))] = WithAuthenticated(u)
 	}
 }
 

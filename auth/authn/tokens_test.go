@@ -213,7 +213,7 @@ func TestTokenFile(t *testing.T) {
 		}
 	}
 	write("t1,jane,u1\nt2,bob,u2,\"a,b\"\n,nobody,u3\nt1,joan,u4\n")
-	f, err := LoadTokenFile(path)
+	tokenFile, err := LoadTokenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestTokenFile(t *testing.T) {
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+token)
-		u, ok, err := f.Authenticate(r)
+		u, ok, err := tokenFile.Authenticate(r)
 		if d := cmp.Diff(want, u); d != "" || ok != (want != nil) || err != nil {
 			t.Errorf("token %q: %v, %v (-want +got):\n%s", token, ok, err, d)
 		}
@@ -260,7 +260,7 @@ func TestProxy(t *testing.T) {
 	if err := os.WriteFile(file, ca.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewProxy(ProxyConfig{
+	proxy, err := NewProxy(ProxyConfig{
 		CAFile:          file,
 		AllowedNames:    []string{"front"},
 		UsernameHeaders: []string{"X-User", "X-Remote-User"},
@@ -300,7 +300,7 @@ func TestProxy(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.Header = c.header.Clone()
 		r.TLS = presented(t, c.by, c.name)
-		u, ok, err := p.Authenticate(r)
+		u, ok, err := proxy.Authenticate(r)
 		if d := cmp.Diff(c.want, u); d != "" || ok != (c.want != nil) || (err != nil) != c.refused {
 			t.Errorf("%s: %v, %v (-want +got):\n%s", c.what, ok, err, d)
 		}

@@ -59,11 +59,11 @@ func (w *Webhook) Check(ctx context.Context, token string, audiences []string) (
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &got.Status
-	if !s.Authenticated {
-		return nil, nil, fmt.Errorf("%w: the token webhook does not know the token: %s", ErrUnauthorized, s.Error)
+	status := &got.Status
+	if !status.Authenticated {
+		return nil, nil, fmt.Errorf("%w: the token webhook does not know the token: %s", ErrUnauthorized, status.Error)
 	}
-	meant := s.Audiences
+	meant := status.Audiences
 	if len(meant) == 0 {
 		meant = w.audiences
 	}
@@ -71,19 +71,19 @@ func (w *Webhook) Check(ctx context.Context, token string, audiences []string) (
 	if len(audiences) > 0 && len(matched) == 0 {
 		return nil, nil, fmt.Errorf("%w: the token is for the audiences %q", ErrUnauthorized, meant)
 	}
-	u := &auth.User{
-		Name:   s.User.Username,
-		UID:    s.User.UID,
-		Groups: slices.Clone(s.User.Groups),
+	user := &auth.User{
+		Name:   status.User.Username,
+		UID:    status.User.UID,
+		Groups: slices.Clone(status.User.Groups),
 		How:    "token webhook",
 	}
-	if len(s.User.Extra) > 0 {
-		u.Extra = map[string][]string{}
-		for k, v := range s.User.Extra {
-			u.Extra[k] = v
+	if len(status.User.Extra) > 0 {
+		user.Extra = map[string][]string{}
+		for k, v := range status.User.Extra {
+			user.Extra[k] = v
 		}
 	}
-	return WithAuthenticated(u), matched, nil
+	return WithAuthenticated(user), matched, nil
 }
 
 // common returns the elements of a that are in b.

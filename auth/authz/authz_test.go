@@ -23,8 +23,8 @@ import (
 )
 
 func rules() *RBAC {
-	a := &RBAC{}
-	a.Set(
+	rbac := &RBAC{}
+	rbac.Set(
 		&rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: "view"},
 			Rules: []rbacv1.PolicyRule{
@@ -59,11 +59,11 @@ func rules() *RBAC {
 			Subjects:   []rbacv1.Subject{{Kind: "User", Name: "ann"}},
 		},
 	)
-	return a
+	return rbac
 }
 
 func TestRBAC(t *testing.T) {
-	a := rules()
+	rbac := rules()
 	ann := &auth.User{Name: "ann"}
 	viewer := &auth.User{Name: "x", Groups: []string{"viewers"}}
 	bot := &auth.User{Name: "system:serviceaccount:dev:bot"}
@@ -123,13 +123,13 @@ func TestRBAC(t *testing.T) {
 		},
 		{"another path", path("/metrics"), ""},
 	} {
-		d, err := a.Authorize(t.Context(), c.at)
+		d, err := rbac.Authorize(t.Context(), c.at)
 		if err != nil || d.Reason != c.want || (d.Verdict == auth.Allow) != (c.want != "") {
 			t.Errorf("%s: got %+v, %v, want %q", c.name, d, err, c.want)
 		}
 	}
-	a.Remove(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}})
-	if d, _ := a.Authorize(t.Context(), get(viewer, "any", "pods", "")); d.Verdict == auth.Allow {
+	rbac.Remove(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}})
+	if d, _ := rbac.Authorize(t.Context(), get(viewer, "any", "pods", "")); d.Verdict == auth.Allow {
 		t.Error("still allowed after the binding was removed")
 	}
 }

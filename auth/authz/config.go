@@ -34,25 +34,25 @@ const (
 
 // ByModes returns the authorizers of these modes, after the group system:masters, which always has access. unlisted
 // reports that one of them cannot list its rules.
-func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (u Union, unlisted bool) {
-	u = Union{Masters{}}
+func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (union Union, unlisted bool) {
+	union = Union{Masters{}}
 	for _, m := range modes {
 		switch m {
 		case ModeNode:
-			u = append(u, node)
+			union = append(union, node)
 		case ModeRBAC:
-			u = append(u, rbac)
+			union = append(union, rbac)
 		case ModeAlwaysAllow:
-			u = append(u, always{auth.Allow, ""})
+			union = append(union, always{auth.Allow, ""})
 			unlisted = true
 		case ModeAlwaysDeny:
-			u = append(u, always{auth.NoOpinion, "Everything is forbidden."})
+			union = append(union, always{auth.NoOpinion, "Everything is forbidden."})
 		case ModeWebhook:
-			u = append(u, webhook)
+			union = append(union, webhook)
 			unlisted = true
 		}
 	}
-	return u, unlisted
+	return union, unlisted
 }
 
 // ParseConfig parses and validates the document in b.
@@ -61,19 +61,20 @@ func ParseConfig(b []byte) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorization configuration: %w", err)
 	}
-	c := &Config{list: f.Authorizers, compiler: cel.NewDefaultCompiler()}
+	config := &Config{list: f.Authorizers, compiler: cel.NewDefaultCompiler()}
 	known := sets.New(ModeNode, ModeRBAC, ModeAlwaysAllow, ModeAlwaysDeny, ModeWebhook)
-	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, f, known, sets.New(ModeWebhook)); len(
+	if errs := validation.ValidateAuthorizationConfiguration(config.compiler, nil, f, known,
+		sets.New(ModeWebhook)); len(
 		errs) > 0 {
 		return nil, fmt.Errorf("authorization configuration: %w", errs.ToAggregate())
 	}
-	for _, a := range c.list {
+	for _, a := range config.list {
 		if want := strings.ToLower(string(a.Type)); a.Type != apiserver.TypeWebhook && a.Name != want {
 			return nil, fmt.Errorf("authorization configuration: expected name %s for authorizer %s instead of %s",
 				want, a.Type, a.Name)
 		}
 	}
-	return c, nil
+	return config, nil
 }
 
 // types are the authorizer types except webhooks.
@@ -89,8 +90,8 @@ func (c *Config) types() sets.Set[string] {
 
 // Union returns the configured authorizers, after the group system:masters, which always has access. node and rbac are
 // the cluster's own. unlisted reports that one of them cannot list its rules. Webhooks are called through via.
-func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (u Union, unlisted bool, err error) {
-	u = Union{Masters{}}
+func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (union Union, unlisted bool, err error) {
+	union = Union{Masters{}}
 	for _, a := range c.list {
 		var hook auth.Authorizer
 		if a.Type == apiserver.TypeWebhook {
@@ -99,30 +100,30 @@ func (c *Config) Union(node, rbac auth.Authorizer, via remote.Via) (u Union, unl
 			}
 		}
 		one, without := ByModes([]string{string(a.Type)}, node, rbac, hook)
-		u = append(u, one[1:]...)
+		union = append(union, one[1:]...)
 		unlisted = unlisted || without
 	}
-	return u, unlisted, nil
+	return union, unlisted, nil
 }
 
-func (c *Config) webhook(w *apiserver.WebhookConfiguration, via remote.Via) (*Webhook, error) {
+func (c *Config) webhook(configuration *apiserver.WebhookConfiguration, via remote.Via) (*Webhook, error) {
 	cfg := WebhookConfig{
 		Via:           via,
-		Timeout:       w.Timeout.Duration,
-		Old:           w.SubjectAccessReviewVersion == "v1beta1",
-		DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
+		Timeout:       configuration.Timeout.Duration,
+		Old:           configuration.SubjectAccessReviewVersion == "v1beta1",
+		DenyOnFailure: configuration.FailurePolicy == apiserver.FailurePolicyDeny,
 	}
-	if w.ConnectionInfo.KubeConfigFile != nil {
-		cfg.Kubeconfig = *w.ConnectionInfo.KubeConfigFile
+	if configuration.ConnectionInfo.KubeConfigFile != nil {
+		cfg.Kubeconfig = *configuration.ConnectionInfo.KubeConfigFile
 	}
-	if w.CacheAuthorizedRequests {
-		cfg.IfAllowed = w.AuthorizedTTL.Duration
+	if configuration.CacheAuthorizedRequests {
+		cfg.IfAllowed = configuration.AuthorizedTTL.Duration
 	}
-	if w.CacheUnauthorizedRequests {
-		cfg.IfRefused = w.UnauthorizedTTL.Duration
+	if configuration.CacheUnauthorizedRequests {
+		cfg.IfRefused = configuration.UnauthorizedTTL.Duration
 	}
-	if len(w.MatchConditions) > 0 {
-		m, errs := validation.ValidateAndCompileMatchConditions(c.compiler, w.MatchConditions)
+	if len(configuration.MatchConditions) > 0 {
+		m, errs := validation.ValidateAndCompileMatchConditions(c.compiler, configuration.MatchConditions)
 		if len(errs) > 0 {
 			return nil, errs.ToAggregate()
 		}

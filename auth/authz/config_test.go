@@ -17,11 +17,11 @@ import (
 
 // judgeService allows jane, denies mallory, knows nobody else, and fails for the broken. It notes the versions it is
 // asked in.
-func judgeService(t *testing.T) (s *httptest.Server, versions func() []string) {
+func judgeService(t *testing.T) (server *httptest.Server, versions func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var asked []string
-	s = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			APIVersion string `json:"apiVersion"`
 			Spec       struct {
@@ -47,8 +47,8 @@ func judgeService(t *testing.T) (s *httptest.Server, versions func() []string) {
 			_, _ = fmt.Fprint(w, `{"status":{}}`)
 		}
 	}))
-	t.Cleanup(s.Close)
-	return s, func() []string {
+	t.Cleanup(server.Close)
+	return server, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
 		return asked

@@ -38,21 +38,21 @@ var everything = []rbacv1.PolicyRule{
 // Check checks a write of an RBAC object by u. old is nil for a create; namespace is the request's. Other kinds pass.
 // The error is a 403 Status.
 func (e Escalation) Check(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
-	u := a.User
+	user := a.User
 	namespace := a.Namespace
-	if u == nil || slices.Contains(u.Groups, auth.Masters) || old != nil && onlyForCollector(obj, old) {
+	if user == nil || slices.Contains(user.Groups, auth.Masters) || old != nil && onlyForCollector(obj, old) {
 		return nil
 	}
 	switch o := obj.(type) {
 	case *rbacv1.Role:
-		return e.role(ctx, u, namespace, o, old == nil)
+		return e.role(ctx, user, namespace, o, old == nil)
 	case *rbacv1.ClusterRole:
 		before, _ := old.(*rbacv1.ClusterRole)
-		return e.clusterRole(ctx, u, o, before)
+		return e.clusterRole(ctx, user, o, before)
 	case *rbacv1.RoleBinding:
-		return e.binding(ctx, u, "rolebindings", namespace, o.Name, o.RoleRef)
+		return e.binding(ctx, user, "rolebindings", namespace, o.Name, o.RoleRef)
 	case *rbacv1.ClusterRoleBinding:
-		return e.binding(ctx, u, "clusterrolebindings", "", o.Name, o.RoleRef)
+		return e.binding(ctx, user, "clusterrolebindings", "", o.Name, o.RoleRef)
 	}
 	return nil
 }
@@ -96,13 +96,13 @@ func (e Escalation) role(ctx context.Context, u *auth.User, namespace string, o 
 }
 
 func (e Escalation) binding(
-	ctx context.Context, u *auth.User, resource, namespace, name string, ref rbacv1.RoleRef,
+	ctx context.Context, user *auth.User, resource, namespace, name string, ref rbacv1.RoleRef,
 ) error {
 	of := "clusterroles"
 	if ref.Kind == "Role" {
 		of = "roles"
 	}
-	if e.may(ctx, u, "bind", of, namespace, ref.Name) {
+	if e.may(ctx, user, "bind", of, namespace, ref.Name) {
 		return nil
 	}
 	rules, ok := e.Rules.RoleRules(ref, namespace)
@@ -110,7 +110,7 @@ func (e Escalation) binding(
 		// Kubernetes also names the binding's resource here
 		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
 	}
-	return refuse(resource, name, e.covers(u, namespace, rules))
+	return refuse(resource, name, e.covers(user, namespace, rules))
 }
 
 func (e Escalation) may(ctx context.Context, u *auth.User, verb, resource, namespace, name string) bool {
@@ -127,9 +127,9 @@ func (e Escalation) may(ctx context.Context, u *auth.User, verb, resource, names
 	return err == nil && d.Verdict == auth.Allow
 }
 
-// covers returns an error with the rules that u does not hold in namespace.
-func (e Escalation) covers(u *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
-	ok, missing := validation.Covers(e.Rules.RulesFor(u, namespace), rules)
+// covers returns an error with the rules that user does not hold in namespace.
+func (e Escalation) covers(user *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
+	ok, missing := validation.Covers(e.Rules.RulesFor(user, namespace), rules)
 	if ok {
 		return nil
 	}
@@ -140,8 +140,8 @@ func (e Escalation) covers(u *auth.User, namespace string, rules []rbacv1.Policy
 		}
 	}
 	slices.Sort(lines)
-	return fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", u.Name,
-		u.Groups, strings.Join(lines, "\n"))
+	return fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", user.Name,
+		user.Groups, strings.Join(lines, "\n"))
 }
 
 func refuse(resource, name string, err error) error {

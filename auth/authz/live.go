@@ -40,18 +40,18 @@ func NewLive(b []byte, node, rbac auth.Authorizer, via remote.Via) (*Live, error
 
 // Apply switches to the configuration in b; on an error nothing changes.
 func (l *Live) Apply(b []byte) error {
-	c, err := ParseConfig(b)
+	config, err := ParseConfig(b)
 	if err != nil {
 		return err
 	}
-	if gone := l.needed.Difference(c.types()); gone.Len() > 0 {
+	if gone := l.needed.Difference(config.types()); gone.Len() > 0 {
 		return fmt.Errorf("missing required types: %v", sets.List(gone))
 	}
-	if more := c.types().Difference(l.needed).Intersection(sets.New(ModeNode, ModeRBAC)); more.Len() > 0 {
+	if more := config.types().Difference(l.needed).Intersection(sets.New(ModeNode, ModeRBAC)); more.Len() > 0 {
 		return fmt.Errorf("authorizer type %s is not allowed if it was not enabled at initial server startup",
 			sets.List(more)[0])
 	}
-	return l.use(c)
+	return l.use(config)
 }
 
 func (l *Live) use(c *Config) error {

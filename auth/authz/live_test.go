@@ -13,27 +13,27 @@ import (
 func TestLive(t *testing.T) {
 	rbac := always{auth.NoOpinion, "rbac"}
 	const first = "authorizers: [{type: RBAC, name: rbac}]\n"
-	l, err := NewLive(configOf(first), always{auth.Deny, "node"}, rbac, remote.Via{})
+	live, err := NewLive(configOf(first), always{auth.Deny, "node"}, rbac, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	bob := &auth.Attributes{User: &auth.User{Name: "bob"}, Verb: "get", Path: "/x"}
 	verdict := func() auth.Verdict {
 		t.Helper()
-		d, err := l.Authorize(t.Context(), bob)
+		d, err := live.Authorize(t.Context(), bob)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d.Verdict
 	}
-	if verdict() != auth.NoOpinion || l.Unlisted() {
+	if verdict() != auth.NoOpinion || live.Unlisted() {
 		t.Error("at first: not as configured")
 	}
-	if err := l.Apply(
+	if err := live.Apply(
 		configOf("authorizers: [{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]\n")); err != nil {
 		t.Fatal(err)
 	}
-	if verdict() != auth.Allow || !l.Unlisted() {
+	if verdict() != auth.Allow || !live.Unlisted() {
 		t.Error("applied: not as configured")
 	}
 	for text, want := range map[string]string{
@@ -42,7 +42,7 @@ func TestLive(t *testing.T) {
 			"allowed if it was not enabled at initial server startup",
 		"authorizers: [{type: RBAC, name: rbac}, {type: Nonsense, name: nonsense}]": `Unsupported value: "Nonsense"`,
 	} {
-		if err := l.Apply(configOf(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := live.Apply(configOf(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 		if verdict() != auth.Allow {

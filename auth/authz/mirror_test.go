@@ -40,8 +40,8 @@ func TestMirrorPodsOpenNothing(t *testing.T) {
 	mirror := p.DeepCopy()
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	for what, pod := range map[string]*corev1.Pod{"a pod": p, "a mirror pod": mirror} {
-		n := Node{Pods: func(string) []*corev1.Pod { return []*corev1.Pod{pod} }}
-		for _, a := range []auth.Attributes{
+		node := Node{Pods: func(string) []*corev1.Pod { return []*corev1.Pod{pod} }}
+		for _, attrs := range []auth.Attributes{
 			{Verb: "get", Resource: "secrets", Name: "s"},
 			{Verb: "get", Resource: "configmaps", Name: "m"},
 			{Verb: "get", Resource: "persistentvolumeclaims", Name: "v"},
@@ -58,12 +58,12 @@ func TestMirrorPodsOpenNothing(t *testing.T) {
 				Name:        "web",
 			},
 		} {
-			a.User = &auth.User{Name: "system:node:one", Groups: []string{auth.Nodes}}
-			a.Namespace = "default"
-			a.ResourceRequest = true
-			d, err := n.Authorize(t.Context(), &a)
+			attrs.User = &auth.User{Name: "system:node:one", Groups: []string{auth.Nodes}}
+			attrs.Namespace = "default"
+			attrs.ResourceRequest = true
+			d, err := node.Authorize(t.Context(), &attrs)
 			if err != nil || (d.Verdict == auth.Allow) != (pod == p) {
-				t.Errorf("%s %s of %s: %v %s, %v", a.Verb, a.Resource, what, d.Verdict, d.Reason, err)
+				t.Errorf("%s %s of %s: %v %s, %v", attrs.Verb, attrs.Resource, what, d.Verdict, d.Reason, err)
 			}
 		}
 	}

@@ -35,41 +35,41 @@ func NodeName(u *auth.User) (string, bool) {
 }
 
 // Authorize has an opinion on kubelets only.
-func (n Node) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
-	node, ok := NodeName(a.User)
+func (n Node) Authorize(ctx context.Context, attrs *auth.Attributes) (auth.Decision, error) {
+	node, ok := NodeName(attrs.User)
 	if !ok {
 		return auth.Decision{}, nil
 	}
-	if a.ResourceRequest && a.Group == "" {
-		switch a.Resource {
+	if attrs.ResourceRequest && attrs.Group == "" {
+		switch attrs.Resource {
 		case "nodes":
-			return n.node(a, node), nil
+			return n.node(attrs, node), nil
 		case "pods":
-			return n.pod(a, node), nil
+			return n.pod(attrs, node), nil
 		}
 	}
-	if a.ResourceRequest && a.Group == "certificates.k8s.io" && a.Resource == "podcertificaterequests" {
-		return certificate(a, node), nil
+	if attrs.ResourceRequest && attrs.Group == "certificates.k8s.io" && attrs.Resource == "podcertificaterequests" {
+		return certificate(attrs, node), nil
 	}
-	if a.ResourceRequest {
-		switch a.Group + "/" + a.Resource {
+	if attrs.ResourceRequest {
+		switch attrs.Group + "/" + attrs.Resource {
 		case "coordination.k8s.io/leases":
-			return lease(a, node), nil
+			return lease(attrs, node), nil
 		case "storage.k8s.io/csinodes":
-			return csiNode(a, node), nil
+			return csiNode(attrs, node), nil
 		case "resource.k8s.io/resourceslices":
-			return n.slice(ctx, a, node), nil
+			return n.slice(ctx, attrs, node), nil
 		case "/persistentvolumes":
-			return n.volume(ctx, a, node), nil
+			return n.volume(ctx, attrs, node), nil
 		case "storage.k8s.io/volumeattachments":
-			return n.single(ctx, a, node, attachments), nil
+			return n.single(ctx, attrs, node, attachments), nil
 		}
-		if refers, guarded := guards[a.Group+"/"+a.Resource]; guarded {
-			return n.guarded(ctx, a, node, refers), nil
+		if refers, guarded := guards[attrs.Group+"/"+attrs.Resource]; guarded {
+			return n.guarded(ctx, attrs, node, refers), nil
 		}
 	}
 	for i := range n.Rules {
-		if Covers(&n.Rules[i], a) {
+		if Covers(&n.Rules[i], attrs) {
 			return auth.Decision{Verdict: auth.Allow, Reason: "node authorizer: every node may"}, nil
 		}
 	}
@@ -81,36 +81,36 @@ func allowed(why string) auth.Decision {
 }
 
 // node: a kubelet reads only its own node; the NodeRestriction plugin checks what it writes.
-func (n Node) node(a *auth.Attributes, node string) auth.Decision {
-	switch a.Subresource + " " + a.Verb {
+func (n Node) node(attrs *auth.Attributes, node string) auth.Decision {
+	switch attrs.Subresource + " " + attrs.Verb {
 	case " create", " update", " patch", "status update", "status patch":
 		return allowed("nodes write themselves")
 	case " get", " list", " watch":
-		switch a.Name {
+		switch attrs.Name {
 		case node:
 			return allowed("its own node")
 		case "":
 			return refused(fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node))
 		}
-		return refused(fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name))
+		return refused(fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, attrs.Name))
 	}
 	return auth.Decision{}
 }
 
 // pod: a kubelet reads pods bound to its node, by name or with a selector on spec.nodeName.
-func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
-	switch a.Subresource + " " + a.Verb {
+func (n Node) pod(attrs *auth.Attributes, node string) auth.Decision {
+	switch attrs.Subresource + " " + attrs.Verb {
 	case " create", " delete", "status update", "status patch", "eviction create":
 		return allowed("nodes write their pods")
 	case " get", " list", " watch":
-		if selects(a, node) {
+		if selects(attrs, node) {
 			return allowed("the pods bound to it")
 		}
-		if a.Name == "" {
+		if attrs.Name == "" {
 			return refused("can only list/watch pods with spec.nodeName field selector")
 		}
 		for _, p := range n.Pods(node) {
-			if p.Namespace == a.Namespace && p.Name == a.Name {
+			if p.Namespace == attrs.Namespace && p.Name == attrs.Name {
 				return allowed("pod " + p.Name + " is bound to it")
 			}
 		}
@@ -160,59 +160,59 @@ var guards = map[string]refersTo{
 	},
 }
 
-func (n Node) guarded(ctx context.Context, a *auth.Attributes, node string, refers refersTo) auth.Decision {
-	if why := unrelated(a); why != "" {
+func (n Node) guarded(ctx context.Context, attrs *auth.Attributes, node string, refers refersTo) auth.Decision {
+	if why := unrelated(attrs); why != "" {
 		return refused(why)
 	}
 	for _, p := range n.Pods(node) {
 		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 			continue // a mirror pod, which the node creates itself: its references give no rights
 		}
-		if p.Namespace == a.Namespace && refers(p, a.Name) {
+		if p.Namespace == attrs.Namespace && refers(p, attrs.Name) {
 			return allowed(fmt.Sprintf("pod %s on %s refers to it", p.Name, node))
 		}
 	}
-	if a.Resource == "secrets" && n.volumeNeeds(ctx, node, a.Namespace, a.Name) {
+	if attrs.Resource == "secrets" && n.volumeNeeds(ctx, node, attrs.Namespace, attrs.Name) {
 		return allowed("a volume of a pod on it refers to it")
 	}
 	return noRelation(node)
 }
 
 // unrelated explains why a kubelet may never make this kind of request, whatever its pods refer to.
-func unrelated(a *auth.Attributes) string {
-	changes := a.Verb == "update" || a.Verb == "patch"
-	reads := a.Verb == "get" || a.Verb == "list" || a.Verb == "watch"
-	switch a.Resource {
+func unrelated(attrs *auth.Attributes) string {
+	changes := attrs.Verb == "update" || attrs.Verb == "patch"
+	reads := attrs.Verb == "get" || attrs.Verb == "list" || attrs.Verb == "watch"
+	switch attrs.Resource {
 	case "persistentvolumeclaims", "resourceclaims":
-		switch claim := a.Resource == "persistentvolumeclaims"; {
-		case claim && a.Subresource == "status" && !changes:
+		switch claim := attrs.Resource == "persistentvolumeclaims"; {
+		case claim && attrs.Subresource == "status" && !changes:
 			return "can only get/update/patch this type"
-		case claim && a.Subresource == "status":
-		case a.Verb != "get":
+		case claim && attrs.Subresource == "status":
+		case attrs.Verb != "get":
 			return "can only get individual resources of this type"
-		case a.Subresource != "":
+		case attrs.Subresource != "":
 			return "cannot get subresource"
 		}
 	case "serviceaccounts":
 		switch {
-		case a.Verb == "get" && a.Subresource == "":
-		case a.Verb != "create" || a.Name == "":
+		case attrs.Verb == "get" && attrs.Subresource == "":
+		case attrs.Verb != "create" || attrs.Name == "":
 			return "can only create tokens for individual service accounts"
-		case a.Subresource != "token":
+		case attrs.Subresource != "token":
 			return "can only create token subresource of serviceaccount"
 		}
 	default:
 		switch {
 		case !reads:
 			return "can only read resources of this type"
-		case a.Subresource != "":
+		case attrs.Subresource != "":
 			return "cannot read subresource"
 		}
 	}
 	switch {
-	case a.Namespace == "":
+	case attrs.Namespace == "":
 		return "can only read namespaced object of this type"
-	case a.Name == "":
+	case attrs.Name == "":
 		return "No Object name found"
 	}
 	return ""
@@ -271,14 +271,14 @@ func usesDevices(p *corev1.Pod, name string) bool {
 		})
 }
 
-func usesSecret(p *corev1.Pod, name string) bool {
-	for _, s := range p.Spec.ImagePullSecrets {
+func usesSecret(pod *corev1.Pod, name string) bool {
+	for _, s := range pod.Spec.ImagePullSecrets {
 		if s.Name == name {
 			return true
 		}
 	}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
 		if v.Secret != nil && v.Secret.SecretName == name {
 			return true
 		}
@@ -291,7 +291,7 @@ func usesSecret(p *corev1.Pod, name string) bool {
 			return true
 		}
 	}
-	return anyEnv(p, func(e *corev1.EnvVar, from *corev1.EnvFromSource) bool {
+	return anyEnv(pod, func(e *corev1.EnvVar, from *corev1.EnvFromSource) bool {
 		if from != nil {
 			return from.SecretRef != nil && from.SecretRef.Name == name
 		}
@@ -299,9 +299,9 @@ func usesSecret(p *corev1.Pod, name string) bool {
 	})
 }
 
-func usesConfigMap(p *corev1.Pod, name string) bool {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
+func usesConfigMap(pod *corev1.Pod, name string) bool {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
 		if v.ConfigMap != nil && v.ConfigMap.Name == name {
 			return true
 		}
@@ -311,7 +311,7 @@ func usesConfigMap(p *corev1.Pod, name string) bool {
 			return true
 		}
 	}
-	return anyEnv(p, func(e *corev1.EnvVar, from *corev1.EnvFromSource) bool {
+	return anyEnv(pod, func(e *corev1.EnvVar, from *corev1.EnvFromSource) bool {
 		if from != nil {
 			return from.ConfigMapRef != nil && from.ConfigMapRef.Name == name
 		}
@@ -327,7 +327,7 @@ func usesClaim(p *corev1.Pod, name string) bool {
 }
 
 // anyEnv calls f with each env entry, then each envFrom entry, of every container until it returns true.
-func anyEnv(p *corev1.Pod, f func(*corev1.EnvVar, *corev1.EnvFromSource) bool) bool {
+func anyEnv(pod *corev1.Pod, f func(*corev1.EnvVar, *corev1.EnvFromSource) bool) bool {
 	one := func(env []corev1.EnvVar, from []corev1.EnvFromSource) bool {
 		for i := range env {
 			if f(&env[i], nil) {
@@ -341,15 +341,15 @@ func anyEnv(p *corev1.Pod, f func(*corev1.EnvVar, *corev1.EnvFromSource) bool) b
 		}
 		return false
 	}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			if one(list[i].Env, list[i].EnvFrom) {
 				return true
 			}
 		}
 	}
-	for i := range p.Spec.EphemeralContainers {
-		if one(p.Spec.EphemeralContainers[i].Env, p.Spec.EphemeralContainers[i].EnvFrom) {
+	for i := range pod.Spec.EphemeralContainers {
+		if one(pod.Spec.EphemeralContainers[i].Env, pod.Spec.EphemeralContainers[i].EnvFrom) {
 			return true
 		}
 	}

@@ -46,18 +46,18 @@ func (n Node) single(
 
 // volume: a kubelet reads the PersistentVolumes of its pods' claims, and watches its local volumes. It removes its
 // finalizer from a deleted local volume; NodeRestriction checks that.
-func (n Node) volume(ctx context.Context, a *auth.Attributes, node string) auth.Decision {
+func (n Node) volume(ctx context.Context, attrs *auth.Attributes, node string) auth.Decision {
 	switch {
-	case a.Subresource == "" && (a.Verb == "list" || a.Verb == "watch") && localVolumes(a, node):
+	case attrs.Subresource == "" && (attrs.Verb == "list" || attrs.Verb == "watch") && localVolumes(attrs, node):
 		return allowed("the local volumes on it")
-	case a.Subresource == "" && a.Verb == "patch" && a.Name != "":
-		obj, err := n.Objects.Get(ctx, volumes, "", a.Name)
+	case attrs.Subresource == "" && attrs.Verb == "patch" && attrs.Name != "":
+		obj, err := n.Objects.Get(ctx, volumes, "", attrs.Name)
 		if v, ok := obj.(*corev1.PersistentVolume); err == nil && ok && localvolume.On(v, node) {
 			return allowed("a local volume on it")
 		}
 		return noRelation(node)
 	}
-	return n.single(ctx, a, node, volumes)
+	return n.single(ctx, attrs, node, volumes)
 }
 
 // volumeNeeds reports whether a pod on the node uses a volume whose CSI driver gets the secret on the node.

@@ -31,21 +31,21 @@ func TestSecretsOfVolumes(t *testing.T) {
 		return &corev1.SecretReference{Namespace: "vault", Name: name}
 	}
 	volume := func(claimUID string) *corev1.PersistentVolume {
-		v := &corev1.PersistentVolume{
+		pv := &corev1.PersistentVolume{
 			Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "c-uid"}},
 		}
-		v.Spec.ClaimRef.UID = "c-uid"
+		pv.Spec.ClaimRef.UID = "c-uid"
 		if claimUID != "" {
-			v.Spec.ClaimRef.UID = "other"
+			pv.Spec.ClaimRef.UID = "other"
 		}
-		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 			NodeStageSecretRef:         ref("stage"),
 			NodePublishSecretRef:       ref("publish"),
 			NodeExpandSecretRef:        ref("expand"),
 			ControllerPublishSecretRef: ref("controller"),
 			ControllerExpandSecretRef:  ref("controller"),
 		}
-		return v
+		return pv
 	}
 	claim := func(v string) *corev1.PersistentVolumeClaim {
 		return &corev1.PersistentVolumeClaim{
@@ -82,7 +82,7 @@ func TestSecretsOfVolumes(t *testing.T) {
 			},
 			Objects: objects,
 		}
-		d, err := n.Authorize(t.Context(), &auth.Attributes{
+		decision, err := n.Authorize(t.Context(), &auth.Attributes{
 			User:            &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}},
 			ResourceRequest: true,
 			Verb:            "get",
@@ -93,7 +93,7 @@ func TestSecretsOfVolumes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return d.Verdict == auth.Allow
+		return decision.Verdict == auth.Allow
 	}
 	bound := stored{"persistentvolumeclaims/data": claim("pv"), "persistentvolumes/pv": volume("")}
 	for name, want := range map[string]bool{

@@ -136,10 +136,10 @@ func localReasons(b *rbacv1.RoleBinding) []reason {
 }
 
 // reasonOf builds the reason for one subject of a binding. The text is Kubernetes': a name precedes its namespace.
-func reasonOf(sub rbacv1.Subject, g mark.Grant) reason {
-	g.Subject = mark.Ref{Kind: sub.Kind, Name: sub.Name}
+func reasonOf(sub rbacv1.Subject, grant mark.Grant) reason {
+	grant.Subject = mark.Ref{Kind: sub.Kind, Name: sub.Name}
 	if sub.Kind == rbacv1.ServiceAccountKind {
-		g.Subject.Namespace = cmp.Or(sub.Namespace, g.Binding.Namespace)
+		grant.Subject.Namespace = cmp.Or(sub.Namespace, grant.Binding.Namespace)
 	}
 	name := func(r mark.Ref) string {
 		if r.Namespace == "" {
@@ -147,8 +147,11 @@ func reasonOf(sub rbacv1.Subject, g mark.Grant) reason {
 		}
 		return r.Name + "/" + r.Namespace
 	}
-	return reason{subjectOf(sub, g.Binding.Namespace), fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
-		g.Binding.Kind, name(g.Binding), g.Role.Kind, g.Role.Name, sub.Kind, name(g.Subject)), &g}
+	return reason{
+		subjectOf(sub, grant.Binding.Namespace), fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
+			grant.Binding.Kind, name(grant.Binding), grant.Role.Kind, grant.Role.Name, sub.Kind, name(grant.Subject)),
+		&grant,
+	}
 }
 
 // index returns the current snapshot.
@@ -167,12 +170,12 @@ func (a *RBAC) index() *snapshot {
 }
 
 func (a *RBAC) indexLocked() *snapshot {
-	s := &snapshot{cluster: map[subject][]grant{}, local: map[string]map[subject][]grant{}}
+	snap := &snapshot{cluster: map[subject][]grant{}, local: map[string]map[subject][]grant{}}
 	for _, name := range slices.Sorted(maps.Keys(a.crbs)) {
 		b := a.crbs[name]
 		if cr, ok := a.crs[b.binding.RoleRef.Name]; ok {
 			for _, r := range b.subjects {
-				s.cluster[r.subject] = append(s.cluster[r.subject], grant{cr.Rules, r})
+				snap.cluster[r.subject] = append(snap.cluster[r.subject], grant{cr.Rules, r})
 			}
 		}
 	}
@@ -185,14 +188,14 @@ func (a *RBAC) indexLocked() *snapshot {
 		if !ok {
 			continue
 		}
-		if s.local[n.Namespace] == nil {
-			s.local[n.Namespace] = map[subject][]grant{}
+		if snap.local[n.Namespace] == nil {
+			snap.local[n.Namespace] = map[subject][]grant{}
 		}
 		for _, r := range b.subjects {
-			s.local[n.Namespace][r.subject] = append(s.local[n.Namespace][r.subject], grant{rules, r})
+			snap.local[n.Namespace][r.subject] = append(snap.local[n.Namespace][r.subject], grant{rules, r})
 		}
 	}
-	return s
+	return snap
 }
 
 func (a *RBAC) rulesLocked(b *rbacv1.RoleBinding) ([]rbacv1.PolicyRule, bool) {
@@ -219,18 +222,18 @@ func subjectOf(s rbacv1.Subject, namespace string) subject {
 }
 
 // visit calls f for every grant of the user in namespace ("": cluster-wide only) until f returns false.
-func (a *RBAC) visit(u *auth.User, namespace string, f func(grant) bool) {
-	s := a.index()
+func (a *RBAC) visit(user *auth.User, namespace string, f func(grant) bool) {
+	snapshot := a.index()
 	each := func(m map[subject][]grant) bool {
 		if len(m) == 0 {
 			return true
 		}
-		for _, g := range m[subject{rbacv1.UserKind, u.Name}] {
+		for _, g := range m[subject{rbacv1.UserKind, user.Name}] {
 			if !f(g) {
 				return false
 			}
 		}
-		for _, group := range u.Groups {
+		for _, group := range user.Groups {
 			for _, g := range m[subject{rbacv1.GroupKind, group}] {
 				if !f(g) {
 					return false
@@ -239,8 +242,8 @@ func (a *RBAC) visit(u *auth.User, namespace string, f func(grant) bool) {
 		}
 		return true
 	}
-	if each(s.cluster) && namespace != "" {
-		each(s.local[namespace])
+	if each(snapshot.cluster) && namespace != "" {
+		each(snapshot.local[namespace])
 	}
 }
 

@@ -21,18 +21,18 @@ func (u Union) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision
 	var reason string
 	var errs []error
 	for _, by := range u {
-		d, err := by.Authorize(ctx, a)
-		if d.Verdict != auth.NoOpinion {
-			return d, err
+		decision, err := by.Authorize(ctx, a)
+		if decision.Verdict != auth.NoOpinion {
+			return decision, err
 		}
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if d.Reason != "" {
+		if decision.Reason != "" {
 			if reason != "" {
 				reason += ", "
 			}
-			reason += d.Reason
+			reason += decision.Reason
 		}
 	}
 	return auth.Decision{Reason: reason}, errors.Join(errs...)

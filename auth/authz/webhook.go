@@ -66,10 +66,10 @@ func NewWebhookOf(cfg WebhookConfig) (*Webhook, error) {
 const longestRemembered = 10000
 
 // Authorize asks the service if the conditions match.
-func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
+func (w *Webhook) Authorize(ctx context.Context, attrs *auth.Attributes) (auth.Decision, error) {
 	question := &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
-		Spec:     access(a),
+		Spec:     access(attrs),
 	}
 	if w.cfg.Conditions != nil {
 		holds, err := w.cfg.Conditions.Eval(ctx, question)
@@ -86,8 +86,9 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 	}
 	got := &authorizationv1.SubjectAccessReview{} // the status is the same in both versions
 	err := w.hook.Ask(ctx, ask, got, func() time.Duration {
-		if len(a.Namespace)+len(a.Verb)+len(a.Group)+len(a.Version)+len(a.Resource)+len(a.Subresource)+len(a.Name)+
-			len(a.Path) > longestRemembered {
+		if len(attrs.Namespace)+len(attrs.Verb)+len(attrs.Group)+len(attrs.Version)+len(attrs.Resource)+
+			len(attrs.Subresource)+len(attrs.Name)+
+			len(attrs.Path) > longestRemembered {
 			return 0
 		}
 		if got.Status.Allowed {
@@ -95,19 +96,19 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 		}
 		return w.cfg.IfRefused
 	})
-	s := got.Status
+	status := got.Status
 	switch {
 	case err != nil:
 		return w.failed(), err
-	case s.Denied && s.Allowed:
-		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason},
+	case status.Denied && status.Allowed:
+		return auth.Decision{Verdict: auth.Deny, Reason: status.Reason},
 			errors.New("webhook subject access review returned both allow and deny response")
-	case s.Denied:
-		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason}, nil
-	case s.Allowed:
-		return auth.Decision{Verdict: auth.Allow, Reason: s.Reason}, nil
+	case status.Denied:
+		return auth.Decision{Verdict: auth.Deny, Reason: status.Reason}, nil
+	case status.Allowed:
+		return auth.Decision{Verdict: auth.Allow, Reason: status.Reason}, nil
 	}
-	return auth.Decision{Reason: s.Reason}, nil
+	return auth.Decision{Reason: status.Reason}, nil
 }
 
 // failed is the decision when the service fails.
@@ -119,25 +120,25 @@ func (w *Webhook) failed() auth.Decision {
 }
 
 // old converts the review to v1beta1.
-func old(q *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAccessReview {
+func old(review *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAccessReview {
 	out := &authorizationv1beta1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1beta1", Kind: "SubjectAccessReview"},
 		Spec: authorizationv1beta1.SubjectAccessReviewSpec{
-			User:   q.Spec.User,
-			Groups: q.Spec.Groups,
-			UID:    q.Spec.UID,
+			User:   review.Spec.User,
+			Groups: review.Spec.Groups,
+			UID:    review.Spec.UID,
 		},
 	}
-	for k, v := range q.Spec.Extra {
+	for k, v := range review.Spec.Extra {
 		if out.Spec.Extra == nil {
 			out.Spec.Extra = map[string]authorizationv1beta1.ExtraValue{}
 		}
 		out.Spec.Extra[k] = authorizationv1beta1.ExtraValue(v)
 	}
-	if n := q.Spec.NonResourceAttributes; n != nil {
+	if n := review.Spec.NonResourceAttributes; n != nil {
 		out.Spec.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: n.Path, Verb: n.Verb}
 	}
-	if r := q.Spec.ResourceAttributes; r != nil {
+	if r := review.Spec.ResourceAttributes; r != nil {
 		out.Spec.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
 			Namespace:     r.Namespace,
 			Verb:          r.Verb,
@@ -153,46 +154,50 @@ func old(q *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAc
 	return out
 }
 
-func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
-	s := authorizationv1.SubjectAccessReviewSpec{User: a.User.Name, UID: a.User.UID, Groups: a.User.Groups}
-	for k, v := range a.User.Extra {
-		if s.Extra == nil {
-			s.Extra = map[string]authorizationv1.ExtraValue{}
+func access(attrs *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User:   attrs.User.Name,
+		UID:    attrs.User.UID,
+		Groups: attrs.User.Groups,
+	}
+	for k, v := range attrs.User.Extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
 		}
-		s.Extra[strings.ToLower(k)] = v
+		spec.Extra[strings.ToLower(k)] = v
 	}
-	if !a.ResourceRequest {
-		s.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.Path, Verb: a.Verb}
-		return s
+	if !attrs.ResourceRequest {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: attrs.Path, Verb: attrs.Verb}
+		return spec
 	}
-	s.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Namespace:   a.Namespace,
-		Verb:        a.Verb,
-		Group:       a.Group,
-		Version:     a.Version,
-		Resource:    a.Resource,
-		Subresource: a.Subresource,
-		Name:        a.Name,
+	spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Namespace:   attrs.Namespace,
+		Verb:        attrs.Verb,
+		Group:       attrs.Group,
+		Version:     attrs.Version,
+		Resource:    attrs.Resource,
+		Subresource: attrs.Subresource,
+		Name:        attrs.Name,
 	}
-	for _, req := range a.FieldSelector {
+	for _, req := range attrs.FieldSelector {
 		op := metav1.FieldSelectorOpIn
 		if req.Operator == selection.NotEquals {
 			op = metav1.FieldSelectorOpNotIn
 		}
-		if s.ResourceAttributes.FieldSelector == nil {
-			s.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{}
+		if spec.ResourceAttributes.FieldSelector == nil {
+			spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{}
 		}
-		f := s.ResourceAttributes.FieldSelector
+		f := spec.ResourceAttributes.FieldSelector
 		f.Requirements = append(f.Requirements, metav1.FieldSelectorRequirement{
 			Key:      req.Field,
 			Operator: op,
 			Values:   []string{req.Value},
 		})
 	}
-	if reqs := labelRequirements(a.LabelSelector); len(reqs) > 0 {
-		s.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: reqs}
+	if reqs := labelRequirements(attrs.LabelSelector); len(reqs) > 0 {
+		spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: reqs}
 	}
-	return s
+	return spec
 }
 
 // labelRequirements are the requirements that the API can express. A selector only narrows a request, so leaving one
@@ -200,22 +205,22 @@ func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
 func labelRequirements(list labels.Requirements) []metav1.LabelSelectorRequirement {
 	var out []metav1.LabelSelectorRequirement
 	for _, req := range list {
-		r := metav1.LabelSelectorRequirement{Key: req.Key(), Values: req.ValuesUnsorted()}
+		requirement := metav1.LabelSelectorRequirement{Key: req.Key(), Values: req.ValuesUnsorted()}
 		switch req.Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			r.Operator = metav1.LabelSelectorOpIn
+			requirement.Operator = metav1.LabelSelectorOpIn
 		case selection.NotEquals, selection.NotIn:
-			r.Operator = metav1.LabelSelectorOpNotIn
+			requirement.Operator = metav1.LabelSelectorOpNotIn
 		case selection.Exists:
-			r.Operator = metav1.LabelSelectorOpExists
-			r.Values = nil
+			requirement.Operator = metav1.LabelSelectorOpExists
+			requirement.Values = nil
 		case selection.DoesNotExist:
-			r.Operator = metav1.LabelSelectorOpDoesNotExist
-			r.Values = nil
+			requirement.Operator = metav1.LabelSelectorOpDoesNotExist
+			requirement.Values = nil
 		default:
 			continue
 		}
-		out = append(out, r)
+		out = append(out, requirement)
 	}
 	return out
 }

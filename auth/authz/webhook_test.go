@@ -23,29 +23,29 @@ import (
 
 func TestWebhook(t *testing.T) {
 	var asked atomic.Int32
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		var q authorizationv1.SubjectAccessReview
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Kind != "SubjectAccessReview" {
 			t.Errorf("asked %v: %v", q, err)
 		}
-		a := authorizationv1.SubjectAccessReview{}
+		review := authorizationv1.SubjectAccessReview{}
 		switch ra := q.Spec.ResourceAttributes; {
 		case q.Spec.User == "broken":
 			http.Error(w, "no", http.StatusForbidden)
 			return
 		case ra == nil:
-			a.Status = authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "no paths"}
+			review.Status = authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "no paths"}
 		case ra.FieldSelector != nil && ra.FieldSelector.Requirements[0].Values[0] == "n1":
-			a.Status.Allowed = true
+			review.Status.Allowed = true
 		case ra.Verb == "get":
-			a.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "reads are free"}
+			review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "reads are free"}
 		}
-		_ = json.NewEncoder(w).Encode(a)
+		_ = json.NewEncoder(w).Encode(review)
 	}))
-	defer s.Close()
-	file := kubeconfigOf(t, s)
-	w, err := NewWebhook(file, time.Minute, 0, remote.Via{})
+	defer server.Close()
+	file := kubeconfigOf(t, server)
+	webhook, err := NewWebhook(file, time.Minute, 0, remote.Via{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestWebhook(t *testing.T) {
 			ResourceRequest: true,
 		}, auth.Decision{}, true},
 	} {
-		got, err := w.Authorize(t.Context(), &c.a)
+		got, err := webhook.Authorize(t.Context(), &c.a)
 		if got != c.want || (err != nil) != c.failed {
 			t.Errorf("%+v: %+v %v, want %+v", c.a, got, err, c.want)
 		}

@@ -101,9 +101,9 @@ type list struct {
 	items   []runtime.Object
 }
 
-func (c *complete) list(a clienttesting.Action) (bool, runtime.Object, error) {
-	handled, all, err := c.react(a)
-	l, ok := a.(clienttesting.ListActionImpl)
+func (c *complete) list(action clienttesting.Action) (bool, runtime.Object, error) {
+	handled, all, err := c.react(action)
+	l, ok := action.(clienttesting.ListActionImpl)
 	if err != nil || !handled || !ok || l.ListOptions.ResourceVersion == "" { // informers name one
 		return handled, all, err
 	}
@@ -115,7 +115,7 @@ func (c *complete) list(a clienttesting.Action) (bool, runtime.Object, error) {
 	if err != nil {
 		return true, nil, err
 	}
-	at := place{a.GetResource(), a.GetNamespace()}
+	at := place{action.GetResource(), action.GetNamespace()}
 	lists := append(c.lists[at], list{m.GetResourceVersion(), items})
 	c.lists[at] = lists[max(0, len(lists)-kept):]
 	return true, all, nil
@@ -123,22 +123,22 @@ func (c *complete) list(a clienttesting.Action) (bool, runtime.Object, error) {
 
 // watch tells first which objects of the list, whose version it begins at, are gone. Deletions do not change the fake's
 // version: what was gone before one of two lists of one version is told to both.
-func (c *complete) watch(a clienttesting.Action) (bool, watch.Interface, error) {
+func (c *complete) watch(action clienttesting.Action) (bool, watch.Interface, error) {
 	var opts metav1.ListOptions
-	if w, ok := a.(clienttesting.WatchActionImpl); ok {
+	if w, ok := action.(clienttesting.WatchActionImpl); ok {
 		opts = w.ListOptions
 	}
-	w, err := c.objects.Watch(a.GetResource(), a.GetNamespace(), opts)
+	watcher, err := c.objects.Watch(action.GetResource(), action.GetNamespace(), opts)
 	if err != nil {
 		return true, nil, err
 	}
 	told := map[string]bool{}
-	for _, l := range slices.Backward(c.lists[place{a.GetResource(), a.GetNamespace()}]) {
+	for _, l := range slices.Backward(c.lists[place{action.GetResource(), action.GetNamespace()}]) {
 		if l.version != opts.ResourceVersion {
 			continue
 		}
-		for _, o := range l.items {
-			m, err := meta.Accessor(o)
+		for _, obj := range l.items {
+			m, err := meta.Accessor(obj)
 			if err != nil {
 				return true, nil, err
 			}
@@ -146,11 +146,11 @@ func (c *complete) watch(a clienttesting.Action) (bool, watch.Interface, error) 
 			if told[key] {
 				continue
 			}
-			if _, err := c.objects.Get(a.GetResource(), m.GetNamespace(), m.GetName()); apierrors.IsNotFound(err) {
+			if _, err := c.objects.Get(action.GetResource(), m.GetNamespace(), m.GetName()); apierrors.IsNotFound(err) {
 				told[key] = true
-				w.(*watch.RaceFreeFakeWatcher).Delete(o.DeepCopyObject())
+				watcher.(*watch.RaceFreeFakeWatcher).Delete(obj.DeepCopyObject())
 			}
 		}
 	}
-	return true, w, nil
+	return true, watcher, nil
 }

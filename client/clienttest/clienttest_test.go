@@ -24,41 +24,41 @@ func pod(name string) *corev1.Pod {
 // TestDeletedBeforeTheWatch: an informer hears of a pod that was deleted after its list and before its watch.
 func TestDeletedBeforeTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New(pod("stays"), pod("goes"))
+		clientset := New(pod("stays"), pod("goes"))
 		first := true
-		c.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		clientset.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 			if first {
 				first = false
-				if err := c.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default",
+				if err := clientset.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default",
 					"goes"); err != nil {
 					t.Error(err)
 				}
 			}
 			return false, nil, nil
 		})
-		f := informers.NewSharedInformerFactory(c, 0)
-		pods := f.Core().V1().Pods().Lister()
+		factory := informers.NewSharedInformerFactory(clientset, 0)
+		pods := factory.Core().V1().Pods().Lister()
 		done := make(chan struct{})
-		f.Start(done)
-		f.WaitForCacheSync(done)
+		factory.Start(done)
+		factory.WaitForCacheSync(done)
 		synctest.Wait()
 		all, err := pods.List(labels.Everything())
 		if err != nil || len(all) != 1 || all[0].Name != "stays" {
 			t.Errorf("the informer has %v, %v; want the pod that stays", all, err)
 		}
 		close(done)
-		f.Shutdown()
+		factory.Shutdown()
 	})
 }
 
 // TestUnreadEvents: a thousand events wait for a watcher that does not read.
 func TestUnreadEvents(t *testing.T) {
 	c := New()
-	w, err := c.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+	watcher, err := c.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
+	defer watcher.Stop()
 	for i := range 500 {
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod(fmt.Sprint(i)),
 			metav1.CreateOptions{}); err != nil {
@@ -66,7 +66,7 @@ func TestUnreadEvents(t *testing.T) {
 		}
 	}
 	for i := range 500 {
-		if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*corev1.Pod).Name != fmt.Sprint(i) {
+		if e := <-watcher.ResultChan(); e.Type != watch.Added || e.Object.(*corev1.Pod).Name != fmt.Sprint(i) {
 			t.Fatalf("event %d: %s of %v", i, e.Type, e.Object)
 		}
 	}
@@ -75,8 +75,8 @@ func TestUnreadEvents(t *testing.T) {
 // TestUntil: what waits is asked when an object of its resource changes, and at no other time.
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := New()
-		pods := c.CoreV1().Pods("default")
+		clientset := New()
+		pods := clientset.CoreV1().Pods("default")
 		go func() { // ends with the second creation
 			for _, name := range []string{"a", "b"} {
 				time.Sleep(50 * time.Second)
@@ -87,7 +87,7 @@ func TestUntil(t *testing.T) {
 			}
 		}()
 		asked := 0
-		Until(t, c.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"), "two pods", func() bool {
+		Until(t, clientset.Tracker(), corev1.SchemeGroupVersion.WithResource("pods"), "two pods", func() bool {
 			asked++
 			all, err := pods.List(t.Context(), metav1.ListOptions{})
 			return err == nil && len(all.Items) == 2

@@ -48,20 +48,21 @@ func TestInformersAskTheSource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := Informers(c, client.Scope{})
+		factory := Informers(c, client.Scope{})
 		for _, inf := range []cache.SharedIndexInformer{
-			f.Core().V1().Pods().Informer(), f.Apps().V1().ReplicaSets().Informer(), f.Batch().V1().Jobs().Informer(),
-			f.Coordination().V1().Leases().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
-			f.Policy().V1().PodDisruptionBudgets().Informer(), f.Rbac().V1().Roles().Informer(),
-			f.Scheduling().V1().PriorityClasses().Informer(), f.Storage().V1().CSINodes().Informer(),
+			factory.Core().V1().Pods().Informer(), factory.Apps().V1().ReplicaSets().Informer(),
+			factory.Batch().V1().Jobs().Informer(),
+			factory.Coordination().V1().Leases().Informer(), factory.Discovery().V1().EndpointSlices().Informer(),
+			factory.Policy().V1().PodDisruptionBudgets().Informer(), factory.Rbac().V1().Roles().Informer(),
+			factory.Scheduling().V1().PriorityClasses().Informer(), factory.Storage().V1().CSINodes().Informer(),
 		} {
 			inf.GetStore()
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		f.StartWithContext(ctx)
+		factory.StartWithContext(ctx)
 		synctest.Wait()
 		cancel()
-		f.Shutdown()
+		factory.Shutdown()
 		slices.Sort(src.asked)
 		want := []string{
 			"csinodes", "endpointslices", "jobs", "leases", "poddisruptionbudgets", "pods", "priorityclasses",

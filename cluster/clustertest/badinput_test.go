@@ -116,7 +116,7 @@ func (b *bad) calm(most int64) {
 // owner, and two of one selector do not fight.
 func TestSelectorsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startBad(t)
+		bad := startBad(t)
 		for _, name := range []string{"greedy", "greedier"} {
 			rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			d := deployment("web", 1)
@@ -125,11 +125,11 @@ func TestSelectorsOfOthers(t *testing.T) {
 				Selector: d.Spec.Selector,
 				Template: d.Spec.Template,
 			}
-			must(t)(b.AppsV1().ReplicaSets("good").Create(t.Context(), rs, metav1.CreateOptions{}))
+			must(t)(bad.AppsV1().ReplicaSets("good").Create(t.Context(), rs, metav1.CreateOptions{}))
 		}
-		b.calm(0)
+		bad.calm(0)
 		for _, name := range []string{"greedy", "greedier"} {
-			rs, err := b.AppsV1().ReplicaSets("good").Get(t.Context(), name, metav1.GetOptions{})
+			rs, err := bad.AppsV1().ReplicaSets("good").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || rs.Status.Replicas != 1 || rs.Status.AvailableReplicas != 1 {
 				t.Errorf("%s: %+v, %v, want a pod of its own", name, rs.Status, err)
 			}
@@ -141,8 +141,8 @@ func TestSelectorsOfOthers(t *testing.T) {
 // event says why; what lies in no namespace and names an owner in one stays.
 func TestOwnersThatAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startBad(t)
-		web, err := b.AppsV1().Deployments("good").Get(t.Context(), "web", metav1.GetOptions{})
+		bad := startBad(t)
+		web, err := bad.AppsV1().Deployments("good").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestOwnersThatAreNot(t *testing.T) {
 			Name:       "web",
 			UID:        web.UID,
 		}
-		for name, o := range map[string]metav1.OwnerReference{
+		for name, ownerReference := range map[string]metav1.OwnerReference{
 			"nobody": {
 				APIVersion: "v1",
 				Kind:       "ConfigMap",
@@ -168,24 +168,24 @@ func TestOwnersThatAreNot(t *testing.T) {
 			"cross": owner,
 		} {
 			cm := &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{o}},
+				ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownerReference}},
 			}
-			must(t)(b.CoreV1().ConfigMaps("bad").Create(t.Context(), cm, metav1.CreateOptions{}))
+			must(t)(bad.CoreV1().ConfigMaps("bad").Create(t.Context(), cm, metav1.CreateOptions{}))
 		}
-		must(t)(b.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{
+		must(t)(bad.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{
 			Name:            "stays",
 			OwnerReferences: []metav1.OwnerReference{owner},
 		}}, metav1.CreateOptions{}))
-		b.event("bad", "OwnerRefInvalidNamespace", "cross", `does not exist in namespace "bad"`)
-		b.event("default", "OwnerRefInvalidNamespace", "stays", `does not exist in namespace ""`)
-		b.calm(0)
+		bad.event("bad", "OwnerRefInvalidNamespace", "cross", `does not exist in namespace "bad"`)
+		bad.event("default", "OwnerRefInvalidNamespace", "stays", `does not exist in namespace ""`)
+		bad.calm(0)
 		for name, stays := range map[string]bool{"nobody": false, "cross": false, "nokind": true} {
-			if _, err := b.CoreV1().ConfigMaps("bad").Get(t.Context(), name,
+			if _, err := bad.CoreV1().ConfigMaps("bad").Get(t.Context(), name,
 				metav1.GetOptions{}); (err == nil) != stays {
 				t.Errorf("config map %s: %v, want it there: %v", name, err, stays)
 			}
 		}
-		if _, err := b.RbacV1().ClusterRoles().Get(t.Context(), "stays", metav1.GetOptions{}); err != nil {
+		if _, err := bad.RbacV1().ClusterRoles().Get(t.Context(), "stays", metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -194,9 +194,9 @@ func TestOwnersThatAreNot(t *testing.T) {
 // TestSchedulesThatAreNot: lines and time zones that do not exist are refused; a day that never comes is an event.
 func TestSchedulesThatAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startBad(t)
+		bad := startBad(t)
 		cronJob := func(name, schedule string, zone *string) error {
-			_, err := b.BatchV1().CronJobs("bad").Create(t.Context(), &batchv1.CronJob{
+			_, err := bad.BatchV1().CronJobs("bad").Create(t.Context(), &batchv1.CronJob{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: batchv1.CronJobSpec{
 					Schedule: schedule,
@@ -224,17 +224,17 @@ func TestSchedulesThatAreNot(t *testing.T) {
 		if err := cronJob("never", "0 0 31 2 *", nil); err != nil {
 			t.Fatal(err)
 		}
-		b.event("bad", "InvalidSchedule", "never", "0 0 31 2 *")
-		b.calm(60)
+		bad.event("bad", "InvalidSchedule", "never", "0 0 31 2 *")
+		bad.calm(60)
 	})
 }
 
 // TestAutoscalersWithoutMetrics: conditions say what is missing, and nothing is scaled.
 func TestAutoscalersWithoutMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startBad(t)
+		bad := startBad(t)
 		for name, target := range map[string]string{"blind": "web", "lost": "nobody"} {
-			must(t)(b.AutoscalingV2().HorizontalPodAutoscalers("good").Create(
+			must(t)(bad.AutoscalingV2().HorizontalPodAutoscalers("good").Create(
 				t.Context(), &autoscalingv2.HorizontalPodAutoscaler{
 					ObjectMeta: metav1.ObjectMeta{Name: name},
 					Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
@@ -257,15 +257,15 @@ func TestAutoscalersWithoutMetrics(t *testing.T) {
 					},
 				}, metav1.CreateOptions{}))
 		}
-		b.event("good", "FailedGetScale", "lost", `"nobody" not found`)
-		b.event("good", "FailedGetPodsMetric", "blind", "hits")
+		bad.event("good", "FailedGetScale", "lost", `"nobody" not found`)
+		bad.event("good", "FailedGetPodsMetric", "blind", "hits")
 		// One look in 15 s; an event that is repeated is counted in the one that is there.
-		b.calm(2 * 3 * 240)
+		bad.calm(2 * 3 * 240)
 		for name, want := range map[string]autoscalingv2.HorizontalPodAutoscalerConditionType{
 			"blind": autoscalingv2.ScalingActive,
 			"lost":  autoscalingv2.AbleToScale,
 		} {
-			h, err := b.AutoscalingV2().HorizontalPodAutoscalers("good").Get(t.Context(), name, metav1.GetOptions{})
+			h, err := bad.AutoscalingV2().HorizontalPodAutoscalers("good").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -284,8 +284,8 @@ func TestAutoscalersWithoutMetrics(t *testing.T) {
 // condition says so, and when it grows the rest comes.
 func TestQuotaChangesUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startBad(t)
-		quotas := b.CoreV1().ResourceQuotas("bad")
+		bad := startBad(t)
+		quotas := bad.CoreV1().ResourceQuotas("bad")
 		limit := func(n string) corev1.ResourceQuotaSpec {
 			return corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(n)}}
 		}
@@ -293,10 +293,10 @@ func TestQuotaChangesUnderLoad(t *testing.T) {
 			&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: limit("3")}, metav1.CreateOptions{})
 		must(t)(q, err)
 		synctest.Wait() // until admission follows the quota
-		must(t)(b.AppsV1().Deployments("bad").Create(t.Context(), deployment("many", 6), metav1.CreateOptions{}))
+		must(t)(bad.AppsV1().Deployments("bad").Create(t.Context(), deployment("many", 6), metav1.CreateOptions{}))
 		have := func(n int, hard string) func() (bool, error) {
 			return func() (bool, error) {
-				l, err := b.CoreV1().Pods("bad").List(t.Context(), metav1.ListOptions{})
+				l, err := bad.CoreV1().Pods("bad").List(t.Context(), metav1.ListOptions{})
 				if err != nil {
 					return false, err
 				}
@@ -315,9 +315,9 @@ func TestQuotaChangesUnderLoad(t *testing.T) {
 		}
 		set("1")
 		clustertest.Eventually(t, "what is there stays", 5*time.Minute, have(3, "1"))
-		b.event("bad", "FailedCreate", ownedBy(t, b, "many"), "exceeded quota: q")
-		b.calm(60)
-		d, err := b.AppsV1().Deployments("bad").Get(t.Context(), "many", metav1.GetOptions{})
+		bad.event("bad", "FailedCreate", ownedBy(t, bad, "many"), "exceeded quota: q")
+		bad.calm(60)
+		d, err := bad.AppsV1().Deployments("bad").Get(t.Context(), "many", metav1.GetOptions{})
 		must(t)(d, err)
 		said := false
 		for _, c := range d.Status.Conditions {
@@ -346,7 +346,7 @@ func ownedBy(t *testing.T, b *bad, name string) string {
 // nothing.
 func TestClaimTemplatesAreFixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startBad(t)
+		bad := startBad(t)
 		d := deployment("db", 1)
 		set := &appsv1.StatefulSet{
 			ObjectMeta: metav1.ObjectMeta{Name: "db"},
@@ -365,19 +365,19 @@ func TestClaimTemplatesAreFixed(t *testing.T) {
 				}},
 			},
 		}
-		set, err := b.AppsV1().StatefulSets("bad").Create(t.Context(), set, metav1.CreateOptions{})
+		set, err := bad.AppsV1().StatefulSets("bad").Create(t.Context(), set, metav1.CreateOptions{})
 		must(t)(set, err)
 		time.Sleep(time.Minute)
-		set, err = b.AppsV1().StatefulSets("bad").Get(t.Context(), "db", metav1.GetOptions{})
+		set, err = bad.AppsV1().StatefulSets("bad").Get(t.Context(), "db", metav1.GetOptions{})
 		must(t)(set, err)
 		set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
-		_, err = b.AppsV1().StatefulSets("bad").Update(t.Context(), set, metav1.UpdateOptions{})
+		_, err = bad.AppsV1().StatefulSets("bad").Update(t.Context(), set, metav1.UpdateOptions{})
 		if !apierrors.IsInvalid(err) ||
 			!strings.Contains(err.Error(), "updates to statefulset spec for fields other than") {
 			t.Errorf("got %v, want it refused", err)
 		}
-		b.calm(0)
-		claim, err := b.CoreV1().PersistentVolumeClaims("bad").Get(t.Context(), "data-db-0", metav1.GetOptions{})
+		bad.calm(0)
+		claim, err := bad.CoreV1().PersistentVolumeClaims("bad").Get(t.Context(), "data-db-0", metav1.GetOptions{})
 		if err != nil || claim.Spec.Resources.Requests.Storage().String() != "1Gi" {
 			t.Errorf("claim %+v, %v", claim.Spec.Resources, err)
 		}

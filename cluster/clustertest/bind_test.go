@@ -25,7 +25,7 @@ import (
 func TestAnswerToBindingLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Bool
-		c := clustertest.Start(t, clustertest.Config{
+		cluster := clustertest.Start(t, clustertest.Config{
 			Scheduler: true,
 			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -40,18 +40,18 @@ func TestAnswerToBindingLost(t *testing.T) {
 			},
 		})
 		ctx := t.Context()
-		addNode(t, c)
+		addNode(t, cluster)
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
 			Spec: corev1.PodSpec{
 				Containers: []corev1.Container{{Name: "c", Image: "x"}},
 			},
 		}
-		if _, err := c.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		p, err := c.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
+		p, err := cluster.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestAnswerToBindingLost(t *testing.T) {
 }
 
 // addNode adds a node n that is ready.
-func addNode(t *testing.T, c *clustertest.Cluster) {
+func addNode(t *testing.T, cluster *clustertest.Cluster) {
 	t.Helper()
 	ctx := t.Context()
 	room := corev1.ResourceList{
@@ -75,13 +75,13 @@ func addNode(t *testing.T, c *clustertest.Cluster) {
 			"8Gi"),
 		corev1.ResourcePods: resource.MustParse("10"),
 	}
-	node, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+	node, err := cluster.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	node.Spec.Taints = nil
-	if node, err = c.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+	if node, err = cluster.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	node.Status = corev1.NodeStatus{
@@ -91,7 +91,7 @@ func addNode(t *testing.T, c *clustertest.Cluster) {
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
 		},
 	}
-	if _, err := c.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+	if _, err := cluster.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -100,7 +100,7 @@ func addNode(t *testing.T, c *clustertest.Cluster) {
 func TestRefusalArrivesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int32
-		c := clustertest.Start(t, clustertest.Config{
+		cluster := clustertest.Start(t, clustertest.Config{
 			Scheduler: true,
 			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -118,13 +118,13 @@ func TestRefusalArrivesLate(t *testing.T) {
 				Containers: []corev1.Container{{Name: "c", Image: "x"}},
 			},
 		}
-		if _, err := c.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		addNode(t, c)
+		addNode(t, cluster)
 		time.Sleep(time.Minute)
-		p, err := c.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
+		p, err := cluster.CoreV1().Pods("default").Get(ctx, "p", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestRefusalArrivesLate(t *testing.T) {
 func TestRefusalOfChangedPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Int32
-		c := clustertest.Start(t, clustertest.Config{
+		cluster := clustertest.Start(t, clustertest.Config{
 			Scheduler: true,
 			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -153,7 +153,7 @@ func TestRefusalOfChangedPod(t *testing.T) {
 				}), s
 			},
 		})
-		pods := c.CoreV1().Pods("default")
+		pods := cluster.CoreV1().Pods("default")
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
 			Spec: corev1.PodSpec{

@@ -21,19 +21,19 @@ import (
 // deleted in the foreground: it waits for the claim, and the claim does not wait for it.
 func TestPodOwnsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 1})
+		cluster := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 1})
 		ctx := t.Context()
 		wait := storagev1.VolumeBindingWaitForFirstConsumer
 		class := "local"
-		if _, err := c.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		if _, err := cluster.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 			ObjectMeta:        metav1.ObjectMeta{Name: class},
 			Provisioner:       localvolume.Provisioner,
 			VolumeBindingMode: &wait,
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		pods := c.CoreV1().Pods("default")
-		claims := c.CoreV1().PersistentVolumeClaims("default")
+		pods := cluster.CoreV1().Pods("default")
+		claims := cluster.CoreV1().PersistentVolumeClaims("default")
 		pod, err := pods.Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
 			Spec: corev1.PodSpec{

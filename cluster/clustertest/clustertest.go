@@ -287,9 +287,9 @@ func (c *Cluster) Kubeconfig(t testing.TB) string {
 	return path
 }
 
-// Eventually polls cond until it is true. It fails the test when that takes longer than d. In a synctest bubble d is
-// virtual time.
-func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, error)) {
+// Eventually polls cond until it is true. It fails the test when that takes longer than wait. In a synctest bubble wait
+// is virtual time.
+func Eventually(t testing.TB, what string, wait time.Duration, cond func() (bool, error)) {
 	t.Helper()
 	var last error
 	pause := time.Millisecond
@@ -299,11 +299,11 @@ func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, e
 			return
 		}
 		last = err
-		if time.Since(begin) > d {
-			t.Fatalf("not within %s: %s (%v)", d, what, last)
+		if time.Since(begin) > wait {
+			t.Fatalf("not within %s: %s (%v)", wait, what, last)
 		}
 		time.Sleep(pause)
-		pause = min(2*pause, max(10*time.Millisecond, d/1000))
+		pause = min(2*pause, max(10*time.Millisecond, wait/1000))
 	}
 }
 

@@ -35,19 +35,19 @@ func TestNamespaceGoes(t *testing.T) {
 	}
 }
 
-func namespaceGoes(t *testing.T, c *clustertest.Cluster) {
+func namespaceGoes(t *testing.T, cluster *clustertest.Cluster) {
 	t.Helper()
 	ctx := t.Context()
-	if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
+	if _, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	owner, err := c.CoreV1().ConfigMaps("x").Create(ctx,
+	owner, err := cluster.CoreV1().ConfigMaps("x").Create(ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CoreV1().ConfigMaps("x").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+	if _, err := cluster.CoreV1().ConfigMaps("x").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: "owned",
 		OwnerReferences: []metav1.OwnerReference{
 			{
@@ -60,18 +60,18 @@ func namespaceGoes(t *testing.T, c *clustertest.Cluster) {
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CoreV1().ConfigMaps("x").Delete(ctx, owner.Name, metav1.DeleteOptions{}); err != nil {
+	if err := cluster.CoreV1().ConfigMaps("x").Delete(ctx, owner.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	clustertest.Eventually(t, "what it owned is gone", time.Minute, func() (bool, error) {
-		_, err := c.CoreV1().ConfigMaps("x").Get(ctx, "owned", metav1.GetOptions{})
+		_, err := cluster.CoreV1().ConfigMaps("x").Get(ctx, "owned", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})
-	if err := c.CoreV1().Namespaces().Delete(ctx, "x", metav1.DeleteOptions{}); err != nil {
+	if err := cluster.CoreV1().Namespaces().Delete(ctx, "x", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	clustertest.Eventually(t, "the namespace is gone", time.Minute, func() (bool, error) {
-		_, err := c.CoreV1().Namespaces().Get(ctx, "x", metav1.GetOptions{})
+		_, err := cluster.CoreV1().Namespaces().Get(ctx, "x", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})
 }
@@ -127,13 +127,13 @@ func TestCRDs(t *testing.T) {
 // TestUsers: what users may do is what RBAC says, as another user and by impersonation.
 func TestUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.Start(t, clustertest.Config{})
+		cluster := clustertest.Start(t, clustertest.Config{})
 		ctx := t.Context()
-		jane := c.As("jane", "devs")
+		jane := cluster.As("jane", "devs")
 		if _, err := jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("jane lists: %v, want forbidden", err)
 		}
-		if _, err := c.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
+		if _, err := cluster.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "devs"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "devs"}},
@@ -144,7 +144,7 @@ func TestUsers(t *testing.T) {
 			_, err := jane.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 			return err == nil, err
 		})
-		cfg := c.RESTConfig()
+		cfg := cluster.RESTConfig()
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: "joe"}
 		if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps("default").List(ctx,
 			metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -175,26 +175,26 @@ func TestHTTPS(t *testing.T) {
 // errors.
 func TestKilledServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.Start(t, clustertest.Config{})
+		cluster := clustertest.Start(t, clustertest.Config{})
 		ctx := t.Context()
-		maps := c.CoreV1().ConfigMaps("default")
+		maps := cluster.CoreV1().ConfigMaps("default")
 		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}},
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Kill(clustertest.APIServer); err != nil {
+		if err := cluster.Kill(clustertest.APIServer); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := maps.Get(ctx, "m", metav1.GetOptions{}); err == nil {
 			t.Error("a dead server answers")
 		}
-		if err := c.Restart(clustertest.APIServer); err != nil {
+		if err := cluster.Restart(clustertest.APIServer); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := maps.Get(ctx, "m", metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
-		namespaceGoes(t, c) // the controllers have found the new server
+		namespaceGoes(t, cluster) // the controllers have found the new server
 	})
 }
 

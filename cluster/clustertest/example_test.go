@@ -16,8 +16,8 @@ import (
 )
 
 // labelNamespaces is a controller that somebody wants to test: it labels every namespace with the day it is seen on.
-func labelNamespaces(ctx context.Context, c kubernetes.Interface) error {
-	w, err := c.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{})
+func labelNamespaces(ctx context.Context, cs kubernetes.Interface) error {
+	w, err := cs.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func labelNamespaces(ctx context.Context, c kubernetes.Interface) error {
 			continue
 		}
 		patch := []byte(`{"metadata":{"labels":{"seen":"` + time.Now().UTC().Format("2006-01-02") + `"}}}`)
-		if _, err := c.CoreV1().Namespaces().Patch(ctx, ns.Name, "application/merge-patch+json", patch,
+		if _, err := cs.CoreV1().Namespaces().Patch(ctx, ns.Name, "application/merge-patch+json", patch,
 			metav1.PatchOptions{}); err != nil {
 			return err
 		}
@@ -41,20 +41,20 @@ func labelNamespaces(ctx context.Context, c kubernetes.Interface) error {
 func Example() {
 	test := func(t *testing.T) { // TestLabelNamespaces in your package
 		synctest.Test(t, func(t *testing.T) {
-			c := clustertest.Start(t, clustertest.Config{})
+			cluster := clustertest.Start(t, clustertest.Config{})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go func() { // ends with ctx
-				if err := labelNamespaces(ctx, c); err != nil && ctx.Err() == nil {
+				if err := labelNamespaces(ctx, cluster); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 			}()
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}
-			if _, err := c.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			clustertest.Eventually(t, "the namespace has its label", time.Minute, func() (bool, error) {
-				got, err := c.CoreV1().Namespaces().Get(ctx, "team", metav1.GetOptions{})
+				got, err := cluster.CoreV1().Namespaces().Get(ctx, "team", metav1.GetOptions{})
 				return err == nil && got.Labels["seen"] == "2000-01-01", err // where every bubble begins
 			})
 		})

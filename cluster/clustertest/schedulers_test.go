@@ -29,7 +29,7 @@ func TestTwoSchedulers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 60
 		var bindings atomic.Int64
-		c := clustertest.Start(t, clustertest.Config{
+		cluster := clustertest.Start(t, clustertest.Config{
 			Nodes: 4,
 			Between: func(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func TestTwoSchedulers(t *testing.T) {
 			},
 		})
 		second, err := scheduler.New(scheduler.Config{
-			Client: c.As("system:kube-scheduler"),
+			Client: cluster.As("system:kube-scheduler"),
 			Marks: mark.NewRecorder(func(m mark.Mark) {
 				if m.Step == mark.StepBind {
 					bindings.Add(1)
@@ -60,7 +60,7 @@ func TestTwoSchedulers(t *testing.T) {
 				t.Errorf("the second scheduler ended with %v", err)
 			}
 		}()
-		changes, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
+		changes, err := cluster.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestTwoSchedulers(t *testing.T) {
 					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 				},
 			}
-			if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -36,14 +36,14 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 // another node; when it comes back its old pods go.
 func TestNodeLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 2})
+		cluster := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 2})
 		ctx := t.Context()
-		if _, err := c.AppsV1().Deployments("default").Create(ctx, deployment("web", 2),
+		if _, err := cluster.AppsV1().Deployments("default").Create(ctx, deployment("web", 2),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		pods := func() []corev1.Pod {
-			l, err := c.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+			l, err := cluster.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,11 +63,11 @@ func TestNodeLoss(t *testing.T) {
 		clustertest.Eventually(t, "two pods run", time.Minute, running(2, ""))
 		lost := pods()[0].Spec.NodeName
 		begin := time.Now()
-		if err := c.SilenceNode(ctx, lost); err != nil {
+		if err := cluster.SilenceNode(ctx, lost); err != nil {
 			t.Fatal(err)
 		}
 		ready := func() corev1.ConditionStatus {
-			n, err := c.CoreV1().Nodes().Get(ctx, lost, metav1.GetOptions{})
+			n, err := cluster.CoreV1().Nodes().Get(ctx, lost, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestNodeLoss(t *testing.T) {
 				t.Errorf("pod %s is still wanted on the lost node", p.Name)
 			}
 		}
-		if err := c.WakeNode(ctx, lost); err != nil {
+		if err := cluster.WakeNode(ctx, lost); err != nil {
 			t.Fatal(err)
 		}
 		clustertest.Eventually(t, "the old pods are gone", time.Minute, func() (bool, error) {
@@ -102,7 +102,7 @@ func TestNodeLoss(t *testing.T) {
 				nil
 		})
 		clustertest.Eventually(t, "the node is Ready and without taints", time.Minute, func() (bool, error) {
-			n, err := c.CoreV1().Nodes().Get(ctx, lost, metav1.GetOptions{})
+			n, err := cluster.CoreV1().Nodes().Get(ctx, lost, metav1.GetOptions{})
 			return err == nil && ready() == corev1.ConditionTrue && len(n.Spec.Taints) == 0, err
 		})
 	})
@@ -111,18 +111,18 @@ func TestNodeLoss(t *testing.T) {
 // TestProgressDeadline: a rollout that cannot progress says so after its deadline, not before.
 func TestProgressDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Scheduler: true})
+		cluster := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Scheduler: true})
 		ctx := t.Context()
 		d := deployment("stuck", 1)
 		d.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("1"),
 		}
-		if _, err := c.AppsV1().Deployments("default").Create(ctx, d, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.AppsV1().Deployments("default").Create(ctx, d, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
 		clustertest.Eventually(t, "the deadline is exceeded", time.Hour, func() (bool, error) {
-			got, err := c.AppsV1().Deployments("default").Get(ctx, "stuck", metav1.GetOptions{})
+			got, err := cluster.AppsV1().Deployments("default").Get(ctx, "stuck", metav1.GetOptions{})
 			if err != nil {
 				return false, err
 			}

@@ -22,34 +22,34 @@ import (
 
 func (c *Controller) sync(ctx context.Context, name string) error {
 	begin := time.Now()
-	v, err := c.buildView(name)
+	nodeView, err := c.buildView(name)
 	if err != nil {
 		return err
 	}
-	p := decide(v)
-	c.storeResult(v, p)
+	p := decide(nodeView)
+	c.storeResult(nodeView, p)
 	// First update volumesAttached: the node does not mount a volume that is not listed.
-	if err := c.writeVolumesAttached(ctx, v, p.report); err != nil {
+	if err := c.writeVolumesAttached(ctx, nodeView, p.report); err != nil {
 		return err
 	}
-	did := &mark.Reconcile{EventSeen: c.loop.QueuedAt(name), Wants: len(v.wants), Has: len(v.have)}
-	err = errors.Join(c.detach(ctx, v, p.detach, did), c.attach(ctx, name, p.attach, did))
+	did := &mark.Reconcile{EventSeen: c.loop.QueuedAt(name), Wants: len(nodeView.wants), Has: len(nodeView.have)}
+	err = errors.Join(c.detach(ctx, nodeView, p.detach, did), c.attach(ctx, name, p.attach, did))
 	if p.requeueAfter > 0 {
 		c.loop.AddAfter(name, p.requeueAfter)
 	}
-	if len(did.Creates)+len(did.Deletes) > 0 && v.node != nil {
-		c.env.Reconciled(mark.Subject{Resource: "nodes", Name: name, UID: string(v.node.UID)}, begin, did, err)
+	if len(did.Creates)+len(did.Deletes) > 0 && nodeView.node != nil {
+		c.env.Reconciled(mark.Subject{Resource: "nodes", Name: name, UID: string(nodeView.node.UID)}, begin, did, err)
 	}
 	return err
 }
 
 // storeResult stores what the next pass needs, and records an event once for each pod whose volume is attached to
 // another node.
-func (c *Controller) storeResult(v nodeView, p plan) {
+func (c *Controller) storeResult(v nodeView, todo plan) {
 	c.mu.Lock()
 	for _, a := range v.have {
 		_, known := c.unneededSince[a.object.Name]
-		switch idle := slices.Contains(p.unneeded, a.object.Name); {
+		switch idle := slices.Contains(todo.unneeded, a.object.Name); {
 		case !idle:
 			delete(c.unneededSince, a.object.Name)
 		case !known:
@@ -58,7 +58,7 @@ func (c *Controller) storeResult(v nodeView, p plan) {
 	}
 	reported := map[multiAttach]bool{}
 	var unreported []wantedVolume
-	for _, w := range p.refused {
+	for _, w := range todo.refused {
 		fresh := wantedVolume{volume: w.volume}
 		for _, pod := range w.pods {
 			r := multiAttach{pod.UID, w.volume.pv}
@@ -201,7 +201,7 @@ func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume
 			c.loop.Add(node) // another node was faster: the next pass records that
 			continue
 		}
-		a := &storagev1.VolumeAttachment{
+		attachment := &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: w.volume.attachment(node)},
 			Spec: storagev1.VolumeAttachmentSpec{
 				Attacher: w.volume.driver,
@@ -209,9 +209,9 @@ func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume
 				Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.pv},
 			},
 		}
-		_, err := c.env.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
+		_, err := c.env.Client.StorageV1().VolumeAttachments().Create(ctx, attachment, metav1.CreateOptions{})
 		if err != nil {
-			c.unreserve(w.volume, node, a.Name, apierrors.IsAlreadyExists(err))
+			c.unreserve(w.volume, node, attachment.Name, apierrors.IsAlreadyExists(err))
 		}
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			for _, p := range w.pods {
@@ -221,7 +221,7 @@ func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume
 			errs = append(errs, fmt.Errorf("attach volume %s to node %s: %w", w.volume.pv, node, err))
 			continue
 		}
-		did.Creates = append(did.Creates, a.Name)
+		did.Creates = append(did.Creates, attachment.Name)
 	}
 	return errors.Join(errs...)
 }
@@ -253,8 +253,8 @@ func (c *Controller) unreserve(d csiVolume, node, name string, exists bool) {
 }
 
 // recordResult records the result of an attachment as events of the pods.
-func (c *Controller) recordResult(old, a *storagev1.VolumeAttachment) {
-	d, ok := c.managedVolume(a)
+func (c *Controller) recordResult(old, attachment *storagev1.VolumeAttachment) {
+	csiVolume, ok := c.managedVolume(attachment)
 	if !ok {
 		return
 	}
@@ -265,17 +265,17 @@ func (c *Controller) recordResult(old, a *storagev1.VolumeAttachment) {
 		return storagev1.VolumeError{}
 	}
 	was := failure(old)
-	is := failure(a)
+	is := failure(attachment)
 	switch {
-	case a.Status.Attached && !old.Status.Attached:
-		for _, p := range c.users(a.Spec.NodeName, d.pv) {
+	case attachment.Status.Attached && !old.Status.Attached:
+		for _, p := range c.users(attachment.Spec.NodeName, csiVolume.pv) {
 			c.env.Events.Eventf(p, corev1.EventTypeNormal, "SuccessfulAttachVolume",
-				"AttachVolume.Attach succeeded for volume %q", d.pv)
+				"AttachVolume.Attach succeeded for volume %q", csiVolume.pv)
 		}
-	case !a.Status.Attached && is.Message != "" && (is.Message != was.Message || !is.Time.Equal(&was.Time)):
-		for _, p := range c.users(a.Spec.NodeName, d.pv) {
+	case !attachment.Status.Attached && is.Message != "" && (is.Message != was.Message || !is.Time.Equal(&was.Time)):
+		for _, p := range c.users(attachment.Spec.NodeName, csiVolume.pv) {
 			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume",
-				"AttachVolume.Attach failed for volume %q : %s", d.pv, is.Message)
+				"AttachVolume.Attach failed for volume %q : %s", csiVolume.pv, is.Message)
 		}
 	}
 }

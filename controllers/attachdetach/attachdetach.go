@@ -89,7 +89,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	storage := storageinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	attachments := storage.VolumeAttachments().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:           env,
 		cfg:           cfg,
 		nodes:         core.Nodes().Lister(),
@@ -105,7 +105,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		reported:      map[string]map[multiAttach]bool{},
 		counts:        map[string]volumeCounts{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
@@ -113,32 +113,32 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return a.Spec.NodeName
 		})),
 		framework.EnsureIndex(attachments, byVolume, indexBy(volumeOf)),
-		framework.On(c.loop, pods, framework.Each(c.podChanged)),
-		framework.On(c.loop,
+		framework.On(controller.loop, pods, framework.Each(controller.podChanged)),
+		framework.On(controller.loop,
 			core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-				Add:    c.claimChanged,
-				Update: func(_, o *corev1.PersistentVolumeClaim) { c.claimChanged(o) },
+				Add:    controller.claimChanged,
+				Update: func(_, o *corev1.PersistentVolumeClaim) { controller.claimChanged(o) },
 			}),
-		framework.On(c.loop, core.PersistentVolumes().Informer(), framework.Each(c.volumeChanged)),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add:    c.nodeAdded,
-			Update: c.nodeChanged,
-			Delete: c.nodeDeleted,
+		framework.On(controller.loop, core.PersistentVolumes().Informer(), framework.Each(controller.volumeChanged)),
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    controller.nodeAdded,
+			Update: controller.nodeChanged,
+			Delete: controller.nodeDeleted,
 		}),
-		framework.On(c.loop, attachments, framework.Handlers[*storagev1.VolumeAttachment]{
-			Add:    c.attachmentChanged,
-			Update: c.attachmentUpdated,
-			Delete: c.attachmentDeleted,
+		framework.On(controller.loop, attachments, framework.Handlers[*storagev1.VolumeAttachment]{
+			Add:    controller.attachmentChanged,
+			Update: controller.attachmentUpdated,
+			Delete: controller.attachmentDeleted,
 		}),
-		framework.On(c.loop, storage.CSIDrivers().Informer(), framework.Handlers[*storagev1.CSIDriver]{
-			Add:    c.driverChanged,
-			Delete: c.driverChanged,
+		framework.On(controller.loop, storage.CSIDrivers().Informer(), framework.Handlers[*storagev1.CSIDriver]{
+			Add:    controller.driverChanged,
+			Delete: controller.driverChanged,
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("attach and detach: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -164,19 +164,19 @@ func volumeOf(a *storagev1.VolumeAttachment) string {
 	return ""
 }
 
-func (c *Controller) podChanged(p *corev1.Pod) {
-	if p.Spec.NodeName == "" {
+func (c *Controller) podChanged(pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
 		return
 	}
-	names := podkind.Claims(p)
+	names := podkind.Claims(pod)
 	if len(names) == 0 {
 		return
 	}
-	if len(c.attachmentsByIndex(byNode, p.Spec.NodeName)) > 0 || slices.ContainsFunc(names, func(name string) bool {
-		_, ok := c.diskOf(p.Namespace, name)
+	if len(c.attachmentsByIndex(byNode, pod.Spec.NodeName)) > 0 || slices.ContainsFunc(names, func(name string) bool {
+		_, ok := c.diskOf(pod.Namespace, name)
 		return ok
 	}) {
-		c.loop.Add(p.Spec.NodeName)
+		c.loop.Add(pod.Spec.NodeName)
 	}
 }
 

@@ -170,40 +170,40 @@ func (w *world) said(want ...string) {
 
 func TestAttachAndDetach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, Config{})
-		w.pod(testPod("a", "n1"))
-		w.expect("pod bound", "n1=false")
-		w.attacher("no such disk")
-		w.said(`Warning FailedAttachVolume AttachVolume.Attach failed for volume "one" : no such disk`)
-		w.attacher("")
-		w.expect("attached", "n1 has h1, n1=true")
-		w.said(`Normal SuccessfulAttachVolume AttachVolume.Attach succeeded for volume "one"`)
+		world := start(t, Config{})
+		world.pod(testPod("a", "n1"))
+		world.expect("pod bound", "n1=false")
+		world.attacher("no such disk")
+		world.said(`Warning FailedAttachVolume AttachVolume.Attach failed for volume "one" : no such disk`)
+		world.attacher("")
+		world.expect("attached", "n1 has h1, n1=true")
+		world.said(`Normal SuccessfulAttachVolume AttachVolume.Attach succeeded for volume "one"`)
 
 		// The pod moves: its volume follows once the first node does not use it any more.
-		w.node("n1", func(n *corev1.Node) { n.Status.VolumesInUse = []corev1.UniqueVolumeName{one.unique()} })
-		w.pod(testPod("b", "n2"))
-		w.said(`Warning FailedAttachVolume Multi-Attach error for volume "one" Volume is already used by pod(s) a`)
-		w.remove("a")
+		world.node("n1", func(n *corev1.Node) { n.Status.VolumesInUse = []corev1.UniqueVolumeName{one.unique()} })
+		world.pod(testPod("b", "n2"))
+		world.said(`Warning FailedAttachVolume Multi-Attach error for volume "one" Volume is already used by pod(s) a`)
+		world.remove("a")
 		time.Sleep(time.Hour)
-		w.expect("pod gone, volume in use", "n1 has h1, n1=true")
-		w.node("n1", func(n *corev1.Node) { n.Status.VolumesInUse = nil })
-		w.expect("unmounted", "n2=false")
-		w.attacher("")
-		w.expect("attached again", "n2 has h1, n2=true")
-		w.said(`Normal SuccessfulAttachVolume AttachVolume.Attach succeeded for volume "one"`)
+		world.expect("pod gone, volume in use", "n1 has h1, n1=true")
+		world.node("n1", func(n *corev1.Node) { n.Status.VolumesInUse = nil })
+		world.expect("unmounted", "n2=false")
+		world.attacher("")
+		world.expect("attached again", "n2 has h1, n2=true")
+		world.said(`Normal SuccessfulAttachVolume AttachVolume.Attach succeeded for volume "one"`)
 
 		// Another pod there shares it; a finished one needs it no more.
-		w.pod(testPod("c", "n2"))
-		w.remove("b")
-		w.expect("still needed", "n2 has h1, n2=true")
+		world.pod(testPod("c", "n2"))
+		world.remove("b")
+		world.expect("still needed", "n2 has h1, n2=true")
 		c := testPod("c", "n2")
 		c.Status.Phase = corev1.PodSucceeded
-		if _, err := w.CoreV1().Pods("dev").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		if _, err := world.CoreV1().Pods("dev").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.settle()
-		w.expect("finished", "")
-		w.said()
+		world.settle()
+		world.expect("finished", "")
+		world.said()
 	})
 }
 
@@ -253,7 +253,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		theirs := "theirs"
 		gone := "no-such-volume"
 		no := false
-		w := start(
+		world := start(
 			t, Config{}, &storagev1.CSIDriver{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: one.driver,
@@ -269,44 +269,44 @@ func TestWhatIsLeftAlone(t *testing.T) {
 				},
 			},
 		)
-		w.expect("driver needs no attaching", "n9=false")
-		if err := w.StorageV1().CSIDrivers().Delete(t.Context(), one.driver, metav1.DeleteOptions{}); err != nil {
+		world.expect("driver needs no attaching", "n9=false")
+		if err := world.StorageV1().CSIDrivers().Delete(t.Context(), one.driver, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.settle()
-		w.expect("a driver that says nothing does", "n1=false, n9=false")
+		world.settle()
+		world.expect("a driver that says nothing does", "n1=false, n9=false")
 	})
 }
 
 // TestOneNodeAtOnce lets many nodes race for one volume.
 func TestOneNodeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := start(t, Config{})
+		world := start(t, Config{})
 		const nodes = 20
 		for i := range nodes {
 			name := fmt.Sprintf("m%02d", i)
-			if _, err := w.CoreV1().Nodes().Create(t.Context(), testNode(corev1.ConditionTrue, named(name)),
+			if _, err := world.CoreV1().Nodes().Create(t.Context(), testNode(corev1.ConditionTrue, named(name)),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.CoreV1().Pods("dev").Create(t.Context(), testPod("p-"+name, name),
+			if _, err := world.CoreV1().Pods("dev").Create(t.Context(), testPod("p-"+name, name),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		seen := map[string]bool{}
 		for range nodes {
-			w.settle()
-			w.attacher("")
-			all, err := w.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+			world.settle()
+			world.attacher("")
+			all, err := world.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(all.Items) != 1 {
 				t.Fatalf("%d attachments at once, %v", len(all.Items), err)
 			}
 			at := all.Items[0].Spec.NodeName
 			seen[at] = true
-			w.remove("p-" + at)
+			world.remove("p-" + at)
 		}
-		w.expect("all had it", "")
+		world.expect("all had it", "")
 		if len(seen) != nodes {
 			t.Errorf("%d nodes had the volume", len(seen))
 		}

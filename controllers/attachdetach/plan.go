@@ -107,9 +107,9 @@ type plan struct {
 
 // decide is a pure function: the same view gives the same plan.
 func decide(v nodeView) plan {
-	var p plan
+	var todo plan
 	if v.node != nil && !isManaged(v.node) {
-		return p // the kubelet attaches volumes itself
+		return todo // the kubelet attaches volumes itself
 	}
 	wanted := map[string]bool{}
 	if v.node != nil {
@@ -118,38 +118,38 @@ func decide(v nodeView) plan {
 		}
 	}
 	there := map[string]bool{}
-	for _, a := range v.have {
-		there[a.object.Name] = true
-		if a.deleting {
+	for _, attachment := range v.have {
+		there[attachment.object.Name] = true
+		if attachment.deleting {
 			continue
 		}
 		leaves := false
-		if !wanted[a.object.Name] {
-			p.unneeded = append(p.unneeded, a.object.Name)
-			leaves = p.release(v, a)
+		if !wanted[attachment.object.Name] {
+			todo.unneeded = append(todo.unneeded, attachment.object.Name)
+			leaves = todo.release(v, attachment)
 		}
-		if !leaves && a.object.Status.Attached && a.volume.handle != "" {
-			p.report = append(p.report, corev1.AttachedVolume{Name: a.volume.unique()})
+		if !leaves && attachment.object.Status.Attached && attachment.volume.handle != "" {
+			todo.report = append(todo.report, corev1.AttachedVolume{Name: attachment.volume.unique()})
 		}
 	}
-	slices.SortFunc(p.report, func(a, b corev1.AttachedVolume) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(todo.report, func(a, b corev1.AttachedVolume) int { return cmp.Compare(a.Name, b.Name) })
 	if v.node == nil {
-		return p
+		return todo
 	}
 	for _, w := range v.wants {
 		switch {
 		case there[w.volume.attachment(v.name)]:
 			// or it is still being deleted: then its deletion triggers the next pass
 		case w.volume.exclusive && len(v.attachedElsewhere[w.volume.pv]) > 0:
-			p.refused = append(p.refused, w)
+			todo.refused = append(todo.refused, w)
 			if v.assumed {
-				p.requeueAfter = createTimeout
+				todo.requeueAfter = createTimeout
 			}
 		default:
-			p.attach = append(p.attach, w)
+			todo.attach = append(todo.attach, w)
 		}
 	}
-	return p
+	return todo
 }
 
 // release decides whether an unneeded attachment can be deleted now.

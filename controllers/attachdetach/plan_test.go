@@ -53,23 +53,23 @@ func has(d csiVolume, attached bool) attachment {
 }
 
 // story writes a plan in one line.
-func story(p plan) string {
+func story(todo plan) string {
 	var out []string
 	add := func(verb, what string) { out = append(out, verb+" "+what) }
-	for _, r := range p.report {
+	for _, r := range todo.report {
 		add("report", strings.TrimPrefix(string(r.Name), "kubernetes.io/csi/d.example.com^"))
 	}
-	for _, w := range p.attach {
+	for _, w := range todo.attach {
 		add("attach", w.volume.pv)
 	}
-	for _, w := range p.refused {
+	for _, w := range todo.refused {
 		add("refuse", w.volume.pv)
 	}
-	for _, d := range p.detach {
+	for _, d := range todo.detach {
 		add("detach", strings.TrimSpace(d.volume.pv+" "+d.forceReason))
 	}
-	if p.requeueAfter > 0 {
-		add("again", p.requeueAfter.String())
+	if todo.requeueAfter > 0 {
+		add("again", todo.requeueAfter.String())
 	}
 	return strings.Join(out, ", ")
 }

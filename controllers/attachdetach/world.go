@@ -182,21 +182,21 @@ func (c *Controller) wants(node string, n *corev1.Node) ([]wantedVolume, error) 
 }
 
 // disks are the volumes of a pod that need attachment, without duplicates.
-func (c *Controller) disks(p *corev1.Pod) []csiVolume {
+func (c *Controller) disks(pod *corev1.Pod) []csiVolume {
 	var out []csiVolume
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		name := podkind.ClaimName(p, v)
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		name := podkind.ClaimName(pod, v)
 		if name == "" {
 			continue
 		}
 		if v.Ephemeral != nil {
-			o, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(name)
-			if err != nil || ephemeral.VolumeIsForPod(p, o) != nil {
+			o, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(name)
+			if err != nil || ephemeral.VolumeIsForPod(pod, o) != nil {
 				continue
 			}
 		}
-		if d, ok := c.diskOf(p.Namespace, name); ok && !slices.Contains(out, d) {
+		if d, ok := c.diskOf(pod.Namespace, name); ok && !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}

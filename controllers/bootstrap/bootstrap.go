@@ -76,22 +76,22 @@ func NewSigner(env *framework.Env) (framework.Controller, error) {
 	})
 	secrets := coreinformers.New(tokens.Scoped()).Secrets()
 	infos := coreinformers.New(public.Scoped()).ConfigMaps()
-	c := &Signer{
+	signer := &Signer{
 		env:       env,
 		secrets:   secrets.Lister(),
 		infos:     infos.Lister(),
 		informers: []*client.Informers{tokens, public},
 	}
-	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
+	signer.loop = framework.NewLoop(env.Queue, 1, env.Log, signer.sync)
 	key := framework.Key{Namespace: metav1.NamespacePublic, Name: clusterInfoName}
 	err := errors.Join(
-		framework.On(c.loop, secrets.Informer(), framework.Each(func(*corev1.Secret) { c.loop.Add(key) })),
-		framework.On(c.loop, infos.Informer(), framework.Each(func(*corev1.ConfigMap) { c.loop.Add(key) })),
+		framework.On(signer.loop, secrets.Informer(), framework.Each(func(*corev1.Secret) { signer.loop.Add(key) })),
+		framework.On(signer.loop, infos.Informer(), framework.Each(func(*corev1.ConfigMap) { signer.loop.Add(key) })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap signer: %w", err)
 	}
-	return c, nil
+	return signer, nil
 }
 
 // Run implements framework.Controller.
@@ -232,23 +232,23 @@ func (c *Cleaner) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Cleaner) sync(ctx context.Context, key framework.Key) error {
-	s, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
+	secret, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	end, ok := expirationOf(s)
-	if !ok || s.DeletionTimestamp != nil {
+	end, ok := expirationOf(secret)
+	if !ok || secret.DeletionTimestamp != nil {
 		return nil
 	}
 	if left := time.Until(end); left > 0 {
 		c.loop.AddAfter(key, left)
 		return nil
 	}
-	err = c.env.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	err = c.env.Client.CoreV1().Secrets(secret.Namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete expired bootstrap token %s: %w", key, err)

@@ -80,20 +80,21 @@ func TestLives(t *testing.T) {
 			},
 			Data: map[string]string{kubeconfigKey: "k"},
 		}
-		c := controllertest.New(info, token("lasts0", secret, "", nil),
+		cluster := controllertest.New(info, token("lasts0", secret, "", nil),
 			token("ends00", secret, time.Now().Add(time.Hour).UTC().Format(time.RFC3339), nil),
 			token("broken", secret, "tomorrow", nil))
-		c.Start(t, "bootstrap-signer", NewSigner)
-		c.Start(t, "token-cleaner", NewCleaner)
+		cluster.Start(t, "bootstrap-signer", NewSigner)
+		cluster.Start(t, "token-cleaner", NewCleaner)
 		check := func(when string, signatures int, gone ...string) {
 			t.Helper()
-			cm, err := c.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), clusterInfoName,
+			cm, err := cluster.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(t.Context(), clusterInfoName,
 				metav1.GetOptions{})
 			if err != nil || len(cm.Data) != 1+signatures {
 				t.Errorf("%s: %v %v, want %d signatures", when, cm.Data, err, signatures)
 			}
 			for _, id := range []string{"lasts0", "ends00", "broken"} {
-				_, err := c.CoreV1().Secrets(metav1.NamespaceSystem).Get(t.Context(), prefix+id, metav1.GetOptions{})
+				_, err := cluster.CoreV1().Secrets(metav1.NamespaceSystem).Get(t.Context(), prefix+id,
+					metav1.GetOptions{})
 				if want := strings.Contains(strings.Join(gone, " "), id); apierrors.IsNotFound(err) != want {
 					t.Errorf("%s: token %s: %v, gone shall be %v", when, id, err, want)
 				}

@@ -50,19 +50,20 @@ const recheckInterval = 2 * time.Minute
 // New builds the controller of a task. by is for Sign: it signs only for these signers.
 func New(env *framework.Env, by Signers, task Task) (framework.Controller, error) {
 	csrs := certificatesinformers.New(env.Shared.Scoped()).CertificateSigningRequests()
-	c := &Controller{
+	controller := &Controller{
 		task:    task,
 		env:     env,
 		csrs:    csrs.Lister(),
 		signers: by,
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) {
-		c.loop.Add(framework.KeyOf(csr))
-	})); err != nil {
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
+	if err := framework.On(controller.loop, csrs.Informer(),
+		framework.Each(func(csr *certv1.CertificateSigningRequest) {
+			controller.loop.Add(framework.KeyOf(csr))
+		})); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -131,12 +131,12 @@ func TestLife(t *testing.T) {
 			}
 			return c
 		}
-		c := controllertest.New(
+		cluster := controllertest.New(
 			csr("self", kubelet, "system:node:n1", own), csr("stranger", kubelet, "jane", foreign), csr("elsewhere",
 				"example.com/signer", "system:node:n1", own),
 			approved(csr("wrong", kubelet, "system:node:n1", wrong)),
 		)
-		c.Fake.PrependReactor("create", "subjectaccessreviews", func(
+		cluster.Fake.PrependReactor("create", "subjectaccessreviews", func(
 			a clienttesting.Action,
 		) (bool, runtime.Object, error) {
 			create, _ := a.(clienttesting.CreateAction)
@@ -146,14 +146,15 @@ func TestLife(t *testing.T) {
 			return true, out, nil
 		})
 		for _, task := range []Task{Approve, Sign, Clean} {
-			c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) {
+			cluster.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) {
 				return New(env, All(ca), task)
 			})
 		}
 		time.Sleep(time.Minute)
 		get := func(name string) *certv1.CertificateSigningRequest {
 			t.Helper()
-			got, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
+			got, err := cluster.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name,
+				metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,13 +179,13 @@ func TestLife(t *testing.T) {
 			t.Errorf("an approved request that is wrong: %+v", got.Status)
 		}
 		time.Sleep(2 * time.Hour)
-		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "self",
+		if _, err := cluster.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "self",
 			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a request long done: %v", err)
 		}
 		get("stranger")
 		time.Sleep(24 * time.Hour)
-		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "stranger",
+		if _, err := cluster.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "stranger",
 			metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a request that nobody decided in a day: %v", err)
 		}
@@ -207,7 +208,7 @@ func TestSigners(t *testing.T) {
 			}
 			return c
 		}
-		c := controllertest.New(approved("node", certv1.KubeAPIServerClientKubeletSignerName),
+		cluster := controllertest.New(approved("node", certv1.KubeAPIServerClientKubeletSignerName),
 			approved("client", certv1.KubeAPIServerClientSignerName))
 		by := Signers{
 			Authorities: map[string]func() (*pki.Authority, error){
@@ -215,12 +216,13 @@ func TestSigners(t *testing.T) {
 			},
 			Duration: 24 * time.Hour,
 		}
-		c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) {
+		cluster.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) {
 			return New(env, by, Sign)
 		})
 		time.Sleep(time.Minute)
 		for name, signed := range map[string]bool{"node": true, "client": false} {
-			got, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
+			got, err := cluster.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name,
+				metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

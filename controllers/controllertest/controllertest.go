@@ -38,21 +38,21 @@ type Cluster struct {
 
 // New returns a cluster with objs; missing UIDs are set.
 func New(objs ...runtime.Object) *Cluster {
-	f := fake.NewClientset()
-	v := &versioned{ObjectTracker: f.Tracker()}
-	f.PrependReactor("*", "*", clienttesting.ObjectReaction(v))
-	clienttest.Complete(&f.Fake, v)
+	clientset := fake.NewClientset()
+	v := &versioned{ObjectTracker: clientset.Tracker()}
+	clientset.PrependReactor("*", "*", clienttesting.ObjectReaction(v))
+	clienttest.Complete(&clientset.Fake, v)
 	for _, o := range objs {
 		a, err := meta.Accessor(o)
 		if err != nil {
 			panic(err)
 		}
 		v.stamp(a)
-		if err := f.Tracker().Add(o); err != nil {
+		if err := clientset.Tracker().Add(o); err != nil {
 			panic(err)
 		}
 	}
-	return &Cluster{Client: &client.Client{Interface: f}, Fake: f, Events: record.NewFakeRecorder(1000)}
+	return &Cluster{Client: &client.Client{Interface: clientset}, Fake: clientset, Events: record.NewFakeRecorder(1000)}
 }
 
 // Start builds a controller and runs it until the test ends.
@@ -102,18 +102,18 @@ type versioned struct {
 	last atomic.Int64
 }
 
-func (v *versioned) stamp(o metav1.Object) {
+func (v *versioned) stamp(obj metav1.Object) {
 	n := v.last.Add(1)
-	if o.GetName() == "" && o.GetGenerateName() != "" {
-		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), n))
+	if obj.GetName() == "" && obj.GetGenerateName() != "" {
+		obj.SetName(fmt.Sprintf("%s%05d", obj.GetGenerateName(), n))
 	}
-	if o.GetUID() == "" {
-		o.SetUID(types.UID(fmt.Sprintf("uid-%05d", n)))
+	if obj.GetUID() == "" {
+		obj.SetUID(types.UID(fmt.Sprintf("uid-%05d", n)))
 	}
-	if t := o.GetCreationTimestamp(); t.IsZero() {
-		o.SetCreationTimestamp(metav1.NewTime(time.Now()))
+	if t := obj.GetCreationTimestamp(); t.IsZero() {
+		obj.SetCreationTimestamp(metav1.NewTime(time.Now()))
 	}
-	o.SetResourceVersion(strconv.FormatInt(n, 10))
+	obj.SetResourceVersion(strconv.FormatInt(n, 10))
 }
 
 func (v *versioned) Create(

@@ -57,33 +57,33 @@ type Controller struct {
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
-	c := &Controller{env: env, lastWritten: map[types.UID]string{}}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, lastWritten: map[types.UID]string{}}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	crons := batchinformers.New(env.Shared.Scoped()).CronJobs().Informer()
 	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(jobs, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
-	c.crons = crons.GetIndexer()
-	c.jobs = jobs.GetIndexer()
+	controller.crons = crons.GetIndexer()
+	controller.jobs = jobs.GetIndexer()
 	err := errors.Join(
-		framework.On(c.loop, crons, framework.Handlers[*batchv1.CronJob]{
-			Add:    func(cj *batchv1.CronJob) { c.loop.Add(framework.KeyOf(cj)) },
-			Update: c.updated,
-			Delete: c.deleted,
+		framework.On(controller.loop, crons, framework.Handlers[*batchv1.CronJob]{
+			Add:    func(cj *batchv1.CronJob) { controller.loop.Add(framework.KeyOf(cj)) },
+			Update: controller.updated,
+			Delete: controller.deleted,
 		}),
-		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{
-			Add: c.jobChanged,
+		framework.On(controller.loop, jobs, framework.Handlers[*batchv1.Job]{
+			Add: controller.jobChanged,
 			Update: func(old, cur *batchv1.Job) {
 				if metav1.GetControllerOfNoCopy(cur) == nil {
-					c.jobChanged(old)
+					controller.jobChanged(old)
 				}
-				c.jobChanged(cur)
+				controller.jobChanged(cur)
 			},
-			Delete: c.jobChanged,
+			Delete: controller.jobChanged,
 		}),
 	)
-	return c, err
+	return controller, err
 }
 
 // Run implements framework.Controller.
@@ -164,40 +164,40 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return err
 }
 
-// apply executes p, and updates its status with the results.
+// apply executes todo, and updates its status with the results.
 func (c *Controller) apply(
-	ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time,
+	ctx context.Context, key framework.Key, cj *batchv1.CronJob, todo *plan, begin time.Time,
 ) error {
-	for _, j := range p.remove {
-		if err := c.delete(ctx, cj, p, j.Name, j.UID); err != nil {
+	for _, j := range todo.remove {
+		if err := c.delete(ctx, cj, todo, j.Name, j.UID); err != nil {
 			return err
 		}
 	}
-	for _, r := range p.missing {
+	for _, r := range todo.missing {
 		j, err := c.env.Client.BatchV1().Jobs(cj.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && j.UID != r.UID:
-			p.addEvent(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
-			p.removeActive(r.UID)
+			todo.addEvent(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
+			todo.removeActive(r.UID)
 		case err != nil:
 			return fmt.Errorf("look for active job %s: %w", r.Name, err)
 		}
 	}
-	if err := c.reportUnexpected(ctx, p); err != nil {
+	if err := c.reportUnexpected(ctx, todo); err != nil {
 		return err
 	}
-	p.applyConcurrencyPolicy(cj)
-	if p.due.IsZero() {
+	todo.applyConcurrencyPolicy(cj)
+	if todo.due.IsZero() {
 		return nil
 	}
-	if p.replace {
-		for _, r := range append([]corev1.ObjectReference(nil), p.status.Active...) {
-			if err := c.delete(ctx, cj, p, r.Name, r.UID); err != nil {
+	if todo.replace {
+		for _, r := range append([]corev1.ObjectReference(nil), todo.status.Active...) {
+			if err := c.delete(ctx, cj, todo, r.Name, r.UID); err != nil {
 				return err
 			}
 		}
 	}
-	return c.start(ctx, key, cj, p, begin)
+	return c.start(ctx, key, cj, todo, begin)
 }
 
 // reportUnexpected adds an event for each unexpected Job that the server has, too.
@@ -217,62 +217,62 @@ func (c *Controller) reportUnexpected(ctx context.Context, p *plan) error {
 }
 
 // delete deletes a Job with its pods.
-func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, name string, uid types.UID) error {
+func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, todo *plan, name string, uid types.UID) error {
 	background := metav1.DeletePropagationBackground
 	err := c.env.Client.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{
 		PropagationPolicy: &background,
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		p.addEvent(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+		todo.addEvent(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return fmt.Errorf("delete job %s: %w", name, err)
 	}
-	p.removeActive(uid)
-	p.addEvent(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
+	todo.removeActive(uid)
+	todo.addEvent(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
 	return nil
 }
 
 // start creates the due Job and adds it to the active list.
 func (c *Controller) start(
-	ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time,
+	ctx context.Context, key framework.Key, cj *batchv1.CronJob, todo *plan, begin time.Time,
 ) error {
 	jobs := c.env.Client.BatchV1().Jobs(cj.Namespace)
-	j, err := jobs.Create(ctx, jobFor(cj, p.due), metav1.CreateOptions{})
+	job, err := jobs.Create(ctx, jobFor(cj, todo.due), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		p.next = time.Time{} // the namespace is terminating: nothing can be created
+		todo.next = time.Time{} // the namespace is terminating: nothing can be created
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		// Either an earlier pass created it and failed to write the status, or another object has the name.
-		if j, err = jobs.Get(ctx, name(cj, p.due), metav1.GetOptions{}); err != nil {
+		if job, err = jobs.Get(ctx, name(cj, todo.due), metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("read existing job: %w", err)
 		}
-		if !metav1.IsControlledBy(j, cj) {
+		if !metav1.IsControlledBy(job, cj) {
 			return nil
 		}
 	case err != nil:
-		p.addEvent(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
+		todo.addEvent(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return fmt.Errorf("create job: %w", err)
 	default:
-		skew().Observe(j.CreationTimestamp.Sub(p.due).Seconds())
-		p.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
+		skew().Observe(job.CreationTimestamp.Sub(todo.due).Seconds())
+		todo.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
 		c.env.Reconciled(mark.Subject{
 			Resource:  "cronjobs",
 			Namespace: cj.Namespace,
 			Name:      cj.Name,
 			UID:       string(cj.UID),
 		}, begin,
-			&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{j.Name}}, nil)
+			&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{job.Name}}, nil)
 	}
-	p.status.Active = append(p.status.Active, corev1.ObjectReference{
+	todo.status.Active = append(todo.status.Active, corev1.ObjectReference{
 		Kind:            "Job",
-		Namespace:       j.Namespace,
-		Name:            j.Name,
-		UID:             j.UID,
+		Namespace:       job.Namespace,
+		Name:            job.Name,
+		UID:             job.UID,
 		APIVersion:      batchv1.SchemeGroupVersion.String(),
-		ResourceVersion: j.ResourceVersion,
+		ResourceVersion: job.ResourceVersion,
 	})
-	p.status.LastScheduleTime = &metav1.Time{Time: p.due}
+	todo.status.LastScheduleTime = &metav1.Time{Time: todo.due}
 	return nil
 }
 

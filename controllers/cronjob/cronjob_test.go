@@ -62,9 +62,9 @@ func TestYear(t *testing.T) {
 		"Asia/Kolkata":        {53, "2000-01-02T02:30:00+05:30", "2000-12-31T02:30:00+05:30"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := controllertest.New(stored("tick", "30 2 * * sun", zone))
-			started := finish(c)
-			c.Start(t, "cronjob-controller", New)
+			cluster := controllertest.New(stored("tick", "30 2 * * sun", zone))
+			started := finish(cluster)
+			cluster.Start(t, "cronjob-controller", New)
 			time.Sleep(365 * 24 * time.Hour)
 			synctest.Wait()
 			s := *started
@@ -72,11 +72,11 @@ func TestYear(t *testing.T) {
 				t.Errorf("%s: %d runs, want %d; the first %s, want %s; the last %s, want %s", zone, len(s), want.runs,
 					s[0], want.first, s[len(s)-1], want.last)
 			}
-			cj, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
+			cj, err := cluster.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			jobs, err := c.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
+			jobs, err := cluster.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,15 +123,15 @@ func TestPolicies(t *testing.T) {
 		batchv1.ReplaceConcurrent: {1, 1, "Normal SuccessfulDelete Deleted job tick-"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := controllertest.New(stored("tick", "* * * * *", "UTC", policy(p)))
-			c.Start(t, "cronjob-controller", New)
+			cluster := controllertest.New(stored("tick", "* * * * *", "UTC", policy(p)))
+			cluster.Start(t, "cronjob-controller", New)
 			time.Sleep(3*time.Minute + time.Second)
 			synctest.Wait()
-			jobs, err := c.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
+			jobs, err := cluster.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			cj, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
+			cj, err := cluster.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestPolicies(t *testing.T) {
 				t.Errorf("%s: %d jobs, want %d; %d active, want %d", p, len(jobs.Items), want.jobs,
 					len(cj.Status.Active), want.active)
 			}
-			if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, want.event) ||
+			if said := strings.Join(cluster.EventsSeen(), "\n"); !strings.Contains(said, want.event) ||
 				strings.Contains(said, "UnexpectedJob") {
 				t.Errorf("%s: want %q in\n%s", p, want.event, said)
 			}
@@ -174,8 +174,8 @@ func TestRestart(t *testing.T) {
 		cj := stored("tick", "* * * * *", "UTC")
 		cj.CreationTimestamp = metav1.NewTime(time.Now().Add(-90 * time.Second))
 		due := time.Now()
-		j := jobFor(cj, due)
-		c := controllertest.New(cj, j)
+		job := jobFor(cj, due)
+		c := controllertest.New(cj, job)
 		c.Start(t, "cronjob-controller", New)
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -183,9 +183,9 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Status.Active) != 1 || got.Status.Active[0].Name != j.Name ||
+		if len(got.Status.Active) != 1 || got.Status.Active[0].Name != job.Name ||
 			!got.Status.LastScheduleTime.Time.Equal(due) {
-			t.Errorf("got %+v, want %s active since %s", got.Status, j.Name, due)
+			t.Errorf("got %+v, want %s active since %s", got.Status, job.Name, due)
 		}
 	})
 }
@@ -193,13 +193,13 @@ func TestRestart(t *testing.T) {
 // TestGoesDuringPass: of a cron job that is deleted while its status is written, the controller keeps nothing.
 func TestGoesDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(stored("tick", "* * * * *", "UTC"))
-		c.Fake.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		cluster := controllertest.New(stored("tick", "* * * * *", "UTC"))
+		cluster.Fake.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			update, ok := a.(clienttesting.UpdateAction)
 			if !ok {
 				return false, nil, nil
 			}
-			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("cronjobs"), "default",
+			if err := cluster.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("cronjobs"), "default",
 				"tick"); err != nil {
 				t.Error(err)
 			}
@@ -207,7 +207,7 @@ func TestGoesDuringPass(t *testing.T) {
 			return true, update.GetObject(), nil
 		})
 		var built *Controller
-		c.Start(t, "cronjob-controller", func(env *framework.Env) (framework.Controller, error) {
+		cluster.Start(t, "cronjob-controller", func(env *framework.Env) (framework.Controller, error) {
 			ctl, err := New(env)
 			built, _ = ctl.(*Controller)
 			return ctl, err

@@ -69,18 +69,18 @@ func decide(cj *batchv1.CronJob, jobs []*batchv1.Job, now time.Time) plan {
 // updateActive updates the list of active Jobs.
 func (p *plan) updateActive(jobs []*batchv1.Job) {
 	known := map[types.UID]bool{}
-	for _, j := range jobs {
-		known[j.UID] = true
-		active := slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == j.UID })
-		end := finishedCondition(j)
+	for _, job := range jobs {
+		known[job.UID] = true
+		active := slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == job.UID })
+		end := finishedCondition(job)
 		switch {
 		case end == "" && !active:
-			p.unexpected = append(p.unexpected, j)
+			p.unexpected = append(p.unexpected, job)
 		case end != "" && active:
-			p.removeActive(j.UID)
-			p.addEvent(corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", j.Name, end)
+			p.removeActive(job.UID)
+			p.addEvent(corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)
 		}
-		if t := j.Status.CompletionTime; end == batchv1.JobComplete && t != nil {
+		if t := job.Status.CompletionTime; end == batchv1.JobComplete && t != nil {
 			if last := p.status.LastSuccessfulTime; last == nil || t.After(last.Time) {
 				p.status.LastSuccessfulTime = t
 			}
@@ -234,12 +234,12 @@ func name(cj *batchv1.CronJob, due time.Time) string {
 
 // jobFor is the Job to create for a time.
 func jobFor(cj *batchv1.CronJob, due time.Time) *batchv1.Job {
-	t := &cj.Spec.JobTemplate
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+	spec := &cj.Spec.JobTemplate
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Name:            name(cj, due),
 		Namespace:       cj.Namespace,
-		Labels:          maps.Clone(t.Labels),
-		Annotations:     maps.Clone(t.Annotations),
+		Labels:          maps.Clone(spec.Labels),
+		Annotations:     maps.Clone(spec.Annotations),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cj, kind)},
 	}}
 	zone := time.UTC
@@ -248,10 +248,10 @@ func jobFor(cj *batchv1.CronJob, due time.Time) *batchv1.Job {
 			zone = l
 		}
 	}
-	if j.Annotations == nil {
-		j.Annotations = map[string]string{}
+	if job.Annotations == nil {
+		job.Annotations = map[string]string{}
 	}
-	j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = due.In(zone).Format(time.RFC3339)
-	t.Spec.DeepCopyInto(&j.Spec)
-	return j
+	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = due.In(zone).Format(time.RFC3339)
+	spec.Spec.DeepCopyInto(&job.Spec)
+	return job
 }

@@ -62,19 +62,19 @@ func policy(p batchv1.ConcurrencyPolicy) func(*batchv1.CronJob) {
 
 // run is a job of the cron job: it has ended so, or runs if end is "".
 func run(name string, end batchv1.JobConditionType, ago time.Duration) *batchv1.Job {
-	j := &batchv1.Job{
+	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 		Status: batchv1.JobStatus{
 			StartTime: at(-ago),
 		},
 	}
 	if end != "" {
-		j.Status.Conditions = []batchv1.JobCondition{{Type: end, Status: corev1.ConditionTrue}}
+		job.Status.Conditions = []batchv1.JobCondition{{Type: end, Status: corev1.ConditionTrue}}
 	}
 	if end == batchv1.JobComplete {
-		j.Status.CompletionTime = at(-ago + time.Second)
+		job.Status.CompletionTime = at(-ago + time.Second)
 	}
-	return j
+	return job
 }
 
 func TestDecide(t *testing.T) {
@@ -170,18 +170,18 @@ func TestDecide(t *testing.T) {
 }
 
 // told is a plan in short.
-func told(cj *batchv1.CronJob, p plan) string {
-	p.applyConcurrencyPolicy(cj)
+func told(cj *batchv1.CronJob, todo plan) string {
+	todo.applyConcurrencyPolicy(cj)
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if !p.due.IsZero() {
-		say("start %s", p.due.UTC().Format("15:04"))
+	if !todo.due.IsZero() {
+		say("start %s", todo.due.UTC().Format("15:04"))
 	}
-	if p.replace {
+	if todo.replace {
 		say("replacing")
 	}
-	if !p.next.IsZero() {
-		say("next %s", p.next.UTC().Format("15:04"))
+	if !todo.next.IsZero() {
+		say("next %s", todo.next.UTC().Format("15:04"))
 	}
 	refs := func(what string, list []corev1.ObjectReference) {
 		var names []string
@@ -192,23 +192,23 @@ func told(cj *batchv1.CronJob, p plan) string {
 			say("%s %v", what, names)
 		}
 	}
-	refs("active", p.status.Active)
-	refs("missing", p.missing)
-	for _, j := range p.unexpected {
+	refs("active", todo.status.Active)
+	refs("missing", todo.missing)
+	for _, j := range todo.unexpected {
 		say("unexpected [%s]", j.Name)
 	}
-	if t := p.status.LastSuccessfulTime; t != nil {
+	if t := todo.status.LastSuccessfulTime; t != nil {
 		say("last %s", t.UTC().Format("15:04"))
 	}
 	var names []string
-	for _, j := range p.remove {
+	for _, j := range todo.remove {
 		names = append(names, j.Name)
 	}
 	if slices.Sort(names); len(names) > 0 {
 		say("remove %v", names)
 	}
 	out := strings.Join(parts, " ")
-	for _, e := range p.events {
+	for _, e := range todo.events {
 		out += "; " + e.reason
 	}
 	return out

@@ -23,39 +23,39 @@ import (
 const maxParallelDeletes = 100
 
 // act creates and deletes as planned and returns the errors.
-func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan) error {
-	if len(p.create)+len(p.remove) == 0 {
+func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, todo plan) error {
+	if len(todo.create)+len(todo.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: p.desired, Has: len(s.pods)}
-	uids := make([]types.UID, len(p.remove))
-	for i, v := range p.remove {
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: todo.desired, Has: len(snap.pods)}
+	uids := make([]types.UID, len(todo.remove))
+	for i, v := range todo.remove {
 		uids[i] = v.pod.UID
 		detail.Deletes = append(detail.Deletes, v.pod.Name)
 	}
-	c.expect.Expect(s.set.UID, len(p.create), uids...)
+	c.expect.Expect(snap.set.UID, len(todo.create), uids...)
 	var next atomic.Int64
-	names := make([]string, len(p.create))
-	done, _, err := framework.SlowStart(len(p.create), 1, func() (err error) {
+	names := make([]string, len(todo.create))
+	done, _, err := framework.SlowStart(len(todo.create), 1, func() (err error) {
 		i := next.Add(1) - 1
-		names[i], err = c.create(ctx, s, p.create[i])
+		names[i], err = c.create(ctx, snap, todo.create[i])
 		return err
 	})
-	c.expect.CreationObserved(s.set.UID, len(p.create)-done) // these will not be observed; err causes a retry
+	c.expect.CreationObserved(snap.set.UID, len(todo.create)-done) // these will not be observed; err causes a retry
 	for _, name := range names {
 		if name != "" {
 			detail.Creates = append(detail.Creates, name)
 		}
 	}
-	err = errors.Join(err, framework.Parallel(p.remove, maxParallelDeletes, func(v podDeletion) error {
-		return c.remove(ctx, s, v)
+	err = errors.Join(err, framework.Parallel(todo.remove, maxParallelDeletes, func(v podDeletion) error {
+		return c.remove(ctx, snap, v)
 	}))
 	c.env.Reconciled(mark.Subject{
 		Resource:  "daemonsets",
-		Namespace: s.set.Namespace,
-		Name:      s.set.Name,
-		UID:       string(s.set.UID),
-	}, s.now, detail, err)
+		Namespace: snap.set.Namespace,
+		Name:      snap.set.Name,
+		UID:       string(snap.set.UID),
+	}, snap.now, detail, err)
 	return err
 }
 
@@ -73,32 +73,33 @@ func (c *Controller) create(ctx context.Context, s snapshot, node string) (strin
 	return p.Name, nil
 }
 
-func (c *Controller) remove(ctx context.Context, s snapshot, v podDeletion) error {
-	p := v.pod
+func (c *Controller) remove(ctx context.Context, snap snapshot, v podDeletion) error {
+	pod := v.pod
 	node := nodeOf(v.pod)
 	switch v.kind {
 	case corev1.EventTypeWarning:
-		c.backoff.start(backoffKeyOf(s.set, node), s.now)
-		c.env.Events.Eventf(s.set, v.kind, "FailedDaemonPod",
-			"Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node)
+		c.backoff.start(backoffKeyOf(snap.set, node), snap.now)
+		c.env.Events.Eventf(snap.set, v.kind, "FailedDaemonPod",
+			"Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node)
 	case corev1.EventTypeNormal:
-		c.env.Events.Eventf(s.set, v.kind, "SucceededDaemonPod",
-			"Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node)
+		c.env.Events.Eventf(snap.set, v.kind, "SucceededDaemonPod",
+			"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node)
 	}
-	uid := p.UID
-	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+	uid := pod.UID
+	err := c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	switch {
 	case err == nil:
-		c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+		c.env.Events.Eventf(snap.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		c.expect.DeletionObserved(s.set.UID, p.UID) // the pod was deleted or replaced: its deletion event will come
+		// the pod was deleted or replaced: its deletion event will come
+		c.expect.DeletionObserved(snap.set.UID, pod.UID)
 		return nil
 	}
-	c.expect.DeletionObserved(s.set.UID, p.UID)
-	c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+	c.expect.DeletionObserved(snap.set.UID, pod.UID)
+	c.env.Events.Eventf(snap.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
 }
 

@@ -55,7 +55,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("daemonset controller: %w", err)
 	}
-	c := &Controller{
+	controller := &Controller{
 		env:     env,
 		expect:  framework.NewExpectations(),
 		sets:    sets.Lister(),
@@ -64,32 +64,32 @@ func New(env *framework.Env) (framework.Controller, error) {
 		history: keeper,
 		own:     framework.PodOwnership(env, gvk, live),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(),
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
+	controller.owners, err = framework.WatchOwners(controller.loop, sets.Informer(),
 		pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
 			Kind:        gvk.Kind,
-			Get:         c.cached,
-			All:         c.all,
-			Expect:      c.expect,
+			Get:         controller.cached,
+			All:         controller.all,
+			Expect:      controller.expect,
 			StatusDelay: statusDelay,
 			Selector:    func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
 		})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-			Add:    c.nodeAdded,
-			Update: c.nodeUpdated,
-			Delete: c.nodeDeleted,
+		framework.On(controller.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+			Add:    controller.nodeAdded,
+			Update: controller.nodeUpdated,
+			Delete: controller.nodeDeleted,
 		}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) {
-			c.owners.EnqueueAdopters(r)
+		framework.On(controller.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) {
+			controller.owners.EnqueueAdopters(r)
 		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("daemonset controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -164,15 +164,15 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // retrying does not help
 	}
-	s := snapshot{set: set, expectationsSatisfied: c.expect.Satisfied(set.UID), now: begin}
-	s.backoffLeft = func(node string) time.Duration { return c.backoff.remaining(backoffKeyOf(set, node), begin) }
-	if s.nodes, err = c.nodes.List(labels.Everything()); err != nil {
+	snap := snapshot{set: set, expectationsSatisfied: c.expect.Satisfied(set.UID), now: begin}
+	snap.backoffLeft = func(node string) time.Duration { return c.backoff.remaining(backoffKeyOf(set, node), begin) }
+	if snap.nodes, err = c.nodes.List(labels.Everything()); err != nil {
 		return err
 	}
-	if s.pods, err = c.claim(ctx, set, sel); err != nil {
+	if snap.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
 	}
-	h, err := c.history.Sync(ctx, history.Owner{
+	state, err := c.history.Sync(ctx, history.Owner{
 		Object:     set,
 		Selector:   sel,
 		Template:   &set.Spec.Template,
@@ -182,17 +182,17 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	s.hash = hashOf(h.Update)
-	s.collisions = h.Collisions
-	p := decide(s)
-	failure := c.act(ctx, key, s, p)
-	if err := c.writeStatus(ctx, set, status(s, p)); err != nil {
+	snap.hash = hashOf(state.Update)
+	snap.collisions = state.Collisions
+	p := decide(snap)
+	failure := c.act(ctx, key, snap, p)
+	if err := c.writeStatus(ctx, set, status(snap, p)); err != nil {
 		return errors.Join(failure, err)
 	}
 	if p.next > 0 {
 		c.loop.AddAfter(key, p.next)
 	}
-	return errors.Join(failure, c.truncate(ctx, s, h))
+	return errors.Join(failure, c.truncate(ctx, snap, state))
 }
 
 // hashOf is the hash label of a revision's pods.

@@ -74,22 +74,23 @@ func pinned(p *corev1.Pod) string {
 }
 
 // run plays scheduler and kubelets, again and again, until nothing moves.
-func run(t *testing.T, c *controllertest.Cluster) {
+func run(t *testing.T, cluster *controllertest.Cluster) {
 	t.Helper()
 	for range 20 {
 		time.Sleep(time.Second) // the bubble's clock
-		for _, p := range pods(t, c) {
-			if p.Status.Phase != "" {
+		for _, pod := range pods(t, cluster) {
+			if pod.Status.Phase != "" {
 				continue
 			}
-			p.Spec.NodeName = pinned(&p)
-			p.Status = corev1.PodStatus{
+			pod.Spec.NodeName = pinned(&pod)
+			pod.Status = corev1.PodStatus{
 				Phase: corev1.PodRunning,
 				Conditions: []corev1.PodCondition{
 					{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
 				},
 			}
-			if _, err := c.CoreV1().Pods("default").Update(t.Context(), &p, metav1.UpdateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Pods("default").Update(t.Context(), &pod,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -129,41 +130,43 @@ func setImage(t *testing.T, c *controllertest.Cluster, image string) {
 
 func TestFollowsTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, newSet(), node("n1", "blue"), node("n2", "green"))
-		run(t, c)
-		if got, want := images(t, c), "n1=v1"; got != want {
+		cluster := start(t, newSet(), node("n1", "blue"), node("n2", "green"))
+		run(t, cluster)
+		if got, want := images(t, cluster), "n1=v1"; got != want {
 			t.Fatalf("pods: got %s, want %s", got, want)
 		}
-		st := get(t, c).Status
+		st := get(t, cluster).Status
 		if st.DesiredNumberScheduled != 1 || st.NumberReady != 1 || st.NumberAvailable != 1 ||
 			st.UpdatedNumberScheduled != 1 || st.ObservedGeneration != 1 {
 			t.Errorf("status: got %+v", st)
 		}
-		if _, err := c.CoreV1().Nodes().Create(t.Context(), node("n3", "blue"), metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().Create(t.Context(), node("n3", "blue"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for name, color := range map[string]string{"n1": "green", "n2": "blue"} {
 			n := node(name, color)
-			if _, err := c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		run(t, c)
-		if got, want := images(t, c), "n2=v1 n3=v1"; got != want {
+		run(t, cluster)
+		if got, want := images(t, cluster), "n2=v1 n3=v1"; got != want {
 			t.Errorf("after labels flipped: got %s, want %s", got, want)
 		}
-		if got := pods(t, c); len(got) > 0 {
-			if err := c.CoreV1().Pods("default").Delete(t.Context(), got[0].Name, metav1.DeleteOptions{}); err != nil {
+		if got := pods(t, cluster); len(got) > 0 {
+			if err := cluster.CoreV1().Pods("default").Delete(t.Context(), got[0].Name,
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		run(t, c)
-		if got, want := images(t, c), "n2=v1 n3=v1"; got != want {
+		run(t, cluster)
+		if got, want := images(t, cluster), "n2=v1 n3=v1"; got != want {
 			t.Errorf("after a deletion: got %s, want %s", got, want)
 		}
-		c.Fake.ClearActions()
+		cluster.Fake.ClearActions()
 		time.Sleep(time.Hour)
-		if a := c.Fake.Actions(); len(a) != 0 {
+		if a := cluster.Fake.Actions(); len(a) != 0 {
 			t.Errorf("requests in an idle hour: got %v, want none", a)
 		}
 	})
@@ -171,21 +174,21 @@ func TestFollowsTheNodes(t *testing.T) {
 
 func TestRolloutAndRollback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, newSet(), node("n1", "blue"), node("n2", "blue"))
-		run(t, c)
-		hash := pods(t, c)[0].Labels[appsv1.ControllerRevisionHashLabelKey]
-		setImage(t, c, "v2")
-		if got, want := images(t, c), "n1=v2 n2=v2"; got != want {
+		cluster := start(t, newSet(), node("n1", "blue"), node("n2", "blue"))
+		run(t, cluster)
+		hash := pods(t, cluster)[0].Labels[appsv1.ControllerRevisionHashLabelKey]
+		setImage(t, cluster, "v2")
+		if got, want := images(t, cluster), "n1=v2 n2=v2"; got != want {
 			t.Errorf("after an update: got %s, want %s", got, want)
 		}
-		setImage(t, c, "v1")
-		if got, want := images(t, c), "n1=v1 n2=v1"; got != want {
+		setImage(t, cluster, "v1")
+		if got, want := images(t, cluster), "n1=v1 n2=v1"; got != want {
 			t.Errorf("after going back: got %s, want %s", got, want)
 		}
-		if got := pods(t, c)[0].Labels[appsv1.ControllerRevisionHashLabelKey]; got != hash {
+		if got := pods(t, cluster)[0].Labels[appsv1.ControllerRevisionHashLabelKey]; got != hash {
 			t.Errorf("after going back: got hash %s, want %s as at first", got, hash)
 		}
-		l, err := c.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+		l, err := cluster.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,15 +206,15 @@ func TestRolloutAndRollback(t *testing.T) {
 
 func TestFailedPodsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, newSet(), node("n1", "blue"))
+		cluster := start(t, newSet(), node("n1", "blue"))
 		made := map[string]bool{}
 		for range 600 {
 			time.Sleep(100 * time.Millisecond)
-			for _, p := range pods(t, c) {
+			for _, p := range pods(t, cluster) {
 				made[p.Name] = true
 				if p.Status.Phase == "" {
 					p.Status.Phase = corev1.PodFailed
-					if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), &p,
+					if _, err := cluster.CoreV1().Pods("default").UpdateStatus(t.Context(), &p,
 						metav1.UpdateOptions{}); err != nil {
 						t.Fatal(err)
 					}
@@ -221,7 +224,7 @@ func TestFailedPodsPause(t *testing.T) {
 		if n := len(made); n < 4 || n > 9 {
 			t.Errorf("%d pods failed in a minute, want some with growing pauses", n)
 		}
-		if said := c.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
+		if said := cluster.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
 			return strings.HasPrefix(s, "Warning FailedDaemonPod Found failed daemon pod default/agent-") &&
 				strings.HasSuffix(s, " on node n1, will try to kill it")
 		}) {
@@ -243,21 +246,21 @@ func TestAdoptsAndReleases(t *testing.T) {
 		}
 		set := newSet()
 		set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
-		c := start(t, set, node("n1", "blue"), orphan)
+		cluster := start(t, set, node("n1", "blue"), orphan)
 		time.Sleep(time.Minute)
-		got := pods(t, c)
+		got := pods(t, cluster)
 		if len(got) != 1 || metav1.GetControllerOf(&got[0]) == nil {
 			t.Fatalf("got %d pods, the first owned by %v; want the orphan alone, adopted", len(got),
 				metav1.GetControllerOf(&got[0]))
 		}
 		p := got[0].DeepCopy()
 		p.Labels = map[string]string{"app": "debug"}
-		if _, err := c.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
 		owned := 0
-		for _, p := range pods(t, c) {
+		for _, p := range pods(t, cluster) {
 			if metav1.GetControllerOf(&p) != nil {
 				owned++
 			} else if p.Name != "orphan" {
@@ -274,18 +277,18 @@ func TestAdoptsAndReleases(t *testing.T) {
 // event comes.
 func TestStatusConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet())
+		cluster := controllertest.New(newSet())
 		tries := 0
-		c.Fake.PrependReactor("update", "daemonsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		cluster.Fake.PrependReactor("update", "daemonsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if tries++; tries > 1 {
 				return false, nil, nil
 			}
 			return true, nil, apierrors.NewConflict(appsv1.Resource("daemonsets"), "x",
 				errors.New("too many wrote at once"))
 		})
-		c.Start(t, "daemon-set-controller", daemonset.New)
+		cluster.Start(t, "daemon-set-controller", daemonset.New)
 		time.Sleep(time.Minute)
-		if st := get(t, c).Status; tries < 2 || st.ObservedGeneration != 1 {
+		if st := get(t, cluster).Status; tries < 2 || st.ObservedGeneration != 1 {
 			t.Errorf("after %d writes the status is %+v, want generation 1 observed", tries, st)
 		}
 	})

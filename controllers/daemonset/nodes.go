@@ -85,37 +85,37 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 // newPod is the set's pod for a node. A required affinity to the node's name pins it, so that the scheduler checks only
 // that node; it may wait there for resources or a port.
 func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
-	t := &set.Spec.Template
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	template := &set.Spec.Template
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		GenerateName:    set.Name + "-",
 		Namespace:       set.Namespace,
-		Labels:          maps.Clone(t.Labels),
-		Annotations:     maps.Clone(t.Annotations),
-		Finalizers:      slices.Clone(t.Finalizers),
+		Labels:          maps.Clone(template.Labels),
+		Annotations:     maps.Clone(template.Annotations),
+		Finalizers:      slices.Clone(template.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, gvk)},
 	}}
-	if p.Labels == nil {
-		p.Labels = map[string]string{}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
 	}
-	p.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
+	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
 	if g := set.Annotations[appsv1.DeprecatedTemplateGeneration]; g != "" {
-		p.Labels[generationLabel] = g
+		pod.Labels[generationLabel] = g
 	}
-	t.Spec.DeepCopyInto(&p.Spec)
-	p.Spec.Tolerations = tolerations(&t.Spec)
-	if p.Spec.Affinity == nil {
-		p.Spec.Affinity = &corev1.Affinity{}
+	template.Spec.DeepCopyInto(&pod.Spec)
+	pod.Spec.Tolerations = tolerations(&template.Spec)
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
 	}
-	if p.Spec.Affinity.NodeAffinity == nil {
-		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	if pod.Spec.Affinity.NodeAffinity == nil {
+		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
 	// The node satisfies the template's own terms already.
-	p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
 		}}},
 	}
-	return p
+	return pod
 }
 
 // generationLabel is the label with the template's generation from before ControllerRevisions.

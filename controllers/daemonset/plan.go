@@ -61,55 +61,56 @@ type nodePods struct {
 
 // decide compares nodes and pods. Missing and surplus pods have priority; a rollout continues only in a pass without
 // them.
-func decide(s snapshot) plan {
-	p := groupByNode(s)
-	if !s.expectationsSatisfied {
-		return p
+func decide(snap snapshot) plan {
+	todo := groupByNode(snap)
+	if !snap.expectationsSatisfied {
+		return todo
 	}
-	names := slices.Sorted(maps.Keys(p.byNode))
+	names := slices.Sorted(maps.Keys(todo.byNode))
 	for _, name := range names {
-		p.manageNode(s, name)
+		todo.manageNode(snap, name)
 	}
-	if len(p.create)+len(p.remove) == 0 && s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		if surge, unavailable := limits(s.set, p.desired); surge == 0 {
-			p.rollingUpdate(s, names, unavailable)
+	if len(todo.create)+len(todo.remove) == 0 &&
+		snap.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		if surge, unavailable := limits(snap.set, todo.desired); surge == 0 {
+			todo.rollingUpdate(snap, names, unavailable)
 		} else {
-			p.surgingUpdate(s, names, surge)
+			todo.surgingUpdate(snap, names, surge)
 		}
 	}
-	p.create = p.create[:min(len(p.create), burst)]
-	p.remove = p.remove[:min(len(p.remove), burst)]
-	return p
+	todo.create = todo.create[:min(len(todo.create), burst)]
+	todo.remove = todo.remove[:min(len(todo.remove), burst)]
+	return todo
 }
 
 // groupByNode groups the pods by node.
-func groupByNode(s snapshot) plan {
-	p := plan{byNode: make(map[string]*nodePods, len(s.nodes))}
-	f := newNodeFit(s.set)
-	for _, n := range s.nodes {
+func groupByNode(snap snapshot) plan {
+	todo := plan{byNode: make(map[string]*nodePods, len(snap.nodes))}
+	f := newNodeFit(snap.set)
+	for _, n := range snap.nodes {
 		run, stay := f.shouldRun(n)
-		p.byNode[n.Name] = &nodePods{exists: true, run: run, stay: stay}
+		todo.byNode[n.Name] = &nodePods{exists: true, run: run, stay: stay}
 		if run {
-			p.desired++
+			todo.desired++
 		}
 	}
-	for _, x := range s.pods {
+	for _, x := range snap.pods {
 		name := nodeOf(x)
 		if name == "" || pod.Terminal(x) && x.DeletionTimestamp != nil {
 			continue // without a node, or being deleted
 		}
-		at := p.byNode[name]
+		at := todo.byNode[name]
 		if at == nil {
 			at = &nodePods{}
-			p.byNode[name] = at
+			todo.byNode[name] = at
 		}
 		at.pods = append(at.pods, x)
-		p.requeueAfter(available(s, x))
+		todo.requeueAfter(available(snap, x))
 	}
-	for _, at := range p.byNode {
+	for _, at := range todo.byNode {
 		slices.SortFunc(at.pods, oldestFirst)
 	}
-	return p
+	return todo
 }
 
 func (p *plan) requeueAfter(_ bool, wait time.Duration) {
@@ -146,7 +147,7 @@ func (p *plan) deletePods(pods ...*corev1.Pod) {
 }
 
 // manageNode ensures that a node has exactly the pod that it should have.
-func (p *plan) manageNode(s snapshot, name string) {
+func (p *plan) manageNode(snap snapshot, name string) {
 	at := p.byNode[name]
 	switch {
 	case !at.exists:
@@ -158,7 +159,7 @@ func (p *plan) manageNode(s snapshot, name string) {
 	case at.run && len(at.pods) == 0:
 		p.create = append(p.create, name)
 	case at.stay:
-		p.deleteSurplus(s, name, at)
+		p.deleteSurplus(snap, name, at)
 	default:
 		p.deletePods(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool {
 			return x.DeletionTimestamp != nil
@@ -167,13 +168,13 @@ func (p *plan) manageNode(s snapshot, name string) {
 }
 
 // deleteSurplus deletes finished and surplus pods; during a surge each template may have one.
-func (p *plan) deleteSurplus(s snapshot, name string, node *nodePods) {
+func (p *plan) deleteSurplus(snap snapshot, name string, node *nodePods) {
 	var alive []*corev1.Pod
 	for _, x := range node.pods {
 		switch {
 		case x.DeletionTimestamp != nil:
 		case x.Status.Phase == corev1.PodFailed:
-			if wait := s.backoffLeft(name); wait > 0 {
+			if wait := snap.backoffLeft(name); wait > 0 {
 				p.requeueAfter(false, wait)
 			} else {
 				p.remove = append(p.remove, podDeletion{x, corev1.EventTypeWarning})
@@ -184,7 +185,7 @@ func (p *plan) deleteSurplus(s snapshot, name string, node *nodePods) {
 			alive = append(alive, x)
 		}
 	}
-	if surge, _ := limits(s.set, p.desired); surge == 0 {
+	if surge, _ := limits(snap.set, p.desired); surge == 0 {
 		p.deletePods(alive[min(1, len(alive)):]...)
 		return
 	}
@@ -193,16 +194,16 @@ func (p *plan) deleteSurplus(s snapshot, name string, node *nodePods) {
 		p.create = append(p.create, name)
 	}
 	if len(alive) > 1 {
-		p.deleteSurplusSurging(s, alive)
+		p.deleteSurplusSurging(snap, alive)
 	}
 }
 
 // deleteSurplusSurging keeps the oldest pod of the current template and the oldest of another; the latter only until
 // the former is available, and while it is available itself.
-func (p *plan) deleteSurplusSurging(s snapshot, alive []*corev1.Pod) {
+func (p *plan) deleteSurplusSurging(snap snapshot, alive []*corev1.Pod) {
 	var fresh, old *corev1.Pod
 	for _, x := range alive {
-		switch isNew := x.Labels[appsv1.ControllerRevisionHashLabelKey] == s.hash; {
+		switch isNew := x.Labels[appsv1.ControllerRevisionHashLabelKey] == snap.hash; {
 		case isNew && fresh == nil:
 			fresh = x
 		case !isNew && old == nil:
@@ -211,7 +212,7 @@ func (p *plan) deleteSurplusSurging(s snapshot, alive []*corev1.Pod) {
 			p.deletePods(x)
 		}
 	}
-	if fresh != nil && old != nil && (!pod.Ready(old) || isAvailable(s, fresh)) {
+	if fresh != nil && old != nil && (!pod.Ready(old) || isAvailable(snap, fresh)) {
 		p.deletePods(old)
 	}
 }
@@ -261,7 +262,7 @@ func (s snapshot) split(node *nodePods) (fresh, old *corev1.Pod, ok bool) {
 
 // rollingUpdate deletes old pods so that at most that many nodes lack an available one. The next pass creates their
 // successors.
-func (p *plan) rollingUpdate(s snapshot, names []string, maxUnavailable int) {
+func (p *plan) rollingUpdate(snap snapshot, names []string, maxUnavailable int) {
 	var down int
 	var broken, serving []*corev1.Pod
 	for _, name := range names {
@@ -269,15 +270,15 @@ func (p *plan) rollingUpdate(s snapshot, names []string, maxUnavailable int) {
 		if !at.run && len(at.pods) == 0 {
 			continue
 		}
-		fresh, old, ok := s.split(at)
+		fresh, old, ok := snap.split(at)
 		switch {
 		case !ok || (fresh == nil) == (old == nil):
 			down++ // a replacement is in progress
 		case fresh != nil:
-			if !isAvailable(s, fresh) {
+			if !isAvailable(snap, fresh) {
 				down++
 			}
-		case isAvailable(s, old):
+		case isAvailable(snap, old):
 			serving = append(serving, old)
 		default:
 			broken = append(broken, old) // deleting it makes nothing worse
@@ -291,29 +292,29 @@ func (p *plan) rollingUpdate(s snapshot, names []string, maxUnavailable int) {
 // surgingUpdate creates new pods beside available old ones, on at most that many nodes at a time, and deletes the old
 // ones when the new ones are available. On nodes where the set should not run any more, old pods are deleted as long as
 // enough others are available.
-func (p *plan) surgingUpdate(s snapshot, names []string, maxSurge int) {
+func (p *plan) surgingUpdate(snap snapshot, names []string, maxSurge int) {
 	var surging, serving int
 	var candidates []string
 	var leaving []*corev1.Pod
 	for _, name := range names {
 		at := p.byNode[name]
-		fresh, old, ok := s.split(at)
+		fresh, old, ok := snap.split(at)
 		if !ok {
 			surging++
 			continue
 		}
-		if x := cmp.Or(old, fresh); x != nil && isAvailable(s, x) {
+		if x := cmp.Or(old, fresh); x != nil && isAvailable(snap, x) {
 			serving++
 		}
 		switch {
 		case old == nil:
-		case fresh != nil && isAvailable(s, fresh):
+		case fresh != nil && isAvailable(snap, fresh):
 			p.deletePods(old)
 		case fresh != nil:
 			surging++
-		case !isAvailable(s, old) && at.run:
+		case !isAvailable(snap, old) && at.run:
 			p.create = append(p.create, name)
-		case !isAvailable(s, old):
+		case !isAvailable(snap, old):
 			p.deletePods(old)
 		case at.run:
 			candidates = append(candidates, name)
@@ -326,20 +327,20 @@ func (p *plan) surgingUpdate(s snapshot, names []string, maxSurge int) {
 }
 
 // status is the set's status from nodes and pods. A pass without actions does not update observedGeneration.
-func status(s snapshot, p plan) appsv1.DaemonSetStatus {
+func status(snap snapshot, todo plan) appsv1.DaemonSetStatus {
 	st := appsv1.DaemonSetStatus{
-		ObservedGeneration: s.set.Generation,
-		CollisionCount:     s.set.Status.CollisionCount,
-		Conditions:         s.set.Status.Conditions,
+		ObservedGeneration: snap.set.Generation,
+		CollisionCount:     snap.set.Status.CollisionCount,
+		Conditions:         snap.set.Status.Conditions,
 	}
-	if s.collisions > 0 {
-		st.CollisionCount = &s.collisions
+	if snap.collisions > 0 {
+		st.CollisionCount = &snap.collisions
 	}
-	if !s.expectationsSatisfied {
-		st.ObservedGeneration = s.set.Status.ObservedGeneration
+	if !snap.expectationsSatisfied {
+		st.ObservedGeneration = snap.set.Status.ObservedGeneration
 	}
-	st.DesiredNumberScheduled = int32(p.desired)
-	for _, at := range p.byNode {
+	st.DesiredNumberScheduled = int32(todo.desired)
+	for _, at := range todo.byNode {
 		switch {
 		case len(at.pods) == 0 || !at.exists:
 			continue
@@ -351,11 +352,11 @@ func status(s snapshot, p plan) appsv1.DaemonSetStatus {
 		x := at.pods[0]
 		if pod.Ready(x) {
 			st.NumberReady++
-			if isAvailable(s, x) {
+			if isAvailable(snap, x) {
 				st.NumberAvailable++
 			}
 		}
-		if current(s.set, s.hash, x) {
+		if current(snap.set, snap.hash, x) {
 			st.UpdatedNumberScheduled++
 		}
 	}

@@ -21,7 +21,7 @@ func newSet(f ...func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
 	one := intstr.FromInt32(1)
 	none := intstr.FromInt32(0)
 	l := map[string]string{"app": "agent"}
-	s := &appsv1.DaemonSet{
+	set := &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        "agent",
 			Namespace:   "default",
@@ -39,9 +39,9 @@ func newSet(f ...func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
 		},
 	}
 	for _, g := range f {
-		g(s)
+		g(set)
 	}
-	return s
+	return set
 }
 
 func onDelete(s *appsv1.DaemonSet) {
@@ -81,12 +81,12 @@ func labelled(n *corev1.Node) { n.Labels = map[string]string{"role": "x"} }
 
 // on is a ready pod of the present template on a node.
 func on(node, name string, f ...func(*corev1.Pod)) *corev1.Pod {
-	p := newPod(newSet(), "new", node)
-	p.Name = name
-	p.UID = types.UID(name)
-	p.Spec.NodeName = node
-	delete(p.Labels, generationLabel)
-	p.Status = corev1.PodStatus{
+	pod := newPod(newSet(), "new", node)
+	pod.Name = name
+	pod.UID = types.UID(name)
+	pod.Spec.NodeName = node
+	delete(pod.Labels, generationLabel)
+	pod.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning,
 		Conditions: []corev1.PodCondition{
 			{
@@ -97,9 +97,9 @@ func on(node, name string, f ...func(*corev1.Pod)) *corev1.Pod {
 		},
 	}
 	for _, g := range f {
-		g(p)
+		g(pod)
 	}
-	return p
+	return pod
 }
 
 func old(p *corev1.Pod)     { p.Labels[appsv1.ControllerRevisionHashLabelKey] = "old" }
@@ -291,10 +291,10 @@ func TestStatus(t *testing.T) {
 	fresh := func(p *corev1.Pod) {
 		p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-10 * time.Second))
 	}
-	s := snap(set, append(nodes(4, labelled, labelled, labelled, labelled), nodes(5)[4]),
+	snapshot := snap(set, append(nodes(4, labelled, labelled, labelled, labelled), nodes(5)[4]),
 		on("n1", "a"), on("n2", "b", old, fresh), on("n3", "c", unready), on("n5", "e"), on("lost", "f"))
-	p := decide(s)
-	st := status(s, p)
+	p := decide(snapshot)
+	st := status(snapshot, p)
 	got := fmt.Sprint(st.DesiredNumberScheduled, st.CurrentNumberScheduled, st.NumberMisscheduled, st.NumberReady,
 		st.NumberAvailable, st.NumberUnavailable, st.UpdatedNumberScheduled, st.ObservedGeneration)
 	if want := "4 3 1 2 1 3 2 2"; got != want {
@@ -304,8 +304,8 @@ func TestStatus(t *testing.T) {
 	if p.next != 20*time.Second {
 		t.Errorf("next look: got %v, want 20s", p.next)
 	}
-	s.expectationsSatisfied = false
-	if st := status(s, decide(s)); st.ObservedGeneration != 0 {
+	snapshot.expectationsSatisfied = false
+	if st := status(snapshot, decide(snapshot)); st.ObservedGeneration != 0 {
 		t.Errorf("a pass that did not act: got generation %d, want what it was", st.ObservedGeneration)
 	}
 }
@@ -330,16 +330,16 @@ func TestNewPod(t *testing.T) {
 			},
 		}}
 	})
-	p := newPod(set, "h", "n1")
-	if got := nodeOf(p); got != "n1" || p.Spec.NodeName != "" {
-		t.Errorf("pinned to %q, bound to %q; want n1 and none yet", got, p.Spec.NodeName)
+	pod := newPod(set, "h", "n1")
+	if got := nodeOf(pod); got != "n1" || pod.Spec.NodeName != "" {
+		t.Errorf("pinned to %q, bound to %q; want n1 and none yet", got, pod.Spec.NodeName)
 	}
-	if got, want := fmt.Sprint(p.GenerateName, p.Labels), "agent-map[app:agent controller-revision-hash:h "+
+	if got, want := fmt.Sprint(pod.GenerateName, pod.Labels), "agent-map[app:agent controller-revision-hash:h "+
 		"pod-template-generation:7]"; strings.ReplaceAll(got, "- map", "-map") != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var keys []string
-	for _, x := range p.Spec.Tolerations {
+	for _, x := range pod.Spec.Tolerations {
 		keys = append(keys, strings.TrimPrefix(x.Key, "node.kubernetes.io/"))
 		if x.TolerationSeconds != nil {
 			t.Errorf("toleration of %s lasts %d s, want for ever", x.Key, *x.TolerationSeconds)
@@ -349,7 +349,7 @@ func TestNewPod(t *testing.T) {
 		"unschedulable network-unavailable"; got != want {
 		t.Errorf("tolerations: got %s, want %s", got, want)
 	}
-	if terms := p.Spec.Affinity.NodeAffinity; len(
+	if terms := pod.Spec.Affinity.NodeAffinity; len(
 		terms.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 ||
 		len(terms.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
 		t.Errorf("affinity: got %+v", terms)
@@ -361,22 +361,22 @@ func TestNewPod(t *testing.T) {
 }
 
 func TestPauses(t *testing.T) {
-	var p failedPodsBackoff
+	var backoff failedPodsBackoff
 	k := backoffKey{"s", 1, "n1"}
 	for _, want := range []time.Duration{initialBackoff, 2 * initialBackoff, 4 * initialBackoff} {
-		p.start(k, now)
-		if got := p.remaining(k, now); got != want {
+		backoff.start(k, now)
+		if got := backoff.remaining(k, now); got != want {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	}
-	if got := p.remaining(k, now.Add(3*time.Second)); got != time.Second {
+	if got := backoff.remaining(k, now.Add(3*time.Second)); got != time.Second {
 		t.Errorf("after 3 of 4 s: got %v, want 1s", got)
 	}
-	if got := p.remaining(backoffKey{"s", 2, "n1"}, now); got != 0 {
+	if got := backoff.remaining(backoffKey{"s", 2, "n1"}, now); got != 0 {
 		t.Errorf("of a changed set: got %v, want none", got)
 	}
-	p.start(backoffKey{"s", 1, "n2"}, now.Add(time.Hour))
-	if len(p.all) != 1 {
-		t.Errorf("an hour later: %d pauses are remembered, want 1", len(p.all))
+	backoff.start(backoffKey{"s", 1, "n2"}, now.Add(time.Hour))
+	if len(backoff.all) != 1 {
+		t.Errorf("an hour later: %d pauses are remembered, want 1", len(backoff.all))
 	}
 }

@@ -32,25 +32,25 @@ type outcome struct {
 	condition *appsv1.DeploymentCondition
 }
 
-// apply executes p. After an error the outcome is still correct.
-func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p plan) (outcome, error) {
-	out := outcome{current: p.current, sets: slices.Clone(p.all())}
-	if p.create == nil && len(p.changes) == 0 && len(p.remove) == 0 {
+// apply executes todo. After an error the outcome is still correct.
+func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot, todo plan) (outcome, error) {
+	out := outcome{current: todo.current, sets: slices.Clone(todo.all())}
+	if todo.create == nil && len(todo.changes) == 0 && len(todo.remove) == 0 {
 		return out, nil
 	}
 	detail := &mark.Reconcile{
 		EventSeen: c.loop.QueuedAt(key),
-		Wants:     int(desiredReplicas(s.d)),
+		Wants:     int(desiredReplicas(snap.d)),
 		Has:       int(specified(out.sets)),
 	}
-	err := c.create(ctx, s, p, &out, detail)
-	for _, ch := range p.changes {
+	err := c.create(ctx, snap, todo, &out, detail)
+	for _, ch := range todo.changes {
 		if err != nil {
 			break
 		}
-		err = c.update(ctx, s.d, ch, &out)
+		err = c.update(ctx, snap.d, ch, &out)
 	}
-	for _, rs := range p.remove {
+	for _, rs := range todo.remove {
 		uid := rs.UID
 		e := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &uid},
@@ -64,25 +64,25 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource:  "deployments",
-		Namespace: s.d.Namespace,
-		Name:      s.d.Name,
-		UID:       string(s.d.UID),
-	}, s.now, detail, err)
+		Namespace: snap.d.Namespace,
+		Name:      snap.d.Name,
+		UID:       string(snap.d.UID),
+	}, snap.now, detail, err)
 	return out, err
 }
 
-func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcome, detail *mark.Reconcile) error {
-	if p.create == nil {
+func (c *Controller) create(ctx context.Context, snap snapshot, todo plan, out *outcome, detail *mark.Reconcile) error {
+	if todo.create == nil {
 		return nil
 	}
-	client := c.env.Client.AppsV1().ReplicaSets(s.d.Namespace)
-	rs, err := client.Create(ctx, p.create, metav1.CreateOptions{})
+	client := c.env.Client.AppsV1().ReplicaSets(snap.d.Namespace)
+	rs, err := client.Create(ctx, todo.create, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		live, getErr := client.Get(ctx, p.create.Name, metav1.GetOptions{})
+		live, getErr := client.Get(ctx, todo.create.Name, metav1.GetOptions{})
 		if getErr != nil {
-			return fmt.Errorf("look at replica set %s: %w", p.create.Name, getErr)
+			return fmt.Errorf("look at replica set %s: %w", todo.create.Name, getErr)
 		}
-		if !metav1.IsControlledBy(live, s.d) || !sameTemplate(&live.Spec.Template, &s.d.Spec.Template) {
+		if !metav1.IsControlledBy(live, snap.d) || !sameTemplate(&live.Spec.Template, &snap.d.Spec.Template) {
 			out.hashCollision = true
 			return fmt.Errorf("create replica set: %w", err)
 		}
@@ -95,31 +95,32 @@ func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcom
 		return nil // the Deployment is being deleted too
 	}
 	if err != nil {
-		msg := fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err)
-		if hasDeadline(s.d) {
-			n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, setCreateError, msg)
+		msg := fmt.Sprintf("Failed to create new replica set %q: %v", todo.create.Name, err)
+		if hasDeadline(snap.d) {
+			n := newCondition(snap.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, setCreateError, msg)
 			out.condition = &n
 		}
-		c.env.Events.Event(s.d, corev1.EventTypeWarning, setCreateError, msg)
-		return fmt.Errorf("create replica set %s: %w", p.create.Name, err)
+		c.env.Events.Event(snap.d, corev1.EventTypeWarning, setCreateError, msg)
+		return fmt.Errorf("create replica set %s: %w", todo.create.Name, err)
 	}
 	out.current = rs
 	out.sets = append(out.sets, rs)
 	detail.Creates = append(detail.Creates, rs.Name)
 	if n := replicas(rs); n > 0 {
-		c.env.Events.Eventf(s.d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d",
+		c.env.Events.Eventf(snap.d, corev1.EventTypeNormal, "ScalingReplicaSet",
+			"Scaled up replica set %s from 0 to %d",
 			rs.Name, n)
 	}
-	if hasDeadline(s.d) {
-		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetCreated,
+	if hasDeadline(snap.d) {
+		n := newCondition(snap.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetCreated,
 			fmt.Sprintf("Created new replica set %q", rs.Name))
 		out.condition = &n
 	}
 	return nil
 }
 
-func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, ch *change, out *outcome) error {
-	rs, err := c.env.Client.AppsV1().ReplicaSets(d.Namespace).Update(ctx, ch.set, metav1.UpdateOptions{})
+func (c *Controller) update(ctx context.Context, deployment *appsv1.Deployment, ch *change, out *outcome) error {
+	rs, err := c.env.Client.AppsV1().ReplicaSets(deployment.Namespace).Update(ctx, ch.set, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("update replica set %s: %w", ch.set.Name, err)
 	}
@@ -136,56 +137,59 @@ func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, ch *chang
 		if n < ch.oldReplicas {
 			direction = "down"
 		}
-		c.env.Events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d",
+		c.env.Events.Eventf(deployment, corev1.EventTypeNormal, "ScalingReplicaSet",
+			"Scaled %s replica set %s from %d to %d",
 			direction, rs.Name, ch.oldReplicas, n)
 	}
 	return nil
 }
 
 // writeStatus writes the status and the revision if either changed.
-func (c *Controller) writeStatus(ctx context.Context, s snapshot, p plan, out outcome) (next time.Duration, err error) {
+func (c *Controller) writeStatus(
+	ctx context.Context, snap snapshot, todo plan, out outcome,
+) (next time.Duration, err error) {
 	if out.condition != nil {
-		p.conditions = setCondition(p.conditions, *out.condition)
+		todo.conditions = setCondition(todo.conditions, *out.condition)
 	}
 	if out.current == nil {
-		p.revision = "" // the set with this revision could not be created
+		todo.revision = "" // the set with this revision could not be created
 	}
-	st, next := status(s, p, out.current, out.sets)
+	st, next := status(snap, todo, out.current, out.sets)
 	if out.hashCollision {
 		n := int32(1)
-		if s.d.Status.CollisionCount != nil {
-			n += *s.d.Status.CollisionCount
+		if snap.d.Status.CollisionCount != nil {
+			n += *snap.d.Status.CollisionCount
 		}
 		st.CollisionCount = &n
 	}
-	stale := p.revision != "" && s.d.Annotations[revisionAnnotation] != p.revision
-	if !stale && equality.Semantic.DeepEqual(s.d.Status, st) {
+	stale := todo.revision != "" && snap.d.Annotations[revisionAnnotation] != todo.revision
+	if !stale && equality.Semantic.DeepEqual(snap.d.Status, st) {
 		return next, nil
 	}
-	d := *s.d
-	d.Status = st
+	deployment := *snap.d
+	deployment.Status = st
 	if stale {
-		d.Annotations = maps.Clone(d.Annotations)
-		if d.Annotations == nil {
-			d.Annotations = map[string]string{}
+		deployment.Annotations = maps.Clone(deployment.Annotations)
+		if deployment.Annotations == nil {
+			deployment.Annotations = map[string]string{}
 		}
-		d.Annotations[revisionAnnotation] = p.revision
+		deployment.Annotations[revisionAnnotation] = todo.revision
 	}
-	client := c.env.Client.AppsV1().Deployments(d.Namespace)
-	stored, err := client.UpdateStatus(ctx, &d, metav1.UpdateOptions{})
+	client := c.env.Client.AppsV1().Deployments(deployment.Namespace)
+	stored, err := client.UpdateStatus(ctx, &deployment, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	if err != nil {
 		return next, fmt.Errorf("write status: %w", err)
 	}
-	if stale && stored.Annotations[revisionAnnotation] != p.revision {
+	if stale && stored.Annotations[revisionAnnotation] != todo.revision {
 		// A status update does not write metadata.
 		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: p.revision}},
+			"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: todo.revision}},
 		})
 		if err == nil {
-			_, err = client.Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = client.Patch(ctx, deployment.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
 			return next, fmt.Errorf("write revision: %w", err)

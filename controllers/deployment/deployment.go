@@ -48,14 +48,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	shared := appsinformers.New(env.Shared.Scoped())
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	sets := shared.ReplicaSets().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:         env,
 		deployments: shared.Deployments().Lister(),
 		setLister:   shared.ReplicaSets().Lister(),
 		sets:        sets.GetIndexer(),
 		pods:        pods.GetIndexer(),
 	}
-	c.own = framework.Ownership[*appsv1.ReplicaSet]{
+	controller.own = framework.Ownership[*appsv1.ReplicaSet]{
 		Owner: gvk,
 		Live: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 			return env.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -66,25 +66,25 @@ func New(env *framework.Env) (framework.Controller, error) {
 			return err
 		},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	var err error
-	c.owners, err = framework.WatchOwners(c.loop, shared.Deployments().Informer(),
+	controller.owners, err = framework.WatchOwners(controller.loop, shared.Deployments().Informer(),
 		sets, framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]{
 			Kind:     gvk.Kind,
-			Get:      c.cached,
-			All:      c.all,
+			Get:      controller.cached,
+			All:      controller.all,
 			Selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
 		})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
 		framework.EnsureIndex(sets, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Delete: c.podDeleted}),
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{Delete: controller.podDeleted}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("deployment controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -121,19 +121,19 @@ func (c *Controller) podDeleted(p *corev1.Pod) {
 // sync is one pass over one Deployment.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
-	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
+	deployment, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if s := d.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		c.env.Events.Eventf(d, corev1.EventTypeWarning, "SelectingAll",
+	if s := deployment.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		c.env.Events.Eventf(deployment, corev1.EventTypeWarning, "SelectingAll",
 			"This deployment is selecting all pods. A non-empty selector is required.")
 		return nil
 	}
-	sets, err := c.claim(ctx, d)
+	sets, err := c.claim(ctx, deployment)
 	if errors.Is(err, errAdopted) {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	s := snapshot{
-		d:       d,
+		d:       deployment,
 		sets:    sets,
 		now:     begin,
 		oldPods: func(except types.UID) bool { return c.hasPods(sets, except) },
@@ -175,13 +175,13 @@ func (c *Controller) hasPods(sets []*appsv1.ReplicaSet, except types.UID) bool {
 }
 
 // claim returns the Deployment's sets after adoption and release.
-func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1.ReplicaSet, error) {
-	sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+func (c *Controller) claim(ctx context.Context, deployment *appsv1.Deployment) ([]*appsv1.ReplicaSet, error) {
+	sel, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
 		return nil, fmt.Errorf("selector: %w", err)
 	}
 	var all []*appsv1.ReplicaSet
-	for _, at := range []string{string(d.UID), framework.OrphanKey(d.Namespace)} {
+	for _, at := range []string{string(deployment.UID), framework.OrphanKey(deployment.Namespace)} {
 		objs, err := c.sets.ByIndex(framework.ByController, at)
 		if err != nil {
 			return nil, err
@@ -192,7 +192,7 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 			}
 		}
 	}
-	mine, adopted, err := c.own.ClaimObjects(ctx, d, sel, all)
+	mine, adopted, err := c.own.ClaimObjects(ctx, deployment, sel, all)
 	if err == nil && len(adopted) > 0 {
 		// The informer will show the adopted sets and trigger the next pass; deciding without them could create a
 		// duplicate.

@@ -39,27 +39,27 @@ func sets(t *testing.T, c *controllertest.Cluster) []appsv1.ReplicaSet {
 }
 
 // populate plays the replicaset controller and the kubelets: all pods of all sets are there.
-func populate(t *testing.T, c *controllertest.Cluster) {
+func populate(t *testing.T, cluster *controllertest.Cluster) {
 	t.Helper()
-	for _, listed := range sets(t, c) {
+	for _, listed := range sets(t, cluster) {
 		synctest.Wait() // the controller may write the next set after the last one's new status
-		r, err := c.AppsV1().ReplicaSets("default").Get(t.Context(), listed.Name, metav1.GetOptions{})
+		set, err := cluster.AppsV1().ReplicaSets("default").Get(t.Context(), listed.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := *r.Spec.Replicas
+		n := *set.Spec.Replicas
 		zero := int32(0)
-		r.Status = appsv1.ReplicaSetStatus{
+		set.Status = appsv1.ReplicaSetStatus{
 			Replicas:            n,
 			ReadyReplicas:       n,
 			AvailableReplicas:   n,
 			TerminatingReplicas: &zero,
-			ObservedGeneration:  r.Generation,
+			ObservedGeneration:  set.Generation,
 		}
-		if _, err := c.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), r,
+		if _, err := cluster.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), set,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -69,46 +69,50 @@ func populate(t *testing.T, c *controllertest.Cluster) {
 
 func TestRollsOutAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(deploy(2, "1", "0"))
-		c.Start(t, "deployment-controller", New)
+		cluster := controllertest.New(deploy(2, "1", "0"))
+		cluster.Start(t, "deployment-controller", New)
 		time.Sleep(time.Second)
-		if got := sets(t, c); len(got) != 1 || *got[0].Spec.Replicas != 2 ||
+		if got := sets(t, cluster); len(got) != 1 || *got[0].Spec.Replicas != 2 ||
 			got[0].Name != "web-"+got[0].Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
 			t.Fatalf("sets: got %+v", got)
 		}
-		first := sets(t, c)[0].Name
-		if got, want := c.EventsSeen(), "Normal ScalingReplicaSet Scaled up replica set "+first+
+		first := sets(t, cluster)[0].Name
+		if got, want := cluster.EventsSeen(), "Normal ScalingReplicaSet Scaled up replica set "+first+
 			" from 0 to 2"; !slices.Equal(got, []string{want}) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
-		populate(t, c)
-		d := get(t, c)
-		if d.Annotations[revisionAnnotation] != "1" || !isComplete(d, &d.Status) {
-			t.Errorf("after the first rollout: got %v, %+v", d.Annotations, d.Status)
+		populate(t, cluster)
+		deployment := get(t, cluster)
+		if deployment.Annotations[revisionAnnotation] != "1" || !isComplete(deployment, &deployment.Status) {
+			t.Errorf("after the first rollout: got %v, %+v", deployment.Annotations, deployment.Status)
 		}
 		for rev, image := range map[string]string{"2": "v3"} {
-			d.Spec.Template = template(image)
-			if _, err := c.AppsV1().Deployments("default").Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+			deployment.Spec.Template = template(image)
+			if _, err := cluster.AppsV1().Deployments("default").Update(t.Context(), deployment,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 			for range 6 {
-				populate(t, c)
+				populate(t, cluster)
 			}
-			d = get(t, c)
-			if d.Annotations[revisionAnnotation] != rev || d.Status.UpdatedReplicas != 2 || d.Status.Replicas != 2 {
-				t.Errorf("after %s: got revision %s, %+v", image, d.Annotations[revisionAnnotation], d.Status)
+			deployment = get(t, cluster)
+			if deployment.Annotations[revisionAnnotation] != rev || deployment.Status.UpdatedReplicas != 2 ||
+				deployment.Status.Replicas != 2 {
+				t.Errorf("after %s: got revision %s, %+v", image, deployment.Annotations[revisionAnnotation],
+					deployment.Status)
 			}
 		}
-		d.Spec.Template = template("v2") // as kubectl rollout undo does
-		if _, err := c.AppsV1().Deployments("default").Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		deployment.Spec.Template = template("v2") // as kubectl rollout undo does
+		if _, err := cluster.AppsV1().Deployments("default").Update(t.Context(), deployment,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		for range 6 {
-			populate(t, c)
+			populate(t, cluster)
 		}
-		got := sets(t, c)
+		got := sets(t, cluster)
 		if len(got) != 2 || got[0].Name != first || *got[0].Spec.Replicas != 2 ||
 			got[0].Annotations[revisionAnnotation] != "3" {
 			t.Errorf("after undo: got %d sets, first %s with %d replicas, revision %s", len(got), got[0].Name,
@@ -119,11 +123,11 @@ func TestRollsOutAndBack(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(deploy(2, "1", "0"))
-		c.Start(t, "deployment-controller", New)
+		cluster := controllertest.New(deploy(2, "1", "0"))
+		cluster.Start(t, "deployment-controller", New)
 		time.Sleep(9 * time.Minute)
 		reason := func() string {
-			return framework.ConditionOf(get(t, c).Status.Conditions, appsv1.DeploymentProgressing).Reason
+			return framework.ConditionOf(get(t, cluster).Status.Conditions, appsv1.DeploymentProgressing).Reason
 		}
 		if got := reason(); got != newSetCreated {
 			t.Errorf("before the deadline: got %s", got)
@@ -132,7 +136,7 @@ func TestDeadline(t *testing.T) {
 		if got := reason(); got != timedOut {
 			t.Errorf("after the deadline: got %s", got)
 		}
-		populate(t, c)
+		populate(t, cluster)
 		if got := reason(); got != newSetAvailable {
 			t.Errorf("once it worked: got %s", got)
 		}

@@ -50,30 +50,30 @@ type change struct {
 
 // decide chooses the next step of s.d's rollout. After each step the next pass takes another, until nothing is left to
 // do. The same state gives the same decision.
-func decide(s snapshot) plan {
-	p := plan{conditions: slices.Clone(s.d.Status.Conditions)}
-	p.current, p.old = split(s.d, s.sets)
-	if s.d.DeletionTimestamp != nil {
-		return p
+func decide(snap snapshot) plan {
+	todo := plan{conditions: slices.Clone(snap.d.Status.Conditions)}
+	todo.current, todo.old = split(snap.d, snap.sets)
+	if snap.d.DeletionTimestamp != nil {
+		return todo
 	}
-	p.setPausedCondition(s)
-	p.refreshCurrent(s)
-	recreate := s.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+	todo.setPausedCondition(snap)
+	todo.refreshCurrent(snap)
+	recreate := snap.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 	switch {
-	case s.d.Spec.Paused:
-		p.scaleToSize(s.d)
-		p.cleanup(s.d)
-	case isScalingEvent(s) && (!recreate || len(active(s.sets)) <= 1):
+	case snap.d.Spec.Paused:
+		todo.scaleToSize(snap.d)
+		todo.cleanup(snap.d)
+	case isScalingEvent(snap) && (!recreate || len(active(snap.sets)) <= 1):
 		// several sets share the replicas only in a rolling update
-		p.scaleToSize(s.d)
+		todo.scaleToSize(snap.d)
 	case recreate:
-		p.rollout = true
-		p.rolloutRecreate(s)
+		todo.rollout = true
+		todo.rolloutRecreate(snap)
 	default:
-		p.rollout = true
-		p.rolloutRolling(s)
+		todo.rollout = true
+		todo.rolloutRolling(snap)
 	}
-	return p
+	return todo
 }
 
 // split finds the set with the Deployment's template: the oldest if there are several.
@@ -136,34 +136,34 @@ func (p *plan) scale(d *appsv1.Deployment, rs *appsv1.ReplicaSet, n int32) bool 
 
 // rolloutRolling is a step of a rolling update: first scale up as maxSurge allows, else scale down as maxUnavailable
 // allows.
-func (p *plan) rolloutRolling(s snapshot) {
+func (p *plan) rolloutRolling(snap snapshot) {
 	if p.current == nil {
-		p.createSet(s, func(rs *appsv1.ReplicaSet) int32 { return newReplicas(s.d, append(p.all(), rs), rs) })
+		p.createSet(snap, func(rs *appsv1.ReplicaSet) int32 { return newReplicas(snap.d, append(p.all(), rs), rs) })
 		return
 	}
 	up := int32(0)
-	if replicas(p.current) > desiredReplicas(s.d) {
-		up = desiredReplicas(s.d)
+	if replicas(p.current) > desiredReplicas(snap.d) {
+		up = desiredReplicas(snap.d)
 	} else {
-		up = newReplicas(s.d, p.all(), p.current)
+		up = newReplicas(snap.d, p.all(), p.current)
 	}
 	if up != replicas(p.current) {
-		p.scale(s.d, p.current, up)
+		p.scale(snap.d, p.current, up)
 		return
 	}
-	if p.scaleDownOld(s.d) {
+	if p.scaleDownOld(snap.d) {
 		return
 	}
-	if isComplete(s.d, &s.d.Status) {
-		p.cleanup(s.d)
+	if isComplete(snap.d, &snap.d.Status) {
+		p.cleanup(snap.d)
 	}
 }
 
 // rolloutRecreate is a step of a rollout that deletes all old pods before it creates new ones.
-func (p *plan) rolloutRecreate(s snapshot) {
+func (p *plan) rolloutRecreate(snap snapshot) {
 	down := false
 	for _, rs := range active(p.old) {
-		down = p.scale(s.d, rs, 0) || down
+		down = p.scale(snap.d, rs, 0) || down
 	}
 	if down {
 		return
@@ -172,15 +172,15 @@ func (p *plan) rolloutRecreate(s snapshot) {
 	if p.current != nil {
 		except = p.current.UID
 	}
-	if actual(p.old) > 0 || s.oldPods(except) {
+	if actual(p.old) > 0 || snap.oldPods(except) {
 		return
 	}
 	if p.current == nil {
-		p.createSet(s, func(*appsv1.ReplicaSet) int32 { return desiredReplicas(s.d) })
+		p.createSet(snap, func(*appsv1.ReplicaSet) int32 { return desiredReplicas(snap.d) })
 		return
 	}
-	if !p.scale(s.d, p.current, desiredReplicas(s.d)) && isComplete(s.d, &s.d.Status) {
-		p.cleanup(s.d)
+	if !p.scale(snap.d, p.current, desiredReplicas(snap.d)) && isComplete(snap.d, &snap.d.Status) {
+		p.cleanup(snap.d)
 	}
 }
 
@@ -220,20 +220,20 @@ func (p *plan) createSet(s snapshot, size func(*appsv1.ReplicaSet) int32) {
 	p.revision = rs.Annotations[revisionAnnotation]
 }
 
-// newSet is the ReplicaSet for d's template, with no replicas.
-func newSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
-	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
+// newSet is the ReplicaSet for deployment's template, with no replicas.
+func newSet(deployment *appsv1.Deployment) *appsv1.ReplicaSet {
+	hash := templateHash(&deployment.Spec.Template, deployment.Status.CollisionCount)
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            d.Name + "-" + hash,
-			Namespace:       d.Namespace,
+			Name:            deployment.Name + "-" + hash,
+			Namespace:       deployment.Namespace,
 			Annotations:     map[string]string{},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, gvk)},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(deployment, gvk)},
 		},
 		Spec: appsv1.ReplicaSetSpec{
-			MinReadySeconds: d.Spec.MinReadySeconds,
-			Selector:        d.Spec.Selector.DeepCopy(),
-			Template:        *d.Spec.Template.DeepCopy(),
+			MinReadySeconds: deployment.Spec.MinReadySeconds,
+			Selector:        deployment.Spec.Selector.DeepCopy(),
+			Template:        *deployment.Spec.Template.DeepCopy(),
 		},
 	}
 	label := func(m map[string]string) map[string]string {
@@ -247,6 +247,6 @@ func newSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	rs.Spec.Template.Labels = label(rs.Spec.Template.Labels)
 	rs.Spec.Selector.MatchLabels = label(rs.Spec.Selector.MatchLabels)
 	rs.Labels = maps.Clone(rs.Spec.Template.Labels)
-	copyAnnotations(d, rs)
+	copyAnnotations(deployment, rs)
 	return rs
 }

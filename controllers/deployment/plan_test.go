@@ -29,11 +29,11 @@ func template(image string) corev1.PodTemplateSpec {
 }
 
 func deploy(n int32, surge, unavailable string, f ...func(*appsv1.Deployment)) *appsv1.Deployment {
-	s := intstr.Parse(surge)
+	intOrString := intstr.Parse(surge)
 	u := intstr.Parse(unavailable)
 	deadline := int32(600)
 	history := int32(10)
-	d := &appsv1.Deployment{
+	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       "web",
 			Namespace:  "default",
@@ -46,34 +46,34 @@ func deploy(n int32, surge, unavailable string, f ...func(*appsv1.Deployment)) *
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
 			Strategy: appsv1.DeploymentStrategy{
 				Type:          appsv1.RollingUpdateDeploymentStrategyType,
-				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &s, MaxUnavailable: &u},
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &intOrString, MaxUnavailable: &u},
 			},
 			ProgressDeadlineSeconds: &deadline,
 			RevisionHistoryLimit:    &history,
 		},
 	}
 	for _, g := range f {
-		g(d)
+		g(deployment)
 	}
-	return d
+	return deployment
 }
 
 // rs is a set of d's with the image as its template, whose pods are all there and available.
 func rs(d *appsv1.Deployment, image string, n int32, rev int, f ...func(*appsv1.ReplicaSet)) *appsv1.ReplicaSet {
 	old := d.DeepCopy()
 	old.Spec.Template = template(image)
-	r := newSet(old)
-	r.Name = "web-" + image
-	r.UID = types.UID(image)
-	r.CreationTimestamp = metav1.NewTime(now.Add(time.Duration(rev-100) * time.Hour))
-	r.Spec.Replicas = &n
-	setRevision(r, int64(rev))
-	setSizeAnnotations(d, r.Annotations)
-	r.Status = appsv1.ReplicaSetStatus{Replicas: n, ReadyReplicas: n, AvailableReplicas: n}
+	set := newSet(old)
+	set.Name = "web-" + image
+	set.UID = types.UID(image)
+	set.CreationTimestamp = metav1.NewTime(now.Add(time.Duration(rev-100) * time.Hour))
+	set.Spec.Replicas = &n
+	setRevision(set, int64(rev))
+	setSizeAnnotations(d, set.Annotations)
+	set.Status = appsv1.ReplicaSetStatus{Replicas: n, ReadyReplicas: n, AvailableReplicas: n}
 	for _, g := range f {
-		g(r)
+		g(set)
 	}
-	return r
+	return set
 }
 
 func availableOnly(n int32) func(*appsv1.ReplicaSet) {
@@ -269,40 +269,40 @@ type world struct {
 }
 
 func (w *world) pass() bool {
-	s := snapshot{
+	snap := snapshot{
 		d:       w.d,
 		sets:    w.sets,
 		now:     now,
 		oldPods: func(types.UID) bool { return false },
 	}
-	p := decide(s)
-	for _, c := range p.changes {
+	plan := decide(snap)
+	for _, c := range plan.changes {
 		for i := range w.sets {
 			if w.sets[i].UID == c.set.UID {
 				w.sets[i] = c.set
 			}
 		}
 	}
-	w.sets = slices.DeleteFunc(w.sets, func(r *appsv1.ReplicaSet) bool { return slices.Contains(p.remove, r) })
-	current := p.current
-	if p.create != nil {
+	w.sets = slices.DeleteFunc(w.sets, func(r *appsv1.ReplicaSet) bool { return slices.Contains(plan.remove, r) })
+	current := plan.current
+	if plan.create != nil {
 		w.n++
-		p.create.UID = types.UID(fmt.Sprintf("new%d", w.n))
-		p.create.CreationTimestamp = metav1.NewTime(now.Add(time.Duration(w.n) * time.Minute))
-		w.sets = append(w.sets, p.create)
-		current = p.create
+		plan.create.UID = types.UID(fmt.Sprintf("new%d", w.n))
+		plan.create.CreationTimestamp = metav1.NewTime(now.Add(time.Duration(w.n) * time.Minute))
+		w.sets = append(w.sets, plan.create)
+		current = plan.create
 	}
 	for _, r := range w.sets {
 		if current != nil && r.UID == current.UID {
 			current = r
 		}
 	}
-	st, _ := status(s, p, current, w.sets)
-	changed := p.create != nil || len(p.changes)+len(p.remove) > 0 || !cmp.Equal(st, w.d.Status)
+	st, _ := status(snap, plan, current, w.sets)
+	changed := plan.create != nil || len(plan.changes)+len(plan.remove) > 0 || !cmp.Equal(st, w.d.Status)
 	w.d = w.d.DeepCopy()
 	w.d.Status = st
-	if p.revision != "" {
-		w.d.Annotations = map[string]string{revisionAnnotation: p.revision}
+	if plan.revision != "" {
+		w.d.Annotations = map[string]string{revisionAnnotation: plan.revision}
 	}
 	return changed
 }

@@ -49,18 +49,18 @@ func available(sets []*appsv1.ReplicaSet) int32 {
 
 // limits resolves maxSurge (percentages rounded up) and maxUnavailable (rounded down). If both are zero, one pod may be
 // unavailable, or no step would be possible. Both are 0 for Recreate.
-func limits(d *appsv1.Deployment) (surge, unavailable int32) {
-	ru := d.Spec.Strategy.RollingUpdate
-	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || ru == nil {
+func limits(deployment *appsv1.Deployment) (surge, unavailable int32) {
+	ru := deployment.Spec.Strategy.RollingUpdate
+	if deployment.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType || ru == nil {
 		return 0, 0
 	}
-	n := int(desiredReplicas(d))
+	n := int(desiredReplicas(deployment))
 	surge = resolve(ru.MaxSurge, n, true)
 	unavailable = resolve(ru.MaxUnavailable, n, false)
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
-	return surge, min(unavailable, desiredReplicas(d))
+	return surge, min(unavailable, desiredReplicas(deployment))
 }
 
 func resolve(v *intstr.IntOrString, total int, up bool) int32 {
@@ -91,13 +91,13 @@ func remainingAvailable(rs *appsv1.ReplicaSet) int32 {
 
 // scaleDownOld scales old sets down as availability allows: first unavailable pods, then the others, oldest set first.
 // It reports whether anything changes.
-func (p *plan) scaleDownOld(d *appsv1.Deployment) bool {
+func (p *plan) scaleDownOld(deployment *appsv1.Deployment) bool {
 	old := active(p.old)
 	if len(old) == 0 {
 		return false
 	}
-	_, unavailable := limits(d)
-	atLeast := desiredReplicas(d) - unavailable
+	_, unavailable := limits(deployment)
+	atLeast := desiredReplicas(deployment) - unavailable
 	lacking := replicas(p.current) - remainingAvailable(p.current)
 	room := specified(p.all()) - atLeast - lacking
 	if room <= 0 {
@@ -121,7 +121,7 @@ func (p *plan) scaleDownOld(d *appsv1.Deployment) bool {
 	changed := false
 	for _, rs := range old {
 		if size[rs] != replicas(rs) {
-			changed = p.scale(d, rs, size[rs]) || changed
+			changed = p.scale(deployment, rs, size[rs]) || changed
 		}
 	}
 	return changed
@@ -140,19 +140,19 @@ func isScalingEvent(s snapshot) bool {
 // scaleToSize scales the sets to the Deployment's size without continuing the rollout: a single set gets all, a
 // finished rollout scales down the old sets, and one in progress distributes the difference in proportion to the sets'
 // sizes.
-func (p *plan) scaleToSize(d *appsv1.Deployment) {
+func (p *plan) scaleToSize(deployment *appsv1.Deployment) {
 	if only := p.activeOrLatest(); only != nil {
-		p.scale(d, only, desiredReplicas(d))
+		p.scale(deployment, only, desiredReplicas(deployment))
 		return
 	}
-	if p.current != nil && saturated(d, p.current) {
+	if p.current != nil && saturated(deployment, p.current) {
 		for _, rs := range active(p.old) {
-			p.scale(d, rs, 0)
+			p.scale(deployment, rs, 0)
 		}
 		return
 	}
-	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-		p.scaleProportionally(d)
+	if deployment.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		p.scaleProportionally(deployment)
 	}
 }
 
@@ -180,15 +180,15 @@ func saturated(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
 
 // scaleProportionally distributes the difference over all active sets, largest first; the rounding remainder goes to
 // the largest.
-func (p *plan) scaleProportionally(d *appsv1.Deployment) {
+func (p *plan) scaleProportionally(deployment *appsv1.Deployment) {
 	sets := active(p.all())
 	if len(sets) == 0 {
 		return
 	}
-	surge, _ := limits(d)
+	surge, _ := limits(deployment)
 	allowed := int32(0)
-	if desiredReplicas(d) > 0 {
-		allowed = desiredReplicas(d) + surge
+	if desiredReplicas(deployment) > 0 {
+		allowed = desiredReplicas(deployment) + surge
 	}
 	diff := allowed - specified(sets)
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
@@ -201,13 +201,13 @@ func (p *plan) scaleProportionally(d *appsv1.Deployment) {
 	size := make([]int32, len(sets))
 	added := int32(0)
 	for i, rs := range sets {
-		part := proportionOf(d, rs, diff, added, desiredReplicas(d)+surge)
+		part := proportionOf(deployment, rs, diff, added, desiredReplicas(deployment)+surge)
 		size[i] = replicas(rs) + part
 		added += part
 	}
 	size[0] = max(0, size[0]+diff-added)
 	for i, rs := range sets {
-		p.scale(d, rs, size[i])
+		p.scale(deployment, rs, size[i])
 	}
 }
 

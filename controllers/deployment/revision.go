@@ -104,24 +104,24 @@ func setRevision(rs *appsv1.ReplicaSet, n int64) bool {
 }
 
 // refreshCurrent plans updates of the current set: annotations, revision, minReadySeconds.
-func (p *plan) refreshCurrent(s snapshot) {
+func (p *plan) refreshCurrent(snap snapshot) {
 	if p.current == nil {
 		return
 	}
 	n := len(p.changes)
 	next := p.editable(p.current)
-	changed := copyAnnotations(s.d, next)
+	changed := copyAnnotations(snap.d, next)
 	changed = setRevision(next, maxRevision(p.old)+1) || changed
-	if next.Spec.MinReadySeconds != s.d.Spec.MinReadySeconds {
-		next.Spec.MinReadySeconds = s.d.Spec.MinReadySeconds
+	if next.Spec.MinReadySeconds != snap.d.Spec.MinReadySeconds {
+		next.Spec.MinReadySeconds = snap.d.Spec.MinReadySeconds
 		changed = true
 	}
 	if !changed {
 		p.changes = p.changes[:n]
 	}
 	p.revision = next.Annotations[revisionAnnotation]
-	if hasDeadline(s.d) && framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing) == nil {
-		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionTrue, foundNewSet,
+	if hasDeadline(snap.d) && framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing) == nil {
+		p.setCondition(snap, appsv1.DeploymentProgressing, corev1.ConditionTrue, foundNewSet,
 			fmt.Sprintf("Found new replica set %q", p.current.Name))
 	}
 }

@@ -108,42 +108,42 @@ func timedOutProgressing(d *appsv1.Deployment, c *appsv1.DeploymentCondition, no
 // status is the Deployment's status after the plan; current and sets are as stored now. next is when to check the
 // progress again, 0: never.
 func status(
-	s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet,
+	snap snapshot, todo plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet,
 ) (st appsv1.DeploymentStatus, next time.Duration) {
 	st = appsv1.DeploymentStatus{
-		ObservedGeneration:  s.d.Generation,
+		ObservedGeneration:  snap.d.Generation,
 		Replicas:            actual(sets),
 		AvailableReplicas:   available(sets),
 		ReadyReplicas:       sum(sets, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.ReadyReplicas }),
 		TerminatingReplicas: terminating(sets),
-		CollisionCount:      s.d.Status.CollisionCount,
-		Conditions:          slices.Clone(p.conditions),
+		CollisionCount:      snap.d.Status.CollisionCount,
+		Conditions:          slices.Clone(todo.conditions),
 	}
 	st.UnavailableReplicas = max(0, specified(sets)-st.AvailableReplicas)
 	if current != nil {
 		st.UpdatedReplicas = current.Status.Replicas
 	}
-	c := newCondition(s.now, appsv1.DeploymentAvailable, corev1.ConditionFalse, minimumUnavailable,
+	c := newCondition(snap.now, appsv1.DeploymentAvailable, corev1.ConditionFalse, minimumUnavailable,
 		"Deployment does not have minimum availability.")
-	if _, unavailable := limits(s.d); st.AvailableReplicas >= desiredReplicas(s.d)-unavailable {
+	if _, unavailable := limits(snap.d); st.AvailableReplicas >= desiredReplicas(snap.d)-unavailable {
 		c.Status = corev1.ConditionTrue
 		c.Reason = minimumAvailable
 		c.Message = "Deployment has minimum availability."
 	}
 	st.Conditions = setCondition(st.Conditions, c)
-	if !p.rollout {
+	if !todo.rollout {
 		return st, 0
 	}
-	if !hasDeadline(s.d) {
+	if !hasDeadline(snap.d) {
 		st.Conditions = framework.WithoutCondition(st.Conditions, appsv1.DeploymentProgressing)
 	}
-	setProgressing(s, &st, current)
+	setProgressing(snap, &st, current)
 	if f := replicaFailureOf(current, sets); f != nil {
 		st.Conditions = setCondition(st.Conditions, *f)
 	} else {
 		st.Conditions = framework.WithoutCondition(st.Conditions, appsv1.DeploymentReplicaFailure)
 	}
-	return st, nextCheck(s, &st)
+	return st, nextCheck(snap, &st)
 }
 
 // terminating sums up the sets' counts; nil if one does not report it.
@@ -159,25 +159,27 @@ func terminating(sets []*appsv1.ReplicaSet) *int32 {
 }
 
 // setProgressing sets the condition Progressing of an unfinished rollout.
-func setProgressing(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
-	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
-	if !hasDeadline(s.d) || st.Replicas == st.UpdatedReplicas && c != nil && c.Reason == newSetAvailable {
+func setProgressing(snap snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
+	condition := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
+	if !hasDeadline(snap.d) || st.Replicas == st.UpdatedReplicas &&
+		condition != nil && condition.Reason == newSetAvailable {
 		return
 	}
-	who := fmt.Sprintf("Deployment %q", s.d.Name)
+	who := fmt.Sprintf("Deployment %q", snap.d.Name)
 	if current != nil {
 		who = fmt.Sprintf("ReplicaSet %q", current.Name)
 	}
 	switch {
-	case isComplete(s.d, st):
-		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing,
+	case isComplete(snap.d, st):
+		st.Conditions = setCondition(st.Conditions, newCondition(snap.now, appsv1.DeploymentProgressing,
 			corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
-	case isProgressing(s.d, st):
+	case isProgressing(snap.d, st):
 		// Every progress updates lastUpdateTime, from which the deadline counts, even if nothing else changes.
 		st.Conditions = framework.WithCondition(st.Conditions,
-			newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing."))
-	case timedOutProgressing(s.d, c, s.now):
-		st.Conditions = setCondition(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing,
+			newCondition(snap.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated,
+				who+" is progressing."))
+	case timedOutProgressing(snap.d, condition, snap.now):
+		st.Conditions = setCondition(st.Conditions, newCondition(snap.now, appsv1.DeploymentProgressing,
 			corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
 	}
 }

@@ -52,44 +52,44 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	pods := coreinformers.New(env.Shared.Scoped()).Pods()
-	g := resourceinformers.New(env.Shared.Scoped())
-	claims := g.ResourceClaims()
-	all := g.ResourceSlices().Informer()
-	c := &Controller{
+	cs := resourceinformers.New(env.Shared.Scoped())
+	claims := cs.ResourceClaims()
+	all := cs.ResourceSlices().Informer()
+	controller := &Controller{
 		env:     env,
 		pods:    pods.Lister(),
 		claims:  claims.Lister(),
 		users:   claims.Informer().GetIndexer(),
 		slices:  all.GetIndexer(),
-		rules:   g.DeviceTaintRules().Lister(),
+		rules:   cs.DeviceTaintRules().Lister(),
 		evicted: map[types.UID]int{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(claims.Informer(), byPool, indexClaim),
 		framework.EnsureIndex(all, byPool, indexSlice),
-		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
-			Add: c.enqueue,
+		framework.On(controller.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
+			Add: controller.enqueue,
 			Update: func(old, p *corev1.Pod) {
 				if old.Spec.NodeName == "" && p.Spec.NodeName != "" {
-					c.enqueue(p)
+					controller.enqueue(p)
 				}
 			},
 		}),
-		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
-			Add:    c.enqueueUsers,
-			Update: func(_, claim *resourcev1.ResourceClaim) { c.enqueueUsers(claim) },
+		framework.On(controller.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
+			Add:    controller.enqueueUsers,
+			Update: func(_, claim *resourcev1.ResourceClaim) { controller.enqueueUsers(claim) },
 		}),
-		framework.On(c.loop, all, framework.Handlers[*resourcev1.ResourceSlice]{
-			Add:    c.sliceChanged,
-			Update: func(_, s *resourcev1.ResourceSlice) { c.sliceChanged(s) },
+		framework.On(controller.loop, all, framework.Handlers[*resourcev1.ResourceSlice]{
+			Add:    controller.sliceChanged,
+			Update: func(_, s *resourcev1.ResourceSlice) { controller.sliceChanged(s) },
 		}),
-		framework.On(c.loop, g.DeviceTaintRules().Informer(), framework.Handlers[*resourcev1.DeviceTaintRule]{
-			Add:    c.ruleChanged,
-			Delete: c.ruleDeleted,
+		framework.On(controller.loop, cs.DeviceTaintRules().Informer(), framework.Handlers[*resourcev1.DeviceTaintRule]{
+			Add:    controller.ruleChanged,
+			Delete: controller.ruleDeleted,
 			Update: func(old, r *resourcev1.DeviceTaintRule) {
 				if !equality.Semantic.DeepEqual(&old.Spec, &r.Spec) {
-					c.ruleChanged(r)
+					controller.ruleChanged(r)
 				}
 			},
 		}),
@@ -97,7 +97,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device taints: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -166,15 +166,15 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if key.Namespace == "" {
 		return c.syncRule(ctx, key)
 	}
-	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || podkind.Terminal(p)) {
+	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || podkind.Terminal(pod)) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	end, err := c.evictionOf(p, now)
+	end, err := c.evictionOf(pod, now)
 	if err != nil || end.at.IsZero() {
 		return err
 	}
@@ -185,16 +185,16 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.loop.AddAfter(key, end.at.Sub(now)) // then it is checked again
 		return nil
 	}
-	c.env.Events.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
+	c.env.Events.Event(pod, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
 	c.env.Log.Info("evicting pod from tainted device", "pod", key, "device", end.device)
 	d := framework.Disruption{
 		Reason:  "DeletionByDeviceTaintManager",
 		Message: "Device Taint manager: deleting due to NoExecute taint",
 	}
-	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
+	if err := framework.Disrupt(ctx, c.env, pod, d); err != nil {
 		return err
 	}
-	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
+	if err := framework.DeletePod(ctx, c.env, pod, nil); err != nil {
 		return err
 	}
 	c.countEviction(end.rules)

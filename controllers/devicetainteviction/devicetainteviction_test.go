@@ -27,9 +27,11 @@ func pod(name string) *corev1.Pod {
 }
 
 func claim(tolerations ...resourcev1.DeviceToleration) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"}}
-	c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "pod"}}
-	c.Status.Allocation = &resourcev1.AllocationResult{
+	resourceClaim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "c"}}
+	resourceClaim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{
+		{Resource: "pods", Name: "p", UID: "pod"},
+	}
+	resourceClaim.Status.Allocation = &resourcev1.AllocationResult{
 		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
 			{
 				Request:     "r",
@@ -40,7 +42,7 @@ func claim(tolerations ...resourcev1.DeviceToleration) *resourcev1.ResourceClaim
 			},
 		}},
 	}
-	return c
+	return resourceClaim
 }
 
 func slice(device string, generation int64, taints ...resourcev1.DeviceTaint) *resourcev1.ResourceSlice {
@@ -86,18 +88,18 @@ func TestEviction(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := controllertest.New(pod("p"), tt.claim, slice("gpu-0", 1))
-				c.Start(t, "device-taint-eviction-controller", New)
+				cluster := controllertest.New(pod("p"), tt.claim, slice("gpu-0", 1))
+				cluster.Start(t, "device-taint-eviction-controller", New)
 				synctest.Wait()
 				tt.taint.TimeAdded = &metav1.Time{Time: time.Now()}
-				if _, err := c.ResourceV1().ResourceSlices().Update(t.Context(), slice(tt.on, 2, tt.taint),
+				if _, err := cluster.ResourceV1().ResourceSlices().Update(t.Context(), slice(tt.on, 2, tt.taint),
 					metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				there := func(after time.Duration) bool {
 					time.Sleep(after)
 					synctest.Wait()
-					_, err := c.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
+					_, err := cluster.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
 					if err != nil && !apierrors.IsNotFound(err) {
 						t.Fatal(err)
 					}
@@ -113,7 +115,7 @@ func TestEviction(t *testing.T) {
 				if got := there(wait); got != (tt.after < 0) {
 					t.Errorf("it is there: %v", got)
 				}
-				if said := strings.Join(c.EventsSeen(), "\n"); strings.Contains(said,
+				if said := strings.Join(cluster.EventsSeen(), "\n"); strings.Contains(said,
 					"Normal DeviceTaintManagerEviction Marking for deletion") != (tt.after >= 0) {
 					t.Errorf("said %s", said)
 				}

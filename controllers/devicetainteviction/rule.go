@@ -72,7 +72,7 @@ func (c *Controller) ruleDeleted(r *resourcev1.DeviceTaintRule) {
 
 // syncRule writes the condition EvictionInProgress of a rule.
 func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
-	r, err := c.rules.Get(key.Name)
+	rule, err := c.rules.Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -80,14 +80,14 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	now := time.Now()
-	was := framework.ConditionOf(r.Status.Conditions, resourcev1.DeviceTaintConditionEvictionInProgress)
-	if was != nil && was.ObservedGeneration == r.Generation {
+	was := framework.ConditionOf(rule.Status.Conditions, resourcev1.DeviceTaintConditionEvictionInProgress)
+	if was != nil && was.ObservedGeneration == rule.Generation {
 		if since := now.Sub(was.LastTransitionTime.Time); since < statusPeriod {
 			c.loop.AddAfter(key, statusPeriod-since)
 			return nil
 		}
 	}
-	next := c.ruleCondition(r, now)
+	next := c.ruleCondition(rule, now)
 	if was != nil {
 		next.LastTransitionTime = was.LastTransitionTime
 		if next == *was {
@@ -98,7 +98,7 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 	cond := metaac.Condition().WithType(next.Type).WithStatus(next.Status).WithReason(next.Reason).WithMessage(
 		next.Message).
 		WithObservedGeneration(next.ObservedGeneration).WithLastTransitionTime(next.LastTransitionTime)
-	apply := resourceac.DeviceTaintRule(r.Name).WithUID(r.UID).WithStatus(
+	apply := resourceac.DeviceTaintRule(rule.Name).WithUID(rule.UID).WithStatus(
 		resourceac.DeviceTaintRuleStatus().WithConditions(cond))
 	_, err = c.env.Client.ResourceV1().DeviceTaintRules().ApplyStatus(ctx, apply, metav1.ApplyOptions{
 		FieldManager: c.env.Name,
@@ -111,19 +111,19 @@ func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
 }
 
 // ruleCondition is the rule's condition; with the effect None it describes what would happen.
-func (c *Controller) ruleCondition(r *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
+func (c *Controller) ruleCondition(rule *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
 	out := metav1.Condition{
 		Type:               resourcev1.DeviceTaintConditionEvictionInProgress,
 		Status:             metav1.ConditionFalse,
-		ObservedGeneration: r.Generation,
+		ObservedGeneration: rule.Generation,
 	}
 	c.mu.Lock()
-	evicted := c.evicted[r.UID]
+	evicted := c.evicted[rule.UID]
 	c.mu.Unlock()
 	var say []string
-	switch r.Spec.Taint.Effect {
+	switch rule.Spec.Taint.Effect {
 	case resourcev1.DeviceTaintEffectNoExecute:
-		pods, namespaces := c.pendingEvictions(r, now)
+		pods, namespaces := c.pendingEvictions(rule, now)
 		switch {
 		case pods > 0:
 			out.Status = metav1.ConditionTrue
@@ -137,8 +137,8 @@ func (c *Controller) ruleCondition(r *resourcev1.DeviceTaintRule, now time.Time)
 		}
 	case resourcev1.DeviceTaintEffectNone:
 		out.Reason = "NoEffect"
-		pods, namespaces := c.pendingEvictions(r, now)
-		offered, allocated := c.selectedDevices(r)
+		pods, namespaces := c.pendingEvictions(rule, now)
+		offered, allocated := c.selectedDevices(rule)
 		say = append(say, plural(offered, "published device", "published devices")+" selected.",
 			plural(allocated, "allocated device", "allocated devices")+" selected.",
 			plural(pods, "pod", "pods")+" would be evicted in "+plural(namespaces, "namespace", "different namespaces")+
@@ -163,26 +163,27 @@ func plural(n int, one, more string) string {
 }
 
 // pendingEvictions counts the pods, and their namespaces, that a rule will evict, or would with the effect NoExecute.
-func (c *Controller) pendingEvictions(r *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
-	t := r.Spec.Taint
-	t.Effect = resourcev1.DeviceTaintEffectNoExecute
+func (c *Controller) pendingEvictions(rule *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
+	deviceTaint := rule.Spec.Taint
+	deviceTaint.Effect = resourcev1.DeviceTaintEffectNoExecute
 	found := sets.New[framework.Key]()
 	in := sets.New[string]()
-	for claim := range c.selectedClaims(r) {
+	for claim := range c.selectedClaims(rule) {
 		for _, user := range claim.Status.ReservedFor {
-			p, err := c.pods.Pods(claim.Namespace).Get(user.Name)
+			pod, err := c.pods.Pods(claim.Namespace).Get(user.Name)
 			if err != nil || user.APIGroup != "" || user.Resource != "pods" ||
-				!resourceclaim.IsReservedForPod(p, claim, false) {
+				!resourceclaim.IsReservedForPod(pod, claim, false) {
 				continue
 			}
-			if p.Spec.NodeName == "" || p.DeletionTimestamp != nil || podkind.Terminal(p) {
+			if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || podkind.Terminal(pod) {
 				continue
 			}
-			for d := range c.devices(p) {
-				if resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) && !evictionTime(t, d.Tolerations, now).
-					IsZero() {
-					found.Insert(framework.KeyOf(p))
-					in.Insert(p.Namespace)
+			for d := range c.devices(pod) {
+				if resourcekind.RuleSelects(rule, d.Driver, d.Pool, d.Device) &&
+					!evictionTime(deviceTaint, d.Tolerations, now).
+						IsZero() {
+					found.Insert(framework.KeyOf(pod))
+					in.Insert(pod.Namespace)
 				}
 			}
 		}

@@ -77,16 +77,16 @@ func TestRules(t *testing.T) {
 						TolerationSeconds: &tt.seconds,
 					})
 				}
-				c := controllertest.New(pod("p"), held, slice("gpu-0", 1))
-				c.Start(t, "device-taint-eviction-controller", New)
+				cluster := controllertest.New(pod("p"), held, slice("gpu-0", 1))
+				cluster.Start(t, "device-taint-eviction-controller", New)
 				synctest.Wait()
-				if _, err := c.ResourceV1().DeviceTaintRules().Create(t.Context(), rule(tt.effect, tt.device),
+				if _, err := cluster.ResourceV1().DeviceTaintRules().Create(t.Context(), rule(tt.effect, tt.device),
 					metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				check := func(want string) {
 					t.Helper()
-					r, err := c.ResourceV1().DeviceTaintRules().Get(t.Context(), "r", metav1.GetOptions{})
+					r, err := cluster.ResourceV1().DeviceTaintRules().Get(t.Context(), "r", metav1.GetOptions{})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -105,7 +105,7 @@ func TestRules(t *testing.T) {
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
 				check(tt.after)
-				_, err := c.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
+				_, err := cluster.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
 				if err != nil && !apierrors.IsNotFound(err) {
 					t.Fatal(err)
 				}

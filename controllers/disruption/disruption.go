@@ -64,7 +64,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	apps := appsinformers.New(env.Shared.Scoped())
 	budgets := policyinformers.New(env.Shared.Scoped()).PodDisruptionBudgets()
-	c := &Controller{
+	controller := &Controller{
 		env:          env,
 		budgets:      budgets.Lister(),
 		pods:         core.Pods().Lister(),
@@ -74,33 +74,39 @@ func New(env *framework.Env) (framework.Controller, error) {
 		controllers:  core.ReplicationControllers().Lister(),
 		scalable:     map[metav1.TypeMeta]resource{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, budgets.Informer(), framework.Handlers[*policyv1.PodDisruptionBudget]{
-			Add:    c.budgetChanged,
-			Update: func(_, b *policyv1.PodDisruptionBudget) { c.budgetChanged(b) },
+		framework.On(controller.loop, budgets.Informer(), framework.Handlers[*policyv1.PodDisruptionBudget]{
+			Add:    controller.budgetChanged,
+			Update: func(_, b *policyv1.PodDisruptionBudget) { controller.budgetChanged(b) },
 		}),
-		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
-			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
-			Update: c.podChanged,
-			Delete: func(p *corev1.Pod) { c.podChanged(p, nil) },
+		framework.On(controller.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { controller.podChanged(nil, p) },
+			Update: controller.podChanged,
+			Delete: func(p *corev1.Pod) { controller.podChanged(p, nil) },
 		}),
-		framework.On(c.loop, apps.ReplicaSets().Informer(), scaleHandlers(c, func(o *appsv1.ReplicaSet) *int32 {
+		framework.On(controller.loop, apps.ReplicaSets().Informer(), scaleHandlers(controller, func(
+			o *appsv1.ReplicaSet,
+		) *int32 {
 			return o.Spec.Replicas
 		})),
-		framework.On(c.loop, apps.Deployments().Informer(), scaleHandlers(c, func(o *appsv1.Deployment) *int32 {
+		framework.On(controller.loop, apps.Deployments().Informer(), scaleHandlers(controller, func(
+			o *appsv1.Deployment,
+		) *int32 {
 			return o.Spec.Replicas
 		})),
-		framework.On(c.loop, apps.StatefulSets().Informer(), scaleHandlers(c, func(o *appsv1.StatefulSet) *int32 {
+		framework.On(controller.loop, apps.StatefulSets().Informer(), scaleHandlers(controller, func(
+			o *appsv1.StatefulSet,
+		) *int32 {
 			return o.Spec.Replicas
 		})),
-		framework.On(c.loop, core.ReplicationControllers().Informer(),
-			scaleHandlers(c, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
+		framework.On(controller.loop, core.ReplicationControllers().Informer(),
+			scaleHandlers(controller, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("disruption controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -137,20 +143,20 @@ func (c *Controller) budgetsOf(namespace string) []*policyv1.PodDisruptionBudget
 	return all
 }
 
-// podChanged requeues the budgets that match old or p; either may be nil.
-func (c *Controller) podChanged(old, p *corev1.Pod) {
-	if p != nil {
-		if left, stale := staleTarget(p, time.Now()); stale {
-			c.loop.AddAfter(workItem{framework.KeyOf(p), true}, left)
+// podChanged requeues the budgets that match old or pod; either may be nil.
+func (c *Controller) podChanged(old, pod *corev1.Pod) {
+	if pod != nil {
+		if left, stale := staleTarget(pod, time.Now()); stale {
+			c.loop.AddAfter(workItem{framework.KeyOf(pod), true}, left)
 		}
 	}
-	if old != nil && p != nil && countsEqual(old, p) {
+	if old != nil && pod != nil && countsEqual(old, pod) {
 		return
 	}
-	either := firstPod(p, old)
+	either := firstPod(pod, old)
 	var matching []string
 	for _, b := range c.budgetsOf(either.Namespace) {
-		is := matches(b, p)
+		is := matches(b, pod)
 		if is {
 			matching = append(matching, b.Name)
 		}
@@ -158,9 +164,10 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 			c.budgetChanged(b)
 		}
 	}
-	if len(matching) > 1 && (old == nil || !maps.Equal(old.Labels, p.Labels)) {
-		c.env.Events.Eventf(p, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
-			"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", p.Namespace, p.Name, matching[0])
+	if len(matching) > 1 && (old == nil || !maps.Equal(old.Labels, pod.Labels)) {
+		c.env.Events.Eventf(pod, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+			"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", pod.Namespace, pod.Name,
+			matching[0])
 	}
 }
 
@@ -192,30 +199,30 @@ func (c *Controller) sync(ctx context.Context, it workItem) error {
 	if it.pod {
 		return c.removeDisruptionTarget(ctx, it)
 	}
-	b, err := c.budgets.PodDisruptionBudgets(it.Namespace).Get(it.Name)
-	if apierrors.IsNotFound(err) || err == nil && b.DeletionTimestamp != nil && len(b.Finalizers) == 0 {
+	budget, err := c.budgets.PodDisruptionBudgets(it.Namespace).Get(it.Name)
+	if apierrors.IsNotFound(err) || err == nil && budget.DeletionTimestamp != nil && len(budget.Finalizers) == 0 {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	next, recheck, err := c.decide(ctx, b, now)
+	next, recheck, err := c.decide(ctx, budget, now)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		c.env.Log.Debug("budget cannot be counted", "budget", it.String(), "err", err)
-		next = failedStatus(b, err)
+		next = failedStatus(budget, err)
 	case recheck > 0:
 		c.loop.AddAfter(it, recheck)
 	}
-	if equality.Semantic.DeepEqual(next, &b.Status) {
+	if equality.Semantic.DeepEqual(next, &budget.Status) {
 		return nil
 	}
-	changed := b.DeepCopy()
+	changed := budget.DeepCopy()
 	changed.Status = *next
-	_, err = c.env.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, changed,
+	_, err = c.env.Client.PolicyV1().PodDisruptionBudgets(budget.Namespace).UpdateStatus(ctx, changed,
 		metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -223,55 +230,55 @@ func (c *Controller) sync(ctx context.Context, it workItem) error {
 	return err
 }
 
-// decide computes b's status, and records events about problems of b.
+// decide computes budget's status, and records events about problems of budget.
 func (c *Controller) decide(
-	ctx context.Context, b *policyv1.PodDisruptionBudget, now time.Time,
+	ctx context.Context, budget *policyv1.PodDisruptionBudget, now time.Time,
 ) (*policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
-	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 	var pods []*corev1.Pod
 	if err == nil {
-		pods, err = c.pods.Pods(b.Namespace).List(selector)
+		pods, err = c.pods.Pods(budget.Namespace).List(selector)
 	}
 	if err != nil {
-		c.env.Events.Eventf(b, corev1.EventTypeWarning, "NoPods", "Failed to get pods: %v", err)
+		c.env.Events.Eventf(budget, corev1.EventTypeWarning, "NoPods", "Failed to get pods: %v", err)
 		return nil, 0, err
 	}
 	if len(pods) == 0 {
-		c.env.Events.Event(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
+		c.env.Events.Event(budget, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
 	expected := int32(len(pods)) // a cluster has fewer pods
-	if usesScale(b) {
+	if usesScale(budget) {
 		var unmanaged bool
 		expected, unmanaged, err = c.expected(ctx, pods)
 		if unmanaged {
-			c.env.Events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods",
+			c.env.Events.Eventf(budget, corev1.EventTypeWarning, "UnmanagedPods",
 				"Pods selected by this PodDisruptionBudget (selector: %v) were found "+
 					"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may "+
 					"result in undefined behavior. "+
 					"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
-				b.Spec.Selector)
+				budget.Spec.Selector)
 		}
 	}
 	healthy := int32(0)
 	if err == nil {
-		healthy, err = desired(b, expected)
+		healthy, err = desired(budget, expected)
 	}
 	if err != nil {
-		c.env.Events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+		c.env.Events.Eventf(budget, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed",
 			"Failed to calculate the number of expected pods: %v", err)
 		return nil, 0, err
 	}
-	st, recheck, overdue := status(b, pods, expected, healthy, now)
+	st, recheck, overdue := status(budget, pods, expected, healthy, now)
 	for _, p := range overdue {
 		c.env.Events.Eventf(p, corev1.EventTypeWarning, "NotDeleted",
-			"Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+			"Pod was expected by PDB %s/%s to be deleted but it wasn't", budget.Namespace, budget.Name)
 	}
 	return st, recheck, nil
 }
 
 // removeDisruptionTarget removes DisruptionTarget from a pod that was not deleted.
 func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) error {
-	p, err := c.pods.Pods(it.Namespace).Get(it.Name)
+	pod, err := c.pods.Pods(it.Namespace).Get(it.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -279,7 +286,7 @@ func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) er
 		return err
 	}
 	now := time.Now()
-	left, stale := staleTarget(p, now)
+	left, stale := staleTarget(pod, now)
 	switch {
 	case !stale:
 		return nil
@@ -289,7 +296,7 @@ func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) er
 	}
 	b, err := json.Marshal(map[string]any{
 		// it may be evicted again by now
-		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
 		"status": map[string]any{"conditions": []map[string]any{{
 			"type":               corev1.DisruptionTarget,
 			"status":             corev1.ConditionFalse,
@@ -301,7 +308,7 @@ func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) er
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b,
+	_, err = c.env.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, b,
 		metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil

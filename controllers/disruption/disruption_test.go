@@ -105,24 +105,25 @@ func TestCountsOwners(t *testing.T) {
 			pod("rc-a", ref("v1", "ReplicationController", "rc")),
 			budget("50%", ""),
 		}
-		c := controllertest.New(objs...)
-		c.Start(t, "disruption-controller", New)
-		if got, want := brief(read(t, c)), "6/5 of 10, allowed 1, SufficientPods"; got != want {
+		cluster := controllertest.New(objs...)
+		cluster.Start(t, "disruption-controller", New)
+		if got, want := brief(read(t, cluster)), "6/5 of 10, allowed 1, SufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		// More are wanted, none is there yet.
-		d, err := c.AppsV1().Deployments("default").Get(t.Context(), "d", metav1.GetOptions{})
+		d, err := cluster.AppsV1().Deployments("default").Get(t.Context(), "d", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.Spec.Replicas = n(8)
-		if _, err := c.AppsV1().Deployments("default").Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.AppsV1().Deployments("default").Update(t.Context(), d,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := brief(read(t, c)), "6/7 of 14, allowed 0, InsufficientPods"; got != want {
+		if got, want := brief(read(t, cluster)), "6/7 of 14, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("after scaling: got %s, want %s", got, want)
 		}
-		if got := c.EventsSeen(); len(got) != 0 {
+		if got := cluster.EventsSeen(); len(got) != 0 {
 			t.Errorf("events: %q", got)
 		}
 	})
@@ -138,14 +139,14 @@ func TestCustomScale(t *testing.T) {
 			"metadata":   map[string]any{"name": "r", "namespace": "default", "uid": "r"},
 			"spec":       map[string]any{"replicas": int64(5)},
 		}}
-		c := controllertest.New(pod("a", ref("example.com/v1", "Rollout", "r")),
+		cluster := controllertest.New(pod("a", ref("example.com/v1", "Rollout", "r")),
 			pod("b", ref("example.com/v1", "Rollout", "r")), budget("", "4"))
 		dyn := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 		dyn.PrependReactor("get", "rollouts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return a.GetSubresource() == "scale", scale, nil
 		})
-		c.Dynamic = dyn
-		c.Fake.Resources = []*metav1.APIResourceList{{
+		cluster.Dynamic = dyn
+		cluster.Fake.Resources = []*metav1.APIResourceList{{
 			GroupVersion: "example.com/v1",
 			APIResources: []metav1.APIResource{
 				{Name: "rollouts", Kind: "Rollout"}, {
@@ -156,64 +157,64 @@ func TestCustomScale(t *testing.T) {
 				}, {Name: "things", Kind: "Thing"},
 			},
 		}}
-		c.Start(t, "disruption-controller", New)
-		if got, want := brief(read(t, c)), "2/1 of 5, allowed 1, SufficientPods"; got != want {
+		cluster.Start(t, "disruption-controller", New)
+		if got, want := brief(read(t, cluster)), "2/1 of 5, allowed 1, SufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		for _, tt := range []struct{ kind, version, want string }{
 			{"Thing", "example.com/v1", "things.example.com does not implement the scale subresource"},
 			{"Other", "example.com/v1", `no matches for kind "Other" in version "example.com/v1"`},
 		} {
-			if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod("x", ref(tt.version, tt.kind, "t")),
+			if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), pod("x", ref(tt.version, tt.kind, "t")),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			b := read(t, c)
+			b := read(t, cluster)
 			if got, want := brief(b), "2/1 of 5, allowed 0, SyncFailed"; got != want ||
 				b.Status.Conditions[0].Message != tt.want {
 				t.Errorf("%s: got %s (%s), want %s (%s)", tt.kind, got, b.Status.Conditions[0].Message, want, tt.want)
 			}
-			said := c.EventsSeen()
+			said := cluster.EventsSeen()
 			want := "Warning CalculateExpectedPodCountFailed Failed to calculate the number of expected pods: " +
 				tt.want
 			if len(said) == 0 || said[0] != want {
 				t.Errorf("%s: events %q, want %q", tt.kind, said, want)
 			}
-			asked := len(c.Fake.Actions())
+			asked := len(cluster.Fake.Actions())
 			time.Sleep(time.Hour)
-			if n := len(c.Fake.Actions()) - asked; n > 0 {
+			if n := len(cluster.Fake.Actions()) - asked; n > 0 {
 				t.Errorf("%s: %d requests in an hour in which nothing changed", tt.kind, n)
 			}
-			if err := c.CoreV1().Pods("default").Delete(t.Context(), "x", metav1.DeleteOptions{}); err != nil {
+			if err := cluster.CoreV1().Pods("default").Delete(t.Context(), "x", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := brief(read(t, c)), "2/1 of 5, allowed 1, SufficientPods"; got != want {
+			if got, want := brief(read(t, cluster)), "2/1 of 5, allowed 1, SufficientPods"; got != want {
 				t.Errorf("without the %s: got %s, want %s", tt.kind, got, want)
 			}
-			c.EventsSeen()
+			cluster.EventsSeen()
 		}
 	})
 }
 
 func TestUnmanagedPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a", nil), pod("b", nil), budget("", "1"))
-		c.Start(t, "disruption-controller", New)
-		if got, want := brief(read(t, c)), "2/0 of 0, allowed 0, InsufficientPods"; got != want {
+		cluster := controllertest.New(pod("a", nil), pod("b", nil), budget("", "1"))
+		cluster.Start(t, "disruption-controller", New)
+		if got, want := brief(read(t, cluster)), "2/0 of 0, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if got := c.EventsSeen(); len(got) == 0 ||
+		if got := cluster.EventsSeen(); len(got) == 0 ||
 			!strings.HasPrefix(got[0], "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: "+
 				"&LabelSelector{MatchLabels:map[string]string{app: web,}") {
 			t.Errorf("events: %q", got)
 		}
 		for _, name := range []string{"a", "b"} {
-			if err := c.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			if err := cluster.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		read(t, c)
-		if got, want := c.EventsSeen(), "Normal NoPods No matching pods found"; !slices.Contains(got, want) {
+		read(t, cluster)
+		if got, want := cluster.EventsSeen(), "Normal NoPods No matching pods found"; !slices.Contains(got, want) {
 			t.Errorf("events: %q, want %q among them", got, want)
 		}
 	})
@@ -224,19 +225,20 @@ func TestEvictedButNotDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget("1", "")
 		b.Status.DisruptedPods = map[string]metav1.Time{"a": metav1.Now(), "gone": metav1.Now()}
-		c := controllertest.New(pod("a", nil), pod("b", nil), b)
-		c.Start(t, "disruption-controller", New)
-		if got, want := brief(read(t, c)), "1/1 of 2, allowed 0, InsufficientPods"; got != want {
+		cluster := controllertest.New(pod("a", nil), pod("b", nil), b)
+		cluster.Start(t, "disruption-controller", New)
+		if got, want := brief(read(t, cluster)), "1/1 of 2, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if got := read(t, c).Status.DisruptedPods; len(got) != 1 {
+		if got := read(t, cluster).Status.DisruptedPods; len(got) != 1 {
 			t.Errorf("disrupted: %v, want a only", got)
 		}
 		time.Sleep(2 * time.Minute)
-		if got, want := brief(read(t, c)), "2/1 of 2, allowed 1, SufficientPods"; got != want {
+		if got, want := brief(read(t, cluster)), "2/1 of 2, allowed 1, SufficientPods"; got != want {
 			t.Errorf("after two minutes: got %s, want %s", got, want)
 		}
-		if got, want := c.EventsSeen(), "Warning NotDeleted Pod was expected by PDB default/b to be deleted but it "+
+		if got, want := cluster.EventsSeen(), "Warning NotDeleted Pod was expected by PDB default/b to be deleted "+
+			"but it "+
 			"wasn't"; !slices.Contains(got, want) {
 			t.Errorf("events: %q, want %q", got, want)
 		}

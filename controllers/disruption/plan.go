@@ -43,39 +43,39 @@ func desired(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 	return 0, nil
 }
 
-// status is b's status, given its pods, how many are expected and how many must be healthy. recheck is when to check
-// pending evictions again, 0: there are none; overdue are pods whose eviction did not happen.
-func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healthy int32, now time.Time) (
+// status is budget's status, given its pods, how many are expected and how many must be healthy. recheck is when to
+// check pending evictions again, 0: there are none; overdue are pods whose eviction did not happen.
+func status(budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healthy int32, now time.Time) (
 	st *policyv1.PodDisruptionBudgetStatus, recheck time.Duration, overdue []*corev1.Pod,
 ) {
-	next := b.DeepCopy()
+	next := budget.DeepCopy()
 	st = &next.Status
 	st.DisruptedPods = nil
 	st.CurrentHealthy = 0
-	for _, p := range pods {
-		if p.DeletionTimestamp != nil {
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		if at, evicted := b.Status.DisruptedPods[p.Name]; evicted {
+		if at, evicted := budget.Status.DisruptedPods[pod.Name]; evicted {
 			if left := at.Add(deletionTimeout).Sub(now); left > 0 {
 				if st.DisruptedPods == nil {
 					st.DisruptedPods = map[string]metav1.Time{}
 				}
-				st.DisruptedPods[p.Name] = at
+				st.DisruptedPods[pod.Name] = at
 				if recheck == 0 || left < recheck {
 					recheck = left
 				}
 				continue
 			}
-			overdue = append(overdue, p)
+			overdue = append(overdue, pod)
 		}
-		if podkind.Ready(p) {
+		if podkind.Ready(pod) {
 			st.CurrentHealthy++
 		}
 	}
 	st.ExpectedPods = expected
 	st.DesiredHealthy = healthy
-	st.ObservedGeneration = b.Generation
+	st.ObservedGeneration = budget.Generation
 	st.DisruptionsAllowed = max(0, st.CurrentHealthy-healthy)
 	if expected <= 0 {
 		st.DisruptionsAllowed = 0 // no eviction before the budget was counted the first time

@@ -34,8 +34,8 @@ const maxKinds = 256
 func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged bool, err error) {
 	seen := map[types.UID]bool{}
 	counted := map[types.UID]bool{}
-	for _, p := range pods {
-		ref := metav1.GetControllerOfNoCopy(p)
+	for _, pod := range pods {
+		ref := metav1.GetControllerOfNoCopy(pod)
 		switch {
 		case ref == nil:
 			unmanaged = true
@@ -44,12 +44,12 @@ func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int3
 			continue
 		}
 		seen[ref.UID] = true
-		o, err := c.owner(ctx, p.Namespace, ref)
+		o, err := c.owner(ctx, pod.Namespace, ref)
 		if err != nil {
 			return 0, unmanaged, err
 		}
 		if o == nil {
-			return 0, unmanaged, fmt.Errorf("found no controllers for pod %q", p.Name)
+			return 0, unmanaged, fmt.Errorf("found no controllers for pod %q", pod.Name)
 		}
 		if !counted[o.uid] { // several ReplicaSets may have one Deployment
 			counted[o.uid] = true

@@ -43,7 +43,7 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:              env,
 		services:         core.Services().Lister(),
 		endpoints:        core.Endpoints().Lister(),
@@ -51,27 +51,27 @@ func New(env *framework.Env) (framework.Controller, error) {
 		replacedVersions: map[framework.Key]string{},
 		pace:             servicepods.RateLimit{Rest: 9}, // all addresses are one object with few readers
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	var err error
-	if c.servicePods, err = servicepods.Of(env); err != nil {
+	if controller.servicePods, err = servicepods.Of(env); err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
 	err = errors.Join(
-		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
-			c.loop.Add(framework.KeyOf(s))
+		framework.On(controller.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
+			controller.loop.Add(framework.KeyOf(s))
 		})),
-		framework.On(c.loop, core.Pods().Informer(), c.servicePods.Watch(c.loop.Add)),
-		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
+		framework.On(controller.loop, core.Pods().Informer(), controller.servicePods.Watch(controller.loop.Add)),
+		framework.On(controller.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
 			// Our Endpoints are repaired, or deleted if their Service was deleted while the controller did not run.
-			Add:    c.endpointsChanged,
-			Delete: c.endpointsChanged,
-			Update: func(_, cur *corev1.Endpoints) { c.endpointsChanged(cur) },
+			Add:    controller.endpointsChanged,
+			Delete: controller.endpointsChanged,
+			Update: func(_, cur *corev1.Endpoints) { controller.endpointsChanged(cur) },
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

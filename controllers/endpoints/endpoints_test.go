@@ -29,10 +29,11 @@ func TestFollows(t *testing.T) {
 			s.Name = "manual"
 			s.Spec.Selector = nil
 		}, tcp("", intstr.FromInt32(80)))
-		c := controllertest.New(web(nil, tcp("http", intstr.FromInt32(8080))), manual, aPod("a", "", nil, "10.0.0.1"),
+		cluster := controllertest.New(web(nil, tcp("http", intstr.FromInt32(8080))), manual,
+			aPod("a", "", nil, "10.0.0.1"),
 			byHand, left)
-		c.Start(t, "endpoint-controller", New)
-		api := c.CoreV1().Endpoints("default")
+		cluster.Start(t, "endpoint-controller", New)
+		api := cluster.CoreV1().Endpoints("default")
 		check := func(when, name, want string) {
 			t.Helper()
 			time.Sleep(time.Second)
@@ -51,7 +52,7 @@ func TestFollows(t *testing.T) {
 		check("at first", "manual", "gone")
 		check("at first", "by-hand", "")
 		check("its service went unseen", "left", "gone")
-		if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), aPod("a", "r", nil, "10.0.0.1"),
+		if _, err := cluster.CoreV1().Pods("default").UpdateStatus(t.Context(), aPod("a", "r", nil, "10.0.0.1"),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -69,16 +70,16 @@ func TestFollows(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("deleted", "web", "10.0.0.1 : http=8080")
-		s, err := c.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
+		s, err := cluster.CoreV1().Services("default").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.Spec.Selector = map[string]string{"app": "nobody"}
-		if _, err := c.CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Services("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("another selector", "web", "")
-		if err := c.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("without its service", "web", "gone")

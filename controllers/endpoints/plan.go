@@ -90,7 +90,7 @@ func addressesOf(service *corev1.Service, pods []*corev1.Pod) []endpointAddress 
 		if ip == "" {
 			continue
 		}
-		m := endpointAddress{
+		address := endpointAddress{
 			pod:   p,
 			ready: service.Spec.PublishNotReadyAddresses || pod.Ready(p),
 			address: corev1.EndpointAddress{
@@ -104,12 +104,12 @@ func addressesOf(service *corev1.Service, pods []*corev1.Pod) []endpointAddress 
 			},
 		}
 		if p.Spec.NodeName != "" {
-			m.address.NodeName = &p.Spec.NodeName
+			address.address.NodeName = &p.Spec.NodeName
 		}
 		if endpointutil.ShouldSetHostname(p, service) {
-			m.address.Hostname = p.Spec.Hostname
+			address.address.Hostname = p.Spec.Hostname
 		}
-		all = append(all, m)
+		all = append(all, address)
 	}
 	slices.SortFunc(all, func(a, b endpointAddress) int {
 		return cmp.Or(strings.Compare(a.address.IP, b.address.IP),
@@ -186,12 +186,12 @@ func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSub
 
 // newSubset has the addresses of the list, or all if there are no ports.
 func newSubset(all []endpointAddress, list []byte, ports []port) corev1.EndpointSubset {
-	var s corev1.EndpointSubset
+	var endpointSubset corev1.EndpointSubset
 	add := func(m endpointAddress) {
 		if m.ready {
-			s.Addresses = append(s.Addresses, m.address)
+			endpointSubset.Addresses = append(endpointSubset.Addresses, m.address)
 		} else {
-			s.NotReadyAddresses = append(s.NotReadyAddresses, m.address)
+			endpointSubset.NotReadyAddresses = append(endpointSubset.NotReadyAddresses, m.address)
 		}
 	}
 	if ports == nil {
@@ -207,10 +207,10 @@ func newSubset(all []endpointAddress, list []byte, ports []port) corev1.Endpoint
 		if p.hasAppProtocol {
 			ep.AppProtocol = &p.appProtocol
 		}
-		s.Ports = append(s.Ports, ep)
+		endpointSubset.Ports = append(endpointSubset.Ports, ep)
 	}
-	slices.SortFunc(s.Ports, comparePorts)
-	return s
+	slices.SortFunc(endpointSubset.Ports, comparePorts)
+	return endpointSubset
 }
 
 func comparePorts(a, b corev1.EndpointPort) int {

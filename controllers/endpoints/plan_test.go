@@ -17,7 +17,7 @@ import (
 
 // aPod is a pod with addresses; marks: r ready, d being deleted, f failed.
 func aPod(name, marks string, ports map[string]int32, ips ...string) *corev1.Pod {
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default",
 			Name:      name,
@@ -27,30 +27,30 @@ func aPod(name, marks string, ports map[string]int32, ips ...string) *corev1.Pod
 		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: "c"}}},
 	}
 	for n, number := range ports {
-		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{
+		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, corev1.ContainerPort{
 			Name:          n,
 			ContainerPort: number,
 			Protocol:      corev1.ProtocolTCP,
 		})
 	}
 	for _, ip := range ips {
-		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
-		p.Status.PodIP = p.Status.PodIPs[0].IP
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
+		pod.Status.PodIP = pod.Status.PodIPs[0].IP
 	}
 	if strings.Contains(marks, "r") {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	}
 	if strings.Contains(marks, "d") {
-		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+		pod.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	}
 	if strings.Contains(marks, "f") {
-		p.Status.Phase = corev1.PodFailed
+		pod.Status.Phase = corev1.PodFailed
 	}
-	return p
+	return pod
 }
 
 func web(change func(*corev1.Service), ports ...corev1.ServicePort) *corev1.Service {
-	s := &corev1.Service{
+	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"team": "a"}},
 		Spec: corev1.ServiceSpec{
 			Selector:   map[string]string{"app": "web"},
@@ -60,9 +60,9 @@ func web(change func(*corev1.Service), ports ...corev1.ServicePort) *corev1.Serv
 		},
 	}
 	if change != nil {
-		change(s)
+		change(service)
 	}
-	return s
+	return service
 }
 
 func tcp(name string, target intstr.IntOrString) corev1.ServicePort {
@@ -77,22 +77,22 @@ func tcp(name string, target intstr.IntOrString) corev1.ServicePort {
 // show writes subsets as "a b | notready c : port,port; ...".
 func show(subsets []corev1.EndpointSubset) string {
 	var all []string
-	for _, s := range subsets {
+	for _, endpointSubset := range subsets {
 		var words []string
-		for _, a := range s.Addresses {
+		for _, a := range endpointSubset.Addresses {
 			words = append(words, a.IP)
 			if a.Hostname != "" {
 				words = append(words, "("+a.Hostname+")")
 			}
 		}
-		if len(s.NotReadyAddresses) > 0 {
+		if len(endpointSubset.NotReadyAddresses) > 0 {
 			words = append(words, "|")
-			for _, a := range s.NotReadyAddresses {
+			for _, a := range endpointSubset.NotReadyAddresses {
 				words = append(words, a.IP)
 			}
 		}
 		var ports []string
-		for _, p := range s.Ports {
+		for _, p := range endpointSubset.Ports {
 			ports = append(ports, fmt.Sprintf("%s=%d", p.Name, p.Port))
 		}
 		all = append(all, strings.Join(words, " ")+" : "+strings.Join(ports, ","))
@@ -225,19 +225,19 @@ func TestOverCapacity(t *testing.T) {
 		{499, 0, 998, 0}, {400, 200, 800, 200}, {700, 100, 1000, 0}, {500, 1, 1000, 0},
 	} {
 		pods := podsOf(tc.ready, tc.not)
-		e := plan(nil, service, pods, time.Time{})
+		endpoints := plan(nil, service, pods, time.Time{})
 		over := 2*(tc.ready+tc.not) > maxCapacity
-		if ready, not := count(e); ready != tc.wantReady || not != tc.wantNot ||
-			(e.Annotations[corev1.EndpointsOverCapacity] == truncated) != over {
+		if ready, not := count(endpoints); ready != tc.wantReady || not != tc.wantNot ||
+			(endpoints.Annotations[corev1.EndpointsOverCapacity] == truncated) != over {
 			t.Errorf("%d ready and %d not: got %d and %d, %v; want %d and %d, truncated %v", tc.ready, tc.not, ready,
-				not, e.Annotations, tc.wantReady, tc.wantNot, over)
+				not, endpoints.Annotations, tc.wantReady, tc.wantNot, over)
 		}
-		if slices.ContainsFunc(e.Subsets, func(s corev1.EndpointSubset) bool {
+		if slices.ContainsFunc(endpoints.Subsets, func(s corev1.EndpointSubset) bool {
 			return len(s.Addresses)+len(s.NotReadyAddresses) == 0
 		}) {
 			t.Errorf("%d ready and %d not: a subset has no address", tc.ready, tc.not)
 		}
-		if again := plan(e, service, pods, time.Time{}); again != nil {
+		if again := plan(endpoints, service, pods, time.Time{}); again != nil {
 			t.Errorf("%d ready and %d not: a second pass is not empty", tc.ready, tc.not)
 		}
 	}

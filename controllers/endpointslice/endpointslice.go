@@ -76,7 +76,7 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:      env,
 		services: core.Services().Lister(),
 		nodes:    core.Nodes().Lister(),
@@ -86,43 +86,44 @@ func New(env *framework.Env) (framework.Controller, error) {
 		zones:    topologycache.NewTopologyCache(),
 		pace:     servicepods.RateLimit{Rest: 1},
 	}
-	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, maxEndpointsPerSlice, c.tracker, c.zones,
+	controller.reconciler = endpointslice.NewReconciler(env.Client, controller.nodes, maxEndpointsPerSlice,
+		controller.tracker, controller.zones,
 		env.Events, manager,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	var err, err2 error
-	c.servicePods, err = servicepods.Of(env)
-	c.slices, err2 = servicepods.SlicesOf(env, manager)
+	controller.servicePods, err = servicepods.Of(env)
+	controller.slices, err2 = servicepods.SlicesOf(env, manager)
 	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("endpoint slices: %w", err)
 	}
 	err = errors.Join(
 		framework.EnsureIndex(core.Pods().Informer(), framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
-			c.add(framework.KeyOf(s))
+		framework.On(controller.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
+			controller.add(framework.KeyOf(s))
 		})),
-		framework.On(c.loop, core.Pods().Informer(), c.servicePods.Watch(c.add)),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add:    c.nodeChanged,
-			Delete: func(*corev1.Node) { c.loop.Add(workItem{kind: updateTopology}) },
+		framework.On(controller.loop, core.Pods().Informer(), controller.servicePods.Watch(controller.add)),
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    controller.nodeChanged,
+			Delete: func(*corev1.Node) { controller.loop.Add(workItem{kind: updateTopology}) },
 			Update: func(old, cur *corev1.Node) {
 				if zone(old) != zone(cur) || ready(old) != ready(cur) {
-					c.nodeChanged(cur)
+					controller.nodeChanged(cur)
 				}
 			},
 		}),
-		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().
+		framework.On(controller.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().
 			Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
-			Add:    c.sliceChanged,
-			Update: c.sliceUpdated,
-			Delete: c.sliceDeleted,
+			Add:    controller.sliceChanged,
+			Update: controller.sliceUpdated,
+			Delete: controller.sliceDeleted,
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("endpoint slices: %w", err)
 	}
 	slicemetrics.RegisterMetrics()
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -54,7 +54,7 @@ func pod(name, nodeName string, ready bool, ips ...string) *corev1.Pod {
 }
 
 func web(change func(*corev1.Service)) *corev1.Service {
-	s := &corev1.Service{
+	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default",
 			Name:      "web",
@@ -74,9 +74,9 @@ func web(change func(*corev1.Service)) *corev1.Service {
 		},
 	}
 	if change != nil {
-		change(s)
+		change(service)
 	}
-	return s
+	return service
 }
 
 // cluster has helpers around one with the controller running.
@@ -111,29 +111,29 @@ func (c cluster) show() string {
 			words = append(words, fmt.Sprintf(":%d", *p.Port))
 		}
 		var list []string
-		for _, e := range s.Endpoints {
-			w := strings.Join(e.Addresses, "+") + "/"
+		for _, endpoint := range s.Endpoints {
+			w := strings.Join(endpoint.Addresses, "+") + "/"
 			for flag, on := range map[string]*bool{
-				"r": e.Conditions.Ready,
-				"s": e.Conditions.Serving,
-				"t": e.Conditions.Terminating,
+				"r": endpoint.Conditions.Ready,
+				"s": endpoint.Conditions.Serving,
+				"t": endpoint.Conditions.Terminating,
 			} {
 				if on != nil && *on {
 					w += flag
 				}
 			}
 			w = w[:strings.Index(w, "/")+1] + sorted(w[strings.Index(w, "/")+1:])
-			if e.Zone != nil {
-				w += "@" + *e.Zone
+			if endpoint.Zone != nil {
+				w += "@" + *endpoint.Zone
 			}
-			if e.Hostname != nil {
-				w += "#" + *e.Hostname
+			if endpoint.Hostname != nil {
+				w += "#" + *endpoint.Hostname
 			}
-			if e.Hints != nil {
-				for _, z := range e.Hints.ForZones {
+			if endpoint.Hints != nil {
+				for _, z := range endpoint.Hints.ForZones {
 					w += ">" + z.Name
 				}
-				for _, n := range e.Hints.ForNodes {
+				for _, n := range endpoint.Hints.ForNodes {
 					w += ">>" + n.Name
 				}
 			}
@@ -176,9 +176,9 @@ func (c cluster) setService(s *corev1.Service) {
 // TestFollowsPods is the life of a service: no pods, ready, going, ended, relabelled, another selector.
 func TestFollowsPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := start(t, node("n1", "z1"), node("n2", "z2"), web(nil), pod("other", "n1", true))
-		c.check("no pod with an address", "IPv4")
-		s := c.slices()[0]
+		cluster := start(t, node("n1", "z1"), node("n2", "z2"), web(nil), pod("other", "n1", true))
+		cluster.check("no pod with an address", "IPv4")
+		s := cluster.slices()[0]
 		if s.Labels[discoveryv1.LabelManagedBy] != manager || s.Labels[discoveryv1.LabelServiceName] != "web" ||
 			s.Labels["team"] != "a" ||
 			len(s.OwnerReferences) != 1 || s.OwnerReferences[0].UID != "uid-web" ||
@@ -186,41 +186,42 @@ func TestFollowsPods(t *testing.T) {
 			t.Errorf("labels %v, owners %v, annotations %v", s.Labels, s.OwnerReferences, s.Annotations)
 		}
 		a := pod("a", "n1", false, "10.0.0.1")
-		if _, err := c.CoreV1().Pods("default").Create(t.Context(), a, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), a, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.check("a pod that is not ready", "IPv4 :8080 10.0.0.1/@z1")
-		c.setPod(pod("a", "n1", true, "10.0.0.1"))
-		c.check("ready", "IPv4 :8080 10.0.0.1/rs@z1")
+		cluster.check("a pod that is not ready", "IPv4 :8080 10.0.0.1/@z1")
+		cluster.setPod(pod("a", "n1", true, "10.0.0.1"))
+		cluster.check("ready", "IPv4 :8080 10.0.0.1/rs@z1")
 		going := pod("a", "n1", true, "10.0.0.1")
 		going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		going.Finalizers = []string{"x/y"}
-		c.setPod(going)
-		c.check("going", "IPv4 :8080 10.0.0.1/st@z1")
-		c.setService(web(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }))
-		c.check("going but published", "IPv4 :8080 10.0.0.1/rst@z1")
-		c.setService(web(nil))
+		cluster.setPod(going)
+		cluster.check("going", "IPv4 :8080 10.0.0.1/st@z1")
+		cluster.setService(web(func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }))
+		cluster.check("going but published", "IPv4 :8080 10.0.0.1/rst@z1")
+		cluster.setService(web(nil))
 		ended := pod("a", "n1", false, "10.0.0.1")
 		ended.Status.Phase = corev1.PodSucceeded
-		c.setPod(ended)
-		c.check("ended", "IPv4")
+		cluster.setPod(ended)
+		cluster.check("ended", "IPv4")
 		back := pod("a", "n1", true, "10.0.0.1")
-		c.setPod(back)
-		c.check("running", "IPv4 :8080 10.0.0.1/rs@z1")
+		cluster.setPod(back)
+		cluster.check("running", "IPv4 :8080 10.0.0.1/rs@z1")
 		back = back.DeepCopy()
 		back.Labels = map[string]string{"app": "db"}
-		c.setPod(back)
-		c.check("relabelled", "IPv4")
-		c.setService(web(func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "db"} }))
-		c.check("another selector", "IPv4 :8080 10.0.0.1/rs@z1")
-		if _, err := c.CoreV1().Nodes().Update(t.Context(), node("n1", "z9"), metav1.UpdateOptions{}); err != nil {
+		cluster.setPod(back)
+		cluster.check("relabelled", "IPv4")
+		cluster.setService(web(func(s *corev1.Service) { s.Spec.Selector = map[string]string{"app": "db"} }))
+		cluster.check("another selector", "IPv4 :8080 10.0.0.1/rs@z1")
+		if _, err := cluster.CoreV1().Nodes().Update(t.Context(), node("n1", "z9"),
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.check("the node's zone", "IPv4 :8080 10.0.0.1/rs@z9")
-		if err := c.CoreV1().Pods("default").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		cluster.check("the node's zone", "IPv4 :8080 10.0.0.1/rs@z9")
+		if err := cluster.CoreV1().Pods("default").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.check("deleted", "IPv4")
+		cluster.check("deleted", "IPv4")
 	})
 }
 
@@ -269,9 +270,9 @@ func TestRestores(t *testing.T) {
 		for i := range 250 {
 			objs = append(objs, pod(fmt.Sprintf("p%03d", i), "n1", true, fmt.Sprintf("10.0.0.%d", i+1)))
 		}
-		c := start(t, objs...)
+		cluster := start(t, objs...)
 		sizes := func() (out []int) {
-			for _, s := range c.slices() {
+			for _, s := range cluster.slices() {
 				out = append(out, len(s.Endpoints))
 			}
 			slices.Sort(out)
@@ -280,8 +281,8 @@ func TestRestores(t *testing.T) {
 		if got := sizes(); !slices.Equal(got, []int{50, 100, 100}) {
 			t.Fatalf("250 pods: slices of %v", got)
 		}
-		api := c.DiscoveryV1().EndpointSlices("default")
-		all := c.slices()
+		api := cluster.DiscoveryV1().EndpointSlices("default")
+		all := cluster.slices()
 		edited := all[0].DeepCopy()
 		edited.Endpoints = edited.Endpoints[:10]
 		edited.Generation = edited.Generation + 1
@@ -368,22 +369,23 @@ func TestPortsAreNotSortedInPlace(t *testing.T) {
 			return New(e)
 		})
 		k := cluster{c, t}
-		s := k.slices()[0].DeepCopy()
-		slices.Reverse(s.Ports)
-		s.Generation++
-		if _, err := c.DiscoveryV1().EndpointSlices("default").Update(t.Context(), s,
+		slice := k.slices()[0].DeepCopy()
+		slices.Reverse(slice.Ports)
+		slice.Generation++
+		if _, err := c.DiscoveryV1().EndpointSlices("default").Update(t.Context(), slice,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		held, err := discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Lister().EndpointSlices("default").
-			Get(s.Name)
+			Get(slice.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range s.Ports {
-			if *held.Ports[i].Name != *s.Ports[i].Name {
-				t.Fatalf("port %d of the cached slice is %s, stored is %s", i, *held.Ports[i].Name, *s.Ports[i].Name)
+		for i := range slice.Ports {
+			if *held.Ports[i].Name != *slice.Ports[i].Name {
+				t.Fatalf("port %d of the cached slice is %s, stored is %s", i, *held.Ports[i].Name,
+					*slice.Ports[i].Name)
 			}
 		}
 	})

@@ -45,60 +45,61 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:       env,
 		services:  core.Services().Lister(),
 		endpoints: core.Endpoints().Lister(),
 		tracker:   endpointutil.NewEndpointSliceTracker(),
 		metrics:   processMetrics(),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	var err error
-	if c.slices, err = servicepods.SlicesOf(env, manager); err != nil {
+	if controller.slices, err = servicepods.SlicesOf(env, manager); err != nil {
 		return nil, fmt.Errorf("endpoint slice mirroring: %w", err)
 	}
 	selectorless := func(s *corev1.Service) bool { return len(s.Spec.Selector) == 0 }
 	ifSelectorless := func(s *corev1.Service) {
 		if selectorless(s) {
-			c.loop.Add(framework.KeyOf(s))
+			controller.loop.Add(framework.KeyOf(s))
 		}
 	}
 	ifMirrored := func(e *corev1.Endpoints) {
 		if shouldMirror(e) {
-			c.loop.Add(framework.KeyOf(e))
+			controller.loop.Add(framework.KeyOf(e))
 		}
 	}
 	err = errors.Join(
-		framework.On(c.loop, core.Services().Informer(), framework.Handlers[*corev1.Service]{
+		framework.On(controller.loop, core.Services().Informer(), framework.Handlers[*corev1.Service]{
 			Add:    ifSelectorless,
 			Delete: ifSelectorless,
 			Update: func(old, cur *corev1.Service) {
 				if selectorless(old) != selectorless(cur) {
-					c.loop.Add(framework.KeyOf(cur))
+					controller.loop.Add(framework.KeyOf(cur))
 				}
 			},
 		}),
-		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
+		framework.On(controller.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
 			Add:    ifMirrored,
 			Delete: ifMirrored,
 			Update: func(old, cur *corev1.Endpoints) {
 				if shouldMirror(old) || shouldMirror(cur) {
-					c.loop.Add(framework.KeyOf(cur))
+					controller.loop.Add(framework.KeyOf(cur))
 				}
 			},
 		}),
-		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().
+		framework.On(controller.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().
 			Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
-			Add: c.sliceChanged,
+			Add: controller.sliceChanged,
 			Update: func(old, cur *discoveryv1.EndpointSlice) {
-				c.sliceChanged(cur)
-				if servicepods.KeyOf(old) != servicepods.KeyOf(cur) || c.slices.Managed(old) != c.slices.Managed(cur) {
-					c.sliceChanged(old)
+				controller.sliceChanged(cur)
+				if servicepods.KeyOf(old) != servicepods.KeyOf(cur) ||
+					controller.slices.Managed(old) != controller.slices.Managed(cur) {
+					controller.sliceChanged(old)
 				}
 			},
 			Delete: func(s *discoveryv1.EndpointSlice) {
-				if c.slices.Managed(s) && !c.tracker.HandleDeletion(s) {
-					c.loop.AddAfter(servicepods.KeyOf(s), sliceEventDelay)
+				if controller.slices.Managed(s) && !controller.tracker.HandleDeletion(s) {
+					controller.loop.AddAfter(servicepods.KeyOf(s), sliceEventDelay)
 				}
 			},
 		}),
@@ -106,7 +107,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("endpoint slice mirroring: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -125,11 +126,11 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	e, service, err := c.source(key)
+	endpoints, service, err := c.source(key)
 	if err != nil {
 		return err
 	}
-	if e == nil {
+	if endpoints == nil {
 		c.tracker.DeleteService(key.Namespace, key.Name)
 		c.metrics.count(key, 0, 0, 0)
 		return c.remove(ctx, slices)
@@ -137,17 +138,17 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if c.tracker.StaleSlices(service, slices) {
 		return fmt.Errorf("mirrored slices of %s: %w", key, framework.ErrStale)
 	}
-	p := plan(e, slices)
-	c.recordSkipped(e, p)
+	p := plan(endpoints, slices)
+	c.recordSkipped(endpoints, p)
 	c.metrics.observe(key, p)
-	return c.apply(ctx, e, p)
+	return c.apply(ctx, endpoints, p)
 }
 
 // source returns the Endpoints to mirror, nil if there is nothing to mirror: no Endpoints, no Service, or not meant for
 // mirroring.
 func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Service, error) {
-	e, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && !shouldMirror(e) {
+	endpoints, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && !shouldMirror(endpoints) {
 		return nil, nil, nil
 	}
 	if err != nil {
@@ -157,7 +158,7 @@ func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Servi
 	if apierrors.IsNotFound(err) || err == nil && len(s.Spec.Selector) > 0 {
 		return nil, nil, nil
 	}
-	return e, s, err
+	return endpoints, s, err
 }
 
 // recordSkipped records an event about addresses of e that are not mirrored.

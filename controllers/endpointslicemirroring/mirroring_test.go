@@ -181,7 +181,7 @@ func TestMirrors(t *testing.T) {
 			e.UID = ""
 			return e
 		}
-		c := controllertest.New(
+		cluster := controllertest.New(
 			service("db", nil), named("db", nil), named("late", nil),
 			service("selecting", map[string]string{"app": "x"}), named("selecting", nil),
 			service("skipped", nil), named("skipped", func(e *corev1.Endpoints) {
@@ -196,11 +196,11 @@ func TestMirrors(t *testing.T) {
 				return e
 			}(),
 		)
-		c.Start(t, "endpointslicemirroring-controller", New)
+		cluster.Start(t, "endpointslicemirroring-controller", New)
 		check := func(when string, want map[string]string) {
 			t.Helper()
 			time.Sleep(time.Second)
-			list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
+			list, err := cluster.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -216,38 +216,39 @@ func TestMirrors(t *testing.T) {
 			}
 		}
 		check("at first", map[string]string{"db": "IPv4 10.0.0.1 :80"})
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+		if said := strings.Join(cluster.EventsSeen(), "\n"); !strings.Contains(said,
 			"Warning InvalidIPAddress Skipped 1 invalid IP addresses when mirroring to EndpointSlices") {
 			t.Errorf("events: %s", said)
 		}
-		if _, err := c.CoreV1().Services("default").Create(t.Context(), service("late", nil),
+		if _, err := cluster.CoreV1().Services("default").Create(t.Context(), service("late", nil),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		e := named("db", nil)
 		e.Subsets[0].Addresses[0].IP = "10.0.0.9"
-		if _, err := c.CoreV1().Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Endpoints("default").Update(t.Context(), e, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("a service and another address", map[string]string{
 			"db":   "IPv4 10.0.0.9 :80",
 			"late": "IPv4 10.0.0.1 :80",
 		})
-		list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{
+		list, err := cluster.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{
 			LabelSelector: discoveryv1.LabelServiceName + "=late",
 		})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatalf("slices of late: %v %v", list, err)
 		}
-		if err := c.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), list.Items[0].Name,
+		if err := cluster.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), list.Items[0].Name,
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.CoreV1().Endpoints("default").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Endpoints("default").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("endpoints deleted, a slice deleted", map[string]string{"late": "IPv4 10.0.0.1 :80"})
-		if _, err := c.CoreV1().Services("default").Update(t.Context(), service("late", map[string]string{"app": "x"}),
+		if _, err := cluster.CoreV1().Services("default").Update(t.Context(),
+			service("late", map[string]string{"app": "x"}),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

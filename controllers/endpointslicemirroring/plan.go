@@ -55,16 +55,16 @@ func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) gro
 }
 
 // plan compares the mirrored slices of an Endpoints with the wanted ones: one per set of ports and address family.
-func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
+func plan(endpoints *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 	c := &changes{}
-	groups := c.groupsOf(e)
+	groups := c.groupsOf(endpoints)
 	have := map[groupKey]*discoveryv1.EndpointSlice{}
 	existing = slices.SortedFunc(slices.Values(existing), func(a, b *discoveryv1.EndpointSlice) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	for _, s := range existing {
 		k := keyOf(s.AddressType, s.Ports)
-		if groups[k] == nil || have[k] != nil || !ownedBy(s, e) {
+		if groups[k] == nil || have[k] != nil || !ownedBy(s, endpoints) {
 			c.remove = append(c.remove, s)
 			c.removedAddress += len(s.Endpoints)
 			continue
@@ -76,22 +76,22 @@ func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
 			strings.Compare(string(a.ports), string(b.ports)))
 	})
 	for _, k := range order {
-		g := groups[k]
-		c.desired += len(g.endpoints)
+		group := groups[k]
+		c.desired += len(group.endpoints)
 		c.slices++
 		if s := have[k]; s != nil {
-			c.compare(e, s, g)
+			c.compare(endpoints, s, group)
 			continue
 		}
-		c.added += len(g.endpoints)
+		c.added += len(group.endpoints)
 		if i := slices.IndexFunc(c.remove, func(s *discoveryv1.EndpointSlice) bool {
-			return s.AddressType == g.family && ownedBy(s, e)
+			return s.AddressType == group.family && ownedBy(s, endpoints)
 		}); i >= 0 {
-			c.update = append(c.update, sliceOf(e, c.remove[i], g))
+			c.update = append(c.update, sliceOf(endpoints, c.remove[i], group))
 			c.remove = slices.Delete(c.remove, i, i+1)
 			continue
 		}
-		c.create = append(c.create, sliceOf(e, nil, g))
+		c.create = append(c.create, sliceOf(endpoints, nil, group))
 	}
 	return c
 }
@@ -179,8 +179,8 @@ func endpointKey(e *discoveryv1.Endpoint) string {
 	return id
 }
 
-func endpointOf(a *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discoveryv1.AddressType, bool) {
-	ip := utilnet.ParseIPSloppy(a.IP)
+func endpointOf(address *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discoveryv1.AddressType, bool) {
+	ip := utilnet.ParseIPSloppy(address.IP)
 	if ip == nil {
 		return discoveryv1.Endpoint{}, "", false
 	}
@@ -191,11 +191,11 @@ func endpointOf(a *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, di
 	e := discoveryv1.Endpoint{
 		Addresses:  []string{ip.String()},
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready},
-		TargetRef:  a.TargetRef,
-		NodeName:   a.NodeName,
+		TargetRef:  address.TargetRef,
+		NodeName:   address.NodeName,
 	}
-	if a.Hostname != "" {
-		e.Hostname = &a.Hostname
+	if address.Hostname != "" {
+		e.Hostname = &address.Hostname
 	}
 	return e, family, true
 }
@@ -219,33 +219,33 @@ func ownedBy(s *discoveryv1.EndpointSlice, e *corev1.Endpoints) bool {
 }
 
 // sliceOf is the slice for g; was, which may be nil, is the current one.
-func sliceOf(e *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *group) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
+func sliceOf(endpoints *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *group) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:    e.Namespace,
-			GenerateName: prefix(e.Name),
+			Namespace:    endpoints.Namespace,
+			GenerateName: prefix(endpoints.Name),
 			OwnerReferences: []metav1.OwnerReference{
-				*metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints")),
+				*metav1.NewControllerRef(endpoints, corev1.SchemeGroupVersion.WithKind("Endpoints")),
 			},
 		},
 		AddressType: g.family,
 	}
 	if was != nil {
-		s = was.DeepCopy()
+		slice = was.DeepCopy()
 	}
-	s.Ports = g.ports
-	s.Endpoints = g.endpoints
-	s.Labels = map[string]string{}
-	s.Annotations = map[string]string{}
-	maps.Copy(s.Labels, e.Labels)
-	s.Labels[discoveryv1.LabelServiceName] = e.Name
-	s.Labels[discoveryv1.LabelManagedBy] = manager
-	for name, value := range e.Annotations {
+	slice.Ports = g.ports
+	slice.Endpoints = g.endpoints
+	slice.Labels = map[string]string{}
+	slice.Annotations = map[string]string{}
+	maps.Copy(slice.Labels, endpoints.Labels)
+	slice.Labels[discoveryv1.LabelServiceName] = endpoints.Name
+	slice.Labels[discoveryv1.LabelManagedBy] = manager
+	for name, value := range endpoints.Annotations {
 		if name != corev1.EndpointsLastChangeTriggerTime && name != corev1.LastAppliedConfigAnnotation {
-			s.Annotations[name] = value
+			slice.Annotations[name] = value
 		}
 	}
-	return s
+	return slice
 }
 
 func prefix(name string) string {

@@ -37,24 +37,26 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods()
 	all := core.PersistentVolumeClaims()
-	c := &Controller{
+	controller := &Controller{
 		env:    env,
 		pods:   pods.Lister(),
 		byName: pods.Informer().GetIndexer(),
 		claims: all.Lister(),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods.Informer(), claims.ByClaim, claims.IndexByClaim),
 		// A pod's volumes are immutable, so only new pods matter.
-		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.enqueue}),
+		framework.On(controller.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: controller.enqueue}),
 		// A claim deleted while its pod exists is created again; a deleted foreign claim may have blocked one.
-		framework.On(c.loop, all.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimDeleted}),
+		framework.On(controller.loop, all.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Delete: controller.claimDeleted,
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("ephemeral volumes: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -83,20 +85,20 @@ func (c *Controller) claimDeleted(claim *corev1.PersistentVolumeClaim) {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
 		if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
 			continue
 		}
-		if err := c.createClaim(ctx, key, p, v); err != nil {
-			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
+		if err := c.createClaim(ctx, key, pod, v); err != nil {
+			c.env.Events.Eventf(pod, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
 			return fmt.Errorf("pod %s, ephemeral volume %s: %w", key, v.Name, err)
 		}
 	}
@@ -104,29 +106,29 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 }
 
 // createClaim creates the claim of a volume, unless it exists. A claim of that name with another owner is an error.
-func (c *Controller) createClaim(ctx context.Context, key framework.Key, p *corev1.Pod, v *corev1.Volume) error {
-	have, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(ephemeral.VolumeClaimName(p, v))
+func (c *Controller) createClaim(ctx context.Context, key framework.Key, pod *corev1.Pod, v *corev1.Volume) error {
+	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(ephemeral.VolumeClaimName(pod, v))
 	if err == nil {
-		return ephemeral.VolumeIsForPod(p, have)
+		return ephemeral.VolumeIsForPod(pod, have)
 	}
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	begin := time.Now()
-	claim := claimFor(p, v)
-	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	claim := claimFor(pod, v)
+	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	c.env.Reconciled(mark.Subject{
 		Resource:  "pods",
-		Namespace: p.Namespace,
-		Name:      p.Name,
-		UID:       string(p.UID),
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		UID:       string(pod.UID),
 	}, begin,
 		&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Creates: []string{claim.Name}}, err)
 	if apierrors.IsAlreadyExists(err) { // the cache did not show it
 		var made *corev1.PersistentVolumeClaim
-		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name,
+		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim.Name,
 			metav1.GetOptions{}); err == nil {
-			return ephemeral.VolumeIsForPod(p, made)
+			return ephemeral.VolumeIsForPod(pod, made)
 		}
 	}
 	if err != nil {
@@ -136,24 +138,24 @@ func (c *Controller) createClaim(ctx context.Context, key framework.Key, p *core
 }
 
 // claimFor is the claim of a volume from its template.
-func claimFor(p *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolumeClaim {
+func claimFor(pod *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolumeClaim {
 	yes := true
-	t := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
+	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        ephemeral.VolumeClaimName(p, v),
-			Namespace:   p.Namespace,
-			Labels:      t.Labels,
-			Annotations: t.Annotations,
+			Name:        ephemeral.VolumeClaimName(pod, v),
+			Namespace:   pod.Namespace,
+			Labels:      template.Labels,
+			Annotations: template.Annotations,
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion:         "v1",
 				Kind:               "Pod",
-				Name:               p.Name,
-				UID:                p.UID,
+				Name:               pod.Name,
+				UID:                pod.UID,
 				Controller:         &yes,
 				BlockOwnerDeletion: &yes,
 			}},
 		},
-		Spec: t.Spec,
+		Spec: template.Spec,
 	}
 }

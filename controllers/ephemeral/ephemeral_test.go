@@ -34,13 +34,13 @@ func pod(name string) *corev1.Pod {
 
 func TestClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a"), pod("b"),
+		cluster := controllertest.New(pod("a"), pod("b"),
 			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "b-scratch"}})
-		c.Start(t, "ephemeral-volume-controller", New)
+		cluster.Start(t, "ephemeral-volume-controller", New)
 		synctest.Wait()
 		time.Sleep(time.Second)
-		api := c.CoreV1().PersistentVolumeClaims("dev")
-		p, err := c.CoreV1().Pods("dev").Get(t.Context(), "a", metav1.GetOptions{})
+		api := cluster.CoreV1().PersistentVolumeClaims("dev")
+		p, err := cluster.CoreV1().Pods("dev").Get(t.Context(), "a", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestClaims(t *testing.T) {
 		if !metav1.IsControlledBy(got, p) || got.Labels["app"] != "web" || len(got.Spec.AccessModes) != 1 {
 			t.Errorf("the claim is %+v", got)
 		}
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+		if said := strings.Join(cluster.EventsSeen(), "\n"); !strings.Contains(said,
 			"Warning FailedBinding ephemeral volume scratch: PVC dev/b-scratch was not created for pod dev/b") {
 			t.Errorf("another's claim is in the way: events\n%s", said)
 		}

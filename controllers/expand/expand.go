@@ -33,26 +33,26 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
-	c := &Controller{env: env, claims: claims.Lister(), lastEvent: map[types.UID]resource.Quantity{}}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, claims: claims.Lister(), lastEvent: map[types.UID]resource.Quantity{}}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if requestsMore(claim) {
-			c.loop.Add(framework.KeyOf(claim))
+			controller.loop.Add(framework.KeyOf(claim))
 		}
 	}
-	err := framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+	err := framework.On(controller.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
 		Add:    look,
 		Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
 		Delete: func(claim *corev1.PersistentVolumeClaim) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			delete(c.lastEvent, claim.UID)
+			controller.mu.Lock()
+			defer controller.mu.Unlock()
+			delete(controller.lastEvent, claim.UID)
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("expand claims: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -22,7 +22,7 @@ import (
 const finalizer = "example.com/tracked"
 
 func ownedPod(name, app, owner string, finalizers ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:       name,
 		Namespace:  "default",
 		Labels:     map[string]string{"app": app},
@@ -30,7 +30,7 @@ func ownedPod(name, app, owner string, finalizers ...string) *corev1.Pod {
 	}}
 	if owner != "" {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{
+		pod.OwnerReferences = []metav1.OwnerReference{{
 			APIVersion: "apps/v1",
 			Kind:       "ReplicaSet",
 			Name:       owner,
@@ -38,7 +38,7 @@ func ownedPod(name, app, owner string, finalizers ...string) *corev1.Pod {
 			Controller: &yes,
 		}}
 	}
-	return p
+	return pod
 }
 
 func TestSettle(t *testing.T) {
@@ -76,8 +76,8 @@ func TestSettle(t *testing.T) {
 				ownedPod("foreign", "a", "other"), ownedPod("unrelated", "b", ""),
 			}
 			set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "set", Namespace: "default", UID: "uid-set"}}
-			c := controllertest.New(pods[0], pods[1], pods[2], pods[3], pods[4])
-			own := framework.PodOwnership(&framework.Env{Client: c.Client},
+			cluster := controllertest.New(pods[0], pods[1], pods[2], pods[3], pods[4])
+			own := framework.PodOwnership(&framework.Env{Client: cluster.Client},
 				appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 				func(context.Context, string, string) (metav1.Object, error) {
 					live := set.DeepCopy()
@@ -104,7 +104,7 @@ func TestSettle(t *testing.T) {
 			}
 			check := func(pod string, owned bool, finalizers ...string) {
 				t.Helper()
-				p, err := c.CoreV1().Pods("default").Get(t.Context(), pod, metav1.GetOptions{})
+				p, err := cluster.CoreV1().Pods("default").Get(t.Context(), pod, metav1.GetOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

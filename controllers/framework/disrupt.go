@@ -24,28 +24,28 @@ type Disruption struct {
 }
 
 // Disrupt sets the condition on the pod, unless the pod is finished or has it already. A deleted pod is no error.
-func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
-	if podkind.Terminal(p) {
+func Disrupt(ctx context.Context, env *Env, pod *corev1.Pod, disruption Disruption) error {
+	if podkind.Terminal(pod) {
 		return nil
 	}
-	c := corev1.PodCondition{
+	podCondition := corev1.PodCondition{
 		Type:               corev1.DisruptionTarget,
 		Status:             corev1.ConditionTrue,
-		Reason:             d.Reason,
-		Message:            d.Message,
+		Reason:             disruption.Reason,
+		Message:            disruption.Message,
 		LastTransitionTime: metav1.NewTime(time.Now()),
 	}
-	if old := podkind.Condition(p, corev1.DisruptionTarget); old != nil && old.Status == c.Status {
-		if old.Reason == c.Reason && !d.Fail {
+	if old := podkind.Condition(pod, corev1.DisruptionTarget); old != nil && old.Status == podCondition.Status {
+		if old.Reason == podCondition.Reason && !disruption.Fail {
 			return nil
 		}
-		c.LastTransitionTime = old.LastTransitionTime
+		podCondition.LastTransitionTime = old.LastTransitionTime
 	}
-	status := map[string]any{"conditions": []corev1.PodCondition{c}}
-	if d.Fail {
+	status := map[string]any{"conditions": []corev1.PodCondition{podCondition}}
+	if disruption.Fail {
 		status["phase"] = corev1.PodFailed
 	}
-	return PatchPodStatus(ctx, env, p, status)
+	return PatchPodStatus(ctx, env, pod, status)
 }
 
 // PatchPodStatus merges status (with JSON field names) into the status of the pod with this UID. A deleted pod is no

@@ -53,26 +53,26 @@ type Controller interface {
 }
 
 // Reconciled sends a mark for a pass over subject that started at begin and changed something.
-func (e *Env) Reconciled(subject mark.Subject, begin time.Time, d *mark.Reconcile, err error) {
+func (e *Env) Reconciled(subject mark.Subject, begin time.Time, reconcile *mark.Reconcile, err error) {
 	if e.Marks == nil {
 		return
 	}
 	const most = 10
-	d.Controller = subjectController(e.Name)
-	d.Creates = d.Creates[:min(len(d.Creates), most)]
-	d.Deletes = d.Deletes[:min(len(d.Deletes), most)]
-	m := mark.Mark{
+	reconcile.Controller = subjectController(e.Name)
+	reconcile.Creates = reconcile.Creates[:min(len(reconcile.Creates), most)]
+	reconcile.Deletes = reconcile.Deletes[:min(len(reconcile.Deletes), most)]
+	mk := mark.Mark{
 		Step:      mark.StepReconcile,
 		Component: "controllers",
 		At:        begin,
 		Took:      time.Since(begin),
 		Subject:   subject,
-		Detail:    d,
+		Detail:    reconcile,
 	}
 	if err != nil {
-		m.Err = err.Error()
+		mk.Err = err.Error()
 	}
-	e.Marks.Emit(m)
+	e.Marks.Emit(mk)
 }
 
 // subjectController shortens "replicaset-controller" to "replicaset".

@@ -100,10 +100,12 @@ func setNamed(name string, uid types.UID) *appsv1.ReplicaSet {
 }
 
 func podOf(owner string, uid types.UID) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", Labels: map[string]string{"app": owner}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", Labels: map[string]string{"app": owner}},
+	}
 	if uid != "" {
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{
+		pod.OwnerReferences = []metav1.OwnerReference{{
 			APIVersion: "apps/v1",
 			Kind:       "ReplicaSet",
 			Name:       owner,
@@ -111,16 +113,16 @@ func podOf(owner string, uid types.UID) *corev1.Pod {
 			Controller: &yes,
 		}}
 	}
-	return p
+	return pod
 }
 
 func TestOwnersHearOfPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
-		pods := w.CoreV1().Pods("ns")
+		wired := wire(t)
+		pods := wired.CoreV1().Pods("ns")
 		expectWoken := func(what string, d time.Duration, want ...string) {
 			t.Helper()
-			if got := w.woken(d); !slices.Equal(got, want) {
+			if got := wired.woken(d); !slices.Equal(got, want) {
 				t.Errorf("%s: got passes over %v, want %v", what, got, want)
 			}
 		}
@@ -142,11 +144,11 @@ func TestOwnersHearOfPods(t *testing.T) {
 			}
 		}
 
-		w.expect.Expect("1", 2)
+		wired.expect.Expect("1", 2)
 		create(podOf("a", "1"))
 		expectWoken("one of two creations heard of", time.Second)
 		expectWoken("and a while later", 10*time.Second, "a")
-		w.expect.Expect("1", 0)
+		wired.expect.Expect("1", 0)
 		update(func(p *corev1.Pod) { p.Annotations = map[string]string{"x": "y"} })
 		expectWoken("a change that is only counted", time.Second)
 		expectWoken("and a while later", 10*time.Second, "a")
@@ -160,8 +162,8 @@ func TestOwnersHearOfPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectWoken("the end of an orphan", time.Minute)
-		if !slices.Equal(w.strangers, []string{"p"}) {
-			t.Errorf("strangers that went: %v, want p", w.strangers)
+		if !slices.Equal(wired.strangers, []string{"p"}) {
+			t.Errorf("strangers that went: %v, want p", wired.strangers)
 		}
 		create(podOf("a", "another"))
 		expectWoken("a pod of an earlier owner of that name", time.Minute)
@@ -172,18 +174,18 @@ func TestOwnersHearOfPods(t *testing.T) {
 // ever.
 func TestEventNeverComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
-		w.expect.Expect("1", 1)
-		if _, err := w.AppsV1().ReplicaSets("ns").Update(t.Context(), setNamed("a", "1"),
+		wired := wire(t)
+		wired.expect.Expect("1", 1)
+		if _, err := wired.AppsV1().ReplicaSets("ns").Update(t.Context(), setNamed("a", "1"),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.woken(4 * time.Minute); !slices.Equal(got, []string{"a"}) || w.expect.Satisfied("1") {
-			t.Errorf("at first: passes over %v, nothing expected: %t; want a, false", got, w.expect.Satisfied("1"))
+		if got := wired.woken(4 * time.Minute); !slices.Equal(got, []string{"a"}) || wired.expect.Satisfied("1") {
+			t.Errorf("at first: passes over %v, nothing expected: %t; want a, false", got, wired.expect.Satisfied("1"))
 		}
-		if got := w.woken(2 * time.Minute); !slices.Equal(got, []string{"a"}) || !w.expect.Satisfied("1") {
+		if got := wired.woken(2 * time.Minute); !slices.Equal(got, []string{"a"}) || !wired.expect.Satisfied("1") {
 			t.Errorf("five minutes later: passes over %v, nothing expected: %t; want a, true", got,
-				w.expect.Satisfied("1"))
+				wired.expect.Satisfied("1"))
 		}
 	})
 }
@@ -192,32 +194,34 @@ func TestEventNeverComes(t *testing.T) {
 // not kept.
 func TestExpectationsOfPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
-		w.expect.Expect("1", 3)
-		sets := w.AppsV1().ReplicaSets("ns")
+		wired := wire(t)
+		wired.expect.Expect("1", 3)
+		sets := wired.AppsV1().ReplicaSets("ns")
 		if err := sets.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.woken(0)
-		if n := w.expect.Len(); n != 0 {
+		wired.woken(0)
+		if n := wired.expect.Len(); n != 0 {
 			t.Errorf("of %d sets something is expected, want none", n)
 		}
-		w.expect.Expect("1", 3) // by a pass that still runs
+		wired.expect.Expect("1", 3) // by a pass that still runs
 		if _, err := sets.Create(t.Context(), setNamed("a", "3"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.woken(0); !slices.Equal(got, []string{"a"}) || !w.expect.Satisfied("3") {
-			t.Errorf("passes over %v, nothing expected of the new set: %t; want a, true", got, w.expect.Satisfied("3"))
+		if got := wired.woken(0); !slices.Equal(got, []string{"a"}) || !wired.expect.Satisfied("3") {
+			t.Errorf("passes over %v, nothing expected of the new set: %t; want a, true", got,
+				wired.expect.Satisfied("3"))
 		}
 		// The pods of the predecessor are heard of, too.
-		if _, err := w.CoreV1().Pods("ns").Create(t.Context(), podOf("a", "1"), metav1.CreateOptions{}); err != nil {
+		if _, err := wired.CoreV1().Pods("ns").Create(t.Context(), podOf("a", "1"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		w.woken(0)
-		if w.expect.CreationObserved("1", 1) {
+		wired.woken(0)
+		if wired.expect.CreationObserved("1", 1) {
 			t.Error("nothing is expected of the predecessor after 2 of 3 pods")
 		}
-		if !w.expect.CreationObserved("1", 1) {
+		if !wired.expect.CreationObserved("1", 1) {
 			t.Error("something is expected of the predecessor after 3 of 3 pods")
 		}
 	})

@@ -18,32 +18,32 @@ import (
 
 // attemptDelete decides about one object in the graph and executes the action.
 func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
-	v := c.graph.viewOf(uid)
-	if v == nil {
+	view := c.graph.viewOf(uid)
+	if view == nil {
 		return nil
 	}
 	var absent []metav1.OwnerReference
-	if !v.deleting {
+	if !view.deleting {
 		var err error
-		if absent, err = c.absentOwnersOf(ctx, v); err != nil {
+		if absent, err = c.absentOwnersOf(ctx, view); err != nil {
 			return err
 		}
 	}
-	c.reportForeign(v, absent)
+	c.reportForeign(view, absent)
 	//exhaustive:enforce
-	switch d := decide(v, absent); d.kind {
+	switch action := decide(view, absent); action.kind {
 	case actionNone:
 	case actionWait:
-		for _, n := range d.next {
+		for _, n := range action.next {
 			c.attemptToDelete.Add(n.uid)
 		}
 		return nil
 	case actionRemoveFinalizer:
-		return c.removeFinalizer(ctx, v.node, metav1.FinalizerDeleteDependents)
+		return c.removeFinalizer(ctx, view.node, metav1.FinalizerDeleteDependents)
 	case actionPatchOwners:
-		return ignoreNotFound(c.patchOwners(ctx, v.node, d.owners))
+		return ignoreNotFound(c.patchOwners(ctx, view.node, action.owners))
 	case actionDelete:
-		return c.remove(ctx, v.node, d)
+		return c.remove(ctx, view.node, action)
 	}
 	return nil
 }
@@ -128,8 +128,8 @@ func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer str
 
 // attemptOrphan removes the owner from all its dependents, then the owner's finalizer.
 func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
-	v := c.graph.viewOf(uid)
-	if v == nil || !v.deleting || !v.orphan {
+	view := c.graph.viewOf(uid)
+	if view == nil || !view.deleting || !view.orphan {
 		return nil
 	}
 	var all error
@@ -140,15 +140,15 @@ func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
 	if all != nil {
 		return all
 	}
-	return c.removeFinalizer(ctx, v.node, metav1.FinalizerOrphanDependents)
+	return c.removeFinalizer(ctx, view.node, metav1.FinalizerOrphanDependents)
 }
 
 // reportForeign records events about owner references across namespaces, which count as absent owners.
 func (c *Controller) reportForeign(v *view, absent []metav1.OwnerReference) {
-	for _, r := range v.foreign {
+	for _, ownerReference := range v.foreign {
 		// A cluster-scoped object cannot have a namespaced owner: the reference is invalid but kept.
 		if v.namespace != "" && !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool {
-			return sameRef(a, r)
+			return sameRef(a, ownerReference)
 		}) {
 			continue
 		}
@@ -159,8 +159,9 @@ func (c *Controller) reportForeign(v *view, absent []metav1.OwnerReference) {
 			Name:       v.name,
 			UID:        v.uid,
 		}
-		owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", r.APIVersion, r.Kind, v.namespace, r.Name,
-			r.UID)
+		owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", ownerReference.APIVersion,
+			ownerReference.Kind, v.namespace, ownerReference.Name,
+			ownerReference.UID)
 		c.env.Events.Eventf(ref, corev1.EventTypeWarning, "OwnerRefInvalidNamespace",
 			"ownerRef %s does not exist in namespace %q", owner, v.namespace)
 	}

@@ -79,7 +79,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 }
 
 func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.SharedIndexInformer) *Controller {
-	c := &Controller{
+	controller := &Controller{
 		env:          env,
 		graph:        newGraph(),
 		shared:       shared,
@@ -88,9 +88,10 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 		monitors:     map[schema.GroupVersionResource]*monitor{},
 		absentOwners: map[absentOwnerKey]struct{}{},
 	}
-	c.attemptToDelete = framework.NewLoop(env.Queue, env.Workers, env.Log, c.attemptDelete)
-	c.attemptToOrphan = framework.NewLoop("garbage_collector_attempt_to_orphan", 5, env.Log, c.attemptOrphan)
-	return c
+	controller.attemptToDelete = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.attemptDelete)
+	controller.attemptToOrphan = framework.NewLoop("garbage_collector_attempt_to_orphan", 5, env.Log,
+		controller.attemptOrphan)
+	return controller
 }
 
 // Run implements framework.Controller.
@@ -212,22 +213,25 @@ func (c *Controller) absentOwnersOf(ctx context.Context, v *view) ([]metav1.Owne
 	return absent, nil
 }
 
-func (c *Controller) ownerAbsent(ctx context.Context, n *node, r metav1.OwnerReference) (bool, error) {
-	key := absentOwnerKey{n.namespace, r.APIVersion, r.Kind, r.Name, r.UID}
-	gv, err := schema.ParseGroupVersion(r.APIVersion)
+func (c *Controller) ownerAbsent(ctx context.Context, n *node, ownerReference metav1.OwnerReference) (bool, error) {
+	key := absentOwnerKey{
+		n.namespace, ownerReference.APIVersion, ownerReference.Kind, ownerReference.Name, ownerReference.UID,
+	}
+	gv, err := schema.ParseGroupVersion(ownerReference.APIVersion)
 	if err != nil {
-		return false, fmt.Errorf("owner %s of %s: %w", r.Name, n.name, err)
+		return false, fmt.Errorf("owner %s of %s: %w", ownerReference.Name, n.name, err)
 	}
 	c.mu.Lock()
 	_, known := c.absentOwners[key]
-	res := c.kinds[schema.GroupKind{Group: gv.Group, Kind: r.Kind}]
+	res := c.kinds[schema.GroupKind{Group: gv.Group, Kind: ownerReference.Kind}]
 	c.mu.Unlock()
 	switch {
 	case known:
 		return true, nil
 	case res == nil:
 		// The kind may be temporarily unavailable: never delete because of that.
-		return false, fmt.Errorf("owner %s %s of %s: the server has no such kind", r.APIVersion, r.Kind, n.name)
+		return false, fmt.Errorf("owner %s %s of %s: the server has no such kind", ownerReference.APIVersion,
+			ownerReference.Kind, n.name)
 	case res.Namespaced && n.namespace == "":
 		// A cluster-scoped object with a namespaced owner: the namespace is unknown, so the reference counts as
 		// existing.
@@ -237,12 +241,13 @@ func (c *Controller) ownerAbsent(ctx context.Context, n *node, r metav1.OwnerRef
 	if !res.Namespaced {
 		ns = ""
 	}
-	live, err := c.env.Client.Metadata.Resource(res.GVR).Namespace(ns).Get(ctx, r.Name, metav1.GetOptions{})
+	live, err := c.env.Client.Metadata.Resource(res.GVR).Namespace(ns).Get(ctx, ownerReference.Name,
+		metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
-		return false, fmt.Errorf("look for owner %s: %w", r.Name, err)
-	case live.UID == r.UID:
+		return false, fmt.Errorf("look for owner %s: %w", ownerReference.Name, err)
+	case live.UID == ownerReference.UID:
 		return false, nil
 	}
 	c.mu.Lock()

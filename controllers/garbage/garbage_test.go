@@ -140,45 +140,46 @@ func (w *world) put(gvr schema.GroupVersionResource, o *metav1.PartialObjectMeta
 }
 
 func (w *world) onDelete(a clienttesting.Action) (bool, runtime.Object, error) {
-	d := a.(clienttesting.DeleteActionImpl)
-	o := w.get(d.GetResource(), d.GetNamespace(), d.GetName())
-	if o == nil {
+	impl := a.(clienttesting.DeleteActionImpl)
+	metadata := w.get(impl.GetResource(), impl.GetNamespace(), impl.GetName())
+	if metadata == nil {
 		return false, nil, nil
 	}
-	if p := d.DeleteOptions.Preconditions; p != nil &&
-		(p.UID != nil && *p.UID != o.UID || p.ResourceVersion != nil && *p.ResourceVersion != o.ResourceVersion) {
-		return true, nil, conflict(a, o.Name)
+	if p := impl.DeleteOptions.Preconditions; p != nil &&
+		(p.UID != nil && *p.UID != metadata.UID ||
+			p.ResourceVersion != nil && *p.ResourceVersion != metadata.ResourceVersion) {
+		return true, nil, conflict(a, metadata.Name)
 	}
 	now := metav1.Now()
-	o.DeletionTimestamp = &now
-	if p := d.DeleteOptions.PropagationPolicy; p != nil {
+	metadata.DeletionTimestamp = &now
+	if p := impl.DeleteOptions.PropagationPolicy; p != nil {
 		switch *p {
 		case metav1.DeletePropagationForeground:
-			o.Finalizers = append(o.Finalizers, metav1.FinalizerDeleteDependents)
+			metadata.Finalizers = append(metadata.Finalizers, metav1.FinalizerDeleteDependents)
 		case metav1.DeletePropagationOrphan:
-			o.Finalizers = append(o.Finalizers, metav1.FinalizerOrphanDependents)
+			metadata.Finalizers = append(metadata.Finalizers, metav1.FinalizerOrphanDependents)
 		}
 	}
-	return true, nil, w.put(d.GetResource(), o)
+	return true, nil, w.put(impl.GetResource(), metadata)
 }
 
 func conflict(a clienttesting.Action, name string) error {
 	return apierrors.NewConflict(a.GetResource().GroupResource(), name, errors.New("the object has been modified"))
 }
 
-func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
-	gvr := a.GetResource()
-	ns := a.GetNamespace()
-	name := a.(clienttesting.PatchAction).GetName()
+func (w *world) onPatch(action clienttesting.Action) (bool, runtime.Object, error) {
+	gvr := action.GetResource()
+	ns := action.GetNamespace()
+	name := action.(clienttesting.PatchAction).GetName()
 	var patch metav1.PartialObjectMetadata
-	if err := json.Unmarshal(a.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+	if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
 		return true, nil, err
 	}
 	if old := w.get(gvr, ns, name); old != nil && patch.ResourceVersion != "" &&
 		patch.ResourceVersion != old.ResourceVersion {
-		return true, nil, conflict(a, name)
+		return true, nil, conflict(action, name)
 	}
-	_, _, err := clienttesting.ObjectReaction(w.meta.Tracker())(a)
+	_, _, err := clienttesting.ObjectReaction(w.meta.Tracker())(action)
 	if err != nil {
 		return true, nil, err
 	}
@@ -315,12 +316,12 @@ func TestOrphanKeepsDependents(t *testing.T) {
 // TestStaleNode: the graph has an owner reference that the server has removed since, and the owner is gone. The
 // dependent stays.
 func TestStaleNode(t *testing.T) {
-	w := newWorld(t)
-	w.add("replicasets", "ns", "rs")
-	stale := w.get(gvrOf("replicasets"), "ns", "rs")
+	world := newWorld(t)
+	world.add("replicasets", "ns", "rs")
+	stale := world.get(gvrOf("replicasets"), "ns", "rs")
 	stale.ResourceVersion = "0"
 	ownedBy("deployments", "d", true)(stale)
-	c := w.controller()
+	c := world.controller()
 	for _, r := range []string{"deployments", "replicasets"} {
 		res := &catalog.Resource{GVR: gvrOf(r), Kind: kinds[r].Kind, Namespaced: true}
 		c.kinds[res.GroupKind()] = res
@@ -329,7 +330,7 @@ func TestStaleNode(t *testing.T) {
 	if err := c.attemptDelete(t.Context(), stale.UID); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict, after which it looks again", err)
 	}
-	if got := w.left(); !slices.Equal(got, []string{"replicasets/rs"}) {
+	if got := world.left(); !slices.Equal(got, []string{"replicasets/rs"}) {
 		t.Errorf("left: %v, want the ReplicaSet", got)
 	}
 }
@@ -363,28 +364,28 @@ func TestCircle(t *testing.T) {
 
 func TestAbsentOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.add("replicasets", "ns", "rs")
-		w.add("nodes", "", "n")
+		world := newWorld(t)
+		world.add("replicasets", "ns", "rs")
+		world.add("nodes", "", "n")
 		renew := func(o *metav1.PartialObjectMetadata) { o.OwnerReferences[0].UID = "an-earlier-one" }
 		// the owner's name exists with another UID
-		w.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew)
-		w.add("pods", "ns", "of-node", ownedBy("nodes", "n", false))
-		w.add("pods", "elsewhere", "crossing", ownedBy("replicasets", "rs", true))
+		world.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew)
+		world.add("pods", "ns", "of-node", ownedBy("nodes", "n", false))
+		world.add("pods", "elsewhere", "crossing", ownedBy("replicasets", "rs", true))
 		// cluster-scoped with a namespaced owner: counts as existing
-		w.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true))
-		w.add("pods", "ns", "unheard", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
+		world.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true))
+		world.add("pods", "ns", "unheard", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
 			o.OwnerReferences[0].Kind = "Unheard"
 		})
-		w.start()
-		w.want("nodes/n", "nodes/of-set", "pods/of-node", "pods/unheard", "replicasets/rs")
+		world.start()
+		world.want("nodes/n", "nodes/of-set", "pods/of-node", "pods/unheard", "replicasets/rs")
 		want := []string{
 			`Warning OwnerRefInvalidNamespace ownerRef [apps/v1/ReplicaSet, namespace: , name: rs, uid: replicasets/rs] does not exist in namespace ""`,
 			`Warning OwnerRefInvalidNamespace ownerRef [apps/v1/ReplicaSet, namespace: elsewhere, name: rs, uid: replicasets/rs] does not exist in namespace "elsewhere"`,
 		}
 		var got []string
-		for len(w.events.Events) > 0 {
-			got = append(got, <-w.events.Events)
+		for len(world.events.Events) > 0 {
+			got = append(got, <-world.events.Events)
 		}
 		slices.Sort(got)
 		if got = slices.Compact(got); !slices.Equal(got, want) {
@@ -435,7 +436,7 @@ func TestJudge(t *testing.T) {
 			BlockOwnerDeletion: &yes,
 		}
 	}
-	a := ref("a")
+	ownerReference := ref("a")
 	b := ref("b")
 	n := func(f func(*node), refs ...metav1.OwnerReference) *node {
 		n := &node{uid: "x", res: &catalog.Resource{Kind: "Pod"}, owners: refs}
@@ -453,30 +454,57 @@ func TestJudge(t *testing.T) {
 		policy metav1.DeletionPropagation
 	}{
 		{"no owners", &view{node: n(nil)}, nil, actionNone, ""},
-		{"solid", &view{node: n(nil, a), solid: refs{a}}, nil, actionNone, ""},
-		{"unknown but not absent", &view{node: n(nil, a), unknown: refs{a}}, nil, actionNone, ""},
-		{"absent", &view{node: n(nil, a), unknown: refs{a}}, refs{a}, actionDelete, metav1.DeletePropagationBackground},
+		{"solid", &view{node: n(nil, ownerReference), solid: refs{ownerReference}}, nil, actionNone, ""},
 		{
-			"absent, to be orphaning", &view{node: n(func(n *node) { n.orphan = true }, a), unknown: refs{a}},
-			refs{a},
+			"unknown but not absent", &view{node: n(nil, ownerReference), unknown: refs{ownerReference}}, nil,
+			actionNone, "",
+		},
+		{
+			"absent", &view{node: n(nil, ownerReference), unknown: refs{ownerReference}},
+			refs{ownerReference},
+			actionDelete, metav1.DeletePropagationBackground,
+		},
+		{
+			"absent, to be orphaning", &view{
+				node: n(func(n *node) { n.orphan = true }, ownerReference),
+				unknown: refs{
+					ownerReference,
+				},
+			},
+			refs{ownerReference},
 			actionDelete, metav1.DeletePropagationOrphan,
 		},
 		{
-			"one absent, one solid", &view{node: n(nil, a, b), unknown: refs{a}, solid: refs{b}},
-			refs{a},
+			"one absent, one solid", &view{
+				node:    n(nil, ownerReference, b),
+				unknown: refs{ownerReference},
+				solid: refs{
+					b,
+				},
+			},
+			refs{ownerReference},
 			actionPatchOwners, "",
 		},
 		{
-			"waiting owner", &view{node: n(nil, a), waiting: refs{a}}, nil, actionDelete,
+			"waiting owner", &view{node: n(nil, ownerReference), waiting: refs{ownerReference}}, nil, actionDelete,
 			metav1.DeletePropagationBackground,
 		},
 		{
-			"waiting owner and dependents", &view{node: n(nil, a), waiting: refs{a}, dependents: 1}, nil, actionDelete,
+			"waiting owner and dependents", &view{
+				node:       n(nil, ownerReference),
+				waiting:    refs{ownerReference},
+				dependents: 1,
+			}, nil, actionDelete,
 			metav1.DeletePropagationForeground,
 		},
 		{
-			"already going", &view{node: n(func(n *node) { n.deleting = true }, a), unknown: refs{a}},
-			refs{a},
+			"already going", &view{
+				node: n(func(n *node) { n.deleting = true }, ownerReference),
+				unknown: refs{
+					ownerReference,
+				},
+			},
+			refs{ownerReference},
 			actionNone, "",
 		},
 		{"foreground, nothing left", &view{node: n(func(n *node) {

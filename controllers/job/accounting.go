@@ -44,44 +44,44 @@ type accounting struct {
 }
 
 // newAccounting computes the status after a pass, and which pods may be released.
-func newAccounting(s snapshot, p plan, o outcome) accounting {
+func newAccounting(snap snapshot, todo plan, o outcome) accounting {
 	a := accounting{
 		withFinalizer: map[types.UID]struct{}{},
 		policyCounts:  map[batchv1.PodFailurePolicyAction]int{},
-		end:           p.end,
+		end:           todo.end,
 	}
 	st := &a.status
-	s.job.Status.DeepCopyInto(st)
+	snap.job.Status.DeepCopyInto(st)
 	if st.UncountedTerminatedPods == nil {
 		st.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	}
-	if st.StartTime == nil && !suspended(s.job) {
-		st.StartTime = &metav1.Time{Time: s.now}
+	if st.StartTime == nil && !suspended(snap.job) {
+		st.StartTime = &metav1.Time{Time: snap.now}
 	}
-	ready := p.ready
-	terminating := p.terminating + int32(len(o.deleted))
+	ready := todo.ready
+	terminating := todo.terminating + int32(len(o.deleted))
 	for _, q := range o.deleted {
 		if pod.Ready(q) {
 			ready--
 		}
 	}
-	st.Active = int32(len(p.active) + o.created - len(o.deleted))
+	st.Active = int32(len(todo.active) + o.created - len(o.deleted))
 	st.Ready = &ready
 	st.Terminating = &terminating
-	if p.end != nil && len(o.deleted) != len(p.terminate) {
+	if todo.end != nil && len(o.deleted) != len(todo.terminate) {
 		a.end = nil // not yet: some pods still run
-	} else if a.end == nil && s.expectationsSatisfied && p.completionsReached(s.job, st.Active) {
+	} else if a.end == nil && snap.expectationsSatisfied && todo.completionsReached(snap.job, st.Active) {
 		a.end = &endCondition{
 			batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached,
 			"Reached expected number of succeeded pods",
 		}
 	}
-	if p.managed && a.end == nil {
-		a.setSuspended(s)
+	if todo.managed && a.end == nil {
+		a.setSuspended(snap)
 	}
-	a.trackFinished(s, p)
+	a.trackFinished(snap, todo)
 	if v := a.end; v != nil && condition(st.Conditions, v.kind) == nil {
-		setCondition(&st.Conditions, v.kind, corev1.ConditionTrue, v.reason, v.message, s.now)
+		setCondition(&st.Conditions, v.kind, corev1.ConditionTrue, v.reason, v.message, snap.now)
 	}
 	return a
 }
@@ -111,9 +111,9 @@ func (a *accounting) setSuspended(s snapshot) {
 }
 
 // trackFinished lists the finished pods.
-func (a *accounting) trackFinished(s snapshot, p plan) {
-	for _, q := range s.pods {
-		if s.tracked(q) {
+func (a *accounting) trackFinished(snap snapshot, todo plan) {
+	for _, q := range snap.pods {
+		if snap.tracked(q) {
 			a.withFinalizer[q.UID] = struct{}{}
 		}
 	}
@@ -121,27 +121,27 @@ func (a *accounting) trackFinished(s snapshot, p plan) {
 	st := &a.status
 	known := uncountedPods(&a.status)
 	var won, lost []*corev1.Pod
-	defer func() { a.failures = s.failures.add(won, lost) }()
-	for _, q := range s.pods {
-		if !s.tracked(q) || !a.canRemoveFinalizer(s, p, q) {
+	defer func() { a.failures = snap.failures.add(won, lost) }()
+	for _, q := range snap.pods {
+		if !snap.tracked(q) || !a.canRemoveFinalizer(snap, todo, q) {
 			continue
 		}
 		a.toRelease = append(a.toRelease, q)
 		if _, ok := known[q.UID]; ok {
 			continue
 		}
-		n, valid := indexOf(s.job, q)
+		n, valid := indexOf(snap.job, q)
 		switch {
-		case q.Status.Phase == corev1.PodSucceeded && isIndexed(s.job):
-			if valid && !p.previousCompleted.Has(n) {
+		case q.Status.Phase == corev1.PodSucceeded && isIndexed(snap.job):
+			if valid && !todo.previousCompleted.Has(n) {
 				won = append(won, q)
 			}
 		case q.Status.Phase == corev1.PodSucceeded:
 			won = append(won, q)
 			st.UncountedTerminatedPods.Succeeded = append(st.UncountedTerminatedPods.Succeeded, q.UID)
-		case (isPodFailed(s.job, q) || a.end.failed()) && (valid || !isIndexed(s.job)):
+		case (isPodFailed(snap.job, q) || a.end.failed()) && (valid || !isIndexed(snap.job)):
 			lost = append(lost, q)
-			r := matchPodFailurePolicy(s.job.Spec.PodFailurePolicy, q)
+			r := matchPodFailurePolicy(snap.job.Spec.PodFailurePolicy, q)
 			if r.action != "" {
 				a.policyCounts[r.action]++
 			}
@@ -154,14 +154,14 @@ func (a *accounting) trackFinished(s snapshot, p plan) {
 			break
 		}
 	}
-	if !isIndexed(s.job) {
+	if !isIndexed(snap.job) {
 		return
 	}
-	st.Succeeded = p.completed.Count()
-	st.CompletedIndexes = p.completed.String()
+	st.Succeeded = todo.completed.Count()
+	st.CompletedIndexes = todo.completed.String()
 	st.FailedIndexes = nil
-	if hasBackoffLimitPerIndex(s.job) {
-		lost := p.failedIndexes.String()
+	if hasBackoffLimitPerIndex(snap.job) {
+		lost := todo.failedIndexes.String()
 		st.FailedIndexes = &lost
 	}
 }
@@ -181,28 +181,28 @@ func (a *accounting) canRemoveFinalizer(s snapshot, p plan, q *corev1.Pod) bool 
 
 // cleanUncounted counts the listed pods without a finalizer.
 func (a *accounting) cleanUncounted() {
-	u := a.status.UncountedTerminatedPods
+	pods := a.status.UncountedTerminatedPods
 	gone := func(uid types.UID) bool {
 		_, open := a.withFinalizer[uid]
 		return !open
 	}
-	succeeded := len(u.Succeeded)
-	failed := len(u.Failed)
-	u.Succeeded = slices.DeleteFunc(u.Succeeded, gone)
-	u.Failed = slices.DeleteFunc(u.Failed, gone)
-	if len(u.Succeeded) == 0 {
-		u.Succeeded = nil
+	succeeded := len(pods.Succeeded)
+	failed := len(pods.Failed)
+	pods.Succeeded = slices.DeleteFunc(pods.Succeeded, gone)
+	pods.Failed = slices.DeleteFunc(pods.Failed, gone)
+	if len(pods.Succeeded) == 0 {
+		pods.Succeeded = nil
 	}
-	if len(u.Failed) == 0 {
-		u.Failed = nil
+	if len(pods.Failed) == 0 {
+		pods.Failed = nil
 	}
-	a.status.Succeeded += int32(succeeded - len(u.Succeeded))
-	a.status.Failed += int32(failed - len(u.Failed))
+	a.status.Succeeded += int32(succeeded - len(pods.Succeeded))
+	a.status.Failed += int32(failed - len(pods.Failed))
 }
 
 // countReleased counts the pods without a finalizer, which are those of freed, and finishes the job when all are
 // counted. It reports whether the job is finished.
-func (a *accounting) countReleased(s snapshot, freed []*corev1.Pod) bool {
+func (a *accounting) countReleased(snap snapshot, freed []*corev1.Pod) bool {
 	// a.status was written and is shared with the client now.
 	a.status = *a.status.DeepCopy()
 	st := &a.status
@@ -218,12 +218,13 @@ func (a *accounting) countReleased(s snapshot, freed []*corev1.Pod) bool {
 		*st.Terminating > 0 {
 		return false
 	}
-	if st.StartTime == nil && (!suspended(s.job) || s.job.Spec.Completions == nil || *s.job.Spec.Completions != 0) {
-		st.StartTime = &metav1.Time{Time: s.now} // it ended while suspended
+	if st.StartTime == nil && (!suspended(snap.job) || snap.job.Spec.Completions == nil ||
+		*snap.job.Spec.Completions != 0) {
+		st.StartTime = &metav1.Time{Time: snap.now} // it ended while suspended
 	}
-	setCondition(&st.Conditions, a.end.finalType(), corev1.ConditionTrue, a.end.reason, a.end.message, s.now)
+	setCondition(&st.Conditions, a.end.finalType(), corev1.ConditionTrue, a.end.reason, a.end.message, snap.now)
 	if !a.end.failed() {
-		st.CompletionTime = &metav1.Time{Time: s.now}
+		st.CompletionTime = &metav1.Time{Time: snap.now}
 	}
 	return true
 }

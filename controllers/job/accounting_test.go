@@ -41,19 +41,19 @@ func newWorld(t *rapid.T) *world {
 	}
 	limit := rapid.Int32Range(0, 4).Draw(t, "limit")
 	w.job = newJob(rapid.Int32Range(1, 8).Draw(t, "completions"), rapid.Int32Range(1, 4).Draw(t, "parallelism"), func(
-		j *batchv1.Job,
+		job *batchv1.Job,
 	) {
 		switch rapid.SampledFrom([]string{"plain", "indexed", "perIndex"}).Draw(t, "mode") {
 		case "plain":
-			j.Spec.BackoffLimit = &limit
+			job.Spec.BackoffLimit = &limit
 		case "indexed":
-			asIndexed(j)
-			j.Spec.BackoffLimit = &limit
+			asIndexed(job)
+			job.Spec.BackoffLimit = &limit
 		case "perIndex":
-			limitPerIndex(limit)(j)
+			limitPerIndex(limit)(job)
 		}
 		if rapid.Bool().Draw(t, "onlyFailed") {
-			j.Spec.PodReplacementPolicy = new(batchv1.Failed)
+			job.Spec.PodReplacementPolicy = new(batchv1.Failed)
 		}
 	})
 	return w
@@ -109,32 +109,32 @@ func (w *world) change(p *corev1.Pod, f func(*corev1.Pod)) *corev1.Pod {
 // pass is one of the controller's, which may crash anywhere.
 func (w *world) pass() {
 	w.now = w.now.Add(time.Hour) // no back-off
-	s := snapshot{
+	snap := snapshot{
 		job:                   w.job.DeepCopy(),
 		pods:                  slices.Clone(w.pods),
 		finalizerRemoved:      w.freed,
 		expectationsSatisfied: true,
 		now:                   w.now,
 	}
-	p := decide(s)
+	plan := decide(snap)
 	var o outcome
-	for i := range p.create {
+	for i := range plan.create {
 		if w.crash("creating") {
 			return
 		}
 		w.made++
 		q := newPod(fmt.Sprintf("pod-%03d", w.made))
 		if isIndexed(w.job) {
-			setIndex(w.job, q, p.indexes[i], p.replaced[p.indexes[i]])
+			setIndex(w.job, q, plan.indexes[i], plan.replaced[plan.indexes[i]])
 		}
 		w.pods = append(w.pods, q)
 		o.created++
 	}
-	for _, q := range slices.Concat(p.remove, p.terminate) {
+	for _, q := range slices.Concat(plan.remove, plan.terminate) {
 		if w.crash("deleting") {
 			return
 		}
-		if len(p.remove) > 0 {
+		if len(plan.remove) > 0 {
 			w.forsaken[q.UID] = true
 			w.free(q)
 		}
@@ -142,13 +142,13 @@ func (w *world) pass() {
 		w.change(live, func(r *corev1.Pod) { r.DeletionTimestamp = &metav1.Time{Time: w.now} })
 		o.deleted = append(o.deleted, q)
 	}
-	a := newAccounting(s, p, o)
+	accounting := newAccounting(snap, plan, o)
 	if w.crash("before the status") {
 		return
 	}
-	w.write(a.status)
+	w.write(accounting.status)
 	var freed []*corev1.Pod
-	for _, q := range a.toRelease {
+	for _, q := range accounting.toRelease {
 		if w.crash("freeing") {
 			return
 		}
@@ -158,11 +158,11 @@ func (w *world) pass() {
 		w.free(q)
 		freed = append(freed, q)
 	}
-	a.countReleased(s, freed)
+	accounting.countReleased(snap, freed)
 	if w.crash("after freeing") {
 		return
 	}
-	w.write(a.status)
+	w.write(accounting.status)
 }
 
 // live lets one thing happen to a pod.
@@ -194,25 +194,25 @@ func (w *world) live() {
 // status, and the job ends.
 func TestCountedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
+		world := newWorld(t)
 		for range 500 {
-			if isFinished(w.job) {
+			if isFinished(world.job) {
 				break
 			}
-			w.pass()
-			w.live()
+			world.pass()
+			world.live()
 		}
-		if !isFinished(w.job) {
-			t.Fatalf("the job never ends: %+v", w.job.Status)
+		if !isFinished(world.job) {
+			t.Fatalf("the job never ends: %+v", world.job.Status)
 		}
 		var won, lost int32
 		done := map[int32]bool{}
-		for _, p := range slices.Concat(w.pods, w.vanished) {
+		for _, p := range slices.Concat(world.pods, world.vanished) {
 			switch {
-			case w.forsaken[p.UID]:
+			case world.forsaken[p.UID]:
 			case p.Status.Phase == corev1.PodSucceeded:
-				n, _ := indexOf(w.job, p)
-				if !done[n] || !isIndexed(w.job) {
+				n, _ := indexOf(world.job, p)
+				if !done[n] || !isIndexed(world.job) {
 					won++
 				}
 				done[n] = true
@@ -223,11 +223,12 @@ func TestCountedOnce(t *testing.T) {
 				t.Errorf("pod %s keeps its finalizer", p.Name)
 			}
 		}
-		if st := w.job.Status; st.Succeeded != won || st.Failed != lost {
+		if st := world.job.Status; st.Succeeded != won || st.Failed != lost {
 			t.Errorf("%d succeeded and %d failed, counted are %d and %d", won, lost, st.Succeeded, st.Failed)
 		}
-		if c := condition(w.job.Status.Conditions, batchv1.JobComplete); c != nil && won != *w.job.Spec.Completions {
-			t.Errorf("complete after %d of %d", won, *w.job.Spec.Completions)
+		if c := condition(world.job.Status.Conditions, batchv1.JobComplete); c != nil &&
+			won != *world.job.Spec.Completions {
+			t.Errorf("complete after %d of %d", won, *world.job.Spec.Completions)
 		}
 	})
 }
@@ -235,20 +236,20 @@ func TestCountedOnce(t *testing.T) {
 // TestQuiet: a pass over what a pass has left changes nothing.
 func TestQuiet(t *testing.T) {
 	j := newJob(4, 2, asIndexed)
-	s := snapshot{
+	snap := snapshot{
 		job:                   j,
 		pods:                  []*corev1.Pod{newPod("a", index(0), done), newPod("b", index(1)), newPod("c", index(2))},
 		expectationsSatisfied: true,
 		now:                   now,
 	}
-	a := newAccounting(s, decide(s), outcome{})
-	a.countReleased(s, a.toRelease)
+	a := newAccounting(snap, decide(snap), outcome{})
+	a.countReleased(snap, a.toRelease)
 	j.Status = a.status
-	s.pods[0].Finalizers = nil
-	s.now = s.now.Add(time.Hour)
-	p := decide(s)
-	b := newAccounting(s, p, outcome{})
-	b.countReleased(s, b.toRelease)
+	snap.pods[0].Finalizers = nil
+	snap.now = snap.now.Add(time.Hour)
+	p := decide(snap)
+	b := newAccounting(snap, p, outcome{})
+	b.countReleased(snap, b.toRelease)
 	if got := fmt.Sprint(told(p), len(b.toRelease), b.status.Succeeded, b.status.CompletedIndexes); got != "0 10" ||
 		b.status.String() != a.status.String() {
 		t.Errorf("got %q and status %s, want %s", got, b.status.String(), a.status.String())
@@ -256,46 +257,48 @@ func TestQuiet(t *testing.T) {
 }
 
 func TestSuspension(t *testing.T) {
-	j := newJob(1, 1, started, func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
-	s := snapshot{job: j, expectationsSatisfied: true, now: now}
-	a := newAccounting(s, decide(s), outcome{})
-	if c := condition(a.status.Conditions, batchv1.JobSuspended); !a.suspended || a.status.StartTime != nil ||
+	job := newJob(1, 1, started, func(j *batchv1.Job) { j.Spec.Suspend = new(true) })
+	snap := snapshot{job: job, expectationsSatisfied: true, now: now}
+	accounting := newAccounting(snap, decide(snap), outcome{})
+	if c := condition(accounting.status.Conditions, batchv1.JobSuspended); !accounting.suspended ||
+		accounting.status.StartTime != nil ||
 		c == nil || c.Message != "Job suspended" {
-		t.Errorf("suspended: %v, since %v, %v", a.suspended, a.status.StartTime, c)
+		t.Errorf("suspended: %v, since %v, %v", accounting.suspended, accounting.status.StartTime, c)
 	}
-	j.Status = a.status
-	if again := newAccounting(s, decide(s), outcome{}); again.suspended {
+	job.Status = accounting.status
+	if again := newAccounting(snap, decide(snap), outcome{}); again.suspended {
 		t.Error("it is said twice")
 	}
-	j.Spec.Suspend = new(false)
-	a = newAccounting(s, decide(s), outcome{created: 1})
-	c := condition(a.status.Conditions, batchv1.JobSuspended)
-	if !a.resumed || !a.status.StartTime.Equal(&metav1.Time{Time: now}) || c.Status != corev1.ConditionFalse ||
+	job.Spec.Suspend = new(false)
+	accounting = newAccounting(snap, decide(snap), outcome{created: 1})
+	c := condition(accounting.status.Conditions, batchv1.JobSuspended)
+	if !accounting.resumed || !accounting.status.StartTime.Equal(&metav1.Time{Time: now}) ||
+		c.Status != corev1.ConditionFalse ||
 		c.Reason != "JobResumed" {
-		t.Errorf("resumed: %v, since %v, %v", a.resumed, a.status.StartTime, c)
+		t.Errorf("resumed: %v, since %v, %v", accounting.resumed, accounting.status.StartTime, c)
 	}
 }
 
 // TestMany: a status lists no more than a burst, and more than that is counted in several passes.
 func TestMany(t *testing.T) {
-	j := newJob(1200, 1200, started)
-	s := snapshot{job: j, expectationsSatisfied: true, now: now}
+	job := newJob(1200, 1200, started)
+	snap := snapshot{job: job, expectationsSatisfied: true, now: now}
 	for i := range 1200 {
-		s.pods = append(s.pods, newPod(fmt.Sprintf("p%04d", i), done))
+		snap.pods = append(snap.pods, newPod(fmt.Sprintf("p%04d", i), done))
 	}
 	passes := 0
-	for ; !isFinished(j) && passes < 10; passes++ {
-		a := newAccounting(s, decide(s), outcome{})
+	for ; !isFinished(job) && passes < 10; passes++ {
+		a := newAccounting(snap, decide(snap), outcome{})
 		if n := len(a.status.UncountedTerminatedPods.Succeeded); n > burst {
 			t.Fatalf("%d are listed", n)
 		}
 		for _, p := range a.toRelease {
 			p.Finalizers = nil
 		}
-		a.countReleased(s, a.toRelease)
-		j.Status = a.status
+		a.countReleased(snap, a.toRelease)
+		job.Status = a.status
 	}
-	if passes != 3 || j.Status.Succeeded != 1200 || !strings.Contains(j.Status.Conditions[1].Message, "Reached") {
-		t.Errorf("after %d passes: %d succeeded, %v", passes, j.Status.Succeeded, j.Status.Conditions)
+	if passes != 3 || job.Status.Succeeded != 1200 || !strings.Contains(job.Status.Conditions[1].Message, "Reached") {
+		t.Errorf("after %d passes: %d succeeded, %v", passes, job.Status.Succeeded, job.Status.Conditions)
 	}
 }

@@ -25,55 +25,55 @@ const maxParallel = 100
 
 // act creates and deletes pods as planned and returns the result with the first error.
 func (c *Controller) act(
-	ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan,
+	ctx context.Context, key framework.Key, begin time.Time, snap snapshot, todo plan,
 ) (o outcome, err error) {
-	if p.create == 0 && len(p.remove) == 0 && len(p.terminate) == 0 {
+	if todo.create == 0 && len(todo.remove) == 0 && len(todo.terminate) == 0 {
 		return o, nil
 	}
 	detail := &mark.Reconcile{
 		EventSeen: c.loop.QueuedAt(workItem{Key: key}),
-		Wants:     int(p.desiredActive(s.job)),
-		Has:       len(p.active),
+		Wants:     int(todo.desiredActive(snap.job)),
+		Has:       len(todo.active),
 	}
 	switch {
-	case p.create > 0:
-		detail.Creates, err = c.create(ctx, s.job, p)
+	case todo.create > 0:
+		detail.Creates, err = c.create(ctx, snap.job, todo)
 		o.created = len(detail.Creates)
-	case len(p.remove) > 0:
-		o.deleted, err = c.remove(ctx, s.job, p.remove, true)
+	case len(todo.remove) > 0:
+		o.deleted, err = c.remove(ctx, snap.job, todo.remove, true)
 	default:
-		o.deleted, err = c.remove(ctx, s.job, p.terminate, false)
+		o.deleted, err = c.remove(ctx, snap.job, todo.terminate, false)
 	}
 	for _, q := range o.deleted {
 		detail.Deletes = append(detail.Deletes, q.Name)
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource:  "jobs",
-		Namespace: s.job.Namespace,
-		Name:      s.job.Name,
-		UID:       string(s.job.UID),
+		Namespace: snap.job.Namespace,
+		Name:      snap.job.Name,
+		UID:       string(snap.job.UID),
 	}, begin, detail, err)
 	return o, err
 }
 
 // create creates pods and returns the names of those that exist now.
-func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]string, error) {
+func (c *Controller) create(ctx context.Context, job *batchv1.Job, todo plan) ([]string, error) {
 	var (
 		mu      sync.Mutex
 		names   []string
-		indexes = p.indexes
+		indexes = todo.indexes
 	)
-	template := podFor(j)
-	pods := c.env.Client.CoreV1().Pods(j.Namespace)
-	c.expect.Expect(j.UID, p.create)
-	done, pace, err := framework.SlowStart(p.create, c.state.get(j).batchSize, func() error {
+	template := podFor(job)
+	pods := c.env.Client.CoreV1().Pods(job.Namespace)
+	c.expect.Expect(job.UID, todo.create)
+	done, pace, err := framework.SlowStart(todo.create, c.state.get(job).batchSize, func() error {
 		one := *template // the shared parts are only read
-		if isIndexed(j) {
+		if isIndexed(job) {
 			mu.Lock()
 			n := indexes[0]
 			indexes = indexes[1:]
 			mu.Unlock()
-			setIndex(j, &one, n, p.replaced[n])
+			setIndex(job, &one, n, todo.replaced[n])
 		}
 		made, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		mu.Lock()
@@ -82,27 +82,27 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return framework.ErrTerminating
 		case err != nil:
-			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+			c.env.Events.Eventf(job, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 			return err
 		}
-		c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
+		c.env.Events.Eventf(job, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
 		names = append(names, made.Name)
 		return nil
 	})
-	c.state.update(j.UID, func(r *jobState) { r.batchSize = min(2*pace, burst) })
-	failed := p.create - done
-	c.expect.CreationObserved(j.UID, failed) // these will not be observed
+	c.state.update(job.UID, func(r *jobState) { r.batchSize = min(2*pace, burst) })
+	failed := todo.create - done
+	c.expect.CreationObserved(job.UID, failed) // these will not be observed
 	if err == nil {
 		failed = 0 // the namespace is terminating
 	}
-	metrics().observeCreations(j, p.podCounts, len(names), failed)
+	metrics().observeCreations(job, todo.podCounts, len(names), failed)
 	return names, err
 }
 
 // remove deletes pods and returns those in deletion. With removeFinalizers their finalizer is removed first, so that
 // they are not counted.
 func (c *Controller) remove(
-	ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, removeFinalizers bool,
+	ctx context.Context, job *batchv1.Job, pods []*corev1.Pod, removeFinalizers bool,
 ) ([]*corev1.Pod, error) {
 	uids := make([]types.UID, len(pods))
 	for i, p := range pods {
@@ -112,31 +112,32 @@ func (c *Controller) remove(
 		mu   sync.Mutex
 		gone []*corev1.Pod
 	)
-	c.expect.Expect(j.UID, 0, uids...)
-	err := framework.Parallel(pods, maxParallel, func(p *corev1.Pod) error {
+	c.expect.Expect(job.UID, 0, uids...)
+	err := framework.Parallel(pods, maxParallel, func(pod *corev1.Pod) error {
 		var err error
 		if removeFinalizers {
-			err = c.removePodFinalizer(ctx, j, p)
+			err = c.removePodFinalizer(ctx, job, pod)
 		}
 		if err == nil {
-			uid := p.UID
-			err = c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+			uid := pod.UID
+			err = c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 				Preconditions: &metav1.Preconditions{UID: &uid},
 			})
 		}
 		switch {
 		case err == nil:
-			c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+			c.env.Events.Eventf(job, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.DeletionObserved(j.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
+			// the pod was deleted or recreated: its deletion event will come
+			c.expect.DeletionObserved(job.UID, pod.UID)
 		default:
-			c.expect.DeletionObserved(j.UID, p.UID)
-			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+			c.expect.DeletionObserved(job.UID, pod.UID)
+			c.env.Events.Eventf(job, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		gone = append(gone, p)
+		gone = append(gone, pod)
 		return nil
 	})
 	return gone, err
@@ -156,8 +157,11 @@ func (c *Controller) removePodFinalizer(ctx context.Context, j *batchv1.Job, p *
 }
 
 // patchFinalizer removes the finalizer of the pod with this UID, and only at that version unless version is "".
-func (c *Controller) patchFinalizer(ctx context.Context, p *corev1.Pod, version string) error {
-	meta := map[string]any{"uid": p.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
+func (c *Controller) patchFinalizer(ctx context.Context, pod *corev1.Pod, version string) error {
+	meta := map[string]any{
+		"uid":                                 pod.UID,
+		"$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer},
+	}
 	if version != "" {
 		meta["resourceVersion"] = version
 	}
@@ -165,27 +169,27 @@ func (c *Controller) patchFinalizer(ctx context.Context, p *corev1.Pod, version 
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b,
+	_, err = c.env.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, b,
 		metav1.PatchOptions{})
-	if err != nil && !framework.Superseded(ctx, c.env, p, err) {
-		return fmt.Errorf("remove finalizer of pod %s: %w", p.Name, err)
+	if err != nil && !framework.Superseded(ctx, c.env, pod, err) {
+		return fmt.Errorf("remove finalizer of pod %s: %w", pod.Name, err)
 	}
 	return nil
 }
 
 // flushStatus writes a's status in the order described at accounting.
-func (c *Controller) flushStatus(ctx context.Context, s snapshot, a *accounting) error {
-	j, err := c.writeStatus(ctx, s.job, &a.status)
+func (c *Controller) flushStatus(ctx context.Context, snap snapshot, a *accounting) error {
+	job, err := c.writeStatus(ctx, snap.job, &a.status)
 	if err != nil {
 		return err
 	}
-	j.Status.DeepCopyInto(&a.status) // as the server stores it, in whole seconds
-	c.state.update(j.UID, func(r *jobState) { r.failures = a.failures })
+	job.Status.DeepCopyInto(&a.status) // as the server stores it, in whole seconds
+	c.state.update(job.UID, func(r *jobState) { r.failures = a.failures })
 	if a.suspended {
-		c.env.Events.Event(j, corev1.EventTypeNormal, "Suspended", "Job suspended")
+		c.env.Events.Event(job, corev1.EventTypeNormal, "Suspended", "Job suspended")
 	}
 	if a.resumed {
-		c.env.Events.Event(j, corev1.EventTypeNormal, "Resumed", "Job resumed")
+		c.env.Events.Event(job, corev1.EventTypeNormal, "Resumed", "Job resumed")
 	}
 	metrics().countRules(a.policyCounts)
 	var (
@@ -193,7 +197,7 @@ func (c *Controller) flushStatus(ctx context.Context, s snapshot, a *accounting)
 		freed []*corev1.Pod
 	)
 	failure := framework.Parallel(a.toRelease, maxParallel, func(p *corev1.Pod) error {
-		if err := c.removePodFinalizer(ctx, j, p); err != nil {
+		if err := c.removePodFinalizer(ctx, job, p); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -201,29 +205,29 @@ func (c *Controller) flushStatus(ctx context.Context, s snapshot, a *accounting)
 		freed = append(freed, p)
 		return nil
 	})
-	over := a.countReleased(s, freed)
-	if j, err = c.writeStatus(ctx, j, &a.status); err != nil {
+	over := a.countReleased(snap, freed)
+	if job, err = c.writeStatus(ctx, job, &a.status); err != nil {
 		return err
 	}
 	if over {
-		c.recordFinished(j, a.end)
+		c.recordFinished(job, a.end)
 	}
 	return failure
 }
 
-// writeStatus writes st if it differs from j's status, and returns the server's job.
-func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, st *batchv1.JobStatus) (*batchv1.Job, error) {
-	if equality.Semantic.DeepEqual(&j.Status, st) {
-		return j, nil
+// writeStatus writes st if it differs from job's status, and returns the server's job.
+func (c *Controller) writeStatus(ctx context.Context, job *batchv1.Job, st *batchv1.JobStatus) (*batchv1.Job, error) {
+	if equality.Semantic.DeepEqual(&job.Status, st) {
+		return job, nil
 	}
-	next := *j
+	next := *job
 	next.Status = *st
-	written, err := c.env.Client.BatchV1().Jobs(j.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	written, err := c.env.Client.BatchV1().Jobs(job.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
 	if err != nil {
-		return j, fmt.Errorf("write status: %w", err)
+		return job, fmt.Errorf("write status: %w", err)
 	}
-	c.state.update(j.UID, func(r *jobState) { r.lastWritten = written.ResourceVersion })
-	metrics().podsFinished(written, &j.Status)
+	c.state.update(job.UID, func(r *jobState) { r.lastWritten = written.ResourceVersion })
+	metrics().podsFinished(written, &job.Status)
 	return written, nil
 }
 

@@ -55,35 +55,35 @@ func replacementFailures(j *batchv1.Job, p *corev1.Pod) (counted, ignored int32)
 }
 
 // indexes counts the results of the indexes.
-func (t *podCounts) indexes(s snapshot) {
-	j := s.job
-	completions := *j.Spec.Completions
-	t.previousCompleted = batch.ReadIndexes(j.Status.CompletedIndexes, completions)
+func (t *podCounts) indexes(snap snapshot) {
+	job := snap.job
+	completions := *job.Spec.Completions
+	t.previousCompleted = batch.ReadIndexes(job.Status.CompletedIndexes, completions)
 	var lost batch.Indexes
-	if text := j.Status.FailedIndexes; text != nil {
+	if text := job.Status.FailedIndexes; text != nil {
 		lost = batch.ReadIndexes(*text, completions)
 	}
 	var won, failed []int32
-	for _, p := range s.pods {
-		n, ok := indexOf(j, p)
+	for _, p := range snap.pods {
+		n, ok := indexOf(job, p)
 		switch {
 		case !ok || !tracked(p):
 		case p.Status.Phase == corev1.PodSucceeded && !lost.Has(n):
 			won = append(won, n)
-		case hasBackoffLimitPerIndex(j) && isPodFailed(j, p) && indexFailed(j, p):
+		case hasBackoffLimitPerIndex(job) && isPodFailed(job, p) && indexFailed(job, p):
 			failed = append(failed, n)
 		}
 	}
 	slices.Sort(won)
 	t.completed = t.previousCompleted.With(won)
 	t.succeeded = t.completed.Count()
-	if !hasBackoffLimitPerIndex(j) {
+	if !hasBackoffLimitPerIndex(job) {
 		return
 	}
 	failed = slices.DeleteFunc(failed, t.completed.Has)
 	slices.Sort(failed)
 	t.failedIndexes = lost.With(failed)
-	t.replaced = t.lastFailures(s)
+	t.replaced = t.lastFailures(snap)
 }
 
 // indexFailed reports whether the failure of p exceeds the limit of its index.
@@ -124,29 +124,29 @@ func finishedLater(q, p *corev1.Pod) bool {
 }
 
 // pending are at most n indexes that need a pod now; if there are none, wait is the time until one may get a pod.
-func (t *podCounts) pending(s snapshot, n int32) (indexes []int32, wait time.Duration) {
+func (t *podCounts) pending(snap snapshot, n int32) (indexes []int32, wait time.Duration) {
 	busy := make([]int32, 0, len(t.active))
 	for _, p := range t.active {
-		if i, ok := indexOf(s.job, p); ok {
+		if i, ok := indexOf(snap.job, p); ok {
 			busy = append(busy, i)
 		}
 	}
-	if onlyReplaceFailedPods(s.job) {
-		for _, p := range s.pods {
-			if i, ok := indexOf(s.job, p); ok && terminating(p) {
+	if onlyReplaceFailedPods(snap.job) {
+		for _, p := range snap.pods {
+			if i, ok := indexOf(snap.job, p); ok && terminating(p) {
 				busy = append(busy, i)
 			}
 		}
 	}
 	slices.Sort(busy)
 	taken := t.completed.With(busy)
-	for i := range taken.Union(t.failedIndexes).Gaps(*s.job.Spec.Completions) {
+	for i := range taken.Union(t.failedIndexes).Gaps(*snap.job.Spec.Completions) {
 		if int32(len(indexes)) >= n {
 			break
 		}
 		if p := t.replaced[i]; p != nil {
-			counted, ignored := replacementFailures(s.job, p)
-			if d := (backoffRecord{count: counted + ignored, last: finished(p)}).wait(s.now); d > 0 {
+			counted, ignored := replacementFailures(snap.job, p)
+			if d := (backoffRecord{count: counted + ignored, last: finished(p)}).wait(snap.now); d > 0 {
 				if wait == 0 || d < wait {
 					wait = d
 				}

@@ -45,32 +45,34 @@ type Controller struct {
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env) (framework.Controller, error) {
-	c := &Controller{env: env, expect: framework.NewExpectations(), state: newStateStore()}
-	c.own = framework.PodOwnership(env, kind, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+	controller := &Controller{env: env, expect: framework.NewExpectations(), state: newStateStore()}
+	controller.own = framework.PodOwnership(env, kind, func(
+		ctx context.Context, namespace, name string,
+	) (metav1.Object, error) {
 		return env.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
-	c.own.Finalizer = batchv1.JobTrackingFinalizer
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.own.Finalizer = batchv1.JobTrackingFinalizer
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
-	c.pods = pods.GetIndexer()
-	c.jobs = jobs.GetIndexer()
+	controller.pods = pods.GetIndexer()
+	controller.jobs = jobs.GetIndexer()
 	err := errors.Join(
-		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{
-			Add:    c.jobAdded,
-			Update: c.jobUpdated,
-			Delete: c.jobDeleted,
+		framework.On(controller.loop, jobs, framework.Handlers[*batchv1.Job]{
+			Add:    controller.jobAdded,
+			Update: controller.jobUpdated,
+			Delete: controller.jobDeleted,
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
-			Add:    c.podAdded,
-			Update: c.podUpdated,
-			Delete: c.podDeleted,
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    controller.podAdded,
+			Update: controller.podUpdated,
+			Delete: controller.podDeleted,
 		}),
 	)
-	return c, err
+	return controller, err
 }
 
 // Run implements framework.Controller.
@@ -156,20 +158,20 @@ func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *batchv
 	return j
 }
 
-func (c *Controller) podAdded(p *corev1.Pod) {
-	metrics().terminatedWithFinalizer(nil, p)
-	if p.DeletionTimestamp != nil {
-		c.podDeletionStarted(p) // first seen in deletion, after a restart
+func (c *Controller) podAdded(pod *corev1.Pod) {
+	metrics().terminatedWithFinalizer(nil, pod)
+	if pod.DeletionTimestamp != nil {
+		c.podDeletionStarted(pod) // first seen in deletion, after a restart
 		return
 	}
-	ref := metav1.GetControllerOfNoCopy(p)
+	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
-		c.orphanChanged(p)
+		c.orphanChanged(pod)
 		return
 	}
-	j := c.owner(p.Namespace, ref)
+	j := c.owner(pod.Namespace, ref)
 	if j == nil || isFinished(j) {
-		c.enqueueOrphan(p)
+		c.enqueueOrphan(pod)
 	}
 	c.expect.CreationObserved(ref.UID, 1)
 	if j != nil {
@@ -244,12 +246,12 @@ func (c *Controller) podDeleted(p *corev1.Pod) {
 }
 
 // orphanChanged handles a pod without a controller: its finalizer is removed, and a job may adopt it.
-func (c *Controller) orphanChanged(p *corev1.Pod) {
-	c.enqueueOrphan(p)
-	if len(p.Labels) == 0 {
+func (c *Controller) orphanChanged(pod *corev1.Pod) {
+	c.enqueueOrphan(pod)
+	if len(pod.Labels) == 0 {
 		return
 	}
-	objs, err := c.jobs.ByIndex(cache.NamespaceIndex, p.Namespace)
+	objs, err := c.jobs.ByIndex(cache.NamespaceIndex, pod.Namespace)
 	if err != nil {
 		return
 	}
@@ -259,7 +261,7 @@ func (c *Controller) orphanChanged(p *corev1.Pod) {
 			continue
 		}
 		if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Empty() &&
-			sel.Matches(labels.Set(p.Labels)) {
+			sel.Matches(labels.Set(pod.Labels)) {
 			c.enqueueDelayed(j)
 		}
 	}
@@ -274,19 +276,19 @@ func (c *Controller) sync(ctx context.Context, w workItem) error {
 	if err != nil {
 		return err
 	}
-	j, isJob := obj.(*batchv1.Job)
+	job, isJob := obj.(*batchv1.Job)
 	switch {
 	case !ok || !isJob:
 		return nil
-	case managedBy(j) != "":
+	case managedBy(job) != "":
 		return nil
-	case isFinished(j):
-		c.expect.DeleteExpectations(j.UID)
-		c.state.remove(j.UID)
+	case isFinished(job):
+		c.expect.DeleteExpectations(job.UID)
+		c.state.remove(job.UID)
 		return nil
 	}
-	defer c.settleExpectations(w.Key, j)
-	return c.run(ctx, w.Key, j)
+	defer c.settleExpectations(w.Key, job)
+	return c.run(ctx, w.Key, job)
 }
 
 // settleExpectations removes expectations of a job that was deleted during the pass, because expectations added after
@@ -303,42 +305,42 @@ func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 	}
 }
 
-func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job) error {
-	known := c.state.get(j)
-	if known.cacheStale(j) {
+func (c *Controller) run(ctx context.Context, key framework.Key, job *batchv1.Job) error {
+	known := c.state.get(job)
+	if known.cacheStale(job) {
 		return nil // the update event will requeue it
 	}
-	s := snapshot{
-		job:                   j,
+	snap := snapshot{
+		job:                   job,
 		finalizerRemoved:      known.finalizerRemoved,
 		failures:              known.failures,
-		expectationsSatisfied: c.expect.Satisfied(j.UID),
+		expectationsSatisfied: c.expect.Satisfied(job.UID),
 		now:                   time.Now(),
 	}
-	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion &&
+	if mode := job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion &&
 		*mode != batchv1.IndexedCompletion {
-		c.env.Events.Event(j, corev1.EventTypeWarning, "UnknownCompletionMode",
+		c.env.Events.Event(job, corev1.EventTypeWarning, "UnknownCompletionMode",
 			"Skipped Job sync because completion mode is unknown")
 		return nil
 	}
-	sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
+	sel, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
 		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // retrying does not help
 	}
-	if s.pods, err = c.claim(ctx, j, sel); err != nil {
+	if snap.pods, err = c.claim(ctx, job, sel); err != nil {
 		return err
 	}
-	p := decide(s)
-	o, failure := c.act(ctx, key, s.now, s, p)
-	a := newAccounting(s, p, o)
-	err = errors.Join(failure, c.flushStatus(ctx, s, &a))
-	metrics().observeSync(j, p, time.Since(s.now), err)
+	p := decide(snap)
+	o, failure := c.act(ctx, key, snap.now, snap, p)
+	a := newAccounting(snap, p, o)
+	err = errors.Join(failure, c.flushStatus(ctx, snap, &a))
+	metrics().observeSync(job, p, time.Since(snap.now), err)
 	if p.requeueAfter > 0 {
 		c.loop.AddAfter(workItem{Key: key}, p.requeueAfter)
 	}
 	if a.truncated && err == nil {
-		c.enqueueDelayed(j)
+		c.enqueueDelayed(job)
 	}
 	return err
 }
@@ -371,18 +373,18 @@ func (c *Controller) releaseOrphan(ctx context.Context, key framework.Key) error
 	if err != nil || !ok {
 		return err
 	}
-	p, ok := obj.(*corev1.Pod)
-	if !ok || !slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) {
 		return nil
 	}
-	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		if ref.Kind != kind.Kind || ref.APIVersion != kind.GroupVersion().String() {
 			return nil
 		}
-		if j := c.owner(p.Namespace, ref); j != nil && (!isFinished(j) || managedBy(j) != "") {
+		if j := c.owner(pod.Namespace, ref); j != nil && (!isFinished(j) || managedBy(j) != "") {
 			return nil
 		}
 	}
 	// The version protects against a concurrent adoption.
-	return c.patchFinalizer(ctx, p, p.ResourceVersion)
+	return c.patchFinalizer(ctx, pod, pod.ResourceVersion)
 }

@@ -68,28 +68,28 @@ func settle(d time.Duration) {
 
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newJob(3, 2))
-		c.Start(t, "job-controller", New)
+		cluster := controllertest.New(newJob(3, 2))
+		cluster.Start(t, "job-controller", New)
 		for pass, want := range []int{2, 1} {
 			settle(time.Second)
-			if _, n := podsOf(t, c); n != want {
+			if _, n := podsOf(t, cluster); n != want {
 				t.Fatalf("pass %d: %d pods run, want %d", pass, n, want)
 			}
-			end(t, c, 0)
+			end(t, cluster, 0)
 		}
 		settle(time.Second)
-		j := read(t, c)
+		j := read(t, cluster)
 		if j.Status.Succeeded != 3 || !isFinished(j) || j.Status.CompletionTime == nil {
 			t.Errorf("got %+v", j.Status)
 		}
-		all, _ := podsOf(t, c)
+		all, _ := podsOf(t, cluster)
 		for _, p := range all {
 			if tracked(&p) || p.Labels["job-name"] != "pi" || !metav1.IsControlledBy(&p, j) {
 				t.Errorf("pod %s: finalizers %v, labels %v, owners %v", p.Name, p.Finalizers, p.Labels,
 					p.OwnerReferences)
 			}
 		}
-		said := strings.Join(c.EventsSeen(), "\n")
+		said := strings.Join(cluster.EventsSeen(), "\n")
 		if strings.Count(said, "Normal SuccessfulCreate Created pod: pi-") != 3 ||
 			strings.Count(said, "Normal Completed Job completed") != 1 {
 			t.Errorf("events:\n%s", said)
@@ -100,29 +100,29 @@ func TestRun(t *testing.T) {
 // TestRetries: each failure is followed by a longer wait, until there were too many.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newJob(1, 1, func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(2)) }))
-		c.Start(t, "job-controller", New)
+		cluster := controllertest.New(newJob(1, 1, func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(2)) }))
+		cluster.Start(t, "job-controller", New)
 		settle(time.Second)
 		for _, wait := range []time.Duration{10 * time.Second, 20 * time.Second} {
-			end(t, c, 1)
+			end(t, cluster, 1)
 			settle(wait - time.Second)
-			if _, n := podsOf(t, c); n != 0 {
+			if _, n := podsOf(t, cluster); n != 0 {
 				t.Errorf("after %s there is a pod already", wait-time.Second)
 			}
 			settle(2 * time.Second)
-			if _, n := podsOf(t, c); n != 1 {
+			if _, n := podsOf(t, cluster); n != 1 {
 				t.Errorf("after %s there are %d pods, want one", wait+time.Second, n)
 			}
 		}
-		end(t, c, 1)
+		end(t, cluster, 1)
 		settle(time.Second)
-		j := read(t, c)
+		j := read(t, cluster)
 		f := condition(j.Status.Conditions, batchv1.JobFailed)
 		if j.Status.Failed != 3 || f == nil || f.Reason != "BackoffLimitExceeded" ||
 			condition(j.Status.Conditions, batchv1.JobFailureTarget) == nil {
 			t.Errorf("got %+v", j.Status)
 		}
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+		if said := strings.Join(cluster.EventsSeen(), "\n"); !strings.Contains(said,
 			"Warning BackoffLimitExceeded Job has reached the specified backoff limit") {
 			t.Errorf("events:\n%s", said)
 		}
@@ -168,10 +168,10 @@ func TestLeftBehind(t *testing.T) {
 func TestGoesDuringPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJob(1, 1)
-		c := controllertest.New(j)
-		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cluster := controllertest.New(j)
+		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(time.Second) // until the informers watch: the fake server tells nobody later of what has gone
-			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default",
+			if err := cluster.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default",
 				"pi"); err != nil {
 				t.Error(err)
 			}
@@ -179,13 +179,13 @@ func TestGoesDuringPass(t *testing.T) {
 			return false, nil, nil
 		})
 		var built *Controller
-		c.Start(t, "job-controller", func(env *framework.Env) (framework.Controller, error) {
+		cluster.Start(t, "job-controller", func(env *framework.Env) (framework.Controller, error) {
 			ctl, err := New(env)
 			built, _ = ctl.(*Controller)
 			return ctl, err
 		})
 		settle(time.Minute)
-		if all, _ := podsOf(t, c); len(all) != 1 {
+		if all, _ := podsOf(t, cluster); len(all) != 1 {
 			t.Fatalf("%d pods, want the one that was created while the job went", len(all))
 		}
 		if n := len(built.state.all); n != 0 {
@@ -235,9 +235,9 @@ func TestFinalizerStays(t *testing.T) {
 func TestOneStatusWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Millisecond)
-		c := controllertest.New(newJob(1, 1))
+		cluster := controllertest.New(newJob(1, 1))
 		writes := 0
-		c.Fake.PrependReactor("update", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		cluster.Fake.PrependReactor("update", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			update, ok := a.(clienttesting.UpdateAction)
 			if !ok || a.GetSubresource() != "status" {
 				return false, nil, nil
@@ -249,7 +249,7 @@ func TestOneStatusWrite(t *testing.T) {
 			}
 			return false, nil, nil
 		})
-		c.Start(t, "job-controller", New)
+		cluster.Start(t, "job-controller", New)
 		settle(time.Minute)
 		if writes != 1 {
 			t.Errorf("the status of a job with one pod was written %d times, want once", writes)

@@ -77,7 +77,7 @@ func mode(j *batchv1.Job) string {
 }
 
 // observeSync counts a pass.
-func (m *jobMetrics) observeSync(j *batchv1.Job, p plan, took time.Duration, err error) {
+func (m *jobMetrics) observeSync(job *batchv1.Job, p plan, took time.Duration, err error) {
 	action := "tracking"
 	result := "success"
 	switch {
@@ -91,8 +91,8 @@ func (m *jobMetrics) observeSync(j *batchv1.Job, p plan, took time.Duration, err
 	if err != nil {
 		result = "error"
 	}
-	m.duration.WithLabelValues(mode(j), result, action).Observe(took.Seconds())
-	m.syncs.WithLabelValues(mode(j), result, action).Inc()
+	m.duration.WithLabelValues(mode(job), result, action).Observe(took.Seconds())
+	m.syncs.WithLabelValues(mode(job), result, action).Inc()
 }
 
 func (m *jobMetrics) observeCreations(j *batchv1.Job, t podCounts, ok, failed int) {
@@ -117,24 +117,24 @@ func (m *jobMetrics) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
 	}
 }
 
-// podsFinished compares the status of j with the one before. Elastic indexed jobs may shrink, which is not counted.
-func (m *jobMetrics) podsFinished(j *batchv1.Job, before *batchv1.JobStatus) {
+// podsFinished compares the status of job with the one before. Elastic indexed jobs may shrink, which is not counted.
+func (m *jobMetrics) podsFinished(job *batchv1.Job, before *batchv1.JobStatus) {
 	add := func(c *prometheus.CounterVec, n int32, labels ...string) {
 		if n > 0 {
 			c.WithLabelValues(labels...).Add(float64(n))
 		}
 	}
-	won := j.Status.Succeeded - before.Succeeded
-	if isIndexed(j) {
+	won := job.Status.Succeeded - before.Succeeded
+	if isIndexed(job) {
 		limit := "global"
-		if hasBackoffLimitPerIndex(j) {
+		if hasBackoffLimitPerIndex(job) {
 			limit = "perIndex"
 		}
 		add(m.finishedIndexes, won, "succeeded", limit)
-		add(m.finishedIndexes, failedIndexes(j, &j.Status)-failedIndexes(j, before), "failed", limit)
+		add(m.finishedIndexes, failedIndexes(job, &job.Status)-failedIndexes(job, before), "failed", limit)
 	}
-	add(m.finishedPods, won, mode(j), "succeeded")
-	add(m.finishedPods, j.Status.Failed-before.Failed, mode(j), "failed")
+	add(m.finishedPods, won, mode(job), "succeeded")
+	add(m.finishedPods, job.Status.Failed-before.Failed, mode(job), "failed")
 }
 
 func failedIndexes(j *batchv1.Job, st *batchv1.JobStatus) int32 {

@@ -111,31 +111,31 @@ type plan struct {
 }
 
 // decide decides about the job's pods.
-func decide(s snapshot) plan {
-	p := plan{podCounts: countPods(s)}
-	p.end = p.decideEnd(s)
-	if d := s.job.Spec.ActiveDeadlineSeconds; p.end == nil && d != nil && !suspended(s.job) {
-		start := s.now
-		if t := s.job.Status.StartTime; t != nil {
+func decide(snap snapshot) plan {
+	todo := plan{podCounts: countPods(snap)}
+	todo.end = todo.decideEnd(snap)
+	if d := snap.job.Spec.ActiveDeadlineSeconds; todo.end == nil && d != nil && !suspended(snap.job) {
+		start := snap.now
+		if t := snap.job.Status.StartTime; t != nil {
 			start = t.Time
 		}
-		p.requeueAfter = start.Add(seconds(*d)).Sub(s.now)
+		todo.requeueAfter = start.Add(seconds(*d)).Sub(snap.now)
 	}
 	switch {
-	case p.end != nil && !s.expectationsSatisfied:
-		p.end = nil // not all created pods are observed yet, so they could not all be deleted and counted
-	case p.end != nil:
-		p.terminate = p.active
-	case s.expectationsSatisfied && s.job.DeletionTimestamp == nil:
-		p.managed = true
-		p.managePods(s)
+	case todo.end != nil && !snap.expectationsSatisfied:
+		todo.end = nil // not all created pods are observed yet, so they could not all be deleted and counted
+	case todo.end != nil:
+		todo.terminate = todo.active
+	case snap.expectationsSatisfied && snap.job.DeletionTimestamp == nil:
+		todo.managed = true
+		todo.managePods(snap)
 	}
-	return p
+	return todo
 }
 
-func countPods(s snapshot) podCounts {
+func countPods(snap snapshot) podCounts {
 	var t podCounts
-	for _, p := range s.pods {
+	for _, p := range snap.pods {
 		switch {
 		case pod.Active(p):
 			t.active = append(t.active, p)
@@ -147,30 +147,30 @@ func countPods(s snapshot) podCounts {
 		}
 	}
 	var won, lost []*corev1.Pod
-	listed := uncountedPods(&s.job.Status)
-	for _, p := range s.pods {
-		_, valid := indexOf(s.job, p)
+	listed := uncountedPods(&snap.job.Status)
+	for _, p := range snap.pods {
+		_, valid := indexOf(snap.job, p)
 		_, known := listed[p.UID]
 		switch {
-		case known || !s.tracked(p) || isIndexed(s.job) && !valid:
+		case known || !snap.tracked(p) || isIndexed(snap.job) && !valid:
 		case p.Status.Phase == corev1.PodSucceeded:
 			won = append(won, p)
-		case isPodFailed(s.job, p):
+		case isPodFailed(snap.job, p):
 			lost = append(lost, p)
 		}
 	}
-	t.failures = s.failures.add(won, lost)
+	t.failures = snap.failures.add(won, lost)
 	lost = slices.DeleteFunc(lost, func(p *corev1.Pod) bool {
-		return !matchPodFailurePolicy(s.job.Spec.PodFailurePolicy, p).countsAsFailure()
+		return !matchPodFailurePolicy(snap.job.Spec.PodFailurePolicy, p).countsAsFailure()
 	})
-	t.succeeded = s.job.Status.Succeeded + int32(len(won))
-	t.failed = s.job.Status.Failed + int32(len(lost))
-	if u := s.job.Status.UncountedTerminatedPods; u != nil {
+	t.succeeded = snap.job.Status.Succeeded + int32(len(won))
+	t.failed = snap.job.Status.Failed + int32(len(lost))
+	if u := snap.job.Status.UncountedTerminatedPods; u != nil {
 		t.succeeded += int32(len(u.Succeeded))
 		t.failed += int32(len(u.Failed))
 	}
-	if isIndexed(s.job) {
-		t.indexes(s)
+	if isIndexed(snap.job) {
+		t.indexes(snap)
 	}
 	return t
 }
@@ -190,43 +190,43 @@ func uncountedPods(st *batchv1.JobStatus) map[types.UID]struct{} {
 }
 
 // decideEnd decides whether and how the job ends; nil: it continues.
-func (t *podCounts) decideEnd(s snapshot) *endCondition {
-	j := s.job
+func (t *podCounts) decideEnd(snap snapshot) *endCondition {
+	job := snap.job
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
-		if c := condition(j.Status.Conditions, kind); c != nil && c.Status == corev1.ConditionTrue {
+		if c := condition(job.Status.Conditions, kind); c != nil && c.Status == corev1.ConditionTrue {
 			return &endCondition{kind, c.Reason, c.Message}
 		}
 	}
-	if j.Spec.PodFailurePolicy != nil {
-		for _, p := range s.pods {
-			if !isPodFailed(j, p) {
+	if job.Spec.PodFailurePolicy != nil {
+		for _, p := range snap.pods {
+			if !isPodFailed(job, p) {
 				continue
 			}
-			if r := matchPodFailurePolicy(j.Spec.PodFailurePolicy,
+			if r := matchPodFailurePolicy(job.Spec.PodFailurePolicy,
 				p); r.action == batchv1.PodFailurePolicyActionFailJob {
 				return failure(batchv1.JobReasonPodFailurePolicy, r.message)
 			}
 		}
 	}
-	switch limit := *j.Spec.BackoffLimit; {
-	case t.failed > limit || restartedTooOften(s, limit):
+	switch limit := *job.Spec.BackoffLimit; {
+	case t.failed > limit || restartedTooOften(snap, limit):
 		return failure(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
-	case pastDeadline(s):
+	case pastDeadline(snap):
 		return failure(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 	}
-	if !isIndexed(j) {
+	if !isIndexed(job) {
 		return nil
 	}
 	if n := t.failedIndexes.Count(); n > 0 {
-		if most := j.Spec.MaxFailedIndexes; most != nil && n > *most {
+		if most := job.Spec.MaxFailedIndexes; most != nil && n > *most {
 			return failure(batchv1.JobReasonMaxFailedIndexesExceeded,
 				"Job has exceeded the specified maximal number of failed indexes")
 		}
-		if n+t.completed.Count() >= *j.Spec.Completions {
+		if n+t.completed.Count() >= *job.Spec.Completions {
 			return failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 		}
 	}
-	if message, met := matchSuccessPolicy(j.Spec.SuccessPolicy, t.completed, *j.Spec.Completions); met {
+	if message, met := matchSuccessPolicy(job.Spec.SuccessPolicy, t.completed, *job.Spec.Completions); met {
 		return &endCondition{batchv1.JobSuccessCriteriaMet, batchv1.JobReasonSuccessPolicy, message}
 	}
 	return nil
@@ -264,19 +264,19 @@ func seconds(n int64) time.Duration {
 }
 
 // managePods decides how many pods to create, or which to delete; never both in one pass.
-func (p *plan) managePods(s snapshot) {
-	if suspended(s.job) {
+func (p *plan) managePods(snap snapshot) {
+	if suspended(snap.job) {
 		p.remove = p.active
 		return
 	}
 	active := int32(len(p.active))
-	want := p.desiredActive(s.job)
-	if p.remove = p.activePodsForRemoval(s.job, int(max(0, active-want))); len(p.remove) > 0 {
+	want := p.desiredActive(snap.job)
+	if p.remove = p.activePodsForRemoval(snap.job, int(max(0, active-want))); len(p.remove) > 0 {
 		p.remove = p.remove[:min(len(p.remove), burst)]
 		return
 	}
 	missing := want - active
-	if onlyReplaceFailedPods(s.job) {
+	if onlyReplaceFailedPods(snap.job) {
 		missing -= p.terminating
 	}
 	if missing <= 0 {
@@ -284,13 +284,13 @@ func (p *plan) managePods(s snapshot) {
 	}
 	missing = min(missing, burst)
 	var wait time.Duration
-	if !hasBackoffLimitPerIndex(s.job) {
-		wait = p.failures.wait(s.now)
+	if !hasBackoffLimitPerIndex(snap.job) {
+		wait = p.failures.wait(snap.now)
 	}
 	switch {
 	case wait > 0:
-	case isIndexed(s.job):
-		p.indexes, wait = p.pending(s, missing)
+	case isIndexed(snap.job):
+		p.indexes, wait = p.pending(snap, missing)
 		p.create = len(p.indexes)
 	default:
 		p.create = int(missing)
@@ -387,7 +387,7 @@ func setCondition(
 	list *[]batchv1.JobCondition, t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string,
 	now time.Time,
 ) bool {
-	c := batchv1.JobCondition{
+	jobCondition := batchv1.JobCondition{
 		Type:               t,
 		Status:             status,
 		LastProbeTime:      metav1.NewTime(now),
@@ -399,11 +399,11 @@ func setCondition(
 	case old == nil && status == corev1.ConditionFalse:
 		return false
 	case old == nil:
-		*list = append(*list, c)
+		*list = append(*list, jobCondition)
 	case old.Status == status && old.Reason == reason && old.Message == message:
 		return false
 	default:
-		*old = c
+		*old = jobCondition
 	}
 	return true
 }

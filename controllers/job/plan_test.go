@@ -24,29 +24,29 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 
 // newJob is a job as the API server stores it, as changed by f.
 func newJob(completions, parallelism int32, f ...func(*batchv1.Job)) *batchv1.Job {
-	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Name:            "pi",
 		Namespace:       "default",
 		UID:             "job",
 		ResourceVersion: "1",
 	}}
-	j.Spec.Completions = &completions
-	j.Spec.Parallelism = &parallelism
-	j.Spec.Template.Spec = corev1.PodSpec{
+	job.Spec.Completions = &completions
+	job.Spec.Parallelism = &parallelism
+	job.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers: []corev1.Container{
 			{Name: "c", Image: "i"},
 		},
 	}
 	for _, g := range f {
-		g(j)
+		g(job)
 	}
 	k := batch.Job(gates.On{})
-	k.Default(j)
-	st := j.Status
-	k.PrepareCreate(j)
-	j.Status = st
-	return j
+	k.Default(job)
+	st := job.Status
+	k.PrepareCreate(job)
+	job.Status = st
+	return job
 }
 
 func started(j *batchv1.Job) {
@@ -90,7 +90,7 @@ func onDisruption(a batchv1.PodFailurePolicyAction) batchv1.PodFailurePolicyRule
 
 // newPod is a running pod of the job, as changed by f.
 func newPod(name string, f ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              name,
 			Namespace:         "default",
@@ -103,9 +103,9 @@ func newPod(name string, f ...func(*corev1.Pod)) *corev1.Pod {
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	for _, g := range f {
-		g(p)
+		g(pod)
 	}
-	return p
+	return pod
 }
 
 // exit ends the pod's container, some time ago.
@@ -156,13 +156,13 @@ func failedBefore(counted, ignored int) func(*corev1.Pod) {
 }
 
 // told is a plan in short: what to create, what to delete and how the job ends.
-func told(p plan) string {
+func told(todo plan) string {
 	out := ""
-	if p.create > 0 {
-		out += fmt.Sprintf("create %d", p.create)
+	if todo.create > 0 {
+		out += fmt.Sprintf("create %d", todo.create)
 	}
-	if len(p.indexes) > 0 {
-		out += fmt.Sprintf(" %v", p.indexes)
+	if len(todo.indexes) > 0 {
+		out += fmt.Sprintf(" %v", todo.indexes)
 	}
 	names := func(verb string, pods []*corev1.Pod) {
 		var list []string
@@ -174,13 +174,13 @@ func told(p plan) string {
 			out += fmt.Sprintf("%s %v", verb, list)
 		}
 	}
-	names("remove", p.remove)
-	names("end", p.terminate)
-	if p.end != nil {
-		out += fmt.Sprintf(" %s %s", p.end.kind, p.end.reason)
+	names("remove", todo.remove)
+	names("end", todo.terminate)
+	if todo.end != nil {
+		out += fmt.Sprintf(" %s %s", todo.end.kind, todo.end.reason)
 	}
-	if p.requeueAfter > 0 {
-		out += fmt.Sprintf(" again %s", p.requeueAfter)
+	if todo.requeueAfter > 0 {
+		out += fmt.Sprintf(" again %s", todo.requeueAfter)
 	}
 	return out
 }
@@ -490,27 +490,27 @@ func TestFinished(t *testing.T) {
 }
 
 func TestTemplate(t *testing.T) {
-	j := newJob(12, 2, limitPerIndex(3), func(j *batchv1.Job) {
+	job := newJob(12, 2, limitPerIndex(3), func(j *batchv1.Job) {
 		j.Name = "a-name-of-fifty-five-characters-which-is-rather-longish"
 		j.Spec.Template.Labels = map[string]string{"app": "x"}
 		j.Spec.Template.Spec.InitContainers = []corev1.Container{
 			{Name: "i", Image: "i", Env: []corev1.EnvVar{{Name: "JOB_COMPLETION_INDEX", Value: "own"}}},
 		}
 	})
-	first := podFor(j)
+	first := podFor(job)
 	one := *first
 	two := *first
-	setIndex(j, &one, 3, nil)
-	setIndex(j, &two, 11, newPod("a", exit(1, 0), failedBefore(1, 2)))
+	setIndex(job, &one, 3, nil)
+	setIndex(job, &two, 11, newPod("a", exit(1, 0), failedBefore(1, 2)))
 	if one.GenerateName != "a-name-of-fifty-five-characters-which-is-rather-longish-3-"[:55]+"-3-" ||
-		len(two.GenerateName) != 58 || two.Spec.Hostname != j.Name+"-11" {
+		len(two.GenerateName) != 58 || two.Spec.Hostname != job.Name+"-11" {
 		t.Errorf("names: %q, %q, host name %q", one.GenerateName, two.GenerateName, two.Spec.Hostname)
 	}
 	if one.Labels[batchv1.JobCompletionIndexAnnotation] != "3" || one.Labels["app"] != "x" ||
-		one.Labels["job-name"] != j.Name ||
+		one.Labels["job-name"] != job.Name ||
 		one.Labels[batchv1.ControllerUidLabel] != "job" ||
-		j.Spec.Template.Labels[batchv1.JobCompletionIndexAnnotation] != "" {
-		t.Errorf("labels: %v; the template's %v", one.Labels, j.Spec.Template.Labels)
+		job.Spec.Template.Labels[batchv1.JobCompletionIndexAnnotation] != "" {
+		t.Errorf("labels: %v; the template's %v", one.Labels, job.Spec.Template.Labels)
 	}
 	for key, want := range map[string]string{
 		batchv1.JobCompletionIndexAnnotation:          "11",
@@ -532,8 +532,9 @@ func TestTemplate(t *testing.T) {
 	if e := one.Spec.InitContainers[0].Env; len(e) != 1 || e[0].Value != "own" {
 		t.Errorf("a variable of the user's: %v", e)
 	}
-	if !tracked(&one) || len(j.Spec.Template.Spec.Containers[0].Env) != 0 {
-		t.Errorf("finalizers %v, the template's environment %v", one.Finalizers, j.Spec.Template.Spec.Containers[0].Env)
+	if !tracked(&one) || len(job.Spec.Template.Spec.Containers[0].Env) != 0 {
+		t.Errorf("finalizers %v, the template's environment %v", one.Finalizers,
+			job.Spec.Template.Spec.Containers[0].Env)
 	}
 }
 

@@ -24,41 +24,44 @@ type policyResult struct {
 func (r policyResult) countsAsFailure() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
 // matchPodFailurePolicy returns the first rule that matches a failed pod. No policy is the same as no match.
-func matchPodFailurePolicy(policy *batchv1.PodFailurePolicy, p *corev1.Pod) policyResult {
+func matchPodFailurePolicy(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) policyResult {
 	if policy == nil {
 		return policyResult{}
 	}
 	for i := range policy.Rules {
 		r := &policy.Rules[i]
-		if c := matchOnExitCodes(p, r.OnExitCodes); c != nil {
+		if c := matchOnExitCodes(pod, r.OnExitCodes); c != nil {
 			return policyResult{
 				r.Action,
 				fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
-					c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode, r.Action, i),
+					c.Name, pod.Namespace, pod.Name, c.State.Terminated.ExitCode, r.Action, i),
 			}
 		}
-		if t := matchOnPodConditions(p, r.OnPodConditions); t != "" {
+		if t := matchOnPodConditions(pod, r.OnPodConditions); t != "" {
 			return policyResult{r.Action, fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d",
-				p.Namespace, p.Name, t, r.Action, i)}
+				pod.Namespace, pod.Name, t, r.Action, i)}
 		}
 	}
 	return policyResult{}
 }
 
 // matchOnExitCodes returns a container whose exit code matches the rule; 0 never matches.
-func matchOnExitCodes(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
-	if r == nil {
+func matchOnExitCodes(
+	p *corev1.Pod, requirement *batchv1.PodFailurePolicyOnExitCodesRequirement,
+) *corev1.ContainerStatus {
+	if requirement == nil {
 		return nil
 	}
 	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		for i := range list {
 			t := list[i].State.Terminated
-			if t == nil || t.ExitCode == 0 || r.ContainerName != nil && *r.ContainerName != list[i].Name {
+			if t == nil || t.ExitCode == 0 ||
+				requirement.ContainerName != nil && *requirement.ContainerName != list[i].Name {
 				continue
 			}
-			in := slices.Contains(r.Values, t.ExitCode)
-			if r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in ||
-				r.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !in {
+			in := slices.Contains(requirement.Values, t.ExitCode)
+			if requirement.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in ||
+				requirement.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !in {
 				return &list[i]
 			}
 		}

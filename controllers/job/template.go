@@ -16,29 +16,29 @@ import (
 const longestPrefix = 58
 
 // podFor is a pod from the job's template. Every pod needs its own metadata: see setIndex.
-func podFor(j *batchv1.Job) *corev1.Pod {
-	t := &j.Spec.Template
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName:    j.Name + "-",
-		Namespace:       j.Namespace,
-		Labels:          t.Labels,
-		Annotations:     t.Annotations,
-		Finalizers:      slices.Clone(t.Finalizers),
-		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(j, kind)},
+func podFor(job *batchv1.Job) *corev1.Pod {
+	template := &job.Spec.Template
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		GenerateName:    job.Name + "-",
+		Namespace:       job.Namespace,
+		Labels:          template.Labels,
+		Annotations:     template.Annotations,
+		Finalizers:      slices.Clone(template.Finalizers),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, kind)},
 	}}
-	if !tracked(p) {
-		p.Finalizers = append(p.Finalizers, batchv1.JobTrackingFinalizer)
+	if !tracked(pod) {
+		pod.Finalizers = append(pod.Finalizers, batchv1.JobTrackingFinalizer)
 	}
-	t.Spec.DeepCopyInto(&p.Spec)
-	if isIndexed(j) {
-		for i := range p.Spec.InitContainers {
-			addIndexEnv(&p.Spec.InitContainers[i])
+	template.Spec.DeepCopyInto(&pod.Spec)
+	if isIndexed(job) {
+		for i := range pod.Spec.InitContainers {
+			addIndexEnv(&pod.Spec.InitContainers[i])
 		}
-		for i := range p.Spec.Containers {
-			addIndexEnv(&p.Spec.Containers[i])
+		for i := range pod.Spec.Containers {
+			addIndexEnv(&pod.Spec.Containers[i])
 		}
 	}
-	return p
+	return pod
 }
 
 // addIndexEnv adds the pod's index to a container's environment.
@@ -57,9 +57,9 @@ func addIndexEnv(c *corev1.Container) {
 	})
 }
 
-// setIndex makes p, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it, or
-// nil.
-func setIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
+// setIndex makes pod, which shares its maps with other pods, the pod of index n; replaced is the failed pod before it,
+// or nil.
+func setIndex(job *batchv1.Job, pod *corev1.Pod, n int32, replaced *corev1.Pod) {
 	index := strconv.Itoa(int(n))
 	set := func(m map[string]string, key, value string) map[string]string {
 		if m == nil {
@@ -68,17 +68,17 @@ func setIndex(j *batchv1.Job, p *corev1.Pod, n int32, replaced *corev1.Pod) {
 		m[key] = value
 		return m
 	}
-	p.Labels = set(maps.Clone(p.Labels), batchv1.JobCompletionIndexAnnotation, index)
-	p.Annotations = set(maps.Clone(p.Annotations), batchv1.JobCompletionIndexAnnotation, index)
-	p.Spec.Hostname = j.Name + "-" + index
+	pod.Labels = set(maps.Clone(pod.Labels), batchv1.JobCompletionIndexAnnotation, index)
+	pod.Annotations = set(maps.Clone(pod.Annotations), batchv1.JobCompletionIndexAnnotation, index)
+	pod.Spec.Hostname = job.Name + "-" + index
 	suffix := "-" + index + "-"
-	p.GenerateName = j.Name[:min(len(j.Name), longestPrefix-len(suffix))] + suffix
-	if !hasBackoffLimitPerIndex(j) {
+	pod.GenerateName = job.Name[:min(len(job.Name), longestPrefix-len(suffix))] + suffix
+	if !hasBackoffLimitPerIndex(job) {
 		return
 	}
-	counted, ignored := replacementFailures(j, replaced)
-	set(p.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
+	counted, ignored := replacementFailures(job, replaced)
+	set(pod.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
 	if ignored > 0 {
-		set(p.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+		set(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
 	}
 }

@@ -51,7 +51,7 @@ type Controller struct {
 // Nothing is cleaned up before the use has been recorded for the whole period. 0 is DefaultPeriod.
 func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:      env,
 		reader:   reader,
 		period:   period,
@@ -59,11 +59,12 @@ func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) 
 		accounts: core.ServiceAccounts().Lister(),
 	}
 	if period == 0 {
-		c.period = DefaultPeriod
+		controller.period = DefaultPeriod
 	}
-	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
-	c.loop.WaitFor(core.Pods().Informer().HasSyncedChecker(), core.ServiceAccounts().Informer().HasSyncedChecker())
-	return c, nil
+	controller.loop = framework.NewLoop(env.Queue, 1, env.Log, controller.sync)
+	controller.loop.WaitFor(core.Pods().Informer().HasSyncedChecker(),
+		core.ServiceAccounts().Informer().HasSyncedChecker())
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -132,45 +133,47 @@ func decide(s *corev1.Secret, now time.Time, period time.Duration) secretAction 
 	return remove
 }
 
-func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time) error {
-	what := decide(s, now, c.period)
-	if what == keep || s.Type != corev1.SecretTypeServiceAccountToken {
+func (c *Controller) clean(ctx context.Context, secret *corev1.Secret, now time.Time) error {
+	what := decide(secret, now, c.period)
+	if what == keep || secret.Type != corev1.SecretTypeServiceAccountToken {
 		return nil
 	}
-	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[corev1.ServiceAccountNameKey])
-	if err != nil || string(account.UID) != s.Annotations[corev1.ServiceAccountUIDKey] ||
-		!slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == s.Name }) {
+	account, err := c.accounts.ServiceAccounts(secret.Namespace).Get(secret.Annotations[corev1.ServiceAccountNameKey])
+	if err != nil || string(account.UID) != secret.Annotations[corev1.ServiceAccountUIDKey] ||
+		!slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name }) {
 		return nil //nolint:nilerr // not found: the tokens controller deletes secrets without an account
 	}
-	pods, err := c.pods.Pods(s.Namespace).List(labels.Everything())
+	pods, err := c.pods.Pods(secret.Namespace).List(labels.Everything())
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return mounts(p, s.Name) }) {
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return mounts(p, secret.Name) }) {
 		return nil
 	}
-	api := c.env.Client.CoreV1().Secrets(s.Namespace)
+	api := c.env.Client.CoreV1().Secrets(secret.Namespace)
 	if what == remove {
-		rv := s.ResourceVersion
-		err = api.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &rv}})
+		rv := secret.ResourceVersion
+		err = api.Delete(ctx, secret.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{ResourceVersion: &rv},
+		})
 	} else {
 		var patch []byte
 		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid":             s.UID,
-			"resourceVersion": s.ResourceVersion,
+			"uid":             secret.UID,
+			"resourceVersion": secret.ResourceVersion,
 			"labels":          map[string]string{invalidSince: now.Format(time.DateOnly)},
 		}})
 		if err == nil {
-			_, err = api.Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+			_, err = api.Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // it is checked again tomorrow
 	}
 	if err != nil {
-		return fmt.Errorf("clean up secret %s/%s: %w", s.Namespace, s.Name, err)
+		return fmt.Errorf("clean up secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	c.env.Log.Info("cleaned up unused service account token", "secret", s.Namespace+"/"+s.Name, "deleted",
+	c.env.Log.Info("cleaned up unused service account token", "secret", secret.Namespace+"/"+secret.Name, "deleted",
 		what == remove)
 	return nil
 }

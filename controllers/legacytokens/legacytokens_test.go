@@ -75,7 +75,7 @@ func TestTwoYears(t *testing.T) {
 		}
 		other := secret("opaque", 9*year, nil)
 		other.Type = corev1.SecretTypeOpaque
-		c := controllertest.New(
+		cluster := controllertest.New(
 			account, pod, secret("unused", 9*year, nil), secret("mounted", 9*year, nil), secret("by-hand", 9*year,
 				nil), other,
 			&corev1.ConfigMap{
@@ -83,12 +83,14 @@ func TestTwoYears(t *testing.T) {
 				Data:       map[string]string{"since": time.Now().UTC().Format(time.DateOnly)},
 			},
 		)
-		c.Start(t, "legacy-service-account-token-cleaner", func(env *framework.Env) (framework.Controller, error) {
-			return New(env, c.Interface, 0)
+		cluster.Start(t, "legacy-service-account-token-cleaner", func(
+			env *framework.Env,
+		) (framework.Controller, error) {
+			return New(env, cluster.Interface, 0)
 		})
 		check := func(when string, want ...string) {
 			t.Helper()
-			all, err := c.CoreV1().Secrets("dev").List(t.Context(), metav1.ListOptions{})
+			all, err := cluster.CoreV1().Secrets("dev").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -69,41 +69,41 @@ func New(env *framework.Env) (framework.Controller, error) {
 	volumes := core.PersistentVolumes()
 	nodes := core.Nodes()
 	classes := storageinformers.New(env.Shared.Scoped()).StorageClasses()
-	c := &Controller{
+	controller := &Controller{
 		env:     env,
 		claims:  claims.Lister(),
 		volumes: volumes.Lister(),
 		nodes:   nodes.Lister(),
 		classes: classes.Lister(),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, claims.Informer(), framework.Each(c.claimChanged)),
-		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
-			Add:    c.volumeChanged,
-			Update: func(_, v *corev1.PersistentVolume) { c.volumeChanged(v) },
+		framework.On(controller.loop, claims.Informer(), framework.Each(controller.claimChanged)),
+		framework.On(controller.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
+			Add:    controller.volumeChanged,
+			Update: func(_, v *corev1.PersistentVolume) { controller.volumeChanged(v) },
 		}),
-		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
+		framework.On(controller.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
 			Add: func(sc *storagev1.StorageClass) {
-				c.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool {
+				controller.requeueUnbound(func(o *corev1.PersistentVolumeClaim) bool {
 					return volume.GetPersistentVolumeClaimClass(o) == sc.Name
 				})
 			},
 		}),
-		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-			Add: c.nodeAdded,
+		framework.On(controller.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+			Add: controller.nodeAdded,
 			Update: func(old, n *corev1.Node) {
 				if old.Labels[localvolume.NodeHas] != n.Labels[localvolume.NodeHas] {
-					c.nodeAdded(n)
+					controller.nodeAdded(n)
 				}
 			},
-			Delete: c.nodeDeleted,
+			Delete: controller.nodeDeleted,
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("local volumes: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -213,11 +213,11 @@ func (c *Controller) createClass(ctx context.Context) error {
 
 // provision creates a volume for a claim with a selected node. Its name contains the claim's UID, so that there cannot
 // be two.
-func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentVolumeClaim) error {
+func (c *Controller) provision(ctx context.Context, k key, claim *corev1.PersistentVolumeClaim) error {
 	begin := time.Now()
-	name := volume.GetPersistentVolumeClaimClass(o)
+	name := volume.GetPersistentVolumeClaimClass(claim)
 	fail := func(format string, args ...any) error {
-		c.env.Events.Eventf(o, corev1.EventTypeWarning, "ProvisioningFailed",
+		c.env.Events.Eventf(claim, corev1.EventTypeWarning, "ProvisioningFailed",
 			"failed to provision volume with StorageClass %q: %s", name, fmt.Sprintf(format, args...))
 		return nil
 	}
@@ -225,43 +225,43 @@ func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentV
 	if err != nil || sc.Provisioner != localvolume.Provisioner {
 		return ignoreNotFound(err)
 	}
-	nodeName := o.Annotations[volume.AnnSelectedNode]
+	nodeName := claim.Annotations[volume.AnnSelectedNode]
 	if nodeName == "" {
 		return fail("no node was selected: the class needs volumeBindingMode WaitForFirstConsumer")
 	}
-	if _, err := c.volumes.Get("pvc-" + string(o.UID)); err == nil {
+	if _, err := c.volumes.Get("pvc-" + string(claim.UID)); err == nil {
 		return nil
 	}
 	node, err := c.nodes.Get(nodeName)
 	if apierrors.IsNotFound(err) {
-		return c.removeSelectedNode(ctx, o)
+		return c.removeSelectedNode(ctx, claim)
 	}
 	if err != nil {
 		return err
 	}
-	v, err := volumeFor(o, sc, node)
+	pv, err := volumeFor(claim, sc, node)
 	if err != nil {
 		return fail("%v", err)
 	}
-	c.env.Events.Eventf(o, corev1.EventTypeNormal, "Provisioning",
-		"External provisioner is provisioning volume for claim \"%s/%s\"", o.Namespace, o.Name)
-	_, err = c.env.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{})
+	c.env.Events.Eventf(claim, corev1.EventTypeNormal, "Provisioning",
+		"External provisioner is provisioning volume for claim \"%s/%s\"", claim.Namespace, claim.Name)
+	_, err = c.env.Client.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource:  "persistentvolumeclaims",
-		Namespace: o.Namespace,
-		Name:      o.Name,
-		UID:       string(o.UID),
+		Namespace: claim.Namespace,
+		Name:      claim.Name,
+		UID:       string(claim.UID),
 	}, begin,
-		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{v.Name}}, err)
+		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{pv.Name}}, err)
 	if err != nil {
 		_ = fail("%v", err)
-		return fmt.Errorf("make volume for claim %s/%s: %w", o.Namespace, o.Name, err)
+		return fmt.Errorf("make volume for claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	c.env.Events.Eventf(o, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s",
-		v.Name)
+	c.env.Events.Eventf(claim, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s",
+		pv.Name)
 	return nil
 }
 
@@ -274,22 +274,23 @@ func (c *Controller) removeSelectedNode(ctx context.Context, o *corev1.Persisten
 }
 
 // resize sets the requested size of a claim and its volume at once, because the size of a directory is not limited.
-func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
-	v, err := c.volumes.Get(o.Spec.VolumeName)
+func (c *Controller) resize(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	pv, err := c.volumes.Get(claim.Spec.VolumeName)
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	if !localvolume.Is(v) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID {
+	if !localvolume.Is(pv) || pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != claim.UID {
 		return nil
 	}
-	grown, next := expansion(o, v)
+	grown, next := expansion(claim, pv)
 	if grown != nil {
-		c.env.Events.Eventf(o, corev1.EventTypeNormal, "Resizing", "External resizer is resizing volume %s", v.Name)
-		if node, err := c.nodes.Get(v.Labels[localvolume.NodeLabel]); err == nil {
+		c.env.Events.Eventf(claim, corev1.EventTypeNormal, "Resizing", "External resizer is resizing volume %s",
+			pv.Name)
+		if node, err := c.nodes.Get(pv.Labels[localvolume.NodeLabel]); err == nil {
 			size := grown.Spec.Capacity[corev1.ResourceStorage]
 			if err := localvolume.Fits(size.Value(), node); err != nil {
-				c.env.Events.Eventf(o, corev1.EventTypeWarning, "VolumeResizeFailed",
-					"resize volume %q by resizer %q failed: %v", v.Name, localvolume.Provisioner, err)
+				c.env.Events.Eventf(claim, corev1.EventTypeWarning, "VolumeResizeFailed",
+					"resize volume %q by resizer %q failed: %v", pv.Name, localvolume.Provisioner, err)
 				return nil
 			}
 		}
@@ -300,24 +301,24 @@ func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim
 	if next == nil {
 		return nil
 	}
-	if _, err := c.env.Client.CoreV1().PersistentVolumeClaims(o.Namespace).UpdateStatus(ctx, next,
+	if _, err := c.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next,
 		metav1.UpdateOptions{}); err != nil {
 		return ignoreNotFound(err)
 	}
-	c.env.Events.Event(o, corev1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
+	c.env.Events.Event(claim, corev1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
 	return nil
 }
 
 // reclaim deletes a volume without a claim; if its node was deleted, it removes the finalizer, because the data is
 // lost.
-func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) error {
-	if v.DeletionTimestamp == nil {
-		return c.remove(ctx, v)
+func (c *Controller) reclaim(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if pv.DeletionTimestamp == nil {
+		return c.remove(ctx, pv)
 	}
-	if !slices.Contains(v.Finalizers, localvolume.Finalizer) || v.Status.Phase == corev1.VolumeBound {
+	if !slices.Contains(pv.Finalizers, localvolume.Finalizer) || pv.Status.Phase == corev1.VolumeBound {
 		return nil
 	}
-	node := v.Labels[localvolume.NodeLabel]
+	node := pv.Labels[localvolume.NodeLabel]
 	if _, err := c.nodes.Get(node); err == nil {
 		return nil // the kubelet will remove it
 	}
@@ -325,34 +326,34 @@ func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) er
 		!apierrors.IsNotFound(err) {
 		return err
 	}
-	next := v.DeepCopy()
+	next := pv.DeepCopy()
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == localvolume.Finalizer })
 	_, err := c.env.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
 	return ignoreNotFound(err)
 }
 
-func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) error {
-	if v.Status.Phase != corev1.VolumeReleased ||
-		v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || v.Spec.ClaimRef == nil {
+func (c *Controller) remove(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if pv.Status.Phase != corev1.VolumeReleased ||
+		pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || pv.Spec.ClaimRef == nil {
 		return nil
 	}
 	// This deletes data, so the claim is read from the API server and not from the cache.
-	ref := v.Spec.ClaimRef
+	ref := pv.Spec.ClaimRef
 	o, err := c.env.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read claim %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
-	if err == nil && o.UID == ref.UID && (o.Spec.VolumeName == "" || o.Spec.VolumeName == v.Name) {
+	if err == nil && o.UID == ref.UID && (o.Spec.VolumeName == "" || o.Spec.VolumeName == pv.Name) {
 		return nil
 	}
 	begin := time.Now()
-	uid := v.UID
-	version := v.ResourceVersion
-	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{
+	uid := pv.UID
+	version := pv.ResourceVersion
+	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, pv.Name, metav1.DeleteOptions{
 		// the reclaim policy may just have been changed to Retain
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin,
-		&mark.Reconcile{Deletes: []string{v.Name}}, err)
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: pv.Name, UID: string(pv.UID)}, begin,
+		&mark.Reconcile{Deletes: []string{pv.Name}}, err)
 	return ignoreNotFound(err)
 }

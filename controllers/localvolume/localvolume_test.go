@@ -35,7 +35,7 @@ func node(name string) *corev1.Node {
 
 func testClaim(edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	class := ClassName
-	c := &corev1.PersistentVolumeClaim{
+	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "dev",
 			Name:      "data",
@@ -54,9 +54,9 @@ func testClaim(edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVo
 		},
 	}
 	for _, e := range edit {
-		e(c)
+		e(claim)
 	}
-	return c
+	return claim
 }
 
 func TestVolumeFor(t *testing.T) {
@@ -95,47 +95,47 @@ func TestVolumeFor(t *testing.T) {
 
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(node("n"), testClaim())
-		c.Start(t, "local-volume-provisioner", New)
+		cluster := controllertest.New(node("n"), testClaim())
+		cluster.Start(t, "local-volume-provisioner", New)
 		settle := func() {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
 		settle()
-		class, err := c.StorageV1().StorageClasses().Get(t.Context(), ClassName, metav1.GetOptions{})
+		class, err := cluster.StorageV1().StorageClasses().Get(t.Context(), ClassName, metav1.GetOptions{})
 		if err != nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer ||
 			class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
 			t.Fatalf("class %+v %v", class, err)
 		}
 		// The claim was there before the class.
-		claims := c.CoreV1().PersistentVolumeClaims("dev")
-		volumes := c.CoreV1().PersistentVolumes()
-		v, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
+		claims := cluster.CoreV1().PersistentVolumeClaims("dev")
+		volumes := cluster.CoreV1().PersistentVolumes()
+		pv, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
 		if err != nil {
-			t.Fatalf("%v; events %s", err, strings.Join(c.EventsSeen(), "\n"))
+			t.Fatalf("%v; events %s", err, strings.Join(cluster.EventsSeen(), "\n"))
 		}
 		// It grows with its claim.
-		v.Status.Phase = corev1.VolumeBound
-		if _, err := volumes.UpdateStatus(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+		pv.Status.Phase = corev1.VolumeBound
+		if _, err := volumes.UpdateStatus(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		o, _ := claims.Get(t.Context(), "data", metav1.GetOptions{})
-		o.Spec.VolumeName = v.Name
-		o.Status.Phase = corev1.ClaimBound
-		o.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
-		o.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("3Gi")
-		if _, err := claims.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		claim, _ := claims.Get(t.Context(), "data", metav1.GetOptions{})
+		claim.Spec.VolumeName = pv.Name
+		claim.Status.Phase = corev1.ClaimBound
+		claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("3Gi")
+		if _, err := claims.Update(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		o, _ = claims.Get(t.Context(), "data", metav1.GetOptions{})
-		v, _ = volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
-		if o.Status.Capacity.Storage().String() != "3Gi" || v.Spec.Capacity.Storage().String() != "3Gi" {
-			t.Errorf("the claim has %s, the volume %s", o.Status.Capacity.Storage(), v.Spec.Capacity.Storage())
+		claim, _ = claims.Get(t.Context(), "data", metav1.GetOptions{})
+		pv, _ = volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
+		if claim.Status.Capacity.Storage().String() != "3Gi" || pv.Spec.Capacity.Storage().String() != "3Gi" {
+			t.Errorf("the claim has %s, the volume %s", claim.Status.Capacity.Storage(), pv.Spec.Capacity.Storage())
 		}
 		// Released, but the claim is there: the cache of whoever said so was old.
-		v.Status.Phase = corev1.VolumeReleased
-		if _, err := volumes.UpdateStatus(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+		pv.Status.Phase = corev1.VolumeReleased
+		if _, err := volumes.UpdateStatus(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
@@ -145,16 +145,16 @@ func TestLife(t *testing.T) {
 		if err := claims.Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		v, _ = volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
-		v.Labels["changed"] = "yes"
-		if _, err := volumes.Update(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+		pv, _ = volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
+		pv.Labels["changed"] = "yes"
+		if _, err := volumes.Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
 		if _, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the claim is gone, the volume is there: %v", err)
 		}
-		for _, a := range c.Fake.Actions() {
+		for _, a := range cluster.Fake.Actions() {
 			if d, ok := a.(clienttesting.DeleteActionImpl); ok && d.GetResource().Resource == "persistentvolumes" {
 				if p := d.DeleteOptions.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
 					t.Errorf("deleted with %+v, want only what was read", p)
@@ -167,19 +167,19 @@ func TestLife(t *testing.T) {
 // TestNodeGone: nobody is left to remove the directory.
 func TestNodeGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, err := volumeFor(testClaim(), classFor(ClassName, true), node("gone"))
+		pv, err := volumeFor(testClaim(), classFor(ClassName, true), node("gone"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := metav1.Now()
-		v.DeletionTimestamp = &now
-		v.Status.Phase = corev1.VolumeReleased
-		v.Finalizers = append(v.Finalizers, "example.com/other")
-		c := controllertest.New(v)
+		pv.DeletionTimestamp = &now
+		pv.Status.Phase = corev1.VolumeReleased
+		pv.Finalizers = append(pv.Finalizers, "example.com/other")
+		c := controllertest.New(pv)
 		c.Start(t, "local-volume-provisioner", New)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		got, err := c.CoreV1().PersistentVolumes().Get(t.Context(), v.Name, metav1.GetOptions{})
+		got, err := c.CoreV1().PersistentVolumes().Get(t.Context(), pv.Name, metav1.GetOptions{})
 		if err != nil || len(got.Finalizers) != 1 {
 			t.Errorf("finalizers %v, %v", got.Finalizers, err)
 		}

@@ -24,31 +24,31 @@ func needsProvisioning(c *corev1.PersistentVolumeClaim) bool {
 
 // volumeFor is the volume for a claim on a node, or why it is not possible.
 func volumeFor(
-	c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
+	claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node,
 ) (*corev1.PersistentVolume, error) {
-	name := "pvc-" + string(c.UID)
+	name := "pvc-" + string(claim.UID)
 	host, labelled := node.Labels[corev1.LabelHostname]
 	switch {
 	case !labelled:
 		return nil, fmt.Errorf("node %q has no label %s", node.Name, corev1.LabelHostname)
 	case len(node.Name) > 63:
 		return nil, fmt.Errorf("the name of node %q has more than 63 characters", node.Name)
-	case c.Spec.Selector != nil:
+	case claim.Spec.Selector != nil:
 		return nil, fmt.Errorf("claim.Spec.Selector is not supported")
-	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
+	case claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock:
 		return nil, fmt.Errorf("volumeMode Block is not supported")
-	case c.Spec.DataSource != nil || c.Spec.DataSourceRef != nil:
+	case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
 		return nil, fmt.Errorf("a dataSource is not supported")
-	case slices.ContainsFunc(c.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+	case slices.ContainsFunc(claim.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
 		return m != corev1.ReadWriteOnce && m != corev1.ReadWriteOncePod
 	}):
 		return nil, fmt.Errorf("a volume on one node only supports the access modes ReadWriteOnce and ReadWriteOncePod")
 	}
-	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if err := localvolume.Fits(size.Value(), node); err != nil {
 		return nil, err
 	}
-	v := &corev1.PersistentVolume{
+	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
 			Labels:      map[string]string{localvolume.NodeLabel: node.Name},
@@ -56,8 +56,8 @@ func volumeFor(
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: size},
-			AccessModes:                   c.Spec.AccessModes,
-			VolumeMode:                    c.Spec.VolumeMode,
+			AccessModes:                   claim.Spec.AccessModes,
+			VolumeMode:                    claim.Spec.VolumeMode,
 			StorageClassName:              class.Name,
 			MountOptions:                  class.MountOptions,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
@@ -74,22 +74,22 @@ func volumeFor(
 			ClaimRef: &corev1.ObjectReference{
 				APIVersion:      "v1",
 				Kind:            "PersistentVolumeClaim",
-				Namespace:       c.Namespace,
-				Name:            c.Name,
-				UID:             c.UID,
-				ResourceVersion: c.ResourceVersion,
+				Namespace:       claim.Namespace,
+				Name:            claim.Name,
+				UID:             claim.UID,
+				ResourceVersion: claim.ResourceVersion,
 			},
 		},
 	}
 	if class.ReclaimPolicy != nil {
-		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
+		pv.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
 	// A node without a directory is a fake node: it has nothing to remove.
 	if dir := node.Annotations[localvolume.NodeAnnotation]; dir != "" {
-		v.Spec.Local.Path = filepath.Join(dir, name)
-		v.Finalizers = []string{localvolume.Finalizer}
+		pv.Spec.Local.Path = filepath.Join(dir, name)
+		pv.Finalizers = []string{localvolume.Finalizer}
 	}
-	return v, nil
+	return pv, nil
 }
 
 // classFor is the StorageClass of local volumes; it is the default unless there is another one.
@@ -97,7 +97,7 @@ func classFor(name string, isDefault bool) *storagev1.StorageClass {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	del := corev1.PersistentVolumeReclaimDelete
 	grow := true
-	c := &storagev1.StorageClass{
+	storageClass := &storagev1.StorageClass{
 		ObjectMeta:           metav1.ObjectMeta{Name: name},
 		Provisioner:          localvolume.Provisioner,
 		VolumeBindingMode:    &late,
@@ -110,17 +110,17 @@ func classFor(name string, isDefault bool) *storagev1.StorageClass {
 		},
 	}
 	if isDefault {
-		c.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+		storageClass.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 	}
-	return c
+	return storageClass
 }
 
 // expansion returns the updated volume and claim for a bound claim that requests more storage; nil if no update is
 // needed.
 func expansion(
-	c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume,
+	claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume,
 ) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
-	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	var grown *corev1.PersistentVolume
 	size := v.Spec.Capacity[corev1.ResourceStorage]
 	if size.Cmp(want) < 0 {
@@ -128,11 +128,11 @@ func expansion(
 		grown.Spec.Capacity[corev1.ResourceStorage] = want
 		size = want
 	}
-	have := c.Status.Capacity[corev1.ResourceStorage]
-	if c.Status.Phase != corev1.ClaimBound || have.Cmp(want) >= 0 || have.Cmp(size) >= 0 {
+	have := claim.Status.Capacity[corev1.ResourceStorage]
+	if claim.Status.Phase != corev1.ClaimBound || have.Cmp(want) >= 0 || have.Cmp(size) >= 0 {
 		return grown, nil
 	}
-	next := c.DeepCopy()
+	next := claim.DeepCopy()
 	next.Status.Capacity = maps.Clone(next.Status.Capacity)
 	if next.Status.Capacity == nil {
 		next.Status.Capacity = corev1.ResourceList{}

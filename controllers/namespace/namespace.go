@@ -56,25 +56,27 @@ type recheck struct {
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:      env,
 		lister:   core.Namespaces().Lister(),
 		pods:     core.Pods().Lister(),
 		rechecks: map[string]recheck{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
-			Add:    c.changed,
-			Update: func(_, ns *corev1.Namespace) { c.changed(ns) },
-			Delete: func(ns *corev1.Namespace) { c.nextInterval(ns.Name, false) },
+		framework.On(controller.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
+			Add:    controller.changed,
+			Update: func(_, ns *corev1.Namespace) { controller.changed(ns) },
+			Delete: func(ns *corev1.Namespace) { controller.nextInterval(ns.Name, false) },
 		}),
-		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{Delete: c.podDeleted}),
+		framework.On(controller.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+			Delete: controller.podDeleted,
+		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("namespace controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -196,16 +198,16 @@ func (c *Controller) deleteResources(ctx context.Context, ns string, resources [
 }
 
 func (c *Controller) deleteResource(
-	ctx context.Context, ns string, r *catalog.Resource,
+	ctx context.Context, ns string, res *catalog.Resource,
 ) ([]metav1.PartialObjectMetadata, error) {
-	client := c.env.Client.Metadata.Resource(r.GVR).Namespace(ns)
+	client := c.env.Client.Metadata.Resource(res.GVR).Namespace(ns)
 	list := func() ([]metav1.PartialObjectMetadata, error) {
 		l, err := client.List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 			return nil, nil // the resource was removed after discovery
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", r.GVR.GroupResource(), err)
+			return nil, fmt.Errorf("list %s: %w", res.GVR.GroupResource(), err)
 		}
 		return l.Items, nil
 	}
@@ -218,11 +220,11 @@ func (c *Controller) deleteResource(
 	}
 	background := metav1.DeletePropagationBackground
 	opts := metav1.DeleteOptions{PropagationPolicy: &background}
-	collection := r.Supports("deletecollection")
+	collection := res.Supports("deletecollection")
 	if collection {
 		err := client.DeleteCollection(ctx, opts, metav1.ListOptions{})
 		if collection = !apierrors.IsMethodNotSupported(err); collection && err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("delete all %s: %w", r.GVR.GroupResource(), err)
+			return nil, fmt.Errorf("delete all %s: %w", res.GVR.GroupResource(), err)
 		}
 	}
 	if !collection {
@@ -234,7 +236,7 @@ func (c *Controller) deleteResource(
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("delete %s: %w", r.GVR.GroupResource(), err)
+			return nil, fmt.Errorf("delete %s: %w", res.GVR.GroupResource(), err)
 		}
 	}
 	return list()

@@ -38,10 +38,10 @@ func meta(gvk schema.GroupVersionKind, ns, name string, finalizers ...string) *m
 // singly.
 func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
 	t.Helper()
-	m := clienttest.NewMetadata(objs...)
+	client := clienttest.NewMetadata(objs...)
 	// The fake does not delete collections.
-	m.PrependReactor("delete-collection", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		l, err := m.Tracker().List(a.GetResource(),
+	client.PrependReactor("delete-collection", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		l, err := client.Tracker().List(a.GetResource(),
 			schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}, a.GetNamespace())
 		if err != nil {
 			return true, nil, err
@@ -49,7 +49,7 @@ func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *meta
 		for _, raw := range l.(*metav1.List).Items {
 			o := raw.Object.(*metav1.PartialObjectMetadata)
 			if len(o.Finalizers) == 0 {
-				if err := m.Tracker().Delete(a.GetResource(), o.Namespace, o.Name); err != nil {
+				if err := client.Tracker().Delete(a.GetResource(), o.Namespace, o.Name); err != nil {
 					return true, nil, err
 				}
 			}
@@ -65,9 +65,9 @@ func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *meta
 		Spec:   corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
 		Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
 	}
-	c := controllertest.New(going, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stays"}})
-	c.Metadata = m
-	c.Fake.Resources = []*metav1.APIResourceList{
+	cluster := controllertest.New(going, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stays"}})
+	cluster.Metadata = client
+	cluster.Fake.Resources = []*metav1.APIResourceList{
 		{
 			GroupVersion: "v1",
 			APIResources: []metav1.APIResource{
@@ -89,19 +89,19 @@ func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *meta
 			},
 		},
 	}
-	return c, m
+	return cluster, client
 }
 
 func TestPodsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		podGVK := corev1.SchemeGroupVersion.WithKind("Pod")
 		cmGVK := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-		c, m := world(t, meta(podGVK, "going", "p", "test/hold"), meta(cmGVK, "going", "cm"),
+		cluster, client := world(t, meta(podGVK, "going", "p", "test/hold"), meta(cmGVK, "going", "cm"),
 			meta(cmGVK, "stays", "cm"),
 			meta(leaseGVR.GroupVersion().WithKind("Lease"), "going", "l"))
-		c.Start(t, "namespace-controller", New)
+		cluster.Start(t, "namespace-controller", New)
 		time.Sleep(5 * time.Second)
-		ns, err := c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		ns, err := cluster.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,22 +120,22 @@ func TestPodsGoFirst(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
 		}
-		if _, err := m.Tracker().Get(cmGVR, "going", "cm"); err != nil {
+		if _, err := client.Tracker().Get(cmGVR, "going", "cm"); err != nil {
 			t.Errorf("a config map went before the pods: %v", err)
 		}
-		if err := m.Tracker().Delete(podsGVR, "going", "p"); err != nil {
+		if err := client.Tracker().Delete(podsGVR, "going", "p"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
 		for _, gvr := range []schema.GroupVersionResource{cmGVR, leaseGVR} {
-			if _, err := m.Tracker().Get(gvr, "going", "cm"); err == nil {
+			if _, err := client.Tracker().Get(gvr, "going", "cm"); err == nil {
 				t.Errorf("%s are left", gvr.Resource)
 			}
 		}
-		if _, err := m.Tracker().Get(cmGVR, "stays", "cm"); err != nil {
+		if _, err := client.Tracker().Get(cmGVR, "stays", "cm"); err != nil {
 			t.Errorf("another namespace was touched: %v", err)
 		}
-		ns, err = c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		ns, err = cluster.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
 		if err != nil || len(ns.Spec.Finalizers) != 0 {
 			t.Errorf("finalizers: got %v, %v; want none", ns.Spec.Finalizers, err)
 		}
@@ -153,7 +153,7 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 			objs = append(objs, p)
 		}
-		c, m := world(t, objs...)
+		cluster, client := world(t, objs...)
 		for i := range pods {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 				Namespace:         "going",
@@ -161,22 +161,22 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 				DeletionTimestamp: &metav1.Time{Time: time.Now()},
 				Finalizers:        []string{"test/hold"},
 			}}
-			if err := c.Fake.Tracker().Add(p); err != nil {
+			if err := cluster.Fake.Tracker().Add(p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		c.Start(t, "namespace-controller", New)
+		cluster.Start(t, "namespace-controller", New)
 		for i := range pods {
 			time.Sleep(30 * time.Millisecond)
-			if err := errors.Join(m.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i)),
-				c.Fake.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i))); err != nil {
+			if err := errors.Join(client.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i)),
+				cluster.Fake.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
 		lists := 0
 		deletes := 0
-		for _, a := range m.Actions() {
+		for _, a := range client.Actions() {
 			switch {
 			case a.GetResource() != podsGVR:
 			case a.GetVerb() == "list":
@@ -188,7 +188,7 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 		if lists > 10 || deletes > 0 {
 			t.Errorf("%d lists and %d deletions of pods that were all ending, want 10 at most and none", lists, deletes)
 		}
-		ns, err := c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		ns, err := cluster.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
 		if err != nil || len(ns.Spec.Finalizers) != 0 {
 			t.Errorf("a moment after the last pod: finalizers %v, %v; want none", ns.Spec.Finalizers, err)
 		}
@@ -197,8 +197,8 @@ func TestEndingPodsAreLeftAlone(t *testing.T) {
 
 func TestFailuresAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := world(t)
-		m.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		c, client := world(t)
+		client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil,
 				errors.New("disk on fire")
 		})
@@ -218,7 +218,7 @@ func TestFailuresAreReported(t *testing.T) {
 		if len(ns.Spec.Finalizers) != 1 {
 			t.Error("finalized although content may be left")
 		}
-		if n := len(m.Actions()); n > 100 {
+		if n := len(client.Actions()); n > 100 {
 			t.Errorf("%d requests in a minute", n)
 		}
 	})

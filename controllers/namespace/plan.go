@@ -73,7 +73,7 @@ func (f *deletionResult) conditions(was []corev1.NamespaceCondition, now time.Ti
 	}
 	conds := was
 	set := func(t corev1.NamespaceConditionType, problem, badReason, goodReason, good string) {
-		c := corev1.NamespaceCondition{
+		condition := corev1.NamespaceCondition{
 			Type:               t,
 			Status:             corev1.ConditionFalse,
 			Reason:             goodReason,
@@ -81,11 +81,11 @@ func (f *deletionResult) conditions(was []corev1.NamespaceCondition, now time.Ti
 			LastTransitionTime: metav1.NewTime(now),
 		}
 		if problem != "" {
-			c.Status = corev1.ConditionTrue
-			c.Reason = badReason
-			c.Message = problem
+			condition.Status = corev1.ConditionTrue
+			condition.Reason = badReason
+			condition.Message = problem
 		}
-		conds = framework.WithCondition(conds, c)
+		conds = framework.WithCondition(conds, condition)
 	}
 	set(corev1.NamespaceDeletionDiscoveryFailure, discovery, "DiscoveryFailed", "ResourcesDiscovered",
 		"All resources successfully discovered")

@@ -67,20 +67,20 @@ func overlap(a, b []netip.Prefix) string {
 	return ""
 }
 
-// conflictingNode is the oldest of the nodes older than n that have one of its ranges; "": none.
-func (c *Controller) conflictingNode(n *corev1.Node) (name, shared string) {
+// conflictingNode is the oldest of the nodes older than node that have one of its ranges; "": none.
+func (c *Controller) conflictingNode(node *corev1.Node) (name, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var first *corev1.Node
 	contested := false
 	for other, theirs := range c.owned {
-		p := overlap(c.owned[n.Name], theirs)
-		if other == n.Name || p == "" {
+		p := overlap(c.owned[node.Name], theirs)
+		if other == node.Name || p == "" {
 			continue
 		}
 		contested = true
 		o, err := c.nodes.Get(other)
-		if err != nil || !older(o, n) || first != nil && !older(o, first) {
+		if err != nil || !older(o, node) || first != nil && !older(o, first) {
 			continue
 		}
 		first = o
@@ -88,7 +88,7 @@ func (c *Controller) conflictingNode(n *corev1.Node) (name, shared string) {
 		shared = p
 	}
 	if !contested {
-		delete(c.conflicting, n.Name)
+		delete(c.conflicting, node.Name)
 	}
 	return name, shared
 }
@@ -102,11 +102,11 @@ func older(a, b *corev1.Node) bool {
 
 // repair annotates a node whose range an older node has, removes an outdated annotation, and recreates a node that has
 // released its range.
-func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
-	rival, shared := c.conflictingNode(n)
-	had := conflictAnnotationsOf(n)
-	if rival != "" && had.release == strings.Join(n.Spec.PodCIDRs, ",") {
-		return c.deleteForRecreation(ctx, n, rival)
+func (c *Controller) repair(ctx context.Context, node *corev1.Node) error {
+	rival, shared := c.conflictingNode(node)
+	had := conflictAnnotationsOf(node)
+	if rival != "" && had.release == strings.Join(node.Spec.PodCIDRs, ",") {
+		return c.deleteForRecreation(ctx, node, rival)
 	}
 	want := map[string]any{}
 	if had.conflict != rival {
@@ -121,30 +121,30 @@ func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
 	if len(want) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "annotations": want}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": node.UID, "annotations": want}})
 	if err != nil {
 		return err
 	}
-	if _, err := c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+	if _, err := c.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("mark the conflict of node %s: %w", n.Name, err)
+		return fmt.Errorf("mark the conflict of node %s: %w", node.Name, err)
 	}
 	if rival != "" && had.conflict != rival {
-		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict",
+		c.env.Events.Eventf(node, corev1.EventTypeWarning, "CIDRConflict",
 			"Node %s has the pod range %s, which node %s had before: other nodes send there. A Keelson node gets "+
-				"another one when it starts without pods (keelson down, and start it again)", n.Name, shared, rival)
+				"another one when it starts without pods (keelson down, and start it again)", node.Name, shared, rival)
 	}
 	return nil
 }
 
 // deleteForRecreation deletes a Node so that it is recreated without its ranges.
-func (c *Controller) deleteForRecreation(ctx context.Context, n *corev1.Node, rival string) error {
+func (c *Controller) deleteForRecreation(ctx context.Context, node *corev1.Node, rival string) error {
 	next := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: maps.Clone(n.Annotations)},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels, Annotations: maps.Clone(node.Annotations)},
 		Spec: corev1.NodeSpec{
-			Taints:        n.Spec.Taints,
-			Unschedulable: n.Spec.Unschedulable,
-			ProviderID:    n.Spec.ProviderID,
+			Taints:        node.Spec.Taints,
+			Unschedulable: node.Spec.Unschedulable,
+			ProviderID:    node.Spec.ProviderID,
 		},
 	}
 	delete(next.Annotations, AnnotationConflict)
@@ -153,29 +153,31 @@ func (c *Controller) deleteForRecreation(ctx context.Context, n *corev1.Node, ri
 	// Without the right to create nodes this one must not be deleted.
 	if _, err := nodes.Create(ctx, next,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", n.Name, err)
+		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", node.Name, err)
 	}
 	c.mu.Lock()
-	c.recreating[n.Name] = next
+	c.recreating[node.Name] = next
 	c.mu.Unlock()
-	err := nodes.Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-		UID:             &n.UID,
-		ResourceVersion: &n.ResourceVersion,
+	err := nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
+		UID:             &node.UID,
+		ResourceVersion: &node.ResourceVersion,
 	}})
 	if err != nil {
 		c.mu.Lock()
-		delete(c.recreating, n.Name)
+		delete(c.recreating, node.Name)
 		c.mu.Unlock()
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("delete node %s to give it another pod range: %w", n.Name, err)
+		return fmt.Errorf("delete node %s to give it another pod range: %w", node.Name, err)
 	}
-	c.env.Log.Info("recreate node for another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","),
+	c.env.Log.Info("recreate node for another pod range", "node", node.Name, "had",
+		strings.Join(node.Spec.PodCIDRs, ","),
 		"which has", rival)
-	c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRReleased", "Node %s gave up the pod range %s, which node %s "+
-		"has, and gets another one", n.Name, strings.Join(n.Spec.PodCIDRs, ","), rival)
-	return c.recreate(ctx, n.Name)
+	c.env.Events.Eventf(node, corev1.EventTypeNormal, "CIDRReleased",
+		"Node %s gave up the pod range %s, which node %s "+
+			"has, and gets another one", node.Name, strings.Join(node.Spec.PodCIDRs, ","), rival)
+	return c.recreate(ctx, node.Name)
 }
 
 // recreate recreates a node that deleteForRecreation has deleted. If it exists meanwhile, it stays unchanged.

@@ -104,65 +104,65 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
-	c := &Controller{
+	controller := &Controller{
 		env:         env,
 		owned:       map[string][]netip.Prefix{},
 		waiting:     map[string]struct{}{},
 		conflicting: map[string]struct{}{},
 		recreating:  map[string]*corev1.Node{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	if len(cfg.Cluster) == 0 || cfg.Allocate == AllocateNothing {
-		return c, nil
+		return controller, nil
 	}
 	var err error
-	if c.ranges, err = cfg.ranges(); err != nil {
+	if controller.ranges, err = cfg.ranges(); err != nil {
 		return nil, fmt.Errorf("node addresses: %w", err)
 	}
 	nodes := coreinformers.New(env.Shared.Scoped()).Nodes()
-	c.nodes = nodes.Lister()
+	controller.nodes = nodes.Lister()
 	// The initial nodes are counted before the first worker starts, so that no range is allocated twice.
-	err = framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
-		Add: c.observe,
+	err = framework.On(controller.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+		Add: controller.observe,
 		Update: func(old, cur *corev1.Node) {
 			if old.UID != cur.UID { // it was deleted and recreated meanwhile
-				c.nodeDeleted(old)
+				controller.nodeDeleted(old)
 			}
 			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 ||
 				old.UID != cur.UID || conflictAnnotationsOf(old) != conflictAnnotationsOf(cur) {
-				c.observe(cur)
+				controller.observe(cur)
 			}
 		},
-		Delete: c.nodeDeleted,
+		Delete: controller.nodeDeleted,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("node addresses: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 // observe counts the node's ranges; a node without any is queued.
-func (c *Controller) observe(n *corev1.Node) {
-	if len(n.Spec.PodCIDRs) == 0 {
-		if !c.isWaiting(n.Name) { // it is queued when a range becomes free, not at each heartbeat
-			c.loop.Add(framework.KeyOf(n))
+func (c *Controller) observe(node *corev1.Node) {
+	if len(node.Spec.PodCIDRs) == 0 {
+		if !c.isWaiting(node.Name) { // it is queued when a range becomes free, not at each heartbeat
+			c.loop.Add(framework.KeyOf(node))
 		}
 		return
 	}
 	var have []netip.Prefix
-	for _, text := range n.Spec.PodCIDRs {
+	for _, text := range node.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
 			have = append(have, p.Masked())
 		}
 	}
-	if conflictAnnotationsOf(n) != (conflictAnnotations{}) {
-		c.loop.Add(framework.KeyOf(n))
+	if conflictAnnotationsOf(node) != (conflictAnnotations{}) {
+		c.loop.Add(framework.KeyOf(node))
 	}
-	if counted, shared := c.setOwned(n.Name, have); counted {
-		c.logUnusual(n, have, shared)
+	if counted, shared := c.setOwned(node.Name, have); counted {
+		c.logUnusual(node, have, shared)
 	}
 }
 
@@ -170,19 +170,20 @@ func (c *Controller) observe(n *corev1.Node) {
 const annotationFake = "keelson.dev/simulated-by"
 
 // logUnusual logs unusual ranges of a node: outside of the cluster CIDRs, or shared with another node.
-func (c *Controller) logUnusual(n *corev1.Node, have []netip.Prefix, shared string) {
+func (c *Controller) logUnusual(node *corev1.Node, have []netip.Prefix, shared string) {
 	odd := ""
-	if n.Annotations[annotationFake] == "" {
+	if node.Annotations[annotationFake] == "" {
 		odd = c.describeUnusual(have)
 	}
 	if odd != "" {
-		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDROutOfRange", "Node %s has the pod range %s", n.Name, odd)
+		c.env.Events.Eventf(node, corev1.EventTypeWarning, "CIDROutOfRange", "Node %s has the pod range %s", node.Name,
+			odd)
 	}
-	if shared == "" && odd == "" || c.requeueSharing(n.Name, have) || shared == "" {
+	if shared == "" && odd == "" || c.requeueSharing(node.Name, have) || shared == "" {
 		return // the newer node is annotated
 	}
-	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict",
-		"Node %s has the pod range %s, which the services have too", n.Name, shared)
+	c.env.Events.Eventf(node, corev1.EventTypeWarning, "CIDRConflict",
+		"Node %s has the pod range %s, which the services have too", node.Name, shared)
 }
 
 // describeUnusual describes ranges that were not allocated here: outside of the cluster CIDRs, which are not counted,
@@ -259,22 +260,22 @@ func (c *Controller) nodeDeleted(n *corev1.Node) {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	n, err := c.nodes.Get(key.Name)
+	node, err := c.nodes.Get(key.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return c.recreate(ctx, key.Name)
 	case err != nil:
 		return err
-	case n.DeletionTimestamp != nil:
+	case node.DeletionTimestamp != nil:
 		return nil
-	case len(n.Spec.PodCIDRs) > 0:
-		return c.repair(ctx, n)
+	case len(node.Spec.PodCIDRs) > 0:
+		return c.repair(ctx, node)
 	}
-	give, err := c.allocate(n.Name)
+	give, err := c.allocate(node.Name)
 	if errors.Is(err, errNoFreeRange) {
-		c.env.Log.Warn("no pod range is free for a node", "node", n.Name, "err", err)
-		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable",
-			n.Name)
+		c.env.Log.Warn("no pod range is free for a node", "node", node.Name, "err", err)
+		c.env.Events.Eventf(node, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable",
+			node.Name)
 		return nil // it is queued when one becomes free
 	}
 	if err != nil {
@@ -286,21 +287,21 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	// With the resourceVersion it is a conflict if the node has set its own meanwhile.
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
+		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"spec":     map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	if err == nil {
 		return nil
 	}
 	if apierrors.IsNotFound(err) {
 		c.mu.Lock()
-		if slices.Equal(c.owned[n.Name], give) {
-			c.releaseLocked(n.Name)
+		if slices.Equal(c.owned[node.Name], give) {
+			c.releaseLocked(node.Name)
 		}
 		c.mu.Unlock()
 		return nil
@@ -308,10 +309,10 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	// The ranges stay allocated until the node has others or is deleted: the write may have succeeded although the
 	// response was lost.
 	if !apierrors.IsConflict(err) {
-		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRAssignmentFailed",
-			"Node %s status is now: CIDRAssignmentFailed", n.Name)
+		c.env.Events.Eventf(node, corev1.EventTypeNormal, "CIDRAssignmentFailed",
+			"Node %s status is now: CIDRAssignmentFailed", node.Name)
 	}
-	return fmt.Errorf("give node %s its pod ranges: %w", n.Name, err)
+	return fmt.Errorf("give node %s its pod ranges: %w", node.Name, err)
 }
 
 // allocate allocates a range of each family for the node, or none: then the node waits.

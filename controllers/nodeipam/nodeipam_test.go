@@ -73,7 +73,7 @@ func TestRanges(t *testing.T) {
 func TestNeverTwice(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 0)) // a test's dice
-	r, err := newRanges(prefix("10.42.0.0/20"), 24)
+	ranges, err := newRanges(prefix("10.42.0.0/20"), 24)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestNeverTwice(t *testing.T) {
 	for step := range 2000 {
 		switch rnd.IntN(3) {
 		case 0:
-			p, err := r.allocateNext()
+			p, err := ranges.allocateNext()
 			if err != nil {
 				continue
 			}
@@ -94,20 +94,20 @@ func TestNeverTwice(t *testing.T) {
 		case 1:
 			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(rnd.IntN(20)), byte(rnd.IntN(256))}),
 				22+rnd.IntN(6)).Masked()
-			r.occupy(p)
+			ranges.occupy(p)
 			held = append(held, p)
 		default:
 			if i := len(held); i > 0 {
 				i = rnd.IntN(i)
-				r.release(held[i])
+				ranges.release(held[i])
 				held = append(held[:i], held[i+1:]...)
 			}
 		}
 	}
 	for _, p := range held {
-		r.release(p)
+		ranges.release(p)
 	}
-	for i, n := range r.used {
+	for i, n := range ranges.used {
 		if n != 0 {
 			t.Errorf("seed %d: range %d is used %d times by nobody", seed, i, n)
 		}
@@ -126,17 +126,20 @@ func node(name string, cidrs ...string) *corev1.Node {
 // another goes.
 func TestGives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(node("brought", "10.42.0.0/24"), node("a"), node("b"), node("twin", "10.42.0.0/24"))
+		cluster := controllertest.New(node("brought", "10.42.0.0/24"), node("a"), node("b"),
+			node("twin", "10.42.0.0/24"))
 		cfg := Config{
 			Cluster: []netip.Prefix{prefix("10.42.0.0/22"), prefix("fd00::/56")},
 			Reserved: []netip.Prefix{
 				prefix("10.42.3.0/24"),
 			},
 		}
-		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, cfg) })
+		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, cfg)
+		})
 		have := func(name string) string {
 			time.Sleep(time.Second)
-			n, err := c.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			n, err := cluster.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,18 +152,18 @@ func TestGives(t *testing.T) {
 		if !got["10.42.1.0/24 fd00::/64"] || !got["10.42.2.0/24 fd00:0:0:1::/64"] || have("brought") != "10.42.0.0/24" {
 			t.Errorf("nodes have %v and %s", got, have("brought"))
 		}
-		if _, err := c.CoreV1().Nodes().Create(t.Context(), node("late"), metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().Create(t.Context(), node("late"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if h := have("late"); h != "" {
 			t.Errorf("a node gets %s where nothing is left", h)
 		}
-		said := strings.Join(c.EventsSeen(), "\n")
+		said := strings.Join(cluster.EventsSeen(), "\n")
 		if !strings.Contains(said, "Normal CIDRNotAvailable Node late status is now: CIDRNotAvailable") ||
 			!strings.Contains(said, "Warning CIDRConflict") {
 			t.Errorf("events: %s", said)
 		}
-		if err := c.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if h := have("late"); !got[strings.Replace(h, " fd00:0:0:2::/64", " fd00::/64", 1)] &&
@@ -173,27 +176,29 @@ func TestGives(t *testing.T) {
 // TestLostAnswer: a range whose write may have succeeded is given to no other node.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(node("a"))
-		c.Fake.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		cluster := controllertest.New(node("a"))
+		cluster.Fake.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			patch, ok := a.(clienttesting.PatchAction)
 			return ok && patch.GetName() == "a", nil, errors.New("connection lost")
 		})
 		cfg := Config{Cluster: []netip.Prefix{prefix("10.42.0.0/24")}}
-		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, cfg) })
+		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, cfg)
+		})
 		time.Sleep(time.Minute)
-		if _, err := c.CoreV1().Nodes().Create(t.Context(), node("b"), metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().Create(t.Context(), node("b"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil ||
+		if n, err := cluster.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil ||
 			len(n.Spec.PodCIDRs) != 0 {
 			t.Errorf("b has %v, %v: a's range", n.Spec.PodCIDRs, err)
 		}
-		if err := c.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil ||
+		if n, err := cluster.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil ||
 			len(n.Spec.PodCIDRs) != 1 {
 			t.Errorf("a is gone: b has %v, %v", n.Spec.PodCIDRs, err)
 		}

@@ -68,7 +68,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	cfg = cfg.Default()
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:           env,
 		cfg:           cfg,
 		nodes:         core.Nodes().Lister(),
@@ -78,33 +78,34 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		leases:        env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
 		heartbeats:    map[string]heartbeat{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add:    c.nodeAdded,
-			Update: c.nodeUpdated,
-			Delete: c.nodeDeleted,
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    controller.nodeAdded,
+			Update: controller.nodeUpdated,
+			Delete: controller.nodeDeleted,
 		}),
-		framework.On(c.loop,
-			coordinationinformers.New(c.leases.Scoped()).Leases().Informer(), framework.Handlers[*coordination.Lease]{
-				Add: c.leaseRenewed,
+		framework.On(controller.loop,
+			coordinationinformers.New(controller.leases.Scoped()).Leases().
+				Informer(), framework.Handlers[*coordination.Lease]{
+				Add: controller.leaseRenewed,
 				Update: func(old, l *coordination.Lease) {
 					if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a restarted watch delivers all leases again
-						c.leaseRenewed(l)
+						controller.leaseRenewed(l)
 					}
 				},
-				Delete: c.leaseDeleted,
+				Delete: controller.leaseDeleted,
 			}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
-			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
-			Update: c.podChanged,
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { controller.podChanged(nil, p) },
+			Update: controller.podChanged,
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("node controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -218,7 +219,7 @@ func (c *Controller) lastHeartbeat(node string) heartbeat {
 
 // sync is one check of one node.
 func (c *Controller) sync(ctx context.Context, name string) error {
-	n, err := c.nodes.Get(name)
+	node, err := c.nodes.Get(name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -229,32 +230,32 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	defer func() { metrics().update.Observe(time.Since(now).Seconds()) }()
 	s := c.lastHeartbeat(name)
 	grace := c.cfg.Grace
-	if condition(n, corev1.NodeReady) == nil {
+	if condition(node, corev1.NodeReady) == nil {
 		grace = c.cfg.StartupGrace
 	}
-	expired, requeueAfter := heartbeatExpired(n, s.at, now, max(grace, s.lease))
+	expired, requeueAfter := heartbeatExpired(node, s.at, now, max(grace, s.lease))
 	if requeueAfter > 0 {
 		c.loop.AddAfter(name, requeueAfter)
 	}
 	if expired {
-		if n, err = c.markUnknown(ctx, n, now); err != nil || n == nil {
+		if node, err = c.markUnknown(ctx, node, now); err != nil || node == nil {
 			return err
 		}
-		c.observe(n) // the informer also reports it, but after the decision about taints
+		c.observe(node) // the informer also reports it, but after the decision about taints
 	}
-	if statusUnknown(n) {
-		if err := c.markPodsNotReady(ctx, n); err != nil {
+	if statusUnknown(node) {
+		if err := c.markPodsNotReady(ctx, node); err != nil {
 			return err
 		}
 	}
-	return c.taint(ctx, n, now)
+	return c.taint(ctx, node, now)
 }
 
 // markUnknown sets the node's conditions to Unknown; it returns the stored node, nil if it was deleted.
-func (c *Controller) markUnknown(ctx context.Context, n *corev1.Node, now time.Time) (*corev1.Node, error) {
-	was := readiness(n)
-	next := n.DeepCopy()
-	next.Status.Conditions = unknownConditions(n, now)
+func (c *Controller) markUnknown(ctx context.Context, node *corev1.Node, now time.Time) (*corev1.Node, error) {
+	was := readiness(node)
+	next := node.DeepCopy()
+	next.Status.Conditions = unknownConditions(node, now)
 	stored, err := c.env.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -263,9 +264,10 @@ func (c *Controller) markUnknown(ctx context.Context, n *corev1.Node, now time.T
 		return nil, fmt.Errorf("write status: %w", err)
 	}
 	if was == corev1.ConditionTrue {
-		c.env.Log.Warn("node is silent", "node", n.Name)
-		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady",
-			n.Name)
+		c.env.Log.Warn("node is silent", "node", node.Name)
+		c.env.Events.Eventf(nodeRef(node), corev1.EventTypeNormal, "NodeNotReady",
+			"Node %s status is now: NodeNotReady",
+			node.Name)
 	}
 	return stored, nil
 }
@@ -289,59 +291,59 @@ func (c *Controller) markPodsNotReady(ctx context.Context, n *corev1.Node) error
 		return err
 	}
 	since := condition(n, corev1.NodeReady).LastTransitionTime // it exists: unheard has checked it
-	return framework.Parallel(pods, maxParallel, func(p *corev1.Pod) error {
-		if !podkind.Ready(p) {
+	return framework.Parallel(pods, maxParallel, func(pod *corev1.Pod) error {
+		if !podkind.Ready(pod) {
 			return nil
 		}
-		cond := *podkind.Condition(p, corev1.PodReady)
+		cond := *podkind.Condition(pod, corev1.PodReady)
 		if !since.IsZero() && !cond.LastTransitionTime.Before(&since) {
 			return nil
 		}
 		cond.Status = corev1.ConditionFalse
 		cond.LastTransitionTime = metav1.Now()
-		if err := framework.PatchPodStatus(ctx, c.env, p,
+		if err := framework.PatchPodStatus(ctx, c.env, pod,
 			map[string]any{"conditions": []corev1.PodCondition{cond}}); err != nil {
 			return err
 		}
-		c.env.Events.Event(p, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+		c.env.Events.Event(pod, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
 		return nil
 	})
 }
 
 // taint updates the node's taints, and the deprecated labels, from its conditions.
-func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) error {
-	want := taints(n, false, now)
+func (c *Controller) taint(ctx context.Context, node *corev1.Node, now time.Time) error {
+	want := taints(node, false, now)
 	evicted := false
-	if readiness(n) != corev1.ConditionTrue && condition(n, corev1.NodeReady) != nil {
-		all := taints(n, true, now)
+	if readiness(node) != corev1.ConditionTrue && condition(node, corev1.NodeReady) != nil {
+		all := taints(node, true, now)
 		switch {
 		case c.zones.noneReady():
 			want = slices.DeleteFunc(want, evicts)
 		case len(all) == len(want): // the node has them
-		case slices.ContainsFunc(n.Spec.Taints, evicts):
+		case slices.ContainsFunc(node.Spec.Taints, evicts):
 			want = all // one reason replaced another: its pods are being evicted already
 		default:
-			wait, turn := c.zones.allowEviction(zone(n), now)
+			wait, turn := c.zones.allowEviction(zone(node), now)
 			switch {
 			case turn:
 				want = all
 				evicted = true
 			case wait > 0:
-				c.loop.AddAfter(n.Name, wait)
+				c.loop.AddAfter(node.Name, wait)
 			}
 		}
 	}
 	patch := map[string]any{}
-	if l := missingLabels(n); l != nil {
+	if l := missingLabels(node); l != nil {
 		patch["labels"] = l
 	}
-	changed := !equality.Semantic.DeepEqual(n.Spec.Taints, want)
+	changed := !equality.Semantic.DeepEqual(node.Spec.Taints, want)
 	if !changed && len(patch) == 0 {
 		return nil
 	}
 	// The list of taints is replaced as a whole; the resourceVersion protects concurrent changes.
-	patch["uid"] = n.UID
-	patch["resourceVersion"] = n.ResourceVersion
+	patch["uid"] = node.UID
+	patch["resourceVersion"] = node.ResourceVersion
 	whole := map[string]any{"metadata": patch}
 	if changed {
 		whole["spec"] = map[string]any{"taints": want}
@@ -350,17 +352,17 @@ func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) e
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, b, metav1.PatchOptions{})
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, b, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
 		if evicted {
-			c.zones.undoEviction(zone(n), now)
+			c.zones.undoEviction(zone(node), now)
 		}
 		return fmt.Errorf("taint: %w", err)
 	case evicted:
-		metrics().evictions.WithLabelValues(zone(n)).Inc()
+		metrics().evictions.WithLabelValues(zone(node)).Inc()
 	}
 	return nil
 }

@@ -199,23 +199,23 @@ func TestSilentNode(t *testing.T) {
 			},
 		}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		c := controllertest.New(node("a", "True"), node("b", "True"), node("long", "True"), lease("a", 40),
+		cluster := controllertest.New(node("a", "True"), node("b", "True"), node("long", "True"), lease("a", 40),
 			lease("b", 40), lease("long", 3600), pod)
-		begin(t, c)
+		begin(t, cluster)
 		// While a renews it stays ready; b renews throughout; long may be silent for an hour.
 		for range 10 {
 			time.Sleep(10 * time.Second)
-			renew(t, c, "a")
-			renew(t, c, "b")
+			renew(t, cluster, "a")
+			renew(t, cluster, "b")
 		}
-		if got := readiness(get(t, c, "a")); got != corev1.ConditionTrue {
+		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionTrue {
 			t.Fatalf("a renews, but is %s", got)
 		}
 		for range 5 {
 			time.Sleep(10 * time.Second)
-			renew(t, c, "b")
+			renew(t, cluster, "b")
 		}
-		n := get(t, c, "a")
+		n := get(t, cluster, "a")
 		if cond := condition(n, corev1.NodeReady); cond.Status != corev1.ConditionUnknown ||
 			cond.Reason != "NodeStatusUnknown" || cond.Message != "Kubelet stopped posting node status." {
 			t.Errorf("a is silent: got %+v", cond)
@@ -226,22 +226,22 @@ func TestSilentNode(t *testing.T) {
 			}; !slices.Equal(got, want) {
 			t.Errorf("taints: got %v, want %v", got, want)
 		}
-		p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+		p, err := cluster.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 		if err != nil || podkind.Ready(p) {
 			t.Errorf("its pod still is ready (%v)", err)
 		}
 		for _, name := range []string{"b", "long"} {
-			if got := readiness(get(t, c, name)); got != corev1.ConditionTrue {
+			if got := readiness(get(t, cluster, name)); got != corev1.ConditionTrue {
 				t.Errorf("%s: got %s, want ready", name, got)
 			}
 		}
 		n.Status.Conditions[0].Status = corev1.ConditionTrue
 		n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-		if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got := get(t, c, "a").Spec.Taints; len(got) != 0 {
+		if got := get(t, cluster, "a").Spec.Taints; len(got) != 0 {
 			t.Errorf("after it came back: got taints %v", got)
 		}
 	})
@@ -251,14 +251,14 @@ func TestSilentNode(t *testing.T) {
 // is forgotten.
 func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(node("a", "True"), lease("a", 40), lease("left", 40))
+		cluster := controllertest.New(node("a", "True"), lease("a", 40), lease("left", 40))
 		var ctl *Controller
-		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
 			built, err := New(env, Config{Grace: 40 * time.Second})
 			ctl = built.(*Controller) // New's
 			return built, err
 		})
-		leases := c.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		leases := cluster.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 		for i := range 6 {
 			time.Sleep(10 * time.Second)
 			l, err := leases.Get(t.Context(), "a", metav1.GetOptions{})
@@ -270,7 +270,7 @@ func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := readiness(get(t, c, "a")); got != corev1.ConditionUnknown {
+		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionUnknown {
 			t.Errorf("a renews nothing, but is %s", got)
 		}
 		for _, name := range []string{"a", "left"} {
@@ -303,28 +303,28 @@ func TestNoEvictionWhenAllAreSilent(t *testing.T) {
 
 func TestRenewalsCostNoRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New()
+		cluster := controllertest.New()
 		for i := range 5 {
 			name := fmt.Sprint("n", i)
-			if _, err := c.CoreV1().Nodes().Create(t.Context(), node(name, "True"),
+			if _, err := cluster.CoreV1().Nodes().Create(t.Context(), node(name, "True"),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), lease(name, 40),
+			if _, err := cluster.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), lease(name, 40),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		begin(t, c)
+		begin(t, cluster)
 		time.Sleep(time.Second)
-		c.Fake.ClearActions()
+		cluster.Fake.ClearActions()
 		for range 10 {
 			time.Sleep(10 * time.Second)
 			for i := range 5 {
-				renew(t, c, fmt.Sprint("n", i))
+				renew(t, cluster, fmt.Sprint("n", i))
 			}
 		}
-		for _, a := range c.Fake.Actions() {
+		for _, a := range cluster.Fake.Actions() {
 			if a.GetResource().Resource != "leases" {
 				t.Errorf("request while all is well: %v", a)
 			}
@@ -433,41 +433,41 @@ func TestZoneModes(t *testing.T) {
 
 // TestExcludedNodes do not count when a zone's health is judged.
 func TestExcludedNodes(t *testing.T) {
-	z := newZones(Config{}.Default())
+	zones := newZones(Config{}.Default())
 	for i := range 4 {
 		n := node(fmt.Sprint("n", i), "False", inZone("z"))
 		n.Labels[excluded] = ""
-		z.update(n)
+		zones.update(n)
 	}
-	z.update(node("m", "True", inZone("z")))
-	if wait, ok := z.allowEviction("z", start); !ok {
+	zones.update(node("m", "True", inZone("z")))
+	if wait, ok := zones.allowEviction("z", start); !ok {
 		t.Errorf("one ready node counts, four do not: wait %v", wait)
 	}
-	if changed := z.remove("m"); !changed || !z.noneReady() || len(z.zones) != 0 {
-		t.Errorf("the last one is gone: changed %v, calm %v, zones %v", changed, z.noneReady(), z.zones)
+	if changed := zones.remove("m"); !changed || !zones.noneReady() || len(zones.zones) != 0 {
+		t.Errorf("the last one is gone: changed %v, calm %v, zones %v", changed, zones.noneReady(), zones.zones)
 	}
 }
 
 // TestWordsAndLabels: registering and leaving are told of, and older labels follow the newer ones.
 func TestWordsAndLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New()
-		begin(t, c)
+		cluster := controllertest.New()
+		begin(t, cluster)
 		time.Sleep(time.Second)
 		n := node("n", "True")
 		n.Labels = map[string]string{corev1.LabelOSStable: "linux"}
-		if _, err := c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got := get(t, c, "n").Labels["beta.kubernetes.io/os"]; got != "linux" {
+		if got := get(t, cluster, "n").Labels["beta.kubernetes.io/os"]; got != "linux" {
 			t.Errorf("the older label is %q", got)
 		}
-		if err := c.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got, want := c.EventsSeen(),
+		if got, want := cluster.EventsSeen(),
 			[]string{
 				"Normal RegisteredNode Registered Node n in Controller",
 				"Normal RemovingNode Removing Node n from Controller",
@@ -514,21 +514,21 @@ func TestReadyPodsOfANotReadyNode(t *testing.T) {
 // TestShorterLease: a lease that no longer lasts as long as before counts from then on.
 func TestShorterLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(node("a", "True"), node("b", "True"), lease("a", 7200), lease("b", 7200))
-		begin(t, c)
+		cluster := controllertest.New(node("a", "True"), node("b", "True"), lease("a", 7200), lease("b", 7200))
+		begin(t, cluster)
 		time.Sleep(time.Minute)
-		l, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "a", metav1.GetOptions{})
+		l, err := cluster.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "a", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		seconds := int32(40)
 		l.Spec.LeaseDurationSeconds = &seconds
-		if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l,
+		if _, err := cluster.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(42 * time.Second)
-		if got := readiness(get(t, c, "a")); got != corev1.ConditionUnknown {
+		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionUnknown {
 			t.Errorf("a: got %s, want Unknown", got)
 		}
 	})

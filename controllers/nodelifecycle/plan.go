@@ -121,8 +121,8 @@ func heartbeatExpired(
 }
 
 // unknownConditions returns a silent node's conditions.
-func unknownConditions(n *corev1.Node, now time.Time) []corev1.NodeCondition {
-	conds := slices.Clone(n.Status.Conditions)
+func unknownConditions(node *corev1.Node, now time.Time) []corev1.NodeCondition {
+	conds := slices.Clone(node.Status.Conditions)
 	at := metav1.NewTime(now)
 	for _, t := range monitoredConditions {
 		i := slices.IndexFunc(conds, func(c corev1.NodeCondition) bool { return c.Type == t })
@@ -132,7 +132,7 @@ func unknownConditions(n *corev1.Node, now time.Time) []corev1.NodeCondition {
 				Status:             corev1.ConditionUnknown,
 				Reason:             "NodeStatusNeverUpdated",
 				Message:            "Kubelet never posted node status.",
-				LastHeartbeatTime:  n.CreationTimestamp,
+				LastHeartbeatTime:  node.CreationTimestamp,
 				LastTransitionTime: at,
 			})
 			continue
@@ -147,23 +147,23 @@ func unknownConditions(n *corev1.Node, now time.Time) []corev1.NodeCondition {
 	return conds
 }
 
-// taints returns the wanted taints of n. With evict false no NoExecute taint is added; existing ones stay while they
+// taints returns the wanted taints of node. With evict false no NoExecute taint is added; existing ones stay while they
 // apply.
-func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
+func taints(node *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 	want := map[corev1.TaintEffect]map[string]bool{corev1.TaintEffectNoSchedule: {}, corev1.TaintEffectNoExecute: {}}
 	for _, r := range byCondition {
-		if c := condition(n, r.condition); c != nil && c.Status == r.status {
+		if c := condition(node, r.condition); c != nil && c.Status == r.status {
 			want[corev1.TaintEffectNoSchedule][r.taint] = true
 			if r.condition == corev1.NodeReady {
 				want[corev1.TaintEffectNoExecute][r.taint] = true
 			}
 		}
 	}
-	if n.Spec.Unschedulable {
+	if node.Spec.Unschedulable {
 		want[corev1.TaintEffectNoSchedule][corev1.TaintNodeUnschedulable] = true
 	}
 	var out []corev1.Taint
-	for _, t := range n.Spec.Taints {
+	for _, t := range node.Spec.Taints {
 		if slices.Contains(managedTaints[t.Effect], t.Key) {
 			if !want[t.Effect][t.Key] {
 				continue

@@ -128,20 +128,20 @@ func (z *zones) allowEviction(name string, now time.Time) (wait time.Duration, o
 	if z.ready == 0 {
 		return 0, false
 	}
-	t := z.zones[name]
-	if t == nil {
+	zoneState := z.zones[name]
+	if zoneState == nil {
 		return 0, true // all nodes of the zone are excluded
 	}
-	pause := z.cfg.evictionInterval(t.ready, t.notReady)
+	pause := z.cfg.evictionInterval(zoneState.ready, zoneState.notReady)
 	if pause == noEvictions {
 		return 0, false
 	}
-	if !t.lastEviction.IsZero() {
-		if left := t.lastEviction.Add(pause).Sub(now); left > 0 {
+	if !zoneState.lastEviction.IsZero() {
+		if left := zoneState.lastEviction.Add(pause).Sub(now); left > 0 {
 			return left, false
 		}
 	}
-	t.lastEviction, t.previousEviction = now, t.lastEviction
+	zoneState.lastEviction, zoneState.previousEviction = now, zoneState.lastEviction
 	return 0, true
 }
 

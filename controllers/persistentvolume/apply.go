@@ -66,31 +66,31 @@ func (c *Controller) recordEvent(claim *corev1.PersistentVolumeClaim, e *claimEv
 }
 
 // bind binds a volume and a claim: the volume first, so that no other claim can take it.
-func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+func (c *Controller) bind(ctx context.Context, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
 	begin := time.Now()
-	next, changed, err := volume.GetBindVolumeToClaim(v, claim)
+	next, changed, err := volume.GetBindVolumeToClaim(pv, claim)
 	if err != nil {
 		return err
 	}
 	wrote := changed
 	if changed {
-		if v, err = c.writeVolume(ctx, next); err != nil {
+		if pv, err = c.writeVolume(ctx, next); err != nil {
 			return fmt.Errorf("bind volume %s to claim %s/%s: %w", next.Name, claim.Namespace, claim.Name, err)
 		}
 	}
-	if v.Status.Phase != corev1.VolumeBound {
+	if pv.Status.Phase != corev1.VolumeBound {
 		wrote = true
-		if v, err = c.setVolumePhase(ctx, v, corev1.VolumeBound, ""); err != nil {
+		if pv, err = c.setVolumePhase(ctx, pv, corev1.VolumeBound, ""); err != nil {
 			return err
 		}
 	}
-	if bound := boundTo(claim, v); bound != nil {
+	if bound := boundTo(claim, pv); bound != nil {
 		wrote = true
 		if claim, err = c.writeClaim(ctx, bound); err != nil {
-			return fmt.Errorf("bind claim %s/%s to volume %s: %w", bound.Namespace, bound.Name, v.Name, err)
+			return fmt.Errorf("bind claim %s/%s to volume %s: %w", bound.Namespace, bound.Name, pv.Name, err)
 		}
 	}
-	if err := c.setPhase(ctx, claim, corev1.ClaimBound, v); err != nil || !wrote {
+	if err := c.setPhase(ctx, claim, corev1.ClaimBound, pv); err != nil || !wrote {
 		return err
 	}
 	c.env.Reconciled(mark.Subject{
@@ -122,18 +122,18 @@ func boundTo(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *c
 // the resizer.
 func (c *Controller) setPhase(
 	ctx context.Context, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase,
-	v *corev1.PersistentVolume,
+	pv *corev1.PersistentVolume,
 ) error {
 	next := claim.DeepCopy()
 	next.Status.Phase = phase
-	if v == nil {
+	if pv == nil {
 		next.Status.AccessModes = nil
 		next.Status.Capacity = nil
 	} else {
-		next.Status.AccessModes = v.Spec.AccessModes
+		next.Status.AccessModes = pv.Spec.AccessModes
 		if claim.Status.Phase != corev1.ClaimBound {
-			next.Status.Capacity = v.Spec.Capacity
-			next.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+			next.Status.Capacity = pv.Spec.Capacity
+			next.Status.CurrentVolumeAttributesClassName = pv.Spec.VolumeAttributesClassName
 		}
 	}
 	if reflect.DeepEqual(next.Status, claim.Status) {
@@ -182,25 +182,25 @@ func (c *Controller) setVolumePhase(
 	return got, nil
 }
 
-func (c *Controller) applyVolume(ctx context.Context, v *corev1.PersistentVolume, p volumePlan) error {
+func (c *Controller) applyVolume(ctx context.Context, pv *corev1.PersistentVolume, p volumePlan) error {
 	if p.claim {
-		c.loop.Add(refKey(v.Spec.ClaimRef))
+		c.loop.Add(refKey(pv.Spec.ClaimRef))
 	}
 	if p.unbind {
-		return c.unbind(ctx, v)
+		return c.unbind(ctx, pv)
 	}
-	if p.phase == "" || p.phase == v.Status.Phase {
+	if p.phase == "" || p.phase == pv.Status.Phase {
 		return nil
 	}
 	begin := time.Now()
-	_, err := c.setVolumePhase(ctx, v, p.phase, p.message)
+	_, err := c.setVolumePhase(ctx, pv, p.phase, p.message)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin,
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: pv.Name, UID: string(pv.UID)}, begin,
 		&mark.Reconcile{}, err)
 	if err == nil && p.event != nil {
-		c.env.Events.Event(v, p.event.kind, p.event.reason, p.event.message)
+		c.env.Events.Event(pv, p.event.kind, p.event.reason, p.event.message)
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	claimInf := core.PersistentVolumeClaims()
 	classes := storageinformers.New(env.Shared.Scoped()).StorageClasses()
 	pods := core.Pods().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:            env,
 		byName:         claimInf.Lister(),
 		volumes:        volumes.Lister(),
@@ -76,39 +76,39 @@ func New(env *framework.Env) (framework.Controller, error) {
 		reserved:       map[string]types.UID{},
 		lastEvent:      map[types.UID]claimEvent{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(volumes.Informer(), byOwner, indexByOwner),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
-		framework.On(c.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Add:    c.claimChanged,
-			Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) },
-			Delete: c.claimDeleted,
+		framework.On(controller.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Add:    controller.claimChanged,
+			Update: func(_, cur *corev1.PersistentVolumeClaim) { controller.claimChanged(cur) },
+			Delete: controller.claimDeleted,
 		}),
-		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
-			Add:    func(v *corev1.PersistentVolume) { c.volumeChanged(nil, v) },
-			Update: c.volumeChanged,
-			Delete: c.volumeDeleted,
+		framework.On(controller.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
+			Add:    func(v *corev1.PersistentVolume) { controller.volumeChanged(nil, v) },
+			Update: controller.volumeChanged,
+			Delete: controller.volumeDeleted,
 		}),
-		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
-			Add:    c.classChanged,
-			Update: func(_, cur *storagev1.StorageClass) { c.classChanged(cur) },
+		framework.On(controller.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
+			Add:    controller.classChanged,
+			Update: func(_, cur *storagev1.StorageClass) { controller.classChanged(cur) },
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
-			Add: c.podScheduled,
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add: controller.podScheduled,
 			Update: func(old, cur *corev1.Pod) {
 				if old.Spec.NodeName != cur.Spec.NodeName {
-					c.podScheduled(cur)
+					controller.podScheduled(cur)
 				}
 			},
 		}),
 		// synced before the first pass
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}),
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("persistent volumes: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -142,20 +142,20 @@ func (c *Controller) claimDeleted(claim *corev1.PersistentVolumeClaim) {
 	}
 }
 
-func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
-	c.assumedVolumes.observed(v.Name, v)
-	c.loop.Add(key{"", v.Name})
-	if r := v.Spec.ClaimRef; r != nil {
+func (c *Controller) volumeChanged(old, pv *corev1.PersistentVolume) {
+	c.assumedVolumes.observed(pv.Name, pv)
+	c.loop.Add(key{"", pv.Name})
+	if r := pv.Spec.ClaimRef; r != nil {
 		c.loop.Add(refKey(r))
 		return
 	}
-	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation ||
-		old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
-		name := volume.GetPersistentVolumeClass(v)
+	if old == nil || old.Status.Phase != pv.Status.Phase || old.Generation != pv.Generation ||
+		old.ResourceVersion != pv.ResourceVersion && pv.Status.Phase == corev1.VolumeAvailable {
+		name := volume.GetPersistentVolumeClass(pv)
 		class, err := c.classes.Get(name)
 		late := err == nil && isDelayedBinding(class) // the scheduler chooses volumes for its claims
 		c.requeueUnbound(func(claim *corev1.PersistentVolumeClaim) bool {
-			return claim.Spec.VolumeName == v.Name ||
+			return claim.Spec.VolumeName == pv.Name ||
 				!late && claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == name
 		})
 	}
@@ -405,12 +405,12 @@ func (c *Controller) release(claim *corev1.PersistentVolumeClaim) {
 }
 
 func (c *Controller) syncVolume(ctx context.Context, name string) error {
-	v, err := c.volume(name)
-	if err != nil || v == nil {
+	pv, err := c.volume(name)
+	if err != nil || pv == nil {
 		return err
 	}
 	var claim *corev1.PersistentVolumeClaim
-	if r := v.Spec.ClaimRef; r != nil {
+	if r := pv.Spec.ClaimRef; r != nil {
 		if claim, err = c.claim(r.Namespace, r.Name); err != nil {
 			return err
 		}
@@ -421,5 +421,5 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 			}
 		}
 	}
-	return c.applyVolume(ctx, v, planVolume(v, claim))
+	return c.applyVolume(ctx, pv, planVolume(pv, claim))
 }

@@ -67,7 +67,7 @@ func TestSmallestVolume(t *testing.T) {
 		many := testVolume("rom", "1Gi", func(v *corev1.PersistentVolume) {
 			v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
 		})
-		c := controllertest.New(
+		cluster := controllertest.New(
 			testVolume("large", "5Gi"), testVolume("medium", "2Gi"), testVolume("small", "1Mi"), many,
 			testVolume("golden", "1Gi", func(v *corev1.PersistentVolume) { v.Spec.StorageClassName = "gold" }),
 			testVolume("mine", "9Gi", claimedBy("reserved", "")),
@@ -76,28 +76,29 @@ func TestSmallestVolume(t *testing.T) {
 				c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"disk": "ssd"}}
 			}),
 		)
-		c.Start(t, "persistent-volume-binder", New)
+		cluster.Start(t, "persistent-volume-binder", New)
 		settle()
-		bound(t, c, "reserved", "mine")
+		bound(t, cluster, "reserved", "mine")
 		got := map[string]int{}
 		for _, name := range []string{"a", "b", "c"} {
-			got[claimOf(t, c, name).Spec.VolumeName]++
+			got[claimOf(t, cluster, name).Spec.VolumeName]++
 		}
 		if got["medium"] != 1 || got["large"] != 1 || got[""] != 1 {
 			t.Errorf("three claims took %v", got)
 		}
-		if v := claimOf(t, c, "labelled").Spec.VolumeName; v != "" {
+		if v := claimOf(t, cluster, "labelled").Spec.VolumeName; v != "" {
 			t.Errorf("a claim with a selector took %s", v)
 		}
 		// What fits later is taken then.
 		ssd := testVolume("ssd", "3Gi")
 		ssd.Labels = map[string]string{"disk": "ssd"}
-		if _, err := c.CoreV1().PersistentVolumes().Create(t.Context(), ssd, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().PersistentVolumes().Create(t.Context(), ssd, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		if v := claimOf(t, c, "labelled").Spec.VolumeName + claimOf(t, c, "a").Spec.VolumeName + claimOf(t, c,
-			"b").Spec.VolumeName + claimOf(t, c, "c").Spec.VolumeName; !strings.Contains(v, "ssd") {
+		if v := claimOf(t, cluster, "labelled").Spec.VolumeName + claimOf(t, cluster, "a").Spec.VolumeName + claimOf(t,
+			cluster,
+			"b").Spec.VolumeName + claimOf(t, cluster, "c").Spec.VolumeName; !strings.Contains(v, "ssd") {
 			t.Errorf("nobody took the new volume: %s", v)
 		}
 	})
@@ -107,25 +108,25 @@ func TestSmallestVolume(t *testing.T) {
 func TestCrash(t *testing.T) {
 	for writes := range 4 {
 		synctest.Test(t, func(t *testing.T) {
-			c := controllertest.New(testVolume("v", "1Gi"), testVolume("w", "1Gi"), testClaim("c"))
+			cluster := controllertest.New(testVolume("v", "1Gi"), testVolume("w", "1Gi"), testClaim("c"))
 			var left atomic.Int64
 			left.Store(int64(writes))
 			var down atomic.Bool
 			down.Store(true)
-			c.Fake.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			cluster.Fake.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if down.Load() && left.Add(-1) < 0 {
 					return true, nil, errors.New("crashed")
 				}
 				return false, nil, nil
 			})
-			c.Start(t, "persistent-volume-binder", New)
+			cluster.Start(t, "persistent-volume-binder", New)
 			settle()
 			down.Store(false)
-			c.Start(t, "persistent-volume-binder", New)
+			cluster.Start(t, "persistent-volume-binder", New)
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			bound(t, c, "c", "v")
-			if w := volumeOf(t, c, "w"); w.Spec.ClaimRef != nil || w.Status.Phase != corev1.VolumeAvailable {
+			bound(t, cluster, "c", "v")
+			if w := volumeOf(t, cluster, "w"); w.Spec.ClaimRef != nil || w.Status.Phase != corev1.VolumeAvailable {
 				t.Errorf("after %d writes: the other volume is %s for %v", writes, w.Status.Phase, w.Spec.ClaimRef)
 			}
 		})
@@ -134,42 +135,42 @@ func TestCrash(t *testing.T) {
 
 func TestLifeOfAClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(testVolume("v", "1Gi"), testClaim("c"))
-		c.Start(t, "persistent-volume-binder", New)
+		cluster := controllertest.New(testVolume("v", "1Gi"), testClaim("c"))
+		cluster.Start(t, "persistent-volume-binder", New)
 		settle()
-		bound(t, c, "c", "v")
-		if err := c.CoreV1().PersistentVolumeClaims("dev").Delete(t.Context(), "c",
+		bound(t, cluster, "c", "v")
+		if err := cluster.CoreV1().PersistentVolumeClaims("dev").Delete(t.Context(), "c",
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		if v := volumeOf(t, c, "v"); v.Status.Phase != corev1.VolumeReleased || v.Spec.ClaimRef == nil {
+		if v := volumeOf(t, cluster, "v"); v.Status.Phase != corev1.VolumeReleased || v.Spec.ClaimRef == nil {
 			t.Errorf("the claim is gone: the volume is %s for %v", v.Status.Phase, v.Spec.ClaimRef)
 		}
 		// A new claim of that name does not get the data of the old one.
 		again := testClaim("c", func(c *corev1.PersistentVolumeClaim) { c.UID = "second" })
-		if _, err := c.CoreV1().PersistentVolumeClaims("dev").Create(t.Context(), again,
+		if _, err := cluster.CoreV1().PersistentVolumeClaims("dev").Create(t.Context(), again,
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		if got := claimOf(t, c, "c"); got.Spec.VolumeName != "" || got.Status.Phase != corev1.ClaimPending {
+		if got := claimOf(t, cluster, "c"); got.Spec.VolumeName != "" || got.Status.Phase != corev1.ClaimPending {
 			t.Errorf("the new claim has %q, %s", got.Spec.VolumeName, got.Status.Phase)
 		}
 		// An administrator gives it free.
-		v := volumeOf(t, c, "v")
+		v := volumeOf(t, cluster, "v")
 		v.Spec.ClaimRef = nil
-		if _, err := c.CoreV1().PersistentVolumes().Update(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().PersistentVolumes().Update(t.Context(), v, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		bound(t, c, "c", "v")
+		bound(t, cluster, "c", "v")
 		// And takes it away.
-		if err := c.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		if got := claimOf(t, c, "c"); got.Status.Phase != corev1.ClaimLost {
+		if got := claimOf(t, cluster, "c"); got.Status.Phase != corev1.ClaimLost {
 			t.Errorf("the volume is gone: the claim is %s", got.Status.Phase)
 		}
 	})
@@ -177,24 +178,25 @@ func TestLifeOfAClaim(t *testing.T) {
 
 func TestDefaultClassComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(testClaim("c"), testClaim("none", ofClass("")))
-		c.Start(t, "persistent-volume-binder", New)
+		cluster := controllertest.New(testClaim("c"), testClaim("none", ofClass("")))
+		cluster.Start(t, "persistent-volume-binder", New)
 		settle()
 		class := testClass("standard", "x.io/y", storagev1.VolumeBindingImmediate)
 		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
-		if _, err := c.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.StorageV1().StorageClasses().Create(t.Context(), class,
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		got := claimOf(t, c, "c")
+		got := claimOf(t, cluster, "c")
 		if got.Spec.StorageClassName == nil || *got.Spec.StorageClassName != "standard" ||
 			got.Annotations[volume.AnnStorageProvisioner] != "x.io/y" {
 			t.Errorf("class %v, annotations %v", got.Spec.StorageClassName, got.Annotations)
 		}
-		if got := claimOf(t, c, "none"); *got.Spec.StorageClassName != "" {
+		if got := claimOf(t, cluster, "none"); *got.Spec.StorageClassName != "" {
 			t.Errorf("a claim that wanted no class has %q", *got.Spec.StorageClassName)
 		}
-		events := strings.Join(c.EventsSeen(), "\n")
+		events := strings.Join(cluster.EventsSeen(), "\n")
 		if !strings.Contains(events, "Normal ExternalProvisioning Waiting for a volume") ||
 			strings.Count(events, "FailedBinding") != 2 {
 			t.Errorf("events:\n%s", events)
@@ -214,26 +216,27 @@ func TestPlacedPod(t *testing.T) {
 				}},
 			}}},
 		}
-		c := controllertest.New(testClaim("c", ofClass("l")),
+		cluster := controllertest.New(testClaim("c", ofClass("l")),
 			testClass("l", "x.io/y", storagev1.VolumeBindingWaitForFirstConsumer), pod)
-		c.Start(t, "persistent-volume-binder", New)
+		cluster.Start(t, "persistent-volume-binder", New)
 		settle()
 		place := func(node string) string {
-			p, err := c.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
+			p, err := cluster.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Spec.NodeName = node
-			if _, err := c.CoreV1().Pods("dev").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Pods("dev").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			settle()
-			return claimOf(t, c, "c").Annotations[volume.AnnSelectedNode]
+			return claimOf(t, cluster, "c").Annotations[volume.AnnSelectedNode]
 		}
 		if got := place("gone"); got != "" {
 			t.Errorf("a pod on a node that is gone: node %q was selected", got)
 		}
-		if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		if _, err := cluster.CoreV1().Nodes().Create(t.Context(),
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +244,7 @@ func TestPlacedPod(t *testing.T) {
 		if got := place("n"); got != "n" {
 			t.Errorf("a pod on node n: node %q was selected", got)
 		}
-		if got := claimOf(t, c, "c").Annotations[volume.AnnStorageProvisioner]; got != "x.io/y" {
+		if got := claimOf(t, cluster, "c").Annotations[volume.AnnStorageProvisioner]; got != "x.io/y" {
 			t.Errorf("provisioner %q was asked", got)
 		}
 	})

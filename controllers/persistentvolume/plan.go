@@ -173,21 +173,21 @@ func planProvisioning(v claimView) claimPlan {
 }
 
 // satisfies is why a volume in spec.volumeName does not fit the claim.
-func satisfies(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
-	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	have := v.Spec.Capacity[corev1.ResourceStorage]
+func satisfies(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	have := pv.Spec.Capacity[corev1.ResourceStorage]
 	switch {
-	case v.DeletionTimestamp != nil:
-		return fmt.Errorf("the volume is marked for deletion %q", v.Name)
+	case pv.DeletionTimestamp != nil:
+		return fmt.Errorf("the volume is marked for deletion %q", pv.Name)
 	case have.Cmp(want) < 0:
 		return errors.New("requested PV is too small")
-	case volume.GetPersistentVolumeClass(v) != volume.GetPersistentVolumeClaimClass(c):
+	case volume.GetPersistentVolumeClass(pv) != volume.GetPersistentVolumeClaimClass(claim):
 		return errors.New("storageClassName does not match")
-	case volume.CheckVolumeModeMismatches(&c.Spec, &v.Spec):
+	case volume.CheckVolumeModeMismatches(&claim.Spec, &pv.Spec):
 		return errors.New("incompatible volumeMode")
-	case !volume.CheckAccessModes(c, v):
+	case !volume.CheckAccessModes(claim, pv):
 		return errors.New("incompatible accessMode")
-	case deref(c.Spec.VolumeAttributesClassName) != deref(v.Spec.VolumeAttributesClassName):
+	case deref(claim.Spec.VolumeAttributesClassName) != deref(pv.Spec.VolumeAttributesClassName):
 		return errors.New("VolumeAttributesClass does not match")
 	}
 	return nil
@@ -213,49 +213,49 @@ type volumePlan struct {
 }
 
 // planVolume decides about a volume; claim is the one in its claimRef, nil if it does not exist.
-func planVolume(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) volumePlan {
-	ref := v.Spec.ClaimRef
+func planVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) volumePlan {
+	ref := pv.Spec.ClaimRef
 	switch {
 	case ref == nil, ref.UID == "":
 		return volumePlan{phase: corev1.VolumeAvailable, claim: claim != nil}
 	case claim == nil, claim.UID != ref.UID:
-		return planReleased(v)
-	case claim.Spec.VolumeName == v.Name:
+		return planReleased(pv)
+	case claim.Spec.VolumeName == pv.Name:
 		return volumePlan{phase: corev1.VolumeBound}
 	case claim.Spec.VolumeName == "":
 		return volumePlan{claim: true}
 	}
-	_, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
-	if provisioned && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-		return planReleased(v) // provisioned for the claim, which has another volume
+	_, provisioned := pv.Annotations[volume.AnnDynamicallyProvisioned]
+	if provisioned && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		return planReleased(pv) // provisioned for the claim, which has another volume
 	}
 	return volumePlan{unbind: true}
 }
 
 // planReleased: the claim was deleted. The phase Failed stays.
-func planReleased(v *corev1.PersistentVolume) volumePlan {
+func planReleased(pv *corev1.PersistentVolume) volumePlan {
 	released := volumePlan{phase: corev1.VolumeReleased}
-	if v.Status.Phase == corev1.VolumeFailed {
+	if pv.Status.Phase == corev1.VolumeFailed {
 		released.phase = ""
 	}
 	failed := func(reason, message string) volumePlan {
 		p := volumePlan{phase: corev1.VolumeFailed, message: message}
-		if v.Status.Phase != corev1.VolumeFailed {
+		if pv.Status.Phase != corev1.VolumeFailed {
 			p.event = warning(reason, "%s", message)
 		}
 		return p
 	}
-	switch v.Spec.PersistentVolumeReclaimPolicy {
+	switch pv.Spec.PersistentVolumeReclaimPolicy {
 	case corev1.PersistentVolumeReclaimRetain:
 		return released
 	case corev1.PersistentVolumeReclaimDelete:
-		if by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]; provisioned && !strings.HasPrefix(by,
+		if by, provisioned := pv.Annotations[volume.AnnDynamicallyProvisioned]; provisioned && !strings.HasPrefix(by,
 			"kubernetes.io/") ||
-			v.Annotations[volume.AnnMigratedTo] != "" {
+			pv.Annotations[volume.AnnMigratedTo] != "" {
 			return released // the external provisioner deletes it
 		}
 		return failed("VolumeFailedDelete",
-			fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", v.Name))
+			fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", pv.Name))
 	case corev1.PersistentVolumeReclaimRecycle:
 		return failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func testClaim(name string, edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
-	c := &corev1.PersistentVolumeClaim{
+	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -25,9 +25,9 @@ func testClaim(name string, edit ...func(*corev1.PersistentVolumeClaim)) *corev1
 		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 	}
 	for _, e := range edit {
-		e(c)
+		e(claim)
 	}
-	return c
+	return claim
 }
 
 func ofClass(name string) func(*corev1.PersistentVolumeClaim) {
@@ -43,7 +43,7 @@ func noted(annotation string) func(*corev1.PersistentVolumeClaim) {
 }
 
 func testVolume(name, size string, edit ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{
+	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -53,9 +53,9 @@ func testVolume(name, size string, edit ...func(*corev1.PersistentVolume)) *core
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeAvailable},
 	}
 	for _, e := range edit {
-		e(v)
+		e(pv)
 	}
-	return v
+	return pv
 }
 
 func claimedBy(claim, uid string) func(*corev1.PersistentVolume) {
@@ -299,25 +299,26 @@ func TestPlanClaim(t *testing.T) {
 			},
 		},
 	} {
-		p, err := planClaim(tt.view)
+		claimPlan, err := planClaim(tt.view)
 		if (err != nil) != tt.fails {
 			t.Errorf("%s: error %v", tt.what, err)
 		}
 		bind := ""
 		reason := ""
 		message := ""
-		if p.bind != nil {
-			bind = p.bind.Name
+		if claimPlan.bind != nil {
+			bind = claimPlan.bind.Name
 		}
-		if p.event != nil {
-			reason = p.event.reason
-			message = p.event.message
+		if claimPlan.event != nil {
+			reason = claimPlan.event.reason
+			message = claimPlan.event.message
 		}
-		if bind != tt.bind || p.class != tt.class || p.node != tt.node || p.provisioner != tt.maker ||
-			p.phase != tt.phase || reason != tt.reason ||
+		if bind != tt.bind || claimPlan.class != tt.class || claimPlan.node != tt.node ||
+			claimPlan.provisioner != tt.maker ||
+			claimPlan.phase != tt.phase || reason != tt.reason ||
 			tt.message != "" && message != tt.message {
 			t.Errorf("%s: got bind %q class %q node %q provisioner %q phase %q event %s %q, want %+v", tt.what, bind,
-				p.class, p.node, p.provisioner, p.phase, reason, message, tt)
+				claimPlan.class, claimPlan.node, claimPlan.provisioner, claimPlan.phase, reason, message, tt)
 		}
 	}
 }

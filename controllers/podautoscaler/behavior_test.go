@@ -156,18 +156,18 @@ func TestStabilize(t *testing.T) {
 
 // TestHistoryStaysShort: what no window and no policy reaches is forgotten.
 func TestHistoryStaysShort(t *testing.T) {
-	h := &scalingv2.HorizontalPodAutoscaler{}
+	hpa := &scalingv2.HorizontalPodAutoscaler{}
 	four := policy(scalingv2.PodsScalingPolicy, 4, 60)
-	h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
+	hpa.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
 		ScaleUp:   rules(0, "Max", four),
 		ScaleDown: rules(300, "Max", four),
 	}
 	var past history
 	for i := range 10_000 {
 		at := start.Add(time.Duration(i) * period)
-		past.recordRecommendation(h, int32(i), at)
-		past.recordScaling(h, 1, 2, at)
-		past.recordScaling(h, 2, 1, at)
+		past.recordRecommendation(hpa, int32(i), at)
+		past.recordScaling(hpa, 1, 2, at)
+		past.recordScaling(hpa, 2, 1, at)
 	}
 	if len(past.recommendations) > 22 || len(past.scaleUpEvents) > 6 || len(past.scaleDownEvents) > 6 {
 		t.Errorf("remembers %d, %d, %d", len(past.recommendations), len(past.scaleUpEvents), len(past.scaleDownEvents))

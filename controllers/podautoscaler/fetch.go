@@ -35,25 +35,26 @@ type metricsAPI interface {
 
 // fetch reads one metric of an autoscaler; selector selects the target's pods.
 func fetch(
-	ctx context.Context, api metricsAPI, h *scalingv2.HorizontalPodAutoscaler, m *scalingv2.MetricSpec,
+	ctx context.Context, api metricsAPI, hpa *scalingv2.HorizontalPodAutoscaler, metricSpec *scalingv2.MetricSpec,
 	selector labels.Selector,
 ) fetched {
 	var f fetched
 	switch {
-	case m.Type == scalingv2.ResourceMetricSourceType && m.Resource != nil:
-		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.Resource.Name, "")
-	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.ContainerResource.Name,
-			m.ContainerResource.Container)
-	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
+	case metricSpec.Type == scalingv2.ResourceMetricSourceType && metricSpec.Resource != nil:
+		f.pods, f.err = resourceMetrics(ctx, api, hpa.Namespace, selector, metricSpec.Resource.Name, "")
+	case metricSpec.Type == scalingv2.ContainerResourceMetricSourceType && metricSpec.ContainerResource != nil:
+		f.pods, f.err = resourceMetrics(ctx, api, hpa.Namespace, selector, metricSpec.ContainerResource.Name,
+			metricSpec.ContainerResource.Container)
+	case metricSpec.Type == scalingv2.PodsMetricSourceType && metricSpec.Pods != nil:
 		var list *custom.MetricValueList
-		if list, f.err = customMetrics(ctx, api, h.Namespace, "pods", "*", &m.Pods.Metric, selector); f.err == nil {
+		if list, f.err = customMetrics(ctx, api, hpa.Namespace, "pods", "*", &metricSpec.Pods.Metric,
+			selector); f.err == nil {
 			f.pods = byPod(list)
 		}
-	case m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil:
-		f.value, f.err = objectMetric(ctx, api, h.Namespace, m.Object)
-	case m.Type == scalingv2.ExternalMetricSourceType && m.External != nil:
-		f.value, f.err = externalMetric(ctx, api, h.Namespace, &m.External.Metric)
+	case metricSpec.Type == scalingv2.ObjectMetricSourceType && metricSpec.Object != nil:
+		f.value, f.err = objectMetric(ctx, api, hpa.Namespace, metricSpec.Object)
+	case metricSpec.Type == scalingv2.ExternalMetricSourceType && metricSpec.External != nil:
+		f.value, f.err = externalMetric(ctx, api, hpa.Namespace, &metricSpec.External.Metric)
 	}
 	return f
 }
@@ -80,24 +81,25 @@ func usages(
 ) (map[string]podMetric, error) {
 	out := map[string]podMetric{}
 	for i := range list.Items {
-		p := &list.Items[i]
-		m := podMetric{at: p.Timestamp.Time, window: p.Window.Duration}
-		whole := len(p.Containers) > 0
+		podMetrics := &list.Items[i]
+		m := podMetric{at: podMetrics.Timestamp.Time, window: podMetrics.Window.Duration}
+		whole := len(podMetrics.Containers) > 0
 		found := container == ""
-		for j := range p.Containers {
-			if container != "" && p.Containers[j].Name != container {
+		for j := range podMetrics.Containers {
+			if container != "" && podMetrics.Containers[j].Name != container {
 				continue
 			}
 			found = true
-			q, ok := p.Containers[j].Usage[name]
+			q, ok := podMetrics.Containers[j].Usage[name]
 			whole = whole && ok
 			m.value = add(m.value, q.MilliValue())
 		}
 		switch {
 		case !found:
-			return nil, fmt.Errorf("container %s not present in metrics for pod %s/%s", container, p.Namespace, p.Name)
+			return nil, fmt.Errorf("container %s not present in metrics for pod %s/%s", container,
+				podMetrics.Namespace, podMetrics.Name)
 		case whole:
-			out[p.Name] = m
+			out[podMetrics.Name] = m
 		}
 	}
 	if len(out) == 0 && container == "" {
@@ -107,25 +109,25 @@ func usages(
 }
 
 func customMetrics(
-	ctx context.Context, api metricsAPI, namespace, resource, name string, m *scalingv2.MetricIdentifier,
+	ctx context.Context, api metricsAPI, namespace, resource, name string, identifier *scalingv2.MetricIdentifier,
 	objects labels.Selector,
 ) (*custom.MetricValueList, error) {
 	query := map[string]string{}
 	if objects != nil {
 		query["labelSelector"] = objects.String()
 	}
-	if m.Selector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(m.Selector)
+	if identifier.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(identifier.Selector)
 		if err != nil {
 			return nil, err
 		}
 		query["metricLabelSelector"] = selector.String()
 	}
-	path := []string{"namespaces", namespace, resource, name, m.Name}
+	path := []string{"namespaces", namespace, resource, name, identifier.Name}
 	if resource == "namespaces" {
-		path = []string{"namespaces", namespace, "metrics", m.Name}
+		path = []string{"namespaces", namespace, "metrics", identifier.Name}
 	} else if namespace == "" {
-		path = []string{resource, name, m.Name}
+		path = []string{resource, name, identifier.Name}
 	}
 	list := &custom.MetricValueList{}
 	err := api.Read(ctx, list, query, append([]string{"apis", custom.GroupName, "v1beta2"}, path...)...)
@@ -157,22 +159,23 @@ func byPod(list *custom.MetricValueList) map[string]podMetric {
 }
 
 func objectMetric(
-	ctx context.Context, api metricsAPI, namespace string, m *scalingv2.ObjectMetricSource,
+	ctx context.Context, api metricsAPI, namespace string, source *scalingv2.ObjectMetricSource,
 ) (int64, error) {
-	o := m.DescribedObject
+	reference := source.DescribedObject
 	var list *custom.MetricValueList
 	var err error
-	if o.Kind == "Namespace" && o.APIVersion == "v1" { // the object is its own namespace
-		list, err = customMetrics(ctx, api, o.Name, "namespaces", "", &m.Metric, nil)
+	if reference.Kind == "Namespace" && reference.APIVersion == "v1" { // the object is its own namespace
+		list, err = customMetrics(ctx, api, reference.Name, "namespaces", "", &source.Metric, nil)
 	} else {
 		var at target
-		if at, err = api.Resource(ctx, o.APIVersion, o.Kind); err != nil {
+		if at, err = api.Resource(ctx, reference.APIVersion, reference.Kind); err != nil {
 			return 0, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
 		}
 		if !at.namespaced {
 			namespace = ""
 		}
-		list, err = customMetrics(ctx, api, namespace, at.gvr.GroupResource().String(), o.Name, &m.Metric, nil)
+		list, err = customMetrics(ctx, api, namespace, at.gvr.GroupResource().String(), reference.Name, &source.Metric,
+			nil)
 	}
 	if err != nil {
 		return 0, err
@@ -182,11 +185,11 @@ func objectMetric(
 
 // externalMetric is the sum of all values of an external metric.
 func externalMetric(
-	ctx context.Context, api metricsAPI, namespace string, m *scalingv2.MetricIdentifier,
+	ctx context.Context, api metricsAPI, namespace string, identifier *scalingv2.MetricIdentifier,
 ) (int64, error) {
 	query := map[string]string{}
-	if m.Selector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(m.Selector)
+	if identifier.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(identifier.Selector)
 		if err != nil {
 			return 0, err
 		}
@@ -194,7 +197,7 @@ func externalMetric(
 	}
 	list := &external.ExternalMetricValueList{}
 	if err := api.Read(ctx, list, query, "apis", external.GroupName, "v1beta1", "namespaces", namespace,
-		m.Name); err != nil {
+		identifier.Name); err != nil {
 		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {

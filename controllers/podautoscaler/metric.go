@@ -43,20 +43,22 @@ func failedProposal(reason string, err error, format string, args ...any) propos
 }
 
 // metric computes the result of a metric, and sets its status.
-func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.MetricStatus) proposal {
-	st.Type = m.Type
+func (s *snapshot) metric(metricSpec *scalingv2.MetricSpec, f *fetched, st *scalingv2.MetricStatus) proposal {
+	st.Type = metricSpec.Type
 	var w proposal
 	switch {
-	case m.Type == scalingv2.ResourceMetricSourceType && m.Resource != nil:
-		w = s.resource(&m.Resource.Target, m.Resource.Name, "", f, func(now scalingv2.MetricValueStatus) {
-			st.Resource = &scalingv2.ResourceMetricStatus{Name: m.Resource.Name, Current: now}
+	case metricSpec.Type == scalingv2.ResourceMetricSourceType && metricSpec.Resource != nil:
+		w = s.resource(&metricSpec.Resource.Target, metricSpec.Resource.Name, "", f, func(
+			now scalingv2.MetricValueStatus,
+		) {
+			st.Resource = &scalingv2.ResourceMetricStatus{Name: metricSpec.Resource.Name, Current: now}
 		})
 		if w.cause != nil {
 			w = failedProposal("FailedGetResourceMetric", w.cause, "failed to get %s resource metric value",
-				m.Resource.Name)
+				metricSpec.Resource.Name)
 		}
-	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
-		c := m.ContainerResource
+	case metricSpec.Type == scalingv2.ContainerResourceMetricSourceType && metricSpec.ContainerResource != nil:
+		c := metricSpec.ContainerResource
 		w = s.resource(&c.Target, c.Name, c.Container, f, func(now scalingv2.MetricValueStatus) {
 			st.ContainerResource = &scalingv2.ContainerResourceMetricStatus{
 				Name:      c.Name,
@@ -68,14 +70,14 @@ func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.Met
 			w = failedProposal("FailedGetContainerResourceMetric", w.cause, "failed to get %s container metric value",
 				c.Container)
 		}
-	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
-		w = s.podsMetric(m.Pods, f, st)
-	case m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil:
-		w = s.object(m.Object, f, st)
-	case m.Type == scalingv2.ExternalMetricSourceType && m.External != nil:
-		w = s.external(m.External, f, st)
+	case metricSpec.Type == scalingv2.PodsMetricSourceType && metricSpec.Pods != nil:
+		w = s.podsMetric(metricSpec.Pods, f, st)
+	case metricSpec.Type == scalingv2.ObjectMetricSourceType && metricSpec.Object != nil:
+		w = s.object(metricSpec.Object, f, st)
+	case metricSpec.Type == scalingv2.ExternalMetricSourceType && metricSpec.External != nil:
+		w = s.external(metricSpec.External, f, st)
 	default:
-		err := fmt.Errorf("unknown metric source type %q", m.Type)
+		err := fmt.Errorf("unknown metric source type %q", metricSpec.Type)
 		w = proposal{reason: "InvalidMetricSourceType", cause: err, err: err}
 	}
 	if w.err != nil {
@@ -86,7 +88,7 @@ func (s *snapshot) metric(m *scalingv2.MetricSpec, f *fetched, st *scalingv2.Met
 
 // resource handles both kinds of resource metrics. put receives the status.
 func (s *snapshot) resource(
-	t *scalingv2.MetricTarget, name corev1.ResourceName, container string, f *fetched,
+	metricTarget *scalingv2.MetricTarget, name corev1.ResourceName, container string, f *fetched,
 	put func(scalingv2.MetricValueStatus),
 ) proposal {
 	fail := func(err error) proposal {
@@ -95,15 +97,15 @@ func (s *snapshot) resource(
 	switch {
 	case f.err != nil:
 		return fail(fmt.Errorf("unable to get metrics for resource %s: %w", name, f.err))
-	case t.AverageValue != nil:
-		n, average, err := s.averageValue(f.pods, t.AverageValue.MilliValue(), name)
+	case metricTarget.AverageValue != nil:
+		n, average, err := s.averageValue(f.pods, metricTarget.AverageValue.MilliValue(), name)
 		if err != nil {
 			return fail(err)
 		}
 		put(scalingv2.MetricValueStatus{AverageValue: milliQuantity(average)})
 		return proposal{n: n, name: fmt.Sprintf("%s resource", name)}
-	case t.AverageUtilization != nil:
-		n, percent, average, err := s.utilization(f.pods, *t.AverageUtilization, name, container)
+	case metricTarget.AverageUtilization != nil:
+		n, percent, average, err := s.utilization(f.pods, *metricTarget.AverageUtilization, name, container)
 		if err != nil {
 			return fail(err)
 		}
@@ -119,71 +121,71 @@ func (s *snapshot) resource(
 	}
 }
 
-func (s *snapshot) podsMetric(m *scalingv2.PodsMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
+func (s *snapshot) podsMetric(source *scalingv2.PodsMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
 	const reason, act = "FailedGetPodsMetric", "failed to get pods metric value"
 	if f.err != nil {
-		return failedProposal(reason, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, f.err), act)
+		return failedProposal(reason, fmt.Errorf("unable to get metric %s: %w", source.Metric.Name, f.err), act)
 	}
-	if m.Target.AverageValue == nil {
+	if source.Target.AverageValue == nil {
 		return failedProposal(reason, errors.New("invalid pods metric source: no average value target was set"), act)
 	}
-	n, average, err := s.averageValue(f.pods, m.Target.AverageValue.MilliValue(), "")
+	n, average, err := s.averageValue(f.pods, source.Target.AverageValue.MilliValue(), "")
 	if err != nil {
 		return failedProposal(reason, err, act)
 	}
 	st.Pods = &scalingv2.PodsMetricStatus{
-		Metric:  m.Metric,
+		Metric:  source.Metric,
 		Current: scalingv2.MetricValueStatus{AverageValue: milliQuantity(average)},
 	}
-	return proposal{n: n, name: "pods metric " + m.Metric.Name}
+	return proposal{n: n, name: "pods metric " + source.Metric.Name}
 }
 
-func (s *snapshot) object(m *scalingv2.ObjectMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
+func (s *snapshot) object(source *scalingv2.ObjectMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
 	const reason, act = "FailedGetObjectMetric", "failed to get object metric value"
 	if f.err != nil {
-		o := m.DescribedObject
-		return failedProposal(reason, fmt.Errorf("unable to get metric %s: %s on %s %s: %w", m.Metric.Name, o.Kind,
+		o := source.DescribedObject
+		return failedProposal(reason, fmt.Errorf("unable to get metric %s: %s on %s %s: %w", source.Metric.Name, o.Kind,
 			s.hpa.Namespace, o.Name, f.err), act)
 	}
-	now := &scalingv2.ObjectMetricStatus{Metric: m.Metric, DescribedObject: m.DescribedObject}
+	now := &scalingv2.ObjectMetricStatus{Metric: source.Metric, DescribedObject: source.DescribedObject}
 	switch {
-	case m.Target.Type == scalingv2.ValueMetricType && m.Target.Value != nil:
-		n, err := s.value(f.value, m.Target.Value.MilliValue())
+	case source.Target.Type == scalingv2.ValueMetricType && source.Target.Value != nil:
+		n, err := s.value(f.value, source.Target.Value.MilliValue())
 		if err != nil {
 			return failedProposal(reason, err, act)
 		}
 		now.Current.Value = milliQuantity(f.value)
 		st.Object = now
-		return proposal{n: n, name: fmt.Sprintf("%s metric %s", m.DescribedObject.Kind, m.Metric.Name)}
-	case m.Target.Type == scalingv2.AverageValueMetricType && m.Target.AverageValue != nil:
-		n, average := s.perPod(f.value, m.Target.AverageValue.MilliValue())
+		return proposal{n: n, name: fmt.Sprintf("%s metric %s", source.DescribedObject.Kind, source.Metric.Name)}
+	case source.Target.Type == scalingv2.AverageValueMetricType && source.Target.AverageValue != nil:
+		n, average := s.perPod(f.value, source.Target.AverageValue.MilliValue())
 		now.Current.AverageValue = milliQuantity(average)
 		st.Object = now
-		return proposal{n: n, name: fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector)}
+		return proposal{n: n, name: fmt.Sprintf("external metric %s(%+v)", source.Metric.Name, source.Metric.Selector)}
 	}
 	return failedProposal(reason,
 		errors.New("invalid object metric source: neither a value target nor an average value target was set"), act)
 }
 
-func (s *snapshot) external(m *scalingv2.ExternalMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
+func (s *snapshot) external(source *scalingv2.ExternalMetricSource, f *fetched, st *scalingv2.MetricStatus) proposal {
 	const reason, act = "FailedGetExternalMetric", "failed to get %s external metric value"
 	if f.err != nil {
-		err := fmt.Errorf("unable to get external metric %s/%s/%+v: %w", s.hpa.Namespace, m.Metric.Name,
-			m.Metric.Selector, f.err)
-		return failedProposal(reason, err, act, m.Metric.Name)
+		err := fmt.Errorf("unable to get external metric %s/%s/%+v: %w", s.hpa.Namespace, source.Metric.Name,
+			source.Metric.Selector, f.err)
+		return failedProposal(reason, err, act, source.Metric.Name)
 	}
-	now := &scalingv2.ExternalMetricStatus{Metric: m.Metric}
-	name := fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector)
+	now := &scalingv2.ExternalMetricStatus{Metric: source.Metric}
+	name := fmt.Sprintf("external metric %s(%+v)", source.Metric.Name, source.Metric.Selector)
 	switch {
-	case m.Target.AverageValue != nil:
-		n, average := s.perPod(f.value, m.Target.AverageValue.MilliValue())
+	case source.Target.AverageValue != nil:
+		n, average := s.perPod(f.value, source.Target.AverageValue.MilliValue())
 		now.Current.AverageValue = milliQuantity(average)
 		st.External = now
 		return proposal{n: n, name: name}
-	case m.Target.Value != nil:
-		n, err := s.value(f.value, m.Target.Value.MilliValue())
+	case source.Target.Value != nil:
+		n, err := s.value(f.value, source.Target.Value.MilliValue())
 		if err != nil {
-			return failedProposal(reason, err, act, m.Metric.Name)
+			return failedProposal(reason, err, act, source.Metric.Name)
 		}
 		now.Current.Value = milliQuantity(f.value)
 		st.External = now
@@ -191,5 +193,5 @@ func (s *snapshot) external(m *scalingv2.ExternalMetricSource, f *fetched, st *s
 	}
 	return failedProposal(reason,
 		errors.New("invalid external metric source: neither a value target nor an average value target was set"), act,
-		m.Metric.Name)
+		source.Metric.Name)
 }

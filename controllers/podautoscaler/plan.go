@@ -95,46 +95,46 @@ func needsMetrics(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 }
 
 // decide makes the decision. It returns no error: problems are in conditions and events.
-func decide(s *snapshot) plan {
-	h := s.hpa
-	current := s.scale.spec
-	p := plan{
+func decide(snap *snapshot) plan {
+	hpa := snap.hpa
+	current := snap.scale.spec
+	todo := plan{
 		replicas:    current,
-		status:      h.Status.DeepCopy(),
+		status:      hpa.Status.DeepCopy(),
 		recommended: -1,
 		errorLabel:  none,
 	}
-	p.status.CurrentReplicas = current
-	p.set(s, scalingv2.AbleToScale, true, "SucceededGetScale",
+	todo.status.CurrentReplicas = current
+	todo.set(snap, scalingv2.AbleToScale, true, "SucceededGetScale",
 		"the HPA controller was able to get the target's current scale")
-	switch lowest := minReplicasOf(h); {
-	case needsMetrics(h, current):
-		if !p.fromMetrics(s) {
-			return p
+	switch lowest := minReplicasOf(hpa); {
+	case needsMetrics(hpa, current):
+		if !todo.fromMetrics(snap) {
+			return todo
 		}
 	case current == 0:
-		p.status.CurrentMetrics = nil
-		p.set(s, scalingv2.ScalingActive, false, "ScalingDisabled",
+		todo.status.CurrentMetrics = nil
+		todo.set(snap, scalingv2.ScalingActive, false, "ScalingDisabled",
 			"scaling is disabled since the replica count of the target is zero")
-	case current > h.Spec.MaxReplicas:
-		p.replicas = h.Spec.MaxReplicas
-		p.reason = "Current number of replicas above Spec.MaxReplicas"
-		p.status.CurrentMetrics = nil
+	case current > hpa.Spec.MaxReplicas:
+		todo.replicas = hpa.Spec.MaxReplicas
+		todo.reason = "Current number of replicas above Spec.MaxReplicas"
+		todo.status.CurrentMetrics = nil
 	default:
-		p.replicas = lowest
-		p.reason = "Current number of replicas below Spec.MinReplicas"
-		p.status.CurrentMetrics = nil
+		todo.replicas = lowest
+		todo.reason = "Current number of replicas below Spec.MinReplicas"
+		todo.status.CurrentMetrics = nil
 	}
-	p.rescale = p.replicas != current
-	p.status.DesiredReplicas = p.replicas
-	return p
+	todo.rescale = todo.replicas != current
+	todo.status.DesiredReplicas = todo.replicas
+	return todo
 }
 
 // fromMetrics decides from the metrics; false: no decision is possible.
-func (p *plan) fromMetrics(s *snapshot) bool {
-	h := s.hpa
-	current := s.scale.spec
-	n, name, err := p.compute(s)
+func (p *plan) fromMetrics(snap *snapshot) bool {
+	hpa := snap.hpa
+	current := snap.scale.spec
+	n, name, err := p.compute(snap)
 	if err != nil {
 		p.warn("FailedComputeMetricsReplicas", err.Error())
 		if p.errorLabel == none {
@@ -151,32 +151,32 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 	case n < current:
 		p.reason = "All metrics below target"
 	}
-	v := s.history.stabilize(h, current, n, s.now)
-	p.set(s, scalingv2.AbleToScale, true, v.reason, v.message)
-	w := s.history.limit(h, current, v.n, minReplicasOf(h), h.Spec.MaxReplicas, s.now)
-	p.set(s, scalingv2.ScalingLimited, w.n != v.n, w.reason, w.message)
+	v := snap.history.stabilize(hpa, current, n, snap.now)
+	p.set(snap, scalingv2.AbleToScale, true, v.reason, v.message)
+	w := snap.history.limit(hpa, current, v.n, minReplicasOf(hpa), hpa.Spec.MaxReplicas, snap.now)
+	p.set(snap, scalingv2.ScalingLimited, w.n != v.n, w.reason, w.message)
 	p.replicas = w.n
 	if current == 0 {
-		p.replicas = max(p.replicas, minReplicasOf(h))
+		p.replicas = max(p.replicas, minReplicasOf(hpa))
 	}
 	return true
 }
 
 // compute is the highest result of all metrics, and its name. With an error and n >= 0 some metrics failed but the
 // others suffice.
-func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
-	if err := p.checkPods(s); err != nil {
+func (p *plan) compute(snap *snapshot) (n int32, name string, err error) {
+	if err := p.checkPods(snap); err != nil {
 		p.errorLabel = inSpec
 		return -1, "", err
 	}
-	statuses := make([]scalingv2.MetricStatus, len(s.hpa.Spec.Metrics))
+	statuses := make([]scalingv2.MetricStatus, len(snap.hpa.Spec.Metrics))
 	bad := 0
 	var first proposal
-	for i := range s.hpa.Spec.Metrics {
-		m := &s.hpa.Spec.Metrics[i]
-		want := s.metric(m, &s.fetched[i], &statuses[i])
+	for i := range snap.hpa.Spec.Metrics {
+		m := &snap.hpa.Spec.Metrics[i]
+		want := snap.metric(m, &snap.fetched[i], &statuses[i])
 		p.computations = append(p.computations, metricComputation{
-			m.Type, want.direction(s.scale.spec), want.errorLabel(), s.fetched[i].took,
+			m.Type, want.direction(snap.scale.spec), want.errorLabel(), snap.fetched[i].took,
 		})
 		if want.err != nil {
 			if bad++; bad == 1 {
@@ -192,42 +192,42 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 		}
 	}
 	switch {
-	case len(s.hpa.Spec.Metrics) == 0:
+	case len(snap.hpa.Spec.Metrics) == 0:
 		err = errors.New("no metrics are specified")
 		p.errorLabel = inSpec
 		first = proposal{reason: "InvalidMetricSourceType", cause: err}
 	case bad > 0:
-		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(s.hpa.Spec.Metrics),
+		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(snap.hpa.Spec.Metrics),
 			first.err)
 	}
-	if bad >= len(s.hpa.Spec.Metrics) || bad > 0 && n < s.scale.spec {
-		p.set(s, scalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+
+	if bad >= len(snap.hpa.Spec.Metrics) || bad > 0 && n < snap.scale.spec {
+		p.set(snap, scalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+
 			first.cause.Error())
 		return -1, "", err
 	}
 	p.status.CurrentMetrics = statuses // else the old ones stay
-	p.set(s, scalingv2.ScalingActive, true, "ValidMetricFound",
+	p.set(snap, scalingv2.ScalingActive, true, "ValidMetricFound",
 		"the HPA was able to successfully calculate a replica count from "+name)
 	return n, name, err
 }
 
 // checkPods is why the target's pods cannot be used.
-func (p *plan) checkPods(s *snapshot) error {
+func (p *plan) checkPods(snap *snapshot) error {
 	switch {
-	case s.scale.selector == "":
+	case snap.scale.selector == "":
 		p.warn("SelectorRequired", "selector is required")
-		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", "the HPA target's scale is missing a selector")
+		p.set(snap, scalingv2.ScalingActive, false, "InvalidSelector", "the HPA target's scale is missing a selector")
 		return errors.New("selector is required")
-	case s.selectorErr != nil:
-		text := "couldn't convert selector into a corresponding internal selector object: " + s.selectorErr.Error()
+	case snap.selectorErr != nil:
+		text := "couldn't convert selector into a corresponding internal selector object: " + snap.selectorErr.Error()
 		p.warn("InvalidSelector", text)
-		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", text)
+		p.set(snap, scalingv2.ScalingActive, false, "InvalidSelector", text)
 		return errors.New(text)
-	case len(s.selectedBy) > 1:
-		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", s.scale.selector,
-			strings.Join(s.selectedBy, " "))
+	case len(snap.selectedBy) > 1:
+		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", snap.scale.selector,
+			strings.Join(snap.selectedBy, " "))
 		p.warn("AmbiguousSelector", text)
-		p.set(s, scalingv2.ScalingActive, false, "AmbiguousSelector", text)
+		p.set(snap, scalingv2.ScalingActive, false, "AmbiguousSelector", text)
 		return errors.New(text)
 	}
 	return nil

@@ -68,7 +68,7 @@ func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
 func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
 	hpas := autoscalinginformers.New(env.Shared.Scoped()).HorizontalPodAutoscalers()
 	pods := coreinformers.New(env.Shared.Scoped()).Pods()
-	c := &Controller{
+	controller := &Controller{
 		env:    env,
 		hpas:   hpas.Lister(),
 		pods:   pods.Lister(),
@@ -77,25 +77,25 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 		cfg:    cfg,
 		states: map[framework.Key]*hpaState{},
 	}
-	c.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, c.sync)
-	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
+	controller.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, controller.sync)
+	err := framework.On(controller.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
 		Add: func(h *scalingv2.HorizontalPodAutoscaler) {
-			c.countAutoscalers(1)
-			c.loop.Add(framework.KeyOf(h))
+			controller.countAutoscalers(1)
+			controller.loop.Add(framework.KeyOf(h))
 		},
 		Update: func(old, cur *scalingv2.HorizontalPodAutoscaler) {
 			// not when its own status is written
 			if old.UID != cur.UID || !apiequality.Semantic.DeepEqual(old.Spec, cur.Spec) {
-				c.loop.Add(framework.KeyOf(cur))
+				controller.loop.Add(framework.KeyOf(cur))
 			}
 		},
 		Delete: func(h *scalingv2.HorizontalPodAutoscaler) {
-			c.countAutoscalers(-1)
-			c.loop.Add(framework.KeyOf(h))
+			controller.countAutoscalers(-1)
+			controller.loop.Add(framework.KeyOf(h))
 		},
 	})
-	c.loop.WaitFor(pods.Informer().HasSyncedChecker())
-	return c, err
+	controller.loop.WaitFor(pods.Informer().HasSyncedChecker())
+	return controller, err
 }
 
 // Run implements framework.Controller.
@@ -122,7 +122,7 @@ func (c *Controller) countAutoscalers(n int64) {
 
 // sync runs one pass and schedules the next after a period, even after an error, which rarely resolves sooner.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	h, err := c.hpas.HorizontalPodAutoscalers(key.Namespace).Get(key.Name)
+	hpa, err := c.hpas.HorizontalPodAutoscalers(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		c.mu.Lock()
 		delete(c.states, key)
@@ -133,9 +133,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	if h.DeletionTimestamp == nil {
+	if hpa.DeletionTimestamp == nil {
 		begin := time.Now()
-		o, all, err := c.reconcile(ctx, key, h)
+		o, all, err := c.reconcile(ctx, key, hpa)
 		if ctx.Err() == nil {
 			metrics().observe(o, all, time.Since(begin))
 		}
@@ -149,61 +149,61 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 
 // reconcile reads, decides and acts.
 func (c *Controller) reconcile(
-	ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler,
+	ctx context.Context, key framework.Key, hpa *scalingv2.HorizontalPodAutoscaler,
 ) (o outcome, all []metricComputation, err error) {
 	now := time.Now()
 	o = outcome{none, internal}
-	t, err := c.scaler.Get(ctx, h.Namespace, &h.Spec.ScaleTargetRef)
+	targetScale, err := c.scaler.Get(ctx, hpa.Namespace, &hpa.Spec.ScaleTargetRef)
 	if err != nil {
 		if ctx.Err() != nil {
 			return o, nil, err
 		}
-		c.env.Events.Event(h, corev1.EventTypeWarning, "FailedGetScale", err.Error())
-		st := h.Status.DeepCopy()
+		c.env.Events.Event(hpa, corev1.EventTypeWarning, "FailedGetScale", err.Error())
+		st := hpa.Status.DeepCopy()
 		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale",
 			fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
-		return o, nil, c.write(ctx, h, st)
+		return o, nil, c.write(ctx, hpa, st)
 	}
-	m := c.stateOf(key, h, t.spec, now)
-	s := &snapshot{
-		hpa:     h,
-		scale:   t.scale,
-		history: &m.history,
+	hpaState := c.stateOf(key, hpa, targetScale.spec, now)
+	snap := &snapshot{
+		hpa:     hpa,
+		scale:   targetScale.scale,
+		history: &hpaState.history,
 		now:     now,
 		cfg:     &c.cfg,
 	}
-	if needsMetrics(h, t.spec) {
-		c.fetchInputs(ctx, key, s)
+	if needsMetrics(hpa, targetScale.spec) {
+		c.fetchInputs(ctx, key, snap)
 		if ctx.Err() != nil {
 			return o, nil, ctx.Err()
 		}
 	}
-	p := decide(s)
-	o.errorLabel = p.errorLabel
-	if p.recommended >= 0 {
-		m.history.recordRecommendation(h, p.recommended, now)
+	plan := decide(snap)
+	o.errorLabel = plan.errorLabel
+	if plan.recommended >= 0 {
+		hpaState.history.recordRecommendation(hpa, plan.recommended, now)
 	}
-	if p.rescale {
-		if err := c.scaler.Set(ctx, t, p.replicas); err != nil {
-			p.failed(s, err)
+	if plan.rescale {
+		if err := c.scaler.Set(ctx, targetScale, plan.replicas); err != nil {
+			plan.failed(snap, err)
 			if o.errorLabel == none {
 				o.errorLabel = internal
 			}
 		} else {
-			p.rescaled(s)
-			o.action = direction(t.spec, p.replicas)
-			m.history.recordScaling(h, t.spec, p.replicas, now)
-			c.env.Log.Info("scaled", "hpa", key, "from", t.spec, "to", p.replicas, "reason", p.reason)
+			plan.rescaled(snap)
+			o.action = direction(targetScale.spec, plan.replicas)
+			hpaState.history.recordScaling(hpa, targetScale.spec, plan.replicas, now)
+			c.env.Log.Info("scaled", "hpa", key, "from", targetScale.spec, "to", plan.replicas, "reason", plan.reason)
 		}
 	}
-	for _, e := range p.events {
-		c.env.Events.Event(h, e.kind, e.reason, e.message)
+	for _, e := range plan.events {
+		c.env.Events.Event(hpa, e.kind, e.reason, e.message)
 	}
-	metrics().desired.WithLabelValues(key.Namespace, key.Name).Set(float64(p.status.DesiredReplicas))
-	if err = c.write(ctx, h, p.status); err != nil && o.errorLabel == none {
+	metrics().desired.WithLabelValues(key.Namespace, key.Name).Set(float64(plan.status.DesiredReplicas))
+	if err = c.write(ctx, hpa, plan.status); err != nil && o.errorLabel == none {
 		o.errorLabel = internal
 	}
-	return o, p.computations, err
+	return o, plan.computations, err
 }
 
 // stateOf returns the state of an autoscaler. A new history begins with the current replicas.
@@ -221,25 +221,25 @@ func (c *Controller) stateOf(
 }
 
 // fetchInputs reads the pods and the metrics.
-func (c *Controller) fetchInputs(ctx context.Context, key framework.Key, s *snapshot) {
-	h := s.hpa
-	s.fetched = make([]fetched, len(h.Spec.Metrics))
-	selector, err := labels.Parse(s.scale.selector)
-	if s.selectorErr = err; err != nil || s.scale.selector == "" {
+func (c *Controller) fetchInputs(ctx context.Context, key framework.Key, snap *snapshot) {
+	hpa := snap.hpa
+	snap.fetched = make([]fetched, len(hpa.Spec.Metrics))
+	selector, err := labels.Parse(snap.scale.selector)
+	if snap.selectorErr = err; err != nil || snap.scale.selector == "" {
 		c.setSelector(key, nil)
 		return
 	}
 	c.setSelector(key, selector)
-	if s.pods, s.selectorErr = c.pods.Pods(h.Namespace).List(selector); s.selectorErr != nil {
+	if snap.pods, snap.selectorErr = c.pods.Pods(hpa.Namespace).List(selector); snap.selectorErr != nil {
 		return
 	}
-	if s.selectedBy = c.autoscalersOf(key, s.pods); len(s.selectedBy) > 1 {
+	if snap.selectedBy = c.autoscalersOf(key, snap.pods); len(snap.selectedBy) > 1 {
 		return
 	}
-	for i := range h.Spec.Metrics {
+	for i := range hpa.Spec.Metrics {
 		begin := time.Now()
-		s.fetched[i] = fetch(ctx, c.api, h, &h.Spec.Metrics[i], selector)
-		s.fetched[i].took = time.Since(begin)
+		snap.fetched[i] = fetch(ctx, c.api, hpa, &hpa.Spec.Metrics[i], selector)
+		snap.fetched[i].took = time.Since(begin)
 	}
 }
 
@@ -272,24 +272,24 @@ func (c *Controller) autoscalersOf(key framework.Key, pods []*corev1.Pod) []stri
 
 // write writes the status if it differs.
 func (c *Controller) write(
-	ctx context.Context, h *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus,
+	ctx context.Context, hpa *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus,
 ) error {
 	for i := range st.Conditions { // a pass may have set a condition and reset it
 		c := &st.Conditions[i]
-		if was := condition(&h.Status, c.Type); was != nil && was.Status == c.Status {
+		if was := condition(&hpa.Status, c.Type); was != nil && was.Status == c.Status {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}
-	if apiequality.Semantic.DeepEqual(&h.Status, st) {
+	if apiequality.Semantic.DeepEqual(&hpa.Status, st) {
 		return nil
 	}
-	n := *h // a shallow copy: the rest is only encoded
+	n := *hpa // a shallow copy: the rest is only encoded
 	n.Status = *st
-	_, err := c.env.Client.AutoscalingV2().HorizontalPodAutoscalers(h.Namespace).UpdateStatus(ctx, &n,
+	_, err := c.env.Client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace).UpdateStatus(ctx, &n,
 		metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		if !apierrors.IsConflict(err) {
-			c.env.Events.Event(h, corev1.EventTypeWarning, "FailedUpdateStatus", err.Error())
+			c.env.Events.Event(hpa, corev1.EventTypeWarning, "FailedUpdateStatus", err.Error())
 		}
 		return fmt.Errorf("update status: %w", err)
 	}

@@ -104,7 +104,7 @@ func (w *world) now() int32 {
 func autoscaler(name string, change ...func(*scalingv2.HorizontalPodAutoscaler)) *scalingv2.HorizontalPodAutoscaler {
 	lowest := int32(2)
 	percent := int32(50)
-	h := &scalingv2.HorizontalPodAutoscaler{
+	hpa := &scalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec: scalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: scalingv2.CrossVersionObjectReference{
@@ -124,16 +124,16 @@ func autoscaler(name string, change ...func(*scalingv2.HorizontalPodAutoscaler))
 		},
 	}
 	for _, f := range change {
-		f(h)
+		f(hpa)
 	}
-	return h
+	return hpa
 }
 
 // run starts the controller over a cluster of 20 ready pods and the autoscalers; the first replicas of the pods are the
 // target's.
 func run(t *testing.T, w *world, hpas ...*scalingv2.HorizontalPodAutoscaler) *controllertest.Cluster {
 	t.Helper()
-	c := controllertest.New()
+	cluster := controllertest.New()
 	for i := range 20 {
 		p := aPod(fmt.Sprint("p", i))
 		began := metav1.NewTime(time.Now().Add(-time.Hour))
@@ -142,21 +142,21 @@ func run(t *testing.T, w *world, hpas ...*scalingv2.HorizontalPodAutoscaler) *co
 		if i >= int(w.replicas) {
 			p.Status.Phase = corev1.PodFailed // as good as not there
 		}
-		if err := c.Fake.Tracker().Add(p); err != nil {
+		if err := cluster.Fake.Tracker().Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, h := range hpas {
-		if _, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), h,
+		if _, err := cluster.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), h,
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) {
+	cluster.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) {
 		return build(env, Defaults(), w, w)
 	})
 	time.Sleep(time.Second)
-	return c
+	return cluster
 }
 
 func status(t *testing.T, c *controllertest.Cluster, name string) scalingv2.HorizontalPodAutoscalerStatus {
@@ -181,11 +181,11 @@ func conditions(st scalingv2.HorizontalPodAutoscalerStatus) string {
 func TestScalesUpAtOnceAndDownAfterFiveMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replicas: 4, selector: "app=web", cpu: 750}
-		c := run(t, w, autoscaler("h"))
+		cluster := run(t, w, autoscaler("h"))
 		if w.now() != 6 {
 			t.Fatalf("at 150%% of the target: got %d replicas, want 6", w.now())
 		}
-		st := status(t, c, "h")
+		st := status(t, cluster, "h")
 		if got, want := conditions(st), "AbleToScale True SucceededRescale, ScaledToZero False NotScaledToZero, "+
 			"ScalingActive True ValidMetricFound, ScalingLimited False DesiredWithinRange"; got != want {
 			t.Errorf("conditions: got %s, want %s", got, want)
@@ -194,21 +194,22 @@ func TestScalesUpAtOnceAndDownAfterFiveMinutes(t *testing.T) {
 			*st.CurrentMetrics[0].Resource.Current.AverageUtilization != 75 {
 			t.Errorf("status: got %+v", st)
 		}
-		if said := c.EventsSeen(); len(said) != 1 ||
+		if said := cluster.EventsSeen(); len(said) != 1 ||
 			said[0] != "Normal SuccessfulRescale New size: 6; reason: cpu resource utilization (percentage of request) above target" {
 			t.Errorf("events: got %q", said)
 		}
 		// less load: no change until nothing higher was recommended for five minutes
 		w.set(func() { w.cpu = 100 })
 		time.Sleep(4*time.Minute + 50*time.Second)
-		if w.now() != 6 || !strings.Contains(conditions(status(t, c, "h")), "AbleToScale True ScaleDownStabilized") {
-			t.Fatalf("before five minutes: got %d, %s", w.now(), conditions(status(t, c, "h")))
+		if w.now() != 6 || !strings.Contains(conditions(status(t, cluster, "h")),
+			"AbleToScale True ScaleDownStabilized") {
+			t.Fatalf("before five minutes: got %d, %s", w.now(), conditions(status(t, cluster, "h")))
 		}
 		time.Sleep(time.Minute)
 		if w.now() != 2 {
 			t.Errorf("after them: got %d, want the minimum", w.now())
 		}
-		if got := conditions(status(t, c, "h")); !strings.Contains(got, "ScalingLimited True TooFewReplicas") &&
+		if got := conditions(status(t, cluster, "h")); !strings.Contains(got, "ScalingLimited True TooFewReplicas") &&
 			!strings.Contains(got, "ScalingLimited False DesiredWithinRange") {
 			t.Errorf("conditions: got %s", got)
 		}
@@ -220,28 +221,28 @@ func TestScalesUpAtOnceAndDownAfterFiveMinutes(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replicas: 4, selector: "app=web", cpu: 500}
-		c := run(t, w)
+		cluster := run(t, w)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if len(w.reads) != 0 {
 			t.Fatalf("without autoscalers: %q", w.reads)
 		}
-		if _, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), autoscaler("h"),
+		if _, err := cluster.AutoscalingV2().HorizontalPodAutoscalers("default").Create(t.Context(), autoscaler("h"),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		c.Fake.ClearActions()
+		cluster.Fake.ClearActions()
 		w.set(func() { w.reads = nil })
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := len(w.reads); n < 39 || n > 41 || w.sets != 0 {
 			t.Errorf("ten minutes: %d reads, want 40; %d changes of scale", n, w.sets)
 		}
-		if n := len(c.Fake.Actions()); n != 0 {
-			t.Errorf("ten minutes: %v, want no writes", c.Fake.Actions())
+		if n := len(cluster.Fake.Actions()); n != 0 {
+			t.Errorf("ten minutes: %v, want no writes", cluster.Fake.Actions())
 		}
-		if err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Delete(t.Context(), "h",
+		if err := cluster.AutoscalingV2().HorizontalPodAutoscalers("default").Delete(t.Context(), "h",
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +403,7 @@ func TestToZeroAndBack(t *testing.T) {
 		w := &world{replicas: 4, selector: "app=web", answers: map[string]string{path: queue(0)}}
 		none := int32(0)
 		at := int32(0)
-		h := autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) {
+		hpa := autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) {
 			h.Spec.MinReplicas = &none
 			h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
 				ScaleUp: rules(0, "Max", policy(scalingv2.PodsScalingPolicy, 10, 15)),
@@ -424,20 +425,20 @@ func TestToZeroAndBack(t *testing.T) {
 				},
 			}}
 		})
-		c := run(t, w, h)
-		if got := conditions(status(t, c, "h")); w.now() != 0 ||
+		cluster := run(t, w, hpa)
+		if got := conditions(status(t, cluster, "h")); w.now() != 0 ||
 			!strings.Contains(got, "ScaledToZero True ScaledToZero") {
 			t.Fatalf("an empty queue: %d replicas, %s", w.now(), got)
 		}
 		w.set(func() { w.answers[path] = queue(25) })
 		time.Sleep(2 * period)
-		if got := conditions(status(t, c, "h")); w.now() != 3 ||
+		if got := conditions(status(t, cluster, "h")); w.now() != 3 ||
 			!strings.Contains(got, "ScaledToZero False NotScaledToZero") {
 			t.Fatalf("25 in the queue: %d replicas, %s", w.now(), got)
 		}
 		w.set(func() { w.replicas = 0 }) // by hand
 		time.Sleep(2 * period)
-		if got := conditions(status(t, c, "h")); w.now() != 0 ||
+		if got := conditions(status(t, cluster, "h")); w.now() != 0 ||
 			!strings.Contains(got, "ScalingActive False ScalingDisabled") {
 			t.Errorf("put to zero by hand: %d replicas, %s", w.now(), got)
 		}

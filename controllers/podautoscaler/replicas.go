@@ -161,8 +161,8 @@ func (s *snapshot) utilization(
 	if len(s.pods) == 0 {
 		return 0, 0, 0, errNoPods
 	}
-	g := s.cfg.groupPods(s.pods, metrics, resource, s.now)
-	if len(g.metrics) == 0 {
+	podGroups := s.cfg.groupPods(s.pods, metrics, resource, s.now)
+	if len(podGroups.metrics) == 0 {
 		return 0, 0, 0, errNoMetrics
 	}
 	requests := map[string]int64{}
@@ -183,14 +183,14 @@ func (s *snapshot) utilization(
 		percent := float64(used) * 100 / float64(requested)
 		return int32(min(math.Floor(percent), math.MaxInt32)), used / int64(len(metrics)), nil
 	}
-	if percent, average, err = of(g.metrics); err != nil {
+	if percent, average, err = of(podGroups.metrics); err != nil {
 		return 0, 0, 0, err
 	}
 	ratio := func(metrics map[string]podMetric) (float64, error) {
 		now, _, err := of(metrics)
 		return float64(now) / float64(target), err
 	}
-	n, err = g.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 {
+	n, err = podGroups.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 {
 		return requests[pod] * int64(max(100, target)) / 100
 	})
 	return n, percent, average, err
@@ -203,8 +203,8 @@ func (s *snapshot) averageValue(
 	if len(s.pods) == 0 {
 		return 0, 0, errNoPods
 	}
-	g := s.cfg.groupPods(s.pods, metrics, resource, s.now)
-	if len(g.metrics) == 0 {
+	podGroups := s.cfg.groupPods(s.pods, metrics, resource, s.now)
+	if len(podGroups.metrics) == 0 {
 		return 0, 0, errNoMetrics
 	}
 	of := func(metrics map[string]podMetric) int64 {
@@ -214,11 +214,11 @@ func (s *snapshot) averageValue(
 		}
 		return used / int64(len(metrics))
 	}
-	average = of(g.metrics)
+	average = of(podGroups.metrics)
 	ratio := func(metrics map[string]podMetric) (float64, error) {
 		return float64(of(metrics)) / float64(target), nil
 	}
-	n, err = g.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(string) int64 { return target })
+	n, err = podGroups.replicasFor(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(string) int64 { return target })
 	return n, average, err
 }
 

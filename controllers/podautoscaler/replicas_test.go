@@ -18,7 +18,7 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // aPod requests 1000m and 1Gi, and has been running and ready for an hour.
 func aPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	began := metav1.NewTime(start.Add(-time.Hour))
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: "app",
@@ -35,9 +35,9 @@ func aPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 		},
 	}
 	for _, f := range change {
-		f(p)
+		f(pod)
 	}
-	return p
+	return pod
 }
 
 // started says how long ago a pod was started, and when its Ready condition last changed to ready.
@@ -171,7 +171,7 @@ func TestReadinessMattersForCPUOnly(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
-	p := aPod("p", func(p *corev1.Pod) {
+	pod := aPod("p", func(p *corev1.Pod) {
 		side := *p.Spec.Containers[0].DeepCopy()
 		side.Name = "side"
 		side.RestartPolicy = &always
@@ -183,20 +183,20 @@ func TestRequests(t *testing.T) {
 		"side": "1000 <nil>",
 		"init": "0 container init not found in Pod p",
 	} {
-		n, err := requestOf(p, container, corev1.ResourceCPU)
+		n, err := requestOf(pod, container, corev1.ResourceCPU)
 		if got := fmt.Sprint(n, " ", err); got != want {
 			t.Errorf("container %q: got %s, want %s", container, got, want)
 		}
 	}
-	p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("3")}}
-	if n, err := requestOf(p, "", corev1.ResourceCPU); n != 3000 || err != nil {
+	pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("3")}}
+	if n, err := requestOf(pod, "", corev1.ResourceCPU); n != 3000 || err != nil {
 		t.Errorf("of the pod: got %d, %v", n, err)
 	}
 }
 
 // TestMetricsBeyondPods: values of objects and external ones.
 func TestMetricsBeyondPods(t *testing.T) {
-	s := &snapshot{
+	snap := &snapshot{
 		hpa:   &scalingv2.HorizontalPodAutoscaler{},
 		scale: scale{spec: 4, status: 4},
 		pods:  pods(nil, nil, pending, nil),
@@ -209,19 +209,19 @@ func TestMetricsBeyondPods(t *testing.T) {
 		{0, 1000, 0, 0, 0},
 		{1 << 62, 1, 1<<31 - 1, 1<<31 - 1, 1 << 60},
 	} {
-		if n, err := s.value(c.usage, c.target); err != nil || int64(n) != c.value {
+		if n, err := snap.value(c.usage, c.target); err != nil || int64(n) != c.value {
 			t.Errorf("%d of %d: got %d, %v, want %d", c.usage, c.target, n, err, c.value)
 		}
-		if n, average := s.perPod(c.usage, c.target); int64(n) != c.perPod || average != c.average {
+		if n, average := snap.perPod(c.usage, c.target); int64(n) != c.perPod || average != c.average {
 			t.Errorf("%d of %d for each pod: got %d, %d, want %d, %d", c.usage, c.target, n, average, c.perPod,
 				c.average)
 		}
 	}
-	s.scale = scale{}
-	if n, err := s.value(2500, 1000); n != 3 || err != nil {
+	snap.scale = scale{}
+	if n, err := snap.value(2500, 1000); n != 3 || err != nil {
 		t.Errorf("from zero: got %d, %v", n, err)
 	}
-	if n, average := s.perPod(2500, 1000); n != 3 || average != 2500 {
+	if n, average := snap.perPod(2500, 1000); n != 3 || average != 2500 {
 		t.Errorf("from zero, for each pod: got %d, %d", n, average)
 	}
 }
@@ -232,8 +232,8 @@ func TestTolerance(t *testing.T) {
 		v := resource.MustParse(s)
 		return &v
 	}
-	h := &scalingv2.HorizontalPodAutoscaler{}
-	h.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
+	hpa := &scalingv2.HorizontalPodAutoscaler{}
+	hpa.Spec.Behavior = &scalingv2.HorizontalPodAutoscalerBehavior{
 		ScaleUp:   &scalingv2.HPAScalingRules{Tolerance: q("0.5")},
 		ScaleDown: &scalingv2.HPAScalingRules{Tolerance: q("0")},
 	}
@@ -243,7 +243,7 @@ func TestTolerance(t *testing.T) {
 		0.99: false,
 		1:    true,
 	} {
-		if got := (*Config)(nil).toleranceOf(h).isWithin(ratio); got != want {
+		if got := (*Config)(nil).toleranceOf(hpa).isWithin(ratio); got != want {
 			t.Errorf("%v: got %v", ratio, got)
 		}
 	}

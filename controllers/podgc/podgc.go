@@ -58,7 +58,7 @@ type Controller struct {
 func New(env *framework.Env, keep int) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:       env,
 		threshold: keep,
 		nodes:     core.Nodes().Lister(),
@@ -66,24 +66,24 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 		index:     pods.GetIndexer(),
 		finished:  map[types.UID]struct{}{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add:    c.nodeChanged,
-			Update: func(_, n *corev1.Node) { c.nodeChanged(n) },
-			Delete: func(n *corev1.Node) { c.loop.AddAfter(workItem{node: n.Name}, quarantine) },
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    controller.nodeChanged,
+			Update: func(_, n *corev1.Node) { controller.nodeChanged(n) },
+			Delete: func(n *corev1.Node) { controller.loop.AddAfter(workItem{node: n.Name}, quarantine) },
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
-			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
-			Update: c.podChanged,
-			Delete: func(p *corev1.Pod) { c.count(p.UID, false) },
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { controller.podChanged(nil, p) },
+			Update: controller.podChanged,
+			Delete: func(p *corev1.Pod) { controller.count(p.UID, false) },
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("pod garbage collector: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -105,23 +105,23 @@ func outOfService(n *corev1.Node) bool {
 	})
 }
 
-func (c *Controller) podChanged(old, p *corev1.Pod) {
+func (c *Controller) podChanged(old, pod *corev1.Pod) {
 	switch {
-	case p.Spec.NodeName != "" && p.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil):
-		if n, err := c.nodes.Get(p.Spec.NodeName); err == nil && outOfService(n) {
+	case pod.Spec.NodeName != "" && pod.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil):
+		if n, err := c.nodes.Get(pod.Spec.NodeName); err == nil && outOfService(n) {
 			c.loop.Add(workItem{node: n.Name, outOfService: true})
 		} else if apierrors.IsNotFound(err) {
-			c.loop.AddAfter(workItem{node: p.Spec.NodeName}, quarantine)
+			c.loop.AddAfter(workItem{node: pod.Spec.NodeName}, quarantine)
 		}
-	case p.Spec.NodeName == "" && p.DeletionTimestamp != nil:
-		c.loop.Add(workItem{pod: framework.KeyOf(p)})
-	case p.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
-		if _, err := c.nodes.Get(p.Spec.NodeName); apierrors.IsNotFound(err) {
+	case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil:
+		c.loop.Add(workItem{pod: framework.KeyOf(pod)})
+	case pod.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
+		if _, err := c.nodes.Get(pod.Spec.NodeName); apierrors.IsNotFound(err) {
 			// Perhaps only the node's event is late.
-			c.loop.AddAfter(workItem{node: p.Spec.NodeName}, quarantine)
+			c.loop.AddAfter(workItem{node: pod.Spec.NodeName}, quarantine)
 		}
 	}
-	c.count(p.UID, podkind.Terminal(p))
+	c.count(pod.UID, podkind.Terminal(pod))
 }
 
 // count counts finished pods and queues a check when there are too many.

@@ -52,24 +52,24 @@ func start(t *testing.T, c *controllertest.Cluster, keep int) {
 
 func TestLostNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gone"}},
 			pod("a", "n", corev1.PodRunning, 0), pod("b", "gone", corev1.PodRunning, 0), pod("c", "never-was",
 				corev1.PodRunning, 0), pod("d", "", corev1.PodPending, 0))
-		start(t, c, -1)
-		if err := c.CoreV1().Nodes().Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+		start(t, cluster, -1)
+		if err := cluster.CoreV1().Nodes().Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
-		if got := names(t, c); len(got) != 4 {
+		if got := names(t, cluster); len(got) != 4 {
 			t.Errorf("in quarantine: got %v, want all four", got)
 		}
 		time.Sleep(30 * time.Second)
-		if got := names(t, c); !slices.Equal(got, []string{"a", "d"}) {
+		if got := names(t, cluster); !slices.Equal(got, []string{"a", "d"}) {
 			t.Errorf("after it: got %v, want a and d", got)
 		}
 		patched := 0
-		for _, a := range c.Fake.Actions() {
+		for _, a := range cluster.Fake.Actions() {
 			if p, ok := a.(clienttesting.PatchAction); ok && p.GetSubresource() == "status" {
 				patched++
 			}
@@ -95,21 +95,21 @@ func TestUnboundAndGoing(t *testing.T) {
 
 func TestTooManyFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			pod("running", "n", corev1.PodRunning, time.Hour))
-		start(t, c, 3)
+		start(t, cluster, 3)
 		for i := range 6 {
 			p := pod(fmt.Sprint("p", i), "n", corev1.PodSucceeded, time.Duration(i)*time.Minute)
 			if i == 0 {
 				p.Status.Phase = corev1.PodFailed
 				p.Status.Reason = "Evicted"
 			}
-			if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(10 * time.Second)
-		if got, want := names(t, c), []string{"p1", "p2", "p3", "running"}; !slices.Equal(got, want) {
+		if got, want := names(t, cluster), []string{"p1", "p2", "p3", "running"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
@@ -135,24 +135,24 @@ func TestOutOfService(t *testing.T) {
 			Value:  "nodeshutdown",
 			Effect: corev1.TaintEffectNoExecute,
 		}
-		c := controllertest.New(node("down", "Unknown", out), node("up", "True", out), node("silent", "Unknown"),
+		cluster := controllertest.New(node("down", "Unknown", out), node("up", "True", out), node("silent", "Unknown"),
 			going("a", "down"), pod("stays", "down", corev1.PodRunning, time.Hour), going("b", "up"), going("c",
 				"silent"))
-		start(t, c, -1)
+		start(t, cluster, -1)
 		time.Sleep(time.Minute)
-		if got, want := names(t, c), []string{"b", "c", "stays"}; !slices.Equal(got, want) {
+		if got, want := names(t, cluster), []string{"b", "c", "stays"}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		n, err := c.CoreV1().Nodes().Get(t.Context(), "silent", metav1.GetOptions{})
+		n, err := cluster.CoreV1().Nodes().Get(t.Context(), "silent", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.Spec.Taints = []corev1.Taint{out}
-		if _, err := c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got, want := names(t, c), []string{"b", "stays"}; !slices.Equal(got, want) {
+		if got, want := names(t, cluster), []string{"b", "stays"}; !slices.Equal(got, want) {
 			t.Errorf("after silent was declared out of service: got %v, want %v", got, want)
 		}
 	})

@@ -42,25 +42,25 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	groups := schedulinginformers.New(env.Shared.Scoped()).PodGroups()
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
-	c := &Controller{env: env, groups: groups.Lister(), pods: pods.GetIndexer()}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, groups: groups.Lister(), pods: pods.GetIndexer()}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(g *schedulingv1beta1.PodGroup) {
 		if protect.NeedsRemoval(g, scheduling.PodGroupProtection) {
-			c.loop.Add(framework.KeyOf(g))
+			controller.loop.Add(framework.KeyOf(g))
 		}
 	}
 	left := func(p *corev1.Pod) {
 		if name := podkind.Group(p); name != "" {
-			c.loop.Add(framework.Key{Namespace: p.Namespace, Name: name})
+			controller.loop.Add(framework.Key{Namespace: p.Namespace, Name: name})
 		}
 	}
 	err := errors.Join(
 		framework.EnsureIndex(pods, byGroup, indexByGroup),
-		framework.On(c.loop, groups.Informer(), framework.Handlers[*schedulingv1beta1.PodGroup]{
+		framework.On(controller.loop, groups.Informer(), framework.Handlers[*schedulingv1beta1.PodGroup]{
 			Add:    look,
 			Update: func(_, g *schedulingv1beta1.PodGroup) { look(g) },
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
 			Update: func(old, p *corev1.Pod) {
 				if old.UID != p.UID || podkind.Terminal(p) {
 					left(old)
@@ -72,7 +72,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod group protection: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -87,18 +87,18 @@ func indexByGroup(obj any) ([]string, error) {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	g, err := c.groups.PodGroups(key.Namespace).Get(key.Name)
+	podGroup, err := c.groups.PodGroups(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil || !protect.NeedsRemoval(g, scheduling.PodGroupProtection) {
+	if err != nil || !protect.NeedsRemoval(podGroup, scheduling.PodGroupProtection) {
 		return err
 	}
 	if members, err := c.pods.IndexKeys(byGroup, key.String()); err != nil || len(members) > 0 {
 		return err
 	}
 	begin := time.Now()
-	own := g.DeepCopy()
+	own := podGroup.DeepCopy()
 	protect.AddOrRemove(own, scheduling.PodGroupProtection)
 	_, err = c.env.Client.SchedulingV1beta1().PodGroups(own.Namespace).Update(ctx, own, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {

@@ -41,15 +41,15 @@ func member(name, of string, phase corev1.PodPhase) *corev1.Pod {
 
 func TestProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(
+		cluster := controllertest.New(
 			group("used", true), group("ends", true), group("done", true), group("empty", true), group("kept", false),
 			member("a", "used", corev1.PodRunning), member("b", "ends", corev1.PodPending), member("c", "done",
 				corev1.PodSucceeded), member("d", "kept", corev1.PodFailed),
 		)
-		c.Start(t, "podgroup-protection-controller", New)
+		cluster.Start(t, "podgroup-protection-controller", New)
 		check := func(when, name string, want bool) {
 			t.Helper()
-			got, err := c.SchedulingV1beta1().PodGroups("dev").Get(t.Context(), name, metav1.GetOptions{})
+			got, err := cluster.SchedulingV1beta1().PodGroups("dev").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || slices.Contains(got.Finalizers, scheduling.PodGroupProtection) != want ||
 				!slices.Contains(got.Finalizers, mine) {
 				t.Errorf("%s: %s has finalizers %v, %v; want protection %v", when, name, got.Finalizers, err, want)
@@ -65,10 +65,10 @@ func TestProtection(t *testing.T) {
 		} {
 			check("at first", name, want)
 		}
-		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.CoreV1().Pods("dev").UpdateStatus(t.Context(), member("b", "ends", corev1.PodFailed),
+		if _, err := cluster.CoreV1().Pods("dev").UpdateStatus(t.Context(), member("b", "ends", corev1.PodFailed),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

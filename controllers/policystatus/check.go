@@ -38,14 +38,14 @@ const maxKinds = 10
 
 // Check type-checks a policy's expressions against the kinds in its rules. Rules with wildcards and kinds without a
 // schema are not checked. An error means that the types could not be read.
-func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registrationv1.ExpressionWarning, error) {
-	kinds, err := kindsOf(p, types)
+func Check(policy *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registrationv1.ExpressionWarning, error) {
+	kinds, err := kindsOf(policy, types)
 	if err != nil {
 		return nil, err
 	}
 	var params *apiservercel.DeclType
-	if p.Spec.ParamKind != nil {
-		gvk := schema.FromAPIVersionAndKind(p.Spec.ParamKind.APIVersion, p.Spec.ParamKind.Kind)
+	if policy.Spec.ParamKind != nil {
+		gvk := schema.FromAPIVersionAndKind(policy.Spec.ParamKind.APIVersion, policy.Spec.ParamKind.Kind)
 		if params, err = declTypeOf(types, gvk, "Params"); err != nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registra
 		if object == nil {
 			continue
 		}
-		c, err := newChecker(gvk, object, params, p)
+		c, err := newChecker(gvk, object, params, policy)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +84,7 @@ func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registra
 		}
 	}
 	at := field.NewPath("spec", "validations")
-	for i, v := range p.Spec.Validations {
+	for i, v := range policy.Spec.Validations {
 		check(at.Index(i).Child("expression"), v.Expression)
 		check(at.Index(i).Child("messageExpression"), v.MessageExpression)
 	}
@@ -163,7 +163,8 @@ type checker struct {
 }
 
 func newChecker(
-	gvk schema.GroupVersionKind, object, params *apiservercel.DeclType, p *registrationv1.ValidatingAdmissionPolicy,
+	gvk schema.GroupVersionKind, object, params *apiservercel.DeclType,
+	policy *registrationv1.ValidatingAdmissionPolicy,
 ) (*checker, error) {
 	namespace := cel.BuildNamespaceType()
 	request := cel.BuildRequestType()
@@ -179,7 +180,7 @@ func newChecker(
 	case params != nil:
 		types = append(types, params)
 		vars = append(vars, celgo.Variable(cel.ParamsVarName, params.CelType()))
-	case p.Spec.ParamKind != nil:
+	case policy.Spec.ParamKind != nil:
 		vars = append(vars, celgo.Variable(cel.ParamsVarName, celgo.DynType))
 	}
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(
@@ -196,7 +197,7 @@ func newChecker(
 		return nil, fmt.Errorf("compiler for %s: %w", gvk, err)
 	}
 	compiler.Compiler = typeCheckCompiler{compiler}
-	for _, v := range p.Spec.Variables {
+	for _, v := range policy.Spec.Variables {
 		compiler.CompileAndStoreVariable(&expression{v.Name, v.Expression}, cel.OptionalVariableDeclarations{},
 			environment.StoredExpressions)
 	}

@@ -38,49 +38,50 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	policies := admissioninformers.New(env.Shared.Scoped()).ValidatingAdmissionPolicies()
-	c := &Controller{env: env, policies: policies.Lister(), types: serverTypes{env.Client.Discovery()}}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, policies: policies.Lister(), types: serverTypes{env.Client.Discovery()}}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(p *registrationv1.ValidatingAdmissionPolicy) {
 		if p.Generation > p.Status.ObservedGeneration {
-			c.loop.Add(p.Name)
+			controller.loop.Add(p.Name)
 		}
 	}
-	err := framework.On(c.loop, policies.Informer(), framework.Handlers[*registrationv1.ValidatingAdmissionPolicy]{
-		Add:    look,
-		Update: func(_, p *registrationv1.ValidatingAdmissionPolicy) { look(p) },
-	})
+	err := framework.On(controller.loop,
+		policies.Informer(), framework.Handlers[*registrationv1.ValidatingAdmissionPolicy]{
+			Add:    look,
+			Update: func(_, p *registrationv1.ValidatingAdmissionPolicy) { look(p) },
+		})
 	if err != nil {
 		return nil, fmt.Errorf("policy status: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 func (c *Controller) sync(ctx context.Context, name string) error {
-	p, err := c.policies.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && p.Generation <= p.Status.ObservedGeneration {
+	policy, err := c.policies.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && policy.Generation <= policy.Status.ObservedGeneration {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	warnings, err := Check(p, c.types)
+	warnings, err := Check(policy, c.types)
 	if err != nil {
 		return fmt.Errorf("check policy %s: %w", name, err)
 	}
-	next := p.DeepCopy()
+	next := policy.DeepCopy()
 	// TypeChecking is set even without warnings: it shows that the check was done.
-	next.Status.ObservedGeneration = p.Generation
+	next.Status.ObservedGeneration = policy.Generation
 	next.Status.TypeChecking = &registrationv1.TypeChecking{ExpressionWarnings: warnings}
 	_, err = c.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, next,
 		metav1.UpdateOptions{FieldManager: c.env.Name})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(p.UID)}, begin,
+	c.env.Reconciled(mark.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(policy.UID)}, begin,
 		&mark.Reconcile{}, err)
 	return err
 }

@@ -190,9 +190,9 @@ func TestStatus(t *testing.T) {
 		p := policy([]string{"things"}, func(s *registrationv1.ValidatingAdmissionPolicySpec) {
 			s.Validations = rules("object.nothing")
 		})
-		c := controllertest.New(p)
-		c.Start(t, "validatingadmissionpolicy-status-controller", New)
-		policies := c.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+		cluster := controllertest.New(p)
+		cluster.Start(t, "validatingadmissionpolicy-status-controller", New)
+		policies := cluster.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 		time.Sleep(time.Second)
 		got, err := policies.Get(t.Context(), "p", metav1.GetOptions{})
 		if err != nil || got.Status.ObservedGeneration != 1 || got.Status.TypeChecking == nil ||
@@ -201,7 +201,7 @@ func TestStatus(t *testing.T) {
 				err)
 		}
 		writes := func() (n int) {
-			for _, a := range c.Fake.Actions() {
+			for _, a := range cluster.Fake.Actions() {
 				if a.GetVerb() == "update" && a.GetSubresource() == "status" {
 					n++
 				}

@@ -48,33 +48,33 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
-	c := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if protect.NeedsSync(claim, protect.Claim) {
-			c.loop.AddAfter(claim.Namespace, batchDelay)
+			controller.loop.AddAfter(claim.Namespace, batchDelay)
 		}
 	}
 	err := errors.Join(
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
-		framework.On(c.loop,
+		framework.On(controller.loop,
 			core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
 				Add:    look,
 				Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
 			}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
 			Update: func(old, pod *corev1.Pod) {
 				if old.UID != pod.UID || releasesClaims(pod) && !releasesClaims(old) {
-					c.podReleased(old)
+					controller.podReleased(old)
 				}
 			},
-			Delete: c.podReleased,
+			Delete: controller.podReleased,
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("claim protection: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -108,12 +108,12 @@ func TestProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bare := claim("bare", false)
 		bare.Finalizers = nil
-		c := controllertest.New(
+		cluster := controllertest.New(
 			claim("used", true), claim("free", true), claim("kept", false), bare, claim("waiting", true),
 			user("p", "n", "used"), user("q", "", "waiting"),
 		)
-		c.Start(t, "pvc-protection-controller", New)
-		claims := c.CoreV1().PersistentVolumeClaims("dev")
+		cluster.Start(t, "pvc-protection-controller", New)
+		claims := cluster.CoreV1().PersistentVolumeClaims("dev")
 		check := func(when, name string, want bool) {
 			t.Helper()
 			got, err := claims.Get(t.Context(), name, metav1.GetOptions{})
@@ -137,7 +137,7 @@ func TestProtection(t *testing.T) {
 		} {
 			check("at first", name, want)
 		}
-		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Pods("dev").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -30,21 +30,21 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	volumes := coreinformers.New(env.Shared.Scoped()).PersistentVolumes()
-	c := &Controller{env: env, volumes: volumes.Lister()}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, volumes: volumes.Lister()}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(v *corev1.PersistentVolume) {
 		if protect.NeedsSync(v, protect.Volume) {
-			c.loop.Add(v.Name)
+			controller.loop.Add(v.Name)
 		}
 	}
-	err := framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
+	err := framework.On(controller.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
 		Add:    look,
 		Update: func(_, v *corev1.PersistentVolume) { look(v) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("volume protection: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -18,7 +18,7 @@ import (
 func volume(
 	name string, phase corev1.PersistentVolumePhase, deleted bool, finalizers ...string,
 ) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{
+	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       name,
 			Finalizers: finalizers,
@@ -27,25 +27,25 @@ func volume(
 	}
 	if deleted {
 		now := metav1.Now()
-		v.DeletionTimestamp = &now
+		pv.DeletionTimestamp = &now
 	}
-	return v
+	return pv
 }
 
 func TestProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mine = "example.com/mine"
-		c := controllertest.New(
+		cluster := controllertest.New(
 			volume("bound", corev1.VolumeBound, true, mine, protect.Volume),
 			volume("free", corev1.VolumeAvailable, true, mine, protect.Volume),
 			volume("released", corev1.VolumeReleased, true, mine, protect.Volume),
 			volume("kept", corev1.VolumeAvailable, false, mine, protect.Volume),
 			volume("bare", corev1.VolumeAvailable, false, mine),
 		)
-		c.Start(t, "pv-protection-controller", New)
+		cluster.Start(t, "pv-protection-controller", New)
 		check := func(when, name string, want bool) {
 			t.Helper()
-			got, err := c.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+			got, err := cluster.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || slices.Contains(got.Finalizers, protect.Volume) != want ||
 				!slices.Contains(got.Finalizers, mine) {
 				t.Errorf("%s: %s has finalizers %v, %v; want protection %v", when, name, got.Finalizers, err, want)
@@ -61,12 +61,13 @@ func TestProtection(t *testing.T) {
 		} {
 			check("at first", name, want)
 		}
-		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), "bound", metav1.GetOptions{})
+		v, err := cluster.CoreV1().PersistentVolumes().Get(t.Context(), "bound", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		v.Status.Phase = corev1.VolumeReleased
-		if _, err := c.CoreV1().PersistentVolumes().UpdateStatus(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().PersistentVolumes().UpdateStatus(t.Context(), v,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

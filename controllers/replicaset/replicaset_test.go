@@ -58,10 +58,10 @@ func get(t *testing.T, c *controllertest.Cluster) *appsv1.ReplicaSet {
 
 func TestCreatesReplacesAndScalesDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet(3))
-		c.Start(t, "replicaset-controller", replicaset.New)
+		cluster := controllertest.New(newSet(3))
+		cluster.Start(t, "replicaset-controller", replicaset.New)
 		time.Sleep(time.Second) // the bubble's clock: until nothing moves
-		got := pods(t, c)
+		got := pods(t, cluster)
 		if len(got) != 3 {
 			t.Fatalf("pods: got %d, want 3", len(got))
 		}
@@ -73,36 +73,38 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 		if !strings.HasPrefix(got[0].Name, "my-replicaset-") {
 			t.Errorf("name: got %q", got[0].Name)
 		}
-		if st := get(t, c).Status; st.Replicas != 3 || st.FullyLabeledReplicas != 3 || st.ReadyReplicas != 0 {
+		if st := get(t, cluster).Status; st.Replicas != 3 || st.FullyLabeledReplicas != 3 || st.ReadyReplicas != 0 {
 			t.Errorf("status: got %+v", st)
 		}
-		if said := c.EventsSeen(); len(said) != 3 ||
+		if said := cluster.EventsSeen(); len(said) != 3 ||
 			!strings.HasPrefix(said[0], "Normal SuccessfulCreate Created pod: my-replicaset-") {
 			t.Errorf("events: got %q", said)
 		}
-		if err := c.CoreV1().Pods("default").Delete(t.Context(), got[0].Name, metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Pods("default").Delete(t.Context(), got[0].Name,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n := len(pods(t, c)); n != 3 {
+		if n := len(pods(t, cluster)); n != 3 {
 			t.Errorf("after a deletion: got %d pods, want 3", n)
 		}
-		c.EventsSeen()
-		rs := get(t, c)
+		cluster.EventsSeen()
+		rs := get(t, cluster)
 		one := int32(1)
 		rs.Spec.Replicas = &one
-		if _, err := c.AppsV1().ReplicaSets("default").Update(t.Context(), rs, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.AppsV1().ReplicaSets("default").Update(t.Context(), rs,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if n := len(pods(t, c)); n != 1 {
+		if n := len(pods(t, cluster)); n != 1 {
 			t.Errorf("after scaling down: got %d pods, want 1", n)
 		}
-		if said := c.EventsSeen(); len(said) != 2 ||
+		if said := cluster.EventsSeen(); len(said) != 2 ||
 			!strings.HasPrefix(said[0], "Normal SuccessfulDelete Deleted pod: ") {
 			t.Errorf("events: got %q", said)
 		}
-		if n := get(t, c).Status.Replicas; n != 1 {
+		if n := get(t, cluster).Status.Replicas; n != 1 {
 			t.Errorf("status.replicas: got %d, want 1", n)
 		}
 	})
@@ -115,20 +117,20 @@ func TestAdoptsAndReleases(t *testing.T) {
 			Namespace: "default",
 			Labels:    map[string]string{"app": "my-app"},
 		}}
-		c := controllertest.New(newSet(1), orphan)
-		c.Start(t, "replicaset-controller", replicaset.New)
+		cluster := controllertest.New(newSet(1), orphan)
+		cluster.Start(t, "replicaset-controller", replicaset.New)
 		time.Sleep(time.Second)
-		got := pods(t, c)
+		got := pods(t, cluster)
 		if len(got) != 1 || metav1.GetControllerOf(&got[0]) == nil {
 			t.Fatalf("adoption: got %d pods, first owned by %v", len(got), metav1.GetControllerOf(&got[0]))
 		}
 		p := got[0].DeepCopy()
 		p.Labels = map[string]string{"app": "debug"}
-		if _, err := c.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		got = pods(t, c)
+		got = pods(t, cluster)
 		i := slices.IndexFunc(got, func(p corev1.Pod) bool { return p.Name == "orphan" })
 		if len(got) != 2 || i < 0 || metav1.GetControllerOf(&got[i]) != nil {
 			t.Errorf("release: got %d pods, orphan owned by %v", len(got), got[i].OwnerReferences)
@@ -138,31 +140,32 @@ func TestAdoptsAndReleases(t *testing.T) {
 
 func TestFailureShowsAndClears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet(2))
+		cluster := controllertest.New(newSet(2))
 		var mended atomic.Bool
 		var tries atomic.Int32
-		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if !mended.Load() {
 				tries.Add(1)
 				return true, nil, errors.New("exceeded quota")
 			}
 			return false, nil, nil
 		})
-		c.Start(t, "replicaset-controller", replicaset.New)
+		cluster.Start(t, "replicaset-controller", replicaset.New)
 		time.Sleep(time.Second)
-		conds := get(t, c).Status.Conditions
+		conds := get(t, cluster).Status.Conditions
 		if len(conds) != 1 || conds[0].Reason != "FailedCreate" || conds[0].Message != "exceeded quota" {
 			t.Errorf("conditions: got %+v", conds)
 		}
 		if n := tries.Load(); n > 20 {
 			t.Errorf("%d tries in a second: no slow start or backoff", n)
 		}
-		if said := c.EventsSeen(); len(said) == 0 || said[0] != "Warning FailedCreate Error creating: exceeded quota" {
+		if said := cluster.EventsSeen(); len(said) == 0 ||
+			said[0] != "Warning FailedCreate Error creating: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
 		mended.Store(true)
 		time.Sleep(5 * time.Minute)
-		if n, conds := len(pods(t, c)), get(t, c).Status.Conditions; n != 2 || len(conds) != 0 {
+		if n, conds := len(pods(t, cluster)), get(t, cluster).Status.Conditions; n != 2 || len(conds) != 0 {
 			t.Errorf("after mending: got %d pods, conditions %v", n, conds)
 		}
 	})
@@ -191,20 +194,20 @@ func TestMinReadySeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rs := newSet(1)
 		rs.Spec.MinReadySeconds = 30
-		c := controllertest.New(rs)
-		c.Start(t, "replicaset-controller", replicaset.New)
+		cluster := controllertest.New(rs)
+		cluster.Start(t, "replicaset-controller", replicaset.New)
 		time.Sleep(time.Second)
-		p := pods(t, c)[0].DeepCopy()
+		p := pods(t, cluster)[0].DeepCopy()
 		p.Status.Conditions = []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
 		}
-		if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
 		for range 2 {
 			time.Sleep(20 * time.Second)
-			st := get(t, c).Status
+			st := get(t, cluster).Status
 			got += fmt.Sprint(st.ReadyReplicas, st.AvailableReplicas, ";")
 		}
 		if want := "1 0;1 1;"; got != want {

@@ -16,8 +16,8 @@ import (
 
 // syncClaim releases what is no longer needed: reservations of finished pods, the allocation after the last
 // reservation, and a generated claim of a pod that will not run.
-func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
-	claim, err := c.claims.ResourceClaims(k.Namespace).Get(k.Name)
+func (c *Controller) syncClaim(ctx context.Context, namespacedName framework.Key) error {
+	claim, err := c.claims.ResourceClaims(namespacedName.Namespace).Get(namespacedName.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -30,7 +30,8 @@ func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	}
 	next := plan(claim, users)
 	if next.status != nil {
-		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).UpdateStatus(ctx, next.status,
+		if claim, err = c.env.Client.ResourceV1().ResourceClaims(namespacedName.Namespace).UpdateStatus(ctx,
+			next.status,
 			metav1.UpdateOptions{}); err != nil {
 			return ignoreNotFound(err)
 		}
@@ -38,7 +39,7 @@ func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	if next.finish {
 		claim = claim.DeepCopy()
 		claim.Finalizers = slices.DeleteFunc(claim.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
-		if claim, err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Update(ctx, claim,
+		if claim, err = c.env.Client.ResourceV1().ResourceClaims(namespacedName.Namespace).Update(ctx, claim,
 			metav1.UpdateOptions{}); err != nil {
 			return ignoreNotFound(err)
 		}
@@ -46,11 +47,12 @@ func (c *Controller) syncClaim(ctx context.Context, k framework.Key) error {
 	if len(users) > 0 || claim.DeletionTimestamp != nil || !c.canDelete(claim) {
 		return nil
 	}
-	err = c.env.Client.ResourceV1().ResourceClaims(k.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &claim.UID},
-	})
+	err = c.env.Client.ResourceV1().ResourceClaims(namespacedName.Namespace).Delete(ctx,
+		claim.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &claim.UID},
+		})
 	if err = ignoreNotFound(err); err != nil {
-		return fmt.Errorf("delete unused generated claim %s: %w", k, err)
+		return fmt.Errorf("delete unused generated claim %s: %w", namespacedName, err)
 	}
 	return nil
 }
@@ -110,10 +112,10 @@ func (c *Controller) users(
 func (c *Controller) uses(
 	ctx context.Context, namespace string, user *resourcev1.ResourceClaimConsumerReference,
 ) (bool, error) {
-	p, err := c.pods.Pods(namespace).Get(user.Name)
-	if apierrors.IsNotFound(err) || err == nil && p.UID != user.UID {
+	pod, err := c.pods.Pods(namespace).Get(user.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.UID != user.UID {
 		// The cache may be stale: the scheduler may be about to bind the pod.
-		if p, err = c.env.Client.CoreV1().Pods(namespace).Get(ctx, user.Name,
+		if pod, err = c.env.Client.CoreV1().Pods(namespace).Get(ctx, user.Name,
 			metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -121,7 +123,7 @@ func (c *Controller) uses(
 	if err != nil {
 		return false, err
 	}
-	return p.UID == user.UID && !podDone(p), nil
+	return pod.UID == user.UID && !podDone(pod), nil
 }
 
 // canDelete reports whether a claim was generated for a pod that will not run. The garbage collector handles a deleted

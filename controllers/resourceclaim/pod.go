@@ -28,8 +28,8 @@ const fieldManager = "ResourceClaimController"
 // syncPod creates the missing claims of a pod and writes their names to its status. A pod with a node that the
 // scheduler did not choose also gets its reservations here.
 func (c *Controller) syncPod(ctx context.Context, k key) error {
-	p, err := c.pods.Pods(k.Namespace).Get(k.Name)
-	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || podDone(p)) {
+	pod, err := c.pods.Pods(k.Namespace).Get(k.Name)
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || podDone(pod)) {
 		return nil
 	}
 	if err != nil {
@@ -37,11 +37,11 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 	}
 	names := map[string]string{}
 	var failed error
-	for i := range p.Spec.ResourceClaims {
-		of := &p.Spec.ResourceClaims[i]
-		name, err := c.ensureClaim(ctx, k, p, of)
+	for i := range pod.Spec.ResourceClaims {
+		of := &pod.Spec.ResourceClaims[i]
+		name, err := c.ensureClaim(ctx, k, pod, of)
 		if err != nil {
-			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v",
+			c.env.Events.Eventf(pod, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v",
 				of.Name, err)
 			if !errors.Is(err, errNoTemplate) { // else the template's creation triggers a retry
 				failed = errors.Join(failed, fmt.Errorf("pod %s, PodResourceClaim %s: %w", k.Key, of.Name, err))
@@ -51,14 +51,14 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 		}
 	}
 	if len(names) > 0 {
-		if err := c.writeClaimNames(ctx, p, names); err != nil {
+		if err := c.writeClaimNames(ctx, pod, names); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
-	if failed != nil || p.Spec.NodeName == "" {
+	if failed != nil || pod.Spec.NodeName == "" {
 		return failed
 	}
-	return c.reserve(ctx, p)
+	return c.reserve(ctx, pod)
 }
 
 // errNoTemplate: the template does not exist.
@@ -66,9 +66,9 @@ var errNoTemplate = errors.New("not found")
 
 // ensureClaim returns the name of a claim generated for a pod and not yet in its status; "": none.
 func (c *Controller) ensureClaim(
-	ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim,
+	ctx context.Context, k key, pod *corev1.Pod, of *corev1.PodResourceClaim,
 ) (string, error) {
-	name, _, err := resourceclaim.Name(p, of)
+	name, _, err := resourceclaim.Name(pod, of)
 	lost := ""
 	switch {
 	case errors.Is(err, resourceclaim.ErrClaimNotFound):
@@ -77,16 +77,16 @@ func (c *Controller) ensureClaim(
 	case name == nil || of.ResourceClaimTemplateName == nil:
 		return "", nil
 	default:
-		there, err := c.exists(ctx, p, *name)
+		there, err := c.exists(ctx, pod, *name)
 		if there || err != nil {
 			return "", err
 		}
 		lost = *name
 	}
-	if claim := c.findGenerated(p, of.Name, lost); claim != nil {
+	if claim := c.findGenerated(pod, of.Name, lost); claim != nil {
 		return claim.Name, nil
 	}
-	template, err := c.templates.ResourceClaimTemplates(p.Namespace).Get(*of.ResourceClaimTemplateName)
+	template, err := c.templates.ResourceClaimTemplates(pod.Namespace).Get(*of.ResourceClaimTemplateName)
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("resource claim template %q: %w", *of.ResourceClaimTemplateName, errNoTemplate)
 	}
@@ -94,7 +94,7 @@ func (c *Controller) ensureClaim(
 		return "", err
 	}
 	begin := time.Now()
-	claim, err := c.env.Client.ResourceV1().ResourceClaims(p.Namespace).Create(ctx, claimFor(p, of.Name, template),
+	claim, err := c.env.Client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, claimFor(pod, of.Name, template),
 		metav1.CreateOptions{})
 	if err != nil {
 		err = fmt.Errorf("create ResourceClaim: %w", err)
@@ -104,25 +104,25 @@ func (c *Controller) ensureClaim(
 		c.created[claim.UID] = claim
 		c.mu.Unlock()
 		// the cache shows it already
-		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil {
+		if _, known := c.claims.ResourceClaims(pod.Namespace).Get(claim.Name); known == nil {
 			c.forgetCreated(claim.UID)
 		}
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource:  "pods",
-		Namespace: p.Namespace,
-		Name:      p.Name,
-		UID:       string(p.UID),
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		UID:       string(pod.UID),
 	}, begin,
 		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{claim.Name}}, err)
 	return claim.Name, err
 }
 
 // exists reports whether the claim in a pod's status exists and belongs to the pod.
-func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bool, error) {
-	claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
+func (c *Controller) exists(ctx context.Context, pod *corev1.Pod, name string) (bool, error) {
+	claim, err := c.claims.ResourceClaims(pod.Namespace).Get(name)
 	if apierrors.IsNotFound(err) {
-		claim, err = c.env.Client.ResourceV1().ResourceClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
+		claim, err = c.env.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) {
 		return false, nil
@@ -130,18 +130,18 @@ func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bo
 	if err != nil {
 		return false, fmt.Errorf("checking claim existence: %w", err)
 	}
-	return metav1.IsControlledBy(claim, p), nil
+	return metav1.IsControlledBy(claim, pod), nil
 }
 
 // findGenerated is the claim generated for an entry of a pod's spec, or nil. The claim lost was deleted, even if the
 // cache never had it.
-func (c *Controller) findGenerated(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
+func (c *Controller) findGenerated(pod *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
 	mine := func(claim *resourcev1.ResourceClaim) bool {
-		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil &&
-			metav1.IsControlledBy(claim, p) &&
+		return claim.Namespace == pod.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil &&
+			metav1.IsControlledBy(claim, pod) &&
 			claim.Annotations[resourcev1.PodResourceClaimAnnotation] == entry
 	}
-	objs, err := c.owned.ByIndex(framework.ByController, string(p.UID))
+	objs, err := c.owned.ByIndex(framework.ByController, string(pod.UID))
 	if err == nil { // an indexed cache returns no error
 		for _, o := range objs {
 			if claim, ok := o.(*resourcev1.ResourceClaim); ok && mine(claim) {
@@ -155,7 +155,7 @@ func (c *Controller) findGenerated(p *corev1.Pod, entry, lost string) *resourcev
 		if mine(claim) {
 			return claim
 		}
-		if claim.Namespace == p.Namespace && claim.Name == lost {
+		if claim.Namespace == pod.Namespace && claim.Name == lost {
 			delete(c.created, uid)
 		}
 	}
@@ -163,27 +163,27 @@ func (c *Controller) findGenerated(p *corev1.Pod, entry, lost string) *resourcev
 }
 
 // claimFor is the claim of one entry of a pod's spec, from its template.
-func claimFor(p *corev1.Pod, entry string, t *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
-	m := t.Spec.ObjectMeta.DeepCopy()
+func claimFor(pod *corev1.Pod, entry string, template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
+	m := template.Spec.ObjectMeta.DeepCopy()
 	if m.Annotations == nil {
 		m.Annotations = map[string]string{}
 	}
 	m.Annotations[resourcev1.PodResourceClaimAnnotation] = entry
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: nameBase(p.Name, entry),
-			Namespace:    p.Namespace,
+			GenerateName: nameBase(pod.Name, entry),
+			Namespace:    pod.Namespace,
 			Labels:       m.Labels,
 			Annotations:  m.Annotations,
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "v1",
 				Kind:       "Pod",
-				Name:       p.Name,
-				UID:        p.UID,
+				Name:       pod.Name,
+				UID:        pod.UID,
 				Controller: new(true),
 			}},
 		},
-		Spec: *t.Spec.Spec.DeepCopy(),
+		Spec: *template.Spec.Spec.DeepCopy(),
 	}
 }
 
@@ -201,9 +201,9 @@ func nameBase(pod, entry string) string {
 }
 
 // writeClaimNames writes the names of a pod's claims to its status, by entry of its spec.
-func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made map[string]string) error {
+func (c *Controller) writeClaimNames(ctx context.Context, pod *corev1.Pod, made map[string]string) error {
 	names := map[string]string{}
-	for _, s := range p.Status.ResourceClaimStatuses {
+	for _, s := range pod.Status.ResourceClaimStatuses {
 		if s.ResourceClaimName != nil {
 			names[s.Name] = *s.ResourceClaimName
 		}
@@ -214,8 +214,8 @@ func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made ma
 		status.WithResourceClaimStatuses(corev1apply.PodResourceClaimStatus().WithName(entry).WithResourceClaimName(
 			names[entry]))
 	}
-	apply := corev1apply.Pod(p.Name, p.Namespace).WithUID(p.UID).WithStatus(status)
-	_, err := c.env.Client.CoreV1().Pods(p.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{
+	apply := corev1apply.Pod(pod.Name, pod.Namespace).WithUID(pod.UID).WithStatus(status)
+	_, err := c.env.Client.CoreV1().Pods(pod.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{
 		FieldManager: fieldManager,
 		Force:        true,
 	})
@@ -223,31 +223,31 @@ func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made ma
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("update pod %s/%s ResourceClaimStatuses: %w", p.Namespace, p.Name, err)
+		return fmt.Errorf("update pod %s/%s ResourceClaimStatuses: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
 // reserve reserves allocated claims for a pod with a node.
-func (c *Controller) reserve(ctx context.Context, p *corev1.Pod) error {
-	for name, generated := range resourceclaim.PodClaims(p) {
-		claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
+func (c *Controller) reserve(ctx context.Context, pod *corev1.Pod) error {
+	for name, generated := range resourceclaim.PodClaims(pod) {
+		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(name)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if generated && !metav1.IsControlledBy(claim, p) || claim.Status.Allocation == nil ||
+		if generated && !metav1.IsControlledBy(claim, pod) || claim.Status.Allocation == nil ||
 			claim.DeletionTimestamp != nil ||
-			resourceclaim.IsReservedForPod(p, claim, false) {
+			resourceclaim.IsReservedForPod(pod, claim, false) {
 			continue
 		}
 		claim = claim.DeepCopy()
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
 			Resource: "pods",
-			Name:     p.Name,
-			UID:      p.UID,
+			Name:     pod.Name,
+			UID:      pod.UID,
 		})
 		if _, err := c.env.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim,
 			metav1.UpdateOptions{}); err != nil {

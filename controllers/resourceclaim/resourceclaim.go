@@ -66,7 +66,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	g := resourceinformers.New(env.Shared.Scoped())
 	claims := g.ResourceClaims()
 	templates := g.ResourceClaimTemplates()
-	c := &Controller{
+	controller := &Controller{
 		env:       env,
 		pods:      pods.Lister(),
 		podIndex:  pods.Informer().GetIndexer(),
@@ -75,29 +75,31 @@ func New(env *framework.Env) (framework.Controller, error) {
 		templates: templates.Lister(),
 		created:   map[types.UID]*resourcev1.ResourceClaim{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods.Informer(), byClaim, indexByClaim),
 		framework.EnsureIndex(pods.Informer(), byTemplate, indexByTemplate),
 		framework.EnsureIndex(claims.Informer(), framework.ByController, framework.IndexByController),
-		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
-			Add:    c.enqueuePod,
-			Update: func(_, p *corev1.Pod) { c.enqueuePod(p) },
-			Delete: c.enqueueClaims,
+		framework.On(controller.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
+			Add:    controller.enqueuePod,
+			Update: func(_, p *corev1.Pod) { controller.enqueuePod(p) },
+			Delete: controller.enqueueClaims,
 		}),
-		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
-			Add:    c.claimChanged,
-			Update: func(_, claim *resourcev1.ResourceClaim) { c.claimChanged(claim) },
-			Delete: c.claimDeleted,
+		framework.On(controller.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
+			Add:    controller.claimChanged,
+			Update: func(_, claim *resourcev1.ResourceClaim) { controller.claimChanged(claim) },
+			Delete: controller.claimDeleted,
 		}),
-		framework.On(c.loop, templates.Informer(), framework.Handlers[*resourcev1.ResourceClaimTemplate]{
-			Add: func(t *resourcev1.ResourceClaimTemplate) { c.enqueuePods(byTemplate, t.Namespace+"/"+t.Name) },
+		framework.On(controller.loop, templates.Informer(), framework.Handlers[*resourcev1.ResourceClaimTemplate]{
+			Add: func(t *resourcev1.ResourceClaimTemplate) {
+				controller.enqueuePods(byTemplate, t.Namespace+"/"+t.Name)
+			},
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("resource claims: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

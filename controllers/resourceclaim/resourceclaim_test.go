@@ -59,21 +59,22 @@ func template(name string) *resourcev1.ResourceClaimTemplate {
 
 // allocated is a claim with devices, used by these pods.
 func allocated(name string, users ...*corev1.Pod) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+	resourceClaim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace:  "dev",
 		Name:       name,
 		UID:        types.UID("claim-" + name),
 		Finalizers: []string{resourcev1.Finalizer},
 	}}
-	c.Status.Allocation = &resourcev1.AllocationResult{}
+	resourceClaim.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, u := range users {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
-			Resource: "pods",
-			Name:     u.Name,
-			UID:      u.UID,
-		})
+		resourceClaim.Status.ReservedFor = append(
+			resourceClaim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+				Resource: "pods",
+				Name:     u.Name,
+				UID:      u.UID,
+			})
 	}
-	return c
+	return resourceClaim
 }
 
 func claims(t *testing.T, c *controllertest.Cluster) map[string]*resourcev1.ResourceClaim {
@@ -108,12 +109,12 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Pod {
 // with the pod's end.
 func TestGenerated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a", from("gpu", "gpus"), named("own", "mine"), from("late", "later")),
+		cluster := controllertest.New(pod("a", from("gpu", "gpus"), named("own", "mine"), from("late", "later")),
 			template("gpus"), pod("plain"))
-		c.Start(t, "resource-claim-controller", New)
+		cluster.Start(t, "resource-claim-controller", New)
 		settle()
-		p := get(t, c, "a")
-		have := claims(t, c)
+		p := get(t, cluster, "a")
+		have := claims(t, cluster)
 		if len(have) != 1 || len(p.Status.ResourceClaimStatuses) != 1 {
 			t.Fatalf("claims %v, told %v", have, p.Status.ResourceClaimStatuses)
 		}
@@ -127,20 +128,21 @@ func TestGenerated(t *testing.T) {
 			made.OwnerReferences[0].BlockOwnerDeletion != nil {
 			t.Errorf("made %+v, told %+v", made, p.Status.ResourceClaimStatuses)
 		}
-		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said,
+		if said := strings.Join(cluster.EventsSeen(), "\n"); !strings.Contains(said,
 			`FailedResourceClaimCreation PodResourceClaim late: resource claim template "later": not found`) {
 			t.Errorf("said %s", said)
 		}
-		if _, err := c.ResourceV1().ResourceClaimTemplates("dev").Create(t.Context(), template("later"),
+		if _, err := cluster.ResourceV1().ResourceClaimTemplates("dev").Create(t.Context(), template("later"),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.ResourceV1().ResourceClaims("dev").Delete(t.Context(), first, metav1.DeleteOptions{}); err != nil {
+		if err := cluster.ResourceV1().ResourceClaims("dev").Delete(t.Context(), first,
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		p = get(t, c, "a")
-		if have = claims(t, c); len(have) != 2 || len(p.Status.ResourceClaimStatuses) != 2 || have[first] != nil {
+		p = get(t, cluster, "a")
+		if have = claims(t, cluster); len(have) != 2 || len(p.Status.ResourceClaimStatuses) != 2 || have[first] != nil {
 			t.Fatalf("after a deletion and the second template: %v, %+v", have, p.Status.ResourceClaimStatuses)
 		}
 		for _, s := range p.Status.ResourceClaimStatuses {
@@ -149,11 +151,11 @@ func TestGenerated(t *testing.T) {
 			}
 		}
 		p.Status.Phase = corev1.PodSucceeded
-		if _, err := c.CoreV1().Pods("dev").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("dev").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		if have = claims(t, c); len(have) != 0 {
+		if have = claims(t, cluster); len(have) != 0 {
 			t.Errorf("the pod has ended and there are %v", have)
 		}
 	})
@@ -179,9 +181,11 @@ func TestOnce(t *testing.T) {
 // TestNeverSeen: a claim that was deleted before the cache had it is made again.
 func TestNeverSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a", from("gpu", "gpus")), template("gpus"))
+		cluster := controllertest.New(pod("a", from("gpu", "gpus")), template("gpus"))
 		first := true
-		c.Fake.PrependReactor("create", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		cluster.Fake.PrependReactor("create", "resourceclaims", func(
+			a clienttesting.Action,
+		) (bool, runtime.Object, error) {
 			create, ok := a.(clienttesting.CreateAction)
 			if !ok || !first {
 				return false, nil, nil
@@ -192,16 +196,16 @@ func TestNeverSeen(t *testing.T) {
 			made.UID = "gone"
 			return true, made, nil
 		})
-		c.Start(t, "resource-claim-controller", New)
+		cluster.Start(t, "resource-claim-controller", New)
 		settle()
-		p := get(t, c, "a")
+		p := get(t, cluster, "a")
 		p.Labels = map[string]string{"changed": "yes"}
-		if _, err := c.CoreV1().Pods("dev").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("dev").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settle()
-		told := get(t, c, "a").Status.ResourceClaimStatuses
-		if have := claims(t, c); len(have) != 1 || len(told) != 1 || have[*told[0].ResourceClaimName] == nil {
+		told := get(t, cluster, "a").Status.ResourceClaimStatuses
+		if have := claims(t, cluster); len(have) != 1 || len(told) != 1 || have[*told[0].ResourceClaimName] == nil {
 			t.Errorf("claims %v, told %v", have, told)
 		}
 	})

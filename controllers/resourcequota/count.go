@@ -29,8 +29,8 @@ func intQuantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n
 func addUsage[T object](
 	l *creditTracker, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T,
 ) error {
-	m := quota.MeterFor(gr)
-	tracked := m.Tracked(q.Spec.Hard)
+	meter := quota.MeterFor(gr)
+	tracked := meter.Tracked(q.Spec.Hard)
 	if len(tracked) == 0 {
 		return nil
 	}
@@ -40,14 +40,14 @@ func addUsage[T object](
 		sum[n] = resource.Quantity{Format: resource.DecimalSI}
 	}
 	for _, obj := range objs {
-		in, err := m.In(scopes, obj)
+		in, err := meter.In(scopes, obj)
 		if err != nil {
 			return err
 		}
 		if !in {
 			continue
 		}
-		for n, v := range m.Usage(obj, l.measureTime(obj)) {
+		for n, v := range meter.Usage(obj, l.measureTime(obj)) {
 			if total, ok := sum[n]; ok {
 				if total.IsZero() {
 					total = v.DeepCopy()

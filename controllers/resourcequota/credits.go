@@ -144,21 +144,21 @@ func (l *creditTracker) sinceIncrease(key framework.Key) time.Duration {
 // setPod records when a terminating pod stops being charged. in is the time until then; ends is false if there is
 // nothing to wait for. found: the pod comes from the initial list. If its time is over by then, an earlier run of the
 // controller has credited it.
-func (l *creditTracker) setPod(p *corev1.Pod, found bool) (in time.Duration, ends bool) {
-	end := quota.Expires(p)
+func (l *creditTracker) setPod(pod *corev1.Pod, found bool) (in time.Duration, ends bool) {
+	end := quota.Expires(pod)
 	if end.IsZero() {
 		return 0, false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.expired[p.UID]:
+	case l.expired[pod.UID]:
 		return 0, false
 	case found && time.Now().After(end):
-		l.expired[p.UID] = true
+		l.expired[pod.UID] = true
 		return 0, false
 	}
-	l.terminating[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
+	l.terminating[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = pod
 	return time.Until(end) + time.Second, true
 }
 
@@ -172,25 +172,25 @@ func (l *creditTracker) removePod(p *corev1.Pod) {
 // expirePods credits the namespace's quotas with the usage of pods whose grace period is over. some: at least one quota
 // was credited. next is the time until the next pod's grace period ends; 0: none.
 func (l *creditTracker) expirePods(
-	namespace string, quotas []*corev1.ResourceQuota, m *quota.Meter,
+	namespace string, quotas []*corev1.ResourceQuota, meter *quota.Meter,
 ) (some bool, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	for name, p := range l.terminating {
+	for name, pod := range l.terminating {
 		if name.Namespace != namespace {
 			continue
 		}
-		if in := quota.Expires(p).Sub(now); in >= 0 {
+		if in := quota.Expires(pod).Sub(now); in >= 0 {
 			if in += time.Second; next == 0 || in < next {
 				next = in
 			}
 			continue
 		}
 		delete(l.terminating, name)
-		l.expired[p.UID] = true
+		l.expired[pod.UID] = true
 		some = l.creditLocked(quotas, func(q *corev1.ResourceQuota) corev1.ResourceList {
-			return quota.Minus(usageIn(q, m, p, time.Time{}), usageIn(q, m, p, now))
+			return quota.Minus(usageIn(q, meter, pod, time.Time{}), usageIn(q, meter, pod, now))
 		}) || some
 	}
 	return some, next

@@ -67,48 +67,48 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:      env,
 		quotas:   core.ResourceQuotas().Lister(),
 		pods:     core.Pods().Lister(),
 		services: core.Services().Lister(),
 		credits:  newCreditTracker(),
 	}
-	c.claims = &lazyInformer[*corev1.PersistentVolumeClaim]{
-		c:        c,
+	controller.claims = &lazyInformer[*corev1.PersistentVolumeClaim]{
+		c:        controller,
 		gr:       schema.GroupResource{Resource: "persistentvolumeclaims"},
 		informer: core.PersistentVolumeClaims().Informer,
 	}
-	c.devices = &lazyInformer[*resourcev1.ResourceClaim]{
-		c:  c,
+	controller.devices = &lazyInformer[*resourcev1.ResourceClaim]{
+		c:  controller,
 		gr: deviceClaims,
 		informer: func() cache.SharedIndexInformer {
 			return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
 		},
 	}
-	c.counters = newCounters(env.Client, c.changed, c.objectDeleted)
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.counters = newCounters(env.Client, controller.changed, controller.objectDeleted)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
-			Add:    func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) },
-			Update: c.quotaChanged,
-			Delete: c.quotaDeleted,
+		framework.On(controller.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
+			Add:    func(q *corev1.ResourceQuota) { controller.quotaChanged(nil, q) },
+			Update: controller.quotaChanged,
+			Delete: controller.quotaDeleted,
 		}),
-		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+		framework.On(controller.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
 			Add: func(p *corev1.Pod) {
-				c.scheduleExpiry(p, true)
-				c.added(p)
+				controller.scheduleExpiry(p, true)
+				controller.added(p)
 			},
-			Update: c.podChanged,
-			Delete: c.podDeleted,
+			Update: controller.podChanged,
+			Delete: controller.podDeleted,
 		}),
-		framework.On(c.loop, core.Services().Informer(),
-			usageHandlers[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
+		framework.On(controller.loop, core.Services().Informer(),
+			usageHandlers[*corev1.Service](controller, schema.GroupResource{Resource: "services"})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("resource quota: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // object is an object whose usage is measured.
@@ -118,20 +118,20 @@ type object interface {
 }
 
 // usageHandlers returns the handlers for objects whose usage may change.
-func usageHandlers[T object](c *Controller, gr schema.GroupResource) framework.Handlers[T] {
-	m := quota.MeterFor(gr)
+func usageHandlers[T object](controller *Controller, gr schema.GroupResource) framework.Handlers[T] {
+	meter := quota.MeterFor(gr)
 	return framework.Handlers[T]{
-		Add: func(o T) { c.added(o) },
+		Add: func(o T) { controller.added(o) },
 		Update: func(old, cur T) {
 			namespace := old.GetNamespace()
-			at := c.credits.measureTime(old)
+			at := controller.credits.measureTime(old)
 			// An object may also leave a quota's scope, and use as much as before.
-			if c.credits.creditDecrease(c.quotasOf(namespace), m, old, cur) ||
-				!quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
-				c.changed(namespace, recalcDelay)
+			if controller.credits.creditDecrease(controller.quotasOf(namespace), meter, old, cur) ||
+				!quota.Equal(meter.Usage(old, at), meter.Usage(cur, at)) {
+				controller.changed(namespace, recalcDelay)
 			}
 		},
-		Delete: func(o T) { c.creditDecrease(m, o, nil) },
+		Delete: func(o T) { controller.creditDecrease(meter, o, nil) },
 	}
 }
 

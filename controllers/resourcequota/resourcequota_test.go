@@ -85,14 +85,14 @@ func TestUsageFollowsObjects(t *testing.T) {
 		}
 		elsewhere := pod("a", "8")
 		elsewhere.Namespace = "other"
-		c := controllertest.New(pod("a", "1"), pod("b", ""), elsewhere, node, claim,
+		cluster := controllertest.New(pod("a", "1"), pod("b", ""), elsewhere, node, claim,
 			newQuota("all", amounts("pods", "5", "cpu", "4", "services", "3", "services.nodeports", "5",
 				"services.loadbalancers", "1",
 				"gold.storageclass.storage.k8s.io/requests.storage", "10Gi",
 				"silver.storageclass.storage.k8s.io/requests.storage", "10Gi")),
 			newQuota("best", amounts("pods", "5"), corev1.ResourceQuotaScopeBestEffort),
 			newQuota("rest", amounts("pods", "5"), corev1.ResourceQuotaScopeNotBestEffort))
-		c.Start(t, "resourcequota-controller", New)
+		cluster.Start(t, "resourcequota-controller", New)
 		time.Sleep(time.Second)
 		all := func(pods, cpu string) corev1.ResourceList {
 			return amounts("pods", pods, "cpu", cpu, "services", "1", "services.nodeports", "2",
@@ -100,32 +100,32 @@ func TestUsageFollowsObjects(t *testing.T) {
 				"gold.storageclass.storage.k8s.io/requests.storage", "5Gi",
 				"silver.storageclass.storage.k8s.io/requests.storage", "0")
 		}
-		wantUsed(t, c, "all", all("2", "1"))
-		wantUsed(t, c, "best", amounts("pods", "1"))
-		wantUsed(t, c, "rest", amounts("pods", "1"))
+		wantUsed(t, cluster, "all", all("2", "1"))
+		wantUsed(t, cluster, "best", amounts("pods", "1"))
+		wantUsed(t, cluster, "rest", amounts("pods", "1"))
 
-		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().Pods("dev").Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		done := pod("a", "1")
 		done.Status.Phase = corev1.PodSucceeded
-		if _, err := c.CoreV1().Pods("dev").UpdateStatus(t.Context(), done, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("dev").UpdateStatus(t.Context(), done, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		wantUsed(t, c, "all", all("0", "0"))
-		wantUsed(t, c, "best", amounts("pods", "0"))
+		wantUsed(t, cluster, "all", all("0", "0"))
+		wantUsed(t, cluster, "best", amounts("pods", "0"))
 
-		q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "best", metav1.GetOptions{})
+		q, err := cluster.CoreV1().ResourceQuotas("dev").Get(t.Context(), "best", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		q.Spec.Hard = amounts("pods", "7")
-		if _, err := c.CoreV1().ResourceQuotas("dev").Update(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().ResourceQuotas("dev").Update(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		wantUsed(t, c, "best", amounts("pods", "0"))
+		wantUsed(t, cluster, "best", amounts("pods", "0"))
 	})
 }
 
@@ -152,22 +152,22 @@ func TestScopeLeft(t *testing.T) {
 			},
 			Status: corev1.PersistentVolumeClaimStatus{CurrentVolumeAttributesClassName: &gold},
 		}
-		c := controllertest.New(claim, of(gold), of(silver))
-		c.Start(t, "resourcequota-controller", New)
+		cluster := controllertest.New(claim, of(gold), of(silver))
+		cluster.Start(t, "resourcequota-controller", New)
 		time.Sleep(time.Second)
 		one := amounts("persistentvolumeclaims", "1", "requests.storage", "1Gi")
 		none := amounts("persistentvolumeclaims", "0", "requests.storage", "0")
-		wantUsed(t, c, gold, one)
-		wantUsed(t, c, silver, one)
+		wantUsed(t, cluster, gold, one)
+		wantUsed(t, cluster, silver, one)
 
 		claim.Status.CurrentVolumeAttributesClassName = &silver
-		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim,
+		if _, err := cluster.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		wantUsed(t, c, gold, none)
-		wantUsed(t, c, silver, one)
+		wantUsed(t, cluster, gold, none)
+		wantUsed(t, cluster, silver, one)
 	})
 }
 
@@ -175,16 +175,16 @@ func TestScopeLeft(t *testing.T) {
 // that has just increased.
 func TestChargedButNotThereYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "5")))
-		c.Start(t, "resourcequota-controller", New)
+		cluster := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "5")))
+		cluster.Start(t, "resourcequota-controller", New)
 		time.Sleep(2 * time.Second)
-		wantUsed(t, c, "q", amounts("pods", "1"))
-		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		wantUsed(t, cluster, "q", amounts("pods", "1"))
+		if err := cluster.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 10 { // admission charges a pod every 10 ms, each stored 5 ms later
 			err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-				q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+				q, err := cluster.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
@@ -193,21 +193,21 @@ func TestChargedButNotThereYet(t *testing.T) {
 					t.Fatalf("pod %d: used was lowered to %s", i, n.String())
 				}
 				q.Status.Used = amounts("pods", fmt.Sprint(n.Value()+1))
-				_, err = c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
+				_, err = cluster.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
 				return err
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)
-			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
+			if _, err := cluster.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(2 * time.Second)
-		wantUsed(t, c, "q", amounts("pods", "10"))
+		wantUsed(t, cluster, "q", amounts("pods", "10"))
 	})
 }
 
@@ -215,68 +215,69 @@ func TestChargedButNotThereYet(t *testing.T) {
 // takes long. A charge without an object is subtracted after maxWriteDelay.
 func TestChargesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "50")))
-		c.Start(t, "resourcequota-controller", New)
+		cluster := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "50")))
+		cluster.Start(t, "resourcequota-controller", New)
 		time.Sleep(10 * time.Millisecond)
 		charge := func(n string) {
 			t.Helper()
-			q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+			q, err := cluster.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			q.Status.Used = amounts("pods", n)
-			if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q,
+			if _, err := cluster.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q,
 				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		charge("6") // five pods will be created
 		time.Sleep(20 * time.Second)
-		wantUsed(t, c, "q", amounts("pods", "6"))
-		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		wantUsed(t, cluster, "q", amounts("pods", "6"))
+		if err := cluster.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(20 * time.Second)
-		wantUsed(t, c, "q", amounts("pods", "5"))
+		wantUsed(t, cluster, "q", amounts("pods", "5"))
 		for i := range 3 {
-			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
+			if _, err := cluster.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(20 * time.Second)
-		wantUsed(t, c, "q", amounts("pods", "5"))
+		wantUsed(t, cluster, "q", amounts("pods", "5"))
 		time.Sleep(time.Minute)
-		wantUsed(t, c, "q", amounts("pods", "3"))
+		wantUsed(t, cluster, "q", amounts("pods", "3"))
 	})
 }
 
 // TestShortLives: pods that are created and deleted between two recalculations leave no charge.
 func TestShortLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newQuota("q", amounts("pods", "50")))
-		c.Start(t, "resourcequota-controller", New)
+		cluster := controllertest.New(newQuota("q", amounts("pods", "50")))
+		cluster.Start(t, "resourcequota-controller", New)
 		time.Sleep(time.Second)
-		q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+		q, err := cluster.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		q.Status.Used = amounts("pods", "20")
-		if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
+			if _, err := cluster.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""),
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.CoreV1().Pods("dev").Delete(t.Context(), fmt.Sprint("p", i),
+			if err := cluster.CoreV1().Pods("dev").Delete(t.Context(), fmt.Sprint("p", i),
 				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Second)
-		wantUsed(t, c, "q", amounts("pods", "0"))
+		wantUsed(t, cluster, "q", amounts("pods", "0"))
 	})
 }
 
@@ -319,9 +320,9 @@ func TestUncountable(t *testing.T) {
 			Hard: broken.Spec.Hard,
 			Used: amounts("pods", "0", "count/widgets.example.com", "2"),
 		}
-		c := controllertest.New(broken, newQuota("plain", amounts("pods", "5")))
-		c.Metadata = meta
-		c.Fake.Resources = []*metav1.APIResourceList{{
+		cluster := controllertest.New(broken, newQuota("plain", amounts("pods", "5")))
+		cluster.Metadata = meta
+		cluster.Fake.Resources = []*metav1.APIResourceList{{
 			GroupVersion: "example.com/v1",
 			APIResources: []metav1.APIResource{
 				{
@@ -332,21 +333,22 @@ func TestUncountable(t *testing.T) {
 				},
 			},
 		}}
-		c.Start(t, "resourcequota-controller", New)
+		cluster.Start(t, "resourcequota-controller", New)
 		time.Sleep(5 * time.Second)
-		if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod("a", ""), metav1.CreateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Pods("dev").Create(t.Context(), pod("a", ""),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
-		wantUsed(t, c, "plain", amounts("pods", "1"))
-		wantUsed(t, c, "broken", amounts("pods", "1", "count/widgets.example.com", "2"))
+		wantUsed(t, cluster, "plain", amounts("pods", "1"))
+		wantUsed(t, cluster, "broken", amounts("pods", "1", "count/widgets.example.com", "2"))
 		if lists > 40 {
 			t.Errorf("%d lists in five minutes", lists)
 		}
 
 		refusal = apierrors.NewNotFound(schema.GroupResource{Group: "example.com", Resource: "widgets"}, "")
 		time.Sleep(5 * time.Minute)
-		c.Fake.Resources = nil
+		cluster.Fake.Resources = nil
 		time.Sleep(5 * time.Minute)
 		lists = 0
 		time.Sleep(time.Hour)

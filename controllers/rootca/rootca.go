@@ -49,28 +49,28 @@ func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 		o.FieldSelector = "metadata.name=" + name
 	}})
 	cms := coreinformers.New(own.Scoped()).ConfigMaps()
-	c := &Controller{
+	controller := &Controller{
 		env:        env,
 		namespaces: namespaces.Lister(),
 		maps:       cms.Lister(),
 		own:        own,
 		pem:        string(pem),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, namespaces.Informer(), framework.Each(func(ns *corev1.Namespace) {
-			c.loop.Add(framework.KeyOf(ns))
+		framework.On(controller.loop, namespaces.Informer(), framework.Each(func(ns *corev1.Namespace) {
+			controller.loop.Add(framework.KeyOf(ns))
 		})),
-		framework.On(c.loop, cms.Informer(), framework.Each(func(cm *corev1.ConfigMap) {
+		framework.On(controller.loop, cms.Informer(), framework.Each(func(cm *corev1.ConfigMap) {
 			if cm.Name == name {
-				c.loop.Add(framework.Key{Name: cm.Namespace})
+				controller.loop.Add(framework.Key{Name: cm.Namespace})
 			}
 		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("root CA publisher: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

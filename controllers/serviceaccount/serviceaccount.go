@@ -31,16 +31,20 @@ type Controller struct {
 // New builds the controller and registers handlers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
-	c := &Controller{env: env, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{
+		env:        env,
+		namespaces: core.Namespaces().Lister(),
+		accounts:   core.ServiceAccounts().Lister(),
+	}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, core.Namespaces().Informer(), framework.Each(func(ns *corev1.Namespace) {
-			c.loop.Add(framework.KeyOf(ns))
+		framework.On(controller.loop, core.Namespaces().Informer(), framework.Each(func(ns *corev1.Namespace) {
+			controller.loop.Add(framework.KeyOf(ns))
 		})),
-		framework.On(c.loop, core.ServiceAccounts().Informer(), framework.Handlers[*corev1.ServiceAccount]{
+		framework.On(controller.loop, core.ServiceAccounts().Informer(), framework.Handlers[*corev1.ServiceAccount]{
 			Delete: func(sa *corev1.ServiceAccount) {
 				if sa.Name == name {
-					c.loop.Add(framework.Key{Name: sa.Namespace})
+					controller.loop.Add(framework.Key{Name: sa.Namespace})
 				}
 			},
 		}),
@@ -48,7 +52,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("service account controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -20,11 +20,11 @@ func TestEveryNamespaceHasOne(t *testing.T) {
 			DeletionTimestamp: &metav1.Time{Time: time.Now()},
 			Finalizers:        []string{"x/y"},
 		}}
-		c := controllertest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, going)
-		c.Start(t, "service-account-controller", New)
+		cluster := controllertest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, going)
+		cluster.Start(t, "service-account-controller", New)
 		time.Sleep(time.Second)
 		count := func(ns string) int {
-			l, err := c.CoreV1().ServiceAccounts(ns).List(t.Context(), metav1.ListOptions{})
+			l, err := cluster.CoreV1().ServiceAccounts(ns).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,7 +33,7 @@ func TestEveryNamespaceHasOne(t *testing.T) {
 		if count("default") != 1 || count("going") != 0 {
 			t.Errorf("got %d and %d, want 1 and 0", count("default"), count("going"))
 		}
-		if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "default",
+		if err := cluster.CoreV1().ServiceAccounts("default").Delete(t.Context(), "default",
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -45,22 +45,22 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	ranges := networkinginformers.New(env.Shared.Scoped()).ServiceCIDRs()
 	addresses := networkinginformers.New(env.Shared.Scoped()).IPAddresses()
-	c := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		// Another range may wait for this one.
-		framework.On(c.loop, ranges.Informer(), framework.Each(func(r *networkingv1.ServiceCIDR) {
-			c.loop.Add(framework.KeyOf(r))
-			c.requeueDeleting()
+		framework.On(controller.loop, ranges.Informer(), framework.Each(func(r *networkingv1.ServiceCIDR) {
+			controller.loop.Add(framework.KeyOf(r))
+			controller.requeueDeleting()
 		})),
-		framework.On(c.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) {
-			c.requeueDeleting()
+		framework.On(controller.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) {
+			controller.requeueDeleting()
 		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service ranges: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -80,66 +80,69 @@ func (c *Controller) requeueDeleting() {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	r, err := c.ranges.Get(key.Name)
+	serviceCIDR, err := c.ranges.Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if r.DeletionTimestamp != nil {
-		return c.removeFinalizer(ctx, key, r)
+	if serviceCIDR.DeletionTimestamp != nil {
+		return c.removeFinalizer(ctx, key, serviceCIDR)
 	}
-	if !slices.Contains(r.Finalizers, finalizer) {
-		guarded := r.DeepCopy()
+	if !slices.Contains(serviceCIDR.Finalizers, finalizer) {
+		guarded := serviceCIDR.DeepCopy()
 		guarded.Finalizers = append(guarded.Finalizers, finalizer)
-		if r, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, guarded,
+		if serviceCIDR, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, guarded,
 			metav1.UpdateOptions{}); err != nil {
 			return ignoreNotFound(err, "guard")
 		}
 	}
-	return c.setCondition(ctx, r, metav1.Condition{
+	return c.setCondition(ctx, serviceCIDR, metav1.Condition{
 		Status:  metav1.ConditionTrue,
 		Message: "Kubernetes Service CIDR is ready",
 	})
 }
 
 // removeFinalizer removes the finalizer of a deleted range that is no longer needed.
-func (c *Controller) removeFinalizer(ctx context.Context, key framework.Key, r *networkingv1.ServiceCIDR) error {
-	if !slices.Contains(r.Finalizers, finalizer) {
+func (c *Controller) removeFinalizer(
+	ctx context.Context, key framework.Key, serviceCIDR *networkingv1.ServiceCIDR,
+) error {
+	if !slices.Contains(serviceCIDR.Finalizers, finalizer) {
 		return nil
 	}
-	needed, err := c.needed(r)
+	needed, err := c.needed(serviceCIDR)
 	if err != nil {
 		return err
 	}
 	if needed {
-		return c.setCondition(ctx, r, metav1.Condition{
+		return c.setCondition(ctx, serviceCIDR, metav1.Condition{
 			Status: metav1.ConditionFalse,
 			Reason: networkingv1.ServiceCIDRReasonTerminating,
 			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new " +
 				"ServiceCIDR",
 		})
 	}
-	if left := deleteGrace - time.Since(r.DeletionTimestamp.Time); left > 0 {
+	if left := deleteGrace - time.Since(serviceCIDR.DeletionTimestamp.Time); left > 0 {
 		c.loop.AddAfter(key, left)
 		return nil
 	}
-	free := r.DeepCopy()
+	free := serviceCIDR.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == finalizer })
 	_, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, free, metav1.UpdateOptions{})
 	return ignoreNotFound(err, "let go")
 }
 
-// needed reports whether a Service's address is in r and in no other range. A range inside another one is never needed.
-func (c *Controller) needed(r *networkingv1.ServiceCIDR) (bool, error) {
+// needed reports whether a Service's address is in serviceCIDR and in no other range. A range inside another one is
+// never needed.
+func (c *Controller) needed(serviceCIDR *networkingv1.ServiceCIDR) (bool, error) {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
 		return false, err
 	}
 	var others []netip.Prefix
 	for _, o := range all {
-		if o.Name != r.Name {
+		if o.Name != serviceCIDR.Name {
 			others = append(others, prefixes(o)...)
 		}
 	}
@@ -148,7 +151,7 @@ func (c *Controller) needed(r *networkingv1.ServiceCIDR) (bool, error) {
 			return o.Bits() <= p.Bits() && o.Contains(p.Addr())
 		})
 	}
-	own := slices.DeleteFunc(prefixes(r), inside)
+	own := slices.DeleteFunc(prefixes(serviceCIDR), inside)
 	if len(own) == 0 {
 		return false, nil
 	}

@@ -43,29 +43,29 @@ func address(ip string) *networkingv1.IPAddress {
 // TestRanges runs the controller over ranges that are there and ranges that are going.
 func TestRanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(
+		cluster := controllertest.New(
 			addressRange("kubernetes", false, "10.96.0.0/16"), addressRange("inner", true, "10.96.1.0/24"),
 			addressRange("used", true, "10.97.0.0/24"), addressRange("idle", true, "10.98.0.0/24"),
 			address("10.96.1.7"), address("10.97.0.1"),
 		)
-		c.Start(t, "service-cidrs-controller", New)
-		client := c.NetworkingV1().ServiceCIDRs()
+		cluster.Start(t, "service-cidrs-controller", New)
+		client := cluster.NetworkingV1().ServiceCIDRs()
 		check := func(when, name string, guarded bool, ready metav1.ConditionStatus, message string) {
 			t.Helper()
-			r, err := client.Get(t.Context(), name, metav1.GetOptions{})
+			serviceCIDR, err := client.Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				if guarded {
 					t.Errorf("%s, %s: %v", when, name, err)
 				}
 				return
 			}
-			if slices.Contains(r.Finalizers, finalizer) != guarded {
-				t.Errorf("%s, %s: finalizers %v, guarded shall be %v", when, name, r.Finalizers, guarded)
+			if slices.Contains(serviceCIDR.Finalizers, finalizer) != guarded {
+				t.Errorf("%s, %s: finalizers %v, guarded shall be %v", when, name, serviceCIDR.Finalizers, guarded)
 			}
 			if message == "" {
 				return
 			}
-			cond := meta.FindStatusCondition(r.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
+			cond := meta.FindStatusCondition(serviceCIDR.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
 			if cond == nil || cond.Status != ready || cond.Message != message {
 				t.Errorf("%s, %s: condition %+v, want %s %q", when, name, cond, ready, message)
 			}
@@ -80,7 +80,8 @@ func TestRanges(t *testing.T) {
 		check("after the grace", "inner", false, "", "") // its address is in the range around it
 		check("after the grace", "idle", false, "", "")
 		check("after the grace", "used", true, metav1.ConditionFalse, waits)
-		if err := c.NetworkingV1().IPAddresses().Delete(t.Context(), "10.97.0.1", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.NetworkingV1().IPAddresses().Delete(t.Context(), "10.97.0.1",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)

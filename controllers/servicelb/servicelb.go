@@ -47,7 +47,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	disc := discoveryinformers.New(env.Shared.Scoped())
-	c := &Controller{
+	controller := &Controller{
 		env:        env,
 		services:   core.Services().Lister(),
 		nodes:      core.Nodes().Lister(),
@@ -55,15 +55,16 @@ func New(env *framework.Env) (framework.Controller, error) {
 		slices:     disc.EndpointSlices().Lister(),
 		lastEvents: map[string]string{},
 	}
-	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync) // one worker, because all Services share the ports
-	wake := func() { c.loop.Add(all) }
+	// one worker, because all Services share the ports
+	controller.loop = framework.NewLoop(env.Queue, 1, env.Log, controller.sync)
+	wake := func() { controller.loop.Add(all) }
 	err := errors.Join(
-		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
+		framework.On(controller.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
 			if managed(s) || slices.Contains(s.Finalizers, finalizer) {
 				wake()
 			}
 		})),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
 			Add:    func(*corev1.Node) { wake() },
 			Delete: func(*corev1.Node) { wake() },
 			Update: func(old, cur *corev1.Node) {
@@ -72,21 +73,21 @@ func New(env *framework.Env) (framework.Controller, error) {
 				}
 			},
 		}),
-		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
-			Add:    func(p *corev1.Pod) { c.podChanged(p) },
-			Delete: func(p *corev1.Pod) { c.podChanged(p) },
+		framework.On(controller.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { controller.podChanged(p) },
+			Delete: func(p *corev1.Pod) { controller.podChanged(p) },
 			Update: func(old, cur *corev1.Pod) {
 				if old.Spec.NodeName != cur.Spec.NodeName || finished(old) != finished(cur) {
-					c.podChanged(cur)
+					controller.podChanged(cur)
 				}
 			},
 		}),
-		framework.On(c.loop, disc.EndpointSlices().Informer(), framework.Each(c.sliceChanged)),
+		framework.On(controller.loop, disc.EndpointSlices().Informer(), framework.Each(controller.sliceChanged)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("load balancers: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -23,48 +23,48 @@ import (
 )
 
 // act executes the plan's stages up to the first failure.
-func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan, h *history.State) error {
-	if len(p.stages) == 0 {
+func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, todo plan, h *history.State) error {
+	if len(todo.stages) == 0 {
 		return nil
 	}
-	a := &executor{Controller: c, s: s, templates: map[string]*corev1.PodTemplateSpec{}}
-	for _, name := range []string{s.current, s.update} {
+	a := &executor{Controller: c, s: snap, templates: map[string]*corev1.PodTemplateSpec{}}
+	for _, name := range []string{snap.current, snap.update} {
 		t, err := history.Template(h.Named(name))
 		if err != nil {
 			return fmt.Errorf("revision %s: %w", name, err)
 		}
 		a.templates[name] = t
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(s.set), Has: len(s.pods)}
-	all := slices.Concat(p.stages...)
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(snap.set), Has: len(snap.pods)}
+	all := slices.Concat(todo.stages...)
 	var uids []types.UID
 	for _, x := range all {
 		switch x.verb {
 		case create:
-			detail.Creates = append(detail.Creates, podName(s.set, x.n))
+			detail.Creates = append(detail.Creates, podName(snap.set, x.n))
 		case remove:
 			detail.Deletes = append(detail.Deletes, x.pod.Name)
 			uids = append(uids, x.pod.UID)
 		case restoreIdentity, createClaims, setClaimOwners:
 		}
 	}
-	c.expect.Expect(s.set.UID, len(detail.Creates), uids...)
-	err := a.run(ctx, p.stages, func(x action) { // not done: it will not be observed
+	c.expect.Expect(snap.set.UID, len(detail.Creates), uids...)
+	err := a.run(ctx, todo.stages, func(x action) { // not done: it will not be observed
 		switch x.verb {
 		case create:
-			c.expect.CreationObserved(s.set.UID, 1)
+			c.expect.CreationObserved(snap.set.UID, 1)
 		case remove:
-			c.expect.DeletionObserved(s.set.UID, x.pod.UID)
+			c.expect.DeletionObserved(snap.set.UID, x.pod.UID)
 		case restoreIdentity, createClaims, setClaimOwners:
 		}
 	})
 	if len(detail.Creates)+len(uids) > 0 {
 		c.env.Reconciled(mark.Subject{
 			Resource:  "statefulsets",
-			Namespace: s.set.Namespace,
-			Name:      s.set.Name,
-			UID:       string(s.set.UID),
-		}, s.now, detail, err)
+			Namespace: snap.set.Namespace,
+			Name:      snap.set.Name,
+			UID:       string(snap.set.UID),
+		}, snap.now, detail, err)
 	}
 	return err
 }

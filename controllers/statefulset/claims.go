@@ -20,18 +20,18 @@ func newClaims(set *appsv1.StatefulSet, n int) []*corev1.PersistentVolumeClaim {
 	all := make([]*corev1.PersistentVolumeClaim, 0, len(set.Spec.VolumeClaimTemplates))
 	for i := range set.Spec.VolumeClaimTemplates {
 		t := &set.Spec.VolumeClaimTemplates[i]
-		c := t.DeepCopy()
-		c.Name = claimName(set, t, n)
-		c.Namespace = set.Namespace
-		if c.Labels == nil {
-			c.Labels = map[string]string{}
+		claim := t.DeepCopy()
+		claim.Name = claimName(set, t, n)
+		claim.Namespace = set.Namespace
+		if claim.Labels == nil {
+			claim.Labels = map[string]string{}
 		}
-		maps.Copy(c.Labels, set.Spec.Selector.MatchLabels)
-		c.Status = corev1.PersistentVolumeClaimStatus{}
+		maps.Copy(claim.Labels, set.Spec.Selector.MatchLabels)
+		claim.Status = corev1.PersistentVolumeClaimStatus{}
 		if onDeleted, _ := retention(set); onDeleted && inRange(set, n) {
-			c.OwnerReferences = append(c.OwnerReferences, *metav1.NewControllerRef(set, gvk))
+			claim.OwnerReferences = append(claim.OwnerReferences, *metav1.NewControllerRef(set, gvk))
 		}
-		all = append(all, c)
+		all = append(all, claim)
 	}
 	return all
 }

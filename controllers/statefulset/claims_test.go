@@ -227,10 +227,10 @@ func TestLeavingClaimIsWaitedFor(t *testing.T) {
 }
 
 func TestNewPodAndClaims(t *testing.T) {
-	s := newSet(1, withClaims(deletes, keeps))
-	s.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "tmp"}}
-	s.Spec.VolumeClaimTemplates[0].Labels = map[string]string{"app": "overruled", "tier": "db"}
-	p := newPod(s, &s.Spec.Template, "new", 0)
+	set := newSet(1, withClaims(deletes, keeps))
+	set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "tmp"}}
+	set.Spec.VolumeClaimTemplates[0].Labels = map[string]string{"app": "overruled", "tier": "db"}
+	p := newPod(set, &set.Spec.Template, "new", 0)
 	got := strings.TrimSpace(fmt.Sprintln(p.Name, p.Spec.Hostname, p.Spec.Subdomain, p.Labels,
 		p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, len(p.Spec.Volumes), p.OwnerReferences[0].Name))
 	want := "web-0 web-0 svc map[app:web apps.kubernetes.io/pod-index:0 controller-revision-hash:new " +
@@ -238,12 +238,12 @@ func TestNewPodAndClaims(t *testing.T) {
 	if got != want {
 		t.Errorf("pod: got %s, want %s", got, want)
 	}
-	c := newClaims(s, 0)[0]
+	c := newClaims(set, 0)[0]
 	if got, want := strings.TrimSpace(fmt.Sprintln(c.Name, c.Labels, c.OwnerReferences[0].UID)),
 		"data-web-0 map[app:web tier:db] web"; got != want {
 		t.Errorf("claim: got %s, want %s", got, want)
 	}
-	if l := s.Spec.VolumeClaimTemplates[0].Labels["app"]; l != "overruled" {
+	if l := set.Spec.VolumeClaimTemplates[0].Labels["app"]; l != "overruled" {
 		t.Errorf("the template was changed: app=%s", l)
 	}
 }

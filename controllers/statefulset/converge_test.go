@@ -54,24 +54,24 @@ func TestConverges(t *testing.T) {
 func step(t *rapid.T, set *appsv1.StatefulSet, pods map[string]*corev1.Pod, p plan) {
 	taken := 0
 	for _, stage := range p.stages {
-		for _, a := range stage {
-			switch a.verb {
+		for _, action := range stage {
+			switch action.verb {
 			case create:
-				name := podName(set, a.n)
+				name := podName(set, action.n)
 				if pods[name] != nil {
 					t.Fatalf("a second pod %s is created", name)
 				}
-				pods[name] = podOf(set, a.n, pending)
+				pods[name] = podOf(set, action.n, pending)
 			case remove:
-				if available(snap(set, nil), a.pod) && a.pod.DeletionTimestamp == nil {
+				if available(snap(set, nil), action.pod) && action.pod.DeletionTimestamp == nil {
 					taken++
 				}
-				gone := a.pod.DeepCopy()
+				gone := action.pod.DeepCopy()
 				going(gone)
 				pods[gone.Name] = gone
 			case restoreIdentity:
-				mended := a.pod.DeepCopy()
-				mended.Labels = withPodLabels(set, a.n, mended.Labels)
+				mended := action.pod.DeepCopy()
+				mended.Labels = withPodLabels(set, action.n, mended.Labels)
 				pods[mended.Name] = mended
 			case createClaims, setClaimOwners:
 				t.Fatalf("claims of a set that has none")

@@ -60,7 +60,7 @@ func revisionOf(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevisi
 
 // newPod is pod n of the set from template, which belongs to the revision with this name.
 func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision string, n int) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:            podName(set, n),
 		Namespace:       set.Namespace,
 		Labels:          withPodLabels(set, n, template.Labels),
@@ -68,12 +68,12 @@ func newPod(set *appsv1.StatefulSet, template *corev1.PodTemplateSpec, revision 
 		Finalizers:      slices.Clone(template.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, gvk)},
 	}}
-	p.Labels[appsv1.StatefulSetRevisionLabel] = revision
-	template.Spec.DeepCopyInto(&p.Spec)
-	p.Spec.Hostname = p.Name
-	p.Spec.Subdomain = set.Spec.ServiceName
-	p.Spec.Volumes = volumes(set, n, p.Spec.Volumes)
-	return p
+	pod.Labels[appsv1.StatefulSetRevisionLabel] = revision
+	template.Spec.DeepCopyInto(&pod.Spec)
+	pod.Spec.Hostname = pod.Name
+	pod.Spec.Subdomain = set.Spec.ServiceName
+	pod.Spec.Volumes = volumes(set, n, pod.Spec.Volumes)
+	return pod
 }
 
 // withPodLabels returns a copy of labels with the labels of pod n.

@@ -66,31 +66,31 @@ type member struct {
 // decide compares the set with its pods. With OrderedReady the pods are handled one by one, and the first that is not
 // as wanted blocks those after it; with Parallel none waits for another. First come missing pods, then scaling down,
 // then updates.
-func decide(s snapshot) plan {
-	members, condemned := splitPods(s)
-	p := plan{next: nextAvailable(s)}
-	if !s.expectationsSatisfied || s.set.DeletionTimestamp != nil {
-		return p
+func decide(snap snapshot) plan {
+	members, condemned := splitPods(snap)
+	todo := plan{next: nextAvailable(snap)}
+	if !snap.expectationsSatisfied || snap.set.DeletionTimestamp != nil {
+		return todo
 	}
-	ordered := s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
-	stage, ok := manageReplicas(s, members, ordered)
-	p.add(stage)
+	ordered := snap.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
+	stage, ok := manageReplicas(snap, members, ordered)
+	todo.add(stage)
 	if !ok {
-		return p
+		return todo
 	}
 	stage = nil
 	for _, c := range condemned {
-		if claimOwnersDiffer(s, c) {
+		if claimOwnersDiffer(snap, c) {
 			stage = append(stage, action{verb: setClaimOwners, n: c.n, pod: c.pod})
 		}
 	}
-	p.add(stage)
-	stage, ok = scaleDown(s, members, condemned, ordered)
-	p.add(stage)
-	if ok && s.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
-		p.add(rollOut(s, members, ordered))
+	todo.add(stage)
+	stage, ok = scaleDown(snap, members, condemned, ordered)
+	todo.add(stage)
+	if ok && snap.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
+		todo.add(rollOut(snap, members, ordered))
 	}
-	return p
+	return todo
 }
 
 func (p *plan) add(stage []action) {
@@ -101,10 +101,10 @@ func (p *plan) add(stage []action) {
 
 // splitPods returns the wanted pods in order, and the others, last first. Of missing wanted pods only the first ones
 // are included, because spec.replicas may be any number.
-func splitPods(s snapshot) (members, condemned []member) {
+func splitPods(snap snapshot) (members, condemned []member) {
 	var have []member
-	for _, p := range s.pods {
-		if _, n := parseOrdinal(p.Name); inRange(s.set, n) {
+	for _, p := range snap.pods {
+		if _, n := parseOrdinal(p.Name); inRange(snap.set, n) {
 			have = append(have, member{n, p})
 		} else {
 			condemned = append(condemned, member{n, p})
@@ -112,8 +112,8 @@ func splitPods(s snapshot) (members, condemned []member) {
 	}
 	slices.SortFunc(have, func(a, b member) int { return cmp.Compare(a.n, b.n) })
 	slices.SortFunc(condemned, func(a, b member) int { return cmp.Compare(b.n, a.n) })
-	first := start(s.set)
-	missing := min(burst, replicas(s.set)-len(have))
+	first := start(snap.set)
+	missing := min(burst, replicas(snap.set)-len(have))
 	for n := first; missing > 0; n++ {
 		if len(have) > 0 && have[0].n == n {
 			members = append(members, have[0])
@@ -139,13 +139,13 @@ func manageReplicas(s snapshot, members []member, ordered bool) (stage []action,
 	return stage, ok
 }
 
-func manageReplica(s snapshot, m member, ordered bool) (acts []action, done bool) {
+func manageReplica(snap snapshot, m member, ordered bool) (acts []action, done bool) {
 	p := m.pod
 	if p == nil {
-		if s.waitsForClaim(m.n) {
+		if snap.waitsForClaim(m.n) {
 			return nil, false
 		}
-		return []action{{verb: create, n: m.n, revision: revisionFor(s, m.n)}}, false
+		return []action{{verb: create, n: m.n, revision: revisionFor(snap, m.n)}}, false
 	}
 	if pod.Terminal(p) {
 		// It is terminating; its successor is created when it is deleted: two pods with one identity never exist.
@@ -154,16 +154,16 @@ func manageReplica(s snapshot, m member, ordered bool) (acts []action, done bool
 		}
 		return nil, false
 	}
-	if p.Status.Phase == corev1.PodPending && s.claimMissing(m.n) {
+	if p.Status.Phase == corev1.PodPending && snap.claimMissing(m.n) {
 		acts = append(acts, action{verb: createClaims, n: m.n, pod: p})
 	}
-	if ordered && (p.DeletionTimestamp != nil || !available(s, p)) {
+	if ordered && (p.DeletionTimestamp != nil || !available(snap, p)) {
 		return acts, false
 	}
-	if !hasIdentity(s.set, p, m.n) {
+	if !hasIdentity(snap.set, p, m.n) {
 		acts = append(acts, action{verb: restoreIdentity, n: m.n, pod: p})
 	}
-	if claimOwnersDiffer(s, m) {
+	if claimOwnersDiffer(snap, m) {
 		acts = append(acts, action{verb: setClaimOwners, n: m.n, pod: p})
 	}
 	return acts, true
@@ -201,7 +201,7 @@ func claimOwnersDiffer(s snapshot, m member) bool {
 }
 
 // scaleDown deletes unwanted pods: all at once or, if ordered, the last one when all others are available.
-func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []action, ok bool) {
+func scaleDown(snap snapshot, members, condemned []member, ordered bool) (stage []action, ok bool) {
 	if !ordered {
 		for _, c := range condemned {
 			if c.pod.DeletionTimestamp == nil {
@@ -218,7 +218,7 @@ func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []a
 		return nil, false
 	}
 	// A finished pod never becomes available, so do not wait for it.
-	if !available(s, last.pod) && !pod.Terminal(last.pod) && last.pod != firstUnavailable(s, members, condemned) {
+	if !available(snap, last.pod) && !pod.Terminal(last.pod) && last.pod != firstUnavailable(snap, members, condemned) {
 		return nil, false
 	}
 	return []action{{verb: remove, n: last.n, pod: last.pod}}, false
@@ -282,20 +282,20 @@ func limits(set *appsv1.StatefulSet) (partition, maxUnavailable int) {
 }
 
 // revisionFor is the revision for pod n: below the partition the current one.
-func revisionFor(s snapshot, n int) string {
-	st := &s.set.Spec.UpdateStrategy
-	below := start(s.set)
+func revisionFor(snap snapshot, n int) string {
+	st := &snap.set.Spec.UpdateStrategy
+	below := start(snap.set)
 	switch {
 	case st.RollingUpdate != nil:
-		partition, _ := limits(s.set)
+		partition, _ := limits(snap.set)
 		below += partition
 	case st.Type == appsv1.RollingUpdateStatefulSetStrategyType:
-		below += int(s.set.Status.CurrentReplicas)
+		below += int(snap.set.Status.CurrentReplicas)
 	}
 	if n < below {
-		return s.current
+		return snap.current
 	}
-	return s.update
+	return snap.update
 }
 
 func minReady(set *appsv1.StatefulSet) time.Duration {
@@ -322,35 +322,35 @@ func nextAvailable(s snapshot) (next time.Duration) {
 }
 
 // status is the set's status from its pods.
-func status(s snapshot) appsv1.StatefulSetStatus {
-	collisions := s.collisions
+func status(snap snapshot) appsv1.StatefulSetStatus {
+	collisions := snap.collisions
 	st := appsv1.StatefulSetStatus{
-		ObservedGeneration: s.set.Generation,
-		CurrentRevision:    s.current,
-		UpdateRevision:     s.update,
+		ObservedGeneration: snap.set.Generation,
+		CurrentRevision:    snap.current,
+		UpdateRevision:     snap.update,
 		CollisionCount:     &collisions,
-		Conditions:         s.set.Status.Conditions,
+		Conditions:         snap.set.Status.Conditions,
 	}
-	for _, p := range s.pods {
+	for _, p := range snap.pods {
 		st.Replicas++
 		if p.Status.Phase == corev1.PodRunning && pod.Ready(p) {
 			st.ReadyReplicas++
-			if available(s, p) {
+			if available(snap, p) {
 				st.AvailableReplicas++
 			}
 		}
 		if p.DeletionTimestamp != nil {
 			continue
 		}
-		if revisionOf(p) == s.current {
+		if revisionOf(p) == snap.current {
 			st.CurrentReplicas++
 		}
-		if revisionOf(p) == s.update {
+		if revisionOf(p) == snap.update {
 			st.UpdatedReplicas++
 		}
 	}
-	all := int32(replicas(s.set))
-	if s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
+	all := int32(replicas(snap.set))
+	if snap.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
 		st.UpdatedReplicas == all && st.ReadyReplicas == all && st.Replicas == all {
 		st.CurrentReplicas = st.UpdatedReplicas
 		st.CurrentRevision = st.UpdateRevision // the rollout is complete

@@ -21,7 +21,7 @@ func newSet(replicas int32, f ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet 
 	partition := int32(0)
 	one := intstr.FromInt32(1)
 	l := map[string]string{"app": "web"}
-	s := &appsv1.StatefulSet{
+	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:       "web",
 			Namespace:  "default",
@@ -41,9 +41,9 @@ func newSet(replicas int32, f ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet 
 		},
 	}
 	for _, g := range f {
-		g(s)
+		g(set)
 	}
-	return s
+	return set
 }
 
 func parallel(s *appsv1.StatefulSet) { s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement }
@@ -79,9 +79,9 @@ func withClaims(onDeleted, onScaled appsv1.PersistentVolumeClaimRetentionPolicyT
 
 // podOf is pod n of the set, made from the revision "new", ready for an hour unless f says otherwise.
 func podOf(s *appsv1.StatefulSet, n int, f ...func(*corev1.Pod)) *corev1.Pod {
-	p := newPod(s, &s.Spec.Template, "new", n)
-	p.UID = types.UID(p.Name)
-	p.Status = corev1.PodStatus{
+	pod := newPod(s, &s.Spec.Template, "new", n)
+	pod.UID = types.UID(pod.Name)
+	pod.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning,
 		Conditions: []corev1.PodCondition{
 			{
@@ -92,9 +92,9 @@ func podOf(s *appsv1.StatefulSet, n int, f ...func(*corev1.Pod)) *corev1.Pod {
 		},
 	}
 	for _, g := range f {
-		g(p)
+		g(pod)
 	}
-	return p
+	return pod
 }
 
 func old(p *corev1.Pod)     { p.Labels[appsv1.StatefulSetRevisionLabel] = "old" }

@@ -63,7 +63,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("statefulset controller: %w", err)
 	}
-	c := &Controller{
+	controller := &Controller{
 		env:     env,
 		expect:  framework.NewExpectations(),
 		sets:    sets.Lister(),
@@ -72,32 +72,32 @@ func New(env *framework.Env) (framework.Controller, error) {
 		history: keeper,
 		own:     framework.PodOwnership(env, gvk, live),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(),
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
+	controller.owners, err = framework.WatchOwners(controller.loop, sets.Informer(),
 		pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
 			Kind:         gvk.Kind,
-			Get:          c.cached,
-			All:          c.all,
-			Expect:       c.expect,
+			Get:          controller.cached,
+			All:          controller.all,
+			Expect:       controller.expect,
 			StatusDelay:  statusDelay,
-			WithoutOwner: c.podNameReleased,
+			WithoutOwner: controller.podNameReleased,
 			Selector:     func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
 		})
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
-			Update: c.claimReleased,
-			Delete: c.claimDeleted,
+		framework.On(controller.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Update: controller.claimReleased,
+			Delete: controller.claimDeleted,
 		}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) {
-			c.owners.EnqueueAdopters(r)
+		framework.On(controller.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) {
+			controller.owners.EnqueueAdopters(r)
 		})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("statefulset controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -164,7 +164,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // retrying does not help
 	}
-	s := snapshot{
+	snap := snapshot{
 		set: set,
 		claim: func(name string) *corev1.PersistentVolumeClaim {
 			return c.cachedClaim(set.Namespace, name)
@@ -172,23 +172,23 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		expectationsSatisfied: c.expect.Satisfied(set.UID),
 		now:                   begin,
 	}
-	if s.pods, err = c.claim(ctx, set, sel); err != nil {
+	if snap.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
 	}
-	revisions, err := c.revisions(ctx, &s, sel)
+	revisions, err := c.revisions(ctx, &snap, sel)
 	if err != nil {
 		return err
 	}
-	metrics().set(s)
-	p := decide(s)
-	failure := c.act(ctx, key, s, p, revisions)
-	if err := c.writeStatus(ctx, set, status(s)); err != nil {
+	metrics().set(snap)
+	p := decide(snap)
+	failure := c.act(ctx, key, snap, p, revisions)
+	if err := c.writeStatus(ctx, set, status(snap)); err != nil {
 		return errors.Join(failure, err)
 	}
 	if p.next > 0 {
 		c.loop.AddAfter(key, p.next)
 	}
-	return errors.Join(failure, c.truncate(ctx, s, revisions))
+	return errors.Join(failure, c.truncate(ctx, snap, revisions))
 }
 
 // claim returns the set's pods after adoption and release. Pods with other names are ignored.
@@ -220,35 +220,35 @@ func (c *Controller) cachedClaim(namespace, name string) *corev1.PersistentVolum
 	return claim
 }
 
-// revisions updates the set's history and sets it in s. The history of a set in deletion is not changed, because a new
-// revision would delay the deletion.
-func (c *Controller) revisions(ctx context.Context, s *snapshot, sel labels.Selector) (*history.State, error) {
-	st := &s.set.Status
-	if s.set.DeletionTimestamp != nil {
-		s.current = st.CurrentRevision
-		s.update = st.UpdateRevision
+// revisions updates the set's history and sets it in snap. The history of a set in deletion is not changed, because a
+// new revision would delay the deletion.
+func (c *Controller) revisions(ctx context.Context, snap *snapshot, sel labels.Selector) (*history.State, error) {
+	st := &snap.set.Status
+	if snap.set.DeletionTimestamp != nil {
+		snap.current = st.CurrentRevision
+		snap.update = st.UpdateRevision
 		if st.CollisionCount != nil {
-			s.collisions = *st.CollisionCount
+			snap.collisions = *st.CollisionCount
 		}
 		return nil, nil
 	}
-	h, err := c.history.Sync(ctx, history.Owner{
-		Object:     s.set,
+	state, err := c.history.Sync(ctx, history.Owner{
+		Object:     snap.set,
 		Selector:   sel,
-		Template:   &s.set.Spec.Template,
+		Template:   &snap.set.Spec.Template,
 		Collisions: st.CollisionCount,
 		HashLabel:  hashLabel,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.current = h.Update.Name
-	s.update = h.Update.Name
-	s.collisions = h.Collisions
-	if r := h.Named(st.CurrentRevision); r != nil {
-		s.current = r.Name
+	snap.current = state.Update.Name
+	snap.update = state.Update.Name
+	snap.collisions = state.Collisions
+	if r := state.Named(st.CurrentRevision); r != nil {
+		snap.current = r.Name
 	}
-	return h, nil
+	return state, nil
 }
 
 // truncate deletes unused revisions beyond the limit.

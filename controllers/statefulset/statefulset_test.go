@@ -29,7 +29,7 @@ func newSet(replicas int32, f ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet 
 	one := intstr.FromInt32(1)
 	limit := int32(1)
 	l := map[string]string{"app": "web"}
-	s := &appsv1.StatefulSet{
+	set := &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Generation: 1},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas:             &replicas,
@@ -47,9 +47,9 @@ func newSet(replicas int32, f ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet 
 		},
 	}
 	for _, g := range f {
-		g(s)
+		g(set)
 	}
-	return s
+	return set
 }
 
 func pods(t *testing.T, c *controllertest.Cluster) []corev1.Pod {
@@ -91,11 +91,11 @@ func change(t *testing.T, c *controllertest.Cluster, f func(*appsv1.StatefulSet)
 }
 
 // run makes all pods ready, again and again, until nothing moves.
-func run(t *testing.T, c *controllertest.Cluster) {
+func run(t *testing.T, cluster *controllertest.Cluster) {
 	t.Helper()
 	for range 40 {
 		time.Sleep(time.Second) // the bubble's clock
-		for _, p := range pods(t, c) {
+		for _, p := range pods(t, cluster) {
 			if p.Status.Phase == corev1.PodRunning {
 				continue
 			}
@@ -105,7 +105,8 @@ func run(t *testing.T, c *controllertest.Cluster) {
 					{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()},
 				},
 			}
-			if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{}); err != nil {
+			if _, err := cluster.CoreV1().Pods("default").UpdateStatus(t.Context(), &p,
+				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,51 +129,52 @@ func revisions(t *testing.T, c *controllertest.Cluster) string {
 
 func TestRolloutAndRollback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet(2))
-		c.Start(t, "statefulset-controller", statefulset.New)
-		run(t, c)
-		if got, want := images(t, c), "web-0=v1 web-1=v1"; got != want {
+		cluster := controllertest.New(newSet(2))
+		cluster.Start(t, "statefulset-controller", statefulset.New)
+		run(t, cluster)
+		if got, want := images(t, cluster), "web-0=v1 web-1=v1"; got != want {
 			t.Fatalf("pods: got %s, want %s", got, want)
 		}
-		if got, want := c.EventsSeen(), "Normal SuccessfulCreate create Pod web-0 in StatefulSet web successful"; len(
+		if got, want := cluster.EventsSeen(), "Normal SuccessfulCreate create Pod web-0 in StatefulSet web "+
+			"successful"; len(
 			got) != 2 || got[0] != want {
 			t.Errorf("events: got %q, want 2, the first %q", got, want)
 		}
-		first := get(t, c).Status
+		first := get(t, cluster).Status
 		if first.UpdateRevision == "" || first.CurrentRevision != first.UpdateRevision || first.ReadyReplicas != 2 ||
 			first.AvailableReplicas != 2 || first.ObservedGeneration != 1 {
 			t.Errorf("status: got %+v", first)
 		}
-		change(t, c, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v2" })
-		run(t, c)
-		second := get(t, c).Status
-		if got, want := images(t, c), "web-0=v2 web-1=v2"; got != want ||
+		change(t, cluster, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v2" })
+		run(t, cluster)
+		second := get(t, cluster).Status
+		if got, want := images(t, cluster), "web-0=v2 web-1=v2"; got != want ||
 			second.CurrentRevision == first.CurrentRevision || second.UpdatedReplicas != 2 {
 			t.Errorf("after an update: got %s, %+v; want %s", got, second, want)
 		}
-		if said := c.EventsSeen(); len(said) != 4 ||
+		if said := cluster.EventsSeen(); len(said) != 4 ||
 			said[0] != "Normal SuccessfulDelete delete Pod web-1 in StatefulSet web successful" ||
 			said[2] != "Normal SuccessfulDelete delete Pod web-0 in StatefulSet web successful" {
 			t.Errorf("events: got %q", said)
 		}
-		change(t, c, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v1" })
-		run(t, c)
-		if got := get(t, c).Status.CurrentRevision; got != first.CurrentRevision {
+		change(t, cluster, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v1" })
+		run(t, cluster)
+		if got := get(t, cluster).Status.CurrentRevision; got != first.CurrentRevision {
 			t.Errorf("after going back: got revision %s, want the first again, %s", got, first.CurrentRevision)
 		}
-		if got, want := revisions(t, c), "2:"+second.CurrentRevision+" 3:"+first.CurrentRevision; got != want {
+		if got, want := revisions(t, cluster), "2:"+second.CurrentRevision+" 3:"+first.CurrentRevision; got != want {
 			t.Errorf("revisions: got %s, want %s", got, want)
 		}
 		for _, v := range []string{"v3", "v4"} {
-			change(t, c, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = v })
-			run(t, c)
+			change(t, cluster, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = v })
+			run(t, cluster)
 		}
-		if got := revisions(t, c); strings.Count(got, ":") != 2 || !strings.HasPrefix(got, "4:") {
+		if got := revisions(t, cluster); strings.Count(got, ":") != 2 || !strings.HasPrefix(got, "4:") {
 			t.Errorf("revisionHistoryLimit 1: got %s, want the present revision and one before", got)
 		}
-		c.Fake.ClearActions()
+		cluster.Fake.ClearActions()
 		time.Sleep(time.Hour)
-		if a := c.Fake.Actions(); len(a) != 0 {
+		if a := cluster.Fake.Actions(); len(a) != 0 {
 			t.Errorf("requests in an idle hour: got %v, want none", a)
 		}
 	})
@@ -180,13 +182,13 @@ func TestRolloutAndRollback(t *testing.T) {
 
 func TestClaimsFollowThePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
+		cluster := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
 			s.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}
 		}))
-		c.Start(t, "statefulset-controller", statefulset.New)
-		run(t, c)
+		cluster.Start(t, "statefulset-controller", statefulset.New)
+		run(t, cluster)
 		owners := func() string {
-			l, err := c.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
+			l, err := cluster.CoreV1().PersistentVolumeClaims("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,67 +206,68 @@ func TestClaimsFollowThePolicy(t *testing.T) {
 		if got, want := owners(), "data-web-0 data-web-1"; got != want {
 			t.Fatalf("claims: got %s, want %s", got, want)
 		}
-		if said := c.EventsSeen(); len(said) == 0 ||
+		if said := cluster.EventsSeen(); len(said) == 0 ||
 			said[0] != "Normal SuccessfulCreate create Claim data-web-0 Pod web-0 in StatefulSet web success" {
 			t.Errorf("events: got %q", said)
 		}
-		change(t, c, func(s *appsv1.StatefulSet) {
+		change(t, cluster, func(s *appsv1.StatefulSet) {
 			s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
 				WhenDeleted: "Delete",
 				WhenScaled:  "Delete",
 			}
 		})
-		run(t, c)
+		run(t, cluster)
 		if got, want := owners(), "data-web-0<StatefulSet data-web-1<StatefulSet"; got != want {
 			t.Errorf("with policy Delete: got %s, want %s", got, want)
 		}
-		change(t, c, func(s *appsv1.StatefulSet) { *s.Spec.Replicas = 1 })
-		run(t, c)
-		if got, want := owners(), "data-web-0<StatefulSet data-web-1<Pod"; got != want || len(pods(t, c)) != 1 {
-			t.Errorf("scaled down: got %s and %d pods; want %s and 1", got, len(pods(t, c)), want)
+		change(t, cluster, func(s *appsv1.StatefulSet) { *s.Spec.Replicas = 1 })
+		run(t, cluster)
+		if got, want := owners(), "data-web-0<StatefulSet data-web-1<Pod"; got != want || len(pods(t, cluster)) != 1 {
+			t.Errorf("scaled down: got %s and %d pods; want %s and 1", got, len(pods(t, cluster)), want)
 		}
-		change(t, c, func(s *appsv1.StatefulSet) { *s.Spec.Replicas = 2 })
-		run(t, c)
-		if n := len(pods(t, c)); n != 1 {
+		change(t, cluster, func(s *appsv1.StatefulSet) { *s.Spec.Replicas = 2 })
+		run(t, cluster)
+		if n := len(pods(t, cluster)); n != 1 {
 			t.Errorf("while the claim of the pod before is there: got %d pods, want 1", n)
 		}
 		// The garbage collector's part.
-		if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data-web-1",
+		if err := cluster.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data-web-1",
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		run(t, c)
-		if got, want := owners(), "data-web-0<StatefulSet data-web-1<StatefulSet"; got != want || len(pods(t, c)) != 2 {
-			t.Errorf("scaled up again: got %s and %d pods; want %s and 2", got, len(pods(t, c)), want)
+		run(t, cluster)
+		if got, want := owners(), "data-web-0<StatefulSet data-web-1<StatefulSet"; got != want ||
+			len(pods(t, cluster)) != 2 {
+			t.Errorf("scaled up again: got %s and %d pods; want %s and 2", got, len(pods(t, cluster)), want)
 		}
 	})
 }
 
 func TestRefusalsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet(2))
+		cluster := controllertest.New(newSet(2))
 		var tries atomic.Int32
 		var mended atomic.Bool
-		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cluster.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if mended.Load() {
 				return false, nil, nil
 			}
 			tries.Add(1)
 			return true, nil, errors.New("exceeded quota")
 		})
-		c.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", statefulset.New)
 		time.Sleep(time.Minute)
 		if n := tries.Load(); n < 5 || n > 20 {
 			t.Errorf("%d tries in a minute, want some with growing pauses", n)
 		}
-		if said := c.EventsSeen(); len(said) == 0 ||
+		if said := cluster.EventsSeen(); len(said) == 0 ||
 			said[0] != "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
 		mended.Store(true)
 		time.Sleep(3 * time.Minute)
-		run(t, c)
-		if n := len(pods(t, c)); n != 2 {
+		run(t, cluster)
+		if n := len(pods(t, cluster)); n != 2 {
 			t.Errorf("after mending: got %d pods, want 2", n)
 		}
 	})
@@ -279,19 +282,19 @@ func TestNamesOfOthers(t *testing.T) {
 		}
 		stranger := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "stranger", Namespace: "default", Labels: mine}}
 		taken := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0", Namespace: "default"}}
-		c := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
+		cluster := controllertest.New(newSet(2, func(s *appsv1.StatefulSet) {
 			s.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
 		}), ours, stranger, taken)
-		c.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", statefulset.New)
 		time.Sleep(time.Minute)
 		got := ""
-		for _, p := range pods(t, c) {
+		for _, p := range pods(t, cluster) {
 			got += fmt.Sprint(p.Name, " ", metav1.GetControllerOf(&p) != nil, "; ")
 		}
 		if want := "stranger false; web-0 false; web-1 true; "; got != want {
 			t.Errorf("pods and whether they have a controller: got %s, want %s", got, want)
 		}
-		if said := c.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
+		if said := cluster.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
 			return strings.HasPrefix(s, "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: ") &&
 				strings.Contains(s, "already exists")
 		}) {
@@ -304,18 +307,20 @@ func TestNamesOfOthers(t *testing.T) {
 // event comes.
 func TestStatusConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(newSet(0))
+		cluster := controllertest.New(newSet(0))
 		tries := 0
-		c.Fake.PrependReactor("update", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		cluster.Fake.PrependReactor("update", "statefulsets", func(
+			a clienttesting.Action,
+		) (bool, runtime.Object, error) {
 			if tries++; tries > 1 {
 				return false, nil, nil
 			}
 			return true, nil, apierrors.NewConflict(appsv1.Resource("statefulsets"), "x",
 				errors.New("too many wrote at once"))
 		})
-		c.Start(t, "statefulset-controller", statefulset.New)
+		cluster.Start(t, "statefulset-controller", statefulset.New)
 		time.Sleep(time.Minute)
-		if st := get(t, c).Status; tries < 2 || st.ObservedGeneration != 1 {
+		if st := get(t, cluster).Status; tries < 2 || st.ObservedGeneration != 1 {
 			t.Errorf("after %d writes the status is %+v, want generation 1 observed", tries, st)
 		}
 	})

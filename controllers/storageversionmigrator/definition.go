@@ -28,18 +28,19 @@ const migrating = "StorageMigrating"
 
 // definition is the CustomResourceDefinition of the migrated resource; nil for built-in resources.
 func (c *Controller) definition(
-	ctx context.Context, m *migrationv1.StorageVersionMigration,
+	ctx context.Context, migration *migrationv1.StorageVersionMigration,
 ) (*unstructured.Unstructured, error) {
-	if m.Spec.Resource.Group == "" {
+	if migration.Spec.Resource.Group == "" {
 		return nil, nil // a built-in resource
 	}
-	d, err := c.env.Client.Dynamic.Resource(definitions).Get(ctx, m.Spec.Resource.Resource+"."+m.Spec.Resource.Group,
+	d, err := c.env.Client.Dynamic.Resource(definitions).Get(ctx,
+		migration.Spec.Resource.Resource+"."+migration.Spec.Resource.Group,
 		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil // a built-in resource
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the definition of %s: %w", m.Spec.Resource.Resource, err)
+		return nil, fmt.Errorf("read the definition of %s: %w", migration.Spec.Resource.Resource, err)
 	}
 	return d, nil
 }
@@ -61,15 +62,15 @@ func (c *Controller) startDefinition(ctx context.Context, m *migrationv1.Storage
 func (c *Controller) finishDefinition(
 	ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool,
 ) error {
-	d, err := c.definition(ctx, m)
-	if d == nil || err != nil {
+	obj, err := c.definition(ctx, m)
+	if obj == nil || err != nil {
 		return err
 	}
 	now := metav1.Condition{
 		Status:             metav1.ConditionTrue,
 		Reason:             "MigrationFailed",
 		Message:            "The migration has failed",
-		ObservedGeneration: d.GetGeneration(),
+		ObservedGeneration: obj.GetGeneration(),
 	}
 	var stored []string
 	if succeeded {
@@ -77,19 +78,19 @@ func (c *Controller) finishDefinition(
 		now.Reason = "MigrationSucceeded"
 		now.Message = "The migration has succeeded but the stored versions have not been updated due to a generation " +
 			"mismatch"
-		if began := conditionOf(d, migrating); began != nil && began["observedGeneration"] == d.GetGeneration() {
-			stored = []string{storageVersion(d)}
+		if began := conditionOf(obj, migrating); began != nil && began["observedGeneration"] == obj.GetGeneration() {
+			stored = []string{storageVersion(obj)}
 			now.Message = "The migration has succeeded and the stored versions have been updated"
 		}
 	}
-	return c.updateDefinition(ctx, d, stored, now)
+	return c.updateDefinition(ctx, obj, stored, now)
 }
 
-// updateDefinition writes the condition and, unless nil, the stored versions, if d has not changed since it was read.
+// updateDefinition writes the condition and, unless nil, the stored versions, if obj has not changed since it was read.
 func (c *Controller) updateDefinition(
-	ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition,
+	ctx context.Context, obj *unstructured.Unstructured, stored []string, now metav1.Condition,
 ) error {
-	all, _, _ := unstructured.NestedSlice(d.Object, "status", "conditions")
+	all, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 	all = slices.DeleteFunc(slices.Clone(all), func(x any) bool {
 		o, ok := x.(map[string]any)
 		return ok && o["type"] == migrating
@@ -107,16 +108,16 @@ func (c *Controller) updateDefinition(
 		status["storedVersions"] = stored
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": d.GetResourceVersion()},
+		"metadata": map[string]any{"resourceVersion": obj.GetResourceVersion()},
 		"status":   status,
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, d.GetName(), types.MergePatchType, patch,
+	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, obj.GetName(), types.MergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("write the status of definition %s: %w", d.GetName(), err)
+		return fmt.Errorf("write the status of definition %s: %w", obj.GetName(), err)
 	}
 	return nil
 }

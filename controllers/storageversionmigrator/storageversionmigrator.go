@@ -52,19 +52,20 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	orders := migrationinformers.New(env.Shared.Scoped()).StorageVersionMigrations()
-	c := &Controller{env: env, migrations: orders.Lister(), finished: map[types.UID]struct{}{}}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	err := framework.On(c.loop, orders.Informer(), framework.Each(func(m *migrationv1.StorageVersionMigration) {
-		// One migration of a resource runs at a time: the end of one starts the next.
-		for _, o := range c.unfinishedOf(m.Spec.Resource) {
-			c.loop.Add(framework.KeyOf(o))
-		}
-		c.loop.Add(framework.KeyOf(m))
-	}))
+	controller := &Controller{env: env, migrations: orders.Lister(), finished: map[types.UID]struct{}{}}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
+	err := framework.On(controller.loop, orders.Informer(),
+		framework.Each(func(m *migrationv1.StorageVersionMigration) {
+			// One migration of a resource runs at a time: the end of one starts the next.
+			for _, o := range controller.unfinishedOf(m.Spec.Resource) {
+				controller.loop.Add(framework.KeyOf(o))
+			}
+			controller.loop.Add(framework.KeyOf(m))
+		}))
 	if err != nil {
 		return nil, fmt.Errorf("storage version migrations: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -102,39 +103,39 @@ func hasCondition(m *migrationv1.StorageVersionMigration, t migrationv1.Migratio
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	m, err := c.migrations.Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && c.done(m) {
+	migration, err := c.migrations.Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && c.done(migration) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if first := c.unfinishedOf(m.Spec.Resource); len(first) > 0 && first[0].UID != m.UID {
+	if first := c.unfinishedOf(migration.Spec.Resource); len(first) > 0 && first[0].UID != migration.UID {
 		return nil
 	}
-	r, err := c.resource(ctx, m.Spec.Resource)
+	res, err := c.resource(ctx, migration.Spec.Resource)
 	if err != nil {
 		return err
 	}
-	if r == nil || !r.Supports("list", "patch") {
-		if left := time.Until(m.CreationTimestamp.Add(unknownResourceGrace)); left > 0 {
+	if res == nil || !res.Supports("list", "patch") {
+		if left := time.Until(migration.CreationTimestamp.Add(unknownResourceGrace)); left > 0 {
 			c.loop.AddAfter(key, min(left, recheckInterval))
 			return nil
 		}
-		return c.setFinished(ctx, m, migrationv1.MigrationFailed, "resource not found")
+		return c.setFinished(ctx, migration, migrationv1.MigrationFailed, "resource not found")
 	}
-	if m, err = c.setRunning(ctx, m, r); err != nil {
+	if migration, err = c.setRunning(ctx, migration, res); err != nil {
 		return err
 	}
-	err = c.migrateAll(ctx, r)
+	err = c.migrateAll(ctx, res)
 	if _, ok := errors.AsType[*refusedError](err); ok {
-		c.env.Log.Warn("rewrite object", "migration", m.Name, "resource", r.GVR, "err", err)
-		return c.setFinished(ctx, m, migrationv1.MigrationFailed, "migration encountered unhandled error")
+		c.env.Log.Warn("rewrite object", "migration", migration.Name, "resource", res.GVR, "err", err)
+		return c.setFinished(ctx, migration, migrationv1.MigrationFailed, "migration encountered unhandled error")
 	}
 	if err != nil {
 		return err // it starts again from the beginning, which is harmless
 	}
-	return c.setFinished(ctx, m, migrationv1.MigrationSucceeded, "")
+	return c.setFinished(ctx, migration, migrationv1.MigrationSucceeded, "")
 }
 
 // resource is the served resource with that name; nil: none.
@@ -154,19 +155,19 @@ func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*
 
 // setRunning sets the condition Running and the resourceVersion of the start.
 func (c *Controller) setRunning(
-	ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource,
+	ctx context.Context, migration *migrationv1.StorageVersionMigration, res *catalog.Resource,
 ) (*migrationv1.StorageVersionMigration, error) {
-	if hasCondition(m, migrationv1.MigrationRunning) && m.Status.ResourceVersion != "" {
-		return m, nil
+	if hasCondition(migration, migrationv1.MigrationRunning) && migration.Status.ResourceVersion != "" {
+		return migration, nil
 	}
-	if err := c.startDefinition(ctx, m); err != nil {
+	if err := c.startDefinition(ctx, migration); err != nil {
 		return nil, err
 	}
-	next := m.DeepCopy()
+	next := migration.DeepCopy()
 	if next.Status.ResourceVersion == "" {
-		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{Limit: 1})
+		list, err := c.env.Client.Metadata.Resource(res.GVR).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
-			return nil, fmt.Errorf("find the version of %s: %w", r.GVR.Resource, err)
+			return nil, fmt.Errorf("find the version of %s: %w", res.GVR.Resource, err)
 		}
 		next.Status.ResourceVersion = list.ResourceVersion
 	}
@@ -174,19 +175,20 @@ func (c *Controller) setRunning(
 	next, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next,
 		metav1.UpdateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("begin migration %s: %w", m.Name, err)
+		return nil, fmt.Errorf("begin migration %s: %w", migration.Name, err)
 	}
 	return next, nil
 }
 
 // setFinished sets the final condition of the migration.
 func (c *Controller) setFinished(
-	ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string,
+	ctx context.Context, migration *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType,
+	message string,
 ) error {
-	if err := c.finishDefinition(ctx, m, t == migrationv1.MigrationSucceeded); err != nil {
+	if err := c.finishDefinition(ctx, migration, t == migrationv1.MigrationSucceeded); err != nil {
 		return err
 	}
-	next := m.DeepCopy()
+	next := migration.DeepCopy()
 	meta.RemoveStatusCondition(&next.Status.Conditions, string(migrationv1.MigrationRunning))
 	reason := "StorageVersionMigrationSucceeded"
 	if t == migrationv1.MigrationFailed {
@@ -199,11 +201,11 @@ func (c *Controller) setFinished(
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("end migration %s: %w", m.Name, err)
+		return fmt.Errorf("end migration %s: %w", migration.Name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.finished[m.UID] = struct{}{}
+	c.finished[migration.UID] = struct{}{}
 	return nil
 }
 
@@ -226,18 +228,18 @@ func (e *refusedError) Error() string { return e.err.Error() }
 func (e *refusedError) Unwrap() error { return e.err }
 
 // migrateAll sends an empty patch for every object. A conflict means that the object was just written in its new form.
-func (c *Controller) migrateAll(ctx context.Context, r *catalog.Resource) error {
+func (c *Controller) migrateAll(ctx context.Context, res *catalog.Resource) error {
 	next := ""
 	for {
-		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{
+		list, err := c.env.Client.Metadata.Resource(res.GVR).List(ctx, metav1.ListOptions{
 			Limit:    listPageSize,
 			Continue: next,
 		})
 		if err != nil {
-			return fmt.Errorf("list %s: %w", r.GVR.Resource, err)
+			return fmt.Errorf("list %s: %w", res.GVR.Resource, err)
 		}
 		err = framework.Parallel(list.Items, maxParallel, func(o metav1.PartialObjectMetadata) error {
-			return c.patchEmpty(ctx, r, &o)
+			return c.patchEmpty(ctx, res, &o)
 		})
 		if err != nil {
 			return err
@@ -248,22 +250,27 @@ func (c *Controller) migrateAll(ctx context.Context, r *catalog.Resource) error 
 	}
 }
 
-func (c *Controller) patchEmpty(ctx context.Context, r *catalog.Resource, o *metav1.PartialObjectMetadata) error {
+func (c *Controller) patchEmpty(
+	ctx context.Context, res *catalog.Resource, metadata *metav1.PartialObjectMetadata,
+) error {
 	// With the UID a recreated object is not touched, and a deleted one is not created.
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion},
+		"metadata": map[string]any{"uid": metadata.UID, "resourceVersion": metadata.ResourceVersion},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.Metadata.Resource(r.GVR).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType,
+	_, err = c.env.Client.Metadata.Resource(res.GVR).Namespace(metadata.Namespace).Patch(ctx, metadata.Name,
+		types.MergePatchType,
 		patch, metav1.PatchOptions{})
 	switch {
 	case err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err):
-		return &refusedError{fmt.Errorf("write %s %s/%s again: %w", r.GVR.Resource, o.Namespace, o.Name, err)}
+		return &refusedError{
+			fmt.Errorf("write %s %s/%s again: %w", res.GVR.Resource, metadata.Namespace, metadata.Name, err),
+		}
 	}
-	return fmt.Errorf("write %s %s/%s again: %w", r.GVR.Resource, o.Namespace, o.Name, err)
+	return fmt.Errorf("write %s %s/%s again: %w", res.GVR.Resource, metadata.Namespace, metadata.Name, err)
 }

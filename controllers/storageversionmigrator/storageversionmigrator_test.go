@@ -50,15 +50,15 @@ func start(t *testing.T, orders ...runtime.Object) (*controllertest.Cluster, *me
 		o.Kind = kind
 		return o
 	}
-	m := clienttest.NewMetadata(
+	client := clienttest.NewMetadata(
 		object("v1", "Secret", "a", "s1"), object("v1", "Secret", "b", "s2"), object("v1", "Secret", "b", "s3"), object(
 			"example.com/v1", "Widget", "a", "w1"))
-	c := controllertest.New(orders...)
-	c.Metadata = m
+	cluster := controllertest.New(orders...)
+	cluster.Metadata = client
 	lists := map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}
-	c.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, definition())
+	cluster.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, definition())
 	verbs := metav1.Verbs{"list", "patch"}
-	c.Fake.Resources = []*metav1.APIResourceList{
+	cluster.Fake.Resources = []*metav1.APIResourceList{
 		{
 			GroupVersion: "v1",
 			APIResources: []metav1.APIResource{{
@@ -78,7 +78,7 @@ func start(t *testing.T, orders ...runtime.Object) (*controllertest.Cluster, *me
 			}},
 		},
 	}
-	return c, m
+	return cluster, client
 }
 
 func definition() *unstructured.Unstructured {
@@ -113,7 +113,7 @@ func status(t *testing.T, c *controllertest.Cluster, name string) string {
 // waits for its turn.
 func TestMigrates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := start(t, order("first", "", "secrets", time.Hour), order("second", "", "secrets", time.Minute))
+		cluster, m := start(t, order("first", "", "secrets", time.Hour), order("second", "", "secrets", time.Minute))
 		var patched atomic.Int64
 		m.PrependReactor("patch", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			p, _ := a.(clienttesting.PatchAction)
@@ -122,7 +122,7 @@ func TestMigrates(t *testing.T) {
 				t.Errorf("patch %s, want %s", got, want)
 			}
 			patched.Add(1)
-			if status(t, c, "second") != "" && status(t, c, "first") != "Succeeded=True" {
+			if status(t, cluster, "second") != "" && status(t, cluster, "first") != "Succeeded=True" {
 				t.Error("two migrations of a resource run at once")
 			}
 			if p.GetName() == "s2" {
@@ -131,10 +131,10 @@ func TestMigrates(t *testing.T) {
 			}
 			return true, &metav1.PartialObjectMetadata{}, nil
 		})
-		c.Start(t, "storage-version-migrator-controller", New)
+		cluster.Start(t, "storage-version-migrator-controller", New)
 		time.Sleep(time.Minute)
 		for _, name := range []string{"first", "second"} {
-			if got := status(t, c, name); got != "Succeeded=True" {
+			if got := status(t, cluster, name); got != "Succeeded=True" {
 				t.Errorf("%s: %s", name, got)
 			}
 		}
@@ -147,21 +147,21 @@ func TestMigrates(t *testing.T) {
 // TestFails: a resource that is not served, after a while, and an object that is refused.
 func TestFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := start(t, order("unknown", "", "gadgets", 0), order("refused", "", "secrets", 0))
+		cluster, m := start(t, order("unknown", "", "gadgets", 0), order("refused", "", "secrets", 0))
 		m.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "s1",
 				fmt.Errorf("a webhook says no"))
 		})
-		c.Start(t, "storage-version-migrator-controller", New)
+		cluster.Start(t, "storage-version-migrator-controller", New)
 		time.Sleep(30 * time.Second)
-		if got := status(t, c, "unknown"); got != "" {
+		if got := status(t, cluster, "unknown"); got != "" {
 			t.Errorf("a resource that may come yet: %s", got)
 		}
-		if got := status(t, c, "refused"); got != "Failed=True migration encountered unhandled error" {
+		if got := status(t, cluster, "refused"); got != "Failed=True migration encountered unhandled error" {
 			t.Errorf("an object that is refused: %s", got)
 		}
 		time.Sleep(time.Minute)
-		if got := status(t, c, "unknown"); got != "Failed=True resource not found" {
+		if got := status(t, cluster, "unknown"); got != "Failed=True resource not found" {
 			t.Errorf("a resource that did not come: %s", got)
 		}
 	})
@@ -170,13 +170,13 @@ func TestFails(t *testing.T) {
 // TestDefinition: after a migration a definition knows the stored version alone.
 func TestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := start(t, order("widgets", "example.com", "widgets", time.Hour))
+		cluster, m := start(t, order("widgets", "example.com", "widgets", time.Hour))
 		m.PrependReactor("patch", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, &metav1.PartialObjectMetadata{}, nil
 		})
-		c.Start(t, "storage-version-migrator-controller", New)
+		cluster.Start(t, "storage-version-migrator-controller", New)
 		time.Sleep(time.Minute)
-		d, err := c.Dynamic.Resource(definitions).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+		d, err := cluster.Dynamic.Resource(definitions).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestDefinition(t *testing.T) {
 			cond["reason"] != "MigrationSucceeded" || conditionOf(d, "Established") == nil {
 			t.Errorf("stored versions %v, condition %v", stored, cond)
 		}
-		if got := status(t, c, "widgets"); got != "Succeeded=True" {
+		if got := status(t, cluster, "widgets"); got != "Succeeded=True" {
 			t.Errorf("migration: %s", got)
 		}
 	})

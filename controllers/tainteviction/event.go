@@ -42,21 +42,21 @@ func (c *Controller) recordEvictionEvent(node string) error {
 	now := time.Now()
 	stay := 0
 	var leaving []scheduledEviction
-	for _, p := range pods {
-		if p.DeletionTimestamp != nil {
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
 			continue
 		}
-		stays, because := toleration(taints, p.Spec.Tolerations)
+		stays, because := toleration(taints, pod.Spec.Tolerations)
 		if because == nil {
 			stay++
 			continue
 		}
-		since := c.tolerationStart(p)
+		since := c.tolerationStart(pod)
 		if since.IsZero() {
-			since = tolerationStartOf(p, because, now)
+			since = tolerationStartOf(pod, because, now)
 		}
 		if at := since.Add(stays); at.After(now) { // the others are deleted by now, with their own events
-			leaving = append(leaving, scheduledEviction{framework.KeyOf(p), at, because.ToString()})
+			leaving = append(leaving, scheduledEviction{framework.KeyOf(pod), at, because.ToString()})
 		}
 	}
 	if len(leaving) == 0 {
@@ -88,28 +88,29 @@ func evictionMessage(evictions []scheduledEviction, stay int, now time.Time) str
 		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.taint, b.taint),
 			strings.Compare(a.pod.String(), b.pod.String()))
 	})
-	var b strings.Builder
-	fmt.Fprintf(&b, "Deleting %s: ", countText(len(evictions), "Pod"))
-	for i, d := range evictions {
+	var out strings.Builder
+	fmt.Fprintf(&out, "Deleting %s: ", countText(len(evictions), "Pod"))
+	for i, eviction := range evictions {
 		if i == maxNamedPods {
-			fmt.Fprintf(&b, " and %d more", len(evictions)-i)
+			fmt.Fprintf(&out, " and %d more", len(evictions)-i)
 			break
 		}
-		if i > 0 && d.taint == evictions[i-1].taint && !d.at.Truncate(time.Second).After(evictions[i-1].at) {
-			b.WriteString(", " + d.pod.String())
+		if i > 0 && eviction.taint == evictions[i-1].taint && !eviction.at.Truncate(time.Second).After(
+			evictions[i-1].at) {
+			out.WriteString(", " + eviction.pod.String())
 			continue
 		}
 		if i > 0 {
-			b.WriteString("; ")
+			out.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "at %s (in %s) for taint %s: %s", d.at.UTC().Format(time.RFC3339),
-			d.at.Sub(now).Round(time.Second), d.taint, d.pod)
+		fmt.Fprintf(&out, "at %s (in %s) for taint %s: %s", eviction.at.UTC().Format(time.RFC3339),
+			eviction.at.Sub(now).Round(time.Second), eviction.taint, eviction.pod)
 	}
 	if stay > 0 {
-		fmt.Fprintf(&b, "; %s", countText(stay, "other"))
-		b.WriteString(map[bool]string{true: " stays", false: " stay"}[stay == 1])
+		fmt.Fprintf(&out, "; %s", countText(stay, "other"))
+		out.WriteString(map[bool]string{true: " stays", false: " stay"}[stay == 1])
 	}
-	return b.String()
+	return out.String()
 }
 
 func countText(n int, what string) string {

@@ -49,45 +49,45 @@ type scheduledDeletion struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:     env,
 		nodes:   core.Nodes().Lister(),
 		pods:    core.Pods().Lister(),
 		index:   pods.GetIndexer(),
 		pending: map[framework.Key]scheduledDeletion{},
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
-		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
-			Add:    func(n *corev1.Node) { c.nodeChanged(nil, n) },
-			Update: c.nodeChanged,
+		framework.On(controller.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    func(n *corev1.Node) { controller.nodeChanged(nil, n) },
+			Update: controller.nodeChanged,
 		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
-			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
-			Update: c.podChanged,
-			Delete: func(p *corev1.Pod) { c.cancel(framework.KeyOf(p)) },
+		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { controller.podChanged(nil, p) },
+			Update: controller.podChanged,
+			Delete: func(p *corev1.Pod) { controller.cancel(framework.KeyOf(p)) },
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("taint eviction controller: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) nodeChanged(old, n *corev1.Node) {
+func (c *Controller) nodeChanged(old, node *corev1.Node) {
 	was := []corev1.Taint(nil)
-	is := noExecuteTaints(n.Spec.Taints)
+	is := noExecuteTaints(node.Spec.Taints)
 	if old != nil {
 		was = noExecuteTaints(old.Spec.Taints)
 	}
 	if equality.Semantic.DeepEqual(was, is) {
 		return
 	}
-	pods, err := framework.PodsOn(c.index, n.Name)
+	pods, err := framework.PodsOn(c.index, node.Name)
 	if err != nil {
 		return
 	}
@@ -95,22 +95,22 @@ func (c *Controller) nodeChanged(old, n *corev1.Node) {
 		c.loop.Add(framework.KeyOf(p))
 	}
 	if len(is) > 0 && len(pods) > 0 {
-		c.loop.Add(framework.Key{Name: n.Name})
+		c.loop.Add(framework.Key{Name: node.Name})
 	}
 }
 
-func (c *Controller) podChanged(old, p *corev1.Pod) {
-	if p.Spec.NodeName == "" {
+func (c *Controller) podChanged(old, pod *corev1.Pod) {
+	if pod.Spec.NodeName == "" {
 		return
 	}
-	if old != nil && old.UID == p.UID && old.Spec.NodeName == p.Spec.NodeName &&
-		equality.Semantic.DeepEqual(old.Spec.Tolerations, p.Spec.Tolerations) {
+	if old != nil && old.UID == pod.UID && old.Spec.NodeName == pod.Spec.NodeName &&
+		equality.Semantic.DeepEqual(old.Spec.Tolerations, pod.Spec.Tolerations) {
 		return
 	}
-	n, err := c.nodes.Get(p.Spec.NodeName)
+	n, err := c.nodes.Get(pod.Spec.NodeName)
 	// If the node is not in the cache yet, its event will come.
 	if err == nil && (len(noExecuteTaints(n.Spec.Taints)) > 0 || old != nil && old.Spec.NodeName != "") {
-		c.loop.Add(framework.KeyOf(p))
+		c.loop.Add(framework.KeyOf(pod))
 	}
 }
 
@@ -128,8 +128,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if key.Namespace == "" {
 		return c.recordEvictionEvent(key.Name)
 	}
-	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+	pod, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil {
 		c.cancel(key)
 		return nil
 	}
@@ -137,36 +137,37 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	var taints []corev1.Taint
-	if n, err := c.nodes.Get(p.Spec.NodeName); err == nil {
+	if n, err := c.nodes.Get(pod.Spec.NodeName); err == nil {
 		taints = noExecuteTaints(n.Spec.Taints)
 	}
 	was, waiting := c.cancel(key)
-	if was.uid != p.UID { // another pod had the name
+	if was.uid != pod.UID { // another pod had the name
 		was = scheduledDeletion{}
 		waiting = false
 	}
 	now := time.Now()
-	stays, because := toleration(taints, p.Spec.Tolerations)
+	stays, because := toleration(taints, pod.Spec.Tolerations)
 	if because == nil {
 		if waiting {
-			c.env.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
-			c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Cancelled: true})
+			c.env.Events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s",
+				key)
+			c.mark(pod, &mark.Eviction{Node: pod.Spec.NodeName, Cancelled: true})
 		}
 		return nil
 	}
 	if !waiting {
-		was.since = tolerationStartOf(p, because, now)
+		was.since = tolerationStartOf(pod, because, now)
 	}
 	next := scheduledDeletion{
-		uid:   p.UID,
+		uid:   pod.UID,
 		since: was.since,
 		at:    was.since.Add(stays),
 		taint: because.ToString(),
 	}
 	c.schedule(key, next)
 	if !next.at.Equal(was.at) || next.taint != was.taint {
-		c.mark(p, &mark.Eviction{
-			Node:      p.Spec.NodeName,
+		c.mark(pod, &mark.Eviction{
+			Node:      pod.Spec.NodeName,
 			Taint:     next.taint,
 			Tolerated: stays,
 			Deadline:  next.at,
@@ -176,15 +177,15 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.loop.AddAfter(key, left)
 		return nil
 	}
-	c.env.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", key)
+	c.env.Events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", key)
 	d := framework.Disruption{
 		Reason:  "DeletionByTaintManager",
 		Message: "Taint manager: deleting due to NoExecute taint",
 	}
-	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
+	if err := framework.Disrupt(ctx, c.env, pod, d); err != nil {
 		return err
 	}
-	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
+	if err := framework.DeletePod(ctx, c.env, pod, nil); err != nil {
 		return err // still scheduled: a retry does not restart the wait
 	}
 	c.cancel(key)
@@ -194,7 +195,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 }
 
 // mark sends a mark about the scheduled eviction.
-func (c *Controller) mark(p *corev1.Pod, d *mark.Eviction) {
+func (c *Controller) mark(pod *corev1.Pod, d *mark.Eviction) {
 	if c.env.Marks == nil {
 		return
 	}
@@ -205,9 +206,9 @@ func (c *Controller) mark(p *corev1.Pod, d *mark.Eviction) {
 		Detail:    d,
 		Subject: mark.Subject{
 			Resource:  "pods",
-			Namespace: p.Namespace,
-			Name:      p.Name,
-			UID:       string(p.UID),
+			Namespace: pod.Namespace,
+			Name:      pod.Name,
+			UID:       string(pod.UID),
 		},
 	})
 }

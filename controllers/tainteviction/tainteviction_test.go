@@ -95,25 +95,25 @@ func setTaints(t *testing.T, c *controllertest.Cluster, taints ...corev1.Taint) 
 
 func TestEvicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			pod("now"), pod("soon", tolerates("a", 30)), pod("late", tolerates("a", 600)), pod("never",
 				tolerates("a", -1)))
-		c.Start(t, "taint-eviction-controller", New)
+		cluster.Start(t, "taint-eviction-controller", New)
 		time.Sleep(time.Second)
 		there := func() (names []string) {
 			for _, name := range []string{"now", "soon", "late", "never"} {
-				if _, err := c.CoreV1().Pods("default").Get(t.Context(), name,
+				if _, err := cluster.CoreV1().Pods("default").Get(t.Context(), name,
 					metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					names = append(names, name)
 				}
 			}
 			return names
 		}
-		setTaints(t, c, taint("a", ""))
+		setTaints(t, cluster, taint("a", ""))
 		if got, want := there(), []string{"soon", "late", "never"}; !slices.Equal(got, want) {
 			t.Errorf("after a second: got %v, want %v", got, want)
 		}
-		said := c.EventsSeen()
+		said := cluster.EventsSeen()
 		slices.Sort(said)
 		if want := []string{
 			"Normal TaintManagerEviction Deleting 2 Pods: at 2000-01-01T00:00:31Z (in 30s) for taint a:NoExecute: " +
@@ -127,9 +127,9 @@ func TestEvicts(t *testing.T) {
 		if got, want := there(), []string{"late", "never"}; !slices.Equal(got, want) {
 			t.Errorf("after a minute: got %v, want %v", got, want)
 		}
-		c.EventsSeen()
-		setTaints(t, c)
-		if got, want := c.EventsSeen(),
+		cluster.EventsSeen()
+		setTaints(t, cluster)
+		if got, want := cluster.EventsSeen(),
 			"Normal TaintManagerEviction Cancelling deletion of Pod default/late"; !slices.Equal(got, []string{want}) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
@@ -176,16 +176,18 @@ func TestRestartKeepsCounting(t *testing.T) {
 // TestSuccessorStaysItsOwnTime: a pod that took another's name while the watch was interrupted has all of its time.
 func TestSuccessorStaysItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("p", tolerates("a", 60)))
-		c.Start(t, "taint-eviction-controller", New)
+		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+			pod("p", tolerates("a", 60)))
+		cluster.Start(t, "taint-eviction-controller", New)
 		time.Sleep(time.Second)
-		setTaints(t, c, taint("a", ""))
+		setTaints(t, cluster, taint("a", ""))
 		time.Sleep(50 * time.Second)
 		next := pod("p", tolerates("a", 60))
 		next.UID = "next"
 		next.CreationTimestamp = metav1.Now()
 		// What the informer has is replaced, without a deletion.
-		if err := c.Fake.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, "default"); err != nil {
+		if err := cluster.Fake.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next,
+			"default"); err != nil {
 			t.Fatal(err)
 		}
 		for _, tt := range []struct {
@@ -193,7 +195,8 @@ func TestSuccessorStaysItsOwnTime(t *testing.T) {
 			gone bool
 		}{{55 * time.Second, false}, {10 * time.Second, true}} {
 			time.Sleep(tt.wait)
-			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(
+			if _, err := cluster.CoreV1().Pods("default").Get(t.Context(), "p",
+				metav1.GetOptions{}); apierrors.IsNotFound(
 				err) != tt.gone {
 				t.Errorf("after another %v: gone %v, want %v", tt.wait, !tt.gone, tt.gone)
 			}
@@ -205,19 +208,20 @@ func TestSuccessorStaysItsOwnTime(t *testing.T) {
 // moment.
 func TestLongerWithoutATaint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		cluster := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 			pod("p", tolerates("a", 30), tolerates("b", 120)))
-		c.Start(t, "taint-eviction-controller", New)
+		cluster.Start(t, "taint-eviction-controller", New)
 		time.Sleep(time.Second)
-		setTaints(t, c, taint("a", ""), taint("b", ""))
+		setTaints(t, cluster, taint("a", ""), taint("b", ""))
 		time.Sleep(10 * time.Second)
-		setTaints(t, c, taint("b", ""))
+		setTaints(t, cluster, taint("b", ""))
 		for _, tt := range []struct {
 			wait time.Duration
 			gone bool
 		}{{100 * time.Second, false}, {10 * time.Second, true}} {
 			time.Sleep(tt.wait)
-			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(
+			if _, err := cluster.CoreV1().Pods("default").Get(t.Context(), "p",
+				metav1.GetOptions{}); apierrors.IsNotFound(
 				err) != tt.gone {
 				t.Errorf("after another %v: gone %v, want %v", tt.wait, !tt.gone, tt.gone)
 			}

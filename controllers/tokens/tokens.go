@@ -42,7 +42,7 @@ func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller
 	}})
 	secrets := coreinformers.New(own.Scoped()).Secrets()
 	accounts := coreinformers.New(env.Shared.Scoped()).ServiceAccounts()
-	c := &Controller{
+	controller := &Controller{
 		env:       env,
 		secrets:   secrets.Lister(),
 		accounts:  accounts.Lister(),
@@ -50,20 +50,20 @@ func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller
 		key:       key,
 		ca:        ca,
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
-		framework.On(c.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) {
-			c.loop.Add(framework.KeyOf(s))
+		framework.On(controller.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) {
+			controller.loop.Add(framework.KeyOf(s))
 		})),
-		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{
-			Add:    c.enqueueSecretsOf,
-			Delete: c.enqueueSecretsOf,
+		framework.On(controller.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{
+			Add:    controller.enqueueSecretsOf,
+			Delete: controller.enqueueSecretsOf,
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("service-account tokens: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -87,15 +87,15 @@ func (c *Controller) enqueueSecretsOf(sa *corev1.ServiceAccount) {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	s, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && (s.Type != corev1.SecretTypeServiceAccountToken ||
-		s.DeletionTimestamp != nil) {
+	secret, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && (secret.Type != corev1.SecretTypeServiceAccountToken ||
+		secret.DeletionTimestamp != nil) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	name := s.Annotations[corev1.ServiceAccountNameKey]
+	name := secret.Annotations[corev1.ServiceAccountNameKey]
 	if name == "" || c.key == nil {
 		return nil
 	}
@@ -104,10 +104,10 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if uid := s.Annotations[corev1.ServiceAccountUIDKey]; err != nil || uid != "" && uid != string(sa.UID) {
-		return c.deleteSecret(ctx, s)
+	if uid := secret.Annotations[corev1.ServiceAccountUIDKey]; err != nil || uid != "" && uid != string(sa.UID) {
+		return c.deleteSecret(ctx, secret)
 	}
-	next, err := c.withTokenData(s, sa)
+	next, err := c.withTokenData(secret, sa)
 	if err != nil || next == nil {
 		return err
 	}
@@ -131,28 +131,28 @@ func (c *Controller) deleteSecret(ctx context.Context, s *corev1.Secret) error {
 	return nil
 }
 
-// withTokenData returns s with the missing data, nil if nothing is missing.
-func (c *Controller) withTokenData(s *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
-	hasToken := len(s.Data[corev1.ServiceAccountTokenKey]) > 0
-	hasCA := bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.ca)
-	hasNamespace := string(s.Data[corev1.ServiceAccountNamespaceKey]) == s.Namespace
-	hasUID := s.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
+// withTokenData returns secret with the missing data, nil if nothing is missing.
+func (c *Controller) withTokenData(secret *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
+	hasToken := len(secret.Data[corev1.ServiceAccountTokenKey]) > 0
+	hasCA := bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], c.ca)
+	hasNamespace := string(secret.Data[corev1.ServiceAccountNamespaceKey]) == secret.Namespace
+	hasUID := secret.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
 	if hasToken && hasCA && hasNamespace && hasUID {
 		return nil, nil // nothing is missing
 	}
-	next := s.DeepCopy()
+	next := secret.DeepCopy()
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
 	if len(c.ca) > 0 {
 		next.Data[corev1.ServiceAccountRootCAKey] = c.ca
 	}
-	next.Data[corev1.ServiceAccountNamespaceKey] = []byte(s.Namespace)
+	next.Data[corev1.ServiceAccountNamespaceKey] = []byte(secret.Namespace)
 	next.Annotations[corev1.ServiceAccountUIDKey] = string(sa.UID)
 	if !hasToken {
 		token, err := pki.LegacyToken{
-			Namespace:  s.Namespace,
-			Secret:     s.Name,
+			Namespace:  secret.Namespace,
+			Secret:     secret.Name,
 			Account:    sa.Name,
 			AccountUID: string(sa.UID),
 		}.Sign(c.key)

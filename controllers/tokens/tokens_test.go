@@ -41,32 +41,33 @@ func TestFillsAndDrops(t *testing.T) {
 			}
 			return s
 		}
-		c := controllertest.New(
+		cluster := controllertest.New(
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build", UID: "u1"}},
 			secret("good", "build", ""), secret("lost", "gone", ""), secret("old", "build", "u0"),
 		)
-		c.Start(t, "serviceaccount-token-controller", func(env *framework.Env) (framework.Controller, error) {
+		cluster.Start(t, "serviceaccount-token-controller", func(env *framework.Env) (framework.Controller, error) {
 			return New(env, key, []byte("PEM"))
 		})
 		time.Sleep(time.Second)
-		s, err := c.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{})
+		s, err := cluster.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{})
 		if err != nil || strings.Count(string(s.Data["token"]), ".") != 2 || string(s.Data["ca.crt"]) != "PEM" ||
 			string(s.Data["namespace"]) != "default" ||
 			s.Annotations[corev1.ServiceAccountUIDKey] != "u1" {
 			t.Errorf("secret of a service account: %v %v", s, err)
 		}
 		for _, name := range []string{"lost", "old"} {
-			if _, err := c.CoreV1().Secrets("default").Get(t.Context(), name,
+			if _, err := cluster.CoreV1().Secrets("default").Get(t.Context(), name,
 				metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				t.Errorf("secret %s, whose service account is gone: %v", name, err)
 			}
 		}
-		if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "build",
+		if err := cluster.CoreV1().ServiceAccounts("default").Delete(t.Context(), "build",
 			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if _, err := c.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{}); !apierrors.IsNotFound(
+		if _, err := cluster.CoreV1().Secrets("default").Get(t.Context(), "good",
+			metav1.GetOptions{}); !apierrors.IsNotFound(
 			err) {
 			t.Errorf("secret after its service account: %v", err)
 		}

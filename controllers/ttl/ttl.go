@@ -52,25 +52,25 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	nodes := coreinformers.New(env.Shared.Scoped()).Nodes()
-	c := &Controller{env: env, nodes: nodes.Lister()}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	err := framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+	controller := &Controller{env: env, nodes: nodes.Lister()}
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
+	err := framework.On(controller.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
 		Add: func(n *corev1.Node) {
-			c.nodesChanged(1)
-			c.loop.Add(framework.KeyOf(n))
+			controller.nodesChanged(1)
+			controller.loop.Add(framework.KeyOf(n))
 		},
 		// Other nodes are updated at their next change, which the kubelet makes every few minutes.
 		Update: func(_, cur *corev1.Node) {
-			if cur.Annotations[corev1.ObjectTTLAnnotationKey] != c.desiredTTL() {
-				c.loop.Add(framework.KeyOf(cur))
+			if cur.Annotations[corev1.ObjectTTLAnnotationKey] != controller.desiredTTL() {
+				controller.loop.Add(framework.KeyOf(cur))
 			}
 		},
-		Delete: func(*corev1.Node) { c.nodesChanged(-1) },
+		Delete: func(*corev1.Node) { controller.nodesChanged(-1) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ttl: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.
@@ -91,7 +91,7 @@ func (c *Controller) desiredTTL() string {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	n, err := c.nodes.Get(key.Name)
+	node, err := c.nodes.Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	want := c.desiredTTL()
-	if n.Annotations[corev1.ObjectTTLAnnotationKey] == want {
+	if node.Annotations[corev1.ObjectTTLAnnotationKey] == want {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{
@@ -108,10 +108,10 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch,
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("annotate node %s: %w", n.Name, err)
+		return fmt.Errorf("annotate node %s: %w", node.Name, err)
 	}
 	return nil
 }

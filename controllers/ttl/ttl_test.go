@@ -26,21 +26,21 @@ func TestNext(t *testing.T) {
 
 func TestAnnotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(&corev1.Node{
+		cluster := controllertest.New(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "n0", Annotations: map[string]string{"other": "x"}},
 		})
-		c.Start(t, "ttl-controller", New)
+		cluster.Start(t, "ttl-controller", New)
 		check := func(when, name, want string) {
 			t.Helper()
 			time.Sleep(time.Second)
-			n, err := c.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			n, err := cluster.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || n.Annotations[corev1.ObjectTTLAnnotationKey] != want {
 				t.Errorf("%s: %v %v, want %s", when, n.Annotations, err, want)
 			}
 		}
 		check("one node", "n0", "0")
 		for i := range 100 {
-			if _, err := c.CoreV1().Nodes().Create(t.Context(),
+			if _, err := cluster.CoreV1().Nodes().Create(t.Context(),
 				&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("more%d", i)}},
 				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -48,16 +48,16 @@ func TestAnnotates(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		check("the hundred and first", "more99", "15")
-		n, err := c.CoreV1().Nodes().Get(t.Context(), "n0", metav1.GetOptions{})
+		n, err := cluster.CoreV1().Nodes().Get(t.Context(), "n0", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.Labels = map[string]string{"changed": "yes"}
-		if _, err := c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check("the first, once it changes", "n0", "15")
-		if n, _ = c.CoreV1().Nodes().Get(t.Context(), "n0", metav1.GetOptions{}); n.Annotations["other"] != "x" {
+		if n, _ = cluster.CoreV1().Nodes().Get(t.Context(), "n0", metav1.GetOptions{}); n.Annotations["other"] != "x" {
 			t.Errorf("another annotation is gone: %v", n.Annotations)
 		}
 	})

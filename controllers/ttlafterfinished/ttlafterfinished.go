@@ -80,23 +80,23 @@ func (c *controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil || !ok {
 		return err
 	}
-	j, ok := obj.(*batchv1.Job)
+	job, ok := obj.(*batchv1.Job)
 	if !ok {
 		return nil
 	}
-	t := expiry(j)
-	if t.IsZero() {
+	at := expiry(job)
+	if at.IsZero() {
 		return nil
 	}
-	if wait := time.Until(t); wait > 0 {
+	if wait := time.Until(at); wait > 0 {
 		c.loop.AddAfter(key, wait)
 		return nil
 	}
 	// The TTL may have just been extended: the version protects against that.
 	foreground := metav1.DeletePropagationForeground
-	err = c.env.Client.BatchV1().Jobs(j.Namespace).Delete(ctx, j.Name, metav1.DeleteOptions{
+	err = c.env.Client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{
 		PropagationPolicy: &foreground,
-		Preconditions:     &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},
+		Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 	})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -104,6 +104,6 @@ func (c *controller) sync(ctx context.Context, key framework.Key) error {
 	case err != nil:
 		return fmt.Errorf("delete expired job: %w", err)
 	}
-	deletionDelay().Observe(time.Since(t).Seconds())
+	deletionDelay().Observe(time.Since(at).Seconds())
 	return nil
 }

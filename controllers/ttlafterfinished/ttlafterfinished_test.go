@@ -30,18 +30,18 @@ func job(name string, ttl *int32, end batchv1.JobConditionType) *batchv1.Job {
 
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := controllertest.New(
+		cluster := controllertest.New(
 			job("forever", nil, batchv1.JobComplete), job("runs", new(int32(5)), batchv1.JobSuspended), job("complete",
 				new(int32(10)), batchv1.JobComplete),
 			job("failed", new(int32(20)), batchv1.JobFailed), job("longer", new(int32(10)), batchv1.JobComplete), job(
 				"once", new(int32(0)), batchv1.JobFailed),
 		)
-		c.Start(t, "ttl-after-finished-controller", New)
+		cluster.Start(t, "ttl-after-finished-controller", New)
 		left := func(after time.Duration, want ...string) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			list, err := c.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
+			list, err := cluster.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,12 +55,12 @@ func TestExpiry(t *testing.T) {
 			}
 		}
 		left(9*time.Second, "complete", "failed", "forever", "longer", "runs")
-		j, err := c.BatchV1().Jobs("default").Get(t.Context(), "longer", metav1.GetOptions{})
+		j, err := cluster.BatchV1().Jobs("default").Get(t.Context(), "longer", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		j.Spec.TTLSecondsAfterFinished = new(int32(3600))
-		if _, err := c.BatchV1().Jobs("default").Update(t.Context(), j, metav1.UpdateOptions{}); err != nil {
+		if _, err := cluster.BatchV1().Jobs("default").Update(t.Context(), j, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		left(time.Second, "failed", "forever", "longer", "runs")

@@ -42,40 +42,40 @@ func New(env *framework.Env) (framework.Controller, error) {
 	classes := storageinformers.New(env.Shared.Scoped()).VolumeAttributesClasses()
 	volumes := core.PersistentVolumes().Informer()
 	claims := core.PersistentVolumeClaims().Informer()
-	c := &Controller{
+	controller := &Controller{
 		env:     env,
 		classes: classes.Lister(),
 		volumes: volumes.GetIndexer(),
 		claims:  claims.GetIndexer(),
 	}
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(class *storagev1.VolumeAttributesClass) {
 		if protect.NeedsSync(class, protect.Class) {
-			c.loop.Add(class.Name)
+			controller.loop.Add(class.Name)
 		}
 	}
 	err := errors.Join(
 		framework.EnsureIndex(volumes, byClass, indexByClass),
 		framework.EnsureIndex(claims, byClass, indexByClass),
-		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.VolumeAttributesClass]{
+		framework.On(controller.loop, classes.Informer(), framework.Handlers[*storagev1.VolumeAttributesClass]{
 			Add:    look,
 			Update: func(_, class *storagev1.VolumeAttributesClass) { look(class) },
 		}),
-		framework.On(c.loop, volumes, framework.Handlers[*corev1.PersistentVolume]{
-			Update: func(old, v *corev1.PersistentVolume) { c.classesReleased(classesOf(old), classesOf(v)) },
-			Delete: func(v *corev1.PersistentVolume) { c.classesReleased(classesOf(v), nil) },
+		framework.On(controller.loop, volumes, framework.Handlers[*corev1.PersistentVolume]{
+			Update: func(old, v *corev1.PersistentVolume) { controller.classesReleased(classesOf(old), classesOf(v)) },
+			Delete: func(v *corev1.PersistentVolume) { controller.classesReleased(classesOf(v), nil) },
 		}),
-		framework.On(c.loop, claims, framework.Handlers[*corev1.PersistentVolumeClaim]{
+		framework.On(controller.loop, claims, framework.Handlers[*corev1.PersistentVolumeClaim]{
 			Update: func(old, claim *corev1.PersistentVolumeClaim) {
-				c.classesReleased(classesOf(old), classesOf(claim))
+				controller.classesReleased(classesOf(old), classesOf(claim))
 			},
-			Delete: func(claim *corev1.PersistentVolumeClaim) { c.classesReleased(classesOf(claim), nil) },
+			Delete: func(claim *corev1.PersistentVolumeClaim) { controller.classesReleased(classesOf(claim), nil) },
 		}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("attributes class protection: %w", err)
 	}
-	return c, nil
+	return controller, nil
 }
 
 // Run implements framework.Controller.

@@ -30,7 +30,7 @@ func TestProtection(t *testing.T) {
 		const mine = "example.com/mine"
 		gold := "gold"
 		silver := "silver"
-		c := controllertest.New(
+		cluster := controllertest.New(
 			class(gold, true, mine, protect.Class), class(silver, true, mine, protect.Class), class("next", true, mine,
 				protect.Class),
 			class("free", true, mine, protect.Class), class("kept", false, mine, protect.Class), class("bare", false,
@@ -52,10 +52,10 @@ func TestProtection(t *testing.T) {
 				},
 			},
 		)
-		c.Start(t, "volumeattributesclass-protection-controller", New)
+		cluster.Start(t, "volumeattributesclass-protection-controller", New)
 		check := func(when, name string, want bool) {
 			t.Helper()
-			got, err := c.StorageV1().VolumeAttributesClasses().Get(t.Context(), name, metav1.GetOptions{})
+			got, err := cluster.StorageV1().VolumeAttributesClasses().Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || slices.Contains(got.Finalizers, protect.Class) != want ||
 				!slices.Contains(got.Finalizers, mine) {
 				t.Errorf("%s: %s has finalizers %v, %v; want protection %v", when, name, got.Finalizers, err, want)
@@ -72,15 +72,15 @@ func TestProtection(t *testing.T) {
 		} {
 			check("at first", name, want)
 		}
-		if err := c.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
+		if err := cluster.CoreV1().PersistentVolumes().Delete(t.Context(), "v", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		claim, err := c.CoreV1().PersistentVolumeClaims("dev").Get(t.Context(), "c", metav1.GetOptions{})
+		claim, err := cluster.CoreV1().PersistentVolumeClaims("dev").Get(t.Context(), "c", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		claim.Status.ModifyVolumeStatus = nil
-		if _, err := c.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim,
+		if _, err := cluster.CoreV1().PersistentVolumeClaims("dev").UpdateStatus(t.Context(), claim,
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}

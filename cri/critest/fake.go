@@ -69,7 +69,7 @@ type Fake struct {
 
 // NewFake returns a runtime with one image, HelloImage. Containers run Hello unless SetProgram is called.
 func NewFake() *Fake {
-	f := &Fake{
+	fake := &Fake{
 		sandboxes:  map[string]*sandbox{},
 		containers: map[string]*container{},
 		images:     map[string]*runtimeapi.Image{},
@@ -80,8 +80,8 @@ func NewFake() *Fake {
 		exec:       HelloExec,
 		now:        time.Now,
 	}
-	f.AddImage(HelloImage, 4<<20)
-	return f
+	fake.AddImage(HelloImage, 4<<20)
+	return fake
 }
 
 // SetProgram sets the behaviour of containers that are started from now on.

@@ -35,51 +35,51 @@ type container struct {
 
 // CreateContainer needs a ready sandbox and a present image.
 func (f *Fake) CreateContainer(
-	ctx context.Context, r *runtimeapi.CreateContainerRequest,
+	ctx context.Context, request *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
 	if err := f.begin(ctx, "CreateContainer"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.sandboxes[r.GetPodSandboxId()]
-	if s == nil {
-		return nil, notFound("pod sandbox", r.GetPodSandboxId())
+	sandbox := f.sandboxes[request.GetPodSandboxId()]
+	if sandbox == nil {
+		return nil, notFound("pod sandbox", request.GetPodSandboxId())
 	}
-	if s.stopped {
-		return nil, status.Errorf(codes.FailedPrecondition, "create container: pod sandbox %s is not ready", s.id)
+	if sandbox.stopped {
+		return nil, status.Errorf(codes.FailedPrecondition, "create container: pod sandbox %s is not ready", sandbox.id)
 	}
-	m := r.GetConfig().GetMetadata()
+	m := request.GetConfig().GetMetadata()
 	if m.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "create container: metadata with a name is required")
 	}
 	for _, c := range f.containers {
-		if o := c.config.GetMetadata(); c.sandbox == s.id && o.GetName() == m.GetName() &&
+		if o := c.config.GetMetadata(); c.sandbox == sandbox.id && o.GetName() == m.GetName() &&
 			o.GetAttempt() == m.GetAttempt() {
 			return nil, status.Errorf(codes.AlreadyExists, "create container: attempt %d of %s is container %s",
 				m.GetAttempt(), m.GetName(), c.id)
 		}
 	}
-	img := f.findImageLocked(r.GetConfig().GetImage().GetImage())
+	img := f.findImageLocked(request.GetConfig().GetImage().GetImage())
 	if img == nil {
-		return nil, notFound("image", r.GetConfig().GetImage().GetImage())
+		return nil, notFound("image", request.GetConfig().GetImage().GetImage())
 	}
 	id, seq := f.idLocked()
-	c := &container{
+	ctr := &container{
 		id:      id,
 		seq:     seq,
-		sandbox: s.id,
-		config:  r.GetConfig(),
+		sandbox: sandbox.id,
+		config:  request.GetConfig(),
 		image:   img,
 		created: f.now().UnixNano(),
-		res:     r.GetConfig().GetLinux().GetResources(),
+		res:     request.GetConfig().GetLinux().GetResources(),
 		ended:   make(chan struct{}),
 	}
-	if p := c.config.GetLogPath(); p != "" {
-		c.logPath = filepath.Join(s.config.GetLogDirectory(), p)
+	if p := ctr.config.GetLogPath(); p != "" {
+		ctr.logPath = filepath.Join(sandbox.config.GetLogDirectory(), p)
 	}
-	f.containers[id] = c
-	f.emitLocked(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	f.containers[id] = ctr
+	f.emitLocked(id, sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
@@ -92,57 +92,58 @@ func (f *Fake) StartContainer(
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := f.containers[r.GetContainerId()]
-	if c == nil {
+	container := f.containers[r.GetContainerId()]
+	if container == nil {
 		return nil, notFound("container", r.GetContainerId())
 	}
-	if c.state != runtimeapi.ContainerState_CONTAINER_CREATED {
-		return nil, status.Errorf(codes.FailedPrecondition, "start container %s: it is in state %s", c.id, c.state)
+	if container.state != runtimeapi.ContainerState_CONTAINER_CREATED {
+		return nil, status.Errorf(codes.FailedPrecondition, "start container %s: it is in state %s", container.id,
+			container.state)
 	}
-	c.program = f.program(c.config)
-	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
-	c.started = f.now().UnixNano()
-	f.emitLocked(c.id, f.sandboxes[c.sandbox], runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
-	if err := f.logLocked(c, "stdout", c.program.Output...); err != nil {
+	container.program = f.program(container.config)
+	container.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	container.started = f.now().UnixNano()
+	f.emitLocked(container.id, f.sandboxes[container.sandbox], runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	if err := f.logLocked(container, "stdout", container.program.Output...); err != nil {
 		return nil, err
 	}
-	if p := c.program; p.Exits && p.After == 0 {
-		f.endLocked(c, p.Code, "")
+	if p := container.program; p.Exits && p.After == 0 {
+		f.endLocked(container, p.Code, "")
 	} else if p.Exits {
-		c.timer = time.AfterFunc(p.After, func() { f.Exit(c.id, p.Code) })
+		container.timer = time.AfterFunc(p.After, func() { f.Exit(container.id, p.Code) })
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
 // StopContainer ends the container at once, or after the timeout with 137 when its Program ignores signals.
 func (f *Fake) StopContainer(
-	ctx context.Context, r *runtimeapi.StopContainerRequest,
+	ctx context.Context, request *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
 	if err := f.begin(ctx, "StopContainer"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
-	c := f.containers[r.GetContainerId()]
-	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	container := f.containers[request.GetContainerId()]
+	if container == nil || container.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		f.mu.Unlock()
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
-	if !c.program.IgnoresTerm && r.GetTimeout() > 0 {
-		code := c.program.TermCode
+	if !container.program.IgnoresTerm && request.GetTimeout() > 0 {
+		code := container.program.TermCode
 		if code == 0 {
 			code = 143
 		}
-		f.endLocked(c, code, "")
+		f.endLocked(container, code, "")
 		f.mu.Unlock()
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
 	f.mu.Unlock()
-	t := time.NewTimer(time.Duration(r.GetTimeout()) * time.Second)
+	t := time.NewTimer(time.Duration(request.GetTimeout()) * time.Second)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		f.end(c.id, 137, "")
-	case <-c.ended:
+		f.end(container.id, 137, "")
+	case <-container.ended:
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -177,12 +178,12 @@ func (f *Fake) end(id string, code int32, reason string) bool {
 	return c != nil && f.endLocked(c, code, reason)
 }
 
-func (f *Fake) endLocked(c *container, code int32, reason string) bool {
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+func (f *Fake) endLocked(ctr *container, code int32, reason string) bool {
+	if ctr.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return false
 	}
-	if c.timer != nil {
-		c.timer.Stop()
+	if ctr.timer != nil {
+		ctr.timer.Stop()
 	}
 	switch {
 	case reason != "":
@@ -191,12 +192,12 @@ func (f *Fake) endLocked(c *container, code int32, reason string) bool {
 	default:
 		reason = "Error"
 	}
-	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	c.finished = f.now().UnixNano()
-	c.code = code
-	c.reason = reason
-	close(c.ended)
-	f.emitLocked(c.id, f.sandboxes[c.sandbox], runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	ctr.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	ctr.finished = f.now().UnixNano()
+	ctr.code = code
+	ctr.reason = reason
+	close(ctr.ended)
+	f.emitLocked(ctr.id, f.sandboxes[ctr.sandbox], runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return true
 }
 
@@ -283,23 +284,24 @@ func (f *Fake) ListContainers(
 	defer f.mu.Unlock()
 	out := &runtimeapi.ListContainersResponse{}
 	q := r.GetFilter()
-	for _, c := range sortedValues(f.containers) {
-		if q.GetId() != "" && q.GetId() != c.id || q.GetPodSandboxId() != "" && q.GetPodSandboxId() != c.sandbox ||
-			q.GetState() != nil && q.GetState().GetState() != c.state ||
-			!matches(q.GetLabelSelector(), c.config.GetLabels()) {
+	for _, container := range sortedValues(f.containers) {
+		if q.GetId() != "" && q.GetId() != container.id ||
+			q.GetPodSandboxId() != "" && q.GetPodSandboxId() != container.sandbox ||
+			q.GetState() != nil && q.GetState().GetState() != container.state ||
+			!matches(q.GetLabelSelector(), container.config.GetLabels()) {
 			continue
 		}
 		out.Containers = append(out.Containers, &runtimeapi.Container{
-			Id:           c.id,
-			PodSandboxId: c.sandbox,
-			Metadata:     c.config.GetMetadata(),
-			Image:        c.config.GetImage(),
-			ImageRef:     c.image.GetRepoDigests()[0],
-			State:        c.state,
-			CreatedAt:    c.created,
-			Labels:       c.config.GetLabels(),
-			Annotations:  c.config.GetAnnotations(),
-			ImageId:      c.image.GetId(),
+			Id:           container.id,
+			PodSandboxId: container.sandbox,
+			Metadata:     container.config.GetMetadata(),
+			Image:        container.config.GetImage(),
+			ImageRef:     container.image.GetRepoDigests()[0],
+			State:        container.state,
+			CreatedAt:    container.created,
+			Labels:       container.config.GetLabels(),
+			Annotations:  container.config.GetAnnotations(),
+			ImageId:      container.image.GetId(),
 		})
 	}
 	return out, nil
@@ -307,18 +309,18 @@ func (f *Fake) ListContainers(
 
 // UpdateContainerResources stores the new resources, which ContainerStatus returns.
 func (f *Fake) UpdateContainerResources(
-	ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
+	ctx context.Context, request *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	if err := f.begin(ctx, "UpdateContainerResources"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c := f.containers[r.GetContainerId()]
+	c := f.containers[request.GetContainerId()]
 	if c == nil {
-		return nil, notFound("container", r.GetContainerId())
+		return nil, notFound("container", request.GetContainerId())
 	}
-	c.res = r.GetLinux()
+	c.res = request.GetLinux()
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 

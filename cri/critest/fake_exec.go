@@ -14,23 +14,25 @@ import (
 )
 
 // ExecSync returns the result that SetExec has set.
-func (f *Fake) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+func (f *Fake) ExecSync(
+	ctx context.Context, request *runtimeapi.ExecSyncRequest,
+) (*runtimeapi.ExecSyncResponse, error) {
 	if err := f.begin(ctx, "ExecSync"); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
-	c, err := f.runningLocked(r.GetContainerId())
+	container, err := f.runningLocked(request.GetContainerId())
 	exec := f.exec
 	f.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	res := exec(c.config, r.GetCmd())
-	if limit := time.Duration(r.GetTimeout()) * time.Second; limit > 0 && res.Takes > limit {
+	res := exec(container.config, request.GetCmd())
+	if limit := time.Duration(request.GetTimeout()) * time.Second; limit > 0 && res.Takes > limit {
 		if err := wait(ctx, limit); err != nil {
 			return nil, err
 		}
-		return nil, status.Errorf(codes.DeadlineExceeded, "exec in container %s: no end after %s", c.id, limit)
+		return nil, status.Errorf(codes.DeadlineExceeded, "exec in container %s: no end after %s", container.id, limit)
 	}
 	if err := wait(ctx, res.Takes); err != nil {
 		return nil, err

@@ -81,32 +81,33 @@ func (f *Fake) UpdateRuntimeConfig(
 
 // RunPodSandbox makes a ready sandbox, with its own address unless it uses the host's network.
 func (f *Fake) RunPodSandbox(
-	ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
+	ctx context.Context, request *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
 	if err := f.begin(ctx, "RunPodSandbox"); err != nil {
 		return nil, err
 	}
-	m := r.GetConfig().GetMetadata()
-	if m.GetName() == "" || m.GetUid() == "" {
+	metadata := request.GetConfig().GetMetadata()
+	if metadata.GetName() == "" || metadata.GetUid() == "" {
 		return nil, status.Error(codes.InvalidArgument, "run pod sandbox: metadata with name and uid is required")
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.checkUsersLocked(r.GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
+	if err := f.checkUsersLocked(
+		request.GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
 		return nil, err
 	}
 	for _, s := range f.sandboxes {
-		if o := s.config.GetMetadata(); o.GetUid() == m.GetUid() && o.GetAttempt() == m.GetAttempt() {
+		if o := s.config.GetMetadata(); o.GetUid() == metadata.GetUid() && o.GetAttempt() == metadata.GetAttempt() {
 			return nil, status.Errorf(codes.AlreadyExists, "run pod sandbox: attempt %d of pod %s is sandbox %s",
-				m.GetAttempt(), m.GetUid(), s.id)
+				metadata.GetAttempt(), metadata.GetUid(), s.id)
 		}
 	}
 	id, seq := f.idLocked()
 	s := &sandbox{
 		id:      id,
 		seq:     seq,
-		config:  r.GetConfig(),
-		handler: r.GetRuntimeHandler(),
+		config:  request.GetConfig(),
+		handler: request.GetRuntimeHandler(),
 		created: f.now().UnixNano(),
 	}
 	if s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
@@ -120,8 +121,8 @@ func (f *Fake) RunPodSandbox(
 
 // checkUsersLocked refuses invalid user namespaces.
 func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
-	u := o.GetUsernsOptions()
-	if u == nil || u.GetMode() == runtimeapi.NamespaceMode_NODE {
+	userNamespace := o.GetUsernsOptions()
+	if userNamespace == nil || userNamespace.GetMode() == runtimeapi.NamespaceMode_NODE {
 		return nil
 	}
 	if f.noUsers {
@@ -131,7 +132,7 @@ func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
 		o.GetIpc() == runtimeapi.NamespaceMode_NODE {
 		return status.Error(codes.InvalidArgument, "run pod sandbox: a user namespace and a namespace of the host's")
 	}
-	for _, maps := range [][]*runtimeapi.IDMapping{u.GetUids(), u.GetGids()} {
+	for _, maps := range [][]*runtimeapi.IDMapping{userNamespace.GetUids(), userNamespace.GetGids()} {
 		if len(maps) == 0 || maps[0].GetContainerId() != 0 || maps[0].GetHostId() == 0 || maps[0].GetLength() == 0 {
 			return status.Errorf(codes.InvalidArgument, "run pod sandbox: mappings %v", maps)
 		}
@@ -177,18 +178,18 @@ func (f *Fake) RemovePodSandbox(
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.sandboxes[r.GetPodSandboxId()]
-	if s == nil {
+	sandbox := f.sandboxes[r.GetPodSandboxId()]
+	if sandbox == nil {
 		return &runtimeapi.RemovePodSandboxResponse{}, nil
 	}
-	f.stopSandboxLocked(s)
+	f.stopSandboxLocked(sandbox)
 	for _, c := range sortedValues(f.containers) {
-		if c.sandbox == s.id {
+		if c.sandbox == sandbox.id {
 			f.removeLocked(c)
 		}
 	}
-	delete(f.sandboxes, s.id)
-	f.emitLocked(s.id, s, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	delete(f.sandboxes, sandbox.id)
+	f.emitLocked(sandbox.id, sandbox, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
@@ -246,19 +247,20 @@ func (f *Fake) ListPodSandbox(
 	defer f.mu.Unlock()
 	out := &runtimeapi.ListPodSandboxResponse{}
 	q := r.GetFilter()
-	for _, s := range sortedValues(f.sandboxes) {
-		if q.GetId() != "" && q.GetId() != s.id || q.GetState() != nil && q.GetState().GetState() != s.state() ||
-			!matches(q.GetLabelSelector(), s.config.GetLabels()) {
+	for _, sandbox := range sortedValues(f.sandboxes) {
+		if q.GetId() != "" && q.GetId() != sandbox.id ||
+			q.GetState() != nil && q.GetState().GetState() != sandbox.state() ||
+			!matches(q.GetLabelSelector(), sandbox.config.GetLabels()) {
 			continue
 		}
 		out.Items = append(out.Items, &runtimeapi.PodSandbox{
-			Id:             s.id,
-			Metadata:       s.config.GetMetadata(),
-			State:          s.state(),
-			CreatedAt:      s.created,
-			Labels:         s.config.GetLabels(),
-			Annotations:    s.config.GetAnnotations(),
-			RuntimeHandler: s.handler,
+			Id:             sandbox.id,
+			Metadata:       sandbox.config.GetMetadata(),
+			State:          sandbox.state(),
+			CreatedAt:      sandbox.created,
+			Labels:         sandbox.config.GetLabels(),
+			Annotations:    sandbox.config.GetAnnotations(),
+			RuntimeHandler: sandbox.handler,
 		})
 	}
 	return out, nil

@@ -82,19 +82,19 @@ func (f *Fake) ListPodSandboxStats(
 	return out, nil
 }
 
-func (f *Fake) statsLocked(c *container) *runtimeapi.ContainerStats {
+func (f *Fake) statsLocked(ctr *container) *runtimeapi.ContainerStats {
 	now := f.now().UnixNano()
 	const mem = 10 << 20
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
-			Id:          c.id,
-			Metadata:    c.config.GetMetadata(),
-			Labels:      c.config.GetLabels(),
-			Annotations: c.config.GetAnnotations(),
+			Id:          ctr.id,
+			Metadata:    ctr.config.GetMetadata(),
+			Labels:      ctr.config.GetLabels(),
+			Annotations: ctr.config.GetAnnotations(),
 		},
 		Cpu: &runtimeapi.CpuUsage{
 			Timestamp:            now,
-			UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: uint64(max(0, now-c.started)) / 10},
+			UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: uint64(max(0, now-ctr.started)) / 10},
 		},
 		Memory: &runtimeapi.MemoryUsage{
 			Timestamp:       now,
@@ -106,10 +106,10 @@ func (f *Fake) statsLocked(c *container) *runtimeapi.ContainerStats {
 }
 
 func (f *Fake) podStatsLocked(s *sandbox) *runtimeapi.PodSandboxStats {
-	l := &runtimeapi.LinuxPodSandboxStats{}
+	stats := &runtimeapi.LinuxPodSandboxStats{}
 	for _, c := range sortedValues(f.containers) {
 		if c.sandbox == s.id && c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			l.Containers = append(l.Containers, f.statsLocked(c))
+			stats.Containers = append(stats.Containers, f.statsLocked(c))
 		}
 	}
 	return &runtimeapi.PodSandboxStats{
@@ -119,6 +119,6 @@ func (f *Fake) podStatsLocked(s *sandbox) *runtimeapi.PodSandboxStats {
 			Labels:      s.config.GetLabels(),
 			Annotations: s.config.GetAnnotations(),
 		},
-		Linux: l,
+		Linux: stats,
 	}
 }

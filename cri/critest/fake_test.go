@@ -28,37 +28,37 @@ func TestFakeOverSocket(t *testing.T) {
 		ready := make(chan struct{})
 		go func() { served <- cri.Serve(ctx, critest.NewFake(), sock, func() { close(ready) }) }() // ends with ctx
 		<-ready
-		c, err := cri.Dial(t.Context(), "unix://"+sock)
+		client, err := cri.Dial(t.Context(), "unix://"+sock)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = c.Close()
+			_ = client.Close()
 			cancel()
 			if err := <-served; err != nil {
 				t.Errorf("serve: %v", err)
 			}
 		})
-		return critest.Subject{Client: c}
+		return critest.Subject{Client: client}
 	})
 }
 
 func TestFakePlans(t *testing.T) {
-	f := critest.NewFake()
-	c := cri.InProcess(f)
+	fake := critest.NewFake()
+	client := cri.InProcess(fake)
 	boom := errors.New("boom")
-	f.FailNext("RunPodSandbox", boom, nil)
+	fake.FailNext("RunPodSandbox", boom, nil)
 	req := &runtimeapi.RunPodSandboxRequest{
 		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Uid: "u"}},
 	}
-	if _, err := c.Runtime.RunPodSandbox(t.Context(), req); err == nil {
+	if _, err := client.Runtime.RunPodSandbox(t.Context(), req); err == nil {
 		t.Error("planned failure: got none")
 	}
-	pod, err := c.Runtime.RunPodSandbox(t.Context(), req)
+	pod, err := client.Runtime.RunPodSandbox(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctr, err := c.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+	ctr, err := client.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: pod.GetPodSandboxId(),
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
@@ -69,16 +69,17 @@ func TestFakePlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := ctr.GetContainerId()
-	if f.Exit(id, 1) {
+	if fake.Exit(id, 1) {
 		t.Error("exit of a container that is not running: got true")
 	}
-	if _, err := c.Runtime.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+	if _, err := client.Runtime.StartContainer(t.Context(),
+		&runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
-	if !f.OOMKill(id) {
+	if !fake.OOMKill(id) {
 		t.Error("oom kill: got false")
 	}
-	s, err := c.Runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	s, err := client.Runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil || s.GetStatus().GetReason() != "OOMKilled" || s.GetStatus().GetExitCode() != 137 {
 		t.Errorf("after oom kill: got %v, %v", s, err)
 	}

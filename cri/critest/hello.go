@@ -14,8 +14,8 @@ import (
 
 // Hello behaves like the built-in image's /hello: exit N, sleep S, echo WORDS and env work as their names say. No
 // arguments, and any other command, run for ever.
-func Hello(c *runtimeapi.ContainerConfig) Program {
-	words := slices.Concat(c.GetCommand(), c.GetArgs())
+func Hello(config *runtimeapi.ContainerConfig) Program {
+	words := slices.Concat(config.GetCommand(), config.GetArgs())
 	if len(words) > 0 && words[0] == "/hello" {
 		words = words[1:]
 	}
@@ -31,7 +31,7 @@ func Hello(c *runtimeapi.ContainerConfig) Program {
 		return Program{Exits: true, Output: []string{strings.Join(words[1:], " ")}}
 	case "env":
 		var out []string
-		for _, e := range c.GetEnvs() {
+		for _, e := range config.GetEnvs() {
 			out = append(out, e.GetKey()+"="+string(e.GetValue()))
 		}
 		return Program{Exits: true, Output: out}

@@ -18,34 +18,37 @@ func testContainer(t *testing.T, b *bench) {
 	defer b.removePod(pod)
 	before := time.Now().UnixNano()
 	id := b.create(pod, cfg, containerConfig("main"))
-	s := b.status(id)
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || s.GetCreatedAt() < before ||
-		s.GetStartedAt() != 0 || s.GetFinishedAt() != 0 {
-		t.Errorf("status after create: got %v", s)
+	status := b.status(id)
+	if status.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || status.GetCreatedAt() < before ||
+		status.GetStartedAt() != 0 || status.GetFinishedAt() != 0 {
+		t.Errorf("status after create: got %v", status)
 	}
-	if s.GetImageRef() == "" || s.GetImage().GetImage() != HelloImage || s.GetLabels()["container"] != "main" ||
-		s.GetLogPath() == "" {
-		t.Errorf("status after create: got %v, want image, labels and log path", s)
+	if status.GetImageRef() == "" || status.GetImage().GetImage() != HelloImage ||
+		status.GetLabels()["container"] != "main" ||
+		status.GetLogPath() == "" {
+		t.Errorf("status after create: got %v, want image, labels and log path", status)
 	}
 	b.start(id)
-	s = b.status(id)
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || s.GetStartedAt() < s.GetCreatedAt() ||
-		s.GetFinishedAt() != 0 {
-		t.Errorf("status after start: got %v", s)
+	status = b.status(id)
+	if status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING ||
+		status.GetStartedAt() < status.GetCreatedAt() ||
+		status.GetFinishedAt() != 0 {
+		t.Errorf("status after start: got %v", status)
 	}
 	if _, err := b.Client.Runtime.StartContainer(b.ctx(),
 		&runtimeapi.StartContainerRequest{ContainerId: id}); err == nil {
 		t.Error("start twice: got no error")
 	}
 	b.stop(id, 60)
-	s = b.status(id)
+	status = b.status(id)
 	// 0: the program took SIGTERM and ended by itself; 143: SIGTERM came before it could; never anything else, and
 	// never SIGKILL's 137 within the grace.
-	if code := s.GetExitCode(); code != 0 && code != 143 {
+	if code := status.GetExitCode(); code != 0 && code != 143 {
 		t.Errorf("exit code after stop: got %d, want 0 or 143", code)
 	}
-	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetFinishedAt() < s.GetStartedAt() {
-		t.Errorf("status after stop: got %v", s)
+	if status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED ||
+		status.GetFinishedAt() < status.GetStartedAt() {
+		t.Errorf("status after stop: got %v", status)
 	}
 	b.stop(id, 60)
 	for range 2 {

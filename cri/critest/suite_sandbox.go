@@ -75,22 +75,22 @@ func testSandboxTwice(t *testing.T, b *bench) {
 
 func testMissing(t *testing.T, b *bench) {
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-	c := b.Client.Runtime
+	client := b.Client.Runtime
 	for what, call := range map[string]func() error{
 		"stop pod": func() error {
-			_, err := c.StopPodSandbox(b.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+			_, err := client.StopPodSandbox(b.ctx(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 			return err
 		},
 		"remove pod": func() error {
-			_, err := c.RemovePodSandbox(b.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+			_, err := client.RemovePodSandbox(b.ctx(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
 			return err
 		},
 		"stop container": func() error {
-			_, err := c.StopContainer(b.ctx(), &runtimeapi.StopContainerRequest{ContainerId: id})
+			_, err := client.StopContainer(b.ctx(), &runtimeapi.StopContainerRequest{ContainerId: id})
 			return err
 		},
 		"remove container": func() error {
-			_, err := c.RemoveContainer(b.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
+			_, err := client.RemoveContainer(b.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
 			return err
 		},
 	} {
@@ -98,23 +98,23 @@ func testMissing(t *testing.T, b *bench) {
 	}
 	for what, call := range map[string]func() error{
 		"pod status": func() error {
-			_, err := c.PodSandboxStatus(b.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+			_, err := client.PodSandboxStatus(b.ctx(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 			return err
 		},
 		"container status": func() error {
-			_, err := c.ContainerStatus(b.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+			_, err := client.ContainerStatus(b.ctx(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
 			return err
 		},
 		"start": func() error {
-			_, err := c.StartContainer(b.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id})
+			_, err := client.StartContainer(b.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id})
 			return err
 		},
 		"exec": func() error {
-			_, err := c.ExecSync(b.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"/hello"}})
+			_, err := client.ExecSync(b.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"/hello"}})
 			return err
 		},
 		"stats": func() error {
-			_, err := c.ContainerStats(b.ctx(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+			_, err := client.ContainerStats(b.ctx(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
 			return err
 		},
 	} {

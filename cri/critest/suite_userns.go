@@ -20,9 +20,9 @@ func userNamespace() *runtimeapi.NamespaceOption {
 // testUserNamespace: a runtime that reports support of user namespaces makes them, returns them in the status, and
 // refuses invalid ones. One without support refuses all.
 func testUserNamespace(t *testing.T, b *bench) {
-	s, err := b.Client.Runtime.Status(b.ctx(), &runtimeapi.StatusRequest{})
-	if err != nil || len(s.GetRuntimeHandlers()) == 0 {
-		t.Fatalf("status: got %v, %v, want a runtime handler", s, err)
+	statusResponse, err := b.Client.Runtime.Status(b.ctx(), &runtimeapi.StatusRequest{})
+	if err != nil || len(statusResponse.GetRuntimeHandlers()) == 0 {
+		t.Fatalf("status: got %v, %v, want a runtime handler", statusResponse, err)
 	}
 	config := func(o *runtimeapi.NamespaceOption) *runtimeapi.PodSandboxConfig {
 		cfg := b.podConfig("users")
@@ -33,7 +33,7 @@ func testUserNamespace(t *testing.T, b *bench) {
 		_, err := b.Client.Runtime.RunPodSandbox(b.ctx(), &runtimeapi.RunPodSandboxRequest{Config: config(o)})
 		return err
 	}
-	if !s.GetRuntimeHandlers()[0].GetFeatures().GetUserNamespaces() {
+	if !statusResponse.GetRuntimeHandlers()[0].GetFeatures().GetUserNamespaces() {
 		wantCode(t, "a user namespace where there are none", run(userNamespace()), codes.FailedPrecondition)
 		return
 	}

@@ -56,34 +56,34 @@ func (c *cache) shard(q Question) *cacheShard {
 }
 
 func (c *cache) get(q Question, now time.Time) *Reply {
-	s := c.shard(q)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.m[q]
+	cacheShard := c.shard(q)
+	cacheShard.mu.Lock()
+	defer cacheShard.mu.Unlock()
+	e := cacheShard.m[q]
 	if e == nil {
 		return nil
 	}
 	r := e.Value.(*cached).r
 	if now.Sub(r.stored) >= r.life {
-		s.drop(e)
+		cacheShard.drop(e)
 		return nil
 	}
-	s.use.MoveToFront(e)
+	cacheShard.use.MoveToFront(e)
 	return r
 }
 
-func (c *cache) put(q Question, r *Reply) {
-	if r.life <= 0 {
+func (c *cache) put(question Question, reply *Reply) {
+	if reply.life <= 0 {
 		return
 	}
-	s := c.shard(q)
+	s := c.shard(question)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.m[q]; e != nil {
+	if e := s.m[question]; e != nil {
 		s.drop(e)
 	}
-	s.m[q] = s.use.PushFront(&cached{q, r})
-	s.bytes += size(q, r)
+	s.m[question] = s.use.PushFront(&cached{question, reply})
+	s.bytes += size(question, reply)
 	for s.use.Len() > cacheReplies/cacheShards || s.bytes > cacheBytes/cacheShards {
 		s.drop(s.use.Back())
 	}

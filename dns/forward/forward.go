@@ -153,8 +153,8 @@ func (f *Forwarder) Cached(q Question) *Reply {
 // Ask asks for q in client's name. done is called once, from another goroutine, with a reply; one that says SERVFAIL
 // where nobody answered. false: too much is under way, and done will not be called.
 func (f *Forwarder) Ask(client netip.Addr, q Question, done func(*Reply)) bool {
-	p := f.plan.Load()
-	key := flightKey{p, q}
+	plan := f.plan.Load()
+	key := flightKey{plan, q}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ctx == nil || f.clients[client] >= maxPerClient || f.waiting >= maxWaiters {
@@ -168,7 +168,7 @@ func (f *Forwarder) Ask(client netip.Addr, q Question, done func(*Reply)) bool {
 		fl = &flight{}
 		f.flights[key] = fl
 		ctx := f.ctx
-		f.tasks.Go(func() { f.fly(ctx, p, key) })
+		f.tasks.Go(func() { f.fly(ctx, plan, key) })
 	}
 	fl.waiters = append(fl.waiters, waiter{client, done})
 	f.clients[client]++
@@ -179,9 +179,9 @@ func (f *Forwarder) Ask(client netip.Addr, q Question, done func(*Reply)) bool {
 // fly asks, remembers and tells who waits.
 func (f *Forwarder) fly(ctx context.Context, p *plan, key flightKey) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	r := f.exchange(ctx, p.servers(key.q.Name), key.q)
+	reply := f.exchange(ctx, p.servers(key.q.Name), key.q)
 	cancel()
-	p.cache.put(key.q, r)
+	p.cache.put(key.q, reply)
 	f.mu.Lock()
 	fl := f.flights[key]
 	delete(f.flights, key)
@@ -193,7 +193,7 @@ func (f *Forwarder) fly(ctx context.Context, p *plan, key flightKey) {
 	}
 	f.mu.Unlock()
 	for _, w := range fl.waiters {
-		w.done(r)
+		w.done(reply)
 	}
 }
 
@@ -215,7 +215,7 @@ func order(all []*server, now time.Time) []*server {
 
 // exchange asks one server after the other, twice each; the reply may be a server's refusal or, where there is none,
 // our SERVFAIL.
-func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Reply {
+func (f *Forwarder) exchange(ctx context.Context, all []*server, question Question) *Reply {
 	var refusal *dns.Msg
 	servers := order(all, time.Now())
 	for range 2 {
@@ -223,21 +223,21 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Re
 			if ctx.Err() != nil {
 				break
 			}
-			m, err := f.try(ctx, s, q)
+			msg, err := f.try(ctx, s, question)
 			meter.Forwarded(s.addr, err == nil)
 			if err != nil {
 				if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 					s.shun.Store(time.Now().Add(shunned).UnixNano())
 				}
-				f.cfg.Log.Debug("a name server did not answer", "server", s.addr, "name", q.Name, "err", err)
+				f.cfg.Log.Debug("a name server did not answer", "server", s.addr, "name", question.Name, "err", err)
 				continue
 			}
 			s.shun.Store(0)
-			if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
-				refusal = m
+			if msg.Rcode != dns.RcodeSuccess && msg.Rcode != dns.RcodeNameError {
+				refusal = msg
 				continue
 			}
-			if r, err := keep(m, time.Now()); err == nil {
+			if r, err := keep(msg, time.Now()); err == nil {
 				return r
 			}
 		}
@@ -253,7 +253,7 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Re
 			return r
 		}
 	}
-	return failure(q, time.Now())
+	return failure(question, time.Now())
 }
 
 // failure says that nobody answered.

@@ -153,9 +153,9 @@ func TestDenials(t *testing.T) {
 			r.Ns = append(r.Ns, rr)
 		}
 		return r
-	}, func(f *Forwarder, w *world) {
+	}, func(forwarder *Forwarder, w *world) {
 		for range 3 {
-			if m := ask(t, f, "no.example."); m.Rcode != dns.RcodeNameError {
+			if m := ask(t, forwarder, "no.example."); m.Rcode != dns.RcodeNameError {
 				t.Errorf("rcode %d", m.Rcode)
 			}
 			time.Sleep(longestDenial / 2)
@@ -164,8 +164,8 @@ func TestDenials(t *testing.T) {
 			t.Errorf("asked %d times, want 2", n)
 		}
 		soa = false
-		ask(t, f, "nor.example.")
-		ask(t, f, "nor.example.")
+		ask(t, forwarder, "nor.example.")
+		ask(t, forwarder, "nor.example.")
 		if n := w.asked[one.String()+" udp"]; n != 4 {
 			t.Errorf("asked %d times, want 4", n)
 		}
@@ -220,15 +220,17 @@ func TestFailover(t *testing.T) {
 // TestNobody: servers that are silent cost askLimit and nothing more, one question however many wait, and each client a
 // share.
 func TestNobody(t *testing.T) {
-	inWorld(t, func(string, string, *dns.Msg) *dns.Msg { return nil }, func(f *Forwarder, w *world) {
-		q := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
+	inWorld(t, func(string, string, *dns.Msg) *dns.Msg { return nil }, func(forwarder *Forwarder, w *world) {
+		question := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
 		var failed atomic.Int32
 		for i := range maxPerClient + 10 {
-			if ok := f.Ask(client, q, func(r *Reply) { failed.Add(int32(r.Rcode())) }); ok != (i < maxPerClient) {
+			if ok := forwarder.Ask(client, question, func(r *Reply) {
+				failed.Add(int32(r.Rcode()))
+			}); ok != (i < maxPerClient) {
 				t.Fatalf("question %d: %t", i, ok)
 			}
 		}
-		if !f.Ask(netip.MustParseAddr("10.1.0.8"), q, func(*Reply) {}) {
+		if !forwarder.Ask(netip.MustParseAddr("10.1.0.8"), question, func(*Reply) {}) {
 			t.Error("another client was refused")
 		}
 		time.Sleep(askLimit + time.Millisecond)
@@ -239,7 +241,7 @@ func TestNobody(t *testing.T) {
 		if n := w.asked[one.String()+" udp"]; n > 2 {
 			t.Errorf("asked %d times", n)
 		}
-		if f.Cached(q) == nil {
+		if forwarder.Cached(question) == nil {
 			t.Error("the failure is not remembered")
 		}
 	})
@@ -253,25 +255,25 @@ func TestHanging(t *testing.T) {
 			return nil
 		}
 		return reply(m)
-	}, func(f *Forwarder, _ *world) {
+	}, func(forwarder *Forwarder, _ *world) {
 		loud := netip.MustParseAddr("10.1.0.66")
 		for i := range 2 * maxPerClient {
 			q := Question{Name: fmt.Sprintf("hang-%d.example.", i), Type: dns.TypeA, Class: dns.ClassINET}
-			if ok := f.Ask(loud, q, func(*Reply) {}); ok != (i < maxPerClient) {
+			if ok := forwarder.Ask(loud, q, func(*Reply) {}); ok != (i < maxPerClient) {
 				t.Fatalf("question %d: %t", i, ok)
 			}
 		}
 		begin := time.Now()
-		ask(t, f, "a.corp.example.")
+		ask(t, forwarder, "a.corp.example.")
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("a server that answers took %s", took)
 		}
-		ask(t, f, "a.example.")
+		ask(t, forwarder, "a.example.")
 		if took := time.Since(begin); took > tryLimit {
 			t.Errorf("the second server was asked after %s, want %s", took, tryLimit)
 		}
 		begin = time.Now()
-		ask(t, f, "b.example.")
+		ask(t, forwarder, "b.example.")
 		if took := time.Since(begin); took > 0 {
 			t.Errorf("the wait for a hanging server was paid again: %s", took)
 		}

@@ -14,8 +14,8 @@ import (
 // FuzzRemembered follows what a server sent through the cache to a client that asks later, in letters of its own: the
 // answer can be read, has the client's id and question, and nothing in it lives longer than it did.
 func FuzzRemembered(f *testing.F) {
-	q := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
-	asked, _, err := query(q, true)
+	question := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
+	asked, _, err := query(question, true)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -43,9 +43,9 @@ func FuzzRemembered(f *testing.F) {
 			return
 		}
 		c := newCache()
-		c.put(q, r)
+		c.put(question, r)
 		now := start.Add(time.Duration(later) * time.Second / 8)
-		got := c.get(q, now)
+		got := c.get(question, now)
 		if (got != nil) != (r.life > 0 && now.Sub(start) < r.life) {
 			t.Fatalf("%x, kept for %s: after %s the cache has %v", b, r.life, now.Sub(start), got)
 		}
@@ -87,11 +87,11 @@ func FuzzCache(f *testing.F) {
 	f.Add([]byte{0, 1, 200, 1, 1, 0, 2, 9, 9, 0, 1, 255})
 	f.Add(bytes.Repeat([]byte{0, 7, 255, 0, 8, 255}, 40))
 	f.Fuzz(func(t *testing.T, steps []byte) {
-		c := newCache()
+		cache := newCache()
 		now := time.Unix(1_700_000_000, 0)
 		want := map[Question]*Reply{}
 		for ; len(steps) >= 3; steps = steps[3:] {
-			q := Question{
+			question := Question{
 				Name:  fmt.Sprint(steps[1]%32, ".example."),
 				Type:  uint16(steps[1] >> 5),
 				Class: dns.ClassINET,
@@ -106,31 +106,32 @@ func FuzzCache(f *testing.F) {
 					life: time.Duration(
 						int(steps[2])-8) * time.Second,
 				}
-				if c.put(q, r); r.life > 0 {
-					want[q] = r
+				if cache.put(question, r); r.life > 0 {
+					want[question] = r
 				}
 			case 2:
-				if r := c.get(q, now); r != nil && (r != want[q] || now.Sub(r.stored) >= r.life) {
-					t.Fatalf("%v: got %v, put %v", q, r, want[q])
+				if r := cache.get(question, now); r != nil && (r != want[question] || now.Sub(r.stored) >= r.life) {
+					t.Fatalf("%v: got %v, put %v", question, r, want[question])
 				}
 			case 3:
 				now = now.Add(time.Duration(steps[2]) * time.Second)
 			}
 		}
-		for i := range c.shards {
-			s := &c.shards[i]
+		for i := range cache.shards {
+			cacheShard := &cache.shards[i]
 			sum := 0
-			for e := s.use.Front(); e != nil; e = e.Next() {
+			for e := cacheShard.use.Front(); e != nil; e = e.Next() {
 				has := e.Value.(*cached)
 				sum += size(has.q, has.r)
-				if s.m[has.q] != e {
+				if cacheShard.m[has.q] != e {
 					t.Fatalf("%v is in the list and not in the map", has.q)
 				}
 			}
-			if sum != s.bytes || s.bytes > cacheBytes/cacheShards || s.use.Len() != len(s.m) ||
-				s.use.Len() > cacheReplies/cacheShards {
-				t.Fatalf("shard %d: %d bytes of %d counted, %d in the list, %d in the map", i, sum, s.bytes,
-					s.use.Len(), len(s.m))
+			if sum != cacheShard.bytes || cacheShard.bytes > cacheBytes/cacheShards ||
+				cacheShard.use.Len() != len(cacheShard.m) ||
+				cacheShard.use.Len() > cacheReplies/cacheShards {
+				t.Fatalf("shard %d: %d bytes of %d counted, %d in the list, %d in the map", i, sum, cacheShard.bytes,
+					cacheShard.use.Len(), len(cacheShard.m))
 			}
 		}
 	})

@@ -62,28 +62,28 @@ func (r *Reply) Msg(now time.Time) (*dns.Msg, error) {
 
 // keep makes a reply of an upstream's answer, which it changes. How long it may be remembered follows from its records,
 // within limits.
-func keep(m *dns.Msg, now time.Time) (*Reply, error) {
-	m.Id = 0
-	m.Response = true
-	m.RecursionAvailable = true
-	m.Authoritative = false
-	m.Truncated = false
-	m.Compress = true
-	extra := m.Extra[:0]
-	for _, rr := range m.Extra {
+func keep(msg *dns.Msg, now time.Time) (*Reply, error) {
+	msg.Id = 0
+	msg.Response = true
+	msg.RecursionAvailable = true
+	msg.Authoritative = false
+	msg.Truncated = false
+	msg.Compress = true
+	extra := msg.Extra[:0]
+	for _, rr := range msg.Extra {
 		if t := rr.Header().Rrtype; t != dns.TypeOPT && t != dns.TypeTSIG && t != dns.TypeSIG {
 			extra = append(extra, rr)
 		}
 	}
-	m.Extra = extra
-	m.Rcode &= 0xf
-	life := lifetime(m)
-	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+	msg.Extra = extra
+	msg.Rcode &= 0xf
+	life := lifetime(msg)
+	for _, section := range [][]dns.RR{msg.Answer, msg.Ns, msg.Extra} {
 		for _, rr := range section {
 			rr.Header().Ttl = min(rr.Header().Ttl, uint32(longestLife/time.Second))
 		}
 	}
-	wire, err := m.Pack()
+	wire, err := msg.Pack()
 	if err != nil {
 		return nil, fmt.Errorf("pack an upstream's answer: %w", err)
 	}
@@ -107,21 +107,21 @@ const (
 
 // lifetime is how long an answer may be remembered: the shortest of its records' lives; of one that denies, as long as
 // its SOA says (RFC 2308), and without SOA not at all.
-func lifetime(m *dns.Msg) time.Duration {
-	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+func lifetime(msg *dns.Msg) time.Duration {
+	if msg.Rcode != dns.RcodeSuccess && msg.Rcode != dns.RcodeNameError {
 		return failureLife
 	}
-	if m.Rcode == dns.RcodeSuccess && answered(m) {
+	if msg.Rcode == dns.RcodeSuccess && answered(msg) {
 		ttl := uint32(longestLife / time.Second)
-		for _, rr := range m.Answer {
+		for _, rr := range msg.Answer {
 			ttl = min(ttl, rr.Header().Ttl)
 		}
 		return time.Duration(ttl) * time.Second
 	}
-	for _, rr := range m.Ns {
+	for _, rr := range msg.Ns {
 		if soa, ok := rr.(*dns.SOA); ok {
 			ttl := min(soa.Hdr.Ttl, soa.Minttl, uint32(longestDenial/time.Second))
-			for _, a := range m.Answer { // a CNAME to what is not there
+			for _, a := range msg.Answer { // a CNAME to what is not there
 				ttl = min(ttl, a.Header().Ttl)
 			}
 			return time.Duration(ttl) * time.Second

@@ -101,55 +101,56 @@ func accept(asked *dns.Msg, b []byte) (*dns.Msg, error) {
 	if len(b) < headerSize || binary.BigEndian.Uint16(b) != asked.Id || b[2]&bitQR == 0 {
 		return nil, errForeign
 	}
-	m := new(dns.Msg)
-	if err := m.Unpack(b); err != nil {
+	msg := new(dns.Msg)
+	if err := msg.Unpack(b); err != nil {
 		if b[2]&bitTC == 0 {
 			return nil, fmt.Errorf("read an answer: %w", err)
 		}
-		m = &dns.Msg{Question: asked.Question} // cut in the middle of a record
-		m.Truncated = true
-		return m, nil
+		msg = &dns.Msg{Question: asked.Question} // cut in the middle of a record
+		msg.Truncated = true
+		return msg, nil
 	}
-	if m.Opcode != dns.OpcodeQuery {
+	if msg.Opcode != dns.OpcodeQuery {
 		return nil, errForeign
 	}
-	if len(m.Question) == 0 && m.Rcode == dns.RcodeFormatError {
-		m.Question = asked.Question
+	if len(msg.Question) == 0 && msg.Rcode == dns.RcodeFormatError {
+		msg.Question = asked.Question
 	}
-	if len(m.Question) != 1 {
+	if len(msg.Question) != 1 {
 		return nil, errForeign
 	}
-	got := m.Question[0]
+	got := msg.Question[0]
 	want := asked.Question[0]
 	if !strings.EqualFold(got.Name, want.Name) || got.Qtype != want.Qtype || got.Qclass != want.Qclass {
 		return nil, errForeign
 	}
-	m.Question = asked.Question
-	return m, nil
+	msg.Question = asked.Question
+	return msg, nil
 }
 
-// probe asks each server of p for a name that nobody else knows of: if the question arrives here, it leads in a circle.
-func (f *Forwarder) probe(p *plan) {
+// probe asks each server of todo for a name that nobody else knows of: if the question arrives here, it leads in a
+// circle.
+func (f *Forwarder) probe(todo *plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ctx == nil || f.plan.Load() != p {
+	if f.ctx == nil || f.plan.Load() != todo {
 		return
 	}
 	ctx := f.ctx
-	for _, r := range p.routes {
+	for _, r := range todo.routes {
 		domain := r.domain
 		if domain == "." {
 			domain = "keelson-loop."
 		}
 		for _, s := range r.servers {
 			name := nonce() + "." + domain
-			if _, asked := p.probes.LoadOrStore(name, s); asked {
+			if _, asked := todo.probes.LoadOrStore(name, s); asked {
 				continue
 			}
 			f.tasks.Go(func() {
 				// whether it comes back here is all that counts
 				_, _ = f.once(ctx, "udp", s, Question{Name: name, Type: dns.TypeHINFO, Class: dns.ClassINET}, true)
-				p.probes.Delete(name)
+				todo.probes.Delete(name)
 			})
 		}
 	}

@@ -20,13 +20,13 @@ import (
 func TestFlood(t *testing.T) {
 	h := desk(t, "")
 	h.limits = newLimits(2000)
-	l, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	listeners, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx, l) }() // ends with ctx
+	go func() { done <- h.Run(ctx, listeners) }() // ends with ctx
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -34,7 +34,7 @@ func TestFlood(t *testing.T) {
 		}
 	}()
 	var flood atomic.Int64
-	loud := from(t, "127.0.0.2", "udp", l)
+	loud := from(t, "127.0.0.2", "udp", listeners)
 	stopped := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(stopped)
@@ -47,12 +47,12 @@ func TestFlood(t *testing.T) {
 		}
 	}()
 	for range maxOfClient + 8 {
-		conn := from(t, "127.0.0.2", "tcp", l)
+		conn := from(t, "127.0.0.2", "tcp", listeners)
 		defer func() { _ = conn.Close() }()
 	}
 	lost := 0
 	for _, network := range []string{"udp", "tcp"} {
-		conn := &dns.Conn{Conn: from(t, "127.0.0.3", network, l), UDPSize: 512}
+		conn := &dns.Conn{Conn: from(t, "127.0.0.3", network, listeners), UDPSize: 512}
 		attempts := map[string]int{"udp": 3, "tcp": 1}[network]
 		for range 100 {
 			if !answered(t, conn, attempts) {
@@ -107,13 +107,13 @@ func from(t testing.TB, addr, network string, l Listeners) net.Conn {
 func BenchmarkUDP(b *testing.B) {
 	h := desk(b, "")
 	h.limits = newLimits(1e12)
-	l, err := Listen(b.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	listeners, err := Listen(b.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx, l) }() // ends with ctx
+	go func() { done <- h.Run(ctx, listeners) }() // ends with ctx
 	defer func() {
 		cancel()
 		<-done
@@ -123,7 +123,7 @@ func BenchmarkUDP(b *testing.B) {
 	var all []time.Duration
 	b.SetParallelism(clients)
 	b.RunParallel(func(pb *testing.PB) {
-		conn := from(b, "127.0.0.2", "udp", l)
+		conn := from(b, "127.0.0.2", "udp", listeners)
 		defer func() { _ = conn.Close() }()
 		q := query("web.default.svc.cluster.local.", dns.TypeA)
 		buf := make([]byte, 512)

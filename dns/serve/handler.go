@@ -180,8 +180,8 @@ func (a *ask) answer() {
 	case r.Mine:
 		a.send(a.message(r), meter.Cluster)
 	case a.q.Qtype == dns.TypeANY: // RFC 8482: nobody needs it
-		m := a.message(zone.Answer{})
-		m.Answer = []dns.RR{&dns.HINFO{
+		msg := a.message(zone.Answer{})
+		msg.Answer = []dns.RR{&dns.HINFO{
 			Hdr: dns.RR_Header{
 				Name:   a.q.Name,
 				Rrtype: dns.TypeHINFO,
@@ -190,8 +190,8 @@ func (a *ask) answer() {
 			},
 			Cpu: "RFC8482",
 		}}
-		m.Authoritative = false
-		a.send(m, meter.Other)
+		msg.Authoritative = false
+		a.send(msg, meter.Other)
 	default:
 		a.forward()
 	}
@@ -223,8 +223,8 @@ func (a *ask) question(name string) forward.Question {
 
 // forward answers with what others know.
 func (a *ask) forward() {
-	q := a.question(a.q.Name)
-	if q.Type == dns.TypeHINFO && a.h.cfg.Forward.Probe(q.Name) {
+	question := a.question(a.q.Name)
+	if question.Type == dns.TypeHINFO && a.h.cfg.Forward.Probe(question.Name) {
 		a.refuse(dns.RcodeRefused)
 		return
 	}
@@ -232,22 +232,22 @@ func (a *ask) forward() {
 		a.refuse(dns.RcodeRefused)
 		return
 	}
-	if r := a.h.cfg.Forward.Cached(q); r != nil {
+	if r := a.h.cfg.Forward.Cached(question); r != nil {
 		a.relay(r)
 		return
 	}
-	if !a.h.cfg.Forward.Ask(a.from, q, a.relay) {
+	if !a.h.cfg.Forward.Ask(a.from, question, a.relay) {
 		meter.Dropped("busy")
 		a.refuse(dns.RcodeServerFailure)
 	}
 }
 
 // chase completes an answer that ends with a name outside of the cluster.
-func (a *ask) chase(r zone.Answer) {
-	m := a.message(r)
-	if own, ok := a.h.hosts(dns.Question{Name: r.Chase, Qtype: a.q.Qtype, Qclass: a.q.Qclass}); ok {
-		m.Answer = append(m.Answer, own.Answer...)
-		a.send(m, meter.Cluster)
+func (a *ask) chase(answer zone.Answer) {
+	msg := a.message(answer)
+	if own, ok := a.h.hosts(dns.Question{Name: answer.Chase, Qtype: a.q.Qtype, Qclass: a.q.Qclass}); ok {
+		msg.Answer = append(msg.Answer, own.Answer...)
+		a.send(msg, meter.Cluster)
 		return
 	}
 	join := func(reply *forward.Reply) {
@@ -256,12 +256,12 @@ func (a *ask) chase(r zone.Answer) {
 			a.refuse(dns.RcodeServerFailure)
 			return
 		}
-		m.Answer = append(m.Answer, next.Answer...)
-		m.Ns = next.Ns
-		m.Rcode = next.Rcode
-		a.send(m, meter.Cluster)
+		msg.Answer = append(msg.Answer, next.Answer...)
+		msg.Ns = next.Ns
+		msg.Rcode = next.Rcode
+		a.send(msg, meter.Cluster)
 	}
-	q := a.question(r.Chase)
+	q := a.question(answer.Chase)
 	if reply := a.h.cfg.Forward.Cached(q); reply != nil {
 		join(reply)
 		return
@@ -273,28 +273,28 @@ func (a *ask) chase(r zone.Answer) {
 }
 
 // hosts answers from the configuration.
-func (h *Handler) hosts(q dns.Question) (*dns.Msg, bool) {
+func (h *Handler) hosts(question dns.Question) (*dns.Msg, bool) {
 	s := h.cfg.Settings()
 	if len(s.Hosts) == 0 {
 		return nil, false
 	}
-	m := &dns.Msg{Question: []dns.Question{q}}
-	m.RecursionAvailable = true
-	m.Authoritative = true
-	m.Response = true
+	msg := &dns.Msg{Question: []dns.Question{question}}
+	msg.RecursionAvailable = true
+	msg.Authoritative = true
+	msg.Response = true
 	header := dns.RR_Header{
-		Name:   q.Name,
-		Rrtype: q.Qtype,
+		Name:   question.Name,
+		Rrtype: question.Qtype,
 		Class:  dns.ClassINET,
 		Ttl:    h.cfg.TTL,
 	}
-	name := strings.ToLower(q.Name)
-	if q.Qtype == dns.TypePTR {
+	name := strings.ToLower(question.Name)
+	if question.Qtype == dns.TypePTR {
 		a, ok := zone.Address(name)
 		for _, name := range s.Back[a] {
-			m.Answer = append(m.Answer, &dns.PTR{Hdr: header, Ptr: name})
+			msg.Answer = append(msg.Answer, &dns.PTR{Hdr: header, Ptr: name})
 		}
-		return m, ok && len(m.Answer) > 0
+		return msg, ok && len(msg.Answer) > 0
 	}
 	addrs, ok := s.Hosts[name]
 	if !ok {
@@ -302,13 +302,13 @@ func (h *Handler) hosts(q dns.Question) (*dns.Msg, bool) {
 	}
 	for _, ip := range addrs {
 		switch {
-		case q.Qtype == dns.TypeA && ip.Is4():
-			m.Answer = append(m.Answer, &dns.A{Hdr: header, A: ip.AsSlice()})
-		case q.Qtype == dns.TypeAAAA && ip.Is6():
-			m.Answer = append(m.Answer, &dns.AAAA{Hdr: header, AAAA: ip.AsSlice()})
+		case question.Qtype == dns.TypeA && ip.Is4():
+			msg.Answer = append(msg.Answer, &dns.A{Hdr: header, A: ip.AsSlice()})
+		case question.Qtype == dns.TypeAAAA && ip.Is6():
+			msg.Answer = append(msg.Answer, &dns.AAAA{Hdr: header, AAAA: ip.AsSlice()})
 		}
 	}
-	return m, true
+	return msg, true
 }
 
 // refuse answers with a code alone.
@@ -329,23 +329,23 @@ func (a *ask) bare(packet []byte, rcode int) {
 }
 
 // send packs an answer into the room that there is.
-func (a *ask) send(m *dns.Msg, zone string) {
-	m.Id = a.m.Id
-	m.Opcode = a.m.Opcode
-	m.RecursionDesired = a.m.RecursionDesired
-	m.Compress = true
-	rcode := m.Rcode
+func (a *ask) send(msg *dns.Msg, zone string) {
+	msg.Id = a.m.Id
+	msg.Opcode = a.m.Opcode
+	msg.RecursionDesired = a.m.RecursionDesired
+	msg.Compress = true
+	rcode := msg.Rcode
 	if a.edns != nil {
-		m.Extra = append(m.Extra, a.edns)
-	} else if m.Rcode > 0xf {
-		m.Rcode = dns.RcodeServerFailure
+		msg.Extra = append(msg.Extra, a.edns)
+	} else if msg.Rcode > 0xf {
+		msg.Rcode = dns.RcodeServerFailure
 	}
-	if len(m.Answer)+len(m.Extra) > 8 || m.Len() > a.room { // the length is not asked for in vain
-		m.Truncate(a.room)
+	if len(msg.Answer)+len(msg.Extra) > 8 || msg.Len() > a.room { // the length is not asked for in vain
+		msg.Truncate(a.room)
 	}
 	buf := buffers.Get().(*[]byte) // nothing else is in the pool
 	defer buffers.Put(buf)
-	b, err := m.PackBuffer(*buf)
+	b, err := msg.PackBuffer(*buf)
 	if err != nil { // of our own making: a name of an ExternalName or a host that is none
 		a.bare([]byte{byte(a.m.Id >> 8), byte(a.m.Id), a.flags[0]}, dns.RcodeServerFailure)
 		return
@@ -355,20 +355,20 @@ func (a *ask) send(m *dns.Msg, zone string) {
 }
 
 // relay sends what others have answered.
-func (a *ask) relay(r *forward.Reply) {
+func (a *ask) relay(reply *forward.Reply) {
 	name := a.wireName()
 	now := time.Now()
 	opt := 0
 	if a.edns != nil {
 		opt = optSize
 	}
-	if r.Size()+opt > a.room {
-		a.relayCut(r, now)
+	if reply.Size()+opt > a.room {
+		a.relayCut(reply, now)
 		return
 	}
 	buf := buffers.Get().(*[]byte) // nothing else is in the pool
 	defer buffers.Put(buf)
-	b := r.Append((*buf)[:0], a.m.Id, name, a.flags, now)
+	b := reply.Append((*buf)[:0], a.m.Id, name, a.flags, now)
 	if a.edns != nil {
 		b = append(b, 0, 0, byte(dns.TypeOPT), byte(ednsSize>>8), byte(ednsSize&0xff), 0, 0, 0, 0, 0, 0)
 		if a.edns.Do() {
@@ -376,7 +376,7 @@ func (a *ask) relay(r *forward.Reply) {
 		}
 		binary.BigEndian.PutUint16(b[10:], binary.BigEndian.Uint16(b[10:])+1)
 	}
-	meter.Served(meter.Other, a.tcp, a.from.Is6(), a.q.Qtype, r.Rcode(), a.begin)
+	meter.Served(meter.Other, a.tcp, a.from.Is6(), a.q.Qtype, reply.Rcode(), a.begin)
 	a.reply(b)
 }
 

@@ -24,16 +24,16 @@ var pod = netip.MustParseAddr("10.1.0.7")
 // desk is a handler of a small cluster; nobody else is asked.
 func desk(t testing.TB, config string) *Handler {
 	t.Helper()
-	x := zone.New("cluster.local", 5)
-	x.SetNamespace("default")
-	x.SetService(&corev1.Service{
+	index := zone.New("cluster.local", 5)
+	index.SetNamespace("default")
+	index.SetService(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default",
 			Name:      "web",
 		},
 		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.5"},
 	})
-	x.SetService(&corev1.Service{
+	index.SetService(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "many"},
 		Spec:       corev1.ServiceSpec{ClusterIP: "None"},
 	})
@@ -45,8 +45,8 @@ func desk(t testing.TB, config string) *Handler {
 	for i := range 200 {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.1.%d", i)}})
 	}
-	x.SetSlice(s)
-	x.SetService(&corev1.Service{
+	index.SetSlice(s)
+	index.SetService(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ext"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example"},
 	})
@@ -55,7 +55,7 @@ func desk(t testing.TB, config string) *Handler {
 		t.Fatal(err)
 	}
 	return New(Config{
-		Zone:     x,
+		Zone:     index,
 		Forward:  forward.New(forward.Config{}),
 		Settings: func() *settings.Settings { return c },
 		TTL:      5,
@@ -91,7 +91,7 @@ func query(name string, qtype uint16, edit ...func(*dns.Msg)) []byte {
 
 // TestProtocol: what DNS asks of every server, beside names.
 func TestProtocol(t *testing.T) {
-	h := desk(t, "")
+	handler := desk(t, "")
 	edns := func(size uint16) func(*dns.Msg) { return func(m *dns.Msg) { m.SetEdns0(size, true) } }
 	for name, c := range map[string]struct {
 		packet []byte
@@ -146,7 +146,7 @@ func TestProtocol(t *testing.T) {
 		},
 	} {
 		got := "nothing"
-		if m := exchange(t, h, c.packet, c.tcp); m != nil {
+		if m := exchange(t, handler, c.packet, c.tcp); m != nil {
 			got = summary(m)
 			if m.Id != binary.BigEndian.Uint16(c.packet) {
 				t.Errorf("%s: id %d", name, m.Id)
@@ -158,21 +158,21 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-func summary(m *dns.Msg) string {
-	out := dns.RcodeToString[m.Rcode]
+func summary(msg *dns.Msg) string {
+	out := dns.RcodeToString[msg.Rcode]
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{m.Response, "qr"}, {m.Authoritative, "aa"}, {m.Truncated, "tc"}, {m.RecursionDesired, "rd"}, {
-		m.RecursionAvailable, "ra",
+	}{{msg.Response, "qr"}, {msg.Authoritative, "aa"}, {msg.Truncated, "tc"}, {msg.RecursionDesired, "rd"}, {
+		msg.RecursionAvailable, "ra",
 	}} {
 		if f.on {
 			out += " " + f.name
 		}
 	}
-	out += fmt.Sprint(" ", len(m.Answer))
-	if o := m.IsEdns0(); o != nil {
-		if m.Rcode == 0 && o.ExtendedRcode() != 0 {
+	out += fmt.Sprint(" ", len(msg.Answer))
+	if o := msg.IsEdns0(); o != nil {
+		if msg.Rcode == 0 && o.ExtendedRcode() != 0 {
 			out = dns.RcodeToString[o.ExtendedRcode()] + out[len("NOERROR"):]
 		}
 		out += fmt.Sprint(" opt ", o.UDPSize())

@@ -30,7 +30,7 @@ const socketBuffer = 4 << 20
 
 // Listen opens both sockets at addr, which may be an address that the machine does not have yet. Port 0 picks one that
 // is free for both.
-func Listen(ctx context.Context, addr netip.AddrPort) (l Listeners, err error) {
+func Listen(ctx context.Context, addr netip.AddrPort) (listeners Listeners, err error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		// a descriptor
@@ -38,11 +38,11 @@ func Listen(ctx context.Context, addr netip.AddrPort) (l Listeners, err error) {
 		return errors.Join(ctl, err)
 	}}
 	for range 8 {
-		if l, err = listen(ctx, &lc, addr); err == nil || addr.Port() != 0 {
-			return l, err
+		if listeners, err = listen(ctx, &lc, addr); err == nil || addr.Port() != 0 {
+			return listeners, err
 		}
 	}
-	return l, err
+	return listeners, err
 }
 
 func listen(ctx context.Context, lc *net.ListenConfig, addr netip.AddrPort) (Listeners, error) {
@@ -85,19 +85,19 @@ func (l Listeners) Close() {
 	_ = l.TCP.Close()
 }
 
-// Run answers what comes to l until ctx ends. It closes l.
-func (h *Handler) Run(ctx context.Context, l Listeners) error {
-	stop := context.AfterFunc(ctx, l.Close)
+// Run answers what comes to listeners until ctx ends. It closes listeners.
+func (h *Handler) Run(ctx context.Context, listeners Listeners) error {
+	stop := context.AfterFunc(ctx, listeners.Close)
 	defer stop()
-	defer l.Close()
+	defer listeners.Close()
 	var work sync.WaitGroup
 	errs := make(chan error, maxReaders+1)
 	for range min(runtime.GOMAXPROCS(0), maxReaders) {
-		work.Go(func() { errs <- h.datagrams(ctx, l) })
+		work.Go(func() { errs <- h.datagrams(ctx, listeners) })
 	}
-	work.Go(func() { errs <- h.connections(ctx, l.TCP) })
+	work.Go(func() { errs <- h.connections(ctx, listeners.TCP) })
 	err := <-errs
-	l.Close()
+	listeners.Close()
 	work.Wait()
 	if ctx.Err() != nil {
 		return nil
@@ -110,10 +110,10 @@ const (
 	maxRequest = 4096 // no request is longer
 )
 
-func (h *Handler) datagrams(ctx context.Context, l Listeners) error {
+func (h *Handler) datagrams(ctx context.Context, listeners Listeners) error {
 	buf := make([]byte, maxRequest)
 	for {
-		n, from, err := l.UDP.ReadFromUDPAddrPort(buf)
+		n, from, err := listeners.UDP.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return fmt.Errorf("read requests: %w", err)
@@ -121,7 +121,7 @@ func (h *Handler) datagrams(ctx context.Context, l Listeners) error {
 			continue // an answer could not be delivered: its client is gone
 		}
 		// a lost answer is asked for again
-		h.Serve(buf[:n], from.Addr(), false, func(b []byte) { _, _ = l.UDP.WriteToUDPAddrPort(b, from) })
+		h.Serve(buf[:n], from.Addr(), false, func(b []byte) { _, _ = listeners.UDP.WriteToUDPAddrPort(b, from) })
 	}
 }
 

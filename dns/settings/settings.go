@@ -57,24 +57,24 @@ func Parse(text []byte, domain string) (*Settings, error) {
 	if len(text) > maxBytes {
 		return nil, fmt.Errorf("%d bytes: at most %d are read", len(text), maxBytes)
 	}
-	var f File
-	if err := yaml.UnmarshalStrict(text, &f); err != nil {
+	var file File
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		return nil, err
 	}
-	s := &Settings{Hosts: map[string][]netip.Addr{}, Back: map[netip.Addr][]string{}}
+	settings := &Settings{Hosts: map[string][]netip.Addr{}, Back: map[netip.Addr][]string{}}
 	var errs []error
 	var err error
-	if s.Upstreams, err = servers("upstreams", f.Upstreams); err != nil {
+	if settings.Upstreams, err = servers("upstreams", file.Upstreams); err != nil {
 		errs = append(errs, err)
 	}
-	if len(f.StubDomains) > maxDomains || len(f.Hosts) > maxHosts {
-		return nil, fmt.Errorf("%d stub domains and %d hosts: at most %d and %d are possible", len(f.StubDomains),
-			len(f.Hosts), maxDomains, maxHosts)
+	if len(file.StubDomains) > maxDomains || len(file.Hosts) > maxHosts {
+		return nil, fmt.Errorf("%d stub domains and %d hosts: at most %d and %d are possible", len(file.StubDomains),
+			len(file.Hosts), maxDomains, maxHosts)
 	}
-	for _, d := range sorted(f.StubDomains) {
+	for _, d := range sorted(file.StubDomains) {
 		at := "stubDomains[" + d + "]"
 		name, err := fqdn(d)
-		list, err2 := servers(at, f.StubDomains[d])
+		list, err2 := servers(at, file.StubDomains[d])
 		if err == nil && dns.IsSubDomain(dns.Fqdn(domain), name) {
 			err = fmt.Errorf("names below %s are the cluster's own", domain)
 		}
@@ -85,15 +85,15 @@ func Parse(text []byte, domain string) (*Settings, error) {
 			err2 = fmt.Errorf("%s: no server is named", at)
 		}
 		errs = append(errs, err, err2)
-		s.Stubs = append(s.Stubs, Stub{name, list})
+		settings.Stubs = append(settings.Stubs, Stub{name, list})
 	}
-	for _, h := range sorted(f.Hosts) {
-		errs = append(errs, s.host(h, f.Hosts[h], domain))
+	for _, h := range sorted(file.Hosts) {
+		errs = append(errs, settings.host(h, file.Hosts[h], domain))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return settings, nil
 }
 
 func (s *Settings) host(h string, addrs []string, domain string) error {

@@ -73,22 +73,22 @@ type target struct {
 	port uint16
 }
 
-func (x *Index) inside(q dns.Question, rel string, depth int) Answer {
-	f := x.lookup(rel, q.Qtype)
+func (x *Index) inside(question dns.Question, rel string, depth int) Answer {
+	found := x.lookup(rel, question.Qtype)
 	out := Answer{Mine: true}
 	switch {
-	case !f.exists:
+	case !found.exists:
 		out.Rcode = dns.RcodeNameError
-	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR:
+	case question.Qtype == dns.TypeAXFR || question.Qtype == dns.TypeIXFR:
 		return Answer{Mine: true, Rcode: dns.RcodeRefused}
-	case q.Qtype == dns.TypeANY: // RFC 8482
-		out.Answer = append(out.Answer, &dns.HINFO{Hdr: x.header(q.Name, dns.TypeHINFO), Cpu: "RFC8482"})
-	case f.alias != "" && q.Qtype != dns.TypeSRV:
-		return x.follow(q, f.alias, depth)
-	case f.apex:
-		x.apex(q, &out)
+	case question.Qtype == dns.TypeANY: // RFC 8482
+		out.Answer = append(out.Answer, &dns.HINFO{Hdr: x.header(question.Name, dns.TypeHINFO), Cpu: "RFC8482"})
+	case found.alias != "" && question.Qtype != dns.TypeSRV:
+		return x.follow(question, found.alias, depth)
+	case found.apex:
+		x.apex(question, &out)
 	default:
-		x.records(q, f, &out)
+		x.records(question, found, &out)
 	}
 	if len(out.Answer) == 0 {
 		out.Authority = []dns.RR{x.soa()}
@@ -111,9 +111,9 @@ func (x *Index) records(q dns.Question, f found, out *Answer) {
 }
 
 // follow answers with a CNAME, and with what it leads to where the cluster knows that.
-func (x *Index) follow(q dns.Question, alias string, depth int) Answer {
-	out := Answer{Mine: true, Answer: []dns.RR{&dns.CNAME{Hdr: x.header(q.Name, dns.TypeCNAME), Target: alias}}}
-	if q.Qtype == dns.TypeCNAME {
+func (x *Index) follow(question dns.Question, alias string, depth int) Answer {
+	out := Answer{Mine: true, Answer: []dns.RR{&dns.CNAME{Hdr: x.header(question.Name, dns.TypeCNAME), Target: alias}}}
+	if question.Qtype == dns.TypeCNAME {
 		return out
 	}
 	rel, ok := x.within(alias)
@@ -124,7 +124,7 @@ func (x *Index) follow(q dns.Question, alias string, depth int) Answer {
 	if depth >= longest {
 		return Answer{Mine: true, Rcode: dns.RcodeServerFailure}
 	}
-	next := x.inside(dns.Question{Name: alias, Qtype: q.Qtype, Qclass: q.Qclass}, rel, depth+1)
+	next := x.inside(dns.Question{Name: alias, Qtype: question.Qtype, Qclass: question.Qclass}, rel, depth+1)
 	if next.Rcode == dns.RcodeServerFailure {
 		return next
 	}
@@ -171,8 +171,8 @@ func (x *Index) apex(q dns.Question, out *Answer) {
 }
 
 // back answers for an address: its owner's name.
-func (x *Index) back(q dns.Question, name string, a netip.Addr) Answer {
-	all := x.owners(a)
+func (x *Index) back(question dns.Question, name string, addr netip.Addr) Answer {
+	all := x.owners(addr)
 	if len(all) == 0 {
 		return Answer{}
 	}
@@ -182,10 +182,10 @@ func (x *Index) back(q dns.Question, name string, a netip.Addr) Answer {
 		all = slices.DeleteFunc(slices.Clone(all), func(o owner) bool { return o.host == "" })
 	}
 	out := Answer{Mine: true}
-	switch q.Qtype {
+	switch question.Qtype {
 	case dns.TypePTR:
 	case dns.TypeANY:
-		out.Answer = append(out.Answer, &dns.HINFO{Hdr: x.header(q.Name, dns.TypeHINFO), Cpu: "RFC8482"})
+		out.Answer = append(out.Answer, &dns.HINFO{Hdr: x.header(question.Name, dns.TypeHINFO), Cpu: "RFC8482"})
 		return out
 	case dns.TypeAXFR, dns.TypeIXFR:
 		return Answer{Mine: true, Rcode: dns.RcodeRefused}
@@ -198,9 +198,9 @@ func (x *Index) back(q dns.Question, name string, a netip.Addr) Answer {
 	for _, o := range all {
 		to := x.fqdn(o.service)
 		if !o.cluster {
-			to = endpoint{addr: a, host: o.host}.name() + "." + to
+			to = endpoint{addr: addr, host: o.host}.name() + "." + to
 		}
-		ptr := &dns.PTR{Hdr: x.header(q.Name, dns.TypePTR), Ptr: to}
+		ptr := &dns.PTR{Hdr: x.header(question.Name, dns.TypePTR), Ptr: to}
 		if !slices.ContainsFunc(out.Answer, func(rr dns.RR) bool { return dns.IsDuplicate(rr, ptr) }) {
 			out.Answer = append(out.Answer, ptr)
 		}

@@ -13,8 +13,8 @@ import (
 
 // city is a cluster of n services with five endpoints each; every tenth service is headless.
 func city(n int) *Index {
-	x := New("cluster.local", 5)
-	x.SetNamespace("default")
+	index := New("cluster.local", 5)
+	index.SetNamespace("default")
 	ports := []corev1.ServicePort{port4("http", corev1.ProtocolTCP, 80)}
 	for i := range n {
 		name := fmt.Sprintf("service-%d", i)
@@ -22,14 +22,14 @@ func city(n int) *Index {
 		if i%10 == 0 {
 			spec.ClusterIP = corev1.ClusterIPNone
 		}
-		x.SetService(service("default", name, spec))
+		index.SetService(service("default", name, spec))
 		var points []point
 		for e := range 5 {
 			points = append(points, point{addr: fmt.Sprintf("10.%d.%d.%d", 1+e, i>>8, i&255)})
 		}
-		x.SetSlice(sliceOf("default", name, name+"-abcde", ports, points...))
+		index.SetSlice(sliceOf("default", name, name+"-abcde", ports, points...))
 	}
-	return x
+	return index
 }
 
 // BenchmarkMemory tells how much memory the names of 10,000 services with five endpoints each take.

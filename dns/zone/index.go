@@ -86,18 +86,18 @@ type endpoint struct {
 
 // New returns the names of an empty cluster. domain is like "cluster.local"; ttl is in seconds.
 func New(domain string, ttl uint32) *Index {
-	x := &Index{
+	index := &Index{
 		domain: strings.ToLower(strings.Trim(domain, ".")) + ".",
 		ttl:    ttl,
 		seed:   maphash.MakeSeed(),
 		parts:  map[string]string{},
 	}
-	for i := range x.services {
-		x.services[i].m = map[string]*entry{}
-		x.reverse[i].m = map[netip.Addr][]owner{}
+	for i := range index.services {
+		index.services[i].m = map[string]*entry{}
+		index.reverse[i].m = map[netip.Addr][]owner{}
 	}
-	x.changed()
-	return x
+	index.changed()
+	return index
 }
 
 // Domain is the cluster's, lower case, with a dot at its end.

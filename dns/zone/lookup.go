@@ -65,26 +65,26 @@ func pod(labels []string) found {
 // service answers for a service, or for the labels below its name.
 func (x *Index) service(ns, name string, below []string, qtype uint16) found {
 	key := ns + "/" + name
-	e := x.get(key)
-	if e == nil || !e.exists {
+	entry := x.get(key)
+	if entry == nil || !entry.exists {
 		return found{}
 	}
 	own := name + "." + ns + ".svc." + x.domain
 	switch len(below) {
 	case 0:
-		return e.itself(own, qtype)
+		return entry.itself(own, qtype)
 	case 1:
 		if proto, ok := strings.CutPrefix(below[0], "_"); ok {
-			return found{exists: e.speaks("", proto)}
+			return found{exists: entry.speaks("", proto)}
 		}
-		return e.endpoint(own, below[0], qtype)
+		return entry.endpoint(own, below[0], qtype)
 	case 2:
 		p, ok := strings.CutPrefix(below[0], "_")
 		proto, ok2 := strings.CutPrefix(below[1], "_")
-		if !ok || !ok2 || p == "" || !e.speaks(p, proto) {
+		if !ok || !ok2 || p == "" || !entry.speaks(p, proto) {
 			return found{}
 		}
-		return found{exists: true, srv: e.targets(own, p, proto, qtype)}
+		return found{exists: true, srv: entry.targets(own, p, proto, qtype)}
 	}
 	return found{}
 }
@@ -228,11 +228,11 @@ func Address(name string) (netip.Addr, bool) {
 	if !ok || len(rel) != 63 {
 		return netip.Addr{}, false
 	}
-	var b strings.Builder
+	var out strings.Builder
 	for i := 62; i >= 0; i -= 2 {
-		b.WriteByte(rel[i])
+		out.WriteByte(rel[i])
 		if i%8 == 0 && i > 0 {
-			b.WriteByte(':')
+			out.WriteByte(':')
 		}
 	}
 	for i := 1; i < 63; i += 2 {
@@ -240,6 +240,6 @@ func Address(name string) (netip.Addr, bool) {
 			return netip.Addr{}, false
 		}
 	}
-	a, err := netip.ParseAddr(b.String())
+	a, err := netip.ParseAddr(out.String())
 	return a, err == nil
 }

@@ -36,7 +36,7 @@ type point struct {
 }
 
 func sliceOf(ns, service, name string, ports []corev1.ServicePort, points ...point) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
+	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns,
 			Name:      name,
@@ -45,103 +45,106 @@ func sliceOf(ns, service, name string, ports []corev1.ServicePort, points ...poi
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for _, p := range ports {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &p.Port})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &p.Port})
 	}
 	for _, p := range points {
 		ready := !p.unready
-		e := discoveryv1.Endpoint{
+		endpoint := discoveryv1.Endpoint{
 			Addresses: []string{p.addr},
 			Conditions: discoveryv1.EndpointConditions{
 				Ready: &ready,
 			},
 		}
 		if p.host != "" {
-			e.Hostname = &p.host
+			endpoint.Hostname = &p.host
 		}
 		if strings.Contains(p.addr, ":") {
-			s.AddressType = discoveryv1.AddressTypeIPv6
+			slice.AddressType = discoveryv1.AddressTypeIPv6
 		}
-		s.Endpoints = append(s.Endpoints, e)
+		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
-	return s
+	return slice
 }
 
 // town is a cluster with one service of each kind.
 func town() *Index {
-	x := New("cluster.local", 5)
+	index := New("cluster.local", 5)
 	for _, ns := range []string{"default", "kube-system", "empty"} {
-		x.SetNamespace(ns)
+		index.SetNamespace(ns)
 	}
 	web := []corev1.ServicePort{port4("http", corev1.ProtocolTCP, 80), port4("quic", corev1.ProtocolUDP, 443)}
-	x.SetService(service("kube-system", "kube-dns", corev1.ServiceSpec{
+	index.SetService(service("kube-system", "kube-dns", corev1.ServiceSpec{
 		ClusterIP: "10.96.0.10",
 		Ports:     []corev1.ServicePort{port4("dns", corev1.ProtocolUDP, 53), port4("dns-tcp", corev1.ProtocolTCP, 53)},
 	}))
-	x.SetService(service("default", "kubernetes", corev1.ServiceSpec{
+	index.SetService(service("default", "kubernetes", corev1.ServiceSpec{
 		ClusterIP: "10.96.0.1",
 		Ports:     []corev1.ServicePort{port4("https", corev1.ProtocolTCP, 443)},
 	}))
-	x.SetService(service("default", "web", corev1.ServiceSpec{
+	index.SetService(service("default", "web", corev1.ServiceSpec{
 		ClusterIP:  "10.96.1.1",
 		ClusterIPs: []string{"10.96.1.1", "fd00:96::11"},
 		Ports:      web,
 	}))
-	x.SetSlice(sliceOf("default", "web", "web-a", web, point{addr: "10.1.0.5"}, point{addr: "10.1.0.6", host: "named"}))
-	x.SetService(service("default", "plain", corev1.ServiceSpec{
+	index.SetSlice(sliceOf("default", "web", "web-a", web, point{addr: "10.1.0.5"}, point{
+		addr: "10.1.0.6",
+		host: "named",
+	}))
+	index.SetService(service("default", "plain", corev1.ServiceSpec{
 		ClusterIP: "10.96.1.2",
 		Ports:     []corev1.ServicePort{port4("", corev1.ProtocolTCP, 8080)},
 	}))
-	x.SetService(service("default", "db", corev1.ServiceSpec{
+	index.SetService(service("default", "db", corev1.ServiceSpec{
 		ClusterIP: "None",
 		Ports:     []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
 	}))
-	x.SetSlice(sliceOf("default", "db", "db-a", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
+	index.SetSlice(sliceOf("default", "db", "db-a", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
 		point{addr: "10.1.0.1", host: "db-0"}, point{addr: "10.1.0.2", host: "db-1"}, point{addr: "10.1.0.3"}, point{
 			addr:    "10.1.0.4",
 			host:    "db-3",
 			unready: true,
 		}))
-	x.SetSlice(sliceOf("default", "db", "db-b", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
+	index.SetSlice(sliceOf("default", "db", "db-b", []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
 		point{addr: "fd00:1::1", host: "db-0"}, point{addr: "fd00:1::3"}))
-	x.SetService(service("default", "idle", corev1.ServiceSpec{
+	index.SetService(service("default", "idle", corev1.ServiceSpec{
 		ClusterIP: "None",
 		Ports:     []corev1.ServicePort{port4("sql", corev1.ProtocolTCP, 5432)},
 	}))
-	x.SetService(service("default", "portless", corev1.ServiceSpec{ClusterIP: "None"}))
-	x.SetSlice(sliceOf("default", "portless", "portless-a", nil, point{addr: "10.1.0.9", host: "p-0"}))
-	x.SetService(service("default", "ext", corev1.ServiceSpec{
+	index.SetService(service("default", "portless", corev1.ServiceSpec{ClusterIP: "None"}))
+	index.SetSlice(sliceOf("default", "portless", "portless-a", nil, point{addr: "10.1.0.9", host: "p-0"}))
+	index.SetService(service("default", "ext", corev1.ServiceSpec{
 		Type:         corev1.ServiceTypeExternalName,
 		ExternalName: "www.example.com",
 	}))
-	x.SetService(service("default", "alias", corev1.ServiceSpec{
+	index.SetService(service("default", "alias", corev1.ServiceSpec{
 		Type:         corev1.ServiceTypeExternalName,
 		ExternalName: "web.default.svc.cluster.local",
 	}))
-	x.SetService(service("default", "lost", corev1.ServiceSpec{
+	index.SetService(service("default", "lost", corev1.ServiceSpec{
 		Type:         corev1.ServiceTypeExternalName,
 		ExternalName: "nowhere.default.svc.cluster.local",
 	}))
-	x.SetService(service("default", "ring", corev1.ServiceSpec{
+	index.SetService(service("default", "ring", corev1.ServiceSpec{
 		Type:         corev1.ServiceTypeExternalName,
 		ExternalName: "ring.default.svc.cluster.local",
 	}))
-	x.SetService(service("default", "number", corev1.ServiceSpec{
+	index.SetService(service("default", "number", corev1.ServiceSpec{
 		Type:         corev1.ServiceTypeExternalName,
 		ExternalName: "192.0.2.1",
 	}))
-	return x
+	return index
 }
 
-func text(a Answer) string {
-	var b strings.Builder
-	if !a.Mine {
+func text(answer Answer) string {
+	var out strings.Builder
+	if !answer.Mine {
 		return "not the cluster's\n"
 	}
-	fmt.Fprintf(&b, "%s\n", dns.RcodeToString[a.Rcode])
+	fmt.Fprintf(&out, "%s\n", dns.RcodeToString[answer.Rcode])
 	for _, s := range []struct {
 		name string
 		rrs  []dns.RR
-	}{{"answer", a.Answer}, {"authority", a.Authority}, {"additional", a.Additional}} {
+	}{{"answer", answer.Answer}, {"authority", answer.Authority}, {"additional", answer.Additional}} {
 		var lines []string
 		for _, rr := range s.rrs {
 			if soa, ok := rr.(*dns.SOA); ok {
@@ -152,12 +155,12 @@ func text(a Answer) string {
 		if len(lines) > 0 && s.rrs[0].Header().Rrtype != dns.TypeCNAME {
 			slices.Sort(lines)
 		}
-		b.WriteString(strings.Join(lines, ""))
+		out.WriteString(strings.Join(lines, ""))
 	}
-	if a.Chase != "" {
-		fmt.Fprintf(&b, "  then: %s\n", a.Chase)
+	if answer.Chase != "" {
+		fmt.Fprintf(&out, "  then: %s\n", answer.Chase)
 	}
-	return b.String()
+	return out.String()
 }
 
 // TestAnswers holds answers against testdata/answers.txt, which has a question and what the specification says to it.
@@ -167,7 +170,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := town()
+	index := town()
 	var out strings.Builder
 	for line := range strings.Lines(string(raw)) {
 		if strings.HasPrefix(line, "#") || line == "\n" {
@@ -180,7 +183,8 @@ func TestAnswers(t *testing.T) {
 		}
 		f := strings.Fields(q)
 		fmt.Fprintf(&out, "? %s\n", strings.Join(f, " "))
-		out.WriteString(text(x.Resolve(dns.Question{Name: f[0], Qtype: dns.StringToType[f[1]], Qclass: dns.ClassINET})))
+		out.WriteString(
+			text(index.Resolve(dns.Question{Name: f[0], Qtype: dns.StringToType[f[1]], Qclass: dns.ClassINET})))
 	}
 	if *update {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {

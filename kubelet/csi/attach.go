@@ -43,22 +43,23 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 	fail := func(err error) error {
 		return &Error{j.op("WaitForAttach", "WaitForAttach"), j.name, err}
 	}
-	a, err := m.cfg.API.StorageV1().VolumeAttachments().Get(ctx, id, metav1.GetOptions{})
+	attachment, err := m.cfg.API.StorageV1().VolumeAttachments().Get(ctx, id, metav1.GetOptions{})
 	if err != nil {
 		return nil, fail(fmt.Errorf("volume %s has GET error for volume attachment %s: %w", j.handle, id, err))
 	}
 	switch {
-	case a.Spec.Attacher != j.driver.name || a.Spec.NodeName != m.cfg.NodeName:
-		return nil, fail(fmt.Errorf("volume attachment %s is for %s on %s", id, a.Spec.Attacher, a.Spec.NodeName))
-	case a.DeletionTimestamp != nil:
+	case attachment.Spec.Attacher != j.driver.name || attachment.Spec.NodeName != m.cfg.NodeName:
+		return nil, fail(fmt.Errorf("volume attachment %s is for %s on %s", id, attachment.Spec.Attacher,
+			attachment.Spec.NodeName))
+	case attachment.DeletionTimestamp != nil:
 		return nil, fail(fmt.Errorf("volume %s has been detached", j.handle))
-	case !a.Status.Attached && a.Status.AttachError != nil:
-		return nil, fail(fmt.Errorf("%s", a.Status.AttachError.Message))
-	case !a.Status.Attached:
+	case !attachment.Status.Attached && attachment.Status.AttachError != nil:
+		return nil, fail(fmt.Errorf("%s", attachment.Status.AttachError.Message))
+	case !attachment.Status.Attached:
 		return nil,
 			fail(fmt.Errorf("volume attachment %s is not attached at %s", id, time.Now().UTC().Format(time.RFC3339)))
 	}
-	return a.Status.AttachmentMetadata, nil
+	return attachment.Status.AttachmentMetadata, nil
 }
 
 // attachedTo tells whether the node is known to use a volume, and has it attached.

@@ -98,7 +98,7 @@ type use struct {
 
 // New returns an empty Mounter. Call Load next.
 func New(cfg Config) *Mounter {
-	m := &Mounter{
+	mounter := &Mounter{
 		cfg:     cfg,
 		kick:    make(chan struct{}, 1),
 		nodeMu:  make(chan struct{}, 1),
@@ -107,9 +107,9 @@ func New(cfg Config) *Mounter {
 		waiting: map[string]map[string]bool{},
 		news:    make(chan struct{}),
 	}
-	m.tokens.of = map[string]map[string]token{}
-	m.stats.of = map[string]map[string]*reading{}
-	return m
+	mounter.tokens.of = map[string]map[string]token{}
+	mounter.stats.of = map[string]map[string]*reading{}
+	return mounter
 }
 
 // Error says why a volume could not be mounted, in the words of FailedMount events.

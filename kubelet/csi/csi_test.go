@@ -299,22 +299,23 @@ func noAttach(change ...func(*storagev1.CSIDriverSpec)) *storagev1.CSIDriver {
 }
 
 func TestRegistration(t *testing.T) {
-	b := newBench(t)
-	b.serve()
+	bench := newBench(t)
+	bench.serve()
 	look := func() (*corev1.Node, *storagev1.CSINode) {
-		n, err := b.api.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+		n, err := bench.api.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := b.api.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
+		c, err := bench.api.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n, c
 	}
-	n, c := look()
-	if n.Labels["topology.dirs.example.com/node"] != "n" || n.Annotations[nodeIDs] != `{"dirs.example.com":"id-of-n"}` {
-		t.Errorf("node: labels %v, annotations %v", n.Labels, n.Annotations)
+	node, csiNode := look()
+	if node.Labels["topology.dirs.example.com/node"] != "n" ||
+		node.Annotations[nodeIDs] != `{"dirs.example.com":"id-of-n"}` {
+		t.Errorf("node: labels %v, annotations %v", node.Labels, node.Annotations)
 	}
 	want := []storagev1.CSINodeDriver{{
 		Name:         driverName,
@@ -322,37 +323,39 @@ func TestRegistration(t *testing.T) {
 		TopologyKeys: []string{"topology.dirs.example.com/node"},
 		Allocatable:  &storagev1.VolumeNodeResources{Count: new(int32(7))},
 	}}
-	if diff := cmp.Diff(want, c.Spec.Drivers); diff != "" || c.OwnerReferences[0].UID != "n-uid" {
-		t.Errorf("CSINode of %v: %s", c.OwnerReferences, diff)
+	if diff := cmp.Diff(want, csiNode.Spec.Drivers); diff != "" || csiNode.OwnerReferences[0].UID != "n-uid" {
+		t.Errorf("CSINode of %v: %s", csiNode.OwnerReferences, diff)
 	}
 	// An older socket of the same driver goes: nothing happens.
-	old := b.info()
+	old := bench.info()
 	old.Socket = "old.sock"
-	b.m.Unregister(t.Context(), old)
-	if b.m.registered(driverName) == nil {
+	bench.m.Unregister(t.Context(), old)
+	if bench.m.registered(driverName) == nil {
 		t.Error("the driver went with another socket of its name")
 	}
-	b.m.Unregister(t.Context(), b.info())
-	n, c = look()
-	if len(c.Spec.Drivers) != 0 || n.Annotations[nodeIDs] != "" || n.Labels["topology.dirs.example.com/node"] != "n" {
-		t.Errorf("after its end: drivers %v, annotations %v, labels %v", c.Spec.Drivers, n.Annotations, n.Labels)
+	bench.m.Unregister(t.Context(), bench.info())
+	node, csiNode = look()
+	if len(csiNode.Spec.Drivers) != 0 || node.Annotations[nodeIDs] != "" ||
+		node.Labels["topology.dirs.example.com/node"] != "n" {
+		t.Errorf("after its end: drivers %v, annotations %v, labels %v", csiNode.Spec.Drivers, node.Annotations,
+			node.Labels)
 	}
 	// A label that says something else is not overwritten.
-	b.driver.Topology = map[string]string{"topology.dirs.example.com/node": "m"}
-	err := b.m.Register(t.Context(), b.info())
+	bench.driver.Topology = map[string]string{"topology.dirs.example.com/node": "m"}
+	err := bench.m.Register(t.Context(), bench.info())
 	if err == nil ||
 		!strings.Contains(err.Error(),
 			`detected topology value collision: driver reported "topology.dirs.example.com/node":"m" but existing label is "topology.dirs.example.com/node":"n"`) {
 		t.Errorf("got %v", err)
 	}
-	if b.m.registered(driverName) != nil {
+	if bench.m.registered(driverName) != nil {
 		t.Error("a driver that was refused is registered")
 	}
 }
 
 func TestDriversThatAreRefused(t *testing.T) {
-	b := newBench(t)
-	b.serve()
+	bench := newBench(t)
+	bench.serve()
 	for name, c := range map[string]struct {
 		change func(*plugin.Info)
 		driver func()
@@ -366,36 +369,36 @@ func TestDriversThatAreRefused(t *testing.T) {
 		"way out": {func(i *plugin.Info) {
 			i.Endpoint = "/var/lib/kubelet/../../../run/docker.sock"
 		}, nil, "is not below the kubelet's directory"},
-		"no id":   {func(*plugin.Info) {}, func() { b.driver.NodeID = "" }, "the node has no id"},
-		"long id": {func(*plugin.Info) {}, func() { b.driver.NodeID = strings.Repeat("x", 300) }, "more than 256"},
+		"no id":   {func(*plugin.Info) {}, func() { bench.driver.NodeID = "" }, "the node has no id"},
+		"long id": {func(*plugin.Info) {}, func() { bench.driver.NodeID = strings.Repeat("x", 300) }, "more than 256"},
 		"label": {func(*plugin.Info) {}, func() {
-			b.driver.NodeID = "n"
-			b.driver.Topology = map[string]string{"a b": "c"}
+			bench.driver.NodeID = "n"
+			bench.driver.Topology = map[string]string{"a b": "c"}
 		}, "topology"},
 	} {
-		i := b.info()
+		i := bench.info()
 		c.change(&i)
 		if c.driver != nil {
 			c.driver()
 		}
-		if err := b.m.Register(t.Context(), i); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := bench.m.Register(t.Context(), i); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
-		b.driver.NodeID = "id-of-n"
-		b.driver.Topology = nil
+		bench.driver.NodeID = "id-of-n"
+		bench.driver.Topology = nil
 	}
 }
 
 func TestLifeOfAVolume(t *testing.T) {
-	b := newBench(t, noAttach())
-	b.serve()
-	first := b.setUp(claimed("u1", "pv", "handle"))
-	if first.Path != filepath.Join(b.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/mount") ||
+	bench := newBench(t, noAttach())
+	bench.serve()
+	first := bench.setUp(claimed("u1", "pv", "handle"))
+	if first.Path != filepath.Join(bench.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/mount") ||
 		!first.OwnedByGroup || !first.Fresh {
 		t.Errorf("got %+v", first)
 	}
-	b.calls("NodeStageVolume handle", "NodePublishVolume handle")
-	stage := b.driver.Last("NodeStageVolume").(*csiapi.NodeStageVolumeRequest)
+	bench.calls("NodeStageVolume handle", "NodePublishVolume handle")
+	stage := bench.driver.Last("NodeStageVolume").(*csiapi.NodeStageVolumeRequest)
 	if !strings.HasPrefix(stage.GetStagingTargetPath(),
 		"/var/lib/kubelet/plugins/kubernetes.io/csi/dirs.example.com/") ||
 		!strings.HasSuffix(stage.GetStagingTargetPath(), "/globalmount") ||
@@ -403,7 +406,7 @@ func TestLifeOfAVolume(t *testing.T) {
 		stage.GetVolumeContext()["kind"] != "dir" {
 		t.Errorf("staged by %v", stage)
 	}
-	publish := b.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest)
+	publish := bench.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest)
 	if publish.GetTargetPath() != "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount" ||
 		publish.GetStagingTargetPath() != stage.GetStagingTargetPath() ||
 		publish.GetSecrets()["from"] != "s/publish" ||
@@ -412,213 +415,213 @@ func TestLifeOfAVolume(t *testing.T) {
 			GetMode() != csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER {
 		t.Errorf("published by %v", publish)
 	}
-	b.setUp(claimed("u1", "pv", "handle"))
-	b.calls()
-	b.setUp(claimed("u2", "pv", "handle"))
-	b.calls("NodePublishVolume handle")
-	if b.driver.Mounts {
+	bench.setUp(claimed("u1", "pv", "handle"))
+	bench.calls()
+	bench.setUp(claimed("u2", "pv", "handle"))
+	bench.calls("NodePublishVolume handle")
+	if bench.driver.Mounts {
 		if err := os.WriteFile(filepath.Join(first.Path, "file"), []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(filepath.Join(b.driver.Kubelet,
+		if got, err := os.ReadFile(filepath.Join(bench.driver.Kubelet,
 			"pods/u2/volumes/kubernetes.io~csi/pv/mount/file")); err != nil || string(got) != "kept" {
 			t.Errorf("the other pod reads %q, %v", got, err)
 		}
 	}
 	tearDown := func(uid string) {
 		t.Helper()
-		if err := b.m.TearDown(t.Context(), uid); err != nil {
+		if err := bench.m.TearDown(t.Context(), uid); err != nil {
 			t.Fatal(err)
 		}
 	}
 	tearDown("u1")
-	b.calls("NodeUnpublishVolume handle")
+	bench.calls("NodeUnpublishVolume handle")
 	tearDown("u2")
-	b.calls("NodeUnpublishVolume handle", "NodeUnstageVolume handle")
+	bench.calls("NodeUnpublishVolume handle", "NodeUnstageVolume handle")
 	tearDown("u2")
-	b.calls()
-	b.empty()
+	bench.calls()
+	bench.empty()
 }
 
 func TestAttachedVolumes(t *testing.T) {
-	b := newBench(t)
-	b.serve()
+	bench := newBench(t)
+	bench.serve()
 	r := claimed("u", "pv", "handle")
 	got := make(chan error)
 	go func() { // ends with the volume's attachment
-		_, err := b.m.SetUp(t.Context(), r)
+		_, err := bench.m.SetUp(t.Context(), r)
 		got <- err
 	}()
 	name := corev1.UniqueVolumeName("kubernetes.io/csi/dirs.example.com^handle")
-	b.announced(name)
+	bench.announced(name)
 	say := func(inUse, attached bool) {
-		n := b.node.DeepCopy()
-		n.Status = corev1.NodeStatus{}
+		node := bench.node.DeepCopy()
+		node.Status = corev1.NodeStatus{}
 		if inUse {
-			n.Status.VolumesInUse = []corev1.UniqueVolumeName{name}
+			node.Status.VolumesInUse = []corev1.UniqueVolumeName{name}
 		}
 		if attached {
-			n.Status.VolumesAttached = []corev1.AttachedVolume{{Name: name}}
+			node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: name}}
 		}
-		b.mu.Lock()
-		b.node = n
-		b.mu.Unlock()
-		b.m.NodeUpdated(n)
+		bench.mu.Lock()
+		bench.node = node
+		bench.mu.Unlock()
+		bench.m.NodeUpdated(node)
 	}
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: attachmentID(key{driverName, "handle"}, "n")},
 		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "n"},
 	}
 	a.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"device": "sdx"}}
-	if _, err := b.api.StorageV1().VolumeAttachments().Create(t.Context(), a, metav1.CreateOptions{}); err != nil {
+	if _, err := bench.api.StorageV1().VolumeAttachments().Create(t.Context(), a, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	say(false, true) // attached, and the server does not know yet that it is used
-	b.calls()
+	bench.calls()
 	say(true, false)
-	b.calls()
+	bench.calls()
 	say(true, true)
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-	b.calls("NodeStageVolume handle", "NodePublishVolume handle")
-	if c := b.driver.Last(
+	bench.calls("NodeStageVolume handle", "NodePublishVolume handle")
+	if c := bench.driver.Last(
 		"NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetPublishContext(); c["device"] != "sdx" {
 		t.Errorf("published with the context %v", c)
 	}
 	// A kubelet that is started anew uses it still.
-	b.m = b.mounter()
-	if !slices.Contains(b.m.InUse(), name) {
+	bench.m = bench.mounter()
+	if !slices.Contains(bench.m.InUse(), name) {
 		t.Error("a restart forgot that the volume is used")
 	}
-	b.register(b.m)
-	if err := b.m.TearDown(t.Context(), "u"); err != nil {
+	bench.register(bench.m)
+	if err := bench.m.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.m.InUse()) != 0 {
-		t.Errorf("in use after its end: %v", b.m.InUse())
+	if len(bench.m.InUse()) != 0 {
+		t.Errorf("in use after its end: %v", bench.m.InUse())
 	}
-	b.empty()
+	bench.empty()
 	// A pod that is deleted while it waits gives back what it announced.
 	say(false, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { // ends with its attachment's wait
-		_, err := b.m.SetUp(ctx, claimed("w", "pv", "handle"))
+		_, err := bench.m.SetUp(ctx, claimed("w", "pv", "handle"))
 		got <- err
 	}()
-	b.announced(name)
+	bench.announced(name)
 	cancel()
 	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if err := b.m.TearDown(t.Context(), "w"); err != nil {
+	if err := bench.m.TearDown(t.Context(), "w"); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.m.InUse()) != 0 {
-		t.Errorf("in use by nobody: %v", b.m.InUse())
+	if len(bench.m.InUse()) != 0 {
+		t.Errorf("in use by nobody: %v", bench.m.InUse())
 	}
 }
 
 func TestRestartedKubelet(t *testing.T) {
-	b := newBench(t, noAttach())
-	b.serve()
-	b.setUp(claimed("u1", "pv", "handle"))
-	b.setUp(claimed("u2", "other", "second"))
-	b.driver.Calls()
-	b.m = b.mounter()
-	if b.driver.Mounts {
-		b.setUp(claimed("u1", "pv", "handle")) // it is known from the disk, before the driver is
-		if b.register(b.m); !slices.Equal(b.woken, []string{"u1"}) {
-			t.Errorf("the driver came back, and %v was woken", b.woken)
+	bench := newBench(t, noAttach())
+	bench.serve()
+	bench.setUp(claimed("u1", "pv", "handle"))
+	bench.setUp(claimed("u2", "other", "second"))
+	bench.driver.Calls()
+	bench.m = bench.mounter()
+	if bench.driver.Mounts {
+		bench.setUp(claimed("u1", "pv", "handle")) // it is known from the disk, before the driver is
+		if bench.register(bench.m); !slices.Equal(bench.woken, []string{"u1"}) {
+			t.Errorf("the driver came back, and %v was woken", bench.woken)
 		}
 	} else {
-		b.register(b.m)
+		bench.register(bench.m)
 	}
-	b.setUp(claimed("u1", "pv", "handle"))
-	if b.driver.Mounts {
-		b.calls()
+	bench.setUp(claimed("u1", "pv", "handle"))
+	if bench.driver.Mounts {
+		bench.calls()
 	} else {
-		b.driver.Calls()
+		bench.driver.Calls()
 	}
 	// Killed between two steps: a volume is staged, and no pod has it.
 	if err := os.RemoveAll(
-		filepath.Join(b.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/vol_data.json")); err != nil {
+		filepath.Join(bench.driver.Kubelet, "pods/u1/volumes/kubernetes.io~csi/pv/vol_data.json")); err != nil {
 		t.Fatal(err)
 	}
-	b.m = b.mounter()
-	b.register(b.m)
-	b.m.unstageUnused(t.Context())
-	b.calls("NodeUnstageVolume handle")
-	if err := b.m.TearDown(t.Context(), "u2"); err != nil {
+	bench.m = bench.mounter()
+	bench.register(bench.m)
+	bench.m.unstageUnused(t.Context())
+	bench.calls("NodeUnstageVolume handle")
+	if err := bench.m.TearDown(t.Context(), "u2"); err != nil {
 		t.Fatal(err)
 	}
-	b.calls("NodeUnpublishVolume second", "NodeUnstageVolume second")
+	bench.calls("NodeUnpublishVolume second", "NodeUnstageVolume second")
 }
 
 func TestDriversThatFail(t *testing.T) {
-	b := newBench(t, noAttach())
-	b.within = 3 * time.Second // enough for the calls that are answered
-	r := claimed("u", "pv", "handle")
+	bench := newBench(t, noAttach())
+	bench.within = 3 * time.Second // enough for the calls that are answered
+	request := claimed("u", "pv", "handle")
 	fails := func(want string) {
 		t.Helper()
-		if _, err := b.m.SetUp(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := bench.m.SetUp(t.Context(), request); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 	fails(
 		`MountVolume.MountDevice failed for volume "pv" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name dirs.example.com not found in the list of registered CSI drivers`)
-	b.serve()
-	if !slices.Equal(b.woken, []string{"u"}) {
-		t.Errorf("the driver came, and %v was woken", b.woken)
+	bench.serve()
+	if !slices.Equal(bench.woken, []string{"u"}) {
+		t.Errorf("the driver came, and %v was woken", bench.woken)
 	}
-	b.driver.Break("NodeStageVolume", status.Error(codes.Internal, "no disk "+strings.Repeat("x", 5000)))
+	bench.driver.Break("NodeStageVolume", status.Error(codes.Internal, "no disk "+strings.Repeat("x", 5000)))
 	fails(`MountVolume.MountDevice failed for volume "pv" : rpc error: code = Internal desc = no disk xxx`)
-	if _, err := b.m.SetUp(t.Context(), r); len(err.Error()) > 1500 {
+	if _, err := bench.m.SetUp(t.Context(), request); len(err.Error()) > 1500 {
 		t.Errorf("an error of %d bytes", len(err.Error()))
 	}
-	b.driver.Break("NodeStageVolume", nil)
-	b.driver.Break("NodePublishVolume", csitest.ErrHang)
+	bench.driver.Break("NodeStageVolume", nil)
+	bench.driver.Break("NodePublishVolume", csitest.ErrHang)
 	fails(`MountVolume.SetUp failed for volume "pv" : rpc error: code = DeadlineExceeded`)
 	// While one volume hangs, another one is mounted.
-	b.driver.Calls()
+	bench.driver.Calls()
 	done := make(chan error)
 	go func() { // ends after the driver's time
-		_, err := b.m.SetUp(t.Context(), r)
+		_, err := bench.m.SetUp(t.Context(), request)
 		done <- err
 	}()
-	waittest.Until(b.t, "the driver hangs", func() bool {
-		return slices.Contains(b.driver.Calls(), "NodePublishVolume handle")
+	waittest.Until(bench.t, "the driver hangs", func() bool {
+		return slices.Contains(bench.driver.Calls(), "NodePublishVolume handle")
 	})
-	b.driver.Break("NodePublishVolume", nil)
-	b.setUp(claimed("v", "second", "second"))
+	bench.driver.Break("NodePublishVolume", nil)
+	bench.setUp(claimed("v", "second", "second"))
 	if err := <-done; err == nil {
 		t.Error("a driver that hung has published")
 	}
-	b.driver.Calls()
+	bench.driver.Calls()
 	// What was half done is undone, and a driver that is away holds up nothing but this.
-	b.driver.Break("NodeUnstageVolume", status.Error(codes.Internal, "busy"))
-	if err := b.m.TearDown(t.Context(), "u"); err == nil ||
+	bench.driver.Break("NodeUnstageVolume", status.Error(codes.Internal, "busy"))
+	if err := bench.m.TearDown(t.Context(), "u"); err == nil ||
 		!strings.Contains(err.Error(),
 			`UnmountVolume.TearDown failed for volume "pv" : UnmountDevice failed: rpc error: code = Internal desc = busy`) {
 		t.Errorf("got %v", err)
 	}
-	b.driver.Break("NodeUnstageVolume", nil)
-	b.m.Unregister(t.Context(), b.info())
-	if err := b.m.TearDown(t.Context(), "u"); err == nil ||
+	bench.driver.Break("NodeUnstageVolume", nil)
+	bench.m.Unregister(t.Context(), bench.info())
+	if err := bench.m.TearDown(t.Context(), "u"); err == nil ||
 		!strings.Contains(err.Error(), "not found in the list of registered CSI drivers") {
 		t.Errorf("got %v", err)
 	}
-	b.register(b.m)
+	bench.register(bench.m)
 	for _, uid := range []string{"u", "v"} {
-		if err := b.m.TearDown(t.Context(), uid); err != nil {
+		if err := bench.m.TearDown(t.Context(), uid); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.empty()
+	bench.empty()
 }
 
 func TestInlineVolumes(t *testing.T) {
-	r := Request{
+	request := Request{
 		Pod:      pod("u"),
 		Name:     "keys",
 		ReadOnly: true,
@@ -628,30 +631,30 @@ func TestInlineVolumes(t *testing.T) {
 			NodePublishSecretRef: &corev1.LocalObjectReference{Name: "mine"},
 		},
 	}
-	b := newBench(t, noAttach())
-	b.serve()
-	if _, err := b.m.SetUp(t.Context(), r); err == nil ||
+	bench := newBench(t, noAttach())
+	bench.serve()
+	if _, err := bench.m.SetUp(t.Context(), request); err == nil ||
 		!strings.Contains(err.Error(), `volume mode "Ephemeral" not supported by driver dirs.example.com`) {
 		t.Errorf("got %v", err)
 	}
-	b = newBench(t, noAttach(func(s *storagev1.CSIDriverSpec) {
+	bench = newBench(t, noAttach(func(s *storagev1.CSIDriverSpec) {
 		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
 		s.PodInfoOnMount = new(true)
 		s.RequiresRepublish = new(true)
 		s.TokenRequests = []storagev1.TokenRequest{{Audience: "vault"}}
 	}))
-	b.serve()
+	bench.serve()
 	handle := inlineHandle("u", "keys")
-	got := b.setUp(r)
-	b.calls("NodePublishVolume " + handle)
+	got := bench.setUp(request)
+	bench.calls("NodePublishVolume " + handle)
 	if left := time.Until(got.Refresh); left < 50*time.Second || left > 80*time.Second || got.OwnedByGroup {
 		t.Errorf("got %+v", got)
 	}
-	q := b.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest)
-	if !strings.Contains(q.GetVolumeContext()[tokensKey], `{"vault":{"token":"token-1","expirationTimestamp":"`) {
-		t.Errorf("tokens: %s", q.GetVolumeContext()[tokensKey])
+	req := bench.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest)
+	if !strings.Contains(req.GetVolumeContext()[tokensKey], `{"vault":{"token":"token-1","expirationTimestamp":"`) {
+		t.Errorf("tokens: %s", req.GetVolumeContext()[tokensKey])
 	}
-	delete(q.GetVolumeContext(), tokensKey)
+	delete(req.GetVolumeContext(), tokensKey)
 	want := map[string]string{
 		"a":                                      "b",
 		"csi.storage.k8s.io/ephemeral":           "true",
@@ -660,20 +663,20 @@ func TestInlineVolumes(t *testing.T) {
 		"csi.storage.k8s.io/pod.uid":             "u",
 		"csi.storage.k8s.io/serviceAccount.name": "sa",
 	}
-	if diff := cmp.Diff(want, q.GetVolumeContext()); diff != "" || q.GetSecrets()["from"] != "ns/mine" ||
-		!q.GetReadonly() {
-		t.Errorf("%v\n%s", q, diff)
+	if diff := cmp.Diff(want, req.GetVolumeContext()); diff != "" || req.GetSecrets()["from"] != "ns/mine" ||
+		!req.GetReadonly() {
+		t.Errorf("%v\n%s", req, diff)
 	}
-	b.setUp(r) // published anew, with the same token
-	b.calls("NodePublishVolume " + handle)
-	if c := b.driver.Last(
+	bench.setUp(request) // published anew, with the same token
+	bench.calls("NodePublishVolume " + handle)
+	if c := bench.driver.Last(
 		"NodePublishVolume").(*csiapi.NodePublishVolumeRequest).GetVolumeContext()[tokensKey]; !strings.Contains(c,
 		"token-1") {
 		t.Errorf("tokens: %s", c)
 	}
-	if err := b.m.TearDown(t.Context(), "u"); err != nil {
+	if err := bench.m.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
-	b.calls("NodeUnpublishVolume " + handle)
-	b.empty()
+	bench.calls("NodeUnpublishVolume " + handle)
+	bench.empty()
 }

@@ -89,9 +89,9 @@ func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size in
 }
 
 // expanded writes the new size into the claim's status.
-func (m *Mounter) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+func (m *Mounter) expanded(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
 	conditions := []corev1.PersistentVolumeClaimCondition{}
-	for _, cond := range c.Status.Conditions {
+	for _, cond := range claim.Status.Conditions {
 		switch cond.Type {
 		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
 			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
@@ -102,17 +102,18 @@ func (m *Mounter) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim,
 		conditions = append(conditions, cond)
 	}
 	status := map[string]any{"capacity": map[string]any{"storage": size.String()}, "conditions": conditions}
-	if len(c.Status.AllocatedResourceStatuses) > 0 {
+	if len(claim.Status.AllocatedResourceStatuses) > 0 {
 		status["allocatedResourceStatuses"] = map[string]any{"storage": nil}
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion},
+		"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion},
 		"status":   status,
 	})
 	if err != nil {
 		return err
 	}
-	_, err = m.cfg.API.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch,
+	_, err = m.cfg.API.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType,
+		patch,
 		metav1.PatchOptions{}, "status")
 	return err
 }

@@ -15,10 +15,10 @@ import (
 )
 
 func TestGrowthAndUsage(t *testing.T) {
-	r := claimed("u", "pv", "handle")
-	r.Claim.ResourceVersion = "7"
-	r.Claim.UID = "c-uid"
-	r.Claim.Status = corev1.PersistentVolumeClaimStatus{
+	request := claimed("u", "pv", "handle")
+	request.Claim.ResourceVersion = "7"
+	request.Claim.UID = "c-uid"
+	request.Claim.Status = corev1.PersistentVolumeClaimStatus{
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
 		AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{
 			corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending,
@@ -28,19 +28,19 @@ func TestGrowthAndUsage(t *testing.T) {
 			{Type: "Other"},
 		},
 	}
-	r.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
-	b := newBench(t, noAttach(), r.Claim)
-	b.serve()
-	if got := b.setUp(r); got.Refresh.IsZero() {
+	request.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	bench := newBench(t, noAttach(), request.Claim)
+	bench.serve()
+	if got := bench.setUp(request); got.Refresh.IsZero() {
 		t.Error("nobody looks whether the volume grows")
 	}
-	b.calls("NodeStageVolume handle", "NodePublishVolume handle", "NodeExpandVolume handle")
-	q := b.driver.Last("NodeExpandVolume").(*csiapi.NodeExpandVolumeRequest)
+	bench.calls("NodeStageVolume handle", "NodePublishVolume handle", "NodeExpandVolume handle")
+	q := bench.driver.Last("NodeExpandVolume").(*csiapi.NodeExpandVolumeRequest)
 	if q.GetCapacityRange().GetRequiredBytes() != 2<<30 || !strings.HasSuffix(q.GetVolumePath(), "/pv/mount") ||
 		!strings.HasSuffix(q.GetStagingTargetPath(), "/globalmount") {
 		t.Errorf("grown by %v", q)
 	}
-	c, err := b.api.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "claim-pv", metav1.GetOptions{})
+	c, err := bench.api.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "claim-pv", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,31 +48,31 @@ func TestGrowthAndUsage(t *testing.T) {
 		len(s.AllocatedResourceStatuses) != 0 {
 		t.Errorf("the claim's status: %+v", s)
 	}
-	if e := <-b.events.Events; e != `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" n` {
+	if e := <-bench.events.Events; e != `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" n` {
 		t.Errorf("event %q", e)
 	}
-	<-b.events.Events
+	<-bench.events.Events
 	// A driver that cannot is told of, and holds up nothing.
-	b.driver.Break("NodeExpandVolume", status.Error(codes.Internal, "no"))
-	b.setUp(r)
-	if e := <-b.events.Events; !strings.HasPrefix(e,
+	bench.driver.Break("NodeExpandVolume", status.Error(codes.Internal, "no"))
+	bench.setUp(request)
+	if e := <-bench.events.Events; !strings.HasPrefix(e,
 		`Warning VolumeResizeFailed MountVolume.NodeExpandVolume failed for volume "pv" : rpc error: code = Internal desc = no`) {
 		t.Errorf("event %q", e)
 	}
-	b.driver.Calls()
-	if u := b.m.Stats(t.Context(), "u", "data"); u == nil || *u.Capacity != 1000 || *u.Available != 600 ||
+	bench.driver.Calls()
+	if u := bench.m.Stats(t.Context(), "u", "data"); u == nil || *u.Capacity != 1000 || *u.Available != 600 ||
 		*u.InodesUsed != 3 {
 		t.Errorf("usage: %+v", u)
 	}
-	b.m.Stats(t.Context(), "u", "data")
-	b.calls("NodeGetVolumeStats handle")
-	if u := b.m.Stats(t.Context(), "u", "none"); u != nil {
+	bench.m.Stats(t.Context(), "u", "data")
+	bench.calls("NodeGetVolumeStats handle")
+	if u := bench.m.Stats(t.Context(), "u", "none"); u != nil {
 		t.Errorf("usage of no volume: %+v", u)
 	}
-	if err := b.m.TearDown(t.Context(), "u"); err != nil {
+	if err := bench.m.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
-	b.empty()
+	bench.empty()
 }
 
 func FuzzRecord(f *testing.F) {

@@ -80,18 +80,18 @@ func (m *Mounter) write(ctx context.Context, gone string) error {
 	if all[gone] != nil {
 		gone = ""
 	}
-	n, err := m.cfg.API.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+	node, err := m.cfg.API.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the node: %w", err)
 	}
-	if err := m.writeNode(ctx, n, all, gone); err != nil {
+	if err := m.writeNode(ctx, node, all, gone); err != nil {
 		return fmt.Errorf("write what drivers say into the node: %w", err)
 	}
 	m.mu.Lock()
-	m.shown = n.UID
+	m.shown = node.UID
 	m.mu.Unlock()
 	for range 5 {
-		err = m.writeCSINode(ctx, n, all, gone)
+		err = m.writeCSINode(ctx, node, all, gone)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
@@ -158,7 +158,7 @@ func describe(n *corev1.Node, all map[string]*driver, gone string) (labels map[s
 }
 
 // writeCSINode creates or updates the node's CSINode.
-func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
+func (m *Mounter) writeCSINode(ctx context.Context, node *corev1.Node, all map[string]*driver, gone string) error {
 	api := m.cfg.API.StorageV1().CSINodes()
 	have, err := api.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -167,8 +167,8 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "v1",
 				Kind:       "Node",
-				Name:       n.Name,
-				UID:        n.UID,
+				Name:       node.Name,
+				UID:        node.UID,
 			}},
 		}}
 		next.Spec.Drivers = merge(nil, all, gone)
@@ -180,7 +180,7 @@ func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[stri
 	}
 	if i := slices.IndexFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return r.Kind == "Node"
-	}); i >= 0 && have.OwnerReferences[i].UID != n.UID {
+	}); i >= 0 && have.OwnerReferences[i].UID != node.UID {
 		uid := have.UID // owned by a deleted Node object: the garbage collector will delete it
 		if err := api.Delete(ctx, have.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil &&

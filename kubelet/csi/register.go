@@ -22,55 +22,55 @@ func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 	if err := acceptable(i); err != nil {
 		return err
 	}
-	d, err := dial(i.Name, i.Socket, i.Endpoint, m.cfg.Dir)
+	driver, err := dial(i.Name, i.Socket, i.Endpoint, m.cfg.Dir)
 	if err != nil {
 		return err
 	}
-	info, err := call(ctx, d.within, d.node.NodeGetInfo, &csiapi.NodeGetInfoRequest{})
+	info, err := call(ctx, driver.within, driver.node.NodeGetInfo, &csiapi.NodeGetInfoRequest{})
 	if err == nil {
-		err = d.heard(info)
+		err = driver.heard(info)
 	}
 	if err != nil {
-		d.close()
-		return fmt.Errorf("driver %s: NodeGetInfo: %w", d.name, err)
+		driver.close()
+		return fmt.Errorf("driver %s: NodeGetInfo: %w", driver.name, err)
 	}
 	m.mu.Lock()
-	old := m.drivers[d.name]
-	m.drivers[d.name] = d
+	old := m.drivers[driver.name]
+	m.drivers[driver.name] = driver
 	m.mu.Unlock()
 	if err := m.publish(ctx); err != nil {
 		m.mu.Lock()
-		if m.drivers[d.name] == d {
-			delete(m.drivers, d.name)
+		if m.drivers[driver.name] == driver {
+			delete(m.drivers, driver.name)
 			if old != nil {
-				m.drivers[d.name] = old
+				m.drivers[driver.name] = old
 			}
 		}
 		m.mu.Unlock()
-		d.close()
+		driver.close()
 		return err
 	}
 	if old != nil {
 		old.close()
 	}
-	m.wakeWaiting(d.name)
+	m.wakeWaiting(driver.name)
 	return nil
 }
 
 // Unregister removes a driver whose socket is gone. Its mounts stay until it registers again and can unmount them.
-func (m *Mounter) Unregister(ctx context.Context, i plugin.Info) {
+func (m *Mounter) Unregister(ctx context.Context, info plugin.Info) {
 	m.mu.Lock()
-	d := m.drivers[i.Name]
-	if d == nil || d.socket != i.Socket {
+	d := m.drivers[info.Name]
+	if d == nil || d.socket != info.Socket {
 		m.mu.Unlock()
 		return // another driver of this name has registered
 	}
-	delete(m.drivers, i.Name)
+	delete(m.drivers, info.Name)
 	m.mu.Unlock()
 	d.close()
-	m.cfg.Log.Info("csi driver is gone", "driver", i.Name)
-	if err := m.withdraw(ctx, i.Name); err != nil {
-		m.cfg.Log.Warn("take csi driver from the node", "driver", i.Name, "err", err)
+	m.cfg.Log.Info("csi driver is gone", "driver", info.Name)
+	if err := m.withdraw(ctx, info.Name); err != nil {
+		m.cfg.Log.Warn("take csi driver from the node", "driver", info.Name, "err", err)
 	}
 }
 

@@ -43,47 +43,48 @@ const (
 
 // SetUp mounts the volume in the pod's directory; if it is mounted already, it does nothing. It waits until the volume
 // is attached. Errors for users are *Error.
-func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
-	s, err := specOf(r)
+func (m *Mounter) SetUp(ctx context.Context, request Request) (Volume, error) {
+	spec, err := specOf(request)
 	if err != nil {
 		return Volume{}, err
 	}
-	obj, err := m.object(ctx, s)
+	obj, err := m.object(ctx, spec)
 	if err != nil {
-		return Volume{}, &Error{s.op("SetUp", "SetUp"), s.name, err}
+		return Volume{}, &Error{spec.op("SetUp", "SetUp"), spec.name, err}
 	}
-	d, err := m.awaited(s.driver, string(r.Pod.UID))
+	driver, err := m.awaited(spec.driver, string(request.Pod.UID))
 	if err == nil {
-		err = d.learn(ctx)
+		err = driver.learn(ctx)
 	}
-	if v, ok := m.kept(s); err != nil && ok {
+	if v, ok := m.kept(spec); err != nil && ok {
 		return v, nil // it republishes after it has registered again
 	}
-	if err != nil && s.Inline != nil {
+	if err != nil && spec.Inline != nil {
 		return Volume{}, &Error{
-			s.op("SetUp", ""), s.name, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w",
+			spec.op("SetUp", ""), spec.name,
+			fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w",
 				err),
 		}
 	}
 	if err != nil {
 		return Volume{}, &Error{
-			s.op("MountDevice", "SetUp"), s.name,
+			spec.op("MountDevice", "SetUp"), spec.name,
 			fmt.Errorf("kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: %w", err),
 		}
 	}
-	attach := s.PV != nil && (obj == nil || obj.Spec.AttachRequired == nil || *obj.Spec.AttachRequired)
-	v, u := m.use(s, string(r.Pod.UID), attach)
+	attach := spec.PV != nil && (obj == nil || obj.Spec.AttachRequired == nil || *obj.Spec.AttachRequired)
+	v, u := m.use(spec, string(request.Pod.UID), attach)
 	if err := m.begin(ctx, v); err != nil {
-		return Volume{}, &Error{s.op("SetUp", "SetUp"), s.name, err}
+		return Volume{}, &Error{spec.op("SetUp", "SetUp"), spec.name, err}
 	}
 	defer v.end()
 	return m.setUp(ctx, &job{
-		spec:   s,
+		spec:   spec,
 		object: obj,
-		driver: d,
+		driver: driver,
 		volume: v,
 		use:    u,
-		uid:    string(r.Pod.UID),
+		uid:    string(request.Pod.UID),
 	})
 }
 

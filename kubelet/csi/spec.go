@@ -48,32 +48,32 @@ const (
 	blockRecords = "volumeDevices/records"
 )
 
-func specOf(r Request) (*spec, error) {
-	s := &spec{Request: r}
+func specOf(request Request) (*spec, error) {
+	s := &spec{Request: request}
 	switch {
-	case r.Inline != nil:
-		s.name = r.Name
-		s.driver = r.Inline.Driver
-		s.handle = inlineHandle(string(r.Pod.UID), r.Name)
-		s.attributes = r.Inline.VolumeAttributes
+	case request.Inline != nil:
+		s.name = request.Name
+		s.driver = request.Inline.Driver
+		s.handle = inlineHandle(string(request.Pod.UID), request.Name)
+		s.attributes = request.Inline.VolumeAttributes
 		s.modes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-		if r.Inline.FSType != nil {
-			s.fsType = *r.Inline.FSType
+		if request.Inline.FSType != nil {
+			s.fsType = *request.Inline.FSType
 		}
-	case r.PV != nil && r.PV.Spec.CSI != nil:
-		src := r.PV.Spec.CSI
-		s.name = r.PV.Name
+	case request.PV != nil && request.PV.Spec.CSI != nil:
+		src := request.PV.Spec.CSI
+		s.name = request.PV.Name
 		s.driver = src.Driver
 		s.handle = src.VolumeHandle
 		s.attributes = src.VolumeAttributes
 		s.fsType = src.FSType
-		s.modes = r.PV.Spec.AccessModes
-		s.options = r.PV.Spec.MountOptions
-		s.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == corev1.PersistentVolumeBlock
+		s.modes = request.PV.Spec.AccessModes
+		s.options = request.PV.Spec.MountOptions
+		s.block = request.PV.Spec.VolumeMode != nil && *request.PV.Spec.VolumeMode == corev1.PersistentVolumeBlock
 	default:
 		return nil, errors.New("it is not a volume of a CSI driver")
 	}
-	for _, part := range []string{s.name, s.driver, string(r.Pod.UID)} {
+	for _, part := range []string{s.name, s.driver, string(request.Pod.UID)} {
 		if part == "" || part == "." || part == ".." || filepath.Base(part) != part {
 			return nil, fmt.Errorf("%q cannot be part of a path", part)
 		}

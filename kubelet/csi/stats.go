@@ -59,8 +59,8 @@ func (s *measured) forget(uid string) {
 // Stats returns the driver's statistics of a published volume, at most a minute old; nil: none. A driver that hangs is
 // called again after a minute.
 func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
-	r, d := m.find(uid, name)
-	if d == nil || !d.can(csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
+	record, driver := m.find(uid, name)
+	if driver == nil || !driver.can(csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
 		return nil
 	}
 	last := m.stats.reading(uid, name)
@@ -71,20 +71,21 @@ func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 	if !last.at.IsZero() && time.Since(last.at) < usageFor {
 		return last.usage
 	}
-	_, target := publishedAt(uid, r.Block, r.SpecVolID)
-	req := &csiapi.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: d.pathSeen(target)}
-	if r.Mode != "Ephemeral" && d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
-		_, at := r.key().stagedAt(r.Block, r.SpecVolID)
-		req.StagingTargetPath = d.pathSeen(at)
+	_, target := publishedAt(uid, record.Block, record.SpecVolID)
+	req := &csiapi.NodeGetVolumeStatsRequest{VolumeId: record.VolumeHandle, VolumePath: driver.pathSeen(target)}
+	if record.Mode != "Ephemeral" && driver.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
+		_, at := record.key().stagedAt(record.Block, record.SpecVolID)
+		req.StagingTargetPath = driver.pathSeen(at)
 	}
-	resp, err := call(ctx, min(usageWithin, d.within), d.node.NodeGetVolumeStats, req)
+	resp, err := call(ctx, min(usageWithin, driver.within), driver.node.NodeGetVolumeStats, req)
 	if ctx.Err() != nil {
 		return nil
 	}
 	last.at = time.Now()
 	last.usage = nil
 	if err != nil {
-		m.cfg.Log.Debug("ask csi driver for the usage of a volume", "driver", d.name, "volume", r.SpecVolID, "err", err)
+		m.cfg.Log.Debug("ask csi driver for the usage of a volume", "driver", driver.name, "volume", record.SpecVolID,
+			"err", err)
 		return nil
 	}
 	last.usage = usageOf(resp, last.at)
@@ -104,7 +105,7 @@ func (m *Mounter) find(uid, name string) (record, *driver) {
 }
 
 func usageOf(resp *csiapi.NodeGetVolumeStatsResponse, at time.Time) *Usage {
-	u := &Usage{At: at}
+	usage := &Usage{At: at}
 	for _, v := range resp.GetUsage() {
 		total := v.GetTotal()
 		free := v.GetAvailable()
@@ -114,15 +115,15 @@ func usageOf(resp *csiapi.NodeGetVolumeStatsResponse, at time.Time) *Usage {
 		}
 		switch v.GetUnit() {
 		case csiapi.VolumeUsage_BYTES:
-			u.Capacity = &total
-			u.Available = &free
-			u.Used = &used
+			usage.Capacity = &total
+			usage.Available = &free
+			usage.Used = &used
 		case csiapi.VolumeUsage_INODES:
-			u.Inodes = &total
-			u.InodesFree = &free
-			u.InodesUsed = &used
+			usage.Inodes = &total
+			usage.InodesFree = &free
+			usage.InodesUsed = &used
 		case csiapi.VolumeUsage_UNKNOWN:
 		}
 	}
-	return u
+	return usage
 }

@@ -79,20 +79,20 @@ func (m *Mounter) release(ctx context.Context, uid string, known map[key]bool) {
 }
 
 func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r *record) error {
-	d := m.registered(r.DriverName)
-	if d == nil {
+	driver := m.registered(r.DriverName)
+	if driver == nil {
 		return fmt.Errorf("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: %w", missing(r.DriverName))
 	}
-	v := m.loaded(r, uid)
-	if err := m.begin(ctx, v); err != nil {
+	volume := m.loaded(r, uid)
+	if err := m.begin(ctx, volume); err != nil {
 		return err
 	}
-	defer v.end()
+	defer volume.end()
 	dir, target := publishedAt(uid, r.Block, r.SpecVolID)
 	// Call the driver even if nothing is mounted: a call that timed out may still mount.
-	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{
+	_, err := call(ctx, driver.within, driver.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{
 		VolumeId:   r.VolumeHandle,
-		TargetPath: d.pathSeen(target),
+		TargetPath: driver.pathSeen(target),
 	})
 	if err != nil && code(err) != codes.NotFound {
 		return err
@@ -100,15 +100,15 @@ func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r 
 	if err := clean(root, m.at(target), target); err != nil {
 		return err
 	}
-	if !m.others(v, uid) {
-		if err := m.unstage(ctx, root, d, v); err != nil {
+	if !m.others(volume, uid) {
+		if err := m.unstage(ctx, root, driver, volume); err != nil {
 			return err
 		}
 	}
 	if err := root.RemoveAll(dir); err != nil {
 		return err
 	}
-	m.drop(v, uid)
+	m.drop(volume, uid)
 	return nil
 }
 

@@ -61,14 +61,14 @@ func (m *Manager) requests(p *corev1.Pod, c *corev1.Container) []deviceRequest {
 
 // Allocate allocates devices for the pod's containers. It may be repeated: what a container has it keeps. Devices of an
 // init container are reused by the containers after it, unless it is a sidecar.
-func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
+func (m *Manager) Allocate(ctx context.Context, pod *corev1.Pod) error {
 	if m == nil {
 		return nil
 	}
 	reusable := map[string]map[string]bool{} // by resource
 	allocate := func(c *corev1.Container, ends bool) error {
-		for _, a := range m.requests(p, c) {
-			ids, err := m.allocate(ctx, string(p.UID), c.Name, a, reusable[a.resource])
+		for _, a := range m.requests(pod, c) {
+			ids, err := m.allocate(ctx, string(pod.UID), c.Name, a, reusable[a.resource])
 			if err != nil {
 				return fmt.Errorf("allocate %s of container %s: %w", a.resource, c.Name, err)
 			}
@@ -81,14 +81,14 @@ func (m *Manager) Allocate(ctx context.Context, p *corev1.Pod) error {
 		}
 		return nil
 	}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
 		if err := allocate(c, !podinfo.Sidecar(c)); err != nil {
 			return err
 		}
 	}
-	for i := range p.Spec.Containers {
-		if err := allocate(&p.Spec.Containers[i], false); err != nil {
+	for i := range pod.Spec.Containers {
+		if err := allocate(&pod.Spec.Containers[i], false); err != nil {
 			return err
 		}
 	}
@@ -153,20 +153,20 @@ func (m *Manager) selectDevices(
 	preferredBy := map[*endpoint][]string{}
 	for {
 		m.mu.Lock()
-		r := m.resources[a.resource]
+		pool := m.resources[a.resource]
 		changed := m.changed
-		mustInclude, available := r.candidates(reusable)
-		e := r.endpoint
-		enough := r.listed && len(mustInclude)+len(available) >= a.count
+		mustInclude, available := pool.candidates(reusable)
+		e := pool.endpoint
+		enough := pool.listed && len(mustInclude)+len(available) >= a.count
 		if preferred, ok := preferredBy[e]; enough && (ok || !e.options.GetGetPreferredAllocationAvailable()) {
 			ids := combine(a.count, mustInclude, preferred, available)
 			for _, id := range ids {
-				r.allocated[id] = uid
+				pool.allocated[id] = uid
 			}
 			m.mu.Unlock()
 			return ids, e, nil
 		}
-		listed := r.listed
+		listed := pool.listed
 		m.mu.Unlock()
 		if enough {
 			preferredBy[e] = preferredAllocation(ctx, e, a.count, mustInclude, available)
@@ -260,20 +260,22 @@ func (m *Manager) saveAllocation(uid, container string, a allocation) error {
 
 // RunContainerOptions returns what a container that is about to start needs. It allocates the devices, if that is not
 // done yet, and calls PreStartContainer.
-func (m *Manager) RunContainerOptions(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*RunOptions, error) {
+func (m *Manager) RunContainerOptions(
+	ctx context.Context, p *corev1.Pod, container *corev1.Container,
+) (*RunOptions, error) {
 	out := &RunOptions{Envs: map[string]string{}, Annotations: map[string]string{}}
-	if m == nil || len(c.Resources.Limits) == 0 {
+	if m == nil || len(container.Resources.Limits) == 0 {
 		return out, nil
 	}
 	if err := m.Allocate(ctx, p); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
-	list := m.pods[string(p.UID)].allocations(c.Name)
+	list := m.pods[string(p.UID)].allocations(container.Name)
 	m.mu.Unlock()
 	for i := range list {
 		if err := m.preStart(ctx, &list[i]); err != nil {
-			return nil, fmt.Errorf("make %s ready for container %s: %w", list[i].Resource, c.Name, err)
+			return nil, fmt.Errorf("make %s ready for container %s: %w", list[i].Resource, container.Name, err)
 		}
 		out.merge(&list[i].Response)
 	}

@@ -81,18 +81,18 @@ type endpoint struct {
 }
 
 // New returns a manager without plugins. It starts nothing.
-func New(c Config) *Manager {
-	if c.StopGracePeriod == 0 {
-		c.StopGracePeriod = 5 * time.Minute
+func New(config Config) *Manager {
+	if config.StopGracePeriod == 0 {
+		config.StopGracePeriod = 5 * time.Minute
 	}
-	if c.AllocateWait == 0 {
-		c.AllocateWait = 10 * time.Second
+	if config.AllocateWait == 0 {
+		config.AllocateWait = 10 * time.Second
 	}
-	if c.HealthTimeout == 0 {
-		c.HealthTimeout = 30 * time.Second
+	if config.HealthTimeout == 0 {
+		config.HealthTimeout = 30 * time.Second
 	}
 	return &Manager{
-		cfg:       c,
+		cfg:       config,
 		metrics:   newMetrics(),
 		resources: map[string]*pool{},
 		pods:      map[string]*record{},

@@ -244,14 +244,14 @@ func pod(name string, containers ...corev1.Container) *corev1.Pod {
 }
 
 func TestDevices(t *testing.T) {
-	n := newNode(t, t.TempDir(), time.Hour)
-	f := n.serve(&fake{prefer: []string{"c", "unknown", "bad"}}, "gpu.sock")
+	node := newNode(t, t.TempDir(), time.Hour)
+	f := node.serve(&fake{prefer: []string{"c", "unknown", "bad"}}, "gpu.sock")
 	f.lists <- devices("a", "b", "c", "!bad", "a")
-	n.waitForResources("4 3")
+	node.waitForResources("4 3")
 
 	p := pod("p", container("main", 2), corev1.Container{Name: "plain"})
 	p.Spec.InitContainers = []corev1.Container{container("init", 1)}
-	given, err := n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0])
+	given, err := node.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestDevices(t *testing.T) {
 		t.Errorf("given: %+v", given)
 	}
 	r := prometheus.NewRegistry()
-	r.MustRegister(n.Manager)
+	r.MustRegister(node.Manager)
 	counted, err := r.Gather()
 	if err != nil || len(counted) != 2 || counted[0].GetMetric()[0].GetHistogram().GetSampleCount() != 2 ||
 		counted[1].GetMetric()[0].GetCounter().GetValue() != 1 {
@@ -272,25 +272,25 @@ func TestDevices(t *testing.T) {
 	if diff := cmp.Diff(want, f.calls); diff != "" {
 		t.Errorf("the plugin was asked (-want +got):\n%s", diff)
 	}
-	if given, err = n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[1]); err != nil || len(given.Envs) > 0 {
+	if given, err = node.RunContainerOptions(t.Context(), p, &p.Spec.Containers[1]); err != nil || len(given.Envs) > 0 {
 		t.Errorf("a container that asks for nothing: %+v %v", given, err)
 	}
 	other := pod("other", container("main", 2))
-	if err := n.Allocate(t.Context(), other); err == nil ||
+	if err := node.Allocate(t.Context(), other); err == nil ||
 		!strings.Contains(err.Error(), "Requested: 2, Available: 1") {
 		t.Errorf("more than there are: %v", err)
 	}
 	f.lists <- devices("a", "b", "c", "bad")
-	n.waitForResources("4 4")
-	if err := n.Allocate(t.Context(), other); err != nil {
+	node.waitForResources("4 4")
+	if err := node.Allocate(t.Context(), other); err != nil {
 		t.Errorf("one has become healthy: %v", err)
 	}
 	for _, uid := range []string{"p", "p", "other"} {
-		if err := n.Release(uid); err != nil {
+		if err := node.Release(uid); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := n.Allocate(t.Context(), pod("all", container("main", 4))); err != nil {
+	if err := node.Allocate(t.Context(), pod("all", container("main", 4))); err != nil {
 		t.Errorf("all are given back: %v", err)
 	}
 }
@@ -317,64 +317,64 @@ func TestWaitsForDevices(t *testing.T) {
 // TestRestart: after a restart of the kubelet pods have what they had, and the plugin registers again.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	n := newNode(t, dir, time.Hour)
-	f := n.serve(&fake{}, "gpu.sock")
+	node := newNode(t, dir, time.Hour)
+	f := node.serve(&fake{}, "gpu.sock")
 	f.lists <- devices("a", "b")
-	n.waitForResources("2 2")
+	node.waitForResources("2 2")
 	p := pod("p", container("main", 1))
-	if err := n.Allocate(t.Context(), p); err != nil {
+	if err := node.Allocate(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	n.stop()
+	node.stop()
 	f.stop()
 
-	n = newNode(t, dir, time.Hour)
-	n.waitForResources("2 0")
-	if got := n.Pods(); !slices.Equal(got, []string{"p"}) {
+	node = newNode(t, dir, time.Hour)
+	node.waitForResources("2 0")
+	if got := node.Pods(); !slices.Equal(got, []string{"p"}) {
 		t.Errorf("pods %v", got)
 	}
-	if given, err := n.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0]); err != nil ||
+	if given, err := node.RunContainerOptions(t.Context(), p, &p.Spec.Containers[0]); err != nil ||
 		given.Envs["GPUS"] != "a" {
 		t.Errorf("a container starts again without the plugin: %+v %v", given, err)
 	}
-	f = n.serve(&fake{}, "new.sock")
+	f = node.serve(&fake{}, "new.sock")
 	f.lists <- devices("a", "b")
-	n.waitForResources("2 2")
-	if err := n.Allocate(t.Context(), pod("q", container("main", 1))); err != nil ||
+	node.waitForResources("2 2")
+	if err := node.Allocate(t.Context(), pod("q", container("main", 1))); err != nil ||
 		!slices.Contains(f.calls, "allocate [b]") {
 		t.Errorf("another pod: %v %v", err, f.calls)
 	}
 	f.stop()
-	n.waitForResources("2 0")
+	node.waitForResources("2 0")
 }
 
 // TestDevicesOfContainers: the PodResources API gets what containers have and what is healthy, with the NUMA nodes of
 // the topology, also after a restart without it.
 func TestDevicesOfContainers(t *testing.T) {
 	dir := t.TempDir()
-	n := newNode(t, dir, time.Hour)
-	f := n.serve(&fake{prefer: []string{"b"}}, "gpu.sock")
+	node := newNode(t, dir, time.Hour)
+	f := node.serve(&fake{prefer: []string{"b"}}, "gpu.sock")
 	list := devices("b", "a", "!bad")
 	list[0].Topology = &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: 2}, {ID: 0}, {ID: 2}}}
 	f.lists <- list
-	n.waitForResources("3 2")
-	a := Device{Resource: gpus, ID: "a"}
+	node.waitForResources("3 2")
+	device := Device{Resource: gpus, ID: "a"}
 	b := Device{Resource: gpus, ID: "b", NUMANodes: []int64{0, 2}}
-	if diff := cmp.Diff([]Device{a, b}, n.Allocatable()); diff != "" {
+	if diff := cmp.Diff([]Device{device, b}, node.Allocatable()); diff != "" {
 		t.Errorf("allocatable (-want +got):\n%s", diff)
 	}
-	if err := n.Allocate(t.Context(), pod("p", container("main", 1), container("other", 1))); err != nil {
+	if err := node.Allocate(t.Context(), pod("p", container("main", 1), container("other", 1))); err != nil {
 		t.Fatal(err)
 	}
-	n.stop()
+	node.stop()
 	f.stop()
-	n = newNode(t, dir, time.Hour)
-	for name, want := range map[string][]Device{"main": {b}, "other": {a}, "plain": nil} {
-		if diff := cmp.Diff(want, n.Devices("p", name)); diff != "" {
+	node = newNode(t, dir, time.Hour)
+	for name, want := range map[string][]Device{"main": {b}, "other": {device}, "plain": nil} {
+		if diff := cmp.Diff(want, node.Devices("p", name)); diff != "" {
 			t.Errorf("container %s (-want +got):\n%s", name, diff)
 		}
 	}
-	if got := n.Allocatable(); len(got) > 0 {
+	if got := node.Allocatable(); len(got) > 0 {
 		t.Errorf("allocatable without the plugin: %v", got)
 	}
 }
@@ -434,7 +434,7 @@ func TestReplaced(t *testing.T) {
 
 // TestInvalidAnswers: invalid registrations and answers of plugins are refused, and change nothing.
 func TestInvalidAnswers(t *testing.T) {
-	n := newNode(t, t.TempDir(), time.Hour)
+	node := newNode(t, t.TempDir(), time.Hour)
 	for _, q := range []*pluginapi.RegisterRequest{
 		{Version: "v2", Endpoint: "a.sock", ResourceName: gpus},
 		{Version: pluginapi.Version, Endpoint: "a.sock", ResourceName: "cpu"},
@@ -443,25 +443,25 @@ func TestInvalidAnswers(t *testing.T) {
 		{Version: pluginapi.Version, Endpoint: "kubelet.sock", ResourceName: gpus},
 		{Version: pluginapi.Version, ResourceName: gpus},
 	} {
-		if err := n.register(q); err == nil {
+		if err := node.register(q); err == nil {
 			t.Errorf("%v is taken up", q)
 		}
 	}
-	f := n.serve(&fake{answers: 2}, "gpu.sock")
+	f := node.serve(&fake{answers: 2}, "gpu.sock")
 	f.lists <- devices("a", "b")
-	n.waitForResources("2 2")
-	if err := n.Allocate(t.Context(), pod("p", container("main", 1))); err == nil ||
+	node.waitForResources("2 2")
+	if err := node.Allocate(t.Context(), pod("p", container("main", 1))); err == nil ||
 		!strings.Contains(err.Error(), "for 2 containers") {
 		t.Errorf("an answer for two: %v", err)
 	}
 	f.answers = 1
 	f.fails = errors.New("no")
-	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err == nil ||
+	if err := node.Allocate(t.Context(), pod("p", container("main", 2))); err == nil ||
 		!strings.HasSuffix(err.Error(), "desc = no") {
 		t.Errorf("an error: %v", err)
 	}
 	f.fails = nil
-	if err := n.Allocate(t.Context(), pod("q", container("main", 2))); err != nil {
+	if err := node.Allocate(t.Context(), pod("q", container("main", 2))); err != nil {
 		t.Errorf("what failed has kept devices: %v", err)
 	}
 	many := make([]string, maxDevices+1)
@@ -469,22 +469,22 @@ func TestInvalidAnswers(t *testing.T) {
 		many[i] = fmt.Sprint(i)
 	}
 	f.lists <- devices(many...)
-	n.waitForResources("2 0")
+	node.waitForResources("2 0")
 }
 
 // TestManyPods: no device goes to two pods.
 func TestManyPods(t *testing.T) {
-	n := newNode(t, t.TempDir(), time.Hour)
+	node := newNode(t, t.TempDir(), time.Hour)
 	var ids []string
 	for i := range 40 {
 		ids = append(ids, fmt.Sprint("d", i))
 	}
-	n.serve(&fake{prefer: []string{"d1", "d2"}}, "gpu.sock").lists <- devices(ids...)
-	n.waitForResources("40 40")
+	node.serve(&fake{prefer: []string{"d1", "d2"}}, "gpu.sock").lists <- devices(ids...)
+	node.waitForResources("40 40")
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if err := n.Allocate(t.Context(),
+			if err := node.Allocate(t.Context(),
 				pod(fmt.Sprint("p", i), container("a", 1), container("b", 1))); err != nil {
 				t.Error(err)
 			}
@@ -492,7 +492,7 @@ func TestManyPods(t *testing.T) {
 	}
 	wg.Wait()
 	had := map[string]string{}
-	for uid, r := range n.pods {
+	for uid, r := range node.pods {
 		for _, list := range r.Containers {
 			for _, id := range list[0].IDs {
 				if had[id] != "" {

@@ -22,14 +22,14 @@ func (m *Manager) Health(uid, container string) []corev1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []corev1.ResourceStatus
-	for _, a := range m.pods[uid].allocations(container) {
-		r := m.resources[a.Resource]
+	for _, allocation := range m.pods[uid].allocations(container) {
+		r := m.resources[allocation.Resource]
 		if r == nil || !r.known {
 			continue
 		}
 		known := r.listed || time.Since(r.stoppedAt) < m.cfg.HealthTimeout
 		var list []podinfo.DeviceHealth
-		for _, id := range a.IDs {
+		for _, id := range allocation.IDs {
 			one := podinfo.DeviceHealth{IDs: []string{id}, Health: corev1.ResourceHealthStatusUnknown}
 			switch d, ok := r.devices[id]; {
 			case !known || !ok:
@@ -40,7 +40,7 @@ func (m *Manager) Health(uid, container string) []corev1.ResourceStatus {
 			}
 			list = append(list, one)
 		}
-		out = append(out, podinfo.Health(a.Resource, list))
+		out = append(out, podinfo.Health(allocation.Resource, list))
 	}
 	return out
 }

@@ -37,33 +37,33 @@ func (n *node) waitForHealth(want string) {
 // come back after a restart.
 func TestHealth(t *testing.T) {
 	dir := t.TempDir()
-	n := newNode(t, dir, time.Hour)
-	f := n.serve(&fake{}, "gpu.sock")
+	node := newNode(t, dir, time.Hour)
+	f := node.serve(&fake{}, "gpu.sock")
 	f.lists <- devices("a", "b", "free")
-	n.waitForResources("3 3")
-	if err := n.Allocate(t.Context(), pod("p", container("main", 2))); err != nil {
+	node.waitForResources("3 3")
+	if err := node.Allocate(t.Context(), pod("p", container("main", 2))); err != nil {
 		t.Fatal(err)
 	}
-	n.waitForHealth("a Healthy, b Healthy")
+	node.waitForHealth("a Healthy, b Healthy")
 	f.lists <- devices("a", "!b", "free")
-	n.waitForHealth("a Healthy, b Unhealthy")
+	node.waitForHealth("a Healthy, b Unhealthy")
 	f.lists <- devices("b", "free")
-	n.waitForHealth("a Unknown, b Healthy")
+	node.waitForHealth("a Unknown, b Healthy")
 	f.stop()
-	n.waitForHealth("a Unknown, b Unknown")
-	n.stop()
+	node.waitForHealth("a Unknown, b Unknown")
+	node.stop()
 
-	n = newNode(t, dir, time.Hour)
-	if got := n.Health("p", "main"); got != nil {
+	node = newNode(t, dir, time.Hour)
+	if got := node.Health("p", "main"); got != nil {
 		t.Errorf("before the plugin has come: %v", got)
 	}
-	n.serve(&fake{}, "new.sock").lists <- devices("a", "b")
-	n.waitForHealth("a Healthy, b Healthy")
-	if err := n.Release("p"); err != nil {
+	node.serve(&fake{}, "new.sock").lists <- devices("a", "b")
+	node.waitForHealth("a Healthy, b Healthy")
+	if err := node.Release("p"); err != nil {
 		t.Fatal(err)
 	}
-	n.waitForHealth("")
-	n.stop()
+	node.waitForHealth("")
+	node.stop()
 }
 
 // TestHealthOfOneThatStaysAway: a plugin that does not come back after a restart leaves devices of which nobody knows.

@@ -131,20 +131,20 @@ func TestHealthWithoutAList(t *testing.T) {
 func TestHealthAfterABadList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		n := newTimedManager(t)
-		e := n.add(ctx, devices("a"))
+		timedManager := newTimedManager(t)
+		e := timedManager.add(ctx, devices("a"))
 		time.Sleep(time.Hour)
 		e.api.(*lister).lists <- devices("")
-		n.is("its list was refused", corev1.ResourceHealthStatusHealthy, 1)
+		timedManager.is("its list was refused", corev1.ResourceHealthStatusHealthy, 1)
 		if got := e.conn.GetState(); got != connectivity.Shutdown {
 			t.Errorf("its connection is %v", got)
 		}
 		time.Sleep(29 * time.Second)
-		n.is("29 seconds later", corev1.ResourceHealthStatusHealthy, 1)
+		timedManager.is("29 seconds later", corev1.ResourceHealthStatusHealthy, 1)
 		time.Sleep(2 * time.Second)
-		n.is("31 seconds later", corev1.ResourceHealthStatusUnknown, 2)
+		timedManager.is("31 seconds later", corev1.ResourceHealthStatusUnknown, 2)
 		cancel()
-		n.wg.Wait()
+		timedManager.wg.Wait()
 	})
 }
 

@@ -47,7 +47,7 @@ const (
 
 // Run serves the registration of plugins until ctx is done.
 func (m *Manager) Run(ctx context.Context) error {
-	l, err := m.listen()
+	listener, err := m.listen()
 	if err != nil {
 		return fmt.Errorf("device plugins: %w", err)
 	}
@@ -60,9 +60,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		wg.Go(func() { m.removeAfterGracePeriod(ctx, name, nil) })
 	}
 	m.mu.Unlock()
-	s := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(16),
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(16),
 		grpc.ConnectionTimeout(10*time.Second), grpc.WaitForHandlers(true))
-	pluginapi.RegisterRegistrationServer(s, &registration{
+	pluginapi.RegisterRegistrationServer(server, &registration{
 		add: func(e *endpoint) error {
 			ectx, end := context.WithCancel(ctx)
 			e.stop = end
@@ -80,9 +80,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	})
 	wg.Go(func() {
 		<-ctx.Done()
-		s.Stop()
+		server.Stop()
 	})
-	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("device plugins: serve: %w", err)
 	}
 	<-ctx.Done()
@@ -138,15 +138,16 @@ type registration struct {
 }
 
 // Register adds a plugin. An earlier one of the same resource is stopped.
-func (s *registration) Register(_ context.Context, q *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+func (s *registration) Register(_ context.Context, request *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	no := func(format string, args ...any) (*pluginapi.Empty, error) {
 		return nil, grpcstatus.Errorf(codes.InvalidArgument, format, args...)
 	}
-	name := q.GetResourceName()
-	socket := q.GetEndpoint()
+	name := request.GetResourceName()
+	socket := request.GetEndpoint()
 	switch {
-	case q.GetVersion() != pluginapi.Version:
-		return no("requested API version %.20q is not supported by kubelet. Supported version is %q", q.GetVersion(),
+	case request.GetVersion() != pluginapi.Version:
+		return no("requested API version %.20q is not supported by kubelet. Supported version is %q",
+			request.GetVersion(),
 			pluginapi.Version)
 	case !resources.IsExtended(corev1.ResourceName(name)):
 		return no("the ResourceName %.300q is invalid", name)
@@ -160,7 +161,7 @@ func (s *registration) Register(_ context.Context, q *pluginapi.RegisterRequest)
 	}
 	if err := s.add(&endpoint{
 		resource: name,
-		options:  q.GetOptions(),
+		options:  request.GetOptions(),
 		conn:     conn,
 		api:      pluginapi.NewDevicePluginClient(conn),
 	}); err != nil {

@@ -17,31 +17,31 @@ import (
 
 // Field is the value at a field path of the pod. The addresses are passed because a starting pod's status does not have
 // them yet.
-func Field(p *corev1.Pod, path string, podIPs, hostIPs []string) (string, error) {
+func Field(pod *corev1.Pod, path string, podIPs, hostIPs []string) (string, error) {
 	if base, key, ok := splitSubscript(path); ok {
 		switch base {
 		case "metadata.labels":
-			return p.Labels[key], nil
+			return pod.Labels[key], nil
 		case "metadata.annotations":
-			return p.Annotations[key], nil
+			return pod.Annotations[key], nil
 		}
 		return "", fmt.Errorf("unsupported fieldPath: %s", path)
 	}
 	switch path {
 	case "metadata.name":
-		return p.Name, nil
+		return pod.Name, nil
 	case "metadata.namespace":
-		return p.Namespace, nil
+		return pod.Namespace, nil
 	case "metadata.uid":
-		return string(p.UID), nil
+		return string(pod.UID), nil
 	case "metadata.labels":
-		return formatMap(p.Labels), nil
+		return formatMap(pod.Labels), nil
 	case "metadata.annotations":
-		return formatMap(p.Annotations), nil
+		return formatMap(pod.Annotations), nil
 	case "spec.nodeName":
-		return p.Spec.NodeName, nil
+		return pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
-		return p.Spec.ServiceAccountName, nil
+		return pod.Spec.ServiceAccountName, nil
 	case "status.hostIP":
 		return first(hostIPs), nil
 	case "status.hostIPs":
@@ -77,9 +77,11 @@ func formatMap(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// Resource is the value of a resource of container c in units of the selector's divisor, rounded up. A limit that is
-// not set is what the node can give.
-func Resource(c *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
+// Resource is the value of a resource of the container in units of the selector's divisor, rounded up. A limit
+// that is not set is what the node can give.
+func Resource(
+	container *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList,
+) (string, error) {
 	kind, name, ok := strings.Cut(sel.Resource, ".")
 	if !ok || kind != "limits" && kind != "requests" {
 		return "", fmt.Errorf("unsupported container resource : %v", sel.Resource)
@@ -91,11 +93,11 @@ func Resource(c *corev1.Container, sel *corev1.ResourceFieldSelector, allocatabl
 	default:
 		return "", fmt.Errorf("unsupported container resource : %v", sel.Resource)
 	}
-	q := c.Resources.Requests[rn]
+	quantity := container.Resources.Requests[rn]
 	if kind == "limits" {
-		q = c.Resources.Limits[rn]
-		if q.IsZero() {
-			q = allocatable[rn]
+		quantity = container.Resources.Limits[rn]
+		if quantity.IsZero() {
+			quantity = allocatable[rn]
 		}
 	}
 	divisor := sel.Divisor
@@ -103,9 +105,9 @@ func Resource(c *corev1.Container, sel *corev1.ResourceFieldSelector, allocatabl
 		divisor = resource.MustParse("1")
 	}
 	if rn == corev1.ResourceCPU {
-		return divideCeil(q.MilliValue(), divisor.MilliValue()), nil
+		return divideCeil(quantity.MilliValue(), divisor.MilliValue()), nil
 	}
-	return divideCeil(q.Value(), divisor.Value()), nil
+	return divideCeil(quantity.Value(), divisor.Value()), nil
 }
 
 func divideCeil(v, d int64) string {

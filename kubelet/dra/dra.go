@@ -123,8 +123,8 @@ func (m *Manager) Pods() []string {
 }
 
 // CDIDeviceIDs returns the CDI device IDs of a container's claims. It prepares claims that are not prepared yet.
-func (m *Manager) CDIDeviceIDs(ctx context.Context, p *corev1.Pod, c *corev1.Container) ([]string, error) {
-	wanted, err := requestsOf(p, c)
+func (m *Manager) CDIDeviceIDs(ctx context.Context, p *corev1.Pod, container *corev1.Container) ([]string, error) {
+	wanted, err := requestsOf(p, container)
 	if err != nil || len(wanted) == 0 {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (m *Manager) CDIDeviceIDs(ctx context.Context, p *corev1.Pod, c *corev1.Con
 			return nil, err
 		}
 		if names, ok = m.cdiDeviceIDs(p, wanted); !ok {
-			return nil, fmt.Errorf("the claims of container %s are not prepared", c.Name)
+			return nil, fmt.Errorf("the claims of container %s are not prepared", container.Name)
 		}
 	}
 	return names, nil
@@ -144,14 +144,17 @@ func (m *Manager) CDIDeviceIDs(ctx context.Context, p *corev1.Pod, c *corev1.Con
 // the container's status.
 type request struct{ claim, name, statusName string }
 
-func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
+func requestsOf(pod *corev1.Pod, container *corev1.Container) ([]request, error) {
 	var out []request
-	for _, r := range c.Resources.Claims {
-		i := slices.IndexFunc(p.Spec.ResourceClaims, func(of corev1.PodResourceClaim) bool { return of.Name == r.Name })
+	for _, r := range container.Resources.Claims {
+		i := slices.IndexFunc(pod.Spec.ResourceClaims, func(of corev1.PodResourceClaim) bool {
+			return of.Name == r.Name
+		})
 		if i < 0 {
-			return nil, fmt.Errorf("container %s uses the claim %q, which the pod does not have", c.Name, r.Name)
+			return nil, fmt.Errorf("container %s uses the claim %q, which the pod does not have", container.Name,
+				r.Name)
 		}
-		name, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i])
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
 			return nil, err
 		}
@@ -159,9 +162,9 @@ func requestsOf(p *corev1.Pod, c *corev1.Container) ([]request, error) {
 			out = append(out, request{*name, r.Request, requestRef(r.Name, r.Request)})
 		}
 	}
-	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
 		for _, of := range s.RequestMappings {
-			if of.ContainerName == c.Name {
+			if of.ContainerName == container.Name {
 				out = append(out,
 					request{s.ResourceClaimName, of.RequestName, requestRef(s.ResourceClaimName, of.RequestName)})
 			}

@@ -127,7 +127,7 @@ func (n *node) serve() {
 
 func pod(name string, claims ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("pod-" + name)}}
-	c := corev1.Container{Name: "c"}
+	container := corev1.Container{Name: "c"}
 	for _, of := range claims {
 		of, request, _ := strings.Cut(of, "/")
 		if !slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == of }) {
@@ -136,21 +136,24 @@ func pod(name string, claims ...string) *corev1.Pod {
 				ResourceClaimName: &of,
 			})
 		}
-		c.Resources.Claims = append(c.Resources.Claims, corev1.ResourceClaim{Name: of, Request: request})
+		container.Resources.Claims = append(container.Resources.Claims, corev1.ResourceClaim{
+			Name:    of,
+			Request: request,
+		})
 	}
-	p.Spec.Containers = []corev1.Container{c}
+	p.Spec.Containers = []corev1.Container{container}
 	return p
 }
 
 // claimed has devices for its requests, and is reserved for pods.
 func claimed(name, requests string, users ...string) *resourcev1.ResourceClaim {
-	c := &resourcev1.ResourceClaim{
+	resourceClaim := &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)},
 	}
-	c.Status.Allocation = &resourcev1.AllocationResult{}
+	resourceClaim.Status.Allocation = &resourcev1.AllocationResult{}
 	for r := range strings.FieldsSeq(requests) {
-		c.Status.Allocation.Devices.Results = append(
-			c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+		resourceClaim.Status.Allocation.Devices.Results = append(
+			resourceClaim.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
 				Request: r,
 				Driver:  gpus,
 				Pool:    "n",
@@ -158,13 +161,14 @@ func claimed(name, requests string, users ...string) *resourcev1.ResourceClaim {
 			})
 	}
 	for _, u := range users {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
-			Resource: "pods",
-			Name:     u,
-			UID:      types.UID("pod-" + u),
-		})
+		resourceClaim.Status.ReservedFor = append(
+			resourceClaim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+				Resource: "pods",
+				Name:     u,
+				UID:      types.UID("pod-" + u),
+			})
 	}
-	return c
+	return resourceClaim
 }
 
 func (n *node) expectCalls(want ...string) {
@@ -187,43 +191,43 @@ func (n *node) expectCDIDevices(p *corev1.Pod, want ...string) {
 func TestSharedClaim(t *testing.T) {
 	a := pod("a", "c/x")
 	b := pod("b", "c")
-	n := newNode(t, claimed("c", "x y", "a", "b"))
-	n.serve()
+	node := newNode(t, claimed("c", "x y", "a", "b"))
+	node.serve()
 	for _, p := range []*corev1.Pod{a, b, a} {
-		if err := n.Prepare(t.Context(), p); err != nil {
+		if err := node.Prepare(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.expectCalls("prepare c")
-	n.expectCDIDevices(a, gpus+"/claim=uid-c-0")
-	n.expectCDIDevices(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
-	n.restart()
-	if got := n.Pods(); !slices.Equal(got, []string{"pod-a", "pod-b"}) {
+	node.expectCalls("prepare c")
+	node.expectCDIDevices(a, gpus+"/claim=uid-c-0")
+	node.expectCDIDevices(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
+	node.restart()
+	if got := node.Pods(); !slices.Equal(got, []string{"pod-a", "pod-b"}) {
 		t.Errorf("after a restart %q use claims", got)
 	}
-	n.expectCDIDevices(a, gpus+"/claim=uid-c-0") // a container that starts again, its driver is not there yet
-	n.expectCalls()
-	if err := n.Register(t.Context(), n.info()); err != nil {
+	node.expectCDIDevices(a, gpus+"/claim=uid-c-0") // a container that starts again, its driver is not there yet
+	node.expectCalls()
+	if err := node.Register(t.Context(), node.info()); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Prepare(t.Context(), a); err != nil {
+	if err := node.Prepare(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	n.expectCalls("prepare c")
+	node.expectCalls("prepare c")
 	for range 2 {
-		if err := n.Unprepare(t.Context(), "pod-a"); err != nil {
+		if err := node.Unprepare(t.Context(), "pod-a"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.expectCalls()
-	n.expectCDIDevices(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
-	if err := n.Unprepare(t.Context(), "pod-b"); err != nil {
+	node.expectCalls()
+	node.expectCDIDevices(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
+	if err := node.Unprepare(t.Context(), "pod-b"); err != nil {
 		t.Fatal(err)
 	}
-	n.expectCalls("unprepare c")
-	left, err := os.ReadDir(filepath.Join(n.dir, recordsDir))
-	if err != nil || len(left) > 0 || len(n.claims) > 0 {
-		t.Errorf("left: %v %v %v", left, n.claims, err)
+	node.expectCalls("unprepare c")
+	left, err := os.ReadDir(filepath.Join(node.dir, recordsDir))
+	if err != nil || len(left) > 0 || len(node.claims) > 0 {
+		t.Errorf("left: %v %v %v", left, node.claims, err)
 	}
 }
 
@@ -232,15 +236,15 @@ func TestClaimsOfContainers(t *testing.T) {
 	p := pod("p", "c/x", "c/z", "late")
 	shared := claimed("c", "x y z", "p")
 	shared.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share"))
-	n := newNode(t, shared)
-	if got := n.Claims(p, &p.Spec.Containers[0]); got != nil {
+	node := newNode(t, shared)
+	if got := node.Claims(p, &p.Spec.Containers[0]); got != nil {
 		t.Errorf("before it is prepared: %v", got)
 	}
-	n.serve()
-	if err := n.Prepare(t.Context(), pod("p", "c")); err != nil {
+	node.serve()
+	if err := node.Prepare(t.Context(), pod("p", "c")); err != nil {
 		t.Fatal(err)
 	}
-	n.restart()
+	node.restart()
 	want := []Claim{{
 		Namespace: "dev",
 		Name:      "c",
@@ -249,20 +253,20 @@ func TestClaimsOfContainers(t *testing.T) {
 			{Driver: gpus, Pool: "n", Name: "gpu-z", CDI: []string{gpus + "/claim=uid-c-2"}},
 		},
 	}}
-	if diff := cmp.Diff(want, n.Claims(p, &p.Spec.Containers[0])); diff != "" {
+	if diff := cmp.Diff(want, node.Claims(p, &p.Spec.Containers[0])); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := n.Claims(pod("other", "c"), &p.Spec.Containers[0]); got != nil {
+	if got := node.Claims(pod("other", "c"), &p.Spec.Containers[0]); got != nil {
 		t.Errorf("a pod that does not use the claim: %v", got)
 	}
 }
 
 // TestMetrics: operations, calls and claims are told by Kubernetes' names.
 func TestMetrics(t *testing.T) {
-	n := newNode(t, claimed("c", "x", "p"), claimed("d", "x", "p"))
+	node := newNode(t, claimed("c", "x", "p"), claimed("d", "x", "p"))
 	counted := func() map[string]float64 {
 		r := prometheus.NewRegistry()
-		r.MustRegister(n.Manager)
+		r.MustRegister(node.Manager)
 		families, err := r.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -280,14 +284,14 @@ func TestMetrics(t *testing.T) {
 		return out
 	}
 	p := pod("p", "c", "d")
-	if err := n.Prepare(t.Context(), pod("plain")); err != nil {
+	if err := node.Prepare(t.Context(), pod("plain")); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Prepare(t.Context(), p); err == nil {
+	if err := node.Prepare(t.Context(), p); err == nil {
 		t.Fatal("prepared without a driver")
 	}
-	n.serve()
-	if err := n.Prepare(t.Context(), p); err != nil {
+	node.serve()
+	if err := node.Prepare(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
@@ -302,7 +306,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("prepared (-want +got):\n%s", diff)
 	}
 	for range 2 {
-		if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+		if err := node.Unprepare(t.Context(), "pod-p"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,18 +323,18 @@ func TestMetrics(t *testing.T) {
 // TestOldDriver: a driver that has v1beta1 of the API only is registered, and called by that.
 func TestOldDriver(t *testing.T) {
 	p := pod("p", "c")
-	n := newNode(t, claimed("c", "x", "p"))
-	n.driver.Old = true
-	n.serve()
-	if err := n.Prepare(t.Context(), p); err != nil {
+	node := newNode(t, claimed("c", "x", "p"))
+	node.driver.Old = true
+	node.serve()
+	if err := node.Prepare(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	n.expectCalls("prepare c")
-	n.expectCDIDevices(p, gpus+"/claim=uid-c-0")
-	if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+	node.expectCalls("prepare c")
+	node.expectCDIDevices(p, gpus+"/claim=uid-c-0")
+	if err := node.Unprepare(t.Context(), "pod-p"); err != nil {
 		t.Fatal(err)
 	}
-	n.expectCalls("unprepare c")
+	node.expectCalls("unprepare c")
 }
 
 // TestRefused: who may not have the devices does not get them, and no driver is asked.
@@ -345,79 +349,79 @@ func TestRefused(t *testing.T) {
 		{free, "ResourceClaim free is not allocated"},
 		{claimed("", "x"), `resourceclaims.resource.k8s.io "" not found`},
 	} {
-		n := newNode(t)
+		node := newNode(t)
 		if tt.claim.Name != "" {
-			if err := n.api.Tracker().Add(tt.claim); err != nil {
+			if err := node.api.Tracker().Add(tt.claim); err != nil {
 				t.Fatal(err)
 			}
 		}
-		n.serve()
-		err := n.Prepare(t.Context(), pod("p", tt.claim.Name))
+		node.serve()
+		err := node.Prepare(t.Context(), pod("p", tt.claim.Name))
 		if err == nil || !strings.Contains(err.Error(), tt.want) ||
 			!strings.HasPrefix(err.Error(), "prepare dynamic resources: ") {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
-		n.expectCalls()
+		node.expectCalls()
 	}
 }
 
 // TestDriverFailures: a driver that is not there or fails is asked again; what it may have begun is given back.
 func TestDriverFailures(t *testing.T) {
 	p := pod("p", "c")
-	n := newNode(t, claimed("c", "x", "p"))
+	node := newNode(t, claimed("c", "x", "p"))
 	fails := true
-	n.driver.Fail = func(call, name string) error {
+	node.driver.Fail = func(call, name string) error {
 		if fails {
 			return errors.New("the gpu is hot")
 		}
 		return nil
 	}
-	if err := n.Prepare(t.Context(), p); err == nil ||
+	if err := node.Prepare(t.Context(), p); err == nil ||
 		!strings.Contains(err.Error(), "DRA driver gpus.example.com is not registered") {
 		t.Errorf("without a driver: %v", err)
 	}
-	if err := n.Unprepare(t.Context(), "pod-p"); err != nil || len(n.Pods()) != 0 {
+	if err := node.Unprepare(t.Context(), "pod-p"); err != nil || len(node.Pods()) != 0 {
 		t.Errorf("a pod that has nothing yet cannot go without the driver: %v", err)
 	}
-	if err := n.Prepare(t.Context(), p); err == nil {
+	if err := node.Prepare(t.Context(), p); err == nil {
 		t.Error("prepared without a driver")
 	}
-	n.serve()
-	if got := <-n.woken; got != "pod-p" {
+	node.serve()
+	if got := <-node.woken; got != "pod-p" {
 		t.Errorf("woken: %s", got)
 	}
-	if err := n.Prepare(t.Context(), p); err == nil ||
+	if err := node.Prepare(t.Context(), p); err == nil ||
 		!strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim c: the gpu is hot") {
 		t.Errorf("a hot driver: %v", err)
 	}
-	if _, err := n.CDIDeviceIDs(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+	if _, err := node.CDIDeviceIDs(t.Context(), p, &p.Spec.Containers[0]); err == nil {
 		t.Error("a container got devices")
 	}
-	if err := n.Unprepare(t.Context(), "pod-p"); err == nil || len(n.Pods()) != 1 {
+	if err := node.Unprepare(t.Context(), "pod-p"); err == nil || len(node.Pods()) != 1 {
 		t.Errorf("given back: %v", err)
 	}
 	fails = false
-	n.driver.Calls()
-	if err := n.Unprepare(t.Context(), "pod-p"); err != nil || len(n.Pods()) != 0 {
+	node.driver.Calls()
+	if err := node.Unprepare(t.Context(), "pod-p"); err != nil || len(node.Pods()) != 0 {
 		t.Errorf("given back: %v", err)
 	}
-	n.expectCalls("unprepare c")
+	node.expectCalls("unprepare c")
 }
 
 // TestAnotherOfTheName: while the old claim of a name is not given back the new one waits.
 func TestAnotherOfTheName(t *testing.T) {
-	n := newNode(t, claimed("c", "x", "p"))
-	n.serve()
-	if err := n.Prepare(t.Context(), pod("p", "c")); err != nil {
+	node := newNode(t, claimed("c", "x", "p"))
+	node.serve()
+	if err := node.Prepare(t.Context(), pod("p", "c")); err != nil {
 		t.Fatal(err)
 	}
 	other := claimed("c", "x", "q")
 	other.UID = "another"
-	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other,
+	if err := node.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other,
 		"dev"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Prepare(t.Context(), pod("q", "c")); err == nil ||
+	if err := node.Prepare(t.Context(), pod("q", "c")); err == nil ||
 		!strings.Contains(err.Error(), "old ResourceClaim with same name c and different UID uid-c still exists") {
 		t.Errorf("got %v", err)
 	}
@@ -426,39 +430,39 @@ func TestAnotherOfTheName(t *testing.T) {
 // TestOtherDevices: a claim that got other devices, since its pod was deleted by force, does not open the former ones
 // to its next pod.
 func TestOtherDevices(t *testing.T) {
-	n := newNode(t, claimed("c", "x", "p"))
-	n.serve()
-	if err := n.Prepare(t.Context(), pod("p", "c")); err != nil {
+	node := newNode(t, claimed("c", "x", "p"))
+	node.serve()
+	if err := node.Prepare(t.Context(), pod("p", "c")); err != nil {
 		t.Fatal(err)
 	}
 	other := claimed("c", "x", "q")
 	other.Status.Allocation.Devices.Results[0].Device = "another"
-	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other,
+	if err := node.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other,
 		"dev"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := n.Prepare(t.Context(), pod("q", "c")); err == nil ||
+		if err := node.Prepare(t.Context(), pod("q", "c")); err == nil ||
 			!strings.Contains(err.Error(), "ResourceClaim c has other devices by now") {
 			t.Errorf("got %v", err)
 		}
-		n.restart()
-		if err := n.Register(t.Context(), n.info()); err != nil {
+		node.restart()
+		if err := node.Register(t.Context(), node.info()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+	if err := node.Unprepare(t.Context(), "pod-p"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Prepare(t.Context(), pod("q", "c")); err != nil {
+	if err := node.Prepare(t.Context(), pod("q", "c")); err != nil {
 		t.Error(err)
 	}
-	n.expectCalls("prepare c", "unprepare c", "prepare c")
+	node.expectCalls("prepare c", "unprepare c", "prepare c")
 }
 
 // TestRegister: what is not a driver of devices is refused.
 func TestRegister(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	for _, tt := range []struct {
 		change func(*plugin.Info)
 		want   string
@@ -470,9 +474,9 @@ func TestRegister(t *testing.T) {
 		},
 		{func(i *plugin.Info) { i.Endpoint = "/etc/x.sock" }, "is not below the kubelet's directory"},
 	} {
-		i := n.info()
+		i := node.info()
 		tt.change(&i)
-		if err := n.Register(t.Context(), i); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if err := node.Register(t.Context(), i); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: got %v, want %s", i, err, tt.want)
 		}
 	}
@@ -480,8 +484,8 @@ func TestRegister(t *testing.T) {
 
 // TestDamaged: a record that cannot be read, or leads elsewhere, is left alone.
 func TestDamaged(t *testing.T) {
-	n := newNode(t)
-	if err := os.Mkdir(filepath.Join(n.dir, recordsDir), 0o700); err != nil {
+	node := newNode(t)
+	if err := os.Mkdir(filepath.Join(node.dir, recordsDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
@@ -491,16 +495,16 @@ func TestDamaged(t *testing.T) {
 		"d.json.new": "",
 		"e.json":     `{"uid": "f", "namespace": "n", "name": "m"}`,
 	} {
-		if err := os.WriteFile(filepath.Join(n.dir, recordsDir, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(node.dir, recordsDir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	found, damaged, err := load(rootdir.Dir(n.dir))
+	found, damaged, err := load(rootdir.Dir(node.dir))
 	slices.Sort(damaged)
 	if err != nil || len(found) != 0 || strings.Join(damaged, " ") != "a.json b.json c.json e.json" {
 		t.Errorf("found %v, damaged %v, %v", found, damaged, err)
 	}
-	n.restart()
+	node.restart()
 }
 
 // TestSlices: the slices of a driver that has gone, or that does not come, are deleted after a time; those of one that
@@ -512,10 +516,10 @@ func TestSlices(t *testing.T) {
 			Spec:       resourcev1.ResourceSliceSpec{Driver: driver, NodeName: new("n")},
 		}
 	}
-	n := newNode(t, slice("never.example.com"), slice(gpus))
-	n.cfg.WipingDelay = 100 * time.Millisecond
+	node := newNode(t, slice("never.example.com"), slice(gpus))
+	node.cfg.WipingDelay = 100 * time.Millisecond
 	deleted := make(chan string, 10)
-	n.api.PrependReactor("delete-collection", "resourceslices", func(
+	node.api.PrependReactor("delete-collection", "resourceslices", func(
 		a clienttesting.Action,
 	) (bool, runtime.Object, error) {
 		d, ok := a.(clienttesting.DeleteCollectionActionImpl)
@@ -525,17 +529,17 @@ func TestSlices(t *testing.T) {
 		deleted <- d.ListOptions.FieldSelector
 		return true, nil, nil
 	})
-	n.serve()
+	node.serve()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
-		n.Run(ctx)
+		node.Run(ctx)
 		close(done)
 	}() // ends with ctx
 	if got := <-deleted; got != "spec.driver=never.example.com,spec.nodeName=n" {
 		t.Errorf("first %s", got)
 	}
-	n.Unregister(t.Context(), n.info())
+	node.Unregister(t.Context(), node.info())
 	if got := <-deleted; got != "spec.driver=gpus.example.com,spec.nodeName=n" {
 		t.Errorf("then %s", got)
 	}

@@ -282,20 +282,20 @@ func deviceKeyOf(h *healthapi.DeviceHealth) deviceKey {
 	return deviceKey{h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()}
 }
 
-func healthReportOf(h *healthapi.DeviceHealth, now time.Time) healthReport {
+func healthReportOf(deviceHealth *healthapi.DeviceHealth, now time.Time) healthReport {
 	r := healthReport{
 		health:  corev1.ResourceHealthStatusUnknown,
-		message: h.GetMessage(),
+		message: deviceHealth.GetMessage(),
 		until:   now.Add(defaultHealthTimeout),
 	}
-	switch h.GetHealth() {
+	switch deviceHealth.GetHealth() {
 	case healthapi.HealthStatus_HEALTHY:
 		r.health = corev1.ResourceHealthStatusHealthy
 	case healthapi.HealthStatus_UNHEALTHY:
 		r.health = corev1.ResourceHealthStatusUnhealthy
 	case healthapi.HealthStatus_UNKNOWN:
 	}
-	if s := h.GetHealthCheckTimeoutSeconds(); s > 0 {
+	if s := deviceHealth.GetHealthCheckTimeoutSeconds(); s > 0 {
 		r.until = now.Add(time.Duration(min(s, int64(maxHealthTimeout/time.Second))) * time.Second)
 	}
 	// one byte more than the API takes, so that it is marked as truncated

@@ -33,11 +33,11 @@ func (n *node) run() {
 
 // waitForHealth waits until the status of a pod's container says want of its devices, as "resource: id health message,
 // ...; ...".
-func (n *node) waitForHealth(p *corev1.Pod, want string) {
+func (n *node) waitForHealth(pod *corev1.Pod, want string) {
 	n.t.Helper()
 	for {
 		var got []string
-		for _, s := range n.Health(p, &p.Spec.Containers[0]) {
+		for _, s := range n.Health(pod, &pod.Spec.Containers[0]) {
 			var devices []string
 			for _, r := range s.Resources {
 				d := string(r.ResourceID) + " " + string(r.Health)
@@ -53,7 +53,7 @@ func (n *node) waitForHealth(p *corev1.Pod, want string) {
 		}
 		select {
 		case uid := <-n.changed:
-			if uid != string(p.UID) {
+			if uid != string(pod.UID) {
 				n.t.Errorf("pod %s was told", uid)
 			}
 		case <-time.After(time.Minute):
@@ -77,37 +77,37 @@ func TestHealth(t *testing.T) {
 	for _, version := range []dratest.Health{dratest.HealthV1, dratest.HealthV1Alpha1} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			p := pod("p", "c/x", "c")
-			n := newNode(t, claimed("c", "x y", "p"), claimed("d", "z", "other"))
-			n.driver.Health = version
-			n.cfg.HealthTimeout = time.Hour
-			n.serve()
-			if err := n.Prepare(t.Context(), p); err != nil {
+			node := newNode(t, claimed("c", "x y", "p"), claimed("d", "z", "other"))
+			node.driver.Health = version
+			node.cfg.HealthTimeout = time.Hour
+			node.serve()
+			if err := node.Prepare(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			if err := n.Prepare(t.Context(), pod("other", "d")); err != nil {
+			if err := node.Prepare(t.Context(), pod("other", "d")); err != nil {
 				t.Fatal(err)
 			}
-			if got := n.Health(p, &p.Spec.Containers[0]); got != nil {
+			if got := node.Health(p, &p.Spec.Containers[0]); got != nil {
 				t.Errorf("before the driver was heard: %v", got)
 			}
-			n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""),
+			node.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""),
 				healthOfDevice("gpu-y", healthapi.HealthStatus_HEALTHY, 1000, ""))
-			n.run()
+			node.run()
 			x := gpus + "/claim=uid-c-0"
 			y := gpus + "/claim=uid-c-1"
 			for { // the first report concerns all pods of the driver
-				if uid := <-n.changed; uid == "pod-p" {
+				if uid := <-node.changed; uid == "pod-p" {
 					break
 				}
 			}
-			n.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Healthy")
-			n.driver.Report(healthOfDevice("gpu-y", healthapi.HealthStatus_UNHEALTHY, 1, "it is hot"))
-			n.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unhealthy it is hot")
-			n.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unknown")
-			if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+			node.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Healthy")
+			node.driver.Report(healthOfDevice("gpu-y", healthapi.HealthStatus_UNHEALTHY, 1, "it is hot"))
+			node.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unhealthy it is hot")
+			node.waitForHealth(p, "claim:c/x: "+x+" Healthy; claim:c: "+x+" Healthy, "+y+" Unknown")
+			if err := node.Unprepare(t.Context(), "pod-p"); err != nil {
 				t.Fatal(err)
 			}
-			n.waitForHealth(p, "")
+			node.waitForHealth(p, "")
 		})
 	}
 }
@@ -118,23 +118,23 @@ func TestHealthWithoutService(t *testing.T) {
 	unknown := "claim:c: " + gpus + "/claim=uid-c-0 Unknown"
 	for _, version := range []dratest.Health{dratest.HealthRefused, dratest.NoHealth} {
 		p := pod("p", "c")
-		n := newNode(t, claimed("c", "x", "p"))
-		n.driver.Health = version
-		n.serve()
-		if err := n.Prepare(t.Context(), p); err != nil {
+		node := newNode(t, claimed("c", "x", "p"))
+		node.driver.Health = version
+		node.serve()
+		if err := node.Prepare(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		n.run()
-		n.waitForHealth(p, unknown)
+		node.run()
+		node.waitForHealth(p, unknown)
 
-		n.stopped()
-		n.restart()
-		n.cfg.HealthTimeout = time.Millisecond
-		if got := n.Health(p, &p.Spec.Containers[0]); got != nil {
+		node.stopped()
+		node.restart()
+		node.cfg.HealthTimeout = time.Millisecond
+		if got := node.Health(p, &p.Spec.Containers[0]); got != nil {
 			t.Errorf("before drivers had time to come: %v", got)
 		}
-		n.run()
-		n.waitForHealth(p, unknown)
+		node.run()
+		node.waitForHealth(p, unknown)
 	}
 }
 
@@ -142,53 +142,53 @@ func TestHealthWithoutService(t *testing.T) {
 // holds meanwhile.
 func TestHealthOfTheLatestDriver(t *testing.T) {
 	p := pod("p", "c")
-	n := newNode(t, claimed("c", "x", "p"))
-	n.serve()
-	if err := n.Prepare(t.Context(), p); err != nil {
+	node := newNode(t, claimed("c", "x", "p"))
+	node.serve()
+	if err := node.Prepare(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, 1000, ""))
-	n.run()
-	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
-	next := n.info()
+	node.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_UNHEALTHY, 1000, ""))
+	node.run()
+	node.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
+	next := node.info()
 	next.Socket = "next-reg.sock"
-	if err := n.Register(t.Context(), next); err != nil {
+	if err := node.Register(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
-	n.Unregister(t.Context(), n.info())
-	n.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""))
-	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Healthy")
+	node.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unhealthy")
+	node.Unregister(t.Context(), node.info())
+	node.driver.Report(healthOfDevice("gpu-x", healthapi.HealthStatus_HEALTHY, 1000, ""))
+	node.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Healthy")
 	next.Versions = next.Versions[1:] // without the service of health
 	next.Socket = "plain-reg.sock"
-	if err := n.Register(t.Context(), next); err != nil {
+	if err := node.Register(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
-	n.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unknown")
+	node.waitForHealth(p, "claim:c: "+gpus+"/claim=uid-c-0 Unknown")
 }
 
 // TestHealthIsBounded: a driver cannot tell of devices without end, nor for ever.
 func TestHealthIsBounded(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	var many []*healthapi.DeviceHealth
 	for i := range maxReportedDevices {
 		many = append(many, healthOfDevice(fmt.Sprint(i), healthapi.HealthStatus_HEALTHY, 1<<62, ""))
 	}
-	if _, err := n.updateHealth(gpus, many); err != nil {
+	if _, err := node.updateHealth(gpus, many); err != nil {
 		t.Error(err)
 	}
-	if _, err := n.updateHealth(gpus,
+	if _, err := node.updateHealth(gpus,
 		[]*healthapi.DeviceHealth{healthOfDevice("0", healthapi.HealthStatus_UNHEALTHY, 0, "")}); err != nil {
 		t.Errorf("one that is known: %v", err)
 	}
 	for _, name := range []string{"one more", strings.Repeat("x", maxDeviceName)} {
-		if _, err := n.updateHealth(gpus,
+		if _, err := node.updateHealth(gpus,
 			[]*healthapi.DeviceHealth{healthOfDevice(name, healthapi.HealthStatus_HEALTHY, 0, "")}); err == nil ||
-			len(n.health.byDriver[gpus]) > maxReportedDevices {
-			t.Errorf("%.20s: %v, %d are known", name, err, len(n.health.byDriver[gpus]))
+			len(node.health.byDriver[gpus]) > maxReportedDevices {
+			t.Errorf("%.20s: %v, %d are known", name, err, len(node.health.byDriver[gpus]))
 		}
 	}
-	if until := n.health.byDriver[gpus][deviceKey{"n", "1"}].until; until.After(time.Now().Add(maxHealthTimeout)) {
+	if until := node.health.byDriver[gpus][deviceKey{"n", "1"}].until; until.After(time.Now().Add(maxHealthTimeout)) {
 		t.Errorf("it holds until %v", until)
 	}
 }

@@ -119,25 +119,26 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := healthManager(new(atomic.Int32))
-		s := newHealthService()
-		d := m.add(s)
+		healthService := newHealthService()
+		d := m.add(healthService)
 		done := make(chan struct{})
 		go func() {
 			m.watchDriverHealth(ctx, d)
 			close(done)
 		}() // ends with ctx
 		for i := range 10 {
-			s.reports <- badReport
+			healthService.reports <- badReport
 			time.Sleep(reconnectDelay)
 			synctest.Wait()
-			if len(s.streams) != i+2 || s.open() != 1 {
-				t.Errorf("after %d refused reports: %d streams, %d of them open, want 1", i+1, len(s.streams), s.open())
+			if len(healthService.streams) != i+2 || healthService.open() != 1 {
+				t.Errorf("after %d refused reports: %d streams, %d of them open, want 1", i+1,
+					len(healthService.streams), healthService.open())
 			}
 		}
 		cancel()
 		<-done
-		if s.open() != 0 {
-			t.Errorf("at the end %d streams are open", s.open())
+		if healthService.open() != 0 {
+			t.Errorf("at the end %d streams are open", healthService.open())
 		}
 	})
 }
@@ -145,29 +146,29 @@ func TestRefusedReportEndsItsStream(t *testing.T) {
 // TestHalfAReport: of a report that is refused nothing counts, neither what stands before the bad device nor that the
 // driver was heard.
 func TestHalfAReport(t *testing.T) {
-	m := healthManager(new(atomic.Int32))
+	manager := healthManager(new(atomic.Int32))
 	half := func(h healthapi.HealthStatus) []*healthapi.DeviceHealth {
 		return append([]*healthapi.DeviceHealth{healthOfDevice("gpu-x", h, 1000, "")}, badReport...)
 	}
-	if _, err := m.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)); err == nil {
+	if _, err := manager.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)); err == nil {
 		t.Error("the first report: it was not refused")
 	}
 	p := pod("p", "c")
-	if got := m.Health(p, &p.Spec.Containers[0]); got != nil || len(m.health.byDriver) > 0 {
-		t.Errorf("after a first report that was refused: %v, %v", got, m.health.byDriver)
+	if got := manager.Health(p, &p.Spec.Containers[0]); got != nil || len(manager.health.byDriver) > 0 {
+		t.Errorf("after a first report that was refused: %v, %v", got, manager.health.byDriver)
 	}
-	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil ||
+	if uids, err := manager.updateHealth(gpus, half(healthapi.HealthStatus_HEALTHY)[:1]); err != nil ||
 		!slices.Equal(uids, []string{"pod-p"}) {
 		t.Errorf("a good report: told %v, %v", uids, err)
 	}
-	if uids, err := m.updateHealth(gpus, half(healthapi.HealthStatus_UNHEALTHY)); err == nil || len(uids) > 0 {
+	if uids, err := manager.updateHealth(gpus, half(healthapi.HealthStatus_UNHEALTHY)); err == nil || len(uids) > 0 {
 		t.Errorf("a report that is half good: told %v, %v", uids, err)
 	}
-	if got := healthNow(t, m); got != corev1.ResourceHealthStatusHealthy {
+	if got := healthNow(t, manager); got != corev1.ResourceHealthStatusHealthy {
 		t.Errorf("after half a report: %s, want Healthy", got)
 	}
-	if len(m.health.byDriver[gpus]) != 1 {
-		t.Errorf("devices that are known: %v, want gpu-x alone", m.health.byDriver[gpus])
+	if len(manager.health.byDriver[gpus]) != 1 {
+		t.Errorf("devices that are known: %v, want gpu-x alone", manager.health.byDriver[gpus])
 	}
 }
 
@@ -195,13 +196,13 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				var told atomic.Int32
-				m := healthManager(&told)
+				manager := healthManager(&told)
 				s := newHealthService()
-				m.health.startupOver = true
-				d := m.add(s)
+				manager.health.startupOver = true
+				d := manager.add(s)
 				done := make(chan struct{})
 				go func() {
-					m.watchHealth(ctx)
+					manager.watchHealth(ctx)
 					close(done)
 				}() // ends with ctx
 				s.reports <- []*healthapi.DeviceHealth{
@@ -209,19 +210,20 @@ func TestReportsOfAnEndedStream(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if got := healthNow(t, m); got != unhealthy || told.Load() != 1 {
+				if got := healthNow(t, manager); got != unhealthy || told.Load() != 1 {
 					t.Errorf("while the stream is open: %s, the pod was told %d times, want Unhealthy and 1", got,
 						told.Load())
 				}
-				tt.then(m, d, s)
+				tt.then(manager, d, s)
 				time.Sleep(defaultHealthTimeout - time.Second)
 				synctest.Wait()
-				if got := healthNow(t, m); got != unhealthy || told.Load() != 1 {
+				if got := healthNow(t, manager); got != unhealthy || told.Load() != 1 {
 					t.Errorf("after 29 seconds: %s, the pod was told %d times, want Unhealthy and 1", got, told.Load())
 				}
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				if got, again := healthNow(t, m), told.Load() == 2; got != tt.want || again != (tt.want == unknown) {
+				if got, again := healthNow(t, manager), told.Load() == 2; got != tt.want ||
+					again != (tt.want == unknown) {
 					t.Errorf("after 31 seconds: %s, the pod was told %d times, want %s", got, told.Load(), tt.want)
 				}
 				cancel()

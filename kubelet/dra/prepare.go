@@ -30,59 +30,59 @@ const (
 
 // Prepare prepares the claims of a pod. Drivers are called once since the kubelet started: what they had prepared
 // before may be lost, for example by a reboot.
-func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) (err error) {
-	if m == nil || len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
+func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (err error) {
+	if m == nil || len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil {
 		return nil
 	}
 	defer m.operation("PrepareResources", time.Now(), &err)
-	for i := range p.Spec.ResourceClaims {
-		if _, _, err := resourceclaim.Name(p, &p.Spec.ResourceClaims[i]); err != nil {
+	for i := range pod.Spec.ResourceClaims {
+		if _, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err != nil {
 			return fmt.Errorf("prepare dynamic resources: %w", err)
 		}
 	}
-	for name, generated := range resourceclaim.PodClaims(p) {
-		if err := m.prepare(ctx, p, name, generated); err != nil {
+	for name, generated := range resourceclaim.PodClaims(pod) {
+		if err := m.prepare(ctx, pod, name, generated); err != nil {
 			return fmt.Errorf("prepare dynamic resources: %w", err)
 		}
 	}
 	return nil
 }
 
-func (m *Manager) prepare(ctx context.Context, p *corev1.Pod, name string, generated bool) error {
-	key := p.Namespace + "/" + name
+func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, name string, generated bool) error {
+	key := pod.Namespace + "/" + name
 	unlock, err := m.claimLocks.LockContext(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if m.isReady(key, string(p.UID)) {
+	if m.isReady(key, string(pod.UID)) {
 		return nil
 	}
-	live, err := m.fetchClaim(ctx, p, name, generated)
+	live, err := m.fetchClaim(ctx, pod, name, generated)
 	if err != nil {
 		return err
 	}
 	for _, name := range driversOf(live) { // a claim that no driver has seen can be released without drivers
-		if _, err := m.registeredDriver(name, string(p.UID)); err != nil {
+		if _, err := m.registeredDriver(name, string(pod.UID)); err != nil {
 			return err
 		}
 	}
-	c, err := m.addPod(key, live, string(p.UID))
-	if err != nil || c.preparedInThisRun {
+	claim, err := m.addPod(key, live, string(pod.UID))
+	if err != nil || claim.preparedInThisRun {
 		return err
 	}
 	var devices []device
-	for _, driver := range c.Drivers {
-		got, err := m.nodePrepare(ctx, driver, string(p.UID), live)
+	for _, driver := range claim.Drivers {
+		got, err := m.nodePrepare(ctx, driver, string(pod.UID), live)
 		if err != nil {
 			return err
 		}
 		devices = append(devices, got...)
 	}
-	next := c.record
+	next := claim.record
 	next.Devices = devices
 	next.Prepared = true
-	return m.saveClaim(c, next, true)
+	return m.saveClaim(claim, next, true)
 }
 
 // isReady reports whether a claim is prepared and the pod is one of its users.
@@ -95,19 +95,20 @@ func (m *Manager) isReady(key, uid string) bool {
 
 // fetchClaim reads a claim and checks that the pod may use it.
 func (m *Manager) fetchClaim(
-	ctx context.Context, p *corev1.Pod, name string, generated bool,
+	ctx context.Context, pod *corev1.Pod, name string, generated bool,
 ) (*resourcev1.ResourceClaim, error) {
-	live, err := m.cfg.API.ResourceV1().ResourceClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
+	live, err := m.cfg.API.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("fetch ResourceClaim %s: %w", name, err)
 	}
 	if generated {
-		if err := resourceclaim.IsForPod(p, live, false); err != nil {
+		if err := resourceclaim.IsForPod(pod, live, false); err != nil {
 			return nil, err
 		}
 	}
-	if !resourceclaim.IsReservedForPod(p, live, false) {
-		return nil, fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", p.Name, p.UID, name, live.UID)
+	if !resourceclaim.IsReservedForPod(pod, live, false) {
+		return nil, fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)", pod.Name, pod.UID, name,
+			live.UID)
 	}
 	if live.Status.Allocation == nil {
 		return nil, fmt.Errorf("ResourceClaim %s is not allocated", name)
@@ -257,41 +258,41 @@ func (m *Manager) unprepare(ctx context.Context, key, uid string) error {
 	}
 	defer unlock()
 	m.mu.Lock()
-	c := m.claims[key]
+	claim := m.claims[key]
 	m.mu.Unlock()
-	if c == nil || !slices.Contains(c.Pods, uid) {
+	if claim == nil || !slices.Contains(claim.Pods, uid) {
 		return nil
 	}
-	if len(c.Pods) > 1 {
-		next := c.record
-		next.Pods = slices.DeleteFunc(slices.Clone(c.Pods), func(u string) bool { return u == uid })
-		return m.saveClaim(c, next, c.preparedInThisRun)
+	if len(claim.Pods) > 1 {
+		next := claim.record
+		next.Pods = slices.DeleteFunc(slices.Clone(claim.Pods), func(u string) bool { return u == uid })
+		return m.saveClaim(claim, next, claim.preparedInThisRun)
 	}
 	m.mu.Lock()
-	c.preparedInThisRun = false // half of it may be unprepared from here on
+	claim.preparedInThisRun = false // half of it may be unprepared from here on
 	m.mu.Unlock()
-	for _, name := range c.Drivers {
+	for _, name := range claim.Drivers {
 		d, err := m.registeredDriver(name, uid)
 		if err != nil {
 			return err
 		}
 		resp, err := call(ctx, d.api.NodeUnprepareResources, &draapi.NodeUnprepareResourcesRequest{
-			Claims: []*draapi.Claim{{Namespace: c.Namespace, Name: c.Name, Uid: c.UID}},
+			Claims: []*draapi.Claim{{Namespace: claim.Namespace, Name: claim.Name, Uid: claim.UID}},
 		})
 		if err != nil {
 			return fmt.Errorf("NodeUnprepareResources: %w", err)
 		}
-		got, ok := resp.GetClaims()[c.UID]
+		got, ok := resp.GetClaims()[claim.UID]
 		if !ok {
-			return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", c.Name)
+			return fmt.Errorf("NodeUnprepareResources skipped ResourceClaim %s", claim.Name)
 		}
 		if got.GetError() != "" {
-			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.*s", c.Name, maxErrorText,
+			return fmt.Errorf("NodeUnprepareResources failed for ResourceClaim %s: %.*s", claim.Name, maxErrorText,
 				got.GetError())
 		}
 	}
-	if err := c.remove(m.cfg.Dir); err != nil {
-		return fmt.Errorf("forget the devices of ResourceClaim %s: %w", c.Name, err)
+	if err := claim.remove(m.cfg.Dir); err != nil {
+		return fmt.Errorf("forget the devices of ResourceClaim %s: %w", claim.Name, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -25,32 +25,32 @@ import (
 
 // Register adds a driver. While there are several of one name, for example during an update, the one that registered
 // last is called.
-func (m *Manager) Register(_ context.Context, i plugin.Info) error {
-	if problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); len(
-		i.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
-		return fmt.Errorf("%.100q is no name of a DRA driver", i.Name)
+func (m *Manager) Register(_ context.Context, info plugin.Info) error {
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(info.Name)); len(
+		info.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
+		return fmt.Errorf("%.100q is no name of a DRA driver", info.Name)
 	}
-	if !slices.ContainsFunc(i.Versions, func(v string) bool { return slices.Contains(supportedServices, v) }) {
+	if !slices.ContainsFunc(info.Versions, func(v string) bool { return slices.Contains(supportedServices, v) }) {
 		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of "+
 			"services supported by the plugin (%.200q) are supported by the kubelet (%q)",
-			i.Name, i.Endpoint, i.Versions, supportedServices)
+			info.Name, info.Endpoint, info.Versions, supportedServices)
 	}
-	conn, err := m.dial(i)
+	conn, err := m.dial(info)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{
-		name:   i.Name,
-		socket: i.Socket,
+	m.drivers[info.Name] = append(m.drivers[info.Name], &driver{
+		name:   info.Name,
+		socket: info.Socket,
 		conn:   conn,
-		api:    clientOf(conn, i.Versions),
-		health: healthClientOf(conn, i.Versions),
+		api:    clientOf(conn, info.Versions),
+		health: healthClientOf(conn, info.Versions),
 	})
 	m.notifyHealthLocked()
-	delete(m.unregistered, i.Name)
-	waiting := slices.Collect(maps.Keys(m.waitingPods[i.Name]))
-	delete(m.waitingPods, i.Name)
+	delete(m.unregistered, info.Name)
+	waiting := slices.Collect(maps.Keys(m.waitingPods[info.Name]))
+	delete(m.waitingPods, info.Name)
 	m.mu.Unlock()
 	for _, uid := range waiting {
 		m.cfg.Wake(uid)
@@ -83,20 +83,20 @@ func (m *Manager) dial(i plugin.Info) (*grpc.ClientConn, error) {
 
 // Unregister removes a driver whose socket was removed. If it was the last of its name and none registers in time, its
 // ResourceSlices are deleted.
-func (m *Manager) Unregister(_ context.Context, i plugin.Info) {
+func (m *Manager) Unregister(_ context.Context, info plugin.Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	at := slices.IndexFunc(m.drivers[i.Name], func(d *driver) bool { return d.socket == i.Socket })
+	at := slices.IndexFunc(m.drivers[info.Name], func(d *driver) bool { return d.socket == info.Socket })
 	if at < 0 {
 		return
 	}
-	_ = m.drivers[i.Name][at].conn.Close() // running calls end with an error
+	_ = m.drivers[info.Name][at].conn.Close() // running calls end with an error
 	m.notifyHealthLocked()
-	if m.drivers[i.Name] = slices.Delete(m.drivers[i.Name], at, at+1); len(m.drivers[i.Name]) > 0 {
+	if m.drivers[info.Name] = slices.Delete(m.drivers[info.Name], at, at+1); len(m.drivers[info.Name]) > 0 {
 		return
 	}
-	delete(m.drivers, i.Name)
-	m.unregistered[i.Name] = time.Now()
+	delete(m.drivers, info.Name)
+	m.unregistered[info.Name] = time.Now()
 	select {
 	case m.unregisteredChanged <- struct{}{}:
 	default:

@@ -87,7 +87,7 @@ func TestNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var s State
+	var state State
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	pressure := []corev1.NodeConditionType{corev1.NodeMemoryPressure}
 	for _, step := range []struct {
@@ -127,7 +127,9 @@ func TestNext(t *testing.T) {
 		{
 			430 * time.Second,
 			Observations{
-				NodeFsAvailable: {resource.NewQuantity(9, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI)},
+				NodeFsAvailable: {
+					resource.NewQuantity(9, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI),
+				},
 				MemoryAvailable: memory(gi / 2)[MemoryAvailable],
 			},
 			[]corev1.NodeConditionType{corev1.NodeDiskPressure, corev1.NodeMemoryPressure},
@@ -136,7 +138,7 @@ func TestNext(t *testing.T) {
 		},
 	} {
 		var out Outcome
-		s, out = s.Next(thresholds, step.figures, 5*time.Minute, begin.Add(step.at))
+		state, out = state.Next(thresholds, step.figures, 5*time.Minute, begin.Add(step.at))
 		var graces []time.Duration
 		for _, th := range out.Met {
 			graces = append(graces, th.Grace)
@@ -291,19 +293,19 @@ func TestMessage(t *testing.T) {
 	of := func(s Signal) Threshold {
 		return thresholds[slices.IndexFunc(thresholds, func(t Threshold) bool { return t.Signal == s })]
 	}
-	f := memory(gi / 2)
-	f[NodeFsAvailable] = Observation{
+	observations := memory(gi / 2)
+	observations[NodeFsAvailable] = Observation{
 		resource.NewQuantity(5*gi, resource.BinarySI), resource.NewQuantity(100*gi, resource.BinarySI),
 	}
-	f[PIDAvailable] = Observation{
+	observations[PIDAvailable] = Observation{
 		resource.NewQuantity(100, resource.DecimalSI), resource.NewQuantity(32768, resource.DecimalSI),
 	}
-	u := Usages{"web": {Containers: []ContainerUsage{
+	usages := Usages{"web": {Containers: []ContainerUsage{
 		{Name: "c", Memory: new(int64(200 << 20)), Rootfs: &Disk{300 << 20, 1}, Logs: &Disk{1 << 20, 1}},
 		{Name: "small", Memory: new(int64(1 << 20)), Rootfs: &Disk{1, 1}, Logs: &Disk{1, 1}},
 		{Name: "unknown", Memory: new(int64(gi))},
 	}}}
-	for s, want := range map[Signal]string{
+	for signal, want := range map[Signal]string{
 		MemoryAvailable: "The node was low on resource: memory. Threshold quantity: 1Gi, available: 512Mi. " +
 			"Container c was using 200Mi, request is 100Mi, has larger consumption of memory. ",
 		// a percentage has the precision that it has in Kubernetes
@@ -312,11 +314,11 @@ func TestMessage(t *testing.T) {
 			"Container c was using 301Mi, request is 100Mi, has larger consumption of ephemeral-storage. ",
 		PIDAvailable: "The node was low on resource: pids. Threshold quantity: 1638, available: 100. ",
 	} {
-		got, notes := Message(of(s), thresholds, f, p, u)
+		got, notes := Message(of(signal), thresholds, observations, p, usages)
 		if got != want {
-			t.Errorf("%s: got %q\nwant %q", s, got, want)
+			t.Errorf("%s: got %q\nwant %q", signal, got, want)
 		}
-		if s == MemoryAvailable && (notes[keyContainers] != "c" || notes[keyUsage] != "200Mi" ||
+		if signal == MemoryAvailable && (notes[keyContainers] != "c" || notes[keyUsage] != "200Mi" ||
 			notes[keyStarved] != "memory") {
 			t.Errorf("annotations: %v", notes)
 		}
@@ -324,10 +326,10 @@ func TestMessage(t *testing.T) {
 	p.Spec.Resources = &corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("150Mi")},
 	}
-	u["web"] = Usage{Memory: new(int64(200 << 20))}
+	usages["web"] = Usage{Memory: new(int64(200 << 20))}
 	want := "The node was low on resource: memory. Threshold quantity: 1Gi, available: 512Mi. Pod web was using " +
 		"200Mi, request is 150Mi, has larger consumption of memory. "
-	if got, _ := Message(of(MemoryAvailable), thresholds, f, p, u); got != want {
+	if got, _ := Message(of(MemoryAvailable), thresholds, observations, p, usages); got != want {
 		t.Errorf("pod's own request: got %q\nwant %q", got, want)
 	}
 }

@@ -29,10 +29,10 @@ func HasStorageLimit(p *corev1.Pod) bool {
 
 // OverLimit returns a message about the limit that the pod exceeds; empty: none. split: images and writable layers have
 // a file system of their own, so that container limits do not count writable layers.
-func OverLimit(p *corev1.Pod, u Usage, split bool) string {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		used, known := u.Volumes[v.Name]
+func OverLimit(pod *corev1.Pod, usage Usage, split bool) string {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		used, known := usage.Volumes[v.Name]
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 || !known {
 			continue
 		}
@@ -41,20 +41,20 @@ func OverLimit(p *corev1.Pod, u Usage, split bool) string {
 				v.EmptyDir.SizeLimit.String())
 		}
 	}
-	if limit, ok := resourcehelper.PodLimits(p,
+	if limit, ok := resourcehelper.PodLimits(pod,
 		resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]; ok {
-		if exceeds(u.total(p), limit) {
+		if exceeds(usage.total(pod), limit) {
 			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
 				limit.String())
 		}
 	}
-	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
-		limit, ok := c.Resources.Limits[corev1.ResourceEphemeralStorage]
+	for i := range pod.Spec.Containers {
+		container := &pod.Spec.Containers[i]
+		limit, ok := container.Resources.Limits[corev1.ResourceEphemeralStorage]
 		if !ok || limit.IsZero() {
 			continue
 		}
-		for _, cu := range u.Containers {
+		for _, cu := range usage.Containers {
 			var used Disk
 			if cu.Logs != nil {
 				used = used.plus(*cu.Logs)
@@ -62,8 +62,8 @@ func OverLimit(p *corev1.Pod, u Usage, split bool) string {
 			if cu.Rootfs != nil && !split {
 				used = used.plus(*cu.Rootfs)
 			}
-			if cu.Name == c.Name && exceeds(used.Bytes, limit) {
-				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name,
+			if cu.Name == container.Name && exceeds(used.Bytes, limit) {
+				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", container.Name,
 					limit.String())
 			}
 		}
@@ -76,7 +76,7 @@ func exceeds(used int64, limit resource.Quantity) bool {
 }
 
 // total returns the pod's usage of local storage in bytes.
-func (u Usage) total(p *corev1.Pod) int64 {
+func (u Usage) total(pod *corev1.Pod) int64 {
 	var sum Disk
 	for _, c := range u.Containers {
 		for _, d := range []*Disk{c.Rootfs, c.Logs} {
@@ -85,9 +85,9 @@ func (u Usage) total(p *corev1.Pod) int64 {
 			}
 		}
 	}
-	for i := range p.Spec.Volumes {
-		if LocalEphemeral(&p.Spec.Volumes[i]) {
-			sum = sum.plus(u.Volumes[p.Spec.Volumes[i].Name])
+	for i := range pod.Spec.Volumes {
+		if LocalEphemeral(&pod.Spec.Volumes[i]) {
+			sum = sum.plus(u.Volumes[pod.Spec.Volumes[i].Name])
 		}
 	}
 	return sum.Bytes

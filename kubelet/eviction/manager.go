@@ -94,18 +94,18 @@ func New(cfg Config, source Source, node Node, log *slog.Logger) (*Manager, erro
 	if cfg.Transition == 0 {
 		cfg.Transition = defaultTransition
 	}
-	m := &Manager{
+	manager := &Manager{
 		cfg:        cfg,
 		thresholds: t,
 		source:     source,
 		node:       node,
 		log:        log,
 	}
-	for i := range m.wake {
-		m.wake[i] = make(chan struct{}, 1)
+	for i := range manager.wake {
+		manager.wake[i] = make(chan struct{}, 1)
 	}
-	m.conditions.Store(new([]corev1.NodeConditionType))
-	return m, nil
+	manager.conditions.Store(new([]corev1.NodeConditionType))
+	return manager, nil
 }
 
 // Conditions returns the node's current pressure conditions, sorted. The slice is shared: never modify it.
@@ -136,24 +136,24 @@ func (m *Manager) loop(
 	ctx context.Context, wake <-chan struct{}, pause func(pods []*corev1.Pod) time.Duration,
 	round func(context.Context) (ended bool),
 ) {
-	t := time.NewTimer(0)
-	defer t.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	next := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-timer.C:
 			if round(ctx) && ctx.Err() == nil {
-				t.Reset(0)
+				timer.Reset(0)
 				continue
 			}
 			next = time.Now().Add(pause(m.node.Pods()))
-			t.Reset(time.Until(next))
+			timer.Reset(time.Until(next))
 		case <-wake:
 			if at := time.Now().Add(pause(m.node.Pods())); at.Before(next) {
 				next = at
-				t.Reset(time.Until(next))
+				timer.Reset(time.Until(next))
 			}
 		}
 	}
@@ -177,13 +177,13 @@ func (m *Manager) limitsInterval(pods []*corev1.Pod) time.Duration {
 
 // checkPressure checks the node once, and evicts at most one pod.
 func (m *Manager) checkPressure(ctx context.Context) bool {
-	f, split, err := m.source.NodeStats(ctx)
+	observations, split, err := m.source.NodeStats(ctx)
 	if err != nil {
 		m.warn(ctx, "measure the node", err)
 	}
 	m.split.Store(split)
 	var out Outcome
-	m.state, out = m.state.Next(m.thresholds, f, m.cfg.Transition, time.Now())
+	m.state, out = m.state.Next(m.thresholds, observations, m.cfg.Transition, time.Now())
 	if !slices.Equal(m.Conditions(), out.Conditions) {
 		m.conditions.Store(&out.Conditions)
 		m.log.Info("pressure of the node changed", "conditions", out.Conditions)
@@ -192,28 +192,28 @@ func (m *Manager) checkPressure(ctx context.Context) bool {
 	if len(out.Met) == 0 {
 		return false
 	}
-	t := out.Met[0]
-	name := signals[t.Signal].resource
+	threshold := out.Met[0]
+	name := signals[threshold.Signal].resource
 	m.node.EvictionStarting(name)
 	disk := name == corev1.ResourceEphemeralStorage || name == inodes
-	if disk && m.reclaimSuffices(ctx, t.Signal, split) {
+	if disk && m.reclaimSuffices(ctx, threshold.Signal, split) {
 		return false
 	}
 	pods := m.node.Pods()
-	u, err := m.source.PodStats(ctx, pods, disk)
+	usages, err := m.source.PodStats(ctx, pods, disk)
 	if err != nil {
 		m.warn(ctx, "measure pods", err) // Rank then uses priorities only
 	}
-	Rank(t.Signal, split, pods, u)
+	Rank(threshold.Signal, split, pods, usages)
 	grace := new(immediateGrace)
-	if t.Grace != 0 {
+	if threshold.Grace != 0 {
 		grace = nil
 		if m.cfg.MaxPodGrace > 0 {
 			grace = &m.cfg.MaxPodGrace
 		}
 	}
 	for _, p := range pods {
-		text, notes := Message(t, out.Met, f, p, u)
+		text, notes := Message(threshold, out.Met, observations, p, usages)
 		if m.evict(ctx, Eviction{
 			Pod:        p,
 			Message:    text,
@@ -258,11 +258,11 @@ func (m *Manager) checkLimits(ctx context.Context) (ended bool) {
 }
 
 // evict evicts a pod and waits for its end, at most evictionTimeout.
-func (m *Manager) evict(ctx context.Context, e Eviction) bool {
-	if m.node.Critical(e.Pod) {
+func (m *Manager) evict(ctx context.Context, eviction Eviction) bool {
+	if m.node.Critical(eviction.Pod) {
 		return false
 	}
-	ended := m.node.Evict(e)
+	ended := m.node.Evict(eviction)
 	if ended == nil {
 		return false
 	}
@@ -271,7 +271,7 @@ func (m *Manager) evict(ctx context.Context, e Eviction) bool {
 	select {
 	case <-ended:
 	case <-t.C:
-		m.log.Warn("an evicted pod takes long to end", "pod", e.Pod.Namespace+"/"+e.Pod.Name)
+		m.log.Warn("an evicted pod takes long to end", "pod", eviction.Pod.Namespace+"/"+eviction.Pod.Name)
 	case <-ctx.Done():
 	}
 	return true

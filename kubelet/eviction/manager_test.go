@@ -73,20 +73,20 @@ func (f *fake) Reclaim(context.Context) error {
 	return nil
 }
 
-func (f *fake) Evict(e Eviction) <-chan struct{} {
+func (f *fake) Evict(eviction Eviction) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	grace := "own"
-	if e.Grace != nil {
-		grace = fmt.Sprint(*e.Grace)
+	if eviction.Grace != nil {
+		grace = fmt.Sprint(*eviction.Grace)
 	}
-	text, _, _ := strings.Cut(e.Message, ". ")
-	f.note("evict %s grace %s disruption %t: %s", e.Pod.Name, grace, e.Disruption, text)
+	text, _, _ := strings.Cut(eviction.Message, ". ")
+	f.note("evict %s grace %s disruption %t: %s", eviction.Pod.Name, grace, eviction.Disruption, text)
 	over := make(chan struct{})
 	time.AfterFunc(time.Second, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.pods = slices.DeleteFunc(f.pods, func(p *corev1.Pod) bool { return p == e.Pod })
+		f.pods = slices.DeleteFunc(f.pods, func(p *corev1.Pod) bool { return p == eviction.Pod })
 		close(over)
 	})
 	return over
@@ -285,19 +285,19 @@ func TestNewPodsDoNotPutOffARound(t *testing.T) {
 		pods:    []*corev1.Pod{limited("critical"), limited("over"), pod("low", "", 0)},
 		one:     map[string]Usage{},
 	}
-	got := watch(t, Config{}, f, func(m *Manager) {
+	got := watch(t, Config{}, f, func(manager *Manager) {
 		time.Sleep(time.Second)
 		f.mu.Lock()
 		f.one["over"] = Usage{Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}
 		f.mu.Unlock()
 		for range 16 {
 			time.Sleep(900 * time.Millisecond)
-			m.Wake()
+			manager.Wake()
 		}
 		f.set(memory(50 << 20))
 		for range 8 {
 			time.Sleep(900 * time.Millisecond)
-			m.Wake()
+			manager.Wake()
 		}
 	})
 	same(t, got, []string{

@@ -39,14 +39,14 @@ type Usages map[string]Usage
 // Rank sorts pods for eviction: first pods without a measured usage, then pods whose usage exceeds their request, then
 // by lower priority, then by the usage above the request. For process ids only priority and the number of processes
 // count. split: images and writable layers have a file system of their own.
-func Rank(s Signal, split bool, pods []*corev1.Pod, u Usages) {
-	name := signals[s].resource
+func Rank(signal Signal, split bool, pods []*corev1.Pod, u Usages) {
+	name := signals[signal].resource
 	measure := func(p *corev1.Pod) (used, request int64, known bool) {
 		of, ok := u[string(p.UID)]
 		if !ok {
 			return 0, 0, false
 		}
-		used, known = of.usedFor(s, split, p)
+		used, known = of.usedFor(signal, split, p)
 		requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 		if q, asked := requests[name]; asked {
 			request = q.Value()
@@ -57,7 +57,7 @@ func Rank(s Signal, split bool, pods []*corev1.Pod, u Usages) {
 		usedA, askedA, knownA := measure(a)
 		usedB, askedB, knownB := measure(b)
 		byPriority := cmp.Compare(schedcorev1.PodPriority(a), schedcorev1.PodPriority(b))
-		if s == PIDAvailable {
+		if signal == PIDAvailable {
 			return cmp.Or(byPriority, trueFirst(!knownA, !knownB), cmp.Compare(usedB, usedA))
 		}
 		if !knownA || !knownB {
@@ -79,15 +79,15 @@ func trueFirst(a, b bool) int {
 }
 
 // usedFor returns the pod's usage of the signal's resource.
-func (u Usage) usedFor(s Signal, split bool, p *corev1.Pod) (int64, bool) {
-	switch s {
+func (u Usage) usedFor(signal Signal, split bool, pod *corev1.Pod) (int64, bool) {
+	switch signal {
 	case MemoryAvailable:
 		return deref(u.Memory)
 	case PIDAvailable:
 		return deref(u.Processes)
 	case NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree:
 	}
-	image := s == ImageFsAvailable || s == ImageFsInodesFree
+	image := signal == ImageFsAvailable || signal == ImageFsInodesFree
 	var sum Disk
 	for _, c := range u.Containers {
 		if c.Rootfs != nil && (!split || image) {
@@ -98,13 +98,13 @@ func (u Usage) usedFor(s Signal, split bool, p *corev1.Pod) (int64, bool) {
 		}
 	}
 	if !split || !image {
-		for i := range p.Spec.Volumes {
-			if LocalEphemeral(&p.Spec.Volumes[i]) {
-				sum = sum.plus(u.Volumes[p.Spec.Volumes[i].Name])
+		for i := range pod.Spec.Volumes {
+			if LocalEphemeral(&pod.Spec.Volumes[i]) {
+				sum = sum.plus(u.Volumes[pod.Spec.Volumes[i].Name])
 			}
 		}
 	}
-	if signals[s].resource == inodes {
+	if signals[signal].resource == inodes {
 		return sum.Inodes, true
 	}
 	return sum.Bytes, true
@@ -134,57 +134,58 @@ const (
 )
 
 // Message returns the eviction message and the event's annotations.
-func Message(t Threshold, met []Threshold, f Observations, p *corev1.Pod, u Usages) (string, map[string]string) {
+func Message(t Threshold, met []Threshold, f Observations, pod *corev1.Pod, u Usages) (string, map[string]string) {
 	name := signals[t.Signal].resource
-	var b strings.Builder
-	fmt.Fprintf(&b, "The node was low on resource: %v. ", name)
+	var out strings.Builder
+	fmt.Fprintf(&out, "The node was low on resource: %v. ", name)
 	for _, s := range met {
 		if seen, ok := f[s.Signal]; ok && signals[s.Signal].resource == name {
-			fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", s.Value.Resolve(seen.Capacity), seen.Available)
+			fmt.Fprintf(&out, "Threshold quantity: %v, available: %v. ", s.Value.Resolve(seen.Capacity), seen.Available)
 			break
 		}
 	}
 	notes := map[string]string{}
-	of, ok := u[string(p.UID)]
+	of, ok := u[string(pod.UID)]
 	if !ok {
-		return b.String(), notes
+		return out.String(), notes
 	}
-	if used, known := deref(of.Memory); known && name == corev1.ResourceMemory && p.Spec.Resources != nil {
-		if q, asked := p.Spec.Resources.Requests[name]; asked {
+	if used, known := deref(of.Memory); known && name == corev1.ResourceMemory && pod.Spec.Resources != nil {
+		if q, asked := pod.Spec.Resources.Requests[name]; asked {
 			usage := resource.NewQuantity(used, resource.BinarySI).String()
-			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", p.Name, usage,
+			fmt.Fprintf(&out, "Pod %s was using %s, request is %s, has larger consumption of %v. ", pod.Name, usage,
 				q.String(), name)
-			notes[keyPod] = p.Name
+			notes[keyPod] = pod.Name
 			notes[keyPodUsage] = usage
 		}
 	}
 	var names, usages []string
 	for _, cu := range of.Containers {
 		i := 0
-		c := (*corev1.Container)(nil)
-		for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		container := (*corev1.Container)(nil)
+		for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 			if i = slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == cu.Name }); i >= 0 {
-				c = &list[i]
+				container = &list[i]
 				break
 			}
 		}
 		used, known := cu.used(name)
-		if c == nil || !known {
+		if container == nil || !known {
 			continue
 		}
 		usage := resource.NewQuantity(used, resource.BinarySI)
-		request := c.Resources.Requests[name]
+		request := container.Resources.Requests[name]
 		if usage.Cmp(request) > 0 {
-			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name, usage,
+			fmt.Fprintf(&out, "Container %s was using %s, request is %s, has larger consumption of %v. ",
+				container.Name, usage,
 				request.String(), name)
-			names = append(names, c.Name)
+			names = append(names, container.Name)
 			usages = append(usages, usage.String())
 		}
 	}
 	notes[keyContainers] = strings.Join(names, ",")
 	notes[keyUsage] = strings.Join(usages, ",")
 	notes[keyStarved] = string(name)
-	return b.String(), notes
+	return out.String(), notes
 }
 
 // used returns the container's usage of a resource, for messages.

@@ -162,18 +162,18 @@ func pairs(flag, text, sep string) (map[Signal]string, error) {
 			continue
 		}
 		name, v, ok := strings.Cut(one, sep)
-		s := Signal(strings.TrimSpace(name))
+		signal := Signal(strings.TrimSpace(name))
 		if !ok {
 			return nil, fmt.Errorf("%s: %q is not of the form SIGNAL%sVALUE", flag, one, sep)
 		}
-		if _, known := signals[s]; !known {
-			return nil, fmt.Errorf("%s: unsupported eviction signal %s; there are %v", flag, s,
+		if _, known := signals[signal]; !known {
+			return nil, fmt.Errorf("%s: unsupported eviction signal %s; there are %v", flag, signal,
 				slices.Sorted(maps.Keys(signals)))
 		}
-		if _, twice := out[s]; twice {
-			return nil, fmt.Errorf("%s: %s is given twice", flag, s)
+		if _, twice := out[signal]; twice {
+			return nil, fmt.Errorf("%s: %s is given twice", flag, signal)
 		}
-		out[s] = strings.TrimSpace(v)
+		out[signal] = strings.TrimSpace(v)
 	}
 	return out, nil
 }
@@ -185,18 +185,18 @@ func parse(flag, text string) ([]Threshold, error) {
 		return nil, err
 	}
 	var out []Threshold
-	for _, s := range slices.Sorted(maps.Keys(all)) {
-		if all[s] == "0%" || all[s] == "100%" {
+	for _, signal := range slices.Sorted(maps.Keys(all)) {
+		if all[signal] == "0%" || all[signal] == "100%" {
 			continue
 		}
-		v, err := value(all[s])
+		v, err := value(all[signal])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", flag, s, err)
+			return nil, fmt.Errorf("%s: %s: %w", flag, signal, err)
 		}
 		if v.Quantity == "0" {
-			return nil, fmt.Errorf("%s: eviction threshold %s must be positive: 0", flag, s)
+			return nil, fmt.Errorf("%s: eviction threshold %s must be positive: 0", flag, signal)
 		}
-		out = append(out, Threshold{Signal: s, Value: v})
+		out = append(out, Threshold{Signal: signal, Value: v})
 	}
 	return out, nil
 }

@@ -98,14 +98,15 @@ func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" 
 
 // New reads the certificates in Dir.
 func New(cfg Config) (*Identity, error) {
-	i := &Identity{cfg: cfg}
-	i.conns = connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
-	if err := i.connection(); err != nil {
+	identity := &Identity{cfg: cfg}
+	identity.conns = connrotation.NewDialer(
+		(&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
+	if err := identity.connection(); err != nil {
 		return nil, err
 	}
 	subject := pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}
 	var err error
-	i.client, err = i.keep("kubelet-client", certificate.Config{
+	identity.client, err = identity.keep("kubelet-client", certificate.Config{
 		SignerName: certv1.KubeAPIServerClientKubeletSignerName,
 		Template:   &x509.CertificateRequest{Subject: subject},
 		GetUsages:  certificate.DefaultKubeletClientGetUsages,
@@ -113,17 +114,17 @@ func New(cfg Config) (*Identity, error) {
 			if current == nil && cfg.Bootstrap != nil {
 				return kubernetes.NewForConfig(cfg.Bootstrap)
 			}
-			return kubernetes.NewForConfig(i.rest)
+			return kubernetes.NewForConfig(identity.rest)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	if i.client.current.Load() == nil && cfg.Bootstrap == nil {
+	if identity.client.current.Load() == nil && cfg.Bootstrap == nil {
 		return nil, fmt.Errorf("%s holds no certificate that is still good: --bootstrap-kubeconfig must name a file "+
 			"with a bootstrap token", ClientFile(cfg.Dir))
 	}
-	i.serving, err = i.keep("kubelet-server", certificate.Config{
+	identity.serving, err = identity.keep("kubelet-server", certificate.Config{
 		SignerName: certv1.KubeletServingSignerName,
 		Template: &x509.CertificateRequest{
 			Subject:     subject,
@@ -132,10 +133,10 @@ func New(cfg Config) (*Identity, error) {
 		},
 		GetUsages: certificate.DefaultKubeletServingGetUsages,
 		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
-			return kubernetes.NewForConfig(i.rest)
+			return kubernetes.NewForConfig(identity.rest)
 		},
 	})
-	return i, err
+	return identity, err
 }
 
 func (i *Identity) keep(name string, cfg certificate.Config) (*kept, error) {
@@ -156,13 +157,13 @@ func (i *Identity) keep(name string, cfg certificate.Config) (*kept, error) {
 
 // connection returns a transport with the current client certificate.
 func (i *Identity) connection() error {
-	c := rest.AnonymousClientConfig(i.cfg.Server)
-	conf, err := rest.TLSConfigFor(c)
+	config := rest.AnonymousClientConfig(i.cfg.Server)
+	conf, err := rest.TLSConfigFor(config)
 	if err != nil {
-		return fmt.Errorf("reach %s: %w", c.Host, err)
+		return fmt.Errorf("reach %s: %w", config.Host, err)
 	}
 	if conf == nil {
-		return fmt.Errorf("reach %s: the kubelet's certificates need an https address", c.Host)
+		return fmt.Errorf("reach %s: the kubelet's certificates need an https address", config.Host)
 	}
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		if cert := i.client.current.Load(); cert != nil {
@@ -170,14 +171,14 @@ func (i *Identity) connection() error {
 		}
 		return &tls.Certificate{}, nil
 	}
-	c.TLSClientConfig = rest.TLSClientConfig{}
-	c.Transport = utilnet.SetTransportDefaults(&http.Transport{
+	config.TLSClientConfig = rest.TLSClientConfig{}
+	config.Transport = utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig:     conf,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,
 		DialContext:         i.conns.DialContext,
 	})
-	i.rest = c
+	i.rest = config
 	return nil
 }
 

@@ -206,15 +206,15 @@ func (s *signer) asks(signer string) []string {
 }
 
 func TestBootstrapAndRenewal(t *testing.T) {
-	s := newSigner(t, 8*time.Second)
+	signer := newSigner(t, 8*time.Second)
 	dir := t.TempDir()
 	first := 0
 	cfg := Config{
 		Dir:       dir,
 		NodeName:  "n1",
 		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		Server:    s.config(""),
-		Bootstrap: s.config("token"),
+		Server:    signer.config(""),
+		Bootstrap: signer.config("token"),
 		First: func() error {
 			first++
 			return nil
@@ -226,7 +226,7 @@ func TestBootstrapAndRenewal(t *testing.T) {
 	}
 	client := http.Client{Transport: id.REST().Transport}
 	call := func() bool {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/healthz", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, signer.url+"/healthz", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,11 +239,11 @@ func TestBootstrapAndRenewal(t *testing.T) {
 	}
 	waittest.Until(t, "a request with the first certificate and one with its successor", func() bool {
 		call()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.seen) >= 2
+		signer.mu.Lock()
+		defer signer.mu.Unlock()
+		return len(signer.seen) >= 2
 	})
-	asks := s.asks(certv1.KubeAPIServerClientKubeletSignerName)
+	asks := signer.asks(certv1.KubeAPIServerClientKubeletSignerName)
 	if asks[0] != "token" {
 		t.Errorf("the first request came from %q, want the bootstrap token", asks[0])
 	}
@@ -253,13 +253,13 @@ func TestBootstrapAndRenewal(t *testing.T) {
 }
 
 func TestServing(t *testing.T) {
-	s := newSigner(t, time.Hour)
+	signer := newSigner(t, time.Hour)
 	id := start(t, Config{
 		Dir:       t.TempDir(),
 		NodeName:  "n1",
 		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		Server:    s.config(""),
-		Bootstrap: s.config("token"),
+		Server:    signer.config(""),
+		Bootstrap: signer.config("token"),
 	})
 	conf := id.ServerTLS()
 	waittest.Until(t, "a serving certificate", func() bool {
@@ -270,7 +270,7 @@ func TestServing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Leaf.Verify(x509.VerifyOptions{Roots: s.ca.Pool(), DNSName: "127.0.0.1"}); err != nil {
+	if _, err := c.Leaf.Verify(x509.VerifyOptions{Roots: signer.ca.Pool(), DNSName: "127.0.0.1"}); err != nil {
 		t.Error(err)
 	}
 	if err := c.Leaf.VerifyHostname("n1"); err != nil {
@@ -279,30 +279,30 @@ func TestServing(t *testing.T) {
 	if c.Leaf.Subject.CommonName != "system:node:n1" {
 		t.Errorf("it is for %q", c.Leaf.Subject.CommonName)
 	}
-	if asks := s.asks(certv1.KubeletServingSignerName); asks[0] == "token" {
+	if asks := signer.asks(certv1.KubeletServingSignerName); asks[0] == "token" {
 		t.Error("asked for with the bootstrap token, want with the client certificate")
 	}
 }
 
 // TestAgain: what is there is used again, without a bootstrap token; without either the answer says what to do.
 func TestAgain(t *testing.T) {
-	s := newSigner(t, time.Hour)
+	signer := newSigner(t, time.Hour)
 	cfg := Config{
 		Dir:       t.TempDir(),
 		NodeName:  "n1",
 		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		Server:    s.config(""),
+		Server:    signer.config(""),
 	}
 	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "--bootstrap-kubeconfig") {
 		t.Errorf("without certificate and token: %v", err)
 	}
 	t.Run("first", func(t *testing.T) {
 		with := cfg
-		with.Bootstrap = s.config("token")
+		with.Bootstrap = signer.config("token")
 		start(t, with)
 	})
 	start(t, cfg)
-	if asks := s.asks(certv1.KubeAPIServerClientKubeletSignerName); len(asks) != 1 {
+	if asks := signer.asks(certv1.KubeAPIServerClientKubeletSignerName); len(asks) != 1 {
 		t.Errorf("requests: %v, want one", asks)
 	}
 }

@@ -106,38 +106,38 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // Ensure returns when the image is on the node and the pod may use it. The error is an *Error, or ctx's.
-func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
-	ref, err := Normalize(r.Image)
+func (m *Manager) Ensure(ctx context.Context, request Request) (*Outcome, error) {
+	ref, err := Normalize(request.Image)
 	if err != nil {
 		return nil, &Error{
 			Reason:  "InvalidImageName",
 			Retry:   time.Now().Add(backoffMax),
-			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err),
-			Event:   fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err),
+			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", request.Image, err),
+			Event:   fmt.Sprintf("Failed to apply default image tag %q: %v", request.Image, err),
 		}
 	}
-	if r.Policy != corev1.PullAlways || nodeLocal(ref) {
+	if request.Policy != corev1.PullAlways || nodeLocal(ref) {
 		img, err := m.inspect(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
-		if img != nil && m.accessible(ref, img.GetId(), Credentials(r.Secrets, ref)) {
+		if img != nil && m.accessible(ref, img.GetId(), Credentials(request.Secrets, ref)) {
 			return &Outcome{Ref: cmp.Or(img.GetId(), ref), Image: img, Present: true}, nil
 		}
-		if r.Policy == corev1.PullNever {
+		if request.Policy == corev1.PullNever {
 			return nil, &Error{
 				Reason:  "ErrImageNeverPull",
 				Retry:   time.Now().Add(backoffMin),
-				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image),
-				Event:   fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image),
+				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", request.Image),
+				Event:   fmt.Sprintf("Container image %q is not present with pull policy of Never", request.Image),
 			}
 		}
 	}
-	key := r.PodUID + "/" + r.Image
-	if err := m.backoff(key, r.Image); err != nil {
+	key := request.PodUID + "/" + request.Image
+	if err := m.backoff(key, request.Image); err != nil {
 		return nil, err
 	}
-	return m.pull(ctx, key, ref, r)
+	return m.pull(ctx, key, ref, request)
 }
 
 // nodeLocal reports whether an image has no registry: keelson.local is for images that were loaded on the node, so they
@@ -175,9 +175,9 @@ func (m *Manager) backoff(key, image string) error {
 	}
 }
 
-func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcome, error) {
-	if r.Pulling != nil {
-		r.Pulling()
+func (m *Manager) pull(ctx context.Context, key, ref string, request Request) (*Outcome, error) {
+	if request.Pulling != nil {
+		request.Pulling()
 	}
 	begin := time.Now()
 	select {
@@ -187,12 +187,12 @@ func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcom
 		return nil, ctx.Err()
 	}
 	started := time.Now()
-	id, err := m.pullWithCredentials(ctx, ref, r)
+	id, err := m.pullWithCredentials(ctx, ref, request)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, m.recordFailure(key, r.Image, err)
+		return nil, m.recordFailure(key, request.Image, err)
 	}
 	m.mu.Lock()
 	delete(m.failed, key)

@@ -72,20 +72,21 @@ func entries(s *corev1.Secret) map[string]entry {
 }
 
 func auth(server string, e entry) *runtimeapi.AuthConfig {
-	a := &runtimeapi.AuthConfig{
+	authConfig := &runtimeapi.AuthConfig{
 		Username:      e.Username,
 		Password:      e.Password,
 		ServerAddress: server,
 		IdentityToken: e.IdentityToken,
 		RegistryToken: e.RegistryToken,
 	}
-	if b, err := base64.StdEncoding.DecodeString(strings.TrimRight(e.Auth, "\r\n")); err == nil && a.Username == "" {
+	if b, err := base64.StdEncoding.DecodeString(strings.TrimRight(e.Auth, "\r\n")); err == nil &&
+		authConfig.Username == "" {
 		if u, p, ok := strings.Cut(string(b), ":"); ok {
-			a.Username = u
-			a.Password = p
+			authConfig.Username = u
+			authConfig.Password = p
 		}
 	}
-	return a
+	return authConfig
 }
 
 // matchesImage reports whether a config's key ("registry.example.com:5000/team", "*.example.com",

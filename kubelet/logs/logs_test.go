@@ -165,13 +165,13 @@ func TestFollowAcrossRotation(t *testing.T) {
 		}
 	}
 	expect("a\n")
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	put := func(s string) {
 		t.Helper()
-		if _, err := f.WriteString(s); err != nil {
+		if _, err := file.WriteString(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 	write(t, path, entryAt(4, "first of the new"))
 	expect("first of the new\n")
 	alive.Store(false)
-	if err := f.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -203,7 +203,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 func TestRotator(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	reopened := 0
-	r := Rotator{
+	rotator := Rotator{
 		Policy: logrotate.Policy{MaxSize: 10, MaxFiles: 3},
 		Reopen: func(context.Context, string) error {
 			reopened++
@@ -212,7 +212,7 @@ func TestRotator(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		if err := r.Check(t.Context(), "id", path); err != nil {
+		if err := rotator.Check(t.Context(), "id", path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -237,8 +237,8 @@ func TestRotator(t *testing.T) {
 		t.Errorf("the log reads %q, want %q", got, want)
 	}
 	write(t, path, entryAt(5, "text 5"))
-	r.Reopen = func(context.Context, string) error { return errors.New("the runtime is away") }
-	if err := r.Check(t.Context(), "id", path); err == nil {
+	rotator.Reopen = func(context.Context, string) error { return errors.New("the runtime is away") }
+	if err := rotator.Check(t.Context(), "id", path); err == nil {
 		t.Error("a log that the runtime did not reopen: no error")
 	}
 	if got := readAll(t, path, Options{Tail: new(int64(1))}); got != "text 5\n" {

@@ -35,39 +35,39 @@ var errFormat = errors.New("not in CRI log format")
 
 // Parse parses one entry. b may end with its newline.
 func Parse(b []byte) (Line, error) {
-	var l Line
+	var line Line
 	stamp, rest, ok := bytes.Cut(b, []byte{' '})
 	if !ok {
-		return l, fmt.Errorf("%w: no timestamp in %.80q", errFormat, b)
+		return line, fmt.Errorf("%w: no timestamp in %.80q", errFormat, b)
 	}
-	t, err := time.Parse(time.RFC3339Nano, string(stamp))
+	at, err := time.Parse(time.RFC3339Nano, string(stamp))
 	if err != nil {
-		return l, fmt.Errorf("%w: timestamp %.40q", errFormat, stamp)
+		return line, fmt.Errorf("%w: timestamp %.40q", errFormat, stamp)
 	}
 	stream, rest, ok := bytes.Cut(rest, []byte{' '})
 	if !ok || string(stream) != string(Stdout) && string(stream) != string(Stderr) {
-		return l, fmt.Errorf("%w: stream %.40q", errFormat, stream)
+		return line, fmt.Errorf("%w: stream %.40q", errFormat, stream)
 	}
 	tags, text, ok := bytes.Cut(rest, []byte{' '})
 	if !ok {
 		tags = bytes.TrimSuffix(rest, []byte{'\n'})
 		text = nil
 		if len(tags) == 0 {
-			return l, fmt.Errorf("%w: no tag in %.80q", errFormat, b)
+			return line, fmt.Errorf("%w: no tag in %.80q", errFormat, b)
 		}
 		if bytes.HasSuffix(rest, []byte{'\n'}) {
 			text = []byte{'\n'}
 		}
 	}
 	first, _, _ := bytes.Cut(tags, []byte{':'})
-	l = Line{Time: t, Stream: Stream(stream), Text: text}
+	line = Line{Time: at, Stream: Stream(stream), Text: text}
 	switch string(first) {
 	case "P":
-		l.Partial = true
-		l.Text = bytes.TrimSuffix(text, []byte{'\n'})
+		line.Partial = true
+		line.Text = bytes.TrimSuffix(text, []byte{'\n'})
 	case "F":
 	default:
 		return Line{}, fmt.Errorf("%w: tag %.40q", errFormat, tags)
 	}
-	return l, nil
+	return line, nil
 }

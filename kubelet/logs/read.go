@@ -41,19 +41,19 @@ type writer struct {
 	inside map[Stream]bool // a partial line was written last: no timestamp before its rest
 }
 
-func newWriter(w io.Writer, o Options) *writer {
+func newWriter(w io.Writer, options Options) *writer {
 	out := &writer{
 		w:      w,
-		o:      o,
+		o:      options,
 		left:   -1,
 		tail:   -1,
 		inside: map[Stream]bool{},
 	}
-	if o.Tail != nil && !o.Follow { // entries that are written during the read do not belong to the tail
-		out.tail = max(*o.Tail, 0)
+	if options.Tail != nil && !options.Follow { // entries that are written during the read do not belong to the tail
+		out.tail = max(*options.Tail, 0)
 	}
-	if o.LimitBytes != nil {
-		out.left = max(*o.LimitBytes, 0)
+	if options.LimitBytes != nil {
+		out.left = max(*options.LimitBytes, 0)
 	}
 	return out
 }
@@ -61,21 +61,21 @@ func newWriter(w io.Writer, o Options) *writer {
 func (w *writer) wants(s Stream) bool { return s == Stdout && w.o.Stdout || s == Stderr && w.o.Stderr }
 
 // entry writes one parsed entry.
-func (w *writer) entry(l Line) error {
+func (w *writer) entry(line Line) error {
 	if w.tail == 0 {
 		return errLimit
 	}
 	if w.tail > 0 {
 		w.tail--
 	}
-	if !w.wants(l.Stream) || l.Time.Before(w.o.Since) {
+	if !w.wants(line.Stream) || line.Time.Before(w.o.Since) {
 		return nil
 	}
-	text := l.Text
-	if w.o.Timestamps && !w.inside[l.Stream] {
-		text = append([]byte(l.Time.UTC().Format("2006-01-02T15:04:05.000000000Z07:00")+" "), text...)
+	text := line.Text
+	if w.o.Timestamps && !w.inside[line.Stream] {
+		text = append([]byte(line.Time.UTC().Format("2006-01-02T15:04:05.000000000Z07:00")+" "), text...)
 	}
-	w.inside[l.Stream] = l.Partial
+	w.inside[line.Stream] = line.Partial
 	if w.left >= 0 && int64(len(text)) >= w.left {
 		text = text[:w.left]
 	}
@@ -156,11 +156,11 @@ func (c *reader) startTail(n int) error {
 		return err
 	}
 	older = slices.DeleteFunc(older, func(f logrotate.File) bool { return f.Name > c.last })
-	for i, f := range slices.Backward(older) {
+	for i, file := range slices.Backward(older) {
 		if have >= n {
 			break
 		}
-		here, err := count(f)
+		here, err := count(file)
 		if err != nil {
 			return err
 		}
@@ -168,21 +168,21 @@ func (c *reader) startTail(n int) error {
 		if have < n && i > 0 {
 			continue
 		}
-		return c.startAt(f, have-n)
+		return c.startAt(file, have-n)
 	}
 	return nil
 }
 
 // startAt opens a rotated file, and skips its first entries.
-func (c *reader) startAt(f logrotate.File, skip int) error {
-	old, err := openLog(f.Path())
-	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
-		f.Compressed = true
-		old, err = openLog(f.Path())
+func (c *reader) startAt(file logrotate.File, skip int) error {
+	old, err := openLog(file.Path())
+	if errors.Is(err, os.ErrNotExist) && !file.Compressed {
+		file.Compressed = true
+		old, err = openLog(file.Path())
 	}
 	if errors.Is(err, os.ErrNotExist) { // the oldest file was removed concurrently
 		c.close()
-		c.last = f.Name
+		c.last = file.Name
 		c.aside = false
 		return c.advance()
 	}
@@ -191,9 +191,9 @@ func (c *reader) startAt(f logrotate.File, skip int) error {
 	}
 	c.switchTo(&segment{
 		f:      old,
-		name:   f.Name,
+		name:   file.Name,
 		aside:  true,
-		packed: f.Compressed,
+		packed: file.Compressed,
 	})
 	for range skip {
 		if _, err := c.ls.next(); err != nil {
@@ -268,11 +268,11 @@ func entries(in io.Reader, most int) (int, error) {
 }
 
 // count returns the number of entries of a rotated file; 0 if it was removed.
-func count(f logrotate.File) (int, error) {
-	in, err := openLog(f.Path())
-	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
-		f.Compressed = true
-		in, err = openLog(f.Path())
+func count(file logrotate.File) (int, error) {
+	in, err := openLog(file.Path())
+	if errors.Is(err, os.ErrNotExist) && !file.Compressed {
+		file.Compressed = true
+		in, err = openLog(file.Path())
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -281,7 +281,7 @@ func count(f logrotate.File) (int, error) {
 		return 0, fmt.Errorf("open rotated log: %w", err)
 	}
 	defer func() { _ = in.Close() }() // read only
-	if f.Compressed {
+	if file.Compressed {
 		return entries(decompress{in}.reader(), math.MaxInt)
 	}
 	return entries(in, math.MaxInt)

@@ -86,7 +86,7 @@ func (c *reader) openNext() (*segment, error) {
 
 // openNewest opens the log itself; nil: it is open already, or there is none. again: the log was rotated concurrently.
 func (c *reader) openNewest() (seg *segment, again bool, err error) {
-	f, err := openLog(c.path)
+	file, err := openLog(c.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, false, nil
 	}
@@ -95,14 +95,14 @@ func (c *reader) openNewest() (seg *segment, again bool, err error) {
 	}
 	after, err := newer(c.path, c.last)
 	if err != nil || len(after) > 0 {
-		_ = f.Close() // read only
+		_ = file.Close() // read only
 		return nil, err == nil, err
 	}
-	if c.cur != nil && !c.aside && same(c.cur, f) {
-		_ = f.Close() // read only
+	if c.cur != nil && !c.aside && same(c.cur, file) {
+		_ = file.Close() // read only
 		return nil, false, c.rewind()
 	}
-	return &segment{f: f, name: c.last}, false, nil
+	return &segment{f: file, name: c.last}, false, nil
 }
 
 // rewind starts again at the beginning of a file that was truncated in place.
@@ -171,7 +171,7 @@ func (u untilDamage) Read(p []byte) (int, error) {
 // isMoved reports whether f, which was opened at the log's own path, is a rotated file: by its identity, or if that is
 // compressed, by the time of its last entry.
 func isMoved(f *os.File, aside logrotate.File) bool {
-	a, err := f.Stat()
+	info, err := f.Stat()
 	if err != nil {
 		return false
 	}
@@ -184,9 +184,9 @@ func isMoved(f *os.File, aside logrotate.File) bool {
 		return false
 	}
 	if aside.Compressed {
-		return a.ModTime().Equal(b.ModTime())
+		return info.ModTime().Equal(b.ModTime())
 	}
-	return os.SameFile(a, b)
+	return os.SameFile(info, b)
 }
 
 func same(f, g *os.File) bool {

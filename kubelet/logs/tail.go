@@ -12,8 +12,8 @@ import (
 
 const block = 64 << 10
 
-// tailOffset returns the offset of the last n entries of f. An entry without a newline counts.
-func tailOffset(f io.ReaderAt, size int64, n int) (int64, error) {
+// tailOffset returns the offset of the last n entries of readerAt. An entry without a newline counts.
+func tailOffset(readerAt io.ReaderAt, size int64, n int) (int64, error) {
 	if n <= 0 {
 		return size, nil
 	}
@@ -24,7 +24,7 @@ func tailOffset(f io.ReaderAt, size int64, n int) (int64, error) {
 	for end > 0 {
 		start := max(end-block, 0)
 		chunk := buf[:end-start]
-		if _, err := f.ReadAt(chunk, start); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := readerAt.ReadAt(chunk, start); err != nil && !errors.Is(err, io.EOF) {
 			return 0, fmt.Errorf("read log: %w", err)
 		}
 		if first && chunk[len(chunk)-1] == '\n' {

@@ -31,7 +31,7 @@ func New() *Metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Subsystem: "kubelet", Name: name, Help: help}
 	}
-	m := &Metrics{
+	metrics := &Metrics{
 		kubelet: prometheus.NewRegistry(),
 		probes:  prometheus.NewRegistry(),
 		terminated: prometheus.NewCounterVec(
@@ -49,10 +49,11 @@ func New() *Metrics {
 		failed: prometheus.NewCounter(
 			counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts.")),
 	}
-	m.kubelet.MustRegister(m.terminated, m.requested, m.mounted, m.failed, collectors.NewGoCollector(),
+	metrics.kubelet.MustRegister(metrics.terminated, metrics.requested, metrics.mounted, metrics.failed,
+		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.probes.MustRegister(m.probed)
-	return m
+	metrics.probes.MustRegister(metrics.probed)
+	return metrics
 }
 
 // Handler serves /metrics, with further collectors.

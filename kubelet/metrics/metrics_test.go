@@ -29,35 +29,35 @@ func shown(t *testing.T, h http.Handler) string {
 }
 
 func TestMetrics(t *testing.T) {
-	m := New()
-	m.ContainerTerminated(podinfo.Main, 1, "Error")
-	m.ContainerTerminated(podinfo.Main, 1, "Error")
-	m.ContainerTerminated(podinfo.SideCar, 0, "Completed")
-	m.ImageVolumes(2, nil)
-	m.ImageVolumes(1, errors.New("no"))
+	metrics := New()
+	metrics.ContainerTerminated(podinfo.Main, 1, "Error")
+	metrics.ContainerTerminated(podinfo.Main, 1, "Error")
+	metrics.ContainerTerminated(podinfo.SideCar, 0, "Completed")
+	metrics.ImageVolumes(2, nil)
+	metrics.ImageVolumes(1, errors.New("no"))
 	target := probe.Target{
 		Key:       probe.Key{Kind: probe.Liveness},
 		Container: &corev1.Container{Name: "c"},
 		Pod:       &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}},
 	}
-	m.ProbeDone(target, probe.Outcome{OK: true})
-	m.ProbeDone(target, probe.Outcome{})
-	m.ProbeDone(target, probe.Outcome{Err: errors.New("x")})
+	metrics.ProbeDone(target, probe.Outcome{OK: true})
+	metrics.ProbeDone(target, probe.Outcome{})
+	metrics.ProbeDone(target, probe.Outcome{Err: errors.New("x")})
 	want := map[string]http.Handler{
-		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:          m.Handler(),
-		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`: m.Handler(),
-		"kubelet_image_volume_requested_total 3":       m.Handler(),
-		"kubelet_image_volume_mounted_succeed_total 2": m.Handler(),
-		"kubelet_image_volume_mounted_errors_total 1":  m.Handler(),
-		`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 1`: m.Probes(),
+		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:          metrics.Handler(),
+		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`: metrics.Handler(),
+		"kubelet_image_volume_requested_total 3":       metrics.Handler(),
+		"kubelet_image_volume_mounted_succeed_total 2": metrics.Handler(),
+		"kubelet_image_volume_mounted_errors_total 1":  metrics.Handler(),
+		`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 1`: metrics.Probes(),
 	}
 	for line, h := range want {
 		if got := shown(t, h); !strings.Contains(got, line+"\n") {
 			t.Errorf("got\n%s\nwant the line %s", got, line)
 		}
 	}
-	m.DeletePod("u")
-	if got := shown(t, m.Probes()); got != "" {
+	metrics.DeletePod("u")
+	if got := shown(t, metrics.Probes()); got != "" {
 		t.Errorf("of a forgotten pod: %s", got)
 	}
 }

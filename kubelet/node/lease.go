@@ -24,18 +24,18 @@ func (k *Keeper) leases(ctx context.Context) {
 	}
 	var have *coordinationv1.Lease
 	wait := time.Duration(0)
-	t := time.NewTimer(wait)
-	defer t.Stop()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-timer.C:
 		}
 		if k.removed.Load() {
 			have = nil
 			wait = every
-			t.Reset(wait)
+			timer.Reset(wait)
 			continue
 		}
 		got, err := k.renew(ctx, have, every)
@@ -47,7 +47,7 @@ func (k *Keeper) leases(ctx context.Context) {
 			}
 			wait = min(every, time.Second)
 		}
-		t.Reset(wait)
+		timer.Reset(wait)
 	}
 }
 

@@ -34,7 +34,7 @@ type Machine struct {
 
 // Inspect looks at the machine. dataDir's file system is the node's storage.
 func Inspect(dataDir string) (Machine, error) {
-	m := Machine{
+	machine := Machine{
 		CPUs:      runtime.NumCPU(),
 		Arch:      runtime.GOARCH,
 		dataDir:   dataDir,
@@ -42,23 +42,23 @@ func Inspect(dataDir string) (Machine, error) {
 	}
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return m, fmt.Errorf("read memory size: %w", err)
+		return machine, fmt.Errorf("read memory size: %w", err)
 	}
-	m.Memory = meminfo(info, "MemTotal")
+	machine.Memory = meminfo(info, "MemTotal")
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dataDir, &fs); err != nil {
-		return m, fmt.Errorf("look at the file system of %s: %w", dataDir, err)
+		return machine, fmt.Errorf("look at the file system of %s: %w", dataDir, err)
 	}
-	m.Storage = int64(fs.Blocks) * fs.Bsize // sizes of file systems
+	machine.Storage = int64(fs.Blocks) * fs.Bsize // sizes of file systems
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return m, fmt.Errorf("ask for the kernel's version: %w", err)
+		return machine, fmt.Errorf("ask for the kernel's version: %w", err)
 	}
-	m.Kernel = unix.ByteSliceToString(u.Release[:])
-	m.OSImage = osImage()
-	m.MachineID = line("/etc/machine-id")
-	m.SystemID = line("/sys/class/dmi/id/product_uuid")
-	m.BootID = line("/proc/sys/kernel/random/boot_id")
+	machine.Kernel = unix.ByteSliceToString(u.Release[:])
+	machine.OSImage = osImage()
+	machine.MachineID = line("/etc/machine-id")
+	machine.SystemID = line("/sys/class/dmi/id/product_uuid")
+	machine.BootID = line("/proc/sys/kernel/random/boot_id")
 	pages, _ := os.ReadDir("/sys/kernel/mm/hugepages") // none where the kernel has none
 	for _, p := range pages {
 		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(p.Name(), "hugepages-"), "kB"), 10, 64)
@@ -67,10 +67,10 @@ func Inspect(dataDir string) (Machine, error) {
 		}
 		n, err := strconv.ParseInt(line("/sys/kernel/mm/hugepages/"+p.Name()+"/nr_hugepages"), 10, 64)
 		if err == nil {
-			m.HugePages[resource.NewQuantity(kb<<10, resource.BinarySI).String()] = n * kb << 10
+			machine.HugePages[resource.NewQuantity(kb<<10, resource.BinarySI).String()] = n * kb << 10
 		}
 	}
-	return m, nil
+	return machine, nil
 }
 
 func line(path string) string {
@@ -126,9 +126,9 @@ func (m Machine) Capacity(maxPods int) corev1.ResourceList {
 
 // Allocatable is what is left for pods: reserved is for the node itself, and below kept it would evict pods.
 func (m Machine) Allocatable(maxPods int, reserved, kept corev1.ResourceList) corev1.ResourceList {
-	l := m.Capacity(maxPods)
+	list := m.Capacity(maxPods)
 	sub := func(name corev1.ResourceName, q resource.Quantity) {
-		have, ok := l[name]
+		have, ok := list[name]
 		if !ok {
 			return
 		}
@@ -136,7 +136,7 @@ func (m Machine) Allocatable(maxPods int, reserved, kept corev1.ResourceList) co
 		if have.Sign() < 0 {
 			have = *resource.NewQuantity(0, have.Format)
 		}
-		l[name] = have
+		list[name] = have
 	}
 	for name, q := range reserved {
 		sub(name, q)
@@ -147,7 +147,7 @@ func (m Machine) Allocatable(maxPods int, reserved, kept corev1.ResourceList) co
 	for _, bytes := range m.HugePages {
 		sub(corev1.ResourceMemory, *resource.NewQuantity(bytes, resource.BinarySI))
 	}
-	return l
+	return list
 }
 
 func (m Machine) info(version string) corev1.NodeSystemInfo {
@@ -184,18 +184,18 @@ func pressures(hold []corev1.NodeConditionType) []corev1.NodeCondition {
 			"kubelet has insufficient PID available", "kubelet has sufficient PID available",
 		},
 	} {
-		c := corev1.NodeCondition{
+		nodeCondition := corev1.NodeCondition{
 			Type:    p.kind,
 			Status:  corev1.ConditionFalse,
 			Reason:  p.ifNot,
 			Message: p.notSay,
 		}
 		if slices.Contains(hold, p.kind) {
-			c.Status = corev1.ConditionTrue
-			c.Reason = p.ifSo
-			c.Message = p.soSays
+			nodeCondition.Status = corev1.ConditionTrue
+			nodeCondition.Reason = p.ifSo
+			nodeCondition.Message = p.soSays
 		}
-		out = append(out, c)
+		out = append(out, nodeCondition)
 	}
 	return out
 }

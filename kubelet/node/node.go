@@ -89,18 +89,18 @@ type Keeper struct {
 
 // New inspects the machine. It starts nothing.
 func New(cfg Config) (*Keeper, error) {
-	m, err := Inspect(cfg.DataDir)
+	machine, err := Inspect(cfg.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	k := &Keeper{
 		cfg:      cfg,
-		machine:  m,
+		machine:  machine,
 		kick:     make(chan struct{}, 1),
 		recorded: nothingRecorded(),
 	}
 	if cfg.Kept != nil {
-		k.kept = cfg.Kept(m.Capacity(cfg.MaxPods))
+		k.kept = cfg.Kept(machine.Capacity(cfg.MaxPods))
 	}
 	return k, nil
 }
@@ -231,7 +231,7 @@ func diff(before, after corev1.Node) ([]byte, error) {
 }
 
 func (k *Keeper) object() *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: k.cfg.Name,
 		Labels: map[string]string{
 			corev1.LabelHostname:      k.cfg.Hostname,
@@ -241,15 +241,15 @@ func (k *Keeper) object() *corev1.Node {
 			"beta.kubernetes.io/arch": k.machine.Arch,
 		},
 	}}
-	maps.Copy(n.Labels, k.cfg.Labels)
-	n.Annotations = maps.Clone(k.cfg.Annotations)
-	maps.DeleteFunc(n.Annotations, func(_, value string) bool { return value == "" })
-	n.Spec.Taints = k.cfg.Taints
+	maps.Copy(node.Labels, k.cfg.Labels)
+	node.Annotations = maps.Clone(k.cfg.Annotations)
+	maps.DeleteFunc(node.Annotations, func(_, value string) bool { return value == "" })
+	node.Spec.Taints = k.cfg.Taints
 	if len(k.cfg.PodCIDRs) > 0 {
-		n.Spec.PodCIDR = k.cfg.PodCIDRs[0]
-		n.Spec.PodCIDRs = k.cfg.PodCIDRs
+		node.Spec.PodCIDR = k.cfg.PodCIDRs[0]
+		node.Spec.PodCIDRs = k.cfg.PodCIDRs
 	}
-	return n
+	return node
 }
 
 // write patches the status if it differs, or if force is set and it is old.
@@ -359,38 +359,38 @@ func (k *Keeper) gone(o any) {
 }
 
 func (k *Keeper) heard(o any) {
-	n, ok := o.(*corev1.Node)
-	if !ok || n.Name != k.cfg.Name {
+	node, ok := o.(*corev1.Node)
+	if !ok || node.Name != k.cfg.Name {
 		return
 	}
 	k.removed.Store(false)
 	k.keep.Lock()
 	defer k.keep.Unlock()
 	cur := k.current.Load()
-	if cur != nil && cur.UID == n.UID && older(n, cur) {
+	if cur != nil && cur.UID == node.UID && older(node, cur) {
 		return
 	}
-	k.store(n)
-	if cur == nil || n.ResourceVersion == "" || n.ResourceVersion != cur.ResourceVersion {
+	k.store(node)
+	if cur == nil || node.ResourceVersion == "" || node.ResourceVersion != cur.ResourceVersion {
 		k.Changed() // another client wrote: our fields may need repair
 	}
 }
 
 func (k *Keeper) statuses(ctx context.Context) {
-	t := time.NewTimer(k.statusEvery())
-	defer t.Stop()
+	timer := time.NewTimer(k.statusEvery())
+	defer timer.Stop()
 	for {
 		due := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.kick:
-		case <-t.C:
+		case <-timer.C:
 			due = true
 		}
 		var err error
 		if k.removed.Load() {
-			t.Reset(k.statusEvery())
+			timer.Reset(k.statusEvery())
 			continue
 		}
 		if k.current.Load() == nil {
@@ -406,7 +406,7 @@ func (k *Keeper) statuses(ctx context.Context) {
 				k.store(nil)
 			}
 		}
-		t.Reset(next)
+		timer.Reset(next)
 	}
 }
 

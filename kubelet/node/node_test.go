@@ -85,12 +85,12 @@ func TestRegisterTakesOver(t *testing.T) {
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.99"}},
 		},
 	})
-	n := registered(t, keeper(t, api, critest.NewFake()))
-	if n.Labels["mine"] != "new" || n.Labels["theirs"] != "kept" || n.Labels[corev1.LabelHostname] != name {
-		t.Errorf("labels: %v", n.Labels)
+	node := registered(t, keeper(t, api, critest.NewFake()))
+	if node.Labels["mine"] != "new" || node.Labels["theirs"] != "kept" || node.Labels[corev1.LabelHostname] != name {
+		t.Errorf("labels: %v", node.Labels)
 	}
-	if n.Spec.PodCIDR != "10.9.0.0/24" || !n.Spec.Unschedulable {
-		t.Errorf("spec: %+v, want the pod range and the cordon that it had", n.Spec)
+	if node.Spec.PodCIDR != "10.9.0.0/24" || !node.Spec.Unschedulable {
+		t.Errorf("spec: %+v, want the pod range and the cordon that it had", node.Spec)
 	}
 	want := []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"}, {
@@ -98,15 +98,15 @@ func TestRegisterTakesOver(t *testing.T) {
 			Address: name,
 		},
 	}
-	if diff := cmp.Diff(want, n.Status.Addresses); diff != "" {
+	if diff := cmp.Diff(want, node.Status.Addresses); diff != "" {
 		t.Errorf("addresses: %s", diff)
 	}
-	if conditionOf(&n.Status, "Theirs") != corev1.ConditionTrue ||
-		conditionOf(&n.Status, corev1.NodeReady) != corev1.ConditionTrue {
-		t.Errorf("conditions: %+v", n.Status.Conditions)
+	if conditionOf(&node.Status, "Theirs") != corev1.ConditionTrue ||
+		conditionOf(&node.Status, corev1.NodeReady) != corev1.ConditionTrue {
+		t.Errorf("conditions: %+v", node.Status.Conditions)
 	}
-	if gpus := n.Status.Allocatable["example.com/gpu"]; gpus.Value() != 2 {
-		t.Errorf("allocatable extended resources: %v, want those of the capacity", n.Status.Allocatable)
+	if gpus := node.Status.Allocatable["example.com/gpu"]; gpus.Value() != 2 {
+		t.Errorf("allocatable extended resources: %v, want those of the capacity", node.Status.Allocatable)
 	}
 }
 
@@ -210,18 +210,18 @@ func TestLease(t *testing.T) {
 func TestGone(t *testing.T) {
 	api := clienttest.New()
 	k := keeper(t, api, critest.NewFake())
-	n := registered(t, k)
-	k.gone(n)
+	node := registered(t, k)
+	k.gone(node)
 	if k.Node() != nil || k.removed.Load() {
 		t.Errorf("deleted: still known %v, removed %v", k.Node() != nil, k.removed.Load())
 	}
-	leaving := n.DeepCopy()
+	leaving := node.DeepCopy()
 	leaving.Annotations = map[string]string{AnnotationRemoved: "true"}
 	k.gone(leaving)
 	if !k.removed.Load() {
 		t.Error("removed for good: it would be made again")
 	}
-	k.heard(n)
+	k.heard(node)
 	if k.removed.Load() || k.Node() == nil {
 		t.Error("an administrator made the Node object anew: the kubelet does not take it")
 	}
@@ -251,7 +251,7 @@ func TestOlderAnswers(t *testing.T) {
 }
 
 func TestAllocatable(t *testing.T) {
-	m := Machine{
+	machine := Machine{
 		CPUs:      2,
 		Memory:    8 << 30,
 		Storage:   100 << 30,
@@ -264,7 +264,7 @@ func TestAllocatable(t *testing.T) {
 			corev1.ResourceEphemeralStorage: resource.MustParse(disk),
 		}
 	}
-	got := m.Allocatable(110, list("500m", "1Gi", "200Gi"), corev1.ResourceList{
+	got := machine.Allocatable(110, list("500m", "1Gi", "200Gi"), corev1.ResourceList{
 		corev1.ResourceMemory: resource.MustParse("100Mi"),
 	})
 	want := list("1500m", "6044Mi", "0") // huge pages are not memory for others

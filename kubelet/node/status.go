@@ -25,27 +25,33 @@ var declaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
 
 // status returns the node's current status. Conditions in have that other components own stay.
 func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatus {
-	var s corev1.NodeStatus
+	var nodeStatus corev1.NodeStatus
 	if have != nil {
-		s = *have.Status.DeepCopy()
+		nodeStatus = *have.Status.DeepCopy()
 	}
-	s.Capacity = k.capacity(have)
-	s.Allocatable = k.allocatable(have)
-	s.Addresses = nil
+	nodeStatus.Capacity = k.capacity(have)
+	nodeStatus.Allocatable = k.allocatable(have)
+	nodeStatus.Addresses = nil
 	for _, ip := range k.cfg.IPs {
-		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		nodeStatus.Addresses = append(nodeStatus.Addresses, corev1.NodeAddress{
+			Type:    corev1.NodeInternalIP,
+			Address: ip,
+		})
 	}
-	s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: k.cfg.Hostname})
-	s.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) // a port
-	s.NodeInfo = k.machine.info(k.cfg.Version)
-	s.Images = k.images(ctx)
-	s.DeclaredFeatures = slices.Clone(declaredFeatures)
-	s.Config = nil
-	s.VolumesInUse = nil
+	nodeStatus.Addresses = append(nodeStatus.Addresses, corev1.NodeAddress{
+		Type:    corev1.NodeHostName,
+		Address: k.cfg.Hostname,
+	})
+	nodeStatus.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) // a port
+	nodeStatus.NodeInfo = k.machine.info(k.cfg.Version)
+	nodeStatus.Images = k.images(ctx)
+	nodeStatus.DeclaredFeatures = slices.Clone(declaredFeatures)
+	nodeStatus.Config = nil
+	nodeStatus.VolumesInUse = nil
 	if k.cfg.InUse != nil {
-		s.VolumesInUse = k.cfg.InUse()
+		nodeStatus.VolumesInUse = k.cfg.InUse()
 	}
-	problem := k.runtime(ctx, &s)
+	problem := k.runtime(ctx, &nodeStatus)
 	ready := corev1.NodeCondition{
 		Type:    corev1.NodeReady,
 		Status:  corev1.ConditionTrue,
@@ -62,9 +68,9 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 		hold = k.cfg.Pressures()
 	}
 	for _, c := range append(pressures(hold), ready) {
-		setCondition(&s, c, time.Now())
+		setCondition(&nodeStatus, c, time.Now())
 	}
-	return s
+	return nodeStatus
 }
 
 // capacity returns the machine's resources and the extended resources that other clients wrote into the node's
@@ -98,39 +104,41 @@ func withExtended(l corev1.ResourceList, have *corev1.Node) corev1.ResourceList 
 	return l
 }
 
-func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) {
+func setCondition(nodeStatus *corev1.NodeStatus, nodeCondition corev1.NodeCondition, now time.Time) {
 	t := metav1.NewTime(now.Truncate(time.Second))
-	c.LastHeartbeatTime = t
-	c.LastTransitionTime = t
-	i := slices.IndexFunc(s.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
+	nodeCondition.LastHeartbeatTime = t
+	nodeCondition.LastTransitionTime = t
+	i := slices.IndexFunc(nodeStatus.Conditions, func(o corev1.NodeCondition) bool {
+		return o.Type == nodeCondition.Type
+	})
 	if i < 0 {
-		s.Conditions = append(s.Conditions, c)
+		nodeStatus.Conditions = append(nodeStatus.Conditions, nodeCondition)
 		return
 	}
-	if s.Conditions[i].Status == c.Status {
-		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	if nodeStatus.Conditions[i].Status == nodeCondition.Status {
+		nodeCondition.LastTransitionTime = nodeStatus.Conditions[i].LastTransitionTime
 	}
-	s.Conditions[i] = c
+	nodeStatus.Conditions[i] = nodeCondition
 }
 
 // runtime fills in the runtime's version and handlers. It returns why the node is not ready; empty: it is ready.
-func (k *Keeper) runtime(ctx context.Context, s *corev1.NodeStatus) string {
+func (k *Keeper) runtime(ctx context.Context, nodeStatus *corev1.NodeStatus) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	v, err := k.cfg.Runtime.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
 		return fmt.Sprintf("container runtime is down: %v", err)
 	}
-	s.NodeInfo.ContainerRuntimeVersion = v.GetRuntimeName() + "://" + v.GetRuntimeVersion()
+	nodeStatus.NodeInfo.ContainerRuntimeVersion = v.GetRuntimeName() + "://" + v.GetRuntimeVersion()
 	st, err := k.cfg.Runtime.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return fmt.Sprintf("container runtime is down: %v", err)
 	}
-	s.RuntimeHandlers = handlers(st)
-	s.Features = nil
+	nodeStatus.RuntimeHandlers = handlers(st)
+	nodeStatus.Features = nil
 	if f := st.GetFeatures(); f != nil {
 		policy := f.GetSupplementalGroupsPolicy()
-		s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
+		nodeStatus.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
 	}
 	var problems []string
 	for _, c := range st.GetStatus().GetConditions() {

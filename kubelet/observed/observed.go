@@ -153,16 +153,16 @@ func Read(ctx context.Context, rt runtimeapi.RuntimeServiceClient, uid string) (
 	if err != nil {
 		return nil, fmt.Errorf("list containers of pod %s: %w", uid, err)
 	}
-	p := &Pod{UID: uid}
+	pod := &Pod{UID: uid}
 	for _, b := range boxes.GetItems() {
-		p.Namespace = b.GetMetadata().GetNamespace()
-		p.Name = b.GetMetadata().GetName()
+		pod.Namespace = b.GetMetadata().GetNamespace()
+		pod.Name = b.GetMetadata().GetName()
 		s, err := readSandbox(ctx, rt, b)
 		if err != nil {
 			return nil, err
 		}
 		if s != nil {
-			p.Sandboxes = append(p.Sandboxes, *s)
+			pod.Sandboxes = append(pod.Sandboxes, *s)
 		}
 	}
 	items := list.GetContainers()
@@ -180,11 +180,11 @@ func Read(ctx context.Context, rt runtimeapi.RuntimeServiceClient, uid string) (
 	}
 	for _, c := range found {
 		if c != nil {
-			p.Containers = append(p.Containers, *c)
+			pod.Containers = append(pod.Containers, *c)
 		}
 	}
-	p.sort()
-	return p, nil
+	pod.sort()
+	return pod, nil
 }
 
 func (p *Pod) sort() {
@@ -196,45 +196,47 @@ func (p *Pod) sort() {
 	})
 }
 
-func readSandbox(ctx context.Context, rt runtimeapi.RuntimeServiceClient, b *runtimeapi.PodSandbox) (*Sandbox, error) {
-	s := &Sandbox{
-		ID:      b.GetId(),
-		Attempt: b.GetMetadata().GetAttempt(),
-		Created: time.Unix(0, b.GetCreatedAt()),
-		Ready:   b.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+func readSandbox(
+	ctx context.Context, rt runtimeapi.RuntimeServiceClient, podSandbox *runtimeapi.PodSandbox,
+) (*Sandbox, error) {
+	sandbox := &Sandbox{
+		ID:      podSandbox.GetId(),
+		Attempt: podSandbox.GetMetadata().GetAttempt(),
+		Created: time.Unix(0, podSandbox.GetCreatedAt()),
+		Ready:   podSandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 	}
-	r, err := rt.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: b.GetId()})
+	r, err := rt.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: podSandbox.GetId()})
 	if grpcstatus.Code(err) == codes.NotFound {
 		return nil, nil // removed between the two calls
 	}
 	if err != nil {
-		return nil, fmt.Errorf("status of sandbox %s: %w", b.GetId(), err)
+		return nil, fmt.Errorf("status of sandbox %s: %w", podSandbox.GetId(), err)
 	}
-	s.Ready = r.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	sandbox.Ready = r.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	if n := r.GetStatus().GetNetwork(); n.GetIp() != "" {
-		s.IPs = append(s.IPs, n.GetIp())
+		sandbox.IPs = append(sandbox.IPs, n.GetIp())
 		for _, ip := range n.GetAdditionalIps() {
-			s.IPs = append(s.IPs, ip.GetIp())
+			sandbox.IPs = append(sandbox.IPs, ip.GetIp())
 		}
 	}
-	return s, nil
+	return sandbox, nil
 }
 
 func readContainer(
-	ctx context.Context, rt runtimeapi.RuntimeServiceClient, c *runtimeapi.Container,
+	ctx context.Context, rt runtimeapi.RuntimeServiceClient, container *runtimeapi.Container,
 ) (*Container, error) {
-	r, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
+	r, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: container.GetId()})
 	if grpcstatus.Code(err) == codes.NotFound {
 		return nil, nil // removed between the two calls
 	}
 	if err != nil {
-		return nil, fmt.Errorf("status of container %s: %w", c.GetId(), err)
+		return nil, fmt.Errorf("status of container %s: %w", container.GetId(), err)
 	}
 	st := r.GetStatus()
 	out := &Container{
-		ID:          c.GetId(),
+		ID:          container.GetId(),
 		Name:        st.GetMetadata().GetName(),
-		SandboxID:   c.GetPodSandboxId(),
+		SandboxID:   container.GetPodSandboxId(),
 		Restart:     int(st.GetMetadata().GetAttempt()),
 		State:       st.GetState(),
 		Created:     timeOf(st.GetCreatedAt()),

@@ -28,13 +28,13 @@ func pod(t *testing.T, rt cri.Client, uid string, attempt uint32, names ...strin
 		Labels:       map[string]string{LabelPodUID: uid},
 		LogDirectory: t.TempDir(),
 	}
-	b, err := rt.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
+	response, err := rt.Runtime.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range names {
 		c, err := rt.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-			PodSandboxId:  b.GetPodSandboxId(),
+			PodSandboxId:  response.GetPodSandboxId(),
 			SandboxConfig: cfg,
 			Config: &runtimeapi.ContainerConfig{
 				Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: uint32(i)}, // a few
@@ -48,7 +48,7 @@ func pod(t *testing.T, rt cri.Client, uid string, attempt uint32, names ...strin
 		}
 		ids = append(ids, c.GetContainerId())
 	}
-	return b.GetPodSandboxId(), ids
+	return response.GetPodSandboxId(), ids
 }
 
 // TestRead: the newest run of each container and the newest sandbox come first, whatever order the runtime has.

@@ -54,17 +54,17 @@ func connect(ctx context.Context, dir, rel string) (net.Conn, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // O_PATH
-	f, err := root.OpenPath(rel)
+	file, err := root.OpenPath(rel)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // O_PATH
-	i, err := inroot.StatFile(f)
+	defer func() { _ = file.Close() }() // O_PATH
+	i, err := inroot.StatFile(file)
 	if err != nil {
 		return nil, err
 	}
 	if i.Type() != unix.S_IFSOCK {
 		return nil, errors.New(rel + " is not a socket")
 	}
-	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 }

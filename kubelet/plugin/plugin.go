@@ -141,18 +141,18 @@ func (r *Registry) startPlugin(
 
 // sockets returns the sockets in the directory.
 func (r *Registry) sockets() (map[string]socketID, error) {
-	d, err := inroot.Open(r.dir)
+	dir, err := inroot.Open(r.dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = d.Close() }() // O_PATH
-	names, err := d.Names(".", maxSockets)
+	defer func() { _ = dir.Close() }() // O_PATH
+	names, err := dir.Names(".", maxSockets)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]socketID{}
 	for _, n := range names {
-		i, err := d.Lstat(n)
+		i, err := dir.Lstat(n)
 		if err != nil || i.Type() != unix.S_IFSOCK || strings.HasPrefix(n, ".") {
 			continue
 		}
@@ -205,16 +205,16 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	if err != nil {
 		return Info{}, nil, fmt.Errorf("ask what it is: %w", err)
 	}
-	i := Info{
+	info := Info{
 		Socket:   name,
 		Name:     got.GetName(),
 		Endpoint: got.GetEndpoint(),
 		Versions: got.GetSupportedVersions(),
 	}
-	h, err := r.handler(got)
+	handler, err := r.handler(got)
 	if err == nil {
 		hctx, stop := context.WithTimeout(ctx, registerTimeout)
-		err = h.Register(hctx, i)
+		err = handler.Register(hctx, info)
 		stop()
 	}
 	status := &registration.RegistrationStatus{PluginRegistered: err == nil}
@@ -226,7 +226,7 @@ func (r *Registry) register(ctx context.Context, name string) (Info, Handler, er
 	if _, nerr := api.NotifyRegistrationStatus(nctx, status); nerr != nil && err == nil {
 		r.log.Warn("tell a plugin that it is registered", "socket", name, "err", nerr)
 	}
-	return i, h, err
+	return info, handler, err
 }
 
 // handler returns the handler of a plugin's type.

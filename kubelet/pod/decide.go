@@ -19,23 +19,23 @@ const reasonDeadline = "DeadlineExceeded"
 
 // Decide returns the plan for one pod.
 func Decide(in Input) Plan {
-	p := Plan{Waiting: map[string]Waiting{}}
+	plan := Plan{Waiting: map[string]Waiting{}}
 	switch {
 	case in.Gone || in.Pod.DeletionTimestamp != nil:
-		p.Stopping = true
-		in.stop(&p)
+		plan.Stopping = true
+		in.stop(&plan)
 	case in.End != nil || podkind.TerminalPhase(in.Pod.Status.Phase):
-		in.stop(&p)
+		in.stop(&plan)
 	default:
-		if end := in.deadline(&p); end != nil {
-			p.End = end
+		if end := in.deadline(&plan); end != nil {
+			plan.End = end
 			in.End = end
-			in.stop(&p)
+			in.stop(&plan)
 			break
 		}
-		in.keepUp(&p)
+		in.keepUp(&plan)
 	}
-	return p
+	return plan
 }
 
 // deadline is the verdict on a pod that has been active for too long.
@@ -58,62 +58,62 @@ func (in *Input) deadline(p *Plan) *End {
 }
 
 // keepUp brings a pod that should run one round closer to running, or to its end when its work is over.
-func (in *Input) keepUp(p *Plan) {
+func (in *Input) keepUp(plan *Plan) {
 	box := in.Observed.Current()
 	if in.finished() {
 		over := !in.anyAlive()
-		p.Terminal = over && in.free()
-		in.stopContainers(p, "")
+		plan.Terminal = over && in.free()
+		in.stopContainers(plan, "")
 		if over {
-			in.settleDown(p)
+			in.settleDown(plan)
 		}
 		return
 	}
 	if !in.VolumesDone || in.VolumesDirt {
-		in.do(p, Action{Op: OpVolumes})
+		in.do(plan, Action{Op: OpVolumes})
 	}
 	if !in.VolumesDone {
-		in.explainAll(p)
+		in.explainAll(plan)
 		return
 	}
 	if box == nil {
-		in.newSandbox(p)
-		in.explainAll(p)
+		in.newSandbox(plan)
+		in.explainAll(plan)
 		return
 	}
-	in.containers(p, box)
-	in.removeDead(p)
-	in.explainAll(p)
+	in.containers(plan, box)
+	in.removeDead(plan)
+	in.explainAll(plan)
 }
 
 // newSandbox replaces a sandbox that is gone or broken. Whatever still runs in an old one ends first.
-func (in *Input) newSandbox(p *Plan) {
+func (in *Input) newSandbox(plan *Plan) {
 	if in.anyAlive() {
-		in.stopContainers(p, "Pod sandbox changed, it will be killed and re-created.")
+		in.stopContainers(plan, "Pod sandbox changed, it will be killed and re-created.")
 		return
 	}
 	for _, s := range in.Observed.Sandboxes {
 		if s.Ready {
-			in.do(p, Action{Op: OpStopSandbox, ID: s.ID})
+			in.do(plan, Action{Op: OpStopSandbox, ID: s.ID})
 		}
 	}
 	attempt := uint32(0)
 	if len(in.Observed.Sandboxes) > 0 {
 		attempt = in.Observed.Sandboxes[0].Attempt + 1
 	}
-	in.do(p, Action{Op: OpSandbox, Attempt: attempt})
+	in.do(plan, Action{Op: OpSandbox, Attempt: attempt})
 }
 
 // containers starts what may start: init containers in order, then the main ones together; ephemeral ones at any time.
-func (in *Input) containers(p *Plan, box *observed.Sandbox) {
+func (in *Input) containers(plan *Plan, box *observed.Sandbox) {
 	pod := in.Pod
 	begun := in.mainsBegun(box.ID)
 	initialized := true
 	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if podinfo.Sidecar(c) {
-			in.keepRunning(p, box, c, podinfo.SideCar)
-			if !begun && !in.Started(c, in.Observed.LatestIn(box.ID, c.Name)) {
+		container := &pod.Spec.InitContainers[i]
+		if podinfo.Sidecar(container) {
+			in.keepRunning(plan, box, container, podinfo.SideCar)
+			if !begun && !in.Started(container, in.Observed.LatestIn(box.ID, container.Name)) {
 				initialized = false
 				break
 			}
@@ -122,23 +122,23 @@ func (in *Input) containers(p *Plan, box *observed.Sandbox) {
 		if begun {
 			continue
 		}
-		if cur := in.Observed.LatestIn(box.ID, c.Name); cur.Exited() && cur.ExitCode == 0 &&
-			!in.flying(startKey(c.Name)) {
+		if cur := in.Observed.LatestIn(box.ID, container.Name); cur.Exited() && cur.ExitCode == 0 &&
+			!in.flying(startKey(container.Name)) {
 			continue
 		}
-		in.keepRunning(p, box, c, podinfo.Init)
+		in.keepRunning(plan, box, container, podinfo.Init)
 		initialized = false
 		break
 	}
 	if initialized {
 		for i := range pod.Spec.Containers {
-			in.keepRunning(p, box, &pod.Spec.Containers[i], podinfo.Main)
+			in.keepRunning(plan, box, &pod.Spec.Containers[i], podinfo.Main)
 		}
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		if in.Observed.Latest(c.Name) == nil {
-			in.start(p, &c, nil)
+			in.start(plan, &c, nil)
 		}
 	}
 }
@@ -154,46 +154,46 @@ func (in *Input) mainsBegun(sandbox string) bool {
 }
 
 // keepRunning starts a container, starts it again, or stops it because a probe says so.
-func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container, k podinfo.Kind) {
-	cur := in.Observed.LatestIn(box.ID, c.Name)
-	last := in.Observed.Latest(c.Name)
+func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev1.Container, kind podinfo.Kind) {
+	cur := in.Observed.LatestIn(box.ID, container.Name)
+	last := in.Observed.Latest(container.Name)
 	switch {
-	case in.flying(startKey(c.Name)):
+	case in.flying(startKey(container.Name)):
 		if in.flying(Action{Op: OpStop, ID: idOf(cur)}.Key()) {
 			return
 		}
-		if cur.Running() && k != podinfo.Init {
+		if cur.Running() && kind != podinfo.Init {
 			// the post-start hook may take long: startup and liveness must not wait for it
-			in.probes(p, box, c, cur, true)
+			in.probes(plan, box, container, cur, true)
 		}
 	case cur == nil:
-		in.start(p, c, last)
+		in.start(plan, container, last)
 	case cur.Running():
-		in.watch(p, box, c, cur, k)
+		in.watch(plan, box, container, cur, kind)
 	case cur.Exited():
-		if !podinfo.RestartAfter(in.Pod, c, k, cur.ExitCode) {
+		if !podinfo.RestartAfter(in.Pod, container, kind, cur.ExitCode) {
 			return
 		}
-		over, until := in.Crashes[c.Name].Over(cur.Finished, in.Now)
+		over, until := in.Crashes[container.Name].Over(cur.Finished, in.Now)
 		if over {
-			in.start(p, c, last)
+			in.start(plan, container, last)
 			return
 		}
-		p.wakeAt(until)
-		p.Waiting[c.Name] = Waiting{
+		plan.wakeAt(until)
+		plan.Waiting[container.Name] = Waiting{
 			Reason: "CrashLoopBackOff",
 			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
-				in.Crashes[c.Name].Delay, c.Name, podinfo.FullName(in.Pod)),
+				in.Crashes[container.Name].Delay, container.Name, podinfo.FullName(in.Pod)),
 		}
 	case cur.State == stateCreated:
-		in.restartCreated(p, c, cur)
+		in.restartCreated(plan, container, cur)
 	default: // the runtime lost it
-		in.do(p, Action{
+		in.do(plan, Action{
 			Op:        OpStop,
-			Container: c.Name,
+			Container: container.Name,
 			ID:        cur.ID,
 			Grace:     podinfo.GracePeriodSeconds(in.Pod),
-			Event:     fmt.Sprintf("Container %s is in unknown state, try killing it before restart", c.Name),
+			Event:     fmt.Sprintf("Container %s is in unknown state, try killing it before restart", container.Name),
 		})
 	}
 }
@@ -245,61 +245,65 @@ func (in *Input) explain(p *Plan, name string) {
 }
 
 // watch looks after a running container: its probes, and whether it must end because of them or of a changed image.
-func (in *Input) watch(p *Plan, box *observed.Sandbox, c *corev1.Container, cur *observed.Container, k podinfo.Kind) {
-	if h := cur.Annotations[observed.AnnotationHash]; h != "" && h != podinfo.Hash(c) {
-		in.do(p, Action{
+func (in *Input) watch(
+	plan *Plan, box *observed.Sandbox, container *corev1.Container, cur *observed.Container, kind podinfo.Kind,
+) {
+	if h := cur.Annotations[observed.AnnotationHash]; h != "" && h != podinfo.Hash(container) {
+		in.do(plan, Action{
 			Op:        OpStop,
-			Container: c.Name,
+			Container: container.Name,
 			ID:        cur.ID,
 			Grace:     podinfo.GracePeriodSeconds(in.Pod),
 			Hook:      true,
-			Event:     fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
+			Event:     fmt.Sprintf("Container %s definition changed, will be restarted", container.Name),
 		})
 		return
 	}
-	if in.Refused == nil && in.resizable(c, cur) {
-		if k != podinfo.Init && in.mustRestart(c, cur) {
-			in.do(p, Action{
+	if in.Refused == nil && in.resizable(container, cur) {
+		if kind != podinfo.Init && in.mustRestart(container, cur) {
+			in.do(plan, Action{
 				Op:        OpStop,
-				Container: c.Name,
+				Container: container.Name,
 				ID:        cur.ID,
 				Grace:     podinfo.GracePeriodSeconds(in.Pod),
 				Hook:      true,
-				Event:     fmt.Sprintf("Container %s resize requires restart", c.Name),
+				Event:     fmt.Sprintf("Container %s resize requires restart", container.Name),
 			})
 			return
 		}
-		in.do(p, Action{Op: OpResize, Container: c.Name, ID: cur.ID})
+		in.do(plan, Action{Op: OpResize, Container: container.Name, ID: cur.ID})
 	}
-	if k == podinfo.Init {
+	if kind == podinfo.Init {
 		return
 	}
-	in.probes(p, box, c, cur, false)
+	in.probes(plan, box, container, cur, false)
 }
 
 // probes lists the container's probes and stops it when one has failed for good. While hook is set its post-start hook
 // runs.
-func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur *observed.Container, hook bool) {
+func (in *Input) probes(
+	plan *Plan, box *observed.Sandbox, container *corev1.Container, cur *observed.Container, hook bool,
+) {
 	ip := in.HostIP
 	if len(box.IPs) > 0 {
 		ip = box.IPs[0]
 	}
 	kinds := []probe.Kind{probe.Liveness, probe.Readiness}
-	if c.StartupProbe != nil && in.result(cur.ID, probe.Startup) != probe.Success {
+	if container.StartupProbe != nil && in.result(cur.ID, probe.Startup) != probe.Success {
 		kinds = []probe.Kind{probe.Startup}
 	} else if hook {
 		kinds = []probe.Kind{probe.Liveness}
 	}
-	for _, k := range kinds {
-		pr := probe.Of(c, k)
+	for _, kind := range kinds {
+		pr := probe.Of(container, kind)
 		if pr == nil {
 			continue
 		}
-		if k == probe.Readiness || in.result(cur.ID, k) != probe.Failure {
-			p.Probes = append(p.Probes, probe.Target{
-				Key:       probe.Key{ContainerID: cur.ID, Kind: k},
+		if kind == probe.Readiness || in.result(cur.ID, kind) != probe.Failure {
+			plan.Probes = append(plan.Probes, probe.Target{
+				Key:       probe.Key{ContainerID: cur.ID, Kind: kind},
 				Pod:       in.Pod,
-				Container: c,
+				Container: container,
 				Probe:     pr,
 				PodIP:     ip,
 				Started:   cur.Started,
@@ -313,16 +317,16 @@ func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur
 			grace = *pr.TerminationGracePeriodSeconds
 		}
 		what := "liveness"
-		if k == probe.Startup {
+		if kind == probe.Startup {
 			what = "startup"
 		}
-		in.do(p, Action{
+		in.do(plan, Action{
 			Op:        OpStop,
-			Container: c.Name,
+			Container: container.Name,
 			ID:        cur.ID,
 			Grace:     grace,
 			Hook:      true,
-			Event:     fmt.Sprintf("Container %s failed %s probe, will be restarted", c.Name, what),
+			Event:     fmt.Sprintf("Container %s failed %s probe, will be restarted", container.Name, what),
 		})
 	}
 }
@@ -344,7 +348,7 @@ func (in *Input) Started(c *corev1.Container, cur *observed.Container) bool {
 }
 
 // explainAll gives every container that has not run a reason to wait.
-func (in *Input) explainAll(p *Plan) {
+func (in *Input) explainAll(plan *Plan) {
 	reason := "ContainerCreating"
 	if len(in.Pod.Spec.InitContainers) > 0 {
 		reason = "PodInitializing"
@@ -352,15 +356,15 @@ func (in *Input) explainAll(p *Plan) {
 	box := in.Observed.Current()
 	begun := box != nil && in.mainsBegun(box.ID)
 	for c, k := range podinfo.All(in.Pod) {
-		if _, ok := p.Waiting[c.Name]; ok || begun && k == podinfo.Init {
+		if _, ok := plan.Waiting[c.Name]; ok || begun && k == podinfo.Init {
 			continue
 		}
 		if f, ok := in.Failed[startKey(c.Name)]; ok && in.Now.Before(f.Retry) && !in.Observed.Latest(c.Name).Running() {
-			in.explain(p, c.Name)
+			in.explain(plan, c.Name)
 			continue
 		}
 		if in.flying(startKey(c.Name)) || in.Observed.Latest(c.Name) == nil {
-			p.Waiting[c.Name] = Waiting{Reason: reason}
+			plan.Waiting[c.Name] = Waiting{Reason: reason}
 		}
 	}
 }

@@ -17,31 +17,31 @@ const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
 
 // stop brings a pod to nothing: containers, sandbox, volumes, and when nobody wants it any more its API object and its
 // traces.
-func (in *Input) stop(p *Plan) {
+func (in *Input) stop(plan *Plan) {
 	for key, f := range in.Flights {
 		if f.Action.Op == OpStart || f.Action.Op == OpVolumes || f.Action.Op == OpSandbox {
-			p.Cancel = append(p.Cancel, key)
+			plan.Cancel = append(plan.Cancel, key)
 		}
 	}
-	slices.Sort(p.Cancel)
-	if len(p.Cancel) > 0 {
+	slices.Sort(plan.Cancel)
+	if len(plan.Cancel) > 0 {
 		return // they end soon, and only then it is known what there is to stop
 	}
 	if in.anyAlive() {
-		in.stopContainers(p, "")
+		in.stopContainers(plan, "")
 		return
 	}
-	p.Terminal = in.free()
-	in.settleDown(p)
-	if !p.Stopping || len(p.Actions) > 0 || !in.TornDown || !in.StatusDone && !in.Gone {
+	plan.Terminal = in.free()
+	in.settleDown(plan)
+	if !plan.Stopping || len(plan.Actions) > 0 || !in.TornDown || !in.StatusDone && !in.Gone {
 		return
 	}
 	if !in.Gone && !in.Local && !in.Deleted {
-		in.do(p, Action{Op: OpDelete})
+		in.do(plan, Action{Op: OpDelete})
 		return
 	}
 	if in.Gone || in.Deleted {
-		in.do(p, Action{Op: OpForget})
+		in.do(plan, Action{Op: OpForget})
 	}
 }
 
@@ -88,7 +88,7 @@ func alive(c *observed.Container) bool {
 
 // stopContainers stops everything that runs: first all but the sidecars, then the sidecars from the last to the first.
 // Probes of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
-func (in *Input) stopContainers(p *Plan, event string) {
+func (in *Input) stopContainers(plan *Plan, event string) {
 	grace := podinfo.GracePeriodSeconds(in.Pod)
 	if in.End != nil && in.End.Grace != nil {
 		grace = max(min(grace, *in.End.Grace), 1)
@@ -113,48 +113,48 @@ func (in *Input) stopContainers(p *Plan, event string) {
 			last = max(last, r)
 		}
 	}
-	for _, c := range running {
-		if r, ok := rank[c.Name]; ok && r < last {
+	for _, container := range running {
+		if r, ok := rank[container.Name]; ok && r < last {
 			continue
 		}
-		a := Action{
+		action := Action{
 			Op:        OpStop,
-			Container: c.Name,
-			ID:        c.ID,
+			Container: container.Name,
+			ID:        container.ID,
 			Grace:     grace,
 			Hook:      true,
 			Event:     event,
 		}
-		if a.Event == "" {
-			a.Event = "Stopping container " + c.Name
+		if action.Event == "" {
+			action.Event = "Stopping container " + container.Name
 		}
-		if f, ok := in.Flights[a.Key()]; ok && f.Action.Grace > a.Grace {
-			p.Cancel = append(p.Cancel, a.Key()) // asked again to be quicker
+		if f, ok := in.Flights[action.Key()]; ok && f.Action.Grace > action.Grace {
+			plan.Cancel = append(plan.Cancel, action.Key()) // asked again to be quicker
 		}
-		in.do(p, a)
+		in.do(plan, action)
 	}
-	in.lastProbes(p)
+	in.lastProbes(plan)
 }
 
-func (in *Input) lastProbes(p *Plan) {
+func (in *Input) lastProbes(plan *Plan) {
 	box := in.Observed.Current()
 	if box == nil {
 		return
 	}
-	for c, k := range podinfo.All(in.Pod) {
-		cur := in.Observed.LatestIn(box.ID, c.Name)
-		if k == podinfo.Init || k == podinfo.Ephemeral || !cur.Running() || c.ReadinessProbe == nil {
+	for container, k := range podinfo.All(in.Pod) {
+		cur := in.Observed.LatestIn(box.ID, container.Name)
+		if k == podinfo.Init || k == podinfo.Ephemeral || !cur.Running() || container.ReadinessProbe == nil {
 			continue
 		}
 		ip := in.HostIP
 		if len(box.IPs) > 0 {
 			ip = box.IPs[0]
 		}
-		p.Probes = append(p.Probes, probe.Target{
+		plan.Probes = append(plan.Probes, probe.Target{
 			Key:       probe.Key{ContainerID: cur.ID, Kind: probe.Readiness},
 			Pod:       in.Pod,
-			Container: c,
-			Probe:     c.ReadinessProbe,
+			Container: container,
+			Probe:     container.ReadinessProbe,
 			PodIP:     ip,
 			Started:   cur.Started,
 		})
@@ -221,21 +221,21 @@ func (in *Input) lost() bool {
 
 // removeDead removes what nobody needs: of each container all but the newest run and the one before it, and empty old
 // sandboxes.
-func (in *Input) removeDead(p *Plan) {
+func (in *Input) removeDead(plan *Plan) {
 	kept := map[string]int{}
 	used := map[string]bool{}
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
 		kept[c.Name]++
 		if kept[c.Name] > 2 && !alive(c) && !in.flying(startKey(c.Name)) {
-			in.do(p, Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
+			in.do(plan, Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
 			continue
 		}
 		used[c.SandboxID] = true
 	}
 	for i, s := range in.Observed.Sandboxes {
 		if i > 0 && !s.Ready && !used[s.ID] {
-			in.do(p, Action{Op: OpRemoveSandbox, ID: s.ID})
+			in.do(plan, Action{Op: OpRemoveSandbox, ID: s.ID})
 		}
 	}
 }

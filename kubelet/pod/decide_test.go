@@ -70,34 +70,34 @@ func (w world) input(t *testing.T) Input {
 	for _, h := range w.have {
 		name, state, _ := strings.Cut(h, "=")
 		name, attempt, _ := strings.Cut(name, "#")
-		c := observed.Container{
+		container := observed.Container{
 			Name:      name,
 			SandboxID: "box",
 			ID:        name + "-id",
 			Started:   now.Add(-time.Hour),
 		}
 		if attempt != "" {
-			if _, err := fmt.Sscan(attempt, &c.Restart); err != nil {
+			if _, err := fmt.Sscan(attempt, &container.Restart); err != nil {
 				t.Fatal(err)
 			}
-			c.ID += attempt
+			container.ID += attempt
 		}
 		state, code, _ := strings.Cut(state, ":")
 		switch state {
 		case "running":
-			c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+			container.State = runtimeapi.ContainerState_CONTAINER_RUNNING
 		case "exited":
-			c.State = runtimeapi.ContainerState_CONTAINER_EXITED
-			c.Finished = now.Add(-time.Second)
-			if _, err := fmt.Sscan(code, &c.ExitCode); err != nil {
+			container.State = runtimeapi.ContainerState_CONTAINER_EXITED
+			container.Finished = now.Add(-time.Second)
+			if _, err := fmt.Sscan(code, &container.ExitCode); err != nil {
 				t.Fatal(err)
 			}
 		case "created":
-			c.State = runtimeapi.ContainerState_CONTAINER_CREATED
+			container.State = runtimeapi.ContainerState_CONTAINER_CREATED
 		case "lost":
-			c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+			container.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 		}
-		seen.Containers = append(seen.Containers, c)
+		seen.Containers = append(seen.Containers, container)
 	}
 	in := Input{
 		Pod:         w.pod,
@@ -121,34 +121,34 @@ func (w world) input(t *testing.T) Input {
 	return in
 }
 
-func words(p Plan) []string {
+func words(plan Plan) []string {
 	var out []string
-	for _, a := range p.Actions {
-		s := string(a.Op)
-		if a.Container != "" {
-			s += " " + a.Container
+	for _, action := range plan.Actions {
+		s := string(action.Op)
+		if action.Container != "" {
+			s += " " + action.Container
 		}
-		if a.Restart > 0 {
-			s += fmt.Sprintf(" #%d", a.Restart)
+		if action.Restart > 0 {
+			s += fmt.Sprintf(" #%d", action.Restart)
 		}
-		if a.Attempt > 0 {
-			s += fmt.Sprintf(" attempt %d", a.Attempt)
+		if action.Attempt > 0 {
+			s += fmt.Sprintf(" attempt %d", action.Attempt)
 		}
-		if a.Replace != "" {
-			s += " instead of " + a.Replace
+		if action.Replace != "" {
+			s += " instead of " + action.Replace
 		}
 		out = append(out, s)
 	}
-	for _, c := range p.Cancel {
+	for _, c := range plan.Cancel {
 		out = append(out, "cancel "+c)
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.Waiting)) {
-		out = append(out, n+" waits "+p.Waiting[n].Reason)
+	for _, n := range slices.Sorted(maps.Keys(plan.Waiting)) {
+		out = append(out, n+" waits "+plan.Waiting[n].Reason)
 	}
-	for _, t := range p.Probes {
+	for _, t := range plan.Probes {
 		out = append(out, fmt.Sprintf("probe %s %s", t.Container.Name, t.Kind))
 	}
-	if p.Terminal {
+	if plan.Terminal {
 		out = append(out, "terminal")
 	}
 	return out
@@ -380,7 +380,7 @@ func TestDecideStarting(t *testing.T) {
 }
 
 func TestDecideProbes(t *testing.T) {
-	p := podOf(corev1.RestartPolicyAlways, nil, ctr("c", withLiveness, withReadiness, withStartup))
+	pod := podOf(corev1.RestartPolicyAlways, nil, ctr("c", withLiveness, withReadiness, withStartup))
 	tests := map[string]struct {
 		results map[string]probe.Result
 		want    []string
@@ -406,14 +406,14 @@ func TestDecideProbes(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := words(Decide(world{pod: p, have: []string{"c=running"}, probes: tt.results}.input(t)))
+			got := words(Decide(world{pod: pod, have: []string{"c=running"}, probes: tt.results}.input(t)))
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
 	plan := Decide(world{
-		pod:  p,
+		pod:  pod,
 		have: []string{"c=running"},
 		probes: map[string]probe.Result{
 			"c/Startup":  probe.Success,
@@ -587,15 +587,15 @@ func TestDeadline(t *testing.T) {
 }
 
 func TestCrashBackOff(t *testing.T) {
-	var c Crash
+	var crash Crash
 	at := now
 	var got []time.Duration
 	for range 8 {
-		if over, until := c.Over(at, at); !over {
+		if over, until := crash.Over(at, at); !over {
 			at = until
 		}
-		c = c.Next(at, at)
-		got = append(got, c.Delay)
+		crash = crash.Next(at, at)
+		got = append(got, crash.Delay)
 	}
 	want := []time.Duration{10, 20, 40, 80, 160, 300, 300, 300}
 	for i := range want {
@@ -604,8 +604,8 @@ func TestCrashBackOff(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("delays: got %v, want %v", got, want)
 	}
-	if c = c.Next(at.Add(11*time.Minute), at.Add(11*time.Minute)); c.Delay != crashMin {
-		t.Errorf("after ten quiet minutes: got %s, want %s", c.Delay, crashMin)
+	if crash = crash.Next(at.Add(11*time.Minute), at.Add(11*time.Minute)); crash.Delay != crashMin {
+		t.Errorf("after ten quiet minutes: got %s, want %s", crash.Delay, crashMin)
 	}
 }
 
@@ -660,8 +660,8 @@ func BenchmarkDecide(b *testing.B) {
 
 // TestDevicesFirst: a pod with claims has not ended before its devices are given back.
 func TestDevicesFirst(t *testing.T) {
-	p := podOf(corev1.RestartPolicyNever, nil, ctr("c"))
-	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+	pod := podOf(corev1.RestartPolicyNever, nil, ctr("c"))
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
 	extended := podOf(corev1.RestartPolicyNever, nil, ctr("c"))
 	extended.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c"}
 	for _, tt := range []struct {
@@ -676,8 +676,8 @@ func TestDevicesFirst(t *testing.T) {
 		{"its claim is for extended resources", func(in *Input) { in.Pod = extended }, false, true},
 		{"it was refused", func(in *Input) { in.End = &End{Phase: corev1.PodFailed, Rejected: true} }, false, true},
 	} {
-		in := world{pod: p, box: "stopped", have: []string{"c=exited:0"}}.input(t)
-		in.Pod = p
+		in := world{pod: pod, box: "stopped", have: []string{"c=exited:0"}}.input(t)
+		in.Pod = pod
 		in.VolumesDone = true
 		tt.change(&in)
 		plan := Decide(in)

@@ -11,18 +11,18 @@ import (
 
 // podRef is a pod's reference in events. A static pod is named by the UID in its mirror's annotation, which `kubectl
 // describe` looks for.
-func podRef(p *corev1.Pod) *corev1.ObjectReference {
-	uid := p.UID
-	if hash := p.Annotations[podinfo.AnnotationHash]; podinfo.Static(p) && hash != "" {
+func podRef(pod *corev1.Pod) *corev1.ObjectReference {
+	uid := pod.UID
+	if hash := pod.Annotations[podinfo.AnnotationHash]; podinfo.Static(pod) && hash != "" {
 		uid = types.UID(hash)
 	}
 	return &corev1.ObjectReference{
 		APIVersion:      "v1",
 		Kind:            "Pod",
-		Namespace:       p.Namespace,
-		Name:            p.Name,
+		Namespace:       pod.Namespace,
+		Name:            pod.Name,
 		UID:             uid,
-		ResourceVersion: p.ResourceVersion,
+		ResourceVersion: pod.ResourceVersion,
 	}
 }
 
@@ -35,21 +35,21 @@ func containerRef(p *corev1.Pod, c *corev1.Container, k podinfo.Kind) *corev1.Ob
 
 // waitingEvents records an event for each new reason why a container waits.
 func (w *Worker) waitingEvents(in Input, plan Plan) {
-	for c, k := range podinfo.All(in.Pod) {
-		why := plan.Waiting[c.Name]
+	for container, k := range podinfo.All(in.Pod) {
+		why := plan.Waiting[container.Name]
 		said := why.Reason
-		if cur := in.Observed.Latest(c.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
+		if cur := in.Observed.Latest(container.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
 			said += cur.ID
 		}
-		if w.s.waitReason[c.Name] == said {
+		if w.s.waitReason[container.Name] == said {
 			continue
 		}
-		w.s.waitReason[c.Name] = said
-		ref := containerRef(in.Pod, c, k)
+		w.s.waitReason[container.Name] = said
+		ref := containerRef(in.Pod, container, k)
 		switch why.Reason {
 		case "CrashLoopBackOff":
 			w.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff",
-				"Back-off restarting failed container %s in pod %s", c.Name, podinfo.FullName(in.Pod))
+				"Back-off restarting failed container %s in pod %s", container.Name, podinfo.FullName(in.Pod))
 		case reasonBackoff:
 			w.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)

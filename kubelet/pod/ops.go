@@ -25,33 +25,33 @@ import (
 )
 
 // do begins one action.
-func (w *Worker) do(ctx context.Context, in Input, a Action) {
-	switch a.Op {
+func (w *Worker) do(ctx context.Context, in Input, action Action) {
+	switch action.Op {
 	case OpVolumes:
 		w.s.volDirt = false // a change from here on makes them dirty again
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.setUpVolumes(ctx, in) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.setUpVolumes(ctx, in) })
 	case OpSandbox:
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.runSandbox(ctx, in, a) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.runSandbox(ctx, in, action) })
 	case OpStart:
-		if last := in.Observed.Latest(a.Container); last.Exited() && a.Replace == "" {
-			w.s.crashes[a.Container] = w.s.crashes[a.Container].Next(last.Finished, in.Now)
+		if last := in.Observed.Latest(action.Container); last.Exited() && action.Replace == "" {
+			w.s.crashes[action.Container] = w.s.crashes[action.Container].Next(last.Finished, in.Now)
 		}
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.start(ctx, in, a) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.start(ctx, in, action) })
 	case OpStop:
-		w.beginStop(ctx, in, a)
+		w.beginStop(ctx, in, action)
 	case OpStopSandbox:
-		w.launch(ctx, a, func(ctx context.Context) func() {
-			_, err := w.env.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: a.ID})
-			return w.retry(ctx, a, in.Pod, "stop sandbox", err)
+		w.launch(ctx, action, func(ctx context.Context) func() {
+			_, err := w.env.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: action.ID})
+			return w.retry(ctx, action, in.Pod, "stop sandbox", err)
 		})
 	case OpTearDown:
-		w.launch(ctx, a, func(ctx context.Context) func() {
+		w.launch(ctx, action, func(ctx context.Context) func() {
 			err := errors.Join(w.env.Devices.Unprepare(ctx, w.uid), w.env.Plugins.Release(w.uid),
 				w.env.Volumes.TearDown(ctx, w.uid))
 			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
 				err = w.env.Users.Release(w.uid)
 			}
-			done := w.retry(ctx, a, in.Pod, "give back devices and volumes", err)
+			done := w.retry(ctx, action, in.Pod, "give back devices and volumes", err)
 			return func() {
 				done()
 				w.s.tornDown = err == nil
@@ -59,23 +59,23 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 			}
 		})
 	case OpRemoveContainer:
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.removeContainer(ctx, in, a) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.removeContainer(ctx, in, action) })
 	case OpRemoveSandbox:
-		w.launch(ctx, a, func(ctx context.Context) func() {
-			_, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: a.ID})
-			return w.retry(ctx, a, in.Pod, "remove sandbox", err)
+		w.launch(ctx, action, func(ctx context.Context) func() {
+			_, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: action.ID})
+			return w.retry(ctx, action, in.Pod, "remove sandbox", err)
 		})
 	case OpDelete:
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.deletePod(ctx, in, a) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.deletePod(ctx, in, action) })
 	case OpForget:
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.forget(ctx, in, a) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.forget(ctx, in, action) })
 	case OpResize:
-		w.launch(ctx, a, func(ctx context.Context) func() { return w.resize(ctx, in, a) })
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.resize(ctx, in, action) })
 	}
 }
 
 // retry returns what the loop applies after an action that is retried when it failed.
-func (w *Worker) retry(ctx context.Context, a Action, p *corev1.Pod, act string, err error) func() {
+func (w *Worker) retry(ctx context.Context, a Action, pod *corev1.Pod, act string, err error) func() {
 	if grpcstatus.Code(err) == codes.NotFound {
 		err = nil // it is gone, which is what was wanted
 	}
@@ -87,7 +87,7 @@ func (w *Worker) retry(ctx context.Context, a Action, p *corev1.Pod, act string,
 		}
 		w.failedOp(a.Key(), time.Second, time.Minute)
 		if ctx.Err() == nil {
-			w.env.Log.Warn(act, "pod", podinfo.FullName(p), "err", err)
+			w.env.Log.Warn(act, "pod", podinfo.FullName(pod), "err", err)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func split(err error) []error {
 	return []error{err}
 }
 
-func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
+func (w *Worker) runSandbox(ctx context.Context, in Input, action Action) func() {
 	begin := time.Now()
 	var id, handler string
 	var users *runtimeapi.UserNamespace
@@ -159,7 +159,7 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 		handler, users, err = w.acquireUsers(ctx, in.Pod)
 	}
 	if err == nil {
-		cfg, err = w.sandboxConfig(in.Pod, a.Attempt, users)
+		cfg, err = w.sandboxConfig(in.Pod, action.Attempt, users)
 	}
 	if err == nil {
 		if in.Observed != nil && len(in.Observed.Sandboxes) > 0 {
@@ -169,7 +169,7 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 		id, err = w.createSandbox(ctx, cfg, handler)
 	}
 	if ctx.Err() == nil {
-		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: a.Attempt})
+		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: action.Attempt})
 	}
 	noNetwork := ""
 	if err != nil && !in.Pod.Spec.HostNetwork {
@@ -177,14 +177,14 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	}
 	return func() {
 		if err == nil {
-			delete(w.s.failed, a.Key())
-			delete(w.s.tries, a.Key())
+			delete(w.s.failed, action.Key())
+			delete(w.s.tries, action.Key())
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		w.failedOp(a.Key(), time.Second, 30*time.Second)
+		w.failedOp(action.Key(), time.Second, 30*time.Second)
 		if unprepared != nil {
 			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources",
 				"Failed to prepare dynamic resources: %v", unprepared)
@@ -226,21 +226,21 @@ func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 }
 
 func (w *Worker) sandboxConfig(
-	p *corev1.Pod, attempt uint32, users *runtimeapi.UserNamespace,
+	pod *corev1.Pod, attempt uint32, users *runtimeapi.UserNamespace,
 ) (*runtimeapi.PodSandboxConfig, error) {
 	host, err := translate.HostDNS(os.ReadFile, w.env.ResolvConf)
 	if err != nil {
 		return nil, err
 	}
-	dns, warnings := translate.DNS(p, host, w.env.ClusterDNS, w.env.ClusterDomain)
+	dns, warnings := translate.DNS(pod, host, w.env.ClusterDNS, w.env.ClusterDomain)
 	for _, warning := range warnings {
-		ref := podRef(p)
+		ref := podRef(pod)
 		if warning.Node {
 			ref = w.env.Node()
 		}
 		w.env.Events.Event(ref, corev1.EventTypeWarning, warning.Reason, warning.Message)
 	}
-	return translate.Sandbox(p, translate.SandboxInput{
+	return translate.Sandbox(pod, translate.SandboxInput{
 		Attempt:      attempt,
 		LogDir:       w.env.LogDir,
 		CgroupParent: w.env.CgroupParent,
@@ -271,7 +271,7 @@ func (e *Env) Resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 }
 
 // deletePod deletes the API object: nothing of the pod runs here any more.
-func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
+func (w *Worker) deletePod(ctx context.Context, in Input, action Action) func() {
 	zero := int64(0)
 	uid := in.Pod.UID
 	begin := time.Now()
@@ -288,7 +288,7 @@ func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
 			To:   string(in.Pod.Status.Phase),
 		})
 	}
-	done := w.retry(ctx, a, in.Pod, "delete pod", err)
+	done := w.retry(ctx, action, in.Pod, "delete pod", err)
 	return func() {
 		done()
 		w.s.deleted = err == nil
@@ -296,7 +296,7 @@ func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
 }
 
 // forget removes the pod's last traces from the node.
-func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
+func (w *Worker) forget(ctx context.Context, in Input, action Action) func() {
 	var errs []error
 	ids := make([]string, 0, len(in.Observed.Containers))
 	for i := range in.Observed.Containers {
@@ -318,7 +318,7 @@ func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 		errs = append(errs, os.RemoveAll(translate.PodLogDir(w.env.LogDir, in.Pod.Namespace, in.Pod.Name, w.uid)))
 	}
 	err := errors.Join(errs...)
-	done := w.retry(ctx, a, in.Pod, "remove pod", err)
+	done := w.retry(ctx, action, in.Pod, "remove pod", err)
 	return func() {
 		done()
 		if err != nil {
@@ -332,18 +332,18 @@ func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 	}
 }
 
-func (w *Worker) resize(ctx context.Context, in Input, a Action) func() {
-	c, _ := podinfo.Find(in.Pod, a.Container)
+func (w *Worker) resize(ctx context.Context, in Input, action Action) func() {
+	c, _ := podinfo.Find(in.Pod, action.Container)
 	hash := podinfo.ResourcesHash(c)
 	_, err := w.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: a.ID,
+		ContainerId: action.ID,
 		Linux:       translate.Resources(in.Pod, c, w.env.MemoryBytes),
 	})
-	done := w.retry(ctx, a, in.Pod, "resize container", err)
+	done := w.retry(ctx, action, in.Pod, "resize container", err)
 	return func() {
 		done()
 		if err == nil {
-			w.s.resized[a.ID] = hash
+			w.s.resized[action.ID] = hash
 		}
 	}
 }

@@ -64,12 +64,12 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 	return false, time.Time{}
 }
 
-func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
+func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
 	if in.Observed.Current() != nil {
 		w.s.ips = w.podIPs(in)
 	}
 	si := status.Input{
-		Pod:                p,
+		Pod:                pod,
 		Observed:           in.Observed,
 		ProbeResult:        in.Result,
 		Started:            in.Started,
@@ -80,7 +80,7 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		Now:                in.Now,
 		Waiting:            map[string]status.Reason{},
 		TerminationMessage: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
-		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(p, c) },
+		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(pod, c) },
 	}
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
@@ -273,19 +273,19 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 }
 
 // mirrorOf returns the mirror pod of a static pod.
-func mirrorOf(p *corev1.Pod) *corev1.Pod {
+func mirrorOf(pod *corev1.Pod) *corev1.Pod {
 	m := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            p.Name,
-			Namespace:       p.Namespace,
-			Labels:          p.Labels,
-			OwnerReferences: p.OwnerReferences,
+			Name:            pod.Name,
+			Namespace:       pod.Namespace,
+			Labels:          pod.Labels,
+			OwnerReferences: pod.OwnerReferences,
 			Annotations:     map[string]string{},
 		},
-		Spec: *p.Spec.DeepCopy(),
+		Spec: *pod.Spec.DeepCopy(),
 	}
-	maps.Copy(m.Annotations, p.Annotations)
-	m.Annotations[podinfo.AnnotationMirror] = p.Annotations[podinfo.AnnotationHash]
+	maps.Copy(m.Annotations, pod.Annotations)
+	m.Annotations[podinfo.AnnotationMirror] = pod.Annotations[podinfo.AnnotationHash]
 	return m
 }
 

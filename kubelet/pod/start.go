@@ -84,8 +84,10 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 // showPullError is how long a failed pull shows as ErrImagePull before it shows as ImagePullBackOff.
 const showPullError = 2 * time.Second
 
-func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Container, k podinfo.Kind) error {
-	ref := containerRef(in.Pod, c, k)
+func (w *Worker) tryStart(
+	ctx context.Context, in Input, action Action, container *corev1.Container, kind podinfo.Kind,
+) error {
+	ref := containerRef(in.Pod, container, kind)
 	sandbox := in.Observed.Current()
 	users, err := w.users(in.Pod)
 	if err != nil {
@@ -95,21 +97,25 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	if err != nil {
 		return failedAs(reasonConfig, err)
 	}
-	got, err := w.image(ctx, in.Pod, c, ref, boxCfg)
+	got, err := w.image(ctx, in.Pod, container, ref, boxCfg)
 	if err != nil {
 		return err
 	}
-	if a.Replace != "" {
+	if action.Replace != "" {
 		if _, err := w.env.Runtime.RemoveContainer(ctx,
-			&runtimeapi.RemoveContainerRequest{ContainerId: a.Replace}); err != nil {
+			&runtimeapi.RemoveContainerRequest{ContainerId: action.Replace}); err != nil {
 			return failedAs(reasonCreate, err)
 		}
 	}
 	begin := time.Now()
-	m := &mark.Container{Name: c.Name, Init: k == podinfo.Init || k == podinfo.SideCar, Restart: a.Restart}
-	cfg, err := w.containerConfig(ctx, in, a, c, got, users)
+	ctr := &mark.Container{
+		Name:    container.Name,
+		Init:    kind == podinfo.Init || kind == podinfo.SideCar,
+		Restart: action.Restart,
+	}
+	cfg, err := w.containerConfig(ctx, in, action, container, got, users)
 	if err != nil {
-		w.mark(mark.StepContainerCreated, begin, err, m)
+		w.mark(mark.StepContainerCreated, begin, err, ctr)
 		return failedAs(reasonConfig, err)
 	}
 	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
@@ -118,7 +124,7 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		SandboxConfig: boxCfg,
 	})
 	id := resp.GetContainerId()
-	created := *m
+	created := *ctr
 	created.ID = id
 	w.mark(mark.StepContainerCreated, begin, err, &created)
 	w.env.Metrics.ImageVolumes(imageVolumes(cfg), err)
@@ -135,10 +141,10 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		return failedAs(reasonRun, err)
 	}
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")
-	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+	if container.Lifecycle == nil || container.Lifecycle.PostStart == nil {
 		return nil
 	}
-	return w.postStart(ctx, in, c, ref, id)
+	return w.postStart(ctx, in, container, ref, id)
 }
 
 // cut shortens the text of a mark.
@@ -161,11 +167,11 @@ func imageVolumes(c *runtimeapi.ContainerConfig) int {
 }
 
 func (w *Worker) postStart(
-	ctx context.Context, in Input, c *corev1.Container, ref *corev1.ObjectReference, id string,
+	ctx context.Context, in Input, container *corev1.Container, ref *corev1.ObjectReference, id string,
 ) error {
 	w.Stale() // it runs: its startup and liveness probes begin
 	begin := time.Now()
-	err := w.runHook(ctx, c, w.podIPs(in), id, c.Lifecycle.PostStart, 0)
+	err := w.runHook(ctx, container, w.podIPs(in), id, container.Lifecycle.PostStart, 0)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -173,9 +179,9 @@ func (w *Worker) postStart(
 		return nil
 	}
 	w.mark(mark.StepProbe, begin, nil, &mark.Probe{
-		Container: c.Name,
+		Container: container.Name,
 		Kind:      "postStart",
-		Action:    "hook of " + c.Name,
+		Action:    "hook of " + container.Name,
 		Output:    cut(err.Error()),
 	})
 	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
@@ -189,17 +195,17 @@ func (w *Worker) postStart(
 
 // image ensures that the container's image, and those of its image volumes, are on the node.
 func (w *Worker) image(
-	ctx context.Context, p *corev1.Pod, c *corev1.Container, ref *corev1.ObjectReference,
+	ctx context.Context, p *corev1.Pod, container *corev1.Container, ref *corev1.ObjectReference,
 	box *runtimeapi.PodSandboxConfig,
 ) (*image.Outcome, error) {
 	secrets := w.pullSecrets(ctx, p)
-	for _, vm := range c.VolumeMounts {
+	for _, vm := range container.VolumeMounts {
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && v.Image != nil })
 		if i < 0 {
 			continue
 		}
 		v := p.Spec.Volumes[i].Image
-		if _, err := w.ensure(ctx, c, ref, image.Request{
+		if _, err := w.ensure(ctx, container, ref, image.Request{
 			PodUID:  w.uid,
 			Image:   v.Reference,
 			Policy:  v.PullPolicy,
@@ -209,39 +215,39 @@ func (w *Worker) image(
 			return nil, err
 		}
 	}
-	return w.ensure(ctx, c, ref, image.Request{
+	return w.ensure(ctx, container, ref, image.Request{
 		PodUID:  w.uid,
-		Image:   c.Image,
-		Policy:  c.ImagePullPolicy,
+		Image:   container.Image,
+		Policy:  container.ImagePullPolicy,
 		Secrets: secrets,
 		Sandbox: box,
 	})
 }
 
 func (w *Worker) ensure(
-	ctx context.Context, c *corev1.Container, ref *corev1.ObjectReference, r image.Request,
+	ctx context.Context, container *corev1.Container, ref *corev1.ObjectReference, request image.Request,
 ) (*image.Outcome, error) {
 	begin := time.Now()
-	r.Pulling = func() {
-		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", r.Image)
-		w.mark(mark.StepImage, begin, nil, &mark.Image{Container: c.Name, Image: r.Image})
+	request.Pulling = func() {
+		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", request.Image)
+		w.mark(mark.StepImage, begin, nil, &mark.Image{Container: container.Name, Image: request.Image})
 	}
-	got, err := w.env.Images.Ensure(ctx, r)
+	got, err := w.env.Images.Ensure(ctx, request)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if ie, ok := errors.AsType[*image.Error](err); ok {
-		w.mark(mark.StepImage, begin, err, &mark.Image{Container: c.Name, Image: r.Image})
+		w.mark(mark.StepImage, begin, err, &mark.Image{Container: container.Name, Image: request.Image})
 		w.imageEvent(ref, ie)
-		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message, r.Image}, retry: ie.Retry, err: err}
+		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message, request.Image}, retry: ie.Retry, err: err}
 	}
 	if err != nil {
 		return nil, err
 	}
 	size := int64(got.Image.GetSize()) // no image is that large
 	w.mark(mark.StepImage, begin, nil, &mark.Image{
-		Container: c.Name,
-		Image:     r.Image,
+		Container: container.Name,
+		Image:     request.Image,
 		Present:   got.Present,
 		Bytes:     size,
 		Total:     size,
@@ -249,12 +255,12 @@ func (w *Worker) ensure(
 	})
 	if got.Present {
 		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine "+
-			"and can be accessed by the pod%s", r.Image, notPulled(r.Policy))
+			"and can be accessed by the pod%s", request.Image, notPulled(request.Policy))
 		return got, nil
 	}
 	w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled",
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
-		r.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
+		request.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
 	return got, nil
 }
 
@@ -297,18 +303,19 @@ func (w *Worker) pullSecrets(ctx context.Context, p *corev1.Pod) []*corev1.Secre
 }
 
 func (w *Worker) containerConfig(
-	ctx context.Context, in Input, a Action, c *corev1.Container, img *image.Outcome, users *runtimeapi.UserNamespace,
+	ctx context.Context, in Input, action Action, container *corev1.Container, img *image.Outcome,
+	users *runtimeapi.UserNamespace,
 ) (*runtimeapi.ContainerConfig, error) {
-	p := in.Pod
+	pod := in.Pod
 	ips := w.podIPs(in)
-	env, err := translate.Env(ctx, p, c, translate.EnvInput{
+	env, err := translate.Env(ctx, pod, container, translate.EnvInput{
 		Sources:     w.env.Refs,
-		Services:    w.env.Services(p.Namespace),
+		Services:    w.env.Services(pod.Namespace),
 		Allocatable: w.env.Allocatable(),
 		PodIPs:      ips,
 		HostIPs:     w.env.HostIPs,
 		VolumeDir: func(name string) string {
-			d, err := w.env.Volumes.Path(ctx, p, name)
+			d, err := w.env.Volumes.Path(ctx, pod, name)
 			_ = err
 			return d
 		}, // an empty path is the answer
@@ -316,23 +323,25 @@ func (w *Worker) containerConfig(
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := w.env.Volumes.Mounts(ctx, p, c, func(s string) (string, error) { return expandStrictly(s, env) })
+	mounts, err := w.env.Volumes.Mounts(ctx, pod, container, func(s string) (string, error) {
+		return expandStrictly(s, env)
+	})
 	if err != nil {
 		return nil, err
 	}
-	extra, err := w.ownMounts(p, c, a.Restart, ips)
+	extra, err := w.ownMounts(pod, container, action.Restart, ips)
 	if err != nil {
 		return nil, err
 	}
-	devices, err := w.env.Volumes.Devices(ctx, p, c)
+	devices, err := w.env.Volumes.Devices(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
-	cdi, err := w.env.Devices.CDIDeviceIDs(ctx, p, c)
+	cdi, err := w.env.Devices.CDIDeviceIDs(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
-	given, err := w.env.Plugins.RunContainerOptions(ctx, p, c)
+	given, err := w.env.Plugins.RunContainerOptions(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
@@ -341,8 +350,8 @@ func (w *Worker) containerConfig(
 			env[name] = value
 		}
 	}
-	return translate.Container(p, c, translate.ContainerInput{
-		Restart:     a.Restart,
+	return translate.Container(pod, container, translate.ContainerInput{
+		Restart:     action.Restart,
 		Env:         env,
 		Mounts:      slices.Concat(mounts, given.Mounts, extra),
 		Devices:     append(devices, given.Devices...),
@@ -352,7 +361,7 @@ func (w *Worker) containerConfig(
 		Image:       img.Image,
 		MemoryBytes: w.env.MemoryBytes,
 		SeccompDir:  w.env.SeccompDir,
-		TargetID:    target(in, c.Name),
+		TargetID:    target(in, container.Name),
 		Users:       users,
 	})
 }
@@ -384,11 +393,13 @@ func target(in Input, name string) string {
 }
 
 // ownMounts are the kubelet's own additions: /etc/hosts and the termination message's file.
-func (w *Worker) ownMounts(p *corev1.Pod, c *corev1.Container, restart int, ips []string) ([]*runtimeapi.Mount, error) {
+func (w *Worker) ownMounts(
+	pod *corev1.Pod, container *corev1.Container, restart int, ips []string,
+) ([]*runtimeapi.Mount, error) {
 	dir := w.env.Volumes.PodDir(w.uid)
 	var out []*runtimeapi.Mount
 	taken := func(path string) bool {
-		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {
 			return filepath.Clean(m.MountPath) == path
 		})
 	}
@@ -398,15 +409,15 @@ func (w *Worker) ownMounts(p *corev1.Pod, c *corev1.Container, restart int, ips 
 		if err != nil && !os.IsNotExist(err) {
 			return nil, fmt.Errorf("read hosts file: %w", err)
 		}
-		if err := writeIfNew(path, translate.Hosts(p, ips, w.env.ClusterDomain, node)); err != nil {
+		if err := writeIfNew(path, translate.Hosts(pod, ips, w.env.ClusterDomain, node)); err != nil {
 			return nil, err
 		}
 		out = append(out, &runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: path})
 	}
-	if c.TerminationMessagePath == "" {
+	if container.TerminationMessagePath == "" {
 		return out, nil
 	}
-	path := filepath.Join(dir, "containers", c.Name, strconv.Itoa(restart))
+	path := filepath.Join(dir, "containers", container.Name, strconv.Itoa(restart))
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return nil, fmt.Errorf("make termination log: %w", err)
 	}
@@ -416,7 +427,7 @@ func (w *Worker) ownMounts(p *corev1.Pod, c *corev1.Container, restart int, ips 
 	if err := os.Chmod(path, 0o666); err != nil { // written by a container of any user
 		return nil, fmt.Errorf("make termination log: %w", err)
 	}
-	return append(out, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path}), nil
+	return append(out, &runtimeapi.Mount{ContainerPath: container.TerminationMessagePath, HostPath: path}), nil
 }
 
 func writeIfNew(path string, content []byte) error {

@@ -70,22 +70,22 @@ func (w *Worker) take() view {
 
 // step does one round, as the package comment says, and returns when the next is due without being woken; zero: never.
 func (w *Worker) step(ctx context.Context) time.Time {
-	v := w.take()
+	view := w.take()
 	if w.s.forgotten {
 		return time.Time{} // its resources are released: nothing may be acquired again
 	}
-	if v.stale || w.s.seen == nil {
-		if !w.read(ctx, v.pod) {
+	if view.stale || w.s.seen == nil {
+		if !w.read(ctx, view.pod) {
 			w.mu.Lock()
 			w.stale = true
 			w.mu.Unlock()
 			return time.Now().Add(min(time.Second<<min(w.s.readErr, 4), 10*time.Second))
 		}
 	}
-	w.noticePod(v.pod)
-	in := w.input(v)
-	if !w.s.admitted && !v.gone {
-		if !w.admit(ctx, &in, v.pod) {
+	w.noticePod(view.pod)
+	in := w.input(view)
+	if !w.s.admitted && !view.gone {
+		if !w.admit(ctx, &in, view.pod) {
 			return time.Time{}
 		}
 	}
@@ -100,14 +100,14 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	}
 	if plan.End != nil {
 		if w.s.end == nil && plan.End.Reason == reasonDeadline {
-			w.env.Events.Event(podRef(v.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
+			w.env.Events.Event(podRef(view.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
 		}
 		w.s.end = plan.End
 		in.End = plan.End
 	}
-	w.useRefs(v.pod, plan)
+	w.useRefs(view.pod, plan)
 	wake := plan.Wake
-	written, at := w.report(ctx, in, plan, v)
+	written, at := w.report(ctx, in, plan, view)
 	wake = earliest(wake, at)
 	if written && plan.Terminal && !in.StatusDone {
 		in.StatusDone = true
@@ -144,10 +144,10 @@ func (w *Worker) refreshVolumes() time.Time {
 }
 
 // admit asks whether the pod may run here; false: not yet, the step is woken again.
-func (w *Worker) admit(ctx context.Context, in *Input, p *corev1.Pod) bool {
+func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 	if !fresh(*in) {
 		w.s.admitted = true
-		w.env.Adopt(p)
+		w.env.Adopt(pod)
 		return true
 	}
 	if w.s.room != nil {
@@ -157,7 +157,7 @@ func (w *Worker) admit(ctx context.Context, in *Input, p *corev1.Pod) bool {
 			return false
 		}
 	}
-	end, leaving := w.env.Admit(p)
+	end, leaving := w.env.Admit(pod)
 	w.s.end = end
 	in.End = end
 	w.s.room = nil
@@ -243,12 +243,12 @@ func first(s []string) string {
 }
 
 // read asks the runtime about the pod, and notes exits.
-func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
+func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 	seen, err := observed.Read(ctx, w.env.Runtime, w.uid)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.s.readErr++
-			w.env.Log.Warn("read pod from the runtime", "pod", podinfo.FullName(p), "err", err)
+			w.env.Log.Warn("read pod from the runtime", "pod", podinfo.FullName(pod), "err", err)
 		}
 		return false
 	}
@@ -258,36 +258,36 @@ func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
 	w.published = seen
 	w.mu.Unlock()
 	for i := range seen.Containers {
-		c := &seen.Containers[i]
-		if !c.Exited() || w.s.exits[c.ID] {
+		container := &seen.Containers[i]
+		if !container.Exited() || w.s.exits[container.ID] {
 			continue
 		}
-		w.s.exits[c.ID] = true
-		spec, k := podinfo.Find(p, c.Name)
+		w.s.exits[container.ID] = true
+		spec, kind := podinfo.Find(pod, container.Name)
 		if spec != nil {
-			w.s.messages[c.ID] = terminationMessage(spec, c)
+			w.s.messages[container.ID] = terminationMessage(spec, container)
 		}
-		if c.Finished.Before(w.s.first) {
+		if container.Finished.Before(w.s.first) {
 			continue // before our time
 		}
-		reason := c.Reason
-		if reason == "" && c.ExitCode == 0 {
+		reason := container.Reason
+		if reason == "" && container.ExitCode == 0 {
 			reason = "Completed"
 		} else if reason == "" {
 			reason = "Error"
 		}
-		w.env.Metrics.ContainerTerminated(k, c.ExitCode, reason)
+		w.env.Metrics.ContainerTerminated(kind, container.ExitCode, reason)
 		w.env.Marks.Emit(mark.Mark{
 			Step:      mark.StepContainerExited,
 			Component: w.env.Component,
-			At:        c.Finished,
+			At:        container.Finished,
 			Subject:   w.markSubject(),
 			Detail: &mark.Container{
-				Name:     c.Name,
-				ID:       c.ID,
-				Init:     k == podinfo.Init || k == podinfo.SideCar,
-				Restart:  c.Restart,
-				ExitCode: int(c.ExitCode),
+				Name:     container.Name,
+				ID:       container.ID,
+				Init:     kind == podinfo.Init || kind == podinfo.SideCar,
+				Restart:  container.Restart,
+				ExitCode: int(container.ExitCode),
 				Reason:   reason,
 			},
 		})
@@ -339,9 +339,9 @@ func shown(p *corev1.Pod) string {
 }
 
 // showsItself reports whether the pod uses the downward API for its labels or annotations.
-func showsItself(p *corev1.Pod) bool {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
+func showsItself(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
 		if v.DownwardAPI != nil {
 			return true
 		}
@@ -351,7 +351,7 @@ func showsItself(p *corev1.Pod) bool {
 			return true
 		}
 	}
-	for c := range podinfo.All(p) {
+	for c := range podinfo.All(pod) {
 		if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
 			return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil
 		}) {

@@ -24,10 +24,10 @@ const (
 )
 
 // terminationMessage returns a terminated container's message.
-func terminationMessage(c *corev1.Container, cur *observed.Container) string {
+func terminationMessage(container *corev1.Container, cur *observed.Container) string {
 	msg := ""
 	for _, m := range cur.Mounts {
-		if c.TerminationMessagePath == "" || m.GetContainerPath() != c.TerminationMessagePath {
+		if container.TerminationMessagePath == "" || m.GetContainerPath() != container.TerminationMessagePath {
 			continue
 		}
 		s, err := readTail(m.GetHostPath(), maxMessage)
@@ -37,7 +37,8 @@ func terminationMessage(c *corev1.Container, cur *observed.Container) string {
 		msg = s
 		break
 	}
-	if msg != "" || cur.ExitCode == 0 || c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+	if msg != "" || cur.ExitCode == 0 ||
+		container.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
 		return msg
 	}
 	s, err := logs.Tail(cur.LogPath, maxMessageLines, maxMessageLog)
@@ -54,20 +55,20 @@ func readTail(path string, limit int64) (string, error) {
 		return "", err
 	}
 	defer func() { _ = dir.Close() }() // O_PATH
-	f, err := dir.OpenFile(filepath.Base(path), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	file, err := dir.OpenFile(filepath.Base(path), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }() // read only
-	st, err := f.Stat()
+	defer func() { _ = file.Close() }() // read only
+	st, err := file.Stat()
 	if err != nil {
 		return "", err
 	}
 	if st.Size() > limit {
-		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {
+		if _, err := file.Seek(-limit, io.SeekEnd); err != nil {
 			return "", err
 		}
 	}
-	b, err := io.ReadAll(io.LimitReader(f, limit))
+	b, err := io.ReadAll(io.LimitReader(file, limit))
 	return string(b), err
 }

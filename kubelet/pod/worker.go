@@ -405,7 +405,7 @@ func (w *Worker) subject() mark.Subject {
 }
 
 func (w *Worker) mark(step mark.Step, begin time.Time, err error, detail any) {
-	m := mark.Mark{
+	mk := mark.Mark{
 		Step:      step,
 		Component: w.env.Component,
 		At:        begin,
@@ -414,9 +414,9 @@ func (w *Worker) mark(step mark.Step, begin time.Time, err error, detail any) {
 		Detail:    detail,
 	}
 	if err != nil {
-		m.Err = err.Error()
+		mk.Err = err.Error()
 	}
-	w.env.Marks.Emit(m)
+	w.env.Marks.Emit(mk)
 }
 
 func (w *Worker) markSubject() mark.Subject {

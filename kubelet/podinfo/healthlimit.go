@@ -35,9 +35,9 @@ func LimitHealth(containers []corev1.ContainerStatus) {
 	kept := chooseDevices(containers, limit)
 	for i := range containers {
 		var out []corev1.ResourceStatus
-		for j, r := range containers[i].AllocatedResourcesStatus {
+		for j, resourceStatus := range containers[i].AllocatedResourcesStatus {
 			var list []corev1.ResourceHealth
-			for k, h := range r.Resources {
+			for k, h := range resourceStatus.Resources {
 				if !kept[devicePosition{i, j, k}] {
 					continue
 				}
@@ -47,7 +47,7 @@ func LimitHealth(containers []corev1.ContainerStatus) {
 				list = append(list, h)
 			}
 			if len(list) > 0 {
-				out = append(out, corev1.ResourceStatus{Name: r.Name, Resources: list})
+				out = append(out, corev1.ResourceStatus{Name: resourceStatus.Name, Resources: list})
 			}
 		}
 		containers[i].AllocatedResourcesStatus = out

@@ -17,7 +17,7 @@ import (
 func statuses(containers, n int, message string) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for range containers {
-		r := corev1.ResourceStatus{Name: "claim:c"}
+		resourceStatus := corev1.ResourceStatus{Name: "claim:c"}
 		for i := range n {
 			h := corev1.ResourceHealth{
 				ResourceID: corev1.ResourceID(fmt.Sprintf("%04d", i)),
@@ -27,9 +27,9 @@ func statuses(containers, n int, message string) []corev1.ContainerStatus {
 			if i == n-1 {
 				h.Health = ill
 			}
-			r.Resources = append(r.Resources, h)
+			resourceStatus.Resources = append(resourceStatus.Resources, h)
 		}
-		out = append(out, corev1.ContainerStatus{AllocatedResourcesStatus: []corev1.ResourceStatus{r}})
+		out = append(out, corev1.ContainerStatus{AllocatedResourcesStatus: []corev1.ResourceStatus{resourceStatus}})
 	}
 	return out
 }

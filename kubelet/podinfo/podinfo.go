@@ -70,10 +70,10 @@ func (k Kind) Field() string {
 }
 
 // All yields every container of the pod with its kind, in starting order. Ephemeral ones come as plain containers.
-func All(p *corev1.Pod) iter.Seq2[*corev1.Container, Kind] {
+func All(pod *corev1.Pod) iter.Seq2[*corev1.Container, Kind] {
 	return func(yield func(*corev1.Container, Kind) bool) {
-		for i := range p.Spec.InitContainers {
-			c := &p.Spec.InitContainers[i]
+		for i := range pod.Spec.InitContainers {
+			c := &pod.Spec.InitContainers[i]
 			k := Init
 			if Sidecar(c) {
 				k = SideCar
@@ -82,13 +82,13 @@ func All(p *corev1.Pod) iter.Seq2[*corev1.Container, Kind] {
 				return
 			}
 		}
-		for i := range p.Spec.Containers {
-			if !yield(&p.Spec.Containers[i], Main) {
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i], Main) {
 				return
 			}
 		}
-		for i := range p.Spec.EphemeralContainers {
-			c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		for i := range pod.Spec.EphemeralContainers {
+			c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 			if !yield(&c, Ephemeral) {
 				return
 			}
@@ -121,19 +121,19 @@ func GracePeriodSeconds(p *corev1.Pod) int64 {
 
 // RestartAfter reports whether a container that ended with this code starts again: its own rules first, then its own
 // policy, then the pod's.
-func RestartAfter(p *corev1.Pod, c *corev1.Container, k Kind, code int32) bool {
-	if k == Ephemeral {
+func RestartAfter(p *corev1.Pod, container *corev1.Container, kind Kind, code int32) bool {
+	if kind == Ephemeral {
 		return false
 	}
-	for _, r := range c.RestartPolicyRules {
+	for _, r := range container.RestartPolicyRules {
 		if r.Action == corev1.ContainerRestartRuleActionRestart && r.ExitCodes != nil && matches(r.ExitCodes, code) {
 			return true
 		}
 	}
 	policy := p.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		policy = corev1.RestartPolicy(*c.RestartPolicy)
-	} else if k == Init && policy == corev1.RestartPolicyAlways {
+	if container.RestartPolicy != nil {
+		policy = corev1.RestartPolicy(*container.RestartPolicy)
+	} else if kind == Init && policy == corev1.RestartPolicyAlways {
 		policy = corev1.RestartPolicyOnFailure
 	}
 	switch policy {
@@ -143,7 +143,7 @@ func RestartAfter(p *corev1.Pod, c *corev1.Container, k Kind, code int32) bool {
 		return code != 0
 	case corev1.RestartPolicyAlways:
 	}
-	return k != Init || code != 0
+	return kind != Init || code != 0
 }
 
 func matches(r *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {

@@ -58,22 +58,25 @@ func listenInDir(in *inroot.Dir) (net.Listener, error) {
 		return nil, err
 	}
 	// its path may be too long for a socket's name
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(in.ProcPath(), tempSocket)})
+	unixListener, err := net.ListenUnix("unix", &net.UnixAddr{
+		Net:  "unix",
+		Name: filepath.Join(in.ProcPath(), tempSocket),
+	})
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // it is renamed below
+	unixListener.SetUnlinkOnClose(false) // it is renamed below
 	if err := in.Chmod(tempSocket, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, unixListener.Close())
 	}
 	made, err := in.Lstat(tempSocket)
 	if err == nil {
 		err = in.Rename(tempSocket, socket)
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, unixListener.Close())
 	}
-	out := &listener{Listener: netutil.LimitListener(l, maxConnections), dir: in, info: made}
+	out := &listener{Listener: netutil.LimitListener(unixListener, maxConnections), dir: in, info: made}
 	out.closeOnce = sync.OnceValue(out.closeAndRemove)
 	return out, nil
 }

@@ -83,7 +83,7 @@ func New(c Config) *Server {
 
 // Run serves until ctx is done. The socket is removed then.
 func (s *Server) Run(ctx context.Context) error {
-	l, err := listen(s.cfg.Dir)
+	listener, err := listen(s.cfg.Dir)
 	if err != nil {
 		return fmt.Errorf("pod resources: %w", err)
 	}
@@ -96,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 	apiv1alpha1.RegisterPodResourcesListerServer(g, &v1alpha1Server{Server: s})
 	stop := context.AfterFunc(ctx, g.Stop)
 	defer stop()
-	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+	if err := g.Serve(listener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("pod resources: serve: %w", err)
 	}
 	return nil

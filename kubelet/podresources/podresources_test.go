@@ -61,11 +61,11 @@ func (n *node) server(dir string) *Server {
 }
 
 // serve runs a server until the test ends, or stop is called.
-func serve(t *testing.T, s *Server) (conn *grpc.ClientConn, stop func()) {
+func serve(t *testing.T, server *Server) (conn *grpc.ClientConn, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }() // ends with ctx
+	go func() { done <- server.Run(ctx) }() // ends with ctx
 	stop = func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -74,7 +74,7 @@ func serve(t *testing.T, s *Server) (conn *grpc.ClientConn, stop func()) {
 		done <- nil
 	}
 	t.Cleanup(stop)
-	conn, err := plugin.Dial(string(s.cfg.Dir), socketDir+"/"+socket)
+	conn, err := plugin.Dial(string(server.cfg.Dir), socketDir+"/"+socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,8 @@ func TestAnswers(t *testing.T) {
 			}, {Driver: "gpus", Pool: "n", Name: "gpu-1"},
 		},
 	}}}
-	s := n.server(t.TempDir())
-	conn, _ := serve(t, s)
+	server := n.server(t.TempDir())
+	conn, _ := serve(t, server)
 	api := apiv1.NewPodResourcesListerClient(conn)
 
 	cards := []*apiv1.ContainerDevices{
@@ -222,7 +222,7 @@ func TestAnswers(t *testing.T) {
 		"errors_get v1":               1,
 		"requests_get_allocatable v1": 1,
 	}
-	if diff := cmp.Diff(want, counted(t, s)); diff != "" {
+	if diff := cmp.Diff(want, counted(t, server)); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 }
@@ -275,12 +275,12 @@ func TestTwoOfAName(t *testing.T) {
 // before it is whole.
 func TestLimits(t *testing.T) {
 	n := &node{claims: map[string][]dra.Claim{}, devices: map[string][]deviceplugin.Device{}}
-	s := n.server(t.TempDir())
-	conn, _ := serve(t, s)
+	server := n.server(t.TempDir())
+	conn, _ := serve(t, server)
 	api := apiv1.NewPodResourcesListerClient(conn)
-	before := counted(t, s)["requests_total v1"]
-	s.limiter.SetBurst(2)
-	s.limiter.SetLimit(0)
+	before := counted(t, server)["requests_total v1"]
+	server.limiter.SetBurst(2)
+	server.limiter.SetLimit(0)
 	for i := range 4 {
 		_, err := api.List(t.Context(), &apiv1.ListPodResourcesRequest{})
 		if refused := grpcstatus.Code(err) == codes.ResourceExhausted && strings.HasSuffix(err.Error(),
@@ -288,10 +288,10 @@ func TestLimits(t *testing.T) {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
-	if got := counted(t, s)["requests_total v1"] - before; got != 2 {
+	if got := counted(t, server)["requests_total v1"] - before; got != 2 {
 		t.Errorf("%v requests were counted", got)
 	}
-	s.limiter.SetLimit(rate.Inf)
+	server.limiter.SetLimit(rate.Inf)
 
 	p := pod("large")
 	for range 100 {
@@ -311,7 +311,7 @@ func TestLimits(t *testing.T) {
 		err) != codes.ResourceExhausted {
 		t.Errorf("allocatable devices of 100 MiB: %v", err)
 	}
-	if got := counted(t, s); got["errors_list v1"] != 1 || got["errors_get_allocatable v1"] != 1 {
+	if got := counted(t, server); got["errors_list v1"] != 1 || got["errors_get_allocatable v1"] != 1 {
 		t.Errorf("counted %v", got)
 	}
 }

@@ -57,18 +57,20 @@ func (s *v1Server) List(context.Context, *apiv1.ListPodResourcesRequest) (*apiv1
 }
 
 // Get returns one active pod.
-func (s *v1Server) Get(_ context.Context, q *apiv1.GetPodResourcesRequest) (*apiv1.GetPodResourcesResponse, error) {
+func (s *v1Server) Get(
+	_ context.Context, request *apiv1.GetPodResourcesRequest,
+) (*apiv1.GetPodResourcesResponse, error) {
 	s.total.WithLabelValues(v1).Inc()
 	s.get.WithLabelValues(v1).Inc()
 	var found *corev1.Pod
 	for _, p := range s.cfg.Pods.Active() {
-		if p.Namespace == q.GetPodNamespace() && p.Name == q.GetPodName() &&
+		if p.Namespace == request.GetPodNamespace() && p.Name == request.GetPodName() &&
 			(found == nil || p.DeletionTimestamp == nil) {
 			found = p
 		}
 	}
 	// without a code of its own, as in Kubernetes
-	err := fmt.Errorf("pod %.300s in namespace %.100s not found", q.GetPodName(), q.GetPodNamespace())
+	err := fmt.Errorf("pod %.300s in namespace %.100s not found", request.GetPodName(), request.GetPodNamespace())
 	var one *apiv1.PodResources
 	if found != nil {
 		var all responseSize

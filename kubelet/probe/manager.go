@@ -146,11 +146,11 @@ func (m *Manager) Close() {
 }
 
 // run probes until ctx is done. The first attempt is initialDelaySeconds after the container's start.
-func (m *Manager) run(ctx context.Context, t Target) {
-	spec := t.Probe
+func (m *Manager) run(ctx context.Context, target Target) {
+	spec := target.Probe
 	period := time.Duration(max(spec.PeriodSeconds, 1)) * time.Second
-	delay := time.Until(t.Started.Add(time.Duration(spec.InitialDelaySeconds) * time.Second))
-	if time.Since(m.begun) < period && t.Started.Before(m.begun) {
+	delay := time.Until(target.Started.Add(time.Duration(spec.InitialDelaySeconds) * time.Second))
+	if time.Since(m.begun) < period && target.Started.Before(m.begun) {
 		// the kubelet was restarted: spread the probes of all pods over a period
 		delay = max(delay, rand.N(period)) // no secret
 	}
@@ -164,7 +164,7 @@ func (m *Manager) run(ctx context.Context, t Target) {
 			return
 		case <-timer.C:
 		}
-		if soon := m.attempt(ctx, t, &row); soon {
+		if soon := m.attempt(ctx, target, &row); soon {
 			timer.Reset(min(quick, period))
 			quick = min(2*quick, quickMost)
 			continue
@@ -196,8 +196,8 @@ type streak struct {
 }
 
 // count adds an outcome.
-func (s *streak) count(o *Outcome, at time.Time) {
-	if o.OK {
+func (s *streak) count(outcome *Outcome, at time.Time) {
+	if outcome.OK {
 		s.n = max(s.n, 0) + 1
 		return
 	}
@@ -206,54 +206,54 @@ func (s *streak) count(o *Outcome, at time.Time) {
 		s.since = at
 	}
 	s.n--
-	o.Times = -s.n
-	o.For = at.Sub(s.since)
+	outcome.Times = -s.n
+	outcome.For = at.Sub(s.since)
 }
 
 // attempt probes once. soon: the next attempt comes before the end of the period.
-func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool) {
-	timeout := time.Duration(max(t.Probe.TimeoutSeconds, 1)) * time.Second
+func (m *Manager) attempt(ctx context.Context, target Target, row *streak) (soon bool) {
+	timeout := time.Duration(max(target.Probe.TimeoutSeconds, 1)) * time.Second
 	pctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	begin := time.Now()
-	o := m.prober.Probe(pctx, t)
+	outcome := m.prober.Probe(pctx, target)
 	if ctx.Err() != nil {
 		return false
 	}
-	if row.n == 0 && earlyAttempt(t, o) {
+	if row.n == 0 && earlyAttempt(target, outcome) {
 		return true
 	}
-	m.listener.Tried(t, o)
-	if !o.OK || o.Warn {
-		m.listener.Failed(t, o)
+	m.listener.Tried(target, outcome)
+	if !outcome.OK || outcome.Warn {
+		m.listener.Failed(target, outcome)
 	}
-	if o.Err != nil {
+	if outcome.Err != nil {
 		return false
 	}
-	row.count(&o, begin)
-	if m.newResult(t, row.n) {
-		m.listener.Changed(t, m.Result(t.Key), o, time.Since(begin))
-	} else if o.Times > 1 && o.Times&(o.Times-1) == 0 {
-		m.listener.StillFailing(t, o, time.Since(begin))
+	row.count(&outcome, begin)
+	if m.newResult(target, row.n) {
+		m.listener.Changed(target, m.Result(target.Key), outcome, time.Since(begin))
+	} else if outcome.Times > 1 && outcome.Times&(outcome.Times-1) == 0 {
+		m.listener.StillFailing(target, outcome, time.Since(begin))
 	}
 	return false
 }
 
 // newResult stores the result if a streak of n reaches a threshold. It reports whether the result has changed.
-func (m *Manager) newResult(t Target, n int) bool {
-	r := Success
-	threshold := int(max(t.Probe.SuccessThreshold, 1))
+func (m *Manager) newResult(target Target, n int) bool {
+	result := Success
+	threshold := int(max(target.Probe.SuccessThreshold, 1))
 	if n < 0 {
-		r = Failure
-		threshold = int(max(t.Probe.FailureThreshold, 1))
+		result = Failure
+		threshold = int(max(target.Probe.FailureThreshold, 1))
 	}
-	if max(n, -n) < threshold && !m.initialFailure(t, r) {
+	if max(n, -n) < threshold && !m.initialFailure(target, result) {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	changed := m.results[t.Key] != r
-	m.results[t.Key] = r
+	changed := m.results[target.Key] != result
+	m.results[target.Key] = result
 	return changed
 }
 
@@ -264,7 +264,7 @@ func (m *Manager) initialFailure(t Target, r Result) bool {
 }
 
 // Describe formats a probe's action for marks: "http :80/", "tcp :80", "exec cat /x", "grpc :9000".
-func Describe(c *corev1.Container, p *corev1.Probe) string {
+func Describe(container *corev1.Container, p *corev1.Probe) string {
 	switch {
 	case p.HTTPGet != nil:
 		return "http :" + portText(p.HTTPGet.Port) + path(p.HTTPGet.Path)
@@ -275,5 +275,5 @@ func Describe(c *corev1.Container, p *corev1.Probe) string {
 	case p.Exec != nil:
 		return "exec " + join(p.Exec.Command)
 	}
-	return "nothing in " + c.Name
+	return "nothing in " + container.Name
 }

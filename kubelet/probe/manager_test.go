@@ -142,7 +142,7 @@ func TestThresholds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &script{answers: tt.answers, begin: time.Now()}
 				e := &recorder{begin: time.Now()}
-				m := NewManager(s, e)
+				manager := NewManager(s, e)
 				target := Target{
 					Key:       Key{"id", tt.kind},
 					Pod:       &corev1.Pod{},
@@ -150,10 +150,10 @@ func TestThresholds(t *testing.T) {
 					Probe:     &tt.spec,
 					Started:   time.Now(),
 				}
-				m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
+				manager.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
 				time.Sleep(40 * time.Second)
 				synctest.Wait()
-				m.Close()
+				manager.Close()
 				if !slices.Equal(e.changes, tt.want) {
 					t.Errorf("got %q, want %q", e.changes, tt.want)
 				}
@@ -196,26 +196,27 @@ func TestFailingOn(t *testing.T) {
 func TestSyncStopsProbesAndForgetsResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []Outcome{yes}, begin: time.Now()}
-		m := NewManager(s, &recorder{})
-		k := Key{"id", Liveness}
+		manager := NewManager(s, &recorder{})
+		key := Key{"id", Liveness}
 		target := Target{
-			Key:       k,
+			Key:       key,
 			Pod:       &corev1.Pod{},
 			Container: &corev1.Container{},
 			Probe:     &corev1.Probe{PeriodSeconds: 1},
 			Started:   time.Now(),
 		}
-		m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
+		manager.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
 		time.Sleep(1500 * time.Millisecond)
-		if got := m.Result(k); got != Success {
+		if got := manager.Result(key); got != Success {
 			t.Errorf("result: got %d, want success", got)
 		}
-		m.Sync(t.Context(), "pod", nil, func(string) bool { return false })
+		manager.Sync(t.Context(), "pod", nil, func(string) bool { return false })
 		time.Sleep(10 * time.Second)
-		if len(s.at) != 2 || m.Result(k) != Unknown {
-			t.Errorf("after the container is gone: %d attempts, result %d; want 2, unknown", len(s.at), m.Result(k))
+		if len(s.at) != 2 || manager.Result(key) != Unknown {
+			t.Errorf("after the container is gone: %d attempts, result %d; want 2, unknown", len(s.at),
+				manager.Result(key))
 		}
-		m.Close()
+		manager.Close()
 	})
 }
 
@@ -224,9 +225,9 @@ func TestProbesOfOldContainersAreSpread(t *testing.T) {
 		started := time.Now()
 		time.Sleep(time.Hour)
 		s := &script{answers: []Outcome{yes}, begin: time.Now()}
-		m := NewManager(s, &recorder{})
+		manager := NewManager(s, &recorder{})
 		for i := range 20 {
-			m.Sync(t.Context(), fmt.Sprint(i), []Target{{
+			manager.Sync(t.Context(), fmt.Sprint(i), []Target{{
 				Key:       Key{fmt.Sprint(i), Liveness},
 				Pod:       &corev1.Pod{},
 				Container: &corev1.Container{},
@@ -235,7 +236,7 @@ func TestProbesOfOldContainersAreSpread(t *testing.T) {
 			}}, func(string) bool { return true })
 		}
 		time.Sleep(10*time.Second - 1) // within the period each is asked once
-		m.Close()
+		manager.Close()
 		slices.Sort(s.at)
 		if len(s.at) != 20 || s.at[19]-s.at[0] < time.Second {
 			t.Errorf("first attempts at %v; want 20, spread over the period", s.at)

@@ -44,8 +44,8 @@ type Runner struct {
 // NewRunner returns a prober that runs commands through rt and calls itself kube-probe/version.
 func NewRunner(rt runtimeapi.RuntimeServiceClient, version string) *Runner {
 	dialer := &net.Dialer{Control: quickClose}
-	r := &Runner{runtime: rt, agent: "kube-probe/" + version}
-	r.http = &http.Client{
+	runner := &Runner{runtime: rt, agent: "kube-probe/" + version}
+	runner.http = &http.Client{
 		Transport: &http.Transport{
 			DialContext:        dialer.DialContext,
 			DisableKeepAlives:  true,
@@ -63,7 +63,7 @@ func NewRunner(rt runtimeapi.RuntimeServiceClient, version string) *Runner {
 			return nil
 		},
 	}
-	return r
+	return runner
 }
 
 // quickClose keeps probes' sockets from lingering in TIME_WAIT, where they would hold ports of the node.
@@ -78,18 +78,18 @@ func quickClose(_, _ string, c syscall.RawConn) error {
 }
 
 // Probe makes one attempt.
-func (r *Runner) Probe(ctx context.Context, t Target) Outcome {
-	switch p := t.Probe; {
+func (r *Runner) Probe(ctx context.Context, target Target) Outcome {
+	switch p := target.Probe; {
 	case p.Exec != nil:
-		return r.exec(ctx, t.ContainerID, p.Exec.Command, time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
+		return r.exec(ctx, target.ContainerID, p.Exec.Command, time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
 	case p.HTTPGet != nil:
-		return r.get(ctx, t.Container, t.PodIP, p.HTTPGet)
+		return r.get(ctx, target.Container, target.PodIP, p.HTTPGet)
 	case p.TCPSocket != nil:
-		return r.tcp(ctx, t.Container, t.PodIP, p.TCPSocket)
+		return r.tcp(ctx, target.Container, target.PodIP, p.TCPSocket)
 	case p.GRPC != nil:
-		return r.grpc(ctx, t.PodIP, p.GRPC)
+		return r.grpc(ctx, target.PodIP, p.GRPC)
 	}
-	return Outcome{Err: fmt.Errorf("missing probe handler for %s:%s", t.Pod.Name, t.Container.Name)}
+	return Outcome{Err: fmt.Errorf("missing probe handler for %s:%s", target.Pod.Name, target.Container.Name)}
 }
 
 func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time.Duration) Outcome {
@@ -136,23 +136,23 @@ func (r *Runner) get(ctx context.Context, c *corev1.Container, ip string, h *cor
 // Do sends the request of an httpGet action, for probes and lifecycle hooks, and returns the answer's code and the
 // beginning of its body.
 func (r *Runner) Do(
-	ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction,
+	ctx context.Context, c *corev1.Container, ip string, httpGetAction *corev1.HTTPGetAction,
 ) (code int, body string, err error) {
-	port, err := Port(h.Port, c)
+	port, err := Port(httpGetAction.Port, c)
 	if err != nil {
 		return 0, "", err
 	}
-	u, err := url.Parse(path(h.Path))
+	u, err := url.Parse(path(httpGetAction.Path))
 	if err != nil {
-		u = &url.URL{Path: h.Path}
+		u = &url.URL{Path: httpGetAction.Path}
 	}
-	u.Scheme = cmp.Or(strings.ToLower(string(h.Scheme)), "http")
-	u.Host = net.JoinHostPort(cmp.Or(h.Host, ip), strconv.Itoa(port))
+	u.Scheme = cmp.Or(strings.ToLower(string(httpGetAction.Scheme)), "http")
+	u.Host = net.JoinHostPort(cmp.Or(httpGetAction.Host, ip), strconv.Itoa(port))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return 0, "", err
 	}
-	for _, hd := range h.HTTPHeaders {
+	for _, hd := range httpGetAction.HTTPHeaders {
 		req.Header.Add(hd.Name, hd.Value)
 	}
 	if _, ok := req.Header["User-Agent"]; !ok {
@@ -192,8 +192,8 @@ func (r *Runner) tcp(ctx context.Context, c *corev1.Container, ip string, a *cor
 	return Outcome{OK: true, Brief: "open"}
 }
 
-func (r *Runner) grpc(ctx context.Context, ip string, a *corev1.GRPCAction) Outcome {
-	addr := net.JoinHostPort(ip, strconv.Itoa(int(a.Port)))
+func (r *Runner) grpc(ctx context.Context, ip string, grpcAction *corev1.GRPCAction) Outcome {
+	addr := net.JoinHostPort(ip, strconv.Itoa(int(grpcAction.Port)))
 	d := net.Dialer{Control: quickClose}
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(r.agent),
@@ -205,8 +205,8 @@ func (r *Runner) grpc(ctx context.Context, ip string, a *corev1.GRPCAction) Outc
 	}
 	defer func() { _ = conn.Close() }() // nothing is buffered
 	req := &healthpb.HealthCheckRequest{}
-	if a.Service != nil {
-		req.Service = *a.Service
+	if grpcAction.Service != nil {
+		req.Service = *grpcAction.Service
 	}
 	resp, err := healthpb.NewHealthClient(conn).Check(metadata.NewOutgoingContext(ctx, metadata.MD{}), req,
 		grpc.WaitForReady(false))

@@ -58,7 +58,7 @@ func TestHTTP(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	port := intstr.FromInt(portOf(t, srv.Listener.Addr().String()))
-	r := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
+	runner := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
 	tests := map[string]struct {
 		path     string
 		port     intstr.IntOrString
@@ -72,7 +72,7 @@ func TestHTTP(t *testing.T) {
 		"nobody there":          {"/", intstr.FromString("web"), false, false, "connection refused"},
 	}
 	for name, tt := range tests {
-		h := corev1.ProbeHandler{
+		probeHandler := corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{
 				Path: tt.path,
 				Port: tt.port,
@@ -83,9 +83,9 @@ func TestHTTP(t *testing.T) {
 			},
 		}
 		if tt.path == "/inside" || tt.path == "/outside" {
-			h.HTTPGet.HTTPHeaders = nil
+			probeHandler.HTTPGet.HTTPHeaders = nil
 		}
-		o := r.Probe(t.Context(), target(h))
+		o := runner.Probe(t.Context(), target(probeHandler))
 		if o.OK != tt.ok || o.Warn != tt.warn || !strings.Contains(o.Output, tt.out) || o.Err != nil {
 			t.Errorf("%s: got %+v, want ok %t, warn %t, %q", name, o, tt.ok, tt.warn, tt.out)
 		}
@@ -104,7 +104,7 @@ func TestTCPAndGRPC(t *testing.T) {
 	go func() { _ = g.Serve(l) }() // ends with Stop
 	defer g.Stop()
 	port := portOf(t, l.Addr().String())
-	r := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
+	runner := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
 	sick := "sick"
 	for name, tt := range map[string]struct {
 		h  corev1.ProbeHandler
@@ -115,7 +115,7 @@ func TestTCPAndGRPC(t *testing.T) {
 		"grpc sick": {corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: int32(port), Service: &sick}}, false},
 		"tcp shut":  {corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(1)}}, false},
 	} {
-		if o := r.Probe(t.Context(), target(tt.h)); o.OK != tt.ok || o.Err != nil {
+		if o := runner.Probe(t.Context(), target(tt.h)); o.OK != tt.ok || o.Err != nil {
 			t.Errorf("%s: got %+v, want ok %t", name, o, tt.ok)
 		}
 	}

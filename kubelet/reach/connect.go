@@ -38,12 +38,12 @@ func connect(
 			return raw.Control(func(fd uintptr) { out.Local = bound(int(fd), to.Addr()) })
 		},
 	}
-	c, err := d.DialContext(ctx, strings.ToLower(string(protocol)), to.String())
+	conn, err := d.DialContext(ctx, strings.ToLower(string(protocol)), to.String())
 	if err == nil {
-		out.Local = addrPort(c.LocalAddr())
+		out.Local = addrPort(conn.LocalAddr())
 		out.Outcome = reach.Connected
 		if protocol == corev1.ProtocolUDP {
-			out.Outcome, err = datagram(c, begin.Add(timeout))
+			out.Outcome, err = datagram(conn, begin.Add(timeout))
 		}
 	}
 	out.Took = time.Since(begin)
@@ -51,8 +51,8 @@ func connect(
 		out.Outcome = outcome(err)
 		out.Error = err.Error()
 	}
-	if c != nil {
-		_ = c.Close() // it was only there to be made
+	if conn != nil {
+		_ = conn.Close() // it was only there to be made
 	}
 	return out
 }

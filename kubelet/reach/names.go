@@ -171,22 +171,22 @@ func exchange(ctx context.Context, server, name string, t uint16) (*dns.Msg, err
 	return in, nil
 }
 
-func over(ctx context.Context, c *dns.Conn, q *dns.Msg) (*dns.Msg, error) {
+func over(ctx context.Context, conn *dns.Conn, msg *dns.Msg) (*dns.Msg, error) {
 	if until, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(until); err != nil {
+		if err := conn.SetDeadline(until); err != nil {
 			return nil, err
 		}
 	}
-	c.UDPSize = 1232
-	if err := c.WriteMsg(q); err != nil {
+	conn.UDPSize = 1232
+	if err := conn.WriteMsg(msg); err != nil {
 		return nil, err
 	}
 	for {
-		in, err := c.ReadMsg()
+		in, err := conn.ReadMsg()
 		if err != nil {
 			return nil, err
 		}
-		if in.Id == q.Id && in.Response {
+		if in.Id == msg.Id && in.Response {
 			return in, nil
 		}
 	}

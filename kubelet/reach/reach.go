@@ -124,18 +124,18 @@ func ownAddress(pod *corev1.Pod, like netip.Addr) netip.Addr {
 }
 
 // follow adds the real destination of a connection. The kernel's connection tracking has it for a while after its end.
-func (p *Prober) follow(protocol corev1.Protocol, c *reach.Connection) {
-	if c == nil || p.cfg.Paths == nil {
+func (p *Prober) follow(protocol corev1.Protocol, connection *reach.Connection) {
+	if connection == nil || p.cfg.Paths == nil {
 		return
 	}
-	at := c.Remote
-	if c.Local.IsValid() {
-		if to, ok := p.cfg.Paths.Endpoint(protocol, c.Local, c.Remote); ok {
+	at := connection.Remote
+	if connection.Local.IsValid() {
+		if to, ok := p.cfg.Paths.Endpoint(protocol, connection.Local, connection.Remote); ok {
 			at = to
-			c.Endpoint = to
+			connection.Endpoint = to
 		}
 	}
-	c.Route = p.cfg.Paths.Route(at.Addr())
+	connection.Route = p.cfg.Paths.Route(at.Addr())
 }
 
 // Serving returns the proxy's rules for a Service, and the DNS answer for its name.

@@ -236,11 +236,11 @@ func listWatch[L runtime.Object](
 }
 
 // source returns the list-watch and the type of a reference's objects.
-func (s *Store) source(r Ref) (*cache.ListWatch, runtime.Object) {
-	sel := selectorOf(r)
-	switch r.Kind {
+func (s *Store) source(ref Ref) (*cache.ListWatch, runtime.Object) {
+	sel := selectorOf(ref)
+	switch ref.Kind {
 	case ConfigMap:
-		c := s.client.CoreV1().ConfigMaps(r.Namespace)
+		c := s.client.CoreV1().ConfigMaps(ref.Namespace)
 		return listWatch(sel, c.List, c.Watch), &corev1.ConfigMap{}
 	case Bundle, Signer:
 		c := s.client.CertificatesV1().ClusterTrustBundles()
@@ -249,12 +249,12 @@ func (s *Store) source(r Ref) (*cache.ListWatch, runtime.Object) {
 		c := s.client.CertificatesV1().PodCertificateRequests(metav1.NamespaceAll)
 		return listWatch(sel, c.List, c.Watch), &certificatesv1.PodCertificateRequest{}
 	}
-	c := s.client.CoreV1().Secrets(r.Namespace)
+	c := s.client.CoreV1().Secrets(ref.Namespace)
 	return listWatch(sel, c.List, c.Watch), &corev1.Secret{}
 }
 
-func (s *Store) informer(r Ref) cache.SharedIndexInformer {
-	lw, kind := s.source(r)
+func (s *Store) informer(ref Ref) cache.SharedIndexInformer {
+	lw, kind := s.source(ref)
 	inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, 0,
 		cache.Indexers{})
 	must := func(err error) {
@@ -265,23 +265,23 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	must(inf.SetWatchErrorHandlerWithContext(s.watchFailed))
 	named := func(o any) bool {
 		m, ok := client.Delivered[metav1.Object](o)
-		return ok && (!singleObject(r.Kind) || m.GetName() == r.Name)
+		return ok && (!singleObject(ref.Kind) || m.GetName() == ref.Name)
 	}
 	_, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, _ bool) {
 			// also for the first event: it may be newer than the object that the pod has read before the watch
 			if named(o) {
-				s.changed(r)
+				s.changed(ref)
 			}
 		},
 		UpdateFunc: func(old, o any) {
 			if named(o) && !sameData(old, o) {
-				s.changed(r)
+				s.changed(ref)
 			}
 		},
 		DeleteFunc: func(o any) {
 			if named(o) {
-				s.changed(r)
+				s.changed(ref)
 			}
 		},
 	})

@@ -55,10 +55,10 @@ func TestWatchesFollowUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clienttest.New()
 		open := countWatches(c)
-		s := New(c, func(string) {}, slog.New(slog.DiscardHandler))
+		store := New(c, func(string) {}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { s.Run(ctx) })
+		wg.Go(func() { store.Run(ctx) })
 		for range 20 {
 			var pods sync.WaitGroup
 			last := make([][]Ref, 8)
@@ -75,7 +75,7 @@ func TestWatchesFollowUse(t *testing.T) {
 				last[i] = histories[len(histories)-1]
 				pods.Go(func() {
 					for _, refs := range histories {
-						s.Use(fmt.Sprint(i), refs)
+						store.Use(fmt.Sprint(i), refs)
 					}
 				})
 			}
@@ -92,11 +92,11 @@ func TestWatchesFollowUse(t *testing.T) {
 			}
 		}
 		for i := range 8 {
-			s.Use(fmt.Sprint(i), nil)
+			store.Use(fmt.Sprint(i), nil)
 		}
 		synctest.Wait()
-		if got := open.Load(); got != 0 || len(s.items) != 0 || len(s.pods) != 0 {
-			t.Errorf("seed %d: after the last pod %d watches, %v, %v; want nothing", seed, got, s.items, s.pods)
+		if got := open.Load(); got != 0 || len(store.items) != 0 || len(store.pods) != 0 {
+			t.Errorf("seed %d: after the last pod %d watches, %v, %v; want nothing", seed, got, store.items, store.pods)
 		}
 		cancel()
 		wg.Wait()
@@ -106,32 +106,32 @@ func TestWatchesFollowUse(t *testing.T) {
 // TestRefusedWatchBacksOff: an API server that refuses is asked ever more rarely, and not at all once the pod is gone.
 func TestRefusedWatchBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := clienttest.New()
+		clientset := clienttest.New()
 		var asked atomic.Int64
 		refuse := func() error {
 			asked.Add(1)
 			return apierrors.NewForbidden(corev1.Resource("configmaps"), "a", nil)
 		}
-		c.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+		clientset.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
 			return true,
 				nil, refuse()
 		})
-		c.PrependWatchReactor("configmaps", func(k8stesting.Action) (bool, watch.Interface, error) {
+		clientset.PrependWatchReactor("configmaps", func(k8stesting.Action) (bool, watch.Interface, error) {
 			return true, nil,
 				refuse()
 		})
-		s := New(c, func(string) {}, slog.New(slog.DiscardHandler))
+		store := New(clientset, func(string) {}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { s.Run(ctx) })
-		s.Use("pod", []Ref{{ConfigMap, "ns", "a"}})
+		wg.Go(func() { store.Run(ctx) })
+		store.Use("pod", []Ref{{ConfigMap, "ns", "a"}})
 		time.Sleep(10 * time.Minute)
 		begun := asked.Load()
 		time.Sleep(time.Hour)
 		if n := asked.Load() - begun; n == 0 || n > 2*120 { // a list and a watch each time, once in 30 s at most
 			t.Errorf("asked %d times in an hour, want 1 to 240", n)
 		}
-		s.Use("pod", nil)
+		store.Use("pod", nil)
 		synctest.Wait()
 		ended := asked.Load()
 		time.Sleep(time.Hour)

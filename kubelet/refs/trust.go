@@ -104,32 +104,32 @@ func (s *Store) bundlesOf(
 // RequestCertificate creates a certificate request for the pod. spec has the signer and the key type; the other fields
 // are set here.
 func (s *Store) RequestCertificate(
-	ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
+	ctx context.Context, pod *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
 ) (*certificatesv1.PodCertificateRequest, error) {
-	account, err := s.client.CoreV1().ServiceAccounts(p.Namespace).Get(ctx, p.Spec.ServiceAccountName,
+	account, err := s.client.CoreV1().ServiceAccounts(pod.Namespace).Get(ctx, pod.Spec.ServiceAccountName,
 		metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	node, err := s.client.CoreV1().Nodes().Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
+	node, err := s.client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	spec.PodName = p.Name
-	spec.PodUID = p.UID
+	spec.PodName = pod.Name
+	spec.PodUID = pod.UID
 	spec.ServiceAccountName = account.Name
 	spec.ServiceAccountUID = account.UID
 	spec.NodeName = types.NodeName(node.Name)
 	spec.NodeUID = node.UID
-	return s.client.CertificatesV1().PodCertificateRequests(p.Namespace).Create(
+	return s.client.CertificatesV1().PodCertificateRequests(pod.Namespace).Create(
 		ctx, &certificatesv1.PodCertificateRequest{
 			ObjectMeta: metav1.ObjectMeta{
 				GenerateName: "req-",
 				OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: "v1",
 					Kind:       "Pod",
-					Name:       p.Name,
-					UID:        p.UID,
+					Name:       pod.Name,
+					UID:        pod.UID,
 				}},
 			},
 			Spec: spec,

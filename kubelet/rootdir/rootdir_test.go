@@ -5,7 +5,7 @@ package rootdir
 import "testing"
 
 func TestTwoNames(t *testing.T) {
-	d := Dir("/data/kubelet")
+	dir := Dir("/data/kubelet")
 	for p, want := range map[string]string{
 		"/var/lib/kubelet":               "/data/kubelet",
 		"/var/lib/kubelet/":              "/data/kubelet",
@@ -16,7 +16,7 @@ func TestTwoNames(t *testing.T) {
 		"/data/kubelet/pods":             "/data/kubelet/pods",
 		"/var/lib/kubelet/../x":          "/var/lib/kubelet/../x",
 	} {
-		if got := d.Resolve(p); got != want {
+		if got := dir.Resolve(p); got != want {
 			t.Errorf("Real(%q): got %q, want %q", p, got, want)
 		}
 	}
@@ -29,15 +29,15 @@ func TestTwoNames(t *testing.T) {
 		"/run/csi.sock":                       {"/run/csi.sock", false, false},
 		"/var/lib/kubelet/../../etc":          {"/var/etc", false, false},
 	} {
-		rel, standard, ok := d.Rel(p)
+		rel, standard, ok := dir.Rel(p)
 		if ok != want.ok || standard != want.standard || ok && rel != want.rel {
 			t.Errorf("Rel(%q): got %q %v %v, want %+v", p, rel, standard, ok, want)
 		}
 	}
-	if got := d.PathFor("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
+	if got := dir.PathFor("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
 		t.Errorf("told by the standard name: got %q", got)
 	}
-	if got := d.PathFor("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
+	if got := dir.PathFor("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
 		t.Errorf("told by its own name: got %q", got)
 	}
 	if same := Dir(Standard); same.Resolve("/var/lib/kubelet/pods") != "/var/lib/kubelet/pods" {

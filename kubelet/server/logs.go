@@ -22,8 +22,8 @@ import (
 
 // containerLogs writes a container's log, with the parameters of PodLogOptions.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
-	p := s.find(w, r)
-	if p == nil {
+	pod := s.find(w, r)
+	if pod == nil {
 		return
 	}
 	opts, previous, err := logOptions(r.URL.Query())
@@ -32,22 +32,22 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.PathValue("container")
-	if c, _ := podinfo.Find(p, name); c == nil {
-		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, p.Name), http.StatusNotFound)
+	if c, _ := podinfo.Find(pod, name); c == nil {
+		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, pod.Name), http.StatusNotFound)
 		return
 	}
-	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(p.UID))
+	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	c, err := logged(p, seen, name, previous)
+	container, err := logged(pod, seen, name, previous)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	opts.Follow = opts.Follow && !previous
-	opts.Alive = func(ctx context.Context) bool { return s.alive(ctx, c.ID) }
+	opts.Alive = func(ctx context.Context) bool { return s.alive(ctx, container.ID) }
 	w.Header().Set("Content-Type", "text/plain")
 	if opts.Follow {
 		w.Header().Set("Transfer-Encoding", "chunked")
@@ -56,9 +56,9 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	out := &flusher{w: w, now: opts.Follow, wrote: opts.Follow}
-	if err := logs.Read(r.Context(), c.LogPath, opts, out); err != nil && r.Context().Err() == nil {
+	if err := logs.Read(r.Context(), container.LogPath, opts, out); err != nil && r.Context().Err() == nil {
 		if out.wrote {
-			s.cfg.Log.Warn("read container log", "pod", p.Namespace+"/"+p.Name, "container", name, "err", err)
+			s.cfg.Log.Warn("read container log", "pod", pod.Namespace+"/"+pod.Name, "container", name, "err", err)
 			return
 		}
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -66,8 +66,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 }
 
 // logged returns the container run whose log is requested, or why there is none.
-func logged(p *corev1.Pod, seen *observed.Pod, name string, previous bool) (*observed.Container, error) {
-	waiting := why(p, name)
+func logged(pod *corev1.Pod, seen *observed.Pod, name string, previous bool) (*observed.Container, error) {
+	waiting := why(pod, name)
 	cur := seen.Latest(name)
 	switch {
 	case previous:
@@ -77,16 +77,16 @@ func logged(p *corev1.Pod, seen *observed.Pod, name string, previous bool) (*obs
 		if prev := seen.Previous(name); prev != nil {
 			return prev, nil
 		}
-		return nil, fmt.Errorf("previous terminated container %q in pod %q not found", name, p.Name)
+		return nil, fmt.Errorf("previous terminated container %q in pod %q not found", name, pod.Name)
 	case cur == nil || !cur.Running() && !cur.Exited():
 		if waiting == "" {
 			waiting = "ContainerCreating"
 		}
 		if waiting == "ErrImagePull" || waiting == "ImagePullBackOff" {
 			return nil, fmt.Errorf("container %q in pod %q is waiting to start: trying and failing to pull image",
-				name, p.Name)
+				name, pod.Name)
 		}
-		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, waiting)
+		return nil, fmt.Errorf("container %q in pod %q is waiting to start: %s", name, pod.Name, waiting)
 	}
 	return cur, nil
 }
@@ -114,43 +114,43 @@ func (s *Server) alive(ctx context.Context, id string) bool {
 	return r.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-func logOptions(q url.Values) (o logs.Options, previous bool, err error) {
-	o.Stdout = true
-	o.Stderr = true
-	switch v := q.Get("stream"); v {
+func logOptions(values url.Values) (options logs.Options, previous bool, err error) {
+	options.Stdout = true
+	options.Stderr = true
+	switch v := values.Get("stream"); v {
 	case "", corev1.LogStreamAll:
 	case corev1.LogStreamStdout:
-		o.Stderr = false
+		options.Stderr = false
 	case corev1.LogStreamStderr:
-		o.Stdout = false
+		options.Stdout = false
 	default:
-		return o, false, fmt.Errorf("stream: Unsupported value: %q", v)
+		return options, false, fmt.Errorf("stream: Unsupported value: %q", v)
 	}
-	o.Follow = flag(q, "follow")
-	o.Timestamps = flag(q, "timestamps")
-	previous = flag(q, "previous")
-	if o.Tail, err = number(q, "tailLines", 0); err != nil {
-		return o, false, err
+	options.Follow = flag(values, "follow")
+	options.Timestamps = flag(values, "timestamps")
+	previous = flag(values, "previous")
+	if options.Tail, err = number(values, "tailLines", 0); err != nil {
+		return options, false, err
 	}
-	if o.LimitBytes, err = number(q, "limitBytes", 1); err != nil {
-		return o, false, err
+	if options.LimitBytes, err = number(values, "limitBytes", 1); err != nil {
+		return options, false, err
 	}
-	since, err := number(q, "sinceSeconds", 1)
+	since, err := number(values, "sinceSeconds", 1)
 	if err != nil {
-		return o, false, err
+		return options, false, err
 	}
 	if since != nil {
-		o.Since = time.Now().Add(-time.Duration(*since) * time.Second)
+		options.Since = time.Now().Add(-time.Duration(*since) * time.Second)
 	}
-	if v := q.Get("sinceTime"); v != "" {
+	if v := values.Get("sinceTime"); v != "" {
 		if since != nil {
-			return o, false, fmt.Errorf("at most one of `sinceTime` or `sinceSeconds` may be specified")
+			return options, false, fmt.Errorf("at most one of `sinceTime` or `sinceSeconds` may be specified")
 		}
-		if o.Since, err = time.Parse(time.RFC3339, v); err != nil {
-			return o, false, fmt.Errorf("sinceTime: Invalid value: %q: %w", v, err)
+		if options.Since, err = time.Parse(time.RFC3339, v); err != nil {
+			return options, false, fmt.Errorf("sinceTime: Invalid value: %q: %w", v, err)
 		}
 	}
-	return o, previous, nil
+	return options, previous, nil
 }
 
 func number(q url.Values, name string, least int64) (*int64, error) {

@@ -28,22 +28,22 @@ func (d logDir) Open(name string) (http.File, error) {
 	if rel == "" {
 		rel = "."
 	}
-	f, err := root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := root.OpenFile(rel, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		return nil, fs.ErrNotExist // also for a link that leads out of the directory
 	}
-	st, err := f.Stat()
+	st, err := file.Stat()
 	if err == nil && !st.IsDir() && !st.Mode().IsRegular() {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		_ = f.Close()
+		_ = file.Close()
 		return nil, err
 	}
-	return f, nil
+	return file, nil
 }
 
 func (d logDir) handler() http.Handler { return http.StripPrefix("/logs/", http.FileServer(d)) }

@@ -65,7 +65,7 @@ type Server struct {
 
 // New returns a server. It does not listen; see Serve.
 func New(cfg Config) *Server {
-	s := &Server{
+	server := &Server{
 		cfg: cfg,
 		mux: http.NewServeMux(),
 		streams: &http.Transport{
@@ -77,36 +77,36 @@ func New(cfg Config) *Server {
 		},
 	}
 	if dial := cfg.DialStreams; dial != nil {
-		s.streams.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+		server.streams.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 	}
 	// the client may have gone
-	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	s.mux.HandleFunc("GET /pods", s.pods)
-	s.mux.HandleFunc("GET /runningpods/", s.pods)
-	s.mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	server.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	server.mux.HandleFunc("GET /pods", server.pods)
+	server.mux.HandleFunc("GET /runningpods/", server.pods)
+	server.mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", server.containerLogs)
 	for _, method := range []string{"GET", "POST"} {
-		s.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
-		s.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
-		s.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
-		s.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
-		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
-		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+		server.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", server.exec)
+		server.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", server.exec)
+		server.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", server.attach)
+		server.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", server.attach)
+		server.mux.HandleFunc(method+" /portForward/{namespace}/{pod}", server.portForward)
+		server.mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", server.portForward)
 	}
-	s.mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
+	server.mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", server.run)
 	if cfg.Reach != nil {
-		s.mux.HandleFunc("POST /keelson/probe/{namespace}/{pod}", s.probe)
-		s.mux.HandleFunc("GET /keelson/service/{namespace}/{name}", s.serving)
+		server.mux.HandleFunc("POST /keelson/probe/{namespace}/{pod}", server.probe)
+		server.mux.HandleFunc("GET /keelson/service/{namespace}/{name}", server.serving)
 	}
 	if cfg.Stats != nil {
-		s.mux.Handle("GET /stats/summary", cfg.Stats)
+		server.mux.Handle("GET /stats/summary", cfg.Stats)
 	}
 	if cfg.LogDir != "" {
-		s.mux.Handle("GET /logs/", logDir(cfg.LogDir).handler())
+		server.mux.Handle("GET /logs/", logDir(cfg.LogDir).handler())
 	}
 	for rest, h := range cfg.Metrics {
-		s.mux.Handle("GET /metrics"+rest, h)
+		server.mux.Handle("GET /metrics"+rest, h)
 	}
-	return s
+	return server
 }
 
 // ServeHTTP authenticates, authorizes and handles a request.
@@ -130,8 +130,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// Serve serves on l until ctx is done. Open streams are closed then.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+// Serve serves on listener until ctx is done. Open streams are closed then.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	conf := s.cfg.TLS.Clone()
 	conf.ClientAuth = tls.VerifyClientCertIfGiven
 	conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)
@@ -159,7 +159,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns the error
 	defer stop()
-	err = srv.Serve(tls.NewListener(connlimit.New(l, shares.Other), conf))
+	err = srv.Serve(tls.NewListener(connlimit.New(listener, shares.Other), conf))
 	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

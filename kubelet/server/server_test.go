@@ -132,7 +132,7 @@ func (f *fixture) get(t *testing.T, who, path string) (int, string) {
 func serve(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{ca: newAuthority(t), rt: critest.NewFake()}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,14 +153,14 @@ func serve(t *testing.T) *fixture {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l) }() // ends with cancel
+	go func() { done <- s.Serve(ctx, listener) }() // ends with cancel
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	f.base = "https://" + l.Addr().String()
+	f.base = "https://" + listener.Addr().String()
 	f.container(t)
 	return f
 }
@@ -201,7 +201,7 @@ func (f *fixture) container(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := f.rt.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+	response, err := f.rt.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId:  b.GetPodSandboxId(),
 		SandboxConfig: box,
 		Config: &runtimeapi.ContainerConfig{
@@ -215,13 +215,13 @@ func (f *fixture) container(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.rt.StartContainer(t.Context(),
-		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+		&runtimeapi.StartContainerRequest{ContainerId: response.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestAnswers(t *testing.T) {
-	f := serve(t)
+	fixture := serve(t)
 	for _, tt := range []struct {
 		who, path string
 		code      int
@@ -260,7 +260,7 @@ func TestAnswers(t *testing.T) {
 		{"api", "/logs/%2e%2e/secret", 404, ""},
 		{"api", "/logs/..%2fsecret", 404, ""},
 	} {
-		code, text := f.get(t, tt.who, tt.path)
+		code, text := fixture.get(t, tt.who, tt.path)
 		if code != tt.code || !strings.Contains(text, tt.text) {
 			t.Errorf("%s as %q: got %d %q, want %d %q", tt.path, tt.who, code, text, tt.code, tt.text)
 		}
@@ -276,7 +276,7 @@ func TestStreamsArePassedOn(t *testing.T) {
 }
 
 func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Server) {
-	f := serve(t)
+	fixture := serve(t)
 	backend := listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "SPDY/3.1" {
 			http.Error(w, "no upgrade", http.StatusBadRequest)
@@ -295,11 +295,11 @@ func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Se
 		_ = rw.Flush()
 	}))
 	defer backend.Close()
-	f.rt.SetStreamURL(backend.URL)
-	addr := strings.TrimPrefix(f.base, "https://")
+	fixture.rt.SetStreamURL(backend.URL)
+	addr := strings.TrimPrefix(fixture.base, "https://")
 	conn, err := tls.Dial("tcp", addr, &tls.Config{
-		RootCAs:      f.ca.pool,
-		Certificates: []tls.Certificate{f.ca.sign(t, "api", false)},
+		RootCAs:      fixture.ca.pool,
+		Certificates: []tls.Certificate{fixture.ca.sign(t, "api", false)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
 	clients := newAuthority(t)
 	var believed atomic.Pointer[x509.CertPool]
 	believed.Store(x509.NewCertPool())
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l) }() // ends with cancel
+	go func() { done <- s.Serve(ctx, listener) }() // ends with cancel
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -355,7 +355,7 @@ func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
 			Certificates: []tls.Certificate{by.sign(t, "api", false)},
 		}}
 		defer tr.CloseIdleConnections()
-		resp, err := (&http.Client{Transport: tr}).Get("https://" + l.Addr().String() + "/pods")
+		resp, err := (&http.Client{Transport: tr}).Get("https://" + listener.Addr().String() + "/pods")
 		if err != nil {
 			return 0 // the handshake failed
 		}

@@ -19,18 +19,18 @@ import (
 
 // running returns the ID of the running container of a request. If there is none, it answers with an error.
 func (s *Server) running(w http.ResponseWriter, r *http.Request) (string, bool) {
-	p := s.find(w, r)
-	if p == nil {
+	pod := s.find(w, r)
+	if pod == nil {
 		return "", false
 	}
 	name := r.PathValue("container")
-	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(p.UID))
+	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return "", false
 	}
 	c := seen.Latest(name)
-	if spec, _ := podinfo.Find(p, name); spec == nil || !c.Running() {
+	if spec, _ := podinfo.Find(pod, name); spec == nil || !c.Running() {
 		http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
 		return "", false
 	}
@@ -95,18 +95,18 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
-	p := s.find(w, r)
-	if p == nil {
+	pod := s.find(w, r)
+	if pod == nil {
 		return
 	}
-	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(p.UID))
+	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	box := seen.Current()
 	if box == nil {
-		http.Error(w, fmt.Sprintf("sandbox of pod %s/%s is not running", p.Namespace, p.Name), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("sandbox of pod %s/%s is not running", pod.Namespace, pod.Name), http.StatusNotFound)
 		return
 	}
 	req := &runtimeapi.PortForwardRequest{PodSandboxId: box.ID}

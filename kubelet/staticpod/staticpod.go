@@ -92,69 +92,70 @@ func Parse(b []byte, node string) (*corev1.Pod, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("manifest of %d bytes is larger than %d", len(b), maxManifest)
 	}
-	var p corev1.Pod
-	if err := yaml.UnmarshalStrict(b, &p); err != nil {
+	var pod corev1.Pod
+	if err := yaml.UnmarshalStrict(b, &pod); err != nil {
 		return nil, fmt.Errorf("not a pod: %w", err)
 	}
-	if p.Kind != "Pod" || p.APIVersion != "v1" {
-		return nil, fmt.Errorf("it is %s %s, not v1 Pod", p.APIVersion, p.Kind)
+	if pod.Kind != "Pod" || pod.APIVersion != "v1" {
+		return nil, fmt.Errorf("it is %s %s, not v1 Pod", pod.APIVersion, pod.Kind)
 	}
-	if p.Name == "" || len(p.Spec.Containers) == 0 {
+	if pod.Name == "" || len(pod.Spec.Containers) == 0 {
 		return nil, errors.New("a pod needs a name and a container")
 	}
-	if p.Namespace == "" {
-		p.Namespace = corev1.NamespaceDefault
+	if pod.Namespace == "" {
+		pod.Namespace = corev1.NamespaceDefault
 	}
-	p.Name += "-" + strings.ToLower(node)
+	pod.Name += "-" + strings.ToLower(node)
 	sum := sha256.Sum256(append([]byte(node+"\x00"), b...))
 	hash := hex.EncodeToString(sum[:16])
-	if p.UID == "" {
-		p.UID = types.UID(hash)
+	if pod.UID == "" {
+		pod.UID = types.UID(hash)
 	}
-	p.Spec.NodeName = node
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
+	pod.Spec.NodeName = node
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
 	}
-	p.Annotations[podinfo.AnnotationHash] = hash
-	p.Annotations[podinfo.AnnotationSource] = "file"
-	delete(p.Annotations, podinfo.AnnotationMirror)
-	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{
+	pod.Annotations[podinfo.AnnotationHash] = hash
+	pod.Annotations[podinfo.AnnotationSource] = "file"
+	delete(pod.Annotations, podinfo.AnnotationMirror)
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
 		Operator: corev1.TolerationOpExists,
 		Effect:   corev1.TaintEffectNoExecute,
 	})
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	scheme.Scheme.Default(&p)
-	defaults(&p)
-	return &p, nil
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	scheme.Scheme.Default(&pod)
+	defaults(&pod)
+	return &pod, nil
 }
 
 // defaults sets the defaults on which the kubelet relies.
 func defaults(p *corev1.Pod) {
-	s := &p.Spec
-	if s.RestartPolicy == "" {
-		s.RestartPolicy = corev1.RestartPolicyAlways
+	spec := &p.Spec
+	if spec.RestartPolicy == "" {
+		spec.RestartPolicy = corev1.RestartPolicyAlways
 	}
-	if s.DNSPolicy == "" {
-		s.DNSPolicy = corev1.DNSClusterFirst
+	if spec.DNSPolicy == "" {
+		spec.DNSPolicy = corev1.DNSClusterFirst
 	}
-	if s.TerminationGracePeriodSeconds == nil {
+	if spec.TerminationGracePeriodSeconds == nil {
 		g := int64(corev1.DefaultTerminationGracePeriodSeconds)
-		s.TerminationGracePeriodSeconds = &g
+		spec.TerminationGracePeriodSeconds = &g
 	}
-	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
-			c := &list[i]
-			if c.TerminationMessagePath == "" {
-				c.TerminationMessagePath = corev1.TerminationMessagePathDefault
+			container := &list[i]
+			if container.TerminationMessagePath == "" {
+				container.TerminationMessagePath = corev1.TerminationMessagePathDefault
 			}
-			if c.TerminationMessagePolicy == "" {
-				c.TerminationMessagePolicy = corev1.TerminationMessageReadFile
+			if container.TerminationMessagePolicy == "" {
+				container.TerminationMessagePolicy = corev1.TerminationMessageReadFile
 			}
-			if c.ImagePullPolicy == "" {
-				c.ImagePullPolicy = corev1.PullIfNotPresent
-				if tag := c.Image[strings.LastIndexByte(c.Image, '/')+1:]; !strings.Contains(c.Image, "@") &&
+			if container.ImagePullPolicy == "" {
+				container.ImagePullPolicy = corev1.PullIfNotPresent
+				if tag := container.Image[strings.LastIndexByte(container.Image, '/')+1:]; !strings.Contains(
+					container.Image, "@") &&
 					(strings.HasSuffix(tag, ":latest") || !strings.Contains(tag, ":")) {
-					c.ImagePullPolicy = corev1.PullAlways
+					container.ImagePullPolicy = corev1.PullAlways
 				}
 			}
 		}

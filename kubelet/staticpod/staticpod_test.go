@@ -11,18 +11,18 @@ const manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  con
 	"img:1\n"
 
 func TestParse(t *testing.T) {
-	p, err := Parse([]byte(manifest), "Node-1")
+	pod, err := Parse([]byte(manifest), "Node-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Name != "st-node-1" || p.Namespace != "default" || p.UID == "" || p.Spec.NodeName != "Node-1" ||
-		p.Spec.Containers[0].ImagePullPolicy != "IfNotPresent" {
-		t.Errorf("got %+v", p)
+	if pod.Name != "st-node-1" || pod.Namespace != "default" || pod.UID == "" || pod.Spec.NodeName != "Node-1" ||
+		pod.Spec.Containers[0].ImagePullPolicy != "IfNotPresent" {
+		t.Errorf("got %+v", pod)
 	}
 	again, _ := Parse([]byte(manifest), "Node-1")
 	other, _ := Parse([]byte(strings.Replace(manifest, "img:1", "img:2", 1)), "Node-1")
-	if again.UID != p.UID || other.UID == p.UID {
-		t.Errorf("identities: %s, again %s, changed %s; want the first two equal", p.UID, again.UID, other.UID)
+	if again.UID != pod.UID || other.UID == pod.UID {
+		t.Errorf("identities: %s, again %s, changed %s; want the first two equal", pod.UID, again.UID, other.UID)
 	}
 	for name, bad := range map[string]string{
 		"another kind":  strings.Replace(manifest, "Pod", "Node", 1),

@@ -42,7 +42,7 @@ func TestClaimMetrics(t *testing.T) {
 		Name:         "dir",
 		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
 	})}
-	s := New(Config{
+	source := New(Config{
 		Pods: func() []*corev1.Pod { return pods },
 		ClaimUsage: func(_ context.Context, _ *corev1.Pod, volume string) *csi.Usage {
 			switch volume {
@@ -64,7 +64,7 @@ func TestClaimMetrics(t *testing.T) {
 		},
 	})
 	r := prometheus.NewRegistry()
-	r.MustRegister(s)
+	r.MustRegister(source)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

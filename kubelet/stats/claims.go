@@ -50,18 +50,18 @@ func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*co
 }
 
 // claimVolume converts the usage of a volume.
-func claimVolume(p *corev1.Pod, v *corev1.Volume, u *csi.Usage) volume {
-	out := volume{Name: v.Name, fileSystem: fileSystem{Time: metav1.NewTime(u.At)}}
+func claimVolume(p *corev1.Pod, v *corev1.Volume, usage *csi.Usage) volume {
+	out := volume{Name: v.Name, fileSystem: fileSystem{Time: metav1.NewTime(usage.At)}}
 	if v.CSI == nil {
 		out.PVC = &claimRef{Name: podkind.ClaimName(p, v), Namespace: p.Namespace}
 	}
 	for dst, src := range map[**uint64]*int64{
-		&out.CapacityBytes:  u.Capacity,
-		&out.AvailableBytes: u.Available,
-		&out.UsedBytes:      u.Used,
-		&out.Inodes:         u.Inodes,
-		&out.InodesFree:     u.InodesFree,
-		&out.InodesUsed:     u.InodesUsed,
+		&out.CapacityBytes:  usage.Capacity,
+		&out.AvailableBytes: usage.Available,
+		&out.UsedBytes:      usage.Used,
+		&out.Inodes:         usage.Inodes,
+		&out.InodesFree:     usage.InodesFree,
+		&out.InodesUsed:     usage.InodesUsed,
 	} {
 		if src != nil {
 			*dst = unsigned(*src)

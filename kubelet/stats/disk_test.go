@@ -13,10 +13,10 @@ import (
 func TestMeterMeasuresRarely(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMeter()
+		meter := NewMeter()
 		measure := func() int64 {
 			t.Helper()
-			d, err := m.Measure(t.Context(), dir, false)
+			d, err := meter.Measure(t.Context(), dir, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -34,7 +34,7 @@ func TestMeterMeasuresRarely(t *testing.T) {
 		if got := measure(); got != before+1 {
 			t.Errorf("after 10 s: %d inodes, want a new measure, %d", got, before+1)
 		}
-		m.readings[dir].took = 3 * time.Second // a walk that takes long is done rarely
+		meter.readings[dir].took = 3 * time.Second // a walk that takes long is done rarely
 		time.Sleep(4 * time.Minute)
 		if err := os.Remove(filepath.Join(dir, "new")); err != nil {
 			t.Fatal(err)
@@ -42,7 +42,7 @@ func TestMeterMeasuresRarely(t *testing.T) {
 		if got := measure(); got != before+1 {
 			t.Errorf("4 minutes after a walk of 3 s: %d inodes, want the last measure, %d", got, before+1)
 		}
-		m.Retain(func(string) bool { return false })
+		meter.Retain(func(string) bool { return false })
 		if got := measure(); got != before {
 			t.Errorf("after it was forgotten: %d inodes, want %d", got, before)
 		}

@@ -34,26 +34,26 @@ type Machine struct {
 
 // Machine measures the node. It costs a few system calls, and one CRI call the first time.
 func (s *Source) Machine(ctx context.Context) (Machine, error) {
-	var m Machine
+	var machine Machine
 	var errs []error
 	var err error
-	if m.MemoryTotal, m.MemoryAvailable, err = memoryOf("/proc/meminfo"); err != nil {
+	if machine.MemoryTotal, machine.MemoryAvailable, err = memoryOf("/proc/meminfo"); err != nil {
 		errs = append(errs, err)
 	}
-	if m.NodeFs, err = Statfs(s.RootDir); err != nil {
+	if machine.NodeFs, err = Statfs(s.RootDir); err != nil {
 		errs = append(errs, err)
 	}
-	m.ImageFs = m.NodeFs
+	machine.ImageFs = machine.NodeFs
 	if where := s.imageDir(ctx); where != "" {
-		if fs, err := Statfs(where); err == nil && fs.Device != m.NodeFs.Device {
-			m.ImageFs = fs
-			m.Split = true
+		if fs, err := Statfs(where); err == nil && fs.Device != machine.NodeFs.Device {
+			machine.ImageFs = fs
+			machine.Split = true
 		}
 	}
-	if m.Processes, m.MaxPID, err = processes(); err != nil {
+	if machine.Processes, machine.MaxPID, err = processes(); err != nil {
 		errs = append(errs, err)
 	}
-	return m, errors.Join(errs...)
+	return machine, errors.Join(errs...)
 }
 
 // imageDir returns the runtime's image directory; empty if the runtime does not report it. The result is cached, since
@@ -137,23 +137,23 @@ func processes() (running, most int64, err error) {
 
 // NodeStats implements eviction.Source. A signal that cannot be measured is missing.
 func (s *Source) NodeStats(ctx context.Context) (eviction.Observations, bool, error) {
-	m, err := s.Machine(ctx)
-	f := eviction.Observations{}
+	machine, err := s.Machine(ctx)
+	observations := eviction.Observations{}
 	put := func(sig eviction.Signal, available, capacity int64, format resource.Format) {
 		if capacity > 0 {
-			f[sig] = eviction.Observation{
+			observations[sig] = eviction.Observation{
 				Available: resource.NewQuantity(available, format),
 				Capacity:  resource.NewQuantity(capacity, format),
 			}
 		}
 	}
-	put(eviction.MemoryAvailable, m.MemoryAvailable, m.MemoryTotal, resource.BinarySI)
-	put(eviction.NodeFsAvailable, m.NodeFs.Available, m.NodeFs.Capacity, resource.BinarySI)
-	put(eviction.NodeFsInodesFree, m.NodeFs.InodesFree, m.NodeFs.Inodes, resource.DecimalSI)
-	put(eviction.ImageFsAvailable, m.ImageFs.Available, m.ImageFs.Capacity, resource.BinarySI)
-	put(eviction.ImageFsInodesFree, m.ImageFs.InodesFree, m.ImageFs.Inodes, resource.DecimalSI)
-	put(eviction.PIDAvailable, m.MaxPID-m.Processes, m.MaxPID, resource.DecimalSI)
-	return f, m.Split, err
+	put(eviction.MemoryAvailable, machine.MemoryAvailable, machine.MemoryTotal, resource.BinarySI)
+	put(eviction.NodeFsAvailable, machine.NodeFs.Available, machine.NodeFs.Capacity, resource.BinarySI)
+	put(eviction.NodeFsInodesFree, machine.NodeFs.InodesFree, machine.NodeFs.Inodes, resource.DecimalSI)
+	put(eviction.ImageFsAvailable, machine.ImageFs.Available, machine.ImageFs.Capacity, resource.BinarySI)
+	put(eviction.ImageFsInodesFree, machine.ImageFs.InodesFree, machine.ImageFs.Inodes, resource.DecimalSI)
+	put(eviction.PIDAvailable, machine.MaxPID-machine.Processes, machine.MaxPID, resource.DecimalSI)
+	return observations, machine.Split, err
 }
 
 // PodStats implements eviction.Source: memory and processes from the runtime, and with disk the disk usage.
@@ -168,46 +168,46 @@ func (s *Source) PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (e
 	}
 	out := eviction.Usages{}
 	var errs []error
-	for _, p := range pods {
-		st := by[string(p.UID)]
+	for _, pod := range pods {
+		st := by[string(pod.UID)]
 		if st == nil {
 			continue
 		}
 		u := eviction.Usage{
 			Memory:     signed(st.GetLinux().GetMemory().GetWorkingSetBytes()),
 			Processes:  signed(st.GetLinux().GetProcess().GetProcessCount()),
-			Containers: s.containers(ctx, p, st),
+			Containers: s.containers(ctx, pod, st),
 		}
 		if disk {
-			if u.Volumes, err = s.volumes(ctx, p); err != nil {
+			if u.Volumes, err = s.volumes(ctx, pod); err != nil {
 				errs = append(errs, err)
 			}
 		}
-		out[string(p.UID)] = u
+		out[string(pod.UID)] = u
 	}
 	return out, errors.Join(errs...)
 }
 
 // PodDisk implements eviction.Source: the pod's volumes, and with an ephemeral-storage limit also the writable layers
 // and logs.
-func (s *Source) PodDisk(ctx context.Context, p *corev1.Pod) (eviction.Usage, error) {
-	var u eviction.Usage
+func (s *Source) PodDisk(ctx context.Context, pod *corev1.Pod) (eviction.Usage, error) {
+	var usage eviction.Usage
 	var err error
-	if u.Volumes, err = s.volumes(ctx, p); err != nil || !eviction.HasStorageLimit(p) {
-		return u, err
+	if usage.Volumes, err = s.volumes(ctx, pod); err != nil || !eviction.HasStorageLimit(pod) {
+		return usage, err
 	}
 	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
 		Filter: &runtimeapi.PodSandboxStatsFilter{
-			LabelSelector: map[string]string{observed.LabelPodUID: string(p.UID)},
+			LabelSelector: map[string]string{observed.LabelPodUID: string(pod.UID)},
 		},
 	})
 	if err != nil {
-		return u, fmt.Errorf("list stats of pod: %w", err)
+		return usage, fmt.Errorf("list stats of pod: %w", err)
 	}
 	for _, st := range resp.GetStats() {
-		u.Containers = s.containers(ctx, p, st)
+		usage.Containers = s.containers(ctx, pod, st)
 	}
-	return u, nil
+	return usage, nil
 }
 
 func (s *Source) containers(
@@ -245,24 +245,24 @@ func (s *Source) logs(ctx context.Context, p *corev1.Pod, container string) (evi
 }
 
 // volumes returns the usage of the pod's local volumes, on disk and in memory.
-func (s *Source) volumes(ctx context.Context, p *corev1.Pod) (map[string]eviction.Disk, error) {
+func (s *Source) volumes(ctx context.Context, pod *corev1.Pod) (map[string]eviction.Disk, error) {
 	out := map[string]eviction.Disk{}
 	var errs []error
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		memory := v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumDefault
-		if !memory && !eviction.LocalEphemeral(v) {
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		memory := volume.EmptyDir != nil && volume.EmptyDir.Medium != corev1.StorageMediumDefault
+		if !memory && !eviction.LocalEphemeral(volume) {
 			continue
 		}
-		dir, err := s.VolumePath(ctx, p, v.Name)
+		dir, err := s.VolumePath(ctx, pod, volume.Name)
 		if err == nil {
 			var d Disk
 			d, err = s.meter.Measure(ctx, dir, memory)
-			out[v.Name] = eviction.Disk(d)
+			out[volume.Name] = eviction.Disk(d)
 		}
 		if err != nil {
-			delete(out, v.Name)
-			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.Name, podinfo.FullName(p), err))
+			delete(out, volume.Name)
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", volume.Name, podinfo.FullName(pod), err))
 		}
 	}
 	return out, errors.Join(errs...)

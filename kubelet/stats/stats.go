@@ -59,15 +59,15 @@ func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	n, err := s.node(r.Context())
+	node, err := s.node(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	if only, err := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory")); err == nil && only {
-		n.Fs = nil
-		n.Runtime = nil
-		n.Rlimit = nil
+		node.Fs = nil
+		node.Runtime = nil
+		node.Rlimit = nil
 		for i := range pods {
 			p := &pods[i]
 			p.Network = nil
@@ -80,7 +80,7 @@ func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 		s.addDisk(r.Context(), pods)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(summary{Node: n, Pods: pods}) // the client may have gone
+	_ = json.NewEncoder(w).Encode(summary{Node: node, Pods: pods}) // the client may have gone
 }
 
 // pods returns the statistics of pods with a ready sandbox, without volumes and logs.
@@ -153,14 +153,14 @@ func (s *Source) started(ctx context.Context) (map[string]int64, error) {
 }
 
 func containerOf(name string, start int64, st *runtimeapi.ContainerStats) container {
-	c := container{
+	ctr := container{
 		Name:   name,
 		Start:  stamp(start),
 		CPU:    cpuOf(st.GetCpu()),
 		Memory: memoryOfUsage(st.GetMemory()),
 	}
 	if u := st.GetSwap(); u != nil {
-		c.Swap = &swap{
+		ctr.Swap = &swap{
 			Time:       stamp(u.GetTimestamp()),
 			UsageBytes: value(u.GetSwapUsageBytes()),
 			AvailableBytes: value(
@@ -168,9 +168,9 @@ func containerOf(name string, start int64, st *runtimeapi.ContainerStats) contai
 		}
 	}
 	if d := layer(st); d != nil {
-		c.Rootfs = usageStats(*d)
+		ctr.Rootfs = usageStats(*d)
 	}
-	return c
+	return ctr
 }
 
 func cpuOf(u *runtimeapi.CpuUsage) *cpu {
@@ -184,23 +184,23 @@ func cpuOf(u *runtimeapi.CpuUsage) *cpu {
 	}
 }
 
-func memoryOfUsage(m *runtimeapi.MemoryUsage) *memory {
-	if m == nil {
+func memoryOfUsage(memoryUsage *runtimeapi.MemoryUsage) *memory {
+	if memoryUsage == nil {
 		return nil
 	}
 	return &memory{
-		Time:            stamp(m.GetTimestamp()),
-		AvailableBytes:  value(m.GetAvailableBytes()),
-		UsageBytes:      value(m.GetUsageBytes()),
-		WorkingSetBytes: value(m.GetWorkingSetBytes()),
-		RSSBytes:        value(m.GetRssBytes()),
-		PageFaults:      value(m.GetPageFaults()),
-		MajorPageFaults: value(m.GetMajorPageFaults()),
+		Time:            stamp(memoryUsage.GetTimestamp()),
+		AvailableBytes:  value(memoryUsage.GetAvailableBytes()),
+		UsageBytes:      value(memoryUsage.GetUsageBytes()),
+		WorkingSetBytes: value(memoryUsage.GetWorkingSetBytes()),
+		RSSBytes:        value(memoryUsage.GetRssBytes()),
+		PageFaults:      value(memoryUsage.GetPageFaults()),
+		MajorPageFaults: value(memoryUsage.GetMajorPageFaults()),
 	}
 }
 
-func networkOf(u *runtimeapi.NetworkUsage) *network {
-	if u == nil {
+func networkOf(networkUsage *runtimeapi.NetworkUsage) *network {
+	if networkUsage == nil {
 		return nil
 	}
 	of := func(i *runtimeapi.NetworkInterfaceUsage) netInterface {
@@ -212,8 +212,8 @@ func networkOf(u *runtimeapi.NetworkUsage) *network {
 			TxErrors: value(i.GetTxErrors()),
 		}
 	}
-	n := &network{Time: stamp(u.GetTimestamp()), netInterface: of(u.GetDefaultInterface())}
-	for _, i := range u.GetInterfaces() {
+	n := &network{Time: stamp(networkUsage.GetTimestamp()), netInterface: of(networkUsage.GetDefaultInterface())}
+	for _, i := range networkUsage.GetInterfaces() {
 		n.Interfaces = append(n.Interfaces, of(i))
 	}
 	return n

@@ -23,8 +23,8 @@ import (
 // tenth of a core.
 func running(t *testing.T) *Source {
 	t.Helper()
-	f := critest.NewFake()
-	client := cri.InProcess(f).Runtime
+	fake := critest.NewFake()
+	client := cri.InProcess(fake).Runtime
 	labels := map[string]string{
 		observed.LabelPodName:      "web",
 		observed.LabelPodNamespace: "default",
@@ -39,8 +39,8 @@ func running(t *testing.T) *Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.AddImage("i", 1)
-	c, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+	fake.AddImage("i", 1)
+	response, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId:  sb.GetPodSandboxId(),
 		SandboxConfig: sandbox,
 		Config: &runtimeapi.ContainerConfig{
@@ -53,7 +53,7 @@ func running(t *testing.T) *Source {
 		t.Fatal(err)
 	}
 	if _, err := client.StartContainer(t.Context(),
-		&runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+		&runtimeapi.StartContainerRequest{ContainerId: response.GetContainerId()}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(10 * time.Second)
@@ -98,9 +98,9 @@ func TestResourceMetrics(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := running(t)
+		source := running(t)
 		var first, second summary
-		if err := json.Unmarshal([]byte(ask(t, s.Summary, "/stats/summary")), &first); err != nil {
+		if err := json.Unmarshal([]byte(ask(t, source.Summary, "/stats/summary")), &first); err != nil {
 			t.Fatal(err)
 		}
 		if len(first.Pods) != 1 || len(first.Pods[0].Containers) != 1 {
@@ -120,7 +120,7 @@ func TestSummary(t *testing.T) {
 			t.Errorf("node: got %+v", n)
 		}
 		time.Sleep(time.Second)
-		text := ask(t, s.Summary, "/stats/summary?only_cpu_and_memory=true")
+		text := ask(t, source.Summary, "/stats/summary?only_cpu_and_memory=true")
 		if err := json.Unmarshal([]byte(text), &second); err != nil {
 			t.Fatal(err)
 		}

@@ -54,53 +54,53 @@ type Input struct {
 // Build returns the pod's status. Fields and conditions of other components stay as they are in Pod.Status.
 func Build(in Input) corev1.PodStatus {
 	old := in.Pod.Status
-	s := *old.DeepCopy()
-	s.ObservedGeneration = in.Pod.Generation
-	if s.StartTime == nil {
+	status := *old.DeepCopy()
+	status.ObservedGeneration = in.Pod.Generation
+	if status.StartTime == nil {
 		t := metav1.NewTime(in.Now.Truncate(time.Second))
-		s.StartTime = &t
+		status.StartTime = &t
 	}
-	s.QOSClass = podinfo.QOS(in.Pod)
+	status.QOSClass = podinfo.QOS(in.Pod)
 	// also after a restart of the kubelet
 	if in.Rejected || old.Phase == corev1.PodFailed && len(old.ContainerStatuses) == 0 {
-		return rejected(old, s, in)
+		return rejected(old, status, in)
 	}
-	setAddresses(&s, in)
-	s.InitContainerStatuses = nil
-	s.ContainerStatuses = nil
-	s.EphemeralContainerStatuses = nil
+	setAddresses(&status, in)
+	status.InitContainerStatuses = nil
+	status.ContainerStatuses = nil
+	status.EphemeralContainerStatuses = nil
 	for c, k := range podinfo.All(in.Pod) {
 		cs := in.containerStatus(c, k)
 		switch k {
 		case podinfo.Init, podinfo.SideCar:
-			s.InitContainerStatuses = append(s.InitContainerStatuses, cs)
+			status.InitContainerStatuses = append(status.InitContainerStatuses, cs)
 		case podinfo.Main:
 			cs.AllocatedResourcesStatus = in.deviceHealth(c)
-			s.ContainerStatuses = append(s.ContainerStatuses, cs)
+			status.ContainerStatuses = append(status.ContainerStatuses, cs)
 		case podinfo.Ephemeral:
-			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, cs)
+			status.EphemeralContainerStatuses = append(status.EphemeralContainerStatuses, cs)
 		}
 	}
-	podinfo.LimitHealth(s.ContainerStatuses)
+	podinfo.LimitHealth(status.ContainerStatuses)
 	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
-		markStatusUnknown(in.Pod, &s)
+		markStatusUnknown(in.Pod, &status)
 	}
-	s.Phase = phase(in.Pod, &s, in.Terminal)
+	status.Phase = phase(in.Pod, &status, in.Terminal)
 	switch {
 	case in.EndPhase != "" && in.Terminal: // its resources are not free while a container runs
-		s.Phase = in.EndPhase
-		s.Reason = in.EndReason
-		s.Message = in.EndMessage
+		status.Phase = in.EndPhase
+		status.Reason = in.EndReason
+		status.Message = in.EndMessage
 	case podkind.TerminalPhase(old.Phase):
-		s.Phase = old.Phase
+		status.Phase = old.Phase
 	}
-	setConditions(in, &s)
-	setEndCondition(in, &s)
-	setResizeConditions(in, &s)
-	if equality.Semantic.DeepEqual(old, s) {
+	setConditions(in, &status)
+	setEndCondition(in, &status)
+	setResizeConditions(in, &status)
+	if equality.Semantic.DeepEqual(old, status) {
 		return old
 	}
-	return s
+	return status
 }
 
 // rejected is the status of a pod that was not admitted. As in Kubernetes it has no container statuses: kubectl would
@@ -115,12 +115,12 @@ func rejected(old, s corev1.PodStatus, in Input) corev1.PodStatus {
 	return s
 }
 
-func setAddresses(s *corev1.PodStatus, in Input) {
+func setAddresses(status *corev1.PodStatus, in Input) {
 	if len(in.HostIPs) > 0 {
-		s.HostIP = in.HostIPs[0]
-		s.HostIPs = nil
+		status.HostIP = in.HostIPs[0]
+		status.HostIPs = nil
 		for _, ip := range in.HostIPs {
-			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
+			status.HostIPs = append(status.HostIPs, corev1.HostIP{IP: ip})
 		}
 	}
 	ips := in.PodIPs
@@ -131,10 +131,10 @@ func setAddresses(s *corev1.PodStatus, in Input) {
 		ips = in.HostIPs
 	}
 	if len(ips) > 0 {
-		s.PodIP = ips[0]
-		s.PodIPs = nil
+		status.PodIP = ips[0]
+		status.PodIPs = nil
 		for _, ip := range ips {
-			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+			status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: ip})
 		}
 	}
 }
@@ -168,36 +168,36 @@ func (in Input) deviceHealth(c *corev1.Container) []corev1.ResourceStatus {
 }
 
 // containerStatus builds the status of one container.
-func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.ContainerStatus {
-	prior := in.oldStatus(c.Name, k)
-	cur := in.Observed.Latest(c.Name)
-	wait, waits := in.Waiting[c.Name]
+func (in Input) containerStatus(container *corev1.Container, kind podinfo.Kind) corev1.ContainerStatus {
+	prior := in.oldStatus(container.Name, kind)
+	cur := in.Observed.Latest(container.Name)
+	wait, waits := in.Waiting[container.Name]
 	if cur == nil && prior != nil && (prior.ContainerID != "" || prior.State.Terminated != nil) {
-		return in.notFound(c, prior, wait, waits)
+		return in.notFound(container, prior, wait, waits)
 	}
-	cs := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool)}
+	cs := corev1.ContainerStatus{Name: container.Name, Image: container.Image, Started: new(bool)}
 	if cur == nil {
 		cs.State = in.defaultWaiting(wait)
 		if prior != nil {
 			cs.RestartCount = prior.RestartCount
 			cs.LastTerminationState = prior.LastTerminationState
 		}
-		in.setResources(c, nil, &cs)
+		in.setResources(container, nil, &cs)
 		return cs
 	}
 	cs.ContainerID = in.RuntimeName + "://" + cur.ID
 	cs.ImageID = cur.ImageRef
 	cs.Image = cur.Image
 	if cs.Image == "" || strings.HasPrefix(cs.Image, "sha256:") { // the runtime has no name for it
-		cs.Image = c.Image
+		cs.Image = container.Image
 	}
 	cs.RestartCount = int32(cur.Restart) // a count of restarts, each 10 s apart
 	created := !cur.Running() && !cur.Exited()
 	switch {
 	case cur.Running() && !waits:
 		cs.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(cur.Started.Truncate(time.Second))}
-		*cs.Started = in.Started(c, cur)
-		cs.Ready = in.ready(c, k, cur, prior)
+		*cs.Started = in.Started(container, cur)
+		cs.Ready = in.ready(container, kind, cur, prior)
 		cs.User = user(cur)
 	case waits || created:
 		cs.State.Waiting = &corev1.ContainerStateWaiting{
@@ -205,12 +205,12 @@ func (in Input) containerStatus(c *corev1.Container, k podinfo.Kind) corev1.Cont
 			Message: wait.Message,
 		}
 	default:
-		cs.State.Terminated = in.terminated(c, cur)
-		cs.Ready = k == podinfo.Init && cur.ExitCode == 0
+		cs.State.Terminated = in.terminated(container, cur)
+		cs.Ready = kind == podinfo.Init && cur.ExitCode == 0
 	}
-	in.setLastTermination(c, cur, prior, &cs)
-	cs.VolumeMounts = volumeMounts(c)
-	in.setResources(c, cur, &cs)
+	in.setLastTermination(container, cur, prior, &cs)
+	cs.VolumeMounts = volumeMounts(container)
+	in.setResources(container, cur, &cs)
 	return cs
 }
 
@@ -247,7 +247,7 @@ func statusUnknown(prior *corev1.ContainerStatus) corev1.ContainerState {
 
 // notFound is the status of a container that ran before and is not found in the runtime.
 func (in Input) notFound(
-	c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool,
+	container *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool,
 ) corev1.ContainerStatus {
 	cs := *prior.DeepCopy()
 	if cs.State.Terminated == nil {
@@ -272,7 +272,7 @@ func (in Input) notFound(
 	if cs.State == (corev1.ContainerState{}) {
 		cs.State = in.defaultWaiting(wait)
 	}
-	in.setResources(c, nil, &cs)
+	in.setResources(container, nil, &cs)
 	return cs
 }
 
@@ -288,10 +288,10 @@ func (in Input) defaultWaiting(wait Reason) corev1.ContainerState {
 
 // markStatusUnknown sets the state of a deleted pod's containers that should have run and are not found in the runtime.
 // Containers whose turn had not come stay in the state waiting.
-func markStatusUnknown(p *corev1.Pod, s *corev1.PodStatus) {
+func markStatusUnknown(pod *corev1.Pod, status *corev1.PodStatus) {
 	reached := 0 // init containers that have begun, or whose successor has
-	for i := range s.InitContainerStatuses {
-		if !neverStarted(&s.InitContainerStatuses[i]) {
+	for i := range status.InitContainerStatuses {
+		if !neverStarted(&status.InitContainerStatuses[i]) {
 			reached = i + 1
 		}
 	}
@@ -306,9 +306,9 @@ func markStatusUnknown(p *corev1.Pod, s *corev1.PodStatus) {
 			}
 		}
 	}
-	end(s.InitContainerStatuses[:reached])
-	if initDone(p, s) {
-		end(s.ContainerStatuses)
+	end(status.InitContainerStatuses[:reached])
+	if initDone(pod, status) {
+		end(status.ContainerStatuses)
 	}
 }
 

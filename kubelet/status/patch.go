@@ -14,27 +14,27 @@ import (
 // Patch is the strategic merge patch for pods/status that brings a pod from its status to next, for this pod (uid)
 // only; nil when there is nothing to change. Lists that merge by key are left alone where they are equal, so others'
 // conditions are never touched.
-func Patch(p *corev1.Pod, next *corev1.PodStatus) ([]byte, error) {
-	before, err := json.Marshal(corev1.Pod{Status: p.Status})
+func Patch(pod *corev1.Pod, next *corev1.PodStatus) ([]byte, error) {
+	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
 	if err != nil {
-		return nil, fmt.Errorf("encode status of %s/%s: %w", p.Namespace, p.Name, err)
+		return nil, fmt.Errorf("encode status of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	after, err := json.Marshal(corev1.Pod{Status: *next})
 	if err != nil {
-		return nil, fmt.Errorf("encode new status of %s/%s: %w", p.Namespace, p.Name, err)
+		return nil, fmt.Errorf("encode new status of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	diff, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
 	if err != nil {
-		return nil, fmt.Errorf("compare statuses of %s/%s: %w", p.Namespace, p.Name, err)
+		return nil, fmt.Errorf("compare statuses of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if string(diff) == "{}" {
 		return nil, nil
 	}
 	var m map[string]any
 	if err := json.Unmarshal(diff, &m); err != nil {
-		return nil, fmt.Errorf("read status patch of %s/%s: %w", p.Namespace, p.Name, err)
+		return nil, fmt.Errorf("read status patch of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	m["metadata"] = map[string]any{"uid": string(p.UID)}
+	m["metadata"] = map[string]any{"uid": string(pod.UID)}
 	return json.Marshal(m)
 }
 

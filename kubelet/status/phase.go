@@ -15,19 +15,19 @@ import (
 type containerCounts struct{ waiting, running, stopped, succeeded int }
 
 // phase computes the pod's phase. terminal: no container runs or will run.
-func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
+func phase(pod *corev1.Pod, status *corev1.PodStatus, terminal bool) corev1.PodPhase {
 	pendingInit := 0
 	failedInit := false
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		cs := &s.InitContainerStatuses[i]
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		cs := &status.InitContainerStatuses[i]
 		switch {
 		case podinfo.Sidecar(c):
 			if cs.Started == nil || !*cs.Started {
 				pendingInit++
 			}
 		case cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0:
-		case cs.State.Terminated != nil && !podinfo.RestartAfter(p, c, podinfo.Init, cs.State.Terminated.ExitCode):
+		case cs.State.Terminated != nil && !podinfo.RestartAfter(pod, c, podinfo.Init, cs.State.Terminated.ExitCode):
 			failedInit = true
 		default:
 			pendingInit++
@@ -36,9 +36,9 @@ func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
 	if failedInit {
 		return corev1.PodFailed
 	}
-	t := count(s.ContainerStatuses)
+	t := count(status.ContainerStatuses)
 	if terminal {
-		return terminalPhase(t, len(p.Spec.Containers))
+		return terminalPhase(t, len(pod.Spec.Containers))
 	}
 	begun := t.running+t.stopped > 0
 	switch {
@@ -60,24 +60,24 @@ func terminalPhase(t containerCounts, n int) corev1.PodPhase {
 }
 
 func count(list []corev1.ContainerStatus) containerCounts {
-	var t containerCounts
+	var counts containerCounts
 	for i := range list {
 		st := list[i].State
 		switch {
 		case st.Running != nil:
-			t.running++
+			counts.running++
 		case st.Terminated != nil:
-			t.stopped++
+			counts.stopped++
 			if st.Terminated.ExitCode == 0 {
-				t.succeeded++
+				counts.succeeded++
 			}
 		case list[i].LastTerminationState.Terminated != nil:
-			t.stopped++
+			counts.stopped++
 		default:
-			t.waiting++
+			counts.waiting++
 		}
 	}
-	return t
+	return counts
 }
 
 // kubeletConditions are the conditions that the kubelet writes; others belong to other components.
@@ -86,49 +86,49 @@ var kubeletConditions = []corev1.PodConditionType{
 	corev1.PodScheduled,
 }
 
-func setConditions(in Input, s *corev1.PodStatus) {
-	ready := containersReady(in.Pod, s)
+func setConditions(in Input, status *corev1.PodStatus) {
+	ready := containersReady(in.Pod, status)
 	set := map[corev1.PodConditionType]corev1.PodCondition{
 		corev1.PodReadyToStartContainers: sandboxReady(in),
-		corev1.PodInitialized:            initialized(in.Pod, s),
+		corev1.PodInitialized:            initialized(in.Pod, status),
 		corev1.ContainersReady:           ready,
-		corev1.PodReady:                  podReady(in.Pod, s, ready),
+		corev1.PodReady:                  podReady(in.Pod, status, ready),
 		corev1.PodScheduled:              {Status: corev1.ConditionTrue},
 	}
 	for _, t := range kubeletConditions {
-		c := set[t]
-		c.Type = t
-		c.ObservedGeneration = in.Pod.Generation
-		c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
-		i := slices.IndexFunc(s.Conditions, func(o corev1.PodCondition) bool { return o.Type == t })
+		podCondition := set[t]
+		podCondition.Type = t
+		podCondition.ObservedGeneration = in.Pod.Generation
+		podCondition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
+		i := slices.IndexFunc(status.Conditions, func(o corev1.PodCondition) bool { return o.Type == t })
 		if i < 0 {
-			s.Conditions = append(s.Conditions, c)
+			status.Conditions = append(status.Conditions, podCondition)
 			continue
 		}
-		if o := s.Conditions[i]; o.Status == c.Status {
-			c.LastTransitionTime = o.LastTransitionTime
+		if o := status.Conditions[i]; o.Status == podCondition.Status {
+			podCondition.LastTransitionTime = o.LastTransitionTime
 		}
-		s.Conditions[i] = c
+		status.Conditions[i] = podCondition
 	}
 }
 
 // setEndCondition adds the condition of a pod that the kubelet ends.
-func setEndCondition(in Input, s *corev1.PodStatus) {
+func setEndCondition(in Input, status *corev1.PodStatus) {
 	if in.EndCondition == nil {
 		return
 	}
-	c := *in.EndCondition
-	c.ObservedGeneration = in.Pod.Generation
-	c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
-	i := slices.IndexFunc(s.Conditions, func(o corev1.PodCondition) bool { return o.Type == c.Type })
+	podCondition := *in.EndCondition
+	podCondition.ObservedGeneration = in.Pod.Generation
+	podCondition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
+	i := slices.IndexFunc(status.Conditions, func(o corev1.PodCondition) bool { return o.Type == podCondition.Type })
 	if i < 0 {
-		s.Conditions = append(s.Conditions, c)
+		status.Conditions = append(status.Conditions, podCondition)
 		return
 	}
-	if o := s.Conditions[i]; o.Status == c.Status {
-		c.LastTransitionTime = o.LastTransitionTime
+	if o := status.Conditions[i]; o.Status == podCondition.Status {
+		podCondition.LastTransitionTime = o.LastTransitionTime
 	}
-	s.Conditions[i] = c
+	status.Conditions[i] = podCondition
 }
 
 func sandboxReady(in Input) corev1.PodCondition {
@@ -138,25 +138,25 @@ func sandboxReady(in Input) corev1.PodCondition {
 	return corev1.PodCondition{Status: corev1.ConditionFalse}
 }
 
-func initialized(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
+func initialized(pod *corev1.Pod, status *corev1.PodStatus) corev1.PodCondition {
 	var missing []string
-	for i := range p.Spec.InitContainers {
-		cs := &s.InitContainerStatuses[i]
+	for i := range pod.Spec.InitContainers {
+		cs := &status.InitContainerStatuses[i]
 		done := cs.Ready || cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
-		if podinfo.Sidecar(&p.Spec.InitContainers[i]) {
+		if podinfo.Sidecar(&pod.Spec.InitContainers[i]) {
 			done = cs.Started != nil && *cs.Started
 		}
 		if !done {
 			missing = append(missing, cs.Name)
 		}
 	}
-	t := count(s.ContainerStatuses)
+	t := count(status.ContainerStatuses)
 	switch {
 	case len(missing) == 0:
 		return corev1.PodCondition{Status: corev1.ConditionTrue}
-	case t.running+t.stopped > 0 && onlySidecars(p, missing):
+	case t.running+t.stopped > 0 && onlySidecars(pod, missing):
 		return corev1.PodCondition{Status: corev1.ConditionTrue}
-	case s.Phase == corev1.PodSucceeded:
+	case status.Phase == corev1.PodSucceeded:
 		return corev1.PodCondition{Status: corev1.ConditionTrue, Reason: "PodCompleted"}
 	}
 	return corev1.PodCondition{
@@ -176,8 +176,8 @@ func onlySidecars(p *corev1.Pod, names []string) bool {
 	return true
 }
 
-func containersReady(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
-	switch s.Phase {
+func containersReady(p *corev1.Pod, status *corev1.PodStatus) corev1.PodCondition {
+	switch status.Phase {
 	case corev1.PodSucceeded:
 		return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
 	case corev1.PodFailed:
@@ -186,12 +186,12 @@ func containersReady(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
 	}
 	var unready []string
 	for i := range p.Spec.InitContainers {
-		if cs := &s.InitContainerStatuses[i]; podinfo.Sidecar(&p.Spec.InitContainers[i]) && !cs.Ready {
+		if cs := &status.InitContainerStatuses[i]; podinfo.Sidecar(&p.Spec.InitContainers[i]) && !cs.Ready {
 			unready = append(unready, cs.Name)
 		}
 	}
-	for i := range s.ContainerStatuses {
-		if cs := &s.ContainerStatuses[i]; !cs.Ready {
+	for i := range status.ContainerStatuses {
+		if cs := &status.ContainerStatuses[i]; !cs.Ready {
 			unready = append(unready, cs.Name)
 		}
 	}
@@ -205,20 +205,20 @@ func containersReady(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
 	}
 }
 
-func podReady(p *corev1.Pod, s *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
+func podReady(p *corev1.Pod, status *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
 	if containers.Status != corev1.ConditionTrue {
 		return containers
 	}
 	var missing string
 	for _, g := range p.Spec.ReadinessGates {
-		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == g.ConditionType })
+		i := slices.IndexFunc(status.Conditions, func(c corev1.PodCondition) bool { return c.Type == g.ConditionType })
 		msg := ""
 		switch {
 		case i < 0:
 			msg = fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType)
-		case s.Conditions[i].Status != corev1.ConditionTrue:
+		case status.Conditions[i].Status != corev1.ConditionTrue:
 			msg = fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType,
-				s.Conditions[i].Status)
+				status.Conditions[i].Status)
 		default:
 			continue
 		}

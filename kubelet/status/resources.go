@@ -14,28 +14,28 @@ import (
 )
 
 // setResources sets the allocated resources and, while the container runs, the actual resources of its cgroup.
-func (in Input) setResources(c *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
+func (in Input) setResources(container *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
 	cs.AllocatedResources = nil
 	cs.Resources = nil
 	if in.ResizePending != nil {
-		_, k := podinfo.Find(in.Pod, c.Name)
-		if prior := in.oldStatus(c.Name, k); prior != nil {
+		_, k := podinfo.Find(in.Pod, container.Name)
+		if prior := in.oldStatus(container.Name, k); prior != nil {
 			cs.AllocatedResources = prior.AllocatedResources
 			cs.Resources = prior.Resources
 			return
 		}
 	}
-	if len(c.Resources.Requests) > 0 {
-		cs.AllocatedResources = c.Resources.Requests.DeepCopy()
+	if len(container.Resources.Requests) > 0 {
+		cs.AllocatedResources = container.Resources.Requests.DeepCopy()
 	}
 	if cur == nil || !cur.Running() {
-		if len(c.Resources.Requests)+len(c.Resources.Limits) > 0 {
-			cs.Resources = c.Resources.DeepCopy()
+		if len(container.Resources.Requests)+len(container.Resources.Limits) > 0 {
+			cs.Resources = container.Resources.DeepCopy()
 			cs.Resources.Claims = nil
 		}
 		return
 	}
-	res := c.Resources.DeepCopy()
+	res := container.Resources.DeepCopy()
 	res.Claims = nil
 	if r := cur.Resources; r != nil {
 		if _, ok := res.Limits[corev1.ResourceMemory]; ok && r.GetMemoryLimitInBytes() > 0 {
@@ -57,31 +57,31 @@ const minMilliCPULimit = 10
 
 // setResizeConditions sets the conditions of a resize. Unlike the others, these conditions exist only while they are
 // true.
-func setResizeConditions(in Input, s *corev1.PodStatus) {
-	put := func(t corev1.PodConditionType, r *Reason) {
-		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
-		if r == nil {
+func setResizeConditions(in Input, status *corev1.PodStatus) {
+	put := func(t corev1.PodConditionType, reason *Reason) {
+		i := slices.IndexFunc(status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
+		if reason == nil {
 			if i >= 0 {
-				s.Conditions = slices.Delete(s.Conditions, i, i+1)
+				status.Conditions = slices.Delete(status.Conditions, i, i+1)
 			}
 			return
 		}
-		c := corev1.PodCondition{
+		podCondition := corev1.PodCondition{
 			Type:               t,
 			Status:             corev1.ConditionTrue,
-			Reason:             r.Reason,
-			Message:            r.Message,
+			Reason:             reason.Reason,
+			Message:            reason.Message,
 			ObservedGeneration: in.Pod.Generation,
 			LastTransitionTime: metav1.NewTime(in.Now.Truncate(1e9)),
 		}
 		if i < 0 {
-			s.Conditions = append(s.Conditions, c)
+			status.Conditions = append(status.Conditions, podCondition)
 			return
 		}
-		if s.Conditions[i].Reason == c.Reason {
-			c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+		if status.Conditions[i].Reason == podCondition.Reason {
+			podCondition.LastTransitionTime = status.Conditions[i].LastTransitionTime
 		}
-		s.Conditions[i] = c
+		status.Conditions[i] = podCondition
 	}
 	put(corev1.PodResizePending, in.ResizePending)
 	var progress *Reason

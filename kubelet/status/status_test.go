@@ -179,22 +179,22 @@ func TestPhaseAndConditions(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := Build(tt.in)
-			if s.Phase != tt.phase {
-				t.Errorf("phase: got %s, want %s", s.Phase, tt.phase)
+			status := Build(tt.in)
+			if status.Phase != tt.phase {
+				t.Errorf("phase: got %s, want %s", status.Phase, tt.phase)
 			}
-			if got := condition(&s, corev1.PodReady); got != tt.ready {
+			if got := condition(&status, corev1.PodReady); got != tt.ready {
 				t.Errorf("Ready: got %q, want %q", got, tt.ready)
 			}
-			if got := condition(&s, corev1.PodInitialized); got != tt.init {
+			if got := condition(&status, corev1.PodInitialized); got != tt.init {
 				t.Errorf("Initialized: got %q, want %q", got, tt.init)
 			}
 			in := tt.in
 			in.Pod = in.Pod.DeepCopy()
-			in.Pod.Status = s
+			in.Pod.Status = status
 			in.Now = now.Add(time.Hour)
-			if again := Build(in); !cmp.Equal(s, again) {
-				t.Errorf("built again an hour later it differs:\n%s", cmp.Diff(s, again))
+			if again := Build(in); !cmp.Equal(status, again) {
+				t.Errorf("built again an hour later it differs:\n%s", cmp.Diff(status, again))
 			}
 		})
 	}
@@ -451,13 +451,13 @@ func TestHealthOfManyDevices(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, names...)
 	in := input(p, seen...)
 	in.Health = func(c *corev1.Container) []corev1.ResourceStatus { return told[c.Name] }
-	s := Build(in)
-	b, err := Patch(p, &s)
+	status := Build(in)
+	b, err := Patch(p, &status)
 	if err != nil || len(b) > 512<<10 {
 		t.Errorf("the status takes %d bytes, %v", len(b), err)
 	}
-	for i := range s.ContainerStatuses {
-		cs := &s.ContainerStatuses[i]
+	for i := range status.ContainerStatuses {
+		cs := &status.ContainerStatuses[i]
 		if !slices.ContainsFunc(cs.AllocatedResourcesStatus, func(r corev1.ResourceStatus) bool {
 			return slices.ContainsFunc(r.Resources, func(h corev1.ResourceHealth) bool {
 				return h.Health == corev1.ResourceHealthStatusUnhealthy && len(*h.Message) > 8
@@ -470,9 +470,9 @@ func TestHealthOfManyDevices(t *testing.T) {
 				len(whole), len(*whole[0].Message))
 		}
 	}
-	p.Status = s
-	if next := Build(in); !equality.Semantic.DeepEqual(s, next) {
-		t.Errorf("written again, the status differs: %s", cmp.Diff(s, next))
+	p.Status = status
+	if next := Build(in); !equality.Semantic.DeepEqual(status, next) {
+		t.Errorf("written again, the status differs: %s", cmp.Diff(status, next))
 	}
 }
 

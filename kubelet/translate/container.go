@@ -47,9 +47,9 @@ func PodLogDir(dir, namespace, name, uid string) string {
 	return filepath.Join(dir, namespace+"_"+name+"_"+uid)
 }
 
-// Container returns the configuration of one run of c.
-func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
-	sc, err := containerSecurity(p, c, in)
+// Container returns the configuration of one run of container.
+func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
+	sc, err := containerSecurity(pod, container, in)
 	if err != nil {
 		return nil, err
 	}
@@ -58,41 +58,44 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		return v, ok
 	}
 	cfg := &runtimeapi.ContainerConfig{
-		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Restart)}, // never negative
-		Image:      &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
-		Command:    expandAll(c.Command, get),
-		Args:       expandAll(c.Args, get),
-		WorkingDir: c.WorkingDir,
+		Metadata:   &runtimeapi.ContainerMetadata{Name: container.Name, Attempt: uint32(in.Restart)}, // never negative
+		Image:      &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: container.Image},
+		Command:    expandAll(container.Command, get),
+		Args:       expandAll(container.Args, get),
+		WorkingDir: container.WorkingDir,
 		Mounts:     mapped(in.Mounts, in.Users),
 		Devices:    in.Devices,
 		CDIDevices: cdiDevices(in.CDI),
 		Labels: map[string]string{
-			observed.LabelPodName:       p.Name,
-			observed.LabelPodNamespace:  p.Namespace,
-			observed.LabelPodUID:        string(p.UID),
-			observed.LabelContainerName: c.Name,
+			observed.LabelPodName:       pod.Name,
+			observed.LabelPodNamespace:  pod.Namespace,
+			observed.LabelPodUID:        string(pod.UID),
+			observed.LabelContainerName: container.Name,
 		},
 		Annotations: map[string]string{
-			observed.AnnotationHash:          podinfo.Hash(c),
-			observed.AnnotationResources:     podinfo.ResourcesHash(c),
+			observed.AnnotationHash:          podinfo.Hash(container),
+			observed.AnnotationResources:     podinfo.ResourcesHash(container),
 			observed.AnnotationRestartCount:  strconv.Itoa(in.Restart),
-			observed.AnnotationMessagePath:   c.TerminationMessagePath,
-			observed.AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
-			observed.AnnotationGracePeriod:   strconv.FormatInt(podinfo.GracePeriodSeconds(p), 10),
+			observed.AnnotationMessagePath:   container.TerminationMessagePath,
+			observed.AnnotationMessagePolicy: string(container.TerminationMessagePolicy),
+			observed.AnnotationGracePeriod:   strconv.FormatInt(podinfo.GracePeriodSeconds(pod), 10),
 		},
-		LogPath:   LogPath(c.Name, in.Restart),
-		Stdin:     c.Stdin,
-		StdinOnce: c.StdinOnce,
-		Tty:       c.TTY,
-		Linux:     &runtimeapi.LinuxContainerConfig{Resources: Resources(p, c, in.MemoryBytes), SecurityContext: sc},
+		LogPath:   LogPath(container.Name, in.Restart),
+		Stdin:     container.Stdin,
+		StdinOnce: container.StdinOnce,
+		Tty:       container.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       Resources(pod, container, in.MemoryBytes),
+			SecurityContext: sc,
+		},
 	}
 	for k, v := range in.Annotations {
 		if _, ok := cfg.Annotations[k]; !ok {
 			cfg.Annotations[k] = v
 		}
 	}
-	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-		if n, ok := runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)]; ok {
+	if container.Lifecycle != nil && container.Lifecycle.StopSignal != nil {
+		if n, ok := runtimeapi.Signal_value[string(*container.Lifecycle.StopSignal)]; ok {
 			cfg.StopSignal = runtimeapi.Signal(n)
 		}
 	}
@@ -153,13 +156,13 @@ func quota(milli int64) int64 {
 }
 
 // Resources returns the resources of a container's cgroup. memoryBytes is the node's memory, for the OOM score.
-func Resources(p *corev1.Pod, c *corev1.Container, memoryBytes int64) *runtimeapi.LinuxContainerResources {
-	cpu := c.Resources.Requests.Cpu()
+func Resources(pod *corev1.Pod, container *corev1.Container, memoryBytes int64) *runtimeapi.LinuxContainerResources {
+	cpu := container.Resources.Requests.Cpu()
 	if cpu.IsZero() {
-		cpu = c.Resources.Limits.Cpu()
+		cpu = container.Resources.Limits.Cpu()
 	}
-	limits := c.Resources.Limits
-	if podLimits := p.Spec.Resources; podLimits != nil {
+	limits := container.Resources.Limits
+	if podLimits := pod.Spec.Resources; podLimits != nil {
 		// a container without a limit of its own may use the pod's
 		merged := podLimits.Limits.DeepCopy()
 		if merged == nil {
@@ -173,13 +176,13 @@ func Resources(p *corev1.Pod, c *corev1.Container, memoryBytes int64) *runtimeap
 		CpuShares:          shares(cpu.MilliValue()),
 		CpuQuota:           quota(limits.Cpu().MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
-		OomScoreAdj:        oomScore(p, c, memoryBytes),
+		OomScoreAdj:        oomScore(pod, container, memoryBytes),
 	}
 }
 
 // oomScore returns oom_score_adj: the larger the memory request relative to the node, the later the container is
 // killed.
-func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
+func oomScore(p *corev1.Pod, container *corev1.Container, memoryBytes int64) int64 {
 	if p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000 {
 		return -997
 	}
@@ -193,7 +196,7 @@ func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
 	if memoryBytes <= 0 {
 		return 999
 	}
-	adj := 1000 - 1000*c.Resources.Requests.Memory().Value()/memoryBytes
+	adj := 1000 - 1000*container.Resources.Requests.Memory().Value()/memoryBytes
 	return min(max(adj, 3), 999)
 }
 

@@ -56,7 +56,7 @@ func stubbed(servers []string) bool {
 // ParseResolvConf parses a resolv.conf. Unknown lines are skipped. The last search line wins, and the last option of a
 // name.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
-	d := &runtimeapi.DNSConfig{}
+	dnsConfig := &runtimeapi.DNSConfig{}
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
 		f := strings.Fields(sc.Text())
@@ -66,25 +66,25 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 		switch f[0] {
 		case "nameserver":
 			if len(f) > 1 {
-				d.Servers = append(d.Servers, f[1])
+				dnsConfig.Servers = append(dnsConfig.Servers, f[1])
 			}
 		case "search":
-			d.Searches = nil
+			dnsConfig.Searches = nil
 			for _, s := range f[1:] {
 				if s != "." {
-					d.Searches = append(d.Searches, strings.TrimSuffix(s, "."))
+					dnsConfig.Searches = append(dnsConfig.Searches, strings.TrimSuffix(s, "."))
 				}
 			}
 		case "options":
 			for _, o := range f[1:] {
-				d.Options = setOption(d.Options, o)
+				dnsConfig.Options = setOption(dnsConfig.Options, o)
 			}
 		}
 	}
 	if err := sc.Err(); err != nil {
 		return nil, fmt.Errorf("read resolv.conf: %w", err)
 	}
-	return d, nil
+	return dnsConfig, nil
 }
 
 // Limits of the resolver library, and of Kubernetes.
@@ -106,72 +106,74 @@ type Warning struct {
 // cluster's DNS servers. Without cluster servers, a pod with ClusterFirst gets host. Warnings report this, and what was
 // left out because of limits.
 func DNS(
-	p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string,
-) (d *runtimeapi.DNSConfig, warnings []Warning) {
-	policy := p.Spec.DNSPolicy
-	if policy == corev1.DNSClusterFirst && p.Spec.HostNetwork {
+	pod *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string,
+) (dnsConfig *runtimeapi.DNSConfig, warnings []Warning) {
+	policy := pod.Spec.DNSPolicy
+	if policy == corev1.DNSClusterFirst && pod.Spec.HostNetwork {
 		policy = corev1.DNSDefault
 	}
-	d = &runtimeapi.DNSConfig{}
+	dnsConfig = &runtimeapi.DNSConfig{}
 	switch policy {
 	case corev1.DNSNone:
 	case corev1.DNSDefault:
-		d = clone(host)
+		dnsConfig = clone(host)
 	default: // ClusterFirst, ClusterFirstWithHostNet; others are refused by the API server
 		if len(cluster) == 0 {
-			d = clone(host)
+			dnsConfig = clone(host)
 			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q "+
 				"policy. Falling back to %q policy.", corev1.DNSClusterFirst, corev1.DNSDefault)
 			warnings = append(warnings,
 				Warning{Reason: "MissingClusterDNS", Message: text, Node: true},
 				Warning{
-					Reason:  "MissingClusterDNS",
-					Message: fmt.Sprintf("pod: %q. %s", fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID), text),
+					Reason: "MissingClusterDNS",
+					Message: fmt.Sprintf("pod: %q. %s", fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID),
+						text),
 				})
 			break
 		}
-		d.Servers = slices.Clone(cluster)
-		d.Searches = slices.Clone(host.GetSearches())
-		d.Options = []string{"ndots:5"}
+		dnsConfig.Servers = slices.Clone(cluster)
+		dnsConfig.Searches = slices.Clone(host.GetSearches())
+		dnsConfig.Options = []string{"ndots:5"}
 		if domain != "" {
-			d.Searches = unique([]string{p.Namespace + ".svc." + domain, "svc." + domain, domain}, host.GetSearches())
+			dnsConfig.Searches = unique([]string{pod.Namespace + ".svc." + domain, "svc." + domain, domain},
+				host.GetSearches())
 		}
 	}
-	if c := p.Spec.DNSConfig; c != nil {
-		d.Servers = unique(d.Servers, c.Nameservers)
-		d.Searches = unique(d.Searches, c.Searches)
+	if c := pod.Spec.DNSConfig; c != nil {
+		dnsConfig.Servers = unique(dnsConfig.Servers, c.Nameservers)
+		dnsConfig.Searches = unique(dnsConfig.Searches, c.Searches)
 		for _, o := range c.Options {
 			text := o.Name
 			if o.Value != nil && *o.Value != "" {
 				text += ":" + *o.Value
 			}
-			d.Options = setOption(d.Options, text)
+			dnsConfig.Options = setOption(dnsConfig.Options, text)
 		}
 	}
-	return d, append(warnings, fit(d)...)
+	return dnsConfig, append(warnings, fit(dnsConfig)...)
 }
 
-// fit truncates d to the limits.
-func fit(d *runtimeapi.DNSConfig) (warnings []Warning) {
-	if len(d.Servers) > maxServers {
-		d.Servers = d.Servers[:maxServers]
+// fit truncates dnsConfig to the limits.
+func fit(dnsConfig *runtimeapi.DNSConfig) (warnings []Warning) {
+	if len(dnsConfig.Servers) > maxServers {
+		dnsConfig.Servers = dnsConfig.Servers[:maxServers]
 		warnings = append(warnings, Warning{
 			Reason: "DNSConfigForming",
 			Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver " +
-				"line is: " + strings.Join(d.Servers, " "),
+				"line is: " + strings.Join(dnsConfig.Servers, " "),
 		})
 	}
-	n := len(d.Searches)
-	d.Searches = d.Searches[:min(n, maxSearches)]
-	d.Searches = slices.DeleteFunc(d.Searches, func(s string) bool { return len(s) > maxDomain })
-	for len(strings.Join(d.Searches, " ")) > maxSearch {
-		d.Searches = d.Searches[:len(d.Searches)-1]
+	n := len(dnsConfig.Searches)
+	dnsConfig.Searches = dnsConfig.Searches[:min(n, maxSearches)]
+	dnsConfig.Searches = slices.DeleteFunc(dnsConfig.Searches, func(s string) bool { return len(s) > maxDomain })
+	for len(strings.Join(dnsConfig.Searches, " ")) > maxSearch {
+		dnsConfig.Searches = dnsConfig.Searches[:len(dnsConfig.Searches)-1]
 	}
-	if len(d.Searches) < n {
+	if len(dnsConfig.Searches) < n {
 		warnings = append(warnings, Warning{
 			Reason: "DNSConfigForming",
 			Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line " +
-				"is: " + strings.Join(d.Searches, " "),
+				"is: " + strings.Join(dnsConfig.Searches, " "),
 		})
 	}
 	return warnings
@@ -209,29 +211,29 @@ func setOption(have []string, option string) []string {
 }
 
 // Hosts returns the content of a pod's /etc/hosts. For a pod on the host network it is based on node, the node's file.
-func Hosts(p *corev1.Pod, podIPs []string, domain string, node []byte) []byte {
-	var b strings.Builder
-	if p.Spec.HostNetwork {
-		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
-		b.Write(node)
+func Hosts(pod *corev1.Pod, podIPs []string, domain string, node []byte) []byte {
+	var out strings.Builder
+	if pod.Spec.HostNetwork {
+		out.WriteString("# Kubernetes-managed hosts file (host network).\n")
+		out.Write(node)
 	} else {
-		b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost " +
+		out.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost " +
 			"ip6-loopback\n" +
 			"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
-		host, dom := Hostname(p, domain)
+		host, dom := Hostname(pod, domain)
 		for _, ip := range podIPs {
 			if dom != "" {
-				fmt.Fprintf(&b, "%s\t%s.%s\t%s\n", ip, host, dom, host)
+				fmt.Fprintf(&out, "%s\t%s.%s\t%s\n", ip, host, dom, host)
 			} else {
-				fmt.Fprintf(&b, "%s\t%s\n", ip, host)
+				fmt.Fprintf(&out, "%s\t%s\n", ip, host)
 			}
 		}
 	}
-	if len(p.Spec.HostAliases) > 0 {
-		b.WriteString("\n# Entries added by HostAliases.\n")
-		for _, a := range p.Spec.HostAliases {
-			fmt.Fprintf(&b, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
+	if len(pod.Spec.HostAliases) > 0 {
+		out.WriteString("\n# Entries added by HostAliases.\n")
+		for _, a := range pod.Spec.HostAliases {
+			fmt.Fprintf(&out, "%s\t%s\n", a.IP, strings.Join(a.Hostnames, "\t"))
 		}
 	}
-	return []byte(b.String())
+	return []byte(out.String())
 }

@@ -40,11 +40,11 @@ type EnvInput struct {
 
 // Env returns a container's environment. An error is a mistake in the pod or a missing object: the container waits with
 // CreateContainerConfigError.
-func Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, in EnvInput) (map[string]string, error) {
+func Env(ctx context.Context, pod *corev1.Pod, container *corev1.Container, in EnvInput) (map[string]string, error) {
 	env := map[string]string{}
-	services := ServiceEnv(p, in.Services)
-	for i := range c.EnvFrom {
-		if err := envFrom(ctx, p, &c.EnvFrom[i], in.Sources, env); err != nil {
+	services := ServiceEnv(pod, in.Services)
+	for i := range container.EnvFrom {
+		if err := envFrom(ctx, pod, &container.EnvFrom[i], in.Sources, env); err != nil {
 			return nil, err
 		}
 	}
@@ -55,13 +55,13 @@ func Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, in EnvInput) (
 		v, ok := services[name]
 		return v, ok
 	}
-	for i := range c.Env {
-		e := &c.Env[i]
+	for i := range container.Env {
+		e := &container.Env[i]
 		if e.ValueFrom == nil {
 			env[e.Name] = Expand(e.Value, get)
 			continue
 		}
-		v, ok, err := valueFrom(ctx, p, c, e.ValueFrom, in)
+		v, ok, err := valueFrom(ctx, pod, container, e.ValueFrom, in)
 		if err != nil {
 			return nil, err
 		}
@@ -77,10 +77,12 @@ func Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, in EnvInput) (
 	return env, nil
 }
 
-func envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFromSource, src Sources, env map[string]string) error {
+func envFrom(
+	ctx context.Context, pod *corev1.Pod, from *corev1.EnvFromSource, src Sources, env map[string]string,
+) error {
 	switch {
 	case from.ConfigMapRef != nil:
-		m, err := src.ConfigMap(ctx, p.Namespace, from.ConfigMapRef.Name)
+		m, err := src.ConfigMap(ctx, pod.Namespace, from.ConfigMapRef.Name)
 		if apierrors.IsNotFound(err) && from.ConfigMapRef.Optional != nil && *from.ConfigMapRef.Optional {
 			return nil
 		}
@@ -91,7 +93,7 @@ func envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFromSource, src
 			setEnv(env, from.Prefix+k, v)
 		}
 	case from.SecretRef != nil:
-		s, err := src.Secret(ctx, p.Namespace, from.SecretRef.Name)
+		s, err := src.Secret(ctx, pod.Namespace, from.SecretRef.Name)
 		if apierrors.IsNotFound(err) && from.SecretRef.Optional != nil && *from.SecretRef.Optional {
 			return nil
 		}
@@ -114,16 +116,16 @@ func setEnv(env map[string]string, k, v string) {
 func isTrue(b *bool) bool { return b != nil && *b }
 
 func valueFrom(
-	ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput,
+	ctx context.Context, pod *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput,
 ) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
-		v, err := downward.Field(p, from.FieldRef.FieldPath, in.PodIPs, in.HostIPs)
+		v, err := downward.Field(pod, from.FieldRef.FieldPath, in.PodIPs, in.HostIPs)
 		return v, err == nil, err
 	case from.ResourceFieldRef != nil:
 		of := c
 		if n := from.ResourceFieldRef.ContainerName; n != "" {
-			if of, _ = podinfo.Find(p, n); of == nil {
+			if of, _ = podinfo.Find(pod, n); of == nil {
 				return "", false, fmt.Errorf("container %s not found", n)
 			}
 		}
@@ -131,7 +133,7 @@ func valueFrom(
 		return v, err == nil, err
 	case from.ConfigMapKeyRef != nil:
 		r := from.ConfigMapKeyRef
-		m, err := in.Sources.ConfigMap(ctx, p.Namespace, r.Name)
+		m, err := in.Sources.ConfigMap(ctx, pod.Namespace, r.Name)
 		if apierrors.IsNotFound(err) && isTrue(r.Optional) {
 			return "", false, nil
 		}
@@ -140,12 +142,12 @@ func valueFrom(
 		}
 		v, ok := m.Data[r.Key]
 		if !ok && !isTrue(r.Optional) {
-			return "", false, fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", r.Key, p.Namespace, r.Name)
+			return "", false, fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", r.Key, pod.Namespace, r.Name)
 		}
 		return v, ok, nil
 	case from.SecretKeyRef != nil:
 		r := from.SecretKeyRef
-		s, err := in.Sources.Secret(ctx, p.Namespace, r.Name)
+		s, err := in.Sources.Secret(ctx, pod.Namespace, r.Name)
 		if apierrors.IsNotFound(err) && isTrue(r.Optional) {
 			return "", false, nil
 		}
@@ -154,7 +156,7 @@ func valueFrom(
 		}
 		v, ok := s.Data[r.Key]
 		if !ok && !isTrue(r.Optional) {
-			return "", false, fmt.Errorf("couldn't find key %v in Secret %v/%v", r.Key, p.Namespace, r.Name)
+			return "", false, fmt.Errorf("couldn't find key %v in Secret %v/%v", r.Key, pod.Namespace, r.Name)
 		}
 		return string(v), ok, nil
 	case from.FileKeyRef != nil:
@@ -166,26 +168,26 @@ func valueFrom(
 // maxEnvFile is the limit for a file that fileKeyRef reads.
 const maxEnvFile = 64 << 10
 
-func fileKey(r *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
-	dir := in.VolumeDir(r.VolumeName)
+func fileKey(selector *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
+	dir := in.VolumeDir(selector.VolumeName)
 	if dir == "" {
-		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", r.VolumeName)
+		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", selector.VolumeName)
 	}
 	root, err := inroot.OpenBeneath(dir)
 	if err != nil {
-		return "", false, fmt.Errorf("open volume %s: %w", r.VolumeName, err)
+		return "", false, fmt.Errorf("open volume %s: %w", selector.VolumeName, err)
 	}
 	defer func() { _ = root.Close() }() // O_PATH
-	b, err := root.ReadFile(r.Path, maxEnvFile)
-	if errors.Is(err, fs.ErrNotExist) && isTrue(r.Optional) {
+	b, err := root.ReadFile(selector.Path, maxEnvFile)
+	if errors.Is(err, fs.ErrNotExist) && isTrue(selector.Optional) {
 		return "", false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("read env file %s: %w", r.Path, err)
+		return "", false, fmt.Errorf("read env file %s: %w", selector.Path, err)
 	}
-	v, ok := EnvFileKey(string(b), r.Key)
-	if !ok && !isTrue(r.Optional) {
-		return "", false, fmt.Errorf("environment variable key %q not found in file %q", r.Key, r.Path)
+	v, ok := EnvFileKey(string(b), selector.Key)
+	if !ok && !isTrue(selector.Optional) {
+		return "", false, fmt.Errorf("environment variable key %q not found in file %q", selector.Key, selector.Path)
 	}
 	return v, ok, nil
 }
@@ -226,19 +228,19 @@ func EnvFileKey(text, key string) (string, bool) {
 
 // ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is set,
 // and always those of the API server.
-func ServiceEnv(p *corev1.Pod, services []*corev1.Service) map[string]string {
-	links := p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
+func ServiceEnv(pod *corev1.Pod, services []*corev1.Service) map[string]string {
+	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	env := map[string]string{}
 	sorted := slices.SortedFunc(slices.Values(services), func(a, b *corev1.Service) int {
 		// the pod's own namespace comes last and wins
-		return strings.Compare(order(a, p)+a.Name, order(b, p)+b.Name)
+		return strings.Compare(order(a, pod)+a.Name, order(b, pod)+b.Name)
 	})
 	for _, s := range sorted {
 		master := s.Namespace == "default" && s.Name == "kubernetes"
 		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 {
 			continue
 		}
-		if master || links && s.Namespace == p.Namespace {
+		if master || links && s.Namespace == pod.Namespace {
 			maps.Copy(env, serviceVars(s))
 		}
 	}

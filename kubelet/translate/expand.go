@@ -10,36 +10,36 @@ func Expand(s string, get func(string) (string, bool)) string {
 	if !strings.Contains(s, "$") {
 		return s
 	}
-	var b strings.Builder
+	var out strings.Builder
 	for {
 		i := strings.IndexByte(s, '$')
 		if i < 0 || i == len(s)-1 {
-			b.WriteString(s)
-			return b.String()
+			out.WriteString(s)
+			return out.String()
 		}
-		b.WriteString(s[:i])
+		out.WriteString(s[:i])
 		rest := s[i+1:]
 		switch rest[0] {
 		case '$':
-			b.WriteByte('$')
+			out.WriteByte('$')
 			s = rest[1:]
 		case '(':
 			end := strings.IndexByte(rest, ')')
 			if end < 0 {
-				b.WriteString("$(")
+				out.WriteString("$(")
 				s = rest[1:]
 				continue
 			}
 			name := rest[1:end]
 			if v, ok := get(name); ok {
-				b.WriteString(v)
+				out.WriteString(v)
 			} else {
-				b.WriteString("$(" + name + ")")
+				out.WriteString("$(" + name + ")")
 			}
 			s = rest[end+1:]
 		default:
-			b.WriteByte('$')
-			b.WriteByte(rest[0])
+			out.WriteByte('$')
+			out.WriteByte(rest[0])
 			s = rest[1:]
 		}
 	}

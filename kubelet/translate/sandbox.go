@@ -29,113 +29,113 @@ type SandboxInput struct {
 const maxHostname = 63
 
 // Hostname returns the pod's host name and its domain, if it has one.
-func Hostname(p *corev1.Pod, clusterDomain string) (host, domain string) {
-	if p.Spec.HostnameOverride != nil {
-		return *p.Spec.HostnameOverride, ""
+func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string) {
+	if pod.Spec.HostnameOverride != nil {
+		return *pod.Spec.HostnameOverride, ""
 	}
-	host = p.Spec.Hostname
+	host = pod.Spec.Hostname
 	if host == "" {
-		host = p.Name
+		host = pod.Name
 		if len(host) > maxHostname {
 			host = strings.TrimRight(host[:maxHostname], "-.")
 		}
 	}
-	if p.Spec.Subdomain != "" {
-		domain = fmt.Sprintf("%s.%s.svc.%s", p.Spec.Subdomain, p.Namespace, clusterDomain)
+	if pod.Spec.Subdomain != "" {
+		domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, clusterDomain)
 	}
 	return host, domain
 }
 
 // Sandbox returns the configuration of the pod's sandbox.
-func Sandbox(p *corev1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
-	host, domain := Hostname(p, in.Domain)
-	if isTrue(p.Spec.SetHostnameAsFQDN) && domain != "" {
+func Sandbox(pod *corev1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) {
+	host, domain := Hostname(pod, in.Domain)
+	if isTrue(pod.Spec.SetHostnameAsFQDN) && domain != "" {
 		host = host + "." + domain
 		if len(host) > maxHostname {
 			return nil, fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too "+
 				"long (64 characters is the max, %d characters requested)", host, len(host))
 		}
 	}
-	if p.Spec.HostNetwork {
+	if pod.Spec.HostNetwork {
 		host = in.NodeHostname
-		if p.Spec.HostnameOverride != nil {
-			host = *p.Spec.HostnameOverride
+		if pod.Spec.HostnameOverride != nil {
+			host = *pod.Spec.HostnameOverride
 		}
 	}
-	labels := maps.Clone(p.Labels)
+	labels := maps.Clone(pod.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[observed.LabelPodName] = p.Name
-	labels[observed.LabelPodNamespace] = p.Namespace
-	labels[observed.LabelPodUID] = string(p.UID)
+	labels[observed.LabelPodName] = pod.Name
+	labels[observed.LabelPodNamespace] = pod.Namespace
+	labels[observed.LabelPodUID] = string(pod.UID)
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name:      p.Name,
-			Namespace: p.Namespace,
-			Uid:       string(p.UID),
+			Name:      pod.Name,
+			Namespace: pod.Namespace,
+			Uid:       string(pod.UID),
 			Attempt:   in.Attempt,
 		},
 		Hostname:     host,
-		LogDirectory: PodLogDir(in.LogDir, p.Namespace, p.Name, string(p.UID)),
+		LogDirectory: PodLogDir(in.LogDir, pod.Namespace, pod.Name, string(pod.UID)),
 		DnsConfig:    in.DNS,
 		Labels:       labels,
-		Annotations:  p.Annotations,
-		Linux:        sandboxLinux(p, in),
+		Annotations:  pod.Annotations,
+		Linux:        sandboxLinux(pod, in),
 	}
-	if !p.Spec.HostNetwork {
-		cfg.PortMappings = ports(p)
+	if !pod.Spec.HostNetwork {
+		cfg.PortMappings = ports(pod)
 	}
 	return cfg, nil
 }
 
-func ports(p *corev1.Pod) []*runtimeapi.PortMapping {
+func ports(pod *corev1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	add := func(c *corev1.Container) {
 		for _, port := range c.Ports {
-			m := &runtimeapi.PortMapping{
+			portMapping := &runtimeapi.PortMapping{
 				ContainerPort: port.ContainerPort,
 				HostPort:      port.HostPort,
 				HostIp:        port.HostIP,
 			}
 			switch port.Protocol {
 			case corev1.ProtocolUDP:
-				m.Protocol = runtimeapi.Protocol_UDP
+				portMapping.Protocol = runtimeapi.Protocol_UDP
 			case corev1.ProtocolSCTP:
-				m.Protocol = runtimeapi.Protocol_SCTP
+				portMapping.Protocol = runtimeapi.Protocol_SCTP
 			case corev1.ProtocolTCP:
 			}
-			out = append(out, m)
+			out = append(out, portMapping)
 		}
 	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil {
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil {
 			add(c)
 		}
 	}
-	for i := range p.Spec.Containers {
-		add(&p.Spec.Containers[i])
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
 	}
 	return out
 }
 
-func sandboxLinux(p *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxConfig {
+func sandboxLinux(pod *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxConfig {
 	sc := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(p, in.Users),
+		NamespaceOptions: namespaces(pod, in.Users),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
 	out := &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent:    in.CgroupParent,
 		SecurityContext: sc,
-		Resources:       podResources(p),
+		Resources:       podResources(pod),
 	}
-	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(p)
-	for i := range p.Spec.Containers {
-		if c := p.Spec.Containers[i].SecurityContext; c != nil && isTrue(c.Privileged) {
+	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(pod)
+	for i := range pod.Spec.Containers {
+		if c := pod.Spec.Containers[i].SecurityContext; c != nil && isTrue(c.Privileged) {
 			sc.Privileged = true
 		}
 	}
-	ps := p.Spec.SecurityContext
+	ps := pod.Spec.SecurityContext
 	if ps == nil {
 		return out
 	}

@@ -73,35 +73,35 @@ func AppArmorProfile(p *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile
 }
 
 func containerSecurity(
-	p *corev1.Pod, c *corev1.Container, in ContainerInput,
+	pod *corev1.Pod, container *corev1.Container, in ContainerInput,
 ) (*runtimeapi.LinuxContainerSecurityContext, error) {
-	e := effective(p, c)
+	context := effective(pod, container)
 	sc := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(p, in.Users),
-		RunAsUser:        wrap64(e.RunAsUser),
-		RunAsGroup:       wrap64(e.RunAsGroup),
-		Privileged:       isTrue(e.Privileged),
-		ReadonlyRootfs:   isTrue(e.ReadOnlyRootFilesystem),
-		NoNewPrivs:       e.AllowPrivilegeEscalation != nil && !*e.AllowPrivilegeEscalation,
+		NamespaceOptions: namespaces(pod, in.Users),
+		RunAsUser:        wrap64(context.RunAsUser),
+		RunAsGroup:       wrap64(context.RunAsGroup),
+		Privileged:       isTrue(context.Privileged),
+		ReadonlyRootfs:   isTrue(context.ReadOnlyRootFilesystem),
+		NoNewPrivs:       context.AllowPrivilegeEscalation != nil && !*context.AllowPrivilegeEscalation,
 		MaskedPaths:      allMasked(),
 		ReadonlyPaths:    readonlyPaths,
-		Seccomp:          seccomp(e.SeccompProfile, in.SeccompDir),
-		Apparmor:         apparmor(e.AppArmorProfile),
-		SelinuxOptions:   selinux(e.SELinuxOptions),
+		Seccomp:          seccomp(context.SeccompProfile, in.SeccompDir),
+		Apparmor:         apparmor(context.AppArmorProfile),
+		SelinuxOptions:   selinux(context.SELinuxOptions),
 	}
-	if isTrue(e.Privileged) || e.ProcMount != nil && *e.ProcMount == corev1.UnmaskedProcMount {
+	if isTrue(context.Privileged) || context.ProcMount != nil && *context.ProcMount == corev1.UnmaskedProcMount {
 		sc.MaskedPaths = nil
 		sc.ReadonlyPaths = nil
 	}
-	if isTrue(e.Privileged) {
+	if isTrue(context.Privileged) {
 		sc.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	}
-	if e.Capabilities != nil {
+	if context.Capabilities != nil {
 		sc.Capabilities = &runtimeapi.Capability{}
-		for _, v := range e.Capabilities.Add {
+		for _, v := range context.Capabilities.Add {
 			sc.Capabilities.AddCapabilities = append(sc.Capabilities.AddCapabilities, string(v))
 		}
-		for _, v := range e.Capabilities.Drop {
+		for _, v := range context.Capabilities.Drop {
 			sc.Capabilities.DropCapabilities = append(sc.Capabilities.DropCapabilities, string(v))
 		}
 	}
@@ -109,30 +109,31 @@ func containerSecurity(
 		sc.NamespaceOptions.Pid = runtimeapi.NamespaceMode_TARGET
 		sc.NamespaceOptions.TargetId = in.TargetID
 	}
-	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(p)
-	if e.RunAsUser == nil && in.Image != nil {
+	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(pod)
+	if context.RunAsUser == nil && in.Image != nil {
 		if in.Image.GetUid() != nil {
 			sc.RunAsUser = in.Image.GetUid()
 		} else {
 			sc.RunAsUsername = in.Image.GetUsername()
 		}
 	}
-	return sc, nonRoot(p, c, &e, in.Image)
+	return sc, nonRoot(pod, container, &context, in.Image)
 }
 
-func nonRoot(p *corev1.Pod, c *corev1.Container, e *corev1.SecurityContext, img *runtimeapi.Image) error {
+func nonRoot(pod *corev1.Pod, container *corev1.Container, e *corev1.SecurityContext, img *runtimeapi.Image) error {
 	if !isTrue(e.RunAsNonRoot) {
 		return nil
 	}
 	switch {
 	case e.RunAsUser != nil && *e.RunAsUser == 0:
-		return ErrNonRoot(p, c, "container's runAsUser breaks non-root policy")
+		return ErrNonRoot(pod, container, "container's runAsUser breaks non-root policy")
 	case e.RunAsUser != nil:
 		return nil
 	case img.GetUid() != nil && img.GetUid().GetValue() == 0 || img.GetUid() == nil && img.GetUsername() == "":
-		return ErrNonRoot(p, c, "image will run as root")
+		return ErrNonRoot(pod, container, "image will run as root")
 	case img.GetUid() == nil:
-		return ErrNonRoot(p, c, "image has non-numeric user ("+img.GetUsername()+"), cannot verify user is non-root")
+		return ErrNonRoot(pod, container, "image has non-numeric user ("+img.GetUsername()+
+			"), cannot verify user is non-root")
 	}
 	return nil
 }
@@ -154,29 +155,29 @@ func groups(p *corev1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
 }
 
 // namespaces returns the namespace options of the pod. users is its user namespace; nil: the host's.
-func namespaces(p *corev1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
+func namespaces(pod *corev1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
 	if users == nil {
 		users = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
 	}
-	n := &runtimeapi.NamespaceOption{
+	option := &runtimeapi.NamespaceOption{
 		Network:       runtimeapi.NamespaceMode_POD,
 		Ipc:           runtimeapi.NamespaceMode_POD,
 		Pid:           runtimeapi.NamespaceMode_CONTAINER,
 		UsernsOptions: users,
 	}
-	if p.Spec.HostNetwork {
-		n.Network = runtimeapi.NamespaceMode_NODE
+	if pod.Spec.HostNetwork {
+		option.Network = runtimeapi.NamespaceMode_NODE
 	}
-	if p.Spec.HostIPC {
-		n.Ipc = runtimeapi.NamespaceMode_NODE
+	if pod.Spec.HostIPC {
+		option.Ipc = runtimeapi.NamespaceMode_NODE
 	}
 	switch {
-	case p.Spec.HostPID:
-		n.Pid = runtimeapi.NamespaceMode_NODE
-	case isTrue(p.Spec.ShareProcessNamespace):
-		n.Pid = runtimeapi.NamespaceMode_POD
+	case pod.Spec.HostPID:
+		option.Pid = runtimeapi.NamespaceMode_NODE
+	case isTrue(pod.Spec.ShareProcessNamespace):
+		option.Pid = runtimeapi.NamespaceMode_POD
 	}
-	return n
+	return option
 }
 
 func seccomp(s *corev1.SeccompProfile, dir string) *runtimeapi.SecurityProfile {

@@ -63,8 +63,8 @@ func TestThrottles(t *testing.T) {
 // TestUsers: the node's user namespace is said too, for runtimes that would choose otherwise; with one of its own all
 // mounts are mapped.
 func TestUsers(t *testing.T) {
-	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
-	box, err := Sandbox(p, SandboxInput{})
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	box, err := Sandbox(pod, SandboxInput{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestUsers(t *testing.T) {
 	}
 	ids := []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}
 	users := &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
-	c, err := Container(p, &p.Spec.Containers[0], ContainerInput{
+	c, err := Container(pod, &pod.Spec.Containers[0], ContainerInput{
 		Users:  users,
 		Mounts: []*runtimeapi.Mount{{ContainerPath: "/a"}, {ContainerPath: "/b"}},
 	})

@@ -95,7 +95,7 @@ func field(path string) *corev1.EnvVarSource {
 
 func TestEnv(t *testing.T) {
 	yes := true
-	p, c := envPod(
+	pod, container := envPod(
 		corev1.EnvVar{Name: "PLAIN", Value: "v"},
 		corev1.EnvVar{Name: "COMPOSED", Value: "$(PLAIN)/$(P_k)/$(WEB_SERVICE_PORT)/$(LATER)"},
 		corev1.EnvVar{Name: "LATER", Value: "x"},
@@ -128,7 +128,7 @@ func TestEnv(t *testing.T) {
 			}},
 		},
 	)
-	c.EnvFrom = []corev1.EnvFromSource{
+	container.EnvFrom = []corev1.EnvFromSource{
 		{
 			Prefix:       "P_",
 			ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
@@ -157,7 +157,7 @@ func TestEnv(t *testing.T) {
 			},
 		},
 	}
-	got, err := Env(t.Context(), p, c, EnvInput{
+	got, err := Env(t.Context(), pod, container, EnvInput{
 		Sources:     sources{},
 		Services:    svc,
 		PodIPs:      []string{"10.0.0.2"},
@@ -198,11 +198,11 @@ func TestEnv(t *testing.T) {
 		t.Errorf("environment (-want +got):\n%s", d)
 	}
 	no := false
-	p.Spec.EnableServiceLinks = &no
-	if env := ServiceEnv(p, svc); env["WEB_SERVICE_HOST"] != "" || env["KUBERNETES_SERVICE_HOST"] == "" {
+	pod.Spec.EnableServiceLinks = &no
+	if env := ServiceEnv(pod, svc); env["WEB_SERVICE_HOST"] != "" || env["KUBERNETES_SERVICE_HOST"] == "" {
 		t.Errorf("without service links: got %v, want the API server's alone", env)
 	}
-	c.Env = []corev1.EnvVar{
+	container.Env = []corev1.EnvVar{
 		{
 			Name: "X",
 			ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
@@ -211,7 +211,7 @@ func TestEnv(t *testing.T) {
 			}},
 		},
 	}
-	if _, err := Env(t.Context(), p, c, EnvInput{Sources: sources{}}); err == nil ||
+	if _, err := Env(t.Context(), pod, container, EnvInput{Sources: sources{}}); err == nil ||
 		err.Error() != `configmap "none" not found` {
 		t.Errorf("a missing config map: got %v", err)
 	}
@@ -253,14 +253,14 @@ func TestResources(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"},
 		Spec: corev1.PodSpec{
 			Subdomain:   "sub",
 			HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}},
 		},
 	}
-	got := string(Hosts(p, []string{"10.0.0.2"}, "c.local", nil))
+	got := string(Hosts(pod, []string{"10.0.0.2"}, "c.local", nil))
 	for _, want := range []string{
 		"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.c.local\tp\n",
 		"# Entries added by HostAliases.\n1.2.3.4\ta\tb\n",
@@ -269,8 +269,8 @@ func TestHosts(t *testing.T) {
 			t.Errorf("hosts file %q lacks %q", got, want)
 		}
 	}
-	p.Spec.HostNetwork = true
-	if got := string(Hosts(p, nil, "c.local", []byte("127.0.0.1 node\n"))); !strings.HasPrefix(got,
+	pod.Spec.HostNetwork = true
+	if got := string(Hosts(pod, nil, "c.local", []byte("127.0.0.1 node\n"))); !strings.HasPrefix(got,
 		"# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n") {
 		t.Errorf("host network: got %q", got)
 	}

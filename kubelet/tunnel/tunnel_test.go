@@ -72,10 +72,10 @@ func TestServesThroughTheTunnel(t *testing.T) {
 	}()
 	defer func() { _ = tn.Close() }()
 	for range 2 {
-		s := <-sessions
+		session := <-sessions
 		through := &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
-				return s.Open()
+				return session.Open()
 			},
 			DisableKeepAlives: true,
 		}
@@ -92,7 +92,7 @@ func TestServesThroughTheTunnel(t *testing.T) {
 		if string(b) != "kubelet" || err != nil {
 			t.Errorf("through the tunnel: %q, %v", b, err)
 		}
-		_ = s.Close()
+		_ = session.Close()
 	}
 }
 

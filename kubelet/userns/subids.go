@@ -21,7 +21,7 @@ const delegate = "kubelet"
 const askLimit = 10 * time.Second
 
 // Delegated returns the range of the user kubelet; ok is false if there is no such user, or no program getsubids.
-func Delegated(ctx context.Context) (r Range, ok bool, err error) {
+func Delegated(ctx context.Context) (rng Range, ok bool, err error) {
 	if _, err := user.Lookup(delegate); err != nil {
 		return Range{}, false, nil // an unknown user has no range
 	}
@@ -43,10 +43,10 @@ func Delegated(ctx context.Context) (r Range, ok bool, err error) {
 		return Range{}, false, fmt.Errorf("/etc/subuid and /etc/subgid must give %s the same ids; they give %q and %q",
 			delegate, users, groups)
 	}
-	if r, err = parseSubIDs(string(users)); err != nil {
+	if rng, err = parseSubIDs(string(users)); err != nil {
 		return Range{}, false, fmt.Errorf("ids of %s: %w", delegate, err)
 	}
-	return r, true, nil
+	return rng, true, nil
 }
 
 // parseSubIDs parses the output of getsubids: "0: kubelet 65536 7208960".

@@ -52,9 +52,9 @@ func (d dir) open(t *testing.T, maxPods int) (*Manager, []string) {
 
 func TestAcquire(t *testing.T) {
 	d := dir(t.TempDir())
-	m, _ := d.open(t, 2)
+	manager, _ := d.open(t, 2)
 	d.make(t, "a")
-	got, err := m.Acquire("a")
+	got, err := manager.Acquire("a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,46 +69,47 @@ func TestAcquire(t *testing.T) {
 	if err != nil || string(raw) != file {
 		t.Errorf("record: got %s, %v, want %s", raw, err, file)
 	}
-	again, err := m.Acquire("a")
+	again, err := manager.Acquire("a")
 	if err != nil || !cmp.Equal(again, got, protocmp.Transform()) {
 		t.Errorf("again: got %v, %v, want the same", again, err)
 	}
-	if _, err := m.Acquire("none"); err == nil {
+	if _, err := manager.Acquire("none"); err == nil {
 		t.Error("a pod without a directory got a range")
 	}
 	d.make(t, "b")
 	d.make(t, "c")
-	if _, err := m.Acquire("b"); err != nil {
+	if _, err := manager.Acquire("b"); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Acquire("c"); err == nil {
+	if _, err := manager.Acquire("c"); err == nil {
 		t.Error("three pods have two ranges")
 	}
-	if err := m.Release("a"); err != nil {
+	if err := manager.Release("a"); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Acquire("c"); err != nil {
+	if _, err := manager.Acquire("c"); err != nil {
 		t.Errorf("after a release: %v", err)
 	}
 }
 
 func TestLoad(t *testing.T) {
 	d := dir(t.TempDir())
-	m, _ := d.open(t, 4)
+	manager, _ := d.open(t, 4)
 	for _, uid := range []string{"a", "b"} {
 		d.make(t, uid)
-		if _, err := m.Acquire(uid); err != nil {
+		if _, err := manager.Acquire(uid); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a := m.Of("a")
-	b := m.Of("b")
+	userNamespace := manager.Of("a")
+	b := manager.Of("b")
 	d.make(t, "plain") // a pod of the host's user namespace
 	// A node that may have fewer pods now keeps those that it has.
-	m, damaged := d.open(t, 1)
-	if len(damaged) > 0 || !cmp.Equal(m.Of("a"), a, protocmp.Transform()) ||
-		!cmp.Equal(m.Of("b"), b, protocmp.Transform()) || m.Of("plain") != nil {
-		t.Errorf("after a restart: got %v, %v, %v, damaged %v", m.Of("a"), m.Of("b"), m.Of("plain"), damaged)
+	manager, damaged := d.open(t, 1)
+	if len(damaged) > 0 || !cmp.Equal(manager.Of("a"), userNamespace, protocmp.Transform()) ||
+		!cmp.Equal(manager.Of("b"), b, protocmp.Transform()) || manager.Of("plain") != nil {
+		t.Errorf("after a restart: got %v, %v, %v, damaged %v", manager.Of("a"), manager.Of("b"), manager.Of("plain"),
+			damaged)
 	}
 	// Damaged records: cut short, empty, of the host's root, of ids that another has, a directory.
 	same, err := os.ReadFile(filepath.Join(d.pod("a"), "userns"))
@@ -127,25 +128,25 @@ func TestLoad(t *testing.T) {
 		}
 	}
 	d.make(t, "z-dir/userns")
-	m, damaged = d.open(t, 4)
+	manager, damaged = d.open(t, 4)
 	if want := []string{"z-clash", "z-dir", "z-empty", "z-root", "z-short"}; !slices.Equal(damaged, want) {
 		t.Errorf("damaged: got %v, want %v", damaged, want)
 	}
 	ids := []*runtimeapi.IDMapping{{HostId: 3 * 65536, Length: 65536}}
-	if err := m.Adopt("z-short", &runtimeapi.UserNamespace{Uids: ids, Gids: ids}); err != nil {
+	if err := manager.Adopt("z-short", &runtimeapi.UserNamespace{Uids: ids, Gids: ids}); err != nil {
 		t.Error(err)
 	}
-	if err := m.Adopt("z-empty", a); err == nil {
+	if err := manager.Adopt("z-empty", userNamespace); err == nil {
 		t.Error("two pods have one range")
 	}
-	m, _ = d.open(t, 4)
-	if got := m.Of("z-short"); got.GetUids()[0].GetHostId() != 3*65536 {
+	manager, _ = d.open(t, 4)
+	if got := manager.Of("z-short"); got.GetUids()[0].GetHostId() != 3*65536 {
 		t.Errorf("the mended record: got %v", got)
 	}
 }
 
 func TestLoadRefuses(t *testing.T) {
-	m := New(dir(t.TempDir()).pod, slog.New(slog.DiscardHandler))
+	manager := New(dir(t.TempDir()).pod, slog.New(slog.DiscardHandler))
 	for name, r := range map[string]Range{
 		"the host's ids":    {0, 110 * Length},
 		"no multiple":       {Length + 1, 110 * Length},
@@ -154,12 +155,12 @@ func TestLoadRefuses(t *testing.T) {
 		"too many":          {1<<32 - Length, 110 * Length},
 		"none":              {Length, 0},
 	} {
-		if _, err := m.Load(r, 110, nil); err == nil {
+		if _, err := manager.Load(r, 110, nil); err == nil {
 			t.Errorf("%s: %v was accepted", name, r)
 		}
 	}
 	for _, n := range []int{0, 1, 110, 65533, 65534, 1 << 20} {
-		if _, err := m.Load(DefaultRange(n), n, nil); err != nil {
+		if _, err := manager.Load(DefaultRange(n), n, nil); err != nil {
 			t.Errorf("the default for %d pods: %v", n, err)
 		}
 	}
@@ -184,7 +185,7 @@ func TestRanges(t *testing.T) {
 			}
 			return m
 		}
-		m := open()
+		manager := open()
 		model := map[string]uint32{}
 		uid := rapid.Custom(func(t *rapid.T) string {
 			return fmt.Sprintf("pod-%d", rapid.IntRange(0, 9).Draw(t, "pod"))
@@ -193,7 +194,7 @@ func TestRanges(t *testing.T) {
 			"acquire": func(t *rapid.T) {
 				u := uid.Draw(t, "uid")
 				d.make(t, u)
-				ns, err := m.Acquire(u)
+				ns, err := manager.Acquire(u)
 				_, had := model[u]
 				if (err == nil) != (had || len(model) < maxPods) {
 					t.Fatalf("acquire with %d of %d taken: %v", len(model), maxPods, err)
@@ -209,7 +210,7 @@ func TestRanges(t *testing.T) {
 			},
 			"release": func(t *rapid.T) {
 				u := uid.Draw(t, "uid")
-				if err := m.Release(u); err != nil {
+				if err := manager.Release(u); err != nil {
 					t.Fatal(err)
 				}
 				delete(model, u)
@@ -219,16 +220,16 @@ func TestRanges(t *testing.T) {
 				if err := os.RemoveAll(d.pod(u)); err != nil {
 					t.Fatal(err)
 				}
-				if err := m.Release(u); err != nil {
+				if err := manager.Release(u); err != nil {
 					t.Fatal(err)
 				}
 				delete(model, u)
 			},
-			"restart": func(*rapid.T) { m = open() },
+			"restart": func(*rapid.T) { manager = open() },
 			"": func(t *rapid.T) {
 				seen := map[uint32]string{}
 				for u, first := range model {
-					ns := m.Of(u)
+					ns := manager.Of(u)
 					if ns == nil || ns.GetUids()[0].GetHostId() != first || ns.GetGids()[0].GetHostId() != first {
 						t.Fatalf("pod %s: got %v, want %d", u, ns, first)
 					}

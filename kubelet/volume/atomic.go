@@ -28,38 +28,38 @@ const dataLink = "..data"
 // maxVolumeFiles is the limit for directory entries that are read; an object has fewer keys.
 const maxVolumeFiles = 1 << 17
 
-// writeAtomically makes d contain exactly files. changed is false if it did already. finish is called for the new
+// writeAtomically makes dir contain exactly files. changed is false if it did already. finish is called for the new
 // directory before the rename makes it visible.
-func writeAtomically(d *inroot.Dir, files map[string]file, finish func(name string) error) (changed bool, err error) {
-	old, err := d.Readlink(dataLink)
+func writeAtomically(dir *inroot.Dir, files map[string]file, finish func(name string) error) (changed bool, err error) {
+	old, err := dir.Readlink(dataLink)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, fmt.Errorf("read volume: %w", err)
 	}
-	if old != "" && same(d, old, files) {
-		return false, link(d, files)
+	if old != "" && same(dir, old, files) {
+		return false, link(dir, files)
 	}
 	name := ".." + time.Now().UTC().Format("2006_01_02_15_04_05.000000000")
-	err = writeFiles(d, name, files)
+	err = writeFiles(dir, name, files)
 	if err == nil {
 		err = finish(name)
 	}
 	if err != nil {
-		return false, errors.Join(err, d.RemoveAll(name))
+		return false, errors.Join(err, dir.RemoveAll(name))
 	}
 	const tmp = dataLink + "_tmp"
-	if err := d.RemoveAll(tmp); err != nil {
+	if err := dir.RemoveAll(tmp); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := d.Symlink(name, tmp); err != nil {
+	if err := dir.Symlink(name, tmp); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := d.Rename(tmp, dataLink); err != nil {
+	if err := dir.Rename(tmp, dataLink); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := link(d, files); err != nil {
+	if err := link(dir, files); err != nil {
 		return true, err
 	}
-	return true, sweep(d, name)
+	return true, sweep(dir, name)
 }
 
 func writeFiles(d *inroot.Dir, dir string, files map[string]file) error {
@@ -107,13 +107,13 @@ func same(d *inroot.Dir, dir string, files map[string]file) bool {
 }
 
 // link creates the visible names, and removes those of deleted files.
-func link(d *inroot.Dir, files map[string]file) error {
+func link(dir *inroot.Dir, files map[string]file) error {
 	want := map[string]bool{}
 	for p := range files {
 		first, _, _ := strings.Cut(p, "/")
 		want[first] = true
 	}
-	names, err := d.Names(".", maxVolumeFiles)
+	names, err := dir.Names(".", maxVolumeFiles)
 	if err != nil {
 		return fmt.Errorf("read volume: %w", err)
 	}
@@ -122,14 +122,14 @@ func link(d *inroot.Dir, files map[string]file) error {
 			continue
 		}
 		if !want[n] {
-			if err := d.RemoveAll(n); err != nil {
+			if err := dir.RemoveAll(n); err != nil {
 				return fmt.Errorf("unlink from volume: %w", err)
 			}
 		}
 		delete(want, n)
 	}
 	for name := range want {
-		if err := d.Symlink(path.Join(dataLink, name), name); err != nil {
+		if err := dir.Symlink(path.Join(dataLink, name), name); err != nil {
 			return fmt.Errorf("link into volume: %w", err)
 		}
 	}
@@ -137,8 +137,8 @@ func link(d *inroot.Dir, files map[string]file) error {
 }
 
 // sweep removes the directories of earlier updates.
-func sweep(d *inroot.Dir, keep string) error {
-	names, err := d.Names(".", maxVolumeFiles)
+func sweep(dir *inroot.Dir, keep string) error {
+	names, err := dir.Names(".", maxVolumeFiles)
 	if err != nil {
 		return fmt.Errorf("read volume: %w", err)
 	}
@@ -146,10 +146,10 @@ func sweep(d *inroot.Dir, keep string) error {
 		if !strings.HasPrefix(n, "..") || n == keep {
 			continue
 		}
-		if i, err := d.Lstat(n); err != nil || !i.IsDir() {
+		if i, err := dir.Lstat(n); err != nil || !i.IsDir() {
 			continue
 		}
-		if err := d.RemoveAll(n); err != nil {
+		if err := dir.RemoveAll(n); err != nil {
 			return fmt.Errorf("remove old content: %w", err)
 		}
 	}

@@ -20,14 +20,16 @@ import (
 
 // setUpClaim sets up the volume of a bound claim: it checks the directory or device of a hostPath or local volume and
 // applies the pod's fsGroup, or has a CSI driver mount the volume.
-func (m *Manager) setUpClaim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
+func (m *Manager) setUpClaim(
+	ctx context.Context, root *inroot.Dir, in Input, volume *corev1.Volume,
+) (time.Time, error) {
 	var none time.Time
-	claim, pv, err := m.claimOf(ctx, in.Pod, v)
+	claim, pv, err := m.claimOf(ctx, in.Pod, volume)
 	if err != nil {
 		return none, err
 	}
 	// While a claim is being deleted, only pods that already use the volume may use it.
-	begun := begunAt(string(in.Pod.UID), v)
+	begun := begunAt(string(in.Pod.UID), volume)
 	_, err = root.Lstat(begun)
 	switch {
 	case err == nil:
@@ -36,31 +38,31 @@ func (m *Manager) setUpClaim(ctx context.Context, root *inroot.Dir, in Input, v 
 	case claim.DeletionTimestamp != nil:
 		return none, fmt.Errorf("can't start pod because PVC %s/%s is being deleted", claim.Namespace, claim.Name)
 	}
-	if err := checkVolumeMode(in.Pod, v, pv); err != nil {
+	if err := checkVolumeMode(in.Pod, volume, pv); err != nil {
 		return none, err
 	}
 	if isBlock(pv) {
-		return none, m.checkDevice(root, v, pv, begun)
+		return none, m.checkDevice(root, volume, pv, begun)
 	}
 	if pv.Spec.CSI != nil {
-		at, err := m.setUpCSI(ctx, root, in, v, csi.Request{
+		at, err := m.setUpCSI(ctx, root, in, volume, csi.Request{
 			Pod:      in.Pod,
-			Name:     v.Name,
+			Name:     volume.Name,
 			Claim:    claim,
 			PV:       pv,
-			ReadOnly: readOnly(v),
+			ReadOnly: readOnly(volume),
 		})
 		if err == nil {
 			err = root.MkdirAll(begun, 0o750)
 		}
 		return at, err
 	}
-	return none, m.setUpDirectory(root, in, v, pv, begun)
+	return none, m.setUpDirectory(root, in, volume, pv, begun)
 }
 
 // setUpDirectory sets up a volume that is a directory of the node.
 func (m *Manager) setUpDirectory(
-	root *inroot.Dir, in Input, v *corev1.Volume, pv *corev1.PersistentVolume, begun string,
+	root *inroot.Dir, in Input, volume *corev1.Volume, pv *corev1.PersistentVolume, begun string,
 ) error {
 	path, err := m.pathOf(in.Pod, pv)
 	if err != nil {
@@ -80,7 +82,7 @@ func (m *Manager) setUpDirectory(
 	if err := keepPath(root, begun, path); err != nil {
 		return err
 	}
-	return m.setGroup(root, in, v, path, false)
+	return m.setGroup(root, in, volume, path, false)
 }
 
 // claimOf returns the claim of a volume, and its PersistentVolume.
@@ -95,7 +97,7 @@ func (m *Manager) claimOf(
 }
 
 // pathOf returns the directory of a PersistentVolume in a pod.
-func (m *Manager) pathOf(p *corev1.Pod, pv *corev1.PersistentVolume) (string, error) {
+func (m *Manager) pathOf(pod *corev1.Pod, pv *corev1.PersistentVolume) (string, error) {
 	switch {
 	case localvolume.Is(pv):
 		if m.Local == nil || !localvolume.On(pv, m.Local.node) {
@@ -108,7 +110,7 @@ func (m *Manager) pathOf(p *corev1.Pod, pv *corev1.PersistentVolume) (string, er
 	case pv.Spec.Local != nil:
 		return pv.Spec.Local.Path, nil
 	case pv.Spec.CSI != nil:
-		return m.csiTarget(p, pv.Name), nil
+		return m.csiTarget(pod, pv.Name), nil
 	}
 	return "", fmt.Errorf("persistent volume %s: its type is not supported by this node", pv.Name)
 }

@@ -19,23 +19,23 @@ func isBlock(pv *corev1.PersistentVolume) bool {
 }
 
 // checkVolumeMode refuses a Block volume in volumeMounts, and a Filesystem volume in volumeDevices.
-func checkVolumeMode(p *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) error {
+func checkVolumeMode(p *corev1.Pod, volume *corev1.Volume, pv *corev1.PersistentVolume) error {
 	var mounted, device bool
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
 			mounted = mounted || slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool {
-				return m.Name == v.Name
+				return m.Name == volume.Name
 			})
 			device = device || slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool {
-				return d.Name == v.Name
+				return d.Name == volume.Name
 			})
 		}
 	}
 	switch {
 	case isBlock(pv) && mounted:
-		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", v.Name)
+		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", volume.Name)
 	case !isBlock(pv) && device:
-		return fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", v.Name)
+		return fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", volume.Name)
 	}
 	return nil
 }
@@ -72,12 +72,12 @@ func devicePath(pv *corev1.PersistentVolume) (string, error) {
 func (m *Manager) Devices(ctx context.Context, p *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Device, error) {
 	var out []*runtimeapi.Device
 	for i := range c.VolumeDevices {
-		d := &c.VolumeDevices[i]
-		v := find(p, d.Name)
-		if v == nil || v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
+		volumeDevice := &c.VolumeDevices[i]
+		volume := find(p, volumeDevice.Name)
+		if volume == nil || volume.PersistentVolumeClaim == nil && volume.Ephemeral == nil {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", volumeDevice.Name, c.Name)
 		}
-		_, pv, err := m.claimOf(ctx, p, v)
+		_, pv, err := m.claimOf(ctx, p, volume)
 		if err != nil {
 			return nil, err
 		}
@@ -86,10 +86,14 @@ func (m *Manager) Devices(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 			return nil, err
 		}
 		access := "mrw"
-		if readOnly(v) {
+		if readOnly(volume) {
 			access = "mr"
 		}
-		out = append(out, &runtimeapi.Device{HostPath: path, ContainerPath: d.DevicePath, Permissions: access})
+		out = append(out, &runtimeapi.Device{
+			HostPath:      path,
+			ContainerPath: volumeDevice.DevicePath,
+			Permissions:   access,
+		})
 	}
 	return out, nil
 }

@@ -86,14 +86,14 @@ func TestDevices(t *testing.T) {
 		}}
 		v := claimOf("d")
 		v.PersistentVolumeClaim.ReadOnly = c.ro
-		p := volumes(v)
-		k := &p.Spec.Containers[0]
-		k.VolumeDevices = []corev1.VolumeDevice{{Name: "d", DevicePath: "/dev/xvda"}}
+		pod := volumes(v)
+		container := &pod.Spec.Containers[0]
+		container.VolumeDevices = []corev1.VolumeDevice{{Name: "d", DevicePath: "/dev/xvda"}}
 		if c.mount {
-			k.VolumeDevices = nil
-			k.VolumeMounts = []corev1.VolumeMount{{Name: "d", MountPath: "/d"}}
+			container.VolumeDevices = nil
+			container.VolumeMounts = []corev1.VolumeMount{{Name: "d", MountPath: "/d"}}
 		}
-		_, err := m.SetUp(t.Context(), Input{Pod: p})
+		_, err := m.SetUp(t.Context(), Input{Pod: pod})
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: got %v, want %q", c.name, err, c.err)
@@ -103,12 +103,12 @@ func TestDevices(t *testing.T) {
 			}
 			continue
 		}
-		got, devErr := m.Devices(t.Context(), p, k)
+		got, devErr := m.Devices(t.Context(), pod, container)
 		if err != nil || devErr != nil || len(got) != 1 || got[0].GetHostPath() != disk ||
 			got[0].GetContainerPath() != "/dev/xvda" || got[0].GetPermissions() != c.access {
 			t.Errorf("%s: got %v, %v, %v; want %s as /dev/xvda with %s", c.name, got, err, devErr, disk, c.access)
 		}
-		if err := m.TearDown(t.Context(), string(p.UID)); err != nil {
+		if err := m.TearDown(t.Context(), string(pod.UID)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -82,28 +82,28 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 	o := &objects{maps: map[string]map[string]string{"cm": {"k": "1"}}}
 	m := manager(t, o)
 	out, unchanged := victim(t)
-	p := withGroup(volumes(
+	pod := withGroup(volumes(
 		vol("disk", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		vol("mem", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
 		vol("cm", corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
 		}),
 	), 1001)
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	for _, name := range []string{"disk", "mem"} {
-		dir := where(t, m, p, name)
+		dir := where(t, m, pod, name)
 		must(t, os.WriteFile(filepath.Join(dir, "private"), nil, 0o600))
 		must(t, os.Chown(filepath.Join(dir, "private"), 5, 5))
 		must(t, os.Symlink(out, filepath.Join(dir, "link")))
 		must(t, os.Chmod(dir, 0o700))
 	}
 	o.maps["cm"] = map[string]string{"k": "2"}
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	again := New(m.dir, o, m.log) // the kubelet starts anew
 	must(t, again.Prepare())
-	setUp(t, again, p)
+	setUp(t, again, pod)
 	for _, name := range []string{"disk", "mem"} {
-		dir := where(t, m, p, name)
+		dir := where(t, m, pod, name)
 		if fi := stat(t, filepath.Join(dir, "private")); fi.Mode() != 0o600 || !hasGroup(fi, 5) {
 			t.Errorf("%s: the pod's file is now %v", name, fi.Mode())
 		}
@@ -111,11 +111,11 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 			t.Errorf("%s: the pod's directory is now %v", name, fi.Mode())
 		}
 	}
-	data := filepath.Join(where(t, m, p, "cm"), "..data")
+	data := filepath.Join(where(t, m, pod, "cm"), "..data")
 	target, err := os.Readlink(data)
 	must(t, err)
 	for path, want := range map[string]fs.FileMode{
-		where(t, m, p, "cm"):                           fs.ModeDir | fs.ModeSetgid | 0o777,
+		where(t, m, pod, "cm"):                         fs.ModeDir | fs.ModeSetgid | 0o777,
 		filepath.Join(filepath.Dir(data), target):      fs.ModeDir | fs.ModeSetgid | 0o755,
 		filepath.Join(filepath.Dir(data), target, "k"): 0o644,
 	} {
@@ -124,8 +124,8 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 		}
 	}
 	must(t, m.TearDown(t.Context(), "u"))
-	setUp(t, m, p) // a volume that is made anew is set up anew
-	if fi := stat(t, where(t, m, p, "disk")); fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 || !hasGroup(fi, 1001) {
+	setUp(t, m, pod) // a volume that is made anew is set up anew
+	if fi := stat(t, where(t, m, pod, "disk")); fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 || !hasGroup(fi, 1001) {
 		t.Errorf("made anew: %v", fi.Mode())
 	}
 	unchanged()
@@ -174,22 +174,22 @@ func TestHostileRenamer(t *testing.T) {
 	m.sources = local
 	stop := renamer(t, dir, out)
 	defer stop()
-	p := withGroup(volumes(vol("v", corev1.VolumeSource{
+	pod := withGroup(volumes(vol("v", corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
 	})), 1001)
 	mounted := 0
 	refused := 0
 	begin := time.Now()
 	for time.Since(begin) < 2*time.Second || (mounted == 0 || refused == 0) && time.Since(begin) < time.Minute {
-		p.UID = "u"
+		pod.UID = "u"
 		must(t, m.Forget("u"))
-		setUp(t, m, p)
+		setUp(t, m, pod)
 		for _, sub := range []string{"sub", "sub/deep", "sub/new", "file", "l1", "l3/file"} {
 			c := &corev1.Container{
 				Name:         "c",
 				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}},
 			}
-			got, err := m.Mounts(t.Context(), p, c, nil)
+			got, err := m.Mounts(t.Context(), pod, c, nil)
 			if err != nil {
 				refused++
 				continue
@@ -243,37 +243,37 @@ func TestLocalVolumeFollowsChangePolicy(t *testing.T) {
 	m.sources = &localClaim{objects: &objects{}, path: dir}
 	must(t, os.WriteFile(filepath.Join(dir, "su"), nil, 0o700))
 	must(t, os.Chmod(filepath.Join(dir, "su"), fs.ModeSetuid|0o700))
-	p := withGroup(volumes(vol("v", corev1.VolumeSource{
+	pod := withGroup(volumes(vol("v", corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
 	})), 1001)
 	policy := corev1.FSGroupChangeOnRootMismatch
-	p.Spec.SecurityContext.FSGroupChangePolicy = &policy
-	setUp(t, m, p)
+	pod.Spec.SecurityContext.FSGroupChangePolicy = &policy
+	setUp(t, m, pod)
 	if fi := stat(t, filepath.Join(dir, "su")); fi.Mode() != fs.ModeSetuid|0o760 || !hasGroup(fi, 1001) {
 		t.Errorf("root did not match: file is %v", fi.Mode())
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "later"), nil, 0o600))
 	must(t, os.Chown(filepath.Join(dir, "later"), 0, 0))
 	must(t, m.Forget("u"))
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	if fi := stat(t, filepath.Join(dir, "later")); !hasGroup(fi, 0) {
 		t.Error("OnRootMismatch went through a volume whose root matched")
 	}
 	always := corev1.FSGroupChangeAlways
-	p.Spec.SecurityContext.FSGroupChangePolicy = &always
-	setUp(t, m, p)
+	pod.Spec.SecurityContext.FSGroupChangePolicy = &always
+	setUp(t, m, pod)
 	if fi := stat(t, filepath.Join(dir, "later")); !hasGroup(fi, 0) {
 		t.Error("ownership was given twice to one pod")
 	}
 	must(t, m.Forget("u"))
-	p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
-	setUp(t, m, p)
+	pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	setUp(t, m, pod)
 	if fi := stat(t, filepath.Join(dir, "later")); !hasGroup(fi, 0) {
 		t.Error("a read-only volume was changed")
 	}
 	must(t, m.Forget("u"))
-	p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = false
-	setUp(t, m, p)
+	pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = false
+	setUp(t, m, pod)
 	if fi := stat(t, filepath.Join(dir, "later")); !hasGroup(fi, 1001) || fi.Mode() != 0o660 {
 		t.Errorf("Always: %v", fi.Mode())
 	}
@@ -284,19 +284,19 @@ func TestLocalVolumeFollowsChangePolicy(t *testing.T) {
 func TestNewSubPathIsLikeItsVolume(t *testing.T) {
 	needRoot(t)
 	m := manager(t, &objects{})
-	p := withGroup(volumes(
+	pod := withGroup(volumes(
 		vol("disk", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		vol("mem", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
 	), 123)
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	for name, want := range map[string]string{"disk": "dgrwxrwxrwx", "mem": "dgtrwxrwxrwx"} {
 		c := &corev1.Container{
 			Name:         "c",
 			VolumeMounts: []corev1.VolumeMount{{Name: name, MountPath: "/m", SubPath: "new/deep"}},
 		}
-		got, err := m.Mounts(t.Context(), p, c, nil)
+		got, err := m.Mounts(t.Context(), pod, c, nil)
 		must(t, err)
-		for _, at := range []string{got[0].GetHostPath(), filepath.Join(where(t, m, p, name), "new")} {
+		for _, at := range []string{got[0].GetHostPath(), filepath.Join(where(t, m, pod, name), "new")} {
 			if fi := stat(t, at); fi.Mode().String() != want || !hasGroup(fi, 123) {
 				t.Errorf("%s: %s is %v, want %s of group 123", name, at, fi.Mode(), want)
 			}

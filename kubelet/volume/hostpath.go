@@ -19,10 +19,10 @@ func (m *Manager) hostPath(h *corev1.HostPathVolumeSource) string {
 }
 
 // checkHostPath checks the type of a hostPath, and creates it for the types that say so. at is the real path.
-func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
-	t := corev1.HostPathUnset
-	if h.Type != nil {
-		t = *h.Type
+func checkHostPath(source *corev1.HostPathVolumeSource, at string) error {
+	hostPathType := corev1.HostPathUnset
+	if source.Type != nil {
+		hostPathType = *source.Type
 	}
 	st, err := os.Stat(at)
 	missing := errors.Is(err, os.ErrNotExist)
@@ -31,7 +31,7 @@ func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	}
 	want := func(ok bool, what string) error {
 		if missing || !ok {
-			return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, what)
+			return fmt.Errorf("hostPath type check failed: %s is not %s", source.Path, what)
 		}
 		return nil
 	}
@@ -39,7 +39,7 @@ func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	if !missing {
 		mode = st.Mode()
 	}
-	switch t {
+	switch hostPathType {
 	case corev1.HostPathUnset:
 		if missing { // the runtime does not mount a missing path
 			return os.MkdirAll(at, 0o755) // the mode that container runtimes use
@@ -70,7 +70,7 @@ func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	case corev1.HostPathBlockDev:
 		return want(mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0, "a block device")
 	}
-	return fmt.Errorf("hostPath type %q is not known", t)
+	return fmt.Errorf("hostPath type %q is not known", hostPathType)
 }
 
 // checkDirectory checks that the directory of a PersistentVolume exists.

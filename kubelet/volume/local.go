@@ -17,17 +17,17 @@ import (
 
 // emptyDir creates a directory with mode 0777, on disk or on a tmpfs. Mode and ownership are set once, before a
 // container starts: later the pod may change them.
-func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
-	at := m.within(m.ownDir(in.Pod, v))
+func (m *Manager) emptyDir(root *inroot.Dir, in Input, volume *corev1.Volume) error {
+	at := m.within(m.ownDir(in.Pod, volume))
 	_, err := root.Lstat(at)
 	missing := errors.Is(err, unix.ENOENT)
 	if err := root.MkdirAll(at, 0o750); err != nil {
 		return err
 	}
-	switch medium := v.EmptyDir.Medium; medium {
+	switch medium := volume.EmptyDir.Medium; medium {
 	case corev1.StorageMediumDefault:
 	case corev1.StorageMediumMemory:
-		mounted, err := m.memoryDir(in, v, m.ownDir(in.Pod, v))
+		mounted, err := m.memoryDir(in, volume, m.ownDir(in.Pod, volume))
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 	default:
 		return fmt.Errorf("storage medium %q is not supported by this node", medium)
 	}
-	return m.setUpOnce(root, in.Pod, v, missing, func() error {
+	return m.setUpOnce(root, in.Pod, volume, missing, func() error {
 		i, err := root.Lstat(at)
 		if err != nil {
 			return err
@@ -70,7 +70,7 @@ func (m *Manager) setUpOnce(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, a
 }
 
 // memoryDir mounts a tmpfs on dir unless it is mounted already.
-func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted bool, err error) {
+func (m *Manager) memoryDir(in Input, volume *corev1.Volume, dir string) (mounted bool, err error) {
 	if !m.tmpfs {
 		return false, errors.New("an emptyDir in memory needs root")
 	}
@@ -87,7 +87,7 @@ func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted boo
 	if limit := limits.Memory().Value(); limit > 0 && (size == 0 || limit < size) {
 		size = limit
 	}
-	if l := v.EmptyDir.SizeLimit; l != nil && l.Value() > 0 && (size == 0 || l.Value() < size) {
+	if l := volume.EmptyDir.SizeLimit; l != nil && l.Value() > 0 && (size == 0 || l.Value() < size) {
 		size = l.Value()
 	}
 	opts := ""
@@ -138,16 +138,16 @@ func applyFSGroup(d *inroot.Dir, p string, pod *corev1.Pod, writable bool) error
 	})
 }
 
-func applyFSGroupTo(e *inroot.Entry, gid int, writable bool) error {
+func applyFSGroupTo(entry *inroot.Entry, gid int, writable bool) error {
 	bits := uint32(0o440)
 	if writable {
 		bits = 0o660
 	}
-	if e.Info.IsDir() {
+	if entry.Info.IsDir() {
 		bits |= 0o110 | unix.S_ISGID
 	}
-	if err := e.Lchown(-1, gid); err != nil || e.Info.IsSymlink() {
+	if err := entry.Lchown(-1, gid); err != nil || entry.Info.IsSymlink() {
 		return err
 	}
-	return e.Chmod(e.Info.Perm() | bits)
+	return entry.Chmod(entry.Info.Perm() | bits)
 }

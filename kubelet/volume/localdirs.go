@@ -182,23 +182,23 @@ func (l *LocalDirs) mustRemove(v *corev1.PersistentVolume) bool {
 }
 
 // release removes the directory, unless the reclaim policy is Retain, and then the finalizer.
-func (l *LocalDirs) release(ctx context.Context, v *corev1.PersistentVolume) error {
-	if !l.mustRemove(v) {
+func (l *LocalDirs) release(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if !l.mustRemove(pv) {
 		return nil
 	}
-	if v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-		if err := l.remove(v.Name); err != nil {
+	if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		if err := l.remove(pv.Name); err != nil {
 			return err
 		}
 	}
-	rest := slices.DeleteFunc(slices.Clone(v.Finalizers), func(f string) bool { return f == localvolume.Finalizer })
+	rest := slices.DeleteFunc(slices.Clone(pv.Finalizers), func(f string) bool { return f == localvolume.Finalizer })
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": v.UID, "resourceVersion": v.ResourceVersion, "finalizers": rest},
+		"metadata": map[string]any{"uid": pv.UID, "resourceVersion": pv.ResourceVersion, "finalizers": rest},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = l.client.CoreV1().PersistentVolumes().Patch(ctx, v.Name, types.MergePatchType, patch,
+	_, err = l.client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
 }

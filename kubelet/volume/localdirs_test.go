@@ -24,7 +24,7 @@ import (
 func localPV(
 	name, node string, policy corev1.PersistentVolumeReclaimPolicy, phase corev1.PersistentVolumePhase, going bool,
 ) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{
+	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
 			ResourceVersion: "1",
@@ -42,9 +42,9 @@ func localPV(
 	}
 	if going {
 		now := metav1.Now()
-		v.DeletionTimestamp = &now
+		pv.DeletionTimestamp = &now
 	}
-	return v
+	return pv
 }
 
 var pvResource = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
@@ -58,39 +58,39 @@ func TestLocalDirs(t *testing.T) {
 			false),
 		localPV("foreign", "m", del, corev1.VolumeReleased, true),
 	}
-	c := clienttest.New()
+	clientset := clienttest.New()
 	for _, v := range vs {
-		must(t, c.Tracker().Add(v))
+		must(t, clientset.Tracker().Add(v))
 	}
 	dir := filepath.Join(t.TempDir(), "volumes")
-	l := NewLocalDirs(dir, "n", c, slog.New(slog.DiscardHandler))
-	if err := l.Make("../escape"); err == nil {
+	localDirs := NewLocalDirs(dir, "n", clientset, slog.New(slog.DiscardHandler))
+	if err := localDirs.Make("../escape"); err == nil {
 		t.Error("a volume outside of the directory was made")
 	}
 	outside := filepath.Join(t.TempDir(), "precious")
 	must(t, os.WriteFile(outside, nil, 0o600))
 	for _, name := range []string{"doomed", "kept", "bound", "staying", "foreign", "unknown"} {
-		must(t, l.Make(name))
-		must(t, l.Make(name)) // again changes nothing
+		must(t, localDirs.Make(name))
+		must(t, localDirs.Make(name)) // again changes nothing
 		must(t, os.WriteFile(filepath.Join(dir, name, "file"), []byte(name), 0o600))
 		must(t, os.Symlink(outside, filepath.Join(dir, name, "link")))
 	}
-	st, err := os.Stat(l.Path("doomed"))
+	st, err := os.Stat(localDirs.Path("doomed"))
 	if err != nil || st.Mode().Perm() != 0o777 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
 	done := make(chan struct{})
 	go func() {
-		l.Run(t.Context())
+		localDirs.Run(t.Context())
 		close(done)
 	}() // ends with the test
 	t.Cleanup(func() { <-done })
 	finalizers := func(name string) int {
-		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+		v, err := clientset.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
 		must(t, err)
 		return len(v.Finalizers)
 	}
-	clienttest.Until(t, c.Tracker(), pvResource, "the volumes that are over are let go", func() bool {
+	clienttest.Until(t, clientset.Tracker(), pvResource, "the volumes that are over are let go", func() bool {
 		return finalizers("doomed") == 1 && finalizers("kept") == 1
 	})
 	for name, want := range map[string]struct {
@@ -103,12 +103,12 @@ func TestLocalDirs(t *testing.T) {
 		"staying": {true, 2},
 		"foreign": {true, 2},
 	} {
-		_, err := os.Stat(l.Path(name))
+		_, err := os.Stat(localDirs.Path(name))
 		if (err == nil) != want.there || finalizers(name) != want.finalizers {
 			t.Errorf("%s: directory %v, %d finalizers; want %+v", name, err, finalizers(name), want)
 		}
 	}
-	if _, err := os.Stat(l.Path("unknown")); err != nil {
+	if _, err := os.Stat(localDirs.Path("unknown")); err != nil {
 		t.Errorf("a directory of no volume: %v", err)
 	}
 	if _, err := os.Stat(outside); err != nil {
@@ -162,12 +162,12 @@ func TestSlowVolumeHoldsUpNoOther(t *testing.T) {
 		must(t, err)
 	}
 	c := slowly{fakes, "slow", make(chan struct{})}
-	l := NewLocalDirs(filepath.Join(t.TempDir(), "volumes"), "n", c, slog.New(slog.DiscardHandler))
+	localDirs := NewLocalDirs(filepath.Join(t.TempDir(), "volumes"), "n", c, slog.New(slog.DiscardHandler))
 	add("slow")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
-		l.Run(ctx)
+		localDirs.Run(ctx)
 		close(done)
 	}() // ends with the test
 	t.Cleanup(func() {
@@ -179,7 +179,7 @@ func TestSlowVolumeHoldsUpNoOther(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("the slow volume's turn does not come")
 	}
-	must(t, l.Make("quick"))
+	must(t, localDirs.Make("quick"))
 	add("quick")
 	clienttest.Until(t, fakes.Tracker(), pvResource, "one volume is held up by no other", func() bool {
 		v, err := fakes.CoreV1().PersistentVolumes().Get(t.Context(), "quick", metav1.GetOptions{})

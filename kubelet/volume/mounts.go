@@ -23,16 +23,16 @@ import (
 
 // Mounts returns a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is a mistake in
 // the pod.
-func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(
+func (m *Manager) Mounts(ctx context.Context, pod *corev1.Pod, container *corev1.Container, expand func(
 	string,
 ) (string, error),
 ) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
-	for i := range c.VolumeMounts {
-		vm := &c.VolumeMounts[i]
-		v := find(p, vm.Name)
-		if v == nil {
-			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name)
+	for i := range container.VolumeMounts {
+		vm := &container.VolumeMounts[i]
+		volume := find(pod, vm.Name)
+		if volume == nil {
+			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, container.Name)
 		}
 		mount := &runtimeapi.Mount{
 			ContainerPath: absolute(vm.MountPath),
@@ -45,25 +45,27 @@ func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container
 		if err != nil {
 			return nil, err
 		}
-		if v.Image != nil {
-			mount.Image = &runtimeapi.ImageSpec{Image: v.Image.Reference}
+		if volume.Image != nil {
+			mount.Image = &runtimeapi.ImageSpec{Image: volume.Image.Reference}
 			mount.ImageSubPath = sub
 			mount.Readonly = true
 			out = append(out, mount)
 			continue
 		}
-		mount.HostPath, err = m.Path(ctx, p, vm.Name)
+		mount.HostPath, err = m.Path(ctx, pod, vm.Name)
 		if err != nil {
 			return nil, err
 		}
 		if sub != "" {
-			name := filepath.Join(m.PodDir(string(p.UID)), "volume-subpaths", vm.Name, c.Name, strconv.Itoa(i))
+			name := filepath.Join(m.PodDir(string(pod.UID)), "volume-subpaths", vm.Name, container.Name,
+				strconv.Itoa(i))
 			if mount.HostPath, err = m.resolve(mount.HostPath, sub, name); err != nil {
 				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name,
-					c.Name, err)
+					container.Name, err)
 			}
 		}
-		if v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil || readOnly(v) {
+		if volume.Secret != nil || volume.ConfigMap != nil || volume.DownwardAPI != nil || volume.Projected != nil ||
+			readOnly(volume) {
 			mount.Readonly = true
 		}
 		out = append(out, mount)
@@ -129,7 +131,7 @@ func (m *Manager) resolve(vol, sub, name string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = root.Close() }() // O_PATH
-	f, err := root.OpenPath(sub)
+	file, err := root.OpenPath(sub)
 	if errors.Is(err, unix.ENOENT) {
 		var i inroot.Info
 		if i, err = root.Lstat("."); err != nil {
@@ -140,20 +142,20 @@ func (m *Manager) resolve(vol, sub, name string) (string, error) {
 		if _, err = root.MkdirAllExact(sub, fileMode(i.Perm())); err != nil {
 			return "", err
 		}
-		f, err = root.OpenPath(sub)
+		file, err = root.OpenPath(sub)
 	}
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }() // O_PATH
+	defer func() { _ = file.Close() }() // O_PATH
 	if !m.tmpfs {
-		return pathOfFile(f)
+		return pathOfFile(file)
 	}
-	i, err := inroot.StatFile(f)
+	i, err := inroot.StatFile(file)
 	if err != nil {
 		return "", err
 	}
-	return name, m.bind(f, i.IsDir(), name)
+	return name, m.bind(file, i.IsDir(), name)
 }
 
 func fileMode(perm uint32) fs.FileMode {
@@ -167,8 +169,8 @@ func fileMode(perm uint32) fs.FileMode {
 	return out
 }
 
-// bind mounts f at name, and replaces the mount of an earlier run of the container.
-func (m *Manager) bind(f *os.File, dir bool, name string) error {
+// bind mounts file at name, and replaces the mount of an earlier run of the container.
+func (m *Manager) bind(file *os.File, dir bool, name string) error {
 	if err := unmountBelow(name); err != nil {
 		return err
 	}
@@ -192,5 +194,5 @@ func (m *Manager) bind(f *os.File, dir bool, name string) error {
 	if err != nil {
 		return err
 	}
-	return bindFD(int(f.Fd()), name)
+	return bindFD(int(file.Fd()), name)
 }

@@ -40,75 +40,78 @@ type payload struct {
 
 // writeVolume sets up a volume of files from API objects. The files are written to a new directory and become visible
 // by one rename. They have their owner before that. Existing files are not modified.
-func (m *Manager) writeVolume(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
+func (m *Manager) writeVolume(
+	ctx context.Context, root *inroot.Dir, in Input, volume *corev1.Volume,
+) (time.Time, error) {
 	w := &payload{in: in, src: m.sources, files: map[string]file{}}
-	at := m.within(m.ownDir(in.Pod, v))
+	at := m.within(m.ownDir(in.Pod, volume))
 	made, err := root.MkdirAllExact(at, 0o755)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("make volume: %w", err)
 	}
-	d, err := root.OpenDir(at)
+	dir, err := root.OpenDir(at)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("open volume: %w", err)
 	}
-	defer func() { _ = d.Close() }() // O_PATH
+	defer func() { _ = dir.Close() }() // O_PATH
 	if len(made) > 0 {
-		if err := d.Chmod(".", 0o777); err != nil { // as Kubernetes' kubelet does; containers mount it read-only
+		if err := dir.Chmod(".", 0o777); err != nil { // as Kubernetes' kubelet does; containers mount it read-only
 			return time.Time{}, fmt.Errorf("make volume: %w", err)
 		}
-		if err := applyFSGroup(d, ".", in.Pod, false); err != nil {
+		if err := applyFSGroup(dir, ".", in.Pod, false); err != nil {
 			return time.Time{}, fmt.Errorf("make volume: %w", err)
 		}
 	}
-	if v.Projected != nil {
-		w.dir = d
+	if volume.Projected != nil {
+		w.dir = dir
 		w.stateDir = filepath.Join(m.memory(), string(in.Pod.UID), ".certificates") // no volume has such a name
 	}
-	if err := w.collect(ctx, v); err != nil {
+	if err := w.collect(ctx, volume); err != nil {
 		return time.Time{}, err
 	}
-	if _, err := writeAtomically(d, w.files, func(name string) error {
-		return applyFSGroup(d, name, in.Pod, false)
+	if _, err := writeAtomically(dir, w.files, func(name string) error {
+		return applyFSGroup(dir, name, in.Pod, false)
 	}); err != nil {
 		return time.Time{}, err
 	}
 	return w.refresh, nil
 }
 
-func (w *payload) collect(ctx context.Context, v *corev1.Volume) error {
+func (w *payload) collect(ctx context.Context, volume *corev1.Volume) error {
 	switch {
-	case v.ConfigMap != nil:
-		s := v.ConfigMap
+	case volume.ConfigMap != nil:
+		s := volume.ConfigMap
 		return w.configMap(ctx, s.Name, s.Items, s.Optional, modeOf(s.DefaultMode))
-	case v.Secret != nil:
-		s := v.Secret
+	case volume.Secret != nil:
+		s := volume.Secret
 		return w.secret(ctx, s.SecretName, s.Items, s.Optional, modeOf(s.DefaultMode))
-	case v.DownwardAPI != nil:
-		return w.downward(v.DownwardAPI.Items, modeOf(v.DownwardAPI.DefaultMode))
+	case volume.DownwardAPI != nil:
+		return w.downward(volume.DownwardAPI.Items, modeOf(volume.DownwardAPI.DefaultMode))
 	}
-	mode := modeOf(v.Projected.DefaultMode)
+	mode := modeOf(volume.Projected.DefaultMode)
 	var errs []error
-	for i := range v.Projected.Sources {
-		errs = append(errs, w.project(ctx, &v.Projected.Sources[i], sourceName(v.Name, i), mode))
+	for i := range volume.Projected.Sources {
+		errs = append(errs, w.project(ctx, &volume.Projected.Sources[i], sourceName(volume.Name, i), mode))
 	}
 	return errors.Join(errs...)
 }
 
 // project adds the files of one source; at is its path in the pod, for errors.
-func (w *payload) project(ctx context.Context, s *corev1.VolumeProjection, at string, mode int32) error {
+func (w *payload) project(ctx context.Context, projection *corev1.VolumeProjection, at string, mode int32) error {
 	switch {
-	case s.ConfigMap != nil:
-		return w.configMap(ctx, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, mode)
-	case s.Secret != nil:
-		return w.secret(ctx, s.Secret.Name, s.Secret.Items, s.Secret.Optional, mode)
-	case s.DownwardAPI != nil:
-		return w.downward(s.DownwardAPI.Items, mode)
-	case s.ServiceAccountToken != nil:
-		return w.token(ctx, s.ServiceAccountToken, mode)
-	case s.ClusterTrustBundle != nil:
-		return w.bundle(ctx, s.ClusterTrustBundle, mode)
-	case s.PodCertificate != nil:
-		return w.podCertificate(ctx, s.PodCertificate, at, mode)
+	case projection.ConfigMap != nil:
+		return w.configMap(ctx, projection.ConfigMap.Name, projection.ConfigMap.Items, projection.ConfigMap.Optional,
+			mode)
+	case projection.Secret != nil:
+		return w.secret(ctx, projection.Secret.Name, projection.Secret.Items, projection.Secret.Optional, mode)
+	case projection.DownwardAPI != nil:
+		return w.downward(projection.DownwardAPI.Items, mode)
+	case projection.ServiceAccountToken != nil:
+		return w.token(ctx, projection.ServiceAccountToken, mode)
+	case projection.ClusterTrustBundle != nil:
+		return w.bundle(ctx, projection.ClusterTrustBundle, mode)
+	case projection.PodCertificate != nil:
+		return w.podCertificate(ctx, projection.PodCertificate, at, mode)
 	}
 	return errors.New("projected volume source is not supported by this node")
 }
@@ -221,41 +224,41 @@ func (w *payload) downward(items []corev1.DownwardAPIVolumeFile, mode int32) err
 
 // token projects a token of the pod's service account, bound to the pod. The token in the volume is used until 80 % of
 // its lifetime have passed, so that another SetUp, or a restart of the kubelet, requests no new token.
-func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection, mode int32) error {
-	p := w.in.Pod
-	target, err := cleanPath(s.Path)
+func (w *payload) token(ctx context.Context, projection *corev1.ServiceAccountTokenProjection, mode int32) error {
+	pod := w.in.Pod
+	target, err := cleanPath(projection.Path)
 	if err != nil {
 		return err
 	}
 	seconds := int64(3600)
-	if s.ExpirationSeconds != nil {
-		seconds = *s.ExpirationSeconds
+	if projection.ExpirationSeconds != nil {
+		seconds = *projection.ExpirationSeconds
 	}
-	f := w.modeFor(mode)
-	if old, renew, ok := existingToken(w.dir, target, s.Audience); ok && time.Now().Before(renew) {
-		f.data = old
-		w.files[target] = f
+	file := w.modeFor(mode)
+	if old, renew, ok := existingToken(w.dir, target, projection.Audience); ok && time.Now().Before(renew) {
+		file.data = old
+		w.files[target] = file
 		w.renewAt(renew)
 		return nil
 	}
-	r := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+	tokenRequest := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
 		BoundObjectRef: &authv1.BoundObjectReference{
 			APIVersion: "v1",
 			Kind:       "Pod",
-			Name:       p.Name,
-			UID:        p.UID,
+			Name:       pod.Name,
+			UID:        pod.UID,
 		},
 	}}
-	if s.Audience != "" {
-		r.Spec.Audiences = []string{s.Audience}
+	if projection.Audience != "" {
+		tokenRequest.Spec.Audiences = []string{projection.Audience}
 	}
-	got, err := w.src.Token(ctx, p.Namespace, p.Spec.ServiceAccountName, r)
+	got, err := w.src.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, tokenRequest)
 	if err != nil {
 		return fmt.Errorf("failed to fetch token: %w", err)
 	}
-	f.data = []byte(got.Status.Token)
-	w.files[target] = f
+	file.data = []byte(got.Status.Token)
+	w.files[target] = file
 	now := time.Now()
 	life := time.Duration(seconds) * time.Second
 	if exp := got.Status.ExpirationTimestamp.Time; exp.After(now) {

@@ -73,9 +73,9 @@ func (w *payload) put(target string, data []byte, f file) error {
 
 // bundle projects the certificates of trust bundles, each once. Their order has no meaning, and changes only when the
 // certificates change.
-func (w *payload) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjection, mode int32) error {
-	optional := s.Optional != nil && *s.Optional
-	all, err := w.src.TrustBundles(ctx, s)
+func (w *payload) bundle(ctx context.Context, projection *corev1.ClusterTrustBundleProjection, mode int32) error {
+	optional := projection.Optional != nil && *projection.Optional
+	all, err := w.src.TrustBundles(ctx, projection)
 	switch {
 	case apierrors.IsNotFound(err) && optional:
 		all = nil
@@ -89,7 +89,7 @@ func (w *payload) bundle(ctx context.Context, s *corev1.ClusterTrustBundleProjec
 		ders = append(ders, certificates(b.Spec.TrustBundle)...)
 	}
 	slices.SortFunc(ders, bytes.Compare)
-	return w.put(s.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
+	return w.put(projection.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
 }
 
 // certificate is the stored state of one certificate of a pod. It is on the tmpfs beside the volumes, so that a
@@ -109,25 +109,29 @@ type certificate struct {
 const renewSpread = 5 * time.Minute
 
 // podCertificate projects a private key, which never leaves the node, and its certificate, which a signer issues.
-func (w *payload) podCertificate(ctx context.Context, s *corev1.PodCertificateProjection, at string, mode int32) error {
+func (w *payload) podCertificate(
+	ctx context.Context, projection *corev1.PodCertificateProjection, at string, mode int32,
+) error {
 	state := filepath.Join(w.stateDir, at+".json")
-	c, err := w.obtain(ctx, s, state)
+	certificate, err := w.obtain(ctx, projection, state)
 	if err != nil {
 		return err
 	}
-	if c.Request == "" {
-		w.renewAt(c.Renew)
+	if certificate.Request == "" {
+		w.renewAt(certificate.Renew)
 	}
 	f := w.modeFor(mode)
 	return errors.Join(
-		w.put(s.CredentialBundlePath, append(bytes.Clone(c.Key), c.Chain...), f),
-		w.put(s.KeyPath, c.Key, f),
-		w.put(s.CertificateChainPath, c.Chain, f),
+		w.put(projection.CredentialBundlePath, append(bytes.Clone(certificate.Key), certificate.Chain...), f),
+		w.put(projection.KeyPath, certificate.Key, f),
+		w.put(projection.CertificateChainPath, certificate.Chain, f),
 	)
 }
 
 // obtain requests or renews the certificate if needed, and returns the current one, if any. A renewal may be pending.
-func (w *payload) obtain(ctx context.Context, s *corev1.PodCertificateProjection, state string) (*certificate, error) {
+func (w *payload) obtain(
+	ctx context.Context, projection *corev1.PodCertificateProjection, state string,
+) (*certificate, error) {
 	c, err := loadCertificate(state)
 	if err != nil {
 		return nil, err
@@ -138,7 +142,7 @@ func (w *payload) obtain(ctx context.Context, s *corev1.PodCertificateProjection
 		}
 	}
 	if c.Refused == "" && c.Request == "" && (len(c.Key) == 0 || !time.Now().Before(c.Renew)) {
-		if err := w.request(ctx, s, c); err != nil {
+		if err := w.request(ctx, projection, c); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +160,7 @@ func (w *payload) obtain(ctx context.Context, s *corev1.PodCertificateProjection
 
 // answer stores the result of the pending request.
 func (w *payload) answer(ctx context.Context, c *certificate) error {
-	r, err := w.src.CertificateRequest(ctx, w.in.Pod, c.Request)
+	request, err := w.src.CertificateRequest(ctx, w.in.Pod, c.Request)
 	if apierrors.IsNotFound(err) {
 		c.Request = ""
 		c.NewKey = nil // somebody has deleted it: ask again
@@ -165,7 +169,7 @@ func (w *payload) answer(ctx context.Context, c *certificate) error {
 	if err != nil {
 		return fmt.Errorf("while getting PodCertificateRequest %s/%s: %w", w.in.Pod.Namespace, c.Request, err)
 	}
-	for _, cond := range r.Status.Conditions {
+	for _, cond := range request.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied,
 			certificatesv1.PodCertificateRequestConditionTypeFailed:
@@ -173,15 +177,16 @@ func (w *payload) answer(ctx context.Context, c *certificate) error {
 				true:  "was denied",
 				false: "failed",
 			}[cond.Type == certificatesv1.PodCertificateRequestConditionTypeDenied]
-			c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", r.Namespace, r.Name, word,
+			c.Refused = fmt.Sprintf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", request.Namespace,
+				request.Name, word,
 				cond.Reason, cond.Message)
 			return nil
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			c.Key = c.NewKey
-			c.Chain = encodeAll(certificates(r.Status.CertificateChain))
+			c.Chain = encodeAll(certificates(request.Status.CertificateChain))
 			c.Request = ""
 			c.NewKey = nil
-			if t := r.Status.BeginRefreshAt; t != nil {
+			if t := request.Status.BeginRefreshAt; t != nil {
 				c.Renew = t.Add(mathrand.N(renewSpread)) // no secret
 			}
 			return nil
@@ -190,8 +195,8 @@ func (w *payload) answer(ctx context.Context, c *certificate) error {
 	return nil
 }
 
-func (w *payload) request(ctx context.Context, s *corev1.PodCertificateProjection, c *certificate) error {
-	key, err := newKey(s.KeyType)
+func (w *payload) request(ctx context.Context, projection *corev1.PodCertificateProjection, c *certificate) error {
+	key, err := newKey(projection.KeyType)
 	if err != nil {
 		return err
 	}
@@ -204,10 +209,10 @@ func (w *payload) request(ctx context.Context, s *corev1.PodCertificateProjectio
 		return fmt.Errorf("write a key: %w", err)
 	}
 	r, err := w.src.RequestCertificate(ctx, w.in.Pod, certificatesv1.PodCertificateRequestSpec{
-		SignerName:                s.SignerName,
-		MaxExpirationSeconds:      s.MaxExpirationSeconds,
+		SignerName:                projection.SignerName,
+		MaxExpirationSeconds:      projection.MaxExpirationSeconds,
 		StubPKCS10Request:         proof,
-		UnverifiedUserAnnotations: s.UserAnnotations,
+		UnverifiedUserAnnotations: projection.UserAnnotations,
 	})
 	if err != nil {
 		return fmt.Errorf("while creating PodCertificateRequest: %w", err)

@@ -24,20 +24,20 @@ import (
 )
 
 func (o *objects) TrustBundles(
-	_ context.Context, p *corev1.ClusterTrustBundleProjection,
+	_ context.Context, projection *corev1.ClusterTrustBundleProjection,
 ) ([]*certificatesv1.ClusterTrustBundle, error) {
-	if p.Name != nil {
-		text, ok := o.bundles[*p.Name]
+	if projection.Name != nil {
+		text, ok := o.bundles[*projection.Name]
 		if !ok {
 			return nil, apierrors.NewNotFound(
-				schema.GroupResource{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}, *p.Name)
+				schema.GroupResource{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}, *projection.Name)
 		}
 		return []*certificatesv1.ClusterTrustBundle{{Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text}}},
 			nil
 	}
 	var out []*certificatesv1.ClusterTrustBundle
 	for name, text := range o.bundles {
-		if strings.HasPrefix(name, *p.SignerName) {
+		if strings.HasPrefix(name, *projection.SignerName) {
 			out = append(out, &certificatesv1.ClusterTrustBundle{
 				Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text},
 			})
@@ -143,7 +143,7 @@ func TestTrustBundles(t *testing.T) {
 func TestPodCertificate(t *testing.T) {
 	o := &objects{}
 	m := manager(t, o)
-	p := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{
+	pod := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{
 		SignerName:           "example.com/s",
 		KeyType:              "ED25519",
 		CredentialBundlePath: "both.pem",
@@ -151,10 +151,10 @@ func TestPodCertificate(t *testing.T) {
 		CertificateChainPath: "chain.pem",
 		UserAnnotations:      map[string]string{"example.com/a": "b"},
 	}})
-	file := func(name string) string { return content(t, filepath.Join(where(t, m, p, "v"), name)) }
+	file := func(name string) string { return content(t, filepath.Join(where(t, m, pod, "v"), name)) }
 	pending := func(what string, requests int) {
 		t.Helper()
-		_, err := m.SetUp(t.Context(), Input{Pod: p})
+		_, err := m.SetUp(t.Context(), Input{Pod: pod})
 		if err == nil || !strings.Contains(err.Error(),
 			fmt.Sprintf("PodCertificateRequest ns/req-%d is not issued yet", requests)) || len(o.requests) != requests {
 			t.Fatalf("%s: %v after %d requests", what, err, len(o.requests))
@@ -175,7 +175,7 @@ func TestPodCertificate(t *testing.T) {
 	o.requests[0].Name = "gone"
 	pending("its request is gone", 2)
 	issue("first", time.Now().Add(time.Hour))
-	at, err := m.SetUp(t.Context(), Input{Pod: p})
+	at, err := m.SetUp(t.Context(), Input{Pod: pod})
 	if err != nil || time.Until(at) < 59*time.Minute || time.Until(at) > time.Hour+renewSpread {
 		t.Fatalf("issued: renew at %v, %v", at, err)
 	}
@@ -198,13 +198,13 @@ func TestPodCertificate(t *testing.T) {
 	if err := c.save(state); err != nil {
 		t.Fatal(err)
 	}
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	if len(o.requests) != 3 || file("key.pem") != key {
 		t.Errorf("%d requests when it is time to renew, and the key is another: %v", len(o.requests),
 			file("key.pem") != key)
 	}
 	issue("second", time.Now().Add(time.Hour))
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	if file("chain.pem") != anchor("second") || file("key.pem") == key {
 		t.Errorf("after renewal: %s, the key is the old one: %v", file("chain.pem"), file("key.pem") == key)
 	}
@@ -220,19 +220,19 @@ func TestPodCertificate(t *testing.T) {
 func TestRefusedCertificate(t *testing.T) {
 	o := &objects{}
 	m := manager(t, o)
-	p := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{
+	pod := projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{
 		SignerName: "example.com/s",
 		KeyType:    "ECDSAP256",
 		KeyPath:    "k",
 	}})
-	if _, err := m.SetUp(t.Context(), Input{Pod: p}); err == nil {
+	if _, err := m.SetUp(t.Context(), Input{Pod: pod}); err == nil {
 		t.Fatal("set up before it is issued")
 	}
 	o.requests[0].Status.Conditions = []metav1.Condition{
 		{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Reason: "Policy", Message: "no"},
 	}
 	for range 2 {
-		_, err := m.SetUp(t.Context(), Input{Pod: p})
+		_, err := m.SetUp(t.Context(), Input{Pod: pod})
 		if err == nil || !strings.Contains(err.Error(),
 			`PodCertificateRequest ns/req-1 was denied, reason="Policy", message="no"`) || len(o.requests) != 1 {
 			t.Errorf("denied: %v, %d requests", err, len(o.requests))
@@ -250,8 +250,8 @@ func TestRefusedCertificate(t *testing.T) {
 
 func samePublicKey(t *testing.T, keyPEM string, proof []byte) {
 	t.Helper()
-	r, err := x509.ParseCertificateRequest(proof)
-	if err != nil || r.CheckSignature() != nil {
+	request, err := x509.ParseCertificateRequest(proof)
+	if err != nil || request.CheckSignature() != nil {
 		t.Fatalf("the proof of possession: %v", err)
 	}
 	b, _ := pem.Decode([]byte(keyPEM))
@@ -267,7 +267,7 @@ func samePublicKey(t *testing.T, keyPEM string, proof []byte) {
 		t.Fatalf("%T is no signer", key)
 	}
 	want, _ := x509.MarshalPKIXPublicKey(signer.Public())
-	if got, _ := x509.MarshalPKIXPublicKey(r.PublicKey); !bytes.Equal(got, want) {
+	if got, _ := x509.MarshalPKIXPublicKey(request.PublicKey); !bytes.Equal(got, want) {
 		t.Error("the request is for another key")
 	}
 }

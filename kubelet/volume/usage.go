@@ -56,14 +56,14 @@ func (m *Manager) Usage(p *corev1.Pod, name string) *csi.Usage {
 
 // usageOf returns the usage of a directory's file system, or the size of a block device.
 func usageOf(path string) (*csi.Usage, error) {
-	u := &csi.Usage{At: time.Now()}
+	usage := &csi.Usage{At: time.Now()}
 	i, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if isBlockDevice(i) {
-		u.Capacity, err = sizeOf(path)
-		return u, err
+		usage.Capacity, err = sizeOf(path)
+		return usage, err
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
@@ -71,13 +71,13 @@ func usageOf(path string) (*csi.Usage, error) {
 	}
 	bytes := func(blocks uint64) *int64 { return new(int64(blocks) * fs.Bsize) } // sizes of file systems
 	count := func(n uint64) *int64 { return new(int64(n)) }                      // numbers of files
-	u.Capacity = bytes(fs.Blocks)
-	u.Available = bytes(fs.Bavail)
-	u.Used = bytes(fs.Blocks - fs.Bfree)
-	u.Inodes = count(fs.Files)
-	u.InodesFree = count(fs.Ffree)
-	u.InodesUsed = count(fs.Files - fs.Ffree)
-	return u, nil
+	usage.Capacity = bytes(fs.Blocks)
+	usage.Available = bytes(fs.Bavail)
+	usage.Used = bytes(fs.Blocks - fs.Bfree)
+	usage.Inodes = count(fs.Files)
+	usage.InodesFree = count(fs.Ffree)
+	usage.InodesUsed = count(fs.Files - fs.Ffree)
+	return usage, nil
 }
 
 func isBlockDevice(i os.FileInfo) bool {

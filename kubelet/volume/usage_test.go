@@ -35,21 +35,21 @@ func TestUsageOfLocalVolumes(t *testing.T) {
 	m := manager(t, &src.objects)
 	m.sources = src
 	dir := t.TempDir()
-	p := volumes(claimOf("data"))
-	if u := m.Usage(p, "data"); u != nil {
+	pod := volumes(claimOf("data"))
+	if u := m.Usage(pod, "data"); u != nil {
 		t.Errorf("before it is set up: got %+v, want nothing", u)
 	}
 	src.pv.Spec.HostPath = &corev1.HostPathVolumeSource{Path: dir}
-	setUp(t, m, p)
-	if u := m.Usage(p, "data"); u != nil {
+	setUp(t, m, pod)
+	if u := m.Usage(pod, "data"); u != nil {
 		t.Errorf("hostPath: got %+v, want nothing", u)
 	}
 	src.pv.Spec.HostPath = nil
 	src.pv.Spec.Local = &corev1.LocalVolumeSource{Path: dir}
 	for range 2 {
-		setUp(t, m, p)
+		setUp(t, m, pod)
 	}
-	u := m.Usage(p, "data")
+	u := m.Usage(pod, "data")
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
@@ -58,13 +58,13 @@ func TestUsageOfLocalVolumes(t *testing.T) {
 		*u.Used <= 0 || *u.Available <= 0 || *u.InodesFree+*u.InodesUsed != *u.Inodes || u.At.IsZero() {
 		t.Errorf("local: got %+v, want what statfs says: %+v", u, fs)
 	}
-	if u := m.Usage(p, "other"); u != nil {
+	if u := m.Usage(pod, "other"); u != nil {
 		t.Errorf("no volume of the pod: got %+v", u)
 	}
-	if err := m.TearDown(t.Context(), string(p.UID)); err != nil {
+	if err := m.TearDown(t.Context(), string(pod.UID)); err != nil {
 		t.Fatal(err)
 	}
-	if u := m.Usage(p, "data"); u != nil {
+	if u := m.Usage(pod, "data"); u != nil {
 		t.Errorf("after the pod: got %+v, want nothing", u)
 	}
 }

@@ -169,52 +169,52 @@ func typeOf(v *corev1.Volume) string {
 	return "unknown"
 }
 
-func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
+func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, volume *corev1.Volume) (time.Time, error) {
 	var none time.Time
 	switch {
-	case v.EmptyDir != nil:
-		return none, m.emptyDir(root, in, v)
-	case v.HostPath != nil:
-		return none, checkHostPath(v.HostPath, m.hostPath(v.HostPath))
-	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
-		return m.writeVolume(ctx, root, in, v)
-	case v.Image != nil:
+	case volume.EmptyDir != nil:
+		return none, m.emptyDir(root, in, volume)
+	case volume.HostPath != nil:
+		return none, checkHostPath(volume.HostPath, m.hostPath(volume.HostPath))
+	case volume.ConfigMap != nil, volume.Secret != nil, volume.DownwardAPI != nil, volume.Projected != nil:
+		return m.writeVolume(ctx, root, in, volume)
+	case volume.Image != nil:
 		return none, nil // an image volume: the runtime mounts it
-	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return m.setUpClaim(ctx, root, in, v)
-	case v.CSI != nil:
-		return m.setUpCSI(ctx, root, in, v, csi.Request{
+	case volume.PersistentVolumeClaim != nil, volume.Ephemeral != nil:
+		return m.setUpClaim(ctx, root, in, volume)
+	case volume.CSI != nil:
+		return m.setUpCSI(ctx, root, in, volume, csi.Request{
 			Pod:      in.Pod,
-			Name:     v.Name,
-			Inline:   v.CSI,
-			ReadOnly: readOnly(v),
+			Name:     volume.Name,
+			Inline:   volume.CSI,
+			ReadOnly: readOnly(volume),
 		})
 	}
-	return none, fmt.Errorf("volume type %s is not supported by this node", typeOf(v))
+	return none, fmt.Errorf("volume type %s is not supported by this node", typeOf(volume))
 }
 
 // Path returns a volume's path on the host; empty if the pod has no such volume, or the runtime mounts it.
-func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string, error) {
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		if v.Name != name {
+func (m *Manager) Path(ctx context.Context, pod *corev1.Pod, name string) (string, error) {
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i]
+		if volume.Name != name {
 			continue
 		}
 		switch {
-		case v.HostPath != nil:
-			return m.hostPath(v.HostPath), nil
-		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-			_, pv, err := m.claimOf(ctx, p, v)
+		case volume.HostPath != nil:
+			return m.hostPath(volume.HostPath), nil
+		case volume.PersistentVolumeClaim != nil, volume.Ephemeral != nil:
+			_, pv, err := m.claimOf(ctx, pod, volume)
 			if err != nil {
 				return "", err
 			}
-			return m.pathOf(p, pv)
-		case v.CSI != nil:
-			return m.csiTarget(p, v.Name), nil
-		case v.Image != nil:
+			return m.pathOf(pod, pv)
+		case volume.CSI != nil:
+			return m.csiTarget(pod, volume.Name), nil
+		case volume.Image != nil:
 			return "", nil
 		}
-		return m.ownDir(p, v), nil
+		return m.ownDir(pod, volume), nil
 	}
 	return "", nil
 }

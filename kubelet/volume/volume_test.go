@@ -129,21 +129,21 @@ func setUp(t *testing.T, m *Manager, p *corev1.Pod) time.Time {
 func TestConfigMapIsSwitchedAtOnce(t *testing.T) {
 	o := &objects{maps: map[string]map[string]string{"cm": {"k1": "v1", "k2": "v2"}}}
 	m := manager(t, o)
-	p := volumes(vol("v", corev1.VolumeSource{
+	pod := volumes(vol("v", corev1.VolumeSource{
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
 	}))
-	setUp(t, m, p)
-	dir := where(t, m, p, "v")
+	setUp(t, m, pod)
+	dir := where(t, m, pod, "v")
 	first, err := os.Readlink(filepath.Join(dir, "..data"))
 	if err != nil || content(t, filepath.Join(dir, "k1")) != "v1" {
 		t.Fatalf("..data -> %q, %v; k1 %q", first, err, content(t, filepath.Join(dir, "k1")))
 	}
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	if again, _ := os.Readlink(filepath.Join(dir, "..data")); again != first {
 		t.Errorf("nothing changed, but ..data went from %s to %s", first, again)
 	}
 	o.maps["cm"] = map[string]string{"k1": "new", "k3": "v3"}
-	setUp(t, m, p)
+	setUp(t, m, pod)
 	if got := content(t, filepath.Join(dir, "k1")); got != "new" {
 		t.Errorf("k1: got %q, want new", got)
 	}
@@ -201,7 +201,7 @@ func TestProjected(t *testing.T) {
 	o := &objects{maps: map[string]map[string]string{"cm": {"ca.crt": "CA"}}, life: time.Hour}
 	m := manager(t, o)
 	mode := int32(0o400)
-	p := volumes(
+	pod := volumes(
 		vol("v", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
 			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}},
@@ -210,11 +210,11 @@ func TestProjected(t *testing.T) {
 				{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}, Mode: &mode},
 			}}},
 		}}}))
-	at := setUp(t, m, p)
+	at := setUp(t, m, pod)
 	if left := time.Until(at); left < 47*time.Minute || left > 48*time.Minute {
 		t.Errorf("renewal in %s, want 80 %% of an hour", left)
 	}
-	dir := where(t, m, p, "v")
+	dir := where(t, m, pod, "v")
 	for file, want := range map[string]string{
 		"token":     "token-1",
 		"ca.crt":    "CA",
@@ -229,8 +229,8 @@ func TestProjected(t *testing.T) {
 	if err != nil || st.Mode().Perm() != 0o400 {
 		t.Errorf("mode of labels: got %v, %v; want 0400", st.Mode(), err)
 	}
-	p.Spec.Volumes[0].Projected.Sources[2].DownwardAPI.Items[0].Path = "../out"
-	if _, err := m.SetUp(t.Context(), Input{Pod: p}); err == nil {
+	pod.Spec.Volumes[0].Projected.Sources[2].DownwardAPI.Items[0].Path = "../out"
+	if _, err := m.SetUp(t.Context(), Input{Pod: pod}); err == nil {
 		t.Error("a path that leads out of the volume was accepted")
 	}
 }
@@ -243,7 +243,7 @@ func TestEmptyDirAndOwnership(t *testing.T) {
 	size := resource.MustParse("1Mi")
 	mode := int32(0o440)
 	gid := int64(1001)
-	p := volumes(
+	pod := volumes(
 		vol("disk", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		vol("mem", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			Medium:    corev1.StorageMediumMemory,
@@ -251,24 +251,24 @@ func TestEmptyDirAndOwnership(t *testing.T) {
 		}}),
 		vol("sec", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: &mode}}),
 	)
-	p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &gid}
-	setUp(t, m, p)
-	setUp(t, m, p) // again changes nothing
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &gid}
+	setUp(t, m, pod)
+	setUp(t, m, pod) // again changes nothing
 	var s unix.Statfs_t
-	if err := unix.Statfs(where(t, m, p, "mem"), &s); err != nil || s.Type != unix.TMPFS_MAGIC ||
+	if err := unix.Statfs(where(t, m, pod, "mem"), &s); err != nil || s.Type != unix.TMPFS_MAGIC ||
 		s.Blocks*uint64(s.Bsize) != 1<<20 {
 		t.Errorf("memory volume: type %x, %d bytes, %v; want a tmpfs of 1 MiB", s.Type, s.Blocks*uint64(s.Bsize), err)
 	}
-	if err := unix.Statfs(where(t, m, p, "sec"), &s); err != nil || s.Type != unix.TMPFS_MAGIC {
+	if err := unix.Statfs(where(t, m, pod, "sec"), &s); err != nil || s.Type != unix.TMPFS_MAGIC {
 		t.Errorf("secret volume: type %x, %v; want a tmpfs", s.Type, err)
 	}
 	for _, name := range []string{"disk", "mem"} {
-		st, err := os.Stat(where(t, m, p, name))
+		st, err := os.Stat(where(t, m, pod, name))
 		if err != nil || st.Mode().Perm() != 0o777 || st.Mode()&fs.ModeSetgid == 0 || !hasGroup(st, 1001) {
 			t.Errorf("%s: mode %v, %v; want 2777 of group 1001", name, st.Mode(), err)
 		}
 	}
-	st, err := os.Stat(filepath.Join(where(t, m, p, "sec"), "key"))
+	st, err := os.Stat(filepath.Join(where(t, m, pod, "sec"), "key"))
 	if err != nil || st.Mode().Perm() != 0o440 || !hasGroup(st, 1001) {
 		t.Errorf("secret file: mode %v, %v; want 0440 of group 1001", st.Mode(), err)
 	}
@@ -323,9 +323,9 @@ func TestHostPathTypes(t *testing.T) {
 func TestSubPathStaysInside(t *testing.T) {
 	m := manager(t, &objects{})
 	m.tmpfs = false // resolve only
-	p := volumes(vol("v", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
-	setUp(t, m, p)
-	dir := where(t, m, p, "v")
+	pod := volumes(vol("v", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
+	setUp(t, m, pod)
+	dir := where(t, m, pod, "v")
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestSubPathStaysInside(t *testing.T) {
 			Name:         "c",
 			VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}},
 		}
-		got, err := m.Mounts(t.Context(), p, c, nil)
+		got, err := m.Mounts(t.Context(), pod, c, nil)
 		if want == "!" {
 			if err == nil {
 				t.Errorf("%s: led to %s, want an error", sub, got[0].GetHostPath())
@@ -369,11 +369,11 @@ func TestSubPathIsABindMount(t *testing.T) {
 		t.Skip("needs root: bind mounts")
 	}
 	m := manager(t, &objects{maps: map[string]map[string]string{"cm": {"k": "v"}}})
-	p := volumes(vol("v", corev1.VolumeSource{
+	pod := volumes(vol("v", corev1.VolumeSource{
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
 	}))
-	setUp(t, m, p)
-	c := &corev1.Container{
+	setUp(t, m, pod)
+	container := &corev1.Container{
 		Name:         "c",
 		VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/etc/k", SubPathExpr: "$(K)"}},
 	}
@@ -384,7 +384,7 @@ func TestSubPathIsABindMount(t *testing.T) {
 		return "k", nil
 	}
 	for range 2 { // a second run of the container finds the mount of the first
-		got, err := m.Mounts(t.Context(), p, c, expand)
+		got, err := m.Mounts(t.Context(), pod, container, expand)
 		if err != nil {
 			t.Fatal(err)
 		}

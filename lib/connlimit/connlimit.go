@@ -191,25 +191,25 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// reach raises the state of c to s.
-func (c *conn) reach(s State) {
+// reach raises the state of c to state.
+func (c *conn) reach(state State) {
 	c.leave()
-	if State(c.reached.Load()) >= s { // a State
+	if State(c.reached.Load()) >= state { // a State
 		return
 	}
 	l := c.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.place == nil || c.state >= s || s == Authenticated && l.open[Authenticated].Len() >= l.authenticated {
+	if c.place == nil || c.state >= state || state == Authenticated && l.open[Authenticated].Len() >= l.authenticated {
 		return
 	}
 	l.removeLocked(c)
-	c.state = s
-	c.place = l.open[s].PushBack(c)
-	if s != Authenticated {
+	c.state = state
+	c.place = l.open[state].PushBack(c)
+	if state != Authenticated {
 		l.addrLocked(c, 1)
 	}
-	c.reached.Store(uint32(s))
+	c.reached.Store(uint32(state))
 }
 
 type connKey struct{}

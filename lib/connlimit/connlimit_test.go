@@ -63,12 +63,12 @@ func accept(t *testing.T, l *Listener, o *offered) net.Conn {
 // TestRoomIsMade: who has sent nothing goes first, then who is not known; who is known stays, and does not take
 // everything.
 func TestRoomIsMade(t *testing.T) {
-	l := New(&source{}, 10)
+	listener := New(&source{}, 10)
 	var all []*offered
 	conns := map[*offered]net.Conn{}
 	add := func(to State) *offered {
 		o := &offered{from: "127.0.0.1:1000"}
-		c := accept(t, l, o)
+		c := accept(t, listener, o)
 		if c == nil {
 			return nil
 		}
@@ -82,7 +82,7 @@ func TestRoomIsMade(t *testing.T) {
 	}
 	anonymous := []*offered{add(Anonymous), add(Anonymous)}
 	pending := []*offered{add(Pending), add(Pending), add(Pending)}
-	if s := l.Stats(); s.Open != [states]int{3, 2, 5} || s.Max != 10 {
+	if s := listener.Stats(); s.Open != [states]int{3, 2, 5} || s.Max != 10 {
 		t.Fatalf("got %+v", s)
 	}
 	for i, want := range append(pending, anonymous...) {
@@ -94,7 +94,7 @@ func TestRoomIsMade(t *testing.T) {
 			t.Fatalf("no room for number %d", i)
 		}
 	}
-	s := l.Stats()
+	s := listener.Stats()
 	if s.Open != [states]int{1, 0, 9} {
 		t.Errorf("authenticated connections leave a place for others: got %+v", s)
 	}
@@ -112,35 +112,35 @@ func TestRoomIsMade(t *testing.T) {
 			_ = c.Close() // twice does no harm
 		}
 	}
-	if s := l.Stats(); s.Open[Authenticated] != 0 {
+	if s := listener.Stats(); s.Open[Authenticated] != 0 {
 		t.Errorf("closed connections still count: %+v", s)
 	}
 }
 
 // TestOneAddress has a quarter of the places, unless it authenticates or is this machine.
 func TestOneAddress(t *testing.T) {
-	l := New(&source{}, 8)
+	listener := New(&source{}, 8)
 	for i, want := range []bool{true, true, false} {
-		if c := accept(t, l, &offered{from: "192.0.2.1:77"}); (c != nil) != want {
+		if c := accept(t, listener, &offered{from: "192.0.2.1:77"}); (c != nil) != want {
 			t.Errorf("connection %d of one address: got %v, want accepted: %v", i, c, want)
 		}
 	}
-	c := accept(t, l, &offered{from: "192.0.2.2:77"})
+	c := accept(t, listener, &offered{from: "192.0.2.2:77"})
 	if c == nil {
 		t.Fatal("another address is refused")
 	}
 	Reach(Context(context.Background(), c), Authenticated)
 	for range 2 {
-		if accept(t, l, &offered{from: "192.0.2.2:77"}) == nil {
+		if accept(t, listener, &offered{from: "192.0.2.2:77"}) == nil {
 			t.Error("authenticated connections must not count against their address")
 		}
 	}
 	for range 3 {
-		if accept(t, l, &offered{from: "127.0.0.1:77"}) == nil {
+		if accept(t, listener, &offered{from: "127.0.0.1:77"}) == nil {
 			t.Error("loopback is refused")
 		}
 	}
-	if s := l.Stats(); s.Refused[ByAddress] != 1 {
+	if s := listener.Stats(); s.Refused[ByAddress] != 1 {
 		t.Errorf("got %+v", s)
 	}
 }

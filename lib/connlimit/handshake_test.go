@@ -30,10 +30,10 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		var computing, most, done atomic.Int64
 		const many = 1000
 		for i := range many {
-			c := l.admit(talker{})
+			conn := l.admit(talker{})
 			go func() { // ends by itself
 				for range 3 {
-					if _, err := c.Read(make([]byte, 1)); err != nil {
+					if _, err := conn.Read(make([]byte, 1)); err != nil {
 						t.Error(err)
 					}
 					n := computing.Add(1)
@@ -45,11 +45,11 @@ func TestHandshakesTakeTurns(t *testing.T) {
 				}
 				switch i % 3 {
 				case 0:
-					_ = c.Close()
+					_ = conn.Close()
 				case 1:
-					_, _ = c.Write(nil)
+					_, _ = conn.Write(nil)
 				case 2:
-					Reach(Context(context.Background(), c), Anonymous)
+					Reach(Context(context.Background(), conn), Anonymous)
 				}
 				done.Add(1)
 			}()

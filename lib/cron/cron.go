@@ -78,7 +78,7 @@ func Parse(spec string) (*Schedule, error) {
 	if spec == "" {
 		return nil, errors.New("empty spec string")
 	}
-	s := &Schedule{}
+	schedule := &Schedule{}
 	if strings.HasPrefix(spec, "TZ=") || strings.HasPrefix(spec, "CRON_TZ=") {
 		prefix, rest, _ := strings.Cut(spec, " ")
 		_, name, _ := strings.Cut(prefix, "=")
@@ -86,7 +86,7 @@ func Parse(spec string) (*Schedule, error) {
 		if err != nil {
 			return nil, fmt.Errorf("provided bad location %s: %w", name, err)
 		}
-		s.zone = zone
+		schedule.zone = zone
 		spec = strings.TrimSpace(rest)
 	}
 	if strings.HasPrefix(spec, "@") {
@@ -95,8 +95,8 @@ func Parse(spec string) (*Schedule, error) {
 			if err != nil {
 				return nil, fmt.Errorf("failed to parse duration %s: %w", spec, err)
 			}
-			s.every = max(every.Truncate(time.Second), time.Second)
-			return s, nil
+			schedule.every = max(every.Truncate(time.Second), time.Second)
+			return schedule, nil
 		}
 		plain, ok := descriptors[spec]
 		if !ok {
@@ -104,7 +104,7 @@ func Parse(spec string) (*Schedule, error) {
 		}
 		spec = plain
 	}
-	return s, s.parseFields(strings.Fields(spec))
+	return schedule, schedule.parseFields(strings.Fields(spec))
 }
 
 func (s *Schedule) parseFields(fields []string) error {

@@ -59,23 +59,23 @@ func TestYear(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, spec := range []string{"30 2 * * *", "0 0 * * *", "15 1 * * sun", "*/20 0-3 * * *", "59 23 31 12 *"} {
-			s, err := Parse(spec)
+			schedule, err := Parse(spec)
 			if err != nil {
 				t.Fatal(err)
 			}
 			at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			end := at.AddDate(1, 0, 0)
-			next := s.In(loc).Next(at.Add(-time.Minute))
+			next := schedule.In(loc).Next(at.Add(-time.Minute))
 			for ; at.Before(end); at = at.Add(time.Minute) {
 				local := at.In(loc)
-				due := has(s.minute, local.Minute()) && has(s.hour, local.Hour()) &&
-					has(s.month, int(local.Month())) && s.day(local)
+				due := has(schedule.minute, local.Minute()) && has(schedule.hour, local.Hour()) &&
+					has(schedule.month, int(local.Month())) && schedule.day(local)
 				if due != next.Equal(at) {
 					t.Errorf("%s in %s: at %s due is %v, and the next time is %s", spec, zone, local, due, next)
 					break
 				}
 				if due {
-					next = s.In(loc).Next(at)
+					next = schedule.In(loc).Next(at)
 				}
 			}
 		}

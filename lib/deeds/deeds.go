@@ -50,39 +50,39 @@ type Writer struct{ log *slog.Logger }
 func New(to *slog.Logger) *Writer { return &Writer{to} }
 
 // Listen is a mark.Listener. It does not log requests and other steps that users do not wait for.
-func (t *Writer) Listen(m mark.Mark) {
-	if m.Step == mark.StepRequest || m.Step == mark.StepQueued { // most marks are of these steps
+func (t *Writer) Listen(mk mark.Mark) {
+	if mk.Step == mark.StepRequest || mk.Step == mark.StepQueued { // most marks are of these steps
 		return
 	}
-	say, attrs := describe(m)
+	say, attrs := describe(mk)
 	if say == "" || !t.log.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
-	component, node, _ := strings.Cut(m.Component, " ")
+	component, node, _ := strings.Cut(mk.Component, " ")
 	switch {
 	case component == "controllers":
 		component = ControllerManager
-	case m.Step == mark.StepPolicy:
+	case mk.Step == mark.StepPolicy:
 		component = NetworkPolicy
 	}
 	line := make([]slog.Attr, 0, len(attrs)+5)
 	line = append(line, slog.String(Key, component))
-	if m.Subject.Resource == "pods" {
-		line = append(line, slog.String("pod", name(m.Subject)))
+	if mk.Subject.Resource == "pods" {
+		line = append(line, slog.String("pod", name(mk.Subject)))
 	} else {
-		line = append(line, slog.String("object", m.Subject.Resource+"/"+name(m.Subject)))
+		line = append(line, slog.String("object", mk.Subject.Resource+"/"+name(mk.Subject)))
 	}
 	if node != "" {
 		line = append(line, slog.String("node", node))
 	}
 	line = append(line, attrs...)
-	if m.Took > 0 {
-		line = append(line, slog.Duration("took", m.Took.Round(10*time.Microsecond)))
+	if mk.Took > 0 {
+		line = append(line, slog.Duration("took", mk.Took.Round(10*time.Microsecond)))
 	}
 	level := slog.LevelInfo
-	if m.Err != "" {
+	if mk.Err != "" {
 		level = slog.LevelWarn
-		line = append(line, slog.String("err", m.Err))
+		line = append(line, slog.String("err", mk.Err))
 	}
 	t.log.LogAttrs(context.Background(), level, say, line...)
 }
@@ -95,9 +95,9 @@ func name(s mark.Subject) string {
 }
 
 // describe returns the message and attributes of a mark; "": it is not logged.
-func describe(m mark.Mark) (string, []slog.Attr) {
-	failed := m.Err != ""
-	switch d := m.Detail.(type) {
+func describe(mk mark.Mark) (string, []slog.Attr) {
+	failed := mk.Err != ""
+	switch d := mk.Detail.(type) {
 	case *mark.Reconcile:
 		return reconciled(d, failed)
 	case *mark.Decision:
@@ -136,14 +136,14 @@ func describe(m mark.Mark) (string, []slog.Attr) {
 			return "could not mount volumes", nil
 		}
 	default:
-		return inPod(m, failed)
+		return inPod(mk, failed)
 	}
 	return "", nil
 }
 
 // inPod describes a mark of a pod's containers.
-func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
-	switch d := m.Detail.(type) {
+func inPod(mk mark.Mark, failed bool) (string, []slog.Attr) {
+	switch d := mk.Detail.(type) {
 	case *mark.Image:
 		switch {
 		case failed:
@@ -156,13 +156,13 @@ func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
 			}
 		}
 	case *mark.Container:
-		return container(m.Step, d, failed)
+		return container(mk.Step, d, failed)
 	case *mark.Probe:
 		attrs := []slog.Attr{slog.String("container", d.Container), slog.String("probe", d.Kind), slog.String("action",
 			d.Action), slog.String("output", d.Output)}
 		return either(!d.Success, "probe failed", "probe succeeded"), attrs
 	case *mark.Status:
-		switch m.Step {
+		switch mk.Step {
 		case mark.StepReady:
 			return "pod is ready", nil
 		case mark.StepTerminated:
@@ -172,13 +172,13 @@ func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
 	return "", nil
 }
 
-func container(step mark.Step, d *mark.Container, failed bool) (string, []slog.Attr) {
-	attrs := []slog.Attr{slog.String("container", d.Name)}
-	if d.ID != "" {
-		attrs = append(attrs, slog.String("id", short(d.ID)))
+func container(step mark.Step, ctr *mark.Container, failed bool) (string, []slog.Attr) {
+	attrs := []slog.Attr{slog.String("container", ctr.Name)}
+	if ctr.ID != "" {
+		attrs = append(attrs, slog.String("id", short(ctr.ID)))
 	}
-	if d.Restart > 0 {
-		attrs = append(attrs, slog.Int("restart", d.Restart))
+	if ctr.Restart > 0 {
+		attrs = append(attrs, slog.Int("restart", ctr.Restart))
 	}
 	switch step {
 	case mark.StepContainerCreated:
@@ -186,30 +186,30 @@ func container(step mark.Step, d *mark.Container, failed bool) (string, []slog.A
 	case mark.StepContainerStarted:
 		return either(failed, "could not start container", "started container"), attrs
 	default:
-		return "container exited", append(attrs, slog.Int("code", d.ExitCode), slog.String("reason", d.Reason))
+		return "container exited", append(attrs, slog.Int("code", ctr.ExitCode), slog.String("reason", ctr.Reason))
 	}
 }
 
 // reconciled describes what a controller created and deleted; a pass that only wrote a status is not logged.
-func reconciled(d *mark.Reconcile, failed bool) (string, []slog.Attr) {
-	attrs := []slog.Attr{slog.String("controller", d.Controller)}
-	if d.Wants != 0 || d.Has != 0 {
-		attrs = append(attrs, slog.Int("wants", d.Wants), slog.Int("has", d.Has))
+func reconciled(reconcile *mark.Reconcile, failed bool) (string, []slog.Attr) {
+	attrs := []slog.Attr{slog.String("controller", reconcile.Controller)}
+	if reconcile.Wants != 0 || reconcile.Has != 0 {
+		attrs = append(attrs, slog.Int("wants", reconcile.Wants), slog.Int("has", reconcile.Has))
 	}
-	if len(d.Creates) > 0 {
-		attrs = append(attrs, slog.Any("created", d.Creates))
+	if len(reconcile.Creates) > 0 {
+		attrs = append(attrs, slog.Any("created", reconcile.Creates))
 	}
-	if len(d.Deletes) > 0 {
-		attrs = append(attrs, slog.Any("deleted", d.Deletes))
+	if len(reconcile.Deletes) > 0 {
+		attrs = append(attrs, slog.Any("deleted", reconcile.Deletes))
 	}
 	switch {
 	case failed:
 		return "could not reconcile", attrs
-	case len(d.Creates) > 0 && len(d.Deletes) > 0:
+	case len(reconcile.Creates) > 0 && len(reconcile.Deletes) > 0:
 		return "created and deleted", attrs
-	case len(d.Creates) > 0:
+	case len(reconcile.Creates) > 0:
 		return "created", attrs
-	case len(d.Deletes) > 0:
+	case len(reconcile.Deletes) > 0:
 		return "deleted", attrs
 	}
 	return "", nil

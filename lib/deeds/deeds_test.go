@@ -171,8 +171,8 @@ func TestDeeds(t *testing.T) {
 			Detail:    &mark.Eviction{Node: "n", Cancelled: true},
 		}, `level=INFO msg="pod stays: the node's taint is gone or tolerated" component=controller-manager pod=shop/web-1 node=n taint=""`},
 	} {
-		var b bytes.Buffer
-		h := slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		var buf bytes.Buffer
+		h := slog.NewTextHandler(&buf, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
 			}
@@ -182,8 +182,8 @@ func TestDeeds(t *testing.T) {
 		if c.want != "" {
 			c.want += "\n"
 		}
-		if b.String() != c.want {
-			t.Errorf("%s:\n got %swant %s", name, &b, c.want)
+		if buf.String() != c.want {
+			t.Errorf("%s:\n got %swant %s", name, &buf, c.want)
 		}
 	}
 }

@@ -37,8 +37,8 @@ type attacked struct {
 	held           uint64
 }
 
-// attack connects to a server whose handlers do h.
-func attack(t *testing.T, o Options, h http.HandlerFunc, mine ...http2.Setting) *attacked {
+// attack connects to a server whose handlers do handlerFunc.
+func attack(t *testing.T, o Options, handlerFunc http.HandlerFunc, mine ...http2.Setting) *attacked {
 	t.Helper()
 	a := &attacked{}
 	o.MaxStreams = attackStreams
@@ -49,7 +49,7 @@ func attack(t *testing.T, o Options, h http.HandlerFunc, mine ...http2.Setting) 
 		a.begun.Add(1)
 		a.running.Add(1)
 		defer a.running.Add(-1)
-		h(w, r)
+		handlerFunc(w, r)
 	}, func(hs *http.Server) { hs.MaxHeaderBytes = 256 << 10 })
 	a.client = client
 	a.url = ts.URL + "/health"
@@ -128,13 +128,13 @@ func TestRapidReset(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := attack(t, Options{}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-			code := a.sentAway()
+			attacked := attack(t, Options{}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+			code := attacked.sentAway()
 			id := uint32(1)
 			begin := time.Now()
 			var block bytes.Buffer
 			enc := hpack.NewEncoder(&block)
-			a.flood(func() error {
+			attacked.flood(func() error {
 				block.Reset()
 				for _, f := range []hpack.HeaderField{
 					{Name: ":method", Value: "GET"},
@@ -146,27 +146,27 @@ func TestRapidReset(t *testing.T) {
 						return err
 					}
 				}
-				err := a.WriteHeaders(http2.HeadersFrameParam{
+				err := attacked.WriteHeaders(http2.HeadersFrameParam{
 					StreamID:      id,
 					BlockFragment: block.Bytes(),
 					EndHeaders:    true,
 					EndStream:     true,
 				})
 				if err == nil {
-					err = takeBack(a.peer, id)
+					err = takeBack(attacked.peer, id)
 				}
 				id += 2
 				return err
 			})
-			a.bounded()
+			attacked.bounded()
 			if got := <-code; got != http2.ErrCodeEnhanceYourCalm {
 				t.Errorf("the connection ended with %v, want ENHANCE_YOUR_CALM", got)
 			}
-			if n, most := a.begun.Load(), resetsAtOnce+int64(time.Since(begin).Seconds()*resetsPerSecond)+
+			if n, most := attacked.begun.Load(), resetsAtOnce+int64(time.Since(begin).Seconds()*resetsPerSecond)+
 				attackStreams; n > most {
 				t.Errorf("%d handlers were begun, want %d at most", n, most)
 			}
-			a.over()
+			attacked.over()
 		})
 	}
 }
@@ -205,31 +205,31 @@ func TestHeaderFloods(t *testing.T) {
 		})
 	}
 	t.Run("hpack bomb of one block", func(t *testing.T) {
-		a := attack(t, Options{}, nothing)
-		a.block.Reset()
+		attacked := attack(t, Options{}, nothing)
+		attacked.block.Reset()
 		for _, f := range []hpack.HeaderField{
 			{Name: ":method", Value: "GET"},
 			{Name: ":scheme", Value: "https"},
 			{Name: ":authority", Value: "x"},
 			{Name: ":path", Value: "/"},
 		} {
-			a.ok(a.enc.WriteField(f))
+			attacked.ok(attacked.enc.WriteField(f))
 		}
-		block := append(bytes.Clone(a.block.Bytes()), literal("x-a", 3900)...)
+		block := append(bytes.Clone(attacked.block.Bytes()), literal("x-a", 3900)...)
 		block = append(block, bytes.Repeat([]byte{0x80 | 62}, 8<<10)...) // 32 MB of header
-		a.ok(a.WriteHeaders(http2.HeadersFrameParam{
+		attacked.ok(attacked.WriteHeaders(http2.HeadersFrameParam{
 			StreamID:      1,
 			BlockFragment: block,
 			EndHeaders:    true,
 			EndStream:     true,
 		}))
-		if got := a.until(func(f http2.Frame) bool {
+		if got := attacked.until(func(f http2.Frame) bool {
 			_, gone := f.(*http2.GoAwayFrame)
 			return gone || strings.HasPrefix(describe(f), "headers(1 ")
 		}); !strings.Contains(got, "headers(1 431)") && !strings.Contains(got, "goaway") {
 			t.Errorf("the server answers %s", got)
 		}
-		a.bounded()
+		attacked.bounded()
 	})
 }
 
@@ -254,54 +254,54 @@ func TestZeroWindows(t *testing.T) {
 	large := make([]byte, 1<<20)
 	writing := make(chan *http.ResponseController, attackStreams)
 	failed := make(chan error, attackStreams)
-	a := attack(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+	attacked := attack(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
 		writing <- http.NewResponseController(w)
 		_, err := w.Write(large)
 		failed <- err
 	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	for i := range uint32(20 * attackStreams) {
-		a.request(2*i+1, true)
+		attacked.request(2*i+1, true)
 	}
-	a.until(isReset(20*2*attackStreams-1, http2.ErrCodeRefusedStream))
-	a.bounded()
+	attacked.until(isReset(20*2*attackStreams-1, http2.ErrCodeRefusedStream))
+	attacked.bounded()
 	// deadlines that are set before this would end handlers, and let others begin, while the attack goes on
 	for range attackStreams {
-		a.ok((<-writing).SetWriteDeadline(time.Now().Add(10 * time.Millisecond)))
+		attacked.ok((<-writing).SetWriteDeadline(time.Now().Add(10 * time.Millisecond)))
 	}
 	for range attackStreams {
 		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a write that no window lets through: %v", err)
 		}
 	}
-	a.over()
+	attacked.over()
 }
 
 // TestSlowBodies: bodies that never end hold what few handlers hold, and end with the deadline that the handler sets.
 func TestSlowBodies(t *testing.T) {
 	reading := make(chan *http.ResponseController, attackStreams)
 	failed := make(chan error, attackStreams)
-	a := attack(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	attacked := attack(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		reading <- http.NewResponseController(w)
 		_, err := io.Copy(io.Discard, r.Body)
 		failed <- err
 	})
 	id := uint32(1)
 	for range 20 * attackStreams {
-		a.request(id, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
+		attacked.request(id, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
 		id += 2
 	}
 	for range 10_000 { // a byte, and frames without one
-		a.ok(a.WriteData(1, false, nil))
+		attacked.ok(attacked.WriteData(1, false, nil))
 	}
-	a.ok(a.WriteData(1, false, []byte("x")))
-	a.bounded()
+	attacked.ok(attacked.WriteData(1, false, []byte("x")))
+	attacked.bounded()
 	for range attackStreams { // not before: see TestZeroWindows
-		a.ok((<-reading).SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
+		attacked.ok((<-reading).SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
 	}
 	for range attackStreams {
 		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a body that does not end: %v", err)
 		}
 	}
-	a.over()
+	attacked.over()
 }

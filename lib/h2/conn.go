@@ -340,9 +340,9 @@ func (c *conn) setting(s http2.Setting) error {
 	return nil
 }
 
-func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
-	if f.StreamID == 0 {
-		if c.sendWindow += int64(f.Increment); c.sendWindow > mostWindow {
+func (c *conn) windowUpdate(frame *http2.WindowUpdateFrame) error {
+	if frame.StreamID == 0 {
+		if c.sendWindow += int64(frame.Increment); c.sendWindow > mostWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
 		if c.waiting > 0 {
@@ -352,15 +352,15 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 		}
 		return nil
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams[frame.StreamID]
 	if st == nil {
-		if f.StreamID > c.lastID {
+		if frame.StreamID > c.lastID {
 			return http2.ConnectionError(http2.ErrCodeProtocol)
 		}
 		return nil
 	}
-	if st.sendWindow += int64(f.Increment); st.sendWindow > mostWindow {
-		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
+	if st.sendWindow += int64(frame.Increment); st.sendWindow > mostWindow {
+		return http2.StreamError{StreamID: frame.StreamID, Code: http2.ErrCodeFlowControl}
 	}
 	st.changed.Broadcast()
 	return nil

@@ -124,7 +124,7 @@ func nothing(http.ResponseWriter, *http.Request) {}
 
 // TestMalformedRequests are refused alone: the connection lives on.
 func TestMalformedRequests(t *testing.T) {
-	p := dial(t, nothing)
+	peer := dial(t, nothing)
 	id := uint32(1)
 	for _, fields := range [][]string{
 		{":method", "GET", ":scheme", "https", ":authority", "x"},
@@ -140,12 +140,12 @@ func TestMalformedRequests(t *testing.T) {
 		{":method", "GET", ":scheme", "https", ":path", "/", "content-length", "5"},
 		{":method", "GET", ":scheme", "https", ":path", "/", "content-length", "x"},
 	} {
-		p.request(id, true, fields...)
-		p.until(isReset(id, http2.ErrCodeProtocol))
+		peer.request(id, true, fields...)
+		peer.until(isReset(id, http2.ErrCodeProtocol))
 		id += 2
 	}
-	p.request(id, true)
-	p.until(func(f http2.Frame) bool { return f.Header().StreamID == id && f.Header().Type == http2.FrameHeaders })
+	peer.request(id, true)
+	peer.until(func(f http2.Frame) bool { return f.Header().StreamID == id && f.Header().Type == http2.FrameHeaders })
 }
 
 // TestBodyUnlikeItsLength is an error of the stream.
@@ -230,14 +230,14 @@ func TestBrokenConnections(t *testing.T) {
 
 // TestWindowsOfTheClient are respected, as they grow and shrink.
 func TestWindowsOfTheClient(t *testing.T) {
-	p := dial(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) },
+	peer := dial(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) },
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
-	p.request(1, true)
+	peer.request(1, true)
 	size := 0
 	ended := false
 	count := func(want int) {
 		t.Helper()
-		p.until(func(f http2.Frame) bool {
+		peer.until(func(f http2.Frame) bool {
 			if d, ok := f.(*http2.DataFrame); ok {
 				size += len(d.Data())
 				ended = ended || d.StreamEnded()
@@ -246,14 +246,14 @@ func TestWindowsOfTheClient(t *testing.T) {
 		})
 	}
 	count(10)
-	p.ok(p.WriteWindowUpdate(1, 15))
+	peer.ok(peer.WriteWindowUpdate(1, 15))
 	count(25)
-	p.ok(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50}))
+	peer.ok(peer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50}))
 	count(65)
 	if ended {
 		t.Error("the stream ended before its body")
 	}
-	p.ok(p.WriteWindowUpdate(1, 1000))
+	peer.ok(peer.WriteWindowUpdate(1, 1000))
 	count(100)
 	if !ended {
 		t.Error("the last frame does not end the stream")
@@ -279,20 +279,20 @@ func TestClosedWindow(t *testing.T) {
 // TestTooManyStreams are refused, also when the client has reset those before: their handlers still run.
 func TestTooManyStreams(t *testing.T) {
 	stay := make(chan struct{})
-	p := dial(t, func(http.ResponseWriter, *http.Request) { <-stay })
+	peer := dial(t, func(http.ResponseWriter, *http.Request) { <-stay })
 	id := uint32(1)
 	for range 10 {
-		p.request(id, true)
-		p.ok(p.WriteRSTStream(id, http2.ErrCodeCancel))
+		peer.request(id, true)
+		peer.ok(peer.WriteRSTStream(id, http2.ErrCodeCancel))
 		id += 2
 	}
-	p.request(id, true)
-	p.until(isReset(id, http2.ErrCodeRefusedStream))
+	peer.request(id, true)
+	peer.until(isReset(id, http2.ErrCodeRefusedStream))
 	close(stay)
 	for code := "reset"; code == "reset"; {
 		id += 2
-		p.request(id, true)
-		p.until(func(f http2.Frame) bool {
+		peer.request(id, true)
+		peer.until(func(f http2.Frame) bool {
 			if f.Header().StreamID != id {
 				return false
 			}
@@ -326,7 +326,7 @@ func TestFloods(t *testing.T) {
 // window, and although the next frame has come in part.
 func TestPings(t *testing.T) {
 	stay := make(chan struct{})
-	p := dial(t, func(w http.ResponseWriter, r *http.Request) {
+	peer := dial(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			<-stay
 			return
@@ -334,28 +334,28 @@ func TestPings(t *testing.T) {
 		_, _ = w.Write(make([]byte, 1<<20)) // ends with the connection
 	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	defer close(stay)
-	p.request(1, true)
-	p.request(3, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
+	peer.request(1, true)
+	peer.request(3, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
 	for range streamWindow / defaultFrame {
-		p.ok(p.WriteData(3, false, make([]byte, defaultFrame)))
+		peer.ok(peer.WriteData(3, false, make([]byte, defaultFrame)))
 	}
 	header := appendFrame(nil, http2.FramePing, 0, 0, 8)
 	for i, part := range [][]byte{nil, header[:1], header, append(header, 1, 2, 3, 4)} {
 		ping := append(appendFrame(nil, http2.FramePing, 0, 0, 8), 'p', 'i', 'n', 'g', 0, 0, 0, byte(i))
-		_, err := p.conn.Write(append(ping, part...))
-		p.ok(err)
+		_, err := peer.conn.Write(append(ping, part...))
+		peer.ok(err)
 		answered := func(f http2.Frame) bool {
 			a, ok := f.(*http2.PingFrame)
 			return ok && a.IsAck() && a.Data[7] == byte(i)
 		}
-		p.until(answered)
+		peer.until(answered)
 		if len(part) == 0 {
 			continue
 		}
 		rest := append(append([]byte{}, header...), 1, 2, 3, 4, 0, 0, 0, byte(i))[len(part):]
-		_, err = p.conn.Write(rest)
-		p.ok(err)
-		p.until(answered)
+		_, err = peer.conn.Write(rest)
+		peer.ok(err)
+		peer.until(answered)
 	}
 }
 
@@ -368,22 +368,22 @@ func TestRequestsAfterGoAway(t *testing.T) {
 		<-goOn
 		_, _ = io.WriteString(w, "done")
 	})
-	p := dialTo(t, ts.URL)
-	p.request(1, true)
+	peer := dialTo(t, ts.URL)
+	peer.request(1, true)
 	<-begun
 	stopped := make(chan error, 1)
 	go func() { stopped <- ts.Config.Shutdown(t.Context()) }() // ends with the connection
-	p.until(goesAway(http2.ErrCodeNo))
-	p.request(3, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
-	p.ok(p.WriteData(3, true, []byte("body")))
-	p.ok(p.WritePing(false, [8]byte{1}))
-	p.until(func(f http2.Frame) bool { return f.Header().Type == http2.FramePing })
+	peer.until(goesAway(http2.ErrCodeNo))
+	peer.request(3, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
+	peer.ok(peer.WriteData(3, true, []byte("body")))
+	peer.ok(peer.WritePing(false, [8]byte{1}))
+	peer.until(func(f http2.Frame) bool { return f.Header().Type == http2.FramePing })
 	close(goOn)
-	p.until(func(f http2.Frame) bool {
+	peer.until(func(f http2.Frame) bool {
 		d, ok := f.(*http2.DataFrame)
 		return ok && d.StreamID == 1 && string(d.Data()) == "done"
 	})
-	_ = p.conn.Close()
+	_ = peer.conn.Close()
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
@@ -453,7 +453,9 @@ func BenchmarkRequest(b *testing.B) {
 // have. Cookies, which HTTP/2 clients send one by one, come as one field.
 func TestManyHeaderFields(t *testing.T) {
 	got := make(chan string, 1)
-	p := dial(t, func(_ http.ResponseWriter, r *http.Request) { got <- strings.Join(r.Header.Values("Cookie"), "|") })
+	peer := dial(t, func(_ http.ResponseWriter, r *http.Request) {
+		got <- strings.Join(r.Header.Values("Cookie"), "|")
+	})
 	fields := []string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/"}
 	with := func(n int) []string {
 		out := slices.Clone(fields)
@@ -462,12 +464,12 @@ func TestManyHeaderFields(t *testing.T) {
 		}
 		return out
 	}
-	p.request(1, true, with(3)...)
+	peer.request(1, true, with(3)...)
 	if cookies := <-got; cookies != "a; a; a" {
 		t.Errorf("three cookies arrived as %q", cookies)
 	}
-	p.request(3, true, with(maxFields)...)
-	p.until(func(f http2.Frame) bool {
+	peer.request(3, true, with(maxFields)...)
+	peer.until(func(f http2.Frame) bool {
 		h, ok := f.(*http2.MetaHeadersFrame)
 		return ok && h.StreamID == 3 && h.PseudoValue("status") == "431"
 	})

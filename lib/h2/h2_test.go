@@ -68,7 +68,7 @@ func do(t testing.TB, c *http.Client, method, url string, body io.Reader) (*http
 }
 
 func TestRequestAndAnswer(t *testing.T) {
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -86,7 +86,7 @@ func TestRequestAndAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header["X-Q"] = []string{"p", "q"}
-	resp, err := c.Do(req)
+	resp, err := cl.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestRequestAndAnswer(t *testing.T) {
 }
 
 func TestAnswersWithoutBody(t *testing.T) {
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/204":
 			w.WriteHeader(http.StatusNoContent)
@@ -125,19 +125,19 @@ func TestAnswersWithoutBody(t *testing.T) {
 			}
 		}
 	})
-	if resp, b := do(t, c, http.MethodGet, ts.URL+"/204", nil); resp.StatusCode != 204 || len(b) > 0 {
+	if resp, b := do(t, cl, http.MethodGet, ts.URL+"/204", nil); resp.StatusCode != 204 || len(b) > 0 {
 		t.Errorf("204: got %d, %q", resp.StatusCode, b)
 	}
-	if resp, b := do(t, c, http.MethodHead, ts.URL+"/head", nil); resp.ContentLength != 5 || len(b) > 0 {
+	if resp, b := do(t, cl, http.MethodHead, ts.URL+"/head", nil); resp.ContentLength != 5 || len(b) > 0 {
 		t.Errorf("HEAD: got length %d, %q", resp.ContentLength, b)
 	}
-	if resp, b := do(t, c, http.MethodGet, ts.URL+"/empty", nil); resp.StatusCode != 200 || resp.ContentLength != 0 ||
+	if resp, b := do(t, cl, http.MethodGet, ts.URL+"/empty", nil); resp.StatusCode != 200 || resp.ContentLength != 0 ||
 		len(b) > 0 {
 		t.Errorf("empty: got %d, length %d, %q", resp.StatusCode, resp.ContentLength, b)
 	}
 	for _, path := range []string{"/short", "/long"} {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, ts.URL+path, nil)
-		resp, err := c.Do(req)
+		resp, err := cl.Do(req)
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
@@ -151,7 +151,7 @@ func TestAnswersWithoutBody(t *testing.T) {
 func TestLargeBodiesBothWays(t *testing.T) {
 	sent := make([]byte, 5<<20+17)
 	_, _ = rand.Read(sent)
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			t.Error(err)
@@ -167,7 +167,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL, struct {
 				io.Reader
 			}{bytes.NewReader(sent)})
-			resp, err := c.Do(req)
+			resp, err := cl.Do(req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -186,7 +186,7 @@ func TestManyAtOnceOnOneConnection(t *testing.T) {
 	// another
 	var conns sync.Map
 	var most atomic.Int64
-	ts, c := serve(t, Options{MaxStreams: 20}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{MaxStreams: 20}, func(w http.ResponseWriter, r *http.Request) {
 		of, _ := conns.LoadOrStore(r.RemoteAddr, new(atomic.Int64))
 		together := of.(*atomic.Int64) // nothing else is there
 		n := together.Add(1)
@@ -197,13 +197,13 @@ func TestManyAtOnceOnOneConnection(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = w.Write([]byte(r.URL.Path))
 	})
-	do(t, c, http.MethodGet, ts.URL, nil) // the client learns how many it may send
+	do(t, cl, http.MethodGet, ts.URL, nil) // the client learns how many it may send
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
 			for j := range 20 {
 				path := fmt.Sprintf("/%d/%d", i, j)
-				if _, b := do(t, c, http.MethodPost, ts.URL+path, strings.NewReader(path)); string(b) != path {
+				if _, b := do(t, cl, http.MethodPost, ts.URL+path, strings.NewReader(path)); string(b) != path {
 					t.Errorf("got %q, want %q", b, path)
 				}
 			}
@@ -217,7 +217,7 @@ func TestManyAtOnceOnOneConnection(t *testing.T) {
 
 func TestStreamingAndCancel(t *testing.T) {
 	ended := make(chan error, 1)
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		for i := range 3 {
 			fmt.Fprintf(w, "event %d\n", i)
 			_ = http.NewResponseController(w).Flush()
@@ -229,7 +229,7 @@ func TestStreamingAndCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, ts.URL, nil)
-	resp, err := c.Do(req)
+	resp, err := cl.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func TestStreamingAndCancel(t *testing.T) {
 }
 
 func TestHandlerThatGivesUp(t *testing.T) {
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/abort":
 			_, _ = w.Write(make([]byte, 3*bodyBuffer))
@@ -263,7 +263,7 @@ func TestHandlerThatGivesUp(t *testing.T) {
 	})
 	for _, path := range []string{"/abort", "/panic"} {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, ts.URL+path, nil)
-		resp, err := c.Do(req)
+		resp, err := cl.Do(req)
 		if err == nil {
 			_, err = io.ReadAll(resp.Body)
 			_ = resp.Body.Close()
@@ -276,7 +276,7 @@ func TestHandlerThatGivesUp(t *testing.T) {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL+"/unread", struct {
 			io.Reader
 		}{bytes.NewReader(make([]byte, 1<<20))})
-		resp, err := c.Do(req)
+		resp, err := cl.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -285,14 +285,14 @@ func TestHandlerThatGivesUp(t *testing.T) {
 			t.Fatalf("got %d", resp.StatusCode)
 		}
 	}
-	if resp, _ := do(t, c, http.MethodGet, ts.URL, nil); resp.StatusCode != 200 {
+	if resp, _ := do(t, cl, http.MethodGet, ts.URL, nil); resp.StatusCode != 200 {
 		t.Errorf("afterwards: got %d", resp.StatusCode)
 	}
 }
 
 func TestDeadlines(t *testing.T) {
 	got := make(chan error, 2)
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
 		if r.URL.Path == "/read" {
 			_ = rc.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
@@ -310,12 +310,12 @@ func TestDeadlines(t *testing.T) {
 	})
 	r, w := io.Pipe()
 	defer func() { _ = w.Close() }()
-	do(t, c, http.MethodPost, ts.URL+"/read", r)
+	do(t, cl, http.MethodPost, ts.URL+"/read", r)
 	if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("read: got %v", err)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, ts.URL+"/write", nil)
-	resp, err := c.Do(req)
+	resp, err := cl.Do(req)
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }() // it is not read: the windows are closed
 	}
@@ -325,7 +325,7 @@ func TestDeadlines(t *testing.T) {
 }
 
 func TestContinueAndEarlyHints(t *testing.T) {
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</a>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Del("Link")
@@ -347,8 +347,8 @@ func TestContinueAndEarlyHints(t *testing.T) {
 	})
 	req, _ := http.NewRequestWithContext(ctx, http.MethodPost, ts.URL, strings.NewReader("body"))
 	req.Header.Set("Expect", "100-continue")
-	c.Transport.(*http.Transport).ExpectContinueTimeout = patience // httptest makes it
-	resp, err := c.Do(req)
+	cl.Transport.(*http.Transport).ExpectContinueTimeout = patience // httptest makes it
+	resp, err := cl.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -385,17 +385,17 @@ func TestTrailers(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	begun := make(chan struct{})
 	goOn := make(chan struct{})
-	ts, c := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	ts, cl := serve(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			close(begun)
 			<-goOn
 		}
 		_, _ = w.Write([]byte("done"))
 	})
-	do(t, c, http.MethodGet, ts.URL, nil)
+	do(t, cl, http.MethodGet, ts.URL, nil)
 	answered := make(chan string, 1)
 	go func() { // ends with the request
-		_, b := do(t, c, http.MethodGet, ts.URL+"/slow", nil)
+		_, b := do(t, cl, http.MethodGet, ts.URL+"/slow", nil)
 		answered <- string(b)
 	}()
 	<-begun
@@ -419,7 +419,7 @@ func TestShutdown(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("shutdown does not end")
 	}
-	c.CloseIdleConnections()
+	cl.CloseIdleConnections()
 	waittest.Right(t, "no goroutine is left", func() string {
 		left := goroutines()
 		if !strings.Contains(left, "h2.(*conn)") {

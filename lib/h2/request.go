@@ -25,23 +25,23 @@ const (
 )
 
 // request makes st.req from a header block.
-func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error {
-	method := f.PseudoValue("method")
-	scheme := f.PseudoValue("scheme")
-	path := f.PseudoValue("path")
-	authority := f.PseudoValue("authority")
-	if f.PseudoValue("protocol") != "" || f.PseudoValue("status") != "" {
+func (st *stream) request(ctx context.Context, frame *http2.MetaHeadersFrame) error {
+	method := frame.PseudoValue("method")
+	scheme := frame.PseudoValue("scheme")
+	path := frame.PseudoValue("path")
+	authority := frame.PseudoValue("authority")
+	if frame.PseudoValue("protocol") != "" || frame.PseudoValue("status") != "" {
 		return errMalformed
 	}
 	target, err := parseTarget(method, scheme, path, authority)
 	if err != nil {
 		return err
 	}
-	if len(f.Fields) > maxFields {
-		f.Fields = f.Fields[:min(len(f.Fields), maxFields)]
-		f.Truncated = true
+	if len(frame.Fields) > maxFields {
+		frame.Fields = frame.Fields[:min(len(frame.Fields), maxFields)]
+		frame.Truncated = true
 	}
-	header, err := headerOf(f)
+	header, err := headerOf(frame)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error 
 		r.Trailer = announced(names)
 		header.Del("Trailer")
 	}
-	if f.Truncated {
+	if frame.Truncated {
 		st.tooLarge = true
 	}
 	return nil
@@ -159,16 +159,16 @@ func (st *stream) requestBody() error {
 
 // announced returns the trailers that a request announces, without values.
 func announced(lines []string) http.Header {
-	t := http.Header{}
+	header := http.Header{}
 	for _, line := range lines {
 		for name := range strings.SplitSeq(line, ",") {
-			if len(t) == maxTrailers {
-				return t
+			if len(header) == maxTrailers {
+				return header
 			}
 			if key := http.CanonicalHeaderKey(strings.TrimSpace(name)); httpguts.ValidTrailerHeader(key) {
-				t[key] = nil
+				header[key] = nil
 			}
 		}
 	}
-	return t
+	return header
 }

@@ -319,18 +319,18 @@ func (st *stream) inform(code int, header http.Header) {
 			fields = appendFields(fields, key, values)
 		}
 	}
-	c := st.c
-	c.mu.Lock()
+	conn := st.c
+	conn.mu.Lock()
 	st.expects = st.expects && code != http.StatusContinue
-	frame := c.maxFrame
+	frame := conn.maxFrame
 	gone := st.err != nil
-	c.mu.Unlock()
+	conn.mu.Unlock()
 	if gone {
 		return
 	}
-	c.out.enter()
-	c.out.header(st.id, fields, false, frame)
-	c.out.leave()
+	conn.out.enter()
+	conn.out.header(st.id, fields, false, frame)
+	conn.out.leave()
 }
 
 // sendTrailers ends a stream with fields, if there are any.

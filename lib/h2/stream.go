@@ -51,16 +51,16 @@ type stream struct {
 }
 
 // headers starts a request, or ends its body with trailers. c.mu is held.
-func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
-	id := f.StreamID
+func (c *conn) headers(ctx context.Context, frame *http2.MetaHeadersFrame) error {
+	id := frame.StreamID
 	if id%2 == 0 {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	if st := c.streams[id]; st != nil {
-		return st.trailers(f)
+		return st.trailers(frame)
 	}
 	if id <= c.lastID {
-		if f.StreamEnded() && len(f.PseudoFields()) == 0 {
+		if frame.StreamEnded() && len(frame.PseudoFields()) == 0 {
 			// trailers of a request that has been answered
 			return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
 		}
@@ -70,7 +70,7 @@ func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	if c.closing {
 		return nil // after GOAWAY: the client retries on another connection
 	}
-	if f.HasPriority() && f.Priority.StreamDep == id {
+	if frame.HasPriority() && frame.Priority.StreamDep == id {
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
 	}
 	if c.running >= int(c.s.options.MaxStreams) {
@@ -79,13 +79,13 @@ func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	st := &stream{
 		c:          c,
 		id:         id,
-		ended:      f.StreamEnded(),
+		ended:      frame.StreamEnded(),
 		sendWindow: c.firstWindow,
 		recvWindow: streamWindow,
 	}
 	st.changed.L = &c.mu
 	ctx, st.cancel = context.WithCancel(ctx)
-	if err := st.request(ctx, f); err != nil {
+	if err := st.request(ctx, frame); err != nil {
 		st.cancel()
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol, Cause: err}
 	}
@@ -129,30 +129,30 @@ func (st *stream) bodyEnds() error {
 }
 
 // data handles a DATA frame. c.mu is held.
-func (c *conn) data(f *http2.DataFrame) error {
-	size := int64(f.Length)
-	data := f.Data()
+func (c *conn) data(dataFrame *http2.DataFrame) error {
+	size := int64(dataFrame.Length)
+	data := dataFrame.Data()
 	if c.recvWindow -= size; c.recvWindow < 0 {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
 	}
-	st := c.streams[f.StreamID]
+	st := c.streams[dataFrame.StreamID]
 	if st == nil || st.ended {
-		if f.StreamID > c.lastID {
+		if dataFrame.StreamID > c.lastID {
 			return http2.ConnectionError(http2.ErrCodeProtocol)
 		}
 		c.returnWindow(size)
 		if st == nil && c.closing {
 			return nil
 		}
-		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeStreamClosed}
+		return http2.StreamError{StreamID: dataFrame.StreamID, Code: http2.ErrCodeStreamClosed}
 	}
 	if st.recvWindow -= size; st.recvWindow < 0 {
-		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
+		return http2.StreamError{StreamID: dataFrame.StreamID, Code: http2.ErrCodeFlowControl}
 	}
 	st.got += int64(len(data))
 	if st.declared >= 0 && st.got > st.declared {
 		c.returnWindow(size)
-		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
+		return http2.StreamError{StreamID: dataFrame.StreamID, Code: http2.ErrCodeProtocol}
 	}
 	if st.closed {
 		st.took(size)
@@ -169,7 +169,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 		st.body = append(st.body, data...)
 		st.changed.Broadcast()
 	}
-	if f.StreamEnded() {
+	if dataFrame.StreamEnded() {
 		return st.bodyEnds()
 	}
 	return nil
@@ -216,19 +216,19 @@ type body struct{ st *stream }
 
 func (b body) Read(p []byte) (int, error) {
 	st := b.st
-	c := st.c
-	c.mu.Lock()
+	conn := st.c
+	conn.mu.Lock()
 	if st.expects && st.err == nil {
 		st.expects = false
-		c.mu.Unlock()
+		conn.mu.Unlock()
 		st.inform(http.StatusContinue, nil)
-		c.mu.Lock()
+		conn.mu.Lock()
 	}
 	n, err := st.readLocked(p)
-	said := len(c.control) > 0
-	c.mu.Unlock()
+	said := len(conn.control) > 0
+	conn.mu.Unlock()
 	if said {
-		c.out.kick()
+		conn.out.kick()
 	}
 	return n, err
 }

@@ -91,25 +91,25 @@ func (w *writer) last() {
 
 // flush writes the buffer. w.mu is held.
 func (w *writer) flush() {
-	c := w.c
+	conn := w.c
 	if w.spoken.Load() {
 		w.borrow()
-		c.mu.Lock()
+		conn.mu.Lock()
 		w.spoken.Store(false)
-		w.buf = append(w.buf, c.control...)
-		c.control = c.control[:0]
-		c.mu.Unlock()
+		w.buf = append(w.buf, conn.control...)
+		conn.control = conn.control[:0]
+		conn.mu.Unlock()
 	}
 	if len(w.buf) == 0 {
 		return
 	}
-	if t := c.s.options.WriteTimeout; t > 0 && !w.ending.Load() {
+	if t := conn.s.options.WriteTimeout; t > 0 && !w.ending.Load() {
 		if now := time.Now(); w.deadline.Sub(now) < t {
 			w.deadline = now.Add(t + t/2) // so that the deadline need not be set for each write
-			_ = c.tc.SetWriteDeadline(w.deadline)
+			_ = conn.tc.SetWriteDeadline(w.deadline)
 		}
 	}
-	_, err := c.tc.Write(w.buf)
+	_, err := conn.tc.Write(w.buf)
 	if cap(w.buf) <= 2*flushFrom {
 		*w.lent = w.buf[:0]
 		buffers.Put(w.lent)
@@ -117,7 +117,7 @@ func (w *writer) flush() {
 	w.buf = nil
 	w.lent = nil
 	if err != nil {
-		c.fail(err)
+		conn.fail(err)
 	}
 }
 
@@ -158,21 +158,21 @@ func (c *conn) send(st *stream, head []field, p []byte, end bool) error {
 			return err
 		}
 		last := end && n == len(p)
-		w := &c.out
-		w.enter()
+		writer := &c.out
+		writer.enter()
 		headed := head != nil
 		if headed {
-			w.header(st.id, head, last && n == 0, frame)
+			writer.header(st.id, head, last && n == 0, frame)
 			head = nil
 		}
 		switch {
 		case n > 0:
-			w.data(st.id, p[:n], last, frame)
+			writer.data(st.id, p[:n], last, frame)
 		case last && !headed:
-			w.data(st.id, nil, true, frame)
+			writer.data(st.id, nil, true, frame)
 		}
 		p = p[n:]
-		w.leave()
+		writer.leave()
 	}
 	return nil
 }

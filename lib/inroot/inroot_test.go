@@ -143,7 +143,7 @@ func TestLinksStayInside(t *testing.T) {
 			"/../victim/file", "proc/root", "plain/x",
 		} {
 			t.Run(c.name+" "+strings.ReplaceAll(p, "/", "_"), func(t *testing.T) {
-				d, root, victim, unchanged := jail(t)
+				dir, root, victim, unchanged := jail(t)
 				for name, target := range map[string]string{
 					"abs":     victim,
 					"up":      "../victim",
@@ -155,7 +155,7 @@ func TestLinksStayInside(t *testing.T) {
 					must(t, os.Symlink(target, filepath.Join(root, name)))
 				}
 				must(t, os.WriteFile(filepath.Join(root, "plain"), nil, 0o600))
-				if err := c.call(d, p); err == nil && strings.Contains(p, "loop/") {
+				if err := c.call(dir, p); err == nil && strings.Contains(p, "loop/") {
 					t.Errorf("%s of %s succeeded", c.name, p)
 				}
 				unchanged()
@@ -166,73 +166,73 @@ func TestLinksStayInside(t *testing.T) {
 
 func TestBeneathRefusesLinksThatLeave(t *testing.T) {
 	_, root, victim, _ := jail(t)
-	d, err := OpenBeneath(root)
+	dir, err := OpenBeneath(root)
 	must(t, err)
-	defer func() { must(t, d.Close()) }()
+	defer func() { must(t, dir.Close()) }()
 	must(t, os.Symlink(victim, filepath.Join(root, "abs")))
 	must(t, os.Symlink("../victim", filepath.Join(root, "up")))
 	must(t, os.Mkdir(filepath.Join(root, "dir"), 0o755))
 	must(t, os.Symlink("dir", filepath.Join(root, "in")))
 	for _, p := range []string{"abs", "up", "abs/file", "up/file"} {
-		_, err := d.OpenPath(p)
+		_, err := dir.OpenPath(p)
 		is(t, p, err, unix.EXDEV)
-		is(t, "mkdir "+p, d.MkdirAll(p+"/x", 0o755), unix.EXDEV)
+		is(t, "mkdir "+p, dir.MkdirAll(p+"/x", 0o755), unix.EXDEV)
 	}
-	must(t, d.MkdirAll("in/x", 0o755))
-	i, err := d.Lstat("dir/x")
+	must(t, dir.MkdirAll("in/x", 0o755))
+	i, err := dir.Lstat("dir/x")
 	if err != nil || !i.IsDir() {
 		t.Errorf("dir/x: %+v, %v", i, err)
 	}
 }
 
 func TestLinkInsideIsFollowed(t *testing.T) {
-	d, root, _, _ := jail(t)
+	dir, root, _, _ := jail(t)
 	must(t, os.MkdirAll(filepath.Join(root, "usr/etc"), 0o755))
 	must(t, os.Symlink("/usr/etc", filepath.Join(root, "etc")))
-	must(t, d.WriteFile("etc/passwd", []byte("root"), 0o644))
-	b, err := d.ReadFile("usr/etc/passwd", 4)
+	must(t, dir.WriteFile("etc/passwd", []byte("root"), 0o644))
+	b, err := dir.ReadFile("usr/etc/passwd", 4)
 	if string(b) != "root" || err != nil {
 		t.Errorf("read %q, %v", b, err)
 	}
-	if _, err := d.ReadFile("usr/etc/passwd", 3); err == nil {
+	if _, err := dir.ReadFile("usr/etc/passwd", 3); err == nil {
 		t.Error("a limit of 3 bytes let 4 through")
 	}
-	target, err := d.Readlink("etc")
+	target, err := dir.Readlink("etc")
 	if target != "/usr/etc" || err != nil {
 		t.Errorf("readlink: %q, %v", target, err)
 	}
 }
 
 func TestOpenFileOpensNothingElse(t *testing.T) {
-	d, root, _, _ := jail(t)
-	must(t, d.Mknod("fifo", unix.S_IFIFO|0o666, 0))
-	must(t, d.Mknod("sock", unix.S_IFSOCK|0o666, 0))
-	must(t, d.Mkdir("dir", 0o755))
-	must(t, d.Symlink("nowhere", "dangling"))
+	dir, root, _, _ := jail(t)
+	must(t, dir.Mknod("fifo", unix.S_IFIFO|0o666, 0))
+	must(t, dir.Mknod("sock", unix.S_IFSOCK|0o666, 0))
+	must(t, dir.Mkdir("dir", 0o755))
+	must(t, dir.Symlink("nowhere", "dangling"))
 	names := []string{"fifo", "sock", "dir", "."}
 	if os.Getuid() == 0 {
-		must(t, d.Mknod("null", unix.S_IFCHR|0o666, unix.Mkdev(1, 3)))
+		must(t, dir.Mknod("null", unix.S_IFCHR|0o666, unix.Mkdev(1, 3)))
 		names = append(names, "null")
 	}
 	for _, n := range names {
 		for _, flag := range []int{os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREATE} {
-			_, err := d.OpenFile(n, flag, 0o600)
+			_, err := dir.OpenFile(n, flag, 0o600)
 			is(t, n, err, ErrNotRegular)
 		}
 	}
-	_, err := d.OpenFile("dangling", os.O_WRONLY|os.O_CREATE, 0o600)
+	_, err := dir.OpenFile("dangling", os.O_WRONLY|os.O_CREATE, 0o600)
 	is(t, "create through a dangling link", err, fs.ErrExist)
 	if _, err := os.Lstat(filepath.Join(root, "nowhere")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("made the target of a dangling link")
 	}
-	must(t, d.WriteFile("file", []byte("old"), 0o600))
-	_, err = d.OpenFile("file", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_TRUNC, 0o600)
+	must(t, dir.WriteFile("file", []byte("old"), 0o600))
+	_, err = dir.OpenFile("file", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_TRUNC, 0o600)
 	is(t, "create exclusively", err, fs.ErrExist)
-	if b, _ := d.ReadFile("file", 10); string(b) != "old" {
+	if b, _ := dir.ReadFile("file", 10); string(b) != "old" {
 		t.Errorf("a refused open left %q", b)
 	}
-	must(t, d.WriteFile("file", []byte("new"), 0o600))
-	if b, _ := d.ReadFile("file", 10); string(b) != "new" {
+	must(t, dir.WriteFile("file", []byte("new"), 0o600))
+	if b, _ := dir.ReadFile("file", 10); string(b) != "new" {
 		t.Errorf("wrote new, read %q", b)
 	}
 }
@@ -241,48 +241,48 @@ func TestAttributesOfTheLinkItself(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to change owners")
 	}
-	d, root, _, _ := jail(t)
-	must(t, d.WriteFile("file", nil, 0o600))
-	must(t, d.Symlink("file", "link"))
-	must(t, d.Lchown("link", 7, 8))
+	dir, root, _, _ := jail(t)
+	must(t, dir.WriteFile("file", nil, 0o600))
+	must(t, dir.Symlink("file", "link"))
+	must(t, dir.Lchown("link", 7, 8))
 	when := time.Unix(1234567, 89)
-	must(t, d.Utimes("link", when, when))
-	is(t, "chmod of a link", d.Chmod("link", 0o777), unix.ELOOP)
-	l, err := d.Lstat("link")
+	must(t, dir.Utimes("link", when, when))
+	is(t, "chmod of a link", dir.Chmod("link", 0o777), unix.ELOOP)
+	l, err := dir.Lstat("link")
 	must(t, err)
-	f, err := d.Lstat("file")
+	f, err := dir.Lstat("file")
 	must(t, err)
 	if l.UID != 7 || l.GID != 8 || !l.Modified.Equal(when) || f.UID != 0 || f.Modified.Equal(when) ||
 		f.Perm() != 0o600 {
 		t.Errorf("link %+v, file %+v", l, f)
 	}
-	must(t, d.Setxattr("link", "trusted.mark", []byte("of the link")))
-	names, err := d.Listxattr("file")
+	must(t, dir.Setxattr("link", "trusted.mark", []byte("of the link")))
+	names, err := dir.Listxattr("file")
 	if len(names) != 0 || err != nil {
 		t.Errorf("the link's attribute went to the file: %v, %v", names, err)
 	}
-	v, err := d.Getxattr("link", "trusted.mark")
+	v, err := dir.Getxattr("link", "trusted.mark")
 	if string(v) != "of the link" || err != nil {
 		t.Errorf("link's attribute: %q, %v", v, err)
 	}
-	must(t, d.Removexattr("link", "trusted.mark"))
-	must(t, d.Chmod("file", 0o4711))
+	must(t, dir.Removexattr("link", "trusted.mark"))
+	must(t, dir.Chmod("file", 0o4711))
 	if fi, _ := os.Lstat(filepath.Join(root, "file")); fi.Mode() != fs.ModeSetuid|0o711 {
 		t.Errorf("mode %v", fi.Mode())
 	}
-	must(t, d.Chmod(".", 0o1777))
-	must(t, d.Lchown(".", 3, 4))
-	must(t, d.Utimes(".", when, when))
-	if i, _ := d.Lstat("."); i.Perm() != 0o1777 || i.UID != 3 || !i.Modified.Equal(when) {
+	must(t, dir.Chmod(".", 0o1777))
+	must(t, dir.Lchown(".", 3, 4))
+	must(t, dir.Utimes(".", when, when))
+	if i, _ := dir.Lstat("."); i.Perm() != 0o1777 || i.UID != 3 || !i.Modified.Equal(when) {
 		t.Errorf("root %+v", i)
 	}
-	is(t, "mkdir of the root", d.Mkdir("..", 0o755), unix.EBUSY)
+	is(t, "mkdir of the root", dir.Mkdir("..", 0o755), unix.EBUSY)
 }
 
 func TestMkdirAllExact(t *testing.T) {
-	d, root, _, _ := jail(t)
-	must(t, d.Mkdir("a", 0o700))
-	made, err := d.MkdirAllExact("a/b/c", fs.ModeSetgid|0o777)
+	dir, root, _, _ := jail(t)
+	must(t, dir.Mkdir("a", 0o700))
+	made, err := dir.MkdirAllExact("a/b/c", fs.ModeSetgid|0o777)
 	if !slices.Equal(made, []string{"a/b", "a/b/c"}) || err != nil {
 		t.Errorf("made %v, %v", made, err)
 	}
@@ -291,18 +291,18 @@ func TestMkdirAllExact(t *testing.T) {
 			t.Errorf("%s: %v", p, fi.Mode())
 		}
 	}
-	must(t, d.WriteFile("file", nil, 0o600))
-	is(t, "through a file", d.MkdirAll("file/x", 0o755), unix.ENOTDIR)
-	is(t, "on a file", d.MkdirAll("file", 0o755), unix.ENOTDIR)
+	must(t, dir.WriteFile("file", nil, 0o600))
+	is(t, "through a file", dir.MkdirAll("file/x", 0o755), unix.ENOTDIR)
+	is(t, "on a file", dir.MkdirAll("file", 0o755), unix.ENOTDIR)
 }
 
 func TestWalk(t *testing.T) {
-	d, _, victim, unchanged := jail(t)
-	must(t, d.MkdirAll("a/b", 0o755))
-	must(t, d.WriteFile("a/b/file", nil, 0o600))
-	must(t, d.Symlink(victim, "a/out"))
+	dir, _, victim, unchanged := jail(t)
+	must(t, dir.MkdirAll("a/b", 0o755))
+	must(t, dir.WriteFile("a/b/file", nil, 0o600))
+	must(t, dir.Symlink(victim, "a/out"))
 	list := func(o WalkOptions) (out []string) {
-		must(t, d.Walk(".", o, func(e *Entry) error {
+		must(t, dir.Walk(".", o, func(e *Entry) error {
 			out = append(out, e.Path)
 			if e.Path == "a/out" && !e.Info.IsSymlink() {
 				t.Errorf("a/out: %+v", e.Info)
@@ -324,7 +324,7 @@ func TestWalk(t *testing.T) {
 		t.Errorf("walked %v and %v, want %v", first, last, want)
 	}
 	n := 0
-	must(t, d.Walk("a", WalkOptions{}, func(e *Entry) error {
+	must(t, dir.Walk("a", WalkOptions{}, func(e *Entry) error {
 		n++
 		if e.Path == "a/b" {
 			return fs.SkipDir
@@ -334,8 +334,8 @@ func TestWalk(t *testing.T) {
 	if n != 3 {
 		t.Errorf("SkipDir: %d entries", n)
 	}
-	must(t, d.Walk("a/b/file", WalkOptions{}, func(e *Entry) error { return e.Chmod(0o640) }))
-	if i, _ := d.Lstat("a/b/file"); i.Perm() != 0o640 {
+	must(t, dir.Walk("a/b/file", WalkOptions{}, func(e *Entry) error { return e.Chmod(0o640) }))
+	if i, _ := dir.Lstat("a/b/file"); i.Perm() != 0o640 {
 		t.Errorf("mode %o", i.Perm())
 	}
 	unchanged()
@@ -361,8 +361,8 @@ func TestWalkNoticesASwap(t *testing.T) {
 }
 
 func TestDeepTree(t *testing.T) {
-	d, root, _, _ := jail(t)
-	must(t, d.Mkdir("deep", 0o755))
+	dir, root, _, _ := jail(t)
+	must(t, dir.Mkdir("deep", 0o755))
 	// 3,000 levels cannot be made or removed by name.
 	fd, err := unix.Open(filepath.Join(root, "deep"), unix.O_PATH, 0)
 	must(t, err)
@@ -377,10 +377,10 @@ func TestDeepTree(t *testing.T) {
 		fd = next
 	}
 	must(t, unix.Close(fd))
-	is(t, "walk", d.Walk("deep", WalkOptions{}, func(*Entry) error { return nil }), ErrTooDeep)
+	is(t, "walk", dir.Walk("deep", WalkOptions{}, func(*Entry) error { return nil }), ErrTooDeep)
 	open := openFiles(t)
-	must(t, d.RemoveAll("deep"))
-	if _, err := d.Lstat("deep"); !errors.Is(err, fs.ErrNotExist) {
+	must(t, dir.RemoveAll("deep"))
+	if _, err := dir.Lstat("deep"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("deep is still there: %v", err)
 	}
 	if now := openFiles(t); now > open {
@@ -396,23 +396,23 @@ func openFiles(t *testing.T) int {
 }
 
 func TestRemove(t *testing.T) {
-	d, root, victim, unchanged := jail(t)
-	must(t, d.MkdirAll("a/b/c", 0o755))
-	must(t, d.Symlink(victim, "a/b/out"))
+	dir, root, victim, unchanged := jail(t)
+	must(t, dir.MkdirAll("a/b/c", 0o755))
+	must(t, dir.Symlink(victim, "a/b/out"))
 	for _, n := range []string{"a/1", "a/b/2", "a/b/c/3"} {
-		must(t, d.WriteFile(n, nil, 0))
+		must(t, dir.WriteFile(n, nil, 0))
 	}
-	is(t, "remove what is not empty", d.Remove("a"), unix.ENOTEMPTY)
-	must(t, d.RemoveContents("a"))
-	names, err := d.Names("a", 0)
+	is(t, "remove what is not empty", dir.Remove("a"), unix.ENOTEMPTY)
+	must(t, dir.RemoveContents("a"))
+	names, err := dir.Names("a", 0)
 	if len(names) != 0 || err != nil {
 		t.Errorf("left %v, %v", names, err)
 	}
-	must(t, d.Remove("a"))
-	must(t, d.RemoveAll("a/not/there"))
-	is(t, "remove the root", d.RemoveAll("/"), unix.EBUSY)
-	must(t, d.Symlink(victim, "out"))
-	must(t, d.RemoveAll("out"))
+	must(t, dir.Remove("a"))
+	must(t, dir.RemoveAll("a/not/there"))
+	is(t, "remove the root", dir.RemoveAll("/"), unix.EBUSY)
+	must(t, dir.Symlink(victim, "out"))
+	must(t, dir.RemoveAll("out"))
 	if ents, _ := os.ReadDir(root); len(ents) != 0 {
 		t.Errorf("left %v", ents)
 	}
@@ -423,17 +423,17 @@ func TestMountsAreLeftAlone(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to mount")
 	}
-	d, root, victim, unchanged := jail(t)
-	must(t, d.MkdirAll("a/mount", 0o755))
-	must(t, d.WriteFile("a/bound", nil, 0o600))
+	dir, root, victim, unchanged := jail(t)
+	must(t, dir.MkdirAll("a/mount", 0o755))
+	must(t, dir.WriteFile("a/bound", nil, 0o600))
 	for from, to := range map[string]string{victim: "a/mount", victim + "/file": "a/bound"} {
 		at := filepath.Join(root, to)
 		must(t, unix.Mount(from, at, "", unix.MS_BIND, ""))
 		t.Cleanup(func() { must(t, unix.Unmount(at, unix.MNT_DETACH)) })
 	}
-	is(t, "RemoveAll", d.RemoveAll("a"), unix.EBUSY)
+	is(t, "RemoveAll", dir.RemoveAll("a"), unix.EBUSY)
 	var seen []string
-	must(t, d.Walk("a", WalkOptions{}, func(e *Entry) error {
+	must(t, dir.Walk("a", WalkOptions{}, func(e *Entry) error {
 		seen = append(seen, e.Path)
 		return nil
 	}))
@@ -441,7 +441,7 @@ func TestMountsAreLeftAlone(t *testing.T) {
 		t.Errorf("walked %v", seen)
 	}
 	n := 0
-	must(t, d.Walk("a", WalkOptions{CrossMounts: true}, func(*Entry) error {
+	must(t, dir.Walk("a", WalkOptions{CrossMounts: true}, func(*Entry) error {
 		n++
 		return nil
 	}))

@@ -65,7 +65,7 @@ func race(t *testing.T, root, victim string) (stop func()) {
 
 // TestRace runs every call while somebody swaps directories and files for links out of the root all the time.
 func TestRace(t *testing.T) {
-	d, root, victim, unchanged := jail(t)
+	dir, root, victim, unchanged := jail(t)
 	defer unchanged()
 	stop := race(t, root, victim)
 	defer stop()
@@ -78,26 +78,26 @@ func TestRace(t *testing.T) {
 	for n := 0; time.Now().Before(until); n++ {
 		p := paths[n%len(paths)]
 		for _, err := range []error{
-			d.Chmod(p, 0o777),
-			d.Lchown(p, os.Getuid(), os.Getgid()),
-			d.Utimes(p, time.Unix(1, 0), time.Unix(1, 0)),
-			d.Mkdir(p+"/made", 0o777),
-			d.MkdirAll(p+"/made/below", 0o777),
-			d.Symlink("nothing", p+"/link"),
-			d.Link("x/file", p+"/second"),
-			d.Mknod(p+"/fifo", unix.S_IFIFO|0o666, 0),
-			d.Rename(p+"/made", p+"/renamed"),
-			d.Setxattr(p, "user.x", []byte("x")),
-			readsOwn(t, d, p),
-			writes(d, p),
-			d.Walk("x", WalkOptions{}, func(e *Entry) error {
+			dir.Chmod(p, 0o777),
+			dir.Lchown(p, os.Getuid(), os.Getgid()),
+			dir.Utimes(p, time.Unix(1, 0), time.Unix(1, 0)),
+			dir.Mkdir(p+"/made", 0o777),
+			dir.MkdirAll(p+"/made/below", 0o777),
+			dir.Symlink("nothing", p+"/link"),
+			dir.Link("x/file", p+"/second"),
+			dir.Mknod(p+"/fifo", unix.S_IFIFO|0o666, 0),
+			dir.Rename(p+"/made", p+"/renamed"),
+			dir.Setxattr(p, "user.x", []byte("x")),
+			readsOwn(t, dir, p),
+			writes(dir, p),
+			dir.Walk("x", WalkOptions{}, func(e *Entry) error {
 				_ = e.Chmod(e.Info.Perm() | 0o777)
 				_ = e.Lchown(os.Getuid(), os.Getgid())
 				return nil
 			}),
-			d.Remove(p + "/second"),
-			d.RemoveAll(p + "/renamed"),
-			d.RemoveContents(p),
+			dir.Remove(p + "/second"),
+			dir.RemoveAll(p + "/renamed"),
+			dir.RemoveContents(p),
 		} {
 			if err == nil {
 				worked++

@@ -93,8 +93,8 @@ func (r *remover) empty(dirfd int, base string, depth int) error {
 	case err != nil:
 		return err
 	}
-	f := os.NewFile(uintptr(fd), base) // a descriptor
-	defer func() { _ = f.Close() }()   // read only
+	file := os.NewFile(uintptr(fd), base) // a descriptor
+	defer func() { _ = file.Close() }()   // read only
 	if r.top < 0 {
 		r.top = fd
 		defer func() { r.top = -1 }()
@@ -102,7 +102,7 @@ func (r *remover) empty(dirfd int, base string, depth int) error {
 	for pass := 0; pass < maxPasses; pass++ {
 		n := 0
 		before := r.moved
-		for names, err := range batches(f) {
+		for names, err := range batches(file) {
 			if err != nil {
 				return err
 			}
@@ -119,7 +119,7 @@ func (r *remover) empty(dirfd int, base string, depth int) error {
 		if fd == r.top && r.moved > before && r.moved < maxMoves {
 			pass = -1 // a directory was moved up, so the passes are counted again
 		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
 	}

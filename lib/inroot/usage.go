@@ -32,13 +32,13 @@ func Measure(ctx context.Context, dir string) (Usage, error) {
 	defer func() { _ = root.Close() }() // nothing was written
 	type inode struct{ dev, ino uint64 }
 	links := map[inode]bool{}
-	var u Usage
-	err = root.Walk(".", WalkOptions{}, func(e *Entry) error {
+	var usage Usage
+	err = root.Walk(".", WalkOptions{}, func(entry *Entry) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if e.Info.Nlink > 1 && !e.Info.IsDir() {
-			k := inode{e.Info.Dev, e.Info.Ino}
+		if entry.Info.Nlink > 1 && !entry.Info.IsDir() {
+			k := inode{entry.Info.Dev, entry.Info.Ino}
 			if links[k] {
 				return nil
 			}
@@ -46,16 +46,16 @@ func Measure(ctx context.Context, dir string) (Usage, error) {
 				links[k] = true
 			}
 		}
-		u.Bytes += e.Info.Blocks * 512
-		u.Inodes++
+		usage.Bytes += entry.Info.Blocks * 512
+		usage.Inodes++
 		return nil
 	})
 	if errors.Is(err, ErrTooDeep) {
-		u.Bytes = hidden
+		usage.Bytes = hidden
 		err = nil
 	}
 	if err != nil {
 		return Usage{}, err
 	}
-	return u, nil
+	return usage, nil
 }

@@ -46,7 +46,7 @@ type Entry struct {
 // skips other mounts and their mount points unless CrossMounts is set. Files that are deleted meanwhile are skipped. fn
 // may return fs.SkipDir for a directory (unless After is set) or fs.SkipAll. Directories deeper than MaxDepth are
 // skipped, and Walk then returns ErrTooDeep.
-func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
+func (d *Dir) Walk(p string, walkOptions WalkOptions, fn func(e *Entry) error) error {
 	fd, err := d.pin(p)
 	if err != nil {
 		return d.fail("walk", p, err)
@@ -56,8 +56,8 @@ func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
 	if err != nil {
 		return d.fail("walk", p, err)
 	}
-	w := walk{options: o, fn: fn, resolve: oneName}
-	if !o.CrossMounts {
+	w := walk{options: walkOptions, fn: fn, resolve: oneName}
+	if !walkOptions.CrossMounts {
 		w.resolve |= unix.RESOLVE_NO_XDEV
 	}
 	err = w.visit(&Entry{
@@ -82,12 +82,12 @@ type walk struct {
 	left    string // a directory that was too deep
 }
 
-func (w *walk) visit(e *Entry, depth int) error {
-	if !e.Info.IsDir() {
-		return w.fn(e)
+func (w *walk) visit(entry *Entry, depth int) error {
+	if !entry.Info.IsDir() {
+		return w.fn(entry)
 	}
 	if !w.options.After {
-		if err := w.fn(e); errors.Is(err, fs.SkipDir) {
+		if err := w.fn(entry); errors.Is(err, fs.SkipDir) {
 			return nil
 		} else if err != nil {
 			return err
@@ -95,30 +95,30 @@ func (w *walk) visit(e *Entry, depth int) error {
 	}
 	var err error
 	if depth < MaxDepth {
-		err = w.enter(e, depth)
+		err = w.enter(entry, depth)
 	} else {
-		w.left = e.Path
+		w.left = entry.Path
 	}
 	if err != nil || !w.options.After {
 		return err
 	}
-	return w.fn(e)
+	return w.fn(entry)
 }
 
-func (w *walk) enter(e *Entry, depth int) error {
-	name := e.base
+func (w *walk) enter(entry *Entry, depth int) error {
+	name := entry.base
 	if name == "" {
 		name = "."
 	}
-	fd, err := openat2(e.dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, e.resolve)
+	fd, err := openat2(entry.dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, entry.resolve)
 	if gone(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), e.Path) // a descriptor
-	defer func() { _ = f.Close() }()     // read only
+	f := os.NewFile(uintptr(fd), entry.Path) // a descriptor
+	defer func() { _ = f.Close() }()         // read only
 	for names, err := range batches(f) {
 		if err != nil {
 			return err
@@ -132,7 +132,7 @@ func (w *walk) enter(e *Entry, depth int) error {
 				return err
 			}
 			err = w.visit(&Entry{
-				Path:    path.Join(e.Path, n),
+				Path:    path.Join(entry.Path, n),
 				Info:    i,
 				dirfd:   fd,
 				base:    n,

@@ -28,26 +28,27 @@ const tick = 10_000_000 // nanoseconds
 
 // ReadDetail reads the details of the cgroup path. A missing cgroup is fs.ErrNotExist.
 func ReadDetail(mode CgroupMode, path string) (CgroupDetail, error) {
-	var d CgroupDetail
+	var cgroupDetail CgroupDetail
 	dir := func(controller string) string { return filepath.Join(CgroupRoot, controller, path) }
 	if mode == CgroupV2 {
 		dir = func(string) string { return filepath.Join(CgroupRoot, path) }
 	}
 	if _, err := os.Stat(dir("memory")); err != nil {
-		return d, gone(err)
+		return cgroupDetail, gone(err)
 	}
 	// Values of missing controllers, or of a cgroup that is deleted meanwhile, are zero.
 	if mode == CgroupV2 {
-		d.read2(dir(""))
+		cgroupDetail.read2(dir(""))
 	} else {
-		d.read1(dir)
+		cgroupDetail.read1(dir)
 	}
-	d.Threads, _ = readNumber(filepath.Join(dir("pids"), "pids.current"))
-	if d.ThreadsMax, _ = readNumber(filepath.Join(dir("pids"), "pids.max")); d.ThreadsMax > math.MaxInt64 {
-		d.ThreadsMax = 0
+	cgroupDetail.Threads, _ = readNumber(filepath.Join(dir("pids"), "pids.current"))
+	if cgroupDetail.ThreadsMax, _ = readNumber(
+		filepath.Join(dir("pids"), "pids.max")); cgroupDetail.ThreadsMax > math.MaxInt64 {
+		cgroupDetail.ThreadsMax = 0
 	}
-	d.readProcesses(filepath.Join(dir("memory"), "cgroup.procs"))
-	return d, nil
+	cgroupDetail.readProcesses(filepath.Join(dir("memory"), "cgroup.procs"))
+	return cgroupDetail, nil
 }
 
 func (d *CgroupDetail) read1(dir func(string) string) {

@@ -53,45 +53,45 @@ type Facts struct {
 
 // Detect detects the Facts. It reads a dozen files of /proc and /sys.
 func Detect() (Facts, error) {
-	var f Facts
+	var facts Facts
 	var err error
-	if f.Cgroups, err = detectCgroups(CgroupRoot); err != nil {
-		return f, err
+	if facts.Cgroups, err = detectCgroups(CgroupRoot); err != nil {
+		return facts, err
 	}
-	if f.Controllers, err = controllers(f.Cgroups, CgroupRoot); err != nil {
-		return f, err
+	if facts.Controllers, err = controllers(facts.Cgroups, CgroupRoot); err != nil {
+		return facts, err
 	}
-	f.Swap = swapLimits(f.Cgroups, CgroupRoot)
+	facts.Swap = swapLimits(facts.Cgroups, CgroupRoot)
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return f, fmt.Errorf("read own capabilities: %w", err)
+		return facts, fmt.Errorf("read own capabilities: %w", err)
 	}
-	if f.Capabilities, err = capabilities(string(status)); err != nil {
-		return f, err
+	if facts.Capabilities, err = capabilities(string(status)); err != nil {
+		return facts, err
 	}
 	score, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
-		return f, fmt.Errorf("read own oom score: %w", err)
+		return facts, fmt.Errorf("read own oom score: %w", err)
 	}
 	own, err := strconv.Atoi(strings.TrimSpace(string(score)))
 	if err != nil {
-		return f, fmt.Errorf("read own oom score: %w", err)
+		return facts, fmt.Errorf("read own oom score: %w", err)
 	}
-	f.OOMScoreFloor = -1000
-	if !slices.Contains(f.Capabilities, "CAP_SYS_RESOURCE") {
-		f.OOMScoreFloor = own
+	facts.OOMScoreFloor = -1000
+	if !slices.Contains(facts.Capabilities, "CAP_SYS_RESOURCE") {
+		facts.OOMScoreFloor = own
 	}
 	var lim unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-		return f, fmt.Errorf("read limit of open files: %w", err)
+		return facts, fmt.Errorf("read limit of open files: %w", err)
 	}
-	f.OpenFiles = lim.Max
-	f.AppArmor = fileStarts("/sys/module/apparmor/parameters/enabled", "Y")
+	facts.OpenFiles = lim.Max
+	facts.AppArmor = fileStarts("/sys/module/apparmor/parameters/enabled", "Y")
 	_, err = os.Stat("/sys/fs/selinux/enforce")
-	f.SELinux = err == nil
+	facts.SELinux = err == nil
 	_, err = os.Stat("/proc/sys/kernel/seccomp/actions_avail")
-	f.Seccomp = err == nil
-	return f, nil
+	facts.Seccomp = err == nil
+	return facts, nil
 }
 
 func fileStarts(path, prefix string) bool {

@@ -16,18 +16,18 @@ import (
 )
 
 func TestDetect(t *testing.T) {
-	f, err := Detect()
+	facts, err := Detect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(f.Controllers, "memory") || f.OpenFiles == 0 {
-		t.Errorf("facts: got %+v, want a memory controller and a limit of open files", f)
+	if !slices.Contains(facts.Controllers, "memory") || facts.OpenFiles == 0 {
+		t.Errorf("facts: got %+v, want a memory controller and a limit of open files", facts)
 	}
-	if os.Getuid() == 0 && !slices.Contains(f.Capabilities, "CAP_CHOWN") {
-		t.Errorf("capabilities: got %v", f.Capabilities)
+	if os.Getuid() == 0 && !slices.Contains(facts.Capabilities, "CAP_CHOWN") {
+		t.Errorf("capabilities: got %v", facts.Capabilities)
 	}
-	if f.OOMScoreFloor < -1000 || f.OOMScoreFloor > 1000 {
-		t.Errorf("oom score floor: got %d", f.OOMScoreFloor)
+	if facts.OOMScoreFloor < -1000 || facts.OOMScoreFloor > 1000 {
+		t.Errorf("oom score floor: got %d", facts.OOMScoreFloor)
 	}
 	if id, err := BootID(); err != nil || len(id) != 36 {
 		t.Errorf("boot id: got %q, %v", id, err)
@@ -131,26 +131,26 @@ func TestCgroups(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes cgroups")
 	}
-	f, err := Detect()
+	facts, err := Detect()
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := fmt.Sprintf("/keelson-linuxtest-%d/inner", os.Getpid())
-	if _, err := ReadUsage(f.Cgroups, path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadUsage(facts.Cgroups, path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("usage of no cgroup: got %v", err)
 	}
 	cmd := exec.Command("sleep", "100")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := JoinCgroup(f.Cgroups, path, cmd.Process.Pid); err != nil {
+	if err := JoinCgroup(facts.Cgroups, path, cmd.Process.Pid); err != nil {
 		t.Error(err)
 	}
-	if pids, err := CgroupProcs(f.Cgroups, filepath.Dir(path)); err != nil ||
+	if pids, err := CgroupProcs(facts.Cgroups, filepath.Dir(path)); err != nil ||
 		!slices.Equal(pids, []int{cmd.Process.Pid}) {
 		t.Errorf("processes: got %v, %v, want %d", pids, err, cmd.Process.Pid)
 	}
-	if u, err := ReadUsage(f.Cgroups, path); err != nil || u.Processes != 1 {
+	if u, err := ReadUsage(facts.Cgroups, path); err != nil || u.Processes != 1 {
 		t.Errorf("usage: got %+v, %v, want one process", u, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -158,11 +158,11 @@ func TestCgroups(t *testing.T) {
 	}
 	_ = cmd.Wait() // killed
 	for range 2 {
-		if err := RemoveCgroup(f.Cgroups, filepath.Dir(path)); err != nil {
+		if err := RemoveCgroup(facts.Cgroups, filepath.Dir(path)); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := RemoveCgroup(f.Cgroups, "/"); err == nil {
+	if err := RemoveCgroup(facts.Cgroups, "/"); err == nil {
 		t.Error("remove the root: got no error")
 	}
 }

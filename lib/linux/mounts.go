@@ -55,18 +55,18 @@ func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
-	var b strings.Builder
+	var out strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+3 < len(s) {
 			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
+				out.WriteByte(byte(n))
 				i += 3
 				continue
 			}
 		}
-		b.WriteByte(s[i])
+		out.WriteByte(s[i])
 	}
-	return b.String()
+	return out.String()
 }
 
 // MountOf returns the mount that a path is on. The path must have no symbolic links.

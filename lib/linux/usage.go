@@ -37,55 +37,56 @@ func ReadUsage(mode CgroupMode, path string) (CgroupUsage, error) {
 }
 
 func readUsage2(dir string) (CgroupUsage, error) {
-	var u CgroupUsage
+	var cgroupUsage CgroupUsage
 	cpu, err := readKeys(filepath.Join(dir, "cpu.stat"))
 	if err != nil {
-		return u, err
+		return cgroupUsage, err
 	}
-	u.CPU = cpu["usage_usec"] * 1000
-	if u.Memory, err = readNumber(filepath.Join(dir, "memory.current")); err != nil {
-		return u, err
+	cgroupUsage.CPU = cpu["usage_usec"] * 1000
+	if cgroupUsage.Memory, err = readNumber(filepath.Join(dir, "memory.current")); err != nil {
+		return cgroupUsage, err
 	}
 	mem, err := readKeys(filepath.Join(dir, "memory.stat"))
 	if err != nil {
-		return u, err
+		return cgroupUsage, err
 	}
-	u.RSS = mem["anon"]
-	u.PageFaults = mem["pgfault"]
-	u.MajorPageFaults = mem["pgmajfault"]
-	u.WorkingSet = u.Memory - min(u.Memory, mem["inactive_file"])
+	cgroupUsage.RSS = mem["anon"]
+	cgroupUsage.PageFaults = mem["pgfault"]
+	cgroupUsage.MajorPageFaults = mem["pgmajfault"]
+	cgroupUsage.WorkingSet = cgroupUsage.Memory - min(cgroupUsage.Memory, mem["inactive_file"])
 	// Values of missing controllers are zero.
-	u.MemoryLimit, _ = readNumber(filepath.Join(dir, "memory.max"))
-	u.Swap, _ = readNumber(filepath.Join(dir, "memory.swap.current"))
-	u.Processes, _ = readNumber(filepath.Join(dir, "pids.current"))
-	return u, nil
+	cgroupUsage.MemoryLimit, _ = readNumber(filepath.Join(dir, "memory.max"))
+	cgroupUsage.Swap, _ = readNumber(filepath.Join(dir, "memory.swap.current"))
+	cgroupUsage.Processes, _ = readNumber(filepath.Join(dir, "pids.current"))
+	return cgroupUsage, nil
 }
 
 func readUsage1(dir func(controller string) string) (CgroupUsage, error) {
-	var u CgroupUsage
+	var cgroupUsage CgroupUsage
 	var err error
-	if u.CPU, err = readNumber(filepath.Join(dir("cpuacct"), "cpuacct.usage")); err != nil {
-		return u, err
+	if cgroupUsage.CPU, err = readNumber(filepath.Join(dir("cpuacct"), "cpuacct.usage")); err != nil {
+		return cgroupUsage, err
 	}
 	m := dir("memory")
-	if u.Memory, err = readNumber(filepath.Join(m, "memory.usage_in_bytes")); err != nil {
-		return u, err
+	if cgroupUsage.Memory, err = readNumber(filepath.Join(m, "memory.usage_in_bytes")); err != nil {
+		return cgroupUsage, err
 	}
 	mem, err := readKeys(filepath.Join(m, "memory.stat"))
 	if err != nil {
-		return u, err
+		return cgroupUsage, err
 	}
-	u.RSS = mem["total_rss"]
-	u.PageFaults = mem["total_pgfault"]
-	u.MajorPageFaults = mem["total_pgmajfault"]
-	u.WorkingSet = u.Memory - min(u.Memory, mem["total_inactive_file"])
-	u.Swap = mem["total_swap"]
+	cgroupUsage.RSS = mem["total_rss"]
+	cgroupUsage.PageFaults = mem["total_pgfault"]
+	cgroupUsage.MajorPageFaults = mem["total_pgmajfault"]
+	cgroupUsage.WorkingSet = cgroupUsage.Memory - min(cgroupUsage.Memory, mem["total_inactive_file"])
+	cgroupUsage.Swap = mem["total_swap"]
 	// Values of missing controllers are zero. Without a limit the value is the highest number of pages.
-	if u.MemoryLimit, _ = readNumber(filepath.Join(m, "memory.limit_in_bytes")); u.MemoryLimit > math.MaxInt64-1<<20 {
-		u.MemoryLimit = 0
+	if cgroupUsage.MemoryLimit, _ = readNumber(
+		filepath.Join(m, "memory.limit_in_bytes")); cgroupUsage.MemoryLimit > math.MaxInt64-1<<20 {
+		cgroupUsage.MemoryLimit = 0
 	}
-	u.Processes, _ = readNumber(filepath.Join(dir("pids"), "pids.current"))
-	return u, nil
+	cgroupUsage.Processes, _ = readNumber(filepath.Join(dir("pids"), "pids.current"))
+	return cgroupUsage, nil
 }
 
 // readNumber reads a file with one number; "max" is 0.

@@ -23,8 +23,8 @@ type bucket struct {
 	timer  *time.Timer // runs while lines are suppressed
 }
 
-// hold reports whether r exceeds the rate of its kind, and counts it for the summary.
-func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
+// hold reports whether record exceeds the rate of its kind, and counts it for the summary.
+func (s *foldState) hold(k kind, record slog.Record, to slog.Handler) bool {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,13 +42,13 @@ func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
 		b.tokens--
 		return false
 	}
-	b.last = r.Clone()
+	b.last = record.Clone()
 	b.to = to
 	if !b.since.IsZero() {
 		b.others++
 		return true
 	}
-	b.since = r.Time
+	b.since = record.Time
 	if b.timer != nil {
 		b.timer.Reset(kindPause)
 		return true

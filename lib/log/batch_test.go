@@ -14,8 +14,8 @@ import (
 // TestBatch: ten thousand deeds of a kind are some lines, and their numbers add up.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b bytes.Buffer
-		f := Fold(plain(&b))
+		var buf bytes.Buffer
+		f := Fold(plain(&buf))
 		l := slog.New(f).With("component", "scheduler")
 		for i := range 10_000 {
 			l.Info("bound pod", "pod", i)
@@ -26,7 +26,7 @@ func TestBatch(t *testing.T) {
 		time.Sleep(time.Minute)
 		l.Info("bound pod", "pod", 10_000)
 		f.Flush()
-		text := b.String()
+		text := buf.String()
 		if n := strings.Count(text, "bound pod"); n != kindBurst+2 {
 			t.Errorf("%d lines, want %d", n, kindBurst+2)
 		}

@@ -76,22 +76,23 @@ func (f *Folder) WithGroup(name string) slog.Handler {
 	return &Folder{next: f.next.WithGroup(name), said: f.said + name + ".", state: f.state}
 }
 
-// Handle writes r, or counts it.
-func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level < slog.LevelInfo { // debug lines are not limited
-		return f.next.Handle(ctx, r)
+// Handle writes record, or counts it.
+func (f *Folder) Handle(ctx context.Context, record slog.Record) error {
+	if record.Level < slog.LevelInfo { // debug lines are not limited
+		return f.next.Handle(ctx, record)
 	}
-	if r.Level < slog.LevelWarn && !f.next.Enabled(ctx, slog.LevelDebug) && f.state.hold(kind{f.said, r.Message}, r,
-		f.next) {
+	if record.Level < slog.LevelWarn && !f.next.Enabled(ctx, slog.LevelDebug) &&
+		f.state.hold(kind{f.said, record.Message}, record,
+			f.next) {
 		return nil
 	}
 	var key strings.Builder
-	fmt.Fprintf(&key, "%d %s %s", r.Level, f.said, r.Message)
-	r.Attrs(func(a slog.Attr) bool {
+	fmt.Fprintf(&key, "%d %s %s", record.Level, f.said, record.Message)
+	record.Attrs(func(a slog.Attr) bool {
 		fmt.Fprintf(&key, " %s=%v", a.Key, a.Value)
 		return true
 	})
-	for _, out := range f.state.pass(key.String(), r, f.next) {
+	for _, out := range f.state.pass(key.String(), record, f.next) {
 		if err := out.to.Handle(ctx, out.record); err != nil {
 			return err
 		}
@@ -113,14 +114,14 @@ func (f *Folder) Flush() {
 	}
 }
 
-// pass returns the lines to write now: repetitions whose window is over, and r.
-func (s *foldState) pass(key string, r slog.Record, to slog.Handler) []folded {
+// pass returns the lines to write now: repetitions whose window is over, and record.
+func (s *foldState) pass(key string, record slog.Record, to slog.Handler) []folded {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.lines[key]; have != nil && now.Before(have.until) {
 		have.again++
-		have.record.Time = r.Time
+		have.record.Time = record.Time
 		return nil
 	}
 	out := s.expireLocked(now)
@@ -137,7 +138,7 @@ func (s *foldState) pass(key string, r slog.Record, to slog.Handler) []folded {
 		out = append(out, folded{record: warn, to: to})
 		s.dropped = 0
 	}
-	line := folded{record: r.Clone(), to: to, until: now.Add(window)}
+	line := folded{record: record.Clone(), to: to, until: now.Add(window)}
 	if len(s.lines) < tracked {
 		s.lines[key] = &line
 	}

@@ -22,7 +22,7 @@ type attr struct{ key, value string }
 
 // ParseLine parses a line.
 func ParseLine(raw string) Line {
-	l := Line{Raw: raw}
+	line := Line{Raw: raw}
 	rest := raw
 	for rest != "" {
 		key, after, ok := word(rest, true)
@@ -33,13 +33,13 @@ func ParseLine(raw string) Line {
 		if !ok || after != "" && !strings.HasPrefix(after, " ") {
 			return Line{Raw: raw}
 		}
-		l.attrs = append(l.attrs, attr{key, value})
+		line.attrs = append(line.attrs, attr{key, value})
 		rest = strings.TrimPrefix(after, " ")
 	}
-	if len(l.attrs) == 0 || l.attrs[0].key != "time" {
+	if len(line.attrs) == 0 || line.attrs[0].key != "time" {
 		return Line{Raw: raw}
 	}
-	return l
+	return line
 }
 
 // word parses a key or a value at the start of text.

@@ -21,19 +21,19 @@ import (
 // policy says.
 func TestFileStaysWithinItsBounds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keelson.log")
-	f, err := Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 3})
+	file, err := Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 500 {
-		if _, err := fmt.Fprintf(f, "line %d %s\n", i, strings.Repeat("x", i%50)); err != nil {
+		if _, err := fmt.Fprintf(file, "line %d %s\n", i, strings.Repeat("x", i%50)); err != nil {
 			t.Fatal(err)
 		}
 		if i == 200 { // it goes on where it was
-			if err := f.Close(); err != nil {
+			if err := file.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if f, err = Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 3}); err != nil {
+			if file, err = Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 3}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -51,10 +51,10 @@ func TestFileStaysWithinItsBounds(t *testing.T) {
 	if b, _ := os.ReadFile(path); !strings.Contains(string(b), "line 499 ") {
 		t.Errorf("the newest line is not in %s", path)
 	}
-	if err := f.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write([]byte("x")); !errors.Is(err, os.ErrClosed) {
+	if _, err := file.Write([]byte("x")); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("write after close: %v", err)
 	}
 }
@@ -70,8 +70,8 @@ func plain(b *bytes.Buffer) slog.Handler {
 
 func TestFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b bytes.Buffer
-		f := Fold(plain(&b))
+		var buf bytes.Buffer
+		f := Fold(plain(&buf))
 		l := slog.New(f).With("component", "a")
 		for range 40 * 90 { // 40 a second
 			l.Error("refused", "err", "no such namespace")
@@ -86,31 +86,31 @@ func TestFold(t *testing.T) {
 			`level=ERROR msg=refused component=a err="another one"`,
 			`level=ERROR msg=refused component=a err="no such namespace" repeated=1199`, "",
 		}, "\n")
-		if b.String() != want {
-			t.Errorf("got:\n%swant:\n%s", &b, want)
+		if buf.String() != want {
+			t.Errorf("got:\n%swant:\n%s", &buf, want)
 		}
 	})
 }
 
 func TestFoldBoundsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b bytes.Buffer
-		f := Fold(plain(&b))
-		l := slog.New(f)
+		var buf bytes.Buffer
+		folder := Fold(plain(&buf))
+		l := slog.New(folder)
 		for i := range 100_000 {
 			l.Warn("different", "i", i)
 		}
-		if n := bytes.Count(b.Bytes(), []byte("\n")); n != burst {
+		if n := bytes.Count(buf.Bytes(), []byte("\n")); n != burst {
 			t.Errorf("%d lines at once, want %d", n, burst)
 		}
 		time.Sleep(time.Second)
 		l.Info("later")
 		if want := fmt.Sprintf("level=WARN msg=\"log lines left out: there were too many at once\" "+
-			"lines=%d\nlevel=INFO msg=later\n", 100_000-burst); !strings.HasSuffix(b.String(), want) {
-			t.Errorf("got ...%s, want %s", b.String()[b.Len()-200:], want)
+			"lines=%d\nlevel=INFO msg=later\n", 100_000-burst); !strings.HasSuffix(buf.String(), want) {
+			t.Errorf("got ...%s, want %s", buf.String()[buf.Len()-200:], want)
 		}
-		if len(f.state.lines) > tracked {
-			t.Errorf("%d lines are remembered, want %d at most", len(f.state.lines), tracked)
+		if len(folder.state.lines) > tracked {
+			t.Errorf("%d lines are remembered, want %d at most", len(folder.state.lines), tracked)
 		}
 	})
 }

@@ -30,7 +30,7 @@ type Query struct {
 
 // Read calls tell for the lines of the log at path and of its rotated files, oldest first. A missing log is an error.
 // With Follow it also follows rotations, and does not poll.
-func Read(ctx context.Context, path string, q Query, tell func(Line) error) error {
+func Read(ctx context.Context, path string, query Query, tell func(Line) error) error {
 	r := &reader{path: path}
 	defer r.close()
 	var kept []Line
@@ -40,18 +40,18 @@ func Read(ctx context.Context, path string, q Query, tell func(Line) error) erro
 		if t := l.Time(); !t.IsZero() {
 			now = t
 		}
-		if now.Before(q.Since) || q.Want != nil && !q.Want(l) {
+		if now.Before(query.Since) || query.Want != nil && !query.Want(l) {
 			return nil
 		}
 		return tell(l)
 	}
 	err := r.rest(func(raw string) error {
 		return pick(raw, func(l Line) error {
-			if q.Tail < 0 {
+			if query.Tail < 0 {
 				return tell(l)
 			}
-			if kept = append(kept, l); len(kept) > 2*q.Tail {
-				kept = append(kept[:0], kept[len(kept)-q.Tail:]...)
+			if kept = append(kept, l); len(kept) > 2*query.Tail {
+				kept = append(kept[:0], kept[len(kept)-query.Tail:]...)
 			}
 			return nil
 		})
@@ -59,12 +59,12 @@ func Read(ctx context.Context, path string, q Query, tell func(Line) error) erro
 	if err != nil {
 		return err
 	}
-	for _, l := range kept[max(0, len(kept)-max(0, q.Tail)):] {
+	for _, l := range kept[max(0, len(kept)-max(0, query.Tail)):] {
 		if err := tell(l); err != nil {
 			return err
 		}
 	}
-	if !q.Follow {
+	if !query.Follow {
 		return nil
 	}
 	return linux.WatchAppended(ctx, path, func() error {

@@ -105,12 +105,12 @@ func TestRead(t *testing.T) {
 // TestFollow: nothing is lost or told twice while the log is rotated again and again.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
-	f, err := Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 100})
+	file, err := Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
-	writeLines(t, f, 0, 10)
+	defer func() { _ = file.Close() }()
+	writeLines(t, file, 0, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const last = 500
@@ -118,7 +118,7 @@ func TestFollow(t *testing.T) {
 	begun := make(chan struct{})
 	go func() { // ends when it has written all
 		<-begun
-		writeLines(t, f, 10, last)
+		writeLines(t, file, 10, last)
 	}()
 	err = Read(ctx, path, Query{Tail: 2, Follow: true}, func(l Line) error {
 		if i, err := strconv.Atoi(l.Get("i")); err != nil || i != next {

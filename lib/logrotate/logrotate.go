@@ -167,12 +167,12 @@ func MoveAside(log string, older []File, now time.Time) (File, error) {
 
 // Compress replaces a file by its compressed form. It holds mu for the last steps; callers that remove files must hold
 // mu, too. A file that was removed meanwhile stays removed. If ctx is canceled, the file does not change.
-func Compress(ctx context.Context, f File, mu sync.Locker) error {
-	if f.Compressed {
+func Compress(ctx context.Context, file File, mu sync.Locker) error {
+	if file.Compressed {
 		return nil
 	}
 	// a symbolic link could point to any file of the host
-	in, err := os.OpenFile(f.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	in, err := os.OpenFile(file.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -184,7 +184,7 @@ func Compress(ctx context.Context, f File, mu sync.Locker) error {
 	if err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
-	tmp := f.Name + temporary
+	tmp := file.Name + temporary
 	defer func() { _ = os.Remove(tmp) }() // after success it does not exist
 	if err := writeCompressed(ctx, tmp, in, st.Mode().Perm()); err != nil {
 		return fmt.Errorf("compress log: %w", err)
@@ -195,13 +195,13 @@ func Compress(ctx context.Context, f File, mu sync.Locker) error {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if _, err := os.Lstat(f.Name); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(file.Name); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err := os.Rename(tmp, f.Name+compressed); err != nil {
+	if err := os.Rename(tmp, file.Name+compressed); err != nil {
 		return fmt.Errorf("compress log: %w", err)
 	}
-	if err := os.Remove(f.Name); err != nil {
+	if err := os.Remove(file.Name); err != nil {
 		return fmt.Errorf("remove compressed log: %w", err)
 	}
 	return nil

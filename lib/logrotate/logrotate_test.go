@@ -100,24 +100,24 @@ func TestMoveAsideNamesGrow(t *testing.T) {
 
 func TestCompress(t *testing.T) {
 	dir := t.TempDir()
-	f := File{Name: filepath.Join(dir, "0.log.20260101-000001")}
-	put(t, f.Name, "one\ntwo\n")
+	file := File{Name: filepath.Join(dir, "0.log.20260101-000001")}
+	put(t, file.Name, "one\ntwo\n")
 	then := time.Date(2026, 1, 1, 0, 0, 1, 0, time.UTC)
-	if err := os.Chtimes(f.Name, then, then); err != nil {
+	if err := os.Chtimes(file.Name, then, then); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Compress(ctx, f, &sync.Mutex{}); !errors.Is(err, context.Canceled) {
+	if err := Compress(ctx, file, &sync.Mutex{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Compress with an ended context: %v", err)
 	}
 	if n := names(t, dir); !slices.Equal(n, []string{"0.log.20260101-000001"}) {
 		t.Errorf("after an abandoned Compress: %v", n)
 	}
-	if err := Compress(t.Context(), f, &sync.Mutex{}); err != nil {
+	if err := Compress(t.Context(), file, &sync.Mutex{}); err != nil {
 		t.Fatal(err)
 	}
-	in, err := os.Open(f.Name + ".gz")
+	in, err := os.Open(file.Name + ".gz")
 	if err != nil {
 		t.Fatal(err)
 	}

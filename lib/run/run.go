@@ -120,18 +120,18 @@ func (g *Group) stop(up []*running, first error) error {
 	for _, r := range slices.Backward(up) {
 
 		r.cancel()
-		t := time.NewTimer(grace)
+		timer := time.NewTimer(grace)
 		select {
 		case <-r.done:
 			if err == nil && first == nil && r.err != nil && !errors.Is(r.err, context.Canceled) {
 				err = r.reason()
 			}
-		case <-t.C:
+		case <-timer.C:
 			if err == nil {
 				err = fmt.Errorf("%s did not stop within %s", r.name, grace)
 			}
 		}
-		t.Stop()
+		timer.Stop()
 	}
 	return err
 }

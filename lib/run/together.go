@@ -27,16 +27,16 @@ func Together(started func(name string, took time.Duration), parts ...Part) Func
 		var mu, telling sync.Mutex
 		var first error
 		up.Add(len(parts))
-		for _, p := range parts {
+		for _, part := range parts {
 			all.Go(func() {
 				var once sync.Once
 				isUp := func() { once.Do(up.Done) }
 				defer isUp()
-				err := p.Run(ctx, func() {
+				err := part.Run(ctx, func() {
 					once.Do(func() {
 						if started != nil {
 							telling.Lock()
-							started(p.Name, time.Since(begin))
+							started(part.Name, time.Since(begin))
 							telling.Unlock()
 						}
 						up.Done()
@@ -47,7 +47,7 @@ func Together(started func(name string, took time.Duration), parts ...Part) Func
 				}
 				mu.Lock()
 				if first == nil && err != nil && ctx.Err() == nil {
-					first = fmt.Errorf("%s: %w", p.Name, err)
+					first = fmt.Errorf("%s: %w", part.Name, err)
 				}
 				mu.Unlock()
 				cancel()

@@ -14,38 +14,39 @@ import (
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, many, steps = 3, 100, 10
-		g := New(places)
+		gate := New(places)
 		var inside, most, done atomic.Int64
 		var wg sync.WaitGroup
 		for range many {
 			wg.Go(func() {
-				g.Enter()
+				gate.Enter()
 				for range steps {
 					n := inside.Add(1)
 					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 						runtime.Gosched()
 					}
 					inside.Add(-1)
-					g.Yield()
+					gate.Yield()
 				}
-				g.Leave()
+				gate.Leave()
 				done.Add(1)
 			})
 		}
 		wg.Wait()
-		if most.Load() > places || done.Load() != many || g.waiting.Load() != 0 || len(g.places) != 0 {
-			t.Errorf("at most %d at once, %d done, %d waiting, %d inside", most.Load(), done.Load(), g.waiting.Load(),
-				len(g.places))
+		if most.Load() > places || done.Load() != many || gate.waiting.Load() != 0 || len(gate.places) != 0 {
+			t.Errorf("at most %d at once, %d done, %d waiting, %d inside", most.Load(), done.Load(),
+				gate.waiting.Load(),
+				len(gate.places))
 		}
 	})
 }
 
 // TestPanic: a place is given back by who panics, also while it was away.
 func TestPanic(t *testing.T) {
-	g := New(1)
+	gate := New(1)
 	for _, f := range []func(){
 		func() { panic("inside") },
-		func() { g.Away(func() { panic("away") }) },
+		func() { gate.Away(func() { panic("away") }) },
 	} {
 		func() {
 			defer func() {
@@ -53,9 +54,9 @@ func TestPanic(t *testing.T) {
 					t.Error("the panic was swallowed")
 				}
 			}()
-			g.Do(f)
+			gate.Do(f)
 		}()
-		if n := len(g.places); n != 0 {
+		if n := len(gate.places); n != 0 {
 			t.Fatalf("%d places are still taken", n)
 		}
 	}

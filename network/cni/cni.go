@@ -146,13 +146,13 @@ func (n *Network) Watch(ctx context.Context, report func(error)) error {
 	var collected []byte // the configuration of the last GC
 	wait := minRetry
 	for ctx.Err() == nil {
-		w, err := watch(append([]string{n.cfg.ConfDir}, n.cfg.BinDirs...))
+		watcher, err := watch(append([]string{n.cfg.ConfDir}, n.cfg.BinDirs...))
 		if err != nil {
 			return err
 		}
 		now := n.use(ctx)
 		if ctx.Err() != nil {
-			w.close()
+			watcher.close()
 			return nil //nolint:nilerr // the node stops
 		}
 		n.current.Store(now)
@@ -168,11 +168,11 @@ func (n *Network) Watch(ctx context.Context, report func(error)) error {
 		}
 		if !now.again {
 			wait = minRetry
-			w.wait(ctx, 0)
-		} else if !w.wait(ctx, wait) {
+			watcher.wait(ctx, 0)
+		} else if !watcher.wait(ctx, wait) {
 			wait = min(2*wait, maxRetry)
 		}
-		w.close()
+		watcher.close()
 	}
 	return nil
 }

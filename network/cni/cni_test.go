@@ -36,17 +36,17 @@ func pod(id string) Pod {
 // configuration of then.
 func TestLife(t *testing.T) {
 	t.Setenv("SECRET", "x")
-	w := newWorld(t)
-	w.cfg.IPRanges = []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24")}
-	w.write("10-pods.conflist", "1.0.0",
+	world := newWorld(t)
+	world.cfg.IPRanges = []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24")}
+	world.write("10-pods.conflist", "1.0.0",
 		map[string]any{
 			"type":         "a",
 			"addrs":        []string{"10.1.0.2/24", "fd00::2/64", "10.1.0.3/24"},
 			"capabilities": map[string]bool{"ipRanges": true},
 		},
 		map[string]any{"type": "b", "capabilities": map[string]bool{"portMappings": true, "bandwidth": true}})
-	n := w.open()
-	got, err := n.Attach(t.Context(), pod("one"))
+	network := world.open()
+	got, err := network.Attach(t.Context(), pod("one"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,14 +55,14 @@ func TestLife(t *testing.T) {
 		got.Plugins[1].Plugin != "b" || got.Plugins[1].Command != "ADD" {
 		t.Errorf("Attach gave %+v", got)
 	}
-	if again, err := n.Attach(t.Context(), pod("one")); err != nil || !slices.Equal(again.Addrs, want) {
+	if again, err := network.Attach(t.Context(), pod("one")); err != nil || !slices.Equal(again.Addrs, want) {
 		t.Errorf("Attach again gave %+v, %v", again, err)
 	}
-	if !n.Has(want[1]) || n.Has(netip.MustParseAddr("10.9.9.9")) {
+	if !network.Has(want[1]) || network.Has(netip.MustParseAddr("10.9.9.9")) {
 		t.Error("Has does not tell the pod's addresses from others")
 	}
-	firstConfig := w.calls()[0]
-	second := w.calls()[1]
+	firstConfig := world.calls()[0]
+	second := world.calls()[1]
 	if want := "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=one;K8S_POD_UID=u1"; firstConfig.Args != want ||
 		firstConfig.IfName != "eth0" || firstConfig.Netns != ownNetns {
 		t.Errorf("ADD was told %+v", firstConfig)
@@ -82,29 +82,29 @@ func TestLife(t *testing.T) {
 	}
 
 	// A restart, and another configuration.
-	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a"})
-	n = w.open()
-	if got := n.Attached(); !slices.Equal(got, []string{"one"}) || !n.Has(want[0]) {
+	world.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a"})
+	network = world.open()
+	if got := network.Attached(); !slices.Equal(got, []string{"one"}) || !network.Has(want[0]) {
 		t.Errorf("after a restart %v are attached", got)
 	}
 	for range 2 {
-		if err := n.Detach(t.Context(), "one"); err != nil {
+		if err := network.Detach(t.Context(), "one"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := n.Detach(t.Context(), "never"); err != nil {
+	if err := network.Detach(t.Context(), "never"); err != nil {
 		t.Error(err)
 	}
-	if got, want := w.order(), "ADD a, ADD b, DEL b, DEL a"; got != want {
+	if got, want := world.order(), "ADD a, ADD b, DEL b, DEL a"; got != want {
 		t.Errorf("plugins were told %s, want %s", got, want)
 	}
-	if w.calls()[2].Config["prevResult"] == nil {
+	if world.calls()[2].Config["prevResult"] == nil {
 		t.Error("DEL does not get the result of ADD")
 	}
-	if len(n.Attached()) > 0 || n.Has(want[0]) {
+	if len(network.Attached()) > 0 || network.Has(want[0]) {
 		t.Error("something is attached still")
 	}
-	if left, _ := filepath.Glob(filepath.Join(w.cfg.Dir, "*", "*", "*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(world.cfg.Dir, "*", "*", "*")); len(left) > 0 {
 		t.Error("left on disk:", left)
 	}
 }
@@ -112,15 +112,16 @@ func TestLife(t *testing.T) {
 // TestInterrupted: an ADD that failed, or whose process was killed, is undone also by the next process, whose
 // configuration may be broken, and when the sandbox's namespace is gone.
 func TestInterrupted(t *testing.T) {
-	w := newWorld(t)
-	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}}, map[string]any{
-		"type": "b",
-		"fail": "ADD",
-	})
-	n := w.open()
+	world := newWorld(t)
+	world.write("10-pods.conflist", "1.0.0",
+		map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}}, map[string]any{
+			"type": "b",
+			"fail": "ADD",
+		})
+	network := world.open()
 	p := pod("half")
 	p.Netns = "/nonexistent"
-	got, err := n.Attach(t.Context(), p)
+	got, err := network.Attach(t.Context(), p)
 	if want := `failed to setup network for sandbox "half": plugin type="b" failed (add): the store is locked (CNI error 11: try again later)`; err == nil ||
 		err.Error() != want {
 		t.Errorf("Attach says %v, want %s", err, want)
@@ -128,18 +129,18 @@ func TestInterrupted(t *testing.T) {
 	if len(got.Plugins) != 2 {
 		t.Errorf("ran %+v, want both plugins", got.Plugins)
 	}
-	w.put("10-pods.conflist", "{")
-	n = w.open()
-	if got := n.Attached(); !slices.Equal(got, []string{"half"}) {
+	world.put("10-pods.conflist", "{")
+	network = world.open()
+	if got := network.Attached(); !slices.Equal(got, []string{"half"}) {
 		t.Fatalf("%v are attached, want the half-made one", got)
 	}
-	if err := n.Detach(t.Context(), "half"); err != nil {
+	if err := network.Detach(t.Context(), "half"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := w.order(), "ADD a, ADD b, DEL b, DEL a"; got != want {
+	if got, want := world.order(), "ADD a, ADD b, DEL b, DEL a"; got != want {
 		t.Errorf("plugins were told %s, want %s", got, want)
 	}
-	if ns := w.calls()[2].Netns; ns != "" {
+	if ns := world.calls()[2].Netns; ns != "" {
 		t.Errorf("DEL is told the namespace %q, which is gone", ns)
 	}
 }
@@ -207,20 +208,20 @@ func TestHang(t *testing.T) {
 // TestWatch: the configuration may come late, go, be wrong and be mended, in a directory that comes late; plugins may
 // too.
 func TestWatch(t *testing.T) {
-	w := newWorld(t)
-	w.conf = filepath.Join(w.conf, "deep", "net.d")
-	w.cfg.ConfDir = w.conf
+	world := newWorld(t)
+	world.conf = filepath.Join(world.conf, "deep", "net.d")
+	world.cfg.ConfDir = world.conf
 	late := filepath.Join(t.TempDir(), "opt", "bin")
-	w.cfg.BinDirs = append(w.cfg.BinDirs, late)
+	world.cfg.BinDirs = append(world.cfg.BinDirs, late)
 	down := filepath.Join(t.TempDir(), "down")
-	n, err := New(w.cfg)
+	network, err := New(world.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	reports := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- n.Watch(ctx, func(err error) { reports <- err }) }() // ends with ctx
+	go func() { ended <- network.Watch(ctx, func(err error) { reports <- err }) }() // ends with ctx
 	expect := func(what string) {
 		t.Helper()
 		select {
@@ -234,26 +235,27 @@ func TestWatch(t *testing.T) {
 	}
 	says := func(want string) {
 		t.Helper()
-		if got, err := Status(w.cfg.Dir); err != nil || got != want {
+		if got, err := Status(world.cfg.Dir); err != nil || got != want {
 			t.Errorf("says %q, %v; want %q", got, err, want)
 		}
 	}
-	expect("cni plugin not initialized: no network config found in " + w.conf)
-	says("not ready: cni plugin not initialized: no network config found in " + w.conf + ": put a .conflist file there")
-	if _, err := n.Attach(t.Context(), pod("early")); err == nil || len(n.Attached()) > 0 {
+	expect("cni plugin not initialized: no network config found in " + world.conf)
+	says("not ready: cni plugin not initialized: no network config found in " + world.conf +
+		": put a .conflist file there")
+	if _, err := network.Attach(t.Context(), pod("early")); err == nil || len(network.Attached()) > 0 {
 		t.Errorf("attached without a configuration: %v", err)
 	}
-	if err := os.MkdirAll(w.conf, 0o755); err != nil {
+	if err := os.MkdirAll(world.conf, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.put("20-other.conf", `{"cniVersion":"1.0.0","name":"single","type":"a"}`)
+	world.put("20-other.conf", `{"cniVersion":"1.0.0","name":"single","type":"a"}`)
 	expect("")
-	says("single of " + filepath.Join(w.conf, "20-other.conf") + ": a")
-	w.put("10-pods.conflist", `{"cniVersion":"1.0.0","name":"podnet","plugins":[{"type":"../a"}]}`)
+	says("single of " + filepath.Join(world.conf, "20-other.conf") + ": a")
+	world.put("10-pods.conflist", `{"cniVersion":"1.0.0","name":"podnet","plugins":[{"type":"../a"}]}`)
 	expect(`10-pods.conflist: plugin type "../a" is not a file name`)
-	w.put("10-pods.conflist", `{"cniVersion":"9.9.9","name":"podnet","plugins":[{"type":"a"}]}`)
+	world.put("10-pods.conflist", `{"cniVersion":"9.9.9","name":"podnet","plugins":[{"type":"a"}]}`)
 	expect("9.9.9")
-	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "latecomer", "notReady": down})
+	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "latecomer", "notReady": down})
 	expect(`failed to find plugin "latecomer"`)
 	if err := os.MkdirAll(late, 0o755); err != nil {
 		t.Fatal(err)
@@ -261,7 +263,7 @@ func TestWatch(t *testing.T) {
 	if err := os.WriteFile(down, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(w.cfg.BinDirs[0], "a"), filepath.Join(late, "latecomer")); err != nil {
+	if err := os.Symlink(filepath.Join(world.cfg.BinDirs[0], "a"), filepath.Join(late, "latecomer")); err != nil {
 		t.Fatal(err)
 	}
 	expect("the daemon is down (CNI error 50: plugin not available)")
@@ -269,7 +271,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("")
-	if err := os.RemoveAll(w.conf); err != nil {
+	if err := os.RemoveAll(world.conf); err != nil {
 		t.Fatal(err)
 	}
 	for { // file by file
@@ -281,7 +283,7 @@ func TestWatch(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if _, err := New(w.cfg); err != nil { // the next process, whose pods the built-in network attaches
+	if _, err := New(world.cfg); err != nil { // the next process, whose pods the built-in network attaches
 		t.Error(err)
 	}
 	says("")
@@ -289,30 +291,30 @@ func TestWatch(t *testing.T) {
 
 // TestIdle: a network that is ready asks nothing.
 func TestIdle(t *testing.T) {
-	w := newWorld(t)
-	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
-	n, err := New(w.cfg)
+	world := newWorld(t)
+	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	network, err := New(world.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ready := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- n.Watch(ctx, func(err error) { ready <- err }) }() // ends with ctx
+	go func() { ended <- network.Watch(ctx, func(err error) { ready <- err }) }() // ends with ctx
 	if err := <-ready; err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Attach(t.Context(), pod("one")); err != nil {
+	if _, err := network.Attach(t.Context(), pod("one")); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Detach(t.Context(), "one"); err != nil {
+	if err := network.Detach(t.Context(), "one"); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	b, err := os.ReadFile(w.log)
+	b, err := os.ReadFile(world.log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,25 +325,25 @@ func TestIdle(t *testing.T) {
 
 // TestCollect: plugins are told, once, which sandboxes there are: those of all clusters of the machine.
 func TestCollect(t *testing.T) {
-	w := newWorld(t)
-	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
-	n := w.open()
+	world := newWorld(t)
+	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	n := world.open()
 	if _, err := n.Attach(t.Context(), pod("mine")); err != nil {
 		t.Fatal(err)
 	}
 	n.collect(t.Context(), n.current.Load().list)
 	other := newWorld(t)
-	other.conf = w.conf
-	other.log = w.log
-	other.cfg.ConfDir = w.conf
-	other.cfg.RunDir = w.cfg.RunDir
+	other.conf = world.conf
+	other.log = world.log
+	other.cfg.ConfDir = world.conf
+	other.cfg.RunDir = world.cfg.RunDir
 	other.cfg.ID = "other"
 	m := other.open()
 	if _, err := m.Attach(t.Context(), pod("theirs")); err != nil {
 		t.Fatal(err)
 	}
 	m.collect(t.Context(), m.current.Load().list)
-	calls := w.calls()
+	calls := world.calls()
 	got := fmt.Sprint(calls[len(calls)-1].Config["cni.dev/valid-attachments"])
 	if !strings.Contains(got, "mine") || !strings.Contains(got, "theirs") {
 		t.Errorf("the second cluster has plugins keep %s, want those of both", got)
@@ -349,13 +351,13 @@ func TestCollect(t *testing.T) {
 	if err := m.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.order(); !strings.HasSuffix(got, "GC a, DEL a") {
+	if got := world.order(); !strings.HasSuffix(got, "GC a, DEL a") {
 		t.Errorf("plugins were told %s", got)
 	}
 	if _, err := os.Stat(other.cfg.Dir); !os.IsNotExist(err) {
 		t.Errorf("the directory is there still: %v", err)
 	}
-	if left, _ := os.ReadDir(filepath.Join(w.cfg.RunDir, "cni")); len(left) != 1 {
+	if left, _ := os.ReadDir(filepath.Join(world.cfg.RunDir, "cni")); len(left) != 1 {
 		t.Errorf("registered are %v, want the first cluster alone", left)
 	}
 }
@@ -363,81 +365,82 @@ func TestCollect(t *testing.T) {
 // TestCollectAlone: nothing is collected while a sandbox is attached or detached, for its addresses could pass for
 // leftovers.
 func TestCollectAlone(t *testing.T) {
-	w := newWorld(t)
-	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
-	n := w.open()
-	list := n.current.Load().list
+	world := newWorld(t)
+	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	network := world.open()
+	list := network.current.Load().list
 	other := newWorld(t)
-	other.cfg.RunDir = w.cfg.RunDir
-	for _, who := range []*Network{n, other.open()} { // a sandbox of this cluster's, and of another one
+	other.cfg.RunDir = world.cfg.RunDir
+	for _, who := range []*Network{network, other.open()} { // a sandbox of this cluster's, and of another one
 		done, err := who.lockShared()
 		if err != nil {
 			t.Fatal(err)
 		}
 		brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if n.collect(brief, list) || strings.Contains(w.order(), "GC") {
+		if network.collect(brief, list) || strings.Contains(world.order(), "GC") {
 			t.Error("plugins collect while a sandbox is attached")
 		}
 		cancel()
 		done()
 	}
-	if !n.collect(t.Context(), list) || !strings.HasSuffix(w.order(), "GC a") {
-		t.Errorf("plugins do not collect when nobody is busy: %s", w.order())
+	if !network.collect(t.Context(), list) || !strings.HasSuffix(world.order(), "GC a") {
+		t.Errorf("plugins do not collect when nobody is busy: %s", world.order())
 	}
-	if _, err := n.Attach(t.Context(), pod("one")); err != nil { // it was given back
+	if _, err := network.Attach(t.Context(), pod("one")); err != nil { // it was given back
 		t.Fatal(err)
 	}
 }
 
 // TestCollectAgain: another configuration in use is another network, with leftovers of its own.
 func TestCollectAgain(t *testing.T) {
-	w := newWorld(t)
-	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
-	n := w.open()
+	world := newWorld(t)
+	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	n := world.open()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Watch(ctx, func(error) {}) }() // ends with ctx
 	collected := func(want string) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-			if b, _ := os.ReadFile(w.log); len(b) > 0 && b[len(b)-1] == '\n' && strings.Contains(w.order(), want) {
+			if b, _ := os.ReadFile(world.log); len(b) > 0 && b[len(b)-1] == '\n' && strings.Contains(world.order(),
+				want) {
 				return
 			}
 		}
-		t.Errorf("plugins were told %s, want %s", w.order(), want)
+		t.Errorf("plugins were told %s, want %s", world.order(), want)
 	}
 	collected("GC a")
-	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "b", "addrs": []string{"10.2.0.2/24"}})
+	world.write("10-pods.conflist", "1.1.0", map[string]any{"type": "b", "addrs": []string{"10.2.0.2/24"}})
 	collected("GC b")
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if got := strings.Count(w.order(), "GC a"); got != 1 {
+	if got := strings.Count(world.order(), "GC a"); got != 1 {
 		t.Errorf("asked %d times by the first configuration, want once", got)
 	}
 }
 
 // TestDamaged: a record that is damaged is restored from its copy; without one it is set aside.
 func TestDamaged(t *testing.T) {
-	w := newWorld(t)
-	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
-	n := w.open()
+	world := newWorld(t)
+	world.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	network := world.open()
 	for _, id := range []string{"one", "two"} {
-		if _, err := n.Attach(t.Context(), pod(id)); err != nil {
+		if _, err := network.Attach(t.Context(), pod(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{n.path("one"), n.path("two"), n.path("two") + ".copy"} {
+	for _, file := range []string{network.path("one"), network.path("two"), network.path("two") + ".copy"} {
 		if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n = w.open()
-	if got := n.Attached(); !slices.Equal(got, []string{"one"}) {
+	network = world.open()
+	if got := network.Attached(); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("%v are attached, want the one with a good copy", got)
 	}
-	if _, err := os.ReadDir(filepath.Join(w.cfg.Dir, "damaged")); err != nil {
+	if _, err := os.ReadDir(filepath.Join(world.cfg.Dir, "damaged")); err != nil {
 		t.Error(err)
 	}
 }

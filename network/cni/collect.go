@@ -45,18 +45,18 @@ func (n *Network) collect(ctx context.Context, list *libcni.NetworkConfigList) b
 
 // lockShared blocks GC of all clusters on this machine until done is called. It waits for one that runs.
 func (n *Network) lockShared() (done func(), err error) {
-	f, err := n.openClustersDir()
+	file, err := n.openClustersDir()
 	if err != nil {
 		return nil, err
 	}
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_SH) // a descriptor fits
+		err = unix.Flock(int(file.Fd()), unix.LOCK_SH) // a descriptor fits
 	}
 	if err != nil {
-		_ = f.Close()
+		_ = file.Close()
 		return nil, fmt.Errorf("wait for CNI GC: %w", err)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = file.Close() }, nil
 }
 
 // lockExclusive waits until no cluster attaches or detaches a sandbox, and blocks that until done is called.

@@ -155,34 +155,35 @@ func (e *userEnd) close() {
 
 // uapi formats a configuration for https://www.wireguard.com/xplatform/#configuration-protocol.
 func uapi(c wgtypes.Config) string {
-	var b strings.Builder
+	var out strings.Builder
 	if c.PrivateKey != nil {
-		fmt.Fprintf(&b, "private_key=%s\n", hex.EncodeToString(c.PrivateKey[:]))
+		fmt.Fprintf(&out, "private_key=%s\n", hex.EncodeToString(c.PrivateKey[:]))
 	}
 	if c.ListenPort != nil {
-		fmt.Fprintf(&b, "listen_port=%d\n", *c.ListenPort)
+		fmt.Fprintf(&out, "listen_port=%d\n", *c.ListenPort)
 	}
-	for _, p := range c.Peers {
-		fmt.Fprintf(&b, "public_key=%s\n", hex.EncodeToString(p.PublicKey[:]))
-		if p.Remove {
-			b.WriteString("remove=true\n")
+	for _, peerConfig := range c.Peers {
+		fmt.Fprintf(&out, "public_key=%s\n", hex.EncodeToString(peerConfig.PublicKey[:]))
+		if peerConfig.Remove {
+			out.WriteString("remove=true\n")
 			continue
 		}
-		if p.UpdateOnly {
-			b.WriteString("update_only=true\n")
+		if peerConfig.UpdateOnly {
+			out.WriteString("update_only=true\n")
 		}
-		if p.PersistentKeepaliveInterval != nil {
-			fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", int(p.PersistentKeepaliveInterval.Seconds()))
+		if peerConfig.PersistentKeepaliveInterval != nil {
+			fmt.Fprintf(&out, "persistent_keepalive_interval=%d\n",
+				int(peerConfig.PersistentKeepaliveInterval.Seconds()))
 		}
-		if p.ReplaceAllowedIPs {
-			b.WriteString("replace_allowed_ips=true\n")
+		if peerConfig.ReplaceAllowedIPs {
+			out.WriteString("replace_allowed_ips=true\n")
 		}
-		if p.Endpoint != nil {
-			fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint.AddrPort())
+		if peerConfig.Endpoint != nil {
+			fmt.Fprintf(&out, "endpoint=%s\n", peerConfig.Endpoint.AddrPort())
 		}
-		for _, r := range p.AllowedIPs {
-			fmt.Fprintf(&b, "allowed_ip=%s\n", r.String())
+		for _, r := range peerConfig.AllowedIPs {
+			fmt.Fprintf(&out, "allowed_ip=%s\n", r.String())
 		}
 	}
-	return b.String()
+	return out.String()
 }

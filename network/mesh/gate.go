@@ -94,25 +94,25 @@ func newGate() *gate {
 func (g *gate) set(peers []wgtypes.PeerConfig) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, c := range peers {
-		p := g.peers[c.PublicKey]
-		if c.Remove || c.ReplaceAllowedIPs {
+	for _, peerConfig := range peers {
+		p := g.peers[peerConfig.PublicKey]
+		if peerConfig.Remove || peerConfig.ReplaceAllowedIPs {
 			for r, whose := range g.to {
 				if whose == p {
 					delete(g.to, r)
 				}
 			}
 		}
-		if c.Remove {
-			delete(g.peers, c.PublicKey)
+		if peerConfig.Remove {
+			delete(g.peers, peerConfig.PublicKey)
 			continue
 		}
 		if p == nil {
 			p = &allowance{free: silentBurst}
-			g.peers[c.PublicKey] = p
+			g.peers[peerConfig.PublicKey] = p
 		}
-		for i := range c.AllowedIPs {
-			if r, ok := prefixOf(&c.AllowedIPs[i]); ok {
+		for i := range peerConfig.AllowedIPs {
+			if r, ok := prefixOf(&peerConfig.AllowedIPs[i]); ok {
 				g.to[r] = p
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // TestSilentPeers: to a peer without a session few packets go, to one with a session all.
 func TestSilentPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
+		gate := newGate()
 		peer := func(n byte, ranges ...string) wgtypes.PeerConfig {
 			c := wgtypes.PeerConfig{PublicKey: Key{n}, ReplaceAllowedIPs: true}
 			for _, r := range ranges {
@@ -25,10 +25,10 @@ func TestSilentPeers(t *testing.T) {
 			}
 			return c
 		}
-		g.set([]wgtypes.PeerConfig{peer(1, "10.42.1.0/24", "fd42:0:0:1::/64"), peer(2, "10.42.2.0/24")})
+		gate.set([]wgtypes.PeerConfig{peer(1, "10.42.1.0/24", "fd42:0:0:1::/64"), peer(2, "10.42.2.0/24")})
 		passed := func(to string, tries int) (n int) {
 			for range tries {
-				if g.allows(netip.MustParseAddr(to), time.Now()) {
+				if gate.allows(netip.MustParseAddr(to), time.Now()) {
 					n++
 				}
 			}
@@ -37,7 +37,7 @@ func TestSilentPeers(t *testing.T) {
 		if got := passed("10.42.1.7", 100) + passed("fd42:0:0:1::7", 100); got != silentBurst {
 			t.Errorf("%d packets pass to a silent peer, want %d", got, silentBurst)
 		}
-		if len(g.ask) != 1 {
+		if len(gate.ask) != 1 {
 			t.Error("nobody asks whether there is a session")
 		}
 		if got := passed("10.42.2.7", 5) + passed("192.0.2.1", 5); got != 10 {
@@ -51,8 +51,9 @@ func TestSilentPeers(t *testing.T) {
 		if silent < 25 || silent > 45 {
 			t.Errorf("%d packets pass in 90 s, want one in %s", silent, silentEvery)
 		}
-		g.learn(fmt.Sprintf("public_key=%s\nlast_handshake_time_sec=%d\npublic_key=junk\nlast_handshake_time_sec=-\n",
-			"01"+strings.Repeat("0", 62), time.Now().Unix()), time.Now())
+		gate.learn(
+			fmt.Sprintf("public_key=%s\nlast_handshake_time_sec=%d\npublic_key=junk\nlast_handshake_time_sec=-\n",
+				"01"+strings.Repeat("0", 62), time.Now().Unix()), time.Now())
 		if got := passed("10.42.1.7", 1000); got != 1000 {
 			t.Errorf("%d of 1000 packets pass in a session", got)
 		}
@@ -60,9 +61,9 @@ func TestSilentPeers(t *testing.T) {
 		if got := passed("10.42.1.7", 1000); got != silentBurst {
 			t.Errorf("%d packets pass after the session, want %d", got, silentBurst)
 		}
-		g.set([]wgtypes.PeerConfig{{PublicKey: Key{1}, Remove: true}, peer(2, "10.42.9.0/24")})
-		if len(g.to) != 1 || len(g.peers) != 1 {
-			t.Errorf("the gate remembers %d ranges of %d peers, want one", len(g.to), len(g.peers))
+		gate.set([]wgtypes.PeerConfig{{PublicKey: Key{1}, Remove: true}, peer(2, "10.42.9.0/24")})
+		if len(gate.to) != 1 || len(gate.peers) != 1 {
+			t.Errorf("the gate remembers %d ranges of %d peers, want one", len(gate.to), len(gate.peers))
 		}
 	})
 }
@@ -74,27 +75,27 @@ func (nowhere) Send([][]byte, conn.Endpoint) error { return nil }
 // TestUnderWay: who reads the link waits while much is under way, until some has left or counts as dropped.
 func TestUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
+		gate := newGate()
 		begin := time.Now()
 		waits := func(want time.Duration) {
 			t.Helper()
-			g.out.wait()
+			gate.out.wait()
 			if got := time.Since(begin); got != want {
 				t.Errorf("it waited until %s, want %s", got, want)
 			}
 		}
-		g.out.count.Add(mostUnderWay)
+		gate.out.count.Add(mostUnderWay)
 		waits(0)
-		g.out.count.Add(1)
+		gate.out.count.Add(1)
 		go func() { // ends by itself
 			time.Sleep(time.Millisecond)
-			_ = gatedSocket{nowhere{}, g}.Send(make([][]byte, 2), nil)
+			_ = gatedSocket{nowhere{}, gate}.Send(make([][]byte, 2), nil)
 		}()
 		waits(time.Millisecond)
-		g.out.count.Add(10)
+		gate.out.count.Add(10)
 		waits(time.Millisecond + noProgress)
-		_ = gatedSocket{nowhere{}, g}.Send(make([][]byte, 5), nil) // late
-		if n := g.out.count.Load(); n != 0 {
+		_ = gatedSocket{nowhere{}, gate}.Send(make([][]byte, 5), nil) // late
+		if n := gate.out.count.Load(); n != 0 {
 			t.Errorf("%d are under way, want none", n)
 		}
 	})

@@ -35,12 +35,12 @@ type Kernel struct {
 
 // Open returns a Kernel for the cluster with that id on this machine. All machines of the cluster must use the same
 // network, and for VXLAN the same port. e is zero if plans are not encrypted.
-func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
+func Open(id, network, node string, port int, encryption Encryption) (*Kernel, error) {
 	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	s, err := openSeal(id, LinkName(id))
+	seal, err := openSeal(id, LinkName(id))
 	if err != nil {
 		rt.Close()
 		return nil, err
@@ -53,8 +53,8 @@ func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
 		vtep: VTEP(network, node),
 		port: port,
 		rt:   rt,
-		wg:   wireGuard{Encryption: e},
-		seal: s,
+		wg:   wireGuard{Encryption: encryption},
+		seal: seal,
 	}, nil
 }
 
@@ -117,19 +117,19 @@ func (k *Kernel) Links() ([]Link, error) {
 }
 
 // Apply applies the plan. An error with one machine does not affect the others.
-func (k *Kernel) Apply(p Plan) error {
-	if p.Encrypted {
-		return k.applyEncrypted(p)
+func (k *Kernel) Apply(plan Plan) error {
+	if plan.Encrypted {
+		return k.applyEncrypted(plan)
 	}
-	tunnel, err := k.tunnel(p)
+	tunnel, err := k.tunnel(plan)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	if tunnel != 0 {
-		errs = append(errs, k.setNeighbours(tunnel, p.Peers))
+		errs = append(errs, k.setNeighbours(tunnel, plan.Peers))
 	}
-	return errors.Join(append(errs, k.route(tunnel, p.Routes, nil), k.seal.remove())...)
+	return errors.Join(append(errs, k.route(tunnel, plan.Routes, nil), k.seal.remove())...)
 }
 
 // applyEncrypted allows no unencrypted packets, even if it fails.
@@ -150,15 +150,15 @@ func (k *Kernel) Purge() error {
 }
 
 // tunnel makes the link, or replaces it if it does not match the plan, and returns its index; 0: none.
-func (k *Kernel) tunnel(p Plan) (int, error) {
-	if !p.Local.IsValid() {
+func (k *Kernel) tunnel(plan Plan) (int, error) {
+	if !plan.Local.IsValid() {
 		return 0, k.removeTunnel()
 	}
-	mtu := p.Outer - p.Overhead()
+	mtu := plan.Outer - plan.Overhead()
 	have, err := k.rt.LinkByName(k.name)
 	if err == nil {
 		v, ok := have.(*netlink.Vxlan)
-		if ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(p.Local.AsSlice()) &&
+		if ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(plan.Local.AsSlice()) &&
 			v.Attrs().HardwareAddr.String() == k.vtep.String() {
 			if v.Attrs().MTU != mtu {
 				if err := k.rt.LinkSetMTU(v, mtu); err != nil {
@@ -178,7 +178,7 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 	link := &netlink.Vxlan{
 		LinkAttrs: attrs,
 		VxlanId:   k.vni,
-		SrcAddr:   p.Local.AsSlice(),
+		SrcAddr:   plan.Local.AsSlice(),
 		Port:      k.port,
 		Learning:  false,
 	}
@@ -241,22 +241,22 @@ func (k *Kernel) removeTunnel() error {
 func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 	type entry struct{ mac, ip string }
 	want := map[entry]netlink.Neigh{}
-	for _, p := range peers {
+	for _, peer := range peers {
 		n := netlink.Neigh{
 			LinkIndex:    tunnel,
 			Family:       unix.AF_BRIDGE,
 			Flags:        netlink.NTF_SELF,
 			State:        netlink.NUD_PERMANENT,
-			IP:           p.At.AsSlice(),
-			HardwareAddr: p.VTEP,
+			IP:           peer.At.AsSlice(),
+			HardwareAddr: peer.VTEP,
 		}
-		want[entry{p.VTEP.String(), p.At.String()}] = n
-		for _, a := range p.Inner {
-			want[entry{p.VTEP.String(), a.String()}] = netlink.Neigh{
+		want[entry{peer.VTEP.String(), peer.At.String()}] = n
+		for _, a := range peer.Inner {
+			want[entry{peer.VTEP.String(), a.String()}] = netlink.Neigh{
 				LinkIndex:    tunnel,
 				State:        netlink.NUD_PERMANENT,
 				IP:           a.AsSlice(),
-				HardwareAddr: p.VTEP,
+				HardwareAddr: peer.VTEP,
 			}
 		}
 	}
@@ -267,23 +267,23 @@ func (k *Kernel) setNeighbours(tunnel int, peers []Peer) error {
 			errs = append(errs, fmt.Errorf("list neighbours of %s: %w", k.name, err))
 			continue
 		}
-		for _, n := range have {
-			ip, ok := netip.AddrFromSlice(n.IP)
-			e := entry{n.HardwareAddr.String(), ip.Unmap().String()}
+		for _, neigh := range have {
+			ip, ok := netip.AddrFromSlice(neigh.IP)
+			e := entry{neigh.HardwareAddr.String(), ip.Unmap().String()}
 			if _, keep := want[e]; keep && ok {
 				delete(want, e)
 				continue
 			}
-			if family != unix.AF_BRIDGE && n.State != netlink.NUD_PERMANENT || n.HardwareAddr == nil || !ok {
+			if family != unix.AF_BRIDGE && neigh.State != netlink.NUD_PERMANENT || neigh.HardwareAddr == nil || !ok {
 				continue
 			}
-			n.LinkIndex = tunnel
+			neigh.LinkIndex = tunnel
 			if family == unix.AF_BRIDGE {
-				n.Family = unix.AF_BRIDGE
-				n.Flags = netlink.NTF_SELF
+				neigh.Family = unix.AF_BRIDGE
+				neigh.Flags = netlink.NTF_SELF
 			}
-			if err := k.rt.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", n.IP, k.name, err))
+			if err := k.rt.NeighDel(&neigh); err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", neigh.IP, k.name, err))
 			}
 		}
 	}

@@ -131,62 +131,63 @@ func (p Plan) Overhead() int {
 // New computes the plan of machine self. links are its links, others the other machines, cluster the known pod ranges
 // of the cluster. If machines have the same pod range or key, the oldest one gets it.
 func New(mode Mode, self Machine, links []Link, others []Machine, cluster []netip.Prefix) Plan {
-	p := Plan{Encrypted: mode == WireGuard}
-	if p.Encrypted {
-		p.Blocked = Families(self.Pods, cluster)
+	plan := Plan{Encrypted: mode == WireGuard}
+	if plan.Encrypted {
+		plan.Blocked = Families(self.Pods, cluster)
 	}
-	p.Cluster = append(p.Cluster, self.Pods...)
+	plan.Cluster = append(plan.Cluster, self.Pods...)
 	up, at := uplink(self, links)
 	if up != nil {
-		p.PodMTU = up.MTU
+		plan.PodMTU = up.MTU
 	}
 	others = slices.Clone(others)
 	slices.SortFunc(others, func(a, b Machine) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
 	})
 	taken := slices.Clone(self.Pods)
-	for _, m := range others {
-		if m.Name == self.Name || len(m.Pods) == 0 {
+	for _, machine := range others {
+		if machine.Name == self.Name || len(machine.Pods) == 0 {
 			continue
 		}
-		if slices.ContainsFunc(m.Addrs, func(a netip.Addr) bool { return local(a, links) }) {
+		if slices.ContainsFunc(machine.Addrs, func(a netip.Addr) bool { return local(a, links) }) {
 			continue // another node on this machine: its pods are local
 		}
-		if i := slices.IndexFunc(m.Pods, func(q netip.Prefix) bool { return overlaps(q, taken) }); i >= 0 {
-			p.Unreached = append(p.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node", m.Name,
-				m.Pods[i]))
+		if i := slices.IndexFunc(machine.Pods, func(q netip.Prefix) bool { return overlaps(q, taken) }); i >= 0 {
+			plan.Unreached = append(plan.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node",
+				machine.Name,
+				machine.Pods[i]))
 			continue
 		}
-		if why := encloses(m, links, others); why != "" {
-			p.Unreached = append(p.Unreached, m.Name+": "+why)
+		if why := encloses(machine, links, others); why != "" {
+			plan.Unreached = append(plan.Unreached, machine.Name+": "+why)
 			continue
 		}
-		if p.Encrypted {
-			p.Blocked = append(p.Blocked, Families(self.Pods, m.Pods)...)
+		if plan.Encrypted {
+			plan.Blocked = append(plan.Blocked, Families(self.Pods, machine.Pods)...)
 		}
-		why := p.add(mode, self, m, links, at, up)
+		why := plan.add(mode, self, machine, links, at, up)
 		if why != "" {
-			p.Unreached = append(p.Unreached, m.Name+": "+why)
+			plan.Unreached = append(plan.Unreached, machine.Name+": "+why)
 			continue
 		}
-		taken = append(taken, m.Pods...)
-		p.Cluster = append(p.Cluster, m.Pods...)
+		taken = append(taken, machine.Pods...)
+		plan.Cluster = append(plan.Cluster, machine.Pods...)
 	}
 	if (mode == Tunnel || mode == WireGuard) && up != nil && at.IsValid() {
-		p.Local = at
-		p.Outer = up.MTU
+		plan.Local = at
+		plan.Outer = up.MTU
 	}
-	if p.Local.IsValid() {
-		p.PodMTU = p.Outer - p.Overhead()
+	if plan.Local.IsValid() {
+		plan.PodMTU = plan.Outer - plan.Overhead()
 	}
-	if p.Encrypted {
+	if plan.Encrypted {
 		for _, q := range self.Pods {
-			p.Inner = append(p.Inner, gateway(q))
+			plan.Inner = append(plan.Inner, gateway(q))
 		}
-		p.Own = self.Pods
-		p.Sealed = apartFrom(links, slices.Concat(self.Pods, p.Blocked))
+		plan.Own = self.Pods
+		plan.Sealed = apartFrom(links, slices.Concat(self.Pods, plan.Blocked))
 	}
-	return p
+	return plan
 }
 
 // apartFrom returns the ranges that contain no address of a link.
@@ -200,18 +201,18 @@ func apartFrom(links []Link, ranges []netip.Prefix) []netip.Prefix {
 
 // encloses returns an error text if a machine's pod range contains addresses of machines.
 func encloses(m Machine, links []Link, others []Machine) string {
-	for _, q := range m.Pods {
+	for _, prefix := range m.Pods {
 		for _, l := range links {
 			for _, a := range l.Addrs {
-				if q.Contains(a.Addr()) {
-					return fmt.Sprintf("its pod range %s has this machine's address %s", q, a.Addr())
+				if prefix.Contains(a.Addr()) {
+					return fmt.Sprintf("its pod range %s has this machine's address %s", prefix, a.Addr())
 				}
 			}
 		}
 		for _, o := range others {
 			for _, a := range o.Addrs {
-				if q.Contains(a) {
-					return fmt.Sprintf("its pod range %s has the address %s of node %s", q, a, o.Name)
+				if prefix.Contains(a) {
+					return fmt.Sprintf("its pod range %s has the address %s of node %s", prefix, a, o.Name)
 				}
 			}
 		}
@@ -235,14 +236,14 @@ func (p *Plan) noKey(mode Mode, self, m Machine) string {
 }
 
 // add adds one machine to the plan; the result is why it is unreachable.
-func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *Link) string {
-	if why := p.noKey(mode, self, m); why != "" {
+func (p *Plan) add(mode Mode, self, machine Machine, links []Link, at netip.Addr, up *Link) string {
+	if why := p.noKey(mode, self, machine); why != "" {
 		return why
 	}
 	if mode == Auto || mode == None {
-		if routes, ok := direct(self, m, links); ok {
+		if routes, ok := direct(self, machine, links); ok {
 			p.Routes = append(p.Routes, routes...)
-			for _, a := range m.Addrs {
+			for _, a := range machine.Addrs {
 				p.Cluster = append(p.Cluster, netip.PrefixFrom(a, a.BitLen()))
 			}
 			return ""
@@ -251,21 +252,21 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 	switch {
 	case mode == None:
 		return "it is no neighbour on any link, and there are no tunnels"
-	case mode != WireGuard && m.VTEP == nil:
+	case mode != WireGuard && machine.VTEP == nil:
 		return "it has no end of a tunnel"
 	case mode != WireGuard && up == nil:
 		return "no link of this machine has this node's address"
 	}
-	i := slices.IndexFunc(m.Addrs, func(a netip.Addr) bool { return !at.IsValid() || a.Is4() == at.Is4() })
+	i := slices.IndexFunc(machine.Addrs, func(a netip.Addr) bool { return !at.IsValid() || a.Is4() == at.Is4() })
 	if i < 0 {
 		return strings.TrimSuffix(fmt.Sprintf("it has no address of the family of %s", at),
 			" of the family of invalid IP")
 	}
-	peer := Peer{VTEP: m.VTEP, At: m.Addrs[i]}
+	peer := Peer{VTEP: machine.VTEP, At: machine.Addrs[i]}
 	if mode == WireGuard {
-		peer = Peer{Key: m.Key, Port: m.Port, At: m.Addrs[i]}
+		peer = Peer{Key: machine.Key, Port: machine.Port, At: machine.Addrs[i]}
 	}
-	for _, dst := range m.Pods {
+	for _, dst := range machine.Pods {
 		src, ok := gatewayFor(self, dst)
 		if !ok {
 			continue // pods of this machine do not have the family

@@ -25,20 +25,20 @@ func machineOf(name, addrs, pods string) Machine {
 }
 
 // text is a plan in a few words.
-func text(p Plan) string {
+func text(plan Plan) string {
 	var out []string
-	for _, r := range p.Routes {
+	for _, r := range plan.Routes {
 		way := "tunnel"
 		if r.Link != 0 {
 			way = fmt.Sprint("link ", r.Link)
 		}
 		out = append(out, fmt.Sprintf("%s via %s %s src %s", r.Dst, r.Via, way, r.Src))
 	}
-	for _, q := range p.Peers {
+	for _, q := range plan.Peers {
 		out = append(out, fmt.Sprintf("peer %s at %s", q.Inner, q.At))
 	}
-	out = append(out, fmt.Sprintf("mtu %d", p.PodMTU))
-	return strings.Join(append(out, p.Unreached...), "\n")
+	out = append(out, fmt.Sprintf("mtu %d", plan.PodMTU))
+	return strings.Join(append(out, plan.Unreached...), "\n")
 }
 
 func TestPlan(t *testing.T) {

@@ -82,21 +82,21 @@ func (k *Kernel) block(ranges []netip.Prefix) error {
 	return nil
 }
 
-func (k *Kernel) way(r Route, tunnel int) netlink.Route {
-	link := r.Link
+func (k *Kernel) way(route Route, tunnel int) netlink.Route {
+	link := route.Link
 	if link == 0 {
 		link = tunnel
 	}
 	out := netlink.Route{
 		LinkIndex: link,
-		Dst:       ipNet(r.Dst),
-		Gw:        r.Via.AsSlice(),
-		Src:       r.Src.AsSlice(),
+		Dst:       ipNet(route.Dst),
+		Gw:        route.Via.AsSlice(),
+		Src:       route.Src.AsSlice(),
 		Protocol:  protocol,
 		Priority:  k.metric(),
 		Type:      unix.RTN_UNICAST,
 	}
-	if r.Via.IsValid() {
+	if route.Via.IsValid() {
 		out.Flags = int(netlink.FLAG_ONLINK)
 	}
 	return out

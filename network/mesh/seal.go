@@ -129,7 +129,7 @@ func (k *Kernel) WatchSeal(ctx context.Context, changed func()) error {
 }
 
 func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
-	t := nft.NewTable(name)
+	table := nft.NewTable(name)
 	forward := nft.Chain{
 		Name:     "forward",
 		Type:     nft.Filter,
@@ -149,9 +149,9 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 		src, dst nft.Field
 		four     bool
 	}{{"pods4", nft.IPv4, nft.IPSaddr, nft.IPDaddr, true}, {"pods6", nft.IPv6, nft.IP6Saddr, nft.IP6Daddr, false}} {
-		t.AddSet(nft.Set{Name: f.set, Key: []nft.Type{f.typ}, Interval: true})
+		table.AddSet(nft.Set{Name: f.set, Key: []nft.Type{f.typ}, Interval: true})
 		for _, p := range widest(pods, f.four) {
-			t.Put(f.set, nft.RangeKey(nft.Net(p)), "")
+			table.Put(f.set, nft.RangeKey(nft.Net(p)), "")
 		}
 		forward.Rules = append(forward.Rules, nft.Rule{nft.In(f.set, f.src), nft.Jump("outside")})
 		input.Rules = append(input.Rules, nft.Rule{nft.In(f.set, f.src), nft.Jump("clear")})
@@ -163,9 +163,9 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 	}
 	outside.Rules = append(outside.Rules, nft.Rule{nft.Is(nft.OIFName, nft.InterfaceName(link)), nft.Goto("clear")})
 	for _, c := range []nft.Chain{forward, input, outside} {
-		t.AddChain(c)
+		table.AddChain(c)
 	}
-	t.AddChain(nft.Chain{
+	table.AddChain(nft.Chain{
 		Name: "clear",
 		Rules: []nft.Rule{
 			{nft.Is(nft.IIFName, nft.InterfaceName(link)), nft.Return()},
@@ -174,7 +174,7 @@ func sealed(name, link string, own, pods []netip.Prefix) *nft.Table {
 			{nft.Drop()},
 		},
 	})
-	return t
+	return table
 }
 
 // widest returns the ranges of a family that no other one contains.

@@ -179,23 +179,23 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 // setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use
 // once the link is up: a peer that has an old session with this machine would otherwise use that for up to 15 s.
 func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
-	var c wgtypes.Config
+	var config wgtypes.Config
 	var known []Key
 	if k.wg.told == nil {
 		if known, err = k.wg.end.peers(); err != nil {
 			return nil, err
 		}
-		c.PrivateKey = &k.wg.Private
-		c.ListenPort = &k.port
+		config.PrivateKey = &k.wg.Private
+		config.ListenPort = &k.port
 	}
 	for key := range k.wg.told {
 		known = append(known, key)
 	}
-	c.Peers = changes(k.wg.told, known, want, k.wg.KeepAlive)
-	if c.PrivateKey == nil && len(c.Peers) == 0 {
+	config.Peers = changes(k.wg.told, known, want, k.wg.KeepAlive)
+	if config.PrivateKey == nil && len(config.Peers) == 0 {
 		return nil, nil
 	}
-	if err := k.wg.end.configure(c); err != nil {
+	if err := k.wg.end.configure(config); err != nil {
 		return nil, err
 	}
 	for _, p := range want {

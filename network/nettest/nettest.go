@@ -34,8 +34,8 @@ func New(tb testing.TB, name string) *Machine {
 	if os.Getuid() != 0 {
 		tb.Skip("needs root: makes network namespaces")
 	}
-	m := &Machine{Name: name, Path: filepath.Join(tb.TempDir(), name), tb: tb}
-	if err := os.WriteFile(m.Path, nil, 0o600); err != nil {
+	machine := &Machine{Name: name, Path: filepath.Join(tb.TempDir(), name), tb: tb}
+	if err := os.WriteFile(machine.Path, nil, 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	made := make(chan error)
@@ -43,7 +43,8 @@ func New(tb testing.TB, name string) *Machine {
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
-			err = unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), m.Path, "", unix.MS_BIND, "")
+			err = unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), machine.Path, "", unix.MS_BIND,
+				"")
 		}
 		made <- err
 	}()
@@ -51,12 +52,12 @@ func New(tb testing.TB, name string) *Machine {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := unix.Unmount(m.Path, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(machine.Path, unix.MNT_DETACH); err != nil {
 			tb.Error(err)
 		}
 	})
-	m.Must(func() error { return up("lo") })
-	return m
+	machine.Must(func() error { return up("lo") })
+	return machine
 }
 
 // Do runs f on a thread in the machine's namespace and waits for it.
@@ -154,19 +155,19 @@ type Cable struct {
 }
 
 // Join connects the machine by a cable and sets the addresses of its link.
-func (s *Switch) Join(m *Machine, mtu int, addrs ...string) *Cable {
-	m.tb.Helper()
-	c := &Cable{
-		Link: fmt.Sprintf("eth%d", m.next),
+func (s *Switch) Join(machine *Machine, mtu int, addrs ...string) *Cable {
+	machine.tb.Helper()
+	cable := &Cable{
+		Link: fmt.Sprintf("eth%d", machine.next),
 		sw:   s,
 		port: fmt.Sprintf("port%d", s.ports),
-		m:    m,
+		m:    machine,
 	}
-	m.next++
+	machine.next++
 	s.ports++
-	far, err := netns.GetFromPath(m.Path)
+	far, err := netns.GetFromPath(machine.Path)
 	if err != nil {
-		m.tb.Fatal(err)
+		machine.tb.Fatal(err)
 	}
 	defer func() { _ = far.Close() }()
 	s.inner.Must(func() error {
@@ -175,24 +176,28 @@ func (s *Switch) Join(m *Machine, mtu int, addrs ...string) *Cable {
 			return err
 		}
 		attrs := netlink.LinkAttrs{
-			Name:        c.port,
+			Name:        cable.port,
 			MTU:         mtu,
 			MasterIndex: br.Attrs().Index,
 			Flags:       net.FlagUp,
 		}
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: c.Link, PeerNamespace: netlink.NsFd(int(far))})
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs:     attrs,
+			PeerName:      cable.Link,
+			PeerNamespace: netlink.NsFd(int(far)),
+		})
 	})
-	m.Must(func() error {
-		l, err := netlink.LinkByName(c.Link)
+	machine.Must(func() error {
+		l, err := netlink.LinkByName(cable.Link)
 		if err == nil {
 			err = errors.Join(netlink.LinkSetMTU(l, mtu), netlink.LinkSetUp(l))
 		}
 		return err
 	})
 	for _, a := range addrs {
-		c.AddAddr(a)
+		cable.AddAddr(a)
 	}
-	return c
+	return cable
 }
 
 // AddAddr adds an address to the machine's end.

@@ -128,53 +128,53 @@ func (d *Delta) Join(more *Delta) {
 
 // Diff returns the difference between have and want. whole: the table must be replaced, because a set or a base chain
 // has other properties.
-func Diff(have, want *Table) (d Delta, whole bool) {
+func Diff(have, want *Table) (delta Delta, whole bool) {
 	for name, s := range want.Sets {
 		old, ok := have.Sets[name]
 		if ok && !old.same(s) {
-			return d, true
+			return delta, true
 		}
 		if !ok {
-			d.PutSet(s)
+			delta.PutSet(s)
 		}
-		diffElements(&d, name, have.Elements[name], want.Elements[name])
+		diffElements(&delta, name, have.Elements[name], want.Elements[name])
 	}
 	for name := range have.Sets {
 		if _, ok := want.Sets[name]; !ok {
-			d.DropSet(name)
+			delta.DropSet(name)
 		}
 	}
 	for name, c := range want.Chains {
 		old, ok := have.Chains[name]
 		if ok && (old.Hook != c.Hook || old.Priority != c.Priority || old.Type != c.Type) {
-			return d, true
+			return delta, true
 		}
 		if !ok || !sameRules(old.Rules, c.Rules) {
-			d.PutChain(c)
+			delta.PutChain(c)
 		}
 	}
 	for name := range have.Chains {
 		if _, ok := want.Chains[name]; !ok {
-			d.DropChain(name)
+			delta.DropChain(name)
 		}
 	}
-	return d, false
+	return delta, false
 }
 
-func diffElements(d *Delta, set string, have, want map[string]string) {
+func diffElements(delta *Delta, set string, have, want map[string]string) {
 	for k, v := range want {
 		old, ok := have[k]
 		if ok && old == v {
 			continue
 		}
-		d.PutElement(set, k, v)
+		delta.PutElement(set, k, v)
 		if ok {
-			d.replace(set, k)
+			delta.replace(set, k)
 		}
 	}
 	for k := range have {
 		if _, ok := want[k]; !ok {
-			d.DropElement(set, k)
+			delta.DropElement(set, k)
 		}
 	}
 }
@@ -186,31 +186,31 @@ func (d *Delta) replace(set, key string) {
 	d.replaced[set] = append(d.replaced[set], key)
 }
 
-// effective returns the part of d that changes t, with replaced set.
-func (d *Delta) effective(t *Table) *Delta {
+// effective returns the part of d that changes table, with replaced set.
+func (d *Delta) effective(table *Table) *Delta {
 	out := &Delta{}
 	for name, s := range d.Sets {
-		if _, ok := t.Sets[name]; !ok {
+		if _, ok := table.Sets[name]; !ok {
 			out.PutSet(s)
 		}
 	}
 	for name, c := range d.Chains {
-		if old, ok := t.Chains[name]; !ok || !sameRules(old.Rules, c.Rules) {
+		if old, ok := table.Chains[name]; !ok || !sameRules(old.Rules, c.Rules) {
 			out.PutChain(c)
 		}
 	}
 	for name := range d.DropChains {
-		if _, ok := t.Chains[name]; ok {
+		if _, ok := table.Chains[name]; ok {
 			out.DropChain(name)
 		}
 	}
 	for name := range d.DropSets {
-		if _, ok := t.Sets[name]; ok {
+		if _, ok := table.Sets[name]; ok {
 			out.DropSet(name)
 		}
 	}
 	for set, m := range d.Put {
-		have := t.Elements[set]
+		have := table.Elements[set]
 		for k, v := range m {
 			old, ok := have[k]
 			if ok && old == v {
@@ -223,7 +223,7 @@ func (d *Delta) effective(t *Table) *Delta {
 		}
 	}
 	for set, m := range d.Drop {
-		have := t.Elements[set]
+		have := table.Elements[set]
 		for k := range m {
 			if _, ok := have[k]; ok && !d.DropSets[set] {
 				out.DropElement(set, k)
@@ -245,25 +245,25 @@ func sameRules(a, b []Rule) bool {
 	})
 }
 
-// Apply applies d to t.
-func (d *Delta) Apply(t *Table) {
-	maps.Copy(t.Sets, d.Sets)
-	maps.Copy(t.Chains, d.Chains)
+// Apply applies d to table.
+func (d *Delta) Apply(table *Table) {
+	maps.Copy(table.Sets, d.Sets)
+	maps.Copy(table.Chains, d.Chains)
 	for set, m := range d.Drop {
 		for k := range m {
-			t.Remove(set, k)
+			table.Remove(set, k)
 		}
 	}
 	for set, m := range d.Put {
 		for k, v := range m {
-			t.Put(set, k, v)
+			table.Put(set, k, v)
 		}
 	}
 	for name := range d.DropChains {
-		delete(t.Chains, name)
+		delete(table.Chains, name)
 	}
 	for name := range d.DropSets {
-		delete(t.Sets, name)
-		delete(t.Elements, name)
+		delete(table.Sets, name)
+		delete(table.Elements, name)
 	}
 }

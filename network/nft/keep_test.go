@@ -20,8 +20,8 @@ import (
 // another Writer replaces the table.
 func TestRememberedElementsOutliveTheTable(t *testing.T) {
 	ns := space(t)
-	w := open(t, ns)
-	if err := w.Write(sample()); err != nil {
+	writer := open(t, ns)
+	if err := writer.Write(sample()); err != nil {
 		t.Fatal(err)
 	}
 	other, err := nftables.New(nftables.WithNetNSFd(ns))
@@ -36,7 +36,8 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 		},
 	}
 	for name, e := range in {
-		if err := other.SetAddElements(w.want.Sets[name].kernel(w.table()), []nftables.SetElement{e}); err != nil {
+		if err := other.SetAddElements(writer.want.Sets[name].kernel(writer.table()),
+			[]nftables.SetElement{e}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,7 +53,7 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name := range in {
-			got, err := other.GetSetElements(again.want.Sets[name].kernel(w.table()))
+			got, err := other.GetSetElements(again.want.Sets[name].kernel(writer.table()))
 			if err != nil || len(got) != 1 || got[0].Expires > time.Minute || got[0].Expires < 30*time.Second {
 				t.Errorf("%s: got %+v, %v; want one element for a minute", name, got, err)
 			}
@@ -74,13 +75,13 @@ func TestRememberedElementsOutliveTheTable(t *testing.T) {
 
 // big returns one of two large tables that differ in every element.
 func big(which int) *Table {
-	t := NewTable("test")
-	t.AddSet(Set{Name: "endpoints", Key: []Type{IPv4, Port}, Data: []Type{IPv4, Port}})
+	table := NewTable("test")
+	table.AddSet(Set{Name: "endpoints", Key: []Type{IPv4, Port}, Data: []Type{IPv4, Port}})
 	for i := range 2000 {
 		a := netip.AddrFrom4([4]byte{10, byte(which), byte(i >> 8), byte(i)})
-		t.Put("endpoints", Addr(a)+PortNumber(80), Addr(a)+PortNumber(8080))
+		table.Put("endpoints", Addr(a)+PortNumber(80), Addr(a)+PortNumber(8080))
 	}
-	t.AddChain(Chain{
+	table.AddChain(Chain{
 		Name:     "prerouting",
 		Type:     NAT,
 		Hook:     Prerouting,
@@ -89,7 +90,7 @@ func big(which int) *Table {
 			{DNAT(Map("endpoints", []Type{IPv4, Port}, IPDaddr, THDport))},
 		},
 	})
-	return t
+	return table
 }
 
 // TestKilledWriter kills a process that replaces one table by the other again and again. At any time the kernel must

@@ -56,37 +56,37 @@ func (c *chunk) flush() error {
 	return err
 }
 
-// stageElements adds the element changes of d to the connection's transaction, deletions first.
-func (w *Writer) stageElements(d *Delta, t *nftables.Table) error {
-	for set, keys := range d.Drop {
-		if err := w.stageGone(d, t, set, maps.Keys(keys)); err != nil {
+// stageElements adds the element changes of delta to the connection's transaction, deletions first.
+func (w *Writer) stageElements(delta *Delta, table *nftables.Table) error {
+	for set, keys := range delta.Drop {
+		if err := w.stageGone(delta, table, set, maps.Keys(keys)); err != nil {
 			return err
 		}
 	}
-	for set, keys := range d.replaced {
-		if err := w.stageGone(d, t, set, slices.Values(keys)); err != nil {
+	for set, keys := range delta.replaced {
+		if err := w.stageGone(delta, table, set, slices.Values(keys)); err != nil {
 			return err
 		}
 	}
 	staged := 0
-	for set, elements := range d.Put {
-		c := newChunk(t, w.spec(d, set), w.conn.SetAddElements)
+	for set, elements := range delta.Put {
+		chunk := newChunk(table, w.spec(delta, set), w.conn.SetAddElements)
 		for k, v := range elements {
-			if err := c.add(k, v); err != nil {
+			if err := chunk.add(k, v); err != nil {
 				return err
 			}
 			if staged += len(k) + len(v) + elementOverhead; staged < w.bound {
 				continue
 			}
 			staged = 0
-			if err := c.flush(); err != nil {
+			if err := chunk.flush(); err != nil {
 				return err
 			}
 			if err := w.conn.Flush(); err != nil {
 				return err
 			}
 		}
-		if err := c.flush(); err != nil {
+		if err := chunk.flush(); err != nil {
 			return err
 		}
 	}

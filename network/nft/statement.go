@@ -45,14 +45,14 @@ func Within(f Field, p netip.Prefix) Statement { return within(f, "", expr.CmpOp
 // Outside matches packets whose address is not in the prefix.
 func Outside(f Field, p netip.Prefix) Statement { return within(f, "!= ", expr.CmpOpNeq, p) }
 
-func within(f Field, sign string, op expr.CmpOp, p netip.Prefix) Statement {
-	p = p.Masked()
-	size := fields[f].typ.info().bytes
+func within(field Field, sign string, op expr.CmpOp, prefix netip.Prefix) Statement {
+	prefix = prefix.Masked()
+	size := fields[field].typ.info().bytes
 	mask := make([]byte, size)
-	for i := range p.Bits() {
+	for i := range prefix.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	ex := append(f.load(0),
+	ex := append(field.load(0),
 		&expr.Bitwise{
 			SourceRegister: reg(0),
 			DestRegister:   reg(0),
@@ -60,8 +60,8 @@ func within(f Field, sign string, op expr.CmpOp, p netip.Prefix) Statement {
 			Mask:           mask,
 			Xor:            make([]byte, size),
 		},
-		&expr.Cmp{Op: op, Register: reg(0), Data: p.Addr().AsSlice()})
-	return Statement{text: f.String() + " " + sign + p.String(), exprs: ex, family: f.family()}
+		&expr.Cmp{Op: op, Register: reg(0), Data: prefix.Addr().AsSlice()})
+	return Statement{text: field.String() + " " + sign + prefix.String(), exprs: ex, family: field.family()}
 }
 
 // In matches packets for which the set has an element.
@@ -88,18 +88,18 @@ func Vmap(set string, key ...Operand) Statement {
 }
 
 // Between matches packets whose field has a value from one part to another, both included.
-func Between(f Field, from, to string) Statement {
-	t := fields[f].typ
+func Between(field Field, from, to string) Statement {
+	t := fields[field].typ
 	n := t.info().bytes
 	return Statement{
-		text: f.String() + " " + t.format(from[:n]) + "-" + t.format(to[:n]),
-		exprs: append(f.load(0), &expr.Range{
+		text: field.String() + " " + t.format(from[:n]) + "-" + t.format(to[:n]),
+		exprs: append(field.load(0), &expr.Range{
 			Op:       expr.CmpOpEq,
 			Register: reg(0),
 			FromData: []byte(from[:n]),
 			ToData:   []byte(to[:n]),
 		}),
-		family: f.family(),
+		family: field.family(),
 	}
 }
 

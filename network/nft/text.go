@@ -23,7 +23,7 @@ func (t *Table) String() string {
 	return b.String()
 }
 
-func (s Set) describe(b *strings.Builder, elements map[string]string) {
+func (s Set) describe(out *strings.Builder, elements map[string]string) {
 	word := "set"
 	typ := names(s.Key)
 	switch {
@@ -34,24 +34,24 @@ func (s Set) describe(b *strings.Builder, elements map[string]string) {
 		word = "map"
 		typ = typ + " : " + names(s.Data)
 	}
-	fmt.Fprintf(b, "  %s %s {\n    type %s\n", word, s.Name, typ)
+	fmt.Fprintf(out, "  %s %s {\n    type %s\n", word, s.Name, typ)
 	if s.Interval {
-		b.WriteString("    flags interval\n")
+		out.WriteString("    flags interval\n")
 	}
 	if s.dynamic() {
-		fmt.Fprintf(b, "    flags dynamic,timeout\n    timeout %s\n", s.Timeout)
+		fmt.Fprintf(out, "    flags dynamic,timeout\n    timeout %s\n", s.Timeout)
 	}
 	if s.Size > 0 {
-		fmt.Fprintf(b, "    size %d\n", s.Size)
+		fmt.Fprintf(out, "    size %d\n", s.Size)
 	}
 	if len(elements) > 0 {
-		b.WriteString("    elements = {\n")
+		out.WriteString("    elements = {\n")
 		for _, k := range slices.Sorted(maps.Keys(elements)) {
-			fmt.Fprintf(b, "      %s,\n", s.element(k, elements[k]))
+			fmt.Fprintf(out, "      %s,\n", s.element(k, elements[k]))
 		}
-		b.WriteString("    }\n")
+		out.WriteString("    }\n")
 	}
-	b.WriteString("  }\n")
+	out.WriteString("  }\n")
 }
 
 func names(ts []Type) string {

@@ -117,7 +117,7 @@ func (w *Writer) Intact() bool {
 	if !w.sure || w.dialLocked() != nil {
 		return false
 	}
-	t := w.table()
+	table := w.table()
 	chains, err := w.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
 	if err != nil {
 		return w.resetLocked()
@@ -127,7 +127,7 @@ func (w *Writer) Intact() bool {
 		if c.Table == nil || c.Table.Name != w.cfg.Name {
 			continue
 		}
-		rules, err := w.conn.GetRules(t, c)
+		rules, err := w.conn.GetRules(table, c)
 		if err != nil {
 			return w.resetLocked()
 		}
@@ -144,7 +144,7 @@ func (w *Writer) Intact() bool {
 		if s.dynamic() {
 			continue
 		}
-		els, err := w.conn.GetSetElements(s.kernel(t))
+		els, err := w.conn.GetSetElements(s.kernel(table))
 		if err != nil {
 			return w.resetLocked()
 		}

@@ -233,36 +233,40 @@ func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) err
 	return nil
 }
 
-func (w *Writer) stageLocked(d *Delta, kept map[string][]nftables.SetElement) error {
-	t := w.table()
-	for _, s := range d.Sets {
-		if err := w.conn.AddSet(s.kernel(t), nil); err != nil {
+func (w *Writer) stageLocked(delta *Delta, kept map[string][]nftables.SetElement) error {
+	table := w.table()
+	for _, s := range delta.Sets {
+		if err := w.conn.AddSet(s.kernel(table), nil); err != nil {
 			return err
 		}
 	}
-	for name, c := range d.Chains {
-		w.conn.AddChain(c.kernel(t))
-		w.conn.FlushChain(&nftables.Chain{Name: name, Table: t}) // its old rules
+	for name, c := range delta.Chains {
+		w.conn.AddChain(c.kernel(table))
+		w.conn.FlushChain(&nftables.Chain{Name: name, Table: table}) // its old rules
 	}
-	for name, c := range d.Chains {
+	for name, c := range delta.Chains {
 		for _, r := range c.Rules {
-			w.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: name, Table: t}, Exprs: r.build()})
+			w.conn.AddRule(&nftables.Rule{
+				Table: table,
+				Chain: &nftables.Chain{Name: name, Table: table},
+				Exprs: r.build(),
+			})
 		}
 	}
-	if err := w.stageDynamic(kept, t); err != nil {
+	if err := w.stageDynamic(kept, table); err != nil {
 		return err
 	}
-	if err := w.stageElements(d, t); err != nil {
+	if err := w.stageElements(delta, table); err != nil {
 		return err
 	}
-	for name := range d.DropChains { // their rules may refer to each other
-		w.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
+	for name := range delta.DropChains { // their rules may refer to each other
+		w.conn.FlushChain(&nftables.Chain{Name: name, Table: table})
 	}
-	for name := range d.DropChains {
-		w.conn.DelChain(&nftables.Chain{Name: name, Table: t})
+	for name := range delta.DropChains {
+		w.conn.DelChain(&nftables.Chain{Name: name, Table: table})
 	}
-	for name := range d.DropSets {
-		w.conn.DelSet(&nftables.Set{Name: name, Table: t})
+	for name := range delta.DropSets {
+		w.conn.DelSet(&nftables.Set{Name: name, Table: table})
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func open(t testing.TB, ns int) *Writer {
 
 // sample returns a table with every kind of set, chain and statement.
 func sample() *Table {
-	t := NewTable("test")
+	table := NewTable("test")
 	a := netip.MustParseAddr
 	for _, f := range []struct {
 		n            int
@@ -70,25 +70,25 @@ func sample() *Table {
 		front := []Type{f.addr, L4Proto, Port}
 		to := []Type{f.addr, Port}
 		name := func(s string) string { return fmt.Sprint(s, f.n) }
-		t.AddSet(Set{Name: name("services"), Key: front, Verdicts: true})
-		t.AddSet(Set{Name: name("picks"), Key: []Type{Num}, Verdicts: true})
-		t.AddSet(Set{Name: name("endpoints"), Key: append(append([]Type{}, front...), Num), Data: to})
-		t.AddSet(Set{Name: name("valid"), Key: append(append([]Type{}, front...), to...)})
-		t.AddSet(Set{Name: name("affinity"), Key: []Type{f.addr}, Timeout: time.Hour})
-		t.AddSet(Set{Name: name("sources"), Key: append(append([]Type{}, front...), f.addr), Interval: true})
-		t.AddSet(Set{Name: name("nets"), Key: []Type{f.addr}, Interval: true})
+		table.AddSet(Set{Name: name("services"), Key: front, Verdicts: true})
+		table.AddSet(Set{Name: name("picks"), Key: []Type{Num}, Verdicts: true})
+		table.AddSet(Set{Name: name("endpoints"), Key: append(append([]Type{}, front...), Num), Data: to})
+		table.AddSet(Set{Name: name("valid"), Key: append(append([]Type{}, front...), to...)})
+		table.AddSet(Set{Name: name("affinity"), Key: []Type{f.addr}, Timeout: time.Hour})
+		table.AddSet(Set{Name: name("sources"), Key: append(append([]Type{}, front...), f.addr), Interval: true})
+		table.AddSet(Set{Name: name("nets"), Key: []Type{f.addr}, Interval: true})
 		key := Addr(f.svc) + Proto(6) + PortNumber(80)
-		t.Put(name("services"), key, ToChain(name("pick")))
-		t.Put(name("services"), Addr(f.svc)+Proto(17)+PortNumber(53), ToDrop)
-		t.Put(name("picks"), Number(0), ToChain(name("one")))
-		t.Put(name("endpoints"), key+Number(0), Addr(f.ep)+PortNumber(8080))
-		t.Put(name("valid"), key+Addr(f.ep)+PortNumber(8080), "")
-		t.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.svc, 30))), "")
-		t.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.ep, 32))), "")
-		t.Put(name("sources"), RangeKey(Only(Addr(f.svc)), Only(Proto(6)), Only(PortNumber(80)),
+		table.Put(name("services"), key, ToChain(name("pick")))
+		table.Put(name("services"), Addr(f.svc)+Proto(17)+PortNumber(53), ToDrop)
+		table.Put(name("picks"), Number(0), ToChain(name("one")))
+		table.Put(name("endpoints"), key+Number(0), Addr(f.ep)+PortNumber(8080))
+		table.Put(name("valid"), key+Addr(f.ep)+PortNumber(8080), "")
+		table.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.svc, 30))), "")
+		table.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.ep, 32))), "")
+		table.Put(name("sources"), RangeKey(Only(Addr(f.svc)), Only(Proto(6)), Only(PortNumber(80)),
 			Net(netip.PrefixFrom(f.ep, 24))), "")
 		key0 := []Operand{f.daddr, MetaL4Proto, THDport}
-		t.AddChain(Chain{
+		table.AddChain(Chain{
 			Name: name("pick"),
 			Rules: []Rule{
 				{In(name("affinity"), f.saddr), Goto(name("one"))},
@@ -96,14 +96,14 @@ func sample() *Table {
 				{DNAT(Map(name("endpoints"), to, append(key0, Random(1))...))},
 			},
 		})
-		t.AddChain(Chain{
+		table.AddChain(Chain{
 			Name: name("one"),
 			Rules: []Rule{
 				{Update(name("affinity"), time.Minute, f.saddr)},
 				{DNATTo(netip.AddrPortFrom(f.ep, 8080))},
 			},
 		})
-		t.AddChain(Chain{
+		table.AddChain(Chain{
 			Name: name("refuse"),
 			Rules: []Rule{
 				{In(name("sources"), append(key0, f.saddr)...), Return()},
@@ -112,7 +112,7 @@ func sample() *Table {
 			},
 		})
 	}
-	t.AddChain(Chain{
+	table.AddChain(Chain{
 		Name:     "prerouting",
 		Type:     NAT,
 		Hook:     Prerouting,
@@ -124,7 +124,7 @@ func sample() *Table {
 			{Is(IIFName, InterfaceName("eth0")), FromLocal(), Return()},
 		},
 	})
-	t.AddChain(Chain{
+	table.AddChain(Chain{
 		Name:     "filter",
 		Type:     Filter,
 		Hook:     Prerouting,
@@ -133,7 +133,7 @@ func sample() *Table {
 			{State(New), Jump("refuse4")}, {State(New), Jump("refuse6")}, {State(Established | Related), Accept()},
 		},
 	})
-	t.AddChain(Chain{
+	table.AddChain(Chain{
 		Name:     "postrouting",
 		Type:     NAT,
 		Hook:     Postrouting,
@@ -144,7 +144,7 @@ func sample() *Table {
 			{IsNot(MetaL4Proto, Proto(6)), Drop()},
 		},
 	})
-	return t
+	return table
 }
 
 func TestTextIsGolden(t *testing.T) {
@@ -166,11 +166,11 @@ func TestTextIsGolden(t *testing.T) {
 
 func TestKernelTakesEverything(t *testing.T) {
 	ns := space(t)
-	w := open(t, ns)
-	if err := w.Write(sample()); err != nil {
+	writer := open(t, ns)
+	if err := writer.Write(sample()); err != nil {
 		t.Fatal(err)
 	}
-	if !w.Intact() {
+	if !writer.Intact() {
 		t.Error("the kernel does not hold what was written")
 	}
 	if text, err := list(t, ns); err != nil || !strings.Contains(text, "dnat") {
@@ -178,16 +178,16 @@ func TestKernelTakesEverything(t *testing.T) {
 	} else {
 		t.Log(text)
 	}
-	if err := w.Repair(); err != nil || !w.Intact() {
+	if err := writer.Repair(); err != nil || !writer.Intact() {
 		t.Errorf("written again: %v", err)
 	}
-	if err := w.Delete(); err != nil {
+	if err := writer.Delete(); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := list(t, ns); strings.Contains(text, "test") {
 		t.Errorf("after Delete:\n%s", text)
 	}
-	if err := w.Delete(); err != nil {
+	if err := writer.Delete(); err != nil {
 		t.Errorf("deleted twice: %v", err)
 	}
 }
@@ -206,17 +206,17 @@ func list(t testing.TB, ns int) (string, error) {
 
 func TestDifferencesEqualTheWhole(t *testing.T) {
 	ns := space(t)
-	w := open(t, ns)
+	writer := open(t, ns)
 	seed := uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 1))
+	rnd := rand.New(rand.NewPCG(seed, 1))
 	build := func() *Table {
-		t := NewTable("test")
-		t.AddSet(Set{Name: "m", Key: []Type{IPv4, Port}, Verdicts: true})
-		t.AddSet(Set{Name: "s", Key: []Type{Port}})
-		if r.IntN(2) == 0 {
-			t.AddSet(Set{Name: "nets", Key: []Type{IPv4}, Interval: true})
-			for i := range r.IntN(20) {
-				t.Put("nets", RangeKey(Net(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16))), "")
+		table := NewTable("test")
+		table.AddSet(Set{Name: "m", Key: []Type{IPv4, Port}, Verdicts: true})
+		table.AddSet(Set{Name: "s", Key: []Type{Port}})
+		if rnd.IntN(2) == 0 {
+			table.AddSet(Set{Name: "nets", Key: []Type{IPv4}, Interval: true})
+			for i := range rnd.IntN(20) {
+				table.Put("nets", RangeKey(Net(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16))), "")
 			}
 		}
 		base := Chain{
@@ -227,41 +227,41 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 			Rules:    []Rule{{Vmap("m", IPDaddr, THDport)}},
 		}
 		for i := range 8 {
-			if r.IntN(2) == 0 {
+			if rnd.IntN(2) == 0 {
 				continue
 			}
 			name := fmt.Sprint("c", i)
-			rules := []Rule{{In("s", THDport), SetMark(1 << r.IntN(3))}}
-			if old := fmt.Sprint("c", i-1); t.Chains[old].Name != "" {
+			rules := []Rule{{In("s", THDport), SetMark(1 << rnd.IntN(3))}}
+			if old := fmt.Sprint("c", i-1); table.Chains[old].Name != "" {
 				rules = append(rules, Rule{Jump(old)})
 			}
-			t.AddChain(Chain{Name: name, Rules: rules})
-			for j := range r.IntN(30) {
-				t.Put("m", Addr(netip.AddrFrom4([4]byte{1, 1, 1, byte(j)}))+PortNumber(uint16(r.IntN(4))),
+			table.AddChain(Chain{Name: name, Rules: rules})
+			for j := range rnd.IntN(30) {
+				table.Put("m", Addr(netip.AddrFrom4([4]byte{1, 1, 1, byte(j)}))+PortNumber(uint16(rnd.IntN(4))),
 					ToChain(name))
 			}
 		}
-		for range r.IntN(100) {
-			t.Put("s", PortNumber(uint16(r.IntN(200))), "")
+		for range rnd.IntN(100) {
+			table.Put("s", PortNumber(uint16(rnd.IntN(200))), "")
 		}
-		t.AddChain(base)
-		return t
+		table.AddChain(base)
+		return table
 	}
 	for i := range 60 {
 		want := build()
 		if i%3 == 2 { // use Change with a known difference
-			d, _ := Diff(w.want, want)
+			d, _ := Diff(writer.want, want)
 			d.replaced = nil
-			if err := w.Change(&d); err != nil {
+			if err := writer.Change(&d); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, i, err)
 			}
-		} else if err := w.Write(want); err != nil {
+		} else if err := writer.Write(want); err != nil {
 			t.Fatalf("seed %d, step %d: %v", seed, i, err)
 		}
-		if d := cmp.Diff(want.String(), w.want.String()); d != "" {
+		if d := cmp.Diff(want.String(), writer.want.String()); d != "" {
 			t.Fatalf("seed %d, step %d: the writer believes (-want +got):\n%s", seed, i, d)
 		}
-		if !w.Intact() {
+		if !writer.Intact() {
 			t.Fatalf("seed %d, step %d: the kernel has something else", seed, i)
 		}
 	}
@@ -285,23 +285,23 @@ func TestLargeTablesGoInBoundedBatches(t *testing.T) {
 
 func TestWatchHearsOfOthersOnly(t *testing.T) {
 	ns := space(t)
-	w := open(t, ns)
-	if err := w.Write(sample()); err != nil {
+	writer := open(t, ns)
+	if err := writer.Write(sample()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	heard := make(chan struct{}, 100)
 	done := make(chan error, 1)
-	go func() { done <- w.Watch(ctx, func() { heard <- struct{}{} }) }() // ends with ctx
+	go func() { done <- writer.Watch(ctx, func() { heard <- struct{}{} }) }() // ends with ctx
 	other, err := nftables.New(nftables.WithNetNSFd(ns))
 	if err != nil {
 		t.Fatal(err)
 	}
 	foreign := &nftables.Table{Name: "docker", Family: nftables.TableFamilyINet}
 	for { // until Watch listens
-		w.mu.Lock()
-		ready := w.watch != nil
-		w.mu.Unlock()
+		writer.mu.Lock()
+		ready := writer.watch != nil
+		writer.mu.Unlock()
 		if ready {
 			break
 		}
@@ -311,15 +311,15 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 	if err := other.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Repair(); err != nil {
+	if err := writer.Repair(); err != nil {
 		t.Fatal(err)
 	}
-	w.mu.Lock()
-	if err := w.hangUpLocked(); err != nil { // changes through a new socket are the Writer's own, too
+	writer.mu.Lock()
+	if err := writer.hangUpLocked(); err != nil { // changes through a new socket are the Writer's own, too
 		t.Error(err)
 	}
-	w.mu.Unlock()
-	if err := w.Repair(); err != nil {
+	writer.mu.Unlock()
+	if err := writer.Repair(); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -336,10 +336,10 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the flush of the rule set was not heard")
 	}
-	if w.Intact() {
+	if writer.Intact() {
 		t.Error("intact, though everything was flushed")
 	}
-	if err := w.Repair(); err != nil || !w.Intact() {
+	if err := writer.Repair(); err != nil || !writer.Intact() {
 		t.Errorf("repaired: %v", err)
 	}
 	cancel()
@@ -352,8 +352,8 @@ func TestWatchHearsOfOthersOnly(t *testing.T) {
 // transaction writes the whole table.
 func TestDamageIsMended(t *testing.T) {
 	ns := space(t)
-	w := open(t, ns)
-	if err := w.Write(sample()); err != nil {
+	writer := open(t, ns)
+	if err := writer.Write(sample()); err != nil {
 		t.Fatal(err)
 	}
 	other, err := nftables.New(nftables.WithNetNSFd(ns))
@@ -366,13 +366,13 @@ func TestDamageIsMended(t *testing.T) {
 	}
 	var d Delta
 	d.PutElement("nets4", RangeKey(Net(netip.MustParsePrefix("192.0.2.0/24"))), "")
-	if err := w.Change(&d); err == nil {
+	if err := writer.Change(&d); err == nil {
 		t.Fatal("the kernel took elements of a set that is not there")
 	}
-	if err := w.Change(&Delta{}); err != nil {
+	if err := writer.Change(&Delta{}); err != nil {
 		t.Fatal(err)
 	}
-	if !w.Intact() || len(w.want.Elements["nets4"]) != 3 {
+	if !writer.Intact() || len(writer.want.Elements["nets4"]) != 3 {
 		t.Error("not mended, or the refused change is lost")
 	}
 }

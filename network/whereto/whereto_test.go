@@ -41,18 +41,18 @@ func TestKernel(t *testing.T) {
 		netip.MustParseAddrPort("127.0.0.9:2")); ok {
 		t.Errorf("Endpoint of a connection that never was = %v", got)
 	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.Addr().String())
+	defer func() { _ = listener.Close() }()
+	c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
 	local := netip.MustParseAddrPort(c.LocalAddr().String())
-	remote := netip.MustParseAddrPort(l.Addr().String())
+	remote := netip.MustParseAddrPort(listener.Addr().String())
 	// not known where nothing tracks connections
 	if got, ok := Endpoint(unix.IPPROTO_TCP, local, remote); ok && got != remote {
 		t.Errorf("Endpoint = %v, want %v", got, remote)

@@ -75,11 +75,11 @@ func New(cfg Config) *Agent {
 // ready when its informers are started: the first rules are written when they have synced, and sandboxes wait for that
 // (Connected).
 func (a *Agent) Run(ctx context.Context, ready func()) error {
-	w, err := nft.Open(nft.Config{Name: a.cfg.Table, NetNS: a.cfg.NetNS, Log: a.cfg.Log})
+	writer, err := nft.Open(nft.Config{Name: a.cfg.Table, NetNS: a.cfg.NetNS, Log: a.cfg.Log})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.Close() }() // nothing is lost
+	defer func() { _ = writer.Close() }() // nothing is lost
 	if err := a.listen(); err != nil {
 		return err
 	}
@@ -96,12 +96,12 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	damage := make(chan struct{}, 1)
 	work.Go(func() {
-		err := w.Watch(ctx, func() { wake(damage) })
+		err := writer.Watch(ctx, func() { wake(damage) })
 		if err != nil && ctx.Err() == nil {
 			a.cfg.Log.Error("changes of the policies' rules by other programs are not detected", "err", err)
 		}
 	})
-	a.loop(ctx, w, damage)
+	a.loop(ctx, writer, damage)
 	a.mu.Lock()
 	a.writer = nil
 	a.mu.Unlock()
@@ -123,9 +123,9 @@ const (
 )
 
 // loop writes changes, and writes the whole table after damage by another program or a failed write.
-func (a *Agent) loop(ctx context.Context, w *nft.Writer, damage chan struct{}) {
+func (a *Agent) loop(ctx context.Context, writer *nft.Writer, damage chan struct{}) {
 	a.applyQueue()
-	err := a.start(w)
+	err := a.start(writer)
 	pause := minPause
 	last := time.Now()
 	var retry <-chan time.Time
@@ -154,7 +154,7 @@ func (a *Agent) loop(ctx context.Context, w *nft.Writer, damage chan struct{}) {
 			}
 		case <-retry:
 			retry = nil
-			if err = a.repair(w); err == nil && time.Since(last) > calm {
+			if err = a.repair(writer); err == nil && time.Since(last) > calm {
 				pause = minPause
 			}
 		}
@@ -225,26 +225,26 @@ func (a *Agent) applyQueue() {
 	keys := a.queue.take()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for k := range keys {
-		switch k.kind {
+	for key := range keys {
+		switch key.kind {
 		case policyKey:
-			if p, err := a.policies.NetworkPolicies(k.namespace).Get(k.name); err == nil {
+			if p, err := a.policies.NetworkPolicies(key.namespace).Get(key.name); err == nil {
 				a.state.SetPolicy(p)
 			} else {
-				a.state.DeletePolicy(k.namespace, k.name)
+				a.state.DeletePolicy(key.namespace, key.name)
 			}
 		case namespaceKey:
-			if n, err := a.namespaces.Get(k.name); err == nil {
+			if n, err := a.namespaces.Get(key.name); err == nil {
 				a.state.SetNamespace(n.Name, n.Labels)
 			} else {
-				a.state.DeleteNamespace(k.name)
+				a.state.DeleteNamespace(key.name)
 			}
 		case podKey:
-			p, err := a.pods.Pods(k.namespace).Get(k.name)
+			p, err := a.pods.Pods(key.namespace).Get(key.name)
 			if err != nil {
 				p = nil
 			}
-			a.podLocked(k.namespace, k.name, p)
+			a.podLocked(key.namespace, key.name, p)
 		}
 	}
 }

@@ -20,21 +20,21 @@ func big() ([]*networkingv1.NetworkPolicy, []Pod) {
 	var policies []*networkingv1.NetworkPolicy
 	for n := range namespaces {
 		for a := range apps {
-			p := &networkingv1.NetworkPolicy{}
-			p.Namespace = fmt.Sprintf("ns-%d", n)
-			p.Name = fmt.Sprintf("app-%d", a)
+			policy := &networkingv1.NetworkPolicy{}
+			policy.Namespace = fmt.Sprintf("ns-%d", n)
+			policy.Name = fmt.Sprintf("app-%d", a)
 			app := func(i int) *metav1.LabelSelector {
 				return &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(i % apps)}}
 			}
-			p.Spec.PodSelector = *app(a)
-			p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
+			policy.Spec.PodSelector = *app(a)
+			policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
 				From: []networkingv1.NetworkPolicyPeer{
 					{PodSelector: app(a + 1)},
 					{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: app(a + 2)},
 				},
 				Ports: []networkingv1.NetworkPolicyPort{{Port: new(intstr.FromInt32(80))}},
 			}}
-			policies = append(policies, p)
+			policies = append(policies, policy)
 		}
 	}
 	list := make([]Pod, pods)
@@ -108,17 +108,17 @@ func BenchmarkPodChange(b *testing.B) {
 func BenchmarkPodChangeKernel(b *testing.B) {
 	needRoot(b)
 	policies, pods := big()
-	s := fill(policies, pods)
+	state := fill(policies, pods)
 	w := openWriter(b, "keelson-bench-pol")
-	must(b, w.Write(Table("keelson-bench-pol", s.Plan())))
-	s.Drain()
+	must(b, w.Write(Table("keelson-bench-pol", state.Plan())))
+	state.Drain()
 	p := pods[0]
 	p.Name = "new"
 	p.Addrs = []netip.Addr{netip.MustParseAddr("10.43.0.1")}
 	for b.Loop() {
-		s.SetPod(p)
-		must(b, w.Change(s.Drain()))
-		s.DeletePod(p.Namespace, p.Name)
-		must(b, w.Change(s.Drain()))
+		state.SetPod(p)
+		must(b, w.Change(state.Drain()))
+		state.DeletePod(p.Namespace, p.Name)
+		must(b, w.Change(state.Drain()))
 	}
 }

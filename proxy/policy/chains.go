@@ -18,23 +18,23 @@ type chain struct {
 }
 
 // chainFor finds or makes the chain of a direction for a pod; nil: no policy isolates it.
-func (s *State) chainFor(p *pod, d Direction) *chain {
+func (s *State) chainFor(p *pod, direction Direction) *chain {
 	var policies []*compiled
 	named := false
 	for c := range p.group.policies {
-		if c.sides[d] != nil {
+		if c.sides[direction] != nil {
 			policies = append(policies, c)
-			named = named || c.sides[d].named
+			named = named || c.sides[direction].named
 		}
 	}
 	if len(policies) == 0 {
 		return nil
 	}
 	slices.SortFunc(policies, func(a, b *compiled) int { return cmp.Compare(a.key, b.key) })
-	name := chainName(p, d, policies, named)
+	name := chainName(p, direction, policies, named)
 	c := s.chains[name]
 	if c == nil {
-		c = s.addChain(name, p, d, policies)
+		c = s.addChain(name, p, direction, policies)
 	}
 	c.users++
 	return c
@@ -42,21 +42,21 @@ func (s *State) chainFor(p *pod, d Direction) *chain {
 
 // chainName is a digest of everything that the rules depend on. If an ingress rule has named ports, that includes the
 // pod's ports.
-func chainName(p *pod, d Direction, policies []*compiled, named bool) string {
-	var b strings.Builder
+func chainName(p *pod, direction Direction, policies []*compiled, named bool) string {
+	var out strings.Builder
 	for _, c := range policies {
-		fmt.Fprintf(&b, "%s %s\n", c.key, c.digest)
+		fmt.Fprintf(&out, "%s %s\n", c.key, c.digest)
 	}
-	if named && d == Ingress {
+	if named && direction == Ingress {
 		for _, port := range p.Ports {
-			fmt.Fprintf(&b, "%s %d %d\n", port.Name, port.Proto, port.Port)
+			fmt.Fprintf(&out, "%s %d %d\n", port.Name, port.Proto, port.Port)
 		}
 	}
 	prefix := "in-"
-	if d == Egress {
+	if direction == Egress {
 		prefix = "out-"
 	}
-	return prefix + digest(b.String())
+	return prefix + digest(out.String())
 }
 
 func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled) *chain {

@@ -103,28 +103,28 @@ func (k selectorKey) String() string {
 var everyPod = selectorKey{namespaces: "*"}
 
 // compile parses a policy. It does not fail: a selector or block that does not parse selects and allows nothing.
-func compile(p *networkingv1.NetworkPolicy) *compiled {
+func compile(policy *networkingv1.NetworkPolicy) *compiled {
 	parsed := selectors{}
 	c := &compiled{
-		key:       p.Namespace + "/" + p.Name,
-		namespace: p.Namespace,
+		key:       policy.Namespace + "/" + policy.Name,
+		namespace: policy.Namespace,
 		pods:      labels.Nothing(),
 		parsed:    parsed,
 	}
-	if s, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err == nil {
+	if s, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err == nil {
 		c.pods = s
 	}
-	in, out := sidesOf(&p.Spec)
+	in, out := sidesOf(&policy.Spec)
 	if in {
 		c.sides[Ingress] = &side{}
-		for _, r := range p.Spec.Ingress {
-			c.sides[Ingress].add(r.From, r.Ports, p.Namespace, parsed)
+		for _, r := range policy.Spec.Ingress {
+			c.sides[Ingress].add(r.From, r.Ports, policy.Namespace, parsed)
 		}
 	}
 	if out {
 		c.sides[Egress] = &side{}
-		for _, r := range p.Spec.Egress {
-			c.sides[Egress].add(r.To, r.Ports, p.Namespace, parsed)
+		for _, r := range policy.Spec.Egress {
+			c.sides[Egress].add(r.To, r.Ports, policy.Namespace, parsed)
 		}
 	}
 	c.digest = digest(c.sides[Ingress].text() + c.sides[Egress].text())
@@ -170,27 +170,27 @@ func (s *side) add(
 	s.rules = append(s.rules, a)
 }
 
-func (a *allowance) addPeer(p *networkingv1.NetworkPolicyPeer, namespace string, parsed selectors) {
-	if p.IPBlock != nil {
-		if more, ok := spans(p.IPBlock); ok {
+func (a *allowance) addPeer(peer *networkingv1.NetworkPolicyPeer, namespace string, parsed selectors) {
+	if peer.IPBlock != nil {
+		if more, ok := spans(peer.IPBlock); ok {
 			a.blocks = append(a.blocks, more...)
 		}
 		return
 	}
-	if p.PodSelector == nil && p.NamespaceSelector == nil {
+	if peer.PodSelector == nil && peer.NamespaceSelector == nil {
 		return // validation forbids it
 	}
 	pods := labels.Everything()
 	nss := labels.Everything()
 	var err error
-	if p.PodSelector != nil {
-		if pods, err = metav1.LabelSelectorAsSelector(p.PodSelector); err != nil {
+	if peer.PodSelector != nil {
+		if pods, err = metav1.LabelSelectorAsSelector(peer.PodSelector); err != nil {
 			return
 		}
 	}
 	k := selectorKey{namespace: namespace, pods: pods.String()}
-	if p.NamespaceSelector != nil {
-		if nss, err = metav1.LabelSelectorAsSelector(p.NamespaceSelector); err != nil {
+	if peer.NamespaceSelector != nil {
+		if nss, err = metav1.LabelSelectorAsSelector(peer.NamespaceSelector); err != nil {
 			return
 		}
 		k = selectorKey{namespaces: nss.String(), pods: pods.String()}
@@ -201,27 +201,27 @@ func (a *allowance) addPeer(p *networkingv1.NetworkPolicyPeer, namespace string,
 	}
 }
 
-func (a *allowance) addPort(p *networkingv1.NetworkPolicyPort) {
+func (a *allowance) addPort(port *networkingv1.NetworkPolicyPort) {
 	var proto uint8 = tcp
-	if p.Protocol != nil {
-		n, ok := protoNumber(*p.Protocol)
+	if port.Protocol != nil {
+		n, ok := protoNumber(*port.Protocol)
 		if !ok {
 			return
 		}
 		proto = n
 	}
 	switch {
-	case p.Port == nil:
+	case port.Port == nil:
 		a.ports = append(a.ports, PortRange{proto, 0, maxPort})
-	case p.Port.Type == intstr.String:
-		if n := (portName{proto, p.Port.StrVal}); !slices.Contains(a.named, n) {
+	case port.Port.Type == intstr.String:
+		if n := (portName{proto, port.Port.StrVal}); !slices.Contains(a.named, n) {
 			a.named = append(a.named, n)
 		}
 	default:
-		from := p.Port.IntVal
-		to := p.Port.IntVal
-		if p.EndPort != nil {
-			to = *p.EndPort
+		from := port.Port.IntVal
+		to := port.Port.IntVal
+		if port.EndPort != nil {
+			to = *port.EndPort
 		}
 		if from < 1 || to > maxPort || to < from {
 			return

@@ -32,18 +32,18 @@ type NamedPort struct {
 
 // FromObject converts a pod. false: policies do not apply to it, because it has no address yet, uses the host network,
 // or has ended.
-func FromObject(p *corev1.Pod, node string) (Pod, bool) {
-	if p.Spec.HostNetwork || p.Spec.NodeName == "" || podapi.Terminal(p) {
+func FromObject(pod *corev1.Pod, node string) (Pod, bool) {
+	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" || podapi.Terminal(pod) {
 		return Pod{}, false
 	}
 	out := Pod{
-		Namespace: p.Namespace,
-		Name:      p.Name,
-		UID:       string(p.UID),
-		Labels:    p.Labels,
-		Local:     p.Spec.NodeName == node,
-		Addrs:     addresses(p),
-		Ports:     namedPorts(&p.Spec),
+		Namespace: pod.Namespace,
+		Name:      pod.Name,
+		UID:       string(pod.UID),
+		Labels:    pod.Labels,
+		Local:     pod.Spec.NodeName == node,
+		Addrs:     addresses(pod),
+		Ports:     namedPorts(&pod.Spec),
 	}
 	return out, len(out.Addrs) > 0
 }
@@ -64,7 +64,7 @@ func addresses(p *corev1.Pod) []netip.Addr {
 
 // namedPorts returns the named ports of containers and sidecar init containers. The first of a name and protocol
 // counts.
-func namedPorts(s *corev1.PodSpec) []NamedPort {
+func namedPorts(spec *corev1.PodSpec) []NamedPort {
 	var out []NamedPort
 	collect := func(c *corev1.Container) {
 		for _, p := range c.Ports {
@@ -77,11 +77,11 @@ func namedPorts(s *corev1.PodSpec) []NamedPort {
 			}
 		}
 	}
-	for i := range s.Containers {
-		collect(&s.Containers[i])
+	for i := range spec.Containers {
+		collect(&spec.Containers[i])
 	}
-	for i := range s.InitContainers {
-		if c := &s.InitContainers[i]; c.RestartPolicy != nil &&
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; c.RestartPolicy != nil &&
 			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			collect(c)
 		}

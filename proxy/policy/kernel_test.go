@@ -99,7 +99,7 @@ func wire(t testing.TB, c *cluster) map[string]string {
 	return out
 }
 
-func wirePod(t testing.TB, i int, p *corev1.Pod) string {
+func wirePod(t testing.TB, i int, pod *corev1.Pod) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ns")
 	must(t, os.WriteFile(path, nil, 0o600))
@@ -142,7 +142,7 @@ func wirePod(t testing.TB, i int, p *corev1.Pod) string {
 	}
 	eth, err := in.LinkByName("eth0")
 	must(t, err)
-	for _, ip := range p.Status.PodIPs {
+	for _, ip := range pod.Status.PodIPs {
 		a := netip.MustParseAddr(ip.IP)
 		address(t, in, eth, a, a.BitLen())
 		must(t,
@@ -192,20 +192,20 @@ func serve(t testing.TB, path string) {
 				}
 			}()
 		}
-		u, err := lc.ListenPacket(t.Context(), "udp", "[::]:81")
+		packetConn, err := lc.ListenPacket(t.Context(), "udp", "[::]:81")
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		t.Cleanup(func() { _ = u.Close() })
-		go func() { // ends with u
+		t.Cleanup(func() { _ = packetConn.Close() })
+		go func() { // ends with packetConn
 			b := make([]byte, 100)
 			for {
-				n, from, err := u.ReadFrom(b)
+				n, from, err := packetConn.ReadFrom(b)
 				if err != nil {
 					return
 				}
-				_, _ = u.WriteTo(b[:n], from)
+				_, _ = packetConn.WriteTo(b[:n], from)
 			}
 		}()
 	})
@@ -301,9 +301,9 @@ func allHere(c *cluster) {
 // TestPackets sends packets between nine pods under each of the golden policies, and compares with the plan.
 func TestPackets(t *testing.T) {
 	needRoot(t)
-	c := newCluster()
-	allHere(c)
-	pods := wire(t, c)
+	cluster := newCluster()
+	allHere(cluster)
+	pods := wire(t, cluster)
 	for _, path := range pods {
 		serve(t, path)
 	}
@@ -314,17 +314,17 @@ func TestPackets(t *testing.T) {
 			if f != "" {
 				text, err := os.ReadFile(f)
 				must(t, err)
-				c.policies = parsePolicies(t, string(text))
+				cluster.policies = parsePolicies(t, string(text))
 			}
-			p := c.state().Plan()
+			p := cluster.state().Plan()
 			must(t, w.Write(Table("keelson-test-pol", p)))
-			c.packets(t, pods, p)
+			cluster.packets(t, pods, p)
 		})
 	}
 }
 
 // packets tries every pair of pods by TCP 80, and some by others.
-func (c *cluster) packets(t *testing.T, pods map[string]string, p *Plan) {
+func (c *cluster) packets(t *testing.T, pods map[string]string, plan *Plan) {
 	t.Helper()
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, 12)
@@ -336,7 +336,7 @@ func (c *cluster) packets(t *testing.T, pods map[string]string, p *Plan) {
 				wg.Go(func() {
 					turns <- struct{}{}
 					defer func() { <-turns }()
-					want := p.allows(from, to, proto, port)
+					want := plan.allows(from, to, proto, port)
 					got := reaches(t, pods[client.Namespace+"/"+client.Name], network,
 						netip.AddrPortFrom(to, port).String(), patience(want))
 					if got != want {
@@ -366,10 +366,10 @@ func TestEstablished(t *testing.T) {
 	allHere(c)
 	pods := wire(t, c)
 	serve(t, pods["y/b"])
-	w := openWriter(t, "keelson-test-pol")
-	s := c.state()
-	must(t, w.Write(Table("keelson-test-pol", s.Plan())))
-	s.Drain()
+	writer := openWriter(t, "keelson-test-pol")
+	state := c.state()
+	must(t, writer.Write(Table("keelson-test-pol", state.Plan())))
+	state.Drain()
 	tcpConn, err := dial(t, pods["x/a"], "tcp", "10.0.1.2:80", allowed)
 	must(t, err)
 	defer func() { _ = tcpConn.Close() }()
@@ -391,11 +391,11 @@ func TestEstablished(t *testing.T) {
 		"metadata: {namespace: x, name: deny}\nspec: {podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress]}",
 	} {
 		p := parsePolicies(t, text)[0]
-		s.SetPolicy(p)
-		must(t, w.Change(s.Drain()))
+		state.SetPolicy(p)
+		must(t, writer.Change(state.Drain()))
 		check("denied by "+p.Namespace+"/deny", false)
-		s.DeletePolicy(p.Namespace, p.Name)
-		must(t, w.Change(s.Drain()))
+		state.DeletePolicy(p.Namespace, p.Name)
+		must(t, writer.Change(state.Drain()))
 		check("allowed again", true)
 	}
 	// The other way round is another matter: replies pass though the client accepts nothing, and the server calls
@@ -404,9 +404,9 @@ func TestEstablished(t *testing.T) {
 		"metadata: {namespace: x, name: in}\nspec: {podSelector: {}}",
 		"metadata: {namespace: \"y\", name: out}\nspec: {podSelector: {}, policyTypes: [Egress]}",
 	} {
-		s.SetPolicy(parsePolicies(t, text)[0])
+		state.SetPolicy(parsePolicies(t, text)[0])
 	}
-	must(t, w.Change(s.Drain()))
+	must(t, writer.Change(state.Drain()))
 	check("replies", true)
 	if reaches(t, pods["y/a"], "tcp", "10.0.0.1:80", dropped) {
 		t.Error("an isolated pod was reached")
@@ -416,9 +416,9 @@ func TestEstablished(t *testing.T) {
 // TestTranslated: rules see who really serves, and a pod reaches itself through a service's address.
 func TestTranslated(t *testing.T) {
 	needRoot(t)
-	c := newCluster()
-	allHere(c)
-	pods := wire(t, c)
+	cluster := newCluster()
+	allHere(cluster)
+	pods := wire(t, cluster)
 	serve(t, pods["x/a"])
 	svc := openWriter(t, "keelson-test-svc")
 	services := nft.NewTable("keelson-test-svc")
@@ -444,7 +444,7 @@ func TestTranslated(t *testing.T) {
 		},
 	})
 	must(t, svc.Write(services))
-	c.policies = parsePolicies(t, `
+	cluster.policies = parsePolicies(t, `
 metadata: {namespace: x, name: a}
 spec:
   podSelector: {matchLabels: {pod: a}}
@@ -457,7 +457,7 @@ spec:
   policyTypes: [Egress]
   egress: [{to: [{ipBlock: {cidr: 10.96.0.0/16}}]}]`)
 	w := openWriter(t, "keelson-test-pol")
-	must(t, w.Write(Table("keelson-test-pol", c.state().Plan())))
+	must(t, w.Write(Table("keelson-test-pol", cluster.state().Plan())))
 	for from, want := range map[string]bool{
 		"x/a": true,
 		"x/b": true,

@@ -86,30 +86,30 @@ const (
 
 // String formats the plan for golden files and people.
 func (p *Plan) String() string {
-	var b strings.Builder
+	var out strings.Builder
 	for dir, m := range p.Isolated {
 		for _, a := range slices.SortedFunc(maps.Keys(m), netip.Addr.Compare) {
-			fmt.Fprintf(&b, "%s %s: %s\n", Direction(dir), a, m[a])
+			fmt.Fprintf(&out, "%s %s: %s\n", Direction(dir), a, m[a])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Chains)) {
 		c := p.Chains[name]
-		fmt.Fprintf(&b, "chain %s: %s\n", name, strings.Join(c.Policies, ", "))
+		fmt.Fprintf(&out, "chain %s: %s\n", name, strings.Join(c.Policies, ", "))
 		for _, r := range c.Rules {
-			fmt.Fprintf(&b, "  %s\n", r)
+			fmt.Fprintf(&out, "  %s\n", r)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Sets)) {
 		s := p.Sets[name]
-		fmt.Fprintf(&b, "set %s: %s\n", name, s.Meaning)
+		fmt.Fprintf(&out, "set %s: %s\n", name, s.Meaning)
 		for _, e := range slices.SortedFunc(maps.Keys(s.Elements), Element.compare) {
-			fmt.Fprintf(&b, "  %s\n", e)
+			fmt.Fprintf(&out, "  %s\n", e)
 		}
 		for _, s := range s.Spans {
-			fmt.Fprintf(&b, "  %s\n", s)
+			fmt.Fprintf(&out, "  %s\n", s)
 		}
 	}
-	return b.String()
+	return out.String()
 }
 
 func (r Rule) String() string {

@@ -50,25 +50,25 @@ func newCluster() *cluster {
 }
 
 func newPod(ns, name string, ips ...string) *corev1.Pod {
-	p := &corev1.Pod{}
-	p.Namespace = ns
-	p.Name = name
-	p.UID = "uid-"
-	p.Spec.NodeName = node
+	pod := &corev1.Pod{}
+	pod.Namespace = ns
+	pod.Name = name
+	pod.UID = "uid-"
+	pod.Spec.NodeName = node
 	web := int32(80)
 	if name == "b" {
 		web = 8080
 	}
-	p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{
+	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{
 		{Name: "serve-80", ContainerPort: web, Protocol: corev1.ProtocolTCP},
 		{Name: "serve-81", ContainerPort: 81, Protocol: corev1.ProtocolTCP},
 		{Name: "serve-81", ContainerPort: 81, Protocol: corev1.ProtocolUDP},
 	}}}
-	p.Status.PodIP = ips[0]
+	pod.Status.PodIP = ips[0]
 	for _, ip := range ips {
-		p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: ip})
 	}
-	return p
+	return pod
 }
 
 // state is a new one that knows the cluster.
@@ -153,29 +153,29 @@ func golden(t *testing.T, file string, got []byte) {
 }
 
 // truth is a table of who reaches whom at TCP 80: a line a client, a column a server. The last client is no pod.
-func truth(c *cluster, p *Plan) string {
-	var b strings.Builder
-	b.WriteString("tcp 80 ")
+func truth(c *cluster, plan *Plan) string {
+	var out strings.Builder
+	out.WriteString("tcp 80 ")
 	for _, server := range c.pods {
-		fmt.Fprintf(&b, " %s/%s", server.Namespace, server.Name)
+		fmt.Fprintf(&out, " %s/%s", server.Namespace, server.Name)
 	}
-	b.WriteString("\n")
+	out.WriteString("\n")
 	outside := []string{"192.0.2.7"}
 	for _, client := range c.pods {
 		outside = append(outside, client.Status.PodIP)
 	}
 	for _, from := range append(outside[1:], outside[0]) {
-		fmt.Fprintf(&b, "%-9s", from)
+		fmt.Fprintf(&out, "%-9s", from)
 		for _, server := range c.pods {
 			mark := "X"
-			if p.allows(netip.MustParseAddr(from), netip.MustParseAddr(server.Status.PodIP), tcp, 80) {
+			if plan.allows(netip.MustParseAddr(from), netip.MustParseAddr(server.Status.PodIP), tcp, 80) {
 				mark = "."
 			}
-			fmt.Fprintf(&b, "%-4s", mark)
+			fmt.Fprintf(&out, "%-4s", mark)
 		}
-		b.WriteString("\n")
+		out.WriteString("\n")
 	}
-	return b.String()
+	return out.String()
 }
 
 // allows interprets a plan as this node's kernel would. A plan judges the ends of this node only.
@@ -189,22 +189,22 @@ func (p *Plan) passes(d Direction, at, peer, server netip.Addr, proto uint8, por
 	if !isolated {
 		return true
 	}
-	for _, r := range p.Chains[name].Rules {
-		for _, e := range r.Endpoints {
+	for _, rule := range p.Chains[name].Rules {
+		for _, e := range rule.Endpoints {
 			if p.Sets[e].Elements[Element{server, proto, port}] > 0 {
 				return true
 			}
 		}
-		ports := r.AnyPort
-		for _, o := range r.Ports {
+		ports := rule.AnyPort
+		for _, o := range rule.Ports {
 			ports = ports || o.Proto == proto && o.From <= port && port <= o.To
 		}
-		peers := r.AnyPeer
-		for _, s := range r.Peers {
+		peers := rule.AnyPeer
+		for _, s := range rule.Peers {
 			peers = peers || p.Sets[s].Elements[Element{Addr: peer}] > 0
 		}
-		if r.Blocks != "" {
-			for _, s := range p.Sets[r.Blocks].Spans {
+		if rule.Blocks != "" {
+			for _, s := range p.Sets[rule.Blocks].Spans {
 				peers = peers || s.contains(peer)
 			}
 		}

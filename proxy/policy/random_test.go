@@ -22,32 +22,32 @@ import (
 // made anew, and its rules those that the changes made of the first ones.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(60) {
-		r := rand.New(rand.NewPCG(seed, 7))
-		c := newCluster()
-		s := c.state()
-		table := Table("t", s.Plan())
-		s.Drain()
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		cluster := newCluster()
+		state := cluster.state()
+		table := Table("t", state.Plan())
+		state.Drain()
 		for step := range 40 {
-			what := c.change(r, s)
-			if r.IntN(3) == 0 {
+			what := cluster.change(rnd, state)
+			if rnd.IntN(3) == 0 {
 				continue // several changes drained at once
 			}
-			s.Drain().Apply(table)
+			state.Drain().Apply(table)
 			where := fmt.Sprintf("seed %d step %d: %s", seed, step, what)
-			fresh := c.state().Plan()
-			if diff := cmp.Diff(fresh.String(), s.Plan().String()); diff != "" {
+			fresh := cluster.state().Plan()
+			if diff := cmp.Diff(fresh.String(), state.Plan().String()); diff != "" {
 				t.Fatalf("%s: a new state's plan and this one's (-new +old):\n%s", where, diff)
 			}
 			if diff := cmp.Diff(Table("t", fresh).String(), table.String()); diff != "" {
 				t.Fatalf("%s: rules of a new state and these (-new +changed):\n%s", where, diff)
 			}
-			c.compare(t, where, r, fresh)
+			cluster.compare(t, where, rnd, fresh)
 		}
 	}
 }
 
 // compare asks the plan and the reference about connections at random.
-func (c *cluster) compare(t *testing.T, where string, r *rand.Rand, p *Plan) {
+func (c *cluster) compare(t *testing.T, where string, rnd *rand.Rand, plan *Plan) {
 	t.Helper()
 	v := c.verdicts()
 	ends := []verdict.End{{Addr: netip.MustParseAddr("192.0.2.7")}, {Addr: netip.MustParseAddr("fd99::7")}}
@@ -61,14 +61,14 @@ func (c *cluster) compare(t *testing.T, where string, r *rand.Rand, p *Plan) {
 		}
 	}
 	for range 60 {
-		client := ends[r.IntN(len(ends))]
-		server := ends[r.IntN(len(ends))]
+		client := ends[rnd.IntN(len(ends))]
+		server := ends[rnd.IntN(len(ends))]
 		if client.Addr.BitLen() != server.Addr.BitLen() {
 			continue
 		}
 		port := verdict.Port{
-			Protocol: pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
-			Number:   pick[int32](r, 80, 81, 82, 8080),
+			Protocol: pick(rnd, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+			Number:   pick[int32](rnd, 80, 81, 82, 8080),
 		}
 		want := true
 		if local(client) {
@@ -78,11 +78,11 @@ func (c *cluster) compare(t *testing.T, where string, r *rand.Rand, p *Plan) {
 			want = want && v.Ingress(client, server, port).Allowed()
 		}
 		proto, _ := protoNumber(port.Protocol)
-		if got := p.allows(client.Addr, server.Addr, proto, uint16(port.Number)); got != want {
+		if got := plan.allows(client.Addr, server.Addr, proto, uint16(port.Number)); got != want {
 			for _, pol := range c.policies {
 				t.Logf("%+v", pol.Spec)
 			}
-			t.Fatalf("%s: %s to %s %v: got %v, want %v\n%s", where, client.Addr, server.Addr, port, got, want, p)
+			t.Fatalf("%s: %s to %s %v: got %v, want %v\n%s", where, client.Addr, server.Addr, port, got, want, plan)
 		}
 	}
 }
@@ -91,51 +91,51 @@ func local(e verdict.End) bool { return e.Pod != nil && e.Pod.Spec.NodeName == n
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// change makes one change to c and tells s.
-func (c *cluster) change(r *rand.Rand, s *State) string {
-	switch r.IntN(8) {
+// change makes one change to c and tells state.
+func (c *cluster) change(rnd *rand.Rand, state *State) string {
+	switch rnd.IntN(8) {
 	case 0:
-		name := pick(r, "x", "y", "z")
-		if c.namespaces[name] != nil && r.IntN(3) == 0 {
+		name := pick(rnd, "x", "y", "z")
+		if c.namespaces[name] != nil && rnd.IntN(3) == 0 {
 			delete(c.namespaces, name)
-			s.DeleteNamespace(name)
+			state.DeleteNamespace(name)
 			return "delete namespace " + name
 		}
-		l := map[string]string{"ns": pick(r, "x", "y", "z")}
+		l := map[string]string{"ns": pick(rnd, "x", "y", "z")}
 		c.namespaces[name] = l
-		s.SetNamespace(name, l)
+		state.SetNamespace(name, l)
 		return fmt.Sprint("namespace ", name, l)
 	case 1, 2, 3:
-		i := r.IntN(len(c.pods))
-		p := c.pods[i].DeepCopy()
-		c.pods[i] = p
-		switch r.IntN(5) {
+		i := rnd.IntN(len(c.pods))
+		pod := c.pods[i].DeepCopy()
+		c.pods[i] = pod
+		switch rnd.IntN(5) {
 		case 0:
-			p.Labels = map[string]string{"pod": pick(r, "a", "b", "c"), "tier": pick(r, "front", "back")}
+			pod.Labels = map[string]string{"pod": pick(rnd, "a", "b", "c"), "tier": pick(rnd, "front", "back")}
 		case 1:
-			p.Status.Phase = pick(r, corev1.PodRunning, corev1.PodFailed)
+			pod.Status.Phase = pick(rnd, corev1.PodRunning, corev1.PodFailed)
 		case 2:
-			p.Spec.NodeName = pick(r, node, "there")
+			pod.Spec.NodeName = pick(rnd, node, "there")
 		case 3:
-			p.Spec.Containers[0].Ports[0].ContainerPort = pick[int32](r, 80, 82, 8080)
+			pod.Spec.Containers[0].Ports[0].ContainerPort = pick[int32](rnd, 80, 82, 8080)
 		case 4:
-			a := netip.MustParseAddr(p.Status.PodIP).As4()
+			a := netip.MustParseAddr(pod.Status.PodIP).As4()
 			a[3] ^= 0x10
-			p.Status.PodIP = netip.AddrFrom4(a).String()
-			p.Status.PodIPs[0].IP = p.Status.PodIP
+			pod.Status.PodIP = netip.AddrFrom4(a).String()
+			pod.Status.PodIPs[0].IP = pod.Status.PodIP
 		}
-		note(s, p)
-		return fmt.Sprint("pod ", p.Namespace, "/", p.Name, p.Labels, p.Status, p.Spec.NodeName)
+		note(state, pod)
+		return fmt.Sprint("pod ", pod.Namespace, "/", pod.Name, pod.Labels, pod.Status, pod.Spec.NodeName)
 	case 4:
 		if len(c.policies) > 0 {
-			i := r.IntN(len(c.policies))
+			i := rnd.IntN(len(c.policies))
 			p := c.policies[i]
 			c.policies = append(c.policies[:i:i], c.policies[i+1:]...)
-			s.DeletePolicy(p.Namespace, p.Name)
+			state.DeletePolicy(p.Namespace, p.Name)
 			return "delete policy " + p.Name
 		}
 	}
-	p := randomPolicy(r)
+	p := randomPolicy(rnd)
 	for i, old := range c.policies {
 		if old.Namespace == p.Namespace && old.Name == p.Name {
 			c.policies = append(c.policies[:i:i], c.policies[i+1:]...)
@@ -143,100 +143,100 @@ func (c *cluster) change(r *rand.Rand, s *State) string {
 		}
 	}
 	c.policies = append(c.policies, p)
-	s.SetPolicy(p)
+	state.SetPolicy(p)
 	return fmt.Sprintf("policy %+v", p)
 }
 
-func randomPolicy(r *rand.Rand) *networkingv1.NetworkPolicy {
-	p := &networkingv1.NetworkPolicy{}
-	p.Namespace = pick(r, "x", "y", "z")
-	p.Name = pick(r, "p", "q", "r")
-	p.Spec.PodSelector = *randomSelector(r, "pod")
+func randomPolicy(rnd *rand.Rand) *networkingv1.NetworkPolicy {
+	policy := &networkingv1.NetworkPolicy{}
+	policy.Namespace = pick(rnd, "x", "y", "z")
+	policy.Name = pick(rnd, "p", "q", "r")
+	policy.Spec.PodSelector = *randomSelector(rnd, "pod")
 	types := [][]networkingv1.PolicyType{
 		nil,
 		{networkingv1.PolicyTypeIngress},
 		{networkingv1.PolicyTypeEgress},
 		{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress},
 	}
-	p.Spec.PolicyTypes = pick(r, types...)
-	for range r.IntN(3) {
-		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
-			From:  randomPeers(r),
-			Ports: randomPorts(r),
+	policy.Spec.PolicyTypes = pick(rnd, types...)
+	for range rnd.IntN(3) {
+		policy.Spec.Ingress = append(policy.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+			From:  randomPeers(rnd),
+			Ports: randomPorts(rnd),
 		})
 	}
-	for range r.IntN(3) {
-		p.Spec.Egress = append(p.Spec.Egress, networkingv1.NetworkPolicyEgressRule{
-			To:    randomPeers(r),
-			Ports: randomPorts(r),
+	for range rnd.IntN(3) {
+		policy.Spec.Egress = append(policy.Spec.Egress, networkingv1.NetworkPolicyEgressRule{
+			To:    randomPeers(rnd),
+			Ports: randomPorts(rnd),
 		})
 	}
-	return p
+	return policy
 }
 
-func randomSelector(r *rand.Rand, key string) *metav1.LabelSelector {
+func randomSelector(rnd *rand.Rand, key string) *metav1.LabelSelector {
 	values := []string{"a", "b", "c"}
 	if key == "ns" {
 		values = []string{"x", "y", "z"}
 	}
-	switch r.IntN(5) {
+	switch rnd.IntN(5) {
 	case 0:
 		return &metav1.LabelSelector{}
 	case 1:
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-			{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values[:1+r.IntN(2)]},
+			{Key: key, Operator: metav1.LabelSelectorOpNotIn, Values: values[:1+rnd.IntN(2)]},
 		}}
 	case 2:
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: "tier", Operator: metav1.LabelSelectorOpDoesNotExist},
 		}}
 	}
-	return &metav1.LabelSelector{MatchLabels: map[string]string{key: pick(r, values...)}}
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: pick(rnd, values...)}}
 }
 
-func randomPeers(r *rand.Rand) []networkingv1.NetworkPolicyPeer {
+func randomPeers(rnd *rand.Rand) []networkingv1.NetworkPolicyPeer {
 	var out []networkingv1.NetworkPolicyPeer
-	for range r.IntN(4) {
-		var p networkingv1.NetworkPolicyPeer
-		switch r.IntN(4) {
+	for range rnd.IntN(4) {
+		var peer networkingv1.NetworkPolicyPeer
+		switch rnd.IntN(4) {
 		case 0:
-			p.PodSelector = randomSelector(r, "pod")
+			peer.PodSelector = randomSelector(rnd, "pod")
 		case 1:
-			p.NamespaceSelector = randomSelector(r, "ns")
+			peer.NamespaceSelector = randomSelector(rnd, "ns")
 		case 2:
-			p.PodSelector = randomSelector(r, "pod")
-			p.NamespaceSelector = randomSelector(r, "ns")
+			peer.PodSelector = randomSelector(rnd, "pod")
+			peer.NamespaceSelector = randomSelector(rnd, "ns")
 		case 3:
-			p.IPBlock = pick(r,
+			peer.IPBlock = pick(rnd,
 				&networkingv1.IPBlock{CIDR: "0.0.0.0/0"},
 				&networkingv1.IPBlock{CIDR: "10.0.0.0/22", Except: []string{"10.0.1.0/24", "10.0.2.2/32"}},
 				&networkingv1.IPBlock{CIDR: "10.0.2.0/28"},
 				&networkingv1.IPBlock{CIDR: "fd00::/16", Except: []string{"fd00::1:0/112"}},
 				&networkingv1.IPBlock{CIDR: "192.0.2.7/32"})
 		}
-		out = append(out, p)
+		out = append(out, peer)
 	}
 	return out
 }
 
-func randomPorts(r *rand.Rand) []networkingv1.NetworkPolicyPort {
+func randomPorts(rnd *rand.Rand) []networkingv1.NetworkPolicyPort {
 	var out []networkingv1.NetworkPolicyPort
-	for range r.IntN(4) {
-		p := networkingv1.NetworkPolicyPort{
-			Protocol: new(pick(r, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)),
+	for range rnd.IntN(4) {
+		port := networkingv1.NetworkPolicyPort{
+			Protocol: new(pick(rnd, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)),
 		}
-		switch r.IntN(5) {
+		switch rnd.IntN(5) {
 		case 0:
-			p.Protocol = nil
+			port.Protocol = nil
 		case 1, 2:
-			p.Port = new(intstr.FromString(pick(r, "serve-80", "serve-81", "none")))
+			port.Port = new(intstr.FromString(pick(rnd, "serve-80", "serve-81", "none")))
 		case 3:
-			p.Port = new(intstr.FromInt32(80))
-			p.EndPort = new(pick[int32](r, 80, 81, 9000))
+			port.Port = new(intstr.FromInt32(80))
+			port.EndPort = new(pick[int32](rnd, 80, 81, 9000))
 		case 4:
-			p.Port = new(intstr.FromInt32(pick[int32](r, 80, 81, 82)))
+			port.Port = new(intstr.FromInt32(pick[int32](rnd, 80, 81, 82)))
 		}
-		out = append(out, p)
+		out = append(out, port)
 	}
 	return out
 }
@@ -244,25 +244,26 @@ func randomPorts(r *rand.Rand) []networkingv1.NetworkPolicyPort {
 // TestNothingStays: a state whose pods and policies have gone holds nothing of them.
 func TestNothingStays(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	c := newCluster()
-	s := c.state()
+	cluster := newCluster()
+	state := cluster.state()
 	for range 500 {
-		c.change(r, s)
+		cluster.change(r, state)
 	}
-	for _, p := range c.pods {
-		s.DeletePod(p.Namespace, p.Name)
+	for _, p := range cluster.pods {
+		state.DeletePod(p.Namespace, p.Name)
 	}
-	if p := s.Plan(); len(p.Chains)+len(p.Sets)+len(p.Isolated[Ingress])+len(p.Isolated[Egress]) > 0 {
+	if p := state.Plan(); len(p.Chains)+len(p.Sets)+len(p.Isolated[Ingress])+len(p.Isolated[Egress]) > 0 {
 		t.Errorf("left without pods:\n%s", p)
 	}
-	for _, p := range c.policies {
-		s.DeletePolicy(p.Namespace, p.Name)
+	for _, p := range cluster.policies {
+		state.DeletePolicy(p.Namespace, p.Name)
 	}
-	for name := range c.namespaces {
-		s.DeleteNamespace(name)
+	for name := range cluster.namespaces {
+		state.DeleteNamespace(name)
 	}
-	if n := len(s.namespaces) + len(s.pods) + len(s.selectors) + len(s.wide) + len(s.chains) + len(s.blocks) +
-		len(s.claims); n > 0 {
-		t.Errorf("%d things are left: namespaces %v, selectors %v", n, maps.Keys(s.namespaces), s.selectors)
+	if n := len(state.namespaces) + len(state.pods) + len(state.selectors) + len(state.wide) + len(state.chains) +
+		len(state.blocks) +
+		len(state.claims); n > 0 {
+		t.Errorf("%d things are left: namespaces %v, selectors %v", n, maps.Keys(state.namespaces), state.selectors)
 	}
 }

@@ -71,31 +71,31 @@ func selfName(family int) string             { return fmt.Sprintf(selfFmt, famil
 func setName(set string, family int) string  { return fmt.Sprintf("%s-%d", set, family) }
 
 // Table returns the plan as an nftables table.
-func Table(name string, p *Plan) *nft.Table {
-	t := nft.NewTable(name)
-	d := baseChains()
+func Table(name string, plan *Plan) *nft.Table {
+	table := nft.NewTable(name)
+	delta := baseChains()
 	for dir := range directions {
-		for a, chain := range p.Isolated[dir] {
-			d.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(chain))
-			d.PutElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a), "")
+		for a, chain := range plan.Isolated[dir] {
+			delta.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(chain))
+			delta.PutElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a), "")
 		}
 	}
-	for _, c := range p.Chains {
-		putChain(d, c)
+	for _, c := range plan.Chains {
+		putChain(delta, c)
 	}
-	for _, s := range p.Sets {
-		putSet(d, s)
+	for _, s := range plan.Sets {
+		putSet(delta, s)
 		for e := range s.Elements {
-			d.PutElement(setName(s.Name, familyOf(e.Addr)), elementKey(s.Kind, e), "")
+			delta.PutElement(setName(s.Name, familyOf(e.Addr)), elementKey(s.Kind, e), "")
 		}
 	}
-	d.Apply(t)
-	return t
+	delta.Apply(table)
+	return table
 }
 
 // baseChains returns the part of the table that does not depend on policies.
 func baseChains() *nft.Delta {
-	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
+	delta := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
 	forward := nft.Chain{
 		Name:     "forward",
 		Type:     nft.Filter,
@@ -114,16 +114,16 @@ func baseChains() *nft.Delta {
 		}
 		chains[i].Rules = append(chains[i].Rules, nft.Rule{nft.Goto(v.next)})
 		next.Rules = append(next.Rules, nft.Rule{nft.Accept()})
-		d.PutChain(*chains[i])
-		d.PutChain(next)
+		delta.PutChain(*chains[i])
+		delta.PutChain(next)
 	}
 	for _, f := range families {
 		for dir := range directions {
-			d.Sets[mapName(dir, f)] = nft.Set{Name: mapName(dir, f), Key: []nft.Type{addrType(f)}, Verdicts: true}
+			delta.Sets[mapName(dir, f)] = nft.Set{Name: mapName(dir, f), Key: []nft.Type{addrType(f)}, Verdicts: true}
 		}
-		d.Sets[selfName(f)] = nft.Set{Name: selfName(f), Key: []nft.Type{addrType(f), addrType(f)}}
+		delta.Sets[selfName(f)] = nft.Set{Name: selfName(f), Key: []nft.Type{addrType(f), addrType(f)}}
 	}
-	return d
+	return delta
 }
 
 // putChain adds a chain's rules for both views.
@@ -135,24 +135,24 @@ func putChain(d *nft.Delta, c *Chain) {
 
 // putView adds a chain's rules for one view. Packets that egress of the client allows continue with ingress of the
 // server, which accepts them.
-func putView(d *nft.Delta, c *Chain, v view) {
+func putView(delta *nft.Delta, chain *Chain, v view) {
 	allow := nft.Accept()
-	if c.Direction == Egress {
+	if chain.Direction == Egress {
 		allow = nft.Goto(v.next)
 	}
-	main := nft.Chain{Name: c.Name + v.suffix}
+	main := nft.Chain{Name: chain.Name + v.suffix}
 	if v.suffix == "" {
-		main.Rules = append(main.Rules, nft.Rule{nft.Replying(), nft.Goto(c.Name + replying.suffix)})
+		main.Rules = append(main.Rules, nft.Rule{nft.Replying(), nft.Goto(chain.Name + replying.suffix)})
 	}
-	for i := range c.Rules {
-		r := &c.Rules[i]
+	for i := range chain.Rules {
+		r := &chain.Rules[i]
 		for _, e := range r.Endpoints {
 			for _, f := range families {
 				main.Rules = append(main.Rules,
 					nft.Rule{nft.In(setName(e, f), v.server[f], nft.MetaL4Proto, v.port), allow})
 			}
 		}
-		peers := v.peers(c.Direction, r)
+		peers := v.peers(chain.Direction, r)
 		ports := v.ports(r)
 		if !crossed(r) {
 			for _, port := range ports {
@@ -162,20 +162,20 @@ func putView(d *nft.Delta, c *Chain, v view) {
 			}
 			continue
 		}
-		inner := nft.Chain{Name: innerName(c, v, i)}
+		inner := nft.Chain{Name: innerName(chain, v, i)}
 		for _, peer := range peers {
 			inner.Rules = append(inner.Rules, join(peer, nil, allow))
 		}
 		for _, port := range ports {
 			main.Rules = append(main.Rules, join(port, nil, nft.Jump(inner.Name)))
 		}
-		d.PutChain(inner)
+		delta.PutChain(inner)
 	}
 	for _, f := range families {
 		main.Rules = append(main.Rules, nft.Rule{nft.In(selfName(f), saddr[f], daddr[f]), nft.Accept()})
 	}
 	main.Rules = append(main.Rules, nft.Rule{nft.Counter(), nft.Drop()})
-	d.PutChain(main)
+	delta.PutChain(main)
 }
 
 // crossed reports whether a rule has several peers and several ports. It takes two chains, one for peers and one for
@@ -273,24 +273,24 @@ func elementKey(k SetKind, e Element) string {
 
 // Drain returns the change of the table since the last Drain.
 func (s *State) Drain() *nft.Delta {
-	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
+	delta := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
 	for name, before := range s.log.chains {
 		now := s.chains[name]
 		switch {
 		case before == nil && now != nil:
-			putChain(d, &now.Chain)
+			putChain(delta, &now.Chain)
 		case before != nil && now == nil:
-			dropChain(d, before)
+			dropChain(delta, before)
 		}
 	}
 	for name, before := range s.log.sets {
 		now := s.sets[name]
 		switch {
 		case !before && now != nil:
-			putSet(d, now)
+			putSet(delta, now)
 		case before && now == nil:
 			for _, f := range families {
-				d.DropSets[setName(name, f)] = true
+				delta.DropSets[setName(name, f)] = true
 			}
 		}
 	}
@@ -303,28 +303,28 @@ func (s *State) Drain() *nft.Delta {
 			has := set.Elements[e] > 0
 			switch {
 			case has && !before:
-				d.PutElement(setName(name, familyOf(e.Addr)), elementKey(set.Kind, e), "")
+				delta.PutElement(setName(name, familyOf(e.Addr)), elementKey(set.Kind, e), "")
 			case !has && before:
-				d.DropElement(setName(name, familyOf(e.Addr)), elementKey(set.Kind, e))
+				delta.DropElement(setName(name, familyOf(e.Addr)), elementKey(set.Kind, e))
 			}
 		}
 	}
-	s.drainIsolated(d)
+	s.drainIsolated(delta)
 	s.log = newJournal()
-	return d
+	return delta
 }
 
 // drainIsolated updates the maps from addresses to chains.
-func (s *State) drainIsolated(d *nft.Delta) {
+func (s *State) drainIsolated(delta *nft.Delta) {
 	for dir := range directions {
 		for a, before := range s.log.isolated[dir] {
 			now := s.isolated[dir][a]
 			switch now {
 			case before:
 			case "":
-				d.DropElement(mapName(dir, familyOf(a)), nft.Addr(a))
+				delta.DropElement(mapName(dir, familyOf(a)), nft.Addr(a))
 			default:
-				d.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(now))
+				delta.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(now))
 			}
 		}
 	}
@@ -340,9 +340,9 @@ func (s *State) drainIsolated(d *nft.Delta) {
 			now := s.isolated[Ingress][a] != "" || s.isolated[Egress][a] != ""
 			switch {
 			case now && !before:
-				d.PutElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a), "")
+				delta.PutElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a), "")
 			case !now && before:
-				d.DropElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a))
+				delta.DropElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a))
 			}
 		}
 	}

@@ -27,37 +27,37 @@ type early struct {
 // has them.
 func (a *Agent) podLocked(namespace, name string, obj *corev1.Pod) {
 	key := namespace + "/" + name
-	e, isEarly := a.early[key]
+	early, isEarly := a.early[key]
 	if obj == nil {
-		if isEarly && !e.known {
+		if isEarly && !early.known {
 			return // the API does not have the address yet
 		}
 		delete(a.early, key)
 		a.state.DeletePod(namespace, name)
 		return
 	}
-	p, visible := FromObject(obj, a.cfg.Node)
+	pod, visible := FromObject(obj, a.cfg.Node)
 	if isEarly {
-		if slices.ContainsFunc(p.Addrs, func(ip netip.Addr) bool { return slices.Contains(e.addrs, ip) }) ||
+		if slices.ContainsFunc(pod.Addrs, func(ip netip.Addr) bool { return slices.Contains(early.addrs, ip) }) ||
 			podapi.Terminal(obj) {
 			delete(a.early, key)
 		} else {
-			e.known = true
-			a.early[key] = e
-			p = Pod{
+			early.known = true
+			a.early[key] = early
+			pod = Pod{
 				Namespace: namespace,
 				Name:      name,
 				UID:       string(obj.UID),
 				Labels:    obj.Labels,
 				Local:     true,
-				Addrs:     e.addrs,
+				Addrs:     early.addrs,
 				Ports:     namedPorts(&obj.Spec),
 			}
 			visible = true
 		}
 	}
 	if visible {
-		a.state.SetPod(p)
+		a.state.SetPod(pod)
 	} else {
 		a.state.DeletePod(namespace, name)
 	}
@@ -118,13 +118,13 @@ func (a *Agent) Connected(
 func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
 	told := map[string]bool{}
 	for _, addr := range addrs {
-		p := a.state.owner(addr)
-		if p == nil || p.UID == "" || told[p.UID] {
+		pod := a.state.owner(addr)
+		if pod == nil || pod.UID == "" || told[pod.UID] {
 			continue
 		}
-		told[p.UID] = true
-		d := &mark.Policy{Ingress: p.policies(Ingress), Egress: p.policies(Egress)}
-		if len(d.Ingress)+len(d.Egress) == 0 {
+		told[pod.UID] = true
+		policy := &mark.Policy{Ingress: pod.policies(Ingress), Egress: pod.policies(Egress)}
+		if len(policy.Ingress)+len(policy.Egress) == 0 {
 			continue
 		}
 		a.cfg.Marks.Emit(mark.Mark{
@@ -134,11 +134,11 @@ func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
 			Took:      time.Since(begin),
 			Subject: mark.Subject{
 				Resource:  "pods",
-				Namespace: p.Namespace,
-				Name:      p.Name,
-				UID:       p.UID,
+				Namespace: pod.Namespace,
+				Name:      pod.Name,
+				UID:       pod.UID,
 			},
-			Detail: d,
+			Detail: policy,
 		})
 	}
 }

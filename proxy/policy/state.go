@@ -61,7 +61,7 @@ type pod struct {
 
 // NewState returns an empty State.
 func NewState() *State {
-	s := &State{
+	state := &State{
 		namespaces: map[string]*namespace{},
 		pods:       map[string]*pod{},
 		selectors:  map[selectorKey]*selector{},
@@ -72,27 +72,27 @@ func NewState() *State {
 		claims:     map[netip.Addr][]*pod{},
 		log:        newJournal(),
 	}
-	for d := range s.isolated {
-		s.isolated[d] = map[netip.Addr]string{}
+	for d := range state.isolated {
+		state.isolated[d] = map[netip.Addr]string{}
 	}
-	return s
+	return state
 }
 
 // Plan returns a copy of the plan.
 func (s *State) Plan() *Plan {
-	p := &Plan{Chains: map[string]*Chain{}, Sets: map[string]*Set{}}
+	plan := &Plan{Chains: map[string]*Chain{}, Sets: map[string]*Set{}}
 	for d := range s.isolated {
-		p.Isolated[d] = maps.Clone(s.isolated[d])
+		plan.Isolated[d] = maps.Clone(s.isolated[d])
 	}
 	for name, c := range s.chains {
-		p.Chains[name] = &c.Chain
+		plan.Chains[name] = &c.Chain
 	}
 	for name, set := range s.sets {
 		c := *set
 		c.Elements = maps.Clone(set.Elements)
-		p.Sets[name] = &c
+		plan.Sets[name] = &c
 	}
-	return p
+	return plan
 }
 
 // namespaceOf finds a namespace, or adds an unknown one.
@@ -155,16 +155,16 @@ func (s *State) SetPod(p Pod) {
 		}
 		s.remove(old)
 	}
-	n := s.namespaceOf(p.Namespace)
+	namespace := s.namespaceOf(p.Namespace)
 	lk := labelsKey(p.Labels)
-	g := n.groups[lk]
-	if g == nil {
-		g = s.addGroup(n, lk, p.Labels)
+	group := namespace.groups[lk]
+	if group == nil {
+		group = s.addGroup(namespace, lk, p.Labels)
 	}
-	born := &pod{Pod: p, group: g}
+	born := &pod{Pod: p, group: group}
 	s.pods[key] = born
-	g.pods[born] = true
-	for sel := range g.selectors {
+	group.pods[born] = true
+	for sel := range group.selectors {
 		s.count(sel, born, 1)
 	}
 	if !p.Local {
@@ -173,11 +173,11 @@ func (s *State) SetPod(p Pod) {
 	for _, a := range p.Addrs {
 		s.claims[a] = append(s.claims[a], born)
 	}
-	if g.local++; g.local == 1 {
-		g.policies = map[*compiled]bool{}
-		for _, c := range n.policies {
-			if c.selects(g) {
-				g.policies[c] = true
+	if group.local++; group.local == 1 {
+		group.policies = map[*compiled]bool{}
+		for _, c := range namespace.policies {
+			if c.selects(group) {
+				group.policies[c] = true
 			}
 		}
 	}
@@ -197,10 +197,10 @@ func (s *State) DeletePod(namespace, name string) {
 }
 
 func (s *State) remove(p *pod) {
-	g := p.group
+	group := p.group
 	delete(s.pods, p.Namespace+"/"+p.Name)
-	delete(g.pods, p)
-	for sel := range g.selectors {
+	delete(group.pods, p)
+	for sel := range group.selectors {
 		s.count(sel, p, -1)
 	}
 	if p.Local {
@@ -214,16 +214,16 @@ func (s *State) remove(p *pod) {
 		for d := range p.chains {
 			s.release(p.chains[d])
 		}
-		if g.local--; g.local == 0 {
-			g.policies = nil
+		if group.local--; group.local == 0 {
+			group.policies = nil
 		}
 	}
-	if len(g.pods) == 0 {
-		for sel := range g.selectors {
-			delete(sel.groups, g)
+	if len(group.pods) == 0 {
+		for sel := range group.selectors {
+			delete(sel.groups, group)
 		}
-		delete(g.namespace.groups, g.key)
-		s.forget(g.namespace)
+		delete(group.namespace.groups, group.key)
+		s.forget(group.namespace)
 	}
 }
 
@@ -271,22 +271,22 @@ func (s *State) DeletePolicy(namespace, name string) {
 
 // reassign updates the chains of the local pods that the old or the new policy selects.
 func (s *State) reassign(n *namespace, old, now *compiled) {
-	for _, g := range n.groups {
-		if g.local == 0 {
+	for _, group := range n.groups {
+		if group.local == 0 {
 			continue
 		}
-		had := old != nil && g.policies[old]
-		has := now != nil && now.selects(g)
+		had := old != nil && group.policies[old]
+		has := now != nil && now.selects(group)
 		if had {
-			delete(g.policies, old)
+			delete(group.policies, old)
 		}
 		if has {
-			g.policies[now] = true
+			group.policies[now] = true
 		}
 		if !had && !has {
 			continue
 		}
-		for p := range g.pods {
+		for p := range group.pods {
 			if p.Local {
 				s.assign(p)
 			}
@@ -309,22 +309,22 @@ func (s *State) assign(p *pod) {
 }
 
 // updateAddress maps an address to the chains of its pod.
-func (s *State) updateAddress(a netip.Addr) {
-	p := s.owner(a)
-	for d := range directions {
+func (s *State) updateAddress(addr netip.Addr) {
+	p := s.owner(addr)
+	for direction := range directions {
 		to := ""
-		if p != nil && p.chains[d] != nil {
-			to = p.chains[d].Name
+		if p != nil && p.chains[direction] != nil {
+			to = p.chains[direction].Name
 		}
-		was := s.isolated[d][a]
+		was := s.isolated[direction][addr]
 		if was == to {
 			continue
 		}
-		s.log.isolated[d].note(a, was)
+		s.log.isolated[direction].note(addr, was)
 		if to == "" {
-			delete(s.isolated[d], a)
+			delete(s.isolated[direction], addr)
 		} else {
-			s.isolated[d][a] = to
+			s.isolated[direction][addr] = to
 		}
 	}
 }

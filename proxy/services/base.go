@@ -50,26 +50,26 @@ var (
 
 // Base returns the table without Services.
 func Base(name string, node Node) *nft.Table {
-	t := nft.NewTable(name)
+	table := nft.NewTable(name)
 	for _, f := range families {
-		f.addSets(t)
-		f.addChains(t)
+		f.addSets(table)
+		f.addChains(table)
 	}
-	t.AddChain(nft.Chain{
+	table.AddChain(nft.Chain{
 		Name: "refuse",
 		Rules: []nft.Rule{
 			{nft.Is(nft.MetaL4Proto, nft.Proto(protoTCP)), nft.Reset()},
 			{nft.Unreachable()},
 		},
 	})
-	t.AddChain(nft.Chain{Name: "services", Rules: serviceRules(node)})
-	t.AddChain(nft.Chain{Name: "closed", Rules: closedRules(node)})
+	table.AddChain(nft.Chain{Name: "services", Rules: serviceRules(node)})
+	table.AddChain(nft.Chain{Name: "closed", Rules: closedRules(node)})
 	if node.PodGroup != 0 {
-		t.AddChain(nft.Chain{Name: "services-of-others", Rules: otherServiceRules(node)})
-		t.AddChain(nft.Chain{Name: "closed-of-others", Rules: nodePortRules(node, "closedports")})
+		table.AddChain(nft.Chain{Name: "services-of-others", Rules: otherServiceRules(node)})
+		table.AddChain(nft.Chain{Name: "closed-of-others", Rules: nodePortRules(node, "closedports")})
 	}
 	for _, hook := range []nft.Hook{nft.Prerouting, nft.Output} {
-		t.AddChain(nft.Chain{
+		table.AddChain(nft.Chain{
 			Name:     "guard-" + string(hook),
 			Type:     nft.Filter,
 			Hook:     hook,
@@ -79,14 +79,14 @@ func Base(name string, node Node) *nft.Table {
 				{nft.State(nft.New), nft.Vmap("guarded6", families[1].front()...)},
 			},
 		})
-		t.AddChain(nft.Chain{
+		table.AddChain(nft.Chain{
 			Name:     string(hook),
 			Type:     nft.NAT,
 			Hook:     hook,
 			Priority: nat,
 			Rules:    []nft.Rule{{nft.Jump("services")}},
 		})
-		t.AddChain(nft.Chain{
+		table.AddChain(nft.Chain{
 			Name:     "closed-" + string(hook),
 			Type:     nft.Filter,
 			Hook:     hook,
@@ -96,7 +96,7 @@ func Base(name string, node Node) *nft.Table {
 			},
 		})
 	}
-	t.AddChain(nft.Chain{
+	table.AddChain(nft.Chain{
 		Name:     "postrouting",
 		Type:     nft.NAT,
 		Hook:     nft.Postrouting,
@@ -107,28 +107,28 @@ func Base(name string, node Node) *nft.Table {
 			{nft.Translated(), nft.In("hairpin6", nft.IP6Saddr, nft.IP6Daddr), nft.Masquerade()},
 		},
 	})
-	return t
+	return table
 }
 
-func (f ipFamily) addSets(t *nft.Table) {
+func (f ipFamily) addSets(table *nft.Table) {
 	front := f.frontTypes()
 	target := []nft.Type{f.addr, nft.Port}
 	with := func(ts []nft.Type, more nft.Type) []nft.Type { return append(append([]nft.Type{}, ts...), more) }
 	for _, m := range []string{"cluster", "external", "closed", "guarded"} {
-		t.AddSet(nft.Set{Name: f.name(m), Key: front, Verdicts: true})
+		table.AddSet(nft.Set{Name: f.name(m), Key: front, Verdicts: true})
 	}
 	for _, m := range []string{"nodeports", "closedports"} {
-		t.AddSet(nft.Set{Name: f.name(m), Key: portFrontTypes, Verdicts: true})
+		table.AddSet(nft.Set{Name: f.name(m), Key: portFrontTypes, Verdicts: true})
 	}
 	for _, m := range []list{clusterAll, externalAll, externalLocal} {
-		t.AddSet(nft.Set{Name: f.name(string(m)), Key: with(front, nft.Num), Data: target})
+		table.AddSet(nft.Set{Name: f.name(string(m)), Key: with(front, nft.Num), Data: target})
 	}
 	for _, m := range []list{nodePortAll, nodePortLocal} {
-		t.AddSet(nft.Set{Name: f.name(string(m)), Key: with(portFrontTypes, nft.Num), Data: target})
+		table.AddSet(nft.Set{Name: f.name(string(m)), Key: with(portFrontTypes, nft.Num), Data: target})
 	}
-	t.AddSet(nft.Set{Name: f.name("cluster-ips"), Key: []nft.Type{f.addr}})
-	t.AddSet(nft.Set{Name: f.name("hairpin"), Key: []nft.Type{f.addr, f.addr}})
-	t.AddSet(nft.Set{Name: f.name("sources"), Key: with(front, f.addr), Interval: true})
+	table.AddSet(nft.Set{Name: f.name("cluster-ips"), Key: []nft.Type{f.addr}})
+	table.AddSet(nft.Set{Name: f.name("hairpin"), Key: []nft.Type{f.addr, f.addr}})
+	table.AddSet(nft.Set{Name: f.name("sources"), Key: with(front, f.addr), Interval: true})
 }
 
 func (f ipFamily) addChains(t *nft.Table) {
@@ -185,18 +185,18 @@ func closedRules(node Node) []nft.Rule {
 // packets from it cannot leave the loopback interface.
 func nodePortRules(node Node, set string) []nft.Rule {
 	var out []nft.Rule
-	for _, f := range families {
-		look := nft.Vmap(f.name(set), portFront...)
-		only := ofFamily(node.NodePortCIDRs, f.n)
+	for _, ipFamily := range families {
+		look := nft.Vmap(ipFamily.name(set), portFront...)
+		only := ofFamily(node.NodePortCIDRs, ipFamily.n)
 		switch {
 		case len(node.NodePortCIDRs) > 0:
 			for _, p := range only {
-				out = append(out, nft.Rule{nft.Within(f.daddr, p), nft.ToLocal(), look})
+				out = append(out, nft.Rule{nft.Within(ipFamily.daddr, p), nft.ToLocal(), look})
 			}
-		case f.n == 4:
+		case ipFamily.n == 4:
 			out = append(out, nft.Rule{nft.OfFamily(4), nft.ToLocal(), look})
 		default:
-			out = append(out, nft.Rule{nft.IsNot(f.daddr, nft.Addr(netip.IPv6Loopback())), nft.ToLocal(), look})
+			out = append(out, nft.Rule{nft.IsNot(ipFamily.daddr, nft.Addr(netip.IPv6Loopback())), nft.ToLocal(), look})
 		}
 	}
 	return out

@@ -137,28 +137,28 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-func candidateOf(e discoveryv1.Endpoint, port uint16, node Node) (candidate, bool) {
-	if len(e.Addresses) == 0 {
+func candidateOf(endpoint discoveryv1.Endpoint, port uint16, node Node) (candidate, bool) {
+	if len(endpoint.Addresses) == 0 {
 		return candidate{}, false
 	}
-	addr, err := netip.ParseAddr(e.Addresses[0])
+	addr, err := netip.ParseAddr(endpoint.Addresses[0])
 	if err != nil {
 		return candidate{}, false
 	}
 	c := candidate{Endpoint: Endpoint{
 		Addr:  netip.AddrPortFrom(addr.Unmap(), port),
-		Local: e.NodeName != nil && *e.NodeName == node.Name,
+		Local: endpoint.NodeName != nil && *endpoint.NodeName == node.Name,
 	}}
-	c.ready = e.Conditions.Ready == nil || *e.Conditions.Ready
+	c.ready = endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
 	c.serving = c.ready
-	if e.Conditions.Serving != nil {
-		c.serving = *e.Conditions.Serving
+	if endpoint.Conditions.Serving != nil {
+		c.serving = *endpoint.Conditions.Serving
 	}
-	c.terminating = value(e.Conditions.Terminating)
-	if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
-		c.Pod = *e.TargetRef
+	c.terminating = value(endpoint.Conditions.Terminating)
+	if endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod" {
+		c.Pod = *endpoint.TargetRef
 	}
-	if h := e.Hints; h != nil {
+	if h := endpoint.Hints; h != nil {
 		for _, z := range h.ForZones {
 			c.zones = append(c.zones, z.Name)
 		}

@@ -14,13 +14,14 @@ import (
 // TestOtherClusters: pods of another cluster on the machine, whose cluster IPs may be the same, pass by ours, and reach
 // node ports.
 func TestOtherClusters(t *testing.T) {
-	w := newWorld(t)
-	w.serve("b", "tcp", 8080)
-	w.sysctl("client", "ipv4/ip_forward=0") // what has no way is not sent back
-	w.node.PodGroup = 0x12345678
+	world := newWorld(t)
+	world.serve("b", "tcp", 8080)
+	world.sysctl("client", "ipv4/ip_forward=0") // what has no way is not sent back
+	world.node.PodGroup = 0x12345678
 	// 0x12345678, 0x22000001
-	w.ip("node", "link set dev a group 305419896", "link set dev b group 305419896", "link set dev r group 570425345")
-	w.write(service("s", "10.96.0.1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+	world.ip("node", "link set dev a group 305419896", "link set dev b group 305419896",
+		"link set dev r group 570425345")
+	world.write(service("s", "10.96.0.1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = 30080
 	}, "10.244.1.3"))
@@ -33,18 +34,18 @@ func TestOtherClusters(t *testing.T) {
 		{"r", "10.96.0.1:81", "timeout"},
 		{"r", "192.0.2.1:30080", "b 10.244.1.1"},
 	} {
-		w.want(t, c.from, "tcp", c.to, c.want)
+		world.want(t, c.from, "tcp", c.to, c.want)
 	}
 }
 
 // TestPackets sends real packets through the rules.
 func TestPackets(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	for _, s := range []string{"a", "b", "r"} {
-		w.serve(s, "tcp", 8080)
-		w.serve(s, "udp4", 8080)
+		world.serve(s, "tcp", 8080)
+		world.serve(s, "udp4", 8080)
 	}
-	w.serve("node", "tcp", 8081)
+	world.serve("node", "tcp", 8081)
 	type try struct{ from, network, to, want string }
 	const a4, b4, r4 = "10.244.1.2", "10.244.1.3", "10.244.2.2"
 	local := func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
@@ -222,25 +223,25 @@ func TestPackets(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w.write(c.in...)
+			world.write(c.in...)
 			for _, y := range c.tries {
-				w.want(t, y.from, y.network, y.to, y.want)
+				world.want(t, y.from, y.network, y.to, y.want)
 			}
 			if t.Failed() && testing.Verbose() {
-				t.Log(w.rules())
+				t.Log(world.rules())
 			}
 		})
 	}
 }
 
 func TestSpreadAndAffinity(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	for _, s := range []string{"a", "b", "r"} {
-		w.serve(s, "tcp", 8080)
+		world.serve(s, "tcp", 8080)
 	}
 	eps := []string{"10.244.1.2", "10.244.1.3", "10.244.2.2"}
-	w.write(service("s", "10.96.0.1", "TCP", nil, eps...))
-	got := w.askAll("client", "tcp", "10.96.0.1:80", 120)
+	world.write(service("s", "10.96.0.1", "TCP", nil, eps...))
+	got := world.askAll("client", "tcp", "10.96.0.1:80", 120)
 	if got["a"] < 15 || got["b"] < 15 || got["r"] < 15 || got["a"]+got["b"]+got["r"] != 120 {
 		t.Errorf("spread over three endpoints: %v", got)
 	}
@@ -252,9 +253,9 @@ func TestSpreadAndAffinity(t *testing.T) {
 		s.Spec.Type = corev1.ServiceTypeNodePort
 		s.Spec.Ports[0].NodePort = 30080
 	}
-	w.write(service("s", "10.96.0.1", "TCP", stick, eps...))
-	got = w.askAll("client", "tcp", "10.96.0.1:80", 20)
-	for k, v := range w.askAll("client", "tcp", "192.0.2.1:30080", 20) { // all frontends of a port share it
+	world.write(service("s", "10.96.0.1", "TCP", stick, eps...))
+	got = world.askAll("client", "tcp", "10.96.0.1:80", 20)
+	for k, v := range world.askAll("client", "tcp", "192.0.2.1:30080", 20) { // all frontends of a port share it
 		got[k] += v
 	}
 	if len(got) != 1 {
@@ -270,14 +271,14 @@ func TestSpreadAndAffinity(t *testing.T) {
 			left = append(left, eps[i])
 		}
 	}
-	w.write(service("s", "10.96.0.1", "TCP", stick, left...))
-	got = w.askAll("client", "tcp", "10.96.0.1:80", 20)
+	world.write(service("s", "10.96.0.1", "TCP", stick, left...))
+	got = world.askAll("client", "tcp", "10.96.0.1:80", 20)
 	if len(got) != 1 || got[its] > 0 {
 		t.Errorf("after endpoint %s went, the client reached %v", its, got)
 	}
 	// The others do not disturb: it stays where it is when one comes.
-	w.write(service("s", "10.96.0.1", "TCP", stick, eps...))
-	for k, v := range w.askAll("client", "tcp", "10.96.0.1:80", 20) {
+	world.write(service("s", "10.96.0.1", "TCP", stick, eps...))
+	for k, v := range world.askAll("client", "tcp", "10.96.0.1:80", 20) {
 		got[k] += v
 	}
 	if len(got) != 1 {

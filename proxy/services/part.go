@@ -99,15 +99,15 @@ func served(svc *corev1.Service) bool {
 // partOf computes the part of svc in the table of the node. before is its last part; taken returns the owners of
 // external frontends.
 func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node, before *Part, taken ownerFunc) *Part {
-	p := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
+	part := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
 	if !served(svc) {
-		return p
+		return part
 	}
 	b := &builder{
 		node:  node,
 		svc:   svc,
 		taken: taken,
-		part:  p,
+		part:  part,
 	}
 	if before != nil {
 		b.before = before.lists
@@ -121,13 +121,13 @@ func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node,
 		if err != nil {
 			continue
 		}
-		p.put(familyByNumber(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
+		part.put(familyByNumber(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
 		for _, port := range svc.Spec.Ports {
 			b.port(ip, port, slices)
 		}
 	}
-	p.health(svc, slices, node)
-	return p
+	part.health(svc, slices, node)
+	return part
 }
 
 func (p *Part) health(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node) {
@@ -151,11 +151,11 @@ func (p *Part) put(set, key, value string) { p.Elements = append(p.Elements, Ele
 
 // port adds one port in the family of the cluster IP.
 func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discoveryv1.EndpointSlice) {
-	f := familyByNumber(familyOf(ip))
-	cands := candidates(sp, f.n, slices, b.node)
+	ipFamily := familyByNumber(familyOf(ip))
+	cands := candidates(sp, ipFamily.n, slices, b.node)
 	s := &servedPort{
 		builder: b,
-		f:       f,
+		f:       ipFamily,
 		id:      digest(b.svc.Namespace + "/" + b.svc.Name + ":" + sp.Name + "/" + string(sp.Protocol)),
 		name:    sp.Name + "/" + string(sp.Protocol),
 		proto:   protoNumber(protocolOf(&sp.Protocol)),
@@ -174,7 +174,7 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discovery
 		told.Serving = serving(cands)
 	}
 	s.cluster(ip)
-	for _, ext := range b.externals(f.n) {
+	for _, ext := range b.externals(ipFamily.n) {
 		if s.external(ext) {
 			told.Fronts = append(told.Fronts, netip.AddrPortFrom(ext.addr, s.number))
 		}
@@ -184,7 +184,7 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discovery
 	}
 	for _, e := range append(s.all, s.local...) {
 		if e.Local {
-			b.part.put(f.name("hairpin"), nft.Addr(e.Addr.Addr())+nft.Addr(e.Addr.Addr()), "")
+			b.part.put(ipFamily.name("hairpin"), nft.Addr(e.Addr.Addr())+nft.Addr(e.Addr.Addr()), "")
 		}
 	}
 	b.part.Ports = append(b.part.Ports, told)

@@ -70,11 +70,11 @@ func Table(name string, node Node, in map[types.NamespacedName]Input) (*nft.Tabl
 
 // Update updates the state of some Services and returns the change of the table.
 func (s *State) Update(in map[types.NamespacedName]Input) Change {
-	c := Change{Before: map[types.NamespacedName]*Part{}, After: map[types.NamespacedName]*Part{}}
+	change := Change{Before: map[types.NamespacedName]*Part{}, After: map[types.NamespacedName]*Part{}}
 	names := slices.SortedFunc(maps.Keys(in), func(a, b types.NamespacedName) int { return order(a, b, in) })
 	for _, n := range names { // removals before additions: a frontend may move from one Service to another
 		if svc := in[n].Service; !served(svc) {
-			c.Freed = append(c.Freed, s.release(n, nil)...)
+			change.Freed = append(change.Freed, s.release(n, nil)...)
 		}
 	}
 	for _, n := range names {
@@ -82,25 +82,25 @@ func (s *State) Update(in map[types.NamespacedName]Input) Change {
 		after := partOf(in[n].Service, in[n].Slices, s.node, before, func(frontend string) string {
 			return s.claim(frontend, n)
 		})
-		c.Freed = append(c.Freed, s.release(n, after.claims)...)
-		c.Before[n] = before
-		c.After[n] = after
+		change.Freed = append(change.Freed, s.release(n, after.claims)...)
+		change.Before[n] = before
+		change.After[n] = after
 	}
 	for _, n := range names {
-		s.remove(&c.Delta, c.Before[n])
+		s.remove(&change.Delta, change.Before[n])
 	}
 	for _, n := range names {
-		s.add(&c.Delta, c.After[n])
+		s.add(&change.Delta, change.After[n])
 		if in[n].Service == nil {
 			delete(s.parts, n)
 			continue
 		}
-		s.parts[n] = c.After[n]
+		s.parts[n] = change.After[n]
 	}
-	c.Freed = slices.DeleteFunc(c.Freed, func(n types.NamespacedName) bool {
-		return c.After[n] != nil && len(c.After[n].Refused) == 0
+	change.Freed = slices.DeleteFunc(change.Freed, func(n types.NamespacedName) bool {
+		return change.After[n] != nil && len(change.After[n].Refused) == 0
 	})
-	return c
+	return change
 }
 
 // Join adds a later change.
@@ -157,42 +157,42 @@ func (s *State) release(n types.NamespacedName, keep []string) []types.Namespace
 }
 
 // remove removes a part from the table.
-func (s *State) remove(d *nft.Delta, p *Part) {
-	if p == nil {
+func (s *State) remove(delta *nft.Delta, part *Part) {
+	if part == nil {
 		return
 	}
-	for _, e := range p.Elements {
+	for _, e := range part.Elements {
 		if s.count(e, -1) == 0 {
-			d.DropElement(e.Set, e.Key)
+			delta.DropElement(e.Set, e.Key)
 		}
 	}
-	for name := range p.Chains {
+	for name := range part.Chains {
 		if s.chains[name]--; s.chains[name] == 0 {
 			delete(s.chains, name)
-			d.DropChain(name)
+			delta.DropChain(name)
 		}
 	}
-	for name := range p.Sets {
+	for name := range part.Sets {
 		if s.sets[name]--; s.sets[name] == 0 {
 			delete(s.sets, name)
-			d.DropSet(name)
+			delta.DropSet(name)
 		}
 	}
 }
 
 // add adds a part to the table.
-func (s *State) add(d *nft.Delta, p *Part) {
+func (s *State) add(delta *nft.Delta, p *Part) {
 	for _, e := range p.Elements {
 		s.count(e, 1)
-		d.PutElement(e.Set, e.Key, e.Value)
+		delta.PutElement(e.Set, e.Key, e.Value)
 	}
 	for name, c := range p.Chains {
 		s.chains[name]++
-		d.PutChain(c)
+		delta.PutChain(c)
 	}
 	for name, set := range p.Sets {
 		s.sets[name]++
-		d.PutSet(set)
+		delta.PutSet(set)
 	}
 }
 

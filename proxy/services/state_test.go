@@ -98,37 +98,37 @@ func golden(t *testing.T, name, got string) {
 }
 
 // anyService is a Service of some kind; few names, addresses and ports make them meet.
-func anyService(r *rand.Rand, i int) Input {
-	proto := []corev1.Protocol{"TCP", "UDP"}[r.IntN(2)]
+func anyService(rnd *rand.Rand, i int) Input {
+	proto := []corev1.Protocol{"TCP", "UDP"}[rnd.IntN(2)]
 	var eps []string
 	for e := range 6 {
-		if r.IntN(2) == 0 {
+		if rnd.IntN(2) == 0 {
 			eps = append(eps, fmt.Sprintf("10.244.%d.%d", 1+e%2, 2+e))
 		}
 	}
 	return service(fmt.Sprint("s", i), fmt.Sprint("10.96.0.", 1+i), proto, func(
-		s *corev1.Service, sl *discoveryv1.EndpointSlice,
+		svc *corev1.Service, sl *discoveryv1.EndpointSlice,
 	) {
-		s.CreationTimestamp.Time = time.Unix(int64(i), 0)
-		s.Spec.Type = []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}[r.IntN(3)]
-		if s.Spec.Type != "ClusterIP" {
-			s.Spec.Ports[0].NodePort = int32(30000 + i)
-			s.Spec.ExternalTrafficPolicy = []corev1.ServiceExternalTrafficPolicy{"Cluster", "Local"}[r.IntN(2)]
+		svc.CreationTimestamp.Time = time.Unix(int64(i), 0)
+		svc.Spec.Type = []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}[rnd.IntN(3)]
+		if svc.Spec.Type != "ClusterIP" {
+			svc.Spec.Ports[0].NodePort = int32(30000 + i)
+			svc.Spec.ExternalTrafficPolicy = []corev1.ServiceExternalTrafficPolicy{"Cluster", "Local"}[rnd.IntN(2)]
 		}
-		if s.Spec.Type == "LoadBalancer" {
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprint("203.0.113.", r.IntN(3))}}
-			if r.IntN(2) == 0 {
-				s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "192.0.2.0/24"}
+		if svc.Spec.Type == "LoadBalancer" {
+			svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprint("203.0.113.", rnd.IntN(3))}}
+			if rnd.IntN(2) == 0 {
+				svc.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "192.0.2.0/24"}
 			}
 		}
-		if r.IntN(4) == 0 {
-			s.Spec.ExternalIPs = []string{fmt.Sprint("203.0.113.", r.IntN(3))}
+		if rnd.IntN(4) == 0 {
+			svc.Spec.ExternalIPs = []string{fmt.Sprint("203.0.113.", rnd.IntN(3))}
 		}
-		if r.IntN(4) == 0 {
-			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		if rnd.IntN(4) == 0 {
+			svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		}
 		for e := range sl.Endpoints {
-			sl.Endpoints[e].Conditions.Ready = new(r.IntN(5) > 0)
+			sl.Endpoints[e].Conditions.Ready = new(rnd.IntN(5) > 0)
 		}
 	}, eps...)
 }
@@ -139,7 +139,7 @@ var number = regexp.MustCompile(`(numgen|random)[^\n]*|( \. \d+)( : 10\.244)`)
 // numbers of endpoints; and running twice changes nothing.
 func TestDifferencesEqualTheWhole(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
-	r := rand.New(rand.NewPCG(seed, 7))
+	rnd := rand.New(rand.NewPCG(seed, 7))
 	all := map[types.NamespacedName]Input{}
 	grown, state, _ := Table("test", testNode, nil)
 	update := func(in map[types.NamespacedName]Input) {
@@ -157,11 +157,11 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 	}
 	for step := range 400 {
 		in := map[types.NamespacedName]Input{}
-		for range 1 + r.IntN(4) {
-			i := r.IntN(8)
-			one := anyService(r, i)
+		for range 1 + rnd.IntN(4) {
+			i := rnd.IntN(8)
+			one := anyService(rnd, i)
 			n := types.NamespacedName{Namespace: "default", Name: one.Service.Name}
-			if r.IntN(3) == 0 {
+			if rnd.IntN(3) == 0 {
 				delete(all, n)
 				in[n] = Input{}
 				continue
@@ -262,7 +262,7 @@ func TestOneEndpointIsAFewElements(t *testing.T) {
 // among them.
 func BenchmarkTenThousand(b *testing.B) {
 	all := many(10000)
-	w := newWorld(b)
+	world := newWorld(b)
 	heap := func() float64 {
 		runtime.GC()
 		runtime.GC()
@@ -274,11 +274,11 @@ func BenchmarkTenThousand(b *testing.B) {
 		before := heap()
 		for b.Loop() {
 			table, state, _ := Table("test", testNode, all)
-			w.state = state
-			if err := w.writer.Write(table); err != nil {
+			world.state = state
+			if err := world.writer.Write(table); err != nil {
 				b.Fatal(err)
 			}
-			if err := w.writer.Repair(); err != nil {
+			if err := world.writer.Repair(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -293,8 +293,8 @@ func BenchmarkTenThousand(b *testing.B) {
 			in.Slices = []*discoveryv1.EndpointSlice{
 				sliceOf(n.Name, "TCP", 8080, "10.200.0.1", fmt.Sprint("10.200.1.", byte(i))),
 			}
-			c := w.state.Update(map[types.NamespacedName]Input{n: in})
-			if err := w.writer.Change(&c.Delta); err != nil {
+			c := world.state.Update(map[types.NamespacedName]Input{n: in})
+			if err := world.writer.Change(&c.Delta); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -303,9 +303,9 @@ func BenchmarkTenThousand(b *testing.B) {
 
 // BenchmarkConnect compares connections through a cluster IP with those to the pod itself.
 func BenchmarkConnect(b *testing.B) {
-	w := newWorld(b)
-	w.serve("b", "tcp", 8080)
-	w.serve("b", "tcp", 8081) // of its own: the flows of one must not be in the way of the other's
+	world := newWorld(b)
+	world.serve("b", "tcp", 8080)
+	world.serve("b", "tcp", 8081) // of its own: the flows of one must not be in the way of the other's
 	for _, n := range []int{1, 10000} {
 		all := many(n)
 		in := service("real", "10.97.0.1", "TCP", func(_ *corev1.Service, s *discoveryv1.EndpointSlice) {
@@ -313,12 +313,12 @@ func BenchmarkConnect(b *testing.B) {
 		}, "10.244.1.3")
 		all[types.NamespacedName{Namespace: "default", Name: "real"}] = in
 		table, _, _ := Table("test", testNode, all)
-		if err := w.writer.Write(table); err != nil {
+		if err := world.writer.Write(table); err != nil {
 			b.Fatal(err)
 		}
 		for what, addr := range map[string]string{"direct": "10.244.1.3:8080", "service": "10.97.0.1:80"} {
 			b.Run(fmt.Sprintf("%d/%s", n, what), func(b *testing.B) {
-				w.in("a", func() {
+				world.in("a", func() {
 					for b.Loop() {
 						if got := dialOnce(addr); got != nil {
 							b.Error(got)

@@ -42,41 +42,44 @@ type Way struct {
 func WayOf(
 	svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to netip.AddrPort, proto uint8,
 ) (Way, bool) {
-	p := partOf(svc, in, node, nil, func(string) string { return "" })
-	f := familyByNumber(familyOf(to.Addr()))
+	part := partOf(svc, in, node, nil, func(string) string { return "" })
+	ipFamily := familyByNumber(familyOf(to.Addr()))
 	key := nft.Addr(to.Addr()) + nft.Proto(proto) + nft.PortNumber(to.Port())
-	w := Way{Sticky: affinityTimeout(svc), Front: "cluster IP", Fate: Forwarded}
+	way := Way{Sticky: affinityTimeout(svc), Front: "cluster IP", Fate: Forwarded}
 	has := func(set, key string) (Element, bool) {
-		i := slices.IndexFunc(p.Elements, func(e Element) bool { return e.Set == f.name(set) && e.Key == key })
+		i := slices.IndexFunc(part.Elements, func(e Element) bool {
+			return e.Set == ipFamily.name(set) && e.Key == key
+		})
 		if i < 0 {
 			return Element{}, false
 		}
-		return p.Elements[i], true
+		return part.Elements[i], true
 	}
-	port := p.portAt(to, proto)
+	port := part.portAt(to, proto)
 	if port != nil {
-		w.Port = port.Name
+		way.Port = port.Name
 	}
 	_, ours := has("cluster-ips", nft.Addr(to.Addr()))
 	closed, isClosed := has("closed", key)
 	switch {
 	case isClosed && closed.Value == nft.ToDrop:
-		w.Fate = Dropped
+		way.Fate = Dropped
 	case isClosed:
-		w.Fate = Refused
-		w.Front = "external address"
+		way.Fate = Refused
+		way.Front = "external address"
 	case ours && (port == nil || !exists(has("cluster", key))):
-		w.Fate = Refused
-		w.Unserved = port == nil
+		way.Fate = Refused
+		way.Unserved = port == nil
 	case ours:
-		w.Endpoints = endpointsOf(p, svc, in, node, listKey{f.name(string(clusterAll)), key}, port.Name, f)
+		way.Endpoints = endpointsOf(part, svc, in, node, listKey{ipFamily.name(string(clusterAll)), key}, port.Name,
+			ipFamily)
 	case exists(has("external", key)):
-		w.Front = "external address"
-		w.Endpoints = port.Endpoints // pods may use all endpoints
+		way.Front = "external address"
+		way.Endpoints = port.Endpoints // pods may use all endpoints
 	default:
-		return p.nodePortWay(w, to, proto, f)
+		return part.nodePortWay(way, to, proto, ipFamily)
 	}
-	return w, true
+	return way, true
 }
 
 func exists(_ Element, ok bool) bool { return ok }

@@ -163,20 +163,20 @@ func (w *world) serve(space, network string, port int) {
 	w.in(space, func() {
 		addr := net.JoinHostPort("", strconv.Itoa(port))
 		if strings.HasPrefix(network, "udp") {
-			c, err := (&net.ListenConfig{}).ListenPacket(context.Background(), network, addr)
+			packetConn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), network, addr)
 			if err != nil {
 				w.t.Error(err)
 				return
 			}
-			w.t.Cleanup(func() { c.Close() })
-			go func() { // ends when c is closed
+			w.t.Cleanup(func() { packetConn.Close() })
+			go func() { // ends when packetConn is closed
 				b := make([]byte, 100)
 				for {
-					_, from, err := c.ReadFrom(b)
+					_, from, err := packetConn.ReadFrom(b)
 					if err != nil {
 						return
 					}
-					_, _ = c.WriteTo([]byte(space+" "+host(from)), from)
+					_, _ = packetConn.WriteTo([]byte(space+" "+host(from)), from)
 				}
 			}()
 			return
@@ -230,26 +230,26 @@ func (w *world) ask(space, network, addr string, wait time.Duration) string {
 	out := ""
 	w.in(space, func() {
 		d := net.Dialer{Timeout: wait}
-		c, err := d.DialContext(context.Background(), network, addr)
+		conn, err := d.DialContext(context.Background(), network, addr)
 		if err != nil {
 			out = word(err)
 			return
 		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(wait))
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(wait))
 		if strings.HasPrefix(network, "udp") {
-			if _, err := c.Write([]byte("?")); err != nil {
+			if _, err := conn.Write([]byte("?")); err != nil {
 				out = word(err)
 				return
 			}
 			b := make([]byte, 100)
-			n, err := c.Read(b)
+			n, err := conn.Read(b)
 			if out = string(b[:n]); err != nil {
 				out = word(err)
 			}
 			return
 		}
-		b, err := io.ReadAll(c)
+		b, err := io.ReadAll(conn)
 		if out = string(b); err != nil {
 			out = word(err)
 		}
@@ -316,7 +316,7 @@ func service(name, ip string, proto corev1.Protocol, change func(
 }
 
 func sliceOf(name string, proto corev1.Protocol, port int32, addrs ...string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
+	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default",
 			Name:      name + "-1",
@@ -328,19 +328,19 @@ func sliceOf(name string, proto corev1.Protocol, port int32, addrs ...string) *d
 	for _, a := range addrs {
 		ip := netip.MustParseAddr(a)
 		if ip.Is6() {
-			s.AddressType = discoveryv1.AddressTypeIPv6
+			slice.AddressType = discoveryv1.AddressTypeIPv6
 		}
 		node := "other"
 		if strings.HasPrefix(a, "10.244.1.") || strings.HasPrefix(a, "fd44:1:") || strings.HasPrefix(a, "192.0.2.") {
 			node = "node"
 		}
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{a},
 			NodeName:   &node,
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		})
 	}
-	return s
+	return slice
 }
 
 // rules is what nft says of the node.

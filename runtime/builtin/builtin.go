@@ -113,7 +113,7 @@ func tagOf(version string) string {
 
 // writeLayer writes the only layer: the program, its links, and the few files and directories that programs expect.
 func writeLayer(to io.Writer, program []byte) error {
-	w := tar.NewWriter(to)
+	writer := tar.NewWriter(to)
 	var err error
 	put := func(h tar.Header, content []byte) {
 		if err != nil {
@@ -122,8 +122,8 @@ func writeLayer(to io.Writer, program []byte) error {
 		h.ModTime = epoch
 		h.Size = int64(len(content))
 		h.Format = tar.FormatUSTAR
-		if err = w.WriteHeader(&h); err == nil && len(content) > 0 {
-			_, err = w.Write(content)
+		if err = writer.WriteHeader(&h); err == nil && len(content) > 0 {
+			_, err = writer.Write(content)
 		}
 	}
 	for _, d := range []string{"bin/", "dev/", "etc/", "proc/", "root/", "sys/", "usr/", "var/"} {
@@ -151,5 +151,5 @@ func writeLayer(to io.Writer, program []byte) error {
 	if err != nil {
 		return err
 	}
-	return w.Close()
+	return writer.Close()
 }

@@ -36,22 +36,22 @@ func TestImage(t *testing.T) {
 		t.Errorf("the same program gave %+v and %+v, %v", first, again, err)
 	}
 	dir := t.TempDir()
-	s, err := image.Open(image.Config{Dir: dir, Builtin: b})
+	store, err := image.Open(image.Config{Dir: dir, Builtin: b})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{
 		"keelson.local/hello", "keelson.local/hello:latest", "keelson.local/hello:v1.37.2-keelson", id, id[7:17],
 	} {
-		if img, ok := s.Get(ref); !ok || img.ID != id || !img.Pinned {
+		if img, ok := store.Get(ref); !ok || img.ID != id || !img.Pinned {
 			t.Errorf("Get(%q): got %+v, %v", ref, img, ok)
 		}
 	}
-	img, err := s.Pull(t.Context(), "keelson.local/hello", nil, nil)
+	img, err := store.Pull(t.Context(), "keelson.local/hello", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fs := s.LayerDir(img.Layers[0].ChainID)
+	fs := store.LayerDir(img.Layers[0].ChainID)
 	got, err := os.ReadFile(filepath.Join(fs, "hello"))
 	if err != nil || !bytes.Equal(got, program) {
 		t.Errorf("/hello: %d bytes, %v; want the program", len(got), err)
@@ -62,13 +62,13 @@ func TestImage(t *testing.T) {
 	if fi, err := os.Stat(filepath.Join(fs, "hello")); err != nil || fi.Mode().Perm() != 0o755 {
 		t.Errorf("/hello: %v, %v", fi.Mode(), err)
 	}
-	if err := s.Remove(t.Context(), "keelson.local/hello"); !errors.Is(err, image.ErrBuiltin) {
+	if err := store.Remove(t.Context(), "keelson.local/hello"); !errors.Is(err, image.ErrBuiltin) {
 		t.Errorf("Remove: got %v, want ErrBuiltin", err)
 	}
-	if _, err := s.Pull(t.Context(), "keelson.local/other:v1", nil, nil); !errors.Is(err, image.ErrNotFound) {
+	if _, err := store.Pull(t.Context(), "keelson.local/other:v1", nil, nil); !errors.Is(err, image.ErrNotFound) {
 		t.Errorf("Pull of another local name: got %v, want ErrNotFound", err)
 	}
-	if n := len(s.List()); n != 1 {
+	if n := len(store.List()); n != 1 {
 		t.Errorf("List: got %d images, want 1", n)
 	}
 	other, err := image.Open(image.Config{Dir: dir}) // a process that has no such image must not collect its layer

@@ -46,14 +46,14 @@ func testSite(t *testing.T) (addr string) {
 // raw answers each connection with a text, whatever it asks.
 func raw(t *testing.T, text string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	go func() { // ends when the listener is closed
 		for {
-			c, err := l.Accept()
+			c, err := listener.Accept()
 			if err != nil {
 				return
 			}
@@ -62,7 +62,7 @@ func raw(t *testing.T, text string) (addr string) {
 			_ = c.Close()
 		}
 	}()
-	return l.Addr().String()
+	return listener.Addr().String()
 }
 
 // closedPort is a loopback address that nothing listens on.

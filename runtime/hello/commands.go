@@ -35,9 +35,9 @@ func commands() map[string]func(s *sh, h interp.HandlerContext, args []string, s
 
 // call is called before each command, and may replace it.
 func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
-	h := interp.HandlerCtx(ctx)
+	handlerContext := interp.HandlerCtx(ctx)
 	if args[0] == nameEnd && s.ends < 0 {
-		s.ends = h.LastExitStatus
+		s.ends = handlerContext.LastExitStatus
 	}
 	if action := s.traps.pending(); action != "" {
 		words := make([]string, len(args))
@@ -50,7 +50,7 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 	switch name := args[0]; {
 	case own[name] != "":
 		return append([]string{own[name]}, args[1:]...), nil
-	case name == "exec" && s.execs[h.Pos]:
+	case name == "exec" && s.execs[handlerContext.Pos]:
 		return append([]string{nameExec}, args[1:]...), nil
 	case name == "echo":
 		return echoAtOnce(args), nil
@@ -59,7 +59,7 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 	case name == "eval" && len(args) > 1:
 		return []string{"eval", s.rewritten(strings.Join(args[1:], " "))}, nil
 	case name == "command" && len(args) > 2 && args[1] == "-v" && !interp.IsBuiltin(args[2]):
-		if path, _, err := lookup(h.Dir, h.Env, args[2]); err == nil {
+		if path, _, err := lookup(handlerContext.Dir, handlerContext.Env, args[2]); err == nil {
 			return []string{"echo", path}, nil
 		}
 	}

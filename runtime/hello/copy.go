@@ -199,7 +199,7 @@ func mv(args []string, std stdio) int {
 // ln makes links: symbolic ones with -s. -f replaces what is there, -n replaces a link to a directory in place of a
 // link in that directory.
 func ln(args []string, std stdio) int {
-	o, words, err := lnSyntax.parse(args)
+	opts, words, err := lnSyntax.parse(args)
 	if err != nil {
 		return complain(std, "ln", err)
 	}
@@ -207,11 +207,11 @@ func ln(args []string, std stdio) int {
 		words = append(words, ".")
 	}
 	link := os.Link
-	if o.has('s') {
+	if opts.has('s') {
 		link = os.Symlink
 	}
-	return toTarget("ln", lnSyntax, words, o.has('n'), std, func(from, to string) error {
-		if o.has('f') {
+	return toTarget("ln", lnSyntax, words, opts.has('n'), std, func(from, to string) error {
+		if opts.has('f') {
 			if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}

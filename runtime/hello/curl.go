@@ -57,7 +57,7 @@ const maxRedirects = 10
 
 // curl makes a request to an http URL, as the program of this name does. -k has no effect: there is no TLS.
 func curl(args []string, std stdio) int {
-	o, urls, err := curlSyntax.parse(args)
+	opts, urls, err := curlSyntax.parse(args)
 	if err == nil && len(urls) != 1 {
 		err = curlSyntax.wantUsage()
 	}
@@ -65,14 +65,14 @@ func curl(args []string, std stdio) int {
 		complain(std, "curl", err)
 		return curlUsage
 	}
-	c, err := newCall(o, urls[0], std.in)
+	c, err := newCall(opts, urls[0], std.in)
 	start := time.Now()
 	got := 0
 	size := counter{}
 	if err == nil {
-		got, err = c.run(o, std, &size)
+		got, err = c.run(opts, std, &size)
 	}
-	if format := o.get('w', ""); format != "" {
+	if format := opts.get('w', ""); format != "" {
 		fmt.Fprint(std.out, strings.NewReplacer(`\n`, "\n", `\t`, "\t", "%%", "%", "%{http_code}",
 			fmt.Sprintf("%03d", got),
 			"%{response_code}", fmt.Sprintf("%03d", got), "%{size_download}", strconv.Itoa(size.n),
@@ -82,21 +82,21 @@ func curl(args []string, std stdio) int {
 		return 0
 	}
 	code := curlCode(err)
-	if !o.has('s') || o.has('S') {
+	if !opts.has('s') || opts.has('S') {
 		fmt.Fprintf(std.err, "curl: (%d) %v\n", code, err)
 	}
 	return code
 }
 
 // newCall is the request that the options ask for.
-func newCall(o options, url string, stdin io.Reader) (call, error) {
-	c := call{method: "GET", header: o['H']}
+func newCall(opts options, url string, stdin io.Reader) (call, error) {
+	c := call{method: "GET", header: opts['H']}
 	var err error
 	if c.target, err = parseURL(url); err != nil {
 		return c, err
 	}
 	var data []string
-	for _, d := range o['d'] {
+	for _, d := range opts['d'] {
 		if file, ok := strings.CutPrefix(d, "@"); ok {
 			b, err := readBody(file, stdin)
 			if err != nil {
@@ -112,12 +112,12 @@ func newCall(o options, url string, stdin io.Reader) (call, error) {
 			c.header = append(c.header, "Content-Type: application/x-www-form-urlencoded")
 		}
 	}
-	if o.has('I') {
+	if opts.has('I') {
 		c.method = "HEAD"
 	}
-	c.method = o.get('X', c.method)
-	if c.total, err = seconds(o.get('m', "0")); err == nil {
-		c.connect, err = seconds(o.get('C', "0"))
+	c.method = opts.get('X', c.method)
+	if c.total, err = seconds(opts.get('m', "0")); err == nil {
+		c.connect, err = seconds(opts.get('C', "0"))
 	}
 	return c, err
 }
@@ -174,32 +174,33 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // run sends the request, with -L also those to where the server points, and writes the response. status is 0 without
 // one.
-func (c call) run(o options, std stdio, out *counter) (status int, err error) {
+func (c call) run(opts options, std stdio, out *counter) (status int, err error) {
 	for hop := 0; ; hop++ {
-		p, err := c.send()
+		reply, err := c.send()
 		if err != nil {
 			return 0, err
 		}
-		if o.has('v') {
-			fmt.Fprint(std.err, prefixed("> ", c.request())+prefixed("< ", strings.Join(p.lines, "\r\n")+"\r\n\r\n"))
+		if opts.has('v') {
+			fmt.Fprint(std.err,
+				prefixed("> ", c.request())+prefixed("< ", strings.Join(reply.lines, "\r\n")+"\r\n\r\n"))
 		}
-		if to := p.header["location"]; o.has('L') && p.status/100 == 3 && to != "" && hop < maxRedirects {
-			_ = p.conn.Close()
+		if to := reply.header["location"]; opts.has('L') && reply.status/100 == 3 && to != "" && hop < maxRedirects {
+			_ = reply.conn.Close()
 			if !strings.Contains(to, "://") {
 				to = "http://" + c.target.String() + "/" + strings.TrimPrefix(to, "/")
 			}
 			if c.target, err = parseURL(to); err != nil {
-				return p.status, err
+				return reply.status, err
 			}
-			if c.method == "POST" && p.status < 307 {
+			if c.method == "POST" && reply.status < 307 {
 				c.method = "GET"
 				c.body = ""
 			}
 			continue
 		}
-		err = p.deliver(o, std, out)
-		_ = p.conn.Close()
-		return p.status, err
+		err = reply.deliver(opts, std, out)
+		_ = reply.conn.Close()
+		return reply.status, err
 	}
 }
 
@@ -208,12 +209,12 @@ func prefixed(prefix, lines string) string {
 }
 
 // deliver writes the response to where the options say.
-func (p *reply) deliver(o options, std stdio, out *counter) error {
-	if o.has('f') && p.status >= 400 {
+func (p *reply) deliver(opts options, std stdio, out *counter) error {
+	if opts.has('f') && p.status >= 400 {
 		return statusError(p.status)
 	}
 	out.to = std.out
-	if file := o.get('o', "-"); file != "-" {
+	if file := opts.get('o', "-"); file != "-" {
 		f, err := os.Create(file)
 		if err != nil {
 			return writeError{err}
@@ -221,7 +222,7 @@ func (p *reply) deliver(o options, std stdio, out *counter) error {
 		defer func() { _ = f.Close() }() // the writes have been checked
 		out.to = f
 	}
-	if o.has('i') || o.has('I') {
+	if opts.has('i') || opts.has('I') {
 		if _, err := io.WriteString(out.to, strings.Join(p.lines, "\r\n")+"\r\n\r\n"); err != nil {
 			return writeError{err}
 		}

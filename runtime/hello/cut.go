@@ -55,17 +55,17 @@ func parseSpans(list string) (spans, error) {
 
 // cut prints parts of each line: fields (-f), or bytes (-c, -b).
 func cut(args []string, std stdio) int {
-	o, files, err := cutSyntax.parse(args)
+	opts, files, err := cutSyntax.parse(args)
 	if err != nil {
 		return complain(std, "cut", err)
 	}
-	list := o.get('f', "")
-	sep := o.get('d', "\t")
+	list := opts.get('f', "")
+	sep := opts.get('d', "\t")
 	if list == "" {
-		list = o.get('c', o.get('b', ""))
+		list = opts.get('c', opts.get('b', ""))
 		sep = ""
 	}
-	if list == "" || sep == "" && o.has('f') {
+	if list == "" || sep == "" && opts.has('f') {
 		return complain(std, "cut", cutSyntax.wantUsage())
 	}
 	which, err := parseSpans(list)
@@ -81,7 +81,7 @@ func cut(args []string, std stdio) int {
 		for {
 			line, err := br.ReadString('\n')
 			if line = strings.TrimSuffix(line, "\n"); (line != "" || err == nil) &&
-				(sep == "" || !o.has('s') || strings.Contains(line, sep)) {
+				(sep == "" || !opts.has('s') || strings.Contains(line, sep)) {
 				if _, err := out.WriteString(which.of(line, sep) + "\n"); err != nil {
 					return err
 				}

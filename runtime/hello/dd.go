@@ -120,18 +120,18 @@ func ddNumber(text string) (int64, error) {
 
 // dd copies records and says how many on its standard error.
 func dd(args []string, std stdio) int {
-	c, err := parseCopying(args[1:])
+	copying, err := parseCopying(args[1:])
 	if err != nil {
 		return complain(std, "dd", err)
 	}
 	start := time.Now()
-	err = c.open(std)
-	if took := time.Since(start).Seconds(); !c.quiet {
-		n := fmt.Sprintf("%d+%d records", c.records, c.partial)
-		fmt.Fprintf(std.err, "%s in\n%s out\n%d bytes (%sB) copied, %.6f seconds, %sB/s\n", n, n, c.bytes,
+	err = copying.open(std)
+	if took := time.Since(start).Seconds(); !copying.quiet {
+		n := fmt.Sprintf("%d+%d records", copying.records, copying.partial)
+		fmt.Fprintf(std.err, "%s in\n%s out\n%d bytes (%sB) copied, %.6f seconds, %sB/s\n", n, n, copying.bytes,
 			// not negative
-			scaled(options{'h': {""}}, uint64(c.bytes)), took, scaled(options{'h': {""}},
-				uint64(float64(c.bytes)/max(took, 1e-9))))
+			scaled(options{'h': {""}}, uint64(copying.bytes)), took, scaled(options{'h': {""}},
+				uint64(float64(copying.bytes)/max(took, 1e-9))))
 	}
 	if err != nil {
 		return complain(std, "dd", err)
@@ -164,25 +164,25 @@ func (c *copying) open(std stdio) error {
 	if !c.keep && c.seek == 0 {
 		flags |= os.O_TRUNC
 	}
-	f, err := os.OpenFile(c.out, flags, 0o666)
+	file, err := os.OpenFile(c.out, flags, 0o666)
 	if err != nil {
 		return err
 	}
 	if c.seek > 0 {
-		if _, err = f.Seek(c.seek*c.bs, io.SeekStart); err == nil && !c.keep {
+		if _, err = file.Seek(c.seek*c.bs, io.SeekStart); err == nil && !c.keep {
 			// a device has a fixed size
-			if terr := f.Truncate(c.seek * c.bs); terr != nil && !errors.Is(terr, syscall.EINVAL) {
+			if terr := file.Truncate(c.seek * c.bs); terr != nil && !errors.Is(terr, syscall.EINVAL) {
 				err = terr
 			}
 		}
 	}
 	if err == nil {
-		err = c.copy(f, in)
+		err = c.copy(file, in)
 	}
 	if err == nil && c.fsync {
-		err = f.Sync()
+		err = file.Sync()
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, file.Close())
 }
 
 // forward leaves out the beginning of an input.

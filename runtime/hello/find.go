@@ -69,19 +69,19 @@ func parseFinding(args []string) (finding, error) {
 }
 
 // kindLetter is the letter of a file's type.
-func kindLetter(m fs.FileMode) string {
+func kindLetter(fileMode fs.FileMode) string {
 	switch {
-	case m.IsDir():
+	case fileMode.IsDir():
 		return "d"
-	case m&fs.ModeSymlink != 0:
+	case fileMode&fs.ModeSymlink != 0:
 		return "l"
-	case m&fs.ModeNamedPipe != 0:
+	case fileMode&fs.ModeNamedPipe != 0:
 		return "p"
-	case m&fs.ModeSocket != 0:
+	case fileMode&fs.ModeSocket != 0:
 		return "s"
-	case m&fs.ModeCharDevice != 0:
+	case fileMode&fs.ModeCharDevice != 0:
 		return "c"
-	case m&fs.ModeDevice != 0:
+	case fileMode&fs.ModeDevice != 0:
 		return "b"
 	}
 	return "f"
@@ -98,23 +98,23 @@ func (f finding) matches(d fs.DirEntry, path string) bool {
 
 // find prints the paths of a tree that match.
 func find(args []string, std stdio) int {
-	f, err := parseFinding(args[1:])
+	finding, err := parseFinding(args[1:])
 	if err != nil {
 		return complain(std, "find", err)
 	}
 	code := 0
-	for _, top := range f.paths {
+	for _, top := range finding.paths {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				code = complain(std, "find", err)
 				return nil
 			}
-			if f.matches(d, path) {
+			if finding.matches(d, path) {
 				if _, err := fmt.Fprintln(std.out, joined(top, path)); err != nil {
 					return err
 				}
 			}
-			if d.IsDir() && depthOf(top, path) >= f.depth {
+			if d.IsDir() && depthOf(top, path) >= finding.depth {
 				return fs.SkipDir
 			}
 			return nil

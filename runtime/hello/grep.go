@@ -28,8 +28,8 @@ type grepping struct {
 // grep prints the lines that match a basic regular expression (-E: an extended one, -F: a text). The exit code is 1 if
 // none does, 2 after an error.
 func grep(args []string, std stdio) int {
-	o, files, err := grepSyntax.parse(args)
-	patterns := o['e']
+	opts, files, err := grepSyntax.parse(args)
+	patterns := opts['e']
 	if err == nil && len(patterns) == 0 {
 		if len(files) == 0 {
 			err = grepSyntax.wantUsage()
@@ -38,9 +38,9 @@ func grep(args []string, std stdio) int {
 			files = files[1:]
 		}
 	}
-	g := &grepping{o: o, out: bufio.NewWriter(std.out)}
+	g := &grepping{o: opts, out: bufio.NewWriter(std.out)}
 	if err == nil {
-		g.pattern, err = grepPattern(o, patterns)
+		g.pattern, err = grepPattern(opts, patterns)
 	}
 	if err != nil {
 		complain(std, "grep", err)
@@ -49,7 +49,7 @@ func grep(args []string, std stdio) int {
 	if len(files) == 0 {
 		files = []string{"-"}
 	}
-	g.named = len(files) > 1 && !o.has('h')
+	g.named = len(files) > 1 && !opts.has('h')
 	code := 0
 	for _, name := range files {
 		code = max(code, each("grep", []string{name}, std, func(r io.Reader) error { return g.file(name, r) }))
@@ -64,27 +64,27 @@ func grep(args []string, std stdio) int {
 }
 
 // grepPattern is the expression for which lines are searched.
-func grepPattern(o options, patterns []string) (*regexp.Regexp, error) {
+func grepPattern(opts options, patterns []string) (*regexp.Regexp, error) {
 	var alternatives []string
 	for _, p := range patterns {
 		for line := range strings.SplitSeq(p, "\n") {
 			switch {
-			case o.has('F'):
+			case opts.has('F'):
 				line = regexp.QuoteMeta(line)
-			case !o.has('E'):
+			case !opts.has('E'):
 				line = extended(line)
 			}
 			alternatives = append(alternatives, "(?:"+line+")")
 		}
 	}
 	text := "(?:" + strings.Join(alternatives, "|") + ")"
-	if o.has('w') {
+	if opts.has('w') {
 		text = `\b` + text + `\b`
 	}
-	if o.has('x') {
+	if opts.has('x') {
 		text = "^" + text + "$"
 	}
-	if o.has('i') {
+	if opts.has('i') {
 		text = "(?i)" + text
 	}
 	re, err := regexp.Compile(text)
@@ -98,28 +98,28 @@ func grepPattern(o options, patterns []string) (*regexp.Regexp, error) {
 // special.
 func extended(basic string) string {
 	const swapped = "?+|(){}"
-	var b strings.Builder
+	var out strings.Builder
 	class := false // within [...]
 	for i := 0; i < len(basic); i++ {
 		c := basic[i]
 		switch {
 		case class:
 			class = c != ']' || basic[i-1] == '[' || basic[i-1] == '^' && basic[i-2] == '['
-			b.WriteByte(c)
+			out.WriteByte(c)
 		case c == '\\' && i+1 < len(basic):
 			i++
 			if !strings.ContainsRune(swapped, rune(basic[i])) {
-				b.WriteByte('\\')
+				out.WriteByte('\\')
 			}
-			b.WriteByte(basic[i])
+			out.WriteByte(basic[i])
 		case strings.IndexByte(swapped, c) >= 0, c == '*' && i == 0:
-			b.WriteString("\\" + string(rune(c)))
+			out.WriteString("\\" + string(rune(c)))
 		default:
 			class = c == '['
-			b.WriteByte(c)
+			out.WriteByte(c)
 		}
 	}
-	return b.String()
+	return out.String()
 }
 
 // file searches one file. Lines are written as they come, for pipes.

@@ -36,20 +36,20 @@ func run(t *testing.T, stdin string, args ...string) (out, errOut string, code i
 	if err != nil {
 		t.Fatal(err)
 	}
-	var o, e bytes.Buffer
+	var buf, e bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Args = args
 	cmd.Env = []string{"HELLO_TEST=1", "PATH=/nowhere", "HOME=/"}
 	cmd.Dir = t.TempDir()
 	cmd.Stdin = strings.NewReader(stdin)
-	cmd.Stdout = &o
+	cmd.Stdout = &buf
 	cmd.Stderr = &e
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return o.String(), e.String(), cmd.ProcessState.ExitCode()
+	return buf.String(), e.String(), cmd.ProcessState.ExitCode()
 }
 
 func TestShell(t *testing.T) {
@@ -224,7 +224,7 @@ func startServer(t *testing.T) (addr string, s *server) {
 func TestServe(t *testing.T) {
 	t.Setenv("POD_NAME", "my-pod")
 	t.Setenv("POD_NAMESPACE", "my-ns")
-	addr, s := startServer(t)
+	addr, server := startServer(t)
 	get := func(path string) string {
 		var b strings.Builder
 		if err := fetch("GET", "http://"+addr+path, 1e10, &b); err != nil {
@@ -250,43 +250,43 @@ func TestServe(t *testing.T) {
 	if got := get("/exit?code=9"); got != "exiting with 9\n" {
 		t.Errorf("GET /exit: got %q", got)
 	}
-	if code := <-s.exit; code != 9 {
+	if code := <-server.exit; code != 9 {
 		t.Errorf("exit code: got %d, want 9", code)
 	}
 }
 
 func TestConnectionIsKept(t *testing.T) {
 	addr, _ := startServer(t)
-	c, err := net.Dial("tcp", addr)
+	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
-	r := bufio.NewReader(c)
+	defer func() { _ = conn.Close() }()
+	in := bufio.NewReader(conn)
 	for _, body := range []string{
 		"", "Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
 	} {
 		if body == "" {
 			body = "\r\n"
 		}
-		if _, err := fmt.Fprintf(c, "POST /healthz HTTP/1.1\r\nHost: x\r\n%s", body); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST /healthz HTTP/1.1\r\nHost: x\r\n%s", body); err != nil {
 			t.Fatal(err)
 		}
-		status, err := readLine(r)
+		status, err := readLine(in)
 		if err != nil || status != "HTTP/1.1 200 OK" {
 			t.Fatalf("body %q: got %q, %v", body, status, err)
 		}
-		if err := readFields(r, map[string]string{}); err != nil {
+		if err := readFields(in, map[string]string{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.CopyN(io.Discard, r, 3); err != nil {
+		if _, err := io.CopyN(io.Discard, in, 3); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := io.WriteString(c, "nonsense\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "nonsense\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if status, err := readLine(r); err != nil || !strings.HasPrefix(status, "HTTP/1.1 400 ") {
+	if status, err := readLine(in); err != nil || !strings.HasPrefix(status, "HTTP/1.1 400 ") {
 		t.Errorf("nonsense: got %q, %v", status, err)
 	}
 }

@@ -36,8 +36,8 @@ func (b badRequest) Error() string { return b.why }
 
 // readRequest reads one request and its body. After any error the connection is closed; a badRequest is answered
 // before.
-func readRequest(r *bufio.Reader) (request, error) {
-	line, err := readLine(r)
+func readRequest(in *bufio.Reader) (request, error) {
+	line, err := readLine(in)
 	if err != nil {
 		return request{}, err
 	}
@@ -54,7 +54,7 @@ func readRequest(r *bufio.Reader) (request, error) {
 	if req.proto != "HTTP/1.1" && req.proto != "HTTP/1.0" {
 		return request{}, badRequest{505, "only HTTP/1.1 and HTTP/1.0"}
 	}
-	if err := readFields(r, req.header); err != nil {
+	if err := readFields(in, req.header); err != nil {
 		return req, err
 	}
 	if req.proto == "HTTP/1.1" && req.header["host"] == "" {
@@ -66,7 +66,7 @@ func readRequest(r *bufio.Reader) (request, error) {
 		req.keepAlive = false // neither is supported, so the connection is closed after the response
 		return req, nil
 	}
-	return req, skipBody(r, req.header)
+	return req, skipBody(in, req.header)
 }
 
 func readLine(r *bufio.Reader) (string, error) {
@@ -113,14 +113,14 @@ func readFieldLines(r *bufio.Reader, into map[string]string) (lines []string, er
 	return nil, badRequest{431, "too many header fields"}
 }
 
-func skipBody(r *bufio.Reader, h map[string]string) error {
+func skipBody(in *bufio.Reader, h map[string]string) error {
 	te, chunked := h["transfer-encoding"]
 	cl, sized := h["content-length"]
 	switch {
 	case chunked && (sized || !strings.EqualFold(te, "chunked")):
 		return badRequest{400, "unclear length of body"}
 	case chunked:
-		return copyChunks(io.Discard, r, maxBody)
+		return copyChunks(io.Discard, in, maxBody)
 	case sized:
 		n, err := strconv.ParseUint(cl, 10, 63)
 		if err != nil {
@@ -129,17 +129,17 @@ func skipBody(r *bufio.Reader, h map[string]string) error {
 		if n > maxBody {
 			return badRequest{413, "body too large"}
 		}
-		_, err = io.CopyN(io.Discard, r, int64(n))
+		_, err = io.CopyN(io.Discard, in, int64(n))
 		return err
 	}
 	return nil
 }
 
 // copyChunks copies a chunked body of at most limit bytes.
-func copyChunks(to io.Writer, r *bufio.Reader, limit uint64) error {
+func copyChunks(to io.Writer, in *bufio.Reader, limit uint64) error {
 	total := uint64(0)
 	for {
-		line, err := readLine(r)
+		line, err := readLine(in)
 		if err != nil {
 			return err
 		}
@@ -152,12 +152,12 @@ func copyChunks(to io.Writer, r *bufio.Reader, limit uint64) error {
 			return badRequest{413, "body too large"}
 		}
 		if n == 0 {
-			return readFields(r, map[string]string{})
+			return readFields(in, map[string]string{})
 		}
-		if _, err := io.CopyN(to, r, int64(n)); err != nil {
+		if _, err := io.CopyN(to, in, int64(n)); err != nil {
 			return err
 		}
-		if end, err := readLine(r); err != nil || end != "" {
+		if end, err := readLine(in); err != nil || end != "" {
 			return badRequest{400, "malformed chunk"}
 		}
 	}
@@ -182,7 +182,7 @@ func statusText(code int) string {
 }
 
 // writeResponse sends a response in one write.
-func writeResponse(w io.Writer, req request, resp response, keep bool) error {
+func writeResponse(out io.Writer, req request, resp response, keep bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n",
 		resp.status, statusText(resp.status), len(resp.body))
@@ -196,6 +196,6 @@ func writeResponse(w io.Writer, req request, resp response, keep bool) error {
 	if req.method != "HEAD" {
 		b.WriteString(resp.body)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(out, b.String())
 	return err
 }

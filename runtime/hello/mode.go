@@ -129,7 +129,7 @@ func letterBits(letters string, bits map[rune]uint32) (out uint32, ok bool) {
 
 // chown sets owners by number: the image has no more users than root and nobody.
 func chown(args []string, std stdio) int {
-	o, words, err := chownSyntax.parse(args)
+	opts, words, err := chownSyntax.parse(args)
 	if err == nil && len(words) < 2 {
 		err = chownSyntax.wantUsage()
 	}
@@ -142,8 +142,8 @@ func chown(args []string, std stdio) int {
 	if err1 != nil || err2 != nil {
 		return complain(std, "chown", fmt.Errorf("%q is not UID, UID:GID or :GID", words[0]))
 	}
-	return throughout("chown", words[1:], o.has('R'), std, func(path string) error {
-		if o.has('h') {
+	return throughout("chown", words[1:], opts.has('R'), std, func(path string) error {
+		if opts.has('h') {
 			return os.Lchown(path, uid, gid)
 		}
 		return os.Chown(path, uid, gid)

@@ -17,44 +17,44 @@ var ncSyntax = optionSyntax{letters: "lzvnp:w:", usage: "nc [-z] [-v] [-w SECOND
 // nc connects its input and output to a TCP port. -z: only connect; -l: wait for one connection; -w: how long to wait
 // for a connection, and then for each piece of what the other side sends.
 func nc(args []string, std stdio) int {
-	o, words, err := ncSyntax.parse(args)
+	opts, words, err := ncSyntax.parse(args)
 	if err != nil {
 		return complain(std, "nc", err)
 	}
 	var wait time.Duration
-	if w := o.get('w', ""); w != "" {
+	if w := opts.get('w', ""); w != "" {
 		if wait, err = seconds(w); err != nil {
 			return complain(std, "nc", err)
 		}
 	}
 	host := ""
-	port := o.get('p', "")
+	port := opts.get('p', "")
 	switch {
-	case o.has('l') && port == "" && len(words) > 0:
+	case opts.has('l') && port == "" && len(words) > 0:
 		host = joinHost(words[:len(words)-1])
 		port = words[len(words)-1]
-	case o.has('l') && len(words) == 1:
+	case opts.has('l') && len(words) == 1:
 		host = words[0]
-	case !o.has('l') && len(words) == 2:
+	case !opts.has('l') && len(words) == 2:
 		host = words[0]
 		port = words[1]
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 && !o.has('l') || len(words) > 2 ||
-		host == "" && !o.has('l') {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 && !opts.has('l') || len(words) > 2 ||
+		host == "" && !opts.has('l') {
 		return complain(std, "nc", ncSyntax.wantUsage())
 	}
-	c, err := connect(o, net.JoinHostPort(host, port), wait, std)
+	conn, err := connect(opts, net.JoinHostPort(host, port), wait, std)
 	if err != nil {
-		if o.has('z') && !o.has('v') {
+		if opts.has('z') && !opts.has('v') {
 			return 1
 		}
 		return complain(std, "nc", err)
 	}
-	defer func() { _ = c.Close() }()
-	if o.has('z') {
+	defer func() { _ = conn.Close() }()
+	if opts.has('z') {
 		return 0
 	}
-	if err := relay(c, wait, std); err != nil {
+	if err := relay(conn, wait, std); err != nil {
 		return complain(std, "nc", err)
 	}
 	return 0
@@ -68,29 +68,29 @@ func joinHost(words []string) string {
 }
 
 // connect dials, or waits for one connection. With -v it says so.
-func connect(o options, addr string, wait time.Duration, std stdio) (net.Conn, error) {
-	if !o.has('l') {
+func connect(opts options, addr string, wait time.Duration, std stdio) (net.Conn, error) {
+	if !opts.has('l') {
 		c, err := net.DialTimeout("tcp", addr, wait) //nolint:noctx // a program of its own: there is no context
-		if err == nil && o.has('v') {
+		if err == nil && opts.has('v') {
 			fmt.Fprintf(std.err, "%s (%s) open\n", addr, c.RemoteAddr())
 		}
 		return c, err
 	}
-	l, err := net.Listen("tcp", addr) //nolint:noctx // a program of its own: there is no context
+	listener, err := net.Listen("tcp", addr) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = l.Close() }()
-	if o.has('v') {
-		fmt.Fprintf(std.err, "listening on %s\n", l.Addr())
+	defer func() { _ = listener.Close() }()
+	if opts.has('v') {
+		fmt.Fprintf(std.err, "listening on %s\n", listener.Addr())
 	}
-	if t, ok := l.(*net.TCPListener); ok && wait > 0 {
+	if t, ok := listener.(*net.TCPListener); ok && wait > 0 {
 		if err := t.SetDeadline(time.Now().Add(wait)); err != nil {
 			return nil, err
 		}
 	}
-	c, err := l.Accept()
-	if err == nil && o.has('v') {
+	c, err := listener.Accept()
+	if err == nil && opts.has('v') {
 		fmt.Fprintf(std.err, "connection from %s\n", c.RemoteAddr())
 	}
 	return c, err
@@ -119,13 +119,13 @@ type sender struct {
 }
 
 // send passes the end of the input on.
-func (s *sender) send(c net.Conn, in io.Reader) {
+func (s *sender) send(conn net.Conn, in io.Reader) {
 	defer close(s.ended)
 	buf := make([]byte, 32<<10)
 	for {
 		n, rerr := in.Read(buf)
 		s.writing.Store(true)
-		if _, err := c.Write(buf[:n]); err != nil {
+		if _, err := conn.Write(buf[:n]); err != nil {
 			return // it shows when the connection is read
 		}
 		s.writing.Store(false)
@@ -134,7 +134,7 @@ func (s *sender) send(c net.Conn, in io.Reader) {
 			break
 		}
 	}
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := conn.(*net.TCPConn); ok {
 		_ = t.CloseWrite() // the same
 	}
 }

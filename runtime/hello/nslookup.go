@@ -131,7 +131,7 @@ func (r *resolver) print(call lookupCall, std stdio) int {
 	for _, name := range r.candidates(call.name) {
 		var text strings.Builder
 		for _, kind := range call.types {
-			m, server, err := r.ask(name, kind)
+			message, server, err := r.ask(name, kind)
 			if errors.Is(err, errUnreached) {
 				fmt.Fprintln(std.out, err)
 				return 1
@@ -141,10 +141,10 @@ func (r *resolver) print(call lookupCall, std stdio) int {
 			}
 			host, _, _ := net.SplitHostPort(server)
 			head = fmt.Sprintf("Server:\t\t%s\nAddress:\t%s\n\n", host, server)
-			if m.RCode != dnsmessage.RCodeNameError {
-				code = m.RCode
+			if message.RCode != dnsmessage.RCodeNameError {
+				code = message.RCode
 			}
-			for _, a := range m.Answers {
+			for _, a := range message.Answers {
 				if line := recordText(a); !strings.Contains(text.String(), line) { // an alias comes with each type
 					text.WriteString(line)
 				}
@@ -175,10 +175,10 @@ func codeName(code dnsmessage.RCode) string {
 }
 
 // recordText is one record, as lines.
-func recordText(r dnsmessage.Resource) string {
+func recordText(resource dnsmessage.Resource) string {
 	plain := func(n dnsmessage.Name) string { return strings.TrimSuffix(n.String(), ".") }
-	owner := plain(r.Header.Name)
-	switch b := r.Body.(type) {
+	owner := plain(resource.Header.Name)
+	switch b := resource.Body.(type) {
 	case *dnsmessage.AResource:
 		return fmt.Sprintf("Name:\t%s\nAddress: %s\n", owner, netip.AddrFrom4(b.A))
 	case *dnsmessage.AAAAResource:
@@ -204,5 +204,5 @@ func recordText(r dnsmessage.Resource) string {
 		}
 		return fmt.Sprintf("%s\ttext = %s\n", owner, strings.Join(parts, " "))
 	}
-	return fmt.Sprintf("%s\ttype %d\n", owner, r.Header.Type)
+	return fmt.Sprintf("%s\ttype %d\n", owner, resource.Header.Type)
 }

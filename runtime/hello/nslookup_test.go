@@ -18,32 +18,32 @@ import (
 type zone map[string][]dnsmessage.ResourceBody
 
 func (z zone) answer(t *testing.T, query []byte, udp bool) []byte {
-	var m dnsmessage.Message
-	if err := m.Unpack(query); err != nil {
+	var message dnsmessage.Message
+	if err := message.Unpack(query); err != nil {
 		t.Errorf("query: %v", err)
 		return nil
 	}
-	q := m.Questions[0]
-	m.Response = true
-	records, ok := z[q.Name.String()]
+	question := message.Questions[0]
+	message.Response = true
+	records, ok := z[question.Name.String()]
 	switch {
-	case strings.HasPrefix(q.Name.String(), "broken"):
-		m.RCode = dnsmessage.RCodeServerFailure
+	case strings.HasPrefix(question.Name.String(), "broken"):
+		message.RCode = dnsmessage.RCodeServerFailure
 	case !ok:
-		m.RCode = dnsmessage.RCodeNameError
-	case udp && strings.HasPrefix(q.Name.String(), "big"):
-		m.Truncated = true
+		message.RCode = dnsmessage.RCodeNameError
+	case udp && strings.HasPrefix(question.Name.String(), "big"):
+		message.Truncated = true
 		records = nil
 	}
 	for _, r := range records {
-		if kind := typeOf(r); kind == q.Type || kind == dnsmessage.TypeCNAME {
-			m.Answers = append(m.Answers, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class},
+		if kind := typeOf(r); kind == question.Type || kind == dnsmessage.TypeCNAME {
+			message.Answers = append(message.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: question.Name, Class: question.Class},
 				Body:   r,
 			})
 		}
 	}
-	packed, err := m.Pack()
+	packed, err := message.Pack()
 	if err != nil {
 		t.Errorf("answer: %v", err)
 	}
@@ -102,19 +102,19 @@ func (z zone) serve(t *testing.T) (addr string) {
 	}()
 	go func() { // ends when the listener is closed
 		for {
-			c, err := tcp.Accept()
+			conn, err := tcp.Accept()
 			if err != nil {
 				return
 			}
 			var size [2]byte
-			if _, err := io.ReadFull(c, size[:]); err == nil {
+			if _, err := io.ReadFull(conn, size[:]); err == nil {
 				query := make([]byte, binary.BigEndian.Uint16(size[:]))
-				if _, err := io.ReadFull(c, query); err == nil {
+				if _, err := io.ReadFull(conn, query); err == nil {
 					reply := z.answer(t, query, false)
-					_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
+					_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
 				}
 			}
-			_ = c.Close()
+			_ = conn.Close()
 		}
 	}()
 	return tcp.Addr().String()

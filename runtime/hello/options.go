@@ -31,21 +31,21 @@ type optionSyntax struct {
 
 // parse splits args[1:] into options and operands, which may be mixed as in GNU's tools. "--" ends the options, and "-"
 // is an operand.
-func (s optionSyntax) parse(args []string) (o options, operands []string, err error) {
-	o = options{}
+func (s optionSyntax) parse(args []string) (opts options, operands []string, err error) {
+	opts = options{}
 	args = args[1:]
 	for len(args) > 0 {
 		word := args[0]
 		args = args[1:]
 		switch {
 		case word == "--":
-			return o, append(operands, args...), nil
+			return opts, append(operands, args...), nil
 		case strings.HasPrefix(word, "--"):
-			args, err = s.parseLong(o, word, args)
+			args, err = s.parseLong(opts, word, args)
 		case len(word) > 1 && word[0] == '-':
-			args, err = s.parseLetters(o, word[1:], args)
+			args, err = s.parseLetters(opts, word[1:], args)
 		case s.early:
-			return o, append([]string{word}, args...), nil
+			return opts, append([]string{word}, args...), nil
 		default:
 			operands = append(operands, word)
 		}
@@ -53,31 +53,31 @@ func (s optionSyntax) parse(args []string) (o options, operands []string, err er
 			return nil, nil, err
 		}
 	}
-	return o, operands, nil
+	return opts, operands, nil
 }
 
-func (s optionSyntax) parseLetters(o options, word string, rest []string) ([]string, error) {
+func (s optionSyntax) parseLetters(opts options, word string, rest []string) ([]string, error) {
 	for i := range len(word) {
 		at := strings.IndexByte(s.letters, word[i])
 		switch {
 		case at < 0 || word[i] == ':':
 			return nil, fmt.Errorf("option -%s is not known; usage: %s", word[i:i+1], s.usage)
 		case !strings.HasPrefix(s.letters[at+1:], ":"):
-			o[word[i]] = append(o[word[i]], "")
+			opts[word[i]] = append(opts[word[i]], "")
 		case i+1 < len(word):
-			o[word[i]] = append(o[word[i]], word[i+1:])
+			opts[word[i]] = append(opts[word[i]], word[i+1:])
 			return rest, nil
 		case len(rest) == 0:
 			return nil, fmt.Errorf("option -%s needs a value; usage: %s", word[i:i+1], s.usage)
 		default:
-			o[word[i]] = append(o[word[i]], rest[0])
+			opts[word[i]] = append(opts[word[i]], rest[0])
 			return rest[1:], nil
 		}
 	}
 	return rest, nil
 }
 
-func (s optionSyntax) parseLong(o options, word string, rest []string) ([]string, error) {
+func (s optionSyntax) parseLong(opts options, word string, rest []string) ([]string, error) {
 	name, value, given := strings.Cut(word[2:], "=")
 	letter, ok := s.long[name]
 	takes := ok && strings.Contains(s.letters, string(rune(letter))+":")
@@ -90,7 +90,7 @@ func (s optionSyntax) parseLong(o options, word string, rest []string) ([]string
 		value = rest[0]
 		rest = rest[1:]
 	}
-	o[letter] = append(o[letter], value)
+	opts[letter] = append(opts[letter], value)
 	return rest, nil
 }
 

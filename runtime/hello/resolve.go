@@ -97,14 +97,14 @@ func (r *resolver) candidates(name string) []string {
 var errUnreached = errors.New(";; connection timed out; no servers could be reached")
 
 // ask asks one server after the other until one answers, and returns its address.
-func (r *resolver) ask(name string, kind dnsmessage.Type) (m dnsmessage.Message, server string, err error) {
+func (r *resolver) ask(name string, kind dnsmessage.Type) (message dnsmessage.Message, server string, err error) {
 	query, err := newQuery(name, kind)
 	if err != nil {
-		return m, "", fmt.Errorf("%s is not a name: %w", name, err)
+		return message, "", fmt.Errorf("%s is not a name: %w", name, err)
 	}
 	packed, err := query.Pack()
 	if err != nil {
-		return m, "", fmt.Errorf("%s is not a name: %w", name, err)
+		return message, "", fmt.Errorf("%s is not a name: %w", name, err)
 	}
 	for range 2 {
 		for _, server := range r.servers {
@@ -117,7 +117,7 @@ func (r *resolver) ask(name string, kind dnsmessage.Type) (m dnsmessage.Message,
 			}
 		}
 	}
-	return m, "", errUnreached
+	return message, "", errUnreached
 }
 
 func newQuery(name string, kind dnsmessage.Type) (dnsmessage.Message, error) {
@@ -133,24 +133,24 @@ func newQuery(name string, kind dnsmessage.Type) (dnsmessage.Message, error) {
 func (r *resolver) exchange(
 	network, server string, query dnsmessage.Message, packed []byte,
 ) (dnsmessage.Message, error) {
-	c, err := net.DialTimeout(network, server, r.timeout) //nolint:noctx // a program of its own: there is no context
+	conn, err := net.DialTimeout(network, server, r.timeout) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
 		return dnsmessage.Message{}, err
 	}
-	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(r.timeout)); err != nil {
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(r.timeout)); err != nil {
 		return dnsmessage.Message{}, err
 	}
 	if network == "tcp" {
 		// a name has 255 bytes at most
 		packed = append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...)
 	}
-	if _, err := c.Write(packed); err != nil {
+	if _, err := conn.Write(packed); err != nil {
 		return dnsmessage.Message{}, err
 	}
 	buf := make([]byte, 1<<16)
 	for {
-		n, err := readMessage(c, network, buf)
+		n, err := readMessage(conn, network, buf)
 		if err != nil {
 			return dnsmessage.Message{}, err
 		}

@@ -87,8 +87,8 @@ func (s *sh) findExecs(f *syntax.File) {
 
 // background replaces a statement by the command that starts it as a process. A statement that cannot be printed is
 // left to the library, and has no process id.
-func (s *sh) background(n *syntax.Stmt) {
-	list := *n
+func (s *sh) background(stmt *syntax.Stmt) {
+	list := *stmt
 	list.Background = false
 	syntax.Walk(&list, func(n syntax.Node) bool {
 		switch n := n.(type) {
@@ -101,7 +101,7 @@ func (s *sh) background(n *syntax.Stmt) {
 	})
 	src := s.funcs + text(&list)
 	if c := s.parsed(fmt.Sprintf(`%s %s "$0" "$@"`, nameBackground, quoted(src))); c != nil && isScript(src) {
-		*n = syntax.Stmt{Position: n.Position, Cmd: c}
+		*stmt = syntax.Stmt{Position: stmt.Position, Cmd: c}
 	}
 }
 

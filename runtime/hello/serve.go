@@ -52,30 +52,30 @@ func serve(std stdio) int {
 	if port == "" {
 		port = "80"
 	}
-	l, err := net.Listen("tcp", ":"+port) //nolint:noctx // a program of its own: there is no context
+	listener, err := net.Listen("tcp", ":"+port) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
 		return complain(std, "hello", err)
 	}
-	s := newServer(std.out)
+	server := newServer(std.out)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)
-	s.log("hello: %s serves HTTP on %s", podName(), l.Addr())
-	go s.accept(l) // ends when the listener is closed
+	server.log("hello: %s serves HTTP on %s", podName(), listener.Addr())
+	go server.accept(listener) // ends when the listener is closed
 	for {
 		select {
-		case code := <-s.exit:
-			_ = l.Close() // the process ends
-			s.wait()
-			s.log("hello: exits with %d, as asked", code)
+		case code := <-server.exit:
+			_ = listener.Close() // the process ends
+			server.wait()
+			server.log("hello: exits with %d, as asked", code)
 			return code
 		case sig := <-signals:
 			if sig == syscall.SIGCHLD {
 				reap()
 				continue
 			}
-			_ = l.Close() // the process ends
-			s.wait()
-			s.log("hello: %s, goodbye", sig)
+			_ = listener.Close() // the process ends
+			server.wait()
+			server.log("hello: %s, goodbye", sig)
 			return 0
 		}
 	}
@@ -121,41 +121,41 @@ func (s *server) accept(l net.Listener) {
 	}
 }
 
-func (s *server) converse(c net.Conn) {
+func (s *server) converse(conn net.Conn) {
 	defer func() {
-		_ = c.Close() // nothing was lost
+		_ = conn.Close() // nothing was lost
 		<-s.slots
 	}()
-	r := bufio.NewReaderSize(c, 4096)
+	r := bufio.NewReaderSize(conn, 4096)
 	for {
-		_ = c.SetDeadline(time.Now().Add(idleTimeout)) // an error shows at the next read
+		_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // an error shows at the next read
 		if _, err := r.Peek(1); err != nil {
 			return
 		}
-		_ = c.SetDeadline(time.Now().Add(readTimeout))
-		if !s.one(c, r) {
+		_ = conn.SetDeadline(time.Now().Add(readTimeout))
+		if !s.one(conn, r) {
 			return
 		}
 	}
 }
 
 // one serves one request; false closes the connection.
-func (s *server) one(c net.Conn, r *bufio.Reader) bool {
+func (s *server) one(conn net.Conn, r *bufio.Reader) bool {
 	s.working.Add(1)
 	defer s.working.Done()
 	begin := time.Now()
 	req, err := readRequest(r)
 	if err != nil {
 		if bad, ok := errors.AsType[badRequest](err); ok {
-			_ = writeResponse(c, req, response{bad.status, err.Error() + "\n"}, false)
-			s.log("%s %d %v", c.RemoteAddr(), bad.status, err)
+			_ = writeResponse(conn, req, response{bad.status, err.Error() + "\n"}, false)
+			s.log("%s %d %v", conn.RemoteAddr(), bad.status, err)
 		}
 		return false
 	}
-	resp := s.answer(req, c)
+	resp := s.answer(req, conn)
 	keep := req.keepAlive
-	err = writeResponse(c, req, resp, keep)
-	s.log("%s %s %s %d %s", c.RemoteAddr(), req.method, req.target, resp.status,
+	err = writeResponse(conn, req, resp, keep)
+	s.log("%s %s %s %d %s", conn.RemoteAddr(), req.method, req.target, resp.status,
 		time.Since(begin).Round(time.Microsecond))
 	return err == nil && keep
 }
@@ -198,10 +198,10 @@ func (s *server) answer(req request, c net.Conn) response {
 	return response{404, "not found; try / /healthz /readyz /env /hostname /exit?code=N\n"}
 }
 
-func (s *server) describe(req request, c net.Conn) string {
-	var b strings.Builder
-	row := func(k, v string) { fmt.Fprintf(&b, "  %-10s %s\n", k, v) }
-	fmt.Fprintf(&b, "Hello from %s\n\n", podName())
+func (s *server) describe(req request, conn net.Conn) string {
+	var out strings.Builder
+	row := func(k, v string) { fmt.Fprintf(&out, "  %-10s %s\n", k, v) }
+	fmt.Fprintf(&out, "Hello from %s\n\n", podName())
 	row("pod", podName())
 	row("namespace", namespace())
 	row("node", or(os.Getenv("NODE_NAME"), "unknown (set NODE_NAME from spec.nodeName)"))
@@ -209,12 +209,12 @@ func (s *server) describe(req request, c net.Conn) string {
 	row("address", addresses())
 	row("request", req.method+" "+req.target+" "+req.proto)
 	row("host", req.header["host"])
-	row("from", c.RemoteAddr().String())
-	row("to", c.LocalAddr().String())
+	row("from", conn.RemoteAddr().String())
+	row("to", conn.LocalAddr().String())
 	row("up", time.Since(s.start).Round(time.Millisecond).String())
-	b.WriteString("\nEnvironment\n")
-	b.WriteString(environment("  "))
-	return b.String()
+	out.WriteString("\nEnvironment\n")
+	out.WriteString(environment("  "))
+	return out.String()
 }
 
 func environment(indent string) string {

@@ -20,9 +20,9 @@ var (
 )
 
 // scaled formats a number of bytes as the options say: -h with a unit, -m in MiB, else in KiB, rounded up.
-func scaled(o options, bytes uint64) string {
+func scaled(opts options, bytes uint64) string {
 	switch {
-	case o.has('h'):
+	case opts.has('h'):
 		f := float64(bytes)
 		unit := ""
 		for _, u := range []string{"K", "M", "G", "T", "P"} {
@@ -36,9 +36,9 @@ func scaled(o options, bytes uint64) string {
 			return strconv.FormatFloat(f, 'f', 0, 64) + unit
 		}
 		return strconv.FormatFloat(f, 'f', 1, 64) + unit
-	case o.has('b'):
+	case opts.has('b'):
 		return strconv.FormatUint(bytes, 10)
-	case o.has('m'):
+	case opts.has('m'):
 		return strconv.FormatUint((bytes+1<<20-1)>>20, 10)
 	}
 	return strconv.FormatUint((bytes+1<<10-1)>>10, 10)
@@ -86,7 +86,7 @@ func (u *diskUsage) of(path string, fi os.FileInfo) uint64 {
 
 // du prints the disk usage of directories; -s: only of those that are named.
 func du(args []string, std stdio) int {
-	o, paths, err := duSyntax.parse(args)
+	opts, paths, err := duSyntax.parse(args)
 	if err != nil {
 		return complain(std, "du", err)
 	}
@@ -94,9 +94,9 @@ func du(args []string, std stdio) int {
 		paths = []string{"."}
 	}
 	code := 0
-	row := func(path string, bytes uint64) { fmt.Fprintf(std.out, "%s\t%s\n", scaled(o, bytes), path) }
+	row := func(path string, bytes uint64) { fmt.Fprintf(std.out, "%s\t%s\n", scaled(opts, bytes), path) }
 	u := &diskUsage{seen: map[[2]uint64]bool{}, each: row, fail: func(err error) { code = complain(std, "du", err) }}
-	if o.has('s') {
+	if opts.has('s') {
 		u.each = func(string, uint64) {}
 	}
 	for _, p := range paths {
@@ -105,7 +105,7 @@ func du(args []string, std stdio) int {
 			code = complain(std, "du", err)
 			continue
 		}
-		if total := u.of(p, fi); o.has('s') || !fi.IsDir() {
+		if total := u.of(p, fi); opts.has('s') || !fi.IsDir() {
 			row(p, total)
 		}
 	}
@@ -140,7 +140,7 @@ func mountOf(all []mount, path string) mount {
 
 // df prints the sizes of the file systems with blocks, or of those that paths are on.
 func df(args []string, std stdio) int {
-	o, paths, err := dfSyntax.parse(args)
+	opts, paths, err := dfSyntax.parse(args)
 	if err != nil {
 		return complain(std, "df", err)
 	}
@@ -166,15 +166,15 @@ func df(args []string, std stdio) int {
 		shown = append(shown, mountOf(all, path))
 	}
 	unit := "1K-blocks"
-	if o.has('h') {
+	if opts.has('h') {
 		unit = "Size"
-	} else if o.has('m') {
+	} else if opts.has('m') {
 		unit = "1M-blocks"
 	}
 	fmt.Fprintf(std.out, "%-20s %10s %10s %10s %4s %s\n", "Filesystem", unit, "Used", "Available", "Use%", "Mounted on")
-	for _, m := range shown {
+	for _, mount := range shown {
 		var st syscall.Statfs_t
-		if err := syscall.Statfs(m.point, &st); err != nil || st.Blocks == 0 && len(paths) == 0 {
+		if err := syscall.Statfs(mount.point, &st); err != nil || st.Blocks == 0 && len(paths) == 0 {
 			continue
 		}
 		size := uint64(st.Bsize) // not negative
@@ -184,8 +184,8 @@ func df(args []string, std stdio) int {
 		if used+free > 0 {
 			percent = (used*100 + used + free - 1) / (used + free)
 		}
-		fmt.Fprintf(std.out, "%-20s %10s %10s %10s %3d%% %s\n", m.device, scaled(o, st.Blocks*size),
-			scaled(o, used*size), scaled(o, free*size), percent, m.point)
+		fmt.Fprintf(std.out, "%-20s %10s %10s %10s %3d%% %s\n", mount.device, scaled(opts, st.Blocks*size),
+			scaled(opts, used*size), scaled(opts, free*size), percent, mount.point)
 	}
 	return code
 }
@@ -216,7 +216,7 @@ func free(args []string, std stdio) int {
 	return write(std, "free", freeText(o, parseMeminfo(string(text))))
 }
 
-func freeText(o options, m map[string]uint64) string {
+func freeText(opts options, m map[string]uint64) string {
 	cached := m["Buffers"] + m["Cached"] + m["SReclaimable"]
 	rows := []struct {
 		name   string
@@ -231,16 +231,16 @@ func freeText(o options, m map[string]uint64) string {
 		},
 		{"Swap:", []uint64{m["SwapTotal"], m["SwapTotal"] - min(m["SwapTotal"], m["SwapFree"]), m["SwapFree"]}},
 	}
-	var b strings.Builder
-	b.WriteString(strings.Repeat(" ", 6))
+	var out strings.Builder
+	out.WriteString(strings.Repeat(" ", 6))
 	for _, title := range []string{"total", "used", "free", "shared", "buff/cache", "available"} {
-		fmt.Fprintf(&b, " %12s", title)
+		fmt.Fprintf(&out, " %12s", title)
 	}
 	for _, r := range rows {
-		fmt.Fprintf(&b, "\n%-6s", r.name)
+		fmt.Fprintf(&out, "\n%-6s", r.name)
 		for _, v := range r.values {
-			fmt.Fprintf(&b, " %12s", scaled(o, v))
+			fmt.Fprintf(&out, " %12s", scaled(opts, v))
 		}
 	}
-	return b.String() + "\n"
+	return out.String() + "\n"
 }

@@ -39,8 +39,8 @@ func whoami(_ []string, io stdio) int {
 }
 
 func uname(args []string, io stdio) int {
-	var u syscall.Utsname
-	if err := syscall.Uname(&u); err != nil {
+	var utsname syscall.Utsname
+	if err := syscall.Uname(&utsname); err != nil {
 		return complain(io, "uname", err)
 	}
 	text := func(f [65]int8) string {
@@ -55,10 +55,10 @@ func uname(args []string, io stdio) int {
 	}
 	set, _ := flags(args)
 	fields := map[byte]string{
-		's': text(u.Sysname),
-		'n': text(u.Nodename),
-		'r': text(u.Release),
-		'm': text(u.Machine),
+		's': text(utsname.Sysname),
+		'n': text(utsname.Nodename),
+		'r': text(utsname.Release),
+		'm': text(utsname.Machine),
 	}
 	switch set {
 	case "":

@@ -20,18 +20,18 @@ func tail(args []string, std stdio) int {
 	if count < 0 || unit == 'c' && !on {
 		return complain(std, "tail", fmt.Errorf("%q is not a number that tail supports", n))
 	}
-	return each("tail", files, std, func(r io.Reader) error {
+	return each("tail", files, std, func(in io.Reader) error {
 		switch {
 		case unit == 'c':
-			if _, err := io.CopyN(io.Discard, r, int64(max(count-1, 0))); err != nil {
+			if _, err := io.CopyN(io.Discard, in, int64(max(count-1, 0))); err != nil {
 				return notEOF(err)
 			}
-			_, err := io.Copy(std.out, r)
+			_, err := io.Copy(std.out, in)
 			return err
 		case on:
-			return linesFrom(r, std.out, count)
+			return linesFrom(in, std.out, count)
 		}
-		return lastLines(r, std.out, count)
+		return lastLines(in, std.out, count)
 	})
 }
 

@@ -101,7 +101,7 @@ func (a *archiver) run() error {
 }
 
 func (a *archiver) create(out io.Writer) error {
-	w := tar.NewWriter(out)
+	writer := tar.NewWriter(out)
 	for _, name := range a.names {
 		err := filepath.WalkDir(filepath.Join(a.dir, name), func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -113,17 +113,17 @@ func (a *archiver) create(out io.Writer) error {
 					return err
 				}
 			}
-			return pack(w, p, stored, d)
+			return pack(writer, p, stored, d)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return w.Close()
+	return writer.Close()
 }
 
 // pack adds one file, directory or link. Pipes, sockets and devices are left out.
-func pack(w *tar.Writer, p, stored string, d fs.DirEntry) error {
+func pack(writer *tar.Writer, p, stored string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
@@ -137,15 +137,15 @@ func pack(w *tar.Writer, p, stored string, d fs.DirEntry) error {
 	case !info.IsDir() && !info.Mode().IsRegular():
 		return nil
 	}
-	h, err := tar.FileInfoHeader(info, link)
+	header, err := tar.FileInfoHeader(info, link)
 	if err != nil {
 		return err
 	}
-	h.Name = strings.TrimLeft(filepath.ToSlash(stored), "/") // relative names, as in tar
+	header.Name = strings.TrimLeft(filepath.ToSlash(stored), "/") // relative names, as in tar
 	if info.IsDir() {
-		h.Name += "/"
+		header.Name += "/"
 	}
-	if err := w.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
+	if err := writer.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
 		return err
 	}
 	f, err := os.Open(p)
@@ -153,7 +153,7 @@ func pack(w *tar.Writer, p, stored string, d fs.DirEntry) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	_, err = io.CopyN(w, f, h.Size)
+	_, err = io.CopyN(writer, f, header.Size)
 	return err
 }
 
@@ -164,9 +164,9 @@ func (a *archiver) read(in io.Reader) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	r := tar.NewReader(in)
+	reader := tar.NewReader(in)
 	for {
-		h, err := r.Next()
+		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -174,41 +174,41 @@ func (a *archiver) read(in io.Reader) error {
 			return err
 		}
 		if a.mode == 't' {
-			if _, err := fmt.Fprintln(a.io.out, h.Name); err != nil {
+			if _, err := fmt.Fprintln(a.io.out, header.Name); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := unpack(root, r, h); err != nil {
-			return fmt.Errorf("%s: %w", h.Name, err)
+		if err := unpack(root, reader, header); err != nil {
+			return fmt.Errorf("%s: %w", header.Name, err)
 		}
 	}
 }
 
-func unpack(root *os.Root, r io.Reader, h *tar.Header) error {
-	name := path.Clean(strings.TrimLeft(h.Name, "/"))
+func unpack(root *os.Root, in io.Reader, header *tar.Header) error {
+	name := path.Clean(strings.TrimLeft(header.Name, "/"))
 	if name == "." {
 		return nil
 	}
-	mode := fs.FileMode(h.Mode) & fs.ModePerm // the rest is masked away
+	mode := fs.FileMode(header.Mode) & fs.ModePerm // the rest is masked away
 	if dir := path.Dir(name); dir != "." {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	switch h.Typeflag {
+	switch header.Typeflag {
 	case tar.TypeDir:
 		return root.MkdirAll(name, mode|0o700)
 	case tar.TypeSymlink:
 		_ = root.Remove(name) // if it fails, so does the next step
-		return root.Symlink(h.Linkname, name)
+		return root.Symlink(header.Linkname, name)
 	case tar.TypeReg:
 		_ = root.Remove(name) // do not write through a link
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, r)
+		_, err = io.Copy(f, in)
 		return errors.Join(err, f.Close())
 	}
 	return nil // hard links, devices and pipes are skipped

@@ -53,8 +53,8 @@ func TestTarStaysInside(t *testing.T) {
 		"deep dots": {{Name: "a/../../evil", Typeflag: tar.TypeReg}},
 		"link":      {{Name: "l", Typeflag: tar.TypeSymlink, Linkname: ".."}, {Name: "l/evil", Typeflag: tar.TypeReg}},
 	} {
-		var b bytes.Buffer
-		w := tar.NewWriter(&b)
+		var buf bytes.Buffer
+		w := tar.NewWriter(&buf)
 		for _, h := range headers {
 			h.Mode = 0o644
 			if err := w.WriteHeader(&h); err != nil {
@@ -69,7 +69,7 @@ func TestTarStaysInside(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if _, errOut, code := run(t, b.String(), "tar", "xf", "-", "-C", dir); code == 0 || errOut == "" {
+		if _, errOut, code := run(t, buf.String(), "tar", "xf", "-", "-C", dir); code == 0 || errOut == "" {
 			t.Errorf("%s: exit code %d, %q; want a refusal", name, code, errOut)
 		}
 		if _, err := os.Lstat(filepath.Join(base, "evil")); err == nil {
@@ -78,8 +78,8 @@ func TestTarStaysInside(t *testing.T) {
 	}
 	// A link is replaced, not written through; a path from the root is taken below the directory.
 	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{
+	writer := tar.NewWriter(&b)
+	if err := writer.WriteHeader(&tar.Header{
 		Name:     "/f",
 		Typeflag: tar.TypeReg,
 		Mode:     0o644,
@@ -87,10 +87,10 @@ func TestTarStaysInside(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Write([]byte("new")); err != nil {
+	if _, err := writer.Write([]byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	base := t.TempDir()

@@ -132,25 +132,25 @@ func printf(args []string, io stdio) int {
 	}
 	format := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`, `\033`, "\033", `\e`, "\033").Replace(args[1])
 	rest := args[2:]
-	var b strings.Builder
+	var out strings.Builder
 	for {
 		used := len(rest)
 		for i := 0; i < len(format); i++ {
 			if format[i] != '%' || i+1 == len(format) {
-				b.WriteByte(format[i])
+				out.WriteByte(format[i])
 				continue
 			}
 			i++
 			switch {
 			case format[i] == '%':
-				b.WriteByte('%')
+				out.WriteByte('%')
 			case len(rest) > 0:
-				b.WriteString(rest[0])
+				out.WriteString(rest[0])
 				rest = rest[1:]
 			}
 		}
 		if len(rest) == 0 || len(rest) == used {
-			return write(io, "printf", b.String())
+			return write(io, "printf", out.String())
 		}
 	}
 }

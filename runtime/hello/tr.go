@@ -85,9 +85,9 @@ type translation struct {
 	squeeze [256]bool // of what is written
 }
 
-func newTranslation(o options, sets []string) (*translation, error) {
-	d := o.has('d')
-	s := o.has('s')
+func newTranslation(opts options, sets []string) (*translation, error) {
+	d := opts.has('d')
+	s := opts.has('s')
 	least := 2
 	most := 2
 	switch {
@@ -108,7 +108,7 @@ func newTranslation(o options, sets []string) (*translation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.has('c') || o.has('C') {
+	if opts.has('c') || opts.has('C') {
 		first = others(first)
 	}
 	last := first

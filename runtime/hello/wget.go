@@ -26,15 +26,15 @@ var wgetSyntax = optionSyntax{
 // wget prints the body at an http URL; -O FILE writes it to a file, -T N is a time limit in seconds, --spider asks only
 // whether it is there. -q, -S, -n, -v, -c and -t have no effect.
 func wget(args []string, std stdio) int {
-	o, urls, err := wgetSyntax.parse(args)
+	opts, urls, err := wgetSyntax.parse(args)
 	if err == nil && len(urls) != 1 {
 		err = wgetSyntax.wantUsage()
 	}
 	if err != nil {
 		return complain(std, args[0], err)
 	}
-	timeout := time.Duration(atoi(o.get('T', ""), 10)) * time.Second
-	if o.has('s') {
+	timeout := time.Duration(atoi(opts.get('T', ""), 10)) * time.Second
+	if opts.has('s') {
 		if err := fetch("HEAD", urls[0], timeout, io.Discard); err != nil {
 			return complain(std, args[0], err)
 		}
@@ -42,7 +42,7 @@ func wget(args []string, std stdio) int {
 		return 0
 	}
 	out := std.out
-	if file := o.get('O', "-"); file != "-" {
+	if file := opts.get('O', "-"); file != "-" {
 		f, err := os.Create(file)
 		if err != nil {
 			return complain(std, args[0], err)

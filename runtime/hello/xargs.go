@@ -36,9 +36,9 @@ type argumentRunner struct {
 // xargs runs a command (echo) with the words of its input as further arguments. -n N: with at most N of them; -I R:
 // once a line, which replaces R; -0: words end with a NUL byte; -r: not without words; -t: print each command first.
 func xargs(args []string, std stdio) int {
-	o, command, err := xargsSyntax.parse(args)
+	opts, command, err := xargsSyntax.parse(args)
 	limit := 0
-	if n := o.get('n', ""); err == nil && n != "" {
+	if n := opts.get('n', ""); err == nil && n != "" {
 		if limit, err = strconv.Atoi(n); err != nil || limit < 1 {
 			err = fmt.Errorf("-n %q is not a positive number", n)
 		}
@@ -51,8 +51,8 @@ func xargs(args []string, std stdio) int {
 	}
 	x := &argumentRunner{
 		command: command,
-		replace: o.get('I', ""),
-		show:    o.has('t'),
+		replace: opts.get('I', ""),
+		show:    opts.has('t'),
 		std:     std,
 	}
 	if x.replace != "" {
@@ -61,7 +61,7 @@ func xargs(args []string, std stdio) int {
 	in := bufio.NewReader(std.in)
 	next := readWord
 	switch {
-	case o.has('0'):
+	case opts.has('0'):
 		next = func(r *bufio.Reader) (string, error) { return readUntil(r, 0) }
 	case x.replace != "":
 		next = func(r *bufio.Reader) (string, error) { return readUntil(r, '\n') }
@@ -76,7 +76,7 @@ func xargs(args []string, std stdio) int {
 		}
 		ended := err != nil
 		if len(words) > 0 && (ended || len(words) == limit || size+len(word) > maxArguments) || ended && !ran &&
-			!o.has('r') && x.replace == "" {
+			!opts.has('r') && x.replace == "" {
 			x.run(words)
 			words = nil
 			size = 0
@@ -144,12 +144,12 @@ func readUntil(r *bufio.Reader, end byte) (string, error) {
 }
 
 // readWord reads a word that ends with a blank or a line's end. Quotes and backslashes quote.
-func readWord(r *bufio.Reader) (string, error) {
+func readWord(in *bufio.Reader) (string, error) {
 	var word []byte
 	quote := byte(0)
 	some := false
 	for {
-		c, err := r.ReadByte()
+		c, err := in.ReadByte()
 		if err != nil {
 			if some && errors.Is(err, io.EOF) && quote == 0 {
 				return string(word), nil
@@ -171,7 +171,7 @@ func readWord(r *bufio.Reader) (string, error) {
 			some = true
 			continue
 		case c == '\\':
-			if c, err = r.ReadByte(); err != nil {
+			if c, err = in.ReadByte(); err != nil {
 				return "", errors.New("nothing follows a backslash")
 			}
 		case strings.IndexByte(" \t\n\v\f\r", c) >= 0:

@@ -143,23 +143,23 @@ func isPlain(f *os.File) bool {
 
 // scan records the position of each file's content. Package tar reads up to the end of a header, so the position after
 // Next is that of the content.
-func scan(f *os.File, closeFile func() error) (*tarFile, error) {
+func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 	t := &tarFile{
-		data:  f,
+		data:  file,
 		close: closeFile,
 		files: map[string]section{},
 		links: map[string]string{},
 	}
-	fi, err := f.Stat()
+	fi, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if fi.Size() == 0 {
 		return nil, notArchive("it is empty", nil)
 	}
-	tr := tar.NewReader(f)
+	tr := tar.NewReader(file)
 	for i := range maxArchiveEntries {
-		h, err := tr.Next()
+		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			return t, nil
 		}
@@ -169,21 +169,21 @@ func scan(f *os.File, closeFile func() error) (*tarFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: archive: %w", ErrInvalid, err)
 		}
-		name := entryName(h.Name)
-		switch h.Typeflag {
+		name := entryName(header.Name)
+		switch header.Typeflag {
 		case tar.TypeReg:
-			at, err := f.Seek(0, io.SeekCurrent)
+			at, err := file.Seek(0, io.SeekCurrent)
 			if err != nil {
 				return nil, err
 			}
-			if h.Size < 0 || at+h.Size > fi.Size() {
+			if header.Size < 0 || at+header.Size > fi.Size() {
 				return nil, fmt.Errorf("%w: archive ends within %q", ErrInvalid, name)
 			}
-			t.files[name] = section{at, h.Size}
+			t.files[name] = section{at, header.Size}
 		case tar.TypeSymlink:
-			t.links[name] = entryName(path.Join(path.Dir(name), h.Linkname))
+			t.links[name] = entryName(path.Join(path.Dir(name), header.Linkname))
 		case tar.TypeLink:
-			t.links[name] = entryName(h.Linkname)
+			t.links[name] = entryName(header.Linkname)
 		}
 	}
 	return nil, fmt.Errorf("%w: archive has more than %d entries", ErrInvalid, maxArchiveEntries)

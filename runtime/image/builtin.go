@@ -42,18 +42,18 @@ type builtinCache struct {
 	Image Image  `json:"image"`
 }
 
-func (b *Builtin) image(l *BuiltinImage) *Image {
+func (b *Builtin) image(builtinImage *BuiltinImage) *Image {
 	return &Image{
-		ID:       l.ID,
+		ID:       builtinImage.ID,
 		RepoTags: b.Tags,
-		Size:     l.Size,
-		Created:  l.Created,
-		Config:   l.Config,
+		Size:     builtinImage.Size,
+		Created:  builtinImage.Created,
+		Config:   builtinImage.Config,
 		Pinned:   true,
 		Layers: []Layer{{
-			ChainID: l.DiffID,
-			DiffID:  l.DiffID,
-			Size:    l.Size,
+			ChainID: builtinImage.DiffID,
+			DiffID:  builtinImage.DiffID,
+			Size:    builtinImage.Size,
 			Boot:    bootID(),
 		}},
 	}
@@ -92,23 +92,23 @@ func (s *Store) describeLocked() (*Image, error) {
 	if img := s.builtin.Load(); img != nil {
 		return img, nil
 	}
-	b := s.cfg.Builtin
+	builtin := s.cfg.Builtin
 	var r builtinCache
 	raw, err := os.ReadFile(s.path("builtin.json"))
-	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == b.Stamp && r.Image.check() == nil &&
+	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == builtin.Stamp && r.Image.check() == nil &&
 		len(r.Image.Layers) == 1 {
-		r.Image.RepoTags = b.Tags
+		r.Image.RepoTags = builtin.Tags
 		r.Image.Layers[0].Boot = bootID()
 		s.builtin.Store(&r.Image)
 		return &r.Image, nil
 	}
-	l, err := b.Load()
+	l, err := builtin.Load()
 	if err != nil {
-		return nil, fmt.Errorf("built-in image %s: %w", b.Tags[0], err)
+		return nil, fmt.Errorf("built-in image %s: %w", builtin.Tags[0], err)
 	}
 	s.loaded = l
-	img := b.image(l)
-	if raw, err = json.Marshal(builtinCache{b.Stamp, *img}); err == nil && b.Stamp != "" {
+	img := builtin.image(l)
+	if raw, err = json.Marshal(builtinCache{builtin.Stamp, *img}); err == nil && builtin.Stamp != "" {
 		err = replaceFile(s.path("builtin.json"), raw)
 	}
 	if err != nil { // the next start calls Load again
@@ -183,7 +183,7 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 		return Image{}, err
 	}
 	defer done()
-	l, err := s.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
+	layer, err := s.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
 		b := s.loaded
 		err := error(nil)
 		if b == nil {
@@ -198,7 +198,7 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	img.Layers = []Layer{l}
+	img.Layers = []Layer{layer}
 	return img, s.holdBuiltin(ctx, img)
 }
 

@@ -24,50 +24,50 @@ const (
 func asRoot() bool { return os.Geteuid() == 0 }
 
 // create makes the file, link or directory of an entry. It replaces an existing one, except a directory by a directory.
-func (u *unpacker) create(p place, h *tar.Header, content io.Reader) error {
+func (u *unpacker) create(p place, header *tar.Header, content io.Reader) error {
 	i, err := u.parent.Lstat(p.base)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 	case err != nil:
 		return err
-	case isWhiteoutInfo(&i) && h.Typeflag == tar.TypeDir:
+	case isWhiteoutInfo(&i) && header.Typeflag == tar.TypeDir:
 		if _, err := u.replaceWhiteout(u.parent, p.base, p.node, p.base); err != nil {
 			return err
 		}
-	case i.IsDir() && h.Typeflag == tar.TypeDir:
+	case i.IsDir() && header.Typeflag == tar.TypeDir:
 	default:
 		delete(p.node.below, p.base)
 		if err := u.parent.RemoveAll(p.base); err != nil {
 			return err
 		}
 	}
-	switch h.Typeflag {
+	switch header.Typeflag {
 	case tar.TypeDir:
-		return u.createDir(p, h)
+		return u.createDir(p, header)
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
-		err = u.createFile(p.base, h, content)
+		err = u.createFile(p.base, header, content)
 	case tar.TypeSymlink:
-		err = u.parent.Symlink(h.Linkname, p.base)
+		err = u.parent.Symlink(header.Linkname, p.base)
 	case tar.TypeLink:
-		err = u.createLink(p, h)
+		err = u.createLink(p, header)
 	case tar.TypeChar:
 		// as the layer says
-		err = u.parent.Mknod(p.base, unix.S_IFCHR|0o600, unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
+		err = u.parent.Mknod(p.base, unix.S_IFCHR|0o600, unix.Mkdev(uint32(header.Devmajor), uint32(header.Devminor)))
 	case tar.TypeBlock:
 		// as the layer says
-		err = u.parent.Mknod(p.base, unix.S_IFBLK|0o600, unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
+		err = u.parent.Mknod(p.base, unix.S_IFBLK|0o600, unix.Mkdev(uint32(header.Devmajor), uint32(header.Devminor)))
 	case tar.TypeFifo:
 		err = u.parent.Mknod(p.base, unix.S_IFIFO|0o600, 0)
 	default:
-		return fmt.Errorf("%w: entry of unknown type %q", ErrInvalid, h.Typeflag)
+		return fmt.Errorf("%w: entry of unknown type %q", ErrInvalid, header.Typeflag)
 	}
 	if err != nil {
 		return err
 	}
-	if err := u.attributes(p.base, h); err != nil {
+	if err := u.attributes(p.base, header); err != nil {
 		return err
 	}
-	accessed, modified := times(h)
+	accessed, modified := times(header)
 	return u.parent.Utimes(p.base, accessed, modified)
 }
 
@@ -85,7 +85,7 @@ func (u *unpacker) createDir(p place, h *tar.Header) error {
 }
 
 func (u *unpacker) createFile(base string, h *tar.Header, content io.Reader) error {
-	f, err := u.parent.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := u.parent.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -96,13 +96,13 @@ func (u *unpacker) createFile(base string, h *tar.Header, content io.Reader) err
 				break
 			}
 		}
-		_, err = io.CopyN(f, content, n)
+		_, err = io.CopyN(file, content, n)
 		left -= n
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
-	return errors.Join(err, f.Close())
+	return errors.Join(err, file.Close())
 }
 
 // createLink makes a hard link to a file of this layer.
@@ -120,12 +120,12 @@ func (u *unpacker) createLink(p place, h *tar.Header) error {
 
 // attributes sets owner, extended attributes and mode, in this order: chown clears set-user-id bits and file
 // capabilities.
-func (u *unpacker) attributes(base string, h *tar.Header) error {
-	if err := u.chown(u.parent, base, h); err != nil {
+func (u *unpacker) attributes(base string, header *tar.Header) error {
+	if err := u.chown(u.parent, base, header); err != nil {
 		return err
 	}
 	n := 0
-	for key, value := range h.PAXRecords {
+	for key, value := range header.PAXRecords {
 		name, ok := strings.CutPrefix(key, xattrRecord)
 		if !ok || !layerXattr(name) {
 			continue
@@ -139,11 +139,11 @@ func (u *unpacker) attributes(base string, h *tar.Header) error {
 			return err // user.* is for files and directories: the kernel says EPERM for others
 		}
 	}
-	if h.Typeflag == tar.TypeSymlink {
+	if header.Typeflag == tar.TypeSymlink {
 		return nil
 	}
-	err := u.parent.Chmod(base, uint32(h.Mode)&0o7777) // masked
-	if errors.Is(err, unix.ELOOP) && h.Typeflag == tar.TypeLink {
+	err := u.parent.Chmod(base, uint32(header.Mode)&0o7777) // masked
+	if errors.Is(err, unix.ELOOP) && header.Typeflag == tar.TypeLink {
 		return nil // a hard link to a symbolic link
 	}
 	return err

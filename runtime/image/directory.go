@@ -97,8 +97,8 @@ func (u *unpacker) step(next *place, here place, name string, create bool) (targ
 	return "", unix.ENOTDIR
 }
 
-// mkdir makes the directory p of d, which is name in parent.
-func (u *unpacker) mkdir(d *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
+// mkdir makes the directory p of dir, which is name in parent.
+func (u *unpacker) mkdir(dir *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
 	if u.made++; u.made > maxDirectories {
 		return nil, fmt.Errorf("%w: layer has more than %d directories", ErrInvalid, maxDirectories)
 	}
@@ -107,10 +107,10 @@ func (u *unpacker) mkdir(d *inroot.Dir, p string, parent *directory, name string
 			return nil, err
 		}
 	}
-	if err := d.Mkdir(p, 0o755); err != nil {
+	if err := dir.Mkdir(p, 0o755); err != nil {
 		return nil, err
 	}
-	if err := d.Chmod(p, 0o755); err != nil { // Mkdir applies the umask
+	if err := dir.Chmod(p, 0o755); err != nil { // Mkdir applies the umask
 		return nil, err
 	}
 	u.disk += 4096
@@ -174,8 +174,8 @@ func (n *directory) inherit(dir *inroot.Dir, at string, lower []*inroot.Dir) err
 // withDirectory returns the layers of lower in which directory p is visible.
 func withDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
 	var out []*inroot.Dir
-	for _, l := range lower {
-		i, err := l.Lstat(p)
+	for _, dir := range lower {
+		i, err := dir.Lstat(p)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -185,8 +185,8 @@ func withDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
 		if !i.IsDir() {
 			return out, nil // a file or whiteout hides the layers below
 		}
-		out = append(out, l)
-		opaque, err := l.Getxattr(p, opaqueXattr)
+		out = append(out, dir)
+		opaque, err := dir.Getxattr(p, opaqueXattr)
 		if err == nil && string(opaque) == "y" {
 			return out, nil
 		}
@@ -198,16 +198,16 @@ func withDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
 }
 
 func copyAttributes(dst, from *inroot.Dir, p string) error {
-	i, err := from.Lstat(p)
+	info, err := from.Lstat(p)
 	if err != nil {
 		return err
 	}
 	if asRoot() {
-		if err := dst.Lchown(p, int(i.UID), int(i.GID)); err != nil {
+		if err := dst.Lchown(p, int(info.UID), int(info.GID)); err != nil {
 			return err
 		}
 	}
-	if err := dst.Chmod(p, i.Perm()); err != nil {
+	if err := dst.Chmod(p, info.Perm()); err != nil {
 		return err
 	}
 	names, err := from.Listxattr(p)
@@ -226,5 +226,5 @@ func copyAttributes(dst, from *inroot.Dir, p string) error {
 			return err
 		}
 	}
-	return dst.Utimes(p, i.Modified, i.Modified)
+	return dst.Utimes(p, info.Modified, info.Modified)
 }

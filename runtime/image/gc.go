@@ -28,19 +28,19 @@ func (s *Store) Hold(id string, layers []Layer) error {
 		return fmt.Errorf("hold layers: %w", err)
 	}
 	defer unlock()
-	var b bytes.Buffer
+	var buf bytes.Buffer
 	for _, l := range layers {
 		if _, err := os.Lstat(s.LayerDir(l.ChainID)); err != nil {
 			return fmt.Errorf("hold layer %s: %w", l.ChainID, ErrNotFound)
 		}
-		b.WriteString(l.ChainID)
-		b.WriteByte('\n')
+		buf.WriteString(l.ChainID)
+		buf.WriteByte('\n')
 	}
-	if have, err := os.ReadFile(s.path("leases", id)); err == nil && bytes.Equal(have, b.Bytes()) {
+	if have, err := os.ReadFile(s.path("leases", id)); err == nil && bytes.Equal(have, buf.Bytes()) {
 		return nil
 	}
 	// Not synced: if a power cut loses the lease, it has also ended the container.
-	if err := os.WriteFile(s.path("leases", id), b.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(s.path("leases", id), buf.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("hold layers: %w", err)
 	}
 	return nil

@@ -29,34 +29,34 @@ func load(t testing.TB, s *Store, images map[string]v1.Image) {
 }
 
 func TestRemove(t *testing.T) {
-	s := newStore(t)
+	store := newStore(t)
 	base := layerTar(t, file("base", "1"))
-	a := newImage(t, base, layerTar(t, file("a", "1")))
+	image := newImage(t, base, layerTar(t, file("a", "1")))
 	b := newImage(t, base, layerTar(t, file("b", "1")))
-	load(t, s, map[string]v1.Image{"a:1": a, "a:2": a, "b:1": b})
+	load(t, store, map[string]v1.Image{"a:1": image, "a:2": image, "b:1": b})
 	step := func(ref string, wantNames []string, wantLayers int) {
 		t.Helper()
-		if err := s.Remove(t.Context(), ref); err != nil {
+		if err := store.Remove(t.Context(), ref); err != nil {
 			t.Errorf("Remove(%q): %v", ref, err)
 		}
-		if got := names(s); !slices.Equal(got, wantNames) {
+		if got := names(store); !slices.Equal(got, wantNames) {
 			t.Errorf("after Remove(%q): got %q, want %q", ref, got, wantNames)
 		}
-		if got := layers(t, s); got != wantLayers {
+		if got := layers(t, store); got != wantLayers {
 			t.Errorf("after Remove(%q): %d layers, want %d", ref, got, wantLayers)
 		}
 	}
-	nameA := " " + idOf(t, a)[7:15]
+	nameA := " " + idOf(t, image)[7:15]
 	nameB := " " + idOf(t, b)[7:15]
 	step("a:2", []string{"docker.io/library/a:1" + nameA, "docker.io/library/b:1" + nameB}, 3)
 	step("a:1", []string{"docker.io/library/b:1" + nameB}, 2)
-	if err := s.Remove(t.Context(), "a:1"); !errors.Is(err, ErrNotFound) {
+	if err := store.Remove(t.Context(), "a:1"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("removed twice: got %v", err)
 	}
-	load(t, s, map[string]v1.Image{"a:1": a, "a:2": a})
-	step(idOf(t, a), []string{"docker.io/library/b:1" + nameB}, 2)
+	load(t, store, map[string]v1.Image{"a:1": image, "a:2": image})
+	step(idOf(t, image), []string{"docker.io/library/b:1" + nameB}, 2)
 	step("b:1", nil, 0)
-	if left, err := os.ReadDir(s.path("trash")); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(store.path("trash")); err != nil || len(left) > 0 {
 		t.Errorf("trash: %v, %v", left, err)
 	}
 }
@@ -76,76 +76,76 @@ func TestTagMoves(t *testing.T) {
 }
 
 func TestHeldLayersSurvive(t *testing.T) {
-	s := newStore(t)
+	store := newStore(t)
 	img := newImage(t, layerTar(t, file("a", "1")))
-	load(t, s, map[string]v1.Image{"a:1": img})
-	got, _ := s.Get("a:1")
-	if err := s.Hold("box", got.Layers); err != nil {
+	load(t, store, map[string]v1.Image{"a:1": img})
+	got, _ := store.Get("a:1")
+	if err := store.Hold("box", got.Layers); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Remove(t.Context(), "a:1"); err != nil {
+	if err := store.Remove(t.Context(), "a:1"); err != nil {
 		t.Fatal(err)
 	}
-	if layers(t, s) != 1 {
+	if layers(t, store) != 1 {
 		t.Error("a held layer went with its image")
 	}
 	for range 2 {
-		if err := s.Release(t.Context(), "box"); err != nil {
+		if err := store.Release(t.Context(), "box"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if layers(t, s) != 0 {
+	if layers(t, store) != 0 {
 		t.Error("the layer outlived its last lease")
 	}
-	if err := s.Hold("late", got.Layers); !errors.Is(err, ErrNotFound) {
+	if err := store.Hold("late", got.Layers); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Hold of a layer that is gone: got %v", err)
 	}
 	for _, id := range []string{"", "..", "a/b"} {
-		if err := s.Hold(id, nil); err == nil {
+		if err := store.Hold(id, nil); err == nil {
 			t.Errorf("Hold(%q): got no error", id)
 		}
 	}
 }
 
 func TestSecondProcess(t *testing.T) {
-	a := newStore(t)
-	b, err := Open(Config{Dir: a.cfg.Dir})
+	store := newStore(t)
+	st, err := Open(Config{Dir: store.cfg.Dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	load(t, b, map[string]v1.Image{"x:1": newImage(t, layerTar(t, file("x", "1")))})
-	img, ok := a.Get("x:1")
+	load(t, st, map[string]v1.Image{"x:1": newImage(t, layerTar(t, file("x", "1")))})
+	img, ok := store.Get("x:1")
 	if !ok {
 		t.Fatal("the first does not see what the second imported")
 	}
-	if err := a.Hold("box", img.Layers); err != nil {
+	if err := store.Hold("box", img.Layers); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Remove(t.Context(), "x:1"); err != nil {
+	if err := st.Remove(t.Context(), "x:1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := a.Get("x:1"); ok || layers(t, a) != 1 {
-		t.Errorf("after the second removed it: found %v, %d layers, want the held one", ok, layers(t, a))
+	if _, ok := store.Get("x:1"); ok || layers(t, store) != 1 {
+		t.Errorf("after the second removed it: found %v, %d layers, want the held one", ok, layers(t, store))
 	}
 }
 
 func TestCollectorWaitsForPulls(t *testing.T) {
-	s := newStore(t)
-	done, err := s.busy()
+	store := newStore(t)
+	done, err := store.busy()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(s.path("layers", "unfinished"), 0o700); err != nil {
+	if err := os.Mkdir(store.path("layers", "unfinished"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.GC(t.Context()); err != nil {
+	if err := store.GC(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if layers(t, s) != 1 {
+	if layers(t, store) != 1 {
 		t.Error("collected while the store was busy")
 	}
 	done()
-	if layers(t, s) != 0 {
+	if layers(t, store) != 0 {
 		t.Error("not collected when the pull ended")
 	}
 }

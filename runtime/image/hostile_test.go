@@ -194,7 +194,7 @@ func TestFollowsTheLayersOwnLinks(t *testing.T) {
 
 func TestInheritSeesWhatOverlayShows(t *testing.T) {
 	needRoot(t)
-	s := &Store{cfg: Config{Dir: t.TempDir()}}
+	store := &Store{cfg: Config{Dir: t.TempDir()}}
 	dirOf := func(name string, mode int64) entry {
 		return hdr(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode})
 	}
@@ -206,12 +206,13 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 	var below []string
 	for i, l := range layers {
 		chain := fmt.Sprintf("sha256:%064d", i)
-		if err := os.MkdirAll(s.LayerDir(chain), 0o755); err != nil {
+		if err := os.MkdirAll(store.LayerDir(chain), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		got, err := unpack(t.Context(), s.LayerDir(chain), bytes.NewReader(layerTar(t, l...)), limits{bytes: 1 << 20})
+		got, err := unpack(t.Context(), store.LayerDir(chain), bytes.NewReader(layerTar(t, l...)),
+			limits{bytes: 1 << 20})
 		if err == nil {
-			err = s.inherit(s.LayerDir(chain), got.tree, below)
+			err = store.inherit(store.LayerDir(chain), got.tree, below)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +225,7 @@ func TestInheritSeesWhatOverlayShows(t *testing.T) {
 		"gone":   0o755,
 		"gone/b": 0o755,
 	} {
-		if fi, err := os.Stat(filepath.Join(s.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
+		if fi, err := os.Stat(filepath.Join(store.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v; want %v", p, fi, err, want)
 		}
 	}
@@ -278,7 +279,7 @@ func TestReserveStaysFree(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	s := newStore(t, func(c *Config) { c.Dir = dir })
+	store := newStore(t, func(c *Config) { c.Dir = dir })
 	lowest := int64(1 << 60)
 	watch := make(chan struct{})
 	watched := make(chan struct{})
@@ -308,7 +309,7 @@ func TestReserveStaysFree(t *testing.T) {
 		"inodes": many,
 	} {
 		push(t, host+"/big:"+tag, newImage(t, layerTar(t, l...)))
-		_, err := s.Pull(t.Context(), host+"/big:"+tag, nil, nil)
+		_, err := store.Pull(t.Context(), host+"/big:"+tag, nil, nil)
 		if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove images") {
 			t.Errorf("%s: %v, want %v", tag, err, ErrNoSpace)
 		}
@@ -322,7 +323,7 @@ func TestReserveStaysFree(t *testing.T) {
 		t.Errorf("left in tmp: %v, %v", left, err)
 	}
 	push(t, host+"/small:1", newImage(t, layerTar(t, file("a", "fits"))))
-	if _, err := s.Pull(t.Context(), host+"/small:1", nil, nil); err != nil {
+	if _, err := store.Pull(t.Context(), host+"/small:1", nil, nil); err != nil {
 		t.Errorf("an image that fits: %v", err)
 	}
 }
@@ -365,7 +366,7 @@ func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 			layers = append(layers, nil)
 			continue
 		}
-		h := tar.Header{
+		header := tar.Header{
 			Typeflag: kinds[int(b[0])%len(kinds)],
 			Name:     pick(b[1]),
 			Mode:     int64(b[2])<<4 | 0o6000,
@@ -375,16 +376,16 @@ func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
 			Devminor: 7,
 			Format:   tar.FormatPAX,
 		}
-		h.ModTime = time.Unix(int64(b[2]), 0)
-		if h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink {
-			h.Linkname = pick(b[2])
-			h.Devmajor = 0
-			h.Devminor = 0
+		header.ModTime = time.Unix(int64(b[2]), 0)
+		if header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink {
+			header.Linkname = pick(b[2])
+			header.Devmajor = 0
+			header.Devminor = 0
 		}
-		e := entry{hdr: &h}
-		if h.Typeflag == tar.TypeReg {
+		e := entry{hdr: &header}
+		if header.Typeflag == tar.TypeReg {
 			e.content = "evil"
-			h.Size = 4
+			header.Size = 4
 		}
 		layers[len(layers)-1] = append(layers[len(layers)-1], e)
 	}

@@ -96,11 +96,11 @@ func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 	}
 	var skipped error
 	count := 0
-	for _, d := range ix.Manifests {
-		if !d.MediaType.IsImage() && !d.MediaType.IsIndex() {
+	for _, descriptor := range ix.Manifests {
+		if !descriptor.MediaType.IsImage() && !descriptor.MediaType.IsIndex() {
 			continue
 		}
-		p, err := s.ociPlan(a, d)
+		p, err := s.ociPlan(a, descriptor)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) {
 			skipped = err // an image for another platform, beside one for this platform
 			continue
@@ -108,9 +108,9 @@ func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range namesOf(d.Annotations) {
+		for _, n := range namesOf(descriptor.Annotations) {
 			p.tags = nonEmpty(append(p.tags, n.tagged())...)
-			p.digests = append(p.digests, n.repo+"@"+d.Digest.String())
+			p.digests = append(p.digests, n.repo+"@"+descriptor.Digest.String())
 		}
 		count++
 		add(p)
@@ -190,24 +190,24 @@ func (s *Store) dockerPlan(a *tarFile, m dockerManifest) (importPlan, error) {
 		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers),
 			len(config.RootFS.DiffIDs))
 	}
-	p := &plan{id: digestOf(raw), config: config, size: int64(len(raw))}
-	p.setLayers(config)
+	todo := &plan{id: digestOf(raw), config: config, size: int64(len(raw))}
+	todo.setLayers(config)
 	files := map[string]string{} // chain id -> file
 	for i, f := range m.Layers {
 		size, ok := a.size(f)
 		if !ok {
 			return importPlan{}, fmt.Errorf("%w: archive lacks %s", ErrInvalid, f)
 		}
-		p.layers[i].Size = size
-		p.size += size
-		files[p.layers[i].ChainID] = path.Clean(f)
+		todo.layers[i].Size = size
+		todo.size += size
+		files[todo.layers[i].ChainID] = path.Clean(f)
 	}
 	for _, t := range m.RepoTags {
 		n, err := parseName(t)
 		if err != nil {
 			return importPlan{}, err
 		}
-		p.tags = nonEmpty(append(p.tags, n.tagged())...)
+		todo.tags = nonEmpty(append(todo.tags, n.tagged())...)
 	}
-	return importPlan{plan: p, open: func(l Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }}, nil
+	return importPlan{plan: todo, open: func(l Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }}, nil
 }

@@ -81,13 +81,13 @@ func zs(b []byte) []byte {
 }
 
 func TestImport(t *testing.T) {
-	a := newImage(t, layerTar(t, file("a", "1")))
+	image := newImage(t, layerTar(t, file("a", "1")))
 	b := newImage(t, layerTar(t, file("a", "1")), layerTar(t, file("b", "2")))
 	oci := ociLayout(t, mutate.AppendManifests(empty.Index,
-		named(a, "org.opencontainers.image.ref.name", "localhost:5000/a:v1"), named(b, "io.containerd.image.name",
+		named(image, "org.opencontainers.image.ref.name", "localhost:5000/a:v1"), named(b, "io.containerd.image.name",
 			"docker.io/library/b:v2"),
 		named(newImage(t, layerTar(t, file("c", "3"))), "org.opencontainers.image.ref.name", "latest")))
-	docker := dockerSave(t, map[string]v1.Image{"a:v1": a, "b:v2": b})
+	docker := dockerSave(t, map[string]v1.Image{"a:v1": image, "b:v2": b})
 	asFile := filepath.Join(t.TempDir(), "f.tar")
 	if err := os.WriteFile(asFile, docker, 0o600); err != nil {
 		t.Fatal(err)
@@ -110,24 +110,25 @@ func TestImport(t *testing.T) {
 		{"docker, in a file", f, 2, []string{"a:v1", "b:v2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := newStore(t)
-			got, err := s.Import(t.Context(), c.r)
+			store := newStore(t)
+			got, err := store.Import(t.Context(), c.r)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got) != c.count || len(s.List()) != c.count {
-				t.Errorf("got %d images, the store has %d, want %d", len(got), len(s.List()), c.count)
+			if len(got) != c.count || len(store.List()) != c.count {
+				t.Errorf("got %d images, the store has %d, want %d", len(got), len(store.List()), c.count)
 			}
 			for i, ref := range c.refs {
-				img, ok := s.Get(ref)
-				if want := idOf(t, []v1.Image{a, b}[i]); !ok || img.ID != want {
+				img, ok := store.Get(ref)
+				if want := idOf(t, []v1.Image{image, b}[i]); !ok || img.ID != want {
 					t.Errorf("Get(%q): got %s, %v, want %s", ref, img.ID, ok, want)
 				}
 			}
-			if img, _ := s.Get(c.refs[1]); !slices.Equal(tree(t, s.LayerDir(img.Layers[1].ChainID)), []string{"b=2"}) {
-				t.Errorf("layer of b: %q", tree(t, s.LayerDir(img.Layers[1].ChainID)))
+			if img, _ := store.Get(c.refs[1]); !slices.Equal(tree(t, store.LayerDir(img.Layers[1].ChainID)),
+				[]string{"b=2"}) {
+				t.Errorf("layer of b: %q", tree(t, store.LayerDir(img.Layers[1].ChainID)))
 			}
-			if left := tree(t, s.path("tmp")); len(left) > 0 {
+			if left := tree(t, store.path("tmp")); len(left) > 0 {
 				t.Errorf("tmp: %q", left)
 			}
 		})

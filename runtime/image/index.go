@@ -53,25 +53,25 @@ func (s *Store) index() (*index, error) {
 	if ix := s.cached.Load(); ix != nil && ix.stamp == stampOf(fi) {
 		return ix, nil
 	}
-	f, err := os.Open(s.path("images.json"))
+	file, err := os.Open(s.path("images.json"))
 	if err != nil {
 		return nil, fmt.Errorf("read image index: %w", err)
 	}
-	defer func() { _ = f.Close() }()
-	if fi, err = f.Stat(); err != nil { // of the open file, which may be newer
+	defer func() { _ = file.Close() }()
+	if fi, err = file.Stat(); err != nil { // of the open file, which may be newer
 		return nil, fmt.Errorf("read image index: %w", err)
 	}
 	ix := &index{}
-	if err := json.NewDecoder(f).Decode(ix); err != nil {
-		return nil, fmt.Errorf("read image index %s: %w", f.Name(), err)
+	if err := json.NewDecoder(file).Decode(ix); err != nil {
+		return nil, fmt.Errorf("read image index %s: %w", file.Name(), err)
 	}
 	if ix.Version != indexVersion {
-		return nil, fmt.Errorf("read image index %s: version %d, this program knows %d", f.Name(), ix.Version,
+		return nil, fmt.Errorf("read image index %s: version %d, this program knows %d", file.Name(), ix.Version,
 			indexVersion)
 	}
 	for _, img := range ix.Images {
 		if err := img.check(); err != nil {
-			return nil, fmt.Errorf("read image index %s: %w", f.Name(), err)
+			return nil, fmt.Errorf("read image index %s: %w", file.Name(), err)
 		}
 	}
 	ix.stamp = stampOf(fi)
@@ -222,21 +222,21 @@ func (ix *index) remove(ref string) bool {
 // lockFile takes a flock on path, which it creates; the returned function unlocks. With LOCK_NB a locked file is
 // EWOULDBLOCK.
 func lockFile(path string, how int) (func(), error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		err = unix.Flock(int(f.Fd()), how)
+		err = unix.Flock(int(file.Fd()), how)
 		if !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
 	if err != nil {
-		_ = f.Close()
+		_ = file.Close()
 		return nil, err
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = file.Close() }, nil
 }
 
 // writeFileSync replaces the content of path by b atomically and durably.
@@ -254,20 +254,20 @@ func replaceFile(path string, b []byte) error {
 }
 
 func replaceBy(path string, b []byte, sync func(*os.File) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b)
+	_, err = file.Write(b)
 	if err == nil {
-		err = sync(f)
+		err = sync(file)
 	}
-	err = errors.Join(err, f.Close())
+	err = errors.Join(err, file.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // layerAt reads the layer.json of a layer; ok is false when the layer is not on disk.
-func (s *Store) layerAt(chainID string) (l Layer, ok bool, err error) {
+func (s *Store) layerAt(chainID string) (layer Layer, ok bool, err error) {
 	b, err := os.ReadFile(filepath.Join(s.layerPath(chainID), "layer.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Layer{}, false, nil
@@ -27,11 +27,11 @@ func (s *Store) layerAt(chainID string) (l Layer, ok bool, err error) {
 	if err != nil {
 		return Layer{}, false, fmt.Errorf("read layer: %w", err)
 	}
-	if err := json.Unmarshal(b, &l); err != nil || l.ChainID != chainID {
+	if err := json.Unmarshal(b, &layer); err != nil || layer.ChainID != chainID {
 		return Layer{}, false, fmt.Errorf("read layer %s: damaged layer.json", chainID)
 	}
 	// A layer that was not synced is valid only in the boot in which it was written.
-	return l, l.Boot == "" || l.Boot == bootID(), nil
+	return layer, layer.Boot == "" || layer.Boot == bootID(), nil
 }
 
 // bootID identifies the current boot of the machine.
@@ -126,27 +126,27 @@ func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpa
 
 // commitLayer renames an unpacked layer to its final name. The files are synced before, except for a layer with Boot
 // set.
-func (s *Store) commitLayer(tmp string, l Layer) error {
-	b, err := json.Marshal(l)
+func (s *Store) commitLayer(tmp string, layer Layer) error {
+	b, err := json.Marshal(layer)
 	if err != nil {
 		return fmt.Errorf("encode layer: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(tmp, "layer.json"), b, 0o600); err != nil {
 		return fmt.Errorf("commit layer: %w", err)
 	}
-	if l.Boot == "" {
+	if layer.Boot == "" {
 		if err := syncTree(tmp); err != nil {
 			return fmt.Errorf("commit layer: sync: %w", err)
 		}
 	}
-	err = os.Rename(tmp, s.layerPath(l.ChainID))
+	err = os.Rename(tmp, s.layerPath(layer.ChainID))
 	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
 		return nil // another process has unpacked the same layer
 	}
 	if err != nil {
 		return fmt.Errorf("commit layer: %w", err)
 	}
-	if l.Boot == "" {
+	if layer.Boot == "" {
 		if err := syncDir(s.path("layers")); err != nil {
 			return fmt.Errorf("commit layer: sync: %w", err)
 		}

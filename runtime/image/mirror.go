@@ -22,18 +22,19 @@ type endpoint struct {
 
 // parseMirror parses a mirror's URL: scheme, host, and a path that is a repository prefix.
 func parseMirror(raw string) (endpoint, error) {
-	u, err := url.Parse(raw)
+	target, err := url.Parse(raw)
 	if err != nil {
 		return endpoint{}, fmt.Errorf("%q: %w", raw, err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
-		u.User != nil {
+	if target.Scheme != "http" && target.Scheme != "https" || target.Host == "" || target.RawQuery != "" ||
+		target.Fragment != "" ||
+		target.User != nil {
 		return endpoint{}, fmt.Errorf("%q is not of the form http[s]://HOST[:PORT][/PREFIX]", raw)
 	}
 	return endpoint{
-		host:   u.Host,
-		prefix: strings.Trim(u.Path, "/"),
-		plain:  u.Scheme == "http",
+		host:   target.Host,
+		prefix: strings.Trim(target.Path, "/"),
+		plain:  target.Scheme == "http",
 		mirror: true,
 	}, nil
 }

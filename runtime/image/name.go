@@ -26,12 +26,12 @@ func parseName(ref string) (imageName, error) {
 	if isDigest(ref) { // it would parse as a tag of an image named sha256
 		return imageName{}, fmt.Errorf("%w: %q is an id", ErrReference, ref)
 	}
-	r, err := reference.ParseNormalizedNamed(ref)
+	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
 		return imageName{}, fmt.Errorf("%w: %q: %w", ErrReference, ref, err)
 	}
-	n := imageName{repo: r.Name(), host: reference.Domain(r), path: reference.Path(r)}
-	if d, ok := r.(reference.Digested); ok {
+	n := imageName{repo: named.Name(), host: reference.Domain(named), path: reference.Path(named)}
+	if d, ok := named.(reference.Digested); ok {
 		n.digest = d.Digest().String()
 		if !isDigest(n.digest) {
 			return imageName{}, fmt.Errorf("%w: %q: only sha256 digests are supported", ErrReference, ref)
@@ -41,7 +41,7 @@ func parseName(ref string) (imageName, error) {
 		return n, nil // a tag beside a digest is ignored
 	}
 	n.tag = "latest"
-	if t, ok := r.(reference.Tagged); ok {
+	if t, ok := named.(reference.Tagged); ok {
 		n.tag = t.Tag()
 	}
 	return n, nil

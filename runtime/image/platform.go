@@ -25,14 +25,14 @@ func choose(ix v1.ImageIndex, arch string, depth int) (v1.Image, error) {
 	if depth == maxIndexDepth {
 		return nil, fmt.Errorf("%w: index within index, %d deep", ErrInvalid, depth)
 	}
-	m, err := ix.IndexManifest()
+	indexManifest, err := ix.IndexManifest()
 	if err != nil {
 		return nil, err
 	}
 	best := -1
 	rank := 0
 	var has []string
-	for i, d := range m.Manifests {
+	for i, d := range indexManifest.Manifests {
 		if r := rankPlatform(d, arch); r > rank {
 			best = i
 			rank = r
@@ -45,7 +45,7 @@ func choose(ix v1.ImageIndex, arch string, depth int) (v1.Image, error) {
 		return nil, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound, arch,
 			strings.Join(has, ", "))
 	}
-	d := m.Manifests[best]
+	d := indexManifest.Manifests[best]
 	if d.MediaType.IsIndex() {
 		sub, err := ix.ImageIndex(d.Digest)
 		if err != nil {

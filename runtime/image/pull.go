@@ -28,34 +28,34 @@ type flight struct {
 // same credentials share one transfer. progress may be nil. The built-in image is never fetched. Errors wrap
 // ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where these apply.
 func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progress) (Image, error) {
-	n, err := parseName(ref)
+	imageName, err := parseName(ref)
 	if err != nil {
 		return Image{}, err
 	}
-	if s.cfg.Builtin.local(n) {
+	if s.cfg.Builtin.local(imageName) {
 		if !s.cfg.Builtin.named(ref) {
 			return Image{}, fmt.Errorf("pull %s: manifest unknown: %w: keelson has %s built in",
-				n, ErrNotFound, strings.Join(s.cfg.Builtin.Tags, ", "))
+				imageName, ErrNotFound, strings.Join(s.cfg.Builtin.Tags, ", "))
 		}
 		img, err := s.describe()
 		if err != nil {
-			return Image{}, fmt.Errorf("pull %s: %w", n, err)
+			return Image{}, fmt.Errorf("pull %s: %w", imageName, err)
 		}
 		return s.Ensure(ctx, *img)
 	}
-	key := n.String()
+	key := imageName.String()
 	if auth != nil {
 		key += fmt.Sprintf("|%q", *auth)
 	}
 	f := s.joinFlight(ctx, key, progress, func(ctx context.Context, m *meter) (Image, error) {
-		return s.pull(ctx, n, auth, m)
+		return s.pull(ctx, imageName, auth, m)
 	})
 	select {
 	case <-f.done:
 		return f.img, f.err
 	case <-ctx.Done():
 		s.leaveFlight(key, f)
-		return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
+		return Image{}, fmt.Errorf("pull %s: %w", imageName, context.Cause(ctx))
 	}
 }
 
@@ -119,8 +119,8 @@ func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Im
 		return Image{}, fmt.Errorf("pull %s: %w", n, err)
 	}
 	var mirrorErr error
-	for _, e := range ends {
-		img, err := s.pullFrom(ctx, e, n, auth, m)
+	for _, endpoint := range ends {
+		img, err := s.pullFrom(ctx, endpoint, n, auth, m)
 		if err == nil {
 			return img, nil
 		}
@@ -128,9 +128,9 @@ func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Im
 			return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 		}
 		err = describeRegistryError(err)
-		if e.mirror {
-			mirrorErr = fmt.Errorf("mirror %s: %w", e.host, err)
-			s.cfg.Log.Debug("pull from mirror failed", "image", n.String(), "mirror", e.host, "error", err)
+		if endpoint.mirror {
+			mirrorErr = fmt.Errorf("mirror %s: %w", endpoint.host, err)
+			s.cfg.Log.Debug("pull from mirror failed", "image", n.String(), "mirror", endpoint.host, "error", err)
 			continue
 		}
 		if mirrorErr != nil {
@@ -161,19 +161,19 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Aut
 	if err != nil {
 		return Image{}, err
 	}
-	p, err := s.plan(img)
+	todo, err := s.plan(img)
 	if err != nil {
 		return Image{}, err
 	}
-	p.tags = nonEmpty(n.tagged())
-	p.digests = []string{n.repo + "@" + digest}
-	err = s.fetchLayers(ctx, p, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+	todo.tags = nonEmpty(n.tagged())
+	todo.digests = []string{n.repo + "@" + digest}
+	err = s.fetchLayers(ctx, todo, m, func(ctx context.Context, l Layer) (readVerifier, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {
 		return Image{}, err
 	}
-	imgs, err := s.name([]*plan{p})
+	imgs, err := s.name([]*plan{todo})
 	if err != nil {
 		return Image{}, err
 	}
@@ -235,30 +235,30 @@ func (p *plan) setLayers(config ocispec.Image) {
 	}
 }
 
-// fetchLayers fetches the missing layers of p in parallel; each is committed after the one below it. The caller holds
-// busy.
+// fetchLayers fetches the missing layers of todo in parallel; each is committed after the one below it. The caller
+// holds busy.
 func (s *Store) fetchLayers(
-	ctx context.Context, p *plan, m *meter, open func(context.Context, Layer) (readVerifier, error),
+	ctx context.Context, todo *plan, m *meter, open func(context.Context, Layer) (readVerifier, error),
 ) error {
-	missing := make([]bool, len(p.layers))
-	for i, l := range p.layers {
-		have, ok, err := s.layerAt(l.ChainID)
+	missing := make([]bool, len(todo.layers))
+	for i, layer := range todo.layers {
+		have, ok, err := s.layerAt(layer.ChainID)
 		if err != nil {
 			return err
 		}
 		if missing[i] = !ok; ok {
-			have.Blob = l.Blob
-			have.Size = l.Size
-			p.layers[i] = have
+			have.Blob = layer.Blob
+			have.Size = layer.Size
+			todo.layers[i] = have
 			continue
 		}
-		m.total.Add(l.Size)
+		m.total.Add(layer.Size)
 	}
 	m.report()
-	g, gctx := errgroup.WithContext(ctx)
-	chains := make([]string, 0, len(p.layers))
+	group, gctx := errgroup.WithContext(ctx)
+	chains := make([]string, 0, len(todo.layers))
 	var ready chan struct{}
-	for i, l := range p.layers {
+	for i, l := range todo.layers {
 		below := slices.Clone(chains)
 		chains = append(chains, l.ChainID)
 		if !missing[i] {
@@ -267,7 +267,7 @@ func (s *Store) fetchLayers(
 		mine := make(chan struct{})
 		under := ready
 		ready = mine
-		g.Go(func() error {
+		group.Go(func() error {
 			got, err := s.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) {
 				return open(ctx, l)
 			})
@@ -276,12 +276,12 @@ func (s *Store) fetchLayers(
 			}
 			got.Blob = l.Blob
 			got.Size = l.Size
-			p.layers[i] = got
+			todo.layers[i] = got
 			close(mine)
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -50,7 +50,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	push(t, host+"/app:v1", newImage(t, layerTar(t, file("a", "1"))))
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	s := newStore(t)
+	store := newStore(t)
 	for _, c := range []struct {
 		ref  string
 		is   error
@@ -63,12 +63,12 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{"UPPER/case", ErrReference, "invalid reference format"},
 		{"", ErrReference, "invalid reference format"},
 	} {
-		_, err := s.Pull(t.Context(), c.ref, nil, nil)
+		_, err := store.Pull(t.Context(), c.ref, nil, nil)
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("Pull(%q): got %v, want %v and %q", c.ref, err, c.is, c.text)
 		}
 	}
-	if got := s.List(); len(got) > 0 {
+	if got := store.List(); len(got) > 0 {
 		t.Errorf("after failures the store has %v", got)
 	}
 }
@@ -80,20 +80,20 @@ func TestMirror(t *testing.T) {
 	only := newImage(t, layerTar(t, file("a", "origin")))
 	push(t, mirror+"/hub/library/nginx:1", img)
 	push(t, origin+"/team/app:1", only)
-	s := newStore(t, func(c *Config) {
+	store := newStore(t, func(c *Config) {
 		c.Mirrors = map[string]string{"docker.io": "http://" + mirror + "/hub", origin: "http://" + mirror}
 	})
-	got, err := s.Pull(t.Context(), "nginx:1", nil, nil)
+	got, err := store.Pull(t.Context(), "nginx:1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"docker.io/library/nginx:1"}; got.ID != idOf(t, img) || !slices.Equal(got.RepoTags, want) {
 		t.Errorf("through the mirror: got %s %q", got.ID, got.RepoTags)
 	}
-	if got, err = s.Pull(t.Context(), origin+"/team/app:1", nil, nil); err != nil || got.ID != idOf(t, only) {
+	if got, err = store.Pull(t.Context(), origin+"/team/app:1", nil, nil); err != nil || got.ID != idOf(t, only) {
 		t.Errorf("mirror without the image: got %s, %v", got.ID, err)
 	}
-	_, err = s.Pull(t.Context(), origin+"/team/none:1", nil, nil)
+	_, err = store.Pull(t.Context(), origin+"/team/none:1", nil, nil)
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "(mirror "+mirror) {
 		t.Errorf("in neither: got %v", err)
 	}
@@ -219,18 +219,18 @@ func TestPlatform(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := newStore(t)
-	got, err := s.Pull(t.Context(), host+"/multi:both", nil, nil)
+	store := newStore(t)
+	got, err := store.Pull(t.Context(), host+"/multi:both", nil, nil)
 	if err != nil || got.ID != idOf(t, mine) {
 		t.Errorf("index: got %s, %v, want %s", got.ID, err, idOf(t, mine))
 	}
 	if d, err := both.Digest(); err != nil || !slices.Equal(got.RepoDigests, []string{host + "/multi@" + d.String()}) {
 		t.Errorf("RepoDigests: got %q, want the index's digest %s", got.RepoDigests, d)
 	}
-	if got, err := s.Pull(t.Context(), host+"/multi:nested", nil, nil); err != nil || got.ID != idOf(t, mine) {
+	if got, err := store.Pull(t.Context(), host+"/multi:nested", nil, nil); err != nil || got.ID != idOf(t, mine) {
 		t.Errorf("index in an index: got %s, %v", got.ID, err)
 	}
-	_, err = s.Pull(t.Context(), host+"/multi:none", nil, nil)
+	_, err = store.Pull(t.Context(), host+"/multi:none", nil, nil)
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no image for platform linux/"+runtime.GOARCH) {
 		t.Errorf("other platform: got %v", err)
 	}
@@ -243,7 +243,7 @@ func TestPlatform(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, host+"/alien:1", alien)
-	if _, err := s.Pull(t.Context(), host+"/alien:1", nil, nil); !errors.Is(err, ErrInvalid) ||
+	if _, err := store.Pull(t.Context(), host+"/alien:1", nil, nil); !errors.Is(err, ErrInvalid) ||
 		!strings.Contains(err.Error(), "windows/") {
 		t.Errorf("alien image: got %v", err)
 	}
@@ -375,19 +375,19 @@ func TestSamePullIsShared(t *testing.T) {
 	base := layerTar(t, file("base", "1"))
 	push(t, host+"/a:1", newImage(t, base, layerTar(t, file("a", "1"))))
 	push(t, host+"/b:1", newImage(t, base, layerTar(t, file("b", "1"))))
-	s := newStore(t)
+	store := newStore(t)
 	var wg sync.WaitGroup
 	for _, ref := range []string{"/a:1", "/a:1", "/a:1", "/b:1"} {
 		wg.Go(func() {
-			if _, err := s.Pull(t.Context(), host+ref, nil, nil); err != nil {
+			if _, err := store.Pull(t.Context(), host+ref, nil, nil); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	waittest.Until(t, "the pulls begin", func() bool { return s.waiting() == 4 })
+	waittest.Until(t, "the pulls begin", func() bool { return store.waiting() == 4 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Pull(ctx, host+"/a:1", nil, nil); !errors.Is(err, context.Canceled) {
+	if _, err := store.Pull(ctx, host+"/a:1", nil, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: got %v", err)
 	}
 	close(release)
@@ -395,7 +395,7 @@ func TestSamePullIsShared(t *testing.T) {
 	if got := blobs.Load(); got != 5 { // two configs and three different layers
 		t.Errorf("%d blobs were fetched, want 5", got)
 	}
-	if got := len(s.List()); got != 2 {
+	if got := len(store.List()); got != 2 {
 		t.Errorf("%d images, want 2", got)
 	}
 }

@@ -36,13 +36,13 @@ func (a *Auth) authenticator(host string) (authn.Authenticator, error) {
 	if a == nil || a.ServerAddress != "" && !sameRegistry(a.ServerAddress, host) {
 		return authn.Anonymous, nil
 	}
-	c := authn.AuthConfig{
+	authConfig := authn.AuthConfig{
 		Username:      a.Username,
 		Password:      a.Password,
 		IdentityToken: a.IdentityToken,
 		RegistryToken: a.RegistryToken,
 	}
-	if c.Username == "" && a.Auth != "" {
+	if authConfig.Username == "" && a.Auth != "" {
 		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(a.Auth))
 		if err != nil {
 			return nil, fmt.Errorf("%w: pull secret: auth is not base64", ErrUnauthorized)
@@ -51,13 +51,13 @@ func (a *Auth) authenticator(host string) (authn.Authenticator, error) {
 		if !ok {
 			return nil, fmt.Errorf("%w: pull secret: auth is not \"username:password\"", ErrUnauthorized)
 		}
-		c.Username = user
-		c.Password = strings.Trim(pass, "\x00")
+		authConfig.Username = user
+		authConfig.Password = strings.Trim(pass, "\x00")
 	}
-	if c == (authn.AuthConfig{}) {
+	if authConfig == (authn.AuthConfig{}) {
 		return authn.Anonymous, nil
 	}
-	return authn.FromConfig(c), nil
+	return authn.FromConfig(authConfig), nil
 }
 
 // sameRegistry compares a pull secret's server ("https://index.docker.io/v1/") with a registry host.
@@ -161,23 +161,24 @@ func (r *repository) manifest(
 	ctx context.Context, ref name.Reference, arch string,
 ) (img v1.Image, digest string, err error) {
 	platform := v1.Platform{OS: "linux", Architecture: arch}
-	d, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(r.rt), remote.WithPlatform(platform))
+	descriptor, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(r.rt),
+		remote.WithPlatform(platform))
 	if err != nil {
 		return nil, "", err
 	}
-	digest = d.Digest.String()
+	digest = descriptor.Digest.String()
 	if !isDigest(digest) {
 		return nil, "", fmt.Errorf("%w: manifest digest %s", ErrInvalid, digest)
 	}
-	if d.MediaType.IsIndex() {
-		ix, err := d.ImageIndex()
+	if descriptor.MediaType.IsIndex() {
+		ix, err := descriptor.ImageIndex()
 		if err != nil {
 			return nil, "", err
 		}
 		img, err = choose(ix, arch, 0)
 		return img, digest, err
 	}
-	img, err = d.Image()
+	img, err = descriptor.Image()
 	return img, digest, err
 }
 

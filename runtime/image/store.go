@@ -206,14 +206,14 @@ func (s *Store) FsInfo() (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	u := Usage{Dir: s.cfg.Dir}
+	usage := Usage{Dir: s.cfg.Dir}
 	seen := map[string]bool{}
 	add := func(img *Image) {
 		for _, l := range img.Layers {
 			if !seen[l.ChainID] {
 				seen[l.ChainID] = true
-				u.Bytes += l.Disk
-				u.Inodes += l.Inodes
+				usage.Bytes += l.Disk
+				usage.Inodes += l.Inodes
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func (s *Store) FsInfo() (Usage, error) {
 	if b := s.builtin.Load(); b != nil {
 		add(b)
 	}
-	return u, nil
+	return usage, nil
 }
 
 // LayerDir returns the directory of an unpacked layer.

@@ -58,37 +58,37 @@ func file(name, content string) entry { return entry{name: name, content: conten
 
 func layerTar(t testing.TB, entries ...entry) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	var buf bytes.Buffer
+	writer := tar.NewWriter(&buf)
 	for _, e := range entries {
-		h := e.hdr
-		if h == nil {
-			h = &tar.Header{
+		header := e.hdr
+		if header == nil {
+			header = &tar.Header{
 				Name:     e.name,
 				Mode:     0o644,
 				Size:     int64(len(e.content)),
 				Typeflag: tar.TypeReg,
 			}
 			if strings.HasSuffix(e.name, "/") {
-				h.Typeflag = tar.TypeDir
-				h.Mode = 0o755
+				header.Typeflag = tar.TypeDir
+				header.Mode = 0o755
 			}
 		}
-		if h.Uid == 0 && os.Getuid() != 0 {
-			h.Uid = os.Getuid()
-			h.Gid = os.Getgid()
+		if header.Uid == 0 && os.Getuid() != 0 {
+			header.Uid = os.Getuid()
+			header.Gid = os.Getgid()
 		}
-		if err := w.WriteHeader(h); err != nil {
+		if err := writer.WriteHeader(header); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(w, e.content); err != nil {
+		if _, err := io.WriteString(writer, e.content); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	return buf.Bytes()
 }
 
 func newImage(t testing.TB, layers ...[]byte) v1.Image {
@@ -145,22 +145,22 @@ func digestOfImage(t testing.TB, img v1.Image) string {
 func tree(t testing.TB, dir string) []string {
 	t.Helper()
 	var out []string
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error {
 		if err != nil || p == dir {
 			return err
 		}
 		rel, _ := filepath.Rel(dir, p)
 		switch {
-		case d.IsDir():
+		case entry.IsDir():
 			out = append(out, rel+"/")
-		case d.Type().IsRegular():
+		case entry.Type().IsRegular():
 			b, err := os.ReadFile(p)
 			if err != nil {
 				return err
 			}
 			out = append(out, rel+"="+string(b))
 		default:
-			out = append(out, rel+" "+d.Type().String())
+			out = append(out, rel+" "+entry.Type().String())
 		}
 		return nil
 	})
@@ -186,9 +186,11 @@ func TestPull(t *testing.T) {
 		layerTar(t, file("etc/", ""), file("etc/a", "1"), file("bin/x", "run")),
 		layerTar(t, file("etc/b", "2")))
 	push(t, host+"/team/app:v1", img)
-	s := newStore(t)
+	store := newStore(t)
 	var last [2]int64
-	got, err := s.Pull(t.Context(), host+"/team/app:v1", nil, func(done, total int64) { last = [2]int64{done, total} })
+	got, err := store.Pull(t.Context(), host+"/team/app:v1", nil, func(done, total int64) {
+		last = [2]int64{done, total}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,18 +210,18 @@ func TestPull(t *testing.T) {
 		t.Errorf("progress ended at %d of %d bytes", last[0], last[1])
 	}
 	want := []string{"bin/", "bin/x=run", "etc/", "etc/a=1"}
-	if d := cmp.Diff(want, tree(t, s.LayerDir(got.Layers[0].ChainID))); d != "" {
+	if d := cmp.Diff(want, tree(t, store.LayerDir(got.Layers[0].ChainID))); d != "" {
 		t.Errorf("first layer (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"etc/", "etc/b=2"}, tree(t, s.LayerDir(got.Layers[1].ChainID))); d != "" {
+	if d := cmp.Diff([]string{"etc/", "etc/b=2"}, tree(t, store.LayerDir(got.Layers[1].ChainID))); d != "" {
 		t.Errorf("second layer (-want +got):\n%s", d)
 	}
 	for _, ref := range []string{host + "/team/app:v1", got.ID, got.ID[:20], got.ID[7:12], got.RepoDigests[0]} {
-		if found, ok := s.Get(ref); !ok || found.ID != got.ID {
+		if found, ok := store.Get(ref); !ok || found.ID != got.ID {
 			t.Errorf("Get(%q): got %q, %v", ref, found.ID, ok)
 		}
 	}
-	if u, err := s.FsInfo(); err != nil || u.Bytes < 3*4096 || u.Inodes != 4 {
+	if u, err := store.FsInfo(); err != nil || u.Bytes < 3*4096 || u.Inodes != 4 {
 		t.Errorf("FsInfo: got %+v, %v", u, err)
 	}
 }

@@ -177,9 +177,9 @@ func (u *unpacker) extract(tr *tar.Reader) error {
 }
 
 // entry extracts one entry of the tar.
-func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
-	name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
-	if wanted, err := u.checkEntry(h, name); !wanted || err != nil {
+func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
+	if wanted, err := u.checkEntry(header, name); !wanted || err != nil {
 		return err
 	}
 	parent, err := u.directory(path.Dir(name), true)
@@ -199,20 +199,20 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	}
 	if orig, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
 		if orig == "" || orig == "." || orig == ".." {
-			return fmt.Errorf("%w: whiteout %q", ErrInvalid, h.Name)
+			return fmt.Errorf("%w: whiteout %q", ErrInvalid, header.Name)
 		}
-		return u.whiteout(orig, h)
+		return u.whiteout(orig, header)
 	}
-	return u.create(place{node: parent.node, path: path.Join(parent.path, base), base: base}, h, content)
+	return u.create(place{node: parent.node, path: path.Join(parent.path, base), base: base}, header, content)
 }
 
 // checkEntry checks the limits before an entry is extracted. It returns false for an entry that is skipped.
-func (u *unpacker) checkEntry(h *tar.Header, name string) (bool, error) {
+func (u *unpacker) checkEntry(header *tar.Header, name string) (bool, error) {
 	u.entries++
 	if u.entries > maxEntries {
 		return false, fmt.Errorf("%w: layer has more than %d entries", ErrInvalid, maxEntries)
 	}
-	if h.Size < 0 || h.Size > u.limits.bytes-u.bytes {
+	if header.Size < 0 || header.Size > u.limits.bytes-u.bytes {
 		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", ErrInvalid, u.limits.bytes)
 	}
 	if len(name) >= unix.PathMax {
@@ -220,20 +220,20 @@ func (u *unpacker) checkEntry(h *tar.Header, name string) (bool, error) {
 	}
 	base := path.Base(name)
 	switch {
-	case name == "", h.Typeflag == tar.TypeXGlobalHeader:
+	case name == "", header.Typeflag == tar.TypeXGlobalHeader:
 		return false, nil // the layer does not set the root's attributes
 	case strings.HasPrefix(base, whiteoutMeta) && base != whiteoutOpaque:
 		return false, nil
-	case h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0:
+	case header.Typeflag == tar.TypeChar && header.Devmajor == 0 && header.Devminor == 0:
 		return false, nil // a device 0:0 is a whiteout for overlayfs
 	}
-	if h.Size > 0 || u.entries%32 == 0 {
-		if err := u.space.check(h.Size); err != nil {
+	if header.Size > 0 || u.entries%32 == 0 {
+		if err := u.space.check(header.Size); err != nil {
 			return false, err
 		}
 	}
-	u.bytes += h.Size
-	u.disk += (h.Size + 4095) &^ 4095
+	u.bytes += header.Size
+	u.disk += (header.Size + 4095) &^ 4095
 	return true, nil
 }
 
@@ -256,7 +256,7 @@ func isWhiteoutInfo(i *inroot.Info) bool { return i.Type() == unix.S_IFCHR && i.
 
 // whiteout hides the lower layers' file of a name in the current directory. It does not remove a file of this layer
 // (OCI: whiteouts apply to lower layers only).
-func (u *unpacker) whiteout(base string, h *tar.Header) error {
+func (u *unpacker) whiteout(base string, header *tar.Header) error {
 	i, err := u.parent.Lstat(base)
 	switch {
 	case err == nil && i.IsDir():
@@ -269,7 +269,7 @@ func (u *unpacker) whiteout(base string, h *tar.Header) error {
 	if err := u.parent.Mknod(base, unix.S_IFCHR, 0); err != nil {
 		return fmt.Errorf("make whiteout: %w", err)
 	}
-	return u.chown(u.parent, base, h)
+	return u.chown(u.parent, base, header)
 }
 
 func (u *unpacker) chown(d *inroot.Dir, base string, h *tar.Header) error {

@@ -73,25 +73,25 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 // not apply to mounts below this one.
 const idMapped = "idmap"
 
-func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) {
-	at := filepath.Clean(m.GetContainerPath())
+func bindMount(mount *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) {
+	at := filepath.Clean(mount.GetContainerPath())
 	if !strings.HasPrefix(at, "/") {
 		at = "/" + at
 	}
 	if at == "/" {
-		return specs.Mount{}, invalid("mount of %s: the container path is its root", m.GetHostPath())
+		return specs.Mount{}, invalid("mount of %s: the container path is its root", mount.GetHostPath())
 	}
-	if m.GetHostPath() == "" {
+	if mount.GetHostPath() == "" {
 		return specs.Mount{}, invalid("mount at %s: no host path", at)
 	}
 	opts := []string{"rbind"}
-	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
+	if len(mount.GetUidMappings())+len(mount.GetGidMappings()) > 0 {
 		if !ownUserNamespace {
 			return specs.Mount{}, invalid("mount at %s: id mappings without a user namespace", at)
 		}
 		opts = append(opts, idMapped)
 	}
-	switch m.GetPropagation() {
+	switch mount.GetPropagation() {
 	case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
 		opts = append(opts, "rprivate")
 	case runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
@@ -99,20 +99,20 @@ func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) 
 	case runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:
 		opts = append(opts, "rshared")
 	default:
-		return specs.Mount{}, invalid("mount at %s: propagation %d", at, m.GetPropagation())
+		return specs.Mount{}, invalid("mount at %s: propagation %d", at, mount.GetPropagation())
 	}
 	switch {
-	case m.GetRecursiveReadOnly() &&
-		(!m.GetReadonly() || m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE):
+	case mount.GetRecursiveReadOnly() &&
+		(!mount.GetReadonly() || mount.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE):
 		return specs.Mount{}, invalid("mount at %s: recursive read-only needs read-only and private propagation", at)
-	case m.GetRecursiveReadOnly():
+	case mount.GetRecursiveReadOnly():
 		opts = append(opts, "rro")
-	case m.GetReadonly():
+	case mount.GetReadonly():
 		opts = append(opts, "ro")
 	default:
 		opts = append(opts, "rw")
 	}
-	for _, o := range m.GetMountOptions() {
+	for _, o := range mount.GetMountOptions() {
 		if !slices.Contains([]string{"noexec", "nodev", "nosuid"}, o) {
 			return specs.Mount{}, invalid("mount at %s: option %q", at, o)
 		}
@@ -121,7 +121,7 @@ func bindMount(m *runtimeapi.Mount, ownUserNamespace bool) (specs.Mount, error) 
 	return specs.Mount{
 		Destination: at,
 		Type:        "bind",
-		Source:      m.GetHostPath(),
+		Source:      mount.GetHostPath(),
 		Options:     opts,
 	}, nil
 }

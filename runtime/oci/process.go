@@ -32,7 +32,7 @@ func newProcess(in Input, sec *runtimeapi.LinuxContainerSecurityContext, u user)
 		return nil, invalid("working directory %q is not absolute", cwd)
 	}
 	score := max(int(in.Container.GetLinux().GetResources().GetOomScoreAdj()), in.Host.OOMScoreFloor)
-	p := &specs.Process{
+	process := &specs.Process{
 		Terminal:        in.Container.GetTty(),
 		Args:            args,
 		Env:             envOf(in),
@@ -45,7 +45,7 @@ func newProcess(in Input, sec *runtimeapi.LinuxContainerSecurityContext, u user)
 			{Type: "RLIMIT_NOFILE", Hard: in.Host.OpenFiles, Soft: min(openFiles, in.Host.OpenFiles)},
 		},
 	}
-	return p, nil
+	return process, nil
 }
 
 // argsOf returns the command line. A command replaces the image's Entrypoint and Cmd; args alone replace its Cmd.
@@ -123,9 +123,9 @@ func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContex
 	if sec.GetPrivileged() {
 		add(host.Capabilities, true)
 	} else {
-		c := sec.GetCapabilities()
-		adds := normalize(c.GetAddCapabilities())
-		drops := normalize(c.GetDropCapabilities())
+		capability := sec.GetCapabilities()
+		adds := normalize(capability.GetAddCapabilities())
+		drops := normalize(capability.GetDropCapabilities())
 		if slices.Contains(adds, "CAP_ALL") {
 			add(host.Capabilities, true)
 		}
@@ -134,7 +134,7 @@ func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContex
 		}
 		add(adds, true)
 		add(drops, false)
-		ambient = normalize(c.GetAddAmbientCapabilities())
+		ambient = normalize(capability.GetAddAmbientCapabilities())
 		add(ambient, true)
 	}
 	var out, amb []string

@@ -18,33 +18,33 @@ const minShares = 2
 
 // Resources translates CRI's limits to OCI's; a zero means unset. Limits without a cgroup controller on this machine
 // are left out.
-func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.LinuxResources {
+func Resources(resources *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.LinuxResources {
 	out := &specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}
-	if r.GetCpuPeriod() > 0 {
-		p := uint64(r.GetCpuPeriod())
+	if resources.GetCpuPeriod() > 0 {
+		p := uint64(resources.GetCpuPeriod())
 		out.CPU.Period = &p
 	}
-	if q := r.GetCpuQuota(); q != 0 {
+	if q := resources.GetCpuQuota(); q != 0 {
 		out.CPU.Quota = &q
 	}
-	if r.GetCpuShares() > 0 {
-		s := max(minShares, uint64(r.GetCpuShares()))
+	if resources.GetCpuShares() > 0 {
+		s := max(minShares, uint64(resources.GetCpuShares()))
 		out.CPU.Shares = &s
 	}
-	out.CPU.Cpus = r.GetCpusetCpus()
-	out.CPU.Mems = r.GetCpusetMems()
-	if l := r.GetMemoryLimitInBytes(); l != 0 {
+	out.CPU.Cpus = resources.GetCpusetCpus()
+	out.CPU.Mems = resources.GetCpusetMems()
+	if l := resources.GetMemoryLimitInBytes(); l != 0 {
 		out.Memory.Limit = &l
 		// memory and swap together get the memory limit, so no swap: Kubernetes' default when no swap limit is set.
 		if host.Swap && l > 0 {
 			out.Memory.Swap = &l
 		}
 	}
-	if s := r.GetMemorySwapLimitInBytes(); s != 0 && host.Swap {
+	if s := resources.GetMemorySwapLimitInBytes(); s != 0 && host.Swap {
 		out.Memory.Swap = &s
 	}
 	if slices.Contains(host.Controllers, "hugetlb") {
-		for _, h := range r.GetHugepageLimits() {
+		for _, h := range resources.GetHugepageLimits() {
 			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{
 				Pagesize: h.GetPageSize(),
 				Limit:    h.GetLimit(),
@@ -52,7 +52,7 @@ func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.L
 		}
 	}
 	if host.Cgroups == linux.CgroupV2 {
-		out.Unified = r.GetUnified()
+		out.Unified = resources.GetUnified()
 	}
 	return out
 }

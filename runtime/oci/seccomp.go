@@ -69,13 +69,17 @@ func LocalhostProfile(sec *runtimeapi.LinuxContainerSecurityContext) string {
 func DefaultSeccomp(caps []string) *specs.LinuxSeccomp {
 	deny := uint(1)
 	missing := uint(38) // EPERM, ENOSYS
-	p := &specs.LinuxSeccomp{
+	linuxSeccomp := &specs.LinuxSeccomp{
 		DefaultAction:   specs.ActErrno,
 		DefaultErrnoRet: &deny,
 		Architectures:   archs[runtime.GOARCH],
 	}
 	allow := func(args []specs.LinuxSeccompArg, names ...string) {
-		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActAllow, Args: args})
+		linuxSeccomp.Syscalls = append(linuxSeccomp.Syscalls, specs.LinuxSyscall{
+			Names:  names,
+			Action: specs.ActAllow,
+			Args:   args,
+		})
 	}
 	names := strings.Fields(allowed)
 	for _, c := range byCapability {
@@ -98,13 +102,13 @@ func DefaultSeccomp(caps []string) *specs.LinuxSeccomp {
 		}}, "clone")
 		// A filter cannot read the flags of clone3, which are in memory. After ENOSYS the C library falls back to
 		// clone.
-		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{
+		linuxSeccomp.Syscalls = append(linuxSeccomp.Syscalls, specs.LinuxSyscall{
 			Names:    []string{"clone3"},
 			Action:   specs.ActErrno,
 			ErrnoRet: &missing,
 		})
 	}
-	return p
+	return linuxSeccomp
 }
 
 var archs = map[string][]specs.Arch{

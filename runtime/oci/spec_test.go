@@ -458,7 +458,7 @@ func TestPrivileged(t *testing.T) {
 }
 
 func TestResources(t *testing.T) {
-	r := &runtimeapi.LinuxContainerResources{
+	resources := &runtimeapi.LinuxContainerResources{
 		CpuPeriod:          100000,
 		CpuQuota:           50000,
 		CpuShares:          1,
@@ -466,13 +466,13 @@ func TestResources(t *testing.T) {
 		HugepageLimits:     []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 1}},
 		Unified:            map[string]string{"memory.high": "1"},
 	}
-	got := Resources(r, linux.Facts{Cgroups: linux.CgroupV2, Swap: true, Controllers: []string{"hugetlb"}})
+	got := Resources(resources, linux.Facts{Cgroups: linux.CgroupV2, Swap: true, Controllers: []string{"hugetlb"}})
 	if *got.CPU.Shares != 2 || *got.CPU.Quota != 50000 || *got.CPU.Period != 100000 || *got.Memory.Limit != 1<<20 ||
 		*got.Memory.Swap != 1<<20 ||
 		len(got.HugepageLimits) != 1 || got.Unified["memory.high"] != "1" {
 		t.Errorf("got %+v", got)
 	}
-	got = Resources(r, linux.Facts{})
+	got = Resources(resources, linux.Facts{})
 	if got.Memory.Swap != nil || got.HugepageLimits != nil || got.Unified != nil {
 		t.Errorf("on a machine without: got %+v", got)
 	}
@@ -482,9 +482,9 @@ func TestResources(t *testing.T) {
 }
 
 func TestSeccomp(t *testing.T) {
-	s := spec(t, defaultProfile).Linux.Seccomp
+	linuxSeccomp := spec(t, defaultProfile).Linux.Seccomp
 	names := map[string]specs.LinuxSeccompAction{}
-	for _, c := range s.Syscalls {
+	for _, c := range linuxSeccomp.Syscalls {
 		for _, n := range c.Names {
 			names[n] = c.Action
 		}
@@ -505,11 +505,13 @@ func TestSeccomp(t *testing.T) {
 		}
 	}
 	own := `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO"}]}`
-	s = spec(t, secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }), func(in *Input) {
+	linuxSeccomp = spec(t, secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }), func(
+		in *Input,
+	) {
 		in.SeccompProfile = []byte(own)
 	}).Linux.Seccomp
-	if s.DefaultAction != specs.ActAllow || len(s.Syscalls) != 1 {
-		t.Errorf("own profile: got %+v", s)
+	if linuxSeccomp.DefaultAction != specs.ActAllow || len(linuxSeccomp.Syscalls) != 1 {
+		t.Errorf("own profile: got %+v", linuxSeccomp)
 	}
 	if s := spec(t); s.Linux.Seccomp != nil {
 		t.Errorf("nothing said: got %+v", s.Linux.Seccomp)

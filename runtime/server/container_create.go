@@ -20,84 +20,84 @@ import (
 
 // CreateContainer makes the container's root file system and OCI spec. It starts nothing.
 func (s *Server) CreateContainer(
-	ctx context.Context, r *runtimeapi.CreateContainerRequest,
+	ctx context.Context, request *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
-	sb, err := s.sandbox(r.GetPodSandboxId())
+	sb, err := s.sandbox(request.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	sb.op.RLock()
 	defer sb.op.RUnlock()
-	m := r.GetConfig().GetMetadata()
+	metadata := request.GetConfig().GetMetadata()
 	if !sb.record().Ready {
-		return nil, failedPrecondition("create container %s: pod sandbox %s is not ready", m.GetName(), sb.id)
+		return nil, failedPrecondition("create container %s: pod sandbox %s is not ready", metadata.GetName(), sb.id)
 	}
-	if m.GetName() == "" {
+	if metadata.GetName() == "" {
 		return nil, invalidArgument("create container: the metadata must have a name")
 	}
-	img, ok := s.cfg.Images.Get(r.GetConfig().GetImage().GetImage())
+	img, ok := s.cfg.Images.Get(request.GetConfig().GetImage().GetImage())
 	if !ok {
-		return nil, notFound("image", r.GetConfig().GetImage().GetImage())
+		return nil, notFound("image", request.GetConfig().GetImage().GetImage())
 	}
 	id := newID()
-	name := containerName(sb.id, m)
+	name := containerName(sb.id, metadata)
 	if err := s.reserve(name, id); err != nil {
 		return nil, err
 	}
-	c := &container{id: id, dir: s.path("containers", id), exited: make(chan struct{})}
-	c.rec = containerRecord{
+	ctr := &container{id: id, dir: s.path("containers", id), exited: make(chan struct{})}
+	ctr.rec = containerRecord{
 		ID:         id,
 		SandboxID:  sb.id,
-		Config:     message[*runtimeapi.ContainerConfig]{r.GetConfig()},
+		Config:     message[*runtimeapi.ContainerConfig]{request.GetConfig()},
 		ImageID:    img.ID,
 		ImageRef:   imageRef(img),
-		Resources:  message[*runtimeapi.LinuxContainerResources]{r.GetConfig().GetLinux().GetResources()},
+		Resources:  message[*runtimeapi.LinuxContainerResources]{request.GetConfig().GetLinux().GetResources()},
 		User:       message[*runtimeapi.LinuxContainerUser]{&runtimeapi.LinuxContainerUser{}},
 		StopSignal: img.Config.StopSignal,
 		Created:    time.Now(),
 	}
-	if c.rec.Resources.v == nil {
-		c.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
+	if ctr.rec.Resources.v == nil {
+		ctr.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
 	}
-	if err := s.buildContainer(ctx, sb, c, img); err != nil {
+	if err := s.buildContainer(ctx, sb, ctr, img); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		if uerr := s.destroyContainer(undo, c); uerr != nil {
+		if uerr := s.destroyContainer(undo, ctr); uerr != nil {
 			err = errors.Join(err, uerr)
 		}
 		s.unreserve(name)
-		return nil, wrapf(err, "create container %s", m.GetName())
+		return nil, wrapf(err, "create container %s", metadata.GetName())
 	}
 	s.mu.Lock()
-	s.containers[id] = c
+	s.containers[id] = ctr
 	s.mu.Unlock()
 	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
 // buildContainer makes the parts of a created container, its record first.
-func (s *Server) buildContainer(ctx context.Context, sb *sandbox, c *container, img image.Image) error {
-	if err := os.Mkdir(c.dir, 0o700); err != nil {
+func (s *Server) buildContainer(ctx context.Context, sb *sandbox, ctr *container, img image.Image) error {
+	if err := os.Mkdir(ctr.dir, 0o700); err != nil {
 		return fmt.Errorf("make container directory: %w", err)
 	}
 	pod := sb.record()
-	log, err := logPath(&pod, c.rec.Config.v)
+	log, err := logPath(&pod, ctr.rec.Config.v)
 	if err != nil {
 		return err
 	}
-	err = c.update(func(r *containerRecord) {
+	err = ctr.update(func(r *containerRecord) {
 		r.LogPath = log
-		r.CgroupPath = filepath.Join(s.podCgroup(&pod), c.id)
+		r.CgroupPath = filepath.Join(s.podCgroup(&pod), ctr.id)
 	})
 	if err != nil {
 		return err
 	}
-	rootfs, err := s.prepareRootfs(ctx, sb, c.id, img)
+	rootfs, err := s.prepareRootfs(ctx, sb, ctr.id, img)
 	if err != nil {
 		return err
 	}
 	in := oci.Input{
-		Container:  c.rec.Config.v,
+		Container:  ctr.rec.Config.v,
 		Sandbox:    pod.Config.v,
 		Image:      img.Config,
 		Host:       s.host,
@@ -105,9 +105,9 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, c *container, 
 		Rootfs:     rootfs,
 		Namespaces: sb.namespaces(),
 		Files:      sb.files(),
-		CgroupPath: c.rec.CgroupPath,
+		CgroupPath: ctr.rec.CgroupPath,
 	}
-	if in.Container, err = s.mountImages(ctx, sb, c); err != nil {
+	if in.Container, err = s.mountImages(ctx, sb, ctr); err != nil {
 		return err
 	}
 	if err := s.readSpecInputs(sb, &in); err != nil {
@@ -123,10 +123,10 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, c *container, 
 	if err := checkMappedUser(&pod, res.User); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(c.dir, specFile), res.Spec); err != nil {
+	if err := writeJSON(filepath.Join(ctr.dir, specFile), res.Spec); err != nil {
 		return err
 	}
-	return c.update(func(r *containerRecord) {
+	return ctr.update(func(r *containerRecord) {
 		r.User.v = res.User
 		r.Complete = true
 	})

@@ -55,21 +55,21 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 		return nil, errors.New("copy container configuration")
 	}
 	var mounts []linux.Mount
-	for _, m := range out.GetMounts() {
-		if m.GetHostPath() == "" {
+	for _, mount := range out.GetMounts() {
+		if mount.GetHostPath() == "" {
 			continue
 		}
-		src, err := filepath.EvalSymlinks(m.GetHostPath())
+		src, err := filepath.EvalSymlinks(mount.GetHostPath())
 		if errors.Is(err, fs.ErrNotExist) {
-			if err = os.MkdirAll(m.GetHostPath(), 0o755); err == nil {
-				src, err = filepath.EvalSymlinks(m.GetHostPath())
+			if err = os.MkdirAll(mount.GetHostPath(), 0o755); err == nil {
+				src, err = filepath.EvalSymlinks(mount.GetHostPath())
 			}
 		}
 		if err != nil {
-			return nil, fmt.Errorf("mount at %s: %w", m.GetContainerPath(), err)
+			return nil, fmt.Errorf("mount at %s: %w", mount.GetContainerPath(), err)
 		}
-		m.HostPath = src
-		if m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_PRIVATE {
+		mount.HostPath = src
+		if mount.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_PRIVATE {
 			continue
 		}
 		if mounts == nil {
@@ -78,21 +78,21 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 			}
 		}
 		on, _ := linux.MountOf(mounts, src)
-		if both := m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared &&
+		if both := mount.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared &&
 			(both || !on.Slave) {
 			return nil, invalidArgument("mount at %s: %s is on the mount %s, which is not shared",
-				m.GetContainerPath(), src, on.Point)
+				mount.GetContainerPath(), src, on.Point)
 		}
 	}
 	return out, nil
 }
 
 // mountImages makes a snapshot for each image volume and returns the configuration with their paths as host paths.
-func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*runtimeapi.ContainerConfig, error) {
-	cfg := c.rec.Config.v
+func (s *Server) mountImages(ctx context.Context, sb *sandbox, ctr *container) (*runtimeapi.ContainerConfig, error) {
+	cfg := ctr.rec.Config.v
 	var out *runtimeapi.ContainerConfig
-	for i, m := range cfg.GetMounts() {
-		if m.GetImage().GetImage() == "" {
+	for i, mount := range cfg.GetMounts() {
+		if mount.GetImage().GetImage() == "" {
 			continue
 		}
 		if out == nil {
@@ -102,21 +102,21 @@ func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*r
 			}
 			out = clone
 		}
-		img, ok := s.cfg.Images.Get(m.GetImage().GetImage())
+		img, ok := s.cfg.Images.Get(mount.GetImage().GetImage())
 		if !ok {
-			return nil, notFound("image", m.GetImage().GetImage())
+			return nil, notFound("image", mount.GetImage().GetImage())
 		}
-		id := fmt.Sprintf("%s-image-%d", c.id, i)
-		if err := c.update(func(r *containerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
+		id := fmt.Sprintf("%s-image-%d", ctr.id, i)
+		if err := ctr.update(func(r *containerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
 			return nil, err
 		}
 		root, err := s.prepareRootfs(ctx, sb, id, img)
 		if err != nil {
 			return nil, err
 		}
-		at, err := subPath(root, m.GetImageSubPath())
+		at, err := subPath(root, mount.GetImageSubPath())
 		if err != nil {
-			return nil, fmt.Errorf("image volume at %s: %w", m.GetContainerPath(), err)
+			return nil, fmt.Errorf("image volume at %s: %w", mount.GetContainerPath(), err)
 		}
 		out.Mounts[i].HostPath = at
 		out.Mounts[i].Readonly = true
@@ -202,13 +202,13 @@ func hostDevices(dir string, out []oci.Device, depth int) ([]oci.Device, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		at := filepath.Join(dir, e.Name())
-		switch e.Name() {
+	for _, entry := range entries {
+		at := filepath.Join(dir, entry.Name())
+		switch entry.Name() {
 		case "pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev", "console":
 			continue
 		}
-		if e.IsDir() {
+		if entry.IsDir() {
 			if depth < 8 {
 				if out, err = hostDevices(at, out, depth+1); err != nil {
 					return nil, err
@@ -216,7 +216,7 @@ func hostDevices(dir string, out []oci.Device, depth int) ([]oci.Device, error) 
 			}
 			continue
 		}
-		fi, err := e.Info()
+		fi, err := entry.Info()
 		if err != nil {
 			continue // a device may disappear meanwhile
 		}

@@ -26,23 +26,23 @@ func (s *Server) RemoveContainer(
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-func (s *Server) removeContainer(ctx context.Context, c *container) error {
-	c.op.Lock()
-	defer c.op.Unlock()
-	if err := s.killContainer(ctx, c); err != nil {
+func (s *Server) removeContainer(ctx context.Context, ctr *container) error {
+	ctr.op.Lock()
+	defer ctr.op.Unlock()
+	if err := s.killContainer(ctx, ctr); err != nil {
 		return err
 	}
-	if err := s.destroyContainer(ctx, c); err != nil {
+	if err := s.destroyContainer(ctx, ctr); err != nil {
 		return err
 	}
-	r := c.record()
+	r := ctr.record()
 	s.mu.Lock()
-	_, known := s.containers[c.id]
-	delete(s.containers, c.id)
+	_, known := s.containers[ctr.id]
+	delete(s.containers, ctr.id)
 	delete(s.names, containerName(r.SandboxID, r.Config.v.GetMetadata()))
 	s.mu.Unlock()
 	if sb, err := s.sandbox(r.SandboxID); known && err == nil {
-		s.sendEvent(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+		s.sendEvent(sb, ctr.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
 }

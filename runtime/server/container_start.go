@@ -14,43 +14,43 @@ import (
 func (s *Server) StartContainer(
 	ctx context.Context, r *runtimeapi.StartContainerRequest,
 ) (*runtimeapi.StartContainerResponse, error) {
-	c, err := s.container(r.GetContainerId())
+	container, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.sandbox(c.record().SandboxID)
+	sb, err := s.sandbox(container.record().SandboxID)
 	if err != nil {
 		return nil, err
 	}
 	sb.op.RLock() // before the container's, as removing a sandbox does
 	defer sb.op.RUnlock()
-	c.op.Lock()
-	defer c.op.Unlock()
-	rec := c.record()
+	container.op.Lock()
+	defer container.op.Unlock()
+	rec := container.record()
 	if rec.state() != runtimeapi.ContainerState_CONTAINER_CREATED {
-		return nil, failedPrecondition("start container %s: it is in state %s", c.id, rec.state())
+		return nil, failedPrecondition("start container %s: it is in state %s", container.id, rec.state())
 	}
 	if !sb.record().Ready {
-		return nil, failedPrecondition("start container %s: pod sandbox %s is not ready", c.id, sb.id)
+		return nil, failedPrecondition("start container %s: pod sandbox %s is not ready", container.id, sb.id)
 	}
-	spec, err := c.spec()
+	spec, err := container.spec()
 	if err != nil {
-		return nil, wrapf(err, "start container %s", c.id)
+		return nil, wrapf(err, "start container %s", container.id)
 	}
 	cfg := rec.Config.v
 	// The supervisor completes a start even if the caller cancels; so wait, and record it.
-	st, err := s.shim.Run(context.WithoutCancel(ctx), c.id, shim.Run{
+	st, err := s.shim.Run(context.WithoutCancel(ctx), container.id, shim.Run{
 		Spec:      spec,
 		LogPath:   rec.LogPath,
 		Stdin:     cfg.GetStdin(),
 		StdinOnce: cfg.GetStdinOnce(),
 	})
 	if err != nil {
-		s.recordStartFailure(c, err)
+		s.recordStartFailure(container, err)
 		return nil, toStatus(err)
 	}
-	if err := s.recordStart(sb, c, st); err != nil {
-		return nil, wrapf(err, "start container %s", c.id)
+	if err := s.recordStart(sb, container, st); err != nil {
+		return nil, wrapf(err, "start container %s", container.id)
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }

@@ -15,22 +15,22 @@ import (
 func (s *Server) ContainerStatus(
 	ctx context.Context, r *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
-	c, err := s.container(r.GetContainerId())
+	container, err := s.container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	out := &runtimeapi.ContainerStatusResponse{Status: containerStatus(c)}
+	out := &runtimeapi.ContainerStatusResponse{Status: containerStatus(container)}
 	if r.GetVerbose() {
-		info := map[string]any{"record": c.record()}
-		if spec, err := c.spec(); err == nil {
+		info := map[string]any{"record": container.record()}
+		if spec, err := container.spec(); err == nil {
 			info["runtimeSpec"] = spec
 		}
-		if st, err := s.shim.State(ctx, c.id); err == nil {
+		if st, err := s.shim.State(ctx, container.id); err == nil {
 			info["pid"] = st.PID
 		}
 		body, err := json.Marshal(info)
 		if err != nil {
-			return nil, wrapf(err, "describe container %s", c.id)
+			return nil, wrapf(err, "describe container %s", container.id)
 		}
 		out.Info = map[string]string{"info": string(body)}
 	}
@@ -38,28 +38,28 @@ func (s *Server) ContainerStatus(
 }
 
 func containerStatus(c *container) *runtimeapi.ContainerStatus {
-	r := c.record()
-	cfg := r.Config.v
+	record := c.record()
+	cfg := record.Config.v
 	return &runtimeapi.ContainerStatus{
-		Id:          r.ID,
+		Id:          record.ID,
 		Metadata:    cfg.GetMetadata(),
-		State:       r.state(),
-		CreatedAt:   nanos(r.Created),
-		StartedAt:   nanos(r.Started),
-		FinishedAt:  nanos(r.Finished),
-		ExitCode:    r.ExitCode,
-		Image:       r.image(),
-		ImageRef:    r.ImageRef,
-		ImageId:     r.ImageID,
-		Reason:      r.Reason,
-		Message:     r.Message,
+		State:       record.state(),
+		CreatedAt:   nanos(record.Created),
+		StartedAt:   nanos(record.Started),
+		FinishedAt:  nanos(record.Finished),
+		ExitCode:    record.ExitCode,
+		Image:       record.image(),
+		ImageRef:    record.ImageRef,
+		ImageId:     record.ImageID,
+		Reason:      record.Reason,
+		Message:     record.Message,
 		Labels:      cfg.GetLabels(),
 		Annotations: cfg.GetAnnotations(),
 		Mounts:      cfg.GetMounts(),
-		LogPath:     r.LogPath,
-		Resources:   &runtimeapi.ContainerResources{Linux: r.Resources.v},
-		User:        &runtimeapi.ContainerUser{Linux: r.User.v},
-		StopSignal:  r.reportedSignal(),
+		LogPath:     record.LogPath,
+		Resources:   &runtimeapi.ContainerResources{Linux: record.Resources.v},
+		User:        &runtimeapi.ContainerUser{Linux: record.User.v},
+		StopSignal:  record.reportedSignal(),
 	}
 }
 
@@ -112,21 +112,21 @@ func (s *Server) ListContainers(
 func (s *Server) listContainers(q *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	var out []*runtimeapi.Container
 	for _, c := range s.selectContainers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
-		r := c.record()
-		if q.GetState() != nil && q.GetState().GetState() != r.state() {
+		record := c.record()
+		if q.GetState() != nil && q.GetState().GetState() != record.state() {
 			continue
 		}
 		out = append(out, &runtimeapi.Container{
-			Id:           r.ID,
-			PodSandboxId: r.SandboxID,
-			Metadata:     r.Config.v.GetMetadata(),
-			Image:        r.image(),
-			ImageRef:     r.ImageRef,
-			ImageId:      r.ImageID,
-			State:        r.state(),
-			CreatedAt:    nanos(r.Created),
-			Labels:       r.Config.v.GetLabels(),
-			Annotations:  r.Config.v.GetAnnotations(),
+			Id:           record.ID,
+			PodSandboxId: record.SandboxID,
+			Metadata:     record.Config.v.GetMetadata(),
+			Image:        record.image(),
+			ImageRef:     record.ImageRef,
+			ImageId:      record.ImageID,
+			State:        record.state(),
+			CreatedAt:    nanos(record.Created),
+			Labels:       record.Config.v.GetLabels(),
+			Annotations:  record.Config.v.GetAnnotations(),
 		})
 	}
 	return out

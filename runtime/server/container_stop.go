@@ -36,36 +36,36 @@ func (s *Server) StopContainer(
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.Duration) error {
-	r := c.record()
+func (s *Server) stopContainer(ctx context.Context, ctr *container, timeout time.Duration) error {
+	r := ctr.record()
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil
 	}
 	if timeout > 0 {
-		err := s.shim.Kill(ctx, c.id, shim.Kill{Signal: int(stopSignal(&r))})
+		err := s.shim.Kill(ctx, ctr.id, shim.Kill{Signal: int(stopSignal(&r))})
 		if err != nil && !errors.Is(err, shim.ErrNotRunning) {
 			return err
 		}
 		t := time.NewTimer(timeout)
 		defer t.Stop()
 		select {
-		case <-c.exited:
+		case <-ctr.exited:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-t.C:
 		}
 	}
-	return s.killContainer(ctx, c)
+	return s.killContainer(ctx, ctr)
 }
 
 // killContainer kills a container and waits until it has ended. A container that is not running is not an error.
-func (s *Server) killContainer(ctx context.Context, c *container) error {
-	r := c.record()
+func (s *Server) killContainer(ctx context.Context, ctr *container) error {
+	r := ctr.record()
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil
 	}
-	err := s.shim.Kill(ctx, c.id, shim.Kill{Signal: int(unix.SIGKILL)})
+	err := s.shim.Kill(ctx, ctr.id, shim.Kill{Signal: int(unix.SIGKILL)})
 	if err != nil && !errors.Is(err, shim.ErrNotRunning) {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Server) killContainer(ctx context.Context, c *container) error {
 		errors.New("killed, but not gone after "+killTimeout.String()))
 	defer cancel()
 	select {
-	case <-c.exited:
+	case <-ctr.exited:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -14,33 +14,33 @@ import (
 
 // UpdateContainerResources changes the limits of a created or running container. Zero fields do not change.
 func (s *Server) UpdateContainerResources(
-	ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest,
+	ctx context.Context, request *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	c, err := s.container(r.GetContainerId())
+	container, err := s.container(request.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	c.op.Lock()
-	defer c.op.Unlock()
-	rec := c.record()
+	container.op.Lock()
+	defer container.op.Unlock()
+	rec := container.record()
 	next, ok := proto.Clone(rec.Resources.v).(*runtimeapi.LinuxContainerResources)
 	if !ok {
-		return nil, wrapf(errCopy, "update container %s", c.id)
+		return nil, wrapf(errCopy, "update container %s", container.id)
 	}
-	proto.Merge(next, r.GetLinux()) // Merge skips zero fields
+	proto.Merge(next, request.GetLinux()) // Merge skips zero fields
 	switch rec.state() {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		err = s.shim.Update(ctx, c.id, oci.Resources(r.GetLinux(), s.host))
+		err = s.shim.Update(ctx, container.id, oci.Resources(request.GetLinux(), s.host))
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		err = s.updateSpec(c, next)
+		err = s.updateSpec(container, next)
 	default:
-		return nil, failedPrecondition("update container %s: it is in state %s", c.id, rec.state())
+		return nil, failedPrecondition("update container %s: it is in state %s", container.id, rec.state())
 	}
 	if err == nil {
-		err = c.update(func(r *containerRecord) { r.Resources.v = next })
+		err = container.update(func(r *containerRecord) { r.Resources.v = next })
 	}
 	if err != nil {
-		return nil, wrapf(err, "update container %s", c.id)
+		return nil, wrapf(err, "update container %s", container.id)
 	}
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }

@@ -28,12 +28,14 @@ const maxExecOutput = 16 << 20
 const execDrain = time.Second
 
 // ExecSync runs a command in a container and returns its output. After the timeout the command is killed.
-func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
-	c, p, err := s.execProcess(r.GetContainerId(), r.GetCmd(), false)
+func (s *Server) ExecSync(
+	ctx context.Context, request *runtimeapi.ExecSyncRequest,
+) (*runtimeapi.ExecSyncResponse, error) {
+	container, process, err := s.execProcess(request.GetContainerId(), request.GetCmd(), false)
 	if err != nil {
 		return nil, err
 	}
-	limit := time.Duration(r.GetTimeout()) * time.Second
+	limit := time.Duration(request.GetTimeout()) * time.Second
 	run := ctx
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -42,16 +44,16 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 	}
 	out, err := newCollector()
 	if err != nil {
-		return nil, wrapf(err, "exec in container %s", c.id)
+		return nil, wrapf(err, "exec in container %s", container.id)
 	}
 	errs, err := newCollector()
 	if err != nil {
 		out.stop()
-		return nil, wrapf(err, "exec in container %s", c.id)
+		return nil, wrapf(err, "exec in container %s", container.id)
 	}
 	defer out.stop()
 	defer errs.stop()
-	x, err := s.shim.Exec(run, c.id, shim.Exec{Process: p, Stdout: true, Stderr: true}, out.w, errs.w)
+	x, err := s.shim.Exec(run, container.id, shim.Exec{Process: process, Stdout: true, Stderr: true}, out.w, errs.w)
 	out.closeWriter()
 	errs.closeWriter()
 	var code int
@@ -62,7 +64,7 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 	if err != nil {
 		if limit > 0 && ctx.Err() == nil && errors.Is(run.Err(), context.DeadlineExceeded) {
 			return nil, status.Errorf(codes.DeadlineExceeded, "command %q timed out: it ran for more than %s",
-				strings.Join(r.GetCmd(), " "), limit)
+				strings.Join(request.GetCmd(), " "), limit)
 		}
 		return nil, toStatus(err)
 	}
@@ -72,20 +74,20 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 
 // execProcess returns the container's process with another command.
 func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *specs.Process, error) {
-	c, err := s.container(id)
+	ctr, err := s.container(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := c.record()
+	r := ctr.record()
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return nil, nil, failedPrecondition("exec in container %s: it is in state %s", c.id, r.state())
+		return nil, nil, failedPrecondition("exec in container %s: it is in state %s", ctr.id, r.state())
 	}
 	if len(cmd) == 0 || cmd[0] == "" {
-		return nil, nil, invalidArgument("exec in container %s: no command given", c.id)
+		return nil, nil, invalidArgument("exec in container %s: no command given", ctr.id)
 	}
-	spec, err := c.spec()
+	spec, err := ctr.spec()
 	if err != nil {
-		return nil, nil, wrapf(err, "exec in container %s", c.id)
+		return nil, nil, wrapf(err, "exec in container %s", ctr.id)
 	}
 	p := spec.Process
 	p.Args = cmd
@@ -93,7 +95,7 @@ func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *sp
 	if tty && !hasEnv(p.Env, "TERM") {
 		p.Env = append(p.Env, "TERM=xterm")
 	}
-	return c, p, nil
+	return ctr, p, nil
 }
 
 func hasEnv(env []string, key string) bool {

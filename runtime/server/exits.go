@@ -123,9 +123,9 @@ func (s *Server) recordLost(c *container) {
 
 // markExited records a container as exited and sends the event; set sets how it ended. It returns false when it was
 // recorded already.
-func (s *Server) markExited(c *container, set func(*containerRecord)) bool {
+func (s *Server) markExited(ctr *container, set func(*containerRecord)) bool {
 	done := false
-	err := c.update(func(r *containerRecord) {
+	err := ctr.update(func(r *containerRecord) {
 		if r.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
 			return
 		}
@@ -136,11 +136,11 @@ func (s *Server) markExited(c *container, set func(*containerRecord)) bool {
 		}
 	})
 	if err != nil {
-		s.log.Error("record container exit", "container", c.id, "error", err)
+		s.log.Error("record container exit", "container", ctr.id, "error", err)
 	}
 	if done {
-		if sb, err := s.sandbox(c.record().SandboxID); err == nil {
-			s.sendEvent(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		if sb, err := s.sandbox(ctr.record().SandboxID); err == nil {
+			s.sendEvent(sb, ctr.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 		}
 	}
 	return done

@@ -18,13 +18,15 @@ import (
 )
 
 // PullImage pulls an image if it is not present. Progress is reported as marks of the pod that needs it.
-func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
-	ref := r.GetImage().GetImage()
+func (s *Server) PullImage(
+	ctx context.Context, request *runtimeapi.PullImageRequest,
+) (*runtimeapi.PullImageResponse, error) {
+	ref := request.GetImage().GetImage()
 	if ref == "" {
 		return nil, invalidArgument("pull image: no image named")
 	}
 	var auth *image.Auth
-	if a := r.GetAuth(); a != nil {
+	if a := request.GetAuth(); a != nil {
 		auth = &image.Auth{
 			Username:      a.GetUsername(),
 			Password:      a.GetPassword(),
@@ -34,7 +36,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 			RegistryToken: a.GetRegistryToken(),
 		}
 	}
-	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(r))
+	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(request))
 	if err != nil {
 		return nil, toStatus(addImportHint(err))
 	}
@@ -56,8 +58,8 @@ func addImportHint(err error) error {
 const progressInterval = 500 * time.Millisecond
 
 // progress returns the progress callback of a pull; nil when the pull is not for a pod.
-func (s *Server) progress(r *runtimeapi.PullImageRequest) image.Progress {
-	pod := r.GetSandboxConfig().GetMetadata()
+func (s *Server) progress(request *runtimeapi.PullImageRequest) image.Progress {
+	pod := request.GetSandboxConfig().GetMetadata()
 	if pod.GetUid() == "" {
 		return nil
 	}
@@ -75,7 +77,7 @@ func (s *Server) progress(r *runtimeapi.PullImageRequest) image.Progress {
 			At:        begin,
 			Took:      now.Sub(begin),
 			Subject:   subject(pod),
-			Detail:    &mark.Image{Image: r.GetImage().GetImage(), Bytes: done, Total: total},
+			Detail:    &mark.Image{Image: request.GetImage().GetImage(), Bytes: done, Total: total},
 		})
 	}
 }

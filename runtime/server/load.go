@@ -148,51 +148,51 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 		return fmt.Errorf("list containers: %w", err)
 	}
 	for _, e := range entries {
-		c := &container{id: e.Name(), dir: s.path("containers", e.Name()), exited: make(chan struct{})}
-		restored, rerr := s.readRecord(filepath.Join(c.dir, containerFile), func(b []byte) (err error) {
-			c.rec, err = decodeContainer(c.id, b)
+		ctr := &container{id: e.Name(), dir: s.path("containers", e.Name()), exited: make(chan struct{})}
+		restored, rerr := s.readRecord(filepath.Join(ctr.dir, containerFile), func(b []byte) (err error) {
+			ctr.rec, err = decodeContainer(ctr.id, b)
 			return err
 		})
-		if rerr != nil || !c.rec.Complete || s.sandboxes[c.rec.SandboxID] == nil {
-			s.log.Info("removing an incomplete container", "container", c.id, "error", rerr)
-			c.rec.ID = c.id
-			if err := s.destroyContainer(ctx, c); err != nil {
-				return fmt.Errorf("remove incomplete container %s: %w", c.id, err)
+		if rerr != nil || !ctr.rec.Complete || s.sandboxes[ctr.rec.SandboxID] == nil {
+			s.log.Info("removing an incomplete container", "container", ctr.id, "error", rerr)
+			ctr.rec.ID = ctr.id
+			if err := s.destroyContainer(ctx, ctr); err != nil {
+				return fmt.Errorf("remove incomplete container %s: %w", ctr.id, err)
 			}
 			continue
 		}
 		if restored {
-			if err := c.update(func(*containerRecord) {}); err != nil {
+			if err := ctr.update(func(*containerRecord) {}); err != nil {
 				return err
 			}
 		}
-		s.containers[c.id] = c
-		s.names[containerName(c.rec.SandboxID, c.rec.Config.v.GetMetadata())] = c.id
-		s.adoptContainer(c, states)
+		s.containers[ctr.id] = ctr
+		s.names[containerName(ctr.rec.SandboxID, ctr.rec.Config.v.GetMetadata())] = ctr.id
+		s.adoptContainer(ctr, states)
 	}
 	return nil
 }
 
 // adoptContainer updates a container's record from the supervisor's state.
-func (s *Server) adoptContainer(c *container, states map[string]shim.State) {
-	if c.rec.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		close(c.exited)
+func (s *Server) adoptContainer(ctr *container, states map[string]shim.State) {
+	if ctr.rec.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		close(ctr.exited)
 		return
 	}
-	st, known := states[c.id]
+	st, known := states[ctr.id]
 	switch {
-	case known && c.rec.Started.IsZero():
+	case known && ctr.rec.Started.IsZero():
 		// The runtime died between the start and recording it.
-		if err := c.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
-			s.log.Error("record container start", "container", c.id, "error", err)
+		if err := ctr.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
+			s.log.Error("record container start", "container", ctr.id, "error", err)
 		}
-	case !known && !c.rec.Started.IsZero():
-		s.recordLost(c)
+	case !known && !ctr.rec.Started.IsZero():
+		s.recordLost(ctr)
 		return
 	}
 	if known && !st.Running() {
-		if err := c.update(func(r *containerRecord) { r.setExit(st) }); err != nil {
-			s.log.Error("record container exit", "container", c.id, "error", err)
+		if err := ctr.update(func(r *containerRecord) { r.setExit(st) }); err != nil {
+			s.log.Error("record container exit", "container", ctr.id, "error", err)
 		}
 	}
 }

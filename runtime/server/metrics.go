@@ -380,13 +380,13 @@ func (s *Server) ListPodSandboxMetrics(
 }
 
 // containerMetrics returns nil for a container that does not run.
-func (s *Server) containerMetrics(c *container) (*runtimeapi.ContainerMetrics, error) {
-	r := metricsInput{now: time.Now(), rec: c.record()}
+func (s *Server) containerMetrics(ctr *container) (*runtimeapi.ContainerMetrics, error) {
+	r := metricsInput{now: time.Now(), rec: ctr.record()}
 	if r.rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil, nil
 	}
 	var err error
-	if r.stats, err = s.containerStats(c); err != nil {
+	if r.stats, err = s.containerStats(ctr); err != nil {
 		return nil, err
 	}
 	if r.detail, err = linux.ReadDetail(s.host.Cgroups, r.rec.CgroupPath); errors.Is(err, fs.ErrNotExist) {
@@ -397,8 +397,8 @@ func (s *Server) containerMetrics(c *container) (*runtimeapi.ContainerMetrics, e
 	if err := unix.Statfs(s.cfg.Dir, &r.disk); err != nil {
 		return nil, err
 	}
-	out := &runtimeapi.ContainerMetrics{ContainerId: c.id}
-	labels := []string{c.id, r.rec.Config.v.GetMetadata().GetName(), r.rec.image().GetImage()}
+	out := &runtimeapi.ContainerMetrics{ContainerId: ctr.id}
+	labels := []string{ctr.id, r.rec.Config.v.GetMetadata().GetName(), r.rec.image().GetImage()}
 	for _, m := range podMetrics {
 		out.Metrics = append(out.Metrics, &runtimeapi.Metric{
 			Name:        m.name,
@@ -413,8 +413,8 @@ func (s *Server) containerMetrics(c *container) (*runtimeapi.ContainerMetrics, e
 
 // networkMetrics returns the counters of the pod's interfaces.
 func (s *Server) networkMetrics(sb *sandbox) []*runtimeapi.Metric {
-	r := sb.record()
-	if !slices.Contains(r.ownNamespaces(), linux.NetworkNamespace) {
+	sandboxRecord := sb.record()
+	if !slices.Contains(sandboxRecord.ownNamespaces(), linux.NetworkNamespace) {
 		return nil
 	}
 	now := time.Now()
@@ -429,7 +429,7 @@ func (s *Server) networkMetrics(sb *sandbox) []*runtimeapi.Metric {
 				Timestamp:   now.UnixNano(),
 				MetricType:  counter,
 				Value:       value(m.of(&c)),
-				LabelValues: []string{sb.id, r.Config.v.GetMetadata().GetName(), "", c.name},
+				LabelValues: []string{sb.id, sandboxRecord.Config.v.GetMetadata().GetName(), "", c.name},
 			})
 		}
 	}

@@ -112,16 +112,16 @@ func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 // attachNetwork attaches the pod to the network and emits the mark.
 func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
 	cfg := sb.rec.Config.v
-	m := mark.Mark{
+	mk := mark.Mark{
 		Step:      mark.StepNetwork,
 		Component: "runtime",
 		At:        time.Now(),
 		Subject:   subject(cfg.GetMetadata()),
 	}
 	detail := &mark.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
-	m.Detail = detail
+	mk.Detail = detail
 	if detail.HostNetwork || s.cfg.Network == nil {
-		return nil, s.cfg.Marks.Reach(m)
+		return nil, s.cfg.Marks.Reach(mk)
 	}
 	pod, err := podOf(sb)
 	if err != nil {
@@ -131,18 +131,18 @@ func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, 
 	if err == nil && len(got.Addrs) == 0 {
 		err = errors.New("the network gave it no address")
 	}
-	m.Took = time.Since(m.At)
+	mk.Took = time.Since(mk.At)
 	detail.CNI = got.CNI
 	detail.Plugins = got.Plugins
 	for _, ip := range got.Addrs {
 		detail.IPs = append(detail.IPs, ip.String())
 	}
 	if err != nil {
-		m.Err = err.Error()
-		s.cfg.Marks.Emit(m)
+		mk.Err = err.Error()
+		s.cfg.Marks.Emit(mk)
 		return nil, fmt.Errorf("attach to the pod network: %w", err)
 	}
-	if err := s.cfg.Marks.Reach(m); err != nil || s.cfg.Connected == nil {
+	if err := s.cfg.Marks.Reach(mk); err != nil || s.cfg.Connected == nil {
 		return got.Addrs, err
 	}
 	return got.Addrs, s.cfg.Connected(ctx, cfg, got.Addrs)

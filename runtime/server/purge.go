@@ -81,7 +81,7 @@ func dirNames(dir string) []string {
 // purgeSupervisor ends every container and then the supervisor. If the supervisor is dead and has containers on disk, a
 // new one is started to end them.
 func (s *Server) purgeSupervisor(ctx context.Context, waiting func(string)) error {
-	h, err := s.hello(ctx)
+	hello, err := s.hello(ctx)
 	if errors.Is(err, shim.ErrDown) {
 		if len(dirNames(filepath.Join(s.shimDir(), shim.ContainersDir))) == 0 {
 			return nil
@@ -89,7 +89,7 @@ func (s *Server) purgeSupervisor(ctx context.Context, waiting func(string)) erro
 		if err := s.ensureShim(ctx); err != nil {
 			return err
 		}
-		h, err = s.hello(ctx)
+		hello, err = s.hello(ctx)
 	}
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (s *Server) purgeSupervisor(ctx context.Context, waiting func(string)) erro
 	if err := s.shim.Quit(ask); err != nil {
 		return err
 	}
-	return waitExit(ask, h.PID)
+	return waitExit(ask, hello.PID)
 }
 
 func (s *Server) hello(ctx context.Context) (shim.Hello, error) {
@@ -145,10 +145,10 @@ func (s *Server) deleteAll(ctx context.Context, waiting func(string)) error {
 		stop(fmt.Errorf("%s were killed and did not end in %s", names(), endLimit))
 	})
 	defer giveUp.Stop()
-	var g errgroup.Group
-	g.SetLimit(64) // containers that hang must not block the others
+	var group errgroup.Group
+	group.SetLimit(64) // containers that hang must not block the others
 	for _, st := range all {
-		g.Go(func() error {
+		group.Go(func() error {
 			if err := s.shim.Delete(ctx, st.ID); err != nil {
 				return err
 			}
@@ -159,7 +159,7 @@ func (s *Server) deleteAll(ctx context.Context, waiting func(string)) error {
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
+	if err := group.Wait(); err != nil {
 		return fmt.Errorf("end containers: %w", err)
 	}
 	return nil

@@ -40,9 +40,9 @@ func (s *Server) removeSandbox(ctx context.Context, sb *sandbox) error {
 			return err
 		}
 	}
-	r := sb.record()
-	if r.Config.v.GetLinux().GetCgroupParent() == "" {
-		if err := linux.RemoveCgroup(s.host.Cgroups, s.podCgroup(&r)); err != nil {
+	sandboxRecord := sb.record()
+	if sandboxRecord.Config.v.GetLinux().GetCgroupParent() == "" {
+		if err := linux.RemoveCgroup(s.host.Cgroups, s.podCgroup(&sandboxRecord)); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func (s *Server) removeSandbox(ctx context.Context, sb *sandbox) error {
 	s.mu.Lock()
 	_, known := s.sandboxes[sb.id]
 	delete(s.sandboxes, sb.id)
-	delete(s.names, sandboxName(r.Config.v.GetMetadata()))
+	delete(s.names, sandboxName(sandboxRecord.Config.v.GetMetadata()))
 	s.mu.Unlock()
 	if known {
 		s.sendEvent(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)

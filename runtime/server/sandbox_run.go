@@ -23,27 +23,27 @@ import (
 
 // RunPodSandbox makes the sandbox: a directory, namespaces, network, files. After an error everything is undone.
 func (s *Server) RunPodSandbox(
-	ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
+	ctx context.Context, request *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
-	cfg := r.GetConfig()
-	m := cfg.GetMetadata()
-	if m.GetName() == "" || m.GetUid() == "" {
+	cfg := request.GetConfig()
+	metadata := cfg.GetMetadata()
+	if metadata.GetName() == "" || metadata.GetUid() == "" {
 		return nil, invalidArgument("run pod sandbox: the metadata must have a name and a uid")
 	}
-	if r.GetRuntimeHandler() != "" {
-		return nil, invalidArgument("run pod sandbox: no runtime handler %q is configured", r.GetRuntimeHandler())
+	if request.GetRuntimeHandler() != "" {
+		return nil, invalidArgument("run pod sandbox: no runtime handler %q is configured", request.GetRuntimeHandler())
 	}
 	id := newID()
 	rec := sandboxRecord{
 		ID:      id,
 		Config:  message[*runtimeapi.PodSandboxConfig]{cfg},
-		Handler: r.GetRuntimeHandler(),
+		Handler: request.GetRuntimeHandler(),
 		Created: time.Now(),
 	}
 	if err := s.checkUserNamespace(ctx, &rec); err != nil {
 		return nil, err
 	}
-	if err := s.reserve(sandboxName(m), id); err != nil {
+	if err := s.reserve(sandboxName(metadata), id); err != nil {
 		return nil, err
 	}
 	sb := &sandbox{id: id, dir: s.path("sandboxes", id), rec: rec}
@@ -58,9 +58,9 @@ func (s *Server) RunPodSandbox(
 			s.mu.Unlock()
 		} else {
 			err = errors.Join(err, removeAll(sb.dir))
-			s.unreserve(sandboxName(m))
+			s.unreserve(sandboxName(metadata))
 		}
-		return nil, wrapf(err, "run pod sandbox %s/%s", m.GetNamespace(), m.GetName())
+		return nil, wrapf(err, "run pod sandbox %s/%s", metadata.GetNamespace(), metadata.GetName())
 	}
 	s.mu.Lock()
 	s.sandboxes[id] = sb
@@ -271,19 +271,21 @@ func podOf(sb *sandbox) (Pod, error) {
 
 func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 	var out []PortMapping
-	for _, p := range cfg.GetPortMappings() {
-		if p.GetHostPort() == 0 {
+	for _, portMapping := range cfg.GetPortMappings() {
+		if portMapping.GetHostPort() == 0 {
 			continue
 		}
-		if p.GetHostPort() < 0 || p.GetHostPort() > 65535 || p.GetContainerPort() <= 0 || p.GetContainerPort() > 65535 {
-			return nil, invalidArgument("port mapping %d to %d", p.GetHostPort(), p.GetContainerPort())
+		if portMapping.GetHostPort() < 0 || portMapping.GetHostPort() > 65535 || portMapping.GetContainerPort() <= 0 ||
+			portMapping.GetContainerPort() > 65535 {
+			return nil, invalidArgument("port mapping %d to %d", portMapping.GetHostPort(),
+				portMapping.GetContainerPort())
 		}
 		pm := PortMapping{
-			Protocol:      p.GetProtocol().String(),
-			HostPort:      uint16(p.GetHostPort()),
-			ContainerPort: uint16(p.GetContainerPort()),
+			Protocol:      portMapping.GetProtocol().String(),
+			HostPort:      uint16(portMapping.GetHostPort()),
+			ContainerPort: uint16(portMapping.GetContainerPort()),
 		}
-		if ip := p.GetHostIp(); ip != "" {
+		if ip := portMapping.GetHostIp(); ip != "" {
 			var err error
 			if pm.HostIP, err = netip.ParseAddr(ip); err != nil {
 				return nil, invalidArgument("port mapping: host ip %q", ip)

@@ -14,9 +14,9 @@ import (
 
 // PodSandboxStatus describes a sandbox and its containers.
 func (s *Server) PodSandboxStatus(
-	_ context.Context, r *runtimeapi.PodSandboxStatusRequest,
+	_ context.Context, request *runtimeapi.PodSandboxStatusRequest,
 ) (*runtimeapi.PodSandboxStatusResponse, error) {
-	sb, err := s.sandbox(r.GetPodSandboxId())
+	sb, err := s.sandbox(request.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (s *Server) PodSandboxStatus(
 		ContainersStatuses: s.statusesOf(sb.id),
 		Timestamp:          time.Now().UnixNano(),
 	}
-	if r.GetVerbose() {
+	if request.GetVerbose() {
 		info, err := json.Marshal(sandboxInfo{sb.record(), sandboxSpec(sb)})
 		if err != nil {
 			return nil, wrapf(err, "describe pod sandbox %s", sb.id)
@@ -61,31 +61,31 @@ func (r *sandboxRecord) state() runtimeapi.PodSandboxState {
 }
 
 func sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatus {
-	r := sb.record()
+	sandboxRecord := sb.record()
 	net := &runtimeapi.PodSandboxNetworkStatus{}
-	for i, ip := range r.IPs {
+	for i, ip := range sandboxRecord.IPs {
 		switch {
-		case !r.Ready: // its addresses may belong to another pod by now
+		case !sandboxRecord.Ready: // its addresses may belong to another pod by now
 		case i == 0:
 			net.Ip = ip.String()
 		default:
 			net.AdditionalIps = append(net.AdditionalIps, &runtimeapi.PodIP{Ip: ip.String()})
 		}
 	}
-	opts := r.options()
+	opts := sandboxRecord.options()
 	if opts == nil {
 		opts = &runtimeapi.NamespaceOption{}
 	}
 	return &runtimeapi.PodSandboxStatus{
-		Id:             r.ID,
-		Metadata:       r.Config.v.GetMetadata(),
-		State:          r.state(),
-		CreatedAt:      r.Created.UnixNano(),
+		Id:             sandboxRecord.ID,
+		Metadata:       sandboxRecord.Config.v.GetMetadata(),
+		State:          sandboxRecord.state(),
+		CreatedAt:      sandboxRecord.Created.UnixNano(),
 		Network:        net,
 		Linux:          &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: opts}},
-		Labels:         r.Config.v.GetLabels(),
-		Annotations:    r.Config.v.GetAnnotations(),
-		RuntimeHandler: r.Handler,
+		Labels:         sandboxRecord.Config.v.GetLabels(),
+		Annotations:    sandboxRecord.Config.v.GetAnnotations(),
+		RuntimeHandler: sandboxRecord.Handler,
 	}
 }
 
@@ -99,18 +99,18 @@ func (s *Server) ListPodSandbox(
 func (s *Server) listSandboxes(q *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	var out []*runtimeapi.PodSandbox
 	for _, sb := range s.selectSandboxes(q.GetId(), q.GetLabelSelector()) {
-		r := sb.record()
-		if q.GetState() != nil && q.GetState().GetState() != r.state() {
+		sandboxRecord := sb.record()
+		if q.GetState() != nil && q.GetState().GetState() != sandboxRecord.state() {
 			continue
 		}
 		out = append(out, &runtimeapi.PodSandbox{
-			Id:             r.ID,
-			Metadata:       r.Config.v.GetMetadata(),
-			State:          r.state(),
-			CreatedAt:      r.Created.UnixNano(),
-			Labels:         r.Config.v.GetLabels(),
-			Annotations:    r.Config.v.GetAnnotations(),
-			RuntimeHandler: r.Handler,
+			Id:             sandboxRecord.ID,
+			Metadata:       sandboxRecord.Config.v.GetMetadata(),
+			State:          sandboxRecord.state(),
+			CreatedAt:      sandboxRecord.Created.UnixNano(),
+			Labels:         sandboxRecord.Config.v.GetLabels(),
+			Annotations:    sandboxRecord.Config.v.GetAnnotations(),
+			RuntimeHandler: sandboxRecord.Handler,
 		})
 	}
 	return out

@@ -92,7 +92,7 @@ type Server struct {
 
 // New prepares a Server. It starts nothing and reads nothing.
 func New(cfg Config) (*Server, error) {
-	s := &Server{
+	server := &Server{
 		cfg:          cfg,
 		log:          cfg.Log,
 		events:       newBroker(),
@@ -103,12 +103,12 @@ func New(cfg Config) (*Server, error) {
 		names:        map[string]string{},
 	}
 	sc := streaming.DefaultConfig
-	sc.BaseURL = s.base
+	sc.BaseURL = server.base
 	var err error
-	if s.stream, err = streaming.NewServer(sc, streams{s}); err != nil {
+	if server.stream, err = streaming.NewServer(sc, streams{server}); err != nil {
 		return nil, fmt.Errorf("make streaming server: %w", err)
 	}
-	return s, nil
+	return server, nil
 }
 
 // Run loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep

@@ -98,72 +98,73 @@ func (s *Server) ListContainerStats(
 	return out, nil
 }
 
-func (s *Server) containerStats(c *container) (*runtimeapi.ContainerStats, error) {
-	r := c.record()
+func (s *Server) containerStats(ctr *container) (*runtimeapi.ContainerStats, error) {
+	record := ctr.record()
 	now := time.Now()
 	st := &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
-			Id:          r.ID,
-			Metadata:    r.Config.v.GetMetadata(),
-			Labels:      r.Config.v.GetLabels(),
-			Annotations: r.Config.v.GetAnnotations(),
+			Id:          record.ID,
+			Metadata:    record.Config.v.GetMetadata(),
+			Labels:      record.Config.v.GetLabels(),
+			Annotations: record.Config.v.GetAnnotations(),
 		},
-		WritableLayer: s.diskUsage(c, now),
+		WritableLayer: s.diskUsage(ctr, now),
 	}
-	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if record.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return st, nil
 	}
-	u, err := linux.ReadUsage(s.host.Cgroups, r.CgroupPath)
+	u, err := linux.ReadUsage(s.host.Cgroups, record.CgroupPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil // it just ended
 	}
 	if err != nil {
 		return nil, err
 	}
-	st.Cpu, st.Memory = usage(u, now, &c.cpu)
+	st.Cpu, st.Memory = usage(u, now, &ctr.cpu)
 	st.Swap = &runtimeapi.SwapUsage{Timestamp: now.UnixNano(), SwapUsageBytes: value(u.Swap)}
 	return st, nil
 }
 
-func usage(u linux.CgroupUsage, now time.Time, cpu *sample) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
+func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *sample) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
 	t := now.UnixNano()
-	m := &runtimeapi.MemoryUsage{
+	memoryUsage := &runtimeapi.MemoryUsage{
 		Timestamp:       t,
-		WorkingSetBytes: value(u.WorkingSet),
-		UsageBytes:      value(u.Memory),
-		RssBytes:        value(u.RSS),
-		PageFaults:      value(u.PageFaults),
-		MajorPageFaults: value(u.MajorPageFaults),
+		WorkingSetBytes: value(cgroupUsage.WorkingSet),
+		UsageBytes:      value(cgroupUsage.Memory),
+		RssBytes:        value(cgroupUsage.RSS),
+		PageFaults:      value(cgroupUsage.PageFaults),
+		MajorPageFaults: value(cgroupUsage.MajorPageFaults),
 	}
-	if u.MemoryLimit > 0 {
-		m.AvailableBytes = value(u.MemoryLimit - min(u.MemoryLimit, u.WorkingSet))
+	if cgroupUsage.MemoryLimit > 0 {
+		memoryUsage.AvailableBytes = value(cgroupUsage.MemoryLimit - min(cgroupUsage.MemoryLimit,
+			cgroupUsage.WorkingSet))
 	}
 	return &runtimeapi.CpuUsage{
 		Timestamp:            t,
-		UsageCoreNanoSeconds: value(u.CPU),
-		UsageNanoCores:       cpu.next(now, u.CPU),
-	}, m
+		UsageCoreNanoSeconds: value(cgroupUsage.CPU),
+		UsageNanoCores:       cpu.next(now, cgroupUsage.CPU),
+	}, memoryUsage
 }
 
-func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUsage {
-	d := &c.disk
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.Sub(d.at) > min(max(minDiskAge, diskShare*d.took), maxDiskAge) {
-		u, err := s.cfg.Snapshots.Usage(c.id)
+func (s *Server) diskUsage(ctr *container, now time.Time) *runtimeapi.FilesystemUsage {
+	diskSample := &ctr.disk
+	diskSample.mu.Lock()
+	defer diskSample.mu.Unlock()
+	if now.Sub(diskSample.at) > min(max(minDiskAge, diskShare*diskSample.took), maxDiskAge) {
+		u, err := s.cfg.Snapshots.Usage(ctr.id)
 		if err != nil {
 			return nil
 		}
-		d.took = time.Since(now)
-		d.at = now
-		d.bytes = uint64(max(0, u.Bytes))
-		d.inodes = uint64(max(0, u.Inodes))
+		diskSample.took = time.Since(now)
+		diskSample.at = now
+		diskSample.bytes = uint64(max(0, u.Bytes))
+		diskSample.inodes = uint64(max(0, u.Inodes))
 	}
 	return &runtimeapi.FilesystemUsage{
-		Timestamp:  d.at.UnixNano(),
-		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(c.id)},
-		UsedBytes:  value(d.bytes),
-		InodesUsed: value(d.inodes),
+		Timestamp:  diskSample.at.UnixNano(),
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(ctr.id)},
+		UsedBytes:  value(diskSample.bytes),
+		InodesUsed: value(diskSample.inodes),
 	}
 }
 
@@ -201,39 +202,39 @@ func (s *Server) ListPodSandboxStats(
 }
 
 func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
-	r := sb.record()
+	sandboxRecord := sb.record()
 	now := time.Now()
-	l := &runtimeapi.LinuxPodSandboxStats{}
+	stats := &runtimeapi.LinuxPodSandboxStats{}
 	for _, c := range s.containersOf(sb.id) {
 		if rec := c.record(); rec.state() == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			st, err := s.containerStats(c)
 			if err != nil {
 				return nil, err
 			}
-			l.Containers = append(l.Containers, st)
+			stats.Containers = append(stats.Containers, st)
 		}
 	}
-	cgroup := s.podCgroup(&r)
+	cgroup := s.podCgroup(&sandboxRecord)
 	u, err := linux.ReadUsage(s.host.Cgroups, cgroup)
 	if cgroup == s.cfg.CgroupParent { // it is shared by all pods
-		l.Cpu, l.Memory = sum(l.Containers, now)
+		stats.Cpu, stats.Memory = sum(stats.Containers, now)
 	} else if err == nil {
-		l.Cpu, l.Memory = usage(u, now, &sb.cpu)
-		l.Process = &runtimeapi.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(u.Processes)}
+		stats.Cpu, stats.Memory = usage(u, now, &sb.cpu)
+		stats.Process = &runtimeapi.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(u.Processes)}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if r.Ready && slices.Contains(r.ownNamespaces(), linux.NetworkNamespace) {
-		l.Network = networkUsage(sb.ns(string(linux.NetworkNamespace)), now)
+	if sandboxRecord.Ready && slices.Contains(sandboxRecord.ownNamespaces(), linux.NetworkNamespace) {
+		stats.Network = networkUsage(sb.ns(string(linux.NetworkNamespace)), now)
 	}
 	return &runtimeapi.PodSandboxStats{
 		Attributes: &runtimeapi.PodSandboxAttributes{
-			Id:          r.ID,
-			Metadata:    r.Config.v.GetMetadata(),
-			Labels:      r.Config.v.GetLabels(),
-			Annotations: r.Config.v.GetAnnotations(),
+			Id:          sandboxRecord.ID,
+			Metadata:    sandboxRecord.Config.v.GetMetadata(),
+			Labels:      sandboxRecord.Config.v.GetLabels(),
+			Annotations: sandboxRecord.Config.v.GetAnnotations(),
 		},
-		Linux: l,
+		Linux: stats,
 	}, nil
 }
 
@@ -276,18 +277,18 @@ func networkUsage(ns string, now time.Time) *runtimeapi.NetworkUsage {
 		return nil
 	}
 	out := &runtimeapi.NetworkUsage{Timestamp: now.UnixNano()}
-	for _, c := range all {
-		if c.name == "lo" {
+	for _, counters := range all {
+		if counters.name == "lo" {
 			continue
 		}
 		i := &runtimeapi.NetworkInterfaceUsage{
-			Name:     c.name,
-			RxBytes:  value(c.rx[0]),
-			RxErrors: value(c.rx[2]),
-			TxBytes:  value(c.tx[0]),
-			TxErrors: value(c.tx[2]),
+			Name:     counters.name,
+			RxBytes:  value(counters.rx[0]),
+			RxErrors: value(counters.rx[2]),
+			TxBytes:  value(counters.tx[0]),
+			TxErrors: value(counters.tx[2]),
 		}
-		if out.DefaultInterface == nil || c.name == "eth0" {
+		if out.DefaultInterface == nil || counters.name == "eth0" {
 			out.DefaultInterface = i
 		}
 		out.Interfaces = append(out.Interfaces, i)

@@ -30,7 +30,9 @@ func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimea
 }
 
 // Status reports the runtime ready while its supervisor answers.
-func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (s *Server) Status(
+	ctx context.Context, statusRequest *runtimeapi.StatusRequest,
+) (*runtimeapi.StatusResponse, error) {
 	ready := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: true}
 	if _, err := s.shim.Hello(ctx); err != nil {
 		ready.Status = false
@@ -48,7 +50,7 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 		}}},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 	}
-	if r.GetVerbose() {
+	if statusRequest.GetVerbose() {
 		facts, err := json.Marshal(s.host)
 		if err != nil {
 			return nil, wrapf(err, "status")

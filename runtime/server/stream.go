@@ -91,7 +91,7 @@ func (w streams) Exec(
 // execPipes runs an exec without a terminal. The command gets its ends of the pipes: data does not pass through the
 // supervisor.
 func (s *Server) execPipes(
-	ctx context.Context, id string, e shim.Exec, in io.Reader, out, errw io.WriteCloser,
+	ctx context.Context, id string, exec shim.Exec, in io.Reader, out, errw io.WriteCloser,
 ) (int, error) {
 	var theirs, ours []*os.File
 	defer func() { shim.CloseAll(ours) }()
@@ -121,7 +121,7 @@ func (s *Server) execPipes(
 		ours = append(ours, r)
 		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
 	}
-	x, err := s.shim.Exec(ctx, id, e, theirs...)
+	x, err := s.shim.Exec(ctx, id, exec, theirs...)
 	shim.CloseAll(theirs)
 	theirs = nil
 	if err != nil {
@@ -163,12 +163,12 @@ func (s *Server) execTerminal(
 	ours := os.NewFile(uintptr(fds[0]), "console")
 	theirs := os.NewFile(uintptr(fds[1]), "console")
 	defer func() { _ = ours.Close() }()
-	x, err := s.shim.Exec(ctx, id, e, theirs)
+	session, err := s.shim.Exec(ctx, id, e, theirs)
 	_ = theirs.Close() // sent
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = x.Close() }()
+	defer func() { _ = session.Close() }()
 	tty, err := shim.ReceiveTerminal(ours)
 	if err != nil {
 		return 0, err
@@ -182,7 +182,7 @@ func (s *Server) execTerminal(
 	if out != nil {
 		output.Go(func() { _, _ = io.Copy(out, tty) }) // a terminal ends with an error
 	}
-	code, err := x.Wait(ctx)
+	code, err := session.Wait(ctx)
 	waitFor(&output, execDrain)
 	return code, err
 }
@@ -206,7 +206,7 @@ func (w streams) Attach(
 	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool,
 	resize <-chan remotecommand.TerminalSize,
 ) error {
-	c, err := w.s.container(id)
+	container, err := w.s.container(id)
 	if err != nil {
 		return err
 	}
@@ -226,29 +226,30 @@ func (w streams) Attach(
 		ours = append(ours, r)
 		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
 	}
-	x, err := w.s.shim.Attach(ctx, c.id, shim.Attach{Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil},
+	session, err := w.s.shim.Attach(ctx, container.id,
+		shim.Attach{Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil},
 		theirs...)
 	shim.CloseAll(theirs)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = x.Close() }()
+	defer func() { _ = session.Close() }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if x.Stdin != nil {
-		defer func() { _ = x.Stdin.Close() }()
-		if x.Terminal {
-			go func() { resizeTerminal(ctx, x.Stdin, resize) }() // ends with the client's connection
+	if session.Stdin != nil {
+		defer func() { _ = session.Stdin.Close() }()
+		if session.Terminal {
+			go func() { resizeTerminal(ctx, session.Stdin, resize) }() // ends with the client's connection
 		}
 		go func() { // ends with the client's input, or the container
-			_, err := io.Copy(x.Stdin, in)
-			if err == nil && c.record().Config.v.GetStdinOnce() && !x.Terminal {
-				_ = x.Stdin.Close()                // the container sees the end when the last copy is closed
-				_ = w.s.shim.CloseStdin(ctx, c.id) // the container may have ended
+			_, err := io.Copy(session.Stdin, in)
+			if err == nil && container.record().Config.v.GetStdinOnce() && !session.Terminal {
+				_ = session.Stdin.Close()                  // the container sees the end when the last copy is closed
+				_ = w.s.shim.CloseStdin(ctx, container.id) // the container may have ended
 			}
 		}()
 	}
-	_, err = x.Wait(ctx)
+	_, err = session.Wait(ctx)
 	waitFor(&outputs, execDrain)
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -262,8 +263,8 @@ func (w streams) PortForward(ctx context.Context, id string, port int32, stream 
 	if err != nil {
 		return err
 	}
-	r := sb.record()
-	if !r.Ready {
+	sandboxRecord := sb.record()
+	if !sandboxRecord.Ready {
 		return failedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.id)
 	}
 	var conn net.Conn
@@ -277,7 +278,7 @@ func (w streams) PortForward(ctx context.Context, id string, port int32, stream 
 		}
 		return fmt.Errorf("connect to port %d inside the pod: %w", port, err)
 	}
-	if r.options().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+	if sandboxRecord.options().GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		err = dial()
 	} else {
 		err = linux.InNetwork(sb.ns(string(linux.NetworkNamespace)), dial)

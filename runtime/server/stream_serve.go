@@ -98,18 +98,18 @@ func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop fun
 	s.base.Host = "streams"
 	if s.cfg.StreamTCP {
 		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+		listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("listen for streams: %w", err)
 		}
 		cert, err := selfSigned()
 		if err != nil {
-			_ = l.Close()
+			_ = listener.Close()
 			return nil, fmt.Errorf("make the streaming server's certificate: %w", err)
 		}
 		s.base.Scheme = "https"
-		s.base.Host = l.Addr().String()
-		listeners = append(listeners, tls.NewListener(l, &tls.Config{
+		s.base.Host = listener.Addr().String()
+		listeners = append(listeners, tls.NewListener(listener, &tls.Config{
 			MinVersion:   tls.VersionTLS12,
 			Certificates: []tls.Certificate{cert},
 			NextProtos:   []string{"http/1.1"}, // streams upgrade, which HTTP/2 cannot

@@ -48,17 +48,17 @@ func idMaps(all []*runtimeapi.IDMapping) []linux.IDMap {
 
 // checkUserNamespace refuses options that cannot work, or that would not isolate the pod.
 func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error {
-	o := r.options()
-	if !ownUserNamespace(o) {
+	option := r.options()
+	if !ownUserNamespace(option) {
 		return nil
 	}
-	if m := o.GetUsernsOptions().GetMode(); m != runtimeapi.NamespaceMode_POD {
+	if m := option.GetUsernsOptions().GetMode(); m != runtimeapi.NamespaceMode_POD {
 		return invalidArgument("run pod sandbox: user namespace mode %s", m)
 	}
 	for kind, mode := range map[string]runtimeapi.NamespaceMode{
-		"network": o.GetNetwork(),
-		"PID":     o.GetPid(),
-		"IPC":     o.GetIpc(),
+		"network": option.GetNetwork(),
+		"PID":     option.GetPid(),
+		"IPC":     option.GetIpc(),
 	} {
 		if mode == runtimeapi.NamespaceMode_NODE {
 			return invalidArgument("run pod sandbox: a pod with a user namespace of its own cannot share the host's "+
@@ -66,8 +66,8 @@ func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error
 		}
 	}
 	for what, maps := range map[string][]*runtimeapi.IDMapping{
-		"user":  o.GetUsernsOptions().GetUids(),
-		"group": o.GetUsernsOptions().GetGids(),
+		"user":  option.GetUsernsOptions().GetUids(),
+		"group": option.GetUsernsOptions().GetGids(),
 	} {
 		if err := checkMappings(maps); err != nil {
 			return invalidArgument("run pod sandbox: mapping of %s ids: %v", what, err)
@@ -110,23 +110,23 @@ const usernsRetryAfter = time.Minute
 
 // usernsSupport returns nil if this machine can run pods with user namespaces, else why not.
 func (s *Server) usernsSupport(ctx context.Context) error {
-	c := &s.userns
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && (c.err == nil || time.Since(c.at) < usernsRetryAfter) {
-		return c.err
+	usernsCheck := &s.userns
+	usernsCheck.mu.Lock()
+	defer usernsCheck.mu.Unlock()
+	if !usernsCheck.at.IsZero() && (usernsCheck.err == nil || time.Since(usernsCheck.at) < usernsRetryAfter) {
+		return usernsCheck.err
 	}
 	err := s.probeUserNamespace(context.WithoutCancel(ctx))
-	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
+	if err != nil && (usernsCheck.err == nil || usernsCheck.err.Error() != err.Error()) {
 		s.log.Warn("pods cannot have user namespaces", "error", err)
 	}
-	c.at = time.Now()
-	c.err = err
+	usernsCheck.at = time.Now()
+	usernsCheck.err = err
 	return err
 }
 
 // checkMappedUser refuses ids that are not mapped in the pod's user namespace.
-func checkMappedUser(r *sandboxRecord, u *runtimeapi.LinuxContainerUser) error {
+func checkMappedUser(r *sandboxRecord, user *runtimeapi.LinuxContainerUser) error {
 	if !r.hasUserNamespace() {
 		return nil
 	}
@@ -136,10 +136,10 @@ func checkMappedUser(r *sandboxRecord, u *runtimeapi.LinuxContainerUser) error {
 			return id >= int64(m.Inside) && id < int64(m.Inside)+int64(m.Length)
 		})
 	}
-	if !has(maps.UIDs, u.GetUid()) {
-		return invalidArgument("user %d is not mapped in the pod's user namespace", u.GetUid())
+	if !has(maps.UIDs, user.GetUid()) {
+		return invalidArgument("user %d is not mapped in the pod's user namespace", user.GetUid())
 	}
-	for _, g := range append([]int64{u.GetGid()}, u.GetSupplementalGroups()...) {
+	for _, g := range append([]int64{user.GetGid()}, user.GetSupplementalGroups()...) {
 		if !has(maps.GIDs, g) {
 			return invalidArgument("group %d is not mapped in the pod's user namespace", g)
 		}
@@ -201,20 +201,20 @@ func (s *Server) prepareRootfs(ctx context.Context, sb *sandbox, id string, img 
 func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
 	r := sb.record()
 	u := r.options().GetUsernsOptions()
-	for _, m := range mounts {
-		if len(m.GetUidMappings())+len(m.GetGidMappings()) == 0 {
+	for _, mount := range mounts {
+		if len(mount.GetUidMappings())+len(mount.GetGidMappings()) == 0 {
 			continue
 		}
 		if !r.hasUserNamespace() {
 			return invalidArgument("mount at %s: it has id mappings, but the pod has no user namespace of its own",
-				m.GetContainerPath())
+				mount.GetContainerPath())
 		}
-		if !sameMappings(m.GetUidMappings(), u.GetUids()) || !sameMappings(m.GetGidMappings(), u.GetGids()) {
+		if !sameMappings(mount.GetUidMappings(), u.GetUids()) || !sameMappings(mount.GetGidMappings(), u.GetGids()) {
 			return invalidArgument("mount at %s: its id mappings are not those of the pod's user namespace",
-				m.GetContainerPath())
+				mount.GetContainerPath())
 		}
-		if err := linux.CheckMappedMount(m.GetHostPath(), sb.ns(string(linux.UserNamespace))); err != nil {
-			return failedPrecondition("mount at %s: %v", m.GetContainerPath(), err)
+		if err := linux.CheckMappedMount(mount.GetHostPath(), sb.ns(string(linux.UserNamespace))); err != nil {
+			return failedPrecondition("mount at %s: %v", mount.GetContainerPath(), err)
 		}
 	}
 	return nil

@@ -40,12 +40,12 @@ func holder(n *node, caps ...string) (shim.State, func(id, command string) (int,
 // TestHolderGivesNothingAway: a container that shares the holder's PID namespace and may trace processes gets no access
 // to the host through the holder.
 func TestHolderGivesNothingAway(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	st, guest := holder(n, "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_DAC_OVERRIDE",
+	st, guest := holder(node, "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_SYS_CHROOT", "CAP_DAC_OVERRIDE",
 		"CAP_DAC_READ_SEARCH", "CAP_KILL")
 	for name, command := range map[string]string{
 		"root":       "ls -A /proc/1/root/",
@@ -69,7 +69,7 @@ func TestHolderGivesNothingAway(t *testing.T) {
 		got) < 100 {
 		t.Errorf("the same of an ordinary process: got %q, want more", got)
 	}
-	now, err := n.c.State(t.Context(), "holder")
+	now, err := node.c.State(t.Context(), "holder")
 	if err != nil || !now.Running() {
 		t.Errorf("holder: got %+v, %v, want it running", now, err)
 	}
@@ -109,13 +109,13 @@ func processStatus(t *testing.T, pid int) map[string]string {
 
 // TestHolderIsInThePodsNamespaces: the holder is in the pod's namespaces and in none of the host's.
 func TestHolderIsInThePodsNamespaces(t *testing.T) {
-	n := newNode(t)
-	pod := n.run("pod", "sleep 1000", nil)
+	node := newNode(t)
+	pod := node.run("pod", "sleep 1000", nil)
 	var paths []string
 	for _, k := range []string{"net", "ipc", "uts"} {
 		paths = append(paths, fmt.Sprintf("/proc/%d/ns/%s", pod.PID, k))
 	}
-	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause", Namespaces: paths})
+	st, err := node.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause", Namespaces: paths})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,14 +135,14 @@ func TestHolderIsInThePodsNamespaces(t *testing.T) {
 			}
 		}
 	}
-	_, err = n.c.Hold(t.Context(), "lost", shim.Hold{
+	_, err = node.c.Hold(t.Context(), "lost", shim.Hold{
 		Name:       "/pause",
 		Namespaces: []string{"/proc/self/ns/pid", "/dev/null"},
 	})
 	if err == nil || !strings.Contains(err.Error(), "join the pod's namespace: Invalid argument") {
 		t.Errorf("a namespace that is none: got %v", err)
 	}
-	if kids := childrenOf(t, supervisorPID(n)); len(kids) != 2 {
+	if kids := childrenOf(t, supervisorPID(node)); len(kids) != 2 {
 		t.Errorf("after a holder that could not start: the supervisor has children %v, want the container and the "+
 			"first holder", kids)
 	}
@@ -202,8 +202,8 @@ func supervisorPID(n *node) int {
 
 // TestHolderUnderATracer: a tracer cannot make the holder execute useful system calls.
 func TestHolderUnderATracer(t *testing.T) {
-	n := newNode(t)
-	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
+	node := newNode(t)
+	st, err := node.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestHolderUnderATracer(t *testing.T) {
 		t.Fatal(err)
 	}
 	caps := []string{"CAP_SYS_PTRACE"}
-	n.run("tracer", "", func(r *shim.Run) {
+	node.run("tracer", "", func(r *shim.Run) {
 		r.Spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID)
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{
@@ -224,11 +224,11 @@ func TestHolderUnderATracer(t *testing.T) {
 		r.Spec.Process.Args = []string{"/test"}
 		r.Spec.Process.Env = []string{traceEnv + "=1"}
 	})
-	if s := n.wait("tracer"); s.ExitCode != 0 {
-		t.Fatalf("tracer: exit code %d: %s", s.ExitCode, n.log("tracer"))
+	if s := node.wait("tracer"); s.ExitCode != 0 {
+		t.Fatalf("tracer: exit code %d: %s", s.ExitCode, node.log("tracer"))
 	}
 	var got map[string]int
-	if err := json.Unmarshal([]byte(strings.TrimPrefix(n.log("tracer"), "stdout:")), &got); err != nil {
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(node.log("tracer"), "stdout:")), &got); err != nil {
 		t.Fatal(err)
 	}
 	const eperm, echild = 1, 10

@@ -20,11 +20,11 @@ import (
 // nor standard error.
 func execCode(n *node, id, command string) (string, int) {
 	n.t.Helper()
-	r, w, err := os.Pipe()
+	file, w, err := os.Pipe()
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	defer func() { _ = r.Close() }()
+	defer func() { _ = file.Close() }()
 	p := n.spec("").Process
 	p.Args = []string{"/bin/sh", "-c", command}
 	p.Capabilities = &specs.LinuxCapabilities{Bounding: owner, Effective: owner, Permitted: owner}
@@ -34,7 +34,7 @@ func execCode(n *node, id, command string) (string, int) {
 		n.t.Fatalf("exec %q: %v", command, err)
 	}
 	defer func() { _ = x.Close() }()
-	out, err := io.ReadAll(r)
+	out, err := io.ReadAll(file)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ done 2>/dev/null; ls -lL /dev/null /proc/self/fd/0 | cut -c1-10`
 // TestNullIsTheContainersOwn: a process without standard input or output gets the container's own /dev/null. It cannot
 // change the host's.
 func TestNullIsTheContainersOwn(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	var before, after unix.Stat_t
 	if err := unix.Stat(os.DevNull, &before); err != nil {
 		t.Fatal(err)
@@ -80,14 +80,14 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 	own := func(r *shim.Run) {
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: owner, Effective: owner, Permitted: owner}
 	}
-	n.run("start", attackNull, own)
-	n.wait("start")
+	node.run("start", attackNull, own)
+	node.wait("start")
 	same("start")
-	if got := n.log("start"); got != "stdout:crw------x\nstdout:crw------x\n" {
+	if got := node.log("start"); got != "stdout:crw------x\nstdout:crw------x\n" {
 		t.Errorf("start: got %q, want the container's own /dev/null to have changed", got)
 	}
-	n.run("main", "sleep 1000", own)
-	if got, _ := execCode(n, "main", attackNull); got != "crw------x\ncrw------x\n" {
+	node.run("main", "sleep 1000", own)
+	if got, _ := execCode(node, "main", attackNull); got != "crw------x\ncrw------x\n" {
 		t.Errorf("exec: got %q, want the container's own /dev/null to have changed", got)
 	}
 	same("exec")
@@ -103,11 +103,11 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 		"rm -f /dev/null; ln -s /dev/null /dev/null",
 		"rm -f /dev/null; mkdir /dev/null", "rm -f /dev/null; echo file > /tmp/null; ln -s /tmp/null /dev/null",
 	} {
-		id := fmt.Sprintf("trick%d", n.seq)
-		n.run(id, trick+"; echo made; sleep 1000", own)
-		pollUntil(t, func() bool { return strings.Contains(n.log(id), "made") })
-		p := n.spec("cat; exit 5").Process
-		x, err := n.c.Exec(t.Context(), id, shim.Exec{Process: p, Stdout: true, Stderr: true}, pipeTo(t), pipeTo(t))
+		id := fmt.Sprintf("trick%d", node.seq)
+		node.run(id, trick+"; echo made; sleep 1000", own)
+		pollUntil(t, func() bool { return strings.Contains(node.log(id), "made") })
+		p := node.spec("cat; exit 5").Process
+		x, err := node.c.Exec(t.Context(), id, shim.Exec{Process: p, Stdout: true, Stderr: true}, pipeTo(t), pipeTo(t))
 		if err != nil {
 			t.Errorf("%s: exec: %v", trick, err)
 			continue
@@ -116,7 +116,7 @@ func TestNullIsTheContainersOwn(t *testing.T) {
 			t.Errorf("%s: got code %d, %v, want an empty input and 5", trick, code, err)
 		}
 		_ = x.Close()
-		if _, err := n.c.Exec(t.Context(), id, shim.Exec{Process: p}); err == nil ||
+		if _, err := node.c.Exec(t.Context(), id, shim.Exec{Process: p}); err == nil ||
 			!strings.Contains(err.Error(), "/dev/null") {
 			t.Errorf("%s: exec without an output: got %v, want it refused for want of a /dev/null", trick, err)
 		}
@@ -141,11 +141,11 @@ func pipeTo(t *testing.T) *os.File {
 // TestNullWithADevOfAnotherKind: if the pod mounts its own /dev, the container's /dev/null cannot be used. Standard
 // input is then an empty pipe, not the host's /dev/null.
 func TestNullWithADevOfAnotherKind(t *testing.T) {
-	n := newNode(t)
-	n.run("dev", "ls -l /proc/self/fd/0 | grep -c pipe; cat; echo end", func(r *shim.Run) {
+	node := newNode(t)
+	node.run("dev", "ls -l /proc/self/fd/0 | grep -c pipe; cat; echo end", func(run *shim.Run) {
 		dev := t.TempDir()
-		for i := range r.Spec.Mounts {
-			if m := &r.Spec.Mounts[i]; m.Destination == "/dev" {
+		for i := range run.Spec.Mounts {
+			if m := &run.Spec.Mounts[i]; m.Destination == "/dev" {
 				*m = specs.Mount{
 					Destination: "/dev/",
 					Type:        "bind",
@@ -154,16 +154,16 @@ func TestNullWithADevOfAnotherKind(t *testing.T) {
 				}
 			}
 		}
-		r.Spec.Mounts = r.Spec.Mounts[:2:2]
-		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{
+		run.Spec.Mounts = run.Spec.Mounts[:2:2]
+		run.Spec.Mounts = append(run.Spec.Mounts, specs.Mount{
 			Destination: "/usr",
 			Type:        "bind",
 			Source:      "/usr",
 			Options:     []string{"rbind", "ro"},
 		})
 	})
-	n.wait("dev")
-	if got := n.log("dev"); got != "stdout:1\nstdout:end\n" {
+	node.wait("dev")
+	if got := node.log("dev"); got != "stdout:1\nstdout:end\n" {
 		t.Errorf("standard input: got %q, want an empty pipe", got)
 	}
 }

@@ -50,12 +50,12 @@ func peek(path string) {
 // TestStartingContainerGivesNothingAway: until its start is complete, the first process of a container still has access
 // to the host. Another container in the same PID namespace that may trace processes must not gain that access.
 func TestStartingContainerGivesNothingAway(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
+	st, err := node.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	}
 	share := func(r *shim.Run) { r.Spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID) }
 	caps := []string{"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}
-	n.run("peek", "", func(r *shim.Run) {
+	node.run("peek", "", func(r *shim.Run) {
 		share(r)
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{
@@ -77,23 +77,23 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 		r.Spec.Process.Args = []string{"/test"}
 		r.Spec.Process.Env = []string{peekEnv + "=" + victim}
 	})
-	pollUntil(t, func() bool { return strings.Contains(n.log("peek"), "looking") })
+	pollUntil(t, func() bool { return strings.Contains(node.log("peek"), "looking") })
 	for i := range 20 {
 		id := fmt.Sprintf("guest%d", i)
-		n.run(id, "sleep 1000", share)
-		if _, code := execCode(n, id, "true"); code != 0 {
+		node.run(id, "sleep 1000", share)
+		if _, code := execCode(node, id, "true"); code != 0 {
 			t.Errorf("exec: code %d", code)
 		}
-		if err := n.c.Delete(t.Context(), id); err != nil {
+		if err := node.c.Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
 	// The container with the tracer is frozen during the start only.
-	if _, code := execCode(n, "peek", "true"); code != 0 {
+	if _, code := execCode(node, "peek", "true"); code != 0 {
 		t.Errorf("exec in the container that may trace: code %d", code)
 	}
-	if got := n.log("peek"); strings.Contains(got, "found") {
+	if got := node.log("peek"); strings.Contains(got, "found") {
 		t.Errorf("it got hold of the host's files:\n%s", got)
 	}
 }
@@ -101,12 +101,12 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 // TestStartingTracerFindsNobodyOnTheWay: the same if the container that may trace processes starts while the start of
 // the other one is in progress.
 func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	victim := filepath.Join(t.TempDir(), "of-the-host")
 	if err := os.WriteFile(victim, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
+	st, err := node.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 	stop := make(chan struct{})
 	defer close(stop)
 	for g := range 3 {
-		r := shim.Run{Spec: n.spec("sleep 1000")}
+		r := shim.Run{Spec: node.spec("sleep 1000")}
 		share(&r)
 		wg.Go(func() { // ends with stop
 			for i := 0; ; i++ {
@@ -126,11 +126,11 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 				default:
 				}
 				id := fmt.Sprintf("guest%d-%d", g, i)
-				if _, err := n.c.Run(n.t.Context(), id, r); err != nil {
+				if _, err := node.c.Run(node.t.Context(), id, r); err != nil {
 					t.Errorf("run %s: %v", id, err)
 					return
 				}
-				if err := n.c.Delete(n.t.Context(), id); err != nil {
+				if err := node.c.Delete(node.t.Context(), id); err != nil {
 					t.Errorf("delete %s: %v", id, err)
 					return
 				}
@@ -143,15 +143,15 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 		" ] && echo found by $p; done; done; echo looked; sleep 1000"
 	for i := range 40 {
 		id := fmt.Sprintf("peek%d", i)
-		n.run(id, look, func(r *shim.Run) {
+		node.run(id, look, func(r *shim.Run) {
 			share(r)
 			r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 		})
-		pollUntil(t, func() bool { return strings.Contains(n.log(id), "looked") })
-		if got := n.log(id); strings.Contains(got, "found") {
+		pollUntil(t, func() bool { return strings.Contains(node.log(id), "looked") })
+		if got := node.log(id); strings.Contains(got, "found") {
 			t.Errorf("start %d: it got hold of the host's files:\n%s", i, got)
 		}
-		if err := n.c.Delete(t.Context(), id); err != nil {
+		if err := node.c.Delete(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,15 +159,15 @@ func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
 
 // TestNextSupervisorThaws: the next supervisor thaws the containers that a killed supervisor left frozen.
 func TestNextSupervisorThaws(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	caps := []string{"CAP_SYS_PTRACE"}
-	n.run("tracer", "while :; do echo tick; sleep 0.01; done", func(r *shim.Run) {
+	node.run("tracer", "while :; do echo tick; sleep 0.01; done", func(r *shim.Run) {
 		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
 	})
 	set := func() bool {
 		for file, value := range map[string]string{
-			"/sys/fs/cgroup/freezer" + n.cgroup + "/c1/freezer.state": "FROZEN",
-			"/sys/fs/cgroup" + n.cgroup + "/c1/cgroup.freeze":         "1",
+			"/sys/fs/cgroup/freezer" + node.cgroup + "/c1/freezer.state": "FROZEN",
+			"/sys/fs/cgroup" + node.cgroup + "/c1/cgroup.freeze":         "1",
 		} {
 			if _, err := os.Stat(file); err == nil {
 				return os.WriteFile(file, []byte(value), 0) == nil
@@ -178,14 +178,14 @@ func TestNextSupervisorThaws(t *testing.T) {
 	if !set() {
 		t.Fatal("the container could not be frozen")
 	}
-	pid := supervisorPID(n)
+	pid := supervisorPID(node)
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	waitGone(t, pid)
-	before := n.log("tracer")
-	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Shim(t), nil); err != nil {
+	before := node.log("tracer")
+	if _, err := shim.Ensure(t.Context(), node.dir, shimtest.Shim(t), nil); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, func() bool { return len(n.log("tracer")) > len(before)+20*len("stdout:tick\n") })
+	pollUntil(t, func() bool { return len(node.log("tracer")) > len(before)+20*len("stdout:tick\n") })
 }

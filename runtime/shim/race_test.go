@@ -39,46 +39,46 @@ const endLimit = 20 * time.Second
 // TestExecAgainstTheEnd: a container that ends while execs start in it leaves no process behind, not even a zombie: a
 // zombie in its PID namespace would prevent the end of the container's first process.
 func TestExecAgainstTheEnd(t *testing.T) {
-	n := newNode(t)
-	supervisor := supervisorPID(n)
+	node := newNode(t)
+	supervisor := supervisorPID(node)
 	ways := []struct {
 		name, command string
 		end           func(id string) error
 	}{
 		{"kill", "while :; do sleep 1000; done", func(id string) error {
-			return n.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGKILL)})
+			return node.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGKILL)})
 		}},
 		{"stop", "trap 'exit 3' TERM; while :; do sleep 0.02; done", func(id string) error {
-			return n.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGTERM)})
+			return node.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGTERM)})
 		}},
 		{"oom", "trap 'tail /dev/zero; exit 9' USR1; while :; do sleep 0.02; done", func(id string) error {
-			return n.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGUSR1)})
+			return node.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGUSR1)})
 		}},
 		{"delete", "while :; do sleep 1000; done", func(string) error { return nil }},
 	}
 	for i := range raceRounds(t) {
 		way := ways[i%len(ways)]
 		id := fmt.Sprintf("%s-%d", way.name, i)
-		n.run(id, way.command, func(r *shim.Run) {
-			r.Spec.Linux.CgroupsPath = fmt.Sprintf("%s/r%d", n.cgroup, i)
+		node.run(id, way.command, func(r *shim.Run) {
+			r.Spec.Linux.CgroupsPath = fmt.Sprintf("%s/r%d", node.cgroup, i)
 			if way.name == "oom" {
 				limit := int64(48 << 20)
 				r.Spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: &limit, Swap: &limit}
 			}
 		})
-		execAlong(n, id, func() {
+		execAlong(node, id, func() {
 			// so that the end coincides with every stage of an exec
 			time.Sleep(time.Duration(i%17) * 2 * time.Millisecond)
 			if err := way.end(id); err != nil {
 				t.Errorf("%s: %v", id, err)
 			}
 			began := time.Now()
-			if err := deleteWithin(n, id, way.name == "oom"); err != nil {
+			if err := deleteWithin(node, id, way.name == "oom"); err != nil {
 				t.Fatalf("%s: not gone after %s: %v; children of the supervisor: %q", id, time.Since(began), err,
 					describe(childrenOf(t, supervisor)))
 			}
 		})
-		_ = os.RemoveAll(filepath.Join(n.dir, "rootfs-"+strconv.Itoa(n.seq)))
+		_ = os.RemoveAll(filepath.Join(node.dir, "rootfs-"+strconv.Itoa(node.seq)))
 	}
 	// The last sweep is a signal away.
 	end := time.Now().Add(endLimit)
@@ -113,22 +113,22 @@ func restless() {
 // TestExecDuringExecve: an exec into a container succeeds at any time, even while its first process executes execve
 // again and again.
 func TestExecDuringExecve(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	self, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.run("restless", "", func(r *shim.Run) {
+	node.run("restless", "", func(r *shim.Run) {
 		if err := os.WriteFile(filepath.Join(r.Spec.Root.Path, "restless"), self, 0o755); err != nil { // a program
 			t.Fatal(err)
 		}
 		r.Spec.Process.Args = []string{"/restless"}
 		r.Spec.Process.Env = append(r.Spec.Process.Env, restlessEnv+"=1")
 	})
-	p := n.spec("").Process
+	p := node.spec("").Process
 	p.Args = []string{"/bin/true"}
 	for i := range 50 {
-		x, err := n.c.Exec(t.Context(), "restless", shim.Exec{Process: p})
+		x, err := node.c.Exec(t.Context(), "restless", shim.Exec{Process: p})
 		if err != nil {
 			t.Fatalf("exec %d: %v", i, err)
 		}
@@ -143,8 +143,8 @@ func TestExecDuringExecve(t *testing.T) {
 func execAlong(n *node, id string, f func()) {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
-	p := n.spec("").Process
-	p.Args = []string{"/bin/true"}
+	process := n.spec("").Process
+	process.Args = []string{"/bin/true"}
 	for range 16 { // waitid reports one ended child only: many of them hide each other (see package reaper)
 		wg.Go(func() {
 			for {
@@ -159,7 +159,7 @@ func execAlong(n *node, id string, f func()) {
 					return
 				}
 				x, err := n.c.Exec(n.t.Context(), id, shim.Exec{
-					Process: p,
+					Process: process,
 					Stdin:   true,
 					Stdout:  true,
 					Stderr:  true,

@@ -18,32 +18,33 @@ import (
 // TestLogRotation: the log of a running container is rotated as configured, across an upgrade of the supervisor,
 // without losing a line; what was configured outlives a supervisor that was killed.
 func TestLogRotation(t *testing.T) {
-	n := newNode(t)
-	n.run("counts", waitingCounter(1), nil) // until the log policy is configured
-	pollUntil(t, func() bool { return n.log("counts") != "" })
+	node := newNode(t)
+	node.run("counts", waitingCounter(1), nil) // until the log policy is configured
+	pollUntil(t, func() bool { return node.log("counts") != "" })
 	policy := logrotate.Policy{MaxSize: 500, MaxFiles: 100}
-	if err := n.c.Configure(t.Context(), shim.Settings{Logs: policy}); err != nil {
+	if err := node.c.Configure(t.Context(), shim.Settings{Logs: policy}); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.c.Configure(t.Context(), shim.Settings{Logs: logrotate.Policy{MaxSize: 500, MaxFiles: 1}}); err == nil {
+	if err := node.c.Configure(t.Context(),
+		shim.Settings{Logs: logrotate.Policy{MaxSize: 500, MaxFiles: 1}}); err == nil {
 		t.Error("a log of a single file was accepted")
 	}
-	if err := n.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
+	if err := node.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
 		t.Fatal(err)
 	}
 	body, err := os.ReadFile(shimtest.Shim(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := filepath.Join(n.dir, "next")
+	next := filepath.Join(node.dir, "next")
 	if err := os.WriteFile(next, append(body, 0), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
+	if _, err := shim.Ensure(t.Context(), node.dir, next, nil); err != nil {
 		t.Fatal(err)
 	}
-	n.wait("counts")
-	log := filepath.Join(n.dir, "counts.log")
+	node.wait("counts")
+	log := filepath.Join(node.dir, "counts.log")
 	older, err := logrotate.List(log)
 	if err != nil || len(older) < 15 {
 		t.Fatalf("files moved aside: %v, %v; want about 25", older, err)
@@ -59,9 +60,9 @@ func TestLogRotation(t *testing.T) {
 	if err := os.WriteFile(log, all, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCounted(t, n, "counts")
+	wantCounted(t, node, "counts")
 
-	h, err := n.c.Hello(t.Context())
+	h, err := node.c.Hello(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +70,12 @@ func TestLogRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitGone(t, h.PID)
-	if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
+	if _, err := shim.Ensure(t.Context(), node.dir, next, nil); err != nil {
 		t.Fatal(err)
 	}
-	n.run("again", counter, nil)
-	n.wait("again")
-	if older, err := logrotate.List(filepath.Join(n.dir, "again.log")); err != nil || len(older) < 15 {
+	node.run("again", counter, nil)
+	node.wait("again")
+	if older, err := logrotate.List(filepath.Join(node.dir, "again.log")); err != nil || len(older) < 15 {
 		t.Errorf("after a new start: files moved aside %v, %v; want as many as before", older, err)
 	}
 }

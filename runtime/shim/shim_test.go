@@ -220,7 +220,7 @@ func (n *node) log(id string) string {
 }
 
 func TestRun(t *testing.T) {
-	n := newNode(t)
+	node := newNode(t)
 	for _, tc := range []struct {
 		id, command string
 		code        int
@@ -232,15 +232,15 @@ func TestRun(t *testing.T) {
 		{"many", "i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done", 0, manyLines(2000)},
 	} {
 		t.Run(tc.id, func(t *testing.T) {
-			st := n.run(tc.id, tc.command, nil)
+			st := node.run(tc.id, tc.command, nil)
 			if st.PID == 0 || st.Started.IsZero() {
 				t.Errorf("state after run: %+v", st)
 			}
-			st = n.wait(tc.id)
+			st = node.wait(tc.id)
 			if st.ExitCode != tc.code || st.Exited.Before(st.Started) || st.Lost {
 				t.Errorf("%q: got %+v, want exit code %d", tc.command, st, tc.code)
 			}
-			if got := n.log(tc.id); sorted(got) != sorted(tc.log) {
+			if got := node.log(tc.id); sorted(got) != sorted(tc.log) {
 				t.Errorf("%q: got log %.300q, want %.300q", tc.command, got, tc.log)
 			}
 		})
@@ -264,63 +264,63 @@ func sorted(s string) string {
 }
 
 func TestRunFails(t *testing.T) {
-	n := newNode(t)
-	r := shim.Run{Spec: n.spec("")}
+	node := newNode(t)
+	r := shim.Run{Spec: node.spec("")}
 	r.Spec.Process.Args = []string{"/no/such/program"}
-	if _, err := n.c.Run(t.Context(), "none", r); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := node.c.Run(t.Context(), "none", r); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a program that is not there: got %v", err)
 	}
-	if _, err := n.c.State(t.Context(), "none"); !errors.Is(err, shim.ErrNotFound) {
+	if _, err := node.c.State(t.Context(), "none"); !errors.Is(err, shim.ErrNotFound) {
 		t.Errorf("after a failed start: got %v, want not found", err)
 	}
-	n.run("twice", "sleep 100", nil)
-	if _, err := n.c.Run(t.Context(), "twice", shim.Run{Spec: n.spec("")}); !errors.Is(err, shim.ErrExists) {
+	node.run("twice", "sleep 100", nil)
+	if _, err := node.c.Run(t.Context(), "twice", shim.Run{Spec: node.spec("")}); !errors.Is(err, shim.ErrExists) {
 		t.Errorf("the same id again: got %v, want exists", err)
 	}
-	if _, err := n.c.Run(t.Context(), "../escape", shim.Run{Spec: n.spec("")}); err == nil {
+	if _, err := node.c.Run(t.Context(), "../escape", shim.Run{Spec: node.spec("")}); err == nil {
 		t.Error("an id with a slash: got no error")
 	}
-	if err := n.c.Quit(t.Context()); err == nil {
+	if err := node.c.Quit(t.Context()); err == nil {
 		t.Error("quit while a container runs: got no error")
 	}
 }
 
 func TestKillAndDelete(t *testing.T) {
-	n := newNode(t)
-	n.run("polite", "trap 'exit 5' TERM; while :; do sleep 0.01; done", nil)
-	n.run("stubborn", "trap '' TERM; while :; do sleep 0.01; done", nil)
+	node := newNode(t)
+	node.run("polite", "trap 'exit 5' TERM; while :; do sleep 0.01; done", nil)
+	node.run("stubborn", "trap '' TERM; while :; do sleep 0.01; done", nil)
 	ctx := t.Context()
 	for _, id := range []string{"polite", "stubborn"} {
 		// The shell must have set its trap: it says so by running a child.
 		pollUntil(t, func() bool {
-			s, err := n.c.State(ctx, id)
+			s, err := node.c.State(ctx, id)
 			return err == nil && children(s.PID) > 0
 		})
-		if err := n.c.Kill(ctx, id, shim.Kill{Signal: int(unix.SIGTERM)}); err != nil {
+		if err := node.c.Kill(ctx, id, shim.Kill{Signal: int(unix.SIGTERM)}); err != nil {
 			t.Errorf("kill %s: %v", id, err)
 		}
 	}
-	if s := n.wait("polite"); s.ExitCode != 5 {
+	if s := node.wait("polite"); s.ExitCode != 5 {
 		t.Errorf("polite: got %+v, want code 5", s)
 	}
-	if s, err := n.c.State(ctx, "stubborn"); err != nil || !s.Running() {
+	if s, err := node.c.State(ctx, "stubborn"); err != nil || !s.Running() {
 		t.Errorf("stubborn: got %+v, %v, want it running", s, err)
 	}
-	if err := n.c.Kill(ctx, "stubborn", shim.Kill{Signal: int(unix.SIGKILL)}); err != nil {
+	if err := node.c.Kill(ctx, "stubborn", shim.Kill{Signal: int(unix.SIGKILL)}); err != nil {
 		t.Errorf("kill: %v", err)
 	}
-	if s := n.wait("stubborn"); s.ExitCode != 137 {
+	if s := node.wait("stubborn"); s.ExitCode != 137 {
 		t.Errorf("stubborn: got %+v, want code 137", s)
 	}
-	if err := n.c.Kill(ctx, "stubborn", shim.Kill{Signal: int(unix.SIGKILL)}); !errors.Is(err, shim.ErrNotRunning) {
+	if err := node.c.Kill(ctx, "stubborn", shim.Kill{Signal: int(unix.SIGKILL)}); !errors.Is(err, shim.ErrNotRunning) {
 		t.Errorf("kill an ended container: got %v, want not running", err)
 	}
 	for range 2 {
-		if err := n.c.Delete(ctx, "stubborn"); err != nil {
+		if err := node.c.Delete(ctx, "stubborn"); err != nil {
 			t.Errorf("delete: %v", err)
 		}
 	}
-	if _, err := n.c.State(ctx, "stubborn"); !errors.Is(err, shim.ErrNotFound) {
+	if _, err := node.c.State(ctx, "stubborn"); !errors.Is(err, shim.ErrNotFound) {
 		t.Errorf("after delete: got %v, want not found", err)
 	}
 }
@@ -346,23 +346,23 @@ func pollUntil(t testing.TB, done func() bool) {
 }
 
 func TestExec(t *testing.T) {
-	n := newNode(t)
-	n.run("main", "sleep 100", nil)
+	node := newNode(t)
+	node.run("main", "sleep 100", nil)
 	exec := func(command string) (string, int) {
 		t.Helper()
-		r, w, err := os.Pipe()
+		file, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = r.Close() }()
-		p := n.spec(command).Process
-		s, err := n.c.Exec(t.Context(), "main", shim.Exec{Process: p, Stdout: true}, w)
+		defer func() { _ = file.Close() }()
+		p := node.spec(command).Process
+		s, err := node.c.Exec(t.Context(), "main", shim.Exec{Process: p, Stdout: true}, w)
 		_ = w.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = s.Close() }()
-		out, err := io.ReadAll(r)
+		out, err := io.ReadAll(file)
 		if err != nil {
 			t.Error(err)
 		}
@@ -376,92 +376,92 @@ func TestExec(t *testing.T) {
 		t.Errorf("exec: got %q, %d, want hi and 4", out, code)
 	}
 	// A client that goes away takes its process with it.
-	s, err := n.c.Exec(t.Context(), "main", shim.Exec{Process: n.spec("sleep 100").Process})
+	s, err := node.c.Exec(t.Context(), "main", shim.Exec{Process: node.spec("sleep 100").Process})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = s.Close()
 	waitGone(t, s.PID)
-	if _, err := n.c.Exec(t.Context(), "nobody", shim.Exec{Process: n.spec("").Process}); !errors.Is(err,
+	if _, err := node.c.Exec(t.Context(), "nobody", shim.Exec{Process: node.spec("").Process}); !errors.Is(err,
 		shim.ErrNotFound) {
 		t.Errorf("exec in no container: got %v", err)
 	}
 }
 
 func TestAttach(t *testing.T) {
-	n := newNode(t)
-	n.run("cat", "cat; echo end", func(r *shim.Run) {
+	node := newNode(t)
+	node.run("cat", "cat; echo end", func(r *shim.Run) {
 		r.Stdin = true
 		r.StdinOnce = true
 	})
-	r, w, err := os.Pipe()
+	file, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := n.c.Attach(t.Context(), "cat", shim.Attach{Stdin: true, Stdout: true}, w)
+	session, err := node.c.Attach(t.Context(), "cat", shim.Attach{Stdin: true, Stdout: true}, w)
 	_ = w.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Stdin.WriteString("ping\n"); err != nil {
+	if _, err := session.Stdin.WriteString("ping\n"); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, 5)
-	if _, err := io.ReadFull(r, got); err != nil || string(got) != "ping\n" {
+	if _, err := io.ReadFull(file, got); err != nil || string(got) != "ping\n" {
 		t.Errorf("attached: got %q, %v", got, err)
 	}
-	_ = s.Stdin.Close()
-	_ = s.Close() // with StdinOnce, the end of input
-	if st := n.wait("cat"); st.ExitCode != 0 {
+	_ = session.Stdin.Close()
+	_ = session.Close() // with StdinOnce, the end of input
+	if st := node.wait("cat"); st.ExitCode != 0 {
 		t.Errorf("after the end of input: got %+v", st)
 	}
-	if got := n.log("cat"); got != "stdout:ping\nstdout:end\n" {
+	if got := node.log("cat"); got != "stdout:ping\nstdout:end\n" {
 		t.Errorf("log: got %q", got)
 	}
 }
 
 func TestTerminal(t *testing.T) {
-	n := newNode(t)
-	n.run("tty", "read line; echo got $line; test -t 0 && test -t 1 && exit 7", func(r *shim.Run) {
+	node := newNode(t)
+	node.run("tty", "read line; echo got $line; test -t 0 && test -t 1 && exit 7", func(r *shim.Run) {
 		r.Stdin = true
 		r.Spec.Process.Terminal = true
 	})
-	s, err := n.c.Attach(t.Context(), "tty", shim.Attach{Stdin: true})
+	session, err := node.c.Attach(t.Context(), "tty", shim.Attach{Stdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
-	if !s.Terminal {
+	defer func() { _ = session.Close() }()
+	if !session.Terminal {
 		t.Error("attach: got no terminal")
 	}
-	if _, err := s.Stdin.WriteString("word\n"); err != nil {
+	if _, err := session.Stdin.WriteString("word\n"); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.Stdin.Close()
-	if code, err := s.Wait(t.Context()); err != nil || code != 7 {
+	_ = session.Stdin.Close()
+	if code, err := session.Wait(t.Context()); err != nil || code != 7 {
 		t.Errorf("wait: got %d, %v, want 7", code, err)
 	}
-	if got := n.log("tty"); got != "stdout:word\r\nstdout:got word\r\n" {
+	if got := node.log("tty"); got != "stdout:word\r\nstdout:got word\r\n" {
 		t.Errorf("log: got %q", got)
 	}
 }
 
 func TestHold(t *testing.T) {
-	n := newNode(t)
-	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
+	node := newNode(t)
+	st, err := node.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := n.spec("echo I am $$; (sleep 100 &) ; exit 0")
+	spec := node.spec("echo I am $$; (sleep 100 &) ; exit 0")
 	spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID)
-	if _, err := n.c.Run(t.Context(), "guest",
-		shim.Run{Spec: spec, LogPath: filepath.Join(n.dir, "guest.log")}); err != nil {
+	if _, err := node.c.Run(t.Context(), "guest",
+		shim.Run{Spec: spec, LogPath: filepath.Join(node.dir, "guest.log")}); err != nil {
 		t.Fatal(err)
 	}
-	if s := n.wait("guest"); s.ExitCode != 0 || !s.SharedPID {
+	if s := node.wait("guest"); s.ExitCode != 0 || !s.SharedPID {
 		t.Errorf("guest: got %+v", s)
 	}
-	if got := n.log("guest"); got == "stdout:I am 1\n" {
+	if got := node.log("guest"); got == "stdout:I am 1\n" {
 		t.Errorf("guest's log: got %q, want another process to be 1", got)
 	}
 	if rss := residentKB(t, st.PID); rss > 2048 {

@@ -31,28 +31,28 @@ func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error)
 	if err != nil {
 		return nil, fmt.Errorf("read container shim: %w", err)
 	}
-	c := New(dir)
-	h, err := c.Hello(ctx)
+	client := New(dir)
+	hello, err := client.Hello(ctx)
 	switch {
 	case errors.Is(err, ErrDown):
-		return c, start(ctx, dir, binary, placed)
+		return client, start(ctx, dir, binary, placed)
 	case err != nil:
 		return nil, err
-	case h.Binary == want && h.Protocol == Protocol:
-		return c, nil
+	case hello.Binary == want && hello.Protocol == Protocol:
+		return client, nil
 	}
-	if err := c.Upgrade(ctx, binary); err != nil {
-		return nil, fmt.Errorf("upgrade container supervisor %d: %w", h.PID, err)
+	if err := client.Upgrade(ctx, binary); err != nil {
+		return nil, fmt.Errorf("upgrade container supervisor %d: %w", hello.PID, err)
 	}
 	// The new program answers the next connection, or the old one if the new one could not be executed.
-	if h, err = c.Hello(ctx); err != nil {
+	if hello, err = client.Hello(ctx); err != nil {
 		return nil, fmt.Errorf("container supervisor after its upgrade: %w", err)
 	}
-	if h.Binary != want {
-		return nil, fmt.Errorf("container supervisor %d could not execute %s; its log %s says why", h.PID, binary,
+	if hello.Binary != want {
+		return nil, fmt.Errorf("container supervisor %d could not execute %s; its log %s says why", hello.PID, binary,
 			filepath.Join(dir, LogName))
 	}
-	return c, nil
+	return client, nil
 }
 
 // start runs the supervisor in its own session, so that it outlives this process, and waits until it listens.
@@ -67,11 +67,11 @@ func start(ctx context.Context, dir, binary string, placed func(pid int) error) 
 	if err != nil {
 		return fmt.Errorf("open supervisor log: %w", err)
 	}
-	r, w, err := os.Pipe()
+	file, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start container supervisor: %w", err)
 	}
-	defer func() { _ = r.Close() }()
+	defer func() { _ = file.Close() }()
 	cmd := &exec.Cmd{
 		Path:        binary,
 		Args:        []string{BinaryName, "supervise", dir},
@@ -93,9 +93,9 @@ func start(ctx context.Context, dir, binary string, placed func(pid int) error) 
 			return fmt.Errorf("place container supervisor: %w", err)
 		}
 	}
-	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = file.SetReadDeadline(time.Now()) })
 	defer stop()
-	said, err := io.ReadAll(r)
+	said, err := io.ReadAll(file)
 	if string(said) == "ready\n" {
 		return nil
 	}

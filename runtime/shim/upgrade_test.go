@@ -44,15 +44,15 @@ func wantCounted(t *testing.T, n *node, id string) {
 
 // TestUpgrade replaces the program again and again while containers print, exit and run execs.
 func TestUpgrade(t *testing.T) {
-	n := newNode(t)
-	n.run("counts", counter, nil)
-	n.run("lives", "sleep 100", nil)
-	p := n.spec("sleep 1; exit 6").Process
-	s, err := n.c.Exec(t.Context(), "lives", shim.Exec{Process: p})
+	node := newNode(t)
+	node.run("counts", counter, nil)
+	node.run("lives", "sleep 100", nil)
+	p := node.spec("sleep 1; exit 6").Process
+	session, err := node.c.Exec(t.Context(), "lives", shim.Exec{Process: p})
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := n.c.Hello(t.Context())
+	before, err := node.c.Hello(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,35 +62,35 @@ func TestUpgrade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next := filepath.Join(n.dir, "next")
+		next := filepath.Join(node.dir, "next")
 		if err := os.WriteFile(next, append(body, make([]byte, i+1)...), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
+		if _, err := shim.Ensure(t.Context(), node.dir, next, nil); err != nil {
 			t.Fatalf("upgrade %d: %v", i, err)
 		}
-		n.run(fmt.Sprintf("after-%d", i), "exit 1", nil)
+		node.run(fmt.Sprintf("after-%d", i), "exit 1", nil)
 	}
-	after, err := n.c.Hello(t.Context())
+	after, err := node.c.Hello(t.Context())
 	if err != nil || after.PID != before.PID || after.Binary == before.Binary {
 		t.Errorf("after the upgrades: got %+v, %v, before %+v", after, err, before)
 	}
-	if code, err := s.Wait(t.Context()); err != nil || code != 6 {
+	if code, err := session.Wait(t.Context()); err != nil || code != 6 {
 		t.Errorf("exec that ran meanwhile: got %d, %v, want 6", code, err)
 	}
-	if st := n.wait("counts"); st.ExitCode != 42 || st.Lost {
+	if st := node.wait("counts"); st.ExitCode != 42 || st.Lost {
 		t.Errorf("counter: got %+v, want code 42", st)
 	}
-	wantCounted(t, n, "counts")
-	if st, err := n.c.State(t.Context(), "lives"); err != nil || !st.Running() {
+	wantCounted(t, node, "counts")
+	if st, err := node.c.State(t.Context(), "lives"); err != nil || !st.Running() {
 		t.Errorf("the other container: got %+v, %v", st, err)
 	}
 }
 
 // TestUpgradeLosesNoCall: every call during an upgrade gets a reply, and is executed exactly once.
 func TestUpgradeLosesNoCall(t *testing.T) {
-	n := newNode(t)
-	n.run("lives", "sleep 1000", nil)
+	node := newNode(t)
+	node.run("lives", "sleep 1000", nil)
 	body, err := os.ReadFile(shimtest.Shim(t))
 	if err != nil {
 		t.Fatal(err)
@@ -112,22 +112,22 @@ func TestUpgradeLosesNoCall(t *testing.T) {
 		})
 	}
 	caller(0, func(int) error {
-		_, err := n.c.State(t.Context(), "lives")
+		_, err := node.c.State(t.Context(), "lives")
 		return err
 	})
-	caller(1, func(int) error { return n.c.Kill(t.Context(), "lives", shim.Kill{Signal: int(syscall.SIGCONT)}) })
+	caller(1, func(int) error { return node.c.Kill(t.Context(), "lives", shim.Kill{Signal: int(syscall.SIGCONT)}) })
 	caller(2, func(i int) error {
 		id := fmt.Sprintf("hold-%d", i)
-		if _, err := n.c.Hold(t.Context(), id, shim.Hold{Name: "hold"}); err != nil {
+		if _, err := node.c.Hold(t.Context(), id, shim.Hold{Name: "hold"}); err != nil {
 			return err
 		}
-		if _, err := n.c.Hold(t.Context(), id, shim.Hold{Name: "hold"}); !errors.Is(err, shim.ErrExists) {
+		if _, err := node.c.Hold(t.Context(), id, shim.Hold{Name: "hold"}); !errors.Is(err, shim.ErrExists) {
 			return fmt.Errorf("the second of %s: got %w, want exists", id, err)
 		}
-		return n.c.Delete(t.Context(), id)
+		return node.c.Delete(t.Context(), id)
 	})
 	for i := range 10 {
-		next := filepath.Join(n.dir, "next")
+		next := filepath.Join(node.dir, "next")
 		if err := os.WriteFile(next, slices.Concat(body, make([]byte, i+1)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestUpgradeLosesNoCall(t *testing.T) {
 		for k := range calls {
 			at[k] = calls[k].Load()
 		}
-		if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
+		if _, err := shim.Ensure(t.Context(), node.dir, next, nil); err != nil {
 			t.Fatalf("upgrade %d: %v", i, err)
 		}
 		// every caller has made a call since, so that each upgrade happens during calls of all kinds
@@ -182,9 +182,9 @@ func wantCountedOnce(t *testing.T, n *node, id string) {
 // TestKilledSupervisor: killing the supervisor loses no container, no output except what the supervisor had read but
 // not yet written, and on a recent kernel no exit code.
 func TestKilledSupervisor(t *testing.T) {
-	n := newNode(t)
-	n.run("counts", waitingCounter(150), nil) // the next supervisor reads the second half
-	h, err := n.c.Hello(t.Context())
+	node := newNode(t)
+	node.run("counts", waitingCounter(150), nil) // the next supervisor reads the second half
+	h, err := node.c.Hello(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,21 +192,21 @@ func TestKilledSupervisor(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitGone(t, h.PID)
-	if _, err := n.c.Hello(t.Context()); !errors.Is(err, shim.ErrDown) {
+	if _, err := node.c.Hello(t.Context()); !errors.Is(err, shim.ErrDown) {
 		t.Errorf("call without a supervisor: got %v, want down", err)
 	}
-	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Shim(t), nil); err != nil {
+	if _, err := shim.Ensure(t.Context(), node.dir, shimtest.Shim(t), nil); err != nil {
 		t.Fatal(err)
 	}
-	pollUntil(t, func() bool { return n.log("counts") != "" })
-	if err := n.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
+	pollUntil(t, func() bool { return node.log("counts") != "" })
+	if err := node.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
 		t.Fatal(err)
 	}
-	st := n.wait("counts")
+	st := node.wait("counts")
 	if st.ExitCode != 42 && (!st.Lost || st.ExitCode != 255) {
 		t.Errorf("counter: got %+v, want code 42, or 255 and lost on an old kernel", st)
 	}
-	wantCountedOnce(t, n, "counts")
+	wantCountedOnce(t, node, "counts")
 }
 
 func TestEnsureRefusesASecond(t *testing.T) {
@@ -218,9 +218,9 @@ func TestEnsureRefusesASecond(t *testing.T) {
 }
 
 func TestReopen(t *testing.T) {
-	n := newNode(t)
-	n.run("rotate", waitingCounter(150), nil) // until the log was opened again
-	log := filepath.Join(n.dir, "rotate.log")
+	node := newNode(t)
+	node.run("rotate", waitingCounter(150), nil) // until the log was opened again
+	log := filepath.Join(node.dir, "rotate.log")
 	pollUntil(t, func() bool {
 		fi, err := os.Stat(log)
 		return err == nil && fi.Size() > 100
@@ -228,13 +228,13 @@ func TestReopen(t *testing.T) {
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.c.Reopen(t.Context(), "rotate"); err != nil {
+	if err := node.c.Reopen(t.Context(), "rotate"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.c.Kill(t.Context(), "rotate", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
+	if err := node.c.Kill(t.Context(), "rotate", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
 		t.Fatal(err)
 	}
-	n.wait("rotate")
+	node.wait("rotate")
 	first, err := os.ReadFile(log + ".1")
 	if err != nil {
 		t.Fatal(err)
@@ -246,24 +246,24 @@ func TestReopen(t *testing.T) {
 	if err := os.WriteFile(log, append(first, second...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCounted(t, n, "rotate")
+	wantCounted(t, node, "rotate")
 }
 
 // BenchmarkRun measures the start and end of a container through the Client.
 func BenchmarkRun(b *testing.B) {
-	n := newNode(b)
+	node := newNode(b)
 	i := 0
 	for b.Loop() {
 		i++
 		id := strconv.Itoa(i)
 		b.StopTimer()
-		r := shim.Run{Spec: n.spec("sleep 100")}
+		r := shim.Run{Spec: node.spec("sleep 100")}
 		b.StartTimer()
-		if _, err := n.c.Run(b.Context(), id, r); err != nil {
+		if _, err := node.c.Run(b.Context(), id, r); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		if err := n.c.Delete(b.Context(), id); err != nil {
+		if err := node.c.Delete(b.Context(), id); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

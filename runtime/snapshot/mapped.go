@@ -33,7 +33,9 @@ func (s *Store) mappedPath(id string) string { return filepath.Join(s.mapped, id
 
 // PrepareMapped is Prepare for a container in a user namespace: files of user 0 in the image belong to the namespace's
 // root.
-func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m Mapping) (rootfs string, err error) {
+func (s *Store) PrepareMapped(
+	ctx context.Context, id string, img image.Image, mapping Mapping,
+) (rootfs string, err error) {
 	if s.mapped == "" {
 		return "", errors.New("prepare snapshot: there is no directory for root file systems of user namespaces")
 	}
@@ -47,11 +49,11 @@ func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m
 		}
 		return s.mappedPath(id), nil
 	}
-	return s.prepare(ctx, id, img, &m)
+	return s.prepare(ctx, id, img, &mapping)
 }
 
 // makeReachable makes the mount point of a mapped snapshot and the directories above it.
-func (s *Store) makeReachable(id string, m *Mapping) error {
+func (s *Store) makeReachable(id string, mapping *Mapping) error {
 	if err := os.MkdirAll(s.mapped, 0o711); err != nil { // see mappedPath
 		return err
 	}
@@ -63,7 +65,7 @@ func (s *Store) makeReachable(id string, m *Mapping) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.Chown(dir, -1, int(m.GID)); err != nil {
+	if err := os.Chown(dir, -1, int(mapping.GID)); err != nil {
 		return err
 	}
 	if err := os.Chmod(dir, 0o710); err != nil { // see mappedPath
@@ -74,9 +76,9 @@ func (s *Store) makeReachable(id string, m *Mapping) error {
 
 // mountMapped mounts the overlay on an id-mapped mount of the layers directory. That mount is needed only until the
 // overlay is mounted, which clones it.
-func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) {
-	o := s.overlay(id, chains)
-	o.target = s.mappedPath(id)
+func (s *Store) mountMapped(id string, chains []string, mapping *Mapping) (err error) {
+	overlay := s.overlay(id, chains)
+	overlay.target = s.mappedPath(id)
 	lower := filepath.Join(s.dir, id, "lower")
 	if err := os.Mkdir(lower, 0o700); err != nil {
 		return err
@@ -87,7 +89,7 @@ func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) 
 	} else if err := os.MkdirAll(layers, 0o755); err != nil { // the container's "/"
 		return err
 	}
-	fd, err := linux.MapMount(layers, m.UserNamespace)
+	fd, err := linux.MapMount(layers, mapping.UserNamespace)
 	if err != nil {
 		return err
 	}
@@ -96,20 +98,20 @@ func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, linux.Unmount(lower)) }()
-	for i, l := range o.lower {
+	for i, l := range overlay.lower {
 		rel, err := filepath.Rel(layers, l)
 		if err != nil {
 			return err
 		}
-		o.lower[i] = filepath.Join(lower, rel)
+		overlay.lower[i] = filepath.Join(lower, rel)
 	}
-	for _, d := range []string{o.upper, o.work} {
-		if err := os.Chown(d, int(m.UID), int(m.GID)); err != nil {
+	for _, d := range []string{overlay.upper, overlay.work} {
+		if err := os.Chown(d, int(mapping.UID), int(mapping.GID)); err != nil {
 			return err
 		}
 	}
-	if err := o.mount(s.feat.page); err != nil {
-		return fmt.Errorf("mount overlay on %s: %w", o.target, describeMountError(err, len(o.lower)))
+	if err := overlay.mount(s.feat.page); err != nil {
+		return fmt.Errorf("mount overlay on %s: %w", overlay.target, describeMountError(err, len(overlay.lower)))
 	}
 	return nil
 }

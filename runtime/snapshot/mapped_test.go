@@ -91,13 +91,13 @@ func as(t *testing.T, id uint32, name string, args ...string) error {
 // are.
 func TestPrepareMapped(t *testing.T) {
 	needRoot(t)
-	s, images := mappedStore(t, t.TempDir())
+	store, images := mappedStore(t, t.TempDir())
 	img := imported(t, images, []string{"etc/", "", "etc/a", "1"}, []string{"etc/b", "2"})
-	fs, err := s.PrepareMapped(t.Context(), "box", img, newMapping(t))
+	fs, err := store.PrepareMapped(t.Context(), "box", img, newMapping(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.PrepareMapped(t.Context(), "box", img, newMapping(t))
+	again, err := store.PrepareMapped(t.Context(), "box", img, newMapping(t))
 	if err != nil || again != fs {
 		t.Errorf("prepared again: got %s, %v, want %s", again, err, fs)
 	}
@@ -113,7 +113,7 @@ func TestPrepareMapped(t *testing.T) {
 		t.Error("the root of another namespace can read")
 	}
 	for _, name := range []string{"etc/a", "new"} {
-		if u, _ := ownerOf(t, filepath.Join(s.dir, "box", "upper", name)); u != root {
+		if u, _ := ownerOf(t, filepath.Join(store.dir, "box", "upper", name)); u != root {
 			t.Errorf("%s was written for user %d, want %d", name, u, root)
 		}
 	}
@@ -124,36 +124,36 @@ func TestPrepareMapped(t *testing.T) {
 	if b, err := os.ReadFile(below); err != nil || string(b) != "1" {
 		t.Errorf("the layer's file: got %q, %v", b, err)
 	}
-	if _, err := s.Remount(t.Context(), "box"); err == nil {
+	if _, err := store.Remount(t.Context(), "box"); err == nil {
 		t.Error("a snapshot of a user namespace was mounted without it")
 	}
-	if err := s.Remove(t.Context(), "box"); err != nil {
+	if err := store.Remove(t.Context(), "box"); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(s.mapped); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(store.mapped); err != nil || len(left) > 0 {
 		t.Errorf("left: %v (%v)", left, err)
 	}
 }
 
 func TestCheckMapping(t *testing.T) {
 	needRoot(t)
-	s, _ := mappedStore(t, t.TempDir())
-	if err := s.CheckMapping(t.Context(), newMapping(t)); err != nil {
+	store, _ := mappedStore(t, t.TempDir())
+	if err := store.CheckMapping(t.Context(), newMapping(t)); err != nil {
 		t.Errorf("this machine: %v", err)
 	}
-	if ids, err := s.List(); err != nil || len(ids) > 0 {
+	if ids, err := store.List(); err != nil || len(ids) > 0 {
 		t.Errorf("left: %v (%v)", ids, err)
 	}
 	// A half-made one of an earlier life is in nobody's way.
-	if err := os.MkdirAll(filepath.Join(s.dir, "check-user-namespaces", "lower"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(store.dir, "check-user-namespaces", "lower"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CheckMapping(t.Context(), newMapping(t)); err != nil {
+	if err := store.CheckMapping(t.Context(), newMapping(t)); err != nil {
 		t.Errorf("after a crash: %v", err)
 	}
 	bad := newMapping(t)
 	bad.UserNamespace = "/proc/self/ns/user"
-	if err := s.CheckMapping(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "id-mapped") {
+	if err := store.CheckMapping(t.Context(), bad); err == nil || !strings.Contains(err.Error(), "id-mapped") {
 		t.Errorf("the host's own user namespace: got %v", err)
 	}
 }

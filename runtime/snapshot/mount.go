@@ -141,20 +141,20 @@ func (o *overlay) mount(page int) error {
 
 // options returns the option string for mount(2). name translates each path.
 func (o *overlay) options(name func(string) string) string {
-	var b strings.Builder
-	b.WriteString("lowerdir=")
+	var out strings.Builder
+	out.WriteString("lowerdir=")
 	for i, l := range o.lower {
 		if i > 0 {
-			b.WriteByte(':')
+			out.WriteByte(':')
 		}
-		b.WriteString(escape(name(l), `\:,`))
+		out.WriteString(escape(name(l), `\:,`))
 	}
-	b.WriteString(",upperdir=" + escape(name(o.upper), `\,`))
-	b.WriteString(",workdir=" + escape(name(o.work), `\,`))
+	out.WriteString(",upperdir=" + escape(name(o.upper), `\,`))
+	out.WriteString(",workdir=" + escape(name(o.work), `\,`))
 	for _, f := range o.flags {
-		b.WriteString("," + f)
+		out.WriteString("," + f)
 	}
-	return b.String()
+	return out.String()
 }
 
 func escape(p, special string) string {

@@ -74,19 +74,19 @@ func Open(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	s := &Store{
+	store := &Store{
 		dir:    dir,
 		mapped: cfg.MappedDir,
 		images: cfg.Images,
 		log:    cfg.Log,
 	}
-	if s.feat, err = detect(dir); err != nil {
+	if store.feat, err = detect(dir); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	if err := s.removeIncomplete(); err != nil {
+	if err := store.removeIncomplete(); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	return s, nil
+	return store, nil
 }
 
 func (s *Store) removeIncomplete() error {
@@ -153,8 +153,8 @@ func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs
 	return s.prepare(ctx, id, img, nil)
 }
 
-// prepare makes a snapshot; m is nil without a user namespace. The caller holds the lock of id.
-func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapping) (rootfs string, err error) {
+// prepare makes a snapshot; mapping is nil without a user namespace. The caller holds the lock of id.
+func (s *Store) prepare(ctx context.Context, id string, img image.Image, mapping *Mapping) (rootfs string, err error) {
 	if img, err = s.images.Ensure(ctx, img); err != nil {
 		return "", fmt.Errorf("prepare snapshot %s: %w", id, err)
 	}
@@ -181,11 +181,11 @@ func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapp
 	for i, l := range img.Layers {
 		chains[i] = l.ChainID
 	}
-	if m == nil {
+	if mapping == nil {
 		err = s.mount(id, chains)
-	} else if err = s.makeReachable(id, m); err == nil {
+	} else if err = s.makeReachable(id, mapping); err == nil {
 		rootfs = s.mappedPath(id)
-		err = s.mountMapped(id, chains, m)
+		err = s.mountMapped(id, chains, mapping)
 	}
 	if err != nil {
 		return "", fmt.Errorf("prepare snapshot %s: %w", id, err)

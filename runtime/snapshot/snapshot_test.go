@@ -32,7 +32,7 @@ func needRoot(t testing.TB) {
 func archive(t testing.TB, tag string, layers ...[]string) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer
-	w := tar.NewWriter(&out)
+	writer := tar.NewWriter(&out)
 	put := func(w *tar.Writer, name string, b []byte) {
 		h := &tar.Header{
 			Name:     name,
@@ -64,21 +64,21 @@ func archive(t testing.TB, tag string, layers ...[]string) *bytes.Buffer {
 		}
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, digest.FromBytes(b.Bytes()))
 		files = append(files, fmt.Sprintf("%d.tar", i))
-		put(w, files[i], b.Bytes())
+		put(writer, files[i], b.Bytes())
 	}
 	raw, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(w, "config.json", raw)
+	put(writer, "config.json", raw)
 	manifest, err := json.Marshal([]map[string]any{
 		{"Config": "config.json", "RepoTags": []string{tag}, "Layers": files},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(w, "manifest.json", manifest)
-	if err := w.Close(); err != nil {
+	put(writer, "manifest.json", manifest)
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return &out
@@ -91,17 +91,17 @@ func setup(t testing.TB, dir string) (*Store, *image.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Config{Dir: filepath.Join(dir, "snapshots"), Images: images})
+	store, err := Open(Config{Dir: filepath.Join(dir, "snapshots"), Images: images})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ids, err := s.List()
+		ids, err := store.List()
 		if err != nil {
 			t.Error(err)
 		}
 		for _, id := range ids {
-			if err := s.Remove(t.Context(), id); err != nil {
+			if err := store.Remove(t.Context(), id); err != nil {
 				t.Error(err)
 			}
 		}
@@ -110,7 +110,7 @@ func setup(t testing.TB, dir string) (*Store, *image.Store) {
 			t.Errorf("mounts are left below %s (%v)", dir, err)
 		}
 	})
-	return s, images
+	return store, images
 }
 
 func imported(t testing.TB, images *image.Store, layers ...[]string) image.Image {
@@ -139,11 +139,11 @@ func TestPrepareAndRemove(t *testing.T) {
 	for _, dir := range []string{"plain", `with,a:strange\name`} {
 		t.Run(dir, func(t *testing.T) {
 			root := filepath.Join(t.TempDir(), dir)
-			s, images := setup(t, root)
+			store, images := setup(t, root)
 			img := imported(t, images,
 				[]string{"a", "low", "b", "low", "d/", "", "d/x", "1", "d/y", "2"},
 				[]string{"a", "high", ".wh.b", "", "d/.wh..wh..opq", "", "d/z", "3"})
-			fs, err := s.Prepare(t.Context(), "one", img)
+			fs, err := store.Prepare(t.Context(), "one", img)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,17 +163,17 @@ func TestPrepareAndRemove(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(fs, "new"), make([]byte, 10000), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if u, err := s.Usage("one"); err != nil || u.Bytes < 10000 || u.Inodes != 2 {
+			if u, err := store.Usage("one"); err != nil || u.Bytes < 10000 || u.Inodes != 2 {
 				t.Errorf("Usage: got %+v, %v", u, err)
 			}
-			other, err := s.Prepare(t.Context(), "two", img)
+			other, err := store.Prepare(t.Context(), "two", img)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got := read(t, filepath.Join(other, "new")); got != "(none)" {
 				t.Errorf("the second sees the first's file: %d bytes", len(got))
 			}
-			if again, err := s.Prepare(t.Context(), "one", img); err != nil || again != fs ||
+			if again, err := store.Prepare(t.Context(), "one", img); err != nil || again != fs ||
 				len(read(t, filepath.Join(fs, "new"))) != 10000 {
 				t.Errorf("prepared again: got %s, %v", again, err)
 			}
@@ -184,7 +184,7 @@ func TestPrepareAndRemove(t *testing.T) {
 				t.Errorf("without its image: got %q", got)
 			}
 			for _, id := range []string{"one", "one", "two", "never"} {
-				if err := s.Remove(t.Context(), id); err != nil {
+				if err := store.Remove(t.Context(), id); err != nil {
 					t.Errorf("Remove(%s): %v", id, err)
 				}
 			}
@@ -198,7 +198,7 @@ func TestPrepareAndRemove(t *testing.T) {
 // TestManyLayers needs more options than a page holds.
 func TestManyLayers(t *testing.T) {
 	needRoot(t)
-	s, images := setup(t, t.TempDir())
+	store, images := setup(t, t.TempDir())
 	var layers [][]string
 	for i := range 130 {
 		layers = append(layers, []string{fmt.Sprintf("f%d", i), "x", "same", fmt.Sprint(i)})
@@ -213,7 +213,7 @@ func TestManyLayers(t *testing.T) {
 			t.Errorf("%d files, %v, want 131", len(entries), err)
 		}
 	}
-	fs, err := s.Prepare(t.Context(), "many", img)
+	fs, err := store.Prepare(t.Context(), "many", img)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,20 +222,20 @@ func TestManyLayers(t *testing.T) {
 	if err := unix.Unmount(fs, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(s.dir, "many/work")),
-		os.Mkdir(filepath.Join(s.dir, "many/work"), 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(store.dir, "many/work")),
+		os.Mkdir(filepath.Join(store.dir, "many/work"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	o := overlay{
 		target: fs,
-		upper:  filepath.Join(s.dir, "many/upper"),
-		work:   filepath.Join(s.dir, "many/work"),
+		upper:  filepath.Join(store.dir, "many/upper"),
+		work:   filepath.Join(store.dir, "many/work"),
 		flags:  []string{"index=off"},
 	}
 	for _, l := range slices.Backward(img.Layers) {
 		o.lower = append(o.lower, images.LayerDir(l.ChainID))
 	}
-	if err := o.mountByDescriptor(s.feat.page); err != nil {
+	if err := o.mountByDescriptor(store.feat.page); err != nil {
 		t.Fatal(err)
 	}
 	check(fs)
@@ -256,9 +256,9 @@ func TestNoLayers(t *testing.T) {
 func TestRemountAfterReboot(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	s, images := setup(t, dir)
+	store, images := setup(t, dir)
 	img := imported(t, images, []string{"a", "1"})
-	fs, err := s.Prepare(t.Context(), "box", img)
+	fs, err := store.Prepare(t.Context(), "box", img)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,51 +268,51 @@ func TestRemountAfterReboot(t *testing.T) {
 	if err := unix.Unmount(fs, 0); err != nil {
 		t.Fatal(err)
 	}
-	half := filepath.Join(s.dir, "half") // a Prepare that was cut short
+	half := filepath.Join(store.dir, "half") // a Prepare that was cut short
 	if err := errors.Join(os.MkdirAll(filepath.Join(half, "rootfs"), 0o700), images.Hold(lease("half"), img.Layers),
 		images.Hold(lease("gone"), img.Layers)); err != nil {
 		t.Fatal(err)
 	}
-	s, images = setup(t, dir)
-	if ids, err := s.List(); err != nil || !slices.Equal(ids, []string{"box"}) {
+	store, images = setup(t, dir)
+	if ids, err := store.List(); err != nil || !slices.Equal(ids, []string{"box"}) {
 		t.Errorf("List: got %q, %v", ids, err)
 	}
 	if l, err := images.Leases(); err != nil || !slices.Equal(l, []string{lease("box")}) {
 		t.Errorf("Leases: got %q, %v", l, err)
 	}
 	for range 2 {
-		if fs, err = s.Remount(t.Context(), "box"); err != nil {
+		if fs, err = store.Remount(t.Context(), "box"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if read(t, filepath.Join(fs, "a")) != "1" || read(t, filepath.Join(fs, "b")) != "2" {
 		t.Error("the files are not there")
 	}
-	if _, err := s.Remount(t.Context(), "none"); !errors.Is(err, ErrNotFound) {
+	if _, err := store.Remount(t.Context(), "none"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Remount of nothing: got %v", err)
 	}
-	if _, err := s.Usage("none"); !errors.Is(err, ErrNotFound) {
+	if _, err := store.Usage("none"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Usage of nothing: got %v", err)
 	}
 }
 
 func TestFailedPrepareLeavesNothing(t *testing.T) {
 	needRoot(t)
-	s, images := setup(t, t.TempDir())
+	store, images := setup(t, t.TempDir())
 	img := imported(t, images, []string{"a", "1"})
 	if err := images.Remove(t.Context(), img.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Prepare(t.Context(), "box", img); !errors.Is(err, image.ErrNotFound) {
+	if _, err := store.Prepare(t.Context(), "box", img); !errors.Is(err, image.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
-	ids, err := s.List()
+	ids, err := store.List()
 	leases, lerr := images.Leases()
 	if err != nil || lerr != nil || len(ids)+len(leases) > 0 {
 		t.Errorf("left: %q %q, %v %v", ids, leases, err, lerr)
 	}
 	for _, id := range []string{"", "..", ".x", "a/b"} {
-		if _, err := s.Prepare(t.Context(), id, img); err == nil {
+		if _, err := store.Prepare(t.Context(), id, img); err == nil {
 			t.Errorf("Prepare(%q): got no error", id)
 		}
 	}

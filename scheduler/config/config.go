@@ -119,28 +119,28 @@ var extensionPoints = []framework.Point{
 	framework.AtPermit, framework.AtPreBind, framework.AtBind, framework.AtPostBind,
 }
 
-func pluginSet(p *configv1.Plugins, point framework.Point) configv1.PluginSet {
+func pluginSet(plugins *configv1.Plugins, point framework.Point) configv1.PluginSet {
 	switch point {
 	case framework.AtPreEnqueue:
-		return p.PreEnqueue
+		return plugins.PreEnqueue
 	case framework.AtQueueSort:
-		return p.QueueSort
+		return plugins.QueueSort
 	case framework.AtFilter:
-		return p.Filter
+		return plugins.Filter
 	case framework.AtPostFilter:
-		return p.PostFilter
+		return plugins.PostFilter
 	case framework.AtScore:
-		return p.Score
+		return plugins.Score
 	case framework.AtReserve:
-		return p.Reserve
+		return plugins.Reserve
 	case framework.AtPermit:
-		return p.Permit
+		return plugins.Permit
 	case framework.AtPreBind:
-		return p.PreBind
+		return plugins.PreBind
 	case framework.AtBind:
-		return p.Bind
+		return plugins.Bind
 	default:
-		return p.PostBind
+		return plugins.PostBind
 	}
 }
 
@@ -149,14 +149,14 @@ func (c *Configuration) resolve(args []map[string]any) {
 	c.Profiles = nil
 	for i := range c.KubeSchedulerConfiguration.Profiles {
 		in := &c.KubeSchedulerConfiguration.Profiles[i]
-		p := Profile{Points: map[framework.Point][]Plugin{}, Args: map[string]any{}}
+		profile := Profile{Points: map[framework.Point][]Plugin{}, Args: map[string]any{}}
 		if in.SchedulerName != nil {
-			p.SchedulerName = *in.SchedulerName
+			profile.SchedulerName = *in.SchedulerName
 		}
 		if in.PercentageOfNodesToScore != nil {
-			p.PercentageOfNodesToScore = *in.PercentageOfNodesToScore
+			profile.PercentageOfNodesToScore = *in.PercentageOfNodesToScore
 		} else if c.PercentageOfNodesToScore != nil {
-			p.PercentageOfNodesToScore = *c.PercentageOfNodesToScore
+			profile.PercentageOfNodesToScore = *c.PercentageOfNodesToScore
 		}
 		custom := in.Plugins
 		if custom == nil {
@@ -164,20 +164,20 @@ func (c *Configuration) resolve(args []map[string]any) {
 		}
 		multi := multiPoint(custom.MultiPoint)
 		for _, point := range extensionPoints {
-			p.Points[point] = expand(multi, pluginSet(custom, point))
+			profile.Points[point] = expand(multi, pluginSet(custom, point))
 		}
 		// Here PreFilter and Filter are one extension point, and PreScore and Score. Disabling the first disables both.
-		p.Points[framework.AtFilter] = withoutDisabled(p.Points[framework.AtFilter], custom.PreFilter)
-		p.Points[framework.AtScore] = withoutDisabled(p.Points[framework.AtScore], custom.PreScore)
-		for _, name := range p.Plugins() {
+		profile.Points[framework.AtFilter] = withoutDisabled(profile.Points[framework.AtFilter], custom.PreFilter)
+		profile.Points[framework.AtScore] = withoutDisabled(profile.Points[framework.AtScore], custom.PreScore)
+		for _, name := range profile.Plugins() {
 			if a := defaultArgs(name); a != nil {
-				p.Args[name] = a
+				profile.Args[name] = a
 			}
 		}
 		if args != nil {
-			maps.Copy(p.Args, args[i])
+			maps.Copy(profile.Args, args[i])
 		}
-		c.Profiles = append(c.Profiles, p)
+		c.Profiles = append(c.Profiles, profile)
 	}
 }
 

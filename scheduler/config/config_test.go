@@ -288,24 +288,27 @@ func TestProfiles(t *testing.T) {
 
 // TestDefaults: what is left out is as in kube-scheduler.
 func TestDefaults(t *testing.T) {
-	c := read(t, "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 7\n  pluginConfig:\n  - name: "+
+	configuration := read(t, "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 7\n  pluginConfig:\n  - "+
+		"name: "+
 		"NodeResourcesFit\n    args:\n      scoringStrategy:\n        type: MostAllocated\n        resources: "+
 		"[{name: example.com/gpu}]\n  - name: Mine\n    args: {any: [thing]}\n- schedulerName: b\n")
-	fit, ok := c.Profiles[0].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs)
+	fit, ok := configuration.Profiles[0].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs)
 	if !ok || fit.ScoringStrategy.Resources[0].Weight != 1 {
 		t.Errorf("fit: %+v", fit)
 	}
-	if got := fmt.Sprintf("%s", c.Profiles[0].Args["Mine"]); got != `{"any":["thing"]}` {
+	if got := fmt.Sprintf("%s", configuration.Profiles[0].Args["Mine"]); got != `{"any":["thing"]}` {
 		t.Errorf("args of another plugin: %s", got)
 	}
-	fit, ok = c.Profiles[1].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs)
+	fit, ok = configuration.Profiles[1].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs)
 	if !ok || fit.ScoringStrategy.Type != configv1.LeastAllocated || len(fit.ScoringStrategy.Resources) != 2 {
 		t.Errorf("fit by default: %+v", fit)
 	}
-	if c.Profiles[0].PercentageOfNodesToScore != 7 || c.Profiles[1].PercentageOfNodesToScore != 0 ||
-		c.InitialBackoff().Seconds() != 1 || c.MaxBackoff().Seconds() != 10 ||
-		*c.Parallelism != 16 || !*c.LeaderElection.LeaderElect || c.LeaderElection.ResourceName != "kube-scheduler" {
-		t.Errorf("got %+v", c)
+	if configuration.Profiles[0].PercentageOfNodesToScore != 7 ||
+		configuration.Profiles[1].PercentageOfNodesToScore != 0 ||
+		configuration.InitialBackoff().Seconds() != 1 || configuration.MaxBackoff().Seconds() != 10 ||
+		*configuration.Parallelism != 16 || !*configuration.LeaderElection.LeaderElect ||
+		configuration.LeaderElection.ResourceName != "kube-scheduler" {
+		t.Errorf("got %+v", configuration)
 	}
 	if got := read(t, "profiles:\n- plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}\n").Warnings; len(
 		got) != 1 {
@@ -315,9 +318,10 @@ func TestDefaults(t *testing.T) {
 
 // TestExtenders: what an extender manages alone no plugin counts, in any profile; what is not safe is told.
 func TestExtenders(t *testing.T) {
-	c := read(t, "extenders:\n- urlPrefix: https://x\n  enableHTTPS: true\n  managedResources: [{name: x.io/gpu, "+
+	configuration := read(t, "extenders:\n- urlPrefix: https://x\n  enableHTTPS: true\n  managedResources: [{name: "+
+		"x.io/gpu, "+
 		"ignoredByScheduler: true}, {name: x.io/fpga}]\nprofiles: [{schedulerName: a}, {schedulerName: b}]\n")
-	for _, p := range c.Profiles {
+	for _, p := range configuration.Profiles {
 		if fit, ok := p.Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs); !ok ||
 			fmt.Sprint(fit.IgnoredResources) != "[x.io/gpu]" {
 			t.Errorf("%s: %+v", p.SchedulerName, fit)
@@ -325,10 +329,10 @@ func TestExtenders(t *testing.T) {
 	}
 	want := "[extenders[0] has no verb: it is never called extenders[0].enableHTTPS without a certificate authority: " +
 		"the server's certificate is not verified]"
-	if got := fmt.Sprint(c.Warnings); got != want {
+	if got := fmt.Sprint(configuration.Warnings); got != want {
 		t.Errorf("warnings: %s", got)
 	}
-	if d := c.Extenders[0].HTTPTimeout.Duration; d != defaultExtenderTimeout {
+	if d := configuration.Extenders[0].HTTPTimeout.Duration; d != defaultExtenderTimeout {
 		t.Errorf("timeout: %v", d)
 	}
 }

@@ -25,18 +25,18 @@ func pointTo[T any](p **T, v T) {
 }
 
 // setDefaults sets kube-scheduler's defaults.
-func setDefaults(c *configv1.KubeSchedulerConfiguration) {
-	pointTo(&c.Parallelism, 16)
-	if len(c.Profiles) == 0 {
-		c.Profiles = []configv1.KubeSchedulerProfile{{}}
+func setDefaults(configuration *configv1.KubeSchedulerConfiguration) {
+	pointTo(&configuration.Parallelism, 16)
+	if len(configuration.Profiles) == 0 {
+		configuration.Profiles = []configv1.KubeSchedulerProfile{{}}
 	}
-	if len(c.Profiles) == 1 {
-		pointTo(&c.Profiles[0].SchedulerName, corev1.DefaultSchedulerName)
+	if len(configuration.Profiles) == 1 {
+		pointTo(&configuration.Profiles[0].SchedulerName, corev1.DefaultSchedulerName)
 	}
-	pointTo(&c.PercentageOfNodesToScore, 0)
-	pointTo(&c.PodInitialBackoffSeconds, 1)
-	pointTo(&c.PodMaxBackoffSeconds, 10)
-	l := &c.LeaderElection
+	pointTo(&configuration.PercentageOfNodesToScore, 0)
+	pointTo(&configuration.PodInitialBackoffSeconds, 1)
+	pointTo(&configuration.PodMaxBackoffSeconds, 10)
+	l := &configuration.LeaderElection
 	orDefault(&l.ResourceLock, "leases")
 	orDefault(&l.ResourceNamespace, "kube-system")
 	orDefault(&l.ResourceName, "kube-scheduler")
@@ -44,15 +44,15 @@ func setDefaults(c *configv1.KubeSchedulerConfiguration) {
 	orDefault(&l.RenewDeadline, metav1.Duration{Duration: 10 * time.Second})
 	orDefault(&l.RetryPeriod, metav1.Duration{Duration: 2 * time.Second})
 	pointTo(&l.LeaderElect, true)
-	orDefault(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
-	orDefault(&c.ClientConnection.QPS, 50)
-	orDefault(&c.ClientConnection.Burst, 100)
-	pointTo(&c.EnableProfiling, true)
-	if *c.EnableProfiling {
-		pointTo(&c.EnableContentionProfiling, true)
+	orDefault(&configuration.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	orDefault(&configuration.ClientConnection.QPS, 50)
+	orDefault(&configuration.ClientConnection.Burst, 100)
+	pointTo(&configuration.EnableProfiling, true)
+	if *configuration.EnableProfiling {
+		pointTo(&configuration.EnableContentionProfiling, true)
 	}
-	for i := range c.Extenders {
-		orDefault(&c.Extenders[i].HTTPTimeout, metav1.Duration{Duration: defaultExtenderTimeout})
+	for i := range configuration.Extenders {
+		orDefault(&configuration.Extenders[i].HTTPTimeout, metav1.Duration{Duration: defaultExtenderTimeout})
 	}
 }
 

@@ -39,26 +39,26 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	c := &Configuration{}
+	configuration := &Configuration{}
 	_, _, errs := toJSON(root)
-	errs = append(errs, decode(root, &c.KubeSchedulerConfiguration)...)
-	wrongType := c.checkType(root)
-	if c.Kind != "" && c.Kind != kind { // fields of another kind have another meaning
+	errs = append(errs, decode(root, &configuration.KubeSchedulerConfiguration)...)
+	wrongType := configuration.checkType(root)
+	if configuration.Kind != "" && configuration.Kind != kind { // fields of another kind have another meaning
 		return nil, joinErrors(name, wrongType)
 	}
 	errs = append(errs, wrongType...)
-	setDefaults(&c.KubeSchedulerConfiguration)
-	args, wrong := decodeAllArgs(root, c.KubeSchedulerConfiguration.Profiles)
+	setDefaults(&configuration.KubeSchedulerConfiguration)
+	args, wrong := decodeAllArgs(root, configuration.KubeSchedulerConfiguration.Profiles)
 	errs = append(errs, wrong...)
-	c.resolve(args)
+	configuration.resolve(args)
 	for _, p := range defaultPlugins {
 		plugins = append(plugins, p.Name)
 	}
-	undecoded := map[int]bool{} // lines whose values are missing in c
+	undecoded := map[int]bool{} // lines whose values are missing in configuration
 	for _, e := range errs {
 		undecoded[e.line] = true
 	}
-	for _, err := range c.validate(plugins) {
+	for _, err := range configuration.validate(plugins) {
 		if e := errorAt(root, err.Field, errors.New(err.ErrorBody())); !undecoded[e.line] {
 			errs = append(errs, e)
 		}
@@ -66,9 +66,9 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	if len(errs) > 0 {
 		return nil, joinErrors(name, errs)
 	}
-	c.ignoreManaged()
-	c.warn()
-	return c, nil
+	configuration.ignoreManaged()
+	configuration.warn()
+	return configuration, nil
 }
 
 // checkType checks apiVersion and kind.
@@ -208,33 +208,33 @@ func errorAt(root *yaml.Node, at string, err error) lineError {
 var pathElement = regexp.MustCompile(`[^.\[\]]+|\[\d+\]`)
 
 // nodeAt returns the node of a field like profiles[0].plugins.score, or else its closest parent.
-func nodeAt(root *yaml.Node, at string) (n *yaml.Node, found bool) {
-	n = root
+func nodeAt(root *yaml.Node, at string) (node *yaml.Node, found bool) {
+	node = root
 	for _, s := range pathElement.FindAllString(at, -1) {
 		next := (*yaml.Node)(nil)
 		if strings.HasPrefix(s, "[") {
 			i, err := strconv.Atoi(s[1 : len(s)-1])
-			if err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
-				next = n.Content[i]
+			if err == nil && node.Kind == yaml.SequenceNode && i < len(node.Content) {
+				next = node.Content[i]
 			}
-		} else if n.Kind == yaml.MappingNode {
-			for i := 0; i+1 < len(n.Content); i += 2 {
-				if n.Content[i].Value == s {
-					next = n.Content[i+1]
+		} else if node.Kind == yaml.MappingNode {
+			for i := 0; i+1 < len(node.Content); i += 2 {
+				if node.Content[i].Value == s {
+					next = node.Content[i+1]
 					if next.Kind == yaml.MappingNode || next.Kind == yaml.SequenceNode {
 						c := *next
-						c.Line = n.Content[i].Line
+						c.Line = node.Content[i].Line
 						next = &c
 					}
 				}
 			}
 		}
 		if next == nil {
-			return n, false
+			return node, false
 		}
-		n = next
+		node = next
 	}
-	return n, true
+	return node, true
 }
 
 func argsAt(root *yaml.Node, at string, pc configv1.PluginConfig) (args any, errs []lineError) {
@@ -300,9 +300,9 @@ func strict(text []byte, into any) []error {
 	return errs
 }
 
-// locateError finds the line in n of an error of strict. value is the one that the decoder could not decode; nil: it is
-// another error, or the value was not found.
-func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, value *yaml.Node) {
+// locateError finds the line in node of an error of strict. value is the one that the decoder could not decode; nil: it
+// is another error, or the value was not found.
+func locateError(node *yaml.Node, nodes []nodeOffset, err error) (e lineError, value *yaml.Node) {
 	var (
 		kind  *json.UnmarshalTypeError
 		known fieldError
@@ -310,15 +310,15 @@ func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, valu
 	)
 	switch {
 	case errors.As(err, &known):
-		return errorAt(n, known.field, known), nil
+		return errorAt(node, known.field, known), nil
 	case errors.As(err, &path):
 		text, _, _ := strings.Cut(err.Error(), ` "`)
-		at, _ := nodeAt(n, path.FieldPath())
-		return lineError{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}, nil
+		at, _ := nodeAt(node, path.FieldPath())
+		return lineError{keyLine(node, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}, nil
 	case errors.As(err, &kind):
 		at := nodeEndingAt(nodes, kind.Offset)
 		field := kind.Field
-		if all := nodesAt(n, kind.Field); !slices.ContainsFunc(all, func(f fieldNode) bool { return f.node == at }) {
+		if all := nodesAt(node, kind.Field); !slices.ContainsFunc(all, func(f fieldNode) bool { return f.node == at }) {
 			// A value with an UnmarshalJSON method counts the offset from its own beginning.
 			for _, f := range all {
 				if jsonType(f.node) == kind.Value {
@@ -331,8 +331,8 @@ func locateError(n *yaml.Node, nodes []nodeOffset, err error) (e lineError, valu
 		return lineError{at.Line, fmt.Sprintf("%s: must be %s, not %s", field, kind.Type, kind.Value)}, at
 	}
 	// Other errors come from values with an UnmarshalJSON method, such as durations. They quote the value.
-	line := n.Line
-	visit(n, func(v *yaml.Node) {
+	line := node.Line
+	visit(node, func(v *yaml.Node) {
 		if v.Value != "" && strings.Contains(err.Error(), strconv.Quote(v.Value)) {
 			line = v.Line
 			value = v

@@ -19,18 +19,19 @@ import (
 
 // validate validates a configuration with its defaults by kube-scheduler's rules. plugins are the names of all plugins.
 func (c *Configuration) validate(plugins []string) (errs field.ErrorList) {
-	if l := c.LeaderElection; *l.LeaderElect {
+	if configuration := c.LeaderElection; *configuration.LeaderElect {
 		at := field.NewPath("leaderElection")
-		if l.ResourceLock != "leases" {
-			errs = append(errs, field.Invalid(at.Child("resourceLock"), l.ResourceLock,
+		if configuration.ResourceLock != "leases" {
+			errs = append(errs, field.Invalid(at.Child("resourceLock"), configuration.ResourceLock,
 				`resourceLock value must be "leases"`))
 		}
-		if l.LeaseDuration.Duration <= l.RenewDeadline.Duration {
-			errs = append(errs, field.Invalid(at.Child("leaseDuration"), l.LeaseDuration.Duration.String(),
+		if configuration.LeaseDuration.Duration <= configuration.RenewDeadline.Duration {
+			errs = append(errs, field.Invalid(at.Child("leaseDuration"), configuration.LeaseDuration.Duration.String(),
 				"must be greater than renewDeadline"))
 		}
-		if l.RenewDeadline.Duration <= l.RetryPeriod.Duration || l.RetryPeriod.Duration <= 0 {
-			errs = append(errs, field.Invalid(at.Child("renewDeadline"), l.RenewDeadline.Duration.String(),
+		if configuration.RenewDeadline.Duration <= configuration.RetryPeriod.Duration ||
+			configuration.RetryPeriod.Duration <= 0 {
+			errs = append(errs, field.Invalid(at.Child("renewDeadline"), configuration.RenewDeadline.Duration.String(),
 				"must be greater than retryPeriod, which must be greater than zero"))
 		}
 	}
@@ -142,41 +143,44 @@ func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.Error
 	binders := 0
 	managed := map[string]bool{}
 	for i := range in {
-		e := &in[i]
+		extender := &in[i]
 		at := at.Index(i)
-		if u, err := url.Parse(e.URLPrefix); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if u, err := url.Parse(extender.URLPrefix); err != nil || u.Host == "" ||
+			u.Scheme != "http" && u.Scheme != "https" {
 			errs = append(errs,
-				field.Invalid(at.Child("urlPrefix"), e.URLPrefix, "must be a URL with a host, http or https"))
+				field.Invalid(at.Child("urlPrefix"), extender.URLPrefix, "must be a URL with a host, http or https"))
 		}
-		if e.PrioritizeVerb != "" && e.Weight <= 0 {
+		if extender.PrioritizeVerb != "" && extender.Weight <= 0 {
 			errs = append(errs,
-				field.Invalid(at.Child("weight"), e.Weight, "must have a positive weight applied to it"))
+				field.Invalid(at.Child("weight"), extender.Weight, "must have a positive weight applied to it"))
 		}
-		if e.Weight > math.MaxInt32 {
+		if extender.Weight > math.MaxInt32 {
 			errs = append(errs,
-				field.Invalid(at.Child("weight"), e.Weight, fmt.Sprintf("must not be greater than %d", math.MaxInt32)))
+				field.Invalid(at.Child("weight"), extender.Weight,
+					fmt.Sprintf("must not be greater than %d", math.MaxInt32)))
 		}
-		errs = append(errs, validateTLS(at.Child("tlsConfig"), e.TLSConfig)...)
-		if e.HTTPTimeout.Duration < 0 {
-			errs = append(errs, field.Invalid(at.Child("httpTimeout"), e.HTTPTimeout.Duration.String(),
+		errs = append(errs, validateTLS(at.Child("tlsConfig"), extender.TLSConfig)...)
+		if extender.HTTPTimeout.Duration < 0 {
+			errs = append(errs, field.Invalid(at.Child("httpTimeout"), extender.HTTPTimeout.Duration.String(),
 				"must not be negative"))
 		}
-		if e.BindVerb != "" {
+		if extender.BindVerb != "" {
 			binders++
 		}
-		for j, r := range e.ManagedResources {
+		for j, resource := range extender.ManagedResources {
 			at := at.Child("managedResources").Index(j).Child("name")
-			for _, msg := range validation.IsQualifiedName(r.Name) {
-				errs = append(errs, field.Invalid(at, r.Name, msg))
+			for _, msg := range validation.IsQualifiedName(resource.Name) {
+				errs = append(errs, field.Invalid(at, resource.Name, msg))
 			}
-			if !strings.Contains(r.Name, "/") || strings.Contains(r.Name, corev1.ResourceDefaultNamespacePrefix) ||
-				strings.HasPrefix(r.Name, corev1.DefaultResourceRequestsPrefix) {
-				errs = append(errs, field.Invalid(at, r.Name, "is an invalid extended resource name"))
+			if !strings.Contains(resource.Name, "/") ||
+				strings.Contains(resource.Name, corev1.ResourceDefaultNamespacePrefix) ||
+				strings.HasPrefix(resource.Name, corev1.DefaultResourceRequestsPrefix) {
+				errs = append(errs, field.Invalid(at, resource.Name, "is an invalid extended resource name"))
 			}
-			if managed[r.Name] {
-				errs = append(errs, field.Invalid(at, r.Name, "duplicate extender managed resource name"))
+			if managed[resource.Name] {
+				errs = append(errs, field.Invalid(at, resource.Name, "duplicate extender managed resource name"))
 			}
-			managed[r.Name] = true
+			managed[resource.Name] = true
 		}
 	}
 	if binders > 1 {

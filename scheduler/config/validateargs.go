@@ -76,8 +76,8 @@ func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 	return errs
 }
 
-func validateAddedAffinity(at *field.Path, a *corev1.NodeAffinity) (errs field.ErrorList) {
-	if a == nil {
+func validateAddedAffinity(at *field.Path, nodeAffinity *corev1.NodeAffinity) (errs field.ErrorList) {
+	if nodeAffinity == nil {
 		return nil
 	}
 	add := func(at *field.Path, err error) {
@@ -96,12 +96,12 @@ func validateAddedAffinity(at *field.Path, a *corev1.NodeAffinity) (errs field.E
 			errs = append(errs, field.Invalid(at, "", err.Error()))
 		}
 	}
-	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+	if required := nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 		at := at.Child("requiredDuringSchedulingIgnoredDuringExecution")
 		_, err := nodeaffinity.NewNodeSelector(required, field.WithPath(at))
 		add(at, err)
 	}
-	if terms := a.PreferredDuringSchedulingIgnoredDuringExecution; len(terms) > 0 {
+	if terms := nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution; len(terms) > 0 {
 		at := at.Child("preferredDuringSchedulingIgnoredDuringExecution")
 		_, err := nodeaffinity.NewPreferredSchedulingTerms(terms, field.WithPath(at))
 		add(at, err)
@@ -109,48 +109,50 @@ func validateAddedAffinity(at *field.Path, a *corev1.NodeAffinity) (errs field.E
 	return errs
 }
 
-func validateSpread(at *field.Path, a *configv1.PodTopologySpreadArgs) (errs field.ErrorList) {
+func validateSpread(at *field.Path, args *configv1.PodTopologySpreadArgs) (errs field.ErrorList) {
 	kinds := []string{string(configv1.SystemDefaulting), string(configv1.ListDefaulting)}
-	if !slices.Contains(kinds, string(a.DefaultingType)) {
-		errs = append(errs, field.NotSupported(at.Child("defaultingType"), string(a.DefaultingType), kinds))
-	} else if a.DefaultingType == configv1.SystemDefaulting && len(a.DefaultConstraints) > 0 {
-		errs = append(errs, field.Invalid(at.Child("defaultingType"), a.DefaultingType,
+	if !slices.Contains(kinds, string(args.DefaultingType)) {
+		errs = append(errs, field.NotSupported(at.Child("defaultingType"), string(args.DefaultingType), kinds))
+	} else if args.DefaultingType == configv1.SystemDefaulting && len(args.DefaultConstraints) > 0 {
+		errs = append(errs, field.Invalid(at.Child("defaultingType"), args.DefaultingType,
 			"when .defaultConstraints are not empty"))
 	}
-	for i, c := range a.DefaultConstraints {
+	for i, constraint := range args.DefaultConstraints {
 		at := at.Child("defaultConstraints").Index(i)
-		if c.MaxSkew <= 0 {
-			errs = append(errs, field.Invalid(at.Child("maxSkew"), c.MaxSkew, "not in valid range (0, inf)"))
+		if constraint.MaxSkew <= 0 {
+			errs = append(errs, field.Invalid(at.Child("maxSkew"), constraint.MaxSkew, "not in valid range (0, inf)"))
 		}
-		if c.TopologyKey == "" {
+		if constraint.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		} else {
-			errs = append(errs, metav1validation.ValidateLabelName(c.TopologyKey, at.Child("topologyKey"))...)
+			errs = append(errs, metav1validation.ValidateLabelName(constraint.TopologyKey, at.Child("topologyKey"))...)
 		}
 		ways := []string{string(corev1.DoNotSchedule), string(corev1.ScheduleAnyway)}
-		if c.WhenUnsatisfiable == "" {
+		if constraint.WhenUnsatisfiable == "" {
 			errs = append(errs, field.Required(at.Child("whenUnsatisfiable"), "can not be empty"))
-		} else if !slices.Contains(ways, string(c.WhenUnsatisfiable)) {
-			errs = append(errs, field.NotSupported(at.Child("whenUnsatisfiable"), string(c.WhenUnsatisfiable), ways))
+		} else if !slices.Contains(ways, string(constraint.WhenUnsatisfiable)) {
+			errs = append(errs, field.NotSupported(at.Child("whenUnsatisfiable"), string(constraint.WhenUnsatisfiable),
+				ways))
 		}
-		if c.LabelSelector != nil {
+		if constraint.LabelSelector != nil {
 			errs = append(errs, field.Forbidden(at.Child("labelSelector"),
 				"constraint must not define a selector, as they deduced for each pod"))
 		}
-		if slices.ContainsFunc(a.DefaultConstraints[:i], func(o corev1.TopologySpreadConstraint) bool {
-			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
+		if slices.ContainsFunc(args.DefaultConstraints[:i], func(o corev1.TopologySpreadConstraint) bool {
+			return o.TopologyKey == constraint.TopologyKey && o.WhenUnsatisfiable == constraint.WhenUnsatisfiable
 		}) {
-			errs = append(errs, field.Duplicate(at, "{"+c.TopologyKey+", "+string(c.WhenUnsatisfiable)+"}"))
+			errs = append(errs,
+				field.Duplicate(at, "{"+constraint.TopologyKey+", "+string(constraint.WhenUnsatisfiable)+"}"))
 		}
 	}
 	return errs
 }
 
-func validateFit(at *field.Path, a *configv1.NodeResourcesFitArgs) (errs field.ErrorList) {
-	for i, r := range a.IgnoredResources {
+func validateFit(at *field.Path, args *configv1.NodeResourcesFitArgs) (errs field.ErrorList) {
+	for i, r := range args.IgnoredResources {
 		errs = append(errs, metav1validation.ValidateLabelName(r, at.Child("ignoredResources").Index(i))...)
 	}
-	for i, g := range a.IgnoredResourceGroups {
+	for i, g := range args.IgnoredResourceGroups {
 		at := at.Child("ignoredResourceGroups").Index(i)
 		if strings.Contains(g, "/") {
 			errs = append(errs, field.Invalid(at, g, "resource group name can't contain '/'"))
@@ -158,14 +160,14 @@ func validateFit(at *field.Path, a *configv1.NodeResourcesFitArgs) (errs field.E
 		errs = append(errs, metav1validation.ValidateLabelName(g, at)...)
 	}
 	at = at.Child("scoringStrategy")
-	s := a.ScoringStrategy
+	strategy := args.ScoringStrategy
 	kinds := []string{
 		string(configv1.LeastAllocated), string(configv1.MostAllocated), string(configv1.RequestedToCapacityRatio),
 	}
-	if !slices.Contains(kinds, string(s.Type)) {
-		errs = append(errs, field.NotSupported(at.Child("type"), string(s.Type), kinds))
+	if !slices.Contains(kinds, string(strategy.Type)) {
+		errs = append(errs, field.NotSupported(at.Child("type"), string(strategy.Type), kinds))
 	}
-	for i, r := range s.Resources {
+	for i, r := range strategy.Resources {
 		if r.Weight <= 0 || r.Weight > 100 {
 			errs = append(errs, field.Invalid(at.Child("resources").Index(i).Child("weight"), r.Weight,
 				"resource weight of "+r.Name+" not in valid range (0, 100]"))
@@ -173,12 +175,12 @@ func validateFit(at *field.Path, a *configv1.NodeResourcesFitArgs) (errs field.E
 	}
 	ratio := at.Child("requestedToCapacityRatio")
 	switch {
-	case s.Type != configv1.RequestedToCapacityRatio && s.RequestedToCapacityRatio != nil:
+	case strategy.Type != configv1.RequestedToCapacityRatio && strategy.RequestedToCapacityRatio != nil:
 		errs = append(errs, field.Forbidden(ratio, "must be nil when type is not RequestedToCapacityRatio"))
-	case s.Type == configv1.RequestedToCapacityRatio && s.RequestedToCapacityRatio == nil:
+	case strategy.Type == configv1.RequestedToCapacityRatio && strategy.RequestedToCapacityRatio == nil:
 		errs = append(errs, field.Required(ratio, "must be specified when type is RequestedToCapacityRatio"))
-	case s.RequestedToCapacityRatio != nil:
-		errs = append(errs, validateShape(ratio.Child("shape"), s.RequestedToCapacityRatio.Shape)...)
+	case strategy.RequestedToCapacityRatio != nil:
+		errs = append(errs, validateShape(ratio.Child("shape"), strategy.RequestedToCapacityRatio.Shape)...)
 	}
 	return errs
 }

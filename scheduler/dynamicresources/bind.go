@@ -29,22 +29,22 @@ import (
 
 // Reserve assumes the allocations for the node, so that other pods cannot get the devices.
 func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, node *state.NodeInfo) error {
-	s, ok := key.Read(c)
+	podClaims, ok := key.Read(c)
 	if !ok {
 		return nil
 	}
-	wants := s.wants(node.Node)
+	wants := podClaims.wants(node.Node)
 	if len(wants) == 0 {
 		return nil
 	}
-	s.mu.Lock()
-	found := s.found[node.Name]
-	s.mu.Unlock()
+	podClaims.mu.Lock()
+	found := podClaims.found[node.Name]
+	podClaims.mu.Unlock()
 	if len(found) != len(wants) {
 		return fmt.Errorf("no devices were found on node %s", node.Name)
 	}
 	next := 0
-	for _, c := range s.claims {
+	for _, c := range podClaims.claims {
 		if c.claim.Status.Allocation != nil {
 			continue
 		}
@@ -55,14 +55,14 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 		}
 		c.plan = a
 	}
-	if e := s.extended.claimFor(node.Node); e != nil {
+	if e := podClaims.extended.claimFor(node.Node); e != nil {
 		a := &found[next]
 		if err := p.Tracker.assume(e.claim, a); err != nil {
 			return err
 		}
-		s.extendedPlan = &extendedPlan{podClaim: podClaim{claim: e.claim, plan: a}, extendedClaim: *e}
+		podClaims.extendedPlan = &extendedPlan{podClaim: podClaim{claim: e.claim, plan: a}, extendedClaim: *e}
 	}
-	p.Searcher.forget(s.pod.UID)
+	p.Searcher.forget(podClaims.pod.UID)
 	return nil
 }
 
@@ -80,20 +80,20 @@ func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *st
 			p.Failed(pod.Pod, err)
 		}
 	}
-	for _, c := range s.claims {
+	for _, podClaim := range s.claims {
 		var err error
-		if c.maybeWritten {
-			err = p.checkWritten(ctx, c, pod.Pod)
+		if podClaim.maybeWritten {
+			err = p.checkWritten(ctx, podClaim, pod.Pod)
 		}
-		if c.plan != nil && !c.written {
-			p.Tracker.forget(c.claim.UID)
+		if podClaim.plan != nil && !podClaim.written {
+			p.Tracker.forget(podClaim.claim.UID)
 		}
-		if c.written && !p.isGone(ctx, pod.Pod) {
-			err = errors.Join(err, p.release(ctx, c.claim, pod.Pod.UID))
+		if podClaim.written && !p.isGone(ctx, pod.Pod) {
+			err = errors.Join(err, p.release(ctx, podClaim.claim, pod.Pod.UID))
 		}
-		c.plan = nil
-		c.written = false
-		c.maybeWritten = false
+		podClaim.plan = nil
+		podClaim.written = false
+		podClaim.maybeWritten = false
 		if err != nil && p.Failed != nil {
 			p.Failed(pod.Pod, err)
 		}
@@ -149,21 +149,23 @@ func mayBeWritten(err error) bool {
 }
 
 // release removes a pod from status.reservedFor of a claim, by a patch that ignores other changes.
-func (p *Plugin) release(ctx context.Context, c *resourcev1.ResourceClaim, pod types.UID) error {
+func (p *Plugin) release(ctx context.Context, resourceClaim *resourcev1.ResourceClaim, pod types.UID) error {
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": c.UID},
+		"metadata": map[string]any{"uid": resourceClaim.UID},
 		"status":   map[string]any{"reservedFor": []any{map[string]any{"$patch": "delete", "uid": pod}}},
 	})
 	if err != nil {
 		return err
 	}
-	now, err := p.Client.ResourceV1().ResourceClaims(c.Namespace).Patch(ctx, c.Name, types.StrategicMergePatchType,
+	now, err := p.Client.ResourceV1().ResourceClaims(resourceClaim.Namespace).Patch(ctx, resourceClaim.Name,
+		types.StrategicMergePatchType,
 		patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("take back the reservation of claim %s/%s: %w", c.Namespace, c.Name, err)
+		return fmt.Errorf("take back the reservation of claim %s/%s: %w", resourceClaim.Namespace, resourceClaim.Name,
+			err)
 	}
 	p.Tracker.RecordWritten(now)
 	return nil
@@ -312,26 +314,27 @@ func (p *Plugin) waitUntilReady(ctx context.Context, claims []*podClaim) error {
 
 // isReady reports whether the binding conditions of all devices of a claim are true. The error is a binding failure
 // condition.
-func isReady(c *resourcev1.ResourceClaim) (bool, error) {
-	for i := range c.Status.Allocation.Devices.Results {
-		r := &c.Status.Allocation.Devices.Results[i]
-		if len(r.BindingConditions) == 0 {
+func isReady(resourceClaim *resourcev1.ResourceClaim) (bool, error) {
+	for i := range resourceClaim.Status.Allocation.Devices.Results {
+		result := &resourceClaim.Status.Allocation.Devices.Results[i]
+		if len(result.BindingConditions) == 0 {
 			continue
 		}
-		at := slices.IndexFunc(c.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool {
-			return d.Driver == r.Driver && d.Pool == r.Pool && d.Device == r.Device
+		at := slices.IndexFunc(resourceClaim.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool {
+			return d.Driver == result.Driver && d.Pool == result.Pool && d.Device == result.Device
 		})
 		if at < 0 {
 			return false, nil
 		}
-		said := c.Status.Devices[at].Conditions
-		for _, name := range r.BindingFailureConditions {
+		said := resourceClaim.Status.Devices[at].Conditions
+		for _, name := range result.BindingFailureConditions {
 			if f := apimeta.FindStatusCondition(said, name); f != nil && f.Status == metav1.ConditionTrue {
-				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, c.Name, f.Reason,
+				return false, fmt.Errorf("%w: claim=%s, reason=%s, message=%q", errBindingFailed, resourceClaim.Name,
+					f.Reason,
 					f.Message)
 			}
 		}
-		for _, name := range r.BindingConditions {
+		for _, name := range result.BindingConditions {
 			if !apimeta.IsStatusConditionTrue(said, name) {
 				return false, nil
 			}
@@ -358,13 +361,13 @@ func (p *Plugin) neverReady(c *resourcev1.ResourceClaim) bool {
 // PostFilter deallocates one claim whose devices a node could not use and that no other pod uses. So the next attempt
 // can find other devices.
 func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
-	s, ok := key.Read(a.Cycle)
+	podClaims, ok := key.Read(a.Cycle)
 	if !ok {
 		return "", ""
 	}
 	pod := a.Pod.Pod
-	if s.extended != nil && s.extended.stale != nil {
-		stale := s.extended.stale
+	if podClaims.extended != nil && podClaims.extended.stale != nil {
+		stale := podClaims.extended.stale
 		p.Later(ctx, func(ctx context.Context) {
 			if err := p.deleteClaim(ctx, stale); err != nil && p.Failed != nil {
 				p.Failed(pod, fmt.Errorf("delete claim %s/%s: %w", stale.Namespace, stale.Name, err))
@@ -372,8 +375,8 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 		})
 		return "", fmt.Sprintf("resourceclaim %q is deleted", stale.Name)
 	}
-	for _, c := range s.claims {
-		if !s.unusable[c] || usedByOthers(c.claim, pod.UID) {
+	for _, c := range podClaims.claims {
+		if !podClaims.unusable[c] || usedByOthers(c.claim, pod.UID) {
 			continue
 		}
 		claim := c.claim
@@ -395,13 +398,13 @@ func usedByOthers(c *resourcev1.ResourceClaim, pod types.UID) bool {
 
 // deallocate clears the status of a claim. After a conflict it does nothing if the claim has another allocation or
 // another pod uses it.
-func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, pod types.UID) error {
-	api := p.Client.ResourceV1().ResourceClaims(c.Namespace)
-	now := c
+func (p *Plugin) deallocate(ctx context.Context, resourceClaim *resourcev1.ResourceClaim, pod types.UID) error {
+	api := p.Client.ResourceV1().ResourceClaims(resourceClaim.Namespace)
+	now := resourceClaim
 	again := false
 	return retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if again {
-			now, err = api.Get(ctx, c.Name, metav1.GetOptions{})
+			now, err = api.Get(ctx, resourceClaim.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
@@ -409,9 +412,9 @@ func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, po
 				return err
 			}
 			a := now.Status.Allocation
-			if now.UID != c.UID || a == nil || usedByOthers(now, pod) ||
-				!equality.Semantic.DeepEqual(a.Devices.Results, c.Status.Allocation.Devices.Results) ||
-				!a.AllocationTimestamp.Equal(c.Status.Allocation.AllocationTimestamp) {
+			if now.UID != resourceClaim.UID || a == nil || usedByOthers(now, pod) ||
+				!equality.Semantic.DeepEqual(a.Devices.Results, resourceClaim.Status.Allocation.Devices.Results) ||
+				!a.AllocationTimestamp.Equal(resourceClaim.Status.Allocation.AllocationTimestamp) {
 				return nil
 			}
 		}

@@ -40,39 +40,40 @@ func (w *world) store(p *corev1.Pod) {
 // TestPreBind: allocation, finalizer and reservation are written, once more after a conflict, and the reservation is
 // taken back.
 func TestPreBind(t *testing.T) {
-	w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
-	w.Add(schedtest.Node("a"))
+	world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+	world.Add(schedtest.Node("a"))
 	conflicts := 1
-	w.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+	world.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
 		if conflicts == 0 {
 			return false, nil, nil
 		}
 		conflicts--
 		return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", errors.New("somebody was faster"))
 	})
-	p := schedtest.Pod("p", using("c"))
-	w.store(p)
-	a := w.place(p)
-	if !w.plugin.PreBindPreFlight(a.Cycle, a.Pod, "a") {
+	pod := schedtest.Pod("p", using("c"))
+	world.store(pod)
+	attempt := world.place(pod)
+	if !world.plugin.PreBindPreFlight(attempt.Cycle, attempt.Pod, "a") {
 		t.Error("there is nothing to write")
 	}
-	if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
+	if err := world.plugin.PreBind(t.Context(), attempt.Cycle, attempt.Pod, "a"); err != nil {
 		t.Fatal(err)
 	}
-	c := w.stored("c")
-	if s := c.Status; s.Allocation == nil || s.Allocation.Devices.Results[0].Device != "d" ||
+	resourceClaim := world.stored("c")
+	if s := resourceClaim.Status; s.Allocation == nil || s.Allocation.Devices.Results[0].Device != "d" ||
 		s.Allocation.AllocationTimestamp == nil || s.Allocation.NodeSelector == nil ||
-		len(s.ReservedFor) != 1 || s.ReservedFor[0].UID != p.UID || s.ReservedFor[0].Resource != "pods" ||
-		strings.Join(c.Finalizers, "") != resourcev1.Finalizer {
-		t.Errorf("written: %+v", c)
+		len(s.ReservedFor) != 1 || s.ReservedFor[0].UID != pod.UID || s.ReservedFor[0].Resource != "pods" ||
+		strings.Join(resourceClaim.Finalizers, "") != resourcev1.Finalizer {
+		t.Errorf("written: %+v", resourceClaim)
 	}
 	// Until the cache has it, what was written is known.
-	if again, err := w.known.claim("default", "c"); err != nil || len(w.known.view().taken.AllocatedDevices) != 1 {
+	if again, err := world.known.claim("default", "c"); err != nil ||
+		len(world.known.view().taken.AllocatedDevices) != 1 {
 		t.Errorf("known: %v %v", again, err)
 	}
-	w.known.ClaimChanged(nil, c)
-	w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-	if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || c.Status.Allocation == nil {
+	world.known.ClaimChanged(nil, resourceClaim)
+	world.plugin.Unreserve(t.Context(), attempt.Cycle, attempt.Pod, "a")
+	if c := world.stored("c"); len(c.Status.ReservedFor) != 0 || c.Status.Allocation == nil {
 		t.Errorf("taken back: %+v", c.Status)
 	}
 }
@@ -91,12 +92,12 @@ func TestAnswerLost(t *testing.T) {
 		{"not written", false, errors.New("connection reset by peer"), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
-			w.Add(schedtest.Node("a"))
+			world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+			world.Add(schedtest.Node("a"))
 			p := schedtest.Pod("p", using("c"))
-			w.store(p)
-			a := w.place(p)
-			w.client.PrependReactor("update", "resourceclaims", func(
+			world.store(p)
+			attempt := world.place(p)
+			world.client.PrependReactor("update", "resourceclaims", func(
 				act k8stesting.Action,
 			) (bool, runtime.Object, error) {
 				up, ok := act.(k8stesting.UpdateAction)
@@ -104,20 +105,20 @@ func TestAnswerLost(t *testing.T) {
 					return false, nil, nil
 				}
 				if tt.lands {
-					if err := w.client.Tracker().Update(Claims, up.GetObject(), "default"); err != nil {
+					if err := world.client.Tracker().Update(Claims, up.GetObject(), "default"); err != nil {
 						t.Error(err)
 					}
 				}
 				return true, nil, tt.err
 			})
-			if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); !errors.Is(err, tt.err) {
+			if err := world.plugin.PreBind(t.Context(), attempt.Cycle, attempt.Pod, "a"); !errors.Is(err, tt.err) {
 				t.Fatalf("PreBind: %v", err)
 			}
-			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-			if n := len(w.known.view().taken.AllocatedDevices); n != tt.kept || w.known.isInFlight("claim-c") {
+			world.plugin.Unreserve(t.Context(), attempt.Cycle, attempt.Pod, "a")
+			if n := len(world.known.view().taken.AllocatedDevices); n != tt.kept || world.known.isInFlight("claim-c") {
 				t.Errorf("%d devices are kept, want %d", n, tt.kept)
 			}
-			if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || (c.Status.Allocation != nil) != tt.lands {
+			if c := world.stored("c"); len(c.Status.ReservedFor) != 0 || (c.Status.Allocation != nil) != tt.lands {
 				t.Errorf("stored: %+v", c.Status)
 			}
 		})
@@ -136,20 +137,21 @@ func TestGone(t *testing.T) {
 		{"going", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, 1},
 		{"made anew", func(p *corev1.Pod) { p.UID = "another" }, 1},
 	} {
-		w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
-		w.Add(schedtest.Node("a"))
+		world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+		world.Add(schedtest.Node("a"))
 		p := schedtest.Pod("p", using("c"))
-		a := w.place(p)
-		if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
+		a := world.place(p)
+		if err := world.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
 			t.Fatal(err)
 		}
 		if tt.now != nil {
 			now := p.DeepCopy()
 			tt.now(now)
-			w.store(now)
+			world.store(now)
 		}
-		w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-		if c := w.stored("c"); len(c.Status.ReservedFor) != tt.want || len(w.known.view().taken.AllocatedDevices) != 1 {
+		world.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
+		if c := world.stored("c"); len(c.Status.ReservedFor) != tt.want ||
+			len(world.known.view().taken.AllocatedDevices) != 1 {
 			t.Errorf("%s: %+v", tt.name, c.Status)
 		}
 	}
@@ -158,38 +160,38 @@ func TestGone(t *testing.T) {
 // TestWrittenBeforeTold: what a binding has written counts although the claim's first delivery is still under way, and
 // goes with the claim.
 func TestWrittenBeforeTold(t *testing.T) {
-	w := newWorld(t)
+	world := newWorld(t)
 	first := claim("c", exactly("r", "gpu", 1))
 	written := having(claim("c", exactly("r", "gpu", 1)), "a", "d")
 	first.ResourceVersion = "1"
 	written.ResourceVersion = "2"
-	store := w.caches.Resource().V1().ResourceClaims().Informer().GetStore()
+	store := world.caches.Resource().V1().ResourceClaims().Informer().GetStore()
 	if err := store.Add(first); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.known.assume(first, written.Status.Allocation); err != nil {
+	if err := world.known.assume(first, written.Status.Allocation); err != nil {
 		t.Fatal(err)
 	}
 	kept := func(when string, want int) {
 		t.Helper()
-		if n := len(w.known.view().taken.AllocatedDevices); n != want {
+		if n := len(world.known.view().taken.AllocatedDevices); n != want {
 			t.Errorf("%s: %d devices are kept, want %d", when, n, want)
 		}
 	}
-	w.known.RecordWritten(written)
+	world.known.RecordWritten(written)
 	kept("written", 1)
-	w.known.ClaimChanged(nil, first)
+	world.known.ClaimChanged(nil, first)
 	kept("told of the first", 1)
-	w.known.ClaimChanged(first, written)
+	world.known.ClaimChanged(first, written)
 	kept("told", 1)
 	if err := store.Delete(written); err != nil {
 		t.Fatal(err)
 	}
-	w.known.ClaimChanged(written, nil)
-	w.known.RecordWritten(written)
+	world.known.ClaimChanged(written, nil)
+	world.known.RecordWritten(written)
 	kept("gone", 0)
-	if len(w.known.states) != 0 {
-		t.Errorf("left: %v", w.known.states)
+	if len(world.known.states) != 0 {
+		t.Errorf("left: %v", world.known.states)
 	}
 }
 
@@ -214,10 +216,10 @@ func TestMeanwhile(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
-			w.Add(schedtest.Node("a"))
-			a := w.place(schedtest.Pod("p", using("c")))
-			o, err := w.client.Tracker().Get(Claims, "default", "c")
+			world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+			world.Add(schedtest.Node("a"))
+			attempt := world.place(schedtest.Pod("p", using("c")))
+			o, err := world.client.Tracker().Get(Claims, "default", "c")
 			if err != nil {
 				t.Error(err)
 			}
@@ -225,21 +227,24 @@ func TestMeanwhile(t *testing.T) {
 			c = c.DeepCopy()
 			tt.change(c)
 			first := true
-			w.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+			world.client.PrependReactor("update", "resourceclaims", func(
+				k8stesting.Action,
+			) (bool, runtime.Object, error) {
 				if !first {
 					return false, nil, nil
 				}
 				first = false
-				if err := w.client.Tracker().Update(Claims, c, "default"); err != nil {
+				if err := world.client.Tracker().Update(Claims, c, "default"); err != nil {
 					t.Error(err)
 				}
 				return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", errors.New("somebody was faster"))
 			})
-			if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err == nil || err.Error() != tt.want {
+			if err := world.plugin.PreBind(t.Context(), attempt.Cycle, attempt.Pod, "a"); err == nil ||
+				err.Error() != tt.want {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
-			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-			if n := len(w.known.view().taken.AllocatedDevices); n != 0 {
+			world.plugin.Unreserve(t.Context(), attempt.Cycle, attempt.Pod, "a")
+			if n := len(world.known.view().taken.AllocatedDevices); n != 0 {
 				t.Errorf("%d devices are still kept", n)
 			}
 		})
@@ -253,32 +258,33 @@ func TestConditions(t *testing.T) {
 		{"Broken", "device binding failed: claim=c"},
 		{"", "device binding timeout"},
 	} {
-		w := newWorld(t, claim("c", exactly("r", "gpu", 1)))
+		world := newWorld(t, claim("c", exactly("r", "gpu", 1)))
 		if tt.said == "" {
-			w.plugin.Binding = 10 * time.Millisecond
+			world.plugin.Binding = 10 * time.Millisecond
 		}
 		d := device("d")
 		d.BindingConditions = []string{"Attached"}
 		d.BindingFailureConditions = []string{"Broken"}
-		w.add(slice("a", d))
-		w.Add(schedtest.Node("a"))
-		a := w.place(schedtest.Pod("p", using("c")))
-		w.plugin.Waiting = func(_ *corev1.Pod, node string) {
-			if c := w.stored("c"); tt.said != "" && node == "a" {
-				c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{
+		world.add(slice("a", d))
+		world.Add(schedtest.Node("a"))
+		attempt := world.place(schedtest.Pod("p", using("c")))
+		world.plugin.Waiting = func(_ *corev1.Pod, node string) {
+			if resourceClaim := world.stored("c"); tt.said != "" && node == "a" {
+				resourceClaim.Status.Devices = []resourcev1.AllocatedDeviceStatus{{
 					Driver:     driver,
 					Pool:       "a",
 					Device:     "d",
 					Conditions: []metav1.Condition{{Type: tt.said, Status: metav1.ConditionTrue}},
 				}}
-				c.ResourceVersion = "100"
-				if err := w.caches.Resource().V1().ResourceClaims().Informer().GetStore().Update(c); err != nil {
+				resourceClaim.ResourceVersion = "100"
+				if err := world.caches.Resource().V1().ResourceClaims().Informer().GetStore().Update(
+					resourceClaim); err != nil {
 					t.Error(err)
 				}
-				w.known.ClaimChanged(nil, c)
+				world.known.ClaimChanged(nil, resourceClaim)
 			}
 		}
-		err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a")
+		err := world.plugin.PreBind(t.Context(), attempt.Cycle, attempt.Pod, "a")
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%q: got %v, want %q", tt.said, err, tt.want)
 		}
@@ -326,28 +332,30 @@ func TestDeallocationAfterConflict(t *testing.T) {
 			}, false,
 		},
 	} {
-		w := newWorld(t, having(claim("c", exactly("r", "gpu", 1)), "gone", "d"))
+		world := newWorld(t, having(claim("c", exactly("r", "gpu", 1)), "gone", "d"))
 		conflicts := 0
-		w.client.PrependReactor("update", "resourceclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		world.client.PrependReactor("update", "resourceclaims", func(
+			a k8stesting.Action,
+		) (bool, runtime.Object, error) {
 			if conflicts++; conflicts > 1 {
 				return false, nil, nil
 			}
-			o, err := w.client.Tracker().Get(Claims, "default", "c")
+			o, err := world.client.Tracker().Get(Claims, "default", "c")
 			if err != nil {
 				t.Error(err)
 			}
 			c, _ := o.(*resourcev1.ResourceClaim)
 			c = c.DeepCopy()
 			tt.change(c)
-			if err := w.client.Tracker().Update(Claims, c, "default"); err != nil {
+			if err := world.client.Tracker().Update(Claims, c, "default"); err != nil {
 				t.Error(err)
 			}
 			return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", nil)
 		})
-		w.Add(schedtest.Node("a"))
-		w.plugin.Failed = func(_ *corev1.Pod, err error) { t.Errorf("%s: %v", tt.name, err) }
-		w.plugin.PostFilter(t.Context(), w.place(schedtest.Pod("p", using("c"))))
-		if got := w.stored("c"); (got.Status.Allocation == nil) != tt.want || conflicts == 1 != !tt.want {
+		world.Add(schedtest.Node("a"))
+		world.plugin.Failed = func(_ *corev1.Pod, err error) { t.Errorf("%s: %v", tt.name, err) }
+		world.plugin.PostFilter(t.Context(), world.place(schedtest.Pod("p", using("c"))))
+		if got := world.stored("c"); (got.Status.Allocation == nil) != tt.want || conflicts == 1 != !tt.want {
 			t.Errorf("%s: %+v after %d writes, deallocated is to be %v", tt.name, got.Status, conflicts, tt.want)
 		}
 	}
@@ -355,8 +363,8 @@ func TestDeallocationAfterConflict(t *testing.T) {
 
 // TestHints: which changes of claims wake a pod.
 func TestHints(t *testing.T) {
-	w := newWorld(t, claim("c", exactly("r", "gpu", 1)))
-	pod := w.Try(schedtest.Pod("p", using("c"))).Pod
+	world := newWorld(t, claim("c", exactly("r", "gpu", 1)))
+	pod := world.Try(schedtest.Pod("p", using("c"))).Pod
 	free := claim("x")
 	held := having(claim("x"), "a", "d")
 	mine := having(claim("c"), "a", "d")
@@ -379,7 +387,7 @@ func TestHints(t *testing.T) {
 			}, claim("c"), true,
 		},
 	} {
-		if got := w.plugin.claimMayHelp(pod, &framework.Event{
+		if got := world.plugin.claimMayHelp(pod, &framework.Event{
 			Kinds:     framework.Objects,
 			Resource:  Claims,
 			OldObject: tt.old,

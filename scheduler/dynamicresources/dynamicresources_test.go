@@ -63,18 +63,18 @@ func newWorld(t testing.TB, objs ...any) *world {
 // add puts objects into the caches, and claims also on the server.
 func (w *world) add(objs ...any) {
 	w.t.Helper()
-	g := w.caches.Resource().V1()
+	cs := w.caches.Resource().V1()
 	for _, o := range objs {
 		var err error
 		switch o := o.(type) {
 		case *resourcev1.DeviceClass:
-			err = g.DeviceClasses().Informer().GetStore().Add(o)
+			err = cs.DeviceClasses().Informer().GetStore().Add(o)
 		case *resourcev1.ResourceSlice:
-			err = g.ResourceSlices().Informer().GetStore().Add(o)
+			err = cs.ResourceSlices().Informer().GetStore().Add(o)
 		case *resourcev1.DeviceTaintRule:
-			err = g.DeviceTaintRules().Informer().GetStore().Add(o)
+			err = cs.DeviceTaintRules().Informer().GetStore().Add(o)
 		case *resourcev1.ResourceClaim:
-			if err = g.ResourceClaims().Informer().GetStore().Add(o); err == nil {
+			if err = cs.ResourceClaims().Informer().GetStore().Add(o); err == nil {
 				err = w.client.Tracker().Add(o)
 			}
 			w.known.ClaimChanged(nil, o)
@@ -209,8 +209,8 @@ func constrained(c *resourcev1.ResourceClaim, match, distinct string) *resourcev
 }
 
 // having has the device of a pool, which is on the node of that name.
-func having(c *resourcev1.ResourceClaim, pool, device string) *resourcev1.ResourceClaim {
-	c.Status.Allocation = &resourcev1.AllocationResult{
+func having(resourceClaim *resourcev1.ResourceClaim, pool, device string) *resourcev1.ResourceClaim {
+	resourceClaim.Status.Allocation = &resourcev1.AllocationResult{
 		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{
 			Request: "r",
 			Driver:  driver,
@@ -223,7 +223,7 @@ func having(c *resourcev1.ResourceClaim, pool, device string) *resourcev1.Resour
 			}}},
 		},
 	}
-	return c
+	return resourceClaim
 }
 
 func using(claims ...string) schedtest.PodOption {
@@ -266,11 +266,11 @@ func rule(device string) *resourcev1.DeviceTaintRule {
 
 // TestRuleComesAndGoes: a slice is tainted while there is a rule, and the caches' own objects are left alone.
 func TestRuleComesAndGoes(t *testing.T) {
-	s := slice("a", device("d"))
+	resourceSlice := slice("a", device("d"))
 	r := rule("d")
-	w := newWorld(t, s, r)
+	world := newWorld(t, resourceSlice, r)
 	taints := func() int {
-		all, err := w.known.allSlices()
+		all, err := world.known.allSlices()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,14 +279,14 @@ func TestRuleComesAndGoes(t *testing.T) {
 	if n := taints(); n != 1 {
 		t.Errorf("%d taints, want 1", n)
 	}
-	w.add(rule("e"))
+	world.add(rule("e"))
 	changed := rule("d")
 	changed.Spec.DeviceSelector.Pool = new("elsewhere")
-	w.add(changed)
+	world.add(changed)
 	if n := taints(); n != 0 {
 		t.Errorf("%d taints of rules for other devices", n)
 	}
-	if len(s.Spec.Devices[0].Taints) > 0 {
+	if len(resourceSlice.Spec.Devices[0].Taints) > 0 {
 		t.Error("the cache's slice was changed")
 	}
 	for _, tt := range []struct {
@@ -294,7 +294,7 @@ func TestRuleComesAndGoes(t *testing.T) {
 		old, now any
 		want     bool
 	}{{"new", nil, r, false}, {"changed", r, changed, true}, {"gone", r, nil, true}} {
-		for _, h := range w.plugin.EventsToRegister() {
+		for _, h := range world.plugin.EventsToRegister() {
 			if h.Resource == TaintRules &&
 				h.QueueingHintFn(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
 				t.Errorf("a rule that is %s wakes pods: %v, want %v", tt.name, !tt.want, tt.want)
@@ -576,25 +576,25 @@ func TestParts(t *testing.T) {
 // TestNeverTwice: whatever comes and goes, no device is in two claims, and none is lost.
 func TestNeverTwice(t *testing.T) {
 	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, seed)) // a test
-		w := newWorld(t)
+		rnd := rand.New(rand.NewPCG(seed, seed)) // a test
+		world := newWorld(t)
 		total := 0
-		for n := range 1 + r.IntN(4) {
+		for n := range 1 + rnd.IntN(4) {
 			var devices []resourcev1.Device
-			for d := range r.IntN(5) {
-				devices = append(devices, device(fmt.Sprintf("d%d", d), "numa", fmt.Sprint(r.IntN(2))))
+			for d := range rnd.IntN(5) {
+				devices = append(devices, device(fmt.Sprintf("d%d", d), "numa", fmt.Sprint(rnd.IntN(2))))
 			}
 			total += len(devices)
-			w.add(slice(fmt.Sprintf("n%d", n), devices...))
-			w.Add(schedtest.Node(fmt.Sprintf("n%d", n)))
+			world.add(slice(fmt.Sprintf("n%d", n), devices...))
+			world.Add(schedtest.Node(fmt.Sprintf("n%d", n)))
 		}
 		plans := map[string]*framework.Attempt{}
 		owner := map[string]string{}
 		for i := range 60 {
 			name := fmt.Sprintf("c%d", i)
-			if len(plans) > 0 && r.IntN(3) == 0 {
+			if len(plans) > 0 && rnd.IntN(3) == 0 {
 				for gone, a := range plans { // any
-					w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "")
+					world.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "")
 					delete(plans, gone)
 					for d, by := range owner {
 						if by == gone {
@@ -604,12 +604,12 @@ func TestNeverTwice(t *testing.T) {
 					break
 				}
 			}
-			c := claim(name, exactly("r", "gpu", 1+int64(r.IntN(2))))
-			if r.IntN(2) == 0 {
+			c := claim(name, exactly("r", "gpu", 1+int64(rnd.IntN(2))))
+			if rnd.IntN(2) == 0 {
 				constrained(c, driver+"/numa", "")
 			}
-			w.add(c)
-			a := w.place(schedtest.Pod(name, using(name)))
+			world.add(c)
+			a := world.place(schedtest.Pod(name, using(name)))
 			if a.Chosen == nil {
 				continue
 			}
@@ -622,14 +622,14 @@ func TestNeverTwice(t *testing.T) {
 				owner[d] = name
 			}
 		}
-		if len(w.known.view().taken.AllocatedDevices) != len(owner) || len(owner) > total {
+		if len(world.known.view().taken.AllocatedDevices) != len(owner) || len(owner) > total {
 			t.Fatalf("seed %d: %d devices are counted as taken, %d are, of %d", seed,
-				len(w.known.view().taken.AllocatedDevices), len(owner), total)
+				len(world.known.view().taken.AllocatedDevices), len(owner), total)
 		}
 		for _, a := range plans {
-			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "")
+			world.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "")
 		}
-		if n := len(w.known.view().taken.AllocatedDevices); n != 0 {
+		if n := len(world.known.view().taken.AllocatedDevices); n != 0 {
 			t.Fatalf("seed %d: %d devices are still counted", seed, n)
 		}
 	}
@@ -637,14 +637,14 @@ func TestNeverTwice(t *testing.T) {
 
 // TestBounded: a search that would take for ever ends, says so, and leaves the other nodes their time.
 func TestBounded(t *testing.T) {
-	w := newWorld(t)
-	w.plugin.Filter = 2 * time.Second
+	world := newWorld(t)
+	world.plugin.Filter = 2 * time.Second
 	for s := range 20 { // 2,560 devices of 31 parts: no 32 of different ones
 		var devices []resourcev1.Device
 		for d := range resourcev1.ResourceSliceMaxDevices {
 			devices = append(devices, device(fmt.Sprintf("d%d-%d", s, d), "part", fmt.Sprint(d%31)))
 		}
-		w.add(with(slice("hard", devices...), func(sl *resourcev1.ResourceSlice) {
+		world.add(with(slice("hard", devices...), func(sl *resourcev1.ResourceSlice) {
 			sl.Name = fmt.Sprintf("s%d", s)
 			sl.Spec.Pool.ResourceSliceCount = 20
 		}))
@@ -653,10 +653,10 @@ func TestBounded(t *testing.T) {
 	for i := range 32 {
 		requests = append(requests, exactly(fmt.Sprintf("r%d", i), "gpu", 1))
 	}
-	w.add(constrained(claim("c", requests...), "", driver+"/part"))
-	w.Add(schedtest.Node("hard"), schedtest.Node("easy"))
+	world.add(constrained(claim("c", requests...), "", driver+"/part"))
+	world.Add(schedtest.Node("hard"), schedtest.Node("easy"))
 	begin := time.Now()
-	a := w.place(schedtest.Pod("p", using("c")))
+	a := world.place(schedtest.Pod("p", using("c")))
 	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -669,10 +669,10 @@ func TestBounded(t *testing.T) {
 // TestExplain: the request is named that a node cannot meet.
 func TestExplain(t *testing.T) {
 	isBig := `device.attributes["` + driver + `"].model == "big"`
-	w := newWorld(t, slice("a", device("d", "model", "small")), slice("b", device("d", "model", "big")),
+	world := newWorld(t, slice("a", device("d", "model", "small")), slice("b", device("d", "model", "big")),
 		having(claim("other"), "b", "d"),
 		claim("c", exactly("any", "gpu", 1), exactly("one", "gpu", 1, isBig)), having(claim("e"), "b", "x"))
-	w.Add(schedtest.Node("a"), schedtest.Node("b"))
+	world.Add(schedtest.Node("a"), schedtest.Node("b"))
 	for _, tt := range []struct{ claims, want string }{
 		{"c", "a: claim c, request one: asks for 1 of class gpu with a selector, the node has no such\n" +
 			"b: claim c, request any: asks for 1 of class gpu, which other claims have fits on b when a claim gives " +
@@ -682,7 +682,7 @@ func TestExplain(t *testing.T) {
 				"other claims have fits on b when a claim gives back 1 of class gpu\n",
 		},
 	} {
-		a := w.place(schedtest.Pod("p", using(strings.Fields(tt.claims)...)))
+		a := world.place(schedtest.Pod("p", using(strings.Fields(tt.claims)...)))
 		var got strings.Builder
 		for _, v := range explain.Decision(a, 1, 0).Rejected {
 			fmt.Fprintf(&got, "%s: %s\n", v.Node, strings.TrimSpace(v.Short+" "+v.Hint))

@@ -26,11 +26,11 @@ const (
 
 // Explain names the request that the node cannot meet, and whether its devices are allocated or do not exist.
 func (s *podClaims) Explain(
-	_ *state.PodInfo, n *state.NodeInfo, st *framework.Status,
+	_ *state.PodInfo, info *state.NodeInfo, st *framework.Status,
 ) (short, hint string, distance float64) {
 	if st == notOnNode {
 		for _, c := range s.claims {
-			if c.nodes != nil && !c.nodes.Match(n.Node) {
+			if c.nodes != nil && !c.nodes.Match(info.Node) {
 				return fmt.Sprintf("claim %s: its devices are %s", c.claim.Name,
 					describeNodes(c.claim.Status.Allocation.NodeSelector)), "", missingDistance
 			}
@@ -43,11 +43,11 @@ func (s *podClaims) Explain(
 	if s.explainDeadline.IsZero() {
 		s.explainDeadline = time.Now().Add(s.plugin.Explain)
 	}
-	for _, c := range s.wants(n.Node) {
-		if s.fits(s.allocator, n.Node, c) {
+	for _, c := range s.wants(info.Node) {
+		if s.fits(s.allocator, info.Node, c) {
 			continue
 		}
-		return s.explainClaim(n, c)
+		return s.explainClaim(info, c)
 	}
 	if !time.Now().Before(s.explainDeadline) {
 		return "", "", missingDistance
@@ -57,32 +57,38 @@ func (s *podClaims) Explain(
 
 // explainClaim names the request of a claim that the node cannot meet.
 func (s *podClaims) explainClaim(
-	n *state.NodeInfo, c *resourcev1.ResourceClaim,
+	info *state.NodeInfo, resourceClaim *resourcev1.ResourceClaim,
 ) (short, hint string, distance float64) {
-	for i := range c.Spec.Devices.Requests {
-		r := &c.Spec.Devices.Requests[i]
+	for i := range resourceClaim.Spec.Devices.Requests {
+		deviceRequest := &resourceClaim.Spec.Devices.Requests[i]
 		one := &resourcev1.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: resourceClaim.Namespace,
+				Name:      resourceClaim.Name,
+				UID:       resourceClaim.UID,
+			},
 		}
-		one.Spec.Devices.Requests = []resourcev1.DeviceRequest{*r}
-		if s.fits(s.allocator, n.Node, one) {
+		one.Spec.Devices.Requests = []resourcev1.DeviceRequest{*deviceRequest}
+		if s.fits(s.allocator, info.Node, one) {
 			continue
 		}
-		free := s.fits(s.allocatorWithoutClaims(), n.Node, one)
+		free := s.fits(s.allocatorWithoutClaims(), info.Node, one)
 		if !time.Now().Before(s.explainDeadline) {
 			break
 		}
-		what := fmt.Sprintf("claim %s, request %s: asks for %s", c.Name, r.Name, describeRequest(r))
+		what := fmt.Sprintf("claim %s, request %s: asks for %s", resourceClaim.Name, deviceRequest.Name,
+			describeRequest(deviceRequest))
 		if free {
-			return what + ", which other claims have", fmt.Sprintf("fits on %s when a claim gives back %s", n.Name,
-				describeRequest(r)), takenDistance
+			return what + ", which other claims have", fmt.Sprintf("fits on %s when a claim gives back %s", info.Name,
+				describeRequest(deviceRequest)), takenDistance
 		}
 		return what + ", the node has no such", "", missingDistance
 	}
 	if !time.Now().Before(s.explainDeadline) {
 		return "", "", missingDistance
 	}
-	return fmt.Sprintf("claim %s: each of its requests can be met, but not together", c.Name), "", takenDistance
+	return fmt.Sprintf("claim %s: each of its requests can be met, but not together", resourceClaim.Name), "",
+		takenDistance
 }
 
 // allocatorWithoutClaims returns an allocator for which all devices are free.

@@ -334,19 +334,19 @@ func (p *Plugin) undoExtended(ctx context.Context, of *extendedPlan) error {
 }
 
 // deleteClaim removes the finalizer of a claim and deletes it.
-func (p *Plugin) deleteClaim(ctx context.Context, c *resourcev1.ResourceClaim) error {
-	api := p.Client.ResourceV1().ResourceClaims(c.Namespace)
+func (p *Plugin) deleteClaim(ctx context.Context, resourceClaim *resourcev1.ResourceClaim) error {
+	api := p.Client.ResourceV1().ResourceClaims(resourceClaim.Namespace)
 	again := false
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
-		now := c
+		now := resourceClaim
 		if again {
-			if now, err = api.Get(ctx, c.Name, metav1.GetOptions{}); err != nil {
+			if now, err = api.Get(ctx, resourceClaim.Name, metav1.GetOptions{}); err != nil {
 				return err
 			}
 		}
 		again = true
 		i := slices.Index(now.Finalizers, resourcev1.Finalizer)
-		if now.UID != c.UID || i < 0 {
+		if now.UID != resourceClaim.UID || i < 0 {
 			return nil
 		}
 		now = now.DeepCopy()
@@ -355,7 +355,9 @@ func (p *Plugin) deleteClaim(ctx context.Context, c *resourcev1.ResourceClaim) e
 		return err
 	})
 	if err == nil {
-		err = api.Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
+		err = api.Delete(ctx, resourceClaim.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &resourceClaim.UID},
+		})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -136,37 +136,39 @@ func TestServingClass(t *testing.T) {
 // its status names it.
 func TestExtendedResources(t *testing.T) {
 	for _, of := range []corev1.ResourceName{card, "deviceclass.resource.kubernetes.io/cards"} {
-		w := newWorld(t, slice("a", device("d")), serving("cards", card, 0))
-		w.Add(schedtest.Node("a"), schedtest.Node("b"))
+		world := newWorld(t, slice("a", device("d")), serving("cards", card, 0))
+		world.Add(schedtest.Node("a"), schedtest.Node("b"))
 		// The cache has the claim when it is written.
-		w.client.PrependReactor("update", "resourceclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		world.client.PrependReactor("update", "resourceclaims", func(
+			a k8stesting.Action,
+		) (bool, runtime.Object, error) {
 			if u, ok := a.(k8stesting.UpdateAction); ok && a.GetSubresource() == "status" {
 				c, _ := u.GetObject().(*resourcev1.ResourceClaim)
-				w.known.ClaimChanged(nil, c)
+				world.known.ClaimChanged(nil, c)
 			}
 			return false, nil, nil
 		})
-		p := running(nil, container("main", of, 1, false))
-		w.store(p)
-		a := w.place(p)
-		if a.Chosen == nil || a.Chosen.Name != "a" {
-			t.Fatalf("%s: placed on %v: %s", of, a.Chosen, a.Message())
+		pod := running(nil, container("main", of, 1, false))
+		world.store(pod)
+		attempt := world.place(pod)
+		if attempt.Chosen == nil || attempt.Chosen.Name != "a" {
+			t.Fatalf("%s: placed on %v: %s", of, attempt.Chosen, attempt.Message())
 		}
-		if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
+		if err := world.plugin.PreBind(t.Context(), attempt.Cycle, attempt.Pod, "a"); err != nil {
 			t.Fatal(err)
 		}
-		list, err := w.client.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{})
+		list, err := world.client.ResourceV1().ResourceClaims("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			t.Fatalf("claims: %v %v", list, err)
 		}
-		c := &list.Items[0]
-		if r := c.Status.Allocation; r == nil || r.Devices.Results[0].Device != "d" ||
-			len(c.Status.ReservedFor) != 1 || !isExtendedOf(c, p) ||
-			!strings.HasPrefix(c.GenerateName, "p-extended-resources-") ||
-			c.Spec.Devices.Requests[0].Exactly.DeviceClassName != "cards" {
-			t.Errorf("%s: the claim is %+v", of, c)
+		resourceClaim := &list.Items[0]
+		if r := resourceClaim.Status.Allocation; r == nil || r.Devices.Results[0].Device != "d" ||
+			len(resourceClaim.Status.ReservedFor) != 1 || !isExtendedOf(resourceClaim, pod) ||
+			!strings.HasPrefix(resourceClaim.GenerateName, "p-extended-resources-") ||
+			resourceClaim.Spec.Devices.Requests[0].Exactly.DeviceClassName != "cards" {
+			t.Errorf("%s: the claim is %+v", of, resourceClaim)
 		}
-		now, err := w.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+		now, err := world.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,19 +177,19 @@ func TestExtendedResources(t *testing.T) {
 			ResourceName:  string(of),
 			RequestName:   "container-0-request-1",
 		}
-		if s := now.Status.ExtendedResourceClaimStatus; s == nil || s.ResourceClaimName != c.Name ||
+		if s := now.Status.ExtendedResourceClaimStatus; s == nil || s.ResourceClaimName != resourceClaim.Name ||
 			len(s.RequestMappings) != 1 || s.RequestMappings[0].ContainerName != want.ContainerName ||
 			s.RequestMappings[0].ResourceName != want.ResourceName ||
 			!strings.HasPrefix(s.RequestMappings[0].RequestName, "container-0-request-") {
 			t.Errorf("%s: the pod's status has %+v", of, s)
 		}
-		if n := len(w.known.view().taken.AllocatedDevices); n != 1 {
+		if n := len(world.known.view().taken.AllocatedDevices); n != 1 {
 			t.Errorf("%s: %d devices are taken, want 1", of, n)
 		}
 		var said []error
-		w.plugin.Failed = func(_ *corev1.Pod, err error) { said = append(said, err) }
-		w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-		if list, err = w.client.ResourceV1().ResourceClaims("default").List(t.Context(),
+		world.plugin.Failed = func(_ *corev1.Pod, err error) { said = append(said, err) }
+		world.plugin.Unreserve(t.Context(), attempt.Cycle, attempt.Pod, "a")
+		if list, err = world.client.ResourceV1().ResourceClaims("default").List(t.Context(),
 			metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 			t.Errorf("%s: it was given up, and left %d claims: %v %v", of, len(list.Items), err, said)
 		}
@@ -197,15 +199,15 @@ func TestExtendedResources(t *testing.T) {
 // TestOfferedByTheNode: a node that offers the resource itself needs no devices; a claim of an earlier attempt is
 // removed first.
 func TestOfferedByTheNode(t *testing.T) {
-	w := newWorld(t, serving("cards", card, 0))
-	w.Add(offering("a", 2), schedtest.Node("b"))
-	p := running(nil, container("main", card, 1, false))
-	w.store(p)
-	a := w.place(p)
-	if a.Chosen == nil || a.Chosen.Name != "a" {
-		t.Fatalf("placed on %v: %s", a.Chosen, a.Message())
+	world := newWorld(t, serving("cards", card, 0))
+	world.Add(offering("a", 2), schedtest.Node("b"))
+	pod := running(nil, container("main", card, 1, false))
+	world.store(pod)
+	attempt := world.place(pod)
+	if attempt.Chosen == nil || attempt.Chosen.Name != "a" {
+		t.Fatalf("placed on %v: %s", attempt.Chosen, attempt.Message())
 	}
-	if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
+	if err := world.plugin.PreBind(t.Context(), attempt.Cycle, attempt.Pod, "a"); err != nil {
 		t.Fatal(err)
 	}
 	stale := claim("p-extended-resources-x", exactly("r", "cards", 1))
@@ -214,19 +216,19 @@ func TestOfferedByTheNode(t *testing.T) {
 		APIVersion: "v1",
 		Kind:       "Pod",
 		Name:       "p",
-		UID:        p.UID,
+		UID:        pod.UID,
 		Controller: new(true),
 	}}
 	stale.Finalizers = []string{resourcev1.Finalizer}
-	w.add(stale)
-	a = w.Try(p)
-	if a.Chosen != nil || !strings.Contains(a.Message(), "cannot schedule extended resource claim") {
-		t.Fatalf("placed on %v: %s", a.Chosen, a.Message())
+	world.add(stale)
+	attempt = world.Try(pod)
+	if attempt.Chosen != nil || !strings.Contains(attempt.Message(), "cannot schedule extended resource claim") {
+		t.Fatalf("placed on %v: %s", attempt.Chosen, attempt.Message())
 	}
-	if _, said := w.plugin.PostFilter(t.Context(), a); !strings.Contains(said, "is deleted") {
+	if _, said := world.plugin.PostFilter(t.Context(), attempt); !strings.Contains(said, "is deleted") {
 		t.Errorf("said %q", said)
 	}
-	if list, err := w.client.ResourceV1().ResourceClaims("default").List(t.Context(),
+	if list, err := world.client.ResourceV1().ResourceClaims("default").List(t.Context(),
 		metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
 		t.Errorf("it left %v %v", list, err)
 	}

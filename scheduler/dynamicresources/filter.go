@@ -69,7 +69,7 @@ type podClaim struct {
 
 // PreFilter returns nil for pods without claims. It refuses pods whose claims cannot be used or allocated now.
 func (p *Plugin) PreFilter(
-	c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+	cycleState *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Pod.Spec.ResourceClaims) == 0 && len(pod.Request.Scalar) == 0 {
 		return nil, nil
@@ -108,24 +108,25 @@ func (p *Plugin) PreFilter(
 	if st := p.prepare(s); st != nil {
 		return nil, st
 	}
-	key.Write(c, s)
+	key.Write(cycleState, s)
 	return s, nil
 }
 
 // classify checks a claim, and adds it to s.unallocated if it has no allocation.
 func (p *Plugin) classify(s *podClaims, c *podClaim) *framework.Status {
-	a := c.claim.Status.Allocation
+	result := c.claim.Status.Allocation
 	switch {
-	case a != nil && !resourceclaim.CanBeReserved(c.claim) && !resourceclaim.IsReservedForPod(s.pod, c.claim, false):
+	case result != nil && !resourceclaim.CanBeReserved(c.claim) && !resourceclaim.IsReservedForPod(s.pod, c.claim,
+		false):
 		return refuse("resourceclaim in use")
-	case a != nil && a.NodeSelector != nil:
-		nodes, err := nodeaffinity.NewNodeSelector(a.NodeSelector)
+	case result != nil && result.NodeSelector != nil:
+		nodes, err := nodeaffinity.NewNodeSelector(result.NodeSelector)
 		if err != nil {
 			return refuse(fmt.Sprintf("resourceclaim %q: nodes of its devices: %v", c.claim.Name, err))
 		}
 		c.nodes = nodes
 		return nil
-	case a != nil:
+	case result != nil:
 		return nil
 	case p.Tracker.isInFlight(c.claim.UID):
 		return refuse(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", c.claim.Namespace,
@@ -144,19 +145,20 @@ func (p *Plugin) checkClasses(claim *resourcev1.ResourceClaim) *framework.Status
 		return nil
 	}
 	for i := range claim.Spec.Devices.Requests {
-		r := &claim.Spec.Devices.Requests[i]
-		if r.Exactly == nil && len(r.FirstAvailable) == 0 {
+		deviceRequest := &claim.Spec.Devices.Requests[i]
+		if deviceRequest.Exactly == nil && len(deviceRequest.FirstAvailable) == 0 {
 			return refuse(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type", claim.Namespace,
-				claim.Name, r.Name))
+				claim.Name, deviceRequest.Name))
 		}
-		if r.Exactly != nil {
-			if st := missing(r.Name, r.Exactly.DeviceClassName); st != nil {
+		if deviceRequest.Exactly != nil {
+			if st := missing(deviceRequest.Name, deviceRequest.Exactly.DeviceClassName); st != nil {
 				return st
 			}
 		}
-		for j := range r.FirstAvailable {
-			sub := &r.FirstAvailable[j]
-			if st := missing(resourceclaim.CreateSubRequestRef(r.Name, sub.Name), sub.DeviceClassName); st != nil {
+		for j := range deviceRequest.FirstAvailable {
+			sub := &deviceRequest.FirstAvailable[j]
+			if st := missing(resourceclaim.CreateSubRequestRef(deviceRequest.Name, sub.Name),
+				sub.DeviceClassName); st != nil {
 				return st
 			}
 		}
@@ -189,13 +191,13 @@ func (p *Plugin) prepare(s *podClaims) *framework.Status {
 }
 
 // Filter checks that the node can use the allocated devices, and searches devices for the other claims.
-func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
+func (s *podClaims) Filter(info *state.NodeInfo) *framework.Status {
 	fits := true
 	for _, c := range s.claims {
 		if c.claim.Status.Allocation == nil {
 			continue
 		}
-		if c.nodes != nil && !c.nodes.Match(n.Node) || s.plugin.neverReady(c.claim) {
+		if c.nodes != nil && !c.nodes.Match(info.Node) || s.plugin.neverReady(c.claim) {
 			fits = false
 			s.mu.Lock()
 			s.unusable[c] = true
@@ -207,38 +209,38 @@ func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
 		return notOnNode
 	case s.extended != nil && s.extended.stale != nil:
 		return staleClaim
-	case s.allocator == nil || len(s.wants(n.Node)) == 0:
+	case s.allocator == nil || len(s.wants(info.Node)) == 0:
 		return nil
 	}
-	return s.search(n)
+	return s.search(info)
 }
 
 // search allocates devices on the node for the unallocated claims. Each node gets half of the time that is left, so
 // that a difficult node leaves time for the others.
-func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
+func (s *podClaims) search(info *state.NodeInfo) *framework.Status {
 	if s.earlierResult != nil {
-		found, no := s.earlierResult.validFor(n.Node, s.view)
+		found, no := s.earlierResult.validFor(info.Node, s.view)
 		switch {
 		case no != nil:
 			return no
 		case found == nil:
-			return s.searcher.enqueue(s, n.Node)
+			return s.searcher.enqueue(s, info.Node)
 		}
-		s.remember(n, found)
+		s.remember(info, found)
 		return nil
 	}
 	left := time.Until(s.deadline)
 	if left < minSearch {
-		return s.outOfTime(n)
+		return s.outOfTime(info)
 	}
-	found, no := allocate(context.Background(), s.allocator, n.Node, s.wants(n.Node), left/2)
+	found, no := allocate(context.Background(), s.allocator, info.Node, s.wants(info.Node), left/2)
 	switch {
 	case no == timedOut:
-		return s.outOfTime(n)
+		return s.outOfTime(info)
 	case no != nil:
 		return no
 	}
-	s.remember(n, found)
+	s.remember(info, found)
 	return nil
 }
 

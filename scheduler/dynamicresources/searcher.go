@@ -130,7 +130,7 @@ func (l *Searcher) budget(usual time.Duration) time.Duration {
 }
 
 // enqueue adds a node to the pod's request. It returns the status of the node until there is a result.
-func (l *Searcher) enqueue(s *podClaims, n *corev1.Node) *framework.Status {
+func (l *Searcher) enqueue(s *podClaims, node *corev1.Node) *framework.Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.requests[s.pod.UID]
@@ -157,7 +157,7 @@ func (l *Searcher) enqueue(s *podClaims, n *corev1.Node) *framework.Status {
 		default:
 		}
 	}
-	q.nodes = append(q.nodes, n)
+	q.nodes = append(q.nodes, node)
 	return searching
 }
 
@@ -251,8 +251,8 @@ func (l *Searcher) lastResult(s *podClaims) *searchResult {
 
 // run searches one node after the other until devices are found.
 func (q *searchRequest) run(ctx context.Context) *searchResult {
-	k := q.plugin.Tracker
-	a := &searchResult{claims: q.claims, view: k.view(), nodes: map[string]*nodeResult{}}
+	tracker := q.plugin.Tracker
+	a := &searchResult{claims: q.claims, view: tracker.view(), nodes: map[string]*nodeResult{}}
 	if q.result != nil && sameClaims(q.result.claims, q.claims) {
 		for name, v := range q.result.nodes { // results that are still valid
 			if found, no := q.result.validFor(v.node, a.view); found != nil || no != nil {
@@ -260,17 +260,17 @@ func (q *searchRequest) run(ctx context.Context) *searchResult {
 			}
 		}
 	}
-	offered, err := k.allSlices()
+	offered, err := tracker.allSlices()
 	if err != nil {
 		return a
 	}
-	allocator, err := structured.NewAllocator(ctx, features, a.view.taken, k, offered, q.plugin.cel)
+	allocator, err := structured.NewAllocator(ctx, features, a.view.taken, tracker, offered, q.plugin.cel)
 	if err != nil {
 		return a
 	}
 	until := time.Now().Add(q.plugin.Filter)
-	for _, n := range q.nodes {
-		if v := a.nodes[n.Name]; v != nil && v.node == n {
+	for _, node := range q.nodes {
+		if v := a.nodes[node.Name]; v != nil && v.node == node {
 			continue
 		}
 		left := time.Until(until)
@@ -278,9 +278,9 @@ func (q *searchRequest) run(ctx context.Context) *searchResult {
 			a.timedOut = true
 			break
 		}
-		v := &nodeResult{node: n}
-		v.found, v.refusal = allocate(ctx, allocator, n, q.extended.appendTo(q.claims, n), left/2)
-		a.nodes[n.Name] = v
+		v := &nodeResult{node: node}
+		v.found, v.refusal = allocate(ctx, allocator, node, q.extended.appendTo(q.claims, node), left/2)
+		a.nodes[node.Name] = v
 		if v.refusal == nil || ctx.Err() != nil {
 			break
 		}

@@ -20,20 +20,20 @@ func withLane(t *testing.T, objs ...any) (*world, <-chan types.UID) {
 	t.Helper()
 	w := newWorld(t, objs...)
 	woken := make(chan types.UID, 100)
-	l := NewSearcher(SearcherConfig{
+	searcher := NewSearcher(SearcherConfig{
 		Tracker:       w.known,
 		BetweenCycles: func(f func()) { f() },
 		IsWaiting:     func(types.UID) bool { return true },
 		Activate:      func(pod types.UID) { woken <- pod },
 	})
-	l.running = true
-	w.plugin.Searcher = l
+	searcher.running = true
+	w.plugin.Searcher = searcher
 	w.plugin.InCycle = 1
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(done)
-		l.Run(ctx)
+		searcher.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -56,58 +56,59 @@ func (w *world) searched(woken <-chan types.UID) {
 
 // TestLane: what the lane found is taken by the next attempt if it is still so, and searched anew if not.
 func TestLane(t *testing.T) {
-	w, woken := withLane(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")), slice("b"))
-	w.Add(schedtest.Node("a"), schedtest.Node("b"))
-	w.searched(woken)
+	world, woken := withLane(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")), slice("b"))
+	world.Add(schedtest.Node("a"), schedtest.Node("b"))
+	world.searched(woken)
 	taken := having(claim("other"), "a", "d")
-	w.known.ClaimChanged(nil, taken)
-	w.searched(woken)
+	world.known.ClaimChanged(nil, taken)
+	world.searched(woken)
 	pod := schedtest.Pod("p", using("c"))
-	if a := w.Try(pod); a.Chosen != nil || !strings.Contains(a.Message(), "2 cannot allocate all claims") {
+	if a := world.Try(pod); a.Chosen != nil || !strings.Contains(a.Message(), "2 cannot allocate all claims") {
 		t.Fatalf("the device is taken: got %v, %s", a.Chosen, a.Message())
 	}
-	w.known.ClaimChanged(taken, nil)
-	w.searched(woken)
-	w.known.DevicesChanged()
-	w.searched(woken)
-	a := w.place(pod)
+	world.known.ClaimChanged(taken, nil)
+	world.searched(woken)
+	world.known.DevicesChanged()
+	world.searched(woken)
+	a := world.place(pod)
 	if a.Chosen == nil || a.Chosen.Name != "a" {
 		t.Fatalf("got %v, %s", a.Chosen, a.Message())
 	}
-	if n := len(w.plugin.Searcher.requests); n != 0 {
+	if n := len(world.plugin.Searcher.requests); n != 0 {
 		t.Errorf("the lane remembers %d pods", n)
 	}
 }
 
 // TestLaneIsBounded: the lane knows of so many pods, and tells the others when there is room.
 func TestLaneIsBounded(t *testing.T) {
-	w := newWorld(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")))
-	w.Add(schedtest.Node("a"))
-	l := NewSearcher(SearcherConfig{
-		Tracker:       w.known,
+	world := newWorld(t, claim("c", exactly("r", "gpu", 1)), slice("a", device("d")))
+	world.Add(schedtest.Node("a"))
+	searcher := NewSearcher(SearcherConfig{
+		Tracker:       world.known,
 		BetweenCycles: func(f func()) { f() },
 		IsWaiting:     func(types.UID) bool { return true },
 		Activate:      func(types.UID) {},
 	})
-	l.running = true
-	w.plugin.Searcher = l
-	w.plugin.InCycle = 1
+	searcher.running = true
+	world.plugin.Searcher = searcher
+	world.plugin.InCycle = 1
 	for i := range maxRequests {
-		w.Try(schedtest.Pod(fmt.Sprint("p", i), using("c")))
+		world.Try(schedtest.Pod(fmt.Sprint("p", i), using("c")))
 	}
-	a := w.Try(schedtest.Pod("late", using("c")))
-	if !strings.Contains(a.Message(), "timed out") || len(l.requests) != maxRequests || len(l.pending) != maxRequests {
-		t.Fatalf("%s; %d pods, %d turns", a.Message(), len(l.requests), len(l.pending))
+	attempt := world.Try(schedtest.Pod("late", using("c")))
+	if !strings.Contains(attempt.Message(), "timed out") || len(searcher.requests) != maxRequests ||
+		len(searcher.pending) != maxRequests {
+		t.Fatalf("%s; %d pods, %d turns", attempt.Message(), len(searcher.requests), len(searcher.pending))
 	}
-	if !l.mayHelp("pod-default-late", "pod-default-p0") || l.mayHelp("pod-default-p1", "pod-default-p0") {
+	if !searcher.mayHelp("pod-default-late", "pod-default-p0") || searcher.mayHelp("pod-default-p1", "pod-default-p0") {
 		t.Error("who is woken: not the one that was turned away, or others")
 	}
-	uid, _ := l.next()
-	q := l.start(uid)
-	l.finish(uid, q.run(t.Context()))
-	if a = w.Try(schedtest.Pod("late", using("c"))); !strings.Contains(a.Message(), "goes on") ||
-		len(l.requests) != maxRequests {
-		t.Errorf("there is room: %s; %d pods", a.Message(), len(l.requests))
+	uid, _ := searcher.next()
+	q := searcher.start(uid)
+	searcher.finish(uid, q.run(t.Context()))
+	if attempt = world.Try(schedtest.Pod("late", using("c"))); !strings.Contains(attempt.Message(), "goes on") ||
+		len(searcher.requests) != maxRequests {
+		t.Errorf("there is room: %s; %d pods", attempt.Message(), len(searcher.requests))
 	}
 }
 

@@ -76,19 +76,19 @@ func NewTracker() *Tracker {
 func (k *Tracker) Watch(f informers.SharedInformerFactory, serves func(resource string) bool) (
 	claims cache.SharedIndexInformer, others map[schema.GroupVersionResource]cache.SharedIndexInformer,
 ) {
-	g := f.Resource().V1()
-	k.claims = g.ResourceClaims().Lister()
-	k.slices = g.ResourceSlices().Lister()
-	k.classes = g.DeviceClasses().Lister()
+	cs := f.Resource().V1()
+	k.claims = cs.ResourceClaims().Lister()
+	k.slices = cs.ResourceSlices().Lister()
+	k.classes = cs.DeviceClasses().Lister()
 	others = map[schema.GroupVersionResource]cache.SharedIndexInformer{
-		Slices:  g.ResourceSlices().Informer(),
-		Classes: g.DeviceClasses().Informer(),
+		Slices:  cs.ResourceSlices().Informer(),
+		Classes: cs.DeviceClasses().Informer(),
 	}
 	if serves(TaintRules.Resource) {
-		k.rules = g.DeviceTaintRules().Lister()
-		others[TaintRules] = g.DeviceTaintRules().Informer()
+		k.rules = cs.DeviceTaintRules().Lister()
+		others[TaintRules] = cs.DeviceTaintRules().Informer()
 	}
-	return g.ResourceClaims().Informer(), others
+	return cs.ResourceClaims().Informer(), others
 }
 
 // watching reports whether Watch was called. It is not if the API server does not serve resource claims.
@@ -251,24 +251,24 @@ func (k *Tracker) addLocked(a *resourcev1.AllocationResult, n int) {
 		return
 	}
 	for i := range a.Devices.Results {
-		r := &a.Devices.Results[i]
-		if r.AdminAccess != nil && *r.AdminAccess {
+		result := &a.Devices.Results[i]
+		if result.AdminAccess != nil && *result.AdminAccess {
 			continue
 		}
 		k.allocated = nil
 		if n < 0 {
 			k.freed++
 		}
-		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
-		if r.ShareID == nil {
+		id := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+		if result.ShareID == nil {
 			count(k.devices, id, n)
 			continue
 		}
-		count(k.shares, structured.MakeSharedDeviceID(id, r.ShareID), n)
-		if r.ConsumedCapacity == nil {
+		count(k.shares, structured.MakeSharedDeviceID(id, result.ShareID), n)
+		if result.ConsumedCapacity == nil {
 			continue
 		}
-		if used := structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity); n > 0 {
+		if used := structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity); n > 0 {
 			k.capacities.Insert(used)
 		} else {
 			k.capacities.Remove(used)

@@ -16,15 +16,15 @@ import (
 // TestDistanceEqualsExplain: a node that is ranked without texts is as far away as one that is explained.
 func TestDistanceEqualsExplain(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) // a test wants the same numbers again
-	h := schedtest.New(1, 1)
+	harness := schedtest.New(1, 1)
 	for i := range 300 {
 		name := fmt.Sprintf("node-%d", i)
-		h.Add(schedtest.Node(name, schedtest.Zone(fmt.Sprint(random.IntN(3))),
+		harness.Add(schedtest.Node(name, schedtest.Zone(fmt.Sprint(random.IntN(3))),
 			schedtest.Allocatable(corev1.ResourcePods, fmt.Sprint(1+random.IntN(3))),
 			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(1+random.IntN(4))), schedtest.Allocatable(
 				corev1.ResourceMemory, fmt.Sprintf("%dGi", 1+random.IntN(4)))))
 		for p := range random.IntN(3) {
-			h.Add(schedtest.Pod(fmt.Sprintf("p-%d-%d", i, p), schedtest.On(name),
+			harness.Add(schedtest.Pod(fmt.Sprintf("p-%d-%d", i, p), schedtest.On(name),
 				schedtest.Requests(fmt.Sprint(random.IntN(2)), fmt.Sprintf("%dMi", 256*random.IntN(6))),
 				schedtest.Labelled("app", fmt.Sprint(random.IntN(2)))))
 		}
@@ -38,15 +38,15 @@ func TestDistanceEqualsExplain(t *testing.T) {
 			}},
 		}}
 	}))
-	a := h.Try(pod)
+	attempt := harness.Try(pod)
 	ranked := 0
 	near := 0
 	far := 0
-	a.Chosen = nil // as if none fitted, so that hints count
-	for i := range a.Refused {
-		r := &a.Refused[i]
-		got, ok := distanceOf(a, r)
-		want := explainRefusal(a, r)
+	attempt.Chosen = nil // as if none fitted, so that hints count
+	for i := range attempt.Refused {
+		r := &attempt.Refused[i]
+		got, ok := distanceOf(attempt, r)
+		want := explainRefusal(attempt, r)
 		if !ok {
 			continue
 		}
@@ -64,7 +64,7 @@ func TestDistanceEqualsExplain(t *testing.T) {
 	if near < 20 || far < 20 {
 		t.Errorf("of %d ranked nodes %d are near and %d far: too few of a kind to tell", ranked, near, far)
 	}
-	if d := Decision(a, 1, 0); len(d.Rejected) != maxVerdicts || d.Rejected[0].Short == "" ||
+	if d := Decision(attempt, 1, 0); len(d.Rejected) != maxVerdicts || d.Rejected[0].Short == "" ||
 		d.Rejected[maxVerdicts-1].Short == "" {
 		t.Errorf("got %d verdicts, want %d, each with what is missing: %+v", len(d.Rejected), maxVerdicts, d.Rejected)
 	}

@@ -31,7 +31,7 @@ const (
 
 // Decision returns the decision of an attempt.
 func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
-	d := &mark.Decision{
+	decision := &mark.Decision{
 		Attempt:    attempt,
 		QueueWait:  wait,
 		Nodes:      a.EvaluatedNodes,
@@ -44,66 +44,66 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	}
 	small := len(a.Snapshot.Nodes) <= SmallCluster
 	if a.Chosen != nil {
-		d.Chosen = a.Chosen.Name
-		d.Scores = scores(a, small)
-		d.Rules = rules(a)
-		d.Tied = tied(a)
+		decision.Chosen = a.Chosen.Name
+		decision.Scores = scores(a, small)
+		decision.Rules = rules(a)
+		decision.Tied = tied(a)
 	} else {
-		d.Nodes = len(a.Snapshot.Nodes)
-		d.Message = a.Message()
+		decision.Nodes = len(a.Snapshot.Nodes)
+		decision.Message = a.Message()
 	}
 	if a.Failed != nil {
-		return d
+		return decision
 	}
 	if len(a.Refused)+a.Excluded > 0 {
-		d.RejectedBy = a.Reasons()
+		decision.RejectedBy = a.Reasons()
 		if a.Chosen != nil {
-			d.Rejected = verdicts(a, small)
+			decision.Rejected = verdicts(a, small)
 		}
 	}
 	if a.Chosen == nil {
 		x := explainRefusals(a, small)
-		d.Rejected = x.Rejected
-		d.Groups = x.Groups
-		d.Fixes = x.Fixes
-		d.Preemption = Preemption(a.Preemption)
+		decision.Rejected = x.Rejected
+		decision.Groups = x.Groups
+		decision.Fixes = x.Fixes
+		decision.Preemption = Preemption(a.Preemption)
 	}
 	if a.PreFilterStatus != nil {
-		d.RejectedBy = map[string]int{}
+		decision.RejectedBy = map[string]int{}
 		for _, r := range a.PreFilterStatus.Reasons {
-			d.RejectedBy[r] = len(a.Snapshot.Nodes)
+			decision.RejectedBy[r] = len(a.Snapshot.Nodes)
 		}
 	}
-	return d
+	return decision
 }
 
 // explainRefusals returns what there is to say about the refused nodes. Attempts of pods alike share it, except while
 // nodes are drained: that is no property of the nodes.
-func explainRefusals(a *framework.Attempt, small bool) *framework.Explained {
-	version := a.Snapshot.Version()
-	shared := a.Refusals
-	if a.DrainedNodes != nil {
+func explainRefusals(attempt *framework.Attempt, small bool) *framework.Explained {
+	version := attempt.Snapshot.Version()
+	shared := attempt.Refusals
+	if attempt.DrainedNodes != nil {
 		shared = nil
 	}
-	x := &framework.Explained{Version: version}
+	explained := &framework.Explained{Version: version}
 	switch {
 	case shared == nil || shared.Explained == nil:
-		x.Rejected = verdicts(a, small)
-		x.Groups = groups(a)
-		x.Leaves = leaves(a)
-		x.Hints = hints(a, x.Rejected)
+		explained.Rejected = verdicts(attempt, small)
+		explained.Groups = groups(attempt)
+		explained.Leaves = leaves(attempt)
+		explained.Hints = hints(attempt, explained.Rejected)
 	case shared.Explained.Version == version:
 		return shared.Explained
 	default:
-		*x = *shared.Explained
-		x.Leaves = leaves(a)
-		x.Version = version
+		*explained = *shared.Explained
+		explained.Leaves = leaves(attempt)
+		explained.Version = version
 	}
-	x.Fixes = fixes(x)
+	explained.Fixes = fixes(explained)
 	if shared != nil {
-		shared.Explained = x
+		shared.Explained = explained
 	}
-	return x
+	return explained
 }
 
 // tied counts the nodes with the same total as the chosen one; 0: it is the only one.
@@ -123,24 +123,24 @@ type verdictWithDistance struct {
 
 // verdicts returns the refusals: in a small cluster all by node name, else the nearest nodes, and only a few if the pod
 // found a node.
-func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
-	look := len(a.Refused)
-	keep := len(a.Refused)
+func verdicts(attempt *framework.Attempt, small bool) []mark.Verdict {
+	look := len(attempt.Refused)
+	keep := len(attempt.Refused)
 	if !small {
 		look = min(look, maxExplained)
 		keep = maxVerdicts
-		if a.Chosen != nil {
+		if attempt.Chosen != nil {
 			look = min(look, maxVerdicts)
 		}
 	}
 	all := make([]verdictWithDistance, 0, look)
-	for i := range a.Refused[:look] {
-		r := &a.Refused[i]
-		if m, ok := distanceOf(a, r); ok && look > keep {
+	for i := range attempt.Refused[:look] {
+		r := &attempt.Refused[i]
+		if m, ok := distanceOf(attempt, r); ok && look > keep {
 			all = append(all, m)
 			continue
 		}
-		all = append(all, explainRefusal(a, r))
+		all = append(all, explainRefusal(attempt, r))
 	}
 	slices.SortStableFunc(all, func(x, y verdictWithDistance) int {
 		if !small {
@@ -153,7 +153,7 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 	all = all[:min(len(all), keep)]
 	for i := range all {
 		if all[i].of != nil {
-			all[i] = explainRefusal(a, all[i].of)
+			all[i] = explainRefusal(attempt, all[i].of)
 		}
 	}
 	markNearest(all)
@@ -185,23 +185,24 @@ func markNearest(all []verdictWithDistance) {
 const farDistance = 10
 
 // distanceOf is measure without the texts. ok: the plugin that refused the node can rank it.
-func distanceOf(a *framework.Attempt, r *framework.Refusal) (m verdictWithDistance, ok bool) {
-	at := refusedBy(a, r)
+func distanceOf(attempt *framework.Attempt, refusal *framework.Refusal) (distance verdictWithDistance, ok bool) {
+	at := refusedBy(attempt, refusal)
 	if at < 0 {
-		return m, false
+		return distance, false
 	}
-	explainer, ok := a.Filters[at].Plugin.(framework.DistanceExplainer)
+	explainer, ok := attempt.Filters[at].Plugin.(framework.DistanceExplainer)
 	if !ok {
-		return m, false
+		return distance, false
 	}
-	m.Node = r.Node.Name
-	m.of = r
+	distance.Node = refusal.Node.Name
+	distance.of = refusal
 	var fixable bool
-	if m.distance, fixable = explainer.Distance(a.Pod, r.Node, r.Status); fixable && a.Chosen == nil {
-		_, more, _ := laterSteps(a, at, r.Node)
-		m.distance += more
+	if distance.distance, fixable = explainer.Distance(attempt.Pod, refusal.Node, refusal.Status); fixable &&
+		attempt.Chosen == nil {
+		_, more, _ := laterSteps(attempt, at, refusal.Node)
+		distance.distance += more
 	}
-	return m, true
+	return distance, true
 }
 
 // refusedBy is the place in a.Filters of the filter that refused a node; -1: no filter did.
@@ -210,34 +211,35 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 }
 
 // explainRefusal explains the refusal of a node, and says how far the node is from fitting.
-func explainRefusal(a *framework.Attempt, r *framework.Refusal) verdictWithDistance {
-	m := verdictWithDistance{
+func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verdictWithDistance {
+	distance := verdictWithDistance{
 		Verdict: mark.Verdict{
-			Node:   r.Node.Name,
-			Plugin: r.Status.Plugin,
-			Reason: strings.Join(r.Status.Reasons, ", "),
+			Node:   refusal.Node.Name,
+			Plugin: refusal.Status.Plugin,
+			Reason: strings.Join(refusal.Status.Reasons, ", "),
 		},
 		distance: farDistance,
 	}
-	at := refusedBy(a, r)
+	at := refusedBy(attempt, refusal)
 	if at < 0 {
-		return m
+		return distance
 	}
-	m.Short, m.Hint, m.distance = callExplainer(a, at, r.Node, r.Status)
-	if a.Chosen != nil || a.DrainedNodes[r.Node.Name] {
-		m.Hint = "" // the pod has a node, or must not get this one
+	distance.Short, distance.Hint, distance.distance = callExplainer(attempt, at, refusal.Node, refusal.Status)
+	if attempt.Chosen != nil || attempt.DrainedNodes[refusal.Node.Name] {
+		distance.Hint = "" // the pod has a node, or must not get this one
 	}
-	if m.Hint != "" {
-		steps, more, ok := laterSteps(a, at, r.Node)
-		if m.Hint += steps; !ok {
-			m.Hint = ""
+	if distance.Hint != "" {
+		steps, more, ok := laterSteps(attempt, at, refusal.Node)
+		if distance.Hint += steps; !ok {
+			distance.Hint = ""
 		}
-		m.distance += more
+		distance.distance += more
 	}
-	if m.Short == "" && a.Chosen == nil && a.Snapshot.AnyNominated() && framework.Check(a.Filters, r.Node) == nil {
-		m.Short = "its room is kept for pods that others make way for"
+	if distance.Short == "" && attempt.Chosen == nil && attempt.Snapshot.AnyNominated() &&
+		framework.Check(attempt.Filters, refusal.Node) == nil {
+		distance.Short = "its room is kept for pods that others make way for"
 	}
-	return m
+	return distance
 }
 
 // callExplainer calls Explain of the filter a.Filters[at], or of its plugin.
@@ -259,22 +261,22 @@ type counter interface {
 	CountsMore(n *state.NodeInfo, tolerations bool) bool
 }
 
-// laterSteps returns the hints of the filters after a.Filters[at] that refuse the node, and how much farther they make
-// it. ok: with all these hints the pod fits.
-func laterSteps(a *framework.Attempt, at int, n *state.NodeInfo) (steps string, distance float64, ok bool) {
-	changed := []string{a.Filters[at].Plugin.Name()}
-	for i := at + 1; i < len(a.Filters); i++ {
-		c, ok := a.Filters[i].NodeFilter.(counter)
+// laterSteps returns the hints of the filters after attempt.Filters[at] that refuse the node, and how much farther they
+// make it. ok: with all these hints the pod fits.
+func laterSteps(attempt *framework.Attempt, at int, info *state.NodeInfo) (steps string, distance float64, ok bool) {
+	changed := []string{attempt.Filters[at].Plugin.Name()}
+	for i := at + 1; i < len(attempt.Filters); i++ {
+		c, ok := attempt.Filters[i].NodeFilter.(counter)
 		if ok && slices.ContainsFunc(changed, decidesWhatCounts) &&
-			c.CountsMore(n, slices.Contains(changed, "TaintToleration")) {
+			c.CountsMore(info, slices.Contains(changed, "TaintToleration")) {
 			return "", farDistance, false
 		}
-		st := a.Filters[i].Filter(n)
+		st := attempt.Filters[i].Filter(info)
 		if st == nil {
 			continue
 		}
-		changed = append(changed, a.Filters[i].Plugin.Name())
-		short, hint, more := callExplainer(a, i, n, st)
+		changed = append(changed, attempt.Filters[i].Plugin.Name())
+		short, hint, more := callExplainer(attempt, i, info, st)
 		if strings.HasPrefix(short, "taint "+corev1.TaintNodeUnschedulable+":") {
 			continue // it goes when the node is uncordoned
 		}
@@ -294,26 +296,26 @@ func decidesWhatCounts(plugin string) bool {
 }
 
 // scores returns the scores of the leading nodes, best first.
-func scores(a *framework.Attempt, small bool) []mark.NodeScore {
-	if len(a.Totals) == 0 {
-		return []mark.NodeScore{{Node: a.Chosen.Name}}
+func scores(attempt *framework.Attempt, small bool) []mark.NodeScore {
+	if len(attempt.Totals) == 0 {
+		return []mark.NodeScore{{Node: attempt.Chosen.Name}}
 	}
-	lead := leadingPlaces(a, small)
+	lead := leadingPlaces(attempt, small)
 	out := make([]mark.NodeScore, len(lead))
-	shares := make([]mark.PluginScore, len(lead)*len(a.ScoredBy))
+	shares := make([]mark.PluginScore, len(lead)*len(attempt.ScoredBy))
 	for i, at := range lead {
-		mine := shares[i*len(a.ScoredBy) : (i+1)*len(a.ScoredBy)]
-		for p, w := range a.ScoredBy {
+		mine := shares[i*len(attempt.ScoredBy) : (i+1)*len(attempt.ScoredBy)]
+		for p, w := range attempt.ScoredBy {
 			mine[p] = mark.PluginScore{
 				Plugin: w.Plugin.Name(),
-				Raw:    a.Raw[p][at],
-				Score:  a.Scores[p][at],
+				Raw:    attempt.Raw[p][at],
+				Score:  attempt.Scores[p][at],
 				Weight: w.Weight,
 			}
 		}
-		out[i] = mark.NodeScore{Node: a.Feasible[at].Name, Total: a.Totals[at], Plugins: mine}
+		out[i] = mark.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
 	}
-	addRuleScores(out, a, lead)
+	addRuleScores(out, attempt, lead)
 	return out
 }
 
@@ -354,40 +356,41 @@ func addRuleScores(out []mark.NodeScore, a *framework.Attempt, places []int) {
 	}
 }
 
-// leadingPlaces returns the places of the best nodes in a.Feasible, the chosen one first.
-func leadingPlaces(a *framework.Attempt, small bool) []int {
+// leadingPlaces returns the places of the best nodes in attempt.Feasible, the chosen one first.
+func leadingPlaces(attempt *framework.Attempt, small bool) []int {
 	if small {
-		all := make([]int, len(a.Totals))
+		all := make([]int, len(attempt.Totals))
 		for i := range all {
 			all[i] = i
 		}
 		slices.SortFunc(all, func(x, y int) int {
 			switch {
-			case x == a.ChosenAt:
+			case x == attempt.ChosenAt:
 				return -1
-			case y == a.ChosenAt:
+			case y == attempt.ChosenAt:
 				return 1
 			}
-			return cmp.Or(cmp.Compare(a.Totals[y], a.Totals[x]), cmp.Compare(a.Feasible[x].Name, a.Feasible[y].Name))
+			return cmp.Or(cmp.Compare(attempt.Totals[y], attempt.Totals[x]),
+				cmp.Compare(attempt.Feasible[x].Name, attempt.Feasible[y].Name))
 		})
 		return all
 	}
-	lead := append(make([]int, 0, maxScores+1), a.ChosenAt)
-	for _, i := range a.Best {
+	lead := append(make([]int, 0, maxScores+1), attempt.ChosenAt)
+	for _, i := range attempt.Best {
 		if len(lead) == maxScores {
 			return lead
 		}
-		if int(i) != a.ChosenAt {
+		if int(i) != attempt.ChosenAt {
 			lead = append(lead, int(i))
 		}
 	}
-	most := a.Totals[a.ChosenAt]
-	for i, total := range a.Totals {
-		if total == most || len(lead) == maxScores && total <= a.Totals[lead[maxScores-1]] {
+	most := attempt.Totals[attempt.ChosenAt]
+	for i, total := range attempt.Totals {
+		if total == most || len(lead) == maxScores && total <= attempt.Totals[lead[maxScores-1]] {
 			continue
 		}
 		at := len(lead)
-		for a.Totals[lead[at-1]] < total { // the first has the most
+		for attempt.Totals[lead[at-1]] < total { // the first has the most
 			at--
 		}
 		lead = slices.Insert(lead, at, i)

@@ -113,18 +113,19 @@ func TestDecisions(t *testing.T) {
 					a.PostFilterMessage = "preemption: " + why
 				}
 			}
-			d := explain.Decision(a, 1, 0)
-			if d.PreFilter == 0 || d.PreFilter > d.Filter || d.PreScore > d.Score ||
-				a.Chosen != nil && d.PreScore == 0 {
+			decision := explain.Decision(a, 1, 0)
+			if decision.PreFilter == 0 || decision.PreFilter > decision.Filter || decision.PreScore > decision.Score ||
+				a.Chosen != nil && decision.PreScore == 0 {
 				if len(tc.cluster) > 0 {
-					t.Errorf("extension points took %s of %s, %s of %s", d.PreFilter, d.Filter, d.PreScore, d.Score)
+					t.Errorf("extension points took %s of %s, %s of %s", decision.PreFilter, decision.Filter,
+						decision.PreScore, decision.Score)
 				}
 			}
-			d.Filter = 0
-			d.Score = 0
-			d.PreFilter = 0
-			d.PreScore = 0
-			got, err := json.MarshalIndent(d, "", "  ")
+			decision.Filter = 0
+			decision.Score = 0
+			decision.PreFilter = 0
+			decision.PreScore = 0
+			got, err := json.MarshalIndent(decision, "", "  ")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,25 +149,28 @@ func TestDecisions(t *testing.T) {
 
 // TestLargeClusterIsBounded: of many nodes the nearest and the leading are told, and all are counted.
 func TestLargeClusterIsBounded(t *testing.T) {
-	h := schedtest.New(1, 1)
+	harness := schedtest.New(1, 1)
 	for i := range 200 {
-		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i),
+		harness.Add(schedtest.Node(fmt.Sprintf("n%03d", i),
 			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
 	}
-	d := explain.Decision(h.Try(schedtest.Pod("big", schedtest.Requests("2", ""))), 1, 0)
-	if len(d.Rejected) != 16 || d.RejectedBy["Insufficient cpu"] != 200 || !d.Rejected[0].Nearest ||
-		d.Rejected[0].Node != "n199" {
-		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(d.Rejected), d.Rejected[0],
-			d.RejectedBy)
+	decision := explain.Decision(harness.Try(schedtest.Pod("big", schedtest.Requests("2", ""))), 1, 0)
+	if len(decision.Rejected) != 16 || decision.RejectedBy["Insufficient cpu"] != 200 ||
+		!decision.Rejected[0].Nearest ||
+		decision.Rejected[0].Node != "n199" {
+		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(decision.Rejected),
+			decision.Rejected[0],
+			decision.RejectedBy)
 	}
-	d = explain.Decision(h.Try(schedtest.Pod("small")), 1, 0)
-	if len(d.Scores) != 5 || d.Scores[0].Node != d.Chosen {
-		t.Errorf("%d scores, first of %s, chosen %s; want 5, the chosen first", len(d.Scores), d.Scores[0].Node,
-			d.Chosen)
+	decision = explain.Decision(harness.Try(schedtest.Pod("small")), 1, 0)
+	if len(decision.Scores) != 5 || decision.Scores[0].Node != decision.Chosen {
+		t.Errorf("%d scores, first of %s, chosen %s; want 5, the chosen first", len(decision.Scores),
+			decision.Scores[0].Node,
+			decision.Chosen)
 	}
-	for i := 1; i < len(d.Scores); i++ {
-		if d.Scores[i].Total > d.Scores[i-1].Total {
-			t.Errorf("scores are not in order: %+v", d.Scores)
+	for i := 1; i < len(decision.Scores); i++ {
+		if decision.Scores[i].Total > decision.Scores[i-1].Total {
+			t.Errorf("scores are not in order: %+v", decision.Scores)
 		}
 	}
 }

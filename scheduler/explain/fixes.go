@@ -21,7 +21,7 @@ const (
 )
 
 // groups counts all refusals by plugin and reason, the most frequent first.
-func groups(a *framework.Attempt) []mark.Group {
+func groups(attempt *framework.Attempt) []mark.Group {
 	type key struct{ plugin, reason string }
 	at := map[key]int{}
 	var out []mark.Group
@@ -41,19 +41,19 @@ func groups(a *framework.Attempt) []mark.Group {
 		return &out[i]
 	}
 	var g *mark.Group
-	for i := range a.Refused {
-		if i == 0 || a.Refused[i].Status != a.Refused[i-1].Status {
-			g = group(a.Refused[i].Status)
+	for i := range attempt.Refused {
+		if i == 0 || attempt.Refused[i].Status != attempt.Refused[i-1].Status {
+			g = group(attempt.Refused[i].Status)
 		}
 		if g.Nodes++; len(g.Names) < maxNames {
-			g.Names = append(g.Names, a.Refused[i].Node.Name)
+			g.Names = append(g.Names, attempt.Refused[i].Node.Name)
 		}
 	}
-	if a.ExcludedBy != nil {
-		group(a.ExcludedBy).Nodes += a.Excluded
+	if attempt.ExcludedBy != nil {
+		group(attempt.ExcludedBy).Nodes += attempt.Excluded
 	}
-	if a.PreFilterStatus != nil {
-		group(a.PreFilterStatus).Nodes = len(a.Snapshot.Nodes)
+	if attempt.PreFilterStatus != nil {
+		group(attempt.PreFilterStatus).Nodes = len(attempt.Snapshot.Nodes)
 	}
 	slices.SortStableFunc(out, func(x, y mark.Group) int {
 		return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Plugin, y.Plugin), cmp.Compare(x.Reason, y.Reason))
@@ -72,18 +72,18 @@ func fixes(x *framework.Explained) []string {
 }
 
 // hints returns the hint of the nearest node, and the hint of another plugin.
-func hints(a *framework.Attempt, verdicts []mark.Verdict) []string {
+func hints(attempt *framework.Attempt, verdicts []mark.Verdict) []string {
 	var out []string
 	for i := range verdicts {
 		if verdicts[i].Nearest {
 			out = append(out, verdicts[i].Hint)
-			if other := otherHint(a, verdicts[i].Plugin); other != "" {
+			if other := otherHint(attempt, verdicts[i].Plugin); other != "" {
 				out = append(out, other)
 			}
 			break
 		}
 	}
-	if name := missingNode(a); name != "" {
+	if name := missingNode(attempt); name != "" {
 		out = append(out, "add a node named "+name)
 	}
 	return out
@@ -121,20 +121,20 @@ func otherHint(a *framework.Attempt, plugin string) string {
 }
 
 // Preemption returns the victims of the preemption of a pod or group.
-func Preemption(p *framework.Preemption) *mark.Preemption {
-	if p == nil {
+func Preemption(preemption *framework.Preemption) *mark.Preemption {
+	if preemption == nil {
 		return nil
 	}
 	out := &mark.Preemption{
-		Node:          p.Node,
-		Count:         len(p.Victims),
-		PDBViolations: p.PDBViolations,
-		Reprieved:     p.Reprieved,
-		Candidates:    p.Candidates,
-		RunnerUp:      p.RunnerUp,
-		Why:           p.Why,
+		Node:          preemption.Node,
+		Count:         len(preemption.Victims),
+		PDBViolations: preemption.PDBViolations,
+		Reprieved:     preemption.Reprieved,
+		Candidates:    preemption.Candidates,
+		RunnerUp:      preemption.RunnerUp,
+		Why:           preemption.Why,
 	}
-	for _, v := range p.Victims[:min(len(p.Victims), maxVictims)] {
+	for _, v := range preemption.Victims[:min(len(preemption.Victims), maxVictims)] {
 		out.Victims = append(out.Victims, mark.Victim{
 			Namespace: v.Pod.Namespace,
 			Name:      v.Pod.Name,

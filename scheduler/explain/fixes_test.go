@@ -163,36 +163,36 @@ func drawWorld(t *rapid.T) *world {
 	some := func(what string) bool { return rapid.IntRange(0, 3).Draw(t, what) == 0 }
 	app := func(what string) string { return rapid.SampledFrom([]string{"a", "b"}).Draw(t, what) }
 	for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
-		n := schedtest.Node(fmt.Sprint("node-", i), schedtest.Zone(
+		node := schedtest.Node(fmt.Sprint("node-", i), schedtest.Zone(
 			rapid.SampledFrom([]string{"x", "y"}).Draw(t, "zone")), schedtest.Labels("size", fmt.Sprint(10*i)),
 			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprint(rapid.IntRange(1, 4).Draw(t, "cpu"))),
 			schedtest.Allocatable(corev1.ResourcePods, "4"))
 		if some("disk") {
-			n.Labels["disk"] = rapid.SampledFrom([]string{"ssd", "hdd"}).Draw(t, "which disk")
+			node.Labels["disk"] = rapid.SampledFrom([]string{"ssd", "hdd"}).Draw(t, "which disk")
 		}
 		if some("rack") {
-			n.Labels["rack"] = "r"
+			node.Labels["rack"] = "r"
 		}
 		if some("cordoned") {
-			n.Spec.Unschedulable = true
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{
+			node.Spec.Unschedulable = true
+			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
 				Key:    corev1.TaintNodeUnschedulable,
 				Effect: corev1.TaintEffectNoSchedule,
 			})
 		}
 		for _, key := range []string{"gpu", "team"} {
 			if some(key) {
-				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
 					Key:    key,
 					Value:  "yes",
 					Effect: corev1.TaintEffectNoSchedule,
 				})
 			}
 		}
-		w.nodes[n.Name] = n
+		w.nodes[node.Name] = node
 		for p := range rapid.IntRange(0, 4).Draw(t, "pods") {
 			name := fmt.Sprintf("p-%d-%d", i, p)
-			pod := schedtest.Pod(name, schedtest.On(n.Name), schedtest.Requests("500m", "64Mi"),
+			pod := schedtest.Pod(name, schedtest.On(node.Name), schedtest.Requests("500m", "64Mi"),
 				schedtest.Labelled("app", app("app")))
 			if some("port") {
 				schedtest.HostPort("", corev1.ProtocolTCP, 80)(pod)
@@ -207,12 +207,12 @@ func drawWorld(t *rapid.T) *world {
 	}
 	w.pod = schedtest.Pod("waits", schedtest.Requests(fmt.Sprint(rapid.IntRange(1, 5).Draw(t, "asks")), "64Mi"),
 		schedtest.Labelled("app", app("own app")))
-	s := &w.pod.Spec
+	spec := &w.pod.Spec
 	if some("fpga") {
-		s.Containers[0].Resources.Requests["example.com/fpga"] = resource.MustParse("1")
+		spec.Containers[0].Resources.Requests["example.com/fpga"] = resource.MustParse("1")
 	}
 	if some("selector") {
-		s.NodeSelector = map[string]string{"disk": "ssd"}
+		spec.NodeSelector = map[string]string{"disk": "ssd"}
 	}
 	if some("own port") {
 		schedtest.HostPort("", corev1.ProtocolTCP, 80)(w.pod)
@@ -220,29 +220,29 @@ func drawWorld(t *rapid.T) *world {
 	if some("affinity") {
 		op := rapid.SampledFrom([]corev1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist"}).Draw(t,
 			"operator")
-		e := corev1.NodeSelectorRequirement{
+		requirement := corev1.NodeSelectorRequirement{
 			Key:      rapid.SampledFrom([]string{"disk", "rack"}).Draw(t, "key"),
 			Operator: op,
 		}
 		if op == corev1.NodeSelectorOpIn || op == corev1.NodeSelectorOpNotIn {
-			e.Values = []string{"hdd", "r"}
+			requirement.Values = []string{"hdd", "r"}
 		}
 		more := corev1.NodeSelectorRequirement{
 			Key:      "size",
 			Operator: rapid.SampledFrom([]corev1.NodeSelectorOperator{"Gt", "Lt"}).Draw(t, "compares"),
 			Values:   []string{"10"},
 		}
-		s.Affinity = &corev1.Affinity{
+		spec.Affinity = &corev1.Affinity{
 			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{
-					{MatchExpressions: []corev1.NodeSelectorRequirement{e}},
-					{MatchExpressions: []corev1.NodeSelectorRequirement{more, e}},
+					{MatchExpressions: []corev1.NodeSelectorRequirement{requirement}},
+					{MatchExpressions: []corev1.NodeSelectorRequirement{more, requirement}},
 				},
 			}},
 		}
 	}
 	if some("by name") {
-		s.Affinity = &corev1.Affinity{
+		spec.Affinity = &corev1.Affinity{
 			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{
 					{
@@ -260,44 +260,44 @@ func drawWorld(t *rapid.T) *world {
 			}},
 		}
 	}
-	drawPodRules(t, s, app, some)
+	drawPodRules(t, spec, app, some)
 	return w
 }
 
 // drawPodRules draws what a pod wants of other pods.
-func drawPodRules(t *rapid.T, s *corev1.PodSpec, app func(string) string, some func(string) bool) {
+func drawPodRules(t *rapid.T, spec *corev1.PodSpec, app func(string) string, some func(string) bool) {
 	key := func() string {
 		return rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone, "rack"}).Draw(t, "topology")
 	}
-	if s.Affinity == nil {
-		s.Affinity = &corev1.Affinity{}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
 	}
 	if some("near") {
-		s.Affinity.PodAffinity = &corev1.PodAffinity{
+		spec.Affinity.PodAffinity = &corev1.PodAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: terms(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t,
 				"near"), key()),
 		}
 	}
 	if some("far") {
-		s.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+		spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: terms(app("far"), key()),
 		}
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "constraints") {
 		honor := corev1.NodeInclusionPolicyHonor
-		c := corev1.TopologySpreadConstraint{
+		constraint := corev1.TopologySpreadConstraint{
 			MaxSkew:           1,
 			TopologyKey:       key(),
 			WhenUnsatisfiable: corev1.DoNotSchedule,
 			LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": app("spread")}},
 		}
 		if some("honors taints") {
-			c.NodeTaintsPolicy = &honor
+			constraint.NodeTaintsPolicy = &honor
 		}
 		if some("domains") {
-			c.MinDomains = new(int32(3))
+			constraint.MinDomains = new(int32(3))
 		}
-		s.TopologySpreadConstraints = append(s.TopologySpreadConstraints, c)
+		spec.TopologySpreadConstraints = append(spec.TopologySpreadConstraints, constraint)
 	}
 }
 
@@ -313,21 +313,21 @@ var namedNode = regexp.MustCompile(`node-\d`)
 func TestFixesHelp(t *testing.T) {
 	done := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		w := drawWorld(t)
-		fit, fixes := w.try()
+		world := drawWorld(t)
+		fit, fixes := world.try()
 		if len(fit) > 0 {
 			return
 		}
 		for _, fix := range fixes {
-			mended := w.clone()
+			mended := world.clone()
 			for step := range strings.SplitSeq(fix, "; then: ") {
 				if err := mended.do(step); err != nil {
 					t.Fatal(err)
 				}
 				done[strings.Fields(step)[0]]++
 			}
-			if addNodeWords.MatchString(fix) && (w.pod.Spec.Affinity.PodAffinity != nil ||
-				len(w.pod.Spec.TopologySpreadConstraints) > 0) {
+			if addNodeWords.MatchString(fix) && (world.pod.Spec.Affinity.PodAffinity != nil ||
+				len(world.pod.Spec.TopologySpreadConstraints) > 0) {
 				continue // the new node has no such neighbors
 			}
 			got, still := mended.try()

@@ -32,17 +32,17 @@ func leaves(a *framework.Attempt) string {
 
 // podToWaitFor names a pod in the place of which this one would fit: the least important one of the first node that has
 // any.
-func podToWaitFor(a *framework.Attempt) string {
+func podToWaitFor(attempt *framework.Attempt) string {
 	tried := 0
 	looked := 0
-	for i := range a.Refused {
-		r := &a.Refused[i]
-		if r.Status.Code != framework.Unschedulable || a.DrainedNodes[r.Node.Name] {
+	for i := range attempt.Refused {
+		refusal := &attempt.Refused[i]
+		if refusal.Status.Code != framework.Unschedulable || attempt.DrainedNodes[refusal.Node.Name] {
 			continue
 		}
 		var best *state.PodInfo
-		missing := plugins.Shortages(&a.Pod.Request, r.Node)
-		for _, p := range r.Node.Pods {
+		missing := plugins.Shortages(&attempt.Pod.Request, refusal.Node)
+		for _, p := range refusal.Node.Pods {
 			if looked++; looked > maxPodsLooked || tried == maxPodsTried {
 				break
 			}
@@ -51,12 +51,13 @@ func podToWaitFor(a *framework.Attempt) string {
 			}
 			tried++
 			if without := []*state.PodInfo{p}; framework.Check(
-				framework.AdjustedFilters(a.Filters, r.Node, nil, without), r.Node.With(nil, without)) == nil {
+				framework.AdjustedFilters(attempt.Filters, refusal.Node, nil, without), refusal.Node.With(nil,
+					without)) == nil {
 				best = p
 			}
 		}
 		if best != nil {
-			return fmt.Sprintf("fits on %s when pod %s is gone", r.Node.Name, best.Key)
+			return fmt.Sprintf("fits on %s when pod %s is gone", refusal.Node.Name, best.Key)
 		}
 		if looked > maxPodsLooked || tried == maxPodsTried {
 			break
@@ -94,10 +95,10 @@ func lessImportant(p, q *state.PodInfo) bool {
 }
 
 // jobToWaitFor names the Job whose end would let the pod fit on most nodes.
-func jobToWaitFor(a *framework.Attempt) string {
+func jobToWaitFor(attempt *framework.Attempt) string {
 	nodes := map[string][]string{}
 	tried := 0
-	for _, r := range a.Refused {
+	for _, r := range attempt.Refused {
 		if r.Status.Plugin != fitPlugin || r.Status.Code != framework.Unschedulable || len(r.Node.Pods) > maxJobPods {
 			continue
 		}
@@ -105,7 +106,8 @@ func jobToWaitFor(a *framework.Attempt) string {
 			break
 		}
 		for job, pods := range jobsOn(r.Node) {
-			if framework.Check(framework.AdjustedFilters(a.Filters, r.Node, nil, pods), r.Node.With(nil, pods)) == nil {
+			if framework.Check(framework.AdjustedFilters(attempt.Filters, r.Node, nil, pods),
+				r.Node.With(nil, pods)) == nil {
 				nodes[job] = append(nodes[job], r.Node.Name)
 			}
 		}

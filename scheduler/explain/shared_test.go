@@ -33,10 +33,10 @@ func TestSharedRefusals(t *testing.T) {
 	shapes := []schedtest.PodOption{schedtest.Requests("9", "500Mi"), schedtest.Requests("3500m",
 		"40Gi"), schedtest.HostPort("", corev1.ProtocolTCP, 80)}
 	rapid.Check(t, func(t *rapid.T) {
-		h := schedtest.New(1, 1)
+		harness := schedtest.New(1, 1)
 		nodes := rapid.SampledFrom([]int{3, 90, 101, 300}).Draw(t, "nodes")
 		node := func(i int, o ...schedtest.NodeOption) {
-			h.Add(schedtest.Node(fmt.Sprintf("n%03d", i), o...))
+			harness.Add(schedtest.Node(fmt.Sprintf("n%03d", i), o...))
 		}
 		for i := range nodes {
 			node(i)
@@ -49,24 +49,25 @@ func TestSharedRefusals(t *testing.T) {
 			case 0:
 				node(i, schedtest.Allocatable(corev1.ResourceCPU, "5"))
 			case 1:
-				h.Cache.RemoveNode(name)
+				harness.Cache.RemoveNode(name)
 			case 2:
 				node(i, schedtest.Cordoned())
 			case 3:
 				node(i, schedtest.Taint("a", "b", corev1.TaintEffectNoSchedule))
 			case 4, 5:
-				h.Add(schedtest.Pod(fmt.Sprint("x", step), schedtest.On(name), schedtest.Requests("1", "1Gi"), ofJob))
+				harness.Add(schedtest.Pod(fmt.Sprint("x", step), schedtest.On(name), schedtest.Requests("1", "1Gi"),
+					ofJob))
 			case 6, 7:
-				h.Add(schedtest.Pod(fmt.Sprint("y", step), schedtest.On(name), schedtest.Requests("2", "3Gi")))
+				harness.Add(schedtest.Pod(fmt.Sprint("y", step), schedtest.On(name), schedtest.Requests("2", "3Gi")))
 			case 8:
-				h.Cache.Nominate(state.NewPodInfo(schedtest.Pod("coming", schedtest.Priority(9))), name)
+				harness.Cache.Nominate(state.NewPodInfo(schedtest.Pod("coming", schedtest.Priority(9))), name)
 			case 9:
-				h.Cache.Unnominate("pod-default-coming")
+				harness.Cache.Unnominate("pod-default-coming")
 			}
 			info := state.NewPodInfo(schedtest.Pod(fmt.Sprint("p", step), rapid.SampledFrom(shapes).Draw(t, "shape")))
-			a := kept.Decide(info, h.Cache.Refresh(), nil)
+			a := kept.Decide(info, harness.Cache.Refresh(), nil)
 			got := told(a)
-			if diff := cmp.Diff(told(engine().Decide(info, h.Cache.Refresh(), nil)), got); diff != "" {
+			if diff := cmp.Diff(told(engine().Decide(info, harness.Cache.Refresh(), nil)), got); diff != "" {
 				t.Fatalf("step %d: (-found out +shared):\n%s", step, diff)
 			}
 		}
@@ -88,12 +89,12 @@ func told(a *framework.Attempt) *mark.Decision {
 
 // TestAlikeShareRefusals: pods alike share one explanation until a node changes that it looks at.
 func TestAlikeShareRefusals(t *testing.T) {
-	h := schedtest.New(1, 1)
+	harness := schedtest.New(1, 1)
 	for i := range 400 {
-		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i)))
+		harness.Add(schedtest.Node(fmt.Sprintf("n%03d", i)))
 	}
 	try := func() *framework.Attempt {
-		a := h.Try(schedtest.Pod("big", schedtest.Requests("9", "")))
+		a := harness.Try(schedtest.Pod("big", schedtest.Requests("9", "")))
 		explain.Decision(a, 1, 0)
 		return a
 	}
@@ -102,11 +103,11 @@ func TestAlikeShareRefusals(t *testing.T) {
 	if of() != first {
 		t.Error("nothing has changed, and it was explained again")
 	}
-	h.Add(schedtest.Pod("far", schedtest.On("n399")))
+	harness.Add(schedtest.Pod("far", schedtest.On("n399")))
 	if of() != first {
 		t.Error("a node has changed that no explanation looks at, and it was explained again")
 	}
-	h.Add(schedtest.Pod("near", schedtest.On("n003")))
+	harness.Add(schedtest.Pod("near", schedtest.On("n003")))
 	if of() == first {
 		t.Error("a node has changed that the explanation looks at")
 	}
@@ -114,25 +115,26 @@ func TestAlikeShareRefusals(t *testing.T) {
 
 // TestSharedRefusalsFollowJobs: the Job whose end helps is looked for again after every change, on nodes far back too.
 func TestSharedRefusalsFollowJobs(t *testing.T) {
-	h := schedtest.New(1, 1)
+	harness := schedtest.New(1, 1)
 	for i := range 400 {
 		name := fmt.Sprintf("n%03d", i)
 		if i < 300 {
-			h.Add(schedtest.Node(name, schedtest.Taint("a", "b", corev1.TaintEffectNoSchedule)))
+			harness.Add(schedtest.Node(name, schedtest.Taint("a", "b", corev1.TaintEffectNoSchedule)))
 		} else {
-			h.Add(schedtest.Node(name), schedtest.Pod("on-"+name, schedtest.On(name), schedtest.Requests("2", "")))
+			harness.Add(schedtest.Node(name),
+				schedtest.Pod("on-"+name, schedtest.On(name), schedtest.Requests("2", "")))
 		}
 	}
 	job := func() string {
-		a := h.Try(schedtest.Pod("big", schedtest.Requests("3", "")))
+		a := harness.Try(schedtest.Pod("big", schedtest.Requests("3", "")))
 		explain.Decision(a, 1, 0)
 		return a.Refusals.Explained.Leaves
 	}
 	if got, want := job(), "fits on n300 when pod default/on-n300 is gone"; got != want {
 		t.Errorf("without Jobs: got %q, want %q", got, want)
 	}
-	h.Cache.RemovePod("pod-default-on-n310")
-	h.Add(schedtest.Pod("worker", schedtest.On("n310"), schedtest.Requests("2", ""), ofJob))
+	harness.Cache.RemovePod("pod-default-on-n310")
+	harness.Add(schedtest.Pod("worker", schedtest.On("n310"), schedtest.Requests("2", ""), ofJob))
 	if got, want := job(), "n310 frees up when job default/x ends"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -66,13 +66,13 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("urlPrefix: %w", err)
 	}
-	e := &Extender{
+	extender := &Extender{
 		cfg:     *cfg,
 		name:    "extender " + strings.TrimRight(u.Redacted(), "/"),
 		managed: map[corev1.ResourceName]bool{},
 	}
 	for _, r := range cfg.ManagedResources {
-		e.managed[corev1.ResourceName(r.Name)] = true
+		extender.managed[corev1.ResourceName(r.Name)] = true
 	}
 	tls := rest.Config{}
 	if t := cfg.TLSConfig; t != nil {
@@ -103,11 +103,11 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 	if transport.TLSClientConfig, err = rest.TLSConfigFor(&tls); err != nil {
 		return nil, fmt.Errorf("tlsConfig: %w", err)
 	}
-	e.client = &http.Client{
+	extender.client = &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return e, nil
+	return extender, nil
 }
 
 // Name returns "extender" and the URL without a password.

@@ -234,11 +234,11 @@ func TestChain(t *testing.T) {
 			e.ManagedResources = []configv1.ExtenderManagedResource{{Name: "x.io/gpu"}}
 		}),
 		ext(url+"/binds", func(e *configv1.Extender) { e.BindVerb = "bind" }))
-	v, st := s.FilterAndPrioritize(t.Context(), podAsking("cpu"), nodes("a", "b", "c"))
+	results, st := s.FilterAndPrioritize(t.Context(), podAsking("cpu"), nodes("a", "b", "c"))
 	if st != nil {
 		t.Fatal(st)
 	}
-	if got := strings.ReplaceAll(refusals(v), url, ""); got != "a 0 full; c 1 node(s) left out by extender /one" {
+	if got := strings.ReplaceAll(refusals(results), url, ""); got != "a 0 full; c 1 node(s) left out by extender /one" {
 		t.Error(got)
 	}
 	for path, want := range map[string]string{
@@ -250,9 +250,10 @@ func TestChain(t *testing.T) {
 			t.Errorf("%s was asked %s", path, asked[path])
 		}
 	}
-	if _, was := asked["/gpu/filter"]; was || len(v.IgnoredErrors) != 1 || strings.ReplaceAll(v.IgnoredErrors[0], url,
-		"") != "extender /ignorable: filter: the extender returned an error: no" {
-		t.Errorf("ignored %q; %v", v.IgnoredErrors, asked)
+	if _, was := asked["/gpu/filter"]; was || len(results.IgnoredErrors) != 1 ||
+		strings.ReplaceAll(results.IgnoredErrors[0], url,
+			"") != "extender /ignorable: filter: the extender returned an error: no" {
+		t.Errorf("ignored %q; %v", results.IgnoredErrors, asked)
 	}
 	if v, st := s.FilterAndPrioritize(t.Context(), podAsking("x.io/gpu"), nodes("a", "b")); st != nil ||
 		len(v.Refused) != 2 {

@@ -204,21 +204,21 @@ func (e *Extender) prioritize(
 		sent[n.Name] = true
 	}
 	const scale = framework.MaxScore / extenderv1.MaxExtenderPriority
-	for _, p := range result {
-		if !sent[p.Host] {
+	for _, hostPriority := range result {
+		if !sent[hostPriority.Host] {
 			return out, fmt.Errorf("%s: a score is for node %q, which was not sent: the scores are ignored", verb,
-				oneShortLine(p.Host))
+				oneShortLine(hostPriority.Host))
 		}
-		if _, twice := out.Raw[p.Host]; twice {
-			return out, fmt.Errorf("%s: node %q has two scores: the scores are ignored", verb, p.Host)
+		if _, twice := out.Raw[hostPriority.Host]; twice {
+			return out, fmt.Errorf("%s: node %q has two scores: the scores are ignored", verb, hostPriority.Host)
 		}
-		if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
+		if hostPriority.Score < extenderv1.MinExtenderPriority || hostPriority.Score > extenderv1.MaxExtenderPriority {
 			return out, fmt.Errorf("%s: node %q has score %d, which is not in the range %d to %d: the scores are "+
-				"ignored", verb, p.Host, p.Score, extenderv1.MinExtenderPriority,
+				"ignored", verb, hostPriority.Host, hostPriority.Score, extenderv1.MinExtenderPriority,
 				extenderv1.MaxExtenderPriority)
 		}
-		out.Raw[p.Host] = p.Score
-		out.Scores[p.Host] = p.Score * scale
+		out.Raw[hostPriority.Host] = hostPriority.Score
+		out.Scores[hostPriority.Host] = hostPriority.Score * scale
 	}
 	return out, nil
 }

@@ -19,30 +19,31 @@ import (
 // ProcessPreemption calls the extenders with a preemptVerb to choose among the candidate nodes and their victims. It
 // does not modify found. The error is that of an extender that is not ignorable.
 func (s *Set) ProcessPreemption(
-	ctx context.Context, a *framework.Attempt, found []*framework.Preemption,
+	ctx context.Context, attempt *framework.Attempt, found []*framework.Preemption,
 ) ([]*framework.Preemption, error) {
-	if s == nil || a.CallExtenders == nil {
+	if s == nil || attempt.CallExtenders == nil {
 		return found, nil
 	}
-	pod := a.Pod.Pod
-	on := map[string][]*state.PodInfo{} // a.Outside lets the other lane change the snapshot
+	pod := attempt.Pod.Pod
+	on := map[string][]*state.PodInfo{} // attempt.Outside lets the other lane change the snapshot
 	for _, c := range found {
-		on[c.Node] = append(slices.Clip(a.Snapshot.Node(c.Node).Pods), c.Victims...) // victims may be on other nodes
+		// victims may be on other nodes
+		on[c.Node] = append(slices.Clip(attempt.Snapshot.Node(c.Node).Pods), c.Victims...)
 	}
 	var err error
-	a.CallExtenders(func() {
-		for _, e := range s.all {
-			if e.cfg.PreemptVerb == "" || len(found) == 0 || !e.interested(pod) {
+	attempt.CallExtenders(func() {
+		for _, extender := range s.all {
+			if extender.cfg.PreemptVerb == "" || len(found) == 0 || !extender.interested(pod) {
 				continue
 			}
-			left, failed := e.preempt(ctx, a.Pod, found, on)
+			left, failed := extender.preempt(ctx, attempt.Pod, found, on)
 			switch {
 			case failed == nil:
 				found = left
-			case e.cfg.Ignorable:
-				s.log.Warn("extender is ignored", "extender", e.name, "pod", a.Pod.Key, "err", failed)
+			case extender.cfg.Ignorable:
+				s.log.Warn("extender is ignored", "extender", extender.name, "pod", attempt.Pod.Key, "err", failed)
 			default:
-				err = fmt.Errorf("%s: %w", e.name, failed)
+				err = fmt.Errorf("%s: %w", extender.name, failed)
 				return
 			}
 		}
@@ -59,20 +60,23 @@ func (e *Extender) preempt(
 	} else {
 		args.NodeNameToVictims = map[string]*extenderv1.Victims{}
 	}
-	for _, c := range found {
+	for _, preemption := range found {
 		pods := []*corev1.Pod{}
 		uids := []*extenderv1.MetaPod{}
-		for _, v := range c.Victims {
+		for _, v := range preemption.Victims {
 			pods = append(pods, v.Pod)
 			uids = append(uids, &extenderv1.MetaPod{UID: string(v.Pod.UID)})
 		}
 		if e.cfg.NodeCacheCapable {
-			args.NodeNameToMetaVictims[c.Node] = &extenderv1.MetaVictims{
+			args.NodeNameToMetaVictims[preemption.Node] = &extenderv1.MetaVictims{
 				Pods:             uids,
-				NumPDBViolations: int64(c.PDBViolations),
+				NumPDBViolations: int64(preemption.PDBViolations),
 			}
 		} else {
-			args.NodeNameToVictims[c.Node] = &extenderv1.Victims{Pods: pods, NumPDBViolations: int64(c.PDBViolations)}
+			args.NodeNameToVictims[preemption.Node] = &extenderv1.Victims{
+				Pods:             pods,
+				NumPDBViolations: int64(preemption.PDBViolations),
+			}
 		}
 	}
 	var result extenderv1.ExtenderPreemptionResult

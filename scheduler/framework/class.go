@@ -47,8 +47,8 @@ const maxNominatedPriorities = 4
 const maxClasses = 32
 
 // classOf returns the class of the attempt's pod. Its first nodeLocal filters are NodeLocal.
-func (e *Engine) classOf(a *Attempt, nodeLocal int) *class {
-	e.key = a.Pod.AppendClass(e.key[:0])
+func (e *Engine) classOf(attempt *Attempt, nodeLocal int) *class {
+	e.key = attempt.Pod.AppendClass(e.key[:0])
 	e.clock++
 	c := e.classes[string(e.key)]
 	if c == nil {
@@ -61,9 +61,9 @@ func (e *Engine) classOf(a *Attempt, nodeLocal int) *class {
 		e.classes[string(e.key)] = c
 	}
 	c.used = e.clock
-	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.statusVersions) != n ||
+	if n := len(attempt.Snapshot.Nodes); c.epoch != attempt.Snapshot.Epoch || len(c.statusVersions) != n ||
 		c.nodeLocalFilters != nodeLocal {
-		c.epoch = a.Snapshot.Epoch
+		c.epoch = attempt.Snapshot.Epoch
 		c.nodeLocalFilters = nodeLocal
 		c.statusVersions = zeros(c.statusVersions, n)
 		c.scoreVersions = zeros(c.scoreVersions, n)
@@ -120,13 +120,13 @@ func (c *class) updateStatus(a *Attempt, place int) *Status {
 }
 
 // updateStatuses updates the statuses of all nodes.
-func (c *class) updateStatuses(a *Attempt) {
-	changed, known := a.Snapshot.Changed(c.filteredAt)
+func (c *class) updateStatuses(attempt *Attempt) {
+	changed, known := attempt.Snapshot.Changed(c.filteredAt)
 	if c.filteredAt < 0 || !known {
 		c.refused = 0
 		c.refusals = nil
 		for place := range c.statusVersions {
-			if c.updateStatus(a, place) != nil {
+			if c.updateStatus(attempt, place) != nil {
 				c.refused++
 			}
 		}
@@ -135,42 +135,42 @@ func (c *class) updateStatuses(a *Attempt) {
 		if c.status[place] != nil {
 			c.refused--
 		}
-		st := c.updateStatus(a, int(place))
+		st := c.updateStatus(attempt, int(place))
 		if st != nil {
 			c.refused++
 		}
-		if c.refusals != nil && !c.refusals.update(place, a.Snapshot.Nodes[place], st) {
+		if c.refusals != nil && !c.refusals.update(place, attempt.Snapshot.Nodes[place], st) {
 			c.refusals = nil
 		}
 	}
-	c.filteredAt = a.Snapshot.Version()
+	c.filteredAt = attempt.Snapshot.Version()
 }
 
 // filterWithNominated sets the status in out of the nodes on which the pod does not fit together with their nominated
 // pods. The results are cached if all filters are NodeLocal and no nominated pods are ignored.
-func (c *class) filterWithNominated(a *Attempt, out []*Status) {
-	s := a.Snapshot
-	var b *nominatedResults
-	if c.nodeLocalFilters == len(a.Filters) && a.ignoreNominated == nil {
-		b = c.resultsWithNominated(a.Pod.Priority, len(out))
+func (c *class) filterWithNominated(attempt *Attempt, out []*Status) {
+	snapshot := attempt.Snapshot
+	var results *nominatedResults
+	if c.nodeLocalFilters == len(attempt.Filters) && attempt.ignoreNominated == nil {
+		results = c.resultsWithNominated(attempt.Pod.Priority, len(out))
 	}
 	// on this node the pod's own nomination is ignored, so the class's result is not valid for it
-	own := s.NominatedPlace(a.Pod.Pod.UID)
-	for place, n := range s.Nodes {
+	own := snapshot.NominatedPlace(attempt.Pod.Pod.UID)
+	for place, info := range snapshot.Nodes {
 		if out[place] != nil {
 			continue
 		}
-		nominated := s.NominatedAt(place)
+		nominated := snapshot.NominatedAt(place)
 		switch {
 		case len(nominated) == 0:
-		case b == nil || place == own:
-			out[place] = a.checkWithNominated(n, nominated)
+		case results == nil || place == own:
+			out[place] = attempt.checkWithNominated(info, nominated)
 		default:
-			if v := s.Versions[place]; b.versions[place] != v {
-				b.versions[place] = v
-				b.status[place] = a.checkWithNominated(n, nominated)
+			if v := snapshot.Versions[place]; results.versions[place] != v {
+				results.versions[place] = v
+				results.status[place] = attempt.checkWithNominated(info, nominated)
 			}
-			out[place] = b.status[place]
+			out[place] = results.status[place]
 		}
 	}
 }
@@ -188,8 +188,8 @@ func (c *class) resultsWithNominated(priority int32, nodes int) *nominatedResult
 }
 
 // updateScores updates the scores of the nodes at places. nodeScorers are those of this attempt, by scorer.
-func (c *class) updateScores(a *Attempt, scorers []Weighted, nodeScorers []NodeScorer, places []int32) {
-	n := len(a.Snapshot.Nodes)
+func (c *class) updateScores(attempt *Attempt, scorers []Weighted, nodeScorers []NodeScorer, places []int32) {
+	n := len(attempt.Snapshot.Nodes)
 	same := len(c.raw) == len(nodeScorers) && len(c.base) == n
 	for i := range nodeScorers {
 		_, nodeLocal := nodeScorers[i].(NodeLocal)
@@ -207,26 +207,26 @@ func (c *class) updateScores(a *Attempt, scorers []Weighted, nodeScorers []NodeS
 		}
 	}
 	everywhere := len(places) == n
-	if changed, known := a.Snapshot.Changed(c.scoredAt); everywhere && c.scoredAt >= 0 && known {
+	if changed, known := attempt.Snapshot.Changed(c.scoredAt); everywhere && c.scoredAt >= 0 && known {
 		for _, place := range changed {
 			before := c.base[place]
-			c.updateScore(a, scorers, nodeScorers, place)
+			c.updateScore(attempt, scorers, nodeScorers, place)
 			c.updateTop(place, before)
 		}
 	} else {
 		c.top = c.top[:0]
 		for _, place := range places {
-			c.updateScore(a, scorers, nodeScorers, place)
+			c.updateScore(attempt, scorers, nodeScorers, place)
 		}
 	}
 	if c.scoredAt = -1; everywhere {
-		c.scoredAt = a.Snapshot.Version()
+		c.scoredAt = attempt.Snapshot.Version()
 	}
 }
 
 // updateScore updates the scores of the node at a place.
-func (c *class) updateScore(a *Attempt, scorers []Weighted, nodeScorers []NodeScorer, place int32) {
-	v := a.Snapshot.Versions[place]
+func (c *class) updateScore(attempt *Attempt, scorers []Weighted, nodeScorers []NodeScorer, place int32) {
+	v := attempt.Snapshot.Versions[place]
 	if c.scoreVersions[place] == v {
 		return
 	}
@@ -236,7 +236,7 @@ func (c *class) updateScore(a *Attempt, scorers []Weighted, nodeScorers []NodeSc
 		if raw == nil {
 			continue
 		}
-		raw[place] = nodeScorers[i].Score(a.Snapshot.Nodes[place])
+		raw[place] = nodeScorers[i].Score(attempt.Snapshot.Nodes[place])
 		if _, noNormalize := nodeScorers[i].(NoNormalize); noNormalize {
 			c.base[place] += raw[place] * scorers[i].Weight
 		}

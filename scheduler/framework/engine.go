@@ -41,20 +41,20 @@ type Engine struct {
 // NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large
 // clusters. seed seeds the random choice among nodes with equal scores.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
-	e := &Engine{
+	engine := &Engine{
 		observer:                 p.Observe,
 		classes:                  map[string]*class{},
 		filterers:                PluginsAt[Filterer](p, AtFilter),
 		parallelism:              max(parallelism, 1),
 		percentageOfNodesToScore: int(p.PercentageOfNodesToScore),
 	}
-	e.rand = rand.New(rand.NewPCG(seed, seed)) // the choice among equal nodes is not a secret
+	engine.rand = rand.New(rand.NewPCG(seed, seed)) // the choice among equal nodes is not a secret
 	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
-			e.scorers = append(e.scorers, w)
+			engine.scorers = append(engine.scorers, w)
 		}
 	}
-	return e
+	return engine
 }
 
 // Limits of the search for feasible nodes, as in kube-scheduler: with minFeasible nodes or more it stops when a
@@ -113,110 +113,110 @@ func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *sta
 
 // findFeasible finds the feasible nodes: all, or FeasibleNodesToFind of them. With results it filters only the nodes
 // that were sent to the extenders. noFilterAll: filterAll must not be used.
-func (e *Engine) findFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(
+func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, ignoreNominated func(
 	*state.PodInfo,
 ) bool, results *ExtenderResults, noFilterAll bool,
 ) *Attempt {
 	begin := time.Now()
 	e.class = nil
-	a := &e.attempt
-	*a = Attempt{
+	attempt := &e.attempt
+	*attempt = Attempt{
 		Pod:             pod,
 		Cycle:           &CycleState{},
-		Snapshot:        s,
+		Snapshot:        snapshot,
 		ignoreNominated: ignoreNominated,
-		Filters:         a.Filters[:0],
+		Filters:         attempt.Filters[:0],
 		Refused:         e.refused[:0],
 		Feasible:        e.feasible[:0],
-		ScoredBy:        a.ScoredBy[:0],
-		RuleScorers:     a.RuleScorers[:0],
-		Raw:             a.Raw[:0],
-		Scores:          a.Scores[:0],
+		ScoredBy:        attempt.ScoredBy[:0],
+		RuleScorers:     attempt.RuleScorers[:0],
+		Raw:             attempt.Raw[:0],
+		Scores:          attempt.Scores[:0],
 	}
 	if e.attempts++; e.attempts%sampleEvery == 1 {
-		a.Observe = e.observer
+		attempt.Observe = e.observer
 	}
-	if len(s.Nodes) == 0 {
-		return a
+	if len(snapshot.Nodes) == 0 {
+		return attempt
 	}
-	nodes := e.prepare(a)
-	a.PreFilterTook = time.Since(begin)
-	nodeLocal := countNodeLocal(a.Filters)
+	nodes := e.prepare(attempt)
+	attempt.PreFilterTook = time.Since(begin)
+	nodeLocal := countNodeLocal(attempt.Filters)
 	switch {
-	case a.PreFilterStatus != nil || a.Failed != nil:
+	case attempt.PreFilterStatus != nil || attempt.Failed != nil:
 	case results != nil:
-		results.filter(a, nodes, func(n *state.NodeInfo) *Status {
-			if st := Check(a.Filters, n); st != nil {
+		results.filter(attempt, nodes, func(n *state.NodeInfo) *Status {
+			if st := Check(attempt.Filters, n); st != nil {
 				return st
 			}
-			return a.checkWithNominated(n, s.NominatedTo(n.Name))
+			return attempt.checkWithNominated(n, snapshot.NominatedTo(n.Name))
 		})
-	case !noFilterAll && e.tryNominated(a):
-	case !noFilterAll && e.canFilterAll(a, nodes, nodeLocal):
-		e.class = e.classOf(a, nodeLocal)
-		e.filterAll(a, e.class)
+	case !noFilterAll && e.tryNominated(attempt):
+	case !noFilterAll && e.canFilterAll(attempt, nodes, nodeLocal):
+		e.class = e.classOf(attempt, nodeLocal)
+		e.filterAll(attempt, e.class)
 	default:
-		e.filter(a, nodes, nodeLocal)
+		e.filter(attempt, nodes, nodeLocal)
 	}
-	if a.Failed != nil {
-		a.Feasible = a.Feasible[:0]
+	if attempt.Failed != nil {
+		attempt.Feasible = attempt.Feasible[:0]
 	}
-	if a.Refusals == nil {
-		e.refused = a.Refused
+	if attempt.Refusals == nil {
+		e.refused = attempt.Refused
 	}
-	a.FilterTook = time.Since(begin)
-	return a
+	attempt.FilterTook = time.Since(begin)
+	return attempt
 }
 
 // choose scores the feasible nodes and chooses the best one.
-func (e *Engine) choose(a *Attempt, results *ExtenderResults) {
+func (e *Engine) choose(attempt *Attempt, results *ExtenderResults) {
 	switch begin := time.Now(); {
-	case len(a.Feasible) == 1 && len(a.Snapshot.Nodes) > alwaysScored:
-		a.Chosen = a.Feasible[0]
-	case len(a.Feasible) > 0:
-		e.score(a)
+	case len(attempt.Feasible) == 1 && len(attempt.Snapshot.Nodes) > alwaysScored:
+		attempt.Chosen = attempt.Feasible[0]
+	case len(attempt.Feasible) > 0:
+		e.score(attempt)
 		if results != nil {
-			results.score(a)
+			results.score(attempt)
 		}
-		a.ChosenAt = int(e.best(a))
-		a.Chosen = a.Feasible[a.ChosenAt]
-		a.ScoreTook = time.Since(begin)
+		attempt.ChosenAt = int(e.best(attempt))
+		attempt.Chosen = attempt.Feasible[attempt.ChosenAt]
+		attempt.ScoreTook = time.Since(begin)
 	}
-	a.observeOnNode(e.scorers, e.nodeScorers)
+	attempt.observeOnNode(e.scorers, e.nodeScorers)
 	clear(e.nodeScorers)
 }
 
 // prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a
 // PreFilterResult names.
-func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
-	nodes := a.Snapshot.Nodes
-	if a.Pod.Err != nil {
-		a.PreFilterStatus = NewStatus("InterPodAffinity", Unresolvable, a.Pod.Err.Error())
+func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
+	nodes := attempt.Snapshot.Nodes
+	if attempt.Pod.Err != nil {
+		attempt.PreFilterStatus = NewStatus("InterPodAffinity", Unresolvable, attempt.Pod.Err.Error())
 		return nil
 	}
-	for _, p := range e.filterers {
-		begin := a.begin()
-		f, st := p.PreFilter(a.Cycle, a.Pod, a.Snapshot)
-		if f == nil && st == nil {
-			a.observe(p, "PreFilter", statusSkip, begin)
+	for _, filterer := range e.filterers {
+		begin := attempt.begin()
+		nodeFilter, st := filterer.PreFilter(attempt.Cycle, attempt.Pod, attempt.Snapshot)
+		if nodeFilter == nil && st == nil {
+			attempt.observe(filterer, "PreFilter", statusSkip, begin)
 			continue
 		}
-		a.observe(p, "PreFilter", StatusName(st), begin)
+		attempt.observe(filterer, "PreFilter", StatusName(st), begin)
 		if st != nil && st.Code == Failed {
-			a.Failed = st
+			attempt.Failed = st
 			return nil
 		}
 		if st != nil {
-			a.PreFilterStatus = st
+			attempt.PreFilterStatus = st
 			return nil
 		}
-		a.Filters = append(a.Filters, NamedFilter{p, f})
-		n, ok := f.(PreFilterResult)
-		if !ok || a.ExcludedBy != nil {
+		attempt.Filters = append(attempt.Filters, NamedFilter{filterer, nodeFilter})
+		n, ok := nodeFilter.(PreFilterResult)
+		if !ok || attempt.ExcludedBy != nil {
 			continue
 		}
 		if names := n.NodeNames(); names != nil {
-			nodes = e.nodesByName(a, p, names)
+			nodes = e.nodesByName(attempt, filterer, names)
 		}
 	}
 	return nodes
@@ -238,24 +238,25 @@ func (e *Engine) nodesByName(a *Attempt, p Plugin, names []string) []*state.Node
 
 // filter filters nodes until FeasibleNodesToFind of them are feasible. It starts at the node where the last attempt
 // stopped.
-func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) {
+func (e *Engine) filter(attempt *Attempt, nodes []*state.NodeInfo, nodeLocal int) {
 	enough := FeasibleNodesToFind(len(nodes), e.percentageOfNodesToScore)
 	if len(nodes) == 0 {
 		return
 	}
 	start := e.next % len(nodes)
-	check := e.checker(a, nodes, nodeLocal)
-	for a.EvaluatedNodes < len(nodes) && len(a.Feasible) < enough && a.Failed == nil {
-		if left := len(nodes) - a.EvaluatedNodes; e.parallelism > 1 && left >= parallelFromHere {
-			e.block(a, nodes, start, min(left, max(2*(enough-len(a.Feasible)), parallelFromHere)), enough, check)
+	check := e.checker(attempt, nodes, nodeLocal)
+	for attempt.EvaluatedNodes < len(nodes) && len(attempt.Feasible) < enough && attempt.Failed == nil {
+		if left := len(nodes) - attempt.EvaluatedNodes; e.parallelism > 1 && left >= parallelFromHere {
+			e.block(attempt, nodes, start, min(left, max(2*(enough-len(attempt.Feasible)), parallelFromHere)), enough,
+				check)
 			continue
 		}
-		i := (start + a.EvaluatedNodes) % len(nodes)
+		i := (start + attempt.EvaluatedNodes) % len(nodes)
 		n := nodes[i]
-		a.recordResult(n, check(i, n))
+		attempt.recordResult(n, check(i, n))
 	}
-	e.next = start + a.EvaluatedNodes
-	e.feasible = a.Feasible
+	e.next = start + attempt.EvaluatedNodes
+	e.feasible = attempt.Feasible
 }
 
 // recordResult records the result of the filters for one node.
@@ -273,31 +274,31 @@ func (a *Attempt) recordResult(n *state.NodeInfo, st *Status) {
 
 // checker returns the function that filters the node at an index of nodes. Several goroutines call it, at most once for
 // each index.
-func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) func(int, *state.NodeInfo) *Status {
+func (e *Engine) checker(attempt *Attempt, nodes []*state.NodeInfo, nodeLocal int) func(int, *state.NodeInfo) *Status {
 	switch {
-	case a.Snapshot.AnyNominated():
+	case attempt.Snapshot.AnyNominated():
 		return func(_ int, n *state.NodeInfo) *Status {
-			if st := Check(a.Filters, n); st != nil {
+			if st := Check(attempt.Filters, n); st != nil {
 				return st
 			}
-			return a.checkWithNominated(n, a.Snapshot.NominatedTo(n.Name))
+			return attempt.checkWithNominated(n, attempt.Snapshot.NominatedTo(n.Name))
 		}
-	case nodeLocal == 0 || len(nodes) != len(a.Snapshot.Nodes): // a class is indexed like the snapshot's nodes
-		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
+	case nodeLocal == 0 || len(nodes) != len(attempt.Snapshot.Nodes): // a class is indexed like the snapshot's nodes
+		return func(_ int, n *state.NodeInfo) *Status { return Check(attempt.Filters, n) }
 	}
-	c := e.classOf(a, nodeLocal)
+	c := e.classOf(attempt, nodeLocal)
 	c.filteredAt = -1 // only a part of the nodes is filtered, without counting the refused ones
 	return func(i int, n *state.NodeInfo) *Status {
-		if st := c.updateStatus(a, i); st != nil {
+		if st := c.updateStatus(attempt, i); st != nil {
 			return st
 		}
-		return Check(a.Filters[nodeLocal:], n)
+		return Check(attempt.Filters[nodeLocal:], n)
 	}
 }
 
 // block filters the next size nodes with several goroutines. The outcome is the same as one by one: results after the
 // last feasible node that is needed are discarded.
-func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(
+func (e *Engine) block(attempt *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(
 	int, *state.NodeInfo,
 ) *Status,
 ) {
@@ -307,7 +308,7 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	results := e.results[:size]
 	var wg sync.WaitGroup
 	chunk := (size + e.parallelism - 1) / e.parallelism
-	first := a.EvaluatedNodes
+	first := attempt.EvaluatedNodes
 	filterRange := func(from, to int) {
 		for i := from; i < to; i++ {
 			at := (start + first + i) % len(nodes)
@@ -320,10 +321,10 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	filterRange(0, min(chunk, size))
 	wg.Wait()
 	for i, st := range results {
-		if len(a.Feasible) >= enough || a.Failed != nil {
+		if len(attempt.Feasible) >= enough || attempt.Failed != nil {
 			return
 		}
-		a.recordResult(nodes[(start+first+i)%len(nodes)], st)
+		attempt.recordResult(nodes[(start+first+i)%len(nodes)], st)
 	}
 }
 
@@ -362,21 +363,21 @@ func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []
 }
 
 // score scores the feasible nodes.
-func (e *Engine) score(a *Attempt) {
+func (e *Engine) score(attempt *Attempt) {
 	begin := time.Now()
 	for len(e.scores) < len(e.scorers)+1 {
 		e.scores = append(e.scores, nil)
 		e.raw = append(e.raw, nil)
 	}
-	e.preScore(a)
-	if e.class != nil && e.sample(a) {
-		e.preScore(a)
+	e.preScore(attempt)
+	if e.class != nil && e.sample(attempt) {
+		e.preScore(attempt)
 	}
-	a.PreScoreTook = time.Since(begin)
+	attempt.PreScoreTook = time.Since(begin)
 	if e.class != nil {
-		e.scoreAll(a, e.class)
+		e.scoreAll(attempt, e.class)
 	} else {
-		e.scoreEach(a)
+		e.scoreEach(attempt)
 	}
 }
 
@@ -396,28 +397,28 @@ func (e *Engine) preScore(a *Attempt) {
 }
 
 // scoreEach scores the feasible nodes one by one.
-func (e *Engine) scoreEach(a *Attempt) {
-	n := len(a.Feasible)
-	a.Totals = buffer(e.scores, len(e.scorers), n)
-	clear(a.Totals)
-	for i, w := range e.scorers {
+func (e *Engine) scoreEach(attempt *Attempt) {
+	n := len(attempt.Feasible)
+	attempt.Totals = buffer(e.scores, len(e.scorers), n)
+	clear(attempt.Totals)
+	for i, weighted := range e.scorers {
 		scorer := e.nodeScorers[i]
 		if scorer == nil {
 			continue
 		}
 		raw := buffer(e.raw, i, n)
 		scores := buffer(e.scores, i, n)
-		begin := a.begin()
-		for j, node := range a.Feasible {
+		begin := attempt.begin()
+		for j, node := range attempt.Feasible {
 			raw[j] = scorer.Score(node)
 		}
 		copy(scores, raw)
 		scorer.Normalize(scores)
-		a.observeScores(w.Plugin, scorer, begin, n)
+		attempt.observeScores(weighted.Plugin, scorer, begin, n)
 		for j, s := range scores {
-			a.Totals[j] += s * w.Weight
+			attempt.Totals[j] += s * weighted.Weight
 		}
-		a.scored(w, scorer, raw, scores)
+		attempt.scored(weighted, scorer, raw, scores)
 	}
 }
 

@@ -40,9 +40,9 @@ type ExtenderScores struct {
 
 // filter filters those candidates again that were sent to the extenders, with the function check, and adds the
 // extenders' refusals.
-func (v *ExtenderResults) filter(a *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
-	at := func(name string) *state.NodeInfo { return a.Snapshot.Node(name) }
-	if len(candidates) != len(a.Snapshot.Nodes) { // a PreFilterResult has excluded nodes
+func (v *ExtenderResults) filter(attempt *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
+	at := func(name string) *state.NodeInfo { return attempt.Snapshot.Node(name) }
+	if len(candidates) != len(attempt.Snapshot.Nodes) { // a PreFilterResult has excluded nodes
 		few := make(map[string]*state.NodeInfo, len(candidates))
 		for _, n := range candidates {
 			few[n.Name] = n
@@ -59,14 +59,14 @@ func (v *ExtenderResults) filter(a *Attempt, candidates []*state.NodeInfo, check
 		if v.Outdated = v.Outdated || st != nil; st == nil {
 			st = v.Refused[name]
 		}
-		a.recordResult(n, st)
+		attempt.recordResult(n, st)
 	}
 	for _, r := range v.RefusedByPlugins {
-		if n := a.Snapshot.Node(r.Node.Name); n != nil {
-			a.Refused = append(a.Refused, Refusal{n, r.Status})
+		if n := attempt.Snapshot.Node(r.Node.Name); n != nil {
+			attempt.Refused = append(attempt.Refused, Refusal{n, r.Status})
 		}
 	}
-	a.EvaluatedNodes = max(a.EvaluatedNodes, v.EvaluatedNodes)
+	attempt.EvaluatedNodes = max(attempt.EvaluatedNodes, v.EvaluatedNodes)
 }
 
 // score adds the extenders' scores to those of the plugins.

@@ -19,37 +19,37 @@ func (e *Engine) canFilterAll(a *Attempt, nodes []*state.NodeInfo, nodeLocal int
 }
 
 // filterAll filters all nodes of the snapshot. It uses the cached results of the pod's class.
-func (e *Engine) filterAll(a *Attempt, c *class) {
-	nodes := a.Snapshot.Nodes
-	c.updateStatuses(a)
-	if c.refused == 0 && c.nodeLocalFilters == len(a.Filters) && !a.Snapshot.AnyNominated() {
-		a.EvaluatedNodes = len(nodes)
-		a.Feasible = nodes
+func (e *Engine) filterAll(attempt *Attempt, c *class) {
+	nodes := attempt.Snapshot.Nodes
+	c.updateStatuses(attempt)
+	if c.refused == 0 && c.nodeLocalFilters == len(attempt.Filters) && !attempt.Snapshot.AnyNominated() {
+		attempt.EvaluatedNodes = len(nodes)
+		attempt.Feasible = nodes
 		e.places = everyPlace(e.places, len(nodes))
 		return
 	}
-	if c.refused == len(nodes) && !a.Snapshot.AnyNominated() && c.refuseAll(a) {
+	if c.refused == len(nodes) && !attempt.Snapshot.AnyNominated() && c.refuseAll(attempt) {
 		e.places = e.places[:0]
 		return
 	}
 	e.results = append(e.results[:0], c.status...)
 	out := e.results
-	for i := c.nodeLocalFilters; i < len(a.Filters); i++ {
-		if f, ok := a.Filters[i].NodeFilter.(AllFilter); ok { // always: canFilterAll has checked that
+	for i := c.nodeLocalFilters; i < len(attempt.Filters); i++ {
+		if f, ok := attempt.Filters[i].NodeFilter.(AllFilter); ok { // always: canFilterAll has checked that
 			f.FilterAll(out)
 		}
 	}
-	if a.Snapshot.AnyNominated() {
-		c.filterWithNominated(a, out)
+	if attempt.Snapshot.AnyNominated() {
+		c.filterWithNominated(attempt, out)
 	}
 	e.places = e.places[:0]
 	for place, n := range nodes {
-		a.recordResult(n, out[place])
+		attempt.recordResult(n, out[place])
 		if out[place] == nil {
 			e.places = append(e.places, int32(place)) // there are fewer nodes
 		}
 	}
-	e.feasible = a.Feasible
+	e.feasible = attempt.Feasible
 }
 
 // refuseAll records the refusals of all nodes, those of the last attempt where they are the same. It reports false if a
@@ -79,9 +79,9 @@ func everyPlace(s []int32, n int) []int32 {
 
 // sample reduces the feasible nodes to FeasibleNodesToFind of them, starting where the last sample ended, if a scorer
 // must be called for each node. It reports whether it did.
-func (e *Engine) sample(a *Attempt) bool {
-	enough := FeasibleNodesToFind(len(a.Snapshot.Nodes), 0)
-	if len(a.Feasible) <= enough {
+func (e *Engine) sample(attempt *Attempt) bool {
+	enough := FeasibleNodesToFind(len(attempt.Snapshot.Nodes), 0)
+	if len(attempt.Feasible) <= enough {
 		return false
 	}
 	for _, r := range e.nodeScorers {
@@ -89,16 +89,16 @@ func (e *Engine) sample(a *Attempt) bool {
 		if _, all := r.(AllScorer); r == nil || nodeLocal || all {
 			continue
 		}
-		start := e.next % len(a.Feasible)
+		start := e.next % len(attempt.Feasible)
 		e.next = start + enough
 		nodes := make([]*state.NodeInfo, enough)
 		places := make([]int32, enough)
 		for i := range enough {
-			at := (start + i) % len(a.Feasible)
-			nodes[i] = a.Feasible[at]
+			at := (start + i) % len(attempt.Feasible)
+			nodes[i] = attempt.Feasible[at]
 			places[i] = e.places[at]
 		}
-		a.Feasible = nodes
+		attempt.Feasible = nodes
 		e.places = places
 		return true
 	}
@@ -107,10 +107,10 @@ func (e *Engine) sample(a *Attempt) bool {
 
 // scoreAll scores the feasible nodes, whose places are e.places. The result is that of scoreEach, but it uses the
 // class's cached scores.
-func (e *Engine) scoreAll(a *Attempt, c *class) {
+func (e *Engine) scoreAll(attempt *Attempt, c *class) {
 	n := len(e.places)
-	c.updateScores(a, e.scorers, e.nodeScorers, e.places)
-	everywhere := n == len(a.Snapshot.Nodes)
+	c.updateScores(attempt, e.scorers, e.nodeScorers, e.places)
+	everywhere := n == len(attempt.Snapshot.Nodes)
 	// of returns the cached scores known in the order of Feasible.
 	of := func(known []int64, kept [][]int64, i int) []int64 {
 		if everywhere {
@@ -123,21 +123,21 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 		return out
 	}
 	if everywhere && e.allKnown(c) {
-		a.Totals = c.base
-		a.Best = c.best()
+		attempt.Totals = c.base
+		attempt.Best = c.best()
 	} else {
-		a.Totals = buffer(e.scores, len(e.scorers), n)
+		attempt.Totals = buffer(e.scores, len(e.scorers), n)
 		for j, place := range e.places {
-			a.Totals[j] = c.base[place]
+			attempt.Totals[j] = c.base[place]
 		}
 	}
-	for i, w := range e.scorers {
+	for i, weighted := range e.scorers {
 		scorer := e.nodeScorers[i]
 		if scorer == nil {
 			continue
 		}
 		var raw []int64
-		begin := a.begin()
+		begin := attempt.begin()
 		all, vector := scorer.(AllScorer)
 		switch {
 		case c.raw[i] != nil:
@@ -147,7 +147,7 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 			all.ScoreAll(e.places, raw)
 		default:
 			raw = buffer(e.raw, i, n)
-			for j, node := range a.Feasible {
+			for j, node := range attempt.Feasible {
 				raw[j] = scorer.Score(node)
 			}
 		}
@@ -158,11 +158,11 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 			copy(scores, raw)
 			scorer.Normalize(scores)
 			for j, s := range scores {
-				a.Totals[j] += s * w.Weight
+				attempt.Totals[j] += s * weighted.Weight
 			}
 		}
-		a.observeScores(w.Plugin, scorer, begin, n)
-		a.scored(w, scorer, raw, scores)
+		attempt.observeScores(weighted.Plugin, scorer, begin, n)
+		attempt.scored(weighted, scorer, raw, scores)
 	}
 }
 

@@ -45,16 +45,16 @@ type GroupDryRun interface {
 
 // FilterNode runs the filters for a pod on one node; nil: the pod fits.
 func (e *Engine) FilterNode(pod *state.PodInfo, s *state.Snapshot, node string) *Status {
-	a := &Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s}
-	e.prepare(a)
+	attempt := &Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s}
+	e.prepare(attempt)
 	n := s.Node(node)
 	switch {
-	case a.Failed != nil:
-		return a.Failed
-	case a.PreFilterStatus != nil:
-		return a.PreFilterStatus
+	case attempt.Failed != nil:
+		return attempt.Failed
+	case attempt.PreFilterStatus != nil:
+		return attempt.PreFilterStatus
 	case n == nil:
 		return NewStatus("NodeName", Unresolvable, "node(s) have gone")
 	}
-	return Check(a.Filters, n)
+	return Check(attempt.Filters, n)
 }

@@ -56,11 +56,11 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 	if a.Observe == nil {
 		return
 	}
-	n := a.Chosen
-	if n == nil && len(a.Refused) > 0 {
-		n = a.Refused[0].Node
+	info := a.Chosen
+	if info == nil && len(a.Refused) > 0 {
+		info = a.Refused[0].Node
 	}
-	if n == nil {
+	if info == nil {
 		return
 	}
 	for i := range a.Filters {
@@ -70,7 +70,7 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 			continue
 		}
 		begin := time.Now()
-		st := a.Filters[i].Filter(n)
+		st := a.Filters[i].Filter(info)
 		if a.observe(a.Filters[i].Plugin, "Filter", StatusName(st), begin); st != nil {
 			return
 		}
@@ -80,7 +80,7 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 			continue
 		}
 		begin := time.Now()
-		scorer.Score(n)
+		scorer.Score(info)
 		a.observe(scorers[i].Plugin, "Score", StatusName(nil), begin)
 	}
 }

@@ -36,28 +36,29 @@ type WaitingPod struct {
 
 // Hold adds a pod that waits for the plugins, for each at most the given time. The caller must then call Await.
 func (w *WaitingPods) Hold(pod *state.PodInfo, node string, plugins map[string]time.Duration) *WaitingPod {
-	p := &WaitingPod{
+	waitingPod := &WaitingPod{
 		Pod:    pod,
 		Node:   node,
 		timers: map[string]*time.Timer{},
 		result: make(chan *Status, 1),
 	}
-	p.mu.Lock()
+	waitingPod.mu.Lock()
 	for name, wait := range plugins {
 		wait = min(wait, MaxWait)
-		p.timers[name] = time.AfterFunc(wait, func() {
-			p.end(NewStatus(name, Unschedulable, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v",
-				wait, name)))
+		waitingPod.timers[name] = time.AfterFunc(wait, func() {
+			waitingPod.end(
+				NewStatus(name, Unschedulable, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v",
+					wait, name)))
 		})
 	}
-	p.mu.Unlock()
+	waitingPod.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pods == nil {
 		w.pods = map[types.UID]*WaitingPod{}
 	}
-	w.pods[pod.Pod.UID] = p
-	return p
+	w.pods[pod.Pod.UID] = waitingPod
+	return waitingPod
 }
 
 // Await blocks until the pod is allowed (nil) or refused, or ctx is done. Then it removes the pod from w.

@@ -27,7 +27,7 @@ func TestRememberedVerdicts(t *testing.T) {
 		change(n)
 		cache.SetNode(n)
 	}
-	e := framework.NewEngine(Default("", Options{}), 1, 1)
+	engine := framework.NewEngine(Default("", Options{}), 1, 1)
 	pod := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}})
 	tolerant := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{
 		NodeSelector: map[string]string{"disk": "ssd"},
@@ -52,10 +52,10 @@ func TestRememberedVerdicts(t *testing.T) {
 	} {
 		node(step.change)
 		for range 2 { // the second time from memory
-			if got := e.Decide(pod, cache.Refresh(), nil).Chosen != nil; got != step.fits {
+			if got := engine.Decide(pod, cache.Refresh(), nil).Chosen != nil; got != step.fits {
 				t.Errorf("%s: pod fits: got %v, want %v", step.name, got, step.fits)
 			}
-			if got := e.Decide(tolerant, cache.Refresh(), nil).Chosen != nil; got != step.tolerant {
+			if got := engine.Decide(tolerant, cache.Refresh(), nil).Chosen != nil; got != step.tolerant {
 				t.Errorf("%s: tolerant pod fits: got %v, want %v", step.name, got, step.tolerant)
 			}
 		}

@@ -26,10 +26,10 @@ type CELPolicy struct {
 }
 
 func newCELPolicy(set *policy.Set) framework.Factory {
-	return func(args any, h *framework.Handle) (framework.Plugin, error) {
-		p := &CELPolicy{Profile: h.Profile, Objects: set}
-		if h.Informers != nil {
-			p.Namespaces = h.Informers.Core().V1().Namespaces().Lister()
+	return func(args any, handle *framework.Handle) (framework.Plugin, error) {
+		celPolicy := &CELPolicy{Profile: handle.Profile, Objects: set}
+		if handle.Informers != nil {
+			celPolicy.Namespaces = handle.Informers.Core().V1().Namespaces().Lister()
 		}
 		switch a := args.(type) {
 		case nil:
@@ -38,16 +38,16 @@ func newCELPolicy(set *policy.Set) framework.Factory {
 			if len(wrong) > 0 {
 				return nil, wrong.ToAggregate()
 			}
-			p.Own = own
+			celPolicy.Own = own
 			for _, o := range own {
 				o.OnError = func(message string) {
-					h.Log.Warn("scheduling policy of the configuration", "policy", o.Name, "trouble", message)
+					handle.Log.Warn("scheduling policy of the configuration", "policy", o.Name, "trouble", message)
 				}
 			}
 		default:
-			return nil, notArgs(p, args)
+			return nil, notArgs(celPolicy, args)
 		}
-		return p, nil
+		return celPolicy, nil
 	}
 }
 

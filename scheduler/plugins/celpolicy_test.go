@@ -31,12 +31,12 @@ func refuses(e string) policy.Spec { return policy.Spec{Filters: []policy.Filter
 func TestPoliciesDecide(t *testing.T) {
 	own := configured(t, policy.Plugin,
 		`{"policies": [{"name": "pool", "filters": [{"expression": "node.labels['pool'] == pod.labels['pool']", "message": "another pool"}]}]}`)
-	p, ok := own.(*plugins.CELPolicy)
+	celPolicy, ok := own.(*plugins.CELPolicy)
 	if !ok {
 		t.Fatalf("a %T", own)
 	}
-	p.Objects = &policy.Set{}
-	h := schedtest.New(1, 1, framework.Weighted{Plugin: p, Weight: 1})
+	celPolicy.Objects = &policy.Set{}
+	h := schedtest.New(1, 1, framework.Weighted{Plugin: celPolicy, Weight: 1})
 	for _, name := range []string{"a1", "a2", "b1", "b2"} {
 		h.Add(schedtest.Node(name, schedtest.Labels("pool", name[:1], "number", name[1:])))
 	}
@@ -45,7 +45,7 @@ func TestPoliciesDecide(t *testing.T) {
 		a.Reasons()["node(s) refused by policy pool: another pool"] != 2 {
 		t.Errorf("feasible %d, reasons %v", len(a.Feasible), a.Reasons())
 	}
-	p.Objects.Use([]*policy.Policy{
+	celPolicy.Objects.Use([]*policy.Policy{
 		policyOf(t, "high", policy.Spec{
 			Scores: []policy.Score{{Expression: "node.labels['number'] == '2'", Weight: new(int32(100))}},
 		}),
@@ -53,16 +53,16 @@ func TestPoliciesDecide(t *testing.T) {
 	if a := try(); a.Chosen.Name != "a2" {
 		t.Errorf("chosen %s, want a2", a.Chosen.Name)
 	}
-	p.Objects.Use([]*policy.Policy{policyOf(t, "one", refuses("node.labels['number'] == '1'"))})
+	celPolicy.Objects.Use([]*policy.Policy{policyOf(t, "one", refuses("node.labels['number'] == '1'"))})
 	if a := try(); a.Chosen == nil || a.Chosen.Name != "a1" {
 		t.Errorf("chosen %v, want a1", a.Chosen)
 	}
-	p.Objects.Use([]*policy.Policy{policyOf(t, "none", refuses("false"))})
+	celPolicy.Objects.Use([]*policy.Policy{policyOf(t, "none", refuses("false"))})
 	if a := try(); a.Chosen != nil ||
 		a.Message() != "0/4 nodes are available: 2 node(s) refused by policy none: does not satisfy false, 2 node(s) refused by policy pool: another pool." {
 		t.Errorf("message %q", a.Message())
 	}
-	p.Objects.Use(nil)
+	celPolicy.Objects.Use(nil)
 	if a := try(); a.Chosen == nil {
 		t.Errorf("message %q", a.Message())
 	}

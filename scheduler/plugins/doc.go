@@ -27,7 +27,7 @@ type Options struct {
 }
 
 // Default returns the profile of the default scheduler. Filters run in this order; the weights are those of the scores.
-func Default(schedulerName string, o Options, more ...framework.Weighted) *framework.Profile {
+func Default(schedulerName string, options Options, more ...framework.Weighted) *framework.Profile {
 	return &framework.Profile{
 		SchedulerName: schedulerName,
 		Plugins: append([]framework.Weighted{
@@ -39,12 +39,12 @@ func Default(schedulerName string, o Options, more ...framework.Weighted) *frame
 			{Plugin: NodeAffinity{}, Weight: 2},
 			{Plugin: NodePorts{}},
 			{Plugin: NodeDeclaredFeatures{}},
-			{Plugin: o.Fit, Weight: 1},
-			{Plugin: VolumeRestrictions{o.Storage}},
-			{Plugin: NodeVolumeLimits{o.Storage}},
-			{Plugin: o.Volumes, Weight: 1},
-			{Plugin: VolumeZone{o.Storage}},
-			{Plugin: o.Spread, Weight: 2},
+			{Plugin: options.Fit, Weight: 1},
+			{Plugin: VolumeRestrictions{options.Storage}},
+			{Plugin: NodeVolumeLimits{options.Storage}},
+			{Plugin: options.Volumes, Weight: 1},
+			{Plugin: VolumeZone{options.Storage}},
+			{Plugin: options.Spread, Weight: 2},
 			{Plugin: InterPodAffinity{HardWeight: 1}, Weight: 2},
 			{Plugin: NodeResourcesBalancedAllocation{}, Weight: 1},
 			{Plugin: ImageLocality{}, Weight: 1},

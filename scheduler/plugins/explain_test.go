@@ -13,7 +13,7 @@ import (
 
 // TestAffinityInWords: which expression failed, and what the node has instead.
 func TestAffinityInWords(t *testing.T) {
-	n := state.NewNodeInfo(&corev1.Node{
+	info := state.NewNodeInfo(&corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "c", "disk": "ssd"}},
 	})
 	is := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
@@ -40,7 +40,7 @@ func TestAffinityInWords(t *testing.T) {
 		p := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{
 			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required},
 		}}})
-		if got, _, _ := (NodeAffinity{}).Explain(p, n, nil); got != want {
+		if got, _, _ := (NodeAffinity{}).Explain(p, info, nil); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -384,20 +384,20 @@ func TestFilters(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := schedtest.New(1, 1)
 			h.Add(tc.cluster...)
-			a := h.Try(tc.pod)
+			attempt := h.Try(tc.pod)
 			var fit []string
 			for _, n := range h.Cache.Refresh().Nodes {
-				for _, f := range a.Feasible {
+				for _, f := range attempt.Feasible {
 					if f == n {
 						fit = append(fit, n.Name)
 					}
 				}
 			}
 			if got := strings.Join(fit, " "); got != tc.fit {
-				t.Errorf("fit = %q, want %q (%s)", got, tc.fit, a.Message())
+				t.Errorf("fit = %q, want %q (%s)", got, tc.fit, attempt.Message())
 			}
-			_, why, _ := strings.Cut(strings.TrimSuffix(a.Message(), "."), "available: ")
-			if why != tc.why && !strings.HasSuffix(a.Message(), "available:"+tc.why) {
+			_, why, _ := strings.Cut(strings.TrimSuffix(attempt.Message(), "."), "available: ")
+			if why != tc.why && !strings.HasSuffix(attempt.Message(), "available:"+tc.why) {
 				t.Errorf("why = %q, want %q", why, tc.why)
 			}
 		})

@@ -194,12 +194,12 @@ func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo
 			out = append(out, Shortage{name, requests, used, allocatable})
 		}
 	}
-	r := &n.Requested
+	resource := &n.Requested
 	o := &n.Allocatable
 	check(corev1.ResourcePods, 1, int64(len(n.Pods)), o.Pods)
-	check(corev1.ResourceCPU, requests.MilliCPU, r.MilliCPU, o.MilliCPU)
-	check(corev1.ResourceMemory, requests.Memory, r.Memory, o.Memory)
-	check(corev1.ResourceEphemeralStorage, requests.EphemeralStorage, r.EphemeralStorage, o.EphemeralStorage)
+	check(corev1.ResourceCPU, requests.MilliCPU, resource.MilliCPU, o.MilliCPU)
+	check(corev1.ResourceMemory, requests.Memory, resource.Memory, o.Memory)
+	check(corev1.ResourceEphemeralStorage, requests.EphemeralStorage, resource.EphemeralStorage, o.EphemeralStorage)
 	if len(requests.Scalar) > 0 {
 		names := make([]corev1.ResourceName, 0, len(requests.Scalar))
 		for name := range requests.Scalar {
@@ -207,7 +207,7 @@ func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo
 		}
 		slices.Sort(names)
 		for _, name := range names {
-			check(name, requests.Scalar[name], r.Scalar[name], o.Scalar[name])
+			check(name, requests.Scalar[name], resource.Scalar[name], o.Scalar[name])
 		}
 	}
 	return out
@@ -234,32 +234,33 @@ func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 
 // Explain names requested, free and allocatable amounts, and the requests with which the pod would fit.
 func (p NodeResourcesFit) Explain(
-	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+	pod *state.PodInfo, info *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, far float64) {
-	missing := Shortages(p.requestsOn(n, p.requests(pod)), n)
-	for i, s := range missing {
+	missing := Shortages(p.requestsOn(info, p.requests(pod)), info)
+	for i, shortage := range missing {
 		if i > 0 {
 			short += "; "
 			hint += " and "
 		}
-		if s.Name == corev1.ResourcePods {
-			short += fmt.Sprintf("pods: %d of %d", s.Used, s.Allocatable)
+		if shortage.Name == corev1.ResourcePods {
+			short += fmt.Sprintf("pods: %d of %d", shortage.Used, shortage.Allocatable)
 			continue
 		}
-		left := Amount(s.Name, max(s.Allocatable-s.Used, 0))
-		short += string(s.Name) + ": asks " + Amount(s.Name, s.Requested) + ", free " + left + " of " + Amount(s.Name,
-			s.Allocatable)
-		if s.notOffered() {
-			hint += string(s.Name) + " is not requested"
+		left := Amount(shortage.Name, max(shortage.Allocatable-shortage.Used, 0))
+		short += string(shortage.Name) + ": asks " + Amount(shortage.Name, shortage.Requested) + ", free " + left +
+			" of " + Amount(shortage.Name,
+			shortage.Allocatable)
+		if shortage.notOffered() {
+			hint += string(shortage.Name) + " is not requested"
 			continue
 		}
-		hint += string(s.Name) + " request <= " + left
+		hint += string(shortage.Name) + " request <= " + left
 	}
 	far, fixable := distanceOf(missing)
 	if !fixable {
 		return short, "", far
 	}
-	return short, "fits on " + n.Name + " if " + hint, far
+	return short, "fits on " + info.Name + " if " + hint, far
 }
 
 // Amount formats an amount for people, rounded down to two digits: "2.9Gi", "500m", "4".
@@ -332,32 +333,32 @@ func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 // isSchedulableAfterPodDelete is the QueueingHint for resources that a pod has freed. They help if the pod fits now
 // beside the nominated pods of its priority or higher. They also help if preemption has become possible: the pod that
 // left could not be preempted, since its priority was not lower.
-func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, e *framework.Event) bool {
-	if e.OldPod == nil || e.NodeView == nil {
-		return e.OldPod != nil
+func (p NodeResourcesFit) isSchedulableAfterPodDelete(pod *state.PodInfo, event *framework.Event) bool {
+	if event.OldPod == nil || event.NodeView == nil {
+		return event.OldPod != nil
 	}
-	n := e.NodeView.Node
-	requests := p.requestsOn(n, p.requests(pod))
+	info := event.NodeView.Node
+	requests := p.requestsOn(info, p.requests(pod))
 	var nominated, lower []*state.PodInfo
-	for _, o := range e.NodeView.Nominated {
+	for _, o := range event.NodeView.Nominated {
 		if o.Priority >= pod.Priority && o.Pod.UID != pod.Pod.UID {
 			nominated = append(nominated, o)
 		}
 	}
 	if len(nominated) > 0 {
-		n = n.With(nominated, nil)
+		info = info.With(nominated, nil)
 	}
-	if len(Shortages(requests, n)) == 0 {
+	if len(Shortages(requests, info)) == 0 {
 		return true
 	}
-	if policy := pod.Pod.Spec.PreemptionPolicy; state.Priority(e.OldPod) < pod.Priority ||
+	if policy := pod.Pod.Spec.PreemptionPolicy; state.Priority(event.OldPod) < pod.Priority ||
 		policy != nil && *policy == corev1.PreemptNever {
 		return false
 	}
-	for _, o := range n.Pods {
+	for _, o := range info.Pods {
 		if o.Priority < pod.Priority {
 			lower = append(lower, o)
 		}
 	}
-	return len(lower) > 0 && len(Shortages(requests, n.With(nil, lower))) == 0
+	return len(lower) > 0 && len(Shortages(requests, info.With(nil, lower))) == 0
 }

@@ -137,7 +137,7 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 		node.Status.Allocatable[card] = *resource.NewQuantity(n, resource.DecimalSI)
 		return node
 	}
-	p := schedtest.Pod("p", func(p *corev1.Pod) {
+	pod := schedtest.Pod("p", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{card: resource.MustParse("2")}
 	})
 	served := plugins.NodeResourcesFit{DeviceClass: func(name corev1.ResourceName) string {
@@ -155,7 +155,7 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 		{"the node has enough", served, offers(2), true},
 		{"not served", plugins.NodeResourcesFit{}, schedtest.Node("n"), false},
 	} {
-		info := state.NewPodInfo(p)
+		info := state.NewPodInfo(pod)
 		filter, _ := tt.plugin.PreFilter(nil, info, nil)
 		if st := filter.Filter(state.NewNodeInfo(tt.node)); (st == nil) != tt.want {
 			t.Errorf("%s: %v, want a fit: %v", tt.name, st, tt.want)

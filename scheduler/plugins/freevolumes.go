@@ -145,7 +145,7 @@ func (k *freeVolumes) reservedLocked(claim *corev1.PersistentVolumeClaim) (out [
 }
 
 // classLocked returns the class of a claim for the nodes of a snapshot. nil: the claim is invalid.
-func (k *freeVolumes) classLocked(claim *corev1.PersistentVolumeClaim, s *state.Snapshot) *claimClass {
+func (k *freeVolumes) classLocked(claim *corev1.PersistentVolumeClaim, snapshot *state.Snapshot) *claimClass {
 	key := claimClassKey(claim)
 	w := k.classes[key]
 	if w == nil {
@@ -160,10 +160,10 @@ func (k *freeVolumes) classLocked(claim *corev1.PersistentVolumeClaim, s *state.
 	}
 	k.clock++
 	w.used = k.clock
-	if !w.upToDate(s) {
-		n := len(s.Nodes)
-		w.snapshot = s
-		w.epoch = s.Epoch
+	if !w.upToDate(snapshot) {
+		n := len(snapshot.Nodes)
+		w.snapshot = snapshot
+		w.epoch = snapshot.Epoch
 		w.provisioning = provisionability{}
 		w.groups = map[string]*volumeGroup{}
 		w.groupOf = map[string]*volumeGroup{}
@@ -194,23 +194,23 @@ func (k *freeVolumes) dropOldestLocked() {
 }
 
 // claimClassKey has all fields of a claim that decide which volumes match.
-func claimClassKey(c *corev1.PersistentVolumeClaim) string {
-	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	_, requests := c.Spec.Resources.Requests[corev1.ResourceStorage]
+func claimClassKey(claim *corev1.PersistentVolumeClaim) string {
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	_, requests := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	mode := ""
 	attributes := ""
 	selector := ""
-	if c.Spec.VolumeMode != nil {
-		mode = string(*c.Spec.VolumeMode)
+	if claim.Spec.VolumeMode != nil {
+		mode = string(*claim.Spec.VolumeMode)
 	}
-	if c.Spec.VolumeAttributesClassName != nil {
-		attributes = *c.Spec.VolumeAttributesClassName
+	if claim.Spec.VolumeAttributesClassName != nil {
+		attributes = *claim.Spec.VolumeAttributesClassName
 	}
-	if c.Spec.Selector != nil {
-		selector = c.Spec.Selector.String()
+	if claim.Spec.Selector != nil {
+		selector = claim.Spec.Selector.String()
 	}
-	return fmt.Sprintf("%q %t %s %s %q %q %q", volume.GetPersistentVolumeClaimClass(c), requests, size.String(),
-		c.Spec.AccessModes, mode, attributes, selector)
+	return fmt.Sprintf("%q %t %s %s %q %q %q", volume.GetPersistentVolumeClaimClass(claim), requests, size.String(),
+		claim.Spec.AccessModes, mode, attributes, selector)
 }
 
 // accepts reports whether claims of the class match a volume without a claim, whatever its node affinity.
@@ -223,18 +223,18 @@ func (w *claimClass) accepts(v *corev1.PersistentVolume) bool {
 }
 
 // update removes a volume from its group, and adds it again if it is free and matches.
-func (w *claimClass) update(name string, v *corev1.PersistentVolume, free bool) {
+func (w *claimClass) update(name string, pv *corev1.PersistentVolume, free bool) {
 	if old := w.groupOf[name]; old != nil {
 		old.volumes = slices.DeleteFunc(old.volumes, func(o *corev1.PersistentVolume) bool { return o.Name == name })
 		delete(w.groupOf, name)
 		w.setSmallest(old)
 	}
-	if !free || !w.accepts(v) {
+	if !free || !w.accepts(pv) {
 		return
 	}
-	p := w.groupFor(v)
-	at, _ := slices.BinarySearchFunc(p.volumes, v, smallerVolume)
-	p.volumes = slices.Insert(p.volumes, at, v)
+	p := w.groupFor(pv)
+	at, _ := slices.BinarySearchFunc(p.volumes, pv, smallerVolume)
+	p.volumes = slices.Insert(p.volumes, at, pv)
 	w.groupOf[name] = p
 	w.setSmallest(p)
 }
@@ -278,19 +278,19 @@ func singleLabel(s *corev1.NodeSelector) *corev1.NodeSelectorRequirement {
 }
 
 // placesOfVolume returns the places of the nodes that match a volume's node affinity.
-func placesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) []int32 {
+func placesOfVolume(snapshot *state.Snapshot, v *corev1.PersistentVolume) []int32 {
 	if v.Spec.NodeAffinity != nil && v.Spec.NodeAffinity.Required != nil {
 		if only := singleLabel(v.Spec.NodeAffinity.Required); only != nil {
 			var out []int32
 			for _, value := range slices.Compact(slices.Sorted(slices.Values(only.Values))) {
-				out = append(out, s.Column(only.Key).Places(value)...)
+				out = append(out, snapshot.Column(only.Key).Places(value)...)
 			}
 			return out
 		}
 	}
-	r := nodesOfVolume(s, v)
+	r := nodesOfVolume(snapshot, v)
 	var out []int32
-	for place := range s.Nodes {
+	for place := range snapshot.Nodes {
 		if r.at(place) {
 			out = append(out, int32(place)) // there are fewer nodes
 		}
@@ -333,31 +333,32 @@ type provisionability struct {
 }
 
 // canProvisionAt is canProvision for the node at a place.
-func (w *claimClass) canProvisionAt(s *Storage, place int) (*storagev1.CSIStorageCapacity, *framework.Status) {
-	m := &w.provisioning
-	if m.versions == nil {
+func (w *claimClass) canProvisionAt(storage *Storage, place int) (*storagev1.CSIStorageCapacity, *framework.Status) {
+	provisionability := &w.provisioning
+	if provisionability.versions == nil {
 		n := len(w.snapshot.Nodes)
-		m.versions = make([]int64, n)
-		m.status = make([]*framework.Status, n)
-		m.capacities = make([]*storagev1.CSIStorageCapacity, n)
+		provisionability.versions = make([]int64, n)
+		provisionability.status = make([]*framework.Status, n)
+		provisionability.capacities = make([]*storagev1.CSIStorageCapacity, n)
 		var all []*storagev1.CSIStorageCapacity
-		if class := s.class(w.example); class != nil {
-			all, m.published = s.capacitiesFor(class, w.example)
+		if class := storage.class(w.example); class != nil {
+			all, provisionability.published = storage.capacitiesFor(class, w.example)
 		}
 		for _, c := range all {
 			for _, at := range placesOfCapacity(w.snapshot, c) {
-				m.capacities[at] = c
+				provisionability.capacities[at] = c
 			}
 		}
 	}
-	if v := w.snapshot.Versions[place]; m.versions[place] != v {
-		m.versions[place] = v
-		m.status[place] = s.canProvisionByClass(w.example, w.snapshot.Nodes[place].Node)
+	if v := w.snapshot.Versions[place]; provisionability.versions[place] != v {
+		provisionability.versions[place] = v
+		provisionability.status[place] = storage.canProvisionByClass(w.example, w.snapshot.Nodes[place].Node)
 	}
-	if m.status[place] == nil && m.published && m.capacities[place] == nil {
+	if provisionability.status[place] == nil && provisionability.published &&
+		provisionability.capacities[place] == nil {
 		return nil, noSpace
 	}
-	return m.capacities[place], m.status[place]
+	return provisionability.capacities[place], provisionability.status[place]
 }
 
 // placesOfCapacity returns the places of the nodes in the topology of a capacity.

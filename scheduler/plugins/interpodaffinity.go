@@ -37,25 +37,25 @@ var (
 
 // PreFilter returns nil when neither the pod nor an existing pod has a required term that applies.
 func (InterPodAffinity) PreFilter(
-	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+	_ *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
-	f := &interPodFilter{pod: pod, snap: s, ns: s.Namespaces}
-	if s.HasTermGroups(state.ExistingAntiAffinity) {
-		for _, g := range s.MatchingTermGroups(state.ExistingAntiAffinity, pod.Pod) {
+	f := &interPodFilter{pod: pod, snap: snapshot, ns: snapshot.Namespaces}
+	if snapshot.HasTermGroups(state.ExistingAntiAffinity) {
+		for _, g := range snapshot.MatchingTermGroups(state.ExistingAntiAffinity, pod.Pod) {
 			f.addExistingAntiAffinity(g.Sums(g.Term.TopologyKey))
 		}
 	}
 	for _, t := range pod.AntiAffinity {
-		c := s.Count(state.Query{Terms: []*state.Term{t}})
+		c := snapshot.Count(state.Query{Terms: []*state.Term{t}})
 		f.antiAffinity = append(f.antiAffinity, topologyCounts{Sums: c.Sums(t.TopologyKey)})
 	}
 	if len(pod.Affinity) > 0 {
 		q := state.Query{Terms: pod.Affinity}
-		c := s.Count(q)
+		c := snapshot.Count(q)
 		for _, t := range pod.Affinity {
 			f.affinity = append(f.affinity, topologyCounts{Sums: c.Sums(t.TopologyKey)})
 		}
-		f.matchesItself = q.Matches(pod.Pod, s.Namespaces[pod.Pod.Namespace])
+		f.matchesItself = q.Matches(pod.Pod, snapshot.Namespaces[pod.Pod.Namespace])
 	}
 	if len(f.affinity)+len(f.antiAffinity)+len(f.existingAntiAffinity) == 0 {
 		return nil, nil
@@ -107,10 +107,10 @@ func (f *interPodFilter) setFirstOfGroup() {
 	}
 }
 
-func (f *interPodFilter) Filter(n *state.NodeInfo) *framework.Status {
+func (f *interPodFilter) Filter(info *state.NodeInfo) *framework.Status {
 	near := true
 	for i := range f.affinity {
-		id := f.affinity[i].ValueID(n)
+		id := f.affinity[i].ValueID(info)
 		if id < 0 {
 			return affinityUnmet
 		}
@@ -120,12 +120,12 @@ func (f *interPodFilter) Filter(n *state.NodeInfo) *framework.Status {
 		return affinityUnmet
 	}
 	for i := range f.antiAffinity {
-		if f.antiAffinity[i].count(f.antiAffinity[i].ValueID(n)) > 0 {
+		if f.antiAffinity[i].count(f.antiAffinity[i].ValueID(info)) > 0 {
 			return antiAffinityUnmet
 		}
 	}
 	for i := range f.existingAntiAffinity {
-		if f.existingAntiAffinity[i].count(f.existingAntiAffinity[i].ValueID(n)) > 0 {
+		if f.existingAntiAffinity[i].count(f.existingAntiAffinity[i].ValueID(info)) > 0 {
 			return existingAntiAffinityUnmet
 		}
 	}
@@ -160,7 +160,7 @@ func (f *interPodFilter) FilterAll(out []*framework.Status) {
 }
 
 // Adjust returns the filter after pods were added to and removed from one node.
-func (f *interPodFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
+func (f *interPodFilter) Adjust(info *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
 	c := *f
 	c.affinity = slices.Clone(f.affinity)
 	c.antiAffinity = slices.Clone(f.antiAffinity)
@@ -171,20 +171,20 @@ func (f *interPodFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodIn
 	if len(c.affinity) > 0 {
 		diff := countDifference(added, removed, matches(state.Query{Terms: f.pod.Affinity}))
 		for i := range c.affinity {
-			c.affinity[i] = c.affinity[i].with(n, diff)
+			c.affinity[i] = c.affinity[i].with(info, diff)
 		}
 	}
 	for i, t := range f.pod.AntiAffinity {
-		c.antiAffinity[i] = c.antiAffinity[i].with(n,
+		c.antiAffinity[i] = c.antiAffinity[i].with(info,
 			countDifference(added, removed, matches(state.Query{Terms: []*state.Term{t}})))
 	}
-	c.adjustExistingAntiAffinity(n, added, 1)
-	c.adjustExistingAntiAffinity(n, removed, -1)
+	c.adjustExistingAntiAffinity(info, added, 1)
+	c.adjustExistingAntiAffinity(info, removed, -1)
 	c.setFirstOfGroup()
 	return &c
 }
 
-func (f *interPodFilter) adjustExistingAntiAffinity(n *state.NodeInfo, pods []*state.PodInfo, sign int64) {
+func (f *interPodFilter) adjustExistingAntiAffinity(info *state.NodeInfo, pods []*state.PodInfo, sign int64) {
 	for _, p := range pods {
 		for _, t := range p.AntiAffinity {
 			if !t.Matches(f.pod.Pod, f.ns[f.pod.Pod.Namespace]) {
@@ -198,7 +198,7 @@ func (f *interPodFilter) adjustExistingAntiAffinity(n *state.NodeInfo, pods []*s
 				})
 				i = len(f.existingAntiAffinity) - 1
 			}
-			f.existingAntiAffinity[i] = f.existingAntiAffinity[i].with(n, sign)
+			f.existingAntiAffinity[i] = f.existingAntiAffinity[i].with(info, sign)
 		}
 	}
 }

@@ -22,67 +22,68 @@ const maxNodesSearched = 64
 // Explain names the term that does not hold, the topology domain, and for anti-affinity one of the pods in it. The hint
 // is that one pod to come, or the one to go.
 func (f *interPodFilter) Explain(
-	_ *state.PodInfo, n *state.NodeInfo, st *framework.Status,
+	_ *state.PodInfo, info *state.NodeInfo, st *framework.Status,
 ) (short, hint string, distance float64) {
 	const far = 1
 	switch st {
 	case affinityUnmet:
-		short, hint = f.explainAffinity(n)
+		short, hint = f.explainAffinity(info)
 	case antiAffinityUnmet:
 		for i := range f.antiAffinity {
 			t := &f.antiAffinity[i]
-			id := f.antiAffinity[i].ValueID(n)
+			id := f.antiAffinity[i].ValueID(info)
 			if t.count(id) <= 0 {
 				continue
 			}
 			term := f.pod.AntiAffinity[i]
-			holder := f.find(t, n, func(p *state.PodInfo) bool { return term.Matches(p.Pod, f.ns[p.Pod.Namespace]) })
+			holder := f.find(t, info, func(p *state.PodInfo) bool { return term.Matches(p.Pod, f.ns[p.Pod.Namespace]) })
 			return fmt.Sprintf("%s is in %s, and the pod keeps away from %s", holder, domainText(t, id),
 				termText(term, f.pod.Pod)), "", far
 		}
 	case existingAntiAffinityUnmet:
 		for i := range f.existingAntiAffinity {
-			t := &f.existingAntiAffinity[i]
-			id := f.existingAntiAffinity[i].ValueID(n)
-			if t.count(id) <= 0 {
+			topologyCounts := &f.existingAntiAffinity[i]
+			id := f.existingAntiAffinity[i].ValueID(info)
+			if topologyCounts.count(id) <= 0 {
 				continue
 			}
-			holder := f.find(t, n, func(p *state.PodInfo) bool {
+			holder := f.find(topologyCounts, info, func(p *state.PodInfo) bool {
 				for _, term := range p.AntiAffinity {
-					if term.TopologyKey == t.Key() && term.Matches(f.pod.Pod, f.ns[f.pod.Pod.Namespace]) {
+					if term.TopologyKey == topologyCounts.Key() && term.Matches(f.pod.Pod, f.ns[f.pod.Pod.Namespace]) {
 						return true
 					}
 				}
 				return false
 			})
-			return fmt.Sprintf("%s is in %s, and keeps pods like this one away", holder, domainText(t, id)), "", far
+			return fmt.Sprintf("%s is in %s, and keeps pods like this one away", holder,
+				domainText(topologyCounts, id)), "", far
 		}
 	}
 	return short, hint, far
 }
 
 // explainAffinity tells which pods are missing near the node, or which label. The hint is a pod that all terms select.
-func (f *interPodFilter) explainAffinity(n *state.NodeInfo) (short, hint string) {
+func (f *interPodFilter) explainAffinity(info *state.NodeInfo) (short, hint string) {
 	for i := range f.affinity {
 		t := &f.affinity[i]
-		if id := t.ValueID(n); id < 0 {
+		if id := t.ValueID(info); id < 0 {
 			return "node has no label " + t.Key(), ""
 		}
 	}
 	for i := range f.affinity {
-		t := &f.affinity[i]
-		id := t.ValueID(n)
-		if t.count(id) > 0 {
+		topologyCounts := &f.affinity[i]
+		id := topologyCounts.ValueID(info)
+		if topologyCounts.count(id) > 0 {
 			continue
 		}
 		var terms []string
 		for _, term := range f.pod.Affinity {
 			terms = append(terms, termText(term, f.pod.Pod))
 		}
-		if want, ok := f.companion(); ok && !f.keptAway(n) && int64(len(n.Pods))+2 <= n.Allocatable.Pods {
-			hint = fmt.Sprintf("fits on %s when a pod with %s runs there", n.Name, want)
+		if want, ok := f.companion(); ok && !f.keptAway(info) && int64(len(info.Pods))+2 <= info.Allocatable.Pods {
+			hint = fmt.Sprintf("fits on %s when a pod with %s runs there", info.Name, want)
 		}
-		return fmt.Sprintf("no pod it wants to be near is in %s: it asks for %s", domainText(t, id),
+		return fmt.Sprintf("no pod it wants to be near is in %s: it asks for %s", domainText(topologyCounts, id),
 			strings.Join(shorten(terms, "terms"), ", which are also ")), hint
 	}
 	return "", ""
@@ -103,18 +104,18 @@ func (f *interPodFilter) companion() (want string, ok bool) {
 		if !selectable || !t.InNamespace(f.pod.Pod.Namespace, f.ns[f.pod.Pod.Namespace]) {
 			return "", false
 		}
-		for _, r := range reqs {
-			values := r.ValuesUnsorted()
-			if op := r.Operator(); len(values) != 1 || op != selection.In &&
+		for _, requirement := range reqs {
+			values := requirement.ValuesUnsorted()
+			if op := requirement.Operator(); len(values) != 1 || op != selection.In &&
 				op != selection.Equals && op != selection.DoubleEquals {
 				return "", false
 			}
-			if was, there := set[r.Key()]; !there {
-				pairs = append(pairs, r.Key()+"="+values[0])
+			if was, there := set[requirement.Key()]; !there {
+				pairs = append(pairs, requirement.Key()+"="+values[0])
 			} else if was != values[0] {
 				return "", false
 			}
-			set[r.Key()] = values[0]
+			set[requirement.Key()] = values[0]
 		}
 	}
 	with := &corev1.Pod{}
@@ -135,7 +136,7 @@ func (f *interPodFilter) companion() (want string, ok bool) {
 }
 
 // find names a pod in the domain of a node for which match is true, from the node itself if there is one.
-func (f *interPodFilter) find(t *topologyCounts, n *state.NodeInfo, match func(*state.PodInfo) bool) string {
+func (f *interPodFilter) find(t *topologyCounts, info *state.NodeInfo, match func(*state.PodInfo) bool) string {
 	on := func(n *state.NodeInfo) string {
 		for _, p := range n.Pods {
 			if match(p) {
@@ -144,10 +145,10 @@ func (f *interPodFilter) find(t *topologyCounts, n *state.NodeInfo, match func(*
 		}
 		return ""
 	}
-	if name := on(n); name != "" {
+	if name := on(info); name != "" {
 		return name
 	}
-	if id := t.ValueID(n); id >= 0 {
+	if id := t.ValueID(info); id >= 0 {
 		looked := 0
 		for place, other := range t.ValueIDs {
 			if other != id {
@@ -167,21 +168,21 @@ func (f *interPodFilter) find(t *topologyCounts, n *state.NodeInfo, match func(*
 func domainText(t *topologyCounts, id int32) string { return t.Key() + "=" + t.Values[id] }
 
 // termText says which pods a term selects.
-func termText(t *state.Term, pod *corev1.Pod) string {
+func termText(term *state.Term, pod *corev1.Pod) string {
 	const most = 160
 	text := "pods"
-	if s := t.Selector.String(); len(s) > most {
+	if s := term.Selector.String(); len(s) > most {
 		text = "pods with " + s[:most] + "..."
 	} else if s != "" {
 		text = "pods with " + s
 	}
 	switch {
-	case t.NamespaceSelector != nil && t.NamespaceSelector.String() == "":
+	case term.NamespaceSelector != nil && term.NamespaceSelector.String() == "":
 		text += " of any namespace"
-	case t.NamespaceSelector != nil:
-		text += " of namespaces with " + t.NamespaceSelector.String()
-	case len(t.Namespaces) != 1 || t.Namespaces[0] != pod.Namespace:
-		text += " of namespace " + strings.Join(t.Namespaces, ", ")
+	case term.NamespaceSelector != nil:
+		text += " of namespaces with " + term.NamespaceSelector.String()
+	case len(term.Namespaces) != 1 || term.Namespaces[0] != pod.Namespace:
+		text += " of namespace " + strings.Join(term.Namespaces, ", ")
 	}
 	return text
 }

@@ -11,21 +11,21 @@ import (
 
 // PreScore returns nil when neither the pod nor an existing pod has a term that applies.
 func (a InterPodAffinity) PreScore(
-	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
+	_ *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	var p interPodScorer
 	own := func(terms []state.WeightedTerm, sign int64) {
 		for _, t := range terms {
-			p.add(t.TopologyKey, s.Count(state.Query{Terms: []*state.Term{t.Term}}), sign*t.Weight)
+			p.add(t.TopologyKey, snapshot.Count(state.Query{Terms: []*state.Term{t.Term}}), sign*t.Weight)
 		}
 	}
 	own(pod.PreferredAffinity, 1)
 	own(pod.PreferredAntiAffinity, -1)
 	others := func(k state.TermKind, weight int64) {
-		if !s.HasTermGroups(k) {
+		if !snapshot.HasTermGroups(k) {
 			return
 		}
-		for _, g := range s.MatchingTermGroups(k, pod.Pod) {
+		for _, g := range snapshot.MatchingTermGroups(k, pod.Pod) {
 			p.add(g.Term.TopologyKey, g.Counter, weight)
 		}
 	}

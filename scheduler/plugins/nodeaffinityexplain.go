@@ -27,24 +27,25 @@ const (
 // Explain names the labels of the node selector that do not match, or of each required term the first expression. The
 // hint is to label the node.
 func (p NodeAffinity) Explain(
-	pod *state.PodInfo, n *state.NodeInfo, st *framework.Status,
+	pod *state.PodInfo, info *state.NodeInfo, st *framework.Status,
 ) (short, hint string, distance float64) {
 	if st == addedAffinityMismatch {
-		return "the profile's " + describeTerms(p.Added.RequiredDuringSchedulingIgnoredDuringExecution, n.Node), "",
+		return "the profile's " + describeTerms(p.Added.RequiredDuringSchedulingIgnoredDuringExecution, info.Node), "",
 			unlabelableDistance
 	}
 	var missing []string
 	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
-		if want, got := pod.Pod.Spec.NodeSelector[key], n.Node.Labels[key]; got != want || !hasLabel(n.Node, key) {
-			missing = append(missing, fmt.Sprintf("%s: asks %s, has %s", key, want, labelText(n.Node, key)))
+		if want, got := pod.Pod.Spec.NodeSelector[key], info.Node.Labels[key]; got != want ||
+			!hasLabel(info.Node, key) {
+			missing = append(missing, fmt.Sprintf("%s: asks %s, has %s", key, want, labelText(info.Node, key)))
 		}
 	}
 	if len(missing) > 0 {
 		short = "label " + strings.Join(shorten(missing, "labels"), "; label ")
 	} else {
-		short = describeTerms(requiredNodes(&pod.Pod.Spec), n.Node)
+		short = describeTerms(requiredNodes(&pod.Pod.Spec), info.Node)
 	}
-	hint, distance = labelHint(pod, n)
+	hint, distance = labelHint(pod, info)
 	return short, hint, distance
 }
 
@@ -87,20 +88,20 @@ func describeTerms(s *corev1.NodeSelector, n *corev1.Node) string {
 }
 
 // mismatch describes the first expression of a term that the node does not match; empty: all match.
-func mismatch(t *corev1.NodeSelectorTerm, n *corev1.Node) string {
-	for i := range t.MatchExpressions {
-		if e := &t.MatchExpressions[i]; !matchesAlone(
+func mismatch(term *corev1.NodeSelectorTerm, n *corev1.Node) string {
+	for i := range term.MatchExpressions {
+		if e := &term.MatchExpressions[i]; !matchesAlone(
 			corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, n) {
 			return "asks " + expression(e) + ", has " + labelText(n, e.Key)
 		}
 	}
-	for i := range t.MatchFields {
-		if e := &t.MatchFields[i]; !matchesAlone(
+	for i := range term.MatchFields {
+		if e := &term.MatchFields[i]; !matchesAlone(
 			corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{*e}}, n) {
 			return "asks " + expression(e)
 		}
 	}
-	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
 		return "an empty term matches no node"
 	}
 	return ""
@@ -145,9 +146,9 @@ func labelHint(pod *state.PodInfo, n *state.NodeInfo) (hint string, distance flo
 }
 
 // termHint is labelHint for one of the required terms.
-func termHint(pod *state.PodInfo, n *state.NodeInfo, t *corev1.NodeSelectorTerm) (hint string, distance float64) {
-	with := &corev1.Node{ObjectMeta: n.Node.ObjectMeta}
-	with.Labels = maps.Clone(n.Node.Labels)
+func termHint(pod *state.PodInfo, info *state.NodeInfo, t *corev1.NodeSelectorTerm) (hint string, distance float64) {
+	with := &corev1.Node{ObjectMeta: info.Node.ObjectMeta}
+	with.Labels = maps.Clone(info.Node.Labels)
 	if with.Labels == nil {
 		with.Labels = map[string]string{}
 	}
@@ -163,21 +164,21 @@ func termHint(pod *state.PodInfo, n *state.NodeInfo, t *corev1.NodeSelectorTerm)
 	}
 	var set, remove []string
 	for _, key := range slices.Sorted(maps.Keys(with.Labels)) {
-		if with.Labels[key] == n.Node.Labels[key] && hasLabel(n.Node, key) {
+		if with.Labels[key] == info.Node.Labels[key] && hasLabel(info.Node, key) {
 			continue
 		}
-		if isFixed(key, pod, n) {
+		if isFixed(key, pod, info) {
 			return "", 0
 		}
 		set = append(set, key+"="+with.Labels[key])
 		distance += newLabelDistance
-		if hasLabel(n.Node, key) {
+		if hasLabel(info.Node, key) {
 			distance += otherLabelDistance - newLabelDistance
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(n.Node.Labels)) {
+	for _, key := range slices.Sorted(maps.Keys(info.Node.Labels)) {
 		if !hasLabel(with, key) {
-			if isFixed(key, pod, n) {
+			if isFixed(key, pod, info) {
 				return "", 0
 			}
 			remove = append(remove, key)
@@ -186,41 +187,41 @@ func termHint(pod *state.PodInfo, n *state.NodeInfo, t *corev1.NodeSelectorTerm)
 	}
 	var parts []string
 	if len(set) > 0 {
-		parts = append(parts, "label "+n.Name+" with "+strings.Join(set, " and "))
+		parts = append(parts, "label "+info.Name+" with "+strings.Join(set, " and "))
 	}
 	if len(remove) > 0 {
-		parts = append(parts, "remove label "+strings.Join(remove, " and ")+" from "+n.Name)
+		parts = append(parts, "remove label "+strings.Join(remove, " and ")+" from "+info.Name)
 	}
 	return strings.Join(parts, " and "), distance
 }
 
 // meet changes labels so that they match an expression, if they can.
-func meet(e *corev1.NodeSelectorRequirement, labels map[string]string) {
-	switch e.Operator {
+func meet(requirement *corev1.NodeSelectorRequirement, labels map[string]string) {
+	switch requirement.Operator {
 	case corev1.NodeSelectorOpExists:
-		labels[e.Key] = "true"
+		labels[requirement.Key] = "true"
 		return
 	case corev1.NodeSelectorOpNotIn, corev1.NodeSelectorOpDoesNotExist:
-		delete(labels, e.Key)
+		delete(labels, requirement.Key)
 		return
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 	}
-	if len(e.Values) == 0 { // no valid expression
+	if len(requirement.Values) == 0 { // no valid expression
 		return
 	}
-	switch e.Operator {
+	switch requirement.Operator {
 	case corev1.NodeSelectorOpIn:
-		labels[e.Key] = e.Values[0]
+		labels[requirement.Key] = requirement.Values[0]
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
-		limit, err := strconv.ParseInt(e.Values[0], 10, 64)
+		limit, err := strconv.ParseInt(requirement.Values[0], 10, 64)
 		if err != nil {
 			return
 		}
-		if limit++; e.Operator == corev1.NodeSelectorOpLt {
+		if limit++; requirement.Operator == corev1.NodeSelectorOpLt {
 			limit -= 2
 		}
 		if limit >= 0 { // a label's value cannot begin with a minus
-			labels[e.Key] = strconv.FormatInt(limit, 10)
+			labels[requirement.Key] = strconv.FormatInt(limit, 10)
 		}
 	}
 }

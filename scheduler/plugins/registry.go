@@ -16,8 +16,8 @@ import (
 )
 
 // InTree returns the factories of this package's plugins, by name. A plugin with arguments takes a *configv1.XArgs with
-// its defaults set. The plugins of all profiles share Storage, Policies and Spread.DefaultSelector of o.
-func InTree(o Options) framework.Registry {
+// its defaults set. The plugins of all profiles share Storage, Policies and Spread.DefaultSelector of options.
+func InTree(options Options) framework.Registry {
 	plain := func(p framework.Plugin) framework.Factory {
 		return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
 	}
@@ -29,20 +29,20 @@ func InTree(o Options) framework.Registry {
 		"TaintToleration":      plain(TaintToleration{}),
 		"NodePorts":            plain(NodePorts{}),
 		"NodeDeclaredFeatures": plain(NodeDeclaredFeatures{}),
-		"VolumeRestrictions":   plain(VolumeRestrictions{o.Storage}),
-		"NodeVolumeLimits":     plain(NodeVolumeLimits{o.Storage}),
-		"VolumeZone":           plain(VolumeZone{o.Storage}),
+		"VolumeRestrictions":   plain(VolumeRestrictions{options.Storage}),
+		"NodeVolumeLimits":     plain(NodeVolumeLimits{options.Storage}),
+		"VolumeZone":           plain(VolumeZone{options.Storage}),
 		"ImageLocality":        plain(ImageLocality{}),
 		"NodeAffinity":         newNodeAffinity,
 		"NodeResourcesFit":     newFit,
 		"InterPodAffinity":     newInterPodAffinity,
-		policy.Plugin:          newCELPolicy(o.Policies),
+		policy.Plugin:          newCELPolicy(options.Policies),
 		"DefaultBinder": func(_ any, h *framework.Handle) (framework.Plugin, error) {
 			return &DefaultBinder{Client: h.Client}, nil
 		},
 		"NodeResourcesBalancedAllocation": newBalanced,
 		"PodTopologySpread": func(args any, _ *framework.Handle) (framework.Plugin, error) {
-			p := o.Spread
+			p := options.Spread
 			a, ok := args.(*configv1.PodTopologySpreadArgs)
 			if !ok {
 				return nil, notArgs(p, args)
@@ -53,7 +53,7 @@ func InTree(o Options) framework.Registry {
 			return p, nil
 		},
 		"VolumeBinding": func(args any, _ *framework.Handle) (framework.Plugin, error) {
-			p := &VolumeBinding{Storage: o.Storage}
+			p := &VolumeBinding{Storage: options.Storage}
 			a, ok := args.(*configv1.VolumeBindingArgs)
 			if !ok {
 				return nil, notArgs(p, args)
@@ -122,9 +122,9 @@ func newFit(args any, h *framework.Handle) (framework.Plugin, error) {
 	if !ok {
 		return nil, notArgs(NodeResourcesFit{}, args)
 	}
-	p := NodeResourcesFit{DeviceClass: h.DeviceClass}
+	nodeResourcesFit := NodeResourcesFit{DeviceClass: h.DeviceClass}
 	if len(a.IgnoredResources)+len(a.IgnoredResourceGroups) > 0 {
-		p.Ignored = func(r corev1.ResourceName) bool {
+		nodeResourcesFit.Ignored = func(r corev1.ResourceName) bool {
 			group, _, _ := strings.Cut(string(r), "/")
 			return slices.Contains(a.IgnoredResources, string(r)) || slices.Contains(a.IgnoredResourceGroups, group)
 		}
@@ -133,17 +133,17 @@ func newFit(args any, h *framework.Handle) (framework.Plugin, error) {
 	resources := strategyOf(s.Resources)
 	switch s.Type {
 	case configv1.MostAllocated:
-		p.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
+		nodeResourcesFit.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
 	case configv1.RequestedToCapacityRatio:
-		p.Strategy = Strategy{
+		nodeResourcesFit.Strategy = Strategy{
 			Resources: resources,
 			Rank:      RequestedToCapacity(shapePoints(s.RequestedToCapacityRatio.Shape)),
 			SkipZero:  true,
 		}
 	default:
 		if !slices.Equal(resources, cpuAndMemory) {
-			p.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}
+			nodeResourcesFit.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}
 		}
 	}
-	return p, nil
+	return nodeResourcesFit, nil
 }

@@ -21,7 +21,7 @@ import (
 // configured makes the plugin that a file's arguments make.
 func configured(t *testing.T, name, args string) framework.Plugin {
 	t.Helper()
-	c, err := config.Read("f",
+	configuration, err := config.Read("f",
 		[]byte(
 			`{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", "profiles": [{"pluginConfig": [{"name": "`+
 				name+`", "args": `+args+`}]}]}`), nil)
@@ -34,7 +34,8 @@ func configured(t *testing.T, name, args string) framework.Plugin {
 		}
 		return klabels.SelectorFromSet(klabels.Set{"app": p.Labels["app"]})
 	}}
-	p, err := plugins.InTree(plugins.Options{Spread: kin})[name](c.Profiles[0].Args[name], &framework.Handle{})
+	p, err := plugins.InTree(plugins.Options{Spread: kin})[name](configuration.Profiles[0].Args[name],
+		&framework.Handle{})
 	if err != nil {
 		t.Fatal(err)
 	}

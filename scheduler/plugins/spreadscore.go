@@ -15,7 +15,7 @@ import (
 
 // PreScore returns the scorer for the ScheduleAnyway constraints of the pod, or else for the default constraints.
 func (p PodTopologySpread) PreScore(
-	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo,
+	_ *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot, nodes []*state.NodeInfo,
 ) framework.NodeScorer {
 	in := pod.Pod.Spec.TopologySpreadConstraints
 	needAll := true
@@ -31,19 +31,19 @@ func (p PodTopologySpread) PreScore(
 		return nil
 	}
 	if !needAll { // a label that no node has makes no difference
-		cs = slices.DeleteFunc(cs, func(c constraint) bool { return s.Column(c.key).Labelled == 0 })
+		cs = slices.DeleteFunc(cs, func(c constraint) bool { return snapshot.Column(c.key).Labelled == 0 })
 	}
 	if len(cs) == 0 {
 		return nil
 	}
 	sc := &spreadScorer{constraints: make([]weightedConstraint, len(cs)), requireAllLabels: needAll}
 	include := newInclusion(pod.Pod)
-	quick := allNodesCount(cs, s)
+	quick := allNodesCount(cs, snapshot)
 	for i := range cs {
 		w := &sc.constraints[i]
-		counter := s.Count(cs[i].query())
+		counter := snapshot.Count(cs[i].query())
 		w.constraint = cs[i]
-		w.label = s.Column(cs[i].key)
+		w.label = snapshot.Column(cs[i].key)
 		w.host = cs[i].key == corev1.LabelHostname
 		switch {
 		case w.host:
@@ -58,12 +58,12 @@ func (p PodTopologySpread) PreScore(
 			if !needAll {
 				need = cs[i : i+1]
 			}
-			_, _, t := countIncluded(&cs[i], need, &include, counter, s)
+			_, _, t := countIncluded(&cs[i], need, &include, counter, snapshot)
 			w.countedBy = w.label
 			w.counts = t.all()
 		}
 	}
-	sc.setWeights(s, nodes)
+	sc.setWeights(snapshot, nodes)
 	return sc
 }
 
@@ -91,18 +91,18 @@ func (s *spreadScorer) setWeights(snap *state.Snapshot, nodes []*state.NodeInfo)
 		all = false
 	}
 	for i := range s.constraints {
-		w := &s.constraints[i]
+		constraint := &s.constraints[i]
 		size := len(nodes)
 		switch {
-		case w.host:
+		case constraint.host:
 		case all:
-			if size = len(w.label.Values); w.label.Labelled < len(nodes) {
+			if size = len(constraint.label.Values); constraint.label.Labelled < len(nodes) {
 				size++
 			}
 		default:
-			size = distinctValues(nodes, w.label)
+			size = distinctValues(nodes, constraint.label)
 		}
-		w.weight = math.Log(float64(size + 2))
+		constraint.weight = math.Log(float64(size + 2))
 	}
 }
 

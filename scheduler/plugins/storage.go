@@ -89,22 +89,22 @@ func NewStorage(c kubernetes.Interface) *Storage {
 func (s *Storage) Watch(f informers.SharedInformerFactory) ([]cache.SharedIndexInformer, error) {
 	claims := f.Core().V1().PersistentVolumeClaims()
 	volumes := f.Core().V1().PersistentVolumes()
-	g := f.Storage().V1()
-	attachments := g.VolumeAttachments().Informer()
+	cs := f.Storage().V1()
+	attachments := cs.VolumeAttachments().Informer()
 	if err := attachments.AddIndexers(cache.Indexers{attachmentsByNode: nodeOfAttachment}); err != nil {
 		return nil, fmt.Errorf("index VolumeAttachments: %w", err)
 	}
 	s.claims = claims.Lister()
 	s.volumes = volumes.Lister()
-	s.classes = g.StorageClasses().Lister()
-	s.drivers = g.CSIDrivers().Lister()
-	s.nodes = g.CSINodes().Lister()
-	s.capacities = g.CSIStorageCapacities().Lister()
+	s.classes = cs.StorageClasses().Lister()
+	s.drivers = cs.CSIDrivers().Lister()
+	s.nodes = cs.CSINodes().Lister()
+	s.capacities = cs.CSIStorageCapacities().Lister()
 	s.attachments = attachments.GetIndexer()
 	return []cache.SharedIndexInformer{
-		claims.Informer(), volumes.Informer(), g.StorageClasses().Informer(), g.CSIDrivers().Informer(),
-		g.CSINodes().Informer(),
-		g.CSIStorageCapacities().Informer(), attachments,
+		claims.Informer(), volumes.Informer(), cs.StorageClasses().Informer(), cs.CSIDrivers().Informer(),
+		cs.CSINodes().Informer(),
+		cs.CSIStorageCapacities().Informer(), attachments,
 	}, nil
 }
 
@@ -246,19 +246,19 @@ func (s *Storage) assume(pod types.UID, node string, choices []claimChoice) {
 	defer s.mu.Unlock()
 	for _, c := range choices {
 		k := claimKey(c.claim)
-		p := s.placements[k]
-		p.node = node
-		p.users = p.users + 1
+		claimPlacement := s.placements[k]
+		claimPlacement.node = node
+		claimPlacement.users = claimPlacement.users + 1
 		if c.volume != nil {
-			if p.volume != "" && s.taken[p.volume] == k {
-				delete(s.taken, p.volume)
-				touched = append(touched, p.volume)
+			if claimPlacement.volume != "" && s.taken[claimPlacement.volume] == k {
+				delete(s.taken, claimPlacement.volume)
+				touched = append(touched, claimPlacement.volume)
 			}
-			p.volume = c.volume.Name
+			claimPlacement.volume = c.volume.Name
 			s.taken[c.volume.Name] = k
 			touched = append(touched, c.volume.Name)
 		}
-		s.placements[k] = p
+		s.placements[k] = claimPlacement
 	}
 	s.assumed[pod] = choices
 }

@@ -96,7 +96,7 @@ type strategyScorer struct {
 	pod *state.PodInfo
 }
 
-func (s *strategyScorer) Score(n *state.NodeInfo) int64 {
+func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
 	resources := s.Resources
 	rank := s.Rank
 	if len(resources) == 0 {
@@ -106,25 +106,25 @@ func (s *strategyScorer) Score(n *state.NodeInfo) int64 {
 		rank = LeastAllocated
 	}
 	var score, weight int64
-	for _, r := range resources {
-		requests := s.pod.Request.Get(r.Name)
-		offers := n.Allocatable.Get(r.Name)
-		taken := n.Requested.Get(r.Name) + requests
-		if requests == 0 && !native(r.Name) {
+	for _, resource := range resources {
+		requests := s.pod.Request.Get(resource.Name)
+		offers := info.Allocatable.Get(resource.Name)
+		taken := info.Requested.Get(resource.Name) + requests
+		if requests == 0 && !native(resource.Name) {
 			continue
 		}
-		switch r.Name {
+		switch resource.Name {
 		case corev1.ResourceCPU:
-			taken = n.ScoreCPU + s.pod.ScoreCPU
+			taken = info.ScoreCPU + s.pod.ScoreCPU
 		case corev1.ResourceMemory:
-			taken = n.ScoreMemory + s.pod.ScoreMemory
+			taken = info.ScoreMemory + s.pod.ScoreMemory
 		}
 		if offers == 0 {
 			continue
 		}
 		if ranked := rank(taken, offers); ranked > 0 || !s.SkipZero {
-			score += ranked * r.Weight
-			weight += r.Weight
+			score += ranked * resource.Weight
+			weight += resource.Weight
 		}
 	}
 	switch {

@@ -70,19 +70,19 @@ func (TaintToleration) Explain(
 	own := true
 	cordoned := ""
 	for i := range n.Node.Spec.Taints {
-		t := &n.Node.Spec.Taints[i]
-		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, t) {
+		taint := &n.Node.Spec.Taints[i]
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, taint) {
 			continue
 		}
-		if n.Node.Spec.Unschedulable && t.Key == corev1.TaintNodeUnschedulable {
-			cordoned = fmt.Sprintf("taint %s not tolerated", TaintText(t))
+		if n.Node.Spec.Unschedulable && taint.Key == corev1.TaintNodeUnschedulable {
+			cordoned = fmt.Sprintf("taint %s not tolerated", TaintText(taint))
 			continue
 		}
-		if hint += " and " + TaintText(t); short == "" {
-			short = fmt.Sprintf("taint %s not tolerated", TaintText(t))
+		if hint += " and " + TaintText(taint); short == "" {
+			short = fmt.Sprintf("taint %s not tolerated", TaintText(taint))
 		}
-		own = own && !strings.HasPrefix(t.Key, "node.kubernetes.io/") &&
-			!strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
+		own = own && !strings.HasPrefix(taint.Key, "node.kubernetes.io/") &&
+			!strings.HasPrefix(taint.Key, "node.cloudprovider.kubernetes.io/")
 	}
 	if short == "" || !own {
 		return cmp.Or(short, cordoned), "", 2

@@ -149,7 +149,7 @@ type domain struct {
 
 // PreFilter returns nil for pods without a DoNotSchedule constraint.
 func (p PodTopologySpread) PreFilter(
-	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+	_ *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	in := pod.Pod.Spec.TopologySpreadConstraints
 	var byDefault labels.Selector
@@ -166,19 +166,19 @@ func (p PodTopologySpread) PreFilter(
 	if len(cs) == 0 {
 		return nil, nil
 	}
-	f := &spreadFilter{ns: s.Namespaces, domains: make([]domain, len(cs))}
-	quick := allNodesCount(cs, s)
+	f := &spreadFilter{ns: snapshot.Namespaces, domains: make([]domain, len(cs))}
+	quick := allNodesCount(cs, snapshot)
 	included := newInclusion(pod.Pod)
 	for i := range cs {
 		d := &f.domains[i]
 		d.constraint = cs[i]
-		counter := s.Count(d.query())
+		counter := snapshot.Count(d.query())
 		if quick {
 			d.topologyCounts = topologyCounts{Sums: counter.Sums(d.key)}
 			d.nodes = d.NodeCounts
 			d.values = len(d.Values)
 		} else {
-			d.nodes, d.values, d.topologyCounts = countIncluded(&cs[i], cs, &included, counter, s)
+			d.nodes, d.values, d.topologyCounts = countIncluded(&cs[i], cs, &included, counter, snapshot)
 		}
 		d.minMatch = d.minMatchNum()
 	}
@@ -215,23 +215,23 @@ func countIncluded(
 
 // key is the cache key of Snapshot.SelectNodes: equal keys select the same nodes.
 func (in *inclusion) key(c *constraint, all []constraint) string {
-	var b strings.Builder
+	var out strings.Builder
 	for i := range all {
-		fmt.Fprintf(&b, "%q ", all[i].key)
+		fmt.Fprintf(&out, "%q ", all[i].key)
 	}
-	enc := json.NewEncoder(&b) // cannot fail: API types, written to memory
+	enc := json.NewEncoder(&out) // cannot fail: API types, written to memory
 	if c.honorAffinity {
-		b.WriteString("matching ")
+		out.WriteString("matching ")
 		_ = enc.Encode(in.spec.NodeSelector)
 		if a := in.spec.Affinity; a != nil && a.NodeAffinity != nil {
 			_ = enc.Encode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
 	if c.honorTaints {
-		b.WriteString("tolerated ")
+		out.WriteString("tolerated ")
 		_ = enc.Encode(in.spec.Tolerations)
 	}
-	return b.String()
+	return out.String()
 }
 
 func hasKeys(n *state.NodeInfo, cs []constraint) bool {
@@ -329,7 +329,7 @@ func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.UnscheduledPodUpdate},
 		{
 			Kinds: framework.AssignedPodAdd | framework.AssignedPodLabels | framework.AssignedPodDelete,
-			QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {
+			QueueingHintFn: func(pod *state.PodInfo, event *framework.Event) bool {
 				in := pod.Pod.Spec.TopologySpreadConstraints
 				var byDefault labels.Selector
 				if len(in) == 0 {
@@ -346,7 +346,7 @@ func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
 						return c.term.Selector.Matches(labels.Set(p.Labels))
 					})
 				}
-				return touches(e.OldPod) || touches(e.NewPod)
+				return touches(event.OldPod) || touches(event.NewPod)
 			},
 		},
 	}

@@ -17,19 +17,19 @@ import (
 // Explain names for each constraint that does not hold the number of matching pods in the domain, the minimum and
 // maxSkew, or the missing label. The hint is a larger maxSkew, and a label that makes the node a domain of its own.
 func (f *spreadFilter) Explain(
-	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
+	pod *state.PodInfo, info *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, distance float64) {
 	var shorts, set, skews []string
 	possible := true
 	for i := range f.domains {
 		d := &f.domains[i]
-		id := d.ValueID(n)
+		id := d.ValueID(info)
 		switch {
 		case id < 0:
 			shorts = append(shorts, "node has no label "+d.key)
-			set = append(set, d.key+"="+n.Name)
-			possible = possible && d.IDOf(n.Name) < 0 && !asksForLabel(&pod.Pod.Spec, d.key) &&
-				!affinityCountsBy(d.key, pod, n) && len(validation.IsValidLabelValue(n.Name)) == 0
+			set = append(set, d.key+"="+info.Name)
+			possible = possible && d.IDOf(info.Name) < 0 && !asksForLabel(&pod.Pod.Spec, d.key) &&
+				!affinityCountsBy(d.key, pod, info) && len(validation.IsValidLabelValue(info.Name)) == 0
 		case d.exceedsSkew(id):
 			shorts = append(shorts, d.describe(id))
 			skews = append(skews, fmt.Sprintf("maxSkew of %s >= %d", d.key, d.count(id)+d.selfMatch-d.minMatch))
@@ -38,17 +38,17 @@ func (f *spreadFilter) Explain(
 	short = strings.Join(shorten(shorts, "constraints"), "; ")
 	if len(set) > 0 {
 		// With the label the node counts for all constraints, and its pods with it.
-		if !possible || f.CountsMore(n, false) {
+		if !possible || f.CountsMore(info, false) {
 			return short, "", missingKeyDistance
 		}
-		hint = "label " + n.Name + " with " + strings.Join(set, " and ")
+		hint = "label " + info.Name + " with " + strings.Join(set, " and ")
 		distance = missingKeyDistance
 	}
 	if len(skews) > 0 {
 		if hint != "" {
 			hint += "; then: "
 		}
-		hint += "fits on " + n.Name + " if " + strings.Join(skews, " and ")
+		hint += "fits on " + info.Name + " if " + strings.Join(skews, " and ")
 		distance++
 	}
 	return short, hint, distance

@@ -68,7 +68,7 @@ type claimsOfPod struct {
 
 // PreFilter returns nil for pods without claims. It refuses pods with a claim that cannot be used now.
 func (b *VolumeBinding) PreFilter(
-	c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
+	cycleState *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if b == nil || !b.Storage.watching() || len(pod.Uses) == 0 {
 		return nil, nil
@@ -80,32 +80,32 @@ func (b *VolumeBinding) PreFilter(
 	if found == nil {
 		return nil, nil
 	}
-	found.snapshot = s
+	found.snapshot = snapshot
 	if len(found.delayed) == 0 {
 		return found, nil
 	}
-	if c != nil {
+	if cycleState != nil {
 		found.chosen = map[string][]claimChoice{}
-		volumesKey.Write(c, found)
+		volumesKey.Write(cycleState, found)
 	}
 	return found, nil
 }
 
 // claimsOf splits a pod's claims, or returns why the pod cannot be scheduled now. nil: the pod has no claims.
-func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
+func (s *Storage) claimsOf(pod *corev1.Pod) (*claimsOfPod, string) {
 	out := &claimsOfPod{storage: s}
 	immediate := false
-	for i := range p.Spec.Volumes {
-		v := &p.Spec.Volumes[i]
-		name := podkind.ClaimName(p, v)
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		name := podkind.ClaimName(pod, v)
 		if name == "" {
 			continue
 		}
-		claim := s.claim(p.Namespace, name)
+		claim := s.claim(pod.Namespace, name)
 		if slices.Contains(out.delayed, claim) {
 			continue // a claim that two volumes of the pod name gets one volume
 		}
-		if why := unusable(p, v, name, claim); why != "" {
+		if why := unusable(pod, v, name, claim); why != "" {
 			return nil, why
 		}
 		class := s.class(claim)
@@ -136,7 +136,7 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 }
 
 // unusable returns why the pod cannot use the claim now; empty: it can.
-func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.PersistentVolumeClaim) string {
+func unusable(pod *corev1.Pod, v *corev1.Volume, name string, claim *corev1.PersistentVolumeClaim) string {
 	switch {
 	case claim == nil && v.Ephemeral != nil:
 		return fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name)
@@ -148,7 +148,7 @@ func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.Persis
 	case claim.DeletionTimestamp != nil:
 		return fmt.Sprintf("persistentvolumeclaim %q is being deleted", name)
 	case v.Ephemeral != nil:
-		if err := ephemeral.VolumeIsForPod(p, claim); err != nil {
+		if err := ephemeral.VolumeIsForPod(pod, claim); err != nil {
 			return err.Error()
 		}
 	}
@@ -157,21 +157,21 @@ func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.Persis
 
 // Filter checks the node affinity of bound volumes, and that each delayed claim can be bound or provisioned on the
 // node.
-func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
+func (c *claimsOfPod) Filter(info *state.NodeInfo) *framework.Status {
 	for _, v := range c.bound {
 		if v == nil {
 			return noSuchVolume
 		}
-		if volume.CheckNodeAffinity(v, n.Node.Labels) != nil {
+		if volume.CheckNodeAffinity(v, info.Node.Labels) != nil {
 			return volumeAffinityConflict
 		}
 	}
 	if len(c.delayed) == 0 {
 		return nil
 	}
-	choices, st := c.choose(n.Node)
+	choices, st := c.choose(info.Node)
 	if st == nil && c.chosen != nil {
-		c.remember(n.Name, choices)
+		c.remember(info.Name, choices)
 	}
 	return st
 }
@@ -354,7 +354,7 @@ func capacityCovers(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
 
 // Reserve chooses volumes for the pod's delayed claims on the node, and assumes these bindings.
 func (b *VolumeBinding) Reserve(
-	_ context.Context, c *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo,
+	_ context.Context, cycleState *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo,
 ) error {
 	if b == nil || !b.Storage.watching() {
 		return nil
@@ -366,8 +366,8 @@ func (b *VolumeBinding) Reserve(
 	case found == nil || len(found.delayed) == 0:
 		return nil
 	}
-	if c != nil {
-		if before, ok := volumesKey.Read(c); ok {
+	if cycleState != nil {
+		if before, ok := volumesKey.Read(cycleState); ok {
 			found.snapshot = before.snapshot
 		}
 	}

@@ -28,10 +28,10 @@ import (
 // storageOf is a Storage that knows objs.
 func storageOf(t *testing.T, objs ...runtime.Object) (*Storage, *fake.Clientset) {
 	t.Helper()
-	c := clienttest.New(objs...)
-	s := NewStorage(c)
-	f := informers.NewSharedInformerFactory(c, 0)
-	if _, err := s.Watch(f); err != nil {
+	clientset := clienttest.New(objs...)
+	storage := NewStorage(clientset)
+	f := informers.NewSharedInformerFactory(clientset, 0)
+	if _, err := storage.Watch(f); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -41,7 +41,7 @@ func storageOf(t *testing.T, objs ...runtime.Object) (*Storage, *fake.Clientset)
 		f.Shutdown()
 	})
 	f.WaitForCacheSync(ctx.Done())
-	return s, c
+	return storage, clientset
 }
 
 func boundClaim(name, vol string) *corev1.PersistentVolumeClaim {
@@ -134,7 +134,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 		volumeOn("on-a", "a"), boundClaim("bound", "on-a"), boundClaim("dangling", "nothing"), lost, going, selected,
 		lateClaim("free", "static"), lateClaim("second", "static"), lateClaim("made", "made"), lateClaim("there",
 			"topology"), lateClaim("immediate", ""))
-	b := &VolumeBinding{Storage: s}
+	volumeBinding := &VolumeBinding{Storage: s}
 	for _, tt := range []struct{ what, all, a, b string }{
 		{"", "", "", ""},
 		{"bound", "", "", "node(s) didn't match PersistentVolume's node affinity"},
@@ -155,7 +155,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 		{"lost", `persistentvolumeclaim "lost" bound to non-existent persistentvolume "v"`, "", ""},
 		{"going", `persistentvolumeclaim "going" is being deleted`, "", ""},
 	} {
-		f, st := b.PreFilter(nil, podWith("p", strings.Fields(tt.what)...), nil)
+		f, st := volumeBinding.PreFilter(nil, podWith("p", strings.Fields(tt.what)...), nil)
 		if st != nil || tt.all != "" {
 			if st == nil || strings.Join(st.Reasons, ",") != tt.all {
 				t.Errorf("%q: refused by %+v, want %q", tt.what, st, tt.all)
@@ -180,7 +180,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 // TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there for ever.
 func TestLocalVolumesFit(t *testing.T) {
 	s, _ := storageOf(t, lateClass("standard", localvolume.Provisioner), lateClaim("data", "standard"))
-	f, st := (&VolumeBinding{Storage: s}).PreFilter(nil, podWith("p", "data"), nil)
+	nodeFilter, st := (&VolumeBinding{Storage: s}).PreFilter(nil, podWith("p", "data"), nil)
 	if st != nil {
 		t.Fatal(st)
 	}
@@ -199,7 +199,7 @@ func TestLocalVolumesFit(t *testing.T) {
 		unknown: nil,
 		none:    noSpace,
 	} {
-		if got := f.Filter(n); got != want {
+		if got := nodeFilter.Filter(n); got != want {
 			t.Errorf("%s: got %+v, want %+v", n.Name, got, want)
 		}
 	}
@@ -208,9 +208,9 @@ func TestLocalVolumesFit(t *testing.T) {
 func TestVolumeBindingReserves(t *testing.T) {
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 		volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "static"), lateClaim("shared", "made"))
-	b := &VolumeBinding{Storage: s}
+	volumeBinding := &VolumeBinding{Storage: s}
 	fits := func(p *state.PodInfo, node string) bool {
-		f, st := b.PreFilter(nil, p, nil)
+		f, st := volumeBinding.PreFilter(nil, p, nil)
 		if st != nil {
 			t.Fatal(st.Reasons)
 		}
@@ -218,7 +218,7 @@ func TestVolumeBindingReserves(t *testing.T) {
 	}
 	first := podWith("first", "one", "shared")
 	second := podWith("second", "two")
-	if err := b.Reserve(t.Context(), nil, first, nodeNamed("a")); err != nil {
+	if err := volumeBinding.Reserve(t.Context(), nil, first, nodeNamed("a")); err != nil {
 		t.Fatal(err)
 	}
 	if fits(second, "a") {
@@ -227,10 +227,10 @@ func TestVolumeBindingReserves(t *testing.T) {
 	if third := podWith("third", "shared"); !fits(third, "a") || fits(third, "b") {
 		t.Error("pods with one claim go to different nodes")
 	}
-	if !b.PreBindPreFlight(nil, first, "a") || b.PreBindPreFlight(nil, second, "a") {
+	if !volumeBinding.PreBindPreFlight(nil, first, "a") || volumeBinding.PreBindPreFlight(nil, second, "a") {
 		t.Error("who waits for volumes is not known")
 	}
-	b.Unreserve(t.Context(), nil, first, "a")
+	volumeBinding.Unreserve(t.Context(), nil, first, "a")
 	if !fits(second, "a") || !fits(podWith("third", "shared"), "b") {
 		t.Error("what was reserved is not free again")
 	}
@@ -238,21 +238,22 @@ func TestVolumeBindingReserves(t *testing.T) {
 
 func TestVolumeBindingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
+		storage, clientset := storageOf(t, lateClass("static", volume.NotSupportedProvisioner),
+			lateClass("made", "x.io/y"),
 			volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "made"))
-		b := &VolumeBinding{Storage: s}
-		p := podWith("p", "one", "two")
-		if err := b.Reserve(t.Context(), nil, p, nodeNamed("a")); err != nil {
+		volumeBinding := &VolumeBinding{Storage: storage}
+		info := podWith("p", "one", "two")
+		if err := volumeBinding.Reserve(t.Context(), nil, info, nodeNamed("a")); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- b.PreBind(t.Context(), nil, p, "a") }() // ends below
+		go func() { done <- volumeBinding.PreBind(t.Context(), nil, info, "a") }() // ends below
 		synctest.Wait()
-		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), "on-a", metav1.GetOptions{})
+		v, err := clientset.CoreV1().PersistentVolumes().Get(t.Context(), "on-a", metav1.GetOptions{})
 		if err != nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Name != "one" {
 			t.Fatalf("the volume is for %v, %v", v.Spec.ClaimRef, err)
 		}
-		two, err := c.CoreV1().PersistentVolumeClaims("dev").Get(t.Context(), "two", metav1.GetOptions{})
+		two, err := clientset.CoreV1().PersistentVolumeClaims("dev").Get(t.Context(), "two", metav1.GetOptions{})
 		if err != nil || two.Annotations[volume.AnnSelectedNode] != "a" {
 			t.Fatalf("the claim's node is %v, %v", two.Annotations, err)
 		}
@@ -263,15 +264,15 @@ func TestVolumeBindingWaits(t *testing.T) {
 			default:
 			}
 			bound := boundClaim(name, "v-"+name)
-			if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), bound,
+			if _, err := clientset.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), bound,
 				metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			s.Changed(bound)
+			storage.Changed(bound)
 			synctest.Wait()
 		}
-		if err := <-done; err != nil || b.PreBindPreFlight(nil, p, "a") {
+		if err := <-done; err != nil || volumeBinding.PreBindPreFlight(nil, info, "a") {
 			t.Errorf("all claims are bound: %v", err)
 		}
 	})
@@ -279,32 +280,32 @@ func TestVolumeBindingWaits(t *testing.T) {
 
 func TestVolumeBindingGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := storageOf(t, lateClass("made", "x.io/y"), lateClaim("two", "made"))
-		b := &VolumeBinding{Storage: s}
-		p := podWith("p", "two")
+		storage, clientset := storageOf(t, lateClass("made", "x.io/y"), lateClaim("two", "made"))
+		volumeBinding := &VolumeBinding{Storage: storage}
+		info := podWith("p", "two")
 		for _, reset := range []bool{true, false} {
-			if err := b.Reserve(t.Context(), nil, p, nodeNamed("a")); err != nil {
+			if err := volumeBinding.Reserve(t.Context(), nil, info, nodeNamed("a")); err != nil {
 				t.Fatal(err)
 			}
 			done := make(chan error, 1)
-			go func() { done <- b.PreBind(t.Context(), nil, p, "a") }() // ends below
+			go func() { done <- volumeBinding.PreBind(t.Context(), nil, info, "a") }() // ends below
 			synctest.Wait()
 			want := "deadline"
 			if reset { // the provisioner cannot
 				want = "selectedNode annotation reset"
 				unselected := lateClaim("two", "made")
-				if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), unselected,
+				if _, err := clientset.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), unselected,
 					metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				s.Changed(unselected)
+				storage.Changed(unselected)
 			}
 			time.Sleep(11 * time.Minute)
 			if err := <-done; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("reset %v: %v", reset, err)
 			}
-			b.Unreserve(t.Context(), nil, p, "a")
+			volumeBinding.Unreserve(t.Context(), nil, info, "a")
 		}
 	})
 }
@@ -312,7 +313,7 @@ func TestVolumeBindingGivesUp(t *testing.T) {
 func TestReadWriteOncePod(t *testing.T) {
 	alone := boundClaim("alone", "v")
 	alone.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
-	s, _ := storageOf(t, alone, boundClaim("many", "w"))
+	storage, _ := storageOf(t, alone, boundClaim("many", "w"))
 	user := podWith("user", "alone", "many")
 	user.Pod.Spec.NodeName = "a"
 	cache := state.NewCache()
@@ -320,11 +321,11 @@ func TestReadWriteOncePod(t *testing.T) {
 	cache.SetNode(nodeNamed("b").Node)
 	cache.SetPod(user.Pod)
 	snap := cache.Refresh()
-	n := snap.Node("a")
-	if f, _ := (VolumeRestrictions{s}).PreFilter(nil, podWith("p", "many"), snap); f != nil {
+	info := snap.Node("a")
+	if f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "many"), snap); f != nil {
 		t.Error("a claim that many may have is restricted")
 	}
-	f, _ := (VolumeRestrictions{s}).PreFilter(nil, podWith("p", "alone"), snap)
+	f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "alone"), snap)
 	if f == nil {
 		t.Fatal("a claim for one pod is not restricted")
 	}
@@ -333,7 +334,7 @@ func TestReadWriteOncePod(t *testing.T) {
 			t.Errorf("on %s: %+v", node.Name, st)
 		}
 	}
-	if st := f.(restrictionsFilter).Adjust(n, nil, []*state.PodInfo{user}).Filter(n); st != nil {
+	if st := f.(restrictionsFilter).Adjust(info, nil, []*state.PodInfo{user}).Filter(info); st != nil {
 		t.Errorf("with its user gone: %+v", st)
 	}
 }

@@ -67,7 +67,9 @@ const maxPendingChanges = 10_000
 
 // refresh brings the counts up to date with a snapshot. It then knows the drivers of the wanted volumes, and of
 // required.
-func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[csiVolume]bool, required []string) {
+func (c *volumeCounts) refresh(
+	storage *Storage, snapshot *state.Snapshot, wanted map[csiVolume]bool, required []string,
+) {
 	if n := len(snapshot.Nodes); c.snapshot != snapshot || c.epoch != snapshot.Epoch || c.again ||
 		len(c.versions) != n {
 		c.snapshot = snapshot
@@ -88,7 +90,7 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[
 	for place, v := range snapshot.Versions {
 		if c.versions[place] != v {
 			c.versions[place] = v
-			c.count(s, int32(place)) // there are fewer nodes
+			c.count(storage, int32(place)) // there are fewer nodes
 		}
 	}
 	for v := range wanted {
@@ -97,7 +99,7 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[
 		}
 		c.free[v.driver] = make([]int32, len(snapshot.Nodes))
 		for place := range snapshot.Nodes {
-			c.free[v.driver][place] = c.room(s, place, v.driver)
+			c.free[v.driver][place] = c.room(storage, place, v.driver)
 		}
 	}
 	for _, driver := range required {
@@ -106,7 +108,7 @@ func (c *volumeCounts) refresh(s *Storage, snapshot *state.Snapshot, wanted map[
 		}
 		c.lacks[driver] = make([]bool, len(snapshot.Nodes))
 		for place, n := range snapshot.Nodes {
-			c.lacks[driver][place] = !s.installed(n.Name, driver)
+			c.lacks[driver][place] = !storage.installed(n.Name, driver)
 		}
 	}
 }
@@ -144,14 +146,14 @@ func (c *volumeCounts) forgetChanged() {
 }
 
 // count counts the volumes of a node again.
-func (c *volumeCounts) count(s *Storage, place int32) {
+func (c *volumeCounts) count(storage *Storage, place int32) {
 	name := func(volume string) {
 		if !slices.Contains(c.named[volume], place) {
 			c.named[volume] = append(c.named[volume], place)
 		}
 	}
-	n := c.snapshot.Nodes[place]
-	now := s.ofPods(n.Pods, name)
+	info := c.snapshot.Nodes[place]
+	now := storage.ofPods(info.Pods, name)
 	if !slices.Equal(now, c.volumes[place]) {
 		for _, v := range c.volumes[place] {
 			if c.where[v] = slices.DeleteFunc(c.where[v], func(p int32) bool { return p == place }); len(
@@ -164,12 +166,12 @@ func (c *volumeCounts) count(s *Storage, place int32) {
 		}
 		c.volumes[place] = now
 	}
-	c.attached[place] = s.attachedBeside(n.Name, now, name)
+	c.attached[place] = storage.attachedBeside(info.Name, now, name)
 	for driver, free := range c.free {
-		free[place] = c.room(s, int(place), driver)
+		free[place] = c.room(storage, int(place), driver)
 	}
 	for driver, lacks := range c.lacks {
-		lacks[place] = !s.installed(n.Name, driver)
+		lacks[place] = !storage.installed(info.Name, driver)
 	}
 }
 
@@ -191,18 +193,18 @@ func (s *Storage) attachedBeside(node string, ofPods []csiVolume, named func(vol
 		return nil // there is this index
 	}
 	for _, o := range all {
-		a, ok := o.(*storagev1.VolumeAttachment)
-		if !ok || a.Spec.Source.PersistentVolumeName == nil {
+		attachment, ok := o.(*storagev1.VolumeAttachment)
+		if !ok || attachment.Spec.Source.PersistentVolumeName == nil {
 			continue
 		}
 		if named != nil {
-			named(*a.Spec.Source.PersistentVolumeName)
+			named(*attachment.Spec.Source.PersistentVolumeName)
 		}
-		v := s.volume(*a.Spec.Source.PersistentVolumeName)
+		v := s.volume(*attachment.Spec.Source.PersistentVolumeName)
 		if v == nil || v.Spec.CSI == nil {
 			continue
 		}
-		it := csiVolume{a.Spec.Attacher, v.Spec.CSI.VolumeHandle}
+		it := csiVolume{attachment.Spec.Attacher, v.Spec.CSI.VolumeHandle}
 		if _, known := slices.BinarySearchFunc(ofPods, it, csiVolume.compare); !known {
 			out = append(out, it)
 		}

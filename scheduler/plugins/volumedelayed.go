@@ -13,11 +13,11 @@ import (
 // filterDelayed filters all nodes for the delayed claims. It uses freeVolumes where the choice depends only on the
 // claims' classes, and chooses per node elsewhere.
 func (c *claimsOfPod) filterDelayed(out []*framework.Status) {
-	k := &c.storage.freeVolumes
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.refreshLocked()
-	classes, byClass := c.classesLocked(k)
+	freeVolumes := &c.storage.freeVolumes
+	freeVolumes.mu.Lock()
+	defer freeVolumes.mu.Unlock()
+	freeVolumes.refreshLocked()
+	classes, byClass := c.classesLocked(freeVolumes)
 	if classes == nil { // Filter returns the error of FindMatchingVolume for each node
 		for place, n := range c.snapshot.Nodes {
 			if out[place] == nil {
@@ -35,7 +35,7 @@ func (c *claimsOfPod) filterDelayed(out []*framework.Status) {
 			out[place] = st
 			continue
 		}
-		choices, st := c.chooseLocked(k, classes, place)
+		choices, st := c.chooseLocked(freeVolumes, classes, place)
 		if out[place] = st; st == nil && c.chosen != nil {
 			c.remember(c.snapshot.Nodes[place].Name, choices)
 		}

@@ -99,45 +99,45 @@ func (s *Storage) attached(p *corev1.Pod, into []csiVolume, named func(volume st
 
 // FilterAll is Filter for all nodes, by volumeCounts.
 func (f withinLimits) FilterAll(out []*framework.Status) {
-	c := &f.storage.counts
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refresh(f.storage, f.snapshot, f.wanted, f.required)
+	volumeCounts := &f.storage.counts
+	volumeCounts.mu.Lock()
+	defer volumeCounts.mu.Unlock()
+	volumeCounts.refresh(f.storage, f.snapshot, f.wanted, f.required)
 	for i, driver := range f.required {
-		for place, lacks := range c.lacks[driver] {
+		for place, lacks := range volumeCounts.lacks[driver] {
 			if lacks && out[place] == nil {
 				out[place] = f.without[i]
 			}
 		}
 	}
-	c.refuse(out, f.wanted, tooManyVolumes)
+	volumeCounts.refuse(out, f.wanted, tooManyVolumes)
 }
 
-// Filter counts the volumes of the pods that n has, and what else is attached to it.
-func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
+// Filter counts the volumes of the pods that info has, and what else is attached to it.
+func (f withinLimits) Filter(info *state.NodeInfo) *framework.Status {
 	for i, driver := range f.required {
-		if !f.storage.installed(n.Name, driver) {
+		if !f.storage.installed(info.Name, driver) {
 			return f.without[i]
 		}
 	}
 	least := unlimited
 	most := len(f.wanted)
 	for v := range f.wanted {
-		least = min(least, int(f.storage.limit(n.Name, v.driver)))
+		least = min(least, int(f.storage.limit(info.Name, v.driver)))
 	}
-	for _, p := range n.Pods {
+	for _, p := range info.Pods {
 		most += len(p.Uses)
 	}
-	if most += f.storage.attachmentsOf(n.Name); most <= least { // even if all are of one driver
+	if most += f.storage.attachmentsOf(info.Name); most <= least { // even if all are of one driver
 		return nil
 	}
-	there := f.storage.ofPods(n.Pods, nil)
+	there := f.storage.ofPods(info.Pods, nil)
 	used := map[string]int32{}
 	more := map[string]int32{}
 	for _, v := range there {
 		used[v.driver]++
 	}
-	for _, v := range f.storage.attachedBeside(n.Name, there, nil) {
+	for _, v := range f.storage.attachedBeside(info.Name, there, nil) {
 		used[v.driver]++
 	}
 	for v := range f.wanted {
@@ -146,7 +146,7 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 		}
 	}
 	for driver, m := range more {
-		if used[driver]+m > f.storage.limit(n.Name, driver) {
+		if used[driver]+m > f.storage.limit(info.Name, driver) {
 			return tooManyVolumes
 		}
 	}

@@ -99,19 +99,20 @@ func TestNodeVolumeLimits(t *testing.T) {
 		{"a driver that has to be there is not", nil, nil, []string{"m"}, missing},
 		{"one that need not be there is not", nil, nil, []string{"o"}, ""},
 	} {
-		s, _ := storageOf(t, append(append([]runtime.Object{csiNode("a", map[string]int32{"x.io": 1})}, common...),
-			tt.more...)...)
+		storage, _ := storageOf(t,
+			append(append([]runtime.Object{csiNode("a", map[string]int32{"x.io": 1})}, common...),
+				tt.more...)...)
 		nodes := state.NewCache()
 		nodes.SetNode(nodeNamed("a").Node)
-		n := nodeNamed("a")
+		info := nodeNamed("a")
 		for _, c := range tt.there {
 			user := podWith("user-of-"+c, c)
-			n.Pods = append(n.Pods, user)
+			info.Pods = append(info.Pods, user)
 			on := user.Pod.DeepCopy()
 			on.Spec.NodeName = "a"
 			nodes.SetPod(on)
 		}
-		f, _ := (NodeVolumeLimits{s}).PreFilter(nil, podWith("p", tt.claim...), nodes.Refresh())
+		f, _ := (NodeVolumeLimits{storage}).PreFilter(nil, podWith("p", tt.claim...), nodes.Refresh())
 		if f == nil {
 			if tt.want != "" {
 				t.Errorf("%s: nothing is said", tt.what)
@@ -120,7 +121,7 @@ func TestNodeVolumeLimits(t *testing.T) {
 		}
 		out := make([]*framework.Status, 1)
 		f.(withinLimits).FilterAll(out)
-		for how, st := range map[string]*framework.Status{"alone": f.Filter(n), "with all": out[0]} {
+		for how, st := range map[string]*framework.Status{"alone": f.Filter(info), "with all": out[0]} {
 			got := ""
 			if st != nil {
 				got = st.Reasons[0]
@@ -136,36 +137,36 @@ func TestNodeVolumeLimits(t *testing.T) {
 // change.
 func TestVolumeCountsFollow(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(nil, 0)
-	s := NewStorage(nil)
-	if _, err := s.Watch(factory); err != nil {
+	storage := NewStorage(nil)
+	if _, err := storage.Watch(factory); err != nil {
 		t.Fatal(err)
 	}
 	of := func(o any) cache.Indexer {
-		g := factory.Storage().V1()
+		cs := factory.Storage().V1()
 		switch o.(type) {
 		case *corev1.PersistentVolume:
 			return factory.Core().V1().PersistentVolumes().Informer().GetIndexer()
 		case *corev1.PersistentVolumeClaim:
 			return factory.Core().V1().PersistentVolumeClaims().Informer().GetIndexer()
 		case *storagev1.CSIDriver:
-			return g.CSIDrivers().Informer().GetIndexer()
+			return cs.CSIDrivers().Informer().GetIndexer()
 		case *storagev1.CSINode:
-			return g.CSINodes().Informer().GetIndexer()
+			return cs.CSINodes().Informer().GetIndexer()
 		default:
-			return g.VolumeAttachments().Informer().GetIndexer()
+			return cs.VolumeAttachments().Informer().GetIndexer()
 		}
 	}
 	set := func(o any) {
 		if err := of(o).Update(o); err != nil {
 			t.Fatal(err)
 		}
-		s.Changed(o)
+		storage.Changed(o)
 	}
 	drop := func(o any) {
 		if err := of(o).Delete(o); err != nil {
 			t.Fatal(err)
 		}
-		s.Changed(o)
+		storage.Changed(o)
 	}
 	nodes := state.NewCache()
 	nodes.SetNode(nodeNamed("a").Node)
@@ -201,7 +202,7 @@ func TestVolumeCountsFollow(t *testing.T) {
 		{"the driver goes", func() { set(csiNode("a", nil)) }, missing},
 	} {
 		step.do()
-		f, _ := (NodeVolumeLimits{s}).PreFilter(nil, podWith("p", "c"), nodes.Refresh())
+		f, _ := (NodeVolumeLimits{storage}).PreFilter(nil, podWith("p", "c"), nodes.Refresh())
 		out := make([]*framework.Status, 1)
 		f.(withinLimits).FilterAll(out)
 		got := ""

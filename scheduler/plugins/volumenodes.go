@@ -41,13 +41,13 @@ type volumeNodes struct {
 }
 
 // nodesOfVolume is volume.CheckNodeAffinity for all nodes.
-func nodesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) volumeNodes {
+func nodesOfVolume(snapshot *state.Snapshot, v *corev1.PersistentVolume) volumeNodes {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil {
 		return volumeNodes{everywhere: true}
 	}
 	required := v.Spec.NodeAffinity.Required
 	if !onlyInOperators(required) {
-		return volumeNodes{selection: s.SelectNodes("volume|"+required.String(), state.NodeNames, func(
+		return volumeNodes{selection: snapshot.SelectNodes("volume|"+required.String(), state.NodeNames, func(
 			n *state.NodeInfo,
 		) bool {
 			return volume.CheckNodeAffinity(v, n.Node.Labels) == nil
@@ -57,7 +57,7 @@ func nodesOfVolume(s *state.Snapshot, v *corev1.PersistentVolume) volumeNodes {
 	for i := range required.NodeSelectorTerms {
 		var term []labelValues
 		for _, e := range required.NodeSelectorTerms[i].MatchExpressions {
-			term = append(term, newLabelValues(s, e.Key, e.Values))
+			term = append(term, newLabelValues(snapshot, e.Key, e.Values))
 		}
 		if len(term) > 0 { // an empty term matches nothing
 			r.terms = append(r.terms, term)

@@ -43,7 +43,7 @@ func (p VolumeRestrictions) PreFilter(
 
 // users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in
 // Kubernetes, those on nodes that are gone do not count.
-func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]string {
+func (p VolumeRestrictions) users(pod *corev1.Pod, snapshot *state.Snapshot) map[types.UID]string {
 	if !p.Storage.watching() {
 		return nil
 	}
@@ -53,8 +53,8 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 			!slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			continue
 		}
-		for other, node := range s.Users(state.ClaimUse(pod.Namespace, name)) {
-			if s.Node(node) == nil {
+		for other, node := range snapshot.Users(state.ClaimUse(pod.Namespace, name)) {
+			if snapshot.Node(node) == nil {
 				continue
 			}
 			if out == nil {
@@ -152,34 +152,34 @@ func (want disksFilter) holder(n *state.NodeInfo) (*state.PodInfo, string) {
 	return nil, ""
 }
 
-func diskName(v *corev1.Volume) string {
+func diskName(volume *corev1.Volume) string {
 	switch {
-	case v.GCEPersistentDisk != nil:
-		return v.GCEPersistentDisk.PDName
-	case v.AWSElasticBlockStore != nil:
-		return v.AWSElasticBlockStore.VolumeID
-	case v.ISCSI != nil:
-		return v.ISCSI.IQN
-	case v.RBD != nil:
-		return v.RBD.RBDImage
+	case volume.GCEPersistentDisk != nil:
+		return volume.GCEPersistentDisk.PDName
+	case volume.AWSElasticBlockStore != nil:
+		return volume.AWSElasticBlockStore.VolumeID
+	case volume.ISCSI != nil:
+		return volume.ISCSI.IQN
+	case volume.RBD != nil:
+		return volume.RBD.RBDImage
 	}
-	return v.Name
+	return volume.Name
 }
 
 // disksConflict reports whether both volumes are the same disk and one of them may write to it. An EBS volume is never
 // shared.
-func disksConflict(a, b *corev1.Volume) bool {
+func disksConflict(volume, b *corev1.Volume) bool {
 	switch {
-	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
-		x := a.GCEPersistentDisk
+	case volume.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
+		x := volume.GCEPersistentDisk
 		y := b.GCEPersistentDisk
 		return x.PDName == y.PDName && (!x.ReadOnly || !y.ReadOnly)
-	case a.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil:
-		return a.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID
-	case a.ISCSI != nil && b.ISCSI != nil:
-		return a.ISCSI.IQN == b.ISCSI.IQN && (!a.ISCSI.ReadOnly || !b.ISCSI.ReadOnly)
-	case a.RBD != nil && b.RBD != nil:
-		x := a.RBD
+	case volume.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil:
+		return volume.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID
+	case volume.ISCSI != nil && b.ISCSI != nil:
+		return volume.ISCSI.IQN == b.ISCSI.IQN && (!volume.ISCSI.ReadOnly || !b.ISCSI.ReadOnly)
+	case volume.RBD != nil && b.RBD != nil:
+		x := volume.RBD
 		y := b.RBD
 		overlap := slices.ContainsFunc(x.CephMonitors, func(m string) bool {
 			return slices.Contains(y.CephMonitors, m)

@@ -52,19 +52,19 @@ func (s *volumeScorer) Score(n *state.NodeInfo) int64 {
 	type use struct{ requests, offers int64 }
 	static := map[string]use{}
 	made := map[string]use{}
-	for _, c := range choices {
-		requests := c.claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	for _, claimChoice := range choices {
+		requests := claimChoice.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 		switch {
-		case c.volume != nil:
-			has := c.volume.Spec.Capacity[corev1.ResourceStorage]
-			u := static[c.volume.Spec.StorageClassName]
-			static[c.volume.Spec.StorageClassName] = use{
+		case claimChoice.volume != nil:
+			has := claimChoice.volume.Spec.Capacity[corev1.ResourceStorage]
+			u := static[claimChoice.volume.Spec.StorageClassName]
+			static[claimChoice.volume.Spec.StorageClassName] = use{
 				addCapped(u.requests, requests.Value()), addCapped(u.offers, has.Value()),
 			}
-		case c.capacity != nil:
-			class := volume.GetPersistentVolumeClaimClass(c.claim)
+		case claimChoice.capacity != nil:
+			class := volume.GetPersistentVolumeClaimClass(claimChoice.claim)
 			u := use{requests: addCapped(made[class].requests, requests.Value())}
-			if has := c.capacity.Capacity; has != nil {
+			if has := claimChoice.capacity.Capacity; has != nil {
 				u.offers = has.Value()
 			}
 			made[class] = u
@@ -86,26 +86,26 @@ func (s *volumeScorer) Score(n *state.NodeInfo) int64 {
 
 // ScoreAll is Score for the nodes at places.
 func (s *volumeScorer) ScoreAll(places []int32, scores []int64) {
-	c := s.claims
-	if len(c.classes) != 1 || len(c.chosen) > 0 {
+	claimsOfPod := s.claims
+	if len(claimsOfPod.classes) != 1 || len(claimsOfPod.chosen) > 0 {
 		for i, place := range places {
-			scores[i] = s.Score(c.snapshot.Nodes[place])
+			scores[i] = s.Score(claimsOfPod.snapshot.Nodes[place])
 		}
 		return
 	}
 	// Most volumes have the same size, so the last score is reused.
-	w := c.classes[0]
+	claimClass := claimsOfPod.classes[0]
 	last := int64(-1)
 	score := int64(0)
-	size := c.delayed[0].Spec.Resources.Requests[corev1.ResourceStorage]
+	size := claimsOfPod.delayed[0].Spec.Resources.Requests[corev1.ResourceStorage]
 	requests := size.Value()
 	for i, place := range places {
 		switch {
-		case w.smallest[place] == nil:
-			scores[i] = s.Score(c.snapshot.Nodes[place])
+		case claimClass.smallest[place] == nil:
+			scores[i] = s.Score(claimsOfPod.snapshot.Nodes[place])
 			continue
-		case w.sizes[place] != last:
-			last = w.sizes[place]
+		case claimClass.sizes[place] != last:
+			last = claimClass.sizes[place]
 			score = s.rankCapped(requests, last)
 		}
 		scores[i] = score

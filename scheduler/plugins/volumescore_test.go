@@ -71,7 +71,7 @@ func TestVolumeScore(t *testing.T) {
 		claimOf("g60", "fast", "60Gi"), claimOf("s20", "slow", "20Gi"), claimOf("any", "fast", ""),
 		claimOf("huge", "fast", "9Ei"), claimOf("silent", "silent", "1Gi"), claimOf("static", "static", "10Gi"),
 	}
-	s, _ := storageOf(t, objs...)
+	storage, _ := storageOf(t, objs...)
 	for _, tt := range []struct {
 		claims string
 		points []Point
@@ -93,13 +93,13 @@ func TestVolumeScore(t *testing.T) {
 		{"f10", []Point{{0, 0}, {50, 10}}, "a 20, b 2, c 100"},
 	} {
 		t.Run(tt.claims, func(t *testing.T) {
-			b := &VolumeBinding{Storage: s}
+			volumeBinding := &VolumeBinding{Storage: storage}
 			if tt.points != nil {
-				b.Rank = RequestedToCapacity(tt.points)
+				volumeBinding.Rank = RequestedToCapacity(tt.points)
 			}
 			pod := podWith("p", strings.Fields(tt.claims)...)
 			cycle := &framework.CycleState{}
-			f, st := b.PreFilter(cycle, pod, nil)
+			f, st := volumeBinding.PreFilter(cycle, pod, nil)
 			if st != nil {
 				t.Fatal(st)
 			}
@@ -118,7 +118,7 @@ func TestVolumeScore(t *testing.T) {
 				}
 				got = append(got, said)
 			}
-			scorer := b.PreScore(cycle, pod, nil, nil)
+			scorer := volumeBinding.PreScore(cycle, pod, nil, nil)
 			for i, name := range []string{"a", "b", "c"} {
 				if scorer != nil && got[i] == name {
 					got[i] += fmt.Sprintf(" %d", scorer.Score(nodeNamed(name)))

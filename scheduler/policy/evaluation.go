@@ -31,32 +31,32 @@ type boundFilter struct {
 
 // NewEvaluation selects the policies that apply to a pod. A status refuses the pod on all nodes.
 func NewEvaluation(
-	policies []*Policy, scheduler string, pod *state.PodInfo, s *state.Snapshot,
+	policies []*Policy, scheduler string, pod *state.PodInfo, snapshot *state.Snapshot,
 ) (*Evaluation, *framework.Status) {
-	j := &Evaluation{pod: pod, snapshot: s, budget: newBudget()}
+	evaluation := &Evaluation{pod: pod, snapshot: snapshot, budget: newBudget()}
 	v := &variables{pod: pod}
 	for _, p := range policies {
-		ok, err := p.appliesTo(scheduler, v, s.Namespaces[pod.Pod.Namespace], j.budget)
+		ok, err := p.appliesTo(scheduler, v, snapshot.Namespaces[pod.Pod.Namespace], evaluation.budget)
 		switch {
 		case err != nil && !p.ignore:
 			return nil, framework.NewStatus(Plugin, framework.Unresolvable,
 				fmt.Sprintf("policy %s: match cannot be evaluated: %v", p.Name, err))
 		case ok:
-			j.policies = append(j.policies, p)
+			evaluation.policies = append(evaluation.policies, p)
 		}
 	}
-	for _, p := range j.policies {
+	for _, p := range evaluation.policies {
 		for _, f := range p.filters {
-			b := boundFilter{filter: f, cache: f.cacheFor(pod, len(s.Nodes)), podRefusal: f.refusal}
+			b := boundFilter{filter: f, cache: f.cacheFor(pod, len(snapshot.Nodes)), podRefusal: f.refusal}
 			if e := f.explanation; e != nil && !e.reads.nodes {
-				if text := e.text(v, j.budget); text != "" {
+				if text := e.text(v, evaluation.budget); text != "" {
 					b.podRefusal = f.refuse(text)
 				}
 			}
-			j.filters = append(j.filters, b)
+			evaluation.filters = append(evaluation.filters, b)
 		}
 	}
-	return j, nil
+	return evaluation, nil
 }
 
 // HasFilters reports whether a policy with filters applies.
@@ -110,20 +110,20 @@ func (j *Evaluation) Explain(
 ) (short, hint string, distance float64) {
 	v := &variables{pod, n}
 	b := newBudget()
-	for _, f := range j.filters {
-		out, err := f.eval(v, b)
-		at := "policy " + f.policy.Name + ", " + f.field + ": "
+	for _, boundFilter := range j.filters {
+		out, err := boundFilter.eval(v, b)
+		at := "policy " + boundFilter.policy.Name + ", " + boundFilter.field + ": "
 		switch {
-		case err != nil && f.policy.ignore, err == nil && out == celtypes.True:
+		case err != nil && boundFilter.policy.ignore, err == nil && out == celtypes.True:
 		case err != nil:
 			return at + err.Error(), "", 1
-		case f.explanation != nil:
-			if text := f.explanation.text(v, b); text != "" {
+		case boundFilter.explanation != nil:
+			if text := boundFilter.explanation.text(v, b); text != "" {
 				return at + text, "", 1
 			}
-			return at + f.message, "", 1
+			return at + boundFilter.message, "", 1
 		default:
-			return at + clip(oneLine(f.source)), "", 1
+			return at + clip(oneLine(boundFilter.source)), "", 1
 		}
 	}
 	return "", "", 1
@@ -268,22 +268,22 @@ func Admits(
 	policies []*Policy, scheduler string, pod *state.PodInfo, namespace labels.Set, known bool, n *state.NodeInfo,
 ) bool {
 	v := &variables{pod, n}
-	b := newBudget()
-	for _, p := range policies {
-		if len(p.filters) == 0 || !p.selects(scheduler, pod, namespace, known) {
+	budget := newBudget()
+	for _, policy := range policies {
+		if len(policy.filters) == 0 || !policy.selects(scheduler, pod, namespace, known) {
 			continue
 		}
-		if p.match != nil {
-			if out, err := p.match.eval(&variables{pod: pod}, b); err == nil && out != celtypes.True {
+		if policy.match != nil {
+			if out, err := policy.match.eval(&variables{pod: pod}, budget); err == nil && out != celtypes.True {
 				continue
 			}
 		}
-		for _, f := range p.filters {
+		for _, f := range policy.filters {
 			if !f.reads.stable() {
 				continue
 			}
-			out, err := f.eval(v, b)
-			if errors.Is(err, errBudget) || err != nil && p.ignore {
+			out, err := f.eval(v, budget)
+			if errors.Is(err, errBudget) || err != nil && policy.ignore {
 				continue
 			}
 			if err != nil || out != celtypes.True {

@@ -41,10 +41,10 @@ func TestReads(t *testing.T) {
 				"AssignedPodScaleDown AssignedPodDelete NodeChange", "", false,
 		},
 	} {
-		e := made(t, &Spec{Filters: []Filter{{Expression: tt.expression}}}).filters[0]
+		filter := made(t, &Spec{Filters: []Filter{{Expression: tt.expression}}}).filters[0]
 		var kinds []string
 		for k := range 32 {
-			if k := e.reads.node & (1 << k); k != 0 {
+			if k := filter.reads.node & (1 << k); k != 0 {
 				kinds = append(kinds, k.String())
 			}
 		}
@@ -60,35 +60,36 @@ func TestReads(t *testing.T) {
 		if len(got) != len(strings.Fields(tt.node)) {
 			t.Errorf("%s: %v, want %s", tt.expression, kinds, tt.node)
 		}
-		key, ok := e.reads.cacheKey(aPod("pod", "1", "1Gi"))
+		key, ok := filter.reads.cacheKey(aPod("pod", "1", "1Gi"))
 		if !ok {
 			key = "?"
 		}
-		if key != tt.key || e.reads.stable() != tt.stable {
-			t.Errorf("%s: key %q, stable %v", tt.expression, key, e.reads.stable())
+		if key != tt.key || filter.reads.stable() != tt.stable {
+			t.Errorf("%s: key %q, stable %v", tt.expression, key, filter.reads.stable())
 		}
 	}
 }
 
 // TestRemembered: a node is asked once for all pods that are alike to the expression, until its labels change.
 func TestRemembered(t *testing.T) {
-	p := made(t, &Spec{Filters: []Filter{{Expression: "node.labels['disk'] == 'ssd' && pod.labels['app'] == 'web'"}}})
+	policy := made(t,
+		&Spec{Filters: []Filter{{Expression: "node.labels['disk'] == 'ssd' && pod.labels['app'] == 'web'"}}})
 	ask := func(pod *state.PodInfo, n *state.NodeInfo) (fits, found bool) {
-		j, _ := judge(t, pod, p)
+		j, _ := judge(t, pod, policy)
 		left := j.budget.left.Load()
 		st := j.Filter(n)
 		return st == nil, j.budget.left.Load() != left
 	}
-	n := aNode()
+	info := aNode()
 	for i, want := range []bool{true, false, false} {
-		fits, found := ask(aPod(fmt.Sprint("pod", i), "1", "1Gi"), n)
+		fits, found := ask(aPod(fmt.Sprint("pod", i), "1", "1Gi"), info)
 		if !fits || found != want {
 			t.Errorf("pod %d: fits %v, evaluated %v, want %v", i, fits, found, want)
 		}
 	}
 	other := aPod("pod", "1", "1Gi")
 	other.Pod.Labels = map[string]string{"app": "db"}
-	if fits, found := ask(other, n); fits || !found {
+	if fits, found := ask(other, info); fits || !found {
 		t.Errorf("another pod: fits %v, evaluated %v", fits, found)
 	}
 	changed := aNode()
@@ -99,15 +100,15 @@ func TestRemembered(t *testing.T) {
 	for range 1000 { // what is remembered is bounded
 		ask(aPod("pod", "1", "1Gi"), aNode())
 	}
-	if size := p.filters[0].cacheFor(other, 0).size.Load(); size > spareValues+1 {
+	if size := policy.filters[0].cacheFor(other, 0).size.Load(); size > spareValues+1 {
 		t.Errorf("%d values are remembered", size)
 	}
 	for i := range 1000 {
 		pod := aPod("pod", "1", "1Gi")
 		pod.Pod.Labels = map[string]string{"app": fmt.Sprint(i)}
-		ask(pod, n)
+		ask(pod, info)
 	}
-	if n := len(p.filters[0].caches); n > maxCaches {
+	if n := len(policy.filters[0].caches); n > maxCaches {
 		t.Errorf("%d kinds of pods are remembered", n)
 	}
 }
@@ -134,13 +135,13 @@ func TestCostLimits(t *testing.T) {
 	cheap := crowded(1)
 	const spent = "node(s) refused by policy p: the policies cost more than the 500000 that they may in one attempt"
 	for range 2 { // the second attempt has its own budget
-		j, _ := judge(t, aPod("pod", "1", "1Gi"), p)
-		if st := j.Filter(cheap); st != nil {
+		evaluation, _ := judge(t, aPod("pod", "1", "1Gi"), p)
+		if st := evaluation.Filter(cheap); st != nil {
 			t.Fatal(st)
 		}
 		asked := 0
 		for ; asked < 1000; asked++ {
-			st := j.Filter(costly)
+			st := evaluation.Filter(costly)
 			if st == nil {
 				t.Fatal("let in")
 			}
@@ -155,7 +156,7 @@ func TestCostLimits(t *testing.T) {
 		if asked != attemptLimit/evaluationLimit-1 && asked != attemptLimit/evaluationLimit {
 			t.Errorf("%d evaluations in one attempt", asked)
 		}
-		if st := j.Filter(cheap); st == nil || st.Error() != spent {
+		if st := evaluation.Filter(cheap); st == nil || st.Error() != spent {
 			t.Errorf("after that: %v", st)
 		}
 	}
@@ -168,7 +169,7 @@ func TestCostLimits(t *testing.T) {
 // TestAllAtOnce: judging and scoring all nodes at once gives what one after the other gives, before and after changes
 // of nodes.
 func TestAllAtOnce(t *testing.T) {
-	p := made(t, &Spec{
+	policy := made(t, &Spec{
 		Filters: []Filter{
 			{Expression: "node.labels['disk'] == 'ssd'"},
 			{
@@ -195,29 +196,29 @@ func TestAllAtOnce(t *testing.T) {
 	}
 	check := func(what string) {
 		t.Helper()
-		s := cache.Refresh()
+		snapshot := cache.Refresh()
 		for range 2 {
-			j, st := NewEvaluation([]*Policy{p}, "default-scheduler", aPod("pod", "1", "1Gi"), s)
+			evaluation, st := NewEvaluation([]*Policy{policy}, "default-scheduler", aPod("pod", "1", "1Gi"), snapshot)
 			if st != nil {
 				t.Fatal(st)
 			}
-			all, ok := j.NodeFilter().(framework.AllFilter)
+			all, ok := evaluation.NodeFilter().(framework.AllFilter)
 			if !ok {
 				t.Fatal("nodes are judged one by one")
 			}
 			before := framework.NewStatus("Other", framework.Unschedulable, "another reason")
-			out := make([]*framework.Status, len(s.Nodes))
+			out := make([]*framework.Status, len(snapshot.Nodes))
 			out[0] = before
 			all.FilterAll(out)
-			scorer, ok := j.NodeScorer().(framework.AllScorer)
+			scorer, ok := evaluation.NodeScorer().(framework.AllScorer)
 			if !ok {
 				t.Fatal("nodes are scored one by one")
 			}
 			places := []int32{5, 1, 3}
 			scores := make([]int64, 3)
 			scorer.ScoreAll(places, scores)
-			for place, n := range s.Nodes {
-				one := j.Filter(n)
+			for place, n := range snapshot.Nodes {
+				one := evaluation.Filter(n)
 				if place == 0 {
 					one = before
 				}
@@ -226,12 +227,12 @@ func TestAllAtOnce(t *testing.T) {
 				}
 			}
 			for i, place := range places {
-				alone := j.NodeScorer()
-				if got, want := scores[i], alone.Score(s.Nodes[place]); got != want {
-					t.Errorf("%s, %s: %d points, one by one %d", what, s.Nodes[place].Name, got, want)
+				alone := evaluation.NodeScorer()
+				if got, want := scores[i], alone.Score(snapshot.Nodes[place]); got != want {
+					t.Errorf("%s, %s: %d points, one by one %d", what, snapshot.Nodes[place].Name, got, want)
 				}
 				if got, want := given(t, scorer, i), given(t, alone, 0); got != want {
-					t.Errorf("%s, %s: the rules gave %s, one by one %s", what, s.Nodes[place].Name, got, want)
+					t.Errorf("%s, %s: the rules gave %s, one by one %s", what, snapshot.Nodes[place].Name, got, want)
 				}
 			}
 		}

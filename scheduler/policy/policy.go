@@ -47,24 +47,24 @@ type score struct {
 }
 
 // Compile compiles a Spec. Each error has its field, and the line:column of an expression.
-func Compile(name string, s *Spec, at *field.Path) (*Policy, field.ErrorList) {
-	p := &Policy{
+func Compile(name string, spec *Spec, at *field.Path) (*Policy, field.ErrorList) {
+	policy := &Policy{
 		Name:       name,
 		From:       FromObject,
-		schedulers: slices.Clone(s.SchedulerNames),
-		ignore:     s.FailurePolicy == Ignore,
+		schedulers: slices.Clone(spec.SchedulerNames),
+		ignore:     spec.FailurePolicy == Ignore,
 	}
 	var errs field.ErrorList
-	p.namespaces = selector(s.NamespaceSelector, at.Child("namespaceSelector"), &errs)
-	p.pods = selector(s.PodSelector, at.Child("podSelector"), &errs)
-	if s.FailurePolicy != "" && s.FailurePolicy != Fail && s.FailurePolicy != Ignore {
-		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), s.FailurePolicy, []string{Fail, Ignore}))
+	policy.namespaces = selector(spec.NamespaceSelector, at.Child("namespaceSelector"), &errs)
+	policy.pods = selector(spec.PodSelector, at.Child("podSelector"), &errs)
+	if spec.FailurePolicy != "" && spec.FailurePolicy != Fail && spec.FailurePolicy != Ignore {
+		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), spec.FailurePolicy, []string{Fail, Ignore}))
 	}
 	c := compiler{errs: &errs}
-	if s.Match != "" {
-		p.match = c.compile(s.Match, at.Child("match"), "match", podOnly, "a bool", celtypes.BoolKind)
+	if spec.Match != "" {
+		policy.match = c.compile(spec.Match, at.Child("match"), "match", podOnly, "a bool", celtypes.BoolKind)
 	}
-	for list, n := range map[string]int{"filters": len(s.Filters), "scores": len(s.Scores)} {
+	for list, n := range map[string]int{"filters": len(spec.Filters), "scores": len(spec.Scores)} {
 		if n > maxRules {
 			errs = append(errs, field.TooMany(at.Child(list), n, maxRules))
 		}
@@ -72,19 +72,19 @@ func Compile(name string, s *Spec, at *field.Path) (*Policy, field.ErrorList) {
 	if len(errs) > 0 {
 		return nil, errs
 	}
-	if len(s.Filters)+len(s.Scores) == 0 {
+	if len(spec.Filters)+len(spec.Scores) == 0 {
 		return nil, append(errs, field.Required(at.Child("filters"), "a policy has filters or scores"))
 	}
-	for i := range s.Filters {
-		p.filters = append(p.filters, p.filter(i, &s.Filters[i], at.Child("filters").Index(i), c))
+	for i := range spec.Filters {
+		policy.filters = append(policy.filters, policy.filter(i, &spec.Filters[i], at.Child("filters").Index(i), c))
 	}
-	for i := range s.Scores {
-		p.scores = append(p.scores, p.score(i, &s.Scores[i], at.Child("scores").Index(i), c))
+	for i := range spec.Scores {
+		policy.scores = append(policy.scores, policy.score(i, &spec.Scores[i], at.Child("scores").Index(i), c))
 	}
 	if len(errs) > 0 {
 		return nil, errs
 	}
-	return p, nil
+	return policy, nil
 }
 
 // CompileAll compiles the policies of a file.
@@ -95,18 +95,18 @@ func (a *Args) CompileAll(at *field.Path) (out []*Policy, errs field.ErrorList) 
 	}
 	names := map[string]bool{}
 	for i := range a.Policies {
-		n := &a.Policies[i]
+		named := &a.Policies[i]
 		at := at.Index(i)
 		switch {
-		case n.Name == "":
+		case named.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
-		case len(n.Name) > maxMessage || oneLine(n.Name) != n.Name:
-			errs = append(errs, field.Invalid(at.Child("name"), n.Name, "must be a short name in one line"))
-		case names[n.Name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), n.Name))
+		case len(named.Name) > maxMessage || oneLine(named.Name) != named.Name:
+			errs = append(errs, field.Invalid(at.Child("name"), named.Name, "must be a short name in one line"))
+		case names[named.Name]:
+			errs = append(errs, field.Duplicate(at.Child("name"), named.Name))
 		}
-		names[n.Name] = true
-		p, wrong := Compile(n.Name, &n.Spec, at)
+		names[named.Name] = true
+		p, wrong := Compile(named.Name, &named.Spec, at)
 		errs = append(errs, wrong...)
 		if p != nil {
 			p.From = FromFile

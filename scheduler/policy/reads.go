@@ -38,8 +38,8 @@ func (r *reads) stable() bool { return !r.usage && !r.unstamped }
 
 // walk finds the longest field paths that begin at node or pod. A macro variable of the same name only adds to the
 // fields that count.
-func (r *reads) walk(e ast.Expr) {
-	if name, path, ok := pathOf(e); ok {
+func (r *reads) walk(expr ast.Expr) {
+	if name, path, ok := pathOf(expr); ok {
 		switch name {
 		case "node":
 			r.addNodePath(path)
@@ -48,9 +48,9 @@ func (r *reads) walk(e ast.Expr) {
 		}
 		return
 	}
-	switch e.Kind() {
+	switch expr.Kind() {
 	case ast.CallKind:
-		c := e.AsCall()
+		c := expr.AsCall()
 		if c.IsMemberFunction() {
 			r.walk(c.Target())
 		}
@@ -58,22 +58,22 @@ func (r *reads) walk(e ast.Expr) {
 			r.walk(a)
 		}
 	case ast.SelectKind:
-		r.walk(e.AsSelect().Operand())
+		r.walk(expr.AsSelect().Operand())
 	case ast.ListKind:
-		for _, x := range e.AsList().Elements() {
+		for _, x := range expr.AsList().Elements() {
 			r.walk(x)
 		}
 	case ast.MapKind:
-		for _, x := range e.AsMap().Entries() {
+		for _, x := range expr.AsMap().Entries() {
 			r.walk(x.AsMapEntry().Key())
 			r.walk(x.AsMapEntry().Value())
 		}
 	case ast.StructKind:
-		for _, x := range e.AsStruct().Fields() {
+		for _, x := range expr.AsStruct().Fields() {
 			r.walk(x.AsStructField().Value())
 		}
 	case ast.ComprehensionKind:
-		c := e.AsComprehension()
+		c := expr.AsComprehension()
 		for _, x := range []ast.Expr{c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result()} {
 			r.walk(x)
 		}

@@ -42,19 +42,19 @@ type valueCache struct {
 }
 
 // forEach calls do with the value of each node that want selects. It evaluates the nodes that have changed.
-func (t *valueCache) forEach(s *state.Snapshot, want func(place int) bool, find func(
+func (t *valueCache) forEach(snapshot *state.Snapshot, want func(place int) bool, find func(
 	*state.NodeInfo,
 ) (value, bool), do func(place int, v value),
 ) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := len(s.Nodes); t.snapshot != s || t.epoch != s.Epoch || len(t.rows) != n {
-		t.snapshot = s
-		t.epoch = s.Epoch
+	if n := len(snapshot.Nodes); t.snapshot != snapshot || t.epoch != snapshot.Epoch || len(t.rows) != n {
+		t.snapshot = snapshot
+		t.epoch = snapshot.Epoch
 		t.versions = make([]int64, n)
 		t.rows = make([]value, n)
 	}
-	for place, version := range s.Versions {
+	for place, version := range snapshot.Versions {
 		if !want(place) {
 			continue
 		}
@@ -62,7 +62,7 @@ func (t *valueCache) forEach(s *state.Snapshot, want func(place int) bool, find 
 			do(place, t.rows[place])
 			continue
 		}
-		n := s.Nodes[place]
+		n := snapshot.Nodes[place]
 		known := true
 		v := cachedValue(t, n, func() (v value, keep bool) {
 			v, known = find(n)

@@ -122,8 +122,8 @@ func isSpecial(t reflect.Type) bool {
 }
 
 // typeOf returns the CEL type of a Go type.
-func (s *structs) typeOf(t reflect.Type) *celtypes.Type {
-	switch t {
+func (s *structs) typeOf(typ reflect.Type) *celtypes.Type {
+	switch typ {
 	case quantityType:
 		return apiservercel.QuantityType
 	case timeType, microTimeType:
@@ -133,9 +133,9 @@ func (s *structs) typeOf(t reflect.Type) *celtypes.Type {
 	case intOrStringType:
 		return celtypes.DynType
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Pointer:
-		return s.typeOf(t.Elem())
+		return s.typeOf(typ.Elem())
 	case reflect.Bool:
 		return celtypes.BoolType
 	case reflect.String:
@@ -145,14 +145,14 @@ func (s *structs) typeOf(t reflect.Type) *celtypes.Type {
 	case reflect.Float32, reflect.Float64:
 		return celtypes.DoubleType
 	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Uint8 {
+		if typ.Elem().Kind() == reflect.Uint8 {
 			return celtypes.BytesType
 		}
-		return celtypes.NewListType(s.typeOf(t.Elem()))
+		return celtypes.NewListType(s.typeOf(typ.Elem()))
 	case reflect.Map:
-		return celtypes.NewMapType(celtypes.StringType, s.typeOf(t.Elem()))
+		return celtypes.NewMapType(celtypes.StringType, s.typeOf(typ.Elem()))
 	case reflect.Struct:
-		return s.structOf(t).Type
+		return s.structOf(typ).Type
 	default:
 		return celtypes.DynType
 	}
@@ -170,13 +170,13 @@ func (s *structs) structOf(t reflect.Type) *structType {
 
 func (s *structs) addFields(st *structType, root, t reflect.Type, at []int) {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		structField := t.Field(i)
+		name, _, _ := strings.Cut(structField.Tag.Get("json"), ",")
 		index := append(append([]int{}, at...), i)
 		switch {
-		case name == "" && f.Anonymous:
-			s.addFields(st, root, f.Type, index)
-		case name == "" || name == "-" || name == "managedFields" || !f.IsExported():
+		case name == "" && structField.Anonymous:
+			s.addFields(st, root, structField.Type, index)
+		case name == "" || name == "-" || name == "managedFields" || !structField.IsExported():
 		default:
 			get := func(target any) (reflect.Value, error) {
 				v := reflect.ValueOf(target)
@@ -186,7 +186,7 @@ func (s *structs) addFields(st *structType, root, t reflect.Type, at []int) {
 				return v.Elem().FieldByIndex(index), nil
 			}
 			st.fields[name] = &celtypes.FieldType{
-				Type: s.typeOf(f.Type),
+				Type: s.typeOf(structField.Type),
 				IsSet: func(target any) bool {
 					v, err := get(target)
 					return err == nil && !v.IsZero()
@@ -205,37 +205,37 @@ func (s *structs) addFields(st *structType, root, t reflect.Type, at []int) {
 
 // native converts a field's value for a getter. Strings and string maps stay as they are, since CEL has fast paths for
 // them.
-func (s *structs) native(v reflect.Value) any {
-	if v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			v = reflect.New(v.Type().Elem())
+func (s *structs) native(value reflect.Value) any {
+	if value.Kind() == reflect.Pointer {
+		if value.IsNil() {
+			value = reflect.New(value.Type().Elem())
 		}
-		v = v.Elem()
+		value = value.Elem()
 	}
-	switch t := v.Type(); {
+	switch t := value.Type(); {
 	case t == stringMapType:
-		return v.Interface()
+		return value.Interface()
 	case isSpecial(t):
-		return special(v.Interface())
+		return special(value.Interface())
 	}
-	switch v.Kind() {
+	switch value.Kind() {
 	case reflect.Bool:
-		return v.Bool()
+		return value.Bool()
 	case reflect.String:
-		return v.String()
+		return value.String()
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return v.Int()
+		return value.Int()
 	case reflect.Float32, reflect.Float64:
-		return v.Float()
+		return value.Float()
 	case reflect.Struct:
-		return address(v)
+		return address(value)
 	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return v.Bytes()
+		if value.Type().Elem().Kind() == reflect.Uint8 {
+			return value.Bytes()
 		}
-		return celtypes.NewDynamicList(s, v.Interface()) // wraps the slice without a copy
+		return celtypes.NewDynamicList(s, value.Interface()) // wraps the slice without a copy
 	case reflect.Map:
-		return celtypes.NewDynamicMap(s, v.Interface())
+		return celtypes.NewDynamicMap(s, value.Interface())
 	default:
 		return celtypes.NullValue
 	}

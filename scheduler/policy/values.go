@@ -145,19 +145,19 @@ func (a *amounts) Find(key ref.Val) (ref.Val, bool) {
 		return celtypes.MaybeNoSuchOverloadErr(key), false
 	}
 	name := corev1.ResourceName(s)
-	var q *resource.Quantity
+	var quantity *resource.Quantity
 	switch name {
 	case corev1.ResourceCPU:
-		q = resource.NewMilliQuantity(a.get(name), resource.DecimalSI)
+		quantity = resource.NewMilliQuantity(a.get(name), resource.DecimalSI)
 	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		q = resource.NewQuantity(a.get(name), resource.BinarySI)
+		quantity = resource.NewQuantity(a.get(name), resource.BinarySI)
 	default:
 		if _, ok := a.scalars[name]; !ok && name != corev1.ResourcePods {
 			return nil, false
 		}
-		q = resource.NewQuantity(a.get(name), resource.DecimalSI)
+		quantity = resource.NewQuantity(a.get(name), resource.DecimalSI)
 	}
-	return apiservercel.Quantity{Quantity: q}, true
+	return apiservercel.Quantity{Quantity: quantity}, true
 }
 
 // asMap returns a map with all quantities.

@@ -102,13 +102,13 @@ func (g *pdbs) splitByViolation(pods []*state.PodInfo) (violating, nonViolating 
 		return nil, pods
 	}
 	disruptions := map[*pdb]int32{}
-	for _, p := range pods {
+	for _, info := range pods {
 		violates := false
-		for _, k := range g.byNamespace[p.Pod.Namespace] {
-			if !k.matches(p.Pod) {
+		for _, k := range g.byNamespace[info.Pod.Namespace] {
+			if !k.matches(info.Pod) {
 				continue
 			}
-			if _, counted := k.budget.Status.DisruptedPods[p.Pod.Name]; counted {
+			if _, counted := k.budget.Status.DisruptedPods[info.Pod.Name]; counted {
 				continue // the API server counts it already
 			}
 			if disruptions[k]++; disruptions[k] > k.budget.Status.DisruptionsAllowed {
@@ -116,9 +116,9 @@ func (g *pdbs) splitByViolation(pods []*state.PodInfo) (violating, nonViolating 
 			}
 		}
 		if violates {
-			violating = append(violating, p)
+			violating = append(violating, info)
 		} else {
-			nonViolating = append(nonViolating, p)
+			nonViolating = append(nonViolating, info)
 		}
 	}
 	return violating, nonViolating

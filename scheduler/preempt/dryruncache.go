@@ -39,16 +39,16 @@ const maxClasses = 8
 
 // forPod returns the cached results for the attempt's pod. nil: nothing can be cached, because the result of a filter
 // does not depend on the node alone.
-func (m *dryRunCache) forPod(a *framework.Attempt) *classDryRuns {
+func (m *dryRunCache) forPod(attempt *framework.Attempt) *classDryRuns {
 	if m == nil {
 		return nil
 	}
-	for i := range a.Filters {
-		if _, ok := a.Filters[i].NodeFilter.(framework.NodeLocal); !ok {
+	for i := range attempt.Filters {
+		if _, ok := attempt.Filters[i].NodeFilter.(framework.NodeLocal); !ok {
 			return nil
 		}
 	}
-	m.key = a.Pod.AppendClass(binary.AppendVarint(m.key[:0], int64(a.Pod.Priority)))
+	m.key = attempt.Pod.AppendClass(binary.AppendVarint(m.key[:0], int64(attempt.Pod.Priority)))
 	m.clock++
 	t := m.classes[string(m.key)]
 	if t == nil {
@@ -65,8 +65,8 @@ func (m *dryRunCache) forPod(a *framework.Attempt) *classDryRuns {
 		m.classes[string(m.key)] = t
 	}
 	t.used = m.clock
-	if n := len(a.Snapshot.Nodes); t.epoch != a.Snapshot.Epoch || len(t.byPlace) != n {
-		t.epoch = a.Snapshot.Epoch
+	if n := len(attempt.Snapshot.Nodes); t.epoch != attempt.Snapshot.Epoch || len(t.byPlace) != n {
+		t.epoch = attempt.Snapshot.Epoch
 		t.byPlace = make([]dryRunResult, n)
 	}
 	return t
@@ -86,20 +86,20 @@ func (t *classDryRuns) dryRun(a *framework.Attempt, place int, budgets *pdbs, gr
 
 // dryRunOn calls selectVictims for the node at a place. The result for a node with pods of groups depends on other
 // nodes too, and has no version.
-func dryRunOn(a *framework.Attempt, place int, budgets *pdbs, groups *groupUnits) *dryRunResult {
-	n := a.Snapshot.Nodes[place]
+func dryRunOn(attempt *framework.Attempt, place int, budgets *pdbs, groups *groupUnits) *dryRunResult {
+	info := attempt.Snapshot.Nodes[place]
 	out := &dryRunResult{version: -1}
-	if groups.hasGroupPods(n) {
-		out.candidate, out.status = groups.selectVictims(n, budgets)
+	if groups.hasGroupPods(info) {
+		out.candidate, out.status = groups.selectVictims(info, budgets)
 	} else {
-		victims := lowerPriorityPods(a, n)
+		victims := lowerPriorityPods(attempt, info)
 		out = &dryRunResult{
-			version:         a.Snapshot.Versions[place],
+			version:         attempt.Snapshot.Versions[place],
 			selectorVersion: budgets.selectorVersion,
 			pdbVersion:      budgets.version,
 			pdbsMatter:      budgets.matchAny(victims),
 		}
-		out.candidate, out.status = selectVictims(a, n, victims, budgets)
+		out.candidate, out.status = selectVictims(attempt, info, victims, budgets)
 	}
 	if out.candidate != nil {
 		out.cost = costOf(out.candidate)

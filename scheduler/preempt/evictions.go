@@ -61,19 +61,19 @@ func (e *Evictions) start(preemptor types.UID, victims []types.UID) {
 func (e *Evictions) written(preemptor, victim types.UID, gone bool, failed error) (last bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	v := e.byPreemptor[preemptor]
-	if v == nil {
+	eviction := e.byPreemptor[preemptor]
+	if eviction == nil {
 		return false, nil
 	}
-	v.writes--
+	eviction.writes--
 	if failed != nil {
-		v.failed = failed
+		eviction.failed = failed
 	}
 	if gone || failed != nil {
-		e.removeVictimLocked(preemptor, v, victim)
+		e.removeVictimLocked(preemptor, eviction, victim)
 	}
-	e.dropIfDoneLocked(preemptor, v)
-	return v.writes == 0, v.failed
+	e.dropIfDoneLocked(preemptor, eviction)
+	return eviction.writes == 0, eviction.failed
 }
 
 // VictimGone records that a pod is gone: no preemptor waits for it any more.

@@ -61,28 +61,28 @@ func compareUnits(x, y *preemptionUnit) int {
 
 // PodGroupPostFilter evicts less important pods, anywhere in the cluster, so that the group can be placed as a whole.
 func (p *Plugin) PodGroupPostFilter(
-	ctx context.Context, a *framework.GroupAttempt,
+	ctx context.Context, groupAttempt *framework.GroupAttempt,
 ) (nominated map[types.UID]string, message string) {
 	before := map[types.UID]string{}
-	for _, pod := range a.Pods {
-		if n := a.NominatedBefore(pod.Pod.UID); n != "" {
+	for _, pod := range groupAttempt.Pods {
+		if n := groupAttempt.NominatedBefore(pod.Pod.UID); n != "" {
 			before[pod.Pod.UID] = n
 		}
 	}
-	id := a.Group.Object.UID
+	id := groupAttempt.Group.Object.UID
 	switch {
 	case p.cfg.Evictions.writing(id):
 		return before, ""
-	case preemptNever(a):
+	case preemptNever(groupAttempt):
 		return nil, messagePreemptNever
-	case victimsTerminating(a, before):
+	case victimsTerminating(groupAttempt, before):
 		return before, "ongoing preemption on nominated nodes"
 	}
-	victims, nominated, why := chooseForGroup(a, p.currentPDBs())
+	victims, nominated, why := chooseForGroup(groupAttempt, p.currentPDBs())
 	if why != "" {
 		return nil, why
 	}
-	p.evictAll(ctx, id, a.Pods[0].Pod, victims.pods, func(i int) string { return victims.nodes[i] })
+	p.evictAll(ctx, id, groupAttempt.Pods[0].Pod, victims.pods, func(i int) string { return victims.nodes[i] })
 	return nominated, fmt.Sprintf("found a placement for podgroup, preempting %d victims", len(victims.pods))
 }
 
@@ -128,9 +128,9 @@ func victimsTerminating(a *framework.GroupAttempt, nominated map[types.UID]strin
 
 // chooseForGroup returns the victims and the nodes of the group's pods after their eviction, or why that does not help.
 func chooseForGroup(
-	a *framework.GroupAttempt, budgets *pdbs,
+	groupAttempt *framework.GroupAttempt, budgets *pdbs,
 ) (victims preemptionUnit, nominated map[types.UID]string, why string) {
-	units := potentialVictims(a)
+	units := potentialVictims(groupAttempt)
 	if len(units) == 0 {
 		return preemptionUnit{}, nil, "No preemption victims found for incoming preemptor"
 	}
@@ -143,7 +143,7 @@ func chooseForGroup(
 			removed[p.Pod.UID] = true
 		}
 	}
-	dryRun, st := a.DryRunWithout(func(p *state.PodInfo) bool { return removed[p.Pod.UID] })
+	dryRun, st := groupAttempt.DryRunWithout(func(p *state.PodInfo) bool { return removed[p.Pod.UID] })
 	if st != nil {
 		return preemptionUnit{}, nil, st.Error()
 	}
@@ -167,21 +167,21 @@ func chooseForGroup(
 }
 
 // potentialVictims returns the units that may be evicted for the group.
-func potentialVictims(a *framework.GroupAttempt) []*preemptionUnit {
+func potentialVictims(groupAttempt *framework.GroupAttempt) []*preemptionUnit {
 	var out []*preemptionUnit
 	unitOf := map[state.GroupKey]*preemptionUnit{}
 	disruptedTogether := map[state.GroupKey]bool{}
-	for _, n := range a.Nodes {
-		for _, p := range n.Pods {
-			u := newUnit(p, a.GroupOf)
-			if u.priority >= a.Group.Priority() {
+	for _, info := range groupAttempt.Nodes {
+		for _, p := range info.Pods {
+			u := newUnit(p, groupAttempt.GroupOf)
+			if u.priority >= groupAttempt.Group.Priority() {
 				continue
 			}
 			key, ok := state.GroupOf(p.Pod)
 			if ok {
 				all, known := disruptedTogether[key]
 				if !known {
-					g := a.GroupOf(p.Pod)
+					g := groupAttempt.GroupOf(p.Pod)
 					all = g.DisruptionModeAll()
 					disruptedTogether[key] = all
 				}
@@ -196,7 +196,7 @@ func potentialVictims(a *framework.GroupAttempt) []*preemptionUnit {
 				unitOf[key] = u
 			}
 			u.pods = append(u.pods, p)
-			u.nodes = append(u.nodes, n.Name)
+			u.nodes = append(u.nodes, info.Name)
 		}
 	}
 	return out

@@ -63,21 +63,21 @@ func (t *groupUnits) units(n *state.NodeInfo) (out []*preemptionUnit) {
 }
 
 // unit returns the unit of a pod.
-func (t *groupUnits) unit(p *state.PodInfo, node string) *preemptionUnit {
-	key, ok := state.GroupOf(p.Pod)
+func (t *groupUnits) unit(info *state.PodInfo, node string) *preemptionUnit {
+	key, ok := state.GroupOf(info.Pod)
 	if ok {
 		u, known := t.byGroup[key]
 		if !known {
-			u = t.findUnit(key, p)
+			u = t.findUnit(key, info)
 			t.byGroup[key] = u
 		}
 		if u != nil {
-			u.add(p, node) // it may be new on the node
+			u.add(info, node) // it may be new on the node
 			return u
 		}
 	}
-	u := newUnit(p, t.groupOf)
-	u.add(p, node)
+	u := newUnit(info, t.groupOf)
+	u.add(info, node)
 	return u
 }
 
@@ -113,8 +113,8 @@ var tooManyOtherPods = framework.NewStatus(Name, framework.Unresolvable,
 	"Too many pods of other nodes would have to leave")
 
 // selectVictims is the function of that name for a node with pods of groups.
-func (t *groupUnits) selectVictims(n *state.NodeInfo, budgets *pdbs) (*framework.Preemption, *framework.Status) {
-	units := t.units(n)
+func (t *groupUnits) selectVictims(info *state.NodeInfo, budgets *pdbs) (*framework.Preemption, *framework.Status) {
+	units := t.units(info)
 	if len(units) == 0 {
 		return nil, noVictims
 	}
@@ -123,13 +123,13 @@ func (t *groupUnits) selectVictims(n *state.NodeInfo, budgets *pdbs) (*framework
 	}
 	at := unitDryRun{
 		groupUnits: t,
-		n:          n,
+		n:          info,
 		removed:    units,
 		onNode:     make(map[*preemptionUnit][]*state.PodInfo, len(units)),
 	}
 	for _, u := range units {
 		for i, p := range u.pods {
-			if u.nodes[i] == n.Name {
+			if u.nodes[i] == info.Name {
 				at.onNode[u] = append(at.onNode[u], p)
 			}
 		}
@@ -155,22 +155,22 @@ func (t *groupUnits) selectVictims(n *state.NodeInfo, budgets *pdbs) (*framework
 			}
 		}
 	}
-	c := &framework.Preemption{Node: n.Name}
+	preemption := &framework.Preemption{Node: info.Name}
 	for _, first := range []bool{true, false} { // units whose eviction violates a budget are reprieved first
 		for _, u := range units {
 			if violations[u] > 0 != first {
 				continue
 			}
 			if !at.reprieve(u) {
-				c.PDBViolations += violations[u]
+				preemption.PDBViolations += violations[u]
 			}
 		}
 	}
 	if len(at.removed) == 0 {
 		return nil, noVictims
 	}
-	c.Reprieved = at.setVictims(c, units)
-	return c, nil
+	preemption.Reprieved = at.setVictims(preemption, units)
+	return preemption, nil
 }
 
 // unitDryRun is a node without some units.
@@ -234,40 +234,40 @@ func (t *unitDryRun) reprieve(u *preemptionUnit) bool {
 }
 
 // setVictims sets the victims, and counts the pods of the node that need not be evicted.
-func (t *unitDryRun) setVictims(c *framework.Preemption, units []*preemptionUnit) (reprieved int) {
+func (t *unitDryRun) setVictims(preemption *framework.Preemption, units []*preemptionUnit) (reprieved int) {
 	for _, u := range units {
 		isVictim := slices.Contains(t.removed, u)
 		for i, p := range u.pods {
 			switch {
 			case isVictim:
-				c.Victims = append(c.Victims, p)
-				if u.nodes[i] != c.Node {
-					if c.OtherNodes == nil {
-						c.OtherNodes = map[types.UID]string{}
+				preemption.Victims = append(preemption.Victims, p)
+				if u.nodes[i] != preemption.Node {
+					if preemption.OtherNodes == nil {
+						preemption.OtherNodes = map[types.UID]string{}
 					}
-					c.OtherNodes[p.Pod.UID] = u.nodes[i]
+					preemption.OtherNodes[p.Pod.UID] = u.nodes[i]
 				}
-			case u.nodes[i] == c.Node:
+			case u.nodes[i] == preemption.Node:
 				reprieved++
 			}
 		}
 	}
-	slices.SortFunc(c.Victims, compareImportance)
+	slices.SortFunc(preemption.Victims, compareImportance)
 	return reprieved
 }
 
 // addGroupPods adds to the victims that extenders left the pods that must be evicted with them.
-func (t *groupUnits) addGroupPods(c *framework.Preemption) {
+func (t *groupUnits) addGroupPods(preemption *framework.Preemption) {
 	if t == nil {
 		return
 	}
-	c.OtherNodes = nil
-	at := unitDryRun{groupUnits: t, n: t.a.Snapshot.Node(c.Node)}
-	for _, v := range c.Victims {
-		if u := t.unit(v, c.Node); !slices.Contains(at.removed, u) {
+	preemption.OtherNodes = nil
+	at := unitDryRun{groupUnits: t, n: t.a.Snapshot.Node(preemption.Node)}
+	for _, v := range preemption.Victims {
+		if u := t.unit(v, preemption.Node); !slices.Contains(at.removed, u) {
 			at.removed = append(at.removed, u)
 		}
 	}
-	c.Victims = nil
-	at.setVictims(c, at.removed)
+	preemption.Victims = nil
+	at.setVictims(preemption, at.removed)
 }

@@ -47,7 +47,7 @@ func grouped(
 	t *testing.T, budgets []*policyv1.PodDisruptionBudget, objs ...any,
 ) (*schedtest.Harness, *preempt.Plugin, *[]string) {
 	t.Helper()
-	h := schedtest.New(1, 1)
+	harness := schedtest.New(1, 1)
 	groups := state.NewGroups()
 	var pods []runtime.Object
 	for _, o := range objs {
@@ -59,16 +59,16 @@ func grouped(
 			groups.AddPod(o)
 			pods = append(pods, o)
 		}
-		h.Add(o)
+		harness.Add(o)
 	}
 	var told []string
-	return h, preempt.New(preempt.Config{
+	return harness, preempt.New(preempt.Config{
 		Client:                      clienttest.New(pods...),
 		MinCandidateNodesPercentage: 100,
 		MinCandidateNodesAbsolute:   100,
 		Log:                         slog.New(slog.DiscardHandler),
 		Groups:                      groups,
-		NodeOf:                      h.Cache.Where,
+		NodeOf:                      harness.Cache.Where,
 		Budgets:                     func() []*policyv1.PodDisruptionBudget { return budgets },
 		Later:                       func(ctx context.Context, job func(context.Context)) { job(ctx) },
 		RecordPreempted: func(victim, _ *corev1.Pod, node string) {
@@ -92,7 +92,7 @@ func TestVictimsOfGroups(t *testing.T) {
 	n1 := schedtest.Node("n1", schedtest.Zone("z"))
 	n2 := schedtest.Node("n2", schedtest.Zone("z"))
 	n3 := schedtest.Node("n3")
-	x := schedtest.Labelled("app", "x")
+	podOption := schedtest.Labelled("app", "x")
 	apart := schedtest.With(func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
@@ -159,7 +159,7 @@ func TestVictimsOfGroups(t *testing.T) {
 			[]*policyv1.PodDisruptionBudget{kept},
 			[]any{
 				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 5, "3"),
-				low("c", "n2", 0, "1", ofGroup("w"), x),
+				low("c", "n2", 0, "1", ofGroup("w"), podOption),
 			},
 			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
 			"n2: b on n2; 1 reprieved, 0 violations",
@@ -169,7 +169,7 @@ func TestVictimsOfGroups(t *testing.T) {
 			[]*policyv1.PodDisruptionBudget{kept},
 			[]any{
 				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "3", ofGroup("w")), low("b", "n2", 200, "3"),
-				low("c", "n2", 0, "1", ofGroup("w"), x),
+				low("c", "n2", 0, "1", ofGroup("w"), podOption),
 			},
 			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("3", "")),
 			"n1: a on n1, c on n2; 0 reprieved, 1 violations",
@@ -177,8 +177,9 @@ func TestVictimsOfGroups(t *testing.T) {
 		{
 			"filters know who leaves elsewhere", nil,
 			[]any{
-				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"),
-				low("c", "n2", 0, "", ofGroup("w"), x),
+				n1, n2, podGroup("w", true, 0), low("a", "n1", 0, "1", ofGroup("w"), podOption),
+				low("b", "n2", 200, "4"),
+				low("c", "n2", 0, "", ofGroup("w"), podOption),
 			},
 			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart),
 			"n1: a on n1, c on n2; 0 reprieved, 0 violations",
@@ -186,8 +187,9 @@ func TestVictimsOfGroups(t *testing.T) {
 		{
 			"who stays elsewhere is in the way", nil,
 			[]any{
-				n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "1", ofGroup("w"), x), low("b", "n2", 200, "4"),
-				low("c", "n2", 0, "", ofGroup("w"), x),
+				n1, n2, podGroup("w", false, 0), low("a", "n1", 0, "1", ofGroup("w"), podOption),
+				low("b", "n2", 200, "4"),
+				low("c", "n2", 0, "", ofGroup("w"), podOption),
 			},
 			schedtest.Pod("p", schedtest.Priority(100), schedtest.Requests("1", ""), apart),
 			"0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod anti-affinity rules.",

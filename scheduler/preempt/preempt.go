@@ -76,19 +76,21 @@ func New(cfg Config) *Plugin {
 func (*Plugin) Name() string { return Name }
 
 // PostFilter chooses a node and evicts its victims.
-func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
-	if p.cfg.Evictions.writing(a.Pod.Pod.UID) {
-		return a.NominatedBefore, ""
+func (p *Plugin) PostFilter(ctx context.Context, attempt *framework.Attempt) (node, message string) {
+	if p.cfg.Evictions.writing(attempt.Pod.Pod.UID) {
+		return attempt.NominatedBefore, ""
 	}
-	if why := ineligible(a); why != "" {
-		return nodeIfTerminating(a, why), "preemption: " + why
+	if why := ineligible(attempt); why != "" {
+		return nodeIfTerminating(attempt, why), "preemption: " + why
 	}
-	c, why := p.choose(ctx, a)
+	c, why := p.choose(ctx, attempt)
 	if c == nil {
 		return "", "preemption: " + why
 	}
-	a.Preemption = c
-	p.evictAll(ctx, a.Pod.Pod.UID, a.Pod.Pod, c.Victims, func(i int) string { return c.NodeOf(c.Victims[i]) })
+	attempt.Preemption = c
+	p.evictAll(ctx, attempt.Pod.Pod.UID, attempt.Pod.Pod, c.Victims, func(i int) string {
+		return c.NodeOf(c.Victims[i])
+	})
 	return c.Node, ""
 }
 
@@ -107,21 +109,21 @@ func nodeIfTerminating(a *framework.Attempt, why string) string {
 
 // ineligible returns why a pod may not preempt: its preemptionPolicy is Never, or its victims are terminating; empty:
 // it may.
-func ineligible(a *framework.Attempt) string {
-	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+func ineligible(attempt *framework.Attempt) string {
+	if policy := attempt.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return messagePreemptNever
 	}
-	n := a.Snapshot.Node(a.NominatedBefore)
+	n := attempt.Snapshot.Node(attempt.NominatedBefore)
 	if n == nil {
 		return ""
 	}
-	for _, r := range a.Refused {
+	for _, r := range attempt.Refused {
 		if r.Node == n && r.Status.Code == framework.Unresolvable {
 			return "" // the victims on that node do not help any more
 		}
 	}
 	for _, p := range n.Pods {
-		if p.Priority < a.Pod.Priority && p.Pod.DeletionTimestamp != nil && isPreempted(p.Pod) {
+		if p.Priority < attempt.Pod.Priority && p.Pod.DeletionTimestamp != nil && isPreempted(p.Pod) {
 			return messageVictimsTerminating
 		}
 	}
@@ -166,19 +168,19 @@ func (p *Plugin) currentPDBs() *pdbs {
 	return &p.pdbs
 }
 
-func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.Preemption, string) {
-	withExtenders := p.cfg.ProcessExtenders != nil && a.CallExtenders != nil
+func (p *Plugin) choose(ctx context.Context, attempt *framework.Attempt) (*framework.Preemption, string) {
+	withExtenders := p.cfg.ProcessExtenders != nil && attempt.CallExtenders != nil
 	cache := &p.dryRuns
 	if withExtenders {
 		cache = nil // extenders take victims away from candidates
 	}
-	groups := p.groupUnits(a)
-	found := findCandidates(a, p.currentPDBs(), groups, p.cfg.MinCandidateNodesPercentage,
+	groups := p.groupUnits(attempt)
+	found := findCandidates(attempt, p.currentPDBs(), groups, p.cfg.MinCandidateNodesPercentage,
 		p.cfg.MinCandidateNodesAbsolute, cache)
 	if !withExtenders || len(found.nodes) == 0 {
 		return found.best(), found.message
 	}
-	left, err := p.cfg.ProcessExtenders(ctx, a, found.nodes)
+	left, err := p.cfg.ProcessExtenders(ctx, attempt, found.nodes)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -208,18 +210,18 @@ func (h *candidateSet) best() *framework.Preemption {
 
 // potentialPlaces returns the places in the snapshot of the nodes where evictions may help. inOrder: the attempt
 // refused all nodes, in their order.
-func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
-	inOrder = len(a.Refused) == len(a.Snapshot.Nodes)
-	for i := range a.Refused {
-		if a.Refused[i].Status.Code != framework.Unschedulable {
+func potentialPlaces(attempt *framework.Attempt) (potential []int32, inOrder bool) {
+	inOrder = len(attempt.Refused) == len(attempt.Snapshot.Nodes)
+	for i := range attempt.Refused {
+		if attempt.Refused[i].Status.Code != framework.Unschedulable {
 			continue
 		}
 		if potential == nil {
-			potential = make([]int32, 0, len(a.Refused)-i)
+			potential = make([]int32, 0, len(attempt.Refused)-i)
 		}
 		place := int32(i) // there are fewer nodes
-		if !inOrder || a.Snapshot.Nodes[i] != a.Refused[i].Node {
-			place = a.Snapshot.Place(a.Refused[i].Node.Name)
+		if !inOrder || attempt.Snapshot.Nodes[i] != attempt.Refused[i].Node {
+			place = attempt.Snapshot.Place(attempt.Refused[i].Node.Name)
 		}
 		if place >= 0 {
 			potential = append(potential, place)
@@ -230,21 +232,21 @@ func potentialPlaces(a *framework.Attempt) (potential []int32, inOrder bool) {
 
 // findCandidates finds the nodes on which the pod fits after evictions. groups and cache may be nil.
 func findCandidates(
-	a *framework.Attempt, budgets *pdbs, groups *groupUnits, percent, least int, cache *dryRunCache,
+	attempt *framework.Attempt, budgets *pdbs, groups *groupUnits, percent, least int, cache *dryRunCache,
 ) *candidateSet {
-	potential, inOrder := potentialPlaces(a)
+	potential, inOrder := potentialPlaces(attempt)
 	var cached *classDryRuns
 	own := -1 // the nominated node, where other pods count than for the class
 	if inOrder {
-		if cached = cache.forPod(a); cached != nil {
-			own = a.Snapshot.NominatedPlace(a.Pod.Pod.UID)
+		if cached = cache.forPod(attempt); cached != nil {
+			own = attempt.Snapshot.NominatedPlace(attempt.Pod.Pod.UID)
 		}
 	}
 	found := &candidateSet{}
 	statuses := map[*framework.Status]int{}
 	tried := 0
 	if len(potential) > 0 {
-		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(potential))
+		enough := min(max(len(attempt.Snapshot.Nodes)*percent/100, least), len(potential))
 		found.nodes = make([]*framework.Preemption, 0, enough)
 		found.costs = make([]cost, 0, enough)
 		offset := rand.IntN(len(potential)) // where to begin is no secret
@@ -252,9 +254,9 @@ func findCandidates(
 			place := int(potential[(offset+i)%len(potential)])
 			var c *dryRunResult
 			if cached != nil && place != own {
-				c = cached.dryRun(a, place, budgets, groups)
+				c = cached.dryRun(attempt, place, budgets, groups)
 			} else {
-				c = dryRunOn(a, place, budgets, groups)
+				c = dryRunOn(attempt, place, budgets, groups)
 			}
 			tried++
 			if c.status == nil {
@@ -275,10 +277,10 @@ func findCandidates(
 				reasons[r] += n
 			}
 		}
-		if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
+		if rest := len(attempt.Snapshot.Nodes) - tried; rest > 0 {
 			reasons["Preemption is not helpful for scheduling"] += rest
 		}
-		found.message = fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes),
+		found.message = fmt.Sprintf("0/%d nodes are available: %s.", len(attempt.Snapshot.Nodes),
 			framework.Histogram(reasons))
 	}
 	return found

@@ -175,23 +175,23 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	cs := clienttest.New(victim)
 	var jobs []func(context.Context)
 	var said []string
-	p := preempt.New(preempt.Config{
+	plugin := preempt.New(preempt.Config{
 		Client:          cs,
 		Log:             slog.New(slog.DiscardHandler),
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
 		RecordPreempted: func(v, _ *corev1.Pod, node string) { said = append(said, v.Name+" on "+node) },
 	})
-	h := schedtest.New(1, 1)
-	h.Add(schedtest.Node("n1"), victim)
+	harness := schedtest.New(1, 1)
+	harness.Add(schedtest.Node("n1"), victim)
 	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Requests("1", ""))
-	node, _ := p.PostFilter(t.Context(), h.Try(high))
+	node, _ := plugin.PostFilter(t.Context(), harness.Try(high))
 	if node != "n1" || len(jobs) != 1 {
 		t.Fatalf("node %q with %d jobs, want n1 with 1", node, len(jobs))
 	}
 	// Tried again before the victims are told: nothing more happens.
-	a := h.Try(high)
-	a.NominatedBefore = "n1"
-	if node, _ := p.PostFilter(t.Context(), a); node != "n1" || len(jobs) != 1 {
+	attempt := harness.Try(high)
+	attempt.NominatedBefore = "n1"
+	if node, _ := plugin.PostFilter(t.Context(), attempt); node != "n1" || len(jobs) != 1 {
 		t.Fatalf("again: node %q with %d jobs, want n1 with 1", node, len(jobs))
 	}
 	jobs[0](t.Context())
@@ -208,10 +208,10 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	leaving.Status.Conditions = []corev1.PodCondition{
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler},
 	}
-	h.Add(leaving)
-	a = h.Try(high)
-	a.NominatedBefore = "n1"
-	node, message := p.PostFilter(t.Context(), a)
+	harness.Add(leaving)
+	attempt = harness.Try(high)
+	attempt.NominatedBefore = "n1"
+	node, message := plugin.PostFilter(t.Context(), attempt)
 	if want := "preemption: not eligible due to a terminating pod on the nominated node."; node != "n1" ||
 		message != want || len(jobs) != 1 {
 		t.Errorf("node %q, message %q, %d jobs; want n1, %q, 1", node, message, len(jobs), want)
@@ -219,7 +219,7 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	never := high.DeepCopy()
 	never.UID = "never"
 	never.Spec.PreemptionPolicy = new(corev1.PreemptNever)
-	if node, message := p.PostFilter(t.Context(), h.Try(never)); node != "" ||
+	if node, message := plugin.PostFilter(t.Context(), harness.Try(never)); node != "" ||
 		message != "preemption: not eligible due to preemptionPolicy=Never." {
 		t.Errorf("policy Never: node %q, message %q", node, message)
 	}
@@ -249,19 +249,19 @@ func newFullCluster(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plug
 
 // preemptFor has a pod preempt others and returns its node and victims.
 func preemptFor(
-	tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod,
+	tb testing.TB, harness *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod,
 ) (node string, victims []string) {
 	tb.Helper()
-	a := h.Try(pod)
+	a := harness.Try(pod)
 	node, why := p.PostFilter(tb.Context(), a)
 	if node == "" {
 		tb.Fatalf("%s: %s", pod.Name, why)
 	}
 	for _, v := range a.Preemption.Victims {
-		h.Cache.RemovePod(v.Pod.UID)
+		harness.Cache.RemovePod(v.Pod.UID)
 		victims = append(victims, v.Pod.Name)
 	}
-	if got := h.Place(pod); got != node {
+	if got := harness.Place(pod); got != node {
 		tb.Fatalf("%s: room was made on %s, it goes to %q", pod.Name, node, got)
 	}
 	return node, victims
@@ -270,30 +270,31 @@ func preemptFor(
 // TestCachedVictims: pods of one kind that come one after the other preempt those that a plugin without a cache finds,
 // while nodes fill, empty and change.
 func TestCachedVictims(t *testing.T) {
-	h, p := newFullCluster(t, 40)
+	harness, plugin := newFullCluster(t, 40)
 	for i := range 40 {
 		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))
-		node, got := preemptFor(t, h, p, pod)
-		h.Cache.RemovePod(pod.UID)
+		node, got := preemptFor(t, harness, plugin, pod)
+		harness.Cache.RemovePod(pod.UID)
 		for _, v := range got { // as it was before
-			h.Add(low(v, node, 0, "900m", since(int64(i%5))))
+			harness.Add(low(v, node, 0, "900m", since(int64(i%5))))
 		}
-		a := h.Try(pod)
+		a := harness.Try(pod)
 		c, why := preempt.Choose(a, nil)
 		if c == nil {
 			t.Fatalf("attempt %d: %s", i, why)
 		}
-		known, _ := p.PostFilter(t.Context(),
-			h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Requests("3", "500Mi"))))
+		known, _ := plugin.PostFilter(t.Context(),
+			harness.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10),
+				schedtest.Requests("3", "500Mi"))))
 		// With fewer nodes than are tried at least, both choose among all: any of the equal ones.
-		if x, y := cachedVictims(t, h, known), cachedVictims(t, h, c.Node); x != y {
+		if x, y := cachedVictims(t, harness, known), cachedVictims(t, harness, c.Node); x != y {
 			t.Errorf("attempt %d: with a memory %s (%s), without %s (%s)", i, known, x, c.Node, y)
 		}
 		switch i % 3 {
 		case 0:
-			h.Add(low(fmt.Sprint("more-", i), node, 0, "100m", since(20)))
+			harness.Add(low(fmt.Sprint("more-", i), node, 0, "100m", since(20)))
 		case 1:
-			h.Add(schedtest.Node(node, schedtest.Allocatable(corev1.ResourceCPU, "5")))
+			harness.Add(schedtest.Node(node, schedtest.Allocatable(corev1.ResourceCPU, "5")))
 		}
 	}
 }
@@ -301,11 +302,11 @@ func TestCachedVictims(t *testing.T) {
 // TestCachedBudgets: what is cached of a node holds while budgets change that cover none of its pods, and not when one
 // covers them or allows another number.
 func TestCachedBudgets(t *testing.T) {
-	h := schedtest.New(1, 1)
-	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"),
+	harness := schedtest.New(1, 1)
+	harness.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"),
 		low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
 	var budgets []*policyv1.PodDisruptionBudget
-	p := preempt.New(preempt.Config{
+	plugin := preempt.New(preempt.Config{
 		Client:                      clienttest.New(),
 		MinCandidateNodesPercentage: 10,
 		MinCandidateNodesAbsolute:   100,
@@ -336,8 +337,8 @@ func TestCachedBudgets(t *testing.T) {
 		{nil, "n1"},
 	} {
 		budgets = step.budgets
-		a := h.Try(schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("4", "")))
-		if got, why := p.PostFilter(t.Context(), a); got != step.want {
+		a := harness.Try(schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Requests("4", "")))
+		if got, why := plugin.PostFilter(t.Context(), a); got != step.want {
 			t.Errorf("step %d: %q (%s), want %s", i, got, why, step.want)
 		}
 	}
@@ -349,11 +350,11 @@ func TestEvictions(t *testing.T) {
 	cs := clienttest.New(victim)
 	var jobs []func(context.Context)
 	ended := 0
-	e := preempt.NewEvictions()
-	p := preempt.New(preempt.Config{
+	evictions := preempt.NewEvictions()
+	plugin := preempt.New(preempt.Config{
 		Client:          cs,
 		Log:             slog.New(slog.DiscardHandler),
-		Evictions:       e,
+		Evictions:       evictions,
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
 		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string) {},
 		EvictionsDone:   func(*corev1.Pod, error) { ended++ },
@@ -362,23 +363,23 @@ func TestEvictions(t *testing.T) {
 	absent := low("b", "n1", 0, "1")
 	h.Add(schedtest.Node("n1", schedtest.Allocatable(corev1.ResourceCPU, "5")), victim, absent)
 	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Requests("5", ""))
-	if node, why := p.PostFilter(t.Context(), h.Try(high)); node != "n1" || len(jobs) != 2 {
+	if node, why := plugin.PostFilter(t.Context(), h.Try(high)); node != "n1" || len(jobs) != 2 {
 		t.Fatalf("node %q (%s) with %d jobs, want n1 with 2", node, why, len(jobs))
 	}
 	jobs[0](t.Context())
-	if !e.Pending(high.UID) || ended != 0 {
+	if !evictions.Pending(high.UID) || ended != 0 {
 		t.Error("it waits no more while a victim is still to be told")
 	}
 	jobs[1](t.Context())
-	if !e.Pending(high.UID) || ended != 1 {
+	if !evictions.Pending(high.UID) || ended != 1 {
 		t.Errorf("it waits no more while a victim is there, or heard %d times that all are told, want once", ended)
 	}
-	e.VictimGone(victim.UID)
-	if e.Pending(high.UID) {
+	evictions.VictimGone(victim.UID)
+	if evictions.Pending(high.UID) {
 		t.Error("it waits for a victim that is gone, or was when it was told")
 	}
-	e.VictimGone(victim.UID)
-	e.Forget(high.UID)
+	evictions.VictimGone(victim.UID)
+	evictions.Forget(high.UID)
 }
 
 // BenchmarkNominated is an attempt that finds no node in a cluster where all room is kept for other preemptors.

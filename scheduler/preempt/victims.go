@@ -24,29 +24,29 @@ func lowerPriorityPods(a *framework.Attempt, n *state.NodeInfo) []*state.PodInfo
 	return pods
 }
 
-// selectVictims returns the fewest and least important of the potential victims on n whose eviction lets the attempt's
-// pod fit, or why that does not help.
+// selectVictims returns the fewest and least important of the potential victims on info whose eviction lets the
+// attempt's pod fit, or why that does not help.
 func selectVictims(
-	a *framework.Attempt, n *state.NodeInfo, potential []*state.PodInfo, budgets *pdbs,
+	a *framework.Attempt, info *state.NodeInfo, potential []*state.PodInfo, budgets *pdbs,
 ) (*framework.Preemption, *framework.Status) {
 	if len(potential) == 0 {
 		return nil, noVictims
 	}
 	t := dryRun{
 		a:         a,
-		n:         n,
+		n:         info,
 		removed:   potential,
-		nominated: a.RelevantNominatedPods(a.Snapshot.NominatedTo(n.Name)),
+		nominated: a.RelevantNominatedPods(a.Snapshot.NominatedTo(info.Name)),
 	}
 	if st := t.fits(); st != nil {
 		return nil, st
 	}
 	potential = slices.SortedFunc(slices.Values(potential), compareImportance)
 	violating, nonViolating := budgets.splitByViolation(potential)
-	c := &framework.Preemption{Node: n.Name}
+	preemption := &framework.Preemption{Node: info.Name}
 	for _, p := range violating {
 		if !t.reprieve(p) {
-			c.PDBViolations++
+			preemption.PDBViolations++
 		}
 	}
 	for _, p := range nonViolating {
@@ -55,10 +55,10 @@ func selectVictims(
 	if len(t.removed) == 0 {
 		return nil, noVictims // plugins did not refuse this node, or do so no more
 	}
-	c.Victims = t.removed
-	c.Reprieved = len(potential) - len(t.removed)
-	slices.SortFunc(c.Victims, compareImportance)
-	return c, nil
+	preemption.Victims = t.removed
+	preemption.Reprieved = len(potential) - len(t.removed)
+	slices.SortFunc(preemption.Victims, compareImportance)
+	return preemption, nil
 }
 
 // dryRun is a node without some of its pods.

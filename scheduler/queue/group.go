@@ -156,10 +156,10 @@ func (q *Queue) dropIfEmptyLocked(m *podGroup) {
 
 // popMembersLocked moves the ready members to inFlight, together with the head.
 func (q *Queue) popMembersLocked(head *Item) {
-	m := head.headOf
-	m.again = false
+	podGroup := head.headOf
+	podGroup.again = false
 	head.popped = head.popped[:0]
-	for _, it := range m.pods {
+	for _, it := range podGroup.pods {
 		if it.where == inGroup {
 			it.where = inFlight
 			it.deleted = false
@@ -168,7 +168,7 @@ func (q *Queue) popMembersLocked(head *Item) {
 			head.popped = append(head.popped, it)
 		}
 	}
-	m.ready = 0
+	podGroup.ready = 0
 	q.inFlight += len(head.popped)
 	slices.SortFunc(head.popped, func(a, b *Item) int {
 		switch {
@@ -187,7 +187,7 @@ func (q *Queue) popMembersLocked(head *Item) {
 func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	m := head.headOf
+	podGroup := head.headOf
 	changed := false
 	for _, it := range back {
 		had := it.Pod.Pod
@@ -205,13 +205,13 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 	head.interests = head.rules.interests(refusedBy)
 	head.due = time.Now().Add(q.backoffOf(head))
 	switch {
-	case m.ready == 0:
+	case podGroup.ready == 0:
 		head.Attempts = 0
-		q.dropIfEmptyLocked(m)
+		q.dropIfEmptyLocked(podGroup)
 	case failed:
 		q.pushLocked(head, inErrors, attemptFailed)
 		q.setTimerLocked()
-	case m.again || changed || head.forced || q.missedMayHelpLocked(head, missed):
+	case podGroup.again || changed || head.forced || q.missedMayHelpLocked(head, missed):
 		q.requeueLocked(head, attemptFailed)
 	default:
 		head.Since = time.Now()
@@ -241,19 +241,19 @@ func (q *Queue) missedMayHelpLocked(head *Item, missed []framework.Event) bool {
 // requeueMemberLocked returns a member whose binding cycle failed to its group. The group is tried again after the
 // backoff.
 func (q *Queue) requeueMemberLocked(it *Item) {
-	m := it.group
+	podGroup := it.group
 	if q.gatedLocked(it) {
 		return
 	}
 	q.memberReadyLocked(it)
 	due := time.Now().Add(q.backoffOf(it))
-	switch m.head.where {
+	switch podGroup.head.where {
 	case inFlight:
-		m.again = true
+		podGroup.again = true
 	case nowhere, inUnschedulable:
-		q.leaveLocked(m.head)
-		m.head.due = due
-		q.pushLocked(m.head, inErrors, attemptFailed)
+		q.leaveLocked(podGroup.head)
+		podGroup.head.due = due
+		q.pushLocked(podGroup.head, inErrors, attemptFailed)
 		q.setTimerLocked()
 	}
 }

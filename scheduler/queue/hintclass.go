@@ -52,18 +52,18 @@ func (q *Queue) joinClassLocked(it *Item) {
 }
 
 func (q *Queue) leaveClassLocked(it *Item) {
-	a := it.hintClass
-	if a == nil {
+	hintClass := it.hintClass
+	if hintClass == nil {
 		return
 	}
-	last := len(a.items) - 1
-	a.items[it.classPos] = a.items[last]
-	a.items[it.classPos].classPos = it.classPos
-	a.items[last] = nil
-	a.items = a.items[:last]
+	last := len(hintClass.items) - 1
+	hintClass.items[it.classPos] = hintClass.items[last]
+	hintClass.items[it.classPos].classPos = it.classPos
+	hintClass.items[last] = nil
+	hintClass.items = hintClass.items[:last]
 	it.hintClass = nil
 	if last == 0 {
-		delete(q.hintClasses, a.key)
+		delete(q.hintClasses, hintClass.key)
 	}
 }
 
@@ -80,13 +80,13 @@ func (r *Rules) hintsByClass(plugins []string) bool {
 }
 
 // helpedByLocked returns the unschedulable items that an event may help, longest waiting first.
-func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
-	if q.waitedKinds&e.Kinds == 0 {
+func (q *Queue) helpedByLocked(event *framework.Event) []*Item {
+	if q.waitedKinds&event.Kinds == 0 {
 		return nil
 	}
 	var helped, nominated []*Item
-	if e.NodeView != nil { // a pod that is nominated to the node has more room there than the others of its class
-		for _, p := range e.NodeView.Nominated {
+	if event.NodeView != nil { // a pod that is nominated to the node has more room there than the others of its class
+		for _, p := range event.NodeView.Nominated {
 			if it := q.items[p.Pod.UID]; it != nil && it.hintClass != nil && !it.hintClass.single &&
 				!slices.Contains(nominated, it) {
 				nominated = append(nominated, it)
@@ -94,22 +94,22 @@ func (q *Queue) helpedByLocked(e *framework.Event) []*Item {
 		}
 	}
 	for _, it := range nominated {
-		if it.interests&e.Kinds != 0 && q.helpsLocked(it, e) {
+		if it.interests&event.Kinds != 0 && q.helpsLocked(it, event) {
 			helped = append(helped, it)
 		}
 	}
 	for _, a := range q.hintClasses {
-		if a.items[0].interests&e.Kinds == 0 {
+		if a.items[0].interests&event.Kinds == 0 {
 			continue
 		}
 		i := slices.IndexFunc(a.items, func(it *Item) bool {
-			return !q.ownDeletionLocked(it, e) && !slices.Contains(nominated, it)
+			return !q.ownDeletionLocked(it, event) && !slices.Contains(nominated, it)
 		})
-		if i < 0 || !q.helpsLocked(a.items[i], e) {
+		if i < 0 || !q.helpsLocked(a.items[i], event) {
 			continue
 		}
 		for _, it := range a.items {
-			if !q.ownDeletionLocked(it, e) && !slices.Contains(nominated, it) {
+			if !q.ownDeletionLocked(it, event) && !slices.Contains(nominated, it) {
 				helped = append(helped, it)
 			}
 		}

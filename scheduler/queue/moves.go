@@ -53,21 +53,21 @@ func (q *Queue) gatedLocked(it *Item) bool {
 
 // recheckGatesLocked runs PreEnqueue again for the gated pods that the event may help. Only events of the kind Objects
 // can do so: Set handles updates of the pod itself.
-func (q *Queue) recheckGatesLocked(e *framework.Event) {
-	if e.Kinds&framework.Objects == 0 {
+func (q *Queue) recheckGatesLocked(event *framework.Event) {
+	if event.Kinds&framework.Objects == 0 {
 		return
 	}
 	for it := range q.gated {
 		about := func(h framework.ClusterEventWithHint) bool {
-			return h.Match(e) && (it.group == nil || h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, e))
+			return h.Match(event) && (it.group == nil || h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, event))
 		}
 		switch {
 		case !slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) || q.gatedLocked(it):
 		case it.group != nil:
 			q.memberReadyLocked(it)
-			q.requeueGroupLocked(it.group, e.Label())
+			q.requeueGroupLocked(it.group, event.Label())
 		default:
-			q.activateLocked(it, e.Label())
+			q.activateLocked(it, event.Label())
 		}
 	}
 }

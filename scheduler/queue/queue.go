@@ -411,24 +411,24 @@ func (q *Queue) endFlightLocked(it *Item) []framework.Event {
 }
 
 // OnEvent moves the pods that a cluster event may help to active or backoff.
-func (q *Queue) OnEvent(e framework.Event) {
-	if e.Kinds == 0 {
+func (q *Queue) OnEvent(event framework.Event) {
+	if event.Kinds == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	q.recordEventLocked(e)
+	q.recordEventLocked(event)
 	q.seq++
 	for i := range q.lastOfKind {
-		if e.Kinds&(1<<i) != 0 {
+		if event.Kinds&(1<<i) != 0 {
 			q.lastOfKind[i] = q.seq
 		}
 	}
-	for _, it := range q.helpedByLocked(&e) {
+	for _, it := range q.helpedByLocked(&event) {
 		q.leaveLocked(it)
-		q.requeueLocked(it, e.Label())
+		q.requeueLocked(it, event.Label())
 	}
-	q.recheckGatesLocked(&e)
+	q.recheckGatesLocked(&event)
 }
 
 // maxEvents is the maximum number of events that are kept for pods in flight: with extenders an attempt may take long.
@@ -458,11 +458,11 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 
 // helpsPodLocked is helpsLocked for one pod. It uses the refusing plugins of by, which is the pod itself or the head of
 // its group.
-func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
-	if e.Kinds&framework.UnscheduledPodUpdate != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
+func (q *Queue) helpsPodLocked(it, by *Item, event *framework.Event) bool {
+	if event.Kinds&framework.UnscheduledPodUpdate != 0 && (event.NewPod == nil || event.NewPod.UID != it.Pod.Pod.UID) {
 		return false
 	}
-	if e.Kinds == framework.AssignedPodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
+	if event.Kinds == framework.AssignedPodDelete && event.OldPod != nil && event.OldPod.UID == it.Pod.Pod.UID {
 		return false // the event is about the pod's own resources
 	}
 	for _, name := range by.refusedBy {
@@ -471,7 +471,7 @@ func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 			return true
 		}
 		for i := range hints {
-			if h := &hints[i]; h.Match(e) && (h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, e)) {
+			if h := &hints[i]; h.Match(event) && (h.QueueingHintFn == nil || h.QueueingHintFn(it.Pod, event)) {
 				return true
 			}
 		}

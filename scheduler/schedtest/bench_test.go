@@ -238,10 +238,10 @@ func BenchmarkPlace(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/nodes=%d", sc.name, nodes), func(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
-					h := fill(nodes)
-					h.Explain = func(a *framework.Attempt) { explain.Decision(a, 1, 0) }
+					harness := fill(nodes)
+					harness.Explain = func(a *framework.Attempt) { explain.Decision(a, 1, 0) }
 					for i := range sc.init {
-						if h.Place(schedtest.Pod(fmt.Sprintf("init-%d", i), first(i)...)) == "" {
+						if harness.Place(schedtest.Pod(fmt.Sprintf("init-%d", i), first(i)...)) == "" {
 							b.Fatalf("initial pod %d does not fit", i)
 						}
 					}
@@ -251,8 +251,8 @@ func BenchmarkPlace(b *testing.B) {
 					}
 					b.StartTimer()
 					for i, p := range pods {
-						if h.Place(p) == "" {
-							b.Fatalf("pod %d does not fit: %s", i, h.Try(p).Message())
+						if harness.Place(p) == "" {
+							b.Fatalf("pod %d does not fit: %s", i, harness.Try(p).Message())
 						}
 					}
 				}
@@ -263,27 +263,27 @@ func BenchmarkPlace(b *testing.B) {
 }
 
 func fill(nodes int) *schedtest.Harness {
-	h := schedtest.New(1, 1)
+	harness := schedtest.New(1, 1)
 	for i := range nodes {
-		h.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)),
+		harness.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)),
 			schedtest.Labels("pool", "p")))
 	}
 	for i := range 100 {
-		h.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		harness.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name:   fmt.Sprintf("team-%d", i),
 			Labels: map[string]string{"team": "devops"},
 		}})
 	}
-	return h
+	return harness
 }
 
 // BenchmarkRefuse reports attempts per second of pods that fit on no node of 5,000, each full of pods of no less
 // importance, with their explanation.
 func BenchmarkRefuse(b *testing.B) {
-	h := fill(5000)
-	h.Explain = func(a *framework.Attempt) { explain.Decision(a, 1, 0) }
+	harness := fill(5000)
+	harness.Explain = func(a *framework.Attempt) { explain.Decision(a, 1, 0) }
 	for i := range 20000 {
-		h.Place(schedtest.Pod(fmt.Sprintf("init-%d", i)))
+		harness.Place(schedtest.Pod(fmt.Sprintf("init-%d", i)))
 	}
 	pods := make([]*corev1.Pod, 1000)
 	for i := range pods {
@@ -291,7 +291,7 @@ func BenchmarkRefuse(b *testing.B) {
 	}
 	for b.Loop() {
 		for _, p := range pods {
-			if node := h.Place(p); node != "" {
+			if node := harness.Place(p); node != "" {
 				b.Fatalf("%s fits on %s", p.Name, node)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // addPreferences adds fields to a pod that only scores use.
-func addPreferences(t *rapid.T, p *corev1.Pod) {
+func addPreferences(t *rapid.T, pod *corev1.Pod) {
 	term := corev1.PodAffinityTerm{
 		TopologyKey: rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t,
 			"preferred key"),
@@ -27,19 +27,19 @@ func addPreferences(t *rapid.T, p *corev1.Pod) {
 			MatchLabels: map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "preferred target")},
 		},
 	}
-	if p.Spec.Affinity == nil {
-		p.Spec.Affinity = &corev1.Affinity{}
+	if pod.Spec.Affinity == nil {
+		pod.Spec.Affinity = &corev1.Affinity{}
 	}
 	weighted := []corev1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: term}}
 	switch rapid.IntRange(0, 5).Draw(t, "prefers") {
 	case 0:
-		p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}
+		pod.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}
 	case 1:
-		p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
+		pod.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: weighted,
 		}
 	case 2:
-		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+		pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
 			MaxSkew:           2,
 			TopologyKey:       term.TopologyKey,
 			LabelSelector:     term.LabelSelector,
@@ -49,7 +49,7 @@ func addPreferences(t *rapid.T, p *corev1.Pod) {
 			}).Draw(t, "taints count"),
 		})
 	case 3:
-		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{
+		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
 				Weight: 5,
 				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
@@ -60,7 +60,7 @@ func addPreferences(t *rapid.T, p *corev1.Pod) {
 			}},
 		}
 	case 4:
-		p.Spec.Tolerations = []corev1.Toleration{{Key: "soft", Operator: corev1.TolerationOpExists}}
+		pod.Spec.Tolerations = []corev1.Toleration{{Key: "soft", Operator: corev1.TolerationOpExists}}
 	}
 }
 
@@ -86,7 +86,7 @@ func TestFilterAllEqualsFilter(t *testing.T) {
 		for _, p := range pods {
 			addPreferences(t, p)
 		}
-		h := newWorld(nodes, namespaces)
+		harness := newWorld(nodes, namespaces)
 		there := map[string]*corev1.Pod{}
 		alive := map[string]*corev1.Node{}
 		for _, n := range nodes {
@@ -97,13 +97,13 @@ func TestFilterAllEqualsFilter(t *testing.T) {
 		if rapid.Bool().Draw(t, "nominated") {
 			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Requests("1", "1Gi"), schedtest.Priority(5),
 				schedtest.Labelled("app", "x")))
-			h.Cache.Nominate(coming, nodes[0].Name)
+			harness.Cache.Nominate(coming, nodes[0].Name)
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			churn(t, h, nodes, pods, there, alive)
+			churn(t, harness, nodes, pods, there, alive)
 			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
-			a := filterAll.Decide(p, h.Cache.Refresh(), nil)
-			b := each.Decide(p, h.Cache.Refresh(), nil)
+			a := filterAll.Decide(p, harness.Cache.Refresh(), nil)
+			b := each.Decide(p, harness.Cache.Refresh(), nil)
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
 			}
@@ -136,9 +136,9 @@ func TestBestFollowsChanges(t *testing.T) {
 		schedtest.Requests("100m", "500Mi"), schedtest.Requests("10m", "10Mi"), schedtest.Requests("", ""),
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		h := schedtest.New(1, 1)
+		harness := schedtest.New(1, 1)
 		for i := range rapid.IntRange(1, 20).Draw(t, "nodes") {
-			h.Add(schedtest.Node(fmt.Sprintf("n-%d", i)))
+			harness.Add(schedtest.Node(fmt.Sprintf("n-%d", i)))
 		}
 		kept := engine()
 		var there []*corev1.Pod
@@ -146,40 +146,42 @@ func TestBestFollowsChanges(t *testing.T) {
 			name := fmt.Sprintf("n-%d", rapid.IntRange(0, 25).Draw(t, "node"))
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0:
-				h.Add(schedtest.Node(name))
+				harness.Add(schedtest.Node(name))
 			case 1:
-				h.Cache.RemoveNode(name)
+				harness.Cache.RemoveNode(name)
 			case 2:
-				h.Add(schedtest.Node(name, schedtest.Cordoned()))
+				harness.Add(schedtest.Node(name, schedtest.Cordoned()))
 			case 3, 4:
 				if len(there) > 0 {
-					h.Cache.RemovePod(there[0].UID)
+					harness.Cache.RemovePod(there[0].UID)
 					there = there[1:]
 				}
 			}
-			p := schedtest.Pod(fmt.Sprintf("p-%d", step), rapid.SampledFrom(shapes).Draw(t, "shape"))
-			info := state.NewPodInfo(p)
-			a := kept.Decide(info, h.Cache.Refresh(), nil)
-			b := engine().Decide(info, h.Cache.Refresh(), nil)
-			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
+			pod := schedtest.Pod(fmt.Sprintf("p-%d", step), rapid.SampledFrom(shapes).Draw(t, "shape"))
+			info := state.NewPodInfo(pod)
+			attempt := kept.Decide(info, harness.Cache.Refresh(), nil)
+			b := engine().Decide(info, harness.Cache.Refresh(), nil)
+			if diff := cmp.Diff(verdict(b), verdict(attempt)); diff != "" {
 				t.Fatalf("step %d: verdicts (-of all +of those that changed):\n%s", step, diff)
 			}
-			if diff := cmp.Diff(ranked(b), ranked(a)); diff != "" {
+			if diff := cmp.Diff(ranked(b), ranked(attempt)); diff != "" {
 				t.Fatalf("step %d: scores (-of all +of those that changed):\n%s", step, diff)
 			}
-			if diff := cmp.Diff(largest(a.Totals), a.Best); diff != "" {
+			if diff := cmp.Diff(largest(attempt.Totals), attempt.Best); diff != "" {
 				t.Fatalf("step %d: the best (-by their totals +as the attempt has them):\n%s", step, diff)
 			}
-			if a.Chosen == nil {
+			if attempt.Chosen == nil {
 				continue
 			}
-			if a.Feasible[a.ChosenAt] != a.Chosen || len(a.Best) > 0 && !slices.Contains(a.Best, int32(a.ChosenAt)) {
-				t.Fatalf("step %d: chose %s, at %d of the best %v", step, a.Chosen.Name, a.ChosenAt, a.Best)
+			if attempt.Feasible[attempt.ChosenAt] != attempt.Chosen || len(attempt.Best) > 0 && !slices.Contains(
+				attempt.Best, int32(attempt.ChosenAt)) {
+				t.Fatalf("step %d: chose %s, at %d of the best %v", step, attempt.Chosen.Name, attempt.ChosenAt,
+					attempt.Best)
 			}
-			if err := h.Cache.Assume(info, a.Chosen.Name); err != nil {
+			if err := harness.Cache.Assume(info, attempt.Chosen.Name); err != nil {
 				t.Fatal(err)
 			}
-			there = append(there, p)
+			there = append(there, pod)
 		}
 	})
 }

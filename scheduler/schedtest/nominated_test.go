@@ -45,20 +45,20 @@ func TestNominatedNodeFirst(t *testing.T) {
 		// nodes that are too small: with more than a few a single node is not scored
 		for _, more := range []int{0, 30} {
 			t.Run(fmt.Sprint(tt.what, more), func(t *testing.T) {
-				h := schedtest.New(1, 1)
-				h.Add(schedtest.Node("busy"), schedtest.Node("free"),
+				harness := schedtest.New(1, 1)
+				harness.Add(schedtest.Node("busy"), schedtest.Node("free"),
 					schedtest.Pod("x", schedtest.On("busy"), schedtest.Requests("1", "")))
 				for i := range more {
-					h.Add(schedtest.Node(fmt.Sprint("small-", i), schedtest.Allocatable(corev1.ResourceCPU, "1")))
+					harness.Add(schedtest.Node(fmt.Sprint("small-", i), schedtest.Allocatable(corev1.ResourceCPU, "1")))
 				}
-				h.Add(tt.objs...)
+				harness.Add(tt.objs...)
 				if tt.nominated != "" {
-					h.Cache.Nominate(state.NewPodInfo(pod), tt.nominated)
+					harness.Cache.Nominate(state.NewPodInfo(pod), tt.nominated)
 				}
 				if tt.beside != nil {
-					h.Cache.Nominate(state.NewPodInfo(tt.beside), tt.nominated)
+					harness.Cache.Nominate(state.NewPodInfo(tt.beside), tt.nominated)
 				}
-				a := h.Try(pod)
+				a := harness.Try(pod)
 				if a.Chosen == nil || a.Chosen.Name != tt.want {
 					t.Fatalf("got %v, want %s", a.Chosen, tt.want)
 				}

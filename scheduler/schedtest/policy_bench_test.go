@@ -52,9 +52,9 @@ func BenchmarkPolicies(b *testing.B) {
 						Weight: 1,
 					})
 				}
-				h := schedtest.New(1, 1, more...)
+				harness := schedtest.New(1, 1, more...)
 				for i := range 5000 {
-					h.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)),
+					harness.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)),
 						schedtest.Labels("pool", "p")))
 				}
 				all := make([]*corev1.Pod, pods)
@@ -63,8 +63,8 @@ func BenchmarkPolicies(b *testing.B) {
 				}
 				b.StartTimer()
 				for i, p := range all {
-					if h.Place(p) == "" {
-						b.Fatalf("pod %d does not fit: %s", i, h.Try(p).Message())
+					if harness.Place(p) == "" {
+						b.Fatalf("pod %d does not fit: %s", i, harness.Try(p).Message())
 					}
 				}
 			}

@@ -107,8 +107,8 @@ func TestNeverOverCommits(t *testing.T) {
 		for _, p := range pods {
 			h.Place(p)
 		}
-		s := h.Cache.Refresh()
-		for _, n := range s.Nodes {
+		snapshot := h.Cache.Refresh()
+		for _, n := range snapshot.Nodes {
 			if int64(len(n.Pods)) > n.Allocatable.Pods || n.Requested.MilliCPU > n.Allocatable.MilliCPU ||
 				n.Requested.Memory > n.Allocatable.Memory {
 				t.Fatalf("node %s: %d pods ask for %+v of %+v", n.Name, len(n.Pods), n.Requested, n.Allocatable)
@@ -121,7 +121,7 @@ func TestNeverOverCommits(t *testing.T) {
 				}
 			}
 		}
-		excluded(t, s)
+		excluded(t, snapshot)
 	})
 }
 
@@ -150,20 +150,20 @@ func excluded(t *rapid.T, s *state.Snapshot) {
 func TestBoundPodFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, namespaces, pods := world(t)
-		h := newWorld(nodes, namespaces)
+		harness := newWorld(nodes, namespaces)
 		for _, p := range pods {
-			node := h.Place(p)
+			node := harness.Place(p)
 			if node == "" {
 				continue
 			}
-			h.Cache.RemovePod(p.UID)
-			a := h.Try(p)
-			if st := framework.Check(a.Filters, h.Cache.Refresh().Node(node)); st != nil {
+			harness.Cache.RemovePod(p.UID)
+			a := harness.Try(p)
+			if st := framework.Check(a.Filters, harness.Cache.Refresh().Node(node)); st != nil {
 				t.Fatalf("%s was placed on %s, where it does not fit: %v", p.Name, node, st.Reasons)
 			}
 			bound := p.DeepCopy()
 			bound.Spec.NodeName = node
-			h.Add(bound)
+			harness.Add(bound)
 		}
 	})
 }
@@ -221,7 +221,7 @@ func TestParallelIsTheSame(t *testing.T) {
 func TestIncrementalIsFromScratch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, namespaces, pods := world(t)
-		h := newWorld(nodes, namespaces)
+		harness := newWorld(nodes, namespaces)
 		queries := []state.Query{}
 		for _, p := range pods {
 			info := state.NewPodInfo(p)
@@ -235,8 +235,8 @@ func TestIncrementalIsFromScratch(t *testing.T) {
 			alive[n.Name] = n
 		}
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
-			churn(t, h, nodes, pods, there, alive)
-			s := h.Cache.Refresh()
+			churn(t, harness, nodes, pods, there, alive)
+			snapshot := harness.Cache.Refresh()
 			fresh := newWorld(slices.Collect(maps.Values(alive)), namespaces)
 			for _, p := range there {
 				fresh.Add(p)
@@ -244,58 +244,58 @@ func TestIncrementalIsFromScratch(t *testing.T) {
 			want := fresh.Cache.Refresh()
 			for _, q := range queries {
 				for _, key := range []string{corev1.LabelHostname, corev1.LabelTopologyZone} {
-					if diff := cmp.Diff(want.Count(q).By(key), s.Count(q).By(key)); diff != "" {
+					if diff := cmp.Diff(want.Count(q).By(key), snapshot.Count(q).By(key)); diff != "" {
 						t.Fatalf("count by %s (-from scratch +incremental):\n%s", key, diff)
 					}
 				}
 			}
 			for _, p := range pods {
-				if diff := cmp.Diff(held(want, p), held(s, p)); diff != "" {
+				if diff := cmp.Diff(held(want, p), held(snapshot, p)); diff != "" {
 					t.Fatalf("terms held against %s (-from scratch +incremental):\n%s", p.Name, diff)
 				}
 			}
 			for _, n := range want.Nodes {
-				got := s.Node(n.Name)
+				got := snapshot.Node(n.Name)
 				if got == nil || len(got.Pods) != len(n.Pods) || got.Requested.MilliCPU != n.Requested.MilliCPU ||
 					got.ScoreMemory != n.ScoreMemory {
 					t.Fatalf("node %s: got %+v, want %+v", n.Name, got, n)
 				}
 			}
-			if len(s.Nodes) != len(want.Nodes) {
-				t.Fatalf("%d nodes, want %d", len(s.Nodes), len(want.Nodes))
+			if len(snapshot.Nodes) != len(want.Nodes) {
+				t.Fatalf("%d nodes, want %d", len(snapshot.Nodes), len(want.Nodes))
 			}
 		}
 	})
 }
 
 func churn(
-	t *rapid.T, h *schedtest.Harness, nodes []*corev1.Node, pods []*corev1.Pod, there map[string]*corev1.Pod,
+	t *rapid.T, harness *schedtest.Harness, nodes []*corev1.Node, pods []*corev1.Pod, there map[string]*corev1.Pod,
 	alive map[string]*corev1.Node,
 ) {
-	n := rapid.SampledFrom(nodes).Draw(t, "node")
-	p := rapid.SampledFrom(pods).Draw(t, "pod").DeepCopy()
+	node := rapid.SampledFrom(nodes).Draw(t, "node")
+	pod := rapid.SampledFrom(pods).Draw(t, "pod").DeepCopy()
 	switch rapid.IntRange(0, 5).Draw(t, "op") {
 	case 0, 1:
-		p.Spec.NodeName = n.Name
-		h.Add(p)
-		there[p.Name] = p
+		pod.Spec.NodeName = node.Name
+		harness.Add(pod)
+		there[pod.Name] = pod
 	case 2:
-		h.Cache.RemovePod(p.UID)
-		delete(there, p.Name)
+		harness.Cache.RemovePod(pod.UID)
+		delete(there, pod.Name)
 	case 3:
-		moved := n.DeepCopy()
+		moved := node.DeepCopy()
 		moved.Labels[corev1.LabelTopologyZone] = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "zone")
-		h.Add(moved)
-		alive[n.Name] = moved
+		harness.Add(moved)
+		alive[node.Name] = moved
 	case 4:
-		h.Cache.RemoveNode(n.Name)
-		delete(alive, n.Name)
+		harness.Cache.RemoveNode(node.Name)
+		delete(alive, node.Name)
 	case 5:
-		if old := there[p.Name]; old != nil {
+		if old := there[pod.Name]; old != nil {
 			again := old.DeepCopy()
 			again.DeletionTimestamp = new(metav1.Now())
-			h.Add(again)
-			there[p.Name] = again
+			harness.Add(again)
+			there[pod.Name] = again
 		}
 	}
 }

@@ -82,7 +82,7 @@ func Node(name string, opts ...NodeOption) *corev1.Node {
 		corev1.ResourceMemory: resource.MustParse("32Gi"),
 		corev1.ResourcePods:   resource.MustParse("110"),
 	}
-	n := &corev1.Node{
+	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
 			UID:  types.UID("node-" + name),
@@ -93,9 +93,9 @@ func Node(name string, opts ...NodeOption) *corev1.Node {
 		Status: corev1.NodeStatus{Allocatable: list, Capacity: list},
 	}
 	for _, o := range opts {
-		o(n)
+		o(node)
 	}
-	return n
+	return node
 }
 
 // Labels adds labels, given as key, value, key, value.
@@ -134,7 +134,7 @@ type PodOption func(*corev1.Pod)
 // Pod returns a pod in the namespace default with one container that requests 100m and 500Mi, as in upstream's
 // benchmarks.
 func Pod(name string, opts ...PodOption) *corev1.Pod {
-	p := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:              name,
 			Namespace:         "default",
@@ -146,14 +146,14 @@ func Pod(name string, opts ...PodOption) *corev1.Pod {
 			Containers:    []corev1.Container{{Name: "c", Image: "pause"}},
 		},
 	}
-	Requests("100m", "500Mi")(p)
+	Requests("100m", "500Mi")(pod)
 	for _, o := range opts {
-		o(p)
+		o(pod)
 	}
-	if p.UID == "" {
-		p.UID = types.UID("pod-" + p.Namespace + "-" + p.Name)
+	if pod.UID == "" {
+		pod.UID = types.UID("pod-" + pod.Namespace + "-" + pod.Name)
 	}
-	return p
+	return pod
 }
 
 // Requests sets the container's requests; an empty amount means no request.

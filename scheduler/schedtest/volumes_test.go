@@ -30,19 +30,19 @@ type storageObjects struct {
 }
 
 func newStorageObjects() *storageObjects {
-	f := informers.NewSharedInformerFactory(nil, 0)
+	factory := informers.NewSharedInformerFactory(nil, 0)
 	s := &storageObjects{Storage: plugins.NewStorage(nil), of: map[string]cache.Indexer{}}
-	if _, err := s.Watch(f); err != nil {
+	if _, err := s.Watch(factory); err != nil {
 		panic(err)
 	}
 	for kind, inf := range map[string]cache.SharedIndexInformer{
-		"claim":      f.Core().V1().PersistentVolumeClaims().Informer(),
-		"volume":     f.Core().V1().PersistentVolumes().Informer(),
-		"class":      f.Storage().V1().StorageClasses().Informer(),
-		"driver":     f.Storage().V1().CSIDrivers().Informer(),
-		"node":       f.Storage().V1().CSINodes().Informer(),
-		"capacity":   f.Storage().V1().CSIStorageCapacities().Informer(),
-		"attachment": f.Storage().V1().VolumeAttachments().Informer(),
+		"claim":      factory.Core().V1().PersistentVolumeClaims().Informer(),
+		"volume":     factory.Core().V1().PersistentVolumes().Informer(),
+		"class":      factory.Storage().V1().StorageClasses().Informer(),
+		"driver":     factory.Storage().V1().CSIDrivers().Informer(),
+		"node":       factory.Storage().V1().CSINodes().Informer(),
+		"capacity":   factory.Storage().V1().CSIStorageCapacities().Informer(),
+		"attachment": factory.Storage().V1().VolumeAttachments().Informer(),
 	} {
 		s.of[kind] = inf.GetIndexer()
 	}
@@ -75,18 +75,18 @@ func drawIn(t *rapid.T, key string, values ...string) corev1.NodeSelectorRequire
 }
 
 func drawVolume(t *rapid.T, i int) *corev1.PersistentVolume {
-	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
 		Name:   fmt.Sprint("v", i),
 		UID:    types.UID(fmt.Sprint("v", i)),
 		Labels: map[string]string{},
 	}}
-	v.Spec.Capacity = corev1.ResourceList{
+	pv.Spec.Capacity = corev1.ResourceList{
 		corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi", "3Gi"}).Draw(t,
 			"capacity")),
 	}
-	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-	v.Spec.StorageClassName = rapid.SampledFrom([]string{"static", "static", "made"}).Draw(t, "class")
-	v.Status.Phase = rapid.SampledFrom([]corev1.PersistentVolumePhase{
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv.Spec.StorageClassName = rapid.SampledFrom([]string{"static", "static", "made"}).Draw(t, "class")
+	pv.Status.Phase = rapid.SampledFrom([]corev1.PersistentVolumePhase{
 		corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumePending,
 	}).Draw(t, "phase")
 	host := rapid.SampledFrom([]string{"n0", "n1", "n2", "n3"}).Draw(t, "host")
@@ -116,55 +116,56 @@ func drawVolume(t *rapid.T, i int) *corev1.PersistentVolume {
 		}
 	}
 	if terms != nil {
-		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
 	}
 	if label := rapid.SampledFrom(
 		[]string{"", "", corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyRegion}).Draw(
 		t, "zone label"); label != "" {
-		v.Labels[label] = rapid.SampledFrom([]string{"a", "b", "a__b"}).Draw(t, "zones")
+		pv.Labels[label] = rapid.SampledFrom([]string{"a", "b", "a__b"}).Draw(t, "zones")
 	}
 	if rapid.Bool().Draw(t, "csi") {
-		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 			Driver:       "x.io",
-			VolumeHandle: rapid.SampledFrom([]string{v.Name, v.Name, "same"}).Draw(t, "handle"),
+			VolumeHandle: rapid.SampledFrom([]string{pv.Name, pv.Name, "same"}).Draw(t, "handle"),
 		}
 	}
 	if i < 6 && rapid.IntRange(0, 3).Draw(t, "for a claim") == 0 { // of two for one claim, chance would decide
-		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: storageNamespace, Name: fmt.Sprint("c", i)}
+		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: storageNamespace, Name: fmt.Sprint("c", i)}
 	}
-	return v
+	return pv
 }
 
 func drawClaim(t *rapid.T, i int) *corev1.PersistentVolumeClaim {
 	name := fmt.Sprint("c", i)
-	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace:   storageNamespace,
 		Name:        name,
 		UID:         types.UID(name),
 		Annotations: map[string]string{},
 	}}
-	c.Spec.StorageClassName = new(rapid.SampledFrom([]string{"static", "static", "made", "topology"}).Draw(t, "class"))
-	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{rapid.SampledFrom([]corev1.PersistentVolumeAccessMode{
+	claim.Spec.StorageClassName = new(rapid.SampledFrom([]string{"static", "static", "made", "topology"}).Draw(t,
+		"class"))
+	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{rapid.SampledFrom([]corev1.PersistentVolumeAccessMode{
 		corev1.ReadWriteOnce, corev1.ReadWriteOnce, corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany,
 	}).Draw(t, "mode")}
-	c.Spec.Resources.Requests = corev1.ResourceList{
+	claim.Spec.Resources.Requests = corev1.ResourceList{
 		corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi"}).Draw(t, "size")),
 	}
 	switch rapid.IntRange(0, 9).Draw(t, "state") {
 	case 0, 1, 2, 3:
-		c.Spec.VolumeName = fmt.Sprint("v", i)
-		c.Status.Phase = corev1.ClaimBound
-		c.Annotations[volume.AnnBindCompleted] = "yes"
+		claim.Spec.VolumeName = fmt.Sprint("v", i)
+		claim.Status.Phase = corev1.ClaimBound
+		claim.Annotations[volume.AnnBindCompleted] = "yes"
 	case 4:
-		c.Annotations[volume.AnnSelectedNode] = rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "selected")
+		claim.Annotations[volume.AnnSelectedNode] = rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "selected")
 	}
-	return c
+	return claim
 }
 
 func drawClaiming(t *rapid.T, i int) *corev1.Pod {
-	p := schedtest.Pod(fmt.Sprint("p", i))
+	pod := schedtest.Pod(fmt.Sprint("p", i))
 	for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "volumes") {
-		v := corev1.Volume{Name: fmt.Sprint("volume", len(p.Spec.Volumes))}
+		v := corev1.Volume{Name: fmt.Sprint("volume", len(pod.Spec.Volumes))}
 		if rapid.IntRange(0, 5).Draw(t, "disk") == 0 {
 			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{
 				PDName:   rapid.SampledFrom([]string{"d", "e"}).Draw(t, "pd"),
@@ -175,9 +176,9 @@ func drawClaiming(t *rapid.T, i int) *corev1.Pod {
 				ClaimName: fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")),
 			}
 		}
-		p.Spec.Volumes = append(p.Spec.Volumes, v)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
 	}
-	return p
+	return pod
 }
 
 // drawStorage is a change of what there is of storage.
@@ -263,11 +264,14 @@ func storageClasses(t *rapid.T, s *storageObjects) {
 // one by one, from what claims, volumes and pods there are.
 func TestVolumesAllAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newStorageObjects()
-		storageClasses(t, s)
-		binding := &plugins.VolumeBinding{Storage: s.Storage}
+		storageObjects := newStorageObjects()
+		storageClasses(t, storageObjects)
+		binding := &plugins.VolumeBinding{Storage: storageObjects.Storage}
 		engine := func(percent int32) *framework.Engine {
-			p := plugins.Default("default-scheduler", plugins.Options{Storage: s.Storage, Volumes: binding})
+			p := plugins.Default("default-scheduler", plugins.Options{
+				Storage: storageObjects.Storage,
+				Volumes: binding,
+			})
 			p.PercentageOfNodesToScore = percent
 			return framework.NewEngine(p, 1, 1)
 		}
@@ -282,42 +286,42 @@ func TestVolumesAllAtOnce(t *testing.T) {
 			nodes = append(nodes, schedtest.Node(fmt.Sprint("n", i), opts...))
 		}
 		for i := range 10 {
-			s.set(t, "volume", drawVolume(t, i))
+			storageObjects.set(t, "volume", drawVolume(t, i))
 		}
 		var pods []*corev1.Pod
 		for i := range 8 {
-			s.set(t, "claim", drawClaim(t, i%6))
+			storageObjects.set(t, "claim", drawClaim(t, i%6))
 			pods = append(pods, drawClaiming(t, i))
 		}
-		h := newWorld(nodes, nil)
+		harness := newWorld(nodes, nil)
 		there := map[string]*corev1.Pod{}
 		alive := map[string]*corev1.Node{}
 		wholesale := engine(0)
 		each := engine(50)
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "of storage") {
-				drawStorage(t, s)
+				drawStorage(t, storageObjects)
 			} else {
-				churn(t, h, nodes, pods, there, alive)
+				churn(t, harness, nodes, pods, there, alive)
 			}
-			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
-			a := wholesale.Decide(p, h.Cache.Refresh(), nil)
-			b := each.Decide(p, h.Cache.Refresh(), nil)
-			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
-				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
+			info := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
+			attempt := wholesale.Decide(info, harness.Cache.Refresh(), nil)
+			b := each.Decide(info, harness.Cache.Refresh(), nil)
+			if diff := cmp.Diff(verdict(b), verdict(attempt)); diff != "" {
+				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", info.Key, diff)
 			}
-			if diff := cmp.Diff(ranked(b), ranked(a)); diff != "" {
-				t.Fatalf("%s: scores (-one by one +all at once):\n%s", p.Key, diff)
+			if diff := cmp.Diff(ranked(b), ranked(attempt)); diff != "" {
+				t.Fatalf("%s: scores (-one by one +all at once):\n%s", info.Key, diff)
 			}
 			switch rapid.IntRange(0, 3).Draw(t, "then") {
 			case 0:
-				if a.Chosen != nil {
-					if err := binding.Reserve(t.Context(), a.Cycle, p, a.Chosen); err != nil {
-						t.Fatalf("%s on %s: %v", p.Key, a.Chosen.Name, err)
+				if attempt.Chosen != nil {
+					if err := binding.Reserve(t.Context(), attempt.Cycle, info, attempt.Chosen); err != nil {
+						t.Fatalf("%s on %s: %v", info.Key, attempt.Chosen.Name, err)
 					}
 				}
 			case 1:
-				binding.Unreserve(t.Context(), nil, p, "")
+				binding.Unreserve(t.Context(), nil, info, "")
 			}
 		}
 	})
@@ -326,8 +330,8 @@ func TestVolumesAllAtOnce(t *testing.T) {
 // TestLateClaimsSeeAllNodes: of a pod whose claim waits for it all nodes are judged, from the index of free volumes.
 func TestLateClaimsSeeAllNodes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newStorageObjects()
-		storageClasses(t, s)
+		storageObjects := newStorageObjects()
+		storageClasses(t, storageObjects)
 		const count = 400
 		free := rapid.IntRange(0, count-1).Draw(t, "free")
 		var nodes []*corev1.Node
@@ -335,12 +339,12 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 			name := fmt.Sprint("n", i)
 			nodes = append(nodes, schedtest.Node(name, schedtest.Labels(corev1.LabelHostname, name)))
 		}
-		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v"}}
-		v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity("1Gi")}
-		v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-		v.Spec.StorageClassName = "static"
-		v.Status.Phase = corev1.VolumeAvailable
-		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v"}}
+		pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity("1Gi")}
+		pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		pv.Spec.StorageClassName = "static"
+		pv.Status.Phase = corev1.VolumeAvailable
+		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{
 			Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 				MatchExpressions: []corev1.NodeSelectorRequirement{{
 					Key:      corev1.LabelHostname,
@@ -349,14 +353,14 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 				}},
 			}}},
 		}
-		s.set(t, "volume", v)
+		storageObjects.set(t, "volume", pv)
 		c := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: "c", UID: "c"},
 		}
 		c.Spec.StorageClassName = new("static")
-		c.Spec.AccessModes = v.Spec.AccessModes
-		c.Spec.Resources.Requests = v.Spec.Capacity
-		s.set(t, "claim", c)
+		c.Spec.AccessModes = pv.Spec.AccessModes
+		c.Spec.Resources.Requests = pv.Spec.Capacity
+		storageObjects.set(t, "claim", c)
 		pod := schedtest.Pod("p")
 		pod.Spec.Volumes = []corev1.Volume{{
 			Name: "v",
@@ -365,8 +369,8 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 			},
 		}}
 		p := plugins.Default("default-scheduler", plugins.Options{
-			Storage: s.Storage,
-			Volumes: &plugins.VolumeBinding{Storage: s.Storage},
+			Storage: storageObjects.Storage,
+			Volumes: &plugins.VolumeBinding{Storage: storageObjects.Storage},
 		})
 		h := newWorld(nodes, nil)
 		a := framework.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)

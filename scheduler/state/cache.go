@@ -90,21 +90,21 @@ func (c *Cache) SetNode(node *corev1.Node) {
 func (c *Cache) RemoveNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.nodes[name]
-	if !ok || e.info.Node == nil {
+	nodeEntry, ok := c.nodes[name]
+	if !ok || nodeEntry.info.Node == nil {
 		return
 	}
 	c.nodesChanged = true
 	c.labelsChanged = true
-	if len(e.info.Pods) == 0 {
+	if len(nodeEntry.info.Pods) == 0 {
 		delete(c.nodes, name)
-		e.pos = -1 // it may still be in c.dirty, and after the next Refresh its place belongs to another node
+		nodeEntry.pos = -1 // it may still be in c.dirty, and after the next Refresh its place belongs to another node
 		return
 	}
-	e.info = e.writableLocked(c)
-	e.info.Node = nil
-	e.info.Allocatable = Resource{}
-	e.info.Images = nil
+	nodeEntry.info = nodeEntry.writableLocked(c)
+	nodeEntry.info.Node = nil
+	nodeEntry.info.Allocatable = Resource{}
+	nodeEntry.info.Images = nil
 }
 
 // HasNode reports whether there is a Node object of that name.

@@ -41,43 +41,43 @@ func TestNodeChangesAndGoes(t *testing.T) {
 // TestChanged: what has changed since a version is known, as long as it is not too long ago and the nodes are the same.
 func TestChanged(t *testing.T) {
 	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
-	c := NewCache()
+	cache := NewCache()
 	for i := range 3 {
-		c.SetNode(node(fmt.Sprintf("n-%d", i)))
+		cache.SetNode(node(fmt.Sprintf("n-%d", i)))
 	}
-	s := c.Refresh()
-	at := s.Version()
+	snapshot := cache.Refresh()
+	at := snapshot.Version()
 	touch := func(name string) {
 		p := NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("pod-on-" + name)}})
-		if err := c.Assume(p, name); err != nil {
+		if err := cache.Assume(p, name); err != nil {
 			t.Fatal(err)
 		}
-		c.Refresh()
-		c.Forget(p.Pod.UID)
-		c.Refresh()
+		cache.Refresh()
+		cache.Forget(p.Pod.UID)
+		cache.Refresh()
 	}
 	touch("n-1")
 	touch("n-2")
-	if got, known := s.Changed(at); !known || !slices.Equal(got, []int32{1, 1, 2, 2}) {
+	if got, known := snapshot.Changed(at); !known || !slices.Equal(got, []int32{1, 1, 2, 2}) {
 		t.Errorf("two nodes have changed, twice: got %v, known %v", got, known)
 	}
-	if got, known := s.Changed(s.Version()); !known || len(got) != 0 {
+	if got, known := snapshot.Changed(snapshot.Version()); !known || len(got) != 0 {
 		t.Errorf("since now: got %v, known %v", got, known)
 	}
 	for range 2000 {
 		touch("n-0")
 	}
-	if got, known := s.Changed(at); known {
+	if got, known := snapshot.Changed(at); known {
 		t.Errorf("4000 changes are remembered: %d", len(got))
 	}
-	recent := s.Version()
+	recent := snapshot.Version()
 	touch("n-1")
-	if got, known := s.Changed(recent); !known || !slices.Equal(got, []int32{1, 1}) {
+	if got, known := snapshot.Changed(recent); !known || !slices.Equal(got, []int32{1, 1}) {
 		t.Errorf("the last change: got %v, known %v", got, known)
 	}
-	c.SetNode(node("n-3"))
-	c.Refresh()
-	if got, known := s.Changed(recent); known {
+	cache.SetNode(node("n-3"))
+	cache.Refresh()
+	if got, known := snapshot.Changed(recent); known {
 		t.Errorf("nodes may be at other places now: got %v", got)
 	}
 }

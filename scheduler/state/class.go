@@ -14,7 +14,7 @@ import (
 // regard to other pods. That is its node name, node selector, tolerations, node affinity, requests, host ports and
 // images. Pods of one workload share a class.
 func (p *PodInfo) AppendClass(b []byte) []byte {
-	s := &p.Pod.Spec
+	spec := &p.Pod.Spec
 	add := func(parts ...string) {
 		for _, part := range parts {
 			b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
@@ -26,17 +26,17 @@ func (p *PodInfo) AppendClass(b []byte) []byte {
 			b = binary.AppendVarint(b, n)
 		}
 	}
-	add(s.NodeName)
-	count(len(s.NodeSelector))
-	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
-		add(k, s.NodeSelector[k])
+	add(spec.NodeName)
+	count(len(spec.NodeSelector))
+	for _, k := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+		add(k, spec.NodeSelector[k])
 	}
-	count(len(s.Tolerations))
-	for i := range s.Tolerations {
-		t := &s.Tolerations[i]
+	count(len(spec.Tolerations))
+	for i := range spec.Tolerations {
+		t := &spec.Tolerations[i]
 		add(t.Key, string(t.Operator), t.Value, string(t.Effect))
 	}
-	if a := s.Affinity; a != nil && a.NodeAffinity != nil {
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
 		add(a.NodeAffinity.String())
 	} else {
 		add("")
@@ -58,10 +58,10 @@ func (p *PodInfo) AppendClass(b []byte) []byte {
 			add(list[i].Image)
 		}
 	}
-	images(s.InitContainers)
-	images(s.Containers)
-	for i := range s.Volumes {
-		if img := s.Volumes[i].Image; img != nil {
+	images(spec.InitContainers)
+	images(spec.Containers)
+	for i := range spec.Volumes {
+		if img := spec.Volumes[i].Image; img != nil {
 			add(img.Reference)
 		}
 	}

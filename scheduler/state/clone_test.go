@@ -12,13 +12,13 @@ import (
 
 // TestClone: what is done to a clone does not show in the cache, nor the other way round.
 func TestClone(t *testing.T) {
-	c := state.NewCache()
+	cache := state.NewCache()
 	for i := range 3 {
-		c.SetNode(schedtest.Node(fmt.Sprint("n", i)))
-		c.SetPod(schedtest.Pod(fmt.Sprint("p", i), schedtest.On(fmt.Sprint("n", i)), schedtest.Priority(int32(i))))
+		cache.SetNode(schedtest.Node(fmt.Sprint("n", i)))
+		cache.SetPod(schedtest.Pod(fmt.Sprint("p", i), schedtest.On(fmt.Sprint("n", i)), schedtest.Priority(int32(i))))
 	}
-	c.Refresh()
-	c.SetPod(schedtest.Pod("late", schedtest.On("n0"), schedtest.Priority(9))) // not in the snapshot yet
+	cache.Refresh()
+	cache.SetPod(schedtest.Pod("late", schedtest.On("n0"), schedtest.Priority(9))) // not in the snapshot yet
 	count := func(c *state.Cache) string {
 		out := ""
 		for _, n := range c.Refresh().Nodes {
@@ -26,7 +26,7 @@ func TestClone(t *testing.T) {
 		}
 		return out
 	}
-	d := c.Clone(func(p *state.PodInfo) bool { return p.Priority == 1 })
+	d := cache.Clone(func(p *state.PodInfo) bool { return p.Priority == 1 })
 	if got := count(d); got != "n0:2:200m n1:0:0m n2:1:100m " {
 		t.Errorf("clone: %s", got)
 	}
@@ -34,14 +34,14 @@ func TestClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.RemovePod("pod-default-p0")
-	c.RemovePod("pod-default-late")
+	cache.RemovePod("pod-default-late")
 	if got := count(d); got != "n0:1:100m n1:1:100m n2:1:100m " {
 		t.Errorf("clone, changed: %s", got)
 	}
-	if got := count(c); got != "n0:1:100m n1:1:100m n2:1:100m " {
+	if got := count(cache); got != "n0:1:100m n1:1:100m n2:1:100m " {
 		t.Errorf("cache: %s", got)
 	}
-	if node, _ := c.Where("pod-default-p1"); node != "n1" {
+	if node, _ := cache.Where("pod-default-p1"); node != "n1" {
 		t.Errorf("p1 is on %q, want n1", node)
 	}
 }

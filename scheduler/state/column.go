@@ -29,29 +29,29 @@ func (s *Snapshot) Column(key string) *LabelColumn {
 	if c, ok := s.columns[key]; ok {
 		return c
 	}
-	c := &LabelColumn{ValueIDs: make([]int32, len(s.Nodes)), key: key, ids: map[string]int32{}}
+	labelColumn := &LabelColumn{ValueIDs: make([]int32, len(s.Nodes)), key: key, ids: map[string]int32{}}
 	for i, n := range s.Nodes {
-		value, ok := c.value(n)
+		value, ok := labelColumn.value(n)
 		if !ok {
-			c.ValueIDs[i] = -1
+			labelColumn.ValueIDs[i] = -1
 			continue
 		}
-		id, known := c.ids[value]
+		id, known := labelColumn.ids[value]
 		if !known {
-			id = int32(len(c.Values)) // there are fewer nodes
-			c.ids[value] = id
-			c.Values = append(c.Values, value)
-			c.NodeCounts = append(c.NodeCounts, 0)
+			id = int32(len(labelColumn.Values)) // there are fewer nodes
+			labelColumn.ids[value] = id
+			labelColumn.Values = append(labelColumn.Values, value)
+			labelColumn.NodeCounts = append(labelColumn.NodeCounts, 0)
 		}
-		c.ValueIDs[i] = id
-		c.NodeCounts[id]++
-		c.Labelled++
+		labelColumn.ValueIDs[i] = id
+		labelColumn.NodeCounts[id]++
+		labelColumn.Labelled++
 	}
 	if s.columns == nil || len(s.columns) >= maxColumns {
 		s.columns = map[string]*LabelColumn{}
 	}
-	s.columns[key] = c
-	return c
+	s.columns[key] = labelColumn
+	return labelColumn
 }
 
 func (c *LabelColumn) value(n *NodeInfo) (string, bool) {
@@ -119,23 +119,23 @@ func (s *Snapshot) SelectNodes(rule, key string, in func(*NodeInfo) bool) *Selec
 	if c, ok := s.selections[id]; ok {
 		return c
 	}
-	c := &Selection{LabelColumn: s.Column(key)}
-	c.Included = make([]int32, len(c.Values))
+	selection := &Selection{LabelColumn: s.Column(key)}
+	selection.Included = make([]int32, len(selection.Values))
 	for i, n := range s.Nodes {
-		v := c.ValueIDs[i]
+		v := selection.ValueIDs[i]
 		switch {
 		case v < 0:
 		case in(n):
-			if c.Included[v]++; c.Included[v] == 1 {
-				c.IncludedValues++
+			if selection.Included[v]++; selection.Included[v] == 1 {
+				selection.IncludedValues++
 			}
 		default:
-			c.Excluded = append(c.Excluded, int32(i)) // there are fewer nodes
+			selection.Excluded = append(selection.Excluded, int32(i)) // there are fewer nodes
 		}
 	}
 	if s.selections == nil || len(s.selections) >= maxSelections {
 		s.selections = map[string]*Selection{}
 	}
-	s.selections[id] = c
-	return c
+	s.selections[id] = selection
+	return selection
 }

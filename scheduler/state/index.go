@@ -176,18 +176,18 @@ func (x *index) addTerm(k TermKind, t *Term, node string, n int64) {
 
 // Count returns the number of pods that match q, per node. It is valid until the next Refresh.
 func (s *Snapshot) Count(q Query) *Counter {
-	x := s.index
-	x.clock++
+	index := s.index
+	index.clock++
 	sig := q.sig()
-	if c, ok := x.queries[sig]; ok {
-		c.used = x.clock
+	if c, ok := index.queries[sig]; ok {
+		c.used = index.clock
 		return c.Counter
 	}
-	if len(x.queries) >= maxCounters {
-		x.dropOldest()
+	if len(index.queries) >= maxCounters {
+		index.dropOldest()
 	}
-	c := &query{newCounter(x), q, x.clock}
-	for name, pods := range x.pods {
+	c := &query{newCounter(index), q, index.clock}
+	for name, pods := range index.pods {
 		if !slices.ContainsFunc(q.Terms, func(t *Term) bool { return t.InNamespace(name, s.Namespaces[name]) }) {
 			continue
 		}
@@ -197,7 +197,7 @@ func (s *Snapshot) Count(q Query) *Counter {
 			}
 		}
 	}
-	x.queries[sig] = c
+	index.queries[sig] = c
 	return c.Counter
 }
 

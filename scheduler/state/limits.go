@@ -27,16 +27,16 @@ func checkRuleCount(s *corev1.PodSpec) error {
 }
 
 // countRules counts the pod's terms, expressions, constraints and tolerations.
-func countRules(s *corev1.PodSpec) int {
-	n := len(s.NodeSelector) + len(s.Tolerations)
-	for i := range s.TopologySpreadConstraints {
-		t := &s.TopologySpreadConstraints[i]
+func countRules(spec *corev1.PodSpec) int {
+	n := len(spec.NodeSelector) + len(spec.Tolerations)
+	for i := range spec.TopologySpreadConstraints {
+		t := &spec.TopologySpreadConstraints[i]
 		n += 1 + countSelector(t.LabelSelector) + len(t.MatchLabelKeys)
 	}
-	if s.Affinity == nil {
+	if spec.Affinity == nil {
 		return n
 	}
-	if a := s.Affinity.NodeAffinity; a != nil {
+	if a := spec.Affinity.NodeAffinity; a != nil {
 		if r := a.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 			for i := range r.NodeSelectorTerms {
 				n += countNodeTerm(&r.NodeSelectorTerms[i])
@@ -46,11 +46,11 @@ func countRules(s *corev1.PodSpec) int {
 			n += countNodeTerm(&a.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
 		}
 	}
-	if a := s.Affinity.PodAffinity; a != nil {
+	if a := spec.Affinity.PodAffinity; a != nil {
 		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution,
 			a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	if a := s.Affinity.PodAntiAffinity; a != nil {
+	if a := spec.Affinity.PodAntiAffinity; a != nil {
 		n += countPodTerms(a.RequiredDuringSchedulingIgnoredDuringExecution,
 			a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}

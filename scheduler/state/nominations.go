@@ -143,17 +143,17 @@ func (s *Snapshot) NominatedPlace(uid types.UID) int {
 // refreshNominationsLocked updates Snapshot.nominatedNodes. Refresh updates nominatedAt, since Nominate marks the node
 // as dirty.
 func (c *Cache) refreshNominationsLocked(s *Snapshot) {
-	n := &c.nominated
-	if n.tooMany {
-		s.nominatedNodes = maps.Clone(n.at)
-		n.tooMany = false
+	nominations := &c.nominated
+	if nominations.tooMany {
+		s.nominatedNodes = maps.Clone(nominations.at)
+		nominations.tooMany = false
 	}
-	for _, uid := range n.changed {
-		if node, ok := n.at[uid]; ok {
+	for _, uid := range nominations.changed {
+		if node, ok := nominations.at[uid]; ok {
 			s.nominatedNodes[uid] = node
 		} else {
 			delete(s.nominatedNodes, uid)
 		}
 	}
-	n.changed = n.changed[:0]
+	nominations.changed = nominations.changed[:0]
 }

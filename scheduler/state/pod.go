@@ -39,18 +39,18 @@ type PodInfo struct {
 
 // NewPodInfo computes the PodInfo of a pod.
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
-	p := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}
-	p.Request, p.ScoreCPU, p.ScoreMemory = requests(pod)
-	p.Priority = Priority(pod)
-	p.Ports = podkind.HostPorts(pod)
-	p.Uses = uses(pod)
-	if p.Err = checkRuleCount(&pod.Spec); p.Err != nil {
-		return p
+	info := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}
+	info.Request, info.ScoreCPU, info.ScoreMemory = requests(pod)
+	info.Priority = Priority(pod)
+	info.Ports = podkind.HostPorts(pod)
+	info.Uses = uses(pod)
+	if info.Err = checkRuleCount(&pod.Spec); info.Err != nil {
+		return info
 	}
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
-		p.Err = p.parseTerms(a)
+		info.Err = info.parseTerms(a)
 	}
-	return p
+	return info
 }
 
 // Priority returns spec.priority, 0 if it is not set.

@@ -15,9 +15,9 @@ import (
 // TestChoose: nodes are asked once until a label or a taint of one changes, and what is counted beside a choice follows
 // the pods.
 func TestChoose(t *testing.T) {
-	c := NewCache()
+	cache := NewCache()
 	set := func(name, zone string, taints ...corev1.Taint) {
-		c.SetNode(&corev1.Node{
+		cache.SetNode(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:   name,
 				Labels: map[string]string{"zone": zone},
@@ -30,12 +30,12 @@ func TestChoose(t *testing.T) {
 	set("c", "2", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoSchedule})
 	asked := 0
 	choose := func() string {
-		s := c.Refresh()
-		got := s.SelectNodes("untainted", "zone", func(n *NodeInfo) bool {
+		snapshot := cache.Refresh()
+		got := snapshot.SelectNodes("untainted", "zone", func(n *NodeInfo) bool {
 			asked++
 			return !n.HardTaints
 		})
-		n := s.Count(Query{Terms: []*Term{NewTerm("zone", []string{"default"}, nil, labels.Everything())}})
+		counter := snapshot.Count(Query{Terms: []*Term{NewTerm("zone", []string{"default"}, nil, labels.Everything())}})
 		in := map[string]int32{}
 		out := map[string]string{}
 		for id, count := range got.Included {
@@ -44,10 +44,10 @@ func TestChoose(t *testing.T) {
 			}
 		}
 		for _, place := range got.Excluded {
-			out[s.Nodes[place].Name] = got.Values[got.ValueIDs[place]]
+			out[snapshot.Nodes[place].Name] = got.Values[got.ValueIDs[place]]
 		}
 		among := map[string]int64{}
-		for id, count := range n.SumsOfExcluded(got) {
+		for id, count := range counter.SumsOfExcluded(got) {
 			if count != 0 {
 				among[got.Values[id]] = count
 			}
@@ -65,7 +65,7 @@ func TestChoose(t *testing.T) {
 	}
 	check("first", "map[1:2] map[c:2] map[] 3")
 	for i, node := range []string{"a", "c", "c"} {
-		c.SetPod(&corev1.Pod{
+		cache.SetPod(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))},
 			Spec:       corev1.PodSpec{NodeName: node},
 		})
@@ -76,7 +76,7 @@ func TestChoose(t *testing.T) {
 	set("b", "1", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
 	set("a", "1", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
 	check("two taints came", "map[2:1] map[a:1 b:1] map[1:1] 9")
-	s := c.Refresh()
+	s := cache.Refresh()
 	for i := range 3 * maxSelections {
 		s.SelectNodes(fmt.Sprint(i), "zone", func(*NodeInfo) bool { return true })
 	}

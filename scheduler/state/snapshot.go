@@ -83,43 +83,43 @@ func (s *Snapshot) ImageNodes(name string) int {
 func (c *Cache) Refresh() *Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.snap
-	s.Namespaces = c.namespaces
-	c.refreshNominationsLocked(s)
+	snapshot := c.snap
+	snapshot.Namespaces = c.namespaces
+	c.refreshNominationsLocked(snapshot)
 	if c.nodesChanged {
-		c.rebuildNodesLocked(s)
+		c.rebuildNodesLocked(snapshot)
 	}
 	for _, e := range c.dirty {
 		e.dirty = false
 		e.shared = true
 		if e.pos >= 0 && e.info.Node != nil {
-			s.Nodes[e.pos] = e.info
-			s.nominatedAt[e.pos] = c.nominated.on[e.info.Name]
-			s.changedAt(e.pos)
+			snapshot.Nodes[e.pos] = e.info
+			snapshot.nominatedAt[e.pos] = c.nominated.on[e.info.Name]
+			snapshot.changedAt(e.pos)
 		}
 	}
 	c.dirty = c.dirty[:0]
 	if c.labelsChanged {
-		s.images = nil
-		s.columns = nil
-		s.selections = nil
-		s.softTainted = 0
-		s.Epoch++
-		for _, n := range s.Nodes {
+		snapshot.images = nil
+		snapshot.columns = nil
+		snapshot.selections = nil
+		snapshot.softTainted = 0
+		snapshot.Epoch++
+		for _, n := range snapshot.Nodes {
 			if n.SoftTaints {
-				s.softTainted++
+				snapshot.softTainted++
 			}
 		}
-		s.index.topologyChanged()
+		snapshot.index.topologyChanged()
 	}
 	if c.tooManyChanges {
-		s.index = newIndex(s)
+		snapshot.index = newIndex(snapshot)
 		for _, p := range c.pods {
-			s.index.apply(change{p.info, p.node, 1})
+			snapshot.index.apply(change{p.info, p.node, 1})
 		}
 	} else {
 		for _, ch := range c.changes {
-			s.index.apply(ch)
+			snapshot.index.apply(ch)
 		}
 	}
 	clear(c.changes)
@@ -127,7 +127,7 @@ func (c *Cache) Refresh() *Snapshot {
 	c.nodesChanged = false
 	c.labelsChanged = false
 	c.tooManyChanges = false
-	return s
+	return snapshot
 }
 
 // maxLogged bounds the list of changed places. With about so many changes, checking all nodes is as fast.
@@ -157,7 +157,7 @@ func (s *Snapshot) Changed(since int64) (places []int32, known bool) {
 }
 
 // rebuildNodesLocked rebuilds Nodes: each zone's nodes by name, zones taking turns.
-func (c *Cache) rebuildNodesLocked(s *Snapshot) {
+func (c *Cache) rebuildNodesLocked(snapshot *Snapshot) {
 	zones := map[string][]*nodeEntry{}
 	var names []string
 	for _, e := range c.nodes {
@@ -177,23 +177,23 @@ func (c *Cache) rebuildNodesLocked(s *Snapshot) {
 		slices.SortFunc(es, func(a, b *nodeEntry) int { return cmp.Compare(a.info.Name, b.info.Name) })
 		longest = max(longest, len(es))
 	}
-	s.Nodes = make([]*NodeInfo, 0, len(c.nodes))
-	s.Versions = s.Versions[:0]
-	s.nominatedAt = s.nominatedAt[:0]
-	s.version++
-	s.changed = s.changed[:0]
-	s.logged = s.version
-	s.places = make(map[string]int32, len(c.nodes))
+	snapshot.Nodes = make([]*NodeInfo, 0, len(c.nodes))
+	snapshot.Versions = snapshot.Versions[:0]
+	snapshot.nominatedAt = snapshot.nominatedAt[:0]
+	snapshot.version++
+	snapshot.changed = snapshot.changed[:0]
+	snapshot.logged = snapshot.version
+	snapshot.places = make(map[string]int32, len(c.nodes))
 	for i := range longest {
 		for _, z := range names {
 			if es := zones[z]; i < len(es) {
 				e := es[i]
-				e.pos = len(s.Nodes)
+				e.pos = len(snapshot.Nodes)
 				e.shared = true
-				s.Nodes = append(s.Nodes, e.info)
-				s.Versions = append(s.Versions, s.version)
-				s.nominatedAt = append(s.nominatedAt, c.nominated.on[e.info.Name])
-				s.places[e.info.Name] = int32(e.pos) // there are fewer nodes
+				snapshot.Nodes = append(snapshot.Nodes, e.info)
+				snapshot.Versions = append(snapshot.Versions, snapshot.version)
+				snapshot.nominatedAt = append(snapshot.nominatedAt, c.nominated.on[e.info.Name])
+				snapshot.places[e.info.Name] = int32(e.pos) // there are fewer nodes
 			}
 		}
 	}

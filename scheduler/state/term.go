@@ -35,39 +35,39 @@ type WeightedTerm struct {
 
 // NewTerm builds a term. A nil selector matches nothing, an empty one everything.
 func NewTerm(topologyKey string, namespaces []string, nsSelector, selector labels.Selector) *Term {
-	t := &Term{
+	term := &Term{
 		TopologyKey:       topologyKey,
 		Namespaces:        slices.Clone(namespaces),
 		NamespaceSelector: nsSelector,
 		Selector:          selector,
 	}
-	slices.Sort(t.Namespaces)
-	t.Namespaces = slices.Compact(t.Namespaces)
-	var b strings.Builder
-	b.WriteString(strings.Join(t.Namespaces, ","))
-	b.WriteByte('|')
+	slices.Sort(term.Namespaces)
+	term.Namespaces = slices.Compact(term.Namespaces)
+	var out strings.Builder
+	out.WriteString(strings.Join(term.Namespaces, ","))
+	out.WriteByte('|')
 	if nsSelector != nil {
-		b.WriteString(nsSelector.String())
-		b.WriteByte('+')
+		out.WriteString(nsSelector.String())
+		out.WriteByte('+')
 	}
-	b.WriteByte('|')
+	out.WriteByte('|')
 	reqs, ok := selector.Requirements()
 	if !ok {
-		b.WriteByte('!') // labels.Nothing and labels.Everything have the same string
+		out.WriteByte('!') // labels.Nothing and labels.Everything have the same string
 	}
-	b.WriteString(selector.String())
-	t.Sig = b.String()
+	out.WriteString(selector.String())
+	term.Sig = out.String()
 	if ok {
 		for _, r := range reqs {
 			if vals := r.ValuesUnsorted(); len(vals) == 1 &&
 				(r.Operator() == selection.In || r.Operator() == selection.Equals) {
-				t.pairKey = r.Key()
-				t.pairValue = vals[0]
+				term.pairKey = r.Key()
+				term.pairValue = vals[0]
 				break
 			}
 		}
 	}
-	return t
+	return term
 }
 
 // Matches reports whether a pod counts, given its namespace's labels.

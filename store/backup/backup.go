@@ -199,7 +199,7 @@ func Read(from io.Reader, sink Sink) (Summary, error) {
 		return Summary{}, fmt.Errorf("its format is version %q, this program knows version %q", v, version)
 	}
 	r.older = v == older
-	var s Summary
+	var summary Summary
 	for {
 		kind, err := r.ReadByte()
 		if err != nil {
@@ -209,10 +209,10 @@ func Read(from io.Reader, sink Sink) (Summary, error) {
 		case 'F':
 			err = r.file(sink)
 		case 'K':
-			s.Keys++
+			summary.Keys++
 			err = r.kv(sink)
 		case 'E':
-			return s, r.end(&s)
+			return summary, r.end(&summary)
 		default:
 			err = r.damaged(fmt.Sprintf("a record of kind %q", kind))
 		}
@@ -256,7 +256,7 @@ func (r *reader) kv(sink Sink) error {
 	return sink.KV(kv)
 }
 
-func (r *reader) end(s *Summary) error {
+func (r *reader) end(summary *Summary) error {
 	rev, err := r.number()
 	if err != nil {
 		return err
@@ -265,10 +265,10 @@ func (r *reader) end(s *Summary) error {
 	if err != nil {
 		return err
 	}
-	if keys != s.Keys {
-		return r.damaged(fmt.Sprintf("it should hold %d keys, %d are there", keys, s.Keys))
+	if keys != summary.Keys {
+		return r.damaged(fmt.Sprintf("it should hold %d keys, %d are there", keys, summary.Keys))
 	}
-	s.Revision = rev
+	summary.Revision = rev
 	want := r.sum.Sum(nil)
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(r, got); err != nil {
@@ -288,9 +288,9 @@ const page = 2000
 
 // Walk hands every key under prefix, as of one revision, to f and returns that revision.
 func Walk(ctx context.Context, s store.Reader, prefix string, f func(store.KV) error) (int64, error) {
-	r := store.Range{Prefix: prefix, Limit: page, NoCount: true}
+	rng := store.Range{Prefix: prefix, Limit: page, NoCount: true}
 	for {
-		p, err := s.List(ctx, r)
+		p, err := s.List(ctx, rng)
 		if err != nil {
 			return 0, fmt.Errorf("read all keys: %w", err)
 		}
@@ -299,10 +299,10 @@ func Walk(ctx context.Context, s store.Reader, prefix string, f func(store.KV) e
 				return 0, err
 			}
 		}
-		r.Revision = p.Revision
+		rng.Revision = p.Revision
 		if !p.More {
 			return p.Revision, nil
 		}
-		r.From = p.Items[len(p.Items)-1].Key + "\x00"
+		rng.From = p.Items[len(p.Items)-1].Key + "\x00"
 	}
 }

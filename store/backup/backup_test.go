@@ -19,8 +19,8 @@ import (
 
 func example(t testing.TB) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	w := NewWriter(&b)
+	var buf bytes.Buffer
+	w := NewWriter(&buf)
 	err := errors.Join(w.File("pki/ca.key", []byte("secret")), w.KV(store.KV{
 		Key:      "/a",
 		Value:    []byte("1"),
@@ -33,7 +33,7 @@ func example(t testing.TB) []byte {
 	if err = errors.Join(err, cerr); err != nil || s != (Summary{301, 2}) {
 		t.Fatalf("write: %+v, %v", s, err)
 	}
-	return b.Bytes()
+	return buf.Bytes()
 }
 
 func read(b []byte) (string, Summary, error) {
@@ -106,15 +106,15 @@ func FuzzRead(f *testing.F) {
 }
 
 func TestWalk(t *testing.T) {
-	s, err := embed.Open(embed.Options{Dir: "data", FS: vfs.NewMem()})
+	st, err := embed.Open(embed.Options{Dir: "data", FS: vfs.NewMem()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = st.Close() }()
 	var want, got []store.KV
 	for i := range 2*page + 1 {
 		kv := store.KV{Key: fmt.Sprintf("/k/%06d", i), Value: fmt.Append(nil, i)}
-		w, err := s.Create(t.Context(), kv.Key, kv.Value)
+		w, err := st.Create(t.Context(), kv.Key, kv.Value)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,9 +123,9 @@ func TestWalk(t *testing.T) {
 		kv.Version = 1
 		want = append(want, kv)
 	}
-	rev, err := Walk(t.Context(), s, "/k/", func(kv store.KV) error {
+	rev, err := Walk(t.Context(), st, "/k/", func(kv store.KV) error {
 		if len(got) == 0 { // what changes meanwhile is not seen
-			if _, _, err := s.Delete(t.Context(), want[page+5].Key, 0); err != nil {
+			if _, _, err := st.Delete(t.Context(), want[page+5].Key, 0); err != nil {
 				return err
 			}
 		}

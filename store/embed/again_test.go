@@ -24,7 +24,7 @@ func TestCompactionAgainAfterAnError(t *testing.T) {
 		ctx := t.Context()
 		mem := vfs.NewCrashableMem()
 		var broken atomic.Bool
-		s, err := Open(Options{
+		st, err := Open(Options{
 			Dir:        "data",
 			HistoryAge: time.Hour,
 			FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -39,28 +39,28 @@ func TestCompactionAgainAfterAnError(t *testing.T) {
 		}
 		var rev int64
 		for i := range 5 {
-			w, err := s.Create(ctx, fmt.Sprintf("/k%d", i), []byte("x"))
+			w, err := st.Create(ctx, fmt.Sprintf("/k%d", i), []byte("x"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			rev = w.Revision
 		}
 		broken.Store(true)
-		if _, fault := errors.AsType[*store.UnavailableError](second(s.Create(ctx, "/held", nil))); !fault {
+		if _, fault := errors.AsType[*store.UnavailableError](second(st.Create(ctx, "/held", nil))); !fault {
 			t.Error("a write that could not be written was confirmed")
 		}
-		if _, fault := errors.AsType[*store.UnavailableError](s.Compact(ctx, rev)); !fault {
+		if _, fault := errors.AsType[*store.UnavailableError](st.Compact(ctx, rev)); !fault {
 			t.Error("a compaction whose mark could not be written was confirmed")
 		}
 		broken.Store(false)
-		for end := time.Now().Add(time.Minute); s.Health(ctx) != nil && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); st.Health(ctx) != nil && time.Now().Before(end); {
 			time.Sleep(time.Second) // of the bubble's time
 		}
-		if err := s.Compact(ctx, rev); err != nil {
+		if err := st.Compact(ctx, rev); err != nil {
 			t.Fatal(err)
 		}
 		left := mem.CrashClone(vfs.CrashCloneCfg{})
-		if err := s.Close(); err != nil {
+		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
 		again, err := Open(Options{Dir: "data", FS: left})

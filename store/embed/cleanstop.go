@@ -120,8 +120,8 @@ func ours(name string) bool {
 }
 
 // leaveCleanStop writes clean-stop for a store at revision rev. The engine has closed.
-func leaveCleanStop(o Options, rev int64) error {
-	names, err := o.FS.List(o.Dir)
+func leaveCleanStop(opts Options, rev int64) error {
+	names, err := opts.FS.List(opts.Dir)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func leaveCleanStop(o Options, rev int64) error {
 		if ours(name) || strings.ContainsAny(name, " \t\n\r\v\f") {
 			continue
 		}
-		f, dir, err := stoppedAs(o, name, summed(name))
+		f, dir, err := stoppedAs(opts, name, summed(name))
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func leaveCleanStop(o Options, rev int64) error {
 			c.files = append(c.files, f)
 		}
 	}
-	return writeFile(o, cleanStopFile, c.encode())
+	return writeFile(opts, cleanStopFile, c.encode())
 }
 
 // summed tells whether clean-stop needs a checksum of a file: the engine keeps none of the whole file.

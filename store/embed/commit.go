@@ -64,29 +64,30 @@ func (q *queue) take(into []*request) []*request {
 	return out
 }
 
-// submit hands r to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes. When
-// the wait ends without an answer: if the committer has not taken r it never will; if it has, the outcome is unknown.
-func (s *Store) submit(ctx context.Context, r *request) error {
+// submit hands req to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes.
+// When the wait ends without an answer: if the committer has not taken req it never will; if it has, the outcome is
+// unknown.
+func (s *Store) submit(ctx context.Context, req *request) error {
 	alarm := s.currentAlarm()
 	if err := alarm.get(); err != nil {
 		return err
 	}
-	s.queue.put(r)
+	s.queue.put(req)
 	var err error
 	select {
-	case <-r.done:
-		return r.err
+	case <-req.done:
+		return req.err
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-alarm.raised:
 		err = alarm.err
 	}
-	if r.settle() {
+	if req.settle() {
 		return err
 	}
 	select {
-	case <-r.done: // both at once
-		return r.err
+	case <-req.done: // both at once
+		return req.err
 	default:
 		return err
 	}
@@ -141,9 +142,9 @@ type group struct {
 }
 
 // version is the newest version of key before the group, as Store.version has it.
-func (g *group) version(s *Store, key string) (store.KV, store.EventType, error) {
+func (g *group) version(st *Store, key string) (store.KV, store.EventType, error) {
 	if g.before == nil {
-		it, err := s.db.NewIter(&pebble.IterOptions{
+		it, err := st.db.NewIter(&pebble.IterOptions{
 			LowerBound: []byte{versionPrefix},
 			UpperBound: []byte{versionPrefix + 1},
 		})
@@ -152,7 +153,7 @@ func (g *group) version(s *Store, key string) (store.KV, store.EventType, error)
 		}
 		g.before = it
 	}
-	g.seek = putVersionKey(g.seek[:0], key, s.durable.Load())
+	g.seek = putVersionKey(g.seek[:0], key, st.durable.Load())
 	kv, typ, err := readVersion(g.before, g.seek, key)
 	if err != nil {
 		g.doneReading() // the next read may fare better
@@ -187,64 +188,64 @@ func (s *Store) current(g *group, key string) (kv store.KV, found bool, err erro
 	return kv, typ != 0 && typ != store.Deleted, err
 }
 
-// place decides r on the key's latest version, and puts what r writes into g.
-func (s *Store) place(g *group, r *request) {
-	if !r.settle() {
+// place decides req on the key's latest version, and puts what req writes into g.
+func (s *Store) place(g *group, req *request) {
+	if !req.settle() {
 		return
 	}
-	if r.batch != nil {
-		s.merge(g, r)
+	if req.batch != nil {
+		s.merge(g, req)
 		return
 	}
-	cur, found, err := s.current(g, r.key)
+	cur, found, err := s.current(g, req.key)
 	if err != nil {
-		r.answer(err)
+		req.answer(err)
 		return
 	}
-	c, err := r.decide(cur, found)
+	change, err := req.decide(cur, found)
 	if err != nil {
-		r.err = err
+		req.err = err
 		if cur.Revision <= s.durable.Load() {
-			close(r.done)
+			close(req.done)
 			return
 		}
 		// the version that refuses it is not on disk yet (invariant 3): it is answered with g
-		g.requests = append(g.requests, r)
+		g.requests = append(g.requests, req)
 		return
 	}
-	r.rev = s.next
-	e := logEntry{typ: c.typ, key: r.key}
+	req.rev = s.next
+	e := logEntry{typ: change.typ, key: req.key}
 	ev := store.Event{
-		Type: c.typ,
+		Type: change.typ,
 		KV: store.KV{
-			Key:      r.key,
-			Value:    c.value,
-			Revision: r.rev,
-			Created:  r.rev,
+			Key:      req.key,
+			Value:    change.value,
+			Revision: req.rev,
+			Created:  req.rev,
 			Version:  1,
 		},
 	}
 	if found {
-		r.old = cur
+		req.old = cur
 		e.previous = cur.Revision
 		ev.Prev = cur.Value
 		ev.KV.Created = cur.Created
 		ev.KV.Version = cur.Version
 	}
 	switch {
-	case c.typ == store.Deleted:
+	case change.typ == store.Deleted:
 		ev.KV.Value = cur.Value
 	case found && cur.Version > 0:
 		ev.KV.Version++
 	}
 	if g.batch == nil {
-		g.batch = s.db.NewBatchWithSize(2*len(r.key) + len(c.value) + 64)
+		g.batch = s.db.NewBatchWithSize(2*len(req.key) + len(change.value) + 64)
 	}
 	if err := fill(g.batch, e, ev.KV); err != nil {
 		s.disk.fails(err) // the batch holds half a write; only a bug of the engine comes here
 	}
 	s.next++
-	g.add(r, ev, 2*len(r.key)+len(c.value)+64)
+	g.add(req, ev, 2*len(req.key)+len(change.value)+64)
 }
 
 // merge puts the batch of r into g.
@@ -311,14 +312,14 @@ func (s *Store) flush(g *group) {
 	}
 }
 
-// apply commits b and waits for the sync, whatever b holds: damage.go relies on that. It blocks while the disk takes no
-// writes. An error says that nothing may be confirmed any more.
-func (s *Store) apply(b *pebble.Batch) error {
+// apply commits batch and waits for the sync, whatever batch holds: damage.go relies on that. It blocks while the disk
+// takes no writes. An error says that nothing may be confirmed any more.
+func (s *Store) apply(batch *pebble.Batch) error {
 	alarm := s.currentAlarm()
 	if lasting(alarm.get()) {
 		return alarm.err
 	}
-	if err := guarded(func() error { return s.db.Apply(b, pebble.Sync) }); err != nil {
+	if err := guarded(func() error { return s.db.Apply(batch, pebble.Sync) }); err != nil {
 		s.disk.fails(err)
 		return s.currentAlarm().get()
 	}
@@ -326,7 +327,7 @@ func (s *Store) apply(b *pebble.Batch) error {
 	case <-s.disk.done: // what the engine says is worth nothing
 		return store.ErrClosed
 	default:
-		return b.Close()
+		return batch.Close()
 	}
 }
 

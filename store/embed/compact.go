@@ -135,24 +135,24 @@ func (s *Store) markCompacted(ctx context.Context, rev int64) (int64, error) {
 
 // forget deletes the log entries from lower up to rev with the versions they superseded, and their tombstones.
 func (s *Store) forget(ctx context.Context, lower []byte, rev int64) error {
-	b := s.db.NewBatch()
+	batch := s.db.NewBatch()
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: putLogKey(nil, rev+1)})
 	if err != nil {
 		return err
 	}
 	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		err = forgetEntry(b, it)
+		err = forgetEntry(batch, it)
 	}
 	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
-		return errors.Join(err, b.Close())
+		return errors.Join(err, batch.Close())
 	}
-	if b.Empty() {
-		return b.Close()
+	if batch.Empty() {
+		return batch.Close()
 	}
-	return s.submitBatch(ctx, b)
+	return s.submitBatch(ctx, batch)
 }
 
-func forgetEntry(b *pebble.Batch, it *pebble.Iterator) error {
+func forgetEntry(batch *pebble.Batch, it *pebble.Iterator) error {
 	rev, err := splitLogKey(it.Key())
 	if err != nil {
 		return err
@@ -166,10 +166,10 @@ func forgetEntry(b *pebble.Batch, it *pebble.Iterator) error {
 		return err
 	}
 	if e.previous != 0 {
-		err = b.Delete(putVersionKey(nil, e.key, e.previous), nil)
+		err = batch.Delete(putVersionKey(nil, e.key, e.previous), nil)
 	}
 	if e.typ == store.Deleted {
-		err = errors.Join(err, b.Delete(putVersionKey(nil, e.key, rev), nil))
+		err = errors.Join(err, batch.Delete(putVersionKey(nil, e.key, rev), nil))
 	}
-	return errors.Join(err, b.Delete(it.Key(), nil))
+	return errors.Join(err, batch.Delete(it.Key(), nil))
 }

@@ -35,43 +35,43 @@ type acked struct {
 // verify opens what a crash left in fs and checks that every confirmed write is there and that the log has no gap.
 func verify(t *testing.T, what string, fs vfs.FS, writes []acked) {
 	t.Helper()
-	s, err := Open(Options{Dir: "data", FS: fs})
+	st, err := Open(Options{Dir: "data", FS: fs})
 	if err != nil {
 		t.Errorf("%s: Open: %v", what, err)
 		return
 	}
 	defer func() {
-		if err := s.Close(); err != nil {
+		if err := st.Close(); err != nil {
 			t.Errorf("%s: Close: %v", what, err)
 		}
 	}()
 	ctx := t.Context()
-	latest := s.durable.Load()
+	latest := st.durable.Load()
 	for _, w := range writes {
 		if w.rev > latest {
 			t.Errorf("%s: revision %d was confirmed, the store is at %d", what, w.rev, latest)
 			return
 		}
-		if w.rev < s.compacted.Load() {
+		if w.rev < st.compacted.Load() {
 			continue
 		}
-		kv, _, err := s.Get(ctx, w.key, w.rev)
+		kv, _, err := st.Get(ctx, w.key, w.rev)
 		if err != nil || string(kv.Value) != w.value || kv.Revision != w.rev {
 			t.Errorf("%s: Get(%s, %d): got %.20q@%d, %v; want %.20q", what, w.key, w.rev, kv.Value, kv.Revision, err,
 				w.value)
 			return
 		}
 	}
-	from := max(s.compacted.Load(), firstRevision)
+	from := max(st.compacted.Load(), firstRevision)
 	for from < latest {
-		events, err := s.readLog(from)
+		events, err := st.readLog(from)
 		if err != nil {
 			t.Errorf("%s: log after %d: %v", what, from, err)
 			return
 		}
 		from = events[len(events)-1].KV.Revision
 	}
-	if w, err := s.Create(ctx, "/after", nil); err != nil || w.Revision != latest+1 {
+	if w, err := st.Create(ctx, "/after", nil); err != nil || w.Revision != latest+1 {
 		t.Errorf("%s: Create after recovery: got %d, %v; want %d", what, w.Revision, err, latest+1)
 	}
 }
@@ -90,7 +90,7 @@ func (l *load) confirmed() []acked {
 	return append([]acked(nil), l.writes...)
 }
 
-func (l *load) run(ctx context.Context, s *Store, n, size int) error {
+func (l *load) run(ctx context.Context, st *Store, n, size int) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 4)
 	for i := range errs {
@@ -100,7 +100,7 @@ func (l *load) run(ctx context.Context, s *Store, n, size int) error {
 			for j := range n {
 				value := fmt.Sprintf("%s#%d", key, j) + strings.Repeat("x", size)
 				var err error
-				if rev, err = l.write(ctx, s, key, value, rev); err != nil {
+				if rev, err = l.write(ctx, st, key, value, rev); err != nil {
 					errs[i] = err
 					return
 				}
@@ -108,7 +108,7 @@ func (l *load) run(ctx context.Context, s *Store, n, size int) error {
 				l.writes = append(l.writes, acked{key, value, rev})
 				l.mu.Unlock()
 				if i == 0 && j%20 == 19 {
-					if err := s.Compact(ctx, rev-10); err != nil && (l.refused == nil || !l.refused(err)) {
+					if err := st.Compact(ctx, rev-10); err != nil && (l.refused == nil || !l.refused(err)) {
 						errs[i] = errors.Join(errs[i], err)
 					}
 				}
@@ -120,20 +120,20 @@ func (l *load) run(ctx context.Context, s *Store, n, size int) error {
 }
 
 // write brings value to key, whose last known revision is rev (0: none), and returns its revision.
-func (l *load) write(ctx context.Context, s *Store, key, value string, rev int64) (int64, error) {
+func (l *load) write(ctx context.Context, st *Store, key, value string, rev int64) (int64, error) {
 	for {
 		var w store.Written
 		var err error
 		if rev == 0 {
-			w, err = s.Create(ctx, key, []byte(value))
+			w, err = st.Create(ctx, key, []byte(value))
 		} else {
-			w, err = s.Update(ctx, key, []byte(value), rev)
+			w, err = st.Update(ctx, key, []byte(value), rev)
 		}
 		if err == nil || l.refused == nil {
 			return w.Revision, err
 		}
 		if c := (*store.ConflictError)(nil); errors.As(err, &c) || errors.Is(err, store.ErrExists) {
-			kv, _, gerr := s.Get(ctx, key, 0)
+			kv, _, gerr := st.Get(ctx, key, 0)
 			if gerr != nil || string(kv.Value) != value {
 				return 0, fmt.Errorf("%w, but what is there is %.20q@%d, %w", err, kv.Value, kv.Revision, gerr)
 			}
@@ -216,18 +216,18 @@ func TestKill9(t *testing.T) {
 		if top := slices.Max(slices.Collect(maps.Values(last))); err != nil || noted.revision < top {
 			t.Errorf("round %d: last-revision says %d, %v; %d was confirmed", round, noted.revision, err, top)
 		}
-		s, err := Open(Options{Dir: dir})
+		st, err := Open(Options{Dir: dir})
 		if err != nil {
 			t.Fatalf("round %d: Open: %v", round, err)
 		}
 		for key, rev := range last {
-			kv, latest, err := s.Get(t.Context(), key, 0)
+			kv, latest, err := st.Get(t.Context(), key, 0)
 			if err != nil || kv.Revision < rev {
 				t.Errorf("round %d: %s was confirmed at %d, got %d (store at %d), %v", round, key, rev, kv.Revision,
 					latest, err)
 			}
 		}
-		if err := s.Close(); err != nil {
+		if err := st.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -275,7 +275,7 @@ func killOnce(t *testing.T, dir string, n int) map[string]int64 {
 
 // child writes until it is killed, telling what was confirmed.
 func child(t *testing.T, dir string) {
-	s, err := Open(Options{Dir: dir})
+	st, err := Open(Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,19 +285,19 @@ func child(t *testing.T, dir string) {
 		wg.Go(func() {
 			key := fmt.Sprintf("/k%d", i)
 			for {
-				cur, _, err := s.Get(t.Context(), key, 0)
-				var w store.Written
+				cur, _, err := st.Get(t.Context(), key, 0)
+				var written store.Written
 				if errors.Is(err, store.ErrNotFound) {
-					w, err = s.Create(t.Context(), key, []byte("v"))
+					written, err = st.Create(t.Context(), key, []byte("v"))
 				} else if err == nil {
-					w, err = s.Update(t.Context(), key, bytes.Repeat([]byte("v"), 5000), cur.Revision)
+					written, err = st.Update(t.Context(), key, bytes.Repeat([]byte("v"), 5000), cur.Revision)
 				}
 				if err != nil {
 					fmt.Println(err)
 					os.Exit(1)
 				}
 				mu.Lock()
-				fmt.Printf("acked %s %d\n", key, w.Revision)
+				fmt.Printf("acked %s %d\n", key, written.Revision)
 				mu.Unlock()
 			}
 		})

@@ -35,25 +35,25 @@ func TestImport(t *testing.T) {
 	if err := Import(t.Context(), Options{Dir: dir}, fill(9)); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Import into a store: got %v, want an error that names it", err)
 	}
-	s := open(t, Options{Dir: dir})
-	page, err := s.List(t.Context(), store.Range{Prefix: "/"})
+	st := open(t, Options{Dir: dir})
+	page, err := st.List(t.Context(), store.Range{Prefix: "/"})
 	if err != nil || page.Revision != 9 || fmt.Sprint(page.Items) != fmt.Sprint(want) {
 		t.Errorf("List: got %v at %d, %v; want %v at 9", page.Items, page.Revision, err, want)
 	}
-	if _, _, err := s.Get(t.Context(), "/a", 8); !errors.Is(err, store.ErrCompacted) {
+	if _, _, err := st.Get(t.Context(), "/a", 8); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("Get before the import: got %v, want ErrCompacted", err)
 	}
-	if _, err := s.Watch(t.Context(), "/", 8); !errors.Is(err, store.ErrCompacted) {
+	if _, err := st.Watch(t.Context(), "/", 8); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("Watch from before the import: got %v, want ErrCompacted", err)
 	}
-	w, err := s.Update(t.Context(), "/a", []byte("2"), 5)
+	w, err := st.Update(t.Context(), "/a", []byte("2"), 5)
 	if err != nil || w.Revision != 10 {
 		t.Errorf("Update: got %d, %v; want 10", w.Revision, err)
 	}
-	if err := s.Compact(t.Context(), 10); err != nil {
+	if err := st.Compact(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, typ, err := s.version("/a", 9); typ != 0 || err != nil {
+	if _, typ, err := st.version("/a", 9); typ != 0 || err != nil {
 		t.Errorf("the imported version was not forgotten: type %d, %v", typ, err)
 	}
 }
@@ -70,23 +70,23 @@ func TestDamagedFiles(t *testing.T) {
 
 func damagedFile(t *testing.T, pattern string, part int) {
 	dir := t.TempDir()
-	s, err := Open(Options{Dir: dir})
+	st, err := Open(Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const n = 60
 	for i := range n {
-		if _, err := s.Create(t.Context(), fmt.Sprintf("/k%02d", i),
+		if _, err := st.Create(t.Context(), fmt.Sprintf("/k%02d", i),
 			[]byte(strings.Repeat(fmt.Sprint(i), 2000))); err != nil {
 			t.Fatal(err)
 		}
 		if i == n/2 {
-			if err := s.db.Flush(); err != nil {
+			if err := st.db.Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 	names, err := filepath.Glob(filepath.Join(dir, pattern))

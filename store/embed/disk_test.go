@@ -68,7 +68,7 @@ func diskFails(t *testing.T, what string, n int64) {
 		}
 		return nil
 	})
-	s, err := Open(Options{Dir: "data", FS: fs})
+	st, err := Open(Options{Dir: "data", FS: fs})
 	if err != nil {
 		if !errors.Is(err, errInjected) {
 			t.Errorf("%s %d: Open: %v, want the injected error", what, n, err)
@@ -79,14 +79,14 @@ func diskFails(t *testing.T, what string, n int64) {
 	l := &load{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err = l.run(ctx, s, 40, 8000)
+	err = l.run(ctx, st, 40, 8000)
 	writes := l.confirmed()
 	var fault *store.UnavailableError
-	if health := s.Health(ctx); health != nil {
+	if health := st.Health(ctx); health != nil {
 		if !errors.As(health, &fault) || !errors.Is(health, errInjected) {
 			t.Errorf("%s %d: Health: %v, want an UnavailableError with the injected one", what, n, health)
 		}
-		if _, err := s.Create(ctx, "/more", nil); !errors.As(err, &fault) {
+		if _, err := st.Create(ctx, "/more", nil); !errors.As(err, &fault) {
 			t.Errorf("%s %d: Create on a failing store: %v, want an UnavailableError", what, n, err)
 		}
 	}
@@ -94,15 +94,15 @@ func diskFails(t *testing.T, what string, n int64) {
 		t.Errorf("%s %d: a write failed with %v, want an UnavailableError", what, n, err)
 	}
 	for _, w := range writes[max(0, len(writes)-4):] {
-		if w.rev < s.compacted.Load() {
+		if w.rev < st.compacted.Load() {
 			continue
 		}
-		if kv, _, err := s.Get(ctx, w.key, w.rev); err != nil || string(kv.Value) != w.value {
+		if kv, _, err := st.Get(ctx, w.key, w.rev); err != nil || string(kv.Value) != w.value {
 			t.Errorf("%s %d: Get(%s, %d) after the disk error: %v", what, n, w.key, w.rev, err)
 		}
 	}
 	clone := mem.CrashClone(vfs.CrashCloneCfg{})
-	if err := s.Close(); err != nil && !errors.As(err, &fault) {
+	if err := st.Close(); err != nil && !errors.As(err, &fault) {
 		t.Errorf("%s %d: Close: %v", what, n, err)
 	}
 	verify(t, fmt.Sprintf("%s %d: after power loss", what, n), clone, writes)
@@ -127,7 +127,7 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	mem := vfs.NewCrashableMem()
 	var count atomic.Int64
 	var on atomic.Bool
-	s, err := Open(Options{
+	st, err := Open(Options{
 		Dir: "data",
 		FS: onFiles(mem, what, func(op errorfs.Op) error {
 			if isSync(op.Kind) || op.Kind == errorfs.OpFilePreallocate || !on.Load() {
@@ -144,8 +144,8 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	}
 	on.Store(true)
 	ctx := t.Context()
-	start := s.durable.Load()
-	w, err := s.Watch(ctx, "/", start)
+	start := st.durable.Load()
+	watcher, err := st.Watch(ctx, "/", start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,27 +159,27 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 		time.Sleep(100 * time.Millisecond) // of the bubble's time
 		return true
 	}}
-	if err := l.run(ctx, s, 40, 8000); err != nil {
+	if err := l.run(ctx, st, 40, 8000); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
 	synctest.Wait()
-	for until := time.Now().Add(time.Minute); s.Health(ctx) != nil && time.Now().Before(until); {
+	for until := time.Now().Add(time.Minute); st.Health(ctx) != nil && time.Now().Before(until); {
 		time.Sleep(time.Second)
 	}
-	if err := s.Health(ctx); err != nil {
+	if err := st.Health(ctx); err != nil {
 		t.Errorf("%s: Health at the end: %v", name, err)
 	}
-	latest := s.durable.Load()
+	latest := st.durable.Load()
 	next := start + 1
 	for next <= latest {
-		for _, e := range <-w.Events() {
+		for _, e := range <-watcher.Events() {
 			if e.KV.Revision != next {
 				t.Fatalf("%s: watch: got revision %d, want %d", name, e.KV.Revision, next)
 			}
 			next++
 		}
 	}
-	w.Stop()
+	watcher.Stop()
 	if got := len(l.confirmed()); got != 160 || latest != start+160 {
 		t.Errorf("%s: %d writes were confirmed and the store went from %d to %d, want 160 of each", name, got, start,
 			latest)
@@ -190,7 +190,7 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	clone := mem.CrashClone(vfs.CrashCloneCfg{})
 	// how many operations it takes to come here depends on the schedule; TestDiskFails is about failures in Close
 	on.Store(false)
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Errorf("%s: Close: %v", name, err)
 	}
 	verify(t, name, clone, l.confirmed())
@@ -200,7 +200,7 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 func TestSyncFailsOnce(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	var once atomic.Bool
-	s, err := Open(Options{
+	st, err := Open(Options{
 		Dir: "data",
 		FS: onFiles(mem, "wal", func(op errorfs.Op) error {
 			if isSync(op.Kind) && once.CompareAndSwap(true, false) {
@@ -213,27 +213,27 @@ func TestSyncFailsOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	w, err := s.Create(ctx, "/a", []byte("1"))
+	written, err := st.Create(ctx, "/a", []byte("1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	once.Store(true)
-	_, err = s.Update(ctx, "/a", []byte("2"), w.Revision)
+	_, err = st.Update(ctx, "/a", []byte("2"), written.Revision)
 	var fault *store.UnavailableError
 	if !errors.As(err, &fault) || !fault.Lasting || !errors.Is(err, syscall.EIO) ||
 		!strings.Contains(err.Error(), ".log") {
 		t.Errorf("Update whose sync fails: got %v, want a lasting UnavailableError that names the log", err)
 	}
-	if kv, _, err := s.Get(ctx, "/a", 0); err != nil || string(kv.Value) != "1" {
+	if kv, _, err := st.Get(ctx, "/a", 0); err != nil || string(kv.Value) != "1" {
 		t.Errorf("Get: got %s, %v; want what was confirmed", kv.Value, err)
 	}
-	if _, err := s.Create(ctx, "/b", nil); !errors.As(err, &fault) {
+	if _, err := st.Create(ctx, "/b", nil); !errors.As(err, &fault) {
 		t.Errorf("Create after the failed sync: got %v", err)
 	}
-	if err := s.Close(); !errors.Is(err, syscall.EIO) {
+	if err := st.Close(); !errors.Is(err, syscall.EIO) {
 		t.Errorf("Close: got %v, want the disk's error", err)
 	}
-	verify(t, "opened again", mem, []acked{{"/a", "1", w.Revision}})
+	verify(t, "opened again", mem, []acked{{"/a", "1", written.Revision}})
 }
 
 // TestWriterIsNotHeldUp: the disk hangs without an error; a writer must come back when its context ends, and so must
@@ -243,7 +243,7 @@ func TestWriterIsNotHeldUp(t *testing.T) {
 	var hang atomic.Bool
 	hangs := make(chan struct{}, 1)
 	release := make(chan struct{})
-	s := open(t, Options{
+	st := open(t, Options{
 		Dir: "data",
 		FS: onFiles(mem, "wal", func(errorfs.Op) error {
 			if hang.Load() {
@@ -258,12 +258,12 @@ func TestWriterIsNotHeldUp(t *testing.T) {
 	first := make(chan error, 1)
 	second := make(chan error, 1)
 	go func() { // ends with ctx
-		_, err := s.Create(ctx, "/first", nil)
+		_, err := st.Create(ctx, "/first", nil)
 		first <- err
 	}()
 	<-hangs
 	go func() { // ends with ctx
-		_, err := s.Create(ctx, "/second", nil)
+		_, err := st.Create(ctx, "/second", nil)
 		second <- err
 	}()
 	cancel()
@@ -274,10 +274,10 @@ func TestWriterIsNotHeldUp(t *testing.T) {
 	}
 	hang.Store(false)
 	close(release)
-	if _, err := s.Create(t.Context(), "/third", nil); err != nil {
+	if _, err := st.Create(t.Context(), "/third", nil); err != nil {
 		t.Fatal(err)
 	}
-	page, err := s.List(t.Context(), store.Range{Prefix: "/"})
+	page, err := st.List(t.Context(), store.Range{Prefix: "/"})
 	if err != nil || len(page.Items) != 2 || page.Items[0].Key != "/first" || page.Items[1].Key != "/third" {
 		t.Errorf("List: got %v, %v; want the first and the third", page.Items, err)
 	}

@@ -99,25 +99,25 @@ func (a *alarm) get() error {
 // firstRevision is what an empty store answers, so that 0 can mean "none" for callers (etcd begins there too).
 const firstRevision = 1
 
-// Open opens the store in o.Dir, creating it when absent.
-func Open(o Options) (*Store, error) {
-	if o.FS == nil {
-		o.FS = vfs.Default
+// Open opens the store in opts.Dir, creating it when absent.
+func Open(opts Options) (*Store, error) {
+	if opts.FS == nil {
+		opts.FS = vfs.Default
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.HistoryAge == 0 {
-		o.HistoryAge = 5 * time.Minute
+	if opts.HistoryAge == 0 {
+		opts.HistoryAge = 5 * time.Minute
 	}
-	if o.HistoryBytes == 0 {
-		o.HistoryBytes = 128 << 20
+	if opts.HistoryBytes == 0 {
+		opts.HistoryBytes = 128 << 20
 	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = 32 << 20
+	if opts.CacheBytes == 0 {
+		opts.CacheBytes = 32 << 20
 	}
-	s := &Store{
-		log:        o.Log,
+	st := &Store{
+		log:        opts.Log,
 		now:        time.Now,
 		done:       make(chan struct{}),
 		compacting: make(chan struct{}, 1),
@@ -126,35 +126,35 @@ func Open(o Options) (*Store, error) {
 		committed:  make(chan struct{}),
 		tick:       make(chan struct{}),
 		alarm:      newAlarm(),
-		history:    history{age: o.HistoryAge, bytes: o.HistoryBytes},
-		opts:       o,
+		history:    history{age: opts.HistoryAge, bytes: opts.HistoryBytes},
+		opts:       opts,
 	}
-	s.disk = newRetryFS(o.FS, s.changed)
+	st.disk = newRetryFS(opts.FS, st.changed)
 	var err error
-	if s.lock, err = lockDir(o); err != nil {
-		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	if st.lock, err = lockDir(opts); err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
 	}
-	if err = s.examineAndOpen(); err != nil {
-		s.disk.cut()
-		return nil, errors.Join(fmt.Errorf("open store in %s: %w", o.Dir, err), s.lock.Close())
+	if err = st.examineAndOpen(); err != nil {
+		st.disk.cut()
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", opts.Dir, err), st.lock.Close())
 	}
-	s.disk.running.Store(true)
-	go s.commit() // ends with Close, which waits for it unless the store is unavailable
-	return s, nil
+	st.disk.running.Store(true)
+	go st.commit() // ends with Close, which waits for it unless the store is unavailable
+	return st, nil
 }
 
 // examineAndOpen opens the engine unless acknowledged writes are missing, or may be.
 func (s *Store) examineAndOpen() error {
-	e, err := examine(s.opts)
+	evidence, err := examine(s.opts)
 	if err != nil {
 		return err
 	}
-	if len(e.Problems) > 0 {
+	if len(evidence.Problems) > 0 {
 		if !s.opts.AcceptDataLoss {
-			return &e.DataLossError
+			return &evidence.DataLossError
 		}
-		s.log.Warn("store goes on without acknowledged writes, as it was told", "expected", e.Expected, "found",
-			e.Found, "problems", e.Problems)
+		s.log.Warn("store goes on without acknowledged writes, as it was told", "expected", evidence.Expected, "found",
+			evidence.Found, "problems", evidence.Problems)
 	}
 	// From here on the files change: what the last stop said of them must not be believed any more, whatever happens.
 	err = s.opts.FS.Remove(s.opts.FS.PathJoin(s.opts.Dir, cleanStopFile))
@@ -164,8 +164,8 @@ func (s *Store) examineAndOpen() error {
 	if ignoreMissing(err) != nil {
 		return err
 	}
-	err = s.open(e)
-	if err != nil && len(e.Problems) > 0 {
+	err = s.open(evidence)
+	if err != nil && len(evidence.Problems) > 0 {
 		return fmt.Errorf("what is left cannot be opened, restore a backup: %w", err)
 	}
 	return err

@@ -47,29 +47,29 @@ func TestSuiteOnDisk(t *testing.T) {
 func TestReopen(t *testing.T) {
 	fs := vfs.NewMem()
 	ctx := t.Context()
-	s := open(t, Options{Dir: "data", FS: fs})
-	first, err := s.Create(ctx, "/a", []byte("1"))
+	st := open(t, Options{Dir: "data", FS: fs})
+	first, err := st.Create(ctx, "/a", []byte("1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Update(ctx, "/a", []byte("2"), first.Revision); err != nil {
+	if _, err := st.Update(ctx, "/a", []byte("2"), first.Revision); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Compact(ctx, first.Revision+1); err != nil {
+	if err := st.Compact(ctx, first.Revision+1); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, Options{Dir: "data", FS: fs})
-	kv, rev, err := s.Get(ctx, "/a", 0)
+	st = open(t, Options{Dir: "data", FS: fs})
+	kv, rev, err := st.Get(ctx, "/a", 0)
 	if err != nil || string(kv.Value) != "2" || rev != first.Revision+1 {
 		t.Errorf("Get after reopening: got %s at %d, %v; want 2 at %d", kv.Value, rev, err, first.Revision+1)
 	}
-	if _, _, err := s.Get(ctx, "/a", first.Revision); !errors.Is(err, store.ErrCompacted) {
+	if _, _, err := st.Get(ctx, "/a", first.Revision); !errors.Is(err, store.ErrCompacted) {
 		t.Errorf("Get before the compacted revision after reopening: got %v, want ErrCompacted", err)
 	}
-	w, err := s.Create(ctx, "/b", nil)
+	w, err := st.Create(ctx, "/b", nil)
 	if err != nil || w.Revision != rev+1 {
 		t.Errorf("Create after reopening: got revision %d, %v; want %d", w.Revision, err, rev+1)
 	}
@@ -104,19 +104,19 @@ func TestUnknownFormat(t *testing.T) {
 // format 2 from then on.
 func TestOlderFormat(t *testing.T) {
 	fs := vfs.NewMem()
-	s := open(t, Options{Dir: "data", FS: fs})
-	a := must(t)(s.Create(t.Context(), "/a", []byte("1")))
-	b := must(t)(s.Create(t.Context(), "/b", []byte("1")))
-	must(t)(s.Update(t.Context(), "/b", []byte("2"), b))
-	err := errors.Join(s.db.Set(keyFormat, putNumber(1), pebble.Sync),
-		s.db.Set(putVersionKey(nil, "/b", b+1), []byte("\x022"), pebble.Sync), s.Close())
+	st := open(t, Options{Dir: "data", FS: fs})
+	a := must(t)(st.Create(t.Context(), "/a", []byte("1")))
+	b := must(t)(st.Create(t.Context(), "/b", []byte("1")))
+	must(t)(st.Update(t.Context(), "/b", []byte("2"), b))
+	err := errors.Join(st.db.Set(keyFormat, putNumber(1), pebble.Sync),
+		st.db.Set(putVersionKey(nil, "/b", b+1), []byte("\x022"), pebble.Sync), st.Close())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, Options{Dir: "data", FS: fs})
-	must(t)(s.Update(t.Context(), "/a", []byte("2"), a))
-	must(t)(s.Update(t.Context(), "/b", []byte("3"), b+1))
-	p, err := s.List(t.Context(), store.Range{})
+	st = open(t, Options{Dir: "data", FS: fs})
+	must(t)(st.Update(t.Context(), "/a", []byte("2"), a))
+	must(t)(st.Update(t.Context(), "/b", []byte("3"), b+1))
+	p, err := st.List(t.Context(), store.Range{})
 	want := []store.KV{
 		{
 			Key:      "/a",
@@ -129,7 +129,7 @@ func TestOlderFormat(t *testing.T) {
 	if diff := cmp.Diff(want, p.Items); err != nil || diff != "" {
 		t.Errorf("List: %v, %s", err, diff)
 	}
-	if n, err := readNumber(s.db, keyFormat); err != nil || n != 2 {
+	if n, err := readNumber(st.db, keyFormat); err != nil || n != 2 {
 		t.Errorf("format after opening: %d, %v; want 2", n, err)
 	}
 }
@@ -190,48 +190,48 @@ func TestBadKeys(t *testing.T) {
 // written.
 func TestHistoryIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)
-	s := open(t, Options{
+	st := open(t, Options{
 		Dir:          "data",
 		FS:           vfs.NewMem(),
 		HistoryAge:   time.Minute,
 		HistoryBytes: 64 << 10,
 	})
-	s.now = func() time.Time { return now }
-	s.history.samples[0].at = now
+	st.now = func() time.Time { return now }
+	st.history.samples[0].at = now
 	ctx := t.Context()
-	w, err := s.Create(ctx, "/k", nil)
+	written, err := st.Create(ctx, "/k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	write := func(n, size int) {
 		for range n {
-			if w, err = s.Update(ctx, "/k", make([]byte, size), w.Revision); err != nil {
+			if written, err = st.Update(ctx, "/k", make([]byte, size), written.Revision); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.background.Wait()
+		st.background.Wait()
 	}
 	write(10, 10)
-	if got := s.compacted.Load(); got != 0 {
+	if got := st.compacted.Load(); got != 0 {
 		t.Errorf("compacted to %d while history is young and small", got)
 	}
-	mark := w.Revision
+	mark := written.Revision
 	now = now.Add(2 * time.Minute)
 	write(1, 10)
-	if got := s.compacted.Load(); got == 0 || got > mark {
+	if got := st.compacted.Load(); got == 0 || got > mark {
 		t.Errorf("compacted to %d after two minutes, want up to %d", got, mark)
 	}
 	for range 20 {
 		write(5, 4<<10)
 	}
-	oldest := s.compacted.Load()
-	if kept := w.Revision - oldest; kept > 40 {
+	oldest := st.compacted.Load()
+	if kept := written.Revision - oldest; kept > 40 {
 		t.Errorf("kept %d versions of 4 KB, want about 64 KB of them", kept)
 	}
-	if _, _, err := s.Get(ctx, "/k", oldest); err != nil {
+	if _, _, err := st.Get(ctx, "/k", oldest); err != nil {
 		t.Errorf("Get at the oldest kept revision: %v", err)
 	}
-	it, err := s.db.NewIter(nil)
+	it, err := st.db.NewIter(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,11 +323,11 @@ func FuzzLayout(f *testing.F) {
 func BenchmarkCreate(b *testing.B) {
 	for _, writers := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-			s, err := Open(Options{Dir: b.TempDir()})
+			st, err := Open(Options{Dir: b.TempDir()})
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer func() { _ = s.Close() }()
+			defer func() { _ = st.Close() }()
 			value := make([]byte, 2048)
 			work := make(chan int)
 			done := make(chan error, writers)
@@ -335,7 +335,7 @@ func BenchmarkCreate(b *testing.B) {
 			for range writers {
 				go func() { // ends when work is closed
 					for i := range work {
-						if _, err := s.Create(context.Background(), fmt.Sprintf("/registry/pods/default/pod-%d", i),
+						if _, err := st.Create(context.Background(), fmt.Sprintf("/registry/pods/default/pod-%d", i),
 							value); err != nil {
 							done <- err
 							return
@@ -358,19 +358,19 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 func BenchmarkList5000(b *testing.B) {
-	s, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
+	st, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = s.Close() }()
+	defer func() { _ = st.Close() }()
 	for i := range 5000 {
-		if _, err := s.Create(b.Context(), fmt.Sprintf("/registry/pods/default/pod-%d", i),
+		if _, err := st.Create(b.Context(), fmt.Sprintf("/registry/pods/default/pod-%d", i),
 			make([]byte, 2048)); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for b.Loop() {
-		p, err := s.List(b.Context(), store.Range{Prefix: "/registry/pods/"})
+		p, err := st.List(b.Context(), store.Range{Prefix: "/registry/pods/"})
 		if err != nil || len(p.Items) != 5000 {
 			b.Fatalf("List: %d items, %v", len(p.Items), err)
 		}

@@ -39,12 +39,12 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 86<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Options{Dir: filepath.Join(dir, "store")})
+	st, err := Open(Options{Dir: filepath.Join(dir, "store")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	w, err := s.Watch(ctx, "/", s.durable.Load())
+	watcher, err := st.Watch(ctx, "/", st.durable.Load())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestFullDisk(t *testing.T) {
 	var full *store.UnavailableError
 	for i := 0; full == nil; i++ {
 		key := fmt.Sprintf("/k%04d", i)
-		switch _, err := s.Create(ctx, key, value); {
+		switch _, err := st.Create(ctx, key, value); {
 		case err == nil:
 			confirmed = append(confirmed, key)
 		case !errors.As(err, &full) || !full.Full || full.Lasting || !strings.Contains(err.Error(), "disk is full"):
@@ -64,35 +64,35 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	t.Logf("%d writes fitted; then: %v", len(confirmed), full)
-	if kv, _, err := s.Get(ctx, confirmed[0], 0); err != nil || len(kv.Value) != len(value) {
+	if kv, _, err := st.Get(ctx, confirmed[0], 0); err != nil || len(kv.Value) != len(value) {
 		t.Errorf("Get on a full disk: %v", err)
 	}
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, "the store is healthy when there is room again", func() bool { return s.Health(ctx) == nil })
-	if _, err := s.Create(ctx, "/after", nil); err != nil {
+	waittest.Until(t, "the store is healthy when there is room again", func() bool { return st.Health(ctx) == nil })
+	if _, err := st.Create(ctx, "/after", nil); err != nil {
 		t.Errorf("Create when there is room again: %v", err)
 	}
 	next := int64(firstRevision + 1)
-	for last := s.durable.Load(); next <= last; {
-		for _, e := range <-w.Events() {
+	for last := st.durable.Load(); next <= last; {
+		for _, e := range <-watcher.Events() {
 			if e.KV.Revision != next {
 				t.Fatalf("watch: got revision %d, want %d", e.KV.Revision, next)
 			}
 			next++
 		}
 	}
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, Options{Dir: filepath.Join(dir, "store")})
+	st = open(t, Options{Dir: filepath.Join(dir, "store")})
 	for _, key := range append(confirmed, "/after") {
-		if _, _, err := s.Get(ctx, key, 0); err != nil {
+		if _, _, err := st.Get(ctx, key, 0); err != nil {
 			t.Errorf("Get(%s) after opening again: %v", key, err)
 		}
 	}
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -109,11 +109,11 @@ func BenchmarkWriteDuringCompaction(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			c.o.Dir = b.TempDir()
-			s, err := Open(c.o)
+			st, err := Open(c.o)
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer func() { _ = s.Close() }()
+			defer func() { _ = st.Close() }()
 			const writers = 16
 			var left atomic.Int64
 			left.Store(int64(b.N))
@@ -127,18 +127,18 @@ func BenchmarkWriteDuringCompaction(b *testing.B) {
 					value := make([]byte, 2048)
 					for left.Add(-1) >= 0 {
 						begin := time.Now()
-						var w store.Written
+						var written store.Written
 						var err error
 						if rev == 0 {
-							w, err = s.Create(b.Context(), key, value)
+							written, err = st.Create(b.Context(), key, value)
 						} else {
-							w, err = s.Update(b.Context(), key, value, rev)
+							written, err = st.Update(b.Context(), key, value, rev)
 						}
 						if err != nil {
 							b.Error(err)
 							return
 						}
-						rev = w.Revision
+						rev = written.Revision
 						took[i] = append(took[i], time.Since(begin))
 					}
 				})
@@ -150,7 +150,7 @@ func BenchmarkWriteDuringCompaction(b *testing.B) {
 			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
 			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
 			b.ReportMetric(float64(all[len(all)-1].Microseconds()), "max-µs")
-			b.ReportMetric(float64(s.compacted.Load())/float64(s.durable.Load()), "forgotten")
+			b.ReportMetric(float64(st.compacted.Load())/float64(st.durable.Load()), "forgotten")
 		})
 	}
 }

@@ -26,21 +26,21 @@ func TestIdleIsSilent(t *testing.T) {
 			}
 			return nil
 		}))
-		s, err := Open(Options{Dir: "data", FS: fs})
+		store, err := Open(Options{Dir: "data", FS: fs})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := s.Watch(t.Context(), "/", 0)
+		watcher, err := store.Watch(t.Context(), "/", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 300 {
-			if _, err := s.Create(t.Context(), fmt.Sprintf("/k%d", i), make([]byte, 4000)); err != nil {
+			if _, err := store.Create(t.Context(), fmt.Sprintf("/k%d", i), make([]byte, 4000)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for got := 0; got < 300; {
-			got += len(<-w.Events())
+			got += len(<-watcher.Events())
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -50,8 +50,8 @@ func TestIdleIsSilent(t *testing.T) {
 		if n := writes.Load() - before; n != 0 {
 			t.Errorf("%d operations wrote to the disk in an idle hour", n)
 		}
-		w.Stop()
-		if err := s.Close(); err != nil {
+		watcher.Stop()
+		if err := store.Close(); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -17,15 +17,15 @@ func Import(ctx context.Context, o Options, fill func(put func(
 	store.KV,
 ) error) (revision int64, err error),
 ) (err error) {
-	s, err := Open(o)
+	st, err := Open(o)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	if s.durable.Load() != firstRevision {
+	defer func() { err = errors.Join(err, st.Close()) }()
+	if st.durable.Load() != firstRevision {
 		return fmt.Errorf("%s holds a store already", o.Dir)
 	}
-	b := s.db.NewBatch()
+	batch := st.db.NewBatch()
 	newest := int64(firstRevision)
 	put := func(kv store.KV) error {
 		if err := checkKey(kv.Key); err != nil {
@@ -39,15 +39,15 @@ func Import(ctx context.Context, o Options, fill func(put func(
 		if kv.Created == kv.Revision {
 			typ = store.Created
 		}
-		if err := b.Set(putVersionKey(nil, kv.Key, kv.Revision), putVersion(nil, typ, kv), nil); err != nil {
+		if err := batch.Set(putVersionKey(nil, kv.Key, kv.Revision), putVersion(nil, typ, kv), nil); err != nil {
 			return err
 		}
-		if b.Len() < groupBytes {
+		if batch.Len() < groupBytes {
 			return nil
 		}
-		full := b
-		b = s.db.NewBatch()
-		return s.submitBatch(ctx, full)
+		full := batch
+		batch = st.db.NewBatch()
+		return st.submitBatch(ctx, full)
 	}
 	revision, err := fill(put)
 	if err != nil {
@@ -56,12 +56,12 @@ func Import(ctx context.Context, o Options, fill func(put func(
 	if revision < newest {
 		return fmt.Errorf("a key is at revision %d, the store only at %d", newest, revision)
 	}
-	if err := b.Set(keyCompacted, putNumber(revision), nil); err != nil {
+	if err := batch.Set(keyCompacted, putNumber(revision), nil); err != nil {
 		return err
 	}
-	if err := s.submitBatch(ctx, b); err != nil {
+	if err := st.submitBatch(ctx, batch); err != nil {
 		return err
 	}
-	s.durable.Store(revision) // Close writes it into clean-stop
+	st.durable.Store(revision) // Close writes it into clean-stop
 	return nil
 }

@@ -81,10 +81,10 @@ func readLastRevision(o Options) (slot, error) {
 }
 
 // openLastRevision opens the file, or makes it anew: its name and its blocks are on disk then.
-func openLastRevision(o Options, anew bool, now slot) (*lastRevision, error) {
-	path := o.FS.PathJoin(o.Dir, lastRevisionFile)
+func openLastRevision(opts Options, anew bool, now slot) (*lastRevision, error) {
+	path := opts.FS.PathJoin(opts.Dir, lastRevisionFile)
 	if !anew {
-		f, err := o.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+		f, err := opts.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", lastRevisionFile, err)
 		}
@@ -95,10 +95,10 @@ func openLastRevision(o Options, anew bool, now slot) (*lastRevision, error) {
 	b := make([]byte, 2*slotSize)
 	copy(b, now.encode())
 	copy(b[slotSize:], now.encode())
-	if err := writeFile(o, lastRevisionFile, b); err != nil {
+	if err := writeFile(opts, lastRevisionFile, b); err != nil {
 		return nil, err
 	}
-	f, err := o.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	f, err := opts.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", lastRevisionFile, err)
 	}
@@ -119,9 +119,9 @@ func (l *lastRevision) write(now slot) error {
 }
 
 // writeFile makes or replaces a file of the store's directory: after power loss it is the old one or the new one.
-func writeFile(o Options, name string, b []byte) error {
-	path := o.FS.PathJoin(o.Dir, name)
-	f, err := o.FS.Create(path+".new", vfs.WriteCategoryUnspecified)
+func writeFile(opts Options, name string, b []byte) error {
+	path := opts.FS.PathJoin(opts.Dir, name)
+	f, err := opts.FS.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("make %s: %w", name, err)
 	}
@@ -130,12 +130,12 @@ func writeFile(o Options, name string, b []byte) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = o.FS.Rename(path+".new", path)
+		err = opts.FS.Rename(path+".new", path)
 	}
 	if err != nil {
-		return fmt.Errorf("make %s: %w", name, errors.Join(err, ignoreMissing(o.FS.Remove(path+".new"))))
+		return fmt.Errorf("make %s: %w", name, errors.Join(err, ignoreMissing(opts.FS.Remove(path+".new"))))
 	}
-	return syncDir(o)
+	return syncDir(opts)
 }
 
 func syncDir(o Options) error {

@@ -46,17 +46,17 @@ type evidence struct {
 
 // examine looks for signs that acknowledged writes are missing. It changes nothing, and neither does it let the engine:
 // a log that somebody puts back must still count.
-func examine(o Options) (*evidence, error) {
-	names, err := o.FS.List(o.Dir)
+func examine(opts Options) (*evidence, error) {
+	names, err := opts.FS.List(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
 	e := &evidence{}
-	intact, err := e.compareCleanStop(o, names)
+	intact, err := e.compareCleanStop(opts, names)
 	if err != nil {
 		return nil, err
 	}
-	bound, boundErr := readLastRevision(o)
+	bound, boundErr := readLastRevision(opts)
 	absent := errors.Is(boundErr, fs.ErrNotExist)
 	switch {
 	case errors.Is(boundErr, errBadSlots):
@@ -72,8 +72,8 @@ func examine(o Options) (*evidence, error) {
 		tables := slices.ContainsFunc(names, func(n string) bool {
 			return strings.HasSuffix(n, ".sst") || strings.HasSuffix(n, ".log")
 		})
-		if o.MustExist || tables || e.Expected > firstRevision {
-			e.add("there is no file marker.manifest.* in %s, without which no other file counts", o.Dir)
+		if opts.MustExist || tables || e.Expected > firstRevision {
+			e.add("there is no file marker.manifest.* in %s, without which no other file counts", opts.Dir)
 		}
 		return e, nil
 	}
@@ -81,7 +81,7 @@ func examine(o Options) (*evidence, error) {
 		return e, nil
 	}
 	e.Found = 0
-	if err := checkFiles(o.FS, o.Dir); errors.Is(err, errDamaged) {
+	if err := checkFiles(opts.FS, opts.Dir); errors.Is(err, errDamaged) {
 		e.add("%v", err)
 	} else if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func examine(o Options) (*evidence, error) {
 	if !absent && bound.revision <= firstRevision && len(e.Problems) == 0 {
 		return e, nil
 	}
-	return e, e.peek(o, bound, !absent)
+	return e, e.peek(opts, bound, !absent)
 }
 
 func (e *evidence) add(format string, args ...any) {
@@ -98,8 +98,8 @@ func (e *evidence) add(format string, args ...any) {
 
 // compareCleanStop compares the files with what the last stop has left; intact: it was a clean one, and they are the
 // same.
-func (e *evidence) compareCleanStop(o Options, names []string) (intact bool, err error) {
-	mark, damage, err := readCleanStop(o)
+func (e *evidence) compareCleanStop(opts Options, names []string) (intact bool, err error) {
+	mark, damage, err := readCleanStop(opts)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -113,7 +113,7 @@ func (e *evidence) compareCleanStop(o Options, names []string) (intact bool, err
 	if mark.stale(names) {
 		return false, nil
 	}
-	problems, err := mark.compare(o)
+	problems, err := mark.compare(opts)
 	if err != nil {
 		return false, err
 	}
@@ -124,9 +124,9 @@ func (e *evidence) compareCleanStop(o Options, names []string) (intact bool, err
 
 // peek has the engine read what there is, without writing. What it cannot read at all is an error, unless it is known
 // why.
-func (e *evidence) peek(o Options, bound slot, noted bool) error {
+func (e *evidence) peek(opts Options, bound slot, noted bool) error {
 	var needsNote bool
-	err := readOnly(o, func(db *pebble.DB) (err error) {
+	err := readOnly(opts, func(db *pebble.DB) (err error) {
 		compacted, err := readNumber(db, keyCompacted)
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (e *evidence) peek(o Options, bound slot, noted bool) error {
 	}
 	if e.Found > 0 && e.Found < e.Expected && len(e.Problems) == 0 {
 		name := fmt.Sprintf("%06d.log", bound.log)
-		switch st, err := o.FS.Stat(o.FS.PathJoin(o.Dir, name)); {
+		switch st, err := opts.FS.Stat(opts.FS.PathJoin(opts.Dir, name)); {
 		case errors.Is(err, fs.ErrNotExist):
 			e.add("file %s, which the newest writes were in, is missing", name)
 		case err != nil:
@@ -168,7 +168,7 @@ func (e *evidence) peek(o Options, bound slot, noted bool) error {
 }
 
 // readOnly opens the engine for reading. It ends at the first error of the disk.
-func readOnly(o Options, f func(*pebble.DB) error) error {
+func readOnly(opts Options, f func(*pebble.DB) error) error {
 	broken := make(chan error, 1)
 	tell := func(err error) {
 		select {
@@ -176,14 +176,14 @@ func readOnly(o Options, f func(*pebble.DB) error) error {
 		default:
 		}
 	}
-	disk := newRetryFS(o.FS, func(now *fault) {
+	disk := newRetryFS(opts.FS, func(now *fault) {
 		if now != nil {
 			tell(now.err)
 		}
 	})
 	done := make(chan error, 1)
 	go func() { // ends when the engine has closed, or has been cut off and wound down
-		db, err := openEngine(o, disk, &engineLog{log: o.Log, failed: tell}, func(p *pebble.Options) {
+		db, err := openEngine(opts, disk, &engineLog{log: opts.Log, failed: tell}, func(p *pebble.Options) {
 			p.ReadOnly = true
 		})
 		if err != nil {

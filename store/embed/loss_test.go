@@ -32,27 +32,27 @@ const lossKeys = 300
 func filled(t *testing.T, stop bool) (string, int64) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	s, err := Open(Options{Dir: dir})
+	st, err := Open(Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range lossKeys {
-		if _, err := s.Create(t.Context(), fmt.Sprintf("/k%04d", i), bytes.Repeat([]byte{byte(i)}, 900)); err != nil {
+		if _, err := st.Create(t.Context(), fmt.Sprintf("/k%04d", i), bytes.Repeat([]byte{byte(i)}, 900)); err != nil {
 			t.Fatal(err)
 		}
 		if i == lossKeys/3 {
-			if err := s.db.Flush(); err != nil {
+			if err := st.db.Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	rev := s.durable.Load()
+	rev := st.durable.Load()
 	if !stop { // what a killed process leaves is what the directory holds now
 		killed := filepath.Join(t.TempDir(), "killed")
 		copyDir(t, dir, killed)
 		dir = killed
 	}
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return dir, rev
@@ -273,24 +273,24 @@ func TestAcceptDataLoss(t *testing.T) {
 				if lossOr(t, what, dir, rev) == nil {
 					t.Fatal("the store opens")
 				}
-				s, err := Open(Options{Dir: dir, AcceptDataLoss: true})
+				st, err := Open(Options{Dir: dir, AcceptDataLoss: true})
 				if err != nil {
 					t.Fatal(err)
 				}
-				now, err := s.Revision(t.Context())
+				now, err := st.Revision(t.Context())
 				if err != nil || now <= rev {
 					t.Errorf("it is at revision %d, %v; %d was acknowledged before", now, err, rev)
 				}
-				if _, err := s.Watch(t.Context(), "/", rev-1); !errors.Is(err, store.ErrCompacted) {
+				if _, err := st.Watch(t.Context(), "/", rev-1); !errors.Is(err, store.ErrCompacted) {
 					t.Errorf("Watch from before: %v, want ErrCompacted", err)
 				}
-				if w, err := s.Create(t.Context(), "/new", nil); err != nil || w.Revision != now+1 {
+				if w, err := st.Create(t.Context(), "/new", nil); err != nil || w.Revision != now+1 {
 					t.Errorf("Create: %d, %v; want %d", w.Revision, err, now+1)
 				}
-				if err := s.Compact(t.Context(), now+1); err != nil {
+				if err := st.Compact(t.Context(), now+1); err != nil {
 					t.Error(err)
 				}
-				if err := s.Close(); err != nil {
+				if err := st.Close(); err != nil {
 					t.Fatal(err)
 				}
 				again := open(t, Options{Dir: dir})
@@ -415,7 +415,7 @@ func TestMustExist(t *testing.T) {
 // TestOneSyncAWrite: what is written down beside the log costs a write no sync.
 func TestOneSyncAWrite(t *testing.T) {
 	var syncs, notes atomic.Int64
-	s := open(t, Options{
+	st := open(t, Options{
 		Dir: "data",
 		FS: errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if isSync(op.Kind) {
@@ -431,7 +431,7 @@ func TestOneSyncAWrite(t *testing.T) {
 	noted := notes.Load()
 	const n = 100
 	for i := range n {
-		if _, err := s.Create(t.Context(), fmt.Sprintf("/%d", i), []byte("v")); err != nil {
+		if _, err := st.Create(t.Context(), fmt.Sprintf("/%d", i), []byte("v")); err != nil {
 			t.Fatal(err)
 		}
 	}

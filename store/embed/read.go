@@ -102,9 +102,9 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	}
 }
 
-func (s *Store) list(ctx context.Context, r store.Range) (store.Page, error) {
+func (s *Store) list(ctx context.Context, rng store.Range) (store.Page, error) {
 	latest := s.durable.Load()
-	at := r.Revision
+	at := rng.Revision
 	if at == 0 {
 		at = latest
 	}
@@ -112,16 +112,16 @@ func (s *Store) list(ctx context.Context, r store.Range) (store.Page, error) {
 		return store.Page{}, store.ErrFuture
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: putFrom(nil, max(r.From, r.Prefix)),
-		UpperBound: prefixEnd(append([]byte{versionPrefix}, r.Prefix...)),
+		LowerBound: putFrom(nil, max(rng.From, rng.Prefix)),
+		UpperBound: prefixEnd(append([]byte{versionPrefix}, rng.Prefix...)),
 	})
 	if err != nil {
-		return store.Page{}, fmt.Errorf("list %s: %w", r.Prefix, err)
+		return store.Page{}, fmt.Errorf("list %s: %w", rng.Prefix, err)
 	}
 	page := store.Page{Revision: at}
-	err = collect(ctx, it, at, r, &page)
+	err = collect(ctx, it, at, rng, &page)
 	if err = errors.Join(err, it.Close()); err != nil {
-		return store.Page{}, fmt.Errorf("list %s: %w", r.Prefix, err)
+		return store.Page{}, fmt.Errorf("list %s: %w", rng.Prefix, err)
 	}
 	if at < s.compacted.Load() { // asked after the read: compaction marks before it deletes
 		return store.Page{}, store.ErrCompacted
@@ -134,7 +134,7 @@ func (s *Store) list(ctx context.Context, r store.Range) (store.Page, error) {
 const seekAfter = 8
 
 // collect walks the versions under it, the newest of each key first, and keeps those that were current at revision at.
-func collect(ctx context.Context, it *pebble.Iterator, at int64, r store.Range, page *store.Page) error {
+func collect(ctx context.Context, it *pebble.Iterator, at int64, rng store.Range, page *store.Page) error {
 	var done []byte // the key whose answer is known
 	var seek []byte
 	stepped := 0
@@ -145,10 +145,10 @@ func collect(ctx context.Context, it *pebble.Iterator, at int64, r store.Range, 
 		}
 		switch same := done != nil && bytes.Equal(key, done); {
 		case !same && rev <= at:
-			if err := add(ctx, it, key, rev, r.Limit, page); err != nil {
+			if err := add(ctx, it, key, rev, rng.Limit, page); err != nil {
 				return err
 			}
-			if r.NoCount && page.Remaining > 0 {
+			if rng.NoCount && page.Remaining > 0 {
 				return nil
 			}
 			done = append(done[:0], key...)

@@ -300,9 +300,9 @@ func (p *retryFS) remove(name string, op func(string) error) error {
 func (p *retryFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // Open is part of vfs.FS.
-func (p *retryFS) Open(name string, opts ...vfs.OpenOption) (f vfs.File, err error) {
+func (p *retryFS) Open(name string, opts ...vfs.OpenOption) (file vfs.File, err error) {
 	did, err := p.try(func() error {
-		f, err = p.FS.Open(name, opts...)
+		file, err = p.FS.Open(name, opts...)
 		return err
 	})
 	switch {
@@ -312,13 +312,13 @@ func (p *retryFS) Open(name string, opts ...vfs.OpenOption) (f vfs.File, err err
 		// the engine would end the process over fs.ErrNotExist
 		return nil, fmt.Errorf("store is damaged: file %s is missing", name)
 	}
-	return f, err
+	return file, err
 }
 
 // OpenDir is part of vfs.FS.
-func (p *retryFS) OpenDir(name string) (f vfs.File, err error) {
+func (p *retryFS) OpenDir(name string) (file vfs.File, err error) {
 	did, err := p.try(func() error {
-		f, err = p.FS.OpenDir(name)
+		file, err = p.FS.OpenDir(name)
 		return err
 	})
 	if !did {
@@ -327,7 +327,7 @@ func (p *retryFS) OpenDir(name string) (f vfs.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &retryFile{p: p, File: f, name: name}, nil
+	return &retryFile{p: p, File: file, name: name}, nil
 }
 
 var errCut = errors.New("store is closed")

@@ -66,7 +66,7 @@ func (sc *script) write(st *step, rng *rand.Rand) {
 	cur, there := sc.at(sc.revision())[key]
 	rev := sc.revision() + 1
 	value := fmt.Sprintf("%d:", rev) + strings.Repeat(string(rune('a'+rev%26)), rng.IntN(1500))
-	e := store.Event{
+	ev := store.Event{
 		Type: store.Created,
 		KV: store.KV{
 			Key:      key,
@@ -77,18 +77,18 @@ func (sc *script) write(st *step, rng *rand.Rand) {
 		},
 	}
 	if there {
-		e.Type = store.Updated
-		e.Prev = cur.Value
-		e.KV.Created = cur.Created
-		e.KV.Version = cur.Version + 1
+		ev.Type = store.Updated
+		ev.Prev = cur.Value
+		ev.KV.Created = cur.Created
+		ev.KV.Version = cur.Version + 1
 		if rng.IntN(4) == 0 {
-			e.Type = store.Deleted
-			e.KV = cur
-			e.KV.Revision = rev
+			ev.Type = store.Deleted
+			ev.KV = cur
+			ev.KV.Revision = rev
 		}
 	}
-	sc.history = append(sc.history, e)
-	st.writes = append(st.writes, e)
+	sc.history = append(sc.history, ev)
+	st.writes = append(st.writes, ev)
 	st.expect = append(st.expect, cur.Revision)
 }
 
@@ -154,29 +154,29 @@ func (p *player) write(st *step) error {
 		return fault
 	}
 	var asked []*request
-	for i, e := range st.writes {
+	for i, ev := range st.writes {
 		// it happened when its outcome was unknown; it is visible, and so it stays
-		if e.KV.Revision <= p.s.durable.Load() {
-			p.acked.Store(max(p.acked.Load(), e.KV.Revision))
+		if ev.KV.Revision <= p.s.durable.Load() {
+			p.acked.Store(max(p.acked.Load(), ev.KV.Revision))
 			continue
 		}
 		expect := st.expect[i]
-		r := &request{key: e.KV.Key, done: make(chan struct{})}
-		r.decide = func(cur store.KV, found bool) (change, error) {
-			if p.s.next != e.KV.Revision { // the committer's own, which this runs on
+		req := &request{key: ev.KV.Key, done: make(chan struct{})}
+		req.decide = func(cur store.KV, found bool) (change, error) {
+			if p.s.next != ev.KV.Revision { // the committer's own, which this runs on
 				return change{}, errors.New("a write before failed")
 			}
 			if found != (expect != 0) || found && cur.Revision != expect {
-				return change{}, fmt.Errorf("%s is at %d, not %d", e.KV.Key, cur.Revision, expect)
+				return change{}, fmt.Errorf("%s is at %d, not %d", ev.KV.Key, cur.Revision, expect)
 			}
-			c := change{typ: e.Type, value: e.KV.Value}
-			if e.Type == store.Deleted {
+			c := change{typ: ev.Type, value: ev.KV.Value}
+			if ev.Type == store.Deleted {
 				c.value = nil
 			}
 			return c, nil
 		}
-		asked = append(asked, r)
-		p.s.queue.put(r)
+		asked = append(asked, req)
+		p.s.queue.put(req)
 	}
 	var err error
 	for n, r := range asked {
@@ -288,9 +288,9 @@ func (sc *script) check(t *testing.T, what string, w world) {
 	}
 }
 
-func (sc *script) compare(ctx context.Context, s *Store, w world) error {
-	latest := s.durable.Load()
-	oldest := s.compacted.Load()
+func (sc *script) compare(ctx context.Context, st *Store, w world) error {
+	latest := st.durable.Load()
+	oldest := st.compacted.Load()
 	if latest < w.acked || latest > sc.revision() {
 		return fmt.Errorf("it is at revision %d; %d was confirmed, %d is the last", latest, w.acked, sc.revision())
 	}
@@ -299,7 +299,7 @@ func (sc *script) compare(ctx context.Context, s *Store, w world) error {
 	}
 	oldest = max(oldest, firstRevision)
 	for _, rev := range []int64{latest, oldest, (oldest + latest) / 2} {
-		page, err := s.List(ctx, store.Range{Prefix: "/", Revision: rev})
+		page, err := st.List(ctx, store.Range{Prefix: "/", Revision: rev})
 		if err != nil {
 			return fmt.Errorf("list at %d: %w", rev, err)
 		}
@@ -308,7 +308,7 @@ func (sc *script) compare(ctx context.Context, s *Store, w world) error {
 		}
 	}
 	for from := oldest; from < latest; {
-		events, err := s.readLog(from)
+		events, err := st.readLog(from)
 		if err != nil {
 			return fmt.Errorf("log after %d: %w", from, err)
 		}
@@ -319,7 +319,7 @@ func (sc *script) compare(ctx context.Context, s *Store, w world) error {
 			}
 		}
 	}
-	if got, err := s.Create(ctx, "/after", nil); err != nil || got.Revision != latest+1 {
+	if got, err := st.Create(ctx, "/after", nil); err != nil || got.Revision != latest+1 {
 		return fmt.Errorf("create afterwards: got %d, %w; want %d", got.Revision, err, latest+1)
 	}
 	return nil

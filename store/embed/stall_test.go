@@ -27,21 +27,21 @@ func TestCompactionDoesNotStallWriters(t *testing.T) {
 		}
 		return nil
 	})
-	s := open(t, Options{Dir: "data", FS: fs, HistoryAge: time.Hour})
-	w, err := s.Create(t.Context(), "/k", nil)
+	store := open(t, Options{Dir: "data", FS: fs, HistoryAge: time.Hour})
+	w, err := store.Create(t.Context(), "/k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const batches = 40
 	for i := range batches * compactBatch {
-		if w, err = s.Update(t.Context(), "/k", []byte(fmt.Sprint(i)), w.Revision); err != nil {
+		if w, err = store.Update(t.Context(), "/k", []byte(fmt.Sprint(i)), w.Revision); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gated.Store(true)
 	compacted := make(chan error, 1)
 	written := make(chan error, 1)
-	go func() { compacted <- s.Compact(t.Context(), w.Revision) }() // ends when the gate is open
+	go func() { compacted <- store.Compact(t.Context(), w.Revision) }() // ends when the gate is open
 	await := func(what string, c <-chan struct{}) {
 		t.Helper()
 		select {
@@ -56,13 +56,13 @@ func TestCompactionDoesNotStallWriters(t *testing.T) {
 	}
 	await("a sync of the compaction", arrived)
 	go func() { // ends when the gate is open
-		_, err := s.Create(t.Context(), "/new", nil)
+		_, err := store.Create(t.Context(), "/new", nil)
 		written <- err
 	}()
 	waittest.Until(t, "the write is in the queue", func() bool {
-		s.queue.mu.Lock()
-		defer s.queue.mu.Unlock()
-		for _, r := range s.queue.in {
+		store.queue.mu.Lock()
+		defer store.queue.mu.Unlock()
+		for _, r := range store.queue.in {
 			if r.key == "/new" {
 				return true
 			}

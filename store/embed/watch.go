@@ -182,23 +182,23 @@ func (s *Store) readLog(rev int64) (events []store.Event, err error) {
 }
 
 // readEvent joins a log entry with the values it is about.
-func readEvent(r pebble.Reader, rev int64, entry []byte) (store.Event, error) {
-	e, err := splitLogEntry(entry)
+func readEvent(reader pebble.Reader, rev int64, entry []byte) (store.Event, error) {
+	logEntry, err := splitLogEntry(entry)
 	if err != nil {
 		return store.Event{}, err
 	}
-	ev := store.Event{Type: e.typ}
-	if e.previous != 0 {
-		if ev.KV, err = readExact(r, e.key, e.previous); err != nil {
+	ev := store.Event{Type: logEntry.typ}
+	if logEntry.previous != 0 {
+		if ev.KV, err = readExact(reader, logEntry.key, logEntry.previous); err != nil {
 			return store.Event{}, err
 		}
 		ev.Prev = ev.KV.Value
 	}
-	if e.typ == store.Deleted {
+	if logEntry.typ == store.Deleted {
 		ev.KV.Revision = rev
 		return ev, nil
 	}
-	ev.KV, err = readExact(r, e.key, rev)
+	ev.KV, err = readExact(reader, logEntry.key, rev)
 	return ev, err
 }
 

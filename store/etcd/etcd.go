@@ -76,14 +76,14 @@ func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 	if caFile == "" && certFile == "" && keyFile == "" {
 		return nil, nil // no TLS is an answer
 	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile != "" {
 		pem, err := os.ReadFile(caFile)
 		if err != nil {
 			return nil, fmt.Errorf("etcd's CA: %w", err)
 		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("etcd's CA: %s holds no certificate", caFile)
 		}
 	}
@@ -92,47 +92,47 @@ func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("certificate for etcd: %w", err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		config.Certificates = []tls.Certificate{pair}
 	}
-	return c, nil
+	return config, nil
 }
 
 // Open connects to etcd and fails when none of the servers answers.
-func Open(ctx context.Context, o Options) (*Store, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+func Open(ctx context.Context, options Options) (*Store, error) {
+	if options.Log == nil {
+		options.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.HistoryAge == 0 {
-		o.HistoryAge = 5 * time.Minute
+	if options.HistoryAge == 0 {
+		options.HistoryAge = 5 * time.Minute
 	}
-	if o.Patience == 0 {
-		o.Patience = 10 * time.Second
+	if options.Patience == 0 {
+		options.Patience = 10 * time.Second
 	}
-	s := &Store{
-		servers:  strings.Join(o.Servers, ","),
-		log:      o.Log,
-		patience: o.Patience,
+	st := &Store{
+		servers:  strings.Join(options.Servers, ","),
+		log:      options.Log,
+		patience: options.Patience,
 		done:     make(chan struct{}),
 	}
 	var err error
-	s.client, err = clientv3.New(clientv3.Config{
-		Endpoints:            o.Servers,
-		TLS:                  o.TLS,
+	st.client, err = clientv3.New(clientv3.Config{
+		Endpoints:            options.Servers,
+		TLS:                  options.TLS,
 		Logger:               zap.NewNop(),
 		DialKeepAliveTime:    30 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("etcd at %s: %w", s.servers, err)
+		return nil, fmt.Errorf("etcd at %s: %w", st.servers, err)
 	}
-	s.fresh.ask = s.ask
-	if _, err := s.Revision(ctx); err != nil {
-		return nil, errors.Join(err, s.client.Close())
+	st.fresh.ask = st.ask
+	if _, err := st.Revision(ctx); err != nil {
+		return nil, errors.Join(err, st.client.Close())
 	}
-	if o.HistoryAge > 0 {
-		s.background.Go(func() { s.compactEvery(o.HistoryAge) })
+	if options.HistoryAge > 0 {
+		st.background.Go(func() { st.compactEvery(options.HistoryAge) })
 	}
-	return s, nil
+	return st, nil
 }
 
 // begin refuses work on a closed store or an ended context and bounds the call. end must be called.

@@ -97,18 +97,18 @@ func (f *follow) reach(t *testing.T, rev int64) {
 }
 
 // createUntil creates key, again and again while etcd is unavailable.
-func createUntil(t *testing.T, s *Store, key string) int64 {
+func createUntil(t *testing.T, st *Store, key string) int64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		w, err := s.Create(ctx, key, []byte(key))
+		w, err := st.Create(ctx, key, []byte(key))
 		var away *store.UnavailableError
 		switch {
 		case err == nil:
 			return w.Revision
 		case errors.Is(err, store.ErrExists): // an attempt with an unknown outcome
-			kv, _, err := s.Get(ctx, key, 0)
+			kv, _, err := st.Get(ctx, key, 0)
 			if err == nil {
 				return kv.Revision
 			}
@@ -137,20 +137,20 @@ func returns(t *testing.T, what string, ask func() error) {
 func TestTwoServers(t *testing.T) {
 	urls := etcdtest.URLs(etcdtest.Start(t, 1, nil))
 	a := open(t, Options{Servers: urls})
-	b := open(t, Options{Servers: urls})
+	st := open(t, Options{Servers: urls})
 	fa := newFollow(t, a)
-	fb := newFollow(t, b)
+	fb := newFollow(t, st)
 	for i := range 50 {
 		key := fmt.Sprintf("/k%d", i)
 		w, err := a.Create(t.Context(), key, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rev, err := b.Revision(t.Context())
+		rev, err := st.Revision(t.Context())
 		if err != nil || rev < w.Revision {
 			t.Fatalf("Revision at the other server: got %d, %v; want at least %d", rev, err, w.Revision)
 		}
-		if kv, _, err := b.Get(t.Context(), key, 0); err != nil || kv.Revision != w.Revision {
+		if kv, _, err := st.Get(t.Context(), key, 0); err != nil || kv.Revision != w.Revision {
 			t.Fatalf("Get at the other server: got %d, %v; want %d", kv.Revision, err, w.Revision)
 		}
 		fa.reach(t, rev)
@@ -162,33 +162,33 @@ func TestTwoServers(t *testing.T) {
 // gap.
 func TestRestart(t *testing.T) {
 	m := etcdtest.Start(t, 1, nil)
-	s := open(t, Options{Servers: etcdtest.URLs(m), Patience: time.Second})
-	f := newFollow(t, s)
-	f.reach(t, createUntil(t, s, "/before"))
+	st := open(t, Options{Servers: etcdtest.URLs(m), Patience: time.Second})
+	follow := newFollow(t, st)
+	follow.reach(t, createUntil(t, st, "/before"))
 	m[0].Kill(t)
 	var away *store.UnavailableError
-	if _, err := s.Create(t.Context(), "/away", nil); !errors.As(err, &away) {
+	if _, err := st.Create(t.Context(), "/away", nil); !errors.As(err, &away) {
 		t.Errorf("Create without etcd: got %v, want an UnavailableError", err)
 	}
-	if err := s.Health(t.Context()); !errors.As(err, &away) {
+	if err := st.Health(t.Context()); !errors.As(err, &away) {
 		t.Errorf("Health without etcd: got %v, want an UnavailableError", err)
 	}
 	m[0].Run(t)
 	rev := int64(0)
 	for i := range 20 {
-		rev = createUntil(t, s, fmt.Sprintf("/after%d", i))
+		rev = createUntil(t, st, fmt.Sprintf("/after%d", i))
 	}
-	f.reach(t, rev)
-	returns(t, "Health with etcd again", func() error { return s.Health(t.Context()) })
+	follow.reach(t, rev)
+	returns(t, "Health with etcd again", func() error { return st.Health(t.Context()) })
 }
 
 // TestHang stops etcd from answering: calls end with their context or the store's patience.
 func TestHang(t *testing.T) {
 	m := etcdtest.Start(t, 1, nil)
-	s := open(t, Options{Servers: etcdtest.URLs(m), Patience: 5 * time.Second})
+	st := open(t, Options{Servers: etcdtest.URLs(m), Patience: 5 * time.Second})
 	m[0].Pause(t)
 	for end := time.Now().Add(time.Minute); ; { // a process takes a moment to stop, and may answer meanwhile
-		_, err := s.Revision(t.Context())
+		_, err := st.Revision(t.Context())
 		if _, away := errors.AsType[*store.UnavailableError](err); away {
 			break
 		}
@@ -198,26 +198,26 @@ func TestHang(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Create(ctx, "/a", nil); !errors.Is(err, context.Canceled) {
+	if _, err := st.Create(ctx, "/a", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("Create with an ended context: got %v", err)
 	}
 	m[0].Continue(t)
-	createUntil(t, s, "/b")
+	createUntil(t, st, "/b")
 }
 
 // TestLeaderLoss kills the leader of three members while several writers write: nothing confirmed is lost, the watch
 // has no gap.
 func TestLeaderLoss(t *testing.T) {
 	members := etcdtest.Start(t, 3, nil)
-	s := open(t, Options{Servers: etcdtest.URLs(members), Patience: 2 * time.Second})
-	f := newFollow(t, s)
+	st := open(t, Options{Servers: etcdtest.URLs(members), Patience: 2 * time.Second})
+	follow := newFollow(t, st)
 	revs := make([][]int64, 4)
 	half := make(chan struct{}, len(revs))
 	var wg sync.WaitGroup
 	for i := range revs {
 		wg.Go(func() {
 			for j := range 60 {
-				revs[i] = append(revs[i], createUntil(t, s, fmt.Sprintf("/w%d/%d", i, j)))
+				revs[i] = append(revs[i], createUntil(t, st, fmt.Sprintf("/w%d/%d", i, j)))
 				if j == 20 {
 					half <- struct{}{}
 				}
@@ -234,16 +234,16 @@ func TestLeaderLoss(t *testing.T) {
 	wg.Wait()
 	var rev int64
 	returns(t, "Revision", func() (err error) {
-		rev, err = s.Revision(t.Context())
+		rev, err = st.Revision(t.Context())
 		return err
 	})
-	f.reach(t, rev)
+	follow.reach(t, rev)
 	for i := range revs {
 		for j, rev := range revs[i] {
 			key := fmt.Sprintf("/w%d/%d", i, j)
 			var kv store.KV
 			returns(t, "Get", func() (err error) {
-				kv, _, err = s.Get(t.Context(), key, 0)
+				kv, _, err = st.Get(t.Context(), key, 0)
 				return err
 			})
 			if kv.Revision != rev {

@@ -15,19 +15,19 @@ import (
 
 // TestTooLarge: what etcd or its client refuses for its size has a type, and is nothing that goes away by itself.
 func TestTooLarge(t *testing.T) {
-	s := &Store{servers: "a"}
+	st := &Store{servers: "a"}
 	for _, err := range []error{
 		rpctypes.ErrRequestTooLarge,
 		rpctypes.Error(rpctypes.ErrGRPCRequestTooLarge),
 		status.Error(codes.ResourceExhausted, "trying to send message larger than max (3000000 vs. 2097152)"),
 	} {
-		got := s.meaning(t.Context(), err)
+		got := st.meaning(t.Context(), err)
 		if _, unavailable := errors.AsType[*store.UnavailableError](got); !errors.Is(got, store.ErrTooLarge) ||
 			unavailable {
 			t.Errorf("%v: %v, want it to be ErrTooLarge", err, got)
 		}
 	}
-	if got := s.meaning(t.Context(), status.Error(codes.ResourceExhausted, "too many requests")); errors.Is(got,
+	if got := st.meaning(t.Context(), status.Error(codes.ResourceExhausted, "too many requests")); errors.Is(got,
 		store.ErrTooLarge) {
 		t.Errorf("too many requests: %v", got)
 	}

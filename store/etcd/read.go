@@ -74,23 +74,23 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 }
 
 // List reads a page of keys.
-func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
+func (s *Store) List(ctx context.Context, rng store.Range) (store.Page, error) {
 	bounded, end, err := s.begin(ctx)
 	if err != nil {
 		return store.Page{}, err
 	}
 	defer end()
-	from := max(r.From, r.Prefix)
-	to := clientv3.GetPrefixRangeEnd(r.Prefix)
+	from := max(rng.From, rng.Prefix)
+	to := clientv3.GetPrefixRangeEnd(rng.Prefix)
 	if from == "" {
 		from = "\x00" // before every key
 	}
 	beyond := to != "\x00" && from >= to
 	if beyond {
-		from = r.Prefix // etcd has no empty ranges; it may still say that the revision is gone
+		from = rng.Prefix // etcd has no empty ranges; it may still say that the revision is gone
 	}
 	opts := []clientv3.OpOption{
-		clientv3.WithRange(to), clientv3.WithRev(r.Revision), clientv3.WithLimit(int64(r.Limit)),
+		clientv3.WithRange(to), clientv3.WithRev(rng.Revision), clientv3.WithLimit(int64(rng.Limit)),
 	}
 	if beyond {
 		opts = append(opts, clientv3.WithCountOnly())
@@ -99,7 +99,7 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	if err != nil {
 		return store.Page{}, s.meaning(ctx, err)
 	}
-	page := store.Page{Revision: r.Revision}
+	page := store.Page{Revision: rng.Revision}
 	if latest := s.observe(got.Header); page.Revision == 0 {
 		page.Revision = latest
 	}

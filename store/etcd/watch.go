@@ -90,25 +90,25 @@ func (s *Store) follow(ctx context.Context, out chan<- []store.Event, prefix str
 	opts := []clientv3.OpOption{clientv3.WithRev(cursor + 1), clientv3.WithPrevKV(), clientv3.WithPrefix()}
 	answers := s.client.Watch(clientv3.WithRequireLeader(ctx), prefix, opts...)
 	for {
-		var r clientv3.WatchResponse
+		var watchResponse clientv3.WatchResponse
 		var ok bool
 		select {
-		case r, ok = <-answers:
+		case watchResponse, ok = <-answers:
 		case <-s.done:
 			return cursor, store.ErrClosed
 		}
 		switch {
 		case !ok:
 			return cursor, errors.Join(ctx.Err(), rpctypes.ErrNoLeader)
-		case r.CompactRevision != 0:
+		case watchResponse.CompactRevision != 0:
 			return cursor, store.ErrCompacted
-		case r.Err() != nil:
-			return cursor, r.Err()
-		case len(r.Events) == 0:
+		case watchResponse.Err() != nil:
+			return cursor, watchResponse.Err()
+		case len(watchResponse.Events) == 0:
 			continue
 		}
-		s.observe(r.Header)
-		events, err := translate(r.Events)
+		s.observe(watchResponse.Header)
+		events, err := translate(watchResponse.Events)
 		if err != nil {
 			return cursor, err
 		}
@@ -125,22 +125,22 @@ func (s *Store) follow(ctx context.Context, out chan<- []store.Event, prefix str
 
 func translate(in []*clientv3.Event) ([]store.Event, error) {
 	out := make([]store.Event, len(in))
-	for i, e := range in {
-		ev := store.Event{Type: store.Created, KV: fromEtcd(e.Kv)}
-		if !e.IsCreate() {
-			if e.PrevKv == nil { // compaction overtook the watch
+	for i, event := range in {
+		ev := store.Event{Type: store.Created, KV: fromEtcd(event.Kv)}
+		if !event.IsCreate() {
+			if event.PrevKv == nil { // compaction overtook the watch
 				return nil, store.ErrCompacted
 			}
 			ev.Type = store.Updated
-			ev.Prev = e.PrevKv.Value
+			ev.Prev = event.PrevKv.Value
 			if ev.Prev == nil {
 				ev.Prev = []byte{}
 			}
 		}
-		if e.Type == clientv3.EventTypeDelete {
+		if event.Type == clientv3.EventTypeDelete {
 			ev.Type = store.Deleted
-			ev.KV = fromEtcd(e.PrevKv)
-			ev.KV.Revision = e.Kv.ModRevision
+			ev.KV = fromEtcd(event.PrevKv)
+			ev.KV.Revision = event.Kv.ModRevision
 		}
 		out[i] = ev
 	}

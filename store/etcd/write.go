@@ -13,7 +13,7 @@ import (
 
 // transact runs one operation under a condition. The answer's first response is the operation's, or what orElse says.
 func (s *Store) transact(
-	ctx context.Context, key string, c clientv3.Cmp, then clientv3.Op,
+	ctx context.Context, key string, cmp clientv3.Cmp, then clientv3.Op,
 ) (*clientv3.TxnResponse, store.Written, error) {
 	if err := checkKey(key); err != nil {
 		return nil, store.Written{}, err
@@ -24,7 +24,7 @@ func (s *Store) transact(
 	}
 	defer end()
 	begin := time.Now()
-	r, err := s.client.Txn(bounded).If(c).Then(then).Else(clientv3.OpGet(key)).Commit()
+	r, err := s.client.Txn(bounded).If(cmp).Then(then).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return nil, store.Written{}, s.meaning(ctx, err)
 	}

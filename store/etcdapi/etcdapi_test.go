@@ -41,26 +41,26 @@ func serveDir(t testing.TB, fs vfs.FS, o Options) string {
 }
 
 // startServer serves the embedded store in fs until stop.
-func startServer(t testing.TB, fs vfs.FS, o Options) (url string, stop func()) {
+func startServer(t testing.TB, fs vfs.FS, options Options) (url string, stop func()) {
 	t.Helper()
 	st, err := embed.Open(embed.Options{Dir: "data", FS: fs})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := grpc.NewServer(ServerOptions()...)
-	o.URL = "http://" + l.Addr().String()
-	o.Dir = t.TempDir()
-	api := New(st, o)
+	options.URL = "http://" + listener.Addr().String()
+	options.Dir = t.TempDir()
+	api := New(st, options)
 	api.Register(s)
 	ended := make(chan error, 2)
-	go func() { ended <- api.Run(ctx) }() // ends with ctx
-	go func() { ended <- s.Serve(l) }()   // ends with Stop
-	return o.URL, func() {
+	go func() { ended <- api.Run(ctx) }()      // ends with ctx
+	go func() { ended <- s.Serve(listener) }() // ends with Stop
+	return options.URL, func() {
 		cancel()
 		s.Stop()
 		if err := errors.Join(<-ended, <-ended, st.Close()); err != nil {
@@ -97,9 +97,9 @@ func connect(t *testing.T, url string) *clientv3.Client {
 }
 
 func TestRanges(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	for _, k := range []string{"/a", "/a/1", "/a/2", "/a/3", "/b", "/c/1"} {
-		if _, err := c.Put(t.Context(), k, "v"+k); err != nil {
+		if _, err := cl.Put(t.Context(), k, "v"+k); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,36 +132,37 @@ func TestRanges(t *testing.T) {
 		{"before", "/", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(3)}, "/a /a/1 2 false"},
 	}
 	for _, tc := range tests {
-		r, err := c.Get(t.Context(), tc.key, tc.opts...)
+		getResponse, err := cl.Get(t.Context(), tc.key, tc.opts...)
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
 		var keys []string
-		for _, kv := range r.Kvs {
+		for _, kv := range getResponse.Kvs {
 			keys = append(keys, string(kv.Key))
 		}
-		if got := fmt.Sprintf("%s %d %t", strings.Join(keys, " "), r.Count, r.More); got != tc.want {
+		if got := fmt.Sprintf("%s %d %t", strings.Join(keys, " "), getResponse.Count,
+			getResponse.More); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
-		stream, err := c.GetStream(t.Context(), tc.key, tc.opts...)
+		stream, err := cl.GetStream(t.Context(), tc.key, tc.opts...)
 		if err != nil {
 			t.Errorf("%s, streamed: %v", tc.name, err)
 			continue
 		}
 		if s, err := clientv3.GetStreamToGetResponse(stream); err != nil ||
-			!proto.Equal((*pb.RangeResponse)(s), (*pb.RangeResponse)(r)) {
-			t.Errorf("%s, streamed: got %v, %v; want %v", tc.name, s, err, r)
+			!proto.Equal((*pb.RangeResponse)(s), (*pb.RangeResponse)(getResponse)) {
+			t.Errorf("%s, streamed: got %v, %v; want %v", tc.name, s, err, getResponse)
 		}
 	}
-	r, err := c.Get(t.Context(), "/a", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	r, err := cl.Get(t.Context(), "/a", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil || len(r.Kvs) != 4 || len(r.Kvs[0].Value) != 0 {
 		t.Errorf("keys only: got %v, %v", r, err)
 	}
 }
 
 func TestTransactions(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	mod := func(op string, n int64) clientv3.Cmp { return clientv3.Compare(clientv3.ModRevision("/k"), op, n) }
 	created := func(op string, n int64) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision("/k"), op, n) }
 	put := clientv3.OpPut("/k", "v")
@@ -186,7 +187,7 @@ func TestTransactions(t *testing.T) {
 		{"read what is gone", []clientv3.Cmp{created("=", 0)}, []clientv3.Op{get}, true},
 	}
 	for _, tc := range steps {
-		r, err := c.Txn(t.Context()).If(tc.cmp...).Then(tc.then...).Else(get).Commit()
+		r, err := cl.Txn(t.Context()).If(tc.cmp...).Then(tc.then...).Else(get).Commit()
 		if err != nil {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
@@ -195,38 +196,38 @@ func TestTransactions(t *testing.T) {
 		}
 	}
 	refused := map[string]clientv3.Txn{
-		"two writes":       c.Txn(t.Context()).Then(put, clientv3.OpPut("/l", "")),
-		"another key":      c.Txn(t.Context()).If(mod("=", 0)).Then(clientv3.OpPut("/l", "")),
-		"range deleted":    c.Txn(t.Context()).Then(clientv3.OpDelete("/", clientv3.WithPrefix())),
-		"range compared":   c.Txn(t.Context()).If(mod("=", 0).WithPrefix()).Then(get),
-		"nested":           c.Txn(t.Context()).Then(clientv3.OpTxn(nil, []clientv3.Op{get}, nil)),
-		"different writes": c.Txn(t.Context()).Then(put).Else(clientv3.OpPut("/l", "")),
+		"two writes":       cl.Txn(t.Context()).Then(put, clientv3.OpPut("/l", "")),
+		"another key":      cl.Txn(t.Context()).If(mod("=", 0)).Then(clientv3.OpPut("/l", "")),
+		"range deleted":    cl.Txn(t.Context()).Then(clientv3.OpDelete("/", clientv3.WithPrefix())),
+		"range compared":   cl.Txn(t.Context()).If(mod("=", 0).WithPrefix()).Then(get),
+		"nested":           cl.Txn(t.Context()).Then(clientv3.OpTxn(nil, []clientv3.Op{get}, nil)),
+		"different writes": cl.Txn(t.Context()).Then(put).Else(clientv3.OpPut("/l", "")),
 	}
 	for name, txn := range refused {
 		if _, err := txn.Commit(); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want Unimplemented", name, err)
 		}
 	}
-	if _, err := c.Put(t.Context(), "/a\x00b", ""); status.Code(err) != codes.InvalidArgument {
+	if _, err := cl.Put(t.Context(), "/a\x00b", ""); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a key with a zero byte: got %v", err)
 	}
 }
 
 func TestWatch(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	ranged := c.Watch(ctx, "/a/2", clientv3.WithRange("/a/4"), clientv3.WithRev(1), clientv3.WithPrevKV())
-	noDelete := c.Watch(ctx, "/a/2", clientv3.WithRev(1), clientv3.WithFilterDelete())
+	ranged := cl.Watch(ctx, "/a/2", clientv3.WithRange("/a/4"), clientv3.WithRev(1), clientv3.WithPrevKV())
+	noDelete := cl.Watch(ctx, "/a/2", clientv3.WithRev(1), clientv3.WithFilterDelete())
 	for _, k := range []string{"/a/1", "/a/2", "/a/3", "/a/4"} {
-		if _, err := c.Put(ctx, k, "v"); err != nil {
+		if _, err := cl.Put(ctx, k, "v"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Put(ctx, "/a/2", "w"); err != nil {
+	if _, err := cl.Put(ctx, "/a/2", "w"); err != nil {
 		t.Fatal(err)
 	}
-	last, err := c.Delete(ctx, "/a/2")
+	last, err := cl.Delete(ctx, "/a/2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,16 +256,16 @@ func TestWatch(t *testing.T) {
 	if got, want := read(noDelete, 2), "PUT /a/2=v@3 true, PUT /a/2=w@6 false"; got != want {
 		t.Errorf("without deletions: got %s, want %s", got, want)
 	}
-	if err := c.RequestProgress(ctx); err != nil {
+	if err := cl.RequestProgress(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-ranged; !r.IsProgressNotify() || r.Header.Revision < last.Header.Revision {
 		t.Errorf("progress: got %+v, want one at %d", r, last.Header.Revision)
 	}
-	if _, err := c.Compact(ctx, last.Header.Revision); err != nil {
+	if _, err := cl.Compact(ctx, last.Header.Revision); err != nil {
 		t.Fatal(err)
 	}
-	if r := <-c.Watch(ctx, "/a/2", clientv3.WithRev(2)); r.CompactRevision == 0 {
+	if r := <-cl.Watch(ctx, "/a/2", clientv3.WithRev(2)); r.CompactRevision == 0 {
 		t.Errorf("a watch from compacted history: got %+v, want a compact revision", r)
 	}
 }

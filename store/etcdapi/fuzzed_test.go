@@ -26,7 +26,7 @@ func FuzzTxn(f *testing.F) {
 		PrevKv: true,
 	}}}
 	absent := &pb.Compare{Key: key, Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{}}
-	for _, r := range []*pb.TxnRequest{
+	for _, txnRequest := range []*pb.TxnRequest{
 		{Compare: []*pb.Compare{absent}, Success: []*pb.RequestOp{put}, Failure: []*pb.RequestOp{get}},
 		{Success: []*pb.RequestOp{del, get}},
 		{
@@ -40,7 +40,7 @@ func FuzzTxn(f *testing.F) {
 			Failure: []*pb.RequestOp{put},
 		},
 	} {
-		b, err := proto.Marshal(r)
+		b, err := proto.Marshal(txnRequest)
 		if err != nil {
 			f.Fatal(err)
 		}

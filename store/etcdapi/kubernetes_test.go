@@ -26,67 +26,67 @@ import (
 // TestKubernetesStorage does what the storage of a stock Kubernetes API server does with etcd, through the client that
 // it uses.
 func TestKubernetesStorage(t *testing.T) {
-	c, err := kubernetes.New(clientv3.Config{Endpoints: []string{serve(t)}, Logger: zap.NewNop()})
+	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{serve(t)}, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.Close() }()
+	defer func() { _ = client.Close() }()
 	ctx := t.Context()
 	const key = "/registry/pods/default/a"
-	watched := c.Watch(ctx, "/registry/pods/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(),
+	watched := client.Watch(ctx, "/registry/pods/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV(),
 		clientv3.WithProgressNotify())
 
-	created, err := c.Kubernetes.OptimisticPut(ctx, key, []byte("1"), 0, kubernetes.PutOptions{})
+	created, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("1"), 0, kubernetes.PutOptions{})
 	if err != nil || !created.Succeeded {
 		t.Fatalf("create: %+v, %v", created, err)
 	}
-	again, err := c.Kubernetes.OptimisticPut(ctx, key, []byte("2"), 0, kubernetes.PutOptions{GetOnFailure: true})
+	again, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("2"), 0, kubernetes.PutOptions{GetOnFailure: true})
 	if err != nil || again.Succeeded || string(again.KV.Value) != "1" || again.KV.ModRevision != created.Revision {
 		t.Errorf("create again: %+v, %v; want what is there", again, err)
 	}
-	lease, err := c.Grant(ctx, 3600)
+	lease, err := client.Grant(ctx, 3600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated, err := c.Kubernetes.OptimisticPut(ctx, key, []byte("2"), created.Revision, kubernetes.PutOptions{
+	updated, err := client.Kubernetes.OptimisticPut(ctx, key, []byte("2"), created.Revision, kubernetes.PutOptions{
 		GetOnFailure: true,
 		LeaseID:      lease.ID,
 	})
 	if err != nil || !updated.Succeeded || updated.Revision <= created.Revision {
 		t.Errorf("update: %+v, %v", updated, err)
 	}
-	stale, err := c.Kubernetes.OptimisticDelete(ctx, key, created.Revision, kubernetes.DeleteOptions{
+	stale, err := client.Kubernetes.OptimisticDelete(ctx, key, created.Revision, kubernetes.DeleteOptions{
 		GetOnFailure: true,
 	})
 	if err != nil || stale.Succeeded || stale.KV.ModRevision != updated.Revision {
 		t.Errorf("delete of an old version: %+v, %v; want what is there", stale, err)
 	}
-	got, err := c.Kubernetes.Get(ctx, key, kubernetes.GetOptions{})
+	got, err := client.Kubernetes.Get(ctx, key, kubernetes.GetOptions{})
 	if err != nil || string(got.KV.Value) != "2" || got.KV.ModRevision != updated.Revision {
 		t.Errorf("get: %+v, %v", got, err)
 	}
 	for i := range 5 {
-		if _, err := c.Kubernetes.OptimisticPut(ctx, fmt.Sprintf("/registry/pods/default/b%d", i), nil, 0,
+		if _, err := client.Kubernetes.OptimisticPut(ctx, fmt.Sprintf("/registry/pods/default/b%d", i), nil, 0,
 			kubernetes.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	page, err := c.Kubernetes.List(ctx, "/registry/pods/", kubernetes.ListOptions{Limit: 2})
+	page, err := client.Kubernetes.List(ctx, "/registry/pods/", kubernetes.ListOptions{Limit: 2})
 	if err != nil || len(page.Kvs) != 2 || page.Count != 6 {
 		t.Errorf("list: %d of %d, %v", len(page.Kvs), page.Count, err)
 	}
-	rest, err := c.Kubernetes.List(ctx, "/registry/pods/", kubernetes.ListOptions{
+	rest, err := client.Kubernetes.List(ctx, "/registry/pods/", kubernetes.ListOptions{
 		Revision: page.Revision,
 		Continue: string(page.Kvs[1].Key) + "\x00",
 	})
 	if err != nil || len(rest.Kvs) != 4 {
 		t.Errorf("the rest of the list: %d, %v; want 4", len(rest.Kvs), err)
 	}
-	deleted, err := c.Kubernetes.OptimisticDelete(ctx, key, updated.Revision, kubernetes.DeleteOptions{})
+	deleted, err := client.Kubernetes.OptimisticDelete(ctx, key, updated.Revision, kubernetes.DeleteOptions{})
 	if err != nil || !deleted.Succeeded {
 		t.Errorf("delete: %+v, %v", deleted, err)
 	}
-	if n, err := c.Kubernetes.Count(ctx, "/registry/pods/", kubernetes.CountOptions{}); err != nil || n != 5 {
+	if n, err := client.Kubernetes.Count(ctx, "/registry/pods/", kubernetes.CountOptions{}); err != nil || n != 5 {
 		t.Errorf("count: %d, %v; want 5", n, err)
 	}
 	var events []string
@@ -112,9 +112,9 @@ func TestKubernetesStorage(t *testing.T) {
 func TestKubernetesCompactor(t *testing.T) {
 	fs := vfs.NewMem()
 	url, stop := startServer(t, fs, Options{})
-	compact := func(c *clientv3.Client, expect, rev int64) (version int64, won bool) {
+	compact := func(client *clientv3.Client, expect, rev int64) (version int64, won bool) {
 		const key = "compact_rev_key"
-		r, err := c.Txn(t.Context()).If(clientv3.Compare(clientv3.Version(key), "=", expect)).
+		r, err := client.Txn(t.Context()).If(clientv3.Compare(clientv3.Version(key), "=", expect)).
 			Then(clientv3.OpPut(key, fmt.Sprint(rev))).Else(clientv3.OpGet(key)).Commit()
 		if err != nil {
 			t.Fatal(err)
@@ -123,37 +123,37 @@ func TestKubernetesCompactor(t *testing.T) {
 			return r.Responses[0].GetResponseRange().Kvs[0].Version, false
 		}
 		if rev > 0 {
-			if _, err := c.Compact(t.Context(), rev); err != nil {
+			if _, err := client.Compact(t.Context(), rev); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return expect + 1, true
 	}
-	c := connect(t, url)
-	put, err := c.Put(t.Context(), "/registry/x", "1")
+	cl := connect(t, url)
+	put, err := cl.Put(t.Context(), "/registry/x", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	version := int64(0)
 	for i, rev := range []int64{0, 0, put.Header.Revision} {
 		var won bool
-		if version, won = compact(c, version, rev); !won || version != int64(i+1) {
+		if version, won = compact(cl, version, rev); !won || version != int64(i+1) {
 			t.Errorf("round %d: won %t, version %d", i, won, version)
 		}
 	}
-	if got, won := compact(c, 0, 0); won || got != 3 {
+	if got, won := compact(cl, 0, 0); won || got != 3 {
 		t.Errorf("another server: won %t, version %d; want to lose to 3", won, got)
 	}
-	if _, err := c.Get(t.Context(), "/registry/x", clientv3.WithRev(1)); !errors.Is(err, rpctypes.ErrCompacted) {
+	if _, err := cl.Get(t.Context(), "/registry/x", clientv3.WithRev(1)); !errors.Is(err, rpctypes.ErrCompacted) {
 		t.Errorf("a read of what was compacted: %v", err)
 	}
-	_ = c.Close()
+	_ = cl.Close()
 	stop()
-	c = connect(t, serveDir(t, fs, Options{}))
-	if got, won := compact(c, 3, 0); !won || got != 4 {
+	cl = connect(t, serveDir(t, fs, Options{}))
+	if got, won := compact(cl, 3, 0); !won || got != 4 {
 		t.Errorf("after a restart: won %t, version %d", won, got)
 	}
-	r, err := c.Get(t.Context(), "compact_rev_key")
+	r, err := cl.Get(t.Context(), "compact_rev_key")
 	if err != nil || len(r.Kvs) != 1 || r.Kvs[0].CreateRevision != put.Header.Revision+1 ||
 		string(r.Kvs[0].Value) != "0" {
 		t.Errorf("the key: %v, %v; want it created at %d", r, err, put.Header.Revision+1)
@@ -162,12 +162,12 @@ func TestKubernetesCompactor(t *testing.T) {
 
 // TestConditions compares what etcd can compare, of a key that is there and of one that is not.
 func TestConditions(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	ctx := t.Context()
-	if _, err := c.Put(ctx, "k", "m"); err != nil {
+	if _, err := cl.Put(ctx, "k", "m"); err != nil {
 		t.Fatal(err)
 	}
-	last, err := c.Put(ctx, "k", "v")
+	last, err := cl.Put(ctx, "k", "v")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,13 +189,13 @@ func TestConditions(t *testing.T) {
 		{"mod not", clientv3.Compare(clientv3.ModRevision("k"), "!=", rev), false},
 		{"lease", clientv3.Compare(clientv3.LeaseValue("k"), "=", 0), true},
 	} {
-		r, err := c.Txn(ctx).If(tc.cmp).Then(clientv3.OpGet("k")).Commit()
+		r, err := cl.Txn(ctx).If(tc.cmp).Then(clientv3.OpGet("k")).Commit()
 		if err != nil || r.Succeeded != tc.want {
 			t.Errorf("%s: got %v, %v; want %t", tc.name, r, err, tc.want)
 		}
 	}
 	// A write amid reads: those before it see the key as it was.
-	r, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Value("k"), "=", "other")).Then(clientv3.OpGet("k")).
+	r, err := cl.Txn(ctx).If(clientv3.Compare(clientv3.Value("k"), "=", "other")).Then(clientv3.OpGet("k")).
 		Else(clientv3.OpGet("k"), clientv3.OpPut("k", "new", clientv3.WithPrevKV()), clientv3.OpGet("k")).Commit()
 	if err != nil || r.Succeeded || len(r.Responses) != 3 {
 		t.Fatalf("write in the else branch: %v, %v", r, err)
@@ -207,22 +207,22 @@ func TestConditions(t *testing.T) {
 		string(after.Value) != "new" || after.Version != 3 {
 		t.Errorf("reads about a write: got %v, %v, %v", before, put, after)
 	}
-	if r, err := c.Put(ctx, "k", "", clientv3.WithIgnoreValue()); err != nil {
+	if r, err := cl.Put(ctx, "k", "", clientv3.WithIgnoreValue()); err != nil {
 		t.Errorf("a put that keeps the value: %v, %v", r, err)
 	}
-	if r, err := c.Get(ctx, "k"); err != nil || string(r.Kvs[0].Value) != "new" || r.Kvs[0].Version != 4 {
+	if r, err := cl.Get(ctx, "k"); err != nil || string(r.Kvs[0].Value) != "new" || r.Kvs[0].Version != 4 {
 		t.Errorf("after a put that keeps the value: %v, %v", r, err)
 	}
-	if _, err := c.Put(ctx, "/registry/plain", "1"); err != nil {
+	if _, err := cl.Put(ctx, "/registry/plain", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Delete(ctx, ""); !errors.Is(err, rpctypes.ErrEmptyKey) {
+	if _, err := cl.Delete(ctx, ""); !errors.Is(err, rpctypes.ErrEmptyKey) {
 		t.Errorf("delete without a key: got %v", err)
 	}
-	if _, err := c.Txn(ctx).Then(clientv3.OpDelete("")).Commit(); !errors.Is(err, rpctypes.ErrEmptyKey) {
+	if _, err := cl.Txn(ctx).Then(clientv3.OpDelete("")).Commit(); !errors.Is(err, rpctypes.ErrEmptyKey) {
 		t.Errorf("transaction that deletes without a key: got %v", err)
 	}
-	if r, err := c.Delete(ctx, "a\x00b"); err != nil || r.Deleted != 0 {
+	if r, err := cl.Delete(ctx, "a\x00b"); err != nil || r.Deleted != 0 {
 		t.Errorf("delete of a key that cannot be: %v, %v", r, err)
 	}
 }
@@ -243,28 +243,28 @@ func TestFactsOfSharedKeys(t *testing.T) {
 	if err = errors.Join(err, st.Close()); err != nil {
 		t.Fatal(err)
 	}
-	c := connect(t, serveDir(t, fs, Options{}))
+	client := connect(t, serveDir(t, fs, Options{}))
 	facts := func(kv *mvccpb.KeyValue) string {
 		return fmt.Sprintf("%s at %d, created at %d, version %d", kv.Value, kv.ModRevision, kv.CreateRevision,
 			kv.Version)
 	}
-	r, err := c.Get(ctx, "/registry/", clientv3.WithPrefix())
+	r, err := client.Get(ctx, "/registry/", clientv3.WithPrefix())
 	if err != nil || len(r.Kvs) != 1 || facts(r.Kvs[0]) != "2 at 3, created at 2, version 2" {
 		t.Errorf("a range: got %v, %v", r, err)
 	}
-	txn, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Version("/registry/pods/a"), "=", 2),
+	txn, err := client.Txn(ctx).If(clientv3.Compare(clientv3.Version("/registry/pods/a"), "=", 2),
 		clientv3.Compare(clientv3.CreateRevision("/registry/pods/a"), "=", 2)).
 		Then(clientv3.OpPut("/registry/pods/a", "3")).Commit()
 	if err != nil || !txn.Succeeded {
 		t.Errorf("conditions on both: got %v, %v", txn, err)
 	}
-	if _, err := c.Delete(ctx, "/registry/pods/a"); err != nil {
+	if _, err := client.Delete(ctx, "/registry/pods/a"); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	watching, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for answer := range c.Watch(watching, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(2),
+	for answer := range client.Watch(watching, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(2),
 		clientv3.WithPrevKV()) {
 		for _, e := range answer.Events {
 			line := e.Type.String() + " " + facts(e.Kv)
@@ -289,10 +289,10 @@ func TestFactsOfSharedKeys(t *testing.T) {
 }
 
 func TestSorted(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	for _, kv := range []string{"s/b=1", "s/a=3", "s/c=2", "s/a=4"} {
 		k, v, _ := strings.Cut(kv, "=")
-		if _, err := c.Put(t.Context(), k, v); err != nil {
+		if _, err := cl.Put(t.Context(), k, v); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,7 +316,7 @@ func TestSorted(t *testing.T) {
 		{[]clientv3.OpOption{clientv3.WithMinModRev(4), clientv3.WithMaxModRev(4)}, "c 3 false"},
 		{[]clientv3.OpOption{clientv3.WithMaxCreateRev(2), clientv3.WithKeysOnly()}, "b 3 false"},
 	} {
-		r, err := c.Get(t.Context(), "s/", append(tc.opts, clientv3.WithPrefix())...)
+		r, err := cl.Get(t.Context(), "s/", append(tc.opts, clientv3.WithPrefix())...)
 		if err != nil {
 			t.Errorf("%s: %v", tc.want, err)
 			continue
@@ -328,7 +328,7 @@ func TestSorted(t *testing.T) {
 		if g := fmt.Sprintf("%s %d %t", strings.Join(got, " "), r.Count, r.More); g != tc.want {
 			t.Errorf("got %q, want %q", g, tc.want)
 		}
-		stream, err := c.GetStream(t.Context(), "s/", append(tc.opts, clientv3.WithPrefix())...)
+		stream, err := cl.GetStream(t.Context(), "s/", append(tc.opts, clientv3.WithPrefix())...)
 		if err == nil {
 			_, err = clientv3.GetStreamToGetResponse(stream)
 		}
@@ -365,16 +365,16 @@ func TestQuietWatchHearsOfProgress(t *testing.T) {
 
 // TestFragments: great answers come in parts when the client wants that, and the client puts them together again.
 func TestFragments(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	value := strings.Repeat("x", 300<<10)
 	for i := range 12 {
-		if _, err := c.Put(t.Context(), fmt.Sprintf("f/%02d", i), value); err != nil {
+		if _, err := cl.Put(t.Context(), fmt.Sprintf("f/%02d", i), value); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	w := c.Watch(ctx, "f/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFragment())
+	w := cl.Watch(ctx, "f/", clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithFragment())
 	n := 0
 	for n < 12 {
 		r, ok := <-w
@@ -388,7 +388,7 @@ func TestFragments(t *testing.T) {
 			n++
 		}
 	}
-	stream, err := c.GetStream(ctx, "f/", clientv3.WithPrefix())
+	stream, err := cl.GetStream(ctx, "f/", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}

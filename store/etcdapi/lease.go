@@ -392,7 +392,7 @@ func (s *leaseServer) LeaseKeepAlive(
 	g grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse],
 ) error {
 	for {
-		r, err := g.Recv()
+		request, err := g.Recv()
 		if err != nil {
 			return nil //nolint:nilerr // the client is gone
 		}
@@ -401,7 +401,7 @@ func (s *leaseServer) LeaseKeepAlive(
 		}
 		ttl := int64(0)
 		s.l.mu.Lock()
-		if le := s.l.all[r.ID]; le != nil {
+		if le := s.l.all[request.ID]; le != nil {
 			le.expires = time.Now().Add(time.Duration(le.ttl) * time.Second)
 			ttl = le.ttl
 		}
@@ -410,7 +410,7 @@ func (s *leaseServer) LeaseKeepAlive(
 		if err != nil {
 			return err
 		}
-		if err := g.Send(&pb.LeaseKeepAliveResponse{Header: h, ID: r.ID, TTL: ttl}); err != nil {
+		if err := g.Send(&pb.LeaseKeepAliveResponse{Header: h, ID: request.ID, TTL: ttl}); err != nil {
 			return err
 		}
 	}
@@ -418,18 +418,18 @@ func (s *leaseServer) LeaseKeepAlive(
 
 // LeaseTimeToLive is part of the Lease service. A lease that is not there has a TTL of -1.
 func (s *leaseServer) LeaseTimeToLive(
-	ctx context.Context, r *pb.LeaseTimeToLiveRequest,
+	ctx context.Context, request *pb.LeaseTimeToLiveRequest,
 ) (*pb.LeaseTimeToLiveResponse, error) {
 	if err := s.l.ready(ctx); err != nil {
 		return nil, answer(err)
 	}
-	out := &pb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}
+	out := &pb.LeaseTimeToLiveResponse{ID: request.ID, TTL: -1}
 	s.l.mu.Lock()
-	if le := s.l.all[r.ID]; le != nil {
+	if le := s.l.all[request.ID]; le != nil {
 		out.TTL = max(int64(time.Until(le.expires).Seconds()), 0)
 		out.GrantedTTL = le.ttl
 		for key := range le.keys {
-			if r.Keys {
+			if request.Keys {
 				out.Keys = append(out.Keys, []byte(key))
 			}
 		}

@@ -51,52 +51,52 @@ func there(t *testing.T, c *clientv3.Client, keys ...string) string {
 func TestLeases(t *testing.T) {
 	fs := vfs.NewMem()
 	url, stop := startServer(t, fs, Options{})
-	c := connect(t, url)
-	id := grant(t, c, 1000)
+	client := connect(t, url)
+	id := grant(t, client, 1000)
 	for _, key := range []string{"/registry/gone", "gone", "kept", "other", "same"} {
-		put(t, c, key, "1", clientv3.WithLease(id))
+		put(t, client, key, "1", clientv3.WithLease(id))
 	}
-	put(t, c, "kept", "2")
-	put(t, c, "same", "1")
-	second := grant(t, c, 1000)
-	put(t, c, "other", "1", clientv3.WithLease(second))
-	ttl, err := c.TimeToLive(t.Context(), id, clientv3.WithAttachedKeys())
+	put(t, client, "kept", "2")
+	put(t, client, "same", "1")
+	second := grant(t, client, 1000)
+	put(t, client, "other", "1", clientv3.WithLease(second))
+	ttl, err := client.TimeToLive(t.Context(), id, clientv3.WithAttachedKeys())
 	if err != nil || fmt.Sprintf("%s", ttl.Keys) != "[/registry/gone gone]" || ttl.GrantedTTL != 1000 || ttl.TTL < 1 {
 		t.Errorf("TimeToLive: got %+v, %v", ttl, err)
 	}
-	all, err := c.Leases(t.Context())
+	all, err := client.Leases(t.Context())
 	if err != nil || len(all.Leases) != 2 {
 		t.Errorf("Leases: got %+v, %v; want 2", all, err)
 	}
-	if _, err := c.Put(t.Context(), "x", "", clientv3.WithLease(7)); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if _, err := client.Put(t.Context(), "x", "", clientv3.WithLease(7)); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		t.Errorf("Put under a lease that is not there: got %v", err)
 	}
-	if r, err := c.Get(t.Context(), "other"); err != nil || r.Kvs[0].Lease != int64(second) {
+	if r, err := client.Get(t.Context(), "other"); err != nil || r.Kvs[0].Lease != int64(second) {
 		t.Errorf("the lease of a key: got %v, %v; want %d", r, err, second)
 	}
-	_ = c.Close()
+	_ = client.Close()
 	stop()
-	c = connect(t, serveDir(t, fs, Options{}))
-	if ka, err := c.KeepAliveOnce(t.Context(), id); err != nil || ka.TTL != 1000 {
+	client = connect(t, serveDir(t, fs, Options{}))
+	if ka, err := client.KeepAliveOnce(t.Context(), id); err != nil || ka.TTL != 1000 {
 		t.Errorf("KeepAlive after a restart: got %+v, %v", ka, err)
 	}
-	if _, err := c.Revoke(t.Context(), id); err != nil {
+	if _, err := client.Revoke(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := there(t, c, "/registry/gone", "gone", "kept", "other", "same"),
+	if got, want := there(t, client, "/registry/gone", "gone", "kept", "other", "same"),
 		"kept=2 other=1 same=1 "; got != want {
 		t.Errorf("after the lease: got %q, want %q", got, want)
 	}
-	if _, err := c.Revoke(t.Context(), id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if _, err := client.Revoke(t.Context(), id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		t.Errorf("Revoke again: got %v", err)
 	}
-	if _, err := c.KeepAliveOnce(t.Context(), id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	if _, err := client.KeepAliveOnce(t.Context(), id); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		t.Errorf("KeepAlive of what is revoked: got %v", err)
 	}
-	if _, err := c.Revoke(t.Context(), second); err != nil {
+	if _, err := client.Revoke(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.Get(t.Context(), leaseRoot, clientv3.WithPrefix(), clientv3.WithKeysOnly()); err != nil ||
+	if r, err := client.Get(t.Context(), leaseRoot, clientv3.WithPrefix(), clientv3.WithKeysOnly()); err != nil ||
 		len(r.Kvs) != 0 {
 		t.Errorf("what is left of the leases: %v, %v", r.Kvs, err)
 	}
@@ -104,12 +104,12 @@ func TestLeases(t *testing.T) {
 
 // TestLeaseExpires waits for a lease of a second to end by itself; one that is kept alive does not.
 func TestLeaseExpires(t *testing.T) {
-	c := client(t)
+	cl := client(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	w := c.Watch(ctx, "short")
-	put(t, c, "short", "1", clientv3.WithLease(grant(t, c, 1)))
-	put(t, c, "long", "1", clientv3.WithLease(grant(t, c, 1000)))
+	w := cl.Watch(ctx, "short")
+	put(t, cl, "short", "1", clientv3.WithLease(grant(t, cl, 1)))
+	put(t, cl, "long", "1", clientv3.WithLease(grant(t, cl, 1000)))
 	for gone := false; !gone; {
 		r, ok := <-w
 		if !ok {
@@ -119,7 +119,7 @@ func TestLeaseExpires(t *testing.T) {
 			gone = gone || e.Type == clientv3.EventTypeDelete
 		}
 	}
-	if got := there(t, c, "short", "long"); got != "long=1 " {
+	if got := there(t, cl, "short", "long"); got != "long=1 " {
 		t.Errorf("got %q, want the long one alone", got)
 	}
 }

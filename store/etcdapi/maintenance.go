@@ -30,7 +30,7 @@ func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Stat
 	if err != nil {
 		return nil, answer(err)
 	}
-	r := &pb.StatusResponse{
+	statusResponse := &pb.StatusResponse{
 		Header:           header(rev),
 		Version:          apiVersion,
 		Leader:           memberID,
@@ -38,14 +38,14 @@ func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Stat
 		RaftIndex:        uint64(rev),
 		RaftAppliedIndex: uint64(rev),
 	}
-	if r.DbSize, err = m.st.Size(ctx); err != nil {
-		r.Errors = append(r.Errors, err.Error())
+	if statusResponse.DbSize, err = m.st.Size(ctx); err != nil {
+		statusResponse.Errors = append(statusResponse.Errors, err.Error())
 	}
-	r.DbSizeInUse = r.DbSize
+	statusResponse.DbSizeInUse = statusResponse.DbSize
 	if err := m.st.Health(ctx); err != nil {
-		r.Errors = append(r.Errors, err.Error())
+		statusResponse.Errors = append(statusResponse.Errors, err.Error())
 	}
-	return r, nil
+	return statusResponse, nil
 }
 
 // Alarm is part of the Maintenance service: it tells that the disk is full, and takes no orders.
@@ -109,7 +109,7 @@ func (m *maintenance) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.Hash
 // revision, and then its checksum, for which etcdctl looks.
 func (m *maintenance) Snapshot(_ *pb.SnapshotRequest, g grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx := g.Context()
-	f, rev, size, err := etcdfile.Make(m.s.o.Dir, func(put func(store.KV) error) (int64, error) {
+	file, rev, size, err := etcdfile.Make(m.s.o.Dir, func(put func(store.KV) error) (int64, error) {
 		var failed error
 		rev, err := scan(ctx, m.st, everything, 0, func(kv store.KV) bool {
 			failed = put(kv)
@@ -120,11 +120,11 @@ func (m *maintenance) Snapshot(_ *pb.SnapshotRequest, g grpc.ServerStreamingServ
 	if err != nil {
 		return answer(fmt.Errorf("make a snapshot: %w", err))
 	}
-	defer func() { _ = f.Close() }() // it has no name any more
+	defer func() { _ = file.Close() }() // it has no name any more
 	sum := sha256.New()
 	buf := make([]byte, 64<<10)
 	for left := size; left > 0; {
-		n, err := io.ReadFull(f, buf[:min(left, int64(len(buf)))])
+		n, err := io.ReadFull(file, buf[:min(left, int64(len(buf)))])
 		if err != nil {
 			return answer(fmt.Errorf("read a snapshot: %w", err))
 		}

@@ -59,7 +59,7 @@ func (s span) exact() bool { return !s.single() && s.prefix() == s.key }
 // scan walks the keys of a span at revision rev (0: now) until f is false, and returns the revision read at.
 func scan(ctx context.Context, st store.Reader, s span, rev int64, f func(store.KV) bool) (int64, error) {
 	const page = 1000
-	r := store.Range{
+	rng := store.Range{
 		Prefix:   s.prefix(),
 		From:     max(s.key, s.prefix()),
 		Revision: rev,
@@ -67,11 +67,11 @@ func scan(ctx context.Context, st store.Reader, s span, rev int64, f func(store.
 		NoCount:  true,
 	}
 	for {
-		p, err := st.List(ctx, r)
+		p, err := st.List(ctx, rng)
 		if err != nil {
 			return 0, err
 		}
-		r.Revision = p.Revision
+		rng.Revision = p.Revision
 		for _, kv := range p.Items {
 			if !s.holds(kv.Key) && kv.Key >= s.key || !f(kv) {
 				return p.Revision, nil
@@ -80,7 +80,7 @@ func scan(ctx context.Context, st store.Reader, s span, rev int64, f func(store.
 		if !p.More {
 			return p.Revision, nil
 		}
-		r.From = p.Items[len(p.Items)-1].Key + "\x00"
+		rng.From = p.Items[len(p.Items)-1].Key + "\x00"
 	}
 }
 
@@ -89,13 +89,13 @@ func (k *kv) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, 
 	return k.read(ctx, r, r.Revision)
 }
 
-func (k *kv) read(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
-	if len(r.Key) == 0 {
+func (k *kv) read(ctx context.Context, rangeRequest *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
+	if len(rangeRequest.Key) == 0 {
 		return nil, rpctypes.ErrGRPCEmptyKey
 	}
-	s := span{string(r.Key), string(r.RangeEnd)}
+	s := span{string(rangeRequest.Key), string(rangeRequest.RangeEnd)}
 	if s.single() {
-		return k.readOne(ctx, r, rev)
+		return k.readOne(ctx, rangeRequest, rev)
 	}
 	latest, err := k.st.Revision(ctx)
 	if err != nil {
@@ -104,17 +104,17 @@ func (k *kv) read(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.Range
 	out := &pb.RangeResponse{}
 	var at int64
 	switch {
-	case picky(r):
-		at, err = k.pick(ctx, s, r, rev, out)
-	case s.exact() && r.Limit > 0: // the store counts
-		at, err = k.readPage(ctx, r, rev, out)
+	case picky(rangeRequest):
+		at, err = k.pick(ctx, s, rangeRequest, rev, out)
+	case s.exact() && rangeRequest.Limit > 0: // the store counts
+		at, err = k.readPage(ctx, rangeRequest, rev, out)
 	default:
 		at, err = scan(ctx, k.st, s, rev, func(kv store.KV) bool {
 			out.Count++
-			if r.Limit > 0 && int64(len(out.Kvs)) >= r.Limit {
+			if rangeRequest.Limit > 0 && int64(len(out.Kvs)) >= rangeRequest.Limit {
 				out.More = true
-			} else if !r.CountOnly {
-				out.Kvs = append(out.Kvs, k.shown(kv, r))
+			} else if !rangeRequest.CountOnly {
+				out.Kvs = append(out.Kvs, k.shown(kv, rangeRequest))
 			}
 			return true
 		})
@@ -131,14 +131,14 @@ const streamed = 1 << 20
 
 // RangeStream is part of the KV service: a range in parts, as of one revision, so that neither side holds all of it at
 // once. As in etcd only the last part has a header, a count, and tells whether there is more.
-func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
+func (k *kv) RangeStream(rangeRequest *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 	send := func(part *pb.RangeResponse) error { return to.Send(&pb.RangeStreamResponse{RangeResponse: part}) }
-	s := span{string(r.Key), string(r.RangeEnd)}
+	s := span{string(rangeRequest.Key), string(rangeRequest.RangeEnd)}
 	switch {
-	case picky(r):
+	case picky(rangeRequest):
 		return unimplemented("a stream in another order, or of some revisions")
-	case s.single(), r.Limit > 0, r.CountOnly: // so little that one part will do
-		out, err := k.Range(to.Context(), r)
+	case s.single(), rangeRequest.Limit > 0, rangeRequest.CountOnly: // so little that one part will do
+		out, err := k.Range(to.Context(), rangeRequest)
 		if err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 	size := 0
 	count := int64(0)
 	var broken error
-	at, err := scan(to.Context(), k.st, s, r.Revision, func(kv store.KV) bool {
+	at, err := scan(to.Context(), k.st, s, rangeRequest.Revision, func(kv store.KV) bool {
 		if size >= streamed {
 			if broken = send(part); broken != nil {
 				return false
@@ -160,7 +160,7 @@ func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 			part = &pb.RangeResponse{}
 			size = 0
 		}
-		e := k.shown(kv, r)
+		e := k.shown(kv, rangeRequest)
 		part.Kvs = append(part.Kvs, e)
 		size += len(e.Key) + len(e.Value) + 64
 		count++
@@ -178,18 +178,18 @@ func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 }
 
 func (k *kv) readPage(ctx context.Context, r *pb.RangeRequest, rev int64, out *pb.RangeResponse) (int64, error) {
-	p, err := k.st.List(ctx, store.Range{Prefix: string(r.Key), Revision: rev, Limit: int(r.Limit)})
+	page, err := k.st.List(ctx, store.Range{Prefix: string(r.Key), Revision: rev, Limit: int(r.Limit)})
 	if err != nil {
 		return 0, err
 	}
-	out.Count = int64(len(p.Items)) + p.Remaining
+	out.Count = int64(len(page.Items)) + page.Remaining
 	if !r.CountOnly {
-		out.More = p.More
-		for _, kv := range p.Items {
+		out.More = page.More
+		for _, kv := range page.Items {
 			out.Kvs = append(out.Kvs, k.shown(kv, r))
 		}
 	}
-	return p.Revision, nil
+	return page.Revision, nil
 }
 
 // picky tells a request for which all of the span must be looked at before the first key is known.
@@ -200,24 +200,27 @@ func picky(r *pb.RangeRequest) bool {
 }
 
 // pick filters and sorts. As in etcd, what is filtered away counts.
-func (k *kv) pick(ctx context.Context, s span, r *pb.RangeRequest, rev int64, out *pb.RangeResponse) (int64, error) {
+func (k *kv) pick(
+	ctx context.Context, s span, rangeRequest *pb.RangeRequest, rev int64, out *pb.RangeResponse,
+) (int64, error) {
 	within := func(n, least, most int64) bool { return (least == 0 || n >= least) && (most == 0 || n <= most) }
 	var all []*mvccpb.KeyValue
 	at, err := scan(ctx, k.st, s, rev, func(kv store.KV) bool {
 		out.Count++
 		e := k.s.open(kv)
-		if within(e.ModRevision, r.MinModRevision, r.MaxModRevision) && within(e.CreateRevision, r.MinCreateRevision,
-			r.MaxCreateRevision) {
+		if within(e.ModRevision, rangeRequest.MinModRevision, rangeRequest.MaxModRevision) &&
+			within(e.CreateRevision, rangeRequest.MinCreateRevision,
+				rangeRequest.MaxCreateRevision) {
 			all = append(all, e)
 		}
 		return true
 	})
-	if err != nil || r.CountOnly {
+	if err != nil || rangeRequest.CountOnly {
 		return at, err
 	}
 	slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int {
 		n := 0
-		switch r.SortTarget {
+		switch rangeRequest.SortTarget {
 		case pb.RangeRequest_VERSION:
 			n = cmp.Compare(a.Version, b.Version)
 		case pb.RangeRequest_CREATE:
@@ -229,17 +232,17 @@ func (k *kv) pick(ctx context.Context, s span, r *pb.RangeRequest, rev int64, ou
 		default:
 			n = bytes.Compare(a.Key, b.Key)
 		}
-		if r.SortOrder == pb.RangeRequest_DESCEND {
+		if rangeRequest.SortOrder == pb.RangeRequest_DESCEND {
 			return -n
 		}
 		return n
 	})
-	if r.Limit > 0 && int64(len(all)) > r.Limit {
-		all = all[:r.Limit]
+	if rangeRequest.Limit > 0 && int64(len(all)) > rangeRequest.Limit {
+		all = all[:rangeRequest.Limit]
 		out.More = true
 	}
 	for _, e := range all {
-		if r.KeysOnly {
+		if rangeRequest.KeysOnly {
 			e.Value = nil
 		}
 	}
@@ -255,8 +258,8 @@ func (k *kv) shown(kv store.KV, r *pb.RangeRequest) *mvccpb.KeyValue {
 	return out
 }
 
-func (k *kv) readOne(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
-	key := string(r.Key)
+func (k *kv) readOne(ctx context.Context, rangeRequest *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
+	key := string(rangeRequest.Key)
 	impossible := strings.IndexByte(key, 0) >= 0
 	if impossible { // the revision may be gone nevertheless
 		key = "/"
@@ -269,8 +272,8 @@ func (k *kv) readOne(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.Ra
 		return nil, answer(err)
 	}
 	out := &pb.RangeResponse{Header: header(latest), Count: 1}
-	if !r.CountOnly {
-		out.Kvs = append(out.Kvs, k.shown(got, r))
+	if !rangeRequest.CountOnly {
+		out.Kvs = append(out.Kvs, k.shown(got, rangeRequest))
 	}
 	return out, nil
 }

@@ -44,30 +44,30 @@ func written(ops []*pb.RequestOp) (key string, err error) {
 
 // Txn is part of the KV service. The store writes a key if it is at a revision: so the conditions are judged on the key
 // as it is, and the write happens if it still is, else all begins again.
-func (k *kv) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	then, err := written(r.Success)
+func (k *kv) Txn(ctx context.Context, txnRequest *pb.TxnRequest) (*pb.TxnResponse, error) {
+	then, err := written(txnRequest.Success)
 	if err != nil {
 		return nil, err
 	}
-	otherwise, err := written(r.Failure)
+	otherwise, err := written(txnRequest.Failure)
 	if err != nil {
 		return nil, err
 	}
 	key := max(then, otherwise)
 	if key == "" {
-		return k.readTxn(ctx, r)
+		return k.readTxn(ctx, txnRequest)
 	}
 	const why = "conditions on another key than the one that is written"
 	if then != "" && otherwise != "" && then != otherwise {
 		return nil, unimplemented("writes of different keys")
 	}
-	for _, c := range r.Compare {
+	for _, c := range txnRequest.Compare {
 		if string(c.Key) != key || len(c.RangeEnd) > 0 {
 			return nil, unimplemented(why)
 		}
 	}
 	for {
-		out, err := k.tryTxn(ctx, r, key)
+		out, err := k.tryTxn(ctx, txnRequest, key)
 		if refused(err) {
 			continue
 		}
@@ -75,18 +75,18 @@ func (k *kv) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error)
 	}
 }
 
-func (k *kv) tryTxn(ctx context.Context, r *pb.TxnRequest, key string) (*pb.TxnResponse, error) {
+func (k *kv) tryTxn(ctx context.Context, txnRequest *pb.TxnRequest, key string) (*pb.TxnResponse, error) {
 	cur, latest, err := k.get(ctx, key, 0)
 	if err != nil {
 		return nil, err
 	}
-	ok, err := k.holds(r.Compare, cur)
+	ok, err := k.holds(txnRequest.Compare, cur)
 	if err != nil {
 		return nil, err
 	}
-	ops := r.Failure
+	ops := txnRequest.Failure
 	if ok {
-		ops = r.Success
+		ops = txnRequest.Success
 	}
 	out := &pb.TxnResponse{Succeeded: ok}
 	for i, op := range ops { // the write first: it tells at which revision the reads are to be done
@@ -143,22 +143,22 @@ func (k *kv) holds(conditions []*pb.Compare, cur store.KV) (bool, error) {
 	return true, nil
 }
 
-func holds(c *pb.Compare, e *mvccpb.KeyValue) (bool, error) {
+func holds(c *pb.Compare, kv *mvccpb.KeyValue) (bool, error) {
 	n := 0
 	switch u := c.TargetUnion.(type) {
 	case *pb.Compare_ModRevision:
-		n = cmp.Compare(e.ModRevision, u.ModRevision)
+		n = cmp.Compare(kv.ModRevision, u.ModRevision)
 	case *pb.Compare_CreateRevision:
-		return compareCount(c, e.CreateRevision, u.CreateRevision)
+		return compareCount(c, kv.CreateRevision, u.CreateRevision)
 	case *pb.Compare_Version:
-		return compareCount(c, e.Version, u.Version)
+		return compareCount(c, kv.Version, u.Version)
 	case *pb.Compare_Value:
-		if e.ModRevision == 0 {
+		if kv.ModRevision == 0 {
 			return false, nil // nothing is true of the value of a key that is not there
 		}
-		n = bytes.Compare(e.Value, u.Value)
+		n = bytes.Compare(kv.Value, u.Value)
 	case *pb.Compare_Lease:
-		n = cmp.Compare(e.Lease, u.Lease)
+		n = cmp.Compare(kv.Lease, u.Lease)
 	default:
 		return false, unimplemented("this comparison")
 	}
@@ -190,13 +190,13 @@ func compare(c *pb.Compare, n int) bool {
 }
 
 // readTxn compares and reads at one revision.
-func (k *kv) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (k *kv) readTxn(ctx context.Context, txnRequest *pb.TxnRequest) (*pb.TxnResponse, error) {
 	rev, err := k.st.Revision(ctx)
 	if err != nil {
 		return nil, answer(err)
 	}
 	out := &pb.TxnResponse{Header: header(rev), Succeeded: true}
-	for _, c := range r.Compare {
+	for _, c := range txnRequest.Compare {
 		if len(c.RangeEnd) > 0 {
 			return nil, unimplemented("conditions on ranges")
 		}
@@ -210,9 +210,9 @@ func (k *kv) readTxn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, er
 		}
 		out.Succeeded = out.Succeeded && ok
 	}
-	ops := r.Failure
+	ops := txnRequest.Failure
 	if out.Succeeded {
-		ops = r.Success
+		ops = txnRequest.Success
 	}
 	if out.Responses, err = k.reads(ctx, ops, rev); err != nil {
 		return nil, answer(err)

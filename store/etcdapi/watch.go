@@ -114,19 +114,19 @@ func (s *stream) handle(r *pb.WatchRequest) []*pb.WatchResponse {
 	return nil
 }
 
-func (s *stream) create(r *pb.WatchCreateRequest) []*pb.WatchResponse {
+func (s *stream) create(request *pb.WatchCreateRequest) []*pb.WatchResponse {
 	rev, err := s.st.Revision(s.ends)
 	w := &watcher{
-		span:     span{string(r.Key), string(r.RangeEnd)},
-		id:       r.WatchId,
-		prev:     r.PrevKv,
-		noPut:    slices.Contains(r.Filters, pb.WatchCreateRequest_NOPUT),
-		noDelete: slices.Contains(r.Filters, pb.WatchCreateRequest_NODELETE),
-		notify:   r.ProgressNotify,
-		fragment: r.Fragment,
+		span:     span{string(request.Key), string(request.RangeEnd)},
+		id:       request.WatchId,
+		prev:     request.PrevKv,
+		noPut:    slices.Contains(request.Filters, pb.WatchCreateRequest_NOPUT),
+		noDelete: slices.Contains(request.Filters, pb.WatchCreateRequest_NODELETE),
+		notify:   request.ProgressNotify,
+		fragment: request.Fragment,
 	}
-	w.cursor = max(r.StartRevision-1, 1)
-	if r.StartRevision == 0 {
+	w.cursor = max(request.StartRevision-1, 1)
+	if request.StartRevision == 0 {
 		w.cursor = rev
 	}
 	s.mu.Lock()
@@ -236,11 +236,11 @@ func (s *stream) deliver(ctx context.Context, w *watcher, batch []store.Event, r
 	var events []*mvccpb.Event
 	size := 0
 	for i := range batch {
-		e := s.event(w, &batch[i])
-		if e == nil {
+		event := s.event(w, &batch[i])
+		if event == nil {
 			continue
 		}
-		n := len(e.Kv.Key) + len(e.Kv.Value) + len(e.PrevKv.GetValue()) + 64
+		n := len(event.Kv.Key) + len(event.Kv.Value) + len(event.PrevKv.GetValue()) + 64
 		if w.fragment && len(events) > 0 && size+n > fragmentBytes {
 			if !s.send(ctx, &pb.WatchResponse{
 				Header:   header(rev),
@@ -253,7 +253,7 @@ func (s *stream) deliver(ctx context.Context, w *watcher, batch []store.Event, r
 			events = nil
 			size = 0
 		}
-		events = append(events, e)
+		events = append(events, event)
 		size = size + n
 	}
 	if len(events) == 0 {
@@ -271,32 +271,32 @@ func (s *stream) send(ctx context.Context, r *pb.WatchResponse) bool {
 	}
 }
 
-func (s *stream) event(w *watcher, e *store.Event) *mvccpb.Event {
-	if !w.holds(e.KV.Key) {
+func (s *stream) event(w *watcher, ev *store.Event) *mvccpb.Event {
+	if !w.holds(ev.KV.Key) {
 		return nil
 	}
 	out := &mvccpb.Event{}
-	switch e.Type {
+	switch ev.Type {
 	case store.Deleted:
 		if w.noDelete {
 			return nil
 		}
 		out.Type = mvccpb.Event_DELETE
-		out.Kv = &mvccpb.KeyValue{Key: []byte(e.KV.Key), ModRevision: e.KV.Revision}
+		out.Kv = &mvccpb.KeyValue{Key: []byte(ev.KV.Key), ModRevision: ev.KV.Revision}
 	default:
-		out.Kv = s.s.open(e.KV)
+		out.Kv = s.s.open(ev.KV)
 	}
 	if w.noPut && out.Type == mvccpb.Event_PUT {
 		return nil
 	}
-	if w.prev && e.Type != store.Created {
+	if w.prev && ev.Type != store.Created {
 		prev := store.KV{
-			Key:     e.KV.Key,
-			Value:   e.Prev,
-			Created: e.KV.Created,
-			Version: e.KV.Version,
+			Key:     ev.KV.Key,
+			Value:   ev.Prev,
+			Created: ev.KV.Created,
+			Version: ev.KV.Version,
 		}
-		if e.Type == store.Updated && prev.Version > 0 {
+		if ev.Type == store.Updated && prev.Version > 0 {
 			prev.Version--
 		}
 		out.PrevKv = s.s.open(prev)

@@ -68,18 +68,18 @@ func (k *kv) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error)
 }
 
 // put writes the key if it still is as in cur.
-func (k *kv) put(ctx context.Context, r *pb.PutRequest, cur store.KV) (*pb.PutResponse, error) {
+func (k *kv) put(ctx context.Context, putRequest *pb.PutRequest, cur store.KV) (*pb.PutResponse, error) {
 	was := k.s.open(cur)
-	value := r.Value
-	lease := r.Lease
-	if r.IgnoreValue || r.IgnoreLease {
+	value := putRequest.Value
+	lease := putRequest.Lease
+	if putRequest.IgnoreValue || putRequest.IgnoreLease {
 		if cur.Revision == 0 {
 			return nil, rpctypes.ErrGRPCKeyNotFound
 		}
-		if r.IgnoreValue {
+		if putRequest.IgnoreValue {
 			value = was.Value
 		}
-		if r.IgnoreLease {
+		if putRequest.IgnoreLease {
 			lease = was.Lease
 		}
 	}
@@ -88,23 +88,23 @@ func (k *kv) put(ctx context.Context, r *pb.PutRequest, cur store.KV) (*pb.PutRe
 			return nil, err
 		}
 	}
-	var w store.Written
+	var written store.Written
 	var err error
 	if cur.Revision == 0 {
-		w, err = k.st.Create(ctx, cur.Key, value)
+		written, err = k.st.Create(ctx, cur.Key, value)
 	} else {
-		w, err = k.st.Update(ctx, cur.Key, value, cur.Revision)
+		written, err = k.st.Update(ctx, cur.Key, value, cur.Revision)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if lease != 0 || was.Lease != 0 {
-		if err := k.s.leases.attached(ctx, lease, cur.Key, value, w.Revision); err != nil {
+		if err := k.s.leases.attached(ctx, lease, cur.Key, value, written.Revision); err != nil {
 			k.s.o.Log.Warn("a note of a lease stays until it ends", "key", cur.Key, "err", err)
 		}
 	}
-	out := &pb.PutResponse{Header: header(w.Revision)}
-	if r.PrevKv && cur.Revision != 0 {
+	out := &pb.PutResponse{Header: header(written.Revision)}
+	if putRequest.PrevKv && cur.Revision != 0 {
 		out.PrevKv = was
 	}
 	return out, nil
@@ -139,7 +139,9 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 }
 
 // remove deletes the key if it still is as in cur.
-func (k *kv) remove(ctx context.Context, r *pb.DeleteRangeRequest, cur store.KV) (*pb.DeleteRangeResponse, error) {
+func (k *kv) remove(
+	ctx context.Context, request *pb.DeleteRangeRequest, cur store.KV,
+) (*pb.DeleteRangeResponse, error) {
 	if cur.Revision == 0 {
 		rev, err := k.st.Revision(ctx)
 		return &pb.DeleteRangeResponse{Header: header(rev)}, err
@@ -155,7 +157,7 @@ func (k *kv) remove(ctx context.Context, r *pb.DeleteRangeRequest, cur store.KV)
 		}
 	}
 	out := &pb.DeleteRangeResponse{Header: header(w.Revision), Deleted: 1}
-	if r.PrevKv {
+	if request.PrevKv {
 		out.PrevKvs = []*mvccpb.KeyValue{was}
 	}
 	return out, nil

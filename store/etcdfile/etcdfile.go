@@ -61,21 +61,21 @@ const batch = 5000
 func Make(dir string, fill func(put func(
 	store.KV,
 ) error) (revision int64, err error),
-) (f *os.File, revision, size int64, err error) {
-	f, err = unnamed(dir)
+) (file *os.File, revision, size int64, err error) {
+	file, err = unnamed(dir)
 	if err != nil {
 		return nil, 0, 0, err
 	}
 	defer func() {
 		if err != nil {
-			_ = f.Close()
+			_ = file.Close()
 		}
 	}()
-	db, err := bbolt.Open(f.Name(), 0o600, &bbolt.Options{
+	db, err := bbolt.Open(file.Name(), 0o600, &bbolt.Options{
 		NoSync:     true,
 		NoGrowSync: true,
 		OpenFile: func(name string, _ int, _ os.FileMode) (*os.File, error) {
-			fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 			return os.NewFile(uintptr(fd), name), err
 		},
 	})
@@ -96,8 +96,8 @@ func Make(dir string, fill func(put func(
 	if err = errors.Join(err, db.Close()); err != nil {
 		return nil, 0, 0, err
 	}
-	_, err = f.Seek(0, io.SeekStart)
-	return f, revision, size, err
+	_, err = file.Seek(0, io.SeekStart)
+	return file, revision, size, err
 }
 
 // unnamed is a new file in dir without a name.
@@ -130,7 +130,7 @@ func (w *writer) put(kv store.KV) error {
 
 func (w *writer) flush() error {
 	err := w.db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucketIfNotExists(bucketKey)
+		bucket, err := tx.CreateBucketIfNotExists(bucketKey)
 		if err != nil {
 			return err
 		}
@@ -151,10 +151,11 @@ func (w *writer) flush() error {
 				return err
 			}
 			sub := int64(0)
-			for b.Get(putRevision(kv.Revision, sub)) != nil { // one transaction of etcd may have written several keys
+			// one transaction of etcd may have written several keys
+			for bucket.Get(putRevision(kv.Revision, sub)) != nil {
 				sub++
 			}
-			if err := b.Put(putRevision(kv.Revision, sub), value); err != nil {
+			if err := bucket.Put(putRevision(kv.Revision, sub), value); err != nil {
 				return err
 			}
 		}
@@ -270,12 +271,12 @@ func current(keys *bbolt.Bucket, prefix string) (latest map[string]string, last 
 
 // checkSum refuses a file that is not a database with its sum behind.
 func checkSum(path string) (err error) {
-	f, err := os.Open(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
 	if err != nil {
 		return err
 	}
@@ -285,11 +286,11 @@ func checkSum(path string) (err error) {
 			"checksum")
 	}
 	sum := sha256.New()
-	if _, err := io.CopyN(sum, f, size); err != nil {
+	if _, err := io.CopyN(sum, file, size); err != nil {
 		return err
 	}
 	want := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(f, want); err != nil {
+	if _, err := io.ReadFull(file, want); err != nil {
 		return err
 	}
 	if !bytes.Equal(sum.Sum(nil), want) {

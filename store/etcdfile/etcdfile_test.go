@@ -21,7 +21,7 @@ import (
 // snapshot is a whole snapshot of n keys.
 func snapshot(t testing.TB, n int) []byte {
 	t.Helper()
-	f, rev, size, err := Make(t.TempDir(), func(put func(store.KV) error) (int64, error) {
+	file, rev, size, err := Make(t.TempDir(), func(put func(store.KV) error) (int64, error) {
 		for i := range n {
 			kv := store.KV{
 				Key:      fmt.Sprintf("/registry/k%05d", i),
@@ -44,8 +44,8 @@ func snapshot(t testing.TB, n int) []byte {
 	if err != nil || rev != int64(3*n) {
 		t.Fatalf("Make: %d, %v", rev, err)
 	}
-	b, err := io.ReadAll(io.LimitReader(f, size))
-	if err = errors.Join(err, f.Close()); err != nil {
+	b, err := io.ReadAll(io.LimitReader(file, size))
+	if err = errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(b)

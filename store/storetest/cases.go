@@ -11,19 +11,19 @@ import (
 	"keelson/store"
 )
 
-func testWrites(t *testing.T, s store.Store) {
-	before := revision(t, s)
+func testWrites(t *testing.T, st store.Store) {
+	before := revision(t, st)
 	if before <= 0 {
 		t.Errorf("Revision of an empty store: got %d, want above 0", before)
 	}
-	r1 := create(t, s, "/a/x", "one")
-	r2 := create(t, s, "/a/y", "two")
-	r3 := update(t, s, "/a/x", "three", r1)
-	old, w, err := s.Delete(bounded(t), "/a/y", r2)
+	r1 := create(t, st, "/a/x", "one")
+	r2 := create(t, st, "/a/y", "two")
+	r3 := update(t, st, "/a/x", "three", r1)
+	old, written, err := st.Delete(bounded(t), "/a/y", r2)
 	if err != nil {
 		t.Fatalf("Delete: %v", err)
 	}
-	for i, got := range []int64{r1, r2, r3, w.Revision} {
+	for i, got := range []int64{r1, r2, r3, written.Revision} {
 		if want := before + int64(i) + 1; got != want {
 			t.Errorf("write %d: got revision %d, want %d", i, got, want)
 		}
@@ -31,42 +31,43 @@ func testWrites(t *testing.T, s store.Store) {
 	if string(old.Value) != "two" || old.Revision != r2 {
 		t.Errorf("Delete returned %s@%d, want two@%d", old.Value, old.Revision, r2)
 	}
-	got, rev, err := s.Get(bounded(t), "/a/x", 0)
-	if err != nil || string(got.Value) != "three" || got.Revision != r3 || got.Key != "/a/x" || rev != w.Revision {
-		t.Errorf("Get: got %+v at %d, %v; want three@%d at %d", got, rev, err, r3, w.Revision)
+	got, rev, err := st.Get(bounded(t), "/a/x", 0)
+	if err != nil || string(got.Value) != "three" || got.Revision != r3 || got.Key != "/a/x" ||
+		rev != written.Revision {
+		t.Errorf("Get: got %+v at %d, %v; want three@%d at %d", got, rev, err, r3, written.Revision)
 	}
-	_, rev, err = s.Get(bounded(t), "/a/y", 0)
+	_, rev, err = st.Get(bounded(t), "/a/y", 0)
 	wantErr(t, "Get of a deleted key", err, store.ErrNotFound)
-	if rev != w.Revision {
-		t.Errorf("Get of a deleted key: got store revision %d, want %d", rev, w.Revision)
+	if rev != written.Revision {
+		t.Errorf("Get of a deleted key: got store revision %d, want %d", rev, written.Revision)
 	}
-	if again := create(t, s, "/a/y", "four"); again != w.Revision+1 {
-		t.Errorf("Create after Delete: got revision %d, want %d", again, w.Revision+1)
+	if again := create(t, st, "/a/y", "four"); again != written.Revision+1 {
+		t.Errorf("Create after Delete: got revision %d, want %d", again, written.Revision+1)
 	}
-	if got := revision(t, s); got != w.Revision+1 {
-		t.Errorf("Revision: got %d, want %d", got, w.Revision+1)
+	if got := revision(t, st); got != written.Revision+1 {
+		t.Errorf("Revision: got %d, want %d", got, written.Revision+1)
 	}
-	if size, err := s.Size(bounded(t)); err != nil || size <= 0 {
+	if size, err := st.Size(bounded(t)); err != nil || size <= 0 {
 		t.Errorf("Size: got %d, %v", size, err)
 	}
-	empty := create(t, s, "/a/empty", "")
-	got, _, err = s.Get(bounded(t), "/a/empty", 0)
+	empty := create(t, st, "/a/empty", "")
+	got, _, err = st.Get(bounded(t), "/a/empty", 0)
 	if err != nil || len(got.Value) != 0 || got.Revision != empty {
 		t.Errorf("Get of an empty value: got %+v, %v", got, err)
 	}
 }
 
-func testRefusals(t *testing.T, s store.Store) {
-	r1 := create(t, s, "/k", "v")
-	r2 := update(t, s, "/k", "w", r1)
-	_, err := s.Create(bounded(t), "/k", []byte("x"))
+func testRefusals(t *testing.T, st store.Store) {
+	r1 := create(t, st, "/k", "v")
+	r2 := update(t, st, "/k", "w", r1)
+	_, err := st.Create(bounded(t), "/k", []byte("x"))
 	wantErr(t, "Create of an existing key", err, store.ErrExists)
-	_, err = s.Update(bounded(t), "/none", nil, 1)
+	_, err = st.Update(bounded(t), "/none", nil, 1)
 	wantErr(t, "Update of a missing key", err, store.ErrNotFound)
-	_, _, err = s.Delete(bounded(t), "/none", 0)
+	_, _, err = st.Delete(bounded(t), "/none", 0)
 	wantErr(t, "Delete of a missing key", err, store.ErrNotFound)
-	_, uerr := s.Update(bounded(t), "/k", []byte("x"), r1)
-	_, _, derr := s.Delete(bounded(t), "/k", r1)
+	_, uerr := st.Update(bounded(t), "/k", []byte("x"), r1)
+	_, _, derr := st.Delete(bounded(t), "/k", r1)
 	for what, err := range map[string]error{"Update": uerr, "Delete": derr} {
 		var c *store.ConflictError
 		if !errors.As(err, &c) {
@@ -77,20 +78,20 @@ func testRefusals(t *testing.T, s store.Store) {
 			t.Errorf("%s: got conflict %+v, want expected %d, current w@%d", what, c, r1, r2)
 		}
 	}
-	if got := revision(t, s); got != r2 {
+	if got := revision(t, st); got != r2 {
 		t.Errorf("refused writes moved the revision to %d, want %d", got, r2)
 	}
-	remove(t, s, "/k", 0)
-	_, err = s.Update(bounded(t), "/k", nil, r2)
+	remove(t, st, "/k", 0)
+	_, err = st.Update(bounded(t), "/k", nil, r2)
 	wantErr(t, "Update of a deleted key", err, store.ErrNotFound)
 }
 
-func testReadAtRevision(t *testing.T, s store.Store) {
-	r1 := create(t, s, "/p/a", "1")
-	r2 := create(t, s, "/p/b", "2")
-	r3 := update(t, s, "/p/a", "3", r1)
-	r4 := remove(t, s, "/p/b", 0)
-	r5 := create(t, s, "/p/b", "5")
+func testReadAtRevision(t *testing.T, st store.Store) {
+	r1 := create(t, st, "/p/a", "1")
+	r2 := create(t, st, "/p/b", "2")
+	r3 := update(t, st, "/p/a", "3", r1)
+	r4 := remove(t, st, "/p/b", 0)
+	r5 := create(t, st, "/p/b", "5")
 	tests := []struct {
 		rev  int64
 		want []store.KV
@@ -102,66 +103,67 @@ func testReadAtRevision(t *testing.T, s store.Store) {
 		{r5, []store.KV{again(kv("/p/a", "1", r1), "3", r3), kv("/p/b", "5", r5)}},
 	}
 	for _, tc := range tests {
-		p := list(t, s, store.Range{Prefix: "/p/", Revision: tc.rev})
+		p := list(t, st, store.Range{Prefix: "/p/", Revision: tc.rev})
 		wantItems(t, fmt.Sprintf("List at %d", tc.rev), p.Items, tc.want...)
 		if p.Revision != tc.rev || p.More {
 			t.Errorf("List at %d: got revision %d, more %v", tc.rev, p.Revision, p.More)
 		}
 		for _, want := range tc.want {
-			got, at, err := s.Get(bounded(t), want.Key, tc.rev)
+			got, at, err := st.Get(bounded(t), want.Key, tc.rev)
 			if err != nil || show([]store.KV{got}) != show([]store.KV{want}) || at != r5 {
 				t.Errorf("Get(%s, %d): got %v at %d, %v; want %v at %d", want.Key, tc.rev, got, at, err, want, r5)
 			}
 		}
 	}
-	_, _, err := s.Get(bounded(t), "/p/b", r4)
+	_, _, err := st.Get(bounded(t), "/p/b", r4)
 	wantErr(t, "Get at the deletion", err, store.ErrNotFound)
-	_, _, err = s.Get(bounded(t), "/p/a", r5+1)
+	_, _, err = st.Get(bounded(t), "/p/a", r5+1)
 	wantErr(t, "Get in the future", err, store.ErrFuture)
-	_, err = s.List(bounded(t), store.Range{Prefix: "/p/", Revision: r5 + 1})
+	_, err = st.List(bounded(t), store.Range{Prefix: "/p/", Revision: r5 + 1})
 	wantErr(t, "List in the future", err, store.ErrFuture)
 }
 
-func testListPages(t *testing.T, s store.Store) {
+func testListPages(t *testing.T, st store.Store) {
 	var want []store.KV
 	for i := range 25 {
 		key := fmt.Sprintf("/pods/%02d", i)
-		want = append(want, kv(key, key, create(t, s, key, key)))
+		want = append(want, kv(key, key, create(t, st, key, key)))
 	}
-	at := revision(t, s)
+	at := revision(t, st)
 	for _, limit := range []int{1, 7, 24, 25, 26} {
-		r := store.Range{Prefix: "/pods/", Limit: limit, Revision: at}
+		rng := store.Range{Prefix: "/pods/", Limit: limit, Revision: at}
 		var got []store.KV
 		for {
-			p := list(t, s, r)
-			got = append(got, p.Items...)
+			page := list(t, st, rng)
+			got = append(got, page.Items...)
 			left := int64(len(want) - len(got))
-			r.NoCount = true
-			uncounted := list(t, s, r)
-			r.NoCount = false
-			wantItems(t, fmt.Sprintf("page of %d, not counted", limit), uncounted.Items, p.Items...)
-			if uncounted.More != p.More || uncounted.More != (uncounted.Remaining > 0) {
+			rng.NoCount = true
+			uncounted := list(t, st, rng)
+			rng.NoCount = false
+			wantItems(t, fmt.Sprintf("page of %d, not counted", limit), uncounted.Items, page.Items...)
+			if uncounted.More != page.More || uncounted.More != (uncounted.Remaining > 0) {
 				t.Fatalf("List limit %d, not counted: more %v, remaining %d; want more %v", limit, uncounted.More,
-					uncounted.Remaining, p.More)
+					uncounted.Remaining, page.More)
 			}
-			if p.More != (left > 0) || p.Remaining != left || len(p.Items) > limit {
-				t.Fatalf("List limit %d: got %d items, more %v, remaining %d; want remaining %d", limit, len(p.Items),
-					p.More, p.Remaining, left)
+			if page.More != (left > 0) || page.Remaining != left || len(page.Items) > limit {
+				t.Fatalf("List limit %d: got %d items, more %v, remaining %d; want remaining %d", limit,
+					len(page.Items),
+					page.More, page.Remaining, left)
 			}
-			if !p.More {
+			if !page.More {
 				break
 			}
-			r.From = p.Items[len(p.Items)-1].Key + "\x00"
+			rng.From = page.Items[len(page.Items)-1].Key + "\x00"
 			// What happens between pages is not seen by a read at the first page's revision.
-			create(t, s, fmt.Sprintf("/pods/zz%d-%d", limit, len(got)), "late")
+			create(t, st, fmt.Sprintf("/pods/zz%d-%d", limit, len(got)), "late")
 		}
 		wantItems(t, fmt.Sprintf("pages of %d", limit), got, want...)
 	}
 }
 
-func testListBounds(t *testing.T, s store.Store) {
+func testListBounds(t *testing.T, st store.Store) {
 	for _, key := range []string{"/a", "/a/", "/a/b", "/a/b/c", "/a/\xff", "/a/\xff\xff", "/a0", "/b", "\xff\xff"} {
-		create(t, s, key, "v")
+		create(t, st, key, "v")
 	}
 	tests := []struct {
 		prefix, from string
@@ -176,7 +178,7 @@ func testListBounds(t *testing.T, s store.Store) {
 		{"/none", "", nil},
 	}
 	for _, tc := range tests {
-		p := list(t, s, store.Range{Prefix: tc.prefix, From: tc.from})
+		p := list(t, st, store.Range{Prefix: tc.prefix, From: tc.from})
 		var got []string
 		for _, kv := range p.Items {
 			got = append(got, kv.Key)
@@ -185,21 +187,21 @@ func testListBounds(t *testing.T, s store.Store) {
 			t.Errorf("List(%q from %q): got %q, want %q", tc.prefix, tc.from, got, tc.want)
 		}
 	}
-	if got := list(t, s, store.Range{}); len(got.Items) == 0 || got.Remaining != 0 {
+	if got := list(t, st, store.Range{}); len(got.Items) == 0 || got.Remaining != 0 {
 		t.Errorf("List of an empty prefix: got %d items and %d more, want all keys", len(got.Items), got.Remaining)
 	}
 }
 
 // testManyVersions has one key with a long history between others.
-func testManyVersions(t *testing.T, s store.Store) {
-	a := create(t, s, "/v/a", "a")
-	first := create(t, s, "/v/hot", "0")
-	z := create(t, s, "/v/z", "z")
+func testManyVersions(t *testing.T, st store.Store) {
+	a := create(t, st, "/v/a", "a")
+	first := create(t, st, "/v/hot", "0")
+	z := create(t, st, "/v/z", "z")
 	rev := first
 	for i := range 50 {
-		rev = update(t, s, "/v/hot", fmt.Sprint(i+1), rev)
+		rev = update(t, st, "/v/hot", fmt.Sprint(i+1), rev)
 	}
-	wantItems(t, "latest", list(t, s, store.Range{Prefix: "/v/"}).Items, kv("/v/a", "a", a),
+	wantItems(t, "latest", list(t, st, store.Range{Prefix: "/v/"}).Items, kv("/v/a", "a", a),
 		store.KV{
 			Key:      "/v/hot",
 			Value:    []byte("50"),
@@ -207,45 +209,45 @@ func testManyVersions(t *testing.T, s store.Store) {
 			Created:  first,
 			Version:  51,
 		}, kv("/v/z", "z", z))
-	wantItems(t, "oldest", list(t, s, store.Range{Prefix: "/v/", Revision: z}).Items,
+	wantItems(t, "oldest", list(t, st, store.Range{Prefix: "/v/", Revision: z}).Items,
 		kv("/v/a", "a", a), kv("/v/hot", "0", first), kv("/v/z", "z", z))
-	p := list(t, s, store.Range{Prefix: "/v/", Limit: 1})
+	p := list(t, st, store.Range{Prefix: "/v/", Limit: 1})
 	if p.Remaining != 2 {
 		t.Errorf("Remaining: got %d, want 2", p.Remaining)
 	}
 }
 
-func testCompact(t *testing.T, s store.Store) {
-	r1 := create(t, s, "/a", "1")
-	gone := create(t, s, "/gone", "g")
-	r2 := update(t, s, "/a", "2", r1)
-	del := remove(t, s, "/gone", 0)
-	r3 := update(t, s, "/a", "3", r2)
-	wantErr(t, "Compact in the future", s.Compact(bounded(t), r3+1), store.ErrFuture)
-	if err := s.Compact(bounded(t), del); err != nil {
+func testCompact(t *testing.T, st store.Store) {
+	r1 := create(t, st, "/a", "1")
+	gone := create(t, st, "/gone", "g")
+	r2 := update(t, st, "/a", "2", r1)
+	del := remove(t, st, "/gone", 0)
+	r3 := update(t, st, "/a", "3", r2)
+	wantErr(t, "Compact in the future", st.Compact(bounded(t), r3+1), store.ErrFuture)
+	if err := st.Compact(bounded(t), del); err != nil {
 		t.Fatalf("Compact(%d): %v", del, err)
 	}
-	if err := s.Compact(bounded(t), r1); err != nil {
+	if err := st.Compact(bounded(t), r1); err != nil {
 		t.Errorf("Compact to an older revision: got %v, want nil", err)
 	}
 	for _, rev := range []int64{r1, gone, r2} {
-		_, _, err := s.Get(bounded(t), "/a", rev)
+		_, _, err := st.Get(bounded(t), "/a", rev)
 		wantErr(t, fmt.Sprintf("Get at %d", rev), err, store.ErrCompacted)
-		_, err = s.List(bounded(t), store.Range{Prefix: "/", Revision: rev})
+		_, err = st.List(bounded(t), store.Range{Prefix: "/", Revision: rev})
 		wantErr(t, fmt.Sprintf("List at %d", rev), err, store.ErrCompacted)
 	}
-	wantItems(t, "List at the compacted revision", list(t, s, store.Range{Prefix: "/", Revision: del}).Items,
+	wantItems(t, "List at the compacted revision", list(t, st, store.Range{Prefix: "/", Revision: del}).Items,
 		again(kv("/a", "1", r1), "2", r2))
-	wantItems(t, "List after Compact", list(t, s, store.Range{Prefix: "/"}).Items,
+	wantItems(t, "List after Compact", list(t, st, store.Range{Prefix: "/"}).Items,
 		again(again(kv("/a", "1", r1), "2", r2), "3", r3))
-	if err := s.Compact(bounded(t), r3); err != nil {
+	if err := st.Compact(bounded(t), r3); err != nil {
 		t.Fatalf("Compact(%d): %v", r3, err)
 	}
-	if got := revision(t, s); got != r3 {
+	if got := revision(t, st); got != r3 {
 		t.Errorf("Revision after Compact: got %d, want %d", got, r3)
 	}
-	create(t, s, "/gone", "again")
-	update(t, s, "/a", "4", r3)
+	create(t, st, "/gone", "again")
+	update(t, st, "/a", "4", r3)
 }
 
 func testContextEnded(t *testing.T, s store.Store) {
@@ -259,31 +261,31 @@ func testContextEnded(t *testing.T, s store.Store) {
 	wantErr(t, "List", err, context.Canceled)
 }
 
-func testClosed(t *testing.T, s store.Store) {
-	create(t, s, "/a", "1")
-	w, err := s.Watch(t.Context(), "/", 0)
+func testClosed(t *testing.T, st store.Store) {
+	create(t, st, "/a", "1")
+	w, err := st.Watch(t.Context(), "/", 0)
 	if err != nil {
 		t.Fatalf("Watch: %v", err)
 	}
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
 	for range w.Events() {
 		t.Error("event after Close")
 	}
 	wantErr(t, "watch on a closed store", w.Err(), store.ErrClosed)
-	if err := s.Close(); err != nil {
+	if err := st.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
-	_, err = s.Create(bounded(t), "/b", nil)
+	_, err = st.Create(bounded(t), "/b", nil)
 	wantErr(t, "Create", err, store.ErrClosed)
-	_, _, err = s.Get(bounded(t), "/a", 0)
+	_, _, err = st.Get(bounded(t), "/a", 0)
 	wantErr(t, "Get", err, store.ErrClosed)
-	_, err = s.List(bounded(t), store.Range{Prefix: "/"})
+	_, err = st.List(bounded(t), store.Range{Prefix: "/"})
 	wantErr(t, "List", err, store.ErrClosed)
-	_, err = s.Watch(bounded(t), "/", 0)
+	_, err = st.Watch(bounded(t), "/", 0)
 	wantErr(t, "Watch", err, store.ErrClosed)
-	_, err = s.Revision(bounded(t))
+	_, err = st.Revision(bounded(t))
 	wantErr(t, "Revision", err, store.ErrClosed)
-	wantErr(t, "Compact", s.Compact(bounded(t), 1), store.ErrClosed)
+	wantErr(t, "Compact", st.Compact(bounded(t), 1), store.ErrClosed)
 }

@@ -13,19 +13,19 @@ import (
 )
 
 // testConcurrentCounter has many writers increment one key by compare-and-swap: no increment may be lost.
-func testConcurrentCounter(t *testing.T, s store.Store) {
+func testConcurrentCounter(t *testing.T, st store.Store) {
 	const writers, each = 16, 20
-	create(t, s, "/n", "0")
+	create(t, st, "/n", "0")
 	ctx := bounded(t)
 	var wg sync.WaitGroup
 	for range writers {
 		wg.Go(func() {
 			for range each {
 				if err := increment(func() (store.KV, error) {
-					kv, _, err := s.Get(ctx, "/n", 0)
+					kv, _, err := st.Get(ctx, "/n", 0)
 					return kv, err
 				}, func(v []byte, at int64) error {
-					_, err := s.Update(ctx, "/n", v, at)
+					_, err := st.Update(ctx, "/n", v, at)
 					return err
 				}); err != nil {
 					t.Errorf("increment: %v", err)
@@ -35,7 +35,7 @@ func testConcurrentCounter(t *testing.T, s store.Store) {
 		})
 	}
 	wg.Wait()
-	got, _, err := s.Get(ctx, "/n", 0)
+	got, _, err := st.Get(ctx, "/n", 0)
 	if err != nil || string(got.Value) != strconv.Itoa(writers*each) {
 		t.Errorf("counter: got %s, %v; want %d", got.Value, err, writers*each)
 	}
@@ -62,13 +62,13 @@ func increment(get func() (store.KV, error), put func([]byte, int64) error) erro
 }
 
 // testConcurrentWatch has watchers on while many write: each sees every revision once, in order.
-func testConcurrentWatch(t *testing.T, s store.Store) {
+func testConcurrentWatch(t *testing.T, st store.Store) {
 	const writers, each, watchers = 16, 50, 4
-	start := revision(t, s)
+	start := revision(t, st)
 	ctx := bounded(t)
 	var wg sync.WaitGroup
 	for range watchers {
-		w := watch(t, s, "/", start)
+		w := watch(t, st, "/", start)
 		wg.Go(func() {
 			next := start + 1
 			for next <= start+writers*each {
@@ -90,7 +90,7 @@ func testConcurrentWatch(t *testing.T, s store.Store) {
 	for i := range writers {
 		wg.Go(func() {
 			for j := range each {
-				if _, err := s.Create(ctx, fmt.Sprintf("/%d/%d", i, j), []byte("v")); err != nil {
+				if _, err := st.Create(ctx, fmt.Sprintf("/%d/%d", i, j), []byte("v")); err != nil {
 					t.Errorf("Create: %v", err)
 					return
 				}
@@ -98,13 +98,13 @@ func testConcurrentWatch(t *testing.T, s store.Store) {
 		})
 	}
 	wg.Wait()
-	if got := revision(t, s); got != start+writers*each {
+	if got := revision(t, st); got != start+writers*each {
 		t.Errorf("Revision: got %d, want %d", got, start+writers*each)
 	}
 }
 
 // testReadYourWrite checks that an acknowledged write is in every later read.
-func testReadYourWrite(t *testing.T, s store.Store) {
+func testReadYourWrite(t *testing.T, st store.Store) {
 	ctx := bounded(t)
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -112,18 +112,18 @@ func testReadYourWrite(t *testing.T, s store.Store) {
 			prefix := fmt.Sprintf("/%d/", i)
 			for j := range 30 {
 				key := prefix + fmt.Sprintf("%03d", j)
-				w, err := s.Create(ctx, key, []byte("v"))
+				w, err := st.Create(ctx, key, []byte("v"))
 				if err != nil {
 					t.Errorf("Create: %v", err)
 					return
 				}
-				if rev, err := s.Revision(ctx); err != nil || rev < w.Revision {
+				if rev, err := st.Revision(ctx); err != nil || rev < w.Revision {
 					t.Errorf("Revision after write %d: got %d, %v", w.Revision, rev, err)
 				}
-				if got, _, err := s.Get(ctx, key, 0); err != nil || got.Revision != w.Revision {
+				if got, _, err := st.Get(ctx, key, 0); err != nil || got.Revision != w.Revision {
 					t.Errorf("Get after write %d: got %d, %v", w.Revision, got.Revision, err)
 				}
-				if p, err := s.List(ctx, store.Range{Prefix: prefix}); err != nil || len(p.Items) != j+1 {
+				if p, err := st.List(ctx, store.Range{Prefix: prefix}); err != nil || len(p.Items) != j+1 {
 					t.Errorf("List after %d writes: got %d items, %v", j+1, len(p.Items), err)
 				}
 			}

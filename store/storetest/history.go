@@ -49,24 +49,24 @@ func (m *model) write(typ store.EventType, key, value string, prev store.KV) {
 	m.log = append(m.log, e)
 }
 
-func (m *model) list(r store.Range) (items []store.KV, remaining int64, err error) {
+func (m *model) list(rng store.Range) (items []store.KV, remaining int64, err error) {
 	switch {
-	case r.Revision == 0:
-		r.Revision = m.revision()
-	case r.Revision > m.revision():
+	case rng.Revision == 0:
+		rng.Revision = m.revision()
+	case rng.Revision > m.revision():
 		return nil, 0, store.ErrFuture
-	case r.Revision < m.compacted:
+	case rng.Revision < m.compacted:
 		return nil, 0, store.ErrCompacted
 	}
-	for _, kv := range m.at(r.Revision) {
-		if strings.HasPrefix(kv.Key, r.Prefix) && kv.Key >= r.From {
+	for _, kv := range m.at(rng.Revision) {
+		if strings.HasPrefix(kv.Key, rng.Prefix) && kv.Key >= rng.From {
 			items = append(items, kv)
 		}
 	}
 	slices.SortFunc(items, func(a, b store.KV) int { return strings.Compare(a.Key, b.Key) })
-	if r.Limit > 0 && len(items) > r.Limit {
-		remaining = int64(len(items) - r.Limit)
-		items = items[:r.Limit]
+	if rng.Limit > 0 && len(items) > rng.Limit {
+		remaining = int64(len(items) - rng.Limit)
+		items = items[:rng.Limit]
 	}
 	return items, remaining, nil
 }
@@ -78,7 +78,7 @@ func testHistory(t *testing.T, s store.Store) {
 }
 
 // Play runs one random history of n steps. The seed is printed on failure, so that it can be played again.
-func Play(t *testing.T, s store.Store, seed uint64, n int) {
+func Play(t *testing.T, st store.Store, seed uint64, n int) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
@@ -88,48 +88,48 @@ func Play(t *testing.T, s store.Store, seed uint64, n int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	start := revision(t, s)
+	start := revision(t, st)
 	m := &model{first: start, compacted: start}
 	for i := 0; i < n && !t.Failed(); i++ {
-		step(ctx, t, s, m, rng)
+		step(ctx, t, st, m, rng)
 	}
 	for range 5 {
-		checkWatch(ctx, t, s, m, rng)
+		checkWatch(ctx, t, st, m, rng)
 	}
 }
 
-func step(ctx context.Context, t *testing.T, s store.Store, m *model, rng *rand.Rand) {
+func step(ctx context.Context, t *testing.T, st store.Store, m *model, rng *rand.Rand) {
 	key := fmt.Sprintf("/%c/%d", 'a'+rng.IntN(3), rng.IntN(6))
 	value := fmt.Sprint(rng.IntN(1000))
 	cur, found := m.at(m.revision())[key]
 	switch n := rng.IntN(100); {
 	case n < 25:
-		w, err := s.Create(ctx, key, []byte(value))
+		w, err := st.Create(ctx, key, []byte(value))
 		outcome(t, "Create "+key, err, found, store.ErrExists)
 		if !found {
 			m.write(store.Created, key, value, store.KV{})
 			wantRevision(t, m, w)
 		}
 	case n < 55:
-		w, err := s.Update(ctx, key, []byte(value), expected(rng, cur))
+		w, err := st.Update(ctx, key, []byte(value), expected(rng, cur))
 		if checkGuarded(t, "Update "+key, err, found, cur) {
 			m.write(store.Updated, key, value, cur)
 			wantRevision(t, m, w)
 		}
 	case n < 70:
-		old, w, err := s.Delete(ctx, key, expected(rng, cur))
+		old, w, err := st.Delete(ctx, key, expected(rng, cur))
 		if checkGuarded(t, "Delete "+key, err, found, cur) {
 			wantItems(t, "Delete "+key, []store.KV{old}, cur)
 			m.write(store.Deleted, key, "", cur)
 			wantRevision(t, m, w)
 		}
 	case n < 95:
-		checkReads(ctx, t, s, m, rng, key)
+		checkReads(ctx, t, st, m, rng, key)
 	case n < 98:
-		checkWatch(ctx, t, s, m, rng)
+		checkWatch(ctx, t, st, m, rng)
 	default:
 		rev := m.compacted + rng.Int64N(m.revision()-m.compacted+1)
-		if err := s.Compact(ctx, rev); err != nil {
+		if err := st.Compact(ctx, rev); err != nil {
 			t.Errorf("Compact(%d): %v", rev, err)
 		}
 		m.compacted = max(m.compacted, rev)
@@ -180,7 +180,7 @@ func wantRevision(t *testing.T, m *model, w store.Written) {
 	}
 }
 
-func checkReads(ctx context.Context, t *testing.T, s store.Store, m *model, rng *rand.Rand, key string) {
+func checkReads(ctx context.Context, t *testing.T, st store.Store, m *model, rng *rand.Rand, key string) {
 	rev := m.first + rng.Int64N(m.revision()-m.first+3)
 	if rng.IntN(3) == 0 {
 		rev = 0
@@ -190,7 +190,7 @@ func checkReads(ctx context.Context, t *testing.T, s store.Store, m *model, rng 
 		r.From = key
 	}
 	want, remaining, wantE := m.list(r)
-	got, err := s.List(ctx, r)
+	got, err := st.List(ctx, r)
 	if !errors.Is(err, wantE) {
 		t.Errorf("List(%+v): got error %v, want %v", r, err, wantE)
 		return
@@ -199,7 +199,7 @@ func checkReads(ctx context.Context, t *testing.T, s store.Store, m *model, rng 
 	if got.Remaining != remaining || got.More != (remaining > 0) {
 		t.Errorf("List(%+v): got remaining %d, more %v; want %d", r, got.Remaining, got.More, remaining)
 	}
-	one, at, err := s.Get(ctx, key, rev)
+	one, at, err := st.Get(ctx, key, rev)
 	if wantE != nil {
 		wantErr(t, fmt.Sprintf("Get(%s, %d)", key, rev), err, wantE)
 		return

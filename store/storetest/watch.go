@@ -105,14 +105,14 @@ func testWatchEventShape(t *testing.T, s store.Store) {
 	}
 }
 
-func testWatchEnds(t *testing.T, s store.Store) {
+func testWatchEnds(t *testing.T, st store.Store) {
 	ctx, cancel := context.WithCancel(t.Context())
-	byCtx, err := s.Watch(ctx, "/", 0)
+	byCtx, err := st.Watch(ctx, "/", 0)
 	if err != nil {
 		t.Fatalf("Watch: %v", err)
 	}
-	byStop := watch(t, s, "/", 0)
-	other := watch(t, s, "/", 0)
+	byStop := watch(t, st, "/", 0)
+	other := watch(t, st, "/", 0)
 	cancel()
 	byStop.Stop()
 	byStop.Stop()
@@ -124,7 +124,7 @@ func testWatchEnds(t *testing.T, s store.Store) {
 			t.Errorf("%s: got error %v, want nil", what, err)
 		}
 	}
-	create(t, s, "/a", "1")
+	create(t, st, "/a", "1")
 	take(t, other, 1)
 }
 
@@ -152,14 +152,14 @@ func testWatchSlowReader(t *testing.T, s store.Store) {
 	}
 }
 
-func testWatchCompacted(t *testing.T, s store.Store) {
-	r1 := create(t, s, "/a", "1")
-	r2 := update(t, s, "/a", "2", r1)
-	r3 := update(t, s, "/a", "3", r2)
-	if err := s.Compact(bounded(t), r2); err != nil {
+func testWatchCompacted(t *testing.T, st store.Store) {
+	r1 := create(t, st, "/a", "1")
+	r2 := update(t, st, "/a", "2", r1)
+	r3 := update(t, st, "/a", "3", r2)
+	if err := st.Compact(bounded(t), r2); err != nil {
 		t.Fatalf("Compact: %v", err)
 	}
-	w, err := s.Watch(bounded(t), "/", r1)
+	w, err := st.Watch(bounded(t), "/", r1)
 	if err == nil { // a remote store learns it only from the running watch
 		for range w.Events() {
 			t.Error("event before the compacted revision")
@@ -168,12 +168,12 @@ func testWatchCompacted(t *testing.T, s store.Store) {
 	}
 	wantErr(t, "Watch from before the compacted revision", err, store.ErrCompacted)
 	want := fmt.Sprintf("U:/a=3@%d(2)", r3)
-	if got := take(t, watch(t, s, "/", r2), 1); showEvent(got[0]) != want {
+	if got := take(t, watch(t, st, "/", r2), 1); showEvent(got[0]) != want {
 		t.Errorf("Watch from the compacted revision: got %s, want %s", showEvent(got[0]), want)
 	}
-	future := watch(t, s, "/", r3+1)
-	create(t, s, "/skipped", "")
-	r5 := create(t, s, "/seen", "")
+	future := watch(t, st, "/", r3+1)
+	create(t, st, "/skipped", "")
+	r5 := create(t, st, "/seen", "")
 	if got := take(t, future, 1); got[0].KV.Revision != r5 {
 		t.Errorf("Watch from a future revision: got %d first, want %d", got[0].KV.Revision, r5)
 	}

@@ -27,33 +27,34 @@ type collected struct {
 
 func startCollected(t *testing.T) *collected {
 	t.Helper()
-	r := start(t, func(c *cluster.Config) { c.NoNode = true })
+	running := start(t, func(c *cluster.Config) { c.NoNode = true })
 	free := `{type: object, x-kubernetes-preserve-unknown-fields: true}`
-	r.must(t, kindYAML(t, "store", "boxs", free, "v1"), "apply", "-f", "-")
-	r.must(t, strings.Replace(kindYAML(t, "store", "halls", free, "v1"), `"Namespaced"`, `"Cluster"`, 1), "apply",
+	running.must(t, kindYAML(t, "store", "boxs", free, "v1"), "apply", "-f", "-")
+	running.must(t, strings.Replace(kindYAML(t, "store", "halls", free, "v1"), `"Namespaced"`, `"Cluster"`, 1), "apply",
 		"-f", "-")
-	r.must(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	running.must(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
 	of := func(resource string) dynamic.NamespaceableResourceInterface {
-		return r.dynamic.Resource(schema.GroupVersionResource{
+		return running.dynamic.Resource(schema.GroupVersionResource{
 			Group:    "store.example.com",
 			Version:  "v1",
 			Resource: resource,
 		})
 	}
 	return &collected{
-		r, of("boxs"), of("halls"), r.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")),
+		running, of("boxs"), of("halls"),
+		running.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")),
 	}
 }
 
 // made creates an object, owned by owners, and returns it.
 func made(
-	t *testing.T, r dynamic.ResourceInterface, apiVersion, kind, name string, finalizers []string,
+	t *testing.T, cs dynamic.ResourceInterface, apiVersion, kind, name string, finalizers []string,
 	owners ...*unstructured.Unstructured,
 ) *unstructured.Unstructured {
 	t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
-	u.SetName(name)
-	u.SetFinalizers(finalizers)
+	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
+	obj.SetName(name)
+	obj.SetFinalizers(finalizers)
 	var refs []metav1.OwnerReference
 	yes := true
 	for _, o := range owners {
@@ -65,8 +66,8 @@ func made(
 			BlockOwnerDeletion: &yes,
 		})
 	}
-	u.SetOwnerReferences(refs)
-	out, err := r.Create(t.Context(), u, metav1.CreateOptions{})
+	obj.SetOwnerReferences(refs)
+	out, err := cs.Create(t.Context(), obj, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("create %s %s: %v", kind, name, err)
 	}
@@ -102,20 +103,20 @@ func goes(t *testing.T, r dynamic.ResourceInterface, name string) {
 // TestCustomResourcesAreCollected: owner references between custom and built-in kinds are honoured in both directions
 // and across scopes, by each propagation policy, also by those of kinds that came after the collector.
 func TestCustomResourcesAreCollected(t *testing.T) {
-	c := startCollected(t)
+	collected := startCollected(t)
 	ctx := t.Context()
-	boxes := c.boxes.Namespace("default")
-	maps := c.maps.Namespace("default")
-	hall := made(t, c.halls, "store.example.com/v1", "Hall", "hall", nil)
-	box := c.box(t, "default", "box", hall)
-	inner := c.box(t, "default", "inner", box)
+	boxes := collected.boxes.Namespace("default")
+	maps := collected.maps.Namespace("default")
+	hall := made(t, collected.halls, "store.example.com/v1", "Hall", "hall", nil)
+	box := collected.box(t, "default", "box", hall)
+	inner := collected.box(t, "default", "inner", box)
 	// before of-map: when that has gone, the collector knows of both
 	held := made(t, boxes, "store.example.com/v1", "Box", "held", []string{"example.com/hold"}, box)
-	c.configMap(t, "default", "of-inner", inner)
-	owner := c.configMap(t, "default", "owner")
-	c.box(t, "default", "of-map", owner)
-	two := c.box(t, "default", "of-two", owner, hall)
-	c.box(t, "default", "of-nobody")
+	collected.configMap(t, "default", "of-inner", inner)
+	owner := collected.configMap(t, "default", "owner")
+	collected.box(t, "default", "of-map", owner)
+	two := collected.box(t, "default", "of-two", owner, hall)
+	collected.box(t, "default", "of-nobody")
 
 	if err := maps.Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 	}
 
 	foreground := metav1.DeletePropagationForeground
-	if err := c.halls.Delete(ctx, "hall", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+	if err := collected.halls.Delete(ctx, "hall", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "deletion to reach the held box", func() string {
@@ -150,7 +151,7 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 		}
 		return ""
 	})
-	if u, err := c.halls.Get(ctx, "hall", metav1.GetOptions{}); err != nil ||
+	if u, err := collected.halls.Get(ctx, "hall", metav1.GetOptions{}); err != nil ||
 		!slices.Contains(u.GetFinalizers(), metav1.FinalizerDeleteDependents) {
 		t.Errorf("the hall is to wait for what it owns: %v, %v", u, err)
 	}
@@ -161,7 +162,7 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 	for _, name := range []string{"held", "box", "of-two"} {
 		goes(t, boxes, name)
 	}
-	goes(t, c.halls, "hall")
+	goes(t, collected.halls, "hall")
 	if _, err := boxes.Get(ctx, "of-nobody", metav1.GetOptions{}); err != nil {
 		t.Errorf("the box that nobody owns: %v", err)
 	}
@@ -170,19 +171,19 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 // TestNamespaceTakesCustomResources: a namespace goes with its custom resources; while one has a finalizer the
 // namespace says so, and it goes when that is let go. Objects of the kind elsewhere stay.
 func TestNamespaceTakesCustomResources(t *testing.T) {
-	c := startCollected(t)
+	collected := startCollected(t)
 	ctx := t.Context()
-	r := c.running
-	r.must(t, "", "create", "namespace", "shop")
-	c.box(t, "shop", "free")
-	c.box(t, "default", "elsewhere")
-	made(t, c.boxes.Namespace("shop"), "store.example.com/v1", "Box", "held", []string{"example.com/hold"})
-	if err := r.CoreV1().Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}); err != nil {
+	running := collected.running
+	running.must(t, "", "create", "namespace", "shop")
+	collected.box(t, "shop", "free")
+	collected.box(t, "default", "elsewhere")
+	made(t, collected.boxes.Namespace("shop"), "store.example.com/v1", "Box", "held", []string{"example.com/hold"})
+	if err := running.CoreV1().Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	goes(t, c.boxes.Namespace("shop"), "free")
+	goes(t, collected.boxes.Namespace("shop"), "free")
 	eventually(t, "the namespace to say what holds it", func() string {
-		ns, err := r.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
+		ns, err := running.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
@@ -207,7 +208,7 @@ func TestNamespaceTakesCustomResources(t *testing.T) {
 		}
 		return ""
 	})
-	_, err := c.boxes.Namespace("shop").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+	_, err := collected.boxes.Namespace("shop").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "store.example.com/v1",
 		"kind":       "Box",
 		"metadata":   map[string]any{"name": "late"},
@@ -215,18 +216,18 @@ func TestNamespaceTakesCustomResources(t *testing.T) {
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "because it is being terminated") {
 		t.Errorf("a box in a namespace that goes: %v", err)
 	}
-	if _, err := c.boxes.Namespace("shop").Patch(ctx, "held", types.MergePatchType,
+	if _, err := collected.boxes.Namespace("shop").Patch(ctx, "held", types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the namespace to go", func() string {
-		_, err := r.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
+		_, err := running.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return ""
 		}
 		return fmt.Sprint(err)
 	})
-	if _, err := c.boxes.Namespace("default").Get(ctx, "elsewhere", metav1.GetOptions{}); err != nil {
+	if _, err := collected.boxes.Namespace("default").Get(ctx, "elsewhere", metav1.GetOptions{}); err != nil {
 		t.Errorf("the box elsewhere: %v", err)
 	}
 }

@@ -137,7 +137,7 @@ func (r *running) publishes(t *testing.T, name, schema string) {
 // TestPublishedDefinitions lets the real kubectl check, write and explain custom resources by what the server publishes
 // of their definitions, and follows definitions that come, change their versions and go.
 func TestPublishedDefinitions(t *testing.T) {
-	r := start(t, func(c *cluster.Config) { c.NoNode = true })
+	running := start(t, func(c *cluster.Config) { c.NoNode = true })
 	for _, y := range []string{
 		kindYAML(t, "foo", "foos", fooSchema, "v1"),
 		kindYAML(t, "empty", "empties", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, "v1"),
@@ -146,11 +146,11 @@ func TestPublishedDefinitions(t *testing.T) {
 			"v1"),
 		kindYAML(t, "nested", "waldos", nestedSchema, "v1beta1"),
 	} {
-		r.must(t, y, "apply", "-f", "-")
+		running.must(t, y, "apply", "-f", "-")
 	}
-	r.must(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-	r.publishes(t, "com.example.foo.v1.Foo", fooSchema)
-	r.publishes(t, "com.example.nested.v1beta1.Waldo", nestedPublished)
+	running.must(t, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	running.publishes(t, "com.example.foo.v1.Foo", fooSchema)
+	running.publishes(t, "com.example.nested.v1beta1.Waldo", nestedPublished)
 
 	for _, tc := range []struct{ kind, plural, body string }{
 		{`"kind":"Foo","apiVersion":"foo.example.com/v1"`, "foos", `"spec":{"bars":[{"name":"test-bar"}]}`},
@@ -160,8 +160,8 @@ func TestPublishedDefinitions(t *testing.T) {
 	} {
 		y := fmt.Sprintf(`{%s,"metadata":{"name":"test"},%s}`, tc.kind, tc.body)
 		for _, verb := range []string{"create", "apply"} {
-			r.must(t, y, verb, "-f", "-")
-			r.must(t, "", "delete", tc.plural, "test")
+			running.must(t, y, verb, "-f", "-")
+			running.must(t, "", "delete", tc.plural, "test")
 		}
 	}
 	for body, want := range map[string]string{
@@ -170,15 +170,16 @@ func TestPublishedDefinitions(t *testing.T) {
 		`"spec":{"bars":[{"age":"1"}]}`: `spec.bars[0].name: Required value`,
 	} {
 		for _, verb := range []string{"create", "apply"} {
-			out, err := r.kubectl(t, `{"kind":"Foo","apiVersion":"foo.example.com/v1","metadata":{"name":"bad"},`+body+
+			out, err := running.kubectl(t, `{"kind":"Foo","apiVersion":"foo.example.com/v1","metadata":{"name":"bad"},`+
+				body+
 				`}`, verb, "-f", "-")
 			if err == nil || !strings.Contains(out, want) {
 				t.Errorf("%s of %s: %v, %s; want %s", verb, body, err, out, want)
 			}
 		}
 	}
-	explain(t, r)
-	followVersions(t, r)
+	explain(t, running)
+	followVersions(t, running)
 }
 
 func explain(t *testing.T, r *running) {

@@ -35,17 +35,18 @@ spec:
 func TestKwok(t *testing.T) {
 	kwok := tool(t, "kwok")
 	dir := module(t, "sigs.k8s.io/kwok")
-	r := start(t, func(c *cluster.Config) { c.NoNode = true })
-	r.must(t, "", "apply", "--server-side", "-f", filepath.Join(dir, "kustomize/crd/bases"))
-	r.must(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/stages.kwok.x-k8s.io",
+	running := start(t, func(c *cluster.Config) { c.NoNode = true })
+	running.must(t, "", "apply", "--server-side", "-f", filepath.Join(dir, "kustomize/crd/bases"))
+	running.must(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/stages.kwok.x-k8s.io",
 		"crd/clusterexecs.kwok.x-k8s.io")
 	for _, stage := range []string{
 		"node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-ready",
 		"pod/fast/pod-complete", "pod/fast/pod-delete",
 	} {
-		r.must(t, "", "apply", "-f", filepath.Join(dir, "kustomize/stage", stage+".yaml"))
+		running.must(t, "", "apply", "-f", filepath.Join(dir, "kustomize/stage", stage+".yaml"))
 	}
-	launch(t, kwok, "--kubeconfig", r.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds", "40",
+	launch(t, kwok, "--kubeconfig", running.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds",
+		"40",
 		"--enable-crds", "Stage")
 
 	ctx := t.Context()
@@ -55,21 +56,21 @@ func TestKwok(t *testing.T) {
 			Name:   name,
 			Labels: map[string]string{corev1.LabelHostname: name, "type": "kwok"},
 		}}
-		if _, err := r.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		if _, err := running.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.must(t, "", "wait", "--for=condition=Ready", "node", "-l", "type=kwok", "--timeout=90s")
+	running.must(t, "", "wait", "--for=condition=Ready", "node", "-l", "type=kwok", "--timeout=90s")
 	eventually(t, "leases of the nodes", func() string {
-		l, err := r.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
+		l, err := running.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
 		if err != nil || len(l.Items) != 4 {
 			return fmt.Sprintf("%d leases, %v", len(l.Items), err)
 		}
 		return ""
 	})
-	r.must(t, fakeDeployment, "apply", "-f", "-")
-	r.must(t, "", "rollout", "status", "deployment/web", "--timeout=90s")
-	pods, err := r.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+	running.must(t, fakeDeployment, "apply", "-f", "-")
+	running.must(t, "", "rollout", "status", "deployment/web", "--timeout=90s")
+	pods, err := running.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestKwok(t *testing.T) {
 	if len(pods.Items) != 12 || len(on) != 4 || on["fake-0"] != 3 {
 		t.Errorf("12 pods on 4 nodes are spread as %v", on)
 	}
-	drainAndEnd(t, r)
+	drainAndEnd(t, running)
 }
 
 // drainAndEnd empties a node, then deletes all there is; everything must go although no kubelet confirms it.

@@ -92,18 +92,19 @@ webhooks:
 // first is killed.
 func TestOperator(t *testing.T) {
 	bin := buildOperator(t)
-	r := start(t, func(c *cluster.Config) { c.Rootless = true }) // with a fake node, where pods become Ready
+	running := start(t, func(c *cluster.Config) { c.Rootless = true }) // with a fake node, where pods become Ready
 	certs, ca := certificate(t)
 	port := freePort(t)
 	fill := strings.NewReplacer("URL", "https://127.0.0.1:"+strconv.Itoa(port), "CA}",
 		base64.StdEncoding.EncodeToString(ca)+"}")
-	r.must(t, fill.Replace(shopDefinition), "apply", "-f", "-")
-	r.must(t, "", "wait", "--for=condition=Established", "crd/shops.example.com", "--timeout=60s")
-	leader := launch(t, bin, "--kubeconfig", r.kubeconfig, "--cert-dir", certs, "--webhook-port",
+	running.must(t, fill.Replace(shopDefinition), "apply", "-f", "-")
+	running.must(t, "", "wait", "--for=condition=Established", "crd/shops.example.com", "--timeout=60s")
+	leader := launch(t, bin, "--kubeconfig", running.kubeconfig, "--cert-dir", certs, "--webhook-port",
 		strconv.Itoa(freePort(t)))
-	first := leaderAfter(t, r, "")
-	second := launch(t, bin, "--kubeconfig", r.kubeconfig, "--cert-dir", certs, "--webhook-port", strconv.Itoa(port))
-	r.must(t, fill.Replace(shopHooks), "apply", "-f", "-")
+	first := leaderAfter(t, running, "")
+	second := launch(t, bin, "--kubeconfig", running.kubeconfig, "--cert-dir", certs, "--webhook-port",
+		strconv.Itoa(port))
+	running.must(t, fill.Replace(shopHooks), "apply", "-f", "-")
 	eventually(t, "the webhooks to listen", func() string {
 		conn, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err != nil {
@@ -113,7 +114,7 @@ func TestOperator(t *testing.T) {
 		return ""
 	})
 	shops := func(version string) dynamic.ResourceInterface {
-		return r.dynamic.Resource(schema.GroupVersionResource{
+		return running.dynamic.Resource(schema.GroupVersionResource{
 			Group:    "example.com",
 			Version:  version,
 			Resource: "shops",
@@ -135,7 +136,7 @@ func TestOperator(t *testing.T) {
 		}
 		return ""
 	})
-	openShop(t, r, shops)
+	openShop(t, running, shops)
 	judgeShops(t, shops)
 
 	leader.end(t, syscall.SIGKILL)
@@ -143,11 +144,11 @@ func TestOperator(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	leaderAfter(t, r, first)
+	leaderAfter(t, running, first)
 	waitReady(t, shops("v1"), "b", 1)
-	closeShops(t, r, shops)
+	closeShops(t, running, shops)
 	second.end(t, syscall.SIGTERM)
-	lease, err := r.CoordinationV1().Leases("default").Get(t.Context(), "shops.example.com", metav1.GetOptions{})
+	lease, err := running.CoordinationV1().Leases("default").Get(t.Context(), "shops.example.com", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 		t.Errorf("the last replica did not let go of its lease: %+v, %v", lease.Spec, err)
 	}
@@ -172,11 +173,11 @@ func openShop(t *testing.T, r *running, shops func(string) dynamic.ResourceInter
 	if f := live.GetFinalizers(); len(f) != 1 || f[0] != "example.com/farewell" {
 		t.Errorf("finalizers are %v", f)
 	}
-	d, err := r.AppsV1().Deployments("default").Get(ctx, "a", metav1.GetOptions{})
+	deployment, err := r.AppsV1().Deployments("default").Get(ctx, "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := metav1.GetControllerOf(d); o == nil || o.UID != made.GetUID() || o.Kind != "Shop" ||
+	if o := metav1.GetControllerOf(deployment); o == nil || o.UID != made.GetUID() || o.Kind != "Shop" ||
 		o.APIVersion != "example.com/v1" {
 		t.Errorf("the deployment's owner is %+v", o)
 	}
@@ -185,7 +186,7 @@ func openShop(t *testing.T, r *running, shops func(string) dynamic.ResourceInter
 	}
 	eventually(t, "the deployment to be made again", func() string {
 		again, err := r.AppsV1().Deployments("default").Get(ctx, "a", metav1.GetOptions{})
-		if err != nil || again.UID == d.UID {
+		if err != nil || again.UID == deployment.UID {
 			return fmt.Sprintf("the old one or %v", err)
 		}
 		return ""

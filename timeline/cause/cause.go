@@ -84,7 +84,7 @@ func Render(out io.Writer, a *Answer, width int) {
 }
 
 // fold writes words after a label, wrapped below the label.
-func fold(b *strings.Builder, label, words string, width int) {
+func fold(out *strings.Builder, label, words string, width int) {
 	if width <= 0 {
 		width = math.MaxInt
 	}
@@ -93,7 +93,7 @@ func fold(b *strings.Builder, label, words string, width int) {
 	for word := range strings.FieldsSeq(words) {
 		word = visible(word)
 		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
-			b.WriteString(line + "\n")
+			out.WriteString(line + "\n")
 			line = strings.Repeat(" ", len(label))
 			empty = true
 		}
@@ -103,7 +103,7 @@ func fold(b *strings.Builder, label, words string, width int) {
 		line = line + word
 		empty = false
 	}
-	b.WriteString(line + "\n")
+	out.WriteString(line + "\n")
 }
 
 // visible removes terminal control characters: anyone with the right to write a status may have put them there.

@@ -247,22 +247,22 @@ func TestAutoscaler(t *testing.T) {
 				conditions+`]}}`)
 	}
 	says(t, "new", Autoscaler(h("")), "has not looked at it yet")
-	a := Autoscaler(h(
+	answer := Autoscaler(h(
 		`{type: ScalingActive, status: "False", reason: FailedGetResourceMetric, message: "missing request for cpu"}`))
-	a.Recorded("FailedGetResourceMetric: missing request for cpu")
-	says(t, "request", a, "1 replica\n", "resources.requests")
-	if len(a.Why) != 1 {
-		t.Errorf("the warning is told twice: %q", a.Why)
+	answer.Recorded("FailedGetResourceMetric: missing request for cpu")
+	says(t, "request", answer, "1 replica\n", "resources.requests")
+	if len(answer.Why) != 1 {
+		t.Errorf("the warning is told twice: %q", answer.Why)
 	}
 	says(t, "target", Autoscaler(h(`{type: AbleToScale, status: "False", reason: FailedGetScale, message: none}`)),
 		"deployment/web exists")
 	says(t, "bound", Autoscaler(h(`{type: ScalingLimited, status: "True", reason: TooManyReplicas}`)),
 		"raise maxReplicas (3)")
-	a = Autoscaler(
+	answer = Autoscaler(
 		h(`{type: AbleToScale, status: "True", reason: SucceededRescale}, {type: ScaledToZero, status: "False", reason: NotScaledToZero, message: "the HPA controller did not scale the workload to zero"}`))
-	says(t, "not zero", a, "scales as they say")
-	if len(a.Why) != 1 {
-		t.Errorf("not scaled to zero: got %q, want one sentence", a.Why)
+	says(t, "not zero", answer, "scales as they say")
+	if len(answer.Why) != 1 {
+		t.Errorf("not scaled to zero: got %q, want one sentence", answer.Why)
 	}
 }
 

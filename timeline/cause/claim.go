@@ -37,29 +37,30 @@ const (
 
 // Explain explains why the claim has no volume, or names its volume.
 func (c *Claim) Explain() *Answer {
-	a := of("persistentvolumeclaim", c.Claim)
-	a.State = string(c.Claim.Status.Phase)
+	answer := of("persistentvolumeclaim", c.Claim)
+	answer.State = string(c.Claim.Status.Phase)
 	if c.Claim.DeletionTimestamp != nil {
-		a.State = "Terminating"
-		c.leaving(a)
-		return a
+		answer.State = "Terminating"
+		c.leaving(answer)
+		return answer
 	}
 	name := c.Claim.Spec.VolumeName
 	switch c.Claim.Status.Phase {
 	case corev1.ClaimBound:
-		a.because("it has the volume %s", name)
+		answer.because("it has the volume %s", name)
 	case corev1.ClaimLost:
-		a.because("it had the volume %s, which does not exist any more: what was in it is lost to this claim", name)
-		a.do("delete the claim and make it anew, or restore the PersistentVolume %s", name)
+		answer.because("it had the volume %s, which does not exist any more: what was in it is lost to this claim",
+			name)
+		answer.do("delete the claim and make it anew, or restore the PersistentVolume %s", name)
 	default:
 		switch {
 		case name != "":
-			c.named(a, name)
+			c.named(answer, name)
 		default:
-			c.classed(a)
+			c.classed(answer)
 		}
 	}
-	return a
+	return answer
 }
 
 // leaving explains what blocks the deletion of a claim.
@@ -111,57 +112,58 @@ func (c *Claim) named(a *Answer, name string) {
 }
 
 // classed explains a claim by its StorageClass.
-func (c *Claim) classed(a *Answer) {
+func (c *Claim) classed(answer *Answer) {
 	want := c.Claim.Spec.StorageClassName
 	if want == nil {
-		a.because("it names no StorageClass, and none is the default one")
-		a.do("name one in spec.storageClassName (there are: %s), or annotate one with %s=true",
+		answer.because("it names no StorageClass, and none is the default one")
+		answer.do("name one in spec.storageClassName (there are: %s), or annotate one with %s=true",
 			or(some(c.classNames()), "none"), storage.DefaultClassAnnotation)
-		c.static(a)
+		c.static(answer)
 		return
 	}
 	if *want == "" {
-		a.because(
+		answer.because(
 			`its storageClassName is "": it waits for a PersistentVolume without a class, and nothing is provisioned for it`)
-		c.static(a)
-		a.do("create a PersistentVolume that fits")
+		c.static(answer)
+		answer.do("create a PersistentVolume that fits")
 		return
 	}
 	i := slices.IndexFunc(c.Classes, func(s storagev1.StorageClass) bool { return s.Name == *want })
 	if i < 0 {
-		a.because("there is no StorageClass %s", *want)
-		a.do("create it, or name another one in a new claim (there are: %s)", or(some(c.classNames()), "none"))
-		c.static(a)
+		answer.because("there is no StorageClass %s", *want)
+		answer.do("create it, or name another one in a new claim (there are: %s)", or(some(c.classNames()), "none"))
+		c.static(answer)
 		return
 	}
 	class := &c.Classes[i]
 	if class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer &&
 		c.Claim.Annotations[selectedNode] == "" {
-		c.late(a, class)
+		c.late(answer, class)
 		return
 	}
-	c.provisioned(a, class)
+	c.provisioned(answer, class)
 }
 
 // late explains a WaitForFirstConsumer claim.
-func (c *Claim) late(a *Answer, class *storagev1.StorageClass) {
+func (c *Claim) late(answer *Answer, class *storagev1.StorageClass) {
 	users := c.users()
 	if len(users) == 0 {
-		a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and no pod uses the claim yet",
+		answer.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and no pod uses the claim yet",
 			class.Name)
-		a.do("create a pod that uses it: the volume is made on the node that the scheduler chooses for the pod")
+		answer.do("create a pod that uses it: the volume is made on the node that the scheduler chooses for the pod")
 		return
 	}
-	a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and the scheduler has not found a node "+
+	answer.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and the scheduler has not found a "+
+		"node "+
 		"for the pod that uses it: %s", class.Name, some(users))
-	a.do("`keelson why pod/%s -n %s` says what that pod waits for", users[0], c.Claim.Namespace)
+	answer.do("`keelson why pod/%s -n %s` says what that pod waits for", users[0], c.Claim.Namespace)
 	if class.Provisioner == noProvisioner {
-		c.static(a)
+		c.static(answer)
 	}
 }
 
 // provisioned explains a claim that waits for a provisioner.
-func (c *Claim) provisioned(a *Answer, class *storagev1.StorageClass) {
+func (c *Claim) provisioned(answer *Answer, class *storagev1.StorageClass) {
 	by := or(c.Claim.Annotations[provisionedBy], class.Provisioner)
 	on := ""
 	if node := c.Claim.Annotations[selectedNode]; node != "" {
@@ -169,32 +171,32 @@ func (c *Claim) provisioned(a *Answer, class *storagev1.StorageClass) {
 	}
 	switch {
 	case class.Provisioner == noProvisioner:
-		a.because("its StorageClass %s provisions nothing (%s): it waits for a PersistentVolume of that class",
+		answer.because("its StorageClass %s provisions nothing (%s): it waits for a PersistentVolume of that class",
 			class.Name, noProvisioner)
-		c.static(a)
-		a.do("create a PersistentVolume that fits")
+		c.static(answer)
+		answer.do("create a PersistentVolume that fits")
 	case by == localvolume.Provisioner:
-		a.because("the provisioner %s has not made its volume%s yet", by, on)
+		answer.because("the provisioner %s has not made its volume%s yet", by, on)
 	case strings.HasPrefix(by, inTreePrefix):
-		a.because("its StorageClass %s names the provisioner %s, which was part of older Kubernetes releases and "+
+		answer.because("its StorageClass %s names the provisioner %s, which was part of older Kubernetes releases and "+
 			"serves nothing any more", class.Name, by)
-		a.do("name a class of a CSI driver")
+		answer.do("name a class of a CSI driver")
 	default:
-		a.because("it waits for the provisioner %s%s, which is a program outside the cluster's own", by, on)
+		answer.because("it waits for the provisioner %s%s, which is a program outside the cluster's own", by, on)
 		if slices.Contains(c.Drivers, by) {
-			a.do("look at the log of the driver's external-provisioner")
+			answer.do("look at the log of the driver's external-provisioner")
 		} else {
-			a.because("there is no CSIDriver %s: that driver does not seem to be installed", by)
-			a.do("install the driver, or name another class (there are: %s)", or(some(c.classNames()), "none"))
+			answer.because("there is no CSIDriver %s: that driver does not seem to be installed", by)
+			answer.do("install the driver, or name another class (there are: %s)", or(some(c.classNames()), "none"))
 		}
-		a.cannot("whether a provisioner runs that never wrote an event about the claim")
+		answer.cannot("whether a provisioner runs that never wrote an event about the claim")
 	}
 }
 
 // static explains why no existing volume fits.
-func (c *Claim) static(a *Answer) {
+func (c *Claim) static(answer *Answer) {
 	if len(c.Volumes) == 0 {
-		a.because("there are no PersistentVolumes")
+		answer.because("there are no PersistentVolumes")
 		return
 	}
 	var reasons []string
@@ -202,7 +204,7 @@ func (c *Claim) static(a *Answer) {
 		v := &c.Volumes[i]
 		wrong := c.unfit(v)
 		if wrong == "" {
-			a.because("the PersistentVolume %s fits: the controller is about to bind it, or does not run", v.Name)
+			answer.because("the PersistentVolume %s fits: the controller is about to bind it, or does not run", v.Name)
 			return
 		}
 		if v.Spec.StorageClassName == c.class() {
@@ -210,10 +212,10 @@ func (c *Claim) static(a *Answer) {
 		}
 	}
 	if len(reasons) == 0 {
-		a.because("no PersistentVolume is of its class %q", c.class())
+		answer.because("no PersistentVolume is of its class %q", c.class())
 		return
 	}
-	a.because("no PersistentVolume fits: %s", some(reasons))
+	answer.because("no PersistentVolume fits: %s", some(reasons))
 }
 
 func (c *Claim) class() string {
@@ -233,11 +235,11 @@ func (c *Claim) classNames() []string {
 }
 
 // unfit is why a volume does not fit the claim; empty: it does.
-func (c *Claim) unfit(v *corev1.PersistentVolume) string {
-	s := &c.Claim.Spec
-	if ref := v.Spec.ClaimRef; ref != nil && (ref.Namespace != c.Claim.Namespace || ref.Name != c.Claim.Name ||
+func (c *Claim) unfit(pv *corev1.PersistentVolume) string {
+	spec := &c.Claim.Spec
+	if ref := pv.Spec.ClaimRef; ref != nil && (ref.Namespace != c.Claim.Namespace || ref.Name != c.Claim.Name ||
 		ref.UID != "" && ref.UID != c.Claim.UID) {
-		if v.Status.Phase == corev1.VolumeReleased {
+		if pv.Status.Phase == corev1.VolumeReleased {
 			return fmt.Sprintf("was %s/%s's and is Released: its claimRef has to be removed first", ref.Namespace,
 				ref.Name)
 		}
@@ -249,25 +251,25 @@ func (c *Claim) unfit(v *corev1.PersistentVolume) string {
 		}
 		return *m
 	}
-	has := v.Spec.Capacity[corev1.ResourceStorage]
-	wants := s.Resources.Requests[corev1.ResourceStorage]
+	has := pv.Spec.Capacity[corev1.ResourceStorage]
+	wants := spec.Resources.Requests[corev1.ResourceStorage]
 	switch {
-	case v.DeletionTimestamp != nil:
+	case pv.DeletionTimestamp != nil:
 		return "is being deleted"
-	case v.Spec.StorageClassName != c.class():
-		return fmt.Sprintf("is of class %q and not %q", v.Spec.StorageClassName, c.class())
+	case pv.Spec.StorageClassName != c.class():
+		return fmt.Sprintf("is of class %q and not %q", pv.Spec.StorageClassName, c.class())
 	case has.Cmp(wants) < 0:
 		return fmt.Sprintf("has %s of %s", has.String(), wants.String())
-	case mode(v.Spec.VolumeMode) != mode(s.VolumeMode):
-		return fmt.Sprintf("has volumeMode %s and not %s", mode(v.Spec.VolumeMode), mode(s.VolumeMode))
+	case mode(pv.Spec.VolumeMode) != mode(spec.VolumeMode):
+		return fmt.Sprintf("has volumeMode %s and not %s", mode(pv.Spec.VolumeMode), mode(spec.VolumeMode))
 	}
-	for _, m := range s.AccessModes {
-		if !slices.Contains(v.Spec.AccessModes, m) {
+	for _, m := range spec.AccessModes {
+		if !slices.Contains(pv.Spec.AccessModes, m) {
 			return fmt.Sprintf("has no accessMode %s", m)
 		}
 	}
-	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); s.Selector != nil &&
-		(err != nil || !sel.Matches(labels.Set(v.Labels))) {
+	if sel, err := metav1.LabelSelectorAsSelector(spec.Selector); spec.Selector != nil &&
+		(err != nil || !sel.Matches(labels.Set(pv.Labels))) {
 		return "has not the labels of the claim's selector"
 	}
 	return ""

@@ -33,61 +33,63 @@ type Cron struct {
 // Explain says when a CronJob ran last and will run next, and what prevents that.
 func (c *Cron) Explain(now time.Time) *Answer {
 	cj := c.CronJob
-	a := of("cronjob", cj)
-	a.State = plural(len(cj.Status.Active), "active job")
-	c.past(a, now)
-	switch s := c.schedule(a); {
+	answer := of("cronjob", cj)
+	answer.State = plural(len(cj.Status.Active), "active job")
+	c.past(answer, now)
+	switch schedule := c.schedule(answer); {
 	case cj.DeletionTimestamp != nil:
-		a.State = "Terminating"
-		a.because("it is being deleted and starts nothing; finalizers: %s", or(some(cj.Finalizers), "none"))
+		answer.State = "Terminating"
+		answer.because("it is being deleted and starts nothing; finalizers: %s", or(some(cj.Finalizers), "none"))
 	case cj.Spec.Suspend != nil && *cj.Spec.Suspend:
-		a.State = "Suspended"
-		a.because("its spec.suspend is true: it starts nothing")
-		a.do("`kubectl patch cronjob/%s -n %s -p '{\"spec\":{\"suspend\":false}}'` lets it start again; the last "+
+		answer.State = "Suspended"
+		answer.because("its spec.suspend is true: it starts nothing")
+		answer.do("`kubectl patch cronjob/%s -n %s -p '{\"spec\":{\"suspend\":false}}'` lets it start again; the last "+
 			"start that it missed is made up for at once, "+
 			"unless it is older than spec.startingDeadlineSeconds", cj.Name, cj.Namespace)
-	case s != nil:
-		c.starts(a, s, now)
+	case schedule != nil:
+		c.starts(answer, schedule, now)
 	}
 	if c.Controllers != "" {
-		a.because("the controllers do not work, and nobody starts jobs: %s", c.Controllers)
+		answer.because("the controllers do not work, and nobody starts jobs: %s", c.Controllers)
 	}
-	return a
+	return answer
 }
 
 // past describes the last start, active jobs, and how the newest finished job ended.
-func (c *Cron) past(a *Answer, now time.Time) {
+func (c *Cron) past(answer *Answer, now time.Time) {
 	st := &c.CronJob.Status
 	if st.LastScheduleTime == nil {
-		a.because("it has never started a job; it was created at %s", clock(c.CronJob.CreationTimestamp.Time))
+		answer.because("it has never started a job; it was created at %s", clock(c.CronJob.CreationTimestamp.Time))
 	} else {
-		a.because("it last started a job for %s, %s ago", clock(st.LastScheduleTime.Time),
+		answer.because("it last started a job for %s, %s ago", clock(st.LastScheduleTime.Time),
 			since(st.LastScheduleTime.Time, now))
 	}
 	for i, r := range st.Active {
 		if i == mostNamed {
-			a.because("and %s", plural(len(st.Active)-mostNamed, "more job"))
+			answer.because("and %s", plural(len(st.Active)-mostNamed, "more job"))
 			break
 		}
-		a.because("job %s runs%s", r.Name, c.startedAt(r.Name))
+		answer.because("job %s runs%s", r.Name, c.startedAt(r.Name))
 	}
 	if len(st.Active) > 0 {
-		a.do("`keelson why job/%s -n %s` says how its pods are", st.Active[0].Name, a.Namespace)
+		answer.do("`keelson why job/%s -n %s` says how its pods are", st.Active[0].Name, answer.Namespace)
 	}
 	newest, how := c.newestEnded()
 	switch {
 	case newest == nil && st.LastSuccessfulTime != nil:
-		a.because("a job of it last succeeded at %s", clock(st.LastSuccessfulTime.Time))
+		answer.because("a job of it last succeeded at %s", clock(st.LastSuccessfulTime.Time))
 	case newest == nil:
 	case how.Type == batchv1.JobComplete:
-		a.because("its newest job that ended, %s, succeeded at %s", newest.Name, clock(how.LastTransitionTime.Time))
+		answer.because("its newest job that ended, %s, succeeded at %s", newest.Name,
+			clock(how.LastTransitionTime.Time))
 	default:
 		last := "none has succeeded yet"
 		if st.LastSuccessfulTime != nil {
 			last = "the last success was at " + clock(st.LastSuccessfulTime.Time)
 		}
-		a.because("its newest job that ended, %s, failed: %s; %s", newest.Name, said(how.Reason, how.Message), last)
-		a.do("`kubectl logs -n %s job/%s` has its words, while its pods are kept", a.Namespace, newest.Name)
+		answer.because("its newest job that ended, %s, failed: %s; %s", newest.Name, said(how.Reason, how.Message),
+			last)
+		answer.do("`kubectl logs -n %s job/%s` has its words, while its pods are kept", answer.Namespace, newest.Name)
 	}
 }
 
@@ -117,28 +119,28 @@ func (c *Cron) newestEnded() (newest *batchv1.Job, how *batchv1.JobCondition) {
 }
 
 // schedule parses the schedule; nil: it never runs, which is added to the answer.
-func (c *Cron) schedule(a *Answer) *cron.Schedule {
+func (c *Cron) schedule(answer *Answer) *cron.Schedule {
 	spec := &c.CronJob.Spec
 	zone := time.Local // the controller uses its machine's time zone
 	if z := spec.TimeZone; z != nil {
 		var err error
 		if zone, err = time.LoadLocation(*z); err != nil {
-			a.because("its spec.timeZone %q cannot be used: %v", *z, err)
-			a.do("give it a name such as Europe/Berlin or Etc/UTC")
+			answer.because("its spec.timeZone %q cannot be used: %v", *z, err)
+			answer.do("give it a name such as Europe/Berlin or Etc/UTC")
 			return nil
 		}
 	}
 	s, err := cron.Parse(spec.Schedule)
 	if err != nil {
-		a.because("its schedule %q cannot be read: %v", spec.Schedule, err)
-		a.do("write it as \"minute hour day-of-month month day-of-week\", such as \"*/5 * * * *\"")
+		answer.because("its schedule %q cannot be read: %v", spec.Schedule, err)
+		answer.do("write it as \"minute hour day-of-month month day-of-week\", such as \"*/5 * * * *\"")
 		return nil
 	}
 	return s.In(zone)
 }
 
 // starts explains a start that is due but missing, and gives the next one.
-func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
+func (c *Cron) starts(answer *Answer, s *cron.Schedule, now time.Time) {
 	cj := c.CronJob
 	from := cj.CreationTimestamp.Time
 	if t := cj.Status.LastScheduleTime; t != nil {
@@ -146,12 +148,12 @@ func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
 	}
 	last, missed := s.Latest(from, now.Add(-promptly), mostMissed+1)
 	if missed > 0 {
-		c.missed(a, last, missed, now)
+		c.missed(answer, last, missed, now)
 	}
 	next := s.Next(now)
 	if next.IsZero() {
-		a.because("its schedule %q names a date that never comes", cj.Spec.Schedule)
-		a.do("change spec.schedule")
+		answer.because("its schedule %q names a date that never comes", cj.Spec.Schedule)
+		answer.do("change spec.schedule")
 		return
 	}
 	zone := "of its controller's machine, taken for this one's"
@@ -165,12 +167,12 @@ func (c *Cron) starts(a *Answer, s *cron.Schedule, now time.Time) {
 	case n > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
 		words = "; it ends the job that runs then (concurrencyPolicy Replace)"
 	}
-	a.because("it is due next at %s, in %s (schedule %q, time zone %s)%s", clock(next), since(now, next),
+	answer.because("it is due next at %s, in %s (schedule %q, time zone %s)%s", clock(next), since(now, next),
 		cj.Spec.Schedule, zone, words)
 }
 
 // missed explains why the last due start did not happen.
-func (c *Cron) missed(a *Answer, last time.Time, missed int, now time.Time) {
+func (c *Cron) missed(answer *Answer, last time.Time, missed int, now time.Time) {
 	cj := c.CronJob
 	lead := "the start of " + clock(last)
 	switch {
@@ -185,19 +187,22 @@ func (c *Cron) missed(a *Answer, last time.Time, missed int, now time.Time) {
 	running := len(cj.Status.Active) > 0 && cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent
 	switch {
 	case running && late:
-		a.because("%s did not come: job %s ran (concurrencyPolicy Forbid), and now it is past its "+
+		answer.because("%s did not come: job %s ran (concurrencyPolicy Forbid), and now it is past its "+
 			"startingDeadlineSeconds (%d)", lead, cj.Status.Active[0].Name, *deadline)
 	case running:
-		a.because("%s did not come: job %s runs (concurrencyPolicy Forbid); the last one comes when that has ended",
+		answer.because("%s did not come: job %s runs (concurrencyPolicy Forbid); the last one comes when that has "+
+			"ended",
 			lead, cj.Status.Active[0].Name)
 	case late:
-		a.because("%s did not come within startingDeadlineSeconds (%d), and will not", lead, *deadline)
-		a.do("raise spec.startingDeadlineSeconds, if a late start is better than none; `keelson logs " +
+		answer.because("%s did not come within startingDeadlineSeconds (%d), and will not", lead, *deadline)
+		answer.do("raise spec.startingDeadlineSeconds, if a late start is better than none; `keelson logs " +
 			"controller-manager` says what the controllers did then")
 	default:
-		a.because("%s did not come", lead)
-		a.do("see whether the controllers run and what they say (`keelson status`, `keelson logs controller-manager`)")
-		a.cannot("whether its schedule was changed or it was suspended since: a changed schedule starts at its next " +
+		answer.because("%s did not come", lead)
+		answer.do("see whether the controllers run and what they say (`keelson status`, `keelson logs " +
+			"controller-manager`)")
+		answer.cannot("whether its schedule was changed or it was suspended since: a changed schedule starts at its " +
+			"next " +
 			"time")
 	}
 }

@@ -17,18 +17,18 @@ type Remaining struct {
 }
 
 // Namespace explains what blocks the deletion of a namespace. left are the objects in it that could be listed.
-func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
-	a := of("namespace", n)
-	a.State = string(n.Status.Phase)
-	if n.DeletionTimestamp == nil && n.Status.Phase != corev1.NamespaceTerminating {
-		a.because("it is in use; nobody deletes it")
-		return a
+func Namespace(namespace *corev1.Namespace, left []Remaining) *Answer {
+	answer := of("namespace", namespace)
+	answer.State = string(namespace.Status.Phase)
+	if namespace.DeletionTimestamp == nil && namespace.Status.Phase != corev1.NamespaceTerminating {
+		answer.because("it is in use; nobody deletes it")
+		return answer
 	}
-	for _, c := range n.Status.Conditions {
+	for _, c := range namespace.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.Contains(string(c.Type), "Failure") {
-			a.because("%s", said(string(c.Type)+" "+c.Reason, c.Message))
+			answer.because("%s", said(string(c.Type)+" "+c.Reason, c.Message))
 			if c.Type == corev1.NamespaceDeletionDiscoveryFailure {
-				a.do("mend or delete the APIService that does not answer (`kubectl get apiservices`)")
+				answer.do("mend or delete the APIService that does not answer (`kubectl get apiservices`)")
 			}
 		}
 	}
@@ -49,30 +49,31 @@ func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
 	}
 	slices.Sort(order)
 	for _, f := range order {
-		a.because("the finalizer %s holds %s", f, some(held[f]))
+		answer.because("the finalizer %s holds %s", f, some(held[f]))
 	}
 	if len(leaving) > 0 {
-		a.because("without a finalizer, on their way out: %s", some(leaving))
+		answer.because("without a finalizer, on their way out: %s", some(leaving))
 	}
 	if len(order) > 0 {
-		a.do("see why the controllers of these finalizers do not take them away; where one is gone for good, remove " +
+		answer.do("see why the controllers of these finalizers do not take them away; where one is gone for good, " +
+			"remove " +
 			"its finalizer from metadata.finalizers by hand")
 	}
 	if len(left) == 0 {
-		conditions(a, n)
+		conditions(answer, namespace)
 	}
-	for _, f := range n.Spec.Finalizers {
+	for _, f := range namespace.Spec.Finalizers {
 		if f != corev1.FinalizerKubernetes {
-			a.because("its spec.finalizers has %s, which its owner takes away by namespaces/finalize", f)
+			answer.because("its spec.finalizers has %s, which its owner takes away by namespaces/finalize", f)
 		}
 	}
-	if len(n.Finalizers) > 0 {
-		a.because("the namespace itself has the finalizers %s", some(n.Finalizers))
+	if len(namespace.Finalizers) > 0 {
+		answer.because("the namespace itself has the finalizers %s", some(namespace.Finalizers))
 	}
-	if len(a.Why) == 0 {
-		a.because("nothing that can be listed is left in it: its controller is about to end it, or does not run")
+	if len(answer.Why) == 0 {
+		answer.because("nothing that can be listed is left in it: its controller is about to end it, or does not run")
 	}
-	return a
+	return answer
 }
 
 // conditions adds the conditions of the namespace controller, for when nothing could be listed.

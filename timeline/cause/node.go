@@ -13,63 +13,65 @@ import (
 const simulatedBy = "keelson.dev/simulated-by"
 
 // Node explains why a node is not Ready, or accepts no pods. lease is its kubelet's; nil: none, or it may not be read.
-func Node(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer {
-	a := of("node", n)
-	a.State = "NotReady"
+func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer {
+	answer := of("node", node)
+	answer.State = "NotReady"
 	var ready *corev1.NodeCondition
-	for i := range n.Status.Conditions {
-		c := &n.Status.Conditions[i]
+	for i := range node.Status.Conditions {
+		c := &node.Status.Conditions[i]
 		switch {
 		case c.Type == corev1.NodeReady:
 			ready = c
 		case c.Status == corev1.ConditionTrue:
-			a.because("%s since %s: %s", c.Type, clock(c.LastTransitionTime.Time), said(c.Reason, c.Message))
+			answer.because("%s since %s: %s", c.Type, clock(c.LastTransitionTime.Time), said(c.Reason, c.Message))
 		}
 	}
 	switch {
 	case ready == nil:
-		a.because("its kubelet has not written a condition Ready yet")
-		a.do("on that machine, look at the kubelet's log (`keelson logs kubelet`)")
+		answer.because("its kubelet has not written a condition Ready yet")
+		answer.do("on that machine, look at the kubelet's log (`keelson logs kubelet`)")
 	case ready.Status == corev1.ConditionTrue:
-		a.State = "Ready"
+		answer.State = "Ready"
 	case ready.Status == corev1.ConditionFalse:
-		a.because("its kubelet says, since %s: %s", clock(ready.LastTransitionTime.Time),
+		answer.because("its kubelet says, since %s: %s", clock(ready.LastTransitionTime.Time),
 			said(ready.Reason, ready.Message))
-		a.do("on that machine, mend what the kubelet names; its log says more (`keelson logs kubelet`)")
+		answer.do("on that machine, mend what the kubelet names; its log says more (`keelson logs kubelet`)")
 	default:
-		silent(a, n, ready, lease, now)
+		silent(answer, node, ready, lease, now)
 	}
-	if n.Spec.Unschedulable {
-		a.because("it is cordoned: no new pods are scheduled to it")
-		a.do("`kubectl uncordon %s` lets pods in again", n.Name)
+	if node.Spec.Unschedulable {
+		answer.because("it is cordoned: no new pods are scheduled to it")
+		answer.do("`kubectl uncordon %s` lets pods in again", node.Name)
 	}
-	for _, t := range n.Spec.Taints {
+	for _, t := range node.Spec.Taints {
 		if t.Key != corev1.TaintNodeUnschedulable {
-			a.because("it has the taint %s: pods that do not tolerate it %s", t.ToString(), effect(t.Effect))
+			answer.because("it has the taint %s: pods that do not tolerate it %s", t.ToString(), effect(t.Effect))
 		}
 	}
-	if n.DeletionTimestamp != nil {
-		a.because("it is being deleted; finalizers: %s", or(some(n.Finalizers), "none"))
+	if node.DeletionTimestamp != nil {
+		answer.because("it is being deleted; finalizers: %s", or(some(node.Finalizers), "none"))
 	}
-	if len(a.Why) == 0 {
-		a.because("nothing is wrong that its kubelet tells")
+	if len(answer.Why) == 0 {
+		answer.because("nothing is wrong that its kubelet tells")
 	}
-	return a
+	return answer
 }
 
-func silent(a *Answer, n *corev1.Node, ready *corev1.NodeCondition, lease *coordinationv1.Lease, now time.Time) {
-	a.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message),
+func silent(
+	answer *Answer, node *corev1.Node, ready *corev1.NodeCondition, lease *coordinationv1.Lease, now time.Time,
+) {
+	answer.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message),
 		clock(ready.LastTransitionTime.Time))
 	if lease != nil && lease.Spec.RenewTime != nil {
-		a.because("it last renewed its lease %s ago", now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
+		answer.because("it last renewed its lease %s ago", now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
 	}
-	if n.Annotations[simulatedBy] != "" {
-		a.do("it is simulated: `keelson node start %s`", n.Name)
+	if node.Annotations[simulatedBy] != "" {
+		answer.do("it is simulated: `keelson node start %s`", node.Name)
 		return
 	}
-	a.do("see whether the machine runs, reaches the API server and runs its kubelet; `keelson node rm %s` if it "+
-		"never comes back", n.Name)
-	a.cannot("whether the machine is down or the way to it is: both look alike from here")
+	answer.do("see whether the machine runs, reaches the API server and runs its kubelet; `keelson node rm %s` if it "+
+		"never comes back", node.Name)
+	answer.cannot("whether the machine is down or the way to it is: both look alike from here")
 }
 
 func effect(e corev1.TaintEffect) string {

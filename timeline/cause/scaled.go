@@ -17,45 +17,46 @@ import (
 )
 
 // Autoscaler explains why a HorizontalPodAutoscaler does not scale, or is at a limit.
-func Autoscaler(h *autoscalingv2.HorizontalPodAutoscaler) *Answer {
-	a := of("horizontalpodautoscaler", h)
-	a.State = plural(int(h.Status.CurrentReplicas), "replica")
-	if h.Status.DesiredReplicas > 0 {
-		a.State += fmt.Sprintf(", wants %d", h.Status.DesiredReplicas)
+func Autoscaler(hpa *autoscalingv2.HorizontalPodAutoscaler) *Answer {
+	answer := of("horizontalpodautoscaler", hpa)
+	answer.State = plural(int(hpa.Status.CurrentReplicas), "replica")
+	if hpa.Status.DesiredReplicas > 0 {
+		answer.State += fmt.Sprintf(", wants %d", hpa.Status.DesiredReplicas)
 	}
-	if len(h.Status.Conditions) == 0 {
-		a.because("its controller has not looked at it yet")
-		a.do("`keelson why` it again in 15 s; after that, see whether the controllers run (`keelson status`)")
-		return a
+	if len(hpa.Status.Conditions) == 0 {
+		answer.because("its controller has not looked at it yet")
+		answer.do("`keelson why` it again in 15 s; after that, see whether the controllers run (`keelson status`)")
+		return answer
 	}
-	target := strings.ToLower(h.Spec.ScaleTargetRef.Kind) + "/" + h.Spec.ScaleTargetRef.Name
-	for _, c := range h.Status.Conditions {
-		if healthy(c) {
+	target := strings.ToLower(hpa.Spec.ScaleTargetRef.Kind) + "/" + hpa.Spec.ScaleTargetRef.Name
+	for _, condition := range hpa.Status.Conditions {
+		if healthy(condition) {
 			continue
 		}
-		a.because("%s: %s", c.Type, said(c.Reason, c.Message))
+		answer.because("%s: %s", condition.Type, said(condition.Reason, condition.Message))
 		switch {
-		case c.Reason == "FailedGetScale":
-			a.do("see whether its target %s exists", target)
-		case c.Reason == "ScalingDisabled":
-			a.do("its target has no replicas: `kubectl scale %s --replicas=1` makes it scale again", target)
-		case strings.Contains(c.Message, "missing request for"):
-			a.do("give every container of %s resources.requests of that resource: a utilization is a part of them",
+		case condition.Reason == "FailedGetScale":
+			answer.do("see whether its target %s exists", target)
+		case condition.Reason == "ScalingDisabled":
+			answer.do("its target has no replicas: `kubectl scale %s --replicas=1` makes it scale again", target)
+		case strings.Contains(condition.Message, "missing request for"):
+			answer.do("give every container of %s resources.requests of that resource: a utilization is a part of them",
 				target)
-		case c.Reason == "FailedGetResourceMetric":
-			a.do("see whether its pods run and have figures (`kubectl top pods -n %s`); those of a new pod come "+
-				"within a minute", h.Namespace)
-		case strings.Contains(c.Reason, "Metric"):
-			a.do("custom and external metrics come from an adapter that you install (`kubectl get apiservices | grep " +
+		case condition.Reason == "FailedGetResourceMetric":
+			answer.do("see whether its pods run and have figures (`kubectl top pods -n %s`); those of a new pod come "+
+				"within a minute", hpa.Namespace)
+		case strings.Contains(condition.Reason, "Metric"):
+			answer.do("custom and external metrics come from an adapter that you install (`kubectl get apiservices | " +
+				"grep " +
 				"metrics`)")
-		case c.Reason == "TooManyReplicas", c.Reason == "TooFewReplicas":
-			a.do("raise maxReplicas (%d) or lower minReplicas if the load asks for it", h.Spec.MaxReplicas)
+		case condition.Reason == "TooManyReplicas", condition.Reason == "TooFewReplicas":
+			answer.do("raise maxReplicas (%d) or lower minReplicas if the load asks for it", hpa.Spec.MaxReplicas)
 		}
 	}
-	if len(a.Why) == 0 {
-		a.because("it has its metrics and scales as they say")
+	if len(answer.Why) == 0 {
+		answer.because("it has its metrics and scales as they say")
 	}
-	return a
+	return answer
 }
 
 // healthy reports whether the condition keeps the autoscaler from nothing.
@@ -71,25 +72,25 @@ func healthy(c autoscalingv2.HorizontalPodAutoscalerCondition) bool {
 
 // Budget says whether a PodDisruptionBudget allows evictions now, and which pods count against it. pods are those in
 // its namespace.
-func Budget(b *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
-	a := of("poddisruptionbudget", b)
-	s := &b.Status
-	a.State = fmt.Sprintf("%s allowed now", plural(int(max(0, s.DisruptionsAllowed)), "eviction"))
-	if c := condition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
+func Budget(budget *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
+	answer := of("poddisruptionbudget", budget)
+	status := &budget.Status
+	answer.State = fmt.Sprintf("%s allowed now", plural(int(max(0, status.DisruptionsAllowed)), "eviction"))
+	if c := condition(status.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
 		c.Reason == policyv1.SyncFailedReason {
-		a.because("its controller cannot count: %s", c.Message)
-		a.cannot("how many pods may go, so none may")
-		return a
+		answer.because("its controller cannot count: %s", c.Message)
+		answer.cannot("how many pods may go, so none may")
+		return answer
 	}
-	if s.ObservedGeneration < b.Generation {
-		a.because("its controller has not looked at it as it is now; until then nothing may be evicted")
-		a.do("see whether the controllers run (`keelson status`)")
-		return a
+	if status.ObservedGeneration < budget.Generation {
+		answer.because("its controller has not looked at it as it is now; until then nothing may be evicted")
+		answer.do("see whether the controllers run (`keelson status`)")
+		return answer
 	}
-	sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	sel, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 	if err != nil {
-		a.because("its selector cannot be read: %v", err)
-		return a
+		answer.because("its selector cannot be read: %v", err)
+		return answer
 	}
 	var well, sick []string
 	for i := range pods {
@@ -102,40 +103,43 @@ func Budget(b *policyv1.PodDisruptionBudget, pods []corev1.Pod) *Answer {
 		}
 	}
 	if len(well)+len(sick) == 0 {
-		a.because("its selector %s matches no pod, so it protects none", metav1.FormatLabelSelector(b.Spec.Selector))
-		return a
+		answer.because("its selector %s matches no pod, so it protects none",
+			metav1.FormatLabelSelector(budget.Spec.Selector))
+		return answer
 	}
-	a.because("%d of %d pods are healthy, and %d have to be", s.CurrentHealthy, s.ExpectedPods, s.DesiredHealthy)
-	if s.DisruptionsAllowed > 0 {
-		return a
+	answer.because("%d of %d pods are healthy, and %d have to be", status.CurrentHealthy, status.ExpectedPods,
+		status.DesiredHealthy)
+	if status.DisruptionsAllowed > 0 {
+		return answer
 	}
-	blocked(a, b, sick)
-	return a
+	blocked(answer, budget, sick)
+	return answer
 }
 
-func blocked(a *Answer, b *policyv1.PodDisruptionBudget, sick []string) {
+func blocked(answer *Answer, budget *policyv1.PodDisruptionBudget, sick []string) {
 	if len(sick) > 0 {
-		a.because("not Ready, and so not counted: %s", some(sick))
-		a.do("`keelson why pod/%s -n %s` and `keelson timeline` say what it lacks; evictions go on once it is Ready",
-			sick[0], b.Namespace)
+		answer.because("not Ready, and so not counted: %s", some(sick))
+		answer.do("`keelson why pod/%s -n %s` and `keelson timeline` say what it lacks; evictions go on once it is "+
+			"Ready",
+			sick[0], budget.Namespace)
 	}
-	if len(b.Status.DisruptedPods) > 0 {
+	if len(budget.Status.DisruptedPods) > 0 {
 		var gone []string
-		for name := range b.Status.DisruptedPods {
+		for name := range budget.Status.DisruptedPods {
 			gone = append(gone, name)
 		}
 		slices.Sort(gone)
-		a.because("evicted a moment ago, and still counted: %s", some(gone))
+		answer.because("evicted a moment ago, and still counted: %s", some(gone))
 	}
-	if b.Status.DesiredHealthy >= b.Status.ExpectedPods {
+	if budget.Status.DesiredHealthy >= budget.Status.ExpectedPods {
 		what := "minAvailable"
-		if b.Spec.MaxUnavailable != nil {
+		if budget.Spec.MaxUnavailable != nil {
 			what = "maxUnavailable"
 		}
-		a.because("its %s needs all of them: it never lets one go", what)
-		a.do("have more replicas, or change its %s", what)
+		answer.because("its %s needs all of them: it never lets one go", what)
+		answer.do("have more replicas, or change its %s", what)
 	}
-	if p := b.Spec.UnhealthyPodEvictionPolicy; len(sick) > 0 && (p == nil || *p == policyv1.IfHealthyBudget) {
-		a.do("spec.unhealthyPodEvictionPolicy: AlwaysAllow lets pods be evicted that are not Ready")
+	if p := budget.Spec.UnhealthyPodEvictionPolicy; len(sick) > 0 && (p == nil || *p == policyv1.IfHealthyBudget) {
+		answer.do("spec.unhealthyPodEvictionPolicy: AlwaysAllow lets pods be evicted that are not Ready")
 	}
 }

@@ -14,23 +14,23 @@ import (
 
 // Ingress says which controller serves an Ingress, or why none does, and which of its backends do not exist.
 func Ingress(i *networkingv1.Ingress, classes []networkingv1.IngressClass, services []corev1.Service) *Answer {
-	a := of("ingress", i)
-	a.State = "not served"
+	answer := of("ingress", i)
+	answer.State = "not served"
 	if len(i.Status.LoadBalancer.Ingress) > 0 {
 		at := i.Status.LoadBalancer.Ingress[0]
-		a.State = "served at " + or(at.Hostname, at.IP)
+		answer.State = "served at " + or(at.Hostname, at.IP)
 	} else {
-		unserved(a, i, classes)
+		unserved(answer, i, classes)
 	}
-	backends(a, i, services)
-	if len(a.Why) == 0 {
-		a.because("a controller has written its address, and its backends exist")
-		a.cannot("what that controller made of its rules: only its own log tells")
+	backends(answer, i, services)
+	if len(answer.Why) == 0 {
+		answer.because("a controller has written its address, and its backends exist")
+		answer.cannot("what that controller made of its rules: only its own log tells")
 	}
-	return a
+	return answer
 }
 
-func unserved(a *Answer, i *networkingv1.Ingress, classes []networkingv1.IngressClass) {
+func unserved(answer *Answer, i *networkingv1.Ingress, classes []networkingv1.IngressClass) {
 	want := or(str(i.Spec.IngressClassName), i.Annotations["kubernetes.io/ingress.class"])
 	at := slices.IndexFunc(classes, func(c networkingv1.IngressClass) bool { return c.Name == want })
 	names := make([]string, len(classes))
@@ -39,26 +39,29 @@ func unserved(a *Answer, i *networkingv1.Ingress, classes []networkingv1.Ingress
 	}
 	switch {
 	case want == "" && len(classes) == 0:
-		a.because("it names no IngressClass, and there is none: no controller for ingresses seems to be installed. " +
+		answer.because("it names no IngressClass, and there is none: no controller for ingresses seems to be " +
+			"installed. " +
 			"Keelson has none of its own")
-		a.do("install a controller for ingresses, such as Traefik or Contour, and name its class in " +
+		answer.do("install a controller for ingresses, such as Traefik or Contour, and name its class in " +
 			"spec.ingressClassName")
 	case want == "":
-		a.because("it names no IngressClass, and had no default one when it was made")
-		a.do("name one in spec.ingressClassName (there are: %s)", some(names))
+		answer.because("it names no IngressClass, and had no default one when it was made")
+		answer.do("name one in spec.ingressClassName (there are: %s)", some(names))
 	case at < 0:
-		a.because("there is no IngressClass %s", want)
-		a.do("install the controller that brings it, or name another class (there are: %s)", or(some(names), "none"))
+		answer.because("there is no IngressClass %s", want)
+		answer.do("install the controller that brings it, or name another class (there are: %s)",
+			or(some(names), "none"))
 	default:
-		a.because("its class %s leaves it to the controller %s, which has not written an address into its status",
+		answer.because("its class %s leaves it to the controller %s, which has not written an address into its status",
 			want, classes[at].Spec.Controller)
-		a.do("see whether that controller runs, and its log; one that serves by host ports may never write an address")
-		a.cannot("whether a controller serves it without writing so")
+		answer.do("see whether that controller runs, and its log; one that serves by host ports may never write an " +
+			"address")
+		answer.cannot("whether a controller serves it without writing so")
 	}
 }
 
 // backends says which Services or ports of the rules do not exist.
-func backends(a *Answer, i *networkingv1.Ingress, services []corev1.Service) {
+func backends(answer *Answer, i *networkingv1.Ingress, services []corev1.Service) {
 	var all []networkingv1.IngressBackend
 	if i.Spec.DefaultBackend != nil {
 		all = append(all, *i.Spec.DefaultBackend)
@@ -78,7 +81,7 @@ func backends(a *Answer, i *networkingv1.Ingress, services []corev1.Service) {
 		}
 		if wrong != "" && !told[wrong] && len(told) < mostNamed {
 			told[wrong] = true
-			a.because("%s", wrong)
+			answer.because("%s", wrong)
 		}
 	}
 }
@@ -110,12 +113,12 @@ type Definition struct {
 
 // Explain explains why a definition is not established, or is not deleted.
 func (d *Definition) Explain() *Answer {
-	a := of("customresourcedefinition", d)
-	a.State = "Established"
+	answer := of("customresourcedefinition", d)
+	answer.State = "Established"
 	if e := condition(d.Status.Conditions, "Established"); e == nil || e.Status != metav1.ConditionTrue {
-		a.State = "not established"
+		answer.State = "not established"
 		if e != nil && e.Message != "" && e.Reason != "NotAccepted" {
-			a.because("%s", said(e.Reason, e.Message))
+			answer.because("%s", said(e.Reason, e.Message))
 		}
 	}
 	for _, c := range d.Status.Conditions {
@@ -125,33 +128,36 @@ func (d *Definition) Explain() *Answer {
 		if !wrong {
 			continue
 		}
-		a.because("%s: %s", c.Type, said(c.Reason, c.Message))
+		answer.because("%s: %s", c.Type, said(c.Reason, c.Message))
 		switch c.Type {
 		case "NamesAccepted":
-			a.do("another definition, or a resource of the server's own, has one of its names: give it others in " +
-				"spec.names, or delete the other")
+			answer.do(
+				"another definition, or a resource of the server's own, has one of its names: give it others in " +
+					"spec.names, or delete the other")
 		case "NonStructuralSchema":
-			a.do("mend its schema as the message says")
+			answer.do("mend its schema as the message says")
 		case "KubernetesAPIApprovalPolicyConformant":
-			a.do("groups of k8s.io and kubernetes.io need the annotation api-approved.kubernetes.io; take a group of " +
+			answer.do("groups of k8s.io and kubernetes.io need the annotation api-approved.kubernetes.io; take a " +
+				"group of " +
 				"your own")
 		}
 	}
 	if d.DeletionTimestamp != nil {
-		a.State = "Terminating"
-		a.because("it is being deleted, and the finalizers %s wait for its objects to go",
+		answer.State = "Terminating"
+		answer.because("it is being deleted, and the finalizers %s wait for its objects to go",
 			or(some(d.Finalizers), "(none)"))
 		if plural, group, ok := strings.Cut(d.Name, "."); ok {
-			a.do("`kubectl get %s.%s -A -o yaml | grep -A3 finalizers:` shows which of its objects are held, and by "+
+			answer.do("`kubectl get %s.%s -A -o yaml | grep -A3 finalizers:` shows which of its objects are held, "+
+				"and by "+
 				"whom", plural, group)
 		}
 	}
-	if len(a.Why) == 0 && a.State == "Established" {
-		a.because("its names are accepted and it is served")
-	} else if len(a.Why) == 0 {
-		a.because("the server has not looked at it yet")
+	if len(answer.Why) == 0 && answer.State == "Established" {
+		answer.because("its names are accepted and it is served")
+	} else if len(answer.Why) == 0 {
+		answer.because("the server has not looked at it yet")
 	}
-	return a
+	return answer
 }
 
 func str(p *string) string {

@@ -14,39 +14,39 @@ import (
 )
 
 // conclude compares the expectation with the result of the probe.
-func (t *Trace) conclude(j *TraceInput) {
-	c := t.Connection
+func (t *Trace) conclude(traceInput *TraceInput) {
+	connection := t.Connection
 	switch {
 	case t.Expected == NoName:
 		t.Verdict = t.Why
 		return
-	case c == nil && t.NoProbe != "":
+	case connection == nil && t.NoProbe != "":
 		t.Verdict = fmt.Sprintf("not tried: %s; expected: %s (%s)", t.NoProbe, t.Expected, t.Why)
 		return
-	case c == nil:
+	case connection == nil:
 		t.Verdict = fmt.Sprintf("not tried; expected: %s (%s)", t.Expected, t.Why)
 		return
 	}
-	at := c.Remote
-	if c.Endpoint.IsValid() {
-		at = c.Endpoint
+	at := connection.Remote
+	if connection.Endpoint.IsValid() {
+		at = connection.Endpoint
 	}
-	if p := podAt(j.Pods, at.Addr()); p != nil {
+	if p := podAt(traceInput.Pods, at.Addr()); p != nil {
 		t.Met = p.Namespace + "/" + p.Name
 	}
-	switch c.Outcome {
+	switch connection.Outcome {
 	case reach.Connected, reach.Answered, reach.Sent:
-		if t.strayed(c) {
+		if t.strayed(connection) {
 			t.Verdict = fmt.Sprintf("contradicted: it was sent to %s, which is none of the endpoints: other rules in "+
-				"the kernel of node %s come first", c.Endpoint, t.Node)
+				"the kernel of node %s come first", connection.Endpoint, t.Node)
 			return
 		}
 	default:
 	}
-	switch c.Outcome {
+	switch connection.Outcome {
 	case reach.Connected, reach.Answered:
 		found := "a connection came about"
-		if j.ServiceRange.IsValid() {
+		if traceInput.ServiceRange.IsValid() {
 			found = "something outside of it does"
 		}
 		t.Verdict = confirm(t.Expected == Passes || t.Expected == Sometimes, t.Why, found)
@@ -60,7 +60,7 @@ func (t *Trace) conclude(j *TraceInput) {
 			t.Why)
 	default:
 		noWay := t.Expected == Drops && slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.NoWay != "" })
-		t.Verdict = confirm(noWay, t.Why, c.Error)
+		t.Verdict = confirm(noWay, t.Why, connection.Error)
 	}
 }
 
@@ -109,46 +109,47 @@ func (t *Trace) Reached() bool {
 const shownHops = 20
 
 // RenderTrace prints a trace.
-func RenderTrace(out io.Writer, t *Trace) {
+func RenderTrace(out io.Writer, trace *Trace) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on node %s -> %s port %d/%s\n", t.From, t.Node, t.To, t.Port, t.Protocol)
-	renderNames(&b, t.Names)
-	if t.Service != "" {
-		fmt.Fprintf(&b, "   service  %s: %s; %s\n", t.Service, strings.TrimSpace(t.Front+" "+t.Address), t.Rules)
-	} else if t.Rules != "" {
-		fmt.Fprintf(&b, "   address  %s: %s\n", t.Address, t.Rules)
+	fmt.Fprintf(&b, "%s on node %s -> %s port %d/%s\n", trace.From, trace.Node, trace.To, trace.Port, trace.Protocol)
+	renderNames(&b, trace.Names)
+	if trace.Service != "" {
+		fmt.Fprintf(&b, "   service  %s: %s; %s\n", trace.Service, strings.TrimSpace(trace.Front+" "+trace.Address),
+			trace.Rules)
+	} else if trace.Rules != "" {
+		fmt.Fprintf(&b, "   address  %s: %s\n", trace.Address, trace.Rules)
 	}
-	for i, h := range t.Hops {
+	for i, h := range trace.Hops {
 		if i == shownHops {
-			fmt.Fprintf(&b, "   and %s more\n", count(len(t.Hops)-i, "endpoint"))
+			fmt.Fprintf(&b, "   and %s more\n", count(len(trace.Hops)-i, "endpoint"))
 			break
 		}
 		renderHop(&b, &h)
 	}
-	if c := t.Connection; c != nil {
-		renderConnection(&b, t, c)
+	if c := trace.Connection; c != nil {
+		renderConnection(&b, trace, c)
 	}
-	for _, u := range t.Unread {
+	for _, u := range trace.Unread {
 		fmt.Fprintf(&b, "   not read %s\n", u)
 	}
-	fmt.Fprintf(&b, "   %s\n", t.Verdict)
+	fmt.Fprintf(&b, "   %s\n", trace.Verdict)
 	_, _ = io.WriteString(out, b.String())
 }
 
-func renderNames(b *strings.Builder, n *reach.Names) {
+func renderNames(out *strings.Builder, names *reach.Names) {
 	switch {
-	case n == nil:
+	case names == nil:
 		return
-	case n.Hosts:
-		fmt.Fprintf(b, "   name     %s, by the pod's /etc/hosts\n", addresses(n.Addresses))
+	case names.Hosts:
+		fmt.Fprintf(out, "   name     %s, by the pod's /etc/hosts\n", addresses(names.Addresses))
 		return
 	}
-	for _, try := range n.Tries {
-		fmt.Fprintf(b, "   name     %s\n", tryWords(&try))
+	for _, try := range names.Tries {
+		fmt.Fprintf(out, "   name     %s\n", tryWords(&try))
 	}
-	if len(n.Tries) > 0 {
-		fmt.Fprintf(b, "            nameserver %s, search %s, ndots:%d\n", strings.Join(n.Servers, " "),
-			strings.Join(n.Searches, " "), n.NDots)
+	if len(names.Tries) > 0 {
+		fmt.Fprintf(out, "            nameserver %s, search %s, ndots:%d\n", strings.Join(names.Servers, " "),
+			strings.Join(names.Searches, " "), names.NDots)
 	}
 }
 
@@ -188,41 +189,42 @@ func took(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
 }
 
-func renderHop(b *strings.Builder, h *Hop) {
-	fmt.Fprintf(b, "   endpoint %s   %.0f %%", h.Address, 100*h.Probability)
-	if h.Pod != "" {
-		fmt.Fprintf(b, "   pod %s on node %s (%s)", h.Pod, h.Node, h.Way)
+func renderHop(out *strings.Builder, hop *Hop) {
+	fmt.Fprintf(out, "   endpoint %s   %.0f %%", hop.Address, 100*hop.Probability)
+	if hop.Pod != "" {
+		fmt.Fprintf(out, "   pod %s on node %s (%s)", hop.Pod, hop.Node, hop.Way)
 	}
-	if h.Fake {
-		b.WriteString(", which is simulated")
+	if hop.Fake {
+		out.WriteString(", which is simulated")
 	}
-	b.WriteByte('\n')
-	if h.NoWay != "" {
-		fmt.Fprintf(b, "            no way: %s\n", h.NoWay)
+	out.WriteByte('\n')
+	if hop.NoWay != "" {
+		fmt.Fprintf(out, "            no way: %s\n", hop.NoWay)
 	}
-	fmt.Fprintf(b, "            egress: %s\n", h.Egress)
-	if h.Pod != "" {
-		fmt.Fprintf(b, "            ingress: %s\n", h.Ingress)
+	fmt.Fprintf(out, "            egress: %s\n", hop.Egress)
+	if hop.Pod != "" {
+		fmt.Fprintf(out, "            ingress: %s\n", hop.Ingress)
 	}
 }
 
-func renderConnection(b *strings.Builder, t *Trace, c *reach.Connection) {
+func renderConnection(out *strings.Builder, trace *Trace, connection *reach.Connection) {
 	from := "a free port"
-	if c.Local.IsValid() {
-		from = c.Local.String()
+	if connection.Local.IsValid() {
+		from = connection.Local.String()
 	}
-	fmt.Fprintf(b, "   probe    %s -> %s: %s after %s\n", from, c.Remote, c.Outcome, took(c.Took))
-	if c.Endpoint.IsValid() && c.Endpoint != c.Remote {
+	fmt.Fprintf(out, "   probe    %s -> %s: %s after %s\n", from, connection.Remote, connection.Outcome,
+		took(connection.Took))
+	if connection.Endpoint.IsValid() && connection.Endpoint != connection.Remote {
 		who := ""
-		if t.Met != "" {
-			who = ", pod " + t.Met
+		if trace.Met != "" {
+			who = ", pod " + trace.Met
 		}
-		fmt.Fprintf(b, "            sent to %s%s\n", c.Endpoint, who)
+		fmt.Fprintf(out, "            sent to %s%s\n", connection.Endpoint, who)
 	}
-	if c.Route != "" && len(t.Hops) > 0 {
-		fmt.Fprintf(b, "            by %s\n", c.Route)
+	if connection.Route != "" && len(trace.Hops) > 0 {
+		fmt.Fprintf(out, "            by %s\n", connection.Route)
 	}
-	if c.Error != "" {
-		fmt.Fprintf(b, "            %s\n", c.Error)
+	if connection.Error != "" {
+		fmt.Fprintf(out, "            %s\n", connection.Error)
 	}
 }

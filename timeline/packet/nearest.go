@@ -12,22 +12,22 @@ import (
 )
 
 // nearest finds the labels that are most similar to a selector that matches nothing.
-func nearest(o *Objects) string {
+func nearest(objects *Objects) string {
 	type candidate struct {
 		text  string
 		far   int
 		count int
 	}
 	found := map[string]*candidate{}
-	for i := range o.Pods {
-		p := &o.Pods[i]
-		if podapi.Terminal(p) {
+	for i := range objects.Pods {
+		pod := &objects.Pods[i]
+		if podapi.Terminal(pod) {
 			continue
 		}
 		far := 0
 		has := labels.Set{}
-		for k, want := range o.Service.Spec.Selector {
-			v, ok := p.Labels[k]
+		for k, want := range objects.Service.Spec.Selector {
+			v, ok := pod.Labels[k]
 			if !ok {
 				far += len(k) + len(want)
 				continue
@@ -37,7 +37,7 @@ func nearest(o *Objects) string {
 		}
 		text := has.String()
 		if len(has) == 0 {
-			text = labels.Set(p.Labels).String() // perhaps the key is wrong
+			text = labels.Set(pod.Labels).String() // perhaps the key is wrong
 		}
 		if found[text] == nil {
 			found[text] = &candidate{text: text, far: far}
@@ -45,7 +45,7 @@ func nearest(o *Objects) string {
 		found[text].count++
 	}
 	if len(found) == 0 {
-		return "there is no pod in namespace " + o.Service.Namespace
+		return "there is no pod in namespace " + objects.Service.Namespace
 	}
 	var all []*candidate
 	for _, c := range found {
@@ -58,7 +58,7 @@ func nearest(o *Objects) string {
 		return compare(a.text, b.text)
 	})
 	if best.text == "" {
-		return fmt.Sprintf("%s of namespace %s have no labels", count(best.count, "pod"), o.Service.Namespace)
+		return fmt.Sprintf("%s of namespace %s have no labels", count(best.count, "pod"), objects.Service.Namespace)
 	}
 	return fmt.Sprintf("nearest: %s on %s", best.text, count(best.count, "pod"))
 }

@@ -51,18 +51,18 @@ func TestTraceOfNodePorts(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			j := journey()
-			j.Address = netip.MustParseAddr(map[string]string{"n1": "192.0.2.1", "n2": "192.0.2.2"}[c.node])
-			j.Port = 30080
-			j.ToNode = c.node
-			j.Answer = nil
-			j.Service.Spec.Type = corev1.ServiceTypeNodePort
-			j.Service.Spec.Ports[0].NodePort = 30080
-			j.Service.Spec.Ports[0].Protocol = corev1.ProtocolTCP
+			traceInput := journey()
+			traceInput.Address = netip.MustParseAddr(map[string]string{"n1": "192.0.2.1", "n2": "192.0.2.2"}[c.node])
+			traceInput.Port = 30080
+			traceInput.ToNode = c.node
+			traceInput.Answer = nil
+			traceInput.Service.Spec.Type = corev1.ServiceTypeNodePort
+			traceInput.Service.Spec.Ports[0].NodePort = 30080
+			traceInput.Service.Spec.Ports[0].Protocol = corev1.ProtocolTCP
 			if c.local {
-				j.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+				traceInput.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 			}
-			slice := j.Slices[0]
+			slice := traceInput.Slices[0]
 			have := slice.Endpoints
 			slice.Endpoints = nil
 			for _, e := range have {
@@ -70,17 +70,17 @@ func TestTraceOfNodePorts(t *testing.T) {
 					slice.Endpoints = append(slice.Endpoints, e)
 				}
 			}
-			remote := netip.AddrPortFrom(j.Address, j.Port)
-			j.Answer = &reach.Answer{
+			remote := netip.AddrPortFrom(traceInput.Address, traceInput.Port)
+			traceInput.Answer = &reach.Answer{
 				Connection: &reach.Connection{Outcome: reach.Connected, Remote: remote, Endpoint: remote},
 			}
 			// The own node's kernel chooses an endpoint, another node's does not show here.
-			if got, want := Follow(j).Verdict, c.node == "n2"; c.expected == Passes &&
+			if got, want := Follow(traceInput).Verdict, c.node == "n2"; c.expected == Passes &&
 				strings.HasPrefix(got, "confirmed") != want {
 				t.Errorf("sent to the node port itself: got %q, want it confirmed: %t", got, want)
 			}
-			j.Answer = nil
-			got := Follow(j)
+			traceInput.Answer = nil
+			got := Follow(traceInput)
 			var hops []string
 			for _, h := range got.Hops {
 				hops = append(hops, h.Node)

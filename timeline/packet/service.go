@@ -67,32 +67,32 @@ type Pod struct {
 }
 
 // Explain follows a packet to the Service as far as it gets.
-func Explain(o *Objects) *Service {
-	svc := o.Service
-	s := &Service{
+func Explain(objects *Objects) *Service {
+	svc := objects.Service
+	service := &Service{
 		Namespace: svc.Namespace,
 		Name:      svc.Name,
 		Type:      string(svc.Spec.Type),
 		Selector:  labels.FormatLabels(svc.Spec.Selector),
 	}
 	if len(svc.Spec.Selector) == 0 {
-		s.Selector = ""
+		service.Selector = ""
 	}
-	s.Addresses = slices.Clone(svc.Spec.ClusterIPs)
+	service.Addresses = slices.Clone(svc.Spec.ClusterIPs)
 	for _, p := range svc.Spec.Ports {
-		s.Ports = append(s.Ports, portText(&p))
+		service.Ports = append(service.Ports, portText(&p))
 	}
-	s.Names = names(o)
-	for i := range o.Pods {
-		p := &o.Pods[i]
+	service.Names = names(objects)
+	for i := range objects.Pods {
+		p := &objects.Pods[i]
 		if len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels)) &&
 			!podapi.Terminal(p) {
-			s.Pods = append(s.Pods, explainPod(o, p))
+			service.Pods = append(service.Pods, explainPod(objects, p))
 		}
 	}
-	slices.SortFunc(s.Pods, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
-	s.Wrong = wrong(o, s)
-	return s
+	slices.SortFunc(service.Pods, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
+	service.Wrong = wrong(objects, service)
+	return service
 }
 
 func portText(p *corev1.ServicePort) string {
@@ -126,28 +126,28 @@ func names(o *Objects) []string {
 	return []string{name + " is " + strings.Join(svc.Spec.ClusterIPs, ", ")}
 }
 
-func explainPod(o *Objects, p *corev1.Pod) Pod {
-	out := Pod{Name: p.Name, Address: p.Status.PodIP, Ready: podapi.Ready(p)}
+func explainPod(objects *Objects, pod *corev1.Pod) Pod {
+	out := Pod{Name: pod.Name, Address: pod.Status.PodIP, Ready: podapi.Ready(pod)}
 	if !out.Ready {
-		out.Why = unready(o, p)
+		out.Why = unready(objects, pod)
 	}
-	for _, sl := range o.Slices {
+	for _, sl := range objects.Slices {
 		for _, e := range sl.Endpoints {
-			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == p.Name {
+			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == pod.Name {
 				out.Slice = sl.Name
 			}
 		}
 	}
-	for i := range o.Service.Spec.Ports {
-		sp := &o.Service.Spec.Ports[i]
-		if n, ok := resolve(sp, p); ok {
+	for i := range objects.Service.Spec.Ports {
+		sp := &objects.Service.Spec.Ports[i]
+		if n, ok := resolve(sp, pod); ok {
 			out.Ports = append(out.Ports, fmt.Sprintf("%d -> %d", sp.Port, n))
 		}
 	}
-	for i := range o.Policies {
-		pol := &o.Policies[i]
+	for i := range objects.Policies {
+		pol := &objects.Policies[i]
 		v := (&verdict.Cluster{Policies: []*networkingv1.NetworkPolicy{pol}}).Ingress(verdict.End{},
-			verdict.End{Pod: p, Addr: anAddress}, verdict.Port{})
+			verdict.End{Pod: pod, Addr: anAddress}, verdict.Port{})
 		out.Policies = append(out.Policies, v.Isolating...)
 	}
 	return out
@@ -167,27 +167,28 @@ func resolve(sp *corev1.ServicePort, p *corev1.Pod) (int32, bool) {
 }
 
 // unready explains why a pod gets no packets.
-func unready(o *Objects, p *corev1.Pod) string {
-	if p.DeletionTimestamp != nil {
+func unready(objects *Objects, pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
 		return "it is being deleted"
 	}
-	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
 			return strings.TrimSuffix(fmt.Sprintf("container %s waits: %s: %s", c.Name, w.Reason, w.Message), ": ")
 		}
 	}
-	if c := podapi.Condition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+	if c := podapi.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		return "no node: " + c.Message
 	}
-	for _, c := range p.Status.ContainerStatuses {
+	for _, c := range pod.Status.ContainerStatuses {
 		if c.State.Running != nil && !c.Ready {
-			return "container " + c.Name + " runs, but its readiness probe fails" + probeText(p, c.Name) + found(o, p)
+			return "container " + c.Name + " runs, but its readiness probe fails" + probeText(pod, c.Name) + found(
+				objects, pod)
 		}
 	}
-	if c := podapi.Condition(p, corev1.PodReady); c != nil && c.Message != "" {
+	if c := podapi.Condition(pod, corev1.PodReady); c != nil && c.Message != "" {
 		return c.Message
 	}
-	return "phase " + string(p.Status.Phase)
+	return "phase " + string(pod.Status.Phase)
 }
 
 // found is the last result of the pod's readiness probe, from its newest event; empty: none.
@@ -242,33 +243,36 @@ func probeText(p *corev1.Pod, container string) string {
 }
 
 // wrong is the first thing that stops a packet, in the order of its path.
-func wrong(o *Objects, s *Service) string {
-	svc := o.Service
+func wrong(objects *Objects, service *Service) string {
+	svc := objects.Service
 	switch {
 	case svc.Spec.Type == corev1.ServiceTypeExternalName:
 		return ""
 	case len(svc.Spec.Selector) == 0:
-		if !slices.ContainsFunc(o.Slices, func(sl discoveryv1.EndpointSlice) bool { return len(sl.Endpoints) > 0 }) {
+		if !slices.ContainsFunc(objects.Slices, func(sl discoveryv1.EndpointSlice) bool {
+			return len(sl.Endpoints) > 0
+		}) {
 			return "it has no selector, and nobody has written endpoints for it"
 		}
 		return ""
-	case len(s.Pods) == 0:
-		return "selector " + s.Selector + " matches no pod; " + nearest(o)
+	case len(service.Pods) == 0:
+		return "selector " + service.Selector + " matches no pod; " + nearest(objects)
 	}
 	for i := range svc.Spec.Ports {
 		sp := &svc.Spec.Ports[i]
-		if sp.TargetPort.Type == intstr.String && !slices.ContainsFunc(s.Pods, func(p Pod) bool {
+		if sp.TargetPort.Type == intstr.String && !slices.ContainsFunc(service.Pods, func(p Pod) bool {
 			return slices.ContainsFunc(p.Ports, func(t string) bool {
 				return strings.HasPrefix(t, fmt.Sprintf("%d -> ", sp.Port))
 			})
 		}) {
 			return fmt.Sprintf("port %d -> targetPort %s: no container port of that name; there %s", sp.Port,
-				sp.TargetPort.StrVal, portNames(o, s))
+				sp.TargetPort.StrVal, portNames(objects, service))
 		}
 	}
-	ready := slices.DeleteFunc(slices.Clone(s.Pods), func(p Pod) bool { return !p.Ready })
+	ready := slices.DeleteFunc(slices.Clone(service.Pods), func(p Pod) bool { return !p.Ready })
 	if len(ready) == 0 && !svc.Spec.PublishNotReadyAddresses {
-		return fmt.Sprintf("%s, none ready: %s: %s", count(len(s.Pods), "pod"), s.Pods[0].Name, s.Pods[0].Why)
+		return fmt.Sprintf("%s, none ready: %s: %s", count(len(service.Pods), "pod"), service.Pods[0].Name,
+			service.Pods[0].Why)
 	}
 	for _, p := range ready {
 		if p.Slice == "" {
@@ -276,7 +280,7 @@ func wrong(o *Objects, s *Service) string {
 				"run?", p.Name)
 		}
 	}
-	return dropped(o, ready)
+	return dropped(objects, ready)
 }
 
 // dropped names policies that allow no connection to any of the pods.
@@ -329,40 +333,41 @@ func count(n int, what string) string {
 }
 
 // Render prints the explanation.
-func Render(out io.Writer, s *Service) {
+func Render(out io.Writer, service *Service) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%s   %s %s\n", s.Namespace, s.Name, s.Type, strings.Join(s.Addresses, ", "))
-	for _, n := range s.Names {
+	fmt.Fprintf(&b, "%s/%s   %s %s\n", service.Namespace, service.Name, service.Type,
+		strings.Join(service.Addresses, ", "))
+	for _, n := range service.Names {
 		fmt.Fprintf(&b, "   dns    %s\n", n)
 	}
-	for _, p := range s.Ports {
+	for _, p := range service.Ports {
 		fmt.Fprintf(&b, "   port   %s\n", p)
 	}
-	if s.Selector != "" {
-		fmt.Fprintf(&b, "   selector %s: %s\n", s.Selector, count(len(s.Pods), "pod"))
+	if service.Selector != "" {
+		fmt.Fprintf(&b, "   selector %s: %s\n", service.Selector, count(len(service.Pods), "pod"))
 	}
-	for _, p := range s.Pods {
+	for _, pod := range service.Pods {
 		state := "ready"
-		if !p.Ready {
-			state = "not ready: " + p.Why
+		if !pod.Ready {
+			state = "not ready: " + pod.Why
 		}
-		fmt.Fprintf(&b, "   pod    %s   %s   %s\n", p.Name,
-			strings.TrimSpace(p.Address+"  "+strings.Join(p.Ports, ", ")), state)
-		if p.Slice != "" {
-			fmt.Fprintf(&b, "          in slice %s\n", p.Slice)
+		fmt.Fprintf(&b, "   pod    %s   %s   %s\n", pod.Name,
+			strings.TrimSpace(pod.Address+"  "+strings.Join(pod.Ports, ", ")), state)
+		if pod.Slice != "" {
+			fmt.Fprintf(&b, "          in slice %s\n", pod.Slice)
 		}
-		if len(p.Policies) > 0 {
-			fmt.Fprintf(&b, "          isolated by %s\n", strings.Join(p.Policies, ", "))
+		if len(pod.Policies) > 0 {
+			fmt.Fprintf(&b, "          isolated by %s\n", strings.Join(pod.Policies, ", "))
 		}
 	}
-	for i := range s.Nodes {
-		renderNode(&b, &s.Nodes[i], s.now)
+	for i := range service.Nodes {
+		renderNode(&b, &service.Nodes[i], service.now)
 	}
-	if s.Wrong != "" {
-		fmt.Fprintf(&b, "   wrong: %s\n", s.Wrong)
+	if service.Wrong != "" {
+		fmt.Fprintf(&b, "   wrong: %s\n", service.Wrong)
 	} else {
 		what := "the API shows"
-		if len(s.Nodes) > 0 {
+		if len(service.Nodes) > 0 {
 			what = "the API and the nodes show"
 		}
 		fmt.Fprintf(&b, "   nothing is wrong that %s\n", what)

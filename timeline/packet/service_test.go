@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write golden files anew")
 
 // web is a service with two ready pods that a slice carries.
 func web() *Objects {
-	o := &Objects{Service: &corev1.Service{
+	objects := &Objects{Service: &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec: corev1.ServiceSpec{
 			Type:       corev1.ServiceTypeClusterIP,
@@ -39,30 +39,30 @@ func web() *Objects {
 	}}
 	slice := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web-x2f4k"}}
 	for i, name := range []string{"web-1", "web-2"} {
-		p := corev1.Pod{
+		pod := corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}},
 		}
-		p.Spec.Containers = []corev1.Container{{
+		pod.Spec.Containers = []corev1.Container{{
 			Name:  "c",
 			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
 			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
 				HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)},
 			}},
 		}}
-		p.Status.Phase = corev1.PodRunning
-		p.Status.PodIP = []string{"10.42.0.5", "10.42.0.6"}[i]
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.PodIP = []string{"10.42.0.5", "10.42.0.6"}[i]
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 			{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 		}
-		o.Pods = append(o.Pods, p)
+		objects.Pods = append(objects.Pods, pod)
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{TargetRef: &corev1.ObjectReference{
 			Kind: "Pod",
 			Name: name,
 		}})
 	}
-	o.Slices = []discoveryv1.EndpointSlice{slice}
-	return o
+	objects.Slices = []discoveryv1.EndpointSlice{slice}
+	return objects
 }
 
 func each(o *Objects, f func(*corev1.Pod)) {
@@ -90,8 +90,8 @@ func TestExplain(t *testing.T) {
 			o.Service.Spec.Ports[0].TargetPort = intstr.FromString("web")
 		},
 		"not-ready": func(o *Objects) { each(o, unreadyContainers) },
-		"probe-words": func(o *Objects) {
-			each(o, func(p *corev1.Pod) {
+		"probe-words": func(objects *Objects) {
+			each(objects, func(p *corev1.Pod) {
 				unreadyContainers(p)
 				p.UID = types.UID(p.Name)
 			})
@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 				if words == "" {
 					e.Message = "Liveness probe failed: never told"
 				}
-				o.Unhealthy = append(o.Unhealthy, e)
+				objects.Unhealthy = append(objects.Unhealthy, e)
 			}
 		},
 		"crash": func(o *Objects) {

@@ -35,36 +35,36 @@ func (s *Service) Serve(o *Objects, nodes []Node, now time.Time) {
 }
 
 // wrongAt is the first problem on a node. Unknown is not a problem.
-func wrongAt(o *Objects, n *Node) string {
-	svc := o.Service
-	if d := n.DNS; d != nil && svc.Spec.Type != corev1.ServiceTypeExternalName {
+func wrongAt(objects *Objects, node *Node) string {
+	svc := objects.Service
+	if d := node.DNS; d != nil && svc.Spec.Type != corev1.ServiceTypeExternalName {
 		switch {
 		case d.Error != "":
-			return fmt.Sprintf("the cluster's DNS server %s does not answer node %s: %s", d.Server, n.Node, d.Error)
+			return fmt.Sprintf("the cluster's DNS server %s does not answer node %s: %s", d.Server, node.Node, d.Error)
 		case d.Code != "NOERROR":
-			return fmt.Sprintf("DNS server %s answers node %s that there is no %s: %s", d.Server, n.Node, d.Name,
+			return fmt.Sprintf("DNS server %s answers node %s that there is no %s: %s", d.Server, node.Node, d.Name,
 				d.Code)
 		}
 	}
-	if n.Rules == nil || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
+	if node.Rules == nil || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
 		return ""
 	}
-	if !n.Rules.Failing.IsZero() {
-		return fmt.Sprintf("the kernel of node %s refuses rules since %s", n.Node,
-			n.Rules.Failing.Local().Format(time.TimeOnly))
+	if !node.Rules.Failing.IsZero() {
+		return fmt.Sprintf("the kernel of node %s refuses rules since %s", node.Node,
+			node.Rules.Failing.Local().Format(time.TimeOnly))
 	}
-	if n.Rules.Since.IsZero() {
+	if node.Rules.Since.IsZero() {
 		return fmt.Sprintf("node %s has no rules for it: does another proxy serve it (label "+
-			"service.kubernetes.io/service-proxy-name)?", n.Node)
+			"service.kubernetes.io/service-proxy-name)?", node.Node)
 	}
-	if len(n.Rules.Refused) > 0 {
-		return fmt.Sprintf("node %s does not serve %s", n.Node, n.Rules.Refused[0])
+	if len(node.Rules.Refused) > 0 {
+		return fmt.Sprintf("node %s does not serve %s", node.Node, node.Rules.Refused[0])
 	}
-	known := endpointAddresses(o)
-	for _, p := range n.Rules.Ports {
+	known := endpointAddresses(objects)
+	for _, p := range node.Rules.Ports {
 		for _, e := range p.Endpoints {
 			if !known[e.Addr()] {
-				return fmt.Sprintf("node %s still sends to %s, which no EndpointSlice has any more", n.Node, e)
+				return fmt.Sprintf("node %s still sends to %s, which no EndpointSlice has any more", node.Node, e)
 			}
 		}
 	}
@@ -85,47 +85,47 @@ func endpointAddresses(o *Objects) map[netip.Addr]bool {
 	return out
 }
 
-func renderNode(b *strings.Builder, n *Node, now time.Time) {
+func renderNode(out *strings.Builder, node *Node, now time.Time) {
 	switch {
-	case n.Error != "":
-		fmt.Fprintf(b, "   node   %s: %s\n", n.Node, n.Error)
+	case node.Error != "":
+		fmt.Fprintf(out, "   node   %s: %s\n", node.Node, node.Error)
 		return
-	case n.Rules == nil:
-		fmt.Fprintf(b, "   node   %s: rules are not known: %s\n", n.Node, n.NoRules)
-	case n.Rules.Since.IsZero():
-		fmt.Fprintf(b, "   node   %s: no rules in the kernel\n", n.Node)
+	case node.Rules == nil:
+		fmt.Fprintf(out, "   node   %s: rules are not known: %s\n", node.Node, node.NoRules)
+	case node.Rules.Since.IsZero():
+		fmt.Fprintf(out, "   node   %s: no rules in the kernel\n", node.Node)
 	default:
-		age := now.Sub(n.Rules.Since).Round(time.Second)
-		fmt.Fprintf(b, "   node   %s: rules in the kernel since %s (%s)\n", n.Node,
-			n.Rules.Since.Local().Format("15:04:05.000"), age)
-		for _, p := range n.Rules.Ports {
-			fmt.Fprintf(b, "          %s\n", portRules(&p))
+		age := now.Sub(node.Rules.Since).Round(time.Second)
+		fmt.Fprintf(out, "   node   %s: rules in the kernel since %s (%s)\n", node.Node,
+			node.Rules.Since.Local().Format("15:04:05.000"), age)
+		for _, p := range node.Rules.Ports {
+			fmt.Fprintf(out, "          %s\n", portRules(&p))
 		}
 	}
-	if n.DNS != nil {
-		fmt.Fprintf(b, "          dns %s says %s\n", n.DNS.Server, tryWords(n.DNS))
+	if node.DNS != nil {
+		fmt.Fprintf(out, "          dns %s says %s\n", node.DNS.Server, tryWords(node.DNS))
 	}
 }
 
-func portRules(p *reach.Port) string {
+func portRules(port *reach.Port) string {
 	var fronts []string
-	for _, f := range p.Fronts {
+	for _, f := range port.Fronts {
 		fronts = append(fronts, f.String())
 	}
-	if p.NodePort != 0 {
-		fronts = append(fronts, fmt.Sprintf("*:%d", p.NodePort))
+	if port.NodePort != 0 {
+		fronts = append(fronts, fmt.Sprintf("*:%d", port.NodePort))
 	}
-	text := p.Protocol + " " + strings.Join(fronts, ", ")
-	if p.Count == 0 {
+	text := port.Protocol + " " + strings.Join(fronts, ", ")
+	if port.Count == 0 {
 		return text + " is refused: no endpoints"
 	}
 	const shown = 5
 	var to []string
-	for _, e := range slices.Clone(p.Endpoints)[:min(len(p.Endpoints), shown)] {
+	for _, e := range slices.Clone(port.Endpoints)[:min(len(port.Endpoints), shown)] {
 		to = append(to, e.String())
 	}
-	if p.Count > len(to) {
-		to = append(to, fmt.Sprintf("and %d more", p.Count-len(to)))
+	if port.Count > len(to) {
+		to = append(to, fmt.Sprintf("and %d more", port.Count-len(to)))
 	}
 	return text + " -> " + strings.Join(to, ", ")
 }

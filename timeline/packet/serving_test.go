@@ -40,10 +40,10 @@ func TestServe(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := web()
-			o.Slices[0].Endpoints[0].Addresses = []string{"10.42.0.5"}
-			o.Slices[0].Endpoints[1].Addresses = []string{"10.42.0.6"}
-			n := Node{Serving: reach.Serving{
+			objects := web()
+			objects.Slices[0].Endpoints[0].Addresses = []string{"10.42.0.5"}
+			objects.Slices[0].Endpoints[1].Addresses = []string{"10.42.0.6"}
+			node := Node{Serving: reach.Serving{
 				Node: "n1",
 				Rules: &reach.Rules{
 					Since: at,
@@ -66,9 +66,9 @@ func TestServe(t *testing.T) {
 					Took:      time.Millisecond,
 				},
 			}}
-			change(&n)
-			s := Explain(o)
-			s.Serve(o, []Node{n}, at.Add(90*time.Second))
+			change(&node)
+			s := Explain(objects)
+			s.Serve(objects, []Node{node}, at.Add(90*time.Second))
 			var b bytes.Buffer
 			Render(&b, s)
 			golden(t, "serve-"+name, b.Bytes())

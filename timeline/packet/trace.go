@@ -109,31 +109,31 @@ const (
 const annotationFake = "keelson.dev/simulated-by"
 
 // Follow computes the path of a connection and the expected result.
-func Follow(j *TraceInput) *Trace {
-	t := &Trace{
-		From:     j.From.Namespace + "/" + j.From.Name,
-		Node:     j.From.Spec.NodeName,
-		To:       j.To,
-		Port:     j.Port,
-		Protocol: string(j.Protocol),
-		NoProbe:  j.NoAnswer,
-		Unread:   j.Unread,
+func Follow(traceInput *TraceInput) *Trace {
+	trace := &Trace{
+		From:     traceInput.From.Namespace + "/" + traceInput.From.Name,
+		Node:     traceInput.From.Spec.NodeName,
+		To:       traceInput.To,
+		Port:     traceInput.Port,
+		Protocol: string(traceInput.Protocol),
+		NoProbe:  traceInput.NoAnswer,
+		Unread:   traceInput.Unread,
 	}
-	if j.Answer != nil {
-		t.Names = j.Answer.Names
-		t.Connection = j.Answer.Connection
+	if traceInput.Answer != nil {
+		trace.Names = traceInput.Answer.Names
+		trace.Connection = traceInput.Answer.Connection
 	}
 	switch {
-	case !j.Address.IsValid():
-		t.Expected = NoName
-		t.Why = "the name leads to no address" + nameless(j, t.Names)
+	case !traceInput.Address.IsValid():
+		trace.Expected = NoName
+		trace.Why = "the name leads to no address" + nameless(traceInput, trace.Names)
 	default:
-		t.Address = j.Address.String()
-		t.rules(j)
-		t.expect()
+		trace.Address = traceInput.Address.String()
+		trace.rules(traceInput)
+		trace.expect()
 	}
-	t.conclude(j)
-	return t
+	trace.conclude(traceInput)
+	return trace
 }
 
 func nameless(j *TraceInput, n *reach.Names) string {
@@ -153,76 +153,78 @@ func nameless(j *TraceInput, n *reach.Names) string {
 }
 
 // rules finds the addresses to which a connection may be sent.
-func (t *Trace) rules(j *TraceInput) {
-	to := netip.AddrPortFrom(j.Address, j.Port)
-	if j.Service == nil && j.ServiceRange.IsValid() {
+func (t *Trace) rules(traceInput *TraceInput) {
+	to := netip.AddrPortFrom(traceInput.Address, traceInput.Port)
+	if traceInput.Service == nil && traceInput.ServiceRange.IsValid() {
 		t.Expected = Drops
 		t.Rules = fmt.Sprintf("no Service has this address of the Services' range %s: nothing of the cluster answers "+
-			"there", j.ServiceRange)
+			"there", traceInput.ServiceRange)
 		return
 	}
-	if j.Service == nil {
+	if traceInput.Service == nil {
 		t.Rules = "no Service has this address: it is sent there as it is"
-		t.Hops = []Hop{t.hop(j, to, 1)}
+		t.Hops = []Hop{t.hop(traceInput, to, 1)}
 		return
 	}
-	t.Service = j.Service.Namespace + "/" + j.Service.Name
-	if j.Service.Spec.ClusterIP == corev1.ClusterIPNone {
+	t.Service = traceInput.Service.Namespace + "/" + traceInput.Service.Name
+	if traceInput.Service.Spec.ClusterIP == corev1.ClusterIPNone {
 		t.Front = "pod's address (headless)"
 		t.Rules = "a headless Service has no rules: it is sent to the pod"
-		t.Hops = []Hop{t.hop(j, to, 1)}
+		t.Hops = []Hop{t.hop(traceInput, to, 1)}
 		return
 	}
-	way, ok := services.WayOf(j.Service, j.Slices, t.nodeFacts(j), to, number(j.Protocol))
+	way, ok := services.WayOf(traceInput.Service, traceInput.Slices, t.nodeFacts(traceInput), to,
+		number(traceInput.Protocol))
 	if !ok {
 		t.Rules = "the Service is not served at this address by this cluster's proxy: it is sent there as it is"
-		t.Hops = []Hop{t.hop(j, to, 1)}
+		t.Hops = []Hop{t.hop(traceInput, to, 1)}
 		return
 	}
 	t.Front = way.Front
 	switch {
 	case way.Unserved:
 		t.Expected = Refuses
-		t.Rules = fmt.Sprintf("refused: the Service has no port %d/%s; it has %s", j.Port, j.Protocol,
-			portsOf(j.Service))
+		t.Rules = fmt.Sprintf("refused: the Service has no port %d/%s; it has %s", traceInput.Port, traceInput.Protocol,
+			portsOf(traceInput.Service))
 	case way.Fate == services.Refused:
 		t.Expected = Refuses
-		t.Rules = "refused: port " + portWords(way.Port, j.Port) + " has no endpoint (keelson why -n " +
-			j.Service.Namespace + " svc/" + j.Service.Name + " says why)"
+		t.Rules = "refused: port " + portWords(way.Port, traceInput.Port) + " has no endpoint (keelson why -n " +
+			traceInput.Service.Namespace + " svc/" + traceInput.Service.Name + " says why)"
 	case way.Fate == services.Dropped:
 		t.Expected = Drops
-		t.Rules = "dropped: port " + portWords(way.Port, j.Port) + " has no endpoint on this node, and " +
+		t.Rules = "dropped: port " + portWords(way.Port, traceInput.Port) + " has no endpoint on this node, and " +
 			"internalTrafficPolicy is Local"
 	default:
-		t.Rules = fmt.Sprintf("port %s leads to %s", portWords(way.Port, j.Port), count(len(way.Endpoints), "endpoint"))
+		t.Rules = fmt.Sprintf("port %s leads to %s", portWords(way.Port, traceInput.Port),
+			count(len(way.Endpoints), "endpoint"))
 		if way.Sticky > 0 {
 			t.Rules += fmt.Sprintf("; a client keeps its endpoint for %s", short(way.Sticky))
 		}
 		for _, e := range way.Endpoints {
-			t.Hops = append(t.Hops, t.hop(j, e.Addr, 1/float64(len(way.Endpoints))))
+			t.Hops = append(t.Hops, t.hop(traceInput, e.Addr, 1/float64(len(way.Endpoints))))
 		}
-		t.elsewhere(j)
+		t.elsewhere(traceInput)
 	}
 }
 
 // elsewhere handles a node port of another node, which treats the connection as traffic from outside.
-func (t *Trace) elsewhere(j *TraceInput) {
-	if t.Front != "node port" || j.ToNode == "" || j.ToNode == t.Node {
+func (t *Trace) elsewhere(traceInput *TraceInput) {
+	if t.Front != "node port" || traceInput.ToNode == "" || traceInput.ToNode == t.Node {
 		return
 	}
 	t.afar = true
-	t.Rules += ", by the rules of node " + j.ToNode
-	if j.Service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	t.Rules += ", by the rules of node " + traceInput.ToNode
+	if traceInput.Service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return
 	}
-	t.Hops = slices.DeleteFunc(t.Hops, func(h Hop) bool { return h.Node != j.ToNode })
+	t.Hops = slices.DeleteFunc(t.Hops, func(h Hop) bool { return h.Node != traceInput.ToNode })
 	for i := range t.Hops {
 		t.Hops[i].Probability = 1 / float64(len(t.Hops))
 	}
 	if t.Rules += fmt.Sprintf("; externalTrafficPolicy is Local, and %s of them there",
 		count(len(t.Hops), "endpoint")); len(t.Hops) == 0 {
 		t.Expected = Drops
-		t.Rules = "dropped: node " + j.ToNode + " has no endpoint, and externalTrafficPolicy is Local"
+		t.Rules = "dropped: node " + traceInput.ToNode + " has no endpoint, and externalTrafficPolicy is Local"
 	}
 }
 
@@ -270,26 +272,26 @@ func (t *Trace) nodeFacts(j *TraceInput) services.Node {
 }
 
 // hop describes one address: its pod, and what policies say about a connection to it.
-func (t *Trace) hop(j *TraceInput, at netip.AddrPort, probability float64) Hop {
+func (t *Trace) hop(traceInput *TraceInput, at netip.AddrPort, probability float64) Hop {
 	h := Hop{Address: at.String(), Probability: probability}
-	server := verdict.End{Addr: at.Addr(), Pod: podAt(j.Pods, at.Addr())}
-	client := verdict.End{Pod: j.From}
-	client.Addr = addressOf(j.From, at.Addr().Is4())
+	server := verdict.End{Addr: at.Addr(), Pod: podAt(traceInput.Pods, at.Addr())}
+	client := verdict.End{Pod: traceInput.From}
+	client.Addr = addressOf(traceInput.From, at.Addr().Is4())
 	if server.Pod != nil {
 		h.Pod = server.Pod.Namespace + "/" + server.Pod.Name
 		h.Node = server.Pod.Spec.NodeName
-		h.Way, h.NoWay = wayTo(j.Nodes, t.Node, h.Node)
-		n := j.Nodes[h.Node]
+		h.Way, h.NoWay = wayTo(traceInput.Nodes, t.Node, h.Node)
+		n := traceInput.Nodes[h.Node]
 		h.Fake = n != nil && n.Annotations[annotationFake] != ""
 	}
-	c := &verdict.Cluster{Policies: j.Policies, Namespaces: j.Namespaces}
-	port := verdict.Port{Protocol: j.Protocol, Number: int32(at.Port())}
+	c := &verdict.Cluster{Policies: traceInput.Policies, Namespaces: traceInput.Namespaces}
+	port := verdict.Port{Protocol: traceInput.Protocol, Number: int32(at.Port())}
 	out := c.Egress(client, server, port)
 	in := c.Ingress(client, server, port)
 	h.Egress = verdictWords(out)
 	h.Ingress = verdictWords(in)
 	h.Allowed = out.Allowed() && in.Allowed()
-	if j.From.Spec.HostNetwork && server.Pod != nil && h.Node == t.Node {
+	if traceInput.From.Spec.HostNetwork && server.Pod != nil && h.Node == t.Node {
 		h.Ingress = "what comes from the pod's own node is not judged"
 		h.Allowed = true
 	}
@@ -320,23 +322,23 @@ func podAt(pods []*corev1.Pod, a netip.Addr) *corev1.Pod {
 
 // wayTo is the route from a node to another node's pods, and why there is none.
 func wayTo(nodes map[string]*corev1.Node, from, to string) (way, why string) {
-	n := nodes[to]
+	node := nodes[to]
 	if from == to {
 		return "same node", ""
 	}
-	if n == nil {
+	if node == nil {
 		return "another node", ""
 	}
 	way = "another node, without an address"
-	for _, a := range n.Status.Addresses {
+	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			way = "another node, at " + a.Address
 			break
 		}
 	}
-	if self := nodes[from]; self != nil && n.Annotations[annotationFake] == "" {
+	if self := nodes[from]; self != nil && node.Annotations[annotationFake] == "" {
 		var encrypted bool
-		if encrypted, why = wireguard.Between(self, n); encrypted {
+		if encrypted, why = wireguard.Between(self, node); encrypted {
 			way += ", by WireGuard"
 		}
 	}

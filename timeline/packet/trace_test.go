@@ -31,51 +31,51 @@ func journey() *TraceInput {
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: &http, Protocol: &tcp, Port: &port}},
 	}
-	a := &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", Labels: map[string]string{"role": "friend"}},
 	}
-	a.Spec.NodeName = "n1"
-	a.Status.PodIP = "10.42.0.4"
-	j := &TraceInput{
-		From:       a,
+	pod.Spec.NodeName = "n1"
+	pod.Status.PodIP = "10.42.0.4"
+	traceInput := &TraceInput{
+		From:       pod,
 		To:         "svc/web:80",
 		Port:       80,
 		Protocol:   tcp,
 		Address:    netip.MustParseAddr("10.96.12.3"),
 		Service:    web.Service,
-		Pods:       []*corev1.Pod{a},
+		Pods:       []*corev1.Pod{pod},
 		Nodes:      map[string]*corev1.Node{},
 		Namespaces: map[string]map[string]string{"default": {}},
 	}
 	for i, name := range []string{"n1", "n2"} {
 		p := web.Pods[i].DeepCopy()
 		p.Spec.NodeName = name
-		j.Pods = append(j.Pods, p)
+		traceInput.Pods = append(traceInput.Pods, p)
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses: []string{p.Status.PodIP},
-			NodeName:  &j.Pods[i+1].Spec.NodeName,
+			NodeName:  &traceInput.Pods[i+1].Spec.NodeName,
 			TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: p.Name},
 		})
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		n.Status.Addresses = []corev1.NodeAddress{
 			{Type: corev1.NodeInternalIP, Address: []string{"192.0.2.1", "192.0.2.2"}[i]},
 		}
-		j.Nodes[name] = n
+		traceInput.Nodes[name] = n
 	}
-	j.Slices = []*discoveryv1.EndpointSlice{slice}
-	j.Answer = &reach.Answer{
+	traceInput.Slices = []*discoveryv1.EndpointSlice{slice}
+	traceInput.Answer = &reach.Answer{
 		Node: "n1",
 		Names: &reach.Names{
 			Servers:   []string{"10.96.0.10"},
 			Searches:  []string{"default.svc.cluster.local", "svc.cluster.local"},
 			NDots:     5,
-			Addresses: []netip.Addr{j.Address},
+			Addresses: []netip.Addr{traceInput.Address},
 			Tries: []reach.Try{{
 				Name:      "web.default.svc.cluster.local",
 				Search:    "default.svc.cluster.local",
 				Server:    "10.96.0.10",
 				Code:      "NOERROR",
-				Addresses: []netip.Addr{j.Address},
+				Addresses: []netip.Addr{traceInput.Address},
 				Took:      400 * time.Microsecond,
 			}},
 		},
@@ -88,7 +88,7 @@ func journey() *TraceInput {
 			Route:    "tunnel kx-1 (VXLAN)",
 		},
 	}
-	return j
+	return traceInput
 }
 
 // fails is a probe that did not come through.

@@ -30,26 +30,26 @@ var columns = []metav1.TableColumnDefinition{
 	kind.Wide("Readiness Gates", corev1.PodSpec{}.SwaggerDoc()["readinessGates"]),
 }
 
-func row(p *corev1.Pod) []any {
-	s := summarize(p)
+func row(pod *corev1.Pod) []any {
+	s := summarize(pod)
 	restarts := strconv.Itoa(s.restarts)
 	if s.restarts != 0 && !s.lastRestart.IsZero() {
 		restarts = fmt.Sprintf("%d (%s ago)", s.restarts, kind.Age(s.lastRestart))
 	}
 	ip := ""
-	if len(p.Status.PodIPs) > 0 {
-		ip = p.Status.PodIPs[0].IP
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
 	}
 	return []any{
-		p.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts, kind.Age(p.CreationTimestamp),
-		kind.OrNone(ip), kind.OrNone(p.Spec.NodeName), kind.OrNone(p.Status.NominatedNodeName), readinessGates(p),
+		pod.Name, fmt.Sprintf("%d/%d", s.ready, s.total), s.reason, restarts, kind.Age(pod.CreationTimestamp),
+		kind.OrNone(ip), kind.OrNone(pod.Spec.NodeName), kind.OrNone(pod.Status.NominatedNodeName), readinessGates(pod),
 	}
 }
 
 // done marks finished pods, which kubectl --show-all=false once left out.
-func done(p *corev1.Pod) []metav1.TableRowCondition {
+func done(pod *corev1.Pod) []metav1.TableRowCondition {
 	text := ""
-	switch p.Status.Phase {
+	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
 		text = "The pod has completed successfully."
 	case corev1.PodFailed:
@@ -60,7 +60,7 @@ func done(p *corev1.Pod) []metav1.TableRowCondition {
 	return []metav1.TableRowCondition{{
 		Type:    metav1.RowCompleted,
 		Status:  metav1.ConditionTrue,
-		Reason:  string(p.Status.Phase),
+		Reason:  string(pod.Status.Phase),
 		Message: text,
 	}}
 }
@@ -89,29 +89,29 @@ type summary struct {
 // Reason is the pod's STATUS as kubectl prints it: "Running", "CrashLoopBackOff", "Init:0/2", "Terminating"...
 func Reason(p *corev1.Pod) string { return summarize(p).reason }
 
-func summarize(p *corev1.Pod) summary {
-	s := summary{total: len(p.Spec.Containers), reason: string(p.Status.Phase)}
-	if p.Status.Reason != "" {
-		s.reason = p.Status.Reason
+func summarize(pod *corev1.Pod) summary {
+	s := summary{total: len(pod.Spec.Containers), reason: string(pod.Status.Phase)}
+	if pod.Status.Reason != "" {
+		s.reason = pod.Status.Reason
 	}
-	if c := Condition(p, corev1.PodScheduled); c != nil && c.Reason == corev1.PodReasonSchedulingGated {
+	if c := Condition(pod, corev1.PodScheduled); c != nil && c.Reason == corev1.PodReasonSchedulingGated {
 		s.reason = corev1.PodReasonSchedulingGated
 	}
-	for i := range p.Spec.InitContainers {
-		if podspec.IsSidecar(&p.Spec.InitContainers[i]) {
+	for i := range pod.Spec.InitContainers {
+		if podspec.IsSidecar(&pod.Spec.InitContainers[i]) {
 			s.total++
 		}
 	}
-	sidecars, initializing := s.initContainers(p)
-	if !initializing || IsTrue(p, corev1.PodInitialized) {
+	sidecars, initializing := s.initContainers(pod)
+	if !initializing || IsTrue(pod, corev1.PodInitialized) {
 		s.restarts = sidecars.restarts
 		s.lastRestart = sidecars.lastRestart
-		s.containers(p)
+		s.containers(pod)
 	}
-	finished := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	finished := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 	switch {
-	case p.DeletionTimestamp == nil:
-	case p.Status.Reason == "NodeLost":
+	case pod.DeletionTimestamp == nil:
+	case pod.Status.Reason == "NodeLost":
 		s.reason = "Unknown"
 	case !finished:
 		s.reason = "Terminating"
@@ -128,35 +128,35 @@ func (s *summary) count(c *corev1.ContainerStatus) {
 }
 
 // initContainers describes the first init container that is not done; the sidecars' restarts are counted apart.
-func (s *summary) initContainers(p *corev1.Pod) (sidecars summary, initializing bool) {
-	for i := range p.Status.InitContainerStatuses {
-		c := &p.Status.InitContainerStatuses[i]
-		s.count(c)
+func (s *summary) initContainers(pod *corev1.Pod) (sidecars summary, initializing bool) {
+	for i := range pod.Status.InitContainerStatuses {
+		status := &pod.Status.InitContainerStatuses[i]
+		s.count(status)
 		sidecar := false
-		for j := range p.Spec.InitContainers {
-			if p.Spec.InitContainers[j].Name == c.Name {
-				sidecar = podspec.IsSidecar(&p.Spec.InitContainers[j])
+		for j := range pod.Spec.InitContainers {
+			if pod.Spec.InitContainers[j].Name == status.Name {
+				sidecar = podspec.IsSidecar(&pod.Spec.InitContainers[j])
 			}
 		}
 		if sidecar {
-			sidecars.count(c)
+			sidecars.count(status)
 		}
-		t := c.State.Terminated
-		w := c.State.Waiting
+		terminated := status.State.Terminated
+		waiting := status.State.Waiting
 		switch {
-		case t != nil && t.ExitCode == 0:
+		case terminated != nil && terminated.ExitCode == 0:
 			continue
-		case sidecar && c.Started != nil && *c.Started:
-			if c.Ready {
+		case sidecar && status.Started != nil && *status.Started:
+			if status.Ready {
 				s.ready++
 			}
 			continue
-		case t != nil:
-			s.reason = "Init:" + exitReason(t)
-		case w != nil && w.Reason != "" && w.Reason != "PodInitializing":
-			s.reason = "Init:" + w.Reason
+		case terminated != nil:
+			s.reason = "Init:" + exitReason(terminated)
+		case waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing":
+			s.reason = "Init:" + waiting.Reason
 		default:
-			s.reason = fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers))
+			s.reason = fmt.Sprintf("Init:%d/%d", i, len(pod.Spec.InitContainers))
 		}
 		return sidecars, true
 	}
@@ -164,10 +164,10 @@ func (s *summary) initContainers(p *corev1.Pod) (sidecars summary, initializing 
 }
 
 // containers lets the first container that has something to say describe the pod.
-func (s *summary) containers(p *corev1.Pod) {
+func (s *summary) containers(pod *corev1.Pod) {
 	running := false
-	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
-		c := &p.Status.ContainerStatuses[i]
+	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &pod.Status.ContainerStatuses[i]
 		s.count(c)
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
@@ -181,7 +181,7 @@ func (s *summary) containers(p *corev1.Pod) {
 	}
 	if s.reason == "Completed" && running {
 		s.reason = "NotReady"
-		if IsTrue(p, corev1.PodReady) {
+		if IsTrue(pod, corev1.PodReady) {
 			s.reason = "Running"
 		}
 	}

@@ -13,22 +13,22 @@ import (
 )
 
 // setDefaults fills in what holds for pods and not for templates.
-func setDefaults(p *corev1.Pod) {
-	s := &p.Spec
-	podspec.Default(s)
-	if *s.TerminationGracePeriodSeconds < 0 { // of a pod only: templates keep what they have
-		s.TerminationGracePeriodSeconds = new(int64(1))
+func setDefaults(pod *corev1.Pod) {
+	spec := &pod.Spec
+	podspec.Default(spec)
+	if *spec.TerminationGracePeriodSeconds < 0 { // of a pod only: templates keep what they have
+		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
-	for i := range s.Containers {
-		requestsFromLimits(&s.Containers[i].Resources)
+	for i := range spec.Containers {
+		requestsFromLimits(&spec.Containers[i].Resources)
 	}
-	for i := range s.InitContainers {
-		requestsFromLimits(&s.InitContainers[i].Resources)
+	for i := range spec.InitContainers {
+		requestsFromLimits(&spec.InitContainers[i].Resources)
 	}
-	defaultResources(p)
-	kind.Fill(&s.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
-	if s.HostNetwork {
-		for _, list := range [][]corev1.Container{s.Containers, s.InitContainers} {
+	defaultResources(pod)
+	kind.Fill(&spec.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	if spec.HostNetwork {
+		for _, list := range [][]corev1.Container{spec.Containers, spec.InitContainers} {
 			for i := range list {
 				for j := range list[i].Ports {
 					kind.FillZero(&list[i].Ports[j].HostPort, list[i].Ports[j].ContainerPort)
@@ -36,7 +36,7 @@ func setDefaults(p *corev1.Pod) {
 			}
 		}
 	}
-	syncPodIPs(&p.Status)
+	syncPodIPs(&pod.Status)
 }
 
 // syncPodIPs keeps podIP equal to the first of podIPs; where they differ podIP wins, for kubelets that know only it.
@@ -65,39 +65,39 @@ func requestsFromLimits(r *corev1.ResourceRequirements) {
 
 // defaultResources completes pod-level resources from the containers' (KEP-2837): limits of huge pages first, then
 // requests, from the containers where they say something and from the pod's limits where they do not.
-func defaultResources(p *corev1.Pod) {
-	r := p.Spec.Resources
-	if r == nil || len(r.Limits)+len(r.Requests) == 0 {
+func defaultResources(pod *corev1.Pod) {
+	requirements := pod.Spec.Resources
+	if requirements == nil || len(requirements.Limits)+len(requirements.Requests) == 0 {
 		return
 	}
-	for name, q := range helper.AggregateContainerLimits(p, helper.PodResourcesOptions{}) {
-		_, asked := r.Requests[name]
-		_, limited := r.Limits[name]
+	for name, q := range helper.AggregateContainerLimits(pod, helper.PodResourcesOptions{}) {
+		_, asked := requirements.Requests[name]
+		_, limited := requirements.Limits[name]
 		if resources.IsHugePages(name) && !asked && !limited {
-			if r.Limits == nil {
-				r.Limits = corev1.ResourceList{}
+			if requirements.Limits == nil {
+				requirements.Limits = corev1.ResourceList{}
 			}
-			r.Limits[name] = q.DeepCopy()
+			requirements.Limits[name] = q.DeepCopy()
 		}
 	}
-	if len(r.Limits) == 0 {
+	if len(requirements.Limits) == 0 {
 		return
 	}
 	ask := func(name corev1.ResourceName, q resource.Quantity) {
-		if _, ok := r.Requests[name]; ok || !helper.IsSupportedPodLevelResource(name) {
+		if _, ok := requirements.Requests[name]; ok || !helper.IsSupportedPodLevelResource(name) {
 			return
 		}
-		if r.Requests == nil {
-			r.Requests = corev1.ResourceList{}
+		if requirements.Requests == nil {
+			requirements.Requests = corev1.ResourceList{}
 		}
-		r.Requests[name] = q.DeepCopy()
+		requirements.Requests[name] = q.DeepCopy()
 	}
-	for name, q := range helper.AggregateContainerRequests(p, helper.PodResourcesOptions{}) {
+	for name, q := range helper.AggregateContainerRequests(pod, helper.PodResourcesOptions{}) {
 		if resources.MayOvercommit(name) {
 			ask(name, q)
 		}
 	}
-	for name, q := range r.Limits {
+	for name, q := range requirements.Limits {
 		ask(name, q)
 	}
 }

@@ -60,11 +60,12 @@ terminationGracePeriodSeconds: -1
 containers: [{name: a, image: x, ports: [{containerPort: 80}], resources: {limits: {cpu: 1234567n}}}]`
 	template := corev1.PodTemplateSpec{Spec: specOf(t, text)}
 	podspec.DefaultTemplate(&template)
-	c := template.Spec.Containers[0]
-	if c.Ports[0].HostPort != 0 || c.Resources.Requests != nil || template.Spec.EnableServiceLinks != nil {
+	container := template.Spec.Containers[0]
+	if container.Ports[0].HostPort != 0 || container.Resources.Requests != nil ||
+		template.Spec.EnableServiceLinks != nil {
 		t.Errorf("a template got a pod's defaults: %+v", template.Spec)
 	}
-	if got := c.Resources.Limits.Cpu().String(); got != "2m" {
+	if got := container.Resources.Limits.Cpu().String(); got != "2m" {
 		t.Errorf("cpu rounded to %s, want 2m", got)
 	}
 	if got := *template.Spec.TerminationGracePeriodSeconds; got != -1 {
@@ -78,8 +79,9 @@ containers: [{name: a, image: x, ports: [{containerPort: 80}], resources: {limit
 	if got := *p.Spec.TerminationGracePeriodSeconds; got != 1 {
 		t.Errorf("a pod with a negative grace period got %d, want 1", got)
 	}
-	c = p.Spec.Containers[0]
-	if c.Ports[0].HostPort != 80 || c.Resources.Requests.Cpu().String() != "2m" || !*p.Spec.EnableServiceLinks {
+	container = p.Spec.Containers[0]
+	if container.Ports[0].HostPort != 80 || container.Resources.Requests.Cpu().String() != "2m" ||
+		!*p.Spec.EnableServiceLinks {
 		t.Errorf("a pod lacks a pod's defaults: %+v", p.Spec)
 	}
 }
@@ -101,56 +103,57 @@ func TestDisabledFieldsAreDropped(t *testing.T) {
 schedulingGroup: {podGroupName: g}
 volumes: [{name: v, secret: {secretName: s, defaultUser: 5}}]
 containers: [{name: a, livenessProbe: {grpc: {port: 1, mode: TLS}}, volumeMounts: [{name: v, mountPath: /v, bindMountOptions: [noexec]}]}]`
-	s := specOf(t, text)
+	spec := specOf(t, text)
 	old := specOf(t, `{schedulingGroup: {podGroupName: g}, containers: []}`)
-	on := *s.DeepCopy()
+	on := *spec.DeepCopy()
 	if podspec.DropDisabled(&on, nil, gates.All()); on.SchedulingGroup == nil ||
 		on.Containers[0].LivenessProbe.GRPC.Mode != nil {
 		t.Errorf("with GenericWorkload on: group %v, mode %v; want the group alone", on.SchedulingGroup,
 			on.Containers[0].LivenessProbe.GRPC.Mode)
 	}
-	podspec.DropDisabled(&s, nil, gates.On{})
+	podspec.DropDisabled(&spec, nil, gates.On{})
 	want := specOf(t, `
 volumes: [{name: v, secret: {secretName: s}}]
 containers: [{name: a, livenessProbe: {grpc: {port: 1}}, volumeMounts: [{name: v, mountPath: /v}]}]`)
-	if d := cmp.Diff(want, s); d != "" {
+	if d := cmp.Diff(want, spec); d != "" {
 		t.Errorf("create (-want +got):\n%s", d)
 	}
-	s = specOf(t, text)
-	if podspec.DropDisabled(&s, &old, gates.On{}); s.SchedulingGroup == nil ||
-		s.Containers[0].LivenessProbe.GRPC.Mode != nil {
-		t.Errorf("update: %+v", s)
+	spec = specOf(t, text)
+	if podspec.DropDisabled(&spec, &old, gates.On{}); spec.SchedulingGroup == nil ||
+		spec.Containers[0].LivenessProbe.GRPC.Mode != nil {
+		t.Errorf("update: %+v", spec)
 	}
 }
 
 func TestPrepareCreate(t *testing.T) {
-	p := &corev1.Pod{Spec: specOf(t, `
+	pod := &corev1.Pod{Spec: specOf(t, `
 schedulingGates: [{name: g}]
 containers: [{name: a, image: x}]
 affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: k, labelSelector: {}, matchLabelKeys: [app], mismatchLabelKeys: [rev]}]}}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNotSchedule, labelSelector: {}, matchLabelKeys: [app, absent]}]`)}
-	p.Labels = map[string]string{"app": "web", "rev": "1"}
-	p.Annotations = map[string]string{podspec.AppArmorPrefix + "a": "localhost/mine"}
-	p.Status.Phase = corev1.PodRunning
-	kindtest.Create(Pod(gates.On{}), p)
-	kindtest.Same(t, "pod", Pod(gates.On{}).Validate(p), nil)
-	term := p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions
+	pod.Labels = map[string]string{"app": "web", "rev": "1"}
+	pod.Annotations = map[string]string{podspec.AppArmorPrefix + "a": "localhost/mine"}
+	pod.Status.Phase = corev1.PodRunning
+	kindtest.Create(Pod(gates.On{}), pod)
+	kindtest.Same(t, "pod", Pod(gates.On{}).Validate(pod), nil)
+	term := pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions
 	if len(term) != 2 || term[0].Operator != "In" || term[0].Values[0] != "web" || term[1].Operator != "NotIn" ||
 		term[1].Values[0] != "1" {
 		t.Errorf("affinity: %v", term)
 	}
-	if got := p.Spec.TopologySpreadConstraints[0].LabelSelector.MatchExpressions; len(got) != 1 || got[0].Key != "app" {
+	if got := pod.Spec.TopologySpreadConstraints[0].LabelSelector.MatchExpressions; len(got) != 1 ||
+		got[0].Key != "app" {
 		t.Errorf("spread: %v", got)
 	}
-	if p.Status.Phase != corev1.PodPending ||
-		Condition(p, corev1.PodScheduled).Reason != corev1.PodReasonSchedulingGated {
-		t.Errorf("status: %+v", p.Status)
+	if pod.Status.Phase != corev1.PodPending ||
+		Condition(pod, corev1.PodScheduled).Reason != corev1.PodReasonSchedulingGated {
+		t.Errorf("status: %+v", pod.Status)
 	}
-	if a := p.Spec.Containers[0].SecurityContext.AppArmorProfile; a.Type != corev1.AppArmorProfileTypeLocalhost ||
+	if a := pod.Spec.Containers[0].SecurityContext.AppArmorProfile; a.Type != corev1.AppArmorProfileTypeLocalhost ||
 		*a.LocalhostProfile != "mine" {
 		t.Errorf("AppArmor: %+v", a)
 	}
-	if w := Pod(gates.On{}).Warnings(p, nil); len(w) != 2 ||
+	if w := Pod(gates.On{}).Warnings(pod, nil); len(w) != 2 ||
 		w[1] != `metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the "appArmorProfile" field instead` {
 		t.Errorf("warnings: %q", w)
 	}

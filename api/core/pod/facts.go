@@ -80,7 +80,7 @@ func (p HostPort) Conflicts(o HostPort) bool {
 }
 
 // HostPorts lists the node ports of containers and of restartable init containers.
-func HostPorts(p *corev1.Pod) []HostPort {
+func HostPorts(pod *corev1.Pod) []HostPort {
 	var ports []HostPort
 	collect := func(c *corev1.Container) {
 		for _, p := range c.Ports {
@@ -97,14 +97,14 @@ func HostPorts(p *corev1.Pod) []HostPort {
 			ports = append(ports, hp)
 		}
 	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil &&
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil &&
 			*c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			collect(c)
 		}
 	}
-	for i := range p.Spec.Containers {
-		collect(&p.Spec.Containers[i])
+	for i := range pod.Spec.Containers {
+		collect(&pod.Spec.Containers[i])
 	}
 	return ports
 }

@@ -52,13 +52,13 @@ func Pod(on gates.On) *kind.Kind {
 	}.Erase()
 }
 
-func prepareCreate(p *corev1.Pod, on gates.On) {
-	p.Generation = 1
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: resources.QOS(p)}
-	podspec.SyncServiceAccount(&p.Spec)
-	podspec.DropDisabled(&p.Spec, nil, on)
-	if len(p.Spec.SchedulingGates) > 0 {
-		p.Status.Conditions = []corev1.PodCondition{{
+func prepareCreate(pod *corev1.Pod, on gates.On) {
+	pod.Generation = 1
+	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: resources.QOS(pod)}
+	podspec.SyncServiceAccount(&pod.Spec)
+	podspec.DropDisabled(&pod.Spec, nil, on)
+	if len(pod.Spec.SchedulingGates) > 0 {
+		pod.Status.Conditions = []corev1.PodCondition{{
 			Type:               corev1.PodScheduled,
 			Status:             corev1.ConditionFalse,
 			Reason:             corev1.PodReasonSchedulingGated,
@@ -66,8 +66,8 @@ func prepareCreate(p *corev1.Pod, on gates.On) {
 			LastTransitionTime: metav1.Now().Rfc3339Copy(),
 		}}
 	}
-	mergeLabelKeys(p)
-	podspec.AppArmorFromAnnotations(p)
+	mergeLabelKeys(pod)
+	podspec.AppArmorFromAnnotations(pod)
 }
 
 func prepareUpdate(p, old *corev1.Pod, on gates.On) {
@@ -99,21 +99,21 @@ func prepareStatus(p, old *corev1.Pod) {
 
 // keepObservedGeneration puts back generations that a client that does not know them has dropped. The same type of
 // condition may occur more than once; the n-th of the new ones goes with the n-th of the old.
-func keepObservedGeneration(s, old *corev1.PodStatus) {
-	kind.FillZero(&s.ObservedGeneration, old.ObservedGeneration)
-	for i := range s.Conditions {
+func keepObservedGeneration(status, old *corev1.PodStatus) {
+	kind.FillZero(&status.ObservedGeneration, old.ObservedGeneration)
+	for i := range status.Conditions {
 		nth := 0
 		for j := range i {
-			if s.Conditions[j].Type == s.Conditions[i].Type {
+			if status.Conditions[j].Type == status.Conditions[i].Type {
 				nth++
 			}
 		}
 		for _, c := range old.Conditions {
-			if c.Type != s.Conditions[i].Type {
+			if c.Type != status.Conditions[i].Type {
 				continue
 			}
 			if nth == 0 {
-				kind.FillZero(&s.Conditions[i].ObservedGeneration, c.ObservedGeneration)
+				kind.FillZero(&status.Conditions[i].ObservedGeneration, c.ObservedGeneration)
 				break
 			}
 			nth--
@@ -144,29 +144,29 @@ func grace(p *corev1.Pod, opts *metav1.DeleteOptions) int64 {
 }
 
 // selectable are the fields by which pods can be selected. status.podIPs is a known name that has never had a value.
-func selectable(p *corev1.Pod) fields.Set {
+func selectable(pod *corev1.Pod) fields.Set {
 	set := make(fields.Set, 11) // with metadata's two
-	set["spec.nodeName"] = p.Spec.NodeName
-	set["spec.restartPolicy"] = string(p.Spec.RestartPolicy)
-	set["spec.schedulerName"] = p.Spec.SchedulerName
-	set["spec.serviceAccountName"] = p.Spec.ServiceAccountName
-	set["spec.hostNetwork"] = strconv.FormatBool(p.Spec.HostNetwork)
-	set["status.phase"] = string(p.Status.Phase)
+	set["spec.nodeName"] = pod.Spec.NodeName
+	set["spec.restartPolicy"] = string(pod.Spec.RestartPolicy)
+	set["spec.schedulerName"] = pod.Spec.SchedulerName
+	set["spec.serviceAccountName"] = pod.Spec.ServiceAccountName
+	set["spec.hostNetwork"] = strconv.FormatBool(pod.Spec.HostNetwork)
+	set["status.phase"] = string(pod.Status.Phase)
 	set["status.podIP"] = ""
-	if len(p.Status.PodIPs) > 0 {
-		set["status.podIP"] = p.Status.PodIPs[0].IP
+	if len(pod.Status.PodIPs) > 0 {
+		set["status.podIP"] = pod.Status.PodIPs[0].IP
 	}
 	set["status.podIPs"] = ""
-	set["status.nominatedNodeName"] = p.Status.NominatedNodeName
+	set["status.nominatedNodeName"] = pod.Status.NominatedNodeName
 	return set
 }
 
 // mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys of affinity and spread constraints into selector
 // requirements on the pod's own labels, which is when their meaning is fixed (KEP-3243, KEP-3633).
-func mergeLabelKeys(p *corev1.Pod) {
+func mergeLabelKeys(pod *corev1.Pod) {
 	merge := func(selector *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator) {
 		for _, key := range keys {
-			if value, ok := p.Labels[key]; ok && selector != nil {
+			if value, ok := pod.Labels[key]; ok && selector != nil {
 				selector.MatchExpressions = append(selector.MatchExpressions,
 					metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
 			}
@@ -184,7 +184,7 @@ func mergeLabelKeys(p *corev1.Pod) {
 			term(&required[i])
 		}
 	}
-	if a := p.Spec.Affinity; a != nil {
+	if a := pod.Spec.Affinity; a != nil {
 		if pa := a.PodAffinity; pa != nil {
 			terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution)
 		}
@@ -192,8 +192,8 @@ func mergeLabelKeys(p *corev1.Pod) {
 			terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
-	for i := range p.Spec.TopologySpreadConstraints {
-		c := &p.Spec.TopologySpreadConstraints[i]
+	for i := range pod.Spec.TopologySpreadConstraints {
+		c := &pod.Spec.TopologySpreadConstraints[i]
 		merge(c.LabelSelector, c.MatchLabelKeys, metav1.LabelSelectorOpIn)
 	}
 }

@@ -22,18 +22,18 @@ func keepRest(p, old *corev1.Pod) {
 
 // prepareResize keeps everything but the resources and resize policies of containers, and the pod's own resources.
 // Where containers were added, removed or renamed it keeps nothing, for validation to refuse.
-func prepareResize(p, old *corev1.Pod) {
-	if len(p.Spec.Containers) == len(old.Spec.Containers) && len(p.Spec.InitContainers) == len(
+func prepareResize(pod, old *corev1.Pod) {
+	if len(pod.Spec.Containers) == len(old.Spec.Containers) && len(pod.Spec.InitContainers) == len(
 		old.Spec.InitContainers) {
-		containers := onlyResources(p.Spec.Containers, old.Spec.Containers)
-		initContainers := onlyResources(p.Spec.InitContainers, old.Spec.InitContainers)
-		whole := p.Spec.Resources
-		keepRest(p, old)
-		p.Spec.Containers = containers
-		p.Spec.InitContainers = initContainers
-		p.Spec.Resources = whole
+		containers := onlyResources(pod.Spec.Containers, old.Spec.Containers)
+		initContainers := onlyResources(pod.Spec.InitContainers, old.Spec.InitContainers)
+		whole := pod.Spec.Resources
+		keepRest(pod, old)
+		pod.Spec.Containers = containers
+		pod.Spec.InitContainers = initContainers
+		pod.Spec.Resources = whole
 	}
-	bumpGeneration(p, old)
+	bumpGeneration(pod, old)
 }
 
 func onlyResources(now, old []corev1.Container) []corev1.Container {
@@ -53,7 +53,7 @@ func onlyResources(now, old []corev1.Container) []corev1.Container {
 }
 
 // validateResize lets cpu and memory change within the pod's quality of service class (KEP-1287).
-func validateResize(p, old *corev1.Pod) field.ErrorList {
+func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	forbidden := func(why string) field.ErrorList { return field.ErrorList{field.Forbidden(field.NewPath(""), why)} }
 	switch {
 	case old.Annotations[corev1.MirrorPodAnnotationKey] != "":
@@ -61,33 +61,35 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	case old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows:
 		return forbidden("windows pods cannot be resized")
 	}
-	c := newChecker(p)
-	c.Pod(p)
-	c.In("spec")
-	if len(p.Spec.Containers) != len(old.Spec.Containers) ||
-		len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
-		c.Forbidden("", "containers may not be added or removed on resize")
-		return c.Errors()
+	checker := newChecker(pod)
+	checker.Pod(pod)
+	checker.In("spec")
+	if len(pod.Spec.Containers) != len(old.Spec.Containers) ||
+		len(pod.Spec.InitContainers) != len(old.Spec.InitContainers) {
+		checker.Forbidden("", "containers may not be added or removed on resize")
+		return checker.Errors()
 	}
 	class := old.Status.QOSClass
 	if class == "" {
 		class = resources.QOS(old)
 	}
-	if class != resources.QOS(p) {
-		c.Invalid("", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+	if class != resources.QOS(pod) {
+		checker.Invalid("", pod.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
 	}
 	if !nodeResizes(old) {
-		c.Forbidden("", "Pod running on node without support for resize")
+		checker.Forbidden("", "Pod running on node without support for resize")
 	}
-	c.resized("initContainers", p.Spec.InitContainers, old.Spec.InitContainers, podspec.IsSidecar)
-	c.resized("containers", p.Spec.Containers, old.Spec.Containers, func(*corev1.Container) bool { return true })
-	if now, was := p.Spec.Resources, old.Spec.Resources; now != nil && was != nil {
-		c.In("resources")
-		c.notRemoved(now, was)
-		c.Out()
+	checker.resized("initContainers", pod.Spec.InitContainers, old.Spec.InitContainers, podspec.IsSidecar)
+	checker.resized("containers", pod.Spec.Containers, old.Spec.Containers, func(*corev1.Container) bool {
+		return true
+	})
+	if now, was := pod.Spec.Resources, old.Spec.Resources; now != nil && was != nil {
+		checker.In("resources")
+		checker.notRemoved(now, was)
+		checker.Out()
 	}
-	c.onlyCPUMemory(p, old)
-	return c.Errors()
+	checker.onlyCPUMemory(pod, old)
+	return checker.Errors()
 }
 
 // nodeResizes tells whether the kubelet reports resources, which it does when it can resize.

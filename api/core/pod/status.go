@@ -19,51 +19,52 @@ import (
 )
 
 // validateStatus refuses what a status never does: leave the terminated state for good, change the class, move nodes.
-func validateStatus(p, old *corev1.Pod) field.ErrorList {
-	c := newChecker(p)
-	if len(p.Finalizers) > 0 {
-		c.Add(meta.Finalizers(p)...)
+func validateStatus(pod, old *corev1.Pod) field.ErrorList {
+	checker := newChecker(pod)
+	if len(pod.Finalizers) > 0 {
+		checker.Add(meta.Finalizers(pod)...)
 	}
-	c.In("metadata")
-	c.In("annotations")
-	c.annotationChanges(p.Annotations, old.Annotations)
-	c.Annotations(p.Annotations)
-	c.Out()
-	c.Out()
-	c.In("status")
-	check.Each(c.List, "conditions", p.Status.Conditions, func(_ int, cond *corev1.PodCondition) {
-		c.generation(cond.ObservedGeneration)
+	checker.In("metadata")
+	checker.In("annotations")
+	checker.annotationChanges(pod.Annotations, old.Annotations)
+	checker.Annotations(pod.Annotations)
+	checker.Out()
+	checker.Out()
+	checker.In("status")
+	check.Each(checker.List, "conditions", pod.Status.Conditions, func(_ int, cond *corev1.PodCondition) {
+		checker.generation(cond.ObservedGeneration)
 		switch cond.Type {
 		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
 		default:
-			c.Qualified("Type", string(cond.Type))
+			checker.Qualified("Type", string(cond.Type))
 		}
 	})
-	if p.Spec.NodeName != old.Spec.NodeName {
-		c.Forbidden("nodeName", "may not be changed directly")
+	if pod.Spec.NodeName != old.Spec.NodeName {
+		checker.Forbidden("nodeName", "may not be changed directly")
 	}
-	if n := p.Status.NominatedNodeName; n != "" && n != old.Status.NominatedNodeName {
-		c.Name("nominatedNodeName", n, apivalidation.NameIsDNSSubdomain)
+	if n := pod.Status.NominatedNodeName; n != "" && n != old.Status.NominatedNodeName {
+		checker.Name("nominatedNodeName", n, apivalidation.NameIsDNSSubdomain)
 		if old.Spec.NodeName != "" {
-			c.Forbidden("nominatedNodeName", "may not be set on pods that are already bound to a node")
+			checker.Forbidden("nominatedNodeName", "may not be set on pods that are already bound to a node")
 		}
 	}
-	c.generation(p.Status.ObservedGeneration)
-	if p.Status.QOSClass != old.Status.QOSClass {
-		c.Invalid("qosClass", p.Status.QOSClass, apivalidation.FieldImmutableErrorMsg)
+	checker.generation(pod.Status.ObservedGeneration)
+	if pod.Status.QOSClass != old.Status.QOSClass {
+		checker.Invalid("qosClass", pod.Status.QOSClass, apivalidation.FieldImmutableErrorMsg)
 	}
-	c.transitions(&p.Status, old)
-	c.claimStatuses(p.Status.ResourceClaimStatuses)
-	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
-		c.Within("extendedResourceClaimStatus", func() { c.extendedStatus(s) })
+	checker.transitions(&pod.Status, old)
+	checker.claimStatuses(pod.Status.ResourceClaimStatuses)
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		checker.Within("extendedResourceClaimStatus", func() { checker.extendedStatus(s) })
 	}
-	c.podIPs(&p.Status, &old.Status)
-	c.hostIPs(&p.Status, &old.Status)
-	c.containerStatuses("containerStatuses", p.Status.ContainerStatuses, p.Spec.Containers, &p.Status)
-	c.containerStatuses("initContainerStatuses", p.Status.InitContainerStatuses, p.Spec.InitContainers, &p.Status)
-	c.containerStatuses("ephemeralContainerStatuses", p.Status.EphemeralContainerStatuses, nil, &p.Status)
-	c.Out()
-	return c.Errors()
+	checker.podIPs(&pod.Status, &old.Status)
+	checker.hostIPs(&pod.Status, &old.Status)
+	checker.containerStatuses("containerStatuses", pod.Status.ContainerStatuses, pod.Spec.Containers, &pod.Status)
+	checker.containerStatuses("initContainerStatuses", pod.Status.InitContainerStatuses, pod.Spec.InitContainers,
+		&pod.Status)
+	checker.containerStatuses("ephemeralContainerStatuses", pod.Status.EphemeralContainerStatuses, nil, &pod.Status)
+	checker.Out()
+	return checker.Errors()
 }
 
 // transitions refuses to bring a container back that the restart policy leaves terminated.
@@ -85,9 +86,9 @@ func (c *checker) transitions(now *corev1.PodStatus, old *corev1.Pod) {
 		}
 	}
 	mayRestart := func(list []corev1.Container) func(*corev1.ContainerStatus) bool {
-		return func(s *corev1.ContainerStatus) bool {
+		return func(status *corev1.ContainerStatus) bool {
 			policy := old.Spec.RestartPolicy
-			if i := slices.IndexFunc(list, func(ctr corev1.Container) bool { return ctr.Name == s.Name }); i >= 0 {
+			if i := slices.IndexFunc(list, func(ctr corev1.Container) bool { return ctr.Name == status.Name }); i >= 0 {
 				if len(list[i].RestartPolicyRules) > 0 {
 					return true
 				}
@@ -99,7 +100,7 @@ func (c *checker) transitions(now *corev1.PodStatus, old *corev1.Pod) {
 				return true
 			}
 			return policy == corev1.RestartPolicyAlways ||
-				policy == corev1.RestartPolicyOnFailure && s.State.Terminated.ExitCode != 0
+				policy == corev1.RestartPolicyOnFailure && status.State.Terminated.ExitCode != 0
 		}
 	}
 	stays("containerStatuses", now.ContainerStatuses, old.Status.ContainerStatuses, mayRestart(old.Spec.Containers))
@@ -147,59 +148,59 @@ func (c *checker) generation(seen int64) {
 }
 
 // extendedStatus checks which claim was made for the extended resources that containers ask for (KEP-5004).
-func (c *checker) extendedStatus(s *corev1.PodExtendedResourceClaimStatus) {
+func (c *checker) extendedStatus(status *corev1.PodExtendedResourceClaimStatus) {
 	containers := map[string]*corev1.Container{}
 	for _, list := range [][]corev1.Container{c.spec.InitContainers, c.spec.Containers} {
 		for i := range list {
 			containers[list[i].Name] = &list[i]
 		}
 	}
-	if len(s.RequestMappings) == 0 {
+	if len(status.RequestMappings) == 0 {
 		c.Required("requestMappings", "at least one request mapping is required")
 	}
 	seen := map[corev1.ContainerExtendedResourceRequest]bool{}
-	for i, m := range s.RequestMappings {
+	for i, request := range status.RequestMappings {
 		at := c.Path("requestMappings").Index(i)
-		if ctr := containers[m.ContainerName]; ctr == nil {
-			c.Add(field.Invalid(at.Child("containerName"), m.ContainerName,
+		if ctr := containers[request.ContainerName]; ctr == nil {
+			c.Add(field.Invalid(at.Child("containerName"), request.ContainerName,
 				"must match the name of an entry in spec.initContainers.name or spec.containers.name"))
-		} else if _, ok := ctr.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !ok {
-			c.Add(field.Invalid(at.Child("resourceName"), m.ResourceName,
+		} else if _, ok := ctr.Resources.Requests[corev1.ResourceName(request.ResourceName)]; !ok {
+			c.Add(field.Invalid(at.Child("resourceName"), request.ResourceName,
 				"must match the extended resource name of an entry in spec.initContainers.resources.requests or "+
 					"spec.containers.resources.requests"))
 		}
-		c.Label("requestName", m.RequestName)
-		if seen[m] {
-			c.Add(field.Duplicate(at.Child("containerName"), m.ContainerName),
-				field.Duplicate(at.Child("resourceName"), m.ResourceName),
-				field.Duplicate(at.Child("requestName"), m.RequestName))
+		c.Label("requestName", request.RequestName)
+		if seen[request] {
+			c.Add(field.Duplicate(at.Child("containerName"), request.ContainerName),
+				field.Duplicate(at.Child("resourceName"), request.ResourceName),
+				field.Duplicate(at.Child("requestName"), request.RequestName))
 		}
-		seen[m] = true
+		seen[request] = true
 	}
-	if s.ResourceClaimName == "" {
+	if status.ResourceClaimName == "" {
 		c.Required("resourceClaimName", "")
 	} else {
-		c.Name("resourceClaimName", s.ResourceClaimName, apivalidation.NameIsDNSSubdomain)
+		c.Name("resourceClaimName", status.ResourceClaimName, apivalidation.NameIsDNSSubdomain)
 	}
 }
 
 // podIPs and hostIPs let addresses stay that the old status has.
-func (c *checker) podIPs(s, old *corev1.PodStatus) {
+func (c *checker) podIPs(status, old *corev1.PodStatus) {
 	c.In("podIPs")
-	ips := make([]string, len(s.PodIPs))
-	for i := range s.PodIPs {
-		ips[i] = s.PodIPs[i].IP
-		if !slices.Contains(old.PodIPs, s.PodIPs[i]) {
+	ips := make([]string, len(status.PodIPs))
+	for i := range status.PodIPs {
+		ips[i] = status.PodIPs[i].IP
+		if !slices.Contains(old.PodIPs, status.PodIPs[i]) {
 			c.Index(i)
 			c.IP("", ips[i])
 			c.Out()
 		}
 	}
-	c.onePerFamily(ips, s.PodIPs)
+	c.onePerFamily(ips, status.PodIPs)
 	switch {
-	case (s.PodIP == "") != (len(ips) == 0):
-		c.Invalid("", s.PodIPs, "podIP and podIPs must either both be set or both be unset")
-	case s.PodIP != "" && s.PodIP != ips[0]:
+	case (status.PodIP == "") != (len(ips) == 0):
+		c.Invalid("", status.PodIPs, "podIP and podIPs must either both be set or both be unset")
+	case status.PodIP != "" && status.PodIP != ips[0]:
 		c.Index(0)
 		c.Invalid("ip", ips[0], "must be equal to `podIP`")
 		c.Out()
@@ -207,26 +208,26 @@ func (c *checker) podIPs(s, old *corev1.PodStatus) {
 	c.Out()
 }
 
-func (c *checker) hostIPs(s, old *corev1.PodStatus) {
-	if len(s.HostIPs) == 0 {
+func (c *checker) hostIPs(status, old *corev1.PodStatus) {
+	if len(status.HostIPs) == 0 {
 		return
 	}
 	c.In("hostIPs")
-	if s.HostIP != s.HostIPs[0].IP {
+	if status.HostIP != status.HostIPs[0].IP {
 		c.Index(0)
-		c.Invalid("ip", s.HostIPs[0].IP, "must be equal to `hostIP`")
+		c.Invalid("ip", status.HostIPs[0].IP, "must be equal to `hostIP`")
 		c.Out()
 	}
-	ips := make([]string, len(s.HostIPs))
-	for i := range s.HostIPs {
-		ips[i] = s.HostIPs[i].IP
-		if !slices.Contains(old.HostIPs, s.HostIPs[i]) {
+	ips := make([]string, len(status.HostIPs))
+	for i := range status.HostIPs {
+		ips[i] = status.HostIPs[i].IP
+		if !slices.Contains(old.HostIPs, status.HostIPs[i]) {
 			c.Index(i)
 			c.IP("", ips[i])
 			c.Out()
 		}
 	}
-	c.onePerFamily(ips, s.HostIPs)
+	c.onePerFamily(ips, status.HostIPs)
 	c.Out()
 }
 
@@ -344,12 +345,12 @@ func (c *checker) asked(
 }
 
 // dropFromStatus drops what belongs to gates that are off, unless old has it.
-func dropFromStatus(s, old *corev1.PodStatus) {
+func dropFromStatus(status, old *corev1.PodStatus) {
 	if old.NodeAllocatableResourceClaimStatuses == nil {
-		s.NodeAllocatableResourceClaimStatuses = nil
+		status.NodeAllocatableResourceClaimStatuses = nil
 	}
 	if old.VolumeHealth == nil {
-		s.VolumeHealth = nil
+		status.VolumeHealth = nil
 	}
 	lists := func(s *corev1.PodStatus) [][]corev1.ContainerStatus {
 		return [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses}
@@ -362,7 +363,7 @@ func dropFromStatus(s, old *corev1.PodStatus) {
 			}
 		}
 	}
-	for _, list := range lists(s) {
+	for _, list := range lists(status) {
 		for i := range list {
 			for j := range list[i].VolumeMounts {
 				list[i].VolumeMounts[j].VolumeStatus = nil

@@ -20,27 +20,27 @@ import (
 )
 
 // validateUpdate lets a user change little more than images, deadlines, gates and tolerations.
-func validateUpdate(p, old *corev1.Pod) field.ErrorList {
-	c := newChecker(p)
-	c.Pod(p)
-	c.In("metadata")
-	c.In("annotations")
-	c.annotationChanges(p.Annotations, old.Annotations)
-	c.Out()
-	c.Out()
-	c.In("spec")
-	defer c.Out()
-	if !c.imageChanges("containers", p.Spec.Containers, old.Spec.Containers) ||
-		!c.imageChanges("initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
-		!c.deadlineChange(p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
-		return c.Errors()
+func validateUpdate(pod, old *corev1.Pod) field.ErrorList {
+	checker := newChecker(pod)
+	checker.Pod(pod)
+	checker.In("metadata")
+	checker.In("annotations")
+	checker.annotationChanges(pod.Annotations, old.Annotations)
+	checker.Out()
+	checker.Out()
+	checker.In("spec")
+	defer checker.Out()
+	if !checker.imageChanges("containers", pod.Spec.Containers, old.Spec.Containers) ||
+		!checker.imageChanges("initContainers", pod.Spec.InitContainers, old.Spec.InitContainers) ||
+		!checker.deadlineChange(pod.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
+		return checker.Errors()
 	}
-	c.tolerationChanges(p.Spec.Tolerations, old.Spec.Tolerations)
-	c.gateChanges(p.Spec.SchedulingGates, old.Spec.SchedulingGates)
-	if !same.Semantically(&p.Spec, &old.Spec) {
-		c.nothingElse(p, old)
+	checker.tolerationChanges(pod.Spec.Tolerations, old.Spec.Tolerations)
+	checker.gateChanges(pod.Spec.SchedulingGates, old.Spec.SchedulingGates)
+	if !same.Semantically(&pod.Spec, &old.Spec) {
+		checker.nothingElse(pod, old)
 	}
-	return c.Errors()
+	return checker.Errors()
 }
 
 // annotationChanges guards the annotations that are part of how a pod came to be; the list stands at them.
@@ -234,26 +234,28 @@ func prepareEphemeral(p, old *corev1.Pod) {
 }
 
 // validateEphemeralUpdate lets ephemeral containers be added and nothing else.
-func validateEphemeralUpdate(p, old *corev1.Pod) field.ErrorList {
+func validateEphemeralUpdate(pod, old *corev1.Pod) field.ErrorList {
 	if _, ok := old.Annotations[corev1.MirrorPodAnnotationKey]; ok {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
-	c := newChecker(p)
-	c.Pod(p)
-	c.In("spec")
+	checker := newChecker(pod)
+	checker.Pod(pod)
+	checker.In("spec")
 	for i := range old.Spec.EphemeralContainers {
 		was := &old.Spec.EphemeralContainers[i]
-		j := slices.IndexFunc(p.Spec.EphemeralContainers, func(ec corev1.EphemeralContainer) bool {
+		j := slices.IndexFunc(pod.Spec.EphemeralContainers, func(ec corev1.EphemeralContainer) bool {
 			return ec.Name == was.Name
 		})
 		if j < 0 {
-			c.Forbidden("ephemeralContainers", fmt.Sprintf("existing ephemeral containers %q may not be removed\n",
-				was.Name))
-		} else if is := p.Spec.EphemeralContainers[j]; !equality.Semantic.DeepEqual(*was, is) {
-			c.Forbidden("ephemeralContainers", fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
-				was.Name, cmp.Diff(*was, is)))
+			checker.Forbidden("ephemeralContainers",
+				fmt.Sprintf("existing ephemeral containers %q may not be removed\n",
+					was.Name))
+		} else if is := pod.Spec.EphemeralContainers[j]; !equality.Semantic.DeepEqual(*was, is) {
+			checker.Forbidden("ephemeralContainers",
+				fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
+					was.Name, cmp.Diff(*was, is)))
 		}
 	}
-	c.Out()
-	return c.Errors()
+	checker.Out()
+	return checker.Errors()
 }

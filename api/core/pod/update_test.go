@@ -18,10 +18,10 @@ import (
 // storedPod is a pod as it comes out of the store.
 func storedPod(t *testing.T, change ...func(*corev1.Pod)) *corev1.Pod {
 	t.Helper()
-	p := &corev1.Pod{}
-	p.Name = "web"
-	p.Namespace = "default"
-	p.Spec.Containers = []corev1.Container{{
+	pod := &corev1.Pod{}
+	pod.Name = "web"
+	pod.Namespace = "default"
+	pod.Spec.Containers = []corev1.Container{{
 		Name:  "web",
 		Image: "nginx:1",
 		Resources: corev1.ResourceRequirements{
@@ -31,15 +31,15 @@ func storedPod(t *testing.T, change ...func(*corev1.Pod)) *corev1.Pod {
 			},
 		},
 	}}
-	p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}
 	for _, f := range change {
-		f(p)
+		f(pod)
 	}
-	kindtest.Create(Pod(gates.On{}), p)
-	if errs := Pod(gates.On{}).Validate(p); len(errs) > 0 {
+	kindtest.Create(Pod(gates.On{}), pod)
+	if errs := Pod(gates.On{}).Validate(pod); len(errs) > 0 {
 		t.Fatalf("the pod to update is invalid: %v", errs)
 	}
-	return p
+	return pod
 }
 
 const onlyThese = "spec: Forbidden: pod updates may not change fields other than " +
@@ -85,7 +85,9 @@ func TestPodUpdate(t *testing.T) {
 		},
 		{"deadline set", nil, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, nil},
 		{
-			"deadline later", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, func(p *corev1.Pod) {
+			"deadline later", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(5)) }, func(
+				p *corev1.Pod,
+			) {
 				p.Spec.ActiveDeadlineSeconds = new(int64(6))
 			},
 			[]string{"spec.activeDeadlineSeconds: Invalid value: 6: must be less than or equal to previous value"},
@@ -107,7 +109,9 @@ func TestPodUpdate(t *testing.T) {
 			func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(1)) }, nil,
 		},
 		{
-			"gate added", nil, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}} },
+			"gate added", nil, func(p *corev1.Pod) {
+				p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}}
+			},
 			[]string{
 				"spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate " +
 					"'wait'",
@@ -199,10 +203,10 @@ func TestPodStatusUpdate(t *testing.T) {
 		{Name: "web", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}},
 	}
 	old.OwnerReferences = []metav1.OwnerReference{{Name: "rs"}}
-	p := old.DeepCopy()
-	p.Spec.NodeName = "elsewhere"
-	p.OwnerReferences = nil
-	p.Status = corev1.PodStatus{
+	pod := old.DeepCopy()
+	pod.Spec.NodeName = "elsewhere"
+	pod.OwnerReferences = nil
+	pod.Status = corev1.PodStatus{
 		Phase:      corev1.PodRunning,
 		PodIP:      "10.0.0.1",
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}},
@@ -210,27 +214,27 @@ func TestPodStatusUpdate(t *testing.T) {
 			{Name: "web", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 		},
 	}
-	sub.PrepareUpdate(p, old)
-	if p.Spec.NodeName != "" || len(p.OwnerReferences) != 1 || p.Status.QOSClass != corev1.PodQOSBurstable {
-		t.Errorf("a status update changed node %q, owners %v or class %q", p.Spec.NodeName, p.OwnerReferences,
-			p.Status.QOSClass)
+	sub.PrepareUpdate(pod, old)
+	if pod.Spec.NodeName != "" || len(pod.OwnerReferences) != 1 || pod.Status.QOSClass != corev1.PodQOSBurstable {
+		t.Errorf("a status update changed node %q, owners %v or class %q", pod.Spec.NodeName, pod.OwnerReferences,
+			pod.Status.QOSClass)
 	}
-	if p.Status.ObservedGeneration != 4 || p.Status.Conditions[0].ObservedGeneration != 3 {
-		t.Errorf("observed generations %d and %d, want 4 and 3", p.Status.ObservedGeneration,
-			p.Status.Conditions[0].ObservedGeneration)
+	if pod.Status.ObservedGeneration != 4 || pod.Status.Conditions[0].ObservedGeneration != 3 {
+		t.Errorf("observed generations %d and %d, want 4 and 3", pod.Status.ObservedGeneration,
+			pod.Status.Conditions[0].ObservedGeneration)
 	}
-	if len(p.Status.PodIPs) != 1 || p.Status.PodIPs[0].IP != "10.0.0.1" {
-		t.Errorf("podIPs %v, want 10.0.0.1", p.Status.PodIPs)
+	if len(pod.Status.PodIPs) != 1 || pod.Status.PodIPs[0].IP != "10.0.0.1" {
+		t.Errorf("podIPs %v, want 10.0.0.1", pod.Status.PodIPs)
 	}
-	kindtest.Same(t, "restart of a container that stays down", sub.ValidateUpdate(p, old), []string{
+	kindtest.Same(t, "restart of a container that stays down", sub.ValidateUpdate(pod, old), []string{
 		"status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
 	})
-	p.Status.ContainerStatuses = nil
-	p.Status.QOSClass = corev1.PodQOSGuaranteed
-	p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.2"}}
-	p.Status.HostIPs = []corev1.HostIP{{IP: "x"}}
-	p.Status.NominatedNodeName = "A"
-	kindtest.Same(t, "bad status", sub.ValidateUpdate(p, old), []string{
+	pod.Status.ContainerStatuses = nil
+	pod.Status.QOSClass = corev1.PodQOSGuaranteed
+	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.2"}}
+	pod.Status.HostIPs = []corev1.HostIP{{IP: "x"}}
+	pod.Status.NominatedNodeName = "A"
+	kindtest.Same(t, "bad status", sub.ValidateUpdate(pod, old), []string{
 		`status.nominatedNodeName: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 		`status.qosClass: Invalid value: "Guaranteed": field is immutable`,
 		`status.podIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}]: may specify no more than one IP for each IP family`,
@@ -258,10 +262,10 @@ func TestEphemeralContainers(t *testing.T) {
 		},
 		TargetContainerName: "web",
 	}
-	obj, p := add(debug)
+	obj, pod := add(debug)
 	kindtest.Same(t, "debug container", sub.ValidateUpdate(obj, old), nil)
-	if p.Spec.Containers[0].Image != "nginx:1" || p.Generation != 2 {
-		t.Errorf("image %q and generation %d, want nginx:1 and 2", p.Spec.Containers[0].Image, p.Generation)
+	if pod.Spec.Containers[0].Image != "nginx:1" || pod.Generation != 2 {
+		t.Errorf("image %q and generation %d, want nginx:1 and 2", pod.Spec.Containers[0].Image, pod.Generation)
 	}
 	bad := *debug.DeepCopy()
 	bad.Name = "web"
@@ -273,9 +277,9 @@ func TestEphemeralContainers(t *testing.T) {
 		`spec.ephemeralContainers[0].targetContainerName: Not found: "gone"`,
 		"spec.ephemeralContainers[0].ports: Forbidden: cannot be set for an Ephemeral Container",
 	})
-	gone := p.DeepCopy()
+	gone := pod.DeepCopy()
 	gone.Spec.EphemeralContainers = nil
-	kindtest.Same(t, "removed", sub.ValidateUpdate(gone, p), []string{
+	kindtest.Same(t, "removed", sub.ValidateUpdate(gone, pod), []string{
 		`spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed` + "\n",
 	})
 }
@@ -320,25 +324,25 @@ func TestBind(t *testing.T) {
 	kindtest.Same(t, "binding", ValidateBinding(&corev1.Binding{Target: corev1.ObjectReference{Kind: "Pod"}}), []string{
 		`target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"`, "target.name: Required value",
 	})
-	b := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
-	b.Annotations = map[string]string{"a": "b"}
-	p := storedPod(t)
-	p.Status.NominatedNodeName = "n2"
-	if err := Bind(p, b); err != nil {
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	binding.Annotations = map[string]string{"a": "b"}
+	pod := storedPod(t)
+	pod.Status.NominatedNodeName = "n2"
+	if err := Bind(pod, binding); err != nil {
 		t.Fatal(err)
 	}
-	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || !IsTrue(p, corev1.PodScheduled) ||
-		p.Status.NominatedNodeName != "" {
-		t.Errorf("bound pod: node %q, annotations %v, conditions %v", p.Spec.NodeName, p.Annotations,
-			p.Status.Conditions)
+	if pod.Spec.NodeName != "n1" || pod.Annotations["a"] != "b" || !IsTrue(pod, corev1.PodScheduled) ||
+		pod.Status.NominatedNodeName != "" {
+		t.Errorf("bound pod: node %q, annotations %v, conditions %v", pod.Spec.NodeName, pod.Annotations,
+			pod.Status.Conditions)
 	}
 	want := `pod web is already assigned to node "n1"`
-	if err := Bind(p, b); err == nil || err.Error() != want {
+	if err := Bind(pod, binding); err == nil || err.Error() != want {
 		t.Errorf("second bind: got %v, want %s", err, want)
 	}
 	gated := storedPod(t, func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} })
 	want = "pod web has non-empty .spec.schedulingGates"
-	if err := Bind(gated, b); err == nil || err.Error() != want {
+	if err := Bind(gated, binding); err == nil || err.Error() != want {
 		t.Errorf("gated: got %v, want %s", err, want)
 	}
 }

@@ -22,21 +22,21 @@ type checker struct {
 func newChecker(p *corev1.Pod) *checker { return &checker{podspec.ForPod(p), &p.Spec} }
 
 // validateCreate checks a pod as it is first stored.
-func validateCreate(p *corev1.Pod) field.ErrorList {
-	c := newChecker(p)
-	c.Pod(p)
-	c.In("spec")
-	if len(p.Spec.EphemeralContainers) > 0 {
-		c.Forbidden("ephemeralContainers", "cannot be set on create")
+func validateCreate(pod *corev1.Pod) field.ErrorList {
+	checker := newChecker(pod)
+	checker.Pod(pod)
+	checker.In("spec")
+	if len(pod.Spec.EphemeralContainers) > 0 {
+		checker.Forbidden("ephemeralContainers", "cannot be set on create")
 	}
-	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) != 0 {
-		c.Forbidden("nodeName", "cannot be set until all schedulingGates have been cleared")
+	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) != 0 {
+		checker.Forbidden("nodeName", "cannot be set until all schedulingGates have been cleared")
 	}
-	if len(p.Annotations) > 0 {
-		c.ProfilesMatch(p.Annotations)
+	if len(pod.Annotations) > 0 {
+		checker.ProfilesMatch(pod.Annotations)
 	}
-	c.Out()
-	return c.Errors()
+	checker.Out()
+	return checker.Errors()
 }
 
 // warnings are sent when a pod is created; programs, not people, update pods.

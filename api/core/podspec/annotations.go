@@ -122,9 +122,9 @@ func (c *Checker) ProfilesMatch(a map[string]string) {
 	})
 }
 
-func (c *Checker) seccompMatches(v string, p *corev1.SeccompProfile) {
+func (c *Checker) seccompMatches(v string, seccompProfile *corev1.SeccompProfile) {
 	const child, why = "securityContext.seccompProfile.", "seccomp type in annotation and field must match"
-	switch p.Type {
+	switch seccompProfile.Type {
 	case corev1.SeccompProfileTypeUnconfined:
 		if v != corev1.SeccompProfileNameUnconfined {
 			c.Forbidden(child+"type", why)
@@ -137,15 +137,15 @@ func (c *Checker) seccompMatches(v string, p *corev1.SeccompProfile) {
 		name, ok := strings.CutPrefix(v, localhostProfile)
 		if !ok {
 			c.Forbidden(child+"type", why)
-		} else if p.LocalhostProfile == nil || name != *p.LocalhostProfile {
+		} else if seccompProfile.LocalhostProfile == nil || name != *seccompProfile.LocalhostProfile {
 			c.Forbidden(child+"localhostProfile", "seccomp profile in annotation and field must match")
 		}
 	}
 }
 
-func (c *Checker) appArmorMatches(v string, p *corev1.AppArmorProfile) {
+func (c *Checker) appArmorMatches(v string, profile *corev1.AppArmorProfile) {
 	const child, why = "securityContext.appArmorProfile.", "apparmor type in annotation and field must match"
-	switch p.Type {
+	switch profile.Type {
 	case corev1.AppArmorProfileTypeUnconfined:
 		if v != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
 			c.Forbidden(child+"type", why)
@@ -158,7 +158,7 @@ func (c *Checker) appArmorMatches(v string, p *corev1.AppArmorProfile) {
 		name, ok := strings.CutPrefix(v, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
 		if !ok {
 			c.Forbidden(child+"type", why)
-		} else if p.LocalhostProfile == nil || name != *p.LocalhostProfile {
+		} else if profile.LocalhostProfile == nil || name != *profile.LocalhostProfile {
 			c.Forbidden(child+"localhostProfile", "apparmor profile in annotation and field must match")
 		}
 	}

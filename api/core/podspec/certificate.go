@@ -17,24 +17,24 @@ import (
 )
 
 // podCertificate checks a projected key and certificate (KEP-4317).
-func (c *Checker) podCertificate(p *corev1.PodCertificateProjection) {
-	c.SignerName("signerName", p.SignerName)
-	if len(p.UserAnnotations) > 0 {
-		for _, k := range slices.Sorted(maps.Keys(p.UserAnnotations)) {
+func (c *Checker) podCertificate(projection *corev1.PodCertificateProjection) {
+	c.SignerName("signerName", projection.SignerName)
+	if len(projection.UserAnnotations) > 0 {
+		for _, k := range slices.Sorted(maps.Keys(projection.UserAnnotations)) {
 			c.Add(validation.IsDomainPrefixedKey(c.Path("userAnnotations"), strings.ToLower(k))...)
 		}
-		if apivalidation.ValidateAnnotationsSize(p.UserAnnotations) != nil {
+		if apivalidation.ValidateAnnotationsSize(projection.UserAnnotations) != nil {
 			c.Add(field.TooLong(c.Path("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
 		}
 	}
 	if types := []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}; !slices.Contains(
-		types, p.KeyType) {
-		check.NotSupported(c.List, "keyType", p.KeyType, types...)
+		types, projection.KeyType) {
+		check.NotSupported(c.List, "keyType", projection.KeyType, types...)
 	}
-	if s := p.MaxExpirationSeconds; s != nil {
+	if s := projection.MaxExpirationSeconds; s != nil {
 		const least, day = 3600, 24 * 3600
 		most := int32(91 * day)
-		if host, _, _ := strings.Cut(p.SignerName, "/"); host == "kubernetes.io" ||
+		if host, _, _ := strings.Cut(projection.SignerName, "/"); host == "kubernetes.io" ||
 			strings.HasSuffix(host, ".kubernetes.io") {
 			most = day
 		}
@@ -45,10 +45,10 @@ func (c *Checker) podCertificate(p *corev1.PodCertificateProjection) {
 			c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most))
 		}
 	}
-	if p.CredentialBundlePath == "" && p.KeyPath == "" && p.CertificateChainPath == "" {
+	if projection.CredentialBundlePath == "" && projection.KeyPath == "" && projection.CertificateChainPath == "" {
 		c.Required("", "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
 	}
-	c.localPath("credentialBundlePath", p.CredentialBundlePath)
-	c.localPath("keyPath", p.KeyPath)
-	c.localPath("certificateChainPath", p.CertificateChainPath)
+	c.localPath("credentialBundlePath", projection.CredentialBundlePath)
+	c.localPath("keyPath", projection.KeyPath)
+	c.localPath("certificateChainPath", projection.CertificateChainPath)
 }

@@ -212,26 +212,26 @@ func (c *Checker) ports(ports []corev1.ContainerPort) {
 	var names check.Set
 	c.In("ports")
 	for i := range ports {
-		p := &ports[i]
+		containerPort := &ports[i]
 		c.Index(i)
-		if p.Name != "" {
-			if msgs := check.PortName(p.Name); len(msgs) > 0 {
+		if containerPort.Name != "" {
+			if msgs := check.PortName(containerPort.Name); len(msgs) > 0 {
 				for _, m := range msgs {
-					c.Invalid("name", p.Name, m)
+					c.Invalid("name", containerPort.Name, m)
 				}
-			} else if !names.Add(p.Name) {
-				c.Duplicate("name", p.Name)
+			} else if !names.Add(containerPort.Name) {
+				c.Duplicate("name", containerPort.Name)
 			}
 		}
-		if p.ContainerPort == 0 {
+		if containerPort.ContainerPort == 0 {
 			c.Required("containerPort", "")
 		} else {
-			c.Port("containerPort", p.ContainerPort)
+			c.Port("containerPort", containerPort.ContainerPort)
 		}
-		if p.HostPort != 0 {
-			c.Port("hostPort", p.HostPort)
+		if containerPort.HostPort != 0 {
+			c.Port("hostPort", containerPort.HostPort)
 		}
-		check.OneOf(c.List, "protocol", p.Protocol, protocols...)
+		check.OneOf(c.List, "protocol", containerPort.Protocol, protocols...)
 		c.Out()
 	}
 	c.Out()

@@ -14,32 +14,32 @@ import (
 func DefaultTemplate(t *corev1.PodTemplateSpec) { Default(&t.Spec) }
 
 // Default fills in what the spec of a pod or template leaves out.
-func Default(s *corev1.PodSpec) {
-	kind.FillZero(&s.DNSPolicy, corev1.DNSClusterFirst)
-	kind.FillZero(&s.RestartPolicy, corev1.RestartPolicyAlways)
-	kind.FillZero(&s.SchedulerName, corev1.DefaultSchedulerName)
-	kind.Fill(&s.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
-	if s.SecurityContext == nil {
-		s.SecurityContext = &corev1.PodSecurityContext{}
+func Default(spec *corev1.PodSpec) {
+	kind.FillZero(&spec.DNSPolicy, corev1.DNSClusterFirst)
+	kind.FillZero(&spec.RestartPolicy, corev1.RestartPolicyAlways)
+	kind.FillZero(&spec.SchedulerName, corev1.DefaultSchedulerName)
+	kind.Fill(&spec.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &corev1.PodSecurityContext{}
 	}
-	SyncServiceAccount(s)
-	for i := range s.Volumes {
-		defaultVolume(&s.Volumes[i])
+	SyncServiceAccount(spec)
+	for i := range spec.Volumes {
+		defaultVolume(&spec.Volumes[i])
 	}
-	for i := range s.InitContainers {
-		defaultContainer(&s.InitContainers[i])
+	for i := range spec.InitContainers {
+		defaultContainer(&spec.InitContainers[i])
 	}
-	for i := range s.Containers {
-		defaultContainer(&s.Containers[i])
+	for i := range spec.Containers {
+		defaultContainer(&spec.Containers[i])
 	}
-	for i := range s.EphemeralContainers {
+	for i := range spec.EphemeralContainers {
 		// The two types have the same fields.
-		defaultContainer((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon))
+		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
-	resources.RoundUp(s.Overhead)
-	if s.Resources != nil {
-		resources.RoundUp(s.Resources.Limits)
-		resources.RoundUp(s.Resources.Requests)
+	resources.RoundUp(spec.Overhead)
+	if spec.Resources != nil {
+		resources.RoundUp(spec.Resources.Limits)
+		resources.RoundUp(spec.Resources.Requests)
 	}
 }
 
@@ -49,33 +49,33 @@ func SyncServiceAccount(s *corev1.PodSpec) {
 	s.DeprecatedServiceAccount = s.ServiceAccountName
 }
 
-func defaultContainer(c *corev1.Container) {
-	if c.ImagePullPolicy == "" {
-		c.ImagePullPolicy = pullPolicy(c.Image)
+func defaultContainer(container *corev1.Container) {
+	if container.ImagePullPolicy == "" {
+		container.ImagePullPolicy = pullPolicy(container.Image)
 	}
-	kind.FillZero(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-	kind.FillZero(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
-	for i := range c.Ports {
-		kind.FillZero(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+	kind.FillZero(&container.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	kind.FillZero(&container.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range container.Ports {
+		kind.FillZero(&container.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
-	for i := range c.Env {
-		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil {
+	for i := range container.Env {
+		if from := container.Env[i].ValueFrom; from != nil && from.FieldRef != nil {
 			kind.FillZero(&from.FieldRef.APIVersion, "v1")
 		}
-		if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+		if from := container.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
 			kind.Fill(&from.FileKeyRef.Optional, false)
 		}
 	}
-	resources.RoundUp(c.Resources.Limits)
-	resources.RoundUp(c.Resources.Requests)
-	defaultProbe(c.LivenessProbe)
-	defaultProbe(c.ReadinessProbe)
-	defaultProbe(c.StartupProbe)
-	if c.Lifecycle != nil {
-		if h := c.Lifecycle.PostStart; h != nil {
+	resources.RoundUp(container.Resources.Limits)
+	resources.RoundUp(container.Resources.Requests)
+	defaultProbe(container.LivenessProbe)
+	defaultProbe(container.ReadinessProbe)
+	defaultProbe(container.StartupProbe)
+	if container.Lifecycle != nil {
+		if h := container.Lifecycle.PostStart; h != nil {
 			defaultHTTPGet(h.HTTPGet)
 		}
-		if h := c.Lifecycle.PreStop; h != nil {
+		if h := container.Lifecycle.PreStop; h != nil {
 			defaultHTTPGet(h.HTTPGet)
 		}
 	}

@@ -69,8 +69,8 @@ func (a *gated) spec(s *corev1.PodSpec) {
 	EachContainer(s, a.container)
 }
 
-func (a *gated) container(c *corev1.Container) {
-	for _, p := range [...]*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+func (a *gated) container(ctr *corev1.Container) {
+	for _, p := range [...]*corev1.Probe{ctr.LivenessProbe, ctr.ReadinessProbe, ctr.StartupProbe} {
 		if p == nil {
 			continue
 		}
@@ -79,11 +79,11 @@ func (a *gated) container(c *corev1.Container) {
 		}
 		a.http(p.HTTPGet)
 	}
-	if l := c.Lifecycle; l != nil {
+	if l := ctr.Lifecycle; l != nil {
 		had := l.StopSignal != nil
 		touch(a, containerStopSignals, &l.StopSignal)
 		if had && *l == (corev1.Lifecycle{}) {
-			c.Lifecycle = nil
+			ctr.Lifecycle = nil
 		}
 		if l.PostStart != nil {
 			a.http(l.PostStart.HTTPGet)
@@ -92,8 +92,8 @@ func (a *gated) container(c *corev1.Container) {
 			a.http(l.PreStop.HTTPGet)
 		}
 	}
-	for i := range c.VolumeMounts {
-		touchList(a, volumeBindMountOptions, &c.VolumeMounts[i].BindMountOptions)
+	for i := range ctr.VolumeMounts {
+		touchList(a, volumeBindMountOptions, &ctr.VolumeMounts[i].BindMountOptions)
 	}
 }
 

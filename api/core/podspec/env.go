@@ -34,8 +34,8 @@ func (c *Checker) env(ctr *corev1.Container) {
 	c.Out()
 }
 
-func (c *Checker) envSource(e *corev1.EnvVar) {
-	from := e.ValueFrom
+func (c *Checker) envSource(envVar *corev1.EnvVar) {
+	from := envVar.ValueFrom
 	n := 0
 	if from.FieldRef != nil {
 		n++
@@ -67,7 +67,7 @@ func (c *Checker) envSource(e *corev1.EnvVar) {
 	case n == 0:
 		c.Invalid("", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or "+
 			"`fileKeyRef`")
-	case e.Value != "":
+	case envVar.Value != "":
 		c.Invalid("", "", "may not be specified when `value` is not empty")
 	case n > 1:
 		c.Invalid("", "", "may not have more than one field specified at a time")
@@ -86,30 +86,30 @@ func (c *Checker) keyRef(child, name, key string) {
 }
 
 // fileRef selects a key of an env file in an emptyDir of the pod (KEP-3721).
-func (c *Checker) fileRef(r *corev1.FileKeySelector) {
-	switch r.VolumeName {
+func (c *Checker) fileRef(selector *corev1.FileKeySelector) {
+	switch selector.VolumeName {
 	case "":
 		c.Required("volumeName", "")
 	default:
-		if v := c.volume(r.VolumeName); v == nil {
-			c.NotFound("volumeName", r.VolumeName)
+		if v := c.volume(selector.VolumeName); v == nil {
+			c.NotFound("volumeName", selector.VolumeName)
 		} else if v.EmptyDir == nil {
-			c.Invalid("volumeName", r.VolumeName, "referenced volume must be of type emptyDir")
+			c.Invalid("volumeName", selector.VolumeName, "referenced volume must be of type emptyDir")
 		}
 	}
-	if r.Path == "" {
+	if selector.Path == "" {
 		c.Required("path", "")
 	} else {
-		c.localPath("path", r.Path)
+		c.localPath("path", selector.Path)
 	}
-	if r.Key == "" {
+	if selector.Key == "" {
 		c.Required("key", "")
 		return
 	}
-	for _, m := range validation.IsRelaxedEnvVarName(r.Key) {
-		c.Invalid("key", r.Key, m)
+	for _, m := range validation.IsRelaxedEnvVarName(selector.Key) {
+		c.Invalid("key", selector.Key, m)
 	}
-	if len(r.Key) > 128 {
+	if len(selector.Key) > 128 {
 		c.TooLong("key", 128)
 	}
 }
@@ -174,27 +174,29 @@ var (
 	}
 )
 
-func (c *Checker) fieldRef(r *corev1.ObjectFieldSelector, valid []string) {
+func (c *Checker) fieldRef(selector *corev1.ObjectFieldSelector, valid []string) {
 	switch {
-	case r.APIVersion == "":
+	case selector.APIVersion == "":
 		c.Required("apiVersion", "")
 		return
-	case r.FieldPath == "":
+	case selector.FieldPath == "":
 		c.Required("fieldPath", "")
 		return
-	case r.APIVersion != "v1":
-		c.Invalid("fieldPath", r.FieldPath, fmt.Sprintf("error converting fieldPath: unsupported pod version: %s",
-			r.APIVersion))
+	case selector.APIVersion != "v1":
+		c.Invalid("fieldPath", selector.FieldPath,
+			fmt.Sprintf("error converting fieldPath: unsupported pod version: %s",
+				selector.APIVersion))
 		return
 	}
-	path, key, subscripted := splitSubscript(r.FieldPath)
+	path, key, subscripted := splitSubscript(selector.FieldPath)
 	switch path {
 	case "spec.host":
 		path = "spec.nodeName" // a name from before v1
 	case "metadata.annotations", "metadata.labels":
 	default:
 		if subscripted || !slices.Contains(knownFields, path) {
-			c.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: field label not supported: "+r.FieldPath)
+			c.Invalid("fieldPath", selector.FieldPath, "error converting fieldPath: field label not supported: "+
+				selector.FieldPath)
 			return
 		}
 	}
@@ -221,25 +223,27 @@ func splitSubscript(path string) (field, key string, ok bool) {
 	return field, key, true
 }
 
-func (c *Checker) resourceRef(r *corev1.ResourceFieldSelector, inVolume bool) {
-	huge := strings.HasPrefix(r.Resource, "limits.hugepages-") || strings.HasPrefix(r.Resource, "requests.hugepages-")
+func (c *Checker) resourceRef(selector *corev1.ResourceFieldSelector, inVolume bool) {
+	huge := strings.HasPrefix(selector.Resource, "limits.hugepages-") ||
+		strings.HasPrefix(selector.Resource, "requests.hugepages-")
 	switch {
-	case inVolume && r.ContainerName == "":
+	case inVolume && selector.ContainerName == "":
 		c.Required("containerName", "")
-	case r.Resource == "":
+	case selector.Resource == "":
 		c.Required("resource", "")
-	case !huge && !slices.Contains(resourceFields, r.Resource):
-		check.NotSupported(c.List, "resource", r.Resource, resourceFields...)
+	case !huge && !slices.Contains(resourceFields, selector.Resource):
+		check.NotSupported(c.List, "resource", selector.Resource, resourceFields...)
 	}
-	if r.Divisor.IsZero() {
+	if selector.Divisor.IsZero() {
 		return
 	}
-	divisor := r.Divisor.String()
+	divisor := selector.Divisor.String()
 	name := ""
-	switch r.Resource {
+	switch selector.Resource {
 	case "limits.cpu", "requests.cpu":
 		if divisor != "1m" && divisor != "1" {
-			c.Invalid("divisor", r.Resource, "only divisor's values 1m and 1 are supported with the cpu resource")
+			c.Invalid("divisor", selector.Resource,
+				"only divisor's values 1m and 1 are supported with the cpu resource")
 		}
 		return
 	case "limits.memory", "requests.memory":
@@ -251,7 +255,7 @@ func (c *Checker) resourceRef(r *corev1.ResourceFieldSelector, inVolume bool) {
 		name = "hugepages"
 	}
 	if name != "" && !slices.Contains(byteDivisors, divisor) {
-		c.Invalid("divisor", r.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+
+		c.Invalid("divisor", selector.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+
 			" are supported with the "+name+" resource")
 	}
 }

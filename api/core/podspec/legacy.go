@@ -16,61 +16,72 @@ import (
 )
 
 // legacyVolume checks the volume sources that came before CSI, few of which still work. in is volumeSource's.
-func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child string) bool) {
-	s := &v.VolumeSource
+func (c *Checker) legacyVolume(volume *corev1.Volume, in func(set bool, child string) bool) {
+	volumeSource := &volume.VolumeSource
 	for _, source := range []struct {
 		set   bool
 		child string
 		check func()
 	}{
-		{s.GitRepo != nil, "gitRepo", func() { c.gitRepo(s.GitRepo) }},
+		{volumeSource.GitRepo != nil, "gitRepo", func() { c.gitRepo(volumeSource.GitRepo) }},
 		{
-			s.GCEPersistentDisk != nil, "persistentDisk", func() {
-				c.disk("pdName", s.GCEPersistentDisk.PDName, s.GCEPersistentDisk.Partition)
+			volumeSource.GCEPersistentDisk != nil, "persistentDisk", func() {
+				c.disk("pdName", volumeSource.GCEPersistentDisk.PDName, volumeSource.GCEPersistentDisk.Partition)
 			},
 		},
 		{
-			s.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() {
-				c.disk("volumeID", s.AWSElasticBlockStore.VolumeID, s.AWSElasticBlockStore.Partition)
+			volumeSource.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() {
+				c.disk("volumeID", volumeSource.AWSElasticBlockStore.VolumeID,
+					volumeSource.AWSElasticBlockStore.Partition)
 			},
 		},
-		{s.NFS != nil, "nfs", func() { c.nfs(s.NFS) }},
-		{s.ISCSI != nil, "iscsi", func() { c.iscsi(s.ISCSI) }},
+		{volumeSource.NFS != nil, "nfs", func() { c.nfs(volumeSource.NFS) }},
+		{volumeSource.ISCSI != nil, "iscsi", func() { c.iscsi(volumeSource.ISCSI) }},
 		{
-			s.Glusterfs != nil, "glusterfs", func() {
-				c.requiredNames("endpoints", s.Glusterfs.EndpointsName, "path", s.Glusterfs.Path)
+			volumeSource.Glusterfs != nil, "glusterfs", func() {
+				c.requiredNames("endpoints", volumeSource.Glusterfs.EndpointsName, "path", volumeSource.Glusterfs.Path)
 			},
 		},
-		{s.Flocker != nil, "flocker", func() { c.flocker(s.Flocker) }},
-		{s.RBD != nil, "rbd", func() {
-			c.monitors(s.RBD.CephMonitors)
-			c.requiredName("image", s.RBD.RBDImage)
+		{volumeSource.Flocker != nil, "flocker", func() { c.flocker(volumeSource.Flocker) }},
+		{volumeSource.RBD != nil, "rbd", func() {
+			c.monitors(volumeSource.RBD.CephMonitors)
+			c.requiredName("image", volumeSource.RBD.RBDImage)
 		}},
-		{s.Cinder != nil, "cinder", func() {
-			c.requiredName("volumeID", s.Cinder.VolumeID)
-			c.secretRef(s.Cinder.SecretRef)
+		{volumeSource.Cinder != nil, "cinder", func() {
+			c.requiredName("volumeID", volumeSource.Cinder.VolumeID)
+			c.secretRef(volumeSource.Cinder.SecretRef)
 		}},
-		{s.CephFS != nil, "cephfs", func() { c.monitors(s.CephFS.Monitors) }},
-		{s.Quobyte != nil, "quobyte", func() { c.quobyte(s.Quobyte) }},
-		{s.FC != nil, "fc", func() { c.fibre(s.FC) }},
-		{s.FlexVolume != nil, "flexVolume", func() { c.flex(s.FlexVolume) }},
+		{volumeSource.CephFS != nil, "cephfs", func() { c.monitors(volumeSource.CephFS.Monitors) }},
+		{volumeSource.Quobyte != nil, "quobyte", func() { c.quobyte(volumeSource.Quobyte) }},
+		{volumeSource.FC != nil, "fc", func() { c.fibre(volumeSource.FC) }},
+		{volumeSource.FlexVolume != nil, "flexVolume", func() { c.flex(volumeSource.FlexVolume) }},
 		{
-			s.AzureFile != nil, "azureFile", func() {
-				c.requiredNames("secretName", s.AzureFile.SecretName, "shareName", s.AzureFile.ShareName)
+			volumeSource.AzureFile != nil, "azureFile", func() {
+				c.requiredNames("secretName", volumeSource.AzureFile.SecretName, "shareName",
+					volumeSource.AzureFile.ShareName)
 			},
 		},
-		{s.VsphereVolume != nil, "vsphereVolume", func() { c.requiredName("volumePath", s.VsphereVolume.VolumePath) }},
 		{
-			s.PhotonPersistentDisk != nil, "photonPersistentDisk", func() {
-				c.requiredName("pdID", s.PhotonPersistentDisk.PdID)
+			volumeSource.VsphereVolume != nil, "vsphereVolume", func() {
+				c.requiredName("volumePath", volumeSource.VsphereVolume.VolumePath)
 			},
 		},
-		{s.PortworxVolume != nil, "portworxVolume", func() { c.requiredName("volumeID", s.PortworxVolume.VolumeID) }},
-		{s.AzureDisk != nil, "azureDisk", func() { c.azureDisk(s.AzureDisk) }},
-		{s.StorageOS != nil, "storageos", func() { c.storageOS(s.StorageOS) }},
-		{s.ScaleIO != nil, "scaleIO", func() {
-			c.requiredNames("gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName",
-				s.ScaleIO.VolumeName)
+		{
+			volumeSource.PhotonPersistentDisk != nil, "photonPersistentDisk", func() {
+				c.requiredName("pdID", volumeSource.PhotonPersistentDisk.PdID)
+			},
+		},
+		{
+			volumeSource.PortworxVolume != nil, "portworxVolume", func() {
+				c.requiredName("volumeID", volumeSource.PortworxVolume.VolumeID)
+			},
+		},
+		{volumeSource.AzureDisk != nil, "azureDisk", func() { c.azureDisk(volumeSource.AzureDisk) }},
+		{volumeSource.StorageOS != nil, "storageos", func() { c.storageOS(volumeSource.StorageOS) }},
+		{volumeSource.ScaleIO != nil, "scaleIO", func() {
+			c.requiredNames("gateway", volumeSource.ScaleIO.Gateway, "system", volumeSource.ScaleIO.System,
+				"volumeName",
+				volumeSource.ScaleIO.VolumeName)
 		}},
 	} {
 		if in(source.set, source.child) {
@@ -78,9 +89,11 @@ func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child string)
 			c.Out()
 		}
 	}
-	if s.ISCSI != nil && s.ISCSI.InitiatorName != nil && len(v.Name)+1+len(s.ISCSI.TargetPortal) > 64 {
-		c.Invalid("name", v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "+
-			"iscsi.initiatorName is specified.")
+	if volumeSource.ISCSI != nil && volumeSource.ISCSI.InitiatorName != nil &&
+		len(volume.Name)+1+len(volumeSource.ISCSI.TargetPortal) > 64 {
+		c.Invalid("name", volume.Name,
+			"Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "+
+				"iscsi.initiatorName is specified.")
 	}
 }
 
@@ -141,26 +154,26 @@ var (
 
 const noForm = "must be valid format starting with iqn, eui, or naa"
 
-func (c *Checker) iscsi(s *corev1.ISCSIVolumeSource) {
-	c.requiredName("targetPortal", s.TargetPortal)
-	if s.IQN == "" {
+func (c *Checker) iscsi(source *corev1.ISCSIVolumeSource) {
+	c.requiredName("targetPortal", source.TargetPortal)
+	if source.IQN == "" {
 		c.Required("iqn", "")
 	} else {
-		ISCSIName(c.List, "iqn", s.IQN, noForm)
+		ISCSIName(c.List, "iqn", source.IQN, noForm)
 	}
-	if s.Lun < 0 || s.Lun > 255 {
-		c.Invalid("lun", s.Lun, validation.InclusiveRangeError(0, 255))
+	if source.Lun < 0 || source.Lun > 255 {
+		c.Invalid("lun", source.Lun, validation.InclusiveRangeError(0, 255))
 	}
-	if (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) && s.SecretRef == nil {
+	if (source.DiscoveryCHAPAuth || source.SessionCHAPAuth) && source.SecretRef == nil {
 		c.Required("secretRef", "")
 	}
-	if s.InitiatorName != nil {
-		ISCSIName(c.List, "initiatorname", *s.InitiatorName, noForm)
+	if source.InitiatorName != nil {
+		ISCSIName(c.List, "initiatorname", *source.InitiatorName, noForm)
 	}
 }
 
 // ISCSIName wants the name of an initiator or a target; detail is what to say of names of no known form.
-func ISCSIName(l *check.List, child, name, detail string) {
+func ISCSIName(errs *check.List, child, name, detail string) {
 	var form *regexp.Regexp
 	switch {
 	case strings.HasPrefix(name, "iqn"):
@@ -170,28 +183,28 @@ func ISCSIName(l *check.List, child, name, detail string) {
 	case strings.HasPrefix(name, "naa"):
 		form = naaName
 	default:
-		l.Invalid(child, name, detail)
+		errs.Invalid(child, name, detail)
 		return
 	}
 	if !form.MatchString(name) {
-		l.Invalid(child, name, "must be valid format")
+		errs.Invalid(child, name, "must be valid format")
 	}
 }
 
-func (c *Checker) fibre(s *corev1.FCVolumeSource) {
-	if len(s.TargetWWNs) < 1 && len(s.WWIDs) < 1 {
+func (c *Checker) fibre(fcVolumeSource *corev1.FCVolumeSource) {
+	if len(fcVolumeSource.TargetWWNs) < 1 && len(fcVolumeSource.WWIDs) < 1 {
 		c.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
 	}
-	if len(s.TargetWWNs) == 0 {
+	if len(fcVolumeSource.TargetWWNs) == 0 {
 		return
 	}
-	if len(s.WWIDs) != 0 {
-		c.Invalid("targetWWNs", s.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+	if len(fcVolumeSource.WWIDs) != 0 {
+		c.Invalid("targetWWNs", fcVolumeSource.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
 	}
-	if s.Lun == nil {
+	if fcVolumeSource.Lun == nil {
 		c.Required("lun", "lun is required if targetWWNs is specified")
-	} else if *s.Lun < 0 || *s.Lun > 255 {
-		c.Invalid("lun", *s.Lun, validation.InclusiveRangeError(0, 255))
+	} else if *fcVolumeSource.Lun < 0 || *fcVolumeSource.Lun > 255 {
+		c.Invalid("lun", *fcVolumeSource.Lun, validation.InclusiveRangeError(0, 255))
 	}
 }
 
@@ -207,21 +220,21 @@ func (c *Checker) flocker(s *corev1.FlockerVolumeSource) {
 	}
 }
 
-func (c *Checker) quobyte(s *corev1.QuobyteVolumeSource) {
+func (c *Checker) quobyte(source *corev1.QuobyteVolumeSource) {
 	const pairs = "must be a host:port pair or multiple pairs separated by commas"
 	switch {
-	case s.Registry == "":
+	case source.Registry == "":
 		c.Required("registry", pairs)
-	case len(s.Tenant) >= 65:
+	case len(source.Tenant) >= 65:
 		c.Required("tenant", "must be a UUID and may not exceed a length of 64 characters")
 	default:
-		for pair := range strings.SplitSeq(s.Registry, ",") {
+		for pair := range strings.SplitSeq(source.Registry, ",") {
 			if _, _, err := net.SplitHostPort(pair); err != nil {
-				c.Invalid("registry", s.Registry, pairs)
+				c.Invalid("registry", source.Registry, pairs)
 			}
 		}
 	}
-	c.requiredName("volume", s.Volume)
+	c.requiredName("volume", source.Volume)
 }
 
 func (c *Checker) flex(s *corev1.FlexVolumeSource) {
@@ -241,27 +254,27 @@ func (c *Checker) flex(s *corev1.FlexVolumeSource) {
 	c.Sort(from)
 }
 
-func (c *Checker) azureDisk(s *corev1.AzureDiskVolumeSource) {
-	c.requiredName("diskName", s.DiskName)
-	c.requiredName("diskURI", s.DataDiskURI)
-	check.Pointer(c.List, "cachingMode", s.CachingMode,
+func (c *Checker) azureDisk(source *corev1.AzureDiskVolumeSource) {
+	c.requiredName("diskName", source.DiskName)
+	c.requiredName("diskURI", source.DataDiskURI)
+	check.Pointer(c.List, "cachingMode", source.CachingMode,
 		corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
-	if s.Kind == nil {
+	if source.Kind == nil {
 		return
 	}
 	kinds := []corev1.AzureDataDiskKind{
 		corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk,
 	}
-	if !slices.Contains(kinds, *s.Kind) {
-		check.NotSupported(c.List, "kind", *s.Kind, kinds...)
+	if !slices.Contains(kinds, *source.Kind) {
+		check.NotSupported(c.List, "kind", *source.Kind, kinds...)
 	}
-	managed := *s.Kind == corev1.AzureManagedDisk
-	if managed && !strings.HasPrefix(s.DataDiskURI, "/subscriptions/") {
-		check.NotSupported(c.List, "diskURI", s.DataDiskURI,
+	managed := *source.Kind == corev1.AzureManagedDisk
+	if managed && !strings.HasPrefix(source.DataDiskURI, "/subscriptions/") {
+		check.NotSupported(c.List, "diskURI", source.DataDiskURI,
 			"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}")
 	}
-	if !managed && !strings.HasPrefix(s.DataDiskURI, "https://") {
-		check.NotSupported(c.List, "diskURI", s.DataDiskURI,
+	if !managed && !strings.HasPrefix(source.DataDiskURI, "https://") {
+		check.NotSupported(c.List, "diskURI", source.DataDiskURI,
 			"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
 	}
 }

@@ -26,39 +26,39 @@ func (c *Checker) mounts(ctr *corev1.Container) {
 	var paths check.Set
 	c.In("volumeMounts")
 	for i := range ctr.VolumeMounts {
-		m := &ctr.VolumeMounts[i]
-		v := c.volume(m.Name)
+		volumeMount := &ctr.VolumeMounts[i]
+		volume := c.volume(volumeMount.Name)
 		c.Index(i)
-		if m.Name == "" {
+		if volumeMount.Name == "" {
 			c.Required("name", "")
 		}
-		if v == nil {
-			c.NotFound("name", m.Name)
+		if volume == nil {
+			c.NotFound("name", volumeMount.Name)
 		}
-		if m.MountPath == "" {
+		if volumeMount.MountPath == "" {
 			c.Required("mountPath", "")
 		}
-		if !paths.Add(m.MountPath) {
-			c.Invalid("mountPath", m.MountPath, "must be unique")
+		if !paths.Add(volumeMount.MountPath) {
+			c.Invalid("mountPath", volumeMount.MountPath, "must be unique")
 		}
 		for j := range ctr.VolumeDevices {
-			if ctr.VolumeDevices[j].Name == m.Name {
-				c.Invalid("name", m.Name, "must not already exist in volumeDevices")
+			if ctr.VolumeDevices[j].Name == volumeMount.Name {
+				c.Invalid("name", volumeMount.Name, "must not already exist in volumeDevices")
 			}
-			if ctr.VolumeDevices[j].DevicePath == m.MountPath {
-				c.Invalid("mountPath", m.MountPath, "must not already exist as a path in volumeDevices")
+			if ctr.VolumeDevices[j].DevicePath == volumeMount.MountPath {
+				c.Invalid("mountPath", volumeMount.MountPath, "must not already exist as a path in volumeDevices")
 			}
 		}
-		if m.SubPathExpr != "" && m.SubPath != "" {
-			c.Invalid("subPathExpr", m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
+		if volumeMount.SubPathExpr != "" && volumeMount.SubPath != "" {
+			c.Invalid("subPathExpr", volumeMount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 		}
-		c.bindOptions(m, v)
+		c.bindOptions(volumeMount, volume)
 		c.Out()
 		// These are reported at the list, without an index, as Kubernetes does.
-		c.descending("subPath", m.SubPath)
-		c.descending("subPathExpr", m.SubPathExpr)
-		c.propagation(m, ctr)
-		c.recursiveReadOnly(m)
+		c.descending("subPath", volumeMount.SubPath)
+		c.descending("subPathExpr", volumeMount.SubPathExpr)
+		c.propagation(volumeMount, ctr)
+		c.recursiveReadOnly(volumeMount)
 	}
 	c.Out()
 }
@@ -96,21 +96,21 @@ func (c *Checker) propagation(m *corev1.VolumeMount, ctr *corev1.Container) {
 	}
 }
 
-func (c *Checker) recursiveReadOnly(m *corev1.VolumeMount) {
-	if m.RecursiveReadOnly == nil {
+func (c *Checker) recursiveReadOnly(volumeMount *corev1.VolumeMount) {
+	if volumeMount.RecursiveReadOnly == nil {
 		return
 	}
-	switch *m.RecursiveReadOnly {
+	switch *volumeMount.RecursiveReadOnly {
 	case corev1.RecursiveReadOnlyDisabled:
 	case corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible:
-		if !m.ReadOnly {
+		if !volumeMount.ReadOnly {
 			c.Forbidden("recursiveReadOnly", "may only be specified when readOnly is true")
 		}
-		if m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone {
+		if volumeMount.MountPropagation != nil && *volumeMount.MountPropagation != corev1.MountPropagationNone {
 			c.Forbidden("recursiveReadOnly", "may only be specified when mountPropagation is None or not specified")
 		}
 	default:
-		check.NotSupported(c.List, "recursiveReadOnly", *m.RecursiveReadOnly,
+		check.NotSupported(c.List, "recursiveReadOnly", *volumeMount.RecursiveReadOnly,
 			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
 	}
 }
@@ -119,38 +119,39 @@ func (c *Checker) devices(ctr *corev1.Container) {
 	var paths, names check.Set
 	c.In("volumeDevices")
 	for i := range ctr.VolumeDevices {
-		d := &ctr.VolumeDevices[i]
-		v := c.volume(d.Name)
+		volumeDevice := &ctr.VolumeDevices[i]
+		v := c.volume(volumeDevice.Name)
 		c.Index(i)
-		if d.Name == "" {
+		if volumeDevice.Name == "" {
 			c.Required("name", "")
 		}
-		if d.Name != "" && !names.Add(d.Name) {
-			c.Invalid("name", d.Name, "must be unique")
+		if volumeDevice.Name != "" && !names.Add(volumeDevice.Name) {
+			c.Invalid("name", volumeDevice.Name, "must be unique")
 		}
 		if v == nil {
-			c.NotFound("name", d.Name)
+			c.NotFound("name", volumeDevice.Name)
 		} else if v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
-			c.Invalid("name", d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for "+
-				"block mode")
+			c.Invalid("name", volumeDevice.Name,
+				"can only use volume source type of PersistentVolumeClaim or Ephemeral for "+
+					"block mode")
 		}
-		if d.DevicePath == "" {
+		if volumeDevice.DevicePath == "" {
 			c.Required("devicePath", "")
 		}
-		if paths.Has(d.DevicePath) {
-			c.Invalid("devicePath", d.DevicePath, "must be unique")
+		if paths.Has(volumeDevice.DevicePath) {
+			c.Invalid("devicePath", volumeDevice.DevicePath, "must be unique")
 		}
-		if hasBackstep(d.DevicePath) {
-			c.Invalid("devicePath", d.DevicePath, "can not contain backsteps ('..')")
+		if hasBackstep(volumeDevice.DevicePath) {
+			c.Invalid("devicePath", volumeDevice.DevicePath, "can not contain backsteps ('..')")
 		} else {
-			paths.Add(d.DevicePath)
+			paths.Add(volumeDevice.DevicePath)
 		}
 		for j := range ctr.VolumeMounts {
-			if ctr.VolumeMounts[j].Name == d.Name {
-				c.Invalid("name", d.Name, "must not already exist in volumeMounts")
+			if ctr.VolumeMounts[j].Name == volumeDevice.Name {
+				c.Invalid("name", volumeDevice.Name, "must not already exist in volumeMounts")
 			}
-			if ctr.VolumeMounts[j].MountPath == d.DevicePath {
-				c.Invalid("devicePath", d.DevicePath, "must not already exist as a path in volumeMounts")
+			if ctr.VolumeMounts[j].MountPath == volumeDevice.DevicePath {
+				c.Invalid("devicePath", volumeDevice.DevicePath, "must not already exist as a path in volumeMounts")
 			}
 		}
 		c.Out()

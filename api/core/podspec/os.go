@@ -22,41 +22,43 @@ const (
 
 // dns checks dnsConfig; the limits are libc's.
 func (c *Checker) dns() {
-	d := c.spec.DNSConfig
+	podDNSConfig := c.spec.DNSConfig
 	if c.spec.DNSPolicy == corev1.DNSNone {
-		if d == nil {
+		if podDNSConfig == nil {
 			c.Required("dnsConfig", fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", corev1.DNSNone))
 			return
 		}
-		if len(d.Nameservers) == 0 {
+		if len(podDNSConfig.Nameservers) == 0 {
 			c.Required("dnsConfig.nameservers",
 				fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
 			return
 		}
 	}
-	if d == nil {
+	if podDNSConfig == nil {
 		return
 	}
 	c.In("dnsConfig")
-	if len(d.Nameservers) > maxNameservers {
-		c.Invalid("nameservers", d.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
+	if len(podDNSConfig.Nameservers) > maxNameservers {
+		c.Invalid("nameservers", podDNSConfig.Nameservers, fmt.Sprintf("must not have more than %v nameservers",
+			maxNameservers))
 	}
 	c.In("nameservers")
-	for i, ns := range d.Nameservers {
+	for i, ns := range podDNSConfig.Nameservers {
 		c.Index(i)
 		c.IP("", ns)
 		c.Out()
 	}
 	c.Out()
-	if len(d.Searches) > maxSearchPaths {
-		c.Invalid("searches", d.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearchPaths))
+	if len(podDNSConfig.Searches) > maxSearchPaths {
+		c.Invalid("searches", podDNSConfig.Searches, fmt.Sprintf("must not have more than %v search paths",
+			maxSearchPaths))
 	}
-	if len(strings.Join(d.Searches, " ")) > maxSearchLength {
-		c.Invalid("searches", d.Searches,
+	if len(strings.Join(podDNSConfig.Searches, " ")) > maxSearchLength {
+		c.Invalid("searches", podDNSConfig.Searches,
 			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
 	c.In("searches")
-	for i, s := range d.Searches {
+	for i, s := range podDNSConfig.Searches {
 		if s == "." {
 			continue
 		}
@@ -69,8 +71,8 @@ func (c *Checker) dns() {
 	}
 	c.Out()
 	c.In("options")
-	for i := range d.Options {
-		if d.Options[i].Name == "" {
+	for i := range podDNSConfig.Options {
+		if podDNSConfig.Options[i].Name == "" {
 			c.Index(i)
 			c.Required("", "must not be empty")
 			c.Out()
@@ -81,19 +83,19 @@ func (c *Checker) dns() {
 }
 
 // stopSignal needs to know the operating system it is for (KEP-4960).
-func (c *Checker) stopSignal(s *corev1.Signal) {
-	if s == nil {
+func (c *Checker) stopSignal(signal *corev1.Signal) {
+	if signal == nil {
 		return
 	}
 	switch os := c.spec.OS; {
 	case os == nil:
 		c.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
 	case os.Name == corev1.Windows:
-		if *s != corev1.SIGTERM && *s != corev1.SIGKILL {
-			check.NotSupported(c.List, "stopSignal", *s, corev1.SIGKILL, corev1.SIGTERM)
+		if *signal != corev1.SIGTERM && *signal != corev1.SIGKILL {
+			check.NotSupported(c.List, "stopSignal", *signal, corev1.SIGKILL, corev1.SIGTERM)
 		}
-	case !slices.Contains(linuxSignals, *s):
-		check.NotSupported(c.List, "stopSignal", *s, linuxSignals...)
+	case !slices.Contains(linuxSignals, *signal):
+		check.NotSupported(c.List, "stopSignal", *signal, linuxSignals...)
 	}
 }
 
@@ -146,27 +148,27 @@ func (c *Checker) eachContainer(visit func(*corev1.Container)) {
 }
 
 func (c *Checker) windows() {
-	s := c.spec
+	spec := c.spec
 	not := func(child string, set bool) {
 		if set {
 			c.Forbidden(child, "cannot be set for a windows pod")
 		}
 	}
-	if sc := s.SecurityContext; sc != nil {
+	if sc := spec.SecurityContext; sc != nil {
 		not("securityContext.appArmorProfile", sc.AppArmorProfile != nil)
 		not("securityContext.seLinuxOptions", sc.SELinuxOptions != nil)
 	}
-	not("hostUsers", s.HostUsers != nil)
-	not("hostPID", s.HostPID)
-	not("hostIPC", s.HostIPC)
-	if sc := s.SecurityContext; sc != nil {
+	not("hostUsers", spec.HostUsers != nil)
+	not("hostPID", spec.HostPID)
+	not("hostIPC", spec.HostIPC)
+	if sc := spec.SecurityContext; sc != nil {
 		not("securityContext.seccompProfile", sc.SeccompProfile != nil)
 		not("securityContext.fsGroup", sc.FSGroup != nil)
 		not("securityContext.fsGroupChangePolicy", sc.FSGroupChangePolicy != nil)
 		not("securityContext.sysctls", len(sc.Sysctls) > 0)
 	}
-	not("shareProcessNamespace", s.ShareProcessNamespace != nil)
-	if sc := s.SecurityContext; sc != nil {
+	not("shareProcessNamespace", spec.ShareProcessNamespace != nil)
+	if sc := spec.SecurityContext; sc != nil {
 		not("securityContext.runAsUser", sc.RunAsUser != nil)
 		not("securityContext.runAsGroup", sc.RunAsGroup != nil)
 		not("securityContext.supplementalGroups", sc.SupplementalGroups != nil)
@@ -245,15 +247,15 @@ var (
 	dotsAndSpaces = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func (c *Checker) windowsOptions(o *corev1.WindowsSecurityContextOptions) {
-	if o == nil {
+func (c *Checker) windowsOptions(options *corev1.WindowsSecurityContextOptions) {
+	if options == nil {
 		return
 	}
 	c.In("windowsOptions")
-	if o.GMSACredentialSpecName != nil {
-		c.Subdomain("gmsaCredentialSpecName", *o.GMSACredentialSpecName)
+	if options.GMSACredentialSpecName != nil {
+		c.Subdomain("gmsaCredentialSpecName", *options.GMSACredentialSpecName)
 	}
-	if s := o.GMSACredentialSpec; s != nil {
+	if s := options.GMSACredentialSpec; s != nil {
 		switch {
 		case *s == "":
 			c.Invalid("gmsaCredentialSpec", *s, "gmsaCredentialSpec cannot be an empty string")
@@ -261,9 +263,9 @@ func (c *Checker) windowsOptions(o *corev1.WindowsSecurityContextOptions) {
 			c.Invalid("gmsaCredentialSpec", *s, "gmsaCredentialSpec size must be under 64 KiB")
 		}
 	}
-	if o.RunAsUserName != nil {
-		for _, m := range windowsUser(*o.RunAsUserName) {
-			c.Invalid("runAsUserName", *o.RunAsUserName, m)
+	if options.RunAsUserName != nil {
+		for _, m := range windowsUser(*options.RunAsUserName) {
+			c.Invalid("runAsUserName", *options.RunAsUserName, m)
 		}
 	}
 	c.Out()

@@ -114,22 +114,22 @@ func (c *Checker) containerResourceName(n corev1.ResourceName) bool {
 }
 
 // ContainerResourceName wants a standard resource of containers or an extended one; true when it is.
-func ContainerResourceName(l *check.List, n corev1.ResourceName) bool {
-	switch n {
+func ContainerResourceName(errs *check.List, resourceName corev1.ResourceName) bool {
+	switch resourceName {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
 		return true
 	}
-	before := l.Len()
-	ResourceName(l, n)
+	before := errs.Len()
+	ResourceName(errs, resourceName)
 	switch {
-	case !strings.Contains(string(n), "/"):
-		if !resources.IsContainer(n) {
-			l.Invalid("", n, "must be a standard resource for containers")
+	case !strings.Contains(string(resourceName), "/"):
+		if !resources.IsContainer(resourceName) {
+			errs.Invalid("", resourceName, "must be a standard resource for containers")
 		}
-	case !resources.IsNative(n) && !resources.IsExtended(n):
-		l.Invalid("", n, "doesn't follow extended resource name standard")
+	case !resources.IsNative(resourceName) && !resources.IsExtended(resourceName):
+		errs.Invalid("", resourceName, "doesn't follow extended resource name standard")
 	}
-	return l.Len() == before
+	return errs.Len() == before
 }
 
 // podResourceName wants a resource that can be given to the pod as a whole.
@@ -211,22 +211,22 @@ func (c *Checker) claimExists(name string) {
 
 // podResources checks resources of the pod as a whole (KEP-2837): they must cover what the containers ask for.
 func (c *Checker) podResources() {
-	r := c.spec.Resources
-	if r == nil {
+	requirements := c.spec.Resources
+	if requirements == nil {
 		return
 	}
 	c.In("resources")
-	if r.Claims != nil {
+	if requirements.Claims != nil {
 		c.Forbidden("claims", "claims may not be set for Resources at pod-level")
 	}
-	c.requirements(r, (*Checker).podResourceName)
+	c.requirements(requirements, (*Checker).podResourceName)
 	pod := corev1.Pod{Spec: *c.spec}
 	from := c.Len()
 	for n, sum := range helper.AggregateContainerRequests(&pod, helper.PodResourcesOptions{}) {
 		if !helper.IsSupportedPodLevelResource(n) {
 			continue
 		}
-		if q := r.Requests[n]; sum.Cmp(q) > 0 {
+		if q := requirements.Requests[n]; sum.Cmp(q) > 0 {
 			c.Add(field.Invalid(c.Path("requests").Key(string(n)), q.String(),
 				"must be greater than or equal to aggregate container requests of "+sum.String()))
 		}
@@ -235,7 +235,7 @@ func (c *Checker) podResources() {
 	from = c.Len()
 	for i := range c.spec.Containers {
 		for n, q := range c.spec.Containers[i].Resources.Limits {
-			if limit, ok := r.Limits[n]; ok && q.Cmp(limit) > 0 {
+			if limit, ok := requirements.Limits[n]; ok && q.Cmp(limit) > 0 {
 				c.Add(field.Invalid(c.Path("containers").Index(i).Key(string(n)).Child("limits"), q.String(),
 					"must be less than or equal to pod limits of "+limit.String()))
 			}

@@ -22,44 +22,44 @@ func ValidateTolerations(list []corev1.Toleration, path *field.Path) field.Error
 	return l.Errors()
 }
 
-// Tolerations checks the tolerations at which l stands.
-func Tolerations(l *check.List, list []corev1.Toleration) {
+// Tolerations checks the tolerations at which errs stands.
+func Tolerations(errs *check.List, list []corev1.Toleration) {
 	for i := range list {
-		t := &list[i]
-		l.Index(i)
-		if t.Key != "" {
-			l.Qualified("key", t.Key)
-		} else if t.Operator != corev1.TolerationOpExists {
-			l.Invalid("operator", t.Operator,
+		toleration := &list[i]
+		errs.Index(i)
+		if toleration.Key != "" {
+			errs.Qualified("key", toleration.Key)
+		} else if toleration.Operator != corev1.TolerationOpExists {
+			errs.Invalid("operator", toleration.Operator,
 				"operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
-		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			l.Invalid("effect", t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+		if toleration.TolerationSeconds != nil && toleration.Effect != corev1.TaintEffectNoExecute {
+			errs.Invalid("effect", toleration.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
 		}
-		tolerationOperator(l, t)
-		if t.Effect != "" {
-			TaintEffect(l, t.Effect)
+		tolerationOperator(errs, toleration)
+		if toleration.Effect != "" {
+			TaintEffect(errs, toleration.Effect)
 		}
-		l.Out()
+		errs.Out()
 	}
 }
 
-func tolerationOperator(l *check.List, t *corev1.Toleration) {
-	switch t.Operator {
+func tolerationOperator(errs *check.List, toleration *corev1.Toleration) {
+	switch toleration.Operator {
 	case corev1.TolerationOpEqual, "":
-		if msgs := check.LabelValue(t.Value); len(msgs) > 0 {
-			l.Invalid("operator", t.Value, strings.Join(msgs, ";"))
+		if msgs := check.LabelValue(toleration.Value); len(msgs) > 0 {
+			errs.Invalid("operator", toleration.Value, strings.Join(msgs, ";"))
 		}
 	case corev1.TolerationOpExists:
-		if t.Value != "" {
-			l.Invalid("operator", t.Value, "value must be empty when `operator` is 'Exists'")
+		if toleration.Value != "" {
+			errs.Invalid("operator", toleration.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
 		// behind TaintTolerationComparisonOperators, which is off; the message says otherwise
-		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists,
+		check.NotSupported(errs, "operator", toleration.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists,
 			corev1.TolerationOpLt, corev1.TolerationOpGt)
 	default:
-		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+		check.NotSupported(errs, "operator", toleration.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 	}
 }
 
@@ -155,73 +155,73 @@ func NodeSelector(l *check.List, s *corev1.NodeSelector) {
 }
 
 // selectorTerm checks one term; anyValue lets values pass that no label can have, as preferences always have.
-func selectorTerm(l *check.List, t *corev1.NodeSelectorTerm, anyValue bool) {
-	l.In("matchExpressions")
-	for i := range t.MatchExpressions {
-		l.Index(i)
-		selectorRequirement(l, &t.MatchExpressions[i], anyValue)
-		l.Out()
+func selectorTerm(errs *check.List, term *corev1.NodeSelectorTerm, anyValue bool) {
+	errs.In("matchExpressions")
+	for i := range term.MatchExpressions {
+		errs.Index(i)
+		selectorRequirement(errs, &term.MatchExpressions[i], anyValue)
+		errs.Out()
 	}
-	l.Out()
-	l.In("matchFields")
-	for i := range t.MatchFields {
-		l.Index(i)
-		fieldRequirement(l, &t.MatchFields[i])
-		l.Out()
+	errs.Out()
+	errs.In("matchFields")
+	for i := range term.MatchFields {
+		errs.Index(i)
+		fieldRequirement(errs, &term.MatchFields[i])
+		errs.Out()
 	}
-	l.Out()
+	errs.Out()
 }
 
-func selectorRequirement(l *check.List, r *corev1.NodeSelectorRequirement, anyValue bool) {
-	switch r.Operator {
+func selectorRequirement(errs *check.List, requirement *corev1.NodeSelectorRequirement, anyValue bool) {
+	switch requirement.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
-		if len(r.Values) == 0 {
-			l.Required("values", "must be specified when `operator` is 'In' or 'NotIn'")
+		if len(requirement.Values) == 0 {
+			errs.Required("values", "must be specified when `operator` is 'In' or 'NotIn'")
 		}
 	case corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist:
-		if len(r.Values) > 0 {
-			l.Forbidden("values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+		if len(requirement.Values) > 0 {
+			errs.Forbidden("values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
 		}
 	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
-		if len(r.Values) != 1 {
-			l.Required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+		if len(requirement.Values) != 1 {
+			errs.Required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
 		}
 	default:
-		l.Invalid("operator", r.Operator, "not a valid selector operator")
+		errs.Invalid("operator", requirement.Operator, "not a valid selector operator")
 	}
-	l.Qualified("key", r.Key)
+	errs.Qualified("key", requirement.Key)
 	if anyValue {
 		return
 	}
-	l.In("values")
-	for i, v := range r.Values {
-		l.Index(i)
-		l.LabelValue("", v)
-		l.Out()
+	errs.In("values")
+	for i, v := range requirement.Values {
+		errs.Index(i)
+		errs.LabelValue("", v)
+		errs.Out()
 	}
-	l.Out()
+	errs.Out()
 }
 
-func fieldRequirement(l *check.List, r *corev1.NodeSelectorRequirement) {
-	switch r.Operator {
+func fieldRequirement(errs *check.List, requirement *corev1.NodeSelectorRequirement) {
+	switch requirement.Operator {
 	case corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn:
-		if len(r.Values) != 1 {
-			l.Required("values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
+		if len(requirement.Values) != 1 {
+			errs.Required("values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector")
 		}
 	default:
-		l.Invalid("operator", r.Operator, "not a valid selector operator")
+		errs.Invalid("operator", requirement.Operator, "not a valid selector operator")
 	}
-	if r.Key != metav1.ObjectNameField {
-		l.Invalid("key", r.Key, "not a valid field selector key")
+	if requirement.Key != metav1.ObjectNameField {
+		errs.Invalid("key", requirement.Key, "not a valid field selector key")
 		return
 	}
-	l.In("values")
-	for i, v := range r.Values {
-		l.Index(i)
-		l.Name("", v, apivalidation.NameIsDNSSubdomain)
-		l.Out()
+	errs.In("values")
+	for i, v := range requirement.Values {
+		errs.Index(i)
+		errs.Name("", v, apivalidation.NameIsDNSSubdomain)
+		errs.Out()
 	}
-	l.Out()
+	errs.Out()
 }
 
 func (c *Checker) podTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
@@ -244,17 +244,17 @@ func (c *Checker) podTerms(required []corev1.PodAffinityTerm, preferred []corev1
 	c.Out()
 }
 
-func (c *Checker) podTerm(t *corev1.PodAffinityTerm) {
-	c.Selector("labelSelector", t.LabelSelector)
-	c.Selector("namespaceSelector", t.NamespaceSelector)
-	for _, ns := range t.Namespaces {
+func (c *Checker) podTerm(term *corev1.PodAffinityTerm) {
+	c.Selector("labelSelector", term.LabelSelector)
+	c.Selector("namespaceSelector", term.NamespaceSelector)
+	for _, ns := range term.Namespaces {
 		c.Name("namespace", ns, apivalidation.ValidateNamespaceName)
 	}
-	c.matchKeys("matchLabelKeys", t.MatchLabelKeys, t.LabelSelector)
-	c.matchKeys("mismatchLabelKeys", t.MismatchLabelKeys, t.LabelSelector)
-	c.keysTwice(t)
-	for i, k := range t.MatchLabelKeys {
-		if slices.Contains(t.MismatchLabelKeys, k) {
+	c.matchKeys("matchLabelKeys", term.MatchLabelKeys, term.LabelSelector)
+	c.matchKeys("mismatchLabelKeys", term.MismatchLabelKeys, term.LabelSelector)
+	c.keysTwice(term)
+	for i, k := range term.MatchLabelKeys {
+		if slices.Contains(term.MismatchLabelKeys, k) {
 			c.In("matchLabelKeys")
 			c.Index(i)
 			c.Invalid("", k, "exists in both matchLabelKeys and mismatchLabelKeys")
@@ -262,10 +262,10 @@ func (c *Checker) podTerm(t *corev1.PodAffinityTerm) {
 			c.Out()
 		}
 	}
-	if t.TopologyKey == "" {
+	if term.TopologyKey == "" {
 		c.Required("topologyKey", "can not be empty")
 	}
-	c.Qualified("topologyKey", t.TopologyKey)
+	c.Qualified("topologyKey", term.TopologyKey)
 }
 
 // keysTwice reports keys of matchLabelKeys that the selector also names. The selector has by now the requirement that
@@ -312,55 +312,56 @@ func (c *Checker) spreadConstraints() {
 	}
 	c.In("topologySpreadConstraints")
 	for i := range list {
-		s := &list[i]
+		constraint := &list[i]
 		c.Index(i)
-		if s.MaxSkew <= 0 {
-			c.Invalid("maxSkew", s.MaxSkew, "must be greater than zero")
+		if constraint.MaxSkew <= 0 {
+			c.Invalid("maxSkew", constraint.MaxSkew, "must be greater than zero")
 		}
-		if s.TopologyKey == "" {
+		if constraint.TopologyKey == "" {
 			c.Required("topologyKey", "can not be empty")
 		}
-		if w := s.WhenUnsatisfiable; w != corev1.DoNotSchedule && w != corev1.ScheduleAnyway {
+		if w := constraint.WhenUnsatisfiable; w != corev1.DoNotSchedule && w != corev1.ScheduleAnyway {
 			check.NotSupported(c.List, "whenUnsatisfiable", w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
 		}
 		if slices.ContainsFunc(list[i+1:], func(o corev1.TopologySpreadConstraint) bool {
-			return o.TopologyKey == s.TopologyKey && o.WhenUnsatisfiable == s.WhenUnsatisfiable
+			return o.TopologyKey == constraint.TopologyKey && o.WhenUnsatisfiable == constraint.WhenUnsatisfiable
 		}) {
-			c.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
+			c.Duplicate("{topologyKey, whenUnsatisfiable}",
+				fmt.Sprintf("{%v, %v}", constraint.TopologyKey, constraint.WhenUnsatisfiable))
 		}
-		if d := s.MinDomains; d != nil {
+		if d := constraint.MinDomains; d != nil {
 			if *d <= 0 {
 				c.Invalid("minDomains", *d, "must be greater than zero")
 			}
-			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
+			if constraint.WhenUnsatisfiable != corev1.DoNotSchedule {
 				c.Invalid("minDomains", *d, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s",
-					corev1.DoNotSchedule, s.WhenUnsatisfiable))
+					corev1.DoNotSchedule, constraint.WhenUnsatisfiable))
 			}
 		}
-		check.Pointer(c.List, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+		check.Pointer(c.List, "nodeAffinityPolicy", constraint.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
-		check.Pointer(c.List, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+		check.Pointer(c.List, "nodeTaintsPolicy", constraint.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
-		c.spreadKeys(s)
-		c.Selector("labelSelector", s.LabelSelector)
+		c.spreadKeys(constraint)
+		c.Selector("labelSelector", constraint.LabelSelector)
 		c.Out()
 	}
 	c.Out()
 }
 
 // spreadKeys checks matchLabelKeys of a spread constraint; as in keysTwice the selector holds one requirement for each.
-func (c *Checker) spreadKeys(s *corev1.TopologySpreadConstraint) {
-	if len(s.MatchLabelKeys) == 0 {
+func (c *Checker) spreadKeys(constraint *corev1.TopologySpreadConstraint) {
+	if len(constraint.MatchLabelKeys) == 0 {
 		return
 	}
-	c.matchKeys("matchLabelKeys", s.MatchLabelKeys, s.LabelSelector)
-	if s.LabelSelector == nil {
+	c.matchKeys("matchLabelKeys", constraint.MatchLabelKeys, constraint.LabelSelector)
+	if constraint.LabelSelector == nil {
 		return
 	}
 	c.In("matchLabelKeys")
-	for i, k := range s.MatchLabelKeys {
+	for i, k := range constraint.MatchLabelKeys {
 		n := 0
-		for _, e := range s.LabelSelector.MatchExpressions {
+		for _, e := range constraint.LabelSelector.MatchExpressions {
 			if e.Key == k {
 				n++
 			}
@@ -371,7 +372,7 @@ func (c *Checker) spreadKeys(s *corev1.TopologySpreadConstraint) {
 				merged = 1
 			}
 		}
-		if _, ok := s.LabelSelector.MatchLabels[k]; ok || n > merged {
+		if _, ok := constraint.LabelSelector.MatchLabels[k]; ok || n > merged {
 			c.Index(i)
 			c.Invalid("", k, "exists in both matchLabelKeys and labelSelector")
 			c.Out()

@@ -116,48 +116,48 @@ func (c *Checker) security(sc *corev1.SecurityContext) {
 	c.Out()
 }
 
-func (c *Checker) seccomp(p *corev1.SeccompProfile) {
-	if p == nil {
+func (c *Checker) seccomp(seccompProfile *corev1.SeccompProfile) {
+	if seccompProfile == nil {
 		return
 	}
 	c.In("seccompProfile")
-	switch p.Type {
+	switch seccompProfile.Type {
 	case corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 		corev1.SeccompProfileTypeUnconfined:
 	case "":
 		c.Required("type", "type is required when seccompProfile is set")
 	default:
-		check.NotSupported(c.List, "type", p.Type,
+		check.NotSupported(c.List, "type", seccompProfile.Type,
 			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 			corev1.SeccompProfileTypeUnconfined)
 	}
-	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
-	case local && p.LocalhostProfile == nil:
+	switch local := seccompProfile.Type == corev1.SeccompProfileTypeLocalhost; {
+	case local && seccompProfile.LocalhostProfile == nil:
 		c.Required("localhostProfile", "must be set when seccomp type is Localhost")
 	case local:
-		c.descending("localhostProfile", *p.LocalhostProfile)
-	case p.LocalhostProfile != nil:
-		c.Invalid("localhostProfile", p, "can only be set when seccomp type is Localhost")
+		c.descending("localhostProfile", *seccompProfile.LocalhostProfile)
+	case seccompProfile.LocalhostProfile != nil:
+		c.Invalid("localhostProfile", seccompProfile, "can only be set when seccomp type is Localhost")
 	}
 	c.Out()
 }
 
-func (c *Checker) appArmor(p *corev1.AppArmorProfile) {
-	if p == nil {
+func (c *Checker) appArmor(profile *corev1.AppArmorProfile) {
+	if profile == nil {
 		return
 	}
 	c.In("appArmorProfile")
-	switch p.Type {
+	switch profile.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
-		c.appArmorLocal(p.LocalhostProfile)
+		c.appArmorLocal(profile.LocalhostProfile)
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
-		if p.LocalhostProfile != nil {
-			c.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+		if profile.LocalhostProfile != nil {
+			c.Invalid("localhostProfile", *profile.LocalhostProfile, "can only be set when AppArmor type is Localhost")
 		}
 	case "":
 		c.Required("type", "type is required when appArmorProfile is set")
 	default:
-		check.NotSupported(c.List, "type", p.Type,
+		check.NotSupported(c.List, "type", profile.Type,
 			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
 			corev1.AppArmorProfileTypeUnconfined)
 	}
@@ -182,22 +182,22 @@ func (c *Checker) appArmorLocal(name *string) {
 
 // hostUsers keeps pods in a user namespace of their own out of the host's other namespaces (KEP-127).
 func (c *Checker) hostUsers() {
-	s := c.spec
-	if s.HostUsers == nil || *s.HostUsers {
+	spec := c.spec
+	if spec.HostUsers == nil || *spec.HostUsers {
 		return
 	}
 	const why = "when `pod.Spec.HostUsers` is false"
-	if s.HostNetwork {
+	if spec.HostNetwork {
 		c.Forbidden("hostNetwork", why)
 	}
-	if s.HostPID {
+	if spec.HostPID {
 		c.Forbidden("HostPID", why)
 	}
-	if s.HostIPC {
+	if spec.HostIPC {
 		c.Forbidden("HostIPC", why)
 	}
-	for i := range s.Containers {
-		if len(s.Containers[i].VolumeDevices) > 0 {
+	for i := range spec.Containers {
+		if len(spec.Containers[i].VolumeDevices) > 0 {
 			c.In("containers")
 			c.Index(i)
 			c.Forbidden("volumeDevices", why)

@@ -23,25 +23,25 @@ func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // ValidateTemplate checks a defaulted pod template, as found in replica sets and the like.
-func ValidateTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
-	c := Checker{List: check.At(path), spec: &t.Spec}
-	c.Labels("labels", t.Labels)
-	if len(t.Annotations) > 0 {
-		c.Add(apivalidation.ValidateAnnotations(t.Annotations, c.Path("annotations"))...)
-		c.In("annotations")
-		c.Annotations(t.Annotations)
-		c.Out()
+func ValidateTemplate(template *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	checker := Checker{List: check.At(path), spec: &template.Spec}
+	checker.Labels("labels", template.Labels)
+	if len(template.Annotations) > 0 {
+		checker.Add(apivalidation.ValidateAnnotations(template.Annotations, checker.Path("annotations"))...)
+		checker.In("annotations")
+		checker.Annotations(template.Annotations)
+		checker.Out()
 	}
-	c.In("spec")
-	c.podSpec()
-	if len(t.Annotations) > 0 {
-		c.ProfilesMatch(t.Annotations)
+	checker.In("spec")
+	checker.podSpec()
+	if len(template.Annotations) > 0 {
+		checker.ProfilesMatch(template.Annotations)
 	}
-	if len(t.Spec.EphemeralContainers) > 0 {
-		c.Forbidden("ephemeralContainers", "ephemeral containers not allowed in pod template")
+	if len(template.Spec.EphemeralContainers) > 0 {
+		checker.Forbidden("ephemeralContainers", "ephemeral containers not allowed in pod template")
 	}
-	c.Out()
-	return c.Errors()
+	checker.Out()
+	return checker.Errors()
 }
 
 // Checker checks one pod spec. Where it is a pod's own, meta is the pod's.
@@ -109,8 +109,8 @@ func (c *Checker) podOnly() {
 
 // podSpec checks the spec, at whose path the list stands.
 func (c *Checker) podSpec() {
-	s := c.spec
-	if s.TerminationGracePeriodSeconds == nil {
+	spec := c.spec
+	if spec.TerminationGracePeriodSeconds == nil {
 		c.Required("terminationGracePeriodSeconds", "")
 	}
 	c.volumes()
@@ -120,11 +120,11 @@ func (c *Checker) podSpec() {
 	c.ephemeralContainers()
 	c.podResources()
 	c.hostNetworkPorts()
-	check.OneOf(c.List, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
+	check.OneOf(c.List, "restartPolicy", spec.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
 		corev1.RestartPolicyNever)
-	check.OneOf(c.List, "dnsPolicy", s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
+	check.OneOf(c.List, "dnsPolicy", spec.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
 		corev1.DNSDefault, corev1.DNSNone)
-	c.Labels("nodeSelector", s.NodeSelector)
+	c.Labels("nodeSelector", spec.NodeSelector)
 	c.podSecurity()
 	c.affinity()
 	c.dns()
@@ -134,15 +134,16 @@ func (c *Checker) podSpec() {
 	c.hostUsers()
 	c.names()
 	c.In("tolerations")
-	Tolerations(c.List, s.Tolerations)
+	Tolerations(c.List, spec.Tolerations)
 	c.Out()
 	c.hostAliases()
-	if s.PreemptionPolicy != nil {
-		check.OneOf(c.List, "preemptionPolicy", *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	if spec.PreemptionPolicy != nil {
+		check.OneOf(c.List, "preemptionPolicy", *spec.PreemptionPolicy, corev1.PreemptLowerPriority,
+			corev1.PreemptNever)
 	}
-	if s.Overhead != nil {
+	if spec.Overhead != nil {
 		c.In("overhead")
-		c.requirements(&corev1.ResourceRequirements{Limits: s.Overhead}, (*Checker).containerResourceName)
+		c.requirements(&corev1.ResourceRequirements{Limits: spec.Overhead}, (*Checker).containerResourceName)
 		c.Out()
 	}
 	c.os()
@@ -151,47 +152,47 @@ func (c *Checker) podSpec() {
 
 // names checks the fields that name something.
 func (c *Checker) names() {
-	s := c.spec
-	if s.ServiceAccountName != "" {
-		c.Name("serviceAccountName", s.ServiceAccountName, apivalidation.ValidateServiceAccountName)
+	spec := c.spec
+	if spec.ServiceAccountName != "" {
+		c.Name("serviceAccountName", spec.ServiceAccountName, apivalidation.ValidateServiceAccountName)
 	}
-	if s.NodeName != "" {
-		c.Name("nodeName", s.NodeName, apivalidation.NameIsDNSSubdomain)
+	if spec.NodeName != "" {
+		c.Name("nodeName", spec.NodeName, apivalidation.NameIsDNSSubdomain)
 	}
-	if v := s.ActiveDeadlineSeconds; v != nil && (*v < 1 || *v > math.MaxInt32) {
+	if v := spec.ActiveDeadlineSeconds; v != nil && (*v < 1 || *v > math.MaxInt32) {
 		c.Invalid("activeDeadlineSeconds", *v, validation.InclusiveRangeError(1, math.MaxInt32))
 	}
-	if s.Hostname != "" {
-		c.Label("hostname", s.Hostname)
+	if spec.Hostname != "" {
+		c.Label("hostname", spec.Hostname)
 	}
-	if s.Subdomain != "" {
-		c.Label("subdomain", s.Subdomain)
+	if spec.Subdomain != "" {
+		c.Label("subdomain", spec.Subdomain)
 	}
-	if s.PriorityClassName != "" {
-		c.Name("priorityClassName", s.PriorityClassName, apivalidation.NameIsDNSSubdomain)
+	if spec.PriorityClassName != "" {
+		c.Name("priorityClassName", spec.PriorityClassName, apivalidation.NameIsDNSSubdomain)
 	}
-	if s.RuntimeClassName != nil {
-		c.Name("runtimeClassName", *s.RuntimeClassName, apivalidation.NameIsDNSSubdomain)
+	if spec.RuntimeClassName != nil {
+		c.Name("runtimeClassName", *spec.RuntimeClassName, apivalidation.NameIsDNSSubdomain)
 	}
 	c.hostnameOverride()
 }
 
 // hostnameOverride excludes the other ways to choose a host name (KEP-4762).
 func (c *Checker) hostnameOverride() {
-	s := c.spec
-	if s.HostnameOverride == nil || *s.HostnameOverride == "" {
+	spec := c.spec
+	if spec.HostnameOverride == nil || *spec.HostnameOverride == "" {
 		return
 	}
-	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
+	if spec.SetHostnameAsFQDN != nil && *spec.SetHostnameAsFQDN {
 		c.Forbidden("hostnameOverride", "may not be specified when setHostnameAsFQDN is true")
 	}
-	if s.HostNetwork {
+	if spec.HostNetwork {
 		c.Forbidden("hostnameOverride", "may not be specified when hostNetwork is true")
 	}
-	if len(*s.HostnameOverride) > 64 {
+	if len(*spec.HostnameOverride) > 64 {
 		c.TooLong("hostnameOverride", 64)
 	}
-	c.Subdomain("hostnameOverride", *s.HostnameOverride)
+	c.Subdomain("hostnameOverride", *spec.HostnameOverride)
 }
 
 // hostNetworkPorts wants host ports equal to container ports where they are the same port; a template may leave the

@@ -21,25 +21,25 @@ func (c *Checker) volumes() {
 	var names check.Set
 	c.In("volumes")
 	for i := range c.spec.Volumes {
-		v := &c.spec.Volumes[i]
+		volume := &c.spec.Volumes[i]
 		before := c.Len()
 		c.Index(i)
-		c.volumeSource(v)
-		if v.Name == "" {
+		c.volumeSource(volume)
+		if volume.Name == "" {
 			c.Required("name", "")
 		} else {
-			c.Label("name", v.Name)
+			c.Label("name", volume.Name)
 		}
-		if names.Has(v.Name) {
-			c.Duplicate("name", v.Name)
+		if names.Has(volume.Name) {
+			c.Duplicate("name", volume.Name)
 		}
 		if c.Len() == before {
-			names.Add(v.Name)
+			names.Add(volume.Name)
 		} else {
 			c.markBad(i)
 		}
-		if v.PersistentVolumeClaim != nil && c.createsClaim(v.PersistentVolumeClaim.ClaimName) {
-			c.Invalid("persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName,
+		if volume.PersistentVolumeClaim != nil && c.createsClaim(volume.PersistentVolumeClaim.ClaimName) {
+			c.Invalid("persistentVolumeClaim.claimName", volume.PersistentVolumeClaim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume")
 		}
 		c.Out()
@@ -96,9 +96,9 @@ func TwiceName(source string) string {
 }
 
 // volumeSource wants exactly one source.
-func (c *Checker) volumeSource(v *corev1.Volume) {
+func (c *Checker) volumeSource(volume *corev1.Volume) {
 	var one corev1.Volume
-	all := reflect.ValueOf(&v.VolumeSource).Elem()
+	all := reflect.ValueOf(&volume.VolumeSource).Elem()
 	n := 0
 	for _, source := range all.Fields() {
 		if !source.IsNil() {
@@ -110,7 +110,7 @@ func (c *Checker) volumeSource(v *corev1.Volume) {
 		c.Required("", "must specify a volume type")
 		return
 	case 1:
-		c.onlySource(v)
+		c.onlySource(volume)
 		return
 	}
 	n = 0
@@ -123,15 +123,15 @@ func (c *Checker) volumeSource(v *corev1.Volume) {
 			c.Forbidden(TwiceName(source), "may not specify more than 1 volume type")
 			continue
 		}
-		one.Name = v.Name
+		one.Name = volume.Name
 		reflect.ValueOf(&one.VolumeSource).Elem().FieldByName(source).Set(f)
 		c.onlySource(&one)
 	}
 }
 
-// onlySource checks the one source of v.
-func (c *Checker) onlySource(v *corev1.Volume) {
-	s := &v.VolumeSource
+// onlySource checks the one source of volume.
+func (c *Checker) onlySource(volume *corev1.Volume) {
+	volumeSource := &volume.VolumeSource
 	// in steps into child when its source is set.
 	in := func(set bool, child string) bool {
 		if set {
@@ -139,65 +139,65 @@ func (c *Checker) onlySource(v *corev1.Volume) {
 		}
 		return set
 	}
-	if in(s.EmptyDir != nil, "emptyDir") {
-		if q := s.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
+	if in(volumeSource.EmptyDir != nil, "emptyDir") {
+		if q := volumeSource.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
 			c.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
 		}
 		c.Out()
 	}
-	if in(s.HostPath != nil, "hostPath") {
-		c.hostPath(s.HostPath)
+	if in(volumeSource.HostPath != nil, "hostPath") {
+		c.hostPath(volumeSource.HostPath)
 		c.Out()
 	}
-	if in(s.Secret != nil, "secret") {
-		c.requiredName("secretName", s.Secret.SecretName)
-		c.mode("defaultMode", s.Secret.DefaultMode)
-		c.keyPaths(s.Secret.Items)
+	if in(volumeSource.Secret != nil, "secret") {
+		c.requiredName("secretName", volumeSource.Secret.SecretName)
+		c.mode("defaultMode", volumeSource.Secret.DefaultMode)
+		c.keyPaths(volumeSource.Secret.Items)
 		c.Out()
 	}
-	c.legacyVolume(v, in)
-	c.apiVolume(v, in)
-	if in(s.CSI != nil, "csi") {
-		c.csi(s.CSI)
+	c.legacyVolume(volume, in)
+	c.apiVolume(volume, in)
+	if in(volumeSource.CSI != nil, "csi") {
+		c.csi(volumeSource.CSI)
 		c.Out()
 	}
-	if in(s.Ephemeral != nil, "ephemeral") {
-		c.ephemeralVolume(s.Ephemeral)
+	if in(volumeSource.Ephemeral != nil, "ephemeral") {
+		c.ephemeralVolume(volumeSource.Ephemeral)
 		c.Out()
-		c.ephemeralName(v.Name)
+		c.ephemeralName(volume.Name)
 	}
-	if in(s.Image != nil, "image") {
-		if c.meta != nil && s.Image.Reference == "" {
+	if in(volumeSource.Image != nil, "image") {
+		if c.meta != nil && volumeSource.Image.Reference == "" {
 			c.Required("reference", "")
 		}
-		c.pullPolicy("pullPolicy", s.Image.PullPolicy)
+		c.pullPolicy("pullPolicy", volumeSource.Image.PullPolicy)
 		c.Out()
 	}
 }
 
 // apiVolume checks the sources whose files come from the API, and claims.
 func (c *Checker) apiVolume(v *corev1.Volume, in func(set bool, child string) bool) {
-	s := &v.VolumeSource
-	if in(s.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
-		c.requiredName("claimName", s.PersistentVolumeClaim.ClaimName)
+	volumeSource := &v.VolumeSource
+	if in(volumeSource.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
+		c.requiredName("claimName", volumeSource.PersistentVolumeClaim.ClaimName)
 		c.Out()
 	}
-	if in(s.DownwardAPI != nil, "downwardAPI") {
-		c.mode("defaultMode", s.DownwardAPI.DefaultMode)
-		for i := range s.DownwardAPI.Items {
-			c.downwardFile(&s.DownwardAPI.Items[i])
+	if in(volumeSource.DownwardAPI != nil, "downwardAPI") {
+		c.mode("defaultMode", volumeSource.DownwardAPI.DefaultMode)
+		for i := range volumeSource.DownwardAPI.Items {
+			c.downwardFile(&volumeSource.DownwardAPI.Items[i])
 		}
 		c.Out()
 	}
-	if in(s.ConfigMap != nil, "configMap") {
-		c.requiredName("name", s.ConfigMap.Name)
-		c.mode("defaultMode", s.ConfigMap.DefaultMode)
-		c.keyPaths(s.ConfigMap.Items)
+	if in(volumeSource.ConfigMap != nil, "configMap") {
+		c.requiredName("name", volumeSource.ConfigMap.Name)
+		c.mode("defaultMode", volumeSource.ConfigMap.DefaultMode)
+		c.keyPaths(volumeSource.ConfigMap.Items)
 		c.Out()
 	}
-	if in(s.Projected != nil, "projected") {
-		c.mode("defaultMode", s.Projected.DefaultMode)
-		c.projected(s.Projected)
+	if in(volumeSource.Projected != nil, "projected") {
+		c.mode("defaultMode", volumeSource.Projected.DefaultMode)
+		c.projected(volumeSource.Projected)
 		c.Out()
 	}
 }
@@ -233,25 +233,25 @@ func (c *Checker) keyPaths(items []corev1.KeyToPath) {
 }
 
 // downwardFile reports at its list, without an index, as Kubernetes does.
-func (c *Checker) downwardFile(f *corev1.DownwardAPIVolumeFile) {
-	c.requiredName("path", f.Path)
-	c.localPath("path", f.Path)
+func (c *Checker) downwardFile(file *corev1.DownwardAPIVolumeFile) {
+	c.requiredName("path", file.Path)
+	c.localPath("path", file.Path)
 	switch {
-	case f.FieldRef != nil:
+	case file.FieldRef != nil:
 		c.In("fieldRef")
-		c.fieldRef(f.FieldRef, fileFields)
+		c.fieldRef(file.FieldRef, fileFields)
 		c.Out()
-		if f.ResourceFieldRef != nil {
+		if file.ResourceFieldRef != nil {
 			c.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
-	case f.ResourceFieldRef != nil:
+	case file.ResourceFieldRef != nil:
 		c.In("resourceFieldRef")
-		c.resourceRef(f.ResourceFieldRef, true)
+		c.resourceRef(file.ResourceFieldRef, true)
 		c.Out()
 	default:
 		c.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
-	c.mode("mode", f.Mode)
+	c.mode("mode", file.Mode)
 }
 
 func (c *Checker) projected(v *corev1.ProjectedVolumeSource) {
@@ -371,31 +371,31 @@ func (c *Checker) tokenSeconds(t *corev1.ServiceAccountTokenProjection) {
 	}
 }
 
-func (c *Checker) trustBundle(b *corev1.ClusterTrustBundleProjection) {
+func (c *Checker) trustBundle(projection *corev1.ClusterTrustBundleProjection) {
 	switch {
-	case b.Name != nil && b.SignerName != nil:
-		c.Invalid("", *b, "only one of name and signerName may be used")
-	case b.Name != nil:
-		if *b.Name == "" {
+	case projection.Name != nil && projection.SignerName != nil:
+		c.Invalid("", *projection, "only one of name and signerName may be used")
+	case projection.Name != nil:
+		if *projection.Name == "" {
 			c.Required("name", "must be a valid object name")
 		}
-		for _, m := range trustBundleName(*b.Name) {
-			c.Invalid("name", *b.Name, "not a valid clustertrustbundlename: "+m)
+		for _, m := range trustBundleName(*projection.Name) {
+			c.Invalid("name", *projection.Name, "not a valid clustertrustbundlename: "+m)
 		}
-		if b.LabelSelector != nil {
-			c.Invalid("labelSelector", b.LabelSelector, "labelSelector must be unset if name is specified")
+		if projection.LabelSelector != nil {
+			c.Invalid("labelSelector", projection.LabelSelector, "labelSelector must be unset if name is specified")
 		}
-	case b.SignerName != nil:
-		if *b.SignerName == "" {
+	case projection.SignerName != nil:
+		if *projection.SignerName == "" {
 			c.Required("signerName", "must be a valid signer name")
 		}
-		c.SignerName("signerName", *b.SignerName)
-		c.Selector("labelSelector", b.LabelSelector)
+		c.SignerName("signerName", *projection.SignerName)
+		c.Selector("labelSelector", projection.LabelSelector)
 	default:
 		c.Required("", "either name or signerName must be specified")
 	}
-	c.requiredName("path", b.Path)
-	c.localPath("path", b.Path)
+	c.requiredName("path", projection.Path)
+	c.localPath("path", projection.Path)
 }
 
 // trustBundleName wants "<signer with / as :>:<name>", or a name without colon where the bundle has no signer.
@@ -445,16 +445,16 @@ func (c *Checker) ephemeralName(name string) {
 }
 
 func (c *Checker) ephemeralVolume(s *corev1.EphemeralVolumeSource) {
-	t := s.VolumeClaimTemplate
-	if t == nil {
+	template := s.VolumeClaimTemplate
+	if template == nil {
 		c.Required("volumeClaimTemplate", "")
 		return
 	}
 	c.In("volumeClaimTemplate")
 	c.In("metadata")
-	c.Add(apivalidation.ValidateAnnotations(t.Annotations, c.Path("annotations"))...)
-	c.Labels("labels", t.Labels)
-	m := reflect.ValueOf(t.ObjectMeta)
+	c.Add(apivalidation.ValidateAnnotations(template.Annotations, c.Path("annotations"))...)
+	c.Labels("labels", template.Labels)
+	m := reflect.ValueOf(template.ObjectMeta)
 	for i := range m.NumField() {
 		if f := m.Type().Field(i); f.Name != "Annotations" && f.Name != "Labels" && !m.Field(i).IsZero() {
 			c.Forbidden(strings.ToLower(f.Name[:1])+f.Name[1:], "cannot be set")
@@ -462,7 +462,7 @@ func (c *Checker) ephemeralVolume(s *corev1.EphemeralVolumeSource) {
 	}
 	c.Out()
 	c.In("spec")
-	ClaimSpec(c.List, &t.Spec)
+	ClaimSpec(c.List, &template.Spec)
 	c.Out()
 	c.Out()
 }
@@ -474,47 +474,47 @@ func VolumeSource(l *check.List, v *corev1.Volume) { (&Checker{List: l}).volumeS
 func NoBacksteps(l *check.List, child, p string) { (&Checker{List: l}).noBacksteps(child, p) }
 
 // ClaimSpec checks what a persistent volume claim needs to be created at all.
-func ClaimSpec(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
+func ClaimSpec(errs *check.List, spec *corev1.PersistentVolumeClaimSpec) {
 	modes := []corev1.PersistentVolumeAccessMode{
 		corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod,
 	}
-	if len(s.AccessModes) == 0 {
-		l.Required("accessModes", "at least 1 access mode is required")
+	if len(spec.AccessModes) == 0 {
+		errs.Required("accessModes", "at least 1 access mode is required")
 	}
-	l.Selector("selector", s.Selector)
-	for _, m := range s.AccessModes {
+	errs.Selector("selector", spec.Selector)
+	for _, m := range spec.AccessModes {
 		if !slices.Contains(modes, m) {
-			check.NotSupported(l, "accessModes", m, modes...)
+			check.NotSupported(errs, "accessModes", m, modes...)
 		}
 	}
-	if len(s.AccessModes) > 1 && slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) {
-		l.Forbidden("accessModes", "may not use ReadWriteOncePod with other access modes")
+	if len(spec.AccessModes) > 1 && slices.Contains(spec.AccessModes, corev1.ReadWriteOncePod) {
+		errs.Forbidden("accessModes", "may not use ReadWriteOncePod with other access modes")
 	}
-	if size, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
-		l.In("resources")
-		l.Key(string(corev1.ResourceStorage))
-		l.Required("", "")
-		l.Out()
-		l.Out()
+	if size, ok := spec.Resources.Requests[corev1.ResourceStorage]; !ok {
+		errs.In("resources")
+		errs.Key(string(corev1.ResourceStorage))
+		errs.Required("", "")
+		errs.Out()
+		errs.Out()
 	} else if size.Sign() <= 0 {
-		l.In("resources")
-		l.Key(string(corev1.ResourceStorage))
-		l.Invalid("", size.String(), "must be greater than zero")
-		l.Out()
-		l.Out()
+		errs.In("resources")
+		errs.Key(string(corev1.ResourceStorage))
+		errs.Invalid("", size.String(), "must be greater than zero")
+		errs.Out()
+		errs.Out()
 	}
-	if s.StorageClassName != nil && *s.StorageClassName != "" {
-		l.Name("storageClassName", *s.StorageClassName, apivalidation.NameIsDNSSubdomain)
+	if spec.StorageClassName != nil && *spec.StorageClassName != "" {
+		errs.Name("storageClassName", *spec.StorageClassName, apivalidation.NameIsDNSSubdomain)
 	}
-	check.Pointer(l, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
-	claimSources(l, s)
-	if class := s.VolumeAttributesClassName; class != nil && *class != "" {
-		l.Subdomain("volumeAttributesClassName", *class)
+	check.Pointer(errs, "volumeMode", spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	claimSources(errs, spec)
+	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
+		errs.Subdomain("volumeAttributesClassName", *class)
 	}
 }
 
 // claimSources checks where a claim's volume takes its first contents from.
-func claimSources(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
+func claimSources(errs *check.List, spec *corev1.PersistentVolumeClaimSpec) {
 	value := func(p *string) string {
 		if p == nil {
 			return ""
@@ -523,39 +523,39 @@ func claimSources(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
 	}
 	reference := func(group, kindName, name string) {
 		if name == "" {
-			l.Required("name", "")
+			errs.Required("name", "")
 		}
 		if kindName == "" {
-			l.Required("kind", "")
+			errs.Required("kind", "")
 		}
 		if group == "" && kindName != "PersistentVolumeClaim" {
-			l.Invalid("", kindName, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
+			errs.Invalid("", kindName, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
 		}
 		if group != "" {
-			l.Subdomain("apiGroup", group)
+			errs.Subdomain("apiGroup", group)
 		}
 	}
-	d := s.DataSource
-	ref := s.DataSourceRef
+	d := spec.DataSource
+	ref := spec.DataSourceRef
 	if d != nil {
-		l.Within("dataSource", func() { reference(value(d.APIGroup), d.Kind, d.Name) })
+		errs.Within("dataSource", func() { reference(value(d.APIGroup), d.Kind, d.Name) })
 	}
 	if ref == nil {
 		return
 	}
-	l.In("dataSourceRef")
+	errs.In("dataSourceRef")
 	reference(value(ref.APIGroup), ref.Kind, ref.Name)
 	foreign := value(ref.Namespace)
 	if foreign != "" {
-		l.Name("namespace", foreign, apivalidation.ValidateNamespaceName)
+		errs.Name("namespace", foreign, apivalidation.ValidateNamespaceName)
 	}
-	l.Out()
+	errs.Out()
 	none := struct{}{} // Kubernetes prints so what it means to be a path
 	switch {
 	case d == nil:
 	case foreign != "":
-		l.Invalid("", none, "may not be specified when dataSourceRef.namespace is specified")
+		errs.Invalid("", none, "may not be specified when dataSourceRef.namespace is specified")
 	case d.Kind != ref.Kind || d.Name != ref.Name || value(d.APIGroup) != value(ref.APIGroup):
-		l.Invalid("", none, "must match dataSourceRef")
+		errs.Invalid("", none, "must match dataSourceRef")
 	}
 }

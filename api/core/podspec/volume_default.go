@@ -10,35 +10,35 @@ import (
 )
 
 // defaultVolume fills in what a volume leaves out; a volume that says nothing is an emptyDir.
-func defaultVolume(v *corev1.Volume) {
-	if v.VolumeSource == (corev1.VolumeSource{}) {
-		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+func defaultVolume(volume *corev1.Volume) {
+	if volume.VolumeSource == (corev1.VolumeSource{}) {
+		volume.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
 	switch {
-	case v.HostPath != nil:
-		kind.Fill(&v.HostPath.Type, corev1.HostPathUnset)
-	case v.Image != nil && v.Image.PullPolicy == "":
-		v.Image.PullPolicy = pullPolicy(v.Image.Reference)
-	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
-		claim := &v.Ephemeral.VolumeClaimTemplate.Spec
+	case volume.HostPath != nil:
+		kind.Fill(&volume.HostPath.Type, corev1.HostPathUnset)
+	case volume.Image != nil && volume.Image.PullPolicy == "":
+		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
+	case volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil:
+		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
 		kind.Fill(&claim.VolumeMode, corev1.PersistentVolumeFilesystem)
 		resources.RoundUp(claim.Resources.Limits)
 		resources.RoundUp(claim.Resources.Requests)
 	}
-	if s := v.Secret; s != nil {
+	if s := volume.Secret; s != nil {
 		kind.Fill(&s.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
 	}
-	if s := v.ConfigMap; s != nil {
+	if s := volume.ConfigMap; s != nil {
 		kind.Fill(&s.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
 	}
-	if s := v.DownwardAPI; s != nil {
+	if s := volume.DownwardAPI; s != nil {
 		kind.Fill(&s.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
 		defaultFiles(s.Items)
 	}
-	if s := v.Projected; s != nil {
+	if s := volume.Projected; s != nil {
 		defaultProjected(s)
 	}
-	DefaultLegacyVolume(&v.VolumeSource)
+	DefaultLegacyVolume(&volume.VolumeSource)
 }
 
 func defaultProjected(s *corev1.ProjectedVolumeSource) {
@@ -65,22 +65,22 @@ func defaultFiles(files []corev1.DownwardAPIVolumeFile) {
 }
 
 // DefaultLegacyVolume serves the sources that came before CSI.
-func DefaultLegacyVolume(v *corev1.VolumeSource) {
-	if s := v.ISCSI; s != nil {
+func DefaultLegacyVolume(volumeSource *corev1.VolumeSource) {
+	if s := volumeSource.ISCSI; s != nil {
 		kind.FillZero(&s.ISCSIInterface, "default")
 	}
-	if s := v.RBD; s != nil {
+	if s := volumeSource.RBD; s != nil {
 		kind.FillZero(&s.RBDPool, "rbd")
 		kind.FillZero(&s.RadosUser, "admin")
 		kind.FillZero(&s.Keyring, "/etc/ceph/keyring")
 	}
-	if s := v.AzureDisk; s != nil {
+	if s := volumeSource.AzureDisk; s != nil {
 		kind.Fill(&s.CachingMode, corev1.AzureDataDiskCachingReadWrite)
 		kind.Fill(&s.Kind, corev1.AzureSharedBlobDisk)
 		kind.Fill(&s.FSType, "ext4")
 		kind.Fill(&s.ReadOnly, false)
 	}
-	if s := v.ScaleIO; s != nil {
+	if s := volumeSource.ScaleIO; s != nil {
 		kind.FillZero(&s.StorageMode, "ThinProvisioned")
 		kind.FillZero(&s.FSType, "xfs")
 	}

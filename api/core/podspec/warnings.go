@@ -114,9 +114,9 @@ func (w *podWarner) nodeLabels() {
 	}
 	w.Out()
 	if w.spec.Affinity != nil && w.spec.Affinity.NodeAffinity != nil {
-		n := w.spec.Affinity.NodeAffinity
+		nodeAffinity := w.spec.Affinity.NodeAffinity
 		w.In("affinity.nodeAffinity")
-		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+		if r := nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
 			for i := range r.NodeSelectorTerms {
 				w.In("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
 				w.Index(i)
@@ -125,11 +125,11 @@ func (w *podWarner) nodeLabels() {
 				w.Out()
 			}
 		}
-		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+		for i := range nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
 			w.In("preferredDuringSchedulingIgnoredDuringExecution")
 			w.Index(i)
 			w.In("preference")
-			w.term(&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
+			w.term(&nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
 			w.Out()
 			w.Out()
 			w.Out()
@@ -176,7 +176,7 @@ func (w *podWarner) term(t *corev1.NodeSelectorTerm) {
 func (w *podWarner) volumes() {
 	w.In("volumes")
 	for i := range w.spec.Volumes {
-		v := &w.spec.Volumes[i]
+		volume := &w.spec.Volumes[i]
 		old := func(set bool, child, text string) {
 			if set {
 				w.Index(i)
@@ -184,19 +184,19 @@ func (w *podWarner) volumes() {
 				w.Out()
 			}
 		}
-		old(v.PhotonPersistentDisk != nil, "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
-		old(v.GitRepo != nil, "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+")
-		old(v.ScaleIO != nil, "scaleIO", "deprecated in v1.16, non-functional in v1.22+")
-		old(v.Flocker != nil, "flocker", "deprecated in v1.22, non-functional in v1.25+")
-		old(v.StorageOS != nil, "storageOS", "deprecated in v1.22, non-functional in v1.25+")
-		old(v.Quobyte != nil, "quobyte", "deprecated in v1.22, non-functional in v1.25+")
-		old(v.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+")
-		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+		old(volume.PhotonPersistentDisk != nil, "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
+		old(volume.GitRepo != nil, "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+")
+		old(volume.ScaleIO != nil, "scaleIO", "deprecated in v1.16, non-functional in v1.22+")
+		old(volume.Flocker != nil, "flocker", "deprecated in v1.22, non-functional in v1.25+")
+		old(volume.StorageOS != nil, "storageOS", "deprecated in v1.22, non-functional in v1.25+")
+		old(volume.Quobyte != nil, "quobyte", "deprecated in v1.22, non-functional in v1.25+")
+		old(volume.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+")
+		if e := volume.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
 			w.out = append(w.out, ClaimWarnings(&e.VolumeClaimTemplate.Spec,
 				w.Path("").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
-		old(v.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+")
-		old(v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
+		old(volume.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+")
+		old(volume.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
 	}
 	w.tokenPaths()
 	w.Out()
@@ -231,8 +231,8 @@ func (w *podWarner) tokenPaths() { //nolint:gocognit // one walk over nested sou
 		}
 	}
 	for i := range w.spec.Volumes {
-		p := w.spec.Volumes[i].Projected
-		if p == nil {
+		source := w.spec.Volumes[i].Projected
+		if source == nil {
 			continue
 		}
 		clash := func(child string, j int, path string) {
@@ -245,24 +245,24 @@ func (w *podWarner) tokenPaths() { //nolint:gocognit // one walk over nested sou
 			}
 			w.out = append(w.out, fmt.Sprintf("%s: has duplicated path with ServiceAccountToken %q", at, path))
 		}
-		for _, s := range p.Sources {
-			if s.ConfigMap != nil {
-				for j, item := range s.ConfigMap.Items {
+		for _, projection := range source.Sources {
+			if projection.ConfigMap != nil {
+				for j, item := range projection.ConfigMap.Items {
 					clash("configMap", j, item.Path)
 				}
 			}
-			if s.Secret != nil {
-				for j, item := range s.Secret.Items {
+			if projection.Secret != nil {
+				for j, item := range projection.Secret.Items {
 					clash("secrets", j, item.Path)
 				}
 			}
-			if s.DownwardAPI != nil {
-				for j, item := range s.DownwardAPI.Items {
+			if projection.DownwardAPI != nil {
+				for j, item := range projection.DownwardAPI.Items {
 					clash("downwardAPI", j, item.Path)
 				}
 			}
-			if s.ClusterTrustBundle != nil {
-				clash("ClusterTrustBundle", -1, s.ClusterTrustBundle.Path)
+			if projection.ClusterTrustBundle != nil {
+				clash("ClusterTrustBundle", -1, projection.ClusterTrustBundle.Path)
 			}
 		}
 	}
@@ -368,25 +368,25 @@ func (w *podWarner) ports() {
 	var all []placed
 	w.eachContainer(func(c *corev1.Container) {
 		w.In("ports")
-		for i, p := range c.Ports {
+		for i, containerPort := range c.Ports {
 			w.Index(i)
-			if p.HostIP != "" && p.HostPort == 0 {
-				w.say("", "hostIP set without hostPort: %+v", p)
+			if containerPort.HostIP != "" && containerPort.HostPort == 0 {
+				w.say("", "hostIP set without hostPort: %+v", containerPort)
 			}
 			for _, o := range all {
-				if o.port.ContainerPort != p.ContainerPort || o.port.Protocol != p.Protocol {
+				if o.port.ContainerPort != containerPort.ContainerPort || o.port.Protocol != containerPort.Protocol {
 					continue
 				}
 				switch {
-				case p.HostIP == o.port.HostIP && p.HostPort == o.port.HostPort:
+				case containerPort.HostIP == o.port.HostIP && containerPort.HostPort == o.port.HostPort:
 					w.say("", "duplicate port definition with %s", o.at)
-				case p.HostPort == 0 || o.port.HostPort == 0:
+				case containerPort.HostPort == 0 || o.port.HostPort == 0:
 					w.say("", "overlapping port definition with %s", o.at)
-				case p.HostPort == o.port.HostPort && (p.HostIP == "") != (o.port.HostIP == ""):
+				case containerPort.HostPort == o.port.HostPort && (containerPort.HostIP == "") != (o.port.HostIP == ""):
 					w.say("", "dangerously ambiguous port definition with %s", o.at)
 				}
 			}
-			all = append(all, placed{p, w.Path("")})
+			all = append(all, placed{containerPort, w.Path("")})
 			w.Out()
 		}
 		w.Out()
@@ -394,8 +394,8 @@ func (w *podWarner) ports() {
 }
 
 func (w *podWarner) nullSelectors() {
-	a := w.spec.Affinity
-	if a == nil {
+	affinity := w.spec.Affinity
+	if affinity == nil {
 		return
 	}
 	terms := func(child string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
@@ -422,11 +422,11 @@ func (w *podWarner) nullSelectors() {
 		w.Out()
 	}
 	w.In("affinity")
-	if p := a.PodAffinity; p != nil {
+	if p := affinity.PodAffinity; p != nil {
 		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution,
 			p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	if p := a.PodAntiAffinity; p != nil {
+	if p := affinity.PodAntiAffinity; p != nil {
 		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution,
 			p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}

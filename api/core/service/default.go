@@ -11,8 +11,8 @@ import (
 	"keelson/api/kind"
 )
 
-func defaultService(s *corev1.Service) {
-	spec := &s.Spec
+func defaultService(service *corev1.Service) {
+	spec := &service.Spec
 	kind.FillZero(&spec.SessionAffinity, corev1.ServiceAffinityNone)
 	switch spec.SessionAffinity {
 	case corev1.ServiceAffinityNone:
@@ -33,15 +33,15 @@ func defaultService(s *corev1.Service) {
 			p.TargetPort = intstr.FromInt32(p.Port)
 		}
 	}
-	if fromOutside(s) {
+	if fromOutside(service) {
 		kind.FillZero(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
-	if hasClusterIP(s) {
+	if hasClusterIP(service) {
 		kind.Fill(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 	}
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
 		kind.Fill(&spec.AllocateLoadBalancerNodePorts, true)
-		defaultIPMode(s)
+		defaultIPMode(service)
 	}
 }
 
@@ -122,10 +122,10 @@ func dropPolicy(s *corev1.Service) {
 	}
 }
 
-func dropForType(s, old *corev1.Service) {
-	now := &s.Spec
+func dropForType(service, old *corev1.Service) {
+	now := &service.Spec
 	was := &old.Spec
-	if needsClusterIP(old) && !needsClusterIP(s) {
+	if needsClusterIP(old) && !needsClusterIP(service) {
 		if now.ClusterIP == was.ClusterIP && slices.Equal(now.ClusterIPs, was.ClusterIPs) {
 			now.ClusterIP = ""
 			now.ClusterIPs = nil
@@ -135,21 +135,21 @@ func dropForType(s, old *corev1.Service) {
 		}
 		now.IPFamilyPolicy = dropSame(now.IPFamilyPolicy, was.IPFamilyPolicy)
 	}
-	if hasPortsOnNodes(old) && !hasPortsOnNodes(s) && samePorts(now.Ports, was.Ports) {
+	if hasPortsOnNodes(old) && !hasPortsOnNodes(service) && samePorts(now.Ports, was.Ports) {
 		for i := range now.Ports {
 			now.Ports[i].NodePort = 0
 		}
 	}
-	if HasHealthCheck(old) && !HasHealthCheck(s) && now.HealthCheckNodePort == was.HealthCheckNodePort {
+	if HasHealthCheck(old) && !HasHealthCheck(service) && now.HealthCheckNodePort == was.HealthCheckNodePort {
 		now.HealthCheckNodePort = 0
 	}
 	if was.Type == corev1.ServiceTypeLoadBalancer && now.Type != corev1.ServiceTypeLoadBalancer {
-		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		service.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 		now.AllocateLoadBalancerNodePorts = dropSame(now.AllocateLoadBalancerNodePorts,
 			was.AllocateLoadBalancerNodePorts)
 		now.LoadBalancerClass = dropSame(now.LoadBalancerClass, was.LoadBalancerClass)
 	}
-	if fromOutside(old) && !fromOutside(s) && now.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+	if fromOutside(old) && !fromOutside(service) && now.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		now.ExternalTrafficPolicy = ""
 	}
 }

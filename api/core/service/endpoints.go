@@ -96,38 +96,41 @@ func formatEndpoints(e *corev1.Endpoints) string {
 func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	var errs field.ErrorList
 	for i := range e.Subsets {
-		s := &e.Subsets[i]
+		endpointSubset := &e.Subsets[i]
 		path := field.NewPath("subsets").Index(i)
-		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+		if len(endpointSubset.Addresses)+len(endpointSubset.NotReadyAddresses) == 0 {
 			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
 		}
-		for j := range s.Addresses {
-			errs = append(errs, validateEndpointAddress(&s.Addresses[j], path.Child("addresses").Index(j))...)
+		for j := range endpointSubset.Addresses {
+			errs = append(errs, validateEndpointAddress(&endpointSubset.Addresses[j],
+				path.Child("addresses").Index(j))...)
 		}
-		for j := range s.NotReadyAddresses {
+		for j := range endpointSubset.NotReadyAddresses {
 			errs = append(errs,
-				validateEndpointAddress(&s.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
+				validateEndpointAddress(&endpointSubset.NotReadyAddresses[j],
+					path.Child("notReadyAddresses").Index(j))...)
 		}
-		for j := range s.Ports {
-			errs = append(errs, validateEndpointPort(&s.Ports[j], len(s.Ports) > 1, path.Child("ports").Index(j))...)
+		for j := range endpointSubset.Ports {
+			errs = append(errs, validateEndpointPort(&endpointSubset.Ports[j], len(endpointSubset.Ports) > 1,
+				path.Child("ports").Index(j))...)
 		}
 	}
 	return errs
 }
 
-func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
-	errs := validation.IsValidIPForLegacyField(path.Child("ip"), a.IP, true, nil)
-	if a.Hostname != "" {
-		for _, msg := range validation.IsDNS1123Label(a.Hostname) {
-			errs = append(errs, field.Invalid(path.Child("hostname"), a.Hostname, msg))
+func validateEndpointAddress(address *corev1.EndpointAddress, path *field.Path) field.ErrorList {
+	errs := validation.IsValidIPForLegacyField(path.Child("ip"), address.IP, true, nil)
+	if address.Hostname != "" {
+		for _, msg := range validation.IsDNS1123Label(address.Hostname) {
+			errs = append(errs, field.Invalid(path.Child("hostname"), address.Hostname, msg))
 		}
 	}
-	if a.NodeName != nil {
-		for _, msg := range validation.IsDNS1123Subdomain(*a.NodeName) {
-			errs = append(errs, field.Invalid(path.Child("nodeName"), *a.NodeName, msg))
+	if address.NodeName != nil {
+		for _, msg := range validation.IsDNS1123Subdomain(*address.NodeName) {
+			errs = append(errs, field.Invalid(path.Child("nodeName"), *address.NodeName, msg))
 		}
 	}
-	return append(errs, ValidateEndpointIP(a.IP, path.Child("ip"))...)
+	return append(errs, ValidateEndpointIP(address.IP, path.Child("ip"))...)
 }
 
 // ValidateEndpointIP refuses addresses that must not be reached through a service: unspecified, loopback, link-local.
@@ -152,32 +155,32 @@ func ValidateEndpointIP(address string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-func validateEndpointPort(p *corev1.EndpointPort, nameRequired bool, path *field.Path) field.ErrorList {
+func validateEndpointPort(endpointPort *corev1.EndpointPort, nameRequired bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p.Name == "" {
+	if endpointPort.Name == "" {
 		if nameRequired {
 			errs = append(errs, field.Required(path.Child("name"), ""))
 		}
 	} else {
-		for _, msg := range validation.IsDNS1123Label(p.Name) {
-			errs = append(errs, field.Invalid(path.Child("name"), p.Name, msg))
+		for _, msg := range validation.IsDNS1123Label(endpointPort.Name) {
+			errs = append(errs, field.Invalid(path.Child("name"), endpointPort.Name, msg))
 		}
 	}
-	for _, msg := range validation.IsValidPortNum(int(p.Port)) {
-		errs = append(errs, field.Invalid(path.Child("port"), p.Port, msg))
+	for _, msg := range validation.IsValidPortNum(int(endpointPort.Port)) {
+		errs = append(errs, field.Invalid(path.Child("port"), endpointPort.Port, msg))
 	}
-	switch p.Protocol {
+	switch endpointPort.Protocol {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
 	case "":
 		errs = append(errs, field.Required(path.Child("protocol"), ""))
 	default:
-		errs = append(errs, field.NotSupported(path.Child("protocol"), p.Protocol, []corev1.Protocol{
+		errs = append(errs, field.NotSupported(path.Child("protocol"), endpointPort.Protocol, []corev1.Protocol{
 			corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP,
 		}))
 	}
-	if p.AppProtocol != nil {
-		for _, msg := range validation.IsQualifiedName(*p.AppProtocol) {
-			errs = append(errs, field.Invalid(path.Child("appProtocol"), *p.AppProtocol, msg))
+	if endpointPort.AppProtocol != nil {
+		for _, msg := range validation.IsQualifiedName(*endpointPort.AppProtocol) {
+			errs = append(errs, field.Invalid(path.Child("appProtocol"), *endpointPort.AppProtocol, msg))
 		}
 	}
 	return errs

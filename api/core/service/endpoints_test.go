@@ -53,12 +53,12 @@ func TestSpecialAddresses(t *testing.T) {
 			t.Errorf("external address %q: got %v, want %q", c.ip, got, c.want)
 		}
 	}
-	e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{ // clients still write it
+	endpoints := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{ // clients still write it
 		Addresses:         []corev1.EndpointAddress{{IP: "127.0.0.1"}}, // the same
 		NotReadyAddresses: []corev1.EndpointAddress{{IP: "ff02::1"}},   // the same
 	}}}
-	e.Name = "e"
-	errs := Endpoints().Validate(e).ToAggregate()
+	endpoints.Name = "e"
+	errs := Endpoints().Validate(endpoints).ToAggregate()
 	for _, want := range []string{
 		`subsets[0].addresses[0].ip: Invalid value: "127.0.0.1": ` + loopback,
 		`subsets[0].notReadyAddresses[0].ip: Invalid value: "ff02::1": ` + multicast,
@@ -67,7 +67,7 @@ func TestSpecialAddresses(t *testing.T) {
 			t.Errorf("got %v\nwant %s", errs, want)
 		}
 	}
-	if errs := Endpoints().ValidateUpdate(e, e); len(errs) > 0 {
+	if errs := Endpoints().ValidateUpdate(endpoints, endpoints); len(errs) > 0 {
 		t.Errorf("subsets that were so before: %v", errs)
 	}
 }

@@ -47,10 +47,10 @@ func syncClusterIPs(s, old *corev1.Service) {
 	}
 }
 
-func keepAllocated(s, old *corev1.Service) {
-	now := &s.Spec
+func keepAllocated(service, old *corev1.Service) {
+	now := &service.Spec
 	was := &old.Spec
-	if needsClusterIP(old) && needsClusterIP(s) {
+	if needsClusterIP(old) && needsClusterIP(service) {
 		if now.ClusterIP == "" {
 			now.ClusterIP = was.ClusterIP
 		}
@@ -58,10 +58,10 @@ func keepAllocated(s, old *corev1.Service) {
 			now.ClusterIPs = slices.Clone(was.ClusterIPs)
 		}
 	}
-	if GetsNodePorts(old) && GetsNodePorts(s) {
+	if GetsNodePorts(old) && GetsNodePorts(service) {
 		keepNodePorts(now, was)
 	}
-	if HasHealthCheck(old) && HasHealthCheck(s) && now.HealthCheckNodePort == 0 {
+	if HasHealthCheck(old) && HasHealthCheck(service) && now.HealthCheckNodePort == 0 {
 		now.HealthCheckNodePort = was.HealthCheckNodePort
 	}
 }
@@ -106,26 +106,26 @@ func SettleFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.Err
 	if spec.IPFamilyPolicy == nil {
 		spec.IPFamilyPolicy = defaultPolicy(old, unselected)
 	}
-	l := check.At(field.NewPath("spec"))
-	if clusterIPs(l, s, old); l.Len() > 0 {
-		return l.Errors()
+	errs := check.At(field.NewPath("spec"))
+	if clusterIPs(errs, s, old); errs.Len() > 0 {
+		return errs.Errors()
 	}
 	single := *spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 	if old != nil {
-		release(l, spec, &old.Spec, single)
+		release(errs, spec, &old.Spec, single)
 	}
 	if single {
 		const need = "must be 'RequireDualStack' or 'PreferDualStack' when multiple "
 		if len(spec.ClusterIPs) == 2 {
-			l.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, need+"cluster IPs are specified")
+			errs.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, need+"cluster IPs are specified")
 		}
 		if len(spec.IPFamilies) == 2 {
-			l.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, need+"IP families are specified")
+			errs.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, need+"IP families are specified")
 		}
 	}
-	familiesOfAddresses(l, spec, cluster)
-	if l.Len() > 0 {
-		return l.Errors()
+	familiesOfAddresses(errs, spec, cluster)
+	if errs.Len() > 0 {
+		return errs.Errors()
 	}
 	if unselected { // only who writes its endpoints knows: it may have families that the cluster has not
 		if len(spec.IPFamilies) == 0 {
@@ -134,8 +134,8 @@ func SettleFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.Err
 		addSecond(spec, !single)
 		return nil
 	}
-	if configuredFamilies(l, spec, cluster); l.Len() > 0 {
-		return l.Errors()
+	if configuredFamilies(errs, spec, cluster); errs.Len() > 0 {
+		return errs.Errors()
 	}
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
@@ -157,24 +157,24 @@ func defaultPolicy(old *corev1.Service, unselected bool) *corev1.IPFamilyPolicy 
 }
 
 // configuredFamilies refuses families that the cluster does not have.
-func configuredFamilies(l *check.List, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
+func configuredFamilies(errs *check.List, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
 	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
-		l.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")
+		errs.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")
 	}
-	l.In("ipFamilies")
+	errs.In("ipFamilies")
 	for i, f := range spec.IPFamilies {
 		if !slices.Contains(cluster, f) {
-			l.Index(i)
-			l.Invalid("", f, "not configured on this cluster")
-			l.Out()
+			errs.Index(i)
+			errs.Invalid("", f, "not configured on this cluster")
+			errs.Out()
 		}
 	}
-	l.Out()
+	errs.Out()
 }
 
 // release lets the second family go where one stack is asked for and nothing else was touched, and wants that it is
 // asked for.
-func release(l *check.List, now, was *corev1.ServiceSpec, single bool) {
+func release(errs *check.List, now, was *corev1.ServiceSpec, single bool) {
 	ips := len(now.ClusterIPs)
 	families := len(now.IPFamilies)
 	if single {
@@ -187,17 +187,17 @@ func release(l *check.List, now, was *corev1.ServiceSpec, single bool) {
 		return
 	}
 	if ips > 0 && ips < len(was.ClusterIPs) {
-		l.Invalid("ipFamilyPolicy", *now.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
+		errs.Invalid("ipFamilyPolicy", *now.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
 	}
 	if families > 0 && families < len(was.IPFamilies) {
-		l.Invalid("ipFamilyPolicy", *now.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
+		errs.Invalid("ipFamilyPolicy", *now.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
 	}
 }
 
 // familiesOfAddresses adds the families of addresses that have none yet.
-func familiesOfAddresses(l *check.List, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
-	l.In("clusterIPs")
-	defer l.Out()
+func familiesOfAddresses(errs *check.List, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
+	errs.In("clusterIPs")
+	defer errs.Out()
 	for i, ip := range spec.ClusterIPs {
 		if ip == corev1.ClusterIPNone {
 			return
@@ -210,9 +210,9 @@ func familiesOfAddresses(l *check.List, spec *corev1.ServiceSpec, cluster []core
 			spec.IPFamilies = append(spec.IPFamilies, f)
 			continue
 		}
-		l.Index(i)
-		l.Invalid("", spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f))
-		l.Out()
+		errs.Index(i)
+		errs.Invalid("", spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", f))
+		errs.Out()
 	}
 }
 

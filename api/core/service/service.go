@@ -83,16 +83,16 @@ func serviceRow(s *corev1.Service) []any {
 }
 
 // externalIP is where the service is reached from outside, as kubectl prints it.
-func externalIP(s *corev1.Service) string {
-	external := strings.Join(s.Spec.ExternalIPs, ",")
-	switch s.Spec.Type {
+func externalIP(service *corev1.Service) string {
+	external := strings.Join(service.Spec.ExternalIPs, ",")
+	switch service.Spec.Type {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
 		return kind.OrNone(external)
 	case corev1.ServiceTypeExternalName:
-		return s.Spec.ExternalName
+		return service.Spec.ExternalName
 	case corev1.ServiceTypeLoadBalancer:
 		var given []string
-		for _, ingress := range s.Status.LoadBalancer.Ingress {
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
 			if ingress.IP != "" {
 				given = append(given, ingress.IP)
 			} else if ingress.Hostname != "" {
@@ -100,7 +100,7 @@ func externalIP(s *corev1.Service) string {
 			}
 		}
 		slices.Sort(given)
-		given = append(slices.Compact(given), s.Spec.ExternalIPs...)
+		given = append(slices.Compact(given), service.Spec.ExternalIPs...)
 		if len(given) == 0 {
 			return "<pending>"
 		}
@@ -122,10 +122,10 @@ func portsString(ports []corev1.ServicePort) string {
 	return strings.Join(parts, ",")
 }
 
-func serviceWarnings(s *corev1.Service) []string {
+func serviceWarnings(service *corev1.Service) []string {
 	var out []string
 	spec := field.NewPath("spec")
-	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
+	if _, ok := service.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
 		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
 			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
@@ -135,37 +135,37 @@ func serviceWarnings(s *corev1.Service) []string {
 			out = append(out, validation.GetWarningsForIP(path, v)...)
 		}
 	}
-	if s.Spec.Type != corev1.ServiceTypeExternalName && !headless(s) {
-		for i, v := range s.Spec.ClusterIPs {
+	if service.Spec.Type != corev1.ServiceTypeExternalName && !headless(service) {
+		for i, v := range service.Spec.ClusterIPs {
 			ip(spec.Child("clusterIPs").Index(i), v)
 		}
 	}
-	if headless(s) {
-		out = append(out, headlessWarnings(&s.Spec)...)
+	if headless(service) {
+		out = append(out, headlessWarnings(&service.Spec)...)
 	}
-	for i, v := range s.Spec.ExternalIPs {
+	for i, v := range service.Spec.ExternalIPs {
 		ip(spec.Child("externalIPs").Index(i), v)
 	}
-	if len(s.Spec.ExternalIPs) > 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
+	if len(service.Spec.ExternalIPs) > 0 && !headless(service) && service.Spec.Type != corev1.ServiceTypeExternalName {
 		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
 	}
-	if s.Spec.LoadBalancerIP != "" {
-		ip(spec.Child("loadBalancerIP"), s.Spec.LoadBalancerIP)
+	if service.Spec.LoadBalancerIP != "" {
+		ip(spec.Child("loadBalancerIP"), service.Spec.LoadBalancerIP)
 	}
-	for i, v := range s.Spec.LoadBalancerSourceRanges {
+	for i, v := range service.Spec.LoadBalancerSourceRanges {
 		if _, _, err := utilnet.ParseCIDRSloppy(v); err == nil {
 			out = append(out, validation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), v)...)
 		}
 	}
-	if s.Spec.Type == corev1.ServiceTypeExternalName && len(s.Spec.ExternalIPs) > 0 {
+	if service.Spec.Type == corev1.ServiceTypeExternalName && len(service.Spec.ExternalIPs) > 0 {
 		out = append(out, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q",
 			corev1.ServiceTypeExternalName))
 	}
-	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
+	if service.Spec.Type != corev1.ServiceTypeExternalName && service.Spec.ExternalName != "" {
 		out = append(out, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q",
 			corev1.ServiceTypeExternalName))
 	}
-	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+	if d := service.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
 		out = append(out, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d,
 			corev1.ServiceTrafficDistributionPreferSameZone))
 	}

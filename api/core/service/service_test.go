@@ -16,23 +16,23 @@ import (
 // storedService is a service as it comes out of the store.
 func storedService(t *testing.T, change ...func(*corev1.ServiceSpec)) *corev1.Service {
 	t.Helper()
-	s := &corev1.Service{Spec: corev1.ServiceSpec{
+	service := &corev1.Service{Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "web"},
 		Ports:    []corev1.ServicePort{{Name: "http", Port: 80}},
 	}}
-	s.Name = "web"
-	s.Namespace = "default"
-	s.Spec.ClusterIP = "10.43.0.7"
+	service.Name = "web"
+	service.Namespace = "default"
+	service.Spec.ClusterIP = "10.43.0.7"
 	for _, f := range change {
-		f(&s.Spec)
+		f(&service.Spec)
 	}
-	if errs := create(s, corev1.IPv4Protocol); len(errs) > 0 {
+	if errs := create(service, corev1.IPv4Protocol); len(errs) > 0 {
 		t.Fatalf("the service to update: %v", errs)
 	}
-	if errs := Service().Validate(s); len(errs) > 0 {
+	if errs := Service().Validate(service); len(errs) > 0 {
 		t.Fatalf("the service to update is invalid: %v", errs)
 	}
-	return s
+	return service
 }
 
 // create does what the server does before it validates, but for addresses and ports.
@@ -131,10 +131,10 @@ func TestServiceUpdate(t *testing.T) {
 
 func TestServiceToExternalNameDropsAllocations(t *testing.T) {
 	old := storedService(t, nodePort)
-	s := old.DeepCopy()
-	s.Spec.Type = corev1.ServiceTypeExternalName
-	s.Spec.ExternalName = "example.com"
-	Service().PrepareUpdate(s, old)
+	service := old.DeepCopy()
+	service.Spec.Type = corev1.ServiceTypeExternalName
+	service.Spec.ExternalName = "example.com"
+	Service().PrepareUpdate(service, old)
 	want := corev1.ServiceSpec{
 		Type:            corev1.ServiceTypeExternalName,
 		ExternalName:    "example.com",
@@ -143,26 +143,27 @@ func TestServiceToExternalNameDropsAllocations(t *testing.T) {
 		Ports:           slices.Clone(old.Spec.Ports),
 	}
 	want.Ports[0].NodePort = 0
-	if d := cmp.Diff(want, s.Spec); d != "" {
+	if d := cmp.Diff(want, service.Spec); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
 func TestServiceDefaults(t *testing.T) {
-	s := &corev1.Service{
+	service := &corev1.Service{
 		Spec: corev1.ServiceSpec{
 			Type:            corev1.ServiceTypeLoadBalancer,
 			SessionAffinity: corev1.ServiceAffinityClientIP,
 			Ports:           []corev1.ServicePort{{Port: 53}},
 		},
 	}
-	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}}
-	defaultService(s)
-	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster ||
-		!*s.Spec.AllocateLoadBalancerNodePorts ||
-		*s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 || s.Spec.Ports[0].TargetPort.IntVal != 53 ||
-		*s.Status.LoadBalancer.Ingress[0].IPMode != corev1.LoadBalancerIPModeVIP {
-		t.Errorf("defaults: %+v", s)
+	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}}
+	defaultService(service)
+	if service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster ||
+		!*service.Spec.AllocateLoadBalancerNodePorts ||
+		*service.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 ||
+		service.Spec.Ports[0].TargetPort.IntVal != 53 ||
+		*service.Status.LoadBalancer.Ingress[0].IPMode != corev1.LoadBalancerIPModeVIP {
+		t.Errorf("defaults: %+v", service)
 	}
 }
 
@@ -190,31 +191,31 @@ func TestServiceRow(t *testing.T) {
 
 func TestServiceWarnings(t *testing.T) {
 	near := corev1.ServiceTrafficDistributionPreferClose
-	s := storedService(t, func(s *corev1.ServiceSpec) {
+	service := storedService(t, func(s *corev1.ServiceSpec) {
 		s.ClusterIP = ""
 		s.ExternalIPs = []string{"1.2.3.4"}
 		s.LoadBalancerIP = "1.2.3.5"
 		s.TrafficDistribution = &near
 		s.SessionAffinity = corev1.ServiceAffinityClientIP
 	})
-	s.Annotations = map[string]string{corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
+	service.Annotations = map[string]string{corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
 	want := []string{
 		"annotation service.kubernetes.io/topology-aware-hints is deprecated, please use " +
 			"service.kubernetes.io/topology-mode instead",
 		"spec.externalIPs is deprecated and may no longer be implemented in some clusters",
 		`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
 	}
-	if d := cmp.Diff(want, Service().Warnings(s, nil)); d != "" {
+	if d := cmp.Diff(want, Service().Warnings(service, nil)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	s.Annotations = nil
-	s.Spec.TrafficDistribution = nil
-	s.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
+	service.Annotations = nil
+	service.Spec.TrafficDistribution = nil
+	service.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
 	want = []string{
 		"spec.loadBalancerIP is ignored for headless services", "spec.externalIPs is ignored for headless services",
 		"spec.SessionAffinity is ignored for headless services",
 	}
-	if d := cmp.Diff(want, Service().Warnings(s, nil)); d != "" {
+	if d := cmp.Diff(want, Service().Warnings(service, nil)); d != "" {
 		t.Errorf("headless (-want +got):\n%s", d)
 	}
 }
@@ -227,25 +228,25 @@ func TestOldFormsStay(t *testing.T) {
 	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
 		{IP: "192.000.002.001", IPMode: new(corev1.LoadBalancerIPModeVIP)},
 	}
-	s := old.DeepCopy()
-	s.Labels = map[string]string{"a": "b"}
-	kindtest.Same(t, "labels", update(s, old, corev1.IPv4Protocol), nil)
-	kindtest.Same(t, "status", validateLoadBalancerStatus(s, old), nil)
-	s.Spec.ExternalIPs = []string{"192.000.002.001", "192.000.002.002"}
-	s.Spec.LoadBalancerSourceRanges = []string{"10.1.2.3/8", "10.1.2.4/8"}
-	kindtest.Same(t, "new values", update(s, old, corev1.IPv4Protocol), []string{
+	service := old.DeepCopy()
+	service.Labels = map[string]string{"a": "b"}
+	kindtest.Same(t, "labels", update(service, old, corev1.IPv4Protocol), nil)
+	kindtest.Same(t, "status", validateLoadBalancerStatus(service, old), nil)
+	service.Spec.ExternalIPs = []string{"192.000.002.001", "192.000.002.002"}
+	service.Spec.LoadBalancerSourceRanges = []string{"10.1.2.3/8", "10.1.2.4/8"}
+	kindtest.Same(t, "new values", update(service, old, corev1.IPv4Protocol), []string{
 		`spec.externalIPs[1]: Invalid value: "192.000.002.002": must not have leading 0s`,
 		`spec.LoadBalancerSourceRanges[1]: Invalid value: "10.1.2.4/8": must not have bits set beyond the prefix length`,
 	})
 	// of an update of the status
-	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
 		{IP: "192.000.002.002", IPMode: new(corev1.LoadBalancerIPModeVIP)},
 	}
-	kindtest.Same(t, "new status", validateLoadBalancerStatus(s, old),
+	kindtest.Same(t, "new status", validateLoadBalancerStatus(service, old),
 		[]string{`status.loadBalancer.ingress[0].ip: Invalid value: "192.000.002.002": must not have leading 0s`})
 	old.Spec.ExternalIPs = []string{"127.000.000.001"} // never allowed, in whatever form
-	s = old.DeepCopy()
-	kindtest.Same(t, "loopback", update(s, old, corev1.IPv4Protocol),
+	service = old.DeepCopy()
+	kindtest.Same(t, "loopback", update(service, old, corev1.IPv4Protocol),
 		[]string{
 			`spec.externalIPs[0]: Invalid value: "127.000.000.001": may not be in the loopback range (127.0.0.0/8, ::1/128)`,
 		})

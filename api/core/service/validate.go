@@ -16,64 +16,65 @@ import (
 	"keelson/api/meta"
 )
 
-func validateService(s, old *corev1.Service) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(s)...)
-	hints, hasHints := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
-	mode, hasMode := s.Annotations[corev1.AnnotationTopologyMode]
+func validateService(service, old *corev1.Service) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(service)...)
+	hints, hasHints := service.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
+	mode, hasMode := service.Annotations[corev1.AnnotationTopologyMode]
 	if hasHints && hasMode && hints != mode {
-		l.Add(field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode), mode,
+		errs.Add(field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.AnnotationTopologyMode), mode,
 			fmt.Sprintf("must match annotations[%s] when both are specified",
 				corev1.DeprecatedAnnotationTopologyAwareHints)))
 	}
-	l.In("spec")
-	if len(s.Spec.Ports) == 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
-		l.Required("ports", "")
+	errs.In("spec")
+	if len(service.Spec.Ports) == 0 && !headless(service) && service.Spec.Type != corev1.ServiceTypeExternalName {
+		errs.Required("ports", "")
 	}
-	serviceForType(l, s)
-	servicePorts(l, s)
-	l.Labels("selector", s.Spec.Selector)
-	sessionAffinity(l, &s.Spec)
-	clusterIPs(l, s, old)
-	externalIPs(l, s, old)
-	check.OneOf(l, "type", s.Spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
+	serviceForType(errs, service)
+	servicePorts(errs, service)
+	errs.Labels("selector", service.Spec.Selector)
+	sessionAffinity(errs, &service.Spec)
+	clusterIPs(errs, service, old)
+	externalIPs(errs, service, old)
+	check.OneOf(errs, "type", service.Spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
-	serviceDuplicates(l, s)
-	l.Out()
-	sourceRanges(l, s, old)
-	l.In("spec")
-	loadBalancerFields(l, s, nil)
-	trafficPolicies(l, s)
-	l.Out()
-	return l.Errors()
+	serviceDuplicates(errs, service)
+	errs.Out()
+	sourceRanges(errs, service, old)
+	errs.In("spec")
+	loadBalancerFields(errs, service, nil)
+	trafficPolicies(errs, service)
+	errs.Out()
+	return errs.Errors()
 }
 
 // serviceForType checks what each type of service may not have.
-func serviceForType(l *check.List, s *corev1.Service) {
-	switch s.Spec.Type {
+func serviceForType(errs *check.List, service *corev1.Service) {
+	switch service.Spec.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
-		if headless(s) {
-			l.In("clusterIPs")
-			l.Index(0)
-			l.Invalid("", s.Spec.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type))
-			l.Out()
-			l.Out()
+		if headless(service) {
+			errs.In("clusterIPs")
+			errs.Index(0)
+			errs.Invalid("", service.Spec.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services",
+				service.Spec.Type))
+			errs.Out()
+			errs.Out()
 		}
 	case corev1.ServiceTypeExternalName:
 		const why = "may not be set for ExternalName services"
-		if len(s.Spec.ClusterIPs) > 0 {
-			l.Forbidden("clusterIPs", why)
+		if len(service.Spec.ClusterIPs) > 0 {
+			errs.Forbidden("clusterIPs", why)
 		}
-		if len(s.Spec.IPFamilies) > 0 {
-			l.Forbidden("ipFamilies", why)
+		if len(service.Spec.IPFamilies) > 0 {
+			errs.Forbidden("ipFamilies", why)
 		}
-		if s.Spec.IPFamilyPolicy != nil {
-			l.Forbidden("ipFamilyPolicy", why)
+		if service.Spec.IPFamilyPolicy != nil {
+			errs.Forbidden("ipFamilyPolicy", why)
 		}
-		if name := strings.TrimSuffix(s.Spec.ExternalName, "."); name != "" {
-			l.Subdomain("externalName", name)
+		if name := strings.TrimSuffix(service.Spec.ExternalName, "."); name != "" {
+			errs.Subdomain("externalName", name)
 		} else {
-			l.Required("externalName", "")
+			errs.Required("externalName", "")
 		}
 	}
 }
@@ -81,298 +82,300 @@ func serviceForType(l *check.List, s *corev1.Service) {
 // protocols in the order in which they are printed.
 var protocols = []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}
 
-func servicePorts(l *check.List, s *corev1.Service) {
+func servicePorts(errs *check.List, service *corev1.Service) {
 	var names check.Set
-	l.In("ports")
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		l.Index(i)
-		if p.Name != "" {
-			l.Label("name", p.Name)
-			if !names.Add(p.Name) {
-				l.Duplicate("name", p.Name)
+	errs.In("ports")
+	for i := range service.Spec.Ports {
+		servicePort := &service.Spec.Ports[i]
+		errs.Index(i)
+		if servicePort.Name != "" {
+			errs.Label("name", servicePort.Name)
+			if !names.Add(servicePort.Name) {
+				errs.Duplicate("name", servicePort.Name)
 			}
-		} else if len(s.Spec.Ports) > 1 {
-			l.Required("name", "")
+		} else if len(service.Spec.Ports) > 1 {
+			errs.Required("name", "")
 		}
-		l.Port("port", p.Port)
-		check.OneOf(l, "protocol", p.Protocol, protocols...)
-		l.PortOrName("targetPort", p.TargetPort)
-		if p.AppProtocol != nil {
-			l.Qualified("appProtocol", *p.AppProtocol)
+		errs.Port("port", servicePort.Port)
+		check.OneOf(errs, "protocol", servicePort.Protocol, protocols...)
+		errs.PortOrName("targetPort", servicePort.TargetPort)
+		if servicePort.AppProtocol != nil {
+			errs.Qualified("appProtocol", *servicePort.AppProtocol)
 		}
-		l.Out()
+		errs.Out()
 	}
-	l.Out()
+	errs.Out()
 }
 
 // serviceDuplicates checks that no two ports are the same, inside or on the nodes.
-func serviceDuplicates(l *check.List, s *corev1.Service) {
+func serviceDuplicates(errs *check.List, service *corev1.Service) {
 	type key struct {
 		protocol corev1.Protocol
 		port     int32
 	}
-	l.In("ports")
-	for i := range s.Spec.Ports {
-		if s.Spec.Type == corev1.ServiceTypeClusterIP && s.Spec.Ports[i].NodePort != 0 {
-			l.Index(i)
-			l.Forbidden("nodePort", "may not be used when `type` is 'ClusterIP'")
-			l.Out()
+	errs.In("ports")
+	for i := range service.Spec.Ports {
+		if service.Spec.Type == corev1.ServiceTypeClusterIP && service.Spec.Ports[i].NodePort != 0 {
+			errs.Index(i)
+			errs.Forbidden("nodePort", "may not be used when `type` is 'ClusterIP'")
+			errs.Out()
 		}
 	}
 	nodePorts := map[key]bool{}
 	ports := map[key]bool{}
-	for i, p := range s.Spec.Ports {
+	for i, p := range service.Spec.Ports {
 		if k := (key{p.Protocol, p.NodePort}); p.NodePort != 0 {
 			if nodePorts[k] {
-				l.Index(i)
-				l.Duplicate("nodePort", p.NodePort)
-				l.Out()
+				errs.Index(i)
+				errs.Duplicate("nodePort", p.NodePort)
+				errs.Out()
 			}
 			nodePorts[k] = true
 		}
 	}
-	for i, p := range s.Spec.Ports {
+	for i, p := range service.Spec.Ports {
 		k := key{p.Protocol, p.Port}
 		if ports[k] {
-			l.Index(i)
-			l.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
-			l.Out()
+			errs.Index(i)
+			errs.Duplicate("", corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
+			errs.Out()
 		}
 		ports[k] = true
 	}
-	l.Out()
+	errs.Out()
 }
 
-func sessionAffinity(l *check.List, s *corev1.ServiceSpec) {
-	check.OneOf(l, "sessionAffinity", s.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
-	c := s.SessionAffinityConfig
+func sessionAffinity(errs *check.List, s *corev1.ServiceSpec) {
+	check.OneOf(errs, "sessionAffinity", s.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	config := s.SessionAffinityConfig
 	switch {
-	case s.SessionAffinity == corev1.ServiceAffinityNone && c != nil:
-		l.Forbidden("sessionAffinityConfig", fmt.Sprintf("must not be set when session affinity is %s",
+	case s.SessionAffinity == corev1.ServiceAffinityNone && config != nil:
+		errs.Forbidden("sessionAffinityConfig", fmt.Sprintf("must not be set when session affinity is %s",
 			corev1.ServiceAffinityNone))
 	case s.SessionAffinity == corev1.ServiceAffinityClientIP:
 		why := fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)
 		const seconds = "sessionAffinityConfig.clientIP.timeoutSeconds"
 		switch {
-		case c == nil:
-			l.Required("sessionAffinityConfig", why)
-		case c.ClientIP == nil:
-			l.Required("sessionAffinityConfig.clientIP", why)
-		case c.ClientIP.TimeoutSeconds == nil:
-			l.Required(seconds, why)
-		case *c.ClientIP.TimeoutSeconds <= 0 || *c.ClientIP.TimeoutSeconds > 86400:
-			l.Invalid(seconds, *c.ClientIP.TimeoutSeconds, "must be greater than 0 and less than 86400")
+		case config == nil:
+			errs.Required("sessionAffinityConfig", why)
+		case config.ClientIP == nil:
+			errs.Required("sessionAffinityConfig.clientIP", why)
+		case config.ClientIP.TimeoutSeconds == nil:
+			errs.Required(seconds, why)
+		case *config.ClientIP.TimeoutSeconds <= 0 || *config.ClientIP.TimeoutSeconds > 86400:
+			errs.Invalid(seconds, *config.ClientIP.TimeoutSeconds, "must be greater than 0 and less than 86400")
 		}
 	}
 }
 
 // clusterIPs checks addresses and families, each alone and against each other.
-func clusterIPs(l *check.List, s, old *corev1.Service) {
-	if s.Spec.Type == corev1.ServiceTypeExternalName {
+func clusterIPs(errs *check.List, service, old *corev1.Service) {
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return
 	}
-	ips := s.Spec.ClusterIPs
-	families := s.Spec.IPFamilies
+	ips := service.Spec.ClusterIPs
+	families := service.Spec.IPFamilies
 	switch {
-	case s.Spec.ClusterIP != "" && len(ips) == 0:
-		l.Required("clusterIPs", "")
-	case s.Spec.ClusterIP != "" && ips[0] != s.Spec.ClusterIP:
-		l.Invalid("clusterIPs", ips, "first value must match `clusterIP`")
-	case s.Spec.ClusterIP == "" && len(ips) != 0:
-		l.Invalid("clusterIPs", ips, "must be empty when `clusterIP` is not specified")
+	case service.Spec.ClusterIP != "" && len(ips) == 0:
+		errs.Required("clusterIPs", "")
+	case service.Spec.ClusterIP != "" && ips[0] != service.Spec.ClusterIP:
+		errs.Invalid("clusterIPs", ips, "first value must match `clusterIP`")
+	case service.Spec.ClusterIP == "" && len(ips) != 0:
+		errs.Invalid("clusterIPs", ips, "must be empty when `clusterIP` is not specified")
 	}
-	ipFamilies(l, s)
+	ipFamilies(errs, service)
 	bad := false
-	l.In("clusterIPs")
+	errs.In("clusterIPs")
 	for i, ip := range ips {
 		if i == 0 && ip == corev1.ClusterIPNone {
 			if len(ips) > 1 {
 				bad = true
-				l.Invalid("", ips, "'None' must be the first and only value")
+				errs.Invalid("", ips, "'None' must be the first and only value")
 			}
 			continue
 		}
-		before := l.Len()
+		before := errs.Len()
 		if old == nil || !slices.Contains(old.Spec.ClusterIPs, ip) { // what was let in by older rules stays
-			l.Index(i)
-			l.IP("", ip)
-			l.Out()
+			errs.Index(i)
+			errs.IP("", ip)
+			errs.Out()
 		}
-		bad = bad || l.Len() > before
+		bad = bad || errs.Len() > before
 	}
 	if len(ips) > 2 {
-		l.Invalid("", ips, "may only hold up to 2 values")
+		errs.Invalid("", ips, "may only hold up to 2 values")
 	}
-	l.Out()
+	errs.Out()
 	if bad {
 		return
 	}
 	if len(ips) > 1 {
 		if dual, err := utilnet.IsDualStackIPStrings(ips); err != nil || !dual {
-			l.Invalid("clusterIPs", ips, "may specify no more than one IP for each IP family")
+			errs.Invalid("clusterIPs", ips, "may specify no more than one IP for each IP family")
 		}
 	}
-	if headless(s) {
+	if headless(service) {
 		return
 	}
-	l.In("clusterIPs")
+	errs.In("clusterIPs")
 	for i := range min(len(ips), len(families)) {
 		if v6 := utilnet.IsIPv6String(ips[i]); (families[i] == corev1.IPv4Protocol && v6) ||
 			(families[i] == corev1.IPv6Protocol && !v6) {
-			l.Index(i)
-			l.Invalid("", ips[i], fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", families[i], i))
-			l.Out()
+			errs.Index(i)
+			errs.Invalid("", ips[i], fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%v]`", families[i],
+				i))
+			errs.Out()
 		}
 	}
-	l.Out()
+	errs.Out()
 }
 
 // ipFamilies wants known families, once each.
-func ipFamilies(l *check.List, s *corev1.Service) {
+func ipFamilies(errs *check.List, service *corev1.Service) {
 	var seen check.Set
-	l.In("ipFamilies")
-	for i, f := range s.Spec.IPFamilies {
-		l.Index(i)
+	errs.In("ipFamilies")
+	for i, f := range service.Spec.IPFamilies {
+		errs.Index(i)
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
-			check.NotSupported(l, "", f, corev1.IPv4Protocol, corev1.IPv6Protocol)
+			check.NotSupported(errs, "", f, corev1.IPv4Protocol, corev1.IPv6Protocol)
 		}
 		if !seen.Add(string(f)) {
-			l.Duplicate("", f)
+			errs.Duplicate("", f)
 		}
-		l.Out()
+		errs.Out()
 	}
-	l.Out()
-	p := s.Spec.IPFamilyPolicy
-	check.Pointer(l, "ipFamilyPolicy", p, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack,
+	errs.Out()
+	p := service.Spec.IPFamilyPolicy
+	check.Pointer(errs, "ipFamilyPolicy", p, corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack,
 		corev1.IPFamilyPolicySingleStack)
 }
 
 // externalIPs lets the form of an address stay that the old Service has; what it means must be allowed.
-func externalIPs(l *check.List, s, old *corev1.Service) {
-	l.In("externalIPs")
+func externalIPs(errs *check.List, s, old *corev1.Service) {
+	errs.In("externalIPs")
 	for i, ip := range s.Spec.ExternalIPs {
-		before := l.Len()
-		l.Index(i)
+		before := errs.Len()
+		errs.Index(i)
 		if old == nil || !slices.Contains(old.Spec.ExternalIPs, ip) {
-			l.IP("", ip)
+			errs.IP("", ip)
 		}
-		if l.Len() == before {
-			NonSpecialIP(l, ip)
+		if errs.Len() == before {
+			NonSpecialIP(errs, ip)
 		}
-		l.Out()
+		errs.Out()
 	}
-	l.Out()
+	errs.Out()
 }
 
 // NonSpecialIP refuses, at the current field, addresses that traffic from elsewhere cannot be meant for.
-func NonSpecialIP(l *check.List, s string) {
+func NonSpecialIP(errs *check.List, s string) {
 	ip := utilnet.ParseIPSloppy(s)
 	switch {
 	case ip == nil:
-		l.Invalid("", s, "must be a valid IP address")
+		errs.Invalid("", s, "must be a valid IP address")
 	case ip.IsUnspecified():
-		l.Invalid("", s, fmt.Sprintf("may not be unspecified (%v)", s))
+		errs.Invalid("", s, fmt.Sprintf("may not be unspecified (%v)", s))
 	case ip.IsLoopback():
-		l.Invalid("", s, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+		errs.Invalid("", s, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
 	case ip.IsLinkLocalUnicast():
-		l.Invalid("", s, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+		errs.Invalid("", s, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
 	case ip.IsLinkLocalMulticast():
-		l.Invalid("", s, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+		errs.Invalid("", s, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 	}
 }
 
 // sourceRanges checks the field, or without it the annotation of former times; both may be padded with space. Ranges in
 // the old Service's field stay.
-func sourceRanges(l *check.List, s, old *corev1.Service) {
+func sourceRanges(errs *check.List, service, old *corev1.Service) {
 	const why = "may only be used when `type` is 'LoadBalancer'"
-	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
-	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
-		l.In("spec")
-		l.In("LoadBalancerSourceRanges")
+	balanced := service.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if ranges := service.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
+		errs.In("spec")
+		errs.In("LoadBalancerSourceRanges")
 		if !balanced {
-			l.Forbidden("", why)
+			errs.Forbidden("", why)
 		}
 		for i, r := range ranges {
 			if old != nil && slices.Contains(old.Spec.LoadBalancerSourceRanges, r) {
 				continue
 			}
-			l.Index(i)
-			l.CIDR("", strings.TrimSpace(r))
-			l.Out()
+			errs.Index(i)
+			errs.CIDR("", strings.TrimSpace(r))
+			errs.Out()
 		}
-		l.Out()
-		l.Out()
+		errs.Out()
+		errs.Out()
 		return
 	}
-	v, ok := s.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
+	v, ok := service.Annotations[corev1.AnnotationLoadBalancerSourceRangesKey]
 	if !ok {
 		return
 	}
-	l.In("metadata")
-	l.In("annotations")
-	l.Key(corev1.AnnotationLoadBalancerSourceRangesKey)
+	errs.In("metadata")
+	errs.In("annotations")
+	errs.Key(corev1.AnnotationLoadBalancerSourceRangesKey)
 	if !balanced {
-		l.Forbidden("", why)
+		errs.Forbidden("", why)
 	}
 	if v = strings.TrimSpace(v); v != "" {
 		for r := range strings.SplitSeq(v, ",") {
-			l.CIDR("", strings.TrimSpace(r))
+			errs.CIDR("", strings.TrimSpace(r))
 		}
 	}
-	l.Out()
-	l.Out()
-	l.Out()
+	errs.Out()
+	errs.Out()
+	errs.Out()
 }
 
-func loadBalancerFields(l *check.List, s, old *corev1.Service) {
+func loadBalancerFields(errs *check.List, s, old *corev1.Service) {
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if old == nil {
 		if s.Spec.AllocateLoadBalancerNodePorts != nil && !balanced {
-			l.Forbidden("allocateLoadBalancerNodePorts", "may only be used when `type` is 'LoadBalancer'")
+			errs.Forbidden("allocateLoadBalancerNodePorts", "may only be used when `type` is 'LoadBalancer'")
 		}
 		if balanced && s.Spec.AllocateLoadBalancerNodePorts == nil {
-			l.Add(field.Required(field.NewPath("allocateLoadBalancerNodePorts"), ""))
+			errs.Add(field.Required(field.NewPath("allocateLoadBalancerNodePorts"), ""))
 		}
 	}
 	now := s.Spec.LoadBalancerClass
 	if old != nil && balanced && old.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		if was := old.Spec.LoadBalancerClass; (now == nil) != (was == nil) || now != nil && *now != *was {
-			l.Invalid("loadBalancerClass", now, "may not change once set")
+			errs.Invalid("loadBalancerClass", now, "may not change once set")
 		}
 	}
 	switch {
 	case now != nil && balanced:
-		l.Qualified("loadBalancerClass", *now)
+		errs.Qualified("loadBalancerClass", *now)
 	case now != nil:
-		l.Forbidden("loadBalancerClass", "may only be used when `type` is 'LoadBalancer'")
+		errs.Forbidden("loadBalancerClass", "may only be used when `type` is 'LoadBalancer'")
 	}
 }
 
-func trafficPolicies(l *check.List, s *corev1.Service) {
-	spec := &s.Spec
-	if fromOutside(s) {
-		check.OneOf(l, "externalTrafficPolicy", spec.ExternalTrafficPolicy,
+func trafficPolicies(errs *check.List, service *corev1.Service) {
+	spec := &service.Spec
+	if fromOutside(service) {
+		check.OneOf(errs, "externalTrafficPolicy", spec.ExternalTrafficPolicy,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
 	} else if spec.ExternalTrafficPolicy != "" {
-		l.Invalid("externalTrafficPolicy", spec.ExternalTrafficPolicy,
+		errs.Invalid("externalTrafficPolicy", spec.ExternalTrafficPolicy,
 			"may only be set for externally-accessible services")
 	}
 	switch port := spec.HealthCheckNodePort; {
-	case !HasHealthCheck(s) && port != 0:
-		l.Invalid("healthCheckNodePort", port,
+	case !HasHealthCheck(service) && port != 0:
+		errs.Invalid("healthCheckNodePort", port,
 			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
-	case HasHealthCheck(s) && port == 0:
-		l.Required("healthCheckNodePort", "")
+	case HasHealthCheck(service) && port == 0:
+		errs.Required("healthCheckNodePort", "")
 	case port != 0:
-		l.Port("healthCheckNodePort", port)
+		errs.Port("healthCheckNodePort", port)
 	}
-	if spec.InternalTrafficPolicy == nil && hasClusterIP(s) {
-		l.Required("internalTrafficPolicy", "")
+	if spec.InternalTrafficPolicy == nil && hasClusterIP(service) {
+		errs.Required("internalTrafficPolicy", "")
 	}
-	check.Pointer(l, "internalTrafficPolicy", spec.InternalTrafficPolicy,
+	check.Pointer(errs, "internalTrafficPolicy", spec.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
-	check.Pointer(l, "trafficDistribution", spec.TrafficDistribution, corev1.ServiceTrafficDistributionPreferClose,
+	check.Pointer(errs, "trafficDistribution", spec.TrafficDistribution, corev1.ServiceTrafficDistributionPreferClose,
 		corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
 }
 
@@ -391,18 +394,18 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 }
 
 // clusterIPChanges lets a second address come and go; the first stays as long as the service has one.
-func clusterIPChanges(l *check.List, s, old *corev1.Service) {
-	if !needsClusterIP(s) || !needsClusterIP(old) || headless(s) && headless(old) {
+func clusterIPChanges(errs *check.List, service, old *corev1.Service) {
+	if !needsClusterIP(service) || !needsClusterIP(old) || headless(service) && headless(old) {
 		return
 	}
-	now := s.Spec.ClusterIPs
+	now := service.Spec.ClusterIPs
 	was := old.Spec.ClusterIPs
 	change := func(i int, why string) {
-		l.In("clusterIPs")
-		l.Index(i)
-		l.Invalid("", now, why)
-		l.Out()
-		l.Out()
+		errs.In("clusterIPs")
+		errs.Index(i)
+		errs.Invalid("", now, why)
+		errs.Out()
+		errs.Out()
 	}
 	switch {
 	case len(was) == len(now):
@@ -419,7 +422,7 @@ func clusterIPChanges(l *check.List, s, old *corev1.Service) {
 		change(0, "may not change once set")
 	}
 	if len(was) > len(now) && len(now) == 1 {
-		releasedSecond(l, s, "clusterIP")
+		releasedSecond(errs, service, "clusterIP")
 	}
 }
 
@@ -429,18 +432,18 @@ func releasedSecond(l *check.List, s *corev1.Service, what string) {
 	}
 }
 
-func familyChanges(l *check.List, s, old *corev1.Service) {
-	if !needsClusterIP(s) || !needsClusterIP(old) || headless(s) || headless(old) {
+func familyChanges(errs *check.List, service, old *corev1.Service) {
+	if !needsClusterIP(service) || !needsClusterIP(old) || headless(service) || headless(old) {
 		return
 	}
-	now := s.Spec.IPFamilies
+	now := service.Spec.IPFamilies
 	was := old.Spec.IPFamilies
 	change := func(value any, why string) {
-		l.In("ipFamilies")
-		l.Index(0)
-		l.Invalid("", value, why)
-		l.Out()
-		l.Out()
+		errs.In("ipFamilies")
+		errs.Index(0)
+		errs.Invalid("", value, why)
+		errs.Out()
+		errs.Out()
 	}
 	if len(was) == len(now) {
 		if !slices.Equal(was, now) {
@@ -448,52 +451,52 @@ func familyChanges(l *check.List, s, old *corev1.Service) {
 		}
 		return
 	}
-	if len(was) > len(now) && len(s.Spec.ClusterIPs) == 0 {
+	if len(was) > len(now) && len(service.Spec.ClusterIPs) == 0 {
 		change(now, "primary ipFamily can not be unset")
 	}
 	if len(was) > 0 && len(now) > 0 && now[0] != was[0] {
-		change(s.Spec.ClusterIPs, "may not change once set")
+		change(service.Spec.ClusterIPs, "may not change once set")
 	}
 	if len(was) > len(now) && len(now) == 1 {
-		releasedSecond(l, s, "ipFamily")
+		releasedSecond(errs, service, "ipFamily")
 	}
 }
 
 // validateLoadBalancerStatus lets an address stay that the old Service's status has.
-func validateLoadBalancerStatus(s, old *corev1.Service) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(s)...)
-	l.In("status")
-	l.In("loadBalancer")
-	l.In("ingress")
-	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) != 0 {
-		l.Forbidden("", "may only be used when `spec.type` is 'LoadBalancer'")
-		return l.Errors()
+func validateLoadBalancerStatus(service, old *corev1.Service) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(service)...)
+	errs.In("status")
+	errs.In("loadBalancer")
+	errs.In("ingress")
+	if service.Spec.Type != corev1.ServiceTypeLoadBalancer && len(service.Status.LoadBalancer.Ingress) != 0 {
+		errs.Forbidden("", "may only be used when `spec.type` is 'LoadBalancer'")
+		return errs.Errors()
 	}
-	for i := range s.Status.LoadBalancer.Ingress {
-		ingress := &s.Status.LoadBalancer.Ingress[i]
-		l.Index(i)
+	for i := range service.Status.LoadBalancer.Ingress {
+		ingress := &service.Status.LoadBalancer.Ingress[i]
+		errs.Index(i)
 		same := func(o corev1.LoadBalancerIngress) bool { return o.IP == ingress.IP }
 		if ingress.IP != "" && !slices.ContainsFunc(old.Status.LoadBalancer.Ingress, same) {
-			l.IP("ip", ingress.IP)
+			errs.IP("ip", ingress.IP)
 		}
 		switch {
 		case ingress.IPMode == nil && ingress.IP != "":
-			l.Required("ipMode", "must be specified when `ip` is set")
+			errs.Required("ipMode", "must be specified when `ip` is set")
 		case ingress.IPMode != nil && ingress.IP == "":
-			l.Forbidden("ipMode", "may not be specified when `ip` is not set")
+			errs.Forbidden("ipMode", "may not be specified when `ip` is not set")
 		default:
-			check.Pointer(l, "ipMode", ingress.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
+			check.Pointer(errs, "ipMode", ingress.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)
 		}
 		if ingress.Hostname != "" {
 			for _, m := range validation.IsDNS1123Subdomain(ingress.Hostname) {
-				l.Invalid("hostname", ingress.Hostname, m)
+				errs.Invalid("hostname", ingress.Hostname, m)
 			}
 			if utilnet.ParseIPSloppy(ingress.Hostname) != nil {
-				l.Invalid("hostname", ingress.Hostname, "must be a DNS name, not an IP address")
+				errs.Invalid("hostname", ingress.Hostname, "must be a DNS name, not an IP address")
 			}
 		}
-		l.Out()
+		errs.Out()
 	}
-	return l.Errors()
+	return errs.Errors()
 }

@@ -87,18 +87,18 @@ func PersistentVolume() *kind.Kind {
 }
 
 // stampPhase notes when the phase changed.
-func stampPhase(v, old *corev1.PersistentVolume) {
+func stampPhase(pv, old *corev1.PersistentVolume) {
 	now := metav1.Now().Rfc3339Copy()
-	last := v.Status.LastPhaseTransitionTime
+	last := pv.Status.LastPhaseTransitionTime
 	before := old.Status.LastPhaseTransitionTime
-	if v.Status.Phase == old.Status.Phase {
+	if pv.Status.Phase == old.Status.Phase {
 		if last == nil {
-			v.Status.LastPhaseTransitionTime = before
+			pv.Status.LastPhaseTransitionTime = before
 		}
 		return
 	}
 	if last == nil || last.Equal(before) {
-		v.Status.LastPhaseTransitionTime = &now
+		pv.Status.LastPhaseTransitionTime = &now
 	}
 }
 
@@ -106,128 +106,129 @@ func defaultPersistentVolume(v *corev1.PersistentVolume) {
 	if v.Status.Phase == "" {
 		v.Status.Phase = corev1.VolumePending
 	}
-	s := &v.Spec
-	if s.PersistentVolumeReclaimPolicy == "" {
-		s.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	spec := &v.Spec
+	if spec.PersistentVolumeReclaimPolicy == "" {
+		spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	}
-	kind.Fill(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
-	resources.RoundUp(s.Capacity)
-	if s.HostPath != nil {
-		kind.Fill(&s.HostPath.Type, corev1.HostPathUnset)
+	kind.Fill(&spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+	resources.RoundUp(spec.Capacity)
+	if spec.HostPath != nil {
+		kind.Fill(&spec.HostPath.Type, corev1.HostPathUnset)
 	}
-	if r := s.RBD; r != nil {
+	if r := spec.RBD; r != nil {
 		kind.FillZero(&r.RBDPool, "rbd")
 		kind.FillZero(&r.RadosUser, "admin")
 		kind.FillZero(&r.Keyring, "/etc/ceph/keyring")
 	}
-	if i := s.ISCSI; i != nil {
+	if i := spec.ISCSI; i != nil {
 		kind.FillZero(&i.ISCSIInterface, "default")
 	}
-	if i := s.ScaleIO; i != nil {
+	if i := spec.ScaleIO; i != nil {
 		kind.FillZero(&i.StorageMode, "ThinProvisioned")
 		kind.FillZero(&i.FSType, "xfs")
 	}
-	podspec.DefaultLegacyVolume(&corev1.VolumeSource{AzureDisk: s.AzureDisk})
+	podspec.DefaultLegacyVolume(&corev1.VolumeSource{AzureDisk: spec.AzureDisk})
 }
 
-func persistentVolumeRow(v *corev1.PersistentVolume) []any {
+func persistentVolumeRow(pv *corev1.PersistentVolume) []any {
 	claim := ""
-	phase := string(v.Status.Phase)
-	if r := v.Spec.ClaimRef; r != nil {
+	phase := string(pv.Status.Phase)
+	if r := pv.Spec.ClaimRef; r != nil {
 		claim = r.Namespace + "/" + r.Name
 	}
-	if v.DeletionTimestamp != nil {
+	if pv.DeletionTimestamp != nil {
 		phase = "Terminating"
 	}
-	class, ok := v.Annotations[corev1.BetaStorageClassAnnotation]
+	class, ok := pv.Annotations[corev1.BetaStorageClassAnnotation]
 	if !ok {
-		class = v.Spec.StorageClassName
+		class = pv.Spec.StorageClassName
 	}
-	size := v.Spec.Capacity[corev1.ResourceStorage]
+	size := pv.Spec.Capacity[corev1.ResourceStorage]
 	return []any{
-		v.Name, size.String(), accessModes(v.Spec.AccessModes), string(v.Spec.PersistentVolumeReclaimPolicy), phase,
+		pv.Name, size.String(), accessModes(pv.Spec.AccessModes), string(pv.Spec.PersistentVolumeReclaimPolicy), phase,
 		claim, class,
-		orUnset(v.Spec.VolumeAttributesClassName), v.Status.Reason, kind.Age(v.CreationTimestamp),
-		orUnset(v.Spec.VolumeMode),
+		orUnset(pv.Spec.VolumeAttributesClassName), pv.Status.Reason, kind.Age(pv.CreationTimestamp),
+		orUnset(pv.Spec.VolumeMode),
 	}
 }
 
-func validatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
-	l := check.At(nil)
-	l.Add(meta.Finalizers(v)...)
-	l.In("spec")
-	s := &v.Spec
-	validateVolumeModes(l, s)
-	validateCapacity(l, s.Capacity)
-	if p := s.PersistentVolumeReclaimPolicy; p != "" {
-		check.Pointer(l, "persistentVolumeReclaimPolicy", &p, corev1.PersistentVolumeReclaimDelete,
+func validatePersistentVolume(pv *corev1.PersistentVolume) field.ErrorList {
+	errs := check.At(nil)
+	errs.Add(meta.Finalizers(pv)...)
+	errs.In("spec")
+	spec := &pv.Spec
+	validateVolumeModes(errs, spec)
+	validateCapacity(errs, spec.Capacity)
+	if p := spec.PersistentVolumeReclaimPolicy; p != "" {
+		check.Pointer(errs, "persistentVolumeReclaimPolicy", &p, corev1.PersistentVolumeReclaimDelete,
 			corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)
 	}
-	if a := s.NodeAffinity; a != nil {
-		l.Within("nodeAffinity", func() {
+	if a := spec.NodeAffinity; a != nil {
+		errs.Within("nodeAffinity", func() {
 			if a.Required == nil {
-				l.Required("required", "must specify required node constraints")
+				errs.Required("required", "must specify required node constraints")
 				return
 			}
-			l.Within("required", func() { podspec.NodeSelector(l, a.Required) })
+			errs.Within("required", func() { podspec.NodeSelector(errs, a.Required) })
 		})
 	}
-	validateVolumeSources(l, v)
-	if s.HostPath != nil && path.Clean(s.HostPath.Path) == "/" &&
-		s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		l.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
+	validateVolumeSources(errs, pv)
+	if spec.HostPath != nil && path.Clean(spec.HostPath.Path) == "/" &&
+		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		errs.Forbidden("persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'")
 	}
-	if s.StorageClassName != "" {
-		l.Subdomain("storageClassName", s.StorageClassName)
+	if spec.StorageClassName != "" {
+		errs.Subdomain("storageClassName", spec.StorageClassName)
 	}
-	check.Pointer(l, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
-	if class := s.VolumeAttributesClassName; class != nil {
+	check.Pointer(errs, "volumeMode", spec.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	if class := spec.VolumeAttributesClassName; class != nil {
 		if *class == "" {
-			l.Required("volumeAttributesClassName", "an empty string is disallowed")
+			errs.Required("volumeAttributesClassName", "an empty string is disallowed")
 		} else {
-			l.Subdomain("volumeAttributesClassName", *class)
+			errs.Subdomain("volumeAttributesClassName", *class)
 		}
-		if s.CSI == nil {
-			l.Required("csi", "has to be specified when using volumeAttributesClassName")
+		if spec.CSI == nil {
+			errs.Required("csi", "has to be specified when using volumeAttributesClassName")
 		}
 	}
-	return l.Errors()
+	return errs.Errors()
 }
 
-func validateVolumeModes(l *check.List, s *corev1.PersistentVolumeSpec) {
+func validateVolumeModes(errs *check.List, spec *corev1.PersistentVolumeSpec) {
 	modes := []corev1.PersistentVolumeAccessMode{
 		corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod,
 	}
-	if len(s.AccessModes) == 0 {
-		l.Required("accessModes", "")
+	if len(spec.AccessModes) == 0 {
+		errs.Required("accessModes", "")
 	}
-	for _, m := range s.AccessModes {
+	for _, m := range spec.AccessModes {
 		if !slices.Contains(modes, m) {
-			check.NotSupported(l, "accessModes", m, modes...)
+			check.NotSupported(errs, "accessModes", m, modes...)
 		}
 	}
 	others := func(m corev1.PersistentVolumeAccessMode) bool {
 		return m != corev1.ReadWriteOncePod && slices.Contains(modes, m)
 	}
-	if slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) && slices.ContainsFunc(s.AccessModes, others) {
-		l.Forbidden("accessModes", "may not use ReadWriteOncePod with other access modes")
+	if slices.Contains(spec.AccessModes, corev1.ReadWriteOncePod) && slices.ContainsFunc(spec.AccessModes, others) {
+		errs.Forbidden("accessModes", "may not use ReadWriteOncePod with other access modes")
 	}
 }
 
-func validateCapacity(l *check.List, list corev1.ResourceList) {
+func validateCapacity(errs *check.List, list corev1.ResourceList) {
 	if len(list) == 0 {
-		l.Required("capacity", "")
+		errs.Required("capacity", "")
 	}
 	if _, ok := list[corev1.ResourceStorage]; !ok || len(list) > 1 {
-		check.NotSupported(l, "capacity", list, corev1.ResourceStorage)
+		check.NotSupported(errs, "capacity", list, corev1.ResourceStorage)
 	}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		q := list[name]
 		if q.Value() < 0 {
-			l.Add(field.Invalid(l.Path("capacity").Key(string(name)), q.Value(), "must be a valid resource quantity"))
+			errs.Add(field.Invalid(errs.Path("capacity").Key(string(name)), q.Value(),
+				"must be a valid resource quantity"))
 		}
 		if q.Sign() <= 0 {
-			l.Add(field.Invalid(l.Path("capacity").Key(string(name)), q.String(), "must be greater than zero"))
+			errs.Add(field.Invalid(errs.Path("capacity").Key(string(name)), q.String(), "must be greater than zero"))
 		}
 	}
 }
@@ -241,8 +242,8 @@ var sourceOrder = []string{
 }
 
 // validateVolumeSources wants one source; a FlexVolume is none too many wherever it comes.
-func validateVolumeSources(l *check.List, v *corev1.PersistentVolume) {
-	all := reflect.ValueOf(&v.Spec.PersistentVolumeSource).Elem()
+func validateVolumeSources(errs *check.List, pv *corev1.PersistentVolume) {
+	all := reflect.ValueOf(&pv.Spec.PersistentVolumeSource).Elem()
 	n := 0
 	for _, source := range sourceOrder {
 		f := all.FieldByName(source)
@@ -250,140 +251,141 @@ func validateVolumeSources(l *check.List, v *corev1.PersistentVolume) {
 			continue
 		}
 		if n++; n > 1 && source != "FlexVolume" {
-			l.Forbidden(podspec.TwiceName(source), "may not specify more than 1 volume type")
+			errs.Forbidden(podspec.TwiceName(source), "may not specify more than 1 volume type")
 			continue
 		}
 		var one corev1.PersistentVolumeSource
 		reflect.ValueOf(&one).Elem().FieldByName(source).Set(f)
-		validateSource(l, v, &one)
+		validateSource(errs, pv, &one)
 	}
 	if n == 0 {
-		l.Required("", "must specify a volume type")
+		errs.Required("", "must specify a volume type")
 	}
 }
 
-// validateSource checks s, the one source of v that is looked at: as pods' where pods know it, too.
-func validateSource(l *check.List, v *corev1.PersistentVolume, s *corev1.PersistentVolumeSource) {
+// validateSource checks source, the one source of pv that is looked at: as pods' where pods know it, too.
+func validateSource(errs *check.List, pv *corev1.PersistentVolume, source *corev1.PersistentVolumeSource) {
 	switch {
-	case s.Local != nil:
-		if s.Local.Path == "" {
-			l.Required("local.path", "")
+	case source.Local != nil:
+		if source.Local.Path == "" {
+			errs.Required("local.path", "")
 		} else {
-			l.Within("local", func() { podspec.NoBacksteps(l, "path", s.Local.Path) })
+			errs.Within("local", func() { podspec.NoBacksteps(errs, "path", source.Local.Path) })
 		}
-		if v.Spec.NodeAffinity == nil {
-			l.Required("nodeAffinity", "Local volume requires node affinity")
+		if pv.Spec.NodeAffinity == nil {
+			errs.Required("nodeAffinity", "Local volume requires node affinity")
 		}
-	case s.CSI != nil:
-		l.Within("csi", func() { validateVolumeCSI(l, s.CSI) })
-	case s.ISCSI != nil:
-		l.Within("iscsi", func() { validateVolumeISCSI(l, v.Name, s.ISCSI) })
+	case source.CSI != nil:
+		errs.Within("csi", func() { validateVolumeCSI(errs, source.CSI) })
+	case source.ISCSI != nil:
+		errs.Within("iscsi", func() { validateVolumeISCSI(errs, pv.Name, source.ISCSI) })
 	default:
-		podspec.VolumeSource(l, &corev1.Volume{Name: v.Name, VolumeSource: sharedSource(s)})
-		validateNamespaces(l, s)
+		podspec.VolumeSource(errs, &corev1.Volume{Name: pv.Name, VolumeSource: sharedSource(source)})
+		validateNamespaces(errs, source)
 	}
 }
 
 // validateNamespaces checks what the sources of volumes have beside those of pods: namespaces.
-func validateNamespaces(l *check.List, s *corev1.PersistentVolumeSource) {
+func validateNamespaces(errs *check.List, source *corev1.PersistentVolumeSource) {
 	namespace := func(child string, r *corev1.SecretReference) {
 		if r != nil && r.Namespace == "" {
-			l.Required(child+".secretRef.namespace", "")
+			errs.Required(child+".secretRef.namespace", "")
 		}
 	}
 	switch {
-	case s.Cinder != nil:
-		namespace("cinder", s.Cinder.SecretRef)
-	case s.StorageOS != nil:
-		if r := s.StorageOS.SecretRef; r != nil && r.Name == "" {
-			l.Required("storageos.secretRef.name", "")
+	case source.Cinder != nil:
+		namespace("cinder", source.Cinder.SecretRef)
+	case source.StorageOS != nil:
+		if r := source.StorageOS.SecretRef; r != nil && r.Name == "" {
+			errs.Required("storageos.secretRef.name", "")
 		}
-		if r := s.StorageOS.SecretRef; r != nil && r.Namespace == "" {
-			l.Required("storageos.secretRef.namespace", "")
+		if r := source.StorageOS.SecretRef; r != nil && r.Namespace == "" {
+			errs.Required("storageos.secretRef.namespace", "")
 		}
-	case s.AzureFile != nil:
-		if ns := s.AzureFile.SecretNamespace; ns != nil && *ns == "" {
-			l.Required("azureFile.secretNamespace", "")
+	case source.AzureFile != nil:
+		if ns := source.AzureFile.SecretNamespace; ns != nil && *ns == "" {
+			errs.Required("azureFile.secretNamespace", "")
 		}
-	case s.Glusterfs != nil:
-		if ns := s.Glusterfs.EndpointsNamespace; ns != nil {
-			l.In("glusterfs")
+	case source.Glusterfs != nil:
+		if ns := source.Glusterfs.EndpointsNamespace; ns != nil {
+			errs.In("glusterfs")
 			if *ns == "" {
-				l.Invalid("endpointsNamespace", *ns,
+				errs.Invalid("endpointsNamespace", *ns,
 					"if the endpointnamespace is set, it must be a valid namespace name")
 			} else {
-				l.Name("endpointsNamespace", *ns, apivalidation.ValidateNamespaceName)
+				errs.Name("endpointsNamespace", *ns, apivalidation.ValidateNamespaceName)
 			}
-			l.Out()
+			errs.Out()
 		}
 	}
 }
 
-func validateVolumeISCSI(l *check.List, name string, s *corev1.ISCSIPersistentVolumeSource) {
+func validateVolumeISCSI(errs *check.List, name string, source *corev1.ISCSIPersistentVolumeSource) {
 	const noForm = "must be valid format"
-	if s.TargetPortal == "" {
-		l.Required("targetPortal", "")
+	if source.TargetPortal == "" {
+		errs.Required("targetPortal", "")
 	}
-	if s.InitiatorName != nil && len(name)+1+len(s.TargetPortal) > 64 {
-		l.Invalid("targetportal", s.TargetPortal, "Total length of <volume name>:<iscsi.targetPortal> must be under "+
-			"64 characters if iscsi.initiatorName is specified.")
+	if source.InitiatorName != nil && len(name)+1+len(source.TargetPortal) > 64 {
+		errs.Invalid("targetportal", source.TargetPortal,
+			"Total length of <volume name>:<iscsi.targetPortal> must be under "+
+				"64 characters if iscsi.initiatorName is specified.")
 	}
-	if s.IQN == "" {
-		l.Required("iqn", "")
+	if source.IQN == "" {
+		errs.Required("iqn", "")
 	} else {
-		podspec.ISCSIName(l, "iqn", s.IQN, noForm)
+		podspec.ISCSIName(errs, "iqn", source.IQN, noForm)
 	}
-	if s.Lun < 0 || s.Lun > 255 {
-		l.Invalid("lun", s.Lun, validation.InclusiveRangeError(0, 255))
+	if source.Lun < 0 || source.Lun > 255 {
+		errs.Invalid("lun", source.Lun, validation.InclusiveRangeError(0, 255))
 	}
-	if (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) && s.SecretRef == nil {
-		l.Required("secretRef", "")
+	if (source.DiscoveryCHAPAuth || source.SessionCHAPAuth) && source.SecretRef == nil {
+		errs.Required("secretRef", "")
 	}
-	if s.SecretRef != nil && s.SecretRef.Name == "" {
-		l.Required("secretRef.name", "")
+	if source.SecretRef != nil && source.SecretRef.Name == "" {
+		errs.Required("secretRef.name", "")
 	}
-	if s.InitiatorName != nil {
-		podspec.ISCSIName(l, "initiatorname", *s.InitiatorName, noForm)
+	if source.InitiatorName != nil {
+		podspec.ISCSIName(errs, "initiatorname", *source.InitiatorName, noForm)
 	}
 }
 
-// sharedSource is s as pods write it; what pods do not have is left out.
-func sharedSource(s *corev1.PersistentVolumeSource) corev1.VolumeSource {
+// sharedSource is source as pods write it; what pods do not have is left out.
+func sharedSource(source *corev1.PersistentVolumeSource) corev1.VolumeSource {
 	out := corev1.VolumeSource{
-		GCEPersistentDisk:    s.GCEPersistentDisk,
-		AWSElasticBlockStore: s.AWSElasticBlockStore,
-		HostPath:             s.HostPath,
-		NFS:                  s.NFS,
-		FC:                   s.FC,
-		Flocker:              s.Flocker,
-		VsphereVolume:        s.VsphereVolume,
-		Quobyte:              s.Quobyte,
-		AzureDisk:            s.AzureDisk,
-		PhotonPersistentDisk: s.PhotonPersistentDisk,
-		PortworxVolume:       s.PortworxVolume,
+		GCEPersistentDisk:    source.GCEPersistentDisk,
+		AWSElasticBlockStore: source.AWSElasticBlockStore,
+		HostPath:             source.HostPath,
+		NFS:                  source.NFS,
+		FC:                   source.FC,
+		Flocker:              source.Flocker,
+		VsphereVolume:        source.VsphereVolume,
+		Quobyte:              source.Quobyte,
+		AzureDisk:            source.AzureDisk,
+		PhotonPersistentDisk: source.PhotonPersistentDisk,
+		PortworxVolume:       source.PortworxVolume,
 	}
-	if g := s.Glusterfs; g != nil {
+	if g := source.Glusterfs; g != nil {
 		out.Glusterfs = &corev1.GlusterfsVolumeSource{EndpointsName: g.EndpointsName, Path: g.Path}
 	}
-	if r := s.RBD; r != nil {
+	if r := source.RBD; r != nil {
 		out.RBD = &corev1.RBDVolumeSource{CephMonitors: r.CephMonitors, RBDImage: r.RBDImage, RBDPool: r.RBDPool}
 	}
-	if c := s.Cinder; c != nil {
+	if c := source.Cinder; c != nil {
 		out.Cinder = &corev1.CinderVolumeSource{VolumeID: c.VolumeID, SecretRef: local(c.SecretRef)}
 	}
-	if c := s.CephFS; c != nil {
+	if c := source.CephFS; c != nil {
 		out.CephFS = &corev1.CephFSVolumeSource{Monitors: c.Monitors}
 	}
-	if f := s.FlexVolume; f != nil {
+	if f := source.FlexVolume; f != nil {
 		out.FlexVolume = &corev1.FlexVolumeSource{Driver: f.Driver, Options: f.Options}
 	}
-	if a := s.AzureFile; a != nil {
+	if a := source.AzureFile; a != nil {
 		out.AzureFile = &corev1.AzureFileVolumeSource{SecretName: a.SecretName, ShareName: a.ShareName}
 	}
-	if i := s.ScaleIO; i != nil {
+	if i := source.ScaleIO; i != nil {
 		out.ScaleIO = &corev1.ScaleIOVolumeSource{Gateway: i.Gateway, System: i.System, VolumeName: i.VolumeName}
 	}
-	if o := s.StorageOS; o != nil {
+	if o := source.StorageOS; o != nil {
 		out.StorageOS = &corev1.StorageOSVolumeSource{VolumeName: o.VolumeName, VolumeNamespace: o.VolumeNamespace}
 	}
 	return out
@@ -396,71 +398,72 @@ func local(r *corev1.SecretReference) *corev1.LocalObjectReference {
 	return &corev1.LocalObjectReference{Name: r.Name}
 }
 
-func validateVolumeCSI(l *check.List, s *corev1.CSIPersistentVolumeSource) {
-	podspec.DriverName(l, "driver", s.Driver)
-	if s.VolumeHandle == "" {
-		l.Required("volumeHandle", "")
+func validateVolumeCSI(errs *check.List, source *corev1.CSIPersistentVolumeSource) {
+	podspec.DriverName(errs, "driver", source.Driver)
+	if source.VolumeHandle == "" {
+		errs.Required("volumeHandle", "")
 	}
 	for _, r := range []struct {
 		child string
 		ref   *corev1.SecretReference
 	}{
-		{"controllerPublishSecretRef", s.ControllerPublishSecretRef},
-		{"controllerExpandSecretRef", s.ControllerExpandSecretRef},
-		{"nodePublishSecretRef", s.NodePublishSecretRef},
-		{"nodeExpandSecretRef", s.NodeExpandSecretRef},
+		{"controllerPublishSecretRef", source.ControllerPublishSecretRef},
+		{"controllerExpandSecretRef", source.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", source.NodePublishSecretRef},
+		{"nodeExpandSecretRef", source.NodeExpandSecretRef},
 	} {
 		if r.ref == nil {
 			continue
 		}
-		l.In(r.child)
+		errs.In(r.child)
 		if r.ref.Name == "" {
-			l.Required("name", "")
+			errs.Required("name", "")
 		} else {
-			l.Subdomain("name", r.ref.Name)
+			errs.Subdomain("name", r.ref.Name)
 		}
 		if r.ref.Namespace == "" {
-			l.Required("namespace", "")
+			errs.Required("namespace", "")
 		} else {
-			l.Label("namespace", r.ref.Namespace)
+			errs.Label("namespace", r.ref.Namespace)
 		}
-		l.Out()
+		errs.Out()
 	}
 }
 
 // volumeWarnings name what is old about a volume.
-func volumeWarnings(v, _ *corev1.PersistentVolume) []string {
+func volumeWarnings(pv, _ *corev1.PersistentVolume) []string {
 	var out []string
 	say := func(set bool, path, text string) {
 		if set {
 			out = append(out, path+": "+text)
 		}
 	}
-	_, class := v.Annotations[corev1.BetaStorageClassAnnotation]
-	_, options := v.Annotations["volume.beta.kubernetes.io/mount-options"]
+	_, class := pv.Annotations[corev1.BetaStorageClassAnnotation]
+	_, options := pv.Annotations["volume.beta.kubernetes.io/mount-options"]
 	say(class, "metadata.annotations[volume.beta.kubernetes.io/storage-class]",
 		`deprecated since v1.8; use "storageClassName" attribute instead`)
 	say(options, "metadata.annotations[volume.beta.kubernetes.io/mount-options]",
 		`deprecated since v1.31; use "mountOptions" attribute instead`)
-	s := &v.Spec
-	say(s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle, "spec.persistentVolumeReclaimPolicy",
+	spec := &pv.Spec
+	say(spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle,
+		"spec.persistentVolumeReclaimPolicy",
 		"The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
-	if a := s.NodeAffinity; a != nil && a.Required != nil {
+	if a := spec.NodeAffinity; a != nil && a.Required != nil {
 		out = append(out, podspec.NodeTermWarnings(a.Required.NodeSelectorTerms,
 			field.NewPath("spec", "nodeAffinity", "required", "nodeSelectorTerms"))...)
 	}
-	say(s.CephFS != nil, "spec.cephfs", "deprecated in v1.28, non-functional in v1.31+")
-	say(s.PhotonPersistentDisk != nil, "spec.photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
-	say(s.ScaleIO != nil, "spec.scaleIO", "deprecated in v1.16, non-functional in v1.22+")
-	say(s.StorageOS != nil, "spec.storageOS", "deprecated in v1.22, non-functional in v1.25+")
-	say(s.Glusterfs != nil, "spec.glusterfs", "deprecated in v1.25, non-functional in v1.26+")
-	say(s.RBD != nil, "spec.rbd", "deprecated in v1.28, non-functional in v1.31+")
+	say(spec.CephFS != nil, "spec.cephfs", "deprecated in v1.28, non-functional in v1.31+")
+	say(spec.PhotonPersistentDisk != nil, "spec.photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
+	say(spec.ScaleIO != nil, "spec.scaleIO", "deprecated in v1.16, non-functional in v1.22+")
+	say(spec.StorageOS != nil, "spec.storageOS", "deprecated in v1.22, non-functional in v1.25+")
+	say(spec.Glusterfs != nil, "spec.glusterfs", "deprecated in v1.25, non-functional in v1.26+")
+	say(spec.RBD != nil, "spec.rbd", "deprecated in v1.28, non-functional in v1.31+")
 	return out
 }
 
-func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
-	errs := validatePersistentVolume(v)
-	now := v.Spec.PersistentVolumeSource
+func validatePersistentVolumeUpdate(pv, old *corev1.PersistentVolume) field.ErrorList {
+	errs := validatePersistentVolume(pv)
+	now := pv.Spec.PersistentVolumeSource
 	was := old.Spec.PersistentVolumeSource
 	if now.CSI != nil && was.CSI != nil && was.CSI.ControllerExpandSecretRef == nil {
 		c := *was.CSI // may be added later
@@ -471,10 +474,10 @@ func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.Error
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "persistentvolumesource"),
 			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", cmp.Diff(was, now))))
 	}
-	errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.VolumeMode, old.Spec.VolumeMode,
+	errs = append(errs, apivalidation.ValidateImmutableField(pv.Spec.VolumeMode, old.Spec.VolumeMode,
 		field.NewPath("volumeMode"))...)
 	if old.Spec.NodeAffinity != nil {
-		errs = append(errs, apivalidation.ValidateImmutableField(v.Spec.NodeAffinity, old.Spec.NodeAffinity,
+		errs = append(errs, apivalidation.ValidateImmutableField(pv.Spec.NodeAffinity, old.Spec.NodeAffinity,
 			field.NewPath("nodeAffinity"))...)
 	}
 	return errs

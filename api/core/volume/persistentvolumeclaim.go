@@ -121,18 +121,18 @@ func dropForeignSource(s, old *corev1.PersistentVolumeClaimSpec) {
 
 // normalSource gives both fields for a source of data the same value. A source that only the newer field may name is
 // dropped from the older one, unless it was there before.
-func normalSource(s, old *corev1.PersistentVolumeClaimSpec) {
+func normalSource(spec, old *corev1.PersistentVolumeClaimSpec) {
 	if old != nil && (old.DataSource != nil || old.DataSourceRef != nil) {
 		return
 	}
-	if d := s.DataSource; d != nil && s.DataSourceRef == nil && !olderSource(d) {
-		s.DataSource = nil
+	if d := spec.DataSource; d != nil && spec.DataSourceRef == nil && !olderSource(d) {
+		spec.DataSource = nil
 	}
-	switch d, ref := s.DataSource, s.DataSourceRef; {
+	switch d, ref := spec.DataSource, spec.DataSourceRef; {
 	case d != nil && ref == nil:
-		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: d.APIGroup, Kind: d.Kind, Name: d.Name}
+		spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: d.APIGroup, Kind: d.Kind, Name: d.Name}
 	case ref != nil && d == nil && kind.Value(ref.Namespace) == "":
-		s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
+		spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: ref.APIGroup, Kind: ref.Kind, Name: ref.Name}
 	}
 }
 
@@ -142,26 +142,26 @@ func olderSource(d *corev1.TypedLocalObjectReference) bool {
 		d.Kind == "VolumeSnapshot" && group == "snapshot.storage.k8s.io"
 }
 
-func claimRow(c *corev1.PersistentVolumeClaim) []any {
-	phase := string(c.Status.Phase)
+func claimRow(claim *corev1.PersistentVolumeClaim) []any {
+	phase := string(claim.Status.Phase)
 	capacity := ""
 	modes := ""
-	if c.DeletionTimestamp != nil {
+	if claim.DeletionTimestamp != nil {
 		phase = "Terminating"
 	}
-	if c.Spec.VolumeName != "" {
-		modes = accessModes(c.Status.AccessModes)
-		size := c.Status.Capacity[corev1.ResourceStorage]
+	if claim.Spec.VolumeName != "" {
+		modes = accessModes(claim.Status.AccessModes)
+		size := claim.Status.Capacity[corev1.ResourceStorage]
 		capacity = size.String()
 	}
-	class, ok := c.Annotations[corev1.BetaStorageClassAnnotation]
+	class, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]
 	if !ok {
-		class = kind.Value(c.Spec.StorageClassName)
+		class = kind.Value(claim.Spec.StorageClassName)
 	}
 	return []any{
-		c.Name, phase, c.Spec.VolumeName, capacity, modes, class, orUnset(c.Spec.VolumeAttributesClassName),
-		kind.Age(c.CreationTimestamp),
-		orUnset(c.Spec.VolumeMode),
+		claim.Name, phase, claim.Spec.VolumeName, capacity, modes, class, orUnset(claim.Spec.VolumeAttributesClassName),
+		kind.Age(claim.CreationTimestamp),
+		orUnset(claim.Spec.VolumeMode),
 	}
 }
 
@@ -198,22 +198,22 @@ func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
 }
 
 // validateClaimUpdate: a claim may take a volume once, and grow.
-func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
-	errs := validateClaim(c)
+func validateClaimUpdate(claim, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	errs := validateClaim(claim)
 	path := field.NewPath("spec")
-	now := c.DeepCopy()
+	now := claim.DeepCopy()
 	was := old.DeepCopy()
 	if was.Spec.VolumeName == "" {
 		was.Spec.VolumeName = now.Spec.VolumeName
 	}
-	class := c.Annotations[corev1.BetaStorageClassAnnotation]
+	class := claim.Annotations[corev1.BetaStorageClassAnnotation]
 	oldClass := old.Annotations[corev1.BetaStorageClassAnnotation]
 	if class != oldClass {
 		errs = append(errs,
 			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation), class,
 				"field is immutable"))
 	}
-	bound := c.Status.Phase == corev1.ClaimBound
+	bound := claim.Status.Phase == corev1.ClaimBound
 	if was.Spec.StorageClassName == nil && !bound {
 		was.Spec.StorageClassName = now.Spec.StorageClassName // the default class comes late
 	}
@@ -228,16 +228,16 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound "+
 				"claims\n%v", cmp.Diff(was.Spec, now.Spec))))
 	}
-	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	oldSize := old.Spec.Resources.Requests[corev1.ResourceStorage]
 	given := old.Status.Capacity[corev1.ResourceStorage]
 	if size.Cmp(oldSize) < 0 && size.Cmp(given) <= 0 {
 		errs = append(errs, field.Forbidden(path.Child("resources", "requests", "storage"),
 			"field can not be less than status.capacity"))
 	}
-	errs = append(errs, apivalidation.ValidateImmutableField(c.Spec.VolumeMode, old.Spec.VolumeMode,
+	errs = append(errs, apivalidation.ValidateImmutableField(claim.Spec.VolumeMode, old.Spec.VolumeMode,
 		field.NewPath("volumeMode"))...)
-	if a, b := c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName; bound && b != nil && *b != "" {
+	if a, b := claim.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName; bound && b != nil && *b != "" {
 		switch at := path.Child("volumeAttributesClassName"); {
 		case a == nil:
 			errs = append(errs, field.Forbidden(at, "update from non-nil value to nil is forbidden"))
@@ -260,15 +260,15 @@ func validateClaimStatus(c *corev1.PersistentVolumeClaim) field.ErrorList {
 }
 
 // resizing checks how far the growing of a claim has come.
-func resizing(l *check.List, s *corev1.PersistentVolumeClaimStatus) {
+func resizing(errs *check.List, status *corev1.PersistentVolumeClaimStatus) {
 	known := func(child, name string) bool {
-		from := l.Len()
-		if l.Qualified(child, name); l.Len() > from {
+		from := errs.Len()
+		if errs.Qualified(child, name); errs.Len() > from {
 			return false
 		}
 		if native := !strings.Contains(name, "/") || strings.Contains(name,
 			corev1.ResourceDefaultNamespacePrefix); native && name != string(corev1.ResourceStorage) {
-			check.NotSupported(l, child, name, corev1.ResourceStorage)
+			check.NotSupported(errs, child, name, corev1.ResourceStorage)
 			return false
 		}
 		return true
@@ -278,15 +278,15 @@ func resizing(l *check.List, s *corev1.PersistentVolumeClaimStatus) {
 		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
 		corev1.PersistentVolumeClaimNodeResizePending,
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResourceStatuses)) {
+	for _, name := range slices.Sorted(maps.Keys(status.AllocatedResourceStatuses)) {
 		known("allocatedResourceStatuses", string(name))
-		if !slices.Contains(steps, s.AllocatedResourceStatuses[name]) {
-			check.NotSupported(l, "allocatedResourceStatuses", name, steps...)
+		if !slices.Contains(steps, status.AllocatedResourceStatuses[name]) {
+			check.NotSupported(errs, "allocatedResourceStatuses", name, steps...)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResources)) {
+	for _, name := range slices.Sorted(maps.Keys(status.AllocatedResources)) {
 		if known("allocatedResources", string(name)) {
-			amounts(l, "allocatedResources", corev1.ResourceList{name: s.AllocatedResources[name]})
+			amounts(errs, "allocatedResources", corev1.ResourceList{name: status.AllocatedResources[name]})
 		}
 	}
 }

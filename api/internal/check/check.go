@@ -70,21 +70,21 @@ func (l *List) Out() { l.segs = l.segs[:len(l.segs)-1] }
 
 // Path is the path of the current field's child, or of the field itself when child is "".
 func (l *List) Path(child string) *field.Path {
-	p := l.base
+	path := l.base
 	for _, s := range l.segs {
 		switch s.kind {
 		case segName:
-			p = p.Child(s.name)
+			path = path.Child(s.name)
 		case segIndex:
-			p = p.Index(s.index)
+			path = path.Index(s.index)
 		case segKey:
-			p = p.Key(s.name)
+			path = path.Key(s.name)
 		}
 	}
 	if child != "" {
-		p = p.Child(child)
+		path = path.Child(child)
 	}
-	return p
+	return path
 }
 
 // Required reports a missing value.

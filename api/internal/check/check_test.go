@@ -13,51 +13,51 @@ import (
 )
 
 func TestPaths(t *testing.T) {
-	l := At(field.NewPath("template"))
-	l.In("spec")
-	l.In("containers")
-	l.Index(2)
-	l.Required("name", "")
-	l.In("resources")
-	l.Key("cpu")
-	l.Invalid("", "x", "bad")
-	l.Out()
-	l.Forbidden("a.b", "no")
-	l.Out()
-	l.Out()
-	l.Out()
-	l.Duplicate("volumes", "v")
-	l.Out()
+	errs := At(field.NewPath("template"))
+	errs.In("spec")
+	errs.In("containers")
+	errs.Index(2)
+	errs.Required("name", "")
+	errs.In("resources")
+	errs.Key("cpu")
+	errs.Invalid("", "x", "bad")
+	errs.Out()
+	errs.Forbidden("a.b", "no")
+	errs.Out()
+	errs.Out()
+	errs.Out()
+	errs.Duplicate("volumes", "v")
+	errs.Out()
 	want := []string{
 		"template.spec.containers[2].name: Required value",
 		`template.spec.containers[2].resources[cpu]: Invalid value: "x": bad`,
 		"template.spec.containers[2].resources.a.b: Forbidden: no",
 		`template.spec.volumes: Duplicate value: "v"`,
 	}
-	for i, err := range l.Errors() {
+	for i, err := range errs.Errors() {
 		if err.Error() != want[i] {
 			t.Errorf("error %d: got %q, want %q", i, err, want[i])
 		}
 	}
-	if l.Len() != len(want) {
-		t.Errorf("got %d errors, want %d", l.Len(), len(want))
+	if errs.Len() != len(want) {
+		t.Errorf("got %d errors, want %d", errs.Len(), len(want))
 	}
 }
 
 func TestNothingFoundCostsNothing(t *testing.T) {
-	l := At(nil)
+	errs := At(nil)
 	labels := map[string]string{"app.kubernetes.io/name": "web", "tier": ""}
 	got := testing.AllocsPerRun(100, func() {
-		l.In("metadata")
-		l.Index(3)
-		l.Label("name", "web-0")
-		l.Labels("labels", labels)
-		l.IP("ip", "10.0.0.1")
-		l.Out()
-		l.Out()
+		errs.In("metadata")
+		errs.Index(3)
+		errs.Label("name", "web-0")
+		errs.Labels("labels", labels)
+		errs.IP("ip", "10.0.0.1")
+		errs.Out()
+		errs.Out()
 	})
-	if got != 0 || l.Len() != 0 {
-		t.Errorf("%v allocations and %d errors for a valid object, want none", got, l.Len())
+	if got != 0 || errs.Len() != 0 {
+		t.Errorf("%v allocations and %d errors for a valid object, want none", got, errs.Len())
 	}
 }
 

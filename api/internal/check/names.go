@@ -307,20 +307,22 @@ func okSelector(s *metav1.LabelSelector) bool {
 		}
 	}
 	for i := range s.MatchExpressions {
-		e := &s.MatchExpressions[i]
-		switch e.Operator {
+		requirement := &s.MatchExpressions[i]
+		switch requirement.Operator {
 		case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
-			if len(e.Values) == 0 {
+			if len(requirement.Values) == 0 {
 				return false
 			}
 		case metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist:
-			if len(e.Values) > 0 {
+			if len(requirement.Values) > 0 {
 				return false
 			}
 		default:
 			return false
 		}
-		if !okQualified(e.Key) || slices.ContainsFunc(e.Values, func(v string) bool { return v != "" && !okName(v) }) {
+		if !okQualified(requirement.Key) || slices.ContainsFunc(requirement.Values, func(v string) bool {
+			return v != "" && !okName(v)
+		}) {
 			return false
 		}
 	}

@@ -37,22 +37,22 @@ const (
 	storedPart, tablePart, errorsPart    = "stored.yaml", "table", "errors of "
 )
 
-// Golden compares what k does with the objects in file with what file says.
-func Golden(t *testing.T, k *kind.Kind, file string) {
+// Golden compares what spec does with the objects in file with what file says.
+func Golden(t *testing.T, spec *kind.Kind, file string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatalf("every kind has a golden file with %s and %s: %v", minimalPart, brokenPart, err)
 	}
 	old := txtar.Parse(b)
-	a := &txtar.Archive{Comment: old.Comment}
+	archive := &txtar.Archive{Comment: old.Comment}
 	input := func(name string) kind.Object {
 		for _, f := range old.Files {
 			if f.Name != name {
 				continue
 			}
-			a.Files = append(a.Files, f)
-			obj := k.New()
+			archive.Files = append(archive.Files, f)
+			obj := spec.New()
 			if err := yaml.UnmarshalStrict(f.Data, obj); err != nil {
 				t.Fatalf("%s: %s: %v", file, name, err)
 			}
@@ -71,9 +71,11 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 		}
 	}
 	changed := input(changedPart)
-	put := func(name string, data []byte) { a.Files = append(a.Files, txtar.File{Name: name, Data: data}) }
-	Create(k, minimal)
-	for _, e := range check(k, minimal) {
+	put := func(name string, data []byte) {
+		archive.Files = append(archive.Files, txtar.File{Name: name, Data: data})
+	}
+	Create(spec, minimal)
+	for _, e := range check(spec, minimal) {
 		t.Errorf("the minimal object is invalid: %v", e)
 	}
 	stored, err := yaml.Marshal(minimal)
@@ -81,15 +83,15 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 		t.Fatal(err)
 	}
 	put(storedPart, now.ReplaceAll(stored, []byte("${1}NOW")))
-	put(tablePart, table(t, k, minimal))
+	put(tablePart, table(t, spec, minimal))
 	for _, name := range slices.Sorted(maps.Keys(broken)) {
-		Create(k, broken[name])
-		put(errorsPart+name, say(check(k, broken[name]), k.Warnings(broken[name], nil)))
+		Create(spec, broken[name])
+		put(errorsPart+name, say(check(spec, broken[name]), spec.Warnings(broken[name], nil)))
 	}
 	if changed != nil {
-		put(errorsPart+changedPart, change(k, changed, minimal))
+		put(errorsPart+changedPart, change(spec, changed, minimal))
 	}
-	if got := txtar.Format(a); *update {
+	if got := txtar.Format(archive); *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}

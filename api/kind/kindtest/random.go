@@ -18,50 +18,50 @@ import (
 	"keelson/api/kind"
 )
 
-// Exercise runs everything a server does with an object of kind k, whatever is in it; nothing may panic, defaulting may
-// change nothing the second time, validation nothing at all and an update nothing of the old object.
-func Exercise(t *testing.T, k *kind.Kind, obj kind.Object) {
+// Exercise runs everything a server does with an object of kind spec, whatever is in it; nothing may panic, defaulting
+// may change nothing the second time, validation nothing at all and an update nothing of the old object.
+func Exercise(t *testing.T, spec *kind.Kind, obj kind.Object) {
 	t.Helper()
-	k.Default(obj)
+	spec.Default(obj)
 	once := obj.DeepCopyObject()
-	k.Default(obj)
+	spec.Default(obj)
 	if !equality.Semantic.DeepEqual(once, obj) {
-		t.Errorf("%s: defaulting twice is not defaulting once (-once +twice):\n%s", k.Kind, cmp.Diff(once, obj))
+		t.Errorf("%s: defaulting twice is not defaulting once (-once +twice):\n%s", spec.Kind, cmp.Diff(once, obj))
 	}
 	before := obj.DeepCopyObject()
-	k.Validate(obj)
-	k.Warnings(obj, nil)
-	k.Fields(obj)
-	if got, want := len(k.Row(obj)), len(k.Columns); got != want {
-		t.Errorf("%s: %d cells for %d columns", k.Kind, got, want)
+	spec.Validate(obj)
+	spec.Warnings(obj, nil)
+	spec.Fields(obj)
+	if got, want := len(spec.Row(obj)), len(spec.Columns); got != want {
+		t.Errorf("%s: %d cells for %d columns", spec.Kind, got, want)
 	}
-	k.ValidateUpdate(obj, obj)
-	for _, sub := range k.Subs {
+	spec.ValidateUpdate(obj, obj)
+	for _, sub := range spec.Subs {
 		sub.ValidateUpdate(obj, obj)
 	}
-	if k.Scale != nil {
-		k.Scale.Get(obj)
+	if spec.Scale != nil {
+		spec.Scale.Get(obj)
 	}
 	if !equality.Semantic.DeepEqual(before, obj) {
-		t.Errorf("%s: validation changed the object (-before +after):\n%s", k.Kind, cmp.Diff(before, obj))
+		t.Errorf("%s: validation changed the object (-before +after):\n%s", spec.Kind, cmp.Diff(before, obj))
 	}
 	old := obj.DeepCopyObject().(kind.Object)
-	k.PrepareUpdate(obj, old)
-	k.Warnings(obj, old)
-	for _, sub := range k.Subs {
+	spec.PrepareUpdate(obj, old)
+	spec.Warnings(obj, old)
+	for _, sub := range spec.Subs {
 		next := obj.DeepCopyObject().(kind.Object)
 		sub.PrepareUpdate(next, old)
 		sub.ValidateUpdate(next, old)
 	}
 	if !equality.Semantic.DeepEqual(before, old) {
-		t.Errorf("%s: an update changed the old object", k.Kind)
+		t.Errorf("%s: an update changed the old object", spec.Kind)
 	}
-	k.PrepareCreate(obj)
+	spec.PrepareCreate(obj)
 }
 
-// Random is an object of kind k filled from seed.
-func Random(k *kind.Kind, seed int64) kind.Object {
-	f := randfill.NewWithSeed(seed).NilChance(float64(seed%5)/5).NumElements(0, 3).MaxDepth(14).Funcs(
+// Random is an object of kind spec filled from seed.
+func Random(spec *kind.Kind, seed int64) kind.Object {
+	filler := randfill.NewWithSeed(seed).NilChance(float64(seed%5)/5).NumElements(0, 3).MaxDepth(14).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {
 			*q = *resource.NewMilliQuantity(c.Int63n(5000)-500, resource.DecimalSI)
 		},
@@ -80,9 +80,9 @@ func Random(k *kind.Kind, seed int64) kind.Object {
 		func(*metav1.TypeMeta, randfill.Continue) {}, // of parts: protobuf does not hold it
 		func(s *string, c randfill.Continue) { *s = word(c.Rand) },
 	)
-	obj := k.New()
-	f.Fill(obj)
-	obj.GetObjectKind().SetGroupVersionKind(k.GVK())
+	obj := spec.New()
+	filler.Fill(obj)
+	obj.GetObjectKind().SetGroupVersionKind(spec.GVK())
 	return obj
 }
 
@@ -100,18 +100,18 @@ func word(r *rand.Rand) string {
 }
 
 // RoundTrip encodes obj as JSON and as protobuf; decoded again it must mean the same.
-func RoundTrip(t *testing.T, k *kind.Kind, obj kind.Object) {
+func RoundTrip(t *testing.T, spec *kind.Kind, obj kind.Object) {
 	t.Helper()
 	text, err := json.Marshal(obj)
 	if err != nil {
-		t.Fatalf("%s to JSON: %v", k.Kind, err)
+		t.Fatalf("%s to JSON: %v", spec.Kind, err)
 	}
-	again := k.New()
+	again := spec.New()
 	if err := json.Unmarshal(text, again); err != nil {
-		t.Fatalf("%s from JSON: %v", k.Kind, err)
+		t.Fatalf("%s from JSON: %v", spec.Kind, err)
 	}
 	if !equality.Semantic.DeepEqual(obj, again) {
-		t.Errorf("%s through JSON (-before +after):\n%s", k.Kind, cmp.Diff(obj, again))
+		t.Errorf("%s through JSON (-before +after):\n%s", spec.Kind, cmp.Diff(obj, again))
 	}
 	type message interface {
 		Marshal() ([]byte, error)
@@ -119,18 +119,18 @@ func RoundTrip(t *testing.T, k *kind.Kind, obj kind.Object) {
 	}
 	from, ok := obj.(message)
 	if !ok {
-		t.Fatalf("%s has no protobuf form", k.Kind)
+		t.Fatalf("%s has no protobuf form", spec.Kind)
 	}
 	b, err := from.Marshal()
 	if err != nil {
-		t.Fatalf("%s to protobuf: %v", k.Kind, err)
+		t.Fatalf("%s to protobuf: %v", spec.Kind, err)
 	}
-	back := k.New()
+	back := spec.New()
 	if err := back.(message).Unmarshal(b); err != nil {
-		t.Fatalf("%s from protobuf: %v", k.Kind, err)
+		t.Fatalf("%s from protobuf: %v", spec.Kind, err)
 	}
 	back.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind()) // travels in the envelope
 	if !equality.Semantic.DeepEqual(obj, back) {
-		t.Errorf("%s through protobuf (-before +after):\n%s", k.Kind, cmp.Diff(obj, back))
+		t.Errorf("%s through protobuf (-before +after):\n%s", spec.Kind, cmp.Diff(obj, back))
 	}
 }

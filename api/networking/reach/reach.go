@@ -49,32 +49,32 @@ func (a Asked) Values() url.Values {
 }
 
 // Parse is the inverse of Values. What it returns is within the bounds.
-func Parse(v url.Values) (Asked, error) {
-	text := v.Get(Param)
+func Parse(values url.Values) (Asked, error) {
+	text := values.Get(Param)
 	proto, rest, ok := strings.Cut(text, ":")
 	colon := strings.LastIndexByte(rest, ':')
 	if !ok || colon < 0 {
 		return Asked{}, fmt.Errorf("%.300q is not of the form tcp:HOST:PORT", text)
 	}
-	a := Asked{Host: rest[:colon], Protocol: corev1.Protocol(strings.ToUpper(proto)), Timeout: DefaultTimeout}
+	asked := Asked{Host: rest[:colon], Protocol: corev1.Protocol(strings.ToUpper(proto)), Timeout: DefaultTimeout}
 	port, err := strconv.ParseUint(rest[colon+1:], 10, 16)
 	if err != nil || port == 0 {
 		return Asked{}, fmt.Errorf("%.20q is no port: 1 to 65535", rest[colon+1:])
 	}
-	a.Port = uint16(port)
-	if a.Protocol != corev1.ProtocolTCP && a.Protocol != corev1.ProtocolUDP {
+	asked.Port = uint16(port)
+	if asked.Protocol != corev1.ProtocolTCP && asked.Protocol != corev1.ProtocolUDP {
 		return Asked{}, fmt.Errorf("%.20q is neither tcp nor udp", proto)
 	}
-	if err := checkHost(a.Host); err != nil {
+	if err := checkHost(asked.Host); err != nil {
 		return Asked{}, err
 	}
-	if text := v.Get(timeoutParam); text != "" {
-		a.Timeout, err = time.ParseDuration(text)
-		if err != nil || a.Timeout <= 0 || a.Timeout > MostTimeout {
+	if text := values.Get(timeoutParam); text != "" {
+		asked.Timeout, err = time.ParseDuration(text)
+		if err != nil || asked.Timeout <= 0 || asked.Timeout > MostTimeout {
 			return Asked{}, fmt.Errorf("%.20q is no time between 0 and %s", text, MostTimeout)
 		}
 	}
-	return a, nil
+	return asked, nil
 }
 
 func checkHost(host string) error {

@@ -71,9 +71,9 @@ func (c *Cluster) evaluate(client, server End, t networkingv1.PolicyType, allows
 	*networkingv1.NetworkPolicy,
 ) bool, at End,
 ) Verdict {
-	var v Verdict
+	var verdict Verdict
 	if !Selectable(at.Pod) {
-		return v
+		return verdict
 	}
 	self := client.Addr == server.Addr
 	for _, p := range c.Policies {
@@ -81,12 +81,12 @@ func (c *Cluster) evaluate(client, server End, t networkingv1.PolicyType, allows
 			continue
 		}
 		name := p.Namespace + "/" + p.Name
-		v.Isolating = append(v.Isolating, name)
+		verdict.Isolating = append(verdict.Isolating, name)
 		if self || allows(p) {
-			v.Allowing = append(v.Allowing, name)
+			verdict.Allowing = append(verdict.Allowing, name)
 		}
 	}
-	return v
+	return verdict
 }
 
 // Selectable pods have addresses of their own, and containers that have not ended: policies' selectors find no others.
@@ -108,25 +108,25 @@ func matches(s *metav1.LabelSelector, l map[string]string) bool {
 }
 
 // peers says that an end is one of a rule's peers.
-func (c *Cluster) peers(namespace string, list []networkingv1.NetworkPolicyPeer, e End) bool {
+func (c *Cluster) peers(namespace string, list []networkingv1.NetworkPolicyPeer, end End) bool {
 	if len(list) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(list, func(p networkingv1.NetworkPolicyPeer) bool {
-		if p.IPBlock != nil {
-			return inBlock(p.IPBlock, e.Addr)
+	return slices.ContainsFunc(list, func(peer networkingv1.NetworkPolicyPeer) bool {
+		if peer.IPBlock != nil {
+			return inBlock(peer.IPBlock, end.Addr)
 		}
-		if !Selectable(e.Pod) || p.PodSelector == nil && p.NamespaceSelector == nil {
+		if !Selectable(end.Pod) || peer.PodSelector == nil && peer.NamespaceSelector == nil {
 			return false
 		}
-		if p.PodSelector != nil && !matches(p.PodSelector, e.Pod.Labels) {
+		if peer.PodSelector != nil && !matches(peer.PodSelector, end.Pod.Labels) {
 			return false
 		}
-		if p.NamespaceSelector == nil {
-			return e.Pod.Namespace == namespace
+		if peer.NamespaceSelector == nil {
+			return end.Pod.Namespace == namespace
 		}
-		l, known := c.Namespaces[e.Pod.Namespace]
-		return known && matches(p.NamespaceSelector, l)
+		l, known := c.Namespaces[end.Pod.Namespace]
+		return known && matches(peer.NamespaceSelector, l)
 	})
 }
 

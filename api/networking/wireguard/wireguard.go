@@ -38,21 +38,21 @@ func End(n *corev1.Node) (key [KeyLen]byte, port uint16, ok bool) {
 }
 
 // Between tells whether two nodes' pods talk by WireGuard, or why they do not talk at all.
-func Between(a, b *corev1.Node) (encrypted bool, why string) {
-	ka, _, one := End(a)
+func Between(node, b *corev1.Node) (encrypted bool, why string) {
+	ka, _, one := End(node)
 	kb, _, other := End(b)
 	switch {
-	case a.Name == b.Name || !one && !other:
+	case node.Name == b.Name || !one && !other:
 		return false, ""
 	case !one:
-		a, b = b, a
+		node, b = b, node
 		fallthrough
 	case !other:
 		return false, fmt.Sprintf("node %s sends to other nodes' pods by WireGuard only, and node %s has no key: it "+
-			"needs --tunnel=wireguard", a.Name, b.Name)
+			"needs --tunnel=wireguard", node.Name, b.Name)
 	case ka == kb:
 		return false, fmt.Sprintf(
-			"nodes %s and %s have the same WireGuard key: one of them is a copy and needs its own", a.Name, b.Name)
+			"nodes %s and %s have the same WireGuard key: one of them is a copy and needs its own", node.Name, b.Name)
 	}
 	return true, ""
 }

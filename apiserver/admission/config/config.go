@@ -75,31 +75,31 @@ func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*F
 		return nil, err
 	}
 	out := &File{plugins: map[string]*Document{}}
-	for i, p := range in.Plugins {
+	for i, plugin := range in.Plugins {
 		at := fmt.Sprintf("plugins[%d]", i)
 		switch {
-		case p.Name == "":
+		case plugin.Name == "":
 			return nil, fmt.Errorf("%s.name: Required value", at)
-		case !slices.Contains(known, p.Name):
-			return nil, fmt.Errorf("%s.name: admission plugin %q is unknown", at, p.Name)
-		case out.plugins[p.Name] != nil:
-			return nil, fmt.Errorf("%s.name: Duplicate value: %q", at, p.Name)
+		case !slices.Contains(known, plugin.Name):
+			return nil, fmt.Errorf("%s.name: admission plugin %q is unknown", at, plugin.Name)
+		case out.plugins[plugin.Name] != nil:
+			return nil, fmt.Errorf("%s.name: Duplicate value: %q", at, plugin.Name)
 		}
-		d := &Document{location: at + " (" + p.Name + ")"}
-		switch inline := len(p.Configuration) > 0 && string(p.Configuration) != "null"; {
+		document := &Document{location: at + " (" + plugin.Name + ")"}
+		switch inline := len(plugin.Configuration) > 0 && string(plugin.Configuration) != "null"; {
 		case inline: // it has precedence over a path, as in Kubernetes
-			d.raw = p.Configuration
-		case p.Path != "":
-			raw, err := read(p.Path)
+			document.raw = plugin.Configuration
+		case plugin.Path != "":
+			raw, err := read(plugin.Path)
 			if err != nil {
-				return nil, fmt.Errorf("%s: couldn't open admission plugin configuration %s: %w", at, p.Path, err)
+				return nil, fmt.Errorf("%s: couldn't open admission plugin configuration %s: %w", at, plugin.Path, err)
 			}
-			d.raw = raw
-			d.location = d.location + " in " + p.Path
+			document.raw = raw
+			document.location = document.location + " in " + plugin.Path
 		default:
 			continue
 		}
-		out.plugins[p.Name] = d
+		out.plugins[plugin.Name] = document
 	}
 	return out, nil
 }

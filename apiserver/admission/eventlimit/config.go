@@ -62,18 +62,18 @@ func Validate(limits []Limit) field.ErrorList {
 	if len(limits) == 0 {
 		errs = append(errs, field.Invalid(at, limits, "must not be empty"))
 	}
-	for i, l := range limits {
-		if !slices.Contains(allTypes, l.Type) {
-			errs = append(errs, field.NotSupported(at.Index(i).Child("type"), l.Type, allTypes))
+	for i, limit := range limits {
+		if !slices.Contains(allTypes, limit.Type) {
+			errs = append(errs, field.NotSupported(at.Index(i).Child("type"), limit.Type, allTypes))
 		}
-		if l.Burst <= 0 {
-			errs = append(errs, field.Invalid(at.Index(i).Child("burst"), l.Burst, "must be positive"))
+		if limit.Burst <= 0 {
+			errs = append(errs, field.Invalid(at.Index(i).Child("burst"), limit.Burst, "must be positive"))
 		}
-		if l.QPS <= 0 {
-			errs = append(errs, field.Invalid(at.Index(i).Child("qps"), l.QPS, "must be positive"))
+		if limit.QPS <= 0 {
+			errs = append(errs, field.Invalid(at.Index(i).Child("qps"), limit.QPS, "must be positive"))
 		}
-		if l.Type != Server && l.CacheSize < 0 {
-			errs = append(errs, field.Invalid(at.Index(i).Child("cacheSize"), l.CacheSize, "must not be negative"))
+		if limit.Type != Server && limit.CacheSize < 0 {
+			errs = append(errs, field.Invalid(at.Index(i).Child("cacheSize"), limit.CacheSize, "must not be negative"))
 		}
 	}
 	return errs

@@ -31,7 +31,7 @@ type Plugin struct {
 
 // New returns a plugin that enforces limits, which are valid.
 func New(limits []Limit) *Plugin {
-	p := &Plugin{now: time.Now}
+	plugin := &Plugin{now: time.Now}
 	for _, l := range limits {
 		size := int(l.CacheSize)
 		switch {
@@ -40,9 +40,9 @@ func New(limits []Limit) *Plugin {
 		case size == 0:
 			size = defaultKeys
 		}
-		p.limits = append(p.limits, &limiter{Limit: l, keys: lru.New(size)})
+		plugin.limits = append(plugin.limits, &limiter{Limit: l, keys: lru.New(size)})
 	}
-	return p
+	return plugin
 }
 
 // Name is the plugin's name.

@@ -49,32 +49,32 @@ func TestLimits(t *testing.T) {
 		{SourceAndObject, event("dev", "ann", "kubelet", "p"), event("dev", "ann", "kubelet", "q"), "kubeletPoddevp"},
 		{Server, event("dev", "ann", "kubelet", "p"), nil, ""},
 	} {
-		p := build(Limit{Type: tt.kind, QPS: 1, Burst: 2})
+		plugin := build(Limit{Type: tt.kind, QPS: 1, Burst: 2})
 		for range 2 {
-			if err := p.Validate(t.Context(), tt.same); err != nil {
+			if err := plugin.Validate(t.Context(), tt.same); err != nil {
 				t.Fatalf("%s: within the burst: %v", tt.kind, err)
 			}
 		}
-		err := p.Validate(t.Context(), tt.same)
+		err := plugin.Validate(t.Context(), tt.same)
 		if want := fmt.Sprintf("Too many requests: limit reached on type %s for key %s", tt.kind,
 			tt.key); !apierrors.IsTooManyRequests(err) || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", tt.kind, err, want)
 		}
 		if tt.other != nil {
-			if err := p.Validate(t.Context(), tt.other); err != nil {
+			if err := plugin.Validate(t.Context(), tt.other); err != nil {
 				t.Errorf("%s: another key: %v", tt.kind, err)
 			}
 		}
 		now = now.Add(time.Second)
-		if err := p.Validate(t.Context(), tt.same); err != nil {
+		if err := plugin.Validate(t.Context(), tt.same); err != nil {
 			t.Errorf("%s: a second later: %v", tt.kind, err)
 		}
 	}
 }
 
 func TestWhatCounts(t *testing.T) {
-	p := New([]Limit{{Type: Server, QPS: 1, Burst: 1}})
-	p.now = func() time.Time { return time.Time{}.Add(time.Hour) }
+	plugin := New([]Limit{{Type: Server, QPS: 1, Burst: 1}})
+	plugin.now = func() time.Time { return time.Time{}.Add(time.Hour) }
 	free := map[string]func(*admission.Request){
 		"dry run":      func(r *admission.Request) { r.DryRun = true },
 		"deletion":     func(r *admission.Request) { r.Operation = admission.Delete },
@@ -85,17 +85,17 @@ func TestWhatCounts(t *testing.T) {
 		for range 3 {
 			r := event("dev", "ann", "kubelet", "p")
 			edit(r)
-			if err := p.Validate(t.Context(), r); err != nil {
+			if err := plugin.Validate(t.Context(), r); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 	}
 	update := event("dev", "ann", "kubelet", "p")
 	update.Operation = admission.Update
-	if err := p.Validate(t.Context(), update); err != nil {
+	if err := plugin.Validate(t.Context(), update); err != nil {
 		t.Errorf("the first that counts: %v", err)
 	}
-	if err := p.Validate(t.Context(), event("dev", "ann", "kubelet", "p")); !apierrors.IsTooManyRequests(err) {
+	if err := plugin.Validate(t.Context(), event("dev", "ann", "kubelet", "p")); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("the second: got %v", err)
 	}
 }

@@ -139,18 +139,18 @@ func NewInput(
 	if r.Operation == admission.Connect {
 		options = nil
 	}
-	v := &upstream.VersionedAttributes{
+	attributes := &upstream.VersionedAttributes{
 		Attributes: upstream.NewAttributesRecord(obj, old, r.Kind, r.Namespace, r.Name, r.Resource, r.Subresource,
 			upstream.Operation(r.Operation), options, r.DryRun, info(r.User)),
 		VersionedKind: gvk,
 	}
 	if obj != nil {
-		v.VersionedObject.Set(Typed(obj, gvk))
+		attributes.VersionedObject.Set(Typed(obj, gvk))
 	}
 	if old != nil {
-		v.VersionedOldObject.Set(Typed(old, gvk))
+		attributes.VersionedOldObject.Set(Typed(old, gvk))
 	}
-	in := &Input{Attributes: v, Resource: resource}
+	in := &Input{Attributes: attributes, Resource: resource}
 	if authz != nil {
 		in.Bindings.Authorizer = celAuthorizer{authz}
 	}
@@ -184,34 +184,36 @@ func info(u *auth.User) user.Info {
 type celAuthorizer struct{ auth.Authorizer }
 
 // Authorize implements Kubernetes' authorizer interface.
-func (j celAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	u := a.GetUser()
+func (j celAuthorizer) Authorize(
+	ctx context.Context, attributes authorizer.Attributes,
+) (authorizer.Decision, string, error) {
+	u := attributes.GetUser()
 	if u == nil {
 		return authorizer.DecisionDeny, "", errors.New("no user")
 	}
-	d, err := j.Authorizer.Authorize(ctx, &auth.Attributes{
+	decision, err := j.Authorizer.Authorize(ctx, &auth.Attributes{
 		User: &auth.User{
 			Name:   u.GetName(),
 			UID:    u.GetUID(),
 			Groups: u.GetGroups(),
 			Extra:  u.GetExtra(),
 		},
-		Verb:            a.GetVerb(),
-		Group:           a.GetAPIGroup(),
-		Version:         a.GetAPIVersion(),
-		Resource:        a.GetResource(),
-		Subresource:     a.GetSubresource(),
-		Namespace:       a.GetNamespace(),
-		Name:            a.GetName(),
-		ResourceRequest: a.IsResourceRequest(),
-		Path:            a.GetPath(),
+		Verb:            attributes.GetVerb(),
+		Group:           attributes.GetAPIGroup(),
+		Version:         attributes.GetAPIVersion(),
+		Resource:        attributes.GetResource(),
+		Subresource:     attributes.GetSubresource(),
+		Namespace:       attributes.GetNamespace(),
+		Name:            attributes.GetName(),
+		ResourceRequest: attributes.IsResourceRequest(),
+		Path:            attributes.GetPath(),
 	})
-	switch d.Verdict {
+	switch decision.Verdict {
 	case auth.Allow:
-		return authorizer.DecisionAllow, d.Reason, err
+		return authorizer.DecisionAllow, decision.Reason, err
 	case auth.Deny:
-		return authorizer.DecisionDeny, d.Reason, err
+		return authorizer.DecisionDeny, decision.Reason, err
 	case auth.NoOpinion:
 	}
-	return authorizer.DecisionNoOpinion, d.Reason, err
+	return authorizer.DecisionNoOpinion, decision.Reason, err
 }

@@ -33,12 +33,12 @@ type configuration struct {
 }
 
 // Read decodes the plugin's configuration, which is required.
-func Read(d *config.Document) (Config, error) {
-	if d == nil {
+func Read(document *config.Document) (Config, error) {
+	if document == nil {
 		return Config{}, errNoConfig
 	}
 	var f configuration
-	if err := d.DecodePlain(&f); err != nil {
+	if err := document.DecodePlain(&f); err != nil {
 		return Config{}, err
 	}
 	in := f.ImagePolicy
@@ -58,7 +58,8 @@ func Read(d *config.Document) (Config, error) {
 		case v.value == 0:
 			*v.into = v.plain
 		case got < v.least || got > v.most:
-			return Config{}, d.WrapError(fmt.Errorf("valid value is between %v and %v, got %v", v.least, v.most, got))
+			return Config{}, document.WrapError(fmt.Errorf("valid value is between %v and %v, got %v", v.least, v.most,
+				got))
 		default:
 			*v.into = got
 		}

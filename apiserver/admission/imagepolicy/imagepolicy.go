@@ -46,35 +46,35 @@ func New(c Config, via remote.Via) (*Plugin, error) {
 func (*Plugin) Name() string { return "ImagePolicyWebhook" }
 
 // Validate reviews the images of a new or updated pod.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Resource != corev1.SchemeGroupVersion.WithResource("pods") ||
-		r.Operation != admission.Create && r.Operation != admission.Update ||
-		r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Resource != corev1.SchemeGroupVersion.WithResource("pods") ||
+		req.Operation != admission.Create && req.Operation != admission.Update ||
+		req.Subresource != "" && req.Subresource != "ephemeralcontainers" {
 		return nil
 	}
-	pod, ok := r.Object.(*corev1.Pod)
+	pod, ok := req.Object.(*corev1.Pod)
 	if !ok {
 		return apierrors.NewBadRequest("Resource was marked with kind Pod but was unable to be converted")
 	}
-	status, err := p.postReview(ctx, spec(r, pod))
+	status, err := p.postReview(ctx, spec(req, pod))
 	if err != nil {
 		if !p.config.DefaultAllow {
-			return admission.Forbidden(r, "%w", err)
+			return admission.Forbidden(req, "%w", err)
 		}
-		r.AddAuditAnnotation(annotationPrefix+"failed-open", "true")
+		req.AddAuditAnnotation(annotationPrefix+"failed-open", "true")
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, failedOpen, "true")
 		return nil
 	}
 	for key, value := range status.AuditAnnotations {
-		r.AddAuditAnnotation(annotationPrefix+key, value)
+		req.AddAuditAnnotation(annotationPrefix+key, value)
 	}
 	switch {
 	case status.Allowed:
 		return nil
 	case status.Reason != "":
-		return admission.Forbidden(r, "image policy webhook backend denied one or more images: %s", status.Reason)
+		return admission.Forbidden(req, "image policy webhook backend denied one or more images: %s", status.Reason)
 	}
-	return admission.Forbidden(r, "one or more images rejected by webhook backend")
+	return admission.Forbidden(req, "one or more images rejected by webhook backend")
 }
 
 // spec is the review's spec: the pod's images, and its annotations for the service.

@@ -30,31 +30,31 @@ import (
 func service(t *testing.T) (kubeconfig string, asked *atomic.Int32) {
 	t.Helper()
 	asked = &atomic.Int32{}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		var q imagepolicyv1alpha1.ImageReview
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Kind != "ImageReview" ||
-			q.APIVersion != "imagepolicy.k8s.io/v1alpha1" || q.Spec.Namespace != "dev" {
-			t.Errorf("asked %+v, %v", q, err)
+		var imageReview imagepolicyv1alpha1.ImageReview
+		if err := json.NewDecoder(r.Body).Decode(&imageReview); err != nil || imageReview.Kind != "ImageReview" ||
+			imageReview.APIVersion != "imagepolicy.k8s.io/v1alpha1" || imageReview.Spec.Namespace != "dev" {
+			t.Errorf("asked %+v, %v", imageReview, err)
 		}
-		images := fmt.Sprint(q.Spec.Containers, q.Spec.Annotations)
-		q.Status.Allowed = !strings.Contains(images, "bad")
+		images := fmt.Sprint(imageReview.Spec.Containers, imageReview.Spec.Annotations)
+		imageReview.Status.Allowed = !strings.Contains(images, "bad")
 		if strings.Contains(images, "reason") {
-			q.Status.Reason = "not scanned"
+			imageReview.Status.Reason = "not scanned"
 		}
-		q.Status.AuditAnnotations = map[string]string{"seen": "yes"}
+		imageReview.Status.AuditAnnotations = map[string]string{"seen": "yes"}
 		if strings.Contains(images, "broken") {
 			http.Error(w, "no", http.StatusServiceUnavailable)
 			return
 		}
-		if err := json.NewEncoder(w).Encode(&q); err != nil {
+		if err := json.NewEncoder(w).Encode(&imageReview); err != nil {
 			t.Error(err)
 		}
 	}))
-	t.Cleanup(s.Close)
+	t.Cleanup(server.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "hook.conf")
 	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: h, cluster: {server: %q}}]\ncontexts: "+
-		"[{name: h, context: {cluster: h}}]\ncurrent-context: h\n", s.URL)
+		"[{name: h, context: {cluster: h}}]\ncurrent-context: h\n", server.URL)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestImages(t *testing.T) {
 			asked: 2 * remote.Tries,
 		},
 	} {
-		p, err := New(Config{
+		plugin, err := New(Config{
 			KubeConfigFile: kubeconfig,
 			AllowTTL:       time.Hour,
 			DenyTTL:        time.Hour,
@@ -143,7 +143,7 @@ func TestImages(t *testing.T) {
 					Containers: []corev1.Container{{Image: c.image}},
 				},
 			}
-			r := &admission.Request{
+			req := &admission.Request{
 				Operation: admission.Create,
 				Resource:  corev1.SchemeGroupVersion.WithResource("pods"),
 				Namespace: "dev",
@@ -155,8 +155,8 @@ func TestImages(t *testing.T) {
 				pod.Spec.InitContainers = []corev1.Container{{Image: c.init}}
 			}
 			if c.ephemeral != "" {
-				r.Operation = admission.Update
-				r.Subresource = "ephemeralcontainers"
+				req.Operation = admission.Update
+				req.Subresource = "ephemeralcontainers"
 				pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
 					{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: c.ephemeral}},
 				}
@@ -164,7 +164,7 @@ func TestImages(t *testing.T) {
 			if c.annotation != "" {
 				pod.Annotations = map[string]string{"team.image-policy.k8s.io/x": c.annotation, "else": "broken"}
 			}
-			err := p.Validate(t.Context(), r)
+			err := plugin.Validate(t.Context(), req)
 			if c.refused == "" && err != nil || c.refused != "" && (!apierrors.IsForbidden(err) ||
 				!strings.Contains(err.Error(), c.refused)) {
 				t.Errorf("%s: got %v, want %q", c.what, err, c.refused)

@@ -113,24 +113,24 @@ func (c *Criteria) rule(r *admission.Request, reader Reader) (Target, bool, erro
 }
 
 func (c *Criteria) find(
-	rules []admissionv1.NamedRuleWithOperations, r *admission.Request, reader Reader,
+	rules []admissionv1.NamedRuleWithOperations, req *admission.Request, reader Reader,
 ) (Target, bool, error) {
 	for i := range rules {
-		if matchesRule(&rules[i], r, r.Resource) {
-			return Target{r.Resource, r.Kind}, true, nil
+		if matchesRule(&rules[i], req, req.Resource) {
+			return Target{req.Resource, req.Kind}, true, nil
 		}
 	}
 	if c.Exact {
 		return Target{}, false, nil
 	}
-	others := reader.Equivalents(r.Resource)
+	others := reader.Equivalents(req.Resource)
 	for i := range rules {
 		for _, other := range others {
-			if !matchesRule(&rules[i], r, other) {
+			if !matchesRule(&rules[i], req, other) {
 				continue
 			}
-			t := Target{other, r.Kind}
-			if own, _ := reader.Kind(r.Resource); own == r.Kind { // else it is a subresource's own kind, like Scale
+			t := Target{other, req.Kind}
+			if own, _ := reader.Kind(req.Resource); own == req.Kind { // else it is a subresource's own kind, like Scale
 				k, ok := reader.Kind(other)
 				if !ok {
 					return Target{}, false,
@@ -179,23 +179,23 @@ func matchesScope(scope *admissionv1.ScopeType, r *admission.Request) bool {
 
 // namespaceMatches matches the namespace selector: cluster-scoped objects match, a namespace is matched by its own
 // labels.
-func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
+func (c *Criteria) namespaceMatches(ctx context.Context, req *admission.Request, reader Reader) (bool, error) {
 	if c.namespace.Empty() {
 		return true, nil
 	}
-	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" {
-		if r.Subresource == "" && r.Operation == admission.Create && r.Object != nil ||
-			r.Operation == admission.Update && r.Object != nil {
-			return matchesLabels(c.namespace, r.Object), nil
+	if req.Resource.Group == "" && req.Resource.Resource == "namespaces" {
+		if req.Subresource == "" && req.Operation == admission.Create && req.Object != nil ||
+			req.Operation == admission.Update && req.Object != nil {
+			return matchesLabels(c.namespace, req.Object), nil
 		}
-		if r.OldObject != nil {
-			return matchesLabels(c.namespace, r.OldObject), nil
+		if req.OldObject != nil {
+			return matchesLabels(c.namespace, req.OldObject), nil
 		}
 	}
-	if r.Namespace == "" {
+	if req.Namespace == "" {
 		return true, nil
 	}
-	ns, err := r.NamespaceObject(ctx, reader)
+	ns, err := req.NamespaceObject(ctx, reader)
 	if apierrors.IsNotFound(err) {
 		return false, err
 	}
@@ -217,22 +217,22 @@ func ToTarget(
 
 // FromTarget decodes doc, the changed form of the object shown, as the request's object, with defaults.
 func FromTarget(
-	ctx context.Context, reader Reader, r *admission.Request, t *Target, shown runtime.Object, doc []byte,
+	ctx context.Context, reader Reader, req *admission.Request, target *Target, shown runtime.Object, doc []byte,
 ) (runtime.Object, error) {
-	if t.Kind == r.Kind {
-		return r.Parse(doc)
+	if target.Kind == req.Kind {
+		return req.Parse(doc)
 	}
 	other := admission.Request{
-		Operation: r.Operation,
-		Resource:  t.Resource,
+		Operation: req.Operation,
+		Resource:  target.Resource,
 		Object:    shown,
-		Spec:      reader.Describe(t.Resource),
+		Spec:      reader.Describe(target.Resource),
 	}
 	obj, err := other.Parse(doc)
 	if err != nil {
 		return nil, err
 	}
-	return reader.Convert(ctx, obj, t.Resource, r.Resource)
+	return reader.Convert(ctx, obj, target.Resource, req.Resource)
 }
 
 // matchesLabels reports whether an object's labels match. An object without metadata matches only an empty selector.

@@ -122,11 +122,11 @@ func TestRules(t *testing.T) {
 		{"namespaced scope", func(r *named) { r.Scope = &namespaced }, usual, true},
 		{"namespaced scope, namespace", func(r *named) { r.Scope = &namespaced }, space, false},
 	} {
-		c, err := New([]named{rule(tt.edit)}, nil, nil, nil, nil)
+		criteria, err := New([]named{rule(tt.edit)}, nil, nil, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.Match(t.Context(), tt.r, world{})
+		got, err := criteria.Match(t.Context(), tt.r, world{})
 		if err != nil || (got != nil) != tt.want {
 			t.Errorf("%s: got %v, %v, want match %v", tt.what, got, err, tt.want)
 		}
@@ -134,11 +134,11 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: shown as %v", tt.what, got.Resource)
 		}
 		// What a rule means is left out where it excludes.
-		c, err = New([]named{rule(resources("*/*"))}, []named{rule(tt.edit)}, nil, nil, nil)
+		criteria, err = New([]named{rule(resources("*/*"))}, []named{rule(tt.edit)}, nil, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := c.Match(t.Context(), tt.r, world{}); err != nil || (got == nil) != tt.want {
+		if got, err := criteria.Match(t.Context(), tt.r, world{}); err != nil || (got == nil) != tt.want {
 			t.Errorf("excluding %s: got %v, %v, want match %v", tt.what, got, err, !tt.want)
 		}
 	}

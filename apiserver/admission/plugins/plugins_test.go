@@ -57,7 +57,7 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 			Containers: []corev1.Container{{Name: "main"}},
 		},
 	}
-	r := &admission.Request{
+	req := &admission.Request{
 		Operation: admission.Create,
 		Resource:  corev1.SchemeGroupVersion.WithResource("pods"),
 		Kind:      corev1.SchemeGroupVersion.WithKind("Pod"),
@@ -68,7 +68,7 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 		Warn:      func(string) {},
 	}
 	ctx := t.Context()
-	if _, err := r.NamespaceObject(ctx, bare{}); err != nil {
+	if _, err := req.NamespaceObject(ctx, bare{}); err != nil {
 		t.Fatal(err)
 	}
 	free := []string{
@@ -79,26 +79,26 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 		"MutatingAdmissionPolicy",
 		"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 	}
-	for _, p := range build(t, Config{}) {
-		if !slices.Contains(free, p.Name()) {
+	for _, plugin := range build(t, Config{}) {
+		if !slices.Contains(free, plugin.Name()) {
 			continue
 		}
 		n := testing.AllocsPerRun(100, func() {
-			if m, ok := p.(admission.Mutator); ok {
-				if err := m.Admit(ctx, r); err != nil {
+			if m, ok := plugin.(admission.Mutator); ok {
+				if err := m.Admit(ctx, req); err != nil {
 					t.Error(err)
 				}
 			}
-			if v, ok := p.(admission.Validator); ok {
-				if err := v.Validate(ctx, r); err != nil {
+			if v, ok := plugin.(admission.Validator); ok {
+				if err := v.Validate(ctx, req); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 		if n > 0 {
-			t.Errorf("%s: %v allocations, want none", p.Name(), n)
+			t.Errorf("%s: %v allocations, want none", plugin.Name(), n)
 		}
-		free = slices.DeleteFunc(free, func(name string) bool { return name == p.Name() })
+		free = slices.DeleteFunc(free, func(name string) bool { return name == plugin.Name() })
 	}
 	if len(free) > 0 {
 		t.Errorf("not in the chain: %v", free)

@@ -69,30 +69,30 @@ func (*Plugin) Name() string { return "PodSecurity" }
 var exemptSubresources = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
 
 // Validate checks pods, workloads and namespaces.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if r.Operation != admission.Create && r.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if req.Operation != admission.Create && req.Operation != admission.Update {
 		return nil
 	}
-	switch obj := r.Object.(type) {
+	switch obj := req.Object.(type) {
 	case *corev1.Namespace:
-		if r.Subresource == "" {
-			return p.namespace(ctx, r, obj)
+		if req.Subresource == "" {
+			return p.namespace(ctx, req, obj)
 		}
 	case *corev1.Pod:
-		if slices.Contains(exemptSubresources, r.Subresource) {
+		if slices.Contains(exemptSubresources, req.Subresource) {
 			return nil
 		}
-		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update &&
+		if old, ok := req.OldObject.(*corev1.Pod); ok && req.Operation == admission.Update &&
 			!isSignificantUpdate(obj, old) {
 			return nil
 		}
-		return p.evaluate(ctx, r, &obj.ObjectMeta, &obj.Spec, true)
+		return p.evaluate(ctx, req, &obj.ObjectMeta, &obj.Spec, true)
 	default:
-		if r.Subresource != "" {
+		if req.Subresource != "" {
 			return nil
 		}
-		if meta, spec := template(r.Object); spec != nil {
-			return p.evaluate(ctx, r, meta, spec, false)
+		if meta, spec := template(req.Object); spec != nil {
+			return p.evaluate(ctx, req, meta, spec, false)
 		}
 	}
 	return nil
@@ -100,23 +100,23 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 
 // evaluate checks a pod, or a workload's template, against the levels of its namespace. Only pods are rejected.
 func (p *Plugin) evaluate(
-	ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool,
+	ctx context.Context, req *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool,
 ) error {
-	if slices.Contains(p.config.Exemptions.Namespaces, r.Namespace) {
-		p.exempt(r, "namespace")
+	if slices.Contains(p.config.Exemptions.Namespaces, req.Namespace) {
+		p.exempt(req, "namespace")
 		return nil
 	}
-	if r.User != nil && slices.Contains(p.config.Exemptions.Users, r.User.Name) {
-		p.exempt(r, "user")
+	if req.User != nil && slices.Contains(p.config.Exemptions.Users, req.User.Name) {
+		p.exempt(req, "user")
 		return nil
 	}
-	ns, err := r.NamespaceObject(ctx, p.reader)
+	ns, err := req.NamespaceObject(ctx, p.reader)
 	if err != nil {
-		p.metrics.PodSecurityError(r, true)
+		p.metrics.PodSecurityError(req, true)
 		if !enforce {
 			return nil
 		}
-		return apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", r.Namespace))
+		return apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", req.Namespace))
 	}
 	if ns == nil {
 		return nil
@@ -124,20 +124,20 @@ func (p *Plugin) evaluate(
 	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
 	if len(errs) == 0 && levels.FullyPrivileged() {
 		if enforce {
-			p.metrics.PodSecurity(r, true, string(levels.Enforce.Level), api.VersionLatest, "enforce")
+			p.metrics.PodSecurity(req, true, string(levels.Enforce.Level), api.VersionLatest, "enforce")
 		}
 		return nil
 	}
 	if c := spec.RuntimeClassName; c != nil && slices.Contains(p.config.Exemptions.RuntimeClasses, *c) {
-		p.exempt(r, "runtimeClass")
+		p.exempt(req, "runtimeClass")
 		return nil
 	}
 	if len(errs) > 0 {
-		p.metrics.PodSecurityError(r, false)
-		r.AddAuditAnnotation(api.AuditAnnotationPrefix+"error",
+		p.metrics.PodSecurityError(req, false)
+		req.AddAuditAnnotation(api.AuditAnnotationPrefix+"error",
 			fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
 	}
-	return p.apply(r, levels, meta, spec, enforce)
+	return p.apply(req, levels, meta, spec, enforce)
 }
 
 // exempt records why a request is exempt.
@@ -147,7 +147,7 @@ func (p *Plugin) exempt(r *admission.Request, why string) {
 }
 
 func (p *Plugin) apply(
-	r *admission.Request, levels api.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool,
+	req *admission.Request, levels api.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool,
 ) error {
 	checks, err := p.checks()
 	if err != nil {
@@ -161,27 +161,27 @@ func (p *Plugin) apply(
 			seen[lv] = result
 		}
 		if mode == "enforce" || !result.Allowed {
-			p.metrics.PodSecurity(r, result.Allowed, string(lv.Level), versionLabel(lv), mode)
+			p.metrics.PodSecurity(req, result.Allowed, string(lv.Level), versionLabel(lv), mode)
 		}
 		return result.Allowed, fmt.Sprintf("violate PodSecurity %q: %s", lv.String(), result.ForbiddenDetail())
 	}
 	var refused error
 	if enforce {
-		r.AddAuditAnnotation(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
+		req.AddAuditAnnotation(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
 		if ok, _ := verdict("enforce", levels.Enforce); !ok {
 			result := seen[levels.Enforce]
-			refused = admission.Forbidden(r, "violates PodSecurity %q: %s", levels.Enforce.String(),
+			refused = admission.Forbidden(req, "violates PodSecurity %q: %s", levels.Enforce.String(),
 				result.ForbiddenDetail())
 		}
 	}
 	if ok, text := verdict("audit", levels.Audit); !ok {
-		r.AddAuditAnnotation(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey, "would "+text)
+		req.AddAuditAnnotation(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey, "would "+text)
 	}
 	if refused != nil {
 		return refused
 	}
 	if ok, text := verdict("warn", levels.Warn); !ok {
-		r.Warn("would " + text)
+		req.Warn("would " + text)
 	}
 	return nil
 }
@@ -195,15 +195,15 @@ func versionLabel(lv api.LevelVersion) string {
 }
 
 // namespace validates the labels of a namespace, and warns about its pods that violate a stricter level.
-func (p *Plugin) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
+func (p *Plugin) namespace(ctx context.Context, req *admission.Request, ns *corev1.Namespace) error {
 	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
-	old, update := r.OldObject.(*corev1.Namespace)
+	old, update := req.OldObject.(*corev1.Namespace)
 	if !update {
-		return invalid(r, errs)
+		return invalid(req, errs)
 	}
 	before, oldErrs := api.PolicyToEvaluate(old.Labels, p.config.Defaults)
 	if len(errs) > 0 && !reflect.DeepEqual(errs, oldErrs) {
-		return invalid(r, errs)
+		return invalid(req, errs)
 	}
 	switch {
 	case levels.Enforce == before.Enforce, levels.Enforce.Level == api.LevelPrivileged,
@@ -214,7 +214,7 @@ func (p *Plugin) namespace(ctx context.Context, r *admission.Request, ns *corev1
 		return nil // the level is not stricter
 	}
 	for _, text := range p.violations(ctx, ns.Name, levels.Enforce) {
-		r.Warn(text)
+		req.Warn(text)
 	}
 	return nil
 }

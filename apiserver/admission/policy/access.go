@@ -31,30 +31,30 @@ var Guarded = []schema.GroupVersionResource{
 
 // Check checks a write of a policy or binding by u; old is nil for a create. The error is a 422 Status.
 func (a Access) Check(ctx context.Context, of *auth.Attributes, obj, old runtime.Object) error {
-	u := of.User
-	if u == nil || slices.Contains(u.Groups, auth.Masters) {
+	user := of.User
+	if user == nil || slices.Contains(user.Groups, auth.Masters) {
 		return nil
 	}
 	switch o := obj.(type) {
 	case *registrationv1.ValidatingAdmissionPolicy:
 		before, _ := old.(*registrationv1.ValidatingAdmissionPolicy)
-		return a.policy(ctx, u, "ValidatingAdmissionPolicy", o.Name, o.Spec.ParamKind,
+		return a.policy(ctx, user, "ValidatingAdmissionPolicy", o.Name, o.Spec.ParamKind,
 			before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
 	case *registrationv1.MutatingAdmissionPolicy:
 		before, _ := old.(*registrationv1.MutatingAdmissionPolicy)
-		return a.policy(ctx, u, "MutatingAdmissionPolicy", o.Name, o.Spec.ParamKind,
+		return a.policy(ctx, user, "MutatingAdmissionPolicy", o.Name, o.Spec.ParamKind,
 			before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
 	case *registrationv1.ValidatingAdmissionPolicyBinding:
 		before, _ := old.(*registrationv1.ValidatingAdmissionPolicyBinding)
 		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(
 			o.Spec.ParamRef, before.Spec.ParamRef)
-		return a.binding(ctx, u, "ValidatingAdmissionPolicyBinding", o.Name, ValidatingResource, o.Spec.PolicyName,
+		return a.binding(ctx, user, "ValidatingAdmissionPolicyBinding", o.Name, ValidatingResource, o.Spec.PolicyName,
 			o.Spec.ParamRef, same)
 	case *registrationv1.MutatingAdmissionPolicyBinding:
 		before, _ := old.(*registrationv1.MutatingAdmissionPolicyBinding)
 		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(
 			o.Spec.ParamRef, before.Spec.ParamRef)
-		return a.binding(ctx, u, "MutatingAdmissionPolicyBinding", o.Name, MutatingResource, o.Spec.PolicyName,
+		return a.binding(ctx, user, "MutatingAdmissionPolicyBinding", o.Name, MutatingResource, o.Spec.PolicyName,
 			o.Spec.ParamRef, same)
 	}
 	return nil
@@ -75,7 +75,7 @@ func (a Access) policy(
 }
 
 func (a Access) binding(
-	ctx context.Context, u *auth.User, kind, name string, policies schema.GroupVersionResource, policy string,
+	ctx context.Context, user *auth.User, kind, name string, policies schema.GroupVersionResource, policy string,
 	ref *registrationv1.ParamRef, same bool,
 ) error {
 	if ref == nil || same {
@@ -94,12 +94,12 @@ func (a Access) binding(
 	ask := a.readAttributes(k)
 	ask.Namespace = ref.Namespace
 	ask.Name = ref.Name
-	return a.check(ctx, u, ask, kind, name, "paramRef",
-		fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", formatUser(u)))
+	return a.check(ctx, user, ask, kind, name, "paramRef",
+		fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", formatUser(user)))
 }
 
 // readAttributes is the check whether objects of a kind may be read; nil: of any kind.
-func (a Access) readAttributes(k *registrationv1.ParamKind) *auth.Attributes {
+func (a Access) readAttributes(paramKind *registrationv1.ParamKind) *auth.Attributes {
 	ask := &auth.Attributes{
 		Verb:            "get",
 		Group:           "*",
@@ -107,16 +107,16 @@ func (a Access) readAttributes(k *registrationv1.ParamKind) *auth.Attributes {
 		Resource:        "*",
 		ResourceRequest: true,
 	}
-	if k == nil {
+	if paramKind == nil {
 		return ask
 	}
-	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	gv, err := schema.ParseGroupVersion(paramKind.APIVersion)
 	if err != nil {
 		return ask
 	}
 	ask.Group = gv.Group
 	ask.Version = gv.Version
-	if gvr, _, ok := a.Reader.ResourceOf(gv.WithKind(k.Kind)); ok {
+	if gvr, _, ok := a.Reader.ResourceOf(gv.WithKind(paramKind.Kind)); ok {
 		ask.Resource = gvr.Resource
 	}
 	return ask

@@ -43,21 +43,23 @@ func (*Mutating) Name() string { return "MutatingAdmissionPolicy" }
 
 // SetPolicy adds or updates a policy.
 func (p *Mutating) SetPolicy(obj runtime.Object) {
-	o, ok := obj.(*registrationv1.MutatingAdmissionPolicy)
+	policy, ok := obj.(*registrationv1.MutatingAdmissionPolicy)
 	if !ok {
 		return
 	}
-	s := &o.Spec
+	s := &policy.Spec
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &compiledPolicy[patches]{
-		name:      o.Name,
+		name:      policy.Name,
 		criteria:  criteria,
 		configErr: err,
 		policy:    s.FailurePolicy,
 		params:    s.ParamKind,
-		compiled:  sync.OnceValue(func() *patches { return compilePatches(s, p.observe(o.Name, admission.StepAdmit)) }),
+		compiled: sync.OnceValue(func() *patches {
+			return compilePatches(s, p.observe(policy.Name, admission.StepAdmit))
+		}),
 	}
-	p.update(func() { p.policies[o.Name] = pol })
+	p.update(func() { p.policies[policy.Name] = pol })
 }
 
 // SetBinding adds or updates a binding.
@@ -86,20 +88,20 @@ type patches struct {
 	reinvoke   bool
 }
 
-func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, observe expression.Observer) *patches {
+func compilePatches(spec *registrationv1.MutatingAdmissionPolicySpec, observe expression.Observer) *patches {
 	compiler, err := cel.NewCompositedCompiler(expression.Environments())
 	if err != nil {
 		return &patches{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
 	}
-	decl := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil, HasAuthorizer: true}
-	compiler.CompileAndStoreVariables(variables(s.Variables), decl, environment.StoredExpressions)
-	out := &patches{compiler: compiler, reinvoke: s.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy}
-	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl,
-			environment.StoredExpressions), s.FailurePolicy, observe)
+	decl := cel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}
+	compiler.CompileAndStoreVariables(variables(spec.Variables), decl, environment.StoredExpressions)
+	out := &patches{compiler: compiler, reinvoke: spec.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy}
+	if len(spec.MatchConditions) > 0 {
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(spec.MatchConditions), decl,
+			environment.StoredExpressions), spec.FailurePolicy, observe)
 	}
 	decl.HasPatchTypes = true
-	for _, m := range s.Mutations {
+	for _, m := range spec.Mutations {
 		switch {
 		case m.PatchType == registrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
 			e := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, decl,
@@ -130,20 +132,20 @@ func (s *reinvocation) requireAll() {
 }
 
 // Admit applies every policy through every binding, in order.
-func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
+func (p *Mutating) Admit(ctx context.Context, req *admission.Request) error {
 	force := p.active.Load()
-	if force == nil || r.Object == nil || matching.ExemptOfPolicies(r) {
+	if force == nil || req.Object == nil || matching.ExemptOfPolicies(req) {
 		return nil
 	}
-	state, _ := r.PluginState(p.Name()).(*reinvocation)
+	state, _ := req.PluginState(p.Name()).(*reinvocation)
 	if state == nil {
 		state = &reinvocation{called: map[string]bool{}, required: map[string]bool{}}
-		r.SetPluginState(p.Name(), state)
+		req.SetPluginState(p.Name(), state)
 	}
-	if r.Reinvocation && !apiequality.Semantic.DeepEqual(state.last, r.Object) {
+	if req.Reinvocation && !apiequality.Semantic.DeepEqual(state.last, req.Object) {
 		state.requireAll()
 	}
-	run := &mutatingRun{plugin: p, r: r, state: state}
+	run := &mutatingRun{plugin: p, r: req, state: state}
 	for _, pol := range *force {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("evaluate policy %q: %w", pol.name, err)
@@ -152,8 +154,8 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 			return err
 		}
 	}
-	if len(state.called) > 0 && !r.Reinvocation {
-		state.last = r.Object.DeepCopyObject()
+	if len(state.called) > 0 && !req.Reinvocation {
+		state.last = req.Object.DeepCopyObject()
 	}
 	if run.refusal != nil {
 		return run.refusal
@@ -171,26 +173,26 @@ type mutatingRun struct {
 
 // policy applies one policy. An error ends the request; a failure that the failure policy handles is stored in refusal.
 func (m *mutatingRun) policy(ctx context.Context, pol *compiledPolicy[patches]) error {
-	t, err := pol.match(ctx, m.r, m.plugin.Reader)
+	target, err := pol.match(ctx, m.r, m.plugin.Reader)
 	if err != nil {
 		m.fail(pol, nil, fmt.Errorf("failed to configure policy: %w", err), "")
 		return nil
 	}
-	if t == nil {
+	if target == nil {
 		return nil
 	}
-	for _, b := range pol.bindings {
-		ok, err := b.match(ctx, m.r, m.plugin.Reader)
+	for _, binding := range pol.bindings {
+		ok, err := binding.match(ctx, m.r, m.plugin.Reader)
 		var params []runtime.Object
 		if err == nil && ok {
-			params, err = parameters(ctx, m.plugin.Reader, pol.params, b.params, m.r.Namespace)
+			params, err = parameters(ctx, m.plugin.Reader, pol.params, binding.params, m.r.Namespace)
 		}
 		if err != nil {
-			m.fail(pol, b, fmt.Errorf("failed to configure binding: %w", err), "")
+			m.fail(pol, binding, fmt.Errorf("failed to configure binding: %w", err), "")
 			continue
 		}
 		for _, param := range params {
-			if err := m.invoke(ctx, pol, b, t, param); err != nil {
+			if err := m.invoke(ctx, pol, binding, target, param); err != nil {
 				return err
 			}
 		}
@@ -220,7 +222,7 @@ func (m *mutatingRun) fail(pol *compiledPolicy[patches], b *binding, err error, 
 
 // invoke applies a policy with one parameter.
 func (m *mutatingRun) invoke(
-	ctx context.Context, pol *compiledPolicy[patches], b *binding, t *matching.Target, param runtime.Object,
+	ctx context.Context, pol *compiledPolicy[patches], b *binding, target *matching.Target, param runtime.Object,
 ) error {
 	c := pol.compiled()
 	if c.err != nil {
@@ -228,7 +230,7 @@ func (m *mutatingRun) invoke(
 		return nil //nolint:nilerr // fail has recorded it
 	}
 	if c.conditions != nil {
-		in, err := m.input(ctx, t, param)
+		in, err := m.input(ctx, target, param)
 		if err != nil {
 			return err
 		}
@@ -250,7 +252,7 @@ func (m *mutatingRun) invoke(
 	before := m.r.Object.DeepCopyObject()
 	for _, patcher := range c.patchers {
 		begin := time.Now()
-		err := m.apply(c.compiler.CreateContext(ctx), patcher, t, param)
+		err := m.apply(c.compiler.CreateContext(ctx), patcher, target, param)
 		m.plugin.Metrics.Mutation(pol.name, b.name, mutationError(err), time.Since(begin))
 		if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 			return status
@@ -297,19 +299,21 @@ var interfaces = sync.OnceValue(func() upstream.ObjectInterfaces {
 })
 
 // apply evaluates one mutation and applies its result to the request's object.
-func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Target, param runtime.Object) error {
-	in, err := m.input(ctx, t, param)
+func (m *mutatingRun) apply(
+	ctx context.Context, patcher patch.Patcher, target *matching.Target, param runtime.Object,
+) error {
+	in, err := m.input(ctx, target, param)
 	if err != nil {
 		return err
 	}
-	types, err := m.plugin.Reader.Types(t.Resource)
+	types, err := m.plugin.Reader.Types(target.Resource)
 	if err != nil {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("Resource kind %s not found. There can be a delay between "+
-			"when CustomResourceDefinitions are created and when they are available.", t.Kind))
+			"when CustomResourceDefinitions are created and when they are available.", target.Kind))
 	}
 	seen := in.Attributes.VersionedObject.Object()
-	next, err := p.Patch(ctx, patch.Request{
-		MatchedResource:     t.Resource,
+	next, err := patcher.Patch(ctx, patch.Request{
+		MatchedResource:     target.Resource,
 		VersionedAttributes: in.Attributes,
 		ObjectInterfaces:    interfaces(),
 		OptionalVariables:   in.Bindings,
@@ -319,11 +323,11 @@ func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Ta
 	if err != nil || next == seen {
 		return err
 	}
-	doc, err := admission.Document(next, t.Kind)
+	doc, err := admission.Document(next, target.Kind)
 	if err != nil {
 		return err
 	}
-	obj, err := matching.FromTarget(ctx, m.plugin.Reader, m.r, t, seen, doc)
+	obj, err := matching.FromTarget(ctx, m.plugin.Reader, m.r, target, seen, doc)
 	if err != nil {
 		return err
 	}

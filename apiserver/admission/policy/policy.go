@@ -270,22 +270,22 @@ func lookUp(
 	return nil, errors.New("one of name or selector must be provided")
 }
 
-// input builds the expressions' input from r.
+// input builds the expressions' input from req.
 func input(
-	ctx context.Context, reader Reader, r *admission.Request, t *matching.Target, authz auth.Authorizer,
+	ctx context.Context, reader Reader, req *admission.Request, t *matching.Target, authz auth.Authorizer,
 ) (*expression.Input, error) {
-	obj, err := matching.ToTarget(ctx, reader, r.Object, r, t)
+	obj, err := matching.ToTarget(ctx, reader, req.Object, req, t)
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert object version: %w", err)
 	}
-	old, err := matching.ToTarget(ctx, reader, r.OldObject, r, t)
+	old, err := matching.ToTarget(ctx, reader, req.OldObject, req, t)
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert object version: %w", err)
 	}
-	in := expression.NewInput(r, t.Resource, t.Kind, obj, old, authz)
-	if r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
+	in := expression.NewInput(req, t.Resource, t.Kind, obj, old, authz)
+	if req.Kind.Group == "" && req.Kind.Kind == "Namespace" {
 		return in, nil // a namespace is its own namespaceObject
 	}
-	in.Namespace, err = r.NamespaceObject(ctx, reader)
+	in.Namespace, err = req.NamespaceObject(ctx, reader)
 	return in, err
 }

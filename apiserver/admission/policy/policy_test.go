@@ -132,22 +132,22 @@ type (
 
 // inForce is a plugin with one policy and its bindings, which deny unless they say otherwise.
 func inForce(w world, s policySpec, bindings ...bindingSpec) *Validating {
-	p := NewValidating(Config{Reader: w, Metrics: admission.NewMetrics()})
+	validating := NewValidating(Config{Reader: w, Metrics: admission.NewMetrics()})
 	if s.MatchConstraints == nil {
 		s.MatchConstraints = everything()
 	}
-	p.SetPolicy(&registrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: s})
+	validating.SetPolicy(&registrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: s})
 	for i, b := range bindings {
 		b.PolicyName = "p"
 		if b.ValidationActions == nil {
 			b.ValidationActions = []registrationv1.ValidationAction{registrationv1.Deny}
 		}
-		p.SetBinding(&registrationv1.ValidatingAdmissionPolicyBinding{
+		validating.SetBinding(&registrationv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: string(rune('a' + i))},
 			Spec:       b,
 		})
 	}
-	return p
+	return validating
 }
 
 func judged(texts ...string) []registrationv1.Validation {
@@ -395,7 +395,7 @@ func TestActionsAndAnnotations(t *testing.T) {
 	warnAudit := []registrationv1.ValidationAction{registrationv1.Warn, registrationv1.Audit}
 	w := world{maps: map[string]*corev1.ConfigMap{"dev/few": limits("few", "2"), "dev/many": limits("many", "9")}}
 	kind := &registrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
-	s := policySpec{
+	spec := policySpec{
 		ParamKind:   kind,
 		Validations: judged("int(object.data.size) < int(params.data.most)"),
 		AuditAnnotations: []registrationv1.AuditAnnotation{
@@ -407,22 +407,22 @@ func TestActionsAndAnnotations(t *testing.T) {
 	}
 	few := &registrationv1.ParamRef{Name: "few"}
 	many := &registrationv1.ParamRef{Name: "many"}
-	a := ask("5")
-	if err := inForce(w, s, bindingSpec{ParamRef: few, ValidationActions: warnAudit}, bindingSpec{ParamRef: many}).
-		Validate(t.Context(), a.Request); err != nil {
+	asked := ask("5")
+	if err := inForce(w, spec, bindingSpec{ParamRef: few, ValidationActions: warnAudit}, bindingSpec{ParamRef: many}).
+		Validate(t.Context(), asked.Request); err != nil {
 		t.Errorf("warned of and audited: %v", err)
 	}
 	if want := []string{"Validation failed for ValidatingAdmissionPolicy 'p' with binding 'a': failed expression: " +
-		"int(object.data.size) < int(params.data.most)"}; !slices.Equal(a.warnings, want) {
-		t.Errorf("warnings: got %q, want %q", a.warnings, want)
+		"int(object.data.size) < int(params.data.most)"}; !slices.Equal(asked.warnings, want) {
+		t.Errorf("warnings: got %q, want %q", asked.warnings, want)
 	}
 	want := map[string]string{
 		"p/most": "limit 2, limit 9",
 		"p/same": "x",
 		"validation.policy.admission.k8s.io/validation_failure": `[{"message":"failed expression: int(object.data.size) \u003c int(params.data.most)","policy":"p","binding":"a","expressionIndex":0,"validationActions":["Warn","Audit"]}]`,
 	}
-	if !maps.Equal(a.notes, want) {
-		t.Errorf("annotations: got %q, want %q", a.notes, want)
+	if !maps.Equal(asked.notes, want) {
+		t.Errorf("annotations: got %q, want %q", asked.notes, want)
 	}
 	// An annotation that cannot be told denies, also where the binding only warns.
 	broken := policySpec{
@@ -493,8 +493,8 @@ func TestMutations(t *testing.T) {
 		{"one that is none", []registrationv1.Mutation{json("[JSONPatch{")}, nil, nil, "denied request: "},
 	} {
 		m := admission.NewMetrics()
-		p := NewMutating(Config{Reader: world{}, Metrics: m})
-		p.SetPolicy(&registrationv1.MutatingAdmissionPolicy{
+		mutating := NewMutating(Config{Reader: world{}, Metrics: m})
+		mutating.SetPolicy(&registrationv1.MutatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "p"},
 			Spec: registrationv1.MutatingAdmissionPolicySpec{
 				MatchConstraints:   everything(),
@@ -504,12 +504,12 @@ func TestMutations(t *testing.T) {
 				Variables:          []registrationv1.Variable{{Name: "more", Expression: "'+'"}},
 			},
 		})
-		p.SetBinding(&registrationv1.MutatingAdmissionPolicyBinding{
+		mutating.SetBinding(&registrationv1.MutatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "b"},
 			Spec:       registrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "p"},
 		})
 		a := ask("1")
-		check(t, tt.what, p.Admit(t.Context(), a.Request), tt.err)
+		check(t, tt.what, mutating.Admit(t.Context(), a.Request), tt.err)
 		if got := a.Object.(*corev1.ConfigMap).Data; tt.err == "" && !maps.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.what, got, tt.want)
 		}

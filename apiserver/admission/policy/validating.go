@@ -44,21 +44,21 @@ func (*Validating) Name() string { return "ValidatingAdmissionPolicy" }
 
 // SetPolicy adds or updates a policy.
 func (p *Validating) SetPolicy(obj runtime.Object) {
-	o, ok := obj.(*registrationv1.ValidatingAdmissionPolicy)
+	policy, ok := obj.(*registrationv1.ValidatingAdmissionPolicy)
 	if !ok {
 		return
 	}
-	s := &o.Spec
+	s := &policy.Spec
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &compiledPolicy[checks]{
-		name:      o.Name,
+		name:      policy.Name,
 		criteria:  criteria,
 		configErr: err,
 		policy:    s.FailurePolicy,
 		params:    s.ParamKind,
-		compiled:  sync.OnceValue(func() *checks { return compile(s, p.observe(o.Name, admission.StepValidate)) }),
+		compiled:  sync.OnceValue(func() *checks { return compile(s, p.observe(policy.Name, admission.StepValidate)) }),
 	}
-	p.update(func() { p.policies[o.Name] = pol })
+	p.update(func() { p.policies[policy.Name] = pol })
 }
 
 // SetBinding adds or updates a binding.
@@ -112,29 +112,29 @@ func (t *text) ReturnTypes() []*celgo.Type {
 	return []*celgo.Type{celgo.StringType}
 }
 
-func compile(s *registrationv1.ValidatingAdmissionPolicySpec, observe expression.Observer) *checks {
+func compile(spec *registrationv1.ValidatingAdmissionPolicySpec, observe expression.Observer) *checks {
 	compiler, err := cel.NewCompositedCompiler(expression.Environments())
 	if err != nil {
 		return &checks{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
 	}
-	full := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil, HasAuthorizer: true}
-	plain := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil}
-	compiler.CompileAndStoreVariables(variables(s.Variables), full, environment.StoredExpressions)
+	full := cel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil, HasAuthorizer: true}
+	plain := cel.OptionalVariableDeclarations{HasParams: spec.ParamKind != nil}
+	compiler.CompileAndStoreVariables(variables(spec.Variables), full, environment.StoredExpressions)
 	out := &checks{}
-	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full,
+	if len(spec.MatchConditions) > 0 {
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(spec.MatchConditions), full,
 			environment.StoredExpressions), nil, observe)
 	}
-	rules := make([]cel.ExpressionAccessor, len(s.Validations))
-	messages := make([]cel.ExpressionAccessor, len(s.Validations))
-	for i, v := range s.Validations {
+	rules := make([]cel.ExpressionAccessor, len(spec.Validations))
+	messages := make([]cel.ExpressionAccessor, len(spec.Validations))
+	for i, v := range spec.Validations {
 		rules[i] = &validation{Bool: expression.Bool{Text: v.Expression}, message: v.Message, reason: v.Reason}
 		if v.MessageExpression != "" {
 			messages[i] = &text{expression: v.MessageExpression}
 		}
 	}
-	annotations := make([]cel.ExpressionAccessor, len(s.AuditAnnotations))
-	for i, a := range s.AuditAnnotations {
+	annotations := make([]cel.ExpressionAccessor, len(spec.AuditAnnotations))
+	for i, a := range spec.AuditAnnotations {
 		annotations[i] = &text{key: a.Key, expression: a.ValueExpression, nullable: true}
 	}
 	out.validations = compiler.CompileCondition(rules, full, environment.StoredExpressions)

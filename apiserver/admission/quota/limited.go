@@ -41,12 +41,12 @@ var kinds = []schema.GroupVersionKind{
 }
 
 // Read decodes the plugin's configuration; nil: nothing is limited by default.
-func Read(d *config.Document) ([]Limited, error) {
-	if d == nil {
+func Read(document *config.Document) ([]Limited, error) {
+	if document == nil {
 		return nil, nil
 	}
 	var f configuration
-	if err := d.Decode(&f, kinds...); err != nil {
+	if err := document.Decode(&f, kinds...); err != nil {
 		return nil, err
 	}
 	var errs field.ErrorList
@@ -55,7 +55,7 @@ func Read(d *config.Document) ([]Limited, error) {
 			errs = append(errs, field.Required(field.NewPath("limitedResources").Index(i).Child("resource"), ""))
 		}
 	}
-	return f.LimitedResources, d.WrapError(errs.ToAggregate())
+	return f.LimitedResources, document.WrapError(errs.ToAggregate())
 }
 
 // checkLimited rejects the use of a limited resource that no quota of the namespace covers.

@@ -108,12 +108,12 @@ func (p *Plugin) Remove(obj runtime.Object) {
 func (p *Plugin) quotasOf(namespace string) (*namespaceQuotas, []*corev1.ResourceQuota) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	s := p.namespaces[namespace]
-	if s == nil {
+	quotas := p.namespaces[namespace]
+	if quotas == nil {
 		return nil, nil
 	}
-	list := make([]*corev1.ResourceQuota, 0, len(s.quotas))
-	for _, q := range s.quotas {
+	list := make([]*corev1.ResourceQuota, 0, len(quotas.quotas))
+	for _, q := range quotas.quotas {
 		list = append(list, q)
 	}
 	slices.SortFunc(list, func(a, b *corev1.ResourceQuota) int {
@@ -122,7 +122,7 @@ func (p *Plugin) quotasOf(namespace string) (*namespaceQuotas, []*corev1.Resourc
 		}
 		return 1
 	})
-	return s, list
+	return quotas, list
 }
 
 // notLimited resources are never limited: they are not stored, or not stored separately.
@@ -148,20 +148,20 @@ var notLimited = []schema.GroupResource{
 }
 
 // handles reports whether a request can change the usage.
-func handles(r *admission.Request, m *quota.Meter) bool {
+func handles(req *admission.Request, m *quota.Meter) bool {
 	switch {
-	case r.Operation == admission.Create:
-		return r.Subresource == ""
-	case r.Operation != admission.Update || !m.OnUpdate:
+	case req.Operation == admission.Create:
+		return req.Subresource == ""
+	case req.Operation != admission.Update || !m.OnUpdate:
 		return false
 	}
-	switch r.Resource.Resource {
+	switch req.Resource.Resource {
 	case "pods":
-		return r.Subresource == "resize" || r.Subresource == "" && setsActiveDeadline(r.OldObject, r.Object)
+		return req.Subresource == "resize" || req.Subresource == "" && setsActiveDeadline(req.OldObject, req.Object)
 	case "persistentvolumeclaims":
-		return r.Subresource == "" || r.Subresource == "status"
+		return req.Subresource == "" || req.Subresource == "status"
 	}
-	return r.Subresource == ""
+	return req.Subresource == ""
 }
 
 // setsActiveDeadline reports whether an update sets a pod's activeDeadlineSeconds, the only change that moves a pod to
@@ -173,29 +173,29 @@ func setsActiveDeadline(before, after runtime.Object) bool {
 }
 
 // Validate charges the request to the quotas that apply, or rejects it.
-func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if p.quotaCount.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil ||
-		r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
+func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
+	if p.quotaCount.Load() == 0 && len(p.limited) == 0 || req.Namespace == "" || req.Object == nil ||
+		req.Kind.Kind == "Namespace" && req.Kind.Group == "" {
 		return nil
 	}
-	gr := r.Resource.GroupResource()
-	s, quotas := p.quotasOf(r.Namespace)
+	gr := req.Resource.GroupResource()
+	s, quotas := p.quotasOf(req.Namespace)
 	if len(quotas) == 0 && len(p.limited) == 0 || slices.Contains(notLimited, gr) {
 		return nil
 	}
 	m := quota.MeterFor(gr)
-	if !handles(r, m) {
+	if !handles(req, m) {
 		return nil
 	}
 	a := &chargeRequest{
-		r:      r,
+		r:      req,
 		meter:  m,
 		now:    time.Now(),
 		signal: make(chan bool, 1),
 	}
-	if r.Operation == admission.Update {
-		if a.old = r.OldObject; a.old == nil {
-			return admission.Forbidden(r, "unable to get previous usage since prior version of object was not found")
+	if req.Operation == admission.Update {
+		if a.old = req.OldObject; a.old == nil {
+			return admission.Forbidden(req, "unable to get previous usage since prior version of object was not found")
 		}
 		if o, ok := a.old.(metav1.Object); ok && o.GetResourceVersion() == "" {
 			a.old = nil // created by this update: all of it is new
@@ -210,14 +210,14 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	s.batcher.do(a, func(batch []*chargeRequest) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
 		defer cancel()
-		p.chargeBatch(ctx, r.Namespace, batch)
+		p.chargeBatch(ctx, req.Namespace, batch)
 	})
 	if a.err == nil && len(a.charges) > 0 {
-		r.OnSettle(func(o admission.Outcome) {
+		req.OnSettle(func(o admission.Outcome) {
 			if o == admission.NotStored {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
 				defer cancel()
-				p.refund(ctx, r.Namespace, []*chargeRequest{a})
+				p.refund(ctx, req.Namespace, []*chargeRequest{a})
 			}
 		})
 	}

@@ -97,7 +97,7 @@ func creation(name string) *admission.Request {
 }
 
 func TestChargeAndRefund(t *testing.T) {
-	p, s := plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
+	p, fakeStore := plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
 	first := creation("one")
 	if err := p.Validate(t.Context(), first); err != nil {
 		t.Fatal(err)
@@ -108,11 +108,11 @@ func TestChargeAndRefund(t *testing.T) {
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if got := s.used("a", "pods"); got != "1" {
+	if got := fakeStore.used("a", "pods"); got != "1" {
 		t.Errorf("a refused pod left a charge behind: used %s, want 1", got)
 	}
 	first.Settle(admission.NotStored)
-	if a, b := s.used("a", "pods"), s.used("b", "count/pods"); a != "0" || b != "0" {
+	if a, b := fakeStore.used("a", "pods"), fakeStore.used("b", "count/pods"); a != "0" || b != "0" {
 		t.Errorf("a pod that was not stored is still charged: %s and %s", a, b)
 	}
 	unsure := creation("unsure")
@@ -120,20 +120,20 @@ func TestChargeAndRefund(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsure.Settle(admission.Unknown)
-	if got := s.used("a", "pods"); got != "1" {
+	if got := fakeStore.used("a", "pods"); got != "1" {
 		t.Errorf("a pod that may be stored yet is not charged: used %s, want 1", got)
 	}
-	p, s = plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
+	p, fakeStore = plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
 	dry := creation("dry")
 	dry.DryRun = true
-	if err := p.Validate(t.Context(), dry); err != nil || s.used("a", "pods") != "0" {
-		t.Errorf("dry run: %v, used %s", err, s.used("a", "pods"))
+	if err := p.Validate(t.Context(), dry); err != nil || fakeStore.used("a", "pods") != "0" {
+		t.Errorf("dry run: %v, used %s", err, fakeStore.used("a", "pods"))
 	}
 }
 
 // TestManyAtOnce has 64 clients ask for 200 pods of which 50 fit.
 func TestManyAtOnce(t *testing.T) {
-	p, s := plugin(limit("q", "pods", "50", "0"))
+	p, fakeStore := plugin(limit("q", "pods", "50", "0"))
 	var stored, refused atomic.Int64
 	var wg sync.WaitGroup
 	next := atomic.Int64{}
@@ -156,8 +156,9 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if stored.Load() != 50 || refused.Load() != 150 || s.used("q", "pods") != "50" {
-		t.Errorf("%d stored, %d refused, used %s; want 50, 150, 50", stored.Load(), refused.Load(), s.used("q", "pods"))
+	if stored.Load() != 50 || refused.Load() != 150 || fakeStore.used("q", "pods") != "50" {
+		t.Errorf("%d stored, %d refused, used %s; want 50, 150, 50", stored.Load(), refused.Load(),
+			fakeStore.used("q", "pods"))
 	}
 }
 
@@ -168,8 +169,8 @@ func TestNothingToDo(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _ = p.Validate(ctx, r) }); n > 0 {
 		t.Errorf("%v allocations without a quota, want none", n)
 	}
-	q := limit("q", "pods", "0", "0")
-	p.Set(q)
+	quota := limit("q", "pods", "0", "0")
+	p.Set(quota)
 	for name, edit := range map[string]func(*admission.Request){
 		"another namespace": func(r *admission.Request) { r.Namespace = "other" },
 		"an update": func(r *admission.Request) {
@@ -186,7 +187,7 @@ func TestNothingToDo(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	p.Remove(q)
+	p.Remove(quota)
 	if err := p.Validate(t.Context(), creation("x")); err != nil {
 		t.Errorf("after the quota went: %v", err)
 	}

@@ -44,10 +44,10 @@ type webhookClient struct {
 }
 
 func newWebhookClient(
-	c *registrationv1.WebhookClientConfig, resolve Resolver, egress *outbound.Egress, creds *Credentials,
+	config *registrationv1.WebhookClientConfig, resolve Resolver, egress *outbound.Egress, creds *Credentials,
 ) (*webhookClient, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca := bytes.TrimSpace(c.CABundle); len(ca) > 0 {
+	if ca := bytes.TrimSpace(config.CABundle); len(ca) > 0 {
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(ca) {
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
@@ -57,23 +57,29 @@ func newWebhookClient(
 	to := outbound.Options{TLS: conf, HTTP2: true}
 	var cfg *rest.Config
 	var err error
-	switch s := c.Service; {
-	case s != nil:
+	switch reference := config.Service; {
+	case reference != nil:
 		port := int32(443)
-		if s.Port != nil {
-			port = *s.Port
+		if reference.Port != nil {
+			port = *reference.Port
 		}
 		// The certificate is for the Service's DNS name; the dialer resolves it to an endpoint.
-		u := url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(port)))}
-		if s.Path != nil {
-			u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
+		u := url.URL{
+			Scheme: "https",
+			Host: net.JoinHostPort(reference.Name+"."+reference.Namespace+".svc",
+				strconv.Itoa(int(port))),
+		}
+		if reference.Path != nil {
+			u.Path = "/" + strings.TrimPrefix(*reference.Path, "/")
 		}
 		out.endpoint = u.String()
 		to.Target = outbound.Backend
-		to.Resolve = func(ctx context.Context) (string, error) { return resolve(ctx, s.Namespace, s.Name, port) }
-		cfg, err = creds.service(s.Name, s.Namespace, port)
-	case c.URL != nil:
-		out.endpoint = *c.URL
+		to.Resolve = func(ctx context.Context) (string, error) {
+			return resolve(ctx, reference.Namespace, reference.Name, port)
+		}
+		cfg, err = creds.service(reference.Name, reference.Namespace, port)
+	case config.URL != nil:
+		out.endpoint = *config.URL
 		to.Target = outbound.Configured
 		cfg, err = creds.address(out.endpoint)
 	default:
@@ -142,35 +148,35 @@ func (c *webhookClient) post(ctx context.Context, review []byte) (*admissionv1.A
 
 // responseOf is the response in an AdmissionReview of a version, or an error if it is invalid.
 func responseOf(
-	a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool,
+	review *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool,
 ) (*admissionv1.AdmissionResponse, error) {
-	r := a.Response
-	if r == nil || versionDiffers(a, version) {
+	response := review.Response
+	if response == nil || versionDiffers(review, version) {
 		return nil, errors.New("webhook response was absent")
 	}
 	if version == beta {
-		return convertBetaResponse(r, mutating), nil
+		return convertBetaResponse(response, mutating), nil
 	}
-	if r.UID != uid {
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
+	if response.UID != uid {
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, response.UID)
 	}
 	want := admissionv1.SchemeGroupVersion.WithKind(reviewKind)
-	if got := a.GroupVersionKind(); got != want {
+	if got := review.GroupVersionKind(); got != want {
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want.String(), got.String())
 	}
 	switch {
-	case !mutating && len(r.Patch) > 0:
+	case !mutating && len(response.Patch) > 0:
 		return nil, errors.New("validating webhook may not return response.patch")
-	case !mutating && r.PatchType != nil:
+	case !mutating && response.PatchType != nil:
 		return nil, errors.New("validating webhook may not return response.patchType")
-	case len(r.Patch) > 0 && r.PatchType == nil:
+	case len(response.Patch) > 0 && response.PatchType == nil:
 		return nil, errors.New("webhook returned response.patch but not response.patchType")
-	case len(r.Patch) == 0 && r.PatchType != nil:
+	case len(response.Patch) == 0 && response.PatchType != nil:
 		return nil, errors.New("webhook returned response.patchType but not response.patch")
-	case r.PatchType != nil && *r.PatchType == "":
-		return nil, fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
+	case response.PatchType != nil && *response.PatchType == "":
+		return nil, fmt.Errorf("webhook returned invalid response.patchType of %q", *response.PatchType)
 	}
-	return r, nil
+	return response, nil
 }
 
 // versionDiffers reports whether the response has another version than the request, which Kubernetes treats as a

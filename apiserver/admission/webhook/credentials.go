@@ -38,26 +38,26 @@ var kinds = []schema.GroupVersionKind{
 }
 
 // Read decodes a plugin's configuration and its kubeconfig; nil: no credentials.
-func Read(d *config.Document) (*Credentials, error) {
-	if d == nil {
+func Read(document *config.Document) (*Credentials, error) {
+	if document == nil {
 		return nil, nil // no credentials are no error
 	}
 	var f configuration
-	if err := d.Decode(&f, kinds...); err != nil {
+	if err := document.Decode(&f, kinds...); err != nil {
 		return nil, err
 	}
 	switch {
 	case f.StaticManifestsDir != "":
-		return nil, d.WrapError(errors.New("staticManifestsDir: webhooks from files are not supported"))
+		return nil, document.WrapError(errors.New("staticManifestsDir: webhooks from files are not supported"))
 	case f.KubeConfigFile == "":
 		return nil, nil // no credentials are no error
 	case !filepath.IsAbs(f.KubeConfigFile):
-		return nil, d.WrapError(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile,
+		return nil, document.WrapError(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile,
 			"must be an absolute file path"))
 	}
 	users, err := webhookutil.NewDefaultAuthenticationInfoResolver(f.KubeConfigFile)
 	if err != nil {
-		return nil, d.WrapError(err)
+		return nil, document.WrapError(err)
 	}
 	return &Credentials{users}, nil
 }
@@ -86,18 +86,18 @@ func (c *Credentials) address(endpoint string) (*rest.Config, error) {
 	return c.users.ClientConfigFor(host)
 }
 
-// withCredentials adds the credentials to t.
-func withCredentials(cfg *rest.Config, t *http.Transport) (http.RoundTripper, error) {
+// withCredentials adds the credentials to transport.
+func withCredentials(cfg *rest.Config, transport *http.Transport) (http.RoundTripper, error) {
 	if cfg == nil {
-		return t, nil
+		return transport, nil
 	}
 	own, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
 	}
 	if own != nil {
-		t.TLSClientConfig.Certificates = append([]tls.Certificate(nil), own.Certificates...)
-		t.TLSClientConfig.GetClientCertificate = own.GetClientCertificate
+		transport.TLSClientConfig.Certificates = append([]tls.Certificate(nil), own.Certificates...)
+		transport.TLSClientConfig.GetClientCertificate = own.GetClientCertificate
 	}
-	return rest.HTTPWrappersForConfig(cfg, t)
+	return rest.HTTPWrappersForConfig(cfg, transport)
 }

@@ -111,23 +111,23 @@ type invocation struct {
 	obj, old runtime.Object
 }
 
-// invoke returns the invocation of h for r; nil if h does not match r.
-func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*invocation, error) {
+// invoke returns the invocation of h for req; nil if h does not match req.
+func (p *plugin) invoke(ctx context.Context, h *hook, req *admission.Request) (*invocation, error) {
 	if h.configErr != nil {
 		return nil, apierrors.NewInternalError(h.configErr)
 	}
-	t, err := h.criteria.Match(ctx, r, p.Reader)
-	if err != nil || t == nil {
+	target, err := h.criteria.Match(ctx, req, p.Reader)
+	if err != nil || target == nil {
 		return nil, err
 	}
 	v := &invocation{
 		hook:   h,
-		target: t,
-		obj:    r.Object,
-		old:    r.OldObject,
+		target: target,
+		obj:    req.Object,
+		old:    req.OldObject,
 	}
-	if v.obj, err = matching.ToTarget(ctx, p.Reader, r.Object, r, t); err == nil {
-		v.old, err = matching.ToTarget(ctx, p.Reader, r.OldObject, r, t)
+	if v.obj, err = matching.ToTarget(ctx, p.Reader, req.Object, req, target); err == nil {
+		v.old, err = matching.ToTarget(ctx, p.Reader, req.OldObject, req, target)
 	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -136,10 +136,10 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*in
 	if c == nil {
 		return v, nil
 	}
-	in := expression.NewInput(r, t.Resource, t.Kind, v.obj, v.old, p.Authorizer)
+	in := expression.NewInput(req, target.Resource, target.Kind, v.obj, v.old, p.Authorizer)
 	ok, err := c.Match(ctx, in)
 	if err != nil {
-		return nil, admission.Forbidden(r, "%w", err)
+		return nil, admission.Forbidden(req, "%w", err)
 	}
 	if !ok {
 		return nil, nil
@@ -170,60 +170,60 @@ type denied struct{ *apierrors.StatusError }
 
 // call calls the webhook. The error is a *failure, or the error of the request.
 func (v *invocation) call(
-	ctx context.Context, r *admission.Request, mutating bool,
+	ctx context.Context, req *admission.Request, mutating bool,
 ) (*admissionv1.AdmissionResponse, error) {
-	h := v.hook
-	fail := func(err error) error { return &failure{h.name, err} }
-	if r.DryRun {
+	hook := v.hook
+	fail := func(err error) error { return &failure{hook.name, err} }
+	if req.DryRun {
 		switch {
-		case h.sideEffects == nil:
+		case hook.sideEffects == nil:
 			return nil, fail(errors.New("Webhook SideEffects is nil")) //nolint:staticcheck // Kubernetes' message
-		case *h.sideEffects != registrationv1.SideEffectClassNone &&
-			*h.sideEffects != registrationv1.SideEffectClassNoneOnDryRun:
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
+		case *hook.sideEffects != registrationv1.SideEffectClassNone &&
+			*hook.sideEffects != registrationv1.SideEffectClassNoneOnDryRun:
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", hook.name))
 		}
 	}
-	if h.version == "" {
+	if hook.version == "" {
 		return nil,
 			fail(errors.New("could not create admission objects: webhook does not accept known AdmissionReview " +
 				"versions (v1, v1beta1)"))
 	}
 	uid := types.UID(uuid.NewString())
-	review, err := v.review(r, uid)
+	review, err := v.review(req, uid)
 	if err != nil {
 		return nil, fail(fmt.Errorf("could not create admission objects: %w", err))
 	}
-	c, err := h.client()
+	c, err := hook.client()
 	if err != nil {
 		return nil, fail(fmt.Errorf("could not get REST client: %w", err))
 	}
-	if h.timeout > 0 {
+	if hook.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, h.timeout)
+		ctx, cancel = context.WithTimeout(ctx, hook.timeout)
 		defer cancel()
 	}
 	answer, err := c.post(ctx, review)
 	if err != nil {
 		return nil, fail(fmt.Errorf("failed to call webhook: %w", err))
 	}
-	resp, err := responseOf(answer, h.version, uid, mutating)
+	resp, err := responseOf(answer, hook.version, uid, mutating)
 	if err != nil {
 		return nil, fail(fmt.Errorf("received invalid webhook response: %w", err))
 	}
 	for key, value := range resp.AuditAnnotations {
-		r.AddAuditAnnotation(h.name+"/"+key, value)
+		req.AddAuditAnnotation(hook.name+"/"+key, value)
 	}
 	for _, text := range resp.Warnings {
-		r.Warn(text)
+		req.Warn(text)
 	}
 	if !resp.Allowed {
-		return nil, denial(h.name, resp.Result)
+		return nil, denial(hook.name, resp.Result)
 	}
 	return resp, nil
 }
 
 // review is the encoded AdmissionReview.
-func (v *invocation) review(r *admission.Request, uid types.UID) ([]byte, error) {
+func (v *invocation) review(req *admission.Request, uid types.UID) ([]byte, error) {
 	obj, err := admission.Document(v.obj, v.target.Kind)
 	if err != nil {
 		return nil, err
@@ -232,28 +232,28 @@ func (v *invocation) review(r *admission.Request, uid types.UID) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	requestKind := metav1.GroupVersionKind(r.Kind)
-	requestResource := metav1.GroupVersionResource(r.Resource)
-	q := &admissionv1.AdmissionRequest{
+	requestKind := metav1.GroupVersionKind(req.Kind)
+	requestResource := metav1.GroupVersionResource(req.Resource)
+	request := &admissionv1.AdmissionRequest{
 		UID:                uid,
 		Kind:               metav1.GroupVersionKind(v.target.Kind),
 		Resource:           metav1.GroupVersionResource(v.target.Resource),
-		SubResource:        r.Subresource,
+		SubResource:        req.Subresource,
 		RequestKind:        &requestKind,
 		RequestResource:    &requestResource,
-		RequestSubResource: r.Subresource,
-		Name:               r.Name,
-		Namespace:          r.Namespace,
-		Operation:          admissionv1.Operation(r.Operation),
-		UserInfo:           userOf(r),
+		RequestSubResource: req.Subresource,
+		Name:               req.Name,
+		Namespace:          req.Namespace,
+		Operation:          admissionv1.Operation(req.Operation),
+		UserInfo:           userOf(req),
 		Object:             runtime.RawExtension{Raw: obj},
 		OldObject:          runtime.RawExtension{Raw: old},
-		DryRun:             &r.DryRun,
+		DryRun:             &req.DryRun,
 	}
-	if r.Options != nil && r.Operation != admission.Connect {
-		q.Options = runtime.RawExtension{Object: r.Options}
+	if req.Options != nil && req.Operation != admission.Connect {
+		request.Options = runtime.RawExtension{Object: req.Options}
 	}
-	return encode(&admissionv1.AdmissionReview{Request: q}, v.hook.version)
+	return encode(&admissionv1.AdmissionReview{Request: request}, v.hook.version)
 }
 
 func userOf(r *admission.Request) authenticationv1.UserInfo {
@@ -272,22 +272,22 @@ func userOf(r *admission.Request) authenticationv1.UserInfo {
 
 // denial is a webhook's rejection with its own message.
 func denial(name string, result *metav1.Status) *denied {
-	s := metav1.Status{}
+	status := metav1.Status{}
 	if result != nil {
-		s = *result
+		status = *result
 	}
-	s.Code = max(s.Code, http.StatusBadRequest)
-	if s.Status == "" || s.Status == metav1.StatusSuccess {
-		s.Status = metav1.StatusFailure
+	status.Code = max(status.Code, http.StatusBadRequest)
+	if status.Status == "" || status.Status == metav1.StatusSuccess {
+		status.Status = metav1.StatusFailure
 	}
 	by := fmt.Sprintf("admission webhook %q denied the request", name)
 	switch {
-	case s.Message != "":
-		s.Message = by + ": " + s.Message
-	case s.Reason != "":
-		s.Message = by + ": " + string(s.Reason)
+	case status.Message != "":
+		status.Message = by + ": " + status.Message
+	case status.Reason != "":
+		status.Message = by + ": " + string(status.Reason)
 	default:
-		s.Message = by + " without explanation"
+		status.Message = by + " without explanation"
 	}
-	return &denied{&apierrors.StatusError{ErrStatus: s}}
+	return &denied{&apierrors.StatusError{ErrStatus: status}}
 }

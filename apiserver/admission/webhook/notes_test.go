@@ -20,7 +20,7 @@ import (
 
 // TestNotes: the audit event tells which webhook changed the object and, where it holds objects, what was changed.
 func TestNotes(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		review := &admissionv1.AdmissionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
 			t.Error(err)
@@ -36,14 +36,14 @@ func TestNotes(t *testing.T) {
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(review)
 	}))
-	defer s.Close()
+	defer server.Close()
 	none := registrationv1.SideEffectClassNone
 	rules := []registrationv1.RuleWithOperations{{
 		Operations: []registrationv1.OperationType{"*"},
 		Rule:       registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
 	}}
-	p := NewMutating(Config{})
-	p.Set(&registrationv1.MutatingWebhookConfiguration{
+	mutating := NewMutating(Config{})
+	mutating.Set(&registrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "c"},
 		Webhooks: []registrationv1.MutatingWebhook{{
 			Name:                    "w.example.com",
@@ -53,12 +53,12 @@ func TestNotes(t *testing.T) {
 			NamespaceSelector:       &metav1.LabelSelector{},
 			ObjectSelector:          &metav1.LabelSelector{},
 			ClientConfig: registrationv1.WebhookClientConfig{
-				URL:      &s.URL,
-				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+				URL:      &server.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
 			},
 		}},
 	})
-	defer p.Remove(&registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}})
+	defer mutating.Remove(&registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}})
 	const mutated = `{"configuration":"c","webhook":"w.example.com","mutated":true}`
 	for _, tt := range []struct {
 		bodies bool
@@ -80,7 +80,7 @@ func TestNotes(t *testing.T) {
 			AuditBodies: tt.bodies,
 			Annotate:    func(key, value string) { notes[key] = value },
 		}
-		if err := p.Admit(t.Context(), r); err != nil {
+		if err := mutating.Admit(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		if !maps.Equal(notes, tt.want) {

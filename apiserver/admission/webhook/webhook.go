@@ -104,30 +104,30 @@ func (*Mutating) Name() string { return "MutatingAdmissionWebhook" }
 
 // Set adds or updates a configuration.
 func (p *Mutating) Set(obj runtime.Object) {
-	c, ok := obj.(*registrationv1.MutatingWebhookConfiguration)
+	configuration, ok := obj.(*registrationv1.MutatingWebhookConfiguration)
 	if !ok {
 		return
 	}
 	var hooks []*hook
-	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
-		hooks = append(hooks, p.newHook(c.Name, i, settings{
-			name:       w.Name,
-			client:     w.ClientConfig,
-			rules:      w.Rules,
-			policy:     w.FailurePolicy,
-			match:      w.MatchPolicy,
-			namespaces: w.NamespaceSelector,
-			objects:    w.ObjectSelector,
-			effects:    w.SideEffects,
-			timeout:    w.TimeoutSeconds,
-			versions:   w.AdmissionReviewVersions,
-			conditions: w.MatchConditions,
-			reinvoke: w.ReinvocationPolicy != nil &&
-				*w.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy,
+	for i := range configuration.Webhooks {
+		webhook := &configuration.Webhooks[i]
+		hooks = append(hooks, p.newHook(configuration.Name, i, settings{
+			name:       webhook.Name,
+			client:     webhook.ClientConfig,
+			rules:      webhook.Rules,
+			policy:     webhook.FailurePolicy,
+			match:      webhook.MatchPolicy,
+			namespaces: webhook.NamespaceSelector,
+			objects:    webhook.ObjectSelector,
+			effects:    webhook.SideEffects,
+			timeout:    webhook.TimeoutSeconds,
+			versions:   webhook.AdmissionReviewVersions,
+			conditions: webhook.MatchConditions,
+			reinvoke: webhook.ReinvocationPolicy != nil &&
+				*webhook.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy,
 		}))
 	}
-	p.set(c.Name, hooks)
+	p.set(configuration.Name, hooks)
 }
 
 // Remove removes a deleted configuration.
@@ -145,45 +145,45 @@ type reinvocation struct {
 }
 
 // Admit calls the webhooks one after another; each gets the object as changed by those before.
-func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
+func (p *Mutating) Admit(ctx context.Context, req *admission.Request) error {
 	hooks := p.hooks.Load()
-	if hooks == nil || matching.Exempt(r) {
+	if hooks == nil || matching.Exempt(req) {
 		return nil
 	}
-	state, _ := r.PluginState(p.Name()).(*reinvocation)
+	state, _ := req.PluginState(p.Name()).(*reinvocation)
 	if state == nil {
 		state = &reinvocation{called: map[string]bool{}, required: map[string]bool{}}
-		r.SetPluginState(p.Name(), state)
+		req.SetPluginState(p.Name(), state)
 	}
-	if r.Reinvocation {
-		if now, err := admission.Document(r.Object, r.Kind); err == nil && string(now) != string(state.last) {
+	if req.Reinvocation {
+		if now, err := admission.Document(req.Object, req.Kind); err == nil && string(now) != string(state.last) {
 			state.requireAll()
 		}
 	}
-	for i, h := range *hooks {
-		v, err := p.invoke(ctx, h, r)
+	for i, hook := range *hooks {
+		v, err := p.invoke(ctx, hook, req)
 		if err != nil {
 			return err
 		}
-		if v == nil || r.Reinvocation && !state.required[h.uid] {
+		if v == nil || req.Reinvocation && !state.required[hook.uid] {
 			continue
 		}
 		begin := time.Now()
-		changed, err := p.call(ctx, v, r, i)
-		p.measure(h, r, begin, err)
+		changed, err := p.call(ctx, v, req, i)
+		p.measure(hook, req, begin, err)
 		if changed {
 			state.requireAll()
-			r.Reinvoke()
+			req.Reinvoke()
 		}
-		if h.reinvoke {
-			state.called[h.uid] = true
+		if hook.reinvoke {
+			state.called[hook.uid] = true
 		}
-		if err = p.handleFailure(ctx, h, r, err, mutationAnnotationKey(r, i)); err != nil {
+		if err = p.handleFailure(ctx, hook, req, err, mutationAnnotationKey(req, i)); err != nil {
 			return err
 		}
 	}
-	if len(state.called) > 0 && !r.Reinvocation {
-		state.last, _ = admission.Document(r.Object, r.Kind) // it was encoded for the webhooks before
+	if len(state.called) > 0 && !req.Reinvocation {
+		state.last, _ = admission.Document(req.Object, req.Kind) // it was encoded for the webhooks before
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (s *reinvocation) requireAll() {
 }
 
 // handleFailure applies the failure policy to a failed call.
-func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Request, err error, note string) error {
+func (p *plugin) handleFailure(ctx context.Context, h *hook, req *admission.Request, err error, note string) error {
 	if d, ok := errors.AsType[*denied](err); ok {
 		return d.StatusError
 	}
@@ -210,29 +210,29 @@ func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Reques
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
-	r.AddAuditAnnotation("failed-open."+note, h.name)
+	req.AddAuditAnnotation("failed-open."+note, h.name)
 	p.Metrics.FailOpen(h.name, p.step)
 	return nil
 }
 
 // measure records the call that started at begin.
-func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err error) {
+func (p *plugin) measure(h *hook, req *admission.Request, begin time.Time, err error) {
 	rejected := err != nil
 	code := http.StatusOK
 	if failed, ok := errors.AsType[*failure](err); ok {
 		rejected = !h.ignoresFailure()
 		code = failed.code()
 		if rejected && !errors.Is(failed.err, context.Canceled) {
-			p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.CallingError, code)
+			p.Metrics.WebhookRejection(h.name, p.step, req.Operation, admission.CallingError, code)
 		}
 	} else if d, ok := errors.AsType[*denied](err); ok {
 		code = int(d.ErrStatus.Code)
-		p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.NoError, code)
+		p.Metrics.WebhookRejection(h.name, p.step, req.Operation, admission.NoError, code)
 	} else if err != nil {
 		code = 0
-		p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.InternalError, code)
+		p.Metrics.WebhookRejection(h.name, p.step, req.Operation, admission.InternalError, code)
 	}
-	p.Metrics.Webhook(h.name, p.step, r.Operation, time.Since(begin), rejected, code)
+	p.Metrics.Webhook(h.name, p.step, req.Operation, time.Since(begin), rejected, code)
 }
 
 // mutationAnnotationKey is the audit annotation key for a mutating webhook; "" if the request is not recorded.
@@ -271,12 +271,14 @@ type patchAnnotation struct {
 }
 
 // call calls one mutating webhook and applies its patch.
-func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request, index int) (changed bool, err error) {
-	resp, err := v.call(ctx, r, true)
-	if r.Annotate != nil {
+func (p *Mutating) call(
+	ctx context.Context, v *invocation, req *admission.Request, index int,
+) (changed bool, err error) {
+	resp, err := v.call(ctx, req, true)
+	if req.Annotate != nil {
 		defer func() {
 			note, _ := json.Marshal(mutationAnnotation{v.hook.config, v.hook.name, changed})
-			r.AddAuditAnnotation(mutationAnnotationKey(r, index), string(note))
+			req.AddAuditAnnotation(mutationAnnotationKey(req, index), string(note))
 		}()
 	}
 	if err != nil || len(resp.Patch) == 0 {
@@ -289,7 +291,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	if len(patch) == 0 {
 		return false, nil
 	}
-	if r.Object == nil {
+	if req.Object == nil {
 		return false,
 			apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not "+
 				"supported for this operation", v.hook.name))
@@ -304,19 +306,19 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	next, err := matching.FromTarget(ctx, p.Reader, r, v.target, v.obj, doc)
+	next, err := matching.FromTarget(ctx, p.Reader, req, v.target, v.obj, doc)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	changed = !apiequality.Semantic.DeepEqual(next, r.Object)
-	if r.AuditBodies {
+	changed = !apiequality.Semantic.DeepEqual(next, req.Object)
+	if req.AuditBodies {
 		note, _ := json.Marshal(patchAnnotation{v.hook.config, v.hook.name, patch, *resp.PatchType})
-		r.AddAuditAnnotation(patchAnnotationKey(r, index), string(note))
+		req.AddAuditAnnotation(patchAnnotationKey(req, index), string(note))
 	}
 	if changed {
-		r.ChangedBy("webhook "+v.hook.name, admission.ChangedFields(r.Object, next)...)
+		req.ChangedBy("webhook "+v.hook.name, admission.ChangedFields(req.Object, next)...)
 	}
-	return changed, r.SetObject(next)
+	return changed, req.SetObject(next)
 }
 
 // Validating is the ValidatingAdmissionWebhook plugin.
@@ -330,28 +332,28 @@ func (*Validating) Name() string { return "ValidatingAdmissionWebhook" }
 
 // Set adds or updates a configuration.
 func (p *Validating) Set(obj runtime.Object) {
-	c, ok := obj.(*registrationv1.ValidatingWebhookConfiguration)
+	configuration, ok := obj.(*registrationv1.ValidatingWebhookConfiguration)
 	if !ok {
 		return
 	}
 	var hooks []*hook
-	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
-		hooks = append(hooks, p.newHook(c.Name, i, settings{
-			name:       w.Name,
-			client:     w.ClientConfig,
-			rules:      w.Rules,
-			policy:     w.FailurePolicy,
-			match:      w.MatchPolicy,
-			namespaces: w.NamespaceSelector,
-			objects:    w.ObjectSelector,
-			effects:    w.SideEffects,
-			timeout:    w.TimeoutSeconds,
-			versions:   w.AdmissionReviewVersions,
-			conditions: w.MatchConditions,
+	for i := range configuration.Webhooks {
+		webhook := &configuration.Webhooks[i]
+		hooks = append(hooks, p.newHook(configuration.Name, i, settings{
+			name:       webhook.Name,
+			client:     webhook.ClientConfig,
+			rules:      webhook.Rules,
+			policy:     webhook.FailurePolicy,
+			match:      webhook.MatchPolicy,
+			namespaces: webhook.NamespaceSelector,
+			objects:    webhook.ObjectSelector,
+			effects:    webhook.SideEffects,
+			timeout:    webhook.TimeoutSeconds,
+			versions:   webhook.AdmissionReviewVersions,
+			conditions: webhook.MatchConditions,
 		}))
 	}
-	p.set(c.Name, hooks)
+	p.set(configuration.Name, hooks)
 }
 
 // Remove removes a deleted configuration.
@@ -362,14 +364,14 @@ func (p *Validating) Remove(obj runtime.Object) {
 }
 
 // Validate calls all webhooks in parallel; the first rejection in order is the error.
-func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
+func (p *Validating) Validate(ctx context.Context, req *admission.Request) error {
 	hooks := p.hooks.Load()
-	if hooks == nil || matching.Exempt(r) {
+	if hooks == nil || matching.Exempt(req) {
 		return nil
 	}
 	var calls []*invocation
 	for _, h := range *hooks {
-		v, err := p.invoke(ctx, h, r)
+		v, err := p.invoke(ctx, h, req)
 		if err != nil {
 			return err
 		}
@@ -388,9 +390,9 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	for i, v := range calls {
 		wg.Go(func() {
 			begin := time.Now()
-			_, err := v.call(ctx, r, false)
-			p.measure(v.hook, r, begin, err)
-			errs[i] = p.handleFailure(ctx, v.hook, r, err,
+			_, err := v.call(ctx, req, false)
+			p.measure(v.hook, req, begin, err)
+			errs[i] = p.handleFailure(ctx, v.hook, req, err,
 				fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
 		})
 	}

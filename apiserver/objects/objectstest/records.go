@@ -57,7 +57,7 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 	}
 }
 
-func testCreateGet(t *testing.T, s Records, st store.Store) {
+func testCreateGet(t *testing.T, records Records, st store.Store) {
 	obj := Pod("ns/a", "app=x")
 	obj.APIVersion = "v1"
 	obj.Kind = "Pod"
@@ -68,21 +68,22 @@ func testCreateGet(t *testing.T, s Records, st store.Store) {
 		APIVersion: "v1",
 		Time:       &precise,
 	}}
-	e, r, err := s.Create(bounded(t), obj)
+	entry, r, err := records.Create(bounded(t), obj)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rev, err := st.Revision(bounded(t))
-	if err != nil || r.Revision != rev || e.Revision != rev || rv(e) != objects.FormatRevision(rev) {
-		t.Errorf("create: got receipt %+v, entry %d, resourceVersion %s; store is at %d, %v", r, e.Revision, rv(e),
+	if err != nil || r.Revision != rev || entry.Revision != rev || rv(entry) != objects.FormatRevision(rev) {
+		t.Errorf("create: got receipt %+v, entry %d, resourceVersion %s; store is at %d, %v", r, entry.Revision,
+			rv(entry),
 			rev, err)
 	}
 	want(t, "key", r.Key, "/registry/pods/ns/a")
-	got, err := s.Get(bounded(t), "ns", "a", "")
+	got, err := records.Get(bounded(t), "ns", "a", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "resourceVersion", rv(got), rv(e))
+	want(t, "resourceVersion", rv(got), rv(entry))
 	want(t, "label", got.Object.GetLabels()["app"], "x")
 	if got.Object.GetObjectKind().GroupVersionKind().Kind != "" {
 		t.Error("the object carries a TypeMeta")
@@ -91,13 +92,13 @@ func testCreateGet(t *testing.T, s Records, st store.Store) {
 		t.Errorf("creationTimestamp has %d ns, want whole seconds as on the wire", n)
 	}
 	// An object sent back by a client must be equal to the stored one.
-	if n := e.Object.GetManagedFields()[0].Time.Nanosecond(); n != 0 {
+	if n := entry.Object.GetManagedFields()[0].Time.Nanosecond(); n != 0 {
 		t.Errorf("the time in managedFields has %d ns, want whole seconds as on the wire", n)
 	}
 }
 
 func testStoredForm(t *testing.T, s Records, st store.Store) {
-	e := create(t, s, Pod("ns/a"))
+	entry := create(t, s, Pod("ns/a"))
 	change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 	kv, _, err := st.Get(bounded(t), "/registry/pods/ns/a", 0)
 	if err != nil {
@@ -112,33 +113,33 @@ func testStoredForm(t *testing.T, s Records, st store.Store) {
 		t.Fatal(err)
 	}
 	if obj.GetResourceVersion() != "" {
-		t.Errorf("resourceVersion %s is stored inside (created at %s)", obj.GetResourceVersion(), rv(e))
+		t.Errorf("resourceVersion %s is stored inside (created at %s)", obj.GetResourceVersion(), rv(entry))
 	}
 }
 
-func testCreateRefused(t *testing.T, s Records, _ store.Store) {
-	create(t, s, Pod("ns/a"))
-	_, _, err := s.Create(bounded(t), Pod("ns/a"))
+func testCreateRefused(t *testing.T, records Records, _ store.Store) {
+	create(t, records, Pod("ns/a"))
+	_, _, err := records.Create(bounded(t), Pod("ns/a"))
 	reason(t, "create twice", err, metav1.StatusReasonAlreadyExists)
 	if err != nil {
 		want(t, "message", err.Error(), `pods "a" already exists`)
 	}
 	p := Pod("ns/b")
 	p.ResourceVersion = "1"
-	if _, _, err = s.Create(bounded(t), p); !errors.Is(err, objects.ErrVersionOnCreate) {
+	if _, _, err = records.Create(bounded(t), p); !errors.Is(err, objects.ErrVersionOnCreate) {
 		t.Errorf("create with resourceVersion: got %v", err)
 	}
 	for _, key := range []string{"/a", "ns/", "ns/..", "a/b/c"} {
-		_, _, err := s.Create(bounded(t), Pod(key))
+		_, _, err := records.Create(bounded(t), Pod(key))
 		reason(t, "create "+key, err, metav1.StatusReasonBadRequest)
 	}
 }
 
 // testTooLarge: objects have a size limit, but a larger one, stored by an earlier version, can be deleted.
-func testTooLarge(t *testing.T, s Records, _ store.Store) {
+func testTooLarge(t *testing.T, records Records, _ store.Store) {
 	sized := func(n int) map[string]string { return map[string]string{"data": strings.Repeat("x", n)} }
 	grow := func(n int, deleted bool) error {
-		_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(
+		_, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
 			_ context.Context, cur kind.Object,
 		) (kind.Object, error) {
 			p := cur.DeepCopyObject().(*corev1.Pod)
@@ -153,36 +154,38 @@ func testTooLarge(t *testing.T, s Records, _ store.Store) {
 	}
 	p := Pod("ns/a")
 	p.Annotations = sized(2 << 20)
-	_, _, err := s.Create(bounded(t), p)
+	_, _, err := records.Create(bounded(t), p)
 	reason(t, "create a large object", err, metav1.StatusReasonRequestEntityTooLarge)
 	if !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("create a large object: %v is not store.ErrTooLarge", err)
 	}
-	create(t, s, Pod("ns/a"))
+	create(t, records, Pod("ns/a"))
 	reason(t, "grow beyond the bound", grow(2<<20, false), metav1.StatusReasonRequestEntityTooLarge)
 	if err := grow(3<<20, true); err != nil {
 		t.Errorf("mark a large object as deleted: %v", err)
 	}
 	reason(t, "grow a deleted object", grow(5<<20, true), metav1.StatusReasonRequestEntityTooLarge)
-	remove(t, s, "ns/a")
+	remove(t, records, "ns/a")
 }
 
-func testUpdate(t *testing.T, s Records, _ store.Store) {
-	first := create(t, s, Pod("ns/a"))
-	second := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+func testUpdate(t *testing.T, records Records, _ store.Store) {
+	first := create(t, records, Pod("ns/a"))
+	second := change(t, records, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 	if second.Revision <= first.Revision || rv(second) != objects.FormatRevision(second.Revision) {
 		t.Errorf("update: revision went from %d to %d (%s)", first.Revision, second.Revision, rv(second))
 	}
 	want(t, "the first entry's resourceVersion", rv(first), objects.FormatRevision(first.Revision))
 	want(t, "the first entry's node", nodeOf(first.Object), "")
-	got, err := s.Get(bounded(t), "ns", "a", "")
+	got, err := records.Get(bounded(t), "ns", "a", "")
 	if err != nil || nodeOf(got.Object) != "n1" || rv(got) != rv(second) {
 		t.Errorf("get: got %+v, %v", got, err)
 	}
-	_, _, _, err = s.Update(bounded(t), "ns", "none", false, nil)
+	_, _, _, err = records.Update(bounded(t), "ns", "none", false, nil)
 	reason(t, "update of a missing pod", err, metav1.StatusReasonNotFound)
 	no := errors.New("no")
-	_, _, _, err = s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) {
+	_, _, _, err = records.Update(bounded(t), "ns", "a", false, func(
+		context.Context, kind.Object,
+	) (kind.Object, error) {
 		return nil, no
 	})
 	if !errors.Is(err, no) {
@@ -191,7 +194,7 @@ func testUpdate(t *testing.T, s Records, _ store.Store) {
 }
 
 func testUpdateUnchanged(t *testing.T, s Records, st store.Store) {
-	e := create(t, s, Pod("ns/a", "app=x"))
+	entry := create(t, s, Pod("ns/a", "app=x"))
 	for what, f := range map[string]objects.UpdateFunc{
 		"same object": func(_ context.Context, cur kind.Object) (kind.Object, error) { return cur, nil },
 		"equal copy": func(_ context.Context, cur kind.Object) (kind.Object, error) {
@@ -199,22 +202,24 @@ func testUpdateUnchanged(t *testing.T, s Records, st store.Store) {
 		},
 	} {
 		got, created, r, err := s.Update(bounded(t), "ns", "a", false, f)
-		if err != nil || created || r.Revision != 0 || rv(got) != rv(e) {
+		if err != nil || created || r.Revision != 0 || rv(got) != rv(entry) {
 			t.Errorf("%s: got %s, created %v, receipt %+v, %v; want %s and no write", what, rv(got), created, r, err,
-				rv(e))
+				rv(entry))
 		}
 	}
-	if rev, err := st.Revision(bounded(t)); err != nil || rev != e.Revision {
-		t.Errorf("store is at %d, %v; want %d", rev, err, e.Revision)
+	if rev, err := st.Revision(bounded(t)); err != nil || rev != entry.Revision {
+		t.Errorf("store is at %d, %v; want %d", rev, err, entry.Revision)
 	}
 }
 
-func testUpdateConflict(t *testing.T, s Records, _ store.Store) {
-	old := create(t, s, Pod("ns/a"))
-	change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+func testUpdateConflict(t *testing.T, records Records, _ store.Store) {
+	old := create(t, records, Pod("ns/a"))
+	change(t, records, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 	stale := old.Object.DeepCopyObject().(*corev1.Pod)
 	stale.Spec.NodeName = "n2"
-	_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) {
+	_, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
+		context.Context, kind.Object,
+	) (kind.Object, error) {
 		return stale, nil
 	})
 	reason(t, "stale update", err, metav1.StatusReasonConflict)
@@ -224,7 +229,9 @@ func testUpdateConflict(t *testing.T, s Records, _ store.Store) {
 	}
 	stale = stale.DeepCopy()
 	stale.ResourceVersion = ""
-	e, _, _, err := s.Update(bounded(t), "ns", "a", false, func(context.Context, kind.Object) (kind.Object, error) {
+	e, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
+		context.Context, kind.Object,
+	) (kind.Object, error) {
 		return stale, nil
 	})
 	if err != nil || nodeOf(e.Object) != "n2" {
@@ -232,31 +239,31 @@ func testUpdateConflict(t *testing.T, s Records, _ store.Store) {
 	}
 }
 
-func testUpdateCreates(t *testing.T, s Records, _ store.Store) {
+func testUpdateCreates(t *testing.T, records Records, _ store.Store) {
 	f := func(_ context.Context, cur kind.Object) (kind.Object, error) {
 		if cur != nil {
 			return cur, nil
 		}
 		return Pod("ns/a"), nil
 	}
-	e, created, r, err := s.Update(bounded(t), "ns", "a", true, f)
+	e, created, r, err := records.Update(bounded(t), "ns", "a", true, f)
 	if err != nil || !created || r.Revision == 0 || rv(e) == "" {
 		t.Errorf("first: got %+v, created %v, receipt %+v, %v", e, created, r, err)
 	}
-	_, created, r, err = s.Update(bounded(t), "ns", "a", true, f)
+	_, created, r, err = records.Update(bounded(t), "ns", "a", true, f)
 	if err != nil || created || r.Revision != 0 {
 		t.Errorf("second: created %v, receipt %+v, %v", created, r, err)
 	}
 }
 
 // testUpdateRace adds labels concurrently: none may be lost.
-func testUpdateRace(t *testing.T, s Records, _ store.Store) {
-	create(t, s, Pod("ns/a"))
+func testUpdateRace(t *testing.T, records Records, _ store.Store) {
+	create(t, records, Pod("ns/a"))
 	var wg sync.WaitGroup
 	const n = 24
 	for i := range n {
 		wg.Go(func() {
-			_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(
+			_, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
 				_ context.Context, cur kind.Object,
 			) (kind.Object, error) {
 				p := cur.DeepCopyObject().(*corev1.Pod)
@@ -269,20 +276,20 @@ func testUpdateRace(t *testing.T, s Records, _ store.Store) {
 		})
 	}
 	wg.Wait()
-	e, err := s.Get(bounded(t), "ns", "a", "")
+	e, err := records.Get(bounded(t), "ns", "a", "")
 	if err != nil || len(e.Object.GetLabels()) != n {
 		t.Errorf("got %d labels, %v; want %d", len(e.Object.GetLabels()), err, n)
 	}
 }
 
-func testDelete(t *testing.T, s Records, _ store.Store) {
-	created := create(t, s, Pod("ns/a", "app=x"))
+func testDelete(t *testing.T, records Records, _ store.Store) {
+	created := create(t, records, Pod("ns/a", "app=x"))
 	no := apierrors.NewConflict(Pods().Resource, "a", errors.New("precondition"))
-	_, _, err := s.Delete(bounded(t), "ns", "a", func(kind.Object) error { return no })
+	_, _, err := records.Delete(bounded(t), "ns", "a", func(kind.Object) error { return no })
 	if !errors.Is(err, no) {
 		t.Errorf("refused delete: got %v", err)
 	}
-	e, r, err := s.Delete(bounded(t), "ns", "a", func(obj kind.Object) error {
+	e, r, err := records.Delete(bounded(t), "ns", "a", func(obj kind.Object) error {
 		want(t, "checked object", rv(&objects.Entry{Object: obj}), rv(created))
 		return nil
 	})
@@ -294,12 +301,12 @@ func testDelete(t *testing.T, s Records, _ store.Store) {
 		t.Errorf("delete: got %s with labels %v, receipt %+v", rv(e), e.Object.GetLabels(), r)
 	}
 	want(t, "the created entry's resourceVersion", rv(created), objects.FormatRevision(created.Revision))
-	_, err = s.Get(bounded(t), "ns", "a", "")
+	_, err = records.Get(bounded(t), "ns", "a", "")
 	reason(t, "get of a deleted pod", err, metav1.StatusReasonNotFound)
 	if err != nil {
 		want(t, "message", err.Error(), `pods "a" not found`)
 	}
-	_, _, err = s.Delete(bounded(t), "ns", "a", nil)
+	_, _, err = records.Delete(bounded(t), "ns", "a", nil)
 	reason(t, "delete twice", err, metav1.StatusReasonNotFound)
 }
 
@@ -316,12 +323,12 @@ func testGet(t *testing.T, s Records, _ store.Store) {
 	reason(t, "get in the future", err, metav1.StatusReasonTimeout)
 }
 
-func testListSelectors(t *testing.T, s Records, st store.Store) {
+func testListSelectors(t *testing.T, records Records, st store.Store) {
 	for _, key := range []string{"a/one", "a/two", "ab/one", "b/one"} {
-		create(t, s, Pod(key, "name="+strings.ReplaceAll(key, "/", "-")))
+		create(t, records, Pod(key, "name="+strings.ReplaceAll(key, "/", "-")))
 	}
-	change(t, s, "a/two", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
-	change(t, s, "b/one", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	change(t, records, "a/two", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	change(t, records, "b/one", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 	if _, err := st.Create(bounded(t), "/registry/podsecurity/x", []byte("other")); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +349,7 @@ func testListSelectors(t *testing.T, s Records, st store.Store) {
 		{"", "", "spec.nodeName=", "a/one ab/one"},
 	}
 	for _, tc := range tests {
-		l := list(t, s, where(t, tc.ns, tc.label, tc.field))
+		l := list(t, records, where(t, tc.ns, tc.label, tc.field))
 		want(t, tc.ns+"|"+tc.label+"|"+tc.field, names(l), tc.want)
 		if rev, err := st.Revision(bounded(t)); err != nil || l.Revision != rev {
 			t.Errorf("list revision: got %d, want %d", l.Revision, rev)
@@ -350,19 +357,19 @@ func testListSelectors(t *testing.T, s Records, st store.Store) {
 	}
 }
 
-func testListPages(t *testing.T, s Records, st store.Store) {
+func testListPages(t *testing.T, records Records, st store.Store) {
 	var all []string
 	for i := range 23 {
 		key := numbered("ns/p", i)
 		all = append(all, key)
-		create(t, s, Pod(key, "odd="+numbered("", i%2)))
+		create(t, records, Pod(key, "odd="+numbered("", i%2)))
 	}
 	first := ""
-	q := Everything()
-	q.Limit = 10
+	query := Everything()
+	query.Limit = 10
 	var got []string
 	for page := 0; ; page++ {
-		l := list(t, s, q)
+		l := list(t, records, query)
 		got = append(got, strings.Fields(names(l))...)
 		switch first {
 		case "":
@@ -379,13 +386,13 @@ func testListPages(t *testing.T, s Records, st store.Store) {
 		if l.Remaining == nil || int(*l.Remaining) != len(all)-len(got) {
 			t.Errorf("page %d: got remaining %v, want %d", page, l.Remaining, len(all)-len(got))
 		}
-		q.Continue = l.Continue
-		create(t, s, Pod(numbered("ns/zlate", page))) // not in the first page's revision
+		query.Continue = l.Continue
+		create(t, records, Pod(numbered("ns/zlate", page))) // not in the first page's revision
 	}
 	want(t, "pages", strings.Join(got, " "), strings.Join(all, " "))
-	q = where(t, "ns", "odd=001", "")
-	q.Limit = 5
-	l := list(t, s, q)
+	query = where(t, "ns", "odd=001", "")
+	query.Limit = 5
+	l := list(t, records, query)
 	want(t, "selected page", names(l), "ns/p001 ns/p003 ns/p005 ns/p007 ns/p009")
 	if l.Remaining != nil {
 		t.Errorf("a selected page says that %d remain", *l.Remaining)
@@ -401,10 +408,10 @@ func testListPages(t *testing.T, s Records, st store.Store) {
 	}
 }
 
-func testListVersions(t *testing.T, s Records, _ store.Store) {
-	one := create(t, s, Pod("ns/a"))
-	two := create(t, s, Pod("ns/b"))
-	three := create(t, s, Pod("ns/c"))
+func testListVersions(t *testing.T, records Records, _ store.Store) {
+	one := create(t, records, Pod("ns/a"))
+	two := create(t, records, Pod("ns/b"))
+	three := create(t, records, Pod("ns/c"))
 	tests := []struct {
 		version, match string
 		limit          int64
@@ -426,7 +433,7 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 		q.ResourceVersion = tc.version
 		q.Match = tc.match
 		q.Limit = tc.limit
-		l := list(t, s, q)
+		l := list(t, records, q)
 		want(t, "list at "+tc.version+" "+tc.match, names(l), tc.want)
 		if tc.match == "Exact" {
 			want(t, "exact revision", objects.FormatRevision(l.Revision), tc.version)
@@ -436,7 +443,7 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 		q := Everything()
 		q.ResourceVersion = "999999"
 		q.Match = match
-		_, err := s.List(bounded(t), q)
+		_, err := records.List(bounded(t), q)
 		reason(t, "list in the future", err, metav1.StatusReasonTimeout)
 		if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 			t.Errorf("list in the future: got %v, want the cause ResourceVersionTooLarge", err)
@@ -444,28 +451,28 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 	}
 }
 
-func testListExpired(t *testing.T, s Records, st store.Store) {
-	old := create(t, s, Pod("ns/p000"))
+func testListExpired(t *testing.T, records Records, st store.Store) {
+	old := create(t, records, Pod("ns/p000"))
 	for i := range 9 {
-		create(t, s, Pod(numbered("ns/p", i+1)))
+		create(t, records, Pod(numbered("ns/p", i+1)))
 	}
-	q := Everything()
-	q.Limit = 1
-	q.ResourceVersion = rv(old)
-	q.Match = "Exact"
-	list(t, s, q)
-	q.ResourceVersion = objects.FormatRevision(old.Revision + 4)
-	q.Match = "Exact"
-	page := list(t, s, q)
-	last := change(t, s, "ns/p009", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
-	change(t, s, "ns/p000", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	query := Everything()
+	query.Limit = 1
+	query.ResourceVersion = rv(old)
+	query.Match = "Exact"
+	list(t, records, query)
+	query.ResourceVersion = objects.FormatRevision(old.Revision + 4)
+	query.Match = "Exact"
+	page := list(t, records, query)
+	last := change(t, records, "ns/p009", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	change(t, records, "ns/p000", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
 	if err := st.Compact(bounded(t), last.Revision); err != nil {
 		t.Fatal(err)
 	}
-	q = Everything()
-	q.ResourceVersion = objects.FormatRevision(old.Revision + 1)
-	q.Match = "Exact"
-	_, err := s.List(bounded(t), q)
+	query = Everything()
+	query.ResourceVersion = objects.FormatRevision(old.Revision + 1)
+	query.Match = "Exact"
+	_, err := records.List(bounded(t), query)
 	reason(t, "list before the compacted revision", err, metav1.StatusReasonExpired)
 	if err != nil {
 		want(t, "message", err.Error(), "The resourceVersion for the provided list is too old.")
@@ -477,9 +484,9 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 	// A revision without a cached page, as after a restart.
 	token := strings.Replace(string(raw), objects.FormatRevision(page.Revision),
 		objects.FormatRevision(page.Revision-1), 1)
-	q = Everything()
-	q.Continue = base64.RawURLEncoding.EncodeToString([]byte(token))
-	_, err = s.List(bounded(t), q)
+	query = Everything()
+	query.Continue = base64.RawURLEncoding.EncodeToString([]byte(token))
+	_, err = records.List(bounded(t), query)
 	reason(t, "continue before the compacted revision", err, metav1.StatusReasonExpired)
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Continue == "" {
@@ -489,13 +496,13 @@ func testListExpired(t *testing.T, s Records, st store.Store) {
 		"The provided continue parameter is too old to display a consistent list result.") {
 		t.Errorf("got message %q", err.Error())
 	}
-	q.Continue = status.Status().Continue
-	want(t, "the rest, without consistency", names(list(t, s, q)),
+	query.Continue = status.Status().Continue
+	want(t, "the rest, without consistency", names(list(t, records, query)),
 		"ns/p001 ns/p002 ns/p003 ns/p004 ns/p005 ns/p006 ns/p007 ns/p008 ns/p009")
 }
 
-func testListRefused(t *testing.T, s Records, _ store.Store) {
-	create(t, s, Pod("ns/a"))
+func testListRefused(t *testing.T, records Records, _ store.Store) {
+	create(t, records, Pod("ns/a"))
 	enc := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	tests := []struct {
 		what, version, match, token string
@@ -518,30 +525,30 @@ func testListRefused(t *testing.T, s Records, _ store.Store) {
 		q.ResourceVersion = tc.version
 		q.Match = tc.match
 		q.Continue = tc.token
-		_, err := s.List(bounded(t), q)
+		_, err := records.List(bounded(t), q)
 		reason(t, tc.what, err, tc.want)
 	}
 }
 
 // testDeleteCorrupt: an unreadable object is removed, a readable one is not.
-func testDeleteCorrupt(t *testing.T, s Records, st store.Store) {
-	create(t, s, Pod("ns/good"))
+func testDeleteCorrupt(t *testing.T, records Records, st store.Store) {
+	create(t, records, Pod("ns/good"))
 	if _, err := st.Create(bounded(t), "/registry/pods/ns/bad", []byte("junk")); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		_, err := s.DeleteCorrupt(bounded(t), "ns", "good", dry)
+		_, err := records.DeleteCorrupt(bounded(t), "ns", "good", dry)
 		reason(t, "a readable pod", err, metav1.StatusReasonConflict)
-		_, err = s.DeleteCorrupt(bounded(t), "ns", "none", dry)
+		_, err = records.DeleteCorrupt(bounded(t), "ns", "none", dry)
 		reason(t, "a missing pod", err, metav1.StatusReasonNotFound)
-		r, err := s.DeleteCorrupt(bounded(t), "ns", "bad", dry)
+		r, err := records.DeleteCorrupt(bounded(t), "ns", "bad", dry)
 		if err != nil || r.Key != "/registry/pods/ns/bad" || (r.Revision == 0) != dry {
 			t.Errorf("an unreadable pod, dry %v: receipt %+v, %v", dry, r, err)
 		}
 	}
-	_, err := s.Get(bounded(t), "ns", "bad", "")
+	_, err := records.Get(bounded(t), "ns", "bad", "")
 	reason(t, "get after the deletion", err, metav1.StatusReasonNotFound)
-	if _, err := s.Get(bounded(t), "ns", "good", ""); err != nil {
+	if _, err := records.Get(bounded(t), "ns", "good", ""); err != nil {
 		t.Errorf("the readable pod: %v", err)
 	}
 }

@@ -98,21 +98,21 @@ func shown(kind string, e *objects.Entry) string {
 	return fmt.Sprintf("%s:%s/%s@%s", kind, e.Object.GetNamespace(), e.Object.GetName(), rv(e))
 }
 
-func testWatchState(t *testing.T, s objects.Storage, _ store.Store) {
-	a := create(t, s, Pod("a/one"))
-	b := create(t, s, Pod("b/one"))
+func testWatchState(t *testing.T, storage objects.Storage, _ store.Store) {
+	a := create(t, storage, Pod("a/one"))
+	b := create(t, storage, Pod("b/one"))
 	for _, version := range []string{"", "0"} {
 		q := Everything()
 		q.ResourceVersion = version
-		w := start(t, s, q)
+		w := start(t, storage, q)
 		expect(t, w, shown("ADDED", a), shown("ADDED", b))
 	}
 	q := where(t, "b", "", "")
-	w := start(t, s, q)
+	w := start(t, storage, q)
 	expect(t, w, shown("ADDED", b))
-	c := create(t, s, Pod("b/two"))
-	b2 := change(t, s, "b/one", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
-	d := remove(t, s, "b/one")
+	c := create(t, storage, Pod("b/two"))
+	b2 := change(t, storage, "b/one", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	d := remove(t, storage, "b/one")
 	got := expect(t, w, shown("ADDED", c), shown("MODIFIED", b2), shown("DELETED", d))
 	want(t, "last state of the deleted pod", nodeOf(got[2].Entry.Object), "n")
 	if got[0].At.IsZero() {
@@ -120,32 +120,32 @@ func testWatchState(t *testing.T, s objects.Storage, _ store.Store) {
 	}
 }
 
-func testWatchResume(t *testing.T, s objects.Storage, _ store.Store) {
-	a := create(t, s, Pod("ns/a"))
-	b := create(t, s, Pod("ns/b"))
-	a2 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
-	gone := remove(t, s, "ns/b")
+func testWatchResume(t *testing.T, storage objects.Storage, _ store.Store) {
+	entry := create(t, storage, Pod("ns/a"))
+	b := create(t, storage, Pod("ns/b"))
+	a2 := change(t, storage, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	gone := remove(t, storage, "ns/b")
 	q := Everything()
-	q.ResourceVersion = rv(a)
-	w := start(t, s, q)
+	q.ResourceVersion = rv(entry)
+	w := start(t, storage, q)
 	expect(t, w, shown("ADDED", b), shown("MODIFIED", a2), shown("DELETED", gone))
 	q.ResourceVersion = rv(gone)
-	late := start(t, s, q)
-	c := create(t, s, Pod("ns/c"))
+	late := start(t, storage, q)
+	c := create(t, storage, Pod("ns/c"))
 	expect(t, w, shown("ADDED", c))
 	expect(t, late, shown("ADDED", c))
 
 	// A watch of a part only catches up with that part.
 	part := func(ns, field string) objects.Watch {
 		q := where(t, ns, "", field)
-		q.ResourceVersion = rv(a)
-		return start(t, s, q)
+		q.ResourceVersion = rv(entry)
+		return start(t, storage, q)
 	}
 	onNode := part("", "spec.nodeName=n")
 	unbound := part("", "spec.nodeName=")
 	one := part("ns", "metadata.name=b")
 	other := part("other", "")
-	d := create(t, s, Pod("other/d"))
+	d := create(t, storage, Pod("other/d"))
 	expect(t, onNode, shown("ADDED", a2))
 	expect(t, unbound, shown("ADDED", b), shown("DELETED", a2), shown("DELETED", gone), shown("ADDED", c),
 		shown("ADDED", d))
@@ -174,69 +174,69 @@ func testWatchSelectors(t *testing.T, s objects.Storage, _ store.Store) {
 }
 
 // testWatchNarrow watches one object and one node.
-func testWatchNarrow(t *testing.T, s objects.Storage, _ store.Store) {
-	one := start(t, s, where(t, "ns", "", "metadata.name=a"))
-	node := start(t, s, where(t, "", "", "spec.nodeName=n1"))
-	unbound := start(t, s, where(t, "", "", "spec.nodeName="))
-	other := start(t, s, where(t, "other", "", "spec.nodeName=n1"))
-	a := create(t, s, Pod("ns/a"))
-	b := create(t, s, Pod("ns/b"))
-	a2 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
-	b2 := change(t, s, "ns/b", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
-	a3 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Labels = map[string]string{"k": "v"} })
-	a4 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
-	gone := remove(t, s, "ns/a")
-	end := create(t, s, Pod("other/x"))
-	end2 := change(t, s, "other/x", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
-	expect(t, one, shown("ADDED", a), shown("MODIFIED", a2), shown("MODIFIED", a3), shown("MODIFIED", a4),
+func testWatchNarrow(t *testing.T, storage objects.Storage, _ store.Store) {
+	one := start(t, storage, where(t, "ns", "", "metadata.name=a"))
+	node := start(t, storage, where(t, "", "", "spec.nodeName=n1"))
+	unbound := start(t, storage, where(t, "", "", "spec.nodeName="))
+	other := start(t, storage, where(t, "other", "", "spec.nodeName=n1"))
+	entry := create(t, storage, Pod("ns/a"))
+	b := create(t, storage, Pod("ns/b"))
+	a2 := change(t, storage, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	b2 := change(t, storage, "ns/b", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	a3 := change(t, storage, "ns/a", func(p *corev1.Pod) { p.Labels = map[string]string{"k": "v"} })
+	a4 := change(t, storage, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	gone := remove(t, storage, "ns/a")
+	end := create(t, storage, Pod("other/x"))
+	end2 := change(t, storage, "other/x", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	expect(t, one, shown("ADDED", entry), shown("MODIFIED", a2), shown("MODIFIED", a3), shown("MODIFIED", a4),
 		shown("DELETED", gone))
 	expect(t, node, shown("ADDED", a2), shown("MODIFIED", a3), shown("DELETED", a4), shown("ADDED", end2))
-	expect(t, unbound, shown("ADDED", a), shown("ADDED", b), shown("DELETED", a2), shown("DELETED", b2),
+	expect(t, unbound, shown("ADDED", entry), shown("ADDED", b), shown("DELETED", a2), shown("DELETED", b2),
 		shown("ADDED", end))
 	expect(t, other, shown("ADDED", end2))
 }
 
-func testWatchInitialEvents(t *testing.T, s objects.Storage, _ store.Store) {
-	create(t, s, Pod("ns/a", "app=x"))
-	a := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
-	b := create(t, s, Pod("ns/b", "app=y"))
+func testWatchInitialEvents(t *testing.T, storage objects.Storage, _ store.Store) {
+	create(t, storage, Pod("ns/a", "app=x"))
+	entry := change(t, storage, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	b := create(t, storage, Pod("ns/b", "app=y"))
 	end := fmt.Sprintf("BOOKMARK@%s%v", rv(b), map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-	for _, version := range []string{"", "0", rv(a)} {
+	for _, version := range []string{"", "0", rv(entry)} {
 		q := where(t, "", "app=x", "")
 		q.SendInitialEvents = new(true)
 		q.Match = "NotOlderThan"
 		q.Bookmarks = true
 		q.ResourceVersion = version
-		w := start(t, s, q)
-		expect(t, w, shown("ADDED", a), end)
+		w := start(t, storage, q)
+		expect(t, w, shown("ADDED", entry), end)
 	}
 	q := Everything()
 	q.SendInitialEvents = new(false)
 	q.Match = "NotOlderThan"
-	w := start(t, s, q)
+	w := start(t, storage, q)
 	q.SendInitialEvents = new(true) // without bookmarks
-	noMarks := start(t, s, q)
-	expect(t, noMarks, shown("ADDED", a), shown("ADDED", b))
-	c := create(t, s, Pod("ns/c"))
+	noMarks := start(t, storage, q)
+	expect(t, noMarks, shown("ADDED", entry), shown("ADDED", b))
+	c := create(t, storage, Pod("ns/c"))
 	expect(t, w, shown("ADDED", c))
 	expect(t, noMarks, shown("ADDED", c))
 }
 
-func testWatchExpired(t *testing.T, s objects.Storage, st store.Store) {
-	a := create(t, s, Pod("ns/a"))
+func testWatchExpired(t *testing.T, storage objects.Storage, st store.Store) {
+	entry := create(t, storage, Pod("ns/a"))
 	for range 3 {
-		change(t, s, "ns/a", func(p *corev1.Pod) { p.Generation++ })
+		change(t, storage, "ns/a", func(p *corev1.Pod) { p.Generation++ })
 	}
-	last := change(t, s, "ns/a", func(p *corev1.Pod) { p.Generation++ })
+	last := change(t, storage, "ns/a", func(p *corev1.Pod) { p.Generation++ })
 	if err := st.Compact(bounded(t), last.Revision); err != nil {
 		t.Fatal(err)
 	}
 	q := Everything()
 	q.ResourceVersion = objects.FormatRevision(1)
-	w := start(t, s, q)
+	w := start(t, storage, q)
 	// A server with the history in memory may still serve it; one without must return an error.
 	if ev, ok := <-w.Events(); ok {
-		want(t, "first event", show(ev), shown("ADDED", a))
+		want(t, "first event", show(ev), shown("ADDED", entry))
 		return
 	}
 	if err := w.Err(); !apierrors.IsResourceExpired(err) ||
@@ -245,7 +245,7 @@ func testWatchExpired(t *testing.T, s objects.Storage, st store.Store) {
 	}
 }
 
-func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
+func testWatchRefused(t *testing.T, storage objects.Storage, _ store.Store) {
 	for what, edit := range map[string]func(*objects.ListQuery){
 		"match without initial events": func(q *objects.ListQuery) {
 			q.ResourceVersion = "1"
@@ -259,7 +259,7 @@ func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 	} {
 		q := Everything()
 		edit(&q)
-		_, err := s.Watch(bounded(t), q)
+		_, err := storage.Watch(bounded(t), q)
 		want := metav1.StatusReasonInvalid
 		if what == "bad version" {
 			want = metav1.StatusReasonBadRequest
@@ -268,28 +268,28 @@ func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 	}
 	q := Everything()
 	q.ResourceVersion = "x"
-	_, err := s.Watch(bounded(t), q)
+	_, err := storage.Watch(bounded(t), q)
 	reason(t, "bad version", err, metav1.StatusReasonUnknown) // a 500, as in Kubernetes
 }
 
 // testListThenWatch lists during writes and continues with a watch: together they must show each state once.
-func testListThenWatch(t *testing.T, s objects.Storage, _ store.Store) {
+func testListThenWatch(t *testing.T, storage objects.Storage, _ store.Store) {
 	const n = 200
 	done := make(chan struct{})
 	go func() { // ends after n writes
 		defer close(done)
 		for i := range n {
-			if _, _, err := s.Create(t.Context(), Pod(numbered("ns/p", i))); err != nil {
+			if _, _, err := storage.Create(t.Context(), Pod(numbered("ns/p", i))); err != nil {
 				t.Errorf("create: %v", err)
 				return
 			}
 		}
 	}()
 	for seen := 0; seen < n; {
-		l := list(t, s, Everything())
+		l := list(t, storage, Everything())
 		q := Everything()
 		q.ResourceVersion = objects.FormatRevision(l.Revision)
-		w := start(t, s, q)
+		w := start(t, storage, q)
 		seen = len(l.Items)
 		for range min(10, n-seen) {
 			ev := <-w.Events()
@@ -320,18 +320,18 @@ func testWatchShared(t *testing.T, s objects.Storage, _ store.Store) {
 }
 
 // testWalk walks the objects of a namespace or all, until the caller stops.
-func testWalk(t *testing.T, s objects.Storage, _ store.Store) {
+func testWalk(t *testing.T, storage objects.Storage, _ store.Store) {
 	for _, key := range []string{"a/1", "a/2", "b/1"} {
-		create(t, s, Pod(key))
+		create(t, storage, Pod(key))
 	}
-	list(t, s, Everything()) // so that the cache has them
+	list(t, storage, Everything()) // so that the cache has them
 	for _, tc := range []struct {
 		ns   string
 		most int
 		want string
 	}{{"", 9, "a/1 a/2 b/1"}, {"a", 9, "a/1 a/2"}, {"none", 9, ""}, {"", 2, "a/1 a/2"}} {
 		var seen objects.List
-		err := s.Walk(bounded(t), tc.ns, func(e *objects.Entry) bool {
+		err := storage.Walk(bounded(t), tc.ns, func(e *objects.Entry) bool {
 			seen.Items = append(seen.Items, e)
 			return len(seen.Items) < tc.most
 		})
@@ -343,10 +343,10 @@ func testWalk(t *testing.T, s objects.Storage, _ store.Store) {
 }
 
 // testSize checks the number and the bytes of the objects.
-func testSize(t *testing.T, s objects.Storage, _ store.Store) {
+func testSize(t *testing.T, storage objects.Storage, _ store.Store) {
 	size := func() (int, int) {
-		list(t, s, Everything())
-		return s.Size()
+		list(t, storage, Everything())
+		return storage.Size()
 	}
 	if n, bytes := size(); n != 0 || bytes != 0 {
 		t.Errorf("empty: %d objects of %d bytes", n, bytes)
@@ -355,12 +355,12 @@ func testSize(t *testing.T, s objects.Storage, _ store.Store) {
 	for i := range 3 {
 		p := Pod(numbered("ns/p", i))
 		p.Annotations = map[string]string{"a": strings.Repeat("x", each)}
-		create(t, s, p)
+		create(t, storage, p)
 	}
 	if n, bytes := size(); n != 3 || bytes < 3*each || bytes > 4*each {
 		t.Errorf("three objects of a little more than %d bytes: %d objects of %d bytes", each, n, bytes)
 	}
-	remove(t, s, "ns/p001")
+	remove(t, storage, "ns/p001")
 	if n, bytes := size(); n != 2 || bytes > 3*each {
 		t.Errorf("after a deletion: %d objects of %d bytes", n, bytes)
 	}

@@ -41,8 +41,8 @@ func TestPolicyHoldsTogether(t *testing.T) {
 }
 
 func TestWhoMayWhat(t *testing.T) {
-	a := &authz.RBAC{}
-	a.Set(bootstrap.Policy(gates.On{})...)
+	rbac := &authz.RBAC{}
+	rbac.Set(bootstrap.Policy(gates.On{})...)
 	sa := func(name string) *auth.User { return &auth.User{Name: "system:serviceaccount:kube-system:" + name} }
 	anyone := &auth.User{Name: "ann", Groups: []string{auth.Authenticated}}
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestWhoMayWhat(t *testing.T) {
 		{&auth.User{Name: "system:kube-scheduler"}, "create", "coordination.k8s.io", "leasecandidates", true},
 		{sa("generic-garbage-collector"), "delete", "x.io", "widgets", true},
 	} {
-		d, err := a.Authorize(t.Context(), &auth.Attributes{
+		d, err := rbac.Authorize(t.Context(), &auth.Attributes{
 			User:            c.user,
 			Verb:            c.verb,
 			Group:           c.group,

@@ -225,23 +225,24 @@ func (h *history) begin(t *testing.T) {
 		default: // it has been told a thousand times
 		}
 	}
-	var c *clustertest.Cluster
-	h.f.cut = func() { c.Cut() }
-	c = clustertest.Start(t, clustertest.Config{
+	var cluster *clustertest.Cluster
+	h.f.cut = func() { cluster.Cut() }
+	cluster = clustertest.Start(t, clustertest.Config{
 		Controllers: idleControllers,
 		Nodes:       nodeCount,
 		Between:     h.f.between,
 		Marks:       []mark.Listener{h.f.marked},
 	})
-	h.c = c
-	h.u.c = c
+	h.c = cluster
+	h.u.c = cluster
 	h.u.laws = h.f.laws
 	h.f.touch = func(ctx context.Context, path string) {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":"%d"}}}`, h.f.roll(1_000_000))
 		// gone, or the API server is dead
-		_ = c.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error()
+		_ = cluster.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).Body(patch).Do(ctx).Error()
 	}
-	if _, err := c.StorageV1().StorageClasses().Create(t.Context(), volumeClass(), metav1.CreateOptions{}); err != nil {
+	if _, err := cluster.StorageV1().StorageClasses().Create(t.Context(), volumeClass(),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // describe tells what there is, for whoever looks for the reason of a failure.
-func describe(t *testing.T, c *clustertest.Cluster) (out []string) {
+func describe(t *testing.T, cluster *clustertest.Cluster) (out []string) {
 	t.Helper()
-	nodes, err := c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	nodes, err := cluster.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func describe(t *testing.T, c *clustertest.Cluster) (out []string) {
 		}
 		out = append(out, fmt.Sprintf("%s taints %v unschedulable %t", line, n.Spec.Taints, n.Spec.Unschedulable))
 	}
-	pods, err := c.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	pods, err := cluster.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func describe(t *testing.T, c *clustertest.Cluster) (out []string) {
 		}
 		out = append(out, line)
 	}
-	return append(out, dying(t, c)...)
+	return append(out, dying(t, cluster)...)
 }
 
 // dying are the objects that somebody has deleted, and that are still there, with what keeps them.
-func dying(t *testing.T, c *clustertest.Cluster) (out []string) {
+func dying(t *testing.T, cluster *clustertest.Cluster) (out []string) {
 	t.Helper()
 	resources := []schema.GroupVersionResource{
 		{Version: "v1", Resource: "pods"},
@@ -58,7 +58,7 @@ func dying(t *testing.T, c *clustertest.Cluster) (out []string) {
 		resources = append(resources, k.gvr)
 	}
 	for _, r := range resources {
-		all, err := c.Dynamic.Resource(r).List(t.Context(), metav1.ListOptions{})
+		all, err := cluster.Dynamic.Resource(r).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

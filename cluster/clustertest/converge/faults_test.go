@@ -176,7 +176,7 @@ func (f *faults) between(part, user string, h http.Handler, s client.Source) (ht
 		faultySource{f, part, s}
 }
 
-func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter, r *http.Request) {
+func (f *faults) serve(part, user string, handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	write := r.Method != http.MethodGet && r.Method != http.MethodHead
 	if write && strings.Contains(r.URL.Path, "/events") {
 		echo(w, r) // nobody reads them here
@@ -186,7 +186,7 @@ func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter,
 		write = false // nobody counts these
 	}
 	if f.mutate != nil {
-		h = f.mutate(user, h)
+		handler = f.mutate(user, handler)
 	}
 	fate := f.fateOf(part, write, r.Method)
 	if part == clustertest.Nodes && r.Method == http.MethodDelete && fate != dieBefore {
@@ -194,22 +194,22 @@ func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter,
 	}
 	switch fate {
 	case fine:
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	case slow:
 		if !pause(r.Context(), time.Duration(f.roll(5000))*time.Millisecond) {
 			panic(http.ErrAbortHandler)
 		}
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	case refused:
 		answer(w, apierrors.NewInternalError(io.ErrUnexpectedEOF))
 	case conflict:
 		f.touch(r.Context(), strings.TrimSuffix(r.URL.Path, "/status"))
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	case unknown:
-		f.serveUnheard(h, r)
+		f.serveUnheard(handler, r)
 		answer(w, apierrors.NewTimeoutError("the answer was lost", 0))
 	case dieAfter:
-		f.serveUnheard(h, r)
+		f.serveUnheard(handler, r)
 		f.crash(part)
 		panic(http.ErrAbortHandler)
 	case dieBefore:
@@ -219,7 +219,7 @@ func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter,
 }
 
 // serveUnheard does what is asked, whoever still waits for it.
-func (f *faults) serveUnheard(h http.Handler, r *http.Request) {
+func (f *faults) serveUnheard(handler http.Handler, r *http.Request) {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -230,7 +230,7 @@ func (f *faults) serveUnheard(h http.Handler, r *http.Request) {
 	}
 	r = r.Clone(context.WithoutCancel(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(b))
-	h.ServeHTTP(httptest.NewRecorder(), r)
+	handler.ServeHTTP(httptest.NewRecorder(), r)
 }
 
 // echo answers a write with what was written, which costs a hundredth of doing it.

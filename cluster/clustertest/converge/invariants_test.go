@@ -31,10 +31,10 @@ type state struct {
 }
 
 // wrongs says what is not as the objects ask; nothing: the cluster has converged.
-func wrongs(ctx context.Context, c *clustertest.Cluster, l *laws, calm bool) (out []string, err error) {
+func wrongs(ctx context.Context, cluster *clustertest.Cluster, l *laws, calm bool) (out []string, err error) {
 	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	s := state{calm: calm, laws: l, owners: map[types.UID]bool{}}
-	pods, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	pods, err := cluster.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -42,27 +42,27 @@ func wrongs(ctx context.Context, c *clustertest.Cluster, l *laws, calm bool) (ou
 	for _, look := range []func(context.Context, *clustertest.Cluster, func(string, ...any)) error{
 		s.sets, s.controllers, s.stateful, s.daemons, s.jobs, s.crons, s.autoscalers, nodes,
 	} {
-		if err := look(ctx, c, wrong); err != nil {
+		if err := look(ctx, cluster, wrong); err != nil {
 			return nil, err
 		}
 	}
 	for i := range s.pods {
-		p := &s.pods[i]
-		owner := metav1.GetControllerOf(p)
+		pod := &s.pods[i]
+		owner := metav1.GetControllerOf(pod)
 		switch {
-		case p.DeletionTimestamp != nil:
-			wrong("pod %s is still being deleted", p.Name)
+		case pod.DeletionTimestamp != nil:
+			wrong("pod %s is still being deleted", pod.Name)
 		case owner == nil:
-			wrong("pod %s has no owner", p.Name)
+			wrong("pod %s has no owner", pod.Name)
 		case !s.owners[owner.UID]:
-			wrong("pod %s is an orphan: its %s %s is gone", p.Name, owner.Kind, owner.Name)
+			wrong("pod %s is an orphan: its %s %s is gone", pod.Name, owner.Kind, owner.Name)
 		}
-		if scheduled := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" &&
+		if scheduled := podfacts.Condition(pod, corev1.PodScheduled); pod.Spec.NodeName != "" &&
 			(scheduled == nil || scheduled.Status != corev1.ConditionTrue) {
-			wrong("pod %s is bound to %s and says %+v", p.Name, p.Spec.NodeName, scheduled)
+			wrong("pod %s is bound to %s and says %+v", pod.Name, pod.Spec.NodeName, scheduled)
 		}
 	}
-	return out, s.quota(ctx, c, wrong)
+	return out, s.quota(ctx, cluster, wrong)
 }
 
 // of are the pods that an owner controls, by whether they are active.
@@ -278,23 +278,25 @@ func (s *state) autoscalers(ctx context.Context, c *clustertest.Cluster, wrong f
 		return err
 	}
 	for i := range all.Items {
-		h := &all.Items[i]
-		d, err := c.AppsV1().Deployments(namespace).Get(ctx, h.Spec.ScaleTargetRef.Name, metav1.GetOptions{})
+		hpa := &all.Items[i]
+		deployment, err := c.AppsV1().Deployments(namespace).Get(ctx, hpa.Spec.ScaleTargetRef.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if d.DeletionTimestamp != nil || *d.Spec.Replicas == 0 {
+		if deployment.DeletionTimestamp != nil || *deployment.Spec.Replicas == 0 {
 			continue // it is off
 		}
-		want := h.Spec.MaxReplicas // all pods use all they ask for, which is twice what it wants them to
-		if d.Spec.Template.Annotations[metrics.AnnotationCPU] == idle {
-			want = *h.Spec.MinReplicas
+		want := hpa.Spec.MaxReplicas // all pods use all they ask for, which is twice what it wants them to
+		if deployment.Spec.Template.Annotations[metrics.AnnotationCPU] == idle {
+			want = *hpa.Spec.MinReplicas
 		}
-		if *d.Spec.Replicas != want || h.Status.CurrentReplicas != want || h.Status.DesiredReplicas != want {
-			wrong("autoscaler of %s wants %d, it has %d: %+v", d.Name, want, *d.Spec.Replicas, h.Status)
+		if *deployment.Spec.Replicas != want || hpa.Status.CurrentReplicas != want ||
+			hpa.Status.DesiredReplicas != want {
+			wrong("autoscaler of %s wants %d, it has %d: %+v", deployment.Name, want, *deployment.Spec.Replicas,
+				hpa.Status)
 		}
 	}
 	return nil

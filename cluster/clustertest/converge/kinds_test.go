@@ -168,7 +168,7 @@ func job(_ *rand.Rand, name string, n int32, t corev1.PodTemplateSpec) metav1.Ob
 }
 
 // cronJob makes jobs every minute until somebody suspends it.
-func cronJob(rng *rand.Rand, name string, _ int32, t corev1.PodTemplateSpec) metav1.Object {
+func cronJob(rng *rand.Rand, name string, _ int32, template corev1.PodTemplateSpec) metav1.Object {
 	policies := []batchv1.ConcurrencyPolicy{
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent,
 	}
@@ -182,7 +182,7 @@ func cronJob(rng *rand.Rand, name string, _ int32, t corev1.PodTemplateSpec) met
 			ConcurrencyPolicy:          policies[rng.IntN(3)],
 			SuccessfulJobsHistoryLimit: &done,
 			FailedJobsHistoryLimit:     &failed,
-			JobTemplate:                batchv1.JobTemplateSpec{Spec: toCompletion(1, t)},
+			JobTemplate:                batchv1.JobTemplateSpec{Spec: toCompletion(1, template)},
 		},
 	}
 }

@@ -144,21 +144,21 @@ func (l *laws) pod(p *corev1.Pod, gone bool) {
 }
 
 // count keeps the health of an app's pods.
-func (l *laws) count(p *corev1.Pod, gone bool) {
-	d := podfacts.Condition(p, corev1.DisruptionTarget)
+func (l *laws) count(pod *corev1.Pod, gone bool) {
+	d := podfacts.Condition(pod, corev1.DisruptionTarget)
 	evicted := d != nil && d.Status == corev1.ConditionTrue && d.Reason == "EvictionByEvictionAPI"
-	app := p.Labels["app"]
-	was := l.pods[p.UID]
-	is := health{app, !gone && p.DeletionTimestamp == nil && podfacts.Ready(p) && !evicted}
+	app := pod.Labels["app"]
+	was := l.pods[pod.UID]
+	is := health{app, !gone && pod.DeletionTimestamp == nil && podfacts.Ready(pod) && !evicted}
 	if gone {
-		delete(l.pods, p.UID)
+		delete(l.pods, pod.UID)
 	} else {
-		l.pods[p.UID] = is
+		l.pods[pod.UID] = is
 	}
 	if was.healthy == is.healthy {
 		return
 	}
-	least, protected := l.evicted[p.UID]
+	least, protected := l.evicted[pod.UID]
 	protected = protected && evicted && was.healthy
 	by := 1
 	if was.healthy {
@@ -166,12 +166,12 @@ func (l *laws) count(p *corev1.Pod, gone bool) {
 	}
 	l.past[app] = append(l.past[app], change{time.Now(), by, protected})
 	if protected {
-		l.judge(p, app, least)
+		l.judge(pod, app, least)
 	}
 }
 
-// judge looks for a moment at which the eviction of p, the last change, was right.
-func (l *laws) judge(p *corev1.Pod, app string, least int) {
+// judge looks for a moment at which the eviction of pod, the last change, was right.
+func (l *laws) judge(pod *corev1.Pod, app string, least int) {
 	now := 0
 	for _, h := range l.pods {
 		if h.app == app && h.healthy {
@@ -197,7 +197,7 @@ func (l *laws) judge(p *corev1.Pod, app string, least int) {
 		}
 	}
 	if best < least {
-		l.wrong("pod %s was evicted: %d of %s are healthy, its budget wants %d", p.Name, now, app, least)
+		l.wrong("pod %s was evicted: %d of %s are healthy, its budget wants %d", pod.Name, now, app, least)
 	}
 }
 

@@ -73,7 +73,7 @@ func forced(h http.Handler, w http.ResponseWriter, r *http.Request) {
 
 // changed sends something else than was to be sent.
 func changed[T runtime.Object](change func(T)) func(h http.Handler, w http.ResponseWriter, r *http.Request) {
-	return func(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	return func(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
@@ -95,7 +95,7 @@ func changed[T runtime.Object](change func(T)) func(h http.Handler, w http.Respo
 		r.Header.Set("Content-Type", "application/json")
 		r.Body = io.NopCloser(bytes.NewReader(b))
 		r.ContentLength = int64(len(b))
-		h.ServeHTTP(w, r)
+		handler.ServeHTTP(w, r)
 	}
 }
 
@@ -294,25 +294,25 @@ func TestMutants(t *testing.T) {
 
 // TestLawOfControllers: an API server refuses a second controller; if one did not, it would be found.
 func TestLawOfControllers(t *testing.T) {
-	l := newLaws()
+	laws := newLaws()
 	yes := true
-	l.pods = map[types.UID]health{}
-	l.past = map[string][]change{}
-	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	laws.pods = map[types.UID]health{}
+	laws.past = map[string][]change{}
+	laws.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:            "p",
 		OwnerReferences: []metav1.OwnerReference{{Name: "a", Controller: &yes}, {Name: "b"}},
 	}}, false)
-	if found := l.found(); len(found) > 0 {
+	if found := laws.found(); len(found) > 0 {
 		t.Errorf("one controller and another owner: %v", found)
 	}
-	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+	laws.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: "p",
 		OwnerReferences: []metav1.OwnerReference{
 			{Name: "a", Controller: &yes},
 			{Name: "b", Controller: &yes},
 		},
 	}}, false)
-	if found := l.found(); len(found) != 1 {
+	if found := laws.found(); len(found) != 1 {
 		t.Errorf("two controllers: %v", found)
 	}
 }
@@ -338,18 +338,18 @@ func TestLawOfBudgets(t *testing.T) {
 	}
 	two := intstr.FromInt32(2)
 	for _, there := range []bool{true, false} {
-		l := newLaws()
-		l.pods = map[types.UID]health{}
-		l.past = map[string][]change{}
-		l.pod(pod(false), false)
-		l.budget("a", &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &two}})
-		l.evict(pod(false)) // refused
+		laws := newLaws()
+		laws.pods = map[types.UID]health{}
+		laws.past = map[string][]change{}
+		laws.pod(pod(false), false)
+		laws.budget("a", &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &two}})
+		laws.evict(pod(false)) // refused
 		if !there {
-			l.budget("a", nil)
+			laws.budget("a", nil)
 		}
-		l.evict(pod(false))
-		l.pod(pod(true), false)
-		if found := l.found(); (len(found) > 0) != there {
+		laws.evict(pod(false))
+		laws.pod(pod(true), false)
+		if found := laws.found(); (len(found) > 0) != there {
 			t.Errorf("the budget is there: %t; found %v", there, found)
 		}
 	}

@@ -72,17 +72,17 @@ func (u *users) some() (string, kind, bool) {
 
 // act does one thing.
 func (u *users) act(ctx context.Context) error {
-	name, k, ok := u.some()
+	name, kind, ok := u.some()
 	r := u.rng.IntN(100)
 	switch {
 	case !ok || r < 22 && u.next < 6:
 		return u.create(ctx)
 	case r < 45:
-		return u.scale(ctx, name, k)
+		return u.scale(ctx, name, kind)
 	case r < 58:
-		return u.update(ctx, name, k)
+		return u.update(ctx, name, kind)
 	case r < 66:
-		return u.remove(ctx, name, k)
+		return u.remove(ctx, name, kind)
 	case r < 74:
 		return u.deletePod(ctx)
 	case r < 80:
@@ -97,7 +97,7 @@ func (u *users) act(ctx context.Context) error {
 	case r < 93:
 		return u.quota(ctx)
 	case r < 96:
-		return u.autoscale(ctx, name, k)
+		return u.autoscale(ctx, name, kind)
 	}
 	return u.budget(ctx, name)
 }
@@ -246,20 +246,20 @@ func (u *users) evictAll(ctx context.Context, node string) (left int, err error)
 		return 0, err
 	}
 	for i := range pods {
-		p := &pods[i]
-		owner := metav1.GetControllerOf(p)
-		if p.Spec.NodeName != node || p.DeletionTimestamp != nil || owner != nil && owner.Kind == "DaemonSet" {
+		pod := &pods[i]
+		owner := metav1.GetControllerOf(pod)
+		if pod.Spec.NodeName != node || pod.DeletionTimestamp != nil || owner != nil && owner.Kind == "DaemonSet" {
 			continue
 		}
-		u.laws.evict(p)
+		u.laws.evict(pod)
 		err := u.c.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{
-			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace},
+			ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace},
 		})
 		switch {
 		case apierrors.IsTooManyRequests(err):
 			left++
 		case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsInternalError(err):
-			return left, fmt.Errorf("evict %s: %w", p.Name, err)
+			return left, fmt.Errorf("evict %s: %w", pod.Name, err)
 		}
 	}
 	return left, nil
@@ -434,7 +434,7 @@ func (u *users) protect(ctx context.Context, app string, n int) error {
 	all := u.c.PolicyV1().PodDisruptionBudgets(namespace)
 	least := intstr.FromInt32(int32(n))
 	u.say("budget of %s: at least %s", app, least.String())
-	b, err := all.Create(ctx, &policyv1.PodDisruptionBudget{
+	budget, err := all.Create(ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MinAvailable: &least,
@@ -445,7 +445,7 @@ func (u *users) protect(ctx context.Context, app string, n int) error {
 		return nil
 	}
 	if err == nil {
-		u.laws.budget(app, b)
+		u.laws.budget(app, budget)
 	}
 	return err
 }

@@ -70,20 +70,20 @@ func fromLists(lists []*metav1.APIResourceList) ([]*Resource, error) {
 		if err != nil {
 			return nil, fmt.Errorf("discovered group version: %w", err)
 		}
-		for _, r := range l.APIResources {
+		for _, apiResource := range l.APIResources {
 			of := gv
-			if r.Group != "" {
-				of.Group = r.Group
+			if apiResource.Group != "" {
+				of.Group = apiResource.Group
 			}
-			if r.Version != "" {
-				of.Version = r.Version
+			if apiResource.Version != "" {
+				of.Version = apiResource.Version
 			}
-			if !slices.Contains([]byte(r.Name), '/') {
+			if !slices.Contains([]byte(apiResource.Name), '/') {
 				all = append(all, &Resource{
-					GVR:        of.WithResource(r.Name),
-					Kind:       r.Kind,
-					Namespaced: r.Namespaced,
-					Verbs:      r.Verbs,
+					GVR:        of.WithResource(apiResource.Name),
+					Kind:       apiResource.Kind,
+					Namespaced: apiResource.Namespaced,
+					Verbs:      apiResource.Verbs,
 				})
 			}
 		}

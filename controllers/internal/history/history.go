@@ -92,44 +92,44 @@ func (s *State) Named(name string) *appsv1.ControllerRevision {
 	return nil
 }
 
-// Sync claims o's revisions and makes the one of its current template the newest, creating it if needed.
-func (k *Manager) Sync(ctx context.Context, o Owner) (*State, error) {
-	s := &State{}
-	if o.Collisions != nil {
-		s.Collisions = *o.Collisions
+// Sync claims owner's revisions and makes the one of its current template the newest, creating it if needed.
+func (k *Manager) Sync(ctx context.Context, owner Owner) (*State, error) {
+	state := &State{}
+	if owner.Collisions != nil {
+		state.Collisions = *owner.Collisions
 	}
 	var err error
-	if s.All, err = k.claim(ctx, o); err != nil {
+	if state.All, err = k.claim(ctx, owner); err != nil {
 		return nil, err
 	}
-	sortByRevision(s.All)
-	patch, err := Patch(o.Template)
+	sortByRevision(state.All)
+	patch, err := Patch(owner.Template)
 	if err != nil {
 		return nil, err
 	}
 	next := int64(1)
-	if n := len(s.All); n > 0 {
-		next = s.All[n-1].Revision + 1
+	if n := len(state.All); n > 0 {
+		next = state.All[n-1].Revision + 1
 	}
-	at := lastEqual(s.All, patch, o.Template)
+	at := lastEqual(state.All, patch, owner.Template)
 	switch {
 	case at < 0:
-		if s.Update, err = k.create(ctx, o, patch, next, &s.Collisions); err != nil {
+		if state.Update, err = k.create(ctx, owner, patch, next, &state.Collisions); err != nil {
 			return nil, err
 		}
-		s.All = append(s.All, s.Update)
-	case at == len(s.All)-1:
-		s.Update = s.All[at]
+		state.All = append(state.All, state.Update)
+	case at == len(state.All)-1:
+		state.Update = state.All[at]
 	default: // a rollback
-		r := s.All[at].DeepCopy()
+		r := state.All[at].DeepCopy()
 		r.Revision = next
-		if s.Update, err = k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r,
+		if state.Update, err = k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r,
 			metav1.UpdateOptions{}); err != nil {
 			return nil, fmt.Errorf("renumber revision %s: %w", r.Name, err)
 		}
-		s.All = append(slices.Delete(s.All, at, at+1), s.Update)
+		state.All = append(slices.Delete(state.All, at, at+1), state.Update)
 	}
-	return s, nil
+	return state, nil
 }
 
 // sortByRevision sorts the oldest first.
@@ -157,53 +157,54 @@ func (k *Manager) create(
 	api := k.env.Client.AppsV1().ControllerRevisions(o.GetNamespace())
 	for {
 		want := k.revision(o, patch, number, *collisions)
-		r, err := api.Create(ctx, want, metav1.CreateOptions{})
+		revision, err := api.Create(ctx, want, metav1.CreateOptions{})
 		if err == nil {
-			return r, nil
+			return revision, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("create revision %s: %w", want.Name, err)
 		}
-		r, err = api.Get(ctx, want.Name, metav1.GetOptions{})
+		revision, err = api.Get(ctx, want.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("read revision %s: %w", want.Name, err)
 		}
-		owner := metav1.GetControllerOfNoCopy(r)
-		adoptable := r.DeletionTimestamp == nil && o.Selector.Matches(labels.Set(r.Labels))
+		owner := metav1.GetControllerOfNoCopy(revision)
+		adoptable := revision.DeletionTimestamp == nil && o.Selector.Matches(labels.Set(revision.Labels))
 		switch {
-		case !equal(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID() || owner == nil && !adoptable:
+		case !equal(revision, patch, o.Template) || owner != nil && owner.UID != o.GetUID() ||
+			owner == nil && !adoptable:
 			*collisions++ // it belongs to another owner
 		case owner == nil:
 			return nil, fmt.Errorf("revision %s: waiting to adopt it", want.Name)
-		case r.Revision < number: // not in the cache yet: it was created, and others after it
-			r.Revision = number
-			return api.Update(ctx, r, metav1.UpdateOptions{})
+		case revision.Revision < number: // not in the cache yet: it was created, and others after it
+			revision.Revision = number
+			return api.Update(ctx, revision, metav1.UpdateOptions{})
 		default:
-			return r, nil
+			return revision, nil
 		}
 	}
 }
 
-// revision is the object with o's template.
-func (k *Manager) revision(o Owner, patch []byte, number int64, collisions int32) *appsv1.ControllerRevision {
+// revision is the object with owner's template.
+func (k *Manager) revision(owner Owner, patch []byte, number int64, collisions int32) *appsv1.ControllerRevision {
 	h := fnv.New32()
 	_, _ = h.Write(patch) // Write of a hash never fails
 	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 	const most = 223 // maximum length of the workload's name, to leave room for the hash
-	name := o.GetName()[:min(len(o.GetName()), most)] + "-" + hash
-	l := maps.Clone(o.Template.Labels)
+	name := owner.GetName()[:min(len(owner.GetName()), most)] + "-" + hash
+	l := maps.Clone(owner.Template.Labels)
 	if l == nil {
 		l = map[string]string{}
 	}
-	l[o.HashLabel] = hash
+	l[owner.HashLabel] = hash
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
-			Namespace:       o.GetNamespace(),
+			Namespace:       owner.GetNamespace(),
 			Labels:          l,
-			Annotations:     maps.Clone(o.GetAnnotations()),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.Object, k.own.Owner)},
+			Annotations:     maps.Clone(owner.GetAnnotations()),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner.Object, k.own.Owner)},
 		},
 		Data:     runtime.RawExtension{Raw: patch},
 		Revision: number,
@@ -230,10 +231,10 @@ func (k *Manager) Truncate(ctx context.Context, s *State, limit int, live func(*
 	return nil
 }
 
-// claim returns o's revisions after adoption and release.
-func (k *Manager) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevision, error) {
+// claim returns owner's revisions after adoption and release.
+func (k *Manager) claim(ctx context.Context, owner Owner) ([]*appsv1.ControllerRevision, error) {
 	var all []*appsv1.ControllerRevision
-	for _, at := range []string{string(o.GetUID()), framework.OrphanKey(o.GetNamespace())} {
+	for _, at := range []string{string(owner.GetUID()), framework.OrphanKey(owner.GetNamespace())} {
 		objs, err := k.informer.GetIndexer().ByIndex(framework.ByController, at)
 		if err != nil {
 			return nil, err
@@ -244,7 +245,7 @@ func (k *Manager) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevis
 			}
 		}
 	}
-	mine, adopted, err := k.own.ClaimObjects(ctx, o.Object, o.Selector, all)
+	mine, adopted, err := k.own.ClaimObjects(ctx, owner.Object, owner.Selector, all)
 	if err != nil {
 		return nil, fmt.Errorf("revisions: %w", err)
 	}

@@ -27,9 +27,9 @@ var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
 func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func(image string) *State, *Manager) {
 	t.Helper()
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
-	c := controllertest.New(append(objs, set)...)
-	env := &framework.Env{Client: c.Client, Shared: c.Informers(0, client.Scope{})}
-	k, err := New(env, gvk, func(context.Context, string, string) (metav1.Object, error) { return set, nil })
+	cluster := controllertest.New(append(objs, set)...)
+	env := &framework.Env{Client: cluster.Client, Shared: cluster.Informers(0, client.Scope{})}
+	manager, err := New(env, gvk, func(context.Context, string, string) (metav1.Object, error) { return set, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,12 +39,12 @@ func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func
 		cancel()
 		env.Shared.Shutdown()
 	})
-	if !cache.WaitFor(ctx, "", k.Informer().HasSyncedChecker()) {
+	if !cache.WaitFor(ctx, "", manager.Informer().HasSyncedChecker()) {
 		t.Fatal("no revisions")
 	}
-	return c, func(image string) *State {
+	return cluster, func(image string) *State {
 		t.Helper()
-		s, err := k.Sync(ctx, Owner{
+		s, err := manager.Sync(ctx, Owner{
 			Object:    set,
 			Selector:  labels.SelectorFromSet(labels.Set{"app": "web"}),
 			Template:  template1(image),
@@ -54,7 +54,7 @@ func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func
 			t.Fatal(err)
 		}
 		return s
-	}, k
+	}, manager
 }
 
 func template1(image string) *corev1.PodTemplateSpec {
@@ -140,24 +140,25 @@ func TestAdoptsRenumbersTruncates(t *testing.T) {
 			Data:     runtime.RawExtension{Raw: []byte(raw)},
 			Revision: 4,
 		}
-		c, advance, k := keeper(t, orphan)
+		cluster, advance, manager := keeper(t, orphan)
 		if s := advance("v1"); s.Update.Name != "web-old" || s.Update.Revision != 4 {
 			t.Fatalf("got %s with number %d, want the adopted web-old with 4", s.Update.Name, s.Update.Revision)
 		}
 		if s := advance("v2"); s.Update.Revision != 5 || len(s.All) != 2 {
 			t.Errorf("a new template: got number %d of %d revisions, want 5 of 2", s.Update.Revision, len(s.All))
 		}
-		seen(t, k, 2)
-		if objs, err := k.Informer().GetIndexer().ByIndex(framework.ByController, "web"); err != nil || len(objs) != 2 {
+		seen(t, manager, 2)
+		if objs, err := manager.Informer().GetIndexer().ByIndex(framework.ByController, "web"); err != nil ||
+			len(objs) != 2 {
 			t.Fatalf("the informer shows %d owned revisions, %v; want 2", len(objs), err)
 		}
-		s := advance("v1")
+		state := advance("v1")
 		var got []string
-		for _, r := range s.All {
+		for _, r := range state.All {
 			got = append(got, fmt.Sprint(r.Revision))
 		}
-		if s.Update.Name != "web-old" || strings.Join(got, " ") != "5 6" {
-			t.Errorf("a rollback: got %s, numbers %v; want web-old, 5 6", s.Update.Name, got)
+		if state.Update.Name != "web-old" || strings.Join(got, " ") != "5 6" {
+			t.Errorf("a rollback: got %s, numbers %v; want web-old, 5 6", state.Update.Name, got)
 		}
 		keep := func(*appsv1.ControllerRevision) bool { return true }
 		none := func(*appsv1.ControllerRevision) bool { return false }
@@ -166,10 +167,10 @@ func TestAdoptsRenumbersTruncates(t *testing.T) {
 			live  func(*appsv1.ControllerRevision) bool
 			want  int
 		}{{-1, none, 2}, {1, none, 2}, {0, keep, 2}, {0, none, 1}} {
-			if err := k.Truncate(t.Context(), s, tt.limit, tt.live); err != nil {
+			if err := manager.Truncate(t.Context(), state, tt.limit, tt.live); err != nil {
 				t.Fatal(err)
 			}
-			l, err := c.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+			l, err := cluster.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil || len(l.Items) != tt.want {
 				t.Errorf("limit %d: got %d revisions, %v; want %d", tt.limit, len(l.Items), err, tt.want)
 			}

@@ -25,22 +25,22 @@ import (
 const maxParallelDeletes = 100
 
 // act creates and deletes as planned and returns the first error.
-func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) error {
+func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, snap snapshot, p plan) error {
 	if p.create == 0 && len(p.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: desiredReplicas(s.set), Has: len(p.active)}
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: desiredReplicas(snap.set), Has: len(p.active)}
 	var err error
 	if p.create > 0 {
-		detail.Creates, err = c.create(ctx, key, s.set, p.create)
+		detail.Creates, err = c.create(ctx, key, snap.set, p.create)
 	} else {
-		detail.Deletes, err = c.remove(ctx, s.set, p.remove)
+		detail.Deletes, err = c.remove(ctx, snap.set, p.remove)
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource:  c.kind.Resource(),
-		Namespace: s.set.Namespace,
-		Name:      s.set.Name,
-		UID:       string(s.set.UID),
+		Namespace: snap.set.Namespace,
+		Name:      snap.set.Name,
+		UID:       string(snap.set.UID),
 	}, begin, detail, err)
 	return err
 }
@@ -86,7 +86,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 
 // podFor is a pod from the set's template.
 func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
-	t := &set.Spec.Template
+	template := &set.Spec.Template
 	prefix := set.Name + "-"
 	if len(validation.NameIsDNSSubdomain(prefix, true)) != 0 {
 		prefix = set.Name // the name is too long or invalid with a dash
@@ -94,12 +94,12 @@ func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		GenerateName:    prefix,
 		Namespace:       set.Namespace,
-		Labels:          maps.Clone(t.Labels),
-		Annotations:     maps.Clone(t.Annotations),
-		Finalizers:      slices.Clone(t.Finalizers),
+		Labels:          maps.Clone(template.Labels),
+		Annotations:     maps.Clone(template.Annotations),
+		Finalizers:      slices.Clone(template.Finalizers),
 		OwnerReferences: []metav1.OwnerReference{*owner},
 	}}
-	t.Spec.DeepCopyInto(&pod.Spec)
+	template.Spec.DeepCopyInto(&pod.Spec)
 	return pod
 }
 
@@ -111,20 +111,21 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims
 		names[i] = p.Name
 	}
 	c.expect.Expect(set.UID, 0, uids...)
-	err := framework.Parallel(victims, maxParallelDeletes, func(p *corev1.Pod) error {
-		uid := p.UID
-		err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+	err := framework.Parallel(victims, maxParallelDeletes, func(pod *corev1.Pod) error {
+		uid := pod.UID
+		err := c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &uid},
 		})
 		switch {
 		case err == nil:
-			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", pod.Name)
 			return nil
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.DeletionObserved(set.UID, p.UID) // the pod was deleted or recreated: its deletion event will come
+			// the pod was deleted or recreated: its deletion event will come
+			c.expect.DeletionObserved(set.UID, pod.UID)
 			return nil
 		}
-		c.expect.DeletionObserved(set.UID, p.UID)
+		c.expect.DeletionObserved(set.UID, pod.UID)
 		c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return err
 	})

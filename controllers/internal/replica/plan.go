@@ -41,31 +41,31 @@ type plan struct {
 }
 
 // decide counts the set's pods and returns how many to create or which to delete.
-func decide(s snapshot) plan {
-	var p plan
-	for _, pod := range s.pods {
+func decide(snap snapshot) plan {
+	var todo plan
+	for _, pod := range snap.pods {
 		switch {
 		case podkind.Active(pod):
-			p.active = append(p.active, pod)
+			todo.active = append(todo.active, pod)
 		case !podkind.Terminal(pod):
-			p.terminating++
+			todo.terminating++
 		}
 	}
-	if !s.expectationsSatisfied || s.set.DeletionTimestamp != nil {
-		return p
+	if !snap.expectationsSatisfied || snap.set.DeletionTimestamp != nil {
+		return todo
 	}
-	switch diff := len(p.active) - desiredReplicas(s.set); {
+	switch diff := len(todo.active) - desiredReplicas(snap.set); {
 	case diff < 0:
-		p.create = min(-diff, burst)
+		todo.create = min(-diff, burst)
 	case diff > 0:
 		n := min(diff, burst)
-		if n < len(p.active) {
-			p.remove = podsToDelete(p.active, s.related(), n, s.now)
+		if n < len(todo.active) {
+			todo.remove = podsToDelete(todo.active, snap.related(), n, snap.now)
 		} else {
-			p.remove = p.active
+			todo.remove = todo.active
 		}
 	}
-	return p
+	return todo
 }
 
 // desiredReplicas is spec.replicas, which the API server has defaulted.
@@ -78,20 +78,20 @@ func desiredReplicas(set *appsv1.ReplicaSet) int {
 
 // status is the set's status from the plan's pods; failure is the error of the creations or deletions, or nil. next is
 // when a ready pod becomes available; 0: none will.
-func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
-	s.set.Status.DeepCopyInto(&st)
-	st.ObservedGeneration = s.set.Generation
-	st.Replicas = int32(len(p.active))
+func status(snap snapshot, todo plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
+	snap.set.Status.DeepCopyInto(&st)
+	st.ObservedGeneration = snap.set.Generation
+	st.Replicas = int32(len(todo.active))
 	st.FullyLabeledReplicas = 0
 	st.ReadyReplicas = 0
 	st.AvailableReplicas = 0
-	if s.countsTerminating {
-		terminating := int32(p.terminating)
+	if snap.countsTerminating {
+		terminating := int32(todo.terminating)
 		st.TerminatingReplicas = &terminating
 	}
-	template := labels.SelectorFromSet(s.set.Spec.Template.Labels)
-	minReady := time.Duration(s.set.Spec.MinReadySeconds) * time.Second
-	for _, pod := range p.active {
+	template := labels.SelectorFromSet(snap.set.Spec.Template.Labels)
+	minReady := time.Duration(snap.set.Spec.MinReadySeconds) * time.Second
+	for _, pod := range todo.active {
 		if template.Matches(labels.Set(pod.Labels)) {
 			st.FullyLabeledReplicas++
 		}
@@ -99,29 +99,29 @@ func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next
 			continue
 		}
 		st.ReadyReplicas++
-		ok, wait := podkind.Available(pod, minReady, s.now)
+		ok, wait := podkind.Available(pod, minReady, snap.now)
 		if ok {
 			st.AvailableReplicas++
 		} else if wait > 0 && (next == 0 || wait < next) {
 			next = wait
 		}
 	}
-	st.Conditions = failureCondition(st.Conditions, s, p, failure)
+	st.Conditions = failureCondition(st.Conditions, snap, todo, failure)
 	return st, next
 }
 
 func failureCondition(
-	conds []appsv1.ReplicaSetCondition, s snapshot, p plan, failure error,
+	conds []appsv1.ReplicaSetCondition, snap snapshot, p plan, failure error,
 ) []appsv1.ReplicaSetCondition {
 	had := framework.ConditionOf(conds, appsv1.ReplicaSetReplicaFailure) != nil
 	switch {
-	case failure == nil && had && s.expectationsSatisfied:
+	case failure == nil && had && snap.expectationsSatisfied:
 		return framework.WithoutCondition(conds, appsv1.ReplicaSetReplicaFailure)
 	case failure == nil || had:
 		return conds
 	}
 	reason := "FailedCreate"
-	if len(p.active) > desiredReplicas(s.set) {
+	if len(p.active) > desiredReplicas(snap.set) {
 		reason = "FailedDelete"
 	}
 	return framework.WithCondition(conds, appsv1.ReplicaSetCondition{
@@ -129,6 +129,6 @@ func failureCondition(
 		Status:             corev1.ConditionTrue,
 		Reason:             reason,
 		Message:            failure.Error(),
-		LastTransitionTime: metav1.NewTime(s.now),
+		LastTransitionTime: metav1.NewTime(snap.now),
 	})
 }

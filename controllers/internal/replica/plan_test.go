@@ -149,7 +149,7 @@ func TestDecide(t *testing.T) {
 		if tt.deleted {
 			rs.DeletionTimestamp = &metav1.Time{Time: now}
 		}
-		p := decide(snapshot{
+		plan := decide(snapshot{
 			set:                   rs,
 			pods:                  tt.pods,
 			related:               func() []*corev1.Pod { return tt.pods },
@@ -157,11 +157,11 @@ func TestDecide(t *testing.T) {
 			now:                   now,
 		})
 		var names []string
-		for _, v := range p.remove {
+		for _, v := range plan.remove {
 			names = append(names, v.Name)
 		}
-		if p.create != tt.create || !cmp.Equal(names, tt.remove) {
-			t.Errorf("%s: got create %d, remove %v; want %d, %v", tt.name, p.create, names, tt.create, tt.remove)
+		if plan.create != tt.create || !cmp.Equal(names, tt.remove) {
+			t.Errorf("%s: got create %d, remove %v; want %d, %v", tt.name, plan.create, names, tt.create, tt.remove)
 		}
 	}
 }
@@ -174,15 +174,15 @@ func TestStatus(t *testing.T) {
 		pod("other", func(p *corev1.Pod) { p.Labels = map[string]string{"x": "y"} }), pod("going", going),
 		pod("done", phase(corev1.PodFailed)),
 	}
-	s := snapshot{
+	snap := snapshot{
 		set:                   rs,
 		pods:                  pods,
 		expectationsSatisfied: true,
 		countsTerminating:     true,
 		now:                   now,
 	}
-	p := decide(s)
-	st, next := status(s, p, errors.New("quota"))
+	plan := decide(snap)
+	st, next := status(snap, plan, errors.New("quota"))
 	one := int32(1)
 	want := appsv1.ReplicaSetStatus{
 		Replicas:             4,
@@ -206,7 +206,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("next change in %s, want 20s", next)
 	}
 	rs.Status = st
-	if st, _ = status(s, p, nil); len(st.Conditions) != 0 {
+	if st, _ = status(snap, plan, nil); len(st.Conditions) != 0 {
 		t.Errorf("conditions after success: got %v, want none", st.Conditions)
 	}
 	if len(rs.Status.Conditions) != 1 {
@@ -225,29 +225,29 @@ func TestConverges(t *testing.T) {
 			pods[i] = pod(fmt.Sprintf("p%d", i), change)
 		}
 		for pass := 0; ; pass++ {
-			p := decide(snapshot{
+			plan := decide(snapshot{
 				set:                   rs,
 				pods:                  pods,
 				related:               func() []*corev1.Pod { return pods },
 				expectationsSatisfied: true,
 				now:                   now,
 			})
-			if p.create == 0 && len(p.remove) == 0 {
-				if len(p.active) != desiredReplicas(rs) {
-					t.Fatalf("settled at %d pods, want %d", len(p.active), desiredReplicas(rs))
+			if plan.create == 0 && len(plan.remove) == 0 {
+				if len(plan.active) != desiredReplicas(rs) {
+					t.Fatalf("settled at %d pods, want %d", len(plan.active), desiredReplicas(rs))
 				}
 				return
 			}
 			if pass > 3 {
-				t.Fatalf("pass %d still wants create %d, remove %d", pass, p.create, len(p.remove))
+				t.Fatalf("pass %d still wants create %d, remove %d", pass, plan.create, len(plan.remove))
 			}
-			if n := len(p.active) + p.create; p.create > 0 && n > desiredReplicas(rs) {
+			if n := len(plan.active) + plan.create; plan.create > 0 && n > desiredReplicas(rs) {
 				t.Fatalf("would have %d pods, want at most %d", n, desiredReplicas(rs))
 			}
-			for i := range p.create {
+			for i := range plan.create {
 				pods = append(pods, pod(fmt.Sprintf("n%d-%d", pass, i), unready))
 			}
-			for _, v := range p.remove {
+			for _, v := range plan.remove {
 				going(v)
 			}
 		}

@@ -51,29 +51,29 @@ type rankedPod struct {
 // rankPod reads the values that order pods for deletion, lower first: unassigned before assigned; Pending before
 // Unknown before Running; not ready before ready; lower pod-deletion-cost; more related pods on the same node; ready
 // for a shorter time; more restarts; newer.
-func rankPod(p *corev1.Pod, podsOnNode int) rankedPod {
-	c := rankedPod{pod: p, podsOnNode: podsOnNode}
-	if p.Spec.NodeName != "" {
+func rankPod(pod *corev1.Pod, podsOnNode int) rankedPod {
+	c := rankedPod{pod: pod, podsOnNode: podsOnNode}
+	if pod.Spec.NodeName != "" {
 		c.assigned = 1
 	}
-	switch p.Status.Phase {
+	switch pod.Status.Phase {
 	case corev1.PodUnknown:
 		c.phase = 1
 	case corev1.PodRunning:
 		c.phase = 2
 	}
-	if podkind.Ready(p) {
+	if podkind.Ready(pod) {
 		c.ready = 1
-		c.since = podkind.Condition(p, corev1.PodReady).LastTransitionTime.Time
+		c.since = podkind.Condition(pod, corev1.PodReady).LastTransitionTime.Time
 	}
 	// The server rejects invalid costs; an invalid one counts as 0.
-	if cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32); err == nil {
+	if cost, err := strconv.ParseInt(pod.Annotations[corev1.PodDeletionCost], 10, 32); err == nil {
 		c.cost = int32(cost)
 	}
-	for _, s := range p.Status.ContainerStatuses {
+	for _, s := range pod.Status.ContainerStatuses {
 		c.restarts = max(c.restarts, s.RestartCount)
 	}
-	c.sidecars = sidecarRestarts(p)
+	c.sidecars = sidecarRestarts(pod)
 	return c
 }
 

@@ -57,19 +57,19 @@ type Controller struct {
 
 // New registers handlers with the shared informers; Run does the work.
 func New(env *framework.Env, kind Kind) (*Controller, error) {
-	c := &Controller{
+	controller := &Controller{
 		env:          env,
 		kind:         kind,
 		gvk:          kind.GVK(),
 		expect:       framework.NewExpectations(),
 		firstBatches: map[framework.Key]int{},
 	}
-	c.own = framework.PodOwnership(env, c.gvk, func(
+	controller.own = framework.PodOwnership(env, controller.gvk, func(
 		ctx context.Context, namespace, name string,
 	) (metav1.Object, error) {
 		return kind.Sets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
-	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
@@ -77,19 +77,19 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	if err := framework.EnsureIndex(kind.Informer(), framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}
-	c.pods = pods.GetIndexer()
+	controller.pods = pods.GetIndexer()
 	var err error
-	c.owners, err = framework.WatchOwners(c.loop, kind.Informer(),
+	controller.owners, err = framework.WatchOwners(controller.loop, kind.Informer(),
 		pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
-			Kind:        c.gvk.Kind,
-			Get:         c.cached,
-			All:         c.all,
-			Expect:      c.expect,
+			Kind:        controller.gvk.Kind,
+			Get:         controller.cached,
+			All:         controller.all,
+			Expect:      controller.expect,
 			StatusDelay: statusDelay,
 			Finished:    podkind.Terminal,
 			Selector:    func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector },
 		})
-	return c, err
+	return controller, err
 }
 
 // Run implements framework.Controller.
@@ -137,19 +137,19 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.env.Log.Warn("invalid selector", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // retrying does not help
 	}
-	s := snapshot{
+	snap := snapshot{
 		set:                   set,
 		expectationsSatisfied: c.expect.Satisfied(set.UID),
 		countsTerminating:     c.gvk.Group == appsv1.GroupName,
 		now:                   begin,
 		related:               func() []*corev1.Pod { return c.related(set) },
 	}
-	if s.pods, err = c.claim(ctx, set, sel); err != nil {
+	if snap.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err
 	}
-	p := decide(s)
-	failure := c.act(ctx, key, begin, s, p)
-	st, next := status(s, p, failure)
+	p := decide(snap)
+	failure := c.act(ctx, key, begin, snap, p)
+	st, next := status(snap, p, failure)
 	if _, err := framework.WriteStatus(ctx, c.kind.Sets(set.Namespace), set, statusOf, st); err != nil {
 		return errors.Join(failure, err)
 	}

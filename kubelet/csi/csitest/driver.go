@@ -51,9 +51,9 @@ func (d *Driver) Serve(ctx context.Context) error {
 	if err := os.MkdirAll(at, 0o750); err != nil {
 		return err
 	}
-	s := grpc.NewServer()
-	csiapi.RegisterIdentityServer(s, d)
-	csiapi.RegisterNodeServer(s, d)
+	server := grpc.NewServer()
+	csiapi.RegisterIdentityServer(server, d)
+	csiapi.RegisterNodeServer(server, d)
 	r := grpc.NewServer()
 	registration.RegisterRegistrationServer(r, d)
 	one, err := listen(at, "csi.sock")
@@ -66,11 +66,11 @@ func (d *Driver) Serve(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		r.Stop()
-		s.Stop()
+		server.Stop()
 	})
 	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(one) }) // it ends with Stop
+	wg.Go(func() { _ = server.Serve(one) }) // it ends with Stop
 	_ = r.Serve(two)
 	wg.Wait()
 	return errors.Join(remove(at, "csi.sock"), remove(filepath.Join(d.Kubelet, "plugins_registry"), d.Name+"-reg.sock"))

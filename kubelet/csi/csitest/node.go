@@ -44,26 +44,26 @@ func (d *Driver) NodeUnstageVolume(
 
 // NodePublishVolume binds what is staged, or the volume, to the pod's path.
 func (d *Driver) NodePublishVolume(
-	ctx context.Context, r *csiapi.NodePublishVolumeRequest,
+	ctx context.Context, request *csiapi.NodePublishVolumeRequest,
 ) (*csiapi.NodePublishVolumeResponse, error) {
-	if err := d.heard(ctx, "NodePublishVolume", r.GetVolumeId(), r); err != nil {
+	if err := d.heard(ctx, "NodePublishVolume", request.GetVolumeId(), request); err != nil {
 		return nil, err
 	}
-	src, err := d.volume(r.GetVolumeId())
+	src, err := d.volume(request.GetVolumeId())
 	if d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) &&
-		r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] != "true" {
-		if src, err = d.real(r.GetStagingTargetPath()); err == nil && d.Mounts && !mounted(src) {
-			err = status.Errorf(codes.FailedPrecondition, "%s is not staged", r.GetVolumeId())
+		request.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] != "true" {
+		if src, err = d.real(request.GetStagingTargetPath()); err == nil && d.Mounts && !mounted(src) {
+			err = status.Errorf(codes.FailedPrecondition, "%s is not staged", request.GetVolumeId())
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	dst, err := d.real(r.GetTargetPath())
+	dst, err := d.real(request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	return &csiapi.NodePublishVolumeResponse{}, d.bind(src, dst, r.GetReadonly())
+	return &csiapi.NodePublishVolumeResponse{}, d.bind(src, dst, request.GetReadonly())
 }
 
 // NodeUnpublishVolume undoes NodePublishVolume.
@@ -90,7 +90,7 @@ func (d *Driver) NodeExpandVolume(
 
 // NodeGetVolumeStats says that a volume has 1000 bytes, of which 400 are used.
 func (d *Driver) NodeGetVolumeStats(
-	ctx context.Context, r *csiapi.NodeGetVolumeStatsRequest,
+	ctx context.Context, request *csiapi.NodeGetVolumeStatsRequest,
 ) (*csiapi.NodeGetVolumeStatsResponse, error) {
 	return &csiapi.NodeGetVolumeStatsResponse{Usage: []*csiapi.VolumeUsage{
 		{
@@ -105,5 +105,5 @@ func (d *Driver) NodeGetVolumeStats(
 			Available: 97,
 			Used:      3,
 		},
-	}}, d.heard(ctx, "NodeGetVolumeStats", r.GetVolumeId(), r)
+	}}, d.heard(ctx, "NodeGetVolumeStats", request.GetVolumeId(), request)
 }

@@ -30,7 +30,7 @@ func run(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	d := &csitest.Driver{
+	driver := &csitest.Driver{
 		Name:       args[0],
 		NodeID:     args[1],
 		Dir:        "/volumes",
@@ -44,5 +44,5 @@ func run(args []string) error {
 			csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		},
 	}
-	return d.Serve(ctx)
+	return driver.Serve(ctx)
 }

@@ -57,14 +57,14 @@ func (d *Driver) Serve(ctx context.Context) error {
 	if err := os.MkdirAll(at, 0o750); err != nil {
 		return err
 	}
-	s := grpc.NewServer()
+	server := grpc.NewServer()
 	r := grpc.NewServer()
 	if d.Old {
-		drav1beta1.RegisterDRAPluginServer(s, drav1beta1.V1ServerWrapper{DRAPluginServer: d})
+		drav1beta1.RegisterDRAPluginServer(server, drav1beta1.V1ServerWrapper{DRAPluginServer: d})
 	} else {
-		draapi.RegisterDRAPluginServer(s, d)
+		draapi.RegisterDRAPluginServer(server, d)
 	}
-	d.registerHealth(s)
+	d.registerHealth(server)
 	registration.RegisterRegistrationServer(r, d)
 	one, err := listen(at, "dra.sock")
 	if err != nil {
@@ -80,11 +80,11 @@ func (d *Driver) Serve(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		r.Stop()
-		s.Stop()
+		server.Stop()
 	})
 	defer stop()
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(one) }) // it ends with Stop
+	wg.Go(func() { _ = server.Serve(one) }) // it ends with Stop
 	_ = r.Serve(two)
 	wg.Wait()
 	return errors.Join(remove(filepath.Join(at, "dra.sock")), remove(filepath.Join(registry, d.Name+"-reg.sock")))

@@ -48,7 +48,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	d := &dratest.Driver{
+	driver := &dratest.Driver{
 		Name:    args[0],
 		Kubelet: rootdir.Standard,
 		Named:   rootdir.Standard,
@@ -63,8 +63,8 @@ func run(args []string) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop() // for the next
-	wg.Go(func() { reportSick(ctx, d, hangup) })
-	return d.Serve(ctx)
+	wg.Go(func() { reportSick(ctx, driver, hangup) })
+	return driver.Serve(ctx)
 }
 
 // sickFile says which device is unhealthy, and why, for the driver, which is process 1 of its container.

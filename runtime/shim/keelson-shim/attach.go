@@ -15,7 +15,7 @@ import (
 
 // attach serves one attached client until it disconnects or the container ends.
 func (s *supervisor) attach(conn caller, id string, a shim.Attach, files []*os.File) {
-	c, sinks, err := s.attachStreams(conn.Conn, id, a, files)
+	container, sinks, err := s.attachStreams(conn.Conn, id, a, files)
 	if err != nil {
 		shim.CloseAll(files)
 		s.fail(conn.Conn, err)
@@ -23,12 +23,12 @@ func (s *supervisor) attach(conn caller, id string, a shim.Attach, files []*os.F
 	}
 	conn.leave()
 	select {
-	case <-c.ended:
-		_ = reply(conn.Conn, shim.Exited{Code: c.snapshot().ExitCode}) // the client may have disconnected
+	case <-container.ended:
+		_ = reply(conn.Conn, shim.Exited{Code: container.snapshot().ExitCode}) // the client may have disconnected
 	case <-s.clientClosed(conn.Conn):
-		s.detachStreams(c, sinks)
-		if a.Stdin && c.snapshot().StdinOnce {
-			c.closeIn()
+		s.detachStreams(container, sinks)
+		if a.Stdin && container.snapshot().StdinOnce {
+			container.closeIn()
 		}
 	}
 }
@@ -36,35 +36,35 @@ func (s *supervisor) attach(conn caller, id string, a shim.Attach, files []*os.F
 // attachStreams connects the client's descriptors to the output. After success their writer goroutines own them. The
 // caller holds upgradeLock.
 func (s *supervisor) attachStreams(
-	conn *shim.Conn, id string, a shim.Attach, files []*os.File,
+	conn *shim.Conn, id string, attach shim.Attach, files []*os.File,
 ) (*container, []*sink, error) {
-	c, err := s.running(id)
+	ctr, err := s.running(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.io == nil {
+	if ctr.io == nil {
 		return nil, nil, errors.New("attach: the container has no streams")
 	}
 	var want []logfile.Stream
-	if a.Stdout {
+	if attach.Stdout {
 		want = append(want, logfile.Stdout)
 	}
-	if a.Stderr {
+	if attach.Stderr {
 		want = append(want, logfile.Stderr)
 	}
 	if len(files) != len(want) {
 		return nil, nil, fmt.Errorf("attach: %d descriptors, want %d", len(files), len(want))
 	}
-	c.io.mu.Lock()
-	defer c.io.mu.Unlock()
-	if c.io.log == nil {
+	ctr.io.mu.Lock()
+	defer ctr.io.mu.Unlock()
+	if ctr.io.log == nil {
 		return nil, nil, fmt.Errorf("attach to container %s: %w", id, shim.ErrNotRunning)
 	}
-	at := shim.Attached{Terminal: c.snapshot().Terminal}
+	at := shim.Attached{Terminal: ctr.snapshot().Terminal}
 	pass := []*os.File(nil)
-	if a.Stdin && c.io.in != nil {
+	if attach.Stdin && ctr.io.in != nil {
 		at.Stdin = true
-		pass = []*os.File{c.io.in}
+		pass = []*os.File{ctr.io.in}
 	}
 	if err := replyWith(conn, at, pass...); err != nil {
 		return nil, nil, err
@@ -86,15 +86,15 @@ func (s *supervisor) attachStreams(
 		}()
 		sinks = append(sinks, k)
 	}
-	c.io.sinks = append(c.io.sinks, sinks...)
-	return c, sinks, nil
+	ctr.io.sinks = append(ctr.io.sinks, sinks...)
+	return ctr, sinks, nil
 }
 
-func (s *supervisor) detachStreams(c *container, sinks []*sink) {
-	c.io.mu.Lock()
-	defer c.io.mu.Unlock()
-	kept := c.io.sinks[:0]
-	for _, k := range c.io.sinks {
+func (s *supervisor) detachStreams(ctr *container, sinks []*sink) {
+	ctr.io.mu.Lock()
+	defer ctr.io.mu.Unlock()
+	kept := ctr.io.sinks[:0]
+	for _, k := range ctr.io.sinks {
 		mine := false
 		for _, m := range sinks {
 			mine = mine || m == k
@@ -106,5 +106,5 @@ func (s *supervisor) detachStreams(c *container, sinks []*sink) {
 			close(k.queue)
 		}
 	}
-	c.io.sinks = kept
+	ctr.io.sinks = kept
 }

@@ -29,11 +29,11 @@ func (s *supervisor) load(c *container) (*libcontainer.Container, error) {
 }
 
 // destroy removes the container's cgroup and libcontainer's state. It is idempotent.
-func (s *supervisor) destroy(c *container) {
-	if c.state.Hold {
+func (s *supervisor) destroy(ctr *container) {
+	if ctr.state.Hold {
 		return
 	}
-	lc, err := s.load(c)
+	lc, err := s.load(ctr)
 	if errors.Is(err, libcontainer.ErrNotExist) {
 		return
 	}
@@ -41,26 +41,26 @@ func (s *supervisor) destroy(c *container) {
 		err = lc.Destroy()
 	} else {
 		// libcontainer's state is damaged. The runtime, which has the spec, removes the cgroup with the container.
-		err = errors.Join(err, os.RemoveAll(filepath.Join(s.lcDir(), c.state.ID)))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.lcDir(), ctr.state.ID)))
 	}
 	if err != nil {
-		s.log.Printf("container %s: clean up: %v", c.state.ID, err)
+		s.log.Printf("container %s: clean up: %v", ctr.state.ID, err)
 	}
 }
 
 // killAll signals every process in the container's cgroup.
-func (s *supervisor) killAll(c *container, sig unix.Signal) error {
-	lc, err := s.load(c)
+func (s *supervisor) killAll(ctr *container, sig unix.Signal) error {
+	lc, err := s.load(ctr)
 	if err != nil {
 		return err
 	}
 	pids, err := lc.Processes()
 	if err != nil {
-		return fmt.Errorf("signal container %s: %w", c.state.ID, err)
+		return fmt.Errorf("signal container %s: %w", ctr.state.ID, err)
 	}
 	for _, pid := range pids {
 		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("signal process %d of container %s: %w", pid, c.state.ID, err)
+			return fmt.Errorf("signal process %d of container %s: %w", pid, ctr.state.ID, err)
 		}
 	}
 	return nil
@@ -68,12 +68,12 @@ func (s *supervisor) killAll(c *container, sig unix.Signal) error {
 
 // killRemaining kills the processes that outlive the first process of a container with a shared PID namespace. In a
 // private one the kernel kills them.
-func (s *supervisor) killRemaining(c *container) {
-	if !c.state.SharedPID || c.state.Hold {
+func (s *supervisor) killRemaining(ctr *container) {
+	if !ctr.state.SharedPID || ctr.state.Hold {
 		return
 	}
 	for range 200 {
-		lc, err := s.load(c)
+		lc, err := s.load(ctr)
 		if err != nil {
 			return
 		}
@@ -86,7 +86,7 @@ func (s *supervisor) killRemaining(c *container) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	s.log.Printf("container %s: some processes do not end after SIGKILL", c.state.ID)
+	s.log.Printf("container %s: some processes do not end after SIGKILL", ctr.state.ID)
 }
 
 // oomKilled reports whether the OOM killer killed a process of the container.

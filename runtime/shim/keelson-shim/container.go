@@ -59,7 +59,7 @@ func (s *supervisor) reserve(id string) (*container, error) {
 	if id == "" || filepath.Base(id) != id || id == "." || id == ".." {
 		return nil, fmt.Errorf("container id %q is not a file name", id)
 	}
-	c := &container{
+	ctr := &container{
 		dir:      filepath.Join(s.dir, shim.ContainersDir, id),
 		pidfd:    -1,
 		starting: true,
@@ -72,11 +72,11 @@ func (s *supervisor) reserve(id string) (*container, error) {
 	if s.containers[id] != nil {
 		return nil, fmt.Errorf("container %s: %w", id, shim.ErrExists)
 	}
-	if err := os.Mkdir(c.dir, 0o700); err != nil {
+	if err := os.Mkdir(ctr.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make container directory: %w", err)
 	}
-	s.containers[id] = c
-	return c, nil
+	s.containers[id] = ctr
+	return ctr, nil
 }
 
 // discard removes a container whose start failed.
@@ -93,19 +93,19 @@ func (s *supervisor) discard(c *container) {
 }
 
 // recordStart saves the state of a started container and watches for its exit.
-func (s *supervisor) recordStart(c *container) error {
-	st, err := reaper.StartTime(c.state.PID)
+func (s *supervisor) recordStart(ctr *container) error {
+	st, err := reaper.StartTime(ctr.state.PID)
 	if err != nil {
 		return fmt.Errorf("read start time: %w", err)
 	}
-	c.mu.Lock()
-	c.state.StartTime = st
-	c.starting = false
-	c.mu.Unlock()
-	if err := c.save(); err != nil {
+	ctr.mu.Lock()
+	ctr.state.StartTime = st
+	ctr.starting = false
+	ctr.mu.Unlock()
+	if err := ctr.save(); err != nil {
 		return err
 	}
-	return s.watchExit(c)
+	return s.watchExit(ctr)
 }
 
 // watchExit watches for the exit of a container whose state is saved.
@@ -175,27 +175,27 @@ func (c *container) signal(sig unix.Signal) error {
 // handleExit reaps an ended container, logs its last output, records and reports the exit, and removes the cgroup. It
 // holds upgradeLock, so an upgrade does not interrupt it; if an upgrade comes first, the new program reaps the
 // container.
-func (s *supervisor) handleExit(c *container) {
+func (s *supervisor) handleExit(ctr *container) {
 	s.upgradeLock.RLock()
 	defer s.upgradeLock.RUnlock()
-	c.waitEntering()
-	c.mu.Lock()
-	e := s.reap(c.state.PID, c.pidfd)
-	_ = unix.Close(c.pidfd) // close of a pidfd does not fail
-	c.pidfd = -1
-	c.mu.Unlock()
-	s.killRemaining(c)
-	oom := s.oomKilled(c)
-	if c.io != nil {
-		s.closeIO(c)
+	ctr.waitEntering()
+	ctr.mu.Lock()
+	exit := s.reap(ctr.state.PID, ctr.pidfd)
+	_ = unix.Close(ctr.pidfd) // close of a pidfd does not fail
+	ctr.pidfd = -1
+	ctr.mu.Unlock()
+	s.killRemaining(ctr)
+	oom := s.oomKilled(ctr)
+	if ctr.io != nil {
+		s.closeIO(ctr)
 	}
-	c.mu.Lock()
-	c.state.Exited = time.Now()
-	c.state.ExitCode = e.code
-	c.state.Lost = e.lost
-	c.state.OOMKilled = oom && e.code != 0
-	c.mu.Unlock()
-	s.recordExit(c)
+	ctr.mu.Lock()
+	ctr.state.Exited = time.Now()
+	ctr.state.ExitCode = exit.code
+	ctr.state.Lost = exit.lost
+	ctr.state.OOMKilled = oom && exit.code != 0
+	ctr.mu.Unlock()
+	s.recordExit(ctr)
 }
 
 // recordExit saves and reports the exit in state, and removes what the container leaves in the kernel.
@@ -212,14 +212,14 @@ func (s *supervisor) recordExit(c *container) {
 // remove kills a running container, waits for its end and removes it. It fails when the client disconnects first. An
 // unknown container is not an error.
 func (s *supervisor) remove(id string, gone <-chan struct{}) error {
-	c, err := s.find(id)
+	container, err := s.find(id)
 	if errors.Is(err, shim.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if st := c.snapshot(); st.Running() {
+	if st := container.snapshot(); st.Running() {
 		if err := s.kill(id, shim.Kill{Signal: int(unix.SIGKILL)}); err != nil && !errors.Is(err, shim.ErrNotRunning) {
 			return err
 		}
@@ -227,7 +227,7 @@ func (s *supervisor) remove(id string, gone <-chan struct{}) error {
 	s.upgradeLock.RUnlock() // so that this wait does not block an upgrade
 	ended := true
 	select {
-	case <-c.cleaned:
+	case <-container.cleaned:
 	case <-gone:
 		ended = false
 	}
@@ -238,7 +238,7 @@ func (s *supervisor) remove(id string, gone <-chan struct{}) error {
 	s.mu.Lock()
 	delete(s.containers, id)
 	s.mu.Unlock()
-	if err := os.RemoveAll(c.dir); err != nil {
+	if err := os.RemoveAll(container.dir); err != nil {
 		return fmt.Errorf("remove container directory: %w", err)
 	}
 	return nil

@@ -40,29 +40,29 @@ func (s *supervisor) exec(conn caller, id string, e shim.Exec, files []*os.File)
 }
 
 // startExec starts the process and sends the first reply. The caller holds upgradeLock.
-func (s *supervisor) startExec(conn *shim.Conn, id string, e shim.Exec, files []*os.File) (*session, error) {
-	c, err := s.running(id)
+func (s *supervisor) startExec(conn *shim.Conn, id string, exec shim.Exec, files []*os.File) (*session, error) {
+	container, err := s.running(id)
 	if err != nil {
 		return nil, err
 	}
-	if c.snapshot().Hold || e.Process == nil {
+	if container.snapshot().Hold || exec.Process == nil {
 		return nil, errors.New("exec: the container is a namespace holder, or the request has no process")
 	}
 	defer s.children.Begin()()
-	p := process(e.Process)
-	if e.Process.Terminal {
+	p := process(exec.Process)
+	if exec.Process.Terminal {
 		if len(files) != 1 {
 			return nil, fmt.Errorf("exec with a terminal: %d descriptors, want 1", len(files))
 		}
 		p.ConsoleSocket = files[0]
 	} else {
-		opened, err := c.connectExec(p, e, files)
+		opened, err := container.connectExec(p, exec, files)
 		defer func() { shim.CloseAll(opened) }()
 		if err != nil {
 			return nil, fmt.Errorf("exec in container %s: %w", id, err)
 		}
 	}
-	pid, err := s.enter(c, p)
+	pid, err := s.enter(container, p)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
@@ -79,30 +79,30 @@ func (s *supervisor) startExec(conn *shim.Conn, id string, e shim.Exec, files []
 
 // enter starts a process in the container. libcontainer finds the namespaces by the pid of the first process; entering
 // keeps that pid from being reused.
-func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
-	c.entering.RLock()
-	defer c.entering.RUnlock()
-	if err := c.signal(0); err != nil {
+func (s *supervisor) enter(ctr *container, process *libcontainer.Process) (int, error) {
+	ctr.entering.RLock()
+	defer ctr.entering.RUnlock()
+	if err := ctr.signal(0); err != nil {
 		return 0, err
 	}
-	lc, err := s.load(c)
+	lc, err := s.load(ctr)
 	if err != nil {
 		return 0, err
 	}
-	release, err := s.freezeTracers(c, pidNamespaceOf(c.snapshot().PID))
+	release, err := s.freezeTracers(ctr, pidNamespaceOf(ctr.snapshot().PID))
 	if err != nil {
 		return 0, err
 	}
 	defer release()
 	config := lc.Config()
-	if err := chownStreams(&config, p); err != nil {
+	if err := chownStreams(&config, process); err != nil {
 		return 0, err
 	}
 	var started libcontainer.Process
-	err = c.retryDuringExecve(func() error {
-		started = *p
+	err = ctr.retryDuringExecve(func() error {
+		started = *process
 		err := lc.Run(&started)
-		if err != nil && strings.Contains(err.Error(), fmt.Sprintf("failed to open /proc/%d/ns/", c.snapshot().PID)) {
+		if err != nil && strings.Contains(err.Error(), fmt.Sprintf("failed to open /proc/%d/ns/", ctr.snapshot().PID)) {
 			return fmt.Errorf("%w: %w", errInExecve, err) // nothing was started
 		}
 		return err
@@ -114,7 +114,7 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.signal(0); err != nil {
+	if err := ctr.signal(0); err != nil {
 		killChild(pid) // an adopted first process is not our child, so its pid may have been reused
 		return 0, err
 	}
@@ -164,7 +164,9 @@ func (c *container) waitEntering() {
 
 // connectExec connects the process to the client's descriptors, and to the container's null device for missing ones. It
 // returns the files that it opened; the caller closes them when the process has started.
-func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*os.File) (opened []*os.File, err error) {
+func (c *container) connectExec(
+	process *libcontainer.Process, e shim.Exec, files []*os.File,
+) (opened []*os.File, err error) {
 	var use [3]*os.File
 	var null *os.File
 	for i, want := range [3]bool{e.Stdin, e.Stdout, e.Stderr} {
@@ -187,9 +189,9 @@ func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*o
 			return opened, err
 		}
 	}
-	p.Stdin = use[0]
-	p.Stdout = use[1]
-	p.Stderr = use[2]
+	process.Stdin = use[0]
+	process.Stdout = use[1]
+	process.Stderr = use[2]
 	return opened, nil
 }
 

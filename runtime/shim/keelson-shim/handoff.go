@@ -81,18 +81,18 @@ func (s *supervisor) restoreHandoff(h *handoff) error {
 	for _, c := range h.Containers {
 		handed[c.ID] = c
 	}
-	err := s.eachState(func(c *container) error {
-		io, ok := handed[c.state.ID]
+	err := s.eachState(func(ctr *container) error {
+		io, ok := handed[ctr.state.ID]
 		if !ok {
-			return s.restore(c)
+			return s.restore(ctr)
 		}
-		c.io = &stdio{
+		ctr.io = &stdio{
 			in: received(io.In, "stdin"),
 			out: [2]*os.File{
 				received(io.Out[0], "stdout"), received(io.Out[1], "stderr"),
 			},
 		}
-		return s.resumeOutput(c, io.Pending)
+		return s.resumeOutput(ctr, io.Pending)
 	})
 	if err != nil {
 		return err
@@ -121,21 +121,21 @@ func received(fd int, name string) *os.File {
 }
 
 // resumeOutput connects a running container's streams to its log again, and watches for its exit.
-func (s *supervisor) resumeOutput(c *container, pending [2][]byte) error {
-	log, err := logfile.Open(c.state.LogPath, s.logPolicy())
+func (s *supervisor) resumeOutput(ctr *container, pending [2][]byte) error {
+	log, err := logfile.Open(ctr.state.LogPath, s.logPolicy())
 	if err != nil {
 		// The log directory may have been removed. The container keeps running without a log.
-		s.log.Printf("container %s: %v", c.state.ID, err)
+		s.log.Printf("container %s: %v", ctr.state.ID, err)
 		if log, err = logfile.Open("", s.logPolicy()); err != nil {
 			return err
 		}
 	}
 	log.Restore(pending)
-	c.io.log = log
-	if err := s.watchOutput(c); err != nil {
+	ctr.io.log = log
+	if err := s.watchOutput(ctr); err != nil {
 		return err
 	}
-	return s.watchExit(c)
+	return s.watchExit(ctr)
 }
 
 // upgrade executes the new program in this process. It first waits, by upgradeLock, until no exit is being handled and

@@ -29,9 +29,9 @@ func (s *supervisor) eachState(each func(*container) error) error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
-	for _, e := range entries {
-		dir := filepath.Join(root, e.Name())
-		c := &container{
+	for _, entry := range entries {
+		dir := filepath.Join(root, entry.Name())
+		ctr := &container{
 			dir:     dir,
 			pidfd:   -1,
 			ended:   make(chan struct{}),
@@ -43,28 +43,28 @@ func (s *supervisor) eachState(each func(*container) error) error {
 			if err := json.Unmarshal(body, &st); err != nil {
 				return err
 			}
-			if st.ID != e.Name() {
+			if st.ID != entry.Name() {
 				return fmt.Errorf("its state belongs to container %q", st.ID)
 			}
-			c.state = st
+			ctr.state = st
 			return nil
 		})
 		if damage != nil {
 			kept, aerr := record.SetAside(path, filepath.Join(s.dir, "damaged"))
-			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", e.Name(), kept,
-				errors.Join(damage, aerr, c.save()))
+			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", entry.Name(), kept,
+				errors.Join(damage, aerr, ctr.save()))
 		}
 		if err != nil {
 			// Its start was interrupted, and no client got a reply.
-			s.log.Printf("container %s: incomplete, removed: %v", e.Name(), err)
+			s.log.Printf("container %s: incomplete, removed: %v", entry.Name(), err)
 			if err := os.RemoveAll(dir); err != nil {
 				return fmt.Errorf("remove incomplete container: %w", err)
 			}
 			continue
 		}
-		s.containers[c.state.ID] = c
-		if err := each(c); err != nil {
-			return fmt.Errorf("container %s: %w", c.state.ID, err)
+		s.containers[ctr.state.ID] = ctr
+		if err := each(ctr); err != nil {
+			return fmt.Errorf("container %s: %w", ctr.state.ID, err)
 		}
 	}
 	return nil
@@ -88,8 +88,8 @@ func (s *supervisor) thaw() error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
-	for _, e := range entries {
-		raw, err := os.ReadFile(filepath.Join(s.lcDir(), e.Name(), "state.json"))
+	for _, entry := range entries {
+		raw, err := os.ReadFile(filepath.Join(s.lcDir(), entry.Name(), "state.json"))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // its start was interrupted before it had a cgroup
 		}
@@ -101,7 +101,7 @@ func (s *supervisor) thaw() error {
 			err = thawCgroup(st.Config.Cgroups, st.CgroupPaths)
 		}
 		if err != nil {
-			s.log.Printf("container %s: thaw: %v", e.Name(), err)
+			s.log.Printf("container %s: thaw: %v", entry.Name(), err)
 		}
 	}
 	return nil
@@ -120,42 +120,42 @@ func thawCgroup(config *cgroups.Cgroup, paths map[string]string) error {
 
 // restore handles a container that was read from its state file: a running one is adopted, and one that ended without a
 // supervisor is recorded as lost.
-func (s *supervisor) restore(c *container) error {
-	if !c.state.Running() {
-		close(c.ended)
-		s.destroy(c)
-		close(c.cleaned)
+func (s *supervisor) restore(ctr *container) error {
+	if !ctr.state.Running() {
+		close(ctr.ended)
+		s.destroy(ctr)
+		close(ctr.cleaned)
 		return nil
 	}
-	if c.state.Boot == s.boot {
-		if st, err := reaper.StartTime(c.state.PID); err == nil && st == c.state.StartTime {
-			return s.adopt(c)
+	if ctr.state.Boot == s.boot {
+		if st, err := reaper.StartTime(ctr.state.PID); err == nil && st == ctr.state.StartTime {
+			return s.adopt(ctr)
 		}
 	}
-	s.killRemaining(c)
-	c.state.Exited = time.Now()
-	c.state.ExitCode = lostCode
-	c.state.Lost = true
-	s.recordExit(c)
+	s.killRemaining(ctr)
+	ctr.state.Exited = time.Now()
+	ctr.state.ExitCode = lostCode
+	ctr.state.Lost = true
+	s.recordExit(ctr)
 	return nil
 }
 
 // adopt takes over a running container whose supervisor died. Its FIFOs still hold what it has written since. A
 // terminal ended with the supervisor.
-func (s *supervisor) adopt(c *container) error {
-	if c.state.Hold {
-		return s.watchExit(c)
+func (s *supervisor) adopt(ctr *container) error {
+	if ctr.state.Hold {
+		return s.watchExit(ctr)
 	}
-	c.io = &stdio{}
-	if !c.state.Terminal {
-		io, err := openFIFOs(c.dir, c.state.Stdin)
+	ctr.io = &stdio{}
+	if !ctr.state.Terminal {
+		io, err := openFIFOs(ctr.dir, ctr.state.Stdin)
 		if err != nil {
 			return err
 		}
-		c.io.in = io.in
-		c.io.out = io.out
+		ctr.io.in = io.in
+		ctr.io.out = io.out
 	}
-	return s.resumeOutput(c, [2][]byte{})
+	return s.resumeOutput(ctr, [2][]byte{})
 }
 
 // sweep removes containers that have libcontainer state but no state file: their start was interrupted.
@@ -164,13 +164,13 @@ func (s *supervisor) sweep() error {
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
-	for _, e := range entries {
-		if s.containers[e.Name()] != nil {
+	for _, entry := range entries {
+		if s.containers[entry.Name()] != nil {
 			continue
 		}
-		lc, err := libcontainer.Load(s.lcDir(), e.Name())
+		lc, err := libcontainer.Load(s.lcDir(), entry.Name())
 		if errors.Is(err, libcontainer.ErrNotExist) {
-			err = os.RemoveAll(filepath.Join(s.lcDir(), e.Name()))
+			err = os.RemoveAll(filepath.Join(s.lcDir(), entry.Name()))
 		} else if err == nil {
 			_ = lc.Signal(unix.SIGKILL) // it may be gone
 			for range 200 {
@@ -182,7 +182,7 @@ func (s *supervisor) sweep() error {
 			err = lc.Destroy()
 		}
 		if err != nil {
-			s.log.Printf("container %s: clean up an interrupted start: %v", e.Name(), err)
+			s.log.Printf("container %s: clean up an interrupted start: %v", entry.Name(), err)
 		}
 	}
 	return nil

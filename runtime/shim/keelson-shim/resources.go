@@ -11,51 +11,54 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// merge sets the fields of r that are set in u. Device rules never change.
-func merge(r *cgroups.Resources, u *specs.LinuxResources) {
-	if c := u.CPU; c != nil {
-		mergeCPU(r, c)
+// merge sets the fields of resources that are set in linuxResources. Device rules never change.
+func merge(resources *cgroups.Resources, linuxResources *specs.LinuxResources) {
+	if c := linuxResources.CPU; c != nil {
+		mergeCPU(resources, c)
 	}
-	if m := u.Memory; m != nil {
+	if m := linuxResources.Memory; m != nil {
 		if m.Limit != nil {
-			r.Memory = *m.Limit
+			resources.Memory = *m.Limit
 			// The kernel refuses a memory+swap limit below the memory limit.
-			if m.Swap == nil && r.MemorySwap > 0 && r.MemorySwap < r.Memory {
-				r.MemorySwap = r.Memory
+			if m.Swap == nil && resources.MemorySwap > 0 && resources.MemorySwap < resources.Memory {
+				resources.MemorySwap = resources.Memory
 			}
 		}
-		set(&r.MemoryReservation, m.Reservation)
-		set(&r.MemorySwap, m.Swap)
+		set(&resources.MemoryReservation, m.Reservation)
+		set(&resources.MemorySwap, m.Swap)
 	}
-	if u.Pids != nil {
-		r.PidsLimit = u.Pids.Limit
+	if linuxResources.Pids != nil {
+		resources.PidsLimit = linuxResources.Pids.Limit
 	}
-	if len(u.HugepageLimits) > 0 {
-		r.HugetlbLimit = nil
-		for _, l := range u.HugepageLimits {
-			r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: l.Pagesize, Limit: l.Limit})
+	if len(linuxResources.HugepageLimits) > 0 {
+		resources.HugetlbLimit = nil
+		for _, l := range linuxResources.HugepageLimits {
+			resources.HugetlbLimit = append(resources.HugetlbLimit, &cgroups.HugepageLimit{
+				Pagesize: l.Pagesize,
+				Limit:    l.Limit,
+			})
 		}
 	}
-	if len(u.Unified) > 0 {
-		if r.Unified == nil {
-			r.Unified = map[string]string{}
+	if len(linuxResources.Unified) > 0 {
+		if resources.Unified == nil {
+			resources.Unified = map[string]string{}
 		}
-		maps.Copy(r.Unified, u.Unified)
+		maps.Copy(resources.Unified, linuxResources.Unified)
 	}
 }
 
-func mergeCPU(r *cgroups.Resources, c *specs.LinuxCPU) {
-	if c.Shares != nil {
-		r.CpuShares = *c.Shares
-		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
+func mergeCPU(resources *cgroups.Resources, linuxCPU *specs.LinuxCPU) {
+	if linuxCPU.Shares != nil {
+		resources.CpuShares = *linuxCPU.Shares
+		resources.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(resources.CpuShares)
 	}
-	set(&r.CpuQuota, c.Quota)
-	set(&r.CpuPeriod, c.Period)
-	if c.Cpus != "" {
-		r.CpusetCpus = c.Cpus
+	set(&resources.CpuQuota, linuxCPU.Quota)
+	set(&resources.CpuPeriod, linuxCPU.Period)
+	if linuxCPU.Cpus != "" {
+		resources.CpusetCpus = linuxCPU.Cpus
 	}
-	if c.Mems != "" {
-		r.CpusetMems = c.Mems
+	if linuxCPU.Mems != "" {
+		resources.CpusetMems = linuxCPU.Mems
 	}
 }
 

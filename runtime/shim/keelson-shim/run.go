@@ -31,11 +31,11 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 	if r.Spec == nil || r.Spec.Process == nil || r.Spec.Linux == nil {
 		return nil, errors.New("run container: the spec has no process or no linux section")
 	}
-	c, err := s.reserve(id)
+	ctr, err := s.reserve(id)
 	if err != nil {
 		return nil, err
 	}
-	c.state = shim.State{
+	ctr.state = shim.State{
 		ID:        id,
 		Boot:      s.boot,
 		Terminal:  r.Spec.Process.Terminal,
@@ -47,37 +47,37 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 	}
 	openTargetPIDNamespace, err := s.openTargetPIDNamespace(r.Spec)
 	if err != nil {
-		s.discard(c)
+		s.discard(ctr)
 		return nil, err
 	}
 	defer shim.CloseAll([]*os.File{openTargetPIDNamespace})
-	release, err := s.freezeTracers(c, joinedPIDNamespace(r.Spec))
+	release, err := s.freezeTracers(ctr, joinedPIDNamespace(r.Spec))
 	if err != nil {
-		s.discard(c)
+		s.discard(ctr)
 		return nil, err
 	}
 	defer release()
 	defer s.children.Begin()()
-	if err := s.startInit(c, r.Spec); err != nil {
-		s.discard(c)
+	if err := s.startInit(ctr, r.Spec); err != nil {
+		s.discard(ctr)
 		return nil, err
 	}
-	if err := s.recordStart(c); err != nil {
-		killChild(c.state.PID)
-		s.destroy(c)
-		s.discard(c)
+	if err := s.recordStart(ctr); err != nil {
+		killChild(ctr.state.PID)
+		s.destroy(ctr)
+		s.discard(ctr)
 		return nil, err
 	}
-	return c, nil
+	return ctr, nil
 }
 
 // openTargetPIDNamespace opens the PID namespace of the container that the spec names (shim.PIDNamespaceOf), and
 // replaces the path in the spec by that of the descriptor. It returns nil when the spec names none.
 func (s *supervisor) openTargetPIDNamespace(spec *specs.Spec) (*os.File, error) {
 	for i := range spec.Linux.Namespaces {
-		n := &spec.Linux.Namespaces[i]
-		id, ok := shim.PIDNamespaceOwner(n.Path)
-		if !ok || n.Type != specs.PIDNamespace {
+		linuxNamespace := &spec.Linux.Namespaces[i]
+		id, ok := shim.PIDNamespaceOwner(linuxNamespace.Path)
+		if !ok || linuxNamespace.Type != specs.PIDNamespace {
 			continue
 		}
 		c, err := s.running(id)
@@ -88,7 +88,8 @@ func (s *supervisor) openTargetPIDNamespace(spec *specs.Spec) (*os.File, error) 
 		if err != nil {
 			return nil, fmt.Errorf("join the PID namespace of container %s: %w", id, err)
 		}
-		n.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) // not /proc/self: another process opens it
+		// not /proc/self: another process opens it
+		linuxNamespace.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
 		return f, nil
 	}
 	return nil, nil
@@ -97,9 +98,9 @@ func (s *supervisor) openTargetPIDNamespace(spec *specs.Spec) (*os.File, error) 
 // pidNamespace opens the container's PID namespace. It checks afterwards that the process has not been reaped, so its
 // pid was not reused.
 func (c *container) pidNamespace() (*os.File, error) {
-	var f *os.File
+	var file *os.File
 	err := c.retryDuringExecve(func() (err error) {
-		f, err = os.Open(fmt.Sprintf("/proc/%d/ns/pid", c.snapshot().PID))
+		file, err = os.Open(fmt.Sprintf("/proc/%d/ns/pid", c.snapshot().PID))
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%w: %w", errInExecve, err)
 		}
@@ -112,10 +113,10 @@ func (c *container) pidNamespace() (*os.File, error) {
 		return nil, err
 	}
 	if err := c.signal(0); err != nil {
-		_ = f.Close() // nothing was written
+		_ = file.Close() // nothing was written
 		return nil, err
 	}
-	return f, nil
+	return file, nil
 }
 
 func privatePID(spec *specs.Spec) bool {
@@ -125,51 +126,51 @@ func privatePID(spec *specs.Spec) bool {
 }
 
 // startInit starts the first process and connects its streams.
-func (s *supervisor) startInit(c *container, spec *specs.Spec) error {
-	log, err := logfile.Open(c.state.LogPath, s.logPolicy())
+func (s *supervisor) startInit(ctr *container, spec *specs.Spec) error {
+	log, err := logfile.Open(ctr.state.LogPath, s.logPolicy())
 	if err != nil {
 		return err
 	}
-	c.io = &stdio{}
+	ctr.io = &stdio{}
 	p := process(spec.Process)
 	p.Init = true
 	var console *os.File
 	var ends [3]*os.File
-	if c.state.Terminal {
+	if ctr.state.Terminal {
 		console, p.ConsoleSocket, err = socketPair()
 	} else {
-		ends, err = c.connectFIFOs(p, ownDev(spec))
+		ends, err = ctr.connectFIFOs(p, ownDev(spec))
 	}
 	if err != nil {
 		_ = log.Close(time.Now()) // nothing was written
 		return err
 	}
-	c.io.log = log
+	ctr.io.log = log
 	defer func() { shim.CloseAll([]*os.File{ends[0], ends[1], ends[2], p.ConsoleSocket, console}) }()
-	if err := s.start(c, spec, p); err != nil {
+	if err := s.start(ctr, spec, p); err != nil {
 		return err
 	}
 	if console != nil {
-		if c.io.out[0], err = receiveFile(console); err == nil {
-			c.io.in, err = dup(c.io.out[0])
+		if ctr.io.out[0], err = receiveFile(console); err == nil {
+			ctr.io.in, err = dup(ctr.io.out[0])
 		}
 	}
 	if err == nil {
-		c.state.PID, err = p.Pid()
+		ctr.state.PID, err = p.Pid()
 	}
 	if err == nil {
-		err = s.watchOutput(c)
+		err = s.watchOutput(ctr)
 	}
 	if err != nil {
 		_ = p.Signal(unix.SIGKILL)
 		_, _ = p.Wait()
-		s.destroy(c)
+		s.destroy(ctr)
 	}
 	return err
 }
 
 // connectFIFOs connects a process without a terminal to the container's FIFOs.
-func (c *container) connectFIFOs(p *libcontainer.Process, ownDev bool) ([3]*os.File, error) {
+func (c *container) connectFIFOs(process *libcontainer.Process, ownDev bool) ([3]*os.File, error) {
 	if err := fifos(c.dir, c.state.Stdin); err != nil {
 		return [3]*os.File{}, err
 	}
@@ -195,30 +196,30 @@ func (c *container) connectFIFOs(p *libcontainer.Process, ownDev bool) ([3]*os.F
 	}
 	c.io.in = io.in
 	c.io.out = io.out
-	p.Stdin = ends[0]
-	p.Stdout = ends[1]
-	p.Stderr = ends[2]
+	process.Stdin = ends[0]
+	process.Stdout = ends[1]
+	process.Stderr = ends[2]
 	return ends, nil
 }
 
-func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Process) error {
-	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: c.state.ID, Spec: spec})
+func (s *supervisor) start(ctr *container, spec *specs.Spec, process *libcontainer.Process) error {
+	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: ctr.state.ID, Spec: spec})
 	if err != nil {
 		return fmt.Errorf("read container spec: %w", err)
 	}
-	if err := chownStreams(config, p); err != nil {
+	if err := chownStreams(config, process); err != nil {
 		return err
 	}
-	lc, err := libcontainer.Create(s.lcDir(), c.state.ID, config)
+	lc, err := libcontainer.Create(s.lcDir(), ctr.state.ID, config)
 	if err != nil {
 		return fmt.Errorf("create container: %w", err)
 	}
-	c.state.Started = time.Now()
-	if err := lc.Run(p); err != nil {
-		_ = p.Signal(unix.SIGKILL) // init may wait for its start
-		_, _ = p.Wait()
+	ctr.state.Started = time.Now()
+	if err := lc.Run(process); err != nil {
+		_ = process.Signal(unix.SIGKILL) // init may wait for its start
+		_, _ = process.Wait()
 		if derr := lc.Destroy(); derr != nil {
-			s.log.Printf("container %s: clean up after a failed start: %v", c.state.ID, derr)
+			s.log.Printf("container %s: clean up after a failed start: %v", ctr.state.ID, derr)
 		}
 		return startError(err)
 	}

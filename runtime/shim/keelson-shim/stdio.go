@@ -184,39 +184,39 @@ func (s *supervisor) deliver(c *container, stream logfile.Stream, p []byte) {
 }
 
 // closeIO reads the remaining output of an ended container and closes its streams and log.
-func (s *supervisor) closeIO(c *container) {
-	for i, f := range c.io.out {
+func (s *supervisor) closeIO(ctr *container) {
+	for i, f := range ctr.io.out {
 		if f == nil {
 			continue
 		}
 		fd := int(f.Fd())
 		s.output.remove(fd)
 		_ = unix.SetNonblock(fd, true) // the read below returns an error, too
-		s.drain(c, logfile.Stream(i), fd)
+		s.drain(ctr, logfile.Stream(i), fd)
 	}
-	c.io.mu.Lock()
-	defer c.io.mu.Unlock()
-	if c.io.log != nil {
-		if err := c.io.log.Close(time.Now()); err != nil {
-			s.log.Printf("container %s: %v", c.state.ID, err)
+	ctr.io.mu.Lock()
+	defer ctr.io.mu.Unlock()
+	if ctr.io.log != nil {
+		if err := ctr.io.log.Close(time.Now()); err != nil {
+			s.log.Printf("container %s: %v", ctr.state.ID, err)
 		}
-		c.io.log = nil
+		ctr.io.log = nil
 	}
-	for _, k := range c.io.sinks {
+	for _, k := range ctr.io.sinks {
 		if !k.cut {
 			k.cut = true
 			close(k.queue)
 		}
 	}
-	c.io.sinks = nil
-	c.io.close()
+	ctr.io.sinks = nil
+	ctr.io.close()
 }
 
 // drain reads a stream until it is empty.
-func (s *supervisor) drain(c *container, stream logfile.Stream, fd int) {
-	c.io.mu.Lock()
-	defer c.io.mu.Unlock()
-	if c.io.log == nil {
+func (s *supervisor) drain(ctr *container, stream logfile.Stream, fd int) {
+	ctr.io.mu.Lock()
+	defer ctr.io.mu.Unlock()
+	if ctr.io.log == nil {
 		return
 	}
 	buf := s.buffers.Get().(*[readSize]byte) // the pool holds nothing else
@@ -224,7 +224,7 @@ func (s *supervisor) drain(c *container, stream logfile.Stream, fd int) {
 	for {
 		n, err := unix.Read(fd, buf[:])
 		if n > 0 {
-			s.deliver(c, stream, buf[:n])
+			s.deliver(ctr, stream, buf[:n])
 		} else if !errors.Is(err, unix.EINTR) {
 			return
 		}
@@ -251,17 +251,17 @@ func (c *container) closeIn() {
 }
 
 func (s *supervisor) reopen(id string) error {
-	c, err := s.running(id)
+	container, err := s.running(id)
 	if err != nil {
 		return err
 	}
-	if c.io == nil {
+	if container.io == nil {
 		return nil
 	}
-	c.io.mu.Lock()
-	defer c.io.mu.Unlock()
-	if c.io.log == nil {
+	container.io.mu.Lock()
+	defer container.io.mu.Unlock()
+	if container.io.log == nil {
 		return fmt.Errorf("container %s: %w", id, shim.ErrNotRunning)
 	}
-	return c.io.log.Reopen()
+	return container.io.log.Reopen()
 }

@@ -64,11 +64,11 @@ type supervisor struct {
 
 // supervise runs the supervisor. args is empty, or names the descriptor of the handoff of an upgrade.
 func supervise(dir string, args []string) error {
-	h, err := readHandoff(args)
+	handoff, err := readHandoff(args)
 	if err != nil {
 		return err
 	}
-	if h == nil {
+	if handoff == nil {
 		if err := seal(dir); err != nil {
 			return err
 		}
@@ -92,10 +92,10 @@ func supervise(dir string, args []string) error {
 		sessions:    map[*session]struct{}{},
 		subscribers: map[chan shim.State]struct{}{},
 	}
-	if err := s.open(h); err != nil {
+	if err := s.open(handoff); err != nil {
 		return err
 	}
-	return s.serve(h)
+	return s.serve(handoff)
 }
 
 // seal re-executes the program from a sealed copy in memory. Containers are started from /proc/self/exe and must not be
@@ -104,20 +104,20 @@ func seal(dir string) error {
 	if exeseal.IsSelfExeCloned() {
 		return nil
 	}
-	f, err := exeseal.CloneSelfExe(dir)
+	file, err := exeseal.CloneSelfExe(dir)
 	if err != nil {
 		return fmt.Errorf("seal program: %w", err)
 	}
-	if !exeseal.IsCloned(f) {
+	if !exeseal.IsCloned(file) {
 		self, err := os.Open("/proc/self/exe")
 		if err != nil {
 			return fmt.Errorf("seal program: %w", err)
 		}
-		if f, err = clone(self); err != nil {
+		if file, err = clone(self); err != nil {
 			return err
 		}
 	}
-	if err := unix.Exec(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.Args, os.Environ()); err != nil {
+	if err := unix.Exec(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.Args, os.Environ()); err != nil {
 		return fmt.Errorf("execute sealed program: %w", err)
 	}
 	return nil
@@ -191,21 +191,21 @@ func (s *supervisor) listen() (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale socket: %w", err)
 	}
-	var l *net.UnixListener
+	var unixListener *net.UnixListener
 	err := shim.WithSocket(s.dir, func(short string) error {
 		var err error
-		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+		unixListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	defer func() { _ = l.Close() }() // File returns another descriptor
-	l.SetUnlinkOnClose(false)        // its address is not the real path
+	defer func() { _ = unixListener.Close() }() // File returns another descriptor
+	unixListener.SetUnlinkOnClose(false)        // its address is not the real path
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, fmt.Errorf("restrict socket: %w", err)
 	}
-	f, err := l.File()
+	f, err := unixListener.File()
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

@@ -33,19 +33,19 @@ func canTrace(p *specs.Process) bool {
 	return p.Capabilities != nil && slices.Contains(p.Capabilities.Bounding, "CAP_SYS_PTRACE")
 }
 
-// freezeTracers freezes the other tracers in the PID namespace ns before a process of container c enters it; release
-// thaws them. If c is a tracer that starts, it also waits until no process is entering ns, and blocks others until
-// release, when c is among the tracers.
-func (s *supervisor) freezeTracers(c *container, ns uint64) (release func(), err error) {
+// freezeTracers freezes the other tracers in the PID namespace ns before a process of container ctr enters it; release
+// thaws them. If ctr is a tracer that starts, it also waits until no process is entering ns, and blocks others until
+// release, when ctr is among the tracers.
+func (s *supervisor) freezeTracers(ctr *container, ns uint64) (release func(), err error) {
 	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") {
 		return func() {}, nil
 	}
-	traces := c.becomesTracer()
+	traces := ctr.becomesTracer()
 	leave, err := s.lockPIDNamespace(ns, traces)
 	if err != nil {
 		return nil, err
 	}
-	freezes := len(s.tracers(c, ns)) > 0
+	freezes := len(s.tracers(ctr, ns)) > 0
 	if !freezes && !traces {
 		return leave, nil
 	}
@@ -70,7 +70,7 @@ func (s *supervisor) freezeTracers(c *container, ns uint64) (release func(), err
 	if !freezes {
 		return release, nil
 	}
-	for _, t := range s.tracers(c, ns) {
+	for _, t := range s.tracers(ctr, ns) {
 		frozen = append(frozen, t) // thaw it even if freezing fails half way
 		if err := s.freeze(t, cgroups.Frozen); err != nil && t.signal(0) == nil {
 			release()

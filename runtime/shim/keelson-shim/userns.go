@@ -22,7 +22,7 @@ func wait() {
 // chownStreams changes the owner of a process's streams to the root of the container's user namespace. Pipes with an
 // unmapped owner cannot be opened by path (/dev/stdout), and libcontainer could not change their owner to the process's
 // user.
-func chownStreams(config *configs.Config, p *libcontainer.Process) error {
+func chownStreams(config *configs.Config, process *libcontainer.Process) error {
 	if !config.Namespaces.Contains(configs.NEWUSER) {
 		return nil
 	}
@@ -34,19 +34,19 @@ func chownStreams(config *configs.Config, p *libcontainer.Process) error {
 	if err != nil {
 		return fmt.Errorf("find the root of the user namespace: %w", err)
 	}
-	for _, stream := range []any{p.Stdin, p.Stdout, p.Stderr} {
-		f, ok := stream.(*os.File)
-		if !ok || f == nil {
+	for _, stream := range []any{process.Stdin, process.Stdout, process.Stderr} {
+		file, ok := stream.(*os.File)
+		if !ok || file == nil {
 			continue
 		}
 		var st unix.Stat_t
-		if err := unix.Fstat(fdNumber(f), &st); err != nil {
+		if err := unix.Fstat(fdNumber(file), &st); err != nil {
 			return fmt.Errorf("stat standard stream: %w", err)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFIFO {
 			continue // not a pipe of this container: a device or a file
 		}
-		if err := unix.Fchown(fdNumber(f), uid, gid); err != nil {
+		if err := unix.Fchown(fdNumber(file), uid, gid); err != nil {
 			return fmt.Errorf("change owner of standard stream to %d: %w", uid, err)
 		}
 	}

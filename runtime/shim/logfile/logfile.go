@@ -59,37 +59,37 @@ func (w *Writer) Reopen() error {
 	if w.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_RDWR|unix.O_NOFOLLOW, 0o640)
+	file, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_RDWR|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return fmt.Errorf("open container log: %w", err)
 	}
-	size, err := endLine(f)
+	size, err := endLine(file)
 	if err != nil {
-		_ = f.Close() // the reason is err
+		_ = file.Close() // the reason is err
 		return fmt.Errorf("open container log: %w", err)
 	}
 	if w.f != nil {
 		_ = w.f.Close() // each write was checked
 	}
-	w.f = f
+	w.f = file
 	w.size = size
 	return nil
 }
 
 // endLine ends a line that a crash cut off, so that the next one is readable, and returns the log's size.
-func endLine(f *os.File) (int64, error) {
-	st, err := f.Stat()
+func endLine(file *os.File) (int64, error) {
+	st, err := file.Stat()
 	if err != nil || st.Size() == 0 {
 		return 0, err
 	}
 	var last [1]byte
-	if _, err := f.ReadAt(last[:], st.Size()-1); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := file.ReadAt(last[:], st.Size()-1); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
 	if last[0] == '\n' {
 		return st.Size(), nil
 	}
-	if _, err := f.Write([]byte{'\n'}); err != nil {
+	if _, err := file.Write([]byte{'\n'}); err != nil {
 		return 0, err
 	}
 	return st.Size() + 1, nil
@@ -102,7 +102,7 @@ func (w *Writer) Pending() [2][]byte { return w.pending }
 func (w *Writer) Restore(pending [2][]byte) { w.pending = pending }
 
 // Write appends output that was read at the time now. It keeps an unfinished line until its end, or until Close.
-func (w *Writer) Write(s Stream, p []byte, now time.Time) error {
+func (w *Writer) Write(stream Stream, p []byte, now time.Time) error {
 	if w.f == nil {
 		return nil
 	}
@@ -112,22 +112,22 @@ func (w *Writer) Write(s Stream, p []byte, now time.Time) error {
 	for len(rest) > 0 {
 		line, after, whole := bytes.Cut(rest, []byte{'\n'})
 		rest = after
-		room := MaxLine - len(w.pending[s])
+		room := MaxLine - len(w.pending[stream])
 		for len(line) > room {
-			out = appendLine(out, stamp, s, 'P', w.pending[s], line[:room])
+			out = appendLine(out, stamp, stream, 'P', w.pending[stream], line[:room])
 			line = line[room:]
-			w.pending[s] = w.pending[s][:0]
+			w.pending[stream] = w.pending[stream][:0]
 			room = MaxLine
 		}
 		if !whole {
-			w.pending[s] = append(w.pending[s], line...)
+			w.pending[stream] = append(w.pending[stream], line...)
 			break
 		}
-		out = appendLine(out, stamp, s, 'F', w.pending[s], line)
-		w.pending[s] = w.pending[s][:0]
+		out = appendLine(out, stamp, stream, 'F', w.pending[stream], line)
+		w.pending[stream] = w.pending[stream][:0]
 	}
-	if len(w.pending[s]) == 0 {
-		w.pending[s] = nil // free the buffer: most containers write complete lines
+	if len(w.pending[stream]) == 0 {
+		w.pending[stream] = nil // free the buffer: most containers write complete lines
 	}
 	return w.append(out, now)
 }

@@ -53,7 +53,7 @@ func TestWrite(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "log")
-			w, err := Open(path, logrotate.Policy{})
+			writer, err := Open(path, logrotate.Policy{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,11 +62,11 @@ func TestWrite(t *testing.T) {
 				if tc.two {
 					s = Stream(i % 2)
 				}
-				if err := w.Write(s, []byte(p), at); err != nil {
+				if err := writer.Write(s, []byte(p), at); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := w.Close(at); err != nil {
+			if err := writer.Close(at); err != nil {
 				t.Fatal(err)
 			}
 			got, err := os.ReadFile(path)
@@ -83,7 +83,7 @@ func TestWrite(t *testing.T) {
 func TestReopenAndRestore(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	w, err := Open(path, logrotate.Policy{})
+	writer, err := Open(path, logrotate.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,18 +93,18 @@ func TestReopenAndRestore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(w, "one\nhal")
+	write(writer, "one\nhal")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Reopen(); err != nil {
+	if err := writer.Reopen(); err != nil {
 		t.Fatal(err)
 	}
 	next, err := Open(path, logrotate.Policy{}) // another process continues
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.Restore(w.Pending())
+	next.Restore(writer.Pending())
 	write(next, "f\n")
 	for file, want := range map[string]string{path + ".1": stamp + "stdout F one\n", path: stamp + "stdout F half\n"} {
 		if got, err := os.ReadFile(file); err != nil || string(got) != want {

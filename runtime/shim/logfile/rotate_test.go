@@ -25,12 +25,12 @@ func texts(t *testing.T, path string, maxSize int64) string {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	for _, f := range append(older, logrotate.File{Name: path}) {
-		b, err := os.ReadFile(f.Path())
+	for _, file := range append(older, logrotate.File{Name: path}) {
+		b, err := os.ReadFile(file.Path())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Compressed {
+		if file.Compressed {
 			gz, err := gzip.NewReader(bytes.NewReader(b))
 			if err != nil {
 				t.Fatal(err)
@@ -40,7 +40,7 @@ func texts(t *testing.T, path string, maxSize int64) string {
 			}
 		}
 		if int64(len(b)) > maxSize {
-			t.Errorf("%s has %d bytes, more than %d", f.Path(), len(b), maxSize)
+			t.Errorf("%s has %d bytes, more than %d", file.Path(), len(b), maxSize)
 		}
 		for line := range bytes.Lines(b) {
 			f := bytes.SplitN(line, []byte{' '}, 4)
@@ -56,7 +56,7 @@ func texts(t *testing.T, path string, maxSize int64) string {
 func TestRotateKeepsEveryLineWithinBounds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	policy := logrotate.Policy{MaxSize: 4000, MaxFiles: 5}
-	w, err := Open(path, policy)
+	writer, err := Open(path, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestRotateKeepsEveryLineWithinBounds(t *testing.T) {
 		line := fmt.Sprintf("%06d %s\n", i, strings.Repeat("x", i%97))
 		all.WriteString(line)
 		now = now.Add(100 * time.Millisecond)
-		if err := w.Write(Stdout, []byte(line), now); err != nil {
+		if err := writer.Write(Stdout, []byte(line), now); err != nil {
 			t.Fatal(err)
 		}
 		if older, err := logrotate.List(path); err != nil || len(older) > policy.MaxFiles-1 {
@@ -74,7 +74,7 @@ func TestRotateKeepsEveryLineWithinBounds(t *testing.T) {
 				policy.MaxFiles-1)
 		}
 	}
-	if err := w.Close(now); err != nil {
+	if err := writer.Close(now); err != nil {
 		t.Fatal(err)
 	}
 	got := texts(t, path, policy.MaxSize)
@@ -111,21 +111,21 @@ func TestRotateOneLargeRead(t *testing.T) {
 
 func TestNoRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
-	w, err := Open(path, logrotate.Policy{MaxSize: -1, MaxFiles: 5})
+	writer, err := Open(path, logrotate.Policy{MaxSize: -1, MaxFiles: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
 	big := bytes.Repeat([]byte("0123456789abcde\n"), 1<<16)
 	for range 12 {
-		if err := w.Write(Stdout, big, at); err != nil {
+		if err := writer.Write(Stdout, big, at); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if older, err := logrotate.List(path); err != nil || len(older) != 0 {
 		t.Errorf("rotated though it was told not to: %v, %v", older, err)
 	}
-	w.SetPolicy(logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 2})
-	if err := w.Write(Stdout, []byte("x\n"), at); err != nil {
+	writer.SetPolicy(logrotate.Policy{MaxSize: 1 << 20, MaxFiles: 2})
+	if err := writer.Write(Stdout, []byte("x\n"), at); err != nil {
 		t.Fatal(err)
 	}
 	if older, err := logrotate.List(path); err != nil || len(older) != 1 {
@@ -178,17 +178,17 @@ func TestOpenEndsALineThatACrashCutOff(t *testing.T) {
 
 func TestRotatedFilesAreCompressed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
-	w, err := Open(path, logrotate.Policy{MaxSize: 200, MaxFiles: 6})
+	writer, err := Open(path, logrotate.Policy{MaxSize: 200, MaxFiles: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := at
 	for range 30 {
 		now = now.Add(compressInterval + time.Second)
-		if err := w.Write(Stdout, []byte("some output of a container\n"), now); err != nil {
+		if err := writer.Write(Stdout, []byte("some output of a container\n"), now); err != nil {
 			t.Fatal(err)
 		}
-		w.compressor.wg.Wait()
+		writer.compressor.wg.Wait()
 	}
 	older, err := logrotate.List(path)
 	if err != nil || len(older) != 5 {
@@ -199,7 +199,7 @@ func TestRotatedFilesAreCompressed(t *testing.T) {
 			t.Errorf("%s: compressed is %t; all but the newest should be", f.Path(), f.Compressed)
 		}
 	}
-	if err := w.Close(now); err != nil {
+	if err := writer.Close(now); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -65,14 +65,14 @@ func isChild(pid int) bool {
 func TestStraysBehindOthers(t *testing.T) {
 	a := newThread(t)
 	b := newThread(t)
-	r := New()
+	reaper := New()
 	owned := a.zombie(t)
-	r.Own(owned)
+	reaper.Own(owned)
 	old := []int{a.zombie(t), b.zombie(t)}
 	time.Sleep(20 * time.Millisecond) // start times are in hundredths of a second
-	done := r.Begin()
+	done := reaper.Begin()
 	young := []int{a.zombie(t), b.zombie(t)}
-	r.sweep()
+	reaper.sweep()
 	for _, pid := range old {
 		if isChild(pid) {
 			t.Errorf("a stray is left behind an owned child or a young one")
@@ -88,7 +88,7 @@ func TestStraysBehindOthers(t *testing.T) {
 	if !isChild(owned) {
 		t.Error("a child with an owner was reaped")
 	}
-	r.Disown(owned)
+	reaper.Disown(owned)
 	if isChild(owned) {
 		t.Error("a child that nobody owns any more is left")
 	}
@@ -96,7 +96,7 @@ func TestStraysBehindOthers(t *testing.T) {
 
 // TestKillUnowned: KillUnowned kills the children that were started since a time and have no owner.
 func TestKillUnowned(t *testing.T) {
-	r := New()
+	reaper := New()
 	start := func() *os.Process {
 		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
 		if err != nil {
@@ -106,11 +106,11 @@ func TestKillUnowned(t *testing.T) {
 	}
 	before := start()
 	time.Sleep(20 * time.Millisecond)
-	since := r.Now()
+	since := reaper.Now()
 	owned := start()
 	other := start()
-	r.Own(owned.Pid)
-	r.KillUnowned(since)
+	reaper.Own(owned.Pid)
+	reaper.KillUnowned(since)
 	if st, err := other.Wait(); err != nil || st.Success() {
 		t.Errorf("an unowned child: %v, %v", st, err)
 	}

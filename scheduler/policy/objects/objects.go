@@ -114,7 +114,8 @@ func (f *Follower) Start(ctx context.Context) (wait func(), err error) {
 
 // follow starts an informer.
 func (f *Follower) follow(
-	ctx context.Context, of schemaResource, tweak dynamicinformer.TweakListOptionsFunc, h cache.ResourceEventHandler,
+	ctx context.Context, of schemaResource, tweak dynamicinformer.TweakListOptionsFunc,
+	handler cache.ResourceEventHandler,
 ) (*source, error) {
 	s := &source{
 		informer: dynamicinformer.NewFilteredDynamicInformer(f.cfg.Client, of, metav1.NamespaceAll, 0,
@@ -131,7 +132,7 @@ func (f *Follower) follow(
 	}); err != nil {
 		return nil, fmt.Errorf("follow %s: %w", of.Resource, err)
 	}
-	reg, err := s.informer.AddEventHandler(h)
+	reg, err := s.informer.AddEventHandler(handler)
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", of.Resource, err)
 	}
@@ -229,22 +230,22 @@ func (f *Follower) onDelete(o any) {
 
 // onUpdate handles an added or updated object.
 func (f *Follower) onUpdate(o any) {
-	u, ok := o.(*unstructured.Unstructured)
+	obj, ok := o.(*unstructured.Unstructured)
 	if !ok {
 		return
 	}
-	name := u.GetName()
+	name := obj.GetName()
 	f.mu.Lock()
 	old := f.known[name]
-	same := old != nil && old.obj.GetUID() == u.GetUID() && old.obj.GetGeneration() == u.GetGeneration()
+	same := old != nil && old.obj.GetUID() == obj.GetUID() && old.obj.GetGeneration() == obj.GetGeneration()
 	if same {
-		old.obj = u // only status or metadata changed
+		old.obj = obj // only status or metadata changed
 	}
 	f.mu.Unlock()
 	switch {
 	case !same:
-		f.apply(u)
-	case !statusCurrent(u):
+		f.apply(obj)
+	case !statusCurrent(obj):
 		f.pending.Add(name) // someone has overwritten the status
 	}
 }
@@ -264,11 +265,11 @@ func (f *Follower) apply(u *unstructured.Unstructured) {
 }
 
 // compile returns the entry of an object. old is the previous entry of its name; nil: none.
-func (f *Follower) compile(u *unstructured.Unstructured, old *entry, room bool) *entry {
+func (f *Follower) compile(obj *unstructured.Unstructured, old *entry, room bool) *entry {
 	e := &entry{
-		obj:        u,
-		generation: u.GetGeneration(),
-		spec:       u.Object["spec"],
+		obj:        obj,
+		generation: obj.GetGeneration(),
+		spec:       obj.Object["spec"],
 		overLimit:  !room,
 	}
 	at := field.NewPath("spec")
@@ -277,31 +278,31 @@ func (f *Follower) compile(u *unstructured.Unstructured, old *entry, room bool) 
 			field.Forbidden(at, fmt.Sprintf("%d policies are in effect, which is the limit", policy.MaxPolicies)),
 		}
 	} else {
-		e.inEffect, e.errs = read(u.GetName(), e.spec, at)
+		e.inEffect, e.errs = read(obj.GetName(), e.spec, at)
 	}
 	if e.inEffect == nil {
 		e.generation = 0
 		e.spec = nil
-		if old != nil && old.obj.GetUID() == u.GetUID() {
+		if old != nil && old.obj.GetUID() == obj.GetUID() {
 			e.inEffect = old.inEffect
 			e.generation = old.generation
 			e.spec = old.spec
 			e.evalError = old.evalError
-		} else if spec, generation, ok := lastEffective(u); ok && room {
-			if e.inEffect, _ = read(u.GetName(), spec, at); e.inEffect != nil {
+		} else if spec, generation, ok := lastEffective(obj); ok && room {
+			if e.inEffect, _ = read(obj.GetName(), spec, at); e.inEffect != nil {
 				e.generation = generation
 				e.spec = spec
 			}
 		}
 	}
 	if e.inEffect != nil && e.inEffect.OnError == nil {
-		uid := u.GetUID()
-		name := u.GetName()
+		uid := obj.GetUID()
+		name := obj.GetName()
 		p := e.inEffect
 		p.OnError = func(message string) { f.recordError(name, uid, p, message) }
 	}
-	if len(e.errs) > 0 && f.cfg.OnInvalid != nil && !statusCurrent(u) {
-		f.cfg.OnInvalid(u, e.message())
+	if len(e.errs) > 0 && f.cfg.OnInvalid != nil && !statusCurrent(obj) {
+		f.cfg.OnInvalid(obj, e.message())
 	}
 	return e
 }

@@ -90,20 +90,20 @@ func (w *world) follow() (stop func()) {
 		}
 		return p.Name
 	}
-	f := objects.New(objects.Config{
+	follower := objects.New(objects.Config{
 		Client:    w,
 		Set:       &w.set,
 		Log:       slog.New(slog.DiscardHandler),
 		OnChange:  func(old, now *policy.Policy) { w.changes = append(w.changes, text(old)+">"+text(now)) },
 		OnInvalid: func(_ *unstructured.Unstructured, message string) { w.wrong = append(w.wrong, message) },
 	})
-	wait, err := f.Start(ctx)
+	wait, err := follower.Start(ctx)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	done := make(chan struct{})
 	go func() {
-		f.Report(ctx)
+		follower.Report(ctx)
 		close(done)
 	}() // ends with ctx
 	synctest.Wait()

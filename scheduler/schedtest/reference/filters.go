@@ -115,17 +115,17 @@ func spreadConstraints(p *corev1.Pod, when corev1.UnsatisfiableConstraintAction)
 }
 
 // exceedsMaxSkew: with the pod, the node's domain would have over maxSkew pods more than the domain with the fewest.
-func (c *Cluster) exceedsMaxSkew(p *corev1.Pod, n *corev1.Node) bool {
-	hard := spreadConstraints(p, corev1.DoNotSchedule)
-	for _, t := range hard {
-		if _, ok := n.Labels[t.TopologyKey]; !ok {
+func (c *Cluster) exceedsMaxSkew(pod *corev1.Pod, node *corev1.Node) bool {
+	hard := spreadConstraints(pod, corev1.DoNotSchedule)
+	for _, constraint := range hard {
+		if _, ok := node.Labels[constraint.TopologyKey]; !ok {
 			return true
 		}
-		s := spreadSelector(p, &t)
+		selector := spreadSelector(pod, &constraint)
 		counts := map[string]int64{}
 		for _, m := range c.Nodes {
-			if hasAllKeys(m, hard) && isIncluded(p, &t, m) {
-				counts[m.Labels[t.TopologyKey]] += c.countMatching(p, s, m)
+			if hasAllKeys(m, hard) && isIncluded(pod, &constraint, m) {
+				counts[m.Labels[constraint.TopologyKey]] += c.countMatching(pod, selector, m)
 			}
 		}
 		var least, self int64
@@ -134,13 +134,13 @@ func (c *Cluster) exceedsMaxSkew(p *corev1.Pod, n *corev1.Node) bool {
 				least = v
 			}
 		}
-		if t.MinDomains != nil && len(counts) < int(*t.MinDomains) {
+		if constraint.MinDomains != nil && len(counts) < int(*constraint.MinDomains) {
 			least = 0
 		}
-		if matchesSelector(s, p.Labels) {
+		if matchesSelector(selector, pod.Labels) {
 			self = 1
 		}
-		if counts[n.Labels[t.TopologyKey]]+self-least > int64(t.MaxSkew) {
+		if counts[node.Labels[constraint.TopologyKey]]+self-least > int64(constraint.MaxSkew) {
 			return true
 		}
 	}
@@ -171,30 +171,30 @@ func requiredAntiAffinity(p *corev1.Pod) []corev1.PodAffinityTerm {
 
 // violatesInterPodAffinity: in a topology domain of the node there is no pod that a required affinity term selects, or
 // there is one that a required anti-affinity term of this pod selects, or one with such a term that selects this pod.
-func (c *Cluster) violatesInterPodAffinity(p *corev1.Pod, n *corev1.Node) bool {
+func (c *Cluster) violatesInterPodAffinity(pod *corev1.Pod, node *corev1.Node) bool {
 	for _, o := range c.Pods {
 		m := c.nodeOf(o)
-		for _, t := range requiredAntiAffinity(p) {
-			if c.termMatches(p, &t, o) && sameDomain(m, n, t.TopologyKey) {
+		for _, t := range requiredAntiAffinity(pod) {
+			if c.termMatches(pod, &t, o) && sameDomain(m, node, t.TopologyKey) {
 				return true
 			}
 		}
 		for _, t := range requiredAntiAffinity(o) {
-			if c.termMatches(o, &t, p) && sameDomain(m, n, t.TopologyKey) {
+			if c.termMatches(o, &t, pod) && sameDomain(m, node, t.TopologyKey) {
 				return true
 			}
 		}
 	}
-	return !c.satisfiesAffinity(p, n)
+	return !c.satisfiesAffinity(pod, node)
 }
 
 // satisfiesAffinity: for each required affinity term there is a pod in the node's topology domain that all terms
 // select; or all terms select the pod itself, and there is no such pod in the cluster.
-func (c *Cluster) satisfiesAffinity(p *corev1.Pod, n *corev1.Node) bool {
-	terms := requiredAffinity(p)
+func (c *Cluster) satisfiesAffinity(pod *corev1.Pod, node *corev1.Node) bool {
+	terms := requiredAffinity(pod)
 	all := func(o *corev1.Pod) bool {
 		for _, t := range terms {
-			if !c.termMatches(p, &t, o) {
+			if !c.termMatches(pod, &t, o) {
 				return false
 			}
 		}
@@ -207,14 +207,14 @@ func (c *Cluster) satisfiesAffinity(p *corev1.Pod, n *corev1.Node) bool {
 			continue
 		}
 		for i, t := range terms {
-			found[i] = found[i] || sameDomain(c.nodeOf(o), n, t.TopologyKey)
+			found[i] = found[i] || sameDomain(c.nodeOf(o), node, t.TopologyKey)
 			anywhere = anywhere || sameDomain(c.nodeOf(o), c.nodeOf(o), t.TopologyKey)
 		}
 	}
 	for _, t := range terms {
-		if _, ok := n.Labels[t.TopologyKey]; !ok {
+		if _, ok := node.Labels[t.TopologyKey]; !ok {
 			return false
 		}
 	}
-	return !slices.Contains(found, false) || !anywhere && all(p)
+	return !slices.Contains(found, false) || !anywhere && all(pod)
 }

@@ -92,19 +92,19 @@ func generateSteps(seed uint64) []step {
 			steps = append(steps, pick(d, step{Namespace: d.namespace(pick(d, teams...))},
 				step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
 		default:
-			p := d.pod(i)
+			pod := d.pod(i)
 			if len(kinds) > 0 && !d.oneIn(3) { // another pod of a workload
 				like := pick(d, kinds...).DeepCopy()
-				like.Name = p.Name
-				like.UID = p.UID
-				p = like
+				like.Name = pod.Name
+				like.UID = pod.UID
+				pod = like
 			} else if d.oneIn(40) {
-				p.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes))
+				pod.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes))
 			}
-			kinds = append(kinds, p)
-			steps = append(steps, step{Place: p})
+			kinds = append(kinds, pod)
+			steps = append(steps, step{Place: pod})
 			if d.oneIn(3) {
-				steps = append(steps, step{Place: d.variant(p)})
+				steps = append(steps, step{Place: d.variant(pod)})
 			}
 			if d.oneIn(2) {
 				steps = append(steps, d.ofStorage(nodes))
@@ -189,21 +189,21 @@ func (d generator) requests() corev1.ResourceList {
 }
 
 func (d generator) container(name string) corev1.Container {
-	c := corev1.Container{
+	ctr := corev1.Container{
 		Name: name,
 		Image: pick(d, "small:1", "base", "registry.example:5000/large:2",
 			"huge@sha256:0", "none"),
 		Resources: corev1.ResourceRequirements{Requests: d.requests()},
 	}
 	if d.oneIn(6) {
-		c.Ports = append(c.Ports, corev1.ContainerPort{
+		ctr.Ports = append(ctr.Ports, corev1.ContainerPort{
 			ContainerPort: 80,
 			HostPort:      pick[int32](d, 80, 443),
 			HostIP:        pick(d, "", "0.0.0.0", "10.0.0.1", "10.0.0.2"),
 			Protocol:      pick(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, ""),
 		})
 	}
-	return c
+	return ctr
 }
 
 func (d generator) pod(i int) *corev1.Pod {
@@ -217,35 +217,35 @@ func (d generator) pod(i int) *corev1.Pod {
 	if d.oneIn(2) {
 		p.Labels["rev"] = pick(d, "1", "2")
 	}
-	s := &p.Spec
-	s.Priority = new(pick[int32](d, 0, 10))
+	spec := &p.Spec
+	spec.Priority = new(pick[int32](d, 0, 10))
 	for j := range 1 + d.IntN(2) {
-		s.Containers = append(s.Containers, d.container(fmt.Sprint("c", j)))
+		spec.Containers = append(spec.Containers, d.container(fmt.Sprint("c", j)))
 	}
 	for j := range max(0, d.IntN(7)-4) {
 		c := d.container(fmt.Sprint("i", j))
 		if d.oneIn(2) {
 			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		}
-		s.InitContainers = append(s.InitContainers, c)
+		spec.InitContainers = append(spec.InitContainers, c)
 	}
 	if d.oneIn(10) {
-		s.Overhead = list("cpu", "50m", "memory", pick(d, "", "100Mi"))
+		spec.Overhead = list("cpu", "50m", "memory", pick(d, "", "100Mi"))
 	}
 	if d.oneIn(10) {
-		s.Resources = &corev1.ResourceRequirements{
+		spec.Resources = &corev1.ResourceRequirements{
 			Requests: list("cpu", pick(d, "", "2"), "memory", pick(d, "", "2Gi")),
 		}
 	}
 	if d.oneIn(20) {
-		s.Volumes = []corev1.Volume{
+		spec.Volumes = []corev1.Volume{
 			{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "base"}}},
 		}
 	}
 	if d.oneIn(4) {
 		d.volumes(p)
 	}
-	for _, t := range pickUpTo(d, 3,
+	for _, toleration := range pickUpTo(d, 3,
 		corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: pick(d, "red", "blue")},
 		corev1.Toleration{
 			Key:      "spot",
@@ -254,31 +254,31 @@ func (d generator) pod(i int) *corev1.Pod {
 		corev1.Toleration{Key: "level", Operator: pick(d, corev1.TolerationOpLt, corev1.TolerationOpGt), Value: "5"},
 		corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}) {
 		if d.oneIn(3) {
-			t.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+			toleration.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
 				corev1.TaintEffectNoExecute)
-			s.Tolerations = append(s.Tolerations, t)
+			spec.Tolerations = append(spec.Tolerations, toleration)
 		}
 	}
 	if d.oneIn(8) {
-		s.NodeSelector = map[string]string{"disk": "ssd"}
+		spec.NodeSelector = map[string]string{"disk": "ssd"}
 	}
-	d.affinity(s)
+	d.affinity(spec)
 	for range max(0, d.IntN(6)-3) {
-		s.TopologySpreadConstraints = append(s.TopologySpreadConstraints, d.spread())
+		spec.TopologySpreadConstraints = append(spec.TopologySpreadConstraints, d.spread())
 	}
 	return p
 }
 
 // variant returns a pod that differs from another in one field: it finds errors in the keys of caches.
 func (d generator) variant(of *corev1.Pod) *corev1.Pod {
-	p := of.DeepCopy()
-	p.Name += "-variant"
-	p.UID = types.UID(p.Name)
-	s := &p.Spec
-	c := &p.Spec.Containers[0]
+	pod := of.DeepCopy()
+	pod.Name += "-variant"
+	pod.UID = types.UID(pod.Name)
+	s := &pod.Spec
+	container := &pod.Spec.Containers[0]
 	if len(s.Tolerations) > 0 && d.oneIn(2) {
 		d.otherToleration(&s.Tolerations[d.IntN(len(s.Tolerations))])
-		return p
+		return pod
 	}
 	switch d.IntN(6) {
 	case 0:
@@ -291,47 +291,47 @@ func (d generator) variant(of *corev1.Pod) *corev1.Pod {
 			}
 		}
 	case 2:
-		c.Image = pick(d, "small:1", "base", "registry.example:5000/large:2", "huge@sha256:0", "none")
+		container.Image = pick(d, "small:1", "base", "registry.example:5000/large:2", "huge@sha256:0", "none")
 	case 3:
-		for i := range c.Ports {
-			port := &c.Ports[i]
+		for i := range container.Ports {
+			port := &container.Ports[i]
 			port.HostPort = pick[int32](d, 80, 443)
 			if d.oneIn(2) {
 				port.HostIP = pick(d, "", "10.0.0.1", "10.0.0.2")
 			}
 		}
 	case 4:
-		c.Resources.Requests["memory"] = resource.MustParse(pick(d, "128Mi", "1Gi", "4Gi"))
+		container.Resources.Requests["memory"] = resource.MustParse(pick(d, "128Mi", "1Gi", "4Gi"))
 	case 5:
-		c.Resources.Requests["example.com/gpu"] = resource.MustParse(pick(d, "0", "1", "2"))
+		container.Resources.Requests["example.com/gpu"] = resource.MustParse(pick(d, "0", "1", "2"))
 	}
-	return p
+	return pod
 }
 
 // otherToleration changes one field.
-func (d generator) otherToleration(t *corev1.Toleration) {
-	ordered := t.Operator == corev1.TolerationOpLt || t.Operator == corev1.TolerationOpGt
+func (d generator) otherToleration(toleration *corev1.Toleration) {
+	ordered := toleration.Operator == corev1.TolerationOpLt || toleration.Operator == corev1.TolerationOpGt
 	switch d.IntN(4) {
 	case 0:
-		t.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		toleration.Effect = pick(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
 			corev1.TaintEffectNoExecute)
 	case 1:
-		if t.Key != "" && !ordered {
-			t.Key = pick(d, "team", "spot", "level")
+		if toleration.Key != "" && !ordered {
+			toleration.Key = pick(d, "team", "spot", "level")
 		}
 	case 2:
 		switch {
 		case ordered:
-			t.Operator = pick(d, corev1.TolerationOpLt, corev1.TolerationOpGt)
-		case t.Key != "" && t.Value == "":
-			t.Operator = pick(d, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+			toleration.Operator = pick(d, corev1.TolerationOpLt, corev1.TolerationOpGt)
+		case toleration.Key != "" && toleration.Value == "":
+			toleration.Operator = pick(d, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 		}
 	case 3:
 		switch {
 		case ordered:
-			t.Value = pick(d, "1", "5", "9")
-		case t.Value != "":
-			t.Value = pick(d, "red", "blue")
+			toleration.Value = pick(d, "1", "5", "9")
+		case toleration.Value != "":
+			toleration.Value = pick(d, "red", "blue")
 		}
 	}
 }
@@ -352,16 +352,16 @@ func (d generator) bound(i, nodes int) *corev1.Pod {
 
 // resized returns the status of containers during an in-place resize.
 func (d generator) resized(of []corev1.Container) *corev1.PodStatus {
-	s := &corev1.PodStatus{}
+	status := &corev1.PodStatus{}
 	for _, c := range of {
 		st := corev1.ContainerStatus{Name: c.Name, AllocatedResources: d.requests()}
 		if d.oneIn(2) {
 			st.Resources = &corev1.ResourceRequirements{Requests: d.requests()}
 		}
-		s.ContainerStatuses = append(s.ContainerStatuses, st)
+		status.ContainerStatuses = append(status.ContainerStatuses, st)
 	}
 	if d.oneIn(2) {
-		s.Conditions = []corev1.PodCondition{
+		status.Conditions = []corev1.PodCondition{
 			{
 				Type:   corev1.PodResizePending,
 				Status: corev1.ConditionTrue,
@@ -369,12 +369,12 @@ func (d generator) resized(of []corev1.Container) *corev1.PodStatus {
 			},
 		}
 	}
-	return s
+	return status
 }
 
 func (d generator) nodeTerm() corev1.NodeSelectorTerm {
-	var t corev1.NodeSelectorTerm
-	t.MatchExpressions = pickUpTo(d, 2, corev1.NodeSelectorRequirement{
+	var term corev1.NodeSelectorTerm
+	term.MatchExpressions = pickUpTo(d, 2, corev1.NodeSelectorRequirement{
 		Key:      "disk",
 		Operator: pick(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn),
 		Values:   []string{"ssd"},
@@ -394,13 +394,13 @@ func (d generator) nodeTerm() corev1.NodeSelectorTerm {
 			Operator: pick(d, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist),
 		})
 	if d.oneIn(4) {
-		t.MatchFields = []corev1.NodeSelectorRequirement{{
+		term.MatchFields = []corev1.NodeSelectorRequirement{{
 			Key:      "metadata.name",
 			Operator: pick(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn),
 			Values:   []string{fmt.Sprint("n", d.IntN(4))},
 		}}
 	}
-	return t
+	return term
 }
 
 func (d generator) selector() *metav1.LabelSelector {
@@ -434,48 +434,48 @@ func (d generator) podTerm() corev1.PodAffinityTerm {
 	if len(d.terms) == 3 && !d.oneIn(3) {
 		return pick(d, d.terms...)
 	}
-	t := corev1.PodAffinityTerm{TopologyKey: d.key()}
+	term := corev1.PodAffinityTerm{TopologyKey: d.key()}
 	if d.oneIn(15) {
-		return t // selects no pod
+		return term // selects no pod
 	}
-	t.LabelSelector = d.selector()
+	term.LabelSelector = d.selector()
 	if d.oneIn(4) {
-		t.Namespaces = pickUpTo(d, 2, "default", "red", "blue")
+		term.Namespaces = pickUpTo(d, 2, "default", "red", "blue")
 	}
 	if d.oneIn(3) {
 		tierA := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "a"}}
-		t.NamespaceSelector = pick(d, &metav1.LabelSelector{}, tierA, tierA)
+		term.NamespaceSelector = pick(d, &metav1.LabelSelector{}, tierA, tierA)
 	}
 	switch d.IntN(8) {
 	case 0:
-		t.MatchLabelKeys = []string{"rev"}
+		term.MatchLabelKeys = []string{"rev"}
 	case 1:
-		t.MismatchLabelKeys = []string{"rev"}
+		term.MismatchLabelKeys = []string{"rev"}
 	}
-	return t
+	return term
 }
 
-func (d generator) affinity(s *corev1.PodSpec) {
+func (d generator) affinity(spec *corev1.PodSpec) {
 	var a corev1.Affinity
 	if d.oneIn(4) {
-		n := &corev1.NodeAffinity{}
+		nodeAffinity := &corev1.NodeAffinity{}
 		if d.oneIn(2) {
-			n.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+			nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{d.nodeTerm()},
 			}
 			if d.oneIn(2) {
-				n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = append(
-					n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, d.nodeTerm())
+				nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = append(
+					nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, d.nodeTerm())
 			}
 		}
 		for range d.IntN(3) {
-			n.PreferredDuringSchedulingIgnoredDuringExecution = append(
-				n.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{
+			nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(
+				nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{
 					Weight:     1 + d.Int32N(100),
 					Preference: d.nodeTerm(),
 				})
 		}
-		a.NodeAffinity = n
+		a.NodeAffinity = nodeAffinity
 	}
 	required := func() (ts []corev1.PodAffinityTerm) {
 		for range max(0, d.IntN(5)-2) {
@@ -502,28 +502,28 @@ func (d generator) affinity(s *corev1.PodSpec) {
 		}
 	}
 	if a != (corev1.Affinity{}) {
-		s.Affinity = &a
+		spec.Affinity = &a
 	}
 }
 
 func (d generator) spread() corev1.TopologySpreadConstraint {
-	t := corev1.TopologySpreadConstraint{
+	constraint := corev1.TopologySpreadConstraint{
 		MaxSkew:           1 + d.Int32N(3),
 		TopologyKey:       d.key(),
 		LabelSelector:     d.selector(),
 		WhenUnsatisfiable: pick(d, corev1.DoNotSchedule, corev1.ScheduleAnyway),
 	}
-	if t.WhenUnsatisfiable == corev1.DoNotSchedule && d.oneIn(3) {
-		t.MinDomains = new(1 + d.Int32N(4))
+	if constraint.WhenUnsatisfiable == corev1.DoNotSchedule && d.oneIn(3) {
+		constraint.MinDomains = new(1 + d.Int32N(4))
 	}
 	if d.oneIn(3) {
-		t.NodeAffinityPolicy = new(pick(d, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore))
+		constraint.NodeAffinityPolicy = new(pick(d, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore))
 	}
 	if d.oneIn(3) {
-		t.NodeTaintsPolicy = new(pick(d, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore))
+		constraint.NodeTaintsPolicy = new(pick(d, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore))
 	}
 	if d.oneIn(4) {
-		t.MatchLabelKeys = []string{"rev"}
+		constraint.MatchLabelKeys = []string{"rev"}
 	}
-	return t
+	return constraint
 }

@@ -30,22 +30,22 @@ func matchesSelector(s *metav1.LabelSelector, labels map[string]string) bool {
 
 // withLabelKeys adds requirements to a selector: the pod's own value of each key is required, or excluded.
 func withLabelKeys(
-	s *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.LabelSelectorOperator,
+	selector *metav1.LabelSelector, p *corev1.Pod, keys []string, op metav1.LabelSelectorOperator,
 ) *metav1.LabelSelector {
-	if s == nil {
+	if selector == nil {
 		return nil
 	}
-	s = s.DeepCopy()
+	selector = selector.DeepCopy()
 	for _, k := range keys {
 		if v, ok := p.Labels[k]; ok {
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{
+			selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{
 				Key:      k,
 				Operator: op,
 				Values:   []string{v},
 			})
 		}
 	}
-	return s
+	return selector
 }
 
 // matchesExpression reports whether an expression matches labels.
@@ -91,9 +91,9 @@ func matchesNodeTerm(t *corev1.NodeSelectorTerm, n *corev1.Node) bool {
 }
 
 // matchesNodeAffinity reports whether the pod's node selector and required node affinity match the node.
-func matchesNodeAffinity(p *corev1.Pod, n *corev1.Node) bool {
+func matchesNodeAffinity(p *corev1.Pod, node *corev1.Node) bool {
 	for k, v := range p.Spec.NodeSelector {
-		if got, ok := n.Labels[k]; !ok || got != v {
+		if got, ok := node.Labels[k]; !ok || got != v {
 			return false
 		}
 	}
@@ -102,7 +102,7 @@ func matchesNodeAffinity(p *corev1.Pod, n *corev1.Node) bool {
 		return true
 	}
 	for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		if matchesNodeTerm(&t, n) {
+		if matchesNodeTerm(&t, node) {
 			return true
 		}
 	}
@@ -111,23 +111,24 @@ func matchesNodeAffinity(p *corev1.Pod, n *corev1.Node) bool {
 
 // tolerates reports whether any toleration matches the taint.
 func tolerates(ts []corev1.Toleration, taint corev1.Taint) bool {
-	for _, t := range ts {
-		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+	for _, toleration := range ts {
+		if toleration.Effect != "" && toleration.Effect != taint.Effect ||
+			toleration.Key != "" && toleration.Key != taint.Key {
 			continue
 		}
-		switch t.Operator {
+		switch toleration.Operator {
 		case corev1.TolerationOpExists:
 			return true
 		case corev1.TolerationOpEqual, "":
-			if t.Value == taint.Value {
+			if toleration.Value == taint.Value {
 				return true
 			}
 		case corev1.TolerationOpLt, corev1.TolerationOpGt:
 			// the taint's value is less, or greater, than the toleration's
-			mine, err := strconv.ParseInt(t.Value, 10, 64)
+			mine, err := strconv.ParseInt(toleration.Value, 10, 64)
 			its, err2 := strconv.ParseInt(taint.Value, 10, 64)
-			if err == nil && err2 == nil && (t.Operator == corev1.TolerationOpLt && its < mine ||
-				t.Operator == corev1.TolerationOpGt && its > mine) {
+			if err == nil && err2 == nil && (toleration.Operator == corev1.TolerationOpLt && its < mine ||
+				toleration.Operator == corev1.TolerationOpGt && its > mine) {
 				return true
 			}
 		}

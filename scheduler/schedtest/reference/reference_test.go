@@ -114,7 +114,7 @@ func TestMutants(t *testing.T) {
 func elsewhere(plugin string) bool { return plugin == "NodeDeclaredFeatures" }
 
 func text(steps []step) string {
-	var b strings.Builder
+	var out strings.Builder
 	for _, s := range steps {
 		j, err := json.Marshal(s)
 		if err != nil {
@@ -128,9 +128,9 @@ func text(steps []step) string {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Fprintf(&b, "---\n%s", y)
+		fmt.Fprintf(&out, "---\n%s", y)
 	}
-	return b.String()
+	return out.String()
 }
 
 // short leaves out what says nothing; an empty selector says something.
@@ -215,38 +215,38 @@ func (b *both) setPod(p *corev1.Pod) {
 }
 
 func (b *both) do(s step) error {
-	switch c := &b.plain; {
+	switch cluster := &b.plain; {
 	case s.Node != nil:
 		b.real.Add(s.Node)
-		if i := slices.IndexFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == s.Node.Name }); i >= 0 {
-			c.Nodes[i] = s.Node
+		if i := slices.IndexFunc(cluster.Nodes, func(n *corev1.Node) bool { return n.Name == s.Node.Name }); i >= 0 {
+			cluster.Nodes[i] = s.Node
 		} else {
-			c.Nodes = append(c.Nodes, s.Node)
+			cluster.Nodes = append(cluster.Nodes, s.Node)
 		}
 	case s.NodeGone != "":
 		b.real.Cache.RemoveNode(s.NodeGone)
-		c.Nodes = slices.DeleteFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == s.NodeGone })
+		cluster.Nodes = slices.DeleteFunc(cluster.Nodes, func(n *corev1.Node) bool { return n.Name == s.NodeGone })
 	case s.Namespace != nil:
 		b.real.Add(s.Namespace)
-		c.Namespaces[s.Namespace.Name] = s.Namespace.Labels
+		cluster.Namespaces[s.Namespace.Name] = s.Namespace.Labels
 	case s.Bound != nil:
 		b.setPod(s.Bound)
 	case s.Leaving != "":
 		if i := b.pod(s.Leaving); i >= 0 {
-			p := c.Pods[i].DeepCopy()
+			p := cluster.Pods[i].DeepCopy()
 			p.DeletionTimestamp = new(metav1.Unix(1, 0))
 			b.setPod(p)
 		}
 	case s.Resized != "":
 		if i := b.pod(s.Resized); i >= 0 {
-			p := c.Pods[i].DeepCopy()
+			p := cluster.Pods[i].DeepCopy()
 			p.Status = *s.To
 			b.setPod(p)
 		}
 	case s.Gone != "":
 		if i := b.pod(s.Gone); i >= 0 {
-			b.real.Cache.RemovePod(c.Pods[i].UID)
-			c.Pods = slices.Delete(c.Pods, i, i+1)
+			b.real.Cache.RemovePod(cluster.Pods[i].UID)
+			cluster.Pods = slices.Delete(cluster.Pods, i, i+1)
 		}
 	case s.Storage != nil:
 		return b.store(s.Storage)
@@ -256,25 +256,25 @@ func (b *both) do(s step) error {
 	return nil
 }
 
-func (b *both) place(p *corev1.Pod) error {
-	a := b.real.Try(p)
-	if err := b.verdicts(p, a); err != nil {
+func (b *both) place(pod *corev1.Pod) error {
+	attempt := b.real.Try(pod)
+	if err := b.verdicts(pod, attempt); err != nil {
 		return err
 	}
-	if a.Chosen == nil {
+	if attempt.Chosen == nil {
 		b.refused++
 		return nil
 	}
-	if err := b.scores(p, a); err != nil {
+	if err := b.scores(pod, attempt); err != nil {
 		return err
 	}
 	b.placed++
-	choices, _ := b.plain.ChooseVolumes(p, a.Chosen.Node)
-	if err := b.real.Cache.Assume(a.Pod, a.Chosen.Name); err != nil {
+	choices, _ := b.plain.ChooseVolumes(pod, attempt.Chosen.Node)
+	if err := b.real.Cache.Assume(attempt.Pod, attempt.Chosen.Name); err != nil {
 		return err
 	}
-	bound := p.DeepCopy()
-	bound.Spec.NodeName = a.Chosen.Name
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName = attempt.Chosen.Name
 	b.plain.Pods = append(b.plain.Pods, bound)
 	if len(b.plain.Pods)%2 == 0 { // some bindings are heard of at once, the others never
 		b.real.Add(bound)
@@ -283,57 +283,58 @@ func (b *both) place(p *corev1.Pod) error {
 }
 
 // verdicts compares why nodes are refused.
-func (b *both) verdicts(p *corev1.Pod, a *framework.Attempt) error {
+func (b *both) verdicts(pod *corev1.Pod, attempt *framework.Attempt) error {
 	got := map[string]string{}
-	for _, n := range a.Feasible {
+	for _, n := range attempt.Feasible {
 		got[n.Name] = ""
 	}
-	for _, r := range a.Refused {
+	for _, r := range attempt.Refused {
 		got[r.Node.Name] = r.Status.Plugin
 	}
-	for _, n := range b.plain.Nodes {
-		want := b.plain.Refuses(p, n)
-		have, looked := got[n.Name]
-		left := a.PreFilterStatus
+	for _, node := range b.plain.Nodes {
+		want := b.plain.Refuses(pod, node)
+		have, looked := got[node.Name]
+		left := attempt.PreFilterStatus
 		if left == nil {
-			left = a.ExcludedBy
+			left = attempt.ExcludedBy
 		}
 		switch {
 		case looked && have != want:
-			return fmt.Errorf("pod %s, node %s: refused by %q, want %q", p.Name, n.Name, have, want)
+			return fmt.Errorf("pod %s, node %s: refused by %q, want %q", pod.Name, node.Name, have, want)
 		case !looked && (left == nil || want == ""):
-			return fmt.Errorf("pod %s, node %s: not looked at (%w), want %q", p.Name, n.Name, left, want)
+			return fmt.Errorf("pod %s, node %s: not looked at (%w), want %q", pod.Name, node.Name, left, want)
 		}
-		delete(got, n.Name)
+		delete(got, node.Name)
 	}
 	if len(got) > 0 {
-		return fmt.Errorf("pod %s: judged nodes that are not there: %v", p.Name, got)
+		return fmt.Errorf("pod %s: judged nodes that are not there: %v", pod.Name, got)
 	}
 	return nil
 }
 
 // scores compares what the plugins give, and whether the chosen node is a best one.
-func (b *both) scores(p *corev1.Pod, a *framework.Attempt) error {
-	if best := b.plain.Best(p); !slices.Contains(best, a.Chosen.Name) {
-		return fmt.Errorf("pod %s: went to %s, the best are %v: %s", p.Name, a.Chosen.Name, best, b.table(p, a))
+func (b *both) scores(pod *corev1.Pod, attempt *framework.Attempt) error {
+	if best := b.plain.Best(pod); !slices.Contains(best, attempt.Chosen.Name) {
+		return fmt.Errorf("pod %s: went to %s, the best are %v: %s", pod.Name, attempt.Chosen.Name, best,
+			b.table(pod, attempt))
 	}
-	if len(a.Totals) == 0 {
+	if len(attempt.Totals) == 0 {
 		return nil
 	}
 	var fit []*corev1.Node
-	for _, n := range a.Feasible {
+	for _, n := range attempt.Feasible {
 		fit = append(fit, n.Node)
 	}
-	want, _ := b.plain.Scores(p, fit)
-	for i, w := range a.ScoredBy {
-		if !slices.Equal(a.Scores[i], want[w.Plugin.Name()]) {
-			return fmt.Errorf("pod %s: %s\n%s", p.Name, w.Plugin.Name(), b.table(p, a))
+	want, _ := b.plain.Scores(pod, fit)
+	for i, w := range attempt.ScoredBy {
+		if !slices.Equal(attempt.Scores[i], want[w.Plugin.Name()]) {
+			return fmt.Errorf("pod %s: %s\n%s", pod.Name, w.Plugin.Name(), b.table(pod, attempt))
 		}
 		delete(want, w.Plugin.Name())
 	}
 	for name, scores := range want { // a plugin without an opinion
 		if slices.Min(scores) != slices.Max(scores) {
-			return fmt.Errorf("pod %s: no scores of %s\n%s", p.Name, name, b.table(p, a))
+			return fmt.Errorf("pod %s: no scores of %s\n%s", pod.Name, name, b.table(pod, attempt))
 		}
 	}
 	return nil

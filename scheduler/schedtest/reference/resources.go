@@ -47,8 +47,8 @@ var defaultRequests = list{
 // podRequests returns the requests of a pod: the sum of its containers and sidecars, or what its init containers need
 // if that is more; pod-level requests replace that; the overhead is added. For a pod that is being resized it is the
 // maximum of the desired, allocated and actual requests. Scores use it with defaults.
-func podRequests(p *corev1.Pod, withDefaults bool) list {
-	infeasible := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+func podRequests(pod *corev1.Pod, withDefaults bool) list {
+	infeasible := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible
 	})
 	desired := func(c *corev1.Container, _ *corev1.ContainerStatus) list { return c.Resources.Requests }
@@ -67,14 +67,14 @@ func podRequests(p *corev1.Pod, withDefaults bool) list {
 		}
 		return allocated(c, s)
 	}
-	own := podLevelRequests(p)
-	total := maximum(containerRequests(p, allocated, withDefaults, own),
-		containerRequests(p, actual, withDefaults, own))
+	own := podLevelRequests(pod)
+	total := maximum(containerRequests(pod, allocated, withDefaults, own),
+		containerRequests(pod, actual, withDefaults, own))
 	if !infeasible {
-		total = maximum(total, containerRequests(p, desired, withDefaults, own))
+		total = maximum(total, containerRequests(pod, desired, withDefaults, own))
 	}
 	maps.Copy(total, own)
-	return add(total, p.Spec.Overhead)
+	return add(total, pod.Spec.Overhead)
 }
 
 func podLevelRequests(p *corev1.Pod) list {
@@ -85,18 +85,18 @@ func podLevelRequests(p *corev1.Pod) list {
 }
 
 // containerRequests returns the maximum of what the containers of a pod need at one time.
-func containerRequests(p *corev1.Pod, requestsOf func(
+func containerRequests(pod *corev1.Pod, requestsOf func(
 	*corev1.Container, *corev1.ContainerStatus,
 ) list, withDefaults bool, podLevel list,
 ) list {
 	one := func(c *corev1.Container) list {
-		r := requestsOf(c, statusOf(p, c.Name)).DeepCopy()
+		r := requestsOf(c, statusOf(pod, c.Name)).DeepCopy()
 		if r == nil {
 			r = list{}
 		}
 		for name, q := range defaultRequests {
 			// With pod-level requests, defaults are only for resources that no container and not the pod requests.
-			if _, given := r[name]; withDefaults && !given && (len(podLevel) == 0 || notRequested(p, name)) {
+			if _, given := r[name]; withDefaults && !given && (len(podLevel) == 0 || notRequested(pod, name)) {
 				r[name] = q
 			}
 		}
@@ -105,8 +105,8 @@ func containerRequests(p *corev1.Pod, requestsOf func(
 	sidecars := list{}
 	initMax := list{}
 	containers := list{}
-	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = add(sidecars, one(c))
 			initMax = maximum(initMax, sidecars)
@@ -114,8 +114,8 @@ func containerRequests(p *corev1.Pod, requestsOf func(
 			initMax = maximum(initMax, add(sidecars, one(c)))
 		}
 	}
-	for i := range p.Spec.Containers {
-		containers = add(containers, one(&p.Spec.Containers[i]))
+	for i := range pod.Spec.Containers {
+		containers = add(containers, one(&pod.Spec.Containers[i]))
 	}
 	return maximum(add(containers, sidecars), initMax)
 }

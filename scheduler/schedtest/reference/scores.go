@@ -78,9 +78,9 @@ func (c *Cluster) scoreLeastAllocated(p *corev1.Pod, fit []*corev1.Node) []int64
 }
 
 // scoreBalancedAllocation: how evenly cpu and memory are requested, compared with the node without this pod.
-func (c *Cluster) scoreBalancedAllocation(p *corev1.Pod, fit []*corev1.Node) []int64 {
+func (c *Cluster) scoreBalancedAllocation(pod *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
-	a := podRequests(p, false)
+	a := podRequests(pod, false)
 	if a.Cpu().IsZero() && a.Memory().IsZero() {
 		return scores
 	}
@@ -98,7 +98,7 @@ func (c *Cluster) scoreBalancedAllocation(p *corev1.Pod, fit []*corev1.Node) []i
 		return int64((1 - deviation) * 100)
 	}
 	for i, n := range fit {
-		allocatable, before, after := c.cpuAndMemory(p, n, false)
+		allocatable, before, after := c.cpuAndMemory(pod, n, false)
 		scores[i] = 50 + (50+balance(after, allocatable)-balance(before, allocatable))/2
 	}
 	return scores
@@ -149,12 +149,12 @@ func (c *Cluster) scoreImages(p *corev1.Pod, fit []*corev1.Node) []int64 {
 
 // scoreSpread: how few matching pods are in the node's domains, by the ScheduleAnyway constraints; if the pod has no
 // constraints, by the default constraints for the pods of a service or controller.
-func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
+func (c *Cluster) scoreSpread(pod *corev1.Pod, fit []*corev1.Node) []int64 {
 	scores := make([]int64, len(fit))
-	soft := spreadConstraints(p, corev1.ScheduleAnyway)
-	own := len(p.Spec.TopologySpreadConstraints) > 0
+	soft := spreadConstraints(pod, corev1.ScheduleAnyway)
+	own := len(pod.Spec.TopologySpreadConstraints) > 0
 	if !own && c.DefaultSelector != nil {
-		if selector := c.DefaultSelector(p); selector != nil {
+		if selector := c.DefaultSelector(pod); selector != nil {
 			soft = []corev1.TopologySpreadConstraint{
 				{TopologyKey: corev1.LabelHostname, MaxSkew: 3, LabelSelector: selector},
 				{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, LabelSelector: selector},
@@ -179,7 +179,7 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 		var sum float64
 		for _, t := range soft {
 			if _, ok := n.Labels[t.TopologyKey]; ok {
-				sum += c.topologyScore(p, &t, soft, own, counted, n)
+				sum += c.topologyScore(pod, &t, soft, own, counted, n)
 			}
 		}
 		scores[i] = int64(math.Round(sum))
@@ -202,32 +202,33 @@ func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
 // topologyScore is the number of matching pods in the node's domain, weighted by the number of domains (nodes without
 // the label are one more domain).
 func (c *Cluster) topologyScore(
-	p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool,
-	counted []*corev1.Node, n *corev1.Node,
+	pod *corev1.Pod, constraint *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool,
+	counted []*corev1.Node, node *corev1.Node,
 ) float64 {
-	s := spreadSelector(p, t)
+	selector := spreadSelector(pod, constraint)
 	var pods int64
 	domains := len(counted)
-	if t.TopologyKey == corev1.LabelHostname {
-		pods = c.countMatching(p, s, n)
+	if constraint.TopologyKey == corev1.LabelHostname {
+		pods = c.countMatching(pod, selector, node)
 	} else {
 		seen := map[string]bool{}
 		for _, m := range counted {
-			seen[m.Labels[t.TopologyKey]] = true
+			seen[m.Labels[constraint.TopologyKey]] = true
 		}
 		domains = len(seen)
 		for _, m := range c.Nodes {
-			if sameDomain(m, n, t.TopologyKey) && (!own || hasAllKeys(m, soft)) && isIncluded(p, t, m) {
-				pods += c.countMatching(p, s, m)
+			if sameDomain(m, node, constraint.TopologyKey) && (!own || hasAllKeys(m, soft)) &&
+				isIncluded(pod, constraint, m) {
+				pods += c.countMatching(pod, selector, m)
 			}
 		}
 	}
-	return float64(pods)*math.Log(float64(domains+2)) + float64(t.MaxSkew-1)
+	return float64(pods)*math.Log(float64(domains+2)) + float64(constraint.MaxSkew-1)
 }
 
 // scoreInterPod: the sum of the weights of the preferred terms that match in the node's domains, of this pod and of
 // existing pods; a required affinity term of an existing pod counts 1.
-func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
+func (c *Cluster) scoreInterPod(pod *corev1.Pod, fit []*corev1.Node) []int64 {
 	prefer := func(p *corev1.Pod) (to, from []corev1.WeightedPodAffinityTerm) {
 		if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
 			to = a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
@@ -248,14 +249,14 @@ func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
 					}
 				}
 			}
-			to, from := prefer(p)
-			add(p, o, to, 1)
-			add(p, o, from, -1)
+			to, from := prefer(pod)
+			add(pod, o, to, 1)
+			add(pod, o, from, -1)
 			to, from = prefer(o)
-			add(o, p, to, 1)
-			add(o, p, from, -1)
+			add(o, pod, to, 1)
+			add(o, pod, from, -1)
 			for _, t := range requiredAffinity(o) {
-				add(o, p, []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: t}}, 1)
+				add(o, pod, []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: t}}, 1)
 			}
 		}
 	}

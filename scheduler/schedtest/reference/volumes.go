@@ -62,9 +62,9 @@ func (c *Cluster) class(o *corev1.PersistentVolumeClaim) *storagev1.StorageClass
 
 // hasVolumeConflict: a disk of this pod is on the node already and not read-only for both pods, or a ReadWriteOncePod
 // claim has another pod.
-func (c *Cluster) hasVolumeConflict(p *corev1.Pod, n *corev1.Node) bool {
+func (c *Cluster) hasVolumeConflict(pod *corev1.Pod, n *corev1.Node) bool {
 	for _, o := range c.podsOn(n) {
-		for _, want := range p.Spec.Volumes {
+		for _, want := range pod.Spec.Volumes {
 			for _, has := range o.Spec.Volumes {
 				a := want.GCEPersistentDisk
 				b := has.GCEPersistentDisk
@@ -74,7 +74,7 @@ func (c *Cluster) hasVolumeConflict(p *corev1.Pod, n *corev1.Node) bool {
 			}
 		}
 	}
-	for _, mine := range c.claims(p) {
+	for _, mine := range c.claims(pod) {
 		if mine == nil || !slices.Contains(mine.Spec.AccessModes, corev1.ReadWriteOncePod) {
 			continue
 		}
@@ -106,21 +106,21 @@ func (c *Cluster) csiVolumes(p *corev1.Pod) (all []string) {
 
 // exceedsVolumeLimits: a required driver of the pod's volumes is not on the node, or the node cannot attach that many
 // volumes.
-func (c *Cluster) exceedsVolumeLimits(p *corev1.Pod, n *corev1.Node) bool {
+func (c *Cluster) exceedsVolumeLimits(p *corev1.Pod, node *corev1.Node) bool {
 	wants := c.csiVolumes(p)
 	var has []string
-	for _, o := range c.podsOn(n) {
+	for _, o := range c.podsOn(node) {
 		has = append(has, c.csiVolumes(o)...)
 	}
 	var attached []string // for none of the pods
 	for _, a := range c.Attachments {
 		v := find(c.Volumes, *a.Spec.Source.PersistentVolumeName)
-		if a.Spec.NodeName == n.Name && v != nil && v.Spec.CSI != nil &&
+		if a.Spec.NodeName == node.Name && v != nil && v.Spec.CSI != nil &&
 			!slices.Contains(has, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle) {
 			attached = append(attached, a.Spec.Attacher+"/"+v.Spec.CSI.VolumeHandle)
 		}
 	}
-	csiNode := find(c.CSINodes, n.Name)
+	csiNode := find(c.CSINodes, node.Name)
 	for _, want := range wants {
 		name, _, _ := strings.Cut(want, "/")
 		var on *storagev1.CSINodeDriver
@@ -178,22 +178,22 @@ type VolumeChoice struct {
 
 // ChooseVolumes returns the volumes for the unbound claims of a pod on a node. ok is false if the pod cannot have its
 // volumes there.
-func (c *Cluster) ChooseVolumes(p *corev1.Pod, n *corev1.Node) (choices []VolumeChoice, ok bool) {
+func (c *Cluster) ChooseVolumes(p *corev1.Pod, node *corev1.Node) (choices []VolumeChoice, ok bool) {
 	var unbound []*corev1.PersistentVolumeClaim
-	for _, o := range c.claims(p) {
-		if o == nil || o.Status.Phase == corev1.ClaimLost || o.DeletionTimestamp != nil {
+	for _, claim := range c.claims(p) {
+		if claim == nil || claim.Status.Phase == corev1.ClaimLost || claim.DeletionTimestamp != nil {
 			return nil, false
 		}
-		class := c.class(o)
+		class := c.class(claim)
 		switch {
-		case o.Annotations[bindCompleted] != "" && o.Spec.VolumeName != "":
-			if v := c.volume(o); v == nil || !volumeMatchesNode(v, n) {
+		case claim.Annotations[bindCompleted] != "" && claim.Spec.VolumeName != "":
+			if v := c.volume(claim); v == nil || !volumeMatchesNode(v, node) {
 				return nil, false
 			}
-		case o.Spec.VolumeName == "" && class != nil &&
+		case claim.Spec.VolumeName == "" && class != nil &&
 			*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer:
-			if !slices.Contains(unbound, o) {
-				unbound = append(unbound, o)
+			if !slices.Contains(unbound, claim) {
+				unbound = append(unbound, claim)
 			}
 		default:
 			return nil, false // it is bound without regard to the pod
@@ -204,7 +204,7 @@ func (c *Cluster) ChooseVolumes(p *corev1.Pod, n *corev1.Node) (choices []Volume
 	})
 	var taken []*corev1.PersistentVolume
 	for _, o := range unbound {
-		v := c.smallest(o, n, taken)
+		v := c.smallest(o, node, taken)
 		if v == nil && c.class(o).Provisioner == noProvisioner {
 			return nil, false
 		}
@@ -223,27 +223,27 @@ func size(a, b corev1.ResourceList) int {
 // smallest returns the volume for a claim on a node: the one whose claimRef names the claim, else the smallest that
 // matches; nil: there is none.
 func (c *Cluster) smallest(
-	o *corev1.PersistentVolumeClaim, n *corev1.Node, taken []*corev1.PersistentVolume,
+	claim *corev1.PersistentVolumeClaim, node *corev1.Node, taken []*corev1.PersistentVolume,
 ) (best *corev1.PersistentVolume) {
-	for _, v := range c.Volumes {
-		if slices.Contains(taken, v) || size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 {
+	for _, pv := range c.Volumes {
+		if slices.Contains(taken, pv) || size(pv.Spec.Capacity, claim.Spec.Resources.Requests) < 0 {
 			continue
 		}
-		if ref := v.Spec.ClaimRef; ref != nil {
-			if ref.Namespace != o.Namespace || ref.Name != o.Name {
+		if ref := pv.Spec.ClaimRef; ref != nil {
+			if ref.Namespace != claim.Namespace || ref.Name != claim.Name {
 				continue
 			}
-			if !volumeMatchesNode(v, n) {
+			if !volumeMatchesNode(pv, node) {
 				return nil
 			}
-			return v
+			return pv
 		}
 	}
 	for _, v := range c.Volumes {
 		if slices.Contains(taken, v) || v.Spec.ClaimRef != nil ||
-			size(v.Spec.Capacity, o.Spec.Resources.Requests) < 0 ||
-			v.Status.Phase != corev1.VolumeAvailable || v.Spec.StorageClassName != *o.Spec.StorageClassName ||
-			!volumeMatchesNode(v, n) {
+			size(v.Spec.Capacity, claim.Spec.Resources.Requests) < 0 ||
+			v.Status.Phase != corev1.VolumeAvailable || v.Spec.StorageClassName != *claim.Spec.StorageClassName ||
+			!volumeMatchesNode(v, node) {
 			continue
 		}
 		if best == nil || size(v.Spec.Capacity, best.Spec.Capacity) < 0 {
@@ -261,21 +261,22 @@ func (c *Cluster) cannotBindVolumes(p *corev1.Pod, n *corev1.Node) bool {
 
 // isOtherVolumeZone: a volume's labels name other zones than the node's. A node without any such label matches all
 // volumes.
-func (c *Cluster) isOtherVolumeZone(p *corev1.Pod, n *corev1.Node) bool {
+func (c *Cluster) isOtherVolumeZone(p *corev1.Pod, node *corev1.Node) bool {
 	old := map[string]string{
 		corev1.LabelTopologyZone:   corev1.LabelFailureDomainBetaZone,
 		corev1.LabelTopologyRegion: corev1.LabelFailureDomainBetaRegion,
 	}
 	anywhere := false
 	for now, before := range old {
-		anywhere = anywhere || n.Labels[now] != "" || n.Labels[before] != ""
+		anywhere = anywhere || node.Labels[now] != "" || node.Labels[before] != ""
 	}
 	for _, o := range c.claims(p) {
 		if o == nil || c.volume(o) == nil || !anywhere {
 			continue
 		}
 		for now := range old {
-			if zones, ok := c.volume(o).Labels[now]; ok && !slices.Contains(strings.Split(zones, "__"), n.Labels[now]) {
+			if zones, ok := c.volume(o).Labels[now]; ok && !slices.Contains(strings.Split(zones, "__"),
+				node.Labels[now]) {
 				return true
 			}
 		}

@@ -45,20 +45,20 @@ func newStore() *store {
 }
 
 func (s *store) of(o any) cache.Indexer {
-	g := s.factory.Storage().V1()
+	cs := s.factory.Storage().V1()
 	switch o.(type) {
 	case *corev1.PersistentVolume:
 		return s.factory.Core().V1().PersistentVolumes().Informer().GetIndexer()
 	case *corev1.PersistentVolumeClaim:
 		return s.factory.Core().V1().PersistentVolumeClaims().Informer().GetIndexer()
 	case *storagev1.StorageClass:
-		return g.StorageClasses().Informer().GetIndexer()
+		return cs.StorageClasses().Informer().GetIndexer()
 	case *storagev1.CSIDriver:
-		return g.CSIDrivers().Informer().GetIndexer()
+		return cs.CSIDrivers().Informer().GetIndexer()
 	case *storagev1.CSINode:
-		return g.CSINodes().Informer().GetIndexer()
+		return cs.CSINodes().Informer().GetIndexer()
 	default:
-		return g.VolumeAttachments().Informer().GetIndexer()
+		return cs.VolumeAttachments().Informer().GetIndexer()
 	}
 }
 
@@ -89,44 +89,44 @@ func at[T metav1.Object](all []T, o T) int {
 
 // store makes a change of storage known to both.
 func (b *both) store(s *storageStep) error {
-	c := &b.plain
+	cluster := &b.plain
 	switch {
 	case s.Volume != nil:
-		c.Volumes = put(c.Volumes, s.Volume)
+		cluster.Volumes = put(cluster.Volumes, s.Volume)
 		return b.stored.set(s.Volume)
 	case s.Claim != nil:
-		c.Claims = put(c.Claims, s.Claim)
+		cluster.Claims = put(cluster.Claims, s.Claim)
 		return b.stored.set(s.Claim)
 	case s.Class != nil:
-		c.Classes = put(c.Classes, s.Class)
+		cluster.Classes = put(cluster.Classes, s.Class)
 		return b.stored.set(s.Class)
 	case s.Driver != nil:
-		c.Drivers = put(c.Drivers, s.Driver)
+		cluster.Drivers = put(cluster.Drivers, s.Driver)
 		return b.stored.set(s.Driver)
 	case s.CSINode != nil:
-		c.CSINodes = put(c.CSINodes, s.CSINode)
+		cluster.CSINodes = put(cluster.CSINodes, s.CSINode)
 		return b.stored.set(s.CSINode)
 	case s.Attachment != nil:
-		c.Attachments = put(c.Attachments, s.Attachment)
+		cluster.Attachments = put(cluster.Attachments, s.Attachment)
 		return b.stored.set(s.Attachment)
 	case s.ClaimGone != nil:
-		if i := at(c.Claims, s.ClaimGone); i >= 0 {
-			defer func() { c.Claims = slices.Delete(c.Claims, i, i+1) }()
-			return b.stored.drop(c.Claims[i])
+		if i := at(cluster.Claims, s.ClaimGone); i >= 0 {
+			defer func() { cluster.Claims = slices.Delete(cluster.Claims, i, i+1) }()
+			return b.stored.drop(cluster.Claims[i])
 		}
 	case s.VolumeGone != "":
-		if i := slices.IndexFunc(c.Volumes, func(v *corev1.PersistentVolume) bool {
+		if i := slices.IndexFunc(cluster.Volumes, func(v *corev1.PersistentVolume) bool {
 			return v.Name == s.VolumeGone
 		}); i >= 0 {
-			defer func() { c.Volumes = slices.Delete(c.Volumes, i, i+1) }()
-			return b.stored.drop(c.Volumes[i])
+			defer func() { cluster.Volumes = slices.Delete(cluster.Volumes, i, i+1) }()
+			return b.stored.drop(cluster.Volumes[i])
 		}
 	case s.Detached != "":
-		if i := slices.IndexFunc(c.Attachments, func(a *storagev1.VolumeAttachment) bool {
+		if i := slices.IndexFunc(cluster.Attachments, func(a *storagev1.VolumeAttachment) bool {
 			return a.Name == s.Detached
 		}); i >= 0 {
-			defer func() { c.Attachments = slices.Delete(c.Attachments, i, i+1) }()
-			return b.stored.drop(c.Attachments[i])
+			defer func() { cluster.Attachments = slices.Delete(cluster.Attachments, i, i+1) }()
+			return b.stored.drop(cluster.Attachments[i])
 		}
 	}
 	return nil
@@ -208,21 +208,21 @@ func (d generator) claim(i int) *corev1.PersistentVolumeClaim {
 
 // volumeOf makes a version of the volume of a claim, and free one that claims which wait may get.
 func (d generator) volumeOf(i int) *corev1.PersistentVolume {
-	v := volume(fmt.Sprint("v", i), "static", "2Gi")
-	v.Spec.ClaimRef = &corev1.ObjectReference{
+	pv := volume(fmt.Sprint("v", i), "static", "2Gi")
+	pv.Spec.ClaimRef = &corev1.ObjectReference{
 		Namespace: teams[i%len(teams)],
 		Name:      fmt.Sprint("c", i),
 		UID:       types.UID(fmt.Sprint("c", i)),
 	}
-	v.Status.Phase = corev1.VolumeBound
+	pv.Status.Phase = corev1.VolumeBound
 	if !d.oneIn(3) {
-		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: v.Name}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: pv.Name}
 	}
 	if d.oneIn(2) {
-		v.Labels[corev1.LabelTopologyZone] = pick(d, "a", "b", "a__b", "c")
+		pv.Labels[corev1.LabelTopologyZone] = pick(d, "a", "b", "a__b", "c")
 	}
-	d.nodeAffinityOf(v)
-	return v
+	d.nodeAffinityOf(pv)
+	return pv
 }
 
 func (d generator) free(i int) *corev1.PersistentVolume {
@@ -235,27 +235,27 @@ func (d generator) free(i int) *corev1.PersistentVolume {
 }
 
 // nodeAffinityOf says on which nodes a volume can be.
-func (d generator) nodeAffinityOf(v *corev1.PersistentVolume) {
-	e := corev1.NodeSelectorRequirement{Operator: corev1.NodeSelectorOpIn}
+func (d generator) nodeAffinityOf(pv *corev1.PersistentVolume) {
+	requirement := corev1.NodeSelectorRequirement{Operator: corev1.NodeSelectorOpIn}
 	switch d.IntN(4) {
 	case 0:
 		return
 	case 1:
-		e.Key = corev1.LabelTopologyZone
-		e.Values = pickUpTo(d, 2, "a", "b", "c")
+		requirement.Key = corev1.LabelTopologyZone
+		requirement.Values = pickUpTo(d, 2, "a", "b", "c")
 	case 2:
-		e.Key = corev1.LabelHostname
-		e.Values = []string{fmt.Sprint("n", d.IntN(4)), fmt.Sprint("n", d.IntN(8))}
+		requirement.Key = corev1.LabelHostname
+		requirement.Values = []string{fmt.Sprint("n", d.IntN(4)), fmt.Sprint("n", d.IntN(8))}
 	case 3:
-		e.Key = "disk"
-		e.Operator = corev1.NodeSelectorOpNotIn
-		e.Values = []string{"hdd"}
+		requirement.Key = "disk"
+		requirement.Operator = corev1.NodeSelectorOpNotIn
+		requirement.Values = []string{"hdd"}
 	}
-	if len(e.Values) == 0 {
-		e.Values = []string{"a"}
+	if len(requirement.Values) == 0 {
+		requirement.Values = []string{"a"}
 	}
-	v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{e}}},
+	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{requirement}}},
 	}}
 }
 
@@ -359,10 +359,10 @@ func (d generator) ofStorage(nodes int) step {
 }
 
 // volumes gives a pod some.
-func (d generator) volumes(p *corev1.Pod) {
-	team := slices.Index(teams, p.Namespace)
+func (d generator) volumes(pod *corev1.Pod) {
+	team := slices.Index(teams, pod.Namespace)
 	for range 1 + d.IntN(2) {
-		v := corev1.Volume{Name: fmt.Sprint("v", len(p.Spec.Volumes))}
+		v := corev1.Volume{Name: fmt.Sprint("v", len(pod.Spec.Volumes))}
 		if d.oneIn(5) {
 			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{PDName: pick(d, "d", "e"), ReadOnly: d.oneIn(2)}
 		} else {
@@ -372,6 +372,6 @@ func (d generator) volumes(p *corev1.Pod) {
 			}
 			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", claim)}
 		}
-		p.Spec.Volumes = append(p.Spec.Volumes, v)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
 	}
 }

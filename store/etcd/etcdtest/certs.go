@@ -42,21 +42,21 @@ func Certs(t testing.TB) (member, client Files) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := Files{
+		files := Files{
 			CA:   filepath.Join(dir, "ca.crt"),
 			Cert: filepath.Join(dir, name+".crt"),
 			Key: filepath.Join(dir,
 				name+".key"),
 		}
 		for path, b := range map[string]*pem.Block{
-			f.Cert: {Type: "CERTIFICATE", Bytes: der},
-			f.Key:  {Type: "EC PRIVATE KEY", Bytes: raw},
+			files.Cert: {Type: "CERTIFICATE", Bytes: der},
+			files.Key:  {Type: "EC PRIVATE KEY", Bytes: raw},
 		} {
 			if err := os.WriteFile(path, pem.EncodeToMemory(b), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return f
+		return files
 	}
 	write("ca", ca, caKey)
 	leaf := func(n int64, name string, usage ...x509.ExtKeyUsage) Files {

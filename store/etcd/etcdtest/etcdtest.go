@@ -139,23 +139,24 @@ func start(t testing.TB, bin string, n int, files *Files, snapshot string) ([]*M
 		members[i] = m
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, m.peer))
 	}
-	for i, m := range members {
-		m.args = []string{
-			"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(m.dir, "data"),
-			"--listen-client-urls", m.URL, "--advertise-client-urls", m.URL,
-			"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+	for i, member := range members {
+		member.args = []string{
+			"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(member.dir, "data"),
+			"--listen-client-urls", member.URL, "--advertise-client-urls", member.URL,
+			"--listen-peer-urls", member.peer, "--initial-advertise-peer-urls", member.peer,
 			"--initial-cluster", strings.Join(cluster, ","), "--initial-cluster-token", members[0].dir,
 			"--heartbeat-interval", "50", "--election-timeout", "500",
 		}
 		if files != nil {
-			m.args = append(m.args, "--client-cert-auth", "--trusted-ca-file", files.CA, "--cert-file", files.Cert,
+			member.args = append(member.args, "--client-cert-auth", "--trusted-ca-file", files.CA, "--cert-file",
+				files.Cert,
 				"--key-file", files.Key)
 		}
 		if snapshot != "" {
-			m.restore(t, strings.Join(cluster, ","), members[0].dir, snapshot)
+			member.restore(t, strings.Join(cluster, ","), members[0].dir, snapshot)
 		}
-		m.Run(t)
-		t.Cleanup(func() { m.Kill(t) })
+		member.Run(t)
+		t.Cleanup(func() { member.Kill(t) })
 	}
 	for _, m := range members {
 		if err := m.wait(files); err != nil {
