@@ -15,9 +15,8 @@ import (
 	"time"
 )
 
-func get(
-	t *testing.T, ctx context.Context, h http.HandlerFunc,
-) (*http.Response, error) { //nolint:revive // t first in tests
+//nolint:revive // t first in tests
+func get(t *testing.T, ctx context.Context, h http.HandlerFunc) (*http.Response, error) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://in-process/x?a=b", nil)
 	if err != nil {

@@ -69,8 +69,7 @@ func ReplicationController(on gates.On) *kind.Kind {
 			if !prefix {
 				return nil // Validate does that
 			}
-			return path.ValidatePathSegmentName(name,
-				prefix) //nolint:staticcheck // deprecated in favour of a copy, which would be no better
+			return path.ValidatePathSegmentName(name, prefix) //nolint:staticcheck // a copy is no better
 		},
 		Warnings: rcWarnings,
 		Fields: func(rc *corev1.ReplicationController) fields.Set {

@@ -47,8 +47,8 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		return err
 	}
 	code := http.StatusOK
-	if !removed && opts.OrphanDependents != nil &&
-		!*opts.OrphanDependents { //nolint:staticcheck // deprecated, but still sent by old clients
+	orphan := opts.OrphanDependents //nolint:staticcheck // deprecated, but still sent by old clients
+	if !removed && orphan != nil && !*orphan {
 		code = http.StatusAccepted
 	}
 	if !removed || res.ReturnsDeleted {
@@ -92,8 +92,8 @@ func (h *Handler) deleteCorrupt(
 
 // warnOfOrphans warns a client without a propagation policy if the dependents of this kind stay (the pods of a Job).
 func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
-	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil &&
-		res.OrphanWarning != "" { //nolint:staticcheck // deprecated, but still sent by old clients
+	orphan := opts.OrphanDependents //nolint:staticcheck // deprecated, but still sent by old clients
+	if opts.PropagationPolicy == nil && orphan == nil && res.OrphanWarning != "" {
 		rq.Warn(res.OrphanWarning)
 	}
 }
@@ -362,8 +362,8 @@ func collectorFinalizers(res *registry.Resource, obj kind.Object, opts *metav1.D
 	foreground := slices.Contains(old, metav1.FinalizerDeleteDependents)
 	switch {
 	case opts.OrphanDependents != nil: //nolint:staticcheck // deprecated, but still sent by old clients
-		orphan = *opts.OrphanDependents
-		foreground = false //nolint:staticcheck // the same
+		orphan = *opts.OrphanDependents //nolint:staticcheck // the same
+		foreground = false
 	case opts.PropagationPolicy != nil:
 		orphan = *opts.PropagationPolicy == metav1.DeletePropagationOrphan
 		foreground = *opts.PropagationPolicy == metav1.DeletePropagationForeground

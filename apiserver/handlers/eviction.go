@@ -130,8 +130,9 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 	case len(del.DryRun) == 0:
 		del.DryRun = opts.DryRun
 	case len(opts.DryRun) > 0 && !slices.Equal(del.DryRun, opts.DryRun):
+		//nolint:staticcheck // Kubernetes' message
 		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", opts.DryRun,
-			del.DryRun) //nolint:staticcheck // Kubernetes' message
+			del.DryRun)
 	}
 	return del, nil
 }

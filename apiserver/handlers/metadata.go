@@ -15,8 +15,8 @@ import (
 // checkMetadata validates the metadata of obj, or of its subresource sub, after an update.
 func checkMetadata(res *registry.Resource, sub string, obj, old kind.Object) field.ErrorList {
 	p := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, path.ValidatePathSegmentName,
-		p) //nolint:staticcheck // the check that Kubernetes uses here
+	segment := path.ValidatePathSegmentName //nolint:staticcheck // the check that Kubernetes uses here
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, segment, p)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, p)...)
 	if sub == "" && !res.NameOnCreate || sub != "" && res.NameInSubresources {
 		errs = append(errs, validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, p)...)

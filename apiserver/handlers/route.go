@@ -20,8 +20,8 @@ import (
 // Content-Type and Accept. If the registry row has RoutedByPath, they depend on the path only.
 func checkRoute(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
-		if wrong := path.IsValidPathSegmentName(rq.Name); len(
-			wrong) > 0 { //nolint:staticcheck // clients know its messages
+		wrong := path.IsValidPathSegmentName(rq.Name) //nolint:staticcheck // clients know its messages
+		if len(wrong) > 0 {
 			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
 		}
 	}

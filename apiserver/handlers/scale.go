@@ -174,10 +174,11 @@ func (h *Handler) patchScale(
 				return nil, err
 			}
 			if obj.GetUID() != old.UID {
-				return nil, apierrors.NewConflict(
-					schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
-					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", obj.GetUID(),
-						old.UID)) //nolint:staticcheck // Kubernetes' message
+				//nolint:staticcheck // Kubernetes' message
+				err := fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", obj.GetUID(),
+					old.UID)
+				scale := schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}
+				return nil, apierrors.NewConflict(scale, rq.Name, err)
 			}
 			return obj, fields.Update(old, obj, patchRequest.owner)
 		})

@@ -34,8 +34,9 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 			return nil, ctx.Err()
 		}
 		return nil, &Error{
+			//nolint:staticcheck // as Kubernetes words it
 			Err: fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[%s], "+
-				"failed to process volumes=[]: %w", //nolint:staticcheck // as Kubernetes words it
+				"failed to process volumes=[]: %w",
 				j.Name, j.Name, wctx.Err()),
 		}
 	}

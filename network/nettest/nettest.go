@@ -100,9 +100,9 @@ func (m *Machine) Listen(network, addr string) net.Listener {
 	m.tb.Helper()
 	var l net.Listener
 	m.Must(func() (err error) {
-		l, err = net.Listen(network, addr)
+		l, err = net.Listen(network, addr) //nolint:noctx // it ends with the test
 		return err
-	}) //nolint:noctx // it ends with the test
+	})
 	m.tb.Cleanup(func() { _ = l.Close() })
 	return l
 }

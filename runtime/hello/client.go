@@ -114,8 +114,8 @@ func (c call) send() (*reply, error) {
 	if dial == 0 || c.total > 0 && c.total < dial {
 		dial = c.total
 	}
-	conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.target.host, c.target.port),
-		dial) //nolint:noctx // a program of its own: there is no context
+	addr := net.JoinHostPort(c.target.host, c.target.port)
+	conn, err := net.DialTimeout("tcp", addr, dial) //nolint:noctx // a program of its own: there is no context
 	if err != nil {
 		return nil, err
 	}

@@ -34,8 +34,8 @@ func tarTool(args []string, std stdio) int {
 	return 0
 }
 
-var errTarUsage = errors.New(
-	"usage: tar c|x|t[f FILE] [-C DIR] [PATH]...") //nolint:revive,staticcheck // the dots are of the usage
+//nolint:revive,staticcheck // the dots are of the usage
+var errTarUsage = errors.New("usage: tar c|x|t[f FILE] [-C DIR] [PATH]...")
 
 func parseTar(args []string, std stdio) (*archiver, error) {
 	a := &archiver{file: "-", dir: ".", io: std}

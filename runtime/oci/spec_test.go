@@ -388,8 +388,8 @@ func TestAppArmor(t *testing.T) {
 			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 		}, ""},
 		"by an old kubelet": {func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.ApparmorProfile = "localhost/old"
-		}, "old"}, //nolint:staticcheck // as it says
+			s.ApparmorProfile = "localhost/old" //nolint:staticcheck // as it says
+		}, "old"},
 	} {
 		s := spec(t, secure(c.change), func(in *Input) { in.Host.AppArmor = true })
 		if got := s.Process.ApparmorProfile; got != c.want {

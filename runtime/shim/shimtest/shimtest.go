@@ -28,8 +28,8 @@ var hello = sync.OnceValues(func() (string, error) {
 })
 
 func build(name, pkg, env string, flags ...string) (string, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").
-		Output() //nolint:noctx // for all tests, so it must outlive each
+	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}") //nolint:noctx // for all tests, it must outlive each
+	root, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("find module: %w", err)
 	}
