@@ -5,12 +5,17 @@ package apiserver_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
@@ -71,5 +76,37 @@ func TestIdleConnections(t *testing.T) {
 	}
 	if got := running.gauge(t, "keelson_apiserver_connections_limit"); got != "20" {
 		t.Errorf("the limit in the metrics is %q", got)
+	}
+}
+
+// TestConnectionsOfOneTenant: the service accounts of a namespace share half of the places. What they open beyond that
+// is surplus.
+func TestConnectionsOfOneTenant(t *testing.T) {
+	const most = 20
+	running := startSecured(t, nil, func(c *apiserver.Config) { c.Connections = most })
+	for i := range most - 4 {
+		account := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a%d", i%2)}}
+		accounts := running.clients(t).CoreV1().ServiceAccounts("default")
+		if _, err := accounts.Create(t.Context(), &account, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		token, err := accounts.CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{},
+			metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stranger := *running
+		stranger.rest = running.withToken(token.Status.Token)
+		conn := stranger.raw(t)
+		says(t, conn, "GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+token.Status.Token+"\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("connection %d of the tenant: %v %v", i, resp, err)
+		}
+		_ = resp.Body.Close()
+	}
+	if got := running.gauge(t, `keelson_apiserver_connections{state="surplus"}`); got != "6" {
+		t.Errorf("%s of 16 connections of one namespace's accounts are surplus, want 6", got)
 	}
 }

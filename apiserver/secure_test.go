@@ -28,8 +28,11 @@ import (
 const testIssuer = "https://kubernetes.default.svc.cluster.local"
 
 // startSecured is start with the judges of a real cluster: tokens, bootstrap tokens, the Node authorizer and RBAC with
-// its policy. edit may change the parts.
-func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) *running {
+// its policy. edit may change the parts, and change the rest.
+func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts), change ...func(
+	*apiserver.Config,
+),
+) *running {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -37,6 +40,9 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 	}
 	rbac := &authz.RBAC{}
 	return start(t, func(config *apiserver.Config) {
+		for _, f := range change {
+			f(config)
+		}
 		plain := config.Parts
 		config.Bootstrap = bootstrap.Policy(gates.On{})
 		guarded := map[schema.GroupResource]apiserver.Guard{}

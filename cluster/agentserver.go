@@ -207,7 +207,7 @@ func (s *agentServer) routes(of agentState) {
 
 // ServeHTTP authenticates and authorizes a request, then serves it.
 func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	connlimit.Reach(r.Context(), connlimit.Anonymous)
+	connlimit.Request(r.Context())
 	w.Header().Set("Cache-Control", "no-cache, private")
 	if !s.alwaysAllowed(r.URL.Path) && !s.auth.admit(w, r) {
 		return

@@ -128,7 +128,7 @@ func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if user.Name != auth.Anonymous {
-		connlimit.Reach(r.Context(), connlimit.Authenticated)
+		connlimit.Identify(r.Context(), user.Owner())
 	}
 	allowed, reason, err := c.authorize(ctx, user, r)
 	switch {

@@ -137,7 +137,9 @@ type authTracking struct {
 func (r authTracking) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err == nil {
-		connlimit.Reach(connlimit.Context(context.Background(), raw), connlimit.Authenticated)
+		ctx := connlimit.Context(context.Background(), raw)
+		// etcdTLS lets nobody else in
+		connlimit.Identify(ctx, connlimit.Owner{Name: auth.Masters, Rank: connlimit.Admin})
 	}
 	return c, info, err
 }

@@ -34,6 +34,7 @@ var serverAttacks = []attack{
 	{name: "idle-connections", run: attackConnections},
 	{name: "apply-deep-and-wide", run: attackApply},
 	{name: "watches-by-the-thousand", run: attackWatches},
+	{name: "connections-of-one-token", run: attackShares},
 }
 
 // attackJSONPatch copies a value into itself 40 times: 2 kB would come to terabytes.
@@ -171,14 +172,7 @@ func attackCookies(t *testing.T, c *live) {
 
 // attackConnections opens connections and says nothing, in a cluster that may have 1,500 files open.
 func attackConnections(t *testing.T, c *live) {
-	if out, err := c.keelson("down"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	cmd := exec.Command("bash", "-c", `ulimit -n 1500 && exec "$@"`, "up", c.bin, "up", "--detach", "--port", "0",
-		"--data-dir", c.data)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("keelson up: %v\n%s", err, out)
-	}
+	c.restartWithFewFiles(t)
 	u, err := url.Parse(c.config(t).Host)
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +199,137 @@ func attackConnections(t *testing.T, c *live) {
 	})
 	c.must(t, "run", "after", "--image=keelson.local/hello")
 	c.must(t, "wait", "--for=condition=Ready", "pod/after", "--timeout=60s")
+}
+
+// restartWithFewFiles starts the cluster again as a process that may have 1,500 files open: 600 connections of the API.
+func (c *live) restartWithFewFiles(t *testing.T) {
+	t.Helper()
+	if out, err := c.keelson("down"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.Command("bash", "-c", `ulimit -n 1500 && exec "$@"`, "up", c.bin, "up", "--detach", "--port", "0",
+		"--data-dir", c.data)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("keelson up: %v\n%s", err, out)
+	}
+}
+
+// attackShares takes nine tenths of the connections with a token that has no role, while strangers come and go on the
+// rest. All come from this machine. The administrator's new connections get through, and watches that were there before
+// stay.
+func attackShares(t *testing.T, c *live) {
+	c.restartWithFewFiles(t)
+	c.must(t, "create", "namespace", "tenant")
+	c.must(t, "create", "serviceaccount", "-n", "tenant", "nobody")
+	token := strings.TrimSpace(c.must(t, "create", "token", "-n", "tenant", "nobody"))
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	watch := c.startWatch(t, &wg, ctx)
+	flood := &flood{url: c.config(t).Host, ctx: ctx}
+	defer flood.close()
+	for range 540 {
+		flood.request(token)
+	}
+	for range 16 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				flood.request("")
+			}
+		})
+	}
+	c.alive(t, func() {
+		began := flood.sent.Load()
+		for i := range 8 {
+			one := time.Now()
+			if out, err := c.kubectl(nil, "get", "--raw", "/api/v1/namespaces/default"); err != nil {
+				t.Errorf("request %d of the administrator, after %v: %v\n%s", i, time.Since(one), err, out)
+			}
+			t.Logf("request %d of the administrator took %v with its process", i,
+				time.Since(one).Round(time.Millisecond))
+		}
+		t.Logf("%d connections of strangers meanwhile", flood.sent.Load()-began)
+	})
+	if n := flood.sent.Load(); n < 1000 {
+		t.Errorf("%d connections are no flood", n)
+	}
+	select {
+	case err := <-watch:
+		t.Errorf("the administrator's watch ended: %v", err)
+	default:
+	}
+}
+
+// startWatch watches the namespaces as the administrator; the channel has what ended the watch before ctx was done.
+func (c *live) startWatch(
+	t *testing.T, wg *sync.WaitGroup, ctx context.Context,
+) <-chan error { //nolint:revive // ctx belongs to the attack
+	t.Helper()
+	cfg := c.config(t)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces?watch=true", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := ownClient(t, cfg).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	wg.Go(func() {
+		defer func() { _ = resp.Body.Close() }()
+		_, err := io.Copy(io.Discard, resp.Body)
+		if ctx.Err() == nil {
+			ended <- fmt.Errorf("end of stream: %w", err)
+		}
+	})
+	return ended
+}
+
+// flood opens connections that stay open after a request.
+type flood struct {
+	url  string
+	ctx  context.Context //nolint:containedctx // of the attack, which the flood is a part of
+	sent atomic.Int64    // requests
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// request sends a request on a connection of its own; without a token it is anonymous.
+func (f *flood) request(token string) {
+	// who attacks does not check
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}}}
+	conn, err := dialer.DialContext(f.ctx, "tcp", strings.TrimPrefix(f.url, "https://"))
+	f.sent.Add(1)
+	if err != nil {
+		return // refused: that is an answer
+	}
+	f.mu.Lock()
+	f.conns = append(f.conns, conn)
+	f.mu.Unlock()
+	header := ""
+	if token != "" {
+		header = "Authorization: Bearer " + token + "\r\n"
+	}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: x\r\n"+header+"\r\n"); err != nil {
+		return
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
+
+func (f *flood) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		_ = c.Close()
+	}
 }
 
 // attackApply applies objects of 9,000 levels and of 60,000 keys, 20 at a time.

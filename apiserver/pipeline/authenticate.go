@@ -33,7 +33,7 @@ func authenticate(config *Config, next http.Handler) http.Handler {
 			return
 		}
 		if user.Name != auth.Anonymous {
-			connlimit.Reach(r.Context(), connlimit.Authenticated)
+			connlimit.Identify(r.Context(), user.Owner())
 		}
 		rq.User = user
 		for _, text := range user.Warnings {

@@ -111,7 +111,7 @@ func parse(_ *Config, next http.Handler) http.Handler {
 				http.StatusRequestHeaderFieldsTooLarge)
 			return
 		}
-		connlimit.Reach(r.Context(), connlimit.Anonymous)
+		connlimit.Request(r.Context())
 		rq := &Request{Info: ParseInfo(r), Begin: time.Now(), AuditID: r.Header.Get("Audit-Id")}
 		if rq.AuditID == "" {
 			rq.AuditID = uuid.NewString()

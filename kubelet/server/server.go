@@ -111,7 +111,7 @@ func New(cfg Config) *Server {
 
 // ServeHTTP authenticates, authorizes and handles a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	connlimit.Reach(r.Context(), connlimit.Anonymous)
+	connlimit.Request(r.Context())
 	if r.URL.Path == "/healthz" {
 		s.mux.ServeHTTP(w, r)
 		return
@@ -126,7 +126,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.StatusForbidden)
 		return
 	}
-	connlimit.Reach(r.Context(), connlimit.Authenticated)
+	connlimit.Identify(r.Context(), connlimit.Owner{Name: who, Rank: connlimit.System})
 	s.mux.ServeHTTP(w, r)
 }
 

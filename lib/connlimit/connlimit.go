@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connlimit bounds the connections of a server, so that clients cannot exhaust the process's file descriptors.
-// When a listener is full, it closes the oldest connection without a request for a new one, or else the oldest without
-// an authenticated request. Connections with authenticated requests are never closed; they may use nine tenths of the
-// limit, so that health checks always get a connection. The API server and the kubelet's server use it.
+// Package connlimit bounds the connections of a server, so that clients cannot exhaust the process's file descriptors,
+// and no client can take the places of the others. The API server, the kubelet's server, the etcd API and the servers
+// of agents use it.
+//
+// A connection is either kept or loose. Kept ones had an authenticated request and are within their owner's share; they
+// are never closed for another connection. All others are loose. When the listener is full, a new connection takes the
+// place of a loose one: the oldest of the largest group, where a group is one source address and one state. So a flood
+// closes its own connections.
+//
+//	pending --request--> anonymous --owner known--> surplus <--share--> authenticated
+//	`------------------- loose --------------------------'             `-- kept --'
+//
+// Owners share the kept places by need: nobody is refused while another owner has more. Tenants together have half of
+// all places, so that handshakes of the others always find room; with systems and administrators they have nine tenths.
+// Administrators are never limited.
 //
 // Invariants:
 //  1. At most Max connections are open at any time.
 //  2. Accept never waits for a connection to end, and does no I/O on connections.
+//  3. A kept connection becomes loose only for an owner with fewer kept connections, or for an administrator.
 package connlimit
 
 import (
@@ -25,16 +37,36 @@ import (
 // State is the progress of a connection.
 type State uint8
 
-// The states. A connection starts as Pending; its state never decreases.
+// The states. A connection starts as Pending.
 const (
 	Pending       State = iota // no request yet, perhaps a handshake
 	Anonymous                  // it had a request, but none that was authenticated
-	Authenticated              // it had an authenticated request
+	Surplus                    // it had an authenticated request, and its owner has its share already
+	Authenticated              // it had an authenticated request, and is kept
 	states
 )
 
 // String returns the state's name, for metrics.
-func (s State) String() string { return [...]string{"pending", "anonymous", "authenticated"}[s] }
+func (s State) String() string {
+	return [...]string{"pending", "anonymous", "surplus", "authenticated"}[s]
+}
+
+// Rank says which limits an owner of connections has.
+type Rank uint8
+
+// The ranks.
+const (
+	Tenant Rank = iota // any user: one of many, perhaps hostile
+	System             // a node or a component of the cluster
+	Admin              // an administrator, or the cluster itself: has no limit
+	ranks
+)
+
+// Owner is the client on whose behalf a connection is open. Clients that can act for each other have the same owner.
+type Owner struct {
+	Name string
+	Rank Rank
+}
 
 // Reason is the reason why a connection was closed.
 type Reason uint8
@@ -53,41 +85,57 @@ func (r Reason) String() string { return [...]string{"evicted", "address", "full
 // Listener is a net.Listener with limits. Make it with New.
 type Listener struct {
 	net.Listener
-	max, authenticated, perAddress int
+	max       int // of all connections
+	keep      int // of kept ones
+	tenants   int // of kept ones of tenants
+	perSource int // of loose ones of one address
 
 	refused [reasons]atomic.Int64
 	turns   *turns.Gate // limits the computation before first requests
 
-	mu     sync.Mutex
-	open   [states]list.List // of *conn, the oldest first
-	byAddr map[netip.Addr]int
+	mu       sync.Mutex
+	accepted uint64
+	loose    groups[looseKey]
+	kept     [ranks]groups[string] // by the owner's name
+	bySource map[netip.Prefix]int  // loose ones
+	byState  [states]int
 }
 
-// New limits l to maximum connections. One address may have a quarter of them without an authenticated request;
-// loopback is not limited, because all local clients and those behind a tunnel have that address.
+// looseKey is the group of a loose connection.
+type looseKey struct {
+	source netip.Prefix // invalid: this machine
+	state  State
+}
+
+// New limits l to maximum connections. One address may have a quarter of them that are loose; loopback is not limited,
+// because all local clients and those behind a tunnel have that address.
 func New(l net.Listener, maximum int) *Listener {
 	maximum = max(maximum, 1)
 	return &Listener{
-		Listener:      l,
-		max:           maximum,
-		authenticated: max(maximum*9/10, 1),
-		perAddress:    max(maximum/4, 1),
-		byAddr:        map[netip.Addr]int{},
-		turns:         turns.New(runtime.GOMAXPROCS(0)),
+		Listener:  l,
+		max:       maximum,
+		keep:      max(maximum*9/10, 1),
+		tenants:   max(maximum/2, 1),
+		perSource: max(maximum/4, 1),
+		bySource:  map[netip.Prefix]int{},
+		turns:     turns.New(runtime.GOMAXPROCS(0)),
 	}
 }
 
-// conn is one connection. Its listener's mu guards state and place.
+// conn is one connection. Its listener's mu guards number, state, owner and place.
 type conn struct {
 	net.Conn
-	l       *Listener
-	addr    netip.Addr // invalid: not counted
-	once    sync.Once
-	turn    atomic.Bool   // holds a place in turns
-	reached atomic.Uint32 // state, to be read without a lock
+	l         *Listener
+	source    netip.Prefix // invalid: this machine
+	once      sync.Once
+	turn      atomic.Bool   // holds a place in turns
+	requested atomic.Bool   // had its first request
+	settled   atomic.Uint32 // 1 + owner.Rank of a kept connection, to be read without a lock; 0: loose
 
-	state State
-	place *list.Element // nil: closed
+	number uint64 // in the order of acceptance
+	state  State
+	owner  Owner
+	place  *list.Element // nil: closed
 }
 
 // Accept waits for the next connection that is admitted.
@@ -104,29 +152,51 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
+// sourceOf is the address of a client, for IPv6 its network of 64 bits, which one client can have alone; invalid: this
+// machine.
+func sourceOf(a net.Addr) netip.Prefix {
+	ap, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr := ap.Addr().Unmap().WithZone("")
+	if addr.IsLoopback() {
+		return netip.Prefix{}
+	}
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	source, err := addr.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return source
+}
+
 // admit admits raw, and closes another connection if the limit is reached; nil: raw is refused.
 func (l *Listener) admit(raw net.Conn) *conn {
-	c := &conn{Conn: raw, l: l}
-	if a, err := netip.ParseAddrPort(raw.RemoteAddr().String()); err == nil && !a.Addr().Unmap().IsLoopback() {
-		c.addr = a.Addr().Unmap()
-	}
+	c := &conn{Conn: raw, l: l, source: sourceOf(raw.RemoteAddr())}
 	l.mu.Lock()
-	if c.addr.IsValid() && l.byAddr[c.addr] >= l.perAddress {
+	if c.source.IsValid() && l.bySource[c.source] >= l.perSource {
 		l.mu.Unlock()
 		l.refused[ByAddress].Add(1)
 		return nil
 	}
 	var victim *conn
 	if l.countLocked() >= l.max {
-		if victim = l.victimLocked(); victim == nil {
+		g := l.loose.largest()
+		if g == nil {
 			l.mu.Unlock()
 			l.refused[Full].Add(1)
 			return nil
 		}
+		victim = g.oldest()
 		l.removeLocked(victim)
 	}
-	c.place = l.open[Pending].PushBack(c)
-	l.addrLocked(c, 1)
+	l.accepted++
+	c.number = l.accepted
+	l.placeLocked(c, Pending)
 	l.mu.Unlock()
 	if victim != nil {
 		l.refused[Evicted].Add(1)
@@ -135,40 +205,48 @@ func (l *Listener) admit(raw net.Conn) *conn {
 	return c
 }
 
-func (l *Listener) countLocked() int {
+func (l *Listener) countLocked() int { return l.loose.count + l.keptLocked() }
+
+func (l *Listener) keptLocked() int {
 	n := 0
-	for i := range l.open {
-		n += l.open[i].Len()
+	for i := range l.kept {
+		n += l.kept[i].count
 	}
 	return n
 }
 
-func (l *Listener) victimLocked() *conn {
-	for _, s := range []State{Pending, Anonymous} {
-		if e := l.open[s].Front(); e != nil {
-			return e.Value.(*conn) // the lists have this type only
-		}
+// placeLocked puts a connection that has no place where the state s belongs.
+func (l *Listener) placeLocked(c *conn, s State) {
+	c.state = s
+	l.byState[s]++
+	if s == Authenticated {
+		l.kept[c.owner.Rank].add(c.owner.Name, c)
+		c.settled.Store(1 + uint32(c.owner.Rank))
+		return
 	}
-	return nil
+	l.loose.add(looseKey{c.source, s}, c)
+	c.settled.Store(0)
+	if c.source.IsValid() {
+		l.bySource[c.source]++
+	}
 }
 
+// removeLocked takes a connection out of its place. One that is closed has none.
 func (l *Listener) removeLocked(c *conn) {
 	if c.place == nil {
 		return
 	}
-	l.open[c.state].Remove(c.place)
-	c.place = nil
-	if c.state != Authenticated {
-		l.addrLocked(c, -1)
-	}
-}
-
-func (l *Listener) addrLocked(c *conn, n int) {
-	if !c.addr.IsValid() {
+	l.byState[c.state]--
+	if c.state == Authenticated {
+		l.kept[c.owner.Rank].remove(c.owner.Name, c)
 		return
 	}
-	if l.byAddr[c.addr] += n; l.byAddr[c.addr] == 0 {
-		delete(l.byAddr, c.addr)
+	l.loose.remove(looseKey{c.source, c.state}, c)
+	if !c.source.IsValid() {
+		return
+	}
+	if l.bySource[c.source]--; l.bySource[c.source] == 0 {
+		delete(l.bySource, c.source)
 	}
 }
 
@@ -191,30 +269,78 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// reach raises the state of c to state.
-func (c *conn) reach(state State) {
+// request notes the first request of c.
+func (c *conn) request() {
 	c.leave()
-	if State(c.reached.Load()) >= state { // a State
+	if c.requested.Swap(true) {
 		return
 	}
-	l := c.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.place == nil || c.state >= state || state == Authenticated && l.open[Authenticated].Len() >= l.authenticated {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	if c.place == nil || c.state != Pending {
 		return
 	}
+	c.l.removeLocked(c)
+	c.l.placeLocked(c, Anonymous)
+}
+
+// identify notes that a request of c was authenticated. A connection keeps its first owner, unless a later one has a
+// higher rank.
+func (c *conn) identify(owner Owner) {
+	c.leave()
+	c.requested.Store(true)
+	if c.settled.Load() > uint32(owner.Rank) {
+		return
+	}
+	listener := c.l
+	listener.mu.Lock()
+	defer listener.mu.Unlock()
+	if c.place == nil || c.state == Authenticated && c.owner.Rank >= owner.Rank {
+		return
+	}
+	known := c.state >= Surplus
+	listener.removeLocked(c)
+	if !known || owner.Rank > c.owner.Rank {
+		c.owner = owner
+	}
+	s := Surplus
+	if listener.makeRoomLocked(c.owner) {
+		s = Authenticated
+	}
+	listener.placeLocked(c, s)
+}
+
+// makeRoomLocked reports whether one more connection of owner may be kept. If there is no place for it, an owner with
+// more gives one up.
+func (l *Listener) makeRoomLocked(owner Owner) bool {
+	if owner.Rank == Tenant && l.kept[Tenant].count >= l.tenants && !l.takeLocked(owner, l.kept[Tenant].largest()) {
+		return false
+	}
+	if l.keptLocked() < l.keep {
+		return true
+	}
+	from := l.kept[Tenant].largest()
+	if s := l.kept[System].largest(); from == nil || s != nil && s.conns.Len() > from.conns.Len() {
+		from = s
+	}
+	return l.takeLocked(owner, from)
+}
+
+// takeLocked makes the newest connection of a group surplus if o is an administrator or would have fewer than the
+// group.
+func (l *Listener) takeLocked(o Owner, from *group[string]) bool {
+	if from == nil || o.Rank != Admin && from.conns.Len() <= l.kept[o.Rank].size(o.Name)+1 {
+		return false
+	}
+	c := from.newest()
 	l.removeLocked(c)
-	c.state = state
-	c.place = l.open[state].PushBack(c)
-	if state != Authenticated {
-		l.addrLocked(c, 1)
-	}
-	c.reached.Store(uint32(state))
+	l.placeLocked(c, Surplus)
+	return true
 }
 
 type connKey struct{}
 
-// Context is for http.Server.ConnContext: with it, Reach finds the connection of a request.
+// Context is for http.Server.ConnContext: with it, Request and Identify find the connection of a request.
 func Context(ctx context.Context, nc net.Conn) context.Context {
 	for {
 		switch c := nc.(type) {
@@ -228,10 +354,17 @@ func Context(ctx context.Context, nc net.Conn) context.Context {
 	}
 }
 
-// Reach raises the state of the connection of a request's context to s.
-func Reach(ctx context.Context, s State) {
+// Request notes on the connection of a request's context that it had a request.
+func Request(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
-		c.reach(s)
+		c.request()
+	}
+}
+
+// Identify notes on the connection of a request's context that a request of o was authenticated.
+func Identify(ctx context.Context, o Owner) {
+	if c, ok := ctx.Value(connKey{}).(*conn); ok {
+		c.identify(o)
 	}
 }
 
@@ -244,11 +377,8 @@ type Stats struct {
 
 // Stats returns the current counters.
 func (l *Listener) Stats() Stats {
-	s := Stats{Max: l.max}
 	l.mu.Lock()
-	for i := range l.open {
-		s.Open[i] = l.open[i].Len()
-	}
+	s := Stats{Max: l.max, Open: l.byState}
 	l.mu.Unlock()
 	for i := range s.Refused {
 		s.Refused[i] = l.refused[i].Load()

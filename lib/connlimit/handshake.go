@@ -11,7 +11,7 @@ package connlimit
 func (c *conn) Read(b []byte) (int, error) {
 	c.leave()
 	n, err := c.Conn.Read(b)
-	if State(c.reached.Load()) == Pending && err == nil { // a State
+	if !c.requested.Load() && err == nil {
 		c.l.turns.Enter()
 		c.turn.Store(true)
 	}

@@ -26,7 +26,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(nil, 2000)
 		known := l.admit(talker{})
-		known.reach(Authenticated)
+		known.identify(Owner{})
 		var computing, most, done atomic.Int64
 		const many = 1000
 		for i := range many {
@@ -49,7 +49,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 				case 1:
 					_, _ = conn.Write(nil)
 				case 2:
-					Reach(Context(context.Background(), conn), Anonymous)
+					Request(Context(context.Background(), conn))
 				}
 				done.Add(1)
 			}()
