@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -56,7 +57,7 @@ func (s *seats) acquire(ctx context.Context) bool {
 func limitInFlight(config *Config, next http.Handler) http.Handler {
 	readGauge := config.Metrics.inflight.WithLabelValues("readOnly")
 	writeGauge := config.Metrics.inflight.WithLabelValues("mutating")
-	var streams atomic.Int64 // running requests
+	streams := newStreamShares(config.MaxStreams)
 	enter := config.inFlightLimiter()
 	if config.Fairness != nil {
 		enter = config.acquireSeats
@@ -64,11 +65,12 @@ func limitInFlight(config *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		if rq.LongRunning() && rq.Verb != "watch" {
-			defer streams.Add(-1)
-			if streams.Add(1) > int64(config.MaxStreams) {
+			owner := cmp.Or(rq.impersonator, rq.User).Owner()
+			if !streams.enter(owner) {
 				tooMany(w, rq)
 				return
 			}
+			defer streams.leave(owner)
 			next.ServeHTTP(w, r)
 			return
 		}
