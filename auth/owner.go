@@ -31,9 +31,8 @@ func (u *User) Owner() connlimit.Owner {
 		}
 		return connlimit.Owner{Name: serviceAccountPrefix + namespace}
 	}
-	named := strings.HasPrefix(u.Name, systemPrefix) && !strings.HasPrefix(u.Name, bootstrapPrefix) &&
-		u.Name != Anonymous
-	if named {
+	tenant := strings.HasPrefix(u.Name, bootstrapPrefix) || u.Name == Anonymous
+	if strings.HasPrefix(u.Name, systemPrefix) && !tenant {
 		return connlimit.Owner{Name: u.Name, Rank: connlimit.System}
 	}
 	return connlimit.Owner{Name: u.Name}

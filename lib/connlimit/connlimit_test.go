@@ -241,7 +241,8 @@ func TestRandomLives(t *testing.T) {
 			all = append(all, o)
 		}
 		o := all[r.IntN(len(all))]
-		switch who := (Owner{Name: strconv.Itoa(r.IntN(4)), Rank: Rank(r.IntN(int(ranks)))}); r.IntN(4) { // few
+		who := Owner{Name: strconv.Itoa(r.IntN(4)), Rank: Rank(r.IntN(int(ranks)))} // few
+		switch r.IntN(4) {
 		case 0:
 			o.request(t)
 		case 1:
@@ -265,9 +266,7 @@ func TestRandomLives(t *testing.T) {
 		}
 		if sum != len(all) || sum != listener.countLocked() || sum > 30 || stats.Open[Authenticated] > 27 ||
 			largest != most {
-			t.Fatalf("seed %d, step %d: %+v, %d are open, the largest group has %d, found is %d", seed, i, stats,
-				len(all),
-				most, largest)
+			t.Fatalf("seed %d, step %d: %+v, %d open, largest %d, found %d", seed, i, stats, len(all), most, largest)
 		}
 	}
 	for _, o := range all {

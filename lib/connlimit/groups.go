@@ -23,8 +23,8 @@ type group[K comparable] struct {
 }
 
 // oldest and newest return an end of the group, which is never empty while it is in groups.
-func (g *group[K]) oldest() *conn { return g.conns.Front().Value.(*conn) } // the lists have this type only
-func (g *group[K]) newest() *conn { return g.conns.Back().Value.(*conn) }  // the same
+func (g *group[K]) oldest() *conn { return g.conns.Front().Value.(*conn) } // as all
+func (g *group[K]) newest() *conn { return g.conns.Back().Value.(*conn) }  // as all
 
 // add appends c to the group of key.
 func (gs *groups[K]) add(key K, c *conn) {
