@@ -24,6 +24,7 @@ import (
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/eviction"
+	"keelson/kubelet/holdback"
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
@@ -51,6 +52,7 @@ type Kubelet struct {
 	plugins        *plugin.Registry
 	userNamespaces *userns.Manager
 	images         *image.Manager
+	starts         *holdback.Keeper
 	probes         *probe.Manager
 	env            *pod.Env
 	services       services
@@ -108,7 +110,11 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	kubelet.newPluginManagers()
 	kubelet.userNamespaces = userns.New(kubelet.volumes.PodDir, cfg.Log)
+	if kubelet.starts, err = holdback.Open(filepath.Join(cfg.RootDir, "starting"), cfg.Log); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
 	kubelet.images, err = image.New(image.Config{
+		Starts:                kubelet.starts,
 		Service:               notifyingImageService{cfg.Runtime.Image, kubelet.node.Changed},
 		Parallel:              cfg.ParallelPulls,
 		Dir:                   filepath.Join(cfg.RootDir, "image_manager"),
@@ -193,6 +199,7 @@ func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 		API:               cfg.Client,
 		Runtime:           cfg.Runtime.Runtime,
 		Images:            k.images,
+		Starts:            k.starts,
 		Volumes:           k.volumes,
 		Devices:           k.devices,
 		Plugins:           k.devicePlugins,

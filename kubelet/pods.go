@@ -204,6 +204,7 @@ func (k *Kubelet) stopOrphans(ctx context.Context) {
 			known[uid] = &observed.Pod{UID: uid}
 		}
 	}
+	k.starts.KeepPods(func(uid string) bool { return k.worker(uid) != nil })
 	k.removeOrphanLogs(known)
 	for uid, o := range known {
 		if k.worker(uid) != nil {

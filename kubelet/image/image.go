@@ -17,11 +17,16 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/holdback"
 )
+
+// ReasonHeld is that of an image during whose pulls the process died.
+const ReasonHeld = "ImageHeldBack"
 
 // Error is why an image cannot be used, with the container's waiting reason.
 type Error struct {
-	Reason  string // ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError
+	Reason  string // ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError, ReasonHeld
 	Message string
 	// Retry is the earliest time of the next try.
 	Retry time.Time
@@ -69,6 +74,8 @@ type Config struct {
 	Parallel int
 	// Dir is the directory of the pull records.
 	Dir string
+	// Starts knows during which pulls the process died; nil: no pull is held back.
+	Starts *holdback.Keeper
 	// VerificationPolicy is one of the policies; NeverVerifyPreloadedImages when empty. VerificationAllowlist is for
 	// NeverVerifyAllowlistedImages.
 	VerificationPolicy    string
@@ -186,8 +193,17 @@ func (m *Manager) pull(ctx context.Context, key, ref string, request Request) (*
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if h := m.cfg.Starts.Enter(holdback.Image(ref), nil); h != nil {
+		return nil, &Error{
+			Reason:  ReasonHeld,
+			Message: h.Message,
+			Event:   h.Message,
+			Retry:   h.Until,
+		}
+	}
 	started := time.Now()
 	id, err := m.pullWithCredentials(ctx, ref, request)
+	m.cfg.Starts.Leave(holdback.Image(ref), err == nil)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

@@ -237,8 +237,12 @@ func (in *Input) startAction(p *Plan, a Action) {
 	in.explain(p, a.Container)
 }
 
-// explain says why a container whose start failed waits.
+// explain says why a container whose start failed, or is held back, waits.
 func (in *Input) explain(p *Plan, name string) {
+	if in.Held != nil {
+		p.Waiting[name] = Waiting{Reason: reasonHeld, Message: in.Held.Message}
+		return
+	}
 	w, until := in.Failed[startKey(name)].shown(in.Now)
 	p.Waiting[name] = w
 	p.wakeAt(until)
@@ -355,16 +359,21 @@ func (in *Input) explainAll(plan *Plan) {
 	}
 	box := in.Observed.Current()
 	begun := box != nil && in.mainsBegun(box.ID)
-	for c, k := range podinfo.All(in.Pod) {
-		if _, ok := plan.Waiting[c.Name]; ok || begun && k == podinfo.Init {
+	for container, k := range podinfo.All(in.Pod) {
+		if _, ok := plan.Waiting[container.Name]; ok || begun && k == podinfo.Init {
 			continue
 		}
-		if f, ok := in.Failed[startKey(c.Name)]; ok && in.Now.Before(f.Retry) && !in.Observed.Latest(c.Name).Running() {
-			in.explain(plan, c.Name)
+		if in.Held != nil && !in.Observed.Latest(container.Name).Running() {
+			in.explain(plan, container.Name)
 			continue
 		}
-		if in.flying(startKey(c.Name)) || in.Observed.Latest(c.Name) == nil {
-			plan.Waiting[c.Name] = Waiting{Reason: reason}
+		if f, ok := in.Failed[startKey(container.Name)]; ok && in.Now.Before(f.Retry) &&
+			!in.Observed.Latest(container.Name).Running() {
+			in.explain(plan, container.Name)
+			continue
+		}
+		if in.flying(startKey(container.Name)) || in.Observed.Latest(container.Name) == nil {
+			plan.Waiting[container.Name] = Waiting{Reason: reason}
 		}
 	}
 }

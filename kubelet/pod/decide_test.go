@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/holdback"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
@@ -162,6 +163,10 @@ func deleted(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
+var heldBack = &holdback.Hold{Until: now.Add(time.Minute), Message: "Keelson ended twice."}
+
+func held(in *Input) { in.Held = heldBack }
+
 // ranBefore gives a pod the status of one whose containers have run, and were restarted twice.
 func ranBefore(p *corev1.Pod) *corev1.Pod {
 	p.Status.Phase = corev1.PodRunning
@@ -307,6 +312,35 @@ func TestDecideStarting(t *testing.T) {
 				},
 			},
 			[]string{"start c #3"},
+		},
+		"held back: no volumes": {
+			world{
+				pod: podOf(always, nil, ctr("c")),
+				box: "none",
+				change: func(in *Input) {
+					in.VolumesDone = false
+					in.Held = heldBack
+				},
+			}, []string{"c waits StartHeldBack"},
+		},
+		"held back: no sandbox": {
+			world{pod: podOf(always, nil, ctr("c")), box: "none", change: held},
+			[]string{"c waits StartHeldBack"},
+		},
+		"held back: what runs is probed, and its volumes are looked after": {
+			world{
+				pod:  podOf(always, nil, ctr("a", withLiveness), ctr("b")),
+				have: []string{"a=running", "b=exited:1"},
+				change: func(in *Input) {
+					in.VolumesDirt = true
+					in.Held = heldBack
+				},
+			},
+			[]string{"volumes", "b waits StartHeldBack", "probe a Liveness"},
+		},
+		"held back, and deleted": {
+			world{pod: deleted(podOf(always, nil, ctr("c"))), have: []string{"c=running"}, change: held},
+			[]string{"stop c"},
 		},
 		"created and never started": {
 			world{pod: podOf(always, nil, ctr("c")), have: []string{"c=created"}},

@@ -10,6 +10,7 @@
 //	admit        once, before anything is begun: may the pod run on this node?
 //	Decide       a pure function from an Input to a Plan: the actions to begin now, those to cancel, the probes that
 //	             should run, why containers wait, and when to look again
+//	hold         before a start: did the process die of it twice? Then Decide plans without it (package holdback)
 //	report       write pods/status, if it has changed
 //	do           begin the Plan's actions
 //
@@ -21,14 +22,14 @@
 //	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status ->
 //	    API delete -> remove
 //
-// Where things are: decide*.go is Decide and never waits; ops.go, start.go, stop.go and userns.go are the actions;
-// report.go is the status.
+// Where things are: decide*.go is Decide and never waits; hold.go asks whether a start may begin; ops.go, start.go,
+// stop.go and userns.go are the actions; report.go is the status.
 //
 // Invariants:
 //  1. Decide looks at its Input only; the same Input gives the same Plan.
 //  2. Two actions with the same Key never run at the same time.
 //  3. This package remembers nothing on disk: after a restart the same Plan follows from the API, the runtime, and what
-//     the packages that actions call (volume, dra, userns) have there.
+//     the packages that actions call (volume, dra, userns) have there. During which starts it died, holdback has.
 //
 // It never chooses what runs on the node, never speaks to a container runtime but by CRI, and when its context ends it
 // leaves containers running.

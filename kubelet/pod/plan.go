@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/kubelet/holdback"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/probe"
 )
@@ -153,6 +154,9 @@ type Input struct {
 	// Resized is the hash of the resources that a running container was given after its creation, by container id.
 	Resized map[string]string
 
+	// Held is why the pod may begin no start; nil: it may.
+	Held *holdback.Hold
+
 	End         *End // decided earlier: rejected, deadline passed, evicted
 	VolumesDone bool // set up at least once
 	VolumesDirt bool // something they show has changed
@@ -190,15 +194,19 @@ func (in *Input) flying(key string) bool {
 }
 
 // do adds an action unless it is under way, or failed lately and must wait.
-func (in *Input) do(p *Plan, a Action) bool {
-	k := a.Key()
+func (in *Input) do(plan *Plan, action Action) bool {
+	k := action.Key()
 	if in.flying(k) {
 		return true
 	}
 	if f, ok := in.Failed[k]; ok && in.Now.Before(f.Retry) {
-		p.wakeAt(f.Retry)
+		plan.wakeAt(f.Retry)
 		return false
 	}
-	p.Actions = append(p.Actions, a)
+	if in.Held != nil && in.starting(action) {
+		plan.wakeAt(in.Held.Until)
+		return false
+	}
+	plan.Actions = append(plan.Actions, action)
 	return true
 }

@@ -30,6 +30,7 @@ const (
 	reasonRun     = "RunContainerError"
 	reasonHook    = "PostStartHookError"
 	reasonBackoff = "ImagePullBackOff"
+	reasonHeld    = "StartHeldBack"
 )
 
 // startError is a start that failed, with what users read.
@@ -280,6 +281,8 @@ func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 		reason = "ErrImageNeverPull"
 	case "InvalidImageName", "ImageInspectError":
 		reason = "InspectFailed"
+	case image.ReasonHeld:
+		reason = image.ReasonHeld
 	}
 	if e.Event != "" {
 		w.env.Events.Event(ref, corev1.EventTypeWarning, reason, e.Event)

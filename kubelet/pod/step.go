@@ -94,7 +94,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		in.End = end
 	}
 	in.Refused = w.resizeDenial(&in)
-	plan := Decide(in)
+	plan := w.decide(&in)
 	if in.Refused != nil {
 		plan.wakeAt(w.s.retryAt)
 	}
@@ -126,6 +126,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	for _, a := range plan.Actions {
 		w.do(ctx, in, a)
 	}
+	w.leaveStart(in)
 	if !plan.Terminal && !plan.Stopping {
 		wake = earliest(wake, w.refreshVolumes())
 	}

@@ -18,6 +18,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
+	"keelson/kubelet/holdback"
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/observed"
@@ -42,7 +43,8 @@ type Env struct {
 	Users       *userns.Manager
 	Refs        *refs.Store
 	Probes      *probe.Manager
-	Prober      *probe.Runner // sends the requests of httpGet hooks
+	Starts      *holdback.Keeper // nil: no start is held back
+	Prober      *probe.Runner    // sends the requests of httpGet hooks
 	Events      record.EventRecorder
 	Marks       *mark.Recorder
 	Metrics     *metrics.Metrics
@@ -144,6 +146,10 @@ type state struct {
 	health     map[string][]corev1.ResourceStatus // of devices, by container, as last known
 	labels     string                             // what the downward API last showed
 	readErr    int
+
+	starting  bool      // has entered Env.Starts
+	held      bool      // Env.Starts holds it back
+	heldUntil time.Time // of the hold that was last announced
 
 	resizeDenied     *Refusal
 	deniedGeneration int64     // the pod's generation whose resize was denied
@@ -352,6 +358,7 @@ func newer(a, b *corev1.Pod) bool {
 // Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It
 // reports whether nothing is left.
 func (w *Worker) Run(ctx context.Context) (gone bool) {
+	defer w.leaveUnfinished() // after the actions have ended
 	defer w.ops.Wait()
 	opctx, cancel := context.WithCancel(ctx)
 	defer cancel()
