@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 var lifeAttacks = []attack{
 	{name: "exec-races-the-end", run: attackExec},
 	{name: "forced-at-once", run: attackForced},
+	{name: "killed-during-a-start", run: attackKilledStart},
 	{name: "fake-nodes-nobody-simulates", up: []string{"--fake-nodes", "3"}, run: attackFakeNodes},
 }
 
@@ -98,6 +100,44 @@ func attackForced(t *testing.T, c *live) {
 				nowGoroutines)
 		}
 		time.Sleep(time.Second)
+	}
+}
+
+// attackKilledStart kills the cluster twice while it pulls an image for a pod. The pod is then held back, and says so;
+// others start.
+func attackKilledStart(t *testing.T, c *live) {
+	registry := startHostileRegistry(t)
+	pod := hello("bad", "sleep 1000", "")
+	c.apply(t, strings.Replace(pod, "keelson.local/hello", registry.addr+"/slow/bad:1", 1))
+	c.apply(t, strings.ReplaceAll(pod, "bad", "neighbour"))
+	c.must(t, "wait", "--for=condition=Ready", "pod/neighbour", "--timeout=60s")
+	for n := 1; n <= 2; n++ {
+		for end := time.Now().Add(patience); registry.requests("slow/bad") < n; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("pull %d did not begin", n)
+			}
+		}
+		c.kill(t)
+		c.start(t)
+	}
+	c.eventuallyWithin(t, patience, "Keelson ended 2 times while this pod was starting", "get", "events", "-o",
+		"jsonpath={.items[?(@.reason==\"StartHeldBack\")].message}")
+	c.eventually(t, "StartHeldBack", "get", "pod", "bad", "-o",
+		"jsonpath={.status.containerStatuses[0].state.waiting.reason}")
+	c.apply(t, strings.ReplaceAll(pod, "bad", "other"))
+	c.must(t, "wait", "--for=condition=Ready", "pod/other", "pod/neighbour", "--timeout=60s")
+	if n := registry.requests("slow/bad"); n != 2 {
+		t.Errorf("the image was pulled %d times, want twice", n)
+	}
+	c.must(t, "delete", "pod", "bad", "--timeout=60s")
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		left := names(filepath.Join(c.data, "kubelet", "starting"))
+		if len(left) == 1 { // the image's
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("records of starts: %q, want that of the image", left)
+		}
 	}
 }
 

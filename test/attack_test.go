@@ -43,6 +43,14 @@ func TestAttack(t *testing.T) {
 // startCluster starts a cluster that ends with the test, and must leave nothing in the kernel.
 func startCluster(t *testing.T, args ...string) *live {
 	t.Helper()
+	c := newCluster(t)
+	c.start(t, args...)
+	return c
+}
+
+// newCluster is a cluster that is not started yet.
+func newCluster(t *testing.T) *live {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: real containers")
 	}
@@ -59,7 +67,6 @@ func startCluster(t *testing.T, args ...string) *live {
 			t.Errorf("left behind after `keelson down`:\n%s", diff)
 		}
 	})
-	c.start(t, args...)
 	return c
 }
 
@@ -74,7 +81,12 @@ func (c *live) start(t *testing.T, args ...string) {
 func (c *live) keelson(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, c.bin, append(args, "--data-dir", c.data)...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, c.bin, append(args, "--data-dir", c.data)...)
+	if c.cgroup != "" {
+		cmd.Path = "/bin/sh"
+		cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, c.cgroup}, cmd.Args...)
+	}
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
@@ -225,6 +237,16 @@ func (c *live) alive(t *testing.T, run func()) {
 	}
 }
 
+// standardInputEnds is closed when whoever started this process wants it to end.
+func standardInputEnds() <-chan struct{} {
+	done := make(chan struct{})
+	go func() { // ends with standard input
+		defer close(done)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	}()
+	return done
+}
+
 const probeEnv, probeLease = "KEELSON_PROBE", "KEELSON_PROBE_LEASE"
 
 // TestProbe is what alive runs as a process of its own, as kubelets are: in the attacker's process it would wait for
@@ -237,11 +259,7 @@ func TestProbe(t *testing.T) {
 	cfg := (&live{data: data}).config(t)
 	cfg.Timeout = 20 * time.Second
 	client := ownClient(t, cfg)
-	done := make(chan struct{})
-	go func() { // ends with standard input
-		defer close(done)
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	}()
+	done := standardInputEnds()
 	paths := []string{
 		"/livez", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + os.Getenv(probeLease),
 	}

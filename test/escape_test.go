@@ -195,6 +195,7 @@ func parseAttempts(t *testing.T, out string) map[string]string {
 type live struct {
 	bin, data, marker string
 	program           string // the escape program's file
+	cgroup            string // where the cluster's process runs; empty: where the test does
 	listeners         []string
 }
 

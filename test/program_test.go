@@ -36,7 +36,7 @@ func programImage(pkg string) func(*testscript.TestScript, bool, []string) {
 		}
 		b, err := os.ReadFile(program)
 		ts.Check(err)
-		img, err := mutate.AppendLayers(empty.Image, layer(ts, base, b, 0o755))
+		img, err := mutate.AppendLayers(empty.Image, layer(ts.Check, base, b, 0o755))
 		ts.Check(err)
 		file, err := img.ConfigFile()
 		ts.Check(err)

@@ -139,47 +139,51 @@ func saveImage(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(f.Close())
 }
 
-func testImage(ts *testscript.TestScript, ref string) v1.Image {
+func testImage(ts *testscript.TestScript, ref string) v1.Image { return helloImage(ts.Check, ref) }
+
+// helloImage is an image with the built-in image's program and noise. check ends the test after an error.
+func helloImage(check func(error), ref string) v1.Image {
 	packed, err := os.Open("../runtime/embedded/hello.zst")
-	ts.Check(err)
+	check(err)
 	defer func() { _ = packed.Close() }()
 	d, err := zstd.NewReader(packed)
-	ts.Check(err)
+	check(err)
 	defer d.Close()
 	program, err := io.ReadAll(d)
-	ts.Check(err)
+	check(err)
 	noise := make([]byte, 6<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
-	img, err := mutate.AppendLayers(empty.Image, layer(ts, "hello", program, 0o755), layer(ts, "noise", noise, 0o644))
-	ts.Check(err)
+	img, err := mutate.AppendLayers(empty.Image, layer(check, "hello", program, 0o755),
+		layer(check, "noise", noise, 0o644))
+	check(err)
 	file, err := img.ConfigFile()
-	ts.Check(err)
+	check(err)
 	file = file.DeepCopy()
 	file.OS = "linux"
 	file.Architecture = runtime.GOARCH // others than Keelson want to know
 	file.Config = v1.Config{Entrypoint: []string{"/hello"}, Env: []string{"IMAGE=" + ref}}
 	img, err = mutate.ConfigFile(img, file)
-	ts.Check(err)
+	check(err)
 	return img
 }
 
-func layer(ts *testscript.TestScript, file string, content []byte, mode fs.FileMode) v1.Layer {
+func layer(check func(error), file string, content []byte, mode fs.FileMode) v1.Layer {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	ts.Check(w.WriteHeader(&tar.Header{
+	check(w.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg,
 		Name:     file,
 		Mode:     int64(mode),
 		Size:     int64(len(content)),
 	}))
 	_, err := w.Write(content)
-	ts.Check(err)
-	ts.Check(w.Close())
+	check(err)
+	check(w.Close())
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(buf.Bytes())),
 			nil
 	})
-	ts.Check(err)
+	check(err)
 	return l
 }
 

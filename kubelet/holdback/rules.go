@@ -39,14 +39,14 @@ func (k *Keeper) holdLocked(r *record, wake func()) *Hold {
 	return nil
 }
 
-const turnMessage = "Keelson ended while this pod was starting. Such pods start one by one; this one waits for its " +
-	"turn."
+const turnMessage = "Keelson ended while this pod was starting. " +
+	"Such pods start one at a time, and this one waits for its turn."
 
 // message is for the user of a pod that is held back. guilty was under way at more than one death.
 func message(r, guilty *record, until time.Time) string {
 	if r.Deaths > 1 {
-		const text = "Keelson ended %d times while this pod was starting. It tries again at %s, or if you recreate " +
-			"the pod."
+		const text = "Keelson ended %d times while this pod was starting. It tries again at %s. " +
+			"Delete the pod if it is the cause."
 		return fmt.Sprintf(text, r.Deaths, clock(until))
 	}
 	const text = "Keelson ended while this pod was starting, and %d times with pod %s/%s. It tries again at %s."
