@@ -58,19 +58,26 @@ func limitInFlight(config *Config, next http.Handler) http.Handler {
 	readGauge := config.Metrics.inflight.WithLabelValues("readOnly")
 	writeGauge := config.Metrics.inflight.WithLabelValues("mutating")
 	streams := newStreamShares(config.MaxStreams)
+	watches := newWatchShares(config.MaxTenantWatches)
 	enter := config.inFlightLimiter()
 	if config.Fairness != nil {
 		enter = config.acquireSeats
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
-		if rq.LongRunning() && rq.Verb != "watch" {
+		if rq.LongRunning() {
+			limit := streams
+			if rq.Verb == "watch" {
+				limit = watches
+			}
 			owner := cmp.Or(rq.impersonator, rq.User).Owner()
-			if !streams.enter(owner) {
+			if !limit.enter(owner) {
 				tooMany(w, rq)
 				return
 			}
-			defer streams.leave(owner)
+			defer limit.leave(owner)
+		}
+		if rq.LongRunning() && rq.Verb != "watch" {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -27,6 +27,9 @@ type Config struct {
 	// MaxStreams limits the running requests that are proxied to another server: exec, attach, port-forward, logs,
 	// proxies (default 1000).
 	MaxStreams int
+	// MaxTenantWatches limits the watches of all users that are no administrators, nodes or components; one of them, or
+	// the service accounts of a namespace, may have a quarter (default 20,000).
+	MaxTenantWatches int
 	// Timeout limits a request that is not long-running (default 60 s). ?timeout= may shorten it.
 	Timeout time.Duration
 	// MaxBody limits a request's body in bytes (default 3 MiB).
@@ -73,6 +76,9 @@ func New(config Config, final http.Handler) http.Handler {
 	}
 	if config.MaxStreams == 0 {
 		config.MaxStreams = 1000
+	}
+	if config.MaxTenantWatches == 0 {
+		config.MaxTenantWatches = 20_000
 	}
 	if config.Timeout == 0 {
 		config.Timeout = 60 * time.Second

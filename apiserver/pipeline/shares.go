@@ -8,10 +8,10 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// streamShares counts the running requests that are proxied to another server, by owner. One tenant has a quarter of
-// the places at most and all tenants three quarters, so that an administrator's exec always finds one.
-type streamShares struct {
-	all     int // places
+// shares counts long-running requests by owner. One tenant has a quarter of the places at most.
+// Administrators, nodes and components are outside of that.
+type shares struct {
+	all     int // of everybody together; 0: no limit
 	tenants int // of all tenants together
 	each    int // of one tenant
 
@@ -21,8 +21,10 @@ type streamShares struct {
 	byTenant map[string]int
 }
 
-func newStreamShares(all int) *streamShares {
-	return &streamShares{
+// newStreamShares shares requests that are proxied to another server. Tenants have three quarters, so that an
+// administrator's exec always finds a place.
+func newStreamShares(all int) *shares {
+	return &shares{
 		all:      all,
 		tenants:  max(all*3/4, 1),
 		each:     max(all/4, 1),
@@ -30,11 +32,16 @@ func newStreamShares(all int) *streamShares {
 	}
 }
 
+// newWatchShares shares the watches of tenants. One takes 8 kB, and a connection has room for a thousand.
+func newWatchShares(tenants int) *shares {
+	return &shares{tenants: tenants, each: max(tenants/4, 1), byTenant: map[string]int{}}
+}
+
 // enter reports whether one more request of owner may run. The caller must then call leave once.
-func (s *streamShares) enter(owner connlimit.Owner) bool {
+func (s *shares) enter(owner connlimit.Owner) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.running >= s.all {
+	if s.all > 0 && s.running >= s.all {
 		return false
 	}
 	if owner.Rank == connlimit.Tenant {
@@ -49,7 +56,7 @@ func (s *streamShares) enter(owner connlimit.Owner) bool {
 }
 
 // leave gives the place back.
-func (s *streamShares) leave(o connlimit.Owner) {
+func (s *shares) leave(o connlimit.Owner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running--

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"keelson/auth"
+	"keelson/lib/connlimit"
+)
+
+// TestStreamShares: one tenant, and all tenants together, leave streams for the others and for administrators.
+func TestStreamShares(t *testing.T) {
+	shares := newStreamShares(20)
+	admin := connlimit.Owner{Name: "admin", Rank: connlimit.Admin}
+	fill := func(o connlimit.Owner) (n int) {
+		for shares.enter(o) {
+			n++
+		}
+		return n
+	}
+	names := []string{"a", "b", "c", "d"}
+	for i, want := range []int{5, 5, 5, 0} {
+		if got := fill(connlimit.Owner{Name: names[i]}); got != want {
+			t.Errorf("tenant %s got %d streams, want %d", names[i], got, want)
+		}
+	}
+	if got := fill(admin); got != 5 {
+		t.Errorf("the administrator got %d streams beside full tenants, want 5", got)
+	}
+	for range 5 {
+		shares.leave(admin)
+		shares.leave(connlimit.Owner{Name: "a"})
+	}
+	if got := fill(connlimit.Owner{Name: "d"}); got != 5 {
+		t.Errorf("tenant d got %d streams after a left, want 5", got)
+	}
+	if len(shares.byTenant) != 3 || shares.running != 15 {
+		t.Errorf("%d tenants, %d streams are counted, want 3 and 15", len(shares.byTenant), shares.running)
+	}
+}
+
+// TestWatchShares: one namespace's accounts have a quarter of the watches of tenants, and give them back.
+func TestWatchShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		wait := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })
+		h := limitInFlight(&Config{MaxStreams: 1, MaxTenantWatches: 8, Metrics: NewMetrics()}, wait)
+		var refused atomic.Int64
+		var wg sync.WaitGroup
+		watch := func(u auth.User) {
+			wg.Go(func() {
+				rq := &Request{User: &u}
+				rq.IsResource = true
+				rq.Verb = "watch"
+				w := httptest.NewRecorder()
+				ctx := context.WithValue(t.Context(), requestKey{}, rq)
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+				if w.Code == http.StatusTooManyRequests {
+					refused.Add(1)
+				}
+			})
+		}
+		const account = "system:serviceaccount:team:"
+		for i := range 4 {
+			watch(auth.User{Name: account + strconv.Itoa(i)})
+		}
+		synctest.Wait()
+		if got := refused.Load(); got != 2 {
+			t.Errorf("%d of 4 watches of one namespace's accounts were refused, want 2", got)
+		}
+		for range 20 {
+			watch(auth.User{Name: "root", Groups: []string{auth.Masters}})
+			watch(auth.User{Name: "system:node:n"})
+		}
+		watch(auth.User{Name: "alice"})
+		synctest.Wait()
+		if got := refused.Load(); got != 2 {
+			t.Errorf("%d watches of others were refused", got-2)
+		}
+		close(release)
+		wg.Wait()
+		watch(auth.User{Name: account + "late"})
+		wg.Wait()
+		if got := refused.Load(); got != 2 {
+			t.Error("watches that ended still count")
+		}
+	})
+}
