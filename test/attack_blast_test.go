@@ -69,12 +69,9 @@ func TestAttackBlast(t *testing.T) {
 	for _, b := range bombs {
 		t.Run(b.name, func(t *testing.T) {
 			s := newBlast(t)
-			s.plant(t, bomb{
-				name:   b.name,
-				count:  1,
-				object: b.object,
-				attack: b.attack,
-			})
+			one := b
+			one.count = max(b.alone, 1)
+			s.plant(t, one)
 			s.eventuallyBites(t, b)
 			s.endures(t, 5*time.Second)
 		})

@@ -23,6 +23,7 @@ import (
 type bomb struct {
 	name  string
 	count int // objects in the attack of all, or loops of requests
+	alone int // the same in the attack of this kind alone; 0: one
 	// object makes an object with a name; nil: there is none.
 	object func(s *blast, name string) runtime.Object
 	// attack sends requests until s.ctx is done; nil: there are none.
@@ -50,7 +51,7 @@ var bombs = []bomb{
 	{name: "store-that-fills", count: 10, object: storeBomb, bites: stored},
 	{name: "external-ip-of-a-pod", count: 2, object: stolenIPBomb, bites: stored},
 	{name: "image-that-redirects", count: 3, object: image("redirect"), bites: pulled("redirect")},
-	{name: "image-of-a-byte", count: 3, object: image("slow"), bites: pulled("slow")},
+	{name: "image-of-a-byte", count: 3, alone: 3, object: image("slow"), bites: pulled("slow")},
 	{name: "processes", count: 2, object: processesBomb, bites: podJudged},
 	{name: "user-namespace-with-devices", count: 3, object: userNamespaceBomb, bites: podJudged},
 	{name: "read-only-if-possible", count: 2, object: readOnlyBomb, bites: podJudged},
