@@ -104,7 +104,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	kubelet.refs = refs.New(cfg.Client.Interface, kubelet.wakeForRefs, cfg.Log)
-	kubelet.volumes = volume.New(cfg.RootDir, kubelet.refs, cfg.Log)
+	kubelet.volumes = volume.New(cfg.RootDir, kubelet.node.Machine().Memory, kubelet.refs, cfg.Log)
 	if cfg.VolumesDir != "" {
 		kubelet.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}

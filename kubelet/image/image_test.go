@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,23 @@ func TestCredentials(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", ref, got, want)
 		}
+	}
+}
+
+// TestCredentialsAreBounded: a secret has room for 10,000 entries that match one image, and each would be a pull.
+func TestCredentialsAreBounded(t *testing.T) {
+	var entries []string
+	for i := range 100 {
+		entries = append(entries, fmt.Sprintf(`"reg.example.com/%s":{"username":"u%d"}`, strings.Repeat("a/", i), i))
+	}
+	text := `{"auths":{` + strings.Join(entries, ",") + `}}`
+	secrets := []*corev1.Secret{
+		{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(text)}},
+	}
+	got := Credentials(secrets, "reg.example.com/"+strings.Repeat("a/", 99)+"x")
+	if len(got) != maxCredentials || got[0].Auth.GetUsername() != "u99" {
+		t.Errorf("got %d credentials, the first is %q; want the %d most specific, the first is u99", len(got),
+			got[0].Auth.GetUsername(), maxCredentials)
 	}
 }
 

@@ -28,27 +28,32 @@ type Credential struct {
 	Secret *corev1.Secret
 }
 
-// Credentials returns the entries of pull secrets that match an image, the most specific first. Invalid secrets are
-// skipped.
+// maxCredentials is how many entries are tried for one image: a secret has room for 10,000, and each is a pull.
+const maxCredentials = 16
+
+// Credentials returns the entries of pull secrets that match an image, the most specific first, at most maxCredentials.
+// Invalid secrets are skipped.
 func Credentials(secrets []*corev1.Secret, ref string) []Credential {
 	type match struct {
-		key string
-		c   Credential
+		key    string
+		entry  entry
+		secret *corev1.Secret
 	}
 	var found []match
 	for _, s := range secrets {
 		for key, e := range entries(s) {
 			if matchesImage(key, ref) {
-				found = append(found, match{key, Credential{auth(key, e), s}})
+				found = append(found, match{key, e, s})
 			}
 		}
 	}
 	slices.SortStableFunc(found, func(a, b match) int {
 		return cmp.Or(cmp.Compare(len(b.key), len(a.key)), strings.Compare(a.key, b.key))
 	})
+	found = found[:min(len(found), maxCredentials)]
 	out := make([]Credential, 0, len(found))
 	for _, m := range found {
-		out = append(out, m.c)
+		out = append(out, Credential{auth(m.key, m.entry), m.secret})
 	}
 	return out
 }

@@ -19,6 +19,7 @@ import (
 	"keelson/kubelet/logs"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/refs"
 	"keelson/kubelet/translate"
 	"keelson/kubelet/volume"
 	"keelson/lib/mark"
@@ -104,12 +105,16 @@ func (w *Worker) podIPs(in Input) []string {
 
 func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
 	begin := time.Now()
-	refresh, err := w.env.Volumes.SetUp(ctx, volume.Input{
-		Pod:         in.Pod,
-		PodIPs:      w.podIPs(in),
-		HostIPs:     w.env.HostIPs,
-		Allocatable: w.env.Allocatable(),
-	})
+	var refresh time.Time
+	_, err := refs.Of(in.Pod)
+	if err == nil {
+		refresh, err = w.env.Volumes.SetUp(ctx, volume.Input{
+			Pod:         in.Pod,
+			PodIPs:      w.podIPs(in),
+			HostIPs:     w.env.HostIPs,
+			Allocatable: w.env.Allocatable(),
+		})
+	}
 	if !in.VolumesDone && ctx.Err() == nil {
 		w.mark(mark.StepVolumes, begin, err, &mark.Volumes{Count: len(in.Pod.Spec.Volumes)})
 	}

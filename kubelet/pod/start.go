@@ -19,6 +19,7 @@ import (
 
 	"keelson/kubelet/image"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/refs"
 	"keelson/kubelet/translate"
 	"keelson/lib/mark"
 )
@@ -72,6 +73,7 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 				retry:   time.Now().Add(retryStart),
 			}
 		}
+		se.Message = cut(se.Message, maxWaiting)
 		f := Failed{Waiting: se.Waiting, Retry: se.retry}
 		if se.Reason == "ErrImagePull" {
 			f.ThenAt = time.Now().Add(showPullError)
@@ -148,9 +150,15 @@ func (w *Worker) tryStart(
 	return w.postStart(ctx, in, container, ref, id)
 }
 
-// cut shortens the text of a mark.
-func cut(text string) string {
-	const most = 256
+// maxMark is the length of a text in a mark, maxWaiting that of the message of a container that waits. Messages quote
+// what the pod says.
+const (
+	maxMark    = 256
+	maxWaiting = 4 << 10
+)
+
+// cut shortens a text.
+func cut(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "")
 	}
@@ -183,7 +191,7 @@ func (w *Worker) postStart(
 		Container: container.Name,
 		Kind:      "postStart",
 		Action:    "hook of " + container.Name,
-		Output:    cut(err.Error()),
+		Output:    cut(err.Error(), maxMark),
 	})
 	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
@@ -289,15 +297,28 @@ func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 	}
 }
 
-// pullSecrets are the pod's, of those that exist.
-func (w *Worker) pullSecrets(ctx context.Context, p *corev1.Pod) []*corev1.Secret {
+// maxPullSecrets is how many pull secrets of a pod are read.
+const maxPullSecrets = 64
+
+// pullSecrets are the pod's, of those that exist, each once.
+func (w *Worker) pullSecrets(ctx context.Context, pod *corev1.Pod) []*corev1.Secret {
 	var out []*corev1.Secret
-	for _, r := range p.Spec.ImagePullSecrets {
-		s, err := w.env.Refs.Secret(ctx, p.Namespace, r.Name)
+	seen := map[string]bool{}
+	for _, reference := range pod.Spec.ImagePullSecrets {
+		if seen[reference.Name] {
+			continue
+		}
+		if len(seen) == maxPullSecrets {
+			w.env.Events.Eventf(podRef(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+				"Only the first %d image pull secrets of the pod are used.", maxPullSecrets)
+			break
+		}
+		seen[reference.Name] = true
+		s, err := w.env.Refs.Secret(ctx, pod.Namespace, reference.Name)
 		if err != nil {
-			w.env.Events.Eventf(podRef(p), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			w.env.Events.Eventf(podRef(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
-				r.Name)
+				reference.Name)
 			continue
 		}
 		out = append(out, s)
@@ -310,8 +331,13 @@ func (w *Worker) containerConfig(
 	users *runtimeapi.UserNamespace,
 ) (*runtimeapi.ContainerConfig, error) {
 	pod := in.Pod
+	if _, err := refs.Of(pod); err != nil {
+		return nil, err
+	}
 	ips := w.podIPs(in)
+	room := translate.NewRoom(pod)
 	env, err := translate.Env(ctx, pod, container, translate.EnvInput{
+		Room:        room,
 		Sources:     w.env.Refs,
 		Services:    w.env.Services(pod.Namespace),
 		Allocatable: w.env.Allocatable(),
@@ -327,7 +353,7 @@ func (w *Worker) containerConfig(
 		return nil, err
 	}
 	mounts, err := w.env.Volumes.Mounts(ctx, pod, container, func(s string) (string, error) {
-		return expandStrictly(s, env)
+		return translate.ExpandPath(s, env, room)
 	})
 	if err != nil {
 		return nil, err
@@ -366,20 +392,8 @@ func (w *Worker) containerConfig(
 		SeccompDir:  w.env.SeccompDir,
 		TargetID:    target(in, container.Name),
 		Users:       users,
+		Room:        room,
 	})
-}
-
-// expandStrictly is Expand for subPathExpr, where an unknown name is an error.
-func expandStrictly(s string, env map[string]string) (string, error) {
-	var missing error
-	out := translate.Expand(s, func(name string) (string, bool) {
-		v, ok := env[name]
-		if !ok {
-			missing = fmt.Errorf("failed to expand subPathExpr %q: missing value for %q", s, name)
-		}
-		return v, ok
-	})
-	return out, missing
 }
 
 // target is the container whose processes an ephemeral container asked to see.

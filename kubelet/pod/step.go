@@ -306,7 +306,11 @@ func (w *Worker) useRefs(p *corev1.Pod, plan Plan) {
 		w.env.Refs.Use(w.uid, nil)
 		return
 	}
-	w.env.Refs.Use(w.uid, refs.Of(p))
+	used, err := refs.Of(p)
+	if err != nil {
+		used = nil // the pod does not start, see setUpVolumes and containerConfig
+	}
+	w.env.Refs.Use(w.uid, used)
 }
 
 // noticePod detects changes of pod fields that the downward API shows in volumes and environments.

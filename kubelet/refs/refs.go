@@ -52,8 +52,18 @@ func (s set) add(kind, name string) {
 	}
 }
 
-// Of returns the references in a pod's volumes and environments.
-func Of(p *corev1.Pod) []Ref {
+// Bounds of what is watched: each watch takes some 30 kB of memory, and a pod's specification has room for 30,000
+// names.
+const (
+	// maxOfPod is how many objects a pod may refer to. A pod with more does not start.
+	maxOfPod = 256
+	// maxOfNamespace is how many objects of one namespace are watched. More are read when they are used, and their
+	// changes are noticed late.
+	maxOfNamespace = 2048
+)
+
+// Of returns the references in a pod's volumes and environments. More than maxOfPod are an error.
+func Of(p *corev1.Pod) ([]Ref, error) {
 	s := set{p.Namespace, map[Ref]bool{}}
 	for i := range p.Spec.Volumes {
 		s.volume(p, &p.Spec.Volumes[i])
@@ -61,7 +71,11 @@ func Of(p *corev1.Pod) []Ref {
 	for c := range podinfo.All(p) {
 		s.env(c)
 	}
-	return slices.Collect(maps.Keys(s.refs))
+	if len(s.refs) > maxOfPod {
+		return nil, fmt.Errorf("the pod refers to %d ConfigMaps, Secrets and trust bundles, which is more than %d; "+
+			"merge some of them", len(s.refs), maxOfPod)
+	}
+	return slices.Collect(maps.Keys(s.refs)), nil
 }
 
 func (s set) volume(p *corev1.Pod, v *corev1.Volume) {
@@ -119,20 +133,22 @@ type Store struct {
 	log    *slog.Logger
 	start  chan struct{}
 
-	mu    sync.Mutex
-	items map[Ref]*item
-	pods  map[string]map[Ref]bool
+	mu      sync.Mutex
+	items   map[Ref]*item
+	watched map[string]int // number of items by namespace
+	pods    map[string]map[Ref]bool
 }
 
 // New returns a store. It calls wake with a pod's UID when an object of the pod has changed. Watches start with Run.
 func New(c kubernetes.Interface, wake func(uid string), log *slog.Logger) *Store {
 	return &Store{
-		client: c,
-		wake:   wake,
-		log:    log,
-		start:  make(chan struct{}, 1),
-		items:  map[Ref]*item{},
-		pods:   map[string]map[Ref]bool{},
+		client:  c,
+		wake:    wake,
+		log:     log,
+		start:   make(chan struct{}, 1),
+		items:   map[Ref]*item{},
+		watched: map[string]int{},
+		pods:    map[string]map[Ref]bool{},
 	}
 }
 
@@ -173,11 +189,15 @@ func (s *Store) Use(uid string, refs []Ref) {
 	defer s.mu.Unlock()
 	now := map[Ref]bool{}
 	for _, r := range refs {
-		now[r] = true
 		it := s.items[r]
+		if it == nil && s.watched[r.Namespace] >= maxOfNamespace {
+			continue
+		}
+		now[r] = true
 		if it == nil {
 			it = &item{users: map[string]bool{}}
 			s.items[r] = it
+			s.watched[r.Namespace]++
 			select {
 			case s.start <- struct{}{}:
 			default:
@@ -193,6 +213,9 @@ func (s *Store) Use(uid string, refs []Ref) {
 		delete(it.users, uid)
 		if len(it.users) == 0 {
 			delete(s.items, r)
+			if s.watched[r.Namespace]--; s.watched[r.Namespace] == 0 {
+				delete(s.watched, r.Namespace)
+			}
 			if it.cancel != nil {
 				it.cancel()
 			}

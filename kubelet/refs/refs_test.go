@@ -142,3 +142,46 @@ func TestRefusedWatchBacksOff(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestReferencesAreBounded: a pod with too many names watches nothing, and a namespace has no more watches than its
+// share. They are given back.
+func TestReferencesAreBounded(t *testing.T) {
+	p := &corev1.Pod{}
+	p.Namespace = "ns"
+	p.Spec.Containers = make([]corev1.Container, 1)
+	container := &p.Spec.Containers[0]
+	for i := range maxOfPod {
+		from := &corev1.ConfigMapEnvSource{}
+		from.Name = fmt.Sprint("m", i)
+		container.EnvFrom = append(container.EnvFrom, corev1.EnvFromSource{ConfigMapRef: from}, corev1.EnvFromSource{
+			ConfigMapRef: from,
+		})
+	}
+	if got, err := Of(p); len(got) != maxOfPod || err != nil {
+		t.Fatalf("%d names: got %d references, %v", maxOfPod, len(got), err)
+	}
+	container.EnvFrom = append(container.EnvFrom, corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}})
+	container.EnvFrom[len(container.EnvFrom)-1].SecretRef.Name = "one more"
+	if got, err := Of(p); err == nil {
+		t.Errorf("%d names: got %d references, want an error", maxOfPod+1, len(got))
+	}
+	store := New(clienttest.New(), func(string) {}, slog.New(slog.DiscardHandler))
+	for pod := range 10 {
+		var all []Ref
+		for i := range maxOfPod {
+			all = append(all, Ref{ConfigMap, "ns", fmt.Sprint(pod, "-", i)})
+		}
+		store.Use(fmt.Sprint(pod), all)
+	}
+	store.Use("other", []Ref{{ConfigMap, "other", "m"}})
+	if len(store.items) != maxOfNamespace+1 || store.watched["ns"] != maxOfNamespace || store.watched["other"] != 1 {
+		t.Errorf("got %d watches, %v by namespace, want %d and 1", len(store.items), store.watched, maxOfNamespace)
+	}
+	store.Use("other", nil)
+	for pod := range 10 {
+		store.Use(fmt.Sprint(pod), nil)
+	}
+	if len(store.items)+len(store.watched)+len(store.pods) != 0 {
+		t.Errorf("%d watches, %v, %d pods stay", len(store.items), store.watched, len(store.pods))
+	}
+}

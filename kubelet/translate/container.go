@@ -35,6 +35,8 @@ type ContainerInput struct {
 	TargetID    string // container whose processes an ephemeral container sees; empty: none
 	// Users is the pod's user namespace, for which all mounts are ID-mapped; nil: the host's.
 	Users *runtimeapi.UserNamespace
+	// Room has the bytes that command and arguments may still have.
+	Room *Room
 }
 
 // LogPath returns a container's log file, relative to its pod's log directory.
@@ -53,15 +55,19 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 	if err != nil {
 		return nil, err
 	}
-	get := func(name string) (string, bool) {
-		v, ok := in.Env[name]
-		return v, ok
+	command, err := expandAll("command", container.Command, in)
+	if err != nil {
+		return nil, err
+	}
+	args, err := expandAll("args", container.Args, in)
+	if err != nil {
+		return nil, err
 	}
 	cfg := &runtimeapi.ContainerConfig{
 		Metadata:   &runtimeapi.ContainerMetadata{Name: container.Name, Attempt: uint32(in.Restart)}, // never negative
 		Image:      &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: container.Image},
-		Command:    expandAll(container.Command, get),
-		Args:       expandAll(container.Args, get),
+		Command:    command,
+		Args:       args,
 		WorkingDir: container.WorkingDir,
 		Mounts:     mapped(in.Mounts, in.Users),
 		Devices:    in.Devices,
@@ -126,15 +132,26 @@ func mapped(mounts []*runtimeapi.Mount, users *runtimeapi.UserNamespace) []*runt
 	return mounts
 }
 
-func expandAll(words []string, get func(string) (string, bool)) []string {
+// expandAll returns the words of a field with their names replaced.
+func expandAll(field string, words []string, in ContainerInput) ([]string, error) {
 	if words == nil {
-		return nil
+		return nil, nil
+	}
+	get := func(name string) (string, bool) {
+		v, ok := in.Env[name]
+		return v, ok
 	}
 	out := make([]string, len(words))
 	for i, w := range words {
-		out[i] = Expand(w, get)
+		var err error
+		if out[i], err = Expand(w, maxString-1, get); err != nil {
+			return nil, fmt.Errorf("%s[%d]: %w, the kernel's limit", field, i, err)
+		}
+		if err := in.Room.take(len(out[i]) + perString); err != nil {
+			return nil, err
+		}
 	}
-	return out
+	return out, nil
 }
 
 const (

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -36,50 +35,89 @@ type EnvInput struct {
 	HostIPs     []string
 	// VolumeDir returns the host path of a volume of the pod, for fileKeyRef; empty: unknown.
 	VolumeDir func(name string) string
+	// Room has the bytes that the container may still have.
+	Room *Room
 }
 
 // Env returns a container's environment. An error is a mistake in the pod or a missing object: the container waits with
 // CreateContainerConfigError.
 func Env(ctx context.Context, pod *corev1.Pod, container *corev1.Container, in EnvInput) (map[string]string, error) {
-	env := map[string]string{}
-	services := ServiceEnv(pod, in.Services)
+	services, err := ServiceEnv(pod, in.Services, in.Room)
+	if err != nil {
+		return nil, err
+	}
+	env := environment{vars: map[string]string{}, services: services, room: in.Room}
 	for i := range container.EnvFrom {
-		if err := envFrom(ctx, pod, &container.EnvFrom[i], in.Sources, env); err != nil {
+		if err := env.from(ctx, pod, &container.EnvFrom[i], in.Sources); err != nil {
 			return nil, err
 		}
 	}
-	get := func(name string) (string, bool) {
-		if v, ok := env[name]; ok {
-			return v, true
-		}
-		v, ok := services[name]
-		return v, ok
-	}
+	files := envFiles{dir: in.VolumeDir, room: in.Room}
 	for i := range container.Env {
 		e := &container.Env[i]
 		if e.ValueFrom == nil {
-			env[e.Name] = Expand(e.Value, get)
+			if err := env.expand(e); err != nil {
+				return nil, err
+			}
 			continue
 		}
-		v, ok, err := valueFrom(ctx, pod, container, e.ValueFrom, in)
+		v, ok, err := valueFrom(ctx, pod, container, e.ValueFrom, in, &files)
+		if err == nil && ok {
+			err = env.set(e.Name, v)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if ok {
-			env[e.Name] = v
-		}
 	}
 	for k, v := range services {
-		if _, ok := env[k]; !ok {
-			env[k] = v
+		if _, ok := env.vars[k]; !ok {
+			env.vars[k] = v
 		}
 	}
-	return env, nil
+	return env.vars, nil
 }
 
-func envFrom(
-	ctx context.Context, pod *corev1.Pod, from *corev1.EnvFromSource, src Sources, env map[string]string,
-) error {
+// environment is a container's environment while it is made. Services' variables stand behind all others and are
+// counted already.
+type environment struct {
+	vars     map[string]string
+	services map[string]string
+	room     *Room
+}
+
+func (env *environment) set(name, value string) error {
+	if err := env.room.variable(name, len(value)); err != nil {
+		return err
+	}
+	env.vars[name] = value
+	return nil
+}
+
+// setKey sets the variable of a key of an object. A key that cannot be a name sets none.
+func (env *environment) setKey(name, value string) error {
+	if name == "" || strings.Contains(name, "=") {
+		return nil
+	}
+	return env.set(name, value)
+}
+
+// expand sets a variable with a value that may name earlier ones.
+func (env *environment) expand(envVar *corev1.EnvVar) error {
+	v, err := Expand(envVar.Value, max(maxString-len(envVar.Name)-len("=")-1, 0), func(name string) (string, bool) {
+		if v, ok := env.vars[name]; ok {
+			return v, true
+		}
+		v, ok := env.services[name]
+		return v, ok
+	})
+	if err != nil {
+		return fmt.Errorf("environment variable %s: %w, the kernel's limit", shorten(envVar.Name), err)
+	}
+	return env.set(envVar.Name, v)
+}
+
+// from adds the keys of an object.
+func (env *environment) from(ctx context.Context, pod *corev1.Pod, from *corev1.EnvFromSource, src Sources) error {
 	switch {
 	case from.ConfigMapRef != nil:
 		m, err := src.ConfigMap(ctx, pod.Namespace, from.ConfigMapRef.Name)
@@ -90,7 +128,9 @@ func envFrom(
 			return err
 		}
 		for k, v := range m.Data {
-			setEnv(env, from.Prefix+k, v)
+			if err := env.setKey(from.Prefix+k, v); err != nil {
+				return err
+			}
 		}
 	case from.SecretRef != nil:
 		s, err := src.Secret(ctx, pod.Namespace, from.SecretRef.Name)
@@ -101,22 +141,18 @@ func envFrom(
 			return err
 		}
 		for k, v := range s.Data {
-			setEnv(env, from.Prefix+k, string(v))
+			if err := env.setKey(from.Prefix+k, string(v)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func setEnv(env map[string]string, k, v string) {
-	if k != "" && !strings.Contains(k, "=") {
-		env[k] = v
-	}
-}
-
 func isTrue(b *bool) bool { return b != nil && *b }
 
 func valueFrom(
-	ctx context.Context, pod *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput,
+	ctx context.Context, pod *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput, files *envFiles,
 ) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
@@ -160,7 +196,7 @@ func valueFrom(
 		}
 		return string(v), ok, nil
 	case from.FileKeyRef != nil:
-		return fileKey(from.FileKeyRef, in)
+		return files.key(from.FileKeyRef)
 	}
 	return "", false, nil
 }
@@ -168,33 +204,67 @@ func valueFrom(
 // maxEnvFile is the limit for a file that fileKeyRef reads.
 const maxEnvFile = 64 << 10
 
-func fileKey(selector *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
-	dir := in.VolumeDir(selector.VolumeName)
-	if dir == "" {
-		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", selector.VolumeName)
+// envFiles reads the env files of a container. It keeps the last one, since the keys of one file mostly follow each
+// other.
+type envFiles struct {
+	dir  func(volume string) string
+	room *Room
+
+	volume, path string
+	last         map[string]string // nil: none
+}
+
+func (f *envFiles) key(selector *corev1.FileKeySelector) (string, bool, error) {
+	if f.last == nil || f.volume != selector.VolumeName || f.path != selector.Path {
+		text, err := f.read(selector)
+		if errors.Is(err, fs.ErrNotExist) && isTrue(selector.Optional) {
+			return "", false, nil
+		}
+		if err == nil {
+			err = f.room.take(len(text))
+		}
+		if err != nil {
+			return "", false, err
+		}
+		f.volume = selector.VolumeName
+		f.path = selector.Path
+		f.last = parseEnvFile(text)
 	}
-	root, err := inroot.OpenBeneath(dir)
-	if err != nil {
-		return "", false, fmt.Errorf("open volume %s: %w", selector.VolumeName, err)
-	}
-	defer func() { _ = root.Close() }() // O_PATH
-	b, err := root.ReadFile(selector.Path, maxEnvFile)
-	if errors.Is(err, fs.ErrNotExist) && isTrue(selector.Optional) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("read env file %s: %w", selector.Path, err)
-	}
-	v, ok := EnvFileKey(string(b), selector.Key)
+	v, ok := f.last[selector.Key]
 	if !ok && !isTrue(selector.Optional) {
 		return "", false, fmt.Errorf("environment variable key %q not found in file %q", selector.Key, selector.Path)
 	}
 	return v, ok, nil
 }
 
+func (f *envFiles) read(selector *corev1.FileKeySelector) (string, error) {
+	dir := f.dir(selector.VolumeName)
+	if dir == "" {
+		return "", fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", selector.VolumeName)
+	}
+	root, err := inroot.OpenBeneath(dir)
+	if err != nil {
+		return "", fmt.Errorf("open volume %s: %w", selector.VolumeName, err)
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	b, err := root.ReadFile(selector.Path, maxEnvFile)
+	if err != nil {
+		return "", fmt.Errorf("read env file %s: %w", selector.Path, err)
+	}
+	return string(b), nil
+}
+
 // EnvFileKey finds KEY='value' in an env file: one assignment per line, # comments, values in single quotes, which may
 // span lines.
 func EnvFileKey(text, key string) (string, bool) {
+	v, ok := parseEnvFile(text)[key]
+	return v, ok
+}
+
+// parseEnvFile returns the values of an env file, see EnvFileKey. The first value of a key counts, and nothing after an
+// unterminated quote.
+func parseEnvFile(text string) map[string]string {
+	out := map[string]string{}
 	for text != "" {
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
@@ -214,21 +284,22 @@ func EnvFileKey(text, key string) (string, bool) {
 				v = body + "\n" + text[:i]
 				_, text, _ = strings.Cut(text[i+1:], "\n")
 			} else {
-				return "", false // an unterminated quote
+				return out
 			}
 		} else {
 			v = strings.TrimSpace(v)
 		}
-		if strings.TrimSpace(k) == key {
-			return v, true
+		k = strings.TrimSpace(k)
+		if _, ok := out[k]; !ok {
+			out[k] = v
 		}
 	}
-	return "", false
+	return out
 }
 
 // ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is set,
-// and always those of the API server.
-func ServiceEnv(pod *corev1.Pod, services []*corev1.Service) map[string]string {
+// and always those of the API server. It takes their bytes from room.
+func ServiceEnv(pod *corev1.Pod, services []*corev1.Service, room *Room) (map[string]string, error) {
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	env := map[string]string{}
 	sorted := slices.SortedFunc(slices.Values(services), func(a, b *corev1.Service) int {
@@ -240,11 +311,17 @@ func ServiceEnv(pod *corev1.Pod, services []*corev1.Service) map[string]string {
 		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 {
 			continue
 		}
-		if master || links && s.Namespace == pod.Namespace {
-			maps.Copy(env, serviceVars(s))
+		if !master && (!links || s.Namespace != pod.Namespace) {
+			continue
+		}
+		for name, value := range serviceVars(s) {
+			if err := room.variable(name, len(value)); err != nil {
+				return nil, fmt.Errorf("variables of Services: %w; or set enableServiceLinks to false", err)
+			}
+			env[name] = value
 		}
 	}
-	return env
+	return env, nil
 }
 
 func order(s *corev1.Service, p *corev1.Pod) string {

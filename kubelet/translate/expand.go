@@ -2,45 +2,69 @@
 
 package translate
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Expand replaces $(NAME) by the result of get. Unknown names stay unchanged. $$ is an escaped dollar sign, so that
-// $$(NAME) becomes the text $(NAME). (API doc of Container.command.)
-func Expand(s string, get func(string) (string, bool)) string {
-	if !strings.Contains(s, "$") {
-		return s
-	}
-	var out strings.Builder
+// $$(NAME) becomes the text $(NAME). (API doc of Container.command.) A result of more than most bytes is an error,
+// which comes before the bytes are made.
+func Expand(s string, most int, get func(string) (string, bool)) (string, error) {
+	b := bounded{most: most}
 	for {
 		i := strings.IndexByte(s, '$')
 		if i < 0 || i == len(s)-1 {
-			out.WriteString(s)
-			return out.String()
+			b.write(s)
+			return b.result()
 		}
-		out.WriteString(s[:i])
+		b.write(s[:i])
 		rest := s[i+1:]
 		switch rest[0] {
 		case '$':
-			out.WriteByte('$')
+			b.write("$")
 			s = rest[1:]
 		case '(':
 			end := strings.IndexByte(rest, ')')
 			if end < 0 {
-				out.WriteString("$(")
+				b.write("$(")
 				s = rest[1:]
 				continue
 			}
-			name := rest[1:end]
-			if v, ok := get(name); ok {
-				out.WriteString(v)
+			if v, ok := get(rest[1:end]); ok {
+				b.write(v)
 			} else {
-				out.WriteString("$(" + name + ")")
+				b.write("$" + rest[:end+1])
 			}
 			s = rest[end+1:]
 		default:
-			out.WriteByte('$')
-			out.WriteByte(rest[0])
+			b.write("$" + rest[:1])
 			s = rest[1:]
 		}
+		if b.over {
+			return b.result()
+		}
 	}
+}
+
+// bounded collects at most most bytes.
+type bounded struct {
+	strings.Builder
+
+	most int
+	over bool
+}
+
+func (b *bounded) write(s string) {
+	b.over = b.over || len(s) > b.most-b.Len()
+	if !b.over {
+		b.WriteString(s)
+	}
+}
+
+func (b *bounded) result() (string, error) {
+	if b.over {
+		return "", fmt.Errorf("it has more than %d bytes when its $(NAME)s are replaced", b.most)
+	}
+	return b.String(), nil
 }

@@ -36,7 +36,7 @@ func TestFileKeyOfNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := EnvInput{VolumeDir: func(string) string { return vol }}
+	files := envFiles{dir: func(string) string { return vol }, room: NewRoom(&corev1.Pod{})}
 	for path, want := range map[string]string{
 		"file": "v",
 		"fifo": "!",
@@ -46,18 +46,18 @@ func TestFileKeyOfNoFile(t *testing.T) {
 		"none": "!",
 		".":    "!",
 	} {
-		v, ok, err := fileKey(&corev1.FileKeySelector{VolumeName: "v", Path: path, Key: "K"}, in)
+		v, ok, err := files.key(&corev1.FileKeySelector{VolumeName: "v", Path: path, Key: "K"})
 		if want == "!" && err == nil || want != "!" && (v != want || !ok || err != nil) {
 			t.Errorf("%s: %q, %t, %v; want %q", path, v, ok, err, want)
 		}
 	}
 	yes := true
-	if _, ok, err := fileKey(&corev1.FileKeySelector{
+	if _, ok, err := files.key(&corev1.FileKeySelector{
 		VolumeName: "v",
 		Path:       "none",
 		Key:        "K",
 		Optional:   &yes,
-	}, in); ok || err != nil {
+	}); ok || err != nil {
 		t.Errorf("optional and missing: %t, %v", ok, err)
 	}
 }

@@ -40,8 +40,11 @@ func TestExpand(t *testing.T) {
 		"$(A)$":       "1$",
 		"$()":         "$()",
 	} {
-		if got := Expand(in, get); got != want {
-			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
+		if got, err := Expand(in, len(want), get); got != want || err != nil {
+			t.Errorf("Expand(%q) = %q, %v, want %q", in, got, err, want)
+		}
+		if got, err := Expand(in, len(want)-1, get); err == nil {
+			t.Errorf("Expand(%q) = %q, want an error: it has more than %d bytes", in, got, len(want)-1)
 		}
 	}
 }
@@ -51,9 +54,9 @@ func FuzzExpand(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		same := Expand(s, func(string) (string, bool) { return "", false })
-		if !strings.Contains(s, "$") && same != s {
-			t.Errorf("Expand(%q) = %q", s, same)
+		same, err := Expand(s, len(s), func(string) (string, bool) { return "", false })
+		if err != nil || !strings.Contains(s, "$") && same != s {
+			t.Errorf("Expand(%q) = %q, %v", s, same, err)
 		}
 	})
 }
@@ -158,6 +161,7 @@ func TestEnv(t *testing.T) {
 		},
 	}
 	got, err := Env(t.Context(), pod, container, EnvInput{
+		Room:        NewRoom(pod),
 		Sources:     sources{},
 		Services:    svc,
 		PodIPs:      []string{"10.0.0.2"},
@@ -199,8 +203,9 @@ func TestEnv(t *testing.T) {
 	}
 	no := false
 	pod.Spec.EnableServiceLinks = &no
-	if env := ServiceEnv(pod, svc); env["WEB_SERVICE_HOST"] != "" || env["KUBERNETES_SERVICE_HOST"] == "" {
-		t.Errorf("without service links: got %v, want the API server's alone", env)
+	if env, err := ServiceEnv(pod, svc, NewRoom(pod)); err != nil || env["WEB_SERVICE_HOST"] != "" ||
+		env["KUBERNETES_SERVICE_HOST"] == "" {
+		t.Errorf("without service links: got %v, %v, want the API server's alone", env, err)
 	}
 	container.Env = []corev1.EnvVar{
 		{
@@ -211,7 +216,7 @@ func TestEnv(t *testing.T) {
 			}},
 		},
 	}
-	if _, err := Env(t.Context(), pod, container, EnvInput{Sources: sources{}}); err == nil ||
+	if _, err := Env(t.Context(), pod, container, EnvInput{Sources: sources{}, Room: NewRoom(pod)}); err == nil ||
 		err.Error() != `configmap "none" not found` {
 		t.Errorf("a missing config map: got %v", err)
 	}

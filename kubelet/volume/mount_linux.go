@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepareMounts makes dir a shared mount point and mounts a tmpfs at memory. It is idempotent.
-func prepareMounts(dir, memory string) error {
-	dir, err := filepath.EvalSymlinks(dir)
+// prepareMounts makes the kubelet's directory a shared mount point and mounts the tmpfs for secrets. It is idempotent.
+func (m *Manager) prepareMounts() error {
+	dir, err := filepath.EvalSymlinks(m.dir)
 	if err != nil {
-		return fmt.Errorf("resolve %s: %w", dir, err)
+		return fmt.Errorf("resolve %s: %w", m.dir, err)
 	}
 	mounts, err := mountPoints()
 	if err != nil {
@@ -31,12 +31,17 @@ func prepareMounts(dir, memory string) error {
 	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("share mounts of %s: %w", dir, err)
 	}
-	memory, err = filepath.EvalSymlinks(memory)
+	secrets, err := filepath.EvalSymlinks(m.secrets())
 	if err != nil {
-		return fmt.Errorf("resolve %s: %w", memory, err)
+		return fmt.Errorf("resolve %s: %w", m.secrets(), err)
 	}
-	if !slices.Contains(mounts, memory) {
-		return mountTmpfs(memory, "mode=0750")
+	size := fmt.Sprintf("size=%d", max(minMemory, m.memory/memoryShare))
+	if !slices.Contains(mounts, secrets) {
+		return mountTmpfs(secrets, "mode=0750,"+size)
+	}
+	if err := unix.Mount("", secrets, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, size); err != nil {
+		// it has more files than that
+		m.log.Warn("size of the file system for secrets not changed", "path", secrets, "err", err)
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"iter"
 	"path"
 	"path/filepath"
 	"strings"
@@ -31,6 +31,8 @@ type file struct {
 // payload collects the files of a volume from API objects.
 type payload struct {
 	in       Input
+	volume   string
+	ledger   *ledger
 	src      Sources
 	dir      *inroot.Dir // the volume, which may have an earlier token; nil: not a projected volume
 	stateDir string      // has the state of certificates
@@ -43,7 +45,13 @@ type payload struct {
 func (m *Manager) writeVolume(
 	ctx context.Context, root *inroot.Dir, in Input, volume *corev1.Volume,
 ) (time.Time, error) {
-	w := &payload{in: in, src: m.sources, files: map[string]file{}}
+	w := &payload{
+		in:     in,
+		volume: volume.Name,
+		ledger: m.ledger,
+		src:    m.sources,
+		files:  map[string]file{},
+	}
 	at := m.within(m.ownDir(in.Pod, volume))
 	made, err := root.MkdirAllExact(at, 0o755)
 	if err != nil {
@@ -64,17 +72,35 @@ func (m *Manager) writeVolume(
 	}
 	if volume.Projected != nil {
 		w.dir = dir
-		w.stateDir = filepath.Join(m.memory(), string(in.Pod.UID), ".certificates") // no volume has such a name
+		w.stateDir = filepath.Join(m.secrets(), string(in.Pod.UID), ".certificates") // no volume has such a name
 	}
-	if err := w.collect(ctx, volume); err != nil {
-		return time.Time{}, err
+	before := m.ledger.begin(in.Pod, volume.Name)
+	err = w.collect(ctx, volume)
+	if err == nil {
+		_, err = writeAtomically(dir, w.files, func(name string) error {
+			return applyFSGroup(dir, name, in.Pod, false)
+		})
 	}
-	if _, err := writeAtomically(dir, w.files, func(name string) error {
-		return applyFSGroup(dir, name, in.Pod, false)
-	}); err != nil {
+	if err != nil {
+		m.ledger.set(in.Pod, volume.Name, before)
 		return time.Time{}, err
 	}
 	return w.refresh, nil
+}
+
+// put adds a file of size bytes, which data makes once they are counted. A file that replaces an earlier one counts,
+// too.
+func (w *payload) put(target string, size int, data func() []byte, f file) error {
+	p, err := cleanPath(target)
+	if err != nil {
+		return err
+	}
+	if err := w.ledger.add(w.in.Pod, w.volume, sizeOfFile(p, size)); err != nil {
+		return err
+	}
+	f.data = data()
+	w.files[p] = f
+	return nil
 }
 
 func (w *payload) collect(ctx context.Context, volume *corev1.Volume) error {
@@ -91,10 +117,18 @@ func (w *payload) collect(ctx context.Context, volume *corev1.Volume) error {
 	mode := modeOf(volume.Projected.DefaultMode)
 	var errs []error
 	for i := range volume.Projected.Sources {
-		errs = append(errs, w.project(ctx, &volume.Projected.Sources[i], sourceName(volume.Name, i), mode))
+		if len(errs) == maxSourceErrors {
+			break
+		}
+		if err := w.project(ctx, &volume.Projected.Sources[i], sourceName(volume.Name, i), mode); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
+
+// maxSourceErrors is how many failed sources of a projected volume are reported.
+const maxSourceErrors = 8
 
 // project adds the files of one source; at is its path in the pod, for errors.
 func (w *payload) project(ctx context.Context, projection *corev1.VolumeProjection, at string, mode int32) error {
@@ -134,14 +168,7 @@ func (w *payload) configMap(
 	if err != nil {
 		return err
 	}
-	data := maps.Clone(cm.BinaryData)
-	if data == nil {
-		data = map[string][]byte{}
-	}
-	for k, v := range cm.Data {
-		data[k] = []byte(v)
-	}
-	return w.add(data, items, opt, mode, "config")
+	return w.add(keys{text: cm.Data, binary: cm.BinaryData}, items, opt, mode, "config")
 }
 
 func (w *payload) secret(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode int32) error {
@@ -153,35 +180,69 @@ func (w *payload) secret(ctx context.Context, name string, items []corev1.KeyToP
 	if err != nil {
 		return err
 	}
-	return w.add(s.Data, items, opt, mode, "secret")
+	return w.add(keys{binary: s.Data}, items, opt, mode, "secret")
 }
 
-func (w *payload) add(data map[string][]byte, items []corev1.KeyToPath, opt bool, mode int32, kind string) error {
+// keys are the keys of a ConfigMap or Secret.
+type keys struct {
+	text   map[string]string
+	binary map[string][]byte
+}
+
+// value returns the size of a key's value, and what makes its bytes.
+func (k keys) value(key string) (size int, data func() []byte, ok bool) {
+	if v, ok := k.text[key]; ok {
+		return len(v), func() []byte { return []byte(v) }, true
+	}
+	v, ok := k.binary[key]
+	return len(v), func() []byte { return v }, ok
+}
+
+func (w *payload) add(data keys, items []corev1.KeyToPath, opt bool, mode int32, kind string) error {
 	if len(items) == 0 {
-		for k, v := range data {
-			w.files[k] = file{data: v, mode: mode, uid: -1}
+		for key := range data.all() {
+			if err := w.addKey(data, corev1.KeyToPath{Key: key, Path: key}, opt, mode, kind); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
 	for _, it := range items {
-		v, ok := data[it.Key]
-		if !ok {
-			if opt {
-				continue
-			}
-			return fmt.Errorf("references non-existent %s key: %s", kind, it.Key)
-		}
-		p, err := cleanPath(it.Path)
-		if err != nil {
+		if err := w.addKey(data, it, opt, mode, kind); err != nil {
 			return err
 		}
-		f := file{data: v, mode: mode, uid: -1}
-		if it.Mode != nil {
-			f.mode = *it.Mode
-		}
-		w.files[p] = f
 	}
 	return nil
+}
+
+// all yields every key once.
+func (k keys) all() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key := range k.text {
+			if !yield(key) {
+				return
+			}
+		}
+		for key := range k.binary {
+			if _, twice := k.text[key]; !twice && !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+func (w *payload) addKey(data keys, it corev1.KeyToPath, opt bool, mode int32, kind string) error {
+	size, value, ok := data.value(it.Key)
+	if !ok && opt {
+		return nil
+	}
+	if !ok {
+		return fmt.Errorf("references non-existent %s key: %s", kind, it.Key)
+	}
+	if it.Mode != nil {
+		mode = *it.Mode
+	}
+	return w.put(it.Path, size, value, file{mode: mode, uid: -1})
 }
 
 // cleanPath refuses a path outside the volume.
@@ -209,15 +270,13 @@ func (w *payload) downward(items []corev1.DownwardAPIVolumeFile, mode int32) err
 		if err != nil {
 			return err
 		}
-		p, err := cleanPath(it.Path)
-		if err != nil {
-			return err
-		}
-		f := file{data: []byte(v), mode: mode, uid: -1}
+		f := file{mode: mode, uid: -1}
 		if it.Mode != nil {
 			f.mode = *it.Mode
 		}
-		w.files[p] = f
+		if err := w.put(it.Path, len(v), func() []byte { return []byte(v) }, f); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -236,10 +295,8 @@ func (w *payload) token(ctx context.Context, projection *corev1.ServiceAccountTo
 	}
 	file := w.modeFor(mode)
 	if old, renew, ok := existingToken(w.dir, target, projection.Audience); ok && time.Now().Before(renew) {
-		file.data = old
-		w.files[target] = file
 		w.renewAt(renew)
-		return nil
+		return w.putBytes(target, old, file)
 	}
 	tokenRequest := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
@@ -257,8 +314,9 @@ func (w *payload) token(ctx context.Context, projection *corev1.ServiceAccountTo
 	if err != nil {
 		return fmt.Errorf("failed to fetch token: %w", err)
 	}
-	file.data = []byte(got.Status.Token)
-	w.files[target] = file
+	if err := w.putBytes(target, []byte(got.Status.Token), file); err != nil {
+		return err
+	}
 	now := time.Now()
 	life := time.Duration(seconds) * time.Second
 	if exp := got.Status.ExpirationTimestamp.Time; exp.After(now) {

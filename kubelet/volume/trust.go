@@ -57,18 +57,12 @@ func (w *payload) modeFor(mode int32) file {
 	return f
 }
 
-// put adds a file, unless its path is empty.
-func (w *payload) put(target string, data []byte, f file) error {
+// putBytes adds a file, unless its path is empty.
+func (w *payload) putBytes(target string, data []byte, f file) error {
 	if target == "" {
 		return nil
 	}
-	p, err := cleanPath(target)
-	if err != nil {
-		return err
-	}
-	f.data = data
-	w.files[p] = f
-	return nil
+	return w.put(target, len(data), func() []byte { return data }, f)
 }
 
 // bundle projects the certificates of trust bundles, each once. Their order has no meaning, and changes only when the
@@ -89,7 +83,7 @@ func (w *payload) bundle(ctx context.Context, projection *corev1.ClusterTrustBun
 		ders = append(ders, certificates(b.Spec.TrustBundle)...)
 	}
 	slices.SortFunc(ders, bytes.Compare)
-	return w.put(projection.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
+	return w.putBytes(projection.Path, encodeAll(slices.CompactFunc(ders, bytes.Equal)), w.modeFor(mode))
 }
 
 // certificate is the stored state of one certificate of a pod. It is on the tmpfs beside the volumes, so that a
@@ -122,9 +116,9 @@ func (w *payload) podCertificate(
 	}
 	f := w.modeFor(mode)
 	return errors.Join(
-		w.put(projection.CredentialBundlePath, append(bytes.Clone(certificate.Key), certificate.Chain...), f),
-		w.put(projection.KeyPath, certificate.Key, f),
-		w.put(projection.CertificateChainPath, certificate.Chain, f),
+		w.putBytes(projection.CredentialBundlePath, append(bytes.Clone(certificate.Key), certificate.Chain...), f),
+		w.putBytes(projection.KeyPath, certificate.Key, f),
+		w.putBytes(projection.CertificateChainPath, certificate.Chain, f),
 	)
 }
 

@@ -189,7 +189,7 @@ func TestPodCertificate(t *testing.T) {
 	}
 
 	// Time to renew: the old certificate stays until the new one is there.
-	state := filepath.Join(m.memory(), "u", ".certificates", "v-0.json")
+	state := filepath.Join(m.secrets(), "u", ".certificates", "v-0.json")
 	c, err := loadCertificate(state)
 	if err != nil {
 		t.Fatal(err)

@@ -52,32 +52,37 @@ type Manager struct {
 	sources Sources
 	log     *slog.Logger
 	tmpfs   bool
+	memory  int64 // the node's, in bytes
+	ledger  *ledger
 	// Local manages the local volumes that the cluster provisions; nil: none.
 	Local *LocalDirs
 	// CSI calls the node's CSI drivers; nil: none.
 	CSI *csi.Mounter
 }
 
-// New returns a manager for the kubelet's directory. It does no I/O; see Prepare.
-func New(dir string, sources Sources, log *slog.Logger) *Manager {
+// New returns a manager for the kubelet's directory. memory is the node's, in bytes, of which volumes from API objects
+// may take a share. It does no I/O; see Prepare.
+func New(dir string, memory int64, sources Sources, log *slog.Logger) *Manager {
 	return &Manager{
 		dir:     filepath.Clean(dir),
 		sources: sources,
 		log:     log,
 		tmpfs:   os.Getuid() == 0,
+		memory:  memory,
+		ledger:  newLedger(memory),
 	}
 }
 
 // Prepare makes the kubelet's directory a shared mount point, for mount propagation to containers, and mounts the tmpfs
 // for secrets. Without root both are plain directories.
 func (m *Manager) Prepare() error {
-	for _, d := range []string{m.pods(), m.memory(), m.Plugins(), filepath.Join(m.dir, "plugins")} {
+	for _, d := range []string{m.pods(), m.secrets(), m.Plugins(), filepath.Join(m.dir, "plugins")} {
 		if err := os.MkdirAll(d, 0o750); err != nil {
 			return fmt.Errorf("make %s: %w", d, err)
 		}
 	}
 	if m.tmpfs {
-		if err := prepareMounts(m.dir, m.memory()); err != nil {
+		if err := m.prepareMounts(); err != nil {
 			return err
 		}
 	}
@@ -94,8 +99,8 @@ func (m *Manager) Prepare() error {
 // Plugins returns the directory of plugin sockets.
 func (m *Manager) Plugins() string { return filepath.Join(m.dir, "plugins_registry") }
 
-func (m *Manager) pods() string   { return filepath.Join(m.dir, "pods") }
-func (m *Manager) memory() string { return filepath.Join(m.dir, "memory") }
+func (m *Manager) pods() string    { return filepath.Join(m.dir, "pods") }
+func (m *Manager) secrets() string { return filepath.Join(m.dir, "memory") }
 
 // PodDir returns the pod's directory.
 func (m *Manager) PodDir(uid string) string { return filepath.Join(m.pods(), uid) }
@@ -128,6 +133,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // SetUp creates or updates every volume of the pod. refresh is when a token or certificate must be renewed by calling
 // it again; zero: never. All volumes are tried; the error joins one *Error for each that failed.
 func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
+	if err := checkNumbers(in.Pod); err != nil {
+		return time.Time{}, err
+	}
 	var errs []error
 	root, err := inroot.Open(m.dir)
 	if err != nil {
@@ -222,7 +230,7 @@ func (m *Manager) Path(ctx context.Context, pod *corev1.Pod, name string) (strin
 // ownDir returns the directory of a volume that the kubelet creates.
 func (m *Manager) ownDir(p *corev1.Pod, v *corev1.Volume) string {
 	if v.Secret != nil || v.Projected != nil {
-		return filepath.Join(m.memory(), string(p.UID), v.Name)
+		return filepath.Join(m.secrets(), string(p.UID), v.Name)
 	}
 	return filepath.Join(m.PodDir(string(p.UID)), "volumes", "kubernetes.io~"+plugin(v), v.Name)
 }
@@ -253,25 +261,27 @@ func (m *Manager) TearDown(ctx context.Context, uid string) error {
 	dirs := []string{
 		filepath.Join(m.PodDir(uid), "volume-subpaths"), filepath.Join(m.PodDir(uid), "volumes"),
 		filepath.Join(m.PodDir(uid), "volumeDevices"), filepath.Join(m.PodDir(uid), "plugins"),
-		filepath.Join(m.memory(), uid),
+		filepath.Join(m.secrets(), uid),
 	}
-	return m.remove(m.PodDir(uid), dirs)
+	return m.remove(uid, dirs)
 }
 
 // Forget removes the pod's directory, with the files that TearDown keeps for a finished pod: termination messages and
 // /etc/hosts.
 func (m *Manager) Forget(uid string) error {
-	return m.remove(m.PodDir(uid), []string{m.PodDir(uid), filepath.Join(m.memory(), uid)})
+	return m.remove(uid, []string{m.PodDir(uid), filepath.Join(m.secrets(), uid)})
 }
 
-func (m *Manager) remove(mountsBelow string, dirs []string) error {
+// remove removes directories of a pod, among them all that have files from API objects.
+func (m *Manager) remove(uid string, dirs []string) error {
 	if m.tmpfs {
-		if err := unmountBelow(mountsBelow); err != nil {
+		if err := unmountBelow(m.PodDir(uid)); err != nil {
 			return err
 		}
 	}
 	root, err := inroot.Open(m.dir)
 	if errors.Is(err, unix.ENOENT) {
+		m.ledger.forget(uid)
 		return nil
 	}
 	if err != nil {
@@ -283,6 +293,7 @@ func (m *Manager) remove(mountsBelow string, dirs []string) error {
 			return fmt.Errorf("remove %s: %w", d, err)
 		}
 	}
+	m.ledger.forget(uid)
 	return nil
 }
 
@@ -290,7 +301,7 @@ func (m *Manager) remove(mountsBelow string, dirs []string) error {
 func (m *Manager) Pods() ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
-	for _, d := range []string{m.pods(), m.memory()} {
+	for _, d := range []string{m.pods(), m.secrets()} {
 		ents, err := os.ReadDir(d)
 		if err != nil && !os.IsNotExist(err) {
 			return nil, fmt.Errorf("list pods on disk: %w", err)

@@ -71,7 +71,7 @@ func (o *objects) Claim(
 
 func manager(t *testing.T, o *objects) *Manager {
 	t.Helper()
-	m := New(filepath.Join(t.TempDir(), "kubelet"), o, slog.New(slog.DiscardHandler))
+	m := New(filepath.Join(t.TempDir(), "kubelet"), 8<<30, o, slog.New(slog.DiscardHandler))
 	if err := m.Prepare(); err != nil {
 		t.Fatal(err)
 	}

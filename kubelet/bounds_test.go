@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// waits returns the reason and the message of a container that waits.
+func waits(p *corev1.Pod) (reason, message string) {
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			return c.State.Waiting.Reason, c.State.Waiting.Message
+		}
+	}
+	return "", ""
+}
+
+// TestEnvironmentThatMultiplies: a container whose environment is too large waits, and says why.
+func TestEnvironmentThatMultiplies(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("doubles", func(p *corev1.Pod) {
+		env := []corev1.EnvVar{{Name: "A0", Value: "0123456789"}}
+		for i := range 26 {
+			env = append(env, corev1.EnvVar{Name: fmt.Sprint("A", i+1), Value: fmt.Sprintf("$(A%d)$(A%d)", i, i)})
+		}
+		p.Spec.Containers[0].Env = env
+	}))
+	p := h.until("doubles", "waiting", func(p *corev1.Pod) bool {
+		reason, _ := waits(p)
+		return reason == "CreateContainerConfigError"
+	})
+	_, message := waits(p)
+	if want := "environment variable A14: it has more than 131067 bytes when its $(NAME)s are replaced, the kernel's " +
+		"limit"; message != want {
+		t.Errorf("got %q, want %q", message, want)
+	}
+}
+
+// TestPodOfManyNames: a pod that refers to too many objects does not start, and reads none of them.
+func TestPodOfManyNames(t *testing.T) {
+	harness := newHarness(t)
+	harness.run()
+	yes := true
+	harness.create(testPod("names", func(p *corev1.Pod) {
+		for i := range 300 {
+			ref := corev1.LocalObjectReference{Name: fmt.Sprint("map-", i)}
+			p.Spec.Containers[0].EnvFrom = append(p.Spec.Containers[0].EnvFrom, corev1.EnvFromSource{
+				ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref, Optional: &yes},
+			})
+		}
+	}))
+	harness.waitEvent("FailedMount", "the pod refers to 300 ConfigMaps, Secrets and trust bundles, which is more "+
+		"than 256")
+	for _, a := range harness.api.Actions() {
+		if a.GetResource().Resource == "configmaps" {
+			t.Errorf("the kubelet did %s of configmaps", a.GetVerb())
+		}
+	}
+}
+
+// TestPullSecretsAreReadOnce: one secret that a pod names often is read once, and no more than 64 are read.
+func TestPullSecretsAreReadOnce(t *testing.T) {
+	harness := newHarness(t)
+	if _, err := harness.api.CoreV1().Secrets("default").Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "default"}},
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.run()
+	harness.create(testPod("pulls", func(p *corev1.Pod) {
+		for i := range 1000 {
+			p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: "s"},
+				corev1.LocalObjectReference{Name: fmt.Sprint("s", i)})
+		}
+	}))
+	harness.until("pulls", "ready", ready)
+	reads := map[string]int{}
+	for _, a := range harness.api.Actions() {
+		if get, ok := a.(interface{ GetName() string }); ok && a.GetVerb() == "get" &&
+			a.GetResource().Resource == "secrets" {
+			reads[get.GetName()]++
+		}
+	}
+	if len(reads) != 64 || reads["s"] != 1 {
+		t.Errorf("%d secrets were read, s %d times; want 64, each once", len(reads), reads["s"])
+	}
+	harness.waitEvent("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (s0)")
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kubeletAttacks are what small pods of restricted namespaces make the kubelet and the runtime do.
+var kubeletAttacks = []attack{
+	{name: "references-that-multiply", run: attackReferences},
+}
+
+// restrictedPod is the JSON of a pod that Pod Security "restricted" accepts. change fills in its specification and its
+// only container.
+func restrictedPod(t *testing.T, name string, change func(spec, container map[string]any)) string {
+	t.Helper()
+	type object = map[string]any
+	container := object{
+		"name":            "main",
+		"image":           "keelson.local/hello",
+		"command":         []string{"sleep", "1000"},
+		"securityContext": object{"allowPrivilegeEscalation": false, "capabilities": object{"drop": []string{"ALL"}}},
+	}
+	spec := object{
+		"restartPolicy":                 "Never",
+		"terminationGracePeriodSeconds": 1,
+		"containers":                    []any{container},
+		"securityContext": object{
+			"runAsNonRoot":   true,
+			"runAsUser":      1000,
+			"seccompProfile": object{"type": "RuntimeDefault"},
+		},
+	}
+	change(spec, container)
+	body, err := json.Marshal(object{
+		"apiVersion": "v1",
+		"kind":       "Pod",
+		"metadata":   object{"name": name, "namespace": "tenant"},
+		"spec":       spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body) + "\n"
+}
+
+// times returns one value n times.
+func times(n int, one any) []any {
+	out := make([]any, n)
+	for i := range out {
+		out[i] = one
+	}
+	return out
+}
+
+// attackReferences has pods that name one ConfigMap of 1 MB, or their own variables, thousands of times.
+func attackReferences(t *testing.T, c *live) {
+	tenant(t, c)
+	// 8 values of 120 KB, as long as a variable may be.
+	var keys []string
+	for i := range 8 {
+		file := filepath.Join(t.TempDir(), fmt.Sprintf("K%d", i))
+		if err := os.WriteFile(file, bytes.Repeat([]byte("x"), 120_000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, "--from-file="+file)
+	}
+	c.must(t, append([]string{"create", "-n", "tenant", "configmap", "big"}, keys...)...)
+	c.must(t, append([]string{"create", "-n", "tenant", "secret", "generic", "big"}, keys...)...)
+	c.resetPeak(t)
+	before := c.memory(t, "VmHWM")
+	pods := multiplyingPods(t)
+	c.create(t, pods)
+	check := func() {
+		t.Helper()
+		for _, what := range []string{"doubles", "args", "env-from"} {
+			c.eventually(t, "CreateContainerConfigError", "get", "pod", "-n", "tenant", what, "-o",
+				"jsonpath={.status.containerStatuses[0].state.waiting.reason}")
+		}
+		for _, what := range []string{"projected", "items", "downward"} {
+			c.eventually(t, "its files take more than 16777216 bytes", "get", "events", "-n", "tenant",
+				"--field-selector=reason=FailedMount,involvedObject.name="+what)
+		}
+		c.eventually(t, "asks for 3001 tokens", "get", "events", "-n", "tenant",
+			"--field-selector=reason=FailedMount,involvedObject.name=tokens")
+		startsSoon(t, c, "bystander")
+	}
+	c.alive(t, check)
+	if peak := c.memory(t, "VmHWM"); peak > before+250 {
+		t.Errorf("the process took %d MB at most, %d before the pods; want 250 more at most", peak, before)
+	}
+	if n := inMemory(t, c); n > 16<<20 {
+		t.Errorf("secrets take %d MB of memory, want 16 at most", n>>20)
+	}
+	// They are stored: the next start meets them at once.
+	c.kill(t)
+	c.start(t)
+	c.resetPeak(t)
+	check()
+	if peak := c.memory(t, "VmHWM"); peak > before+250 {
+		t.Errorf("after another start the process took %d MB at most; want %d", peak, before+250)
+	}
+	c.must(t, "delete", "pods", "-n", "tenant", "--all", "--timeout=60s")
+	if n := inMemory(t, c); n != 0 {
+		t.Errorf("secrets of deleted pods take %d bytes of memory", n)
+	}
+}
+
+// tenant makes the namespace of restricted pods.
+func tenant(t *testing.T, c *live) {
+	t.Helper()
+	c.apply(t,
+		`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}`)
+	c.eventually(t, "default", "get", "serviceaccounts", "-n", "tenant", "-o", "name")
+}
+
+// create makes objects that are too large for kubectl apply, which stores each twice.
+func (c *live) create(t *testing.T, manifest string) {
+	t.Helper()
+	if out, err := c.kubectl(strings.NewReader(manifest), "create", "-f", "-"); err != nil {
+		t.Fatalf("kubectl create: %v\n%s", err, out)
+	}
+}
+
+func multiplyingPods(t *testing.T) string {
+	t.Helper()
+	type object = map[string]any
+	doubling := func(n int) []any {
+		env := []any{object{"name": "A0", "value": "0123456789"}}
+		for i := range n {
+			env = append(env, object{"name": fmt.Sprint("A", i+1), "value": fmt.Sprintf("$(A%d)$(A%d)", i, i)})
+		}
+		return env
+	}
+	project := func(one func(path string) object) func(spec, container object) {
+		return func(spec, _ object) {
+			var sources []any
+			for i := range 3000 {
+				sources = append(sources, one(fmt.Sprint("f", i)))
+			}
+			spec["volumes"] = []any{object{"name": "v", "projected": object{"sources": sources}}}
+		}
+	}
+	var items []any
+	for i := range 2000 {
+		items = append(items, object{"key": "K0", "path": fmt.Sprint("f", i)})
+	}
+	var fields []any
+	for i := range 3000 {
+		fields = append(fields, object{"path": fmt.Sprint("f", i), "fieldRef": object{"fieldPath": "metadata.labels"}})
+	}
+	return restrictedPod(t, "doubles", func(_, container object) { container["env"] = doubling(26) }) +
+		restrictedPod(t, "args", func(_, container object) {
+			container["env"] = doubling(12)
+			container["args"] = times(1000, "$(A12)")
+		}) +
+		restrictedPod(t, "env-from", func(_, container object) {
+			container["envFrom"] = times(3000, object{"configMapRef": object{"name": "big"}})
+		}) +
+		restrictedPod(t, "projected", project(func(path string) object {
+			return object{"secret": object{"name": "big", "items": []any{object{"key": "K0", "path": path}}}}
+		})) +
+		restrictedPod(t, "tokens", project(func(path string) object {
+			return object{"serviceAccountToken": object{"path": path}}
+		})) +
+		restrictedPod(t, "items", func(spec, _ object) {
+			spec["volumes"] = []any{object{"name": "v", "configMap": object{"name": "big", "items": items}}}
+		}) +
+		restrictedPod(t, "downward", func(spec, _ object) {
+			spec["volumes"] = []any{object{"name": "v", "downwardAPI": object{"items": append(fields, fields...)}}}
+		})
+}
+
+// startsSoon makes a pod of another tenant, which must be ready within 5 seconds, and deletes it.
+func startsSoon(t *testing.T, c *live, name string) {
+	t.Helper()
+	began := time.Now()
+	c.apply(t, hello(name, "sleep 1000", ""))
+	c.must(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("a bystander's pod was ready after %v, want 5 s at most", took)
+	}
+	c.must(t, "delete", "pod", name, "--timeout=60s")
+}
+
+// inMemory is how many bytes the files of secrets of the tenant's pods take.
+func inMemory(t *testing.T, c *live) int64 {
+	t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(c.data, "kubelet", "memory"), &fs); err != nil {
+		t.Fatal(err)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		t.Fatalf("secrets are on a file system of type %#x, want a tmpfs", fs.Type)
+	}
+	return int64(fs.Blocks-fs.Bfree) * fs.Bsize // sizes of file systems
+}
