@@ -5,10 +5,13 @@ package runtime_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -208,6 +211,64 @@ func TestUserNamespace(t *testing.T) {
 		got := node.logOf(cfg, "c")
 		return strings.Contains(got, "mark-"+node.cfg.ID) && strings.Contains(got, "by name")
 	})
+}
+
+// TestDevicesBelongToTheirPod starts containers with and without user namespaces at once: each has device files of its
+// own root.
+func TestDevicesBelongToTheirPod(t *testing.T) {
+	node := newNode(t)
+	const pods = 8
+	owners := func(first uint32) []string {
+		var ids []string
+		var wg sync.WaitGroup
+		results := make(chan string, 2*pods)
+		for i := range pods {
+			cfg := node.mappedPod(fmt.Sprint("pod", first, i), first+uint32(i)*65536) // small
+			if first == 0 {
+				cfg.Linux.SecurityContext.NamespaceOptions.UsernsOptions = nil
+			}
+			pod := node.runPod(cfg)
+			id, err := node.create(pod, cfg, mappedContainer(cfg, "c", "sleep 1000"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+		for _, id := range ids {
+			wg.Go(func() {
+				if _, err := node.c.Runtime.StartContainer(t.Context(),
+					&runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+					results <- err.Error()
+					return
+				}
+				results <- node.sh(id, "stat /dev/null /dev/tty /dev/urandom")
+			})
+		}
+		wg.Wait()
+		close(results)
+		return slices.Collect(channel(results))
+	}
+	var all [2][]string
+	var both sync.WaitGroup
+	both.Go(func() { all[0] = owners(0) })
+	both.Go(func() { all[1] = owners(hostRoot) })
+	both.Wait()
+	for _, out := range append(append(all[0], all[1]...), owners(0)...) {
+		if strings.Count(out, "uid=0 gid=0") != 3 {
+			t.Errorf("the devices belong to another root:\n%s", out)
+		}
+	}
+}
+
+// channel yields what a closed channel holds.
+func channel[T any](c <-chan T) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for v := range c {
+			if !yield(v) {
+				return
+			}
+		}
+	}
 }
 
 func (n *node) logOf(cfg *runtimeapi.PodSandboxConfig, name string) string {

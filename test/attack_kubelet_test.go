@@ -18,6 +18,8 @@ import (
 // kubeletAttacks are what small pods of restricted namespaces make the kubelet and the runtime do.
 var kubeletAttacks = []attack{
 	{name: "references-that-multiply", run: attackReferences},
+	{name: "device-owners-of-other-pods", run: attackDeviceOwners},
+	{name: "recursive-read-only-if-possible", run: attackReadOnly},
 }
 
 // restrictedPod is the JSON of a pod that Pod Security "restricted" accepts. change fills in its specification and its
@@ -204,4 +206,73 @@ func inMemory(t *testing.T, c *live) int64 {
 		t.Fatalf("secrets are on a file system of type %#x, want a tmpfs", fs.Type)
 	}
 	return int64(fs.Blocks-fs.Bfree) * fs.Bsize // sizes of file systems
+}
+
+// attackDeviceOwners looks at the devices of pods before, beside and after pods with user namespaces of their own.
+func attackDeviceOwners(t *testing.T, c *live) {
+	tenant(t, c)
+	look := func(name string, ownUsers bool) string {
+		return restrictedPod(t, name, func(spec, container map[string]any) {
+			spec["hostUsers"] = !ownUsers
+			container["command"] = []string{"stat", "/dev/null", "/dev/tty"}
+		})
+	}
+	var beside string
+	for i := range 5 {
+		beside += look(fmt.Sprint("mapped-", i), true) + look(fmt.Sprint("plain-", i), false)
+	}
+	for _, pods := range []string{look("before", false), beside, look("after", false)} {
+		c.create(t, pods)
+		c.must(t, "wait", "-n", "tenant", "--for=jsonpath={.status.phase}=Succeeded", "pod", "--all", "--timeout=60s")
+	}
+	for name := range strings.FieldsSeq(
+		c.must(t, "get", "pods", "-n", "tenant", "-o", "jsonpath={.items[*].metadata.name}")) {
+		if out := c.must(t, "logs", "-n", "tenant", name); strings.Count(out, "uid=0 gid=0") != 2 {
+			t.Errorf("the devices of pod %s belong to another root:\n%s", name, out)
+		}
+	}
+}
+
+// attackReadOnly writes to a file system that is mounted below a read-only volume.
+func attackReadOnly(t *testing.T, c *live) {
+	dir := t.TempDir()
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", below, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(below, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	c.apply(t, fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: writer}
+spec:
+  restartPolicy: Never
+  volumes: [{name: v, hostPath: {path: %s}}]
+  containers:
+  - name: main
+    image: keelson.local/hello
+    command: [sh, -c, "for m in possible enabled disabled; do touch /$m/below/x && echo $m: writable; done; true"]
+    volumeMounts:
+    - {name: v, mountPath: /possible, readOnly: true, recursiveReadOnly: IfPossible}
+    - {name: v, mountPath: /enabled, readOnly: true, recursiveReadOnly: Enabled}
+    - {name: v, mountPath: /disabled, readOnly: true}
+---
+`, dir))
+	c.must(t, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/writer", "--timeout=60s")
+	out := c.must(t, "logs", "writer")
+	if strings.Contains(out, "possible: writable") || strings.Contains(out, "enabled: writable") ||
+		!strings.Contains(out, "disabled: writable") {
+		t.Errorf("only the mount that is not recursive may be written to; got:\n%s", out)
+	}
+	got := c.must(t, "get", "pod", "writer", "-o",
+		"jsonpath={.status.containerStatuses[0].volumeMounts[*].recursiveReadOnly}")
+	if want := "Enabled Enabled Disabled"; !strings.HasPrefix(got, want) {
+		t.Errorf("the status says %q, want %q", got, want)
+	}
 }

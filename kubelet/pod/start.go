@@ -352,7 +352,11 @@ func (w *Worker) containerConfig(
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := w.env.Volumes.Mounts(ctx, pod, container, func(s string) (string, error) {
+	recursive, err := w.canMountRecursively(ctx, pod, container)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := w.env.Volumes.Mounts(ctx, pod, container, recursive, func(s string) (string, error) {
 		return translate.ExpandPath(s, env, room)
 	})
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/volume"
 )
 
 // ownUsers tells whether the pod wants a user namespace of its own.
@@ -49,24 +51,58 @@ func (w *Worker) acquireUsers(
 
 // canOwnUsers asks the runtime whether it can make user namespaces.
 func (w *Worker) canOwnUsers(ctx context.Context, handler string) error {
-	st, err := w.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
-	if err != nil {
-		return fmt.Errorf("ask the runtime for its features: %w", err)
-	}
 	said := "can't set `spec.hostUsers: false`, runtime does not support user namespaces"
 	if handler != "" {
 		said = fmt.Sprintf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user "+
 			"namespaces", handler)
 	}
-	all := st.GetRuntimeHandlers()
-	i := slices.IndexFunc(all, func(h *runtimeapi.RuntimeHandler) bool { return h.GetName() == handler })
+	features, info, err := w.features(ctx, handler)
 	switch {
-	case i < 0:
+	case err != nil:
+		return err
+	case features == nil:
 		return fmt.Errorf("%s: the handler %q is not known", said, handler)
-	case all[i].GetFeatures().GetUserNamespaces():
+	case features.GetUserNamespaces():
 		return nil
-	case st.GetInfo()["userNamespaces"] != "":
-		return fmt.Errorf("%s: %s", said, st.GetInfo()["userNamespaces"])
+	case info["userNamespaces"] != "":
+		return fmt.Errorf("%s: %s", said, info["userNamespaces"])
 	}
 	return errors.New(said)
+}
+
+// features returns what a handler of the runtime can do, and what the runtime says about itself. The features of an
+// unknown handler are nil.
+func (w *Worker) features(
+	ctx context.Context, handler string,
+) (*runtimeapi.RuntimeHandlerFeatures, map[string]string, error) {
+	st, err := w.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask the runtime for its features: %w", err)
+	}
+	for _, h := range st.GetRuntimeHandlers() {
+		if h.GetName() == handler && h.GetFeatures() == nil {
+			return &runtimeapi.RuntimeHandlerFeatures{}, st.GetInfo(), nil
+		}
+		if h.GetName() == handler {
+			return h.GetFeatures(), st.GetInfo(), nil
+		}
+	}
+	return nil, st.GetInfo(), nil
+}
+
+// canMountRecursively reports whether the pod's runtime handler can make mounts read-only with all mounts below them.
+// It asks only for a container that has such a mount.
+func (w *Worker) canMountRecursively(ctx context.Context, p *corev1.Pod, c *corev1.Container) (bool, error) {
+	if !slices.ContainsFunc(c.VolumeMounts, volume.WantsRecursiveReadOnly) {
+		return false, nil
+	}
+	handler := ""
+	if p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" {
+		var err error
+		if handler, err = w.env.Handler(ctx, *p.Spec.RuntimeClassName); err != nil {
+			return false, err
+		}
+	}
+	features, _, err := w.features(ctx, handler)
+	return features.GetRecursiveReadOnlyMounts(), err
 }

@@ -6,6 +6,7 @@ package status
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
 	"keelson/kubelet/observed"
@@ -209,7 +211,7 @@ func (in Input) containerStatus(container *corev1.Container, kind podinfo.Kind) 
 		cs.Ready = kind == podinfo.Init && cur.ExitCode == 0
 	}
 	in.setLastTermination(container, cur, prior, &cs)
-	cs.VolumeMounts = volumeMounts(container)
+	cs.VolumeMounts = volumeMounts(container, cur)
 	in.setResources(container, cur, &cs)
 	return cs
 }
@@ -395,13 +397,15 @@ func user(cur *observed.Container) *corev1.ContainerUser {
 	}}
 }
 
-func volumeMounts(c *corev1.Container) []corev1.VolumeMountStatus {
+// volumeMounts returns a container's mounts. Whether one is recursively read-only is what the runtime did, not what the
+// pod asked for.
+func volumeMounts(c *corev1.Container, cur *observed.Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {
 		v := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := corev1.RecursiveReadOnlyDisabled
-			if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+			if recursive(cur, m.MountPath) {
 				mode = corev1.RecursiveReadOnlyEnabled
 			}
 			v.RecursiveReadOnly = &mode
@@ -409,4 +413,12 @@ func volumeMounts(c *corev1.Container) []corev1.VolumeMountStatus {
 		out = append(out, v)
 	}
 	return out
+}
+
+// recursive reports whether the container's mount at a path is recursively read-only.
+func recursive(cur *observed.Container, at string) bool {
+	at = path.Join("/", at)
+	return slices.ContainsFunc(cur.Mounts, func(m *runtimeapi.Mount) bool {
+		return m.GetRecursiveReadOnly() && path.Clean(m.GetContainerPath()) == at
+	})
 }

@@ -522,3 +522,36 @@ func BenchmarkBuildAndPatch(b *testing.B) {
 		}
 	}
 }
+
+// TestRecursiveReadOnlyIsWhatWasDone: the status says what the runtime mounted, not what the pod asked for.
+func TestRecursiveReadOnlyIsWhatWasDone(t *testing.T) {
+	possible := corev1.RecursiveReadOnlyIfPossible
+	c := &corev1.Container{
+		Name: "c",
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "v", MountPath: "/done", ReadOnly: true, RecursiveReadOnly: &possible},
+			{Name: "v", MountPath: "relative/", ReadOnly: true, RecursiveReadOnly: &possible},
+			{Name: "v", MountPath: "/not", ReadOnly: true, RecursiveReadOnly: &possible},
+			{Name: "v", MountPath: "/missing", ReadOnly: true, RecursiveReadOnly: &possible},
+			{Name: "v", MountPath: "/written"},
+		},
+	}
+	got := volumeMounts(c, &observed.Container{Mounts: []*runtimeapi.Mount{
+		{ContainerPath: "/done", RecursiveReadOnly: true},
+		{ContainerPath: "/relative/", RecursiveReadOnly: true},
+		{
+			ContainerPath: "/not",
+			Readonly:      true,
+		},
+		{ContainerPath: "/written"},
+	}})
+	for i, want := range []string{"Enabled", "Enabled", "Disabled", "Disabled", "none"} {
+		mode := "none"
+		if m := got[i].RecursiveReadOnly; m != nil {
+			mode = string(*m)
+		}
+		if mode != want {
+			t.Errorf("%s: got %s, want %s", got[i].MountPath, mode, want)
+		}
+	}
+}

@@ -189,7 +189,7 @@ func TestHostileRenamer(t *testing.T) {
 				Name:         "c",
 				VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}},
 			}
-			got, err := m.Mounts(t.Context(), pod, c, nil)
+			got, err := m.Mounts(t.Context(), pod, c, false, nil)
 			if err != nil {
 				refused++
 				continue
@@ -294,7 +294,7 @@ func TestNewSubPathIsLikeItsVolume(t *testing.T) {
 			Name:         "c",
 			VolumeMounts: []corev1.VolumeMount{{Name: name, MountPath: "/m", SubPath: "new/deep"}},
 		}
-		got, err := m.Mounts(t.Context(), pod, c, nil)
+		got, err := m.Mounts(t.Context(), pod, c, false, nil)
 		must(t, err)
 		for _, at := range []string{got[0].GetHostPath(), filepath.Join(where(t, m, pod, name), "new")} {
 			if fi := stat(t, at); fi.Mode().String() != want || !hasGroup(fi, 123) {

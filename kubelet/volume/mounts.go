@@ -21,11 +21,11 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Mounts returns a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is a mistake in
-// the pod.
-func (m *Manager) Mounts(ctx context.Context, pod *corev1.Pod, container *corev1.Container, expand func(
-	string,
-) (string, error),
+// Mounts returns a container's volume mounts for CRI. recursive: the runtime can make mounts recursively read-only.
+// expand replaces $(NAME) in subPathExpr. An error is a mistake in the pod.
+func (m *Manager) Mounts(
+	ctx context.Context, pod *corev1.Pod, container *corev1.Container, recursive bool,
+	expand func(string) (string, error),
 ) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range container.VolumeMounts {
@@ -39,8 +39,11 @@ func (m *Manager) Mounts(ctx context.Context, pod *corev1.Pod, container *corev1
 			Readonly:      vm.ReadOnly,
 			Propagation:   propagation(vm.MountPropagation),
 		}
-		mount.RecursiveReadOnly = vm.RecursiveReadOnly != nil &&
-			*vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled
+		mount.RecursiveReadOnly = recursive && WantsRecursiveReadOnly(*vm)
+		if !recursive && vm.RecursiveReadOnly != nil && *vm.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled {
+			return nil, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the "+
+				"runtime", vm.Name)
+		}
 		sub, err := subPath(vm, expand)
 		if err != nil {
 			return nil, err
@@ -71,6 +74,12 @@ func (m *Manager) Mounts(ctx context.Context, pod *corev1.Pod, container *corev1
 		out = append(out, mount)
 	}
 	return out, nil
+}
+
+// WantsRecursiveReadOnly reports whether a mount is to be read-only with all mounts below it: always, or if the runtime
+// can.
+func WantsRecursiveReadOnly(m corev1.VolumeMount) bool {
+	return m.ReadOnly && m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled
 }
 
 func find(p *corev1.Pod, name string) *corev1.Volume {

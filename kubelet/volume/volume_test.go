@@ -350,7 +350,7 @@ func TestSubPathStaysInside(t *testing.T) {
 			Name:         "c",
 			VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/m", SubPath: sub}},
 		}
-		got, err := m.Mounts(t.Context(), pod, c, nil)
+		got, err := m.Mounts(t.Context(), pod, c, false, nil)
 		if want == "!" {
 			if err == nil {
 				t.Errorf("%s: led to %s, want an error", sub, got[0].GetHostPath())
@@ -384,7 +384,7 @@ func TestSubPathIsABindMount(t *testing.T) {
 		return "k", nil
 	}
 	for range 2 { // a second run of the container finds the mount of the first
-		got, err := m.Mounts(t.Context(), pod, container, expand)
+		got, err := m.Mounts(t.Context(), pod, container, false, expand)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,4 +429,42 @@ func FuzzTokenLife(f *testing.F) {
 	f.Add("a.eyJpYXQiOiJ4In0.c")
 	f.Add("a..c")
 	f.Fuzz(func(_ *testing.T, s string) { tokenLife(s) })
+}
+
+// TestRecursiveReadOnly: IfPossible is what the runtime can do, and Enabled is an error where it cannot.
+func TestRecursiveReadOnly(t *testing.T) {
+	m := manager(t, &objects{})
+	pod := volumes(vol("v", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
+	container := &pod.Spec.Containers[0]
+	for _, tt := range []struct {
+		mode     corev1.RecursiveReadOnlyMode
+		readOnly bool
+		can      bool
+		want     bool
+		fails    bool
+	}{
+		{mode: corev1.RecursiveReadOnlyIfPossible, readOnly: true, can: true, want: true},
+		{mode: corev1.RecursiveReadOnlyIfPossible, readOnly: true},
+		{mode: corev1.RecursiveReadOnlyEnabled, readOnly: true, can: true, want: true},
+		{mode: corev1.RecursiveReadOnlyEnabled, readOnly: true, fails: true},
+		{mode: corev1.RecursiveReadOnlyDisabled, readOnly: true, can: true},
+	} {
+		container.VolumeMounts = []corev1.VolumeMount{{
+			Name:              "v",
+			MountPath:         "/v",
+			ReadOnly:          tt.readOnly,
+			RecursiveReadOnly: &tt.mode,
+		}}
+		got, err := m.Mounts(t.Context(), pod, container, tt.can, nil)
+		if tt.fails {
+			if want := `volume "v" requested recursive read-only mode, but it is not supported by the runtime`; err == nil ||
+				err.Error() != want {
+				t.Errorf("%+v: got %v, want %q", tt, err, want)
+			}
+			continue
+		}
+		if err != nil || got[0].GetRecursiveReadOnly() != tt.want {
+			t.Errorf("%+v: got %v, %v", tt, got, err)
+		}
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -203,7 +204,7 @@ func (c *container) connectFIFOs(process *libcontainer.Process, ownDev bool) ([3
 }
 
 func (s *supervisor) start(ctr *container, spec *specs.Spec, process *libcontainer.Process) error {
-	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: ctr.state.ID, Spec: spec})
+	config, err := s.convert(ctr.state.ID, spec)
 	if err != nil {
 		return fmt.Errorf("read container spec: %w", err)
 	}
@@ -224,6 +225,22 @@ func (s *supervisor) start(ctr *container, spec *specs.Spec, process *libcontain
 		return startError(err)
 	}
 	return nil
+}
+
+// convert translates an OCI spec to libcontainer's configuration. The library is written for one container a process:
+// it puts its own list of default devices into the configuration, and then changes their owners to the root of the
+// container's user namespace. So each configuration gets a list of its own.
+func (s *supervisor) convert(id string, spec *specs.Spec) (*configs.Config, error) {
+	s.converting.Lock()
+	defer s.converting.Unlock()
+	defaults := specconv.AllowedDevices
+	defer func() { specconv.AllowedDevices = defaults }()
+	specconv.AllowedDevices = make([]*devices.Device, len(defaults))
+	for i, d := range defaults {
+		own := *d
+		specconv.AllowedDevices[i] = &own
+	}
+	return specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: id, Spec: spec})
 }
 
 // startError shortens libcontainer's error to the form that runc's users know: the cause follows "unable to start

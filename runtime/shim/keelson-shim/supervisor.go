@@ -54,6 +54,9 @@ type supervisor struct {
 	// freezeMu is held while containers are frozen; see freezeTracers.
 	freezeMu sync.Mutex
 
+	// converting is held while libcontainer's list of default devices is another; see convert.
+	converting sync.Mutex
+
 	mu          sync.Mutex
 	settings    shim.Settings
 	containers  map[string]*container
