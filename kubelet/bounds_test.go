@@ -3,11 +3,18 @@
 package kubelet_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri/critest"
+	"keelson/lib/mark"
 )
 
 // waits returns the reason and the message of a container that waits.
@@ -91,4 +98,47 @@ func TestPullSecretsAreReadOnce(t *testing.T) {
 		t.Errorf("%d secrets were read, s %d times; want 64, each once", len(reads), reads["s"])
 	}
 	harness.waitEvent("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (s0)")
+}
+
+// TestOutputOfFailingHooks: of what a failing hook prints, 1 KiB is reported. A hook that is killed is tried again, so
+// it may not be kept.
+func TestOutputOfFailingHooks(t *testing.T) {
+	harness := newHarness(t)
+	harness.rt.SetExec(func(*runtimeapi.ContainerConfig, []string) critest.ExecResult {
+		return critest.ExecResult{
+			Stdout: bytes.Repeat([]byte("x"), 16<<20),
+			Stderr: bytes.Repeat([]byte("y"), 16<<20),
+			Code:   3,
+		}
+	})
+	harness.run()
+	harness.create(testPod("hooks", func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+			PostStart: &corev1.LifecycleHandler{
+				Exec: &corev1.ExecAction{Command: []string{"post", strings.Repeat("long", 1000)}},
+			},
+			PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"pre"}}},
+		}
+	}))
+	harness.waitEvent("FailedPostStartHook", "PostStartHook failed")
+	harness.until("hooks", "failed", phaseIs(corev1.PodFailed))
+	body, err := json.Marshal(harness.get("hooks").Status)
+	if err != nil || len(body) > 16<<10 {
+		t.Errorf("the status has %d bytes, %v", len(body), err)
+	}
+	harness.mu.Lock()
+	defer harness.mu.Unlock()
+	found := false
+	for _, m := range harness.marks {
+		if p, ok := m.Detail.(*mark.Probe); ok && p.Kind == "postStart" {
+			found = true
+			if len(p.Output) > 256 {
+				t.Errorf("the mark of the hook has %d bytes", len(p.Output))
+			}
+		}
+	}
+	if !found {
+		t.Error("there is no mark of the hook")
+	}
 }

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
 )
 
 // ExecSync returns the result that SetExec has set.
@@ -40,7 +42,12 @@ func (f *Fake) ExecSync(
 	if res.Err != nil {
 		return nil, res.Err
 	}
-	return &runtimeapi.ExecSyncResponse{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.Code}, nil
+	most := cri.OutputLimit(ctx, max(len(res.Stdout), len(res.Stderr)))
+	return &runtimeapi.ExecSyncResponse{
+		Stdout:   res.Stdout[:min(len(res.Stdout), most)],
+		Stderr:   res.Stderr[:min(len(res.Stderr), most)],
+		ExitCode: res.Code,
+	}, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/cri"
 	"keelson/kubelet/podinfo"
 )
 
@@ -62,6 +63,12 @@ func (w *Worker) stopOne(
 	return w.retry(ctx, action, in.Pod, "stop container", err)
 }
 
+// maxHookOutput is how much of a hook's output is read, maxHookReport how much is reported when it fails.
+const (
+	maxHookOutput = 10 << 10
+	maxHookReport = 1 << 10
+)
+
 // runHook runs a lifecycle hook. seconds bounds a command; 0: no limit.
 func (w *Worker) runHook(
 	ctx context.Context, container *corev1.Container, ips []string, id string, handler *corev1.LifecycleHandler,
@@ -69,18 +76,15 @@ func (w *Worker) runHook(
 ) error {
 	switch {
 	case handler.Exec != nil:
-		resp, err := w.env.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{
-			ContainerId: id,
-			Cmd:         handler.Exec.Command,
-			Timeout:     seconds,
-		})
+		r := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: handler.Exec.Command, Timeout: seconds}
+		out, code, err := cri.Output(ctx, w.env.Runtime, r, maxHookOutput)
+		command := cut(strings.Join(handler.Exec.Command, " "), maxMark)
 		if err != nil {
-			return fmt.Errorf("exec lifecycle hook (%s): %w", strings.Join(handler.Exec.Command, " "), err)
+			return fmt.Errorf("exec lifecycle hook (%s): %w", command, err)
 		}
-		if resp.GetExitCode() != 0 {
+		if code != 0 {
 			return fmt.Errorf("exec lifecycle hook (%s) for Container %q failed - exit code: %d, message: %q",
-				strings.Join(handler.Exec.Command, " "), container.Name, resp.GetExitCode(), append(resp.GetStdout(),
-					resp.GetStderr()...))
+				command, container.Name, code, out[:min(len(out), maxHookReport)])
 		}
 		return nil
 	case handler.HTTPGet != nil:

@@ -26,12 +26,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
 )
 
-// maxBody is the limit for the body of an HTTP response, maxOutput for the reported output of a command.
+// What a container answers to a probe is bounded: the body of an HTTP response, its headers, the message of a gRPC
+// response, and what is reported of all these and of a command's output.
 const (
-	maxBody   = 10 << 10
-	maxOutput = 10 << 10
+	maxBody    = 10 << 10
+	maxHeader  = 64 << 10
+	maxMessage = 64 << 10
+	maxOutput  = 10 << 10
+	maxBrief   = 256
 )
 
 // Runner is the Prober for real containers.
@@ -47,11 +53,12 @@ func NewRunner(rt runtimeapi.RuntimeServiceClient, version string) *Runner {
 	runner := &Runner{runtime: rt, agent: "kube-probe/" + version}
 	runner.http = &http.Client{
 		Transport: &http.Transport{
-			DialContext:        dialer.DialContext,
-			DisableKeepAlives:  true,
-			DisableCompression: true,
-			Proxy:              nil,
-			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, // probes do not verify, by their definition
+			DialContext:            dialer.DialContext,
+			DisableKeepAlives:      true,
+			DisableCompression:     true,
+			Proxy:                  nil,
+			MaxResponseHeaderBytes: maxHeader,
+			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, // probes do not verify, by their definition
 		},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Hostname() != via[0].URL.Hostname() {
@@ -78,7 +85,22 @@ func quickClose(_, _ string, c syscall.RawConn) error {
 }
 
 // Probe makes one attempt.
-func (r *Runner) Probe(ctx context.Context, target Target) Outcome {
+func (r *Runner) Probe(ctx context.Context, t Target) Outcome {
+	o := r.attempt(ctx, t)
+	o.Output = cut(o.Output, maxOutput)
+	o.Brief = cut(o.Brief, maxBrief)
+	return o
+}
+
+// cut shortens what a container may have written.
+func cut(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
+
+func (r *Runner) attempt(ctx context.Context, target Target) Outcome {
 	switch p := target.Probe; {
 	case p.Exec != nil:
 		return r.exec(ctx, target.ContainerID, p.Exec.Command, time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
@@ -93,11 +115,11 @@ func (r *Runner) Probe(ctx context.Context, target Target) Outcome {
 }
 
 func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time.Duration) Outcome {
-	resp, err := r.runtime.ExecSync(context.WithoutCancel(ctx), &runtimeapi.ExecSyncRequest{
+	out, code, err := cri.Output(context.WithoutCancel(ctx), r.runtime, &runtimeapi.ExecSyncRequest{
 		ContainerId: id,
 		Cmd:         cmd,
 		Timeout:     int64(timeout / time.Second),
-	})
+	}, maxOutput)
 	if status.Code(err) == codes.DeadlineExceeded {
 		return Outcome{
 			Output: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "),
@@ -108,13 +130,7 @@ func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time
 	if err != nil {
 		return Outcome{Err: err, Output: err.Error()}
 	}
-	out := append(resp.GetStdout(), resp.GetStderr()...)
-	out = out[:min(len(out), maxOutput)]
-	return Outcome{
-		OK:     resp.GetExitCode() == 0,
-		Output: string(out),
-		Brief:  "exit " + strconv.Itoa(int(resp.GetExitCode())),
-	}
+	return Outcome{OK: code == 0, Output: string(out), Brief: "exit " + strconv.Itoa(int(code))}
 }
 
 func (r *Runner) get(ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction) Outcome {
@@ -197,6 +213,7 @@ func (r *Runner) grpc(ctx context.Context, ip string, grpcAction *corev1.GRPCAct
 	d := net.Dialer{Control: quickClose}
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(r.agent),
+		grpc.WithMaxHeaderListSize(maxHeader), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return d.DialContext(ctx, "tcp", addr)
 		}))

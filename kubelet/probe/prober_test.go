@@ -3,18 +3,23 @@
 package probe_test
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
 	"keelson/cri/critest"
@@ -119,4 +124,102 @@ func TestTCPAndGRPC(t *testing.T) {
 			t.Errorf("%s: got %+v, want ok %t", name, o, tt.ok)
 		}
 	}
+}
+
+// loud answers every health check with a long message.
+type loud struct {
+	healthpb.UnimplementedHealthServer
+}
+
+func (loud) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	return nil, status.Error(codes.Internal, strings.Repeat("x", 4<<20))
+}
+
+// TestAnswersAreBounded: what a container answers, in whatever way, is read and reported in part.
+func TestAnswersAreBounded(t *testing.T) {
+	rt := critest.NewFake()
+	rt.SetExec(func(*runtimeapi.ContainerConfig, []string) critest.ExecResult {
+		return critest.ExecResult{Stdout: make([]byte, 16<<20), Stderr: make([]byte, 16<<20), Code: 1}
+	})
+	id := startFake(t, rt)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	healthpb.RegisterHealthServer(g, loud{})
+	go func() { _ = g.Serve(listener) }() // ends with Stop
+	defer g.Stop()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/headers", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 4<<20))
+	})
+	// the prober may have gone
+	mux.HandleFunc("/body", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 16<<20)) })
+	mux.HandleFunc("/redirect", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "http://elsewhere.invalid/%"+strings.Repeat("x", 32<<10))
+		w.WriteHeader(http.StatusFound)
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	get := func(path string) corev1.ProbeHandler {
+		return corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(portOf(t, srv.Listener.Addr().String()))},
+		}
+	}
+	runner := probe.NewRunner(cri.InProcess(rt).Runtime, "1.37")
+	for name, tt := range map[string]struct {
+		h  corev1.ProbeHandler
+		ok bool
+	}{
+		"exec": {h: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"x"}}}},
+		// a port
+		"grpc": {
+			h: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: int32(portOf(t, listener.Addr().String()))}},
+		},
+		"headers":  {h: get("/headers")},
+		"body":     {h: get("/body"), ok: true},
+		"redirect": {h: get("/redirect")},
+	} {
+		at := target(tt.h)
+		at.ContainerID = id
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		o := runner.Probe(t.Context(), at)
+		runtime.ReadMemStats(&after)
+		if o.OK != tt.ok || len(o.Output) > 10<<10 || len(o.Brief) > 256 {
+			t.Errorf("%s: got %t, %d bytes of output, %d of its brief form; want %t, 10240 and 256 at most", name,
+				o.OK, len(o.Output), len(o.Brief), tt.ok)
+		}
+		if made := after.TotalAlloc - before.TotalAlloc; made > 64<<20 { // with what the servers of this test make
+			t.Errorf("%s: %d bytes were allocated", name, made)
+		}
+	}
+}
+
+// startFake starts a container of the fake runtime.
+func startFake(t *testing.T, rt *critest.Fake) string {
+	t.Helper()
+	client := cri.InProcess(rt).Runtime
+	box, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+		Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Uid: "u"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: box.GetPodSandboxId(),
+		Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+			Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.StartContainer(t.Context(),
+		&runtimeapi.StartContainerRequest{ContainerId: got.GetContainerId()}); err != nil {
+		t.Fatal(err)
+	}
+	return got.GetContainerId()
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/cri"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 )
@@ -156,8 +157,11 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err
 	proxy.ServeHTTP(w, r)
 }
 
-// runTimeout bounds a command of /run.
-const runTimeout = 60
+// runTimeout bounds a command of /run, in seconds, maxRunOutput its output.
+const (
+	runTimeout   = 60
+	maxRunOutput = 1 << 20
+)
 
 // run runs a command (ExecSync) and answers with its output.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
@@ -166,17 +170,14 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cmd := r.URL.Query()["cmd"]
-	resp, err := s.cfg.Runtime.ExecSync(r.Context(), &runtimeapi.ExecSyncRequest{
-		ContainerId: id,
-		Cmd:         cmd,
-		Timeout:     runTimeout,
-	})
+	out, code, err := cri.Output(r.Context(), s.cfg.Runtime,
+		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: runTimeout}, maxRunOutput)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	if resp.GetExitCode() != 0 {
+	if code != 0 {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
-	_, _ = w.Write(append(resp.GetStdout(), resp.GetStderr()...)) // the client may have gone
+	_, _ = w.Write(out) // the client may have gone
 }

@@ -4,6 +4,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -46,6 +48,7 @@ func (s *Server) StartContainer(
 		StdinOnce: cfg.GetStdinOnce(),
 	})
 	if err != nil {
+		err = shorten(err)
 		s.recordStartFailure(container, err)
 		return nil, toStatus(err)
 	}
@@ -53,6 +56,17 @@ func (s *Server) StartContainer(
 		return nil, wrapf(err, "start container %s", container.id)
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// maxStartError is the length of a start's error, which may quote what the container is made of.
+const maxStartError = 4 << 10
+
+// shorten cuts the text of a long error.
+func shorten(err error) error {
+	if text := err.Error(); len(text) > maxStartError {
+		return errors.New(strings.ToValidUTF8(text[:maxStartError], ""))
+	}
+	return err
 }
 
 // recordStart records the start. If the container has ended by now, recordExit may have ignored the exit, so it is

@@ -16,11 +16,12 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/cri"
 	"keelson/runtime/shim"
 )
 
-// maxExecOutput is the maximum of each stream in ExecSync's response; CRI requires a limit. Output beyond it is
-// dropped.
+// maxExecOutput is the maximum of each stream in ExecSync's response, as CRI says; see cri.LimitOutput for less. Output
+// beyond it is dropped.
 const maxExecOutput = 16 << 20
 
 // execDrain bounds the wait for output after the command has ended: processes that it left behind may hold its streams
@@ -42,11 +43,12 @@ func (s *Server) ExecSync(
 		run, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	out, err := newCollector()
+	most := cri.OutputLimit(ctx, maxExecOutput)
+	out, err := newCollector(most)
 	if err != nil {
 		return nil, wrapf(err, "exec in container %s", container.id)
 	}
-	errs, err := newCollector()
+	errs, err := newCollector(most)
 	if err != nil {
 		out.stop()
 		return nil, wrapf(err, "exec in container %s", container.id)
@@ -107,24 +109,30 @@ func hasEnv(env []string, key string) bool {
 	return false
 }
 
-// collector reads a pipe and keeps up to maxExecOutput; the rest is dropped.
+// collector reads a pipe and keeps up to most bytes; the rest is dropped.
 type collector struct {
 	r, w *os.File
+	most int
 	done chan struct{}
 
 	mu  sync.Mutex
 	buf []byte
 }
 
-func newCollector() (*collector, error) {
-	r, w, err := os.Pipe()
+func newCollector(most int) (*collector, error) {
+	file, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	k := &collector{r: r, w: w, done: make(chan struct{})}
+	k := &collector{
+		r:    file,
+		w:    w,
+		most: most,
+		done: make(chan struct{}),
+	}
 	go func() { // ends when all write ends are closed, or stop closes the read end
 		defer close(k.done)
-		_, _ = io.Copy(k, r) // an error means the end of the output, too
+		_, _ = io.Copy(k, file) // an error means the end of the output, too
 	}()
 	return k, nil
 }
@@ -133,7 +141,7 @@ func newCollector() (*collector, error) {
 func (k *collector) Write(p []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.buf = append(k.buf, p[:min(len(p), maxExecOutput-len(k.buf))]...)
+	k.buf = append(k.buf, p[:min(len(p), k.most-len(k.buf))]...)
 	return len(p), nil
 }
 

@@ -420,6 +420,38 @@ func TestAttach(t *testing.T) {
 	}
 }
 
+// TestAttachedClientThatDoesNotRead: the supervisor keeps 2 MiB for a client that reads nothing; the container goes on,
+// and its log has all.
+func TestAttachedClientThatDoesNotRead(t *testing.T) {
+	node := newNode(t)
+	node.run("loud", "read x; head -c 8388608 /dev/zero | tr '\\0' x; echo; echo end", func(r *shim.Run) {
+		r.Stdin = true
+		r.StdinOnce = true
+	})
+	file, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := node.c.Attach(t.Context(), "loud", shim.Attach{Stdin: true, Stdout: true}, w)
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if _, err := s.Stdin.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	node.wait("loud")
+	got, err := io.ReadAll(file)
+	// 2 MiB, what the pipe holds, and what was written meanwhile
+	if most := 3 << 20; err != nil || len(got) > most || len(got) == 0 {
+		t.Errorf("the client gets %d bytes in the end, %v; want %d at most", len(got), err, most)
+	}
+	if log := node.log("loud"); !strings.HasSuffix(log, "stdout:end\n") {
+		t.Errorf("the log ends with %q", log[max(0, len(log)-100):])
+	}
+}
+
 func TestTerminal(t *testing.T) {
 	node := newNode(t)
 	node.run("tty", "read line; echo got $line; test -t 0 && test -t 1 && exit 7", func(r *shim.Run) {

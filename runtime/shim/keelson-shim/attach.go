@@ -82,6 +82,7 @@ func (s *supervisor) attachStreams(
 					_, err := f.Write(p)
 					broken = err != nil
 				}
+				s.count(k, -int64(len(p)))
 			}
 		}()
 		sinks = append(sinks, k)

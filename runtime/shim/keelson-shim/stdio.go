@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,10 +36,39 @@ type stdio struct {
 type sink struct {
 	stream logfile.Stream
 	queue  chan []byte // closed at the end
+	queued atomic.Int64
 	cut    bool
 }
 
-const sinkQueue = 256 // reads of up to readSize each
+// What attached clients have not read yet is bounded: in reads of up to readSize, and in bytes of one client and of
+// all.
+const (
+	sinkQueue    = 256
+	maxSinkBytes = 2 << 20
+	maxAllSinks  = 64 << 20
+)
+
+// enqueue queues a copy of p for the client. It returns false if the client, or all clients together, have too much to
+// read.
+func (s *supervisor) enqueue(k *sink, p []byte) bool {
+	n := int64(len(p))
+	if k.queued.Load()+n > maxSinkBytes || s.queued.Load()+n > maxAllSinks {
+		return false
+	}
+	s.count(k, n)
+	select {
+	case k.queue <- append([]byte(nil), p...):
+		return true
+	default:
+		s.count(k, -n)
+		return false
+	}
+}
+
+func (s *supervisor) count(k *sink, n int64) {
+	k.queued.Add(n)
+	s.queued.Add(n)
+}
 
 // readSize is a FIFO's capacity.
 const readSize = 64 << 10
@@ -174,9 +204,7 @@ func (s *supervisor) deliver(c *container, stream logfile.Stream, p []byte) {
 		if k.stream != stream || k.cut {
 			continue
 		}
-		select {
-		case k.queue <- append([]byte(nil), p...):
-		default:
+		if !s.enqueue(k, p) {
 			k.cut = true
 			close(k.queue)
 		}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer/exeseal"
@@ -44,7 +45,8 @@ type supervisor struct {
 	exits    *loop
 	output   *loop
 	children *reaper.Reaper
-	buffers  sync.Pool // of *[readSize]byte
+	buffers  sync.Pool    // of *[readSize]byte
+	queued   atomic.Int64 // bytes that attached clients have not read yet
 	quit     chan struct{}
 
 	// upgradeLock is held for reading while a call or an exit is handled. An upgrade takes it for writing: then nothing
