@@ -5,10 +5,8 @@ package runtime_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -213,60 +211,46 @@ func TestUserNamespace(t *testing.T) {
 	})
 }
 
-// TestDevicesBelongToTheirPod starts containers with and without user namespaces at once: each has device files of its
-// own root.
+// TestDevicesBelongToTheirPod starts containers with and without user namespaces at once, and one after them. Those
+// without have device files that belong to root. Those with have the host's, whose owner they cannot see.
 func TestDevicesBelongToTheirPod(t *testing.T) {
 	node := newNode(t)
-	const pods = 8
-	owners := func(first uint32) []string {
-		var ids []string
-		var wg sync.WaitGroup
-		results := make(chan string, 2*pods)
-		for i := range pods {
-			cfg := node.mappedPod(fmt.Sprint("pod", first, i), first+uint32(i)*65536) // small
-			if first == 0 {
-				cfg.Linux.SecurityContext.NamespaceOptions.UsernsOptions = nil
-			}
-			pod := node.runPod(cfg)
-			id, err := node.create(pod, cfg, mappedContainer(cfg, "c", "sleep 1000"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ids = append(ids, id)
+	create := func(i int, own bool) string {
+		t.Helper()
+		cfg := node.mappedPod(fmt.Sprint("pod-", i), hostRoot+uint32(i)*65536) // small
+		if !own {
+			cfg.Linux.SecurityContext.NamespaceOptions.UsernsOptions = nil
 		}
-		for _, id := range ids {
-			wg.Go(func() {
-				if _, err := node.c.Runtime.StartContainer(t.Context(),
-					&runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
-					results <- err.Error()
-					return
-				}
-				results <- node.sh(id, "stat /dev/null /dev/tty /dev/urandom")
-			})
+		id, err := node.create(node.runPod(cfg), cfg, mappedContainer(cfg, "c", "sleep 1000"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		wg.Wait()
-		close(results)
-		return slices.Collect(channel(results))
+		return id
 	}
-	var all [2][]string
-	var both sync.WaitGroup
-	both.Go(func() { all[0] = owners(0) })
-	both.Go(func() { all[1] = owners(hostRoot) })
-	both.Wait()
-	for _, out := range append(append(all[0], all[1]...), owners(0)...) {
-		if strings.Count(out, "uid=0 gid=0") != 3 {
-			t.Errorf("the devices belong to another root:\n%s", out)
+	start := func(id string) {
+		if _, err := node.c.Runtime.StartContainer(t.Context(),
+			&runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
+			t.Error(err)
 		}
 	}
-}
-
-// channel yields what a closed channel holds.
-func channel[T any](c <-chan T) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		for v := range c {
-			if !yield(v) {
-				return
-			}
+	var ids []string
+	for i := range 12 {
+		ids = append(ids, create(i, i%2 == 0))
+	}
+	var wg sync.WaitGroup
+	for _, id := range ids {
+		wg.Go(func() { start(id) })
+	}
+	wg.Wait()
+	ids = append(ids, create(len(ids), false))
+	start(ids[len(ids)-1])
+	for i, id := range ids {
+		owner := "uid=65534 gid=65534"
+		if i%2 == 1 || i == len(ids)-1 {
+			owner = "uid=0 gid=0"
+		}
+		if out := node.sh(id, "stat /dev/null /dev/tty /dev/urandom"); strings.Count(out, owner) != 3 {
+			t.Errorf("the devices of pod %d do not belong to %s:\n%s", i, owner, out)
 		}
 	}
 }
