@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/kubelet/podcgroup"
 	"keelson/lib/flaggroup"
 )
 
@@ -33,6 +34,8 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil,
 		"with NeverVerifyAllowlistedImages: image `REPOSITORIES`, or prefixes that end with /*, that need no "+
 			"credentials")
+	fl.Int64Var(&o.PodMaxPids, "pod-max-pids", podcgroup.DefaultLimit,
+		"let a pod have at most `N` processes and threads; negative: no limit of its own")
 	fl.StringToStringVar(&o.Labels, "node-labels", nil, "register this node with the labels `KEY=VALUE,...`")
 	fl.StringSliceVar(&o.Taints, "register-with-taints", nil,
 		"register this node with the taints `KEY=VALUE:EFFECT,...`")

@@ -45,6 +45,8 @@ type NodeOptions struct {
 	// preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
+	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
+	PodMaxPids int64
 	// NoTunnel stops a kubelet in its own process from opening a connection by which the server reaches it.
 	NoTunnel bool
 	// Labels and Taints are set when the node registers; a taint is KEY[=VALUE]:EFFECT.
@@ -78,6 +80,7 @@ func (o NodeOptions) apply(c *kubelet.Config) {
 	c.ResolvConf = o.ResolvConf
 	c.Taints, _ = o.taints() // checked by validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
+	c.PodMaxPids = o.PodMaxPids
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }

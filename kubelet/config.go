@@ -85,7 +85,9 @@ type Config struct {
 	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).
 	ContainerLogs logrotate.Policy
 
-	MaxPods       int // 110
+	MaxPods int // 110
+	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
+	PodMaxPids    int64
 	ParallelPulls int // 3
 	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
 	AllowedUnsafeSysctls []string

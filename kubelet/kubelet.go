@@ -30,6 +30,7 @@ import (
 	"keelson/kubelet/node"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/pod"
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podresources"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
@@ -51,6 +52,7 @@ type Kubelet struct {
 	podResources   *podresources.Server
 	plugins        *plugin.Registry
 	userNamespaces *userns.Manager
+	podCgroups     *podcgroup.Manager
 	images         *image.Manager
 	starts         *holdback.Keeper
 	probes         *probe.Manager
@@ -109,6 +111,7 @@ func New(cfg Config) (*Kubelet, error) {
 		kubelet.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}
 	kubelet.newPluginManagers()
+	kubelet.podCgroups = podcgroup.New(cfg.CgroupRoot, cfg.PodMaxPids, cfg.Log)
 	kubelet.userNamespaces = userns.New(kubelet.volumes.PodDir, cfg.Log)
 	if kubelet.starts, err = holdback.Open(filepath.Join(cfg.RootDir, "starting"), cfg.Log); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
@@ -204,6 +207,7 @@ func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 		Devices:           k.devices,
 		Plugins:           k.devicePlugins,
 		Users:             k.userNamespaces,
+		Cgroups:           k.podCgroups,
 		Refs:              k.refs,
 		Probes:            k.probes,
 		Prober:            runner,
@@ -215,7 +219,6 @@ func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 		HostIPs:           k.nodeIPs(),
 		MemoryBytes:       k.node.Machine().Memory,
 		LogDir:            cfg.LogDir,
-		CgroupParent:      cfg.CgroupRoot,
 		SeccompDir:        filepath.Join(cfg.RootDir, "seccomp"),
 		StatusBatchPeriod: cfg.StatusBatchPeriod,
 		ClusterDomain:     cfg.ClusterDomain,
@@ -294,6 +297,9 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 // prepare makes directories, calls the runtime's Version, and reads checkpoints.
 func (k *Kubelet) prepare(ctx context.Context) error {
 	if err := k.volumes.Prepare(); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	if err := k.podCgroups.Prepare(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	if err := os.MkdirAll(k.cfg.LogDir, 0o750); err != nil {

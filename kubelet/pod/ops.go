@@ -223,6 +223,9 @@ func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}
+	if err := w.env.Cgroups.Make(w.uid); err != nil {
+		return "", err
+	}
 	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{
 		Config:         cfg,
 		RuntimeHandler: handler,
@@ -248,7 +251,7 @@ func (w *Worker) sandboxConfig(
 	return translate.Sandbox(pod, translate.SandboxInput{
 		Attempt:      attempt,
 		LogDir:       w.env.LogDir,
-		CgroupParent: w.env.CgroupParent,
+		CgroupParent: w.env.Cgroups.Of(w.uid),
 		NodeHostname: w.env.Hostname,
 		DNS:          dns,
 		Domain:       w.env.ClusterDomain,
@@ -318,7 +321,7 @@ func (w *Worker) forget(ctx context.Context, in Input, action Action) func() {
 		if err := w.env.Volumes.Forget(w.uid); err != nil {
 			errs = append(errs, err)
 		} else {
-			errs = append(errs, w.env.Users.Release(w.uid))
+			errs = append(errs, w.env.Users.Release(w.uid), w.env.Cgroups.Remove(w.uid))
 		}
 		errs = append(errs, os.RemoveAll(translate.PodLogDir(w.env.LogDir, in.Pod.Namespace, in.Pod.Name, w.uid)))
 	}

@@ -121,6 +121,9 @@ func (w *Worker) tryStart(
 		w.mark(mark.StepContainerCreated, begin, err, ctr)
 		return failedAs(reasonConfig, err)
 	}
+	if err := w.env.Cgroups.Make(w.uid); err != nil { // another program may have removed it
+		return failedAs(reasonCreate, err)
+	}
 	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId:  sandbox.ID,
 		Config:        cfg,

@@ -22,6 +22,7 @@ import (
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/observed"
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
@@ -41,6 +42,7 @@ type Env struct {
 	Devices     *dra.Manager          // of claims; nil: there are none
 	Plugins     *deviceplugin.Manager // nil: there are none
 	Users       *userns.Manager
+	Cgroups     *podcgroup.Manager
 	Refs        *refs.Store
 	Probes      *probe.Manager
 	Starts      *holdback.Keeper // nil: no start is held back
@@ -54,7 +56,6 @@ type Env struct {
 	HostIPs       []string
 	MemoryBytes   int64
 	LogDir        string
-	CgroupParent  string
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string
 	ClusterDNS    []string

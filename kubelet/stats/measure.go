@@ -21,6 +21,7 @@ import (
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/translate"
 	"keelson/lib/inroot"
+	"keelson/lib/linux"
 )
 
 // Machine has capacity and available amounts of the node.
@@ -123,16 +124,7 @@ func processes() (running, most int64, err error) {
 	if running, err = strconv.ParseInt(all, 10, 64); err != nil {
 		return 0, 0, fmt.Errorf("count processes: %w", err)
 	}
-	for _, p := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		b, err := os.ReadFile(p)
-		if err != nil {
-			continue // one of the two limits is enough
-		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
-			most = n
-		}
-	}
-	return running, most, nil
+	return running, linux.MaxProcesses(), nil
 }
 
 // NodeStats implements eviction.Source. A signal that cannot be measured is missing.

@@ -148,51 +148,54 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 		return fmt.Errorf("list containers: %w", err)
 	}
 	for _, e := range entries {
-		ctr := &container{id: e.Name(), dir: s.path("containers", e.Name()), exited: make(chan struct{})}
-		restored, rerr := s.readRecord(filepath.Join(ctr.dir, containerFile), func(b []byte) (err error) {
-			ctr.rec, err = decodeContainer(ctr.id, b)
+		c := &container{id: e.Name(), dir: s.path("containers", e.Name()), exited: make(chan struct{})}
+		restored, rerr := s.readRecord(filepath.Join(c.dir, containerFile), func(b []byte) (err error) {
+			c.rec, err = decodeContainer(c.id, b)
 			return err
 		})
-		if rerr != nil || !ctr.rec.Complete || s.sandboxes[ctr.rec.SandboxID] == nil {
-			s.log.Info("removing an incomplete container", "container", ctr.id, "error", rerr)
-			ctr.rec.ID = ctr.id
-			if err := s.destroyContainer(ctx, ctr); err != nil {
-				return fmt.Errorf("remove incomplete container %s: %w", ctr.id, err)
+		if rerr != nil || !c.rec.Complete || s.sandboxes[c.rec.SandboxID] == nil {
+			s.log.Info("removing an incomplete container", "container", c.id, "error", rerr)
+			c.rec.ID = c.id
+			if err := s.destroyContainer(ctx, c); err != nil {
+				return fmt.Errorf("remove incomplete container %s: %w", c.id, err)
 			}
 			continue
 		}
 		if restored {
-			if err := ctr.update(func(*containerRecord) {}); err != nil {
+			if err := c.update(func(*containerRecord) {}); err != nil {
 				return err
 			}
 		}
-		s.containers[ctr.id] = ctr
-		s.names[containerName(ctr.rec.SandboxID, ctr.rec.Config.v.GetMetadata())] = ctr.id
-		s.adoptContainer(ctr, states)
+		if err := s.sealOldSpec(c); err != nil {
+			s.log.Error("spec of an earlier version is not encrypted", "container", c.id, "error", err)
+		}
+		s.containers[c.id] = c
+		s.names[containerName(c.rec.SandboxID, c.rec.Config.v.GetMetadata())] = c.id
+		s.adoptContainer(c, states)
 	}
 	return nil
 }
 
 // adoptContainer updates a container's record from the supervisor's state.
-func (s *Server) adoptContainer(ctr *container, states map[string]shim.State) {
-	if ctr.rec.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		close(ctr.exited)
+func (s *Server) adoptContainer(c *container, states map[string]shim.State) {
+	if c.rec.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		close(c.exited)
 		return
 	}
-	st, known := states[ctr.id]
+	st, known := states[c.id]
 	switch {
-	case known && ctr.rec.Started.IsZero():
+	case known && c.rec.Started.IsZero():
 		// The runtime died between the start and recording it.
-		if err := ctr.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
-			s.log.Error("record container start", "container", ctr.id, "error", err)
+		if err := c.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
+			s.log.Error("record container start", "container", c.id, "error", err)
 		}
-	case !known && !ctr.rec.Started.IsZero():
-		s.recordLost(ctr)
+	case !known && !c.rec.Started.IsZero():
+		s.recordLost(c)
 		return
 	}
 	if known && !st.Running() {
-		if err := ctr.update(func(r *containerRecord) { r.setExit(st) }); err != nil {
-			s.log.Error("record container exit", "container", ctr.id, "error", err)
+		if err := c.update(func(r *containerRecord) { r.setExit(st) }); err != nil {
+			s.log.Error("record container exit", "container", c.id, "error", err)
 		}
 	}
 }
@@ -237,7 +240,8 @@ func (s *Server) sweepNetwork(ctx context.Context) error {
 // cgroupName matches the names of the cgroups of containers and pods below CgroupParent.
 var cgroupName = regexp.MustCompile(`^(pod-)?([0-9a-f]{64})$`)
 
-// sweepCgroups removes cgroups without a container or sandbox, and kills the processes in them.
+// sweepCgroups removes cgroups without a container or sandbox, and kills the processes in them. The kubelet may have
+// put cgroups of pods between CgroupParent and those of containers.
 func (s *Server) sweepCgroups() error {
 	dirs, err := linux.CgroupDirs(s.host.Cgroups, s.cfg.CgroupParent)
 	if err != nil {
@@ -245,11 +249,21 @@ func (s *Server) sweepCgroups() error {
 	}
 	unknown := map[string]bool{}
 	for _, dir := range dirs {
-		for _, name := range dirNames(dir) {
-			m := cgroupName.FindStringSubmatch(name)
-			if m != nil && s.containers[m[2]] == nil && s.sandboxes[m[2]] == nil {
-				unknown[name] = true
+		err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return nil //nolint:nilerr // cgroups come and go
 			}
+			m := cgroupName.FindStringSubmatch(d.Name())
+			if m != nil && s.containers[m[2]] == nil && s.sandboxes[m[2]] == nil {
+				unknown[strings.TrimPrefix(at, dir)] = true
+			}
+			if m != nil && m[1] == "" {
+				return fs.SkipDir // what is below it is the container's own
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list cgroups: %w", err)
 		}
 	}
 	var errs []error

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podcgroup makes a cgroup for each pod of the node, in which the runtime makes those of the pod's containers.
+// It limits the number of processes: of each pod, and of all pods together to less than the machine can have, so that a
+// pod that forks without end takes no process from other pods, from the kubelet or from the machine. The kubelet
+// prepares it; the pod workers call Make and Remove. It knows no runtime.
+package podcgroup
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"keelson/lib/linux"
+)
+
+// DefaultLimit is the limit of a pod's processes and threads.
+const DefaultLimit = 4096
+
+// The machine keeps reserveShare-th part of its processes for itself, at least minReserve.
+const (
+	reserveShare = 10
+	minReserve   = 1024
+)
+
+// Manager makes the cgroups below one parent.
+type Manager struct {
+	root  string // parent of the pods' cgroups; empty: pods have none
+	limit int64  // of a pod; negative: none
+	log   *slog.Logger
+	mode  linux.CgroupMode
+}
+
+// New returns a manager of the cgroups below root. limit is that of a pod; 0: DefaultLimit, negative: none. An empty
+// root means that pods have no cgroups. See Prepare.
+func New(root string, limit int64, log *slog.Logger) *Manager {
+	if limit == 0 {
+		limit = DefaultLimit
+	}
+	return &Manager{root: root, limit: limit, log: log}
+}
+
+// Prepare makes the cgroup of all pods. On a machine that cannot limit processes, pods have no cgroups of their own.
+func (m *Manager) Prepare() error {
+	if m.root == "" {
+		return nil
+	}
+	host, err := linux.Detect()
+	if err != nil {
+		return err
+	}
+	m.mode = host.Cgroups
+	err = linux.LimitProcesses(m.mode, m.pods(), limitOfAll(linux.MaxProcesses()))
+	if errors.Is(err, errors.ErrUnsupported) {
+		m.log.Warn("the number of processes of pods is not limited", "err", err)
+		m.limit = -1
+		return nil
+	}
+	return err
+}
+
+// limitOfAll returns the limit for all pods of a machine that can have so many processes.
+func limitOfAll(most int64) int64 {
+	if most == 0 {
+		most = 32768 // the kernel's default
+	}
+	return max(most-max(most/reserveShare, minReserve), most/2)
+}
+
+func (m *Manager) pods() string { return filepath.Join(m.root, "pods") }
+
+// Of returns the parent cgroup of a pod's containers; empty: none is asked for.
+func (m *Manager) Of(uid string) string {
+	if m.root == "" || m.limit < 0 {
+		return m.root
+	}
+	return filepath.Join(m.pods(), "pod"+uid)
+}
+
+// Make makes the cgroup of a pod, or sets its limit again.
+func (m *Manager) Make(uid string) error {
+	if m.root == "" || m.limit < 0 {
+		return nil
+	}
+	if err := check(uid); err != nil {
+		return err
+	}
+	return linux.LimitProcesses(m.mode, m.Of(uid), m.limit)
+}
+
+// Remove removes the cgroup of a pod, whose processes have ended. A missing one is no error.
+func (m *Manager) Remove(uid string) error {
+	if m.root == "" || m.limit < 0 {
+		return nil
+	}
+	if err := check(uid); err != nil {
+		return err
+	}
+	return linux.RemoveCgroup(m.mode, m.Of(uid))
+}
+
+func check(uid string) error {
+	if uid == "" || filepath.Base(uid) != uid {
+		return fmt.Errorf("the pod's uid %q cannot be part of a path", uid)
+	}
+	return nil
+}

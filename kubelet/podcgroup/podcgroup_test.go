@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podcgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"keelson/lib/linux"
+)
+
+// limitOf reads the limit of a cgroup; empty: there is no such cgroup.
+func limitOf(t *testing.T, path string) string {
+	t.Helper()
+	for _, dir := range []string{filepath.Join(linux.CgroupRoot, "pids", path), filepath.Join(linux.CgroupRoot, path)} {
+		b, err := os.ReadFile(filepath.Join(dir, "pids.max"))
+		if err == nil {
+			return strings.TrimSpace(string(b))
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	return ""
+}
+
+func TestPods(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: cgroups")
+	}
+	root := fmt.Sprintf("/keelson-test-%d", os.Getpid())
+	manager := New(root, 0, slog.New(slog.DiscardHandler))
+	if err := manager.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := linux.RemoveCgroup(manager.mode, root); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, want := limitOf(t, root+"/pods"), fmt.Sprint(limitOfAll(linux.MaxProcesses())); got != want {
+		t.Errorf("all pods: got the limit %q, want %s", got, want)
+	}
+	for range 2 { // again: nothing changes
+		if err := manager.Make("a-uid"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := limitOf(t, manager.Of("a-uid")); got != "4096" || manager.Of("a-uid") != root+"/pods/poda-uid" {
+		t.Errorf("pod at %s: got the limit %q, want 4096", manager.Of("a-uid"), got)
+	}
+	if err := manager.Make("../../other"); err == nil {
+		t.Error("a uid that leads elsewhere was accepted")
+	}
+	for range 2 {
+		if err := manager.Remove("a-uid"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := limitOf(t, manager.Of("a-uid")); got != "" {
+		t.Errorf("after Remove: got the limit %q, want no cgroup", got)
+	}
+}
+
+func TestWithoutLimit(t *testing.T) {
+	for _, m := range []*Manager{New("", 0, nil), New("/keelson-test-none", -1, nil)} {
+		if m.Of("u") != m.root || m.Make("u") != nil || m.Remove("u") != nil {
+			t.Errorf("%+v: pods have cgroups of their own", m)
+		}
+	}
+}
+
+func TestLimitOfAll(t *testing.T) {
+	for most, want := range map[int64]int64{
+		0:         29492,
+		32768:     29492,
+		4_000_000: 3_600_000,
+		4096:      3072,
+		1000:      500,
+	} {
+		if got := limitOfAll(most); got != want {
+			t.Errorf("of %d: got %d, want %d", most, got, want)
+		}
+	}
+}

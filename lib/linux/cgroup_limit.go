@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// LimitProcesses makes the cgroup path and limits the number of processes and threads in it and below it. It is
+// errors.ErrUnsupported if the machine has no controller for that. The cgroups above path must have no processes of
+// their own. It is idempotent.
+func LimitProcesses(mode CgroupMode, path string, limit int64) error {
+	dir := filepath.Join(CgroupRoot, "pids", path)
+	if mode == CgroupV2 {
+		dir = filepath.Join(CgroupRoot, path)
+	} else if _, err := os.Stat(filepath.Join(CgroupRoot, "pids")); err != nil {
+		return fmt.Errorf("limit processes: no cgroup controller pids: %w", errors.ErrUnsupported)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	if mode == CgroupV2 {
+		if err := delegate(path, "pids"); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.FormatInt(limit, 10)), 0); err != nil {
+		return fmt.Errorf("limit processes of cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+// delegate enables a controller of version 2 for the cgroup path: in every cgroup above it.
+func delegate(path, controller string) error {
+	at := CgroupRoot
+	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		have, err := os.ReadFile(filepath.Join(at, "cgroup.subtree_control"))
+		if err == nil && !hasWord(string(have), controller) {
+			err = os.WriteFile(filepath.Join(at, "cgroup.subtree_control"), []byte("+"+controller), 0)
+		}
+		if err != nil {
+			return fmt.Errorf("enable cgroup controller %s: %w", controller, err)
+		}
+		at = filepath.Join(at, part)
+	}
+	return nil
+}
+
+func hasWord(text, word string) bool {
+	for w := range strings.FieldsSeq(text) {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+// MaxProcesses returns how many processes and threads the machine can have, 0 if that is not known.
+func MaxProcesses() int64 {
+	var most int64
+	for _, p := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue // one of the two limits is enough
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return most
+}
