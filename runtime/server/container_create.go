@@ -48,7 +48,7 @@ func (s *Server) CreateContainer(
 	ctr.rec = containerRecord{
 		ID:         id,
 		SandboxID:  sb.id,
-		Config:     message[*runtimeapi.ContainerConfig]{request.GetConfig()},
+		Config:     message[*runtimeapi.ContainerConfig]{withoutEnvironment(request.GetConfig())},
 		ImageID:    img.ID,
 		ImageRef:   imageRef(img),
 		Resources:  message[*runtimeapi.LinuxContainerResources]{request.GetConfig().GetLinux().GetResources()},
@@ -59,7 +59,7 @@ func (s *Server) CreateContainer(
 	if ctr.rec.Resources.v == nil {
 		ctr.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
 	}
-	if err := s.buildContainer(ctx, sb, ctr, img); err != nil {
+	if err := s.buildContainer(ctx, sb, ctr, request.GetConfig(), img); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if uerr := s.destroyContainer(undo, ctr); uerr != nil {
@@ -76,12 +76,14 @@ func (s *Server) CreateContainer(
 }
 
 // buildContainer makes the parts of a created container, its record first.
-func (s *Server) buildContainer(ctx context.Context, sb *sandbox, ctr *container, img image.Image) error {
+func (s *Server) buildContainer(
+	ctx context.Context, sb *sandbox, ctr *container, cfg *runtimeapi.ContainerConfig, img image.Image,
+) error {
 	if err := os.Mkdir(ctr.dir, 0o700); err != nil {
 		return fmt.Errorf("make container directory: %w", err)
 	}
 	pod := sb.record()
-	log, err := logPath(&pod, ctr.rec.Config.v)
+	log, err := logPath(&pod, cfg)
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, ctr *container
 		return err
 	}
 	in := oci.Input{
-		Container:  ctr.rec.Config.v,
+		Container:  cfg,
 		Sandbox:    pod.Config.v,
 		Image:      img.Config,
 		Host:       s.host,
@@ -107,7 +109,7 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, ctr *container
 		Files:      sb.files(),
 		CgroupPath: ctr.rec.CgroupPath,
 	}
-	if in.Container, err = s.mountImages(ctx, sb, ctr); err != nil {
+	if in.Container, err = s.mountImages(ctx, sb, ctr, cfg); err != nil {
 		return err
 	}
 	if err := s.readSpecInputs(sb, &in); err != nil {
@@ -123,7 +125,7 @@ func (s *Server) buildContainer(ctx context.Context, sb *sandbox, ctr *container
 	if err := checkMappedUser(&pod, res.User); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(ctr.dir, specFile), res.Spec); err != nil {
+	if err := s.writeSpec(ctr, res.Spec); err != nil {
 		return err
 	}
 	return ctr.update(func(r *containerRecord) {

@@ -88,8 +88,9 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 }
 
 // mountImages makes a snapshot for each image volume and returns the configuration with their paths as host paths.
-func (s *Server) mountImages(ctx context.Context, sb *sandbox, ctr *container) (*runtimeapi.ContainerConfig, error) {
-	cfg := ctr.rec.Config.v
+func (s *Server) mountImages(
+	ctx context.Context, sb *sandbox, ctr *container, cfg *runtimeapi.ContainerConfig,
+) (*runtimeapi.ContainerConfig, error) {
 	var out *runtimeapi.ContainerConfig
 	for i, mount := range cfg.GetMounts() {
 		if mount.GetImage().GetImage() == "" {

@@ -35,7 +35,7 @@ func (s *Server) StartContainer(
 	if !sb.record().Ready {
 		return nil, failedPrecondition("start container %s: pod sandbox %s is not ready", container.id, sb.id)
 	}
-	spec, err := container.spec()
+	spec, err := s.spec(container)
 	if err != nil {
 		return nil, wrapf(err, "start container %s", container.id)
 	}

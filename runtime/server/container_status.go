@@ -22,7 +22,7 @@ func (s *Server) ContainerStatus(
 	out := &runtimeapi.ContainerStatusResponse{Status: containerStatus(container)}
 	if r.GetVerbose() {
 		info := map[string]any{"record": container.record()}
-		if spec, err := container.spec(); err == nil {
+		if spec, err := s.spec(container); err == nil {
 			info["runtimeSpec"] = spec
 		}
 		if st, err := s.shim.State(ctx, container.id); err == nil {

@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -47,14 +46,14 @@ func (s *Server) UpdateContainerResources(
 
 // updateSpec changes the limits in the OCI spec of a created container.
 func (s *Server) updateSpec(c *container, res *runtimeapi.LinuxContainerResources) error {
-	spec, err := c.spec()
+	spec, err := s.spec(c)
 	if err != nil {
 		return err
 	}
 	devices := spec.Linux.Resources.Devices
 	spec.Linux.Resources = oci.Resources(res, s.host)
 	spec.Linux.Resources.Devices = devices
-	return writeJSON(filepath.Join(c.dir, specFile), spec)
+	return s.writeSpec(c, spec)
 }
 
 // UpdatePodSandboxResources does nothing: the kubelet has set the pod's limits on the pod's cgroup.

@@ -87,7 +87,7 @@ func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *sp
 	if len(cmd) == 0 || cmd[0] == "" {
 		return nil, nil, invalidArgument("exec in container %s: no command given", ctr.id)
 	}
-	spec, err := ctr.spec()
+	spec, err := s.spec(ctr)
 	if err != nil {
 		return nil, nil, wrapf(err, "exec in container %s", ctr.id)
 	}

@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -36,7 +34,8 @@ func (m *message[T]) UnmarshalJSON(b []byte) error {
 const (
 	sandboxFile   = "sandbox.json"
 	containerFile = "container.json"
-	specFile      = "spec.json"
+	specFile      = "spec.sealed" // see sealed.go
+	oldSpecFile   = "spec.json"   // of earlier versions
 )
 
 // sandboxRecord is the file of a sandbox.
@@ -94,8 +93,9 @@ func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
 
 // containerRecord is the file of a container.
 type containerRecord struct {
-	ID        string                                       `json:"id"`
-	SandboxID string                                       `json:"sandboxID"`
+	ID        string `json:"id"`
+	SandboxID string `json:"sandboxID"`
+	// Config is without environment, command and arguments, which may have values of Secrets.
 	Config    message[*runtimeapi.ContainerConfig]         `json:"config"`
 	ImageID   string                                       `json:"imageID"`
 	ImageRef  string                                       `json:"imageRef"`
@@ -165,36 +165,8 @@ func (c *container) update(change func(*containerRecord)) error {
 	return err
 }
 
-// spec reads the OCI spec from disk: it is large and seldom needed, so it is not kept in memory.
-func (c *container) spec() (*specs.Spec, error) {
-	raw, err := os.ReadFile(filepath.Join(c.dir, specFile))
-	if err != nil {
-		return nil, fmt.Errorf("read container spec: %w", err)
-	}
-	var s specs.Spec
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return nil, fmt.Errorf("read container spec: %w", err)
-	}
-	return &s, nil
-}
-
 func containerName(sandboxID string, m *runtimeapi.ContainerMetadata) string {
 	return fmt.Sprintf("container %s_%d of pod sandbox %s", m.GetName(), m.GetAttempt(), sandboxID)
-}
-
-// writeJSON replaces a file atomically.
-func writeJSON(path string, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
-	}
-	if err := os.WriteFile(path+".tmp", body, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
-	}
-	return nil
 }
 
 // writeRecord writes v to the file and a copy of it, so that one of them may get damaged (see lib/record).

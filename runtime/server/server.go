@@ -76,6 +76,7 @@ type Server struct {
 	log          *slog.Logger
 	host         linux.Facts
 	shim         *shim.Client
+	seal         *seal // set by Run
 	events       *broker
 	stream       streaming.Server
 	base         *url.URL // of the URLs that Exec, Attach and PortForward return; Run sets the host
@@ -148,6 +149,9 @@ func (s *Server) ensureShim(ctx context.Context) error {
 	}
 	var err error
 	if s.host, err = linux.Detect(); err != nil {
+		return err
+	}
+	if s.seal, err = openSeal(s.path(keyDir)); err != nil {
 		return err
 	}
 	s.shim, err = shim.Ensure(ctx, s.shimDir(), s.cfg.Shim, func(pid int) error {
