@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/cluster"
 )
 
 // kubeletAttacks are what small pods of restricted namespaces make the kubelet and the runtime do.
@@ -20,6 +23,9 @@ var kubeletAttacks = []attack{
 	{name: "references-that-multiply", run: attackReferences},
 	{name: "device-owners-of-other-pods", run: attackDeviceOwners},
 	{name: "recursive-read-only-if-possible", run: attackReadOnly},
+	{name: "output-of-failing-hooks", run: attackHooks},
+	{name: "fork-without-end", up: []string{"--pod-max-pids", "200"}, run: attackForks},
+	{name: "secrets-on-disk", run: attackSecretsOnDisk},
 }
 
 // restrictedPod is the JSON of a pod that Pod Security "restricted" accepts. change fills in its specification and its
@@ -227,8 +233,12 @@ func attackDeviceOwners(t *testing.T, c *live) {
 	}
 	for name := range strings.FieldsSeq(
 		c.must(t, "get", "pods", "-n", "tenant", "-o", "jsonpath={.items[*].metadata.name}")) {
-		if out := c.must(t, "logs", "-n", "tenant", name); strings.Count(out, "uid=0 gid=0") != 2 {
-			t.Errorf("the devices of pod %s belong to another root:\n%s", name, out)
+		owner := "uid=0 gid=0"
+		if strings.HasPrefix(name, "mapped") { // it has the host's devices, whose owner it cannot see
+			owner = "uid=65534 gid=65534"
+		}
+		if out := c.must(t, "logs", "-n", "tenant", name); strings.Count(out, owner) != 2 {
+			t.Errorf("the devices of pod %s do not belong to %s:\n%s", name, owner, out)
 		}
 	}
 }
@@ -274,5 +284,112 @@ spec:
 		"jsonpath={.status.containerStatuses[0].volumeMounts[*].recursiveReadOnly}")
 	if want := "Enabled Enabled Disabled"; !strings.HasPrefix(got, want) {
 		t.Errorf("the status says %q, want %q", got, want)
+	}
+}
+
+// attackHooks has 16 pods whose hooks print 16 MB on each stream and fail.
+func attackHooks(t *testing.T, c *live) {
+	tenant(t, c)
+	type object = map[string]any
+	var pods strings.Builder
+	for i := range 16 {
+		pods.WriteString(restrictedPod(t, fmt.Sprint("hooks-", i), func(_, container object) {
+			print := object{
+				"exec": object{"command": []string{
+					"sh", "-c", "dd if=/dev/zero bs=1M count=16; dd if=/dev/zero bs=1M count=16 >&2; exit 1",
+				}},
+			}
+			container["lifecycle"] = object{"postStart": print, "preStop": print}
+		}))
+	}
+	c.resetPeak(t)
+	before := c.memory(t, "VmHWM")
+	c.create(t, pods.String())
+	c.alive(t, func() {
+		c.must(t, "wait", "-n", "tenant", "--for=jsonpath={.status.phase}=Failed", "pod", "--all", "--timeout=120s")
+	})
+	if peak := c.memory(t, "VmHWM"); peak > before+200 {
+		t.Errorf("the process took %d MB at most, %d before the pods; want 200 more at most", peak, before)
+	}
+	if out := c.must(t, "get", "pods,events", "-n", "tenant", "-o", "json"); len(out) > 1<<20 {
+		t.Errorf("pods and events have %d bytes, want 1 MB at most", len(out))
+	}
+}
+
+// attackForks has a pod that starts processes without end.
+func attackForks(t *testing.T, c *live) {
+	tenant(t, c)
+	c.create(t, restrictedPod(t, "forks", func(_, container map[string]any) {
+		container["command"] = []string{"sh", "-c", "while true; do /hello sleep 1000 & done"}
+	}))
+	uid := ""
+	for end := time.Now().Add(patience); uid == "" && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		uid = c.must(t, "get", "pod", "forks", "-n", "tenant", "-o", "jsonpath={.metadata.uid}")
+	}
+	read := func(file string) int {
+		for _, root := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+			b, err := os.ReadFile(filepath.Join(root, "keelson-"+cluster.DataDir(c.data).ID(), "pods", file))
+			if err == nil {
+				n, _ := strconv.Atoi(strings.TrimSpace(string(b))) // "max" is no number
+				return n
+			}
+		}
+		return 0
+	}
+	most := 0
+	for end := time.Now().Add(patience); most < 150 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		most = max(most, read("pod"+uid+"/pids.current"))
+	}
+	startsSoon(t, c, "bystander")
+	if limit := read("pod" + uid + "/pids.max"); limit != 200 || most < 150 || most > 200 {
+		t.Errorf("the pod had %d processes, and its limit is %d; want between 150 and 200, and 200", most, limit)
+	}
+	if all := read("pids.max"); all <= 200 {
+		t.Errorf("the limit of all pods is %d", all)
+	}
+	c.must(t, "delete", "pod", "forks", "-n", "tenant", "--timeout=60s")
+	if n := read("pod" + uid + "/pids.max"); n != 0 {
+		t.Error("the cgroup of the deleted pod is still there")
+	}
+}
+
+// attackSecretsOnDisk looks for the value of a Secret in the runtime's and the kubelet's files, as somebody who has the
+// disk does.
+func attackSecretsOnDisk(t *testing.T, c *live) {
+	tenant(t, c)
+	const value = "value-of-the-secret"
+	c.must(t, "create", "secret", "generic", "token", "-n", "tenant", "--from-literal=t="+value)
+	type object = map[string]any
+	c.create(t, restrictedPod(t, "reader", func(spec, container object) {
+		ref := object{"secretKeyRef": object{"name": "token", "key": "t"}}
+		container["env"] = []any{object{"name": "T", "valueFrom": ref}}
+		container["command"] = []string{"sh", "-c", "sleep 1000"}
+		container["args"] = []string{"$(T)"}
+		container["volumeMounts"] = []any{object{"name": "v", "mountPath": "/v"}}
+		container["lifecycle"] = object{
+			"postStart": object{"exec": object{"command": []string{"sh", "-c", "cat /v/t"}}},
+		}
+		spec["volumes"] = []any{object{"name": "v", "secret": object{"secretName": "token"}}}
+	}))
+	c.must(t, "wait", "-n", "tenant", "--for=condition=PodReadyToStartContainers", "pod/reader", "--timeout=60s")
+	c.eventually(t, "Started", "get", "events", "-n", "tenant")
+	var data unix.Stat_t
+	if err := unix.Stat(c.data, &data); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"runtime", "kubelet", "logs"} {
+		err := filepath.WalkDir(filepath.Join(c.data, dir), func(path string, d os.DirEntry, err error) error {
+			var st unix.Stat_t
+			if err != nil || !d.Type().IsRegular() || unix.Lstat(path, &st) != nil || st.Dev != data.Dev {
+				return nil //nolint:nilerr // files come and go, and what is on a tmpfs is not on the disk
+			}
+			if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(value)) {
+				t.Errorf("the value of the secret is in %s", path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
