@@ -25,11 +25,11 @@ func OutputLimit(ctx context.Context, most int) int {
 	return most
 }
 
-// Output runs a command in a container and returns its exit code and the first most bytes of what it printed, standard
-// output before standard error.
+// Output runs a command in a container and returns its exit code and the first most bytes of what it printed,
+// standard output before standard error.
 func Output(
 	ctx context.Context, rt runtimeapi.RuntimeServiceClient, r *runtimeapi.ExecSyncRequest, most int,
-) ([]byte, int32, error) {
+) (output []byte, code int32, err error) {
 	resp, err := rt.ExecSync(LimitOutput(ctx, most), r)
 	if err != nil {
 		return nil, 0, err

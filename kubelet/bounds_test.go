@@ -100,8 +100,7 @@ func TestPullSecretsAreReadOnce(t *testing.T) {
 	harness.waitEvent("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (s0)")
 }
 
-// TestOutputOfFailingHooks: of what a failing hook prints, 1 KiB is reported. A hook that is killed is tried again, so
-// it may not be kept.
+// TestOutputOfFailingHooks: of what a failing hook prints, 1 KiB is reported, and no more is kept.
 func TestOutputOfFailingHooks(t *testing.T) {
 	harness := newHarness(t)
 	harness.rt.SetExec(func(*runtimeapi.ContainerConfig, []string) critest.ExecResult {

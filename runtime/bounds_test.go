@@ -11,8 +11,8 @@ import (
 	"keelson/cri"
 )
 
-// TestExecOutputIsBounded: of a command that prints a lot, no more is kept than the caller asks for, and the command
-// ends as it would.
+// TestExecOutputIsBounded: of a command that prints a lot, no more is kept than the caller asks for, and the
+// command ends as it would.
 func TestExecOutputIsBounded(t *testing.T) {
 	node := newNode(t)
 	_, id := node.run("loud")

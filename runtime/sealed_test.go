@@ -42,8 +42,8 @@ func filesWith(t *testing.T, dir, text string) []string {
 	return out
 }
 
-// TestEnvironmentIsNotOnDisk: neither environment nor arguments of a container are readable on disk; the container and
-// its execs have them, also after a restart of the runtime.
+// TestEnvironmentIsNotOnDisk: neither environment nor arguments of a container are readable on disk; the container
+// and its execs have them, also after a restart of the runtime.
 func TestEnvironmentIsNotOnDisk(t *testing.T) {
 	node := newNode(t)
 	cfg := node.mappedPod("pod", hostRoot)
@@ -75,8 +75,8 @@ func TestEnvironmentIsNotOnDisk(t *testing.T) {
 	}
 }
 
-// TestSpecOfEarlierVersion: a running container of a version that wrote its spec in clear keeps its execs, and the file
-// goes.
+// TestSpecOfEarlierVersion: a running container of a version that wrote its spec in clear keeps its execs, and the
+// file goes.
 func TestSpecOfEarlierVersion(t *testing.T) {
 	node := newNode(t)
 	_, id := node.run("old")

@@ -28,8 +28,8 @@ var kubeletAttacks = []attack{
 	{name: "secrets-on-disk", run: attackSecretsOnDisk},
 }
 
-// restrictedPod is the JSON of a pod that Pod Security "restricted" accepts. change fills in its specification and its
-// only container.
+// restrictedPod is the JSON of a pod that Pod Security "restricted" accepts. change fills in its specification and
+// its only container.
 func restrictedPod(t *testing.T, name string, change func(spec, container map[string]any)) string {
 	t.Helper()
 	type object = map[string]any
@@ -104,7 +104,9 @@ func attackReferences(t *testing.T, c *live) {
 		startsSoon(t, c, "bystander")
 	}
 	c.alive(t, check)
-	if peak := c.memory(t, "VmHWM"); peak > before+250 {
+	peak := c.memory(t, "VmHWM")
+	t.Logf("the process took %d MB at most, %d before the pods", peak, before)
+	if peak > before+250 {
 		t.Errorf("the process took %d MB at most, %d before the pods; want 250 more at most", peak, before)
 	}
 	if n := inMemory(t, c); n > 16<<20 {
@@ -308,7 +310,9 @@ func attackHooks(t *testing.T, c *live) {
 	c.alive(t, func() {
 		c.must(t, "wait", "-n", "tenant", "--for=jsonpath={.status.phase}=Failed", "pod", "--all", "--timeout=120s")
 	})
-	if peak := c.memory(t, "VmHWM"); peak > before+200 {
+	peak := c.memory(t, "VmHWM")
+	t.Logf("the process took %d MB at most, %d before the pods", peak, before)
+	if peak > before+200 {
 		t.Errorf("the process took %d MB at most, %d before the pods; want 200 more at most", peak, before)
 	}
 	if out := c.must(t, "get", "pods,events", "-n", "tenant", "-o", "json"); len(out) > 1<<20 {
@@ -353,8 +357,8 @@ func attackForks(t *testing.T, c *live) {
 	}
 }
 
-// attackSecretsOnDisk looks for the value of a Secret in the runtime's and the kubelet's files, as somebody who has the
-// disk does.
+// attackSecretsOnDisk looks for the value of a Secret in the runtime's and the kubelet's files, as somebody who has
+// the disk does.
 func attackSecretsOnDisk(t *testing.T, c *live) {
 	tenant(t, c)
 	const value = "value-of-the-secret"

@@ -31,8 +31,8 @@ type Credential struct {
 // maxCredentials is how many entries are tried for one image: a secret has room for 10,000, and each is a pull.
 const maxCredentials = 16
 
-// Credentials returns the entries of pull secrets that match an image, the most specific first, at most maxCredentials.
-// Invalid secrets are skipped.
+// Credentials returns the entries of pull secrets that match an image, the most specific first, at most
+// maxCredentials. Invalid secrets are skipped.
 func Credentials(secrets []*corev1.Secret, ref string) []Credential {
 	type match struct {
 		key    string

@@ -153,8 +153,8 @@ func (w *Worker) tryStart(
 	return w.postStart(ctx, in, container, ref, id)
 }
 
-// maxMark is the length of a text in a mark, maxWaiting that of the message of a container that waits. Messages quote
-// what the pod says.
+// maxMark is the length of a text in a mark, maxWaiting that of the message of a container that waits. Messages
+// quote what the pod says.
 const (
 	maxMark    = 256
 	maxWaiting = 4 << 10

@@ -74,7 +74,7 @@ func (w *Worker) canOwnUsers(ctx context.Context, handler string) error {
 // unknown handler are nil.
 func (w *Worker) features(
 	ctx context.Context, handler string,
-) (*runtimeapi.RuntimeHandlerFeatures, map[string]string, error) {
+) (can *runtimeapi.RuntimeHandlerFeatures, info map[string]string, err error) {
 	st, err := w.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask the runtime for its features: %w", err)
@@ -90,8 +90,8 @@ func (w *Worker) features(
 	return nil, st.GetInfo(), nil
 }
 
-// canMountRecursively reports whether the pod's runtime handler can make mounts read-only with all mounts below them.
-// It asks only for a container that has such a mount.
+// canMountRecursively reports whether the pod's runtime handler can make mounts read-only with all mounts below
+// them. It asks only for a container that has such a mount.
 func (w *Worker) canMountRecursively(ctx context.Context, p *corev1.Pod, c *corev1.Container) (bool, error) {
 	if !slices.ContainsFunc(c.VolumeMounts, volume.WantsRecursiveReadOnly) {
 		return false, nil

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podcgroup makes a cgroup for each pod of the node, in which the runtime makes those of the pod's containers.
-// It limits the number of processes: of each pod, and of all pods together to less than the machine can have, so that a
-// pod that forks without end takes no process from other pods, from the kubelet or from the machine. The kubelet
-// prepares it; the pod workers call Make and Remove. It knows no runtime.
+// Package podcgroup makes a cgroup for each pod of the node, in which the runtime makes those of the pod's
+// containers. It limits the number of processes: of each pod, and of all pods together to less than the machine can
+// have, so that a pod that forks without end takes no process from other pods, from the kubelet or from the
+// machine. The kubelet prepares it; the pod workers call Make and Remove. It knows no runtime.
 package podcgroup
 
 import (
@@ -32,8 +32,8 @@ type Manager struct {
 	mode  linux.CgroupMode
 }
 
-// New returns a manager of the cgroups below root. limit is that of a pod; 0: DefaultLimit, negative: none. An empty
-// root means that pods have no cgroups. See Prepare.
+// New returns a manager of the cgroups below root. limit is that of a pod; 0: DefaultLimit, negative: none. An
+// empty root means that pods have no cgroups. See Prepare.
 func New(root string, limit int64, log *slog.Logger) *Manager {
 	if limit == 0 {
 		limit = DefaultLimit

@@ -73,7 +73,8 @@ func Of(p *corev1.Pod) ([]Ref, error) {
 	}
 	if len(s.refs) > maxOfPod {
 		return nil, fmt.Errorf("the pod refers to %d ConfigMaps, Secrets and trust bundles, which is more than %d; "+
-			"merge some of them", len(s.refs), maxOfPod)
+			"merge some of them",
+			len(s.refs), maxOfPod)
 	}
 	return slices.Collect(maps.Keys(s.refs)), nil
 }

@@ -170,8 +170,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cmd := r.URL.Query()["cmd"]
-	out, code, err := cri.Output(r.Context(), s.cfg.Runtime,
-		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: runTimeout}, maxRunOutput)
+	req := &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: runTimeout}
+	out, code, err := cri.Output(r.Context(), s.cfg.Runtime, req, maxRunOutput)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -397,8 +397,8 @@ func user(cur *observed.Container) *corev1.ContainerUser {
 	}}
 }
 
-// volumeMounts returns a container's mounts. Whether one is recursively read-only is what the runtime did, not what the
-// pod asked for.
+// volumeMounts returns a container's mounts. Whether one is recursively read-only is what the runtime did, not what
+// the pod asked for.
 func volumeMounts(c *corev1.Container, cur *observed.Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {

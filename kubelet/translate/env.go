@@ -261,8 +261,8 @@ func EnvFileKey(text, key string) (string, bool) {
 	return v, ok
 }
 
-// parseEnvFile returns the values of an env file, see EnvFileKey. The first value of a key counts, and nothing after an
-// unterminated quote.
+// parseEnvFile returns the values of an env file, see EnvFileKey. The first value of a key counts, and nothing
+// after an unterminated quote.
 func parseEnvFile(text string) map[string]string {
 	out := map[string]string{}
 	for text != "" {
@@ -297,8 +297,8 @@ func parseEnvFile(text string) map[string]string {
 	return out
 }
 
-// ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is set,
-// and always those of the API server. It takes their bytes from room.
+// ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is
+// set, and always those of the API server. It takes their bytes from room.
 func ServiceEnv(pod *corev1.Pod, services []*corev1.Service, room *Room) (map[string]string, error) {
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
 	env := map[string]string{}

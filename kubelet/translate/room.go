@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A short pod can name one large object many times, so bytes are counted before they are made. The kernel would refuse
-// to start a program with more: execve takes strings of 128 KiB, and in all a quarter of the stack's limit, usually 2
-// MiB.
+// A short pod can name one large object many times, so bytes are counted before they are made. The kernel would
+// refuse to start a program with more: execve takes strings of 128 KiB, and in all a quarter of the stack's limit,
+// usually 2 MiB.
 const (
 	// maxString is the length of one string, with the zero byte at its end (MAX_ARG_STRLEN).
 	maxString = 128 << 10
-	// maxContainer is the size of a container's environment, command and arguments, maxPod that of all containers of a
-	// pod.
+	// maxContainer is the size of a container's environment, command and arguments, maxPod that of all containers
+	// of a pod.
 	maxContainer = 4 << 20
 	maxPod       = 16 << 20
 	// minContainer is what a container has however many the pod has.
@@ -26,8 +26,8 @@ const (
 	maxPath = 4095
 )
 
-// Room counts the bytes of one container's environment, command, arguments and expanded paths. A string that replaces
-// an earlier one counts, too: what is counted is the work. It is for one goroutine.
+// Room counts the bytes of one container's environment, command, arguments and expanded paths. A string that
+// replaces an earlier one counts, too: what is counted is the work. It is for one goroutine.
 type Room struct{ limit, left int }
 
 // NewRoom returns the room of one container of the pod. The containers share the pod's.
@@ -40,8 +40,8 @@ func NewRoom(p *corev1.Pod) *Room {
 // take takes n bytes, or returns an error and takes nothing.
 func (r *Room) take(n int) error {
 	if n > r.left {
-		return fmt.Errorf("environment and arguments have more than %d bytes, the container's limit; refer to fewer "+
-			"or smaller objects, or mount them as volumes", r.limit)
+		return fmt.Errorf("environment and arguments have more than %d bytes, the container's limit; "+
+			"refer to fewer or smaller objects, or mount them as volumes", r.limit)
 	}
 	r.left -= n
 	return nil
@@ -51,7 +51,8 @@ func (r *Room) take(n int) error {
 func (r *Room) variable(name string, size int) error {
 	if len(name)+size+len("=")+1 > maxString {
 		return fmt.Errorf("environment variable %s has more than %d bytes, the kernel's limit; mount large values as "+
-			"volumes", shorten(name), maxString)
+			"volumes",
+			shorten(name), maxString)
 	}
 	return r.take(len(name) + size + len("=") + perString)
 }

@@ -78,8 +78,8 @@ func manyServices(n int) []*corev1.Service {
 	return out
 }
 
-// TestReferencesThatMultiply has short specifications that name large objects, or each other, many times. Each fails
-// before the bytes exist.
+// TestReferencesThatMultiply has short specifications that name large objects, or each other, many times. Each
+// fails before the bytes exist.
 func TestReferencesThatMultiply(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte(strings.Repeat("KEY=value\n", 6000)), 0o600); err != nil {

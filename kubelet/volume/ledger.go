@@ -17,8 +17,8 @@ import (
 const (
 	maxVolume = 16 << 20
 	maxPod    = 32 << 20
-	// minNamespace is the least limit for all pods of a namespace on this node. Otherwise it is the namespaceShare-th
-	// part of the memory.
+	// minNamespace is the least limit for all pods of a namespace on this node. Otherwise it is the
+	// namespaceShare-th part of the memory.
 	minNamespace   = 128 << 20
 	namespaceShare = 64
 	// minMemory is the least size of the file system for secrets; otherwise it is the memoryShare-th part of the
@@ -60,8 +60,8 @@ func sizeOfFile(path string, size int) int64 {
 	return int64(pages) * page
 }
 
-// begin starts to count a volume from zero and returns what was counted before. set puts that back when the volume is
-// not replaced.
+// begin starts to count a volume from zero and returns what was counted before. set puts that back when the volume
+// is not replaced.
 func (l *ledger) begin(p *corev1.Pod, volume string) (before int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,8 +103,8 @@ func (l *ledger) add(pod *corev1.Pod, volume string, size int64) error {
 		return fmt.Errorf("the files of the pod's ConfigMaps, Secrets and other API volumes take more than %d bytes; "+
 			"use fewer or smaller files", maxPod)
 	case l.namespaces[pod.Namespace]+size > l.limit:
-		return fmt.Errorf("the files of API volumes of namespace %s take more than %d bytes on this node; use "+
-			"smaller objects, or other nodes", pod.Namespace, l.limit)
+		return fmt.Errorf("the files of API volumes of namespace %s take more than %d bytes on this node; "+
+			"use smaller objects, or other nodes", pod.Namespace, l.limit)
 	}
 	l.setLocked(pod, volume, volumes[volume]+size)
 	return nil
@@ -138,7 +138,8 @@ func checkNumbers(pod *corev1.Pod) error {
 	}
 	if issued > maxIssued {
 		return fmt.Errorf("the pod asks for %d tokens and certificates, more than %d; use one of each kind several "+
-			"times", issued, maxIssued)
+			"times",
+			issued, maxIssued)
 	}
 	if n := subPaths(pod); n > maxSubPaths {
 		return fmt.Errorf("the pod's containers mount %d subPaths, more than %d; mount whole volumes", n, maxSubPaths)

@@ -76,8 +76,8 @@ func (m *Manager) Mounts(
 	return out, nil
 }
 
-// WantsRecursiveReadOnly reports whether a mount is to be read-only with all mounts below it: always, or if the runtime
-// can.
+// WantsRecursiveReadOnly reports whether a mount is to be read-only with all mounts below it: always, or if the
+// runtime can.
 func WantsRecursiveReadOnly(m corev1.VolumeMount) bool {
 	return m.ReadOnly && m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled
 }

@@ -88,8 +88,8 @@ func (m *Manager) writeVolume(
 	return w.refresh, nil
 }
 
-// put adds a file of size bytes, which data makes once they are counted. A file that replaces an earlier one counts,
-// too.
+// put adds a file of size bytes, which data makes once they are counted. A file that replaces an earlier one
+// counts, too.
 func (w *payload) put(target string, size int, data func() []byte, f file) error {
 	p, err := cleanPath(target)
 	if err != nil {

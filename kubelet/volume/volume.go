@@ -60,8 +60,8 @@ type Manager struct {
 	CSI *csi.Mounter
 }
 
-// New returns a manager for the kubelet's directory. memory is the node's, in bytes, of which volumes from API objects
-// may take a share. It does no I/O; see Prepare.
+// New returns a manager for the kubelet's directory. memory is the node's, in bytes, of which volumes from API
+// objects may take a share. It does no I/O; see Prepare.
 func New(dir string, memory int64, sources Sources, log *slog.Logger) *Manager {
 	return &Manager{
 		dir:     filepath.Clean(dir),

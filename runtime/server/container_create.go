@@ -48,9 +48,9 @@ func (s *Server) CreateContainer(
 	ctr.rec = containerRecord{
 		ID:         id,
 		SandboxID:  sb.id,
-		Config:     message[*runtimeapi.ContainerConfig]{withoutEnvironment(request.GetConfig())},
 		ImageID:    img.ID,
 		ImageRef:   imageRef(img),
+		Config:     message[*runtimeapi.ContainerConfig]{withoutEnvironment(request.GetConfig())},
 		Resources:  message[*runtimeapi.LinuxContainerResources]{request.GetConfig().GetLinux().GetResources()},
 		User:       message[*runtimeapi.LinuxContainerUser]{&runtimeapi.LinuxContainerUser{}},
 		StopSignal: img.Config.StopSignal,

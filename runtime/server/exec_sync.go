@@ -20,8 +20,8 @@ import (
 	"keelson/runtime/shim"
 )
 
-// maxExecOutput is the maximum of each stream in ExecSync's response, as CRI says; see cri.LimitOutput for less. Output
-// beyond it is dropped.
+// maxExecOutput is the maximum of each stream in ExecSync's response, as CRI says; see cri.LimitOutput for less.
+// Output beyond it is dropped.
 const maxExecOutput = 16 << 20
 
 // execDrain bounds the wait for output after the command has ended: processes that it left behind may hold its streams

@@ -240,8 +240,8 @@ func (s *Server) sweepNetwork(ctx context.Context) error {
 // cgroupName matches the names of the cgroups of containers and pods below CgroupParent.
 var cgroupName = regexp.MustCompile(`^(pod-)?([0-9a-f]{64})$`)
 
-// sweepCgroups removes cgroups without a container or sandbox, and kills the processes in them. The kubelet may have
-// put cgroups of pods between CgroupParent and those of containers.
+// sweepCgroups removes cgroups without a container or sandbox, and kills the processes in them. The kubelet may
+// have put cgroups of pods between CgroupParent and those of containers.
 func (s *Server) sweepCgroups() error {
 	dirs, err := linux.CgroupDirs(s.host.Cgroups, s.cfg.CgroupParent)
 	if err != nil {

@@ -62,8 +62,8 @@ func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	s.sandboxes = map[string]*sandbox{}
 	s.containers = map[string]*container{}
 	s.names = map[string]string{}
-	errs = append(errs, s.sweepSnapshots(ctx), linux.RemoveCgroup(s.host.Cgroups, s.cfg.CgroupParent),
-		linux.Unmount(s.path(keyDir)))
+	errs = append(errs, s.sweepSnapshots(ctx), linux.RemoveCgroup(s.host.Cgroups, s.cfg.CgroupParent))
+	errs = append(errs, linux.Unmount(s.path(keyDir)))
 	return errors.Join(errs...)
 }
 

@@ -22,9 +22,9 @@ import (
 	"keelson/lib/linux"
 )
 
-// Environment and arguments of a container may have values of Secrets. On disk they are only in the OCI spec, which is
-// encrypted. The key is on a tmpfs, so it survives a restart of this process, and is lost with the power. Containers do
-// not survive that either, so a spec that cannot be read any more is not needed any more.
+// Environment and arguments of a container may have values of Secrets. On disk they are only in the OCI spec, which
+// is encrypted. The key is on a tmpfs, so it survives a restart of this process, and is lost with the power.
+// Containers do not survive that either, so a spec that cannot be read any more is not needed any more.
 
 // keyDir is where the tmpfs with the key is mounted, keyFile the key's name in it.
 const (
@@ -46,8 +46,8 @@ func openSeal(dir string) (*seal, error) {
 		return nil, err
 	}
 	if !slices.ContainsFunc(mounts, func(m linux.Mount) bool { return m.Point == dir }) {
-		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
-			"mode=0700,size=64k"); err != nil {
+		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+		if err := unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0700,size=64k"); err != nil {
 			return nil, fmt.Errorf("mount tmpfs for the key of container specs: %w", err)
 		}
 	}
@@ -129,8 +129,8 @@ func (s *Server) sealOldSpec(ctr *container) error {
 	return os.Remove(old)
 }
 
-// withoutEnvironment returns a configuration without environment, command and arguments, which nothing needs after the
-// spec is made. The rest is shared with cfg.
+// withoutEnvironment returns a configuration without environment, command and arguments, which nothing needs after
+// the spec is made. The rest is shared with cfg.
 func withoutEnvironment(cfg *runtimeapi.ContainerConfig) *runtimeapi.ContainerConfig {
 	if cfg == nil {
 		return nil

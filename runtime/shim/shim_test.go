@@ -420,8 +420,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestAttachedClientThatDoesNotRead: the supervisor keeps 2 MiB for a client that reads nothing; the container goes on,
-// and its log has all.
+// TestAttachedClientThatDoesNotRead: the supervisor keeps 2 MiB for a client that reads nothing; the container goes
+// on, and its log has all.
 func TestAttachedClientThatDoesNotRead(t *testing.T) {
 	node := newNode(t)
 	node.run("loud", "read x; head -c 8388608 /dev/zero | tr '\\0' x; echo; echo end", func(r *shim.Run) {

@@ -227,9 +227,9 @@ func (s *supervisor) start(ctr *container, spec *specs.Spec, process *libcontain
 	return nil
 }
 
-// convert translates an OCI spec to libcontainer's configuration. The library is written for one container a process:
-// it puts its own list of default devices into the configuration, and then changes their owners to the root of the
-// container's user namespace. So each configuration gets a list of its own.
+// convert translates an OCI spec to libcontainer's configuration. The library is written for one container a
+// process: it puts its own list of default devices into the configuration, and then changes their owners to the
+// root of the container's user namespace. So each configuration gets a list of its own.
 func (s *supervisor) convert(id string, spec *specs.Spec) (*configs.Config, error) {
 	s.converting.Lock()
 	defer s.converting.Unlock()

@@ -48,8 +48,8 @@ const (
 	maxAllSinks  = 64 << 20
 )
 
-// enqueue queues a copy of p for the client. It returns false if the client, or all clients together, have too much to
-// read.
+// enqueue queues a copy of p for the client. It returns false if the client, or all clients together, have too much
+// to read.
 func (s *supervisor) enqueue(k *sink, p []byte) bool {
 	n := int64(len(p))
 	if k.queued.Load()+n > maxSinkBytes || s.queued.Load()+n > maxAllSinks {
