@@ -299,9 +299,7 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	if err := k.volumes.Prepare(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
-	if err := k.podCgroups.Prepare(); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
+	k.podCgroups.Prepare()
 	if err := os.MkdirAll(k.cfg.LogDir, 0o750); err != nil {
 		return fmt.Errorf("kubelet: make log directory: %w", err)
 	}

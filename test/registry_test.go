@@ -202,8 +202,8 @@ func killContainer(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("container id of %s: got %q", args[0], out)
 	}
 	var pid int
-	_, err = fmt.Sscan(readString(ts, firstOf(ts, "/sys/fs/cgroup/*/keelson-*/"+id+"/cgroup.procs",
-		"/sys/fs/cgroup/keelson-*/"+id+"/cgroup.procs")), &pid)
+	_, err = fmt.Sscan(readString(ts, firstOf(ts, "/sys/fs/cgroup/*/keelson-*/pods/*/"+id+"/cgroup.procs",
+		"/sys/fs/cgroup/keelson-*/pods/*/"+id+"/cgroup.procs")), &pid)
 	ts.Check(err)
 	p, err := os.FindProcess(pid)
 	ts.Check(err)

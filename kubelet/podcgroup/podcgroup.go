@@ -7,7 +7,6 @@
 package podcgroup
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -41,23 +40,49 @@ func New(root string, limit int64, log *slog.Logger) *Manager {
 	return &Manager{root: root, limit: limit, log: log}
 }
 
-// Prepare makes the cgroup of all pods. On a machine that cannot limit processes, pods have no cgroups of their own.
-func (m *Manager) Prepare() error {
+// Prepare makes the cgroup of all pods. On a machine where that is not possible, pods have no cgroups of their own.
+func (m *Manager) Prepare() {
 	if m.root == "" {
-		return nil
+		return
 	}
 	host, err := linux.Detect()
-	if err != nil {
-		return err
+	if err == nil {
+		m.mode = host.Cgroups
+		err = linux.LimitProcesses(m.mode, m.pods(), limitOfAll(linux.MaxProcesses()))
 	}
-	m.mode = host.Cgroups
-	err = linux.LimitProcesses(m.mode, m.pods(), limitOfAll(linux.MaxProcesses()))
-	if errors.Is(err, errors.ErrUnsupported) {
+	if err != nil {
 		m.log.Warn("the number of processes of pods is not limited", "err", err)
 		m.limit = -1
-		return nil
+		return
 	}
-	return err
+	m.sweep()
+}
+
+// sweep removes the cgroups without a process: their pods may have gone while no kubelet ran. Make makes the others
+// again before their next container.
+func (m *Manager) sweep() {
+	dirs, err := linux.CgroupDirs(m.mode, m.pods())
+	if err != nil {
+		m.log.Warn("cgroups of pods not listed", "err", err)
+		return
+	}
+	names := map[string]bool{}
+	for _, dir := range dirs {
+		found, _ := filepath.Glob(filepath.Join(dir, "pod*")) // the pattern is right
+		for _, path := range found {
+			names[filepath.Base(path)] = true
+		}
+	}
+	for name := range names {
+		at := filepath.Join(m.pods(), name)
+		procs, err := linux.CgroupProcs(m.mode, at)
+		if err == nil && len(procs) == 0 {
+			err = linux.RemoveCgroup(m.mode, at)
+		}
+		if err != nil {
+			m.log.Warn("cgroup of a pod not removed", "cgroup", at, "err", err)
+		}
+	}
 }
 
 // limitOfAll returns the limit for all pods of a machine that can have so many processes.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,9 +37,7 @@ func TestPods(t *testing.T) {
 	}
 	root := fmt.Sprintf("/keelson-test-%d", os.Getpid())
 	manager := New(root, 0, slog.New(slog.DiscardHandler))
-	if err := manager.Prepare(); err != nil {
-		t.Fatal(err)
-	}
+	manager.Prepare()
 	t.Cleanup(func() {
 		if err := linux.RemoveCgroup(manager.mode, root); err != nil {
 			t.Error(err)
@@ -54,6 +53,23 @@ func TestPods(t *testing.T) {
 	}
 	if got := limitOf(t, manager.Of("a-uid")); got != "4096" || manager.Of("a-uid") != root+"/pods/poda-uid" {
 		t.Errorf("pod at %s: got the limit %q, want 4096", manager.Of("a-uid"), got)
+	}
+	if err := manager.Make("gone"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	joined := linux.JoinCgroup(manager.mode, manager.Of("a-uid")+"/container", cmd.Process.Pid)
+	New(root, 0, slog.New(slog.DiscardHandler)).Prepare() // the next start
+	if err := errors.Join(joined, cmd.Process.Kill()); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if gone, here := limitOf(t, manager.Of("gone")), limitOf(t, manager.Of("a-uid")); gone != "" || here != "4096" {
+		t.Errorf("after another start: got the limits %q and %q, want that the cgroup without processes is gone", gone,
+			here)
 	}
 	if err := manager.Make("../../other"); err == nil {
 		t.Error("a uid that leads elsewhere was accepted")
