@@ -168,6 +168,7 @@ func (a *Agent) start(w *nft.Writer) error {
 	begin := time.Now()
 	p := a.state.Plan()
 	a.state.Drain()
+	a.reportClosedLocked()
 	a.writer = w
 	err := w.Write(Table(a.cfg.Table, p))
 	if err == nil {
@@ -208,6 +209,7 @@ func (a *Agent) applyAndWrite() error {
 func (a *Agent) writeLocked(begin time.Time) error {
 	moved := a.state.Moved()
 	d := a.state.Drain()
+	a.reportClosedLocked()
 	if d.Empty() && !a.failed {
 		return nil
 	}
@@ -218,6 +220,19 @@ func (a *Agent) writeLocked(begin time.Time) error {
 	}
 	a.emitMarksLocked(begin, moved)
 	return nil
+}
+
+// reportClosedLocked logs which namespaces are closed, when that changes.
+func (a *Agent) reportClosedLocked() {
+	closed, changed := a.state.Closed()
+	switch {
+	case !changed:
+	case len(closed) == 0:
+		a.cfg.Log.Info("no namespace has network policies that are too large any more")
+	default:
+		a.cfg.Log.Error("network policies of namespaces are too large: their isolated pods exchange nothing; merge "+
+			"rules or list fewer peers", "namespaces", closed)
+	}
 }
 
 // applyQueue updates the state from the listers, for the keys in the queue.

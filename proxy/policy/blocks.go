@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -40,15 +41,15 @@ func spans(b *networkingv1.IPBlock) ([]Span, bool) {
 	if err != nil {
 		return nil, false
 	}
-	out := []Span{spanOf(whole)}
+	cuts := make([]Span, 0, len(b.Except))
 	for _, e := range b.Except {
 		p, err := parsePrefix(e)
 		if err != nil {
 			return nil, false
 		}
-		out = without(out, spanOf(p))
+		cuts = append(cuts, spanOf(p))
 	}
-	return out, true
+	return without(spanOf(whole), union(cuts)), true
 }
 
 func parsePrefix(s string) (netip.Prefix, error) {
@@ -59,22 +60,39 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return p, err
 }
 
-// without removes the addresses of a span from others.
-func without(from []Span, cut Span) []Span {
+// without returns the parts of a span that are outside the cuts, which union has sorted and made disjoint.
+func without(span Span, cuts []Span) []Span {
 	var out []Span
-	for _, s := range from {
-		if s.From.BitLen() != cut.From.BitLen() || cut.To.Less(s.From) || s.To.Less(cut.From) {
-			out = append(out, s)
+	for _, cut := range cuts {
+		if span.From.BitLen() != cut.From.BitLen() || cut.To.Less(span.From) {
 			continue
 		}
-		if s.From.Less(cut.From) {
-			out = append(out, Span{s.From, cut.From.Prev()})
+		if span.To.Less(cut.From) {
+			break
 		}
-		if cut.To.Less(s.To) {
-			out = append(out, Span{cut.To.Next(), s.To})
+		if span.From.Less(cut.From) {
+			out = append(out, Span{span.From, cut.From.Prev()})
 		}
+		if !cut.To.Less(span.To) {
+			return out
+		}
+		span.From = cut.To.Next()
 	}
-	return out
+	return append(out, span)
+}
+
+// inSpans reports whether a is in one of the spans, which union has sorted and made disjoint.
+func inSpans(spans []Span, a netip.Addr) bool {
+	i, _ := slices.BinarySearchFunc(spans, a, func(s Span, a netip.Addr) int {
+		switch c := cmp.Compare(s.From.BitLen(), a.BitLen()); {
+		case c != 0:
+			return c
+		case s.To.Less(a):
+			return -1
+		}
+		return 0
+	})
+	return i < len(spans) && spans[i].contains(a)
 }
 
 // union sorts spans and joins those that overlap or touch: the kernel's intervals must be disjoint.

@@ -17,27 +17,30 @@ type chain struct {
 	releases []func()
 }
 
-// chainFor finds or makes the chain of a direction for a pod; nil: no policy isolates it.
-func (s *State) chainFor(p *pod, direction Direction) *chain {
-	var policies []*compiled
+// wanted is the chain that a pod's policies ask for in one direction; name "": no policy isolates the pod.
+type wanted struct {
+	name     string
+	policies []*compiled
+	weight   int
+}
+
+// wantedFor returns what a pod's policies ask for. It makes nothing.
+func wantedFor(p *pod, direction Direction) wanted {
+	var w wanted
 	named := false
 	for c := range p.group.policies {
-		if c.sides[direction] != nil {
-			policies = append(policies, c)
-			named = named || c.sides[direction].named
+		if side := c.sides[direction]; side != nil {
+			w.policies = append(w.policies, c)
+			w.weight += side.weight
+			named = named || side.named
 		}
 	}
-	if len(policies) == 0 {
-		return nil
+	if len(w.policies) == 0 {
+		return w
 	}
-	slices.SortFunc(policies, func(a, b *compiled) int { return cmp.Compare(a.key, b.key) })
-	name := chainName(p, direction, policies, named)
-	c := s.chains[name]
-	if c == nil {
-		c = s.addChain(name, p, direction, policies)
-	}
-	c.users++
-	return c
+	slices.SortFunc(w.policies, func(a, b *compiled) int { return cmp.Compare(a.key, b.key) })
+	w.name = chainName(p, direction, w.policies, named)
+	return w
 }
 
 // chainName is a digest of everything that the rules depend on. If an ingress rule has named ports, that includes the
@@ -59,10 +62,35 @@ func chainName(p *pod, direction Direction, policies []*compiled, named bool) st
 	return prefix + digest(out.String())
 }
 
-func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled) *chain {
+// closedSuffix is at the end of the names of chains without rules, which pods of a closed namespace have.
+const closedSuffix = "-closed"
+
+// chainFor finds or makes the chain of a direction for a pod; nil: no policy isolates it.
+func (s *State) chainFor(p *pod, direction Direction) *chain {
+	wanted := p.wants[direction]
+	if wanted.name == "" {
+		return nil
+	}
+	name := wanted.name
+	closed := p.group.namespace.closed
+	if closed {
+		name += closedSuffix
+	}
+	c := s.chains[name]
+	if c == nil {
+		c = s.addChain(name, p, direction, wanted.policies, closed)
+	}
+	c.users++
+	return c
+}
+
+func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled, closed bool) *chain {
 	c := &chain{Chain: Chain{Name: name, Direction: d}}
 	for _, pol := range policies {
 		c.Policies = append(c.Policies, pol.key)
+		if closed {
+			continue
+		}
 		for i := range pol.sides[d].rules {
 			if r, ok := s.rule(c, pol, &pol.sides[d].rules[i], p); ok {
 				c.Rules = append(c.Rules, r)
@@ -83,56 +111,78 @@ func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool)
 		Ports:   a.ports,
 	}
 	if c.Direction == Ingress {
-		for _, n := range a.named {
-			for _, port := range p.Ports {
-				if port.Name == n.name && port.Proto == n.proto {
-					r.Ports = append(slices.Clip(r.Ports), PortRange{n.proto, port.Port, port.Port})
-				}
-			}
-		}
-		r.Ports = joined(r.Ports)
-	} else {
-		for _, n := range a.named {
-			r.Endpoints = append(r.Endpoints, s.endpoints(c, pol, a, n)...)
-		}
+		r.Ports = p.resolve(a.ports, a.named)
+	} else if len(a.named) > 0 {
+		r.Endpoints = s.endpoints(c, pol, a)
 	}
 	if !r.AnyPort && len(r.Ports) == 0 {
 		return Rule{Policy: pol.key, Endpoints: r.Endpoints}, len(r.Endpoints) > 0
 	}
+	if len(r.Ports) > mostInline {
+		for _, ports := range byProtocol(r.Ports) {
+			r.PortSets = append(r.PortSets, PortSet{Proto: ports[0].Proto, Name: s.useConstant(c, portsSet(ports))})
+		}
+	}
 	if r.AnyPeer {
 		return r, true
 	}
-	for _, k := range a.peers {
-		r.Peers = append(r.Peers, s.use(c, k, pol.parsed[k], memberKey{}, nil))
+	if len(a.peers) > 0 {
+		r.Peers = s.use(c, wantedSet{keys: a.peers}, pol.parsed)
 	}
 	if len(a.blocks) > 0 {
-		r.Blocks = s.acquireBlocks(a.blocks)
-		c.releases = append(c.releases, func() { s.releaseBlocks(r.Blocks) })
+		r.Blocks = s.useConstant(c, blocksSet(a.blocks))
 	}
-	return r, len(r.Peers) > 0 || r.Blocks != "" || len(r.Endpoints) > 0
+	return r, r.Peers != "" || r.Blocks != "" || len(r.Endpoints) > 0
 }
 
-// endpoints returns sets of the addresses and ports at which the peers of an egress rule serve a named port. For
+// mostInline is how many ranges of ports a rule has without a set for them.
+const mostInline = 8
+
+// resolve adds the numbers that a pod's named ports have to ranges.
+func (p *pod) resolve(ports []PortRange, named []portName) []PortRange {
+	if len(named) == 0 {
+		return ports
+	}
+	wanted := make(map[portName]bool, len(named))
+	for _, n := range named {
+		wanted[n] = true
+	}
+	out := slices.Clone(ports)
+	for _, port := range p.Ports {
+		if wanted[portName{port.Proto, port.Name}] {
+			out = append(out, PortRange{port.Proto, port.Port, port.Port})
+		}
+	}
+	return joined(out)
+}
+
+// endpoints returns sets of the addresses and ports at which the peers of an egress rule serve its named ports. For
 // blocks, these are the pods in them.
-func (s *State) endpoints(c *chain, pol *compiled, a *allowance, n portName) []string {
+func (s *State) endpoints(c *chain, pol *compiled, a *allowance) []string {
 	if a.anyPeer {
-		return []string{s.use(c, everyPod, parsedSelector{}, memberKey{port: n}, nil)}
+		return []string{s.use(c, wantedSet{keys: []selectorKey{everyPod}, named: a.named}, nil)}
 	}
 	var out []string
-	for _, k := range a.peers {
-		out = append(out, s.use(c, k, pol.parsed[k], memberKey{port: n}, nil))
+	if len(a.peers) > 0 {
+		out = append(out, s.use(c, wantedSet{keys: a.peers, named: a.named}, pol.parsed))
 	}
 	if len(a.blocks) > 0 {
-		out = append(out, s.use(c, everyPod, parsedSelector{}, memberKey{port: n, blocks: digest(spansText(a.blocks))},
-			a.blocks))
+		out = append(out, s.use(c, wantedSet{keys: []selectorKey{everyPod}, named: a.named, spans: a.blocks}, nil))
 	}
 	return out
 }
 
 // use acquires a set until the chain is released.
-func (s *State) use(c *chain, key selectorKey, parsed parsedSelector, mk memberKey, spans []Span) string {
-	c.releases = append(c.releases, func() { s.releaseSet(key, mk) })
-	return s.acquire(key, parsed, mk, spans)
+func (s *State) use(c *chain, w wantedSet, parsed selectors) string {
+	m := s.acquire(w, parsed)
+	c.releases = append(c.releases, func() { s.releaseSet(m) })
+	return m.Name
+}
+
+// useConstant acquires a set that does not depend on pods until the chain is released.
+func (s *State) useConstant(c *chain, set *Set) string {
+	c.releases = append(c.releases, func() { s.releaseConstant(set.Name) })
+	return s.acquireConstant(set)
 }
 
 // release releases a chain; it may be nil.

@@ -49,9 +49,11 @@ type compiled struct {
 type side struct {
 	rules []allowance
 	named bool // a rule has a named port
+	// weight is its size in the kernel and in the State, in the unit of namespaceBound.
+	weight int
 }
 
-// allowance is one rule: allowed peers and ports.
+// allowance is one rule: allowed peers and ports. Its lists are sorted and have no duplicates.
 type allowance struct {
 	anyPeer bool
 	peers   []selectorKey
@@ -99,6 +101,11 @@ func (k selectorKey) String() string {
 	return fmt.Sprintf("namespaces %q, pods %q", k.namespaces, k.pods)
 }
 
+func (k selectorKey) compare(o selectorKey) int {
+	return cmp.Or(cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.namespaces, o.namespaces),
+		cmp.Compare(k.pods, o.pods))
+}
+
 // everyPod selects all pods of the cluster, also those of unknown namespaces. No selector has the text "*".
 var everyPod = selectorKey{namespaces: "*"}
 
@@ -116,16 +123,18 @@ func compile(policy *networkingv1.NetworkPolicy) *compiled {
 	}
 	in, out := sidesOf(&policy.Spec)
 	if in {
-		c.sides[Ingress] = &side{}
-		for _, r := range policy.Spec.Ingress {
-			c.sides[Ingress].add(r.From, r.Ports, policy.Namespace, parsed)
+		rules := make([]allowance, len(policy.Spec.Ingress))
+		for i, r := range policy.Spec.Ingress {
+			rules[i] = allowanceOf(r.From, r.Ports, policy.Namespace, parsed)
 		}
+		c.sides[Ingress] = sideOf(rules)
 	}
 	if out {
-		c.sides[Egress] = &side{}
-		for _, r := range policy.Spec.Egress {
-			c.sides[Egress].add(r.To, r.Ports, policy.Namespace, parsed)
+		rules := make([]allowance, len(policy.Spec.Egress))
+		for i, r := range policy.Spec.Egress {
+			rules[i] = allowanceOf(r.To, r.Ports, policy.Namespace, parsed)
 		}
+		c.sides[Egress] = sideOf(rules)
 	}
 	c.digest = digest(c.sides[Ingress].text() + c.sides[Egress].text())
 	return c
@@ -139,7 +148,7 @@ func (s *side) text() string {
 	var b strings.Builder
 	b.WriteString("isolated\n")
 	for _, a := range s.rules {
-		fmt.Fprintf(&b, "%t %q %s %t %v %q\n", a.anyPeer, a.peers, spansText(a.blocks), a.anyPort, a.ports, a.named)
+		fmt.Fprintf(&b, "%t %q %s %s\n", a.anyPeer, a.peers, spansText(a.blocks), a.portsText())
 	}
 	return b.String()
 }
@@ -154,9 +163,55 @@ func sidesOf(s *networkingv1.NetworkPolicySpec) (in, out bool) {
 		slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-func (s *side) add(
+// sideOf makes a side of rules. Rules with the same ports become one: its peers are those of all, so it needs one set.
+func sideOf(rules []allowance) *side {
+	at := make(map[string]int, len(rules))
+	s := &side{}
+	for _, a := range rules {
+		key := a.portsText()
+		i, ok := at[key]
+		if !ok {
+			at[key] = len(s.rules)
+			s.rules = append(s.rules, a)
+			continue
+		}
+		s.rules[i].anyPeer = s.rules[i].anyPeer || a.anyPeer
+		s.rules[i].peers = append(s.rules[i].peers, a.peers...)
+		s.rules[i].blocks = append(s.rules[i].blocks, a.blocks...)
+	}
+	for i := range s.rules {
+		s.rules[i].settlePeers()
+		s.named = s.named || len(s.rules[i].named) > 0
+		s.weight += s.rules[i].weight()
+	}
+	return s
+}
+
+// settlePeers sorts the peers and removes those without effect.
+func (a *allowance) settlePeers() {
+	if a.anyPeer {
+		a.peers = nil
+		a.blocks = nil
+		return
+	}
+	slices.SortFunc(a.peers, selectorKey.compare)
+	a.peers = slices.Compact(a.peers)
+	a.blocks = union(a.blocks)
+}
+
+// weight is the rule's share of namespaceBound.
+func (a *allowance) weight() int {
+	return ruleWeight + len(a.peers) + len(a.blocks) + len(a.ports) + len(a.named)
+}
+
+// portsText returns the whole content of a rule's ports.
+func (a *allowance) portsText() string {
+	return fmt.Sprintf("%t %v %q", a.anyPort, a.ports, a.named)
+}
+
+func allowanceOf(
 	peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, namespace string, parsed selectors,
-) {
+) allowance {
 	a := allowance{anyPeer: len(peers) == 0, anyPort: len(ports) == 0}
 	for i := range peers {
 		a.addPeer(&peers[i], namespace, parsed)
@@ -164,10 +219,12 @@ func (s *side) add(
 	for i := range ports {
 		a.addPort(&ports[i])
 	}
-	a.blocks = union(a.blocks)
 	a.ports = joined(a.ports)
-	s.named = s.named || len(a.named) > 0
-	s.rules = append(s.rules, a)
+	slices.SortFunc(a.named, func(x, y portName) int {
+		return cmp.Or(cmp.Compare(x.proto, y.proto), cmp.Compare(x.name, y.name))
+	})
+	a.named = slices.Compact(a.named)
+	return a
 }
 
 func (a *allowance) addPeer(peer *networkingv1.NetworkPolicyPeer, namespace string, parsed selectors) {
@@ -196,9 +253,7 @@ func (a *allowance) addPeer(peer *networkingv1.NetworkPolicyPeer, namespace stri
 		k = selectorKey{namespaces: nss.String(), pods: pods.String()}
 	}
 	parsed[k] = parsedSelector{nss, pods}
-	if !slices.Contains(a.peers, k) {
-		a.peers = append(a.peers, k)
-	}
+	a.peers = append(a.peers, k)
 }
 
 func (a *allowance) addPort(port *networkingv1.NetworkPolicyPort) {
@@ -214,9 +269,7 @@ func (a *allowance) addPort(port *networkingv1.NetworkPolicyPort) {
 	case port.Port == nil:
 		a.ports = append(a.ports, PortRange{proto, 0, maxPort})
 	case port.Port.Type == intstr.String:
-		if n := (portName{proto, port.Port.StrVal}); !slices.Contains(a.named, n) {
-			a.named = append(a.named, n)
-		}
+		a.named = append(a.named, portName{proto, port.Port.StrVal})
 	default:
 		from := port.Port.IntVal
 		to := port.Port.IntVal

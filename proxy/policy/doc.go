@@ -19,4 +19,7 @@
 //  5. The Plan does not depend on the order of changes (except for an address that two pods have: the later one
 //     counts).
 //  6. A selector or block that does not parse allows nothing.
+//  7. A rule takes a constant number of sets and kernel rules, however many peers and ports it has. What a namespace's
+//     policies take on this node is bounded (bound.go). Above the bound its isolated pods exchange nothing; other
+//     namespaces are as before.
 package policy

@@ -66,15 +66,16 @@ func addresses(p *corev1.Pod) []netip.Addr {
 // counts.
 func namedPorts(spec *corev1.PodSpec) []NamedPort {
 	var out []NamedPort
+	seen := map[portName]bool{}
 	collect := func(c *corev1.Container) {
 		for _, p := range c.Ports {
 			proto, ok := protoNumber(p.Protocol)
-			n := NamedPort{Name: p.Name, Proto: proto, Port: uint16(p.ContainerPort)}
-			same := func(o NamedPort) bool { return o.Name == n.Name && o.Proto == n.Proto }
-			if p.Name != "" && ok && p.ContainerPort > 0 && p.ContainerPort <= maxPort &&
-				!slices.ContainsFunc(out, same) {
-				out = append(out, n)
+			key := portName{proto, p.Name}
+			if p.Name == "" || !ok || p.ContainerPort <= 0 || p.ContainerPort > maxPort || seen[key] {
+				continue
 			}
+			seen[key] = true
+			out = append(out, NamedPort{Name: p.Name, Proto: proto, Port: uint16(p.ContainerPort)})
 		}
 	}
 	for i := range spec.Containers {

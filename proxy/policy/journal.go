@@ -8,7 +8,7 @@ import "net/netip"
 type journal struct {
 	isolated [directions]was[netip.Addr, string]
 	chains   was[string, *Chain] // nil: it did not exist
-	sets     was[string, bool]
+	sets     was[string, *Set]   // nil: it did not exist
 	elements map[string]was[Element, bool]
 }
 
@@ -22,7 +22,7 @@ func (w was[K, V]) note(k K, before V) {
 }
 
 func newJournal() journal {
-	j := journal{chains: was[string, *Chain]{}, sets: was[string, bool]{}, elements: map[string]was[Element, bool]{}}
+	j := journal{chains: was[string, *Chain]{}, sets: was[string, *Set]{}, elements: map[string]was[Element, bool]{}}
 	for d := range j.isolated {
 		j.isolated[d] = was[netip.Addr, string]{}
 	}

@@ -32,15 +32,22 @@ type Chain struct {
 type Rule struct {
 	// Policy is the policy that the rule is from.
 	Policy string
-	// AnyPeer allows every peer. Otherwise Peers (sets of addresses) and Blocks (a set of spans, or "") do.
+	// AnyPeer allows every peer. Otherwise Peers (a set of addresses, or "") and Blocks (a set of spans, or "") do.
 	AnyPeer bool
-	Peers   []string
+	Peers   string
 	Blocks  string
-	// AnyPort allows every port and protocol, otherwise Ports do.
-	AnyPort bool
-	Ports   []PortRange
+	// AnyPort allows every port and protocol, otherwise Ports do. If there are many, PortSets are sets of them.
+	AnyPort  bool
+	Ports    []PortRange
+	PortSets []PortSet
 	// Endpoints are sets of addresses with protocol and port: the named ports of the peers of an egress rule.
 	Endpoints []string
+}
+
+// PortSet is a set of ports of one protocol.
+type PortSet struct {
+	Proto uint8
+	Name  string
 }
 
 // Element is an address, in some sets with a protocol and port.
@@ -64,7 +71,7 @@ func (e Element) compare(o Element) int {
 // Set is a set of peers.
 type Set struct {
 	Name string
-	// Meaning describes the pods or blocks, for people.
+	// Meaning describes the pods, blocks or ports, for people.
 	Meaning string
 	// Kind is the kind of its elements.
 	Kind SetKind
@@ -72,6 +79,8 @@ type Set struct {
 	Elements map[Element]int
 	// Spans are the spans of a set of kind Blocks.
 	Spans []Span
+	// Ports are the ranges of a set of kind Ports, all of one protocol.
+	Ports []PortRange
 }
 
 // SetKind is the kind of a set's elements.
@@ -82,6 +91,7 @@ const (
 	Addresses SetKind = iota // addresses of pods
 	Endpoints                // addresses of pods with a protocol and port
 	Blocks                   // spans of addresses
+	Ports                    // ranges of ports
 )
 
 // String formats the plan for golden files and people.
@@ -108,6 +118,9 @@ func (p *Plan) String() string {
 		for _, s := range s.Spans {
 			fmt.Fprintf(&out, "  %s\n", s)
 		}
+		for _, r := range s.Ports {
+			fmt.Fprintf(&out, "  %s\n", r)
+		}
 	}
 	return out.String()
 }
@@ -117,8 +130,8 @@ func (r Rule) String() string {
 	if r.AnyPeer {
 		peers = []string{"any peer"}
 	}
-	for _, p := range r.Peers {
-		peers = append(peers, "@"+p)
+	if r.Peers != "" {
+		peers = append(peers, "@"+r.Peers)
 	}
 	if r.Blocks != "" {
 		peers = append(peers, "@"+r.Blocks)
@@ -126,8 +139,13 @@ func (r Rule) String() string {
 	if r.AnyPort {
 		ports = []string{"any port"}
 	}
-	for _, p := range r.Ports {
-		ports = append(ports, p.String())
+	for _, p := range r.PortSets {
+		ports = append(ports, protoName(p.Proto)+" @"+p.Name)
+	}
+	if len(r.PortSets) == 0 {
+		for _, p := range r.Ports {
+			ports = append(ports, p.String())
+		}
 	}
 	var text strings.Builder
 	text.WriteString(r.Policy + " allows")

@@ -29,6 +29,7 @@ type cluster struct {
 	namespaces map[string]map[string]string
 	pods       []*corev1.Pod
 	policies   []*networkingv1.NetworkPolicy
+	most       int // State.most; 0: namespaceBound
 }
 
 // newCluster puts x and a of each namespace on this node. All serve port 80 (TCP, "serve-80"), 81 (TCP and UDP,
@@ -74,6 +75,9 @@ func newPod(ns, name string, ips ...string) *corev1.Pod {
 // state is a new one that knows the cluster.
 func (c *cluster) state() *State {
 	s := NewState()
+	if c.most > 0 {
+		s.most = c.most
+	}
 	for name, l := range c.namespaces {
 		s.SetNamespace(name, l)
 	}
@@ -200,8 +204,8 @@ func (p *Plan) passes(d Direction, at, peer, server netip.Addr, proto uint8, por
 			ports = ports || o.Proto == proto && o.From <= port && port <= o.To
 		}
 		peers := rule.AnyPeer
-		for _, s := range rule.Peers {
-			peers = peers || p.Sets[s].Elements[Element{Addr: peer}] > 0
+		if rule.Peers != "" {
+			peers = peers || p.Sets[rule.Peers].Elements[Element{Addr: peer}] > 0
 		}
 		if rule.Blocks != "" {
 			for _, s := range p.Sets[rule.Blocks].Spans {

@@ -5,7 +5,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"keelson/network/nft"
 )
@@ -181,11 +180,11 @@ func putView(delta *nft.Delta, chain *Chain, v view) {
 // crossed reports whether a rule has several peers and several ports. It takes two chains, one for peers and one for
 // ports.
 func crossed(r *Rule) bool {
-	n := len(r.Peers)
-	if r.Blocks != "" {
-		n++
+	ports := len(r.PortSets)
+	if ports == 0 {
+		ports = len(r.Ports)
 	}
-	return n > 1 && len(r.Ports) > 1
+	return r.Peers != "" && r.Blocks != "" && ports > 1
 }
 
 func innerName(c *Chain, v view, rule int) string {
@@ -214,11 +213,10 @@ func (v view) peers(dir Direction, r *Rule) []nft.Rule {
 		return []nft.Rule{nil}
 	}
 	var out []nft.Rule
-	sets := r.Peers
-	if r.Blocks != "" {
-		sets = append(slices.Clip(sets), r.Blocks)
-	}
-	for _, s := range sets {
+	for _, s := range []string{r.Peers, r.Blocks} {
+		if s == "" {
+			continue
+		}
 		for _, f := range families {
 			field := v.client[f]
 			if dir == Egress {
@@ -236,6 +234,12 @@ func (v view) ports(r *Rule) []nft.Rule {
 		return []nft.Rule{nil}
 	}
 	var out []nft.Rule
+	for _, p := range r.PortSets {
+		out = append(out, nft.Rule{nft.Is(nft.MetaL4Proto, nft.Proto(p.Proto)), nft.In(p.Name, v.port)})
+	}
+	if len(out) > 0 {
+		return out
+	}
 	for _, p := range r.Ports {
 		rule := nft.Rule{nft.Is(nft.MetaL4Proto, nft.Proto(p.Proto))}
 		switch {
@@ -249,18 +253,35 @@ func (v view) ports(r *Rule) []nft.Rule {
 	return out
 }
 
-// putSet adds a set with its spans, but without its elements.
-func putSet(d *nft.Delta, s *Set) {
+// putSet adds a set with its spans and ports, but without its elements.
+func putSet(delta *nft.Delta, s *Set) {
+	if s.Kind == Ports {
+		delta.PutSet(nft.Set{Name: s.Name, Key: []nft.Type{nft.Port}, Interval: true})
+		for _, r := range s.Ports {
+			delta.PutElement(s.Name, nft.RangeKey(nft.Range(nft.PortNumber(r.From), nft.PortNumber(r.To))), "")
+		}
+		return
+	}
 	for _, f := range families {
 		set := nft.Set{Name: setName(s.Name, f), Key: []nft.Type{addrType(f)}, Interval: s.Kind == Blocks}
 		if s.Kind == Endpoints {
 			set.Key = append(set.Key, nft.L4Proto, nft.Port)
 		}
-		d.Sets[set.Name] = set
+		delta.PutSet(set)
 	}
 	for _, span := range s.Spans {
-		d.PutElement(setName(s.Name, familyOf(span.From)),
+		delta.PutElement(setName(s.Name, familyOf(span.From)),
 			nft.RangeKey(nft.Range(nft.Addr(span.From), nft.Addr(span.To))), "")
+	}
+}
+
+func dropSet(d *nft.Delta, s *Set) {
+	if s.Kind == Ports {
+		d.DropSet(s.Name)
+		return
+	}
+	for _, f := range families {
+		d.DropSet(setName(s.Name, f))
 	}
 }
 
@@ -286,12 +307,10 @@ func (s *State) Drain() *nft.Delta {
 	for name, before := range s.log.sets {
 		now := s.sets[name]
 		switch {
-		case !before && now != nil:
+		case before == nil && now != nil:
 			putSet(delta, now)
-		case before && now == nil:
-			for _, f := range families {
-				delta.DropSets[setName(name, f)] = true
-			}
+		case before != nil && now == nil:
+			dropSet(delta, before)
 		}
 	}
 	for name, touched := range s.log.elements {

@@ -3,7 +3,7 @@
 package policy
 
 import (
-	"slices"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,47 +16,42 @@ type selector struct {
 	key    selectorKey
 	parsed parsedSelector
 	groups map[*group]bool
-	// members are its sets, by the kind of elements.
-	members map[memberKey]*members
+	// members are the sets that its pods are in.
+	members map[*members]bool
 }
 
-// memberKey is the kind of elements that a set has for a pod: its addresses, or addresses with a named port, or those
-// of them that are in blocks.
-type memberKey struct {
-	port   portName // name "" is none
-	blocks string   // digest of spans, or ""
-}
-
-// members is a set in use.
+// members is a set in use: what each pod has that one of the selectors matches, its addresses, or its addresses with
+// named ports.
 type members struct {
 	*Set
-	key   memberKey
+	selectors []*selector
+	// named are the ports of a set of kind Endpoints.
+	named map[portName]bool
+	// spans, if there are any, limit the addresses.
 	spans []Span
 	users int
 }
 
 // elements calls each for the elements of a pod in the set.
 func (m *members) elements(p *pod, each func(Element)) {
-	var port NamedPort
-	if m.key.port.name != "" {
-		i := slices.IndexFunc(p.Ports, func(n NamedPort) bool {
-			return n.Name == m.key.port.name && n.Proto == m.key.port.proto
-		})
-		if i < 0 {
-			return
-		}
-		port = p.Ports[i]
-	}
 	for _, a := range p.Addrs {
-		if m.key.blocks != "" && !slices.ContainsFunc(m.spans, func(s Span) bool { return s.contains(a) }) {
+		if len(m.spans) > 0 && !inSpans(m.spans, a) {
 			continue
 		}
-		each(Element{Addr: a, Proto: port.Proto, Port: port.Port})
+		if m.named == nil {
+			each(Element{Addr: a})
+			continue
+		}
+		for _, port := range p.Ports {
+			if m.named[portName{port.Proto, port.Name}] {
+				each(Element{Addr: a, Proto: port.Proto, Port: port.Port})
+			}
+		}
 	}
 }
 
-// blocks is a set of spans in use.
-type blocks struct {
+// constant is a set in use that does not depend on pods.
+type constant struct {
 	*Set
 	users int
 }
@@ -94,7 +89,7 @@ func (s *State) match(sel *selector, g *group) {
 
 // count adds a pod's elements to the selector's sets, or removes them.
 func (s *State) count(sel *selector, p *pod, by int) {
-	for _, m := range sel.members {
+	for m := range sel.members {
 		m.elements(p, func(e Element) { s.countElement(m.Set, e, by) })
 	}
 }
@@ -112,39 +107,91 @@ func (s *State) countElement(set *Set, e Element, by int) {
 	}
 }
 
-// acquire finds or makes the set of kind mk for the pods of key, and counts its use.
-func (s *State) acquire(key selectorKey, parsed parsedSelector, mk memberKey, spans []Span) string {
-	sel := s.selectors[key]
-	if sel == nil {
-		sel = s.addSelector(key, parsed)
+// wantedSet describes a set of what pods have.
+type wantedSet struct {
+	keys  []selectorKey
+	named []portName // of a set of kind Endpoints; none: kind Addresses
+	spans []Span
+}
+
+// name identifies the set by its whole content; meaning describes it for people.
+func (w *wantedSet) name() (name, meaning string) {
+	texts := make([]string, len(w.keys))
+	for i, k := range w.keys {
+		texts[i] = k.String()
 	}
-	m := sel.members[mk]
-	if m == nil {
-		m = &members{
-			key:   mk,
-			spans: spans,
-			Set:   &Set{Kind: Addresses, Meaning: key.String(), Elements: map[Element]int{}},
+	ports := make([]string, len(w.named))
+	for i, n := range w.named {
+		ports[i] = protoName(n.proto) + " " + n.name
+	}
+	prefix := "pods-"
+	whole := strings.Join(texts, "; ")
+	meaning = shortened(texts, "; ")
+	if len(ports) > 0 {
+		prefix = "ends-"
+		whole += ", " + strings.Join(ports, " ")
+		meaning += ", " + shortened(ports, " ")
+	}
+	if len(w.spans) > 0 {
+		whole += ", in " + spansText(w.spans)
+		meaning += ", in " + spansText(w.spans[:min(len(w.spans), mostInMeaning)])
+	}
+	return prefix + digest(whole), meaning
+}
+
+// mostInMeaning is how many parts the description of a set names.
+const mostInMeaning = 8
+
+// shortened joins the first texts and counts the others.
+func shortened(texts []string, by string) string {
+	more := len(texts) - mostInMeaning
+	if more <= 0 {
+		return strings.Join(texts, by)
+	}
+	return strings.Join(texts[:mostInMeaning], by) + fmt.Sprintf(" and %d more", more)
+}
+
+// acquire finds or makes a set, and counts its use. parsed has the selectors of its keys.
+func (s *State) acquire(w wantedSet, parsed selectors) *members {
+	name, meaning := w.name()
+	m := s.members[name]
+	if m != nil {
+		m.users++
+		return m
+	}
+	m = &members{
+		spans: w.spans,
+		users: 1,
+		Set: &Set{
+			Name:     name,
+			Kind:     Addresses,
+			Meaning:  meaning,
+			Elements: map[Element]int{},
+		},
+	}
+	if len(w.named) > 0 {
+		m.Kind = Endpoints
+		m.named = make(map[portName]bool, len(w.named))
+		for _, n := range w.named {
+			m.named[n] = true
 		}
-		prefix := "pods-"
-		if mk.port.name != "" {
-			prefix = "ends-"
-			m.Kind = Endpoints
-			m.Meaning += ", " + protoName(mk.port.proto) + " " + mk.port.name
+	}
+	s.members[name] = m
+	s.addSet(m.Set)
+	for _, k := range w.keys {
+		sel := s.selectors[k]
+		if sel == nil {
+			sel = s.addSelector(k, parsed[k])
 		}
-		if mk.blocks != "" {
-			m.Meaning += ", in " + spansText(spans)
-		}
-		m.Name = prefix + digest(m.Meaning)
-		sel.members[mk] = m
-		s.addSet(m.Set)
+		m.selectors = append(m.selectors, sel)
+		sel.members[m] = true
 		for g := range sel.groups {
 			for p := range g.pods {
 				m.elements(p, func(e Element) { s.countElement(m.Set, e, 1) })
 			}
 		}
 	}
-	m.users++
-	return m.Name
+	return m
 }
 
 func (s *State) addSelector(key selectorKey, parsed parsedSelector) *selector {
@@ -152,7 +199,7 @@ func (s *State) addSelector(key selectorKey, parsed parsedSelector) *selector {
 		key:     key,
 		parsed:  parsed,
 		groups:  map[*group]bool{},
-		members: map[memberKey]*members{},
+		members: map[*members]bool{},
 	}
 	s.selectors[key] = sel
 	if key.namespace != "" {
@@ -173,61 +220,79 @@ func (s *State) addSelector(key selectorKey, parsed parsedSelector) *selector {
 }
 
 // releaseSet undoes acquire.
-func (s *State) releaseSet(key selectorKey, mk memberKey) {
-	sel := s.selectors[key]
-	m := sel.members[mk]
+func (s *State) releaseSet(m *members) {
 	if m.users--; m.users > 0 {
 		return
 	}
-	delete(sel.members, mk)
+	delete(s.members, m.Name)
 	s.dropSet(m.Set)
-	if len(sel.members) > 0 {
-		return
+	for _, sel := range m.selectors {
+		delete(sel.members, m)
+		if len(sel.members) == 0 {
+			s.dropSelector(sel)
+		}
 	}
-	delete(s.selectors, key)
+}
+
+func (s *State) dropSelector(sel *selector) {
+	delete(s.selectors, sel.key)
 	delete(s.wide, sel)
 	for g := range sel.groups {
 		delete(g.selectors, sel)
 	}
-	if key.namespace != "" {
-		n := s.namespaceOf(key.namespace)
+	if sel.key.namespace != "" {
+		n := s.namespaceOf(sel.key.namespace)
 		delete(n.selectors, sel)
 		s.forget(n)
 	}
 }
 
-func (s *State) acquireBlocks(spans []Span) string {
-	name := "nets-" + digest(spansText(spans))
-	b := s.blocks[name]
-	if b == nil {
-		b = &blocks{Set: &Set{
-			Name:    name,
-			Kind:    Blocks,
-			Meaning: "blocks",
-			Spans:   spans,
-		}}
-		s.blocks[name] = b
-		s.addSet(b.Set)
+// acquireConstant finds or makes a set that does not depend on pods, and counts its use.
+func (s *State) acquireConstant(set *Set) string {
+	c := s.constants[set.Name]
+	if c == nil {
+		c = &constant{Set: set}
+		s.constants[set.Name] = c
+		s.addSet(set)
 	}
-	b.users++
-	return name
+	c.users++
+	return set.Name
 }
 
-func (s *State) releaseBlocks(name string) {
-	b := s.blocks[name]
-	if b.users--; b.users == 0 {
-		delete(s.blocks, name)
-		s.dropSet(b.Set)
+func (s *State) releaseConstant(name string) {
+	c := s.constants[name]
+	if c.users--; c.users == 0 {
+		delete(s.constants, name)
+		s.dropSet(c.Set)
+	}
+}
+
+func blocksSet(spans []Span) *Set {
+	return &Set{
+		Name:    "nets-" + digest(spansText(spans)),
+		Kind:    Blocks,
+		Meaning: "blocks",
+		Spans:   spans,
+	}
+}
+
+// portsSet is a set of the ports of one protocol.
+func portsSet(ports []PortRange) *Set {
+	return &Set{
+		Name:    "ports-" + digest(fmt.Sprint(ports)),
+		Kind:    Ports,
+		Meaning: "ports",
+		Ports:   ports,
 	}
 }
 
 func (s *State) addSet(set *Set) {
-	s.log.sets.note(set.Name, false)
+	s.log.sets.note(set.Name, nil)
 	s.sets[set.Name] = set
 }
 
 func (s *State) dropSet(set *Set) {
-	s.log.sets.note(set.Name, true)
+	s.log.sets.note(set.Name, set)
 	for e := range set.Elements {
 		s.log.element(set.Name, e, true)
 	}
@@ -240,4 +305,16 @@ func spansText(spans []Span) string {
 		out[i] = s.String()
 	}
 	return strings.Join(out, " ")
+}
+
+// byProtocol splits sorted ranges by their protocols.
+func byProtocol(ports []PortRange) [][]PortRange {
+	var out [][]PortRange
+	for i, r := range ports {
+		if i == 0 || r.Proto != ports[i-1].Proto {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], r)
+	}
+	return out
 }

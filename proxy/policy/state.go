@@ -20,12 +20,16 @@ type State struct {
 	selectors map[selectorKey]*selector
 	wide      map[*selector]bool
 	chains    map[string]*chain
-	blocks    map[string]*blocks
-	sets      map[string]*Set
+	members   map[string]*members
+	constants map[string]*constant
+	sets      map[string]*Set // of members and constants
 	isolated  [directions]map[netip.Addr]string
 	// claims are the local pods with an address, in the order of arrival.
 	claims map[netip.Addr][]*pod
 	log    journal
+	// most is namespaceBound; flipped: a namespace was closed or opened since the last call of Closed.
+	most    int
+	flipped bool
 }
 
 // namespace holds the pods and policies of a namespace. While it is not known, namespace selectors do not match it.
@@ -38,6 +42,11 @@ type namespace struct {
 	policies map[string]*compiled
 	// selectors are the selectors for this namespace only.
 	selectors map[*selector]bool
+	// loads are the chains that its local pods ask for, by name, and weight is their sum. closed: it is above the
+	// bound.
+	loads  map[string]*load
+	weight int
+	closed bool
 }
 
 // group holds the pods of a namespace with the same labels, which the same selectors match.
@@ -56,6 +65,7 @@ type group struct {
 type pod struct {
 	Pod
 	group  *group
+	wants  [directions]wanted
 	chains [directions]*chain
 }
 
@@ -67,10 +77,12 @@ func NewState() *State {
 		selectors:  map[selectorKey]*selector{},
 		wide:       map[*selector]bool{},
 		chains:     map[string]*chain{},
-		blocks:     map[string]*blocks{},
+		members:    map[string]*members{},
+		constants:  map[string]*constant{},
 		sets:       map[string]*Set{},
 		claims:     map[netip.Addr][]*pod{},
 		log:        newJournal(),
+		most:       namespaceBound,
 	}
 	for d := range state.isolated {
 		state.isolated[d] = map[netip.Addr]string{}
@@ -104,6 +116,7 @@ func (s *State) namespaceOf(name string) *namespace {
 			groups:    map[string]*group{},
 			policies:  map[string]*compiled{},
 			selectors: map[*selector]bool{},
+			loads:     map[string]*load{},
 		}
 		s.namespaces[name] = n
 	}
@@ -181,6 +194,8 @@ func (s *State) SetPod(p Pod) {
 			}
 		}
 	}
+	s.weigh(born)
+	s.bound(namespace)
 	s.assign(born)
 }
 
@@ -214,6 +229,8 @@ func (s *State) remove(p *pod) {
 		for d := range p.chains {
 			s.release(p.chains[d])
 		}
+		s.unweigh(p)
+		s.bound(group.namespace)
 		if group.local--; group.local == 0 {
 			group.policies = nil
 		}
@@ -271,6 +288,7 @@ func (s *State) DeletePolicy(namespace, name string) {
 
 // reassign updates the chains of the local pods that the old or the new policy selects.
 func (s *State) reassign(n *namespace, old, now *compiled) {
+	var affected []*pod
 	for _, group := range n.groups {
 		if group.local == 0 {
 			continue
@@ -288,9 +306,16 @@ func (s *State) reassign(n *namespace, old, now *compiled) {
 		}
 		for p := range group.pods {
 			if p.Local {
-				s.assign(p)
+				affected = append(affected, p)
 			}
 		}
+	}
+	for _, p := range affected {
+		s.weigh(p)
+	}
+	s.bound(n) // before chains are made
+	for _, p := range affected {
+		s.assign(p)
 	}
 }
 
