@@ -19,8 +19,10 @@ type Delta struct {
 	// Put are new elements and elements with a new value, Drop those to delete, by set and key.
 	Put  map[string]map[string]string
 	Drop map[string]map[string]bool
-	// replaced are the elements of Put that exist with another value.
-	replaced map[string][]string
+	// replaced are the elements of Put that exist with another value; rewritten are the Chains that exist with other
+	// rules.
+	replaced  map[string][]string
+	rewritten map[string]bool
 }
 
 // Empty reports whether there is no difference.
@@ -151,6 +153,7 @@ func Diff(have, want *Table) (delta Delta, whole bool) {
 		}
 		if !ok || !sameRules(old.Rules, c.Rules) {
 			delta.PutChain(c)
+			delta.rewrite(name, ok)
 		}
 	}
 	for name := range have.Chains {
@@ -186,7 +189,18 @@ func (d *Delta) replace(set, key string) {
 	d.replaced[set] = append(d.replaced[set], key)
 }
 
-// effective returns the part of d that changes table, with replaced set.
+// rewrite notes that a chain of Chains exists.
+func (d *Delta) rewrite(chain string, exists bool) {
+	if !exists {
+		return
+	}
+	if d.rewritten == nil {
+		d.rewritten = map[string]bool{}
+	}
+	d.rewritten[chain] = true
+}
+
+// effective returns the part of d that changes table, with replaced and rewritten set.
 func (d *Delta) effective(table *Table) *Delta {
 	out := &Delta{}
 	for name, s := range d.Sets {
@@ -197,6 +211,7 @@ func (d *Delta) effective(table *Table) *Delta {
 	for name, c := range d.Chains {
 		if old, ok := table.Chains[name]; !ok || !sameRules(old.Rules, c.Rules) {
 			out.PutChain(c)
+			out.rewrite(name, ok)
 		}
 	}
 	for name := range d.DropChains {

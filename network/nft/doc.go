@@ -27,7 +27,9 @@
 //
 // Invariants:
 //  1. Write and Change are one netlink batch, which the kernel applies completely or not at all, even if the process
-//     dies. Only a table with more elements than Writer's bound takes several batches; the first one has all rules.
+//     dies. Only beyond the Writer's bound there are several: a change prepares new sets and chains first, and deletes
+//     last; a whole table begins with all rules and verdict maps, and other elements follow. So a packet never sees a
+//     part of a chain's rules.
 //  2. A Table that was passed to Write belongs to the Writer from then on.
 //  3. After an error the state of the kernel is unknown: the next transaction replaces the whole table.
 //  4. Rules use no register of an earlier rule.

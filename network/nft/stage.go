@@ -56,50 +56,214 @@ func (c *chunk) flush() error {
 	return err
 }
 
-// stageElements adds the element changes of delta to the connection's transaction, deletions first.
-func (w *Writer) stageElements(delta *Delta, table *nftables.Table) error {
-	for set, keys := range delta.Drop {
-		if err := w.stageGone(delta, table, set, maps.Keys(keys)); err != nil {
+// stageWhole stages a new table. All its sets, chains and rules are one transaction, with the elements of verdict maps:
+// what these lead to is complete or refuses. Other elements beyond the bound follow in further transactions.
+func (w *Writer) stageWhole(delta *Delta, kept map[string][]nftables.SetElement) error {
+	table := w.table()
+	for _, s := range delta.Sets {
+		if err := w.conn.AddSet(s.kernel(table), nil); err != nil {
 			return err
 		}
 	}
-	for set, keys := range delta.replaced {
-		if err := w.stageGone(delta, table, set, slices.Values(keys)); err != nil {
-			return err
-		}
+	for _, c := range delta.Chains {
+		w.conn.AddChain(c.kernel(table))
 	}
-	staged := 0
-	for set, elements := range delta.Put {
-		chunk := newChunk(table, w.spec(delta, set), w.conn.SetAddElements)
-		for k, v := range elements {
-			if err := chunk.add(k, v); err != nil {
-				return err
-			}
-			if staged += len(k) + len(v) + elementOverhead; staged < w.bound {
+	for _, c := range delta.Chains {
+		w.stageRules(table, c)
+	}
+	if err := w.stageDynamic(kept, table); err != nil {
+		return err
+	}
+	for _, verdicts := range []bool{true, false} {
+		for set, elements := range delta.Put {
+			if delta.Sets[set].Verdicts != verdicts {
 				continue
 			}
-			staged = 0
-			if err := chunk.flush(); err != nil {
-				return err
-			}
-			if err := w.conn.Flush(); err != nil {
+			if err := w.stagePut(delta, table, set, maps.All(elements)); err != nil {
 				return err
 			}
 		}
-		if err := chunk.flush(); err != nil {
+	}
+	return nil
+}
+
+// stageChange stages a change. If it is larger than the bound it takes several transactions: first come new sets and
+// chains, which no packet sees before the existing objects change, and last the deletion of what no packet sees any
+// more.
+func (w *Writer) stageChange(d *Delta) error {
+	t := w.table()
+	for _, stage := range []func(*Delta, *nftables.Table) error{w.stageNew, w.stageExisting, w.stageDropped} {
+		if err := stage(d, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// stageNew stages new sets with their elements, and new chains that no hook calls.
+func (w *Writer) stageNew(delta *Delta, table *nftables.Table) error {
+	for _, s := range delta.Sets {
+		if err := w.conn.AddSet(s.kernel(table), nil); err != nil {
+			return err
+		}
+		if err := w.part(messageCost); err != nil {
+			return err
+		}
+	}
+	fresh := func(c Chain) bool { return c.Hook == "" && !delta.rewritten[c.Name] }
+	for _, c := range delta.Chains { // before their rules, which may refer to each other
+		if !fresh(c) {
+			continue
+		}
+		w.conn.AddChain(c.kernel(table))
+		if err := w.part(messageCost); err != nil {
+			return err
+		}
+	}
+	for _, c := range delta.Chains {
+		if !fresh(c) {
+			continue
+		}
+		w.stageRules(table, c)
+		if err := w.part(len(c.Rules) * ruleCost); err != nil {
+			return err
+		}
+	}
+	for set := range delta.Sets {
+		if err := w.stagePut(delta, table, set, maps.All(delta.Put[set])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stageExisting stages the changes that packets see. An element with a new value is replaced within one transaction.
+func (w *Writer) stageExisting(delta *Delta, table *nftables.Table) error {
+	for _, c := range delta.Chains {
+		if c.Hook == "" && !delta.rewritten[c.Name] {
+			continue
+		}
+		w.conn.AddChain(c.kernel(table))
+		w.conn.FlushChain(&nftables.Chain{Name: c.Name, Table: table}) // its old rules
+		w.stageRules(table, c)
+		w.staged += len(c.Rules)*ruleCost + 2*messageCost
+	}
+	for set, keys := range delta.Drop {
+		if err := w.stageGone(delta, table, set, maps.Keys(keys)); err != nil {
+			return err
+		}
+	}
+	for set, keys := range delta.replaced {
+		for chunk := range slices.Chunk(keys, mostReplaced) {
+			if err := w.stageReplaced(delta, table, set, chunk); err != nil {
+				return err
+			}
+		}
+	}
+	for set, elements := range delta.Put {
+		if _, isNew := delta.Sets[set]; isNew {
+			continue
+		}
+		replaced := make(map[string]bool, len(delta.replaced[set]))
+		for _, k := range delta.replaced[set] {
+			replaced[k] = true
+		}
+		added := func(yield func(string, string) bool) {
+			for k, v := range elements {
+				if !replaced[k] && !yield(k, v) {
+					return
+				}
+			}
+		}
+		if err := w.stagePut(delta, table, set, added); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stageDropped stages the deletion of chains and sets.
+func (w *Writer) stageDropped(delta *Delta, table *nftables.Table) error {
+	for name := range delta.DropChains { // their rules may refer to each other
+		w.conn.FlushChain(&nftables.Chain{Name: name, Table: table})
+		if err := w.part(messageCost); err != nil {
+			return err
+		}
+	}
+	for name := range delta.DropChains {
+		w.conn.DelChain(&nftables.Chain{Name: name, Table: table})
+		if err := w.part(messageCost); err != nil {
+			return err
+		}
+	}
+	for name := range delta.DropSets {
+		w.conn.DelSet(&nftables.Set{Name: name, Table: table})
+		if err := w.part(messageCost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Writer) stageRules(t *nftables.Table, c Chain) {
+	for _, r := range c.Rules {
+		w.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: c.Name, Table: t}, Exprs: r.build()})
+	}
+}
+
+// mostReplaced is how many elements are replaced by one pair of lists.
+const mostReplaced = 200
+
+func (w *Writer) stageReplaced(d *Delta, t *nftables.Table, set string, keys []string) error {
+	if err := w.stageChunks(newChunk(t, w.spec(d, set), w.conn.SetDeleteElements), slices.Values(keys)); err != nil {
+		return err
+	}
+	c := newChunk(t, w.spec(d, set), w.conn.SetAddElements)
+	for _, k := range keys {
+		if err := c.add(k, d.Put[set][k]); err != nil {
+			return err
+		}
+	}
+	if err := c.flush(); err != nil {
+		return err
+	}
+	return w.part(2 * len(keys) * elementOverhead)
+}
+
+// stagePut stages elements; beyond the bound they are in several transactions.
+func (w *Writer) stagePut(d *Delta, t *nftables.Table, set string, elements iter.Seq2[string, string]) error {
+	chunk := newChunk(t, w.spec(d, set), w.conn.SetAddElements)
+	for k, v := range elements {
+		if err := chunk.add(k, v); err != nil {
+			return err
+		}
+		cost := len(k) + len(v) + elementOverhead
+		if w.staged+cost >= w.bound {
+			if err := chunk.flush(); err != nil {
+				return err
+			}
+		}
+		if err := w.part(cost); err != nil {
+			return err
+		}
+	}
+	return chunk.flush()
+}
+
 func (w *Writer) stageGone(d *Delta, t *nftables.Table, set string, keys iter.Seq[string]) error {
-	c := newChunk(t, w.spec(d, set), w.conn.SetDeleteElements)
+	return w.stageChunks(newChunk(t, w.spec(d, set), w.conn.SetDeleteElements), keys)
+}
+
+// stageChunks stages the keys of elements.
+func (w *Writer) stageChunks(c *chunk, keys iter.Seq[string]) error {
+	n := 0
 	for k := range keys {
 		if err := c.add(k, ""); err != nil {
 			return err
 		}
+		n += len(k) + elementOverhead
 	}
+	w.staged += n
 	return c.flush()
 }
 

@@ -17,6 +17,9 @@ import (
 // nfnlgrpNftables is the multicast group for changes of nftables (NFNLGRP_NFTABLES).
 const nfnlgrpNftables = 7
 
+// watchBytes is the limit of the buffer for notifications.
+const watchBytes = 8 << 20
+
 // Watch calls damaged whenever another program has changed the table, until ctx is done. It does not poll: the kernel
 // sends notifications. damaged should limit the rate of Repair, because the other program may repeat its change.
 func (w *Writer) Watch(ctx context.Context, damaged func()) error {
@@ -33,7 +36,7 @@ func (w *Writer) Watch(ctx context.Context, damaged func()) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	w.mu.Lock()
 	w.watch = conn
-	err = errors.Join(conn.SetReadBuffer(socketBytes/8), ignoreOwn(conn, w.pid), conn.JoinGroup(nfnlgrpNftables))
+	err = errors.Join(conn.SetReadBuffer(watchBytes), ignoreOwn(conn, w.pid), conn.JoinGroup(nfnlgrpNftables))
 	w.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("listen to changes of nftables: %w", err)
@@ -114,6 +117,10 @@ func tableOf(m netlink.Message) string {
 func (w *Writer) Intact() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.intactLocked()
+}
+
+func (w *Writer) intactLocked() bool {
 	if !w.sure || w.dialLocked() != nil {
 		return false
 	}

@@ -15,10 +15,16 @@ import (
 	"keelson/lib/linux"
 )
 
-// Limits of one transaction.
+// Limits of one transaction. The kernel answers each message of a transaction, and a rule with the rule itself, before
+// the first answer is read: they must fit in the socket's buffer for reading. The buffers' sizes are limits; they take
+// memory only while they are in use.
 const (
-	batchBytes  = 24 << 20 // approximate size of the elements of one transaction, some 200,000
-	socketBytes = 64 << 20 // socket buffer: a transaction is sent as one message
+	// approximate size of the messages and answers of a part of a change: 6,000 rules or 200,000 elements
+	batchBytes   = 16 << 20
+	sendBytes    = 256 << 20 // buffer for writing: a transaction is sent as one message
+	receiveBytes = 512 << 20 // buffer for reading: for a whole table, which is one transaction
+	messageCost  = 1 << 10
+	ruleCost     = 5 << 9
 )
 
 // Config configures a Writer.
@@ -39,7 +45,11 @@ type Writer struct {
 	watch *netlink.Conn // nil unless Watch runs
 	want  *Table
 	sure  bool // the kernel has want; false: unknown
-	bound int
+	// staged is the cost of the messages that are not sent yet. bound is batchBytes.
+	staged, bound int
+	receive       int // receiveBytes
+	// sent is called after each part of a transaction; tests look at the kernel's table then. nil: not called.
+	sent func()
 }
 
 // Open returns a Writer. It changes nothing in the kernel.
@@ -47,7 +57,7 @@ func Open(cfg Config) (*Writer, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	w := &Writer{cfg: cfg, bound: batchBytes}
+	w := &Writer{cfg: cfg, bound: batchBytes, receive: receiveBytes}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w, w.dialLocked()
@@ -68,7 +78,7 @@ func (w *Writer) dialLocked() error {
 		nftables.WithSockOptions(func(c *netlink.Conn) error {
 			var err error
 			w.pid, err = address(c)
-			return errors.Join(err, c.SetWriteBuffer(socketBytes), c.SetReadBuffer(socketBytes/4))
+			return errors.Join(err, c.SetWriteBuffer(sendBytes), c.SetReadBuffer(w.receive))
 		}))
 	if err != nil {
 		return fmt.Errorf("open a socket to nftables: %w", err)
@@ -194,10 +204,12 @@ func (w *Writer) wholeLocked() error {
 	if err != nil { // the rules are more important than the elements
 		w.cfg.Log.Warn("dynamic elements of an nftables table are lost", "table", w.cfg.Name, "err", err)
 	}
-	w.conn.AddTable(t) // deleting a missing table is an error
-	w.conn.DelTable(t)
-	w.conn.AddTable(t)
-	return w.sendLocked(&d, kept)
+	return w.sendLocked(func() error {
+		w.conn.AddTable(t) // deleting a missing table is an error
+		w.conn.DelTable(t)
+		w.conn.AddTable(t)
+		return w.stageWhole(&d, kept)
+	})
 }
 
 func (w *Writer) changeLocked(d *Delta) error {
@@ -207,9 +219,8 @@ func (w *Writer) changeLocked(d *Delta) error {
 	if err := w.dialLocked(); err != nil {
 		return err
 	}
-	err := w.sendLocked(d, nil)
-	// An object to delete is still in use, or replies were lost (ENOBUFS). Replacing the whole table depends on
-	// neither.
+	err := w.sendLocked(func() error { return w.stageChange(d) })
+	// An object to delete is still in use. Replacing the whole table does not depend on that.
 	if linux.PassingNetlink(err) || errors.Is(err, unix.ENOBUFS) {
 		w.cfg.Log.Debug("nftables table is replaced", "table", w.cfg.Name, "err", err)
 		return w.wholeLocked()
@@ -217,13 +228,16 @@ func (w *Writer) changeLocked(d *Delta) error {
 	return err
 }
 
-// sendLocked writes d and the dynamic elements in one transaction, together with messages that are staged already.
-// Elements beyond the bound follow in further transactions.
-func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) error {
+// sendLocked sends what stage stages, in one or several transactions.
+func (w *Writer) sendLocked(stage func() error) error {
 	w.sure = false
-	err := w.stageLocked(d, kept)
+	w.staged = 0
+	err := stage()
 	if err == nil {
-		err = w.conn.Flush()
+		err = w.flush()
+	}
+	if errors.Is(err, unix.ENOBUFS) && w.tookAll() {
+		return nil
 	}
 	if err != nil {
 		// The socket may have unread replies.
@@ -233,40 +247,33 @@ func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) err
 	return nil
 }
 
-func (w *Writer) stageLocked(delta *Delta, kept map[string][]nftables.SetElement) error {
-	table := w.table()
-	for _, s := range delta.Sets {
-		if err := w.conn.AddSet(s.kernel(table), nil); err != nil {
-			return err
-		}
+// tookAll reports whether the kernel has the desired table, after answers were lost: it may have made the transaction
+// or not. It uses a new socket, because the old one may have unread answers.
+func (w *Writer) tookAll() bool {
+	if w.hangUpLocked() != nil {
+		return false
 	}
-	for name, c := range delta.Chains {
-		w.conn.AddChain(c.kernel(table))
-		w.conn.FlushChain(&nftables.Chain{Name: name, Table: table}) // its old rules
-	}
-	for name, c := range delta.Chains {
-		for _, r := range c.Rules {
-			w.conn.AddRule(&nftables.Rule{
-				Table: table,
-				Chain: &nftables.Chain{Name: name, Table: table},
-				Exprs: r.build(),
-			})
-		}
-	}
-	if err := w.stageDynamic(kept, table); err != nil {
+	w.sure = true
+	w.sure = w.intactLocked()
+	return w.sure
+}
+
+// flush sends what is staged as one transaction.
+func (w *Writer) flush() error {
+	w.staged = 0
+	if err := w.conn.Flush(); err != nil {
 		return err
 	}
-	if err := w.stageElements(delta, table); err != nil {
-		return err
-	}
-	for name := range delta.DropChains { // their rules may refer to each other
-		w.conn.FlushChain(&nftables.Chain{Name: name, Table: table})
-	}
-	for name := range delta.DropChains {
-		w.conn.DelChain(&nftables.Chain{Name: name, Table: table})
-	}
-	for name := range delta.DropSets {
-		w.conn.DelSet(&nftables.Set{Name: name, Table: table})
+	if w.sent != nil {
+		w.sent()
 	}
 	return nil
+}
+
+// part counts staged messages, and sends them if they are enough for a transaction. What follows may be in another one.
+func (w *Writer) part(cost int) error {
+	if w.staged += cost; w.staged < w.bound {
+		return nil
+	}
+	return w.flush()
 }

@@ -248,6 +248,7 @@ func TestDifferencesEqualTheWhole(t *testing.T) {
 		return table
 	}
 	for i := range 60 {
+		writer.bound = []int{batchBytes, 1 << 10, 8 << 10}[i/3%3] // in one transaction, or in many
 		want := build()
 		if i%3 == 2 { // use Change with a known difference
 			d, _ := Diff(writer.want, want)
