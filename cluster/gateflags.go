@@ -16,8 +16,8 @@ import (
 )
 
 func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
-	fl.Var(on, "feature-gates", "Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload; the others keep the "+
-		"release's defaults)")
+	fl.Var(on, "feature-gates", "Kubernetes feature gates `NAME=BOOL`,... (GenericWorkload, AllowServiceExternalIPs; "+
+		"the others keep the release's defaults)")
 }
 
 // runtimeConfig is kube-apiserver's --runtime-config. The flag is checked and has no effect: Keelson serves every

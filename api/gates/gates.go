@@ -15,23 +15,42 @@ import (
 	"keelson/lib/words"
 )
 
-// On are the gates that can be turned; the zero value is the release's default.
+// On are the gates that can be turned; the zero value is the default.
 type On struct {
 	// GenericWorkload: the kinds Workload and PodGroup, spec.schedulingGroup of pods, and the scheduling of groups.
 	GenericWorkload bool
+	// AllowServiceExternalIPs: the service proxy serves spec.externalIPs. In the release it is on; here it is off
+	// (docs/decisions/0161).
+	AllowServiceExternalIPs bool
 }
 
-const genericWorkload = "GenericWorkload"
+// turnable are the names of the gates of On with their fields.
+var turnable = []struct {
+	name  string
+	field func(*On) *bool
+}{
+	{"AllowServiceExternalIPs", func(o *On) *bool { return &o.AllowServiceExternalIPs }},
+	{"GenericWorkload", func(o *On) *bool { return &o.GenericWorkload }},
+}
 
 // All is with everything on that can be.
-func All() On { return On{GenericWorkload: true} }
+func All() On {
+	var o On
+	for _, g := range turnable {
+		*g.field(&o) = true
+	}
+	return o
+}
 
 // String is the flag's value.
 func (o *On) String() string {
-	if o != nil && o.GenericWorkload {
-		return genericWorkload + "=true"
+	var out []string
+	for _, g := range turnable {
+		if o != nil && *g.field(o) {
+			out = append(out, g.name+"=true")
+		}
 	}
-	return ""
+	return strings.Join(out, ",")
 }
 
 // Type is how the usage text names the flag's value.
@@ -62,9 +81,11 @@ func (o *On) one(part string) error {
 	if err != nil {
 		return fmt.Errorf("feature gate %s: %q is neither true nor false", name, value)
 	}
-	if name == genericWorkload {
-		o.GenericWorkload = on
-		return nil
+	for _, g := range turnable {
+		if name == g.name {
+			*g.field(o) = on
+			return nil
+		}
 	}
 	row := find(name)
 	switch {
@@ -78,7 +99,11 @@ func (o *On) one(part string) error {
 	default:
 		return fmt.Errorf("feature gate %s: it is off and cannot be turned on here", name)
 	}
-	if near := words.Nearest(name, slices.Values(append(names(), genericWorkload))); near != "" {
+	all := names()
+	for _, g := range turnable {
+		all = append(all, g.name)
+	}
+	if near := words.Nearest(name, slices.Values(all)); near != "" {
 		return fmt.Errorf("there is no feature gate %s: did you mean %s?", name, near)
 	}
 	return fmt.Errorf("there is no feature gate %s in this release", name)

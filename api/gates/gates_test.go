@@ -13,6 +13,8 @@ func TestSet(t *testing.T) {
 		{"GenericWorkload=true, GenericWorkload=false", "", ""},
 		{" GenericWorkload = 1 ,,", "GenericWorkload=true", ""},
 		{"OpportunisticBatching=true,GenericWorkload=true", "GenericWorkload=true", ""},
+		{"GenericWorkload=true,AllowServiceExternalIPs=true", "AllowServiceExternalIPs=true,GenericWorkload=true", ""},
+		{"AllowServiceExternalIPs=false", "", ""},
 		{"CompositePodGroup=false", "", ""},
 		{"CompositePodGroup=true", "", "feature gate CompositePodGroup: it is off and cannot be turned on here"},
 		{
@@ -45,8 +47,13 @@ func TestSet(t *testing.T) {
 func TestTable(t *testing.T) {
 	all := names()
 	slices.Sort(all)
-	if n := len(slices.Compact(slices.Clone(all))); n != len(all) || slices.Contains(all, genericWorkload) {
+	if n := len(slices.Compact(slices.Clone(all))); n != len(all) {
 		t.Errorf("%d gates, %d names", len(all), n)
+	}
+	for _, g := range turnable {
+		if slices.Contains(all, g.name) {
+			t.Errorf("%s can be turned and cannot", g.name)
+		}
 	}
 	for _, row := range table {
 		if row.why == "" || row.absent && !row.on {

@@ -20,7 +20,7 @@ var table = []fixed{
 		on:  true,
 		why: "as in the release",
 		names: `
-APIResponseCompression AllowParsingUserUIDFromCertAuth AllowServiceExternalIPs AllowUnsafeMalformedObjectDeletion
+APIResponseCompression AllowParsingUserUIDFromCertAuth AllowUnsafeMalformedObjectDeletion
 AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking CRDValidationRatcheting
 CSIServiceAccountTokenSecrets ClearingNominatedNodeNameAfterBinding ClusterTrustBundle ClusterTrustBundleProjection
 ComponentFlagz ComponentStatusz ConstrainedImpersonation ContainerRestartRules CustomResourceFieldSelectors

@@ -271,6 +271,12 @@ var table = []row{
 		build:        withoutHandlers(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} }),
 	},
 	{
+		name: "ServiceExternalIPs",
+		build: withoutHandlers(func(c *Config) admission.Plugin {
+			return admission.ServiceExternalIPs{Reader: c.Objects, PodRanges: c.PodRanges}
+		}),
+	},
+	{
 		name: "PodTopologyLabels",
 		build: withoutHandlers(func(c *Config) admission.Plugin {
 			return admission.PodTopologyLabels{Reader: c.Objects}
