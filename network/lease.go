@@ -162,6 +162,7 @@ func (n *Network) takeLocked(id string, l *lease, fresh bool) error {
 // keysOf checks port mappings; one port twice within a pod is an error too.
 func keysOf(ports []PortMapping) ([]portKey, error) {
 	var out []portKey
+	seen := make(map[portKey]bool, len(ports))
 	for _, portMapping := range ports {
 		proto, err := protoNumber(portMapping.Protocol)
 		if err != nil {
@@ -175,9 +176,10 @@ func keysOf(ports []PortMapping) ([]portKey, error) {
 		if ip := portMapping.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
 			k.ip = ip
 		}
-		if slices.Contains(out, k) {
+		if seen[k] {
 			return nil, fmt.Errorf("host port %d/%s is mapped twice", portMapping.HostPort, protoName(proto))
 		}
+		seen[k] = true
 		out = append(out, k)
 	}
 	return out, nil

@@ -156,11 +156,11 @@ func dropForType(service, old *corev1.Service) {
 
 // samePorts tells whether the client left all node ports alone.
 func samePorts(now, was []corev1.ServicePort) bool {
-	return !slices.ContainsFunc(now, func(p corev1.ServicePort) bool {
-		return p.NodePort != 0 && !slices.ContainsFunc(was, func(o corev1.ServicePort) bool {
-			return o.NodePort == p.NodePort
-		})
-	})
+	had := map[int32]bool{0: true}
+	for _, p := range was {
+		had[p.NodePort] = true
+	}
+	return !slices.ContainsFunc(now, func(p corev1.ServicePort) bool { return !had[p.NodePort] })
 }
 
 // dropSame is nil where now says what was said, else now.

@@ -254,10 +254,14 @@ func ipFamilies(errs *check.List, service *corev1.Service) {
 // externalIPs lets the form of an address stay that the old Service has; what it means must be allowed.
 func externalIPs(errs *check.List, s, old *corev1.Service) {
 	errs.In("externalIPs")
+	had := map[string]bool{}
+	if old != nil {
+		had = setOf(old.Spec.ExternalIPs)
+	}
 	for i, ip := range s.Spec.ExternalIPs {
 		before := errs.Len()
 		errs.Index(i)
-		if old == nil || !slices.Contains(old.Spec.ExternalIPs, ip) {
+		if !had[ip] {
 			errs.IP("", ip)
 		}
 		if errs.Len() == before {
@@ -266,6 +270,15 @@ func externalIPs(errs *check.List, s, old *corev1.Service) {
 		errs.Out()
 	}
 	errs.Out()
+}
+
+// setOf is a set of texts: clients choose how many there are.
+func setOf(texts []string) map[string]bool {
+	out := make(map[string]bool, len(texts))
+	for _, t := range texts {
+		out[t] = true
+	}
+	return out
 }
 
 // NonSpecialIP refuses, at the current field, addresses that traffic from elsewhere cannot be meant for.
@@ -296,8 +309,12 @@ func sourceRanges(errs *check.List, service, old *corev1.Service) {
 		if !balanced {
 			errs.Forbidden("", why)
 		}
+		had := map[string]bool{}
+		if old != nil {
+			had = setOf(old.Spec.LoadBalancerSourceRanges)
+		}
 		for i, r := range ranges {
-			if old != nil && slices.Contains(old.Spec.LoadBalancerSourceRanges, r) {
+			if had[r] {
 				continue
 			}
 			errs.Index(i)
