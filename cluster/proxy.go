@@ -3,9 +3,15 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
+	"net"
 	"net/netip"
+	"net/url"
 	"os"
+	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -13,8 +19,10 @@ import (
 	"keelson/kubelet/reach"
 	"keelson/lib/deeds"
 	"keelson/lib/run"
+	"keelson/network/mesh"
 	"keelson/network/whereto"
 	"keelson/proxy"
+	"keelson/proxy/services"
 )
 
 // proxyRole is the name of the service proxy's role.
@@ -37,18 +45,93 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	if s.node.services != nil {
 		return s.node.services, nil
 	}
+	options := s.cfg.Proxy
+	options.ExternalIPs = s.cfg.Gates.AllowServiceExternalIPs
+	cl := s.client(roleNamed(proxyRole).roleIdentity)
+	var servers []netip.AddrPort
+	if s.server == nil && cl.Config != nil {
+		servers = serverAddresses(context.Background(), cl.Config.Host)
+	}
 	var err error
 	s.node.services, err = proxy.New(proxy.Config{
-		Client:   s.client(roleNamed(proxyRole).roleIdentity),
+		Client:   cl,
 		NodeName: s.cfg.NodeName,
 		Table:    serviceTable(s.dir),
 		PodCIDRs: s.cfg.podRanges(),
 		PodGroup: s.node.podGroup,
-		Options:  s.cfg.Proxy,
+		Servers:  servers,
+		Reserved: s.reservedPorts(),
+		Options:  options,
 		Marks:    s.marks,
 		Log:      s.logOf(deeds.Proxy),
 	})
 	return s.node.services, err
+}
+
+// reservedPorts are the ports of this process's own listeners and of the tunnel, which no Service gets on this node.
+func (s *site) reservedPorts() map[services.HostPort]string {
+	out := map[services.HostPort]string{}
+	for what, addr := range s.node.reserved {
+		if ap, err := netip.ParseAddrPort(addr.String()); err == nil {
+			out[services.HostPort{Proto: unix.IPPROTO_TCP, Port: ap.Port()}] = what
+		}
+	}
+	out[services.HostPort{
+		Proto: unix.IPPROTO_TCP,
+		Port:  uint16(cmp.Or(s.cfg.Node.KubeletPort, kubeletPort)),
+	}] = "the kubelet"
+	if mode := cmp.Or(s.cfg.PodRoutes.Mode, mesh.Auto); mode != mesh.None {
+		out[services.HostPort{
+			Proto: unix.IPPROTO_UDP,
+			Port:  uint16(cmp.Or(s.cfg.PodRoutes.Port, mode.DefaultPort())),
+		}] = "the tunnel of the pod network"
+	}
+	return out
+}
+
+// resolveLimit bounds the resolution of a server's name at the start of a process.
+const resolveLimit = 2 * time.Second
+
+// serverAddresses returns the addresses of the servers at URLs; a name that does not resolve has none.
+func serverAddresses(ctx context.Context, urls ...string) []netip.AddrPort {
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	var out []netip.AddrPort
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil || u.Hostname() == "" {
+			continue
+		}
+		port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16)
+		if err != nil {
+			continue
+		}
+		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			out = append(out, netip.AddrPortFrom(a.Unmap(), uint16(port)))
+		}
+	}
+	return out
+}
+
+// clearWay deletes what rules of Services from earlier processes have for the API servers at URLs: the process could
+// not reach the server to learn that the Service is gone. Where that fails, it is logged and the process tries with the
+// rules that there are.
+func clearWay(ctx context.Context, log *slog.Logger, urls ...string) {
+	if os.Getuid() != 0 {
+		return
+	}
+	servers := serverAddresses(ctx, urls...)
+	if len(servers) == 0 {
+		return
+	}
+	if err := proxy.ClearWay(0, servers); err != nil {
+		log.Warn("old rules of services may stand between this process and the API server", "servers", servers, "err",
+			err)
+	}
 }
 
 // serviceRules reports which rules of a Service are in the kernel; nil: this process runs no service proxy.

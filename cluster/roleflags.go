@@ -80,7 +80,7 @@ func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
 		"`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
 	fl.StringVar(&r.ClientCA, "client-ca-file", "",
 		"`FILE` with the CAs of the API server's client certificate (default: those of the API server)")
-	nodeNameFlag(fl, r)
+	proxyFlags(fl, r)
 	fl.StringVar(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
 	mirrorFlag(fl, r)
 }
@@ -88,6 +88,12 @@ func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
 // nodeNameFlag is for roles that must know on which node they run.
 func nodeNameFlag(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.StringVar(&r.NodeName, "node-name", "", "name of this node (default: the host's name)")
+}
+
+// proxyFlags are the flags of a process with the service proxy that has no API server.
+func proxyFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	nodeNameFlag(fl, r)
+	gatesFlag(fl, &r.Gates)
 }
 
 func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {

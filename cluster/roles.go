@@ -174,6 +174,7 @@ func (r RoleConfig) connect(file, agent string) (*client.Client, *mark.Recorder,
 	if err != nil {
 		return nil, nil, run.Part{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
+	clearWay(context.Background(), r.log(), rest.Host)
 	return r.connectTo(rest, agent)
 }
 
@@ -276,11 +277,24 @@ func (r RoleConfig) serverAt() netip.Addr {
 	return netip.Addr{}
 }
 
+// knownServers are the URLs of the API servers in the kubelet's kubeconfigs.
+func (r RoleConfig) knownServers() []string {
+	var out []string
+	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
+		to, err := loadIfThere(file)
+		if to != nil && err == nil { // the code that loads the kubeconfig reports the error
+			out = append(out, to.Host)
+		}
+	}
+	return out
+}
+
 // kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built
 // then.
 func (r RoleConfig) kubeletParts(
 	ctx context.Context, cfg Config, dir DataDir,
 ) (group *run.Group, release func(), err error) {
+	clearWay(ctx, r.log(), r.knownServers()...)
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return nil, nil, err

@@ -130,7 +130,7 @@ func table() []role {
 				short: "The service proxy of this machine, alone",
 				example: "  keelson proxy --kubeconfig /tmp/a/pki/proxy.kubeconfig --node-name worker-1\n" +
 					"  keelson proxy --cleanup",
-				flags: nodeNameFlag,
+				flags: proxyFlags,
 			},
 		},
 		{

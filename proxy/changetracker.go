@@ -5,6 +5,7 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type changeTracker struct {
 	services cache.SharedIndexInformer
 	slices   cache.SharedIndexInformer
 	nodes    cache.SharedIndexInformer
+	self     string // the name of this node
 
 	mu      sync.Mutex
 	synced  bool
@@ -51,7 +53,8 @@ type changeBatch struct {
 
 const byService = "service"
 
-func (f *changeTracker) init() {
+func (f *changeTracker) init(self string) {
+	f.self = self
 	f.wake = make(chan struct{}, 1)
 	f.changed = map[types.NamespacedName]seen{}
 }
@@ -61,7 +64,9 @@ func (p *Proxy) runInformers(ctx context.Context, ready func()) error {
 	const notOurs = "!" + services.LabelProxyName + ",!" + services.LabelHeadless
 	objects := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = notOurs }})
 	self := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, p.cfg.NodeName).String()
+		if !p.cfg.Options.ExternalIPs { // otherwise the addresses of all nodes matter
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, p.cfg.NodeName).String()
+		}
 	}})
 	changeTracker := &p.tracker
 	changeTracker.services = coreinformers.New(objects.Scoped()).Services().Informer()
@@ -172,10 +177,41 @@ func (f *changeTracker) take() *changeBatch {
 	b := &changeBatch{services: f.changed}
 	f.changed = map[types.NamespacedName]seen{}
 	f.node = false
-	for _, obj := range f.nodes.GetStore().List() {
+	if obj, ok, err := f.nodes.GetStore().GetByKey(f.self); err == nil && ok {
 		b.node, _ = obj.(*corev1.Node)
 	}
 	return b
+}
+
+// otherNodes returns the addresses of the nodes in the informer but one.
+func (f *changeTracker) otherNodes(self string) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, obj := range f.nodes.GetStore().List() {
+		if n, ok := obj.(*corev1.Node); ok && n.Name != self {
+			for _, a := range addressesOfNode(n) {
+				out[a] = true
+			}
+		}
+	}
+	return out
+}
+
+// apiServers returns the endpoints of the Service kubernetes: the addresses of API servers.
+func (f *changeTracker) apiServers() map[netip.AddrPort]bool {
+	out := map[netip.AddrPort]bool{}
+	for _, s := range f.input(types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}).Slices {
+		for _, e := range s.Endpoints {
+			for _, text := range e.Addresses {
+				a, err := netip.ParseAddr(text)
+				for _, p := range s.Ports {
+					if err == nil && p.Port != nil {
+						out[netip.AddrPortFrom(a.Unmap(), uint16(*p.Port))] = true
+					}
+				}
+			}
+		}
+	}
+	return out
 }
 
 func (f *changeTracker) service(n types.NamespacedName) *corev1.Service {

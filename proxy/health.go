@@ -110,6 +110,14 @@ func (h *healthChecks) set(state *services.State, cidrs []netip.Prefix) {
 	}
 }
 
+// has reports whether the port is a health check node port that is served.
+func (h *healthChecks) has(port uint16) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.servers[port]
+	return c != nil && c.server != nil
+}
+
 func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 	if !h.running || c.server != nil {
 		return

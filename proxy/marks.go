@@ -68,7 +68,13 @@ func (p *Proxy) reachable(namespacedName types.NamespacedName, before, after *se
 }
 
 // reportRefused emits an event for each frontend that is in use by something else.
-func (p *Proxy) reportRefused(n types.NamespacedName, before, after *services.Part) {
+func (p *Proxy) reportRefused(namespacedName types.NamespacedName, before, after *services.Part) {
+	if svc := p.tracker.service(namespacedName); svc != nil && after.TooLarge > 0 &&
+		(before == nil || before.TooLarge == 0) {
+		p.events.Event(svc, corev1.EventTypeWarning, "TooLarge", fmt.Sprintf(
+			"node %s does not serve it: its ports, endpoints and addresses multiply to %d entries; %d are possible: "+
+				"use fewer ports", p.cfg.NodeName, after.TooLarge, services.MostElements))
+	}
 	known := map[netip.AddrPort]bool{}
 	if before != nil {
 		for _, r := range before.Refused {
@@ -76,7 +82,7 @@ func (p *Proxy) reportRefused(n types.NamespacedName, before, after *services.Pa
 		}
 	}
 	for _, r := range after.Refused {
-		svc := p.tracker.service(n)
+		svc := p.tracker.service(namespacedName)
 		if known[r.Addr] || svc == nil {
 			continue
 		}

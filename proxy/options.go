@@ -4,11 +4,13 @@ package proxy
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/proxy/services"
@@ -22,6 +24,8 @@ type Options struct {
 	NodePortAddresses []string
 	// HealthzBindAddress is the address of /healthz; "" turns it off.
 	HealthzBindAddress string
+	// ExternalIPs: Services' spec.externalIPs are served (feature gate AllowServiceExternalIPs).
+	ExternalIPs bool
 }
 
 // DefaultHealthz has kube-proxy's port, but is on loopback only.
@@ -72,13 +76,20 @@ func prefixes(flag string, in []string) ([]netip.Prefix, error) {
 
 // facts returns the properties of the node that the rules depend on.
 func (p *Proxy) facts(node *corev1.Node) services.Node {
-	out := services.Node{
-		Name:     p.cfg.NodeName,
-		PodCIDRs: p.cfg.PodCIDRs,
-		PodGroup: p.cfg.PodGroup,
-		Taken:    p.cfg.Taken,
-	}
 	options := p.cfg.Options
+	out := services.Node{
+		Name:        p.cfg.NodeName,
+		PodCIDRs:    p.cfg.PodCIDRs,
+		PodGroup:    p.cfg.PodGroup,
+		ExternalIPs: options.ExternalIPs,
+		Others:      p.tracker.otherNodes(p.cfg.NodeName),
+		Servers:     p.tracker.apiServers(),
+		Reserved:    maps.Clone(p.cfg.Reserved),
+		Taken:       p.taken,
+	}
+	for _, at := range p.cfg.Servers {
+		out.Servers[at] = true
+	}
 	out.NodePortCIDRs, _ = prefixes("", options.NodePortAddresses) // validated, or "primary"
 	if node != nil {
 		out.Zone = node.Labels[corev1.LabelTopologyZone]
@@ -89,9 +100,33 @@ func (p *Proxy) facts(node *corev1.Node) services.Node {
 			out.NodePortCIDRs = primaryAddresses(node)
 		}
 		p.live.eligible(node)
+		out.Addrs = addressesOfNode(node)
+		if port := node.Status.DaemonEndpoints.KubeletEndpoint.Port; port > 0 {
+			if out.Reserved == nil {
+				out.Reserved = map[services.HostPort]string{}
+			}
+			out.Reserved[services.HostPort{Proto: unix.IPPROTO_TCP, Port: uint16(port)}] = "the kubelet"
+		}
 	}
 	if all, err := prefixes("", options.ClusterCIDRs); err == nil && len(all) > 0 {
 		out.PodCIDRs = all
+	}
+	return out
+}
+
+// taken reports whether a process of this node, but not the proxy itself for a health check, listens on an address and
+// port.
+func (p *Proxy) taken(addr netip.Addr, proto uint8, port uint16) bool {
+	return p.cfg.Taken(addr, proto, port) && !(proto == unix.IPPROTO_TCP && p.health.has(port))
+}
+
+// addressesOfNode returns the IP addresses of a Node.
+func addressesOfNode(node *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			out = append(out, ip.Unmap())
+		}
 	}
 	return out
 }
@@ -112,5 +147,7 @@ func primaryAddresses(node *corev1.Node) []netip.Prefix {
 }
 
 func sameNode(a, b services.Node) bool {
-	return a.Zone == b.Zone && slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.NodePortCIDRs, b.NodePortCIDRs)
+	return a.Zone == b.Zone && slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.NodePortCIDRs, b.NodePortCIDRs) &&
+		slices.Equal(a.Addrs, b.Addrs) && maps.Equal(a.Others, b.Others) && maps.Equal(a.Servers, b.Servers) &&
+		maps.Equal(a.Reserved, b.Reserved)
 }

@@ -51,6 +51,10 @@ type Config struct {
 	Options  Options
 	// NetNS is the descriptor of a network namespace; 0: the process's.
 	NetNS int
+	// Servers are the addresses by which this process reaches the API server; Reserved are the ports of this node's own
+	// programs, with their names. No Service gets them.
+	Servers  []netip.AddrPort
+	Reserved map[services.HostPort]string
 	// Taken reports whether a process on this node listens on an address and port; nil: ask the kernel.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
 	Marks *mark.Recorder
@@ -99,7 +103,7 @@ func New(cfg Config) (*Proxy, error) {
 		events: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log),
 	}
 	p.health.live = p.live
-	p.tracker.init()
+	p.tracker.init(cfg.NodeName)
 	return p, nil
 }
 

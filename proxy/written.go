@@ -34,7 +34,7 @@ func (w *written) note(c services.Change, at time.Time) {
 	}
 	w.begun = true
 	for n, part := range c.After {
-		if part == nil || len(part.Ports) == 0 && len(part.Refused) == 0 {
+		if part == nil || len(part.Ports) == 0 && len(part.Refused) == 0 && part.TooLarge == 0 {
 			delete(w.parts, n)
 			continue
 		}
@@ -68,6 +68,10 @@ func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 			served.Endpoints = append(served.Endpoints, e.Addr)
 		}
 		out.Ports = append(out.Ports, served)
+	}
+	if n := have.part.TooLarge; n > 0 {
+		out.Refused = append(out.Refused,
+			fmt.Sprintf("all of it: %d entries are more than the %d that a Service may have", n, services.MostElements))
 	}
 	for _, r := range have.part.Refused {
 		out.Refused = append(out.Refused, fmt.Sprintf("%s: %s has it", r.Addr, r.By))

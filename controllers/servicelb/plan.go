@@ -22,7 +22,7 @@ type port struct {
 type node struct {
 	name      string
 	addrs     []netip.Addr
-	usedPorts map[port]string // host ports with their users
+	usedPorts map[port]string // ports that no Service gets there, and what they are
 }
 
 // outcome is the result for one Service.
@@ -38,9 +38,11 @@ func managed(svc *corev1.Service) bool {
 }
 
 // plan assigns each Service the addresses of nodes where its ports are free; if two Services need the same port, the
-// older one gets it. hosts returns, for a Service with external traffic policy Local, the nodes with its endpoints.
-func plan(
-	svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool,
+// older one gets it. The ports of API servers are free nowhere. hosts returns, for a Service with external traffic
+// policy Local, the nodes with its endpoints.
+func plan(svcs []*corev1.Service, nodes []node, servers map[port]bool, hosts func(
+	*corev1.Service,
+) map[string]bool,
 ) map[*corev1.Service]outcome {
 	order := slices.Clone(svcs)
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
@@ -51,6 +53,13 @@ func plan(
 	out := map[*corev1.Service]outcome{}
 	for _, svc := range order {
 		if !managed(svc) {
+			continue
+		}
+		if i := slices.IndexFunc(ports(svc), func(p port) bool { return servers[p] }); i >= 0 {
+			p := ports(svc)[i]
+			out[svc] = outcome{
+				reason: fmt.Sprintf("port %d/%s is the API server's: give the Service another one", p.number, p.proto),
+			}
 			continue
 		}
 		if p, by := conflictingService(svc, held); by != nil {
@@ -102,7 +111,8 @@ func chooseNodes(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) 
 		}
 		for _, a := range n.addrs {
 			if slices.Contains(svc.Spec.IPFamilies, familyOf(a)) || len(svc.Spec.IPFamilies) == 0 && a.Is4() {
-				mode := corev1.LoadBalancerIPModeVIP
+				// Each node serves its own addresses only. Other nodes and their pods reach it there.
+				mode := corev1.LoadBalancerIPModeProxy
 				out.ingress = append(out.ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
 			}
 		}
@@ -117,7 +127,7 @@ func chooseNodes(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) 
 func portConflictOn(svc *corev1.Service, n node) string {
 	for _, p := range ports(svc) {
 		if by := n.usedPorts[p]; by != "" {
-			return fmt.Sprintf("port %d/%s of node %s is a host port of pod %s", p.number, p.proto, n.name, by)
+			return fmt.Sprintf("port %d/%s of node %s is %s", p.number, p.proto, n.name, by)
 		}
 	}
 	return ""
@@ -163,6 +173,24 @@ func hostPorts(p *corev1.Pod) []port {
 		for _, cp := range c.Ports {
 			if cp.HostPort != 0 {
 				out = append(out, port{cmp.Or(cp.Protocol, corev1.ProtocolTCP), cp.HostPort})
+			}
+		}
+	}
+	return out
+}
+
+// kubeletPort is the port of a node's kubelet; number 0: unknown.
+func kubeletPort(n *corev1.Node) port {
+	return port{corev1.ProtocolTCP, n.Status.DaemonEndpoints.KubeletEndpoint.Port}
+}
+
+// serverPorts are the ports of API servers, from the slices of the Service kubernetes.
+func serverPorts(in []*discoveryv1.EndpointSlice) map[port]bool {
+	out := map[port]bool{}
+	for _, s := range in {
+		for _, p := range s.Ports {
+			if p.Port != nil {
+				out[port{corev1.ProtocolTCP, *p.Port}] = true
 			}
 		}
 	}

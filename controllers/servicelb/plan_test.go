@@ -29,7 +29,12 @@ func TestPlan(t *testing.T) {
 	}
 	nodes := []node{
 		{"n2", []netip.Addr{addr("192.0.2.2"), addr("2001:db8::2")}, nil},
-		{"n1", []netip.Addr{addr("192.0.2.1")}, map[port]string{{corev1.ProtocolTCP, 443}: "default/ingress"}},
+		{
+			"n1", []netip.Addr{addr("192.0.2.1")}, map[port]string{
+				{corev1.ProtocolTCP, 443}:   "a host port of pod default/ingress",
+				{corev1.ProtocolTCP, 10250}: "its kubelet's",
+			},
+		},
 	}
 	local := svc("local", 9, 8000)
 	local.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -41,10 +46,11 @@ func TestPlan(t *testing.T) {
 	dual.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	udp := svc("udp", 1, 80)
 	udp.Spec.Ports[0].Protocol = corev1.ProtocolUDP
-	in := []*corev1.Service{
-		svc("young", 1, 80), svc("old", 10, 80), local, nowhere, other, svc("host-port", 5, 443), dual, udp,
-	}
-	got := plan(in, nodes, func(s *corev1.Service) map[string]bool { return map[string]bool{"n1": s.Name == "local"} })
+	in := []*corev1.Service{svc("young", 1, 80), svc("old", 10, 80), local, nowhere, other, svc("host-port", 5,
+		443), dual, udp, svc("api", 30, 80, 6443), svc("kubelet", 30, 10250)}
+	got := plan(in, nodes, map[port]bool{{corev1.ProtocolTCP, 6443}: true}, func(s *corev1.Service) map[string]bool {
+		return map[string]bool{"n1": s.Name == "local"}
+	})
 	want := map[string]string{
 		"old":       "192.0.2.1 192.0.2.2",
 		"young":     "port 80/TCP of the nodes belongs to the older Service default/old",
@@ -53,18 +59,23 @@ func TestPlan(t *testing.T) {
 		"host-port": "192.0.2.2",
 		"dual":      "192.0.2.1 192.0.2.2 2001:db8::2",
 		"udp":       "192.0.2.1 192.0.2.2",
+		"api":       "port 6443/TCP is the API server's: give the Service another one",
+		"kubelet":   "192.0.2.2",
 	}
-	for s, o := range got {
+	for service, o := range got {
 		text := o.reason
 		if text == "" {
 			var ips []string
 			for _, i := range o.ingress {
 				ips = append(ips, i.IP)
+				if *i.IPMode != corev1.LoadBalancerIPModeProxy { // other nodes would take connections to this one
+					t.Errorf("%s: mode %s of %s", service.Name, *i.IPMode, i.IP)
+				}
 			}
 			text = strings.Join(ips, " ")
 		}
-		if text != want[s.Name] {
-			t.Errorf("%s: %q, want %q", s.Name, text, want[s.Name])
+		if text != want[service.Name] {
+			t.Errorf("%s: %q, want %q", service.Name, text, want[service.Name])
 		}
 	}
 	if len(got) != len(want) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: the status shows the addresses
-// of nodes where the ports are free, and the service proxy forwards connections there to the endpoints. The table of
-// controllers starts it under the name of kube-controller-manager's cloud load balancer controller. Services with a
-// loadBalancerClass belong to others. It never calls a cloud, and writes only status and finalizer of Services.
+// of nodes where the ports are free, with the mode Proxy, and the service proxy of each of these nodes forwards
+// connections to the endpoints. The table of controllers starts it under the name of kube-controller-manager's cloud
+// load balancer controller. Services with a loadBalancerClass belong to others. It never calls a cloud, and writes only
+// status and finalizer of Services.
 package servicelb
 
 import (
@@ -68,7 +69,8 @@ func New(env *framework.Env) (framework.Controller, error) {
 			Add:    func(*corev1.Node) { wake() },
 			Delete: func(*corev1.Node) { wake() },
 			Update: func(old, cur *corev1.Node) {
-				if !slices.Equal(loadBalancerAddresses(old), loadBalancerAddresses(cur)) {
+				if !slices.Equal(loadBalancerAddresses(old), loadBalancerAddresses(cur)) ||
+					kubeletPort(old) != kubeletPort(cur) {
 					wake()
 				}
 			},
@@ -103,8 +105,15 @@ func (c *Controller) podChanged(p *corev1.Pod) {
 	}
 }
 
-// sliceChanged matters only for the traffic policy Local.
+// apiService is the Service of the API servers, in the namespace default.
+const apiService = "kubernetes"
+
+// sliceChanged matters only for the traffic policy Local, and for the ports of API servers.
 func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
+	if s.Namespace == metav1.NamespaceDefault && s.Labels[discoveryv1.LabelServiceName] == apiService {
+		c.loop.Add(all)
+		return
+	}
 	svc, err := c.services.Services(s.Namespace).Get(s.Labels[discoveryv1.LabelServiceName])
 	if err == nil && managed(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		c.loop.Add(all)
@@ -127,7 +136,7 @@ func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
 	if err != nil {
 		return err
 	}
-	plans := plan(svcs, nodes, c.hosts)
+	plans := plan(svcs, nodes, serverPorts(c.slicesOf(metav1.NamespaceDefault, apiService)), c.hosts)
 	told := map[string]string{}
 	var errs []error
 	for _, svc := range svcs {
@@ -161,12 +170,16 @@ func (c *Controller) recordEvent(svc *corev1.Service, o outcome) {
 }
 
 func (c *Controller) hosts(svc *corev1.Service) map[string]bool {
-	in, err := c.slices.EndpointSlices(svc.Namespace).List(
-		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
+	return hostsOf(c.slicesOf(svc.Namespace, svc.Name))
+}
+
+func (c *Controller) slicesOf(namespace, service string) []*discoveryv1.EndpointSlice {
+	in, err := c.slices.EndpointSlices(namespace).List(
+		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service}))
 	if err != nil {
 		return nil // a lister over a cache returns no error
 	}
-	return hostsOf(in)
+	return in
 }
 
 func (c *Controller) servingNodes() ([]node, error) {
@@ -187,12 +200,16 @@ func (c *Controller) servingNodes() ([]node, error) {
 			if taken[p.Spec.NodeName] == nil {
 				taken[p.Spec.NodeName] = map[port]string{}
 			}
-			taken[p.Spec.NodeName][hp] = p.Namespace + "/" + p.Name
+			taken[p.Spec.NodeName][hp] = "a host port of pod " + p.Namespace + "/" + p.Name
 		}
 	}
 	var out []node
 	for _, n := range list {
 		if addrs := loadBalancerAddresses(n); len(addrs) > 0 {
+			if taken[n.Name] == nil {
+				taken[n.Name] = map[port]string{}
+			}
+			taken[n.Name][kubeletPort(n)] = "its kubelet's"
 			out = append(out, node{n.Name, addrs, taken[n.Name]})
 		}
 	}

@@ -110,6 +110,23 @@ func Base(name string, node Node) *nft.Table {
 	return table
 }
 
+// Fronts returns a table with only the elements that may lead connections to addresses and TCP ports elsewhere. Their
+// values are empty.
+func Fronts(name string, at []netip.AddrPort) *nft.Table {
+	table := Base(name, Node{})
+	for _, a := range at {
+		ip := a.Addr().Unmap()
+		f := familyByNumber(familyOf(ip))
+		for _, set := range []string{"external", "closed", "guarded"} {
+			table.Put(f.name(set), nft.Addr(ip)+nft.Proto(protoTCP)+nft.PortNumber(a.Port()), "")
+		}
+		for _, set := range []string{"nodeports", "closedports"} {
+			table.Put(f.name(set), nft.Proto(protoTCP)+nft.PortNumber(a.Port()), "")
+		}
+	}
+	return table
+}
+
 func (f ipFamily) addSets(table *nft.Table) {
 	front := f.frontTypes()
 	target := []nft.Type{f.addr, nft.Port}

@@ -28,4 +28,5 @@
 //  2. A change of an endpoint changes its elements, at most one that fills its gap, and the chain of the frontend.
 //  3. If two Services have the same external address and port, the first one gets it, and the other one when that is
 //     removed. Cluster IPs have precedence over external IPs.
+//  4. No Service gets the address and port of an API server, of another node, or of a program of this node.
 package services

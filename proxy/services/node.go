@@ -4,6 +4,7 @@ package services
 
 import (
 	"net/netip"
+	"slices"
 )
 
 // Node holds the properties of the node that the rules depend on.
@@ -18,9 +19,56 @@ type Node struct {
 	PodGroup uint32
 	// NodePortCIDRs are the node's addresses that serve node ports; none: all, 127.0.0.1 included.
 	NodePortCIDRs []netip.Prefix
-	// Taken reports whether a process of this node listens on an address and port, which no Service may use then. nil:
-	// none does.
+	// Addrs are this node's own addresses, as its Node object has them. Only this node serves them.
+	Addrs []netip.Addr
+	// ExternalIPs: spec.externalIPs are served. Others are the addresses of other nodes then, which these serve
+	// themselves.
+	ExternalIPs bool
+	Others      map[netip.Addr]bool
+	// Servers are the addresses of API servers. No Service gets them.
+	Servers map[netip.AddrPort]bool
+	// Reserved are the ports of this node's own programs, whether these listen at the moment or not, with their names.
+	Reserved map[HostPort]string
+	// Taken reports whether a process of this node listens on an address and port, which no Service may use then. With
+	// an unspecified address it asks about any address. nil: none does.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
+}
+
+// HostPort is a port of a node.
+type HostPort struct {
+	Proto uint8
+	Port  uint16
+}
+
+// owns reports whether an address is this node's.
+func (n Node) owns(a netip.Addr) bool { return slices.Contains(n.Addrs, a) }
+
+// userOf returns what uses an external address and port, so that no Service gets it; "": nothing.
+func (n Node) userOf(at netip.AddrPort, proto uint8) string {
+	switch by := n.Reserved[HostPort{proto, at.Port()}]; {
+	case proto == protoTCP && n.Servers[at]:
+		return "the API server"
+	case by != "" && n.owns(at.Addr()):
+		return by
+	case n.Taken != nil && n.Taken(at.Addr(), proto, at.Port()):
+		return "a process of this node"
+	case slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(at.Addr()) }):
+		return "the range of pods"
+	}
+	return ""
+}
+
+// userOfPort returns what uses a port of this node, so that it is no node port; "": nothing.
+func (n Node) userOfPort(family int, proto uint8, port uint16) string {
+	unspecified := netip.IPv4Unspecified()
+	if family == 6 {
+		unspecified = netip.IPv6Unspecified()
+	}
+	by := n.Reserved[HostPort{proto, port}]
+	if by == "" && n.Taken != nil && n.Taken(unspecified, proto, port) {
+		by = "a process of this node"
+	}
+	return by
 }
 
 // pods returns the pod ranges of a family.

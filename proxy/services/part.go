@@ -3,7 +3,9 @@
 package services
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +41,9 @@ type Part struct {
 	Health *Health
 	// Refused are frontends that are in use by a process of this node or another Service.
 	Refused []Refusal
+	// TooLarge is the number of elements that the Service would have, if they are more than MostElements: it has none
+	// then. 0: it is served.
+	TooLarge int
 
 	lists  map[listKey][]Endpoint
 	claims []string // external frontends, as set and key
@@ -98,7 +103,7 @@ func served(svc *corev1.Service) bool {
 
 // partOf computes the part of svc in the table of the node. before is its last part; taken returns the owners of
 // external frontends.
-func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node, before *Part, taken ownerFunc) *Part {
+func partOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, before *Part, taken ownerFunc) *Part {
 	part := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
 	if !served(svc) {
 		return part
@@ -112,6 +117,10 @@ func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node,
 	if before != nil {
 		b.before = before.lists
 	}
+	if n := b.elements(in); n > MostElements {
+		part.TooLarge = n
+		return part
+	}
 	ips := svc.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{svc.Spec.ClusterIP}
@@ -123,21 +132,52 @@ func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node,
 		}
 		part.put(familyByNumber(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
 		for _, port := range svc.Spec.Ports {
-			b.port(ip, port, slices)
+			b.port(ip, port, in)
 		}
 	}
-	part.health(svc, slices, node)
+	part.health(svc, in, node)
 	return part
 }
 
-func (p *Part) health(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node) {
+// MostElements limits what one Service may take: its ports, endpoints, external addresses and source ranges multiply.
+const MostElements = 250000
+
+// Shares of MostElements: an endpoint with session affinity has a chain and a set of its own; comparing ports costs
+// time only.
+const (
+	stickyCost    = 20
+	comparedPorts = 64
+)
+
+// elements returns how many elements the Service has at most. It makes none.
+func (b *builder) elements(in []*discoveryv1.EndpointSlice) int {
+	endpoints := 0
+	named := 0
+	for _, s := range in {
+		endpoints += len(s.Endpoints)
+		named += len(s.Ports)
+	}
+	ports := len(b.svc.Spec.Ports)
+	outer := len(b.externals(4)) + len(b.externals(6))
+	lists := 1 + 2*outer
+	if b.svc.Spec.Type != corev1.ServiceTypeClusterIP {
+		lists += 2
+	}
+	each := 1
+	if affinityTimeout(b.svc) > 0 {
+		each = stickyCost
+	}
+	return ports * (endpoints*lists*each + outer*(1+len(b.svc.Spec.LoadBalancerSourceRanges)) + named/comparedPorts)
+}
+
+func (p *Part) health(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node) {
 	if svc.Spec.HealthCheckNodePort == 0 || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return
 	}
 	local := map[netip.Addr]bool{}
 	for _, f := range families {
 		for _, port := range svc.Spec.Ports {
-			for _, c := range candidates(port, f.n, slices, node) {
+			for _, c := range candidates(port, f.n, in, node) {
 				if c.Local && c.ready {
 					local[c.Addr.Addr()] = true
 				}
@@ -150,9 +190,9 @@ func (p *Part) health(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, 
 func (p *Part) put(set, key, value string) { p.Elements = append(p.Elements, Element{set, key, value}) }
 
 // port adds one port in the family of the cluster IP.
-func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discoveryv1.EndpointSlice) {
+func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, in []*discoveryv1.EndpointSlice) {
 	ipFamily := familyByNumber(familyOf(ip))
-	cands := candidates(sp, ipFamily.n, slices, b.node)
+	cands := candidates(sp, ipFamily.n, in, b.node)
 	s := &servedPort{
 		builder: b,
 		f:       ipFamily,
@@ -180,7 +220,7 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discovery
 		}
 	}
 	if sp.NodePort != 0 {
-		s.nodePort(uint16(sp.NodePort))
+		s.nodePort(ip, uint16(sp.NodePort))
 	}
 	for _, e := range append(s.all, s.local...) {
 		if e.Local {
@@ -218,7 +258,9 @@ type outer struct {
 	ranges []netip.Prefix // allowed sources; none: all
 }
 
-// externals returns the Service's external addresses of a family.
+// externals returns the Service's external addresses of a family that this node serves. A load balancer's address with
+// the mode Proxy is a node's, which alone serves it: elsewhere the Service would take the address and port away from
+// that node's programs.
 func (b *builder) externals(family int) []outer {
 	var out []outer
 	seen := map[netip.Addr]bool{}
@@ -233,13 +275,21 @@ func (b *builder) externals(family int) []outer {
 	if b.svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		ranges := sourceRanges(b.svc.Spec.LoadBalancerSourceRanges, family)
 		for _, in := range b.svc.Status.LoadBalancer.Ingress {
-			if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
+			a, err := netip.ParseAddr(in.IP)
+			proxied := in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy
+			if err == nil && (!proxied || b.node.owns(a.Unmap())) {
 				add(in.IP, ranges)
 			}
 		}
 	}
+	if !b.node.ExternalIPs {
+		return out
+	}
 	for _, s := range b.svc.Spec.ExternalIPs {
-		add(s, nil)
+		a, err := netip.ParseAddr(s)
+		if err == nil && !b.node.Others[a.Unmap()] {
+			add(s, nil)
+		}
 	}
 	return out
 }
@@ -255,16 +305,16 @@ func sourceRanges(in []string, family int) []netip.Prefix {
 		}
 		out = append(out, p.Masked())
 	}
+	// Wider ranges come before those that they contain.
+	slices.SortFunc(out, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
 	var kept []netip.Prefix
-	for i, p := range out {
+	for _, p := range out {
 		if p.Bits() == 0 {
 			return nil
 		}
-		inside := false
-		for j, q := range out {
-			inside = inside || q.Overlaps(p) && (q.Bits() < p.Bits() || q.Bits() == p.Bits() && j < i)
-		}
-		if !inside {
+		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
 			kept = append(kept, p)
 		}
 	}
@@ -332,8 +382,8 @@ func (s *servedPort) external(ext outer) bool {
 	key := s.key(ext.addr)
 	set := s.f.name("external")
 	at := netip.AddrPortFrom(ext.addr, s.number)
-	if s.node.Taken != nil && s.node.Taken(ext.addr, s.proto, s.number) {
-		s.part.Refused = append(s.part.Refused, Refusal{at, "a process of this node"})
+	if by := s.node.userOf(at, s.proto); by != "" {
+		s.part.Refused = append(s.part.Refused, Refusal{at, by})
 		return false
 	}
 	if by := s.taken(set + key); by != "" {
@@ -357,8 +407,16 @@ func (s *servedPort) external(ext outer) bool {
 	return true
 }
 
-// nodePort serves a node port.
-func (s *servedPort) nodePort(port uint16) {
+// nodePort serves a node port, unless something else of this node uses it.
+func (s *servedPort) nodePort(ip netip.Addr, port uint16) {
+	if by := s.node.userOfPort(s.f.n, s.proto, port); by != "" {
+		unspecified := netip.IPv4Unspecified()
+		if ip.Is6() {
+			unspecified = netip.IPv6Unspecified()
+		}
+		s.part.Refused = append(s.part.Refused, Refusal{netip.AddrPortFrom(unspecified, port), by})
+		return
+	}
 	key := nft.Proto(s.proto) + nft.PortNumber(port)
 	if !s.any {
 		s.part.put(s.f.name("closedports"), key, nft.ToChain("refuse"))

@@ -139,14 +139,18 @@ func (s *State) claim(frontend string, n types.NamespacedName) string {
 }
 
 // release releases the frontends that the Service does not keep, and returns the Services that wait for them.
-func (s *State) release(n types.NamespacedName, keep []string) []types.NamespacedName {
-	before := s.parts[n]
+func (s *State) release(namespacedName types.NamespacedName, keep []string) []types.NamespacedName {
+	before := s.parts[namespacedName]
 	if before == nil {
 		return nil
 	}
 	var freed []types.NamespacedName
+	kept := make(map[string]bool, len(keep))
+	for _, frontend := range keep {
+		kept[frontend] = true
+	}
 	for _, frontend := range before.claims {
-		if slices.Contains(keep, frontend) || s.claims[frontend] != n {
+		if kept[frontend] || s.claims[frontend] != namespacedName {
 			continue
 		}
 		delete(s.claims, frontend)

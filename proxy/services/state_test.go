@@ -24,7 +24,12 @@ import (
 	"keelson/network/nft"
 )
 
-var testNode = Node{Name: "node", Zone: "z1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}}
+var testNode = Node{
+	Name:        "node",
+	Zone:        "z1",
+	ExternalIPs: true,
+	PodCIDRs:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")},
+}
 
 func named(in ...Input) map[types.NamespacedName]Input {
 	out := map[types.NamespacedName]Input{}

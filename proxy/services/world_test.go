@@ -51,8 +51,9 @@ func newWorld(t testing.TB) *world {
 		t:      t,
 		spaces: map[string]netns.NsHandle{},
 		node: Node{
-			Name:     "node",
-			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd44:1::/64")},
+			Name:        "node",
+			ExternalIPs: true,
+			PodCIDRs:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd44:1::/64")},
 		},
 	}
 	for _, name := range []string{"node", "a", "b", "r", "client"} {

@@ -262,6 +262,11 @@ func (t *Trace) nodeFacts(j *TraceInput) services.Node {
 	out := services.Node{Name: t.Node}
 	if n := j.Nodes[t.Node]; n != nil {
 		out.Zone = n.Labels[corev1.LabelTopologyZone]
+		for _, a := range n.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				out.Addrs = append(out.Addrs, ip.Unmap())
+			}
+		}
 		for _, c := range n.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(c); err == nil {
 				out.PodCIDRs = append(out.PodCIDRs, p)
