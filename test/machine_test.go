@@ -25,7 +25,14 @@ func newMachine(ts *testscript.TestScript, neg bool, args []string) {
 	net := args[1]
 	unmake(name) // what a run that was killed left
 	ts.Defer(func() { leave(ts, name) })
-	for _, line := range []string{
+	for _, line := range machineLinks(name, net) {
+		ts.Check(ts.Exec("ip", strings.Fields(line)...))
+	}
+}
+
+// machineLinks are the arguments of the program ip that make a machine.
+func machineLinks(name, net string) []string {
+	return []string{
 		"netns add " + name,
 		"link add " + name + "0 type veth peer name " + name + "1 netns " + name,
 		"addr add " + net + ".1/24 dev " + name + "0",
@@ -34,8 +41,6 @@ func newMachine(ts *testscript.TestScript, neg bool, args []string) {
 		"-n " + name + " link set " + name + "1 up",
 		"-n " + name + " link set lo up",
 		"-n " + name + " route add default via " + net + ".1",
-	} {
-		ts.Check(ts.Exec("ip", strings.Fields(line)...))
 	}
 }
 
