@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/holdback"
+	"keelson/lib/shares"
 )
 
 // ReasonHeld is that of an image during whose pulls the process died.
@@ -70,7 +71,8 @@ type failure struct {
 // Config has the dependencies and limits of a Manager.
 type Config struct {
 	Service runtimeapi.ImageServiceClient
-	// Parallel is the number of concurrent pulls, at least 1.
+	// Parallel is the number of concurrent pulls that one namespace may have, at least 1. Of all namespaces together
+	// there are no more, except that each has at least one.
 	Parallel int
 	// Dir is the directory of the pull records.
 	Dir string
@@ -83,12 +85,15 @@ type Config struct {
 	Log                   *slog.Logger
 }
 
-// Manager pulls images, at most Config.Parallel at the same time.
+// maxNamespaces bounds the pulls beyond Config.Parallel.
+const maxNamespaces = 32
+
+// Manager pulls images, a limited number at the same time (see Config.Parallel).
 type Manager struct {
 	cfg     Config
 	svc     runtimeapi.ImageServiceClient
 	records *records
-	slots   chan struct{}
+	slots   *shares.Shares // by namespace
 
 	mu     sync.Mutex
 	failed map[string]failure // by pod and image
@@ -107,7 +112,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg:     cfg,
 		svc:     cfg.Service,
 		records: rec,
-		slots:   make(chan struct{}, max(cfg.Parallel, 1)),
+		slots:   shares.New(cfg.Parallel, cfg.Parallel+maxNamespaces),
 		failed:  map[string]failure{},
 	}, nil
 }
@@ -187,12 +192,11 @@ func (m *Manager) pull(ctx context.Context, key, ref string, request Request) (*
 		request.Pulling()
 	}
 	begin := time.Now()
-	select {
-	case m.slots <- struct{}{}:
-		defer func() { <-m.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	leave, err := m.slots.Enter(ctx, request.Sandbox.GetMetadata().GetNamespace())
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	if h := m.cfg.Starts.Enter(holdback.Image(ref), nil); h != nil {
 		return nil, &Error{
 			Reason:  ReasonHeld,

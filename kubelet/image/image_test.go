@@ -3,6 +3,7 @@
 package image
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -199,6 +200,54 @@ func TestPullBackOff(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestNamespacesShareThePulls: slow pulls of one namespace keep no other from pulling, and its own further ones wait.
+func TestNamespacesShareThePulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := critest.NewFake()
+		fake.Delay("PullImage", time.Hour)
+		m := manager(t, cri.InProcess(fake).Image, func(c *Config) { c.Parallel = 3 })
+		ctx, cancel := context.WithCancel(t.Context())
+		ensure := func(ctx context.Context, namespace, image string) error {
+			box := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: namespace}}
+			_, err := m.Ensure(ctx, Request{
+				PodUID:  image,
+				Image:   image,
+				Policy:  corev1.PullAlways,
+				Sandbox: box,
+			})
+			return err
+		}
+		pulls := func() (n int) {
+			for _, c := range fake.Calls() {
+				if strings.HasPrefix(c, "PullImage") {
+					n++
+				}
+			}
+			return n
+		}
+		ended := make(chan error, 5)
+		for i := range cap(ended) {
+			// ends when ctx is cancelled
+			go func() { ended <- ensure(ctx, "greedy", fmt.Sprintf("slow/image:%d", i)) }()
+		}
+		synctest.Wait()
+		if got := pulls(); got != 3 {
+			t.Errorf("the greedy namespace has %d pulls, want 3", got)
+		}
+		fake.Delay("PullImage", 0)
+		begin := time.Now()
+		if err := ensure(t.Context(), "other", "quick/image:1"); err != nil || time.Since(begin) > 0 {
+			t.Errorf("another namespace's pull took %v: %v", time.Since(begin), err)
+		}
+		cancel()
+		for range cap(ended) {
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled: got %v", err)
+			}
 		}
 	})
 }
