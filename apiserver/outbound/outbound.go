@@ -16,15 +16,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson/lib/dial"
 )
 
 // Target is the kind of a connection's destination.
@@ -56,10 +56,8 @@ type Config struct {
 	MachineAddresses func() ([]netip.Addr, error)
 }
 
-// Time-outs of connections. The caller limits the duration of a response.
+// Time-outs of connections, after lib/dial's for the attempt. The caller limits the duration of a response.
 const (
-	dialTimeout      = 30 * time.Second
-	keepAlive        = 30 * time.Second
 	handshakeTimeout = 10 * time.Second
 	idleTimeout      = 90 * time.Second
 	maxIdleConns     = 16
@@ -93,7 +91,7 @@ func New(cfg Config) *Egress {
 		}, []string{"to", "code"}),
 	}
 	if egress.cfg.MachineAddresses == nil {
-		egress.cfg.MachineAddresses = interfaceAddresses
+		egress.cfg.MachineAddresses = dial.MachineAddresses
 	}
 	return egress
 }
@@ -107,28 +105,15 @@ func (e *Egress) Collectors() []prometheus.Collector {
 }
 
 // RefusedError is the error for an address that is not allowed.
-type RefusedError struct {
-	Address netip.AddrPort
-	Why     string
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("address not allowed: %s is %s", e.Address, e.Why)
-}
+type RefusedError = dial.RefusedError
 
 // Dial connects to addr (host:port) for a target. For an address that is not allowed the error is or wraps a
 // *RefusedError.
 func (e *Egress) Dial(ctx context.Context, target Target, network, addr string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: e.cfg.Resolver}
-	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		to, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return fmt.Errorf("connect to %s: %w", address, err)
-		}
-		return e.Check(target, to)
-	}
 	begin := time.Now()
-	conn, err := dialer.DialContext(ctx, network, addr)
+	conn, err := dial.Context(ctx, network, addr, e.cfg.Resolver, func(to netip.AddrPort) error {
+		return e.Check(target, to)
+	})
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		e.refused.WithLabelValues(string(target)).Inc()
 		return nil, refused
@@ -152,37 +137,24 @@ func (e *Egress) Dialer(t Target) func(ctx context.Context, network, addr string
 	}
 }
 
-// reservedPrefix is refused in addition to netip.Addr's special addresses: Linux treats some of 0.0.0.0/8 as local.
-var reservedPrefix = netip.MustParsePrefix("0.0.0.0/8")
-
 // Check reports whether a target may have an address; the error is a *RefusedError.
 func (e *Egress) Check(t Target, to netip.AddrPort) error {
-	ip := to.Addr().Unmap().WithZone("")
-	to = netip.AddrPortFrom(ip, to.Port())
+	to = dial.Canonical(to)
+	ip := to.Addr()
 	if t == Configured || slices.ContainsFunc(e.cfg.AllowedPrefixes, func(p netip.Prefix) bool {
 		return p.Contains(ip)
 	}) {
 		return nil
 	}
-	refuse := func(why string) error { return &RefusedError{Address: to, Why: why} }
-	switch {
-	case ip.IsUnspecified(), reservedPrefix.Contains(ip):
-		return refuse("an unspecified address")
-	case ip.IsLoopback():
-		return refuse("a loopback address")
-	case ip.IsLinkLocalUnicast():
-		return refuse("a link-local address")
-	case ip.IsMulticast():
-		return refuse("a multicast address")
-	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return refuse("the broadcast address")
+	if why := dial.Special(ip); why != "" {
+		return dial.Refuse(to, why)
 	}
 	own, err := e.isOwnAddress(to)
 	if err != nil {
 		return err
 	}
 	if own {
-		return refuse("the API server's own address")
+		return dial.Refuse(to, "the API server's own address")
 	}
 	return nil
 }
@@ -202,29 +174,13 @@ func (e *Egress) isOwnAddress(to netip.AddrPort) (bool, error) {
 		// A loopback listener counts too: NAT rules may redirect the machine's other addresses to it.
 		machine, err := e.cfg.MachineAddresses()
 		if err != nil {
-			return false, fmt.Errorf("list the machine's addresses: %w", err)
+			return false, err
 		}
 		if slices.Contains(machine, to.Addr()) {
 			return true, nil
 		}
 	}
 	return false, nil
-}
-
-func interfaceAddresses() ([]netip.Addr, error) {
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, err
-	}
-	var out []netip.Addr
-	for _, a := range list {
-		if n, ok := a.(*net.IPNet); ok {
-			if ip, ok := netip.AddrFromSlice(n.IP); ok {
-				out = append(out, ip.Unmap())
-			}
-		}
-	}
-	return out, nil
 }
 
 // Options of a transport.

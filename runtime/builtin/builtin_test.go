@@ -47,7 +47,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("Get(%q): got %+v, %v", ref, img, ok)
 		}
 	}
-	img, err := store.Pull(t.Context(), "keelson.local/hello", nil, nil)
+	img, err := store.Pull(t.Context(), image.Request{Ref: "keelson.local/hello"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,8 @@ func TestImage(t *testing.T) {
 	if err := store.Remove(t.Context(), "keelson.local/hello"); !errors.Is(err, image.ErrBuiltin) {
 		t.Errorf("Remove: got %v, want ErrBuiltin", err)
 	}
-	if _, err := store.Pull(t.Context(), "keelson.local/other:v1", nil, nil); !errors.Is(err, image.ErrNotFound) {
+	if _, err := store.Pull(t.Context(), image.Request{Ref: "keelson.local/other:v1"}); !errors.Is(err,
+		image.ErrNotFound) {
 		t.Errorf("Pull of another local name: got %v, want ErrNotFound", err)
 	}
 	if n := len(store.List()); n != 1 {
@@ -99,13 +100,13 @@ func TestDigestsAreRemembered(t *testing.T) {
 		}
 		return s
 	}
-	first, err := open().Pull(t.Context(), "keelson.local/hello", nil, nil)
+	first, err := open().Pull(t.Context(), image.Request{Ref: "keelson.local/hello"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	loads = 0
-	if img, err := open().Pull(t.Context(), "keelson.local/hello", nil, nil); err != nil || img.ID != first.ID ||
-		loads != 0 {
+	if img, err := open().Pull(t.Context(), image.Request{Ref: "keelson.local/hello"}); err != nil ||
+		img.ID != first.ID || loads != 0 {
 		t.Errorf("second start: got %s, %v after %d loads, want %s without any", img.ID, err, loads, first.ID)
 	}
 	program = []byte("two")
@@ -133,7 +134,7 @@ func TestNoProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Pull(t.Context(), "keelson.local/hello", nil, nil); !errors.Is(err, missing) {
+	if _, err := s.Pull(t.Context(), image.Request{Ref: "keelson.local/hello"}); !errors.Is(err, missing) {
 		t.Errorf("Pull: got %v, want %v", err, missing)
 	}
 	if _, ok := s.Get("keelson.local/hello"); ok || len(s.List()) > 0 {

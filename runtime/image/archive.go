@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -16,15 +15,12 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 const (
 	maxArchiveEntries = 100_000
-	maxLinks          = 16 // symlinks followed within an archive
+	maxArchiveNames   = 32 << 20 // bytes of all names and links, which are kept in memory
+	maxLinks          = 16       // symlinks followed within an archive
 )
 
 // tarFile is an archive whose files can be read in any order. Names in the archive are used as map keys only: no file
@@ -158,6 +154,7 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 		return nil, notArchive("it is empty", nil)
 	}
 	tr := tar.NewReader(file)
+	names := 0
 	for i := range maxArchiveEntries {
 		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -169,6 +166,9 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: archive: %w", ErrInvalid, err)
 		}
+		if names += len(header.Name) + len(header.Linkname); names > maxArchiveNames {
+			return nil, fmt.Errorf("%w: archive has names of more than %d bytes", ErrInvalid, maxArchiveNames)
+		}
 		name := entryName(header.Name)
 		switch header.Typeflag {
 		case tar.TypeReg:
@@ -177,7 +177,7 @@ func scan(file *os.File, closeFile func() error) (*tarFile, error) {
 				return nil, err
 			}
 			if header.Size < 0 || at+header.Size > fi.Size() {
-				return nil, fmt.Errorf("%w: archive ends within %q", ErrInvalid, name)
+				return nil, fmt.Errorf("%w: archive ends within %.300q", ErrInvalid, name)
 			}
 			t.files[name] = section{at, header.Size}
 		case tar.TypeSymlink:
@@ -222,14 +222,14 @@ func (t *tarFile) size(name string) (int64, bool) {
 func (t *tarFile) bytes(name string) ([]byte, error) {
 	s, ok := t.find(name)
 	if !ok {
-		return nil, fmt.Errorf("%w: archive lacks %q", ErrInvalid, name)
+		return nil, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, name)
 	}
-	if s.size > maxConfig {
-		return nil, fmt.Errorf("%w: %q has %d bytes, at most %d are allowed", ErrInvalid, name, s.size, maxConfig)
+	if s.size > maxDocument {
+		return nil, fmt.Errorf("%w: %.300q has %d bytes, at most %d are allowed", ErrInvalid, name, s.size, maxDocument)
 	}
 	b := make([]byte, s.size)
 	if _, err := t.data.ReadAt(b, s.at); err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read %q: %w", name, err)
+		return nil, fmt.Errorf("read %.300q: %w", name, err)
 	}
 	return b, nil
 }
@@ -238,7 +238,7 @@ func (t *tarFile) bytes(name string) ([]byte, error) {
 func (t *tarFile) open(name string) (readVerifier, error) {
 	s, ok := t.find(name)
 	if !ok {
-		return nil, fmt.Errorf("%w: archive lacks %q", ErrInvalid, name)
+		return nil, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, name)
 	}
 	return trusted{io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
 }
@@ -274,88 +274,25 @@ func (s *digestReader) Verify() error {
 	return nil
 }
 
+// manifest implements documents.
+func (t *tarFile) manifest(_ context.Context, digest string) ([]byte, error) {
+	return t.checked(digest)
+}
+
+// config implements documents.
+func (t *tarFile) config(_ context.Context, digest string) ([]byte, error) { return t.checked(digest) }
+
 // checked reads a manifest, index or config and checks its digest.
-func (t *tarFile) checked(h v1.Hash) ([]byte, error) {
-	if !isDigest(h.String()) {
-		return nil, fmt.Errorf("%w: digest %q", ErrInvalid, h)
+func (t *tarFile) checked(digest string) ([]byte, error) {
+	if !isDigest(digest) {
+		return nil, fmt.Errorf("%w: digest %.100q", ErrInvalid, digest)
 	}
-	b, err := t.bytes(blobPath(h.String()))
+	b, err := t.bytes(blobPath(digest))
 	if err != nil {
 		return nil, err
 	}
-	if got := digestOf(b); got != h.String() {
-		return nil, fmt.Errorf("%w: blob %s has digest %s", ErrInvalid, h, got)
+	if got := digestOf(b); got != digest {
+		return nil, fmt.Errorf("%w: blob %s has digest %s", ErrInvalid, digest, got)
 	}
 	return b, nil
-}
-
-// image resolves a descriptor of the layout to an image for linux/arch.
-func (t *tarFile) image(d v1.Descriptor, arch string) (v1.Image, error) {
-	raw, err := t.checked(d.Digest)
-	if err != nil {
-		return nil, err
-	}
-	if d.MediaType.IsIndex() {
-		return choose(&archiveIndex{t, raw, d.MediaType}, arch, 0)
-	}
-	return partial.CompressedToImage(&archiveImage{t, raw, d.MediaType})
-}
-
-// archiveIndex adapts an index of the layout to the registry library's interface.
-type archiveIndex struct {
-	t   *tarFile
-	raw []byte
-	mt  types.MediaType
-}
-
-func (i *archiveIndex) MediaType() (types.MediaType, error) { return i.mt, nil }
-func (i *archiveIndex) Digest() (v1.Hash, error)            { return v1.NewHash(digestOf(i.raw)) }
-func (i *archiveIndex) Size() (int64, error)                { return int64(len(i.raw)), nil }
-func (i *archiveIndex) RawManifest() ([]byte, error)        { return i.raw, nil }
-
-func (i *archiveIndex) IndexManifest() (*v1.IndexManifest, error) {
-	var m v1.IndexManifest
-	if err := json.Unmarshal(i.raw, &m); err != nil {
-		return nil, fmt.Errorf("%w: index: %w", ErrInvalid, err)
-	}
-	return &m, nil
-}
-
-func (i *archiveIndex) Image(h v1.Hash) (v1.Image, error) {
-	raw, err := i.t.checked(h)
-	if err != nil {
-		return nil, err
-	}
-	return partial.CompressedToImage(&archiveImage{i.t, raw, types.OCIManifestSchema1})
-}
-
-func (i *archiveIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
-	raw, err := i.t.checked(h)
-	if err != nil {
-		return nil, err
-	}
-	return &archiveIndex{i.t, raw, types.OCIImageIndex}, nil
-}
-
-// archiveImage adapts a manifest of the layout to the registry library's interface.
-type archiveImage struct {
-	t   *tarFile
-	raw []byte
-	mt  types.MediaType
-}
-
-func (i *archiveImage) MediaType() (types.MediaType, error) { return i.mt, nil }
-func (i *archiveImage) RawManifest() ([]byte, error)        { return i.raw, nil }
-
-func (i *archiveImage) RawConfigFile() ([]byte, error) {
-	var m v1.Manifest
-	if err := json.Unmarshal(i.raw, &m); err != nil {
-		return nil, fmt.Errorf("%w: manifest: %w", ErrInvalid, err)
-	}
-	return i.t.checked(m.Config.Digest)
-}
-
-// LayerByDigest is part of the library's interface; layers are read through blob.
-func (i *archiveImage) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
-	return nil, fmt.Errorf("layer %s: %w", h, ErrNotFound)
 }

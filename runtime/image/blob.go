@@ -11,7 +11,6 @@ import (
 	"hash"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -24,11 +23,12 @@ var (
 	errFetch          = errors.New("fetch blob")
 	errConnectionLost = errors.New("connection lost")
 	errStalled        = errors.New("no data for a minute")
+	errSlow           = errors.New("too slow: the registry sends less than 4 KiB a second")
 )
 
 const (
 	blobTries = 5
-	stallTime = time.Minute
+	openTime  = 2 * time.Minute // limits a request until its body begins, with redirects and tokens
 )
 
 // blobReader streams a blob. After a broken connection it requests the remaining bytes. Verify checks the digest of all
@@ -44,23 +44,20 @@ type blobReader struct {
 
 	body   io.ReadCloser
 	cancel context.CancelFunc
-	stall  *time.Timer
+	pace   *pace
 	sum    hash.Hash
 	at     int64
-	tries  int
+	mark   int64 // where tries was last reset
+	tries  int   // for the minBytes from there
 }
 
 // blob opens a blob. It makes the first request itself, so that a refusal is returned here and not by Read.
 func (r *repository) blob(ctx context.Context, digest string, size int64, m *meter) (*blobReader, error) {
-	u := url.URL{
-		Scheme: r.repo.Scheme(),
-		Host:   r.repo.RegistryStr(),
-		Path:   "/v2/" + r.repo.RepositoryStr() + "/blobs/" + digest,
-	}
+	ctx = context.WithValue(ctx, layerRequest{}, true)
 	b := &blobReader{
 		ctx:    func() context.Context { return ctx },
 		repo:   r,
-		url:    u.String(),
+		url:    r.url("blobs", digest),
 		digest: digest,
 		size:   size,
 		meter:  m,
@@ -92,7 +89,7 @@ func backoff(ctx context.Context, n int) error {
 // open requests the bytes from offset b.at on.
 func (b *blobReader) open() error {
 	ctx, cancel := context.WithCancelCause(b.ctx())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url, http.NoBody)
 	if err != nil {
 		cancel(nil)
 		return err
@@ -100,19 +97,26 @@ func (b *blobReader) open() error {
 	if b.at > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", b.at))
 	}
+	late := time.AfterFunc(openTime, func() { cancel(errSlow) })
 	resp, err := (&http.Client{Transport: b.repo.rt}).Do(req)
-	if err != nil {
-		cancel(nil)
-		return err
+	if err == nil {
+		err = b.accept(resp)
 	}
-	if err := b.accept(resp); err != nil {
+	late.Stop()
+	if err != nil {
+		if errors.Is(context.Cause(ctx), errSlow) {
+			err = errSlow
+		}
 		cancel(nil)
-		return errors.Join(err, resp.Body.Close())
+		if resp != nil {
+			_ = resp.Body.Close() // the first error is more useful
+		}
+		return describeAnswer(b.repo.repo.RegistryStr(), err)
 	}
 	b.body = resp.Body
 	b.cancel = func() { cancel(nil) }
-	b.stall = time.AfterFunc(stallTime, func() { cancel(errStalled) })
-	return nil
+	b.pace = newPace(func() { cancel(errSlow) })
+	return b.skip(resp)
 }
 
 // accept checks the response's status and, after a resumption, its offset.
@@ -124,15 +128,24 @@ func (b *blobReader) accept(resp *http.Response) error {
 		return err
 	}
 	if resp.StatusCode == http.StatusPartialContent {
-		if got, want := resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", b.at); !strings.HasPrefix(got,
-			want) {
-			return fmt.Errorf("registry resumed at %q, asked for %q", got, want)
+		if want := fmt.Sprintf("bytes %d-", b.at); !strings.HasPrefix(resp.Header.Get("Content-Range"), want) {
+			return &answerError{
+				text: fmt.Sprintf("%s resumes a transfer at another place than %d", b.repo.repo.RegistryStr(), b.at),
+			}
 		}
+	}
+	return nil
+}
+
+// skip reads the bytes that are here already, when the registry supports no ranges and sends the whole blob.
+func (b *blobReader) skip(resp *http.Response) error {
+	if b.at == 0 || resp.StatusCode == http.StatusPartialContent {
 		return nil
 	}
-	// The registry does not support ranges and sends the whole blob.
-	if _, err := io.CopyN(io.Discard, resp.Body, b.at); err != nil {
-		return fmt.Errorf("%w: %w", errConnectionLost, err)
+	if _, err := io.CopyN(io.Discard, paced{b.pace, b.body}, b.at); err != nil {
+		err = b.broken(err)
+		b.drop()
+		return err
 	}
 	return nil
 }
@@ -144,9 +157,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 				return 0, fmt.Errorf("%w %s: %w", errFetch, b.digest, err)
 			}
 		}
-		b.stall.Reset(stallTime)
-		n, err := b.body.Read(p)
-		b.stall.Stop()
+		n, err := b.pace.read(b.body, p)
 		if n > 0 {
 			b.at += int64(n)
 			b.sum.Write(p[:n])
@@ -155,22 +166,42 @@ func (b *blobReader) Read(p []byte) (int, error) {
 				return 0, fmt.Errorf("%w: blob %s is longer than the %d bytes that its manifest says", ErrInvalid,
 					b.digest, b.size)
 			}
-			b.tries = 0
+			if b.at-b.mark >= minBytes {
+				b.mark = b.at
+				b.tries = 0
+			}
 			return n, nil
 		}
 		if errors.Is(err, io.EOF) && b.at >= b.size {
 			return 0, io.EOF
 		}
 		if err != nil {
+			err = b.broken(err)
 			b.drop()
 			if b.ctx().Err() != nil {
 				return 0, context.Cause(b.ctx())
+			}
+			if errors.Is(err, errSlow) {
+				return 0, fmt.Errorf("%w %s: %w", errFetch, b.digest, err)
 			}
 		}
 	}
 }
 
-// reconnect requests the remaining bytes, up to blobTries times in all.
+// broken returns why a body ended early: errSlow if it sent too little and errStalled if it sent nothing, otherwise a
+// lost connection.
+func (b *blobReader) broken(err error) error {
+	host := b.repo.repo.RegistryStr()
+	switch {
+	case b.pace.late.Load() && b.pace.got > 0:
+		return describeAnswer(host, errSlow)
+	case b.pace.late.Load():
+		return describeAnswer(host, errStalled)
+	}
+	return describeAnswer(host, fmt.Errorf("%w: %w", errConnectionLost, err))
+}
+
+// reconnect requests the remaining bytes, up to blobTries times for each minBytes.
 func (b *blobReader) reconnect() error {
 	for {
 		b.tries++
@@ -185,7 +216,7 @@ func (b *blobReader) reconnect() error {
 			return nil
 		}
 		var te *transport.Error
-		if errors.As(err, &te) && !te.Temporary() {
+		if errors.As(err, &te) && !te.Temporary() || errors.Is(err, errSlow) {
 			return err
 		}
 		if b.ctx().Err() != nil {
@@ -198,7 +229,7 @@ func (b *blobReader) drop() {
 	if b.body == nil {
 		return
 	}
-	b.stall.Stop()
+	b.pace.timer.Stop()
 	b.cancel()
 	_ = b.body.Close() // the connection is not used again
 	b.body = nil

@@ -183,7 +183,7 @@ func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
 		return Image{}, err
 	}
 	defer done()
-	layer, err := s.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
+	layer, err := s.addLayer(ctx, "", img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
 		b := s.loaded
 		err := error(nil)
 		if b == nil {

@@ -309,7 +309,7 @@ func TestReserveStaysFree(t *testing.T) {
 		"inodes": many,
 	} {
 		push(t, host+"/big:"+tag, newImage(t, layerTar(t, l...)))
-		_, err := store.Pull(t.Context(), host+"/big:"+tag, nil, nil)
+		_, err := store.Pull(t.Context(), Request{Ref: host + "/big:" + tag})
 		if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove images") {
 			t.Errorf("%s: %v, want %v", tag, err, ErrNoSpace)
 		}
@@ -323,7 +323,7 @@ func TestReserveStaysFree(t *testing.T) {
 		t.Errorf("left in tmp: %v, %v", left, err)
 	}
 	push(t, host+"/small:1", newImage(t, layerTar(t, file("a", "fits"))))
-	if _, err := store.Pull(t.Context(), host+"/small:1", nil, nil); err != nil {
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/small:1"}); err != nil {
 		t.Errorf("an image that fits: %v", err)
 	}
 }

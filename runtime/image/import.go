@@ -11,9 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or the output of
@@ -30,13 +27,13 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 		return nil, err
 	}
 	defer func() { _ = a.Close() }()
-	plans, err := s.plansOf(a)
+	plans, err := s.plansOf(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	named := make([]*plan, len(plans))
 	for i, p := range plans {
-		err := s.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) {
+		err := s.fetchLayers(ctx, "", p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) {
 			return p.open(l)
 		})
 		if err != nil {
@@ -54,7 +51,7 @@ type importPlan struct {
 }
 
 // plansOf reads index.json and manifest.json. An image that is in both gets the names of both.
-func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
+func (s *Store) plansOf(ctx context.Context, a *tarFile) ([]importPlan, error) {
 	var plans []importPlan
 	add := func(p importPlan) {
 		for i := range plans {
@@ -67,12 +64,12 @@ func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
 		plans = append(plans, p)
 	}
 	if a.has("index.json") {
-		if err := s.ociPlans(a, add); err != nil {
+		if err := s.ociPlans(ctx, a, add); err != nil {
 			return nil, err
 		}
 	}
 	if a.has("manifest.json") {
-		if err := s.dockerPlans(a, add); err != nil {
+		if err := s.dockerPlans(ctx, a, add); err != nil {
 			return nil, err
 		}
 	}
@@ -85,22 +82,22 @@ func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
 
 // ociPlans reads index.json. The name of a manifest is the annotation io.containerd.image.name, or
 // org.opencontainers.image.ref.name when that is a full reference and not just a tag.
-func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
+func (s *Store) ociPlans(ctx context.Context, a *tarFile, add func(importPlan)) error {
 	raw, err := a.bytes("index.json")
 	if err != nil {
 		return err
 	}
-	var ix v1.IndexManifest
-	if err := json.Unmarshal(raw, &ix); err != nil {
-		return fmt.Errorf("%w: index.json: %w", ErrInvalid, err)
+	ix, err := parseDocument(raw, acceptedTypes[0]) // an OCI index, whatever it says
+	if err != nil {
+		return fmt.Errorf("index.json: %w", err)
 	}
 	var skipped error
 	count := 0
 	for _, descriptor := range ix.Manifests {
-		if !descriptor.MediaType.IsImage() && !descriptor.MediaType.IsIndex() {
+		if k := mediaKinds[descriptor.MediaType]; k != kindManifest && k != kindIndex {
 			continue
 		}
-		p, err := s.ociPlan(a, descriptor)
+		p, err := s.ociPlan(ctx, a, descriptor)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) {
 			skipped = err // an image for another platform, beside one for this platform
 			continue
@@ -110,7 +107,7 @@ func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 		}
 		for _, n := range namesOf(descriptor.Annotations) {
 			p.tags = nonEmpty(append(p.tags, n.tagged())...)
-			p.digests = append(p.digests, n.repo+"@"+descriptor.Digest.String())
+			p.digests = append(p.digests, n.repo+"@"+descriptor.Digest)
 		}
 		count++
 		add(p)
@@ -121,24 +118,31 @@ func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
 	return nil
 }
 
-func (s *Store) ociPlan(a *tarFile, d v1.Descriptor) (importPlan, error) {
-	img, err := a.image(d, s.arch)
+func (s *Store) ociPlan(ctx context.Context, a *tarFile, d descriptor) (importPlan, error) {
+	if err := ctx.Err(); err != nil {
+		return importPlan{}, err
+	}
+	raw, err := a.manifest(ctx, d.Digest)
 	if err != nil {
 		return importPlan{}, err
 	}
-	p, err := s.plan(img)
+	doc, err := resolve(ctx, a, raw, d.MediaType, s.arch)
+	if err != nil {
+		return importPlan{}, err
+	}
+	p, err := s.plan(ctx, a, doc)
 	if err != nil {
 		return importPlan{}, err
 	}
 	return importPlan{plan: p, open: func(l Layer) (readVerifier, error) { return a.blob(l.Blob) }}, nil
 }
 
-func namesOf(annotations map[string]string) []imageName {
+func namesOf(from annotations) []imageName {
 	var out []imageName
-	if n, err := parseName(annotations["io.containerd.image.name"]); err == nil {
+	if n, err := parseName(from.Name); err == nil {
 		return append(out, n)
 	}
-	ref := annotations["org.opencontainers.image.ref.name"]
+	ref := from.RefName
 	if !strings.ContainsAny(ref, ":/@") {
 		return nil // a tag without a repository
 	}
@@ -151,20 +155,26 @@ func namesOf(annotations map[string]string) []imageName {
 // dockerManifest is one element of docker save's manifest.json.
 type dockerManifest struct {
 	Config   string
-	RepoTags []string
-	Layers   []string
+	RepoTags nameList
+	Layers   nameList
 }
 
-func (s *Store) dockerPlans(a *tarFile, add func(importPlan)) error {
+func (s *Store) dockerPlans(ctx context.Context, a *tarFile, add func(importPlan)) error {
 	raw, err := a.bytes("manifest.json")
 	if err != nil {
 		return err
 	}
-	var list []dockerManifest
-	if err := json.Unmarshal(raw, &list); err != nil {
+	if !json.Valid(raw) {
+		return fmt.Errorf("%w: manifest.json is not JSON", ErrInvalid)
+	}
+	list, err := decodeList[dockerManifest](raw, maxManifests)
+	if err != nil {
 		return fmt.Errorf("%w: manifest.json: %w", ErrInvalid, err)
 	}
 	for _, m := range list {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		p, err := s.dockerPlan(a, m)
 		if err != nil {
 			return err
@@ -179,24 +189,21 @@ func (s *Store) dockerPlan(a *tarFile, m dockerManifest) (importPlan, error) {
 	if err != nil {
 		return importPlan{}, err
 	}
-	var config ocispec.Image
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return importPlan{}, fmt.Errorf("%w: %s: %w", ErrInvalid, m.Config, err)
+	c, err := parseConfig(raw, s.arch)
+	if err != nil {
+		return importPlan{}, fmt.Errorf("%.300q: %w", m.Config, err)
 	}
-	if err := checkConfig(&config, s.arch); err != nil {
-		return importPlan{}, err
-	}
-	if len(m.Layers) != len(config.RootFS.DiffIDs) {
+	if len(m.Layers) != len(c.RootFS.DiffIDs) {
 		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers),
-			len(config.RootFS.DiffIDs))
+			len(c.RootFS.DiffIDs))
 	}
-	todo := &plan{id: digestOf(raw), config: config, size: int64(len(raw))}
-	todo.setLayers(config)
+	todo := &plan{id: digestOf(raw), config: c, size: int64(len(raw))}
+	todo.setLayers()
 	files := map[string]string{} // chain id -> file
 	for i, f := range m.Layers {
 		size, ok := a.size(f)
 		if !ok {
-			return importPlan{}, fmt.Errorf("%w: archive lacks %s", ErrInvalid, f)
+			return importPlan{}, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, f)
 		}
 		todo.layers[i].Size = size
 		todo.size += size

@@ -54,11 +54,12 @@ type readVerifier interface {
 }
 
 // addLayer unpacks a layer, want, unless it is on disk. below holds the chain ids of its lower layers, lowest first;
-// ready, which may be nil, is closed when they are committed. Concurrent calls for the same layer unpack it once.
+// ready, which may be nil, is closed when they are committed. Concurrent calls of a tenant for the same layer unpack it
+// once. Tenants do not wait for each other: an image may name any layer as its own and send it slowly.
 func (s *Store) addLayer(
-	ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source,
+	ctx context.Context, tenant string, want Layer, below []string, ready <-chan struct{}, src source,
 ) (Layer, error) {
-	unlock, err := s.layers.LockContext(ctx, want.ChainID)
+	unlock, err := s.layers.LockContext(ctx, fmt.Sprintf("%q %s", tenant, want.ChainID))
 	if err != nil {
 		return Layer{}, err
 	}
@@ -66,7 +67,11 @@ func (s *Store) addLayer(
 	if l, ok, err := s.layerAt(want.ChainID); ok || err != nil {
 		return l, err
 	}
-	if _, err := os.Lstat(s.layerPath(want.ChainID)); err == nil { // not synced, and of an earlier boot
+	if _, err := os.Lstat(s.layerPath(want.ChainID)); err == nil {
+		if l, ok, err := s.layerAt(want.ChainID); ok || err != nil {
+			return l, err // another tenant's pull has committed it since
+		}
+		// It was not synced, in an earlier boot.
 		if err := s.discard(s.layerPath(want.ChainID)); err != nil {
 			return Layer{}, fmt.Errorf("replace layer: %w", err)
 		}
@@ -76,7 +81,7 @@ func (s *Store) addLayer(
 		return Layer{}, fmt.Errorf("unpack layer: %w", err)
 	}
 	defer func() { _ = removeTree(s.path("tmp"), filepath.Base(tmp)) }()
-	got, err := s.unpackSource(ctx, filepath.Join(tmp, "fs"), src)
+	got, err := s.unpackSource(ctx, tenant, filepath.Join(tmp, "fs"), src)
 	if err != nil {
 		return Layer{}, err
 	}
@@ -98,11 +103,12 @@ func (s *Store) addLayer(
 	return want, s.commitLayer(tmp, want)
 }
 
-func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpacked, error) {
-	if err := s.sem.Acquire(ctx, 1); err != nil {
+func (s *Store) unpackSource(ctx context.Context, tenant, root string, src source) (unpacked, error) {
+	leave, err := s.downloads.Enter(ctx, tenant)
+	if err != nil {
 		return unpacked{}, err
 	}
-	defer s.sem.Release(1)
+	defer leave()
 	if err := s.space().check(0); err != nil { // before the transfer
 		return unpacked{}, err
 	}

@@ -52,6 +52,13 @@ func (s *Store) endpoints(n imageName) ([]endpoint, error) {
 	return append(out, endpoint{host: n.host, plain: isLoopback(n.host)}), nil
 }
 
+func (e endpoint) scheme() string {
+	if e.plain {
+		return "http"
+	}
+	return "https"
+}
+
 // reference returns n as a reference at this endpoint.
 func (e endpoint) reference(n imageName) (name.Reference, error) {
 	repo := e.host + "/" + n.path

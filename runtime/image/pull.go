@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -24,16 +22,26 @@ type flight struct {
 	err     error
 }
 
-// Pull pulls the image that ref names and returns it once it is on disk. Concurrent pulls of the same name with the
-// same credentials share one transfer. progress may be nil. The built-in image is never fetched. Errors wrap
-// ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where these apply.
-func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progress) (Image, error) {
-	imageName, err := parseName(ref)
+// Request asks for one image.
+type Request struct {
+	Ref  string // the image's name
+	Auth *Auth  // nil: anonymous
+	// Tenant is whose pull it is: the pod's namespace. Tenants share no transfer and do not wait for each other's.
+	Tenant   string
+	Progress Progress // may be nil
+}
+
+// Pull pulls the image that request names and returns it once it is on disk. Concurrent pulls of a tenant for the same
+// name with the same credentials share one transfer, which is canceled when the last caller leaves. The built-in image
+// is never fetched. Errors wrap ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where these
+// apply. They never repeat what a registry's answer says.
+func (s *Store) Pull(ctx context.Context, request Request) (Image, error) {
+	imageName, err := parseName(request.Ref)
 	if err != nil {
 		return Image{}, err
 	}
 	if s.cfg.Builtin.local(imageName) {
-		if !s.cfg.Builtin.named(ref) {
+		if !s.cfg.Builtin.named(request.Ref) {
 			return Image{}, fmt.Errorf("pull %s: manifest unknown: %w: keelson has %s built in",
 				imageName, ErrNotFound, strings.Join(s.cfg.Builtin.Tags, ", "))
 		}
@@ -43,12 +51,12 @@ func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progr
 		}
 		return s.Ensure(ctx, *img)
 	}
-	key := imageName.String()
-	if auth != nil {
-		key += fmt.Sprintf("|%q", *auth)
+	key := fmt.Sprintf("%q %s", request.Tenant, imageName)
+	if request.Auth != nil {
+		key += fmt.Sprintf("|%q", *request.Auth)
 	}
-	f := s.joinFlight(ctx, key, progress, func(ctx context.Context, m *meter) (Image, error) {
-		return s.pull(ctx, imageName, auth, m)
+	f := s.joinFlight(ctx, key, request.Progress, func(ctx context.Context, m *meter) (Image, error) {
+		return s.pull(ctx, imageName, request, m)
 	})
 	select {
 	case <-f.done:
@@ -108,7 +116,7 @@ func (s *Store) leaveFlight(key string, f *flight) {
 }
 
 // pull tries the endpoints in order. The error of a mirror is returned only together with that of the registry.
-func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Image, error) {
+func (s *Store) pull(ctx context.Context, n imageName, request Request, m *meter) (Image, error) {
 	done, err := s.busy()
 	if err != nil {
 		return Image{}, err
@@ -119,18 +127,17 @@ func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Im
 		return Image{}, fmt.Errorf("pull %s: %w", n, err)
 	}
 	var mirrorErr error
-	for _, endpoint := range ends {
-		img, err := s.pullFrom(ctx, endpoint, n, auth, m)
+	for _, e := range ends {
+		img, err := s.pullFrom(ctx, e, n, request, m)
 		if err == nil {
 			return img, nil
 		}
 		if ctx.Err() != nil {
 			return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 		}
-		err = describeRegistryError(err)
-		if endpoint.mirror {
-			mirrorErr = fmt.Errorf("mirror %s: %w", endpoint.host, err)
-			s.cfg.Log.Debug("pull from mirror failed", "image", n.String(), "mirror", endpoint.host, "error", err)
+		if e.mirror {
+			mirrorErr = fmt.Errorf("mirror %s: %w", e.host, err)
+			s.cfg.Log.Debug("pull from mirror failed", "image", n.String(), "mirror", e.host, "error", err)
 			continue
 		}
 		if mirrorErr != nil {
@@ -141,11 +148,12 @@ func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Im
 	return Image{}, fmt.Errorf("pull %s: no registry to ask", n)
 }
 
-func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Auth, m *meter) (Image, error) {
+func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, request Request, m *meter) (Image, error) {
 	ref, err := e.reference(n)
 	if err != nil {
 		return Image{}, fmt.Errorf("%w: %w", ErrReference, err)
 	}
+	auth := request.Auth
 	if e.mirror && auth != nil && auth.ServerAddress == "" {
 		auth = nil // a mirror must not get the credentials of the registry
 	}
@@ -153,21 +161,26 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Aut
 	if err != nil {
 		return Image{}, err
 	}
-	repo, err := s.connect(ctx, ref.Context(), login)
+	repo, err := s.connect(ctx, e, ref.Context(), login)
 	if err != nil {
 		return Image{}, err
 	}
-	img, digest, err := repo.manifest(ctx, ref, s.arch)
+	raw, mediaType, err := repo.document(ctx, "manifests", ref.Identifier())
 	if err != nil {
 		return Image{}, err
 	}
-	todo, err := s.plan(img)
+	digest := digestOf(raw)
+	doc, err := resolve(ctx, repo, raw, mediaType, s.arch)
+	if err != nil {
+		return Image{}, err
+	}
+	todo, err := s.plan(ctx, repo, doc)
 	if err != nil {
 		return Image{}, err
 	}
 	todo.tags = nonEmpty(n.tagged())
 	todo.digests = []string{n.repo + "@" + digest}
-	err = s.fetchLayers(ctx, todo, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+	err = s.fetchLayers(ctx, request.Tenant, todo, m, func(ctx context.Context, l Layer) (readVerifier, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {
@@ -183,52 +196,45 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Aut
 // plan is an image whose manifest and config are read, but whose layers are not.
 type plan struct {
 	id      string
-	config  ocispec.Image
+	config  *config
 	size    int64
 	layers  []Layer
 	tags    []string
 	digests []string
 }
 
-// plan reads manifest and config and checks that they match.
-func (s *Store) plan(img v1.Image) (*plan, error) {
-	mf, err := img.Manifest()
+// plan reads the config that a manifest names and checks that they match.
+func (s *Store) plan(ctx context.Context, from documents, manifest *document) (*plan, error) {
+	if size := manifest.Config.Size; size > maxDocument {
+		return nil, fmt.Errorf("%w: config of %d bytes, at most %d are allowed", ErrInvalid, size, maxDocument)
+	}
+	raw, err := from.config(ctx, manifest.Config.Digest)
 	if err != nil {
 		return nil, err
 	}
-	if mf.Config.Size > maxConfig || len(mf.Layers) > maxLayers {
-		return nil, fmt.Errorf("%w: config of %d bytes, %d layers", ErrInvalid, mf.Config.Size, len(mf.Layers))
-	}
-	config, raw, err := readConfig(img, s.arch)
+	c, err := parseConfig(raw, s.arch)
 	if err != nil {
 		return nil, err
 	}
-	id := digestOf(raw)
-	if want := mf.Config.Digest.String(); id != want {
-		return nil, fmt.Errorf("%w: config has digest %s, manifest says %s", ErrInvalid, id, want)
+	if len(manifest.Layers) != len(c.RootFS.DiffIDs) {
+		return nil, fmt.Errorf("%w: manifest has %d layers, config %d", ErrInvalid, len(manifest.Layers),
+			len(c.RootFS.DiffIDs))
 	}
-	if len(mf.Layers) != len(config.RootFS.DiffIDs) {
-		return nil, fmt.Errorf("%w: manifest has %d layers, config %d", ErrInvalid, len(mf.Layers),
-			len(config.RootFS.DiffIDs))
-	}
-	p := &plan{id: id, config: config, size: int64(len(raw))}
-	p.setLayers(config)
-	for i, l := range mf.Layers {
-		if l.Size < 0 || !isDigest(l.Digest.String()) {
-			return nil, fmt.Errorf("%w: layer %s of %d bytes", ErrInvalid, l.Digest, l.Size)
+	p := &plan{id: manifest.Config.Digest, config: c, size: int64(len(raw))}
+	p.setLayers()
+	for i, l := range manifest.Layers {
+		if l.Size < 0 || l.Size > maxBlob || !isDigest(l.Digest) {
+			return nil, fmt.Errorf("%w: layer of %d bytes, or without a sha256 digest", ErrInvalid, l.Size)
 		}
-		p.layers[i].Blob = l.Digest.String()
+		p.layers[i].Blob = l.Digest
 		p.layers[i].Size = l.Size
 		p.size += l.Size
 	}
 	return p, nil
 }
 
-func (p *plan) setLayers(config ocispec.Image) {
-	diffs := make([]string, len(config.RootFS.DiffIDs))
-	for i, d := range config.RootFS.DiffIDs {
-		diffs[i] = string(d)
-	}
+func (p *plan) setLayers() {
+	diffs := p.config.RootFS.DiffIDs
 	p.layers = make([]Layer, len(diffs))
 	for i, chain := range chainIDs(diffs) {
 		p.layers[i] = Layer{ChainID: chain, DiffID: diffs[i]}
@@ -237,8 +243,9 @@ func (p *plan) setLayers(config ocispec.Image) {
 
 // fetchLayers fetches the missing layers of todo in parallel; each is committed after the one below it. The caller
 // holds busy.
-func (s *Store) fetchLayers(
-	ctx context.Context, todo *plan, m *meter, open func(context.Context, Layer) (readVerifier, error),
+func (s *Store) fetchLayers(ctx context.Context, tenant string, todo *plan, m *meter, open func(
+	context.Context, Layer,
+) (readVerifier, error),
 ) error {
 	missing := make([]bool, len(todo.layers))
 	for i, layer := range todo.layers {
@@ -268,7 +275,7 @@ func (s *Store) fetchLayers(
 		under := ready
 		ready = mine
 		group.Go(func() error {
-			got, err := s.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) {
+			got, err := s.addLayer(gctx, tenant, l, below, under, func(ctx context.Context) (readVerifier, error) {
 				return open(ctx, l)
 			})
 			if err != nil {
@@ -328,7 +335,7 @@ func (p *plan) image() *Image {
 		RepoDigests: p.digests,
 		Size:        p.size,
 		Created:     p.config.Created,
-		Config:      p.config.Config,
+		Config:      p.config.kept(),
 		Layers:      p.layers,
 	}
 }

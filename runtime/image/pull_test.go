@@ -63,7 +63,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{"UPPER/case", ErrReference, "invalid reference format"},
 		{"", ErrReference, "invalid reference format"},
 	} {
-		_, err := store.Pull(t.Context(), c.ref, nil, nil)
+		_, err := store.Pull(t.Context(), Request{Ref: c.ref})
 		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("Pull(%q): got %v, want %v and %q", c.ref, err, c.is, c.text)
 		}
@@ -83,17 +83,17 @@ func TestMirror(t *testing.T) {
 	store := newStore(t, func(c *Config) {
 		c.Mirrors = map[string]string{"docker.io": "http://" + mirror + "/hub", origin: "http://" + mirror}
 	})
-	got, err := store.Pull(t.Context(), "nginx:1", nil, nil)
+	got, err := store.Pull(t.Context(), Request{Ref: "nginx:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"docker.io/library/nginx:1"}; got.ID != idOf(t, img) || !slices.Equal(got.RepoTags, want) {
 		t.Errorf("through the mirror: got %s %q", got.ID, got.RepoTags)
 	}
-	if got, err = store.Pull(t.Context(), origin+"/team/app:1", nil, nil); err != nil || got.ID != idOf(t, only) {
+	if got, err = store.Pull(t.Context(), Request{Ref: origin + "/team/app:1"}); err != nil || got.ID != idOf(t, only) {
 		t.Errorf("mirror without the image: got %s, %v", got.ID, err)
 	}
-	_, err = store.Pull(t.Context(), origin+"/team/none:1", nil, nil)
+	_, err = store.Pull(t.Context(), Request{Ref: origin + "/team/none:1"})
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "(mirror "+mirror) {
 		t.Errorf("in neither: got %v", err)
 	}
@@ -145,7 +145,7 @@ func TestPullSecrets(t *testing.T) {
 		{"for this server", &Auth{Username: "me", Password: "secret", ServerAddress: "https://" + host + "/v1/"}, true},
 		{"for another server", &Auth{Username: "me", Password: "secret", ServerAddress: "other.io"}, false},
 	} {
-		_, err := newStore(t).Pull(t.Context(), host+"/app:1", c.auth, nil)
+		_, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:1", Auth: c.auth})
 		if c.ok && err != nil || !c.ok && !errors.Is(err, ErrUnauthorized) {
 			t.Errorf("%s: got %v", c.name, err)
 		}
@@ -153,8 +153,8 @@ func TestPullSecrets(t *testing.T) {
 	// A secret never goes to a mirror that it does not name.
 	mirrored := newStore(t, func(c *Config) { c.Mirrors = map[string]string{"registry.invalid": "http://" + host} })
 	seen.Store("")
-	if _, err := mirrored.Pull(t.Context(), "registry.invalid/app:1", &Auth{Username: "me", Password: "secret"},
-		nil); err == nil {
+	if _, err := mirrored.Pull(t.Context(),
+		Request{Ref: "registry.invalid/app:1", Auth: &Auth{Username: "me", Password: "secret"}}); err == nil {
 		t.Error("the mirror accepted a secret that was not for it")
 	}
 	if got := seen.Load(); got != "" {
@@ -179,11 +179,14 @@ func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
 			t.Errorf("isLoopback(%q): got %v, want %v", host, got, want)
 		}
 	}
-	s := newStore(t)
-	req := httptest.NewRequest(http.MethodGet, "http://10.0.0.1/v2/", nil)
-	if resp, err := s.transport.RoundTrip(req); err == nil ||
-		!strings.Contains(err.Error(), "refusing plain HTTP to 10.0.0.1") {
-		t.Errorf("got %v, %v", resp, err)
+	// named without TLS, and not named
+	for host, plain := range map[string]bool{"10.0.0.1": false, "registry.example.com": true} {
+		out := &door{connections: newConnections(nil), host: host, plain: plain}
+		req := httptest.NewRequest(http.MethodGet, "http://10.0.0.1/v2/", nil)
+		if resp, err := out.RoundTrip(req); err == nil ||
+			!strings.Contains(err.Error(), `refusing plain HTTP to "10.0.0.1"`) {
+			t.Errorf("from %s: got %v, %v", host, resp, err)
+		}
 	}
 }
 
@@ -220,17 +223,18 @@ func TestPlatform(t *testing.T) {
 		}
 	}
 	store := newStore(t)
-	got, err := store.Pull(t.Context(), host+"/multi:both", nil, nil)
+	got, err := store.Pull(t.Context(), Request{Ref: host + "/multi:both"})
 	if err != nil || got.ID != idOf(t, mine) {
 		t.Errorf("index: got %s, %v, want %s", got.ID, err, idOf(t, mine))
 	}
 	if d, err := both.Digest(); err != nil || !slices.Equal(got.RepoDigests, []string{host + "/multi@" + d.String()}) {
 		t.Errorf("RepoDigests: got %q, want the index's digest %s", got.RepoDigests, d)
 	}
-	if got, err := store.Pull(t.Context(), host+"/multi:nested", nil, nil); err != nil || got.ID != idOf(t, mine) {
+	if got, err := store.Pull(t.Context(), Request{Ref: host + "/multi:nested"}); err != nil ||
+		got.ID != idOf(t, mine) {
 		t.Errorf("index in an index: got %s, %v", got.ID, err)
 	}
-	_, err = store.Pull(t.Context(), host+"/multi:none", nil, nil)
+	_, err = store.Pull(t.Context(), Request{Ref: host + "/multi:none"})
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no image for platform linux/"+runtime.GOARCH) {
 		t.Errorf("other platform: got %v", err)
 	}
@@ -243,7 +247,7 @@ func TestPlatform(t *testing.T) {
 		t.Fatal(err)
 	}
 	push(t, host+"/alien:1", alien)
-	if _, err := store.Pull(t.Context(), host+"/alien:1", nil, nil); !errors.Is(err, ErrInvalid) ||
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/alien:1"}); !errors.Is(err, ErrInvalid) ||
 		!strings.Contains(err.Error(), "windows/") {
 		t.Errorf("alien image: got %v", err)
 	}
@@ -297,7 +301,7 @@ func TestTransferIsResumed(t *testing.T) {
 			})
 			img := newImage(t, bigLayer(t, 300_000))
 			push(t, host+"/app:1", img)
-			got, err := newStore(t).Pull(t.Context(), host+"/app:1", nil, nil)
+			got, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:1"})
 			if err != nil || got.ID != idOf(t, img) {
 				t.Fatalf("got %s, %v", got.ID, err)
 			}
@@ -339,7 +343,7 @@ func TestWrongBytesAreRefused(t *testing.T) {
 			s := newStore(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			if _, err := s.Pull(ctx, host+"/app:1", nil, nil); err == nil {
+			if _, err := s.Pull(ctx, Request{Ref: host + "/app:1"}); err == nil {
 				t.Error("pulled")
 			}
 			if left := tree(t, s.path("layers")); len(left) > 0 {
@@ -379,7 +383,7 @@ func TestSamePullIsShared(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, ref := range []string{"/a:1", "/a:1", "/a:1", "/b:1"} {
 		wg.Go(func() {
-			if _, err := store.Pull(t.Context(), host+ref, nil, nil); err != nil {
+			if _, err := store.Pull(t.Context(), Request{Ref: host + ref}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -387,7 +391,7 @@ func TestSamePullIsShared(t *testing.T) {
 	waittest.Until(t, "the pulls begin", func() bool { return store.waiting() == 4 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.Pull(ctx, host+"/a:1", nil, nil); !errors.Is(err, context.Canceled) {
+	if _, err := store.Pull(ctx, Request{Ref: host + "/a:1"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: got %v", err)
 	}
 	close(release)
@@ -416,7 +420,7 @@ func TestLastWaiterEndsThePull(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error)
 	go func() { // ends when ctx is cancelled below
-		_, err := s.Pull(ctx, host+"/a:1", nil, nil)
+		_, err := s.Pull(ctx, Request{Ref: host + "/a:1"})
 		failed <- err
 	}()
 	<-begun
@@ -448,7 +452,7 @@ func TestZstdAndPlainLayers(t *testing.T) {
 	}
 	push(t, host+"/z:1", img)
 	s := newStore(t)
-	got, err := s.Pull(t.Context(), host+"/z:1", nil, nil)
+	got, err := s.Pull(t.Context(), Request{Ref: host + "/z:1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -505,11 +509,11 @@ func TestDistributionRegistry(t *testing.T) {
 	img := newImage(t, layerTar(t, file("etc/", ""), file("etc/a", "1")), bigLayer(t, 2<<20))
 	push(t, addr+"/team/app:v1", img)
 	s := newStore(t)
-	got, err := s.Pull(t.Context(), addr+"/team/app:v1", nil, nil)
+	got, err := s.Pull(t.Context(), Request{Ref: addr + "/team/app:v1"})
 	if err != nil || got.ID != idOf(t, img) {
 		t.Fatalf("got %s, %v, want %s", got.ID, err, idOf(t, img))
 	}
-	if _, err := s.Pull(t.Context(), addr+"/team/app:v9", nil, nil); !errors.Is(err, ErrNotFound) ||
+	if _, err := s.Pull(t.Context(), Request{Ref: addr + "/team/app:v9"}); !errors.Is(err, ErrNotFound) ||
 		!strings.Contains(err.Error(), "manifest unknown") {
 		t.Errorf("unknown tag: got %v", err)
 	}
@@ -523,7 +527,7 @@ func BenchmarkPull(b *testing.B) {
 	}
 	push(b, host+"/app:1", newImage(b, layerTar(b, entries...)))
 	for b.Loop() {
-		if _, err := newStore(b).Pull(b.Context(), host+"/app:1", nil, nil); err != nil {
+		if _, err := newStore(b).Pull(b.Context(), Request{Ref: host + "/app:1"}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,8 +16,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
@@ -76,55 +75,18 @@ func sameRegistry(server, host string) bool {
 	return canonical(server) == canonical(host)
 }
 
-// newTransport wraps the configured transport, or a default one, in plainGuard.
-func newTransport(cfg Config) http.RoundTripper {
-	inner := cfg.Transport
-	if inner == nil {
-		inner = &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-			ForceAttemptHTTP2:     true,
-			MaxIdleConns:          32,
-			MaxIdleConnsPerHost:   8,
-			IdleConnTimeout:       30 * time.Second,
-			TLSHandshakeTimeout:   10 * time.Second,
-			ResponseHeaderTimeout: 60 * time.Second,
-			ExpectContinueTimeout: time.Second,
-		}
-	}
-	g := &plainGuard{next: inner, allowed: map[string]bool{}}
-	for _, raw := range cfg.Mirrors {
-		if m, err := parseMirror(raw); err == nil && m.plain {
-			g.allowed[m.host] = true
-		}
-	}
-	return g
-}
-
-// plainGuard refuses requests without TLS, except to loopback registries and to mirrors configured as http://. The
-// registry library would also use plain HTTP for private addresses, and follow a redirect to it.
-type plainGuard struct {
-	next    http.RoundTripper
-	allowed map[string]bool
-}
-
-func (g *plainGuard) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme == "http" && !isLoopback(r.URL.Host) && !g.allowed[r.URL.Host] {
-		return nil, fmt.Errorf("refusing plain HTTP to %s: only loopback registries and http:// mirrors may do "+
-			"without TLS", r.URL.Host)
-	}
-	return g.next.RoundTrip(r)
-}
-
-// repository is an authenticated connection to one repository of a registry.
+// repository is an authenticated connection to one repository of a registry. It implements documents.
 type repository struct {
 	repo name.Repository
 	rt   http.RoundTripper // authenticates
 }
 
 // connect pings the registry to learn its scheme and authentication, and logs in.
-func (s *Store) connect(ctx context.Context, repo name.Repository, auth authn.Authenticator) (*repository, error) {
-	retry := transport.NewRetry(s.transport,
+func (s *Store) connect(
+	ctx context.Context, e endpoint, repo name.Repository, auth authn.Authenticator,
+) (*repository, error) {
+	out := &door{connections: s.connections, host: repo.RegistryStr(), plain: e.plain}
+	retry := transport.NewRetry(out,
 		transport.WithRetryPredicate(retryable),
 		transport.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway,
 			http.StatusServiceUnavailable, http.StatusGatewayTimeout),
@@ -137,7 +99,7 @@ func (s *Store) connect(ctx context.Context, repo name.Repository, auth authn.Au
 	rt, err := transport.NewWithContext(ctx, repo.Registry, auth,
 		transport.NewUserAgent(retry, userAgent), []string{repo.Scope(transport.PullScope)})
 	if err != nil {
-		return nil, err
+		return nil, describeAnswer(repo.RegistryStr(), err)
 	}
 	return &repository{repo: repo, rt: rt}, nil
 }
@@ -156,69 +118,58 @@ func retryable(err error) bool {
 	return errors.Is(err, errConnectionLost) || isReset(err)
 }
 
-// manifest resolves ref to the image for this platform. digest is that of the reference, which may be an index.
-func (r *repository) manifest(
-	ctx context.Context, ref name.Reference, arch string,
-) (img v1.Image, digest string, err error) {
-	platform := v1.Platform{OS: "linux", Architecture: arch}
-	descriptor, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(r.rt),
-		remote.WithPlatform(platform))
+// url returns the URL of a manifest ("manifests") or blob ("blobs") by its tag or digest.
+func (r *repository) url(kind, id string) string {
+	u := url.URL{
+		Scheme: r.repo.Scheme(),
+		Host:   r.repo.RegistryStr(),
+		Path:   "/v2/" + r.repo.RepositoryStr() + "/" + kind + "/" + id,
+	}
+	return u.String()
+}
+
+// document gets a manifest, index or config. If it was asked for by digest, that is checked.
+func (r *repository) document(ctx context.Context, kind, id string) (raw []byte, mediaType string, err error) {
+	host := r.repo.RegistryStr()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url(kind, id), http.NoBody)
 	if err != nil {
 		return nil, "", err
 	}
-	digest = descriptor.Digest.String()
-	if !isDigest(digest) {
-		return nil, "", fmt.Errorf("%w: manifest digest %s", ErrInvalid, digest)
+	if kind == "manifests" {
+		req.Header.Set("Accept", strings.Join(acceptedTypes, ","))
 	}
-	if descriptor.MediaType.IsIndex() {
-		ix, err := descriptor.ImageIndex()
-		if err != nil {
-			return nil, "", err
-		}
-		img, err = choose(ix, arch, 0)
-		return img, digest, err
+	resp, err := (&http.Client{Transport: r.rt}).Do(req)
+	if err != nil {
+		return nil, "", describeAnswer(host, err)
 	}
-	img, err = descriptor.Image()
-	return img, digest, err
+	defer func() { _ = resp.Body.Close() }()
+	if err := transport.CheckError(resp, http.StatusOK); err != nil {
+		return nil, "", describeAnswer(host, err)
+	}
+	if resp.ContentLength > maxDocument {
+		return nil, "", fmt.Errorf("%w: %s of %d bytes, at most %d are allowed", ErrInvalid, kind, resp.ContentLength,
+			maxDocument)
+	}
+	raw, err = io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	if err != nil {
+		return nil, "", describeAnswer(host, err)
+	}
+	if len(raw) > maxDocument {
+		return nil, "", fmt.Errorf("%w: %s of more than %d bytes", ErrInvalid, kind, maxDocument)
+	}
+	if got := digestOf(raw); isDigest(id) && got != id {
+		return nil, "", fmt.Errorf("%w: %s has digest %s", ErrInvalid, id, got)
+	}
+	mediaType, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return raw, strings.TrimSpace(mediaType), nil
 }
 
-// describeRegistryError describes a registry's error, with the messages of docker and containerd.
-func describeRegistryError(err error) error {
-	if err == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnauthorized) {
-		return err
-	}
-	if te, ok := errors.AsType[*transport.Error](err); ok {
-		return describeStatus(te)
-	}
-	var ue *url.Error
-	var ne net.Error
-	if errors.As(err, &ue) || errors.As(err, &ne) || errors.Is(err, errConnectionLost) {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return err
+func (r *repository) manifest(ctx context.Context, digest string) ([]byte, error) {
+	raw, _, err := r.document(ctx, "manifests", digest)
+	return raw, err
 }
 
-func describeStatus(te *transport.Error) error {
-	for _, d := range te.Errors {
-		switch d.Code {
-		case transport.ManifestUnknownErrorCode:
-			return fmt.Errorf("manifest unknown: %w: %w", ErrNotFound, te)
-		case transport.NameUnknownErrorCode:
-			return fmt.Errorf("repository name not known to registry: %w: %w", ErrNotFound, te)
-		case transport.DeniedErrorCode:
-			return fmt.Errorf("denied: requested access to the resource is denied, the repository does not exist or "+
-				"may require authorization: %w: %w", ErrUnauthorized, te)
-		case transport.TooManyRequestsErrorCode:
-			return fmt.Errorf("too many requests: %w: %w", ErrUnavailable, te)
-		}
-	}
-	switch {
-	case te.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("manifest unknown: %w: %w", ErrNotFound, te)
-	case te.StatusCode == http.StatusUnauthorized, te.StatusCode == http.StatusForbidden:
-		return fmt.Errorf("authorization failed: %w: %w", ErrUnauthorized, te)
-	case te.StatusCode >= 500:
-		return fmt.Errorf("%w: %w", ErrUnavailable, te)
-	}
-	return te
+func (r *repository) config(ctx context.Context, digest string) ([]byte, error) {
+	raw, _, err := r.document(ctx, "blobs", digest)
+	return raw, err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,9 +15,9 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/semaphore"
 
 	"keelson/lib/keylock"
+	"keelson/lib/shares"
 )
 
 // Errors for errors.Is.
@@ -31,6 +30,9 @@ var (
 	ErrReference    = errors.New("invalid reference format") // not an image name
 )
 
+// maxTenants bounds the downloads of tenants beyond Config.Downloads.
+const maxTenants = 32
+
 // Config configures a Store. Zero values of optional fields mean defaults.
 type Config struct {
 	// Dir is the store's directory; Open makes it. It must not be on overlayfs if the layers will be mounted.
@@ -40,14 +42,12 @@ type Config struct {
 	Mirrors map[string]string
 	// Builtin is an image that is always present; may be nil.
 	Builtin *Builtin
-	// Transport is for requests to registries; nil means a transport with time-outs and limits.
-	Transport http.RoundTripper
 	// MaxLayerBytes bounds the size of one unpacked layer; 0 means 128 GiB.
 	MaxLayerBytes int64
 	// ReserveBytes is the space that pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128
 	// MiB to 4 GiB.
 	ReserveBytes int64
-	// Downloads is the maximum of concurrent downloads; 0 means 4.
+	// Downloads is the maximum of a tenant's concurrent downloads, and of all tenants' beyond one for each; 0 means 4.
 	Downloads int
 	Log       *slog.Logger
 }
@@ -86,10 +86,10 @@ type Usage struct {
 
 // Store is the image store. It is safe for concurrent use, also by several processes on one directory.
 type Store struct {
-	cfg       Config
-	arch      string
-	transport http.RoundTripper
-	sem       *semaphore.Weighted
+	cfg         Config
+	arch        string
+	connections *connections
+	downloads   *shares.Shares
 
 	cached  atomic.Pointer[index] // last index read
 	builtin atomic.Pointer[Image]
@@ -100,8 +100,8 @@ type Store struct {
 	loaded    *BuiltinImage // set between describe and unpacking
 
 	mu      sync.Mutex
-	flights map[string]*flight // pulls in progress, by reference and credentials
-	layers  keylock.Locks      // layers that are unpacked, by chain id
+	flights map[string]*flight // pulls in progress, by tenant, reference and credentials
+	layers  keylock.Locks      // layers that are unpacked, by tenant and chain id
 }
 
 // Open opens the store and makes missing directories. It unpacks nothing and starts nothing.
@@ -131,11 +131,11 @@ func Open(cfg Config) (*Store, error) {
 		}
 	}
 	s := &Store{
-		cfg:       cfg,
-		arch:      runtime.GOARCH,
-		transport: newTransport(cfg),
-		sem:       semaphore.NewWeighted(int64(cfg.Downloads)),
-		flights:   map[string]*flight{},
+		cfg:         cfg,
+		arch:        runtime.GOARCH,
+		connections: newConnections(cfg.Mirrors),
+		downloads:   shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
+		flights:     map[string]*flight{},
 	}
 	if _, err := s.index(); err != nil {
 		return nil, err

@@ -188,8 +188,11 @@ func TestPull(t *testing.T) {
 	push(t, host+"/team/app:v1", img)
 	store := newStore(t)
 	var last [2]int64
-	got, err := store.Pull(t.Context(), host+"/team/app:v1", nil, func(done, total int64) {
-		last = [2]int64{done, total}
+	got, err := store.Pull(t.Context(), Request{
+		Ref: host + "/team/app:v1",
+		Progress: func(done, total int64) {
+			last = [2]int64{done, total}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

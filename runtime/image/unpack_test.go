@@ -168,7 +168,7 @@ func TestImplicitDirectoriesInherit(t *testing.T) {
 	push(t, host+"/a:1",
 		newImage(t, lower, layerTar(t, file("x", "")), layerTar(t, file("tmp/f", "1"), file("new/f", "1"))))
 	s := newStore(t)
-	img, err := s.Pull(t.Context(), host+"/a:1", nil, nil)
+	img, err := s.Pull(t.Context(), Request{Ref: host + "/a:1"})
 	if err != nil {
 		t.Fatal(err)
 	}

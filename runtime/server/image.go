@@ -36,7 +36,12 @@ func (s *Server) PullImage(
 			RegistryToken: a.GetRegistryToken(),
 		}
 	}
-	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(request))
+	img, err := s.cfg.Images.Pull(ctx, image.Request{
+		Ref:      ref,
+		Auth:     auth,
+		Tenant:   request.GetSandboxConfig().GetMetadata().GetNamespace(),
+		Progress: s.progress(request),
+	})
 	if err != nil {
 		return nil, toStatus(addImportHint(err))
 	}

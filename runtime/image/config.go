@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// errOtherPlatform means a valid image for another platform.
+var errOtherPlatform = fmt.Errorf("%w: no match for platform", ErrInvalid)
+
+// Limits of what an image says of its process. It is kept in images.json, which is read and written as a whole.
+const (
+	maxStrings  = 4096      // variables, or arguments
+	maxKept     = 256 << 10 // bytes of all of them
+	maxKeptWord = 4096      // bytes of the user, the working directory, the stop signal
+)
+
+type stringList []string // of a config
+
+// UnmarshalJSON reads at most maxStrings strings.
+func (l *stringList) UnmarshalJSON(raw []byte) error {
+	return decodeOnce((*[]string)(l), raw, maxStrings)
+}
+
+// config is what is used of an image's config. Its history, labels, volumes and ports are not: they are not kept in
+// memory.
+type config struct {
+	OS           string     `json:"os"`
+	Architecture string     `json:"architecture"`
+	Created      *time.Time `json:"created"`
+	Process      struct {
+		User       string     `json:"User"`
+		Env        stringList `json:"Env"`
+		Entrypoint stringList `json:"Entrypoint"`
+		Cmd        stringList `json:"Cmd"`
+		WorkingDir string     `json:"WorkingDir"`
+		StopSignal string     `json:"StopSignal"`
+	} `json:"config"`
+	RootFS struct {
+		DiffIDs diffIDList `json:"diff_ids"`
+	} `json:"rootfs"`
+}
+
+// parseConfig reads an image's config and checks it against its limits and the machine's platform. The error does not
+// repeat what the config says, except its platform.
+func parseConfig(raw []byte, arch string) (*config, error) {
+	if len(raw) > maxDocument {
+		return nil, fmt.Errorf("%w: config of %d bytes, at most %d are allowed", ErrInvalid, len(raw), maxDocument)
+	}
+	var c config
+	switch err := json.Unmarshal(raw, &c); {
+	case errors.Is(err, errTooMany):
+		return nil, fmt.Errorf("%w: config with more than %d layers, variables or arguments", ErrInvalid, maxLayers)
+	case err != nil:
+		return nil, fmt.Errorf("%w: config is not the JSON it should be", ErrInvalid)
+	}
+	if c.OS != "" && c.OS != "linux" || c.Architecture != "" && c.Architecture != arch {
+		return nil, fmt.Errorf("%w: image is for %s/%s, this node is linux/%s", errOtherPlatform, word(c.OS),
+			word(c.Architecture), arch)
+	}
+	for _, d := range c.RootFS.DiffIDs {
+		if !isDigest(d) {
+			return nil, fmt.Errorf("%w: layer digest in config is not sha256", ErrInvalid)
+		}
+	}
+	return &c, c.checkSize()
+}
+
+// checkSize bounds what is kept of a config.
+func (c *config) checkSize() error {
+	p := &c.Process
+	size := 0
+	for _, list := range [][]string{p.Env, p.Entrypoint, p.Cmd} {
+		for _, s := range list {
+			size += len(s)
+		}
+	}
+	if size > maxKept {
+		return fmt.Errorf("%w: image has %d bytes of environment and arguments, at most %d are allowed", ErrInvalid,
+			size, maxKept)
+	}
+	if max(len(p.User), len(p.WorkingDir), len(p.StopSignal)) > maxKeptWord {
+		return fmt.Errorf("%w: user, working directory or stop signal of an image with more than %d bytes", ErrInvalid,
+			maxKeptWord)
+	}
+	return nil
+}
+
+// kept returns what the store keeps of a config.
+func (c *config) kept() ocispec.ImageConfig {
+	return ocispec.ImageConfig{
+		User:       c.Process.User,
+		Env:        c.Process.Env,
+		Entrypoint: c.Process.Entrypoint,
+		Cmd:        c.Process.Cmd,
+		WorkingDir: c.Process.WorkingDir,
+		StopSignal: c.Process.StopSignal,
+	}
+}

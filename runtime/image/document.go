@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Limits of the documents that registries and archives send. A document is bounded before it is read, its lists while
+// they are read: an empty element takes three bytes of JSON and hundreds of memory.
+const (
+	maxDocument   = 4 << 20 // bytes of a manifest, an index or a config, as in other runtimes
+	maxLayers     = 500     // overlayfs' limit
+	maxManifests  = 1000    // of an index
+	maxNames      = 1000    // of one image in an archive
+	maxIndexDepth = 3
+	maxBlob       = 1 << 44 // bytes that a descriptor may claim
+)
+
+// errTooMany is the error of a list with too many elements.
+var errTooMany = errors.New("too many elements")
+
+// decodeList decodes a JSON array of at most limit elements. What is no array is an error; null is nil, an empty array
+// is not.
+func decodeList[T any](raw []byte, limit int) ([]T, error) {
+	if string(raw) == "null" {
+		return nil, nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if start, err := dec.Token(); err != nil || start != json.Delim('[') {
+		return nil, errors.Join(errors.New("not a list"), err)
+	}
+	out := []T{}
+	for dec.More() {
+		if len(out) == limit {
+			return nil, fmt.Errorf("%w: more than %d", errTooMany, limit)
+		}
+		var next T
+		if err := dec.Decode(&next); err != nil {
+			return nil, err
+		}
+		out = append(out, next)
+	}
+	return out, nil
+}
+
+// decodeOnce decodes a list of at most limit elements into out. A second list of the same name is refused: each would
+// cost memory.
+func decodeOnce[T any](out *[]T, raw []byte, limit int) (err error) {
+	if *out != nil {
+		return errors.New("given twice")
+	}
+	*out, err = decodeList[T](raw, limit)
+	return err
+}
+
+type (
+	layerList    []descriptor // of a manifest
+	manifestList []descriptor // of an index
+	diffIDList   []string     // of a config
+	nameList     []string     // of docker save's manifest.json
+)
+
+// UnmarshalJSON reads at most maxLayers descriptors.
+func (l *layerList) UnmarshalJSON(raw []byte) error {
+	return decodeOnce((*[]descriptor)(l), raw, maxLayers)
+}
+
+// UnmarshalJSON reads at most maxManifests descriptors.
+func (l *manifestList) UnmarshalJSON(raw []byte) error {
+	return decodeOnce((*[]descriptor)(l), raw, maxManifests)
+}
+
+// UnmarshalJSON reads at most maxLayers digests.
+func (l *diffIDList) UnmarshalJSON(raw []byte) error {
+	return decodeOnce((*[]string)(l), raw, maxLayers)
+}
+
+// UnmarshalJSON reads at most maxNames names.
+func (l *nameList) UnmarshalJSON(raw []byte) error {
+	return decodeOnce((*[]string)(l), raw, maxNames)
+}
+
+// descriptor refers to a document or a layer. It has what is used of an OCI descriptor: fields that are not here cost
+// no memory.
+type descriptor struct {
+	MediaType   string      `json:"mediaType"`
+	Digest      string      `json:"digest"`
+	Size        int64       `json:"size"`
+	Platform    *platform   `json:"platform"`
+	Annotations annotations `json:"annotations"`
+}
+
+type platform struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+	Variant      string `json:"variant"`
+}
+
+// annotations are those that name an image in an archive.
+type annotations struct {
+	Name    string `json:"io.containerd.image.name"`
+	RefName string `json:"org.opencontainers.image.ref.name"`
+}
+
+// document is a manifest or an index.
+type document struct {
+	MediaType string       `json:"mediaType"`
+	Config    descriptor   `json:"config"`
+	Layers    layerList    `json:"layers"`
+	Manifests manifestList `json:"manifests"`
+
+	kind kindOf // kindManifest or kindIndex
+}
+
+// kindOf says what a media type stands for.
+type kindOf int
+
+const (
+	kindOther kindOf = iota
+	kindManifest
+	kindIndex
+	kindSchema1
+)
+
+// mediaKinds are the media types that are understood. acceptedTypes lists those that a registry is asked for.
+var mediaKinds = map[string]kindOf{
+	"application/vnd.oci.image.manifest.v1+json":                kindManifest,
+	"application/vnd.docker.distribution.manifest.v2+json":      kindManifest,
+	"application/vnd.oci.image.index.v1+json":                   kindIndex,
+	"application/vnd.docker.distribution.manifest.list.v2+json": kindIndex,
+	"application/vnd.docker.distribution.manifest.v1+json":      kindSchema1,
+	"application/vnd.docker.distribution.manifest.v1+prettyjws": kindSchema1,
+}
+
+var acceptedTypes = []string{
+	"application/vnd.oci.image.index.v1+json",
+	"application/vnd.oci.image.manifest.v1+json",
+	"application/vnd.docker.distribution.manifest.list.v2+json",
+	"application/vnd.docker.distribution.manifest.v2+json",
+}
+
+// parseDocument reads a manifest or an index; mediaType is how it was announced. The error does not repeat what the
+// document says.
+func parseDocument(raw []byte, mediaType string) (*document, error) {
+	var d document
+	switch err := json.Unmarshal(raw, &d); {
+	case errors.Is(err, errTooMany):
+		return nil, fmt.Errorf("%w: manifest with more than %d layers, or index with more than %d images", ErrInvalid,
+			maxLayers, maxManifests)
+	case err != nil:
+		return nil, fmt.Errorf("%w: manifest or index is not the JSON it should be", ErrInvalid)
+	}
+	kind := mediaKinds[mediaType]
+	if kind == kindOther {
+		kind = mediaKinds[d.MediaType]
+	}
+	if kind == kindOther {
+		kind = kindManifest
+		if d.Manifests != nil {
+			kind = kindIndex
+		}
+	}
+	switch kind {
+	case kindSchema1:
+		return nil, fmt.Errorf("%w: manifest of the outdated schema 1: push the image again with a newer tool",
+			ErrInvalid)
+	case kindIndex:
+		d.Config = descriptor{}
+		d.Layers = nil
+	default:
+		d.Manifests = nil
+		if !isDigest(d.Config.Digest) {
+			return nil, fmt.Errorf("%w: manifest names no config", ErrInvalid)
+		}
+	}
+	d.kind = kind
+	return &d, nil
+}
+
+// documents returns the small documents of an image, whose digests it has checked: from a registry or an archive.
+type documents interface {
+	// manifest returns the manifest or index with a digest, of at most maxDocument bytes.
+	manifest(ctx context.Context, digest string) ([]byte, error)
+	// config returns the config with a digest, of at most maxDocument bytes.
+	config(ctx context.Context, digest string) ([]byte, error)
+}
+
+// resolve follows indexes from a document to the manifest for linux/arch.
+func resolve(ctx context.Context, from documents, raw []byte, mediaType, arch string) (*document, error) {
+	for depth := 0; ; depth++ {
+		doc, err := parseDocument(raw, mediaType)
+		if err != nil || doc.kind == kindManifest {
+			return doc, err
+		}
+		if depth == maxIndexDepth {
+			return nil, fmt.Errorf("%w: index within index, %d deep", ErrInvalid, depth)
+		}
+		next, err := choose(doc.Manifests, arch)
+		if err != nil {
+			return nil, err
+		}
+		mediaType = next.MediaType
+		if raw, err = from.manifest(ctx, next.Digest); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// choose selects the manifest of an index that runs on linux/arch, or an index that may have it.
+func choose(manifests []descriptor, arch string) (descriptor, error) {
+	best := -1
+	rank := 0
+	var has []string
+	for i, d := range manifests {
+		if r := rankPlatform(d, arch); r > rank {
+			best = i
+			rank = r
+		}
+		if d.Platform != nil && d.Platform.OS != "unknown" && len(has) < 20 {
+			has = append(has, d.Platform.String())
+		}
+	}
+	if best < 0 {
+		return descriptor{}, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound,
+			arch, strings.Join(has, ", "))
+	}
+	if !isDigest(manifests[best].Digest) {
+		return descriptor{}, fmt.Errorf("%w: index names a manifest without a sha256 digest", ErrInvalid)
+	}
+	return manifests[best], nil
+}
+
+// String returns "os/architecture/variant", without the characters that no such name has.
+func (p *platform) String() string {
+	words := []string{word(p.OS), word(p.Architecture), word(p.Variant)}
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "/")
+}
+
+// word returns the first 20 characters of a stranger's word, for an error; what is not a letter, a digit, "." or "_" is
+// left out.
+func word(s string) string {
+	var out []byte
+	for i := 0; i < len(s) && len(out) < 20; i++ {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' {
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+// rankPlatform returns 0 for a manifest that cannot run on arch. The highest rank is chosen, the first among equals.
+func rankPlatform(d descriptor, arch string) int {
+	if k := mediaKinds[d.MediaType]; k != kindManifest && k != kindIndex {
+		return 0
+	}
+	p := d.Platform
+	switch {
+	case p == nil:
+		return 1 // no platform given; the config is checked later
+	case p.OS != "linux" || p.Architecture != arch:
+		return 0
+	case p.Variant == "" || p.Variant == "v8" || p.Variant == "v7" || p.Variant == "v1":
+		return 4
+	case arch == "arm": // v5 and v6 images run on v7
+		return 3
+	}
+	return 2 // a variant that this CPU may not support
+}

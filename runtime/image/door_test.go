@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"keelson/lib/dial"
+	"keelson/lib/waittest"
+)
+
+func TestAddressesOfRegistries(t *testing.T) {
+	machine := func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil }
+	for _, tt := range []struct {
+		host, addr string
+		home, away bool
+	}{
+		{"registry.example.com:443", "203.0.113.9", true, true},
+		{"registry.example.com:443", "10.0.0.9", true, true},
+		{"registry.example.com:443", "192.0.2.7", true, false}, // a registry on this node
+		{"registry.example.com:443", "127.0.1.1", true, false}, // this node by its name, as Debian resolves it
+		{"registry.example.com:443", "169.254.169.254", false, false},
+		{"registry.example.com:443", "0.0.0.0", false, false},
+		{"registry.example.com:443", "ff02::1", false, false},
+		{"localhost:5000", "127.0.0.1", true, false},
+		{"localhost:5000", "::1", true, false},
+		{"x.localhost:5000", "203.0.113.9", false, true}, // it may do without TLS
+		{"127.0.0.1:5000", "127.0.0.1", true, false},
+		{"192.0.2.7:5000", "192.0.2.7", true, false},
+	} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(tt.addr), 443)
+		if err := checkHome(tt.host, to); (err == nil) != tt.home {
+			t.Errorf("an image names %s, which is %s: got %v, want it allowed: %v", tt.host, tt.addr, err, tt.home)
+		}
+		if err := checkAway(to, machine); (err == nil) != tt.away {
+			t.Errorf("a registry names %s, which is %s: got %v, want it allowed: %v", tt.host, tt.addr, err, tt.away)
+		}
+	}
+}
+
+// TestHomeConnectionsServeNoStranger: a connection that was made to a host because an image names it is not used for a
+// redirect there.
+func TestHomeConnectionsServeNoStranger(t *testing.T) {
+	host := newRegistry(t)
+	shared := newConnections(nil)
+	get := func(home string) error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/v2/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&door{connections: shared, host: home, plain: true}).RoundTrip(req)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		return err
+	}
+	if err := get(host); err != nil {
+		t.Fatal(err)
+	}
+	if err := get("registry.example.com"); err == nil {
+		t.Error("the connection was used")
+	}
+	tls, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+host+"/v2/", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&door{connections: shared, host: "registry.example.com"}).RoundTrip(tls)
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	if _, ok := errors.AsType[*dial.RefusedError](err); !ok {
+		t.Errorf("got %v, want the address refused", err)
+	}
+}
+
+// drip is a body that sends some bytes at once and then one chunk at each interval, until it is ended.
+type drip struct {
+	first, chunk int
+	every        time.Duration
+	ended        chan struct{}
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	if n := min(d.first, len(p)); n > 0 {
+		d.first -= n
+		return n, nil
+	}
+	if d.chunk == 0 {
+		<-d.ended
+		return 0, context.Canceled
+	}
+	select {
+	case <-time.After(d.every):
+		return min(d.chunk, len(p)), nil
+	case <-d.ended:
+		return 0, context.Canceled
+	}
+}
+
+// TestPace: a transfer ends when it brings less than the minimum in a window of waiting; waiting for the reader does
+// not count.
+func TestPace(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		body         drip
+		reader       time.Duration // that the reader needs for each chunk
+		ends, within time.Duration // 0: not in an hour
+	}{
+		{"a byte every 20 s", drip{chunk: 1, every: 20 * time.Second}, 0, time.Minute, time.Minute},
+		{"nothing", drip{}, 0, time.Minute, time.Minute},
+		{
+			"a burst, then a byte every 20 s",
+			drip{first: 10 << 20, chunk: 1, every: 20 * time.Second},
+			0,
+			time.Minute, time.Minute,
+		},
+		{"3 KiB a second", drip{chunk: 3 << 10, every: time.Second}, 0, time.Minute, time.Minute},
+		{"5 KiB a second", drip{chunk: 5 << 10, every: time.Second}, 0, 0, 0},
+		{"300 KiB every 50 s", drip{chunk: 300 << 10, every: 50 * time.Second}, 0, 0, 0},
+		{"a slow reader", drip{chunk: 5 << 10, every: time.Second}, 5 * time.Minute, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				body := tt.body
+				body.ended = make(chan struct{})
+				pace := newPace(func() { close(body.ended) })
+				begin := time.Now()
+				buf := make([]byte, 512<<10)
+				var err error
+				for err == nil && time.Since(begin) < time.Hour {
+					_, err = pace.read(&body, buf)
+					time.Sleep(tt.reader)
+				}
+				took := time.Since(begin)
+				if tt.ends == 0 && err != nil || tt.ends > 0 && (took < tt.ends || took > tt.within) {
+					t.Errorf("ended after %v: %v", took, err)
+				}
+				if pace.late.Load() != (tt.ends > 0) {
+					t.Errorf("late: %v", pace.late.Load())
+				}
+			})
+		})
+	}
+}
+
+// TestTenantsDoNotWaitForEachOther: layers that one namespace's registry does not send keep no other from pulling, not
+// even from the same image, nor from one whose layers the slow image claims as its own.
+func TestTenantsDoNotWaitForEachOther(t *testing.T) {
+	var held atomic.Int32
+	var layers sync.Map // paths of the slow layers
+	hold := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if _, slow := layers.Load(r.URL.Path); slow && r.Method == http.MethodGet {
+			held.Add(1)
+			<-r.Context().Done()
+			return
+		}
+		next.ServeHTTP(w, r)
+	}
+	host := front(t, hold)
+	good := newImage(t, layerTar(t, file("a", "1")))
+	push(t, host+"/good:1", good)
+	ctx, cancel := context.WithCancel(t.Context())
+	store := newStore(t)
+	ended := make(chan error, 8)
+	for i := range cap(ended) {
+		ref := fmt.Sprintf("%s/slow%d:1", host, i)
+		img := good // claims the layer of the good one
+		if i > 0 {
+			img = newImage(t, layerTar(t, file("b", fmt.Sprint(i))))
+		}
+		push(t, ref, img)
+		all, err := img.Layers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := all[0].Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers.Store(fmt.Sprintf("/v2/slow%d/blobs/%s", i, digest), true)
+		go func() { // ends when ctx is cancelled
+			_, err := store.Pull(ctx, Request{Ref: ref, Tenant: "greedy"})
+			ended <- err
+		}()
+	}
+	waittest.Until(t, "the greedy namespace has its downloads", func() bool { return held.Load() == 4 })
+	got, err := store.Pull(t.Context(), Request{Ref: host + "/good:1", Tenant: "other"})
+	if err != nil || got.ID != idOf(t, good) {
+		t.Errorf("another namespace: got %s, %v", got.ID, err)
+	}
+	cancel()
+	for range cap(ended) {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: got %v", err)
+		}
+	}
+}
