@@ -31,8 +31,8 @@ type command func(Stdio) *cobra.Command
 
 // commands has one row per command. roleCommands adds those of the cluster's roles.
 var commands = []command{
-	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, whatIfCommand,
-	logsCommand, traceCommand,
+	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, imageHelperCommand, timelineCommand,
+	whyCommand, whatIfCommand, logsCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }

@@ -34,7 +34,7 @@ func imageCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		return runtime.OpenImages(d.Sub("runtime"), nil, cluster.KubernetesRelease, slog.New(slog.DiscardHandler))
+		return runtime.OpenImages(d.Sub("runtime"), cluster.KubernetesRelease, slog.New(slog.DiscardHandler))
 	}
 	cmd.AddCommand(
 		&cobra.Command{

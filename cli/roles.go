@@ -44,6 +44,7 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 			return err
 		}
 		cfg.LogOutput = std.Err
+		cfg.ImageHelper = imageHelper
 		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name) }
 		return role.Run(command.Context(), cfg)
 	}

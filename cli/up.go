@@ -113,6 +113,7 @@ func (f upFlags) config() (cluster.Config, error) {
 		cfg.NodeName = f.nodeName
 	}
 	cfg.Rootless = os.Getuid() != 0
+	cfg.ImageHelper = imageHelper
 	cfg.Mirrors = map[string]string{}
 	for _, m := range f.mirrors {
 		host, url, ok := strings.Cut(m, "=")

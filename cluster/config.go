@@ -47,6 +47,9 @@ type Config struct {
 	PodsBeside bool
 	// Mirrors maps a registry host to the URL of its mirror.
 	Mirrors map[string]string
+	// ImageHelper is the command line of the program that pulls images for the built-in runtime; empty: this process
+	// does.
+	ImageHelper []string
 	// RuntimeEndpoint is a CRI socket (unix://...); empty: the built-in runtime.
 	RuntimeEndpoint string
 	// Etcd holds the objects when it has servers; else the embedded store does.

@@ -132,6 +132,7 @@ func builtinRuntime(
 		Network:      cfg.CNI.network(pods, plugins),
 		Connected:    onConnect,
 		Mirrors:      cfg.Mirrors,
+		ImageHelper:  cfg.ImageHelper,
 		Logs:         cfg.Node.containerLogs(),
 		HostPath:     rootdir.Dir(dir.Sub("kubelet")).Resolve,
 		Version:      KubernetesRelease,

@@ -42,6 +42,8 @@ type RoleConfig struct {
 	ClientCA        string
 	RuntimeEndpoint string
 	Mirrors         []string
+	// ImageHelper is Config.ImageHelper.
+	ImageHelper []string
 	// Listen is the runtime's CRI socket: unix:///PATH.
 	Listen  string
 	Verbose bool
@@ -89,6 +91,7 @@ func (r RoleConfig) config() (Config, error) {
 	if cfg.Mirrors, err = r.mirrors(); err != nil {
 		return cfg, err
 	}
+	cfg.ImageHelper = r.ImageHelper
 	return cfg, cfg.Validate()
 }
 

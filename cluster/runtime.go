@@ -38,6 +38,7 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 	if cfg.Mirrors, err = role.mirrors(); err != nil {
 		return err
 	}
+	cfg.ImageHelper = role.ImageHelper
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
 		return err

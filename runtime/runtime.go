@@ -65,6 +65,8 @@ type Config struct {
 	Snapshots *snapshot.Store
 	// Mirrors maps a registry host to the URL of a mirror, which is tried first.
 	Mirrors map[string]string
+	// ImageHelper is the command line of the program that pulls images; empty: this process does. See image.Config.
+	ImageHelper []string
 	// Logs bounds each container's log; zero fields mean Kubernetes' defaults.
 	Logs logrotate.Policy
 	// Version is the second tag of the built-in image; empty means "v1".
@@ -112,7 +114,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("container runtime: %w", err)
 	}
 	if cfg.Images == nil {
-		if cfg.Images, err = OpenImages(cfg.Dir, cfg.Mirrors, cfg.Version, cfg.Log); err != nil {
+		if cfg.Images, err = openImages(cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -147,21 +149,26 @@ func New(cfg Config) (*Runtime, error) {
 	return &Runtime{Server: s, cfg: cfg}, nil
 }
 
-// OpenImages opens the image store of a runtime's directory. It may be used beside a running Runtime, also by another
-// process.
-func OpenImages(dir string, mirrors map[string]string, version string, log *slog.Logger) (*image.Store, error) {
-	if version == "" {
-		version = "v1"
+// OpenImages opens the image store of a runtime's directory, for commands that import and list images. It may be used
+// beside a running Runtime, also by another process.
+func OpenImages(dir, version string, log *slog.Logger) (*image.Store, error) {
+	return openImages(Config{Dir: dir, Version: version, Log: log})
+}
+
+func openImages(cfg Config) (*image.Store, error) {
+	if cfg.Version == "" {
+		cfg.Version = "v1"
 	}
 	var hello *image.Builtin
 	if stamp := embedded.HelloStamp(); stamp != "" {
-		hello = builtin.New(embedded.Hello, stamp, version)
+		hello = builtin.New(embedded.Hello, stamp, cfg.Version)
 	}
 	return image.Open(image.Config{
-		Dir:     filepath.Join(dir, "images"),
-		Mirrors: mirrors,
+		Dir:     filepath.Join(cfg.Dir, "images"),
+		Mirrors: cfg.Mirrors,
 		Builtin: hello,
-		Log:     log,
+		Helper:  cfg.ImageHelper,
+		Log:     cfg.Log,
 	})
 }
 
@@ -180,6 +187,7 @@ func (r *Runtime) Run(ctx context.Context, ready func()) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer r.cfg.Images.Close()
 	return r.Server.Run(ctx, func() {
 		wg.Go(func() { r.tidyImages(ctx) })
 		ready()

@@ -86,7 +86,7 @@ type Config struct {
 }
 
 // maxNamespaces bounds the pulls beyond Config.Parallel.
-const maxNamespaces = 32
+const maxNamespaces = 8
 
 // Manager pulls images, a limited number at the same time (see Config.Parallel).
 type Manager struct {

@@ -39,6 +39,18 @@ func (e *answerError) Unwrap() []error {
 	return out
 }
 
+// errUnreachable marks an error of a helper process for which Unreachable returns true.
+var errUnreachable = errors.New("unreachable")
+
+// Unreachable reports whether an error says that a registry could not be reached at all.
+func Unreachable(err error) bool {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok || errors.Is(err, errUnreachable)
+}
+
 // describeAnswer returns the error of a request as an answerError. Errors that are ours already stay as they are. host
 // is the registry's.
 func describeAnswer(host string, err error) error {

@@ -42,7 +42,7 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tar
 	}
 	in := bufio.NewReaderSize(r, 128<<10) // decompress uses it as its own
 	compressed := isCompressed(in)
-	plain, err := decompress(in)
+	plain, err := decompress(ctx, in, nil)
 	if errors.Is(err, ErrInvalid) {
 		return nil, notArchive("its compression is damaged", err)
 	}

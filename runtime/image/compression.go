@@ -5,16 +5,29 @@ package image
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/semaphore"
 )
 
-// maxWindow bounds the memory that a zstd frame can require; "zstd --long=27" needs 128 MiB.
-const maxWindow = 128 << 20
+const (
+	// maxWindow bounds the memory that a zstd frame can require; "zstd --long=27" needs 128 MiB.
+	maxWindow = 128 << 20
+	// minWindow is what each zstd stream counts for at least. Most need no more.
+	minWindow = 8 << 20
+)
+
+// windows bounds the windows of all zstd streams of a store together, so that a few layers do not take a helper's
+// memory.
+type windows = semaphore.Weighted
+
+func newWindows() *windows { return semaphore.NewWeighted(maxWindow) }
 
 var (
 	gzipMagic = []byte{0x1f, 0x8b, 0x08}
@@ -25,8 +38,8 @@ var (
 )
 
 // decompress detects the compression from the first bytes, because media types of registries are not reliable. Plain
-// bytes pass through.
-func decompress(r io.Reader) (io.ReadCloser, error) {
+// bytes pass through. A zstd stream waits for its window; Close gives that back. all may be nil: no limit.
+func decompress(ctx context.Context, r io.Reader, all *windows) (io.ReadCloser, error) {
 	br := bufio.NewReaderSize(r, 128<<10)
 	head, err := br.Peek(4)
 	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
@@ -42,12 +55,42 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 		}
 		return z, nil
 	}
+	give := func() {}
+	if all != nil {
+		need := windowOf(br)
+		if err := all.Acquire(ctx, need); err != nil {
+			return nil, err
+		}
+		give = sync.OnceFunc(func() { all.Release(need) })
+	}
 	z, err := zstd.NewReader(br, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(1<<62),
 		zstd.WithDecoderConcurrency(2))
 	if err != nil {
+		give()
 		return nil, fmt.Errorf("%w: zstd: %w", ErrInvalid, err)
 	}
-	return z.IOReadCloser(), nil
+	return &zstdReader{ReadCloser: z.IOReadCloser(), give: give}, nil
+}
+
+// zstdReader gives its window back when it is closed.
+type zstdReader struct {
+	io.ReadCloser
+	give func()
+}
+
+func (z *zstdReader) Close() error {
+	defer z.give()
+	return z.ReadCloser.Close()
+}
+
+// windowOf returns the window that the first frame of a zstd stream needs.
+func windowOf(r *bufio.Reader) int64 {
+	var h zstd.Header
+	head, _ := r.Peek(zstd.HeaderMaxSize) // a short stream has less
+	if err := h.Decode(head); err != nil {
+		return minWindow
+	}
+	return int64(min(max(h.WindowSize, minWindow), maxWindow)) // bounded
 }
 
 // hasMagic reports whether the first bytes are those of gzip or zstd.

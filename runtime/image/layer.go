@@ -123,7 +123,7 @@ func (s *Store) unpackSource(ctx context.Context, tenant, root string, src sourc
 		return unpacked{}, err
 	}
 	defer func() { _ = rc.Close() }()
-	got, err := unpack(ctx, root, rc, limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
+	got, err := unpack(ctx, root, rc, limits{bytes: s.cfg.MaxLayerBytes, space: s.space(), windows: s.windows})
 	if err != nil {
 		return unpacked{}, err
 	}

@@ -33,6 +33,13 @@ func (m *meter) add(n int64) {
 	m.report()
 }
 
+// set takes over the bytes that a helper process has counted.
+func (m *meter) set(done, total int64) {
+	m.done.Store(done)
+	m.total.Store(total)
+	m.report()
+}
+
 func (m *meter) report() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -56,6 +56,9 @@ func (s *Store) Pull(ctx context.Context, request Request) (Image, error) {
 		key += fmt.Sprintf("|%q", *request.Auth)
 	}
 	f := s.joinFlight(ctx, key, request.Progress, func(ctx context.Context, m *meter) (Image, error) {
+		if s.helpers != nil {
+			return s.pullByHelper(ctx, imageName, request, m)
+		}
 		return s.pull(ctx, imageName, request, m)
 	})
 	select {
@@ -113,6 +116,42 @@ func (s *Store) leaveFlight(key string, f *flight) {
 		delete(s.flights, key)
 	}
 	f.cancel()
+}
+
+// pullByHelper has a helper process pull an image.
+func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *meter) (Image, error) {
+	leave, err := s.downloads.Enter(ctx, r.Tenant)
+	if err != nil {
+		return Image{}, err
+	}
+	defer leave()
+	id, err := s.helpers.pull(ctx, r, m)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
+	} else if errors.Is(err, ErrHelper) {
+		err = fmt.Errorf("pull %s: %w", n, err)
+		s.wantGC.Store(true) // of what the process left behind
+	}
+	if s.wantGC.Load() {
+		if err := s.GC(context.WithoutCancel(ctx)); err != nil {
+			s.cfg.Log.Warn("image layers not collected", "error", err)
+		}
+	}
+	if err != nil {
+		return Image{}, err
+	}
+	img, ok := s.Get(id)
+	if !ok {
+		return Image{}, fmt.Errorf("pull %s: %w: it was removed as soon as it was there", n, ErrNotFound)
+	}
+	return img, nil
+}
+
+// Close ends the helper processes of pulls. Later pulls start new ones.
+func (s *Store) Close() {
+	if s.helpers != nil {
+		s.helpers.stop()
+	}
 }
 
 // pull tries the endpoints in order. The error of a mirror is returned only together with that of the registry.

@@ -30,8 +30,8 @@ var (
 	ErrReference    = errors.New("invalid reference format") // not an image name
 )
 
-// maxTenants bounds the downloads of tenants beyond Config.Downloads.
-const maxTenants = 32
+// maxTenants bounds the downloads of tenants beyond Config.Downloads, and so the helper processes.
+const maxTenants = 8
 
 // Config configures a Store. Zero values of optional fields mean defaults.
 type Config struct {
@@ -47,6 +47,9 @@ type Config struct {
 	// ReserveBytes is the space that pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128
 	// MiB to 4 GiB.
 	ReserveBytes int64
+	// Helper is the command line of a program that calls ServeHelper: pulls run in such processes then. Empty: in this
+	// one.
+	Helper []string
 	// Downloads is the maximum of a tenant's concurrent downloads, and of all tenants' beyond one for each; 0 means 4.
 	Downloads int
 	Log       *slog.Logger
@@ -90,6 +93,8 @@ type Store struct {
 	arch        string
 	connections *connections
 	downloads   *shares.Shares
+	windows     *windows
+	helpers     *helpers // nil: pulls run in this process
 
 	cached  atomic.Pointer[index] // last index read
 	builtin atomic.Pointer[Image]
@@ -130,17 +135,21 @@ func Open(cfg Config) (*Store, error) {
 			return nil, fmt.Errorf("open image store: %w", err)
 		}
 	}
-	s := &Store{
+	store := &Store{
 		cfg:         cfg,
 		arch:        runtime.GOARCH,
 		connections: newConnections(cfg.Mirrors),
 		downloads:   shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
+		windows:     newWindows(),
 		flights:     map[string]*flight{},
 	}
-	if _, err := s.index(); err != nil {
+	if len(cfg.Helper) > 0 {
+		store.helpers = newHelpers(cfg)
+	}
+	if _, err := store.index(); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return store, nil
 }
 
 // Get finds an image by name (tag or digest), id, or unique prefix of an id. It also returns a built-in image that is

@@ -27,7 +27,7 @@ const (
 
 	// Limits for one layer. archive/tar limits the records of a header to 1 MiB.
 	maxEntries     = 4 << 20
-	maxDirectories = 1 << 19
+	maxDirectories = 1 << 18 // each takes hundreds of bytes of memory
 	maxXattrs      = 256
 	maxSteps       = 100 << 20 // path elements, including those of links
 	// A layer that unpacks to more than freeRatio bytes must not unpack to more than maxRatio times its compressed
@@ -46,8 +46,9 @@ type unpacked struct {
 
 // limits are the limits of unpack.
 type limits struct {
-	bytes int64  // of content
-	space *space // may be nil
+	bytes   int64    // of content
+	space   *space   // may be nil
+	windows *windows // may be nil
 }
 
 // unpacker makes a lower directory for overlayfs from the entries of a layer's tar. Every path is resolved by dir, so
@@ -70,7 +71,7 @@ type unpacker struct {
 // unpack extracts the tar (plain, gzip, zstd) in r below root and reads r to its end.
 func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpacked, err error) {
 	in := &counter{r: r}
-	plain, err := decompress(in)
+	plain, err := decompress(ctx, in, lim.windows)
 	if err != nil {
 		return unpacked{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -50,10 +49,8 @@ func (s *Server) PullImage(
 
 // addImportHint adds to a network error how to get an image without reaching its registry.
 func addImportHint(err error) error {
-	if _, ok := errors.AsType[*net.OpError](err); !ok {
-		if _, ok := errors.AsType[*net.DNSError](err); !ok {
-			return err
-		}
+	if !image.Unreachable(err) {
+		return err
 	}
 	return fmt.Errorf("%w (its registry cannot be reached: import the image with `keelson image import FILE`, or "+
 		"name another place with --image-mirror HOST=URL)", err)

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Pulls run in helper processes of the same program, one for each tenant (see Config.Helper): what registries answer is
+// read, parsed and unpacked there, with limited memory. A helper is started by a tenant's first pull and ends when it
+// has nothing to do. It works on the store's directory as other processes do, so all that comes back are progress, the
+// image's id, or an error.
+//
+//	store                                          helper (ServeHelper)
+//	helperSetup, once             -- stdin -->     opens the store
+//	helperRequest: pull           -- stdin -->     Store.Pull
+//	helperRequest: cancel         -- stdin -->     cancels it
+//	end of file                   -- stdin -->     cancels all, ends
+//	                              <-- stdout --    helperReply: progress, end
+type (
+	helperSetup struct {
+		Dir           string            `json:"dir"`
+		Mirrors       map[string]string `json:"mirrors,omitempty"`
+		MaxLayerBytes int64             `json:"maxLayerBytes"`
+		ReserveBytes  int64             `json:"reserveBytes"`
+		Downloads     int               `json:"downloads"`
+		Memory        int64             `json:"memory"`
+	}
+	helperRequest struct {
+		ID     int64  `json:"id"`
+		Cancel bool   `json:"cancel,omitempty"` // the pull with this id
+		Ref    string `json:"ref,omitempty"`
+		Auth   *Auth  `json:"auth,omitempty"`
+	}
+	helperReply struct {
+		ID    int64    `json:"id"`
+		End   bool     `json:"end,omitempty"`
+		Done  int64    `json:"done,omitempty"` // bytes, if not End
+		Total int64    `json:"total,omitempty"`
+		Image string   `json:"image,omitempty"` // id, if there is no error
+		Error string   `json:"error,omitempty"`
+		Kinds []string `json:"kinds,omitempty"` // names in helperKinds of what the error is
+	}
+)
+
+// helperKinds are the errors that callers ask for, by their names in replies.
+var helperKinds = map[string]error{
+	"reference":    ErrReference,
+	"not found":    ErrNotFound,
+	"unauthorized": ErrUnauthorized,
+	"unavailable":  ErrUnavailable,
+	"invalid":      ErrInvalid,
+	"no space":     ErrNoSpace,
+	"unreachable":  errUnreachable,
+}
+
+const (
+	helperMemory = 512 << 20        // bytes of one helper
+	helperIdle   = 15 * time.Second // after which a helper without work ends
+	helperGrace  = 5 * time.Second  // to end a pull that was canceled
+	maxReply     = 64 << 10         // bytes of one reply
+)
+
+// ErrHelper is the error of pulls whose helper process ended.
+var ErrHelper = errors.New("helper process ended")
+
+// helpers starts helper processes and keeps them while they are used.
+type helpers struct {
+	command []string
+	setup   helperSetup
+	idle    time.Duration
+	log     *slog.Logger
+
+	mu       sync.Mutex
+	byTenant map[string]*helper
+}
+
+// helper is one process. The fields below mu of helpers are guarded by that.
+type helper struct {
+	cmd   *exec.Cmd
+	stdin *os.File
+	gone  chan struct{} // closed when the process has ended and its calls have failed
+
+	calls map[int64]*call
+	last  int64       // id of the newest call
+	end   *time.Timer // ends the idle process; nil while there are calls
+}
+
+// call is one pull of a helper.
+type call struct {
+	meter *meter
+	done  chan struct{} // closed when image and err are set
+	image string
+	err   error
+}
+
+func newHelpers(cfg Config) *helpers {
+	return &helpers{
+		command: cfg.Helper,
+		setup: helperSetup{
+			Dir:           cfg.Dir,
+			Mirrors:       cfg.Mirrors,
+			MaxLayerBytes: cfg.MaxLayerBytes,
+			ReserveBytes:  cfg.ReserveBytes,
+			Downloads:     cfg.Downloads,
+			Memory:        helperMemory,
+		},
+		idle:     helperIdle,
+		log:      cfg.Log,
+		byTenant: map[string]*helper{},
+	}
+}
+
+// pull has a helper of the tenant pull an image and returns its id. It ends soon after ctx does: a helper that does not
+// end the pull is killed.
+func (hs *helpers) pull(ctx context.Context, request Request, m *meter) (string, error) {
+	helper, id, call, err := hs.begin(request, m)
+	if err != nil {
+		return "", err
+	}
+	defer hs.finish(request.Tenant, helper, id)
+	select {
+	case <-call.done:
+		return call.image, call.err
+	case <-ctx.Done():
+	}
+	if err := helper.send(helperRequest{ID: id, Cancel: true}); err != nil {
+		hs.kill(request.Tenant, helper)
+	}
+	grace := time.NewTimer(helperGrace)
+	defer grace.Stop()
+	select {
+	case <-call.done:
+	case <-grace.C:
+		hs.log.Warn("image helper does not cancel a pull and is killed", "tenant", request.Tenant, "pid",
+			helper.cmd.Process.Pid)
+		hs.kill(request.Tenant, helper)
+		<-call.done
+	}
+	return "", context.Cause(ctx)
+}
+
+// begin sends a request to the tenant's helper, which it starts when there is none.
+func (hs *helpers) begin(request Request, m *meter) (*helper, int64, *call, error) {
+	hs.mu.Lock()
+	h := hs.byTenant[request.Tenant]
+	if h == nil {
+		var err error
+		if h, err = hs.start(request.Tenant); err != nil {
+			hs.mu.Unlock()
+			return nil, 0, nil, err
+		}
+		hs.byTenant[request.Tenant] = h
+	}
+	if h.end != nil {
+		h.end.Stop()
+		h.end = nil
+	}
+	h.last++
+	id := h.last
+	c := &call{meter: m, done: make(chan struct{})}
+	h.calls[id] = c
+	hs.mu.Unlock()
+	if err := h.send(helperRequest{ID: id, Ref: request.Ref, Auth: request.Auth}); err != nil {
+		hs.kill(request.Tenant, h) // its end fails the call
+	}
+	return h, id, c, nil
+}
+
+// finish forgets a call. A helper without calls ends after a while.
+func (hs *helpers) finish(tenant string, h *helper, id int64) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	delete(h.calls, id)
+	if len(h.calls) > 0 || hs.byTenant[tenant] != h {
+		return
+	}
+	h.end = time.AfterFunc(hs.idle, func() {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		if len(h.calls) == 0 && hs.byTenant[tenant] == h {
+			delete(hs.byTenant, tenant)
+			_ = h.stdin.Close() // it ends
+		}
+	})
+}
+
+// start runs a helper process. The caller holds mu.
+func (hs *helpers) start(tenant string) (*helper, error) {
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start image helper: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	h := &helper{stdin: stdin, gone: make(chan struct{}), calls: map[int64]*call{}}
+	h.cmd = exec.Command(hs.command[0],
+		hs.command[1:]...) //nolint:noctx // finish or stop ends it; the command is our own
+	h.cmd.Args[0] = "keelson"
+	h.cmd.Dir = "/"
+	h.cmd.Stdin = in
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a ^C is for this process
+	said := &head{}
+	h.cmd.Stderr = said
+	stdout, err := h.cmd.StdoutPipe()
+	if err == nil {
+		err = h.cmd.Start()
+	}
+	if err != nil {
+		_ = stdin.Close()
+		return nil, fmt.Errorf("start image helper: %w", err)
+	}
+	if err := h.send(hs.setup); err != nil {
+		h.kill() // its end fails the calls
+	}
+	go hs.read(tenant, h, stdout, said) // ends with the process
+	return h, nil
+}
+
+// send writes one message. A helper that does not read it in time is of no use any more.
+func (h *helper) send(message any) error {
+	b, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	if err := h.stdin.SetWriteDeadline(time.Now().Add(helperGrace)); err != nil {
+		return err
+	}
+	_, err = h.stdin.Write(append(b, '\n'))
+	return err
+}
+
+func (h *helper) kill() { _ = h.cmd.Process.Kill() }
+
+// kill kills a helper and lets the tenant's next pull start another one.
+func (hs *helpers) kill(tenant string, h *helper) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.byTenant[tenant] == h {
+		delete(hs.byTenant, tenant)
+	}
+	h.kill()
+}
+
+// read handles the replies of a helper until it ends, and then fails its calls.
+func (hs *helpers) read(tenant string, h *helper, stdout io.Reader, said *head) {
+	lines := bufio.NewScanner(stdout)
+	lines.Buffer(nil, maxReply)
+	for lines.Scan() {
+		var r helperReply
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			break
+		}
+		hs.handle(h, &r)
+	}
+	h.kill() // it may have sent nonsense
+	err := h.cmd.Wait()
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.byTenant[tenant] == h {
+		delete(hs.byTenant, tenant)
+	}
+	_ = h.stdin.Close()
+	for id, c := range h.calls {
+		delete(h.calls, id)
+		c.err = fmt.Errorf("%w (%v) while it read or unpacked an image: all that a namespace pulls at a time may use "+
+			"%d MiB of memory",
+			ErrHelper, err, hs.setup.Memory>>20)
+		close(c.done)
+	}
+	if err != nil && len(said.b) > 0 {
+		hs.log.Warn("image helper ended", "tenant", tenant, "error", err, "stderr", string(said.b))
+	}
+	close(h.gone)
+}
+
+// handle passes a reply to its call.
+func (hs *helpers) handle(h *helper, r *helperReply) {
+	hs.mu.Lock()
+	call := h.calls[r.ID]
+	if call != nil && r.End {
+		delete(h.calls, r.ID)
+	}
+	hs.mu.Unlock()
+	switch {
+	case call == nil:
+	case !r.End:
+		call.meter.set(r.Done, r.Total)
+	default:
+		call.image = r.Image
+		call.err = r.err()
+		close(call.done)
+	}
+}
+
+// err returns the error of a reply.
+func (r *helperReply) err() error {
+	if r.Error == "" {
+		return nil
+	}
+	var kinds []error
+	for _, name := range r.Kinds {
+		if kind, ok := helperKinds[name]; ok {
+			kinds = append(kinds, kind)
+		}
+	}
+	return &answerError{kind: errors.Join(kinds...), text: r.Error}
+}
+
+// stop ends all helpers and returns when they have ended.
+func (hs *helpers) stop() {
+	hs.mu.Lock()
+	var all []*helper
+	for tenant, h := range hs.byTenant {
+		delete(hs.byTenant, tenant)
+		_ = h.stdin.Close()
+		all = append(all, h)
+	}
+	hs.mu.Unlock()
+	for _, h := range all {
+		kill := time.AfterFunc(helperGrace, h.kill)
+		<-h.gone
+		kill.Stop()
+	}
+}
+
+// head keeps the first bytes of what is written.
+type head struct{ b []byte }
+
+func (t *head) Write(p []byte) (int, error) {
+	t.b = append(t.b, p[:min(len(p), 2<<10-len(t.b))]...)
+	return len(p), nil
+}
