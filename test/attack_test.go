@@ -35,7 +35,7 @@ func TestAttack(t *testing.T) {
 	if os.Getenv("KEELSON_ATTACK") == "" {
 		t.Skip("set KEELSON_ATTACK=1, or run `make attack`: these attacks take minutes and gigabytes of memory")
 	}
-	for _, a := range slices.Concat(serverAttacks, nodeAttacks, kubeletAttacks, dataAttacks, lifeAttacks,
+	for _, a := range slices.Concat(serverAttacks, nodeAttacks, kubeletAttacks, imageAttacks, dataAttacks, lifeAttacks,
 		networkAttacks) {
 		t.Run(a.name, func(t *testing.T) { a.run(t, startCluster(t, a.up...)) })
 	}
