@@ -58,9 +58,18 @@ func describeAnswer(host string, err error) error {
 		return nil
 	}
 	if own, ok := errors.AsType[*answerError](err); ok {
+		if cause := transportError(err); cause != nil && own.cause == nil { // HTTPS failed, and HTTP is refused
+			return &answerError{
+				kind:  ErrUnavailable,
+				text:  fmt.Sprintf("%v: %s: %.300s (%s)", ErrUnavailable, host, printable(cause.Error()), own.text),
+				cause: cause,
+			}
+		}
 		return own
 	}
-	if te, ok := errors.AsType[*transport.Error](err); ok {
+	// A loopback registry is also tried without TLS: an untrusted certificate is the better reason then.
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	if te, ok := errors.AsType[*transport.Error](err); ok && !untrusted {
 		return describeStatus(host, te)
 	}
 	if refused, ok := errors.AsType[*dial.RefusedError](err); ok {

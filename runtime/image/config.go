@@ -17,7 +17,7 @@ var errOtherPlatform = fmt.Errorf("%w: no match for platform", ErrInvalid)
 // Limits of what an image says of its process. It is kept in images.json, which is read and written as a whole.
 const (
 	maxStrings  = 4096      // variables, or arguments
-	maxKept     = 256 << 10 // bytes of all of them
+	maxKept     = 128 << 10 // bytes of all of them
 	maxKeptWord = 4096      // bytes of the user, the working directory, the stop signal
 )
 

@@ -193,3 +193,50 @@ func TestRegistriesLeadNowhere(t *testing.T) {
 		t.Errorf("the service on the node was asked %d times", got)
 	}
 }
+
+// TestErrorsRepeatNoAnswer: what a registry says in bodies, headers and redirects is in no error, but the status and
+// why TLS failed are.
+func TestErrorsRepeatNoAnswer(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, secret, http.StatusTeapot) },
+		"an error of the API": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+			_, _ = fmt.Fprintf(w, `{"errors":[{"code":"DENIED","message":%q},{"code":%q,"detail":{%q:1}}]}`, secret,
+				secret, secret)
+		},
+		"no manifest": func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, "%q", secret) },
+		"a number":    func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{"layers":"`+secret+`"}`) },
+		"a broken address": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://["+secret)
+			w.WriteHeader(302)
+		},
+		"a scheme": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "gopher://"+secret, http.StatusFound)
+		},
+		"compressed": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			_, _ = fmt.Fprint(w, secret)
+		},
+		"a platform": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"manifests":[{"platform":{"os":%q,"architecture":%q}}]}`, secret+"\n", secret)
+		},
+	} {
+		host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			if strings.Contains(r.URL.Path, "/manifests/") {
+				answer(w, r)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+		_, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:1"})
+		if err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	tls := httptest.NewTLSServer(http.NotFoundHandler())
+	defer tls.Close()
+	_, err := newStore(t).Pull(t.Context(), Request{Ref: strings.TrimPrefix(tls.URL, "https://") + "/app:1"})
+	if err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a certificate of nobody: got %v", err)
+	}
+}
