@@ -169,7 +169,7 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 // way returns the connections for a URL, or why there is no way to it.
 func (d *door) way(to *url.URL) (*http.Transport, error) {
 	atHome := hostPort(to.Host, to.Scheme) == hostPort(d.host, to.Scheme)
-	if to.Scheme == "http" && !(atHome && d.plain) {
+	if to.Scheme == "http" && (!atHome || !d.plain) {
 		text := fmt.Sprintf("refusing plain HTTP to %.100q: only loopback registries and http:// mirrors that an "+
 			"image names may do without TLS", to.Host)
 		return nil, &answerError{text: text}

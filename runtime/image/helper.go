@@ -265,6 +265,10 @@ func (hs *helpers) read(tenant string, h *helper, stdout io.Reader, said *head) 
 	}
 	h.kill() // it may have sent nonsense
 	err := h.cmd.Wait()
+	why := err
+	if why == nil {
+		why = errors.New("the runtime stops") // see stop
+	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.byTenant[tenant] == h {
@@ -273,9 +277,9 @@ func (hs *helpers) read(tenant string, h *helper, stdout io.Reader, said *head) 
 	_ = h.stdin.Close()
 	for id, c := range h.calls {
 		delete(h.calls, id)
-		c.err = fmt.Errorf("%w (%v) while it read or unpacked an image: all that a namespace pulls at a time may use "+
+		c.err = fmt.Errorf("%w (%w) while it read or unpacked an image: all that a namespace pulls at a time may use "+
 			"%d MiB of memory",
-			ErrHelper, err, hs.setup.Memory>>20)
+			ErrHelper, why, hs.setup.Memory>>20)
 		close(c.done)
 	}
 	if err != nil && len(said.b) > 0 {

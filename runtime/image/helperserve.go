@@ -99,9 +99,12 @@ func (w *helperWork) begin(ctx context.Context, r helperRequest) {
 		if err != nil {
 			out.Error = fmt.Sprintf("%.4000s", err)
 			for name, kind := range helperKinds {
-				if errors.Is(err, kind) || kind == errUnreachable && Unreachable(err) {
+				if errors.Is(err, kind) {
 					out.Kinds = append(out.Kinds, name)
 				}
+			}
+			if Unreachable(err) {
+				out.Kinds = append(out.Kinds, "unreachable")
 			}
 		}
 		w.reply(out)
