@@ -66,7 +66,7 @@ var helperKinds = map[string]error{
 }
 
 const (
-	helperMemory = 512 << 20        // bytes of one helper
+	helperMemory = 512 << 20        // bytes of one helper, beyond what it has at its start
 	helperIdle   = 15 * time.Second // after which a helper without work ends
 	helperGrace  = 5 * time.Second  // to end a pull that was canceled
 	maxReply     = 64 << 10         // bytes of one reply
