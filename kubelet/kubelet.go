@@ -37,6 +37,7 @@ import (
 	"keelson/kubelet/stats"
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
+	"keelson/lib/linux"
 )
 
 // Kubelet is one node's agent. Make it with New.
@@ -106,7 +107,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	kubelet.refs = refs.New(cfg.Client.Interface, kubelet.wakeForRefs, cfg.Log)
-	kubelet.volumes = volume.New(cfg.RootDir, kubelet.node.Machine().Memory, kubelet.refs, cfg.Log)
+	kubelet.volumes = volume.New(cfg.RootDir, linux.OwnMemory(kubelet.node.Machine().Memory), kubelet.refs, cfg.Log)
 	if cfg.VolumesDir != "" {
 		kubelet.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}

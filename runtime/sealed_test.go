@@ -24,12 +24,9 @@ func filesWith(t *testing.T, dir, text string) []string {
 	}
 	var out []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil //nolint:nilerr // files come and go
-		}
 		var st unix.Stat_t
-		if unix.Stat(path, &st) != nil || st.Dev != device.Dev {
-			return nil
+		if err != nil || !d.Type().IsRegular() || unix.Stat(path, &st) != nil || st.Dev != device.Dev {
+			return nil //nolint:nilerr // files come and go
 		}
 		if b, err := os.ReadFile(path); err == nil && bytes.Contains(b, []byte(text)) {
 			out = append(out, path)

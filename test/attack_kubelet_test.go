@@ -296,12 +296,9 @@ func attackHooks(t *testing.T, c *live) {
 	var pods strings.Builder
 	for i := range 16 {
 		pods.WriteString(restrictedPod(t, fmt.Sprint("hooks-", i), func(_, container object) {
-			print := object{
-				"exec": object{"command": []string{
-					"sh", "-c", "dd if=/dev/zero bs=1M count=16; dd if=/dev/zero bs=1M count=16 >&2; exit 1",
-				}},
-			}
-			container["lifecycle"] = object{"postStart": print, "preStop": print}
+			script := "dd if=/dev/zero bs=1M count=16; dd if=/dev/zero bs=1M count=16 >&2; exit 1"
+			hook := object{"exec": object{"command": []string{"sh", "-c", script}}}
+			container["lifecycle"] = object{"postStart": hook, "preStop": hook}
 		}))
 	}
 	c.resetPeak(t)

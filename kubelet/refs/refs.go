@@ -52,14 +52,14 @@ func (s set) add(kind, name string) {
 	}
 }
 
-// Bounds of what is watched: each watch takes some 30 kB of memory, and a pod's specification has room for 30,000
+// Bounds of what is watched: each watch takes some 120 kB of memory, and a pod's specification has room for 30,000
 // names.
 const (
 	// maxOfPod is how many objects a pod may refer to. A pod with more does not start.
 	maxOfPod = 256
 	// maxOfNamespace is how many objects of one namespace are watched. More are read when they are used, and their
 	// changes are noticed late.
-	maxOfNamespace = 2048
+	maxOfNamespace = 512
 )
 
 // Of returns the references in a pod's volumes and environments. More than maxOfPod are an error.

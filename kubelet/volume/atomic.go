@@ -73,7 +73,7 @@ func writeFiles(d *inroot.Dir, dir string, files map[string]file) error {
 			return fmt.Errorf("write volume: %w", err)
 		}
 		mode := fs.FileMode(f.mode) & fs.ModePerm // masked
-		if err := d.WriteFile(full, f.data, mode); err != nil {
+		if err := d.WriteFile(full, f.data(), mode); err != nil {
 			return fmt.Errorf("write volume: %w", err)
 		}
 		if f.uid >= 0 {
@@ -96,8 +96,8 @@ func same(d *inroot.Dir, dir string, files map[string]file) bool {
 		if !ok {
 			return errors.New("one too many")
 		}
-		b, err := d.ReadFile(e.Path, int64(len(f.data)))
-		if err != nil || !bytes.Equal(b, f.data) {
+		b, err := d.ReadFile(e.Path, int64(f.size))
+		if err != nil || !bytes.Equal(b, f.data()) {
 			return errors.Join(err, errors.New("differs"))
 		}
 		n++

@@ -43,6 +43,10 @@ type ledger struct {
 	pods       map[string]map[string]int64 // uid -> volume -> bytes
 	namespaces map[string]int64
 	of         map[string]string // uid -> namespace
+	// found are the bytes of pods that an earlier run has set up and this one has not yet. Their namespaces are not
+	// known, so they count for every namespace.
+	found map[string]int64
+	total int64 // of found
 }
 
 func newLedger(memory int64) *ledger {
@@ -51,7 +55,22 @@ func newLedger(memory int64) *ledger {
 		pods:       map[string]map[string]int64{},
 		namespaces: map[string]int64{},
 		of:         map[string]string{},
+		found:      map[string]int64{},
 	}
+}
+
+// find counts what an earlier run has left of a pod.
+func (l *ledger) find(uid string, size int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.found[uid] += size
+	l.total += size
+}
+
+// knownLocked ends that a pod counts for every namespace.
+func (l *ledger) knownLocked(uid string) {
+	l.total -= l.found[uid]
+	delete(l.found, uid)
 }
 
 // sizeOfFile returns what a file takes, at most: whole pages, and one for each directory above it.
@@ -81,6 +100,7 @@ func (l *ledger) setLocked(p *corev1.Pod, volume string, size int64) {
 	if l.pods[uid] == nil {
 		l.pods[uid] = map[string]int64{}
 		l.of[uid] = p.Namespace
+		l.knownLocked(uid)
 	}
 	l.namespaces[p.Namespace] += size - l.pods[uid][volume]
 	l.pods[uid][volume] = size
@@ -102,7 +122,7 @@ func (l *ledger) add(pod *corev1.Pod, volume string, size int64) error {
 	case total+size > maxPod:
 		return fmt.Errorf("the files of the pod's ConfigMaps, Secrets and other API volumes take more than %d bytes; "+
 			"use fewer or smaller files", maxPod)
-	case l.namespaces[pod.Namespace]+size > l.limit:
+	case l.namespaces[pod.Namespace]+l.total+size > l.limit:
 		return fmt.Errorf("the files of API volumes of namespace %s take more than %d bytes on this node; "+
 			"use smaller objects, or other nodes", pod.Namespace, l.limit)
 	}
@@ -123,6 +143,7 @@ func (l *ledger) forget(uid string) {
 	}
 	delete(l.pods, uid)
 	delete(l.of, uid)
+	l.knownLocked(uid)
 }
 
 // checkNumbers rejects a pod with too many volumes, mounts of subPaths, or tokens.

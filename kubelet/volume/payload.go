@@ -23,7 +23,8 @@ import (
 
 // file is one file of a volume from API objects. UID -1: the kubelet's user.
 type file struct {
-	data []byte
+	size int
+	data func() []byte // makes the content, for the moment in which it is written or compared
 	mode int32
 	uid  int
 }
@@ -88,8 +89,8 @@ func (m *Manager) writeVolume(
 	return w.refresh, nil
 }
 
-// put adds a file of size bytes, which data makes once they are counted. A file that replaces an earlier one
-// counts, too.
+// put adds a file of size bytes, which data makes when all are counted. A file that replaces an earlier one counts,
+// too.
 func (w *payload) put(target string, size int, data func() []byte, f file) error {
 	p, err := cleanPath(target)
 	if err != nil {
@@ -98,7 +99,8 @@ func (w *payload) put(target string, size int, data func() []byte, f file) error
 	if err := w.ledger.add(w.in.Pod, w.volume, sizeOfFile(p, size)); err != nil {
 		return err
 	}
-	f.data = data()
+	f.size = size
+	f.data = data
 	w.files[p] = f
 	return nil
 }

@@ -86,6 +86,9 @@ func (m *Manager) Prepare() error {
 			return err
 		}
 	}
+	if err := m.count(); err != nil {
+		m.log.Warn("volumes of earlier runs do not count", "err", err)
+	}
 	if m.CSI == nil {
 		return nil
 	}
@@ -94,6 +97,26 @@ func (m *Manager) Prepare() error {
 		return err
 	}
 	return m.CSI.Load(pods)
+}
+
+// count adds the files of secrets that an earlier run has written to the ledger.
+func (m *Manager) count() error {
+	root, err := inroot.Open(m.secrets())
+	if err != nil {
+		return fmt.Errorf("count files of secrets: %w", err)
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	err = root.Walk(".", inroot.WalkOptions{}, func(e *inroot.Entry) error {
+		uid, file, _ := strings.Cut(strings.TrimPrefix(e.Path, "./"), "/")
+		if file != "" && !e.Info.IsDir() && !e.Info.IsSymlink() {
+			m.ledger.find(uid, sizeOfFile("", int(e.Info.Size)))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("count files of secrets: %w", err)
+	}
+	return nil
 }
 
 // Plugins returns the directory of plugin sockets.
