@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/pipeline"
 	"keelson/auth"
 )
@@ -66,7 +66,7 @@ func (s *Server) checkDevices(ctx context.Context, attrs *auth.Attributes, obj, 
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: resourcev1.GroupName, Kind: kind}, name, errs)
+	return invalid.New(schema.GroupKind{Group: resourcev1.GroupName, Kind: kind}, name, errs)
 }
 
 // adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does. The
@@ -163,7 +163,7 @@ func (s *Server) mayReport(
 			return err == nil
 		})
 		if !allowed {
-			errs = append(errs, field.Forbidden(field.NewPath("status", "devices"),
+			errs = invalid.Append(errs, field.Forbidden(field.NewPath("status", "devices"),
 				fmt.Sprintf("changing status.devices requires resource=%q, verb=%q permission: %v",
 					"resourceclaims/driver", verbs, first)))
 		}

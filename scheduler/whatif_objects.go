@@ -15,7 +15,6 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,6 +27,7 @@ import (
 	"keelson/api/core/service"
 	"keelson/api/core/volume"
 	"keelson/api/gates"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/resource"
 	"keelson/api/scheduling"
@@ -97,7 +97,7 @@ func (t *simulation) admit(obj kind.Object) error {
 		}
 	}
 	if errs = append(errs, spec.Validate(obj)...); len(errs) > 0 {
-		return apierrors.NewInvalid(spec.GVK().GroupKind(), obj.GetName(), errs)
+		return invalid.New(spec.GVK().GroupKind(), obj.GetName(), errs)
 	}
 	return nil
 }

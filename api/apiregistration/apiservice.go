@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -133,7 +134,7 @@ func validate(apiService *v1.APIService) field.ErrorList {
 	for _, n := range [][2]string{{"generateName", apiService.GenerateName}, {"name", apiService.Name}} {
 		if n[1] != "" && n[1] != want &&
 			len(path.IsValidPathSegmentName(n[1])) == 0 { //nolint:staticcheck // deprecated in favour of a copy
-			errs = append(errs, field.Invalid(field.NewPath("metadata", n[0]), n[1],
+			errs = invalid.Append(errs, field.Invalid(field.NewPath("metadata", n[0]), n[1],
 				fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 		}
 	}
@@ -143,11 +144,11 @@ func validate(apiService *v1.APIService) field.ErrorList {
 	}
 	if apiService.Spec.Group != "" {
 		for _, msg := range validation.IsDNS1123Subdomain(apiService.Spec.Group) {
-			errs = append(errs, field.Invalid(at.Child("group"), apiService.Spec.Group, msg))
+			errs = invalid.Append(errs, field.Invalid(at.Child("group"), apiService.Spec.Group, msg))
 		}
 	}
 	for _, msg := range validation.IsDNS1035Label(apiService.Spec.Version) {
-		errs = append(errs, field.Invalid(at.Child("version"), apiService.Spec.Version, msg))
+		errs = invalid.Append(errs, field.Invalid(at.Child("version"), apiService.Spec.Version, msg))
 	}
 	if p := apiService.Spec.GroupPriorityMinimum; p <= 0 || p > mostGroupPriority {
 		errs = append(errs, field.Invalid(at.Child("groupPriorityMinimum"), p, "must be positive and less than 20000"))
@@ -197,9 +198,9 @@ func validateStatus(s *v1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	for i, c := range s.Status.Conditions {
 		if c.Status != v1.ConditionTrue && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown {
-			errs = append(errs, field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"),
-				c.Status,
-				[]string{string(v1.ConditionTrue), string(v1.ConditionFalse), string(v1.ConditionUnknown)}))
+			errs = invalid.Append(errs,
+				field.NotSupported(field.NewPath("status", "conditions").Index(i).Child("status"), c.Status,
+					[]string{string(v1.ConditionTrue), string(v1.ConditionFalse), string(v1.ConditionUnknown)}))
 		}
 	}
 	return errs

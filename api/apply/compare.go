@@ -348,15 +348,42 @@ func (p *plan) compareList(here *node, l, r side) (changes, error) {
 	return g.end(l, r), nil
 }
 
+// indexOf finds items by their names: a few by looking at each, many by a map, so that the cost does not grow with
+// their square.
+type indexOf struct {
+	at   map[string]int
+	seen int // items that are in at
+}
+
+const fewItems = 16
+
+// find returns the index in items of the one called name, or -1. Between calls items may only grow.
+func (x *indexOf) find(items []item, name string) int {
+	if len(items) <= fewItems {
+		return slices.IndexFunc(items, func(o item) bool { return o.name == name })
+	}
+	if x.at == nil {
+		x.at = map[string]int{}
+	}
+	for ; x.seen < len(items); x.seen++ {
+		x.at[items[x.seen].name] = x.seen
+	}
+	if i, ok := x.at[name]; ok {
+		return i
+	}
+	return -1
+}
+
 // items pairs up the elements of both lists, in the order managedFields have.
 func (p *plan) items(l, r side) ([]item, error) {
 	items := make([]item, 0, max(length(l), length(r)))
+	known := indexOf{}
 	for i := range length(l) {
 		it, err := p.item(deref(l.v).Index(i))
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(items, func(o item) bool { return o.name == it.name }) {
+		if known.find(items, it.name) >= 0 {
 			return nil, errLongWay // a duplicate
 		}
 		it.l = it.r
@@ -369,7 +396,7 @@ func (p *plan) items(l, r side) ([]item, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(items, func(o item) bool { return o.name == it.name })
+		at := known.find(items, it.name)
 		switch {
 		case at < 0:
 			items = append(items, it)

@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/core/podspec"
 	"keelson/api/gates"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -186,7 +187,7 @@ func validateIntOrPercent(intOrString *intstr.IntOrString, path *field.Path) fie
 	if intOrString.Type == intstr.String {
 		var errs field.ErrorList
 		for _, msg := range validation.IsValidPercent(intOrString.StrVal) {
-			errs = append(errs, field.Invalid(path, intOrString, msg))
+			errs = invalid.Append(errs, field.Invalid(path, intOrString, msg))
 		}
 		return errs
 	}
@@ -220,7 +221,7 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 		{"availableReplicas", status.AvailableReplicas},
 		{"unavailableReplicas", status.UnavailableReplicas},
 	} {
-		errs = append(errs, nonNegative(f.n, path.Child(f.name))...)
+		errs = invalid.Append(errs, nonNegative(f.n, path.Child(f.name))...)
 	}
 	const more = "cannot be greater than status.replicas"
 	if status.UpdatedReplicas > status.Replicas {
@@ -240,7 +241,7 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 		name string
 		n    *int32
 	}{{"terminatingReplicas", status.TerminatingReplicas}, {"collisionCount", status.CollisionCount}} {
-		errs = append(errs, nonNegative(kind.Value(f.n), path.Child(f.name))...)
+		errs = invalid.Append(errs, nonNegative(kind.Value(f.n), path.Child(f.name))...)
 	}
 	if was := old.Status.CollisionCount; was != nil && kind.Value(status.CollisionCount) < *was {
 		errs = append(errs, field.Invalid(path.Child("collisionCount"), kind.Value(status.CollisionCount),

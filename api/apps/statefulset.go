@@ -165,22 +165,28 @@ func validateStatefulSpec(spec, old *appsv1.StatefulSetSpec) field.ErrorList {
 }
 
 // asPods is the template as the pods will see it: with the set's names for hosts, and a volume for each of the claims.
-func asPods(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
-	if len(s.VolumeClaimTemplates) == 0 && s.Template.Spec.Subdomain == "" && s.Template.Spec.Hostname == "" {
-		return &s.Template
+func asPods(spec *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
+	if len(spec.VolumeClaimTemplates) == 0 && spec.Template.Spec.Subdomain == "" && spec.Template.Spec.Hostname == "" {
+		return &spec.Template
 	}
-	template := s.Template // shallow; the list of volumes is replaced
+	template := spec.Template // shallow; the list of volumes is replaced
 	template.Spec.Subdomain = ""
 	template.Spec.Hostname = ""
 	template.Spec.Volumes = slices.Clone(template.Spec.Volumes)
-	for i := range s.VolumeClaimTemplates {
-		name := s.VolumeClaimTemplates[i].Name
+	first := make(map[string]int, len(template.Spec.Volumes))
+	for i := range template.Spec.Volumes {
+		if _, ok := first[template.Spec.Volumes[i].Name]; !ok {
+			first[template.Spec.Volumes[i].Name] = i
+		}
+	}
+	for i := range spec.VolumeClaimTemplates {
+		name := spec.VolumeClaimTemplates[i].Name
 		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
-		at := slices.IndexFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
-		if at >= 0 {
+		if at, ok := first[name]; ok {
 			template.Spec.Volumes[at].VolumeSource = source // the claim wins
 			continue
 		}
+		first[name] = len(template.Spec.Volumes)
 		template.Spec.Volumes = append(template.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
 	}
 	return &template

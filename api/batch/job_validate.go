@@ -16,6 +16,7 @@ import (
 
 	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 )
 
@@ -48,9 +49,9 @@ func validateGenerated(job *batchv1.Job) field.ErrorList {
 	for _, key := range []string{legacyUIDLabel, legacyNameLabel, batchv1.ControllerUidLabel, batchv1.JobNameLabel} {
 		switch got, found := job.Spec.Template.Labels[key]; {
 		case !found:
-			errs = append(errs, field.Required(path.Key(key), fmt.Sprintf("must be '%s'", want[key])))
+			errs = invalid.Append(errs, field.Required(path.Key(key), fmt.Sprintf("must be '%s'", want[key])))
 		case got != want[key]:
-			errs = append(errs, field.Invalid(path.Key(key), job.Spec.Template.Labels,
+			errs = invalid.Append(errs, field.Invalid(path.Key(key), job.Spec.Template.Labels,
 				fmt.Sprintf("must be '%s'", want[key])))
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -320,7 +321,7 @@ func validateRequestUpdate(req, old *request, approval, certificate bool) field.
 	}
 	for _, t := range append(decided, certificatesv1.CertificateFailed) {
 		if len(ofType(req, t)) < len(ofType(old, t)) {
-			errs = append(errs,
+			errs = invalid.Append(errs,
 				field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 		}
 	}
@@ -331,10 +332,10 @@ func validateRequestUpdate(req, old *request, approval, certificate bool) field.
 			switch {
 			case len(after) < len(before): // said above
 			case len(after) > len(before):
-				errs = append(errs,
+				errs = invalid.Append(errs,
 					field.Forbidden(conditions, fmt.Sprintf("updates may not add a condition of type %q", t)))
 			case !equality.Semantic.DeepEqual(before, after): // the same moment may be in another time zone
-				errs = append(errs,
+				errs = invalid.Append(errs,
 					field.Forbidden(conditions, fmt.Sprintf("updates may not modify a condition of type %q", t)))
 			}
 		}

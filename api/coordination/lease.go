@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 )
 
@@ -72,7 +73,7 @@ func validateLease(lease *coordinationv1.Lease) field.ErrorList {
 	}
 	if s := lease.Spec.Strategy; s != nil {
 		for _, msg := range apivalidation.NameIsDNSLabel(string(*s), false) {
-			errs = append(errs, field.Invalid(path.Child("strategy"), *s, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("strategy"), *s, msg))
 		}
 	}
 	if h := lease.Spec.PreferredHolder; h != nil && *h != "" &&

@@ -19,6 +19,7 @@ import (
 
 	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 	"keelson/api/resources"
@@ -91,12 +92,12 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
 		path := field.NewPath("spec", "limits").Index(i)
-		errs = append(errs, validateLimitType(item.Type, path.Child("type"))...)
+		errs = invalid.Append(errs, validateLimitType(item.Type, path.Child("type"))...)
 		if seen.Has(item.Type) {
-			errs = append(errs, field.Duplicate(path.Child("type"), item.Type))
+			errs = invalid.Append(errs, field.Duplicate(path.Child("type"), item.Type))
 		}
 		seen.Insert(item.Type)
-		errs = append(errs, validateLimitItem(item, path)...)
+		errs = invalid.Append(errs, validateLimitItem(item, path)...)
 	}
 	return errs
 }
@@ -104,7 +105,7 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 func validateLimitType(t corev1.LimitType, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, msg := range validation.IsQualifiedName(string(t)) {
-		errs = append(errs, field.Invalid(path, t, msg))
+		errs = invalid.Append(errs, field.Invalid(path, t, msg))
 	}
 	known := []corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim}
 	if len(errs) == 0 && !strings.Contains(string(t), "/") && !slices.Contains(known, t) {
@@ -160,7 +161,7 @@ func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.Erro
 	}
 	errs = append(errs, limitNames(item, item.MaxLimitRequestRatio, path.Child("maxLimitRequestRatio"))...)
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
-		errs = append(errs, validateLimitKey(item, k, path)...)
+		errs = invalid.Append(errs, validateLimitKey(item, k, path)...)
 	}
 	return errs
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -67,7 +68,7 @@ func Namespace() *kind.Kind {
 				errs := meta.Finalizers(n)
 				path := field.NewPath("spec", "finalizers")
 				for i, f := range n.Spec.Finalizers {
-					errs = append(errs, specFinalizer(f, path.Index(i))...)
+					errs = invalid.Append(errs, specFinalizer(f, path.Index(i))...)
 				}
 				return errs
 			},
@@ -94,7 +95,7 @@ func labelNamespace(n *corev1.Namespace) {
 func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	errs := meta.Finalizers(n)
 	for _, f := range n.Spec.Finalizers {
-		errs = append(errs, specFinalizer(f, field.NewPath("spec", "finalizers"))...)
+		errs = invalid.Append(errs, specFinalizer(f, field.NewPath("spec", "finalizers"))...)
 	}
 	return errs
 }

@@ -22,6 +22,7 @@ import (
 
 	"keelson/api/core/podspec"
 	"keelson/api/gates"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -219,13 +220,13 @@ func validateRCStatus(rc *corev1.ReplicationController) field.ErrorList {
 		"availableReplicas", status.AvailableReplicas,
 	}}
 	for _, f := range counts {
-		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), at.Child(f.name))...)
+		errs = invalid.Append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), at.Child(f.name))...)
 	}
 	errs = append(errs, apivalidation.ValidateNonnegativeField(status.ObservedGeneration,
 		at.Child("observedGeneration"))...)
 	for _, f := range counts {
 		if f.n > status.Replicas {
-			errs = append(errs, field.Invalid(at.Child(f.name), f.n, "cannot be greater than status.replicas"))
+			errs = invalid.Append(errs, field.Invalid(at.Child(f.name), f.n, "cannot be greater than status.replicas"))
 		}
 	}
 	if status.AvailableReplicas > status.ReadyReplicas {

@@ -22,6 +22,7 @@ import (
 	utilnet "k8s.io/utils/net"
 
 	"keelson/api/core/service"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -205,8 +206,8 @@ func validateSlice(slice, old *discoveryv1.EndpointSlice) field.ErrorList {
 		return append(errs, field.TooMany(field.NewPath("endpoints"), n, mostEndpoints))
 	}
 	for i := range slice.Endpoints {
-		errs = append(errs, validateEndpoint(&slice.Endpoints[i], slice.AddressType,
-			field.NewPath("endpoints").Index(i))...)
+		errs = invalid.Append(errs,
+			validateEndpoint(&slice.Endpoints[i], slice.AddressType, field.NewPath("endpoints").Index(i))...)
 	}
 	return errs
 }
@@ -221,11 +222,11 @@ func validateEndpoint(endpoint *discoveryv1.Endpoint, t discoveryv1.AddressType,
 		errs = append(errs, field.TooMany(at, n, mostAddresses).MarkBeta())
 	}
 	for i, a := range endpoint.Addresses {
-		errs = append(errs, validateAddress(a, t, at, i)...)
+		errs = invalid.Append(errs, validateAddress(a, t, at, i)...)
 	}
 	if endpoint.NodeName != nil {
 		for _, msg := range validation.IsDNS1123Subdomain(*endpoint.NodeName) {
-			errs = append(errs, field.Invalid(path.Child("nodeName"), *endpoint.NodeName, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("nodeName"), *endpoint.NodeName, msg))
 		}
 	}
 	if n := len(endpoint.DeprecatedTopology); n > mostTopology {
@@ -235,7 +236,7 @@ func validateEndpoint(endpoint *discoveryv1.Endpoint, t discoveryv1.AddressType,
 		path.Child("deprecatedTopology"))...)
 	if endpoint.Hostname != nil {
 		for _, msg := range validation.IsDNS1123Label(*endpoint.Hostname) {
-			errs = append(errs, field.Invalid(path.Child("hostname"), *endpoint.Hostname, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("hostname"), *endpoint.Hostname, msg))
 		}
 	}
 	if endpoint.Hints == nil {
@@ -264,10 +265,10 @@ func validateHints(path *field.Path, names []string, most int, valid func(string
 	for i, name := range names {
 		at := path.Index(i).Child("name")
 		if slices.Contains(names[:i], name) {
-			errs = append(errs, field.Duplicate(at, name))
+			errs = invalid.Append(errs, field.Duplicate(at, name))
 		}
 		for _, msg := range valid(name) {
-			errs = append(errs, field.Invalid(at, name, msg))
+			errs = invalid.Append(errs, field.Invalid(at, name, msg))
 		}
 	}
 	return errs
@@ -315,23 +316,24 @@ func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
 		}
 		if name != "" {
 			for _, msg := range validation.IsDNS1123Label(name) {
-				errs = append(errs, field.Invalid(at.Child("name"), name, msg))
+				errs = invalid.Append(errs, field.Invalid(at.Child("name"), name, msg))
 			}
 		}
 		if seen.Has(name) {
-			errs = append(errs, field.Duplicate(at.Child("name"), name))
+			errs = invalid.Append(errs, field.Duplicate(at.Child("name"), name))
 		}
 		seen.Insert(name)
 		if endpointPort.Protocol == nil {
-			errs = append(errs, field.Required(at.Child("protocol"), ""))
+			errs = invalid.Append(errs, field.Required(at.Child("protocol"), ""))
 		} else if !sets.New(corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP).Has(*endpointPort.Protocol) {
-			errs = append(errs, field.NotSupported(at.Child("protocol"), *endpointPort.Protocol, []corev1.Protocol{
-				corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP,
-			}))
+			errs = invalid.Append(errs,
+				field.NotSupported(at.Child("protocol"), *endpointPort.Protocol, []corev1.Protocol{
+					corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP,
+				}))
 		}
 		if endpointPort.AppProtocol != nil {
 			for _, msg := range validation.IsQualifiedName(*endpointPort.AppProtocol) {
-				errs = append(errs, field.Invalid(at.Child("appProtocol"), *endpointPort.AppProtocol, msg))
+				errs = invalid.Append(errs, field.Invalid(at.Child("appProtocol"), *endpointPort.AppProtocol, msg))
 			}
 		}
 	}

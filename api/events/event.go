@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -98,7 +99,7 @@ func validate(event *eventsv1.Event) field.ErrorList {
 		{"source", event.DeprecatedSource != corev1.EventSource{}},
 	} {
 		if old.set {
-			errs = append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
+			errs = invalid.Append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
 		}
 	}
 	return errs

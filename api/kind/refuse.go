@@ -12,12 +12,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/invalid"
+	"keelson/api/meta"
 )
 
 // ClientErrors is errs as clients are told them: no error twice; those that Kubernetes finds by rules that its types
 // declare (marked so by field.Error.MarkBeta) after all others; and values that are parts of objects with the names
 // that their fields have in Go, as Kubernetes prints its internal types.
+//
+// It looks at the first errors only, as many as an answer may name; the last element then counts the others.
 func ClientErrors(errs field.ErrorList) field.ErrorList {
+	errs, others := invalid.First(errs)
 	out := make(field.ErrorList, 0, len(errs))
 	seen := map[string]bool{}
 	for _, err := range errs {
@@ -40,7 +46,7 @@ func ClientErrors(errs field.ErrorList) field.ErrorList {
 		}
 		return 1
 	})
-	return out
+	return invalid.WithOthers(out, others)
 }
 
 // inAPI tells whether t is, points to or holds a struct of k8s.io/api.
@@ -127,21 +133,31 @@ func writeFields(buf *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// Check is all that is wrong with a new object, its metadata included. What a client wrote as rules ends with ctx.
+// Check is all that is wrong with a new object, its metadata included. It ends with ctx, and its result then means
+// nothing.
 func (k *Kind) Check(ctx context.Context, obj Object) field.ErrorList {
 	metadata := func() field.ErrorList {
-		return validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, field.NewPath("metadata"))
+		at := field.NewPath("metadata")
+		if errs := meta.TooLarge(obj, at); len(errs) > 0 {
+			return errs
+		}
+		return validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, at)
 	}
-	if !k.MetaLast {
-		return append(metadata(), k.withRules(ctx, "", k.Validate(obj), obj, nil)...)
+	if k.MetaLast {
+		if errs := k.withRules(ctx, "", k.Validate(obj), obj, nil); len(errs) > 0 {
+			return errs
+		}
+		return metadata()
 	}
-	if errs := k.withRules(ctx, "", k.Validate(obj), obj, nil); len(errs) > 0 {
+	errs := invalid.Append(nil, metadata()...)
+	if ctx.Err() != nil {
 		return errs
 	}
-	return metadata()
+	return invalid.Append(errs, k.withRules(ctx, "", k.Validate(obj), obj, nil)...)
 }
 
-// CheckUpdate is all that is wrong with obj as the new state of old, or of its subresource sub, beside its metadata.
+// CheckUpdate is all that is wrong with obj as the new state of old, or of its subresource sub, beside its metadata. It
+// ends with ctx as Check does.
 func (k *Kind) CheckUpdate(ctx context.Context, sub string, obj, old Object) field.ErrorList {
 	validate := k.ValidateUpdate
 	if part := k.Subs[sub]; part != nil {
@@ -151,8 +167,9 @@ func (k *Kind) CheckUpdate(ctx context.Context, sub string, obj, old Object) fie
 }
 
 func (k *Kind) withRules(ctx context.Context, sub string, found field.ErrorList, obj, old Object) field.ErrorList {
-	if k.Rules == nil {
+	found = invalid.Append(nil, found...)
+	if k.Rules == nil || ctx.Err() != nil {
 		return found
 	}
-	return append(found, k.Rules(ctx, sub, obj, old, found)...)
+	return invalid.Append(found, k.Rules(ctx, sub, obj, old, found)...)
 }

@@ -11,17 +11,44 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/invalid"
 )
 
 // standardFinalizers are the names without a domain that may stand in a list of finalizers.
 var standardFinalizers = []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+
+// maxEntries bounds each list and map of an object's metadata. No object that fits into the store comes near it; what
+// does could have more errors than its own size many times over.
+const maxEntries = 10_000
+
+// TooLarge reports lists and maps of metadata that are too long to be looked at. Whoever checks metadata begins with
+// it.
+func TooLarge(m metav1.Object, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, part := range []struct {
+		name string
+		n    int
+	}{
+		{"labels", len(m.GetLabels())},
+		{"annotations", len(m.GetAnnotations())},
+		{"ownerReferences", len(m.GetOwnerReferences())},
+		{"finalizers", len(m.GetFinalizers())},
+		{"managedFields", len(m.GetManagedFields())},
+	} {
+		if part.n > maxEntries {
+			errs = invalid.Append(errs, field.TooMany(at.Child(part.name), part.n, maxEntries))
+		}
+	}
+	return errs
+}
 
 // Finalizers wants each name in metadata.finalizers to be fully qualified or one of the three old ones. Kinds of the
 // built-in groups check this on create and update, beside what apimachinery checks for all.
 func Finalizers(m metav1.Object) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range m.GetFinalizers() {
-		errs = append(errs, FinalizerName(name, field.NewPath("metadata", "finalizers").Index(i))...)
+		errs = invalid.Append(errs, FinalizerName(name, field.NewPath("metadata", "finalizers").Index(i))...)
 	}
 	return errs
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -155,7 +156,7 @@ func validateRangeUpdate(serviceCIDR, old *networkingv1.ServiceCIDR) field.Error
 	}
 	for i := range was {
 		if now[i] != was[i] {
-			errs = append(errs, field.Invalid(path.Index(i), now[i], fixed))
+			errs = invalid.Append(errs, field.Invalid(path.Index(i), now[i], fixed))
 		}
 	}
 	if len(now) > len(was) {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/scheme"
 )
@@ -138,7 +139,7 @@ func otherKind(k *kind.Kind, old kind.Object, doc []byte, err error) error {
 	if want := k.GVK().GroupVersion().String(); is.APIVersion != want {
 		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), is.APIVersion, "must be "+want))
 	}
-	return apierrors.NewInvalid(is.GroupVersionKind().GroupKind(), old.GetName(), errs)
+	return invalid.New(is.GroupVersionKind().GroupKind(), old.GetName(), errs)
 }
 
 // Strict is what fieldValidation has against a patched object; shown is how a refusal shows the value.
@@ -262,9 +263,7 @@ func unmergeable(err error) error {
 
 // misfit is the answer to a patch whose result is not an object of the kind.
 func misfit(p string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{
-		field.Invalid(field.NewPath("patch"), p, err.Error()),
-	})
+	return invalid.New(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), p, err.Error())})
 }
 
 func named(k *kind.Kind, obj kind.Object) kind.Object {

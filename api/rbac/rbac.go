@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -75,10 +76,10 @@ func ClusterRole() *kind.Kind {
 					field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 			}
 			for i := range a.ClusterRoleSelectors {
-				errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i],
+				errs = invalid.Append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i],
 					metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
 				if _, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
-					errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
+					errs = invalid.Append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
 				}
 			}
 		}
@@ -103,25 +104,25 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 		policyRule := &rules[i]
 		at := field.NewPath("rules").Index(i)
 		if len(policyRule.Verbs) == 0 {
-			errs = append(errs, field.Required(at.Child("verbs"), "").MarkBeta())
+			errs = invalid.Append(errs, field.Required(at.Child("verbs"), "").MarkBeta())
 		}
 		if len(policyRule.NonResourceURLs) > 0 {
 			if namespaced {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), policyRule.NonResourceURLs,
+				errs = invalid.Append(errs, field.Invalid(at.Child("nonResourceURLs"), policyRule.NonResourceURLs,
 					"namespaced rules cannot apply to non-resource URLs"))
 			}
 			if len(policyRule.APIGroups) > 0 || len(policyRule.Resources) > 0 || len(policyRule.ResourceNames) > 0 {
-				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), policyRule.NonResourceURLs,
+				errs = invalid.Append(errs, field.Invalid(at.Child("nonResourceURLs"), policyRule.NonResourceURLs,
 					"rules cannot apply to both regular resources and non-resource URLs"))
 			}
 			continue
 		}
 		if len(policyRule.APIGroups) == 0 {
-			errs = append(errs,
+			errs = invalid.Append(errs,
 				field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
 		}
 		if len(policyRule.Resources) == 0 {
-			errs = append(errs,
+			errs = invalid.Append(errs,
 				field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
 		}
 	}
@@ -245,11 +246,11 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 	}
 	for _, msg := range validName(ref.Name, false) {
 		if ref.Name != "" {
-			errs = append(errs, field.Invalid(at.Child("name"), ref.Name, msg))
+			errs = invalid.Append(errs, field.Invalid(at.Child("name"), ref.Name, msg))
 		}
 	}
 	for i := range subjects {
-		errs = append(errs, validateSubject(&subjects[i], namespaced, field.NewPath("subjects").Index(i))...)
+		errs = invalid.Append(errs, validateSubject(&subjects[i], namespaced, field.NewPath("subjects").Index(i))...)
 	}
 	if ref.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), "").MarkBeta())
@@ -266,7 +267,7 @@ func validateSubject(subject *rbacv1.Subject, namespaced bool, at *field.Path) f
 	case rbacv1.ServiceAccountKind:
 		if subject.Name != "" {
 			for _, msg := range validation.IsDNS1123Subdomain(subject.Name) {
-				errs = append(errs, field.Invalid(at.Child("name"), subject.Name, msg))
+				errs = invalid.Append(errs, field.Invalid(at.Child("name"), subject.Name, msg))
 			}
 		}
 		if subject.APIGroup != "" {

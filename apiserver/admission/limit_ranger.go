@@ -6,8 +6,8 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
+	"keelson/api/invalid"
 	"keelson/api/limits"
 )
 
@@ -60,7 +60,7 @@ func (p LimitRanger) Validate(ctx context.Context, req *Request) error {
 	}
 	for _, lr := range ranges {
 		if errs := limits.Violations(req.Object, lr); len(errs) > 0 {
-			return Forbidden(req, "%w", utilerrors.NewAggregate(errs))
+			return Forbidden(req, "%w", invalid.Errors(errs))
 		}
 	}
 	return nil

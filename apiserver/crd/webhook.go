@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/outbound"
 )
 
@@ -285,7 +286,7 @@ func restoreMetadata(from, obj *unstructured.Unstructured) error {
 		}
 		if !reflect.DeepEqual(meta[part], metadata[part]) { // invalid values that did not change are accepted
 			if errs := check(texts); len(errs) > 0 {
-				return errs.ToAggregate()
+				return invalid.Error(errs)
 			}
 		}
 		meta[part] = list

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	podkind "keelson/api/core/pod"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
@@ -55,7 +56,7 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := podkind.ValidateBinding(binding); len(errs) > 0 {
-		return errs.ToAggregate() // not an Invalid error: Kubernetes returns the plain text
+		return invalid.Error(errs) // not an Invalid error: Kubernetes returns the plain text
 	}
 	if err := h.bindPod(r.Context(), rq, binding, opts); err != nil {
 		return err

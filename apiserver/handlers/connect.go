@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	podkind "keelson/api/core/pod"
+	"keelson/api/invalid"
 	"keelson/api/networking/reach"
 	"keelson/api/scheme"
 	"keelson/apiserver/admission"
@@ -299,7 +300,7 @@ func (c *connector) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return err
 	}
 	if errs := validateLog(opts); len(errs) > 0 {
-		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
+		return invalid.New(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
 	}
 	pod, err := c.pod(r.Context(), rq)
 	if err != nil {

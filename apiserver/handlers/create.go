@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/empty"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
@@ -210,7 +211,7 @@ func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) e
 	// Whatever a kind allows, a name must be a valid path segment.
 	var errs field.ErrorList
 	for _, msg := range content.IsPathSegmentName(obj.GetName()) {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), msg))
+		errs = invalid.Append(errs, field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), msg))
 	}
 	return invalidObject(res, obj, errs)
 }
@@ -227,7 +228,7 @@ func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList
 	if res.View != nil {
 		gk.Group = res.View.Of.Group
 	}
-	return apierrors.NewInvalid(gk, obj.GetName(), errs)
+	return invalid.New(gk, obj.GetName(), errs)
 }
 
 const (

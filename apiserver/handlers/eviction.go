@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	podkind "keelson/api/core/pod"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
@@ -122,7 +123,7 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 		del = &metav1.DeleteOptions{}
 	}
 	if unsafe := del.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
-		return nil, apierrors.NewInvalid(evictionGVK.GroupKind(), ev.Name, field.ErrorList{field.Invalid(
+		return nil, invalid.New(evictionGVK.GroupKind(), ev.Name, field.ErrorList{field.Invalid(
 			field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true,
 			"can not be set for pod eviction, try after removing the option")})
 	}

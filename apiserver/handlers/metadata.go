@@ -15,6 +15,9 @@ import (
 // checkMetadata validates the metadata of obj, or of its subresource sub, after an update.
 func checkMetadata(res *registry.Resource, sub string, obj, old kind.Object) field.ErrorList {
 	p := field.NewPath("metadata")
+	if errs := meta.TooLarge(obj, p); len(errs) > 0 {
+		return errs
+	}
 	segment := path.ValidatePathSegmentName //nolint:staticcheck // the check that Kubernetes uses here
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, segment, p)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, p)...)

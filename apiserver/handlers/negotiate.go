@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/handover"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
@@ -104,7 +105,7 @@ func newNegotiated(r *http.Request, res *registry.Resource, want wire.MediaTypeO
 		}
 		if errs := tablevalidation.ValidateTableOptions(opts); len(errs) > 0 {
 			return nil,
-				apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs.ToAggregate()))
+				apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", invalid.Error(errs)))
 		}
 		s.include = opts.IncludeObject
 	case asPartial, asPartialList:

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
@@ -44,7 +45,7 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+	return invalid.New(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 }
 
 func createOptions(r *http.Request) (*metav1.CreateOptions, error) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/registry"
@@ -40,7 +41,7 @@ func matchCurrent(c change, obj, current kind.Object, name string) error {
 	case v == 0 && c.res.UnconditionalUpdate:
 		obj.SetResourceVersion(current.GetResourceVersion())
 	case v == 0:
-		return apierrors.NewInvalid(schema.GroupKind{Group: c.res.Group, Kind: c.res.Resource}, name, field.ErrorList{
+		return invalid.New(schema.GroupKind{Group: c.res.Group, Kind: c.res.Resource}, name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
 		})
 	case obj.GetResourceVersion() != current.GetResourceVersion():

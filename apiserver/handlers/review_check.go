@@ -7,11 +7,12 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/invalid"
 )
 
 // invalidReview is the Invalid error of a review. Like Kubernetes' it names no kind.
@@ -19,7 +20,7 @@ func invalidReview(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+	return invalid.New(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 // noMetadata checks that a review has no metadata except a namespace.
@@ -72,7 +73,7 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequir
 		at := field.NewPath("spec.resourceAttributes.fieldSelector")
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, req := range s.Requirements {
-			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(req,
+			errs = invalid.Append(errs, metav1validation.ValidateFieldSelectorRequirement(req,
 				metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child(
 					"requirements").Index(i))...)
 		}
@@ -81,7 +82,7 @@ func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec, subjectRequir
 		at := field.NewPath("spec.resourceAttributes.labelSelector")
 		errs = append(errs, validateSelector(at, s.RawSelector, len(s.Requirements))...)
 		for i, req := range s.Requirements {
-			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(req,
+			errs = invalid.Append(errs, metav1validation.ValidateLabelSelectorRequirement(req,
 				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child(
 					"requirements").Index(i))...)
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"keelson/api/apply"
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/patch"
 	"keelson/apiserver/admission"
@@ -214,7 +215,7 @@ func withReplicas(
 		return nil, apierrors.NewInternalError(fmt.Errorf("scale is a %T", out))
 	}
 	if wanted.Spec.Replicas < 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: scaleGVK.Group, Kind: scaleGVK.Kind},
+		return nil, invalid.New(schema.GroupKind{Group: scaleGVK.Group, Kind: scaleGVK.Kind},
 			current.GetName(), field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), wanted.Spec.Replicas,
 					"must be greater than or equal to 0"),

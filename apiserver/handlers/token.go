@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
@@ -81,12 +82,12 @@ func (h *Handler) issue(
 	metadata := field.NewPath("metadata")
 	if ask.Name != "" && ask.Name != account.GetName() {
 		wrong := field.Invalid(metadata.Child("name"), ask.Name, "must match the service account name if specified")
-		return apierrors.NewInvalid(kindOf, account.GetName(), field.ErrorList{wrong})
+		return invalid.New(kindOf, account.GetName(), field.ErrorList{wrong})
 	}
 	if ask.Namespace != "" && ask.Namespace != account.GetNamespace() {
 		wrong := field.Invalid(metadata.Child("namespace"), ask.Namespace,
 			"must match the service account namespace if specified")
-		return apierrors.NewInvalid(kindOf, account.GetName(), field.ErrorList{wrong})
+		return invalid.New(kindOf, account.GetName(), field.ErrorList{wrong})
 	}
 	if ask.UID != "" && ask.UID != account.GetUID() {
 		return apierrors.NewConflict(schema.GroupResource{Group: kindOf.Group, Resource: kindOf.Kind},
@@ -104,7 +105,7 @@ func (h *Handler) issue(
 		ask.Spec.ExpirationSeconds = &seconds
 	}
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
-		return apierrors.NewInvalid(kindOf, "", errs)
+		return invalid.New(kindOf, "", errs)
 	}
 	res := h.resources[rq.GVR()]
 	ar := h.admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/lru"
 
+	"keelson/api/invalid"
 	"keelson/auth"
 )
 
@@ -241,7 +242,7 @@ func checkExtra(extra map[string][]string) error {
 		if key == "" {
 			return errors.New("impersonating the empty string key in extra is not allowed")
 		}
-		if err := validation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); err != nil {
+		if err := invalid.Error(validation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key)); err != nil {
 			return fmt.Errorf("impersonating an invalid key in extra is not allowed: %w", err)
 		}
 		switch {

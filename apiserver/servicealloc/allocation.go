@@ -97,13 +97,13 @@ func (t *allocation) allocateFamilies(ctx context.Context, svc *corev1.Service, 
 				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w",
 					svc.Name, err))
 			case err != nil:
-				return invalid(svc, field.ErrorList{
+				return refuse(svc, field.ErrorList{
 					field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)),
 				})
 			}
 			spec.ClusterIPs[i] = ip.String()
 		} else if err := t.allocateIP(ctx, text); err != nil {
-			return invalid(svc, field.ErrorList{
+			return refuse(svc, field.ErrorList{
 				field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err)),
 			})
 		}

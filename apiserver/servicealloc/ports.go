@@ -175,7 +175,7 @@ func portAllocationError(err error) error {
 }
 
 func invalidPort(s *corev1.Service, i int, err error) error {
-	return invalid(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"),
+	return refuse(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"),
 		s.Spec.Ports[i].NodePort, err.Error())})
 }
 

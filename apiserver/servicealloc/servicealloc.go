@@ -27,12 +27,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/service"
+	"keelson/api/invalid"
 	"keelson/lib/keyed"
 )
 
@@ -244,7 +244,7 @@ func (a *Allocator) Begin(ctx context.Context, svc, old *corev1.Service, dry boo
 ) {
 	service.Complete(svc, old)
 	if errs := service.SettleFamilies(svc, old, a.families()); len(errs) > 0 {
-		return nil, invalid(svc, errs)
+		return nil, refuse(svc, errs)
 	}
 	t := &allocation{
 		a:       a,
@@ -298,8 +298,8 @@ func (a *Allocator) release(ctx context.Context, t *allocation, ips []netip.Addr
 	a.releasePorts(ctx, ports)
 }
 
-func invalid(s *corev1.Service, errs field.ErrorList) error {
-	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
+func refuse(s *corev1.Service, errs field.ErrorList) error {
+	return invalid.New(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
 }
 
 func difference[T comparable](list, gone []T) []T {

@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 )
 
@@ -106,7 +106,7 @@ func DecodeCustom(
 		return nil, versionMismatch(actual, gvk)
 	}
 	if actual.Kind != gvk.Kind {
-		return nil, apierrors.NewInvalid(actual.GroupKind(), obj.GetName(), field.ErrorList{
+		return nil, invalid.New(actual.GroupKind(), obj.GetName(), field.ErrorList{
 			field.Invalid(field.NewPath("kind"), actual.Kind, "must be "+gvk.Kind),
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authentication/cel"
 
+	"keelson/api/invalid"
 	"keelson/auth"
 )
 
@@ -49,7 +50,7 @@ func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	}
 	compiler := cel.NewDefaultCompiler()
 	if errs := validation.ValidateAuthenticationConfiguration(compiler, configuration, taken); len(errs) > 0 {
-		return nil, fmt.Errorf("authentication configuration: %w", errs.ToAggregate())
+		return nil, fmt.Errorf("authentication configuration: %w", invalid.Error(errs))
 	}
 	config := &Config{}
 	for _, j := range configuration.JWT {
@@ -79,7 +80,7 @@ var algorithms = []string{
 func newJWT(authenticator apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string, via Via) (*OIDC, error) {
 	expressions, errs := validation.CompileAndValidateJWTAuthenticator(compiler, authenticator, taken)
 	if len(errs) > 0 {
-		return nil, errs.ToAggregate()
+		return nil, invalid.Error(errs)
 	}
 	var pem []byte
 	if authenticator.Issuer.CertificateAuthority != "" {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/cel"
 
+	"keelson/api/invalid"
 	"keelson/auth"
 	"keelson/auth/remote"
 )
@@ -66,7 +67,7 @@ func ParseConfig(b []byte) (*Config, error) {
 	if errs := validation.ValidateAuthorizationConfiguration(config.compiler, nil, f, known,
 		sets.New(ModeWebhook)); len(
 		errs) > 0 {
-		return nil, fmt.Errorf("authorization configuration: %w", errs.ToAggregate())
+		return nil, fmt.Errorf("authorization configuration: %w", invalid.Error(errs))
 	}
 	for _, a := range config.list {
 		if want := strings.ToLower(string(a.Type)); a.Type != apiserver.TypeWebhook && a.Name != want {
@@ -125,7 +126,7 @@ func (c *Config) webhook(configuration *apiserver.WebhookConfiguration, via remo
 	if len(configuration.MatchConditions) > 0 {
 		m, errs := validation.ValidateAndCompileMatchConditions(c.compiler, configuration.MatchConditions)
 		if len(errs) > 0 {
-			return nil, errs.ToAggregate()
+			return nil, invalid.Error(errs)
 		}
 		cfg.Conditions = m
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
+	"keelson/api/invalid"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/state"
@@ -36,7 +37,7 @@ func newCELPolicy(set *policy.Set) framework.Factory {
 		case *policy.Args:
 			own, wrong := a.CompileAll(nil)
 			if len(wrong) > 0 {
-				return nil, wrong.ToAggregate()
+				return nil, invalid.Error(wrong)
 			}
 			celPolicy.Own = own
 			for _, o := range own {

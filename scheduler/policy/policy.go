@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/scheduler/framework"
 )
 
@@ -66,7 +67,7 @@ func Compile(name string, spec *Spec, at *field.Path) (*Policy, field.ErrorList)
 	}
 	for list, n := range map[string]int{"filters": len(spec.Filters), "scores": len(spec.Scores)} {
 		if n > maxRules {
-			errs = append(errs, field.TooMany(at.Child(list), n, maxRules))
+			errs = invalid.Append(errs, field.TooMany(at.Child(list), n, maxRules))
 		}
 	}
 	if len(errs) > 0 {
@@ -99,15 +100,15 @@ func (a *Args) CompileAll(at *field.Path) (out []*Policy, errs field.ErrorList) 
 		at := at.Index(i)
 		switch {
 		case named.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = invalid.Append(errs, field.Required(at.Child("name"), ""))
 		case len(named.Name) > maxMessage || oneLine(named.Name) != named.Name:
-			errs = append(errs, field.Invalid(at.Child("name"), named.Name, "must be a short name in one line"))
+			errs = invalid.Append(errs, field.Invalid(at.Child("name"), named.Name, "must be a short name in one line"))
 		case names[named.Name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), named.Name))
+			errs = invalid.Append(errs, field.Duplicate(at.Child("name"), named.Name))
 		}
 		names[named.Name] = true
 		p, wrong := Compile(named.Name, &named.Spec, at)
-		errs = append(errs, wrong...)
+		errs = invalid.Append(errs, wrong...)
 		if p != nil {
 			p.From = FromFile
 		}

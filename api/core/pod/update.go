@@ -99,12 +99,14 @@ func (c *checker) deadlineChange(now, old *int64) bool {
 }
 
 func (c *checker) tolerationChanges(now, old []corev1.Toleration) {
-	for i := range old {
-		kept := slices.ContainsFunc(now, func(t corev1.Toleration) bool {
-			t.TolerationSeconds = old[i].TolerationSeconds
-			return equality.Semantic.DeepEqual(t, old[i])
-		})
-		if !kept {
+	has := make(map[corev1.Toleration]bool, len(now))
+	for _, t := range now {
+		t.TolerationSeconds = nil
+		has[t] = true
+	}
+	for _, t := range old {
+		t.TolerationSeconds = nil
+		if !has[t] {
 			c.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
@@ -112,9 +114,13 @@ func (c *checker) tolerationChanges(now, old []corev1.Toleration) {
 }
 
 func (c *checker) gateChanges(now, old []corev1.PodSchedulingGate) {
+	before := make(map[corev1.PodSchedulingGate]bool, len(old))
+	for _, g := range old {
+		before[g] = true
+	}
 	c.In("schedulingGates")
 	for i, g := range now {
-		if !slices.Contains(old, g) {
+		if !before[g] {
 			c.Index(i)
 			c.Forbidden("name", fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
 			c.Out()

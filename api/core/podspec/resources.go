@@ -103,7 +103,8 @@ func (c *Checker) withinLimits(r *corev1.ResourceRequirements) {
 			c.Required("limits", "Limit must be set for non overcommitable resources")
 		}
 	}
-	if errs := c.Errors()[min(from, c.Len()):]; len(errs) > 1 {
+	errs := c.Errors()
+	if errs = errs[min(from, len(errs)):]; len(errs) > 1 {
 		slices.SortStableFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Detail, b.Detail) })
 	}
 }

@@ -253,8 +253,9 @@ func (c *Checker) podTerm(term *corev1.PodAffinityTerm) {
 	c.matchKeys("matchLabelKeys", term.MatchLabelKeys, term.LabelSelector)
 	c.matchKeys("mismatchLabelKeys", term.MismatchLabelKeys, term.LabelSelector)
 	c.keysTwice(term)
+	other := check.SetOf(term.MismatchLabelKeys)
 	for i, k := range term.MatchLabelKeys {
-		if slices.Contains(term.MismatchLabelKeys, k) {
+		if other.Has(k) {
 			c.In("matchLabelKeys")
 			c.Index(i)
 			c.Invalid("", k, "exists in both matchLabelKeys and mismatchLabelKeys")
@@ -270,17 +271,18 @@ func (c *Checker) podTerm(term *corev1.PodAffinityTerm) {
 
 // keysTwice reports keys of matchLabelKeys that the selector also names. The selector has by now the requirement that
 // PrepareCreate made of each key, so that a key is in it twice when the user put it there too.
-func (c *Checker) keysTwice(t *corev1.PodAffinityTerm) {
-	if t.LabelSelector == nil || len(t.MatchLabelKeys) == 0 {
+func (c *Checker) keysTwice(term *corev1.PodAffinityTerm) {
+	if term.LabelSelector == nil || len(term.MatchLabelKeys) == 0 {
 		return
 	}
 	var seen check.Set
-	for k := range t.LabelSelector.MatchLabels {
+	for k := range term.LabelSelector.MatchLabels {
 		seen.Add(k)
 	}
-	for _, e := range t.LabelSelector.MatchExpressions {
-		if i := slices.Index(t.MatchLabelKeys, e.Key); i >= 0 && seen.Has(e.Key) {
-			c.Index(i)
+	keys := check.SetOf(term.MatchLabelKeys)
+	for _, e := range term.LabelSelector.MatchExpressions {
+		if keys.Has(e.Key) && seen.Has(e.Key) {
+			c.Index(slices.Index(term.MatchLabelKeys, e.Key))
 			c.Invalid("", e.Key, "exists in both matchLabelKeys and labelSelector")
 			c.Out()
 		}
@@ -310,6 +312,14 @@ func (c *Checker) spreadConstraints() {
 	if len(list) == 0 {
 		return
 	}
+	type pair struct {
+		key  string
+		when corev1.UnsatisfiableConstraintAction
+	}
+	last := make(map[pair]int, len(list))
+	for i := range list {
+		last[pair{list[i].TopologyKey, list[i].WhenUnsatisfiable}] = i
+	}
 	c.In("topologySpreadConstraints")
 	for i := range list {
 		constraint := &list[i]
@@ -323,9 +333,7 @@ func (c *Checker) spreadConstraints() {
 		if w := constraint.WhenUnsatisfiable; w != corev1.DoNotSchedule && w != corev1.ScheduleAnyway {
 			check.NotSupported(c.List, "whenUnsatisfiable", w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
 		}
-		if slices.ContainsFunc(list[i+1:], func(o corev1.TopologySpreadConstraint) bool {
-			return o.TopologyKey == constraint.TopologyKey && o.WhenUnsatisfiable == constraint.WhenUnsatisfiable
-		}) {
+		if last[pair{constraint.TopologyKey, constraint.WhenUnsatisfiable}] > i {
 			c.Duplicate("{topologyKey, whenUnsatisfiable}",
 				fmt.Sprintf("{%v, %v}", constraint.TopologyKey, constraint.WhenUnsatisfiable))
 		}
@@ -358,21 +366,19 @@ func (c *Checker) spreadKeys(constraint *corev1.TopologySpreadConstraint) {
 	if constraint.LabelSelector == nil {
 		return
 	}
+	times := map[string]int{}
+	for i := range constraint.LabelSelector.MatchExpressions {
+		times[constraint.LabelSelector.MatchExpressions[i].Key]++
+	}
 	c.In("matchLabelKeys")
 	for i, k := range constraint.MatchLabelKeys {
-		n := 0
-		for _, e := range constraint.LabelSelector.MatchExpressions {
-			if e.Key == k {
-				n++
-			}
-		}
 		merged := 0
 		if c.meta != nil {
 			if _, ok := c.meta.Labels[k]; ok {
 				merged = 1
 			}
 		}
-		if _, ok := constraint.LabelSelector.MatchLabels[k]; ok || n > merged {
+		if _, ok := constraint.LabelSelector.MatchLabels[k]; ok || times[k] > merged {
 			c.Index(i)
 			c.Invalid("", k, "exists in both matchLabelKeys and labelSelector")
 			c.Out()

@@ -51,6 +51,8 @@ type Checker struct {
 	meta *metav1.ObjectMeta
 	// badVolumes are the indexes of volumes with errors, to which mounts cannot refer.
 	badVolumes map[int]bool
+	// ownClaims are the names of the claims of ephemeral volumes, once they were asked for.
+	ownClaims *check.Set
 }
 
 // ForPod returns a Checker that stands at the root of p.

@@ -59,9 +59,15 @@ func (c *Checker) createsClaim(name string) bool {
 	if c.meta == nil || c.meta.Name == "" {
 		return false
 	}
-	return slices.ContainsFunc(c.spec.Volumes, func(v corev1.Volume) bool {
-		return v.Ephemeral != nil && c.meta.Name+"-"+v.Name == name
-	})
+	if c.ownClaims == nil {
+		c.ownClaims = &check.Set{}
+		for i := range c.spec.Volumes {
+			if v := &c.spec.Volumes[i]; v.Ephemeral != nil {
+				c.ownClaims.Add(c.meta.Name + "-" + v.Name)
+			}
+		}
+	}
+	return c.ownClaims.Has(name)
 }
 
 // sourceOrder are the volume sources in the order in which Kubernetes looks at them.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilnet "k8s.io/utils/net"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -99,19 +100,19 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		endpointSubset := &e.Subsets[i]
 		path := field.NewPath("subsets").Index(i)
 		if len(endpointSubset.Addresses)+len(endpointSubset.NotReadyAddresses) == 0 {
-			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
+			errs = invalid.Append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
 		}
 		for j := range endpointSubset.Addresses {
-			errs = append(errs, validateEndpointAddress(&endpointSubset.Addresses[j],
+			errs = invalid.Append(errs, validateEndpointAddress(&endpointSubset.Addresses[j],
 				path.Child("addresses").Index(j))...)
 		}
 		for j := range endpointSubset.NotReadyAddresses {
-			errs = append(errs,
+			errs = invalid.Append(errs,
 				validateEndpointAddress(&endpointSubset.NotReadyAddresses[j],
 					path.Child("notReadyAddresses").Index(j))...)
 		}
 		for j := range endpointSubset.Ports {
-			errs = append(errs, validateEndpointPort(&endpointSubset.Ports[j], len(endpointSubset.Ports) > 1,
+			errs = invalid.Append(errs, validateEndpointPort(&endpointSubset.Ports[j], len(endpointSubset.Ports) > 1,
 				path.Child("ports").Index(j))...)
 		}
 	}
@@ -122,12 +123,12 @@ func validateEndpointAddress(address *corev1.EndpointAddress, path *field.Path) 
 	errs := validation.IsValidIPForLegacyField(path.Child("ip"), address.IP, true, nil)
 	if address.Hostname != "" {
 		for _, msg := range validation.IsDNS1123Label(address.Hostname) {
-			errs = append(errs, field.Invalid(path.Child("hostname"), address.Hostname, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("hostname"), address.Hostname, msg))
 		}
 	}
 	if address.NodeName != nil {
 		for _, msg := range validation.IsDNS1123Subdomain(*address.NodeName) {
-			errs = append(errs, field.Invalid(path.Child("nodeName"), *address.NodeName, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("nodeName"), *address.NodeName, msg))
 		}
 	}
 	return append(errs, ValidateEndpointIP(address.IP, path.Child("ip"))...)
@@ -163,11 +164,11 @@ func validateEndpointPort(endpointPort *corev1.EndpointPort, nameRequired bool, 
 		}
 	} else {
 		for _, msg := range validation.IsDNS1123Label(endpointPort.Name) {
-			errs = append(errs, field.Invalid(path.Child("name"), endpointPort.Name, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("name"), endpointPort.Name, msg))
 		}
 	}
 	for _, msg := range validation.IsValidPortNum(int(endpointPort.Port)) {
-		errs = append(errs, field.Invalid(path.Child("port"), endpointPort.Port, msg))
+		errs = invalid.Append(errs, field.Invalid(path.Child("port"), endpointPort.Port, msg))
 	}
 	switch endpointPort.Protocol {
 	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
@@ -180,7 +181,7 @@ func validateEndpointPort(endpointPort *corev1.EndpointPort, nameRequired bool, 
 	}
 	if endpointPort.AppProtocol != nil {
 		for _, msg := range validation.IsQualifiedName(*endpointPort.AppProtocol) {
-			errs = append(errs, field.Invalid(path.Child("appProtocol"), *endpointPort.AppProtocol, msg))
+			errs = invalid.Append(errs, field.Invalid(path.Child("appProtocol"), *endpointPort.AppProtocol, msg))
 		}
 	}
 	return errs

@@ -253,15 +253,15 @@ func ipFamilies(errs *check.List, service *corev1.Service) {
 
 // externalIPs lets the form of an address stay that the old Service has; what it means must be allowed.
 func externalIPs(errs *check.List, s, old *corev1.Service) {
-	errs.In("externalIPs")
-	had := map[string]bool{}
+	had := &check.Set{}
 	if old != nil {
-		had = setOf(old.Spec.ExternalIPs)
+		had = check.SetOf(old.Spec.ExternalIPs)
 	}
+	errs.In("externalIPs")
 	for i, ip := range s.Spec.ExternalIPs {
 		before := errs.Len()
 		errs.Index(i)
-		if !had[ip] {
+		if !had.Has(ip) {
 			errs.IP("", ip)
 		}
 		if errs.Len() == before {
@@ -270,15 +270,6 @@ func externalIPs(errs *check.List, s, old *corev1.Service) {
 		errs.Out()
 	}
 	errs.Out()
-}
-
-// setOf is a set of texts: clients choose how many there are.
-func setOf(texts []string) map[string]bool {
-	out := make(map[string]bool, len(texts))
-	for _, t := range texts {
-		out[t] = true
-	}
-	return out
 }
 
 // NonSpecialIP refuses, at the current field, addresses that traffic from elsewhere cannot be meant for.
@@ -309,12 +300,12 @@ func sourceRanges(errs *check.List, service, old *corev1.Service) {
 		if !balanced {
 			errs.Forbidden("", why)
 		}
-		had := map[string]bool{}
+		had := &check.Set{}
 		if old != nil {
-			had = setOf(old.Spec.LoadBalancerSourceRanges)
+			had = check.SetOf(old.Spec.LoadBalancerSourceRanges)
 		}
 		for i, r := range ranges {
-			if had[r] {
+			if had.Has(r) {
 				continue
 			}
 			errs.Index(i)

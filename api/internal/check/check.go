@@ -14,9 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/invalid"
 )
 
-// List is a cursor in an object and the errors found so far. The zero List stands at the root.
+// List is a cursor in an object and the errors found so far, of which it keeps as many as an answer names (invalid.Max)
+// and counts the others. The zero List stands at the root.
 //
 // In and Index step into a field and must be matched by Out. The methods that report take the name of a child of
 // the current field ("" for the field itself; "a.b" for a deeper one).
@@ -25,6 +28,7 @@ type List struct {
 	segs []segment
 	buf  [12]segment
 	errs field.ErrorList
+	more int // errors that are not in errs
 }
 
 // segment is one step of the path: a name, or an index, or a map key.
@@ -47,14 +51,35 @@ func At(base *field.Path) *List {
 	return l
 }
 
-// Errors returns what was found, nil when all is well.
-func (l *List) Errors() field.ErrorList { return l.errs }
+// Errors returns what was found, nil when all is well. If there are more errors than it keeps, the last element counts
+// the others.
+func (l *List) Errors() field.ErrorList { return invalid.WithOthers(l.errs, l.more) }
 
-// Len is the number of errors so far.
-func (l *List) Len() int { return len(l.errs) }
+// Len is the number of errors so far, those included that are not kept.
+func (l *List) Len() int { return len(l.errs) + l.more }
 
 // Add appends errors made elsewhere.
-func (l *List) Add(errs ...*field.Error) { l.errs = append(l.errs, errs...) }
+func (l *List) Add(errs ...*field.Error) {
+	for _, err := range errs {
+		if n := invalid.Count(field.ErrorList{err}); n != 1 || l.full() {
+			l.more += n
+			continue
+		}
+		l.errs = append(l.errs, err)
+	}
+}
+
+// full reports whether the list keeps no further error.
+func (l *List) full() bool { return len(l.errs) >= invalid.Max }
+
+// report adds the error that what returns. A full list counts it without making it.
+func (l *List) report(what func() *field.Error) {
+	if l.full() {
+		l.more++
+		return
+	}
+	l.errs = append(l.errs, what())
+}
 
 // In steps into the field called name.
 func (l *List) In(name string) { l.segs = append(l.segs, segment{name: name}) }
@@ -89,37 +114,37 @@ func (l *List) Path(child string) *field.Path {
 
 // Required reports a missing value.
 func (l *List) Required(child, detail string) {
-	l.errs = append(l.errs, field.Required(l.Path(child), detail))
+	l.report(func() *field.Error { return field.Required(l.Path(child), detail) })
 }
 
 // Invalid reports a bad value.
 func (l *List) Invalid(child string, value any, detail string) {
-	l.errs = append(l.errs, field.Invalid(l.Path(child), value, detail))
+	l.report(func() *field.Error { return field.Invalid(l.Path(child), value, detail) })
 }
 
 // Forbidden reports a field that may not be set here.
 func (l *List) Forbidden(child, detail string) {
-	l.errs = append(l.errs, field.Forbidden(l.Path(child), detail))
+	l.report(func() *field.Error { return field.Forbidden(l.Path(child), detail) })
 }
 
 // Duplicate reports a value that occurred before.
 func (l *List) Duplicate(child string, value any) {
-	l.errs = append(l.errs, field.Duplicate(l.Path(child), value))
+	l.report(func() *field.Error { return field.Duplicate(l.Path(child), value) })
 }
 
 // NotFound reports a reference to something that does not exist.
 func (l *List) NotFound(child string, value any) {
-	l.errs = append(l.errs, field.NotFound(l.Path(child), value))
+	l.report(func() *field.Error { return field.NotFound(l.Path(child), value) })
 }
 
 // TooLong reports a value of more than limit bytes.
 func (l *List) TooLong(child string, limit int) {
-	l.errs = append(l.errs, field.TooLong(l.Path(child), "", limit))
+	l.report(func() *field.Error { return field.TooLong(l.Path(child), "", limit) })
 }
 
 // NotSupported reports a value outside the enumeration valid, given in the order to print.
 func NotSupported[T ~string](l *List, child string, value any, valid ...T) {
-	l.errs = append(l.errs, field.NotSupported(l.Path(child), value, valid))
+	l.report(func() *field.Error { return field.NotSupported(l.Path(child), value, valid) })
 }
 
 // OneOf reports value unless it is one of valid (in the order to print); an empty value is Required.
@@ -135,7 +160,7 @@ func OneOf[T ~string](l *List, child string, value T, valid ...T) {
 // Sort puts the errors found since the list had from errors in the order of their paths. Loops over maps call it, so
 // that the same object always gets the same answer.
 func (l *List) Sort(from int) {
-	if len(l.errs)-from < 2 {
+	if len(l.errs)-from < 2 { // which is so too where all errors since from are only counted
 		return
 	}
 	slices.SortStableFunc(l.errs[from:], func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
@@ -146,6 +171,15 @@ type Set struct {
 	few  [8]string
 	n    int
 	many map[string]struct{}
+}
+
+// SetOf is the set of values.
+func SetOf[T ~string](values []T) *Set {
+	s := &Set{}
+	for _, v := range values {
+		s.Add(string(v))
+	}
+	return s
 }
 
 // Has tells whether v was added.

@@ -10,6 +10,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/invalid"
 )
 
 func TestPaths(t *testing.T) {
@@ -117,4 +119,38 @@ func FuzzShortCuts(f *testing.F) {
 			t.Errorf("%q passes as a CIDR", s)
 		}
 	})
+}
+
+// TestFullList: a list keeps as many errors as an answer names; the others are counted without being made.
+func TestFullList(t *testing.T) {
+	const n = 10_000
+	items := make([]struct{}, n)
+	fill := func(l *List) {
+		Each(l, "items", items, func(int, *struct{}) {
+			l.Required("name", "")
+			l.Label("label", "-")
+			l.Add(field.Required(nil, "made elsewhere"))
+		})
+	}
+	errs := At(nil)
+	fill(errs)
+	if got := errs.Len(); got != 3*n {
+		t.Errorf("Len is %d, want %d", got, 3*n)
+	}
+	if got := errs.Errors(); len(got) != invalid.Max+1 || invalid.Count(got) != 3*n {
+		t.Errorf("%d errors are kept and %d counted, want %d and %d", len(got), invalid.Count(got), invalid.Max+1, 3*n)
+	}
+	other := At(nil)
+	other.Add(errs.Errors()...)
+	if other.Len() != 3*n {
+		t.Errorf("Len of a list that took another is %d, want %d", other.Len(), 3*n)
+	}
+	full := testing.AllocsPerRun(1, func() {
+		for range n {
+			errs.Required("name", "")
+		}
+	})
+	if full > 10 {
+		t.Errorf("a full list allocates %v times for %d errors", full, n)
+	}
 }

@@ -22,7 +22,7 @@ func (l *List) Declared(errs ...*field.Error) {
 			strings.HasPrefix(v.Type().PkgPath(), "k8s.io/api/") {
 			e.BadValue = served{e.BadValue}
 		}
-		l.errs = append(l.errs, e.MarkBeta())
+		l.Add(e.MarkBeta())
 	}
 }
 

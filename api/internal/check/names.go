@@ -207,14 +207,14 @@ func (l *List) PortOrName(child string, port intstr.IntOrString) {
 // IP wants an IP address; leading zeros and IPv4-mapped IPv6 are refused (KEP-4858).
 func (l *List) IP(child, v string) {
 	if a, err := netip.ParseAddr(v); err != nil || a.Is4In6() || a.Zone() != "" {
-		l.errs = append(l.errs, validation.IsValidIPForLegacyField(l.Path(child), v, true, nil)...)
+		l.Add(validation.IsValidIPForLegacyField(l.Path(child), v, true, nil)...)
 	}
 }
 
 // CIDR wants an address range; bits beyond the prefix length are refused (KEP-4858).
 func (l *List) CIDR(child, v string) {
 	if p, err := netip.ParsePrefix(v); err != nil || p.Addr().Is4In6() || p.Masked() != p {
-		l.errs = append(l.errs, validation.IsValidCIDRForLegacyField(l.Path(child), v, true, nil)...)
+		l.Add(validation.IsValidCIDRForLegacyField(l.Path(child), v, true, nil)...)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/admission/config"
 )
 
@@ -52,7 +53,7 @@ func Read(d *config.Document) ([]Limit, error) {
 	if err := d.Decode(&f, kind); err != nil {
 		return nil, err
 	}
-	return f.Limits, d.WrapError(Validate(f.Limits).ToAggregate())
+	return f.Limits, d.WrapError(invalid.Error(Validate(f.Limits)))
 }
 
 // Validate validates limits.

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	upstream "k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -27,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 
+	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/auth"
@@ -117,7 +117,7 @@ func (c *Conditions) Match(ctx context.Context, in *Input) (bool, error) {
 	case len(errs) == 0:
 		return true, nil
 	case c.failOnError:
-		return false, utilerrors.NewAggregate(errs)
+		return false, invalid.Errors(errs)
 	}
 	return false, nil
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/pod-security-admission/api"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/admission/config"
 )
 
@@ -50,7 +51,7 @@ func Read(d *config.Document) (Config, error) {
 		return Config{}, err
 	}
 	c, errs := f.read()
-	return c, d.WrapError(errs.ToAggregate())
+	return c, d.WrapError(invalid.Error(errs))
 }
 
 func (f *configuration) read() (Config, field.ErrorList) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/admission"
 )
 
@@ -135,7 +136,7 @@ func (p *Plugin) evaluate(
 	if len(errs) > 0 {
 		p.metrics.PodSecurityError(req, false)
 		req.AddAuditAnnotation(api.AuditAnnotationPrefix+"error",
-			fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
+			fmt.Sprintf("Failed to parse policy: %v", invalid.Error(errs)))
 	}
 	return p.apply(req, levels, meta, spec, enforce)
 }
@@ -199,11 +200,11 @@ func (p *Plugin) namespace(ctx context.Context, req *admission.Request, ns *core
 	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
 	old, update := req.OldObject.(*corev1.Namespace)
 	if !update {
-		return invalid(req, errs)
+		return refuse(req, errs)
 	}
 	before, oldErrs := api.PolicyToEvaluate(old.Labels, p.config.Defaults)
 	if len(errs) > 0 && !reflect.DeepEqual(errs, oldErrs) {
-		return invalid(req, errs)
+		return refuse(req, errs)
 	}
 	switch {
 	case levels.Enforce == before.Enforce, levels.Enforce.Level == api.LevelPrivileged,
@@ -219,9 +220,9 @@ func (p *Plugin) namespace(ctx context.Context, req *admission.Request, ns *core
 	return nil
 }
 
-func invalid(r *admission.Request, errs field.ErrorList) error {
+func refuse(r *admission.Request, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(r.Kind.GroupKind(), r.Name, errs)
+	return invalid.New(r.Kind.GroupKind(), r.Name, errs)
 }

@@ -9,11 +9,11 @@ import (
 
 	registrationv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/auth"
 )
 
@@ -133,7 +133,7 @@ func (a Access) check(
 	if err == nil && d.Verdict == auth.Allow {
 		return nil
 	}
-	return apierrors.NewInvalid(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{
+	return invalid.New(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{
 		field.Forbidden(field.NewPath("spec", at), why),
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/api/quota"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
@@ -55,7 +56,7 @@ func Read(document *config.Document) ([]Limited, error) {
 			errs = append(errs, field.Required(field.NewPath("limitedResources").Index(i).Child("resource"), ""))
 		}
 	}
-	return f.LimitedResources, document.WrapError(errs.ToAggregate())
+	return f.LimitedResources, document.WrapError(invalid.Error(errs))
 }
 
 // checkLimited rejects the use of a limited resource that no quota of the namespace covers.
