@@ -19,6 +19,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/servicealloc"
+	"keelson/store"
 )
 
 var (
@@ -197,7 +198,7 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
 	res := s.reader.resources[serviceCIDRs]
-	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, func(
+	_, _, _, err := res.Storage.Update(store.UseReserve(ctx), "", "kubernetes", false, func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		was, ok := current.(*networkingv1.ServiceCIDR)

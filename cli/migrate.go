@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,15 +21,18 @@ func acceptDataLossFlag(c *cobra.Command, accept *bool) {
 }
 
 // etcdArgs are the flags as arguments for a process in another working directory.
-func etcdArgs(e cluster.EtcdConfig) []string {
+func etcdArgs(etcdConfig cluster.EtcdConfig) []string {
 	var args []string
-	if len(e.Servers) > 0 {
-		args = append(args, "--etcd-servers", strings.Join(e.Servers, ","))
+	if len(etcdConfig.Servers) > 0 {
+		args = append(args, "--etcd-servers", strings.Join(etcdConfig.Servers, ","))
+	}
+	if etcdConfig.QuotaBytes != 0 {
+		args = append(args, "--quota-backend-bytes", strconv.FormatInt(etcdConfig.QuotaBytes, 10))
 	}
 	for flag, file := range map[string]string{
-		"--etcd-cafile":   e.CAFile,
-		"--etcd-certfile": e.CertFile,
-		"--etcd-keyfile":  e.KeyFile,
+		"--etcd-cafile":   etcdConfig.CAFile,
+		"--etcd-certfile": etcdConfig.CertFile,
+		"--etcd-keyfile":  etcdConfig.KeyFile,
 	} {
 		if file == "" {
 			continue

@@ -82,6 +82,7 @@ func upCommand(std Stdio) *cobra.Command {
 		"use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
 	f.etcd.AddFlags(fl)
+	f.etcd.QuotaFlag(fl)
 	acceptDataLossFlag(cmd, &f.acceptDataLoss)
 	fl.StringVar(&f.etcdListen, "etcd-listen", "",
 		"let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")

@@ -198,7 +198,7 @@ func restoreDir(dir string) (tmp string, lock *os.File, err error) {
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		return "", nil, err
 	}
-	if lock, err = os.Open(tmp); err != nil {
+	if lock, err = openOwn(tmp); err != nil {
 		return "", nil, err
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
@@ -216,6 +216,31 @@ func restoreDir(dir string) (tmp string, lock *os.File, err error) {
 	return tmp, lock, nil
 }
 
+// openOwn opens a directory that may have been there before. It must be no link and belong to the user of this process
+// alone: another user's would give him what is put into it.
+func openOwn(dir string) (*os.File, error) {
+	file, err := os.OpenFile(dir, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return nil, fmt.Errorf("%s is not a directory: remove it", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(int(file.Fd()), &st)
+	switch {
+	case err != nil:
+	case int(st.Uid) != os.Geteuid():
+		err = fmt.Errorf("%s belongs to another user (uid %d): remove it", dir, st.Uid)
+	case st.Mode&0o077 != 0:
+		err = fmt.Errorf("%s is open to other users (mode %04o): remove it", dir, st.Mode&0o7777)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
 // readBackup passes the objects in file to put and writes keys to the directory tmp.
 func readBackup(file *os.File, tmp string, put func(store.KV) error) (sum BackupSummary, err error) {
 	head := make([]byte, 64)
@@ -224,12 +249,20 @@ func readBackup(file *os.File, tmp string, put func(store.KV) error) (sum Backup
 		return sum, err
 	}
 	if !etcdfile.Is(head[:n]) {
-		return backup.Read(file, backup.Sink{
-			KV: put,
-			File: func(name string, b []byte) error {
-				return restoreKey(tmp, name, b)
+		foreign := ""
+		sum, err = backup.Read(file, backup.Sink{
+			KV: func(kv store.KV) error {
+				if !strings.HasPrefix(kv.Key, objects.Root) {
+					foreign = kv.Key // damage is the better reason: Read knows at the end
+				}
+				return put(kv)
 			},
+			File: func(name string, b []byte) error { return restoreKey(tmp, name, b) },
 		})
+		if err == nil && foreign != "" {
+			err = fmt.Errorf("it holds a key %.100q, which does not belong there", foreign)
+		}
+		return sum, err
 	}
 	sum.Revision, err = etcdfile.Read(file.Name(), objects.Root, func(kv store.KV) error {
 		sum.Keys++
@@ -258,14 +291,16 @@ func restorable(dir DataDir) error {
 	return nil
 }
 
+// restoreKey writes a file of pki/ to dir. A backup holds no others: saveKeys puts plain names there.
 func restoreKey(dir, name string, b []byte) error {
-	if !filepath.IsLocal(name) || !strings.HasPrefix(name, "pki/") {
-		return fmt.Errorf("it holds a file %q, which does not belong there", name)
+	base, ok := strings.CutPrefix(name, "pki/")
+	if !ok || base == "" || base == "." || base == ".." || strings.ContainsAny(base, "/\x00") {
+		return fmt.Errorf("it holds a file %.100q, which does not belong there", name)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
 		return err
 	}
-	return pki.WriteFile(filepath.Join(dir, name), b, 0o600)
+	return pki.WriteFile(filepath.Join(dir, "pki", base), b, 0o600)
 }
 
 func syncDir(dir string) error {

@@ -268,3 +268,80 @@ func TestBackupWhileWriting(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOfForeignNames: a backup that names anything but keys and certificates in pki/, or keys outside of the
+// objects, writes nothing.
+func TestRestoreOfForeignNames(t *testing.T) {
+	write := func(fill func(*backup.Writer) error) string {
+		path := filepath.Join(t.TempDir(), "backup")
+		if _, err := saveBackup("", path, func(w *backup.Writer) (int64, error) { return 7, fill(w) }); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file := func(name string) string {
+		return write(func(w *backup.Writer) error { return w.File(name, []byte("x")) })
+	}
+	for what, path := range map[string]string{
+		"beside pki": file("pki/../kubeconfig"),
+		"above":      file("pki/../../kubeconfig"),
+		"below pki":  file("pki/sub/ca.crt"),
+		"pki itself": file("pki/."),
+		"no name":    file("pki/"),
+		"twice":      file("pki//ca.crt"),
+		"absolute":   file("/etc/cron.d/x"),
+		"another":    file("store-created"),
+		"zero byte":  file("pki/a\x00b"),
+		"foreign key": write(func(w *backup.Writer) error {
+			return w.KV(store.KV{Key: "keelson/x", Value: []byte("x"), Revision: 3})
+		}),
+	} {
+		dir := DataDir(filepath.Join(t.TempDir(), "c"))
+		_, err := Restore(t.Context(), dir, path)
+		if err == nil || !strings.Contains(err.Error(), "which does not belong there") {
+			t.Errorf("%s: got %v, want a refusal", what, err)
+		}
+		if got := left(t, dir); got != "" {
+			t.Errorf("%s: left %s", what, got)
+		}
+	}
+}
+
+// TestRestoreBesideOthers: a directory that another user could have put in the way of a restore is refused, and nothing
+// in it is touched.
+func TestRestoreBesideOthers(t *testing.T) {
+	from := backupFile(t, 3)
+	for what, c := range map[string]struct {
+		make func(t *testing.T, at string) error
+		want string
+	}{
+		"a link": {func(t *testing.T, at string) error { return os.Symlink(t.TempDir(), at) }, "is not a directory"},
+		"open to others": {func(_ *testing.T, at string) error {
+			return errors.Join(os.Mkdir(at, 0o700), os.Chmod(at, 0o770))
+		}, "open to other users"},
+		"of another user": {func(t *testing.T, at string) error {
+			if os.Geteuid() != 0 {
+				t.Skip("only root can give a directory to another user")
+			}
+			return errors.Join(os.Mkdir(at, 0o700), os.Chown(at, 65534, 65534))
+		}, "belongs to another user"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := DataDir(filepath.Join(t.TempDir(), "c"))
+			at := string(dir) + ".restoring"
+			if err := c.make(t, at); err != nil {
+				t.Fatal(err)
+			}
+			kept := filepath.Join(at, "kept")
+			if err := os.WriteFile(kept, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Restore(t.Context(), dir, from); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if _, err := os.Stat(kept); err != nil {
+				t.Errorf("what was in the directory is gone: %v", err)
+			}
+		})
+	}
+}

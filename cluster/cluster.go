@@ -366,7 +366,8 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	}
 	cfg := c.apiServerConfig()
 	cfg.Store = served
-	cfg.Parts = c.keys.requestParts(rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
+	cfg.Collectors = append(cfg.Collectors, quotaMetrics(st)...)
+	cfg.Parts = c.keys.requestParts(c.log, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
 	cfg.EventHandlers = rbacEventHandlers(rbac)
 	cfg.Audit = auditor
 	cfg.Tracing = tracing

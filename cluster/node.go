@@ -133,6 +133,7 @@ func builtinRuntime(
 		Connected:    onConnect,
 		Mirrors:      cfg.Mirrors,
 		ImageHelper:  cfg.ImageHelper,
+		ImageReserve: cfg.Etcd.imageReserve(dir),
 		Logs:         cfg.Node.containerLogs(),
 		HostPath:     rootdir.Dir(dir.Sub("kubelet")).Resolve,
 		Version:      KubernetesRelease,

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -63,7 +64,7 @@ func (f requests) RoundTrip(r *http.Request) (*http.Response, error) { return f(
 // requestParts builds authentication, authorization and admission over the server's own objects. told is called when
 // the client CAs change.
 func (k *keys) requestParts(
-	rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
+	log *slog.Logger, rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
 	onCAChange func(context.Context) error,
 ) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(reader *apiserver.Reader) (apiserver.Parts, error) {
@@ -76,10 +77,13 @@ func (k *keys) requestParts(
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := opts.Authorization.New(files,
+		authorizer, err := opts.Authorization.New(files,
 			authz.Node{Pods: reader.PodsOn, Objects: reader, Rules: bootstrap.NodeRules()}, rbac, webhooks)
 		if err != nil {
 			return apiserver.Parts{}, err
+		}
+		if authorizer.Everybody() && !opts.Authentication.NoAnonymous {
+			log.Warn("anonymous requests are rejected because of the authorizer AlwaysAllow: use RBAC to serve them")
 		}
 		authenticators, err := opts.Authentication.New(files, options.Dependencies{
 			Authenticators: []auth.Authenticator{
@@ -91,6 +95,7 @@ func (k *keys) requestParts(
 			Certificates: k.serving,
 			Webhooks:     webhooks,
 			Issuers:      toIssuers(reader.Outbound()),
+			Everybody:    authorizer.Everybody,
 		})
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -99,7 +104,7 @@ func (k *keys) requestParts(
 			Of: []interface {
 				RulesFor(*auth.User, string) []rbacv1.PolicyRule
 			}{authz.Masters{}, rbac},
-			Unlisted: unlisted,
+			Unlisted: authorizer.Unlisted,
 		}
 		metrics := admission.NewMetrics()
 		chain, follow, err := opts.Admission.New(plugins.Config{

@@ -17,6 +17,7 @@ import (
 func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.IntVar(&r.Port, "port", 6443, "port of the API; 0 picks a free one")
 	r.Etcd.AddFlags(fl)
+	r.Etcd.QuotaFlag(fl)
 	AcceptDataLossFlag(fl, &r.AcceptDataLoss)
 }
 

@@ -33,6 +33,8 @@ type EtcdConfig struct {
 	// Servers are client URLs; none: the embedded store.
 	Servers                   []string
 	CAFile, CertFile, KeyFile string
+	// QuotaBytes bounds what the embedded store holds; 0: by memory and disk (defaultQuota), negative: not at all.
+	QuotaBytes int64
 }
 
 func (e EtcdConfig) validate() error {
@@ -47,6 +49,10 @@ func (e EtcdConfig) validate() error {
 		case u.Scheme == "http" && secret:
 			errs = append(errs, fmt.Errorf("etcd server %s: certificates need an https URL", s))
 		}
+	}
+	if len(e.Servers) > 0 && e.QuotaBytes != 0 {
+		errs = append(errs,
+			errors.New("--quota-backend-bytes bounds the embedded store: with --etcd-servers give it to etcd"))
 	}
 	if len(e.Servers) == 0 && secret {
 		errs = append(errs, errors.New("certificates for etcd are given, but no etcd servers"))
@@ -71,7 +77,7 @@ func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger,
 	if len(e.Servers) > 0 {
 		return e.open(ctx, log)
 	}
-	return openEmbedded(dir, log, acceptLoss)
+	return openQuota(dir, log, acceptLoss, e.quota(dir))
 }
 
 // storeCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one is
@@ -81,10 +87,16 @@ const storeCreatedFile = "store-created"
 // openEmbedded opens the store of the data directory, or creates it at the first start. It fails if acknowledged writes
 // are missing, unless acceptLoss.
 func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store, error) {
+	return openQuota(dir, log, acceptLoss, 0)
+}
+
+// openQuota is openEmbedded for a server, which creates objects: quota bounds them, unless it is 0.
+func openQuota(dir DataDir, log *slog.Logger, acceptLoss bool, quota int64) (*embed.Store, error) {
 	noted := exists(dir.Sub(storeCreatedFile))
 	st, err := embed.Open(embed.Options{
 		Dir:            dir.Sub("store"),
 		Log:            log,
+		Quota:          quota,
 		MustExist:      noted,
 		AcceptDataLoss: acceptLoss,
 	})

@@ -60,6 +60,8 @@ type Config struct {
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
 	// HostPath: see server.Config.
 	HostPath func(string) string
+	// ImageReserve is image.Config.ReserveBytes of the store that is made for nil Images.
+	ImageReserve int64
 	// Images and Snapshots may be nil: they are then made below Dir, with Mirrors.
 	Images    *image.Store
 	Snapshots *snapshot.Store
@@ -164,11 +166,12 @@ func openImages(cfg Config) (*image.Store, error) {
 		hello = builtin.New(embedded.Hello, stamp, cfg.Version)
 	}
 	return image.Open(image.Config{
-		Dir:     filepath.Join(cfg.Dir, "images"),
-		Mirrors: cfg.Mirrors,
-		Builtin: hello,
-		Helper:  cfg.ImageHelper,
-		Log:     cfg.Log,
+		Dir:          filepath.Join(cfg.Dir, "images"),
+		ReserveBytes: cfg.ImageReserve,
+		Mirrors:      cfg.Mirrors,
+		Builtin:      hello,
+		Helper:       cfg.ImageHelper,
+		Log:          cfg.Log,
 	})
 }
 

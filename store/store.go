@@ -12,9 +12,10 @@
 //  4. A watch from R delivers every write with revision > R under its prefix,
 //     once each, in revision order, or ends with ErrCompacted / ErrSlow: never a gap.
 //  5. Byte slices handed in or out are never modified afterwards, by either side.
-//  6. A write that answers one of the refusals (ErrNotFound, ErrExists, ErrTooLarge, *ConflictError) changed nothing.
-//     After any other error (*UnavailableError, ErrClosed, the end of ctx) its outcome is unknown: it may have
-//     happened, or may still happen, and then every watcher hears of it in its place. Who must know reads the key.
+//  6. A write that answers one of the refusals (ErrNotFound, ErrExists, ErrTooLarge, ErrNoSpace, *ConflictError)
+//     changed nothing. After any other error (*UnavailableError, ErrClosed, the end of ctx) its outcome is unknown: it
+//     may have happened, or may still happen, and then every watcher hears of it in its place. Who must know reads the
+//     key.
 //  7. No call blocks beyond its ctx because of a failing disk or an absent peer.
 package store
 
@@ -35,7 +36,20 @@ var (
 	ErrClosed    = errors.New("store is closed")
 	// ErrTooLarge refuses a value that is larger than the store takes.
 	ErrTooLarge = errors.New("value is too large")
+	// ErrNoSpace refuses a write that would take more room than the store's quota leaves. The words are etcd's, which
+	// clients know.
+	ErrNoSpace = errors.New("etcdserver: mvcc: database space exceeded")
 )
+
+type reserve struct{}
+
+// UseReserve returns a context whose writes may take room above the store's quota: those that keep a full cluster
+// running and let it become smaller again. Whoever calls it must see to it that no tenant can make such writes without
+// end.
+func UseReserve(ctx context.Context) context.Context { return context.WithValue(ctx, reserve{}, true) }
+
+// MayUseReserve reports whether ctx is of UseReserve. Stores ask it.
+func MayUseReserve(ctx context.Context) bool { return ctx.Value(reserve{}) != nil }
 
 // ConflictError is returned by Update and Delete when the key's revision is not the expected one.
 // Current is the key as it is now, so that the caller can retry without another read.

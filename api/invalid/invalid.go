@@ -91,8 +91,8 @@ func Count(errs field.ErrorList) int {
 	return len(errs) - 1 + n
 }
 
-// First returns the errors of errs that an answer may name, with values short enough to be shown, and the number of the
-// others. It leaves errs as it is.
+// First returns the errors of errs that an answer may name, with values short enough to be shown, and the number of
+// the others. It leaves errs as it is.
 func First(errs field.ErrorList) (shown field.ErrorList, others int) {
 	for _, err := range errs {
 		switch n, isCount := dropped(err); {

@@ -106,7 +106,7 @@ func (h *Handler) bindPod(
 		}
 		return err
 	}
-	e, _, receipt, err := pods.Storage.Update(ctx, rq.Namespace, rq.Name, false, step)
+	e, _, receipt, err := pods.Storage.Update(withReserve(ctx, rq, pods, "binding"), rq.Namespace, rq.Name, false, step)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,8 @@ func outcomeOf(err error) admission.Outcome {
 	if err == nil {
 		return admission.Stored
 	}
-	if _, ok := errors.AsType[*finalizersRemoved](err); ok || errors.Is(err, store.ErrTooLarge) {
+	if _, ok := errors.AsType[*finalizersRemoved](err); ok || errors.Is(err, store.ErrTooLarge) ||
+		errors.Is(err, store.ErrNoSpace) {
 		return admission.NotStored
 	}
 	if s := apierrors.APIStatus(nil); errors.As(err, &s) && s.Status().Code < http.StatusInternalServerError {
@@ -249,6 +250,7 @@ func nameGenerated(obj metav1.Object) {
 func (h *Handler) storeNew(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool,
 ) (*objects.Entry, error) {
+	ctx = withReserve(ctx, rq, res, rq.Subresource)
 	for try := 1; ; try++ {
 		e, receipt, err := res.Storage.Create(ctx, obj)
 		if err == nil {

@@ -21,6 +21,7 @@ import (
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/store"
 )
 
 // delete removes an object, or marks it as deleted until its grace period is over and its finalizers are removed.
@@ -157,6 +158,7 @@ func (h *Handler) removeChecked(
 ) (entry *objects.Entry, removed bool, err error) {
 	ns := namespace(rq, res)
 	dry := isDryRun(opts.DryRun)
+	ctx = store.UseReserve(ctx)
 	for {
 		var last, marked kind.Object // marked: the object as returned
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {

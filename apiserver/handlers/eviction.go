@@ -29,6 +29,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
+	"keelson/store"
 )
 
 var (
@@ -191,7 +192,7 @@ func (h *Handler) removeEvicted(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) error {
 	if !isDryRun(opts.DryRun) {
-		entry, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(
+		entry, _, _, err := res.Storage.Update(store.UseReserve(ctx), rq.Namespace, rq.Name, false, func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
 			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
@@ -278,7 +279,7 @@ func (h *Handler) checkAndDecrement(
 	if dry {
 		_, err = take(ctx, budget)
 	} else {
-		_, _, _, err = budgets.Storage.Update(ctx, budget.Namespace, budget.Name, false, take)
+		_, _, _, err = budgets.Storage.Update(store.UseReserve(ctx), budget.Namespace, budget.Name, false, take)
 	}
 	return budget.Name, false, nil, err
 }

@@ -22,7 +22,6 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/auth"
-	"keelson/store"
 )
 
 // update replaces an object, or its subresource.
@@ -123,6 +122,7 @@ func (*finalizersRemoved) Error() string { return "the object's last finalizer i
 // change runs an update's steps on the current object, and retries after a conflict.
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
 	ns := namespace(rq, c.res)
+	ctx = withReserve(ctx, rq, c.res, c.sub)
 	settle := func(admission.Outcome) {}
 	var base, last kind.Object // the object before and after the change
 	step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
@@ -142,7 +142,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		return h.dryChange(ctx, rq, c, step)
 	}
 	entry, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
-	if errors.Is(err, store.ErrTooLarge) && !c.applied {
+	if err != nil && last != nil && lessRoom(err, c, base, last) {
 		entry, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
@@ -150,7 +150,6 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 				current != nil && current.GetResourceVersion() != base.GetResourceVersion() {
 				return nil, conflict(c.res, rq.Name)
 			}
-			last.SetManagedFields(nil)
 			return last, nil
 		})
 	}

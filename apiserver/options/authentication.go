@@ -105,6 +105,9 @@ type Dependencies struct {
 	Webhooks remote.Via
 	// Certificates gets the CAs of proxies.
 	Certificates *Certificates
+	// Everybody reports that the authorizers allow everything to everybody, which then must not include strangers: like
+	// kube-apiserver the server rejects anonymous requests. nil: they do not.
+	Everybody func() bool
 }
 
 // New returns the authenticators in order: proxies, the cluster's own, those of o, and last the anonymous one.
@@ -148,6 +151,9 @@ func (o *Authentication) New(files *configreload.Files, own Dependencies) ([]aut
 					"--anonymous-auth and the field anonymous of the authentication configuration exclude each other")
 			}
 			anonymous = first.Anonymous
+			if anonymous != nil {
+				anonymous = &authn.Anonymous{Paths: anonymous.Paths} // first is compared with what a reload says
+			}
 		}
 	}
 	if o.WebhookConfigFile != "" {
@@ -157,6 +163,7 @@ func (o *Authentication) New(files *configreload.Files, own Dependencies) ([]aut
 		}
 	}
 	if anonymous != nil {
+		anonymous.Off = own.Everybody
 		all = append(all, *anonymous)
 	}
 	return all, nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -29,8 +30,8 @@ type Authorization struct {
 }
 
 func (o *Authorization) addFlags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&o.Modes, "authorization-mode", nil,
-		"ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
+	fl.StringSliceVar(&o.Modes, "authorization-mode", nil, "ordered list of `AUTHORIZERS`: Node, RBAC, Webhook, "+
+		"AlwaysAllow (which ends anonymous access), AlwaysDeny (default Node,RBAC)")
 	fl.StringVar(&o.ConfigFile, "authorization-config", "",
 		"use the authorizers of the AuthorizationConfiguration in `FILE`")
 	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "",
@@ -83,11 +84,19 @@ func (o *Authorization) modes() []string {
 	return []string{authz.ModeNode, authz.ModeRBAC}
 }
 
-// New returns the authorizer. unlisted reports whether it includes one that cannot list a user's rules. webhooks makes
-// the connections.
+// Authorizers are the configured authorizers as one. What they include may change when their file does.
+type Authorizers struct {
+	auth.Authorizer
+	// Unlisted reports whether one of them cannot list a user's rules.
+	Unlisted func() bool
+	// Everybody reports whether AlwaysAllow is one of them.
+	Everybody func() bool
+}
+
+// New returns the authorizers. webhooks makes the connections.
 func (o *Authorization) New(
 	files *configreload.Files, node, rbac auth.Authorizer, webhooks remote.Via,
-) (a auth.Authorizer, unlisted func() bool, err error) {
+) (*Authorizers, error) {
 	if o.ConfigFile != "" {
 		var live *authz.Live
 		err := files.Configuration(o.ConfigFile, "authorization", func(b []byte) (configreload.Apply, error) {
@@ -96,18 +105,23 @@ func (o *Authorization) New(
 			return func(_ context.Context, b []byte) error { return live.Apply(b) }, err
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return live, live.Unlisted, nil
+		return &Authorizers{Authorizer: live, Unlisted: live.Unlisted, Everybody: live.Everybody}, nil
 	}
 	var webhook auth.Authorizer
 	if o.WebhookConfigFile != "" {
 		w, err := authz.NewWebhook(o.WebhookConfigFile, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL, webhooks)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		webhook = w
 	}
 	u, without := authz.ByModes(o.modes(), node, rbac, webhook)
-	return u, func() bool { return without }, nil
+	everybody := slices.Contains(o.modes(), authz.ModeAlwaysAllow)
+	return &Authorizers{
+		Authorizer: u,
+		Unlisted:   func() bool { return without },
+		Everybody:  func() bool { return everybody },
+	}, nil
 }

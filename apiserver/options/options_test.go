@@ -3,11 +3,15 @@
 package options
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"keelson/auth/authz"
+	"keelson/auth/remote"
 )
 
 // TestModes: the authorizers that flags ask for, and flags that contradict each other.
@@ -49,6 +53,29 @@ func TestModes(t *testing.T) {
 		}
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%+v: got %q, want %q", c.o, got, c.want)
+		}
+	}
+}
+
+// TestAlwaysAllowIsNotForStrangers: with the authorizer AlwaysAllow no request without a credential is authenticated,
+// whatever turned anonymous access on.
+func TestAlwaysAllowIsNotForStrangers(t *testing.T) {
+	for _, modes := range [][]string{
+		nil, {authz.ModeRBAC}, {authz.ModeAlwaysAllow}, {authz.ModeRBAC, authz.ModeAlwaysAllow},
+	} {
+		rights := Authorization{Modes: modes}
+		authorizers, err := rights.New(nil, nil, nil, remote.Via{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var access Authentication
+		all, err := access.New(nil, Dependencies{Everybody: authorizers.Everybody})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ok, err := all[len(all)-1].Authenticate(httptest.NewRequest(http.MethodGet, "/api/v1/secrets", nil))
+		if want := !slices.Contains(modes, authz.ModeAlwaysAllow); err != nil || ok != want {
+			t.Errorf("modes %v: a stranger is authenticated: %v (%v), want %v", modes, ok, err, want)
 		}
 	}
 }

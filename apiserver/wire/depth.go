@@ -12,23 +12,33 @@ import (
 // with the square of the depth.
 const maxDepth = 1000
 
-// CheckDepth rejects JSON with too deep nesting. Other documents pass; they are checked after the conversion to JSON.
+// maxParts limits the objects and lists in a document. Two bytes, {}, become a structure of up to a kilobyte, so that a
+// document of 3 MB could take gigabytes. No object that fits into the store needs as many.
+const maxParts = 100_000
+
+// CheckDepth rejects JSON with too deep nesting or too many objects and lists. Other documents pass; they are checked
+// after the conversion to JSON.
 func CheckDepth(doc []byte) error {
-	if depth(doc) <= maxDepth {
+	deepest, parts := measure(doc)
+	switch {
+	case parts > maxParts:
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d objects and lists", maxParts))
+	case deepest <= maxDepth:
 		return nil
 	}
 	return apierrors.NewBadRequest(fmt.Sprintf("exceeded max depth of %d: the document is nested too deeply", maxDepth))
 }
 
-// depth is the nesting of a JSON document, at most maxDepth+1; 0 for other documents.
-func depth(doc []byte) int {
+// measure returns the nesting of a JSON document, at most maxDepth+1, and the number of its objects and lists, at most
+// maxParts+1; 0 for other documents.
+func measure(doc []byte) (deepest, parts int) {
 	level := 0
-	deepest := 0
 	started := false
-	for i := 0; i < len(doc) && deepest <= maxDepth; i++ {
+	for i := 0; i < len(doc) && deepest <= maxDepth && parts <= maxParts; i++ {
 		switch doc[i] {
 		case '{', '[':
 			started = true
+			parts++
 			level++
 			deepest = max(deepest, level)
 		case '}', ']':
@@ -43,8 +53,8 @@ func depth(doc []byte) int {
 			continue
 		}
 		if !started {
-			return 0
+			return 0, 0
 		}
 	}
-	return deepest
+	return deepest, parts
 }

@@ -19,7 +19,7 @@ func TestDepth(t *testing.T) {
 		strings.Repeat(`{"a":`, 5000):        maxDepth + 1,
 		`{"a":"` + strings.Repeat("[", 5000): 1,
 	} {
-		if got := depth([]byte(doc)); got != want {
+		if got, _ := measure([]byte(doc)); got != want {
 			t.Errorf("%.40s: got %d, want %d", doc, got, want)
 		}
 	}
@@ -37,8 +37,30 @@ func FuzzDepth(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		if d := depth(doc); d < 0 || d > maxDepth+1 || d > len(doc) {
+		if d, _ := measure(doc); d < 0 || d > maxDepth+1 || d > len(doc) {
 			t.Errorf("depth %d of %d bytes", d, len(doc))
 		}
 	})
+}
+
+// TestManyParts: a document of many small objects or lists is refused before they are made.
+func TestManyParts(t *testing.T) {
+	for part, n := range map[string]int{
+		`{}`:         1 << 20,
+		`[]`:         1 << 20,
+		`[{"a":[]}]`: maxParts / 3,
+		`"{[{"`:      1 << 20,
+	} {
+		doc := `{"items":[` + strings.TrimSuffix(strings.Repeat(part+",", n), ",") + `]}`
+		want := ""
+		if part != `"{[{"` && n*strings.Count(part, "{")+n*strings.Count(part, "[")+2 > maxParts {
+			want = "limit is 100000 objects and lists"
+		}
+		switch err := CheckDepth([]byte(doc)); {
+		case want == "" && err != nil:
+			t.Errorf("%d times %s: %v", n, part, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%d times %s: got %v, want %q", n, part, err, want)
+		}
+	}
 }

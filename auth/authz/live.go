@@ -23,8 +23,9 @@ type Live struct {
 }
 
 type named struct {
-	union    Union
-	unlisted bool
+	union     Union
+	unlisted  bool
+	everybody bool
 }
 
 // NewLive starts with the configuration in b; node and rbac are the cluster's own. Webhooks are called through via.
@@ -59,7 +60,7 @@ func (l *Live) use(c *Config) error {
 	if err != nil {
 		return err
 	}
-	l.current.Store(&named{u, unlisted})
+	l.current.Store(&named{union: u, unlisted: unlisted, everybody: c.types().Has(ModeAlwaysAllow)})
 	return nil
 }
 
@@ -70,3 +71,6 @@ func (l *Live) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision
 
 // Unlisted reports whether one of them cannot list its rules.
 func (l *Live) Unlisted() bool { return l.current.Load().unlisted }
+
+// Everybody reports whether AlwaysAllow is one of them.
+func (l *Live) Everybody() bool { return l.current.Load().everybody }

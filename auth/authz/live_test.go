@@ -26,14 +26,14 @@ func TestLive(t *testing.T) {
 		}
 		return d.Verdict
 	}
-	if verdict() != auth.NoOpinion || live.Unlisted() {
+	if verdict() != auth.NoOpinion || live.Unlisted() || live.Everybody() {
 		t.Error("at first: not as configured")
 	}
 	if err := live.Apply(
 		configOf("authorizers: [{type: RBAC, name: rbac}, {type: AlwaysAllow, name: alwaysallow}]\n")); err != nil {
 		t.Fatal(err)
 	}
-	if verdict() != auth.Allow || !live.Unlisted() {
+	if verdict() != auth.Allow || !live.Unlisted() || !live.Everybody() {
 		t.Error("applied: not as configured")
 	}
 	for text, want := range map[string]string{

@@ -20,6 +20,8 @@ type request struct {
 	key    string
 	decide func(cur store.KV, found bool) (change, error)
 	batch  *pebble.Batch // instead of key and decide: to be applied as it is
+	// reserved tells that the write may take room above the quota.
+	reserved bool
 
 	settled atomic.Bool   // taken by the committer or given up by its caller, whoever came first
 	done    chan struct{} // closed when what follows is final
@@ -203,6 +205,9 @@ func (s *Store) place(g *group, req *request) {
 		return
 	}
 	change, err := req.decide(cur, found)
+	if err == nil {
+		err = s.chargeChange(req, change, cur, found)
+	}
 	if err != nil {
 		req.err = err
 		if cur.Revision <= s.durable.Load() {
@@ -246,6 +251,18 @@ func (s *Store) place(g *group, req *request) {
 	}
 	s.next++
 	g.add(req, ev, 2*len(req.key)+len(change.value)+64)
+}
+
+// chargeChange is charge for what r decided on cur.
+func (s *Store) chargeChange(r *request, c change, cur store.KV, found bool) error {
+	var old, now *store.KV
+	if found {
+		old = &cur
+	}
+	if c.typ != store.Deleted {
+		now = &store.KV{Key: r.key, Value: c.value}
+	}
+	return s.charge(old, now, r.reserved)
 }
 
 // merge puts the batch of r into g.
@@ -294,6 +311,11 @@ func (s *Store) flush(g *group) {
 		return
 	}
 	begin := time.Now()
+	if n := len(g.events); n > 0 {
+		if err := g.batch.Set(keyUsed, putUsage(s.used.Load(), g.events[n-1].KV.Revision), nil); err != nil {
+			s.disk.fails(err) // only a bug of the engine comes here
+		}
+	}
 	err := s.apply(g.batch)
 	took := time.Since(begin)
 	if err == nil && len(g.events) > 0 {

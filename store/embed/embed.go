@@ -32,6 +32,9 @@ type Options struct {
 	// CacheBytes bounds the blocks kept in memory together with the memtables, which the engine takes off it (default
 	// 32 MB). What is not read takes nothing.
 	CacheBytes int64
+	// Quota bounds what the keys hold (quota.go): above it, writes that take more room answer store.ErrNoSpace; 0: no
+	// bound.
+	Quota int64
 	// MustExist refuses a directory that holds no store.
 	MustExist bool
 	// AcceptDataLoss opens a store that lacks acknowledged writes, where Open returns a *DataLossError otherwise. It
@@ -65,6 +68,8 @@ type Store struct {
 	committed chan struct{} // closed when it has ended
 	next      int64         // revision of the next write; the committer's own
 	recent    recent        // the committer's own
+	warned    int           // of how much of the quota the log has told; the committer's own
+	used      atomic.Int64  // what the keys hold; written by the committer
 
 	durable   atomic.Int64 // latest revision on disk; written under mu
 	compacted atomic.Int64 // oldest readable revision; written under mu
@@ -248,6 +253,9 @@ func (s *Store) recover(e *evidence) error {
 	s.durable.Store(last)
 	s.ring.reset(last + 1)
 	s.history.sample(s.now(), last)
+	if err := s.recoverUsage(last); err != nil {
+		return err
+	}
 	return s.keepNote(e.anew || lost)
 }
 

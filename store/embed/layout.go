@@ -20,6 +20,7 @@ import (
 //	l <revision, 8 bytes>             type(1) previous(8) key the log, one entry per revision
 //	m <name>                          number(8)              format version, compacted revision, whether
 //	                                                         last-revision is kept
+//	mused                             number(8) revision(8)  what the keys hold, as of a revision
 //
 // The type of a version is its event's, but for updates with facts, which are the revision of the key's creation and
 // its version, both unsigned varints. Of a created key they follow from its revision; updates without them are those of
@@ -38,6 +39,7 @@ var (
 	keyFormat    = []byte("mformat")
 	keyCompacted = []byte("mcompacted")
 	keyNoted     = []byte("mnoted")
+	keyUsed      = []byte("mused")
 )
 
 func checkKey(key string) error {

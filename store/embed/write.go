@@ -64,7 +64,12 @@ func (s *Store) write(
 		return store.KV{}, store.Written{}, err
 	}
 	defer s.end()
-	r := &request{key: key, decide: decide, done: make(chan struct{})}
+	r := &request{
+		key:      key,
+		decide:   decide,
+		reserved: store.MayUseReserve(ctx),
+		done:     make(chan struct{}),
+	}
 	if err := s.submit(ctx, r); err != nil {
 		return store.KV{}, store.Written{}, err
 	}

@@ -122,7 +122,7 @@ func answer(err error) error {
 		return rpctypes.ErrGRPCCompacted
 	case errors.Is(err, store.ErrFuture):
 		return rpctypes.ErrGRPCFutureRev
-	case errors.As(err, &fault) && fault.Full:
+	case errors.Is(err, store.ErrNoSpace), errors.As(err, &fault) && fault.Full:
 		return rpctypes.ErrGRPCNoSpace
 	case errors.As(err, &fault), errors.Is(err, store.ErrClosed):
 		return status.Error(codes.Unavailable, err.Error())

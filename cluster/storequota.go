@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"keelson/store"
+)
+
+// The default quota of the embedded store. The objects are in memory too, small ones in about eight times their stored
+// size, so it is an eighth of the memory; and half of what images leave free on the disk, because history and files
+// that are being merged need room beside the objects. More than etcd's own default needs the flag.
+const (
+	memoryPart     = 8
+	diskPart       = 2
+	greatestQuota  = 2 << 30
+	smallestQuota  = 32 << 20
+	megabyte       = 1 << 20
+	reserveLargest = 4 << 30
+	reserveLeast   = 128 * megabyte
+)
+
+// quotaFlag adds the flag of processes with an embedded store.
+func quotaFlag(fl *pflag.FlagSet, quota *int64) {
+	fl.Int64Var(quota, "quota-backend-bytes", 0,
+		"refuse new and larger objects above `BYTES` in the embedded store; 0: an eighth of the memory, at most 2 GiB "+
+			"and what the disk allows; negative: no quota")
+}
+
+// QuotaFlag is quotaFlag for other packages.
+func (e *EtcdConfig) QuotaFlag(fl *pflag.FlagSet) { quotaFlag(fl, &e.QuotaBytes) }
+
+// quota is the quota of the embedded store in dir; 0: none.
+func (e EtcdConfig) quota(dir DataDir) int64 {
+	switch {
+	case e.QuotaBytes > 0:
+		return e.QuotaBytes
+	case e.QuotaBytes < 0:
+		return 0
+	}
+	return defaultQuota(memoryLimit(), diskSize(string(dir)))
+}
+
+// defaultQuota is the quota for a machine with this memory and disk, in bytes; 0: not known.
+func defaultQuota(memory, disk int64) int64 {
+	quota := int64(greatestQuota)
+	if memory > 0 {
+		quota = min(quota, memory/memoryPart)
+	}
+	if disk > 0 {
+		quota = min(quota, diskReserve(disk)/diskPart)
+	}
+	return max(quota, smallestQuota)
+}
+
+// diskReserve is what images leave free on a disk (runtime/image has the same rule): a twentieth, 128 MiB to 4 GiB, at
+// most a quarter.
+func diskReserve(disk int64) int64 {
+	return min(max(min(disk/20, reserveLargest), reserveLeast), disk/4)
+}
+
+// imageReserve is what images leave free so that the store can reach its quota; 0: their own rule is enough.
+func (e EtcdConfig) imageReserve(dir DataDir) int64 {
+	if len(e.Servers) > 0 {
+		return 0
+	}
+	if want := diskPart * e.quota(dir); want > diskReserve(diskSize(string(dir))) {
+		return want
+	}
+	return 0
+}
+
+func diskSize(dir string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0
+	}
+	return int64(st.Blocks) * st.Bsize // no file system is that large
+}
+
+// memoryLimit is the memory of the machine, or of the cgroup of this process or one above it, whichever is smallest;
+// 0: not known.
+func memoryLimit() int64 {
+	limit := int64(0)
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		limit = int64(info.Totalram) * int64(info.Unit) // no machine has that much
+	}
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return limit
+	}
+	for line := range strings.Lines(string(b)) {
+		at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok {
+			continue
+		}
+		for ; at != "/" && at != "."; at = filepath.Dir(at) {
+			text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", at, "memory.max"))
+			n, perr := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			if err == nil && perr == nil && n > 0 && (limit == 0 || n < limit) {
+				limit = n
+			}
+		}
+	}
+	return limit
+}
+
+// storeUsage is a store that knows its quota.
+type storeUsage interface {
+	Usage() (used, quota int64)
+}
+
+// quotaMetrics are the embedded store's usage and quota, by the names that etcd has for them.
+func quotaMetrics(st store.Store) []prometheus.Collector {
+	u, ok := st.(storeUsage)
+	if !ok {
+		return nil
+	}
+	gauge := func(name, help string, value func() int64) prometheus.Collector {
+		opts := prometheus.GaugeOpts{Name: name, Help: help}
+		return prometheus.NewGaugeFunc(opts, func() float64 { return float64(value()) })
+	}
+	return []prometheus.Collector{
+		gauge("etcd_mvcc_db_total_size_in_use_in_bytes",
+			"Bytes that the objects take of the embedded store's quota.", func() int64 {
+				used, _ := u.Usage()
+				return used
+			}),
+		gauge("etcd_server_quota_backend_bytes", "Quota of the embedded store in bytes; 0: none.", func() int64 {
+			_, quota := u.Usage()
+			return quota
+		}),
+	}
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import "testing"
+
+// TestDefaultQuota: the quota of a machine follows its memory and its disk, whose reserve covers it twice.
+func TestDefaultQuota(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
+	for _, c := range []struct {
+		what               string
+		memory, disk, want int64
+	}{
+		{"a large machine has etcd's default", 64 * gib, 1000 * gib, 2 * gib},
+		{"memory decides", 1 * gib, 1000 * gib, 128 * mib},
+		{"the disk decides", 64 * gib, 20 * gib, 512 * mib},
+		{"a small one", 128 * mib, 1 * gib, 32 * mib},
+		{"nothing is known", 0, 0, 2 * gib},
+	} {
+		got := defaultQuota(c.memory, c.disk)
+		if got != c.want {
+			t.Errorf("%s: %d MiB, want %d", c.what, got>>20, c.want>>20)
+		}
+		if reserve := diskReserve(c.disk); c.disk > 0 && 2*got > reserve {
+			t.Errorf("%s: images leave %d MiB, less than twice the quota", c.what, reserve>>20)
+		}
+	}
+	if memoryLimit() <= 0 {
+		t.Error("this machine has no memory")
+	}
+	dir := DataDir(t.TempDir())
+	for quota, want := range map[int64]int64{5000: 5000, -1: 0} {
+		if got := (EtcdConfig{QuotaBytes: quota}).quota(dir); got != want {
+			t.Errorf("--quota-backend-bytes=%d: %d, want %d", quota, got, want)
+		}
+	}
+	if got := (EtcdConfig{QuotaBytes: 1 << 50}).imageReserve(dir); got != 2<<50 {
+		t.Errorf("images leave %d for a large quota, want %d", got, int64(2<<50))
+	}
+	if err := (EtcdConfig{Servers: []string{"http://a:1"}, QuotaBytes: 1}).validate(); err == nil {
+		t.Error("a quota for a store that is not used is accepted")
+	}
+}

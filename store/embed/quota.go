@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"keelson/store"
+)
+
+// The store counts what its keys hold now: keys and values, and an overhead for each. History and what the engine has
+// not merged yet are not in it; they are bounded by themselves (compact.go). The sum is exact: the committer changes
+// it with each write, and each batch stores it beside the writes that it counts, with their last revision. A sum whose
+// revision is not the store's is counted again at the start: of a directory that an older program wrote, that was
+// imported, or that lost writes.
+
+// keyOverhead is about what the store and the caches keep for a key beside its bytes.
+const keyOverhead = 256
+
+// warnFrom and calmBelow are the parts of the quota, in percent, at which the log warns, and below which it may warn
+// again.
+const (
+	warnFrom  = 80
+	calmBelow = 70
+)
+
+func costOf(kv store.KV) int64 { return int64(len(kv.Key)+len(kv.Value)) + keyOverhead }
+
+// Usage is the number of bytes that the keys hold now, and the quota for them; 0: no quota.
+func (s *Store) Usage() (used, quota int64) { return s.used.Load(), s.opts.Quota }
+
+// charge counts a write that replaces old by kv, either of which may be absent. Above the quota it returns
+// store.ErrNoSpace and counts nothing, unless the write takes no room or may use more. The committer calls it.
+func (s *Store) charge(old, kv *store.KV, reserved bool) error {
+	more := int64(0)
+	if kv != nil {
+		more = costOf(*kv)
+	}
+	if old != nil {
+		more -= costOf(*old)
+	}
+	used := s.used.Load() + more
+	if q := s.opts.Quota; q > 0 && more > 0 && used > q && !reserved {
+		s.warnQuota(q)
+		return store.ErrNoSpace
+	}
+	s.used.Store(used)
+	s.warnQuota(used)
+	return nil
+}
+
+// warnQuota says once that the quota is nearly used, and once that it is.
+func (s *Store) warnQuota(used int64) {
+	if s.opts.Quota <= 0 {
+		return
+	}
+	level := 0
+	switch percent := used * 100 / s.opts.Quota; {
+	case percent >= 100:
+		level = 2
+	case percent >= warnFrom:
+		level = max(s.warned, 1)
+	case percent >= calmBelow:
+		level = s.warned
+	}
+	before := s.warned
+	s.warned = level
+	switch {
+	case level <= before:
+	case level == 2:
+		s.log.Error("store has reached its quota and refuses larger objects: delete objects, or raise "+
+			"--quota-backend-bytes",
+			"used", used, "quota", s.opts.Quota)
+	default:
+		s.log.Warn("store has nearly reached its quota: delete objects, or raise --quota-backend-bytes",
+			"used", used, "quota", s.opts.Quota)
+	}
+}
+
+func putUsage(used, rev int64) []byte {
+	return binary.BigEndian.AppendUint64(putNumber(used), uint64(rev))
+}
+
+// recoverUsage finds what the keys hold at last, the store's revision.
+func (s *Store) recoverUsage(last int64) error {
+	b, closer, err := s.db.Get(keyUsed)
+	if err != nil && !errors.Is(err, pebble.ErrNotFound) {
+		return fmt.Errorf("read %s: %w", keyUsed, err)
+	}
+	used := int64(0)
+	known := false
+	if err == nil {
+		known = len(b) == 16 && int64(binary.BigEndian.Uint64(b[8:])) == last
+		if known {
+			used = int64(binary.BigEndian.Uint64(b))
+		}
+		_ = closer.Close() // releases b; reads have nothing to lose
+	}
+	if !known {
+		if used, err = s.countUsage(); err != nil {
+			return err
+		}
+	}
+	s.used.Store(used)
+	s.warnQuota(used)
+	return nil
+}
+
+// countUsage adds up the newest version of every key.
+func (s *Store) countUsage() (used int64, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{versionPrefix},
+		UpperBound: []byte{versionPrefix + 1},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count what the store holds: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Error(), it.Close()) }()
+	var end []byte
+	for ok := it.First(); ok; ok = it.SeekGE(end) {
+		key, rev, err := splitVersionKey(it.Key())
+		if err != nil {
+			return 0, err
+		}
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return 0, err
+		}
+		kv, typ, err := splitVersion(v, string(key), rev)
+		if err != nil {
+			return 0, err
+		}
+		if typ != store.Deleted {
+			used += costOf(kv)
+		}
+		end = putKeyEnd(end[:0], key)
+	}
+	return used, nil
+}
