@@ -17,8 +17,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// waits returns the reason and the message of a container that waits.
-func waits(p *corev1.Pod) (reason, message string) {
+// waiting returns the reason and the message of a container that waits.
+func waiting(p *corev1.Pod) (reason, message string) {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Waiting != nil {
 			return c.State.Waiting.Reason, c.State.Waiting.Message
@@ -39,10 +39,10 @@ func TestEnvironmentThatMultiplies(t *testing.T) {
 		p.Spec.Containers[0].Env = env
 	}))
 	p := h.until("doubles", "waiting", func(p *corev1.Pod) bool {
-		reason, _ := waits(p)
+		reason, _ := waiting(p)
 		return reason == "CreateContainerConfigError"
 	})
-	_, message := waits(p)
+	_, message := waiting(p)
 	if want := "environment variable A14: it has more than 131067 bytes when its $(NAME)s are replaced, the kernel's " +
 		"limit"; message != want {
 		t.Errorf("got %q, want %q", message, want)

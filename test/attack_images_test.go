@@ -35,9 +35,9 @@ var imageAttacks = []attack{
 	{name: "image-that-takes-the-helpers-memory", run: attackHelper},
 }
 
-// hostileRegistry is a registry on loopback behind a handler that may interfere, once armed: until then images are
+// loopbackRegistry is a registry on loopback behind a handler that may interfere, once armed: until then images are
 // pushed.
-func hostileRegistry(
+func loopbackRegistry(
 	t *testing.T, interfere func(w http.ResponseWriter, r *http.Request, next http.Handler),
 ) (host string, arm func()) {
 	t.Helper()
@@ -99,7 +99,7 @@ func warnings(podName string) []string {
 // attackManifests serves manifests of 90 MB whose parse would take gigabytes, to three pods at once.
 func attackManifests(t *testing.T, c *live) {
 	manifest := []byte(`{"schemaVersion":2,"config":{},"layers":[` + strings.Repeat("{},", 30_000_000) + `{}]}`)
-	host, arm := hostileRegistry(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host, arm := loopbackRegistry(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !strings.Contains(r.URL.Path, "/manifests/") {
 			next.ServeHTTP(w, r)
 			return
@@ -146,7 +146,7 @@ func attackRedirect(t *testing.T, c *live) {
 				http.Error(w, secret, http.StatusUnauthorized)
 			},
 		} {
-			host, arm := hostileRegistry(t, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+			host, arm := loopbackRegistry(t, func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 				answer(w, r)
 			})
 			arm()
@@ -160,7 +160,7 @@ func attackRedirect(t *testing.T, c *live) {
 	if got := asked.Load(); got > 0 {
 		t.Errorf("the service on the node's loopback was asked %d times", got)
 	}
-	host, _ := hostileRegistry(t, nil) // one on loopback that the image names goes on
+	host, _ := loopbackRegistry(t, nil) // one on loopback that the image names goes on
 	pushLayer(t, host+"/app:1", static.NewLayer(emptyTar, types.OCIUncompressedLayer))
 	c.apply(t, pulling("default", "honest", host+"/app:1"))
 	c.eventually(t, "Successfully pulled image", "get", "events", "--field-selector=involvedObject.name=honest", "-o",
@@ -174,7 +174,7 @@ var emptyTar = make([]byte, 1024)
 func attackSlowImages(t *testing.T, c *live) {
 	var slow sync.Map // paths of layers
 	var open atomic.Int32
-	host, arm := hostileRegistry(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host, arm := loopbackRegistry(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if _, ok := slow.Load(r.URL.Path); !ok {
 			next.ServeHTTP(w, r)
 			return
@@ -231,7 +231,7 @@ func (c *live) waitFor(t *testing.T, what string, is func() bool) {
 func attackHelper(t *testing.T, c *live) {
 	stop := make(chan struct{})
 	var slow sync.Map
-	host, arm := hostileRegistry(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	host, arm := loopbackRegistry(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if _, ok := slow.Load(r.URL.Path); ok {
 			select {
 			case <-stop:

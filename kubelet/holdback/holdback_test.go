@@ -138,8 +138,8 @@ func TestDeleteReleases(t *testing.T) {
 	dir := t.TempDir()
 	bad := pod("a", "bad")
 	other := pod("a", "other")
-	keeper := died(t, dir, 2, bad)
-	keeper = died(t, dir, 1, other)
+	died(t, dir, 2, bad)
+	keeper := died(t, dir, 1, other)
 	woken := 0
 	h := keeper.Enter(other, func() { woken++ })
 	if h == nil || h.Turn || !strings.Contains(h.Message, "2 times with pod a/bad") {

@@ -11,7 +11,7 @@ import (
 // $$(NAME) becomes the text $(NAME). (API doc of Container.command.) A result of more than most bytes is an error,
 // which comes before the bytes are made.
 func Expand(s string, most int, get func(string) (string, bool)) (string, error) {
-	b := bounded{most: most}
+	b := bounded{limit: most}
 	for {
 		i := strings.IndexByte(s, '$')
 		if i < 0 || i == len(s)-1 {
@@ -47,16 +47,16 @@ func Expand(s string, most int, get func(string) (string, bool)) (string, error)
 	}
 }
 
-// bounded collects at most most bytes.
+// bounded collects text up to a limit of bytes.
 type bounded struct {
 	strings.Builder
 
-	most int
-	over bool
+	limit int
+	over  bool
 }
 
 func (b *bounded) write(s string) {
-	b.over = b.over || len(s) > b.most-b.Len()
+	b.over = b.over || len(s) > b.limit-b.Len()
 	if !b.over {
 		b.WriteString(s)
 	}
@@ -64,7 +64,7 @@ func (b *bounded) write(s string) {
 
 func (b *bounded) result() (string, error) {
 	if b.over {
-		return "", fmt.Errorf("it has more than %d bytes when its $(NAME)s are replaced", b.most)
+		return "", fmt.Errorf("it has more than %d bytes when its $(NAME)s are replaced", b.limit)
 	}
 	return b.String(), nil
 }
