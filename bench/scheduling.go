@@ -75,7 +75,7 @@ const creators = 128
 // RunScheduling measures the scheduler against an API server with a durable store in this process, without kubelets and
 // controllers. It prints one line per workload.
 func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) error {
-	defer memory.Pace()() // the same garbage collector settings as in cluster
+	defer memory.Pace(0)() // the same garbage collector settings as in cluster
 	// client-go logs each event that is not written when a workload ends
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	var errs []error

@@ -255,7 +255,7 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
 	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries))
-	defer memory.Pace()()
+	defer memory.Pace(memoryLimit())()
 	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)

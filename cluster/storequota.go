@@ -3,15 +3,11 @@
 package cluster
 
 import (
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"keelson/lib/linux"
 	"keelson/store"
 )
 
@@ -94,24 +90,10 @@ func memoryLimit() int64 {
 	if unix.Sysinfo(&info) == nil {
 		limit = int64(info.Totalram) * int64(info.Unit) // no machine has that much
 	}
-	b, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return limit
+	if limit == 0 {
+		return 0
 	}
-	for line := range strings.Lines(string(b)) {
-		at, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok {
-			continue
-		}
-		for ; at != "/" && at != "."; at = filepath.Dir(at) {
-			text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", at, "memory.max"))
-			n, perr := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-			if err == nil && perr == nil && n > 0 && (limit == 0 || n < limit) {
-				limit = n
-			}
-		}
-	}
-	return limit
+	return linux.OwnMemory(limit)
 }
 
 // storeUsage is a store that knows its quota.

@@ -9,6 +9,7 @@
 package memory
 
 import (
+	"math"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -41,10 +42,17 @@ const (
 	startRoom = 1 << 30
 )
 
-// Pace starts the tuning; stop ends it and restores the previous settings.
-func Pace() (stop func()) {
+// Pace starts the tuning; stop ends it and restores the previous settings. usable is the memory that the process may
+// use, in bytes; 0: not known. Collections keep the process below half of it while that is possible, because garbage,
+// files that are read and other processes of the node need the rest. A limit that the environment sets (GOMEMLIMIT)
+// stays.
+func Pace(usable int64) (stop func()) {
 	p := &pacer{percent: busyPercent, room: startRoom, last: time.Now()} // starting is a busy time
 	before := debug.SetGCPercent(busyPercent)
+	limit := debug.SetMemoryLimit(-1) // reads it
+	if limit == math.MaxInt64 && usable > 0 {
+		debug.SetMemoryLimit(usable / 2)
+	}
 	p.mu.Lock()
 	p.timer = time.AfterFunc(lookEvery, p.look)
 	p.mu.Unlock()
@@ -55,6 +63,7 @@ func Pace() (stop func()) {
 		p.stopped = true
 		p.timer.Stop()
 		debug.SetGCPercent(before)
+		debug.SetMemoryLimit(limit)
 	}
 }
 

@@ -20,7 +20,11 @@ func percent() int {
 
 func TestPace(t *testing.T) {
 	before := percent()
-	stop := Pace()
+	limit := debug.SetMemoryLimit(-1)
+	stop := Pace(1 << 30)
+	if got := debug.SetMemoryLimit(-1); got != 1<<29 {
+		t.Errorf("memory limit of a process with 1 GiB: got %d, want half of it", got)
+	}
 	waittest.Until(t, "the quiet after the start makes the heap sparing", func() bool {
 		return percent() == quietPercent
 	})
@@ -32,6 +36,20 @@ func TestPace(t *testing.T) {
 	runtime.GC()
 	if got := percent(); got != before {
 		t.Errorf("after the end: got %d percent, want %d as before", got, before)
+	}
+	if got := debug.SetMemoryLimit(-1); got != limit {
+		t.Errorf("after the end: got a memory limit of %d, want %d as before", got, limit)
+	}
+}
+
+// TestLimitOfTheEnvironment: a limit that was set by others stays.
+func TestLimitOfTheEnvironment(t *testing.T) {
+	before := debug.SetMemoryLimit(8 << 30)
+	defer debug.SetMemoryLimit(before)
+	stop := Pace(1 << 30)
+	defer stop()
+	if got := debug.SetMemoryLimit(-1); got != 8<<30 {
+		t.Errorf("got %d, want the limit that was set", got)
 	}
 }
 
