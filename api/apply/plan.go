@@ -88,29 +88,29 @@ func (b *planner) plan(typ reflect.Type, ref smd.TypeRef) *plan {
 	return p
 }
 
-func (b *planner) fill(todo *plan, typ reflect.Type, atom smd.Atom) {
+func (b *planner) fill(built *plan, typ reflect.Type, atom smd.Atom) {
 	switch kind := typ.Kind(); {
 	case atom.Scalar != nil && atom.List == nil && atom.Map == nil:
-		todo.shape = leaf
-		todo.scalar = true
-	case atom.Scalar != nil || todo.custom:
+		built.shape = leaf
+		built.scalar = true
+	case atom.Scalar != nil || built.custom:
 		// odd: the value itself decides what it is
 	case atom.Map != nil && atom.List == nil && kind == reflect.Struct:
-		todo.shape = fields
+		built.shape = fields
 		if atom.Map.ElementRelationship == smd.Atomic {
-			todo.shape = leaf
+			built.shape = leaf
 			return
 		}
-		b.fillStruct(todo, typ, atom.Map)
+		b.fillStruct(built, typ, atom.Map)
 	case atom.Map != nil && atom.List == nil && kind == reflect.Map && typ.Key().Kind() == reflect.String:
-		todo.shape = keys
+		built.shape = keys
 		if atom.Map.ElementRelationship == smd.Atomic {
-			todo.shape = leaf
+			built.shape = leaf
 			return
 		}
-		todo.elem = b.plan(typ.Elem(), atom.Map.ElementType)
+		built.elem = b.plan(typ.Elem(), atom.Map.ElementType)
 	case atom.List != nil && atom.Map == nil && kind == reflect.Slice:
-		b.fillList(todo, typ, atom.List)
+		b.fillList(built, typ, atom.List)
 	}
 }
 
@@ -126,7 +126,7 @@ func (p *plan) sparing(reset [][]string) *plan {
 	return &out
 }
 
-func (b *planner) fillStruct(todo *plan, t reflect.Type, m *smd.Map) {
+func (b *planner) fillStruct(built *plan, t reflect.Type, m *smd.Map) {
 	for _, entry := range value.TypeReflectEntryOf(t).OrderedFields() {
 		f := fieldPlan{node: &node{name: "f:" + entry.JsonName, member: true}, entry: entry}
 		ref := m.ElementType
@@ -135,12 +135,12 @@ func (b *planner) fillStruct(todo *plan, t reflect.Type, m *smd.Map) {
 		}
 		f.plan = b.plan(fieldType(t, entry), ref)
 		f.look(t, entry.JsonName)
-		todo.fields = append(todo.fields, f)
+		built.fields = append(built.fields, f)
 	}
-	if !slices.IsSortedFunc(todo.fields, func(x, y fieldPlan) int {
+	if !slices.IsSortedFunc(built.fields, func(x, y fieldPlan) int {
 		return strings.Compare(x.node.name, y.node.name)
 	}) {
-		todo.shape = odd
+		built.shape = odd
 	}
 }
 
@@ -169,20 +169,20 @@ func fieldType(t reflect.Type, entry *value.FieldCacheEntry) reflect.Type {
 	return entry.GetFrom(reflect.New(t).Elem()).Type()
 }
 
-func (b *planner) fillList(todo *plan, typ reflect.Type, list *smd.List) {
+func (b *planner) fillList(built *plan, typ reflect.Type, list *smd.List) {
 	if list.ElementRelationship != smd.Associative {
-		todo.shape = leaf
+		built.shape = leaf
 		return
 	}
-	todo.elem = b.plan(typ.Elem(), list.ElementType)
+	built.elem = b.plan(typ.Elem(), list.ElementType)
 	if len(list.Keys) == 0 {
-		if todo.elem.shape == leaf && todo.elem.scalar && typ.Elem().Kind() == reflect.String && !todo.elem.custom {
-			todo.shape = set
+		if built.elem.shape == leaf && built.elem.scalar && typ.Elem().Kind() == reflect.String && !built.elem.custom {
+			built.shape = set
 		}
 		return
 	}
 	elem := typ.Elem()
-	if elem.Kind() != reflect.Struct || todo.elem.custom {
+	if elem.Kind() != reflect.Struct || built.elem.custom {
 		return
 	}
 	atom, ok := b.schema.Resolve(list.ElementType)
@@ -198,9 +198,9 @@ func (b *planner) fillList(todo *plan, typ reflect.Type, list *smd.List) {
 		if sf, found := atom.FindField(name); found {
 			k.fallback = sf.Default
 		}
-		todo.keys = append(todo.keys, k)
+		built.keys = append(built.keys, k)
 	}
-	todo.shape = keyed
+	built.shape = keyed
 }
 
 // plainKind tells whether values of t can be a key: strings, whole numbers and booleans that JSON shows as they are.

@@ -45,11 +45,11 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 
 // storeResult stores what the next pass needs, and records an event once for each pod whose volume is attached to
 // another node.
-func (c *Controller) storeResult(v nodeView, todo plan) {
+func (c *Controller) storeResult(v nodeView, steps plan) {
 	c.mu.Lock()
 	for _, a := range v.have {
 		_, known := c.unneededSince[a.object.Name]
-		switch idle := slices.Contains(todo.unneeded, a.object.Name); {
+		switch idle := slices.Contains(steps.unneeded, a.object.Name); {
 		case !idle:
 			delete(c.unneededSince, a.object.Name)
 		case !known:
@@ -58,7 +58,7 @@ func (c *Controller) storeResult(v nodeView, todo plan) {
 	}
 	reported := map[multiAttach]bool{}
 	var unreported []wantedVolume
-	for _, w := range todo.refused {
+	for _, w := range steps.refused {
 		fresh := wantedVolume{volume: w.volume}
 		for _, pod := range w.pods {
 			r := multiAttach{pod.UID, w.volume.pv}

@@ -107,9 +107,9 @@ type plan struct {
 
 // decide is a pure function: the same view gives the same plan.
 func decide(v nodeView) plan {
-	var todo plan
+	var steps plan
 	if v.node != nil && !isManaged(v.node) {
-		return todo // the kubelet attaches volumes itself
+		return steps // the kubelet attaches volumes itself
 	}
 	wanted := map[string]bool{}
 	if v.node != nil {
@@ -125,31 +125,31 @@ func decide(v nodeView) plan {
 		}
 		leaves := false
 		if !wanted[attachment.object.Name] {
-			todo.unneeded = append(todo.unneeded, attachment.object.Name)
-			leaves = todo.release(v, attachment)
+			steps.unneeded = append(steps.unneeded, attachment.object.Name)
+			leaves = steps.release(v, attachment)
 		}
 		if !leaves && attachment.object.Status.Attached && attachment.volume.handle != "" {
-			todo.report = append(todo.report, corev1.AttachedVolume{Name: attachment.volume.unique()})
+			steps.report = append(steps.report, corev1.AttachedVolume{Name: attachment.volume.unique()})
 		}
 	}
-	slices.SortFunc(todo.report, func(a, b corev1.AttachedVolume) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(steps.report, func(a, b corev1.AttachedVolume) int { return cmp.Compare(a.Name, b.Name) })
 	if v.node == nil {
-		return todo
+		return steps
 	}
 	for _, w := range v.wants {
 		switch {
 		case there[w.volume.attachment(v.name)]:
 			// or it is still being deleted: then its deletion triggers the next pass
 		case w.volume.exclusive && len(v.attachedElsewhere[w.volume.pv]) > 0:
-			todo.refused = append(todo.refused, w)
+			steps.refused = append(steps.refused, w)
 			if v.assumed {
-				todo.requeueAfter = createTimeout
+				steps.requeueAfter = createTimeout
 			}
 		default:
-			todo.attach = append(todo.attach, w)
+			steps.attach = append(steps.attach, w)
 		}
 	}
-	return todo
+	return steps
 }
 
 // release decides whether an unneeded attachment can be deleted now.

@@ -53,23 +53,23 @@ func has(d csiVolume, attached bool) attachment {
 }
 
 // story writes a plan in one line.
-func story(todo plan) string {
+func story(steps plan) string {
 	var out []string
 	add := func(verb, what string) { out = append(out, verb+" "+what) }
-	for _, r := range todo.report {
+	for _, r := range steps.report {
 		add("report", strings.TrimPrefix(string(r.Name), "kubernetes.io/csi/d.example.com^"))
 	}
-	for _, w := range todo.attach {
+	for _, w := range steps.attach {
 		add("attach", w.volume.pv)
 	}
-	for _, w := range todo.refused {
+	for _, w := range steps.refused {
 		add("refuse", w.volume.pv)
 	}
-	for _, d := range todo.detach {
+	for _, d := range steps.detach {
 		add("detach", strings.TrimSpace(d.volume.pv+" "+d.forceReason))
 	}
-	if todo.requeueAfter > 0 {
-		add("again", todo.requeueAfter.String())
+	if steps.requeueAfter > 0 {
+		add("again", steps.requeueAfter.String())
 	}
 	return strings.Join(out, ", ")
 }

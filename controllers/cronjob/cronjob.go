@@ -164,40 +164,40 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	return err
 }
 
-// apply executes todo, and updates its status with the results.
+// apply executes steps, and updates its status with the results.
 func (c *Controller) apply(
-	ctx context.Context, key framework.Key, cj *batchv1.CronJob, todo *plan, begin time.Time,
+	ctx context.Context, key framework.Key, cj *batchv1.CronJob, steps *plan, begin time.Time,
 ) error {
-	for _, j := range todo.remove {
-		if err := c.delete(ctx, cj, todo, j.Name, j.UID); err != nil {
+	for _, j := range steps.remove {
+		if err := c.delete(ctx, cj, steps, j.Name, j.UID); err != nil {
 			return err
 		}
 	}
-	for _, r := range todo.missing {
+	for _, r := range steps.missing {
 		j, err := c.env.Client.BatchV1().Jobs(cj.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) || err == nil && j.UID != r.UID:
-			todo.addEvent(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
-			todo.removeActive(r.UID)
+			steps.addEvent(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
+			steps.removeActive(r.UID)
 		case err != nil:
 			return fmt.Errorf("look for active job %s: %w", r.Name, err)
 		}
 	}
-	if err := c.reportUnexpected(ctx, todo); err != nil {
+	if err := c.reportUnexpected(ctx, steps); err != nil {
 		return err
 	}
-	todo.applyConcurrencyPolicy(cj)
-	if todo.due.IsZero() {
+	steps.applyConcurrencyPolicy(cj)
+	if steps.due.IsZero() {
 		return nil
 	}
-	if todo.replace {
-		for _, r := range append([]corev1.ObjectReference(nil), todo.status.Active...) {
-			if err := c.delete(ctx, cj, todo, r.Name, r.UID); err != nil {
+	if steps.replace {
+		for _, r := range append([]corev1.ObjectReference(nil), steps.status.Active...) {
+			if err := c.delete(ctx, cj, steps, r.Name, r.UID); err != nil {
 				return err
 			}
 		}
 	}
-	return c.start(ctx, key, cj, todo, begin)
+	return c.start(ctx, key, cj, steps, begin)
 }
 
 // reportUnexpected adds an event for each unexpected Job that the server has, too.
@@ -217,45 +217,45 @@ func (c *Controller) reportUnexpected(ctx context.Context, p *plan) error {
 }
 
 // delete deletes a Job with its pods.
-func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, todo *plan, name string, uid types.UID) error {
+func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, steps *plan, name string, uid types.UID) error {
 	background := metav1.DeletePropagationBackground
 	err := c.env.Client.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{
 		PropagationPolicy: &background,
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		todo.addEvent(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+		steps.addEvent(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return fmt.Errorf("delete job %s: %w", name, err)
 	}
-	todo.removeActive(uid)
-	todo.addEvent(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
+	steps.removeActive(uid)
+	steps.addEvent(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
 	return nil
 }
 
 // start creates the due Job and adds it to the active list.
 func (c *Controller) start(
-	ctx context.Context, key framework.Key, cj *batchv1.CronJob, todo *plan, begin time.Time,
+	ctx context.Context, key framework.Key, cj *batchv1.CronJob, steps *plan, begin time.Time,
 ) error {
 	jobs := c.env.Client.BatchV1().Jobs(cj.Namespace)
-	job, err := jobs.Create(ctx, jobFor(cj, todo.due), metav1.CreateOptions{})
+	job, err := jobs.Create(ctx, jobFor(cj, steps.due), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		todo.next = time.Time{} // the namespace is terminating: nothing can be created
+		steps.next = time.Time{} // the namespace is terminating: nothing can be created
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		// Either an earlier pass created it and failed to write the status, or another object has the name.
-		if job, err = jobs.Get(ctx, name(cj, todo.due), metav1.GetOptions{}); err != nil {
+		if job, err = jobs.Get(ctx, name(cj, steps.due), metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("read existing job: %w", err)
 		}
 		if !metav1.IsControlledBy(job, cj) {
 			return nil
 		}
 	case err != nil:
-		todo.addEvent(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
+		steps.addEvent(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return fmt.Errorf("create job: %w", err)
 	default:
-		skew().Observe(job.CreationTimestamp.Sub(todo.due).Seconds())
-		todo.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
+		skew().Observe(job.CreationTimestamp.Sub(steps.due).Seconds())
+		steps.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
 		c.env.Reconciled(mark.Subject{
 			Resource:  "cronjobs",
 			Namespace: cj.Namespace,
@@ -264,7 +264,7 @@ func (c *Controller) start(
 		}, begin,
 			&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{job.Name}}, nil)
 	}
-	todo.status.Active = append(todo.status.Active, corev1.ObjectReference{
+	steps.status.Active = append(steps.status.Active, corev1.ObjectReference{
 		Kind:            "Job",
 		Namespace:       job.Namespace,
 		Name:            job.Name,
@@ -272,7 +272,7 @@ func (c *Controller) start(
 		APIVersion:      batchv1.SchemeGroupVersion.String(),
 		ResourceVersion: job.ResourceVersion,
 	})
-	todo.status.LastScheduleTime = &metav1.Time{Time: todo.due}
+	steps.status.LastScheduleTime = &metav1.Time{Time: steps.due}
 	return nil
 }
 

@@ -170,18 +170,18 @@ func TestDecide(t *testing.T) {
 }
 
 // told is a plan in short.
-func told(cj *batchv1.CronJob, todo plan) string {
-	todo.applyConcurrencyPolicy(cj)
+func told(cj *batchv1.CronJob, steps plan) string {
+	steps.applyConcurrencyPolicy(cj)
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if !todo.due.IsZero() {
-		say("start %s", todo.due.UTC().Format("15:04"))
+	if !steps.due.IsZero() {
+		say("start %s", steps.due.UTC().Format("15:04"))
 	}
-	if todo.replace {
+	if steps.replace {
 		say("replacing")
 	}
-	if !todo.next.IsZero() {
-		say("next %s", todo.next.UTC().Format("15:04"))
+	if !steps.next.IsZero() {
+		say("next %s", steps.next.UTC().Format("15:04"))
 	}
 	refs := func(what string, list []corev1.ObjectReference) {
 		var names []string
@@ -192,23 +192,23 @@ func told(cj *batchv1.CronJob, todo plan) string {
 			say("%s %v", what, names)
 		}
 	}
-	refs("active", todo.status.Active)
-	refs("missing", todo.missing)
-	for _, j := range todo.unexpected {
+	refs("active", steps.status.Active)
+	refs("missing", steps.missing)
+	for _, j := range steps.unexpected {
 		say("unexpected [%s]", j.Name)
 	}
-	if t := todo.status.LastSuccessfulTime; t != nil {
+	if t := steps.status.LastSuccessfulTime; t != nil {
 		say("last %s", t.UTC().Format("15:04"))
 	}
 	var names []string
-	for _, j := range todo.remove {
+	for _, j := range steps.remove {
 		names = append(names, j.Name)
 	}
 	if slices.Sort(names); len(names) > 0 {
 		say("remove %v", names)
 	}
 	out := strings.Join(parts, " ")
-	for _, e := range todo.events {
+	for _, e := range steps.events {
 		out += "; " + e.reason
 	}
 	return out

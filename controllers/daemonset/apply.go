@@ -23,31 +23,31 @@ import (
 const maxParallelDeletes = 100
 
 // act creates and deletes as planned and returns the errors.
-func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, todo plan) error {
-	if len(todo.create)+len(todo.remove) == 0 {
+func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, steps plan) error {
+	if len(steps.create)+len(steps.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: todo.desired, Has: len(snap.pods)}
-	uids := make([]types.UID, len(todo.remove))
-	for i, v := range todo.remove {
+	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: steps.desired, Has: len(snap.pods)}
+	uids := make([]types.UID, len(steps.remove))
+	for i, v := range steps.remove {
 		uids[i] = v.pod.UID
 		detail.Deletes = append(detail.Deletes, v.pod.Name)
 	}
-	c.expect.Expect(snap.set.UID, len(todo.create), uids...)
+	c.expect.Expect(snap.set.UID, len(steps.create), uids...)
 	var next atomic.Int64
-	names := make([]string, len(todo.create))
-	done, _, err := framework.SlowStart(len(todo.create), 1, func() (err error) {
+	names := make([]string, len(steps.create))
+	done, _, err := framework.SlowStart(len(steps.create), 1, func() (err error) {
 		i := next.Add(1) - 1
-		names[i], err = c.create(ctx, snap, todo.create[i])
+		names[i], err = c.create(ctx, snap, steps.create[i])
 		return err
 	})
-	c.expect.CreationObserved(snap.set.UID, len(todo.create)-done) // these will not be observed; err causes a retry
+	c.expect.CreationObserved(snap.set.UID, len(steps.create)-done) // these will not be observed; err causes a retry
 	for _, name := range names {
 		if name != "" {
 			detail.Creates = append(detail.Creates, name)
 		}
 	}
-	err = errors.Join(err, framework.Parallel(todo.remove, maxParallelDeletes, func(v podDeletion) error {
+	err = errors.Join(err, framework.Parallel(steps.remove, maxParallelDeletes, func(v podDeletion) error {
 		return c.remove(ctx, snap, v)
 	}))
 	c.env.Reconciled(mark.Subject{

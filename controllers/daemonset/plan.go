@@ -62,36 +62,36 @@ type nodePods struct {
 // decide compares nodes and pods. Missing and surplus pods have priority; a rollout continues only in a pass without
 // them.
 func decide(snap snapshot) plan {
-	todo := groupByNode(snap)
+	steps := groupByNode(snap)
 	if !snap.expectationsSatisfied {
-		return todo
+		return steps
 	}
-	names := slices.Sorted(maps.Keys(todo.byNode))
+	names := slices.Sorted(maps.Keys(steps.byNode))
 	for _, name := range names {
-		todo.manageNode(snap, name)
+		steps.manageNode(snap, name)
 	}
-	if len(todo.create)+len(todo.remove) == 0 &&
+	if len(steps.create)+len(steps.remove) == 0 &&
 		snap.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		if surge, unavailable := limits(snap.set, todo.desired); surge == 0 {
-			todo.rollingUpdate(snap, names, unavailable)
+		if surge, unavailable := limits(snap.set, steps.desired); surge == 0 {
+			steps.rollingUpdate(snap, names, unavailable)
 		} else {
-			todo.surgingUpdate(snap, names, surge)
+			steps.surgingUpdate(snap, names, surge)
 		}
 	}
-	todo.create = todo.create[:min(len(todo.create), burst)]
-	todo.remove = todo.remove[:min(len(todo.remove), burst)]
-	return todo
+	steps.create = steps.create[:min(len(steps.create), burst)]
+	steps.remove = steps.remove[:min(len(steps.remove), burst)]
+	return steps
 }
 
 // groupByNode groups the pods by node.
 func groupByNode(snap snapshot) plan {
-	todo := plan{byNode: make(map[string]*nodePods, len(snap.nodes))}
+	steps := plan{byNode: make(map[string]*nodePods, len(snap.nodes))}
 	f := newNodeFit(snap.set)
 	for _, n := range snap.nodes {
 		run, stay := f.shouldRun(n)
-		todo.byNode[n.Name] = &nodePods{exists: true, run: run, stay: stay}
+		steps.byNode[n.Name] = &nodePods{exists: true, run: run, stay: stay}
 		if run {
-			todo.desired++
+			steps.desired++
 		}
 	}
 	for _, x := range snap.pods {
@@ -99,18 +99,18 @@ func groupByNode(snap snapshot) plan {
 		if name == "" || pod.Terminal(x) && x.DeletionTimestamp != nil {
 			continue // without a node, or being deleted
 		}
-		at := todo.byNode[name]
+		at := steps.byNode[name]
 		if at == nil {
 			at = &nodePods{}
-			todo.byNode[name] = at
+			steps.byNode[name] = at
 		}
 		at.pods = append(at.pods, x)
-		todo.requeueAfter(available(snap, x))
+		steps.requeueAfter(available(snap, x))
 	}
-	for _, at := range todo.byNode {
+	for _, at := range steps.byNode {
 		slices.SortFunc(at.pods, oldestFirst)
 	}
-	return todo
+	return steps
 }
 
 func (p *plan) requeueAfter(_ bool, wait time.Duration) {
@@ -327,7 +327,7 @@ func (p *plan) surgingUpdate(snap snapshot, names []string, maxSurge int) {
 }
 
 // status is the set's status from nodes and pods. A pass without actions does not update observedGeneration.
-func status(snap snapshot, todo plan) appsv1.DaemonSetStatus {
+func status(snap snapshot, steps plan) appsv1.DaemonSetStatus {
 	st := appsv1.DaemonSetStatus{
 		ObservedGeneration: snap.set.Generation,
 		CollisionCount:     snap.set.Status.CollisionCount,
@@ -339,8 +339,8 @@ func status(snap snapshot, todo plan) appsv1.DaemonSetStatus {
 	if !snap.expectationsSatisfied {
 		st.ObservedGeneration = snap.set.Status.ObservedGeneration
 	}
-	st.DesiredNumberScheduled = int32(todo.desired)
-	for _, at := range todo.byNode {
+	st.DesiredNumberScheduled = int32(steps.desired)
+	for _, at := range steps.byNode {
 		switch {
 		case len(at.pods) == 0 || !at.exists:
 			continue

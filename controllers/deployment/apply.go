@@ -32,10 +32,10 @@ type outcome struct {
 	condition *appsv1.DeploymentCondition
 }
 
-// apply executes todo. After an error the outcome is still correct.
-func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot, todo plan) (outcome, error) {
-	out := outcome{current: todo.current, sets: slices.Clone(todo.all())}
-	if todo.create == nil && len(todo.changes) == 0 && len(todo.remove) == 0 {
+// apply executes steps. After an error the outcome is still correct.
+func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot, steps plan) (outcome, error) {
+	out := outcome{current: steps.current, sets: slices.Clone(steps.all())}
+	if steps.create == nil && len(steps.changes) == 0 && len(steps.remove) == 0 {
 		return out, nil
 	}
 	detail := &mark.Reconcile{
@@ -43,14 +43,14 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot
 		Wants:     int(desiredReplicas(snap.d)),
 		Has:       int(specified(out.sets)),
 	}
-	err := c.create(ctx, snap, todo, &out, detail)
-	for _, ch := range todo.changes {
+	err := c.create(ctx, snap, steps, &out, detail)
+	for _, ch := range steps.changes {
 		if err != nil {
 			break
 		}
 		err = c.update(ctx, snap.d, ch, &out)
 	}
-	for _, rs := range todo.remove {
+	for _, rs := range steps.remove {
 		uid := rs.UID
 		e := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &uid},
@@ -71,16 +71,16 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot
 	return out, err
 }
 
-func (c *Controller) create(ctx context.Context, snap snapshot, todo plan, out *outcome, detail *mark.Reconcile) error {
-	if todo.create == nil {
+func (c *Controller) create(ctx context.Context, snap snapshot, steps plan, out *outcome, detail *mark.Reconcile) error {
+	if steps.create == nil {
 		return nil
 	}
 	client := c.env.Client.AppsV1().ReplicaSets(snap.d.Namespace)
-	rs, err := client.Create(ctx, todo.create, metav1.CreateOptions{})
+	rs, err := client.Create(ctx, steps.create, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		live, getErr := client.Get(ctx, todo.create.Name, metav1.GetOptions{})
+		live, getErr := client.Get(ctx, steps.create.Name, metav1.GetOptions{})
 		if getErr != nil {
-			return fmt.Errorf("look at replica set %s: %w", todo.create.Name, getErr)
+			return fmt.Errorf("look at replica set %s: %w", steps.create.Name, getErr)
 		}
 		if !metav1.IsControlledBy(live, snap.d) || !sameTemplate(&live.Spec.Template, &snap.d.Spec.Template) {
 			out.hashCollision = true
@@ -95,13 +95,13 @@ func (c *Controller) create(ctx context.Context, snap snapshot, todo plan, out *
 		return nil // the Deployment is being deleted too
 	}
 	if err != nil {
-		msg := fmt.Sprintf("Failed to create new replica set %q: %v", todo.create.Name, err)
+		msg := fmt.Sprintf("Failed to create new replica set %q: %v", steps.create.Name, err)
 		if hasDeadline(snap.d) {
 			n := newCondition(snap.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, setCreateError, msg)
 			out.condition = &n
 		}
 		c.env.Events.Event(snap.d, corev1.EventTypeWarning, setCreateError, msg)
-		return fmt.Errorf("create replica set %s: %w", todo.create.Name, err)
+		return fmt.Errorf("create replica set %s: %w", steps.create.Name, err)
 	}
 	out.current = rs
 	out.sets = append(out.sets, rs)
@@ -146,15 +146,15 @@ func (c *Controller) update(ctx context.Context, deployment *appsv1.Deployment, 
 
 // writeStatus writes the status and the revision if either changed.
 func (c *Controller) writeStatus(
-	ctx context.Context, snap snapshot, todo plan, out outcome,
+	ctx context.Context, snap snapshot, steps plan, out outcome,
 ) (next time.Duration, err error) {
 	if out.condition != nil {
-		todo.conditions = setCondition(todo.conditions, *out.condition)
+		steps.conditions = setCondition(steps.conditions, *out.condition)
 	}
 	if out.current == nil {
-		todo.revision = "" // the set with this revision could not be created
+		steps.revision = "" // the set with this revision could not be created
 	}
-	st, next := status(snap, todo, out.current, out.sets)
+	st, next := status(snap, steps, out.current, out.sets)
 	if out.hashCollision {
 		n := int32(1)
 		if snap.d.Status.CollisionCount != nil {
@@ -162,7 +162,7 @@ func (c *Controller) writeStatus(
 		}
 		st.CollisionCount = &n
 	}
-	stale := todo.revision != "" && snap.d.Annotations[revisionAnnotation] != todo.revision
+	stale := steps.revision != "" && snap.d.Annotations[revisionAnnotation] != steps.revision
 	if !stale && equality.Semantic.DeepEqual(snap.d.Status, st) {
 		return next, nil
 	}
@@ -173,7 +173,7 @@ func (c *Controller) writeStatus(
 		if deployment.Annotations == nil {
 			deployment.Annotations = map[string]string{}
 		}
-		deployment.Annotations[revisionAnnotation] = todo.revision
+		deployment.Annotations[revisionAnnotation] = steps.revision
 	}
 	client := c.env.Client.AppsV1().Deployments(deployment.Namespace)
 	stored, err := client.UpdateStatus(ctx, &deployment, metav1.UpdateOptions{})
@@ -183,10 +183,10 @@ func (c *Controller) writeStatus(
 	if err != nil {
 		return next, fmt.Errorf("write status: %w", err)
 	}
-	if stale && stored.Annotations[revisionAnnotation] != todo.revision {
+	if stale && stored.Annotations[revisionAnnotation] != steps.revision {
 		// A status update does not write metadata.
 		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: todo.revision}},
+			"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: steps.revision}},
 		})
 		if err == nil {
 			_, err = client.Patch(ctx, deployment.Name, types.MergePatchType, patch, metav1.PatchOptions{})

@@ -51,29 +51,29 @@ type change struct {
 // decide chooses the next step of s.d's rollout. After each step the next pass takes another, until nothing is left to
 // do. The same state gives the same decision.
 func decide(snap snapshot) plan {
-	todo := plan{conditions: slices.Clone(snap.d.Status.Conditions)}
-	todo.current, todo.old = split(snap.d, snap.sets)
+	steps := plan{conditions: slices.Clone(snap.d.Status.Conditions)}
+	steps.current, steps.old = split(snap.d, snap.sets)
 	if snap.d.DeletionTimestamp != nil {
-		return todo
+		return steps
 	}
-	todo.setPausedCondition(snap)
-	todo.refreshCurrent(snap)
+	steps.setPausedCondition(snap)
+	steps.refreshCurrent(snap)
 	recreate := snap.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 	switch {
 	case snap.d.Spec.Paused:
-		todo.scaleToSize(snap.d)
-		todo.cleanup(snap.d)
+		steps.scaleToSize(snap.d)
+		steps.cleanup(snap.d)
 	case isScalingEvent(snap) && (!recreate || len(active(snap.sets)) <= 1):
 		// several sets share the replicas only in a rolling update
-		todo.scaleToSize(snap.d)
+		steps.scaleToSize(snap.d)
 	case recreate:
-		todo.rollout = true
-		todo.rolloutRecreate(snap)
+		steps.rollout = true
+		steps.rolloutRecreate(snap)
 	default:
-		todo.rollout = true
-		todo.rolloutRolling(snap)
+		steps.rollout = true
+		steps.rolloutRolling(snap)
 	}
-	return todo
+	return steps
 }
 
 // split finds the set with the Deployment's template: the oldest if there are several.

@@ -108,7 +108,7 @@ func timedOutProgressing(d *appsv1.Deployment, c *appsv1.DeploymentCondition, no
 // status is the Deployment's status after the plan; current and sets are as stored now. next is when to check the
 // progress again, 0: never.
 func status(
-	snap snapshot, todo plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet,
+	snap snapshot, steps plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet,
 ) (st appsv1.DeploymentStatus, next time.Duration) {
 	st = appsv1.DeploymentStatus{
 		ObservedGeneration:  snap.d.Generation,
@@ -117,7 +117,7 @@ func status(
 		ReadyReplicas:       sum(sets, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.ReadyReplicas }),
 		TerminatingReplicas: terminating(sets),
 		CollisionCount:      snap.d.Status.CollisionCount,
-		Conditions:          slices.Clone(todo.conditions),
+		Conditions:          slices.Clone(steps.conditions),
 	}
 	st.UnavailableReplicas = max(0, specified(sets)-st.AvailableReplicas)
 	if current != nil {
@@ -131,7 +131,7 @@ func status(
 		c.Message = "Deployment has minimum availability."
 	}
 	st.Conditions = setCondition(st.Conditions, c)
-	if !todo.rollout {
+	if !steps.rollout {
 		return st, 0
 	}
 	if !hasDeadline(snap.d) {

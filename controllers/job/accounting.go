@@ -44,11 +44,11 @@ type accounting struct {
 }
 
 // newAccounting computes the status after a pass, and which pods may be released.
-func newAccounting(snap snapshot, todo plan, o outcome) accounting {
+func newAccounting(snap snapshot, steps plan, o outcome) accounting {
 	a := accounting{
 		withFinalizer: map[types.UID]struct{}{},
 		policyCounts:  map[batchv1.PodFailurePolicyAction]int{},
-		end:           todo.end,
+		end:           steps.end,
 	}
 	st := &a.status
 	snap.job.Status.DeepCopyInto(st)
@@ -58,28 +58,28 @@ func newAccounting(snap snapshot, todo plan, o outcome) accounting {
 	if st.StartTime == nil && !suspended(snap.job) {
 		st.StartTime = &metav1.Time{Time: snap.now}
 	}
-	ready := todo.ready
-	terminating := todo.terminating + int32(len(o.deleted))
+	ready := steps.ready
+	terminating := steps.terminating + int32(len(o.deleted))
 	for _, q := range o.deleted {
 		if pod.Ready(q) {
 			ready--
 		}
 	}
-	st.Active = int32(len(todo.active) + o.created - len(o.deleted))
+	st.Active = int32(len(steps.active) + o.created - len(o.deleted))
 	st.Ready = &ready
 	st.Terminating = &terminating
-	if todo.end != nil && len(o.deleted) != len(todo.terminate) {
+	if steps.end != nil && len(o.deleted) != len(steps.terminate) {
 		a.end = nil // not yet: some pods still run
-	} else if a.end == nil && snap.expectationsSatisfied && todo.completionsReached(snap.job, st.Active) {
+	} else if a.end == nil && snap.expectationsSatisfied && steps.completionsReached(snap.job, st.Active) {
 		a.end = &endCondition{
 			batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached,
 			"Reached expected number of succeeded pods",
 		}
 	}
-	if todo.managed && a.end == nil {
+	if steps.managed && a.end == nil {
 		a.setSuspended(snap)
 	}
-	a.trackFinished(snap, todo)
+	a.trackFinished(snap, steps)
 	if v := a.end; v != nil && condition(st.Conditions, v.kind) == nil {
 		setCondition(&st.Conditions, v.kind, corev1.ConditionTrue, v.reason, v.message, snap.now)
 	}
@@ -111,7 +111,7 @@ func (a *accounting) setSuspended(s snapshot) {
 }
 
 // trackFinished lists the finished pods.
-func (a *accounting) trackFinished(snap snapshot, todo plan) {
+func (a *accounting) trackFinished(snap snapshot, steps plan) {
 	for _, q := range snap.pods {
 		if snap.tracked(q) {
 			a.withFinalizer[q.UID] = struct{}{}
@@ -123,7 +123,7 @@ func (a *accounting) trackFinished(snap snapshot, todo plan) {
 	var won, lost []*corev1.Pod
 	defer func() { a.failures = snap.failures.add(won, lost) }()
 	for _, q := range snap.pods {
-		if !snap.tracked(q) || !a.canRemoveFinalizer(snap, todo, q) {
+		if !snap.tracked(q) || !a.canRemoveFinalizer(snap, steps, q) {
 			continue
 		}
 		a.toRelease = append(a.toRelease, q)
@@ -133,7 +133,7 @@ func (a *accounting) trackFinished(snap snapshot, todo plan) {
 		n, valid := indexOf(snap.job, q)
 		switch {
 		case q.Status.Phase == corev1.PodSucceeded && isIndexed(snap.job):
-			if valid && !todo.previousCompleted.Has(n) {
+			if valid && !steps.previousCompleted.Has(n) {
 				won = append(won, q)
 			}
 		case q.Status.Phase == corev1.PodSucceeded:
@@ -157,11 +157,11 @@ func (a *accounting) trackFinished(snap snapshot, todo plan) {
 	if !isIndexed(snap.job) {
 		return
 	}
-	st.Succeeded = todo.completed.Count()
-	st.CompletedIndexes = todo.completed.String()
+	st.Succeeded = steps.completed.Count()
+	st.CompletedIndexes = steps.completed.String()
 	st.FailedIndexes = nil
 	if hasBackoffLimitPerIndex(snap.job) {
-		lost := todo.failedIndexes.String()
+		lost := steps.failedIndexes.String()
 		st.FailedIndexes = &lost
 	}
 }

@@ -25,24 +25,24 @@ const maxParallel = 100
 
 // act creates and deletes pods as planned and returns the result with the first error.
 func (c *Controller) act(
-	ctx context.Context, key framework.Key, begin time.Time, snap snapshot, todo plan,
+	ctx context.Context, key framework.Key, begin time.Time, snap snapshot, steps plan,
 ) (o outcome, err error) {
-	if todo.create == 0 && len(todo.remove) == 0 && len(todo.terminate) == 0 {
+	if steps.create == 0 && len(steps.remove) == 0 && len(steps.terminate) == 0 {
 		return o, nil
 	}
 	detail := &mark.Reconcile{
 		EventSeen: c.loop.QueuedAt(workItem{Key: key}),
-		Wants:     int(todo.desiredActive(snap.job)),
-		Has:       len(todo.active),
+		Wants:     int(steps.desiredActive(snap.job)),
+		Has:       len(steps.active),
 	}
 	switch {
-	case todo.create > 0:
-		detail.Creates, err = c.create(ctx, snap.job, todo)
+	case steps.create > 0:
+		detail.Creates, err = c.create(ctx, snap.job, steps)
 		o.created = len(detail.Creates)
-	case len(todo.remove) > 0:
-		o.deleted, err = c.remove(ctx, snap.job, todo.remove, true)
+	case len(steps.remove) > 0:
+		o.deleted, err = c.remove(ctx, snap.job, steps.remove, true)
 	default:
-		o.deleted, err = c.remove(ctx, snap.job, todo.terminate, false)
+		o.deleted, err = c.remove(ctx, snap.job, steps.terminate, false)
 	}
 	for _, q := range o.deleted {
 		detail.Deletes = append(detail.Deletes, q.Name)
@@ -57,23 +57,23 @@ func (c *Controller) act(
 }
 
 // create creates pods and returns the names of those that exist now.
-func (c *Controller) create(ctx context.Context, job *batchv1.Job, todo plan) ([]string, error) {
+func (c *Controller) create(ctx context.Context, job *batchv1.Job, steps plan) ([]string, error) {
 	var (
 		mu      sync.Mutex
 		names   []string
-		indexes = todo.indexes
+		indexes = steps.indexes
 	)
 	template := podFor(job)
 	pods := c.env.Client.CoreV1().Pods(job.Namespace)
-	c.expect.Expect(job.UID, todo.create)
-	done, pace, err := framework.SlowStart(todo.create, c.state.get(job).batchSize, func() error {
+	c.expect.Expect(job.UID, steps.create)
+	done, pace, err := framework.SlowStart(steps.create, c.state.get(job).batchSize, func() error {
 		one := *template // the shared parts are only read
 		if isIndexed(job) {
 			mu.Lock()
 			n := indexes[0]
 			indexes = indexes[1:]
 			mu.Unlock()
-			setIndex(job, &one, n, todo.replaced[n])
+			setIndex(job, &one, n, steps.replaced[n])
 		}
 		made, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		mu.Lock()
@@ -90,12 +90,12 @@ func (c *Controller) create(ctx context.Context, job *batchv1.Job, todo plan) ([
 		return nil
 	})
 	c.state.update(job.UID, func(r *jobState) { r.batchSize = min(2*pace, burst) })
-	failed := todo.create - done
+	failed := steps.create - done
 	c.expect.CreationObserved(job.UID, failed) // these will not be observed
 	if err == nil {
 		failed = 0 // the namespace is terminating
 	}
-	metrics().observeCreations(job, todo.podCounts, len(names), failed)
+	metrics().observeCreations(job, steps.podCounts, len(names), failed)
 	return names, err
 }
 

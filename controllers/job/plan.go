@@ -112,25 +112,25 @@ type plan struct {
 
 // decide decides about the job's pods.
 func decide(snap snapshot) plan {
-	todo := plan{podCounts: countPods(snap)}
-	todo.end = todo.decideEnd(snap)
-	if d := snap.job.Spec.ActiveDeadlineSeconds; todo.end == nil && d != nil && !suspended(snap.job) {
+	steps := plan{podCounts: countPods(snap)}
+	steps.end = steps.decideEnd(snap)
+	if d := snap.job.Spec.ActiveDeadlineSeconds; steps.end == nil && d != nil && !suspended(snap.job) {
 		start := snap.now
 		if t := snap.job.Status.StartTime; t != nil {
 			start = t.Time
 		}
-		todo.requeueAfter = start.Add(seconds(*d)).Sub(snap.now)
+		steps.requeueAfter = start.Add(seconds(*d)).Sub(snap.now)
 	}
 	switch {
-	case todo.end != nil && !snap.expectationsSatisfied:
-		todo.end = nil // not all created pods are observed yet, so they could not all be deleted and counted
-	case todo.end != nil:
-		todo.terminate = todo.active
+	case steps.end != nil && !snap.expectationsSatisfied:
+		steps.end = nil // not all created pods are observed yet, so they could not all be deleted and counted
+	case steps.end != nil:
+		steps.terminate = steps.active
 	case snap.expectationsSatisfied && snap.job.DeletionTimestamp == nil:
-		todo.managed = true
-		todo.managePods(snap)
+		steps.managed = true
+		steps.managePods(snap)
 	}
-	return todo
+	return steps
 }
 
 func countPods(snap snapshot) podCounts {

@@ -156,13 +156,13 @@ func failedBefore(counted, ignored int) func(*corev1.Pod) {
 }
 
 // told is a plan in short: what to create, what to delete and how the job ends.
-func told(todo plan) string {
+func told(steps plan) string {
 	out := ""
-	if todo.create > 0 {
-		out += fmt.Sprintf("create %d", todo.create)
+	if steps.create > 0 {
+		out += fmt.Sprintf("create %d", steps.create)
 	}
-	if len(todo.indexes) > 0 {
-		out += fmt.Sprintf(" %v", todo.indexes)
+	if len(steps.indexes) > 0 {
+		out += fmt.Sprintf(" %v", steps.indexes)
 	}
 	names := func(verb string, pods []*corev1.Pod) {
 		var list []string
@@ -174,13 +174,13 @@ func told(todo plan) string {
 			out += fmt.Sprintf("%s %v", verb, list)
 		}
 	}
-	names("remove", todo.remove)
-	names("end", todo.terminate)
-	if todo.end != nil {
-		out += fmt.Sprintf(" %s %s", todo.end.kind, todo.end.reason)
+	names("remove", steps.remove)
+	names("end", steps.terminate)
+	if steps.end != nil {
+		out += fmt.Sprintf(" %s %s", steps.end.kind, steps.end.reason)
 	}
-	if todo.requeueAfter > 0 {
-		out += fmt.Sprintf(" again %s", todo.requeueAfter)
+	if steps.requeueAfter > 0 {
+		out += fmt.Sprintf(" again %s", steps.requeueAfter)
 	}
 	return out
 }

@@ -98,36 +98,36 @@ func needsMetrics(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 func decide(snap *snapshot) plan {
 	hpa := snap.hpa
 	current := snap.scale.spec
-	todo := plan{
+	steps := plan{
 		replicas:    current,
 		status:      hpa.Status.DeepCopy(),
 		recommended: -1,
 		errorLabel:  none,
 	}
-	todo.status.CurrentReplicas = current
-	todo.set(snap, scalingv2.AbleToScale, true, "SucceededGetScale",
+	steps.status.CurrentReplicas = current
+	steps.set(snap, scalingv2.AbleToScale, true, "SucceededGetScale",
 		"the HPA controller was able to get the target's current scale")
 	switch lowest := minReplicasOf(hpa); {
 	case needsMetrics(hpa, current):
-		if !todo.fromMetrics(snap) {
-			return todo
+		if !steps.fromMetrics(snap) {
+			return steps
 		}
 	case current == 0:
-		todo.status.CurrentMetrics = nil
-		todo.set(snap, scalingv2.ScalingActive, false, "ScalingDisabled",
+		steps.status.CurrentMetrics = nil
+		steps.set(snap, scalingv2.ScalingActive, false, "ScalingDisabled",
 			"scaling is disabled since the replica count of the target is zero")
 	case current > hpa.Spec.MaxReplicas:
-		todo.replicas = hpa.Spec.MaxReplicas
-		todo.reason = "Current number of replicas above Spec.MaxReplicas"
-		todo.status.CurrentMetrics = nil
+		steps.replicas = hpa.Spec.MaxReplicas
+		steps.reason = "Current number of replicas above Spec.MaxReplicas"
+		steps.status.CurrentMetrics = nil
 	default:
-		todo.replicas = lowest
-		todo.reason = "Current number of replicas below Spec.MinReplicas"
-		todo.status.CurrentMetrics = nil
+		steps.replicas = lowest
+		steps.reason = "Current number of replicas below Spec.MinReplicas"
+		steps.status.CurrentMetrics = nil
 	}
-	todo.rescale = todo.replicas != current
-	todo.status.DesiredReplicas = todo.replicas
-	return todo
+	steps.rescale = steps.replicas != current
+	steps.status.DesiredReplicas = steps.replicas
+	return steps
 }
 
 // fromMetrics decides from the metrics; false: no decision is possible.

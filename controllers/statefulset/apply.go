@@ -23,8 +23,8 @@ import (
 )
 
 // act executes the plan's stages up to the first failure.
-func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, todo plan, h *history.State) error {
-	if len(todo.stages) == 0 {
+func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, steps plan, h *history.State) error {
+	if len(steps.stages) == 0 {
 		return nil
 	}
 	a := &executor{Controller: c, s: snap, templates: map[string]*corev1.PodTemplateSpec{}}
@@ -36,7 +36,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 		a.templates[name] = t
 	}
 	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(snap.set), Has: len(snap.pods)}
-	all := slices.Concat(todo.stages...)
+	all := slices.Concat(steps.stages...)
 	var uids []types.UID
 	for _, x := range all {
 		switch x.verb {
@@ -49,7 +49,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 		}
 	}
 	c.expect.Expect(snap.set.UID, len(detail.Creates), uids...)
-	err := a.run(ctx, todo.stages, func(x action) { // not done: it will not be observed
+	err := a.run(ctx, steps.stages, func(x action) { // not done: it will not be observed
 		switch x.verb {
 		case create:
 			c.expect.CreationObserved(snap.set.UID, 1)

@@ -68,15 +68,15 @@ type member struct {
 // then updates.
 func decide(snap snapshot) plan {
 	members, condemned := splitPods(snap)
-	todo := plan{next: nextAvailable(snap)}
+	work := plan{next: nextAvailable(snap)}
 	if !snap.expectationsSatisfied || snap.set.DeletionTimestamp != nil {
-		return todo
+		return work
 	}
 	ordered := snap.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 	stage, ok := manageReplicas(snap, members, ordered)
-	todo.add(stage)
+	work.add(stage)
 	if !ok {
-		return todo
+		return work
 	}
 	stage = nil
 	for _, c := range condemned {
@@ -84,13 +84,13 @@ func decide(snap snapshot) plan {
 			stage = append(stage, action{verb: setClaimOwners, n: c.n, pod: c.pod})
 		}
 	}
-	todo.add(stage)
+	work.add(stage)
 	stage, ok = scaleDown(snap, members, condemned, ordered)
-	todo.add(stage)
+	work.add(stage)
 	if ok && snap.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
-		todo.add(rollOut(snap, members, ordered))
+		work.add(rollOut(snap, members, ordered))
 	}
-	return todo
+	return work
 }
 
 func (p *plan) add(stage []action) {

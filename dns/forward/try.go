@@ -128,29 +128,29 @@ func accept(asked *dns.Msg, b []byte) (*dns.Msg, error) {
 	return msg, nil
 }
 
-// probe asks each server of todo for a name that nobody else knows of: if the question arrives here, it leads in a
+// probe asks each server of steps for a name that nobody else knows of: if the question arrives here, it leads in a
 // circle.
-func (f *Forwarder) probe(todo *plan) {
+func (f *Forwarder) probe(steps *plan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ctx == nil || f.plan.Load() != todo {
+	if f.ctx == nil || f.plan.Load() != steps {
 		return
 	}
 	ctx := f.ctx
-	for _, r := range todo.routes {
+	for _, r := range steps.routes {
 		domain := r.domain
 		if domain == "." {
 			domain = "keelson-loop."
 		}
 		for _, s := range r.servers {
 			name := nonce() + "." + domain
-			if _, asked := todo.probes.LoadOrStore(name, s); asked {
+			if _, asked := steps.probes.LoadOrStore(name, s); asked {
 				continue
 			}
 			f.tasks.Go(func() {
 				// whether it comes back here is all that counts
 				_, _ = f.once(ctx, "udp", s, Question{Name: name, Type: dns.TypeHINFO, Class: dns.ClassINET}, true)
-				todo.probes.Delete(name)
+				steps.probes.Delete(name)
 			})
 		}
 	}

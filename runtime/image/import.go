@@ -197,24 +197,24 @@ func (s *Store) dockerPlan(a *tarFile, m dockerManifest) (importPlan, error) {
 		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers),
 			len(c.RootFS.DiffIDs))
 	}
-	todo := &plan{id: digestOf(raw), config: c, size: int64(len(raw))}
-	todo.setLayers()
+	steps := &plan{id: digestOf(raw), config: c, size: int64(len(raw))}
+	steps.setLayers()
 	files := map[string]string{} // chain id -> file
 	for i, f := range m.Layers {
 		size, ok := a.size(f)
 		if !ok {
 			return importPlan{}, fmt.Errorf("%w: archive lacks %.300q", ErrInvalid, f)
 		}
-		todo.layers[i].Size = size
-		todo.size += size
-		files[todo.layers[i].ChainID] = path.Clean(f)
+		steps.layers[i].Size = size
+		steps.size += size
+		files[steps.layers[i].ChainID] = path.Clean(f)
 	}
 	for _, t := range m.RepoTags {
 		n, err := parseName(t)
 		if err != nil {
 			return importPlan{}, err
 		}
-		todo.tags = nonEmpty(append(todo.tags, n.tagged())...)
+		steps.tags = nonEmpty(append(steps.tags, n.tagged())...)
 	}
-	return importPlan{plan: todo, open: func(l Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }}, nil
+	return importPlan{plan: steps, open: func(l Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }}, nil
 }

@@ -213,19 +213,19 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, request R
 	if err != nil {
 		return Image{}, err
 	}
-	todo, err := s.plan(ctx, repo, doc)
+	steps, err := s.plan(ctx, repo, doc)
 	if err != nil {
 		return Image{}, err
 	}
-	todo.tags = nonEmpty(n.tagged())
-	todo.digests = []string{n.repo + "@" + digest}
-	err = s.fetchLayers(ctx, request.Tenant, todo, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+	steps.tags = nonEmpty(n.tagged())
+	steps.digests = []string{n.repo + "@" + digest}
+	err = s.fetchLayers(ctx, request.Tenant, steps, m, func(ctx context.Context, l Layer) (readVerifier, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {
 		return Image{}, err
 	}
-	imgs, err := s.name([]*plan{todo})
+	imgs, err := s.name([]*plan{steps})
 	if err != nil {
 		return Image{}, err
 	}
@@ -280,14 +280,14 @@ func (p *plan) setLayers() {
 	}
 }
 
-// fetchLayers fetches the missing layers of todo in parallel; each is committed after the one below it. The caller
+// fetchLayers fetches the missing layers of steps in parallel; each is committed after the one below it. The caller
 // holds busy.
-func (s *Store) fetchLayers(ctx context.Context, tenant string, todo *plan, m *meter, open func(
+func (s *Store) fetchLayers(ctx context.Context, tenant string, steps *plan, m *meter, open func(
 	context.Context, Layer,
 ) (readVerifier, error),
 ) error {
-	missing := make([]bool, len(todo.layers))
-	for i, layer := range todo.layers {
+	missing := make([]bool, len(steps.layers))
+	for i, layer := range steps.layers {
 		have, ok, err := s.layerAt(layer.ChainID)
 		if err != nil {
 			return err
@@ -295,16 +295,16 @@ func (s *Store) fetchLayers(ctx context.Context, tenant string, todo *plan, m *m
 		if missing[i] = !ok; ok {
 			have.Blob = layer.Blob
 			have.Size = layer.Size
-			todo.layers[i] = have
+			steps.layers[i] = have
 			continue
 		}
 		m.total.Add(layer.Size)
 	}
 	m.report()
 	group, gctx := errgroup.WithContext(ctx)
-	chains := make([]string, 0, len(todo.layers))
+	chains := make([]string, 0, len(steps.layers))
 	var ready chan struct{}
-	for i, l := range todo.layers {
+	for i, l := range steps.layers {
 		below := slices.Clone(chains)
 		chains = append(chains, l.ChainID)
 		if !missing[i] {
@@ -322,7 +322,7 @@ func (s *Store) fetchLayers(ctx context.Context, tenant string, todo *plan, m *m
 			}
 			got.Blob = l.Blob
 			got.Size = l.Size
-			todo.layers[i] = got
+			steps.layers[i] = got
 			close(mine)
 			return nil
 		})

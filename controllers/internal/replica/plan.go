@@ -42,30 +42,30 @@ type plan struct {
 
 // decide counts the set's pods and returns how many to create or which to delete.
 func decide(snap snapshot) plan {
-	var todo plan
+	var steps plan
 	for _, pod := range snap.pods {
 		switch {
 		case podkind.Active(pod):
-			todo.active = append(todo.active, pod)
+			steps.active = append(steps.active, pod)
 		case !podkind.Terminal(pod):
-			todo.terminating++
+			steps.terminating++
 		}
 	}
 	if !snap.expectationsSatisfied || snap.set.DeletionTimestamp != nil {
-		return todo
+		return steps
 	}
-	switch diff := len(todo.active) - desiredReplicas(snap.set); {
+	switch diff := len(steps.active) - desiredReplicas(snap.set); {
 	case diff < 0:
-		todo.create = min(-diff, burst)
+		steps.create = min(-diff, burst)
 	case diff > 0:
 		n := min(diff, burst)
-		if n < len(todo.active) {
-			todo.remove = podsToDelete(todo.active, snap.related(), n, snap.now)
+		if n < len(steps.active) {
+			steps.remove = podsToDelete(steps.active, snap.related(), n, snap.now)
 		} else {
-			todo.remove = todo.active
+			steps.remove = steps.active
 		}
 	}
-	return todo
+	return steps
 }
 
 // desiredReplicas is spec.replicas, which the API server has defaulted.
@@ -78,20 +78,20 @@ func desiredReplicas(set *appsv1.ReplicaSet) int {
 
 // status is the set's status from the plan's pods; failure is the error of the creations or deletions, or nil. next is
 // when a ready pod becomes available; 0: none will.
-func status(snap snapshot, todo plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
+func status(snap snapshot, steps plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
 	snap.set.Status.DeepCopyInto(&st)
 	st.ObservedGeneration = snap.set.Generation
-	st.Replicas = int32(len(todo.active))
+	st.Replicas = int32(len(steps.active))
 	st.FullyLabeledReplicas = 0
 	st.ReadyReplicas = 0
 	st.AvailableReplicas = 0
 	if snap.countsTerminating {
-		terminating := int32(todo.terminating)
+		terminating := int32(steps.terminating)
 		st.TerminatingReplicas = &terminating
 	}
 	template := labels.SelectorFromSet(snap.set.Spec.Template.Labels)
 	minReady := time.Duration(snap.set.Spec.MinReadySeconds) * time.Second
-	for _, pod := range todo.active {
+	for _, pod := range steps.active {
 		if template.Matches(labels.Set(pod.Labels)) {
 			st.FullyLabeledReplicas++
 		}
@@ -106,7 +106,7 @@ func status(snap snapshot, todo plan, failure error) (st appsv1.ReplicaSetStatus
 			next = wait
 		}
 	}
-	st.Conditions = failureCondition(st.Conditions, snap, todo, failure)
+	st.Conditions = failureCondition(st.Conditions, snap, steps, failure)
 	return st, next
 }
 
