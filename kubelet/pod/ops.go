@@ -171,7 +171,7 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, action Action) func()
 			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "SandboxChanged",
 				"Pod sandbox changed, it will be killed and re-created.")
 		}
-		id, err = w.createSandbox(ctx, cfg, handler)
+		id, err = w.createSandbox(ctx, in.Pod, cfg, handler)
 	}
 	if ctx.Err() == nil {
 		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: action.Attempt})
@@ -219,11 +219,13 @@ func (w *Worker) networkProblem(ctx context.Context) string {
 	return observed.NetworkProblem(st)
 }
 
-func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+func (w *Worker) createSandbox(
+	ctx context.Context, pod *corev1.Pod, cfg *runtimeapi.PodSandboxConfig, handler string,
+) (string, error) {
 	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}
-	if err := w.env.Cgroups.Make(w.uid); err != nil {
+	if err := w.env.Cgroups.Make(w.uid, translate.PodShares(pod)); err != nil {
 		return "", err
 	}
 	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{
@@ -348,6 +350,9 @@ func (w *Worker) resize(ctx context.Context, in Input, action Action) func() {
 		ContainerId: action.ID,
 		Linux:       translate.Resources(in.Pod, c, w.env.MemoryBytes),
 	})
+	if err == nil {
+		err = w.env.Cgroups.Make(w.uid, translate.PodShares(in.Pod))
+	}
 	done := w.retry(ctx, action, in.Pod, "resize container", err)
 	return func() {
 		done()

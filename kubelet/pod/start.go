@@ -121,7 +121,8 @@ func (w *Worker) tryStart(
 		w.mark(mark.StepContainerCreated, begin, err, ctr)
 		return failedAs(reasonConfig, err)
 	}
-	if err := w.env.Cgroups.Make(w.uid); err != nil { // another program may have removed it
+	// another program may have removed it
+	if err := w.env.Cgroups.Make(w.uid, translate.PodShares(in.Pod)); err != nil {
 		return failedAs(reasonCreate, err)
 	}
 	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{

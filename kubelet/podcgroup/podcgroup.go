@@ -3,10 +3,12 @@
 // Package podcgroup makes a cgroup for each pod of the node, in which the runtime makes those of the pod's
 // containers. It limits the number of processes: of each pod, and of all pods together to less than the machine can
 // have, so that a pod that forks without end takes no process from other pods, from the kubelet or from the
-// machine. The kubelet prepares it; the pod workers call Make and Remove. It knows no runtime.
+// machine. It weighs the pods' processor time by their requests. The kubelet prepares it; the pod workers call Make and
+// Remove. It knows no runtime.
 package podcgroup
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -19,6 +21,7 @@ const DefaultLimit = 4096
 
 // The machine keeps reserveShare-th part of its processes for itself, at least minReserve.
 const (
+	maxShares    = 262144 // the kernel's limit
 	reserveShare = 10
 	minReserve   = 1024
 )
@@ -49,6 +52,9 @@ func (m *Manager) Prepare() {
 	if err == nil {
 		m.mode = host.Cgroups
 		err = linux.LimitProcesses(m.mode, m.pods(), limitOfAll(linux.MaxProcesses()))
+	}
+	if err == nil { // beside it are containers of earlier versions, with the shares of their pods
+		err = ignoreUnsupported(linux.WeighCPU(m.mode, m.pods(), maxShares))
 	}
 	if err != nil {
 		m.log.Warn("the number of processes of pods is not limited", "err", err)
@@ -103,15 +109,19 @@ func (m *Manager) Of(uid string) string {
 	return filepath.Join(m.pods(), "pod"+uid)
 }
 
-// Make makes the cgroup of a pod, or sets its limit again.
-func (m *Manager) Make(uid string) error {
+// Make makes the cgroup of a pod, or sets its limit and its shares of the processors again. shares are those of
+// cgroups of version 1: 1024 for each processor that the pod requests, at least 2.
+func (m *Manager) Make(uid string, shares int64) error {
 	if m.root == "" || m.limit < 0 {
 		return nil
 	}
 	if err := check(uid); err != nil {
 		return err
 	}
-	return linux.LimitProcesses(m.mode, m.Of(uid), m.limit)
+	if err := linux.LimitProcesses(m.mode, m.Of(uid), m.limit); err != nil {
+		return err
+	}
+	return ignoreUnsupported(linux.WeighCPU(m.mode, m.Of(uid), shares))
 }
 
 // Remove removes the cgroup of a pod, whose processes have ended. A missing one is no error.
@@ -123,6 +133,14 @@ func (m *Manager) Remove(uid string) error {
 		return err
 	}
 	return linux.RemoveCgroup(m.mode, m.Of(uid))
+}
+
+// ignoreUnsupported: without the controller cpu, the containers have no shares either.
+func ignoreUnsupported(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 func check(uid string) error {

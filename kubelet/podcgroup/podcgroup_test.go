@@ -31,6 +31,20 @@ func limitOf(t *testing.T, path string) string {
 	return ""
 }
 
+// sharesOf is what the kernel has as a cgroup's share of the processors.
+func sharesOf(t *testing.T, mode linux.CgroupMode, path string) string {
+	t.Helper()
+	file := filepath.Join(linux.CgroupRoot, "cpu", path, "cpu.shares")
+	if mode == linux.CgroupV2 {
+		file = filepath.Join(linux.CgroupRoot, path, "cpu.weight")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Error(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
 func TestPods(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: cgroups")
@@ -47,14 +61,20 @@ func TestPods(t *testing.T) {
 		t.Errorf("all pods: got the limit %q, want %s", got, want)
 	}
 	for range 2 { // again: nothing changes
-		if err := manager.Make("a-uid"); err != nil {
+		if err := manager.Make("a-uid", 512); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := limitOf(t, manager.Of("a-uid")); got != "4096" || manager.Of("a-uid") != root+"/pods/poda-uid" {
 		t.Errorf("pod at %s: got the limit %q, want 4096", manager.Of("a-uid"), got)
 	}
-	if err := manager.Make("gone"); err != nil {
+	pods := sharesOf(t, manager.mode, root+"/pods")
+	shares := sharesOf(t, manager.mode, manager.Of("a-uid"))
+	if manager.mode == linux.CgroupV2 && (pods != "10000" || shares != "20") ||
+		manager.mode != linux.CgroupV2 && (pods != "262144" || shares != "512") {
+		t.Errorf("got the shares %q of all pods and %q of a pod that requests half a processor", pods, shares)
+	}
+	if err := manager.Make("gone", 2); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sleep", "1000")
@@ -71,7 +91,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("after another start: got the limits %q and %q, want that the cgroup without processes is gone", gone,
 			here)
 	}
-	if err := manager.Make("../../other"); err == nil {
+	if err := manager.Make("../../other", 2); err == nil {
 		t.Error("a uid that leads elsewhere was accepted")
 	}
 	for range 2 {
@@ -86,7 +106,7 @@ func TestPods(t *testing.T) {
 
 func TestWithoutLimit(t *testing.T) {
 	for _, m := range []*Manager{New("", 0, nil), New("/keelson-test-none", -1, nil)} {
-		if m.Of("u") != m.root || m.Make("u") != nil || m.Remove("u") != nil {
+		if m.Of("u") != m.root || m.Make("u", 2) != nil || m.Remove("u") != nil {
 			t.Errorf("%+v: pods have cgroups of their own", m)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/observed"
@@ -170,6 +171,12 @@ func quota(milli int64) int64 {
 		return 0
 	}
 	return max(milli*period/1000, minQuota)
+}
+
+// PodShares returns the shares of the processors of a pod's cgroup, by all that the pod requests.
+func PodShares(pod *corev1.Pod) int64 {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return shares(requests.Cpu().MilliValue())
 }
 
 // Resources returns the resources of a container's cgroup. memoryBytes is the node's memory, for the OOM score.

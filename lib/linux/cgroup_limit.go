@@ -35,6 +35,33 @@ func LimitProcesses(mode CgroupMode, path string, limit int64) error {
 	return nil
 }
 
+// WeighCPU makes the cgroup path and sets its share of the processors among the cgroups beside it: shares are those of
+// version 1, 2 to 262144. It is errors.ErrUnsupported if the machine has no controller for that. It is idempotent.
+func WeighCPU(mode CgroupMode, path string, shares int64) error {
+	dir := filepath.Join(CgroupRoot, "cpu", path)
+	file := "cpu.shares"
+	value := shares
+	if mode == CgroupV2 {
+		dir = filepath.Join(CgroupRoot, path)
+		file = "cpu.weight"
+		value = 1 + (shares-2)*9999/262142 // 1 to 10000
+	} else if _, err := os.Stat(filepath.Join(CgroupRoot, "cpu")); err != nil {
+		return fmt.Errorf("weigh processors: no cgroup controller cpu: %w", errors.ErrUnsupported)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	if mode == CgroupV2 {
+		if err := delegate(path, "cpu"); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(value, 10)), 0); err != nil {
+		return fmt.Errorf("weigh processors of cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
 // delegate enables a controller of version 2 for the cgroup path: in every cgroup above it.
 func delegate(path, controller string) error {
 	at := CgroupRoot
