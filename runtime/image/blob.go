@@ -188,12 +188,12 @@ func (b *blobReader) Read(p []byte) (int, error) {
 	}
 }
 
-// broken returns why a body ended early: errSlow if it sent too little and errStalled if it sent nothing, otherwise a
-// lost connection.
+// broken returns why a body ended early: errSlow if it sent too little and errStalled if it sent nothing for deadTime,
+// which a connection that broke silently does, otherwise a lost connection.
 func (b *blobReader) broken(err error) error {
 	host := b.repo.repo.RegistryStr()
 	switch {
-	case b.pace.late.Load() && b.pace.got > 0:
+	case b.pace.late.Load() && b.pace.quiet < deadTime:
 		return describeAnswer(host, errSlow)
 	case b.pace.late.Load():
 		return describeAnswer(host, errStalled)

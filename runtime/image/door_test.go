@@ -117,19 +117,21 @@ func TestPace(t *testing.T) {
 		body         drip
 		reader       time.Duration // that the reader needs for each chunk
 		ends, within time.Duration // 0: not in an hour
+		dead         bool          // the connection counts as broken, and the transfer is resumed
 	}{
-		{"a byte every 20 s", drip{chunk: 1, every: 20 * time.Second}, 0, time.Minute, time.Minute},
-		{"nothing", drip{}, 0, time.Minute, time.Minute},
+		{"a byte every 20 s", drip{chunk: 1, every: 20 * time.Second}, 0, time.Minute, time.Minute, false},
+		{"nothing", drip{}, 0, time.Minute, time.Minute, true},
 		{
 			"a burst, then a byte every 20 s",
 			drip{first: 10 << 20, chunk: 1, every: 20 * time.Second},
 			0,
-			time.Minute, time.Minute,
+			time.Minute, time.Minute, false,
 		},
-		{"3 KiB a second", drip{chunk: 3 << 10, every: time.Second}, 0, time.Minute, time.Minute},
-		{"5 KiB a second", drip{chunk: 5 << 10, every: time.Second}, 0, 0, 0},
-		{"300 KiB every 50 s", drip{chunk: 300 << 10, every: 50 * time.Second}, 0, 0, 0},
-		{"a slow reader", drip{chunk: 5 << 10, every: time.Second}, 5 * time.Minute, 0, 0},
+		{"full speed, then nothing", drip{first: 10<<20 + 100}, 0, time.Minute, time.Minute, true},
+		{"3 KiB a second", drip{chunk: 3 << 10, every: time.Second}, 0, time.Minute, time.Minute, false},
+		{"5 KiB a second", drip{chunk: 5 << 10, every: time.Second}, 0, 0, 0, false},
+		{"300 KiB every 50 s", drip{chunk: 300 << 10, every: 50 * time.Second}, 0, 0, 0, false},
+		{"a slow reader", drip{chunk: 5 << 10, every: time.Second}, 5 * time.Minute, 0, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,6 +148,9 @@ func TestPace(t *testing.T) {
 				took := time.Since(begin)
 				if tt.ends == 0 && err != nil || tt.ends > 0 && (took < tt.ends || took > tt.within) {
 					t.Errorf("ended after %v: %v", took, err)
+				}
+				if dead := pace.quiet >= deadTime; dead != tt.dead {
+					t.Errorf("the last read waited %v: broken %v, want %v", pace.quiet, dead, tt.dead)
 				}
 				if pace.late.Load() != (tt.ends > 0) {
 					t.Errorf("late: %v", pace.late.Load())

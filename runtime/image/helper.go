@@ -156,6 +156,7 @@ func (hs *helpers) begin(request Request, m *meter) (*helper, int64, *call, erro
 	hs.mu.Lock()
 	h := hs.byTenant[request.Tenant]
 	if h == nil {
+		hs.endIdleLocked()
 		var err error
 		if h, err = hs.start(request.Tenant); err != nil {
 			hs.mu.Unlock()
@@ -178,6 +179,25 @@ func (hs *helpers) begin(request Request, m *meter) (*helper, int64, *call, erro
 	return h, id, c, nil
 }
 
+// endIdleLocked ends a helper without calls when there are as many helpers as may run. The others have calls, whose
+// number is bounded by the places of downloads.
+func (hs *helpers) endIdleLocked() {
+	if len(hs.byTenant) < hs.setup.Downloads+maxTenants {
+		return
+	}
+	for tenant, h := range hs.byTenant {
+		if len(h.calls) > 0 {
+			continue
+		}
+		delete(hs.byTenant, tenant)
+		if h.end != nil {
+			h.end.Stop()
+		}
+		_ = h.stdin.Close() // it ends
+		return
+	}
+}
+
 // finish forgets a call. A helper without calls ends after a while.
 func (hs *helpers) finish(tenant string, h *helper, id int64) {
 	hs.mu.Lock()
@@ -185,6 +205,9 @@ func (hs *helpers) finish(tenant string, h *helper, id int64) {
 	delete(h.calls, id)
 	if len(h.calls) > 0 || hs.byTenant[tenant] != h {
 		return
+	}
+	if h.end != nil {
+		h.end.Stop()
 	}
 	h.end = time.AfterFunc(hs.idle, func() {
 		hs.mu.Lock()

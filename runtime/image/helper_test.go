@@ -121,6 +121,21 @@ func wideFrame(content []byte) []byte {
 	return append(out, content...)
 }
 
+// TestHelpersAreBounded: pulls of many namespaces that fail at once leave no more helpers than may run.
+func TestHelpersAreBounded(t *testing.T) {
+	store := helped(t, helperMemory)
+	most := store.helpers.setup.Downloads + maxTenants
+	for i := range most + 3 {
+		_, err := store.Pull(t.Context(), Request{Ref: "127.0.0.1:1/none:1", Tenant: fmt.Sprint("ns-", i)})
+		if err == nil {
+			t.Fatal("an image of no registry was pulled")
+		}
+	}
+	if got := len(store.pids()); got != most {
+		t.Errorf("%d helpers, want %d", got, most)
+	}
+}
+
 // TestHelperOutOfMemory: an image that takes more memory than a helper may have ends that helper. Others' pulls go on,
 // the next pull gets a new one, and nothing is left in the store.
 func TestHelperOutOfMemory(t *testing.T) {

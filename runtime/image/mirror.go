@@ -49,7 +49,18 @@ func (s *Store) endpoints(n imageName) ([]endpoint, error) {
 		}
 		out = append(out, m)
 	}
-	return append(out, endpoint{host: n.host, plain: isLoopback(n.host)}), nil
+	return append(out, endpoint{host: n.host, plain: isLoopback(n.host) || s.plainMirror(n.host)}), nil
+}
+
+// plainMirror reports whether host is a mirror that does without TLS. An image may also name it directly.
+func (s *Store) plainMirror(host string) bool {
+	for _, raw := range s.cfg.Mirrors {
+		m, err := parseMirror(raw)
+		if err == nil && m.plain && hostPort(m.host, "http") == hostPort(host, "http") {
+			return true
+		}
+	}
+	return false
 }
 
 func (e endpoint) scheme() string {

@@ -13,7 +13,9 @@ import (
 // for days.
 const (
 	paceWindow = time.Minute
-	minBytes   = 240 << 10
+	// deadTime is the wait without a byte after which a connection counts as broken, not as slow.
+	deadTime = paceWindow / 2
+	minBytes = 240 << 10
 )
 
 // pace ends a transfer that is too slow. Only the time in which somebody waits for bytes counts: a full disk or a slow
@@ -24,6 +26,7 @@ type pace struct {
 	late  atomic.Bool   // the window ended with too few bytes
 	left  time.Duration // of the window
 	got   int64         // bytes in the window
+	quiet time.Duration // how long the last read waited, if it brought nothing
 }
 
 // newPace returns a pace that calls end, once, when a transfer is too slow.
@@ -48,7 +51,12 @@ func (p *pace) read(r io.Reader, b []byte) (int, error) {
 	p.timer.Reset(p.left)
 	n, err := r.Read(b)
 	p.timer.Stop()
-	p.left -= time.Since(begin)
+	waited := time.Since(begin)
+	p.left -= waited
+	p.quiet = 0
+	if n == 0 {
+		p.quiet = waited
+	}
 	p.got += int64(n)
 	if p.got >= minBytes {
 		p.left = paceWindow
