@@ -29,8 +29,8 @@ type Node struct {
 	Servers map[netip.AddrPort]bool
 	// Reserved are the ports of this node's own programs, whether these listen at the moment or not, with their names.
 	Reserved map[HostPort]string
-	// Taken reports whether a process of this node listens on an address and port, which no Service may use then. With
-	// an unspecified address it asks about any address. nil: none does.
+	// Taken reports whether a process of this node listens on an address and port, which no Service may use then. nil:
+	// none does.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
 }
 
@@ -58,17 +58,10 @@ func (n Node) userOf(at netip.AddrPort, proto uint8) string {
 	return ""
 }
 
-// userOfPort returns what uses a port of this node, so that it is no node port; "": nothing.
-func (n Node) userOfPort(family int, proto uint8, port uint16) string {
-	unspecified := netip.IPv4Unspecified()
-	if family == 6 {
-		unspecified = netip.IPv6Unspecified()
-	}
-	by := n.Reserved[HostPort{proto, port}]
-	if by == "" && n.Taken != nil && n.Taken(unspecified, proto, port) {
-		by = "a process of this node"
-	}
-	return by
+// userOfPort returns the program of this node that has a port, so that it is no node port; "": none. Other processes
+// are not asked about: a connection that leaves by the port, or a listener on loopback, must not end a Service.
+func (n Node) userOfPort(proto uint8, port uint16) string {
+	return n.Reserved[HostPort{proto, port}]
 }
 
 // pods returns the pod ranges of a family.

@@ -409,7 +409,7 @@ func (s *servedPort) external(ext outer) bool {
 
 // nodePort serves a node port, unless something else of this node uses it.
 func (s *servedPort) nodePort(ip netip.Addr, port uint16) {
-	if by := s.node.userOfPort(s.f.n, s.proto, port); by != "" {
+	if by := s.node.userOfPort(s.proto, port); by != "" {
 		unspecified := netip.IPv4Unspecified()
 		if ip.Is6() {
 			unspecified = netip.IPv6Unspecified()
