@@ -28,7 +28,7 @@ type Config struct {
 	// proxies (default 1000).
 	MaxStreams int
 	// MaxTenantWatches limits the watches of all users that are no administrators, nodes or components; one of them, or
-	// the service accounts of a namespace, may have a quarter (default 20,000).
+	// the service accounts of a namespace, may have a quarter, and half while others need none (default 20,000).
 	MaxTenantWatches int
 	// Timeout limits a request that is not long-running (default 60 s). ?timeout= may shorten it.
 	Timeout time.Duration

@@ -8,7 +8,8 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// shares counts long-running requests by owner. One tenant has a quarter of the places at most.
+// shares counts long-running requests by owner. While half of the tenants' places are free, a tenant may have as many
+// as it needs; then a quarter at most.
 // Administrators, nodes and components are outside of that.
 type shares struct {
 	all     int // of everybody together; 0: no limit
@@ -45,7 +46,7 @@ func (s *shares) enter(owner connlimit.Owner) bool {
 		return false
 	}
 	if owner.Rank == connlimit.Tenant {
-		if s.ofTenant >= s.tenants || s.byTenant[owner.Name] >= s.each {
+		if s.ofTenant >= s.tenants || s.ofTenant >= s.tenants/2 && s.byTenant[owner.Name] >= s.each {
 			return false
 		}
 		s.ofTenant++

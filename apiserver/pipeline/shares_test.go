@@ -27,7 +27,7 @@ func TestStreamShares(t *testing.T) {
 		return n
 	}
 	names := []string{"a", "b", "c", "d"}
-	for i, want := range []int{5, 5, 5, 0} {
+	for i, want := range []int{7, 5, 3, 0} {
 		if got := fill(connlimit.Owner{Name: names[i]}); got != want {
 			t.Errorf("tenant %s got %d streams, want %d", names[i], got, want)
 		}
@@ -42,12 +42,12 @@ func TestStreamShares(t *testing.T) {
 	if got := fill(connlimit.Owner{Name: "d"}); got != 5 {
 		t.Errorf("tenant d got %d streams after a left, want 5", got)
 	}
-	if len(shares.byTenant) != 3 || shares.running != 15 {
-		t.Errorf("%d tenants, %d streams are counted, want 3 and 15", len(shares.byTenant), shares.running)
+	if len(shares.byTenant) != 4 || shares.running != 15 {
+		t.Errorf("%d tenants, %d streams are counted, want 4 and 15", len(shares.byTenant), shares.running)
 	}
 }
 
-// TestWatchShares: one namespace's accounts have a quarter of the watches of tenants, and give them back.
+// TestWatchShares: one namespace's accounts have half of the watches of tenants alone, and give them back.
 func TestWatchShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -69,12 +69,12 @@ func TestWatchShares(t *testing.T) {
 			})
 		}
 		const account = "system:serviceaccount:team:"
-		for i := range 4 {
+		for i := range 6 {
 			watch(auth.User{Name: account + strconv.Itoa(i)})
 		}
 		synctest.Wait()
 		if got := refused.Load(); got != 2 {
-			t.Errorf("%d of 4 watches of one namespace's accounts were refused, want 2", got)
+			t.Errorf("%d of 6 watches of one namespace's accounts were refused, want 2", got)
 		}
 		for range 20 {
 			watch(auth.User{Name: "root", Groups: []string{auth.Masters}})
