@@ -48,7 +48,7 @@ func (p ServiceExternalIPs) Validate(ctx context.Context, req *Request) error {
 	}
 	for i, text := range service.Spec.ExternalIPs {
 		a, err := netip.ParseAddr(text)
-		if err != nil {
+		if err != nil || had(old, text) {
 			continue // validation rejects it, or the old Service has it
 		}
 		if in, what := ranges.find(a.Unmap()); what != "" {
@@ -57,12 +57,17 @@ func (p ServiceExternalIPs) Validate(ctx context.Context, req *Request) error {
 		}
 	}
 	for _, port := range tcpPorts(service) {
-		if by := ports[port]; by != "" {
+		if by := ports[port]; by != "" && !(had(old, "") && slices.Contains(tcpPorts(old), port)) {
 			return Forbidden(req, "spec.ports: port %d is that of %s: a Service with externalIPs needs another one",
 				port, by)
 		}
 	}
 	return nil
+}
+
+// had reports whether the old Service had this external IP; empty: any.
+func had(old *corev1.Service, ip string) bool {
+	return old != nil && (slices.Contains(old.Spec.ExternalIPs, ip) || ip == "" && len(old.Spec.ExternalIPs) > 0)
 }
 
 func tcpPorts(s *corev1.Service) []int32 {

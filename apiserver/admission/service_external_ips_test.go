@@ -76,6 +76,7 @@ func TestServiceExternalIPs(t *testing.T) {
 			"spec.ports: port 10250 is that of kubelets: a Service with externalIPs needs another one",
 		},
 		{"unchanged", service(80, "10.42.1.9"), service(80, "10.42.1.9"), ""},
+		{"one of two removed", service(6443, "10.42.1.9"), service(6443, "10.42.1.9", "203.0.113.7"), ""},
 		{
 			"another port", service(6443, "192.0.2.1"), service(80, "192.0.2.1"),
 			"spec.ports: port 6443 is that of the API server: a Service with externalIPs needs another one",
