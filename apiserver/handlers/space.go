@@ -24,7 +24,8 @@ import (
 // serverName is the server's own identity.
 const serverName = "system:apiserver"
 
-// nodeResources are what a kubelet registers of its node.
+// nodeResources are what a kubelet registers of its node, and what controllers and administrators then change: ranges,
+// taints, cordons.
 var nodeResources = []string{"nodes", "csinodes"}
 
 // withReserve returns ctx for a write of rq to a resource, or to its subresource sub, which may use the reserve if the
@@ -47,9 +48,9 @@ func mayUseReserve(user *auth.User, group, resource, sub string) bool {
 	case group == "coordination.k8s.io" && resource == "leases":
 		return true
 	case sub == "":
-		return slices.Contains(nodeResources, resource) && slices.Contains(user.Groups, auth.Nodes)
+		return slices.Contains(nodeResources, resource) // taints and ranges of nodes, cordons: there are few nodes
 	}
-	return sub == "status" || sub == "binding" || sub == "finalize"
+	return sub == "status" || sub == "binding" || sub == "finalize" || sub == "approval"
 }
 
 // ofControlPlane reports whether u is a node, a component or an administrator.
@@ -66,8 +67,10 @@ func lessRoom(err error, c change, base, last kind.Object) bool {
 	case errors.Is(err, store.ErrTooLarge) && !c.applied:
 		last.SetManagedFields(nil)
 		return true
-	case errors.Is(err, store.ErrNoSpace) && base != nil && len(last.GetFinalizers()) < len(base.GetFinalizers()):
-		last.SetManagedFields(base.GetManagedFields()) // a new entry could take more than the finalizer gave back
+	case errors.Is(err, store.ErrNoSpace) && base != nil &&
+		(!c.applied || len(last.GetFinalizers()) < len(base.GetFinalizers())):
+		// a new entry could take more than the change gives back: a scale to 0, the removal of a finalizer
+		last.SetManagedFields(base.GetManagedFields())
 		return true
 	}
 	return false

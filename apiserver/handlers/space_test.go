@@ -29,7 +29,7 @@ func TestReserveIsNotForTenants(t *testing.T) {
 		{"a tenant's status", tenant, "", "pods", "status", false},
 		{"a tenant's binding", tenant, "", "pods", "binding", false},
 		{"an administrator's object", admin, "", "configmaps", "", false},
-		{"an administrator's node", admin, "", "nodes", "", false},
+		{"an administrator's node", admin, "", "nodes", "", true},
 		{"an administrator's lease", admin, "coordination.k8s.io", "leases", "", true},
 		{"a node's lease", node, "coordination.k8s.io", "leases", "", true},
 		{"a node's pod status", node, "", "pods", "status", true},

@@ -69,6 +69,11 @@ func Decode(body []byte, m Media, validation Validation, gvk schema.GroupVersion
 	}
 	if m == YAML {
 		defer acquireYAMLSlot()()
+		if doc, err := yaml.YAMLToJSON(body); err == nil { // the decoder reports what is no YAML
+			if err := CheckDepth(doc); err != nil {
+				return nil, err
+			}
+		}
 	}
 	obj, actual, err := decoder(m, validation).Decode(body, &gvk, into)
 	if err != nil {

@@ -3,8 +3,13 @@
 package wire
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 func TestDepth(t *testing.T) {
@@ -41,6 +46,22 @@ func FuzzDepth(f *testing.F) {
 			t.Errorf("depth %d of %d bytes", d, len(doc))
 		}
 	})
+}
+
+// TestManyPartsInYAML: a YAML document has the limits of the JSON that it means.
+func TestManyPartsInYAML(t *testing.T) {
+	for what, list := range map[string]string{
+		"413": "[" + strings.Repeat("{},", maxParts) + "{}]",
+		"400": strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1),
+	} {
+		doc := "#\n{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: " + list + "}}"
+		gvk := corev1.SchemeGroupVersion.WithKind("Pod")
+		_, err := Decode([]byte(doc), YAML, Ignore, gvk, &corev1.Pod{}, func(string) {})
+		status := apierrors.APIStatus(nil)
+		if !errors.As(err, &status) || strconv.Itoa(int(status.Status().Code)) != what {
+			t.Errorf("got %v, want the code %s", err, what)
+		}
+	}
 }
 
 // TestManyParts: a document of many small objects or lists is refused before they are made.
