@@ -3,19 +3,22 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 )
 
-// namespaceBound limits what the policies of one namespace make this node keep: the sum of the weights of the chains
-// that its pods on this node ask for. A rule weighs ruleWeight, each selector, block, range of ports and named port in
-// it weighs one. So a namespace has 1,000 different rules or 100,000 blocks at most, which the kernel takes in about a
-// second.
+// namespaceBound limits what the policies of one namespace make this node keep: the sum of the weights of the policies
+// that isolate its pods on this node, and of the chains that these pods ask for. Chains share the sets of a policy, so
+// a rule weighs setsWeight, and each selector and block in it one, once for its policy; and ruleWeight, and each range
+// of ports and named port in it one, in each chain. So a namespace has 1,000 different rules or 100,000 blocks at most,
+// which the kernel takes in about a second.
 const (
 	namespaceBound = 100000
-	ruleWeight     = 100
+	setsWeight     = 80
+	ruleWeight     = 20
 )
 
-// load is the share of one chain in its namespace's weight.
+// load is the share of one policy or chain in its namespace's weight.
 type load struct {
 	weight int
 	users  int
@@ -43,14 +46,22 @@ func (n *namespace) count(w wanted, by int) {
 	if w.name == "" {
 		return
 	}
-	l := n.loads[w.name]
+	n.add(w.name, w.weight, by)
+	for _, c := range w.policies {
+		n.add(fmt.Sprint(w.direction, " ", c.key, " ", c.digest), c.sides[w.direction].sets, by)
+	}
+}
+
+// add changes the number of users of a policy or chain.
+func (n *namespace) add(name string, weight, by int) {
+	l := n.loads[name]
 	if l == nil {
-		l = &load{weight: w.weight}
-		n.loads[w.name] = l
+		l = &load{weight: weight}
+		n.loads[name] = l
 		n.weight += l.weight
 	}
 	if l.users += by; l.users == 0 {
-		delete(n.loads, w.name)
+		delete(n.loads, name)
 		n.weight -= l.weight
 	}
 }

@@ -129,6 +129,29 @@ func TestClosedNamespace(t *testing.T) {
 	}
 }
 
+// TestSharedPoliciesCountOnce: a large policy for a whole namespace stays within the bound, however many other policies
+// its pods have beside it.
+func TestSharedPoliciesCountOnce(t *testing.T) {
+	alone := newCluster()
+	alone.policies = []*networkingv1.NetworkPolicy{wide("x", 2000, false)}
+	before := alone.state().namespaces["x"].weight
+	shared := newCluster()
+	shared.policies = alone.policies
+	for i := range 20 { // each of these pods has a chain of its own
+		name := fmt.Sprint("app-", i)
+		p := newPod("x", name, fmt.Sprintf("10.0.9.%d", i+1), fmt.Sprintf("fd00::9:%d", i+1))
+		p.Labels = map[string]string{"pod": "a", "app": name}
+		shared.pods = append(shared.pods, p)
+		own := wide("x", 1, false)
+		own.Name = name
+		own.Spec.PodSelector.MatchLabels = map[string]string{"app": name}
+		shared.policies = append(shared.policies, own)
+	}
+	if after := shared.state().namespaces["x"].weight; after > before+20*300 || after <= before {
+		t.Errorf("the namespace weighs %d, and %d with 20 small policies: the large one counts again", before, after)
+	}
+}
+
 // TestLargePoliciesInTheKernel writes the attack's policy, and one with as much as a namespace may have, into the
 // kernel: as a change, and as a whole table.
 func TestLargePoliciesInTheKernel(t *testing.T) {

@@ -19,14 +19,15 @@ type chain struct {
 
 // wanted is the chain that a pod's policies ask for in one direction; name "": no policy isolates the pod.
 type wanted struct {
-	name     string
-	policies []*compiled
-	weight   int
+	name      string
+	direction Direction
+	policies  []*compiled
+	weight    int // without the sets of the policies
 }
 
 // wantedFor returns what a pod's policies ask for. It makes nothing.
 func wantedFor(p *pod, direction Direction) wanted {
-	var w wanted
+	w := wanted{direction: direction}
 	named := false
 	for c := range p.group.policies {
 		if side := c.sides[direction]; side != nil {

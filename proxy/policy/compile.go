@@ -49,8 +49,9 @@ type compiled struct {
 type side struct {
 	rules []allowance
 	named bool // a rule has a named port
-	// weight is its size in the kernel and in the State, in the unit of namespaceBound.
-	weight int
+	// sets is the weight of its sets in the kernel and in the State, and weight that of its rules in each chain, in the
+	// unit of namespaceBound.
+	sets, weight int
 }
 
 // allowance is one rule: allowed peers and ports. Its lists are sorted and have no duplicates.
@@ -182,7 +183,8 @@ func sideOf(rules []allowance) *side {
 	for i := range s.rules {
 		s.rules[i].settlePeers()
 		s.named = s.named || len(s.rules[i].named) > 0
-		s.weight += s.rules[i].weight()
+		s.sets += setsWeight + len(s.rules[i].peers) + len(s.rules[i].blocks)
+		s.weight += ruleWeight + len(s.rules[i].ports) + len(s.rules[i].named)
 	}
 	return s
 }
@@ -197,11 +199,6 @@ func (a *allowance) settlePeers() {
 	slices.SortFunc(a.peers, selectorKey.compare)
 	a.peers = slices.Compact(a.peers)
 	a.blocks = union(a.blocks)
-}
-
-// weight is the rule's share of namespaceBound.
-func (a *allowance) weight() int {
-	return ruleWeight + len(a.peers) + len(a.blocks) + len(a.ports) + len(a.named)
 }
 
 // portsText returns the whole content of a rule's ports.

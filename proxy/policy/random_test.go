@@ -26,7 +26,7 @@ func TestRandom(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		cluster := newCluster()
 		if seed%3 == 0 {
-			cluster.most = 3 * ruleWeight // some namespaces are closed
+			cluster.most = 3 * (setsWeight + ruleWeight) // some namespaces are closed
 		}
 		state := cluster.state()
 		table := Table("t", state.Plan())

@@ -42,7 +42,7 @@ type namespace struct {
 	policies map[string]*compiled
 	// selectors are the selectors for this namespace only.
 	selectors map[*selector]bool
-	// loads are the chains that its local pods ask for, by name, and weight is their sum. closed: it is above the
+	// loads are the policies and chains that its local pods ask for, by name, and weight is their sum. closed: it is above the
 	// bound.
 	loads  map[string]*load
 	weight int
