@@ -333,6 +333,7 @@ func (s *Store) fetchLayers(ctx context.Context, tenant string, steps *plan, m *
 		}
 		return err
 	}
+	m.done.Store(m.total.Load()) // also the layers that another pull has transferred meanwhile
 	m.report()
 	return nil
 }
