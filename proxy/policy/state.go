@@ -42,8 +42,8 @@ type namespace struct {
 	policies map[string]*compiled
 	// selectors are the selectors for this namespace only.
 	selectors map[*selector]bool
-	// loads are the policies and chains that its local pods ask for, by name, and weight is their sum. closed: it is above the
-	// bound.
+	// loads are the policies and chains that its local pods ask for, by name, and weight is their sum. closed: it is
+	// above the bound.
 	loads  map[string]*load
 	weight int
 	closed bool
