@@ -286,8 +286,9 @@ func (k *Keeper) passTurnUnlock(r *record) {
 		k.turn = nil
 	}
 	wake := func() {}
-	if k.turn == nil {
-		if next := k.firstLocked(time.Now()); next != nil {
+	now := time.Now()
+	if k.turn == nil || !now.Before(k.turnEnd) {
+		if next := k.firstLocked(now); next != nil {
 			wake = next.wake
 		}
 	}

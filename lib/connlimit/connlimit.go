@@ -74,7 +74,7 @@ type Reason uint8
 // The reasons.
 const (
 	Evicted   Reason = iota // closed for a newer connection
-	ByAddress               // the address has too many unauthenticated connections
+	ByAddress               // closed for a newer connection of its address, which has too many loose ones
 	Full                    // the limit is reached, and no connection could be closed
 	reasons
 )
@@ -177,14 +177,16 @@ func sourceOf(a net.Addr) netip.Prefix {
 // admit admits raw, and closes another connection if the limit is reached; nil: raw is refused.
 func (l *Listener) admit(raw net.Conn) *conn {
 	c := &conn{Conn: raw, l: l, source: sourceOf(raw.RemoteAddr())}
-	l.mu.Lock()
-	if c.source.IsValid() && l.bySource[c.source] >= l.perSource {
-		l.mu.Unlock()
-		l.refused[ByAddress].Add(1)
-		return nil
-	}
+	reason := Evicted
 	var victim *conn
-	if l.countLocked() >= l.max {
+	l.mu.Lock()
+	switch {
+	case c.source.IsValid() && l.bySource[c.source] >= l.perSource:
+		// not the newest: that may be a kubelet's, which shares the address with the flood
+		reason = ByAddress
+		victim = l.largestOfLocked(c.source).oldest()
+		l.removeLocked(victim)
+	case l.countLocked() >= l.max:
 		g := l.loose.largest()
 		if g == nil {
 			l.mu.Unlock()
@@ -199,10 +201,22 @@ func (l *Listener) admit(raw net.Conn) *conn {
 	l.placeLocked(c, Pending)
 	l.mu.Unlock()
 	if victim != nil {
-		l.refused[Evicted].Add(1)
+		l.refused[reason].Add(1)
 		_ = victim.Conn.Close() // its server gets an error
 	}
 	return c
+}
+
+// largestOfLocked returns the largest group of loose connections of an address that has some.
+func (l *Listener) largestOfLocked(source netip.Prefix) *group[looseKey] {
+	var out *group[looseKey]
+	for _, s := range []State{Pending, Anonymous, Surplus} {
+		g := l.loose.byKey[looseKey{source, s}]
+		if g != nil && (out == nil || g.conns.Len() > out.conns.Len()) {
+			out = g
+		}
+	}
+	return out
 }
 
 func (l *Listener) countLocked() int { return l.loose.count + l.keptLocked() }

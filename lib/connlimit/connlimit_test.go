@@ -281,12 +281,24 @@ func TestRandomLives(t *testing.T) {
 // of addresses.
 func TestOneAddress(t *testing.T) {
 	listener := New(&source{}, 16)
-	for i, want := range []bool{true, true, true, true, false} {
-		if o := open(t, listener, there); (o != nil) != want {
-			t.Errorf("connection %d of one address: got %v, want accepted: %v", i, o != nil, want)
+	var first, second *opened // of an address, and of a network
+	for i := range 5 {
+		one := open(t, listener, there)
+		two := open(t, listener, fmt.Sprintf("[2001:db8::%d]:77", i))
+		if one == nil || two == nil {
+			t.Fatalf("connection %d of an address or network was refused: it may not be the flood's", i)
 		}
-		if o := open(t, listener, fmt.Sprintf("[2001:db8::%d]:77", i)); (o != nil) != want {
-			t.Errorf("connection %d of one network: got %v, want accepted: %v", i, o != nil, want)
+		if i == 0 {
+			first = one
+			second = two
+		}
+		if i < 3 { // the flood has the larger group
+			one.request(t)
+			two.request(t)
+		}
+		if wanted := i == 4; first.closed != wanted || second.closed != wanted {
+			t.Errorf("after %d connections of an address the first is closed: %v, %v, want %v", i+1, first.closed,
+				second.closed, wanted)
 		}
 	}
 	for range 5 {

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // victimScore makes a process the first that the kernel ends when memory runs out (the highest score is 1000).
-const victimScore = "900"
+const victimScore = 900
 
 // LimitMemory limits the memory that this process takes from now on, for good: the garbage collector works to keep it
 // under half of limit bytes, and beyond limit the process dies. If the machine, or the cgroup, has no memory left, the
@@ -26,7 +28,20 @@ func LimitMemory(limit int64) error {
 	if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 		return fmt.Errorf("limit memory to %d bytes: %w", most, err)
 	}
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(victimScore), 0); err != nil {
+	return offerFirst()
+}
+
+// offerFirst raises this process's score. It may not lower it: that needs a capability.
+func offerFirst() error {
+	const file = "/proc/self/oom_score_adj"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("limit memory: %w", err)
+	}
+	if have, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && have >= victimScore {
+		return nil
+	}
+	if err := os.WriteFile(file, []byte(strconv.Itoa(victimScore)), 0); err != nil {
 		return fmt.Errorf("limit memory: %w", err)
 	}
 	return nil
