@@ -117,23 +117,29 @@ func partOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, bef
 	if before != nil {
 		b.before = before.lists
 	}
-	if n := b.elements(in); n > MostElements {
-		part.TooLarge = n
-		return part
-	}
 	ips := svc.Spec.ClusterIPs
 	if len(ips) == 0 {
 		ips = []string{svc.Spec.ClusterIP}
+	}
+	if n := b.elements(in); n > MostElements {
+		part.TooLarge = n
 	}
 	for _, s := range ips {
 		ip, err := netip.ParseAddr(s)
 		if err != nil {
 			continue
 		}
+		// connections to one that is not served are rejected
 		part.put(familyByNumber(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
+		if part.TooLarge > 0 {
+			continue
+		}
 		for _, port := range svc.Spec.Ports {
 			b.port(ip, port, in)
 		}
+	}
+	if part.TooLarge > 0 {
+		return part
 	}
 	part.health(svc, in, node)
 	return part
@@ -167,7 +173,8 @@ func (b *builder) elements(in []*discoveryv1.EndpointSlice) int {
 	if affinityTimeout(b.svc) > 0 {
 		each = stickyCost
 	}
-	return ports * (endpoints*lists*each + outer*(1+len(b.svc.Spec.LoadBalancerSourceRanges)) + named/comparedPorts)
+	// the lists of a port share the chains of its endpoints
+	return ports * (endpoints*(lists+each-1) + outer*(1+len(b.svc.Spec.LoadBalancerSourceRanges)) + named/comparedPorts)
 }
 
 func (p *Part) health(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node) {
