@@ -12,10 +12,10 @@ import (
 )
 
 // The default quota of the embedded store. The objects are in memory too, small ones in about eight times their stored
-// size, so it is an eighth of the memory; and half of what images leave free on the disk, because history and files
+// size, so it is a sixteenth of the memory; and half of what images leave free on the disk, because history and files
 // that are being merged need room beside the objects. More than etcd's own default needs the flag.
 const (
-	memoryPart     = 8
+	memoryPart     = 16
 	diskPart       = 2
 	greatestQuota  = 2 << 30
 	smallestQuota  = 32 << 20
@@ -27,7 +27,7 @@ const (
 // quotaFlag adds the flag of processes with an embedded store.
 func quotaFlag(fl *pflag.FlagSet, quota *int64) {
 	fl.Int64Var(quota, "quota-backend-bytes", 0,
-		"refuse new and larger objects above `BYTES` in the embedded store; 0: an eighth of the memory, at most 2 GiB "+
+		"refuse new and larger objects above `BYTES` in the embedded store; 0: a sixteenth of the memory, at most 2 GiB "+
 			"and what the disk allows; negative: no quota")
 }
 

@@ -12,7 +12,7 @@ func TestDefaultQuota(t *testing.T) {
 		memory, disk, want int64
 	}{
 		{"a large machine has etcd's default", 64 * gib, 1000 * gib, 2 * gib},
-		{"memory decides", 1 * gib, 1000 * gib, 128 * mib},
+		{"memory decides", 1 * gib, 1000 * gib, 64 * mib},
 		{"the disk decides", 64 * gib, 20 * gib, 512 * mib},
 		{"a small one", 128 * mib, 1 * gib, 32 * mib},
 		{"nothing is known", 0, 0, 2 * gib},
