@@ -105,12 +105,31 @@ func (s *Services) probe(ctx context.Context, r *remote) (healthy bool) {
 		} else {
 			s.setDiscovery(r, f)
 		}
+		s.serve(r.service, condition)
 	}
 	if err := s.writeCondition(ctx, r.service, condition); err != nil && ctx.Err() == nil {
 		s.config.Log.Warn("write condition of api service", "apiservice", r.service.Name, "err", err)
 		return false
 	}
 	return healthy
+}
+
+// serve proxies requests to an available server before its condition says that it is available: a client that has read
+// the condition may rely on it.
+func (s *Services) serve(svc *v1.APIService, condition v1.APIServiceCondition) {
+	s.mu.Lock()
+	changed := false
+	known := s.known[svc.Name]
+	if known != nil && known.UID == svc.UID && !isAvailable(known) {
+		known = known.DeepCopy()
+		apiregistration.SetCondition(known, condition)
+		s.known[svc.Name] = known
+		changed = s.rebuildLocked()
+	}
+	s.mu.Unlock()
+	if changed {
+		s.config.Changed()
+	}
 }
 
 func (s *Services) setDiscovery(r *remote, f *Discovery) {
