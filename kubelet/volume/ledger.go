@@ -85,6 +85,9 @@ func (l *ledger) begin(p *corev1.Pod, volume string) (before int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before = l.pods[string(p.UID)][volume]
+	if l.pods[string(p.UID)] == nil {
+		before = l.found[string(p.UID)] // stays if the first volume of this run fails
+	}
 	l.setLocked(p, volume, 0)
 	return before
 }

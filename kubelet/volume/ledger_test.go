@@ -212,6 +212,14 @@ func TestNamespaceShare(t *testing.T) {
 		t.Errorf("after another start %d bytes are counted, want those of two pods", got)
 	}
 	must(t, again.Forget("other1"))
+	gone := pod("other", 0)
+	gone.Spec.Volumes[0].Secret.SecretName = "deleted meanwhile"
+	if _, err := again.SetUp(t.Context(), Input{Pod: gone}); err == nil {
+		t.Error("a missing secret is no error")
+	}
+	if got := again.ledger.namespaces["other"]; got != 15<<20 {
+		t.Errorf("after a failed SetUp %d bytes are counted: the files of the earlier run are still there", got)
+	}
 	_, err = again.SetUp(t.Context(), Input{Pod: pod("other", 0)})
 	must(t, err)
 	if n, found := again.ledger.namespaces["other"], again.ledger.total; n != 15*(1<<20+page) || found != 0 {
