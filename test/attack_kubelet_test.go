@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/cluster"
+	"keelson/lib/waittest"
 )
 
 // kubeletAttacks are what small pods of restricted namespaces make the kubelet and the runtime do.
@@ -349,9 +350,8 @@ func attackForks(t *testing.T, c *live) {
 		t.Errorf("the limit of all pods is %d", all)
 	}
 	c.must(t, "delete", "pod", "forks", "-n", "tenant", "--timeout=60s")
-	if n := read("pod" + uid + "/pids.max"); n != 0 {
-		t.Error("the cgroup of the deleted pod is still there")
-	}
+	// the kubelet removes it after the object
+	waittest.Until(t, "the cgroup of the deleted pod goes", func() bool { return read("pod"+uid+"/pids.max") == 0 })
 }
 
 // attackSecretsOnDisk looks for the value of a Secret in the runtime's and the kubelet's files, as somebody who has
