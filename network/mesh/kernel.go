@@ -34,7 +34,7 @@ type Kernel struct {
 }
 
 // Open returns a Kernel for the cluster with that id on this machine. All machines of the cluster must use the same
-// network, and for VXLAN the same port. e is zero if plans are not encrypted.
+// network, and for VXLAN the same port. encryption is zero if plans are not encrypted.
 func Open(id, network, node string, port int, encryption Encryption) (*Kernel, error) {
 	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
