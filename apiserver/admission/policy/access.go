@@ -29,7 +29,8 @@ var Guarded = []schema.GroupVersionResource{
 	ValidatingResource, ValidatingBindingResource, MutatingResource, MutatingBindingResource,
 }
 
-// Check checks a write of a policy or binding by the user of the attributes; old is nil for a create. The error is a 422 Status.
+// Check checks a write of a policy or binding by the user of the attributes; old is nil for a create.
+// The error is a 422 Status.
 func (a Access) Check(ctx context.Context, of *auth.Attributes, obj, old runtime.Object) error {
 	user := of.User
 	if user == nil || slices.Contains(user.Groups, auth.Masters) {
