@@ -194,11 +194,11 @@ func TestKeepAlive(t *testing.T) {
 	podA, onA := a.pod()
 	_, onB := b.pod()
 	wantReach(t, "a to b", podA, onB[0], onA[0])
+	a.stop() // it forgets where it has heard b; first, so that b holds no session that a has lost
 	b.stop()
 	b.cfg.Encryption.KeepAlive = time.Second
 	b.register("10.1.0.99", []string{"10.42.2.0/24"})
 	b.startAgent()
-	a.stop() // it forgets where it has heard b
 	a.startAgent()
 	wantReach(t, "a to b, which says it is elsewhere", podA, onB[0], onA[0])
 }
