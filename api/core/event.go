@@ -3,6 +3,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -42,10 +43,7 @@ func Event() *kind.Kind {
 
 // EventFields are the selectable fields of an event.
 func EventFields(event *corev1.Event) fields.Set {
-	source := event.Source.Component
-	if source == "" {
-		source = event.ReportingController
-	}
+	source := cmp.Or(event.Source.Component, event.ReportingController)
 	o := &event.InvolvedObject
 	return fields.Set{
 		"involvedObject.kind":            o.Kind,
@@ -99,12 +97,9 @@ func EventRow(event *corev1.Event) []any {
 	if event.InvolvedObject.Name != "" {
 		target += "/" + event.InvolvedObject.Name
 	}
-	source := event.Source.Component
-	if source == "" {
-		source = event.ReportingController
-	}
-	if event.Source.Host != "" {
-		source += ", " + event.Source.Host
+	source := cmp.Or(event.Source.Component, event.ReportingController)
+	if instance := cmp.Or(event.Source.Host, event.ReportingInstance); instance != "" {
+		source += ", " + instance
 	}
 	return []any{last, event.Type, event.Reason, target, event.InvolvedObject.FieldPath, source, strings.TrimSpace(
 		event.Message), first, int64(count), event.Name}
