@@ -29,6 +29,7 @@ func ConfigMap() *kind.Kind {
 		},
 		New:            func() *corev1.ConfigMap { return &corev1.ConfigMap{} },
 		NewList:        func() runtime.Object { return &corev1.ConfigMapList{} },
+		Default:        func(c *corev1.ConfigMap) { kind.FillNil(c.BinaryData) },
 		Validate:       validateConfigMap,
 		ValidateUpdate: validateConfigMapUpdate,
 		Columns: []metav1.TableColumnDefinition{

@@ -35,6 +35,7 @@ func Secret() *kind.Kind {
 		Default: func(s *corev1.Secret) {
 			kind.FillZero(&s.Type, corev1.SecretTypeOpaque)
 			mergeStringData(s)
+			kind.FillNil(s.Data)
 		},
 		PrepareCreate:  mergeStringData,
 		PrepareUpdate:  func(s, _ *corev1.Secret) { mergeStringData(s) },

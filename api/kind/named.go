@@ -54,6 +54,15 @@ func Value[T any](p *T) T {
 	return *p
 }
 
+// FillNil replaces nil by no bytes: a key without a value is "" in JSON and not null.
+func FillNil(data map[string][]byte) {
+	for key, value := range data {
+		if value == nil {
+			data[key] = []byte{}
+		}
+	}
+}
+
 // FillZero sets *p to v where it has its zero value, as defaulting does.
 func FillZero[T comparable](p *T, v T) {
 	var zero T
