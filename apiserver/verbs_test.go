@@ -15,6 +15,30 @@ import (
 )
 
 // TestLifeOfAPod goes through every verb, in JSON and in protobuf.
+// TestPutCreates: kinds that a PUT may create.
+func TestPutCreates(t *testing.T) {
+	running := start(t, nil)
+	for resource, body := range map[string]string{
+		"limitranges": `{"apiVersion":"v1","kind":"LimitRange","metadata":{"name":"new"},"spec":{"limits":[]}}`,
+		"endpoints":   `{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"new"},"subsets":[]}`,
+	} {
+		running.call(t, "PUT", "/api/v1/namespaces/default/"+resource+"/new", body).
+			wants(t, resource, 201, `"name":"new"`)
+	}
+}
+
+// TestEmptyBytes: a key without a value holds no bytes; programs that decode base64 fail on null.
+func TestEmptyBytes(t *testing.T) {
+	running := start(t, nil)
+	const namespace = "/api/v1/namespaces/default/"
+	running.call(t, "POST", namespace+"secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},
+		"data":{"password":null}}`).wants(t, "secret", 201, `"data":{"password":""}`)
+	running.call(t, "POST", namespace+"configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},
+		"binaryData":{"a":null}}`).wants(t, "config map", 201, `"binaryData":{"a":""}`)
+	running.call(t, "PUT", namespace+"configmaps/c", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},
+		"binaryData":{"b":null}}`).wants(t, "update", 200, `"binaryData":{"b":""}`)
+}
+
 func TestLifeOfAPod(t *testing.T) {
 	noLeaks(t)
 	r := start(t, nil)

@@ -46,6 +46,7 @@ func LimitRange() *kind.Kind {
 		},
 		Validate:       validateLimitRange,
 		ValidateUpdate: func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) },
+		CreateOnUpdate: true,
 		Columns:        []metav1.TableColumnDefinition{kind.NameColumn, createdAtColumn},
 		Row:            func(l *corev1.LimitRange) []any { return []any{l.Name, createdAt(l)} },
 	}.Erase()

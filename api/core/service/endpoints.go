@@ -52,6 +52,7 @@ func Endpoints() *kind.Kind {
 			}
 			return validateEndpoints(e)
 		},
+		CreateOnUpdate: true,
 		Warnings: func(*corev1.Endpoints, *corev1.Endpoints) []string {
 			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 		},
