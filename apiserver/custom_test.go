@@ -243,6 +243,28 @@ func TestCustomResourceLifecycle(t *testing.T) {
 	}
 }
 
+// TestDeleteOptionsOfCustomResources: the body of a deletion may leave out its kind, its version or both.
+func TestDeleteOptionsOfCustomResources(t *testing.T) {
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	widgets := custom.in("v1", "widgets")
+	const path = "/apis/example.com/v1/namespaces/ns/widgets/a"
+	for body, code := range map[string]int{
+		`{"propagationPolicy":"Background"}`:                                                      200,
+		`{"kind":"DeleteOptions","propagationPolicy":"Background"}`:                               200,
+		`{"apiVersion":"example.com/v1","propagationPolicy":"Background"}`:                        200,
+		`{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/v1","propagationPolicy":"Background"}`: 200,
+		`{"kind":"Widget","propagationPolicy":"Background"}`:                                      400,
+		`{"kind":"DeleteOptions","apiVersion":"example.com/v2","propagationPolicy":"Background"}`: 400,
+	} {
+		if err := create(t, widgets, widget("a", map[string]any{"size": int64(1)})); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		custom.call(t, "DELETE", path, body).wants(t, body, code, "")
+	}
+}
+
 func TestCustomResourceRefusals(t *testing.T) {
 	custom := startCustom(t)
 	custom.define(definition("widgets", "Widget", widgetSchema, withStatus))

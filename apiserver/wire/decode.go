@@ -284,9 +284,15 @@ func decodeForeignOptions(body []byte, want schema.GroupVersionKind, into *metav
 		return apierrors.NewBadRequest(err.Error())
 	}
 	got := into.GroupVersionKind()
-	known := got == want || got.Kind == want.Kind && (got.Group == metav1.GroupName || got.Group == "") &&
-		got.Version == "v1"
-	if !known && !got.Empty() {
+	if got.Kind == "" { // what is left out is what the request asks for, as in the body of a built-in kind
+		got.Kind = want.Kind
+	}
+	if got.Version == "" {
+		got.Group = want.Group
+		got.Version = want.Version
+	}
+	meta := got.Version == "v1" && (got.Group == metav1.GroupName || got.Group == "")
+	if got.Kind != want.Kind || !meta && got.GroupVersion() != want.GroupVersion() {
 		return apierrors.NewBadRequest(fmt.Sprintf("decoded object cannot be converted to DeleteOptions: it is %s",
 			got))
 	}
