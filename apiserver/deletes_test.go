@@ -65,6 +65,14 @@ func TestDryRun(t *testing.T) {
 		{"DELETE", base + "/none?dryRun=All", "", "", 404, "not found"},
 		{"DELETE", base + "?dryRun=All", "", "", 200, `"name":"here"`},
 		{
+			"POST", "/api/v1/namespaces/default/services/kubernetes/proxy/x?dryRun=All", "", "", 400,
+			"dryRun is not supported",
+		},
+		{
+			"POST", "/api/v1/namespaces/default/pods/none/exec?command=rm&dryRun=All", "", "", 400,
+			"dryRun is not supported",
+		},
+		{
 			"DELETE", base + "/here?dryRun=None", "", "", 422,
 			`DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value`,
 		},

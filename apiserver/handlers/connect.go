@@ -56,14 +56,28 @@ func newConnector(
 }
 
 func (c *connector) subresources() map[string]SubresourceHandler {
-	return map[string]SubresourceHandler{
-		"/pods/log":         c.log,
+	all := map[string]SubresourceHandler{
 		"/pods/exec":        c.stream("exec", func() runtime.Object { return &corev1.PodExecOptions{} }),
 		"/pods/attach":      c.stream("attach", func() runtime.Object { return &corev1.PodAttachOptions{} }),
 		"/pods/portforward": c.portForward,
 		"/pods/proxy":       c.proxyPod,
 		"/services/proxy":   c.proxyService,
 		"/nodes/proxy":      c.proxyNode,
+	}
+	for name, connect := range all {
+		all[name] = rejectDryRun(connect)
+	}
+	all["/pods/log"] = c.log
+	return all
+}
+
+// rejectDryRun rejects a connection that must change nothing: what is sent through it cannot be undone.
+func rejectDryRun(connect SubresourceHandler) SubresourceHandler {
+	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+		if r.URL.Query().Has("dryRun") {
+			return apierrors.NewBadRequest("dryRun is not supported")
+		}
+		return connect(w, r, rq, res)
 	}
 }
 
