@@ -53,7 +53,7 @@ func TestPatches(t *testing.T) {
 		{"with a charset", mergePatch + "; charset=utf-8", "", `{"data":{"b":"2"}}`, 200, ""},
 		{"no media type of a patch", "application/json", "", `{}`, 415, "415: Unsupported Media Type"},
 		{"a foreign media type", "text/plain", "", `{}`, 415, "415: Unsupported Media Type"},
-		{"not JSON", mergePatch, "", `{"data":`, 400, "invalid JSON patch"},
+		{"not JSON", mergePatch, "", `{"data":`, 400, "error decoding patch: unexpected end of JSON input"},
 		{"not YAML", applyPatch, "?fieldManager=x", "a: b: c", 400, "error encoding patch: "},
 		{
 			"json patch that is an object", jsonPatch, "", `{"data":{}}`, 400,

@@ -56,8 +56,9 @@ func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 // validate rejects a body that is not JSON or, for an apply, YAML.
 func (p *patchRequest) validate() error {
 	if p.kind != patch.Apply {
-		if !json.Valid(p.body) {
-			return apierrors.NewBadRequest("invalid JSON patch")
+		var doc json.RawMessage
+		if err := json.Unmarshal(p.body, &doc); err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
 		return nil
 	}
