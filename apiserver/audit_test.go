@@ -143,6 +143,28 @@ rules:
 		es[2].Stage != audit.StageResponseComplete {
 		t.Errorf("a watch: %s, %s", es[1].Stage, es[2].Stage)
 	}
+	patched := running.call(t, "PATCH", mapsPath+"/a", `{"data":{"k":"w"}}`, "Content-Type", mergePatch,
+		"Audit-Id", "table", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	if last := get("a table", "table", 2)[1]; !strings.Contains(string(last.ResponseObject), `"kind":"Table"`) ||
+		!strings.Contains(string(patched.Body), `"kind":"Table"`) {
+		t.Errorf("a table: %s", last.ResponseObject)
+	}
+	running.call(t, "DELETE", mapsPath+"/a", "", "Audit-Id", "delete")
+	if last := get("a deletion", "delete", 2)[1]; last.ResponseStatus.Status != metav1.StatusSuccess ||
+		last.ResponseStatus.Details.Name != "a" || !strings.Contains(string(last.ResponseObject), `"kind":"Status"`) {
+		t.Errorf("a deletion: %+v and %s", last.ResponseStatus, last.ResponseObject)
+	}
+	for id, accept := range map[string]string{
+		"table-list": "application/json;as=Table;v=v1;g=meta.k8s.io",
+		"partial":    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	} {
+		running.call(t, "DELETE", mapsPath+"?labelSelector=none", "", "Audit-Id", id, "Accept", accept)
+		kind := map[string]string{"table-list": "Table", "partial": "PartialObjectMetadataList"}[id]
+		if last := get(id, id, 2)[1]; !strings.Contains(string(last.ResponseObject), `"kind":"`+kind+`"`) ||
+			!json.Valid(last.ResponseObject) {
+			t.Errorf("%s: %s", id, last.ResponseObject)
+		}
+	}
 	running.call(t, "GET", "/healthz", "", "Audit-Id", "health")
 	running.call(t, "GET", "/version", "", "Audit-Id", "version")
 	if v := get("a path", "version", 2)[1]; v.ObjectRef != nil || v.RequestURI != "/version" {

@@ -82,7 +82,9 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("HEAD %s: %d, want %d", path, got, want)
 		}
 	}
-	for _, path := range []string{"/openapi/v3/apis/nothing/v1", "/openapi/v3/nothing", "/openapi/v3/"} {
+	for _, path := range []string{
+		"/openapi/v3/apis/nothing/v1", "/openapi/v3/nothing", "/openapi/v3/", "//api/v1/pods", "//apis/apps/v1/deployments",
+	} {
 		if got := running.call(t, "GET", path, "").Code; got != 404 {
 			t.Errorf("GET %s: %d, want 404", path, got)
 		}

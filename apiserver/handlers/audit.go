@@ -5,6 +5,7 @@ package handlers
 import (
 	"encoding/json"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -50,26 +51,32 @@ func auditAnswer(rq *pipeline.Request, obj runtime.Object, gvk schema.GroupVersi
 	}
 }
 
-func (s *negotiated) auditList(rq *pipeline.Request, page *objects.List) {
+// auditOne adds the response with one object to the audit event: a Table if the client gets a Table.
+func (s *negotiated) auditOne(rq *pipeline.Request, e *objects.Entry) {
 	if rq == nil || !rq.Audits(audit.LevelRequestResponse) {
 		return
 	}
-	encoder := s.res.Encoder(wire.JSON)
-	items := make([][]byte, 0, len(page.Items))
-	for _, e := range page.Items {
-		b, err := encoder.Encode(e.Object)
-		if err != nil {
-			return
-		}
-		items = append(items, b)
-	}
-	if b, err := wire.ListBytes(s.res.ListGVK(), listMeta(page), items); err == nil {
+	text := *s
+	text.want.Media = wire.JSON
+	text.encoder = s.encoderOf(wire.JSON)
+	if b, err := text.encode(e, true); err == nil {
 		rq.AuditResponse(b)
 	}
 }
 
-func auditFailure(rq *pipeline.Request, err error) {
-	status := wire.Status(err)
-	rq.AuditStatus(status)
-	auditAnswer(rq, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+func auditList(rq *pipeline.Request, list *wire.List) {
+	if rq == nil || !rq.Audits(audit.LevelRequestResponse) {
+		return
+	}
+	if b, err := list.JSON(); err == nil {
+		rq.AuditResponse(b)
+	}
+}
+
+// auditStatus adds a Status that is the response.
+func auditStatus(rq *pipeline.Request, status *metav1.Status) {
+	if rq != nil && rq.Audits(audit.LevelMetadata) {
+		rq.AuditStatus(status)
+		auditAnswer(rq, status, statusGVK)
+	}
 }

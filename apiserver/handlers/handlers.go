@@ -8,13 +8,13 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver/admission"
-	"keelson/apiserver/audit"
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
@@ -120,9 +120,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rq.Failure = err.Error()
-	if rq.Audits(audit.LevelMetadata) {
-		auditFailure(rq, err)
-	}
+	auditStatus(rq, wire.Status(err))
 	if code := wire.Status(err).Code; code >= http.StatusInternalServerError && r.Context().Err() == nil {
 		h.log.Error("request failed", "verb", rq.Verb, "path", rq.Path, "audit", rq.AuditID, "code", code, "error", err)
 	}
@@ -130,6 +128,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Request) error {
+	if strings.HasPrefix(rq.Path, "//") { // it names a resource for authorization, but has no route
+		http.NotFound(w, r)
+		return nil
+	}
 	res := h.Resource(rq.GVR())
 	if res == nil || !matchesScope(rq, res) {
 		if !h.builtIn(rq.Group) { // for custom resources Kubernetes has another message

@@ -96,7 +96,7 @@ func goName(res *registry.Resource, suffix string) string {
 
 // newNegotiated builds the result of the negotiation.
 func newNegotiated(r *http.Request, res *registry.Resource, want wire.MediaTypeOptions) (*negotiated, error) {
-	s := &negotiated{res: res, want: want, encoder: res.Encoder(want.Media)}
+	s := &negotiated{res: res, want: want}
 	switch want.As {
 	case asTable:
 		opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_TableOptions)
@@ -110,11 +110,19 @@ func newNegotiated(r *http.Request, res *registry.Resource, want wire.MediaTypeO
 		s.include = opts.IncludeObject
 	case asPartial, asPartialList:
 		s.want.As = asPartial
-		s.encoder = partialEncoder{
-			want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: want.Version, Kind: asPartial},
-		}
 	}
+	s.encoder = s.encoderOf(want.Media)
 	return s, nil
+}
+
+// encoderOf is the encoder of whole objects or of their metadata, as the client wants them.
+func (s *negotiated) encoderOf(media wire.Media) objects.Encoder {
+	if s.want.As != asPartial {
+		return s.res.Encoder(media)
+	}
+	return partialEncoder{
+		media, schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial},
+	}
 }
 
 // supportsConversion reports whether the server supports the requested conversion. Tables have no protobuf form.
@@ -197,7 +205,7 @@ func (s *negotiated) writeOne(w http.ResponseWriter, r *http.Request, code int, 
 	if err != nil {
 		return err
 	}
-	auditAnswer(pipeline.From(r.Context()), e.Object, s.res.GVK())
+	s.auditOne(pipeline.From(r.Context()), e)
 	wire.WriteBytes(w, r, code, b, s.want)
 	return nil
 }
@@ -223,13 +231,15 @@ func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Sta
 		return err
 	}
 	want.As = ""
-	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Status"}
-	if code < http.StatusMultipleChoices && passObject(w, r, code, s, gvk, want) {
+	auditStatus(pipeline.From(r.Context()), s)
+	if code < http.StatusMultipleChoices && passObject(w, r, code, s, statusGVK, want) {
 		return nil
 	}
-	wire.Write(w, r, code, s, gvk, want)
+	wire.Write(w, r, code, s, statusGVK, want)
 	return nil
 }
+
+var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
 
 // passObject passes the object itself, not encoded, to an in-process client that requested it, if the response is not
 // converted and has no warnings. It reports whether it did.

@@ -19,7 +19,6 @@ import (
 
 // writeList streams page item by item, so that a list needs only the memory of its largest item.
 func (s *negotiated) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
-	s.auditList(pipeline.From(r.Context()), page)
 	list := &wire.List{
 		Field: "items",
 		Kind:  s.res.ListGVK(),
@@ -38,6 +37,7 @@ func (s *negotiated) writeList(w http.ResponseWriter, r *http.Request, page *obj
 	if err != nil {
 		return err
 	}
+	auditList(pipeline.From(r.Context()), list)
 	return wire.WriteList(r.Context(), w, r, list, s.want)
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,18 +52,17 @@ func Envelope(list schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error
 // AppendItem appends an object, encoded as a single JSON response, as a list item.
 func AppendItem(b, object []byte) []byte { return append(append(b, '{'), withoutKind(object)...) }
 
-// ListBytes is the complete JSON of a list with items encoded as single JSON responses.
-func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte) ([]byte, error) {
-	envelope, err := Envelope(list, meta)
-	if err != nil {
-		return nil, err
-	}
-	b := bytes.TrimSuffix(envelope, []byte("]}"))
-	for i, item := range items {
+// JSON is the whole list as JSON.
+func (l *List) JSON() ([]byte, error) {
+	b := slices.Clone(bytes.TrimSuffix(l.Envelope, []byte("]}")))
+	for i := range l.Len {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = AppendItem(b, item)
+		var err error
+		if b, err = l.AppendJSON(b, i); err != nil {
+			return nil, err
+		}
 	}
 	return append(b, "]}\n"...), nil
 }
