@@ -62,6 +62,24 @@ func TestWebhookTimeouts(t *testing.T) {
 	}
 }
 
+// TestNoWarningsOfAStatus: a controller that writes a status does not read again what is odd about the specification.
+func TestNoWarningsOfAStatus(t *testing.T) {
+	running := start(t, nil)
+	const path = "/apis/batch/v1/namespaces/default/cronjobs"
+	const cronJob = `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"a"},"spec":{"schedule":"0 0 * * *",
+		"jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i",
+		"env":[{"name":"A","value":"1"},{"name":"A","value":"2"}]}]}}}}}}`
+	made := running.call(t, "POST", path, cronJob)
+	if made.Code != 201 || len(made.Header.Values("Warning")) == 0 {
+		t.Fatalf("a create: %d with warnings %v: %s", made.Code, made.Header.Values("Warning"), made.Body)
+	}
+	status := running.call(t, "PATCH", path+"/a/status", `{"status":{"lastScheduleTime":"2026-01-01T00:00:00Z"}}`,
+		"Content-Type", mergePatch)
+	if status.Code != 200 || len(status.Header.Values("Warning")) > 0 {
+		t.Errorf("a status: %d with warnings %v", status.Code, status.Header.Values("Warning"))
+	}
+}
+
 // TestWarningsOfEveryVerb: what a webhook or a policy warns of reaches the client, whatever it asked for.
 func TestWarningsOfEveryVerb(t *testing.T) {
 	_, clientset, warned := hooked(t)

@@ -313,8 +313,10 @@ func (h *Handler) runUpdate(
 		ar.Settle(admission.NotStored)
 		return nil, nil, err
 	}
-	for _, text := range c.res.Warnings(obj, current) {
-		rq.Warn(text)
+	if c.sub == "" || c.sub == "scale" { // other subresources do not change what the warnings are about
+		for _, text := range c.res.Warnings(obj, current) {
+			rq.Warn(text)
+		}
 	}
 	rq.Mark.Validate = time.Since(started)
 	if err := h.check(ctx, rq, ar); err != nil {
