@@ -138,6 +138,32 @@ func TestApplyConflicts(t *testing.T) {
 }
 
 // TestApplyNothing: applying the same again writes nothing, however late.
+// TestPutKeepsEmptyMaps: what a second manager reads and writes back still belongs to the one who applied it, though
+// JSON leaves out the empty map in it.
+func TestPutKeepsEmptyMaps(t *testing.T) {
+	running := start(t, nil)
+	const path = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/n"
+	policy := func(port int) string {
+		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"n"},"spec":{
+			"podSelector":{},"ingress":[{"from":[{"podSelector":{"matchLabels":{}}}],"ports":[{"port":%d}]}]}}`, port)
+	}
+	running.call(t, "PATCH", path+"?fieldManager=first", policy(80), "Content-Type", applyPatch).
+		wants(t, "apply", 201, "")
+	var read map[string]any
+	if err := json.Unmarshal(running.call(t, "GET", path, "").Body, &read); err != nil {
+		t.Fatal(err)
+	}
+	metadata, _ := read["metadata"].(map[string]any)
+	metadata["labels"] = map[string]any{"touched": "1"}
+	written, err := json.MarshalIndent(read, "", "  ") // with blanks in managedFields, as Python's client writes them
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.call(t, "PUT", path+"?fieldManager=second", string(written)).wants(t, "put", 200, `"touched":"1"`)
+	running.call(t, "PATCH", path+"?fieldManager=first", policy(81), "Content-Type", applyPatch).
+		wants(t, "apply again", 200, `"port":81`)
+}
+
 func TestApplyNothing(t *testing.T) {
 	r := start(t, nil)
 	a := applier{t, r}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package empty makes of objects what protobuf makes of them: it does not
-// tell an empty list from none. A field that JSON always shows, be it set or
-// not, is null when what was stored is read again; answers to writes say so too
-// (and so do Kubernetes'). The handlers call it before they store a built-in
-// object. It looks at nothing but such fields.
+// Package empty makes of objects what protobuf makes of them, which does not
+// distinguish an empty list or map from none. A field that JSON always shows is
+// null when what was stored is read again, and answers to writes have null too,
+// as Kubernetes' have. The owner of a list that was stored as [] would otherwise
+// change with the next write by somebody who read it, where JSON leaves it out.
+// The handlers call it before they store a built-in object.
 package empty
 
 import (
 	"reflect"
-	"strings"
 	"sync"
 )
 
@@ -19,8 +19,7 @@ type walk func(v reflect.Value)
 // walks are by type; a nil walk has nothing to do.
 var walks sync.Map
 
-// NormalizeEmpty turns the empty lists and maps of obj, a pointer to a struct, into none where JSON shows the
-// difference.
+// NormalizeEmpty turns the empty lists and maps of obj, a pointer to a struct, into none.
 func NormalizeEmpty(obj any) {
 	if w := of(reflect.TypeOf(obj)); w != nil {
 		w(reflect.ValueOf(obj))
@@ -71,7 +70,7 @@ func build(typ reflect.Type, inside map[reflect.Type]bool) walk {
 func buildStruct(t reflect.Type, inside map[reflect.Type]bool) walk {
 	type step struct {
 		field int
-		shown bool // also when it is empty
+		list  bool // a list or map, but no bytes
 		below walk
 	}
 	var steps []step
@@ -81,10 +80,8 @@ func buildStruct(t reflect.Type, inside map[reflect.Type]bool) walk {
 			continue
 		}
 		s := step{field: i, below: build(f.Type, inside)}
-		list := f.Type.Kind() == reflect.Map || f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8
-		tag := f.Tag.Get("json")
-		s.shown = list && tag != "" && !strings.Contains(tag, ",omitempty")
-		if s.shown || s.below != nil {
+		s.list = f.Type.Kind() == reflect.Map || f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8
+		if s.list || s.below != nil {
 			steps = append(steps, s)
 		}
 	}
@@ -95,7 +92,7 @@ func buildStruct(t reflect.Type, inside map[reflect.Type]bool) walk {
 		for _, s := range steps {
 			f := v.Field(s.field)
 			switch {
-			case s.shown && f.Len() == 0:
+			case s.list && f.Len() == 0:
 				if !f.IsNil() { // objects without such lists may be shared
 					f.SetZero()
 				}

@@ -12,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -55,5 +56,36 @@ func TestNormalizeEmpty(t *testing.T) {
 		if !strings.Contains(string(got), c.after) {
 			t.Errorf("%T %s: got %s, want %s", c.obj, c.doc, got, c.after)
 		}
+	}
+}
+
+// TestNormalizeEmptyUnshown: what JSON leaves out is not kept either.
+func TestNormalizeEmptyUnshown(t *testing.T) {
+	policy := &networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{
+		Ingress: []networkingv1.NetworkPolicyIngressRule{{
+			From: []networkingv1.NetworkPolicyPeer{{
+				PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{}},
+			}},
+			Ports: []networkingv1.NetworkPolicyPort{},
+		}},
+	}}
+	NormalizeEmpty(policy)
+	rule := policy.Spec.Ingress[0]
+	if rule.Ports != nil || rule.From[0].PodSelector == nil || rule.From[0].PodSelector.MatchLabels != nil {
+		t.Errorf("got %+v", rule)
+	}
+}
+
+func BenchmarkNormalizeEmpty(b *testing.B) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "b"}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "a"}, {Name: "b", Ports: []corev1.ContainerPort{{ContainerPort: 1}}}},
+			Volumes:    []corev1.Volume{{Name: "a"}},
+		},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		NormalizeEmpty(pod)
 	}
 }
