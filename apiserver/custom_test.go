@@ -353,6 +353,26 @@ func create(t *testing.T, r dynamic.ResourceInterface, u *unstructured.Unstructu
 	return err
 }
 
+// TestLastLabelRemoved: when an applier no longer names any labels, the map that another manager has made is left out
+// and not null, which programs that read Unstructured objects cannot take.
+func TestLastLabelRemoved(t *testing.T) {
+	custom := startCustom(t)
+	custom.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	const path = "/apis/example.com/v1/namespaces/ns/widgets"
+	body := func(metadata string) string {
+		return `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"` + metadata + `},"spec":{"size":1}}`
+	}
+	custom.call(t, "POST", path+"?fieldManager=first", body(`,"labels":{"x":"1"},"annotations":{"y":"1"}`))
+	const second = "/a?fieldManager=second&force=true"
+	custom.call(t, "PATCH", path+second, body(`,"labels":{"x":"2"},"annotations":{"y":"2"}`), "Content-Type", applyPatch).
+		wants(t, "apply", 200, `"x":"2"`)
+	custom.call(t, "PATCH", path+second, body(""), "Content-Type", applyPatch).wants(t, "apply without labels", 200, "")
+	got := string(custom.call(t, "GET", path+"/a", "").Body)
+	if strings.Contains(got, "null") || !strings.Contains(got, `"name":"a"`) {
+		t.Errorf("without labels: %s", got)
+	}
+}
+
 func TestCustomResourceApply(t *testing.T) {
 	c := startCustom(t)
 	c.define(definition("widgets", "Widget", widgetSchema, withStatus))

@@ -155,6 +155,9 @@ func (m *Manager) Apply(
 	if !ok {
 		return nil, fmt.Errorf("apply %s: result is a %T", m.gvk.Kind, out)
 	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		dropNullMetadata(u)
+	}
 	return obj, nil
 }
 

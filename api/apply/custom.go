@@ -61,6 +61,17 @@ func (m *Manager) buildCustom() error {
 	return nil
 }
 
+// dropNullMetadata drops the labels, annotations and so on whose last entry a merge has removed: they are null then,
+// and not absent as in an object with a Go type.
+func dropNullMetadata(u *unstructured.Unstructured) {
+	metadata, _ := u.Object["metadata"].(map[string]any)
+	for name, value := range metadata {
+		if value == nil {
+			delete(metadata, name)
+		}
+	}
+}
+
 func excluding(paths [][]string) fieldpath.Filter {
 	set := &fieldpath.Set{}
 	for _, path := range paths {
