@@ -75,6 +75,11 @@ func newJudge(t *testing.T) *judge {
 	j.PrependReactor("create", "subjectaccessreviews", answer(func(o runtime.Object) {
 		j.reviews.Add(1)
 		sar := o.(*authorizationv1.SubjectAccessReview)
+		if at := sar.Spec.ResourceAttributes; at != nil {
+			sar.Status.Allowed = sar.Spec.User == "reader" && at.Verb == "get" && at.Group == "" &&
+				at.Resource == "nodes" && at.Subresource == "proxy" && at.Name == "n1"
+			return
+		}
 		n := sar.Spec.NonResourceAttributes
 		sar.Status.Allowed = sar.Spec.User == "reader" && n.Verb == "get" && n.Path == "/metrics"
 	}))
@@ -139,6 +144,43 @@ func clientOf(t *testing.T, ca *pki.Authority, s pki.Subject) *tls.Certificate {
 		t.Fatal(err)
 	}
 	return &c
+}
+
+// TestCallersOfTheKubelet: a token whose user has one of the rights, at this node, is let in.
+func TestCallersOfTheKubelet(t *testing.T) {
+	judge := newJudge(t)
+	callers, err := newDelegatedAuth(&client.Client{Interface: judge.Clientset}, AgentServing{},
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		token, node, verb string
+		subresources      []string
+		code              int
+	}{
+		{"good", "n1", "get", []string{"pods", "proxy"}, 200},
+		{"good", "n1", "get", []string{"metrics"}, 403},
+		{"good", "n1", "create", []string{"proxy"}, 403},
+		{"good", "n2", "get", []string{"proxy"}, 403},
+		{"bad", "n1", "get", []string{"proxy"}, 401},
+		{"", "n1", "get", []string{"proxy"}, 401},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+tt.token)
+		w := httptest.NewRecorder()
+		admitted := callers.admitAtNode(w, r, tt.node, tt.verb, tt.subresources)
+		if admitted != (tt.code == 200) || w.Code != tt.code {
+			t.Errorf("%+v: %d, admitted %v", tt, w.Code, admitted)
+		}
+	}
+	judge.down.Store(true)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/pods", http.NoBody)
+	r.Header.Set("Authorization", "Bearer good")
+	w := httptest.NewRecorder()
+	if callers.admitAtNode(w, r, "n1", "get", []string{"stats"}) || w.Code != http.StatusInternalServerError {
+		t.Errorf("without an API server: %d", w.Code)
+	}
 }
 
 func TestAgentsCallers(t *testing.T) {

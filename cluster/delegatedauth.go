@@ -130,7 +130,12 @@ func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 	if user.Name != auth.Anonymous {
 		connlimit.Identify(r.Context(), user.Owner())
 	}
-	allowed, reason, err := c.authorize(ctx, user, r)
+	allowed, reason, err := c.authorize(ctx, user, authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+			Path: r.URL.Path,
+			Verb: strings.ToLower(r.Method),
+		},
+	}, len(r.URL.Path) < maxCachedPath)
 	switch {
 	case err != nil:
 		c.log.Warn("authorize a request", "user", user.Name, "path", r.URL.Path, "err", err)
@@ -148,6 +153,49 @@ func (c *delegatedAuth) admit(w http.ResponseWriter, r *http.Request) bool {
 		wire.WriteError(w, r, e)
 	}
 	return err == nil && allowed
+}
+
+// admitAtNode reports whether a caller of the node's kubelet, who has sent a bearer token, may use one of the node's
+// subresources. If not, it has written the error response. Kubernetes' kubelet does so in its webhook modes.
+func (c *delegatedAuth) admitAtNode(
+	w http.ResponseWriter, r *http.Request, node, verb string, subresources []string,
+) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	var user *auth.User
+	err := authn.ErrUnauthorized
+	if token := authn.Bearer(r); token != "" {
+		user, err = c.byToken(ctx, token)
+	}
+	if err != nil {
+		c.log.Debug("unauthorized request", "err", err)
+		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		return false
+	}
+	connlimit.Identify(r.Context(), user.Owner())
+	for _, sub := range subresources {
+		allowed, _, err := c.authorize(ctx, user, authorizationv1.SubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb:        verb,
+				Version:     "v1",
+				Resource:    "nodes",
+				Subresource: sub,
+				Name:        node,
+			},
+		}, true)
+		if err != nil {
+			c.log.Warn("authorize a request", "user", user.Name, "path", r.URL.Path, "err", err)
+			http.Error(w, fmt.Sprintf("ask the API server whether user %q may %s nodes/%s: it does not answer",
+				user.Name, verb, sub), http.StatusInternalServerError)
+			return false
+		}
+		if allowed {
+			return true
+		}
+	}
+	http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)", user.Name, verb,
+		subresources), http.StatusForbidden)
+	return false
 }
 
 // authenticate returns the user of r. A wrong credential is an error; a request without credentials is anonymous.
@@ -233,22 +281,17 @@ func (c *delegatedAuth) byToken(ctx context.Context, token string) (*auth.User, 
 // maxCachedPath is the longest path, in bytes, whose authorization is cached.
 const maxCachedPath = 4096
 
-// authorize asks the API server whether user may make the request. Members of system:masters need no review.
+// authorize asks the API server whether user may do what spec, which names no user, asks for. keep says whether the
+// answer may be cached. Members of system:masters need no review.
 func (c *delegatedAuth) authorize(
-	ctx context.Context, user *auth.User, r *http.Request,
+	ctx context.Context, user *auth.User, spec authorizationv1.SubjectAccessReviewSpec, keep bool,
 ) (allowed bool, reason string, err error) {
 	if slices.Contains(user.Groups, auth.Masters) {
 		return true, "", nil
 	}
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User:   user.Name,
-		UID:    user.UID,
-		Groups: user.Groups,
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{
-			Path: r.URL.Path,
-			Verb: strings.ToLower(r.Method),
-		},
-	}
+	spec.User = user.Name
+	spec.UID = user.UID
+	spec.Groups = user.Groups
 	for k, v := range user.Extra {
 		if spec.Extra == nil {
 			spec.Extra = map[string]authorizationv1.ExtraValue{}
@@ -259,7 +302,7 @@ func (c *delegatedAuth) authorize(
 	if err != nil {
 		return false, "", err
 	}
-	got, err := c.review(ctx, c.accesses, question, len(r.URL.Path) < maxCachedPath, func() (reviewed, error) {
+	got, err := c.review(ctx, c.accesses, question, keep, func() (reviewed, error) {
 		sar, err := c.authzAPI.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -251,21 +252,29 @@ func (s *site) kubelet() (run.Func, error) {
 	}
 	cfg := s.cfg
 	dir := s.dir
+	cl := s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion)
+	callers, err := newDelegatedAuth(cl, AgentServing{}, s.logOf(deeds.Kubelet))
+	if err != nil {
+		return nil, err
+	}
 	kc := kubelet.Config{
-		NodeName:      cfg.NodeName,
-		Client:        s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion),
-		Runtime:       rt.client,
-		RootDir:       dir.Sub("kubelet"),
-		VolumesDir:    dir.Sub("volumes"),
-		LogDir:        dir.Sub("logs"),
-		Address:       netip.IPv4Unspecified(),
-		Port:          cmp.Or(cfg.Node.KubeletPort, kubeletPort),
-		FallbackPort:  cfg.Node.KubeletPort == 0,
-		OnListen:      rt.keepKubelet,
-		NodeIPs:       nodeIPs(cfg),
-		TLS:           s.node.serving.tls,
-		ClientCA:      s.node.serving.clientCAs.Pool,
-		AllowedNames:  []string{kubeletClientUser},
+		NodeName:     cfg.NodeName,
+		Client:       cl,
+		Runtime:      rt.client,
+		RootDir:      dir.Sub("kubelet"),
+		VolumesDir:   dir.Sub("volumes"),
+		LogDir:       dir.Sub("logs"),
+		Address:      netip.IPv4Unspecified(),
+		Port:         cmp.Or(cfg.Node.KubeletPort, kubeletPort),
+		FallbackPort: cfg.Node.KubeletPort == 0,
+		OnListen:     rt.keepKubelet,
+		NodeIPs:      nodeIPs(cfg),
+		TLS:          s.node.serving.tls,
+		ClientCA:     s.node.serving.clientCAs.Pool,
+		AllowedNames: []string{kubeletClientUser},
+		ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
+			return callers.admitAtNode(w, r, cfg.NodeName, verb, subresources)
+		},
 		PodCIDRs:      prefixStrings(cfg.PodCIDRs),
 		Annotations:   annotations,
 		ClusterDomain: cfg.Node.domain(),

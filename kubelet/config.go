@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -60,6 +61,8 @@ type Config struct {
 	// the common names that may call. Empty: any that ClientCA signed.
 	ClientCA     func() *x509.CertPool
 	AllowedNames []string
+	// ByToken admits callers by the token of a service account; see server.Config. nil: nobody.
+	ByToken func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool
 
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
 	NodeIPs []netip.Addr

@@ -67,6 +67,7 @@ func (k *Kubelet) listen() (*listener, error) {
 			TLS:          k.cfg.TLS,
 			ClientCA:     k.cfg.ClientCA,
 			AllowedNames: k.cfg.AllowedNames,
+			ByToken:      k.cfg.ByToken,
 			Pods:         podTable{k},
 			Runtime:      k.cfg.Runtime.Runtime,
 			DialStreams:  k.cfg.Runtime.DialStreams,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package server is the kubelet's HTTPS server: logs, exec, attach, port-forward, run, statistics and metrics. The API
-// server and monitoring call it, with a client certificate. Streams are proxied to the runtime's streaming server.
-// Nothing here changes a pod.
+// server calls it with a client certificate, monitoring with the token of a service account. Streams are proxied to the
+// runtime's streaming server. Nothing here changes a pod.
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,7 +16,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,8 +43,11 @@ type Config struct {
 	// AllowedNames are the common names that may call; empty: all certificates of the CA.
 	ClientCA     func() *x509.CertPool
 	AllowedNames []string
-	Pods         Pods
-	Runtime      runtimeapi.RuntimeServiceClient
+	// ByToken reports whether the caller, who has sent a bearer token, is authenticated and may use one of these
+	// subresources of the node with this verb; if not, it has written the response. nil: tokens are not accepted.
+	ByToken func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool
+	Pods    Pods
+	Runtime runtimeapi.RuntimeServiceClient
 	// DialStreams connects to the runtime's streaming server; nil: dial the address of the runtime's answer.
 	DialStreams func(ctx context.Context) (net.Conn, error)
 	NodeName    string
@@ -117,7 +123,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		if s.cfg.ByToken == nil || r.Header.Get("Authorization") == "" {
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		verb, subresources := access(r)
+		if s.cfg.ByToken(w, r, verb, subresources) {
+			s.mux.ServeHTTP(w, r)
+		}
 		return
 	}
 	who := r.TLS.VerifiedChains[0][0].Subject.CommonName
@@ -128,6 +141,41 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	connlimit.Identify(r.Context(), connlimit.Owner{Name: who, Rank: connlimit.System})
 	s.mux.ServeHTTP(w, r)
+}
+
+// verbs are those of the API for the methods of HTTP.
+var verbs = map[string]string{
+	http.MethodGet:    "get",
+	http.MethodHead:   "get",
+	http.MethodPost:   "create",
+	http.MethodPut:    "update",
+	http.MethodPatch:  "patch",
+	http.MethodDelete: "delete",
+}
+
+// subresources are the subresources of a node whose right opens a path, by the path's first element (Kubernetes'
+// KubeletFineGrainedAuthz). The right to nodes/proxy opens all others.
+var subresources = map[string][]string{
+	"metrics":     {"metrics"},
+	"stats":       {"stats"},
+	"logs":        {"log"},
+	"pods":        {"pods", "proxy"},
+	"runningpods": {"pods", "proxy"},
+}
+
+// access returns what a caller needs the right to. What runs a program or reaches a port needs the right to create,
+// whatever the method: Kubernetes takes a websocket's GET for a read.
+func access(r *http.Request) (verb string, of []string) {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(r.URL.Path), "/"), "/")
+	verb = cmp.Or(verbs[r.Method], strings.ToLower(r.Method))
+	switch first {
+	case "exec", "attach", "portForward", "run":
+		verb = "create"
+	}
+	if of = subresources[first]; of == nil {
+		of = []string{"proxy"}
+	}
+	return verb, of
 }
 
 // Serve serves on listener until ctx is done. Open streams are closed then.

@@ -146,10 +146,18 @@ func serve(t *testing.T) *fixture {
 		TLS:          &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}},
 		ClientCA:     func() *x509.CertPool { return f.ca.pool },
 		AllowedNames: []string{"api"},
-		Pods:         pods{pod},
-		Runtime:      cri.InProcess(f.rt).Runtime,
-		LogDir:       nodeLogs(t),
-		Log:          slog.New(slog.DiscardHandler),
+		ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
+			asked := fmt.Sprintf("%s %v", verb, subresources)
+			if r.Header.Get("Authorization") == "Bearer "+asked {
+				return true
+			}
+			http.Error(w, asked, http.StatusForbidden)
+			return false
+		},
+		Pods:    pods{pod},
+		Runtime: cri.InProcess(f.rt).Runtime,
+		LogDir:  nodeLogs(t),
+		Log:     slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -263,6 +271,58 @@ func TestAnswers(t *testing.T) {
 		code, text := fixture.get(t, tt.who, tt.path)
 		if code != tt.code || !strings.Contains(text, tt.text) {
 			t.Errorf("%s as %q: got %d %q, want %d %q", tt.path, tt.who, code, text, tt.code, tt.text)
+		}
+	}
+}
+
+// TestTokens: which right each path needs. What runs a program needs the right to create, whatever the method.
+func TestTokens(t *testing.T) {
+	fixture := serve(t)
+	for _, tt := range []struct{ method, path, asks string }{
+		{"GET", "/metrics", "get [metrics]"},
+		{"GET", "/metrics/resource", "get [metrics]"},
+		{"HEAD", "/stats/summary", "get [stats]"},
+		{"GET", "/logs/pod/0.log", "get [log]"},
+		{"GET", "/pods", "get [pods proxy]"},
+		{"GET", "/runningpods/", "get [pods proxy]"},
+		{"GET", "/containerLogs/ns/web/c", "get [proxy]"},
+		{"GET", "/exec/ns/web/c?command=x", "create [proxy]"},
+		{"POST", "/attach/ns/web/c", "create [proxy]"},
+		{"GET", "/portForward/ns/web", "create [proxy]"},
+		{"POST", "/run/ns/web/c", "create [proxy]"},
+		{"GET", "/metrics/../exec/ns/web/c", "create [proxy]"},
+		{"GET", "/%65xec/ns/web/c", "create [proxy]"},
+		{"GET", "/metrics%2f..%2fexec/ns/web/c", "create [proxy]"},
+		{"DELETE", "/keelson/service/ns/web", "delete [proxy]"},
+		{"GET", "/", "get [proxy]"},
+	} {
+		ask := func(token string) (int, string) {
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, fixture.base+tt.path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if token != "" {
+				req.Header.Set("Authorization", "Bearer "+token)
+			}
+			resp, err := fixture.client(t, "").Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			b, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.StatusCode, strings.TrimSpace(string(b))
+		}
+		if code, body := ask("x"); code != http.StatusForbidden || body != tt.asks && tt.method != "HEAD" {
+			t.Errorf("%s %s: %d and asks for %q, want %q", tt.method, tt.path, code, body, tt.asks)
+		}
+		if code, _ := ask(""); code != http.StatusUnauthorized {
+			t.Errorf("%s %s without a token: %d", tt.method, tt.path, code)
+		}
+		if code, _ := ask(tt.asks); code == http.StatusForbidden || code == http.StatusUnauthorized {
+			t.Errorf("%s %s with the right: %d", tt.method, tt.path, code)
 		}
 	}
 }
