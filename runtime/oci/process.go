@@ -54,6 +54,9 @@ func argsOf(in Input) ([]string, error) {
 	rest := in.Container.GetArgs()
 	if len(entry) == 0 {
 		entry = in.Image.Entrypoint
+		for len(entry) > 0 && entry[0] == "" { // some builders write [""] for none
+			entry = entry[1:]
+		}
 		if len(rest) == 0 {
 			rest = in.Image.Cmd
 		}

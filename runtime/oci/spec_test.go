@@ -93,6 +93,10 @@ func TestArgs(t *testing.T) {
 			t.Errorf("command %q, args %q: got %q, want %q", tc.command, tc.args, got, tc.want)
 		}
 	}
+	empty := func(in *Input) { in.Image.Entrypoint = []string{""} } // as some builders write an image without one
+	if got := spec(t, empty).Process.Args; !slices.Equal(got, []string{"cmd"}) {
+		t.Errorf("an empty entrypoint: got %q, want cmd", got)
+	}
 }
 
 func TestEnv(t *testing.T) {
