@@ -77,10 +77,10 @@ func formatMap(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// Resource is the value of a resource of the container in units of the selector's divisor, rounded up. A limit
-// that is not set is what the node can give.
+// Resource is the value of a resource of the pod's container in units of the selector's divisor, rounded up. A limit
+// that the container does not set is the pod's, or what the node can give.
 func Resource(
-	container *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList,
+	pod *corev1.Pod, container *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList,
 ) (string, error) {
 	kind, name, ok := strings.Cut(sel.Resource, ".")
 	if !ok || kind != "limits" && kind != "requests" {
@@ -96,6 +96,9 @@ func Resource(
 	quantity := container.Resources.Requests[rn]
 	if kind == "limits" {
 		quantity = container.Resources.Limits[rn]
+		if whole := pod.Spec.Resources; quantity.IsZero() && whole != nil {
+			quantity = whole.Limits[rn]
+		}
 		if quantity.IsZero() {
 			quantity = allocatable[rn]
 		}

@@ -267,7 +267,7 @@ func (w *payload) downward(items []corev1.DownwardAPIVolumeFile, mode int32) err
 			if c == nil {
 				return fmt.Errorf("container %s not found", r.ContainerName)
 			}
-			v, err = downward.Resource(c, r, w.in.Allocatable)
+			v, err = downward.Resource(w.in.Pod, c, r, w.in.Allocatable)
 		}
 		if err != nil {
 			return err
