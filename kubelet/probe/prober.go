@@ -28,6 +28,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
+	"keelson/kubelet/translate"
 )
 
 // What a container answers to a probe is bounded: the body of an HTTP response, its headers, the message of a gRPC
@@ -103,7 +104,11 @@ func cut(text string, most int) string {
 func (r *Runner) attempt(ctx context.Context, target Target) Outcome {
 	switch p := target.Probe; {
 	case p.Exec != nil:
-		return r.exec(ctx, target.ContainerID, p.Exec.Command, time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
+		command, err := expanded(p.Exec.Command, target.Container)
+		if err != nil {
+			return Outcome{Err: err, Output: err.Error()}
+		}
+		return r.exec(ctx, target.ContainerID, command, time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
 	case p.HTTPGet != nil:
 		return r.get(ctx, target.Container, target.PodIP, p.HTTPGet)
 	case p.TCPSocket != nil:
@@ -112,6 +117,30 @@ func (r *Runner) attempt(ctx context.Context, target Target) Outcome {
 		return r.grpc(ctx, target.PodIP, p.GRPC)
 	}
 	return Outcome{Err: fmt.Errorf("missing probe handler for %s:%s", target.Pod.Name, target.Container.Name)}
+}
+
+// maxArgument is the longest argument that Linux takes, in bytes.
+const maxArgument = 128 << 10
+
+// expanded is the command with $(NAME) replaced by the container's variables that have a value of their own, as it is
+// written there (API doc of ExecAction.command).
+func expanded(command []string, container *corev1.Container) ([]string, error) {
+	out := make([]string, len(command))
+	for i, argument := range command {
+		var err error
+		out[i], err = translate.Expand(argument, maxArgument, func(name string) (string, bool) {
+			for at := len(container.Env) - 1; at >= 0; at-- { // the last of one name counts
+				if v := &container.Env[at]; v.Name == name && v.ValueFrom == nil {
+					return v.Value, true
+				}
+			}
+			return "", false
+		})
+		if err != nil {
+			return nil, fmt.Errorf("argument %d of the probe's command: %w", i, err)
+		}
+	}
+	return out, nil
 }
 
 func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time.Duration) Outcome {

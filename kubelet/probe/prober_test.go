@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,6 +134,40 @@ type loud struct {
 
 func (loud) Check(context.Context, *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	return nil, status.Error(codes.Internal, strings.Repeat("x", 4<<20))
+}
+
+// TestExecExpandsVariables: $(NAME) in the command is a variable of the container that has a value of its own.
+func TestExecExpandsVariables(t *testing.T) {
+	rt := critest.NewFake()
+	var ran []string
+	rt.SetExec(func(_ *runtimeapi.ContainerConfig, command []string) critest.ExecResult {
+		ran = command
+		return critest.ExecResult{}
+	})
+	container := &corev1.Container{Env: []corev1.EnvVar{
+		{Name: "A", Value: "first"},
+		{Name: "A", Value: "$(B)"},
+		{Name: "B", ValueFrom: &corev1.EnvVarSource{}},
+	}}
+	target := probe.Target{
+		Key:       probe.Key{ContainerID: startFake(t, rt)},
+		Pod:       &corev1.Pod{},
+		Container: container,
+		Probe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+			Command: []string{"test", "$(A)", "$(B)", "$$(A)", "$(NONE)"},
+		}}},
+	}
+	runner := probe.NewRunner(cri.InProcess(rt).Runtime, "1.37")
+	if got := runner.Probe(t.Context(), target); !got.OK {
+		t.Fatalf("got %+v", got)
+	}
+	if want := []string{"test", "$(B)", "$(B)", "$(A)", "$(NONE)"}; !slices.Equal(ran, want) {
+		t.Errorf("ran %q, want %q", ran, want)
+	}
+	target.Probe.Exec.Command = []string{strings.Repeat("$(A)", 64<<10)}
+	if got := runner.Probe(t.Context(), target); got.Err == nil {
+		t.Errorf("an argument of 256 KiB: %+v", got)
+	}
 }
 
 // TestAnswersAreBounded: what a container answers, in whatever way, is read and reported in part.
