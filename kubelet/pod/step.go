@@ -266,7 +266,7 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 		w.s.exits[container.ID] = true
 		spec, kind := podinfo.Find(pod, container.Name)
 		if spec != nil {
-			w.s.messages[container.ID] = terminationMessage(spec, container)
+			w.s.messages[container.ID] = terminationMessage(pod, spec, container)
 		}
 		if container.Finished.Before(w.s.first) {
 			continue // before our time

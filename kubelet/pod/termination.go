@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -16,15 +17,32 @@ import (
 	"keelson/lib/inroot"
 )
 
-// Bounds of a termination message: from its file, and from the log instead.
+// Bounds of a termination message: from its file, and from the log instead; and of all messages of a pod, which its
+// containers share evenly.
 const (
 	maxMessage      = 4096
+	maxPodMessages  = 12 << 10
 	maxMessageLines = 80
 	maxMessageLog   = 2048
 )
 
-// terminationMessage returns a terminated container's message.
-func terminationMessage(container *corev1.Container, cur *observed.Container) string {
+// messageLimit is how many bytes the message of one of the pod's containers may have.
+func messageLimit(pod *corev1.Pod) int {
+	containers := len(pod.Spec.InitContainers) + len(pod.Spec.Containers) + len(pod.Spec.EphemeralContainers)
+	return min(maxMessage, maxPodMessages/max(containers, 1))
+}
+
+// terminationMessage returns the message of a terminated container of the pod, cut as Kubernetes cuts it.
+func terminationMessage(pod *corev1.Pod, container *corev1.Container, cur *observed.Container) string {
+	text := wholeMessage(container, cur)
+	if limit := messageLimit(pod); len(text) > limit {
+		return strings.ToValidUTF8(text[:limit], "")
+	}
+	return text
+}
+
+// wholeMessage reads what the container has left as its message.
+func wholeMessage(container *corev1.Container, cur *observed.Container) string {
 	msg := ""
 	for _, m := range cur.Mounts {
 		if container.TerminationMessagePath == "" || m.GetContainerPath() != container.TerminationMessagePath {
