@@ -165,7 +165,7 @@ func valueFrom(
 				return "", false, fmt.Errorf("container %s not found", n)
 			}
 		}
-		v, err := downward.Resource(of, from.ResourceFieldRef, in.Allocatable)
+		v, err := downward.Resource(pod, of, from.ResourceFieldRef, in.Allocatable)
 		return v, err == nil, err
 	case from.ConfigMapKeyRef != nil:
 		r := from.ConfigMapKeyRef
@@ -211,11 +211,11 @@ type envFiles struct {
 	room *Room
 
 	volume, path string
-	last         map[string]string // nil: none
+	last         envFile // without values: none
 }
 
 func (f *envFiles) key(selector *corev1.FileKeySelector) (string, bool, error) {
-	if f.last == nil || f.volume != selector.VolumeName || f.path != selector.Path {
+	if f.last.values == nil || f.volume != selector.VolumeName || f.path != selector.Path {
 		text, err := f.read(selector)
 		if errors.Is(err, fs.ErrNotExist) && isTrue(selector.Optional) {
 			return "", false, nil
@@ -230,7 +230,10 @@ func (f *envFiles) key(selector *corev1.FileKeySelector) (string, bool, error) {
 		f.path = selector.Path
 		f.last = parseEnvFile(text)
 	}
-	v, ok := f.last[selector.Key]
+	v, ok := f.last.values[selector.Key]
+	if !ok && f.last.err != nil {
+		return "", false, fmt.Errorf("env file %q: %w", selector.Path, f.last.err)
+	}
 	if !ok && !isTrue(selector.Optional) {
 		return "", false, fmt.Errorf("environment variable key %q not found in file %q", selector.Key, selector.Path)
 	}
@@ -254,47 +257,73 @@ func (f *envFiles) read(selector *corev1.FileKeySelector) (string, error) {
 	return string(b), nil
 }
 
-// EnvFileKey finds KEY='value' in an env file: one assignment per line, # comments, values in single quotes, which may
-// span lines.
-func EnvFileKey(text, key string) (string, bool) {
-	v, ok := parseEnvFile(text)[key]
-	return v, ok
+// envFile has the values of an env file. An error ends the reading; the values before it count.
+type envFile struct {
+	values map[string]string
+	err    error
 }
 
-// parseEnvFile returns the values of an env file, see EnvFileKey. The first value of a key counts, and nothing
-// after an unterminated quote.
-func parseEnvFile(text string) map[string]string {
-	out := map[string]string{}
-	for text != "" {
+// parseEnvFile reads NAME='value' lines, a part of what a shell takes (KEP-3721): values stand in single quotes and may
+// span lines, blank lines and # comments are skipped, and NAME= 'value' is empty. Anything else is an error. The first
+// value of a name counts.
+func parseEnvFile(text string) envFile {
+	out := envFile{values: map[string]string{}}
+	for number := 1; text != "" && out.err == nil; number++ {
 		var line string
 		line, text, _ = strings.Cut(text, "\n")
-		trimmed := strings.TrimSpace(line)
-		if trimmed == "" || trimmed[0] == '#' {
+		line = strings.TrimLeft(strings.TrimSuffix(line, "\r"), " \t")
+		if line == "" || line[0] == '#' {
 			continue
 		}
-		k, v, ok := strings.Cut(strings.TrimLeft(line, " \t"), "=")
-		if !ok {
-			continue
-		}
-		v = strings.TrimLeft(v, " \t")
-		if body, quoted := strings.CutPrefix(v, "'"); quoted {
-			if inner, _, closed := strings.Cut(body, "'"); closed {
-				v = inner
-			} else if i := strings.IndexByte(text, '\''); i >= 0 {
-				v = body + "\n" + text[:i]
-				_, text, _ = strings.Cut(text[i+1:], "\n")
-			} else {
-				return out
+		name, value, err := assignment(line)
+		if body, quoted := strings.CutPrefix(value, "'"); err == nil && quoted {
+			begin := number
+			for !strings.Contains(body, "'") && text != "" {
+				line, text, _ = strings.Cut(text, "\n")
+				body += "\n" + strings.TrimSuffix(line, "\r")
+				number++
 			}
-		} else {
-			v = strings.TrimSpace(v)
+			if value, err = unquoted(body); err != nil {
+				number = begin
+			}
 		}
-		k = strings.TrimSpace(k)
-		if _, ok := out[k]; !ok {
-			out[k] = v
+		if err != nil {
+			out.err = fmt.Errorf("invalid environment variable format at line %d: %w", number, err)
+		} else if _, ok := out.values[name]; !ok {
+			out.values[name] = value
 		}
 	}
 	return out
+}
+
+// assignment splits NAME='value at the equals sign; the value begins with a quote, or is empty.
+func assignment(line string) (name, value string, err error) {
+	name, value, ok := strings.Cut(line, "=")
+	switch {
+	case !ok:
+		return "", "", errors.New("missing '='")
+	case strings.TrimRight(name, " \t") == "":
+		return "", "", errors.New("empty variable name")
+	case strings.TrimRight(name, " \t") != name:
+		return "", "", errors.New("whitespace before '=' is not allowed")
+	case strings.HasPrefix(value, " ") || strings.HasPrefix(value, "\t"):
+		return name, "", nil // as in a shell, where a command follows
+	case !strings.HasPrefix(value, "'"):
+		return "", "", errors.New("value must be enclosed in single quotes")
+	}
+	return name, value, nil
+}
+
+// unquoted is what stands before the closing quote; only a comment may follow it.
+func unquoted(body string) (string, error) {
+	value, after, closed := strings.Cut(body, "'")
+	if !closed {
+		return "", errors.New("unclosed single quote")
+	}
+	if after = strings.TrimLeft(after, " \t"); after != "" && after[0] != '#' {
+		return "", errors.New("unexpected content after closing quote")
+	}
+	return value, nil
 }
 
 // ServiceEnv returns the environment variables of Services: those of the pod's namespace if enableServiceLinks is

@@ -21,7 +21,7 @@ func TestFileKeyOfNoFile(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"secret":   "K='secret'\n",
-		"vol/file": "K='v'\n",
+		"vol/file": "K='v'\nbroken\n",
 		"vol/big":  string(make([]byte, maxEnvFile+1)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -50,6 +50,9 @@ func TestFileKeyOfNoFile(t *testing.T) {
 		if want == "!" && err == nil || want != "!" && (v != want || !ok || err != nil) {
 			t.Errorf("%s: %q, %t, %v; want %q", path, v, ok, err, want)
 		}
+	}
+	if v, ok, err := files.key(&corev1.FileKeySelector{VolumeName: "v", Path: "file", Key: "L"}); err == nil {
+		t.Errorf("a key after what is broken: %q, %t", v, ok)
 	}
 	yes := true
 	if _, ok, err := files.key(&corev1.FileKeySelector{

@@ -82,10 +82,10 @@ func manyServices(n int) []*corev1.Service {
 // fails before the bytes exist.
 func TestReferencesThatMultiply(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte(strings.Repeat("KEY=value\n", 6000)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte(strings.Repeat("KEY='val'\n", 6000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "other"), []byte(strings.Repeat("KEY=value\n", 6000)),
+	if err := os.WriteFile(filepath.Join(dir, "other"), []byte(strings.Repeat("KEY='val'\n", 6000)),
 		0o600); err != nil {
 		t.Fatal(err)
 	}

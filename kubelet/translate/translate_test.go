@@ -309,28 +309,55 @@ func TestRunAsNonRoot(t *testing.T) {
 	}
 }
 
-func TestEnvFileKey(t *testing.T) {
-	text := "# comment\nA=1\nB = 'two words'\nC='first\nsecond'\nD=x # not a comment\nE='never ends\n"
-	for key, want := range map[string]string{
-		"A": "1",
-		"B": "two words",
-		"C": "first\nsecond",
-		"D": "x # not a comment",
+func TestParseEnvFile(t *testing.T) {
+	const invalid = "invalid environment variable format at line "
+	for text, want := range map[string]struct {
+		values map[string]string
+		err    string
+	}{
+		"# comment\n\n  A='1'\nB='two words' # why\nC='first\nsecond'\nD= 'x'\nA='2'\nE=''\r\n": {
+			values: map[string]string{"A": "1", "B": "two words", "C": "first\nsecond", "D": "", "E": ""},
+		},
+		"A='1'\nB=bare\nC='3'": {
+			values: map[string]string{"A": "1"},
+			err:    invalid + "2: value must be enclosed in single quotes",
+		},
+		"A='x\ny'\nB='never\nends": {
+			values: map[string]string{"A": "x\ny"},
+			err:    invalid + "3: unclosed single quote",
+		},
+		"A":          {err: invalid + "1: missing '='"},
+		"A ='1'":     {err: invalid + "1: whitespace before '=' is not allowed"},
+		"='1'":       {err: invalid + "1: empty variable name"},
+		"A=\"1\"":    {err: invalid + "1: value must be enclosed in single quotes"},
+		"A='1' junk": {err: invalid + "1: unexpected content after closing quote"},
+		"A=":         {err: invalid + "1: value must be enclosed in single quotes"},
 	} {
-		if got, ok := EnvFileKey(text, key); !ok || got != want {
-			t.Errorf("%s: got %q %t, want %q", key, got, ok, want)
+		got := parseEnvFile(text)
+		if want.values == nil {
+			want.values = map[string]string{}
 		}
-	}
-	if _, ok := EnvFileKey(text, "Z"); ok {
-		t.Error("a key that is not there was found")
+		message := ""
+		if got.err != nil {
+			message = got.err.Error()
+		}
+		if d := cmp.Diff(want.values, got.values); d != "" || message != want.err {
+			t.Errorf("%q: error %q, want %q; values (-want +got):\n%s", text, message, want.err, d)
+		}
 	}
 }
 
-func FuzzEnvFileKey(f *testing.F) {
-	f.Add("A='x\ny'\n", "A")
-	f.Add("# a comment\nexport B=\"1\"\nC=2 # more\n", "B")
-	f.Add("KEY = value\r\n=\nD\n", "KEY")
-	f.Fuzz(func(_ *testing.T, s, k string) { EnvFileKey(s, k) })
+func FuzzParseEnvFile(f *testing.F) {
+	f.Add("A='x\ny'\n")
+	f.Add("# a comment\nexport B=\"1\"\nC='2' # more\n")
+	f.Add("KEY = value\r\n=\nD\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, value := range parseEnvFile(text).values {
+			if strings.Contains(name, "=") || strings.Contains(value, "'") || len(name)+len(value) > len(text) {
+				t.Errorf("%q: %q is %q", text, name, value)
+			}
+		}
+	})
 }
 
 func FuzzResolvConf(f *testing.F) {
