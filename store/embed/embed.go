@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -135,6 +136,9 @@ func Open(opts Options) (*Store, error) {
 		opts:       opts,
 	}
 	st.disk = newRetryFS(opts.FS, st.changed)
+	if err := mustExist(opts); err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
+	}
 	var err error
 	if st.lock, err = lockDir(opts); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", opts.Dir, err)
@@ -146,6 +150,22 @@ func Open(opts Options) (*Store, error) {
 	st.disk.running.Store(true)
 	go st.commit() // ends with Close, which waits for it unless the store is unavailable
 	return st, nil
+}
+
+// mustExist returns a *DataLossError if the directory is gone or empty. Taking the lock would create it and its file
+// LOCK, and leave both behind.
+func mustExist(opts Options) error {
+	if !opts.MustExist || opts.AcceptDataLoss {
+		return nil
+	}
+	names, err := opts.FS.List(opts.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &DataLossError{Problems: []string{opts.Dir + " is missing"}}
+	case err == nil && len(names) == 0:
+		return &DataLossError{Problems: []string{opts.Dir + " is empty"}}
+	}
+	return err
 }
 
 // examineAndOpen opens the engine unless acknowledged writes are missing, or may be.
