@@ -62,6 +62,10 @@ func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, erro
 
 // BackupOffline writes a backup of a cluster that is not running. acceptLoss is Config.AcceptDataLoss.
 func BackupOffline(ctx context.Context, dir DataDir, path string, acceptLoss bool) (BackupSummary, error) {
+	if used, err := dir.storeUsed(); err == nil && used.isEtcd() {
+		return BackupSummary{}, fmt.Errorf("the objects of %s are in %s: start the cluster and repeat this, or use "+
+			"`etcdctl snapshot save`", dir, used.text())
+	}
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return BackupSummary{}, fmt.Errorf("no cluster in %s: %w", dir, err)
 	}
@@ -242,7 +246,18 @@ func openOwn(dir string) (*os.File, error) {
 }
 
 // readBackup passes the objects in file to put and writes keys to the directory tmp.
-func readBackup(file *os.File, tmp string, put func(store.KV) error) (sum BackupSummary, err error) {
+//
+// Keys come first in a backup. Objects without keys get new ones, whose fingerprints are then the only ones.
+func readBackup(file *os.File, tmp string, take func(store.KV) error) (sum BackupSummary, err error) {
+	left := int64(0)
+	put := func(kv store.KV) error {
+		if kv.Key == fingerprintsKey && !exists(filepath.Join(tmp, "pki", "ca.crt")) {
+			left++
+			return nil
+		}
+		return take(kv)
+	}
+	defer func() { sum.Keys -= left }()
 	head := make([]byte, 64)
 	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -111,6 +111,9 @@ func (c *Cluster) takeLocks() (err error) {
 }
 
 func (c *Cluster) prepare() (err error) {
+	if err := keepStoreKind(c.dir, c.cfg.Etcd); err != nil {
+		return err
+	}
 	if err := c.openLog(); err != nil {
 		return err
 	}
@@ -256,7 +259,11 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
 	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries))
 	defer memory.Pace(memoryLimit())()
-	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
+	own, err := c.keys.fingerprints(&c.cfg.API.Tokens)
+	if err != nil {
+		return err
+	}
+	st, err := openStore(ctx, c.cfg.Etcd, c.dir, own, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}

@@ -28,6 +28,8 @@ import (
 //	keelson.log       the running instance's log
 //	pki/ store/       keys and certificates; the objects
 //	store-created     marks that a store was created here
+//	store-used        which store holds the objects: the embedded one, or an etcd
+//	store.migrated-*  the embedded store, after its objects were moved to etcd
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
 //	wireguard.key     the node's private key of WireGuard, 0600
@@ -87,6 +89,7 @@ const migrating = "store.migrating"
 // dates in their names.
 func (d DataDir) contents() []string {
 	names := slices.Clone(contents)
+	names = append(names, d.migratedStores()...)
 	older, _ := logrotate.List(d.Log()) // an unreadable directory has none
 	for _, f := range older {
 		names = append(names, filepath.Base(f.Path()))
@@ -96,14 +99,20 @@ func (d DataDir) contents() []string {
 
 var contents = []string{
 	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile,
-	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, migrating, "runtime", "network", "kubelet", "logs",
+	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, storeUsedFile, migrating,
+	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
 	"node.pid", "keelson.pid", endpointFile,
 }
 
 // Fresh reports whether neither a cluster nor a node has run here yet.
 func (d DataDir) Fresh() bool {
-	return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) && !exists(d.Sub(endpointFile))
+	for _, name := range []string{"store", storeUsedFile, "runtime", endpointFile} {
+		if exists(d.Sub(name)) {
+			return false
+		}
+	}
+	return true
 }
 
 // restoredOnly reports whether a restore filled the directory and nothing has run on it yet: it holds only a closed

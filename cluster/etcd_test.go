@@ -67,10 +67,12 @@ func TestMigrate(t *testing.T) {
 		}
 		want = stored(t, s)
 	})
-	for range 2 { // again: nothing happens
-		if n, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err != nil || n != 300 {
-			t.Fatalf("MigrateToEtcd: got %d, %v", n, err)
-		}
+	if n, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err != nil || n != 300 {
+		t.Fatalf("MigrateToEtcd: got %d, %v", n, err)
+	}
+	if _, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err == nil ||
+		!strings.Contains(err.Error(), "already") {
+		t.Errorf("MigrateToEtcd once more: got %v", err)
 	}
 	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: etcdConfig.Servers})
 	if err != nil {
@@ -102,7 +104,7 @@ func TestMigrate(t *testing.T) {
 	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err == nil ||
+	if _, err := MigrateToEtcd(t.Context(), back, etcdConfig, false); err == nil ||
 		!strings.Contains(err.Error(), "/registry/pods/a/other") {
 		t.Errorf("MigrateToEtcd over another cluster: got %v, want an error that names the key", err)
 	}
@@ -150,8 +152,13 @@ func serve(t *testing.T, change func(*Config)) (*Cluster, kubernetes.Interface) 
 // TestTwoAPIServers: what one server has acknowledged, a consistent read at the other sees.
 func TestTwoAPIServers(t *testing.T) {
 	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
-	_, a := serve(t, func(c *Config) { c.Etcd.Servers = servers })
-	_, b := serve(t, func(c *Config) { c.Etcd.Servers = servers })
+	first, a := serve(t, func(c *Config) { c.Etcd.Servers = servers })
+	_, b := serve(t, func(c *Config) {
+		c.Etcd.Servers = servers
+		if err := os.CopyFS(c.DataDir.Sub("pki"), os.DirFS(first.DataDir().Sub("pki"))); err != nil {
+			t.Fatal(err)
+		}
+	})
 	writer := a
 	reader := b
 	for i := range 30 {
@@ -279,6 +286,9 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	defer func() { _ = remote.Close() }()
 	n := 0
 	rev, err := backup.Walk(t.Context(), remote, "/registry/", func(kv store.KV) error {
+		if kv.Key == fingerprintsKey { // the directory gets keys of its own
+			return nil
+		}
 		n++
 		if string(kv.Value) != want[kv.Key] || kv.Revision != revisions[kv.Key] {
 			t.Errorf("etcd holds %s at %d, %d bytes; want %d, %d bytes", kv.Key, kv.Revision, len(kv.Value),
@@ -288,6 +298,9 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	})
 	if err != nil || n != len(want) || rev != sum.Revision {
 		t.Errorf("etcd holds %d keys at revision %d, %v; want %d at %d", n, rev, err, len(want), sum.Revision)
+	}
+	if _, _, err := remote.Delete(t.Context(), fingerprintsKey, 0); err != nil { // the server gets keys of its own
+		t.Error(err)
 	}
 	_, second := serve(t, func(c *Config) { c.Etcd.Servers = []string{member.URL} })
 	if _, err := second.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {

@@ -113,7 +113,7 @@ func TestLostStore(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := DataDir(t.TempDir())
 	for _, accept := range []bool{false, true} {
-		st, err := openEmbedded(dir, log, accept)
+		st, err := openStore(t.Context(), EtcdConfig{}, dir, nil, log, accept)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,9 +127,12 @@ func TestLostStore(t *testing.T) {
 			if err := gone(); err != nil {
 				t.Fatal(err)
 			}
-			if st, err := openEmbedded(dir, log, false); err == nil ||
+			if st, err := openStore(t.Context(), EtcdConfig{}, dir, nil, log, false); err == nil ||
 				!strings.Contains(err.Error(), "--accept-data-loss") {
 				t.Errorf("got %v, %v; want a refusal", st, err)
+			}
+			if exists(dir.Sub("store/LOCK")) {
+				t.Error("the refusal has left store/LOCK")
 			}
 			if err := os.RemoveAll(dir.Sub("store")); err != nil {
 				t.Fatal(err)

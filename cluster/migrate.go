@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,11 +17,12 @@ import (
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
+	"keelson/store/etcd"
 )
 
 // MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or
 // hold a part of the same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not.
-// acceptLoss is Config.AcceptDataLoss.
+// The directory then uses etcd, and its embedded store gets another name. acceptLoss is Config.AcceptDataLoss.
 func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (int64, error) {
 	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {
@@ -31,6 +33,7 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 		return 0, err
 	}
 	n := int64(0)
+	used := etcdStore(to.Cluster())
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)
 	_, err = backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
@@ -47,15 +50,23 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 	if err = errors.Join(group.Wait(), err); err != nil {
 		return 0, fmt.Errorf("copy to etcd: %w", err)
 	}
-	return n, compare(ctx, from, to)
+	if err := compare(ctx, from, to); err != nil {
+		return 0, err
+	}
+	// A crash between the two leaves the embedded store where it is, and no start uses it.
+	if err := errors.Join(from.Close(), dir.useStore(used)); err != nil {
+		return 0, err
+	}
+	_, err = dir.putStoreAside(time.Now())
+	return n, err
 }
 
 // openBoth locks the directory and opens both stores.
 func openBoth(
 	ctx context.Context, dir DataDir, etcdConfig EtcdConfig, acceptLoss bool,
-) (embedded, remote store.Store, end func(), err error) {
-	if _, err := os.Stat(dir.Sub("store")); err != nil {
-		return nil, nil, nil, fmt.Errorf("no embedded store in %s: %w", dir, err)
+) (embedded store.Store, remote *etcd.Store, end func(), err error) {
+	if err := hasEmbedded(dir); err != nil {
+		return nil, nil, nil, err
 	}
 	if err := etcdConfig.validate(); err != nil {
 		return nil, nil, nil, err
@@ -80,6 +91,22 @@ func openBoth(
 		_ = embedded.Close()
 		_ = lock.Close()
 	}, nil
+}
+
+// hasEmbedded returns an error unless there is an embedded store in dir.
+func hasEmbedded(dir DataDir) error {
+	used, err := dir.storeUsed()
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(dir.Sub("store"))
+	if errors.Is(err, os.ErrNotExist) && used.isEtcd() {
+		return fmt.Errorf("the objects of %s are in %s already", dir, used.text())
+	}
+	if err != nil {
+		return fmt.Errorf("no embedded store in %s: %w", dir, err)
+	}
+	return nil
 }
 
 // onlyCopies returns an error if the target holds anything that the source does not.
@@ -125,7 +152,7 @@ func compare(ctx context.Context, from, to store.Store) error {
 }
 
 // MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is
-// all or nothing; a store must not exist yet.
+// all or nothing; a store must not exist yet. The directory then uses the embedded store.
 func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n int64, err error) {
 	if err := etcdConfig.validate(); err != nil {
 		return 0, err
@@ -146,17 +173,25 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n
 		return 0, err
 	}
 	defer func() { _ = from.Close() }()
+	if err := sameStore(dir, etcdConfig.Servers, etcdStore(from.Cluster())); err != nil {
+		return 0, err
+	}
 	if !dir.served() {
 		if err := markWithoutIdentities(string(dir)); err != nil {
 			return 0, err
 		}
 	}
-	tmp := dir.Sub(migrating) // the data directory's lock protects it; its content is of an interrupted migration
+	keyless := !exists(dir.Sub("pki/ca.crt")) // the next start creates keys
+	// The data directory's lock protects it; its content is of an interrupted migration.
+	tmp := dir.Sub(migrating)
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, err
 	}
 	err = embed.Import(ctx, embed.Options{Dir: tmp}, func(put func(store.KV) error) (int64, error) {
 		return backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
+			if keyless && kv.Key == fingerprintsKey {
+				return nil
+			}
 			n++
 			return put(kv)
 		})
@@ -167,5 +202,5 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("copy from etcd: %w", err), os.RemoveAll(tmp))
 	}
-	return n, nil
+	return n, dir.useStore(embeddedStore)
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -63,7 +64,7 @@ func (e EtcdConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (store.Store, error) {
+func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (*etcd.Store, error) {
 	secret, err := etcd.TLS(e.CAFile, e.CertFile, e.KeyFile)
 	if err != nil {
 		return nil, err
@@ -71,13 +72,63 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (store.Store, er
 	return etcd.Open(ctx, etcd.Options{Servers: e.Servers, TLS: secret, Log: log})
 }
 
-// openStore opens the configured store.
-func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger, acceptLoss bool) (store.Store, error) {
+// openStore opens the configured store for a server. It returns an error if the directory uses another store, or the
+// store another cluster's keys: no part runs yet then.
+func openStore(
+	ctx context.Context, e EtcdConfig, dir DataDir, own fingerprints, log *slog.Logger, acceptLoss bool,
+) (store.Store, error) {
 	log = log.With(deeds.Key, deeds.Store)
 	if len(e.Servers) > 0 {
-		return e.open(ctx, log)
+		st, err := e.open(ctx, log)
+		if err != nil {
+			return nil, err
+		}
+		return checked(st, st.Close, func() error { return enterEtcd(ctx, st, e.Servers, dir, own, log) })
 	}
-	return openQuota(dir, log, acceptLoss, e.quota(dir))
+	st, err := openQuota(dir, log, acceptLoss, e.quota(dir))
+	if err != nil {
+		return nil, err
+	}
+	return checked(st, st.Close, func() error { return enterEmbedded(ctx, st, dir, own, log) })
+}
+
+// checked returns st, or closes it if check fails.
+func checked(st store.Store, end func() error, check func() error) (store.Store, error) {
+	if err := check(); err != nil {
+		return nil, errors.Join(err, end())
+	}
+	return st, nil
+}
+
+func enterEtcd(
+	ctx context.Context, st *etcd.Store, servers []string, dir DataDir, own fingerprints, log *slog.Logger,
+) error {
+	id := etcdStore(st.Cluster())
+	if err := sameStore(dir, servers, id); err != nil {
+		return err
+	}
+	used, err := dir.storeUsed()
+	if err != nil {
+		return err
+	}
+	if err := keepFingerprints(ctx, st, used == id, own, log); err != nil {
+		return fmt.Errorf("etcd at %s: %w", strings.Join(servers, ","), err)
+	}
+	return dir.useStore(id)
+}
+
+func enterEmbedded(ctx context.Context, st store.Store, dir DataDir, own fingerprints, log *slog.Logger) error {
+	known := exists(dir.Sub(storeCreatedFile))
+	if err := keepFingerprints(ctx, st, known, own, log); err != nil {
+		return fmt.Errorf("store in %s: %w", dir.Sub("store"), err)
+	}
+	if !known {
+		if err := pki.WriteFile(dir.Sub(storeCreatedFile), []byte("this directory has an embedded store\n"),
+			0o600); err != nil {
+			return err
+		}
+	}
+	return dir.useStore(embeddedStore) // of a directory that has no record yet
 }
 
 // storeCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one is
@@ -92,12 +143,11 @@ func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store,
 
 // openQuota is openEmbedded for a server, which creates objects: quota bounds them, unless it is 0.
 func openQuota(dir DataDir, log *slog.Logger, acceptLoss bool, quota int64) (*embed.Store, error) {
-	noted := exists(dir.Sub(storeCreatedFile))
 	st, err := embed.Open(embed.Options{
 		Dir:            dir.Sub("store"),
 		Log:            log,
 		Quota:          quota,
-		MustExist:      noted,
+		MustExist:      exists(dir.Sub(storeCreatedFile)),
 		AcceptDataLoss: acceptLoss,
 	})
 	var lost *embed.DataLossError
@@ -107,16 +157,8 @@ func openQuota(dir DataDir, log *slog.Logger, acceptLoss bool, quota int64) (*em
 	case errors.As(err, &lost):
 		return nil, fmt.Errorf("%w; put the files back, restore a backup, or go on without these writes by "+
 			"--accept-data-loss (docs/store.md)", err)
-	case err != nil:
-		return nil, err
 	}
-	if !noted {
-		if err := errors.Join(pki.WriteFile(dir.Sub(storeCreatedFile),
-			[]byte("this directory has an embedded store\n"), 0o600), syncDir(string(dir))); err != nil {
-			return nil, errors.Join(err, st.Close())
-		}
-	}
-	return st, nil
+	return st, err
 }
 
 // etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every

@@ -67,8 +67,9 @@ type Store struct {
 	done       chan struct{} // closed by Close
 	closing    sync.Once
 
-	seen  atomic.Int64 // latest revision that any answer told
-	fresh fresh
+	seen    atomic.Int64  // latest revision that any answer told
+	cluster atomic.Uint64 // the cluster ID of the etcd that answered last
+	fresh   fresh
 }
 
 // TLS reads the files of --etcd-cafile, --etcd-certfile and --etcd-keyfile; all empty: nil.
@@ -200,6 +201,7 @@ func passing(err error) bool {
 
 func (s *Store) observe(h *etcdserverpb.ResponseHeader) int64 {
 	rev := h.GetRevision()
+	s.cluster.Store(h.GetClusterId())
 	for {
 		old := s.seen.Load()
 		if rev <= old || s.seen.CompareAndSwap(old, rev) {
@@ -207,6 +209,9 @@ func (s *Store) observe(h *etcdserverpb.ResponseHeader) int64 {
 		}
 	}
 }
+
+// Cluster is the cluster ID of the etcd.
+func (s *Store) Cluster() uint64 { return s.cluster.Load() }
 
 // Health is nil while etcd answers and has room.
 func (s *Store) Health(ctx context.Context) error {

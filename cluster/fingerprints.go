@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"keelson/apiserver/objects"
+	"keelson/apiserver/options"
+	"keelson/pki"
+	"keelson/store"
+)
+
+// fingerprintsKey is where the store keeps the fingerprints of the keys of the cluster's servers: lines "ca sha256:HEX"
+// for certificate authorities, and "sa sha256:HEX" for keys that verify service-account tokens. A key that was replaced
+// keeps its line. It is below objects.Root so that backups and migrations take it along; no resource has that prefix.
+const fingerprintsKey = objects.Root + "keelson/fingerprints"
+
+// fingerprints is a set of such lines.
+type fingerprints map[string]bool
+
+func parseStored(b []byte) fingerprints {
+	out := fingerprints{}
+	for line := range strings.Lines(string(b)) {
+		out[strings.TrimSuffix(line, "\n")] = true
+	}
+	return out
+}
+
+func (f fingerprints) bytes() []byte {
+	return []byte(strings.Join(slices.Sorted(maps.Keys(f)), "\n") + "\n")
+}
+
+// foreign is the first of the names of identities of which f and others have keys, but none in common; empty: no name.
+func (f fingerprints) foreign(others fingerprints) string {
+	for _, name := range alwaysMade {
+		theirs := 0
+		common := false
+		for line := range others {
+			if strings.HasPrefix(line, name+" ") {
+				theirs++
+				common = common || f[line]
+			}
+		}
+		if theirs > 0 && !common {
+			return name
+		}
+	}
+	return ""
+}
+
+// fingerprints are those of the authorities and of the keys that verify service-account tokens.
+func (k *keys) fingerprints(tokens *options.ServiceAccountTokens) (fingerprints, error) {
+	out := fingerprints{}
+	add := func(name string, key any) error {
+		sum, err := pki.Fingerprint(key)
+		out[name+" "+sum] = true
+		return err
+	}
+	for rest := k.ca.CertPEM(); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err == nil {
+			err = add("ca", cert.PublicKey)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fingerprint of the certificate authority: %w", err)
+		}
+	}
+	verify, err := tokens.Config(k.tokenSigner)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range append(verify.Keys, k.tokenSigner.Public()) {
+		if err := add(tokenIdentity, key); err != nil {
+			return nil, fmt.Errorf("fingerprint of a key of service-account tokens: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// keepFingerprints compares a server's keys with those that the store knows and adds new ones. A server that comes to
+// the store must have one of the known keys of each kind; the keys of one that has served it before are guarded by its
+// own directory, whose owner may have replaced them.
+func keepFingerprints(ctx context.Context, st store.Store, member bool, own fingerprints, log *slog.Logger) error {
+	ctx = store.UseReserve(ctx)
+	for {
+		now, _, err := st.Get(ctx, fingerprintsKey, 0)
+		absent := errors.Is(err, store.ErrNotFound)
+		if err != nil && !absent {
+			return err
+		}
+		known := parseStored(now.Value)
+		name := own.foreign(known)
+		switch {
+		case name == "":
+		case !member:
+			return fmt.Errorf("it has the objects of a cluster with another key %q: copy pki/ of that cluster's data "+
+				"directory into this one (docs/store.md)", name)
+		default:
+			log.Warn("this server has a new key: copy pki/ to the other servers of the cluster", "key", name)
+		}
+		maps.Copy(known, own)
+		if bytes.Equal(known.bytes(), now.Value) {
+			return nil
+		}
+		if absent {
+			_, err = st.Create(ctx, fingerprintsKey, known.bytes())
+		} else {
+			_, err = st.Update(ctx, fingerprintsKey, known.bytes(), now.Revision)
+		}
+		if !overtaken(err) {
+			return unlessFull(err, log)
+		}
+	}
+}
+
+// overtaken reports whether another server wrote the key first.
+func overtaken(err error) bool {
+	_, conflict := errors.AsType[*store.ConflictError](err)
+	return conflict || errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrNotFound)
+}
+
+// unlessFull lets a server start whose store takes no writes: the next start writes.
+func unlessFull(err error, log *slog.Logger) error {
+	if _, away := errors.AsType[*store.UnavailableError](err); away || errors.Is(err, store.ErrNoSpace) {
+		log.Warn("the fingerprints of this server's keys are not in the store yet", "err", err)
+		return nil
+	}
+	return err
+}

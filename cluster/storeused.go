@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"keelson/pki"
+)
+
+// storeUsedFile, in the data directory of a server, records which store holds the cluster's objects: "embedded", or
+// "etcd" and the cluster ID of that etcd. The first start writes it. A start that would use another store is refused:
+// it would find no objects, or old ones, and nodes delete the pods that are not among them.
+const storeUsedFile = "store-used"
+
+// storeID identifies a store; it is the content of storeUsedFile.
+type storeID string
+
+const (
+	noStore       storeID = "" // no server has run in the directory
+	embeddedStore storeID = "embedded"
+	// anyEtcd is an etcd whose cluster ID is not known: of a first start that did not reach it, or of a directory
+	// without storeUsedFile.
+	anyEtcd storeID = "etcd"
+)
+
+func etcdStore(cluster uint64) storeID { return storeID(fmt.Sprintf("%s %016x", anyEtcd, cluster)) }
+
+func (id storeID) isEtcd() bool {
+	return id == anyEtcd || strings.HasPrefix(string(id), string(anyEtcd)+" ")
+}
+
+// storeWords matches every storeID that a file may hold.
+var storeWords = regexp.MustCompile(`^(embedded|etcd( [0-9a-f]{16})?)$`)
+
+// storeUsed returns the store that holds the objects of this directory's cluster. A directory of an older version has
+// no record; what it holds says which store it has used.
+func (d DataDir) storeUsed() (storeID, error) {
+	b, err := os.ReadFile(d.Sub(storeUsedFile))
+	id := storeID(strings.TrimSuffix(string(b), "\n"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return d.storeBefore(), nil
+	case err != nil:
+		return noStore, fmt.Errorf("read which store the cluster uses: %w", err)
+	case !storeWords.MatchString(string(id)):
+		return noStore, fmt.Errorf("%s is damaged: write \"embedded\" into it if the objects are in %s, else \"etcd\"",
+			d.Sub(storeUsedFile), d.Sub("store"))
+	}
+	return id, nil
+}
+
+// storeBefore is storeUsed by the other entries of the directory.
+func (d DataDir) storeBefore() storeID {
+	switch {
+	case exists(d.Sub("store")), exists(d.Sub(storeCreatedFile)):
+		return embeddedStore
+	case exists(d.Kubeconfig()):
+		return anyEtcd
+	}
+	return noStore
+}
+
+// useStore records the store that holds the objects.
+func (d DataDir) useStore(id storeID) error {
+	if now, err := os.ReadFile(d.Sub(storeUsedFile)); err == nil && string(now) == string(id)+"\n" {
+		return nil
+	}
+	if err := errors.Join(pki.WriteFile(d.Sub(storeUsedFile), []byte(id+"\n"), 0o600),
+		syncDir(string(d))); err != nil {
+		return fmt.Errorf("record which store the cluster uses: %w", err)
+	}
+	return nil
+}
+
+// keepStoreKind returns an error unless the flags ask for the kind of store that the directory uses. The first start
+// records it before it creates anything else.
+func keepStoreKind(dir DataDir, asked EtcdConfig) error {
+	used, err := dir.storeUsed()
+	if err != nil {
+		return err
+	}
+	etcd := len(asked.Servers) > 0
+	switch {
+	case used == noStore && etcd:
+		return dir.useStore(anyEtcd)
+	case used == noStore:
+		return dir.useStore(embeddedStore)
+	case used.isEtcd() && !etcd:
+		return fmt.Errorf("the objects of %s are in %s: give --etcd-servers, or bring them here by `keelson migrate "+
+			"--to=embedded` (docs/store.md)", dir, used.text())
+	case !used.isEtcd() && etcd:
+		return fmt.Errorf("the objects of %s are in its embedded store: leave out --etcd-servers, or move them by "+
+			"`keelson migrate --to=etcd` (docs/store.md)", dir)
+	}
+	return nil
+}
+
+// text is how a sentence names an etcd.
+func (id storeID) text() string {
+	if id == anyEtcd {
+		return "an etcd"
+	}
+	return "the etcd cluster " + strings.TrimPrefix(string(id), string(anyEtcd)+" ")
+}
+
+// sameStore returns an error if the directory uses another etcd than the one that answers.
+func sameStore(dir DataDir, servers []string, got storeID) error {
+	used, err := dir.storeUsed()
+	if err != nil || used == noStore || used == anyEtcd || used == got {
+		return err
+	}
+	return fmt.Errorf("the objects of %s are in %s, but %s is %s: correct --etcd-servers, or delete %s if it was "+
+		"restored from a snapshot", dir, used.text(), strings.Join(servers, ","), got.text(), dir.Sub(storeUsedFile))
+}
+
+// migratedPrefix begins the names of embedded stores whose objects were moved to etcd.
+const migratedPrefix = "store.migrated-"
+
+// putStoreAside renames the embedded store after its objects were moved to etcd, so that no start serves what they were
+// then. It returns the new name.
+func (d DataDir) putStoreAside(now time.Time) (string, error) {
+	aside := d.Sub(migratedPrefix + now.UTC().Format("20060102-150405"))
+	err := os.Rename(d.Sub("store"), aside)
+	if err == nil {
+		err = os.Remove(d.Sub(storeCreatedFile))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("put the embedded store aside: %w", err)
+	}
+	return aside, syncDir(string(d))
+}
+
+// migratedStores are the names of the stores that putStoreAside has renamed.
+func (d DataDir) migratedStores() []string {
+	found, err := filepath.Glob(d.Sub(migratedPrefix + "*"))
+	if err != nil {
+		return nil // the directory's name has no pattern that fits: then there is nothing to delete
+	}
+	var names []string
+	for _, path := range found {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
