@@ -120,6 +120,11 @@ func (c *Cluster) prepare() (err error) {
 	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // left by a killed migration
 		return err
 	}
+	if c.cfg.realNode() {
+		if c.cfg.NodeName, err = keepNodeName(c.dir, c.cfg.NodeName, c.log); err != nil {
+			return err
+		}
+	}
 	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ import (
 //	store.migrated-*  the embedded store, after its objects were moved to etcd
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
+//	node-name         the name of the node that has run here
 //	wireguard.key     the node's private key of WireGuard, 0600
 //	manifests/        static pods
 //	volumes/          local volumes of PersistentVolumeClaims
@@ -102,7 +103,7 @@ var contents = []string{
 	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, storeUsedFile, migrating,
 	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
-	"node.pid", "keelson.pid", endpointFile,
+	"node.pid", "keelson.pid", endpointFile, nodeNameFile,
 }
 
 // Fresh reports whether neither a cluster nor a node has run here yet.

@@ -254,6 +254,9 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		}
 		return err
 	}
+	if cfg.NodeName, err = keepNodeName(dir, cfg.NodeName, role.log()); err != nil {
+		return undo(err)
+	}
 	g, release, err := role.kubeletParts(ctx, cfg, dir)
 	if err != nil {
 		return undo(err)
