@@ -3,12 +3,14 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -21,6 +23,10 @@ var rangeAllocations = objects.Config{
 	New:      func() kind.Object { return &corev1.RangeAllocation{} },
 	Prefix:   "ranges",
 }
+
+// writtenBy makes each write of the record unlike any other: of servers that allocate one port at the same time, only
+// one must find its bytes in the store (docs/decisions/0175).
+const writtenBy = "keelson.dev/written-by"
 
 // rangeRegistry stores the RangeAllocation of node ports for servers that share a store.
 type rangeRegistry struct{ storage objects.Storage }
@@ -41,9 +47,10 @@ func (r rangeRegistry) GuaranteedUpdate(
 		if err != nil {
 			return nil, err
 		}
-		if next == now {
+		if next == now || now != nil && next.Range == now.Range && bytes.Equal(next.Data, now.Data) {
 			return nil, errUnchanged
 		}
+		next.Annotations = map[string]string{writtenBy: string(uuid.NewUUID())}
 		return next, nil
 	})
 	if errors.Is(err, errUnchanged) {

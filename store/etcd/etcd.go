@@ -15,8 +15,9 @@
 //     that its reader, comparing with Revision, knows when it has seen all: that
 //     works with every etcd, while answers to progress requests may overtake
 //     events before 3.4.25 and 3.5.8.
-//  4. etcd lost, without a leader or full is *store.UnavailableError; a watch
-//     waits and goes on where it was, without a gap.
+//  4. A member lost, or the leader, is waited out: calls are repeated (retry.go).
+//     etcd lost, without a leader for long or full is *store.UnavailableError; a
+//     watch waits and goes on where it was, without a gap.
 package etcd
 
 import (
@@ -36,6 +37,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -51,8 +54,9 @@ type Options struct {
 	// HistoryAge is for how long old revisions stay readable (default 5 minutes); below 0 history is left to somebody
 	// else. Nothing is compacted while nothing is written.
 	HistoryAge time.Duration
-	// Patience bounds one call to etcd (default 10 s).
+	// Patience bounds one call with its repetitions (default 10 s).
 	Patience time.Duration
+	dial     []grpc.DialOption // of tests
 }
 
 // Store implements store.Store.
@@ -120,8 +124,17 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		Endpoints:            options.Servers,
 		TLS:                  options.TLS,
 		Logger:               zap.NewNop(),
-		DialKeepAliveTime:    30 * time.Second,
-		DialKeepAliveTimeout: 10 * time.Second,
+		DialKeepAliveTime:    10 * time.Second, // etcd takes one per 5 s
+		DialKeepAliveTimeout: 3 * time.Second,
+		DialOptions: append(options.dial, grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay:  100 * time.Millisecond,
+				Multiplier: 1.6,
+				Jitter:     0.2,
+				MaxDelay:   2 * time.Second, // for two minutes otherwise a member that is back gets no request
+			},
+			MinConnectTimeout: 2 * time.Second,
+		})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd at %s: %w", st.servers, err)
@@ -223,8 +236,11 @@ func (s *Store) Health(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	alarms, err := s.client.AlarmList(bounded)
-	if err != nil {
+	var alarms *clientv3.AlarmResponse
+	if err := s.again(bounded, func(attempt context.Context) (err error) {
+		alarms, err = s.client.AlarmList(attempt)
+		return err
+	}); err != nil {
 		return s.meaning(ctx, err)
 	}
 	for _, a := range alarms.Alarms {
@@ -242,8 +258,14 @@ func (s *Store) Size(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	defer end()
-	st, err := s.client.Status(bounded, s.client.Endpoints()[0])
-	if err != nil {
+	var st *clientv3.StatusResponse
+	servers := s.client.Endpoints()
+	next := 0
+	if err := s.again(bounded, func(attempt context.Context) (err error) {
+		st, err = s.client.Status(attempt, servers[next%len(servers)])
+		next++
+		return err
+	}); err != nil {
 		return 0, s.meaning(ctx, err)
 	}
 	return st.DbSize, nil

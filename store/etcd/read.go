@@ -45,7 +45,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 func (s *Store) ask(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience)
 	defer cancel()
-	r, err := s.client.Get(ctx, "keelson", clientv3.WithCountOnly())
+	r, err := s.get(ctx, "keelson", clientv3.WithCountOnly())
 	if err != nil {
 		return 0, err
 	}
@@ -62,7 +62,7 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 		return store.KV{}, 0, err
 	}
 	defer end()
-	r, err := s.client.Get(bounded, key, clientv3.WithRev(rev))
+	r, err := s.get(bounded, key, clientv3.WithRev(rev))
 	if err != nil {
 		return store.KV{}, 0, s.meaning(ctx, err)
 	}
@@ -95,7 +95,7 @@ func (s *Store) List(ctx context.Context, rng store.Range) (store.Page, error) {
 	if beyond {
 		opts = append(opts, clientv3.WithCountOnly())
 	}
-	got, err := s.client.Get(bounded, from, opts...)
+	got, err := s.get(bounded, from, opts...)
 	if err != nil {
 		return store.Page{}, s.meaning(ctx, err)
 	}

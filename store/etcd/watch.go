@@ -41,7 +41,7 @@ func (s *Store) readable(ctx context.Context, rev int64) error {
 		return err
 	}
 	defer end()
-	_, err = s.client.Get(bounded, "keelson", clientv3.WithCountOnly(), clientv3.WithRev(rev))
+	_, err = s.get(bounded, "keelson", clientv3.WithCountOnly(), clientv3.WithRev(rev))
 	if errors.Is(err, rpctypes.ErrFutureRev) {
 		return nil
 	}

@@ -4,18 +4,37 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"keelson/store"
 )
 
-// transact runs one operation under a condition. The answer's first response is the operation's, or what orElse says.
-func (s *Store) transact(
-	ctx context.Context, key string, cmp clientv3.Cmp, then clientv3.Op,
-) (*clientv3.TxnResponse, store.Written, error) {
-	if err := checkKey(key); err != nil {
+// write is one operation on a key that must be at revision since; 0: it must be absent.
+type write struct {
+	key   string
+	since int64
+	then  clientv3.Op
+	// done reports whether an event is what then does.
+	done func(*clientv3.Event) bool
+}
+
+// is reports whether an event is this write.
+func (w write) is(e *clientv3.Event) bool {
+	if w.since == 0 {
+		return e.IsCreate() && w.done(e)
+	}
+	return e.PrevKv != nil && e.PrevKv.ModRevision == w.since && w.done(e)
+}
+
+// transact does the write and returns the key as it was before, if then asks for it. When the answer of an attempt does
+// not arrive, history says whether the write has happened; if not, it is repeated. The condition on the key lets it
+// happen once.
+func (s *Store) transact(ctx context.Context, w write) (before *mvccpb.KeyValue, written store.Written, err error) {
+	if err := checkKey(w.key); err != nil {
 		return nil, store.Written{}, err
 	}
 	bounded, end, err := s.begin(ctx)
@@ -24,64 +43,106 @@ func (s *Store) transact(
 	}
 	defer end()
 	begin := time.Now()
-	r, err := s.client.Txn(bounded).If(cmp).Then(then).Else(clientv3.OpGet(key)).Commit()
+	base := max(w.since, s.seen.Load())
+	var refused error
+	again := false
+	err = s.again(bounded, func(attempt context.Context) error {
+		repeated := again
+		again = true
+		look := func() (bool, error) {
+			e, err := s.happened(attempt, w, base)
+			if e != nil {
+				before = e.PrevKv
+				written.Revision = e.Kv.ModRevision
+				refused = nil
+			}
+			return e != nil, err
+		}
+		if repeated {
+			if done, err := look(); done || err != nil {
+				return err
+			}
+		}
+		r, err := s.client.Txn(attempt).If(clientv3.Compare(clientv3.ModRevision(w.key), "=", w.since)).Then(w.then).
+			Else(clientv3.OpGet(w.key)).Commit()
+		if err != nil {
+			return err
+		}
+		written.Revision = s.observe(r.Header)
+		if r.Succeeded {
+			before = previous(r)
+			return nil
+		}
+		refused = refusal(r, w.since)
+		if repeated { // an earlier attempt may have happened meanwhile
+			_, err = look()
+		}
+		return err
+	})
 	if err != nil {
 		return nil, store.Written{}, s.meaning(ctx, err)
 	}
-	return r, store.Written{Revision: s.observe(r.Header), Sync: time.Since(begin)}, nil
+	if refused != nil {
+		return nil, store.Written{}, refused
+	}
+	written.Sync = time.Since(begin)
+	return before, written, nil
 }
 
-// refusal is why a transaction that expected the key at revision expected did nothing.
-func refusal(r *clientv3.TxnResponse, expected int64) error {
-	kvs := r.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 0 {
-		return store.ErrNotFound
+// previous is the key as a deletion found it; nil for other operations.
+func previous(r *clientv3.TxnResponse) *mvccpb.KeyValue {
+	if kvs := r.Responses[0].GetResponseDeleteRange().GetPrevKvs(); len(kvs) > 0 {
+		return kvs[0]
 	}
-	return &store.ConflictError{Expected: expected, Current: fromEtcd(kvs[0])}
+	return nil
+}
+
+// refusal is why a transaction did nothing that expected the key at revision since.
+func refusal(r *clientv3.TxnResponse, since int64) error {
+	kvs := r.Responses[0].GetResponseRange().Kvs
+	switch {
+	case len(kvs) == 0:
+		return store.ErrNotFound
+	case since == 0:
+		return store.ErrExists
+	}
+	return &store.ConflictError{Expected: since, Current: fromEtcd(kvs[0])}
 }
 
 // Create stores a new key.
 func (s *Store) Create(ctx context.Context, key string, value []byte) (store.Written, error) {
-	r, w, err := s.transact(ctx, key, clientv3.Compare(clientv3.ModRevision(key), "=", 0),
-		clientv3.OpPut(key, string(value)))
-	if err != nil {
-		return store.Written{}, err
-	}
-	if !r.Succeeded {
-		return store.Written{}, store.ErrExists
-	}
-	return w, nil
+	_, w, err := s.transact(ctx, write{key: key, then: clientv3.OpPut(key, string(value)), done: put(value)})
+	return w, err
 }
 
 // Update replaces the value of a key that is at revision expected.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64) (store.Written, error) {
-	at := expected
-	if at <= 0 {
-		at = -1 // 0 would mean absent to etcd; no key is at -1
+	if expected <= 0 {
+		expected = -1 // 0 would mean absent; no key is at -1
 	}
-	r, w, err := s.transact(ctx, key, clientv3.Compare(clientv3.ModRevision(key), "=", at),
-		clientv3.OpPut(key, string(value)))
-	if err != nil {
-		return store.Written{}, err
-	}
-	if !r.Succeeded {
-		return store.Written{}, refusal(r, expected)
-	}
-	return w, nil
+	_, w, err := s.transact(ctx, write{key, expected, clientv3.OpPut(key, string(value)), put(value)})
+	return w, err
 }
 
 // Delete removes a key that is at revision expected (0: at any).
 func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.KV, store.Written, error) {
-	c := clientv3.Compare(clientv3.ModRevision(key), "=", expected)
-	if expected == 0 {
-		c = clientv3.Compare(clientv3.ModRevision(key), ">", 0)
+	for any := expected == 0; ; {
+		if any {
+			now, _, err := s.Get(ctx, key, 0)
+			if err != nil {
+				return store.KV{}, store.Written{}, err
+			}
+			expected = now.Revision
+		}
+		before, w, err := s.transact(ctx, write{key, expected, clientv3.OpDelete(key, clientv3.WithPrevKV()), deletion})
+		if _, conflict := errors.AsType[*store.ConflictError](err); conflict && any {
+			continue
+		}
+		if err != nil {
+			return store.KV{}, store.Written{}, err
+		}
+		return fromEtcd(before), w, nil
 	}
-	r, w, err := s.transact(ctx, key, c, clientv3.OpDelete(key, clientv3.WithPrevKV()))
-	if err != nil {
-		return store.KV{}, store.Written{}, err
-	}
-	if !r.Succeeded {
-		return store.KV{}, store.Written{}, refusal(r, expected)
-	}
-	return fromEtcd(r.Responses[0].GetResponseDeleteRange().PrevKvs[0]), w, nil
 }
+
+func deletion(e *clientv3.Event) bool { return e.Type == clientv3.EventTypeDelete }

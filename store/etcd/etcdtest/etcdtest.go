@@ -282,6 +282,19 @@ func (m *Member) Leads(t testing.TB) bool {
 	return st.Leader == st.Header.MemberId
 }
 
+// LeadsNow reports whether the member answers and is the leader.
+func (m *Member) LeadsNow(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.URL}, Logger: zap.NewNop()})
+	if err != nil {
+		return false
+	}
+	defer func() { _ = c.Close() }()
+	st, err := c.Status(ctx, m.URL)
+	return err == nil && st.Leader == st.Header.MemberId
+}
+
 // URLs are where the members are.
 func URLs(members []*Member) []string {
 	var out []string
