@@ -29,8 +29,8 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	}
 	f.dataDir = string(dir)
 	fresh := dir.Fresh() // then a failed start deletes what it created
-	if pid, err := dir.Running(); err != nil || pid != 0 {
-		return errors.Join(err, &cluster.BusyError{Dir: dir, Pid: pid})
+	if err := dir.Occupied(); err != nil {
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {

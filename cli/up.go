@@ -162,6 +162,9 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 	if shared := c.SharedServices(); shared != "" {
 		out.line("warning: " + shared)
 	}
+	if full := c.DiskFull(); full != "" {
+		out.line("warning: " + full)
+	}
 	if cfg.Rootless {
 		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real " +
 			"containers")

@@ -61,6 +61,7 @@ type Cluster struct {
 	etcd          net.Listener // nil unless Config.EtcdListen
 	keys          *keys
 	fresh         bool // no cluster has run in the directory yet
+	reserveUsed   bool // the disk is full; the reserve of disk space is in use
 	// rejected are the configuration files that are not in use because they are wrong.
 	rejected configreload.Rejected
 	// listeners receive marks in addition to the timeline.
@@ -119,6 +120,9 @@ func (c *Cluster) prepare() (err error) {
 	}
 	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // left by a killed migration
 		return err
+	}
+	if c.reserveUsed, err = c.dir.fillReserve(); err != nil {
+		c.log.Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if c.cfg.realNode() {
 		if c.cfg.NodeName, err = keepNodeName(c.dir, c.cfg.NodeName, c.log); err != nil {
@@ -278,7 +282,11 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	g := &run.Group{}
-	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, nil, "control plane",
+	var beside []run.Part
+	if spare, ok := st.(sparing); ok && c.reserveUsed {
+		beside = append(beside, run.Part{Name: "disk reserve", Run: c.keepReserve(spare)})
+	}
+	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
 		"agents"); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ import (
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
 //	node-name         the name of the node that has run here
+//	reserve           room on the disk for a start that finds it full
 //	wireguard.key     the node's private key of WireGuard, 0600
 //	manifests/        static pods
 //	volumes/          local volumes of PersistentVolumeClaims
@@ -103,7 +104,7 @@ var contents = []string{
 	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, storeUsedFile, migrating,
 	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
-	"node.pid", "keelson.pid", endpointFile, nodeNameFile,
+	"node.pid", "keelson.pid", endpointFile, nodeNameFile, reserveFile,
 }
 
 // Fresh reports whether neither a cluster nor a node has run here yet.
@@ -210,17 +211,20 @@ func (e *BusyError) Error() string {
 
 // Lock locks the directory for this process and writes its pid. The lock ends with the process, or with the returned
 // closer. The error is a *BusyError when another instance holds it.
-func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile()) }
+func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.useReserve) }
 
 // LockNode does the same for the directory's node.
-func (d DataDir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile()) }
+func (d DataDir) LockNode() (io.Closer, error) {
+	return d.lock(d.NodePidFile(), func() error { return nil })
+}
 
-func (d DataDir) lock(path string) (io.Closer, error) {
+// lock calls locked before it writes to the file.
+func (d DataDir) lock(path string, locked func() error) (io.Closer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	if err := tryLock(file, syscall.LOCK_EX); err != nil {
+	if err := tryLock(file, syscall.LOCK_EX, dyingWait); err != nil {
 		pid := readPid(file)
 		_ = file.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -228,7 +232,10 @@ func (d DataDir) lock(path string) (io.Closer, error) {
 		}
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	err = file.Truncate(0)
+	err = locked()
+	if err == nil {
+		err = file.Truncate(0)
+	}
 	if err == nil {
 		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
@@ -240,10 +247,19 @@ func (d DataDir) lock(path string) (io.Closer, error) {
 }
 
 // Running returns the pid of the instance that holds the lock; 0: none.
-func (d DataDir) Running() (int, error) { return holder(d.PidFile()) }
+func (d DataDir) Running() (int, error) { return holder(d.PidFile(), 0) }
 
-// holder returns the pid that holds the lock of a file; 0: none.
-func holder(path string) (int, error) {
+// Occupied returns a *BusyError if an instance holds the lock. It waits for one that is being killed.
+func (d DataDir) Occupied() error {
+	pid, err := holder(d.PidFile(), dyingWait)
+	if err == nil && pid != 0 {
+		return &BusyError{Dir: d, Pid: pid}
+	}
+	return err
+}
+
+// holder returns the pid that holds the lock of a file after atLeast; 0: none.
+func holder(path string, atLeast time.Duration) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -252,7 +268,7 @@ func holder(path string) (int, error) {
 		return 0, fmt.Errorf("read pid file: %w", Unreadable(err))
 	}
 	defer func() { _ = f.Close() }()
-	err = tryLock(f, syscall.LOCK_SH)
+	err = tryLock(f, syscall.LOCK_SH, atLeast)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return readPid(f), nil
 	}
@@ -262,15 +278,21 @@ func holder(path string) (int, error) {
 	return 0, nil
 }
 
-// lockWait is how long tryLock waits for the lock of a process that was killed.
-const lockWait = 10 * time.Second
+// How long a lock is waited for whose holder was killed, and one whose holder looks alive: a process that was killed an
+// instant ago does.
+const (
+	lockWait  = 10 * time.Second
+	dyingWait = time.Second
+)
 
 // tryLock locks a pid file, EWOULDBLOCK if a running process holds it. A killed process holds its locks until its last
-// thread ends, and a reader of the file holds one for a moment: tryLock waits for both.
-func tryLock(f *os.File, how int) error {
-	for end := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+// thread ends, and a reader of the file holds one for a moment: tryLock waits for both, at least for atLeast.
+func tryLock(f *os.File, how int, atLeast time.Duration) error {
+	begin := time.Now()
+	for ; ; time.Sleep(5 * time.Millisecond) {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
-		if !errors.Is(err, syscall.EWOULDBLOCK) || alive(readPid(f)) || time.Now().After(end) {
+		waited := time.Since(begin)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || waited > lockWait || waited > atLeast && alive(readPid(f)) {
 			return err
 		}
 	}
@@ -297,7 +319,7 @@ func readPid(f *os.File) int {
 func waitGone(path string, limit time.Duration) error {
 	end := time.Now().Add(limit)
 	for {
-		pid, err := holder(path)
+		pid, err := holder(path, 0)
 		if err != nil || pid == 0 {
 			return err
 		}

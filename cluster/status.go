@@ -266,7 +266,7 @@ func stoppable(dir DataDir, purge bool, stat func(string) (fs.FileInfo, error)) 
 
 // stopHolder ends the process that has locked a pid file: first by SIGTERM, after a time by SIGKILL.
 func stopHolder(path string) error {
-	pid, err := holder(path)
+	pid, err := holder(path, 0)
 	if err != nil || pid == 0 {
 		return err
 	}

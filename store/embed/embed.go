@@ -71,6 +71,7 @@ type Store struct {
 	recent    recent        // the committer's own
 	warned    int           // of how much of the quota the log has told; the committer's own
 	used      atomic.Int64  // what the keys hold; written by the committer
+	sparing   atomic.Bool   // writes that take room are refused
 
 	durable   atomic.Int64 // latest revision on disk; written under mu
 	compacted atomic.Int64 // oldest readable revision; written under mu

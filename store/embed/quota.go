@@ -33,6 +33,9 @@ func costOf(kv store.KV) int64 { return int64(len(kv.Key)+len(kv.Value)) + keyOv
 // Usage is the number of bytes that the keys hold now, and the quota for them; 0: no quota.
 func (s *Store) Usage() (used, quota int64) { return s.used.Load(), s.opts.Quota }
 
+// Spare makes the store refuse writes as above the quota, whatever it holds: the disk is nearly full.
+func (s *Store) Spare(on bool) { s.sparing.Store(on) }
+
 // charge counts a write that replaces old by kv, either of which may be absent. Above the quota it returns
 // store.ErrNoSpace and counts nothing, unless the write takes no room or may use more. The committer calls it.
 func (s *Store) charge(old, kv *store.KV, reserved bool) error {
@@ -44,8 +47,12 @@ func (s *Store) charge(old, kv *store.KV, reserved bool) error {
 		more -= costOf(*old)
 	}
 	used := s.used.Load() + more
-	if q := s.opts.Quota; q > 0 && more > 0 && used > q && !reserved {
+	q := s.opts.Quota
+	if q > 0 && more > 0 && used > q && !reserved {
 		s.warnQuota(q)
+		return store.ErrNoSpace
+	}
+	if more > 0 && !reserved && s.sparing.Load() {
 		return store.ErrNoSpace
 	}
 	s.used.Store(used)

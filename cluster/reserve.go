@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/lib/run"
+)
+
+// reserveFile, in the data directory, takes room on the disk for a start that finds the disk full: opening the store
+// needs some, and so do the pid file and the log. An empty file says that a start has used it.
+const reserveFile = "reserve"
+
+// The reserve is a sixteenth of the disk, at most reserveMost. It is used when less than reserveUse is free.
+const (
+	reserveMost = 32 * megabyte
+	reservePart = 16
+	reserveUse  = 8 * megabyte
+)
+
+// freeBytes is what this process may still write to the file system of a directory.
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, err
+	}
+	blocks := st.Bavail
+	if os.Geteuid() == 0 {
+		blocks = st.Bfree
+	}
+	return int64(blocks) * st.Bsize, nil // no file system is that large
+}
+
+// useReserve frees the reserve if the disk is full. The caller holds the directory's lock.
+func (d DataDir) useReserve() error {
+	path := d.Sub(reserveFile)
+	st, err := os.Stat(path)
+	if err != nil || st.Size() == 0 {
+		return nil //nolint:nilerr // there is nothing to use
+	}
+	free, err := freeBytes(string(d))
+	if err != nil || free >= reserveUse {
+		return err
+	}
+	return os.Truncate(path, 0)
+}
+
+// fillReserve makes the reserve if the disk has room for it. used reports that an earlier start has used it and the
+// room is not back.
+func (d DataDir) fillReserve() (used bool, err error) {
+	path := d.Sub(reserveFile)
+	st, err := os.Stat(path)
+	if err == nil && st.Size() > 0 {
+		return false, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	used = err == nil
+	size := min(int64(reserveMost), diskSize(string(d))/reservePart)
+	free, err := freeBytes(string(d))
+	if err != nil || free < 2*size+reserveUse {
+		return used, err
+	}
+	if err := allocateFile(path, size); err != nil {
+		if used {
+			err = errors.Join(err, os.Truncate(path, 0))
+		} else {
+			err = errors.Join(err, os.Remove(path))
+		}
+		return used, fmt.Errorf("reserve disk space: %w", err)
+	}
+	return false, nil
+}
+
+// allocateFile makes a file of that many bytes, which has its blocks.
+func allocateFile(path string, size int64) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // nothing reads it
+	err = unix.Fallocate(int(file.Fd()), 0, 0, size)
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	block := make([]byte, megabyte)
+	for left := size; left > 0; left -= megabyte {
+		if _, werr := file.Write(block[:min(left, megabyte)]); werr != nil {
+			return werr
+		}
+	}
+	return nil
+}
+
+// sparing is a store that can refuse what takes more room.
+type sparing interface{ Spare(on bool) }
+
+const reserveLook = 30 * time.Second
+
+// keepReserve returns the part that refills the reserve when the disk has room again. Until then st refuses new and
+// larger objects, because what the reserve gave would be gone at once; the next start finds no other.
+func (c *Cluster) keepReserve(st sparing) run.Func {
+	return func(ctx context.Context, ready func()) error {
+		c.log.Warn("the disk is full: this start uses its reserve, and new objects are refused until there is room",
+			"dir", c.dir)
+		st.Spare(true)
+		ready()
+		waitForRoom(ctx, reserveLook, c.dir.fillReserve, c.log)
+		if ctx.Err() == nil {
+			c.log.Info("the disk has room again, the reserve is refilled", "dir", c.dir)
+			st.Spare(false)
+			<-ctx.Done()
+		}
+		return nil
+	}
+}
+
+// waitForRoom returns when fill has filled the reserve, or ctx ends.
+func waitForRoom(ctx context.Context, every time.Duration, fill func() (bool, error), log *slog.Logger) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		used, err := fill()
+		if err != nil {
+			log.Warn("cannot refill the reserve of disk space", "err", err)
+		}
+		if !used {
+			return
+		}
+	}
+}
+
+// DiskFull warns that this start uses the reserve; empty: it does not.
+func (c *Cluster) DiskFull() string {
+	if !c.reserveUsed {
+		return ""
+	}
+	return fmt.Sprintf("the disk of %s is full, and new objects are refused: delete files or objects", c.dir)
+}
