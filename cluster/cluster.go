@@ -329,7 +329,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		node: nodeSite{
 			nodeEnv: nodeEnv{
 				reserved: own,
-				renew:    heartbeat,
+				renew:    c.cfg.leaseInterval(),
 			},
 			serving:  c.keys.kubeletServing(),
 			podGroup: network.GroupOf(c.dir.ID()),
@@ -340,7 +340,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 // agentsHere are the agents that certainly run in this process. With leader election another instance may be the
 // leader.
 func (c *Cluster) agentsHere() map[string]bool {
-	alone := c.cfg.agents() && len(c.cfg.Etcd.Servers) == 0
+	alone := c.cfg.alone()
 	return map[string]bool{
 		controllersLease: alone,
 		schedulerLease:   alone && !slices.Contains(c.cfg.Without, schedulerChoice),

@@ -5,9 +5,7 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/google/uuid"
 
@@ -16,17 +14,14 @@ import (
 )
 
 // elected returns a part that works only while this instance is the leader. An instance that loses its lease waits
-// again if patient; else it ends with client.ErrNotLeader. work is called once per term.
-func elected(cl *client.Client, election client.Election, patient bool, log *slog.Logger, work func(
+// again if patient; else it ends with client.ErrNotLeader. work is called once per term. The lease's holder begins with
+// node, the name of this machine's node.
+func elected(cl *client.Client, election client.Election, node string, patient bool, log *slog.Logger, work func(
 	context.Context,
 ) error,
 ) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("name of this machine: %w", err)
-		}
-		election.Identity = host + "_" + uuid.NewString()
+		election.Identity = node + "_" + uuid.NewString()
 		ready()
 		for {
 			err := cl.Lead(ctx, election, func(ctx context.Context) error {

@@ -25,8 +25,8 @@ import (
 	"keelson/runtime"
 )
 
-// heartbeat is the lease renewal interval of the node inside `keelson up`, which shares its process with the API server
-// (docs/decisions/0004). A kubelet in a process of its own has the kubelet's default.
+// heartbeat is the lease renewal interval of a node whose process is the whole control plane: when it ends, nobody is
+// left to notice (docs/decisions/0004). Every other kubelet has Kubernetes' default.
 const heartbeat = 15 * time.Minute
 
 // nodeEnv is what a node needs to know about its process and machine.

@@ -157,7 +157,7 @@ func (s *site) controllers() (run.Func, error) {
 	}
 	e := s.election.election(controllersLease)
 	e.Component = controllersLease
-	return elected(cfg.Clients(""), e, s.waitAgain, cfg.Log, func(ctx context.Context) error {
+	return elected(cfg.Clients(""), e, s.cfg.NodeName, s.waitAgain, cfg.Log, func(ctx context.Context) error {
 		return runControllers(ctx, cfg, func() {})
 	}), nil
 }
@@ -170,6 +170,9 @@ func (s *site) controllerConfig() controllers.Config {
 			options.PodRanges.Cluster = []netip.Prefix{defaultClusterCIDR}
 		}
 		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // checked by Validate
+		if s.cfg.alone() {                                      // only nodes of this process have long leases
+			options.Nodes.LeasesSince = time.Now()
+		}
 	}
 	return controllers.Config{
 		Clients: func(name string) *client.Client {
@@ -209,7 +212,7 @@ func (s *site) scheduler() (run.Func, error) {
 	if !s.election.Off && s.waitAgain {
 		e := s.election.election(schedulerLease)
 		e.Component = life.reporter()
-		return elected(cfg.Client, e, true, cfg.Log, func(ctx context.Context) error {
+		return elected(cfg.Client, e, s.cfg.NodeName, true, cfg.Log, func(ctx context.Context) error {
 			return life.run(ctx, func() {})
 		}), nil
 	}

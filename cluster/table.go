@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -231,6 +232,17 @@ func nodeUser(c Config) *auth.User { return user("system:node:"+c.NodeName, auth
 
 // agents reports whether controllers and scheduler run here.
 func (c Config) agents() bool { return !c.NoAgents }
+
+// alone reports whether this process is the whole control plane: its end ends the API, too.
+func (c Config) alone() bool { return c.agents() && len(c.Etcd.Servers) == 0 }
+
+// leaseInterval is the lease renewal interval of the node in the API server's process; 0: Kubernetes' default.
+func (c Config) leaseInterval() time.Duration {
+	if c.alone() {
+		return heartbeat
+	}
+	return 0
+}
 
 // fakeNodes reports whether there are fake nodes now or were in an earlier run, which must be removed.
 func (c Config) fakeNodes() bool {

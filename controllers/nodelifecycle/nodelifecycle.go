@@ -39,6 +39,8 @@ const (
 	registeredBurst, registeredPerSec = 100, 1
 	// newNodeAge is the age of nodes that may have registered while the controller did not run.
 	newNodeAge = time.Minute
+	// usualLease is the lease duration of kubelets in seconds.
+	usualLease = 40
 )
 
 // Controller handles all nodes.
@@ -89,7 +91,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		framework.On(controller.loop,
 			coordinationinformers.New(controller.leases.Scoped()).Leases().
 				Informer(), framework.Handlers[*coordination.Lease]{
-				Add: controller.leaseRenewed,
+				Add: controller.leaseFound,
 				Update: func(old, l *coordination.Lease) {
 					if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a restarted watch delivers all leases again
 						controller.leaseRenewed(l)
@@ -179,6 +181,16 @@ func (c *Controller) nodeDeleted(n *corev1.Node) {
 }
 
 func (c *Controller) leaseRenewed(l *coordination.Lease) { c.recordHeartbeat(l.Name, l) }
+
+// leaseFound records the heartbeat of a new lease, or of one that exists at the start.
+func (c *Controller) leaseFound(l *coordination.Lease) {
+	if l.Spec.RenewTime != nil && l.Spec.RenewTime.Time.Before(c.cfg.LeasesSince) &&
+		l.Spec.LeaseDurationSeconds != nil {
+		l = l.DeepCopy()
+		*l.Spec.LeaseDurationSeconds = min(*l.Spec.LeaseDurationSeconds, usualLease)
+	}
+	c.leaseRenewed(l)
+}
 
 // leaseDeleted removes the state of a node that was deleted before its lease, which the kubelet may have renewed until
 // now.

@@ -511,6 +511,38 @@ func TestReadyPodsOfANotReadyNode(t *testing.T) {
 	})
 }
 
+// TestLeasesOfEarlierConfigurations: a long lease that an earlier process left does not keep its node ready. A renewal
+// counts for its whole duration again.
+func TestLeasesOfEarlierConfigurations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := lease("left", 3600)
+		before := metav1.NewMicroTime(time.Now())
+		left.Spec.RenewTime = &before
+		back := lease("back", 3600)
+		back.Spec.RenewTime = &before
+		time.Sleep(time.Minute)
+		mine := lease("mine", 3600)
+		now := metav1.NewMicroTime(time.Now())
+		mine.Spec.RenewTime = &now
+		cluster := controllertest.New(node("left", "True"), node("back", "True"), node("mine", "True"), left, back, mine)
+		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, Config{Grace: 40 * time.Second, LeasesSince: now.Time})
+		})
+		time.Sleep(30 * time.Second)
+		renew(t, cluster, "back")
+		time.Sleep(30 * time.Minute)
+		for name, want := range map[string]corev1.ConditionStatus{
+			"left": corev1.ConditionUnknown,
+			"back": corev1.ConditionTrue,
+			"mine": corev1.ConditionTrue,
+		} {
+			if got := readiness(get(t, cluster, name)); got != want {
+				t.Errorf("%s: got %s, want %s", name, got, want)
+			}
+		}
+	})
+}
+
 // TestShorterLease: a lease that no longer lasts as long as before counts from then on.
 func TestShorterLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,9 @@ type Config struct {
 	// LargeClusterThreshold is the maximum number of nodes of a small zone: no nodes of a mostly unhealthy small zone
 	// are evicted from. Default 50; negative: 0.
 	LargeClusterThreshold int
+	// LeasesSince is when the process began that alone writes long leases; zero: unknown. A lease that is found at the
+	// start and was last renewed before counts for 40 s at most: its holder may not exist any more.
+	LeasesSince time.Time
 }
 
 // Default returns c with the defaults set.
