@@ -23,6 +23,7 @@ func (k *Keeper) leases(ctx context.Context) {
 		every = 10 * time.Second
 	}
 	var have *coordinationv1.Lease
+	var last time.Time // of the last renewal
 	wait := time.Duration(0)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -40,21 +41,44 @@ func (k *Keeper) leases(ctx context.Context) {
 		}
 		got, err := k.renew(ctx, have, every)
 		have = got
+		now := time.Now().Round(0) // by the wall clock: the machine may have slept
+		if err == nil && !last.IsZero() && now.Sub(last) > 2*every {
+			err = k.back(ctx)
+		}
 		wait = every
 		if err != nil {
 			if ctx.Err() == nil {
 				k.cfg.Log.Warn("renew node lease", "node", k.cfg.Name, "err", err)
 			}
 			wait = min(every, time.Second)
+		} else {
+			last = now
 		}
 		timer.Reset(wait)
 	}
 }
 
+// back repairs the status after the node was silent: others may have written Ready=Unknown, and the watch, which would
+// say so, comes back later than the lease.
+func (k *Keeper) back(ctx context.Context) error {
+	_, err := k.read(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil // the watch tells why it is gone
+	}
+	k.Changed()
+	return err
+}
+
+// callLimit is how long one request about the Node object or its lease may take: a connection whose other end is gone
+// may be silent for much longer.
+const callLimit = 10 * time.Second
+
 // renew writes the lease; have is nil when it is not known. It returns what is known now.
 func (k *Keeper) renew(
 	ctx context.Context, have *coordinationv1.Lease, every time.Duration,
 ) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	api := k.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NowMicro()
 	if have == nil {

@@ -211,6 +211,9 @@ func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1
 	patch, err := diff(
 		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have.Labels, Annotations: have.Annotations}, Spec: have.Spec},
 		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: next.Labels, Annotations: next.Annotations}, Spec: next.Spec})
+	if err == nil {
+		patch, err = onlyOf(have, patch)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -228,6 +231,23 @@ func diff(before, after corev1.Node) ([]byte, error) {
 		return nil, fmt.Errorf("encode node: %w", err)
 	}
 	return strategicpatch.CreateTwoWayMergePatch(a, b, corev1.Node{})
+}
+
+// onlyOf returns the patch with the condition that the object is still have. A difference to an older version would
+// leave what others wrote since then: a patch that does not mention Ready keeps Ready=Unknown.
+func onlyOf(have *corev1.Node, patch []byte) ([]byte, error) {
+	var body map[string]any
+	if err := json.Unmarshal(patch, &body); err != nil {
+		return nil, fmt.Errorf("decode patch of node: %w", err)
+	}
+	metadata, ok := body["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+		body["metadata"] = metadata
+	}
+	metadata["uid"] = have.UID
+	metadata["resourceVersion"] = have.ResourceVersion
+	return json.Marshal(body)
 }
 
 func (k *Keeper) object() *corev1.Node {
@@ -252,12 +272,46 @@ func (k *Keeper) object() *corev1.Node {
 	return node
 }
 
-// write patches the status if it differs, or if force is set and it is old.
+// maxConflicts is how often one write of the status starts again from the server's version.
+const maxConflicts = 3
+
+// write patches the status if it differs, or if force is set and it is old. The patch holds for the version that it was
+// compared with: on a conflict the comparison starts again with the server's version.
 func (k *Keeper) write(ctx context.Context, force bool) error {
 	have := k.current.Load()
 	if have == nil {
 		return nil
 	}
+	for try := 0; ; try++ {
+		err := k.writeOver(ctx, have, force)
+		if !apierrors.IsConflict(err) || try == maxConflicts {
+			return err
+		}
+		if have, err = k.read(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// read returns the server's version of the Node object, or a newer one that was observed meanwhile, and keeps it.
+func (k *Keeper) read(ctx context.Context) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	live, err := k.cfg.Client.CoreV1().Nodes().Get(ctx, k.cfg.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read node %s: %w", k.cfg.Name, err)
+	}
+	k.keep.Lock()
+	defer k.keep.Unlock()
+	if cur := k.current.Load(); cur != nil && cur.UID == live.UID && older(live, cur) {
+		return cur, nil
+	}
+	k.store(live)
+	return live, nil
+}
+
+// writeOver patches the status of have.
+func (k *Keeper) writeOver(ctx context.Context, have *corev1.Node, force bool) error {
 	next := k.status(ctx, have)
 	k.mu.Lock()
 	due := force && time.Since(k.last) >= k.statusEvery()
@@ -277,6 +331,11 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	if patch, err = replaceAddresses(patch, next.Addresses); err != nil {
 		return err
 	}
+	if patch, err = onlyOf(have, patch); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
 	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -204,6 +206,105 @@ func TestLease(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// TestComesBack: others' Ready=Unknown is repaired in the first write, whatever the kubelet remembers of the node: the
+// watch has not delivered it, and the write is due to something else. What others own stays.
+func TestComesBack(t *testing.T) {
+	rt := critest.NewFake()
+	api := strict(clienttest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}}))
+	k := keeper(t, api, rt)
+	node := registered(t, k)
+	node.Status.Conditions = slices.Clone(node.Status.Conditions)
+	for i := range node.Status.Conditions {
+		node.Status.Conditions[i].Status = corev1.ConditionUnknown
+	}
+	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: "Theirs", Status: "True"})
+	node.ResourceVersion = "7"
+	if err := api.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""); err != nil {
+		t.Fatal(err)
+	}
+	k.cfg.Hostname = "another"
+	if err := k.write(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	got, err := api.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[corev1.NodeConditionType]corev1.ConditionStatus{
+		corev1.NodeReady:          corev1.ConditionTrue,
+		corev1.NodeMemoryPressure: corev1.ConditionFalse,
+		corev1.NodeDiskPressure:   corev1.ConditionFalse,
+		corev1.NodePIDPressure:    corev1.ConditionFalse,
+		"Theirs":                  corev1.ConditionTrue,
+	} {
+		if is := conditionOf(&got.Status, kind); is != want {
+			t.Errorf("%s: got %s, want %s", kind, is, want)
+		}
+		if is := conditionOf(&k.Node().Status, kind); is != want {
+			t.Errorf("%s as the kubelet remembers it: got %s, want %s", kind, is, want)
+		}
+	}
+}
+
+// TestBackAfterSilence: when the API server was away, the first renewal of the lease looks at the node, and the status
+// is written although nothing of it has changed here.
+func TestBackAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := clienttest.New()
+		var away atomic.Bool
+		api.PrependReactor("*", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, errors.New("connection refused")
+		})
+		k := keeper(t, api, critest.NewFake())
+		node := registered(t, k)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.leases(ctx) })
+		running.Go(func() { k.statuses(ctx) })
+		synctest.Wait()
+		away.Store(true)
+		time.Sleep(2 * time.Minute)
+		for i := range node.Status.Conditions {
+			node.Status.Conditions[i].Status = corev1.ConditionUnknown
+		}
+		if err := api.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), node, ""); err != nil {
+			t.Fatal(err)
+		}
+		away.Store(false)
+		time.Sleep(1100 * time.Millisecond)
+		synctest.Wait()
+		got, err := api.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := conditionOf(&got.Status, corev1.NodeReady); is != corev1.ConditionTrue {
+			t.Errorf("Ready %s a second after the server is back, want True", is)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// strict lets api refuse patches for another version, as an API server does.
+func strict(api *fake.Clientset) *fake.Clientset {
+	api.PrependReactor("patch", "nodes", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		var body corev1.Node
+		patch := action.(k8stesting.PatchAction)
+		if err := json.Unmarshal(patch.GetPatch(), &body); err != nil {
+			return true, nil, err
+		}
+		there, err := api.Tracker().Get(patch.GetResource(), "", patch.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		if is := there.(*corev1.Node).ResourceVersion; body.ResourceVersion != "" && body.ResourceVersion != is {
+			return true, nil, apierrors.NewConflict(patch.GetResource().GroupResource(), name, errors.New("changed"))
+		}
+		return false, nil, nil
+	})
+	return api
 }
 
 // TestGone: a Node object that was deleted is made again, unless the node was removed for good.
