@@ -120,10 +120,17 @@ func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
 			if m == nil {
 				m = map[string]any{}
 			}
+			o, err := objects.Get(a.GetResource(), a.GetNamespace(), a.GetName())
+			if err != nil {
+				return true, nil, err
+			}
+			if asked, now := m["resourceVersion"], accessor(o).GetResourceVersion(); asked != nil && asked != now {
+				return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), a.GetName(),
+					fmt.Errorf("version %v, now %s", asked, now))
+			}
 			n++
 			m["resourceVersion"] = strconv.Itoa(n)
 			body["metadata"] = m
-			var err error
 			if a.Patch, err = json.Marshal(body); err != nil {
 				return true, nil, err
 			}
@@ -340,6 +347,41 @@ func TestNodeRegistersReady(t *testing.T) {
 		t.Errorf("capacity %v, allocatable %v: want 110 pods, and some memory kept back", node.Status.Capacity,
 			node.Status.Allocatable)
 	}
+}
+
+// TestStatusOfAnOlderVersion: a status that the kubelet works out before it knows that another has ended the pod does
+// not bring the pod back.
+func TestStatusOfAnOlderVersion(t *testing.T) {
+	h := newHarness(t)
+	var once sync.Once
+	h.api.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+		once.Do(func() {
+			pods := corev1.SchemeGroupVersion.WithResource("pods")
+			o, err := h.api.Tracker().Get(pods, "default", "p")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ended := o.(*corev1.Pod).DeepCopy()
+			ended.ResourceVersion = "7000"
+			ended.Status.Phase = corev1.PodFailed
+			ended.Status.Reason = "NodeLost"
+			if err := h.api.Tracker().Update(pods, ended, "default"); err != nil {
+				t.Error(err)
+			}
+		})
+		return false, nil, nil
+	})
+	h.run()
+	h.create(testPod("p"))
+	h.until("p", "ended", func(p *corev1.Pod) bool { return p.Status.Reason == "NodeLost" })
+	waittest.Until(t, "the pod ends in the runtime, or its end is written over", func() bool {
+		if phase := h.get("p").Status.Phase; phase != corev1.PodFailed {
+			t.Errorf("phase %s: another has ended the pod", phase)
+			return true
+		}
+		return slices.Contains(h.rt.Calls(), "StopPodSandbox")
+	})
 }
 
 // TestNodeStatusIsRepaired: what others write into that part of the node's status which is the kubelet's does not stay.

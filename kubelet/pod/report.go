@@ -177,14 +177,16 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 			w.mark(mark.StepReady, begin, nil, d)
 		}
 	}
-	if (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && !w.static {
-		w.confirmGone(ctx, target)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		got = w.readAgain(ctx, target)
 	}
 	return func() {
-		if err == nil {
-			delete(w.s.failed, opStatus)
-			delete(w.s.tries, opStatus)
+		if got != nil && got.UID == target.UID {
 			w.heard(got)
+		}
+		if err == nil || apierrors.IsConflict(err) && got != nil {
+			delete(w.s.failed, opStatus) // after a conflict: the next step compares with what the server has
+			delete(w.s.tries, opStatus)
 			return
 		}
 		w.failedOp(opStatus, 200*time.Millisecond, 10*time.Second)
@@ -208,17 +210,19 @@ func (w *Worker) heard(p *corev1.Pod) {
 	}
 }
 
-// confirmGone asks whether the pod is really gone, since a write was refused as if it were.
-func (w *Worker) confirmGone(ctx context.Context, target *corev1.Pod) {
+// readAgain returns the server's version of a pod whose status could not be written; nil: it is unknown. It notes a pod
+// that is gone.
+func (w *Worker) readAgain(ctx context.Context, target *corev1.Pod) *corev1.Pod {
 	got, err := w.env.API.CoreV1().Pods(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && got.UID != target.UID:
+	if err != nil {
+		got = nil
+	}
+	if (apierrors.IsNotFound(err) || got != nil && got.UID != target.UID) && !w.static {
 		w.mu.Lock()
 		w.gone = true
 		w.mu.Unlock()
-	case err == nil:
-		w.heard(got)
 	}
+	return got
 }
 
 // keepMirror creates or replaces the mirror pod of a static pod. done is true when it exists and may carry a status.

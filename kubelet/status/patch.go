@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// Patch is the strategic merge patch for pods/status that brings a pod from its status to next, for this pod (uid)
-// only; nil when there is nothing to change. Lists that merge by key are left alone where they are equal, so others'
+// Patch is the strategic merge patch for pods/status that brings a pod from its status to next, for this version of the
+// pod only: others may have written what the patch does not mention, such as the phase Failed. It is nil when there is
+// nothing to change. Lists that merge by key are left alone where they are equal, so others'
 // conditions are never touched.
 func Patch(pod *corev1.Pod, next *corev1.PodStatus) ([]byte, error) {
 	before, err := json.Marshal(corev1.Pod{Status: pod.Status})
@@ -34,7 +35,11 @@ func Patch(pod *corev1.Pod, next *corev1.PodStatus) ([]byte, error) {
 	if err := json.Unmarshal(diff, &m); err != nil {
 		return nil, fmt.Errorf("read status patch of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	m["metadata"] = map[string]any{"uid": string(pod.UID)}
+	metadata := map[string]any{"uid": string(pod.UID)}
+	if pod.ResourceVersion != "" {
+		metadata["resourceVersion"] = pod.ResourceVersion
+	}
+	m["metadata"] = metadata
 	return json.Marshal(m)
 }
 

@@ -5,6 +5,7 @@ package cause
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -194,6 +195,13 @@ func TestNode(t *testing.T) {
 	silent := `status: {conditions: [{type: Ready, status: Unknown, reason: NodeStatusUnknown, message: Kubelet stopped posting node status., lastTransitionTime: "2030-01-01T00:00:40Z"}]}}`
 	says(t, "silent", Node(object[corev1.Node](t, `{metadata: {name: n1}, `+silent), lease, now), "NotReady",
 		"its kubelet is silent", "since 2030-01-01 00:00:40 UTC", "lease 1m0s ago", "not known")
+	renewed := object[coordinationv1.Lease](t, `{spec: {renewTime: "2030-01-01T00:00:58.000000Z"}}`)
+	back := Node(object[corev1.Node](t, `{metadata: {name: n1}, `+silent), renewed, now)
+	says(t, "back", back, "NotReady", "was silent until 2030-01-01 00:00:40 UTC", "is back: it renewed its lease 2s ago")
+	if text := fmt.Sprint(back.Why, back.Next, back.Unknown); strings.Contains(text, "is silent") ||
+		strings.Contains(text, "node rm") {
+		t.Errorf("back: contradicts itself: %s", text)
+	}
 	says(t, "fake",
 		Node(object[corev1.Node](t, `{metadata: {name: n1, annotations: {keelson.dev/simulated-by: x}}, `+silent), nil,
 			now), "keelson node start n1")

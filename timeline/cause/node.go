@@ -60,8 +60,15 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 func silent(
 	answer *Answer, node *corev1.Node, ready *corev1.NodeCondition, lease *coordinationv1.Lease, now time.Time,
 ) {
-	answer.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message),
-		clock(ready.LastTransitionTime.Time))
+	since := ready.LastTransitionTime.Time
+	if lease != nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(since) {
+		answer.because("its kubelet was silent until %s: %s", clock(since), said(ready.Reason, ready.Message))
+		answer.because("its kubelet is back: it renewed its lease %s ago, and writes the node's conditions next",
+			now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
+		answer.do("wait a few seconds; if it stays so, look at the kubelet's log on that machine (`keelson logs kubelet`)")
+		return
+	}
+	answer.because("its kubelet is silent: %s, since %s", said(ready.Reason, ready.Message), clock(since))
 	if lease != nil && lease.Spec.RenewTime != nil {
 		answer.because("it last renewed its lease %s ago", now.Sub(lease.Spec.RenewTime.Time).Round(time.Second))
 	}
