@@ -30,6 +30,7 @@ const (
 	AnnotationMessagePath   = "io.kubernetes.container.terminationMessagePath"
 	AnnotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
 	AnnotationResources     = "keelson.io/container.resources"
+	AnnotationBackOff       = "keelson.io/container.backoff"
 	AnnotationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 

@@ -137,7 +137,7 @@ func (in *Input) containers(plan *Plan, box *observed.Sandbox) {
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if in.Observed.Latest(c.Name) == nil {
+		if in.Observed.Latest(c.Name) == nil && in.lostStatus(c.Name) == nil {
 			in.start(plan, &c, nil)
 		}
 	}

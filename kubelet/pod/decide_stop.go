@@ -193,14 +193,8 @@ func (in *Input) lostStatus(name string) *corev1.ContainerStatus {
 	if in.Observed.Latest(name) != nil {
 		return nil
 	}
-	for _, list := range [][]corev1.ContainerStatus{
-		in.Pod.Status.ContainerStatuses, in.Pod.Status.InitContainerStatuses,
-	} {
-		for i := range list {
-			if list[i].Name == name && list[i].ContainerID != "" {
-				return &list[i]
-			}
-		}
+	if was := statusOf(&in.Pod.Status, name); was != nil && was.ContainerID != "" {
+		return was
 	}
 	return nil
 }

@@ -28,8 +28,10 @@
 // Invariants:
 //  1. Decide looks at its Input only; the same Input gives the same Plan.
 //  2. Two actions with the same Key never run at the same time.
-//  3. This package remembers nothing on disk: after a restart the same Plan follows from the API, the runtime, and what
-//     the packages that actions call (volume, dra, userns) have there. During which starts it died, holdback has.
+//  3. After a restart the same Plan follows from the API, the runtime, and what the packages that actions call (volume,
+//     dra, userns) have on disk; recall.go takes over what the API's status and the runtime know. This package keeps
+//     one thing on disk, which neither knows: how far a container's stop has come. During which starts it died,
+//     holdback has.
 //
 // It never chooses what runs on the node, never speaks to a container runtime but by CRI, and when its context ends it
 // leaves containers running.

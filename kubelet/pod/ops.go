@@ -37,6 +37,7 @@ func (w *Worker) do(ctx context.Context, in Input, action Action) {
 		if last := in.Observed.Latest(action.Container); last.Exited() && action.Replace == "" {
 			w.s.crashes[action.Container] = w.s.crashes[action.Container].Next(last.Finished, in.Now)
 		}
+		action.BackOff = w.s.crashes[action.Container].Delay
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.start(ctx, in, action) })
 	case OpStop:
 		w.beginStop(ctx, in, action)
@@ -266,6 +267,7 @@ func (w *Worker) removeContainer(ctx context.Context, in Input, a Action) func()
 	_, err := w.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.ID})
 	if err == nil && c != nil {
 		err = logs.Remove(c.LogPath)
+		w.forgetStop(c.ID)
 	}
 	return w.retry(ctx, a, in.Pod, "remove container", err)
 }

@@ -41,6 +41,8 @@ type Action struct {
 	Hook      bool   // run the pre-stop hook
 	Event     string // message of the Killing event; empty: no event
 	Replace   string // id of a container that was created and never started, to be removed first
+	// BackOff is how long the container to start waits after its next exit.
+	BackOff time.Duration
 }
 
 // Key tells actions apart that may run at the same time.

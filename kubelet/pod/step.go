@@ -82,6 +82,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 			return time.Now().Add(min(time.Second<<min(w.s.readErr, 4), 10*time.Second))
 		}
 	}
+	w.recall(view)
 	w.noticePod(view.pod)
 	in := w.input(view)
 	if !w.s.admitted && !view.gone {
@@ -254,7 +255,11 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 		return false
 	}
 	w.s.readErr = 0
+	first := w.s.seen == nil
 	w.s.seen = seen
+	if first {
+		w.recallBackOff()
+	}
 	w.mu.Lock()
 	w.published = seen
 	w.mu.Unlock()

@@ -19,44 +19,72 @@ import (
 const minGrace = 2
 
 // beginStop stops one container. The Killing event and the pre-stop hook happen once, even if the stop is requested
-// again.
+// again, or the kubelet is restarted. A hook that the restart has interrupted runs again.
 func (w *Worker) beginStop(ctx context.Context, in Input, action Action) {
 	container, kind := podinfo.Find(in.Pod, action.Container)
 	if container == nil { // a pod that only the runtime has
 		container = &corev1.Container{Name: action.Container}
 		kind = podinfo.Main
 	}
-	if !w.s.announced[action.ID] && action.Event != "" {
+	announced := w.s.announced[action.ID]
+	hooked := w.s.hooked[action.ID]
+	grace := action.Grace
+	stop := stopping{Began: time.Now()}
+	if !announced {
+		if earlier, ok := w.recallStop(action.ID); ok {
+			stop = earlier
+			announced = true
+			hooked = earlier.Hooked
+			grace = earlier.left(grace, time.Now())
+		} else {
+			w.keepStop(action.ID, stop)
+		}
+	}
+	if !announced && action.Event != "" {
 		w.env.Events.Event(containerRef(in.Pod, container, kind), corev1.EventTypeNormal, "Killing", action.Event)
 		w.env.Log.Info("killing container", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "container", container.Name,
 			"grace",
 			time.Duration(action.Grace)*time.Second, "why", action.Event)
 	}
-	hook := action.Hook && !w.s.hooked[action.ID] && container.Lifecycle != nil && container.Lifecycle.PreStop != nil
+	hook := action.Hook && !hooked && container.Lifecycle != nil && container.Lifecycle.PreStop != nil
 	w.s.announced[action.ID] = true
 	w.s.hooked[action.ID] = true
-	w.launch(ctx, action, func(ctx context.Context) func() { return w.stopOne(ctx, in, action, container, kind, hook) })
+	w.launch(ctx, action, func(ctx context.Context) func() {
+		shorter := action
+		shorter.Grace = grace
+		if hook {
+			w.preStop(ctx, in, &shorter, container, kind)
+			stop.Hooked = ctx.Err() == nil
+			w.keepStop(action.ID, stop)
+		}
+		return w.stopOne(ctx, in, shorter)
+	})
 }
 
-func (w *Worker) stopOne(
-	ctx context.Context, in Input, action Action, c *corev1.Container, k podinfo.Kind, hook bool,
-) func() {
-	left := action.Grace
-	if hook && left > 0 {
-		begin := time.Now()
-		hctx, cancel := context.WithTimeout(ctx, time.Duration(left)*time.Second)
-		err := w.runHook(hctx, c, w.podIPs(in), action.ID, c.Lifecycle.PreStop, left)
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			w.env.Events.Event(containerRef(in.Pod, c, k), corev1.EventTypeWarning, "FailedPreStopHook",
-				"PreStopHook failed")
-		}
-		left = max(left-int64(time.Since(begin)/time.Second), minGrace)
+// preStop runs a container's pre-stop hook, which uses up the action's grace period.
+func (w *Worker) preStop(ctx context.Context, in Input, action *Action, c *corev1.Container, k podinfo.Kind) {
+	if action.Grace <= 0 {
+		return
 	}
+	begin := time.Now()
+	hctx, cancel := context.WithTimeout(ctx, time.Duration(action.Grace)*time.Second)
+	defer cancel()
+	err := w.runHook(hctx, c, w.podIPs(in), action.ID, c.Lifecycle.PreStop, action.Grace)
+	if err != nil && ctx.Err() == nil {
+		w.env.Events.Event(containerRef(in.Pod, c, k), corev1.EventTypeWarning, "FailedPreStopHook",
+			"PreStopHook failed")
+	}
+	action.Grace = max(action.Grace-int64(time.Since(begin)/time.Second), minGrace)
+}
+
+func (w *Worker) stopOne(ctx context.Context, in Input, action Action) func() {
 	if ctx.Err() != nil {
 		return nil // requested again with a shorter grace period
 	}
-	_, err := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: action.ID, Timeout: left})
+	_, err := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
+		ContainerId: action.ID,
+		Timeout:     action.Grace,
+	})
 	if ctx.Err() != nil {
 		return nil
 	}

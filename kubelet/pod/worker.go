@@ -134,6 +134,7 @@ type state struct {
 	exits      map[string]bool   // exits that were marked
 	end        *End
 	admitted   bool
+	recalled   bool          // what an earlier run of the kubelet knew is taken over
 	room       chan struct{} // closed when all pods that are preempted for this one have gone; nil: none is
 	first      time.Time
 	volumes    bool      // set up at least once

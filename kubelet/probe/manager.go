@@ -80,6 +80,15 @@ func (m *Manager) Result(k Key) Result {
 	return m.results[k]
 }
 
+// Recall sets a result that an earlier run of the kubelet had found: success, until the probe says otherwise.
+func (m *Manager) Recall(k Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.results[k] == Unknown {
+		m.results[k] = Success
+	}
+}
+
 // Sync starts and stops probes so that exactly those of targets run for the pod. The started probes end with ctx. keep
 // reports whose results are still needed.
 func (m *Manager) Sync(ctx context.Context, uid string, targets []Target, keep func(containerID string) bool) {

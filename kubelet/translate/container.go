@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -24,6 +25,7 @@ import (
 // ContainerInput has the inputs of a container's configuration besides its pod.
 type ContainerInput struct {
 	Restart     int
+	BackOff     time.Duration // of the next restart; 0: none
 	Env         map[string]string
 	Mounts      []*runtimeapi.Mount
 	Devices     []*runtimeapi.Device
@@ -95,6 +97,9 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 			Resources:       Resources(pod, container, in.MemoryBytes),
 			SecurityContext: sc,
 		},
+	}
+	if in.BackOff > 0 {
+		cfg.Annotations[observed.AnnotationBackOff] = in.BackOff.String()
 	}
 	for k, v := range in.Annotations {
 		if _, ok := cfg.Annotations[k]; !ok {

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/translate"
+)
+
+// TestStoppingLeft: what a restart leaves of a grace period, however the clock goes.
+func TestStoppingLeft(t *testing.T) {
+	for _, test := range []struct {
+		grace int64
+		after time.Duration
+		want  int64
+	}{
+		{grace: 30, after: 0, want: 30},
+		{grace: 30, after: 10 * time.Second, want: 20},
+		{grace: 30, after: time.Hour, want: minGrace},
+		{grace: 30, after: -time.Hour, want: 30},
+		{grace: 1, after: time.Hour, want: 1},
+		{grace: 0, after: time.Second, want: 0},
+	} {
+		if got := (stopping{Began: now}).left(test.grace, now.Add(test.after)); got != test.want {
+			t.Errorf("%d s, %v later: %d s are left, want %d", test.grace, test.after, got, test.want)
+		}
+	}
+}
+
+// TestResizedBefore: a container whose resize an earlier run has finished is not resized again.
+func TestResizedBefore(t *testing.T) {
+	c := ctr("c", func(c *corev1.Container) {
+		c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")}
+		c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
+	})
+	p := podOf(corev1.RestartPolicyAlways, nil, c)
+	cur := &observed.Container{Resources: translate.Resources(p, &c, 0)}
+	was := &corev1.ContainerStatus{AllocatedResources: c.Resources.Requests}
+	if !resizedBefore(p, &c, cur, was) {
+		t.Error("all is as specified: it would be resized again")
+	}
+	old := &corev1.ContainerStatus{
+		AllocatedResources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")},
+	}
+	if resizedBefore(p, &c, cur, old) {
+		t.Error("a resize that was not admitted counts as done")
+	}
+	cur.Resources.MemoryLimitInBytes = 1 << 20
+	if resizedBefore(p, &c, cur, was) {
+		t.Error("a resize that the runtime does not have counts as done")
+	}
+}
+
+// TestEphemeralContainersRunOnce: an ephemeral container that the runtime has lost is not started again.
+func TestEphemeralContainersRunOnce(t *testing.T) {
+	p := podOf(corev1.RestartPolicyAlways, nil, ctr("c"))
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}},
+	}
+	p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", ContainerID: "x://debug-id"}}
+	in := world{pod: p}.input(t)
+	in.Observed.Sandboxes = []observed.Sandbox{{ID: "box", Ready: true}}
+	for _, a := range Decide(in).Actions {
+		if a.Container == "debug" {
+			t.Errorf("action %+v", a)
+		}
+	}
+}
