@@ -198,7 +198,7 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
 	res := s.reader.resources[serviceCIDRs]
-	_, _, _, err := res.Storage.Update(store.UseReserve(ctx), "", "kubernetes", false, func(
+	_, _, _, err := res.Storage.Update(store.UseReserve(ctx, store.FullReserve), "", "kubernetes", false, func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		was, ok := current.(*networkingv1.ServiceCIDR)

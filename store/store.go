@@ -41,15 +41,35 @@ var (
 	ErrNoSpace = errors.New("etcdserver: mvcc: database space exceeded")
 )
 
+// Reserve is how much room above the store's quota a write may take.
+type Reserve uint8
+
+const (
+	// NoReserve is for what tenants write.
+	NoReserve Reserve = iota
+	// SmallReserve is an eighth of the quota. It is for what components derive from the objects of tenants, who thereby
+	// decide how large that is.
+	SmallReserve
+	// FullReserve has no bound: it is for writes that keep a full cluster running and let it become smaller again, and
+	// that no tenant can make without end.
+	FullReserve
+)
+
 type reserve struct{}
 
-// UseReserve returns a context whose writes may take room above the store's quota: those that keep a full cluster
-// running and let it become smaller again. Whoever calls it must see to it that no tenant can make such writes without
-// end.
-func UseReserve(ctx context.Context) context.Context { return context.WithValue(ctx, reserve{}, true) }
+// UseReserve returns a context whose writes may take that room above the store's quota.
+func UseReserve(ctx context.Context, r Reserve) context.Context {
+	if r == NoReserve {
+		return ctx
+	}
+	return context.WithValue(ctx, reserve{}, r)
+}
 
-// MayUseReserve reports whether ctx is of UseReserve. Stores ask it.
-func MayUseReserve(ctx context.Context) bool { return ctx.Value(reserve{}) != nil }
+// ReserveOf is the reserve that ctx was given by UseReserve. Stores call it.
+func ReserveOf(ctx context.Context) Reserve {
+	r, _ := ctx.Value(reserve{}).(Reserve)
+	return r
+}
 
 // ConflictError is returned by Update and Delete when the key's revision is not the expected one.
 // Current is the key as it is now, so that the caller can retry without another read.

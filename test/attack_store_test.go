@@ -23,6 +23,7 @@ import (
 // storeAttacks are what requests that are refused, or objects that are kept, cost those who share the server.
 var storeAttacks = []attack{
 	{name: "store-quota", up: withQuota(attackQuota), run: attackQuotaOfStore},
+	{name: "full-store", up: withQuota(attackQuota), run: attackFullStore},
 	{name: "rejected-objects", run: attackRejected},
 	{name: "always-allow", up: []string{"--authorization-mode=RBAC,AlwaysAllow"}, run: attackAlwaysAllow},
 }

@@ -158,7 +158,7 @@ func (h *Handler) removeChecked(
 ) (entry *objects.Entry, removed bool, err error) {
 	ns := namespace(rq, res)
 	dry := isDryRun(opts.DryRun)
-	ctx = store.UseReserve(ctx)
+	ctx = store.UseReserve(ctx, store.FullReserve)
 	for {
 		var last, marked kind.Object // marked: the object as returned
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {

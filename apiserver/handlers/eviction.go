@@ -192,7 +192,8 @@ func (h *Handler) removeEvicted(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) error {
 	if !isDryRun(opts.DryRun) {
-		entry, _, _, err := res.Storage.Update(store.UseReserve(ctx), rq.Namespace, rq.Name, false, func(
+		full := store.UseReserve(ctx, store.FullReserve)
+		entry, _, _, err := res.Storage.Update(full, rq.Namespace, rq.Name, false, func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
 			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
@@ -279,7 +280,8 @@ func (h *Handler) checkAndDecrement(
 	if dry {
 		_, err = take(ctx, budget)
 	} else {
-		_, _, _, err = budgets.Storage.Update(store.UseReserve(ctx), budget.Namespace, budget.Name, false, take)
+		full := store.UseReserve(ctx, store.FullReserve)
+		_, _, _, err = budgets.Storage.Update(full, budget.Namespace, budget.Name, false, take)
 	}
 	return budget.Name, false, nil, err
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
@@ -18,8 +20,9 @@ import (
 // Above the store's quota, what would take more room is refused. A full cluster must keep running and become smaller
 // again, so some writes may use more: deletions and evictions always (they add a few bytes, once for each object), and
 // of the cluster's own components, by their identities, leases, status, bindings, and what a kubelet registers of its
-// node. No tenant has these identities, so that a Role with all verbs on all resources of a namespace gives no way
-// around the quota.
+// node. What components derive from the objects of tenants has a bounded reserve: a tenant decides how much it is. No
+// tenant has these identities, so that a Role with all verbs on all resources of a namespace gives no way around the
+// quota.
 
 // serverName is the server's own identity.
 const serverName = "system:apiserver"
@@ -28,29 +31,40 @@ const serverName = "system:apiserver"
 // taints, cordons.
 var nodeResources = []string{"nodes", "csinodes"}
 
-// withReserve returns ctx for a write of rq to a resource, or to its subresource sub, which may use the reserve if the
-// write is such a one.
-func withReserve(ctx context.Context, rq *pipeline.Request, res *registry.Resource, sub string) context.Context {
-	if mayUseReserve(rq.User, res.Group, res.Resource, sub) {
-		return store.UseReserve(ctx)
-	}
-	return ctx
+// derived are what components make so that pods that exist run on and are reached: their addresses, their volumes,
+// their certificates, and those of nodes. Pods themselves are not among them, nor are events.
+var derived = []schema.GroupResource{
+	{Group: "discovery.k8s.io", Resource: "endpointslices"},
+	{Resource: "endpoints"},
+	{Resource: "persistentvolumes"},
+	{Resource: "persistentvolumeclaims"},
+	{Group: "storage.k8s.io", Resource: "volumeattachments"},
+	{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
+	{Group: "certificates.k8s.io", Resource: "podcertificaterequests"},
 }
 
-func mayUseReserve(user *auth.User, group, resource, sub string) bool {
+// withReserve returns ctx for a write of rq to a resource, or to its subresource sub, with the room above the quota
+// that the write may take.
+func withReserve(ctx context.Context, rq *pipeline.Request, res *registry.Resource, sub string) context.Context {
+	return store.UseReserve(ctx, reserveFor(rq.User, res.GroupResource(), sub))
+}
+
+func reserveFor(user *auth.User, resource schema.GroupResource, sub string) store.Reserve {
 	switch {
 	case user == nil:
-		return false
+		return store.NoReserve
 	case user.Name == serverName:
-		return true // what it makes at each start, of which there is one
+		return store.FullReserve // what it makes at each start, of which there is one
 	case !ofControlPlane(user):
-		return false
-	case group == "coordination.k8s.io" && resource == "leases":
-		return true
-	case sub == "":
-		return slices.Contains(nodeResources, resource) // taints and ranges of nodes, cordons: there are few nodes
+		return store.NoReserve
+	case resource.Group == "coordination.k8s.io" && resource.Resource == "leases",
+		sub == "status", sub == "binding", sub == "finalize", sub == "approval",
+		sub == "" && slices.Contains(nodeResources, resource.Resource): // taints, ranges, cordons: there are few nodes
+		return store.FullReserve
+	case sub == "" && slices.Contains(derived, resource):
+		return store.SmallReserve
 	}
-	return sub == "status" || sub == "binding" || sub == "finalize" || sub == "approval"
+	return store.NoReserve
 }
 
 // ofControlPlane reports whether u is a node, a component or an administrator.

@@ -20,8 +20,8 @@ type request struct {
 	key    string
 	decide func(cur store.KV, found bool) (change, error)
 	batch  *pebble.Batch // instead of key and decide: to be applied as it is
-	// reserved tells that the write may take room above the quota.
-	reserved bool
+	// reserved is the room above the quota that the write may take.
+	reserved store.Reserve
 
 	settled atomic.Bool   // taken by the committer or given up by its caller, whoever came first
 	done    chan struct{} // closed when what follows is final

@@ -21,6 +21,9 @@ import (
 // keyOverhead is about what the store and the caches keep for a key beside its bytes.
 const keyOverhead = 256
 
+// smallReservePart is the part of the quota that store.SmallReserve adds to it.
+const smallReservePart = 8
+
 // warnFrom and calmBelow are the parts of the quota, in percent, at which the log warns, and below which it may warn
 // again.
 const (
@@ -38,7 +41,7 @@ func (s *Store) Spare(on bool) { s.sparing.Store(on) }
 
 // charge counts a write that replaces old by kv, either of which may be absent. Above the quota it returns
 // store.ErrNoSpace and counts nothing, unless the write takes no room or may use more. The committer calls it.
-func (s *Store) charge(old, kv *store.KV, reserved bool) error {
+func (s *Store) charge(old, kv *store.KV, reserved store.Reserve) error {
 	more := int64(0)
 	if kv != nil {
 		more = costOf(*kv)
@@ -47,17 +50,24 @@ func (s *Store) charge(old, kv *store.KV, reserved bool) error {
 		more -= costOf(*old)
 	}
 	used := s.used.Load() + more
-	q := s.opts.Quota
-	if q > 0 && more > 0 && used > q && !reserved {
+	if q := s.opts.Quota; q > 0 && more > 0 && reserved != store.FullReserve && used > limitOf(q, reserved) {
 		s.warnQuota(q)
 		return store.ErrNoSpace
 	}
-	if more > 0 && !reserved && s.sparing.Load() {
+	if more > 0 && reserved != store.FullReserve && s.sparing.Load() {
 		return store.ErrNoSpace
 	}
 	s.used.Store(used)
 	s.warnQuota(used)
 	return nil
+}
+
+// limitOf is what the keys may hold after a write that may use r, which is bounded.
+func limitOf(quota int64, r store.Reserve) int64 {
+	if r == store.SmallReserve {
+		return quota + quota/smallReservePart
+	}
+	return quota
 }
 
 // warnQuota says once that the quota is nearly used, and once that it is.

@@ -73,17 +73,29 @@ func TestQuota(t *testing.T) {
 		if _, err := s.Create(ctx, "/a/00001", nil); !errors.Is(err, store.ErrExists) {
 			t.Errorf("a key that is there: %v, want %v", err, store.ErrExists)
 		}
-		if _, err = s.Update(store.UseReserve(ctx), "/a/00001", make([]byte, 3000), w.Revision); err != nil {
+		if _, err = s.Update(store.UseReserve(ctx, store.FullReserve), "/a/00001", make([]byte, 3000), w.Revision); err != nil {
 			t.Errorf("a larger value with the reserve: %v", err)
+		}
+		_, quota := s.Usage()
+		if _, err := s.Create(store.UseReserve(ctx, store.SmallReserve), "/b", make([]byte, quota/8)); !errors.Is(err,
+			store.ErrNoSpace) {
+			t.Errorf("more than the small reserve: %v, want %v", err, store.ErrNoSpace)
 		}
 		if _, _, err := s.Delete(ctx, "/a/00001", 0); err != nil {
 			t.Errorf("a deletion: %v", err)
 		}
-		if _, err := s.Create(store.UseReserve(ctx), "/a/00001", kv.Value); err != nil {
+		if _, err := s.Create(store.UseReserve(ctx, store.FullReserve), "/a/00001", kv.Value); err != nil {
 			t.Errorf("a new key with the reserve: %v", err)
 		}
 	}
 	works(st)
+	if _, err := st.Create(store.UseReserve(t.Context(), store.SmallReserve), "/small", make([]byte,
+		10_000)); err != nil {
+		t.Errorf("a new key with the small reserve: %v", err)
+	}
+	if _, _, err := st.Delete(t.Context(), "/small", 0); err != nil {
+		t.Fatal(err)
+	}
 	before, _ := st.Usage()
 	if err := st.Close(); err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func (s *Store) write(
 	r := &request{
 		key:      key,
 		decide:   decide,
-		reserved: store.MayUseReserve(ctx),
+		reserved: store.ReserveOf(ctx),
 		done:     make(chan struct{}),
 	}
 	if err := s.submit(ctx, r); err != nil {
