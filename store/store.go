@@ -41,12 +41,14 @@ var (
 	ErrNoSpace = errors.New("etcdserver: mvcc: database space exceeded")
 )
 
-// Reserve is how much room above the store's quota a write may take.
+// Reserve is how much room above the store's quota a write may take, or how much below it the write leaves.
 type Reserve uint8
 
 const (
 	// NoReserve is for what tenants write.
 	NoReserve Reserve = iota
+	// LeaveRoom is for what may be lost, such as events: it leaves the last eighth of the quota to other writes.
+	LeaveRoom
 	// SmallReserve is an eighth of the quota. It is for what components derive from the objects of tenants, who thereby
 	// decide how large that is.
 	SmallReserve
@@ -57,7 +59,7 @@ const (
 
 type reserve struct{}
 
-// UseReserve returns a context whose writes may take that room above the store's quota.
+// UseReserve returns a context whose writes may use r.
 func UseReserve(ctx context.Context, r Reserve) context.Context {
 	if r == NoReserve {
 		return ctx

@@ -69,7 +69,8 @@ type fullStore struct {
 
 // attackFullStore keeps the store at its quota. In each round a probe turns, EndpointSlices follow and grow, a
 // finalizer goes, objects and pods are deleted and made again in the room that this gives, and what is larger stays
-// refused. Leases are renewed, nodes stay Ready, and neither memory nor disk grows.
+// refused. Leases are renewed, nodes stay Ready, and
+// neither memory nor disk grows.
 func attackFullStore(t *testing.T, c *live) {
 	span := time.Minute
 	if text := os.Getenv(fullEnv); text != "" {

@@ -32,7 +32,7 @@ const serverName = "system:apiserver"
 var nodeResources = []string{"nodes", "csinodes"}
 
 // derived are what components make so that pods that exist run on and are reached: their addresses, their volumes,
-// their certificates, and those of nodes. Pods themselves are not among them, nor are events.
+// their certificates, and those of nodes. Pods themselves are not among them.
 var derived = []schema.GroupResource{
 	{Group: "discovery.k8s.io", Resource: "endpointslices"},
 	{Resource: "endpoints"},
@@ -51,6 +51,8 @@ func withReserve(ctx context.Context, rq *pipeline.Request, res *registry.Resour
 
 func reserveFor(user *auth.User, resource schema.GroupResource, sub string) store.Reserve {
 	switch {
+	case resource.Resource == "events": // of both groups
+		return store.LeaveRoom // else they would take the room that deletions give
 	case user == nil:
 		return store.NoReserve
 	case user.Name == serverName:

@@ -38,7 +38,7 @@ func TestReserveIsNotForTenants(t *testing.T) {
 		{"a node's lease", node, "coordination.k8s.io", "leases", "", full},
 		{"a node's pod status", node, "", "pods", "status", full},
 		{"a node's pod", node, "", "pods", "", none},
-		{"a node's event", node, "", "events", "", none},
+		{"a node's event", node, "", "events", "", store.LeaveRoom},
 		{"a node", node, "", "nodes", "", full},
 		{"what a controller makes for a tenant", manager, "", "pods", "", none},
 		{"a controller's status", manager, "apps", "deployments", "status", full},

@@ -21,8 +21,8 @@ import (
 // keyOverhead is about what the store and the caches keep for a key beside its bytes.
 const keyOverhead = 256
 
-// smallReservePart is the part of the quota that store.SmallReserve adds to it.
-const smallReservePart = 8
+// reservePart is the part of the quota that store.SmallReserve adds to it and store.LeaveRoom takes from it.
+const reservePart = 8
 
 // warnFrom and calmBelow are the parts of the quota, in percent, at which the log warns, and below which it may warn
 // again.
@@ -51,7 +51,9 @@ func (s *Store) charge(old, kv *store.KV, reserved store.Reserve) error {
 	}
 	used := s.used.Load() + more
 	if q := s.opts.Quota; q > 0 && more > 0 && reserved != store.FullReserve && used > limitOf(q, reserved) {
-		s.warnQuota(q)
+		if reserved != store.LeaveRoom {
+			s.warnQuota(q)
+		}
 		return store.ErrNoSpace
 	}
 	if more > 0 && reserved != store.FullReserve && s.sparing.Load() {
@@ -64,10 +66,14 @@ func (s *Store) charge(old, kv *store.KV, reserved store.Reserve) error {
 
 // limitOf is what the keys may hold after a write that may use r, which is bounded.
 func limitOf(quota int64, r store.Reserve) int64 {
-	if r == store.SmallReserve {
-		return quota + quota/smallReservePart
+	switch r {
+	case store.SmallReserve:
+		return quota + quota/reservePart
+	case store.LeaveRoom:
+		return quota - quota/reservePart
+	default:
+		return quota
 	}
-	return quota
 }
 
 // warnQuota says once that the quota is nearly used, and once that it is.

@@ -119,6 +119,16 @@ func TestQuota(t *testing.T) {
 	if _, err := st.Create(t.Context(), "/b", make([]byte, 2000)); err != nil {
 		t.Errorf("a new key after deletions: %v", err)
 	}
+	used, quota := st.Usage()
+	most := quota - quota/8
+	event := make([]byte, most-used-keyOverhead-int64(len("/event")))
+	leave := store.UseReserve(t.Context(), store.LeaveRoom)
+	if _, err := st.Create(leave, "/event", append(event, 1)); !errors.Is(err, store.ErrNoSpace) {
+		t.Errorf("a key that leaves less than the last eighth of the quota: %v, want %v", err, store.ErrNoSpace)
+	}
+	if _, err := st.Create(leave, "/event", event); err != nil {
+		t.Errorf("a key that leaves the last eighth of the quota: %v", err)
+	}
 }
 
 // TestUsageIsCounted: a sum that is absent, or of another revision, is counted again; it is the one that the committer
