@@ -297,7 +297,8 @@ func (f *fullStore) within(t *testing.T, what string, check func() string) {
 			return
 		}
 		if took > fullPatience {
-			t.Fatalf("round %d: no %s within %v: %s", f.rounds, what, fullPatience, why)
+			t.Fatalf("round %d: no %s within %v: %s\n%s", f.rounds, what, fullPatience, why, f.must(t, "get",
+				"pods,leases,services,endpointslices", "-A", "-o", "yaml"))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

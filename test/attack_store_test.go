@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -160,6 +161,18 @@ func attackRejected(t *testing.T, c *live) {
 		"/api/v1/namespaces/default/pods"
 	owned := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","ownerReferences":[` + many(99_000,
 		`{"name":"a"}`) + `]}}`
+	// four bytes, a container with an empty name, become a kilobyte; an entry of six bytes with a key that is said to have
+	// the length of what follows
+	field := func(number byte, value []byte) []byte {
+		return protowire.AppendBytes([]byte{number<<3 | 2}, value)
+	}
+	proto := func(kind string, raw []byte) string {
+		return "k8s\x00" + string(field(1, field(2, []byte(kind)))) + string(field(2, raw))
+	}
+	tiny := proto("Pod", field(2, bytes.Repeat([]byte{2<<3 | 2, 0}, 1_500_000)))
+	entry := []byte{12<<3 | 2, 4, 1<<3 | 2, 0x80, 0x80, 0x10}
+	overlapping := proto("SelfSubjectAccessReview", field(1, append(bytes.Repeat(entry, 100_000),
+		field(11, make([]byte, 1<<18))...)))
 	value := strings.Replace(review, `{},`, `{"key":"`+strings.Repeat(`\u0001`, 480_000)+`"},`, 1)
 	for what, one := range map[string]struct {
 		cfg        *rest.Config
@@ -171,6 +184,8 @@ func attackRejected(t *testing.T, c *live) {
 		"large pods":          {c.config(t), pods, head + many(990_000, "{}") + `]}}`},
 		"pods":                {c.config(t), pods, head + many(99_000, `{"name":"_","image":"x"}`) + `]}}`},
 		"owned objects":       {c.config(t), "/api/v1/namespaces/default/configmaps", owned},
+		"tiny containers":     {c.config(t), pods, tiny},
+		"overlapping entries": {cfg, reviews, overlapping},
 	} {
 		c.resetPeak(t)
 		before := c.memory(t, "VmRSS")
@@ -205,6 +220,9 @@ func post(t *testing.T, cfg *rest.Config, path, body string, limit time.Duration
 		return 0, ""
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if strings.HasPrefix(body, "k8s\x00") {
+		req.Header.Set("Content-Type", "application/vnd.kubernetes.protobuf")
+	}
 	resp, err := cl.Do(req)
 	if err != nil {
 		return 0, "" // it did not wait

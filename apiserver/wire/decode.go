@@ -75,6 +75,11 @@ func Decode(body []byte, m Media, validation Validation, gvk schema.GroupVersion
 			}
 		}
 	}
+	if m == Proto {
+		if err := checkProto(body, gvk, into); err != nil {
+			return nil, err
+		}
+	}
 	obj, actual, err := decoder(m, validation).Decode(body, &gvk, into)
 	if err != nil {
 		strict, ok := runtime.AsStrictDecodingError(err)
@@ -160,6 +165,11 @@ func summary(body []byte) string {
 // DecodeDeleteOptions decodes the body of a DELETE. Its kind may be in meta.k8s.io, core or the resource's group.
 func DecodeDeleteOptions(body []byte, m Media, gv schema.GroupVersion, into *metav1.DeleteOptions) error {
 	want := schema.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: "DeleteOptions"}
+	if m == Proto {
+		if err := checkProto(body, want, into); err != nil {
+			return err
+		}
+	}
 	_, actual, err := decoder(m, Ignore).Decode(body, &want, into)
 	if runtime.IsNotRegisteredError(err) && m != Proto {
 		return decodeForeignOptions(body, want, into) // in a custom resource's group

@@ -22,10 +22,18 @@ func CheckDepth(doc []byte) error {
 	deepest, parts := measure(doc)
 	switch {
 	case parts > maxParts:
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d objects and lists", maxParts))
+		return errTooManyParts()
 	case deepest <= maxDepth:
 		return nil
 	}
+	return errTooDeep()
+}
+
+func errTooManyParts() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d objects and lists", maxParts))
+}
+
+func errTooDeep() error {
 	return apierrors.NewBadRequest(fmt.Sprintf("exceeded max depth of %d: the document is nested too deeply", maxDepth))
 }
 
