@@ -24,7 +24,11 @@ import (
 // storeAttacks are what requests that are refused, or objects that are kept, cost those who share the server.
 var storeAttacks = []attack{
 	{name: "store-quota", up: withQuota(attackQuota), run: attackQuotaOfStore},
-	{name: "full-store", up: withQuota(attackQuota), run: attackFullStore},
+	{
+		name: "full-store",
+		up:   append(withQuota(attackQuota), "--eviction-hard=memory.available<1Mi"), // a full disk is no part of it
+		run:  attackFullStore,
+	},
 	{name: "rejected-objects", run: attackRejected},
 	{name: "always-allow", up: []string{"--authorization-mode=RBAC,AlwaysAllow"}, run: attackAlwaysAllow},
 }
@@ -161,8 +165,7 @@ func attackRejected(t *testing.T, c *live) {
 		"/api/v1/namespaces/default/pods"
 	owned := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","ownerReferences":[` + many(99_000,
 		`{"name":"a"}`) + `]}}`
-	// four bytes, a container with an empty name, become a kilobyte; an entry of six bytes with a key that is said to have
-	// the length of what follows
+	// two bytes become a container of a kilobyte, and a key in an entry of six bytes is as long as what follows
 	field := func(number byte, value []byte) []byte {
 		return protowire.AppendBytes([]byte{number<<3 | 2}, value)
 	}
