@@ -178,12 +178,15 @@ func (s *Store) EnsureBuiltin(ctx context.Context) error {
 }
 
 func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
-	done, err := s.busy()
+	work, err := s.begin("")
 	if err != nil {
 		return Image{}, err
 	}
-	defer done()
-	layer, err := s.addLayer(ctx, "", img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
+	defer work.end()
+	if _, _, err := work.need(img.Layers); err != nil {
+		return Image{}, err
+	}
+	layer, err := work.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
 		b := s.loaded
 		err := error(nil)
 		if b == nil {

@@ -13,18 +13,19 @@
 //	layers/<chain id>/   fs/ (the unpacked tree) and layer.json; there means complete and synced
 //	leases/<id>          chain ids of the layers that a snapshot uses, one per line
 //	builtin.json         the built-in image's digests, so that they need not be computed at each start
-//	tmp/<random>/        work in progress
-//	trash/<random>/      layers that wait for deletion
+//	tmp/work-<random>/   a pull or an import: what it makes, and what layers it needs; locked by its process
+//	trash/<random>       layers and leftovers that wait for deletion
 //	index.lock           flock: exclusive while the index changes
-//	busy.lock            flock: shared by pulls, imports and new leases, exclusive by garbage collection
+//	busy.lock            flock: shared while a work or lease begins or an image gets its name, exclusive while garbage
+//	                     collection chooses; always for milliseconds
 //
 // Invariants:
 //  1. images.json names only layers that are complete on disk (layers are synced and
 //     renamed into place first), so a reader needs no lock. The built-in image's layer, which
 //     is not in images.json, is not synced: it is valid only in the boot in which it was unpacked.
 //  2. A layer directory never changes once it has its name.
-//  3. A layer is deleted only when no image and no lease names it and no process holds
-//     busy.lock.
+//  3. A layer is deleted only when no image, no lease and no work of a living process names it. So collection waits for
+//     no transfer.
 //  4. Bytes become visible only after their digest was checked.
 //  5. Every path of a layer goes through lib/inroot: no name and no link in it leads out of the layer's directory.
 //  6. Pulls and imports leave a part of the disk free (Config.ReserveBytes), so that images never fill it.

@@ -5,9 +5,11 @@ package image
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,8 +112,8 @@ func (s *Store) named(ix *index) map[string]bool {
 	return out
 }
 
-// GC deletes layers that no image and no lease names, and leftovers of interrupted work. While a pull or import runs in
-// any process it does nothing; the pull or import collects when it ends.
+// GC deletes layers that no image, no lease and no work names, and what processes that died were working on. Pulls and
+// imports go on meanwhile, in this process and in others: what they need is on their lists.
 func (s *Store) GC(ctx context.Context) error {
 	if err := s.moveToTrash(); err != nil {
 		return fmt.Errorf("collect layers: %w", err)
@@ -120,34 +122,30 @@ func (s *Store) GC(ctx context.Context) error {
 }
 
 // moveToTrash moves unused layers to the trash. Only this step needs the lock: deleting a big tree may take seconds, a
-// rename does not.
+// rename does not. Others hold the lock for as short a time.
 func (s *Store) moveToTrash() error {
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		s.wantGC.Store(true)
-		return nil
-	}
+	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	s.wantGC.Store(false)
-	ix, err := s.index()
+	needed, err := s.discardDead()
+	if err != nil {
+		return err
+	}
+	ix, err := s.index() // after the lists of works: one that has ended meanwhile has named its image before
 	if err != nil {
 		return err
 	}
 	keep := s.named(ix)
+	maps.Copy(keep, needed)
 	leases, err := s.Leases()
 	if err != nil {
 		return err
 	}
 	for _, id := range leases {
-		b, err := os.ReadFile(s.path("leases", id))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := addChains(keep, s.path("leases", id)); err != nil {
 			return err
-		}
-		for chain := range strings.FieldsSeq(string(b)) {
-			keep[hexOf(chain)] = true
 		}
 	}
 	layers, err := os.ReadDir(s.path("layers"))
@@ -159,15 +157,6 @@ func (s *Store) moveToTrash() error {
 			if err := s.discard(s.path("layers", e.Name())); err != nil {
 				return err
 			}
-		}
-	}
-	work, err := os.ReadDir(s.path("tmp"))
-	if err != nil {
-		return err
-	}
-	for _, e := range work {
-		if err := s.discard(s.path("tmp", e.Name())); err != nil {
-			return err
 		}
 	}
 	half, err := filepath.Glob(s.path(".*.json-*"))
@@ -191,12 +180,62 @@ func (s *Store) removeTempIndex(f string) {
 	_ = os.Remove(f) // the next collection tries again
 }
 
-func (s *Store) discard(p string) error {
-	dst, err := os.MkdirTemp(s.path("trash"), "")
+// collectDead deletes what processes that died were working on. Complete layers stay: the next try needs them.
+func (s *Store) collectDead(ctx context.Context) error {
+	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX)
 	if err != nil {
+		return fmt.Errorf("collect leftovers: %w", err)
+	}
+	_, err = s.discardDead()
+	unlock()
+	if err != nil {
+		return fmt.Errorf("collect leftovers: %w", err)
+	}
+	return s.emptyTrash(ctx)
+}
+
+// discardDead moves the work of processes that died to the trash, and returns the layers (by hex digest) that the other
+// works need. The caller holds busy.lock.
+func (s *Store) discardDead() (map[string]bool, error) {
+	works, err := os.ReadDir(s.path("tmp"))
+	if err != nil {
+		return nil, err
+	}
+	needed := map[string]bool{}
+	for _, e := range works {
+		path := s.path("tmp", e.Name())
+		lives, err := inWork(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // it has ended
+		case err != nil:
+			return nil, err
+		case lives:
+			err = addChains(needed, filepath.Join(path, needsFile))
+		default:
+			err = s.discard(path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return needed, nil
+}
+
+// addChains adds the chain ids in a file, as hex digests. A missing file has none.
+func addChains(to map[string]bool, file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(p, filepath.Join(dst, "x"))
+	for chain := range strings.FieldsSeq(string(b)) {
+		to[hexOf(chain)] = true
+	}
+	return nil
+}
+
+// discard moves a file or directory to the trash, which another process may be emptying.
+func (s *Store) discard(p string) error {
+	return os.Rename(p, s.path("trash", rand.Text()))
 }
 
 func (s *Store) emptyTrash(ctx context.Context) error {
@@ -213,23 +252,6 @@ func (s *Store) emptyTrash(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// busy blocks garbage collection while layers are made that no image names yet. The returned function ends that, and
-// collects if a collection was skipped meanwhile.
-func (s *Store) busy() (func(), error) {
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
-	if err != nil {
-		return nil, fmt.Errorf("lock image store: %w", err)
-	}
-	return func() {
-		unlock()
-		if s.wantGC.Load() {
-			if err := s.GC(context.Background()); err != nil {
-				s.cfg.Log.Warn("image layers not collected", "error", err)
-			}
-		}
-	}, nil
 }
 
 // removeTree removes the tree name in dir. Its content comes from images; dir does not.

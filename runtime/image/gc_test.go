@@ -129,27 +129,6 @@ func TestSecondProcess(t *testing.T) {
 	}
 }
 
-func TestCollectorWaitsForPulls(t *testing.T) {
-	store := newStore(t)
-	done, err := store.busy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(store.path("layers", "unfinished"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.GC(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if layers(t, store) != 1 {
-		t.Error("collected while the store was busy")
-	}
-	done()
-	if layers(t, store) != 0 {
-		t.Error("not collected when the pull ended")
-	}
-}
-
 func TestDamagedIndexIsAnError(t *testing.T) {
 	s := newStore(t)
 	for _, text := range []string{"{", `{"version":2}`, `{"version":1,"images":[{"id":"../../x"}]}`} {

@@ -17,12 +17,12 @@ import (
 // docker save (which may be both). Anything else is ErrNotArchive. It returns the imported images; after an error none
 // is imported. A plain archive in a file is read in place, anything else is first copied to the store's directory.
 func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
-	done, err := s.busy()
+	work, err := s.begin("")
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	a, err := openArchive(ctx, r, s.path("tmp"), limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
+	defer work.end()
+	a, err := openArchive(ctx, r, work.dir.Name(), limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 	}
 	named := make([]*plan, len(plans))
 	for i, p := range plans {
-		err := s.fetchLayers(ctx, "", p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) {
+		err := work.fetchLayers(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) {
 			return p.open(l)
 		})
 		if err != nil {

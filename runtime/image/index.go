@@ -226,13 +226,7 @@ func lockFile(path string, how int) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(file.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := flock(file, how); err != nil {
 		_ = file.Close()
 		return nil, err
 	}

@@ -53,13 +53,15 @@ type readVerifier interface {
 	Verify() error
 }
 
-// addLayer unpacks a layer, want, unless it is on disk. below holds the chain ids of its lower layers, lowest first;
-// ready, which may be nil, is closed when they are committed. Concurrent calls of a tenant for the same layer unpack it
-// once. Tenants do not wait for each other: an image may name any layer as its own and send it slowly.
-func (s *Store) addLayer(
-	ctx context.Context, tenant string, want Layer, below []string, ready <-chan struct{}, src source,
+// addLayer unpacks a layer, want, unless it is on disk. It is on the work's list already. below holds the chain ids of
+// its lower layers, lowest first; ready, which may be nil, is closed when they are committed. Concurrent calls of a
+// tenant for the same layer unpack it once. Tenants do not wait for each other: an image may name any layer as its own
+// and send it slowly.
+func (w *work) addLayer(
+	ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source,
 ) (Layer, error) {
-	unlock, err := s.layers.LockContext(ctx, fmt.Sprintf("%q %s", tenant, want.ChainID))
+	s := w.store
+	unlock, err := s.layers.LockContext(ctx, fmt.Sprintf("%q %s", w.tenant, want.ChainID))
 	if err != nil {
 		return Layer{}, err
 	}
@@ -76,12 +78,12 @@ func (s *Store) addLayer(
 			return Layer{}, fmt.Errorf("replace layer: %w", err)
 		}
 	}
-	tmp, err := os.MkdirTemp(s.path("tmp"), "layer-")
+	tmp, err := os.MkdirTemp(w.dir.Name(), "layer-")
 	if err != nil {
 		return Layer{}, fmt.Errorf("unpack layer: %w", err)
 	}
-	defer func() { _ = removeTree(s.path("tmp"), filepath.Base(tmp)) }()
-	got, err := s.unpackSource(ctx, tenant, filepath.Join(tmp, "fs"), src)
+	defer func() { _ = removeTree(filepath.Split(tmp)) }()
+	got, err := s.unpackSource(ctx, w.tenant, filepath.Join(tmp, "fs"), src)
 	if err != nil {
 		return Layer{}, err
 	}

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // flight is a pull in progress, which several callers may share. It is canceled when the last caller leaves.
@@ -130,14 +132,11 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 		err = fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 	} else if errors.Is(err, ErrHelper) {
 		err = fmt.Errorf("pull %s: %w", n, err)
-		s.wantGC.Store(true) // of what the process left behind
-	}
-	if s.wantGC.Load() {
-		if err := s.GC(context.WithoutCancel(ctx)); err != nil {
-			s.cfg.Log.Warn("image layers not collected", "error", err)
-		}
 	}
 	if err != nil {
+		if err := s.collectDead(context.WithoutCancel(ctx)); err != nil { // the process may have been killed
+			s.cfg.Log.Warn("leftovers of a pull not collected", "error", err)
+		}
 		return Image{}, err
 	}
 	img, ok := s.Get(id)
@@ -156,11 +155,6 @@ func (s *Store) Close() {
 
 // pull tries the endpoints in order. The error of a mirror is returned only together with that of the registry.
 func (s *Store) pull(ctx context.Context, n imageName, request Request, m *meter) (Image, error) {
-	done, err := s.busy()
-	if err != nil {
-		return Image{}, err
-	}
-	defer done()
 	ends, err := s.endpoints(n)
 	if err != nil {
 		return Image{}, fmt.Errorf("pull %s: %w", n, err)
@@ -219,7 +213,12 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, request R
 	}
 	steps.tags = nonEmpty(n.tagged())
 	steps.digests = []string{n.repo + "@" + digest}
-	err = s.fetchLayers(ctx, request.Tenant, steps, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+	work, err := s.begin(request.Tenant)
+	if err != nil {
+		return Image{}, err
+	}
+	defer work.end()
+	err = work.fetchLayers(ctx, steps, m, func(ctx context.Context, l Layer) (readVerifier, error) {
 		return repo.blob(ctx, l.Blob, l.Size, m)
 	})
 	if err != nil {
@@ -280,22 +279,21 @@ func (p *plan) setLayers() {
 	}
 }
 
-// fetchLayers fetches the missing layers of steps in parallel; each is committed after the one below it. The caller
-// holds busy.
-func (s *Store) fetchLayers(ctx context.Context, tenant string, steps *plan, m *meter, open func(
+// fetchLayers fetches the missing layers of steps in parallel; each is committed after the one below it. All of them
+// stay until the work ends.
+func (w *work) fetchLayers(ctx context.Context, steps *plan, m *meter, open func(
 	context.Context, Layer,
 ) (readVerifier, error),
 ) error {
-	missing := make([]bool, len(steps.layers))
+	have, found, err := w.need(steps.layers)
+	if err != nil {
+		return err
+	}
 	for i, layer := range steps.layers {
-		have, ok, err := s.layerAt(layer.ChainID)
-		if err != nil {
-			return err
-		}
-		if missing[i] = !ok; ok {
-			have.Blob = layer.Blob
-			have.Size = layer.Size
-			steps.layers[i] = have
+		if found[i] {
+			have[i].Blob = layer.Blob
+			have[i].Size = layer.Size
+			steps.layers[i] = have[i]
 			continue
 		}
 		m.total.Add(layer.Size)
@@ -307,14 +305,14 @@ func (s *Store) fetchLayers(ctx context.Context, tenant string, steps *plan, m *
 	for i, l := range steps.layers {
 		below := slices.Clone(chains)
 		chains = append(chains, l.ChainID)
-		if !missing[i] {
+		if found[i] {
 			continue
 		}
 		mine := make(chan struct{})
 		under := ready
 		ready = mine
 		group.Go(func() error {
-			got, err := s.addLayer(gctx, tenant, l, below, under, func(ctx context.Context) (readVerifier, error) {
+			got, err := w.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) {
 				return open(ctx, l)
 			})
 			if err != nil {
@@ -338,8 +336,21 @@ func (s *Store) fetchLayers(ctx context.Context, tenant string, steps *plan, m *
 	return nil
 }
 
-// name adds images to the index, all or none.
+// name adds images to the index, all or none. A layer that is not there, which must not happen, is an error: the image
+// would be here for good, and could not run.
 func (s *Store) name(plans []*plan) ([]Image, error) {
+	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
+	if err != nil {
+		return nil, fmt.Errorf("lock image store: %w", err)
+	}
+	defer unlock()
+	for _, p := range plans {
+		for _, layer := range p.layers {
+			if _, err := os.Lstat(s.layerPath(layer.ChainID)); err != nil {
+				return nil, fmt.Errorf("layer of the image was removed before the image had its name: %w", err)
+			}
+		}
+	}
 	ix, err := s.index()
 	if err != nil {
 		return nil, err

@@ -98,7 +98,6 @@ type Store struct {
 
 	cached  atomic.Pointer[index] // last index read
 	builtin atomic.Pointer[Image]
-	wantGC  atomic.Bool // a collection was skipped because the store was busy
 
 	builtinMu sync.Mutex    // held while the built-in image is loaded or unpacked
 	unpacked  bool          // the built-in image's layer is on disk
