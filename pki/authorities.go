@@ -42,7 +42,7 @@ func ReadAuthority(cert, key string) (*Authority, error) {
 	if p.KeyPEM, err = os.ReadFile(key); err != nil {
 		return nil, err
 	}
-	a := &Authority{now: time.Now, pem: p.CertPEM}
+	a := &Authority{now: time.Now, life: leafLife, pem: p.CertPEM}
 	if a.cert, a.key, err = parsePair(p); err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
 	}

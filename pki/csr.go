@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"time"
 )
 
@@ -28,9 +27,6 @@ func ParseRequest(b []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
-// Issued is when a CA of this package, or of Kubernetes, issued a certificate: it is valid from skew before.
-func Issued(c *x509.Certificate) time.Time { return c.NotBefore.Add(skew) }
-
 // Sign issues a certificate for req with these usages and this lifetime, but not beyond the CA's own expiration. It
 // returns PEM.
 func (a *Authority) Sign(
@@ -40,7 +36,7 @@ func (a *Authority) Sign(
 	if !now.Before(a.cert.NotAfter) {
 		return nil, fmt.Errorf("the signer has expired: NotAfter=%v", a.cert.NotAfter)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	number, err := serial(now)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +45,7 @@ func (a *Authority) Sign(
 		end = a.cert.NotAfter
 	}
 	cert := &x509.Certificate{
-		SerialNumber:          serial,
+		SerialNumber:          number,
 		Subject:               req.Subject,
 		DNSNames:              req.DNSNames,
 		IPAddresses:           req.IPAddresses,
@@ -57,7 +53,7 @@ func (a *Authority) Sign(
 		URIs:                  req.URIs,
 		PublicKeyAlgorithm:    req.PublicKeyAlgorithm,
 		PublicKey:             req.PublicKey,
-		NotBefore:             now.Add(-skew),
+		NotBefore:             validFrom(now, end.Sub(now)),
 		NotAfter:              end,
 		KeyUsage:              usage,
 		ExtKeyUsage:           ext,

@@ -9,10 +9,12 @@
 //  2. Opening a directory that has everything writes nothing.
 //  3. A leaf certificate that is missing or not valid is created again; a CA or a token key that cannot be read is an
 //     error.
-//  4. Certificates about to expire (less than a third of their lifetime left) are replaced when they are requested.
+//  4. A Leaf is replaced before it expires (renewAt), when it is opened and by Refresh.
+//  5. Of several processes with one directory only one issues at a time; the others take what it wrote.
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -25,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -35,17 +36,17 @@ import (
 const (
 	caLife   = 10 * 365 * 24 * time.Hour
 	leafLife = 365 * 24 * time.Hour
-	// skew lets clients with a slow clock accept a new certificate.
-	skew = 5 * time.Minute
 )
 
 // Authority is a CA, stored in a directory or only in memory.
 type Authority struct {
 	dir  string
+	name string
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte
 	now  func() time.Time
+	life time.Duration // of the certificates that it issues
 }
 
 // Pair is a certificate with its key, both in PEM.
@@ -67,15 +68,25 @@ type Subject struct {
 
 // Open opens the CA name ("ca") in dir. It creates the CA if there is none, or if its creation was interrupted. Any
 // other incomplete CA, or an unreadable one, is an error: nothing is overwritten. With dir "" the CA is only in memory.
-func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
+func Open(dir, name string) (*Authority, error) { return OpenFor(dir, name, leafLife) }
 
-func open(dir, name string, now func() time.Time) (*Authority, error) {
+// OpenFor is Open of a CA whose certificates live so long.
+func OpenFor(dir, name string, life time.Duration) (*Authority, error) {
+	return open(dir, name, life, time.Now)
+}
+
+func open(dir, name string, life time.Duration, now func() time.Time) (*Authority, error) {
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make certificate directory: %w", err)
 		}
 	}
-	authority := &Authority{dir: dir, now: now}
+	authority := &Authority{
+		dir:  dir,
+		name: name,
+		now:  now,
+		life: cmp.Or(life, leafLife),
+	}
 	pair, err := readPair(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = interrupted(dir, name); err == nil {
@@ -128,6 +139,15 @@ func Fingerprint(key crypto.PublicKey) (string, error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(der)), nil
 }
 
+// Info describes the CA.
+func (a *Authority) Info() Info {
+	path := ""
+	if a.dir != "" {
+		path = filepath.Join(a.dir, a.name+".crt")
+	}
+	return Describe(a.name, path, a.cert, ByRotation)
+}
+
 // CertPEM is the CA's certificate.
 func (a *Authority) CertPEM() []byte { return a.pem }
 
@@ -142,10 +162,11 @@ func (a *Authority) Pool() *x509.CertPool {
 }
 
 func (a *Authority) makeCA(name string) (Pair, error) {
+	now := a.now()
 	cert := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: caName(name)},
-		NotBefore:             a.now().Add(-skew),
-		NotAfter:              a.now().Add(caLife),
+		NotBefore:             validFrom(now, caLife),
+		NotAfter:              now.Add(caLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -154,87 +175,18 @@ func (a *Authority) makeCA(name string) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	p, err := sign(cert, cert, key, key)
+	p, err := sign(cert, cert, key, key, now)
 	if err != nil {
 		return Pair{}, err
 	}
 	return p, writePair(a.dir, name, p)
 }
 
-// Server returns the server certificate stored as name. It creates a new one if it is missing, near its expiration,
-// signed by another CA, or without one of the wanted names.
-func (a *Authority) Server(name string, s Subject) (Pair, error) {
-	return a.leaf(name, s, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
-}
-
-// Client returns the client certificate stored as name, under the same rules.
-func (a *Authority) Client(name string, s Subject) (Pair, error) {
-	return a.leaf(name, s, x509.ExtKeyUsageClientAuth)
-}
-
-func (a *Authority) leaf(name string, subject Subject, usage ...x509.ExtKeyUsage) (Pair, error) {
-	pair, err := readPair(a.dir, name)
-	if err == nil && a.fits(pair, subject) {
-		return pair, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errHalf) {
-		return Pair{}, fmt.Errorf("read certificate %s: %w", name, err)
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+func sign(t, parent *x509.Certificate, key, by crypto.Signer, now time.Time) (Pair, error) {
+	var err error
+	if t.SerialNumber, err = serial(now); err != nil {
 		return Pair{}, err
 	}
-	t := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: subject.Name, Organization: subject.Groups},
-		NotBefore:   a.now().Add(-skew),
-		NotAfter:    a.now().Add(leafLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: usage,
-		DNSNames:    subject.DNS,
-		IPAddresses: subject.IPs,
-	}
-	if pair, err = sign(t, a.cert, key, a.key); err != nil {
-		return Pair{}, fmt.Errorf("sign certificate %s: %w", name, err)
-	}
-	return pair, writePair(a.dir, name, pair)
-}
-
-// fits reports whether a stored certificate is still valid for subject.
-func (a *Authority) fits(p Pair, subject Subject) bool {
-	cert, _, err := parsePair(p)
-	if err != nil || cert.CheckSignatureFrom(a.cert) != nil {
-		return false
-	}
-	if a.now().After(cert.NotAfter.Add(-leafLife / 3)) {
-		return false
-	}
-	if cert.Subject.CommonName != subject.Name || len(cert.Subject.Organization) != len(subject.Groups) {
-		return false
-	}
-	for i, g := range subject.Groups {
-		if cert.Subject.Organization[i] != g {
-			return false
-		}
-	}
-	for _, d := range subject.DNS {
-		if cert.VerifyHostname(d) != nil {
-			return false
-		}
-	}
-	for _, ip := range subject.IPs {
-		if cert.VerifyHostname(ip.String()) != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func sign(t, parent *x509.Certificate, key, by crypto.Signer) (Pair, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return Pair{}, err
-	}
-	t.SerialNumber = serial
 	der, err := x509.CreateCertificate(rand.Reader, t, parent, key.Public(), by)
 	if err != nil {
 		return Pair{}, err

@@ -90,7 +90,7 @@ func TestPrivateFilesArePrivate(t *testing.T) {
 func TestLeafIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	authority, err := open(dir, "ca", func() time.Time { return now })
+	authority, err := open(dir, "ca", leafLife, func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// sleepUntil is linux.SleepUntil on the clock of a synctest bubble.
+func sleepUntil(ctx context.Context, end time.Time) error {
+	select {
+	case <-time.After(time.Until(end)):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// keep runs a keeper until the test ends.
+func keep(t *testing.T, k *Keeper) {
+	t.Helper()
+	k.SleepUntil = sleepUntil
+	k.Log = slog.New(slog.DiscardHandler)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx, func() {}) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+// handshake connects a client to a server, each with its certificate and both verified.
+func handshake(ca *Authority, server, client *Leaf) error {
+	a, b := net.Pipe()
+	defer func() { _ = errors.Join(a.Close(), b.Close()) }()
+	serving := tls.Server(a, &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: server.Serve,
+		ClientAuth:     tls.RequireAndVerifyClientCert,
+		ClientCAs:      ca.Pool(),
+	})
+	calling := tls.Client(b, &tls.Config{
+		MinVersion:           tls.VersionTLS12,
+		ServerName:           "localhost",
+		GetClientCertificate: client.Show,
+		RootCAs:              ca.Pool(),
+	})
+	served := make(chan error, 1)
+	go func() { served <- serving.Handshake() }() // ends with the pipe
+	err := calling.Handshake()
+	if err != nil {
+		_ = b.Close()
+	}
+	return errors.Join(err, <-served)
+}
+
+// TestKeeper: on a clock that runs for three years, server and client understand each other all the time, without a
+// restart; the keeper wakes for a renewal only, and the kubeconfigs are written then.
+func TestKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		ca, err := Open(dir, "ca")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := ca.ServerLeaf("apiserver", server())
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := ca.ClientLeaf("admin", Subject{Name: "admin"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := server.Certificate()
+		written := 0
+		fails := true
+		k := &Keeper{
+			Leaves: []*Leaf{server, client},
+			Others: func() []Info { return []Info{ca.Info()} },
+			Changed: func() error {
+				written++
+				if fails {
+					fails = false
+					return errors.New("the disk is full")
+				}
+				return nil
+			},
+			Warn: func(_ Info, text string) { t.Errorf("warned: %s", text) },
+		}
+		keep(t, k)
+		for day := range 3 * 366 {
+			if err := handshake(ca, server, client); err != nil {
+				t.Fatalf("on day %d: %v", day, err)
+			}
+			if day == 245 && server.Certificate() == first {
+				t.Error("not renewed on day 245")
+			}
+			time.Sleep(24 * time.Hour)
+			synctest.Wait()
+		}
+		if written < 8 || written > 12 {
+			t.Errorf("%d times written, want once for each of four or five renewals of two, and once more", written)
+		}
+	})
+}
+
+// TestKeeperWarns: people hear each day of a certificate that nobody renews, from some time before its end.
+func TestKeeperWarns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		ca, err := Open(dir, "ca")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := ca.Server("mine", server())
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, "mine.crt")
+		begin := time.Now()
+		var warned []string
+		k := &Keeper{
+			Others: func() []Info { return append(DescribeFile("tls-cert-file", file, ByOwner), ca.Info()) },
+			Warn: func(_ Info, text string) {
+				warned = append(warned, fmt.Sprintf("day %d: %s", int(time.Since(begin).Hours()/24), text))
+			},
+		}
+		keep(t, k)
+		time.Sleep(350 * day)
+		if len(warned) > 0 {
+			t.Errorf("warned too early: %v", warned)
+		}
+		time.Sleep(20 * day)
+		synctest.Wait()
+		if len(warned) < 15 || len(warned) > 21 || !strings.HasPrefix(warned[0], "day 351: certificate tls-cert-file "+
+			"expires in") || !strings.Contains(warned[len(warned)-1], "expired") ||
+			!strings.HasSuffix(warned[0], "put a new one into "+file) {
+			t.Errorf("got %d warnings:\n%s", len(warned), strings.Join(warned, "\n"))
+		}
+		if ca, err = Open(dir, "ca"); err != nil {
+			t.Fatal(err)
+		}
+		if pair, err = ca.Server("mine", server()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, pair.CertPEM, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		warned = nil
+		time.Sleep(100 * day)
+		if len(warned) > 0 {
+			t.Errorf("warned of a new certificate: %v", warned)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(caLife - 470*day - 30*day)
+		synctest.Wait()
+		if !strings.Contains(strings.Join(warned, "\n"), "certificate ca expires in") {
+			t.Errorf("not warned of the authority's end: %v", warned)
+		}
+	})
+}
+
+// TestRenew: certificates are renewed where nothing runs, with their kubeconfigs; a Leaf in use takes them over.
+func TestRenew(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Open(dir, "front-proxy-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := Subject{Name: "system:kube-scheduler", Groups: []string{"a", "b"}}
+	scheduler, err := ca.ClientLeaf("scheduler", subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := other.ClientLeaf("front-proxy-client", Subject{Name: "front-proxy-client"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := func(p Pair) []byte {
+		b, err := Kubeconfig("scheduler", "https://127.0.0.1:6443", "", ca.CertPEM(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	path := filepath.Join(dir, "scheduler.kubeconfig")
+	if err := os.WriteFile(path, kubeconfig(scheduler.Pair()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := scheduler.Pair()
+	oldProxy := proxy.Pair()
+	done, err := Renew(dir, nil, nil)
+	if err != nil || len(done) != 2 {
+		t.Fatalf("renewed %v, %v, want two", done, err)
+	}
+	for _, l := range []*Leaf{scheduler, proxy} {
+		if !refresh(t, l) {
+			t.Errorf("%s is not taken over", l.Name())
+		}
+	}
+	if bytes.Equal(scheduler.Pair().CertPEM, old.CertPEM) || bytes.Equal(proxy.Pair().CertPEM, oldProxy.CertPEM) {
+		t.Error("the certificates are the old ones")
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, kubeconfig(scheduler.Pair())) {
+		t.Errorf("the kubeconfig has another certificate: %v", err)
+	}
+	for name, want := range map[string]string{
+		"ca":     "certificate ca is not renewed so: run `keelson certs rotate-ca`",
+		"nobody": `there is no certificate "nobody"`,
+	} {
+		if _, err := Renew(dir, []string{name}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("renew %s: %v, want %s", name, err, want)
+		}
+	}
+}
