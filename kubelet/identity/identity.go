@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/certificate"
 	"k8s.io/client-go/util/connrotation"
+
+	"keelson/lib/linux"
 )
 
 // Config has the node and where its certificates are requested and stored.
@@ -44,19 +46,28 @@ type Config struct {
 
 // Identity has a kubelet's certificates.
 type Identity struct {
-	cfg     Config
+	cfg Config
+	// client and serving are replaced when the clock was set; only Run uses them.
 	client  *kept
 	serving *kept
+	shown   shown // the client certificate
+	served  shown // the serving certificate
+	first   chan struct{}
 	conns   *connrotation.Dialer
 	rest    *rest.Config
+	// sleepUntil is the wall clock.
+	sleepUntil func(context.Context, time.Time) error
 }
+
+// shown is a current certificate; nil: there is none yet.
+type shown = atomic.Pointer[tls.Certificate]
 
 // kept is a certificate with its file and its certificate manager. It is the manager's Store, so it gets each new
 // certificate.
 type kept struct {
 	certificate.Store
 	manager certificate.Manager
-	current atomic.Pointer[tls.Certificate]
+	current *shown
 	renewed func()
 
 	mu    sync.Mutex // held while the file is written
@@ -98,53 +109,68 @@ func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" 
 
 // New reads the certificates in Dir.
 func New(cfg Config) (*Identity, error) {
-	identity := &Identity{cfg: cfg}
+	identity := &Identity{cfg: cfg, first: make(chan struct{}, 1), sleepUntil: linux.SleepUntil}
 	identity.conns = connrotation.NewDialer(
 		(&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
 	if err := identity.connection(); err != nil {
 		return nil, err
 	}
-	subject := pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}
+	if err := identity.open(); err != nil {
+		return nil, err
+	}
+	if identity.shown.Load() == nil && cfg.Bootstrap == nil {
+		return nil, fmt.Errorf("%s holds no certificate that is still good: --bootstrap-kubeconfig must name a file "+
+			"with a bootstrap token", ClientFile(cfg.Dir))
+	}
+	return identity, nil
+}
+
+// open reads the certificates and makes their managers, which know then what time it is.
+func (i *Identity) open() error {
+	subject := pkix.Name{CommonName: "system:node:" + i.cfg.NodeName, Organization: []string{"system:nodes"}}
 	var err error
-	identity.client, err = identity.keep("kubelet-client", certificate.Config{
+	i.client, err = i.keep("kubelet-client", &i.shown, i.clientRenewed, certificate.Config{
 		SignerName: certv1.KubeAPIServerClientKubeletSignerName,
 		Template:   &x509.CertificateRequest{Subject: subject},
 		GetUsages:  certificate.DefaultKubeletClientGetUsages,
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
-			if current == nil && cfg.Bootstrap != nil {
-				return kubernetes.NewForConfig(cfg.Bootstrap)
+			if current == nil && !i.authenticates() && i.cfg.Bootstrap != nil {
+				return kubernetes.NewForConfig(i.cfg.Bootstrap)
 			}
-			return kubernetes.NewForConfig(identity.rest)
+			return kubernetes.NewForConfig(i.rest)
 		},
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if identity.client.current.Load() == nil && cfg.Bootstrap == nil {
-		return nil, fmt.Errorf("%s holds no certificate that is still good: --bootstrap-kubeconfig must name a file "+
-			"with a bootstrap token", ClientFile(cfg.Dir))
-	}
-	identity.serving, err = identity.keep("kubelet-server", certificate.Config{
+	i.serving, err = i.keep("kubelet-server", &i.served, func() {}, certificate.Config{
 		SignerName: certv1.KubeletServingSignerName,
 		Template: &x509.CertificateRequest{
 			Subject:     subject,
-			DNSNames:    []string{cfg.NodeName},
-			IPAddresses: cfg.Addresses,
+			DNSNames:    []string{i.cfg.NodeName},
+			IPAddresses: i.cfg.Addresses,
 		},
 		GetUsages: certificate.DefaultKubeletServingGetUsages,
 		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
-			return kubernetes.NewForConfig(identity.rest)
+			return kubernetes.NewForConfig(i.rest)
 		},
 	})
-	return identity, err
+	return err
 }
 
-func (i *Identity) keep(name string, cfg certificate.Config) (*kept, error) {
+// authenticates reports whether there is a client certificate that has not expired.
+func (i *Identity) authenticates() bool {
+	c := i.shown.Load()
+	return c != nil && time.Now().Before(c.Leaf.NotAfter)
+}
+
+// keep reads a certificate into current and makes its manager. renewed is called after each renewal.
+func (i *Identity) keep(name string, current *shown, renewed func(), cfg certificate.Config) (*kept, error) {
 	store, err := certificate.NewFileStore(name, i.cfg.Dir, i.cfg.Dir, "", "")
 	if err != nil {
 		return nil, fmt.Errorf("certificates in %s: %w", i.cfg.Dir, err)
 	}
-	k := &kept{Store: store, renewed: func() {}}
+	k := &kept{Store: store, current: current, renewed: renewed}
 	cfg.CertificateStore = k
 	if k.manager, err = certificate.NewManager(&cfg); err != nil {
 		return nil, fmt.Errorf("certificate %s in %s: %w", name, i.cfg.Dir, err)
@@ -166,7 +192,7 @@ func (i *Identity) connection() error {
 		return fmt.Errorf("reach %s: the kubelet's certificates need an https address", config.Host)
 	}
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if cert := i.client.current.Load(); cert != nil {
+		if cert := i.shown.Load(); cert != nil {
 			return cert, nil
 		}
 		return &tls.Certificate{}, nil
@@ -193,7 +219,7 @@ func (i *Identity) ServerTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			if c := i.serving.current.Load(); c != nil {
+			if c := i.served.Load(); c != nil {
 				return c, nil
 			}
 			return nil, errNotServing
@@ -201,21 +227,21 @@ func (i *Identity) ServerTLS() *tls.Config {
 	}
 }
 
+func (i *Identity) clientRenewed() {
+	select {
+	case i.first <- struct{}{}:
+	default:
+	}
+	i.conns.CloseAll() // what connects from now on shows the new one
+}
+
 // Run is a run.Func: it is ready with the first client certificate. The serving certificate may come later.
 func (i *Identity) Run(ctx context.Context, ready func()) error {
-	first := make(chan struct{}, 1)
-	i.client.renewed = func() {
-		select {
-		case first <- struct{}{}:
-		default:
-		}
-		i.conns.CloseAll() // what connects from now on shows the new one
-	}
 	i.client.manager.Start()
-	defer i.client.end()
-	if i.client.current.Load() == nil {
+	defer func() { i.client.end() }()
+	if i.shown.Load() == nil {
 		select {
-		case <-first:
+		case <-i.first:
 		case <-ctx.Done():
 			return nil
 		}
@@ -226,8 +252,45 @@ func (i *Identity) Run(ctx context.Context, ready func()) error {
 		}
 	}
 	i.serving.manager.Start()
-	defer i.serving.end()
+	defer func() { i.serving.end() }()
 	ready()
-	<-ctx.Done()
-	return nil
+	return i.followClock(ctx)
+}
+
+// retry is how often an overdue renewal is begun again.
+const retry = 10 * time.Minute
+
+// followClock begins again when the wall clock was set, or shows that a renewal is overdue: the managers sleep by
+// timers that stop while the machine is suspended, and do not notice a clock that jumps.
+func (i *Identity) followClock(ctx context.Context) error {
+	for {
+		now := time.Now()
+		next := now.Add(365 * 24 * time.Hour)
+		for _, current := range []*shown{&i.shown, &i.served} {
+			if c := current.Load(); c != nil {
+				if late := overdue(c.Leaf); late.Before(next) {
+					next = late
+				}
+			}
+		}
+		if next.Before(now) {
+			next = now.Add(retry)
+		}
+		err := i.sleepUntil(ctx, next)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		i.client.end()
+		i.serving.end()
+		if err := i.open(); err != nil {
+			return err
+		}
+		i.client.manager.Start()
+		i.serving.manager.Start()
+	}
+}
+
+// overdue is when a manager should have renewed a certificate: it does at 70 to 90 % of its validity.
+func overdue(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 100 * 92)
 }

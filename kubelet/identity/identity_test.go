@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -367,6 +369,59 @@ func TestNothingIsKeptAfterTheEnd(t *testing.T) {
 	}
 	if _, err := id.client.Update(nil, nil); !errors.Is(err, errEnded) {
 		t.Errorf("Update after the end: %v, want %v", err, errEnded)
+	}
+}
+
+// TestClockIsSet: a certificate that is due after the clock was set is renewed then, whatever the managers wait for.
+func TestClockIsSet(t *testing.T) {
+	s := newSigner(t, time.Hour)
+	dir := t.TempDir()
+	id, err := New(Config{
+		Dir:       dir,
+		NodeName:  "n1",
+		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Server:    s.config(""),
+		Bootstrap: s.config("token"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := make(chan struct{})
+	id.sleepUntil = func(ctx context.Context, _ time.Time) error {
+		select {
+		case <-set:
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() { ended <- id.Run(ctx, func() { close(ready) }) }() // ends with ctx
+	<-ready
+	waittest.Until(t, "both certificates", func() bool { return id.shown.Load() != nil && id.served.Load() != nil })
+	asks := func() [2]int {
+		return [2]int{
+			len(s.asks(certv1.KubeAPIServerClientKubeletSignerName)), len(s.asks(certv1.KubeletServingSignerName)),
+		}
+	}
+	if got := asks(); got != [2]int{1, 1} {
+		t.Fatalf("requests at first: %v", got)
+	}
+	set <- struct{}{} // nothing is due
+	for _, name := range []string{"kubelet-client", "kubelet-server"} {
+		if err := os.Remove(filepath.Join(dir, name+"-current.pem")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set <- struct{}{}
+	waittest.Until(t, "new certificates", func() bool { return asks() == [2]int{2, 2} })
+	if by := s.asks(certv1.KubeAPIServerClientKubeletSignerName)[1]; by == "token" {
+		t.Error("renewed with the bootstrap token, want with the certificate in use")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 
