@@ -126,7 +126,7 @@ func startAggregating(t *testing.T) (c *custom, port int32, ca []byte, other *ht
 	}
 	other.StartTLS()
 	t.Cleanup(other.Close)
-	r := start(t, func(c *apiserver.Config) { c.FrontProxy = &cert })
+	r := start(t, func(c *apiserver.Config) { c.FrontProxy = func() *tls.Certificate { return &cert } })
 	d, err := dynamic.NewForConfig(r.rest)
 	if err != nil {
 		t.Fatal(err)

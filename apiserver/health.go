@@ -85,6 +85,11 @@ func (s *Server) checks() map[string][]discovery.Check {
 	}
 	live := []discovery.Check{ping, stored}
 	ready := []discovery.Check{ping, writable, {Name: "informer-sync", Run: started}}
+	if serving := s.config.Serving; serving != nil {
+		c := discovery.Check{Name: "serving-certificate", Run: func(*http.Request) error { return serving() }}
+		live = append(live, c)
+		ready = append(ready, c)
+	}
 	for _, name := range postStartHooks {
 		c := discovery.Check{Name: name, Run: started}
 		live = append(live, c)

@@ -97,8 +97,10 @@ type Config struct {
 	SharedStore bool
 	// InProcess are the components that live as long as this server, by the names of their leader election leases.
 	InProcess map[string]bool
-	// FrontProxy is the client certificate for aggregated servers; nil: none.
-	FrontProxy *tls.Certificate
+	// FrontProxy returns the current client certificate for aggregated servers; nil: there is none.
+	FrontProxy func() *tls.Certificate
+	// Serving is why clients reject the serving certificate; nil: it is not checked.
+	Serving func() error
 	// Checks validate custom resources in addition to their schemas.
 	Checks map[schema.GroupVersionResource]crd.Check
 	// Gates are the enabled feature gates.

@@ -33,7 +33,7 @@ type command func(Stdio) *cobra.Command
 var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, imageHelperCommand, timelineCommand,
 	whyCommand, whatIfCommand, logsCommand, traceCommand,
-	tokenCommand, joinCommand, nodeCommand,
+	tokenCommand, joinCommand, nodeCommand, certsCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
 

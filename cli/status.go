@@ -54,6 +54,7 @@ func printStatus(out io.Writer, status *cluster.Status, dir string) error {
 		add("network", "CNI, "+status.CNI)
 	}
 	add("network", status.WireGuard)
+	add("expires", status.Certificates...)
 	if status.Problem != "" {
 		lines = append(lines, "the API does not answer: "+status.Problem)
 	} else {

@@ -29,6 +29,7 @@ type upFlags struct {
 	mirrors                            []string
 	etcd                               cluster.EtcdConfig
 	etcdListen                         string
+	certificateLife                    time.Duration
 	options                            cluster.Options
 	roleArgs                           []string // the flags of options as given
 }
@@ -89,6 +90,8 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
 	f.options.AddFlags(fl)
+	fl.DurationVar(&f.certificateLife, "certificate-life", 0, "")
+	_ = fl.MarkHidden("certificate-life") // for tests of the renewal
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // used between `up --detach` and its child
 	return cmd
@@ -113,6 +116,12 @@ func (f upFlags) config() (cluster.Config, error) {
 	if f.nodeName != "" {
 		cfg.NodeName = f.nodeName
 	}
+	if f.writeKubeconfig {
+		if home, err := os.UserHomeDir(); err == nil {
+			cfg.MergedKubeconfig = filepath.Join(home, ".kube", "config")
+		}
+	}
+	cfg.CertificateLife = f.certificateLife
 	cfg.Rootless = os.Getuid() != 0
 	cfg.ImageHelper = imageHelper
 	cfg.Mirrors = map[string]string{}

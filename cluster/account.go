@@ -54,13 +54,14 @@ func newAccountTransport(
 	return a
 }
 
-// asAccount returns a client that works as the service account user. base must have the right to request its tokens.
-func asAccount(base *client.Client, user, agent string) *client.Client {
+// asAccount returns a client that works as the service account user. base must have the right to request its tokens;
+// anonymous is the same server.
+func asAccount(base *client.Client, anonymous *rest.Config, user, agent string) *client.Client {
 	namespace, name, ok := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
 	if !ok {
 		return base
 	}
-	cfg := rest.AnonymousClientConfig(base.Config)
+	cfg := rest.AnonymousClientConfig(anonymous)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return newAccountTransport(namespace, name, next, accountTokens{base.Interface, namespace, name}.request)
 	})

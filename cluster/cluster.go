@@ -166,7 +166,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.keys, err = openKeys(c.cfg, c.dir); err != nil {
 		return err
 	}
-	return c.keys.writeKubeconfigs(c.dir, c.URL())
+	return c.keys.writeKubeconfigs(c.dir, c.URL(), "")
 }
 
 type closer func() error
@@ -352,6 +352,7 @@ type assembled struct {
 	server *apiserver.Server
 	files  *configreload.Files
 	marks  *mark.Recorder
+	keeper *pki.Keeper
 }
 
 // assemble builds the API server over st.
@@ -384,9 +385,10 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
+	keeper := c.newKeeper()
 	cfg := c.apiServerConfig()
 	cfg.Store = served
-	cfg.Collectors = append(cfg.Collectors, quotaMetrics(st)...)
+	cfg.Collectors = append(append(cfg.Collectors, quotaMetrics(st)...), certificateMetric{keeper.All})
 	cfg.Parts = c.keys.requestParts(c.log, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
 	cfg.EventHandlers = rbacEventHandlers(rbac)
 	cfg.Audit = auditor
@@ -398,6 +400,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		"/keelson/v1/":    tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })),
 		BackupPath:        serveBackup(st, c.log),
 		configurationPath: serveRejected(&c.rejected),
+		certificatesPath:  serveCertificates(keeper.All),
 	}
 	cfg.Decision = tl.Decision
 	cfg.Marks = marks
@@ -405,7 +408,12 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	return assembled{server, files, marks}, nil
+	return assembled{
+		server: server,
+		files:  files,
+		marks:  marks,
+		keeper: keeper,
+	}, nil
 }
 
 // apiServerConfig is the part of the API server's configuration that needs no other component.
@@ -427,7 +435,8 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		RemovedBindings: oldNodeBindings(table()),
 		Kubelet:         c.keys.kubeletClient(),
 		Outbound:        outbound.Config{Listeners: c.otherListeners()},
-		FrontProxy:      &c.keys.frontProxyCert,
+		FrontProxy:      c.keys.frontProxyCert.Certificate,
+		Serving:         func() error { return c.keys.serving.Valid(time.Now()) },
 		InProcess:       c.agentsHere(),
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:         versionInfo(),

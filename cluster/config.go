@@ -64,6 +64,11 @@ type Config struct {
 	// long as the data directory.
 	PodCIDRs []netip.Prefix
 	Options
+	// CertificateLife is the lifetime of the certificates that the cluster issues for itself; 0: a year.
+	CertificateLife time.Duration
+	// MergedKubeconfig is a kubeconfig with a copy of the administrator's certificate, which is replaced there when it
+	// is renewed; empty: there is none.
+	MergedKubeconfig string
 	// serverAt is the API server's address if it runs on another machine.
 	serverAt netip.Addr
 	Verbose  bool

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"keelson/pki"
 )
@@ -27,6 +28,8 @@ type identities struct {
 	known map[string]string
 	found map[string]string
 	older bool // an API server has run here, but fingerprintsFile does not exist
+	// life is that of the certificates that the authorities issue; 0: a year.
+	life time.Duration
 }
 
 // fingerprintsFile holds a line "NAME sha256:HEX" for each identity, as kubeadm names a public key. It holds
@@ -108,7 +111,7 @@ func (i *identities) authority(name string) (*pki.Authority, error) {
 	if err := i.present(name, files); err != nil {
 		return nil, err
 	}
-	a, err := pki.Open(i.dir, name)
+	a, err := pki.OpenFor(i.dir, name, i.life)
 	if err != nil {
 		return nil, i.missingError(files, "unusable ("+err.Error()+")")
 	}

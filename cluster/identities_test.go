@@ -243,12 +243,9 @@ func TestLeavesAreMadeAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, cert := range map[string][]byte{
-				"admin":   cluster.keys.adminPair.CertPEM,
-				"kubelet": cluster.keys.agentPairs["kubelet"].CertPEM,
-			} {
-				if string(cert) != pkiFiles(t, dir)[name+".crt"] {
-					t.Errorf("%s %s: %s.crt is not what is used", file, what, name)
+			for _, l := range cluster.keys.leaves(cluster.cfg) {
+				if string(l.Pair().CertPEM) != pkiFiles(t, dir)[l.Name()+".crt"] {
+					t.Errorf("%s %s: %s.crt is not what is used", file, what, l.Name())
 				}
 			}
 			cluster.Close()

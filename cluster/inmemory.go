@@ -129,7 +129,7 @@ func (l currentSource) Watch(
 
 // AdminConfig is an administrator's client configuration for the Listener.
 func (m *InMemory) AdminConfig() *rest.Config {
-	pair := m.c.keys.adminPair
+	pair := m.c.keys.admin.Pair()
 	return &rest.Config{
 		Host: m.c.URL(),
 		QPS:  -1,
@@ -143,7 +143,7 @@ func (m *InMemory) AdminConfig() *rest.Config {
 
 // AdminKubeconfig is the same as the content of a kubeconfig file.
 func (m *InMemory) AdminKubeconfig() ([]byte, error) {
-	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.ca.CertPEM(), m.c.keys.adminPair)
+	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.ca.CertPEM(), m.c.keys.admin.Pair())
 }
 
 // OpenStore opens or creates a durable store below a directory, for a cluster that has no other files.

@@ -30,12 +30,10 @@ type kubeletServing struct {
 }
 
 func (k *keys) kubeletServing() kubeletServing {
-	return kubeletServing{&tls.Config{
-		MinVersion: tls.VersionTLS12,
-		Certificates: []tls.Certificate{
-			k.kubelet,
-		},
-	}, newKubeletClientCAs(k.kubeletClientCA.Pool())}
+	return kubeletServing{
+		&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.kubelet.Serve},
+		newKubeletClientCAs(k.kubeletClientCA.Pool()),
+	}
 }
 
 // kubeletCertificates are the client and serving certificates of a kubelet in a process of its own. run renews them; it
@@ -49,6 +47,8 @@ type kubeletCertificates struct {
 	serving        kubeletServing
 	run            run.Func
 	learnClientCAs run.Func // reads the client CAs from the API server; nil: they are known
+	// beside are further parts that keep certificates up, with the kubelet.
+	beside []run.Func
 }
 
 // kubeletCertificates returns those that the API server wrote to the data directory or, with a bootstrap kubeconfig,
@@ -57,6 +57,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if r.Bootstrap != "" {
 		return r.requestedCertificates(cfg, dir)
 	}
+	log := r.log().With(deeds.Key, deeds.Certificates)
 	to, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig("kubelet"))
 	if err != nil {
 		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
@@ -65,9 +66,18 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
-	k, err := openKeys(cfg, dir)
+	live, follow, err := followKubeconfig(r.kubeconfig("kubelet"), log)
 	if err != nil {
 		return kubeletCertificates{}, err
+	}
+	k, err := openKubeletKeys(cfg, dir)
+	if err != nil {
+		return kubeletCertificates{}, err
+	}
+	keeper := &pki.Keeper{Dir: dir.Sub("pki"), Leaves: []*pki.Leaf{k.kubelet}, Log: log}
+	beside := []run.Func{keeper.Run}
+	if follow != nil {
+		beside = append(beside, follow)
 	}
 	serving := k.kubeletServing()
 	if r.ClientCA != "" {
@@ -76,10 +86,11 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 		}
 	}
 	return kubeletCertificates{
-		rest:      to,
+		rest:      live,
 		anonymous: rest.AnonymousClientConfig(to),
 		ca:        ca,
 		serving:   serving,
+		beside:    beside,
 	}, nil
 }
 

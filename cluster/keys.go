@@ -4,9 +4,7 @@ package cluster
 
 import (
 	"crypto"
-	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,19 +19,19 @@ import (
 // keys are the certificates and keys of a cluster, all in pki/ of the data directory.
 type keys struct {
 	ca                *pki.Authority
-	server            tls.Certificate // the API server's serving certificate
-	kubelet           tls.Certificate // this node's kubelet's serving certificate
-	kubeletClientCert tls.Certificate // the API server's client certificate for kubelets
+	server            *pki.Leaf // the API server's serving certificate
+	kubelet           *pki.Leaf // this node's kubelet's serving certificate
+	kubeletClientCert *pki.Leaf // the API server's client certificate for kubelets
 	// kubeletClientCA signs kubeletClientCert. Only kubelets trust it.
 	kubeletClientCA *pki.Authority
-	proxyCA         *pki.Authority  // the front-proxy CA; signs frontProxyCert
-	frontProxyCert  tls.Certificate // the API server's client certificate for aggregated servers
+	proxyCA         *pki.Authority // the front-proxy CA; signs frontProxyCert
+	frontProxyCert  *pki.Leaf      // the API server's client certificate for aggregated servers
 	tokenSigner     crypto.Signer
 	clientPool      *x509.CertPool // CAs of the API's clients
 	clientCA        []byte         // the content of --client-ca-file
 	serving         *options.Certificates
-	adminPair       pki.Pair
-	agentPairs      map[string]pki.Pair // by file name, for roles that run as processes of their own
+	admin           *pki.Leaf
+	agents          []*pki.Leaf // named by role.file, for roles that run as processes of their own
 }
 
 // serverOwnName is a DNS name of the API server that no other server has.
@@ -45,8 +43,29 @@ func openKeys(cfg Config, dir DataDir) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
+	ids.life = cfg.CertificateLife
 	k, err := ids.open(cfg)
 	if err != nil {
+		return nil, err
+	}
+	return k, ids.save()
+}
+
+// openKubeletKeys opens what a kubelet needs that runs beside the API server of the same data directory, in a process
+// of its own.
+func openKubeletKeys(cfg Config, dir DataDir) (*keys, error) {
+	ids, err := openIdentities(dir)
+	if err != nil {
+		return nil, err
+	}
+	k := &keys{}
+	if k.ca, err = ids.authority("ca"); err != nil {
+		return nil, err
+	}
+	if k.kubeletClientCA, err = ids.authority(kubeletClientAuthority); err != nil {
+		return nil, err
+	}
+	if k.kubelet, err = kubeletLeaf(k.ca, cfg); err != nil {
 		return nil, err
 	}
 	return k, ids.save()
@@ -62,8 +81,8 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keys{ca: ca, agentPairs: map[string]pki.Pair{}}
-	if k.server, err = serverCert(ca, "apiserver", pki.Subject{
+	k := &keys{ca: ca}
+	if k.server, err = ca.ServerLeaf("apiserver", pki.Subject{
 		Name: "kube-apiserver",
 		DNS: []string{
 			"localhost", serverOwnName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
@@ -73,15 +92,10 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if k.kubelet, err = serverCert(ca, "kubelet-server", pki.Subject{
-		Name:   "system:node:" + cfg.NodeName,
-		Groups: []string{auth.Nodes},
-		DNS:    []string{cfg.NodeName, "localhost"},
-		IPs:    append([]net.IP{net.IPv4(127, 0, 0, 1)}, netIPs(nodeIPs(cfg))...),
-	}); err != nil {
+	if k.kubelet, err = kubeletLeaf(ca, cfg); err != nil {
 		return nil, err
 	}
-	if k.adminPair, err = ca.Client("admin", pki.Subject{Name: "admin", Groups: []string{auth.Masters}}); err != nil {
+	if k.admin, err = ca.ClientLeaf("admin", pki.Subject{Name: "admin", Groups: []string{auth.Masters}}); err != nil {
 		return nil, err
 	}
 	if err := k.openKubeletClient(i); err != nil {
@@ -105,24 +119,46 @@ func (i *identities) open(cfg Config) (*keys, error) {
 		}
 		k.clientPool.AppendCertsFromPEM(k.clientCA)
 	}
-	if k.serving, err = options.NewCertificates(k.server, cfg.API.Serving); err != nil {
+	if k.serving, err = options.NewCertificates(k.server.Certificate, cfg.API.Serving); err != nil {
 		return nil, err
 	}
 	k.serving.SetClientCAs("clients", slices.Concat(ca.CertPEM(), k.clientCA))
 	return k, nil
 }
 
+// kubeletLeaf is the serving certificate of this machine's kubelet.
+func kubeletLeaf(ca *pki.Authority, cfg Config) (*pki.Leaf, error) {
+	return ca.ServerLeaf("kubelet-server", pki.Subject{
+		Name:   "system:node:" + cfg.NodeName,
+		Groups: []string{auth.Nodes},
+		DNS:    []string{cfg.NodeName, "localhost"},
+		IPs:    append([]net.IP{net.IPv4(127, 0, 0, 1)}, netIPs(nodeIPs(cfg))...),
+	})
+}
+
+// leaves are the certificates that a cluster with this configuration has in use. Where this machine's node is another
+// process's, so is its certificate.
+func (k *keys) leaves(cfg Config) []*pki.Leaf {
+	out := append([]*pki.Leaf{k.server, k.kubeletClientCert, k.frontProxyCert, k.admin}, k.agents...)
+	if cfg.realNode() {
+		out = append(out, k.kubelet)
+	}
+	return out
+}
+
 // openAgents creates the client certificates of roles that may run as processes of their own.
-func (k *keys) openAgents(cfg Config) (err error) {
+func (k *keys) openAgents(cfg Config) error {
 	for _, r := range table() {
 		if r.file == "" {
 			continue
 		}
 		u := r.user(cfg)
 		groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == auth.Authenticated })
-		if k.agentPairs[r.file], err = k.ca.Client(r.file, pki.Subject{Name: u.Name, Groups: groups}); err != nil {
+		leaf, err := k.ca.ClientLeaf(r.file, pki.Subject{Name: u.Name, Groups: groups})
+		if err != nil {
 			return err
 		}
+		k.agents = append(k.agents, leaf)
 	}
 	return nil
 }
@@ -136,14 +172,8 @@ func (k *keys) openProxy(ids *identities) error {
 	if k.proxyCA, err = ids.authority("front-proxy-ca"); err != nil {
 		return err
 	}
-	pair, err := k.proxyCA.Client("front-proxy-client", pki.Subject{Name: frontProxyUser})
-	if err != nil {
-		return err
-	}
-	if k.frontProxyCert, err = pair.TLS(); err != nil {
-		return fmt.Errorf("certificate for aggregated servers: %w", err)
-	}
-	return nil
+	k.frontProxyCert, err = k.proxyCA.ClientLeaf("front-proxy-client", pki.Subject{Name: frontProxyUser})
+	return err
 }
 
 // authenticationInfoName is the ConfigMap in kube-system with the CAs by which extension servers authenticate requests.
@@ -166,23 +196,12 @@ func (k *keys) authenticationInfo() *corev1.ConfigMap {
 	return cm
 }
 
-func serverCert(ca *pki.Authority, name string, s pki.Subject) (tls.Certificate, error) {
-	pair, err := ca.Server(name, s)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	c, err := pair.TLS()
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certificate %s: %w", name, err)
-	}
-	return c, nil
-}
-
 // firstOf is the first usable address of a range: of the Service "kubernetes", or of the bridge.
 func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() }
 
-// writeKubeconfigs writes the administrator's kubeconfig, and one per agent below pki/.
-func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
+// writeKubeconfigs writes the administrator's kubeconfig, and one per agent below pki/. merged is a file with a copy of
+// the first, whose certificate is kept up; empty: there is none.
+func (k *keys) writeKubeconfigs(dir DataDir, url, merged string) error {
 	write := func(path, user string, p pki.Pair, save func(string, []byte) error) error {
 		name := ""
 		if !k.serving.UsesClusterCert() {
@@ -194,11 +213,16 @@ func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
 		}
 		return save(path, b)
 	}
-	if err := write(dir.Kubeconfig(), "keelson", k.adminPair, pki.RefreshKubeconfig); err != nil {
+	if err := write(dir.Kubeconfig(), "keelson", k.admin.Pair(), pki.RefreshKubeconfig); err != nil {
 		return err
 	}
-	for file, p := range k.agentPairs {
-		if err := write(dir.Sub("pki/"+file+".kubeconfig"), file, p, writeIfChanged); err != nil {
+	if merged != "" {
+		if err := write(merged, "keelson", k.admin.Pair(), pki.FollowKubeconfig); err != nil {
+			return err
+		}
+	}
+	for _, l := range k.agents {
+		if err := write(dir.Sub("pki/"+l.Name()+".kubeconfig"), l.Name(), l.Pair(), writeIfChanged); err != nil {
 			return err
 		}
 	}

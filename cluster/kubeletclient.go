@@ -43,23 +43,17 @@ func (k *keys) openKubeletClient(ids *identities) error {
 	if err != nil {
 		return err
 	}
-	pair, err := ca.Client(kubeletClientPair, pki.Subject{Name: kubeletClientUser})
-	if err != nil {
-		return err
-	}
 	k.kubeletClientCA = ca
-	if k.kubeletClientCert, err = pair.TLS(); err != nil {
-		return fmt.Errorf("certificate for kubelets: %w", err)
-	}
-	return nil
+	k.kubeletClientCert, err = ca.ClientLeaf(kubeletClientPair, pki.Subject{Name: kubeletClientUser})
+	return err
 }
 
 // kubeletClient is the TLS configuration for calls to kubelets.
 func (k *keys) kubeletClient() *tls.Config {
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{k.kubeletClientCert},
-		RootCAs:      k.ca.Pool(),
+		MinVersion:           tls.VersionTLS12,
+		GetClientCertificate: k.kubeletClientCert.Show,
+		RootCAs:              k.ca.Pool(),
 	}
 }
 

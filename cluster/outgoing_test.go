@@ -170,21 +170,17 @@ func onThisMachine(t *testing.T, address string) bool {
 // along.
 func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	cluster, _ := serve(t, func(*Config) {})
-	for what, cert := range map[string]tls.Certificate{
+	for what, cert := range map[string]*pki.Leaf{
 		"for kubelets":           cluster.keys.kubeletClientCert,
 		"for aggregated servers": cluster.keys.frontProxyCert,
 	} {
-		leaf, err := x509.ParseCertificate(cert.Certificate[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(leaf.Subject.Organization) > 0 {
+		if leaf := cert.Certificate().Leaf; len(leaf.Subject.Organization) > 0 {
 			t.Errorf("certificate %s: groups %v, want none", what, leaf.Subject.Organization)
 		}
 		tr := &http.Transport{TLSClientConfig: &tls.Config{
 			MinVersion:   tls.VersionTLS12,
 			RootCAs:      cluster.keys.ca.Pool(),
-			Certificates: []tls.Certificate{cert},
+			Certificates: []tls.Certificate{*cert.Certificate()},
 		}}
 		defer tr.CloseIdleConnections()
 		for _, path := range []string{
@@ -273,10 +269,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	if !bytes.Equal(keys.ca.CertPEM(), ca.CertPEM()) {
 		t.Error("the cluster's authority was replaced")
 	}
-	leaf, err := x509.ParseCertificate(keys.kubeletClientCert.Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf := keys.kubeletClientCert.Certificate().Leaf
 	for what, tt := range map[string]struct {
 		pool *x509.CertPool
 		want bool

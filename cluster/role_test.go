@@ -21,27 +21,32 @@ func TestRoles(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"up": {func(*Config) {}, "apiserver configuration network container-runtime | controllers " +
+		"up": {func(*Config) {}, "apiserver configuration network container-runtime | certificates controllers " +
 			"scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
 		"up, etcd's API": {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API " +
-			"network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
+			"network container-runtime | certificates controllers scheduler fake-nodes proxy networkpolicy dns kubelet " +
+			"pod-routes"},
 		"rootless": {
-			func(c *Config) { c.Rootless = true }, "apiserver configuration | controllers scheduler fake-nodes",
+			func(c *Config) { c.Rootless = true },
+			"apiserver configuration | certificates controllers scheduler fake-nodes",
 		},
 		"scheduler none": {func(c *Config) {
 			c.NoNode = true
 			c.Without = []string{"scheduler"}
-		}, "apiserver configuration | controllers fake-nodes"},
-		"no node": {func(c *Config) { c.NoNode = true }, "apiserver configuration | controllers scheduler fake-nodes"},
+		}, "apiserver configuration | certificates controllers fake-nodes"},
+		"no node": {
+			func(c *Config) { c.NoNode = true },
+			"apiserver configuration | certificates controllers scheduler fake-nodes",
+		},
 		"API server alone": {func(c *Config) {
 			c.NoNode = true
 			c.NoAgents = true
-		}, "apiserver configuration"},
+		}, "apiserver configuration | certificates"},
 		"with fake nodes": {func(c *Config) {
 			c.NoNode = true
 			c.NoAgents = true
 			c.FakeNodes = 3
-		}, "apiserver configuration | fake-nodes"},
+		}, "apiserver configuration | certificates fake-nodes"},
 	} {
 		cfg := Default()
 		c.change(&cfg)

@@ -133,9 +133,17 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if r.Cleanup {
 		return row.purge(ctx, cfg.DataDir)
 	}
-	base, marks, forward, err := r.connect(row.file, row.agent)
+	to, follow, err := r.connect(row.file)
 	if err != nil {
 		return err
+	}
+	base, marks, forward, err := r.connectTo(to, row.agent)
+	if err != nil {
+		return err
+	}
+	anonymous, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(row.file))
+	if err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	of := agentState{watchdog: r.Election.watch()}
 	if row.metrics != nil {
@@ -158,27 +166,31 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			if u.Name == row.user(cfg).Name {
 				return base
 			}
-			return asAccount(base, u.Name, agent)
+			return asAccount(base, anonymous, u.Name, agent)
 		},
 	}
-	if s.signers, err = r.signers(base.Config); err != nil {
+	if s.signers, err = r.signers(anonymous); err != nil {
 		return err
 	}
 	work, err := row.make(s)
 	if err != nil {
 		return err
 	}
-	return run.Together(nil, append(serve, run.Part{Name: row.name, Run: work}, forward)...)(ctx, r.Ready)
+	parts := append(serve, run.Part{Name: row.name, Run: work}, forward)
+	if follow != nil {
+		parts = append(parts, run.Part{Name: "certificates", Run: follow})
+	}
+	return run.Together(nil, parts...)(ctx, r.Ready)
 }
 
-// connect creates an agent's client, and a recorder that sends marks to the server.
-func (r RoleConfig) connect(file, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
-	rest, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(file))
+// connect reads an agent's kubeconfig. follow keeps the certificate up; it may be nil.
+func (r RoleConfig) connect(file string) (to *rest.Config, follow run.Func, err error) {
+	to, follow, err = followKubeconfig(r.kubeconfig(file), r.log().With(deeds.Key, deeds.Certificates))
 	if err != nil {
-		return nil, nil, run.Part{}, fmt.Errorf("read kubeconfig: %w", err)
+		return nil, nil, err
 	}
-	clearWay(context.Background(), r.log(), rest.Host)
-	return r.connectTo(rest, agent)
+	clearWay(context.Background(), r.log(), to.Host)
+	return to, follow, nil
 }
 
 func (r RoleConfig) kubeconfig(file string) string {
@@ -188,6 +200,7 @@ func (r RoleConfig) kubeconfig(file string) string {
 	return r.DataDir.Sub("pki/" + file + ".kubeconfig")
 }
 
+// connectTo creates an agent's client, and a recorder that sends marks to the server.
 func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
 	cl, err := client.Remote(to, agent+"/"+KubernetesVersion)
 	if err != nil {
@@ -360,6 +373,9 @@ func (r RoleConfig) nodeParts(
 	beside := []run.Part{forward}
 	if cert.learnClientCAs != nil {
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learnClientCAs})
+	}
+	for _, f := range cert.beside {
+		beside = append(beside, run.Part{Name: "certificates", Run: f})
 	}
 	g := &run.Group{}
 	if err := site.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {

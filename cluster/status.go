@@ -24,6 +24,7 @@ import (
 	"keelson/client"
 	"keelson/network"
 	"keelson/network/cni"
+	"keelson/pki"
 	"keelson/simulate"
 )
 
@@ -50,6 +51,8 @@ type Status struct {
 	Rejected []string
 	// Components are the unhealthy components of the control plane, with the reason.
 	Components []string
+	// Certificates has a line for each certificate that expires soon, or has expired.
+	Certificates []string
 }
 
 // ReadStatus asks the instance that runs on dir, if any.
@@ -78,6 +81,9 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
+	if certs, err := pki.List(dir.Sub("pki")); err == nil {
+		status.Certificates = certificateWarnings(addServers(ctx, cl, certs), time.Now())
+	}
 	nodes, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err == nil {
 		var pods *corev1.PodList
@@ -92,6 +98,17 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		status.Problem = problem(err)
 	}
 	return status, nil
+}
+
+// certificateWarnings has a line for each certificate of which people should know.
+func certificateWarnings(list []pki.Info, now time.Time) []string {
+	var out []string
+	for _, info := range list {
+		if text := info.Warning(now); text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // statusTimeout is how long a server may take before its status is that it does not answer.

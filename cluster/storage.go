@@ -165,10 +165,10 @@ func openQuota(dir DataDir, log *slog.Logger, acceptLoss bool, quota int64) (*em
 // key.
 func (k *keys) etcdTLS() *tls.Config {
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{k.server},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    k.ca.Pool(),
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: k.server.Serve,
+		ClientAuth:     tls.RequireAndVerifyClientCert,
+		ClientCAs:      k.ca.Pool(),
 		VerifyConnection: func(c tls.ConnectionState) error {
 			if len(c.PeerCertificates) == 0 || !slices.Contains(c.PeerCertificates[0].Subject.Organization,
 				auth.Masters) {

@@ -39,6 +39,7 @@ func table() []role {
 			},
 		},
 		{name: "configuration", make: (*site).configuration},
+		{name: "certificates", needs: []string{"apiserver"}, make: (*site).certificates},
 		{name: "etcd API", in: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
 		{name: "network", node: true, make: (*site).network},
 		{

@@ -96,7 +96,8 @@ func (r *remote) fetch(ctx context.Context, path, accept string) (body []byte, e
 		req.Header.Set("Accept", accept)
 	}
 	setUser(req.Header, prober)
-	resp, err := r.plain.RoundTrip(req)
+	plain, _ := r.conns.current()
+	resp, err := plain.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
@@ -34,9 +35,50 @@ type remote struct {
 	service   *v1.APIService
 	available bool
 	configErr error // why no connection is possible
+	conns     *connections
+	proxy     *httputil.ReverseProxy
+}
+
+// connections to an aggregated server show one client certificate, which it checks at each request. With a renewed
+// certificate there are new connections; requests on the old ones end there.
+type connections struct {
+	certificate func() *tls.Certificate // nil: there is none
+	build       func(shows *tls.Certificate) (plain, upgrades *http.Transport)
+
+	mu    sync.Mutex
+	shown *tls.Certificate
 	// plain uses HTTP/2 if possible; upgrades need HTTP/1.1.
 	plain, upgrades *http.Transport
-	proxy           *httputil.ReverseProxy
+}
+
+// current returns transports that show the current certificate.
+func (c *connections) current() (plain, upgrades *http.Transport) {
+	var cert *tls.Certificate
+	if c.certificate != nil {
+		cert = c.certificate()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.plain == nil || c.shown != cert {
+		c.closeLocked()
+		c.shown = cert
+		c.plain, c.upgrades = c.build(cert)
+	}
+	return c.plain, c.upgrades
+}
+
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closeLocked()
+}
+
+// closeLocked closes connections without a request. The others are closed when they have been idle.
+func (c *connections) closeLocked() {
+	if c.plain != nil {
+		c.plain.CloseIdleConnections()
+		c.upgrades.CloseIdleConnections()
+	}
 }
 
 func newRemote(config *Config, svc *v1.APIService) *remote {
@@ -53,22 +95,27 @@ func newRemote(config *Config, svc *v1.APIService) *remote {
 			r.configErr = errors.New("caBundle holds no certificate")
 		}
 	}
-	if config.Certificate != nil {
-		conf.Certificates = []tls.Certificate{*config.Certificate}
-	}
 	resolve := func(ctx context.Context) (string, error) {
 		return backend.Resolve(ctx, config.Reader, ref.Namespace, ref.Name, *ref.Port)
 	}
-	transport := func(http2 bool) *http.Transport {
+	transport := func(http2 bool, shows *tls.Certificate) *http.Transport {
+		own := conf.Clone()
+		if shows != nil {
+			own.Certificates = []tls.Certificate{*shows}
+		}
 		return config.Outbound.Transport(outbound.Options{
 			Target:  outbound.Backend,
-			TLS:     conf.Clone(),
+			TLS:     own,
 			HTTP2:   http2,
 			Resolve: resolve,
 		})
 	}
-	r.plain = transport(true)
-	r.upgrades = transport(false)
+	r.conns = &connections{
+		certificate: config.Certificate,
+		build: func(shows *tls.Certificate) (plain, upgrades *http.Transport) {
+			return transport(true, shows), transport(false, shows)
+		},
+	}
 	r.proxy = &httputil.ReverseProxy{
 		Transport:     config.Outbound.Observe("aggregated server", r),
 		FlushInterval: -1,
@@ -90,17 +137,15 @@ func (r *remote) with(svc *v1.APIService) *remote {
 	return &c
 }
 
-func (r *remote) close() {
-	r.plain.CloseIdleConnections()
-	r.upgrades.CloseIdleConnections()
-}
+func (r *remote) close() { r.conns.close() }
 
 // RoundTrip sends a request that rewrite has prepared.
 func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
+	plain, upgrades := r.conns.current()
 	if req.Header.Get("Upgrade") != "" {
-		return r.upgrades.RoundTrip(req)
+		return upgrades.RoundTrip(req)
 	}
-	return r.plain.RoundTrip(req)
+	return plain.RoundTrip(req)
 }
 
 // ServeHTTP proxies a request on behalf of its user.

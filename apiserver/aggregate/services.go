@@ -36,8 +36,8 @@ type Config struct {
 	Reader backend.Reader
 	// Outbound connects to the other servers.
 	Outbound *outbound.Egress
-	// Certificate is the front-proxy client certificate; nil: none.
-	Certificate *tls.Certificate
+	// Certificate returns the current front-proxy client certificate; nil: there is none.
+	Certificate func() *tls.Certificate
 	// Local lists the group versions that this server serves.
 	Local func() []Local
 	// Changed is called when the discovery of other servers changes.

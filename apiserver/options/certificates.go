@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"keelson/apiserver/configreload"
 	"keelson/pki"
@@ -21,7 +22,7 @@ import (
 // Certificates holds the API's serving certificates and the client CAs that it announces. They can change while the
 // server runs; existing connections keep theirs.
 type Certificates struct {
-	clusterCert tls.Certificate // for the cluster's own names, in any case
+	clusterCert certificate // for the cluster's own names, in any case
 	opts        Serving
 	certs       atomic.Pointer[certificateSet]
 	config      atomic.Pointer[tls.Config] // for new connections, with the announced client CAs
@@ -30,14 +31,17 @@ type Certificates struct {
 	trusted map[string][]byte // client CAs in PEM, by their source
 }
 
+// certificate returns what is current.
+type certificate func() *tls.Certificate
+
 // certificateSet holds certificates by name.
 type certificateSet struct {
-	defaultCert *tls.Certificate
-	exact       map[string]*tls.Certificate
+	defaultCert certificate
+	exact       map[string]certificate
 }
 
-// NewCertificates loads the certificates of opts; own is the cluster's.
-func NewCertificates(own tls.Certificate, opts Serving) (*Certificates, error) {
+// NewCertificates loads the certificates of opts. own returns the cluster's current one; its names do not change.
+func NewCertificates(own func() *tls.Certificate, opts Serving) (*Certificates, error) {
 	s := &Certificates{clusterCert: own, opts: opts, trusted: map[string][]byte{}}
 	return s, s.load()
 }
@@ -53,18 +57,18 @@ func (s *Certificates) load() error {
 	if err != nil {
 		return err
 	}
-	next := &certificateSet{defaultCert: &s.clusterCert, exact: map[string]*tls.Certificate{}}
+	next := &certificateSet{defaultCert: s.clusterCert, exact: map[string]certificate{}}
 	if s.opts.CertFile != "" {
-		if next.defaultCert, err = pki.ReadServing(s.opts.CertFile, s.opts.KeyFile); err != nil {
+		if next.defaultCert, err = readServing(s.opts.CertFile, s.opts.KeyFile); err != nil {
 			return err
 		}
-		if err := errors.Join(next.add(&s.clusterCert, nil), next.add(next.defaultCert, nil)); err != nil {
+		if err := errors.Join(next.add(s.clusterCert, nil), next.add(next.defaultCert, nil)); err != nil {
 			return err
 		}
 	}
 	var explicit []func() error
 	for _, n := range list {
-		c, err := pki.ReadServing(n.cert, n.key)
+		c, err := readServing(n.cert, n.key)
 		if err != nil {
 			return err
 		}
@@ -83,10 +87,15 @@ func (s *Certificates) load() error {
 	return nil
 }
 
-// add uses certificate for names, or for the names in it.
-func (s *certificateSet) add(certificate *tls.Certificate, names []string) error {
+func readServing(cert, key string) (certificate, error) {
+	c, err := pki.ReadServing(cert, key)
+	return func() *tls.Certificate { return c }, err
+}
+
+// add uses c for names, or for the names in it.
+func (s *certificateSet) add(c certificate, names []string) error {
 	if names == nil {
-		leaf, err := x509.ParseCertificate(certificate.Certificate[0])
+		leaf, err := x509.ParseCertificate(c().Certificate[0])
 		if err != nil {
 			return fmt.Errorf("serving certificate: %w", err)
 		}
@@ -96,7 +105,7 @@ func (s *certificateSet) add(certificate *tls.Certificate, names []string) error
 		}
 	}
 	for _, n := range names {
-		s.exact[strings.ToLower(n)] = certificate
+		s.exact[strings.ToLower(n)] = c
 	}
 	return nil
 }
@@ -106,14 +115,32 @@ func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate
 	now := s.certs.Load()
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	if c, ok := now.exact[name]; ok {
-		return c, nil
+		return c(), nil
 	}
 	if _, domain, ok := strings.Cut(name, "."); ok {
 		if c, ok := now.exact["*."+domain]; ok {
-			return c, nil
+			return c(), nil
 		}
 	}
-	return now.defaultCert, nil
+	return now.defaultCert(), nil
+}
+
+// Valid returns an error if clients reject the cluster's own certificate or the default one at this time.
+func (s *Certificates) Valid(now time.Time) error {
+	for _, c := range []certificate{s.clusterCert, s.certs.Load().defaultCert} {
+		leaf, err := x509.ParseCertificate(c().Certificate[0])
+		switch {
+		case err != nil:
+			return fmt.Errorf("serving certificate: %w", err)
+		case now.After(leaf.NotAfter):
+			return fmt.Errorf("the serving certificate of %q has expired at %s", leaf.Subject.CommonName,
+				leaf.NotAfter.Format(time.RFC3339))
+		case now.Before(leaf.NotBefore):
+			return fmt.Errorf("the serving certificate of %q is valid from %s only", leaf.Subject.CommonName,
+				leaf.NotBefore.Format(time.RFC3339))
+		}
+	}
+	return nil
 }
 
 // SetClientCAs sets the announced client CAs of one source. Clients choose their certificate by them.

@@ -42,6 +42,19 @@ func (o *Serving) validate() error {
 	return err
 }
 
+// SNIFiles are the certificate files of SNI.
+func (o Serving) SNIFiles() []string {
+	list, err := o.parse()
+	if err != nil {
+		return nil // validated
+	}
+	out := make([]string, len(list))
+	for i, n := range list {
+		out[i] = n.cert
+	}
+	return out
+}
+
 func (o Serving) parse() ([]sniEntry, error) {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return nil, errors.New("--tls-cert-file and --tls-private-key-file must be given together")

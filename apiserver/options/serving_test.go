@@ -40,10 +40,11 @@ func TestServingKeepsTheOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := pair.TLS()
+	cert, err := pair.TLS()
 	if err != nil {
 		t.Fatal(err)
 	}
+	own := func() *tls.Certificate { return &cert }
 	dir := t.TempDir()
 	serving := Serving{CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key")}
 	put := func(path string, b []byte) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
+
+	"keelson/lib/linux"
+	"keelson/lib/run"
+)
+
+// followKubeconfig returns a client configuration that shows the client certificate in the kubeconfig at path, and run,
+// which takes over another one when the file changes: the API server writes it again when it renews the certificate.
+// Other credentials, and files that the kubeconfig names, are the client library's; run is nil then.
+func followKubeconfig(path string, log *slog.Logger) (to *rest.Config, run run.Func, err error) {
+	of, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	if len(of.CertData) == 0 {
+		return of, nil, nil
+	}
+	var current atomic.Pointer[tls.Certificate]
+	read := func(c *rest.Config) error {
+		pair, err := tls.X509KeyPair(c.CertData, c.KeyData)
+		if err != nil {
+			return fmt.Errorf("client certificate of kubeconfig %s: %w", path, err)
+		}
+		current.Store(&pair)
+		return nil
+	}
+	if err := read(of); err != nil {
+		return nil, nil, err
+	}
+	conns := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
+	to = rest.CopyConfig(of)
+	conf, err := rest.TLSConfigFor(rest.AnonymousClientConfig(of))
+	if err != nil || conf == nil {
+		return nil, nil, errors.Join(err, fmt.Errorf("kubeconfig %s: a client certificate needs an https server", path))
+	}
+	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return current.Load(), nil
+	}
+	to.TLSClientConfig = rest.TLSClientConfig{}
+	to.Transport = utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig:     conf,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 25,
+		DialContext:         conns.DialContext,
+	})
+	last := of.CertData
+	changed := func() {
+		next, err := clientcmd.BuildConfigFromFlags("", path)
+		switch {
+		case err != nil:
+			log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)
+			return
+		case string(next.CertData) == string(last):
+			return
+		}
+		if err := read(next); err != nil {
+			log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)
+			return
+		}
+		last = next.CertData
+		log.Info("client certificate renewed", "kubeconfig", path)
+		conns.CloseAll() // the connections made from now on show the new one
+	}
+	return to, func(ctx context.Context, ready func()) error {
+		ready()
+		return linux.WatchFile(ctx, path, changed)
+	}, nil
+}
