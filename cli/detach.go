@@ -107,6 +107,9 @@ func (f upFlags) childArgs() []string {
 	if f.etcdListen != "" {
 		args = append(args, "--etcd-listen", f.etcdListen)
 	}
+	if f.certificateLife != 0 {
+		args = append(args, "--certificate-life", f.certificateLife.String())
+	}
 	if f.runtimeEndpoint != "" {
 		args = append(args, "--container-runtime-endpoint", f.runtimeEndpoint)
 	}
