@@ -95,7 +95,7 @@ func (k *keys) fingerprints(tokens *options.ServiceAccountTokens) (fingerprints,
 // the store must have one of the known keys of each kind; the keys of one that has served it before are guarded by its
 // own directory, whose owner may have replaced them.
 func keepFingerprints(ctx context.Context, st store.Store, member bool, own fingerprints, log *slog.Logger) error {
-	ctx = store.UseReserve(ctx)
+	ctx = store.UseReserve(ctx, store.FullReserve)
 	for {
 		now, _, err := st.Get(ctx, fingerprintsKey, 0)
 		absent := errors.Is(err, store.ErrNotFound)
