@@ -398,8 +398,12 @@ func TestMustExist(t *testing.T) {
 			}
 		}
 		_, err := Open(Options{Dir: dir, MustExist: true})
-		if lost := (*DataLossError)(nil); !errors.As(err, &lost) || !strings.Contains(err.Error(), "marker.manifest") {
-			t.Errorf("directory there %t: %v, want a *DataLossError", made, err)
+		want := map[bool]string{true: " is empty", false: " is missing"}[made]
+		if lost := (*DataLossError)(nil); !errors.As(err, &lost) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("directory there %t: %v, want a *DataLossError with %q", made, err, want)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "LOCK")); err == nil {
+			t.Errorf("directory there %t: the refused open left LOCK", made)
 		}
 		s, err := Open(Options{Dir: dir, MustExist: true, AcceptDataLoss: true})
 		if err != nil {
