@@ -67,22 +67,3 @@ func printStatus(out io.Writer, status *cluster.Status, dir string) error {
 	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
 	return err
 }
-
-func downCommand(std Stdio) *cobra.Command {
-	var purge bool
-	cmd := &cobra.Command{
-		Use:   "down",
-		Short: "Stop the cluster and every container; objects stay unless --purge",
-		Args:  none,
-		Example: "  keelson down                                # `keelson up` starts it again, with the same " +
-			"objects\n" +
-			"  keelson down --data-dir /tmp/a --purge      # nothing of the cluster in /tmp/a is left",
-	}
-	dir := dataDirFlag(cmd)
-	cmd.Flags().BoolVar(&purge, "purge", false, "also delete the data directory: objects, images, keys")
-	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		out := newProgress(std.Out)
-		return cluster.Down(c.Context(), cluster.DataDir(*dir), purge, out.step)
-	}
-	return cmd
-}

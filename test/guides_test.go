@@ -57,7 +57,7 @@ func runGuide(t *testing.T, bin, page string) {
 		"KUBECONFIG=")
 	t.Cleanup(func() {
 		for _, d := range []string{filepath.Join(dir, "second"), data} {
-			down := exec.CommandContext(context.Background(), bin, "down", "--purge", "--data-dir", d)
+			down := exec.CommandContext(context.Background(), bin, "down", "--purge", "--yes", "--data-dir", d)
 			_ = down.Run() // a page ends its cluster itself
 		}
 		if strings.Contains(script, "ip netns add second") {
