@@ -264,6 +264,9 @@ func holder(path string, atLeast time.Duration) (int, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
+	if diskFailed(err) {
+		return openedBy("/proc", path), nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read pid file: %w", Unreadable(err))
 	}

@@ -147,11 +147,25 @@ func builtinRuntime(
 	return rt, pods, plugins, err
 }
 
-// removeNode removes everything of a real node from the kernel. If nothing is there, that is no error.
+// removeNode removes everything of a real node from the kernel. If nothing is there, that is no error. What the node's
+// records do not help to remove, because they cannot be read, is found by name.
 func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
+	err := removeRecorded(ctx, dir, waiting)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	byName := removeByName(ctx, dir)
+	if errors.Is(err, runtime.ErrUnusable) {
+		return byName // no container has run there
+	}
+	return errors.Join(err, byName)
+}
+
+// removeRecorded is removeNode by the records in the data directory.
+func removeRecorded(ctx context.Context, dir DataDir, waiting func(string)) error {
 	foreign := removeExternal(ctx, dir)
 	log := slog.New(slog.DiscardHandler)
 	net, err := network.New(network.Config{

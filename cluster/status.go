@@ -220,10 +220,14 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	if _, err := os.Stat(string(dir)); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("no cluster in %s", dir)
 	}
-	dir, err := dir.resolve()
-	if err != nil {
+	found, err := dir.resolve()
+	switch {
+	case diskFailed(err):
+		found = dir.named()
+	case err != nil:
 		return Unreadable(err)
 	}
+	dir = found
 	start := time.Now()
 	if err := stoppable(dir, purge, os.Stat); err != nil {
 		return err
@@ -237,6 +241,9 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	progress("process ended", time.Since(begin))
 	for _, take := range []func() (io.Closer, error){dir.Lock, dir.LockNode} {
 		lock, err := take()
+		if diskFailed(err) {
+			continue // the processes that held it have ended
+		}
 		if err != nil {
 			return err
 		}
@@ -265,7 +272,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 func stoppable(dir DataDir, purge bool, stat func(string) (fs.FileInfo, error)) error {
 	for _, path := range []string{dir.PidFile(), dir.NodePidFile()} {
 		switch _, err := stat(path); {
-		case err == nil:
+		case err == nil, diskFailed(err):
 			return nil
 		case errors.Is(err, fs.ErrPermission):
 			return Unreadable(err)

@@ -226,12 +226,18 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return errors.Join(r.Server.Purge(ctx, r.cfg.Waiting), r.cfg.Snapshots.Purge())
 }
 
+// ErrUnusable is the error of Down on a directory in which no runtime can work: none has had containers there.
+var ErrUnusable = errors.New("no container runtime can use the directory")
+
 // Down is Purge for a data directory that no process serves any more.
 func Down(ctx context.Context, cfg Config) error {
 	if _, err := os.Stat(cfg.Dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	r, err := New(cfg)
+	if _, overlay := errors.AsType[*snapshot.OverlayfsError](err); overlay {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
 	if err != nil {
 		return err
 	}

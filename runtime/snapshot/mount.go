@@ -21,6 +21,14 @@ type features struct {
 	page     int  // maximum size of mount(2)'s options
 }
 
+// OverlayfsError says that snapshots cannot lie in Dir.
+type OverlayfsError struct{ Dir string }
+
+func (e *OverlayfsError) Error() string {
+	return fmt.Sprintf("%s lies on overlayfs, which cannot carry another overlay: choose a data directory on a "+
+		"disk, a volume or a tmpfs", e.Dir)
+}
+
 // detect returns the features of overlayfs, or why it cannot work in dir.
 func detect(dir string) (features, error) {
 	f := features{page: os.Getpagesize() - 1}
@@ -29,8 +37,7 @@ func detect(dir string) (features, error) {
 		return f, fmt.Errorf("statfs %s: %w", dir, err)
 	}
 	if st.Type == unix.OVERLAYFS_SUPER_MAGIC {
-		return f, fmt.Errorf("%s lies on overlayfs, which cannot carry another overlay: choose a data directory on a "+
-			"disk, a volume or a tmpfs", dir)
+		return f, &OverlayfsError{dir}
 	}
 	b, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
