@@ -96,6 +96,8 @@ func TestServersShareNodePorts(t *testing.T) {
 		!strings.Contains(err.Error(), "failed to allocate a nodePort: range is full") {
 		t.Errorf("a port more than there are: %v", err)
 	}
+	const writtenBy = "keelson.dev/written-by"
+	before := recorded(t, st).Annotations[writtenBy]
 	for i := range 40 { // of one server's and the other's, through the other and the one
 		name := seen[31000+int32(i)]
 		port := 31000 + int32(i)
@@ -118,6 +120,8 @@ func TestServersShareNodePorts(t *testing.T) {
 	}
 	if r := recorded(t, st); r.Range != "31000-31059" || len(r.Data) != 8 {
 		t.Errorf("the record: %s, %x", r.Range, r.Data)
+	} else if after := r.Annotations[writtenBy]; before == "" || after == "" || after == before {
+		t.Errorf("two writes of the record have the marks %q and %q", before, after)
 	}
 	// One server goes, a service comes into the store past all servers (as of a backup), and the server starts again.
 	stop2()
