@@ -176,6 +176,7 @@ func (k *Kubelet) newNode() (err error) {
 		InUse:       k.volumesInUse,
 		Plugins:     k.pluginResources,
 		Updated:     k.nodeUpdated,
+		Back:        k.readPods,
 		Kept:        k.evictionReserved,
 		Pressures:   k.eviction.Conditions,
 		Register:    cfg.RegisterNode,

@@ -132,6 +132,35 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	}
 }
 
+// readPods gives the workers what the server has of their pods: others have marked the pods of a silent node not ready,
+// and the watch comes back late. Pods that come and go are left to the watch.
+func (k *Kubelet) readPods(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readPodsLimit)
+	defer cancel()
+	pods, err := k.cfg.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", k.cfg.NodeName).String(),
+	})
+	if err != nil {
+		k.cfg.Log.Warn("read the node's pods again", "err", err)
+		return // the watch brings them
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if podinfo.Mirror(p) {
+			if w := k.staticWorker(p); w != nil {
+				w.Mirror(p)
+			}
+			continue
+		}
+		if w := k.worker(string(p.UID)); w != nil {
+			w.Update(p)
+		}
+	}
+}
+
+// readPodsLimit is how long the list of a node's pods may take.
+const readPodsLimit = 10 * time.Second
+
 func (k *Kubelet) handlePod(ctx context.Context, o any) {
 	p, ok := o.(*corev1.Pod)
 	if !ok || p.Spec.NodeName != k.cfg.NodeName {

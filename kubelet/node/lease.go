@@ -65,8 +65,14 @@ func (k *Keeper) back(ctx context.Context) error {
 	if apierrors.IsNotFound(err) {
 		return nil // the watch tells why it is gone
 	}
+	if err != nil {
+		return err
+	}
 	k.Changed()
-	return err
+	if k.cfg.Back != nil {
+		k.cfg.Back(ctx)
+	}
+	return nil
 }
 
 // callLimit is how long one request about the Node object or its lease may take: a connection whose other end is gone

@@ -60,7 +60,10 @@ type Config struct {
 	// InUse returns the attached volumes that the node uses (status.volumesInUse); nil: none.
 	InUse func() []corev1.UniqueVolumeName
 	// Updated is called with each new version of the Node object, and with nil when it was deleted. It may be nil.
-	Updated     func(*corev1.Node)
+	Updated func(*corev1.Node)
+	// Back is called when the API server answers again after the node was silent for two intervals of its lease: what
+	// watches have delivered is old. It may be nil.
+	Back        func(context.Context)
 	Register    bool
 	Version     string // v1.37.2+keelson
 	DataDir     string // whose file system is the node's ephemeral storage

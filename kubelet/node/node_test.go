@@ -258,6 +258,8 @@ func TestBackAfterSilence(t *testing.T) {
 			return away.Load(), nil, errors.New("connection refused")
 		})
 		k := keeper(t, api, critest.NewFake())
+		back := 0
+		k.cfg.Back = func(context.Context) { back++ }
 		node := registered(t, k)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -282,8 +284,12 @@ func TestBackAfterSilence(t *testing.T) {
 		if is := conditionOf(&got.Status, corev1.NodeReady); is != corev1.ConditionTrue {
 			t.Errorf("Ready %s a second after the server is back, want True", is)
 		}
+		time.Sleep(time.Minute)
 		stop()
 		running.Wait()
+		if back != 1 {
+			t.Errorf("Back was called %d times, want once", back)
+		}
 	})
 }
 
