@@ -112,6 +112,15 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 func builtinRuntime(
 	cfg Config, dir DataDir, onConnect podConnected, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
 ) (rt *runtime.Runtime, pods *network.Network, plugins *cni.Network, err error) {
+	if !cfg.CNI.on() {
+		links, err := podLinks()
+		if err == nil {
+			err = checkPodRange(cfg.PodCIDRs, dir.ID(), links, func() []DataDir { return directoriesInUse("/proc") })
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	pods, err = network.New(network.Config{
 		ID:       dir.ID(),
 		Dir:      dir.Sub("network"),

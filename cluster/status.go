@@ -61,10 +61,10 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil || pid == 0 {
 		return Status{}, err
 	}
-	status := Status{Pid: pid, Firewalls: firewalls(dir)}
+	status := Status{Pid: pid}
 	status.MemoryMB, status.PeakMB = residentMB(pid)
-	if ranges, err := readRanges(dir.named().Sub(serviceRangeFile)); err == nil {
-		status.Services = sharedServices(dir.named(), ranges)
+	if os.Getuid() == 0 {
+		_ = inNetworkOf(pid, func() { status.readNetwork(dir) }) // it has just ended
 	}
 	if status.CNI, err = cni.Status(dir.named().Sub("cni")); err != nil {
 		return status, err
@@ -109,6 +109,14 @@ func certificateWarnings(list []pki.Info, now time.Time) []string {
 		}
 	}
 	return out
+}
+
+// readNetwork reads the warnings about the network namespace in which it is called.
+func (s *Status) readNetwork(dir DataDir) {
+	s.Firewalls = firewalls(dir)
+	if ranges, err := readRanges(dir.named().Sub(serviceRangeFile)); err == nil {
+		s.Services = sharedServices(dir.named(), ranges)
+	}
 }
 
 // statusTimeout is how long a server may take before its status is that it does not answer.

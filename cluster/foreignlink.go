@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"keelson/lib/linux"
+)
+
+// podLinkPrefix begins the name of the link of a cluster's pods; the ID of the data directory follows.
+const podLinkPrefix = "kl-"
+
+// link is a network link with its addresses.
+type link struct {
+	name  string
+	addrs []net.Addr
+}
+
+// podLinks are the links of pods in this network namespace.
+func podLinks() ([]link, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list network links: %w", err)
+	}
+	var out []link
+	for _, i := range all {
+		if !strings.HasPrefix(i.Name, podLinkPrefix) {
+			continue
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it was just deleted
+		}
+		out = append(out, link{name: i.Name, addrs: addrs})
+	}
+	return out, nil
+}
+
+// checkPodRange returns an error if another cluster has pods with the addresses of ranges in this network namespace:
+// the kernel would send packets to either. directories are the data directories in use.
+func checkPodRange(ranges []netip.Prefix, id string, links []link, directories func() []DataDir) error {
+	for _, r := range ranges {
+		for _, l := range links {
+			if l.name == podLinkPrefix+id || !overlaps(r, l.addrs) {
+				continue
+			}
+			dirs := directories()
+			at := slices.IndexFunc(dirs, func(d DataDir) bool { return podLinkPrefix+d.ID() == l.name })
+			if at >= 0 {
+				return fmt.Errorf("pod range %s is in use by the cluster in %s (link %s): stop it with `keelson down "+
+					"--data-dir %s`", r, dirs[at], l.name, dirs[at])
+			}
+			return fmt.Errorf("pod range %s is in use by a stopped cluster (link %s): `keelson down` with its data "+
+				"directory, or `ip link delete %s`", r, l.name, l.name)
+		}
+	}
+	return nil
+}
+
+// inNetworkOf runs f in the network namespace of a process. f must not start goroutines. If the process has ended, f
+// does not run.
+func inNetworkOf(pid int, f func()) error {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "ns")
+	return linux.InNamespaces(dir, []linux.Namespace{linux.NetworkNamespace}, func() error {
+		f()
+		return nil
+	})
+}
