@@ -30,6 +30,12 @@ const maxPooledBuffer = 256 << 10
 
 // withBody reads the request's body and passes it to use, which must not keep it.
 func withBody(r *http.Request, use func([]byte) error) error {
+	rq := pipeline.From(r.Context())
+	leave, err := heavy.read(r.Context(), rq, r.ContentLength)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	buf, _ := bufferPool.Get().(*bytes.Buffer)
 	defer func() {
 		if buf.Cap() <= maxPooledBuffer {
@@ -42,7 +48,11 @@ func withBody(r *http.Request, use func([]byte) error) error {
 			return bodyReadError(err)
 		}
 	}
-	if err := wire.CheckDepth(buf.Bytes()); err != nil {
+	parts, err := wire.CheckDepth(buf.Bytes())
+	if err != nil {
+		return err
+	}
+	if err := heavy.decode(r.Context(), rq, buf.Len(), parts); err != nil {
 		return err
 	}
 	return use(buf.Bytes())

@@ -214,6 +214,7 @@ func deadline(c *Config, next http.Handler) http.Handler {
 // connections and proxies.
 func limitBodySize(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer From(r.Context()).end() // gives back what the body took
 		if r.Body != nil && r.Body != http.NoBody && !From(r.Context()).LongRunning() {
 			r.Body = http.MaxBytesReader(w, r.Body, c.MaxBody)
 		}

@@ -45,6 +45,7 @@ type Request struct {
 	mu       sync.Mutex
 	warnings []string
 	size     int
+	ends     []func()
 }
 
 type requestKey struct{}
@@ -93,6 +94,34 @@ func (r *Request) Warned() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.warnings) > 0
+}
+
+// Owner returns with whom the request shares what it takes: its user, unless a tenant impersonates that one.
+func (r *Request) Owner() connlimit.Owner {
+	if r.impersonator != nil {
+		if real := r.impersonator.Owner(); real.Rank == connlimit.Tenant {
+			return real
+		}
+	}
+	return r.User.Owner()
+}
+
+// OnEnd lets f run when the request's handler has returned.
+func (r *Request) OnEnd(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ends = append(r.ends, f)
+}
+
+// end runs what OnEnd was given.
+func (r *Request) end() {
+	r.mu.Lock()
+	ends := r.ends
+	r.ends = nil
+	r.mu.Unlock()
+	for _, f := range ends {
+		f()
+	}
 }
 
 // InitialEventsSent says that a watch has sent its initial events: from then on it only waits and needs no seat. It may

@@ -81,7 +81,7 @@ func DecodeCustom(
 			}
 		}
 	}
-	if err := CheckDepth(doc); err != nil {
+	if _, err := CheckDepth(doc); err != nil {
 		return nil, err
 	}
 	says, err := statedKind(doc)

@@ -70,7 +70,7 @@ func Decode(body []byte, m Media, validation Validation, gvk schema.GroupVersion
 	if m == YAML {
 		defer acquireYAMLSlot()()
 		if doc, err := yaml.YAMLToJSON(body); err == nil { // the decoder reports what is no YAML
-			if err := CheckDepth(doc); err != nil {
+			if _, err := CheckDepth(doc); err != nil {
 				return nil, err
 			}
 		}
@@ -209,7 +209,7 @@ func DecodeApply(body []byte, validation Validation, warn func(string)) (*unstru
 // decodeApplyJSON decodes JSON without duplicate keys that means the same as YAML; else it returns nil. YAML decoding
 // takes 40 times as long.
 func decodeApplyJSON(body []byte) *unstructured.Unstructured {
-	if CheckDepth(body) != nil {
+	if _, err := CheckDepth(body); err != nil {
 		return nil
 	}
 	for _, odd := range []string{`\ud`, `\uD`, `"<<"`} { // surrogates and merge keys
@@ -259,7 +259,7 @@ func unmarshalYAML(body []byte, into *map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if err := CheckDepth(doc); err != nil {
+	if _, err := CheckDepth(doc); err != nil {
 		return err
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, into); err != nil {

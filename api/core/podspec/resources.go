@@ -103,10 +103,7 @@ func (c *Checker) withinLimits(r *corev1.ResourceRequirements) {
 			c.Required("limits", "Limit must be set for non overcommitable resources")
 		}
 	}
-	errs := c.Errors()
-	if errs = errs[min(from, len(errs)):]; len(errs) > 1 {
-		slices.SortStableFunc(errs, func(a, b *field.Error) int { return strings.Compare(a.Detail, b.Detail) })
-	}
+	c.SortByDetail(from)
 }
 
 // containerResourceName is ContainerResourceName.

@@ -159,11 +159,18 @@ func OneOf[T ~string](l *List, child string, value T, valid ...T) {
 
 // Sort puts the errors found since the list had from errors in the order of their paths. Loops over maps call it, so
 // that the same object always gets the same answer.
-func (l *List) Sort(from int) {
+func (l *List) Sort(from int) { l.sortBy(from, func(e *field.Error) string { return e.Field }) }
+
+// SortByDetail is Sort for errors that have the same path.
+func (l *List) SortByDetail(from int) {
+	l.sortBy(from, func(e *field.Error) string { return e.Detail })
+}
+
+func (l *List) sortBy(from int, key func(*field.Error) string) {
 	if len(l.errs)-from < 2 { // which is so too where all errors since from are only counted
 		return
 	}
-	slices.SortStableFunc(l.errs[from:], func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
+	slices.SortStableFunc(l.errs[from:], func(a, b *field.Error) int { return strings.Compare(key(a), key(b)) })
 }
 
 // Set remembers strings to find duplicates; small sets stay on the stack.
