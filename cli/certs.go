@@ -105,8 +105,8 @@ func renewalText(info *pki.Info) string {
 		return "ends with its CA"
 	case pki.ByRequest:
 		return "by its kubelet"
-	case pki.ByRotation:
-		return "keelson certs rotate-ca"
+	case pki.ByHand:
+		return "by hand"
 	case pki.ByOwner:
 	}
 	return "by its owner"

@@ -42,8 +42,8 @@ const (
 	BySelf Renewal = "self"
 	// ByRequest: the node's kubelet requests the next one.
 	ByRequest Renewal = "request"
-	// ByRotation: `keelson certs rotate-ca` replaces it.
-	ByRotation Renewal = "rotation"
+	// ByHand: an authority, which people replace.
+	ByHand Renewal = "hand"
 	// ByOwner: who has put the file there replaces it.
 	ByOwner Renewal = "owner"
 )
@@ -135,7 +135,7 @@ func List(dir string) ([]Info, error) {
 		found := DescribeFile(name, path, BySelf)
 		for i := range found {
 			if found[i].CA {
-				found[i].Renewal = ByRotation
+				found[i].Renewal = ByHand
 				found[i].Renews = nil
 			}
 		}
@@ -193,8 +193,8 @@ func (i Info) Remedy() string {
 		return "it should have been renewed, the log says why it was not; or run `keelson certs renew " + i.Name + "`"
 	case ByRequest:
 		return "the kubelet's request has not been signed: look at `keelson kubectl get csr`"
-	case ByRotation:
-		return "run `keelson certs rotate-ca`"
+	case ByHand:
+		return "replace the authority: docs/certificates.md says how"
 	case ByOwner:
 	}
 	return "put a new one into " + i.File

@@ -226,7 +226,7 @@ func TestRenew(t *testing.T) {
 		t.Errorf("the kubeconfig has another certificate: %v", err)
 	}
 	for name, want := range map[string]string{
-		"ca":     "certificate ca is not renewed so: run `keelson certs rotate-ca`",
+		"ca":     "certificate ca is not renewed so: replace the authority",
 		"nobody": `there is no certificate "nobody"`,
 	} {
 		if _, err := Renew(dir, []string{name}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
