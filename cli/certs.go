@@ -47,13 +47,18 @@ func renewCertsCommand(std Stdio, dir *string) *cobra.Command {
 		Use:   "renew [NAME...]",
 		Short: "Issue new certificates with the same names; a running cluster takes them over",
 		Example: "  keelson certs renew                      # all that the cluster renews by itself\n" +
-			"  keelson certs renew admin apiserver",
+			"  keelson certs renew admin apiserver\n" +
+			"  keelson certs renew ca                   # the same key for ten years more",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			done, err := cluster.RenewCertificates(cluster.DataDir(*dir), args)
 			for _, info := range done {
-				_, _ = fmt.Fprintf(std.Out, "%s renewed, expires %s\n", info.Name,
-					info.Expires.Local().Format(time.RFC3339))
+				next := ""
+				if info.CA {
+					next = "; the next start of the cluster uses it, joined nodes follow"
+				}
+				_, _ = fmt.Fprintf(std.Out, "%s renewed, expires %s%s\n", info.Name,
+					info.Expires.Local().Format(time.RFC3339), next)
 			}
 			return err
 		},
@@ -105,8 +110,8 @@ func renewalText(info *pki.Info) string {
 		return "ends with its CA"
 	case pki.ByRequest:
 		return "by its kubelet"
-	case pki.ByHand:
-		return "by hand"
+	case pki.ByCommand:
+		return "keelson certs renew " + info.Name
 	case pki.ByOwner:
 	}
 	return "by its owner"

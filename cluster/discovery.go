@@ -27,6 +27,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson/pki"
 )
 
 // Limits of discovery: the size of a response, the wait for a signature, and the difference of the clocks.
@@ -228,7 +230,7 @@ func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
 		if err := nameIsFree(ctx, to, cfg.NodeName); err != nil {
 			return err
 		}
-	} else if ca, err := rootCA(known); err != nil || string(ca) != string(to.CAData) {
+	} else if ca, err := rootCA(known); err != nil || !pki.SameAuthority(ca, to.CAData) {
 		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or "+
 			"choose another --data-dir", cfg.DataDir, cfg.DataDir)
 	}

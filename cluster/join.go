@@ -157,7 +157,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 		run:       id.Run,
 	}
 	if r.ClientCA == "" {
-		out.learnClientCAs = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca,
+		out.learnClientCAs = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), path, ca,
 			r.log().With(deeds.Key, deeds.Certificates))
 	}
 	return out, nil

@@ -61,7 +61,10 @@ func (k *keys) kubeletClient() *tls.Config {
 func (k *keys) kubeletClientInfo() []runtime.Object {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeletClientAuthority}
 	return []runtime.Object{
-		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{clientCAKey: string(k.kubeletClientCA.CertPEM())}},
+		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{
+			clientCAKey:                    string(k.kubeletClientCA.CertPEM()),
+			corev1.ServiceAccountRootCAKey: string(k.ca.CertPEM()),
+		}},
 		&rbacv1.Role{
 			ObjectMeta: meta,
 			Rules: []rbacv1.PolicyRule{
@@ -82,6 +85,20 @@ func (k *keys) kubeletClientInfo() []runtime.Object {
 }
 
 const clientCAKey = "client-ca-file"
+
+// followAuthority puts a renewed CA of the API server into the kubeconfig of a joined node, whose next start uses it.
+// Another key than that of known is not taken.
+func followAuthority(kubeconfig string, known []byte, next string, log *slog.Logger) error {
+	if next == "" || !pki.SameAuthority(known, []byte(next)) {
+		return nil
+	}
+	to, err := loadIfThere(kubeconfig)
+	if err != nil || to == nil || string(to.CAData) == next {
+		return err
+	}
+	log.Info("the certificate authority was renewed, the next start of the kubelet uses it", "kubeconfig", kubeconfig)
+	return pki.ReplaceAuthority(kubeconfig, []byte(next))
+}
 
 // kubeletClientCAs are the client CAs of a kubelet. They may become known, or change, after the kubelet has started.
 type kubeletClientCAs struct {
@@ -122,8 +139,10 @@ const (
 
 // learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it
 // in file for the next start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA
-// otherwise applies, as in clusters of kubeadm.
-func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte, log *slog.Logger) run.Func {
+// otherwise, that of the API server itself, applies, as in clusters of kubeadm. A renewed one goes into kubeconfig.
+func (a *kubeletClientCAs) learn(
+	to *rest.Config, file, kubeconfig string, otherwise []byte, log *slog.Logger,
+) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		known, err := a.read(file)
 		if err != nil {
@@ -144,7 +163,8 @@ func (a *kubeletClientCAs) learn(to *rest.Config, file string, otherwise []byte,
 			if err != nil {
 				return false, err
 			}
-			return true, a.keep(file, []byte(cm.Data[clientCAKey]))
+			return true, errors.Join(a.keep(file, []byte(cm.Data[clientCAKey])),
+				followAuthority(kubeconfig, otherwise, cm.Data[corev1.ServiceAccountRootCAKey], log))
 		}, otherwise, log)
 		return nil
 	}

@@ -92,7 +92,7 @@ func (*tunnelMode) Type() string { return "string" }
 // networkIdentity identifies the cluster to other machines: it is derived from the cluster's CA, so all machines of a
 // cluster have the same.
 func (s *site) networkIdentity() string {
-	sum := sha256.Sum256(s.signers.rootCA)
+	sum := sha256.Sum256(pki.OriginalAuthority(s.signers.rootCA)) // a renewed CA is the same cluster
 	return hex.EncodeToString(sum[:16])
 }
 

@@ -94,9 +94,9 @@ func TestRunningClusterTakesCertificatesOver(t *testing.T) {
 	for name, want := range map[string]pki.Renewal{
 		"apiserver":         pki.BySelf,
 		"admin":             pki.BySelf,
-		"front-proxy-ca":    pki.ByHand,
+		"front-proxy-ca":    pki.ByCommand,
 		"client-ca-file":    pki.ByOwner,
-		"kubelet-client-ca": pki.ByHand,
+		"kubelet-client-ca": pki.ByCommand,
 	} {
 		if listed[name] != want {
 			t.Errorf("certificate %s is renewed by %q, want %q", name, listed[name], want)
@@ -199,5 +199,55 @@ func TestFollowKubeconfig(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestNodeFollowsRenewedAuthority: a joined node puts a renewed authority into its kubeconfig, and another one not.
+func TestNodeFollowsRenewedAuthority(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := pki.Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := ca.CertPEM()
+	path := filepath.Join(t.TempDir(), "kubelet.kubeconfig")
+	pair, err := ca.Client("node", pki.Subject{Name: "system:node:one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := pki.Kubeconfig("kubelet", "https://127.0.0.1:6443", "", known, pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pki.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.Renew(dir, []string{"ca"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := pki.Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ told, want []byte }{
+		{nil, known},
+		{other.CertPEM(), known},
+		{append(bytes.Clone(known), other.CertPEM()...), known},
+		{renewed.CertPEM(), renewed.CertPEM()},
+	} {
+		if err := followAuthority(path, known, string(step.told), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		to, err := loadIfThere(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(to.CAData, step.want) {
+			t.Errorf("told of\n%s\nthe node trusts\n%s\nwant\n%s", step.told, to.CAData, step.want)
+		}
 	}
 }

@@ -42,8 +42,8 @@ const (
 	BySelf Renewal = "self"
 	// ByRequest: the node's kubelet requests the next one.
 	ByRequest Renewal = "request"
-	// ByHand: an authority, which people replace.
-	ByHand Renewal = "hand"
+	// ByCommand: an authority, which `keelson certs renew NAME` and a restart renew.
+	ByCommand Renewal = "command"
 	// ByOwner: who has put the file there replaces it.
 	ByOwner Renewal = "owner"
 )
@@ -132,14 +132,12 @@ func List(dir string) ([]Info, error) {
 	var out []Info
 	for _, path := range files {
 		name := strings.TrimSuffix(filepath.Base(path), ".crt")
-		found := DescribeFile(name, path, BySelf)
-		for i := range found {
-			if found[i].CA {
-				found[i].Renewal = ByHand
-				found[i].Renews = nil
-			}
+		found := DescribeFile(name, path, BySelf)[0]
+		if found.CA {
+			found.Renewal = ByCommand
+			found.Renews = nil
 		}
-		out = append(out, found...)
+		out = append(out, found)
 	}
 	if files, err = filepath.Glob(filepath.Join(dir, "*"+currentPEM)); err != nil {
 		return nil, err
@@ -193,8 +191,8 @@ func (i Info) Remedy() string {
 		return "it should have been renewed, the log says why it was not; or run `keelson certs renew " + i.Name + "`"
 	case ByRequest:
 		return "the kubelet's request has not been signed: look at `keelson kubectl get csr`"
-	case ByHand:
-		return "replace the authority: docs/certificates.md says how"
+	case ByCommand:
+		return "run `keelson certs renew " + i.Name + "` and restart the cluster (docs/certificates.md)"
 	case ByOwner:
 	}
 	return "put a new one into " + i.File

@@ -226,11 +226,77 @@ func TestRenew(t *testing.T) {
 		t.Errorf("the kubeconfig has another certificate: %v", err)
 	}
 	for name, want := range map[string]string{
-		"ca":     "certificate ca is not renewed so: replace the authority",
 		"nobody": `there is no certificate "nobody"`,
 	} {
 		if _, err := Renew(dir, []string{name}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("renew %s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+// TestRenewAuthority: an authority that is renewed has the same key, what trusted it trusts it still, and it is the
+// same cluster's.
+func TestRenewAuthority(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	at := now.Add(-caLife + 20*day)
+	old, err := open(dir, "ca", leafLife, func() time.Time { return at })
+	if err != nil {
+		t.Fatal(err)
+	}
+	at = now
+	leaf, err := old.ServerLeaf("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := old.CertPEM()
+	for range 2 {
+		if _, err := Renew(dir, []string{"ca"}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	renewed, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := renewed.Info().Expires.Sub(now); left < caLife-day {
+		t.Errorf("the renewed one expires in %s", left)
+	}
+	if certs, err := Certificates(renewed.CertPEM()); err != nil || len(certs) != 2 {
+		t.Errorf("the file has %d certificates, %v, want the new one and the first", len(certs), err)
+	}
+	if !bytes.Equal(OriginalAuthority(renewed.CertPEM()), first) || !bytes.Equal(OriginalAuthority(first), first) {
+		t.Error("the first certificate is lost")
+	}
+	if !SameAuthority(first, renewed.CertPEM()) || !SameAuthority(renewed.CertPEM(), first) {
+		t.Error("it is another authority")
+	}
+	other, err := Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if SameAuthority(first, append(bytes.Clone(first), other.CertPEM()...)) {
+		t.Error("another authority's key is taken for the same")
+	}
+	if _, err := Renew(dir, []string{"apiserver"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	next, err := renewed.ServerLeaf("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := next.Certificate().Leaf.NotAfter.Sub(now); left < leafLife-day {
+		t.Errorf("a certificate of the renewed authority lives for %s", left)
+	}
+	client, err := renewed.ClientLeaf("admin", Subject{Name: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ca := range []*Authority{old, renewed} {
+		for _, l := range []*Leaf{leaf, next} {
+			if err := handshake(ca, l, client); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

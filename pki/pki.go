@@ -145,7 +145,7 @@ func (a *Authority) Info() Info {
 	if a.dir != "" {
 		path = filepath.Join(a.dir, a.name+".crt")
 	}
-	return Describe(a.name, path, a.cert, ByHand)
+	return Describe(a.name, path, a.cert, ByCommand)
 }
 
 // CertPEM is the CA's certificate.

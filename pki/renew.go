@@ -3,6 +3,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -40,10 +41,15 @@ func Renew(dir string, names []string, kubeconfigs map[string]string) ([]Info, e
 		if i < 0 {
 			return out, fmt.Errorf("there is no certificate %q in %s: `keelson certs` lists them", name, dir)
 		}
-		if all[i].Renewal != BySelf {
-			return out, fmt.Errorf("certificate %s is not renewed so: %s", name, all[i].Remedy())
+		var info Info
+		switch {
+		case all[i].CA:
+			info, err = renewAuthority(dir, name)
+		case all[i].Renewal == BySelf:
+			info, err = renew(dir, name, kubeconfigs[name])
+		default:
+			return out, fmt.Errorf("certificate %s is not renewed so: its kubelet requests the next one", name)
 		}
-		info, err := renew(dir, name, kubeconfigs[name])
 		if err != nil {
 			return out, fmt.Errorf("renew certificate %s: %w", name, err)
 		}
@@ -74,7 +80,7 @@ func renew(dir, name, kubeconfig string) (info Info, err error) {
 		}
 		old := certs[0]
 		authority.life = old.NotAfter.Sub(Issued(old))
-		if clipped := !old.NotAfter.Before(authority.cert.NotAfter); clipped {
+		if endsWith(old, authority.pem) {
 			authority.life = leafLife
 		}
 		pair, err := authority.issue(&x509.Certificate{
@@ -98,6 +104,94 @@ func renew(dir, name, kubeconfig string) (info Info, err error) {
 		return nil
 	})
 	return info, err
+}
+
+// endsWith reports whether a certificate lives only as long as one of these of its CA.
+func endsWith(c *x509.Certificate, authorities []byte) bool {
+	all, err := Certificates(authorities)
+	return err == nil && slices.ContainsFunc(all, func(ca *x509.Certificate) bool {
+		return !c.NotAfter.Before(ca.NotAfter)
+	})
+}
+
+// renewAuthority issues a certificate for the key of a CA that lives as long as a new CA. The file holds it and the
+// first one: clients that have only that one trust what is issued from now on until it expires, and Fingerprint and
+// OriginalAuthority stay.
+func renewAuthority(dir, name string) (info Info, err error) {
+	err = locked(dir, func() error {
+		authority, err := Open(dir, name)
+		if err != nil {
+			return err
+		}
+		now := authority.now()
+		old := authority.cert
+		next, err := sign(&x509.Certificate{
+			Subject:               old.Subject,
+			SubjectKeyId:          old.SubjectKeyId,
+			NotBefore:             validFrom(now, caLife),
+			NotAfter:              now.Add(caLife),
+			KeyUsage:              old.KeyUsage,
+			BasicConstraintsValid: true,
+			IsCA:                  true,
+		}, old, authority.key, authority.key, now)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, name+".crt")
+		if err := WriteFile(path, slices.Concat(next.CertPEM, OriginalAuthority(authority.pem)), 0o644); err != nil {
+			return err
+		}
+		info = DescribeFile(name, path, ByCommand)[0]
+		return nil
+	})
+	return info, err
+}
+
+// OriginalAuthority is the first certificate of a CA that was renewed with the same key, and text itself otherwise.
+func OriginalAuthority(text []byte) []byte {
+	certs, err := Certificates(text)
+	last := bytes.LastIndex(text, []byte("-----BEGIN"))
+	if err != nil || last < 0 || !bytes.Equal(certs[0].RawSubjectPublicKeyInfo,
+		certs[len(certs)-1].RawSubjectPublicKeyInfo) || len(certs) < 2 {
+		return text
+	}
+	return text[last:]
+}
+
+// SameAuthority reports whether next has certificates of keys only that known has, too.
+func SameAuthority(known, next []byte) bool {
+	have, err := Certificates(known)
+	if err != nil {
+		return false
+	}
+	news, err := Certificates(next)
+	if err != nil {
+		return false
+	}
+	for _, c := range news {
+		if !slices.ContainsFunc(have, func(h *x509.Certificate) bool {
+			return bytes.Equal(h.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// ReplaceAuthority puts another CA bundle into a kubeconfig, for each of its clusters.
+func ReplaceAuthority(path string, ca []byte) error {
+	have, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	for _, c := range have.Clusters {
+		c.CertificateAuthorityData = ca
+	}
+	b, err := clientcmd.Write(*have)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return WriteFile(path, b, 0o600)
 }
 
 // issuerOf opens the CA in dir that signed a certificate.
