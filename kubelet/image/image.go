@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -212,7 +213,7 @@ func (m *Manager) pull(ctx context.Context, key, ref string, request Request) (*
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, m.recordFailure(key, request.Image, err)
+		return nil, m.fail(key, request.Image, err)
 	}
 	m.mu.Lock()
 	delete(m.failed, key)
@@ -271,12 +272,27 @@ func (m *Manager) tryCredentials(ctx context.Context, ref string, r Request) (id
 	return id, nil, err
 }
 
-// recordFailure records a failed pull for the back-off, and returns its error.
-func (m *Manager) recordFailure(key, image string, err error) *Error {
+// fail returns the error of a failed pull, and records it for the back-off. A pull that the runtime did not begin
+// (Aborted) says nothing about the image: it counts as no failure, and is tried again after the shortest time.
+func (m *Manager) fail(key, image string, err error) *Error {
 	msg := err.Error()
 	if s, ok := status.FromError(err); ok {
 		msg = fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), s.Message())
 	}
+	retry := time.Now().Add(backoffMin)
+	if status.Code(err) != codes.Aborted {
+		retry = m.recordFailure(key, msg)
+	}
+	return &Error{
+		Reason:  "ErrImagePull",
+		Message: msg,
+		Retry:   retry,
+		Event:   fmt.Sprintf("Failed to pull image %q: %s", image, msg),
+	}
+}
+
+// recordFailure returns when the next try is.
+func (m *Manager) recordFailure(key, msg string) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f := m.failed[key]
@@ -284,12 +300,7 @@ func (m *Manager) recordFailure(key, image string, err error) *Error {
 	f.until = time.Now().Add(f.delay)
 	f.err = "ErrImagePull: " + msg
 	m.failed[key] = f
-	return &Error{
-		Reason:  "ErrImagePull",
-		Message: msg,
-		Retry:   f.until,
-		Event:   fmt.Sprintf("Failed to pull image %q: %s", image, msg),
-	}
+	return f.until
 }
 
 // Forget drops the back-off of a pod.

@@ -270,3 +270,27 @@ func FuzzCredentials(f *testing.F) {
 		}
 	})
 }
+
+// TestNoFaultOfTheImage: a pull that the runtime did not begin is no failure of the image. It is tried again soon, and
+// the event says why.
+func TestNoFaultOfTheImage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := critest.NewFake()
+		none := status.Error(codes.Aborted, "cannot start a helper process: no memory")
+		f.FailNext("PullImage", none, none, none)
+		m := manager(t, cri.InProcess(f).Image)
+		r := Request{PodUID: "u", Image: "a/b:1", Policy: corev1.PullIfNotPresent}
+		for range 3 {
+			_, err := m.Ensure(t.Context(), r)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Reason != "ErrImagePull" || !strings.Contains(e.Event, "no memory") ||
+				time.Until(e.Retry) != backoffMin {
+				t.Fatalf("got %+v", err)
+			}
+			time.Sleep(time.Until(e.Retry))
+		}
+		if _, err := m.Ensure(t.Context(), r); err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -181,17 +181,18 @@ func (s *Store) removeTempIndex(f string) {
 }
 
 // collectDead deletes what processes that died were working on. Complete layers stay: the next try needs them.
-func (s *Store) collectDead(ctx context.Context) error {
+func (s *Store) collectDead() {
 	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX)
-	if err != nil {
-		return fmt.Errorf("collect leftovers: %w", err)
+	if err == nil {
+		_, err = s.discardDead()
+		unlock()
 	}
-	_, err = s.discardDead()
-	unlock()
-	if err != nil {
-		return fmt.Errorf("collect leftovers: %w", err)
+	if err == nil {
+		err = s.emptyTrash(context.Background())
 	}
-	return s.emptyTrash(ctx)
+	if err != nil {
+		s.cfg.Log.Warn("leftovers of a pull not collected", "error", err)
+	}
 }
 
 // discardDead moves the work of processes that died to the trash, and returns the layers (by hex digest) that the other

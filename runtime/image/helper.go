@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,10 +27,15 @@ import (
 //
 //	store                                          helper (ServeHelper)
 //	helperSetup, once             -- stdin -->     opens the store
+//	                              <-- stdout --    helperReply: ready, once
 //	helperRequest: pull           -- stdin -->     Store.Pull
+//	                              <-- stdout --    helperReply: taken
 //	helperRequest: cancel         -- stdin -->     cancels it
-//	end of file                   -- stdin -->     cancels all, ends
 //	                              <-- stdout --    helperReply: progress, end
+//	end of file                   -- stdin -->     cancels all, cleans up, ends
+//
+// A helper that ends before it is ready did not start: that is the node's fault. A pull that was not taken begins once
+// more in another helper. What a helper that did not end by itself left behind is collected.
 type (
 	helperSetup struct {
 		Dir           string            `json:"dir"`
@@ -44,9 +52,11 @@ type (
 		Auth   *Auth  `json:"auth,omitempty"`
 	}
 	helperReply struct {
+		Ready bool     `json:"ready,omitempty"` // of the process, not of a pull
 		ID    int64    `json:"id"`
+		Taken bool     `json:"taken,omitempty"` // the pull begins
 		End   bool     `json:"end,omitempty"`
-		Done  int64    `json:"done,omitempty"` // bytes, if not End
+		Done  int64    `json:"done,omitempty"` // bytes, if neither Taken nor End
 		Total int64    `json:"total,omitempty"`
 		Image string   `json:"image,omitempty"` // id, if there is no error
 		Error string   `json:"error,omitempty"`
@@ -72,18 +82,26 @@ const (
 	maxReply     = 64 << 10         // bytes of one reply
 )
 
-// ErrHelper is the error of pulls whose helper process ended.
-var ErrHelper = errors.New("helper process ended")
+var (
+	// ErrHelper is the error of pulls whose helper process ended.
+	ErrHelper = errors.New("helper process ended")
+	// ErrNoHelper is the error of pulls that no helper process began. The image has no part in it.
+	ErrNoHelper = errors.New("this node cannot start a helper process for image pulls")
+	// errLost is the error of a pull that was handed to a helper which ended before it took it.
+	errLost = errors.New("it ended before it began")
+)
 
 // helpers starts helper processes and keeps them while they are used.
 type helpers struct {
 	command []string
 	setup   helperSetup
 	idle    time.Duration
+	collect func() // what a process left behind
 	log     *slog.Logger
 
 	mu       sync.Mutex
 	byTenant map[string]*helper
+	running  map[*helper]struct{} // also those that end
 }
 
 // helper is one process. The fields below mu of helpers are guarded by that.
@@ -92,6 +110,7 @@ type helper struct {
 	stdin *os.File
 	gone  chan struct{} // closed when the process has ended and its calls have failed
 
+	ready bool
 	calls map[int64]*call
 	last  int64       // id of the newest call
 	end   *time.Timer // ends the idle process; nil while there are calls
@@ -100,12 +119,14 @@ type helper struct {
 // call is one pull of a helper.
 type call struct {
 	meter *meter
+	taken bool          // guarded by mu of helpers
 	done  chan struct{} // closed when image and err are set
 	image string
 	err   error
 }
 
-func newHelpers(cfg Config) *helpers {
+// newHelpers starts nothing. collect is called after a helper that did not end by itself.
+func newHelpers(cfg Config, collect func()) *helpers {
 	return &helpers{
 		command: cfg.Helper,
 		setup: helperSetup{
@@ -117,14 +138,24 @@ func newHelpers(cfg Config) *helpers {
 			Memory:        helperMemory,
 		},
 		idle:     helperIdle,
+		collect:  collect,
 		log:      cfg.Log,
 		byTenant: map[string]*helper{},
+		running:  map[*helper]struct{}{},
 	}
 }
 
 // pull has a helper of the tenant pull an image and returns its id. It ends soon after ctx does: a helper that does not
 // end the pull is killed.
 func (hs *helpers) pull(ctx context.Context, request Request, m *meter) (string, error) {
+	id, err := hs.try(ctx, request, m)
+	if errors.Is(err, errLost) && ctx.Err() == nil {
+		id, err = hs.try(ctx, request, m)
+	}
+	return id, err
+}
+
+func (hs *helpers) try(ctx context.Context, request Request, m *meter) (string, error) {
 	helper, id, call, err := hs.begin(request, m)
 	if err != nil {
 		return "", err
@@ -193,7 +224,7 @@ func (hs *helpers) endIdleLocked() {
 		if h.end != nil {
 			h.end.Stop()
 		}
-		_ = h.stdin.Close() // it ends
+		h.dismiss()
 		return
 	}
 }
@@ -214,16 +245,22 @@ func (hs *helpers) finish(tenant string, h *helper, id int64) {
 		defer hs.mu.Unlock()
 		if len(h.calls) == 0 && hs.byTenant[tenant] == h {
 			delete(hs.byTenant, tenant)
-			_ = h.stdin.Close() // it ends
+			h.dismiss()
 		}
 	})
+}
+
+// dismiss lets a process end; one that does not is killed.
+func (h *helper) dismiss() {
+	_ = h.stdin.Close()
+	time.AfterFunc(helperGrace, h.kill)
 }
 
 // start runs a helper process. The caller holds mu.
 func (hs *helpers) start(tenant string) (*helper, error) {
 	in, stdin, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start image helper: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrNoHelper, err)
 	}
 	defer func() { _ = in.Close() }()
 	h := &helper{stdin: stdin, gone: make(chan struct{}), calls: map[int64]*call{}}
@@ -241,8 +278,9 @@ func (hs *helpers) start(tenant string) (*helper, error) {
 	}
 	if err != nil {
 		_ = stdin.Close()
-		return nil, fmt.Errorf("start image helper: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrNoHelper, err)
 	}
+	hs.running[h] = struct{}{}
 	if err := h.send(hs.setup); err != nil {
 		h.kill() // its end fails the calls
 	}
@@ -292,6 +330,21 @@ func (hs *helpers) read(tenant string, h *helper, stdout io.Reader, said *head) 
 	if why == nil {
 		why = errors.New("the runtime stops") // see stop
 	}
+	if err != nil && len(said.b) > 0 {
+		hs.log.Warn("image helper ended", "tenant", tenant, "error", err, "stderr", string(said.b))
+	}
+	hs.fail(tenant, h, why, said)
+	if err != nil {
+		hs.collect()
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	delete(hs.running, h)
+	close(h.gone)
+}
+
+// fail ends the calls of a helper that has ended because of why.
+func (hs *helpers) fail(tenant string, h *helper, why error, said *head) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.byTenant[tenant] == h {
@@ -300,27 +353,34 @@ func (hs *helpers) read(tenant string, h *helper, stdout io.Reader, said *head) 
 	_ = h.stdin.Close()
 	for id, c := range h.calls {
 		delete(h.calls, id)
-		c.err = fmt.Errorf("%w (%w) while it read or unpacked an image: all that a namespace pulls at a time may use "+
-			"%d MiB of memory",
-			ErrHelper, why, hs.setup.Memory>>20)
+		switch {
+		case !h.ready:
+			c.err = fmt.Errorf("%w: %w%s", ErrNoHelper, why, said.line())
+		case !c.taken:
+			c.err = fmt.Errorf("%w: %w: %w", ErrNoHelper, errLost, why)
+		default:
+			c.err = fmt.Errorf("%w (%w) while it read or unpacked an image: all that a namespace pulls at a time may "+
+				"use %d MiB of memory",
+				ErrHelper, why, hs.setup.Memory>>20)
+		}
 		close(c.done)
 	}
-	if err != nil && len(said.b) > 0 {
-		hs.log.Warn("image helper ended", "tenant", tenant, "error", err, "stderr", string(said.b))
-	}
-	close(h.gone)
 }
 
 // handle passes a reply to its call.
 func (hs *helpers) handle(h *helper, r *helperReply) {
 	hs.mu.Lock()
+	h.ready = true
 	call := h.calls[r.ID]
-	if call != nil && r.End {
-		delete(h.calls, r.ID)
+	if call != nil {
+		call.taken = true
+		if r.End {
+			delete(h.calls, r.ID)
+		}
 	}
 	hs.mu.Unlock()
 	switch {
-	case call == nil:
+	case call == nil || r.Taken:
 	case !r.End:
 		call.meter.set(r.Done, r.Total)
 	default:
@@ -347,17 +407,14 @@ func (r *helperReply) err() error {
 // stop ends all helpers and returns when they have ended.
 func (hs *helpers) stop() {
 	hs.mu.Lock()
-	var all []*helper
-	for tenant, h := range hs.byTenant {
-		delete(hs.byTenant, tenant)
-		_ = h.stdin.Close()
-		all = append(all, h)
+	clear(hs.byTenant)
+	all := slices.Collect(maps.Keys(hs.running))
+	for _, h := range all {
+		h.dismiss()
 	}
 	hs.mu.Unlock()
 	for _, h := range all {
-		kill := time.AfterFunc(helperGrace, h.kill)
 		<-h.gone
-		kill.Stop()
 	}
 }
 
@@ -367,4 +424,13 @@ type head struct{ b []byte }
 func (t *head) Write(p []byte) (int, error) {
 	t.b = append(t.b, p[:min(len(p), 2<<10-len(t.b))]...)
 	return len(p), nil
+}
+
+// line returns the first line, which is why a process did not start, after a colon.
+func (t *head) line() string {
+	first, _, _ := strings.Cut(strings.TrimSpace(string(t.b)), "\n")
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %.200s", first)
 }

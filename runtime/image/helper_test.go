@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -243,4 +244,157 @@ func TestWindowsAreCountedTogether(t *testing.T) {
 	if !all.TryAcquire(maxWindow) {
 		t.Error("the window was not given back")
 	}
+}
+
+// TestHelperDoesNotStart: a pull for which no helper can be started is not the image's fault, and its error says why.
+func TestHelperDoesNotStart(t *testing.T) {
+	host := newRegistry(t)
+	push(t, host+"/good:1", newImage(t, layerTar(t, file("a", "1"))))
+	for name, c := range map[string]struct {
+		command []string
+		why     string
+	}{
+		"no program":  {[]string{"/nonexistent/keelson"}, "no such file or directory"},
+		"no threads":  {[]string{"/bin/sh", "-c", "echo out of threads >&2; exit 2"}, "exit status 2: out of threads"},
+		"killed":      {[]string{"/bin/sh", "-c", "kill -9 $$"}, "signal: killed"},
+		"ends itself": {[]string{"/bin/sh", "-c", "exit 0"}, "the runtime stops"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := helped(t, helperMemory)
+			store.helpers.command = c.command
+			_, err := store.Pull(t.Context(), Request{Ref: host + "/good:1"})
+			if !errors.Is(err, ErrNoHelper) || errors.Is(err, ErrHelper) || !strings.Contains(err.Error(), c.why) ||
+				strings.Contains(err.Error(), "MiB") {
+				t.Errorf("got %v, want %v: %s", err, ErrNoHelper, c.why)
+			}
+			store.helpers.command = []string{"/proc/self/exe"}
+			if _, err := store.Pull(t.Context(), Request{Ref: host + "/good:1"}); err != nil {
+				t.Errorf("the next pull: %v", err)
+			}
+		})
+	}
+}
+
+// TestPullGoesToAnotherHelper: a pull handed to a helper that ends before it takes it begins again in another one. One
+// that was taken fails, since the image may be the cause.
+func TestPullGoesToAnotherHelper(t *testing.T) {
+	host, stalled, _ := stalling(t)
+	push(t, host+"/good:1", newImage(t, layerTar(t, file("a", "1"))))
+	push(t, host+"/slow:1", newImage(t, bigLayer(t, 300_000)))
+	store := helped(t, helperMemory)
+	pull := func(name string) chan error {
+		done := make(chan error, 1)
+		go func() { // ends with the helper
+			_, err := store.Pull(t.Context(), Request{Ref: host + name})
+			done <- err
+		}()
+		return done
+	}
+	if err := <-pull("/good:1"); err != nil {
+		t.Fatal(err)
+	}
+	pid := store.pids()[""]
+	store.suspend(t, pid)
+	lost := pull("/good:1")
+	waittest.Until(t, "the pull is handed over", func() bool {
+		store.helpers.mu.Lock()
+		defer store.helpers.mu.Unlock()
+		return len(store.helpers.byTenant[""].calls) == 1
+	})
+	kill(t, pid)
+	if err := <-lost; err != nil {
+		t.Errorf("a pull that its helper did not take: %v", err)
+	}
+	taken := pull("/slow:1")
+	<-stalled
+	kill(t, store.pids()[""])
+	if err := <-taken; !errors.Is(err, ErrHelper) || errors.Is(err, ErrNoHelper) {
+		t.Errorf("a pull that its helper took: got %v, want %v", err, ErrHelper)
+	}
+	store.Close()
+	if left, err := os.ReadDir(store.path("tmp")); err != nil || len(left) > 0 {
+		t.Errorf("left by the helper: %v, %v", left, err)
+	}
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCloseWaitsForCleanUp: after Close nothing is left of pulls that nobody waits for any more, nor of those that
+// somebody waits for: no file, no descriptor, no process.
+func TestCloseWaitsForCleanUp(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *Store{
+		"in this process": func(t *testing.T) *Store { return newStore(t) },
+		"by a helper":     func(t *testing.T) *Store { return helped(t, helperMemory) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, stalled, _ := stalling(t)
+			push(t, host+"/slow:1", newImage(t, manyFiles(t, 10_000)))
+			push(t, host+"/slow:2", newImage(t, bigLayer(t, 300_000)))
+			store := open(t)
+			before := descriptors(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 2)
+			pull := func(ctx context.Context, ref string) { // ends with its context, or the store
+				_, err := store.Pull(ctx, Request{Ref: host + ref})
+				ended <- err
+			}
+			go pull(ctx, "/slow:1")
+			<-stalled
+			go pull(t.Context(), "/slow:2")
+			<-stalled
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("cancelled: got %v", err)
+			}
+			store.Close()
+			if left := left(t, store); len(left) > 0 {
+				t.Errorf("left: %q", left)
+			}
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("the other: got %v", err)
+			}
+			for _, now := range descriptors(t) {
+				if strings.HasPrefix(now, store.cfg.Dir) || strings.HasPrefix(now, "pipe:") && !slices.Contains(before, now) {
+					t.Errorf("descriptor of %s is open", now)
+				}
+			}
+		})
+	}
+}
+
+// manyFiles is a layer of files that do not compress to little, so that the removal of half of them takes a while.
+func manyFiles(t *testing.T, n int) []byte {
+	t.Helper()
+	x := uint32(1)
+	var entries []entry
+	for range n {
+		x = x*1664525 + 1013904223
+		entries = append(entries, file(fmt.Sprint("f", x), fmt.Sprint(x*x, x>>3)))
+	}
+	return layerTar(t, entries...)
+}
+
+// descriptors lists what this process has open.
+func descriptors(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
+			out = append(out, to)
+		}
+	}
+	return out
 }

@@ -34,10 +34,12 @@ func ServeHelper(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	defer s.Close() // returns when the pulls have removed what they did not finish
 	work := &helperWork{store: s, replies: json.NewEncoder(out), cancels: map[int64]context.CancelFunc{}}
 	defer work.pulls.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	work.reply(helperReply{Ready: true})
 	for {
 		var r helperRequest
 		err := requests.Decode(&r)
@@ -88,6 +90,7 @@ func (w *helperWork) begin(ctx context.Context, r helperRequest) {
 	w.mu.Lock()
 	w.cancels[r.ID] = cancel
 	w.mu.Unlock()
+	w.reply(helperReply{ID: r.ID, Taken: true})
 	w.pulls.Go(func() {
 		defer cancel()
 		img, err := w.store.Pull(ctx, Request{

@@ -93,6 +93,7 @@ func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, d
 	}
 	f.meter.addCallback(progress)
 	s.flights[key] = f
+	s.running[f] = struct{}{}
 	go func() { // ends with the transfer, which is canceled when the last waiter leaves
 		defer cancel()
 		f.img, f.err = do(fctx, f.meter)
@@ -100,6 +101,7 @@ func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, d
 		if s.flights[key] == f {
 			delete(s.flights, key)
 		}
+		delete(s.running, f)
 		s.mu.Unlock()
 		close(f.done)
 	}()
@@ -130,13 +132,10 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 	id, err := s.helpers.pull(ctx, r, m)
 	if ctx.Err() != nil {
 		err = fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
-	} else if errors.Is(err, ErrHelper) {
+	} else if errors.Is(err, ErrHelper) || errors.Is(err, ErrNoHelper) {
 		err = fmt.Errorf("pull %s: %w", n, err)
 	}
 	if err != nil {
-		if err := s.collectDead(context.WithoutCancel(ctx)); err != nil { // the process may have been killed
-			s.cfg.Log.Warn("leftovers of a pull not collected", "error", err)
-		}
 		return Image{}, err
 	}
 	img, ok := s.Get(id)
@@ -146,8 +145,22 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 	return img, nil
 }
 
-// Close ends the helper processes of pulls. Later pulls start new ones.
+// Close ends the pulls and returns when they have removed what they did not finish and the helper processes have ended.
+// Later pulls start new ones.
 func (s *Store) Close() {
+	for {
+		s.mu.Lock()
+		var last *flight
+		for f := range s.running {
+			f.cancel()
+			last = f
+		}
+		s.mu.Unlock()
+		if last == nil {
+			break
+		}
+		<-last.done
+	}
 	if s.helpers != nil {
 		s.helpers.stop()
 	}

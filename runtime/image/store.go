@@ -104,8 +104,9 @@ type Store struct {
 	loaded    *BuiltinImage // set between describe and unpacking
 
 	mu      sync.Mutex
-	flights map[string]*flight // pulls in progress, by tenant, reference and credentials
-	layers  keylock.Locks      // layers that are unpacked, by tenant and chain id
+	flights map[string]*flight   // pulls in progress, by tenant, reference and credentials
+	running map[*flight]struct{} // also those that nobody waits for any more
+	layers  keylock.Locks        // layers that are unpacked, by tenant and chain id
 }
 
 // Open opens the store and makes missing directories. It unpacks nothing and starts nothing.
@@ -141,9 +142,10 @@ func Open(cfg Config) (*Store, error) {
 		downloads:   shares.New(cfg.Downloads, cfg.Downloads+maxTenants),
 		windows:     newWindows(),
 		flights:     map[string]*flight{},
+		running:     map[*flight]struct{}{},
 	}
 	if len(cfg.Helper) > 0 {
-		store.helpers = newHelpers(cfg)
+		store.helpers = newHelpers(cfg, store.collectDead)
 	}
 	if _, err := store.index(); err != nil {
 		return nil, err

@@ -62,6 +62,8 @@ func statusWith(err error, wrapf string) error {
 		code = codes.FailedPrecondition
 	case errors.Is(err, image.ErrUnavailable), errors.Is(err, shim.ErrDown):
 		code = codes.Unavailable
+	case errors.Is(err, image.ErrNoHelper): // nothing has begun
+		code = codes.Aborted
 	case errors.Is(err, image.ErrUnauthorized):
 		code = codes.Unauthenticated
 	case errors.Is(err, context.DeadlineExceeded):
