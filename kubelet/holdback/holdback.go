@@ -16,7 +16,7 @@
 //  1. A record is in the directory before the start that it is about. It need not survive the machine, only the
 //     process: no fsync.
 //  2. Of all suspects of pods only one holds the turn. It holds it for turnLimit at most, so that one that hangs only
-//     delays the others.
+//     delays the others. So does one whose turn it is and that does not ask: after turnLimit it waits no more.
 //  3. In a namespace with a pod that was under way at two deaths no suspect starts before the pause is over: so a
 //     hundred such pods cause a few deaths an hour, and not a hundred. Pods that were never under way at a death are
 //     not delayed at all.
@@ -102,6 +102,8 @@ type record struct {
 
 	count int    // of starts under way
 	wake  func() // it waits for its turn; nil: it does not
+	// called is when it was its turn, and it was woken; zero: not since it asked.
+	called time.Time
 }
 
 // Keeper has the records. A nil Keeper holds nothing back. It is safe for concurrent use.
@@ -180,14 +182,24 @@ func (k *Keeper) Enter(s Subject, wake func()) *Hold {
 		return nil
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	hold, wakeOther := k.enterLocked(s, wake)
+	k.mu.Unlock()
+	if wakeOther != nil {
+		wakeOther()
+	}
+	return hold
+}
+
+// enterLocked is Enter. The caller unlocks and calls wakeOther, if it is not nil.
+func (k *Keeper) enterLocked(s Subject, wake func()) (hold *Hold, wakeOther func()) {
 	r := k.records[s.file()]
 	if r == nil {
 		r = &record{Subject: s}
 		k.records[s.file()] = r
 	}
-	if h := k.holdLocked(r, wake); h != nil {
-		return h
+	r.called = time.Time{}
+	if hold, wakeOther = k.holdLocked(r, wake); hold != nil {
+		return hold, wakeOther
 	}
 	r.wake = nil
 	r.count++
@@ -195,7 +207,7 @@ func (k *Keeper) Enter(s Subject, wake func()) *Hold {
 		r.Running = true
 		k.write(r)
 	}
-	return nil
+	return nil, nil
 }
 
 // Leave notes that s, which entered, is no longer under way. ok: it succeeded, and is no suspect any more.
@@ -289,6 +301,7 @@ func (k *Keeper) passTurnUnlock(r *record) {
 	now := time.Now()
 	if k.turn == nil || !now.Before(k.turnEnd) {
 		if next := k.firstLocked(now); next != nil {
+			next.called = now
 			wake = next.wake
 		}
 	}

@@ -327,3 +327,40 @@ func BenchmarkStart(b *testing.B) {
 		k.Leave(pod("a", "p"), true)
 	}
 }
+
+// TestTurnPassesWithoutAnAnswer: a suspect that was woken for its turn, or whose turn it is when another one asks, and
+// that never asks again delays the others for one turn, and not for good.
+func TestTurnPassesWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := pod("a", "silent")
+		other := pod("b", "other")
+		first := pod("c", "first")
+		keeper := died(t, t.TempDir(), 1, silent, other, first)
+		if h := keeper.Enter(first, nobody); h != nil {
+			t.Fatalf("the first waits: %+v", h)
+		}
+		woken := 0
+		for _, s := range []Subject{silent, other} {
+			if h := keeper.Enter(s, func() { woken++ }); h == nil || !h.Turn {
+				t.Fatalf("%s beside another suspect: got %+v", s.Name, h)
+			}
+		}
+		time.Sleep(turnLimit) // the first hangs
+		h := keeper.Enter(other, nobody)
+		if h == nil || time.Until(h.Until) != turnLimit || woken != 1 {
+			t.Fatalf("it is the turn of the silent one, which was woken %d times: got %+v", woken, h)
+		}
+		time.Sleep(turnLimit / 2)
+		if h = keeper.Enter(other, nobody); h == nil || time.Until(h.Until) != turnLimit/2 || woken != 1 {
+			t.Fatalf("half a turn later, woken %d times: got %+v", woken, h)
+		}
+		time.Sleep(time.Until(h.Until))
+		if h = keeper.Enter(other, nobody); h != nil {
+			t.Errorf("a suspect that does not ask keeps the turn: %+v", h)
+		}
+		keeper.Leave(other, true)
+		if h = keeper.Enter(silent, nobody); h != nil {
+			t.Errorf("the silent one asks at last: %+v", h)
+		}
+	})
+}

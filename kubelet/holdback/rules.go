@@ -8,35 +8,40 @@ import (
 	"time"
 )
 
-// holdLocked says why r must wait; nil: it may start, and a suspect has the turn then.
-func (k *Keeper) holdLocked(r *record, wake func()) *Hold {
+// holdLocked says why r must wait; nil: it may start, and a suspect has the turn then. wakeOther is of the suspect that
+// r waits for, if that is to ask now.
+func (k *Keeper) holdLocked(r *record, wake func()) (hold *Hold, wakeOther func()) {
 	now := time.Now()
 	switch {
 	case r.Deaths == 0 || r.count > 0:
-		return nil
+		return nil, nil
 	case r.isImage():
 		if until := r.Last.Add(pause(r.Deaths - 1)); now.Before(until) {
 			const text = "Keelson ended %d times while it pulled image %q. It tries again at %s."
-			return &Hold{Until: until, Message: fmt.Sprintf(text, r.Deaths, r.Name, clock(until))}
+			return &Hold{Until: until, Message: fmt.Sprintf(text, r.Deaths, r.Name, clock(until))}, nil
 		}
-		return nil
+		return nil, nil
 	}
 	until, guilty := k.namespaceLocked(r.Namespace)
 	if now.Before(until) {
 		r.wake = wake
-		return &Hold{Until: until, Message: message(r, guilty, until)}
+		return &Hold{Until: until, Message: message(r, guilty, until)}, nil
 	}
 	if k.turn != nil && k.turn != r && now.Before(k.turnEnd) {
 		r.wake = wake
-		return &Hold{Until: k.turnEnd, Turn: true, Message: turnMessage}
+		return &Hold{Until: k.turnEnd, Turn: true, Message: turnMessage}, nil
 	}
 	if other := k.firstLocked(now); other != nil && other != r && k.beforeLocked(other, r) {
 		r.wake = wake
-		return &Hold{Until: now.Add(turnLimit), Turn: true, Message: turnMessage}
+		if other.called.IsZero() {
+			other.called = now
+			wakeOther = other.wake
+		}
+		return &Hold{Until: other.called.Add(turnLimit), Turn: true, Message: turnMessage}, wakeOther
 	}
 	k.turn = r
 	k.turnEnd = now.Add(turnLimit)
-	return nil
+	return nil, nil
 }
 
 const turnMessage = "Keelson ended while this pod was starting. " +
@@ -82,10 +87,14 @@ func (k *Keeper) namespaceLocked(namespace string) (until time.Time, guilty *rec
 	return guilty.Last.Add(pause(more)), guilty
 }
 
-// firstLocked is the suspect, of those that wait and may start now, whose turn is next; nil: none waits.
+// firstLocked is the suspect, of those that wait and may start now, whose turn is next; nil: none waits. One that was
+// called turnLimit ago and has not asked since waits no more.
 func (k *Keeper) firstLocked(now time.Time) *record {
 	var first *record
 	for _, r := range k.records {
+		if !r.called.IsZero() && now.Sub(r.called) >= turnLimit {
+			r.wake = nil
+		}
 		if r.wake == nil {
 			continue
 		}
