@@ -41,6 +41,7 @@ var trusted = map[string]string{
 	"runtime/image/index.go":     "images.json and its locks",
 	"runtime/image/layer.go":     "layer.json and the directory that holds a layer; what is in it goes by inroot",
 	"runtime/image/store.go":     "the store's own directories",
+	"runtime/image/work.go":      "directories and lists of works, in the store's own tmp",
 	"runtime/snapshot/mapped.go": "the directories that hold mount points",
 	"runtime/snapshot/mount.go":  "what the kernel says of itself, and the directories handed to mount(2)",
 	"runtime/snapshot/snapshot.go": "the directories that hold mount points, and the list of layers; what is in " +

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -359,8 +358,13 @@ func (s *Store) name(plans []*plan) ([]Image, error) {
 	defer unlock()
 	for _, p := range plans {
 		for _, layer := range p.layers {
-			if _, err := os.Lstat(s.layerPath(layer.ChainID)); err != nil {
-				return nil, fmt.Errorf("layer of the image was removed before the image had its name: %w", err)
+			_, found, err := s.layerAt(layer.ChainID)
+			if err != nil {
+				return nil, err
+			}
+			if !found {
+				return nil, fmt.Errorf("layer %s: %w: it was removed before its image had a name; try again",
+					layer.ChainID, ErrNotFound)
 			}
 		}
 	}

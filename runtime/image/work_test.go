@@ -195,7 +195,7 @@ func TestNoNameWithoutLayers(t *testing.T) {
 		config: &config{},
 		layers: []Layer{{ChainID: "sha256:" + zeros}},
 	}
-	if img, err := store.name([]*plan{p}); !errors.Is(err, os.ErrNotExist) || len(store.List()) > 0 {
+	if img, err := store.name([]*plan{p}); !errors.Is(err, ErrNotFound) || len(store.List()) > 0 {
 		t.Errorf("got %v, %v", img, err)
 	}
 }
