@@ -321,4 +321,15 @@ func TestLocalAPIServices(t *testing.T) {
 	if !has("v1.apps") {
 		t.Error("v1.apps has gone")
 	}
+	if _, err := custom.Resource(apiServiceGVR).Patch(t.Context(), "v1.apps", types.MergePatchType,
+		[]byte(`{"status":{"conditions":[{"type":"Available","status":"False","reason":"Broken"}]}}`),
+		metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if err := custom.Resource(apiServiceGVR).Delete(t.Context(), "v1.batch", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	custom.wait("the APIServices to be restored", func() bool {
+		return custom.available("v1.apps") == "True Local" && has("v1.batch")
+	})
 }

@@ -9,21 +9,14 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"keelson/api/kind"
 )
@@ -31,23 +24,28 @@ import (
 // namespaces exist in every cluster.
 var namespaces = []string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// autoupdate is the annotation of roles and bindings that the server may update at start.
-const autoupdate = "rbac.authorization.kubernetes.io/autoupdate"
-
-// bootstrap creates missing objects that every cluster has, and those of Config.Bootstrap.
+// bootstrap creates or reconciles the objects that every cluster has, and those of Config.Bootstrap.
+// An object that is refused (by a webhook, a policy, a quota) does not prevent the start: the upkeep retries it.
 func (s *Server) bootstrap(ctx context.Context) error {
-	objs := make([]runtime.Object, 0, len(namespaces))
+	objs := make([]kind.Object, 0, len(namespaces))
 	for _, name := range namespaces {
 		objs = append(objs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	if err := s.ensureAll(ctx, objs); err != nil {
+	if err := s.keepAll(ctx, objs); err != nil {
 		return err
 	}
-	own, err := s.ownService()
+	objs, err := s.ownService()
 	if err != nil {
 		return err
 	}
-	if err := s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...)); err != nil {
+	for _, obj := range s.config.Bootstrap {
+		o, ok := obj.(kind.Object)
+		if !ok {
+			return fmt.Errorf("bootstrap: %T has no metadata", obj)
+		}
+		objs = append(objs, o)
+	}
+	if err := s.keepAll(ctx, objs); err != nil {
 		return err
 	}
 	for _, b := range s.config.RemovedBindings {
@@ -55,19 +53,35 @@ func (s *Server) bootstrap(ctx context.Context) error {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
 	}
-	if err := s.reconcileEndpoints(ctx); err != nil {
+	if err := s.removeStrays(ctx); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	if _, err := s.reconcileEndpoints(ctx); err != nil && !refused(err) {
 		return fmt.Errorf("bootstrap: endpoints of the service kubernetes: %w", err)
 	}
 	s.warnRangeMismatch(ctx)
-	return s.setServiceCIDRReady(ctx)
+	return nil
 }
 
-// ensureAll ensures independent objects concurrently, so that the store can write them together.
-func (s *Server) ensureAll(ctx context.Context, objs []runtime.Object) error {
+// keepAll adds independent objects to the upkeep and ensures them concurrently, so that the store can write them
+// together.
+func (s *Server) keepAll(ctx context.Context, objs []kind.Object) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for _, obj := range objs {
-		group.Go(func() error { return s.ensure(ctx, obj) })
+		kept, ok := s.upkeep.add(obj)
+		if !ok {
+			continue // the kind is not served
+		}
+		group.Go(func() error {
+			_, err := s.ensure(ctx, kept)
+			if refused(err) {
+				s.log.Warn("an object of the system is refused, will retry", "err", err)
+				s.upkeep.loop.Add(kept.ref)
+				return nil
+			}
+			return err
+		})
 	}
 	if err := group.Wait(); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
@@ -75,46 +89,71 @@ func (s *Server) ensureAll(ctx context.Context, objs []runtime.Object) error {
 	return nil
 }
 
-// Ensure creates or updates an object like those of Config.Bootstrap.
-func (s *Server) Ensure(ctx context.Context, obj runtime.Object) error { return s.ensure(ctx, obj) }
+// refused reports whether the API, not the store, refused a write.
+func refused(err error) bool { return apierrors.ReasonForError(err) != metav1.StatusReasonUnknown }
 
-// ensure creates obj, or updates the existing object.
-func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
-	o, ok := obj.(kind.Object)
-	if !ok {
-		return fmt.Errorf("%T has no metadata", obj)
-	}
-	gvks, _, err := scheme.Scheme.ObjectKinds(obj)
-	if err != nil {
-		return fmt.Errorf("kind of %T: %w", obj, err)
-	}
-	gvr, ok := s.resourceOf(gvks[0])
+// Ensure creates or reconciles an object like those of Config.Bootstrap, and keeps this version of it from now on.
+func (s *Server) Ensure(ctx context.Context, obj kind.Object) error {
+	kept, ok := s.upkeep.add(obj)
 	if !ok {
 		return nil // the kind is not served
 	}
-	name := gvks[0].Kind + " " + o.GetName()
-	current, err := s.reader.Get(ctx, gvr, o.GetNamespace(), o.GetName())
-	if apierrors.IsNotFound(err) {
-		if err = s.handler.Create(ctx, serverUser, gvr, o); apierrors.IsAlreadyExists(err) {
-			return nil // another server has created it
+	_, err := s.ensure(ctx, kept)
+	return err
+}
+
+// ensure creates or reconciles the object of kept, and reports whether it wrote.
+func (s *Server) ensure(ctx context.Context, kept keptObject) (wrote bool, err error) {
+	if wrote, err = s.write(ctx, kept); err != nil {
+		return wrote, err
+	}
+	if kept.kind.then != nil {
+		return wrote, kept.kind.then(ctx)
+	}
+	return wrote, nil
+}
+
+func (s *Server) write(ctx context.Context, kept keptObject) (wrote bool, err error) {
+	want := kept.want
+	gvr := kept.kind.gvr
+	name := gvr.Resource + " " + want.GetName()
+	current, err := s.reader.Get(ctx, gvr, want.GetNamespace(), want.GetName())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("look for %s: %w", name, err)
+	}
+	have, exists := current.(kind.Object)
+	if err == nil && exists {
+		if have.GetDeletionTimestamp() != nil {
+			return false, nil // the upkeep creates it again when it has gone
 		}
-		if err != nil {
-			return fmt.Errorf("create %s: %w", name, err)
+		if kept.kind.replace == nil || !kept.kind.replace(have, want) {
+			return s.update(ctx, kept, have)
 		}
-		return nil
+		if err := s.deleteOwn(ctx, gvr, have); err != nil {
+			return false, err
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("look for %s: %w", name, err)
+	if err := s.handler.Create(ctx, serverUser, gvr, want); apierrors.IsAlreadyExists(err) {
+		return false, nil // another server has created it
+	} else if err != nil {
+		return false, fmt.Errorf("create %s: %w", name, err)
 	}
-	if probe, _ := current.DeepCopyObject().(kind.Object); !reconcileObject(probe, o) {
-		return nil
+	return true, nil
+}
+
+// update reconciles an existing object.
+func (s *Server) update(ctx context.Context, kept keptObject, have kind.Object) (wrote bool, err error) {
+	reconcile := kept.kind.reconcile
+	probe, _ := have.DeepCopyObject().(kind.Object)
+	if reconcile == nil || !reconcile(probe, kept.want) {
+		return false, nil
 	}
-	if err := s.handler.Update(ctx, serverUser, gvr, o, func(obj kind.Object) bool {
-		return reconcileObject(obj, o)
-	}); err != nil {
-		return fmt.Errorf("update %s: %w", name, err)
+	if err := s.handler.Update(ctx, serverUser, kept.kind.gvr, kept.want, func(obj kind.Object) bool {
+		return reconcile(obj, kept.want)
+	}); err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("update %s %s: %w", kept.kind.gvr.Resource, have.GetName(), err)
 	}
-	return nil
+	return true, nil
 }
 
 // removeBindingSubjects removes binding's subjects from the binding of that name, unless an administrator disabled
@@ -145,7 +184,7 @@ func (s *Server) removeBindingSubjects(ctx context.Context, binding *rbacv1.Clus
 
 // removeSubjects modifies b and reports whether that changed anything.
 func removeSubjects(b *rbacv1.ClusterRoleBinding, subjects []rbacv1.Subject) bool {
-	if b.Annotations[autoupdate] == "false" {
+	if protected(b) {
 		return false
 	}
 	before := len(b.Subjects)
@@ -153,110 +192,8 @@ func removeSubjects(b *rbacv1.ClusterRoleBinding, subjects []rbacv1.Subject) boo
 	return len(b.Subjects) < before
 }
 
-func (s *Server) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
-	for _, r := range s.resources {
-		if r.GVK() == gvk {
-			return r.GVR(), true
-		}
-	}
-	return schema.GroupVersionResource{}, false
-}
-
-// reconcileObject modifies obj towards want and reports whether that changed anything. Missing rules and subjects are
-// added, extra ones stay, an object with autoupdate "false" is left alone, and addresses are replaced.
-func reconcileObject(obj, want kind.Object) bool {
-	if obj.GetAnnotations()[autoupdate] == "false" {
-		return false
-	}
-	switch o := obj.(type) {
-	case *rbacv1.ClusterRole:
-		w, ok := want.(*rbacv1.ClusterRole)
-		if !ok || o.AggregationRule != nil {
-			return false
-		}
-		return addMissing(&o.Rules, w.Rules)
-	case *rbacv1.Role:
-		w, ok := want.(*rbacv1.Role)
-		return ok && addMissing(&o.Rules, w.Rules)
-	case *rbacv1.ClusterRoleBinding:
-		w, ok := want.(*rbacv1.ClusterRoleBinding)
-		return ok && addMissing(&o.Subjects, w.Subjects)
-	case *rbacv1.RoleBinding:
-		w, ok := want.(*rbacv1.RoleBinding)
-		return ok && addMissing(&o.Subjects, w.Subjects)
-	case *flowcontrolv1.FlowSchema:
-		w, ok := want.(*flowcontrolv1.FlowSchema)
-		return ok && updateSpec(obj, &o.Spec, &w.Spec)
-	case *flowcontrolv1.PriorityLevelConfiguration:
-		w, ok := want.(*flowcontrolv1.PriorityLevelConfiguration)
-		return ok && updateSpec(obj, &o.Spec, &w.Spec)
-	case *corev1.ConfigMap:
-		w, ok := want.(*corev1.ConfigMap)
-		return ok && o.Namespace == metav1.NamespaceSystem && mergeCABundles(o, w)
-	case *networkingv1.ServiceCIDR: // from one IP family to two
-		w, ok := want.(*networkingv1.ServiceCIDR)
-		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] &&
-			replace(&o.Spec.CIDRs, w.Spec.CIDRs)
-	case *corev1.Endpoints: // deprecated, but still read by clients
-		w, ok := want.(*corev1.Endpoints) // the same
-		return ok && replace(&o.Subsets, w.Subsets)
-	case *discoveryv1.EndpointSlice:
-		w, ok := want.(*discoveryv1.EndpointSlice)
-		if !ok {
-			return false
-		}
-		endpoints := replace(&o.Endpoints, w.Endpoints)
-		return replace(&o.Ports, w.Ports) || endpoints
-	}
-	return false
-}
-
-// mergeCABundles adds the CAs of want to the ConfigMap for aggregated servers. Others stay: another server may use
-// them.
-func mergeCABundles(have, want *corev1.ConfigMap) bool {
-	changed := false
-	for key, list := range want.Data {
-		if !strings.HasSuffix(key, "client-ca-file") {
-			continue
-		}
-		for block := range strings.SplitAfterSeq(list, "-----END CERTIFICATE-----\n") {
-			if block = strings.TrimSpace(block); block != "" && !strings.Contains(have.Data[key], block) {
-				if have.Data == nil {
-					have.Data = map[string]string{}
-				}
-				have.Data[key] = strings.TrimSpace(have.Data[key]) + "\n" + block + "\n"
-				changed = true
-			}
-		}
-	}
-	return changed
-}
-
-func addMissing[T any](have *[]T, want []T) bool {
-	changed := false
-	for _, w := range want {
-		found := false
-		for _, h := range *have {
-			found = found || apiequality.Semantic.DeepEqual(h, w)
-		}
-		if !found {
-			*have = append(*have, w)
-			changed = true
-		}
-	}
-	return changed
-}
-
-func replace[T any](have *[]T, want []T) bool {
-	if apiequality.Semantic.DeepEqual(*have, want) {
-		return false
-	}
-	*have = want
-	return true
-}
-
 // ownService returns the Service "kubernetes" and the ServiceCIDR of its address.
-func (s *Server) ownService() ([]runtime.Object, error) {
+func (s *Server) ownService() ([]kind.Object, error) {
 	_, port, err := s.advertised()
 	if err != nil {
 		return nil, err
@@ -289,7 +226,7 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: s.ownCIDRs()},
 	}
-	return []runtime.Object{service, addresses}, nil
+	return []kind.Object{service, addresses}, nil
 }
 
 // address is the host and port of the server; "" without a listener.
@@ -340,15 +277,4 @@ func (s *Server) ownCIDRs() []string {
 		out = append(out, p.String())
 	}
 	return out
-}
-
-// updateSpec updates the spec of a FlowSchema or PriorityLevelConfiguration, unless an administrator disabled
-// autoupdate.
-func updateSpec[T any](obj kind.Object, spec, want *T) bool {
-	if obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" ||
-		apiequality.Semantic.DeepEqual(spec, want) {
-		return false
-	}
-	*spec = *want
-	return true
 }

@@ -14,16 +14,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/keyed"
 	"keelson/store"
 )
 
@@ -77,11 +76,12 @@ func (s *Server) ownEndpoint() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip, uint16(port)), err // a port
 }
 
-// reconcileEndpoints updates the endpoints of the Service "kubernetes" to the running servers.
-func (s *Server) reconcileEndpoints(ctx context.Context) error {
+// reconcileEndpoints updates the endpoints of the Service "kubernetes" to the running servers, and reports whether it
+// wrote any.
+func (s *Server) reconcileEndpoints(ctx context.Context) (wrote bool, err error) {
 	own, err := s.ownEndpoint()
 	if err != nil {
-		return err
+		return false, err
 	}
 	var want []netip.AddrPort
 	if own.IsValid() {
@@ -89,63 +89,65 @@ func (s *Server) reconcileEndpoints(ctx context.Context) error {
 	}
 	if s.config.SharedStore {
 		if err := s.renewLease(ctx, own); err != nil {
-			return fmt.Errorf("tell that this server lives: %w", err)
+			return false, fmt.Errorf("tell that this server lives: %w", err)
 		}
 		if want, err = s.livePeers(ctx, time.Now()); err != nil {
-			return fmt.Errorf("find the servers that live: %w", err)
+			return false, fmt.Errorf("find the servers that live: %w", err)
 		}
 	}
 	return s.writeEndpoints(ctx, want)
 }
 
-// writeEndpoints updates the Endpoints and EndpointSlices of the Service "kubernetes" if they differ from want.
-func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) error {
-	objs := endpointsOf(want)
-	if err := s.ensureAll(ctx, objs); err != nil {
-		return err
-	}
-	keep := map[string]bool{}
-	for _, obj := range objs {
-		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			keep[slice.Name] = true
+// writeEndpoints updates the Endpoints and EndpointSlices of the Service "kubernetes" if they differ from want, and
+// reports whether they did.
+func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wrote bool, err error) {
+	keep := map[objectRef]bool{}
+	for _, obj := range endpointsOf(want) {
+		kept, ok := s.upkeep.row(obj)
+		if !ok {
+			continue
+		}
+		keep[kept.ref] = true
+		changed, err := s.ensure(ctx, kept)
+		wrote = wrote || changed
+		if err != nil {
+			return wrote, err
 		}
 	}
-	st, err := s.reader.storage(slicesResource)
-	if err != nil {
-		return err
-	}
-	query := objects.ListQuery{
-		Namespace: metav1.NamespaceDefault,
-		Labels:    labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: kubernetesName}),
-		Fields:    fields.Everything(),
-	}
-	page, err := st.List(ctx, query)
-	if err != nil {
-		return err
-	}
-	for _, e := range page.Items {
-		if name := e.Object.GetName(); !keep[name] &&
-			(name == kubernetesName || strings.HasPrefix(name, kubernetesName+"-")) {
-			if err := s.deleteOwn(ctx, slicesResource, e.Object); err != nil {
-				return err
+	for _, gvr := range []schema.GroupVersionResource{endpointsResource, slicesResource} {
+		st, err := s.reader.storage(gvr)
+		if err != nil {
+			return wrote, err
+		}
+		page, err := st.List(ctx, objects.ListQuery{
+			Namespace: metav1.NamespaceDefault,
+			Labels:    labels.Everything(),
+			Fields:    fields.Everything(),
+		})
+		if err != nil {
+			return wrote, err
+		}
+		for _, e := range page.Items {
+			if !ofKubernetes(e.Object) || keep[refOf(gvr, e.Object)] {
+				continue
 			}
+			if err := s.deleteOwn(ctx, gvr, e.Object); err != nil {
+				return wrote, err
+			}
+			wrote = true
 		}
 	}
-	if len(want) > 0 {
-		return nil
+	return wrote, nil
+}
+
+// ofKubernetes reports whether o is the Endpoints or an EndpointSlice of the Service "kubernetes", by its name or its
+// label.
+func ofKubernetes(o kind.Object) bool {
+	if o.GetNamespace() != metav1.NamespaceDefault {
+		return false
 	}
-	stale, err := s.reader.Get(ctx, endpointsResource, metav1.NamespaceDefault, kubernetesName)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	o, ok := stale.(kind.Object)
-	if !ok {
-		return nil
-	}
-	return s.deleteOwn(ctx, endpointsResource, o)
+	_, slice := o.(*discoveryv1.EndpointSlice)
+	return o.GetName() == kubernetesName || slice && o.GetLabels()[discoveryv1.LabelServiceName] == kubernetesName
 }
 
 func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
@@ -158,7 +160,7 @@ func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource,
 
 // endpointsOf builds the Endpoints and EndpointSlices of the Service "kubernetes". Servers with the same port share a
 // subset and a slice.
-func endpointsOf(servers []netip.AddrPort) []runtime.Object {
+func endpointsOf(servers []netip.AddrPort) []kind.Object {
 	if len(servers) == 0 {
 		return nil
 	}
@@ -173,7 +175,7 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 			Labels:    map[string]string{discoveryv1.LabelSkipMirror: "true"},
 		},
 	}
-	out := []runtime.Object{endpoints}
+	out := []kind.Object{endpoints}
 	for len(servers) > 0 {
 		n := 1
 		for n < len(servers) && servers[n].Port() == servers[0].Port() {
@@ -308,24 +310,25 @@ func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, uint16(port)), true
 }
 
-// runEndpoints renews this server's key and checks the others' until ctx is done. It returns at once if the store is
-// not shared.
-func (s *Server) runEndpoints(ctx context.Context) error {
-	if !s.config.SharedStore {
-		return nil
-	}
-	tick := time.NewTicker(leaseRenewal)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if err := s.reconcileEndpoints(ctx); err != nil && ctx.Err() == nil {
+// newEndpointsLoop is the loop that keeps the endpoints: after a change of theirs and, if the store is shared, every
+// leaseRenewal, when it renews this server's key and checks the others'. It is a loop of its own: a webhook that delays
+// other objects of the system must not delay the renewal.
+func (s *Server) newEndpointsLoop() *keyed.Loop[struct{}] {
+	space := &spacing{most: leaseRenewal}
+	return keyed.New(keyed.Config[struct{}]{
+		Pause:     restoreRetry,
+		PauseMost: leaseRenewal,
+		Do: func(ctx context.Context, _ struct{}) (again time.Duration, err error) {
+			again, err = space.pass(func() (bool, error) { return s.reconcileEndpoints(ctx) })
+			if s.config.SharedStore && again == 0 {
+				again = leaseRenewal
+			}
+			return again, err
+		},
+		Failed: func(_ struct{}, err error) {
 			s.log.Warn("endpoints of the service kubernetes are not up to date", "error", err)
-		}
-	}
+		},
+	})
 }
 
 // removeOwnEndpoint removes this server's address from the endpoints while it shuts down.
@@ -339,40 +342,10 @@ func (s *Server) removeOwnEndpoint(ctx context.Context) {
 	if _, _, err = s.config.Store.Delete(ctx, leaseKey(own), 0); err == nil {
 		var left []netip.AddrPort
 		if left, err = s.livePeers(ctx, time.Now()); err == nil {
-			err = s.writeEndpoints(ctx, left)
+			_, err = s.writeEndpoints(ctx, left)
 		}
 	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		s.log.Warn("this server's address stays an endpoint of the service kubernetes for a while", "error", err)
 	}
-}
-
-// endpointsDiffer reports whether a client has changed endpoints that only this server writes.
-func (s *Server) endpointsDiffer(obj runtime.Object) bool {
-	own, err := s.ownEndpoint()
-	if err != nil || s.config.SharedStore {
-		return false
-	}
-	var want []runtime.Object
-	if own.IsValid() {
-		want = endpointsOf([]netip.AddrPort{own})
-	}
-	switch o := obj.(type) {
-	case *corev1.Endpoints: // deprecated, but still read by clients
-		return o.Namespace == metav1.NamespaceDefault && o.Name == kubernetesName && !slices.ContainsFunc(want, func(
-			w runtime.Object,
-		) bool {
-			e, ok := w.(*corev1.Endpoints) // the same
-			return ok && apiequality.Semantic.DeepEqual(e.Subsets, o.Subsets)
-		})
-	case *discoveryv1.EndpointSlice:
-		return o.Namespace == metav1.NamespaceDefault && o.Labels[discoveryv1.LabelServiceName] == kubernetesName &&
-			strings.HasPrefix(o.Name, kubernetesName) &&
-			!slices.ContainsFunc(want, func(w runtime.Object) bool {
-				e, ok := w.(*discoveryv1.EndpointSlice)
-				return ok && e.Name == o.Name && apiequality.Semantic.DeepEqual(e.Endpoints, o.Endpoints) &&
-					apiequality.Semantic.DeepEqual(e.Ports, o.Ports)
-			})
-	}
-	return false
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -68,8 +69,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 
 // serve runs the event handlers, bootstraps, and accepts requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready func()) error {
-	s.watchSystemObjects()
-	for _, f := range s.eventHandlers {
+	for _, f := range append(slices.Clone(s.eventHandlers), s.upkeepHandlers()...) {
 		if err := s.startHandler(inner, group, f); err != nil {
 			return err
 		}
@@ -94,13 +94,14 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 	if err := s.waitForHandlers(ctx, inner); err != nil {
 		return err
 	}
-	group.Go(func() error { return s.systemObjectsLoop.Run(inner) })
+	group.Go(func() error { return s.upkeep.loop.Run(inner) })
+	s.endpointsLoop.Add(struct{}{})
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan struct{})
 	group.Go(func() error {
 		defer close(kept)
-		return s.runEndpoints(keeping)
+		return s.endpointsLoop.Run(keeping)
 	})
 	hs, failed := s.listen(inner, group)
 	s.ready.Store(true)
@@ -203,7 +204,7 @@ func (s *Server) startHandler(inner context.Context, group *errgroup.Group, even
 	if err != nil {
 		return err
 	}
-	at := &handlerState{storage: st}
+	at := &handlerState{storage: st, query: eventHandler.query()}
 	at.seen.Store(revisionOf(rv))
 	s.handlerProgress = append(s.handlerProgress, at)
 	group.Go(func() error {
@@ -222,14 +223,17 @@ func (s *Server) startHandler(inner context.Context, group *errgroup.Group, even
 	return nil
 }
 
+// query selects the handler's objects.
+func (f EventHandler) query() objects.ListQuery {
+	return objects.ListQuery{Namespace: f.namespace, Labels: labels.Everything(), Fields: fields.Everything()}
+}
+
 // relist updates known, and the event handler, to the current state.
 func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
 	// resourceVersion=0 reads the cache and skips unreadable objects.
-	page, err := st.List(ctx, objects.ListQuery{
-		Labels:          labels.Everything(),
-		Fields:          fields.Everything(),
-		ResourceVersion: "0",
-	})
+	query := f.query()
+	query.ResourceVersion = "0"
+	page, err := st.List(ctx, query)
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.Resource.Resource, err)
 	}
@@ -250,11 +254,9 @@ func (f EventHandler) relist(ctx context.Context, st objects.Storage, known map[
 func (f EventHandler) watch(
 	ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64,
 ) (lost bool, err error) {
-	watcher, err := st.Watch(ctx, objects.ListQuery{
-		Labels:          labels.Everything(),
-		Fields:          fields.Everything(),
-		ResourceVersion: *rv,
-	})
+	query := f.query()
+	query.ResourceVersion = *rv
+	watcher, err := st.Watch(ctx, query)
 	if err != nil {
 		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err),
 			fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
@@ -278,6 +280,7 @@ func (f EventHandler) watch(
 // handlerState is the progress of an event handler.
 type handlerState struct {
 	storage objects.Storage
+	query   objects.ListQuery
 	seen    atomic.Int64 // the revision of the last object, or list, that it received
 }
 
@@ -285,7 +288,7 @@ type handlerState struct {
 // first request.
 func (s *Server) waitForHandlers(ctx, inner context.Context) error {
 	for _, f := range s.handlerProgress {
-		page, err := f.storage.List(inner, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
+		page, err := f.storage.List(inner, f.query)
 		if err != nil {
 			return fmt.Errorf("wait for event handlers: %w", err)
 		}

@@ -74,7 +74,7 @@ type Config struct {
 	// EventHandlers lists the event handlers of resources; they have the current state before the server is ready (RBAC
 	// rules, for example).
 	EventHandlers []EventHandler
-	// Bootstrap are objects that must exist: missing ones are created, cluster roles and bindings updated.
+	// Bootstrap are objects that must exist, of the kinds in keptKinds: missing ones are created, others reconciled.
 	Bootstrap []runtime.Object
 	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
 	RemovedBindings []*rbacv1.ClusterRoleBinding
@@ -154,6 +154,8 @@ type EventHandler struct {
 	Set      func(runtime.Object)
 	Remove   func(runtime.Object)
 	storage  objects.Storage // for stored objects that are no resource of the API; nil: the resource's storage
+	// namespace limits the objects; empty: all
+	namespace string
 }
 
 // Server is an API server. New creates it, Run runs it.
@@ -179,10 +181,11 @@ type Server struct {
 	addresses        *servicealloc.Allocator
 	usage            *usage.Collector
 	tunnels          *tunnels.Tunnels
-	// used by one goroutine at a time: bootstrap, then runEndpoints or newSystemObjectsLoop, then removeOwnEndpoint
-	peers             *peers
-	systemObjectsLoop *keyed.Loop[systemObjectsKey] // woken when one of the server's own objects was deleted
-	root              http.Handler
+	// used by one goroutine at a time: bootstrap, then endpointsLoop, then removeOwnEndpoint
+	peers         *peers
+	endpointsLoop *keyed.Loop[struct{}]
+	upkeep        *upkeep
+	root          http.Handler
 
 	stopping chan struct{} // closed when a shutdown begins
 	stop     sync.Once
@@ -206,7 +209,6 @@ func New(config Config) (*Server, error) {
 		metrics:  pipeline.NewMetrics(),
 		peers:    newPeers(),
 	}
-	server.systemObjectsLoop = server.newSystemObjectsLoop()
 	patch.LimitCopies()
 	server.metrics.Registry.MustRegister(config.Collectors...)
 	server.config.Store = withStorageMetrics(config.Store, server.metrics.Registry)
@@ -221,6 +223,8 @@ func New(config Config) (*Server, error) {
 		server.config.Grace = 10 * time.Second
 	}
 	server.openResources(registry.Table(config.Gates))
+	server.upkeep = server.newUpkeep()
+	server.endpointsLoop = server.newEndpointsLoop()
 	server.reader.outbound = server.egress()
 	if err := server.allocateServices(); err != nil {
 		return nil, err

@@ -10,12 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"keelson/api/apiregistration"
 	"keelson/api/kind"
 	"keelson/apiserver/discovery"
 )
 
-// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions, created at
-// start; "true" those of custom resources, created and deleted with their definitions.
+// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions; "true" those of
+// custom resources, created and deleted with their definitions.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 // Priorities of the group versions of custom resources, as in Kubernetes.
@@ -24,22 +25,25 @@ const (
 	customVersionPriority = 100
 )
 
-// manage creates missing APIServices, and deletes those of deleted custom resources.
+// manage creates missing APIServices, deletes those of deleted custom resources, and restores the condition of local
+// ones.
 func (s *Services) manage(ctx context.Context) error {
 	local := s.config.Local()
 	s.mu.Lock()
-	first := !s.builtInCreated
 	var missing []*v1.APIService
 	wanted := map[string]bool{}
 	for _, l := range local {
 		svc := managed(l)
 		wanted[svc.Name] = true
-		if s.known[svc.Name] == nil && (l.Custom || first) {
+		if s.known[svc.Name] == nil {
 			missing = append(missing, svc)
 		}
 	}
-	var gone []*v1.APIService
+	var gone, unavailable []*v1.APIService
 	for name, svc := range s.known {
+		if svc.Spec.Service == nil && !hasCondition(svc, apiregistration.Local) {
+			unavailable = append(unavailable, svc)
+		}
 		if svc.Labels[managedLabel] == "true" && !wanted[name] {
 			gone = append(gone, svc)
 		}
@@ -58,13 +62,10 @@ func (s *Services) manage(ctx context.Context) error {
 	for _, svc := range gone {
 		group.Go(func() error { return s.remove(ctx, svc) })
 	}
-	if err := group.Wait(); err != nil {
-		return err
+	for _, svc := range unavailable {
+		group.Go(func() error { return s.writeCondition(ctx, svc, apiregistration.Local) })
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.builtInCreated = true
-	return nil
+	return group.Wait()
 }
 
 func managed(l Local) *v1.APIService {

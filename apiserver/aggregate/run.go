@@ -154,12 +154,10 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, condi
 		if !ok {
 			return nil, fmt.Errorf("api service %s is a %T", svc.Name, current)
 		}
-		if now.UID != svc.UID || now.Spec.Service == nil {
+		if now.UID != svc.UID || (now.Spec.Service == nil) != (svc.Spec.Service == nil) {
 			return nil, errStale
 		}
-		if have := apiregistration.Available(now); have != nil && have.Status == condition.Status &&
-			have.Reason == condition.Reason &&
-			have.Message == condition.Message {
+		if hasCondition(now, condition) {
 			return current, nil
 		}
 		if condition.Status != v1.ConditionTrue {
@@ -173,4 +171,11 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, condi
 		return nil
 	}
 	return err
+}
+
+// hasCondition reports whether the condition Available of svc says the same as condition.
+func hasCondition(svc *v1.APIService, condition v1.APIServiceCondition) bool {
+	have := apiregistration.Available(svc)
+	return have != nil && have.Status == condition.Status && have.Reason == condition.Reason &&
+		have.Message == condition.Message
 }

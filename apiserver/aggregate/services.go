@@ -61,11 +61,10 @@ type Services struct {
 	// remotes are the group versions of other servers; the map is replaced, never modified.
 	remotes atomic.Pointer[map[schema.GroupVersion]*remote]
 
-	mu             sync.Mutex
-	known          map[string]*v1.APIService // by name
-	discovered     map[string]*Discovery     // by name of an APIService
-	builtInCreated bool                      // the APIServices of built-in group versions have been created
-	closed         []*remote                 // replaced remotes, whose idle connections Run closes
+	mu         sync.Mutex
+	known      map[string]*v1.APIService // by name
+	discovered map[string]*Discovery     // by name of an APIService
+	closed     []*remote                 // replaced remotes, whose idle connections Run closes
 }
 
 // New returns an empty Services; Set adds to it.
