@@ -27,7 +27,7 @@ type heavyBodies struct{ bodies, documents *shares.Shares }
 
 var heavy = newHeavyBodies()
 
-// newHeavyBodies lets one tenant read 16 bodies at a time, of 3 MiB each, and make one object of many parts; all tenants
+// newHeavyBodies lets one tenant read 16 bodies at a time of 3 MiB each, and make one object of many parts; all tenants
 // together 64 and 8.
 func newHeavyBodies() *heavyBodies {
 	return &heavyBodies{bodies: shares.New(16, 64), documents: shares.New(1, 8)}

@@ -16,8 +16,8 @@ const maxDepth = 1000
 // document of 3 MB could take gigabytes. No object that fits into the store needs as many.
 const maxParts = 100_000
 
-// CheckDepth rejects JSON with too deep nesting or too many objects and lists, and returns their number. Other documents
-// pass with 0; they are checked when they are decoded.
+// CheckDepth rejects JSON with too deep nesting or too many objects and lists, and returns their number. Other
+// documents pass with 0; they are checked when they are decoded.
 func CheckDepth(doc []byte) (parts int, err error) {
 	deepest, parts := measure(doc)
 	switch {
