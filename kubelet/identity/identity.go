@@ -128,8 +128,7 @@ func New(cfg Config) (*Identity, error) {
 // open reads the certificates and makes their managers, which know then what time it is.
 func (i *Identity) open() error {
 	subject := pkix.Name{CommonName: "system:node:" + i.cfg.NodeName, Organization: []string{"system:nodes"}}
-	var err error
-	i.client, err = i.keep("kubelet-client", &i.shown, i.clientRenewed, certificate.Config{
+	client, err := i.keep("kubelet-client", &i.shown, i.clientRenewed, certificate.Config{
 		SignerName: certv1.KubeAPIServerClientKubeletSignerName,
 		Template:   &x509.CertificateRequest{Subject: subject},
 		GetUsages:  certificate.DefaultKubeletClientGetUsages,
@@ -143,7 +142,7 @@ func (i *Identity) open() error {
 	if err != nil {
 		return err
 	}
-	i.serving, err = i.keep("kubelet-server", &i.served, func() {}, certificate.Config{
+	serving, err := i.keep("kubelet-server", &i.served, func() {}, certificate.Config{
 		SignerName: certv1.KubeletServingSignerName,
 		Template: &x509.CertificateRequest{
 			Subject:     subject,
@@ -155,7 +154,12 @@ func (i *Identity) open() error {
 			return kubernetes.NewForConfig(i.rest)
 		},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	i.client = client
+	i.serving = serving
+	return nil
 }
 
 // authenticates reports whether there is a client certificate that has not expired.
