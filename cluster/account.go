@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
+	"keelson/client/servers"
 )
 
 // accountTransport authenticates requests as a service account. Its token is kept in memory only, requested at the
@@ -61,7 +62,7 @@ func asAccount(base *client.Client, anonymous *rest.Config, user, agent string) 
 	if !ok {
 		return base
 	}
-	cfg := rest.AnonymousClientConfig(anonymous)
+	cfg := servers.Anonymous(anonymous)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return newAccountTransport(namespace, name, next, accountTokens{base.Interface, namespace, name}.request)
 	})

@@ -104,7 +104,7 @@ var contents = []string{
 	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, storeUsedFile, migrating,
 	"runtime", "network", "kubelet", "logs",
 	"manifests", "volumes",
-	"node.pid", "keelson.pid", endpointFile, nodeNameFile, reserveFile,
+	"node.pid", "keelson.pid", endpointFile, nodeNameFile, reserveFile, serversFile,
 }
 
 // Fresh reports whether neither a cluster nor a node has run here yet.

@@ -214,6 +214,9 @@ func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
 	if err != nil {
 		return err
 	}
+	if err := mayBeNode(); err != nil {
+		return err
+	}
 	clearWay(ctx, role.log(), q.Server)
 	to, err := q.discover(ctx)
 	if err != nil {

@@ -8,16 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"sync/atomic"
-	"time"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/connrotation"
 
+	"keelson/client/servers"
 	"keelson/lib/linux"
 	"keelson/lib/run"
 )
@@ -25,13 +21,16 @@ import (
 // followKubeconfig returns a client configuration that shows the client certificate in the kubeconfig at path, and run,
 // which takes over another one when the file changes: the API server writes it again when it renews the certificate.
 // Other credentials, and files that the kubeconfig names, are the client library's; run is nil then.
-func followKubeconfig(path string, log *slog.Logger) (to *rest.Config, run run.Func, err error) {
+func followKubeconfig(
+	path string, all *servers.Servers, log *slog.Logger,
+) (to *rest.Config, run run.Func, err error) {
 	of, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	if len(of.CertData) == 0 {
-		return of, nil, nil
+		to, err = all.REST(of)
+		return to, nil, err
 	}
 	var current atomic.Pointer[tls.Certificate]
 	read := func(c *rest.Config) error {
@@ -45,7 +44,6 @@ func followKubeconfig(path string, log *slog.Logger) (to *rest.Config, run run.F
 	if err := read(of); err != nil {
 		return nil, nil, err
 	}
-	conns := connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
 	to = rest.CopyConfig(of)
 	conf, err := rest.TLSConfigFor(rest.AnonymousClientConfig(of))
 	if err != nil || conf == nil {
@@ -55,12 +53,8 @@ func followKubeconfig(path string, log *slog.Logger) (to *rest.Config, run run.F
 		return current.Load(), nil
 	}
 	to.TLSClientConfig = rest.TLSClientConfig{}
-	to.Transport = utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig:     conf,
-		TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 25,
-		DialContext:         conns.DialContext,
-	})
+	conns := all.Transport(conf)
+	to.Transport = conns
 	last := of.CertData
 	changed := func() {
 		next, err := clientcmd.BuildConfigFromFlags("", path)

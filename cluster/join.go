@@ -16,6 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
+	"keelson/client/servers"
 	"keelson/kubelet/identity"
 	"keelson/lib/deeds"
 	"keelson/lib/log"
@@ -40,6 +41,8 @@ func (k *keys) kubeletServing() kubeletServing {
 // may be nil.
 type kubeletCertificates struct {
 	rest *rest.Config
+	// servers are the API servers that rest reaches.
+	servers *servers.Servers
 	// anonymous reaches the same server without credentials. ca is the server's CA; rest may hold it in its transport
 	// only.
 	anonymous      *rest.Config
@@ -66,7 +69,8 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
-	live, follow, err := followKubeconfig(r.kubeconfig("kubelet"), log)
+	all := r.servers(to.Host)
+	live, follow, err := followKubeconfig(r.kubeconfig("kubelet"), all, log)
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
@@ -87,7 +91,8 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	}
 	return kubeletCertificates{
 		rest:      live,
-		anonymous: rest.AnonymousClientConfig(to),
+		servers:   all,
+		anonymous: servers.Anonymous(live),
 		ca:        ca,
 		serving:   serving,
 		beside:    beside,
@@ -133,11 +138,18 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 			return none, err
 		}
 	}
+	all := r.servers(to.Host)
+	if bootstrap != nil {
+		if bootstrap, err = all.REST(bootstrap); err != nil {
+			return none, err
+		}
+	}
 	id, err := identity.New(identity.Config{
 		Dir:       dir.Sub("pki"),
 		NodeName:  cfg.NodeName,
 		Addresses: netIPs(nodeIPs(cfg)),
 		Server:    to,
+		Servers:   all,
 		Bootstrap: bootstrap,
 		First: func() error {
 			if known {
@@ -151,7 +163,8 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	}
 	out := kubeletCertificates{
 		rest:      id.REST(),
-		anonymous: rest.AnonymousClientConfig(to),
+		servers:   all,
+		anonymous: servers.Anonymous(id.REST()),
 		ca:        ca,
 		serving:   kubeletServing{id.ServerTLS(), clients},
 		run:       id.Run,

@@ -12,6 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// mayBeNode returns why this process cannot make the machine a node; nothing is changed before it is called.
+func mayBeNode() error {
+	if os.Getuid() != 0 {
+		return errors.New("a node mounts file systems and makes networks, which only root may: run the command as root")
+	}
+	return missingForNode()
+}
+
 // missingForNode explains in a sentence what this process or machine lacks for a real node; nil: nothing is known to be
 // missing. The part that needs a feature reports what shows only in use, such as missing overlay mounts.
 func missingForNode() error {

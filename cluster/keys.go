@@ -13,6 +13,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/auth"
+	"keelson/client/servers"
 	"keelson/pki"
 )
 
@@ -82,12 +83,13 @@ func (i *identities) open(cfg Config) (*keys, error) {
 		return nil, err
 	}
 	k := &keys{ca: ca}
+	further, _ := cfg.Listen.names()
 	if k.server, err = ca.ServerLeaf("apiserver", pki.Subject{
 		Name: "kube-apiserver",
-		DNS: []string{
-			"localhost", serverOwnName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		DNS: append([]string{
+			"localhost", serverOwnName, "kubernetes", "kubernetes.default", servers.Name,
 			"kubernetes.default.svc.cluster.local", cfg.NodeName,
-		},
+		}, further...),
 		IPs: servingAddresses(cfg, union(cfg.keptServices, ranges)),
 	}); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // ListenOptions say where the API is served.
@@ -22,21 +23,43 @@ type ListenOptions struct {
 	// Bind is the address that the API listens on; 0.0.0.0 or :: are all addresses. Empty: 127.0.0.1 and, on a node
 	// with the built-in network, the node's address in its pod network.
 	Bind string
+	// Names are further names and addresses in the API's serving certificate: those of a load balancer.
+	Names []string
 }
 
 func (o *ListenOptions) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.Bind, "bind-address", "",
 		"serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's pods)")
+	fl.StringSliceVar(&o.Names, "tls-san", nil,
+		"further `NAME` or address in the API's serving certificate, such as a load balancer's; may be repeated")
 }
 
 func (o ListenOptions) validate() error {
-	if o.Bind == "" {
-		return nil
+	var errs []error
+	if ip, err := netip.ParseAddr(o.Bind); o.Bind != "" && (err != nil || ip.IsMulticast()) {
+		errs = append(errs, fmt.Errorf("--bind-address %q is not an IP address", o.Bind))
 	}
-	if ip, err := netip.ParseAddr(o.Bind); err != nil || ip.IsMulticast() {
-		return fmt.Errorf("--bind-address %q is not an IP address", o.Bind)
+	for _, name := range o.Names {
+		ip, err := netip.ParseAddr(name)
+		isName := len(validation.IsDNS1123Subdomain(name)) == 0 || len(validation.IsWildcardDNS1123Subdomain(name)) == 0
+		if err == nil && ip.Zone() == "" || err != nil && isName {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("--tls-san %q is neither an IP address nor a DNS name in lower case", name))
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// names are the DNS names among Names, addresses the others.
+func (o ListenOptions) names() (names []string, addresses []net.IP) {
+	for _, text := range o.Names {
+		if ip, err := netip.ParseAddr(text); err == nil {
+			addresses = append(addresses, ip.AsSlice())
+			continue
+		}
+		names = append(names, text)
+	}
+	return names, addresses
 }
 
 // bind is the first listen address.
@@ -235,6 +258,8 @@ func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
 	if end := cfg.endpoint(); end.IsValid() {
 		ips = append(ips, end.AsSlice())
 	}
+	_, named := cfg.Listen.names()
+	ips = append(ips, named...)
 	bind := cfg.Listen.bind()
 	if !bind.IsUnspecified() {
 		return append(ips, bind.AsSlice())

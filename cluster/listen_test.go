@@ -69,6 +69,25 @@ func TestEndpoint(t *testing.T) {
 	if err := (ListenOptions{Bind: "host"}).validate(); err == nil {
 		t.Error("a name is taken as an address")
 	}
+	for name, ok := range map[string]bool{
+		"192.0.2.9":       true,
+		"2001:db8::9":     true,
+		"api.example.com": true,
+		"*.example.com":   true,
+		"https://a":       false,
+		"a_b":             false,
+		"fe80::1%eth0":    false,
+		"":                false,
+	} {
+		if err := (ListenOptions{Names: []string{name}}).validate(); (err == nil) != ok {
+			t.Errorf("--tls-san %q: %v", name, err)
+		}
+	}
+	names, addresses := ListenOptions{Names: []string{"192.0.2.9", "api.example.com"}}.names()
+	if !slices.Equal(names, []string{"api.example.com"}) || len(addresses) != 1 ||
+		!addresses[0].Equal(net.IPv4(192, 0, 2, 9)) {
+		t.Errorf("names %v, addresses %v", names, addresses)
+	}
 }
 
 // TestListeners: several addresses are one listener, also one that the machine has not got yet.

@@ -169,7 +169,7 @@ func (n nodeAccounts) connect(u *auth.User, agent string) *client.Client {
 	if err != nil {
 		return n.node // cannot happen: n.node has the same configuration
 	}
-	cfg := rest.AnonymousClientConfig(n.anonymous)
+	cfg := rest.CopyConfig(n.anonymous)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return &nodeAccountTransport{
 			account: newAccountTransport(metav1.NamespaceSystem, as, next,

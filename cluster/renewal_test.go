@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"keelson/client/servers"
 	"keelson/lib/waittest"
 	"keelson/pki"
 )
@@ -166,7 +167,7 @@ func TestFollowKubeconfig(t *testing.T) {
 		}
 	}
 	put("first")
-	to, follow, err := followKubeconfig(path, slog.New(slog.DiscardHandler))
+	to, follow, err := followKubeconfig(path, servers.New(servers.Config{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -154,7 +154,45 @@ func grants(rows []role) []runtime.Object {
 		}
 		out = append(out, binding)
 	}
-	return append(out, nodeAccountObjects(rows)...)
+	return append(append(out, serversObjects(rows)...), nodeAccountObjects(rows)...)
+}
+
+// serversObjects are the RBAC objects by which agents in processes of their own learn the addresses of the API servers
+// (client/servers).
+func serversObjects(rows []role) []runtime.Object {
+	meta := metav1.ObjectMeta{
+		Namespace:   metav1.NamespaceDefault,
+		Name:        "keelson:servers",
+		Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
+	}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}}
+	for i := range rows {
+		if r := &rows[i]; r.file != "" && r.name != kubeletRole { // a kubelet is a node
+			subjects = append(subjects, rbacv1.Subject{
+				APIGroup: rbacv1.GroupName,
+				Kind:     rbacv1.UserKind,
+				Name:     r.user(Config{}).Name,
+			})
+		}
+	}
+	return []runtime.Object{
+		&rbacv1.Role{
+			ObjectMeta: meta,
+			Rules: []rbacv1.PolicyRule{
+				{
+					APIGroups:     []string{""},
+					Resources:     []string{"endpoints"},
+					ResourceNames: []string{"kubernetes"},
+					Verbs:         []string{"get", "list", "watch"},
+				},
+			},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: *meta.DeepCopy(),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+			Subjects:   subjects,
+		},
+	}
 }
 
 // Role describes a role that can be a process of its own.

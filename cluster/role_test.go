@@ -167,6 +167,8 @@ func TestGrants(t *testing.T) {
 	want := []string{
 		"keelson:proxy -> system:node-proxier: User system:kube-proxy ServiceAccount keelson-proxy",
 		"role keelson:dns", "keelson:dns -> keelson:dns: User system:serviceaccount:kube-system:keelson-dns",
+		"keelson:servers [get list watch] [endpoints] [kubernetes]",
+		"keelson:servers -> keelson:servers: Group " + auth.Nodes,
 		"account keelson-dns", "account keelson-proxy",
 		"keelson:node-roles [create] [serviceaccounts/token] [keelson-dns keelson-proxy]",
 		"keelson:node-roles -> keelson:node-roles: Group " + auth.Nodes,

@@ -19,6 +19,7 @@ import (
 
 	"keelson/auth"
 	"keelson/client"
+	"keelson/client/servers"
 	"keelson/controllers"
 	"keelson/lib/deeds"
 	"keelson/lib/log"
@@ -133,7 +134,13 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if r.Cleanup {
 		return row.purge(ctx, cfg.DataDir)
 	}
-	to, follow, err := r.connect(row.file)
+	kubeconfig, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(row.file))
+	if err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	all := r.servers(kubeconfig.Host)
+	clearWay(ctx, r.log(), append(all.URLs(), kubeconfig.Host)...)
+	to, follow, err := followKubeconfig(r.kubeconfig(row.file), all, r.log().With(deeds.Key, deeds.Certificates))
 	if err != nil {
 		return err
 	}
@@ -141,10 +148,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	anonymous, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(row.file))
-	if err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
-	}
+	anonymous := servers.Anonymous(to)
 	of := agentState{watchdog: r.Election.watch()}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
@@ -169,28 +173,41 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			return asAccount(base, anonymous, u.Name, agent)
 		},
 	}
-	if s.signers, err = r.signers(anonymous); err != nil {
+	if s.signers, err = r.signers(kubeconfig); err != nil {
 		return err
 	}
 	work, err := row.make(s)
 	if err != nil {
 		return err
 	}
-	parts := append(serve, run.Part{Name: row.name, Run: work}, forward)
+	parts := append(append(serve, run.Part{Name: row.name, Run: work}, forward), serverParts(all, base)...)
 	if follow != nil {
 		parts = append(parts, run.Part{Name: "certificates", Run: follow})
 	}
 	return run.Together(nil, parts...)(ctx, r.Ready)
 }
 
-// connect reads an agent's kubeconfig. follow keeps the certificate up; it may be nil.
-func (r RoleConfig) connect(file string) (to *rest.Config, follow run.Func, err error) {
-	to, follow, err = followKubeconfig(r.kubeconfig(file), r.log().With(deeds.Key, deeds.Certificates))
-	if err != nil {
-		return nil, nil, err
+// serversFile keeps the API servers that an agent of this data directory has learned.
+const serversFile = "servers.json"
+
+// servers are the API servers that an agent knows: the one at the URL of its kubeconfig, and those in the file.
+func (r RoleConfig) servers(url string) *servers.Servers {
+	return servers.New(servers.Config{
+		Given: url,
+		File:  r.DataDir.Sub(serversFile),
+		Log:   r.log().With(deeds.Key, deeds.Cluster),
+	})
+}
+
+// serverParts keep the list of servers and the choice among them up to date.
+func serverParts(all *servers.Servers, cl *client.Client) []run.Part {
+	return []run.Part{
+		{Name: "choice of API server", Run: all.Run},
+		{Name: "API servers", Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return all.Follow(ctx, cl.Config)
+		}},
 	}
-	clearWay(context.Background(), r.log(), to.Host)
-	return to, follow, nil
 }
 
 func (r RoleConfig) kubeconfig(file string) string {
@@ -246,6 +263,9 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 	if err != nil {
 		return err
 	}
+	if err := mayBeNode(); err != nil {
+		return err
+	}
 	// the node has joined before
 	if role.Bootstrap == "" && role.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) {
 		role.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
@@ -296,13 +316,13 @@ func (r RoleConfig) serverAt() netip.Addr {
 	return netip.Addr{}
 }
 
-// knownServers are the URLs of the API servers in the kubelet's kubeconfigs.
+// knownServers are the URLs of the API servers in the kubelet's kubeconfigs, and of those that it has learned.
 func (r RoleConfig) knownServers() []string {
 	var out []string
 	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
 		to, err := loadIfThere(file)
 		if to != nil && err == nil { // the code that loads the kubeconfig reports the error
-			out = append(out, to.Host)
+			out = append(append(out, to.Host), r.servers(to.Host).URLs()...)
 		}
 	}
 	return out
@@ -370,7 +390,7 @@ func (r RoleConfig) nodeParts(
 		name:      cfg.NodeName,
 		log:       r.log().With(deeds.Key, deeds.Cluster),
 	}.connect
-	beside := []run.Part{forward}
+	beside := append(serverParts(cert.servers, cl), forward)
 	if cert.learnClientCAs != nil {
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learnClientCAs})
 	}

@@ -15,6 +15,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
+	"keelson/client/servers"
 	"keelson/controllers"
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
@@ -296,8 +297,8 @@ func (s *site) kubelet() (run.Func, error) {
 	}
 	cfg.Node.apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}
-	if s.server == nil && !cfg.Node.NoTunnel {
-		t := tunnel.New(kc.Client, kc.Log)
+	if to, remote := kc.Client.Config.Transport.(*servers.Transport); remote && !cfg.Node.NoTunnel {
+		t := tunnel.New(to, kc.Log)
 		kc.Tunnel = t
 		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
 	}

@@ -14,10 +14,12 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,33 +159,59 @@ func certificatesOf(text []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// externalServer is the server's URL for other machines: the kubeconfig's or, if that is local to this machine, the
-// endpoint of the Service kubernetes.
+// externalServer is the server's URL for other machines: the kubeconfig's if it has a name or is one of the addresses
+// that the servers advertise, else the first of those, else the kubeconfig's if that is not local to this machine.
 func externalServer(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (string, error) {
 	u, err := url.Parse(to.Host)
 	if err != nil {
 		return "", fmt.Errorf("address of the server: %w", err)
 	}
-	if ip, err := netip.ParseAddr(u.Hostname()); (err != nil || !ip.IsLoopback()) && u.Hostname() != "localhost" {
+	ip, err := netip.ParseAddr(u.Hostname())
+	isName := err != nil && u.Hostname() != "localhost"
+	if isName {
 		return "https://" + u.Host, nil
 	}
-	nodes, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	advertised, err := advertisedServers(ctx, cl)
 	if err != nil {
-		return "", fmt.Errorf("list nodes: %w", err)
+		return "", err
 	}
-	slice, err := cl.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("find the server's address: %w", err)
-	}
-	if err == nil && len(slice.Ports) == 1 && slice.Ports[0].Port != nil {
-		for _, e := range slice.Endpoints {
-			if ip, err := netip.ParseAddr(e.Addresses[0]); err == nil && !inPodCIDR(nodes.Items, ip) {
-				return "https://" + net.JoinHostPort(ip.String(), fmt.Sprint(*slice.Ports[0].Port)), nil
-			}
-		}
+	switch {
+	case slices.Contains(advertised, u.Host):
+		return "https://" + u.Host, nil
+	case len(advertised) > 0:
+		return "https://" + advertised[0], nil
+	case ip.IsValid() && !ip.IsLoopback():
+		return "https://" + u.Host, nil
 	}
 	return "", errors.New("other machines do not reach the API: start the server with --bind-address=0.0.0.0 (or one " +
 		"of this machine's addresses), or say by --server https://HOST:PORT how they do")
+}
+
+// advertisedServers are the endpoints of the Service kubernetes that machines outside the cluster may reach.
+func advertisedServers(ctx context.Context, cl kubernetes.Interface) ([]string, error) {
+	nodes, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	list, err := cl.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=kubernetes",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find the server's address: %w", err)
+	}
+	var out []string
+	for i := range list.Items {
+		slice := &list.Items[i]
+		if len(slice.Ports) != 1 || slice.Ports[0].Port == nil {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if ip, err := netip.ParseAddr(e.Addresses[0]); err == nil && !inPodCIDR(nodes.Items, ip) {
+				out = append(out, net.JoinHostPort(ip.String(), fmt.Sprint(*slice.Ports[0].Port)))
+			}
+		}
+	}
+	return out, nil
 }
 
 // inPodCIDR reports whether an address is in a node's pod CIDR. Other machines do not reach it before they have joined.

@@ -5,8 +5,9 @@
 // dials.
 //
 // Invariants:
-//  1. A node has one tunnel at most, the one that it opened last. It carries only connections to that node's own
-//     kubelet, which presents the same certificate as without a tunnel.
+//  1. A node has a few tunnels at most: one for each address by which it knows this server. Connections go through the
+//     one that it opened last. They lead only to that node's own kubelet, which presents the same certificate as
+//     without a tunnel.
 //  2. A tunnel ends with the node, with the certificate that opened it, and with the server.
 package tunnels
 
@@ -19,6 +20,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,8 +47,11 @@ type Tunnels struct {
 
 	mu     sync.Mutex
 	closed bool
-	byNode map[string]*tunnel
+	byNode map[string][]*tunnel // of each node those it has, the newest last
 }
+
+// mostOfNode is the maximum number of a node's tunnels. The oldest ends when there are more.
+const mostOfNode = 4
 
 type tunnel struct {
 	session *mux.Session
@@ -55,7 +60,7 @@ type tunnel struct {
 
 // New returns an empty Tunnels.
 func New(cfg Config) *Tunnels {
-	t := &Tunnels{cfg: cfg, byNode: map[string]*tunnel{}}
+	t := &Tunnels{cfg: cfg, byNode: map[string][]*tunnel{}}
 	t.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keelson_apiserver_node_tunnels",
 		Help: "Nodes that keep a connection open, by which the server reaches their kubelets.",
@@ -149,7 +154,7 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	return nil
 }
 
-// serve waits for the end of a tunnel: by CloseNode, a newer tunnel, the peer, or the expiration of its certificate.
+// serve waits for the end of a tunnel: by CloseNode, newer tunnels, the peer, or the expiration of its certificate.
 func (t *Tunnels) serve(node string, tn *tunnel, ends time.Time) {
 	why := "the connection ended"
 	if ends.IsZero() {
@@ -168,37 +173,40 @@ func (t *Tunnels) serve(node string, tn *tunnel, ends time.Time) {
 	t.cfg.Log.Info("tunnel to kubelet closed", "node", node, "why", why)
 }
 
-// register registers tn as the node's tunnel and ends the previous one.
+// register registers tn as the node's newest tunnel, and ends the oldest one if there are too many.
 func (t *Tunnels) register(node string, tn *tunnel) bool {
 	t.mu.Lock()
-	old := t.byNode[node]
 	if t.closed {
 		t.mu.Unlock()
 		return false
 	}
-	t.byNode[node] = tn
+	has := append(slices.Clone(t.byNode[node]), tn)
+	more := max(0, len(has)-mostOfNode)
+	t.byNode[node] = has[more:]
 	t.mu.Unlock()
-	if old != nil {
+	for _, old := range has[:more] {
 		_ = old.session.Close() // an error does not matter
 	}
 	return true
 }
 
-// remove removes an ended tunnel, unless a newer one has replaced it.
+// remove removes an ended tunnel.
 func (t *Tunnels) remove(node string, tn *tunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.byNode[node] == tn {
+	left := slices.DeleteFunc(slices.Clone(t.byNode[node]), func(one *tunnel) bool { return one == tn })
+	t.byNode[node] = left
+	if len(left) == 0 {
 		delete(t.byNode, node)
 	}
 }
 
-// CloseNode closes the tunnel of a deleted node, if it has one.
+// CloseNode closes the tunnels of a deleted node, if it has any.
 func (t *Tunnels) CloseNode(node string) {
 	t.mu.Lock()
-	tn := t.byNode[node]
+	all := t.byNode[node]
 	t.mu.Unlock()
-	if tn != nil {
+	for _, tn := range all {
 		_ = tn.session.Close() // serve does the rest
 	}
 }
@@ -208,9 +216,9 @@ func (t *Tunnels) Run(ctx context.Context) error {
 	<-ctx.Done()
 	t.mu.Lock()
 	t.closed = true
-	all := make([]*tunnel, 0, len(t.byNode))
-	for _, tn := range t.byNode {
-		all = append(all, tn)
+	var all []*tunnel
+	for _, has := range t.byNode {
+		all = append(all, has...)
 	}
 	t.mu.Unlock()
 	for _, tn := range all {
@@ -220,14 +228,15 @@ func (t *Tunnels) Run(ctx context.Context) error {
 	return nil
 }
 
-// Dial opens a connection to a node's kubelet through its tunnel; nil: it has none.
+// Dial opens a connection to a node's kubelet through its newest tunnel; nil: it has none.
 func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	t.mu.Lock()
-	tn := t.byNode[node]
+	has := t.byNode[node]
 	t.mu.Unlock()
-	if tn == nil {
+	if len(has) == 0 {
 		return nil, nil // nil: there is no tunnel
 	}
+	tn := has[len(has)-1]
 	select {
 	case tn.slots <- struct{}{}:
 	default:

@@ -162,7 +162,7 @@ func (s said) Handle(_ context.Context, r slog.Record) error {
 }
 
 // TestEachNodeIsReachedByItsOwn: connections lead to the node that opened the tunnel, and to no other; the last tunnel
-// of a node counts.
+// of a node counts, and of too many the oldest ends.
 func TestEachNodeIsReachedByItsOwn(t *testing.T) {
 	server := newServer(t)
 	one, _ := server.join(t, "one", mux.Protocol)
@@ -176,10 +176,21 @@ func TestEachNodeIsReachedByItsOwn(t *testing.T) {
 	}
 	again, _ := server.join(t, "one", mux.Protocol)
 	greet(again, "I am one again")
-	ended(t, one)
 	if got := server.read(t, "one"); got != "I am one again" {
 		t.Errorf("after a second tunnel: %q", got)
 	}
+	_ = again.Close()
+	if node := <-server.over; node != "one" {
+		t.Errorf("the tunnel of node %s ended", node)
+	}
+	if got := server.read(t, "one"); got != "I am one" {
+		t.Errorf("after the end of the second: %q, want the first", got)
+	}
+	for range 4 {
+		further, _ := server.join(t, "one", mux.Protocol)
+		greet(further, "I am one")
+	}
+	ended(t, one)
 }
 
 // TestWhoOpensATunnel: a node that is registered, in the right words; nobody else.

@@ -13,18 +13,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	certv1 "k8s.io/api/certificates/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/certificate"
-	"k8s.io/client-go/util/connrotation"
 
+	"keelson/client/servers"
 	"keelson/lib/linux"
 )
 
@@ -37,6 +35,8 @@ type Config struct {
 	Addresses []net.IP
 	// Server has the address and CA of the API server. Its credentials are not used.
 	Server *rest.Config
+	// Servers are the API servers; nil: Server is the only one.
+	Servers *servers.Servers
 	// Bootstrap has the credentials of the first request, usually a bootstrap token. nil: the certificate in Dir must
 	// be valid.
 	Bootstrap *rest.Config
@@ -53,7 +53,7 @@ type Identity struct {
 	shown   shown // the client certificate
 	served  shown // the serving certificate
 	first   chan struct{}
-	conns   *connrotation.Dialer
+	conns   *servers.Transport
 	rest    *rest.Config
 	// sleepUntil is the wall clock.
 	sleepUntil func(context.Context, time.Time) error
@@ -110,8 +110,6 @@ func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" 
 // New reads the certificates in Dir.
 func New(cfg Config) (*Identity, error) {
 	identity := &Identity{cfg: cfg, first: make(chan struct{}, 1), sleepUntil: linux.SleepUntil}
-	identity.conns = connrotation.NewDialer(
-		(&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
 	if err := identity.connection(); err != nil {
 		return nil, err
 	}
@@ -201,13 +199,13 @@ func (i *Identity) connection() error {
 		}
 		return &tls.Certificate{}, nil
 	}
+	all := i.cfg.Servers
+	if all == nil {
+		all = servers.New(servers.Config{Given: config.Host})
+	}
+	i.conns = all.Transport(conf)
 	config.TLSClientConfig = rest.TLSClientConfig{}
-	config.Transport = utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig:     conf,
-		TLSHandshakeTimeout: 10 * time.Second,
-		MaxIdleConnsPerHost: 25,
-		DialContext:         i.conns.DialContext,
-	})
+	config.Transport = i.conns
 	i.rest = config
 	return nil
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel keeps a connection from a node to the API server, by which the API server reaches the kubelet if it
+// Package tunnel keeps a connection from a node to each API server, by which that server reaches the kubelet if it
 // cannot connect to the node. cluster runs it beside a kubelet, and passes it to the kubelet as an additional listener.
-// Connections that the API server opens go to the kubelet's server and nowhere else. It dials only the API server.
+// Connections that an API server opens go to the kubelet's server and nowhere else. It dials only the API servers.
 package tunnel
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +14,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/rest"
-
-	"keelson/client"
 	"keelson/lib/mux"
 )
 
@@ -34,28 +30,36 @@ const (
 	openTimeout = 30 * time.Second
 )
 
-// Tunnel is a net.Listener of the connections that the API server opens to this node. Run it once.
+// Servers are the API servers (client/servers).
+type Servers interface {
+	// Hosts returns them as HOST:PORT, and a channel that is closed when they have changed or may have come back.
+	Hosts() ([]string, <-chan struct{})
+	// Upgrade returns a transport of HTTP/1.1 to one of them, which shows the node's client certificate.
+	Upgrade(host string) *http.Transport
+}
+
+// Tunnel is a net.Listener of the connections that the API servers open to this node. Run it once.
 type Tunnel struct {
-	client *client.Client
-	log    *slog.Logger
-	conns  chan net.Conn
-	closed chan struct{}
-	close  func()
+	servers Servers
+	log     *slog.Logger
+	conns   chan net.Conn
+	closed  chan struct{}
+	close   func()
 }
 
 // New returns a tunnel. Run opens it.
-func New(cl *client.Client, log *slog.Logger) *Tunnel {
+func New(servers Servers, log *slog.Logger) *Tunnel {
 	t := &Tunnel{
-		client: cl,
-		log:    log,
-		conns:  make(chan net.Conn),
-		closed: make(chan struct{}),
+		servers: servers,
+		log:     log,
+		conns:   make(chan net.Conn),
+		closed:  make(chan struct{}),
 	}
 	t.close = sync.OnceFunc(func() { close(t.closed) })
 	return t
 }
 
-// Accept returns the next connection from the API server.
+// Accept returns the next connection from an API server.
 func (t *Tunnel) Accept() (net.Conn, error) {
 	select {
 	case c := <-t.conns:
@@ -82,83 +86,82 @@ func (address) String() string  { return "tunnel" }
 // errUnknown: the API server does not support tunnels. It is not Keelson's, or an older version.
 var errUnknown = errors.New("the server takes no tunnels")
 
-// Run keeps the connection open until ctx is done. It does not retry if the API server does not support tunnels.
+// Run keeps a connection to each server until ctx is done.
 func (t *Tunnel) Run(ctx context.Context, ready func()) error {
-	transport, wrapped, err := t.transport()
-	if err != nil {
-		return err
-	}
-	defer transport.CloseIdleConnections()
 	ready()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ends := map[string]context.CancelFunc{}
+	for {
+		hosts, changed := t.servers.Hosts()
+		for host, end := range ends {
+			if !slices.Contains(hosts, host) {
+				end()
+				delete(ends, host)
+			}
+		}
+		for _, host := range hosts {
+			if ends[host] != nil {
+				continue
+			}
+			one, end := context.WithCancel(ctx)
+			ends[host] = end
+			wg.Go(func() {
+				defer end()
+				t.keep(one, host)
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// keep keeps the connection to one server open until ctx is done. It does not retry if the server does not support
+// tunnels.
+func (t *Tunnel) keep(ctx context.Context, host string) {
+	transport := t.servers.Upgrade(host)
+	transport.ResponseHeaderTimeout = openTimeout
+	defer transport.CloseIdleConnections()
+	log := t.log.With("server", host)
 	for pause := firstPause; ; {
 		began := time.Now()
-		err := t.once(ctx, wrapped)
+		_, changed := t.servers.Hosts()
+		err := t.once(ctx, host, transport, log)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return
 		case errors.Is(err, errUnknown):
-			t.log.Info("the API server must reach this node's kubelet by its address", "why", err)
-			<-ctx.Done()
-			return nil
+			log.Info("the API server must reach this node's kubelet by its address", "why", err)
+			return
 		}
 		if time.Since(began) > lasted {
 			pause = firstPause
 		}
-		t.log.Info("the tunnel to the API server is opened again", "err", err, "in", pause)
+		log.Info("the tunnel to the API server is opened again", "err", err, "in", pause)
 		// Jitter: after a restart of the API server, not all nodes call at the same moment.
 		timer := time.NewTimer(pause/2 + rand.N(pause)) // spreads load
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
+			return
+		case <-changed:
+			timer.Stop()
+			pause = firstPause
+			continue
 		case <-timer.C:
 		}
 		pause = min(2*pause, longPause)
 	}
 }
 
-// transport returns the client's transport for an upgraded connection: HTTP/1.1, with the same certificate and dialer,
-// so that the connection ends when the certificate is rotated.
-func (t *Tunnel) transport() (*http.Transport, http.RoundTripper, error) {
-	rt, err := rest.TransportFor(t.client.Config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tunnel: %w", err)
-	}
-	conf, err := utilnet.TLSClientConfig(rt)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tunnel: %w", err)
-	}
-	dial, err := utilnet.DialerFor(rt)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tunnel: %w", err)
-	}
-	own := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: openTimeout,
-		TLSNextProto:          map[string]func(string, *tls.Conn) http.RoundTripper{},
-	}
-	if conf != nil {
-		own.TLSClientConfig = conf.Clone()
-	}
-	own.TLSClientConfig.NextProtos = []string{"http/1.1"}
-	if dial != nil {
-		own.DialContext = dial
-	}
-	wrapped, err := rest.HTTPWrappersForConfig(t.client.Config, own)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tunnel: %w", err)
-	}
-	return own, wrapped, nil
-}
-
 // once opens the tunnel and serves until it ends.
-func (t *Tunnel) once(ctx context.Context, rt http.RoundTripper) error {
+func (t *Tunnel) once(ctx context.Context, host string, rt http.RoundTripper, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(t.client.Config.Host, "/")+mux.Path,
-		http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+mux.Path, http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -188,7 +191,7 @@ func (t *Tunnel) once(ctx context.Context, rt http.RoundTripper) error {
 	defer func() { _ = session.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = session.Close() })
 	defer stop()
-	t.log.Info("a tunnel to the API server is open")
+	log.Info("a tunnel to the API server is open")
 	return t.serve(session)
 }
 

@@ -9,29 +9,58 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/client-go/rest"
-
-	"keelson/client"
 	"keelson/kubelet/tunnel"
 	"keelson/lib/mux"
 )
 
-func start(t *testing.T, url string, dial func(
-	context.Context, string, string,
-) (net.Conn, error),
-) (tn *tunnel.Tunnel, stop func()) {
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// known are servers without TLS.
+type known struct {
+	dial dialer
+
+	mu      sync.Mutex
+	hosts   []string
+	changed chan struct{}
+}
+
+func (k *known) Hosts() ([]string, <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hosts, k.changed
+}
+
+func (k *known) Upgrade(string) *http.Transport {
+	return &http.Transport{DialTLSContext: k.dial}
+}
+
+func (k *known) set(hosts ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.hosts = hosts
+	if k.changed != nil {
+		close(k.changed)
+	}
+	k.changed = make(chan struct{})
+}
+
+func start(t *testing.T, dial dialer, hosts ...string) (tn *tunnel.Tunnel, servers *known, stop func()) {
 	t.Helper()
-	tn = tunnel.New(&client.Client{Config: &rest.Config{Host: url, Dial: dial}},
-		slog.New(slog.NewTextHandler(t.Output(), nil)))
+	servers = &known{dial: dial}
+	servers.set(hosts...)
+	tn = tunnel.New(servers, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- tn.Run(ctx, func() {}) }() // ends with ctx, waited for in stop
-	return tn, func() {
+	return tn, servers, func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -60,7 +89,7 @@ func TestServesThroughTheTunnel(t *testing.T) {
 		sessions <- s
 	}))
 	defer hs.Close()
-	tn, stop := start(t, hs.URL, nil)
+	tn, _, stop := start(t, (&net.Dialer{}).DialContext, strings.TrimPrefix(hs.URL, "http://"))
 	defer stop()
 	go func() { // ends when the tunnel is closed
 		_ = (&http.Server{
@@ -109,7 +138,7 @@ func TestCallsAgain(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int32
-			_, stop := start(t, "http://server.example", func(context.Context, string, string) (net.Conn, error) {
+			_, _, stop := start(t, func(context.Context, string, string) (net.Conn, error) {
 				calls.Add(1)
 				near, far := net.Pipe()
 				go func() { // ends with the connection
@@ -121,7 +150,7 @@ func TestCallsAgain(t *testing.T) {
 					_ = far.Close()
 				}()
 				return near, nil
-			})
+			}, "server.example:6443")
 			time.Sleep(time.Hour)
 			if n := calls.Load(); n < tt.min || n > tt.max {
 				t.Errorf("%s: called %d times in an hour, want %d to %d", tt.code, n, tt.min, tt.max)
@@ -130,4 +159,61 @@ func TestCallsAgain(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// TestOneTunnelForEachServer: a server that is new gets one at once, also after a long time without an answer; one that
+// is gone has none any more.
+func TestOneTunnelForEachServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		down := true
+		var calls []string
+		open := map[string]net.Conn{}
+		_, servers, stop := start(t, func(_ context.Context, _, host string) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, host)
+			if host == "b:1" && down {
+				return nil, net.ErrClosed
+			}
+			near, far := net.Pipe()
+			open[host] = far
+			go func() { // ends with the connection
+				buf := make([]byte, 4096)
+				if _, err := far.Read(buf); err == nil {
+					_, _ = io.WriteString(far, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+
+						mux.Protocol+"\r\n\r\n")
+				}
+				_, _ = io.Copy(far, far) // answers pings with something, until the end
+			}()
+			return near, nil
+		}, "a:1", "b:1")
+		time.Sleep(5 * time.Second)
+		mu.Lock()
+		if !slices.Contains(calls, "a:1") || !slices.Contains(calls, "b:1") {
+			t.Errorf("called: %v; want both", calls)
+		}
+		mu.Unlock()
+		time.Sleep(time.Hour)
+		mu.Lock()
+		down = false
+		calls = nil
+		mu.Unlock()
+		servers.set("b:1", "c:1") // it is back: the list changes
+		synctest.Wait()
+		mu.Lock()
+		slices.Sort(calls)
+		if !slices.Equal(calls, []string{"b:1", "c:1"}) {
+			t.Errorf("called: %v; want the one that is back and the new one, at once", calls)
+		}
+		if _, err := open["a:1"].Write([]byte("x")); err == nil {
+			t.Error("the tunnel to a server that is gone is open")
+		}
+		mu.Unlock()
+		stop()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		synctest.Wait()
+	})
 }
