@@ -15,8 +15,8 @@ import (
 	"keelson/apiserver/discovery"
 )
 
-// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions; "true" those
-// of custom resources, created and deleted with their definitions.
+// managedLabel marks the APIServices that this server maintains: "onstart" those of built-in group versions; "true"
+// those of custom resources, created and deleted with their definitions.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 // Priorities of the group versions of custom resources, as in Kubernetes.
