@@ -240,6 +240,15 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
+// renewDeleted creates a lease that was deleted.
+func (s *Simulator) renewDeleted(ctx context.Context, i int) error {
+	node, err := s.cfg.Client.CoreV1().Nodes().Get(ctx, s.name(i), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read node of a deleted lease: %w", err)
+	}
+	return s.renew(ctx, i, node)
+}
+
 // renew writes the node's lease. With node, the Node object, it also creates the lease, with node as its owner.
 func (s *Simulator) renew(ctx context.Context, i int, node *corev1.Node) error {
 	name := s.name(i)
@@ -275,7 +284,11 @@ func (s *Simulator) renew(ctx context.Context, i int, node *corev1.Node) error {
 	for try := 1; ; try++ {
 		if old == nil {
 			var err error
-			if old, err = leases.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			old, err = leases.Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) && node == nil { // somebody deleted it, or its namespace
+				return s.renewDeleted(ctx, i)
+			}
+			if err != nil {
 				return fmt.Errorf("read lease of %s: %w", name, err)
 			}
 		}

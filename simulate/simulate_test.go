@@ -362,3 +362,20 @@ func TestFakeNodesTell(t *testing.T) {
 		}
 	})
 }
+
+// TestDeletedLease: the lease of a node comes back after somebody deleted it, with the node as its owner.
+func TestDeletedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clientset := clienttest.New()
+		run(t, clientset, Config{Nodes: 1, Renew: 10 * time.Second})
+		leases := clientset.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		if err := leases.Delete(t.Context(), "fake-0", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(21 * time.Second)
+		l, err := leases.Get(t.Context(), "fake-0", metav1.GetOptions{})
+		if err != nil || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].Name != "fake-0" {
+			t.Errorf("got %+v, %v", l, err)
+		}
+	})
+}
