@@ -103,7 +103,10 @@ func (s *Server) reconcileEndpoints(ctx context.Context) (wrote bool, err error)
 func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wrote bool, err error) {
 	keep := map[objectRef]bool{}
 	for _, obj := range endpointsOf(want) {
-		kept, ok := s.upkeep.row(obj)
+		kept, ok, err := s.upkeep.row(obj)
+		if err != nil {
+			return wrote, err
+		}
 		if !ok {
 			continue
 		}
@@ -285,26 +288,47 @@ func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort
 		}
 	}
 	s.peers.seen = seen
-	return out, nil
+	return withPorts(out, s.advertised)
 }
 
-// peerOf decodes a key. Kubernetes' servers write no port: all have the same.
+// withPorts gives the servers whose key has no port the smallest port of the others, so that all servers agree, or else
+// the one of this server.
+func withPorts(peers []netip.AddrPort, own func() (string, int32, error)) ([]netip.AddrPort, error) {
+	smallest := uint16(0)
+	for _, peer := range peers {
+		if port := peer.Port(); port != 0 && (smallest == 0 || port < smallest) {
+			smallest = port
+		}
+	}
+	if smallest == 0 {
+		_, port, err := own()
+		if err != nil || port < 1 || port > 65535 {
+			return nil, err
+		}
+		smallest = uint16(port)
+	}
+	for i, peer := range peers {
+		if peer.Port() == 0 {
+			peers[i] = netip.AddrPortFrom(peer.Addr(), smallest)
+		}
+	}
+	return peers, nil
+}
+
+// peerOf decodes a key. Kubernetes' servers write no port, which is 0 then: all have the same.
 func (s *Server) peerOf(kv store.KV) (netip.AddrPort, bool) {
 	ip, err := netip.ParseAddr(strings.TrimPrefix(kv.Key, leasesPrefix))
 	if err != nil {
 		return netip.AddrPort{}, false
 	}
-	_, port, err := s.advertised()
-	if err != nil {
-		return netip.AddrPort{}, false
-	}
+	port := int32(0)
 	if obj, err := s.peers.codec.Decode(kv.Value); err == nil {
 		// the format of the lease
 		if e, ok := obj.(*corev1.Endpoints); ok && len(e.Subsets) == 1 && len(e.Subsets[0].Ports) == 1 {
 			port = e.Subsets[0].Ports[0].Port
 		}
 	}
-	if port < 1 || port > 65535 {
+	if port < 0 || port > 65535 {
 		return netip.AddrPort{}, false
 	}
 	return netip.AddrPortFrom(ip, uint16(port)), true

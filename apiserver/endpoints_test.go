@@ -107,8 +107,8 @@ func TestSharedStore(t *testing.T) {
 	defer stop1()
 	_, stop2 := at("192.0.2.2:6443")
 	_, stop3 := at("192.0.2.3:7443")
-	// a key that tells no port has that of who writes
-	want := "192.0.2.1:6443 192.0.2.2:6443 192.0.2.3:7443 192.0.2.9:7443"
+	// a key without a port has the smallest port of the others
+	want := "192.0.2.1:6443 192.0.2.2:6443 192.0.2.9:6443 192.0.2.3:7443"
 	if got := whereKubernetes(t, first); got != want+" | "+want {
 		t.Errorf("three servers and a dead one:\n got %s\nwant twice %s", got, want)
 	}
