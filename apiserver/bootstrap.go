@@ -69,7 +69,10 @@ func (s *Server) keepAll(ctx context.Context, objs []kind.Object) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for _, obj := range objs {
-		kept, ok := s.upkeep.add(obj)
+		kept, ok, err := s.upkeep.add(obj)
+		if err != nil {
+			return fmt.Errorf("bootstrap: %w", err)
+		}
 		if !ok {
 			continue // the kind is not served
 		}
@@ -94,11 +97,11 @@ func refused(err error) bool { return apierrors.ReasonForError(err) != metav1.St
 
 // Ensure creates or reconciles an object like those of Config.Bootstrap, and keeps this version of it from now on.
 func (s *Server) Ensure(ctx context.Context, obj kind.Object) error {
-	kept, ok := s.upkeep.add(obj)
+	kept, ok, err := s.upkeep.add(obj)
 	if !ok {
-		return nil // the kind is not served
+		return err // nil: the kind is not served
 	}
-	_, err := s.ensure(ctx, kept)
+	_, err = s.ensure(ctx, kept)
 	return err
 }
 

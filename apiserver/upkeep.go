@@ -46,6 +46,11 @@ func (s *Server) keptKinds() []*keptKind {
 	return []*keptKind{
 		{gvr: corev1.SchemeGroupVersion.WithResource("namespaces"), watched: true},
 		{
+			gvr:       corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+			watched:   true,
+			namespace: metav1.NamespaceSystem,
+		},
+		{
 			gvr:       corev1.SchemeGroupVersion.WithResource("services"),
 			watched:   true,
 			namespace: metav1.NamespaceDefault,
@@ -123,6 +128,7 @@ type keptObject struct {
 // nothing runs at intervals.
 type upkeep struct {
 	kinds   map[schema.GroupVersionKind]*keptKind
+	served  map[schema.GroupVersionKind]bool
 	loop    *keyed.Loop[objectRef]
 	spacing map[objectRef]*spacing // used by the loop alone
 
@@ -142,8 +148,12 @@ const (
 func (s *Server) newUpkeep() *upkeep {
 	out := &upkeep{
 		kinds:   map[schema.GroupVersionKind]*keptKind{},
+		served:  map[schema.GroupVersionKind]bool{},
 		spacing: map[objectRef]*spacing{},
 		wanted:  map[objectRef]keptObject{},
+	}
+	for _, res := range s.reader.resources {
+		out.served[res.GVK()] = true
 	}
 	for _, k := range s.keptKinds() {
 		if res := s.reader.resources[k.gvr]; res != nil {
@@ -162,27 +172,31 @@ func (s *Server) newUpkeep() *upkeep {
 }
 
 // add adds an object to those that the loop restores, or another version of it. ok is false if its kind is not served.
-func (u *upkeep) add(want kind.Object) (kept keptObject, ok bool) {
-	if kept, ok = u.row(want); !ok {
-		return kept, false
+// A kind that is served and has no row is an error.
+func (u *upkeep) add(want kind.Object) (kept keptObject, ok bool, err error) {
+	if kept, ok, err = u.row(want); !ok {
+		return kept, false, err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.wanted[kept.ref] = kept
-	return kept, true
+	return kept, true, nil
 }
 
-// row finds how to keep an object.
-func (u *upkeep) row(want kind.Object) (kept keptObject, ok bool) {
+// row finds how to keep an object; see add.
+func (u *upkeep) row(want kind.Object) (kept keptObject, ok bool, err error) {
 	gvks, _, err := scheme.Scheme.ObjectKinds(want)
 	if err != nil {
-		return keptObject{}, false
+		return keptObject{}, false, fmt.Errorf("kind of %T: %w", want, err)
 	}
 	row := u.kinds[gvks[0]]
 	if row == nil {
-		return keptObject{}, false
+		if u.served[gvks[0]] {
+			err = fmt.Errorf("the table of the server's own objects has no row for %s", gvks[0])
+		}
+		return keptObject{}, false, err
 	}
-	return keptObject{ref: refOf(row.gvr, want), kind: row, want: want}, true
+	return keptObject{ref: refOf(row.gvr, want), kind: row, want: want}, true, nil
 }
 
 func refOf(gvr schema.GroupVersionResource, o kind.Object) objectRef {
