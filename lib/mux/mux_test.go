@@ -3,11 +3,14 @@
 package mux_test
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -127,4 +130,35 @@ func TestCloseSendsEverybodyAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	bothEnd(t, errs, net.ErrClosed, yamux.ErrStreamClosed)
+}
+
+// TestPingsWithoutEnd: yamux answers each ping by a goroutine, so a peer that sends them and reads nothing would fill
+// the memory. The session ends; pings at their usual interval, between data that looks like pings, do not end it.
+func TestPingsWithoutEnd(t *testing.T) {
+	ping := []byte{0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7}
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer func() { _ = far.Close() }()
+		opener, err := mux.Opener(near)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = opener.Close() }()
+		go func() { _, _ = io.Copy(io.Discard, far) }() // ends with far
+		data := append([]byte{0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 240}, bytes.Repeat(ping, 20)...)
+		for range 40 {
+			if _, err := far.Write(append(ping, data...)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(31 * time.Second)
+		}
+		for range 17 {
+			_, err = far.Write(ping)
+		}
+		select {
+		case <-opener.Ended():
+		case <-time.After(time.Second):
+			t.Errorf("the session goes on after 17 pings, %v", err)
+		}
+	})
 }

@@ -29,7 +29,7 @@ type start func(io.ReadWriteCloser, *yamux.Config) (*yamux.Session, error)
 
 func begin(conn io.ReadWriteCloser, f start, c *yamux.Config) (_ *Session, err error) {
 	s := &Session{streams: map[*stream]struct{}{}}
-	beneath := carrier{conn, s}
+	beneath := carrier{conn, s, &pings{}}
 	if with, ok := conn.(addresses); ok {
 		s.yamux, err = f(addressed{beneath, with}, c)
 	} else {
@@ -83,6 +83,15 @@ func (s *Session) end() {
 type carrier struct {
 	io.ReadWriteCloser
 	session *Session
+	pings   *pings
+}
+
+func (c carrier) Read(p []byte) (int, error) {
+	n, err := c.ReadWriteCloser.Read(p)
+	if flood := c.pings.pass(p[:n]); flood != nil {
+		return 0, flood
+	}
+	return n, err
 }
 
 func (c carrier) Close() error {
