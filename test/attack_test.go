@@ -36,7 +36,7 @@ func TestAttack(t *testing.T) {
 		t.Skip("set KEELSON_ATTACK=1, or run `make attack`: these attacks take minutes and gigabytes of memory")
 	}
 	for _, a := range slices.Concat(serverAttacks, nodeAttacks, kubeletAttacks, imageAttacks, dataAttacks, lifeAttacks,
-		networkAttacks, storeAttacks) {
+		networkAttacks, storeAttacks, streamAttacks) {
 		t.Run(a.name, func(t *testing.T) { a.run(t, startCluster(t, a.up...)) })
 	}
 }

@@ -160,12 +160,19 @@ func (s *session) Next() *remotecommand.TerminalSize {
 
 // run connects the kubelet's streams with the client's until the command ends.
 func (s *session) run(ctx context.Context, target *url.URL, via http.RoundTripper) error {
-	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: via, PingPeriod: pingInterval})
+	bounded, err := boundedTransport(via)
 	if err != nil {
 		return err
 	}
-	remote, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, clientspdy.NewUpgraderForStreaming(rt),
-		http.MethodPost, target)
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
+		UpgradeTransport: bounded,
+		PingPeriod:       pingInterval,
+	})
+	if err != nil {
+		return err
+	}
+	remote, err := remotecommand.NewSPDYExecutorRejectRedirects(rt,
+		clientspdy.NewUpgraderForStreaming(boundedUpgrader{rt}), http.MethodPost, target)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/moby/spdystream/spdy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -105,6 +106,8 @@ func serve(t *testing.T) (string, node) {
 			kubeletforward.ServePortForward(w, r, n, "", "", opts, idle, create, kubeletforward.SupportedProtocols)
 		case "/log":
 			_, _ = io.WriteString(w, "one\ntwo\n")
+		case "/hostile":
+			hostile(w, r)
 		default:
 			http.Error(w, "container not found", http.StatusNotFound)
 		}
@@ -428,5 +431,75 @@ func TestLogOverWebSocket(t *testing.T) {
 	}
 	if resp != nil {
 		_ = resp.Body.Close()
+	}
+}
+
+// hostile answers as no kubelet does, without end.
+func hostile(w http.ResponseWriter, r *http.Request) {
+	endless := bytes.Repeat([]byte("no\n"), 10_000)
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	switch how := r.URL.Query().Get("how"); how {
+	case "body":
+		_, err = io.WriteString(conn, "HTTP/1.1 500 Bad\r\n\r\n")
+	case "headers":
+		_, err = io.WriteString(conn, "HTTP/1.1 500 Bad\r\n")
+		endless = bytes.Repeat([]byte("X-No: "+strings.Repeat("x", 1000)+"\r\n"), 100)
+	default:
+		const upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n" +
+			"X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n"
+		if _, err := io.WriteString(conn, upgraded); err != nil {
+			return
+		}
+		endless = hostileFrames(conn, how)
+	}
+	for err == nil {
+		_, err = conn.Write(endless)
+	}
+}
+
+// hostileFrames accepts the client's streams and returns what is sent afterwards.
+func hostileFrames(conn net.Conn, how string) []byte {
+	var out bytes.Buffer
+	framer, err := spdy.NewFramer(&out, conn)
+	if err != nil {
+		return nil
+	}
+	for range 2 { // error and stdout
+		frame, err := framer.ReadFrame()
+		syn, ok := frame.(*spdy.SynStreamFrame)
+		if err != nil || !ok {
+			return nil
+		}
+		_ = framer.WriteFrame(&spdy.SynReplyFrame{StreamId: syn.StreamId, Headers: http.Header{}}) // to memory
+		_, _ = io.Copy(conn, &out)                                                                 // the test sees it
+	}
+	switch how {
+	case "streams":
+		_ = framer.WriteFrame(&spdy.SynStreamFrame{StreamId: 2, Headers: http.Header{"A": {"b"}}}) // to memory
+	case "errors":
+		_ = framer.WriteFrame(&spdy.DataFrame{StreamId: 1, Data: bytes.Repeat([]byte("x"), 30_000)})
+	}
+	return out.Bytes()
+}
+
+// TestHostileKubelet: what a node sends without end ends the stream, and is not kept.
+func TestHostileKubelet(t *testing.T) {
+	front, _ := serve(t)
+	for how, want := range map[string]string{
+		"body":    "unable to upgrade connection: no",
+		"headers": "header is too large",
+		"errors":  "error is too large",
+		"streams": "", // as if the connection had ended
+	} {
+		var out bytes.Buffer
+		err := execute(t, front, "/hostile?output=1&how="+how, remotecommand.StreamOptions{Stdout: &out})
+		text := fmt.Sprint(err)
+		if !strings.Contains(text, want) || len(text) > 10_000 || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %d bytes of error, %.200s", how, len(text), text)
+		}
 	}
 }

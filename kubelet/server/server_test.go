@@ -350,8 +350,9 @@ func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Se
 		defer func() { _ = conn.Close() }()
 		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
 		_ = rw.Flush()
-		line, _ := rw.ReadString('\n')
-		_, _ = fmt.Fprintf(rw, "echo %s", line)
+		var frame [12]byte
+		_, _ = io.ReadFull(rw, frame[:])
+		_, _ = fmt.Fprintf(rw, "echo %s", frame[8:])
 		_ = rw.Flush()
 	}))
 	defer backend.Close()
@@ -374,11 +375,11 @@ func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Se
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("answer: %v, %v; want 101", resp, err)
 	}
-	if _, err := io.WriteString(conn, "hi\n"); err != nil {
+	if _, err := io.WriteString(conn, "\x00\x00\x00\x01\x00\x00\x00\x04hi!\n"); err != nil { // a data frame
 		t.Fatal(err)
 	}
-	if line, err := r.ReadString('\n'); err != nil || line != "echo hi\n" {
-		t.Errorf("through the stream: got %q, %v; want echo hi", line, err)
+	if line, err := r.ReadString('\n'); err != nil || line != "echo hi!\n" {
+		t.Errorf("through the stream: got %q, %v; want echo hi!", line, err)
 	}
 }
 

@@ -154,6 +154,9 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err
 			http.Error(w, "stream to the container runtime: "+err.Error(), http.StatusBadGateway)
 		},
 	}
+	if upgrade := r.Header.Get("Upgrade"); upgrade != "" {
+		w = boundedUpgrade{w, upgrade}
+	}
 	proxy.ServeHTTP(w, r)
 }
 
