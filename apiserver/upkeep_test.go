@@ -33,6 +33,7 @@ func withBootstrap(c *apiserver.Config) {
 				"since":                       "2026-11-28",
 			},
 		},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "agent"}},
 		&rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: "reader", Labels: map[string]string{"own": "yes"}},
 			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
@@ -56,6 +57,8 @@ func TestUpkeepRestores(t *testing.T) {
 	do := func(err error) { errs = append(errs, err) }
 	maps := cl.CoreV1().ConfigMaps("kube-system")
 	do(maps.Delete(ctx, authenticationMap, metav1.DeleteOptions{}))
+	accounts := cl.CoreV1().ServiceAccounts("kube-system")
+	do(accounts.Delete(ctx, "agent", metav1.DeleteOptions{}))
 	kind, patch, options := merge(`{"metadata":{"labels":{"kubernetes.io/service-name":"other"}}}`)
 	_, err := cl.DiscoveryV1().EndpointSlices("default").Patch(ctx, "kubernetes", kind, patch, options)
 	do(err)
@@ -82,6 +85,9 @@ func TestUpkeepRestores(t *testing.T) {
 	waittest.Right(t, "the server's own objects", func() string {
 		if m, err := maps.Get(ctx, authenticationMap, metav1.GetOptions{}); err != nil || m.Data["since"] == "" {
 			return "the ConfigMap is missing"
+		}
+		if _, err := accounts.Get(ctx, "agent", metav1.GetOptions{}); err != nil {
+			return err.Error()
 		}
 		slices, err := cl.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{})
 		if err != nil || len(slices.Items) != 1 || slices.Items[0].Labels[discoveryv1.LabelServiceName] != "kubernetes" {
