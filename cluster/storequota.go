@@ -9,6 +9,7 @@ import (
 
 	"keelson/lib/linux"
 	"keelson/store"
+	"keelson/store/etcd"
 )
 
 // The default quota of the embedded store. The objects are in memory too, small ones in about eight times their stored
@@ -101,7 +102,7 @@ type storeUsage interface {
 	Usage() (used, quota int64)
 }
 
-// quotaMetrics are the embedded store's usage and quota, by the names that etcd has for them.
+// quotaMetrics are the store's usage and quota, by the names that etcd has for them. An external etcd counts its file.
 func quotaMetrics(st store.Store) []prometheus.Collector {
 	u, ok := st.(storeUsage)
 	if !ok {
@@ -111,13 +112,18 @@ func quotaMetrics(st store.Store) []prometheus.Collector {
 		opts := prometheus.GaugeOpts{Name: name, Help: help}
 		return prometheus.NewGaugeFunc(opts, func() float64 { return float64(value()) })
 	}
+	size := "etcd_mvcc_db_total_size_in_use_in_bytes"
+	help := "Bytes that the objects take of the embedded store's quota."
+	if _, external := st.(*etcd.Store); external {
+		size = "etcd_mvcc_db_total_size_in_bytes"
+		help = "Size of etcd's data base in bytes; 0: not known."
+	}
 	return []prometheus.Collector{
-		gauge("etcd_mvcc_db_total_size_in_use_in_bytes",
-			"Bytes that the objects take of the embedded store's quota.", func() int64 {
-				used, _ := u.Usage()
-				return used
-			}),
-		gauge("etcd_server_quota_backend_bytes", "Quota of the embedded store in bytes; 0: none.", func() int64 {
+		gauge(size, help, func() int64 {
+			used, _ := u.Usage()
+			return used
+		}),
+		gauge("etcd_server_quota_backend_bytes", "Quota of the store in bytes; 0: none, or not known.", func() int64 {
 			_, quota := u.Usage()
 			return quota
 		}),

@@ -16,8 +16,8 @@
 //     works with every etcd, while answers to progress requests may overtake
 //     events before 3.4.25 and 3.5.8.
 //  4. A member lost, or the leader, is waited out: calls are repeated (retry.go).
-//     etcd lost, without a leader for long or full is *store.UnavailableError; a
-//     watch waits and goes on where it was, without a gap.
+//     etcd lost or without a leader for long is *store.UnavailableError, a full
+//     one store.ErrNoSpace; a watch waits and goes on where it was, without a gap.
 package etcd
 
 import (
@@ -54,6 +54,8 @@ type Options struct {
 	// HistoryAge is for how long old revisions stay readable (default 5 minutes); below 0 history is left to somebody
 	// else. Nothing is compacted while nothing is written.
 	HistoryAge time.Duration
+	// UsageEvery is how often etcd's size is read while something is written (default 1 minute).
+	UsageEvery time.Duration
 	// Patience bounds one call with its repetitions (default 10 s).
 	Patience time.Duration
 	dial     []grpc.DialOption // of tests
@@ -74,6 +76,7 @@ type Store struct {
 	seen    atomic.Int64  // latest revision that any answer told
 	cluster atomic.Uint64 // the cluster ID of the etcd that answered last
 	fresh   fresh
+	usage   usage
 }
 
 // TLS reads the files of --etcd-cafile, --etcd-certfile and --etcd-keyfile; all empty: nil.
@@ -110,6 +113,9 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if options.HistoryAge == 0 {
 		options.HistoryAge = 5 * time.Minute
 	}
+	if options.UsageEvery == 0 {
+		options.UsageEvery = time.Minute
+	}
 	if options.Patience == 0 {
 		options.Patience = 10 * time.Second
 	}
@@ -143,6 +149,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if _, err := st.Revision(ctx); err != nil {
 		return nil, errors.Join(err, st.client.Close())
 	}
+	st.background.Go(func() { st.readUsageEvery(options.UsageEvery) })
 	if options.HistoryAge > 0 {
 		st.background.Go(func() { st.compactEvery(options.HistoryAge) })
 	}
@@ -182,7 +189,7 @@ func (s *Store) meaning(ctx context.Context, err error) error {
 	case tooLarge(err):
 		return fmt.Errorf("etcd at %s: %w: %w", s.servers, store.ErrTooLarge, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return &store.UnavailableError{Cause: fmt.Errorf("etcd at %s: %w", s.servers, err), Full: true}
+		return store.ErrNoSpace // in etcd's words, which clients know
 	case errors.Is(err, context.DeadlineExceeded):
 		return &store.UnavailableError{Cause: fmt.Errorf("etcd at %s does not answer", s.servers)}
 	case passing(err):
@@ -226,29 +233,10 @@ func (s *Store) observe(h *etcdserverpb.ResponseHeader) int64 {
 // Cluster is the cluster ID of the etcd.
 func (s *Store) Cluster() uint64 { return s.cluster.Load() }
 
-// Health is nil while etcd answers and has room.
+// Health is nil while etcd answers, also when it is full (usage.go): deletions go on.
 func (s *Store) Health(ctx context.Context) error {
-	if _, err := s.Revision(ctx); err != nil {
-		return err
-	}
-	bounded, end, err := s.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	var alarms *clientv3.AlarmResponse
-	if err := s.again(bounded, func(attempt context.Context) (err error) {
-		alarms, err = s.client.AlarmList(attempt)
-		return err
-	}); err != nil {
-		return s.meaning(ctx, err)
-	}
-	for _, a := range alarms.Alarms {
-		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
-			return s.meaning(ctx, rpctypes.ErrNoSpace)
-		}
-	}
-	return nil
+	_, err := s.Revision(ctx)
+	return err
 }
 
 // Size is that of the data base of one of the servers.

@@ -5,9 +5,11 @@ package etcd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"keelson/store"
@@ -46,8 +48,9 @@ func (s *Store) transact(ctx context.Context, w write) (before *mvccpb.KeyValue,
 	base := max(w.since, s.seen.Load())
 	var refused error
 	again := false
+	repeated := false
 	err = s.again(bounded, func(attempt context.Context) error {
-		repeated := again
+		repeated = again
 		again = true
 		look := func() (bool, error) {
 			e, err := s.happened(attempt, w, base)
@@ -79,7 +82,11 @@ func (s *Store) transact(ctx context.Context, w write) (before *mvccpb.KeyValue,
 		}
 		return err
 	})
-	if err != nil {
+	switch {
+	case repeated && errors.Is(err, rpctypes.ErrNoSpace): // an earlier attempt may still happen
+		cause := fmt.Errorf("etcd at %s: %w", s.servers, err)
+		return nil, store.Written{}, &store.UnavailableError{Cause: cause, Full: true}
+	case err != nil:
 		return nil, store.Written{}, s.meaning(ctx, err)
 	}
 	if refused != nil {
