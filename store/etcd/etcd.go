@@ -215,6 +215,9 @@ func passing(err error) bool {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Canceled:
 		return true
+	case codes.Unknown: // a member whose leader is gone passes on, without a code, that the time of a call is over
+		text := status.Convert(err).Message()
+		return text == context.DeadlineExceeded.Error() || text == context.Canceled.Error()
 	}
 	return false
 }

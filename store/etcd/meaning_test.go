@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -12,6 +13,19 @@ import (
 
 	"keelson/store"
 )
+
+// TestPassing: a member without a leader answers that the time of a call is over, with no code but Unknown.
+func TestPassing(t *testing.T) {
+	for text, want := range map[string]bool{
+		context.DeadlineExceeded.Error(): true,
+		context.Canceled.Error():         true,
+		"anything else":                  false,
+	} {
+		if err := status.Error(codes.Unknown, text); repeatable(err) != want {
+			t.Errorf("%v: repeated %t, want %t", err, !want, want)
+		}
+	}
+}
 
 // TestTooLarge: what etcd or its client refuses for its size has a type, and is nothing that goes away by itself.
 func TestTooLarge(t *testing.T) {
