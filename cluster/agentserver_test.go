@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -181,6 +182,38 @@ func TestCallersOfTheKubelet(t *testing.T) {
 	if callers.admitAtNode(w, r, "n1", "get", []string{"stats"}) || w.Code != http.StatusInternalServerError {
 		t.Errorf("without an API server: %d", w.Code)
 	}
+}
+
+// TestReviewsOfOneCaller: whose reviews take long waits alone.
+func TestReviewsOfOneCaller(t *testing.T) {
+	callers, err := newDelegatedAuth(&client.Client{Interface: newJudge(t).Clientset}, AgentServing{},
+		slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	begun := make(chan struct{}, maxReviews)
+	for i := range 2 * maxReviews {
+		strangers.Go(func() {
+			_, _ = callers.review(ctx, "stranger", callers.tokens, fmt.Append(nil, i), true, func() (reviewed, error) {
+				begun <- struct{}{}
+				<-ctx.Done()
+				return reviewed{}, ctx.Err()
+			})
+		})
+	}
+	for range maxReviewsOfOne {
+		<-begun
+	}
+	got, err := callers.review(ctx, "other", callers.tokens, []byte("x"), true, func() (reviewed, error) {
+		return reviewed{allowed: true}, nil
+	})
+	if err != nil || !got.allowed {
+		t.Errorf("another caller: %+v, %v", got, err)
+	}
+	cancel()
+	strangers.Wait()
 }
 
 func TestAgentsCallers(t *testing.T) {

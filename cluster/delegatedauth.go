@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/lib/connlimit"
+	"keelson/lib/shares"
 	"keelson/pki"
 )
 
@@ -47,14 +49,15 @@ type delegatedAuth struct {
 	refreshed  atomic.Int64 // when the CAs were last read, in Unix nanoseconds; 0: never yet
 	refreshing sync.Mutex   // held during a refresh
 
-	reviewSlots      chan struct{} // limits concurrent reviews
-	tokens, accesses *lru.Cache    // cached answers by SHA-256 of the request
+	reviews          *shares.Shares // of concurrent reviews: by address for tokens, by user for accesses
+	tokens, accesses *lru.Cache     // cached answers by SHA-256 of the request
 }
 
 const (
 	reviewLife      = 10 * time.Second
 	reviewCacheSize = 1024
 	maxReviews      = 16
+	maxReviewsOfOne = 4 // so that a caller with wrong tokens does not keep others waiting
 	reviewTimeout   = 10 * time.Second
 	caLife          = 30 * time.Second
 )
@@ -77,13 +80,13 @@ func newDelegatedAuth(cl *client.Client, agentServing AgentServing, log *slog.Lo
 		return nil, err
 	}
 	c := &delegatedAuth{
-		authnAPI:    who,
-		authzAPI:    may,
-		certs:       authn.NewCertificates(x509.NewCertPool()),
-		log:         log,
-		reviewSlots: make(chan struct{}, maxReviews),
-		tokens:      lru.New(reviewCacheSize),
-		accesses:    lru.New(reviewCacheSize),
+		authnAPI: who,
+		authzAPI: may,
+		certs:    authn.NewCertificates(x509.NewCertPool()),
+		log:      log,
+		reviews:  shares.New(maxReviewsOfOne, maxReviews),
+		tokens:   lru.New(reviewCacheSize),
+		accesses: lru.New(reviewCacheSize),
 	}
 	if agentServing.ClientCA == "" {
 		return c, nil
@@ -165,7 +168,7 @@ func (c *delegatedAuth) admitAtNode(
 	var user *auth.User
 	err := authn.ErrUnauthorized
 	if token := authn.Bearer(r); token != "" {
-		user, err = c.byToken(ctx, token)
+		user, err = c.byToken(ctx, sourceOf(r), token)
 	}
 	if err != nil {
 		c.log.Debug("unauthorized request", "err", err)
@@ -207,7 +210,7 @@ func (c *delegatedAuth) authenticate(r *http.Request) (*auth.User, error) {
 		}
 	}
 	if token := authn.Bearer(r); token != "" {
-		return c.byToken(r.Context(), token)
+		return c.byToken(r.Context(), sourceOf(r), token)
 	}
 	u, _, err := authn.Anonymous{}.Authenticate(r)
 	return u, err
@@ -247,8 +250,8 @@ func (c *delegatedAuth) refreshCAs(ctx context.Context) {
 }
 
 // byToken authenticates a token with a TokenReview.
-func (c *delegatedAuth) byToken(ctx context.Context, token string) (*auth.User, error) {
-	got, err := c.review(ctx, c.tokens, []byte(token), true, func() (reviewed, error) {
+func (c *delegatedAuth) byToken(ctx context.Context, source, token string) (*auth.User, error) {
+	got, err := c.review(ctx, source, c.tokens, []byte(token), true, func() (reviewed, error) {
 		tr, err := c.authnAPI.AuthenticationV1().TokenReviews().Create(ctx,
 			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
@@ -302,7 +305,7 @@ func (c *delegatedAuth) authorize(
 	if err != nil {
 		return false, "", err
 	}
-	got, err := c.review(ctx, c.accesses, question, keep, func() (reviewed, error) {
+	got, err := c.review(ctx, user.Name, c.accesses, question, keep, func() (reviewed, error) {
 		sar, err := c.authzAPI.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil {
@@ -313,9 +316,19 @@ func (c *delegatedAuth) authorize(
 	return got.allowed, got.reason, err
 }
 
-// review returns the cached answer for question, or calls ask. keep says whether the answer may be cached.
+// sourceOf is the address of the caller, without the port.
+func sourceOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// review returns the cached answer for question, or calls ask. keep says whether the answer may be cached. Callers
+// wait for their own reviews only.
 func (c *delegatedAuth) review(
-	ctx context.Context, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error),
+	ctx context.Context, caller string, kept *lru.Cache, question []byte, keep bool, ask func() (reviewed, error),
 ) (reviewed, error) {
 	key := sha256.Sum256(question)
 	if known, ok := kept.Get(key); ok {
@@ -323,12 +336,11 @@ func (c *delegatedAuth) review(
 			return a, nil
 		}
 	}
-	select {
-	case c.reviewSlots <- struct{}{}:
-		defer func() { <-c.reviewSlots }()
-	case <-ctx.Done():
-		return reviewed{}, ctx.Err()
+	leave, err := c.reviews.Enter(ctx, caller)
+	if err != nil {
+		return reviewed{}, err
 	}
+	defer leave()
 	a, err := ask()
 	if err == nil && keep {
 		a.expires = time.Now().Add(reviewLife)
