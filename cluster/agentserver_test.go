@@ -193,7 +193,7 @@ func TestReviewsOfOneCaller(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var strangers sync.WaitGroup
-	begun := make(chan struct{}, maxReviews)
+	begun := make(chan struct{}, 2*maxReviews) // room for all: those that wait may begin while the test ends
 	for i := range 2 * maxReviews {
 		strangers.Go(func() {
 			_, _ = callers.review(ctx, "stranger", callers.tokens, fmt.Append(nil, i), true, func() (reviewed, error) {
