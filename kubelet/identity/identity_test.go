@@ -386,8 +386,13 @@ func TestClockIsSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	asleep := make(chan struct{}) // received before the files change, which are read in between
 	set := make(chan struct{})
 	id.sleepUntil = func(ctx context.Context, _ time.Time) error {
+		select {
+		case asleep <- struct{}{}:
+		case <-ctx.Done():
+		}
 		select {
 		case <-set:
 		case <-ctx.Done():
@@ -408,7 +413,9 @@ func TestClockIsSet(t *testing.T) {
 	if got := asks(); got != [2]int{1, 1} {
 		t.Fatalf("requests at first: %v", got)
 	}
+	<-asleep
 	set <- struct{}{} // nothing is due
+	<-asleep
 	for _, name := range []string{"kubelet-client", "kubelet-server"} {
 		if err := os.Remove(filepath.Join(dir, name+"-current.pem")); err != nil {
 			t.Fatal(err)
