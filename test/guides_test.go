@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// TestGuides does what the pages in docs/guides tell people to type, each on a cluster of its own.
+// TestGuides does what the tutorial and the pages in docs/guides tell people to type, each on a cluster of its own.
 func TestGuides(t *testing.T) {
 	pages, err := filepath.Glob("../docs/guides/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no guides: %v", err)
 	}
+	pages = append(pages, "../docs/tutorial.md")
 	bin, err := filepath.Abs("../bin/keelson")
 	if err != nil || !isFile(bin) {
 		t.Skip("bin/keelson is not built: `make build`")
