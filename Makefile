@@ -14,7 +14,7 @@ LDFLAGS := -s -w -X keelson/cluster.revision=$(VERSION) -X keelson/cluster.gitCo
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 EMBED := runtime/embedded
 SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o -name '*.c' \) -not -name '*_test.go' 2>/dev/null)
-HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
+HELLO_SRC := images/hello/go.mod $(shell find images/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
 .PHONY: build run demo test race attack kills lint golangci golangci-fast critest h2spec vulncheck fmt fuzz fuzz-short e2e bench bench-scheduler check deps tools clean help
@@ -31,7 +31,7 @@ $(EMBED)/keelson-shim.zst: $(SHIM_SRC)
 	$(GO) run ./runtime/embedded/pack bin/keelson-shim $@
 
 $(EMBED)/hello.zst: $(HELLO_SRC)
-	$(GO) build -ldflags '-s -w' -o bin/hello ./runtime/hello
+	$(GO) -C images/hello build -ldflags '-s -w' -o $(CURDIR)/bin/hello .
 	$(GO) run ./runtime/embedded/pack bin/hello $@
 
 run: build ## a cluster in the foreground
@@ -64,15 +64,18 @@ vulncheck: ## the binary in the Go vulnerability database (exit 2: it cannot be 
 lint: ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
+	$(GO) -C images/hello vet ./...
 
 fmt: bin/tools/golangci-lint ## gofumpt and gci over the tree
 	bin/tools/golangci-lint fmt
 
 golangci: bin/tools/golangci-lint ## golangci-lint (pinned), with the rules of .golangci.yml
 	bin/tools/golangci-lint run --allow-parallel-runners ./...
+	cd images/hello && ../../bin/tools/golangci-lint run --allow-parallel-runners ./...
 
 golangci-fast: bin/tools/golangci-lint ## those of its rules that need no types: format, complexity, imports, spelling
 	bin/tools/golangci-lint run --allow-parallel-runners --fast-only ./...
+	cd images/hello && ../../bin/tools/golangci-lint run --allow-parallel-runners --fast-only ./...
 
 bin/tools/golangci-lint: Makefile # names the version
 	GOBIN=$(CURDIR)/bin/tools $(GO) install $(LINT)

@@ -44,7 +44,9 @@ var mayImport = map[string][]string{
 	"bench": {"lib", "api", "client", "cluster", "timeline"},
 	"cli":   {"lib", "api", "client", "cluster", "bench", "timeline", "runtime", "pki"},
 	"cmd":   {"cli"},
-	"test":  {"cluster", "client", "lib", "api", "cli"},
+
+	"images": {}, // a module of its own
+	"test":   {"cluster", "client", "lib", "api", "cli"},
 }
 
 // testImports are the further imports that _test.go files may make.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package builtin makes the image keelson.local/hello from the program runtime/hello, which the caller passes in.
+// Package builtin makes the image keelson.local/hello from the program images/hello, which the caller passes in.
 // Package runtime gives the result to the image store, which serves the image under that name. It never uses the disk
 // or a network.
 package builtin
@@ -26,14 +26,14 @@ import (
 // Name is the image's repository.
 const Name = "keelson.local/hello"
 
-// links are the command names of the program (see runtime/hello), which become symbolic links in /bin.
+// links are the command names of the program (see images/hello), which become symbolic links in /bin.
 var links = []string{
-	"[", "cat", "chmod", "chown", "cp", "curl", "cut", "date", "dd", "df", "du", "echo", "env", "false", "find",
-	"free", "get", "grep", "head",
-	"hostname", "id", "kill", "ln", "ls", "md5sum", "mkdir", "mv", "nc", "nslookup", "printf", "ps", "pwd", "rm",
-	"seq", "sh", "sha256sum", "sleep",
-	"sort", "stat", "stty", "tail", "tar", "tee", "test", "touch", "tr", "true", "uname", "wc", "wget", "which",
-	"whoami", "xargs",
+	"[", "base64", "basename", "cat", "chmod", "chown", "chroot", "clear", "cp", "curl", "cut", "date", "dd", "df",
+	"dirname", "du", "echo", "env", "false", "find", "free", "get", "grep", "head", "hostname", "id", "ip", "kill",
+	"ln", "ls", "md5sum", "mkdir", "mv", "nc", "nproc", "nslookup", "ping", "printenv", "printf", "ps", "pwd",
+	"readlink", "realpath", "rm", "sed", "seq", "sh", "sha256sum", "sleep", "sort", "stat", "stty", "tail", "tar",
+	"tee", "test", "timeout", "touch", "tr", "true", "uname", "uniq", "uptime", "wc", "wget", "which", "whoami",
+	"xargs", "yes",
 }
 
 // epoch is the modification time of every file, so that the same program gives the same digest.

@@ -3,11 +3,18 @@
 package builtin_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"keelson/runtime/builtin"
@@ -166,5 +173,56 @@ func benchmark(b *testing.B, dir func() string) {
 		if _, err := s.Ensure(b.Context(), img); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestLinks: the image has a link for each tool of its program, and none that leads nowhere. The program is a module of
+// its own, so its table is read from the source.
+func TestLinks(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../images/hello/tools.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"sh"}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if decl, ok := n.(*ast.FuncDecl); ok && decl.Name.Name != "tools" {
+			return false
+		}
+		if pair, ok := n.(*ast.KeyValueExpr); ok {
+			name, err := strconv.Unquote(pair.Key.(*ast.BasicLit).Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name != "exit" { // for containers that end at once: `hello exit 3`
+				want = append(want, name)
+			}
+		}
+		return true
+	})
+	img, err := builtin.New(func() ([]byte, error) { return []byte("program"), nil }, "", "v1").Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer, err := img.Layer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r := tar.NewReader(layer); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if path.Dir(h.Name) == "bin" && h.Typeflag == tar.TypeSymlink && h.Linkname == "../hello" {
+			got = append(got, path.Base(h.Name))
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if len(want) < 50 || !slices.Equal(got, want) {
+		t.Errorf("links in /bin: got %q, want %q", got, want)
 	}
 }

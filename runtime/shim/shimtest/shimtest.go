@@ -19,15 +19,16 @@ import (
 var dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "keelson-shimtest") })
 
 var shimProgram = sync.OnceValues(func() (string, error) {
-	return build("keelson-shim", "./runtime/shim/keelson-shim", "CGO_ENABLED=1",
+	return build("keelson-shim", "", "./runtime/shim/keelson-shim", "CGO_ENABLED=1",
 		"-tags", "netgo osusergo seccomp", "-ldflags", "-s -w -extldflags -static")
 })
 
 var hello = sync.OnceValues(func() (string, error) {
-	return build("hello", "./runtime/hello", "CGO_ENABLED=0", "-ldflags", "-s -w")
+	return build("hello", "images/hello", ".", "CGO_ENABLED=0", "-ldflags", "-s -w")
 })
 
-func build(name, pkg, env string, flags ...string) (string, error) {
+// build compiles a package of the module in a directory of the repository.
+func build(name, module, pkg, env string, flags ...string) (string, error) {
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}") //nolint:noctx // for all tests, it must outlive each
 	root, err := list.Output()
 	if err != nil {
@@ -39,7 +40,7 @@ func build(name, pkg, env string, flags ...string) (string, error) {
 	}
 	out := filepath.Join(d, name)
 	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", out, pkg)...) //nolint:noctx // as above
-	cmd.Dir = strings.TrimSpace(string(root))
+	cmd.Dir = filepath.Join(strings.TrimSpace(string(root)), module)
 	cmd.Env = append(os.Environ(), env)
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", name, err, msg)

@@ -11,12 +11,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Names of internal commands, which rewrite puts in place of others.
+// ownPrefix begins the names of internal commands, which rewrite puts in place of others.
+const ownPrefix = "hello-"
+
 const (
-	nameBackground = "hello-background"
-	nameLastBg     = "hello-last-background"
-	nameExec       = "hello-exec"
-	nameEnd        = "hello-end"
+	nameBackground = ownPrefix + "background"
+	nameLastBg     = ownPrefix + "last-background"
+	nameExec       = ownPrefix + "exec"
+	nameEnd        = ownPrefix + "end"
 )
 
 // rewrite replaces background lists by commands that start a process, $! by a command that prints its process id, and

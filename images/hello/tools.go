@@ -23,15 +23,20 @@ import (
 // tools are the applets by name, besides serve and sh. The image has a link in /bin for each.
 func tools() map[string]tool {
 	return map[string]tool{
+		"base64":    base64Tool,
+		"basename":  basename,
 		"cat":       cat,
 		"chmod":     chmod,
 		"chown":     chown,
+		"chroot":    chroot,
+		"clear":     clearScreen,
 		"cp":        cp,
 		"curl":      curl,
 		"cut":       cut,
 		"date":      date,
 		"dd":        dd,
 		"df":        df,
+		"dirname":   dirname,
 		"du":        du,
 		"echo":      echo,
 		"env":       env,
@@ -44,6 +49,7 @@ func tools() map[string]tool {
 		"head":      head,
 		"hostname":  printHostname,
 		"id":        id,
+		"ip":        ip,
 		"kill":      kill,
 		"ln":        ln,
 		"ls":        ls,
@@ -51,11 +57,17 @@ func tools() map[string]tool {
 		"mkdir":     mkdir,
 		"mv":        mv,
 		"nc":        nc,
+		"nproc":     nproc,
 		"nslookup":  nslookup,
+		"ping":      ping,
+		"printenv":  printenv,
 		"printf":    printf,
 		"ps":        ps,
 		"pwd":       pwd,
+		"readlink":  readlink,
+		"realpath":  realpath,
 		"rm":        rm,
+		"sed":       sed,
 		"seq":       seq,
 		"sha256sum": sha256sum,
 		"sleep":     sleep,
@@ -67,15 +79,19 @@ func tools() map[string]tool {
 		"tee":       tee,
 		"test":      test,
 		"[":         test,
+		"timeout":   timeout,
 		"touch":     touch,
 		"tr":        tr,
 		"true":      func([]string, stdio) int { return 0 },
 		"uname":     uname,
+		"uniq":      uniq,
+		"uptime":    uptime,
 		"wc":        wc,
 		"wget":      wget,
 		"which":     which,
 		"whoami":    whoami,
 		"xargs":     xargs,
+		"yes":       yes,
 	}
 }
 
@@ -188,7 +204,7 @@ func lookup(dir string, env expand.Environ, name string) (path, argv0 string, er
 	if strings.Contains(name, "/") {
 		return "", "", err
 	}
-	return "", "", fmt.Errorf("%s: not found", name)
+	return "", "", fmt.Errorf("%s: not found; `ls /bin` lists what this image has", name)
 }
 
 func cat(args []string, std stdio) int {
@@ -292,7 +308,17 @@ func sleep(args []string, io stdio) int {
 		signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
 		return 128 + int((<-c).(syscall.Signal))
 	}
-	num := args[1]
+	d, err := duration(args[1])
+	if err != nil {
+		return complain(io, "sleep", err)
+	}
+	time.Sleep(d)
+	return 0
+}
+
+// duration parses seconds, also fractions of them, or a number with s, m, h or d.
+func duration(text string) (time.Duration, error) {
+	num := text
 	unit := time.Second
 	if i := strings.IndexAny(num, "smhd"); i == len(num)-1 && i > 0 {
 		unit = map[byte]time.Duration{
@@ -305,10 +331,9 @@ func sleep(args []string, io stdio) int {
 	}
 	f, err := strconv.ParseFloat(num, 64)
 	if err != nil || f < 0 || f > 1e9 {
-		return complain(io, "sleep", fmt.Errorf("invalid time %q", args[1]))
+		return 0, fmt.Errorf("invalid time %q", text)
 	}
-	time.Sleep(time.Duration(min(f*float64(unit), float64(1<<62))))
-	return 0
+	return time.Duration(min(f*float64(unit), float64(1<<62))), nil
 }
 
 // date prints the time in UTC; +FORMAT has the letters of strftime that are common.

@@ -4,7 +4,7 @@
 // serves HTTP on $PORT (80) and describes its pod; called by another name, or
 // with a name as its first argument, it is a shell or one of the tools that are
 // useful in a container, with the options that are common. It is built static and
-// stripped, has less than 5 MB, and is embedded by runtime/embedded; the main
+// stripped, has less than 7 MB, and is embedded by runtime/embedded; the main
 // program never imports it. It does not use net/http, which would double its size
 // and memory, nor TLS.
 package main
@@ -36,6 +36,9 @@ func main() {
 		name = filepath.Base(os.Args[1])
 		args = os.Args[1:]
 	}
+	if name == "hello" && wantsShell(os.Stdin) {
+		name = "sh"
+	}
 	switch name {
 	case "hello", "serve":
 		os.Exit(serve(std))
@@ -49,6 +52,16 @@ func main() {
 	}
 	exitOnTerm()
 	os.Exit(t(args, std))
+}
+
+// wantsShell reports whether the program, called without a command, is a shell and not a server: on a terminal
+// (kubectl run -it, kubectl debug -it), and in a container that debugs a node, whose port 80 is the node's.
+func wantsShell(in *os.File) bool {
+	if isTerminal(in) {
+		return true
+	}
+	_, err := os.Stat("/host/proc") // where kubectl debug mounts the node's files
+	return err == nil
 }
 
 // exitOnTerm makes SIGTERM end the process also as the first process of a container, which the kernel does not kill by

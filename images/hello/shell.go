@@ -14,8 +14,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"unsafe"
 
+	"golang.org/x/term"
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/interp"
 	"mvdan.cc/sh/v3/syntax"
@@ -35,6 +35,8 @@ type sh struct {
 	only  syntax.Pos
 	funcs string // definitions of functions, for background lists
 	ends  int    // exit status at the script's end; -1: not reached
+
+	tracing bool // by "set -x"
 
 	mu     sync.Mutex // the parts of a pipeline run concurrently
 	jobs   []*job
@@ -91,8 +93,9 @@ func shell(args []string, io stdio, mortal func()) int {
 		s.name = rest[0]
 		rest = rest[1:]
 	}
+	s.setOptions(options)
 	var err error
-	s.runner, err = interp.New(interp.StdIO(io.in, io.out, io.err),
+	s.runner, err = interp.New(interp.StdIO(io.in, io.out, traced{io.err}),
 		interp.Params(append(append(options, "--"), rest...)...),
 		interp.CallHandler(s.call), interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc {
 			return s.execute
@@ -142,20 +145,17 @@ func (s *sh) run(ctx context.Context, n syntax.Node) int {
 // session reads commands line by line. On a terminal it prints a prompt, and an interrupt ends the command, not the
 // shell.
 func (s *sh) session() int {
-	f, ok := s.std.in.(*os.File)
-	tty := ok && isTerminal(f)
 	interrupts := make(chan os.Signal, 1)
-	if tty {
-		signal.Notify(interrupts, syscall.SIGINT, syscall.SIGQUIT)
-	}
-	in := bufio.NewReaderSize(oneByte{s.std.in}, 16) // commands read the same input, so it must not read ahead
+	next := s.lines(interrupts)
 	pending := ""
 	status := 0
 	for {
-		if tty {
-			s.prompt(pending != "")
+		line, err := next(pending != "")
+		if errors.Is(err, errInterrupted) {
+			pending = ""
+			status = 128 + int(syscall.SIGINT)
+			continue
 		}
-		line, err := in.ReadString('\n')
 		pending += line
 		parsed, perr := s.parser.Parse(strings.NewReader(pending), s.name)
 		ended := err != nil && line == ""
@@ -179,6 +179,28 @@ func (s *sh) session() int {
 	}
 }
 
+// lines returns the function that reads the next line, with its end. more says that it continues a command. On a
+// terminal lines are edited, and interrupts are sent to the channel.
+func (s *sh) lines(interrupts chan<- os.Signal) func(more bool) (string, error) {
+	file, ok := s.std.in.(*os.File)
+	if !ok || !isTerminal(file) {
+		in := bufio.NewReaderSize(oneByte{s.std.in}, 16) // commands read the same input, so it must not read ahead
+		return func(bool) (string, error) { return in.ReadString('\n') }
+	}
+	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGQUIT)
+	editor := newLineEditor(file, s.std.err, func() string { return s.runner.Dir })
+	return func(more bool) (string, error) {
+		line, err := editor.read(s.prompt(more))
+		if errors.Is(err, io.EOF) {
+			fmt.Fprintln(s.std.err)
+		}
+		if err != nil {
+			return "", err
+		}
+		return line + "\n", nil
+	}
+}
+
 // line runs a statement until it ends or is interrupted.
 func (s *sh) line(stmt *syntax.Stmt, interrupts <-chan os.Signal) int {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -199,34 +221,28 @@ func (s *sh) line(stmt *syntax.Stmt, interrupts <-chan os.Signal) int {
 	return s.run(ctx, stmt)
 }
 
-func (s *sh) prompt(more bool) {
+func (s *sh) prompt(more bool) string {
 	if more {
-		fmt.Fprint(s.std.err, "> ")
-		return
+		return "> "
 	}
-	d := s.runner.Dir
 	sign := "$"
 	if os.Getuid() == 0 {
 		sign = "#"
 	}
-	fmt.Fprintf(s.std.err, "%s %s ", d, sign)
+	return s.runner.Dir + " " + sign + " "
 }
 
 type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(p []byte) (int, error) { return o.r.Read(p[:1]) }
 
-func isTerminal(f *os.File) bool {
-	var t syscall.Termios
-	_, _, e := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TCGETS, uintptr(unsafe.Pointer(&t)))
-	return e == 0
-}
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // execute runs a command that is neither a function nor a builtin: a command of this package, a program from $PATH, or
 // a tool.
 func (s *sh) execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
-	std := stdio{h.Stdin, h.Stdout, h.Stderr}
+	std := stdio{h.Stdin, plain(h.Stdout), plain(h.Stderr)}
 	if own, ok := commands()[args[0]]; ok {
 		return status(own(s, h, args, std))
 	}

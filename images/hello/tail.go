@@ -4,14 +4,17 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// tail prints the last lines ("-n N", "-N"), or everything from a line or byte on ("-n +N", "-c +N").
+// tail prints the last lines ("-n N", "-N"), or everything from a line or byte on ("-n +N", "-c +N"). -f then prints
+// what is appended to the file, -F also when the file is replaced.
 func tail(args []string, std stdio) int {
-	n, unit, files, err := countOption(args[1:])
+	args, following := followOption(args[1:])
+	n, unit, files, err := countOption(args)
 	if err != nil {
 		return complain(std, "tail", err)
 	}
@@ -20,7 +23,7 @@ func tail(args []string, std stdio) int {
 	if count < 0 || unit == 'c' && !on {
 		return complain(std, "tail", fmt.Errorf("%q is not a number that tail supports", n))
 	}
-	return each("tail", files, std, func(in io.Reader) error {
+	first := func(in io.Reader) error {
 		switch {
 		case unit == 'c':
 			if _, err := io.CopyN(io.Discard, in, int64(max(count-1, 0))); err != nil {
@@ -32,7 +35,34 @@ func tail(args []string, std stdio) int {
 			return linesFrom(in, std.out, count)
 		}
 		return lastLines(in, std.out, count)
-	})
+	}
+	switch {
+	case following == 0, files[0] == "-":
+		return each("tail", files, std, first)
+	case len(files) > 1:
+		return complain(std, "tail", errors.New("only one file can be followed"))
+	}
+	return complain(std, "tail", follow(files[0], following == 'F', first, std))
+}
+
+// followOption takes -f and -F out of the options; option is 0 if neither is there.
+func followOption(args []string) (rest []string, option byte) {
+	for i, arg := range args {
+		if len(arg) < 2 || arg[0] != '-' {
+			return append(rest, args[i:]...), option
+		}
+		letters := strings.Map(func(letter rune) rune {
+			if letter == 'f' || letter == 'F' {
+				option = byte(letter)
+				return -1
+			}
+			return letter
+		}, arg)
+		if letters != "-" {
+			rest = append(rest, letters)
+		}
+	}
+	return rest, option
 }
 
 // countOption parses the options of head and tail: "-n N", "-c N", "-N". A "-" is a file.

@@ -3,51 +3,9 @@
 package main
 
 import (
-	"archive/tar"
-	"errors"
-	"io"
-	"maps"
-	"path"
-	"slices"
 	"strings"
 	"testing"
-
-	"keelson/runtime/builtin"
 )
-
-// TestLinks: the image has a link for each tool, and none that leads nowhere.
-func TestLinks(t *testing.T) {
-	img, err := builtin.New(func() ([]byte, error) { return []byte("program"), nil }, "", "v1").Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	layer, err := img.Layer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for r := tar.NewReader(layer); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name := path.Base(h.Name); path.Dir(h.Name) == "bin" && h.Typeflag == tar.TypeSymlink &&
-			h.Linkname == "../hello" {
-			got = append(got, name)
-		}
-	}
-	want := append(slices.Collect(maps.Keys(tools())), "sh")
-	// for containers that end at once: `hello exit 3`
-	want = slices.DeleteFunc(want, func(n string) bool { return n == "exit" })
-	slices.Sort(got)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("links in /bin: got %q, want %q", got, want)
-	}
-}
 
 func TestCopy(t *testing.T) {
 	wantScripts(t, [][2]string{

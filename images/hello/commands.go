@@ -18,7 +18,7 @@ import (
 )
 
 // own maps builtins for which the library does not use processes to the commands of this package that replace them.
-var own = map[string]string{"wait": "hello-wait", "kill": "hello-kill", "umask": "hello-umask"}
+var own = map[string]string{"wait": ownPrefix + "wait", "kill": ownPrefix + "kill", "umask": ownPrefix + "umask"}
 
 // commands are the commands that run in the shell's own process.
 func commands() map[string]func(s *sh, h interp.HandlerContext, args []string, std stdio) int {
@@ -52,6 +52,8 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 		return append([]string{own[name]}, args[1:]...), nil
 	case name == "exec" && s.execs[handlerContext.Pos]:
 		return append([]string{nameExec}, args[1:]...), nil
+	case name == "set":
+		s.setOptions(args[1:])
 	case name == "echo":
 		return echoAtOnce(args), nil
 	case name == "trap":
@@ -109,7 +111,11 @@ type job struct {
 
 // startJob starts the list in args[1] as a shell process; the other arguments are its $0, $1 and so on.
 func startJob(s *sh, h interp.HandlerContext, args []string, std stdio) int {
-	cmd := s.child(h, append([]string{"sh", "-c"}, args[1:]...), stdio{nil, std.out, std.err}, true)
+	options := "-c"
+	if s.tracing {
+		options = "-xc"
+	}
+	cmd := s.child(h, append([]string{"sh", options}, args[1:]...), stdio{nil, std.out, std.err}, true)
 	if err := cmd.Start(); err != nil {
 		return s.code(cmd, err)
 	}

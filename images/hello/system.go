@@ -14,28 +14,78 @@ import (
 	"time"
 )
 
-func printHostname(_ []string, io stdio) int { return write(io, "hostname", hostname()+"\n") }
+// printHostname prints the host name; -i and -I print the addresses of the pod.
+func printHostname(args []string, io stdio) int {
+	set, rest := flags(args)
+	switch {
+	case len(rest) > 0:
+		return complain(io, "hostname", errors.New("the name is not changed: usage: hostname [-i|-I|-s|-f]"))
+	case strings.ContainsAny(set, "iI"):
+		return write(io, "hostname", addresses()+"\n")
+	case strings.Contains(set, "s"):
+		name, _, _ := strings.Cut(hostname(), ".")
+		return write(io, "hostname", name+"\n")
+	}
+	return write(io, "hostname", hostname()+"\n")
+}
 
-func id(_ []string, io stdio) int {
+// id prints who the process runs as; -u, -g and -G print one part, which -n names where /etc/passwd or /etc/group does.
+func id(args []string, io stdio) int {
+	set, rest := flags(args)
+	if len(rest) > 0 || strings.Trim(set, "ugGnr") != "" {
+		return complain(io, "id", errors.New("usage: id [-u|-g|-G] [-n]"))
+	}
 	groups, err := os.Getgroups()
 	if err != nil {
 		return complain(io, "id", err)
 	}
-	list := []string{strconv.Itoa(os.Getgid())}
+	all := []int{os.Getgid()}
 	for _, g := range groups {
 		if g != os.Getgid() {
-			list = append(list, strconv.Itoa(g))
+			all = append(all, g)
 		}
 	}
-	return write(io, "id", fmt.Sprintf("uid=%d gid=%d groups=%s\n", os.Getuid(), os.Getgid(), strings.Join(list, ",")))
+	words := func(file string, named bool, ids ...int) []string {
+		var out []string
+		for _, n := range ids {
+			word := strconv.Itoa(n)
+			if name := nameOf(file, word); named && name != "" {
+				word = name
+			}
+			out = append(out, word)
+		}
+		return out
+	}
+	named := strings.Contains(set, "n")
+	switch {
+	case strings.Contains(set, "u"):
+		return write(io, "id", strings.Join(words("/etc/passwd", named, os.Geteuid()), " ")+"\n")
+	case strings.Contains(set, "g"):
+		return write(io, "id", strings.Join(words("/etc/group", named, os.Getegid()), " ")+"\n")
+	case strings.Contains(set, "G"):
+		return write(io, "id", strings.Join(words("/etc/group", named, all...), " ")+"\n")
+	}
+	return write(io, "id", fmt.Sprintf("uid=%d gid=%d groups=%s\n", os.Getuid(), os.Getgid(),
+		strings.Join(words("", false, all...), ",")))
+}
+
+// nameOf returns the name of a number in /etc/passwd or /etc/group; empty: it has none.
+func nameOf(file, number string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Split(strings.TrimSpace(line), ":"); len(fields) > 2 && fields[2] == number {
+			return fields[0]
+		}
+	}
+	return ""
 }
 
 func whoami(_ []string, io stdio) int {
-	name := strconv.Itoa(os.Getuid())
-	if name == "0" {
-		name = "root"
-	}
-	return write(io, "whoami", name+"\n")
+	number := strconv.Itoa(os.Geteuid())
+	return write(io, "whoami", or(nameOf("/etc/passwd", number), number)+"\n")
 }
 
 func uname(args []string, io stdio) int {
