@@ -2,7 +2,15 @@
 
 package apiserver
 
-import "keelson/apiserver/pipeline"
+import (
+	"keelson/apiserver/pipeline"
+	"keelson/lib/connlimit"
+)
 
 // Cost is cost, for tests outside of the package.
 func (s *Server) Cost(rq *pipeline.Request) int { return s.cost(rq) }
+
+// EnterTunnel takes a place in a node's tunnel.
+func (s *Server) EnterTunnel(node string, owner connlimit.Owner) (leave func(), ok bool) {
+	return s.tunnels.Enter(node, owner)
+}

@@ -258,6 +258,7 @@ func New(config Config) (*Server, error) {
 		Kubelet:           config.Kubelet,
 		Outbound:          server.reader.outbound,
 		TunnelDialer:      server.tunnels.Dial,
+		EnterTunnel:       server.tunnels.Enter,
 		Stopping:          server.stopping,
 		Metrics:           server.metrics,
 		WatchWriteTimeout: config.WatchWriteTimeout,

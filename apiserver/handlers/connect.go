@@ -29,6 +29,7 @@ import (
 	"keelson/apiserver/streams"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/connlimit"
 )
 
 // connector proxies streams between clients and kubelets, pods and Services.
@@ -37,6 +38,8 @@ type connector struct {
 	authorizer auth.Authorizer // nil: websockets need no further permission
 	kubelets   *http.Transport
 	pods       *http.Transport
+	// enterTunnel is Config.EnterTunnel.
+	enterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool)
 }
 
 func newConnector(
@@ -52,6 +55,9 @@ func newConnector(
 		authorizer: authorizer,
 		kubelets:   egress.NodeTransport(kubelet, h.nodeAddress, tunnel),
 		pods:       egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
+		enterTunnel: func(string, connlimit.Owner) (func(), bool) {
+			return func() {}, true
+		},
 	}
 }
 
@@ -208,7 +214,7 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
 			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 		}
-		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name},
+		target, err := c.kubelet(r.Context(), rq, pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name},
 			streamQuery(wants, command))
 		switch {
 		case err != nil:
@@ -290,7 +296,7 @@ func (c *connector) portForward(
 	for _, p := range opts.Ports {
 		q.Add("port", strconv.Itoa(int(p)))
 	}
-	target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{"portForward", pod.Namespace, pod.Name}, q)
+	target, err := c.kubelet(r.Context(), rq, pod.Spec.NodeName, []string{"portForward", pod.Namespace, pod.Name}, q)
 	if err != nil {
 		return err
 	}
@@ -328,12 +334,11 @@ func (c *connector) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	base, err := c.h.kubeletURL(r.Context(), pod.Spec.NodeName)
+	target, err := c.kubelet(r.Context(), rq, pod.Spec.NodeName,
+		[]string{"containerLogs", pod.Namespace, pod.Name, name}, logQuery(opts))
 	if err != nil {
 		return err
 	}
-	target := base.JoinPath("containerLogs", pod.Namespace, pod.Name, name)
-	target.RawQuery = logQuery(opts).Encode()
 	if streams.IsWebSocket(r) {
 		return c.logSocket(w, r, rq, target)
 	}
@@ -373,15 +378,31 @@ func (c *connector) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeli
 	return nil
 }
 
-// kubelet is the URL of a stream on a node.
-func (c *connector) kubelet(ctx context.Context, node string, path []string, query url.Values) (*url.URL, error) {
+// kubelet is the URL of a request to a node's kubelet, which gets a place in the node's tunnel until it ends.
+func (c *connector) kubelet(
+	ctx context.Context, rq *pipeline.Request, node string, path []string, query url.Values,
+) (*url.URL, error) {
 	base, err := c.h.kubeletURL(ctx, node)
 	if err != nil {
+		return nil, err
+	}
+	if err := c.enter(rq, node); err != nil {
 		return nil, err
 	}
 	target := base.JoinPath(path...)
 	target.RawQuery = query.Encode()
 	return target, nil
+}
+
+// enter takes a place in a node's tunnel, which the request gives back when it ends.
+func (c *connector) enter(rq *pipeline.Request, node string) error {
+	leave, ok := c.enterTunnel(node, rq.Owner())
+	if !ok {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("node %s has a tunnel, and your share of connections is "+
+			"taken: end other exec, logs, port-forward or proxy requests", node), 1)
+	}
+	rq.OnEnd(leave)
+	return nil
 }
 
 // proxy forwards a request, and an upgraded connection, to target.

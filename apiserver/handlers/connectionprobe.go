@@ -60,7 +60,7 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send",
 			node.Name, pod.Name))
 	}
-	target, err := c.kubelet(r.Context(), node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name},
+	target, err := c.kubelet(r.Context(), rq, node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name},
 		requested.Values())
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/connlimit"
 	"keelson/lib/mark"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	Outbound *outbound.Egress
 	// TunnelDialer connects to kubelets through tunnels that nodes have opened; nil: there are none.
 	TunnelDialer outbound.TunnelDialer
+	// EnterTunnel takes a place in a node's tunnel for a request; false: its owner has its share. nil: not limited.
+	EnterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool)
 	// Metrics counts watch events; may be nil.
 	Metrics *pipeline.Metrics
 	// WatchWriteTimeout is the time-out of a write to a watch client; 0: a minute.
@@ -100,6 +103,9 @@ func New(config Config) *Handler {
 		handler.subresources["/serviceaccounts/token"] = handler.token(config.Tokens)
 	}
 	handler.connect = newConnector(handler, config.Authorizer, config.Kubelet, config.Outbound, config.TunnelDialer)
+	if config.EnterTunnel != nil {
+		handler.connect.enterTunnel = config.EnterTunnel
+	}
 	maps.Copy(handler.subresources, handler.connect.subresources())
 	return handler
 }

@@ -59,13 +59,13 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(node.Name, strconv.Itoa(int(port))), Path: "/"}, nil
 }
 
-// Kubelet requests a document from a node's kubelet.
+// Kubelet requests a document from a node's kubelet for the server itself: it needs no share of the node's tunnel.
 func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*http.Response, error) {
-	target, err := h.connect.kubelet(ctx, node, path, nil)
+	base, err := h.kubeletURL(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(path...).String(), http.NoBody)
 	if err != nil {
 		return nil, err
 	}

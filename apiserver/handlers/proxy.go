@@ -121,6 +121,8 @@ func (c *connector) proxyNode(
 		target.Scheme = "http"
 		target.Host = net.JoinHostPort(host, port)
 		via = c.pods
+	} else if err := c.enter(rq, name); err != nil {
+		return err
 	}
 	c.proxyWithRewrite(w, r, rq, target, via)
 	return nil

@@ -17,6 +17,7 @@ import (
 	"keelson/apiserver/fairness"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/connlimit"
 )
 
 // Requests wait for a seat: so a burst of writes (a controller that creates hundreds of pods) is queued, and not
@@ -57,8 +58,9 @@ func (s *seats) acquire(ctx context.Context) bool {
 func limitInFlight(config *Config, next http.Handler) http.Handler {
 	readGauge := config.Metrics.inflight.WithLabelValues("readOnly")
 	writeGauge := config.Metrics.inflight.WithLabelValues("mutating")
-	streams := newStreamShares(config.MaxStreams)
-	watches := newWatchShares(config.MaxTenantWatches)
+	streams := connlimit.NewPlaces(config.MaxStreams)
+	// A watch takes 8 kB, and a connection has room for a thousand.
+	watches := connlimit.NewTenantPlaces(config.MaxTenantWatches)
 	enter := config.inFlightLimiter()
 	if config.Fairness != nil {
 		enter = config.acquireSeats
@@ -71,11 +73,11 @@ func limitInFlight(config *Config, next http.Handler) http.Handler {
 				limit = watches
 			}
 			owner := cmp.Or(rq.impersonator, rq.User).Owner()
-			if !limit.enter(owner) {
+			if !limit.Enter(owner) {
 				tooMany(w, rq)
 				return
 			}
-			defer limit.leave(owner)
+			defer limit.Leave(owner)
 		}
 		if rq.LongRunning() && rq.Verb != "watch" {
 			next.ServeHTTP(w, r)

@@ -9,6 +9,8 @@
 //     one that it opened last. They lead only to that node's own kubelet, which presents the same certificate as
 //     without a tunnel.
 //  2. A tunnel ends with the node, with the certificate that opened it, and with the server.
+//  3. Owners share the requests that go through a node's tunnels, so that no tenant takes a node's logs and exec away
+//     from the others.
 package tunnels
 
 import (
@@ -27,6 +29,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"keelson/lib/connlimit"
 	"keelson/lib/mux"
 )
 
@@ -47,8 +50,13 @@ type Tunnels struct {
 
 	mu     sync.Mutex
 	closed bool
-	byNode map[string][]*tunnel // of each node those it has, the newest last
+	byNode map[string][]*tunnel         // of each node those it has, the newest last
+	places map[string]*connlimit.Places // of each node with requests through a tunnel
 }
+
+// Requests is the number of requests of users that may go through a node's tunnels at a time. The other connections of
+// a tunnel are idle ones (outbound keeps 16 a node) and those for the server's own requests.
+const Requests = mux.Most - 24
 
 // mostOfNode is the maximum number of a node's tunnels. The oldest ends when there are more.
 const mostOfNode = 4
@@ -60,7 +68,7 @@ type tunnel struct {
 
 // New returns an empty Tunnels.
 func New(cfg Config) *Tunnels {
-	t := &Tunnels{cfg: cfg, byNode: map[string][]*tunnel{}}
+	t := &Tunnels{cfg: cfg, byNode: map[string][]*tunnel{}, places: map[string]*connlimit.Places{}}
 	t.gauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "keelson_apiserver_node_tunnels",
 		Help: "Nodes that keep a connection open, by which the server reaches their kubelets.",
@@ -226,6 +234,33 @@ func (t *Tunnels) Run(ctx context.Context) error {
 	}
 	t.wg.Wait()
 	return nil
+}
+
+// Enter takes a place for a request to a node's kubelet; false: the owner has its share, or all places are taken. leave
+// gives the place back. A node without a tunnel has no places to share.
+//
+// Requests are counted, not connections: a connection that one owner's request opened is kept and serves the next one.
+func (t *Tunnels) Enter(node string, owner connlimit.Owner) (leave func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.byNode[node]) == 0 {
+		return func() {}, true
+	}
+	places := t.places[node]
+	if places == nil {
+		places = connlimit.NewPlaces(Requests)
+	}
+	if !places.Enter(owner) {
+		return nil, false
+	}
+	t.places[node] = places
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if places.Leave(owner); places.Taken() == 0 {
+			delete(t.places, node)
+		}
+	}), true
 }
 
 // Dial opens a connection to a node's kubelet through its newest tunnel; nil: it has none.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"keelson/apiserver/tunnels"
+	"keelson/lib/connlimit"
 	"keelson/lib/mux"
 )
 
@@ -281,5 +282,54 @@ func TestANodeThatAnswersNothing(t *testing.T) {
 	defer cancel()
 	if c, err := server.Dial(ctx, "silent"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one more: %v, %v; want the caller's deadline", c, err)
+	}
+}
+
+// TestTenantsShareATunnel: a tenant that takes all it can leaves places to other tenants, to administrators and to the
+// server; a node without a tunnel has nothing to share; what ended is forgotten.
+func TestTenantsShareATunnel(t *testing.T) {
+	server := newServer(t)
+	greedy := connlimit.Owner{Name: "greedy"}
+	for range 2 * mux.Most {
+		if _, ok := server.Enter("one", greedy); !ok {
+			t.Fatal("a node without a tunnel has no places to share")
+		}
+	}
+	server.join(t, "one", mux.Protocol)
+	server.join(t, "two", mux.Protocol)
+	var leave []func()
+	fill := func(owner connlimit.Owner) int {
+		for taken := 0; ; taken++ {
+			give, ok := server.Enter("one", owner)
+			if !ok {
+				return taken
+			}
+			leave = append(leave, give)
+		}
+	}
+	for _, tt := range []struct {
+		owner       connlimit.Owner
+		least, most int
+	}{
+		{greedy, tunnels.Requests / 4, tunnels.Requests / 2},
+		{connlimit.Owner{Name: "another"}, tunnels.Requests / 5, tunnels.Requests / 4},
+		{connlimit.Owner{Name: "admin", Rank: connlimit.Admin}, tunnels.Requests / 4, tunnels.Requests / 2},
+	} {
+		if got := fill(tt.owner); got < tt.least || got > tt.most {
+			t.Errorf("%s got %d places, want %d to %d", tt.owner.Name, got, tt.least, tt.most)
+		}
+	}
+	if _, ok := server.Enter("two", greedy); !ok {
+		t.Error("places of one node count at another one")
+	}
+	if len(leave) > tunnels.Requests {
+		t.Errorf("%d requests, want %d at most, which leaves the server's own a connection", len(leave), tunnels.Requests)
+	}
+	for _, give := range leave {
+		give()
+		give() // gives back once
+	}
+	if got := fill(greedy); got < tunnels.Requests/4 {
+		t.Errorf("after the end of all: %d places", got)
 	}
 }

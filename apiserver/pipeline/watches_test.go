@@ -13,39 +13,7 @@ import (
 	"testing/synctest"
 
 	"keelson/auth"
-	"keelson/lib/connlimit"
 )
-
-// TestStreamShares: one tenant, and all tenants together, leave streams for the others and for administrators.
-func TestStreamShares(t *testing.T) {
-	shares := newStreamShares(20)
-	admin := connlimit.Owner{Name: "admin", Rank: connlimit.Admin}
-	fill := func(o connlimit.Owner) (n int) {
-		for shares.enter(o) {
-			n++
-		}
-		return n
-	}
-	names := []string{"a", "b", "c", "d"}
-	for i, want := range []int{7, 5, 3, 0} {
-		if got := fill(connlimit.Owner{Name: names[i]}); got != want {
-			t.Errorf("tenant %s got %d streams, want %d", names[i], got, want)
-		}
-	}
-	if got := fill(admin); got != 5 {
-		t.Errorf("the administrator got %d streams beside full tenants, want 5", got)
-	}
-	for range 5 {
-		shares.leave(admin)
-		shares.leave(connlimit.Owner{Name: "a"})
-	}
-	if got := fill(connlimit.Owner{Name: "d"}); got != 5 {
-		t.Errorf("tenant d got %d streams after a left, want 5", got)
-	}
-	if len(shares.byTenant) != 4 || shares.running != 15 {
-		t.Errorf("%d tenants, %d streams are counted, want 4 and 15", len(shares.byTenant), shares.running)
-	}
-}
 
 // TestWatchShares: one namespace's accounts have half of the watches of tenants alone, and give them back.
 func TestWatchShares(t *testing.T) {
