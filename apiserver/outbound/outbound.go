@@ -63,6 +63,10 @@ const (
 	maxIdleConns     = 16
 )
 
+// maxHeader limits the header of a response. A header of many short lines takes twenty times its size in memory, and
+// the default of net/http is 10 MiB.
+const maxHeader = 64 << 10
+
 // Egress makes connections. It is safe for concurrent use.
 type Egress struct {
 	cfg      Config
@@ -200,11 +204,12 @@ func (e *Egress) Transport(options Options) *http.Transport {
 		e = New(Config{})
 	}
 	transport := &http.Transport{
-		TLSClientConfig:     options.TLS,
-		ForceAttemptHTTP2:   options.HTTP2,
-		TLSHandshakeTimeout: handshakeTimeout,
-		IdleConnTimeout:     idleTimeout,
-		MaxIdleConnsPerHost: maxIdleConns,
+		TLSClientConfig:        options.TLS,
+		ForceAttemptHTTP2:      options.HTTP2,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConnsPerHost:    maxIdleConns,
+		MaxResponseHeaderBytes: maxHeader,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if options.Resolve != nil {
 				var err error

@@ -6,11 +6,13 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -269,5 +271,48 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 	}
 	if _, err := get("gone", one); err == nil || !strings.Contains(err.Error(), "no such node") {
 		t.Errorf("a node that has gone: %v", err)
+	}
+}
+
+// TestResponseHeadersAreBounded: a backend does not fill the memory by the header of its response, whatever the
+// protocol. A header of usual size passes.
+func TestResponseHeadersAreBounded(t *testing.T) {
+	egress := outbound.New(outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	backend := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		size, err := strconv.Atoi(r.URL.Query().Get("size"))
+		if err != nil {
+			t.Error(err)
+		}
+		for i := range size / 1000 {
+			w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("a", 1000))
+		}
+	}))
+	backend.EnableHTTP2 = true
+	backend.StartTLS()
+	t.Cleanup(backend.Close)
+	conf := backend.Client().Transport.(*http.Transport).TLSClientConfig
+	for _, target := range []outbound.Target{outbound.Backend, outbound.Kubelet, outbound.Configured} {
+		for _, http2 := range []bool{false, true} {
+			transport := egress.Transport(outbound.Options{Target: target, TLS: conf.Clone(), HTTP2: http2})
+			for _, tt := range []struct {
+				size    int
+				arrives bool
+			}{{30_000, true}, {100_000, false}} {
+				url := fmt.Sprintf("%s/?size=%d", backend.URL, tt.size)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := transport.RoundTrip(req)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				if (err == nil) != tt.arrives {
+					t.Errorf("%s, HTTP/2 %v: a header of %d bytes: %v, want it to arrive: %v", target, http2, tt.size,
+						err, tt.arrives)
+				}
+			}
+			transport.CloseIdleConnections()
+		}
 	}
 }
