@@ -16,6 +16,7 @@ import (
 	endpointutil "k8s.io/endpointslice/util"
 
 	"keelson/api/core/pod"
+	servicekind "keelson/api/core/service"
 	"keelson/controllers/framework"
 )
 
@@ -55,9 +56,33 @@ func Selects(s *corev1.Service) bool {
 	return len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// Pods returns the pods that the Service selects, unordered.
+// Pods returns the pods that the Service selects, unordered, with the addresses that may be endpoints. A node may write
+// any address into the status of its pods, and one that is not allowed would make the whole slice invalid: the Service
+// would keep its old endpoints.
 func (s *Services) Pods(service *corev1.Service) ([]*corev1.Pod, error) {
-	return s.pods.Pods(service.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+	pods, err := s.pods.Pods(service.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range pods { // the list is ours, the pods are not
+		if slices.ContainsFunc(p.Status.PodIPs, unusable) {
+			pods[i] = withoutUnusable(p)
+		}
+	}
+	return pods, nil
+}
+
+func unusable(ip corev1.PodIP) bool { return len(servicekind.ValidateEndpointIP(ip.IP, nil)) > 0 }
+
+// withoutUnusable returns a copy of a pod that has only addresses that may be endpoints.
+func withoutUnusable(p *corev1.Pod) *corev1.Pod {
+	out := *p
+	out.Status.PodIPs = slices.DeleteFunc(slices.Clone(p.Status.PodIPs), unusable)
+	out.Status.PodIP = ""
+	if len(out.Status.PodIPs) > 0 {
+		out.Status.PodIP = out.Status.PodIPs[0].IP
+	}
+	return &out
 }
 
 // Watch calls add for each Service that a change of a pod affects; it may call it repeatedly.

@@ -4,6 +4,8 @@ package servicepods
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/client"
 	"keelson/controllers/controllertest"
@@ -88,6 +91,60 @@ func TestWatch(t *testing.T) {
 			if got := slices.Compact(woken); !slices.Equal(got, tc.want) {
 				t.Errorf("%s: %v are woken, want %v", tc.name, got, tc.want)
 			}
+		}
+	})
+}
+
+// TestPodsWithFalseAddresses: a pod whose node gave it an address that no endpoint may have does not make the endpoints
+// of the Service's other pods invalid; the cached pod keeps its address.
+func TestPodsWithFalseAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := service("a", "web", map[string]string{"app": "web"})
+		objs := []runtime.Object{web}
+		for name, ips := range map[string][]string{
+			"good":       {"10.0.0.1", "fd00::1"},
+			"loopback":   {"127.0.0.1"},
+			"link-local": {"169.254.1.1", "fe80::1"},
+			"zero":       {"0.0.0.0"},
+			"group":      {"224.0.0.1"},
+			"half":       {"127.0.0.2", "fd00::2"},
+		} {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Labels: web.Spec.Selector}}
+			p.Status.PodIP = ips[0]
+			for _, ip := range ips {
+				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+			}
+			objs = append(objs, p)
+		}
+		c := controllertest.New(objs...)
+		shared := c.Informers(0, client.Scope{})
+		s, err := Of(&framework.Env{Client: c.Client, Shared: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		shared.StartWithContext(ctx)
+		shared.WaitForCacheSync(ctx)
+		defer shared.Shutdown()
+		defer cancel()
+		pods, err := s.Pods(web)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, p := range pods {
+			if len(p.Status.PodIPs) == 0 && p.Status.PodIP == "" {
+				continue
+			}
+			got[p.Name] = p.Status.PodIP + " " + fmt.Sprint(p.Status.PodIPs)
+		}
+		want := map[string]string{"good": "10.0.0.1 [{10.0.0.1} {fd00::1}]", "half": "fd00::2 [{fd00::2}]"}
+		if !maps.Equal(got, want) || len(pods) != 6 {
+			t.Errorf("got %d pods with addresses %v, want %v", len(pods), got, want)
+		}
+		cached, err := s.pods.Pods("a").Get("half")
+		if err != nil || cached.Status.PodIP != "127.0.0.2" {
+			t.Errorf("the cached pod was modified: %v, %v", cached.Status.PodIPs, err)
 		}
 	})
 }
