@@ -105,7 +105,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		UpdateFunc: func(before, after any) {
 			old, ok := before.(*corev1.Node)
 			cur, ok2 := after.(*corev1.Node)
-			if !ok || !ok2 || !same(machine(old), machine(cur)) {
+			if !ok || !ok2 || !same(a.machine(old), a.machine(cur)) {
 				a.changed()
 			}
 		},
@@ -183,10 +183,10 @@ func (a *Agent) sync(kernel *mesh.Kernel, store cache.Store) error {
 			continue
 		}
 		if n.Name == a.cfg.NodeName {
-			self.Addrs = machine(n).Addrs
+			self.Addrs = a.machine(n).Addrs
 			continue
 		}
-		others = append(others, machine(n))
+		others = append(others, a.machine(n))
 	}
 	links, err := kernel.Links()
 	if err != nil {
@@ -213,14 +213,18 @@ func (a *Agent) sync(kernel *mesh.Kernel, store cache.Store) error {
 	return a.cfg.Pods.SetCluster(plan.Cluster)
 }
 
-// machine converts a Node to the input of mesh.
-func machine(node *corev1.Node) mesh.Machine {
+// maxAddresses is the maximum number of addresses of a node that count.
+const maxAddresses = 64
+
+// machine converts a Node to the input of mesh. A node writes its Node itself. Its VXLAN endpoint counts only if it is
+// the one that follows from its name: with another node's MAC address it would get that node's packets.
+func (a *Agent) machine(node *corev1.Node) mesh.Machine {
 	m := mesh.Machine{Name: node.Name, Since: node.CreationTimestamp.Time}
-	for _, a := range node.Status.Addresses {
-		if a.Type != corev1.NodeInternalIP {
+	for _, address := range node.Status.Addresses {
+		if address.Type != corev1.NodeInternalIP || len(m.Addrs) == maxAddresses {
 			continue
 		}
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
+		if ip, err := netip.ParseAddr(address.Address); err == nil && ip.Zone() == "" {
 			m.Addrs = append(m.Addrs, ip.Unmap())
 		}
 	}
@@ -229,8 +233,9 @@ func machine(node *corev1.Node) mesh.Machine {
 			m.Pods = append(m.Pods, p.Masked())
 		}
 	}
-	if mac, err := net.ParseMAC(node.Annotations[AnnotationVTEP]); err == nil && len(mac) == 6 {
-		m.VTEP = mac
+	own := mesh.VTEP(a.cfg.Network, node.Name)
+	if mac, err := net.ParseMAC(node.Annotations[AnnotationVTEP]); err == nil && slices.Equal(mac, own) {
+		m.VTEP = own
 	}
 	if key, port, ok := wireguard.End(node); ok {
 		m.Key = key

@@ -60,6 +60,12 @@ func (p NodeRestriction) Validate(ctx context.Context, req *Request) error {
 		if err := ownNode(req, node); err != nil {
 			return err
 		}
+		if err := p.addresses(ctx, req, node); err != nil {
+			return err
+		}
+		if err := p.key(ctx, req, node); err != nil {
+			return err
+		}
 		return p.ranges(ctx, req, node)
 	case "leases":
 		return ownLease(req, node)

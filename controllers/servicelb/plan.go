@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"keelson/lib/dial"
 )
 
 // port is a port of a node.
@@ -121,6 +123,7 @@ func chooseNodes(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) 
 		out.reason = ""
 	}
 	slices.SortFunc(out.ingress, func(a, b corev1.LoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
+	out.ingress = slices.CompactFunc(out.ingress, func(a, b corev1.LoadBalancerIngress) bool { return a.IP == b.IP })
 	return out
 }
 
@@ -140,16 +143,23 @@ func familyOf(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// loadBalancerAddresses returns a node's addresses for load balancers; nil: it serves none.
+// maxAddresses is the maximum number of addresses of a node in the status of each load balancer.
+const maxAddresses = 16
+
+// loadBalancerAddresses returns a node's addresses for load balancers; nil: it serves none. A node writes its addresses
+// itself: one that a status may not have would leave all load balancers without any.
 func loadBalancerAddresses(n *corev1.Node) []netip.Addr {
 	if _, out := n.Labels[corev1.LabelNodeExcludeBalancers]; out || n.DeletionTimestamp != nil || !ready(n) {
 		return nil
 	}
 	byType := map[corev1.NodeAddressType][]netip.Addr{}
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			byType[a.Type] = append(byType[a.Type], ip)
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil || ip.Zone() != "" || ip.Is4In6() || dial.Special(ip) != "" ||
+			slices.Contains(byType[a.Type], ip) || len(byType[a.Type]) == maxAddresses {
+			continue
 		}
+		byType[a.Type] = append(byType[a.Type], ip)
 	}
 	if ext := byType[corev1.NodeExternalIP]; len(ext) > 0 {
 		return ext

@@ -3,6 +3,7 @@
 package servicelb
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -80,5 +81,34 @@ func TestPlan(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d outcomes, want %d", len(got), len(want))
+	}
+}
+
+// TestFalseAddresses: what a node writes as its addresses does not make the status of load balancers invalid or long.
+func TestFalseAddresses(t *testing.T) {
+	n := &corev1.Node{}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	for _, a := range []string{
+		"192.0.2.1", "192.0.2.1", "127.0.0.1", "::1", "0.0.0.0", "169.254.1.1", "fe80::1%eth0", "fd00::1%eth0",
+		"::ffff:192.0.2.9", "a-name", "2001:db8::1",
+	} {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	if got, want := fmt.Sprint(loadBalancerAddresses(n)), "[192.0.2.1 2001:db8::1]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for i := range 200 {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{
+			Type:    corev1.NodeInternalIP,
+			Address: fmt.Sprint("198.51.100.", i),
+		})
+	}
+	if got := len(loadBalancerAddresses(n)); got != maxAddresses {
+		t.Errorf("%d addresses, want %d", got, maxAddresses)
+	}
+	svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}}
+	same := []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	if got := chooseNodes(svc, []node{{"a", same, nil}, {"b", same, nil}}, nil); len(got.ingress) != 1 {
+		t.Errorf("an address of two nodes: %v", got.ingress)
 	}
 }
