@@ -220,6 +220,22 @@ func TestUnmanagedPods(t *testing.T) {
 	})
 }
 
+// TestMirrorPodStopsNoEviction: a node's pod with the labels of a budget leaves the budget computed.
+func TestMirrorPodStopsNoEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rs := &appsv1.ReplicaSet{ObjectMeta: named("rs", nil), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(2))}}
+		of := ref("apps/v1", "ReplicaSet", "rs")
+		mirror := pod("mirror", ref("v1", "Node", "n"))
+		mirror.Status.Conditions = nil
+		cluster := controllertest.New(rs, pod("a", of), pod("b", of), mirror, budget("", "1"))
+		cluster.Start(t, "disruption-controller", New)
+		if got, want := brief(read(t, cluster)), "2/1 of 2, allowed 1, SufficientPods"; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		cluster.EventsSeen()
+	})
+}
+
 // TestEvictedButNotDeleted: a budget waits two minutes for the deletion of what was evicted.
 func TestEvictedButNotDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

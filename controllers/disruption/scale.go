@@ -30,14 +30,15 @@ type resource struct {
 // maxKinds limits the cache of kinds, because owner references may name any kind.
 const maxKinds = 256
 
-// expected is the total replicas of the owners of pods. unmanaged: some pods have no owner and are not counted.
+// expected is the total replicas of the owners of pods. unmanaged: some pods have no owner and are not counted. Neither
+// are mirror pods, whose owner is their node: a node chooses their labels, and must not stop the evictions of others.
 func (c *Controller) expected(ctx context.Context, pods []*corev1.Pod) (sum int32, unmanaged bool, err error) {
 	seen := map[types.UID]bool{}
 	counted := map[types.UID]bool{}
 	for _, pod := range pods {
 		ref := metav1.GetControllerOfNoCopy(pod)
 		switch {
-		case ref == nil:
+		case ref == nil, ref.Kind == "Node" && ref.APIVersion == "v1":
 			unmanaged = true
 			continue
 		case seen[ref.UID]:
