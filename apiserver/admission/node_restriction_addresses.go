@@ -68,7 +68,7 @@ func (p NodeRestriction) addresses(ctx context.Context, req *Request, node strin
 			slices.Contains(before, a) {
 			continue
 		}
-		why := dial.Special(ip.Unmap().WithZone(""))
+		why := dial.Special(ip)
 		if why == "" && (ip.Is4In6() || ip.Zone() != "") {
 			why = "an IPv4 address in IPv6, or has a zone"
 		}

@@ -62,6 +62,10 @@ func TestAddresses(t *testing.T) {
 		{"203.0.113.9:6443", "the API server's own address"}, // the advertised one
 		{"10.96.0.1:443", "the API server's own address"},
 		{"10.96.0.1:80", "the API server's own address"},
+		{"[64:ff9b::10.96.0.1]:443", "the API server's own address"},
+		{"[64:ff9b::203.0.113.9]:6443", "the API server's own address"},
+		{"[2002:a9fe:a9fe::1]:80", "a link-local address"},
+		{"[fd00:ec2::254]:80", "a metadata service's address"},
 	} {
 		to := netip.MustParseAddrPort(tt.to)
 		for _, target := range []outbound.Target{outbound.Backend, outbound.Kubelet} {

@@ -30,10 +30,29 @@ func TestSpecial(t *testing.T) {
 		"224.0.0.1":              "a multicast address",
 		"ff02::1":                "a multicast address",
 		"255.255.255.255":        "the broadcast address",
+		"fe80::1%1":              "a link-local address",
+		// IPv4 addresses in IPv6, behind a translator or a tunnel
+		"64:ff9b::127.0.0.1":         Loopback,
+		"64:ff9b::169.254.169.254":   "a link-local address",
+		"64:ff9b::8.8.8.8":           "",
+		"64:ff9b:1::169.254.169.254": "a link-local address",
+		"::ffff:0:169.254.169.254":   "a link-local address",
+		"2002:7f00:1::1":             Loopback,
+		"2002:a9fe:a9fe::5":          "a link-local address",
+		"2002:808:808::1":            "",
+		"::127.0.0.1":                Loopback,
+		"::169.254.169.254":          "a link-local address",
+		"::2":                        "an unspecified address", // 0.0.0.2
+		"fd00:ec2::254":              "a metadata service's address",
+		"100.100.100.200":            "a metadata service's address",
+		"64:ff9b::100.100.100.200":   "a metadata service's address",
+		"fd00:ec2::255":              "",
 	} {
 		to := Canonical(netip.AddrPortFrom(netip.MustParseAddr(addr), 1))
-		if got := Special(to.Addr()); got != want {
-			t.Errorf("Special(%s): got %q, want %q", addr, got, want)
+		for _, ip := range []netip.Addr{to.Addr(), netip.MustParseAddr(addr)} {
+			if got := Special(ip); got != want {
+				t.Errorf("Special(%s) of %s: got %q, want %q", ip, addr, got, want)
+			}
 		}
 	}
 }
