@@ -233,7 +233,7 @@ func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
 		if err := nameIsFree(ctx, to, cfg.NodeName); err != nil {
 			return err
 		}
-	} else if ca, err := rootCA(known); err != nil || !pki.SameAuthority(ca, to.CAData) {
+	} else if ca, err := rootCA(known); err != nil || !pki.ShareAuthority(ca, to.CAData) {
 		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or "+
 			"choose another --data-dir", cfg.DataDir, cfg.DataDir)
 	}

@@ -89,7 +89,7 @@ const clientCAKey = "client-ca-file"
 // followAuthority puts a renewed CA of the API server into the kubeconfig of a joined node, whose next start uses it.
 // Another key than that of known is not taken.
 func followAuthority(kubeconfig string, known []byte, next string, log *slog.Logger) error {
-	if next == "" || !pki.SameAuthority(known, []byte(next)) {
+	if next == "" || !pki.Follows(known, []byte(next), nil) {
 		return nil
 	}
 	to, err := loadIfThere(kubeconfig)

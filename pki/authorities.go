@@ -42,14 +42,14 @@ func ReadAuthority(cert, key string) (*Authority, error) {
 	if p.KeyPEM, err = os.ReadFile(key); err != nil {
 		return nil, err
 	}
-	a := &Authority{now: time.Now, life: leafLife, pem: p.CertPEM}
-	if a.cert, a.key, err = parsePair(p); err != nil {
+	state, err := parseState(p)
+	if err != nil {
 		return nil, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
 	}
-	if !a.cert.IsCA {
-		return nil, fmt.Errorf("%s is the certificate of %q, not of an authority", cert, a.cert.Subject.CommonName)
+	if !state.cert.IsCA {
+		return nil, fmt.Errorf("%s is the certificate of %q, not of an authority", cert, state.cert.Subject.CommonName)
 	}
-	return a, nil
+	return newAuthority("", "", leafLife, time.Now, state), nil
 }
 
 // ReadServing reads a serving certificate and its key.

@@ -33,16 +33,17 @@ func (a *Authority) Sign(
 	req *x509.CertificateRequest, usage x509.KeyUsage, ext []x509.ExtKeyUsage, life time.Duration,
 ) ([]byte, error) {
 	now := a.now()
-	if !now.Before(a.cert.NotAfter) {
-		return nil, fmt.Errorf("the signer has expired: NotAfter=%v", a.cert.NotAfter)
+	by := a.state.Load()
+	if !now.Before(by.cert.NotAfter) {
+		return nil, fmt.Errorf("the signer has expired: NotAfter=%v", by.cert.NotAfter)
 	}
 	number, err := serial(now)
 	if err != nil {
 		return nil, err
 	}
 	end := now.Add(life)
-	if end.After(a.cert.NotAfter) {
-		end = a.cert.NotAfter
+	if end.After(by.cert.NotAfter) {
+		end = by.cert.NotAfter
 	}
 	cert := &x509.Certificate{
 		SerialNumber:          number,
@@ -60,9 +61,9 @@ func (a *Authority) Sign(
 		BasicConstraintsValid: true,
 		IsCA:                  false,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, req.PublicKey, a.key)
+	der, err := x509.CreateCertificate(rand.Reader, cert, by.cert, req.PublicKey, by.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate of %s: %w", req.Subject.CommonName, err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return append(encodeCertificate(der), by.chain()...), nil
 }

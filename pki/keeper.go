@@ -16,11 +16,13 @@ import (
 // certificates that expire. It sleeps until there is something to do.
 type Keeper struct {
 	// Dir is watched for changes; empty: nothing is stored.
-	Dir    string
-	Leaves []*Leaf
+	Dir string
+	// Authorities issue Leaves. They change only in Dir.
+	Authorities []*Authority
+	Leaves      []*Leaf
 	// Others describes certificates that are not renewed here. It may be nil.
 	Others func() []Info
-	// Changed is called after Leaves have changed; it may be called without a change. It may be nil.
+	// Changed is called after Authorities or Leaves have changed; it may be called without a change. It may be nil.
 	Changed func() error
 	// Warn gets a warning once a day; it may be nil.
 	Warn func(Info, string)
@@ -118,7 +120,7 @@ func (k *Keeper) sleep(ctx context.Context, until time.Time, touched <-chan stru
 func (k *Keeper) step() (next time.Time) {
 	now := k.Now()
 	next = now.Add(10 * 365 * 24 * time.Hour)
-	changed := k.failed
+	changed := k.refreshAuthorities() || k.failed
 	for _, l := range k.Leaves {
 		different, err := l.Refresh()
 		if different {
@@ -145,6 +147,21 @@ func (k *Keeper) step() (next time.Time) {
 		return soonest
 	}
 	return next
+}
+
+func (k *Keeper) refreshAuthorities() (changed bool) {
+	for _, a := range k.Authorities {
+		different, err := a.Refresh()
+		if err != nil { // somebody copies files; the next one wakes us up
+			k.Log.Warn("the certificate authority stays as it is until its files fit", "name", a.name, "err", err)
+		}
+		if different {
+			changed = true
+			k.Log.Info("certificate authority changed", "name", a.name, "expires",
+				a.Info().Expires.Format(time.RFC3339))
+		}
+	}
+	return changed
 }
 
 // warn reports certificates that expire. It returns when there is the next one to report.

@@ -107,7 +107,7 @@ func (l *Leaf) Show(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 // expires, it is a time long after that.
 func (l *Leaf) Due() time.Time {
 	c := l.Certificate().Leaf
-	if !c.NotAfter.Before(l.by.cert.NotAfter) {
+	if !c.NotAfter.Before(l.by.state.Load().cert.NotAfter) {
 		return l.by.now().Add(caLife)
 	}
 	return renewAt(c)
@@ -186,26 +186,30 @@ func (l *Leaf) issue() (*issued, error) {
 // the CA itself.
 func (a *Authority) issue(t *x509.Certificate, key *ecdsa.PrivateKey) (Pair, error) {
 	now := a.now()
-	if !now.Before(a.cert.NotAfter) {
-		return Pair{}, fmt.Errorf("the certificate authority %q has expired at %s", a.cert.Subject.CommonName,
-			a.cert.NotAfter.Format(time.RFC3339))
+	by := a.state.Load()
+	if !now.Before(by.cert.NotAfter) {
+		return Pair{}, fmt.Errorf("the certificate authority %q has expired at %s", by.cert.Subject.CommonName,
+			by.cert.NotAfter.Format(time.RFC3339))
 	}
 	t.NotBefore = validFrom(now, a.life)
 	t.NotAfter = now.Add(a.life)
-	if t.NotAfter.After(a.cert.NotAfter) {
-		t.NotAfter = a.cert.NotAfter
+	if t.NotAfter.After(by.cert.NotAfter) {
+		t.NotAfter = by.cert.NotAfter
 	}
 	t.KeyUsage = x509.KeyUsageDigitalSignature
-	return sign(t, a.cert, key, a.key, now)
+	p, err := sign(t, by.cert, key, by.key, now)
+	p.CertPEM = append(p.CertPEM, by.chain()...)
+	return p, err
 }
 
 // fits reports whether a certificate needs no renewal and is one for subject.
 func (a *Authority) fits(cert *x509.Certificate, subject Subject) bool {
-	if cert.CheckSignatureFrom(a.cert) != nil {
+	by := a.state.Load()
+	if cert.CheckSignatureFrom(by.cert) != nil {
 		return false
 	}
 	now := a.now()
-	if now.Before(cert.NotBefore) || now.After(renewAt(cert)) && cert.NotAfter.Before(a.cert.NotAfter) {
+	if now.Before(cert.NotBefore) || now.After(renewAt(cert)) && cert.NotAfter.Before(by.cert.NotAfter) {
 		return false
 	}
 	if cert.Subject.CommonName != subject.Name || !slices.Equal(cert.Subject.Organization, subject.Groups) {

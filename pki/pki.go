@@ -38,17 +38,6 @@ const (
 	leafLife = 365 * 24 * time.Hour
 )
 
-// Authority is a CA, stored in a directory or only in memory.
-type Authority struct {
-	dir  string
-	name string
-	cert *x509.Certificate
-	key  crypto.Signer
-	pem  []byte
-	now  func() time.Time
-	life time.Duration // of the certificates that it issues
-}
-
 // Pair is a certificate with its key, both in PEM.
 type Pair struct {
 	CertPEM, KeyPEM []byte
@@ -81,30 +70,20 @@ func open(dir, name string, life time.Duration, now func() time.Time) (*Authorit
 			return nil, fmt.Errorf("make certificate directory: %w", err)
 		}
 	}
-	authority := &Authority{
-		dir:  dir,
-		name: name,
-		now:  now,
-		life: cmp.Or(life, leafLife),
-	}
-	pair, err := readPair(dir, name)
+	state, err := readState(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = interrupted(dir, name); err == nil {
-			pair, err = authority.makeCA(name)
+			state, err = makeCA(dir, name, now())
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
 	}
-	if authority.cert, authority.key, err = parsePair(pair); err != nil {
-		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
-	}
-	if !authority.cert.IsCA {
+	if !state.cert.IsCA {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %s.crt is the certificate of %q, not of an "+
-			"authority", name, dir, name, authority.cert.Subject.CommonName)
+			"authority", name, dir, name, state.cert.Subject.CommonName)
 	}
-	authority.pem = pair.CertPEM
-	return authority, nil
+	return newAuthority(dir, name, cmp.Or(life, leafLife), now, state), nil
 }
 
 // interrupted returns nil if a certificate without a key may be replaced: because there is none, or because writePair
@@ -139,47 +118,21 @@ func Fingerprint(key crypto.PublicKey) (string, error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(der)), nil
 }
 
-// Info describes the CA.
-func (a *Authority) Info() Info {
-	path := ""
-	if a.dir != "" {
-		path = filepath.Join(a.dir, a.name+".crt")
-	}
-	return Describe(a.name, path, a.cert, ByCommand)
-}
-
-// CertPEM is the CA's certificate.
-func (a *Authority) CertPEM() []byte { return a.pem }
-
-// Signer returns the CA's certificate and key, for the Certificates API.
-func (a *Authority) Signer() (*x509.Certificate, crypto.Signer) { return a.cert, a.key }
-
-// Pool contains only this CA.
-func (a *Authority) Pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
-
-func (a *Authority) makeCA(name string) (Pair, error) {
-	now := a.now()
-	cert := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: caName(name)},
-		NotBefore:             validFrom(now, caLife),
-		NotAfter:              now.Add(caLife),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
+func makeCA(dir, name string, now time.Time) (*authorityState, error) {
+	cert := authorityTemplate(pkix.Name{CommonName: caName(name)}, now)
+	cert.NotAfter = now.Add(caLife)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return Pair{}, err
+		return nil, err
 	}
 	p, err := sign(cert, cert, key, key, now)
 	if err != nil {
-		return Pair{}, err
+		return nil, err
 	}
-	return p, writePair(a.dir, name, p)
+	if err := writePair(dir, name, p); err != nil {
+		return nil, err
+	}
+	return parseState(p)
 }
 
 func sign(t, parent *x509.Certificate, key, by crypto.Signer, now time.Time) (Pair, error) {
@@ -195,7 +148,7 @@ func sign(t, parent *x509.Certificate, key, by crypto.Signer, now time.Time) (Pa
 	if err != nil {
 		return Pair{}, err
 	}
-	return Pair{CertPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), KeyPEM: keyPEM}, nil
+	return Pair{CertPEM: encodeCertificate(der), KeyPEM: keyPEM}, nil
 }
 
 func encodeKey(key crypto.Signer) ([]byte, error) {

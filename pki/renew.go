@@ -80,7 +80,7 @@ func renew(dir, name, kubeconfig string) (info Info, err error) {
 		}
 		old := certs[0]
 		authority.life = old.NotAfter.Sub(Issued(old))
-		if endsWith(old, authority.pem) {
+		if endsWith(old, authority.CertPEM()) {
 			authority.life = leafLife
 		}
 		pair, err := authority.issue(&x509.Certificate{
@@ -123,8 +123,15 @@ func renewAuthority(dir, name string) (info Info, err error) {
 		if err != nil {
 			return err
 		}
+		step, err := StepOf(dir, name)
+		if err == nil && step != StepNone {
+			err = fmt.Errorf("its key is being replaced: finish that first (`keelson certs rotate %s`)", name)
+		}
+		if err != nil {
+			return err
+		}
 		now := authority.now()
-		old := authority.cert
+		old, key := authority.Signer()
 		next, err := sign(&x509.Certificate{
 			Subject:               old.Subject,
 			SubjectKeyId:          old.SubjectKeyId,
@@ -133,12 +140,13 @@ func renewAuthority(dir, name string) (info Info, err error) {
 			KeyUsage:              old.KeyUsage,
 			BasicConstraintsValid: true,
 			IsCA:                  true,
-		}, old, authority.key, authority.key, now)
+		}, old, key, key, now)
 		if err != nil {
 			return err
 		}
 		path := filepath.Join(dir, name+".crt")
-		if err := WriteFile(path, slices.Concat(next.CertPEM, OriginalAuthority(authority.pem)), 0o644); err != nil {
+		both := slices.Concat(next.CertPEM, OriginalAuthority(authority.CertPEM()))
+		if err := WriteFile(path, both, 0o644); err != nil {
 			return err
 		}
 		info = DescribeFile(name, path, ByCommand)[0]
@@ -156,26 +164,6 @@ func OriginalAuthority(text []byte) []byte {
 		return text
 	}
 	return text[last:]
-}
-
-// SameAuthority reports whether next has certificates of keys only that known has, too.
-func SameAuthority(known, next []byte) bool {
-	have, err := Certificates(known)
-	if err != nil {
-		return false
-	}
-	news, err := Certificates(next)
-	if err != nil {
-		return false
-	}
-	for _, c := range news {
-		if !slices.ContainsFunc(have, func(h *x509.Certificate) bool {
-			return bytes.Equal(h.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
-		}) {
-			return false
-		}
-	}
-	return true
 }
 
 // ReplaceAuthority puts another CA bundle into a kubeconfig, for each of its clusters.
@@ -202,19 +190,12 @@ func issuerOf(dir string, c *x509.Certificate) (*Authority, error) {
 	}
 	for _, key := range keys {
 		name := strings.TrimSuffix(filepath.Base(key), ".key")
-		pair, err := readPair(dir, name)
+		state, err := readState(dir, name)
 		if err != nil {
 			continue // a key without a certificate, such as that of service-account tokens
 		}
-		authority := &Authority{
-			dir:  dir,
-			now:  time.Now,
-			life: leafLife,
-			pem:  pair.CertPEM,
-		}
-		authority.cert, authority.key, err = parsePair(pair)
-		if err == nil && authority.cert.IsCA && c.CheckSignatureFrom(authority.cert) == nil {
-			return authority, nil
+		if state.cert.IsCA && c.CheckSignatureFrom(state.cert) == nil {
+			return newAuthority(dir, name, leafLife, time.Now, state), nil
 		}
 	}
 	return nil, fmt.Errorf("no certificate authority in %s has signed it: the next start replaces it", dir)
