@@ -64,8 +64,8 @@ type member struct {
 }
 
 // decide compares the set with its pods. With OrderedReady the pods are handled one by one, and the first that is not
-// as wanted blocks those after it; with Parallel none waits for another. First come missing pods, then scaling down,
-// then updates.
+// as wanted blocks those after it: missing pods come first, then scaling down, then updates. With Parallel no pod waits
+// for another, and scaling down comes first: the quota may have room for a missing pod only after that.
 func decide(snap snapshot) plan {
 	members, condemned := splitPods(snap)
 	work := plan{next: nextAvailable(snap)}
@@ -73,21 +73,27 @@ func decide(snap snapshot) plan {
 		return work
 	}
 	ordered := snap.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
-	stage, ok := manageReplicas(snap, members, ordered)
-	work.add(stage)
-	if !ok {
-		return work
+	missing := func() bool {
+		stage, ok := manageReplicas(snap, members, ordered)
+		work.add(stage)
+		return ok
 	}
-	stage = nil
-	for _, c := range condemned {
-		if claimOwnersDiffer(snap, c) {
-			stage = append(stage, action{verb: setClaimOwners, n: c.n, pod: c.pod})
+	unwanted := func() bool {
+		work.add(setOwners(snap, condemned))
+		stage, ok := scaleDown(snap, members, condemned, ordered)
+		work.add(stage)
+		return ok
+	}
+	steps := []func() bool{missing, unwanted}
+	if !ordered {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if !step() {
+			return work
 		}
 	}
-	work.add(stage)
-	stage, ok = scaleDown(snap, members, condemned, ordered)
-	work.add(stage)
-	if ok && snap.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
+	if snap.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 		work.add(rollOut(snap, members, ordered))
 	}
 	return work
@@ -200,6 +206,16 @@ func claimOwnersDiffer(s snapshot, m member) bool {
 	return false
 }
 
+// setOwners sets the owners of the unwanted pods' claims.
+func setOwners(snap snapshot, condemned []member) (stage []action) {
+	for _, c := range condemned {
+		if claimOwnersDiffer(snap, c) {
+			stage = append(stage, action{verb: setClaimOwners, n: c.n, pod: c.pod})
+		}
+	}
+	return stage
+}
+
 // scaleDown deletes unwanted pods: all at once or, if ordered, the last one when all others are available.
 func scaleDown(snap snapshot, members, condemned []member, ordered bool) (stage []action, ok bool) {
 	if !ordered {
@@ -240,18 +256,21 @@ func firstUnavailable(s snapshot, members, condemned []member) *corev1.Pod {
 	return nil
 }
 
-// rollOut deletes pods of other revisions, the last first, with at most maxUnavailable unavailable pods.
+// rollOut deletes pods of other revisions, the last first, with at most maxUnavailable unavailable pods. Pods below the
+// partition are no part of it: a broken one there does not stop it.
 func rollOut(s snapshot, members []member, ordered bool) []action {
 	partition, most := limits(s.set)
 	budget := most
 	var ready, broken []action // pods to replace, and the unavailable ones among them
 	for _, m := range slices.Backward(members) {
+		if m.n-start(s.set) < partition {
+			continue
+		}
 		down := m.pod == nil || unavailable(s, m.pod)
 		if down {
 			budget--
 		}
-		if m.n-start(s.set) < partition || m.pod == nil || m.pod.DeletionTimestamp != nil || pod.Terminal(m.pod) ||
-			revisionOf(m.pod) == s.update {
+		if m.pod == nil || m.pod.DeletionTimestamp != nil || pod.Terminal(m.pod) || revisionOf(m.pod) == s.update {
 			continue // a finished pod is deleted elsewhere, whatever its revision
 		}
 		a := action{verb: remove, n: m.n, pod: m.pod}
@@ -350,10 +369,9 @@ func status(snap snapshot) appsv1.StatefulSetStatus {
 		}
 	}
 	all := int32(replicas(snap.set))
-	if snap.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
-		st.UpdatedReplicas == all && st.ReadyReplicas == all && st.Replicas == all {
+	if st.UpdatedReplicas == all && st.ReadyReplicas == all && st.Replicas == all {
 		st.CurrentReplicas = st.UpdatedReplicas
-		st.CurrentRevision = st.UpdateRevision // the rollout is complete
+		st.CurrentRevision = st.UpdateRevision // the rollout is complete, also one that a person does (OnDelete)
 	}
 	return st
 }

@@ -247,6 +247,16 @@ func TestDecide(t *testing.T) {
 				podOf(three, 0, unready), podOf(three, 1), podOf(three, 2),
 			}, "remove 2, remove 1",
 		},
+		{
+			"parallel: unwanted pods go before missing ones are created", newSet(2, parallel), []*corev1.Pod{
+				podOf(three, 1), podOf(three, 2), podOf(three, 3),
+			}, "remove 3, remove 2 | create 0 new",
+		},
+		{
+			"ordered: missing pods are created before unwanted ones go", newSet(2), []*corev1.Pod{
+				podOf(three, 1), podOf(three, 2), podOf(three, 3),
+			}, "create 0 new",
+		},
 		{"to nothing", newSet(0), []*corev1.Pod{podOf(three, 0), podOf(three, 1)}, "remove 1"},
 
 		{
@@ -313,6 +323,16 @@ func TestDecide(t *testing.T) {
 			"parallel: within the budget", newSet(3, parallel, mayMiss("2")), []*corev1.Pod{
 				podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old),
 			}, "remove 0, remove 2",
+		},
+		{
+			"parallel: a broken pod below the partition does not stop the update", newSet(3, parallel, partitioned(1)),
+			[]*corev1.Pod{podOf(three, 0, old, unready), podOf(three, 1, old), podOf(three, 2, old)},
+			"remove 2",
+		},
+		{
+			"parallel: one that is being updated counts", newSet(3, parallel, partitioned(1)),
+			[]*corev1.Pod{podOf(three, 0, old), podOf(three, 1, old), podOf(three, 2, unready)},
+			"",
 		},
 		{
 			"scaling comes before updates", newSet(1),
@@ -382,8 +402,27 @@ func TestStatus(t *testing.T) {
 	if st := status(all); st.CurrentRevision != "new" || st.CurrentReplicas != 3 {
 		t.Errorf("a complete rollout: got current %s, %d replicas; want new, 3", st.CurrentRevision, st.CurrentReplicas)
 	}
-	all.set = newSet(3, onDelete)
-	if st := status(all); st.CurrentRevision != "old" {
-		t.Errorf("OnDelete: got current %s, want old", st.CurrentRevision)
+}
+
+// A person replaces the pods of a set with OnDelete: the rollout is complete when all are new and ready.
+func TestStatusOfOnDelete(t *testing.T) {
+	set := newSet(3, onDelete)
+	tests := []struct {
+		name     string
+		pods     []*corev1.Pod
+		current  string
+		replicas int32
+	}{
+		{"one is old", []*corev1.Pod{podOf(set, 0, old), podOf(set, 1), podOf(set, 2)}, "old", 1},
+		{"one is unready", []*corev1.Pod{podOf(set, 0, unready), podOf(set, 1), podOf(set, 2)}, "old", 0},
+		{"one is missing", []*corev1.Pod{podOf(set, 1), podOf(set, 2)}, "old", 0},
+		{"all are new and ready", []*corev1.Pod{podOf(set, 0), podOf(set, 1), podOf(set, 2)}, "new", 3},
+	}
+	for _, tt := range tests {
+		st := status(snap(set, nil, tt.pods...))
+		if st.CurrentRevision != tt.current || st.CurrentReplicas != tt.replicas {
+			t.Errorf("%s: got current %s, %d replicas; want %s, %d", tt.name, st.CurrentRevision, st.CurrentReplicas,
+				tt.current, tt.replicas)
+		}
 	}
 }
