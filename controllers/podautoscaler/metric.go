@@ -102,14 +102,14 @@ func (s *snapshot) resource(
 		if err != nil {
 			return fail(err)
 		}
-		put(scalingv2.MetricValueStatus{AverageValue: milliQuantity(average)})
+		put(scalingv2.MetricValueStatus{AverageValue: usage(name, average)})
 		return proposal{n: n, name: fmt.Sprintf("%s resource", name)}
 	case metricTarget.AverageUtilization != nil:
 		n, percent, average, err := s.utilization(f.pods, *metricTarget.AverageUtilization, name, container)
 		if err != nil {
 			return fail(err)
 		}
-		put(scalingv2.MetricValueStatus{AverageUtilization: &percent, AverageValue: milliQuantity(average)})
+		put(scalingv2.MetricValueStatus{AverageUtilization: &percent, AverageValue: usage(name, average)})
 		if container != "" {
 			return proposal{n: n, name: fmt.Sprintf("%s container resource utilization (percentage of request)", name)}
 		}

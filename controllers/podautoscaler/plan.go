@@ -235,7 +235,7 @@ func (p *plan) checkPods(snap *snapshot) error {
 
 // set sets a condition.
 func (p *plan) set(s *snapshot, kind scalingv2.HorizontalPodAutoscalerConditionType, is bool, reason, message string) {
-	setCondition(p.status, kind, is, reason, message, s.now)
+	setCondition(s.hpa, p.status, kind, is, reason, message, s.now)
 }
 
 // rescaled records that the target was scaled.
@@ -275,9 +275,10 @@ func condition(
 	return nil
 }
 
+// setCondition sets a condition of st, the next status of hpa.
 func setCondition(
-	st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType, is bool,
-	reason, message string, now time.Time,
+	hpa *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus,
+	kind scalingv2.HorizontalPodAutoscalerConditionType, is bool, reason, message string, now time.Time,
 ) {
 	c := condition(st, kind)
 	if c == nil {
@@ -292,10 +293,20 @@ func setCondition(
 		c.LastTransitionTime = metav1.NewTime(now)
 	}
 	c.Status = status
+	c.ObservedGeneration = new(hpa.Generation)
 	c.Reason = reason
 	c.Message = message
 }
 
 func milliQuantity(n int64) *resource.Quantity {
 	return resource.NewMilliQuantity(n, resource.DecimalSI)
+}
+
+// usage is the use of a resource, from thousandths. Memory is in kibibytes, as metrics-server and kubectl write it.
+func usage(name corev1.ResourceName, n int64) *resource.Quantity {
+	const kibibyte = 1024 * 1000
+	if name == corev1.ResourceMemory && n >= kibibyte {
+		return resource.NewQuantity(n/kibibyte*1024, resource.BinarySI)
+	}
+	return milliQuantity(n)
 }

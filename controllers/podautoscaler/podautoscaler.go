@@ -160,7 +160,7 @@ func (c *Controller) reconcile(
 		}
 		c.env.Events.Event(hpa, corev1.EventTypeWarning, "FailedGetScale", err.Error())
 		st := hpa.Status.DeepCopy()
-		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale",
+		setCondition(hpa, st, scalingv2.AbleToScale, false, "FailedGetScale",
 			fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
 		return o, nil, c.write(ctx, hpa, st)
 	}
@@ -270,10 +270,11 @@ func (c *Controller) autoscalersOf(key framework.Key, pods []*corev1.Pod) []stri
 	return out
 }
 
-// write writes the status if it differs.
+// write writes the status if it differs. It is the status of the generation that the pass has read.
 func (c *Controller) write(
 	ctx context.Context, hpa *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus,
 ) error {
+	st.ObservedGeneration = new(hpa.Generation)
 	for i := range st.Conditions { // a pass may have set a condition and reset it
 		c := &st.Conditions[i]
 		if was := condition(&hpa.Status, c.Type); was != nil && was.Status == c.Status {

@@ -445,6 +445,52 @@ func TestToZeroAndBack(t *testing.T) {
 	})
 }
 
+// TestObservedGeneration: the status and each condition of a pass have the generation that was read.
+func TestObservedGeneration(t *testing.T) {
+	for name, w := range map[string]*world{
+		"metrics":    {replicas: 4, selector: "app=web", cpu: 500},
+		"no metrics": {replicas: 4, selector: "app=web", cpu: -1},
+		"no target":  {replicas: 4},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := run(t, w, autoscaler("h", func(h *scalingv2.HorizontalPodAutoscaler) {
+				h.Generation = 1
+				if name == "no target" {
+					h.Spec.ScaleTargetRef.Name = "nope"
+				}
+			}))
+			check := func(want int64) {
+				t.Helper()
+				st := status(t, cluster, "h")
+				if st.ObservedGeneration == nil || *st.ObservedGeneration != want {
+					t.Errorf("%s: got observed generation %v, want %d", name, st.ObservedGeneration, want)
+				}
+				for _, c := range st.Conditions {
+					if c.ObservedGeneration == nil || *c.ObservedGeneration != want {
+						t.Errorf("%s: condition %s: got %v, want %d", name, c.Type, c.ObservedGeneration, want)
+					}
+				}
+				if len(st.Conditions) == 0 {
+					t.Errorf("%s: no conditions", name)
+				}
+			}
+			check(1)
+			api := cluster.AutoscalingV2().HorizontalPodAutoscalers("default")
+			h, err := api.Get(t.Context(), "h", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Generation = 2
+			h.Spec.MaxReplicas = 19
+			if _, err := api.Update(t.Context(), h, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // at once, not after a period
+			check(2)
+		})
+	}
+}
+
 // TestReadsEveryAPI: which paths are read for which metrics, and how.
 func TestReadsEveryAPI(t *testing.T) {
 	value := func(v string) string { return `{"items":[{"describedObject":{"name":"p0"},"value":"` + v + `"}]}` }

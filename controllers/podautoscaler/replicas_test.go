@@ -252,3 +252,23 @@ func TestTolerance(t *testing.T) {
 		t.Error("the default is 0.1")
 	}
 }
+
+func TestUsage(t *testing.T) {
+	for _, tt := range []struct {
+		name corev1.ResourceName
+		n    int64
+		want string
+	}{
+		{"cpu", 250, "250m"},
+		{"cpu", 2000, "2"},
+		{"memory", 1852124 * 1024 * 1000, "1852124Ki"},
+		{"memory", (21*1024 + 7) * 1000 * 1024 / 2, "10755Ki"}, // an average that is no whole number
+		{"memory", 64 * 1024 * 1024 * 1000, "64Mi"},
+		{"memory", 1000, "1"},
+		{"example.com/x", 1500, "1500m"},
+	} {
+		if got := usage(tt.name, tt.n).String(); got != tt.want {
+			t.Errorf("%d thousandths of %s: got %s, want %s", tt.n, tt.name, got, tt.want)
+		}
+	}
+}

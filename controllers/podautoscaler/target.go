@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 	custom "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 )
 
@@ -84,7 +85,7 @@ func (r metricsReader) find(gv schema.GroupVersion, kind string) (target, bool) 
 // scaler reads and writes scale subresources.
 type scaler interface {
 	Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*targetScale, error)
-	// Set changes the replicas; a conflict if the target has changed since Get.
+	// Set changes the replicas, also if the target has changed since Get.
 	Set(ctx context.Context, s *targetScale, replicas int32) error
 }
 
@@ -128,13 +129,24 @@ func (s scaleClient) Get(
 	return out, nil
 }
 
+// Set writes into the newest scale if the target has changed since Get, and fails only if it changes all the time.
 func (s scaleClient) Set(ctx context.Context, t *targetScale, replicas int32) error {
 	next := t.obj.DeepCopy()
-	if err := unstructured.SetNestedField(next.Object, int64(replicas), "spec", "replicas"); err != nil {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := unstructured.SetNestedField(next.Object, int64(replicas), "spec", "replicas"); err != nil {
+			return err
+		}
+		_, err := t.client.Update(ctx, next, metav1.UpdateOptions{}, "scale")
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		live, getErr := t.client.Get(ctx, t.obj.GetName(), metav1.GetOptions{}, "scale")
+		if getErr != nil {
+			return getErr
+		}
+		next = live
 		return err
-	}
-	_, err := t.client.Update(ctx, next, metav1.UpdateOptions{}, "scale")
-	return err
+	})
 }
 
 // isNoSuchVersion reports that the server does not know the group version.
