@@ -45,8 +45,13 @@ func podTracks(name corev1.ResourceName) bool {
 		}
 	}
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
-		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) ||
-		!resources.IsNative(name) && strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) || limitsExtended(name)
+}
+
+// limitsExtended tells the names that limit extended resources, those that DeviceClasses serve among them.
+func limitsExtended(name corev1.ResourceName) bool {
+	rest, ok := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+	return ok && (!resources.IsNative(name) || resources.IsDeviceClass(corev1.ResourceName(rest)))
 }
 
 // podUsage: count/pods holds every stored pod; all else holds pods that are neither finished nor past their time to
@@ -102,7 +107,7 @@ func amounts(requests, limits corev1.ResourceList) corev1.ResourceList {
 		if huge {
 			out[name] = v.DeepCopy()
 		}
-		if huge || resources.IsExtended(name) {
+		if huge || resources.IsExtended(name) || resources.IsDeviceClass(name) {
 			out[corev1.DefaultResourceRequestsPrefix+name] = v.DeepCopy()
 		}
 	}

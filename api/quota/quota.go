@@ -58,7 +58,8 @@ var classic = []corev1.ResourceName{
 	corev1.ResourceServices, corev1.ResourcePersistentVolumeClaims, corev1.ResourcePods,
 }
 
-// MeterFor returns the meter of a resource. Every resource has one: those without a meter of their own are counted.
+// MeterFor returns the meter of a resource. Every resource has one: those without a meter of their own are counted. Who
+// measures ResourceClaims exactly takes DeviceClaimMeter.
 func MeterFor(gr schema.GroupResource) *Meter {
 	if gr.Group == "" {
 		switch gr.Resource {
@@ -71,7 +72,7 @@ func MeterFor(gr schema.GroupResource) *Meter {
 		}
 	}
 	if gr.Group == "resource.k8s.io" && gr.Resource == "resourceclaims" {
-		return deviceClaimMeter
+		return DeviceClaimMeter(View{})
 	}
 	return counting(gr)
 }

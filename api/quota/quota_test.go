@@ -106,6 +106,10 @@ func TestUsage(t *testing.T) {
 				"ephemeral-storage=2Gi requests.ephemeral-storage=2Gi " +
 				"hugepages-2Mi=4Mi requests.hugepages-2Mi=4Mi requests.example.com/gpu=2",
 		},
+		{
+			"pod with devices of a class", "pods", podOf("deviceclass.resource.kubernetes.io/gpu=2", ""),
+			"count/pods=1 pods=1 requests.deviceclass.resource.kubernetes.io/gpu=2",
+		},
 		{"finished pod", "pods", ended, "count/pods=1"},
 		{"pod within its grace", "pods", dying, "count/pods=1 pods=1"},
 		{"pod past its grace", "pods", gone, "count/pods=1"},
@@ -145,7 +149,10 @@ func TestUsage(t *testing.T) {
 		{
 			"claim of devices", "resourceclaims.resource.k8s.io", deviceClaim(),
 			"count/resourceclaims.resource.k8s.io=1 gpu.deviceclass.resource.k8s.io/devices=5 " +
-				"nic.deviceclass.resource.k8s.io/devices=32 big.deviceclass.resource.k8s.io/devices=1",
+				"nic.deviceclass.resource.k8s.io/devices=32 big.deviceclass.resource.k8s.io/devices=1 " +
+				"requests.deviceclass.resource.kubernetes.io/gpu=5 " +
+				"requests.deviceclass.resource.kubernetes.io/nic=32 " +
+				"requests.deviceclass.resource.kubernetes.io/big=1",
 		},
 		{
 			"claim of nothing", "resourceclaims.resource.k8s.io", &resourcev1.ResourceClaim{},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -28,6 +29,12 @@ func IsExtended(name corev1.ResourceName) bool {
 		return false
 	}
 	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// IsDeviceClass tells the extended resource that every DeviceClass serves without saying so:
+// deviceclass.resource.kubernetes.io/NAME.
+func IsDeviceClass(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
 
 // IsAttachable tells attachable-volumes-<plugin>.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -25,11 +24,10 @@ import (
 
 func intQuantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
-// addUsage adds the usage of objs to used, for those of q's limits that the meter of gr measures.
+// addUsage adds the usage of objs to used, for those of q's limits that meter measures.
 func addUsage[T object](
-	l *creditTracker, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T,
+	l *creditTracker, used corev1.ResourceList, q *corev1.ResourceQuota, meter *quota.Meter, objs []T,
 ) error {
-	meter := quota.MeterFor(gr)
 	tracked := meter.Tracked(q.Spec.Hard)
 	if len(tracked) == 0 {
 		return nil
@@ -58,7 +56,12 @@ func addUsage[T object](
 			}
 		}
 	}
-	maps.Copy(used, sum)
+	for n, v := range sum {
+		if had, ok := used[n]; ok { // extended resources are used by pods and by claims of devices
+			v.Add(had)
+		}
+		used[n] = v
+	}
 	return nil
 }
 

@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
@@ -76,16 +75,10 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	controller.claims = &lazyInformer[*corev1.PersistentVolumeClaim]{
 		c:        controller,
-		gr:       schema.GroupResource{Resource: "persistentvolumeclaims"},
+		meter:    quota.MeterFor(schema.GroupResource{Resource: "persistentvolumeclaims"}),
 		informer: core.PersistentVolumeClaims().Informer,
 	}
-	controller.devices = &lazyInformer[*resourcev1.ResourceClaim]{
-		c:  controller,
-		gr: deviceClaims,
-		informer: func() cache.SharedIndexInformer {
-			return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
-		},
-	}
+	controller.watchDevices()
 	controller.counters = newCounters(env.Client, controller.changed, controller.objectDeleted)
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
@@ -103,7 +96,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 			Delete: controller.podDeleted,
 		}),
 		framework.On(controller.loop, core.Services().Informer(),
-			usageHandlers[*corev1.Service](controller, schema.GroupResource{Resource: "services"})),
+			usageHandlers[*corev1.Service](controller, services)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("resource quota: %w", err)
@@ -118,8 +111,7 @@ type object interface {
 }
 
 // usageHandlers returns the handlers for objects whose usage may change.
-func usageHandlers[T object](controller *Controller, gr schema.GroupResource) framework.Handlers[T] {
-	meter := quota.MeterFor(gr)
+func usageHandlers[T object](controller *Controller, meter *quota.Meter) framework.Handlers[T] {
 	return framework.Handlers[T]{
 		Add: func(o T) { controller.added(o) },
 		Update: func(old, cur T) {
@@ -187,7 +179,10 @@ func (c *Controller) objectDeleted(gr schema.GroupResource, namespace, name stri
 	}}, nil)
 }
 
-var pods = quota.MeterFor(schema.GroupResource{Resource: "pods"})
+var (
+	pods     = quota.MeterFor(schema.GroupResource{Resource: "pods"})
+	services = quota.MeterFor(schema.GroupResource{Resource: "services"})
+)
 
 func (c *Controller) podChanged(old, p *corev1.Pod) {
 	c.scheduleExpiry(p, false)
@@ -210,50 +205,81 @@ func (c *Controller) podDeleted(p *corev1.Pod) {
 
 // lazyInformer watches claims (of volumes or devices) from their first count on, because few quotas limit them.
 type lazyInformer[T object] struct {
-	c  *Controller
-	gr schema.GroupResource
+	c     *Controller
+	meter *quota.Meter
 	// informer returns the shared informer.
 	informer func() cache.SharedIndexInformer
-	mu       sync.Mutex
-	synced   cache.DoneChecker
+	// others watches what else the meter depends on; nil: nothing.
+	others func() (cache.DoneChecker, error)
+	mu     sync.Mutex
+	synced []cache.DoneChecker
 }
 
 // add adds the usage of the namespace's claims for q, if it limits any; it waits for the first list.
 func (l *lazyInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
-	if len(quota.MeterFor(l.gr).Tracked(q.Spec.Hard)) == 0 {
+	if len(l.meter.Tracked(q.Spec.Hard)) == 0 {
 		return nil
 	}
 	claims, err := l.list(ctx, q.Namespace)
 	if err != nil {
 		return err
 	}
-	return addUsage(l.c.credits, used, q, l.gr, claims)
+	return addUsage(l.c.credits, used, q, l.meter, claims)
+}
+
+// started reports whether the claims are watched already.
+func (l *lazyInformer[T]) started() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.synced != nil
+}
+
+// start watches the claims if they are not watched yet.
+func (l *lazyInformer[T]) start() ([]cache.DoneChecker, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.synced != nil {
+		return l.synced, nil
+	}
+	var all []cache.DoneChecker
+	if l.others != nil {
+		synced, err := l.others()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, synced)
+	}
+	synced, err := framework.Watch(l.informer(), usageHandlers[T](l.c, l.meter))
+	if err != nil {
+		return nil, err
+	}
+	l.synced = append(all, synced)
+	l.c.env.Shared.Start(l.c.stop)
+	return l.synced, nil
 }
 
 func (l *lazyInformer[T]) list(ctx context.Context, namespace string) ([]T, error) {
-	inf := l.informer()
-	l.mu.Lock()
-	if l.synced == nil {
-		synced, err := framework.Watch(inf, usageHandlers[T](l.c, l.gr))
-		if err != nil {
-			l.mu.Unlock()
-			return nil, err
-		}
-		l.synced = synced
-		l.c.env.Shared.Start(l.c.stop)
+	synced, err := l.start()
+	if err != nil {
+		return nil, err
 	}
-	synced := l.synced
-	l.mu.Unlock()
-	if !cache.WaitFor(ctx, "", synced) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return nil, ctx.Err()
 	}
-	var out []T
-	err := cache.ListAllByNamespace(inf.GetIndexer(), namespace, labels.Everything(), func(o any) {
+	return l.cached(namespace), nil
+}
+
+// cached returns the claims of a namespace that the informer has.
+func (l *lazyInformer[T]) cached(namespace string) (out []T) {
+	err := cache.ListAllByNamespace(l.informer().GetIndexer(), namespace, labels.Everything(), func(o any) {
 		if claim, ok := o.(T); ok {
 			out = append(out, claim)
 		}
 	})
-	return out, err
+	if err != nil {
+		return nil // an index over a cache returns no error
+	}
+	return out
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
@@ -376,38 +402,20 @@ func newUsage(was, counted, credit corev1.ResourceList) (used corev1.ResourceLis
 	return used, surplus
 }
 
-var deviceClaims = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
-
-// countDevices adds the usage of device claims if the server serves them.
-func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
-	if len(quota.MeterFor(deviceClaims).Tracked(q.Spec.Hard)) == 0 {
-		return nil
-	}
-	_, err := c.counters.resolve(ctx, deviceClaims)
-	if errors.Is(err, errUnknown) {
-		c.loop.AddAfter(framework.KeyOf(q), unknownResourceRetry)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return c.devices.add(ctx, used, q)
-}
-
 // count sums up the usage of the namespace's objects for q. Unmeasured names are left out. What could not be counted
 // keeps its usage, and is part of the error; the others are correct.
 func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	list, err := c.pods.Pods(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = addUsage(c.credits, used, q, schema.GroupResource{Resource: "pods"}, list)
+		err = addUsage(c.credits, used, q, pods, list)
 	}
 	if err != nil {
 		return nil, err
 	}
-	services, err := c.services.Services(q.Namespace).List(labels.Everything())
+	svcs, err := c.services.Services(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = addUsage(c.credits, used, q, schema.GroupResource{Resource: "services"}, services)
+		err = addUsage(c.credits, used, q, services, svcs)
 	}
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -355,5 +356,63 @@ func TestUncountable(t *testing.T) {
 		if lists > 0 {
 			t.Errorf("%d lists of a resource that is no longer served", lists)
 		}
+	})
+}
+
+// TestDevicesAndExtendedResources: pods that ask for extended resources and claims of devices use one quota together. A
+// pod's own claim is not counted twice, and a class that begins to serve a resource is noticed.
+func TestDevicesAndExtendedResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const implicit, explicit = "requests.deviceclass.resource.kubernetes.io/gpu", "requests.gpu.test/card"
+		asks := pod("asks", "")
+		asks.UID = "1"
+		asks.Spec.Containers[0].Resources.Requests = amounts("gpu.test/card", "2")
+		claim := func(name string, n int64) *resourcev1.ResourceClaim {
+			return &resourcev1.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev", ResourceVersion: "1"},
+				Spec: resourcev1.ResourceClaimSpec{
+					Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+						Name:    "r",
+						Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: n},
+					}}},
+				},
+			}
+		}
+		own := claim("own", 2)
+		own.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+		own.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(asks, corev1.SchemeGroupVersion.WithKind("Pod")),
+		}
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+		cluster := controllertest.New(asks, own, claim("free", 3), class,
+			newQuota("i", amounts(implicit, "9")), newQuota("e", amounts(explicit, "9")))
+		cluster.Fake.Resources = append(cluster.Fake.Resources, &metav1.APIResourceList{
+			GroupVersion: "resource.k8s.io/v1",
+			APIResources: []metav1.APIResource{{
+				Name:       "resourceclaims",
+				Namespaced: true,
+				Kind:       "ResourceClaim",
+				Verbs:      metav1.Verbs{"list", "watch"},
+			}},
+		})
+		cluster.Start(t, "resourcequota-controller", New)
+		time.Sleep(time.Second)
+		wantUsed(t, cluster, "i", amounts(implicit, "5"))
+		wantUsed(t, cluster, "e", amounts(explicit, "2"))
+
+		name := "gpu.test/card"
+		served := class.DeepCopy()
+		served.Spec.ExtendedResourceName = &name
+		if _, err := cluster.ResourceV1().DeviceClasses().Update(t.Context(), served, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, cluster, "e", amounts(explicit, "5")) // the pod's 2 and the 3 of the free claim
+		if err := cluster.ResourceV1().ResourceClaims("dev").Delete(t.Context(), "free", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, cluster, "i", amounts(implicit, "2"))
+		wantUsed(t, cluster, "e", amounts(explicit, "2"))
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,9 +30,10 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// Store updates a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new
-// one, or the same one for no write. A missing object is a 404 *apierrors.StatusError.
+// Store reads stored objects, and updates one by compare-and-swap: f gets the current state, which is shared, and
+// returns the new one, or the same one for no write. A missing object is a 404 *apierrors.StatusError.
 type Store interface {
+	admission.Reader
 	GuaranteedUpdate(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(
 		runtime.Object,
 	) (runtime.Object, error)) error
@@ -183,7 +185,7 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 	if len(quotas) == 0 && len(p.limited) == 0 || slices.Contains(notLimited, gr) {
 		return nil
 	}
-	m := quota.MeterFor(gr)
+	m := p.meter(ctx, gr)
 	if !handles(req, m) {
 		return nil
 	}
@@ -222,6 +224,47 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 		})
 	}
 	return a.err
+}
+
+var (
+	deviceClaims  = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
+	deviceClasses = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
+	podResource   = corev1.SchemeGroupVersion.WithResource("pods")
+)
+
+// meter returns the meter of a resource. That of ResourceClaims reads what it needs for each claim.
+func (p *Plugin) meter(ctx context.Context, gr schema.GroupResource) *quota.Meter {
+	if gr != deviceClaims.GroupResource() {
+		return quota.MeterFor(gr)
+	}
+	return quota.DeviceClaimMeter(quota.View{
+		Extended: func(name string) corev1.ResourceName {
+			obj, err := p.store.Get(ctx, deviceClasses, "", name)
+			if class, ok := obj.(*resourcev1.DeviceClass); ok && err == nil && class.Spec.ExtendedResourceName != nil {
+				return corev1.ResourceName(*class.Spec.ExtendedResourceName)
+			}
+			return ""
+		},
+		Pod: func(namespace, name string) *corev1.Pod {
+			obj, err := p.store.Get(ctx, podResource, namespace, name)
+			if pod, ok := obj.(*corev1.Pod); ok && err == nil {
+				return pod
+			}
+			return nil
+		},
+		Claims: func(namespace string) (claims []*resourcev1.ResourceClaim) {
+			objs, err := p.store.List(ctx, deviceClaims, namespace)
+			if err != nil {
+				return nil
+			}
+			for _, obj := range objs {
+				if claim, ok := obj.(*resourcev1.ResourceClaim); ok {
+					claims = append(claims, claim)
+				}
+			}
+			return claims
+		},
+	})
 }
 
 // chargeRequest is one request to be charged.

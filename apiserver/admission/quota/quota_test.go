@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,11 +21,32 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// fakeStore is a Store: a map with compare-and-swap.
+// fakeStore is a Store: a map with compare-and-swap. stored are other objects, by "resource namespace/name".
 type fakeStore struct {
 	mu     sync.Mutex
 	quotas map[string]*corev1.ResourceQuota
+	stored map[string]runtime.Object
 	writes atomic.Int64
+}
+
+func (s *fakeStore) Get(
+	_ context.Context, gvr schema.GroupVersionResource, namespace, name string,
+) (runtime.Object, error) {
+	if obj := s.stored[gvr.Resource+" "+namespace+"/"+name]; obj != nil {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+}
+
+func (s *fakeStore) List(
+	_ context.Context, gvr schema.GroupVersionResource, namespace string,
+) (all []runtime.Object, err error) {
+	for key, obj := range s.stored {
+		if strings.HasPrefix(key, gvr.Resource+" "+namespace+"/") {
+			all = append(all, obj)
+		}
+	}
+	return all, nil
 }
 
 func (s *fakeStore) GuaranteedUpdate(_ context.Context, gvr schema.GroupVersionResource, _, name string, f func(
@@ -191,4 +213,72 @@ func TestNothingToDo(t *testing.T) {
 	if err := p.Validate(t.Context(), creation("x")); err != nil {
 		t.Errorf("after the quota went: %v", err)
 	}
+}
+
+// A quota of devices holds in all ways of asking for them: in a claim, and as an extended resource of a pod, which has
+// the name of the class or one that the class gives. The claim that the scheduler makes for a pod is not charged again,
+// but one that only says so is.
+func TestExtendedResourcesAndClaims(t *testing.T) {
+	const implicit, explicit = "requests.deviceclass.resource.kubernetes.io/gpu.test", "requests.gpu.test/card"
+	name := "gpu.test/card"
+	pod := creation("asks")
+	asks := pod.Object.(*corev1.Pod)
+	asks.UID = "1"
+	asks.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceName(name): resource.MustParse("2"),
+	}
+	classed := creation("classed")
+	classed.Object.(*corev1.Pod).Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		"deviceclass.resource.kubernetes.io/gpu.test": resource.MustParse("3"),
+	}
+	claim := func(name string, n int64, change ...func(*resourcev1.ResourceClaim)) *admission.Request {
+		c := &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+				Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.test", Count: n},
+			}}}},
+		}
+		for _, f := range change {
+			f(c)
+		}
+		return &admission.Request{
+			Operation: admission.Create,
+			Resource:  deviceClaims,
+			Namespace: "dev",
+			Name:      name,
+			Object:    c,
+		}
+	}
+	ofPod := func(c *resourcev1.ResourceClaim) {
+		c.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+		c.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(asks, corev1.SchemeGroupVersion.WithKind("Pod")),
+		}
+	}
+	p, store := plugin(limit("i", implicit, "2", "0"), limit("e", explicit, "2", "0"))
+	store.stored = map[string]runtime.Object{"deviceclasses /gpu.test": &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu.test"},
+		Spec:       resourcev1.DeviceClassSpec{ExtendedResourceName: &name},
+	}}
+	check := func(what string, r *admission.Request, forbidden bool, i, e string) {
+		t.Helper()
+		err := p.Validate(t.Context(), r)
+		if apierrors.IsForbidden(err) != forbidden || err != nil && !forbidden {
+			t.Errorf("%s: got %v, want forbidden %v", what, err, forbidden)
+		}
+		if gotI, gotE := store.used("i", implicit), store.used("e", explicit); gotI != i || gotE != e {
+			t.Errorf("%s: got %s of the class and %s of the name charged, want %s and %s", what, gotI, gotE, i, e)
+		}
+	}
+	check("a pod that asks for the class", classed, true, "0", "0")
+	check("a claim of too many", claim("three", 3), true, "0", "0")
+	check("a claim that says that it is a pod's, which is not there", claim("lies", 3, ofPod), true, "0", "0")
+	check("a pod that asks for the name", pod, false, "0", "2")
+	store.stored["pods dev/asks"] = asks
+	scheduled := claim("scheduled", 2, ofPod)
+	check("the claim that the scheduler makes for it", scheduled, false, "2", "2")
+	store.stored["resourceclaims dev/scheduled"] = scheduled.Object
+	check("another one of the same pod", claim("again", 1, ofPod), true, "2", "2")
+	asks.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "scheduled"}
+	check("another one after the pod has its claim", claim("later", 1, ofPod), true, "2", "2")
 }
