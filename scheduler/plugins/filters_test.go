@@ -319,13 +319,13 @@ func TestFilters(t *testing.T) {
 			"n1 n2", "",
 		},
 		{
-			"spread, an empty selector counts nobody", with(zones, there("p", "n1", isApp), there("q", "n1", isApp)),
-			pod(isApp,
-				spreads(corev1.TopologySpreadConstraint{
-					MaxSkew:       1,
-					TopologyKey:   corev1.LabelTopologyZone,
-					LabelSelector: &metav1.LabelSelector{},
-				})), "n1 n2", "",
+			"spread, an empty selector counts all, those without labels too",
+			with(zones, there("p", "n1"), there("q", "n2", schedtest.In("other"))),
+			pod(spreads(corev1.TopologySpreadConstraint{
+				MaxSkew:       1,
+				TopologyKey:   corev1.LabelTopologyZone,
+				LabelSelector: &metav1.LabelSelector{},
+			})), "n2", "1 node(s) didn't match pod topology spread constraints",
 		},
 		{
 			"spread, key missing", with(zones, node("n3")),

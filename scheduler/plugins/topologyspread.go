@@ -90,15 +90,11 @@ func parseConstraints(
 			}
 			selector = state.WithLabelKeys(selector, pod, c.MatchLabelKeys, selection.In)
 		}
-		counted := selector
-		if selector.Empty() { // as in kube-scheduler: it matches the pod itself, but existing pods do not count
-			counted = labels.Nothing()
-		}
 		p := constraint{
 			key:        c.TopologyKey,
 			maxSkew:    int64(c.MaxSkew),
 			minDomains: 1,
-			term:       state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, counted),
+			term:       state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, selector),
 			honorAffinity: selectsNodes(&pod.Spec) &&
 				(c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
 			honorTaints: c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,

@@ -25,7 +25,7 @@ type pdbs struct {
 
 type pdb struct {
 	budget   *policyv1.PodDisruptionBudget
-	selector labels.Selector // nil: it selects nothing
+	selector labels.Selector
 }
 
 // newPDBs parses budgets for one choice.
@@ -76,17 +76,16 @@ func nameOf(b *policyv1.PodDisruptionBudget) types.NamespacedName {
 	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
 }
 
+// selectorOf returns a budget's selector. An empty one selects all pods of the namespace, those without labels too.
 func selectorOf(b *policyv1.PodDisruptionBudget) labels.Selector {
 	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	if err != nil || s.Empty() {
-		return nil
+	if err != nil {
+		return labels.Nothing()
 	}
 	return s
 }
 
-func (k *pdb) matches(pod *corev1.Pod) bool {
-	return len(pod.Labels) > 0 && k.selector != nil && k.selector.Matches(labels.Set(pod.Labels))
-}
+func (k *pdb) matches(pod *corev1.Pod) bool { return k.selector.Matches(labels.Set(pod.Labels)) }
 
 // matchAny reports whether a budget matches any of the pods.
 func (g *pdbs) matchAny(pods []*state.PodInfo) bool {

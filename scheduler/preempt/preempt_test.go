@@ -85,6 +85,21 @@ func TestChoose(t *testing.T) {
 			high("4"), "n2: b",
 		},
 		{
+			"budget of the whole namespace, with pods that have no labels",
+			[]any{n1, n2, low("a", "n1", 0, "4"), low("b", "n2", 9, "4", schedtest.In("other"))},
+			[]*policyv1.PodDisruptionBudget{budget(nil, 0)},
+			high("4"), "n2: b",
+		},
+		{
+			"budget without a selector",
+			[]any{n1, n2, low("a", "n1", 0, "4"), low("b", "n2", 9, "4")},
+			[]*policyv1.PodDisruptionBudget{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
+				Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1))},
+			}},
+			high("4"), "n1: a",
+		},
+		{
 			"budget that allows",
 			[]any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
 			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 1)},

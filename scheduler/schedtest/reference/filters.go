@@ -74,11 +74,8 @@ func spreadSelector(p *corev1.Pod, t *corev1.TopologySpreadConstraint) *metav1.L
 }
 
 // countMatching counts the pods on a node that a constraint of p counts: those of p's namespace that are not
-// terminating. An empty selector counts no pod, although it matches.
+// terminating.
 func (c *Cluster) countMatching(p *corev1.Pod, s *metav1.LabelSelector, n *corev1.Node) int64 {
-	if s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		return 0
-	}
 	var count int64
 	for _, o := range c.podsOn(n) {
 		if o.Namespace == p.Namespace && o.DeletionTimestamp == nil && matchesSelector(s, o.Labels) {
