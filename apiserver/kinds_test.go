@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"slices"
+	"strings"
 	"testing"
 
 	scalingv1 "k8s.io/api/autoscaling/v1"
@@ -141,7 +142,8 @@ func TestNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := running.call(t, "DELETE", "/apis/batch/v1/namespaces/default/jobs/pi", "")
-	if w := gone.warnings(); len(w) != 1 || w[0][:29] != "child pods are preserved by d" {
+	if w := gone.warnings(); len(w) != 1 ||
+		!strings.HasPrefix(w[0], "child pods are preserved by default when jobs are deleted") {
 		t.Errorf("delete of a job: got warnings %q", w)
 	}
 }

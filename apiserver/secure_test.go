@@ -8,6 +8,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -51,8 +52,12 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts), 
 			if err != nil {
 				return parts, err
 			}
-			tokens, err := authn.NewTokens(authn.TokenConfig{Key: key, Issuers: []string{testIssuer}, Extend: true},
-				lookup{reader})
+			tokens, err := authn.NewTokens(authn.TokenConfig{
+				Key:     key,
+				Issuers: []string{testIssuer},
+				Longest: 90 * 24 * time.Hour,
+				Extend:  true,
+			}, lookup{reader})
 			if err != nil {
 				return parts, err
 			}

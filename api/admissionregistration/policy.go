@@ -81,6 +81,7 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 				meta.KeepForStatus(p, old)
 			},
 			ValidateUpdate: func(p, _ *policy) field.ErrorList { return validatePolicyStatus(&p.Status) },
+			Warnings:       func(p *policy) []string { return warnReserved(p, nil) },
 		},
 	}.Erase()
 }

@@ -49,7 +49,8 @@ func DaemonSet(on gates.On) *kind.Kind {
 			return l.Errors()
 		},
 		Warnings: func(d, old *appsv1.DaemonSet) []string {
-			return templateWarnings(&d.Spec.Template, old == nil || d.Generation != old.Generation)
+			return templateWarnings(&d.Spec.Template,
+				old == nil || !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template))
 		},
 		Columns: append([]metav1.TableColumnDefinition{
 			kind.NameColumn,

@@ -111,7 +111,11 @@ func statefulWarnings(s, old *appsv1.StatefulSet) []string {
 	out := templateWarnings(&s.Spec.Template, old == nil || s.Generation != old.Generation)
 	path := field.NewPath("spec", "volumeClaimTemplates")
 	for i := range s.Spec.VolumeClaimTemplates {
-		out = append(out, podspec.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, path.Index(i))...)
+		at := path.Index(i)
+		if old != nil {
+			at = at.Child("Spec") // Kubernetes' own path differs between creates and updates
+		}
+		out = append(out, podspec.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
 	}
 	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
 		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= "+

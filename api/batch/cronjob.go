@@ -3,7 +3,6 @@
 package batch
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -93,20 +92,16 @@ func defaultCronJob(c *batchv1.CronJob) {
 }
 
 func cronWarnings(c, old *batchv1.CronJob) []string {
-	path := field.NewPath("spec", "jobTemplate", "spec", "template")
 	var out []string
-	switch {
-	case old == nil:
+	if old == nil {
 		out = podspec.NameWarnings(c.Name)
-		out = append(out, podspec.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)...)
-	case c.Generation != old.Generation:
-		out = podspec.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)
 	}
-	if strings.Contains(c.Spec.Schedule, "TZ") {
-		out = append(out,
-			fmt.Sprintf("CRON_TZ or TZ used in %s is not officially supported, see "+
-				"https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
-				field.NewPath("spec", "schedule")))
+	if old == nil || c.Generation != old.Generation {
+		out = append(out, jobSpecWarnings(&c.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))...)
+	}
+	if old != nil && strings.Contains(c.Spec.Schedule, "TZ") { // a create is refused
+		out = append(out, "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "+
+			"https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details")
 	}
 	return out
 }

@@ -179,23 +179,27 @@ func podLabels(j *batchv1.Job) map[string]string {
 }
 
 func jobWarnings(job, old *batchv1.Job) []string {
-	path := field.NewPath("spec")
-	if old != nil {
-		if job.Generation == old.Generation {
-			return nil
-		}
-		return podspec.TemplateWarnings(&job.Spec.Template, path.Child("template"))
+	var out []string
+	switch {
+	case old == nil:
+		out = podspec.NameWarnings(job.Name)
+	case job.Generation == old.Generation:
+		return nil
 	}
-	out := podspec.NameWarnings(job.Name)
-	if many := kind.Value(job.Spec.Completions) > softCompletions &&
-		kind.Value(job.Spec.Parallelism) > highParallelism; many &&
-		kind.Value(job.Spec.CompletionMode) == batchv1.IndexedCompletion {
+	return append(out, jobSpecWarnings(&job.Spec, field.NewPath("spec"))...)
+}
+
+// jobSpecWarnings are those of a job, and of what a cron job makes.
+func jobSpecWarnings(spec *batchv1.JobSpec, path *field.Path) []string {
+	var out []string
+	if many := kind.Value(spec.Completions) > softCompletions && kind.Value(spec.Parallelism) > highParallelism; many &&
+		kind.Value(spec.CompletionMode) == batchv1.IndexedCompletion {
 		out = append(out,
 			fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher "+
 				"than 10^4, "+
 				"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
 	}
-	return append(out, podspec.TemplateWarnings(&job.Spec.Template, path.Child("template"))...)
+	return append(out, podspec.TemplateWarnings(&spec.Template, path.Child("template"))...)
 }
 
 func jobRow(job *batchv1.Job) []any {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
@@ -86,13 +87,16 @@ func dropNodeFields(n, old *corev1.Node) {
 	}
 }
 
-func nodeWarnings(n, old *corev1.Node) []string {
+func nodeWarnings(n, _ *corev1.Node) []string {
 	var out []string
 	if n.Spec.ConfigSource != nil {
-		out = append(out, "spec.configSource: the feature is no longer supported")
+		out = append(out, "spec.configSource: the feature is removed")
 	}
-	if n.Spec.DoNotUseExternalID != "" && (old == nil || old.Spec.DoNotUseExternalID != n.Spec.DoNotUseExternalID) {
+	if n.Spec.DoNotUseExternalID != "" {
 		out = append(out, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
+	}
+	for i, podCIDR := range n.Spec.PodCIDRs {
+		out = append(out, validation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), podCIDR)...)
 	}
 	return out
 }

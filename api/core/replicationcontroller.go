@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
@@ -164,15 +163,17 @@ func rcReplicas(s *corev1.ReplicationControllerSpec) int32 {
 	return *s.Replicas
 }
 
-// rcWarnings advise a name that hosts can have, and whatever templates are advised.
+// rcWarnings advise a name that hosts can have, and whatever templates are advised. At an update they are about the new
+// template; Kubernetes v1.37 looks at the old one by mistake, v1.38 at the new one.
 func rcWarnings(rc, old *corev1.ReplicationController) []string {
 	var out []string
-	if msgs := validation.IsDNS1123Label(rc.Name); old == nil && len(msgs) > 0 {
-		out = append(out, fmt.Sprintf(
-			"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS "+
-				"label is recommended: %v", msgs))
+	if old == nil {
+		out = podspec.NameWarnings(rc.Name)
 	}
-	return out
+	if rc.Spec.Template == nil || old != nil && rc.Generation == old.Generation {
+		return out
+	}
+	return append(out, podspec.TemplateWarnings(rc.Spec.Template, field.NewPath("spec", "template"))...)
 }
 
 func validateRCSpec(spec *corev1.ReplicationControllerSpec, at *field.Path) field.ErrorList {

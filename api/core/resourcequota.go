@@ -39,6 +39,7 @@ func ResourceQuota() *kind.Kind {
 		PrepareUpdate:  func(q, old *corev1.ResourceQuota) { q.Status = old.Status },
 		Validate:       validateQuota,
 		ValidateUpdate: validateQuotaUpdate,
+		Warnings:       quotaWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{
@@ -60,6 +61,30 @@ func ResourceQuota() *kind.Kind {
 			ValidateUpdate: func(q, _ *corev1.ResourceQuota) field.ErrorList { return validateQuotaStatus(q) },
 		},
 	}.Erase()
+}
+
+// quotaWarnings are about new quotas whose requests are larger than the limits that go with them.
+func quotaWarnings(q, old *corev1.ResourceQuota) []string {
+	if old != nil {
+		return nil
+	}
+	var out []string
+	for _, name := range []corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage,
+	} {
+		key := "requests." + name
+		request, ok := q.Spec.Hard[key]
+		if !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+			key = name // the short form of the same request
+			request, ok = q.Spec.Hard[key]
+		}
+		limit, limited := q.Spec.Hard["limits."+name]
+		if ok && limited && request.Cmp(limit) > 0 {
+			out = append(out, fmt.Sprintf("ResourceQuota %s (%s) should be less than limits.%s (%s)", key,
+				request.String(), name, limit.String()))
+		}
+	}
+	return out
 }
 
 func quotaRow(quota *corev1.ResourceQuota) []any {

@@ -45,14 +45,14 @@ func onlySecretNames(a *corev1.ServiceAccount) {
 
 const enforceMountable = "kubernetes.io/enforce-mountable-secrets"
 
+// serviceAccountWarnings are for accounts that get the annotation; one that has it already may change its value.
 func serviceAccountWarnings(a, old *corev1.ServiceAccount) []string {
-	v, ok := a.Annotations[enforceMountable]
 	if old != nil {
-		if was, had := old.Annotations[enforceMountable]; had && was == v {
+		if _, had := old.Annotations[enforceMountable]; had {
 			return nil
 		}
 	}
-	if !ok {
+	if _, has := a.Annotations[enforceMountable]; !has {
 		return nil
 	}
 	return []string{

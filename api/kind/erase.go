@@ -108,7 +108,11 @@ func (s *Spec[T]) eraseSubresources(k *Kind) {
 }
 
 func (s *Sub[T]) erase() *ErasedSub {
-	return &ErasedSub{PrepareUpdate: two(s.PrepareUpdate), ValidateUpdate: checkUpdate(s.ValidateUpdate)}
+	sub := &ErasedSub{PrepareUpdate: two(s.PrepareUpdate), ValidateUpdate: checkUpdate(s.ValidateUpdate)}
+	if s.Warnings != nil {
+		sub.Warnings = func(obj Object) []string { return s.Warnings(obj.(T)) }
+	}
+	return sub
 }
 
 func one[T Object](f func(T)) func(Object) {

@@ -110,6 +110,8 @@ type Sub[T Object] struct {
 	// PrepareUpdate keeps from old everything that this subresource does not own.
 	PrepareUpdate  func(obj, old T)
 	ValidateUpdate func(obj, old T) field.ErrorList
+	// Warnings are sent as warning headers; those of the Spec are not repeated.
+	Warnings func(obj T) []string
 }
 
 // Scale reads and writes the replica count.
@@ -162,6 +164,7 @@ type Kind struct {
 type ErasedSub struct {
 	PrepareUpdate  func(obj, old Object)
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	Warnings       func(obj Object) []string // nil: none
 }
 
 // ErasedScale is Scale without its type.

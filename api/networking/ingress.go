@@ -69,7 +69,7 @@ func Ingress() *kind.Kind {
 		},
 		ValidateUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList { return validateIngress(&i.Spec) },
 		Warnings: func(i, old *networkingv1.Ingress) []string {
-			if _, ok := i.Annotations[classNote]; ok && old == nil {
+			if _, ok := i.Annotations[classNote]; ok && old == nil && i.Spec.IngressClassName == nil {
 				return []string{
 					fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classNote),
 				}
@@ -101,6 +101,16 @@ func Ingress() *kind.Kind {
 			PrepareUpdate: func(i, old *networkingv1.Ingress) { i.Spec = old.Spec },
 			ValidateUpdate: func(i, _ *networkingv1.Ingress) field.ErrorList {
 				return validateIngressStatus(&i.Status)
+			},
+			Warnings: func(i *networkingv1.Ingress) []string {
+				var out []string
+				for j, ingress := range i.Status.LoadBalancer.Ingress {
+					if ingress.IP != "" {
+						at := field.NewPath("status", "loadBalancer", "ingress").Index(j)
+						out = append(out, validation.GetWarningsForIP(at, ingress.IP)...)
+					}
+				}
+				return out
 			},
 		},
 	}.Erase()

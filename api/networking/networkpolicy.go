@@ -37,6 +37,7 @@ func NetworkPolicy() *kind.Kind {
 		},
 		Validate:       validatePolicy,
 		ValidateUpdate: func(p, _ *policy) field.ErrorList { return validatePolicy(p) },
+		Warnings:       func(p, _ *policy) []string { return policyWarnings(&p.Spec) },
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn, {
 				Name:        "Pod-Selector",
@@ -48,6 +49,31 @@ func NetworkPolicy() *kind.Kind {
 			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), kind.Age(p.CreationTimestamp)}
 		},
 	}.Erase()
+}
+
+// policyWarnings are about ranges of addresses in a form that is not the usual one.
+func policyWarnings(spec *networkingv1.NetworkPolicySpec) []string {
+	var out []string
+	peers := func(list []networkingv1.NetworkPolicyPeer, at *field.Path) {
+		for i := range list {
+			block := list[i].IPBlock
+			if block == nil {
+				continue
+			}
+			path := at.Index(i).Child("ipBlock")
+			out = append(out, validation.GetWarningsForCIDR(path.Child("cidr"), block.CIDR)...)
+			for j, except := range block.Except {
+				out = append(out, validation.GetWarningsForCIDR(path.Child("except").Index(j), except)...)
+			}
+		}
+	}
+	for i := range spec.Ingress {
+		peers(spec.Ingress[i].From, field.NewPath("spec", "ingress").Index(i).Child("from"))
+	}
+	for i := range spec.Egress {
+		peers(spec.Egress[i].To, field.NewPath("spec", "egress").Index(i).Child("to"))
+	}
+	return out
 }
 
 func defaultPolicy(p *policy) {

@@ -5,6 +5,8 @@
 package node
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +45,7 @@ func RuntimeClass() *kind.Kind {
 			l.Fixed("handler", c.Handler == old.Handler)
 			return l.Errors()
 		},
+		Warnings: func(c, _ *nodev1.RuntimeClass) []string { return warnings(c) },
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Handler", Type: "string", Description: "How the nodes' runtime calls it."},
@@ -50,6 +53,20 @@ func RuntimeClass() *kind.Kind {
 		},
 		Row: func(c *nodev1.RuntimeClass) []any { return []any{c.Name, c.Handler, kind.Age(c.CreationTimestamp)} },
 	}.Erase()
+}
+
+// warnings name old labels of nodes.
+func warnings(c *nodev1.RuntimeClass) []string {
+	if c.Scheduling == nil {
+		return nil
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(c.Scheduling.NodeSelector)) {
+		if text := podspec.OldNodeLabel(key); text != "" {
+			out = append(out, fmt.Sprintf("%s: %s", field.NewPath("scheduling", "nodeSelector"), text))
+		}
+	}
+	return out
 }
 
 func validate(c *nodev1.RuntimeClass) field.ErrorList {

@@ -82,6 +82,15 @@ func ResourceSlice() *kind.Kind {
 		},
 		Validate:       validateSlice,
 		ValidateUpdate: validateSliceUpdate,
+		Warnings: func(s, _ *slice) []string {
+			if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
+				return nil
+			}
+			return []string{
+				fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters",
+					s.Spec.Driver),
+			}
+		},
 		Fields: func(s *slice) fields.Set {
 			return fields.Set{
 				resourcev1.ResourceSliceSelectorNodeName: kind.Value(s.Spec.NodeName),

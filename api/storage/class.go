@@ -6,6 +6,9 @@
 package storage
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -66,6 +70,7 @@ func StorageClass() *kind.Kind {
 			kind.Fill(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 		},
 		Validate: validateClass,
+		Warnings: func(c, _ *class) []string { return classWarnings(c) },
 		ValidateUpdate: func(c, old *class) field.ErrorList {
 			l := check.At(nil)
 			l.Add(validateClass(c)...)
@@ -96,6 +101,20 @@ func StorageClass() *kind.Kind {
 				storageClass.AllowVolumeExpansion), kind.Age(storageClass.CreationTimestamp)}
 		},
 	}.Erase()
+}
+
+// classWarnings name old labels of nodes.
+func classWarnings(c *storagev1.StorageClass) []string {
+	var out []string
+	for i := range c.AllowedTopologies {
+		at := field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions")
+		for j, e := range c.AllowedTopologies[i].MatchLabelExpressions {
+			if text := podspec.OldNodeLabel(e.Key); text != "" {
+				out = append(out, fmt.Sprintf("%s: %s", at.Index(j).Child("key"), text))
+			}
+		}
+	}
+	return out
 }
 
 func validateClass(storageClass *storagev1.StorageClass) field.ErrorList {
@@ -242,6 +261,7 @@ func CSIStorageCapacity() *kind.Kind {
 		NewList:               func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
 		NoUnconditionalUpdate: true,
 		Validate:              validate,
+		Warnings:              func(c, _ *capacity) []string { return topologyWarnings(c.NodeTopology) },
 		ValidateUpdate: func(c, old *capacity) field.ErrorList {
 			l := check.At(nil)
 			l.Add(meta.Finalizers(c)...)
@@ -254,4 +274,25 @@ func CSIStorageCapacity() *kind.Kind {
 		},
 		Row: func(c *capacity) []any { return []any{c.Name, c.CreationTimestamp.UTC().Format(time.RFC3339)} },
 	}.Erase()
+}
+
+// topologyWarnings name old labels of nodes.
+func topologyWarnings(s *metav1.LabelSelector) []string {
+	if s == nil {
+		return nil
+	}
+	var out []string
+	at := field.NewPath("nodeTopology")
+	for i, e := range s.MatchExpressions {
+		if text := podspec.OldNodeLabel(e.Key); text != "" {
+			out = append(out, fmt.Sprintf("%s: %s is %s", at.Child("matchExpressions").Index(i).Child("key"), e.Key,
+				text))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		if text := podspec.OldNodeLabel(key); text != "" {
+			out = append(out, fmt.Sprintf("%s: %s", at.Child("matchLabels").Child(key), text))
+		}
+	}
+	return out
 }

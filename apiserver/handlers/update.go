@@ -313,11 +313,7 @@ func (h *Handler) runUpdate(
 		ar.Settle(admission.NotStored)
 		return nil, nil, err
 	}
-	if c.sub == "" || c.sub == "scale" { // other subresources do not change what the warnings are about
-		for _, text := range c.res.Warnings(obj, current) {
-			rq.Warn(text)
-		}
-	}
+	warnOfUpdate(rq, c, obj, current)
 	rq.Mark.Validate = time.Since(started)
 	if err := h.check(ctx, rq, ar); err != nil {
 		return nil, nil, err
@@ -331,6 +327,20 @@ func (h *Handler) runUpdate(
 		return nil, nil, &finalizersRemoved{last: obj}
 	}
 	return obj, ar, nil
+}
+
+// warnOfUpdate sends the warnings about what the request could change: a status repeats none of those about the spec.
+func warnOfUpdate(rq *pipeline.Request, c change, obj, old kind.Object) {
+	var texts []string
+	switch part := c.res.Subs[c.sub]; {
+	case c.sub == "" || c.sub == "scale":
+		texts = c.res.Warnings(obj, old)
+	case part != nil && part.Warnings != nil:
+		texts = part.Warnings(obj)
+	}
+	for _, text := range texts {
+		rq.Warn(text)
+	}
 }
 
 // prepareAndValidate keeps the fields that the server owns, and validates the rest.

@@ -10,6 +10,7 @@ import (
 
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/auth/authn"
 	"keelson/lib/connlimit"
 )
 
@@ -20,6 +21,9 @@ func authenticate(config *Config, next http.Handler) http.Handler {
 		rq := From(r.Context())
 		begin := time.Now()
 		browserToken(r)
+		if authn.SpaceBeforeBearer(r) {
+			rq.Warn("the provided Authorization header contains extra space before the bearer token, and is ignored")
+		}
 		user, err := config.authenticateRequest(r)
 		rq.Mark.Authn = time.Since(begin)
 		config.Metrics.authenticated(r, user, err, rq.Mark.Authn)

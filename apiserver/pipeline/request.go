@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apiserver/pkg/warning"
 
 	"keelson/auth"
 	"keelson/lib/connlimit"
@@ -89,6 +90,11 @@ func (r *Request) Warn(text string) {
 	r.warnings = append(r.warnings, text)
 }
 
+// AddWarning is Warn for Kubernetes' libraries, which find the request in the context.
+func (r *Request) AddWarning(_, text string) {
+	r.Warn(text)
+}
+
 // Warned reports whether the response will have warnings.
 func (r *Request) Warned() bool {
 	r.mu.Lock()
@@ -147,8 +153,9 @@ func parse(_ *Config, next http.Handler) http.Handler {
 		}
 		w.Header().Set("Audit-Id", rq.AuditID)
 		w.Header().Set("Cache-Control", "no-cache, private") // the default; a handler may replace it
-		next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq},
-			r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
+		ctx := context.WithValue(r.Context(), requestKey{}, rq)
+		ctx = warning.WithWarningRecorder(ctx, rq) // rules of custom resources warn through it
+		next.ServeHTTP(&responseRecorder{ResponseWriter: w, rq: rq}, r.WithContext(ctx))
 	})
 }
 

@@ -283,32 +283,3 @@ func TestStored(t *testing.T) {
 		}
 	}
 }
-
-// TestWarned: what Kubernetes v1.37 warns of.
-func TestWarned(t *testing.T) {
-	for _, c := range []struct{ kind, doc, want string }{
-		{
-			"services.v1", `{metadata: {name: x}, spec: {ports: [{port: 1}], externalIPs: [1.2.3.4]}}`,
-			"spec.externalIPs is deprecated and may no longer be implemented in some clusters",
-		},
-		{
-			"endpointslices.v1", `{metadata: {name: x}, addressType: FQDN}`,
-			"spec.addressType: FQDN endpoints are deprecated",
-		},
-		{
-			"persistentvolumes.v1", `{metadata: {name: x}, spec: {persistentVolumeReclaimPolicy: Recycle}}`,
-			"spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended " +
-				"approach is to use dynamic provisioning.",
-		},
-		{
-			"replicationcontrollers.v1", `{metadata: {name: a.b}}`, "metadata.name: this is used in Pod names and " +
-				"hostnames, which can result in surprising behavior; a DNS label is recommended: [must not contain " +
-				"dots]",
-		},
-	} {
-		k := named(t, c.kind)
-		if got := k.Warnings(created(t, k, c.doc), nil); !slices.Equal(got, []string{c.want}) {
-			t.Errorf("%s: got %q, want %q", c.kind, got, c.want)
-		}
-	}
-}

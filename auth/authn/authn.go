@@ -132,12 +132,21 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 }
 
 // Bearer returns the bearer token of the Authorization header or, from a browser's WebSocket, of the subprotocol.
+//
+// As in Kubernetes, it ends at the first space, and a space before it hides it: SpaceBeforeBearer.
 func Bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if strings.EqualFold(scheme, "bearer") {
-		return strings.TrimSpace(token)
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return ""
 	}
-	return ""
+	token, _, _ := strings.Cut(rest, " ")
+	return token
+}
+
+// SpaceBeforeBearer reports whether a bearer token is ignored because more than one space is before it.
+func SpaceBeforeBearer(r *http.Request) bool {
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	return strings.EqualFold(scheme, "bearer") && strings.HasPrefix(rest, " ")
 }
 
 // WithAuthenticated adds the group system:authenticated to u, which every user except the anonymous one has. It may

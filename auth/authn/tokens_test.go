@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,7 +137,8 @@ func TestLegacyTokensAreCounted(t *testing.T) {
 			c.annotation:                         "s",
 		}
 		if d := cmp.Diff(want, u.Annotations); d != "" || o["used/default/s"] != c.note ||
-			(len(u.Warnings) > 0) != c.warned {
+			slices.Contains(u.Warnings, "Use tokens from the TokenRequest API or manually created secret-based tokens instead "+
+				"of auto-generated secret-based tokens.") != c.warned {
 			t.Errorf("%+v: noted %s, warned of %q, annotations (-want +got):\n%s", c, o["used/default/s"], u.Warnings,
 				d)
 		}
@@ -202,6 +204,27 @@ func TestKeysAndIssuers(t *testing.T) {
 	}
 	if _, err := NewTokens(TokenConfig{Key: weak, Issuers: []string{"https://new"}}, o); err == nil {
 		t.Error("a key on P-224 was taken")
+	}
+}
+
+// TestBearer: a token ends at a space, and two spaces hide it, as in Kubernetes.
+func TestBearer(t *testing.T) {
+	for header, want := range map[string]string{
+		"Bearer a":   "a",
+		" bearer a ": "a",
+		"Bearer a b": "a",
+		"Bearer  a":  "",
+		"Bearer":     "",
+		"Basic a":    "",
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header.Set("Authorization", header)
+		if got := Bearer(r); got != want {
+			t.Errorf("%q: got %q, want %q", header, got, want)
+		}
+		if got := SpaceBeforeBearer(r); got != (header == "Bearer  a") {
+			t.Errorf("%q: space before the token: %t", header, got)
+		}
 	}
 }
 

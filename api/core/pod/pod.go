@@ -43,7 +43,11 @@ func Pod(on gates.On) *kind.Kind {
 		Columns:        columns,
 		Row:            row,
 		Done:           done,
-		Status:         &kind.Sub[*corev1.Pod]{PrepareUpdate: prepareStatus, ValidateUpdate: validateStatus},
+		Status: &kind.Sub[*corev1.Pod]{
+			PrepareUpdate:  prepareStatus,
+			ValidateUpdate: validateStatus,
+			Warnings:       statusWarnings,
+		},
 		More: map[string]*kind.Sub[*corev1.Pod]{
 			"ephemeralcontainers": {PrepareUpdate: prepareEphemeral, ValidateUpdate: validateEphemeralUpdate},
 			"resize":              {PrepareUpdate: prepareResize, ValidateUpdate: validateResize},

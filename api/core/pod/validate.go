@@ -52,3 +52,16 @@ func warnings(p, old *corev1.Pod) []string {
 	}
 	return append(out, podspec.Warnings(p)...)
 }
+
+// statusWarnings are about addresses in a form that is not the usual one.
+func statusWarnings(p *corev1.Pod) []string {
+	var out []string
+	at := field.NewPath("status")
+	for i, ip := range p.Status.PodIPs {
+		out = append(out, validation.GetWarningsForIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	for i, ip := range p.Status.HostIPs {
+		out = append(out, validation.GetWarningsForIP(at.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	return out
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
@@ -43,11 +44,19 @@ func (w *podWarner) say(child, format string, args ...any) {
 
 // oldNodeLabels are node labels that have a newer name, or none.
 var oldNodeLabels = map[string]string{
-	"beta.kubernetes.io/arch":                  `deprecated since v1.14; use "kubernetes.io/arch" instead`,
-	"beta.kubernetes.io/os":                    `deprecated since v1.14; use "kubernetes.io/os" instead`,
-	"failure-domain.beta.kubernetes.io/region": `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
-	"failure-domain.beta.kubernetes.io/zone":   `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
-	"beta.kubernetes.io/instance-type":         `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+	"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
+	"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
+	"failure-domain.beta.kubernetes.io/region":      `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
+	"failure-domain.beta.kubernetes.io/zone":        `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+	"beta.kubernetes.io/instance-type":              `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+	"app.kubernetes.io/created-by":                  "deprecated since v1.9",
+	"scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
+}
+
+// OldNodeLabel is the advice about a node label that has a newer name, or none; "" for all other labels.
+func OldNodeLabel(key string) string {
+	return oldNodeLabels[key]
 }
 
 var oldPodAnnotations = [][2]string{
@@ -85,7 +94,21 @@ func (w *podWarner) all(annotations map[string]string) {
 		w.say("terminationGracePeriodSeconds", "must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	w.nullSelectors()
+	w.addresses()
 	w.Out()
+}
+
+// addresses warns of addresses in a form that is not the usual one.
+func (w *podWarner) addresses() {
+	if c := w.spec.DNSConfig; c != nil {
+		servers := w.Path("dnsConfig").Child("nameservers")
+		for i, server := range c.Nameservers {
+			w.out = append(w.out, validation.GetWarningsForIP(servers.Index(i), server)...)
+		}
+	}
+	for i, alias := range w.spec.HostAliases {
+		w.out = append(w.out, validation.GetWarningsForIP(w.Path("hostAliases").Index(i).Child("ip"), alias.IP)...)
+	}
 }
 
 func (w *podWarner) eachContainer(visit func(*corev1.Container)) {
@@ -120,7 +143,7 @@ func (w *podWarner) nodeLabels() {
 			for i := range r.NodeSelectorTerms {
 				w.In("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
 				w.Index(i)
-				w.term(&r.NodeSelectorTerms[i])
+				w.term(&r.NodeSelectorTerms[i], false)
 				w.Out()
 				w.Out()
 			}
@@ -129,7 +152,7 @@ func (w *podWarner) nodeLabels() {
 			w.In("preferredDuringSchedulingIgnoredDuringExecution")
 			w.Index(i)
 			w.In("preference")
-			w.term(&nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
+			w.term(&nodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true)
 			w.Out()
 			w.Out()
 			w.Out()
@@ -155,20 +178,30 @@ func NodeTermWarnings(terms []corev1.NodeSelectorTerm, path *field.Path) []strin
 	var out []string
 	for i := range terms {
 		w := podWarner{List: check.At(path.Index(i))}
-		w.term(&terms[i])
+		w.term(&terms[i], false)
 		out = append(out, w.out...)
 	}
 	return out
 }
 
-func (w *podWarner) term(t *corev1.NodeSelectorTerm) {
+// term warns of old labels and, with values, of values that no label can have: validation refuses those only in terms
+// that are required.
+func (w *podWarner) term(t *corev1.NodeSelectorTerm, values bool) {
 	w.In("matchExpressions")
 	for i, e := range t.MatchExpressions {
+		w.Index(i)
 		if text, ok := oldNodeLabels[e.Key]; ok {
-			w.Index(i)
 			w.say("key", "%s is %s", e.Key, text)
-			w.Out()
 		}
+		for j, value := range e.Values {
+			if !values {
+				break
+			}
+			for _, msg := range validation.IsValidLabelValue(value) {
+				w.out = append(w.out, fmt.Sprintf("%s: %s is invalid, %s", w.Path("values").Index(j), value, msg))
+			}
+		}
+		w.Out()
 	}
 	w.Out()
 }
@@ -198,8 +231,8 @@ func (w *podWarner) volumes() {
 		old(volume.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+")
 		old(volume.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
 	}
-	w.tokenPaths()
 	w.Out()
+	w.out = append(w.out, overlappingPaths(w.spec.Volumes)...)
 }
 
 // ClaimWarnings warns of sizes in parts of bytes.
@@ -216,56 +249,6 @@ func ClaimWarnings(s *corev1.PersistentVolumeClaimSpec, path *field.Path) []stri
 		}
 	}
 	return out
-}
-
-// tokenPaths warns of files that a projected service account token overwrites.
-func (w *podWarner) tokenPaths() { //nolint:gocognit // one walk over nested sources, without state
-	var tokens check.Set
-	for i := range w.spec.Volumes {
-		if p := w.spec.Volumes[i].Projected; p != nil {
-			for _, s := range p.Sources {
-				if s.ServiceAccountToken != nil {
-					tokens.Add(s.ServiceAccountToken.Path)
-				}
-			}
-		}
-	}
-	for i := range w.spec.Volumes {
-		source := w.spec.Volumes[i].Projected
-		if source == nil {
-			continue
-		}
-		clash := func(child string, j int, path string) {
-			if !tokens.Has(path) {
-				return
-			}
-			at := w.Path("").Index(i).Child("projected", "sources", child)
-			if j >= 0 {
-				at = at.Index(j)
-			}
-			w.out = append(w.out, fmt.Sprintf("%s: has duplicated path with ServiceAccountToken %q", at, path))
-		}
-		for _, projection := range source.Sources {
-			if projection.ConfigMap != nil {
-				for j, item := range projection.ConfigMap.Items {
-					clash("configMap", j, item.Path)
-				}
-			}
-			if projection.Secret != nil {
-				for j, item := range projection.Secret.Items {
-					clash("secrets", j, item.Path)
-				}
-			}
-			if projection.DownwardAPI != nil {
-				for j, item := range projection.DownwardAPI.Items {
-					clash("downwardAPI", j, item.Path)
-				}
-			}
-			if projection.ClusterTrustBundle != nil {
-				clash("ClusterTrustBundle", -1, projection.ClusterTrustBundle.Path)
-			}
-		}
-	}
 }
 
 func (w *podWarner) duplicates() {
@@ -326,18 +309,21 @@ func (w *podWarner) profiles(annotations map[string]string) {
 		if _, ok := annotations[seccompContainer+c.Name]; ok && (sc == nil || sc.SeccompProfile == nil) {
 			w.annotation(seccompContainer+c.Name, seccompText)
 		}
-		// A pod's own annotation has by now become the field: it is enough that the annotation is there.
-		hasField := pod != nil && pod.AppArmorProfile != nil || sc != nil && sc.AppArmorProfile != nil
-		if v, ok := annotations[AppArmorPrefix+c.Name]; ok &&
-			(!hasField || !w.template && sc != nil && sameProfile(v, sc.AppArmorProfile)) {
+		if value, ok := annotations[AppArmorPrefix+c.Name]; ok && w.appArmorOld(value, pod, sc) {
 			w.annotation(AppArmorPrefix+c.Name, appArmorText)
 		}
 	})
 }
 
-func sameProfile(annotation string, p *corev1.AppArmorProfile) bool {
-	from := appArmorProfile(annotation)
-	return from != nil && p != nil && sameAppArmor(from, &corev1.PodSecurityContext{AppArmorProfile: p})
+// appArmorOld reports whether the annotation of a container says what a field should say. A pod's annotation has by now
+// become the container's field, unless it cannot be read or says what the pod's field says.
+func (w *podWarner) appArmorOld(value string, pod *corev1.PodSecurityContext, sc *corev1.SecurityContext) bool {
+	from := appArmorProfile(value)
+	if sc != nil && sc.AppArmorProfile != nil {
+		own := &corev1.PodSecurityContext{AppArmorProfile: sc.AppArmorProfile}
+		return !w.template && from != nil && sameAppArmor(from, own)
+	}
+	return from == nil || !sameAppArmor(from, pod)
 }
 
 // env warns of variables that hide an earlier one of the same name without building on it.
@@ -390,6 +376,26 @@ func (w *podWarner) ports() {
 			w.Out()
 		}
 		w.Out()
+	})
+	w.portNames()
+}
+
+// portNames warns of port names that containers share: services and probes find the first one.
+func (w *podWarner) portNames() {
+	first := map[string]*field.Path{}
+	w.eachContainer(func(c *corev1.Container) {
+		for i, containerPort := range c.Ports {
+			at := w.Path("ports").Index(i)
+			other := first[containerPort.Name]
+			switch {
+			case containerPort.Name == "":
+			case other == nil:
+				first[containerPort.Name] = at
+			default:
+				w.out = append(w.out, fmt.Sprintf("%s: duplicate port name %q with %s, services and probes that "+
+					"select ports by name will use %s", at, containerPort.Name, other, other))
+			}
+		}
 	})
 }
 

@@ -53,9 +53,7 @@ func Endpoints() *kind.Kind {
 			return validateEndpoints(e)
 		},
 		CreateOnUpdate: true,
-		Warnings: func(*corev1.Endpoints, *corev1.Endpoints) []string {
-			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
-		},
+		Warnings:       func(e, _ *corev1.Endpoints) []string { return endpointsWarnings(e) },
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn, {
 				Name:        "Endpoints",
@@ -67,6 +65,26 @@ func Endpoints() *kind.Kind {
 			return []any{e.Name, formatEndpoints(e), kind.Age(e.CreationTimestamp)}
 		},
 	}.Erase()
+}
+
+// endpointsWarnings are about addresses in a form that is not the usual one. The controller writes none such.
+func endpointsWarnings(e *corev1.Endpoints) []string {
+	if e.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
+		return nil
+	}
+	var out []string
+	for i := range e.Subsets {
+		at := field.NewPath("subsets").Index(i)
+		for j, address := range e.Subsets[i].Addresses {
+			path := at.Child("addresses").Index(j).Child("ip")
+			out = append(out, validation.GetWarningsForIP(path, address.IP)...)
+		}
+		for j, address := range e.Subsets[i].NotReadyAddresses {
+			path := at.Child("notReadyAddresses").Index(j).Child("ip")
+			out = append(out, validation.GetWarningsForIP(path, address.IP)...)
+		}
+	}
+	return out
 }
 
 // formatEndpoints shows at most three addresses: "10.42.0.7:80,10.42.0.8:80 + 3 more...".

@@ -65,6 +65,16 @@ func Service() *kind.Kind {
 				defaultIPMode(s)
 			},
 			ValidateUpdate: validateLoadBalancerStatus,
+			Warnings: func(s *corev1.Service) []string {
+				var out []string
+				for i, ingress := range s.Status.LoadBalancer.Ingress {
+					if ingress.IP != "" {
+						at := field.NewPath("status", "loadBalancer", "ingress").Index(i)
+						out = append(out, validation.GetWarningsForIP(at, ingress.IP)...)
+					}
+				}
+				return out
+			},
 		},
 		CreateOnUpdate: true,
 	}.Erase()
