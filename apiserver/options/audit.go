@@ -18,7 +18,7 @@ type Audit struct {
 	// WebhookConfigFile.
 	PolicyFile, LogPath, WebhookConfigFile string
 	// LogMaxSize (MB) is the size at which the log is rotated; LogMaxAge (days) and LogMaxBackups limit old files; 0:
-	// no limit.
+	// no limit. The defaults are those of Kubernetes since v1.36: a log that is left alone does not fill the disk.
 	LogMaxSize, LogMaxAge, LogMaxBackups int
 }
 
@@ -27,8 +27,8 @@ func (o *Audit) addFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.LogPath, "audit-log-path", "",
 		"write audit events to `FILE`, one JSON document a line; - is standard output")
 	fl.IntVar(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never")
-	fl.IntVar(&o.LogMaxAge, "audit-log-maxage", 0, "delete rotated audit logs after `DAYS`; 0: never")
-	fl.IntVar(&o.LogMaxBackups, "audit-log-maxbackup", 0, "keep at most `N` rotated audit logs; 0: all")
+	fl.IntVar(&o.LogMaxAge, "audit-log-maxage", 366, "delete rotated audit logs after `DAYS`; 0: never")
+	fl.IntVar(&o.LogMaxBackups, "audit-log-maxbackup", 100, "keep at most `N` rotated audit logs; 0: all")
 	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "",
 		"audit webhook: kubeconfig `FILE` of the service that receives audit events")
 }

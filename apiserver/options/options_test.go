@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"keelson/auth/authz"
 	"keelson/auth/remote"
 )
@@ -76,6 +78,27 @@ func TestAlwaysAllowIsNotForStrangers(t *testing.T) {
 		_, ok, err := all[len(all)-1].Authenticate(httptest.NewRequest(http.MethodGet, "/api/v1/secrets", nil))
 		if want := !slices.Contains(modes, authz.ModeAlwaysAllow); err != nil || ok != want {
 			t.Errorf("modes %v: a stranger is authenticated: %v (%v), want %v", modes, ok, err, want)
+		}
+	}
+}
+
+// TestAuditLogBounds: an audit log is bounded unless it is said otherwise, as in Kubernetes since v1.36.
+func TestAuditLogBounds(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want [3]int
+	}{
+		{nil, [3]int{100, 366, 100}},
+		{[]string{"--audit-log-maxsize=0", "--audit-log-maxage=0", "--audit-log-maxbackup=0"}, [3]int{}},
+	} {
+		var o Audit
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.addFlags(flags)
+		if err := flags.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		if got := [3]int{o.LogMaxSize, o.LogMaxAge, o.LogMaxBackups}; got != c.want || o.validate() != nil {
+			t.Errorf("%q: MB, days, files %v (%v), want %v", c.args, got, o.validate(), c.want)
 		}
 	}
 }
