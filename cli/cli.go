@@ -82,6 +82,7 @@ func rootCommand(std Stdio) *cobra.Command {
 	for _, c := range slices.Concat(commands, roleCommands()) {
 		root.AddCommand(c(std))
 	}
+	root.SetHelpCommand(helpCommand(std))
 	completionExamples(root)
 	return root
 }

@@ -111,7 +111,7 @@ func TestEveryFlagHasAGroup(t *testing.T) {
 	}
 	_, flags, _ := strings.Cut(b.String(), "\nFlags:\n")
 	everyday, groups, _ := strings.Cut(flags, "\n\n")
-	if n := strings.Count(everyday, "\n"); n > 16 {
+	if n := strings.Count(everyday, "\n"); n > 24 {
 		t.Errorf("%d everyday flags are no screen:\n%s", n, everyday)
 	}
 	at := 0

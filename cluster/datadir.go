@@ -69,7 +69,7 @@ func (d DataDir) Prepare() (DataDir, error) {
 		made = p
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", notADirectory(string(d), fmt.Errorf("data directory: %w", err))
 	}
 	if made != "" {
 		for p := filepath.Dir(filepath.Clean(string(d))); ; p = filepath.Dir(p) {
@@ -82,6 +82,19 @@ func (d DataDir) Prepare() (DataDir, error) {
 		}
 	}
 	return d.resolve()
+}
+
+// notADirectory says so of a path, or of one above it, that is a file; other errors stay as they are.
+func notADirectory(path string, err error) error {
+	if !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	for p := filepath.Clean(path); p != filepath.Dir(p); p = filepath.Dir(p) {
+		if info, err := os.Stat(p); err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is a file and not a directory: name another data directory with --data-dir", p)
+		}
+	}
+	return err
 }
 
 // migrating is where `keelson migrate` builds a store. A leftover there is of an interrupted migration.
@@ -268,7 +281,7 @@ func holder(path string, atLeast time.Duration) (int, error) {
 		return openedBy("/proc", path), nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read pid file: %w", Unreadable(err))
+		return 0, notADirectory(path, fmt.Errorf("read pid file: %w", Unreadable(err)))
 	}
 	defer func() { _ = f.Close() }()
 	err = tryLock(f, syscall.LOCK_SH, atLeast)

@@ -249,7 +249,7 @@ func service(ip netip.Addr) *corev1.Service {
 			Labels: map[string]string{
 				"k8s-app":                       "kube-dns",
 				"kubernetes.io/cluster-service": "true",
-				"kubernetes.io/name":            "CoreDNS",
+				"kubernetes.io/name":            "KeelsonDNS",
 			},
 		},
 		Spec: corev1.ServiceSpec{

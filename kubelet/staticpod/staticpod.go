@@ -97,7 +97,8 @@ func Parse(b []byte, node string) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("not a pod: %w", err)
 	}
 	if pod.Kind != "Pod" || pod.APIVersion != "v1" {
-		return nil, fmt.Errorf("it is %s %s, not v1 Pod", pod.APIVersion, pod.Kind)
+		return nil, fmt.Errorf("kind %q of apiVersion %q is not a static pod: that has kind Pod and apiVersion v1",
+			pod.Kind, pod.APIVersion)
 	}
 	if pod.Name == "" || len(pod.Spec.Containers) == 0 {
 		return nil, errors.New("a pod needs a name and a container")
