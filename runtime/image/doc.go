@@ -17,7 +17,8 @@
 //	trash/<random>       layers and leftovers that wait for deletion
 //	index.lock           flock: exclusive while the index changes
 //	busy.lock            flock: shared while a work or lease begins or an image gets its name, exclusive while garbage
-//	                     collection chooses; always for milliseconds
+//	                     collection chooses; always for milliseconds; nobody waits for a
+//	                     stopped process (lock.go)
 //
 // Invariants:
 //  1. images.json names only layers that are complete on disk (layers are synced and

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,7 @@ func (s *Store) Hold(id string, layers []Layer) error {
 	if err := checkLeaseID(id); err != nil {
 		return err
 	}
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
+	unlock, err := s.lock("busy.lock", unix.LOCK_SH)
 	if err != nil {
 		return fmt.Errorf("hold layers: %w", err)
 	}
@@ -121,10 +122,47 @@ func (s *Store) GC(ctx context.Context) error {
 	return s.emptyTrash(ctx)
 }
 
+const (
+	// tidyAfter is how long the layers stay that a failed pull has completed: the next try needs them.
+	tidyAfter = 10 * time.Minute
+	// roomEvery is how often a shortage of space starts a collection.
+	roomEvery = 10 * time.Second
+)
+
+// tidyLater collects layers tidyAfter from now, if that is not planned already.
+func (s *Store) tidyLater() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tidy != nil {
+		return
+	}
+	s.tidy = time.AfterFunc(tidyAfter, func() {
+		s.mu.Lock()
+		s.tidy = nil
+		s.mu.Unlock()
+		if err := s.GC(context.Background()); err != nil {
+			s.cfg.Log.Warn("layers of failed pulls not collected", "error", err)
+		}
+	})
+}
+
+// makeRoom collects layers for a pull or import that finds no space. Its own layers and those of others that run stay.
+func (s *Store) makeRoom() {
+	s.roomMu.Lock()
+	defer s.roomMu.Unlock()
+	if time.Since(s.roomAt) < roomEvery {
+		return
+	}
+	if err := s.GC(context.Background()); err != nil {
+		s.cfg.Log.Warn("no room made for an image", "error", err)
+	}
+	s.roomAt = time.Now()
+}
+
 // moveToTrash moves unused layers to the trash. Only this step needs the lock: deleting a big tree may take seconds, a
 // rename does not. Others hold the lock for as short a time.
 func (s *Store) moveToTrash() error {
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX)
+	unlock, err := s.lock("busy.lock", unix.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -172,17 +210,20 @@ func (s *Store) moveToTrash() error {
 // removeTempIndex deletes the temporary index file of a writer that died. It holds the writers' lock, so no writer is
 // active.
 func (s *Store) removeTempIndex(f string) {
-	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX|unix.LOCK_NB)
+	lock, err := os.OpenFile(s.path("index.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return
 	}
-	defer unlock()
+	defer func() { _ = lock.Close() }() // unlocks it
+	if flock(lock, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
 	_ = os.Remove(f) // the next collection tries again
 }
 
 // collectDead deletes what processes that died were working on. Complete layers stay: the next try needs them.
 func (s *Store) collectDead() {
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX)
+	unlock, err := s.lock("busy.lock", unix.LOCK_EX)
 	if err == nil {
 		_, err = s.discardDead()
 		unlock()

@@ -5,11 +5,16 @@ package image
 import (
 	"bytes"
 	"errors"
+	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 )
 
 func layers(t testing.TB, s *Store) int {
@@ -191,4 +196,80 @@ func BenchmarkGet(b *testing.B) {
 			b.Fatal("not found")
 		}
 	}
+}
+
+// TestLayersOfFailedPulls: what a pull completed before it failed is collected when another image needs the space.
+func TestLayersOfFailedPulls(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	store := newStore(t, func(c *Config) { c.Dir = dir })
+	t.Cleanup(store.Close)
+	large := strings.Repeat("x", 30<<20)
+	broken := newImage(t, layerTar(t, file("a", large)), layerTar(t, file("b", "never arrives")))
+	all, err := broken.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := all[1].Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, digest.String()) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		for layers(t, store) == 0 && r.Context().Err() == nil { // the first layer is complete when the second one fails
+			time.Sleep(time.Millisecond)
+		}
+		http.Error(w, "no", http.StatusNotFound)
+	})
+	push(t, host+"/broken:1", broken)
+	push(t, host+"/whole:1", newImage(t, layerTar(t, file("c", large))))
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/broken:1"}); err == nil || layers(t, store) != 1 {
+		t.Fatalf("pull of the broken image: %v, %d layers, want an error and 1", err, layers(t, store))
+	}
+	store.mu.Lock()
+	if store.tidy == nil {
+		t.Error("no collection is planned after a failed pull")
+	}
+	store.mu.Unlock()
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/whole:1"}); err != nil {
+		t.Errorf("an image that fits without the layer of the broken one: %v", err)
+	}
+	if got := layers(t, store); got != 1 {
+		t.Errorf("%d layers, want 1", got)
+	}
+}
+
+// TestTidyLater: layers that nobody needs are collected some minutes after a failed pull, once for many of them.
+func TestTidyLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		unnamed := store.LayerDir("sha256:" + strings.Repeat("0", 64))
+		if err := os.MkdirAll(unnamed, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		store.tidyLater()
+		time.Sleep(tidyAfter - time.Second)
+		store.tidyLater()
+		synctest.Wait()
+		if got := layers(t, store); got != 1 {
+			t.Errorf("before the time: %d layers, want 1", got)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := layers(t, store); got != 0 || store.tidy != nil {
+			t.Errorf("%d layers are left, planned again: %v", got, store.tidy != nil)
+		}
+		store.tidyLater()
+		store.Close()
+		if store.tidy != nil {
+			t.Error("a collection is planned after Close")
+		}
+	})
 }

@@ -44,6 +44,7 @@ type (
 		ReserveBytes  int64             `json:"reserveBytes"`
 		Downloads     int               `json:"downloads"`
 		Memory        int64             `json:"memory"`
+		LockPatience  time.Duration     `json:"lockPatience"`
 	}
 	helperRequest struct {
 		ID     int64  `json:"id"`
@@ -73,6 +74,7 @@ var helperKinds = map[string]error{
 	"invalid":      ErrInvalid,
 	"no space":     ErrNoSpace,
 	"unreachable":  errUnreachable,
+	"locked":       errLocked,
 }
 
 const (
@@ -111,6 +113,7 @@ type helper struct {
 	gone  chan struct{} // closed when the process has ended and its calls have failed
 
 	ready bool
+	stuck bool // it was killed, because it held a lock for too long
 	calls map[int64]*call
 	last  int64       // id of the newest call
 	end   *time.Timer // ends the idle process; nil while there are calls
@@ -136,6 +139,7 @@ func newHelpers(cfg Config, collect func()) *helpers {
 			ReserveBytes:  cfg.ReserveBytes,
 			Downloads:     cfg.Downloads,
 			Memory:        helperMemory,
+			LockPatience:  cfg.lockPatience,
 		},
 		idle:     helperIdle,
 		collect:  collect,
@@ -356,6 +360,8 @@ func (hs *helpers) fail(tenant string, h *helper, why error, said *head) {
 		switch {
 		case !h.ready:
 			c.err = fmt.Errorf("%w: %w%s", ErrNoHelper, why, said.line())
+		case h.stuck:
+			c.err = fmt.Errorf("%w (%w): it held a lock of the image store for too long", ErrNoHelper, why)
 		case !c.taken:
 			c.err = fmt.Errorf("%w: %w: %w", ErrNoHelper, errLost, why)
 		default:

@@ -23,6 +23,9 @@ const helperEnv = "KEELSON_TEST_IMAGE_HELPER"
 
 // TestMain also is the helper process of the tests.
 func TestMain(m *testing.M) {
+	if path := os.Getenv(lockEnv); path != "" {
+		holdStopped(path)
+	}
 	if os.Getenv(helperEnv) == "" {
 		os.Exit(m.Run())
 	}

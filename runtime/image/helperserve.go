@@ -30,6 +30,7 @@ func ServeHelper(ctx context.Context, in io.Reader, out io.Writer) error {
 		MaxLayerBytes: setup.MaxLayerBytes,
 		ReserveBytes:  setup.ReserveBytes,
 		Downloads:     setup.Downloads,
+		lockPatience:  setup.LockPatience,
 	})
 	if err != nil {
 		return err

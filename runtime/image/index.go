@@ -94,7 +94,7 @@ func (i *Image) check() error {
 
 // update changes the index under the writers' lock and syncs it to disk. After an error nothing has changed.
 func (s *Store) update(change func(*index) error) error {
-	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX)
+	unlock, err := s.lock("index.lock", unix.LOCK_EX)
 	if err != nil {
 		return fmt.Errorf("lock image index: %w", err)
 	}
@@ -217,20 +217,6 @@ func (ix *index) remove(ref string) bool {
 	}
 	ix.Images = slices.DeleteFunc(ix.Images, func(i *Image) bool { return i.ID == img.ID })
 	return true
-}
-
-// lockFile takes a flock on path, which it creates; the returned function unlocks. With LOCK_NB a locked file is
-// EWOULDBLOCK.
-func lockFile(path string, how int) (func(), error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(file, how); err != nil {
-		_ = file.Close()
-		return nil, err
-	}
-	return func() { _ = file.Close() }, nil
 }
 
 // writeFileSync replaces the content of path by b atomically and durably.

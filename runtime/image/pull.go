@@ -96,6 +96,9 @@ func (s *Store) joinFlight(ctx context.Context, key string, progress Progress, d
 	go func() { // ends with the transfer, which is canceled when the last waiter leaves
 		defer cancel()
 		f.img, f.err = do(fctx, f.meter)
+		if f.err != nil {
+			s.tidyLater()
+		}
 		s.mu.Lock()
 		if s.flights[key] == f {
 			delete(s.flights, key)
@@ -129,6 +132,9 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 	}
 	defer leave()
 	id, err := s.helpers.pull(ctx, r, m)
+	if errors.Is(err, errLocked) && s.helpers.killHolders(s.path("busy.lock"), s.path("index.lock")) {
+		id, err = s.helpers.pull(ctx, r, m)
+	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 	} else if errors.Is(err, ErrHelper) || errors.Is(err, ErrNoHelper) {
@@ -149,6 +155,10 @@ func (s *Store) pullByHelper(ctx context.Context, n imageName, r Request, m *met
 func (s *Store) Close() {
 	for {
 		s.mu.Lock()
+		if s.tidy != nil {
+			s.tidy.Stop()
+			s.tidy = nil
+		}
 		var last *flight
 		for f := range s.running {
 			f.cancel()
@@ -351,7 +361,7 @@ func (w *work) fetchLayers(ctx context.Context, steps *plan, m *meter, open func
 // name adds images to the index, all or none. A layer that is not there, which must not happen, is an error: the image
 // would be here for good, and could not run.
 func (s *Store) name(plans []*plan) ([]Image, error) {
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
+	unlock, err := s.lock("busy.lock", unix.LOCK_SH)
 	if err != nil {
 		return nil, fmt.Errorf("lock image store: %w", err)
 	}

@@ -17,7 +17,8 @@ var ErrNoSpace = errors.New("not enough free disk space for the image")
 // fails when that is full; the reserve keeps space for it.
 type space struct {
 	dir     string
-	reserve int64 // bytes; 0: reserveOf
+	reserve int64  // bytes; 0: reserveOf
+	collect func() // makes room; may be nil
 }
 
 // reserveOf returns the reserve for a file system size: a twentieth, between 128 MiB and 4 GiB, but at most a quarter.
@@ -25,12 +26,21 @@ func reserveOf(total int64) int64 {
 	return min(max(min(total/20, 4<<30), 128<<20), total/4)
 }
 
-// check fails when less than the reserve would be free after need more bytes, or few inodes are free. A nil space never
-// fails.
+// check fails when less than the reserve would be free after need more bytes, or few inodes are free, although what
+// nobody needs was collected. A nil space never fails.
 func (s *space) check(need int64) error {
 	if s == nil {
 		return nil
 	}
+	err := s.look(need)
+	if errors.Is(err, ErrNoSpace) && s.collect != nil {
+		s.collect()
+		err = s.look(need)
+	}
+	return err
+}
+
+func (s *space) look(need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
 		return fmt.Errorf("look for free space: statfs %s: %w", s.dir, err)

@@ -53,6 +53,8 @@ type Config struct {
 	// Downloads is the maximum of a tenant's concurrent downloads, and of all tenants' beyond one for each; 0 means 4.
 	Downloads int
 	Log       *slog.Logger
+
+	lockPatience time.Duration // 0 means lockPatience
 }
 
 // Layer is one layer of an image, lowest first in Image.Layers. Digests are "sha256:<64 hex digits>".
@@ -106,7 +108,11 @@ type Store struct {
 	mu      sync.Mutex
 	flights map[string]*flight   // pulls in progress, by tenant, reference and credentials
 	running map[*flight]struct{} // also those that nobody waits for any more
+	tidy    *time.Timer          // collects what failed pulls have left; nil: none has failed lately
 	layers  keylock.Locks        // layers that are unpacked, by tenant and chain id
+
+	roomMu sync.Mutex // held while room is made
+	roomAt time.Time  // when that was done last
 }
 
 // Open opens the store and makes missing directories. It unpacks nothing and starts nothing.
@@ -116,6 +122,9 @@ func Open(cfg Config) (*Store, error) {
 	}
 	if cfg.MaxLayerBytes == 0 {
 		cfg.MaxLayerBytes = 128 << 30
+	}
+	if cfg.lockPatience == 0 {
+		cfg.lockPatience = lockPatience
 	}
 	if cfg.Downloads == 0 {
 		cfg.Downloads = 4
@@ -248,7 +257,9 @@ func (s *Store) layerPath(chainID string) string {
 	return filepath.Join(s.LayersDir(), hexOf(chainID))
 }
 
-func (s *Store) space() *space { return &space{dir: s.cfg.Dir, reserve: s.cfg.ReserveBytes} }
+func (s *Store) space() *space {
+	return &space{dir: s.cfg.Dir, reserve: s.cfg.ReserveBytes, collect: s.makeRoom}
+}
 
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)

@@ -31,7 +31,7 @@ const needsFile = "needs"
 
 // begin begins a work, for which the caller calls end.
 func (s *Store) begin(tenant string) (*work, error) {
-	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH) // the collector must not see the directory unlocked
+	unlock, err := s.lock("busy.lock", unix.LOCK_SH) // the collector must not see the directory unlocked
 	if err != nil {
 		return nil, fmt.Errorf("lock image store: %w", err)
 	}
@@ -62,7 +62,7 @@ func (w *work) end() {
 // need adds layers to the list of those that stay until the work ends, and returns those of them that are on disk, with
 // false for the others.
 func (w *work) need(layers []Layer) (have []Layer, found []bool, err error) {
-	unlock, err := lockFile(w.store.path("busy.lock"), unix.LOCK_SH) // the list is read either before or after this
+	unlock, err := w.store.lock("busy.lock", unix.LOCK_SH) // the list is read either before or after this
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock image store: %w", err)
 	}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The locks of the store are held for milliseconds. A process that is stopped (by a debugger, or by ^Z on an import)
+// may hold one for ever, and no pull or container would start on the node. So nobody waits longer than lockPatience:
+// helper processes of this store that hold the lock are killed then, and another holder is named in the error.
+const lockPatience = 20 * time.Second
+
+// errLocked is the error of a lock that another process does not give back.
+var errLocked = errors.New("the image store is locked")
+
+// lock takes a flock on a file of the store, for a moment; the returned function unlocks.
+func (s *Store) lock(name string, how int) (unlock func(), err error) {
+	path := s.path(name)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = s.await(file, how)
+	if errors.Is(err, errLocked) && s.helpers.killHolders(path) {
+		err = s.await(file, how)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return func() { _ = file.Close() }, nil
+}
+
+// await takes a flock on file within the store's patience. It asks again and again: a thread that waits in flock(2)
+// could not be called back.
+func (s *Store) await(file *os.File, how int) error {
+	const shortest, longest = time.Millisecond, 20 * time.Millisecond
+	end := time.Now().Add(s.cfg.lockPatience)
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		err := flock(file, how|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%w: %s is held by %s for more than %s: let it go on, or end it", errLocked, file.Name(),
+				holders(file.Name()), s.cfg.lockPatience)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// holders names the processes that hold a flock on a file.
+func holders(path string) string {
+	pids, err := lockHolders(path)
+	if err != nil || len(pids) == 0 {
+		return "another process"
+	}
+	return "process " + strings.Trim(fmt.Sprint(pids), "[]")
+}
+
+// lockHolders returns the processes that hold a flock on a file, from /proc/locks. Lines are "1: FLOCK ADVISORY WRITE
+// PID MAJOR:MINOR:INODE 0 EOF"; those of waiting processes have an arrow before FLOCK.
+func lockHolders(path string) ([]int, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	table, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		return nil, err
+	}
+	inode := ":" + strconv.FormatUint(st.Ino, 10)
+	var pids []int
+	for lines := bufio.NewScanner(bytes.NewReader(table)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 || fields[1] != "FLOCK" || !strings.HasSuffix(fields[5], inode) {
+			continue
+		}
+		if pid, err := strconv.Atoi(fields[4]); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// killHolders kills helpers that hold a flock on one of the files, and reports whether there are any. Their pulls fail,
+// and what they made is collected, as with any helper that ends.
+func (hs *helpers) killHolders(paths ...string) (killed bool) {
+	if hs == nil {
+		return false
+	}
+	var pids []int
+	for _, path := range paths {
+		more, err := lockHolders(path)
+		if err != nil {
+			hs.log.Warn("holders of a lock of the image store are unknown", "path", path, "error", err)
+		}
+		pids = append(pids, more...)
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for h := range hs.running {
+		if slices.Contains(pids, h.cmd.Process.Pid) {
+			hs.log.Warn("image helper holds a lock of the image store for too long and is killed", "pid",
+				h.cmd.Process.Pid)
+			h.stuck = true
+			h.kill()
+			killed = true
+		}
+	}
+	return killed
+}
