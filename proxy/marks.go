@@ -5,6 +5,7 @@ package proxy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ func (p *Proxy) emitMarks(b *changeBatch, c services.Change, begun time.Time, fu
 	for n, after := range c.After {
 		before := c.Before[n]
 		p.reportRefused(n, before, after)
+		p.reportOff(n, before, after)
 		at := begun
 		if s, ok := b.services[n]; ok && !full {
 			at = s.at
@@ -65,6 +67,30 @@ func (p *Proxy) reachable(namespacedName types.NamespacedName, before, after *se
 			})
 		}
 	}
+}
+
+// gateOff is why spec.externalIPs are not served.
+const gateOff = "the feature gate AllowServiceExternalIPs is off"
+
+// reportOff emits an event for external IPs that are not served because of the feature gate.
+func (p *Proxy) reportOff(namespacedName types.NamespacedName, before, after *services.Part) {
+	svc := p.tracker.service(namespacedName)
+	if svc == nil || !offIsNew(before, after) {
+		return
+	}
+	p.events.Event(svc, corev1.EventTypeWarning, "ExternalIPsOff", fmt.Sprintf("node %s does not serve "+
+		"spec.externalIPs: %s: use type LoadBalancer, or turn the gate on at each node", p.cfg.NodeName, gateOff))
+}
+
+// offIsNew reports whether a node has something to say about external IPs that it does not serve. Only nodes with
+// endpoints of the Service do: otherwise each node of the cluster would write an event.
+func offIsNew(before, after *services.Part) bool {
+	off := func(part *services.Part) bool {
+		return part != nil && len(part.Off) > 0 && slices.ContainsFunc(part.Ports, func(port services.Port) bool {
+			return slices.ContainsFunc(port.Endpoints, func(e services.Endpoint) bool { return e.Local })
+		})
+	}
+	return off(after) && (!off(before) || !slices.Equal(before.Off, after.Off))
 }
 
 // reportRefused emits an event for each frontend that is in use by something else.

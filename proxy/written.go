@@ -73,6 +73,9 @@ func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 		out.Refused = append(out.Refused,
 			fmt.Sprintf("all of it: %d entries are more than the %d that a Service may have", n, services.MostElements))
 	}
+	for _, ip := range have.part.Off {
+		out.Refused = append(out.Refused, ip+": "+gateOff)
+	}
 	for _, r := range have.part.Refused {
 		out.Refused = append(out.Refused, fmt.Sprintf("%s: %s has it", r.Addr, r.By))
 	}

@@ -41,6 +41,8 @@ type Part struct {
 	Health *Health
 	// Refused are frontends that are in use by a process of this node or another Service.
 	Refused []Refusal
+	// Off are the external IPs that this node does not serve, because the feature gate is off. They are the Service's.
+	Off []string
 	// TooLarge is the number of elements that the Service would have, if they are more than MostElements: it has none
 	// then. 0: it is served.
 	TooLarge int
@@ -107,6 +109,9 @@ func partOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, bef
 	part := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
 	if !served(svc) {
 		return part
+	}
+	if !node.ExternalIPs {
+		part.Off = svc.Spec.ExternalIPs
 	}
 	b := &builder{
 		node:  node,

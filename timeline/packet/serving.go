@@ -101,6 +101,9 @@ func renderNode(out *strings.Builder, node *Node, now time.Time) {
 		for _, p := range node.Rules.Ports {
 			fmt.Fprintf(out, "          %s\n", portRules(&p))
 		}
+		for _, what := range node.Rules.Refused {
+			fmt.Fprintf(out, "          does not serve %s\n", what)
+		}
 	}
 	if node.DNS != nil {
 		fmt.Fprintf(out, "          dns %s says %s\n", node.DNS.Server, tryWords(node.DNS))

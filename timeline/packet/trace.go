@@ -177,6 +177,10 @@ func (t *Trace) rules(traceInput *TraceInput) {
 		number(traceInput.Protocol))
 	if !ok {
 		t.Rules = "the Service is not served at this address by this cluster's proxy: it is sent there as it is"
+		if slices.Contains(traceInput.Service.Spec.ExternalIPs, to.Addr().String()) {
+			t.Rules = "the address is in spec.externalIPs, which nodes serve only with the feature gate " +
+				"AllowServiceExternalIPs (off by default): otherwise it is sent there as it is"
+		}
 		t.Hops = []Hop{t.hop(traceInput, to, 1)}
 		return
 	}

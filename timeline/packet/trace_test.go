@@ -181,6 +181,13 @@ var journeys = map[string]func(*TraceInput){
 		j.Answer.Names = nil
 		j.Unread = []string{"services: services is forbidden"}
 	},
+	"external-ip": func(j *TraceInput) {
+		j.Service.Spec.ExternalIPs = []string{"203.0.113.7"}
+		j.Address = netip.MustParseAddr("203.0.113.7")
+		j.To = "203.0.113.7:80"
+		j.Answer = nil
+		j.NoAnswer = "not tried"
+	},
 	"no-service": func(j *TraceInput) {
 		j.Service = nil
 		j.Slices = nil
