@@ -76,6 +76,7 @@ type Store struct {
 	seen    atomic.Int64  // latest revision that any answer told
 	cluster atomic.Uint64 // the cluster ID of the etcd that answered last
 	fresh   fresh
+	health  health
 	usage   usage
 }
 
@@ -146,6 +147,10 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		return nil, fmt.Errorf("etcd at %s: %w", st.servers, err)
 	}
 	st.fresh.ask = st.ask
+	st.health.ask = func(ctx context.Context) error {
+		_, err := st.Revision(ctx)
+		return err
+	}
 	if _, err := st.Revision(ctx); err != nil {
 		return nil, errors.Join(err, st.client.Close())
 	}
@@ -236,11 +241,8 @@ func (s *Store) observe(h *etcdserverpb.ResponseHeader) int64 {
 // Cluster is the cluster ID of the etcd.
 func (s *Store) Cluster() uint64 { return s.cluster.Load() }
 
-// Health is nil while etcd answers, also when it is full (usage.go): deletions go on.
-func (s *Store) Health(ctx context.Context) error {
-	_, err := s.Revision(ctx)
-	return err
-}
+// Health is nil if etcd has answered within healthAge, also when it is full (usage.go): deletions go on.
+func (s *Store) Health(ctx context.Context) error { return s.health.get(ctx) }
 
 // Size is that of the data base of one of the servers.
 func (s *Store) Size(ctx context.Context) (int64, error) {

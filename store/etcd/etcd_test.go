@@ -171,7 +171,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("Create without etcd: got %v, want an UnavailableError", err)
 	}
 	if err := st.Health(t.Context()); !errors.As(err, &away) {
-		t.Errorf("Health without etcd: got %v, want an UnavailableError", err)
+		t.Errorf("Health soon after etcd was killed: got %v, want an UnavailableError", err)
 	}
 	m[0].Run(t)
 	rev := int64(0)
