@@ -54,14 +54,23 @@ func (r *Reader) storage(gvr schema.GroupVersionResource) (objects.Storage, erro
 func (r *Reader) Get(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
 ) (runtime.Object, error) {
+	found, err := r.Cached(ctx, gvr, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return r.GetLatest(ctx, gvr, namespace, name)
+	}
+	return found, err
+}
+
+// Cached returns an object from the cache, which may be slightly old: an object missing there is not found. It costs
+// the store nothing, so requests may ask for what is seldom there.
+func (r *Reader) Cached(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
+) (runtime.Object, error) {
 	s, err := r.storage(gvr)
 	if err != nil {
 		return nil, err
 	}
 	e, err := s.Get(ctx, namespace, name, "0")
-	if apierrors.IsNotFound(err) {
-		e, err = s.Get(ctx, namespace, name, "")
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, no
 // removedAt returns a function that tells when a node was removed.
 func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bool) {
 	return func(ctx context.Context, node string) (time.Time, bool) {
-		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem,
+		obj, err := r.Cached(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem,
 			removedNodes)
 		cm, ok := obj.(*corev1.ConfigMap)
 		if err != nil || !ok {
