@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // authority signs the certificates of a test's servers.
@@ -453,6 +455,66 @@ func TestOthersGetNoCredentials(t *testing.T) {
 	})
 }
 
+// TestPluginsForCredentials: who has its credentials from a plugin of the kubeconfig changes to another server too, and
+// shows them there.
+func TestPluginsForCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t)
+		tr := &trial{wire: wire{}}
+		tr.wire.add(t, given, ca.sign(t, "", Name))
+		tr.wire.add(t, second, ca.sign(t, "", Name))
+		tr.start(t, Config{}, ca)
+		tr.all.set([]string{second})
+		cfg, err := tr.all.REST(&rest.Config{
+			Host: "https://" + given,
+			Dial: tr.wire.dial,
+			TLSClientConfig: rest.TLSClientConfig{
+				ServerName: Name,
+				CAData:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw}),
+			},
+			ExecProvider: &clientcmdapi.ExecConfig{
+				APIVersion:      "client.authentication.k8s.io/v1",
+				InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+				Command:         "echo",
+				Args: []string{
+					`{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"secret"}}`,
+				},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, ok := cfg.Transport.(*Transport)
+		if !ok {
+			t.Fatalf("the transport is a %T", cfg.Transport)
+		}
+		t.Cleanup(func() { to.keep(nil) })
+		client, err := rest.HTTPClientFor(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, host := range []string{given, second} {
+			resp, err := client.Get("https://" + given + "/")
+			for range 50 { // what was under way is the caller's to repeat
+				if err == nil {
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+				resp, err = client.Get("https://" + given + "/")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if n := tr.wire[host].seen.Load(); n != 1 {
+				t.Errorf("%d requests with credentials at %s, want 1", n, host)
+			}
+			tr.wire[given].kill()
+		}
+	})
+}
+
 // TestListIsBounded: no more than Most, no address of this machine or of many, never nothing.
 func TestListIsBounded(t *testing.T) {
 	s := New(Config{Given: "https://" + given})
@@ -512,6 +574,7 @@ func TestOnlyVerifiedServersHaveOthers(t *testing.T) {
 	for url, cfg := range map[string]*rest.Config{
 		"http://" + given:            {},
 		"https://" + given + "/path": {},
+		"https://" + given:           {BearerToken: "x"}, // no CA: those of the machine do not know other servers
 	} {
 		cfg.Host = url
 		got, err := New(Config{Given: url}).REST(cfg)

@@ -16,6 +16,7 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 )
 
@@ -70,22 +71,32 @@ func (s *Servers) transport(conf *tls.Config, dial connrotation.DialFunc) *Trans
 }
 
 // REST returns cfg with a transport to the current server. A configuration that can have no second server is returned
-// as it is: without TLS, below a path, by a proxy, or with a plugin for credentials.
+// as it is: without TLS or a CA, below a path, by a proxy, or with an in-tree plugin for credentials.
 func (s *Servers) REST(cfg *rest.Config) (*rest.Config, error) {
-	if s.given == "" || cfg.Proxy != nil || cfg.Transport != nil || cfg.ExecProvider != nil ||
-		cfg.AuthProvider != nil {
+	if s.given == "" || cfg.Proxy != nil || cfg.Transport != nil || cfg.AuthProvider != nil {
 		return cfg, nil
 	}
-	conf, err := rest.TLSConfigFor(cfg)
+	dialed := rest.CopyConfig(cfg)
+	if dialed.Dial == nil {
+		dialed.Dial = s.dial
+	}
+	// A plugin of the kubeconfig (exec) becomes a certificate, a header, and a dialer that it closes.
+	how, err := dialed.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
-	if conf == nil {
+	conf, err := transport.TLSConfigFor(how)
+	if err != nil {
+		return nil, err
+	}
+	if conf == nil || conf.RootCAs == nil && !conf.InsecureSkipVerify {
 		return cfg, nil
 	}
 	out := rest.CopyConfig(cfg)
 	out.TLSClientConfig = rest.TLSClientConfig{}
-	out.Transport = s.transport(conf, cfg.Dial)
+	out.Transport = s.transport(conf, how.DialHolder.Dial)
+	out.WrapTransport = how.WrapTransport
+	out.ExecProvider = nil
 	out.Dial = nil
 	return out, nil
 }
