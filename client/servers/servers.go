@@ -136,7 +136,7 @@ func write(path string, k kept) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".tmp"
+	tmp := fmt.Sprintf("%s.%d.tmp", path, os.Getpid()) // agents of one data directory share the file
 	if err := os.WriteFile(tmp, body, 0o600); err != nil {
 		return err
 	}
