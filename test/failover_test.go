@@ -18,6 +18,8 @@ import (
 type failover struct {
 	bin, dir string
 	stops    map[string]func()
+	logs     map[string]string // of nodes
+	nodes    []string
 	etcd     string
 }
 
@@ -47,7 +49,12 @@ func newFailover(t *testing.T) *failover {
 		}
 		bin = found
 	}
-	f := &failover{bin: binary(t), dir: t.TempDir(), stops: map[string]func(){}}
+	f := &failover{
+		bin:   binary(t),
+		dir:   t.TempDir(),
+		stops: map[string]func(){},
+		logs:  map[string]string{},
+	}
 	clean := func() {
 		for name := range failoverMachines {
 			unmake(f.namespace(name))
@@ -90,7 +97,7 @@ func (f *failover) inside(name string, args ...string) *exec.Cmd {
 }
 
 // server starts an API server. Those after the first have its keys.
-func (f *failover) server(t *testing.T, name string) {
+func (f *failover) server(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	if name != "s1" && !exists(f.data(name)) {
 		if err := os.MkdirAll(f.data(name), 0o700); err != nil {
@@ -100,8 +107,11 @@ func (f *failover) server(t *testing.T, name string) {
 			t.Fatalf("cp: %v\n%s", err, out)
 		}
 	}
-	f.stops[name] = background(t, f.inside(name, f.bin, "apiserver", "--data-dir", f.data(name), "--etcd-servers",
-		f.etcd, "--bind-address", address(name), "--port", "6443"))
+	args := []string{
+		f.bin, "apiserver", "--data-dir", f.data(name), "--etcd-servers", f.etcd, "--bind-address",
+		address(name), "--port", "6443",
+	}
+	f.stops[name] = background(t, f.inside(name, append(args, flags...)...))
 	f.until(t, "the server "+name+" is ready", func() bool { return f.kubectl(name, "get", "--raw", "/readyz") == "ok" })
 }
 
@@ -133,34 +143,83 @@ func (f *failover) until(t *testing.T, what string, is func() bool) time.Duratio
 	return time.Since(began)
 }
 
+// agents starts controllers and a scheduler as processes of their own, which know s1.
+func (f *failover) agents(t *testing.T) {
+	t.Helper()
+	for role, flags := range map[string][]string{
+		"controller-manager": {"--allocate-node-cidrs", "--cluster-cidr", "10.189.0.0/16"},
+		"scheduler":          nil,
+	} {
+		args := []string{
+			role, "--data-dir", f.data("s1"), "--kubeconfig", f.data("s1") + "/pki/" + role + ".kubeconfig",
+			"--secure-port", "0",
+		}
+		background(t, exec.Command(f.bin, append(args, flags...)...))
+	}
+}
+
+// join starts a node by a join command.
+func (f *failover) join(t *testing.T, node, command string) {
+	t.Helper()
+	f.nodes = append(f.nodes, node)
+	f.logs[node] = filepath.Join(f.dir, node+".log")
+	line := fmt.Sprintf("exec %s %s --data-dir %s --node-name %s >%s 2>&1", f.bin,
+		strings.TrimPrefix(strings.TrimSpace(command), "keelson "), f.data(node), node, f.logs[node])
+	stop := background(t, f.inside(node, "sh", "-c", line))
+	t.Cleanup(func() {
+		stop()
+		if out, err := f.inside(node, f.bin, "down", "--purge", "--data-dir", f.data(node)).CombinedOutput(); err != nil {
+			t.Errorf("keelson down on %s: %v\n%s", node, err, out)
+		}
+		if b, _ := os.ReadFile(f.logs[node]); t.Failed() {
+			t.Logf("%s:\n%s", node, b)
+		}
+	})
+}
+
+// deploys creates a Deployment by a server, and returns how long it takes until its pods are Ready: controllers and
+// scheduler have to see it.
+func (f *failover) deploys(t *testing.T, server, name string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	f.until(t, "a Deployment is made by "+server, func() bool {
+		out := f.kubectl(server, "create", "deployment", name, "--image", "keelson.local/hello", "--replicas", "2")
+		return strings.Contains(out, "created") || strings.Contains(out, "already exists")
+	})
+	f.until(t, "the Deployment "+name+" is available", func() bool {
+		return f.kubectl(server, "get", "deployment", name, "-o", "jsonpath={.status.availableReplicas}") == "2"
+	})
+	return time.Since(began)
+}
+
 // works creates a pod on each node by a server, and returns how long it takes until both are Ready: the nodes have to
 // see them and to say so.
 func (f *failover) works(t *testing.T, server, name string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	var manifest strings.Builder
-	for _, node := range []string{"n1", "n2"} {
+	for _, node := range f.nodes {
 		fmt.Fprintf(&manifest, `apiVersion: v1
 kind: Pod
-metadata: {name: %s-%s}
+metadata: {name: %[1]s-%[2]s, labels: {round: %[1]s}}
 spec:
-  nodeName: %s
+  nodeName: %[2]s
   terminationGracePeriodSeconds: 1
   containers: [{name: main, image: keelson.local/hello}]
 ---
-`, name, node, node)
+`, name, node)
 	}
 	file := filepath.Join(f.dir, name+".yaml")
 	if err := os.WriteFile(file, []byte(manifest.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.until(t, "pods are made by "+server, func() bool {
-		return strings.Contains(f.kubectl(server, "apply", "-f", file), "pod/"+name+"-n2")
+		return strings.Contains(f.kubectl(server, "apply", "-f", file), "pod/"+name+"-"+f.nodes[len(f.nodes)-1])
 	})
 	f.until(t, "the pods "+name+" are Ready", func() bool {
-		out := f.kubectl(server, "get", "pods", name+"-n1", name+"-n2", "-o",
+		out := f.kubectl(server, "get", "pods", "-l", "round="+name, "-o",
 			`jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
-		return out == "True True"
+		return strings.Count(out, "True") == len(f.nodes)
 	})
 	return time.Since(began)
 }
@@ -169,7 +228,7 @@ spec:
 func (f *failover) reaches(t *testing.T, servers ...string) {
 	t.Helper()
 	for _, server := range servers {
-		for _, node := range []string{"n1", "n2"} {
+		for _, node := range f.nodes {
 			f.until(t, server+" reaches "+node, func() bool {
 				return strings.Contains(f.kubectl(server, "logs", "first-"+node), "serves HTTP") &&
 					strings.Contains(f.kubectl(server, "exec", "first-"+node, "--", "echo", "hi"), "hi")
@@ -201,9 +260,7 @@ func TestFailover(t *testing.T) {
 	for _, name := range []string{"s1", "s2", "s3"} {
 		f.server(t, name)
 	}
-	background(t, exec.Command(f.bin, "controller-manager", "--data-dir", f.data("s1"), "--kubeconfig",
-		f.data("s1")+"/pki/controller-manager.kubeconfig", "--secure-port", "0",
-		"--allocate-node-cidrs", "--cluster-cidr", "10.189.0.0/16"))
+	f.agents(t)
 	f.until(t, "all servers are endpoints", func() bool {
 		out := f.kubectl("s1", "get", "endpoints", "kubernetes")
 		return strings.Contains(out, address("s1")) && strings.Contains(out, address("s3"))
@@ -212,21 +269,8 @@ func TestFailover(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "https://"+address("s1")+":6443") {
 		t.Fatalf("token create: %v, %s; want the address of s1", err, out)
 	}
-	logs := map[string]string{}
 	for _, node := range []string{"n1", "n2"} {
-		logs[node] = filepath.Join(f.dir, node+".log")
-		command := fmt.Sprintf("exec %s %s --data-dir %s --node-name %s >%s 2>&1", f.bin,
-			strings.TrimPrefix(strings.TrimSpace(string(out)), "keelson "), f.data(node), node, logs[node])
-		stop := background(t, f.inside(node, "sh", "-c", command))
-		t.Cleanup(func() {
-			stop()
-			if out, err := f.inside(node, f.bin, "down", "--purge", "--data-dir", f.data(node)).CombinedOutput(); err != nil {
-				t.Errorf("keelson down on %s: %v\n%s", node, err, out)
-			}
-			if b, _ := os.ReadFile(logs[node]); t.Failed() {
-				t.Logf("%s:\n%s", node, b)
-			}
-		})
+		f.join(t, node, string(out))
 	}
 	f.works(t, "s1", "first")
 	f.until(t, "all servers are known", func() bool {
@@ -236,19 +280,24 @@ func TestFailover(t *testing.T) {
 	f.reaches(t, "s1", "s2", "s3")
 
 	f.stops["s1"]()
+	began := time.Now()
 	t.Logf("killed: Ready pods on both nodes after %s", f.short(t, f.works(t, "s2", "killed")))
+	t.Logf("killed: a Deployment's pods took %s", f.short(t, f.deploys(t, "s2", "killed")))
+	if d := time.Since(began); d > 10*time.Second {
+		t.Errorf("controllers and scheduler worked again after %s, want less than 10 s", d)
+	}
 	f.reaches(t, "s2", "s3")
 	f.server(t, "s1")
 	f.reaches(t, "s1")
 
-	lost := f.uses(t, logs["n1"])
+	lost := f.uses(t, f.logs["n1"])
 	f.ip(t, "link set fo"+lost+" nomaster") // its packets are dropped
 	t.Logf("vanished %s: Ready pods after %s", lost, f.short(t, f.works(t, f.other(lost), "vanished")))
 	f.ip(t, "link set fo"+lost+" master "+failoverLAN)
 	f.until(t, lost+" is back", func() bool { return f.kubectl(lost, "get", "--raw", "/readyz") == "ok" })
 	f.reaches(t, lost)
 
-	lost = f.uses(t, logs["n1"])
+	lost = f.uses(t, f.logs["n1"])
 	drop := "add table inet cut; add chain inet cut out { type filter hook output priority 0; }; " +
 		"add rule inet cut out tcp dport 23791 drop"
 	if out, err := f.inside(lost, "nft", drop).CombinedOutput(); err != nil {
@@ -256,8 +305,13 @@ func TestFailover(t *testing.T) {
 	}
 	t.Logf("not ready %s: Ready pods after %s", lost, f.short(t, f.works(t, f.other(lost), "unready")))
 
-	events := f.kubectl(f.other(lost), "get", "events", "-A", "-o",
-		`jsonpath={range .items[*]}{.reason}{"\n"}{end}`)
+	f.undisturbed(t, f.other(lost))
+}
+
+// undisturbed: no node was lost, and no pod was evicted.
+func (f *failover) undisturbed(t *testing.T, server string) {
+	t.Helper()
+	events := f.kubectl(server, "get", "events", "-A", "-o", `jsonpath={range .items[*]}{.reason}{"\n"}{end}`)
 	for _, reason := range []string{"NodeNotReady", "TaintManagerEviction"} {
 		if slices.Contains(strings.Split(events, "\n"), reason) {
 			t.Errorf("there is an event %s", reason)
