@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/watch"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	batchinformers "k8s.io/client-go/informers/batch/v1"
@@ -331,6 +332,17 @@ func TestEventsOfOneMoment(t *testing.T) {
 		synctest.Wait()
 		if len(srv.events) != 3 {
 			t.Errorf("%d events, want 3", len(srv.events))
+		}
+		pod.Name = strings.Repeat("p", 253) // events about it have names too
+		e.Event(pod, corev1.EventTypeNormal, "Pulled", "")
+		synctest.Wait()
+		for _, ev := range srv.events {
+			if errs := validation.IsDNS1123Subdomain(ev.Name); len(errs) > 0 {
+				t.Errorf("event %s: %v", ev.Name, errs)
+			}
+		}
+		if len(srv.events) != 4 {
+			t.Errorf("%d events, want 4", len(srv.events))
 		}
 		end()
 	})

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/reference"
 	"k8s.io/utils/lru"
+
+	"keelson/api/meta"
 )
 
 // Events records what a component has to tell users about objects, as kubectl describe shows it. Recording never waits:
@@ -109,7 +111,7 @@ func (e *Events) record(obj runtime.Object, annotations map[string]string, event
 	}
 	ev := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        fmt.Sprintf("%s.%x", ref.Name, e.unique(now.Time)),
+			Name:        meta.ChildName(ref.Name, fmt.Sprintf(".%x", e.unique(now.Time))),
 			Namespace:   ns,
 			Annotations: annotations,
 		},

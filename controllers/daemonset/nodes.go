@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"keelson/api/meta"
 )
 
 // nodeFit decides which nodes run a pod of one set. It is built once per pass and called for every node.
@@ -87,7 +89,7 @@ func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
 func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	template := &set.Spec.Template
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName:    set.Name + "-",
+		GenerateName:    meta.ChildName(set.Name, "-"),
 		Namespace:       set.Namespace,
 		Labels:          maps.Clone(template.Labels),
 		Annotations:     maps.Clone(template.Annotations),

@@ -10,9 +10,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -378,5 +380,14 @@ func TestPauses(t *testing.T) {
 	backoff.start(backoffKey{"s", 1, "n2"}, now.Add(time.Hour))
 	if len(backoff.all) != 1 {
 		t.Errorf("an hour later: %d pauses are remembered, want 1", len(backoff.all))
+	}
+}
+
+// A DaemonSet may have a name of 253 characters; the prefix of its pods' names is valid.
+func TestLongName(t *testing.T) {
+	set := newSet(func(s *appsv1.DaemonSet) { s.Name = strings.Repeat("d", validation.DNS1123SubdomainMaxLength) })
+	prefix := newPod(set, "hash", "n").GenerateName
+	if errs := apivalidation.NameIsDNSSubdomain(prefix, true); len(errs) > 0 {
+		t.Errorf("got prefix %s, %v", prefix, errs)
 	}
 }

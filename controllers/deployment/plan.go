@@ -12,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/meta"
 )
 
 // snapshot is the input of a decision. Nothing in it is modified.
@@ -225,7 +227,7 @@ func newSet(deployment *appsv1.Deployment) *appsv1.ReplicaSet {
 	hash := templateHash(&deployment.Spec.Template, deployment.Status.CollisionCount)
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:            deployment.Name + "-" + hash,
+			Name:            meta.ChildName(deployment.Name, "-"+hash),
 			Namespace:       deployment.Namespace,
 			Annotations:     map[string]string{},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(deployment, gvk)},

@@ -5,6 +5,7 @@ package deployment
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
 
 	"keelson/controllers/framework"
@@ -362,4 +364,18 @@ func TestRolloutKeepsItsPromises(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A Deployment may have a name of 253 characters; its sets have room for the hash.
+func TestLongName(t *testing.T) {
+	for _, end := range []string{"d", "." + strings.Repeat("d", 11)} {
+		name := strings.Repeat("d", validation.DNS1123SubdomainMaxLength-len(end)) + end
+		d := deploy(1, "1", "1", func(d *appsv1.Deployment) { d.Name = name })
+		set := decide(snapshot{d: d, now: now}).create
+		hash := "-" + set.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+		if errs := validation.IsDNS1123Subdomain(set.Name); len(errs) > 0 || !strings.HasSuffix(set.Name, hash) ||
+			!strings.HasPrefix(name, strings.TrimSuffix(set.Name, hash)) {
+			t.Errorf("%s: got set %s, %v", name, set.Name, errs)
+		}
+	}
 }

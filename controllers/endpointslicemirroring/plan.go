@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	endpointutil "k8s.io/endpointslice/util"
 	utilnet "k8s.io/utils/net"
+
+	"keelson/api/meta"
 )
 
 // maxAddressesPerSubset is the maximum number of mirrored addresses per subset (--mirroring-max-endpoints-per-subset).
@@ -223,7 +224,7 @@ func sliceOf(endpoints *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *gro
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:    endpoints.Namespace,
-			GenerateName: prefix(endpoints.Name),
+			GenerateName: meta.ChildName(endpoints.Name, "-"),
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(endpoints, corev1.SchemeGroupVersion.WithKind("Endpoints")),
 			},
@@ -246,11 +247,4 @@ func sliceOf(endpoints *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *gro
 		}
 	}
 	return slice
-}
-
-func prefix(name string) string {
-	if p := name + "-"; len(apivalidation.NameIsDNSSubdomain(p, true)) == 0 {
-		return p
-	}
-	return name
 }

@@ -10,6 +10,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/meta"
 )
 
 // longestPrefix is the maximum length of the non-random part of a generated name.
@@ -19,7 +21,7 @@ const longestPrefix = 58
 func podFor(job *batchv1.Job) *corev1.Pod {
 	template := &job.Spec.Template
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName:    job.Name + "-",
+		GenerateName:    meta.ChildName(job.Name, "-"),
 		Namespace:       job.Namespace,
 		Labels:          template.Labels,
 		Annotations:     template.Annotations,

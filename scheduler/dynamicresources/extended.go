@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
+	"keelson/api/meta"
 	"keelson/api/resources"
 	"keelson/scheduler/state"
 )
@@ -257,7 +258,7 @@ func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod 
 	api := p.Client.ResourceV1().ResourceClaims(pod.Namespace)
 	made, err := api.Create(ctx, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: pod.Name + "-extended-resources-",
+			GenerateName: meta.ChildName(pod.Name, "-extended-resources-"),
 			Namespace:    pod.Namespace,
 			Annotations:  map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
 			OwnerReferences: []metav1.OwnerReference{{

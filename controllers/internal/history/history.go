@@ -14,6 +14,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -191,8 +192,12 @@ func (k *Manager) revision(owner Owner, patch []byte, number int64, collisions i
 	_, _ = h.Write(patch) // Write of a hash never fails
 	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
-	const most = 223 // maximum length of the workload's name, to leave room for the hash
-	name := owner.GetName()[:min(len(owner.GetName()), most)] + "-" + hash
+	const most = 223 // of the workload's name, as in Kubernetes, so that revisions of another control plane are found
+	base := owner.GetName()
+	if len(base) > most {
+		base = strings.TrimRight(base[:most], ".") // no part of a name begins with a hyphen
+	}
+	name := base + "-" + hash
 	l := maps.Clone(owner.Template.Labels)
 	if l == nil {
 		l = map[string]string{}

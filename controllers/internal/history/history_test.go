@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
@@ -197,5 +198,20 @@ func TestOrphanOfThatName(t *testing.T) {
 	s := advance("v1")
 	if s.Collisions != 1 || s.Update.Name == r.Name {
 		t.Errorf("got %s with %d collisions, want another name than %s and 1", s.Update.Name, s.Collisions, r.Name)
+	}
+}
+
+// The name of a workload is cut where that leaves a valid name of the revision.
+func TestLongName(t *testing.T) {
+	k := &Manager{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
+	for _, name := range []string{strings.Repeat("d", 253), strings.Repeat("d", 222) + "." + strings.Repeat("d", 30)} {
+		got := k.revision(Owner{
+			Object:    &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}},
+			Template:  template1("v1"),
+			HashLabel: "hash",
+		}, nil, 1, 0).Name
+		if errs := validation.IsDNS1123Subdomain(got); len(errs) > 0 {
+			t.Errorf("%s: got revision %s, %v", name, got, errs)
+		}
 	}
 }

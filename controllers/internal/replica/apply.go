@@ -13,10 +13,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/meta"
 	"keelson/controllers/framework"
 	"keelson/lib/mark"
 )
@@ -87,12 +87,8 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 // podFor is a pod from the set's template.
 func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
 	template := &set.Spec.Template
-	prefix := set.Name + "-"
-	if len(validation.NameIsDNSSubdomain(prefix, true)) != 0 {
-		prefix = set.Name // the name is too long or invalid with a dash
-	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		GenerateName:    prefix,
+		GenerateName:    meta.ChildName(set.Name, "-"),
 		Namespace:       set.Namespace,
 		Labels:          maps.Clone(template.Labels),
 		Annotations:     maps.Clone(template.Annotations),
