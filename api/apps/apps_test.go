@@ -108,6 +108,15 @@ func TestDeploymentErrors(t *testing.T) {
 			}
 		}, "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"},
 		{
+			"image volume without a reference", func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.Volumes = []corev1.Volume{{
+					Name:         "v",
+					VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{PullPolicy: corev1.PullAlways}},
+				}}
+			},
+			"spec.template.spec.volumes[0].image.reference: Required value",
+		},
+		{
 			"deadline too short", func(d *appsv1.Deployment) {
 				n := int32(5)
 				d.Spec.ProgressDeadlineSeconds = &n

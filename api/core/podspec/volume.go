@@ -173,7 +173,7 @@ func (c *Checker) onlySource(volume *corev1.Volume) {
 		c.ephemeralName(volume.Name)
 	}
 	if in(volumeSource.Image != nil, "image") {
-		if c.meta != nil && volumeSource.Image.Reference == "" {
+		if volumeSource.Image.Reference == "" {
 			c.Required("reference", "")
 		}
 		c.pullPolicy("pullPolicy", volumeSource.Image.PullPolicy)
