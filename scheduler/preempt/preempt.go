@@ -91,7 +91,8 @@ func (p *Plugin) PostFilter(ctx context.Context, attempt *framework.Attempt) (no
 	p.evictAll(ctx, attempt.Pod.Pod.UID, attempt.Pod.Pod, c.Victims, func(i int) string {
 		return c.NodeOf(c.Victims[i])
 	})
-	return c.Node, ""
+	return c.Node, fmt.Sprintf("preemption: found a potential placement for pod on node %s, preempting %d victims",
+		c.Node, len(c.Victims))
 }
 
 const (

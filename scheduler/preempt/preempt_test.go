@@ -199,9 +199,10 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	harness := schedtest.New(1, 1)
 	harness.Add(schedtest.Node("n1"), victim)
 	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Requests("1", ""))
-	node, _ := plugin.PostFilter(t.Context(), harness.Try(high))
-	if node != "n1" || len(jobs) != 1 {
-		t.Fatalf("node %q with %d jobs, want n1 with 1", node, len(jobs))
+	node, found := plugin.PostFilter(t.Context(), harness.Try(high))
+	if node != "n1" || len(jobs) != 1 ||
+		found != "preemption: found a potential placement for pod on node n1, preempting 1 victims" {
+		t.Fatalf("node %q with %d jobs, %q; want n1 with 1 and its victims", node, len(jobs), found)
 	}
 	// Tried again before the victims are told: nothing more happens.
 	attempt := harness.Try(high)
