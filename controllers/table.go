@@ -262,7 +262,7 @@ var table = []row{
 		queue:   "disruption",
 		alias:   "disruption",
 		workers: 4,
-		syncs:   "pdb",
+		syncs:   "disruption",
 		build:   withoutConfig(disruption.New),
 	},
 	{
@@ -420,6 +420,7 @@ var table = []row{
 		account: "resource-claim-controller",
 		source:  "resource_claim",
 		workers: 10,
+		syncs:   "resourceclaim",
 		build:   withoutConfig(resourceclaim.New),
 	},
 	{
