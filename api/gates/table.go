@@ -36,7 +36,7 @@ MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread MatchLabelKeysInPo
 MaxUnavailableStatefulSet MultiCIDRServiceAllocator MutablePodResourcesForSuspendedJobs
 MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy NodeDeclaredFeatures
 NodeInclusionPolicyInPodTopologySpread NodeLogQuery NominatedNodeNameForExpectation OpenAPIEnums OpportunisticBatching
-PodCertificateRequest PodDeletionCost PodLevelResources PodLevelResourcesFixDefaulting
+PersistentVolumeClaimUnusedSinceTime PodCertificateRequest PodDeletionCost PodLevelResources PodLevelResourcesFixDefaulting
 PodLevelResourcesFixKubeletQOSClass PodObservedGenerationTracking PodReadyToStartContainersCondition
 PodSchedulingReadiness PodTopologyLabelsAdmission PortForwardWebsockets PreferSameTrafficDistribution ProcMountType
 RecoverVolumeExpansionFailure RecursiveReadOnlyMounts RelaxedEnvironmentVariableValidation RelaxedServiceNameValidation
@@ -169,14 +169,6 @@ ManifestBasedAdmissionControlConfig
 		why:    "API servers do not pass requests on to each other",
 		names: `
 APIServerIdentity UnknownVersionInteroperabilityProxy
-`,
-	},
-	{
-		on:     true,
-		absent: true,
-		why:    "claims do not tell since when no pod uses them",
-		names: `
-PersistentVolumeClaimUnusedSinceTime
 `,
 	},
 	{

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pvcprotection removes the finalizer kubernetes.io/pvc-protection, which admission adds, from a deleted
-// PersistentVolumeClaim that no pod uses. The table of controllers starts it. The claims of a namespace are processed
-// together, so that many deletions need one read of the namespace's pods. It never deletes a claim.
+// PersistentVolumeClaim that no pod uses, and maintains the condition Unused of the others (unused.go). The table of
+// controllers starts it. The claims of a namespace are processed together, so that many deletions need one read of the
+// namespace's pods. It never deletes a claim.
 package pvcprotection
 
 import (
@@ -51,7 +52,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	controller := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
-		if protect.NeedsSync(claim, protect.Claim) {
+		if protect.NeedsSync(claim, protect.Claim) || hasUnused(claim) && unusedOf(claim) == nil {
 			controller.loop.AddAfter(claim.Namespace, batchDelay)
 		}
 	}
@@ -63,12 +64,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 				Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
 			}),
 		framework.On(controller.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add: controller.claimsChanged,
 			Update: func(old, pod *corev1.Pod) {
-				if old.UID != pod.UID || releasesClaims(pod) && !releasesClaims(old) {
-					controller.podReleased(old)
+				if old.UID != pod.UID || releasesClaims(pod) && !releasesClaims(old) ||
+					podkind.Terminal(pod) && !podkind.Terminal(old) {
+					controller.claimsChanged(old)
 				}
 			},
-			Delete: controller.podReleased,
+			Delete: controller.claimsChanged,
 		}),
 	)
 	if err != nil {
@@ -83,8 +86,8 @@ func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loo
 // releasesClaims reports whether an existing pod no longer uses its claims.
 func releasesClaims(pod *corev1.Pod) bool { return isShutDown(pod) || podkind.Terminal(pod) }
 
-// podReleased queues the namespace if the pod had claims.
-func (c *Controller) podReleased(pod *corev1.Pod) {
+// claimsChanged queues the namespace if the pod has claims.
+func (c *Controller) claimsChanged(pod *corev1.Pod) {
 	if len(podkind.Claims(pod)) > 0 {
 		c.loop.AddAfter(pod.Namespace, batchDelay)
 	}
@@ -153,9 +156,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			}
 		}
 	}
-	return framework.Parallel(change, maxParallel, func(claim *corev1.PersistentVolumeClaim) error {
+	return errors.Join(framework.Parallel(change, maxParallel, func(claim *corev1.PersistentVolumeClaim) error {
 		return c.writeFinalizer(ctx, claim)
-	})
+	}), c.writeUnused(ctx, claims, change))
 }
 
 // usedInCache checks the cache.

@@ -156,3 +156,59 @@ func TestBoundUnseen(t *testing.T) {
 		t.Errorf("got %v, %v, want data", used, err)
 	}
 }
+
+// TestUnused: a bound claim tells since when no pod uses it. Pods that wait use it, finished ones do not, and the last
+// one counts.
+func TestUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bound := claim("c", false)
+		bound.Status.Phase = corev1.ClaimBound
+		bound.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimResizing}}
+		cluster := controllertest.New(bound, claim("pending", false))
+		cluster.Start(t, "pvc-protection-controller", New)
+		start := time.Now()
+		check := func(status corev1.ConditionStatus, reason string, since time.Duration) {
+			t.Helper()
+			time.Sleep(time.Second)
+			got, err := cluster.CoreV1().PersistentVolumeClaims("dev").Get(t.Context(), "c", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := unusedOf(got)
+			if c == nil || len(got.Status.Conditions) != 2 {
+				t.Fatalf("conditions: got %v, want two", got.Status.Conditions)
+			}
+			if after := c.LastTransitionTime.Sub(start); c.Status != status || c.Reason != reason || after < since ||
+				after > since+time.Minute {
+				t.Errorf("got %s %s after %s, want %s %s after %s", c.Status, c.Reason, after, status, reason, since)
+			}
+		}
+		pods := cluster.CoreV1().Pods("dev")
+		create := func(name, node string) *corev1.Pod {
+			p, err := pods.Create(t.Context(), user(name, node, "c"), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		check(corev1.ConditionTrue, "NoPodsUsingPVC", 0)
+		time.Sleep(time.Hour)
+		create("waits", "")
+		runs := create("runs", "n")
+		check(corev1.ConditionFalse, "PodUsingPVC", time.Hour)
+		time.Sleep(time.Hour)
+		if err := pods.Delete(t.Context(), "waits", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(corev1.ConditionFalse, "PodUsingPVC", time.Hour)
+		runs.Status.Phase = corev1.PodSucceeded
+		if _, err := pods.UpdateStatus(t.Context(), runs, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		check(corev1.ConditionTrue, "NoPodsUsingPVC", 2*time.Hour)
+		pending, err := cluster.CoreV1().PersistentVolumeClaims("dev").Get(t.Context(), "pending", metav1.GetOptions{})
+		if err != nil || len(pending.Status.Conditions) > 0 {
+			t.Errorf("a claim that is not bound: got %v, %v", pending.Status.Conditions, err)
+		}
+	})
+}
