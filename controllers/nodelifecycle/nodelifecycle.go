@@ -61,8 +61,9 @@ type Controller struct {
 
 // heartbeat is the last observed heartbeat of a node.
 type heartbeat struct {
-	at    time.Time
-	lease time.Duration // the duration in its lease; 0: no lease
+	at      time.Time
+	lease   time.Duration // the duration in its lease; 0: no lease
+	renewed time.Time     // the renewal time in its lease, by the node's clock
 }
 
 // New builds the controller. A node may be silent for cfg.Grace, or for its lease duration if that is longer.
@@ -211,6 +212,9 @@ func (c *Controller) recordHeartbeat(node string, l *coordination.Lease) {
 	if l != nil && l.Spec.LeaseDurationSeconds != nil {
 		s.lease = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
+	if l != nil && l.Spec.RenewTime != nil {
+		s.renewed = l.Spec.RenewTime.Time
+	}
 	c.heartbeats[node] = s
 	c.mu.Unlock()
 	if s.lease < was { // its timer is set for the longer one
@@ -250,6 +254,9 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		c.loop.AddAfter(name, requeueAfter)
 	}
 	if expired {
+		if alive, err := c.renewedOnServer(ctx, name, s); err != nil || alive {
+			return err
+		}
 		if node, err = c.markUnknown(ctx, node, now); err != nil || node == nil {
 			return err
 		}
@@ -261,6 +268,26 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		}
 	}
 	return c.taint(ctx, node, now)
+}
+
+// renewedOnServer reports whether the server has a later renewal of a node's lease than the controller has observed,
+// because its watch is late. The renewal counts as a heartbeat.
+func (c *Controller) renewedOnServer(ctx context.Context, node string, last heartbeat) (bool, error) {
+	if last.lease == 0 {
+		return false, nil
+	}
+	live, err := c.env.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read lease of node %s: %w", node, err)
+	case live.Spec.RenewTime == nil || !live.Spec.RenewTime.After(last.renewed):
+		return false, nil
+	}
+	c.recordHeartbeat(node, live)
+	c.loop.Add(node)
+	return true, nil
 }
 
 // markUnknown sets the node's conditions to Unknown; it returns the stored node, nil if it was deleted.

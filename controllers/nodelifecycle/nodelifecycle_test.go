@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	podkind "keelson/api/core/pod"
 	"keelson/controllers/controllertest"
@@ -283,6 +285,34 @@ func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
 		defer ctl.mu.Unlock()
 		if _, ok := ctl.heartbeats["a"]; !ok || len(ctl.heartbeats) != 1 {
 			t.Errorf("remembers %v, want a alone", ctl.heartbeats)
+		}
+	})
+}
+
+// TestLateWatch: a node whose renewals the watch does not deliver is not silent, as long as the server has them.
+func TestLateWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := controllertest.New(node("a", "True"), lease("a", 40))
+		var renews atomic.Bool
+		renews.Store(true)
+		cluster.Fake.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			l := lease("a", 40)
+			if renews.Load() {
+				l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+			}
+			return true, l, nil
+		})
+		cluster.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+			return New(env, Config{Grace: 40 * time.Second})
+		})
+		time.Sleep(5 * time.Minute)
+		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionTrue {
+			t.Errorf("a renews its lease, but is %s", got)
+		}
+		renews.Store(false)
+		time.Sleep(time.Minute)
+		if got := readiness(get(t, cluster, "a")); got != corev1.ConditionUnknown {
+			t.Errorf("a renews nothing any more, but is %s", got)
 		}
 	})
 }
