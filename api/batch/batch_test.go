@@ -92,6 +92,11 @@ func TestStatus(t *testing.T) {
 		}
 	}
 
+	later := old.DeepCopy()
+	later.Status.StartTime = &end
+	wantErrors(t, "another start", sub.ValidateUpdate(later, old),
+		`status.startTime: Invalid value: "1970-01-01T00:03:20Z": field is immutable`)
+
 	undone := done.DeepCopy()
 	undone.Status.Conditions = conditions(batchv1.JobSuccessCriteriaMet)
 	undone.Status.CompletionTime = nil

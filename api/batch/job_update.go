@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -127,7 +128,11 @@ func validateJobStatus(job, old *batchv1.Job) field.ErrorList {
 	}
 	if b := old.Status.StartTime; b != nil && !b.Equal(job.Status.StartTime) && !kind.Value(job.Spec.Suspend) &&
 		!hasCondition(old, batchv1.JobSuspended) {
-		l.Required("startTime", "startTime cannot be removed for unsuspended job")
+		if job.Status.StartTime == nil {
+			l.Required("startTime", "startTime cannot be removed for unsuspended job")
+		} else {
+			l.Invalid("startTime", job.Status.StartTime, apivalidation.FieldImmutableErrorMsg)
+		}
 	}
 	met := hasCondition(job, batchv1.JobSuccessCriteriaMet)
 	wasMet := hasCondition(old, batchv1.JobSuccessCriteriaMet)
