@@ -33,7 +33,8 @@ func Limits(pod *corev1.Pod) corev1.ResourceList {
 }
 
 // QOS is the pod's class as the server sets it at creation: Guaranteed when every container (or the pod as a whole)
-// has equal requests and limits of cpu and memory, BestEffort when nothing is asked for, else Burstable.
+// has equal requests and limits of cpu and memory, BestEffort when nothing is asked for, else Burstable. Resources of
+// the pod that name none do not count.
 func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 	var requests, limits sums
 	guaranteed := true
@@ -41,7 +42,7 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 		requests.add(r.Requests)
 		guaranteed = limits.add(r.Limits) && guaranteed
 	}
-	if r := pod.Spec.Resources; r != nil {
+	if r := pod.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
 		requests.add(r.Requests)
 		if len(r.Limits) > 0 {
 			guaranteed = limits.add(r.Limits)

@@ -64,6 +64,10 @@ func TestQOS(t *testing.T) {
 			Containers: []corev1.Container{{}},
 			Resources:  &corev1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("1", "1Gi")},
 		}, corev1.PodQOSGuaranteed},
+		{"pod level, empty", corev1.PodSpec{
+			Containers: []corev1.Container{container(list("1", "1Gi"), list("1", "1Gi"))},
+			Resources:  &corev1.ResourceRequirements{Requests: corev1.ResourceList{}},
+		}, corev1.PodQOSGuaranteed},
 	}
 	for _, tt := range tests {
 		if got := QOS(&corev1.Pod{Spec: tt.spec}); got != tt.want {
