@@ -203,10 +203,12 @@ func (q *Queue) FinishGroup(head *Item, back []*Item, refusedBy []string, failed
 	missed := q.endFlightLocked(head)
 	head.refusedBy = refusedBy
 	head.interests = head.rules.interests(refusedBy)
-	head.due = time.Now().Add(q.backoffOf(head))
+	head.due = time.Now().Add(q.backoffOf(head.countFailure(failed)))
 	switch {
 	case podGroup.ready == 0:
 		head.Attempts = 0
+		head.refusals = 0
+		head.errors = 0
 		q.dropIfEmptyLocked(podGroup)
 	case failed:
 		q.pushLocked(head, inErrors, attemptFailed)
@@ -246,7 +248,7 @@ func (q *Queue) requeueMemberLocked(it *Item) {
 		return
 	}
 	q.memberReadyLocked(it)
-	due := time.Now().Add(q.backoffOf(it))
+	due := time.Now().Add(q.backoffOf(it.countFailure(true)))
 	switch podGroup.head.where {
 	case inFlight:
 		podGroup.again = true

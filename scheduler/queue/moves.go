@@ -143,9 +143,22 @@ func (q *Queue) heapOf(w where) *heap {
 	}
 }
 
-func (q *Queue) backoffOf(it *Item) time.Duration {
+// countFailure counts a failed attempt and returns how many there were of its kind. Errors have a count of their own,
+// which a refusal ends: a server that failed for a while does not make a pod wait longer for room.
+func (it *Item) countFailure(byError bool) int {
+	if byError {
+		it.errors++
+		return it.errors
+	}
+	it.errors = 0
+	it.refusals++
+	return it.refusals
+}
+
+// backoffOf is the backoff after n failed attempts.
+func (q *Queue) backoffOf(n int) time.Duration {
 	d := q.cfg.InitialBackoff
-	for range it.Attempts - 1 {
+	for range n - 1 {
 		if d *= 2; d >= q.cfg.MaxBackoff {
 			return q.cfg.MaxBackoff
 		}

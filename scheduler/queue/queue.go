@@ -77,6 +77,8 @@ type Item struct {
 	classPos  int        // in hintClass.items
 	due       time.Time
 	gatedBy   string
+	// The failed attempts, by countFailure.
+	refusals, errors int
 	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it was
 	// deleted.
 	firstEvent int64
@@ -345,7 +347,7 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	}
 	it.refusedBy = refusedBy
 	it.interests = it.rules.interests(refusedBy)
-	it.due = time.Now().Add(q.backoffOf(it))
+	it.due = time.Now().Add(q.backoffOf(it.countFailure(false)))
 	if was == inBinding {
 		// Events are not kept during the binding cycle, which may take minutes. So only their kinds are compared,
 		// without the hints.
@@ -381,7 +383,7 @@ func (q *Queue) Retry(it *Item) {
 		q.requeueMemberLocked(it)
 		return
 	}
-	it.due = time.Now().Add(q.backoffOf(it))
+	it.due = time.Now().Add(q.backoffOf(it.countFailure(true)))
 	q.pushLocked(it, inErrors, attemptFailed)
 	q.setTimerLocked()
 }

@@ -135,19 +135,23 @@ func TestErrorsBackOff(t *testing.T) {
 		q := newQueue(nil)
 		defer q.Close()
 		q.Set(schedtest.Pod("a"))
-		var waits []string
-		for range 6 {
-			q.Retry(q.Pop(t.Context()))
-			begin := time.Now()
-			it := q.Pop(t.Context())
-			waits = append(waits, time.Since(begin).String())
-			it.Attempts-- // this Pop does not count as an attempt
-			q.Assumed(it)
-			q.Retry(it)
-			time.Sleep(time.Minute)
+		waits := func(n int) string {
+			var all []string
+			for range n {
+				begin := time.Now()
+				q.Retry(q.Pop(t.Context()))
+				all = append(all, time.Since(begin).String())
+			}
+			return strings.Join(all, " ")
 		}
-		if want := "1s 2s 4s 8s 10s 10s"; strings.Join(waits, " ") != want {
-			t.Errorf("waits = %v, want %s", waits, want)
+		if got, want := waits(7), "0s 1s 2s 4s 8s 10s 10s"; got != want {
+			t.Errorf("waits = %v, want %s", got, want)
+		}
+		// Errors do not make a refused pod wait longer, and a refusal begins their count again.
+		q.Unschedulable(q.Pop(t.Context()), nil)
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
+		if got, want := waits(3), "0s 1s 2s"; got != want {
+			t.Errorf("after a refusal: waits = %v, want %s", got, want)
 		}
 	})
 }
