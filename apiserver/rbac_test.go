@@ -643,3 +643,73 @@ func TestNodeAuthorizer(t *testing.T) {
 		callAs(t, node, "GET", path, "").wants(t, path, 403, text)
 	}
 }
+
+// TestAnswersNameTheirSender: the answers of reviews and of requests for tokens have managedFields, as those of all
+// creates that answer with what was sent. Reviews of oneself are answered by a new object, bindings and evictions by a
+// Status.
+func TestAnswersNameTheirSender(t *testing.T) {
+	running := startSecured(t, nil)
+	const pods = "/api/v1/namespaces/default/pods"
+	for _, made := range []reply{
+		running.call(t, "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"a"}}`),
+		running.call(t, "POST", pods, `{"metadata":{"name":"p"},"spec":{"serviceAccountName":"a",`+
+			`"containers":[{"name":"c","image":"i"}]}}`),
+	} {
+		if made.Code != 201 {
+			t.Fatalf("%d: %s", made.Code, made.Body)
+		}
+	}
+	for _, c := range []struct{ path, body, sub, fields string }{
+		{
+			"/apis/authentication.k8s.io/v1/tokenreviews", `{"metadata":{"uid":"x"},"spec":{"token":"t"}}`, "",
+			`{"f:spec":{"f:token":{}}}`,
+		},
+		{
+			"/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			`{"spec":{"user":"u","groups":["g"],"extra":{"k":["v"]},"resourceAttributes":{"verb":"get"}}}`, "",
+			`{"f:spec":{"f:extra":{".":{},"f:k":{}},"f:groups":{},"f:resourceAttributes":{".":{},"f:verb":{}},"f:user":{}}}`,
+		},
+		{
+			"/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews",
+			`{"spec":{"user":"u","resourceAttributes":{"namespace":"default"}}}`, "",
+			`{"f:spec":{"f:resourceAttributes":{".":{},"f:namespace":{}},"f:user":{}}}`,
+		},
+		{
+			"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			`{"spec":{"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "",
+			`{"f:spec":{"f:nonResourceAttributes":{".":{},"f:path":{},"f:verb":{}}}}`,
+		},
+		{
+			"/api/v1/namespaces/default/serviceaccounts/a/token", `{"spec":{"audiences":["x"]}}`, "token",
+			`{"f:spec":{"f:audiences":{},"f:expirationSeconds":{}}}`,
+		},
+		{"/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", `{"spec":{"namespace":"default"}}`, "", ""},
+		{"/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"metadata":{"labels":{"a":"b"}}}`, "", ""},
+		{
+			pods + "/p/binding", `{"metadata":{"name":"p"},"target":{"name":"n"}}`, "", "",
+		},
+		{pods + "/p/eviction", `{"metadata":{"name":"p"}}`, "", ""},
+	} {
+		got := running.call(t, "POST", c.path+"?fieldManager=me", c.body)
+		var object metav1.PartialObjectMetadata
+		got.into(t, &object)
+		if got.Code != 201 || len(object.Labels) > 0 {
+			t.Errorf("%s: %d %s", c.path, got.Code, short(got.Body))
+		}
+		if c.fields == "" {
+			if len(object.ManagedFields) > 0 {
+				t.Errorf("%s: got %v, want no managed fields", c.path, object.ManagedFields)
+			}
+			continue
+		}
+		if len(object.ManagedFields) != 1 {
+			t.Errorf("%s: got %v, want one entry", c.path, object.ManagedFields)
+			continue
+		}
+		e := object.ManagedFields[0]
+		if e.Manager != "me" || e.Operation != "Update" || e.Subresource != c.sub || e.Time == nil ||
+			string(e.FieldsV1.GetRawBytes()) != c.fields {
+			t.Errorf("%s: got %+v with %s, want %s", c.path, e, e.FieldsV1.GetRawBytes(), c.fields)
+		}
+	}
+}

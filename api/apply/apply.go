@@ -104,7 +104,7 @@ func planOf(gvk schema.GroupVersionKind, reset [][]string, t reflect.Type, parse
 		p, _ := known.(*plan)
 		return p
 	}
-	b := planner{schema: parse.Schema, known: map[planKey]*plan{}}
+	b := planner{schema: parse.Schema, known: map[planKey]*plan{}, deduced: parse == typed.DeducedParseableType}
 	p := b.plan(t, parse.TypeRef)
 	if p.shape == fields {
 		p = p.sparing(reset)

@@ -54,8 +54,9 @@ var marshaler = reflect.TypeFor[json.Marshaler]()
 
 // planner builds plans; types may refer to themselves.
 type planner struct {
-	schema *smd.Schema
-	known  map[planKey]*plan
+	schema  *smd.Schema
+	known   map[planKey]*plan
+	deduced bool // the schema says nothing
 }
 
 type planKey struct {
@@ -90,6 +91,8 @@ func (b *planner) plan(typ reflect.Type, ref smd.TypeRef) *plan {
 
 func (b *planner) fill(built *plan, typ reflect.Type, atom smd.Atom) {
 	switch kind := typ.Kind(); {
+	case b.deduced && !built.custom:
+		b.fillDeduced(built, typ, atom)
 	case atom.Scalar != nil && atom.List == nil && atom.Map == nil:
 		built.shape = leaf
 		built.scalar = true
@@ -111,6 +114,21 @@ func (b *planner) fill(built *plan, typ reflect.Type, atom smd.Atom) {
 		built.elem = b.plan(typ.Elem(), atom.Map.ElementType)
 	case atom.List != nil && atom.Map == nil && kind == reflect.Slice:
 		b.fillList(built, typ, atom.List)
+	}
+}
+
+// fillDeduced decides by the Go type, as a schema that says nothing decides by the value.
+func (b *planner) fillDeduced(built *plan, typ reflect.Type, atom smd.Atom) {
+	switch {
+	case typ.Kind() == reflect.Struct:
+		built.shape = fields
+		b.fillStruct(built, typ, atom.Map)
+	case typ.Kind() == reflect.Map && typ.Key().Kind() == reflect.String:
+		built.shape = keys
+		built.elem = b.plan(typ.Elem(), atom.Map.ElementType)
+	default:
+		built.shape = leaf
+		built.scalar = typ.Kind() != reflect.Slice
 	}
 }
 

@@ -67,11 +67,15 @@ type (
 	}
 )
 
-// typeOf returns the schema type of gvk with everything it refers to.
+// typeOf returns the schema type of gvk with everything it refers to. Kinds that are never applied (reviews) are not in
+// the file: for them the values decide, and lists have one owner.
 func typeOf(gvk schema.GroupVersionKind) (typed.ParseableType, error) {
 	root, err := scheme.Scheme.ToOpenAPIDefinitionName(gvk)
 	if err != nil {
 		return typed.ParseableType{}, fmt.Errorf("schema name of %s: %w", gvk, err)
+	}
+	if schemaLines()[root] == "" {
+		return typed.DeducedParseableType, nil
 	}
 	s, err := closure(root)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -48,6 +50,12 @@ var tracked = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Namespace"), corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
 	appsv1.SchemeGroupVersion.WithKind("Deployment"), appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
 	discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
+	// kinds without a schema
+	authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
+	authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+	authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
+	authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
+	authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
 }
 
 // TestShortWayIsTheLongWay makes random objects, creates and updates them, and wants the same managedFields from both

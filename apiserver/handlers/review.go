@@ -44,7 +44,11 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 		if !ok {
 			return apierrors.NewBadRequest(fmt.Sprintf("not a %s: %T", res.GVK().Kind, obj))
 		}
+		wipeSystemFields(obj)
 		if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+			return err
+		}
+		if err := res.FieldManagers[""].Update(nil, obj, manager(r, opts.FieldManager)); err != nil {
 			return err
 		}
 		if err := answer(r.Context(), rq, q); err != nil {
@@ -65,6 +69,8 @@ func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]
 		"authentication.k8s.io/selfsubjectreviews": review(func(
 			_ context.Context, rq *pipeline.Request, q *authenticationv1.SelfSubjectReview,
 		) error {
+			// The response has nothing of the request's.
+			*q = authenticationv1.SelfSubjectReview{}
 			q.CreationTimestamp = metav1.Now().Rfc3339Copy()
 			q.Status.UserInfo = userInfo(rq.User)
 			return nil

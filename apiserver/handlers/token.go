@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/apply"
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
@@ -46,6 +47,15 @@ var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest
 
 // token serves serviceaccounts/token.
 func (h *Handler) token(tokens Tokens) SubresourceHandler {
+	owners := apply.New(kind.Spec[*authenticationv1.TokenRequest]{
+		Names: kind.Names{
+			Group:   tokenRequestGVK.Group,
+			Version: tokenRequestGVK.Version,
+			Kind:    tokenRequestGVK.Kind,
+		},
+		New:        func() *authenticationv1.TokenRequest { return &authenticationv1.TokenRequest{} },
+		CreateOnly: true,
+	}.Erase(), "token")
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		if rq.Verb != "create" {
 			return wire.MethodNotAllowed()
@@ -61,6 +71,12 @@ func (h *Handler) token(tokens Tokens) SubresourceHandler {
 		ask, ok := body.(*authenticationv1.TokenRequest)
 		if !ok {
 			return apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest: %T", body))
+		}
+		if ask.Spec.ExpirationSeconds == nil {
+			ask.Spec.ExpirationSeconds = new(int64(defaultTokenSeconds))
+		}
+		if err := owners.Update(nil, ask, manager(r, opts.FieldManager)); err != nil {
+			return err
 		}
 		account, err := res.Storage.Get(r.Context(), rq.Namespace, rq.Name, "")
 		if err != nil {
@@ -100,10 +116,6 @@ func (h *Handler) issue(
 	ask.UID = account.GetUID()
 	ask.CreationTimestamp = metav1.Now().Rfc3339Copy()
 	ask.Status = authenticationv1.TokenRequestStatus{}
-	if ask.Spec.ExpirationSeconds == nil {
-		seconds := int64(defaultTokenSeconds)
-		ask.Spec.ExpirationSeconds = &seconds
-	}
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
 		return invalid.New(kindOf, "", errs)
 	}

@@ -187,6 +187,7 @@ func New(row Row, storage objects.Storage) *Resource {
 		res.encoders[m] = wire.NewEncoder(m, res.GVK())
 	}
 	if row.Kind.CreateOnly {
+		res.FieldManagers[""] = apply.New(row.Kind, "") // the answer says who sent it
 		return res
 	}
 	subs := []string{""}
