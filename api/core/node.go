@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/resources"
 )
@@ -96,7 +96,7 @@ func nodeWarnings(n, _ *corev1.Node) []string {
 		out = append(out, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
 	}
 	for i, podCIDR := range n.Spec.PodCIDRs {
-		out = append(out, validation.GetWarningsForCIDR(field.NewPath("spec", "podCIDRs").Index(i), podCIDR)...)
+		out = append(out, check.WarnCIDR(field.NewPath("spec", "podCIDRs").Index(i), podCIDR)...)
 	}
 	return out
 }

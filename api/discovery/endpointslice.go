@@ -22,6 +22,7 @@ import (
 	utilnet "k8s.io/utils/net"
 
 	"keelson/api/core/service"
+	"keelson/api/internal/check"
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -163,7 +164,7 @@ func dropTopology(slice, old *discoveryv1.EndpointSlice) {
 	}
 }
 
-// warnings: who makes slices for a living is not told of addresses that are written unusually.
+// warnings are about names and, unless a controller wrote them, about addresses in a form that is not the usual one.
 func warnings(slice, old *discoveryv1.EndpointSlice) []string {
 	var out []string
 	if old == nil && slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -173,16 +174,10 @@ func warnings(slice, old *discoveryv1.EndpointSlice) []string {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
 		return out
 	}
-	if slice.AddressType == discoveryv1.AddressTypeFQDN {
-		return out
-	}
 	for i := range slice.Endpoints {
 		for j, a := range slice.Endpoints[i].Addresses {
-			if utilnet.ParseIPSloppy(a) == nil {
-				continue // an error, not a warning
-			}
 			out = append(out,
-				validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), a)...)
+				check.WarnIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), a)...)
 		}
 	}
 	return out

@@ -107,7 +107,7 @@ func Ingress() *kind.Kind {
 				for j, ingress := range i.Status.LoadBalancer.Ingress {
 					if ingress.IP != "" {
 						at := field.NewPath("status", "loadBalancer", "ingress").Index(j)
-						out = append(out, validation.GetWarningsForIP(at, ingress.IP)...)
+						out = append(out, check.WarnIP(at, ingress.IP)...)
 					}
 				}
 				return out

@@ -61,9 +61,9 @@ func policyWarnings(spec *networkingv1.NetworkPolicySpec) []string {
 				continue
 			}
 			path := at.Index(i).Child("ipBlock")
-			out = append(out, validation.GetWarningsForCIDR(path.Child("cidr"), block.CIDR)...)
+			out = append(out, check.WarnCIDR(path.Child("cidr"), block.CIDR)...)
 			for j, except := range block.Except {
-				out = append(out, validation.GetWarningsForCIDR(path.Child("except").Index(j), except)...)
+				out = append(out, check.WarnCIDR(path.Child("except").Index(j), except)...)
 			}
 		}
 	}

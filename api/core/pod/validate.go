@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/internal/check"
 )
 
 // checker checks what only pods have, beside what their specs must be.
@@ -58,10 +59,10 @@ func statusWarnings(p *corev1.Pod) []string {
 	var out []string
 	at := field.NewPath("status")
 	for i, ip := range p.Status.PodIPs {
-		out = append(out, validation.GetWarningsForIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
+		out = append(out, check.WarnIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
 	}
 	for i, ip := range p.Status.HostIPs {
-		out = append(out, validation.GetWarningsForIP(at.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
+		out = append(out, check.WarnIP(at.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
 	}
 	return out
 }

@@ -103,11 +103,11 @@ func (w *podWarner) addresses() {
 	if c := w.spec.DNSConfig; c != nil {
 		servers := w.Path("dnsConfig").Child("nameservers")
 		for i, server := range c.Nameservers {
-			w.out = append(w.out, validation.GetWarningsForIP(servers.Index(i), server)...)
+			w.out = append(w.out, check.WarnIP(servers.Index(i), server)...)
 		}
 	}
 	for i, alias := range w.spec.HostAliases {
-		w.out = append(w.out, validation.GetWarningsForIP(w.Path("hostAliases").Index(i).Child("ip"), alias.IP)...)
+		w.out = append(w.out, check.WarnIP(w.Path("hostAliases").Index(i).Child("ip"), alias.IP)...)
 	}
 }
 

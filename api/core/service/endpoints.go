@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilnet "k8s.io/utils/net"
 
+	"keelson/api/internal/check"
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -77,11 +78,11 @@ func endpointsWarnings(e *corev1.Endpoints) []string {
 		at := field.NewPath("subsets").Index(i)
 		for j, address := range e.Subsets[i].Addresses {
 			path := at.Child("addresses").Index(j).Child("ip")
-			out = append(out, validation.GetWarningsForIP(path, address.IP)...)
+			out = append(out, check.WarnIP(path, address.IP)...)
 		}
 		for j, address := range e.Subsets[i].NotReadyAddresses {
 			path := at.Child("notReadyAddresses").Index(j).Child("ip")
-			out = append(out, validation.GetWarningsForIP(path, address.IP)...)
+			out = append(out, check.WarnIP(path, address.IP)...)
 		}
 	}
 	return out

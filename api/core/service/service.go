@@ -14,10 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	utilnet "k8s.io/utils/net"
 
+	"keelson/api/internal/check"
 	"keelson/api/kind"
 )
 
@@ -70,7 +69,7 @@ func Service() *kind.Kind {
 				for i, ingress := range s.Status.LoadBalancer.Ingress {
 					if ingress.IP != "" {
 						at := field.NewPath("status", "loadBalancer", "ingress").Index(i)
-						out = append(out, validation.GetWarningsForIP(at, ingress.IP)...)
+						out = append(out, check.WarnIP(at, ingress.IP)...)
 					}
 				}
 				return out
@@ -139,12 +138,7 @@ func serviceWarnings(service *corev1.Service) []string {
 		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
 			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
-	// What is no address at all is an error, not a warning.
-	ip := func(path *field.Path, v string) {
-		if utilnet.ParseIPSloppy(v) != nil {
-			out = append(out, validation.GetWarningsForIP(path, v)...)
-		}
-	}
+	ip := func(path *field.Path, v string) { out = append(out, check.WarnIP(path, v)...) }
 	if service.Spec.Type != corev1.ServiceTypeExternalName && !headless(service) {
 		for i, v := range service.Spec.ClusterIPs {
 			ip(spec.Child("clusterIPs").Index(i), v)
@@ -163,9 +157,7 @@ func serviceWarnings(service *corev1.Service) []string {
 		ip(spec.Child("loadBalancerIP"), service.Spec.LoadBalancerIP)
 	}
 	for i, v := range service.Spec.LoadBalancerSourceRanges {
-		if _, _, err := utilnet.ParseCIDRSloppy(v); err == nil {
-			out = append(out, validation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), v)...)
-		}
+		out = append(out, check.WarnCIDR(spec.Child("loadBalancerSourceRanges").Index(i), v)...)
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName && len(service.Spec.ExternalIPs) > 0 {
 		out = append(out, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q",
