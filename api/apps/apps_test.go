@@ -12,8 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/gates"
+	"keelson/api/kind/kindtest"
 )
 
 func template() corev1.PodTemplateSpec {
@@ -210,5 +212,47 @@ func TestRows(t *testing.T) {
 	if diff := cmp.Diff([]any{"r", "statefulset.apps/db", int64(4), "<unknown>"},
 		ControllerRevision().Row(rev)); diff != "" {
 		t.Errorf("revision row (-want +got):\n%s", diff)
+	}
+}
+
+// TestEveryErrorIsListed: one error does not hide another one.
+func TestEveryErrorIsListed(t *testing.T) {
+	path := field.NewPath("x")
+	wrong := intstr.FromString("1x")
+	zero := intstr.FromInt32(0)
+	many := intstr.FromString("101%")
+	const percent = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', " +
+		"regex used for validation is '[0-9]+%')"
+	kindtest.Same(t, "deployment", validateRolling(&appsv1.RollingUpdateDeployment{
+		MaxUnavailable: &wrong,
+		MaxSurge:       &zero,
+	}, path), []string{
+		`x.maxUnavailable: Invalid value: "1x": ` + percent,
+		"x.maxUnavailable: Invalid value: \"1x\": may not be 0 when `maxSurge` is 0",
+	})
+	kindtest.Same(t, "deployment", validateRolling(&appsv1.RollingUpdateDeployment{
+		MaxUnavailable: &many,
+		MaxSurge:       &wrong,
+	}, path), []string{
+		`x.maxSurge: Invalid value: "1x": ` + percent,
+		`x.maxUnavailable: Invalid value: "101%": must not be greater than 100%`,
+	})
+	revision := &appsv1.ControllerRevision{Revision: -1}
+	for data, want := range map[string]string{
+		"":         "data: Required value: data is mandatory",
+		"null":     "data: Required value: data is mandatory",
+		"[]":       "data: Required value: data must be a valid JSON object",
+		`{"a": 1}`: "",
+		"{":        `data: Invalid value: "<value omitted>": error parsing data: unexpected end of JSON input`,
+	} {
+		revision.Data.Raw = nil
+		if data != "" {
+			revision.Data.Raw = []byte(data)
+		}
+		list := []string{"revision: Invalid value: -1: must be greater than or equal to 0"}
+		if want != "" {
+			list = append(list, want)
+		}
+		kindtest.Same(t, data, ControllerRevision().Validate(revision), list)
 	}
 }

@@ -3,6 +3,8 @@
 package apps
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,7 +25,7 @@ func ControllerRevision() *kind.Kind {
 		New:     func() *appsv1.ControllerRevision { return &appsv1.ControllerRevision{} },
 		NewList: func() runtime.Object { return &appsv1.ControllerRevisionList{} },
 		Validate: func(r *appsv1.ControllerRevision) field.ErrorList {
-			return append(meta.Finalizers(r), validateRevision(r)...)
+			return append(append(meta.Finalizers(r), validateRevision(r)...), validateData(r.Data.Raw)...)
 		},
 		ValidateUpdate: func(r, old *appsv1.ControllerRevision) field.ErrorList {
 			return append(append(meta.Finalizers(r), validateRevision(r)...),
@@ -50,10 +52,27 @@ func ControllerRevision() *kind.Kind {
 }
 
 func validateRevision(r *appsv1.ControllerRevision) field.ErrorList {
-	if r.Data.Raw == nil && r.Data.Object == nil {
-		return field.ErrorList{field.Required(field.NewPath("data"), "data is mandatory")}
-	}
 	return apivalidation.ValidateNonnegativeField(r.Revision, field.NewPath("revision"))
+}
+
+// validateData wants the state of a new revision to be a JSON object.
+func validateData(raw []byte) field.ErrorList {
+	path := field.NewPath("data")
+	if raw == nil {
+		return field.ErrorList{field.Required(path, "data is mandatory")}
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return field.ErrorList{field.Invalid(path, "<value omitted>", fmt.Sprintf("error parsing data: %v", err))}
+	}
+	switch value.(type) {
+	case nil:
+		return field.ErrorList{field.Required(path, "data is mandatory")}
+	case map[string]any:
+		return nil
+	default:
+		return field.ErrorList{field.Required(path, "data must be a valid JSON object")}
+	}
 }
 
 // controllerName is the owner as kubectl names it: "statefulset.apps/web".

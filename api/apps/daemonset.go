@@ -5,6 +5,7 @@ package apps
 import (
 	"maps"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -194,7 +195,7 @@ func validateRollingDaemon(errs *check.List, rollingUpdateDaemonSet *appsv1.Roll
 
 // atMostAll refuses more than 100 %.
 func atMostAll(l *check.List, child string, v *intstr.IntOrString) {
-	if v != nil && v.Type == intstr.String && amount(v) > 100 {
+	if v != nil && strings.HasSuffix(v.StrVal, "%") && amount(v) > 100 {
 		l.Invalid(child, v, "must not be greater than 100%")
 	}
 }

@@ -4,6 +4,7 @@ package apps
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -167,13 +168,10 @@ func validateRolling(deployment *appsv1.RollingUpdateDeployment, path *field.Pat
 	surge := path.Child("maxSurge")
 	errs := validateIntOrPercent(deployment.MaxUnavailable, un)
 	errs = append(errs, validateIntOrPercent(deployment.MaxSurge, surge)...)
-	if len(errs) > 0 {
-		return errs
-	}
 	if amount(deployment.MaxUnavailable) == 0 && amount(deployment.MaxSurge) == 0 {
 		errs = append(errs, field.Invalid(un, deployment.MaxUnavailable, "may not be 0 when `maxSurge` is 0"))
 	}
-	if deployment.MaxUnavailable != nil && deployment.MaxUnavailable.Type == intstr.String &&
+	if deployment.MaxUnavailable != nil && strings.HasSuffix(deployment.MaxUnavailable.StrVal, "%") &&
 		amount(deployment.MaxUnavailable) > 100 {
 		errs = append(errs, field.Invalid(un, deployment.MaxUnavailable, "must not be greater than 100%"))
 	}
@@ -202,8 +200,10 @@ func amount(v *intstr.IntOrString) int {
 	if v.Type == intstr.Int {
 		return int(v.IntVal)
 	}
-	var n int
-	_, _ = fmt.Sscanf(strings.TrimSuffix(v.StrVal, "%"), "%d", &n)
+	n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%"))
+	if err != nil {
+		return 0
+	}
 	return n
 }
 

@@ -3,6 +3,8 @@
 package pod
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,7 +23,7 @@ func keepRest(p, old *corev1.Pod) {
 }
 
 // prepareResize keeps everything but the resources and resize policies of containers, and the pod's own resources.
-// Where containers were added, removed or renamed it keeps nothing, for validation to refuse.
+// Where containers were added, removed or renamed it keeps nothing. Validation refuses that, and changed policies.
 func prepareResize(pod, old *corev1.Pod) {
 	if len(pod.Spec.Containers) == len(old.Spec.Containers) && len(pod.Spec.InitContainers) == len(
 		old.Spec.InitContainers) {
@@ -64,11 +66,6 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	checker := newChecker(pod)
 	checker.Pod(pod)
 	checker.In("spec")
-	if len(pod.Spec.Containers) != len(old.Spec.Containers) ||
-		len(pod.Spec.InitContainers) != len(old.Spec.InitContainers) {
-		checker.Forbidden("", "containers may not be added or removed on resize")
-		return checker.Errors()
-	}
 	class := old.Status.QOSClass
 	if class == "" {
 		class = resources.QOS(old)
@@ -79,17 +76,60 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	if !nodeResizes(old) {
 		checker.Forbidden("", "Pod running on node without support for resize")
 	}
-	checker.resized("initContainers", pod.Spec.InitContainers, old.Spec.InitContainers, podspec.IsSidecar)
-	checker.resized("containers", pod.Spec.Containers, old.Spec.Containers, func(*corev1.Container) bool {
-		return true
-	})
-	if now, was := pod.Spec.Resources, old.Spec.Resources; now != nil && was != nil {
-		checker.In("resources")
-		checker.notRemoved(now, was)
-		checker.Out()
+	now := pod.Spec.DeepCopy()
+	now.Resources = checker.wholeResized(now.Resources, old.Spec.Resources)
+	sameContainers := checker.sameOrder("containers", pod.Spec.Containers, old.Spec.Containers)
+	if !checker.sameOrder("initContainers", pod.Spec.InitContainers, old.Spec.InitContainers) || !sameContainers {
+		return checker.Errors()
 	}
-	checker.onlyCPUMemory(pod, old)
+	checker.resized("initContainers", pod.Spec.InitContainers, old.Spec.InitContainers)
+	checker.resized("containers", pod.Spec.Containers, old.Spec.Containers)
+	checker.onlyCPUMemory(now, &old.Spec)
 	return checker.Errors()
+}
+
+// sameOrder reports whether the containers are those of before; only then can they be compared one by one.
+func (c *checker) sameOrder(child string, now, old []corev1.Container) bool {
+	found := c.Len()
+	if len(now) != len(old) {
+		c.Forbidden(child, child+" may not be added or removed on resize")
+		return false
+	}
+	c.In(child)
+	for i := range old {
+		if now[i].Name != old[i].Name {
+			c.Index(i)
+			c.Forbidden("name", child+" may not be renamed or reordered on resize")
+			c.Out()
+		}
+	}
+	c.Out()
+	return c.Len() == found
+}
+
+// wholeResized judges the resources of the pod as a whole, and returns them with those that may change as they were.
+func (c *checker) wholeResized(now, old *corev1.ResourceRequirements) *corev1.ResourceRequirements {
+	set := func(r *corev1.ResourceRequirements) bool { return r != nil && len(r.Requests)+len(r.Limits) > 0 }
+	if !set(now) && !set(old) {
+		return now
+	}
+	if old != nil {
+		if now == nil {
+			c.Forbidden("resources", "pod-level resources cannot be removed")
+			return old // no second error
+		}
+		c.In("resources")
+		c.notRemoved(now, old, "pod-level resource")
+		c.Out()
+	} else {
+		old = &corev1.ResourceRequirements{}
+	}
+	now.Limits = withOldCPUMemory(now.Limits, old.Limits)
+	now.Requests = withOldCPUMemory(now.Requests, old.Requests)
+	if !equality.Semantic.DeepEqual(*now, *old) {
+		c.Forbidden("", "only cpu and memory resources are mutable at pod-level")
+	}
+	return now
 }
 
 // nodeResizes tells whether the kubelet reports resources, which it does when it can resize.
@@ -102,21 +142,19 @@ func nodeResizes(p *corev1.Pod) bool {
 	return true
 }
 
-func (c *checker) resized(child string, now, old []corev1.Container, counts func(*corev1.Container) bool) {
+func (c *checker) resized(child string, now, old []corev1.Container) {
 	c.In(child)
 	for i := range old {
-		if counts(&old[i]) {
-			c.Index(i)
-			c.In("resources")
-			c.notRemoved(&now[i].Resources, &old[i].Resources)
-			c.Out()
-			c.Out()
-		}
+		c.Index(i)
+		c.In("resources")
+		c.notRemoved(&now[i].Resources, &old[i].Resources, "resource")
+		c.Out()
+		c.Out()
 	}
 	c.Out()
 }
 
-func (c *checker) notRemoved(now, old *corev1.ResourceRequirements) {
+func (c *checker) notRemoved(now, old *corev1.ResourceRequirements, what string) {
 	removed := func(now, old corev1.ResourceList) bool {
 		for n := range old {
 			if _, ok := now[n]; !ok {
@@ -126,47 +164,48 @@ func (c *checker) notRemoved(now, old *corev1.ResourceRequirements) {
 		return false
 	}
 	if removed(now.Requests, old.Requests) {
-		c.Forbidden("requests", "resource requests cannot be removed")
+		c.Forbidden("requests", what+" requests cannot be removed")
 	}
 	if removed(now.Limits, old.Limits) {
-		c.Forbidden("limits", "resource limits cannot be removed")
+		c.Forbidden("limits", what+" limits cannot be removed")
 	}
 }
 
-// onlyCPUMemory puts back what may change and wants the rest to be as it was.
-func (c *checker) onlyCPUMemory(p, old *corev1.Pod) {
-	now := p.Spec.DeepCopy()
+// onlyCPUMemory puts back what may change in now, and wants the rest to be as it was.
+func (c *checker) onlyCPUMemory(now, old *corev1.PodSpec) {
+	const fixed = "only cpu and memory resources are mutable"
 	for i := range now.Containers {
-		if putBack(&now.Containers[i], &old.Spec.Containers[i]); !equality.Semantic.DeepEqual(now.Containers[i],
-			old.Spec.Containers[i]) {
-			c.Forbidden("", "only cpu and memory resources are mutable")
+		putBack(&now.Containers[i], &old.Containers[i])
+		if !equality.Semantic.DeepEqual(now.Containers[i], old.Containers[i]) {
+			c.Forbidden("", fixed)
 		}
 	}
+	c.In("initContainers")
 	for i := range now.InitContainers {
 		is := &now.InitContainers[i]
-		was := &old.Spec.InitContainers[i]
-		why := "resources for non-sidecar init containers are immutable"
-		if podspec.IsSidecar(is) {
-			putBack(is, was)
-			why = "only cpu and memory resources for sidecar containers are mutable"
+		c.Index(i)
+		changed := !equality.Semantic.DeepEqual(*is, old.InitContainers[i])
+		if putBack(is, &old.InitContainers[i]); !equality.Semantic.DeepEqual(*is, old.InitContainers[i]) {
+			c.Forbidden("", "only cpu and memory resources for init or sidecar containers are mutable")
 		}
-		if !equality.Semantic.DeepEqual(*is, *was) {
-			c.Forbidden("", why)
+		restarts := func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer }
+		if changed && !podspec.IsSidecar(is) && slices.ContainsFunc(is.ResizePolicy, restarts) {
+			c.Forbidden("", "non-sidecar init containers with a resize policy of RestartContainer cannot be resized")
 		}
+		c.Out()
 	}
-	if now.Resources != nil && old.Spec.Resources != nil {
-		now.Resources.Limits = withOldCPUMemory(now.Resources.Limits, old.Spec.Resources.Limits)
-		now.Resources.Requests = withOldCPUMemory(now.Resources.Requests, old.Spec.Resources.Requests)
-	}
-	if c.Len() == 0 && !equality.Semantic.DeepEqual(*now, old.Spec) {
-		c.Forbidden("", "only cpu and memory resources are mutable")
+	c.Out()
+	if now.Resources = old.Resources; c.Len() == 0 && !equality.Semantic.DeepEqual(now, old) {
+		c.Forbidden("", fixed)
 	}
 }
 
+// putBack undoes what a resize may do. The policies of a resize are not part of that.
 func putBack(is, was *corev1.Container) {
-	is.ResizePolicy = was.ResizePolicy
-	is.Resources.Limits = withOldCPUMemory(is.Resources.Limits, was.Resources.Limits)
-	is.Resources.Requests = withOldCPUMemory(is.Resources.Requests, was.Resources.Requests)
+	is.Resources = corev1.ResourceRequirements{
+		Limits:   withOldCPUMemory(is.Resources.Limits, was.Resources.Limits),
+		Requests: withOldCPUMemory(is.Resources.Requests, was.Resources.Requests),
+	}
 }
 
 func withOldCPUMemory(now, old corev1.ResourceList) corev1.ResourceList {

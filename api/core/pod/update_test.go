@@ -307,9 +307,59 @@ func TestResize(t *testing.T) {
 		{"storage", func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests[corev1.ResourceEphemeralStorage] = resource.MustParse("1Gi")
 		}, []string{"spec: Forbidden: only cpu and memory resources are mutable"}},
+		{"policy", func(p *corev1.Pod) {
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+				{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer},
+			}
+		}, []string{"spec: Forbidden: only cpu and memory resources are mutable"}},
+		{"init container", func(p *corev1.Pod) {
+			p.Spec.InitContainers[0].Resources.Limits = corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("2"),
+				corev1.ResourceMemory: resource.MustParse("1Gi"),
+			}
+		}, nil},
+		{
+			"init container's storage", func(p *corev1.Pod) {
+				p.Spec.InitContainers[0].Resources.Limits = corev1.ResourceList{
+					corev1.ResourceCPU:              resource.MustParse("2"),
+					corev1.ResourceMemory:           resource.MustParse("1Gi"),
+					corev1.ResourceEphemeralStorage: resource.MustParse("2"),
+				}
+			},
+			[]string{
+				"spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable",
+			},
+		},
+		{
+			"containers and names", func(p *corev1.Pod) {
+				p.Spec.Containers[0].Name = "other"
+				p.Spec.InitContainers = nil
+			},
+			[]string{
+				"spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize",
+				"spec.initContainers: Forbidden: initContainers may not be added or removed on resize",
+			},
+		},
+		{"whole pod", func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{
+					corev1.ResourceCPU:    resource.MustParse("2"),
+					corev1.ResourceMemory: resource.MustParse("1Gi"),
+				},
+			}
+		}, nil},
 	}
 	for _, tt := range tests {
-		old := storedPod(t)
+		old := storedPod(t, func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{
+				Name:  "i",
+				Image: "i",
+				Resources: corev1.ResourceRequirements{
+					Requests: p.Spec.Containers[0].Resources.Requests,
+					Limits:   p.Spec.Containers[0].Resources.Requests,
+				},
+			}}
+		})
 		p := old.DeepCopy()
 		tt.do(p)
 		sub.PrepareUpdate(p, old)
@@ -317,6 +367,44 @@ func TestResize(t *testing.T) {
 		if old.Spec.Containers[0].Resources.Requests.Cpu().String() != "100m" {
 			t.Fatalf("%s: the old pod was changed", tt.name)
 		}
+	}
+}
+
+// TestResizeOfWholePod: resources of the pod as a whole may change, and not go.
+func TestResizeOfWholePod(t *testing.T) {
+	sub := Pod(gates.On{}).Subs["resize"]
+	requests := func(list map[corev1.ResourceName]string) *corev1.ResourceRequirements {
+		out := &corev1.ResourceRequirements{Requests: corev1.ResourceList{}}
+		for name, q := range list {
+			out.Requests[name] = resource.MustParse(q)
+		}
+		return out
+	}
+	old := storedPod(t, func(p *corev1.Pod) {
+		p.Spec.Resources = requests(map[corev1.ResourceName]string{"cpu": "2", "memory": "1Gi"})
+	})
+	for _, tt := range []struct {
+		name string
+		now  *corev1.ResourceRequirements
+		want []string
+	}{
+		{"more", requests(map[corev1.ResourceName]string{"cpu": "3", "memory": "1Gi"}), nil},
+		{"none", nil, []string{"spec.resources: Forbidden: pod-level resources cannot be removed"}},
+		{
+			"less", requests(map[corev1.ResourceName]string{"memory": "1Gi", "hugepages-2Mi": "2Mi"}),
+			[]string{
+				"spec.resources.limits: Required value: Limit must be set for non overcommitable resources",
+				`spec.resources.requests[cpu]: Invalid value: "0": must be greater than or equal to aggregate container ` +
+					"requests of 100m",
+				"spec.resources.requests: Forbidden: pod-level resource requests cannot be removed",
+				"spec: Forbidden: only cpu and memory resources are mutable at pod-level",
+			},
+		},
+	} {
+		p := old.DeepCopy()
+		p.Spec.Resources = tt.now
+		sub.PrepareUpdate(p, old)
+		kindtest.Same(t, tt.name, sub.ValidateUpdate(p, old), tt.want)
 	}
 }
 
