@@ -138,3 +138,37 @@ func (r reply) wantsPlain404(t testing.TB) {
 		t.Errorf("got %d, want 404 in plain text that is not kept: %s", r.Code, short(r.Body))
 	}
 }
+
+// TestMethodsOfDocuments: the groups, health and schemas answer every method, as in Kubernetes; versions
+// and their resources answer GET.
+func TestMethodsOfDocuments(t *testing.T) {
+	running := start(t, nil)
+	for path, want := range map[string]int{
+		"/apis":         200,
+		"/apis/":        200,
+		"/apis/apps":    200,
+		"/healthz":      200,
+		"/readyz":       200,
+		"/openapi/v2":   200,
+		"/openapi/v3":   200,
+		"/":             200,
+		"/api":          405,
+		"/api/v1":       405,
+		"/apis/apps/v1": 405,
+		"/version":      405,
+	} {
+		for _, method := range []string{"HEAD", "POST", "PUT", "DELETE"} {
+			got := running.call(t, method, path, "")
+			if got.Code != want {
+				t.Errorf("%s %s: %d, want %d: %s", method, path, got.Code, want, short(got.Body))
+			}
+			if (method == "HEAD") != (len(got.Body) == 0) {
+				t.Errorf("%s %s: a body of %d bytes", method, path, len(got.Body))
+			}
+		}
+	}
+	posted := running.call(t, "POST", "/apis", "")
+	if get := running.call(t, "GET", "/apis", ""); string(get.Body) != string(posted.Body) {
+		t.Errorf("POST of /apis: got %s, want what GET answers", short(posted.Body))
+	}
+}

@@ -23,7 +23,8 @@ const (
 	aggregatedKind    = "APIGroupDiscoveryList"
 )
 
-// root serves /api or /apis: the plain list, or the aggregated document to clients that accept it.
+// root serves /api or /apis: the plain list, or the aggregated document to clients that accept it. It answers every
+// method; readOnly does not.
 type root struct {
 	plain     runtime.Object
 	plainKind schema.GroupVersionKind
@@ -36,6 +37,7 @@ type encoded struct {
 	etag  string
 }
 
+// newRoot makes the document of path.
 func newRoot(path string, parts []gvResources, address string) (*root, error) {
 	r := &root{plainKind: schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"}, all: map[string]encoded{}}
 	if path == "/api" {
@@ -73,10 +75,6 @@ func newRoot(path string, parts []gvResources, address string) (*root, error) {
 }
 
 func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && (r.Method != http.MethodHead || r.URL.Path == "/api") {
-		wire.WriteError(w, r, wire.MethodNotAllowed())
-		return
-	}
 	want, err := wire.Negotiate(r, func(w wire.MediaTypeOptions) bool {
 		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Version == aggregatedVersion &&
 			w.Media != wire.YAML

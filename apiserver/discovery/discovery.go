@@ -164,15 +164,17 @@ func documents(resources []*registry.Resource, remotes []Remote, address string)
 		}
 		out[path] = doc
 	}
+	out["/api"] = readOnly(out["/api"])
 	for _, g := range core {
 		// as in /api
-		out["/api/"+g.gv.Version] = document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"})
+		list := document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"})
+		out["/api/"+g.gv.Version] = readOnly(list)
 	}
 	for _, g := range named {
 		if g.remote != nil {
 			continue // the aggregated server serves it
 		}
-		out["/apis/"+g.gv.String()] = document(resourceList(g), v1.WithKind("APIResourceList"))
+		out["/apis/"+g.gv.String()] = readOnly(document(resourceList(g), v1.WithKind("APIResourceList")))
 	}
 	for _, group := range groups(named) {
 		out["/apis/"+group.Name] = document(&group, v1.WithKind("APIGroup"))
@@ -180,13 +182,21 @@ func documents(resources []*registry.Resource, remotes []Remote, address string)
 	return out, nil
 }
 
-// document serves one object in the encoding that the client accepts.
-func document(obj runtime.Object, gvk schema.GroupVersionKind) http.Handler {
+// readOnly answers GET alone. In Kubernetes the documents of the API server's own router do so, those of the aggregator
+// (/apis and the groups) answer every method.
+func readOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			wire.WriteError(w, r, wire.MethodNotAllowed())
 			return
 		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// document serves one object in the encoding that the client accepts.
+func document(obj runtime.Object, gvk schema.GroupVersionKind) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want, err := wire.Negotiate(r, nil)
 		if err != nil {
 			wire.WriteError(w, r, err)
