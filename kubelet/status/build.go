@@ -173,6 +173,9 @@ func (in Input) deviceHealth(c *corev1.Container) []corev1.ResourceStatus {
 func (in Input) containerStatus(container *corev1.Container, kind podinfo.Kind) corev1.ContainerStatus {
 	prior := in.oldStatus(container.Name, kind)
 	cur := in.Observed.Latest(container.Name)
+	if older(cur, prior) {
+		cur = nil
+	}
 	wait, waits := in.Waiting[container.Name]
 	if cur == nil && prior != nil && (prior.ContainerID != "" || prior.State.Terminated != nil) {
 		return in.notFound(container, prior, wait, waits)
@@ -214,6 +217,12 @@ func (in Input) containerStatus(container *corev1.Container, kind podinfo.Kind) 
 	cs.VolumeMounts = volumeMounts(container, cur)
 	in.setResources(container, cur, &cs)
 	return cs
+}
+
+// older reports whether a container is an earlier run than the one that the status shows. The newer run was removed
+// to reclaim disk, and what is known of it stays.
+func older(cur *observed.Container, prior *corev1.ContainerStatus) bool {
+	return cur != nil && prior != nil && prior.ContainerID != "" && cur.Restart < int(prior.RestartCount)
 }
 
 // setLastTermination fills lastState: the run before the one shown in state.

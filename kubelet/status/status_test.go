@@ -555,3 +555,33 @@ func TestRecursiveReadOnlyIsWhatWasDone(t *testing.T) {
 		}
 	}
 }
+
+// TestReclaimedRun: when the newest run of a finished container is removed before the earlier one, the status stays
+// that of the newest run.
+func TestReclaimedRun(t *testing.T) {
+	first := exited("a", 1)
+	first.ID = "first"
+	second := exited("a", 0)
+	second.ID = "second"
+	second.Restart = 1
+	finished := pod(corev1.RestartPolicyOnFailure, "a")
+	in := input(finished, second, first)
+	in.Terminal = true
+	in.Observed.Sandboxes = nil
+	want := Build(in)
+	if got := want.ContainerStatuses[0]; want.Phase != corev1.PodSucceeded || got.State.Terminated.ExitCode != 0 ||
+		got.LastTerminationState.Terminated.ExitCode != 1 {
+		t.Fatalf("before: got phase %s, %+v", want.Phase, got)
+	}
+	for name, left := range map[string][]observed.Container{
+		"the earlier run is left": {first},
+		"the newest run is left":  {second},
+		"none is left":            nil,
+	} {
+		finished.Status = want
+		in.Observed.Containers = left
+		if diff := cmp.Diff(want, Build(in)); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", name, diff)
+		}
+	}
+}
