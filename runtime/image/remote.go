@@ -96,8 +96,7 @@ func (s *Store) connect(
 			Jitter:   0.1,
 			Steps:    3,
 		}))
-	rt, err := transport.NewWithContext(ctx, repo.Registry, auth,
-		transport.NewUserAgent(retry, userAgent), []string{repo.Scope(transport.PullScope)})
+	rt, err := (&login{repo: repo, auth: auth, out: retry}).start(ctx)
 	if err != nil {
 		return nil, describeAnswer(repo.RegistryStr(), err)
 	}
