@@ -38,6 +38,7 @@ func Suite(t *testing.T, open func(t *testing.T) Subject) {
 		{"ContainerLifecycle", testContainer},
 		{"ExitCodes", testExitCodes},
 		{"CreateNeeds", testCreateNeeds},
+		{"PrivilegedLater", testPrivilegedLater},
 		{"StopKills", testStop},
 		{"RemoveForces", testRemoveForces},
 		{"Logs", testLogs},

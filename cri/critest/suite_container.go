@@ -103,6 +103,22 @@ func testCreateNeeds(t *testing.T, b *bench) {
 	}
 }
 
+// testPrivilegedLater: a pod may get a privileged ephemeral container after its sandbox was made.
+func testPrivilegedLater(t *testing.T, b *bench) {
+	pod, cfg := b.pod("later")
+	defer b.removePod(pod)
+	cfg.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{Privileged: true}
+	debug := containerConfig("debug", "exit", "0")
+	debug.Linux = &runtimeapi.LinuxContainerConfig{
+		SecurityContext: &runtimeapi.LinuxContainerSecurityContext{Privileged: true},
+	}
+	id := b.create(pod, cfg, debug)
+	b.start(id)
+	if got := b.exited(id).GetExitCode(); got != 0 {
+		t.Errorf("a privileged container in a plain sandbox: got exit code %d, want 0", got)
+	}
+}
+
 func testStop(t *testing.T, b *bench) {
 	pod, cfg := b.pod("stops")
 	defer b.removePod(pod)

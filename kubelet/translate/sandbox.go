@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
 )
 
 // SandboxInput has the inputs of a sandbox's configuration besides its pod.
@@ -130,8 +131,8 @@ func sandboxLinux(pod *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxC
 		Resources:       podResources(pod),
 	}
 	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(pod)
-	for i := range pod.Spec.Containers {
-		if c := pod.Spec.Containers[i].SecurityContext; c != nil && isTrue(c.Privileged) {
+	for c := range podinfo.All(pod) {
+		if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
 			sc.Privileged = true
 		}
 	}

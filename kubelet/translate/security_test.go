@@ -90,3 +90,27 @@ func TestUsers(t *testing.T) {
 		}
 	}
 }
+
+// TestPrivilegedSandbox: a pod counts as privileged by any of its containers, also by one that was added later.
+func TestPrivilegedSandbox(t *testing.T) {
+	privileged := corev1.Container{Name: "p", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}
+	plain := corev1.Container{Name: "c"}
+	for name, spec := range map[string]corev1.PodSpec{
+		"main": {Containers: []corev1.Container{plain, privileged}},
+		"init": {InitContainers: []corev1.Container{privileged}, Containers: []corev1.Container{plain}},
+		"ephemeral": {
+			Containers: []corev1.Container{plain},
+			EphemeralContainers: []corev1.EphemeralContainer{
+				{EphemeralContainerCommon: corev1.EphemeralContainerCommon(privileged)},
+			},
+		},
+	} {
+		if got := sandboxLinux(&corev1.Pod{Spec: spec}, SandboxInput{}); !got.GetSecurityContext().GetPrivileged() {
+			t.Errorf("%s: the sandbox is not privileged", name)
+		}
+	}
+	if got := sandboxLinux(&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{plain}}},
+		SandboxInput{}); got.GetSecurityContext().GetPrivileged() {
+		t.Error("a plain pod: the sandbox is privileged")
+	}
+}

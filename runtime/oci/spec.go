@@ -26,9 +26,11 @@ func invalid(format string, args ...any) error {
 // Input is everything that the spec depends on. The caller has read all files: Spec reads none.
 type Input struct {
 	Container *runtimeapi.ContainerConfig
-	Sandbox   *runtimeapi.PodSandboxConfig
-	Image     ocispec.ImageConfig
-	Host      linux.Facts
+	// Sandbox is the pod as the kubelet describes it now. It may have got a privileged ephemeral container since the
+	// sandbox was made.
+	Sandbox *runtimeapi.PodSandboxConfig
+	Image   ocispec.ImageConfig
+	Host    linux.Facts
 	// Hostname is the pod's host name, for $HOSTNAME.
 	Hostname string
 	// Rootfs is the mounted root file system.

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (s *Server) CreateContainer(
 	if ctr.rec.Resources.v == nil {
 		ctr.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
 	}
-	if err := s.buildContainer(ctx, sb, ctr, request.GetConfig(), img); err != nil {
+	if err := s.buildContainer(ctx, sb, ctr, request, img); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if uerr := s.destroyContainer(undo, ctr); uerr != nil {
@@ -77,8 +78,9 @@ func (s *Server) CreateContainer(
 
 // buildContainer makes the parts of a created container, its record first.
 func (s *Server) buildContainer(
-	ctx context.Context, sb *sandbox, ctr *container, cfg *runtimeapi.ContainerConfig, img image.Image,
+	ctx context.Context, sb *sandbox, ctr *container, request *runtimeapi.CreateContainerRequest, img image.Image,
 ) error {
+	cfg := request.GetConfig()
 	if err := os.Mkdir(ctr.dir, 0o700); err != nil {
 		return fmt.Errorf("make container directory: %w", err)
 	}
@@ -100,7 +102,7 @@ func (s *Server) buildContainer(
 	}
 	in := oci.Input{
 		Container:  cfg,
-		Sandbox:    pod.Config.v,
+		Sandbox:    cmp.Or(request.GetSandboxConfig(), pod.Config.v),
 		Image:      img.Config,
 		Host:       s.host,
 		Hostname:   pod.Hostname,
