@@ -154,7 +154,8 @@ func (m *Manager) Close() {
 	m.wg.Wait()
 }
 
-// run probes until ctx is done. The first attempt is initialDelaySeconds after the container's start.
+// run probes until ctx is done. The first attempt is initialDelaySeconds after the container's start. Attempts begin
+// every period, however long the last one took. One that is late because of the last begins at once.
 func (m *Manager) run(ctx context.Context, target Target) {
 	spec := target.Probe
 	period := time.Duration(max(spec.PeriodSeconds, 1)) * time.Second
@@ -165,6 +166,7 @@ func (m *Manager) run(ctx context.Context, target Target) {
 	}
 	var row streak
 	quick := quickFirst
+	due := time.Now().Add(max(delay, 0))
 	timer := time.NewTimer(max(delay, 0))
 	defer timer.Stop()
 	for {
@@ -174,11 +176,13 @@ func (m *Manager) run(ctx context.Context, target Target) {
 		case <-timer.C:
 		}
 		if soon := m.attempt(ctx, target, &row); soon {
-			timer.Reset(min(quick, period))
+			due = time.Now().Add(min(quick, period))
+			timer.Reset(time.Until(due))
 			quick = min(2*quick, quickMost)
 			continue
 		}
-		timer.Reset(period)
+		due = due.Add(max(period, time.Since(due).Truncate(period)))
+		timer.Reset(time.Until(due))
 	}
 }
 

@@ -243,3 +243,45 @@ func TestProbesOfOldContainersAreSpread(t *testing.T) {
 		}
 	})
 }
+
+// slow is a prober whose attempts take a while.
+type slow struct {
+	script
+	takes time.Duration
+}
+
+func (s *slow) Probe(ctx context.Context, t Target) Outcome {
+	out := s.script.Probe(ctx, t)
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+	}
+	return out
+}
+
+// TestAttemptsBeginEveryPeriod: how long an attempt takes does not delay the next one, unless it takes longer than the
+// period.
+func TestAttemptsBeginEveryPeriod(t *testing.T) {
+	for takes, want := range map[time.Duration][]time.Duration{
+		0:               {0, 5 * time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second},
+		4 * time.Second: {0, 5 * time.Second, 10 * time.Second, 15 * time.Second, 20 * time.Second},
+		7 * time.Second: {0, 7 * time.Second, 14 * time.Second, 21 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &slow{script: script{answers: []Outcome{yes}, begin: time.Now()}, takes: takes}
+			manager := NewManager(s, &recorder{})
+			manager.Sync(t.Context(), "pod", []Target{{
+				Key:       Key{"id", Liveness},
+				Pod:       &corev1.Pod{},
+				Container: &corev1.Container{},
+				Probe:     &corev1.Probe{PeriodSeconds: 5, TimeoutSeconds: 60},
+				Started:   time.Now(),
+			}}, func(string) bool { return true })
+			time.Sleep(22 * time.Second)
+			manager.Close()
+			if !slices.Equal(s.at, want) {
+				t.Errorf("attempts that take %v began at %v, want %v", takes, s.at, want)
+			}
+		})
+	}
+}
