@@ -289,6 +289,43 @@ func TestHooksAndGracefulEnd(t *testing.T) {
 	}
 }
 
+// TestSidecarHooksBeginAtOnce: the pre-stop hook of a sidecar does not wait for the main containers; its signal does.
+func TestSidecarHooksBeginAtOnce(t *testing.T) {
+	harness := newHarness(t)
+	hooks := make(chan string, 10)
+	harness.rt.SetExec(func(_ *runtimeapi.ContainerConfig, cmd []string) critest.ExecResult {
+		hooks <- strings.Join(cmd, " ")
+		return critest.ExecResult{}
+	})
+	harness.rt.SetProgram(func(c *runtimeapi.ContainerConfig) critest.Program {
+		return critest.Program{IgnoresTerm: c.GetMetadata().GetName() == "c"}
+	})
+	harness.run()
+	harness.create(testPod("sided", func(p *corev1.Pod) {
+		side := *p.Spec.Containers[0].DeepCopy()
+		side.Name = "side"
+		side.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		side.Lifecycle = &corev1.Lifecycle{
+			PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"side", "stops"}}},
+		}
+		p.Spec.InitContainers = []corev1.Container{side}
+	}))
+	harness.until("sided", "ready", ready)
+	harness.remove("sided", 3600)
+	waittest.Until(t, "the sidecar's hook runs while the main container does", func() bool { return len(hooks) == 1 })
+	waittest.Until(t, "the main container is being stopped", func() bool {
+		return slices.Contains(harness.rt.Calls(), "StopContainer")
+	})
+	if got := len(harness.rt.Containers("side")); got != 1 {
+		t.Fatalf("%d sidecars, want 1", got)
+	}
+	harness.rt.Exit(harness.rt.Containers("c")[0], 0)
+	harness.until("sided", "gone", func(p *corev1.Pod) bool { return p == nil })
+	if got := len(hooks); got != 1 {
+		t.Errorf("the hook ran %d times, want once", got)
+	}
+}
+
 func TestDeletedAgainWithoutGrace(t *testing.T) {
 	h := newHarness(t)
 	h.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program { return critest.Program{IgnoresTerm: true} })

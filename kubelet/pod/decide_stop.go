@@ -87,7 +87,9 @@ func alive(c *observed.Container) bool {
 }
 
 // stopContainers stops everything that runs: first all but the sidecars, then the sidecars from the last to the first.
-// Probes of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
+// The grace period and the pre-stop hooks of all begin together, as in Kubernetes (KEP-753): a sidecar only waits for
+// its signal. Probes of what still runs go on, so that readiness stays true to the end; liveness does not matter any
+// more.
 func (in *Input) stopContainers(plan *Plan, event string) {
 	grace := podinfo.GracePeriodSeconds(in.Pod)
 	if in.End != nil && in.End.Grace != nil {
@@ -114,9 +116,6 @@ func (in *Input) stopContainers(plan *Plan, event string) {
 		}
 	}
 	for _, container := range running {
-		if r, ok := rank[container.Name]; ok && r < last {
-			continue
-		}
 		action := Action{
 			Op:        OpStop,
 			Container: container.Name,
@@ -128,12 +127,32 @@ func (in *Input) stopContainers(plan *Plan, event string) {
 		if action.Event == "" {
 			action.Event = "Stopping container " + container.Name
 		}
-		if f, ok := in.Flights[action.Key()]; ok && f.Action.Grace > action.Grace {
-			plan.Cancel = append(plan.Cancel, action.Key()) // asked again to be quicker
+		if r, ok := rank[container.Name]; ok && r < last {
+			action.Op = OpPreStop
 		}
-		in.do(plan, action)
+		in.endContainer(plan, action)
 	}
 	in.lastProbes(plan)
+}
+
+// endContainer begins the end of a container, or goes on with it.
+func (in *Input) endContainer(plan *Plan, action Action) {
+	hook := action
+	hook.Op = OpPreStop
+	for _, key := range []string{action.Key(), hook.Key()} {
+		f, ok := in.Flights[key]
+		switch {
+		case ok && f.Action.Grace > action.Grace:
+			plan.Cancel = append(plan.Cancel, key) // asked again to be quicker
+			return
+		case ok:
+			return
+		}
+	}
+	if began, ok := in.Ending[action.ID]; ok && action.Op == OpPreStop && began <= action.Grace {
+		return // it waits for its turn
+	}
+	in.do(plan, action)
 }
 
 func (in *Input) lastProbes(plan *Plan) {

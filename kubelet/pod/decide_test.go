@@ -483,13 +483,43 @@ func TestDecideStopping(t *testing.T) {
 			have: []string{
 				"a=running", "s1=running", "s2=running",
 			},
+		}, []string{"stop a", "preStop s1", "preStop s2"}},
+		"the end of sidecars begins once": {world{
+			pod: deleted(podOf(always, side, ctr("a"))),
+			have: []string{
+				"a=running", "s1=running", "s2=running",
+			},
+			flights: []Action{
+				{Op: OpPreStop, Container: "s1", ID: "s1-id", Grace: 7},
+			},
+			change: func(in *Input) { in.Ending = map[string]int64{"s2-id": 7} },
 		}, []string{"stop a"}},
+		"or again, to be quicker": {world{
+			pod: deleted(podOf(always, side, ctr("a"))),
+			have: []string{
+				"a=running", "s1=running", "s2=running",
+			},
+			flights: []Action{
+				{Op: OpPreStop, Container: "s1", ID: "s1-id", Grace: 40},
+			},
+			change: func(in *Input) { in.Ending = map[string]int64{"s2-id": 40} },
+		}, []string{"stop a", "preStop s2", "cancel preStop/s1-id"}},
+		"a sidecar's hook ends before its signal": {world{
+			pod: deleted(podOf(always, side, ctr("a"))),
+			have: []string{
+				"a=exited:0", "s1=running", "s2=running",
+			},
+			flights: []Action{
+				{Op: OpPreStop, Container: "s2", ID: "s2-id", Grace: 7},
+			},
+			change: func(in *Input) { in.Ending = map[string]int64{"s1-id": 7, "s2-id": 7} },
+		}, nil},
 		"then the last sidecar": {world{
 			pod: deleted(podOf(always, side, ctr("a"))),
 			have: []string{
 				"a=exited:0", "s1=running", "s2=running",
 			},
-		}, []string{"stop s2"}},
+		}, []string{"preStop s1", "stop s2"}},
 		"then the first": {world{
 			pod: deleted(podOf(always, side, ctr("a"))),
 			have: []string{
@@ -574,7 +604,7 @@ func TestDecideStopping(t *testing.T) {
 			world{
 				pod:  podOf(corev1.RestartPolicyNever, side, ctr("a")),
 				have: []string{"a=exited:0", "s1=running", "s2=running"},
-			}, []string{"stop s2"},
+			}, []string{"preStop s1", "stop s2"},
 		},
 	}
 	for name, tt := range tests {

@@ -19,8 +19,8 @@
 //	volumes -> devices and sandbox -> init containers, one by one -> main containers, together (image, create, start,
 //	    post-start)
 //	meanwhile: ephemeral containers, resizes, restarts, volumes refreshed
-//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status ->
-//	    API delete -> remove
+//	all pre-stop hooks, stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes
+//	    -> final status -> API delete -> remove
 //
 // Where things are: decide*.go is Decide and never waits; hold.go asks whether a start may begin; ops.go, start.go,
 // stop.go and userns.go are the actions; report.go is the status.

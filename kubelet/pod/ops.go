@@ -39,7 +39,7 @@ func (w *Worker) do(ctx context.Context, in Input, action Action) {
 		}
 		action.BackOff = w.s.crashes[action.Container].Delay
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.start(ctx, in, action) })
-	case OpStop:
+	case OpPreStop, OpStop:
 		w.beginStop(ctx, in, action)
 	case OpStopSandbox:
 		w.launch(ctx, action, func(ctx context.Context) func() {

@@ -20,7 +20,8 @@ const (
 	OpVolumes         Op = "volumes"         // set up (or refresh) the pod's volumes
 	OpSandbox         Op = "sandbox"         // have devices prepared and run a new sandbox
 	OpStart           Op = "start"           // image, create, start, post-start hook of one container
-	OpStop            Op = "stop"            // pre-stop hook and stop of one container
+	OpPreStop         Op = "preStop"         // begin the end of one container: its pre-stop hook and its grace period
+	OpStop            Op = "stop"            // pre-stop hook, unless it has run, and stop of one container
 	OpStopSandbox     Op = "stopSandbox"     // stop a sandbox: its network is given back
 	OpTearDown        Op = "tearDown"        // undo the devices and volumes
 	OpRemoveContainer Op = "removeContainer" // forget a dead container and its log
@@ -50,7 +51,7 @@ func (a Action) Key() string {
 	switch a.Op {
 	case OpStart:
 		return string(a.Op) + "/" + a.Container
-	case OpStop, OpStopSandbox, OpRemoveContainer, OpRemoveSandbox, OpResize:
+	case OpPreStop, OpStop, OpStopSandbox, OpRemoveContainer, OpRemoveSandbox, OpResize:
 		return string(a.Op) + "/" + a.ID
 	case OpVolumes, OpSandbox, OpTearDown, OpDelete, OpForget:
 	}
@@ -155,6 +156,9 @@ type Input struct {
 	Refused *Refusal
 	// Resized is the hash of the resources that a running container was given after its creation, by container id.
 	Resized map[string]string
+
+	// Ending has the containers whose end has begun, by id, with the grace period in seconds that it began with.
+	Ending map[string]int64
 
 	// Held is why the pod may begin no start; nil: it may.
 	Held *holdback.Hold

@@ -90,8 +90,9 @@ func (w *Worker) recallBackOff() {
 // stopping is how far the stop of a container has come. It is kept in the pod's directory: after a restart of the
 // kubelet neither the pre-stop hook nor the grace period begins again.
 type stopping struct {
-	Began  time.Time `json:"began"`
-	Hooked bool      `json:"hooked,omitempty"` // the pre-stop hook has ended
+	Began  time.Time `json:"began"`            // when the grace period began
+	Grace  int64     `json:"grace,omitempty"`  // seconds; 0: kept by an earlier version
+	Hooked bool      `json:"hooked,omitempty"` // the pre-stop hook has ended; in memory: it has begun
 }
 
 // left returns the rest of a grace period in seconds at a time.

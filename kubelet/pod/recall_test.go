@@ -4,6 +4,7 @@ package pod
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,4 +72,34 @@ func TestEphemeralContainersRunOnce(t *testing.T) {
 			t.Errorf("action %+v", a)
 		}
 	}
+}
+
+// TestOneGracePeriod: the end of a container uses one grace period, whatever it waits for meanwhile. A shorter one
+// begins when it is asked for.
+func TestOneGracePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &Worker{}
+		w.s.ending = map[string]stopping{}
+		left := func(grace int64) int64 {
+			action := Action{Op: OpStop, ID: ".no-file", Grace: grace}
+			stop, _ := w.endOf(action)
+			w.s.ending[action.ID] = stop
+			return stop.left(grace, time.Now())
+		}
+		for _, step := range []struct {
+			after       time.Duration
+			grace, want int64
+		}{
+			{0, 30, 30},
+			{20 * time.Second, 30, 10},
+			{time.Second, 5, 5},
+			{2 * time.Second, 5, 3},
+			{time.Hour, 5, minGrace},
+		} {
+			time.Sleep(step.after)
+			if got := left(step.grace); got != step.want {
+				t.Errorf("%v later, %d s asked for: %d s are left, want %d", step.after, step.grace, got, step.want)
+			}
+		}
+	})
 }

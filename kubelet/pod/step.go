@@ -217,6 +217,10 @@ func earliest(a, b time.Time) time.Time {
 }
 
 func (w *Worker) input(v view) Input {
+	ending := make(map[string]int64, len(w.s.ending))
+	for id, stop := range w.s.ending {
+		ending[id] = stop.Grace
+	}
 	return Input{
 		Pod:         v.pod,
 		Gone:        v.gone,
@@ -229,6 +233,7 @@ func (w *Worker) input(v view) Input {
 		Crashes:     w.s.crashes,
 		Result:      w.env.Probes.Result,
 		Resized:     w.s.resized,
+		Ending:      ending,
 		End:         w.s.end,
 		VolumesDone: w.s.volumes,
 		VolumesDirt: w.s.volDirt,
@@ -298,9 +303,8 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 			},
 		})
 	}
-	for _, m := range []map[string]bool{w.s.exits, w.s.hooked, w.s.announced} {
-		maps.DeleteFunc(m, func(id string, _ bool) bool { return seen.Find(id) == nil })
-	}
+	maps.DeleteFunc(w.s.exits, func(id string, _ bool) bool { return seen.Find(id) == nil })
+	maps.DeleteFunc(w.s.ending, func(id string, _ stopping) bool { return seen.Find(id) == nil })
 	maps.DeleteFunc(w.s.messages, func(id, _ string) bool { return seen.Find(id) == nil })
 	return true
 }

@@ -15,58 +15,67 @@ import (
 	"keelson/kubelet/podinfo"
 )
 
-// minGrace is what a container gets after its pre-stop hook has used its grace period up.
+// minGrace is what a container gets at least, in seconds, when its pre-stop hook or other containers of the pod have
+// used the grace period up.
 const minGrace = 2
 
-// beginStop stops one container. The Killing event and the pre-stop hook happen once, even if the stop is requested
-// again, or the kubelet is restarted. A hook that the restart has interrupted runs again.
+// beginStop stops one container, or runs its pre-stop hook only. The Killing event and the pre-stop hook happen once,
+// and the grace period begins once, even if the stop is requested again, or the kubelet is restarted. A hook that the
+// restart has interrupted runs again.
 func (w *Worker) beginStop(ctx context.Context, in Input, action Action) {
 	container, kind := podinfo.Find(in.Pod, action.Container)
 	if container == nil { // a pod that only the runtime has
 		container = &corev1.Container{Name: action.Container}
 		kind = podinfo.Main
 	}
-	announced := w.s.announced[action.ID]
-	hooked := w.s.hooked[action.ID]
-	grace := action.Grace
-	stop := stopping{Began: time.Now()}
-	if !announced {
-		if earlier, ok := w.recallStop(action.ID); ok {
-			stop = earlier
-			announced = true
-			hooked = earlier.Hooked
-			grace = earlier.left(grace, time.Now())
-		} else {
-			w.keepStop(action.ID, stop)
-		}
-	}
+	stop, announced := w.endOf(action)
 	if !announced && action.Event != "" {
 		w.env.Events.Event(containerRef(in.Pod, container, kind), corev1.EventTypeNormal, "Killing", action.Event)
 		w.env.Log.Info("killing container", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "container", container.Name,
 			"grace",
 			time.Duration(action.Grace)*time.Second, "why", action.Event)
 	}
-	hook := action.Hook && !hooked && container.Lifecycle != nil && container.Lifecycle.PreStop != nil
-	w.s.announced[action.ID] = true
-	w.s.hooked[action.ID] = true
+	hook := action.Hook && !stop.Hooked && container.Lifecycle != nil && container.Lifecycle.PreStop != nil
+	begun := stop
+	begun.Hooked = true
+	w.s.ending[action.ID] = begun
 	w.launch(ctx, action, func(ctx context.Context) func() {
-		shorter := action
-		shorter.Grace = grace
+		rest := action
+		rest.Grace = stop.left(action.Grace, time.Now())
 		if hook {
-			w.preStop(ctx, in, &shorter, container, kind)
+			w.preStop(ctx, in, rest, container, kind)
 			stop.Hooked = ctx.Err() == nil
 			w.keepStop(action.ID, stop)
+			rest.Grace = stop.left(action.Grace, time.Now())
 		}
-		return w.stopOne(ctx, in, shorter)
+		if action.Op == OpPreStop {
+			return nil
+		}
+		return w.stopOne(ctx, in, rest)
 	})
 }
 
-// preStop runs a container's pre-stop hook, which uses up the action's grace period.
-func (w *Worker) preStop(ctx context.Context, in Input, action *Action, c *corev1.Container, k podinfo.Kind) {
+// endOf returns how far the end of a container has come; begun is false if it begins now. A shorter grace period
+// begins now, too.
+func (w *Worker) endOf(action Action) (stop stopping, begun bool) {
+	stop, begun = w.s.ending[action.ID]
+	if !begun {
+		stop, begun = w.recallStop(action.ID)
+	}
+	if begun && action.Grace >= stop.Grace {
+		return stop, true
+	}
+	stop.Began = time.Now()
+	stop.Grace = action.Grace
+	w.keepStop(action.ID, stop)
+	return stop, begun
+}
+
+// preStop runs a container's pre-stop hook within the action's grace period.
+func (w *Worker) preStop(ctx context.Context, in Input, action Action, c *corev1.Container, k podinfo.Kind) {
 	if action.Grace <= 0 {
 		return
 	}
-	begin := time.Now()
 	hctx, cancel := context.WithTimeout(ctx, time.Duration(action.Grace)*time.Second)
 	defer cancel()
 	err := w.runHook(hctx, c, w.podIPs(in), action.ID, c.Lifecycle.PreStop, action.Grace)
@@ -74,7 +83,6 @@ func (w *Worker) preStop(ctx context.Context, in Input, action *Action, c *corev
 		w.env.Events.Event(containerRef(in.Pod, c, k), corev1.EventTypeWarning, "FailedPreStopHook",
 			"PreStopHook failed")
 	}
-	action.Grace = max(action.Grace-int64(time.Since(begin)/time.Second), minGrace)
 }
 
 func (w *Worker) stopOne(ctx context.Context, in Input, action Action) func() {

@@ -120,15 +120,15 @@ type eviction struct {
 
 // state belongs to the worker's goroutine.
 type state struct {
-	seen       *observed.Pod
-	flights    map[string]Flight
-	cancels    map[string]context.CancelFunc
-	failed     map[string]Failed
-	tries      map[string]int
-	crashes    map[string]Crash
-	resized    map[string]string
-	hooked     map[string]bool   // containers whose pre-stop hook was run
-	announced  map[string]bool   // containers whose Killing event was recorded
+	seen    *observed.Pod
+	flights map[string]Flight
+	cancels map[string]context.CancelFunc
+	failed  map[string]Failed
+	tries   map[string]int
+	crashes map[string]Crash
+	resized map[string]string
+	// ending has the containers whose end has begun, by id.
+	ending     map[string]stopping
 	waitReason map[string]string // why a container waits, as last recorded in an event
 	messages   map[string]string // termination messages by container id
 	exits      map[string]bool   // exits that were marked
@@ -174,8 +174,7 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 			tries:      map[string]int{},
 			crashes:    map[string]Crash{},
 			resized:    map[string]string{},
-			hooked:     map[string]bool{},
-			announced:  map[string]bool{},
+			ending:     map[string]stopping{},
 			waitReason: map[string]string{},
 			messages:   map[string]string{},
 			exits:      map[string]bool{},
