@@ -28,15 +28,17 @@ const dataLink = "..data"
 // maxVolumeFiles is the limit for directory entries that are read; an object has fewer keys.
 const maxVolumeFiles = 1 << 17
 
-// writeAtomically makes dir contain exactly files. changed is false if it did already. finish is called for the new
-// directory before the rename makes it visible.
-func writeAtomically(dir *inroot.Dir, files map[string]file, finish func(name string) error) (changed bool, err error) {
+// writeAtomically makes dir contain exactly files, and the directories under. changed is false if it had the files
+// already. finish is called for the new directory before the rename makes it visible.
+func writeAtomically(
+	dir *inroot.Dir, files map[string]file, under []string, finish func(name string) error,
+) (changed bool, err error) {
 	old, err := dir.Readlink(dataLink)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, fmt.Errorf("read volume: %w", err)
 	}
 	if old != "" && same(dir, old, files) {
-		return false, link(dir, files)
+		return false, link(dir, files, under)
 	}
 	name := ".." + time.Now().UTC().Format("2006_01_02_15_04_05.000000000")
 	err = writeFiles(dir, name, files)
@@ -56,7 +58,7 @@ func writeAtomically(dir *inroot.Dir, files map[string]file, finish func(name st
 	if err := dir.Rename(tmp, dataLink); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := link(dir, files); err != nil {
+	if err := link(dir, files, under); err != nil {
 		return true, err
 	}
 	return true, sweep(dir, name)
@@ -106,19 +108,31 @@ func same(d *inroot.Dir, dir string, files map[string]file) bool {
 	return err == nil && n == len(files)
 }
 
-// link creates the visible names, and removes those of deleted files.
-func link(dir *inroot.Dir, files map[string]file) error {
+// link creates the visible names, and removes those of deleted files. under are directories on which other volumes are
+// mounted. They are in no update: a container has its mount for as long as the directory is there.
+func link(dir *inroot.Dir, files map[string]file, under []string) error {
 	want := map[string]bool{}
 	for p := range files {
 		first, _, _ := strings.Cut(p, "/")
 		want[first] = true
+	}
+	keep := map[string]bool{}
+	for _, p := range under {
+		first, _, _ := strings.Cut(p, "/")
+		if want[first] || strings.HasPrefix(first, "..") {
+			continue // a file or directory of the volume: the runtime mounts there, or says why not
+		}
+		keep[first] = true
+		if err := dir.MkdirAll(p, 0o755); err != nil {
+			return fmt.Errorf("make directory for a mount below the volume: %w", err)
+		}
 	}
 	names, err := dir.Names(".", maxVolumeFiles)
 	if err != nil {
 		return fmt.Errorf("read volume: %w", err)
 	}
 	for _, n := range names {
-		if strings.HasPrefix(n, "..") {
+		if strings.HasPrefix(n, "..") || keep[n] {
 			continue
 		}
 		if !want[n] {

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/podinfo"
 	"keelson/lib/inroot"
 )
 
@@ -74,6 +75,27 @@ func (m *Manager) Mounts(
 		out = append(out, mount)
 	}
 	return out, nil
+}
+
+// mountsBelow returns the paths within a volume at which containers of the pod mount other volumes. A volume of files
+// from API objects is read-only in the container, so that only the kubelet can make these directories.
+func mountsBelow(pod *corev1.Pod, volume string) []string {
+	var out []string
+	for container := range podinfo.All(pod) {
+		for _, outer := range container.VolumeMounts {
+			if outer.Name != volume || outer.SubPath != "" || outer.SubPathExpr != "" {
+				continue
+			}
+			root := strings.TrimSuffix(path.Clean(absolute(outer.MountPath)), "/") + "/"
+			for _, inner := range container.VolumeMounts {
+				at, below := strings.CutPrefix(path.Clean(absolute(inner.MountPath)), root)
+				if below && inner.Name != volume && !slices.Contains(out, at) {
+					out = append(out, at)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // WantsRecursiveReadOnly reports whether a mount is to be read-only with all mounts below it: always, or if the

@@ -78,7 +78,7 @@ func (m *Manager) writeVolume(
 	before := m.ledger.begin(in.Pod, volume.Name)
 	err = w.collect(ctx, volume)
 	if err == nil {
-		_, err = writeAtomically(dir, w.files, func(name string) error {
+		_, err = writeAtomically(dir, w.files, mountsBelow(in.Pod, volume.Name), func(name string) error {
 			return applyFSGroup(dir, name, in.Pod, false)
 		})
 	}

@@ -468,3 +468,51 @@ func TestRecursiveReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestMountsBelowVolumes: a directory for another volume is made in a volume of files, and updates of the files keep
+// it.
+func TestMountsBelowVolumes(t *testing.T) {
+	o := &objects{maps: map[string]map[string]string{"cm": {"k1": "v1"}}}
+	m := manager(t, o)
+	pod := volumes(
+		vol("v", corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}},
+		}),
+		vol("e", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+	)
+	pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{
+		{Name: "v", MountPath: "/cfg/"},
+		{Name: "e", MountPath: "/cfg/logs/today"},
+		{Name: "e", MountPath: "/cfg/k1"},
+		{Name: "e", MountPath: "/cfg/..data"},
+		{Name: "e", MountPath: "/cfgs/other"},
+	}}}
+	setUp(t, m, pod)
+	dir := where(t, m, pod, "v")
+	check := func(when string) {
+		t.Helper()
+		if i, err := os.Lstat(filepath.Join(dir, "logs", "today")); err != nil || !i.IsDir() {
+			t.Errorf("%s: %v, %v, want a directory", when, i, err)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), "..") {
+				names = append(names, e.Name())
+			}
+		}
+		if want := []string{"k1", "logs"}; !slices.Equal(names, want) {
+			t.Errorf("%s: got %q, want %q", when, names, want)
+		}
+		if got := content(t, filepath.Join(dir, "k1")); got != o.maps["cm"]["k1"] {
+			t.Errorf("%s: k1 is %q", when, got)
+		}
+	}
+	check("set up")
+	o.maps["cm"] = map[string]string{"k1": "new"}
+	setUp(t, m, pod)
+	check("updated")
+}
