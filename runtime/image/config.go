@@ -3,6 +3,7 @@
 package image
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ var errOtherPlatform = fmt.Errorf("%w: no match for platform", ErrInvalid)
 // Limits of what an image says of its process. It is kept in images.json, which is read and written as a whole.
 const (
 	maxStrings  = 4096      // variables, or arguments
+	maxVolumes  = 128       // directories that are mounted into each container
 	maxKept     = 128 << 10 // bytes of all of them
 	maxKeptWord = 4096      // bytes of the user, the working directory, the stop signal
 )
@@ -28,8 +30,41 @@ func (l *stringList) UnmarshalJSON(raw []byte) error {
 	return decodeOnce((*[]string)(l), raw, maxStrings)
 }
 
-// config is what is used of an image's config. Its history, labels, volumes and ports are not: they are not kept in
-// memory.
+type stringSet map[string]struct{} // of a config: an object whose values do not matter
+
+// UnmarshalJSON reads at most maxVolumes names.
+func (s *stringSet) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return errors.Join(errors.New("not an object"), err)
+	}
+	if *s != nil {
+		return errors.New("given twice")
+	}
+	out := stringSet{}
+	for n := 0; dec.More(); n++ {
+		if n == maxVolumes {
+			return fmt.Errorf("%w: more than %d", errTooMany, maxVolumes)
+		}
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		if err := dec.Decode(&struct{}{}); err != nil {
+			return err
+		}
+		if text, ok := name.(string); ok {
+			out[text] = struct{}{}
+		}
+	}
+	*s = out
+	return nil
+}
+
+// config is what is used of an image's config. Its history, labels and ports are not: they are not kept in memory.
 type config struct {
 	OS           string     `json:"os"`
 	Architecture string     `json:"architecture"`
@@ -41,14 +76,15 @@ type config struct {
 		Cmd        stringList `json:"Cmd"`
 		WorkingDir string     `json:"WorkingDir"`
 		StopSignal string     `json:"StopSignal"`
+		Volumes    stringSet  `json:"Volumes"`
 	} `json:"config"`
 	RootFS struct {
 		DiffIDs diffIDList `json:"diff_ids"`
 	} `json:"rootfs"`
 }
 
-// parseConfig reads an image's config and checks it against its limits and the machine's platform. The error does not
-// repeat what the config says, except its platform.
+// parseConfig reads an image's config and checks it against its limits and the machine's platform; arch is empty when
+// an index has named the platform. The error does not repeat what the config says, except its platform.
 func parseConfig(raw []byte, arch string) (*config, error) {
 	if len(raw) > maxDocument {
 		return nil, fmt.Errorf("%w: config of %d bytes, at most %d are allowed", ErrInvalid, len(raw), maxDocument)
@@ -56,11 +92,13 @@ func parseConfig(raw []byte, arch string) (*config, error) {
 	var c config
 	switch err := json.Unmarshal(raw, &c); {
 	case errors.Is(err, errTooMany):
-		return nil, fmt.Errorf("%w: config with more than %d layers, variables or arguments", ErrInvalid, maxLayers)
+		return nil, fmt.Errorf("%w: config with more than %d layers, %d variables or arguments, or %d volumes",
+			ErrInvalid, maxLayers, maxStrings, maxVolumes)
 	case err != nil:
 		return nil, fmt.Errorf("%w: config is not the JSON it should be", ErrInvalid)
 	}
-	if c.OS != "" && c.OS != "linux" || c.Architecture != "" && c.Architecture != arch {
+	said := (&platform{OS: c.OS, Architecture: c.Architecture}).normal()
+	if arch != "" && (c.OS != "" && said.OS != "linux" || c.Architecture != "" && said.Architecture != arch) {
 		return nil, fmt.Errorf("%w: image is for %s/%s, this node is linux/%s", errOtherPlatform, word(c.OS),
 			word(c.Architecture), arch)
 	}
@@ -81,9 +119,12 @@ func (c *config) checkSize() error {
 			size += len(s)
 		}
 	}
+	for name := range p.Volumes {
+		size += len(name)
+	}
 	if size > maxKept {
-		return fmt.Errorf("%w: image has %d bytes of environment and arguments, at most %d are allowed", ErrInvalid,
-			size, maxKept)
+		return fmt.Errorf("%w: image has %d bytes of environment, arguments and volumes, at most %d are allowed",
+			ErrInvalid, size, maxKept)
 	}
 	if max(len(p.User), len(p.WorkingDir), len(p.StopSignal)) > maxKeptWord {
 		return fmt.Errorf("%w: user, working directory or stop signal of an image with more than %d bytes", ErrInvalid,
@@ -101,5 +142,6 @@ func (c *config) kept() ocispec.ImageConfig {
 		Cmd:        c.Process.Cmd,
 		WorkingDir: c.Process.WorkingDir,
 		StopSignal: c.Process.StopSignal,
+		Volumes:    c.Process.Volumes,
 	}
 }

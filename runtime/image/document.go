@@ -117,6 +117,9 @@ type document struct {
 	Manifests manifestList `json:"manifests"`
 
 	kind kindOf // kindManifest or kindIndex
+	// chosen: an index says that this manifest is for the node's platform. What its config says of the platform does
+	// not matter then.
+	chosen bool
 }
 
 // kindOf says what a media type stands for.
@@ -194,10 +197,15 @@ type documents interface {
 
 // resolve follows indexes from a document to the manifest for linux/arch.
 func resolve(ctx context.Context, from documents, raw []byte, mediaType, arch string) (*document, error) {
+	chosen := false
 	for depth := 0; ; depth++ {
 		doc, err := parseDocument(raw, mediaType)
-		if err != nil || doc.kind == kindManifest {
-			return doc, err
+		if err != nil {
+			return nil, err
+		}
+		if doc.kind == kindManifest {
+			doc.chosen = chosen
+			return doc, nil
 		}
 		if depth == maxIndexDepth {
 			return nil, fmt.Errorf("%w: index within index, %d deep", ErrInvalid, depth)
@@ -207,6 +215,7 @@ func resolve(ctx context.Context, from documents, raw []byte, mediaType, arch st
 			return nil, err
 		}
 		mediaType = next.MediaType
+		chosen = chosen || next.Platform != nil
 		if raw, err = from.manifest(ctx, next.Digest); err != nil {
 			return nil, err
 		}
@@ -261,16 +270,13 @@ func rankPlatform(d descriptor, arch string) int {
 	if k := mediaKinds[d.MediaType]; k != kindManifest && k != kindIndex {
 		return 0
 	}
-	p := d.Platform
-	switch {
-	case p == nil:
+	if d.Platform == nil {
 		return 1 // no platform given; the config is checked later
-	case p.OS != "linux" || p.Architecture != arch:
-		return 0
-	case p.Variant == "" || p.Variant == "v8" || p.Variant == "v7" || p.Variant == "v1":
-		return 4
-	case arch == "arm": // v5 and v6 images run on v7
-		return 3
 	}
-	return 2 // a variant that this CPU may not support
+	p := d.Platform.normal()
+	most := variants(arch)
+	if p.OS != "linux" || p.Architecture != arch || p.level > most {
+		return 0
+	}
+	return 2 + p.level
 }

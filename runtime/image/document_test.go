@@ -54,6 +54,7 @@ func TestDocumentsStaySmall(t *testing.T) {
 	}{
 		"layers":              {fill(manifest+`"layers":[`, `{}`, `]}`), document, false},
 		"layers, many times":  {fill(manifest+`"x":0,`, `"layers":[{},{},{},{}]`, `}`), document, false},
+		"volumes":             {fill(`{"config":{"Volumes":{`, `"/x":{}`, `}}}`), config, false},
 		"empty layers":        {fill(manifest+`"x":0,`, `"layers":[]`, `}`), document, false},
 		"manifests":           {fill(`{"manifests":[`, `{}`, `]}`), document, false},
 		"annotations":         {fill(manifest+`"annotations":{`, `"a":""`, `},"layers":[]}`), document, true},
@@ -238,5 +239,69 @@ func TestErrorsRepeatNoAnswer(t *testing.T) {
 	_, err := newStore(t).Pull(t.Context(), Request{Ref: strings.TrimPrefix(tls.URL, "https://") + "/app:1"})
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of nobody: got %v", err)
+	}
+}
+
+// TestPlatformNames: platforms are compared as other runtimes do, and of several variants the best that runs is chosen.
+func TestPlatformNames(t *testing.T) {
+	const manifest = "application/vnd.oci.image.manifest.v1+json"
+	rank := func(arch, os, name, variant string) int {
+		p := &platform{OS: os, Architecture: name, Variant: variant}
+		return rankPlatform(descriptor{MediaType: manifest, Platform: p}, arch)
+	}
+	for _, c := range []struct {
+		arch, os, name, variant string
+		runs                    bool
+	}{
+		{"amd64", "linux", "amd64", "", true},
+		{"amd64", "Linux", "x86_64", "", true},
+		{"amd64", "linux", "x86-64", "v1", true},
+		{"amd64", "linux", "amd64", "v9", false},
+		{"amd64", "linux", "amd64", "unheard-of", false},
+		{"amd64", "windows", "amd64", "", false},
+		{"amd64", "linux", "ppc64le", "", false},
+		{"arm64", "linux", "aarch64", "", true},
+		{"arm64", "linux", "arm64", "v8.2", true},
+		{"arm64", "linux", "arm64", "v9", false},
+		{"arm", "linux", "armhf", "", true},
+		{"arm", "linux", "armel", "", true},
+		{"arm", "linux", "arm", "5", true},
+		{"arm", "linux", "arm", "v8", false},
+	} {
+		if got := rank(c.arch, c.os, c.name, c.variant) > 0; got != c.runs {
+			t.Errorf("%s/%s/%s on %s: runs %v, want %v", c.os, c.name, c.variant, c.arch, got, c.runs)
+		}
+	}
+	for _, better := range [][2]int{
+		{rank("arm", "linux", "arm", "v7"), rank("arm", "linux", "arm", "v6")},
+		{rank("arm", "linux", "arm", ""), rank("arm", "linux", "arm", "v6")},
+		{rank("arm64", "linux", "arm64", ""), rankPlatform(descriptor{MediaType: manifest}, "arm64")},
+	} {
+		if better[0] <= better[1] {
+			t.Errorf("ranks %v, want the first one higher", better)
+		}
+	}
+}
+
+// TestConfigOfAnotherPlatform: what an index says of the platform counts, not the config inside.
+func TestConfigOfAnotherPlatform(t *testing.T) {
+	for _, c := range []struct {
+		raw, arch string
+		ok        bool
+	}{
+		{`{"os":"linux","architecture":"amd64"}`, "amd64", true},
+		{`{"os":"Linux","architecture":"x86_64"}`, "amd64", true},
+		{`{"os":"linux","architecture":"ppc64le"}`, "amd64", false},
+		{`{"os":"linux","architecture":"ppc64le"}`, "", true},
+		{`{"config":{"Volumes":{"/data":{},"/more":{}}}}`, "amd64", true},
+		{`{"config":{"Volumes":["/data"]}}`, "amd64", false},
+	} {
+		conf, err := parseConfig([]byte(c.raw), c.arch)
+		if (err == nil) != c.ok {
+			t.Errorf("%s for %q: got %v, want it accepted: %v", c.raw, c.arch, err, c.ok)
+		}
+		if err == nil && strings.Contains(c.raw, "more") && len(conf.kept().Volumes) != 2 {
+			t.Errorf("%s: got volumes %v", c.raw, conf.kept().Volumes)
+		}
 	}
 }

@@ -130,6 +130,7 @@ func (s *Store) ociPlan(ctx context.Context, a *tarFile, d descriptor) (importPl
 	if err != nil {
 		return importPlan{}, err
 	}
+	doc.chosen = doc.chosen || rankPlatform(d, s.arch) > 1
 	p, err := s.plan(ctx, a, doc)
 	if err != nil {
 		return importPlan{}, err

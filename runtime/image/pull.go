@@ -272,7 +272,11 @@ func (s *Store) plan(ctx context.Context, from documents, manifest *document) (*
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseConfig(raw, s.arch)
+	arch := s.arch
+	if manifest.chosen {
+		arch = ""
+	}
+	c, err := parseConfig(raw, arch)
 	if err != nil {
 		return nil, err
 	}

@@ -114,6 +114,9 @@ func (s *Server) buildContainer(
 	if in.Container, err = s.mountImages(ctx, sb, ctr, cfg); err != nil {
 		return err
 	}
+	if in.Container, err = mountVolumes(&pod, rootfs, in.Container, img.Config.Volumes); err != nil {
+		return err
+	}
 	if err := s.readSpecInputs(sb, &in); err != nil {
 		return err
 	}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,6 +131,76 @@ func (s *Server) mountImages(
 		return cfg, nil
 	}
 	return out, nil
+}
+
+// mountVolumes adds the directories that an image calls its volumes to a container's mounts, except those where the
+// container mounts something itself. They are in the container's own root file system, which may be read-only for the
+// container; their mounts are not. What the image has there is there, and a missing directory is made.
+func mountVolumes(
+	pod *sandboxRecord, rootfs string, cfg *runtimeapi.ContainerConfig, volumes map[string]struct{},
+) (*runtimeapi.ContainerConfig, error) {
+	taken := map[string]bool{
+		"/":                true,
+		"/etc/hostname":    true,
+		"/etc/hosts":       true,
+		"/etc/resolv.conf": true,
+	}
+	for _, m := range cfg.GetMounts() {
+		taken[path.Join("/", m.GetContainerPath())] = true
+	}
+	var added []*runtimeapi.Mount
+	for _, name := range slices.Sorted(maps.Keys(volumes)) {
+		at := path.Join("/", name)
+		if top, _, _ := strings.Cut(at[1:], "/"); taken[at] || slices.Contains([]string{"dev", "proc", "sys"}, top) {
+			continue
+		}
+		taken[at] = true
+		from, err := makeVolume(pod, rootfs, at)
+		if err != nil {
+			return nil, fmt.Errorf("volume %s of the image: %w", at, err)
+		}
+		if from != "" {
+			added = append(added, &runtimeapi.Mount{ContainerPath: at, HostPath: from})
+		}
+	}
+	if len(added) == 0 {
+		return cfg, nil
+	}
+	out, ok := proto.Clone(cfg).(*runtimeapi.ContainerConfig)
+	if !ok {
+		return nil, errors.New("copy container configuration")
+	}
+	out.Mounts = append(added, out.GetMounts()...)
+	return out, nil
+}
+
+// makeVolume makes a directory of a root file system, unless it is there, and returns its path on the host; empty: a
+// link in the image leads to nothing there.
+func makeVolume(pod *sandboxRecord, rootfs, at string) (string, error) {
+	root, err := inroot.Open(rootfs)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	made, err := root.MkdirAllExact(at, 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", invalidArgument("%v", err)
+	}
+	if pod.hasUserNamespace() {
+		uid, gid, err := pod.idMaps().Root()
+		if err != nil {
+			return "", err
+		}
+		for _, dir := range made {
+			if err := root.Lchown(dir, int(uid), int(gid)); err != nil {
+				return "", err
+			}
+		}
+	}
+	return subPath(rootfs, at)
 }
 
 // subPath resolves a path within an image; links cannot lead out of it.
