@@ -96,6 +96,9 @@ func New(cfg Config) (*Kubelet, error) {
 		metrics:      metrics.New(),
 		events:       cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
+	kubelet.cfg.Runtime.Runtime = kubelet.metrics.Runtime(cfg.Runtime.Runtime)
+	kubelet.cfg.Runtime.Image = kubelet.metrics.Images(cfg.Runtime.Image)
+	cfg = kubelet.cfg
 	var err error
 	if err = kubelet.newEviction(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)

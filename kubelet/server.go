@@ -77,9 +77,10 @@ func (k *Kubelet) listen() (*listener, error) {
 			LogDir:       k.cfg.LogDir,
 			Log:          k.cfg.Log,
 			Metrics: map[string]http.Handler{
-				"":          k.metrics.Handler(k.stats, k.podResources, k.devices, k.devicePlugins),
+				"":          k.metrics.Handler(nodeMetrics{k}, k.stats, k.podResources, k.devices, k.devicePlugins),
 				"/probes":   k.metrics.Probes(),
 				"/resource": http.HandlerFunc(k.stats.Metrics),
+				"/cadvisor": http.HandlerFunc(k.stats.Cadvisor),
 			},
 		}),
 	}, nil

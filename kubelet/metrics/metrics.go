@@ -8,6 +8,7 @@ package metrics
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -24,6 +25,14 @@ type Metrics struct {
 	terminated                 *prometheus.CounterVec // by container_type, exit_code, reason
 	probed                     *prometheus.CounterVec
 	requested, mounted, failed prometheus.Counter // image volumes
+
+	operations      *prometheus.CounterVec // of the runtime
+	operationErrors *prometheus.CounterVec
+	operationTime   *prometheus.HistogramVec
+	reads           prometheus.Histogram
+	steps           *prometheus.HistogramVec
+	starts          prometheus.Histogram
+	mounts          *prometheus.HistogramVec
 }
 
 // New returns metrics at zero.
@@ -53,7 +62,84 @@ func New() *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics.probes.MustRegister(metrics.probed)
+	metrics.addDurations()
 	return metrics
+}
+
+// startBuckets are Kubernetes' bounds of the time in which pods start, in seconds.
+var startBuckets = []float64{
+	0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
+}
+
+// addDurations adds the metrics of how long the kubelet's work takes, which dashboards of kubelets show.
+func (m *Metrics) addDurations() {
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Subsystem: "kubelet", Name: name, Help: help, Buckets: buckets}
+	}
+	calls := prometheus.ExponentialBuckets(.005, 2.5, 14)
+	kind := []string{"operation_type"}
+	m.operations = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_runtime_operations_total",
+		Help: "[ALPHA] Cumulative number of runtime operations by operation type.",
+	}, kind)
+	m.operationErrors = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_runtime_operations_errors_total",
+		Help: "[ALPHA] Cumulative number of runtime operation errors by operation type.",
+	}, kind)
+	m.operationTime = prometheus.NewHistogramVec(histogram("runtime_operations_duration_seconds",
+		"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", calls), kind)
+	m.reads = prometheus.NewHistogram(histogram("pleg_relist_duration_seconds",
+		"[ALPHA] Duration in seconds for reading a pod from the runtime.", prometheus.DefBuckets))
+	m.steps = prometheus.NewHistogramVec(histogram("pod_worker_duration_seconds",
+		"[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+		prometheus.DefBuckets), kind)
+	m.starts = prometheus.NewHistogram(histogram("pod_start_duration_seconds",
+		"[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+		startBuckets))
+	m.mounts = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "storage_operation_duration_seconds",
+		Help:    "[ALPHA] Storage operation duration",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+	}, []string{"migrated", "operation_name", "status", "volume_plugin"})
+	m.kubelet.MustRegister(m.operations, m.operationErrors, m.operationTime, m.reads, m.steps, m.starts, m.mounts)
+}
+
+// PodRead counts a pod's state that was read from the runtime.
+func (m *Metrics) PodRead(took time.Duration) {
+	if m != nil {
+		m.reads.Observe(took.Seconds())
+	}
+}
+
+// PodStep counts a round of a pod's worker; create: the first one.
+func (m *Metrics) PodStep(create bool, took time.Duration) {
+	if m == nil {
+		return
+	}
+	kind := "sync"
+	if create {
+		kind = "create"
+	}
+	m.steps.WithLabelValues(kind).Observe(took.Seconds())
+}
+
+// PodStarted counts a pod that runs so long after the kubelet saw it first.
+func (m *Metrics) PodStarted(took time.Duration) {
+	if m != nil {
+		m.starts.Observe(took.Seconds())
+	}
+}
+
+// VolumeMounted counts a volume that was set up, or could not be.
+func (m *Metrics) VolumeMounted(plugin string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	m.mounts.WithLabelValues("false", "volume_mount", status, plugin).Observe(took.Seconds())
 }
 
 // Handler serves /metrics, with further collectors.

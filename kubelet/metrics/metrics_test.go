@@ -9,10 +9,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/cri"
+	"keelson/cri/critest"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 )
@@ -59,5 +63,46 @@ func TestMetrics(t *testing.T) {
 	metrics.DeletePod("u")
 	if got := shown(t, metrics.Probes()); got != "" {
 		t.Errorf("of a forgotten pod: %s", got)
+	}
+}
+
+// TestWorkIsTimed: the metrics that dashboards of kubelets show.
+func TestWorkIsTimed(t *testing.T) {
+	metrics := New()
+	fake := critest.NewFake()
+	runtime := metrics.Runtime(cri.InProcess(fake).Runtime)
+	if _, err := runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runtime.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: "x"}); err == nil {
+		t.Error("the status of a container that is not there: got no error")
+	}
+	images := metrics.Images(cri.InProcess(fake).Image)
+	if _, err := images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	metrics.PodRead(time.Second)
+	metrics.PodStep(true, time.Second)
+	metrics.PodStep(false, time.Second)
+	metrics.PodStarted(2 * time.Second)
+	metrics.VolumeMounted("kubernetes.io/secret", time.Second, nil)
+	metrics.VolumeMounted("kubernetes.io/secret", time.Second, errors.New("no"))
+	got := shown(t, metrics.Handler())
+	for _, line := range []string{
+		`kubelet_runtime_operations_total{operation_type="list_containers"} 1`,
+		`kubelet_runtime_operations_total{operation_type="list_images"} 1`,
+		`kubelet_runtime_operations_errors_total{operation_type="container_status"} 1`,
+		`kubelet_runtime_operations_duration_seconds_count{operation_type="list_containers"} 1`,
+		`kubelet_pleg_relist_duration_seconds_count 1`,
+		`kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`,
+		`kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 1`,
+		`kubelet_pod_start_duration_seconds_bucket{le="1"} 0`,
+		`kubelet_pod_start_duration_seconds_bucket{le="2"} 1`,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",` +
+			`status="fail-unknown",volume_plugin="kubernetes.io/secret"} 1`,
+	} {
+		if !strings.Contains(got, line+"\n") {
+			t.Errorf("no line %s in\n%s", line, got)
+		}
 	}
 }

@@ -114,6 +114,7 @@ func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
 			PodIPs:      w.podIPs(in),
 			HostIPs:     w.env.HostIPs,
 			Allocatable: w.env.Allocatable(),
+			Done:        w.env.Metrics.VolumeMounted,
 		})
 	}
 	if !in.VolumesDone && ctx.Err() == nil {

@@ -185,6 +185,9 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 			w.heard(got)
 		}
 		if err == nil || apierrors.IsConflict(err) && got != nil {
+			if err == nil && d.From == string(corev1.PodPending) && d.To == string(corev1.PodRunning) {
+				w.env.Metrics.PodStarted(time.Since(w.s.first))
+			}
 			delete(w.s.failed, opStatus) // after a conflict: the next step compares with what the server has
 			delete(w.s.tries, opStatus)
 			return

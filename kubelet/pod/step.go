@@ -251,7 +251,9 @@ func first(s []string) string {
 
 // read asks the runtime about the pod, and notes exits.
 func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
+	begin := time.Now()
 	seen, err := observed.Read(ctx, w.env.Runtime, w.uid)
+	w.env.Metrics.PodRead(time.Since(begin))
 	if err != nil {
 		if ctx.Err() == nil {
 			w.s.readErr++

@@ -323,9 +323,7 @@ func (w *Worker) Pod() *corev1.Pod {
 
 // EachRunning calls f with every container of the pod that ran when the worker last looked.
 func (w *Worker) EachRunning(f func(*observed.Container)) {
-	w.mu.Lock()
-	seen := w.published
-	w.mu.Unlock()
+	seen := w.Observed()
 	if seen == nil {
 		return
 	}
@@ -334,6 +332,13 @@ func (w *Worker) EachRunning(f func(*observed.Container)) {
 			f(c)
 		}
 	}
+}
+
+// Observed returns the pod as the runtime last reported it; nil: it was not asked yet. It is shared: never modify it.
+func (w *Worker) Observed() *observed.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.published
 }
 
 // baseLocked is the pod with the API's status: that of its mirror pod for a static pod.
@@ -366,8 +371,10 @@ func (w *Worker) Run(ctx context.Context) (gone bool) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w.markSeen()
-	for {
+	for create := true; ; create = false {
+		begin := time.Now()
 		next := w.step(opctx)
+		w.env.Metrics.PodStep(create, time.Since(begin))
 		if w.s.forgotten {
 			w.evictionOver()
 			w.ops.Wait() // a mirror's deletion may be under way

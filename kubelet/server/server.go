@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"path"
 	"slices"
 	"strings"
@@ -106,6 +107,10 @@ func New(cfg Config) *Server {
 	if cfg.Stats != nil {
 		server.mux.Handle("GET /stats/summary", cfg.Stats)
 	}
+	server.mux.HandleFunc("GET /debug/pprof/", pprof.Index) // not the command line, which may have secrets
+	server.mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	server.mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	server.mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	if cfg.LogDir != "" {
 		server.mux.Handle("GET /logs/", logDir(cfg.LogDir).handler())
 	}

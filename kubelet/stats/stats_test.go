@@ -3,6 +3,7 @@
 package stats
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
@@ -141,4 +143,89 @@ func TestProcessorTime(t *testing.T) {
 			t.Errorf("%q: no error", bad)
 		}
 	}
+}
+
+// detailed is a runtime with metrics of its own, in whole numbers.
+type detailed struct {
+	runtimeapi.RuntimeServiceClient
+}
+
+func (detailed) ListMetricDescriptors(
+	context.Context, *runtimeapi.ListMetricDescriptorsRequest, ...grpc.CallOption,
+) (*runtimeapi.ListMetricDescriptorsResponse, error) {
+	return &runtimeapi.ListMetricDescriptorsResponse{Descriptors: []*runtimeapi.MetricDescriptor{
+		{Name: "container_cpu_usage_seconds_total", LabelKeys: []string{"id"}},
+		{Name: "container_cpu_cfs_periods_total", Help: "Periods.", LabelKeys: []string{"id", "name", "image"}},
+		{Name: "container_fs_reads_total", Help: "Reads.", LabelKeys: []string{"id", "device"}},
+	}}, nil
+}
+
+func (d detailed) ListPodSandboxMetrics(
+	ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest, _ ...grpc.CallOption,
+) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
+	list, err := d.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	metric := func(name string, labels ...string) *runtimeapi.Metric {
+		return &runtimeapi.Metric{
+			Name:        name,
+			MetricType:  runtimeapi.MetricType_COUNTER,
+			LabelValues: labels,
+			Value:       &runtimeapi.UInt64Value{Value: 7},
+		}
+	}
+	out := &runtimeapi.ListPodSandboxMetricsResponse{}
+	for _, c := range list.GetContainers() {
+		out.PodMetrics = append(out.PodMetrics, &runtimeapi.PodSandboxMetrics{
+			PodSandboxId: c.GetPodSandboxId(),
+			ContainerMetrics: []*runtimeapi.ContainerMetrics{{
+				ContainerId: c.GetId(),
+				Metrics: []*runtimeapi.Metric{
+					metric("container_cpu_usage_seconds_total", "x"),
+					metric("container_cpu_cfs_periods_total", "x", "y", "z"),
+					metric("container_fs_reads_total", "x", "vda"),
+					metric("undescribed"),
+				},
+			}},
+		})
+	}
+	return out, nil
+}
+
+// TestCadvisor: the metrics have the labels that dashboards select by, from statistics, which are finer, and from the
+// runtime's metrics.
+func TestCadvisor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := running(t)
+		for name, want := range map[string][]string{
+			"a runtime without metrics": {
+				`(?m)^# TYPE container_cpu_usage_seconds_total counter$`,
+				`(?m)^container_cpu_usage_seconds_total\{container="app",id="/kubepods/podu/[^"]+",image="i",name="[^"]+",namespace="default",pod="web",cpu="total"\} 1 946684810000$`,
+				`(?m)^container_cpu_usage_seconds_total\{container="",id="/",image="",name="",namespace="",pod="",cpu="total"\} [0-9.e+]+ `,
+				`(?m)^container_memory_working_set_bytes\{container="app",[^}]*\} 1.048576e\+07 946684810000$`,
+				`(?m)^machine_cpu_cores \d+$`,
+				`(?m)^machine_memory_bytes [0-9.e+]+$`,
+				`(?m)^container_scrape_error 0$`,
+			},
+			"with metrics": {
+				`(?m)^container_cpu_cfs_periods_total\{container="app",id="/kubepods/podu/[^"]+",image="i",name="[^"]+",namespace="default",pod="web"\} 7$`,
+				`(?m)^container_fs_reads_total\{container="app",[^}]*,device="vda"\} 7$`,
+				`(?m)^container_cpu_usage_seconds_total\{container="app",[^}]*\} 1 946684810000$`,
+			},
+		} {
+			if name == "with metrics" {
+				source.Runtime = detailed{source.Runtime}
+			}
+			got := ask(t, source.Cadvisor, "/metrics/cadvisor")
+			for _, line := range want {
+				if !regexp.MustCompile(line).MatchString(got) {
+					t.Errorf("%s: no line %s in\n%s", name, line, got)
+				}
+			}
+			if n := strings.Count(got, `container_cpu_usage_seconds_total{container="app"`); n != 1 {
+				t.Errorf("%s: %d samples of one container, want 1", name, n)
+			}
+		}
+	})
 }

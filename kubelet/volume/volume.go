@@ -134,6 +134,8 @@ type Input struct {
 	PodIPs      []string
 	HostIPs     []string
 	Allocatable corev1.ResourceList
+	// Done is called for each volume that was tried; may be nil.
+	Done func(plugin string, took time.Duration, err error)
 }
 
 // Error is why a volume could not be set up, with the message of the event FailedMount, or FailedMapVolume for a
@@ -170,7 +172,11 @@ func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err e
 	}
 	for i := range in.Pod.Spec.Volumes {
 		v := &in.Pod.Spec.Volumes[i]
+		begin := time.Now()
 		at, err := m.setUp(ctx, root, in, v)
+		if in.Done != nil {
+			in.Done(PluginOf(v), time.Since(begin), err)
+		}
 		var worded *csi.Error
 		var device *Error
 		switch {
@@ -256,6 +262,22 @@ func (m *Manager) ownDir(p *corev1.Pod, v *corev1.Volume) string {
 		return filepath.Join(m.secrets(), string(p.UID), v.Name)
 	}
 	return filepath.Join(m.PodDir(string(p.UID)), "volumes", "kubernetes.io~"+plugin(v), v.Name)
+}
+
+// PluginOf returns Kubernetes' full name of the plugin of a volume, for metrics.
+func PluginOf(v *corev1.Volume) string {
+	name := plugin(v)
+	switch {
+	case v.Secret != nil:
+		name = "secret"
+	case v.Projected != nil:
+		name = "projected"
+	case v.HostPath != nil:
+		name = "host-path"
+	case v.Image != nil:
+		name = "image"
+	}
+	return "kubernetes.io/" + name
 }
 
 // plugin returns Kubernetes' name of the volume plugin.
