@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/metrics"
 )
 
 // TestTwoVersions: one stored autoscaler, read and written in either version.
@@ -146,4 +149,37 @@ func TestNotices(t *testing.T) {
 		!strings.HasPrefix(w[0], "child pods are preserved by default when jobs are deleted") {
 		t.Errorf("delete of a job: got warnings %q", w)
 	}
+}
+
+// TestMetricsInTwoVersions: v1 and v1beta1 of metrics.k8s.io have the same figures, each in its own kind and list, and
+// v1 is what discovery prefers.
+func TestMetricsInTwoVersions(t *testing.T) {
+	running := start(t, nil)
+	if _, err := running.clients(t).CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "fake-0",
+			Annotations: map[string]string{
+				metrics.AnnotationCPU:    "4",
+				metrics.AnnotationMemory: "1Gi",
+			},
+		},
+		Spec: corev1.NodeSpec{ProviderID: "fake://fake-0"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v1", "v1beta1"} {
+		path := "/apis/metrics.k8s.io/" + version
+		kind := func(name string) string {
+			return fmt.Sprintf(`{"kind":%q,"apiVersion":"metrics.k8s.io/%s"`, name, version)
+		}
+		node := running.call(t, "GET", path+"/nodes/fake-0", "")
+		node.wants(t, version+" of a node", 200, kind("NodeMetrics"))
+		node.wants(t, version+" of a node", 200, `"usage":{"cpu":"4","memory":"1Gi"}`)
+		nodes := running.call(t, "GET", path+"/nodes", "")
+		nodes.wants(t, version+" of nodes", 200, kind("NodeMetricsList"))
+		nodes.wants(t, version+" of nodes", 200, `"usage":{"cpu":"4","memory":"1Gi"}`)
+		running.call(t, "GET", path+"/pods", "").wants(t, version+" of pods", 200, kind("PodMetricsList"))
+	}
+	running.call(t, "GET", "/apis/metrics.k8s.io", "").wants(t, "group", 200,
+		`"preferredVersion":{"groupVersion":"metrics.k8s.io/v1","version":"v1"}`)
 }

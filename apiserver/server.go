@@ -329,8 +329,8 @@ func (s *Server) openResources(rows []registry.Row) {
 			st = s.computed(row.Kind.GVR())
 		} else if !row.Kind.CreateOnly {
 			st = s.storage.open(row)
-			stored[row.Kind.GVR().GroupResource()] = st
 		}
+		stored[row.Kind.GVR().GroupResource()] = st
 		add(registry.New(row, st))
 	}
 	for _, row := range rows {

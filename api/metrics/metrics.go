@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics describes NodeMetrics and PodMetrics of metrics.k8s.io/v1beta1: what nodes, and the containers of
-// pods, use of cpu and memory. They are computed when somebody asks and never stored. It also knows the annotations
-// that say what fake nodes and their pods pretend to use.
+// Package metrics describes NodeMetrics and PodMetrics of metrics.k8s.io: what nodes, and the containers of pods, use
+// of cpu and memory. They are computed as v1 when somebody asks and never stored; v1beta1 (beta.go) has the same
+// fields. It also knows the annotations that say what fake nodes and their pods pretend to use.
 package metrics
 
 import (
@@ -10,56 +10,52 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 
 	"keelson/api/kind"
 )
 
-// NodeMetrics describes metrics.k8s.io/v1beta1 NodeMetrics, whose resource is called nodes.
+// NodeMetrics describes metrics.k8s.io/v1 NodeMetrics, whose resource is called nodes.
 func NodeMetrics() *kind.Kind {
-	return kind.Spec[*metricsv1beta1.NodeMetrics]{
-		Names: kind.Names{
-			Group:    metricsv1beta1.GroupName,
-			Version:  "v1beta1",
-			Kind:     "NodeMetrics",
-			Resource: "nodes",
-			Singular: "node",
-		},
-		New:     func() *metricsv1beta1.NodeMetrics { return &metricsv1beta1.NodeMetrics{} },
-		NewList: func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
+	return kind.Spec[*metricsv1.NodeMetrics]{
+		Names:   nodeNames("v1"),
+		New:     func() *metricsv1.NodeMetrics { return &metricsv1.NodeMetrics{} },
+		NewList: func() runtime.Object { return &metricsv1.NodeMetricsList{} },
 		Columns: columns,
-		Row: func(m *metricsv1beta1.NodeMetrics) []any {
-			return row(m.Name, m.Usage, m.Window)
-		},
+		Row:     nodeRow,
 	}.Erase()
 }
 
-// PodMetrics describes metrics.k8s.io/v1beta1 PodMetrics, whose resource is called pods.
+// PodMetrics describes metrics.k8s.io/v1 PodMetrics, whose resource is called pods.
 func PodMetrics() *kind.Kind {
-	return kind.Spec[*metricsv1beta1.PodMetrics]{
-		Names: kind.Names{
-			Group:      metricsv1beta1.GroupName,
-			Version:    "v1beta1",
-			Kind:       "PodMetrics",
-			Resource:   "pods",
-			Singular:   "pod",
-			Namespaced: true,
-		},
-		New:     func() *metricsv1beta1.PodMetrics { return &metricsv1beta1.PodMetrics{} },
-		NewList: func() runtime.Object { return &metricsv1beta1.PodMetricsList{} },
+	return kind.Spec[*metricsv1.PodMetrics]{
+		Names:   podNames("v1"),
+		New:     func() *metricsv1.PodMetrics { return &metricsv1.PodMetrics{} },
+		NewList: func() runtime.Object { return &metricsv1.PodMetricsList{} },
 		Columns: columns,
-		Row: func(m *metricsv1beta1.PodMetrics) []any {
-			sum := corev1.ResourceList{}
-			for i := range m.Containers {
-				for name, q := range m.Containers[i].Usage {
-					total := sum[name]
-					total.Add(q)
-					sum[name] = total
-				}
-			}
-			return row(m.Name, sum, m.Window)
-		},
+		Row:     podRow,
 	}.Erase()
+}
+
+func nodeNames(version string) kind.Names {
+	return kind.Names{
+		Group:    metricsv1.GroupName,
+		Version:  version,
+		Kind:     "NodeMetrics",
+		Resource: "nodes",
+		Singular: "node",
+	}
+}
+
+func podNames(version string) kind.Names {
+	return kind.Names{
+		Group:      metricsv1.GroupName,
+		Version:    version,
+		Kind:       "PodMetrics",
+		Resource:   "pods",
+		Singular:   "pod",
+		Namespaced: true,
+	}
 }
 
 var columns = []metav1.TableColumnDefinition{
@@ -67,6 +63,20 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "cpu", Type: "string", Format: "quantity"},
 	{Name: "memory", Type: "string", Format: "quantity"},
 	{Name: "Window", Type: "string", Format: "duration"},
+}
+
+func nodeRow(m *metricsv1.NodeMetrics) []any { return row(m.Name, m.Usage, m.Window) }
+
+func podRow(m *metricsv1.PodMetrics) []any {
+	sum := corev1.ResourceList{}
+	for i := range m.Containers {
+		for name, q := range m.Containers[i].Usage {
+			total := sum[name]
+			total.Add(q)
+			sum[name] = total
+		}
+	}
+	return row(m.Name, sum, m.Window)
 }
 
 func row(name string, usage corev1.ResourceList, window metav1.Duration) []any {

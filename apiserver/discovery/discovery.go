@@ -62,7 +62,8 @@ var versionPriority = map[schema.GroupVersion]int32{
 	{Group: "autoscaling", Version: "v2"}:                  30,
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
 	{Group: "resource.k8s.io", Version: "v1"}:              21,
-	{Group: "metrics.k8s.io", Version: "v1beta1"}:          100,
+	{Group: "metrics.k8s.io", Version: "v1"}:               110,
+	{Group: "metrics.k8s.io", Version: "v1beta1"}:          100, // metrics-server's
 }
 
 // Remote is a group version that another server serves.

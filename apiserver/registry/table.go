@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 
 	"keelson/api/admissionregistration"
 	"keelson/api/apiextensions"
@@ -128,6 +129,8 @@ func namedGroups(on gates.On) []Row {
 		{Kind: flowcontrol.PriorityLevelConfiguration(), ResetFields: statusOnly},
 		{Kind: metrics.NodeMetrics(), Computed: true, ExcludedVerbs: readOnly},
 		{Kind: metrics.PodMetrics(), Computed: true, ExcludedVerbs: readOnly},
+		{Kind: metrics.NodeMetricsV1beta1(), Computed: true, ExcludedVerbs: readOnly, View: metricsView("nodes")},
+		{Kind: metrics.PodMetricsV1beta1(), Computed: true, ExcludedVerbs: readOnly, View: metricsView("pods")},
 		{Kind: decisions.Kind(), Computed: true, ExcludedVerbs: readOnly},
 		{Kind: networking.Ingress()},
 		{Kind: networking.IngressClass()},
@@ -288,6 +291,15 @@ var eventView = &View{
 		}
 		return label
 	},
+}
+
+// metricsView is metrics.k8s.io/v1beta1, whose objects have the fields of v1. Nobody writes them.
+func metricsView(resource string) *View {
+	return &View{
+		Of:       schema.GroupResource{Group: metricsv1.GroupName, Resource: resource},
+		ToServed: metrics.ToV1beta1,
+		ToStored: metrics.ToV1,
+	}
 }
 
 var scalerView = &View{

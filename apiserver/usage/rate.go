@@ -9,7 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 
 	"keelson/api/metrics"
 )
@@ -33,7 +33,7 @@ type nodeUsage struct {
 type podKey struct{ namespace, name string }
 
 type podReading struct {
-	containers []metricsv1beta1.ContainerMetrics // by name
+	containers []metricsv1.ContainerMetrics // by name
 	at         time.Time
 	window     time.Duration
 }
@@ -88,7 +88,7 @@ func compute(was, now *sample) nodeUsage {
 			p.at = reading.at
 			p.window = reading.window
 		}
-		p.containers = append(p.containers, metricsv1beta1.ContainerMetrics{Name: ctr.name, Usage: reading.usage})
+		p.containers = append(p.containers, metricsv1.ContainerMetrics{Name: ctr.name, Usage: reading.usage})
 	}
 	for key := range incomplete {
 		delete(out.pods, key)

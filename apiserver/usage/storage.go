@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
 
 	"keelson/api/kind"
 	"keelson/api/metrics"
@@ -34,8 +34,8 @@ var (
 	nodesGVR = corev1.SchemeGroupVersion.WithResource("nodes")
 	podsGVR  = corev1.SchemeGroupVersion.WithResource("pods")
 	// The kinds' names in error messages, as in metrics-server.
-	nodeMetrics = schema.GroupResource{Group: metricsv1beta1.GroupName, Resource: "nodemetrics"}
-	podMetrics  = schema.GroupResource{Group: metricsv1beta1.GroupName, Resource: "podmetrics"}
+	nodeMetrics = schema.GroupResource{Group: metricsv1.GroupName, Resource: "nodemetrics"}
+	podMetrics  = schema.GroupResource{Group: metricsv1.GroupName, Resource: "podmetrics"}
 )
 
 // Nodes computes NodeMetrics.
@@ -85,7 +85,7 @@ func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Objec
 			reading = n.fake(node, now)
 		}
 		if reading != nil {
-			out = append(out, &metricsv1beta1.NodeMetrics{
+			out = append(out, &metricsv1.NodeMetrics{
 				ObjectMeta: metav1.ObjectMeta{
 					Name:              node.Name,
 					Labels:            node.Labels,
@@ -186,7 +186,7 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 			podReading = fakePod(pod, now)
 		}
 		if podReading != nil {
-			out = append(out, &metricsv1beta1.PodMetrics{
+			out = append(out, &metricsv1.PodMetrics{
 				ObjectMeta: metav1.ObjectMeta{
 					Name:              pod.Name,
 					Namespace:         pod.Namespace,
@@ -209,7 +209,7 @@ func fakePod(pod *corev1.Pod, now time.Time) *podReading {
 	}
 	r := &podReading{at: now, window: fakeWindow}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		r.containers = append(r.containers, metricsv1beta1.ContainerMetrics{Name: name, Usage: used[name]})
+		r.containers = append(r.containers, metricsv1.ContainerMetrics{Name: name, Usage: used[name]})
 	}
 	return r
 }
