@@ -6,8 +6,10 @@
 package authn
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,7 +26,8 @@ import (
 // the log only, not for the client.
 var ErrUnauthorized = errors.New("invalid credential")
 
-// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups.
+// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups,
+// and an attribute of the subject may be the UID.
 // A verified certificate is cached until it, or a certificate of its chain, expires.
 type Certificates struct {
 	mu    sync.RWMutex
@@ -110,7 +113,8 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 		Intermediates: between,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	if err != nil {
+	uid, uidErr := uidOf(leaf)
+	if err := cmp.Or(err, uidErr); err != nil {
 		return known{}, fmt.Errorf("%w: client certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
 	}
 	k := known{from: leaf.NotBefore, end: leaf.NotAfter}
@@ -122,6 +126,7 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 	if leaf.Subject.CommonName != "" {
 		k.user = *WithAuthenticated(&auth.User{
 			Name:   leaf.Subject.CommonName,
+			UID:    uid,
 			Groups: slices.Clip(leaf.Subject.Organization),
 			Extra:  map[string][]string{"authentication.kubernetes.io/credential-id": {credentialID(leaf)}},
 			How:    auth.ClientCertificate,
@@ -129,6 +134,29 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 		k.user.Groups = slices.Clip(k.user.Groups)
 	}
 	return k, nil
+}
+
+// uidAttribute is the attribute of a certificate's subject that has the user's UID (Kubernetes'
+// AllowParsingUserUIDFromCertAuth).
+var uidAttribute = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}
+
+// uidOf returns the UID in a certificate's subject, which may have one; empty: it has none.
+func uidOf(cert *x509.Certificate) (string, error) {
+	uid := ""
+	for _, attribute := range cert.Subject.Names {
+		if !attribute.Type.Equal(uidAttribute) {
+			continue
+		}
+		text, _ := attribute.Value.(string) // x509 reads nothing else
+		switch {
+		case text == "":
+			return "", errors.New("the UID in the subject is empty")
+		case uid != "":
+			return "", errors.New("the subject has more than one UID")
+		}
+		uid = text
+	}
+	return uid, nil
 }
 
 // Bearer returns the bearer token of the Authorization header or, from a browser's WebSocket, of the subprotocol.

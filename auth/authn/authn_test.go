@@ -9,7 +9,10 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -278,6 +281,57 @@ func TestCertificates(t *testing.T) {
 	}
 	if _, ok, err := by.Authenticate(httptest.NewRequest(http.MethodGet, "/api", http.NoBody)); ok || err != nil {
 		t.Errorf("no certificate: got %v, %v, want no opinion", ok, err)
+	}
+}
+
+// TestUIDOfACertificate: the subject of a certificate may name the user's UID, once.
+func TestUIDOfACertificate(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := func(value string) pkix.AttributeTypeAndValue {
+		return pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: value}
+	}
+	other := pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 3}, Value: "no"}
+	for _, c := range []struct {
+		what  string
+		names []pkix.AttributeTypeAndValue
+		uid   string
+		err   string
+	}{
+		{"no UID", nil, "", ""},
+		{"a UID", []pkix.AttributeTypeAndValue{other, uid("u-1")}, "u-1", ""},
+		{"an empty UID", []pkix.AttributeTypeAndValue{uid("")}, "", "the UID in the subject is empty"},
+		{"two", []pkix.AttributeTypeAndValue{uid("a"), uid("a")}, "", "the subject has more than one UID"},
+	} {
+		self := &x509.Certificate{
+			SerialNumber: big.NewInt(1),
+			Subject:      pkix.Name{CommonName: "ann", Organization: []string{"g"}, ExtraNames: c.names},
+			NotAfter:     time.Now().Add(time.Hour),
+			ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		der, err := x509.CreateCertificate(rand.Reader, self, self, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(cert)
+		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
+		u, ok, err := NewCertificates(roots).Authenticate(r)
+		switch {
+		case c.err != "":
+			if ok || !errors.Is(err, ErrUnauthorized) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: got %v, %v, want %q", c.what, ok, err, c.err)
+			}
+		case err != nil || !ok || u.Name != "ann" || u.UID != c.uid:
+			t.Errorf("%s: got %+v, %v, %v, want the UID %q", c.what, u, ok, err, c.uid)
+		}
 	}
 }
 
