@@ -3,7 +3,8 @@
 // Command inpod is what runs in the pod of scripts/proxies.txtar: an application that is a client of its cluster, by
 // client-go's in-cluster configuration, and a server behind Services and proxies. "inpod list" prints the names of its
 // namespace's pods; "inpod" serves: each request is told back, over HTTP on port 8080 and HTTPS on 8443, and /ws is a
-// websocket. It is no part of Keelson.
+// websocket. "inpod mtls serve DIR" and "inpod mtls get DIR URL" are the two sides of mutual TLS (trust.txtar). It is
+// no part of Keelson.
 package main
 
 import (
@@ -29,11 +30,18 @@ import (
 )
 
 func main() {
-	act := serve
-	if len(os.Args) > 1 && os.Args[1] == "list" {
-		act = list
+	var err error
+	switch args := os.Args[1:]; {
+	case len(args) == 0:
+		err = serve()
+	case len(args) == 3 && args[0] == "mtls" && args[1] == "serve":
+		err = serveMutual(args[2])
+	case len(args) == 4 && args[0] == "mtls" && args[1] == "get":
+		err = getMutual(args[2], args[3])
+	default:
+		err = list()
 	}
-	if err := act(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
