@@ -362,6 +362,21 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
+// TestWebsocketsNeedTheRightToCreate: a websocket is a GET, and the right to read a subresource opens no shell.
+func TestWebsocketsNeedTheRightToCreate(t *testing.T) {
+	running := startSecured(t, nil)
+	resources := []string{"pods/exec", "pods/attach", "pods/portforward"}
+	running.grant(t, "reads", "ann", on([]string{"get"}, []string{""}, resources))
+	running.grant(t, "reads-and-creates", "bob", on([]string{"get", "create"}, []string{""}, resources))
+	for _, sub := range []string{"exec?command=sh&stdin=true", "attach?stdout=true", "portforward?ports=80"} {
+		name, _, _ := strings.Cut(sub, "?")
+		path := "/api/v1/namespaces/default/pods/none/" + sub
+		callAs(t, running.as("ann"), "GET", path, "").wants(t, "read "+name, 403,
+			`User "ann" cannot create resource "pods/`+name+`" in API group "" in the namespace "default"`)
+		callAs(t, running.as("bob"), "GET", path, "").wants(t, "create "+name, 404, `pods "none" not found`)
+	}
+}
+
 // TestImpersonationModes: the right to be somebody and the right to do something as somebody else are apart (KEP 5284).
 func TestImpersonationModes(t *testing.T) {
 	running := startSecured(t, nil)

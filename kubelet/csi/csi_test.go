@@ -680,3 +680,35 @@ func TestInlineVolumes(t *testing.T) {
 	bench.calls("NodeUnpublishVolume " + handle)
 	bench.empty()
 }
+
+// TestTokensInSecrets: a driver that asks for it gets the tokens of pods as a secret, not in the volume's context,
+// which drivers log.
+func TestTokensInSecrets(t *testing.T) {
+	bench := newBench(t, noAttach(func(s *storagev1.CSIDriverSpec) {
+		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
+		s.PodInfoOnMount = new(true)
+		s.TokenRequests = []storagev1.TokenRequest{{Audience: "vault"}}
+		s.ServiceAccountTokenInSecrets = new(true)
+	}))
+	bench.serve()
+	bench.setUp(Request{
+		Pod:  pod("u"),
+		Name: "keys",
+		Inline: &corev1.CSIVolumeSource{
+			Driver:               driverName,
+			NodePublishSecretRef: &corev1.LocalObjectReference{Name: "mine"},
+		},
+	})
+	bench.calls("NodePublishVolume " + inlineHandle("u", "keys"))
+	req := bench.driver.Last("NodePublishVolume").(*csiapi.NodePublishVolumeRequest)
+	if _, there := req.GetVolumeContext()[tokensKey]; there ||
+		!strings.Contains(req.GetSecrets()[tokensKey], `{"vault":{"token":"token-1"`) ||
+		req.GetSecrets()["from"] != "ns/mine" {
+		t.Errorf("context %v, secrets %v", req.GetVolumeContext(), req.GetSecrets())
+	}
+	if err := bench.m.TearDown(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	bench.calls("NodeUnpublishVolume " + inlineHandle("u", "keys"))
+	bench.empty()
+}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -228,4 +230,19 @@ func TestCadvisor(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHugePagesAreNotAvailable: memory that is set aside for huge pages counts as used, also while no pod has it
+// (Kubernetes' HugepageAwareEviction).
+func TestHugePagesAreNotAvailable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "meminfo")
+	const text = "MemTotal: 1000 kB\nMemFree: 200 kB\nMemAvailable: 900 kB\nInactive(file): 50 kB\n" +
+		"HugePages_Total: 3\nHugePages_Free: 3\nHugepagesize: 200 kB\nHugetlb: 600 kB\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	total, available, err := memoryOf(path)
+	if err != nil || total != 1000<<10 || available != 250<<10 {
+		t.Errorf("got %d of %d, %v, want 250 of 1000 KiB", available, total, err)
+	}
 }

@@ -200,6 +200,31 @@ func TestPhaseAndConditions(t *testing.T) {
 	}
 }
 
+// TestReadyToStartContainers: the condition follows the sandbox and its addresses, not the containers.
+func TestReadyToStartContainers(t *testing.T) {
+	always := corev1.RestartPolicyAlways
+	for _, c := range []struct {
+		what string
+		edit func(in *Input)
+		want corev1.ConditionStatus
+	}{
+		{"no sandbox", func(in *Input) { in.Observed.Sandboxes = nil }, corev1.ConditionFalse},
+		{"a sandbox without an address", func(in *Input) { in.Observed.Sandboxes[0].IPs = nil }, corev1.ConditionFalse},
+		{"a sandbox of the host's network", func(in *Input) {
+			in.Observed.Sandboxes[0].IPs = nil
+			in.Pod.Spec.HostNetwork = true
+		}, corev1.ConditionTrue},
+		{"a sandbox, no container", func(*Input) {}, corev1.ConditionTrue},
+	} {
+		in := input(pod(always, "a"))
+		c.edit(&in)
+		status := Build(in)
+		if got := condition(&status, corev1.PodReadyToStartContainers); got != string(c.want) {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
+	}
+}
+
 // TestConditionsObserveTheGeneration: also the condition PodScheduled, which the binding has written without a
 // generation.
 func TestConditionsObserveTheGeneration(t *testing.T) {

@@ -257,6 +257,37 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestHostnameOverride: a pod's own host name may be any domain name, whatever its name, hostname and subdomain are,
+// also in the host's network.
+func TestHostnameOverride(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"},
+		Spec:       corev1.PodSpec{Hostname: "h", Subdomain: "sub"},
+	}
+	in := SandboxInput{NodeHostname: "node", Domain: "cluster.local"}
+	for _, c := range []struct {
+		override    *string
+		hostNetwork bool
+		want        string
+	}{
+		{nil, false, "h"},
+		{nil, true, "node"},
+		{new("db.example.com"), false, "db.example.com"},
+		{new("db.example.com"), true, "db.example.com"},
+	} {
+		pod.Spec.HostnameOverride = c.override
+		pod.Spec.HostNetwork = c.hostNetwork
+		cfg, err := Sandbox(pod, in)
+		if err != nil || cfg.GetHostname() != c.want {
+			t.Errorf("override %v, host network %v: got %q, %v, want %q", c.override, c.hostNetwork, cfg.GetHostname(),
+				err, c.want)
+		}
+	}
+	if host, domain := Hostname(pod, "cluster.local"); host != "db.example.com" || domain != "" {
+		t.Errorf("got %q in %q, want db.example.com alone", host, domain)
+	}
+}
+
 func TestHosts(t *testing.T) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"},

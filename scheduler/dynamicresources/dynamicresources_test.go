@@ -532,6 +532,17 @@ func TestParts(t *testing.T) {
 			"bandwidth": {Value: resource.MustParse("10")},
 		},
 	}
+	tenths := *shared.DeepCopy()
+	tenths.Capacity["bandwidth"] = resourcev1.DeviceCapacity{
+		Value: resource.MustParse("1"),
+		RequestPolicy: &resourcev1.CapacityRequestPolicy{
+			Default: new(resource.MustParse("500m")),
+			ValidRange: &resourcev1.CapacityRequestPolicyRange{
+				Min:  new(resource.MustParse("100m")),
+				Step: new(resource.MustParse("100m")),
+			},
+		},
+	}
 	wants := func(amount string) resourcev1.DeviceRequest {
 		r := exactly("r", "gpu", 1)
 		r.Exactly.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
@@ -557,6 +568,9 @@ func TestParts(t *testing.T) {
 		}, []bool{true, true, false}, func(int) resourcev1.DeviceRequest { return exactly("r", "gpu", 1) }},
 		{"shares", []any{slice("a", shared)}, []bool{true, true, false}, func(i int) resourcev1.DeviceRequest {
 			return wants([]string{"6", "4", "1"}[i])
+		}},
+		{"fractions", []any{slice("a", tenths)}, []bool{true, true, false}, func(i int) resourcev1.DeviceRequest {
+			return wants([]string{"410m", "500m", "10m"}[i]) // the first is rounded up to 500m
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

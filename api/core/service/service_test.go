@@ -148,6 +148,15 @@ func TestServiceToExternalNameDropsAllocations(t *testing.T) {
 	}
 }
 
+// TestServiceNames: a Service's name is a DNS label, which may begin with a digit (RelaxedServiceNameValidation).
+func TestServiceNames(t *testing.T) {
+	for name, ok := range map[string]bool{"1-web": true, "9": true, "-web": false, "web.a": false, "Web": false} {
+		if msgs := Service().ValidateName(name, false); (len(msgs) == 0) != ok {
+			t.Errorf("%s: got %q", name, msgs)
+		}
+	}
+}
+
 func TestServiceDefaults(t *testing.T) {
 	service := &corev1.Service{
 		Spec: corev1.ServiceSpec{
