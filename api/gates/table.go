@@ -24,30 +24,28 @@ APIResponseCompression AllowParsingUserUIDFromCertAuth AllowUnsafeMalformedObjec
 AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking CRDValidationRatcheting
 CSIServiceAccountTokenSecrets ClearingNominatedNodeNameAfterBinding ClusterTrustBundle ClusterTrustBundleProjection
 ComponentFlagz ComponentStatusz ConstrainedImpersonation ContainerRestartRules CustomResourceFieldSelectors
-DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints DRAExtendedResource
-DRAFractionalCapacityRange DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
+DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules DRADeviceTaints
+DRAExtendedResource DRAFractionalCapacityRange DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
 DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout DeploymentReplicaSetTerminatingReplicas
-DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources ExecProbeTimeout
-ExtendWebSocketsToKubelet HPAConfigurableTolerance HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction
-ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers
-JobManagedBy KubeletCgroupDriverFromCRI KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletInUserNamespace
-KubeletPodResourcesDynamicResources KubeletPodResourcesGet KubeletPodResourcesListUseActivePods
-MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread MatchLabelKeysInPodTopologySpreadSelectorMerge
-MaxUnavailableStatefulSet MultiCIDRServiceAllocator MutablePodResourcesForSuspendedJobs
-MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy NodeDeclaredFeatures
-NodeInclusionPolicyInPodTopologySpread NodeLogQuery NominatedNodeNameForExpectation OpenAPIEnums OpportunisticBatching
-PersistentVolumeClaimUnusedSinceTime PodCertificateRequest PodDeletionCost PodLevelResources PodLevelResourcesFixDefaulting
+DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources
+ExecProbeTimeout HPAConfigurableTolerance HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction
+ImageVolume InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers JobManagedBy
+KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletPodResourcesDynamicResources KubeletPodResourcesGet
+KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
+MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
+MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy
+NodeDeclaredFeatures NodeInclusionPolicyInPodTopologySpread NominatedNodeNameForExpectation OpenAPIEnums
+OpportunisticBatching PodCertificateRequest PodDeletionCost PodLevelResources PodLevelResourcesFixDefaulting
 PodLevelResourcesFixKubeletQOSClass PodObservedGenerationTracking PodReadyToStartContainersCondition
 PodSchedulingReadiness PodTopologyLabelsAdmission PortForwardWebsockets PreferSameTrafficDistribution ProcMountType
-RecoverVolumeExpansionFailure RecursiveReadOnlyMounts RelaxedEnvironmentVariableValidation RelaxedServiceNameValidation
-ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RemoteRequestHeaderUID ResourceHealthStatus
-ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletServerCertificate SELinuxChangePolicy
+RecoverVolumeExpansionFailure RecursiveReadOnlyMounts RelaxedEnvironmentVariableValidation
+RelaxedServiceNameValidation ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RemoteRequestHeaderUID
+ResourceHealthStatus ResourceHealthStatusMessage RotateKubeletServerCertificate SELinuxChangePolicy
 SchedulerAsyncPreemption SchedulerPopFromBackoffQ ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI
 ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo
 ServiceCIDRStatusFieldWiping StorageCapacityScoring StorageVersionHash StorageVersionMigrator StrictIPCIDRValidation
-StructuredAuthenticationConfigurationJWKSMetrics SupplementalGroupsPolicy TokenRequestServiceAccountUIDValidation
-TranslateStreamCloseWebsocketRequests UserNamespacesSupport VolumeAttributesClass VolumeLimitScaling WatchList
-WatchListClient WatchListCompression
+SupplementalGroupsPolicy TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests
+UserNamespacesSupport VolumeAttributesClass VolumeLimitScaling WatchList WatchListClient
 `,
 	},
 	{
@@ -174,6 +172,14 @@ APIServerIdentity UnknownVersionInteroperabilityProxy
 	{
 		on:     true,
 		absent: true,
+		why:    "claims do not tell since when no pod uses them",
+		names: `
+PersistentVolumeClaimUnusedSinceTime
+`,
+	},
+	{
+		on:     true,
+		absent: true,
 		why:    "images and containers have one file system",
 		names: `
 KubeletSeparateDiskGC
@@ -193,6 +199,70 @@ StructuredAuthenticationConfigurationEgressSelector
 		why:    "how many volumes of a CSI driver a node takes is read when the driver registers",
 		names: `
 MutableCSINodeAllocatableCount
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "the kubelet serves files of logs, and does not read the journals of services",
+		names: `
+NodeLogQuery
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "cgroups are made by cgroupfs, whatever the runtime says",
+		names: `
+KubeletCgroupDriverFromCRI
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "without root of the machine a cluster has one fake node",
+		names: `
+KubeletInUserNamespace
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "streams go to kubelets as SPDY: no node declares the feature",
+		names: `
+ExtendWebSocketsToKubelet
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "watches are not compressed",
+		names: `
+WatchListCompression
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "no metrics say when the keys of issuers were read",
+		names: `
+StructuredAuthenticationConfigurationJWKSMetrics
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "no node declares the feature yet: a pod that asks for it stays Pending",
+		names: `
+RestartAllContainersOnContainerExits
+`,
+	},
+	{
+		on:     true,
+		absent: true,
+		why:    "no node declares the feature yet: a resize of a whole pod is refused",
+		names: `
+InPlacePodLevelResourcesVerticalScaling
 `,
 	},
 	{
