@@ -77,11 +77,11 @@ func (s *Server) pages(m *http.ServeMux) []string {
 	paths := []string{"/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"}
 	served := []string{"/statusz"}
 	if s.config.Flags != nil {
-		discovery.Flagz(m, s.config.Flags)
+		discovery.Flagz(m, "apiserver", s.config.Flags)
 		paths = append([]string{"/flagz"}, paths...)
 		served = append(served, "/flagz")
 	}
-	discovery.Statusz(m, s.config.Version, time.Now(), paths)
+	discovery.Statusz(m, "apiserver", s.config.Version, time.Now(), paths)
 	return served
 }
 

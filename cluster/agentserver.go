@@ -102,6 +102,9 @@ type agentState struct {
 	// watchdog checks the leader election; nil: there is none.
 	watchdog *leaderelection.HealthzAdaptor
 	metrics  []prometheus.Collector
+	// component is the name on /statusz and /flagz; flags are shown there, if they are known.
+	component string
+	flags     func() map[string]string
 	// config is served at /configz under configName; an empty name: not served.
 	configName string
 	config     settings
@@ -193,6 +196,7 @@ func (s *agentServer) routes(of agentState) {
 	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), of.metrics)...)
 	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	s.mux.Handle("/metrics/slis", probes)
+	pages(s.mux, of.component, of.flags, "/healthz", "/livez", "/metrics", "/readyz")
 	if of.configName != "" {
 		s.mux.Handle("/configz", configz(of.configName, of.config))
 	}
@@ -203,6 +207,15 @@ func (s *agentServer) routes(of agentState) {
 	s.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	s.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	s.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}
+
+// pages serves /statusz and, if the flags are known, /flagz of a component that has these paths, too.
+func pages(mux *http.ServeMux, component string, flags func() map[string]string, paths ...string) {
+	if flags != nil {
+		discovery.Flagz(mux, component, flags)
+		paths = append([]string{"/flagz"}, paths...)
+	}
+	discovery.Statusz(mux, component, versionInfo(), time.Now(), append(paths, "/statusz"))
 }
 
 // ServeHTTP authenticates and authorizes a request, then serves it.

@@ -93,6 +93,8 @@ func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzA
 	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{
 		watchdog:   dog,
 		metrics:    controllers.Collectors(),
+		component:  "kube-scheduler",
+		flags:      func() map[string]string { return map[string]string{"leader-elect": "true"} },
 		configName: "componentconfig",
 		config:     settings{"Parallelism": 16},
 	}, slog.New(slog.DiscardHandler))
@@ -251,6 +253,13 @@ func TestAgentsCallers(t *testing.T) {
 		{
 			"the configuration", "GET", "/configz", "", clientOf(t, judge.ca, admin), 200,
 			`{"componentconfig":{"Parallelism":16}}`,
+		},
+		{"flags", "GET", "/flagz", "", clientOf(t, judge.ca, admin), 200, "kube-scheduler flagz"},
+		{"their values", "GET", "/flagz", "", clientOf(t, judge.ca, admin), 200, "leader-elect: true"},
+		{"flags are not for all", "GET", "/flagz", "", nil, 403, ""},
+		{
+			"the status", "GET", "/statusz", "", clientOf(t, judge.ca, admin), 200,
+			"Paths: /flagz /healthz /livez /metrics /readyz /statusz",
 		},
 		{"what is not there", "GET", "/nothing", "", clientOf(t, judge.ca, admin), 404, ""},
 		{"a path that is not tidy", "GET", "//metrics", "", nil, 403, ""},

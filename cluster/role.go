@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/lib/mark"
 	"keelson/lib/run"
@@ -229,6 +230,7 @@ func RunRole(ctx context.Context, word string, cfg RoleConfig) error {
 
 // AddFlags adds the role's flags; for the kubelet also those of the other roles of a node.
 func (r Role) AddFlags(fl *pflag.FlagSet, cfg *RoleConfig) {
+	cfg.API.Flags = options.Values(fl)
 	if r.row.file != "" {
 		fl.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: pki/"+r.row.file+
 			".kubeconfig in the data directory)")

@@ -149,7 +149,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	anonymous := servers.Anonymous(to)
-	of := agentState{watchdog: r.Election.watch()}
+	of := agentState{watchdog: r.Election.watch(), component: row.agent, flags: r.API.Flags}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
 	}

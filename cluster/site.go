@@ -261,7 +261,10 @@ func (s *site) kubelet() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
+	zpages := http.NewServeMux()
+	pages(zpages, "kubelet", cfg.API.Flags, "/healthz", "/logs", "/metrics", "/pods", "/runningpods", "/stats/summary")
 	kc := kubelet.Config{
+		Pages:        zpages,
 		NodeName:     cfg.NodeName,
 		Client:       cl,
 		Runtime:      rt.client,

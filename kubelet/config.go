@@ -63,6 +63,8 @@ type Config struct {
 	AllowedNames []string
 	// ByToken admits callers by the token of a service account; see server.Config. nil: nobody.
 	ByToken func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool
+	// Pages serves /statusz and /flagz; nil: they are not served.
+	Pages http.Handler
 
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
 	NodeIPs []netip.Addr

@@ -75,6 +75,7 @@ func (k *Kubelet) listen() (*listener, error) {
 			Reach:        k.newReachProber(),
 			Stats:        http.HandlerFunc(k.stats.Summary),
 			LogDir:       k.cfg.LogDir,
+			Pages:        k.cfg.Pages,
 			Log:          k.cfg.Log,
 			Metrics: map[string]http.Handler{
 				"":          k.metrics.Handler(nodeMetrics{k}, k.stats, k.podResources, k.devices, k.devicePlugins),

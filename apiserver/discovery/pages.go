@@ -17,10 +17,7 @@ import (
 	"keelson/apiserver/wire"
 )
 
-const (
-	pagesGroup = "config.k8s.io"
-	component  = "apiserver" // the component name on the pages
-)
+const pagesGroup = "config.k8s.io"
 
 // page has the common fields of Statusz and Flagz.
 type page struct {
@@ -48,8 +45,8 @@ type flagz struct {
 	Flags map[string]string `json:"flags,omitempty"`
 }
 
-// Statusz serves /statusz: start time, version and paths of the process.
-func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []string) {
+// Statusz serves /statusz: start time, version and paths of a component.
+func Statusz(mux *http.ServeMux, component string, info apiversion.Info, begin time.Time, paths []string) {
 	version := info.Major + "." + info.Minor
 	text := func() string {
 		up := time.Since(begin)
@@ -58,7 +55,7 @@ func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []
 			begin.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60, int(up.Seconds())%60,
 			info.GoVersion, version, strings.Join(paths, " "))
 	}
-	mux.Handle("/statusz", servePage("Statusz", text, func(p page) any {
+	mux.Handle("/statusz", servePage(component, "Statusz", text, func(p page) any {
 		return statusz{
 			page:             p,
 			StartTime:        begin.UTC().Format(time.RFC3339),
@@ -71,8 +68,8 @@ func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []
 	}))
 }
 
-// Flagz serves /flagz: the process's flags with their values.
-func Flagz(mux *http.ServeMux, flags func() map[string]string) {
+// Flagz serves /flagz: a component's flags with their values.
+func Flagz(mux *http.ServeMux, component string, flags func() map[string]string) {
 	text := func() string {
 		var b strings.Builder
 		all := flags()
@@ -81,11 +78,13 @@ func Flagz(mux *http.ServeMux, flags func() map[string]string) {
 		}
 		return b.String()
 	}
-	mux.Handle("/flagz", servePage("Flagz", text, func(p page) any { return flagz{page: p, Flags: flags()} }))
+	mux.Handle("/flagz", servePage(component, "Flagz", text, func(p page) any {
+		return flagz{page: p, Flags: flags()}
+	}))
 }
 
 // servePage serves a page as text, or as an object of config.k8s.io v1beta1 or v1alpha1 when the client accepts that.
-func servePage(kind string, text func() string, object func(page) any) http.Handler {
+func servePage(component, kind string, text func() string, object func(page) any) http.Handler {
 	name := strings.ToLower(kind)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want, plainText, err := wire.NegotiatePage(r, func(w wire.MediaTypeOptions) bool {

@@ -16,9 +16,9 @@ import (
 // TestPages asks for /statusz and /flagz as Kubernetes v1.37's was asked.
 func TestPages(t *testing.T) {
 	mux := http.NewServeMux()
-	Statusz(mux, apiversion.Info{Major: "1", Minor: "37", GoVersion: "go1.26"},
+	Statusz(mux, "apiserver", apiversion.Info{Major: "1", Minor: "37", GoVersion: "go1.26"},
 		time.Date(2026, 11, 22, 1, 11, 4, 0, time.UTC), []string{"/healthz", "/statusz"})
-	Flagz(mux, func() map[string]string { return map[string]string{"port": "6443", "data-dir": "/var/lib/keelson"} })
+	Flagz(mux, "apiserver", func() map[string]string { return map[string]string{"port": "6443", "data-dir": "/var/lib/keelson"} })
 	const (
 		header = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility " +
 			"guarantees and is for debugging purposes only.\n"

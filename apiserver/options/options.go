@@ -30,7 +30,7 @@ type Options struct {
 
 // AddFlags adds kube-apiserver's flags.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
-	o.Flags = func() map[string]string { return values(fl) }
+	o.Flags = Values(fl)
 	for group, add := range o.groups() {
 		flaggroup.Add(fl, group, add)
 	}
@@ -61,13 +61,15 @@ func (o *Options) Validate() error {
 	)
 }
 
-// values are the values of all visible flags.
-func values(fl *pflag.FlagSet) map[string]string {
-	out := map[string]string{}
-	fl.VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			out[f.Name] = f.Value.String()
-		}
-	})
-	return out
+// Values returns the values of all visible flags, when it is called.
+func Values(fl *pflag.FlagSet) func() map[string]string {
+	return func() map[string]string {
+		out := map[string]string{}
+		fl.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				out[f.Name] = f.Value.String()
+			}
+		})
+		return out
+	}
 }

@@ -59,7 +59,9 @@ type Config struct {
 	LogDir string
 	// Metrics are served at /metrics and below, by what follows: "", "/probes", "/resource".
 	Metrics map[string]http.Handler
-	Log     *slog.Logger
+	// Pages serves /statusz and /flagz; nil: they are not served.
+	Pages http.Handler
+	Log   *slog.Logger
 }
 
 // Server is the kubelet's HTTPS server; see New.
@@ -114,6 +116,10 @@ func New(cfg Config) *Server {
 	if cfg.LogDir != "" {
 		server.mux.Handle("GET /logs/", logDir(cfg.LogDir).handler())
 	}
+	if cfg.Pages != nil {
+		server.mux.Handle("GET /statusz", cfg.Pages)
+		server.mux.Handle("GET /flagz", cfg.Pages)
+	}
 	for rest, h := range cfg.Metrics {
 		server.mux.Handle("GET /metrics"+rest, h)
 	}
@@ -166,6 +172,7 @@ var subresources = map[string][]string{
 	"logs":        {"log"},
 	"pods":        {"pods", "proxy"},
 	"runningpods": {"pods", "proxy"},
+	"statusz":     {"statusz", "proxy"},
 }
 
 // access returns what a caller needs the right to. What runs a program or reaches a port needs the right to create,

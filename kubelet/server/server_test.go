@@ -289,6 +289,8 @@ func TestTokens(t *testing.T) {
 		{"GET", "/logs/pod/0.log", "get [log]"},
 		{"GET", "/pods", "get [pods proxy]"},
 		{"GET", "/runningpods/", "get [pods proxy]"},
+		{"GET", "/statusz", "get [statusz proxy]"},
+		{"GET", "/flagz", "get [proxy]"},
 		{"GET", "/containerLogs/ns/web/c", "get [proxy]"},
 		{"GET", "/exec/ns/web/c?command=x", "create [proxy]"},
 		{"POST", "/attach/ns/web/c", "create [proxy]"},
