@@ -88,6 +88,11 @@ func TestTable(t *testing.T) {
 		}
 		workers[row.syncs] = row.workers
 	}
+	for _, syncs := range []string{"disruption", "resourceclaim"} { // since v1.37 and v1.36
+		if workers[syncs] == 0 {
+			t.Errorf("no controller has --concurrent-%s-syncs", syncs)
+		}
+	}
 	o := Options{Workers: map[string]int{"deployment": 9}}
 	for _, r := range table {
 		want := r.workers

@@ -279,6 +279,19 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
+// TestNothingToDo: a Job without completions is complete, also while it is suspended.
+func TestNothingToDo(t *testing.T) {
+	for _, suspend := range []bool{false, true} {
+		job := newJob(0, 1, func(j *batchv1.Job) { j.Spec.Suspend = &suspend })
+		snap := snapshot{job: job, expectationsSatisfied: true, now: now}
+		accounting := newAccounting(snap, decide(snap), outcome{})
+		c := condition(accounting.status.Conditions, batchv1.JobSuccessCriteriaMet)
+		if c == nil || accounting.end == nil || c.Reason != batchv1.JobReasonCompletionsReached {
+			t.Errorf("suspended %v: got %v", suspend, accounting.status.Conditions)
+		}
+	}
+}
+
 // TestMany: a status lists no more than a burst, and more than that is counted in several passes.
 func TestMany(t *testing.T) {
 	job := newJob(1200, 1200, started)

@@ -211,6 +211,35 @@ func TestNeverSeen(t *testing.T) {
 	})
 }
 
+// TestExtendedResourcesOfEndedPod: the claim that the scheduler made for a pod's extended resources goes when the pod
+// has ended, with its devices.
+func TestExtendedResourcesOfEndedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := pod("a")
+		runs.Spec.NodeName = "n"
+		runs.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "x"}
+		claim := allocated("x", runs)
+		claim.OwnerReferences = []metav1.OwnerReference{
+			*metav1.NewControllerRef(runs, corev1.SchemeGroupVersion.WithKind("Pod")),
+		}
+		c := controllertest.New(runs, claim)
+		c.Start(t, "resource-claim-controller", New)
+		settle()
+		if claims(t, c)["x"] == nil {
+			t.Fatal("the claim of a running pod is gone")
+		}
+		ended := get(t, c, "a")
+		ended.Status.Phase = corev1.PodSucceeded
+		if _, err := c.CoreV1().Pods("dev").UpdateStatus(t.Context(), ended, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		if left := claims(t, c); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 // TestGivenBack: reservations of pods that are gone, have ended, or were made again go; with the last one the devices;
 // with a deleted claim the finalizer.
 func TestGivenBack(t *testing.T) {

@@ -242,6 +242,14 @@ func TestFilters(t *testing.T) {
 			"1 node(s) didn't have free ports for the requested pod ports",
 		},
 		{
+			"host port of a sidecar", with(two(nil, nil), there("p", "n1", schedtest.HostPort("", corev1.ProtocolTCP, 80))),
+			pod(schedtest.HostPort("", corev1.ProtocolTCP, 80), schedtest.With(func(s *corev1.PodSpec) {
+				s.InitContainers = s.Containers
+				s.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+				s.Containers = []corev1.Container{{Name: "main"}}
+			})), "n2", "1 node(s) didn't have free ports for the requested pod ports",
+		},
+		{
 			"host port, other protocol", with(one, there("p", "n1", schedtest.HostPort("", corev1.ProtocolTCP, 80))),
 			pod(schedtest.HostPort("", corev1.ProtocolUDP, 80)), "n1", "",
 		},
