@@ -5,10 +5,12 @@ package apiserver_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver"
@@ -172,5 +174,55 @@ rules:
 	}
 	if n := len(sink.of("health")); n != 0 {
 		t.Errorf("a health check left %d events", n)
+	}
+}
+
+// TestAuditIsTheAnswer: the audited object of a response is what the client got, as JSON, in every form.
+func TestAuditIsTheAnswer(t *testing.T) {
+	policy, err := audit.ParsePolicy([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n" +
+		"rules: [{level: RequestResponse}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &events{}
+	running := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
+	const (
+		asTable = "application/json;as=Table;g=meta.k8s.io;v=v1"
+		partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+		pods    = "/api/v1/namespaces/default/pods"
+		config  = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","finalizers":["a/b"]}}`
+	)
+	for i, c := range []struct{ method, path, body, accept, kind string }{
+		{"POST", mapsPath, config, asTable, "Table"},
+		{"GET", mapsPath + "/a", "", partial, "PartialObjectMetadata"},
+		{"GET", mapsPath, "", asTable, "Table"},
+		{"DELETE", mapsPath + "/a", "", asTable, "Table"}, // it stays
+		{"PATCH", mapsPath + "/a", `{"metadata":{"finalizers":null}}`, "application/json", "ConfigMap"},
+		{"POST", mapsPath, strings.Replace(config, `,"finalizers":["a/b"]`, "", 1), "application/json", "ConfigMap"},
+		{"DELETE", mapsPath + "/a", "", asTable, "Status"},
+		{"DELETE", mapsPath, "", asTable, "Table"},
+		{
+			"POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+			"application/json", "Pod",
+		},
+		{"POST", pods + "/p/eviction", `{"metadata":{"name":"p"}}`, "application/json", "Status"},
+		{"GET", pods + "/none", "", asTable, "Status"},
+	} {
+		id := fmt.Sprintf("answer-%d", i)
+		headers := []string{"Accept", c.accept, "Audit-Id", id}
+		if c.method == "PATCH" {
+			headers = append(headers, "Content-Type", mergePatch)
+		}
+		got := running.call(t, c.method, c.path, c.body, headers...)
+		what := c.method + " " + c.path + " as " + c.kind
+		waittest.Until(t, "the event of "+what, func() bool { return len(sink.of(id)) > 0 })
+		var answer, audited map[string]any
+		got.into(t, &answer)
+		if err := json.Unmarshal(sink.of(id)[0].ResponseObject, &audited); err != nil {
+			t.Errorf("%s: audited %s: %v", what, sink.of(id)[0].ResponseObject, err)
+		}
+		if d := cmp.Diff(answer, audited); d != "" || answer["kind"] != c.kind {
+			t.Errorf("%s: answered %s; audited (-answer +audited):\n%s", what, short(got.Body), d)
+		}
 	}
 }
