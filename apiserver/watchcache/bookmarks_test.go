@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,10 +268,70 @@ func TestCacheFallsBehind(t *testing.T) {
 		t.Error("event though nothing changed")
 	}
 	create(t, resource, "ns/b")
-	list, err := resource.List(t.Context(), objectstest.Everything())
-	if err != nil || len(list.Items) != 2 {
-		t.Errorf("after loading again: got %d pods, %v", len(list.Items), err)
+	reloaded(t, resource, 2)
+}
+
+// reloaded waits until the cache is loaded again, with n objects.
+func reloaded(t *testing.T, resource *watchcache.Resource, n int) {
+	t.Helper()
+	waittest.Right(t, "the cache is loaded again", func() string {
+		list, err := resource.List(t.Context(), objectstest.Everything())
+		if err != nil {
+			return err.Error()
+		}
+		if len(list.Items) != n {
+			t.Fatalf("after loading again: got %d pods, want %d", len(list.Items), n)
+		}
+		return ""
+	})
+}
+
+// stuckStore is a store that falls behind and then cannot be read again until it may.
+type stuckStore struct {
+	slowStore
+	lists chan struct{}
+	asked chan struct{}
+	loads atomic.Int32
+}
+
+func (s *stuckStore) List(ctx context.Context, r store.Range) (store.Page, error) {
+	if s.loads.Add(1) == 2 {
+		close(s.asked)
+		<-s.lists
 	}
+	return s.Store.List(ctx, r)
+}
+
+// TestReloadRefuses: while the cache is loaded again lists and watches get 429 with a time to wait, pages and objects
+// wait for it, and afterwards all is as it was.
+func TestReloadRefuses(t *testing.T) {
+	st := &stuckStore{
+		slowStore: slowStore{Store: objectstest.NewStore(t), fail: make(chan struct{})},
+		lists:     make(chan struct{}),
+		asked:     make(chan struct{}),
+	}
+	_, resource := start(t, watchcache.Config{Store: st})
+	if _, err := resource.Get(t.Context(), "ns", "none", ""); !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	close(st.fail)
+	<-st.asked
+	_, listErr := resource.List(t.Context(), objectstest.Everything())
+	_, watchErr := resource.Watch(t.Context(), objectstest.Everything())
+	for what, err := range map[string]error{"list": listErr, "watch": watchErr} {
+		seconds, ok := apierrors.SuggestsClientDelay(err)
+		if !apierrors.IsTooManyRequests(err) || !ok || seconds < 1 {
+			t.Errorf("%s: got %v, %d s; want 429 and a second at least", what, err, seconds)
+		}
+	}
+	page := objectstest.Everything()
+	page.Limit = 1
+	if _, err := resource.List(t.Context(), page); err != nil {
+		t.Errorf("a page: %v", err)
+	}
+	close(st.lists)
+	create(t, resource, "ns/a")
+	reloaded(t, resource, 1)
 }
 
 func TestUnreadableObjects(t *testing.T) {

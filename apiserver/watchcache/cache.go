@@ -22,9 +22,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/apiserver/objects"
 	"keelson/store"
@@ -61,6 +64,8 @@ type Cache struct {
 	loads   int                     // number of full loads
 
 	revision atomic.Int64
+	// reloading is since when the cache loads everything again; nil: it does not.
+	reloading atomic.Pointer[time.Time]
 
 	mu              sync.Mutex
 	revisionChanged chan struct{} // closed and replaced when revision changes, if somebody waits
@@ -116,11 +121,13 @@ func (c *Cache) Resource(cfg objects.Config) *Resource {
 func (c *Cache) Revision() int64 { return c.revision.Load() }
 
 // Run loads everything, calls ready and follows the store until ctx ends. Reads and watches wait until it is loaded.
+// When the cache has fallen behind the store it is loaded again; lists and watches that begin meanwhile are refused.
 func (c *Cache) Run(ctx context.Context, ready func()) error {
 	defer c.stopWatches()
 	for {
 		at, err := c.load(ctx)
 		if err == nil {
+			c.reloading.Store(nil)
 			ready()
 			err = c.follow(ctx, at)
 		}
@@ -128,11 +135,25 @@ func (c *Cache) Run(ctx context.Context, ready func()) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, store.ErrSlow), errors.Is(err, store.ErrCompacted):
+			c.reloading.CompareAndSwap(nil, new(time.Now()))
 			c.log.Warn("watch cache fell behind the store, reload", "rev", c.Revision(), "err", err)
 		default:
 			return err
 		}
 	}
+}
+
+// refuse returns 429 while the cache is loaded again: lists and watches would wait for it, and a server that has just
+// fallen behind would collect them. As in Kubernetes (KEP-4568), Retry-After grows with the time it takes. Before the
+// first load nobody is refused: only the server's own parts ask then, and they wait.
+func (c *Cache) refuse() error {
+	since := c.reloading.Load()
+	if since == nil {
+		return nil
+	}
+	const growth, most = 0.06, 30
+	after := math.Min(most, math.Max(1, math.Exp(growth*time.Since(*since).Seconds())))
+	return apierrors.NewTooManyRequests("storage is (re)initializing", int(after))
 }
 
 // addWatch counts a watch that is about to run; end waits for its watchers.Done.

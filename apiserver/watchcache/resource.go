@@ -213,6 +213,11 @@ func (r *Resource) List(ctx context.Context, query objects.ListQuery) (*objects.
 	if err != nil {
 		return nil, err
 	}
+	if query.Limit == 0 { // a page costs little
+		if err := r.cache.refuse(); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.await(ctx, plan.Latest, plan.Revision); err != nil {
 		return nil, err
 	}

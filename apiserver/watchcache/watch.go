@@ -93,6 +93,9 @@ func (r *Resource) Watch(ctx context.Context, query objects.ListQuery) (objects.
 	if err := objects.CheckQuery(&query, true); err != nil {
 		return nil, err
 	}
+	if err := r.cache.refuse(); err != nil {
+		return nil, err
+	}
 	rev, err := objects.ParseRevision(query.ResourceVersion)
 	if err != nil {
 		return nil, err
