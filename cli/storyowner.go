@@ -5,6 +5,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
@@ -43,6 +44,7 @@ type pods struct {
 	of    string
 	list  []corev1.Pod
 	lacks string // why pods are missing; empty: none is missing, or the reason is unknown
+	waits string // why a StatefulSet's update does not go on; empty: it does, or there is none
 }
 
 // target is the pod that an argument names. For an owner it is the pod in the worst state, else the newest.
@@ -59,7 +61,12 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	o := owners[i]
 	ns := "/namespaces/" + url.PathEscape(f.namespace)
 	var meta owning
-	if err := f.read(ctx, o.path+ns+"/"+o.kind+"/"+url.PathEscape(of), &meta); err != nil {
+	var body json.RawMessage
+	err = f.read(ctx, o.path+ns+"/"+o.kind+"/"+url.PathEscape(of), &body)
+	if err == nil {
+		err = json.Unmarshal(body, &meta)
+	}
+	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return "", pods{}, fmt.Errorf("%s %s/%s does not exist", strings.TrimSuffix(o.kind, "s"), f.namespace, of)
 		}
@@ -86,6 +93,13 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 		return "", pods{}, f.noPods(ctx, arg, &meta, uids)
 	}
 	all.lacks = meta.CreateError()
+	if o.kind == "statefulsets" {
+		var set appsv1.StatefulSet
+		if err := json.Unmarshal(body, &set); err != nil {
+			return "", pods{}, err
+		}
+		all.waits, _ = cause.Update(&set, all.list)
+	}
 	return all.list[0].Name, all, nil
 }
 
@@ -209,5 +223,8 @@ func (p pods) print(out io.Writer, form, told string) {
 	_ = table.Flush()
 	if p.lacks != "" {
 		_, _ = fmt.Fprintf(out, "   and more cannot be created: %s\n", p.lacks)
+	}
+	if p.waits != "" {
+		_, _ = fmt.Fprintf(out, "   %s\n", p.waits)
 	}
 }

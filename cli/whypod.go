@@ -8,13 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
 	"keelson/timeline"
+	"keelson/timeline/cause"
 )
 
 func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error) {
@@ -32,7 +38,7 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	if asked != nil && !apierrors.IsNotFound(asked) && !foreign {
 		return nil, nil, asked
 	}
-	around := &timeline.Around{Pod: &corev1.Pod{}, Foreign: foreign}
+	around := &timeline.Around{Pod: &corev1.Pod{}, Foreign: foreign, Now: time.Now()}
 	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), around.Pod)
 	switch {
 	case err != nil && foreign:
@@ -40,7 +46,9 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	case err != nil && asked != nil:
 		return nil, nil, f.unknown(ctx, name, asked)
 	case err != nil:
-		why.Gone = apierrors.IsNotFound(err) // or the user may not read it: the stored decision is still shown
+		if apierrors.IsNotFound(err) { // else the user may not read it: the stored decision is still shown
+			why.Vanished(time.Now())
+		}
 		return why, nil, nil
 	}
 	if asked != nil {
@@ -54,8 +62,8 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 			around.Node = nil
 			around.NodeGone = apierrors.IsNotFound(err)
 		}
-		if !podkind.Ready(around.Pod) {
-			around.Warnings = f.warnings(ctx, around.Pod)
+		if !podkind.Ready(around.Pod) || around.Pod.DeletionTimestamp != nil {
+			f.unready(ctx, around)
 		}
 	} else {
 		around.Group = f.group(ctx, around.Pod)
@@ -79,19 +87,89 @@ func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
 	return w.Waits(a)
 }
 
-// warnings are the Warning events about a pod; those of a static pod name it by the UID in its mirror's annotation.
-func (f *storyFlags) warnings(ctx context.Context, p *corev1.Pod) []timeline.Warning {
-	query := url.Values{"fieldSelector": {"type=Warning,involvedObject.kind=Pod,involvedObject.name=" + p.Name}}
+// unready reads what may keep a pod with a node from being Ready, or from its end.
+func (f *storyFlags) unready(ctx context.Context, around *timeline.Around) {
+	f.events(ctx, around)
+	if len(podkind.Claims(around.Pod)) > 0 {
+		around.Attachments = f.attachments(ctx, around.Pod)
+	}
+	by := metav1.GetControllerOf(around.Pod)
+	if by == nil || by.Kind != "StatefulSet" {
+		return
+	}
+	var set appsv1.StatefulSet
+	var list corev1.PodList
+	ns := url.PathEscape(f.namespace)
+	if f.read(ctx, "/apis/apps/v1/namespaces/"+ns+"/statefulsets/"+url.PathEscape(by.Name), &set) != nil ||
+		f.read(ctx, f.inNamespace("pods"), &list) != nil {
+		return
+	}
+	update, waitsFor := cause.Update(&set, ownedBy(list.Items, map[types.UID]bool{by.UID: true}))
+	if waitsFor == around.Pod.Name {
+		around.Update = update
+	}
+}
+
+// events reads the Warning events about a pod, and those about containers that its kubelet ends. Those of a static pod
+// name it by the UID in its mirror's annotation.
+func (f *storyFlags) events(ctx context.Context, around *timeline.Around) {
+	p := around.Pod
+	query := url.Values{"fieldSelector": {"involvedObject.kind=Pod,involvedObject.name=" + p.Name}}
 	var list corev1.EventList
 	if f.read(ctx, f.inNamespace("events")+"?"+query.Encode(), &list) != nil {
+		return
+	}
+	for i := range list.Items {
+		event := &list.Items[i]
+		uid := string(event.InvolvedObject.UID)
+		switch {
+		case uid != string(p.UID) && uid != p.Annotations[corev1.MirrorPodAnnotationKey]:
+		case event.Type == corev1.EventTypeWarning:
+			around.Warnings = append(around.Warnings, timeline.WarningOf(event))
+		case event.Reason == timeline.ReasonKilling:
+			around.Kills = append(around.Kills, timeline.WarningOf(event))
+		}
+	}
+}
+
+// attachments are the pod's volumes that wait for their VolumeAttachment to its node.
+func (f *storyFlags) attachments(ctx context.Context, pod *corev1.Pod) []timeline.Attachment {
+	var all storagev1.VolumeAttachmentList
+	if f.read(ctx, "/apis/storage.k8s.io/v1/volumeattachments", &all) != nil {
 		return nil
 	}
-	var out []timeline.Warning
-	for i := range list.Items {
-		if uid := string(list.Items[i].InvolvedObject.UID); uid == string(p.UID) ||
-			uid == p.Annotations[corev1.MirrorPodAnnotationKey] {
-			out = append(out, timeline.WarningOf(&list.Items[i]))
+	waiting := map[string]*storagev1.VolumeAttachment{} // by PersistentVolume
+	for i := range all.Items {
+		a := &all.Items[i]
+		if pv := a.Spec.Source.PersistentVolumeName; pv != nil && a.Spec.NodeName == pod.Spec.NodeName &&
+			!a.Status.Attached {
+			waiting[*pv] = a
 		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	var out []timeline.Attachment
+	for i := range pod.Spec.Volumes {
+		name := podkind.ClaimName(pod, &pod.Spec.Volumes[i])
+		var claim corev1.PersistentVolumeClaim
+		if name == "" || f.read(ctx, f.inNamespace("persistentvolumeclaims/"+url.PathEscape(name)), &claim) != nil {
+			continue
+		}
+		a := waiting[claim.Spec.VolumeName]
+		if a == nil {
+			continue
+		}
+		wait := timeline.Attachment{
+			Name:     a.Name,
+			Attacher: a.Spec.Attacher,
+			Volume:   pod.Spec.Volumes[i].Name,
+			Claim:    name,
+		}
+		if e := a.Status.AttachError; e != nil {
+			wait.Error = e.Message
+		}
+		out = append(out, wait)
 	}
 	return out
 }

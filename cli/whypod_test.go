@@ -33,6 +33,7 @@ func TestWhyNotReady(t *testing.T) {
 	}
 	warning := func(uid types.UID, message string) corev1.Event {
 		return corev1.Event{
+			Type:           corev1.EventTypeWarning,
 			Reason:         "Unhealthy",
 			Message:        message,
 			InvolvedObject: corev1.ObjectReference{UID: uid, FieldPath: "spec.containers{app}"},
@@ -49,7 +50,7 @@ func TestWhyNotReady(t *testing.T) {
 			"/api/v1/nodes/n":                     &corev1.Node{},
 		}[r.URL.Path]
 		if r.URL.Path == "/api/v1/namespaces/default/events" &&
-			r.URL.Query().Get("fieldSelector") == "type=Warning,involvedObject.kind=Pod,involvedObject.name=web" {
+			r.URL.Query().Get("fieldSelector") == "involvedObject.kind=Pod,involvedObject.name=web" {
 			answer = &corev1.EventList{Items: []corev1.Event{other, mine, other}}
 		}
 		if answer == nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,8 +25,16 @@ type Around struct {
 	// Node is the pod's node; nil: it has none, or it may not be read. NodeGone means that it does not exist.
 	Node     *corev1.Node
 	NodeGone bool
-	// Warnings are the Warning events about a pod that has a node.
-	Warnings []Warning
+	// Warnings are the Warning events about a pod that has a node, Kills those about containers that its kubelet ended.
+	Warnings, Kills []Warning
+	// Attachments are the volumes of a pod that are not attached to its node yet.
+	Attachments []Attachment
+	// Update says that the update of its StatefulSet waits for the pod; empty: it does not, or the pod has none.
+	Update string
+	// Now is the time of the question.
+	Now time.Time
+
+	killed []ProbeKill
 	// Group is the pod group of a pod without a node; nil: none, or unknown.
 	Group *Group
 	// Scheduler is what is wrong with Keelson's scheduler; empty: nothing known.
@@ -34,11 +43,21 @@ type Around struct {
 	Foreign bool
 }
 
-// Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says; empty: it is Ready,
-// has ended, or is deleted. Explain comes first.
+// Attachment is a volume whose VolumeAttachment to the pod's node is not attached.
+type Attachment struct {
+	Name, Attacher string // of the VolumeAttachment
+	Volume, Claim  string
+	Error          string // the attacher's last; empty: none
+}
+
+// Waits explains what keeps the pod from being Ready: why it has no node, or what its kubelet says, or why it is
+// still there though it is deleted; empty: it is Ready or has ended. Explain comes first.
 func (w *Why) Waits(a *Around) string {
 	switch decision := w.Decision; {
-	case w.Gone, a.Pod == nil, podapi.Terminal(a.Pod):
+	case w.Gone, a.Pod == nil:
+	case a.Pod.DeletionTimestamp != nil:
+		return strings.Join(w.Terminating, "; ")
+	case podapi.Terminal(a.Pod):
 	case a.NodeGone:
 		return fmt.Sprintf("there is no node %s, so nothing runs it", a.Pod.Spec.NodeName)
 	case a.Pod.Spec.NodeName != "":
@@ -79,8 +98,8 @@ func (g *Group) waits() string {
 	return ""
 }
 
-// Explain sets w.NotReady, and w.Reason when no decision of Keelson's scheduler explains the pod's node: none was
-// requested or none was needed.
+// Explain sets w.NotReady, w.Terminating and w.Help, and w.Reason when no decision of Keelson's scheduler explains the
+// pod's node: none was requested or none was needed.
 func (w *Why) Explain(around *Around) {
 	pod := around.Pod
 	// more useful than who deletes the pod afterwards
@@ -90,7 +109,13 @@ func (w *Why) Explain(around *Around) {
 			w.Ended += ": " + s.Message
 		}
 	}
+	around.killed = w.KilledBy
+	if pod.Status.Phase == corev1.PodSucceeded && w.Ended == "" {
+		w.Ended = around.endedByProbes()
+	}
 	w.NotReady = around.notReady()
+	w.terminating(around)
+	w.Help = around.help()
 	node := pod.Spec.NodeName
 	gone := ""
 	if around.NodeGone {

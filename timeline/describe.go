@@ -314,8 +314,10 @@ func container(mk mark.Mark, ctr *mark.Container) string {
 	}
 }
 
-func probe(d *mark.Probe) string {
-	text := d.Kind + " " + d.Action
+func probe(d *mark.Probe) string { return d.Kind + " " + probeResult(d) }
+
+func probeResult(d *mark.Probe) string {
+	text := d.Action
 	switch {
 	case d.Output != "":
 		text += " -> " + d.Output

@@ -49,6 +49,9 @@ func WarningOf(event *corev1.Event) Warning {
 	return warning
 }
 
+// ReasonKilling is the reason of the events by which a kubelet says why it ends a container.
+const ReasonKilling = "Killing"
+
 // reasons collects why a pod that has a node is not Ready.
 type reasons struct {
 	a   *Around
@@ -73,6 +76,9 @@ func (a *Around) notReady() []string {
 	}
 	if c := podapi.Condition(pod, corev1.PodReady); c != nil && c.Reason == "ReadinessGatesNotReady" {
 		r.add("its containers are ready, but %s", c.Message)
+	}
+	if a.Update != "" {
+		r.add("%s", a.Update)
 	}
 	if len(r.out) > mostReasons {
 		r.out = append(r.out[:mostReasons], fmt.Sprintf("and %d more", len(r.out)-mostReasons))
@@ -115,14 +121,12 @@ func (r *reasons) initContainers() bool {
 			r.container(name, container, status) // the containers start beside it
 			continue
 		case notCreated(status):
+			r.attachments()
 			r.creating(name+" is", []string{container.Name})
 		case status.State.Running != nil && !sidecar:
 			text := fmt.Sprintf("%s runs since %s; the containers start after it", name,
 				status.State.Running.StartedAt.Local().Format(time.TimeOnly))
-			if last := status.LastTerminationState.Terminated; last != nil {
-				text += "; its last run " + ended(last)
-			}
-			r.add("%s", text)
+			r.add("%s%s", text, r.lastRun(container.Name, status))
 		default:
 			r.container(name, container, status)
 		}
@@ -146,6 +150,9 @@ func (r *reasons) containers() {
 		} else if !s.Ready {
 			r.container("container "+c.Name, c, s)
 		}
+	}
+	if len(creating) > 0 {
+		r.attachments()
 	}
 	switch len(creating) {
 	case 0:
@@ -173,6 +180,18 @@ func (r *reasons) creating(what string, names []string) {
 	r.add("%s being created", what)
 }
 
+// attachments tells of volumes that are not attached to the node yet.
+func (r *reasons) attachments() {
+	for _, a := range r.a.Attachments {
+		text := fmt.Sprintf("volume %s (claim %s) is not attached to node %s: VolumeAttachment %s waits for the "+
+			"attacher %s", a.Volume, a.Claim, r.a.Pod.Spec.NodeName, a.Name, a.Attacher)
+		if a.Error != "" {
+			text += ": " + short(a.Error)
+		}
+		r.add("%s", text)
+	}
+}
+
 // aboutPod reports whether a warning is about a pod that has a node, and not about one of its containers.
 func aboutPod(w *Warning) bool { return w.Container == "" && w.Reason != "FailedScheduling" }
 
@@ -184,31 +203,98 @@ func (r *reasons) container(name string, ctr *corev1.Container, status *corev1.C
 		if st.Waiting.Message != "" {
 			text += ": " + short(st.Waiting.Message)
 		}
-		if last := status.LastTerminationState.Terminated; last != nil {
-			text += "; its last run " + ended(last)
-		}
-		r.add("%s", text)
+		r.add("%s%s", text, r.lastRun(ctr.Name, status))
 	case st.Terminated != nil:
-		r.add("%s %s", name, ended(st.Terminated))
+		r.add("%s %s", name, r.ended(ctr.Name, st.Terminated))
 	case st.Running != nil && !started(status) && ctr.StartupProbe != nil:
-		r.probe(name, ctr.Name, "Startup")
+		r.probe(name, status, "Startup")
 	case st.Running != nil && ctr.ReadinessProbe != nil:
-		r.probe(name, ctr.Name, "Readiness")
+		r.probe(name, status, "Readiness")
 	default:
 		r.add("%s is not ready", name)
 	}
 }
 
 // probe tells what the last attempt of a probe that fails has got.
-func (r *reasons) probe(name, container, kind string) {
-	w := r.newest(func(w *Warning) bool {
-		return w.Container == container && w.Reason == "Unhealthy" && strings.HasPrefix(w.Message, kind+" probe")
-	})
+func (r *reasons) probe(name string, status *corev1.ContainerStatus, kind string) {
+	last := ""
+	if end := status.LastTerminationState.Terminated; end != nil && r.killedBy(status.Name, end) != "" {
+		last = r.lastRun(status.Name, status)
+	}
+	w := r.unhealthy(status.Name, kind)
 	if w == nil {
-		r.add("%s runs, and its %s probe has not succeeded yet", name, strings.ToLower(kind))
+		r.add("%s runs, and its %s probe has not succeeded yet%s", name, strings.ToLower(kind), last)
 		return
 	}
-	r.add("%s runs, but is not ready: %s", name, w.text())
+	r.add("%s runs, but is not ready: %s%s", name, w.text(), last)
+}
+
+// unhealthy is the newest failure of a container's probe; nil: none is known.
+func (r *reasons) unhealthy(container, kind string) *Warning {
+	return r.newest(func(w *Warning) bool {
+		return w.Container == container && w.Reason == "Unhealthy" && strings.HasPrefix(w.Message, kind+" probe")
+	})
+}
+
+// lastRun says how the run of a container before the current one ended; empty: there was none.
+func (r *reasons) lastRun(container string, status *corev1.ContainerStatus) string {
+	last := status.LastTerminationState.Terminated
+	if last == nil {
+		return ""
+	}
+	return "; its last run " + r.ended(container, last)
+}
+
+// ended says how a run of a container ended. A probe that made the kubelet end it comes before the exit code: a program
+// that ends well when it is asked to has the exit code 0.
+func (r *reasons) ended(container string, run *corev1.ContainerStateTerminated) string {
+	if by := r.killedBy(container, run); by != "" {
+		return "was killed by its kubelet: " + by + "; it " + ended(run)
+	}
+	return ended(run)
+}
+
+// killedBy says which probe's failure made the kubelet end a run, from what the kubelet has recorded, else from events:
+// a kubelet drops events where there are many. Empty: none is known.
+func (r *reasons) killedBy(container string, run *corev1.ContainerStateTerminated) string {
+	const late = 2 * time.Second // times in a status have whole seconds
+	during := func(at time.Time) bool {
+		return !at.Before(run.StartedAt.Truncate(time.Second)) && !at.After(run.FinishedAt.Add(late))
+	}
+	for _, k := range r.a.killed {
+		if k.Container == container && during(k.At) {
+			return fmt.Sprintf("its %s probe %s", k.Probe, k.Result)
+		}
+	}
+	for i := range r.a.Kills {
+		kill := &r.a.Kills[i]
+		if kill.Container != container || !during(kill.Last) {
+			continue
+		}
+		for _, kind := range []string{"Liveness", "Startup"} {
+			if !strings.Contains(kill.Message, "failed "+strings.ToLower(kind)+" probe") {
+				continue
+			}
+			if w := r.unhealthy(container, kind); w != nil {
+				return w.text()
+			}
+			return kind + " probe failed"
+		}
+	}
+	return ""
+}
+
+// endedByProbes says which containers of a pod that succeeded were ended because of a probe; empty: none.
+func (a *Around) endedByProbes() string {
+	r := &reasons{a: a}
+	var out []string
+	for i := range a.Pod.Status.ContainerStatuses {
+		status := &a.Pod.Status.ContainerStatuses[i]
+		if run := status.State.Terminated; run != nil && r.killedBy(status.Name, run) != "" {
+			out = append(out, "container "+status.Name+" "+r.ended(status.Name, run))
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 func (r *reasons) newest(about func(*Warning) bool) (newest *Warning) {
@@ -226,7 +312,7 @@ func (w *Warning) text() string {
 	if w.Count > 1 {
 		times = fmt.Sprintf("%d times, ", w.Count)
 	}
-	return fmt.Sprintf("%s (%slast at %s)", strings.TrimRight(short(w.Message), ". \n"), times,
+	return fmt.Sprintf("%s (%slast at %s)", strings.TrimRight(short(w.Message), ".: \n"), times,
 		w.Last.Local().Format(time.TimeOnly))
 }
 

@@ -389,7 +389,7 @@ func TestRenderPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := reason(r, at(16_000_000))
+	w := reason(r, nil, at(16_000_000))
 	var b bytes.Buffer
 	RenderWhy(&b, &w, false, 0)
 	golden(t, "why-pending", b.Bytes())

@@ -3,8 +3,10 @@
 package timeline
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -43,6 +45,12 @@ type Why struct {
 	// Ended is how the pod ended or who ends it, if known: "evicted by ann", "Evicted: The node was low on resource:
 	// memory".
 	Ended string `json:"ended,omitempty"`
+	// KilledBy are the probes because of which the kubelet ended the last run of a container.
+	KilledBy []ProbeKill `json:"killedBy,omitempty"`
+	// Terminating are the reasons why a pod that is being deleted is still there; empty: it is not being deleted.
+	Terminating []string `json:"terminating,omitempty"`
+	// Help are commands that help, each with what it does; empty: none is known.
+	Help []string `json:"help,omitempty"`
 	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
 	Decision *mark.Decision `json:"decision,omitempty"`
 	Brief    bool           `json:"brief,omitempty"`
@@ -56,20 +64,29 @@ type Why struct {
 	Left     time.Duration  `json:"left,omitempty"`
 }
 
+// ProbeKill is the end of a container's run because of a probe.
+type ProbeKill struct {
+	Container string    `json:"container"`
+	Probe     string    `json:"probe"`  // liveness, startup
+	Result    string    `json:"result"` // "http :80/ -> 500"
+	At        time.Time `json:"at"`     // when the container had ended
+}
+
 // Why returns the last scheduling result of a pod; ErrUnknown if nothing is remembered.
 func (t *Timeline) Why(namespace, name string) (Why, error) {
-	pod, _, err := t.snapshot(namespace, name)
+	pod, owners, err := t.snapshot(namespace, name)
 	if err != nil {
 		return Why{}, err
 	}
-	return reason(pod, time.Now()), nil
+	return reason(pod, owners, time.Now()), nil
 }
 
-func reason(pod *record, now time.Time) Why {
+func reason(pod *record, owners []*record, now time.Time) Why {
 	why := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name, PreemptedBy: pod.leavesFor}
 	until := now
 	marks := pod.marks()
 	why.Partial = creation(marks).IsZero()
+	why.KilledBy = killedBy(marks)
 	why.MadeRoom = madeRoom(marks)
 	for _, mk := range marks {
 		switch d := mk.Detail.(type) {
@@ -111,8 +128,58 @@ func reason(pod *record, now time.Time) Why {
 	if !why.Since.IsZero() {
 		why.For = until.Sub(why.Since)
 	}
+	if why.Ended != "" || why.PreemptedBy != "" {
+		why.leaves(now)
+	}
+	why.behind(marks, owners)
 	why.whole(pod.decided)
 	return why
+}
+
+// killedBy finds the containers whose last run ended after a liveness or startup probe had failed for good.
+func killedBy(marks []mark.Mark) []ProbeKill {
+	failed := map[string]*mark.Probe{} // by container, since its start
+	ended := map[string]ProbeKill{}
+	for _, m := range marks {
+		switch d := m.Detail.(type) {
+		case *mark.Probe:
+			if d.Kind != "readiness" {
+				failed[d.Container] = d
+			}
+		case *mark.Container:
+			p := failed[d.Name]
+			delete(failed, d.Name)
+			if m.Step != mark.StepContainerExited {
+				continue
+			}
+			delete(ended, d.Name)
+			if p != nil && !p.Success {
+				ended[d.Name] = ProbeKill{
+					Container: d.Name,
+					Probe:     p.Kind,
+					Result:    probeResult(p),
+					At:        m.At.Add(m.Took),
+				}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(ended), func(a, b ProbeKill) int {
+		return cmp.Compare(a.Container, b.Container)
+	})
+}
+
+// leaves drops an eviction that is still to come: the pod is gone, or leaves before.
+func (w *Why) leaves(now time.Time) {
+	if w.Eviction != nil && w.Eviction.Deadline.After(now) {
+		w.Eviction = nil
+		w.Left = 0
+	}
+}
+
+// Vanished records that the pod does not exist any more.
+func (w *Why) Vanished(now time.Time) {
+	w.Gone = true
+	w.leaves(now)
 }
 
 // madeRoom returns the preemptions of all attempts but the last, each once.
@@ -182,8 +249,14 @@ func RenderWhy(out io.Writer, why *Why, color bool, width int) {
 	if why.Ended != "" {
 		t.text(red, "ended ", why.Ended)
 	}
+	for i, reason := range why.Terminating {
+		t.text(red, []string{"terminating ", "            "}[min(i, 1)], reason)
+	}
 	if why.Eviction != nil {
 		t.eviction(why)
+	}
+	for i, command := range why.Help {
+		t.text(green, []string{"next: ", "      "}[min(i, 1)], command)
 	}
 	if d := why.Decision; d != nil {
 		if d.PodGroup != "" {
