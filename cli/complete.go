@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
 	"keelson/runtime/image"
@@ -93,14 +92,8 @@ func completeNames(
 
 // completionClient returns a client of the cluster that the command line names so far.
 func completionClient(c *cobra.Command) (kubernetes.Interface, error) {
-	path := ""
-	if f := c.Flag("kubeconfig"); f != nil {
-		path = f.Value.String()
-	}
-	if f := c.Flag("data-dir"); path == "" && f != nil {
-		path = cluster.DataDir(f.Value.String()).Kubeconfig()
-	}
-	to, err := clientcmd.BuildConfigFromFlags("", path)
+	loaded, _ := chosenKubeconfig(c.Flags())
+	to, err := loaded.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +172,11 @@ func storyNames(types ...string) func(context.Context, kubernetes.Interface, *co
 			}
 			return out
 		}
-		namespace := "default"
+		loaded, _ := chosenKubeconfig(cmd.Flags())
+		namespace, _, err := loaded.Namespace()
+		if err != nil {
+			return nil
+		}
 		if f := cmd.Flag("namespace"); f != nil && f.Value.String() != "" {
 			namespace = f.Value.String()
 		}
@@ -194,6 +191,25 @@ func storyNames(types ...string) func(context.Context, kubernetes.Interface, *co
 			out = append(out, kind+"/"+name)
 		}
 		return out
+	}
+}
+
+// completeObjects completes any number of objects: as TYPE/NAME, or names after a type.
+func completeObjects(types ...string) completion {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		kind := ""
+		if len(args) > 0 {
+			kind, _ = knownType(args[0])
+		}
+		if kind == "" {
+			return completeNames(storyNames(types...))(c, nil, word)
+		}
+		prefix := kind + "/"
+		names, directive := completeNames(storyNames(types...))(c, nil, prefix+word)
+		for i := range names {
+			names[i] = strings.TrimPrefix(names[i], prefix)
+		}
+		return names, directive
 	}
 }
 

@@ -24,24 +24,20 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/api/decisions"
-	"keelson/cluster"
 	"keelson/timeline"
 )
 
 // storyFlags are shared by timeline and why.
 type storyFlags struct {
-	dataDir, kubeconfig, namespace, output string
+	connection
+	output string
 	// types are the accepted types in TYPE/NAME.
 	types []string
 }
 
 func (f *storyFlags) add(c *cobra.Command) {
-	dataDirVar(c.Flags(), &f.dataDir)
-	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
-		"reach the cluster by this kubeconfig (default: the data directory's)")
-	c.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the pod")
+	f.connection.add(c)
 	c.Flags().StringVarP(&f.output, "output", "o", "", "json, or nothing for people")
-	_ = c.RegisterFlagCompletionFunc("namespace", ofFlag(completeNames(namespaceNames)))
 	_ = c.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"json"})))
 }
 
@@ -54,7 +50,7 @@ func (f *storyFlags) pod(arg string) (string, error) {
 	if !ok {
 		return arg, nil
 	}
-	if kind != "pod" && kind != "pods" && kind != "po" || name == "" {
+	if !slices.Contains(podWords, kind) || name == "" {
 		if k, _ := explainedAs(arg); k != nil {
 			return "", fmt.Errorf("a %s has no story of its own: `keelson why %s` says why it is as it is", k.words[1],
 				arg)
@@ -67,7 +63,7 @@ func (f *storyFlags) pod(arg string) (string, error) {
 
 // get requests a path of the API server and returns the open response body. An error has the server's message.
 func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error) {
-	cfg, err := cluster.ReadKubeconfig(cluster.DataDir(f.dataDir), f.kubeconfig)
+	cfg, err := f.rest()
 	if err != nil {
 		return nil, err
 	}
@@ -159,8 +155,8 @@ func timelineCommand(std Stdio) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
 		Short:             "The story of a pod: who did what, when, and how long it took",
-		ValidArgsFunction: completeNames(storyNames(storyTypes...)),
-		Args:              one("TYPE/NAME, such as pod/my-pod"),
+		ValidArgsFunction: completeObjects(storyTypes...),
+		Args:              several,
 		Example: "  keelson timeline pod/web-0 --follow           # as it happens, until the pod is Ready\n" +
 			"  keelson timeline deploy/web -n shop           # its newest pod, or the one that fares worst, and a " +
 			"table of all\n" +
@@ -172,33 +168,48 @@ func timelineCommand(std Stdio) *cobra.Command {
 	cmd.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, "+
 		"each with a sentence about what happens there")
 	cmd.RunE = func(command *cobra.Command, args []string) error {
-		name, owned, err := f.target(command.Context(), args[0])
+		objects, err := objectsOf(args)
 		if err != nil {
 			return err
 		}
-		defer func() { owned.print(std.Out, f.output, name) }()
-		body, err := f.openTimeline(command.Context(), std.Err, name, follow)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = body.Close() }()
-		if f.output == "json" {
-			_, err := io.Copy(std.Out, body)
-			return err
+		if follow && len(objects) > 1 {
+			return fmt.Errorf("--follow follows one object, not %d", len(objects))
 		}
 		render := timeline.Render
 		if steps {
 			render = timeline.RenderSteps
 		}
-		return printStories(command.Context(), body, std.Out, func(
-			out io.Writer, s *timeline.Story, color bool, width int,
-		) {
-			s.Waits = f.waits(command.Context(), s)
-			f.dated(command.Context(), s)
-			render(out, s, color, width)
+		return each(std, objects, f.output, func(object string) error {
+			return f.tell(command.Context(), object, follow, render, std)
 		})
 	}
 	return cmd
+}
+
+// tell prints the story of one object.
+func (f *storyFlags) tell(
+	ctx context.Context, object string, follow bool,
+	render func(io.Writer, *timeline.Story, bool, int), std Stdio,
+) error {
+	name, owned, err := f.target(ctx, object)
+	if err != nil {
+		return err
+	}
+	defer func() { owned.print(std.Out, f.output, name) }()
+	body, err := f.openTimeline(ctx, std.Err, name, follow)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	if f.output == "json" {
+		_, err := io.Copy(std.Out, body)
+		return err
+	}
+	return printStories(ctx, body, std.Out, func(out io.Writer, s *timeline.Story, color bool, width int) {
+		s.Waits = f.waits(ctx, s)
+		f.dated(ctx, s)
+		render(out, s, color, width)
+	})
 }
 
 // openTimeline requests a pod's story. With follow the stream goes on until the pod is Ready; the pod may not exist
@@ -280,47 +291,58 @@ func whyCommand(std Stdio) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
-		ValidArgsFunction: completeNames(storyNames(f.types...)),
+		ValidArgsFunction: completeObjects(f.types...),
 		Short: "Why a pod is on its node, or on none, or not Ready; where packets to a service go; why a " +
 			"claim, a namespace or a node is as it is",
-		Args: one("TYPE/NAME, such as pod/my-pod"),
+		Args: several,
 		Example: "  keelson why pod/web-0                # what each node scored, or what it is short of\n" +
 			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +
 			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on " +
 			"the way\n" +
 			"  keelson why pvc/data                 # why it has no volume, and what would give it one; also hpa, " +
 			"ing, pdb\n" +
+			"  keelson why pod a b                  # of several, as kubectl takes them\n" +
 			"  keelson why cronjob/backup           # when it ran, when it will, and what keeps it from that\n" +
 			"  keelson why ns/old                   # which objects and finalizers hold it; also node, crd",
 	}
 	f.add(cmd)
 	cmd.RunE = func(command *cobra.Command, args []string) error {
-		if kind, name, ok := strings.Cut(args[0], "/"); ok && slices.Contains([]string{"svc", "service", "services"},
-			kind) && name != "" {
-			if _, err := f.pod("pod/" + name); err != nil { // checks the output format
-				return err
-			}
-			return f.whyService(command.Context(), name, std)
-		}
-		if k, name := explainedAs(args[0]); k != nil {
-			return f.whyObject(command.Context(), k, name, std)
-		}
-		name, owned, err := f.target(command.Context(), args[0])
+		objects, err := objectsOf(args)
 		if err != nil {
 			return err
 		}
-		defer func() { owned.print(std.Out, f.output, name) }()
-		w, err := f.why(command.Context(), name)
-		if err != nil {
-			return err
-		}
-		if f.output == "json" {
-			return json.NewEncoder(std.Out).Encode(w)
-		}
-		timeline.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
-		return nil
+		return each(std, objects, f.output, func(object string) error {
+			return f.explain(command.Context(), object, std)
+		})
 	}
 	return cmd
+}
+
+// explain prints why one object is as it is.
+func (f *storyFlags) explain(ctx context.Context, object string, std Stdio) error {
+	if kind, name, ok := strings.Cut(object, "/"); ok && slices.Contains(serviceWords, kind) && name != "" {
+		if _, err := f.pod("pod/" + name); err != nil { // checks the output format
+			return err
+		}
+		return f.whyService(ctx, name, std)
+	}
+	if k, name := explainedAs(object); k != nil {
+		return f.whyObject(ctx, k, name, std)
+	}
+	name, owned, err := f.target(ctx, object)
+	if err != nil {
+		return err
+	}
+	defer func() { owned.print(std.Out, f.output, name) }()
+	w, err := f.why(ctx, name)
+	if err != nil {
+		return err
+	}
+	if f.output == "json" {
+		return json.NewEncoder(std.Out).Encode(w)
+	}
+	timeline.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
+	return nil
 }
 
 // columnsOf is the width of a terminal; 0: out is no terminal, or the width is unknown.

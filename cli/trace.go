@@ -19,15 +19,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/api/networking/reach"
-	"keelson/cluster"
 	"keelson/timeline/packet"
 )
 
 type traceFlags struct {
 	storyFlags
-	from, to string
-	udp      bool
-	timeout  time.Duration
+	from    string
+	to      []string
+	udp     bool
+	timeout time.Duration
 }
 
 func traceCommand(std Stdio) *cobra.Command {
@@ -36,18 +36,21 @@ func traceCommand(std Stdio) *cobra.Command {
 		Use: "trace --from pod/NAME --to DESTINATION",
 		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one " +
 			"real connection",
-		Example: "  keelson trace --from pod/a --to svc/web:80\n  keelson trace -n shop --from pod/cart --to " +
+		Example: "  keelson trace --from pod/a --to svc/web:80\n" +
+			"  keelson trace --from deploy/shop --to svc/web:80 --to svc/db:5432\n" +
+			"  keelson trace -n shop --from pod/cart --to " +
 			"svc/billing/api:https\n" +
 			"  keelson trace --from pod/a --to web.default.svc.cluster.local:80\n  keelson trace --from pod/a --to " +
 			"10.0.0.10:53 --udp",
 		Args: endsAsFlags,
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
-	cmd.Flags().StringVar(&f.to, "to", "",
-		"svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, "+
+	cmd.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME; "+
+		"deploy/NAME and so on: one of its pods")
+	cmd.Flags().StringArrayVar(&f.to, "to", nil,
+		"where to, may be repeated: svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, "+
 			"a name or an address with a port; a Service's port may be named, and left out when it is the only one")
-	_ = cmd.RegisterFlagCompletionFunc("from", ofFlag(completeNames(storyNames("pod"))))
+	_ = cmd.RegisterFlagCompletionFunc("from", ofFlag(completeNames(storyNames(storyTypes...))))
 	_ = cmd.RegisterFlagCompletionFunc("to", ofFlag(completeNames(storyNames("svc", "pod", "node"))))
 	cmd.Flags().BoolVar(&f.udp, "udp", false, "send a datagram in place of a TCP connection")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout,
@@ -74,11 +77,17 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if f.output != "" && f.output != "json" {
 		return fmt.Errorf("-o %s is not known: json, or leave it out", f.output)
 	}
-	destination, err := parseDestination(f.to, f.namespace)
-	if err != nil {
-		return err
+	if len(f.to) == 0 {
+		f.to = []string{""} // its error says what is missing
 	}
-	ns, name, err := objectName("--from", f.from, f.namespace, "pod", "pods", "po")
+	destinations := make([]destination, len(f.to))
+	for i, to := range f.to {
+		var err error
+		if destinations[i], err = parseDestination(to, f.namespace); err != nil {
+			return err
+		}
+	}
+	ns, name, err := f.source(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,32 +95,63 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if err != nil {
 		return err
 	}
-	r := &traceReader{cl: cl, f: f, d: destination}
 	from, err := cl.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	j, err := r.journey(ctx, from)
-	if err != nil {
-		return err
-	}
-	t := packet.Follow(j)
-	if f.output == "json" {
-		if err := json.NewEncoder(std.Out).Encode(t); err != nil {
+	reached := true
+	for i, to := range destinations {
+		r := &traceReader{
+			cl: cl,
+			f:  f,
+			d:  to,
+			to: f.to[i],
+		}
+		j, err := r.journey(ctx, from)
+		if err != nil {
 			return err
 		}
-	} else {
+		t := packet.Follow(j)
+		reached = reached && t.Reached()
+		if f.output == "json" {
+			if err := json.NewEncoder(std.Out).Encode(t); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			_, _ = fmt.Fprintln(std.Out) // an error means that the terminal is gone
+		}
 		packet.RenderTrace(std.Out, t)
 	}
-	if !t.Reached() {
+	if !reached {
 		return exitError(1)
 	}
 	return nil
 }
 
+// source is the pod of --from: of a workload the one that fares best.
+func (f *traceFlags) source(ctx context.Context) (namespace, name string, err error) {
+	word, rest, ok := strings.Cut(f.from, "/")
+	kind, known := knownType(word)
+	switch {
+	case f.from != "" && !ok:
+		return f.namespace, f.from, nil
+	case known && kind == "pod":
+		return objectName("--from", kind+"/"+rest, f.namespace, "pod")
+	case known && slices.ContainsFunc(owners, func(o owner) bool { return o.words[0] == kind }):
+		_, all, err := f.target(ctx, kind+"/"+rest)
+		if err != nil {
+			return "", "", err
+		}
+		return f.namespace, all.list[len(all.list)-1].Name, nil
+	}
+	return objectName("--from", f.from, f.namespace, "pod")
+}
+
 // clientset returns a client that fails if the server is silent for wait.
 func (f *storyFlags) clientset(wait time.Duration) (*kubernetes.Clientset, error) {
-	cfg, err := cluster.ReadKubeconfig(cluster.DataDir(f.dataDir), f.kubeconfig)
+	cfg, err := f.rest()
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +174,10 @@ func parseDestination(text, namespace string) (destination, error) {
 	}
 	if kind, rest, ok := strings.Cut(text, "/"); ok {
 		at, port, _ := strings.Cut(rest, ":")
-		if slices.Contains([]string{"pod", "pods", "po"}, kind) {
+		if known, ok := knownType(kind); ok {
+			kind = known
+		}
+		if kind == "pod" {
 			ns, name, err := objectName("--to", kind+"/"+at, namespace, kind)
 			return destination{
 				kind:      "pod",
@@ -143,10 +186,10 @@ func parseDestination(text, namespace string) (destination, error) {
 				port:      port,
 			}, err
 		}
-		if slices.Contains([]string{"node", "nodes", "no"}, kind) && at != "" && !strings.Contains(at, "/") {
+		if kind == "node" && at != "" && !strings.Contains(at, "/") {
 			return destination{kind: "node", name: at, port: port}, nil
 		}
-		ns, name, err := objectName("--to", kind+"/"+at, namespace, "svc", "service", "services")
+		ns, name, err := objectName("--to", kind+"/"+at, namespace, "svc")
 		return destination{
 			kind:      "service",
 			namespace: ns,

@@ -25,6 +25,7 @@ type traceReader struct {
 	cl *kubernetes.Clientset
 	f  *traceFlags
 	d  destination
+	to string // the destination as it was given
 	j  packet.TraceInput
 }
 
@@ -34,7 +35,7 @@ const mostPods = 50
 func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.TraceInput, error) {
 	r.j = packet.TraceInput{
 		From:       from,
-		To:         r.f.to,
+		To:         r.to,
 		Protocol:   corev1.ProtocolTCP,
 		Nodes:      map[string]*corev1.Node{},
 		Namespaces: map[string]map[string]string{},

@@ -49,8 +49,10 @@ func whatIfCommand(std Stdio) *cobra.Command {
 			return errors.New("nothing is asked: give -f FILE, --drain, --remove or --add-nodes")
 		}
 		whatIf.Namespace = f.namespace
-		whatIf.Kubeconfig = f.kubeconfig
-		whatIf.DataDir = cluster.DataDir(f.dataDir)
+		var err error
+		if whatIf.Config, err = f.rest(); err != nil {
+			return err
+		}
 		switch file {
 		case "":
 		case "-":

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"keelson/client"
 	"keelson/scheduler"
@@ -23,9 +24,8 @@ import (
 
 // WhatIf asks what the scheduler would do with a manifest's pods, or with other nodes.
 type WhatIf struct {
-	// Kubeconfig is how to reach the cluster; empty: by the kubeconfig of DataDir.
-	Kubeconfig string
-	DataDir    DataDir
+	// Config is how to reach the cluster.
+	Config *rest.Config
 	// Manifest may be nil. Namespace is the default for its objects.
 	Manifest  io.Reader
 	Namespace string
@@ -61,10 +61,7 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := ReadKubeconfig(w.DataDir, w.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
+	cfg := rest.CopyConfig(w.Config)
 	cfg.Wrap(question.Reader.Wrap)
 	cl, err := client.Remote(cfg, "keelson-whatif")
 	if err != nil {

@@ -58,7 +58,11 @@ func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	if err := clientcmd.WriteToFile(*of, path); err != nil {
 		t.Fatal(err)
 	}
-	w := &cluster.WhatIf{Kubeconfig: path, Add: "1,cpu=1"}
+	config, err := cluster.ReadKubeconfig("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &cluster.WhatIf{Config: config, Add: "1,cpu=1"}
 	_, err = w.Ask(t.Context())
 	if want := `read the cluster's state: persistentvolumes is forbidden: User "jane" cannot list resource "persistentvolumes" in API group "" at the cluster scope`; err == nil ||
 		!strings.HasPrefix(err.Error(), want) {
