@@ -35,7 +35,8 @@ KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysI
 MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
 MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs MutatingAdmissionPolicy
 NodeDeclaredFeatures NodeInclusionPolicyInPodTopologySpread NominatedNodeNameForExpectation OpenAPIEnums
-OpportunisticBatching PodCertificateRequest PodDeletionCost PodLevelResources PodLevelResourcesFixDefaulting
+OpportunisticBatching PersistentVolumeClaimUnusedSinceTime PodCertificateRequest PodDeletionCost PodLevelResources
+PodLevelResourcesFixDefaulting
 PodLevelResourcesFixKubeletQOSClass PodObservedGenerationTracking PodReadyToStartContainersCondition
 PodSchedulingReadiness PodTopologyLabelsAdmission PortForwardWebsockets PreferSameTrafficDistribution ProcMountType
 RecoverVolumeExpansionFailure RecursiveReadOnlyMounts RelaxedEnvironmentVariableValidation
@@ -167,14 +168,6 @@ ManifestBasedAdmissionControlConfig
 		why:    "API servers do not pass requests on to each other",
 		names: `
 APIServerIdentity UnknownVersionInteroperabilityProxy
-`,
-	},
-	{
-		on:     true,
-		absent: true,
-		why:    "claims do not tell since when no pod uses them",
-		names: `
-PersistentVolumeClaimUnusedSinceTime
 `,
 	},
 	{
