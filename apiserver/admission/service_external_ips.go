@@ -80,6 +80,9 @@ func tcpPorts(s *corev1.Service) []int32 {
 	return out
 }
 
+// firstKubeletPort is the lowest port that is kept free for a kubelet.
+const firstKubeletPort = 1024
+
 // reserved reads the ranges of pods and Services, and the ports of API servers and kubelets.
 func (p ServiceExternalIPs) reserved(ctx context.Context) (ranges rangeSet, ports map[int32]string, err error) {
 	ranges = rangeSet{}
@@ -93,7 +96,10 @@ func (p ServiceExternalIPs) reserved(ctx context.Context) (ranges rangeSet, port
 	}
 	for _, n := range all {
 		ranges.add("pods", n.Spec.PodCIDRs...)
-		ports[n.Status.DaemonEndpoints.KubeletEndpoint.Port] = "kubelets"
+		// A node says itself which port its kubelet has, and must not take 80 and 443 from the Services of others.
+		if port := n.Status.DaemonEndpoints.KubeletEndpoint.Port; port >= firstKubeletPort {
+			ports[port] = "kubelets"
+		}
 	}
 	cidrs, err := list[*networkingv1.ServiceCIDR](ctx, p.Reader, serviceCIDRs, "")
 	if err != nil {

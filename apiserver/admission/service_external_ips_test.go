@@ -18,6 +18,8 @@ func TestServiceExternalIPs(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Spec.PodCIDRs = []string{"10.42.1.0/24", "fd42:1::/64"}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 10250
+	hostile := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "hostile"}}
+	hostile.Status.DaemonEndpoints.KubeletEndpoint.Port = 443
 	apis := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default",
 		Name:      "kubernetes",
@@ -26,7 +28,7 @@ func TestServiceExternalIPs(t *testing.T) {
 	apis.Ports = []discoveryv1.EndpointPort{{Port: new(int32(6443))}}
 	serviceExternalIPs := ServiceExternalIPs{
 		Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
-			nodes:          {node},
+			nodes:          {node, hostile},
 			endpointSlices: {apis},
 			serviceCIDRs: {&networkingv1.ServiceCIDR{
 				Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd96::/112"}},
@@ -47,6 +49,7 @@ func TestServiceExternalIPs(t *testing.T) {
 	}{
 		{"outside", service(80, "203.0.113.7", "2001:db8::7"), nil, ""},
 		{"none", service(6443), nil, ""},
+		{"a port that a node claims for its kubelet", service(443, "203.0.113.7"), nil, ""},
 		{
 			"a pod", service(80, "203.0.113.7", "10.42.1.9"), nil, "spec.externalIPs[1]: 10.42.1.9 is in " +
 				"10.42.1.0/24, the range of pods: use an address outside the cluster",
