@@ -156,8 +156,11 @@ func serve(t *testing.T) *fixture {
 		},
 		Pods:    pods{pod},
 		Runtime: cri.InProcess(f.rt).Runtime,
-		LogDir:  nodeLogs(t),
-		Log:     slog.New(slog.DiscardHandler),
+		Pages: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("page " + r.URL.Path)) // the client may be gone
+		}),
+		LogDir: nodeLogs(t),
+		Log:    slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -259,6 +262,9 @@ func TestAnswers(t *testing.T) {
 		{"mallory", "/debug/pprof/heap", 403, "Forbidden (user=mallory"},
 		{"api", "/debug/pprof/", 200, "goroutine"},
 		{"api", "/debug/pprof/cmdline", 404, "Unknown profile"},
+		{"", "/statusz", 401, "Unauthorized"},
+		{"api", "/statusz", 200, "page /statusz"},
+		{"api", "/flagz", 200, "page /flagz"},
 		{"", "/logs/", 401, "Unauthorized"},
 		{"mallory", "/logs/pod/0.log", 403, "Forbidden (user=mallory"},
 		{"api", "/logs/", 200, `<a href="pod/">pod/</a>`},
