@@ -344,7 +344,7 @@ func (s *Simulator) renewLeases(ctx context.Context) {
 		if s.silent(i) {
 			continue
 		}
-		// A deleted node is not created again.
+		// A node that was removed for good has no lease any more.
 		if err := s.renew(ctx, i, nil); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			s.cfg.Log.Warn("lease not renewed", "node", s.name(i), "err", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
+	kubeletnode "keelson/kubelet/node"
 )
 
 // silentLease is the duration of a silent node's last lease if its annotation has no duration: that of a kubelet's
@@ -70,6 +71,7 @@ func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 			s.cordoned(old, obj)
 			seen(obj)
 		},
+		DeleteFunc: s.deleted,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch fake nodes: %w", err)
@@ -99,16 +101,21 @@ func (s *Simulator) record(n *corev1.Node, reason string) {
 	s.events.Eventf(n, corev1.EventTypeNormal, reason, "Node %s status is now: %s", n.Name, reason)
 }
 
-// turn handles a node that became silent or came back.
+// turn handles a node that became silent, came back or was deleted.
 func (s *Simulator) turn(ctx context.Context) bool {
 	i, quit := s.turned.Get()
 	if quit {
 		return false
 	}
 	defer s.turned.Done(i)
-	err := s.renew(ctx, i, nil) // a node that becomes silent writes its last lease
-	if err == nil && !s.silent(i) {
-		err = s.back(ctx, i)
+	_, err := s.nodes.Get(s.name(i))
+	if apierrors.IsNotFound(err) {
+		err = s.again(ctx, i)
+	} else {
+		err = s.renew(ctx, i, nil) // a node that becomes silent writes its last lease
+		if err == nil && !s.silent(i) {
+			err = s.back(ctx, i)
+		}
 	}
 	switch {
 	case err == nil || apierrors.IsNotFound(err):
@@ -135,12 +142,42 @@ func (s *Simulator) back(ctx context.Context, i int) error {
 	if !isReady(there) {
 		s.record(node, "NodeReady")
 	}
+	return s.requeue(node.Name)
+}
+
+// deleted handles the deletion of one of our nodes: it is registered again, as by a kubelet that runs on. A silent node
+// stays away, and one that `keelson node rm` took out.
+func (s *Simulator) deleted(obj any) {
+	n, ok := client.Delivered[*corev1.Node](obj)
+	if !ok || n.Annotations[kubeletnode.AnnotationRemoved] != "" {
+		return
+	}
+	if i, ours := s.index(n.Name); ours && !s.silent(i) {
+		s.turned.Add(i)
+	}
+}
+
+// again registers node i after its deletion and processes its pods again.
+func (s *Simulator) again(ctx context.Context, i int) error {
+	made, err := s.registerOne(ctx, i, nil)
+	if err != nil {
+		return err
+	}
+	if err := s.renew(ctx, i, made); err != nil {
+		return err
+	}
+	s.cfg.Log.Info("fake node was deleted and is registered again", "node", made.Name)
+	return s.requeue(made.Name)
+}
+
+// requeue processes a node's pods again.
+func (s *Simulator) requeue(name string) error {
 	pods, err := s.pods.List(labels.Everything())
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
-		if p.Spec.NodeName == node.Name {
+		if p.Spec.NodeName == name {
 			s.queue.Add(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 		}
 	}

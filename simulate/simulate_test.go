@@ -19,6 +19,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/client/clienttest"
+	kubeletnode "keelson/kubelet/node"
 )
 
 func run(t *testing.T, f *fake.Clientset, cfg Config) {
@@ -376,6 +377,37 @@ func TestDeletedLease(t *testing.T) {
 		l, err := leases.Get(t.Context(), "fake-0", metav1.GetOptions{})
 		if err != nil || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].Name != "fake-0" {
 			t.Errorf("got %+v, %v", l, err)
+		}
+	})
+}
+
+// TestDeletedNodeRegistersAgain: a fake node that is deleted comes back with its lease, unless it was removed for good.
+func TestDeletedNodeRegistersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := clienttest.New()
+		run(t, f, Config{Nodes: 2})
+		nodes := f.CoreV1().Nodes()
+		gone, err := nodes.Get(t.Context(), "fake-1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone.Annotations[kubeletnode.AnnotationRemoved] = "true"
+		if _, err := nodes.Update(t.Context(), gone, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, name := range []string{"fake-0", "fake-1"} {
+			if err := nodes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute) // the test's clock
+		back, err := nodes.Get(t.Context(), "fake-0", metav1.GetOptions{})
+		if err != nil || !isReady(back) {
+			t.Errorf("the deleted node: %v", err)
+		}
+		if _, err := nodes.Get(t.Context(), "fake-1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the removed node is back: %v", err)
 		}
 	})
 }
