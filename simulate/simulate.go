@@ -108,7 +108,7 @@ type Simulator struct {
 	events *client.Events
 	ips    *addresses
 	named  map[string]int // Config.Names by name; the indexes continue those of the other nodes
-	// turned holds the nodes that became silent or came back.
+	// turned holds the nodes that became silent, came back or were deleted.
 	turned workqueue.TypedRateLimitingInterface[int]
 
 	mu     sync.Mutex
@@ -241,7 +241,7 @@ func (s *Simulator) seen(obj any) {
 	}
 	s.ips.keep(i, p.Status.PodIP)
 	if p.Status.Phase == corev1.PodPending {
-		s.emit(p, mark.StepSeen, &mark.Seen{Source: "api"})
+		s.emit(p, mark.StepSeen, &mark.Seen{Source: "simulator"})
 	}
 	s.changed(p)
 }

@@ -43,6 +43,21 @@ type Around struct {
 	Foreign bool
 }
 
+// Names in the objects of fake nodes (simulate).
+const (
+	simulatedBy = "keelson.dev/simulated-by"
+	fakeTaint   = "keelson.dev/fake"
+)
+
+// fake says that nothing runs on a fake node; empty: the pod's node is none.
+func (a *Around) fake() string {
+	if a.Node == nil || a.Node.Annotations[simulatedBy] == "" {
+		return ""
+	}
+	return fmt.Sprintf("node %s is a fake node: nothing runs there, and the pod is Running in name only, without "+
+		"logs, exec and packets", a.Node.Name)
+}
+
 // Attachment is a volume whose VolumeAttachment to the pod's node is not attached.
 type Attachment struct {
 	Name, Attacher string // of the VolumeAttachment
@@ -113,6 +128,7 @@ func (w *Why) Explain(around *Around) {
 	if pod.Status.Phase == corev1.PodSucceeded && w.Ended == "" {
 		w.Ended = around.endedByProbes()
 	}
+	w.Fake = around.fake()
 	w.NotReady = around.notReady()
 	w.terminating(around)
 	w.Help = around.help()

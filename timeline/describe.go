@@ -35,9 +35,12 @@ func (w *writer) request(m mark.Mark, req *mark.Request) Step {
 		if req.AuditID != "" {
 			step.What += ", audit " + req.AuditID[:min(len(req.AuditID), 8)]
 		}
-		step.Parts = stages(step.At, req, step.HandOff)
-	} else if req.Revision > 0 {
-		step.What += ", revision " + strconv.FormatInt(req.Revision, 10)
+		step.Parts = stages(step.At, m.Took, req, step.HandOff)
+	} else {
+		if req.Revision > 0 {
+			step.What += ", revision " + strconv.FormatInt(req.Revision, 10)
+		}
+		step.What += longest(stages(step.At, m.Took, req, step.HandOff))
 	}
 	if req.Change != "" {
 		step.What += ": " + req.Change
@@ -52,8 +55,9 @@ func (w *writer) request(m mark.Mark, req *mark.Request) Step {
 }
 
 // stages lists the stages of a request. They are in order, but only their durations are known.
-func stages(at time.Duration, request *mark.Request, handOff int) []Step {
+func stages(at, took time.Duration, request *mark.Request, handOff int) []Step {
 	var out []Step
+	rest := took
 	add := func(who, what string, took time.Duration) {
 		if what == "" && took == 0 {
 			return
@@ -66,6 +70,10 @@ func stages(at time.Duration, request *mark.Request, handOff int) []Step {
 			HandOff: handOff,
 		})
 		at += took
+		rest -= took
+	}
+	if request.Queue >= worthTelling {
+		add("queue", "waited for its turn: the API server had too many requests at once", request.Queue)
 	}
 	add("authn", proof(request), request.Authn)
 	if request.AuthzWhy != "" || request.Authz > 0 {
@@ -82,10 +90,33 @@ func stages(at time.Duration, request *mark.Request, handOff int) []Step {
 		if request.Sync > 0 {
 			what += ", sync " + Took(request.Sync)
 		}
+		if wait := request.Store - request.Sync; wait >= worthTelling {
+			what += ", its turn after other writes " + Took(wait)
+		}
 		handOff = stored(handOff)
 		add("store", what, request.Store)
 	}
+	if rest >= worthTelling && rest > took/10 {
+		add("rest", "waited for the client's body, for a processor, or for the answer to be sent", rest)
+	}
 	return out
+}
+
+// worthTelling is the shortest time that a write waits for something out of the ordinary.
+const worthTelling = 20 * time.Millisecond
+
+// longest names what a write that took a second or more waited for most, of its stages; empty: it was quick.
+func longest(stages []Step) string {
+	most := Step{Took: 500 * time.Millisecond}
+	for _, s := range stages {
+		if s.Took > most.Took {
+			most = s
+		}
+	}
+	if most.Who == "" {
+		return ""
+	}
+	return fmt.Sprintf("; %s of it: %s", Took(most.Took), strings.TrimSuffix(most.Who+" "+most.What, " "))
 }
 
 // proof shortens how a user authenticated: it leaves out system:authenticated and names only a few groups.
@@ -135,6 +166,9 @@ func admitted(d *mark.Request) string {
 	for _, by := range who {
 		told = append(told, by+" set "+strings.Join(fields[by], ", "))
 	}
+	if d.AdmissionSlow != "" {
+		told = append(told, d.AdmissionSlow)
+	}
 	return strings.Join(append(told, accepted), "; ")
 }
 
@@ -154,6 +188,12 @@ func (w *writer) reconcile(mk mark.Mark, d *mark.Reconcile) Step {
 		HandOff: w.handOffs.of(mk),
 	}
 	step.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
+	if d.Because != "" {
+		step.What += ", " + d.Because
+	}
+	if len(d.Scales) > 0 {
+		step.What += ": scales " + some(d.Scales)
+	}
 	if len(d.Creates) > 0 {
 		step.What += ": creates " + some(d.Creates)
 	}

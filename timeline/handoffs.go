@@ -35,10 +35,17 @@ type classifier struct {
 	created, bound int64         // revisions
 	ready          time.Time     // zero: not yet
 	static         bool
+	named          bool // a node has it, and nobody bound it: its spec.nodeName was given
+	simulated      bool // by a fake node
 }
 
-// nodeUser is the prefix of a kubelet's user name.
-const nodeUser = "system:node:"
+// nodeUser is the prefix of a kubelet's user name; simulatorUser is the simulator's of fake nodes, and simulator the
+// source of what it sees.
+const (
+	nodeUser      = "system:node:"
+	simulatorUser = controllerUser + "simulate-controller"
+	simulator     = "simulator"
+)
 
 func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
 	p := &classifier{}
@@ -65,6 +72,12 @@ func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
 		}
 	}
 	p.static = pod.shows != nil
+	for _, mk := range all {
+		if d, ok := mk.Detail.(*mark.Seen); ok && d.Source != "file" {
+			p.named = p.bound == 0
+			p.simulated = d.Source == simulator
+		}
+	}
 	return p
 }
 
@@ -132,7 +145,7 @@ func (p *classifier) request(req *mark.Request) int {
 		return handSchedule
 	case req.Subresource == "" && req.Verb == http.MethodPost:
 		return handCreate
-	case req.Subresource == "status" && strings.HasPrefix(req.User, nodeUser):
+	case req.Subresource == "status" && (p.simulated || strings.HasPrefix(req.User, nodeUser)):
 		// only the kubelet's status reports how the pod runs
 		return handStatus
 	}
@@ -145,8 +158,10 @@ func (p *classifier) event(m mark.Mark, d *mark.Delivery) int {
 		return handToController
 	case p.static:
 		return handToOthers
-	case p.bound == 0 && d.Revision == p.created && strings.HasPrefix(d.To, nodeUser):
+	case p.bound == 0 && d.Revision == p.created && (strings.HasPrefix(d.To, nodeUser) || d.To == simulatorUser):
 		return handToKubelet // its spec.nodeName was set
+	case p.named && d.Revision > p.created:
+		return handToOthers
 	case p.bound == 0 || d.Revision < p.bound:
 		return handToScheduler
 	case d.Revision == p.bound:

@@ -148,6 +148,9 @@ func footing(out *strings.Builder, story *Story) {
 		accounted = strings.TrimSuffix(accounted, " ms") // both have this unit
 	}
 	fmt.Fprintf(out, "   accounted for: %s of %s\n", accounted, ms(story.Total))
+	for _, line := range story.gapLines() {
+		out.WriteString(line + "\n")
+	}
 }
 
 // whoSays is the component of a step, with a star if only a node reported it.

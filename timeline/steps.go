@@ -106,6 +106,9 @@ func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 		return "none: a static pod"
 	case s.Partial && n < last:
 		return "not remembered"
+	case n == handRun && s.Simulated:
+		return "none: " + clean(s.Node) + " is a fake node, whose simulator runs nothing and only writes the status " +
+			"of a pod that runs"
 	case n > last:
 		if s.Done {
 			return "none"
@@ -159,8 +162,16 @@ func RenderSteps(out io.Writer, story *Story, color bool, width int) {
 			continue
 		}
 		h := handOffTexts[n]
-		if n == handRequest && static {
+		switch {
+		case n == handRequest && static:
 			h = staticRequest
+		case n == handToScheduler && !scheduled && !story.Partial && last >= handToKubelet:
+			h.sentence = "The scheduler watches pods too. This one has a node already, in spec.nodeName, and is left " +
+				"alone."
+		case n == handToKubelet && story.Simulated:
+			h.who = "store -> API server -> simulator"
+			h.sentence = "A fake node has no kubelet: a simulator watches the pods of all fake nodes, and gets an " +
+				"event."
 		}
 		b.WriteString(p.with(bold, right(fmt.Sprint(n), 5)+"  "+h.who) + "\n")
 		for _, line := range words(h.sentence, max(shortLine, width-7)) {

@@ -33,6 +33,10 @@ type Story struct {
 	// Total is the time from Start to Ready, or to the end of the last step; Accounted is the part covered by steps.
 	Total     time.Duration `json:"total"`
 	Accounted time.Duration `json:"accounted"`
+	// Gaps are the longest times between steps, the longest first: what the pod waited for.
+	Gaps []Gap `json:"gaps,omitempty"`
+	// Simulated means that a fake node has the pod: nothing runs there.
+	Simulated bool `json:"simulated,omitempty"`
 	// Partial means that the pod was created before the server started, or that its first marks were dropped. Phase is
 	// empty until a status shows it.
 	Partial bool `json:"partial,omitempty"`
@@ -132,7 +136,11 @@ func join(pod *record, owners []*record) Story {
 	if story.ReadyAfter > 0 {
 		story.Total = story.ReadyAfter
 	}
-	story.Accounted = covered(story.Steps, story.Total)
+	spans := covered(story.Steps, story.Total)
+	for _, s := range spans {
+		story.Accounted += s.to - s.from
+	}
+	story.Gaps = gaps(story.Steps, spans, story.Total)
 	return story
 }
 
@@ -146,9 +154,10 @@ func (s *Story) note(mk mark.Mark) {
 	case *mark.Bind:
 		s.Node = d.Node
 	case *mark.Seen:
-		if d.Source == "file" {
-			s.Node = strings.TrimPrefix(mk.Component, "kubelet ")
+		if node, ok := strings.CutPrefix(mk.Component, "kubelet "); ok && (d.Source == "file" || s.Node == "") {
+			s.Node = node
 		}
+		s.Simulated = d.Source == simulator
 	case *mark.Reachable:
 		if s.ReachableAfter == 0 {
 			s.ReachableAfter = mk.At.Add(mk.Took).Sub(s.Start)
@@ -241,18 +250,21 @@ func creation(marks []mark.Mark) time.Time {
 // one that names it. For an existing child that was changed (a scaled ReplicaSet), the reconcile that names it is an
 // old one.
 func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *mark.Mark {
-	var during *mark.Mark
+	var during, named *mark.Mark
 	for i := range marks {
 		d, ok := marks[i].Detail.(*mark.Reconcile)
 		if !ok {
 			continue
 		}
-		if made && slices.Contains(d.Creates, name) {
-			return &marks[i]
+		if made && slices.Contains(d.Creates, name) && !marks[i].At.After(child) {
+			named = &marks[i] // an earlier one made an object of the same name, as of a StatefulSet's pod
 		}
 		if !child.Before(marks[i].At) && !child.After(marks[i].At.Add(marks[i].Took)) {
 			during = &marks[i]
 		}
+	}
+	if named != nil {
+		return named
 	}
 	return during
 }
@@ -285,29 +297,27 @@ func detailed(all []mark.Mark) map[*mark.Request]bool {
 	return out
 }
 
-// covered is the part of [0, total] that lies within at least one step.
-func covered(steps []Step, total time.Duration) time.Duration {
-	type span struct{ from, to time.Duration }
-	var spans []span
+// span is a time between from and to, since the story's start.
+type span struct{ from, to time.Duration }
+
+// covered are the parts of [0, total] that lie within at least one step, in order and apart from each other.
+func covered(steps []Step, total time.Duration) []span {
+	var all []span
 	for _, s := range steps {
-		from := max(s.At, 0)
-		to := min(s.At+s.Took, total)
-		if to > from {
-			spans = append(spans, span{from, to})
+		if one := (span{max(s.At, 0), min(s.At+s.Took, total)}); one.to > one.from {
+			all = append(all, one)
 		}
 	}
-	slices.SortFunc(spans, func(a, b span) int { return int(a.from - b.from) })
-	var sum, end time.Duration
-	for _, s := range spans {
-		if s.from > end {
-			end = s.from
+	slices.SortFunc(all, func(a, b span) int { return int(a.from - b.from) })
+	var out []span
+	for _, s := range all {
+		if n := len(out); n > 0 && s.from <= out[n-1].to {
+			out[n-1].to = max(out[n-1].to, s.to)
+			continue
 		}
-		if s.to > end {
-			sum += s.to - end
-			end = s.to
-		}
+		out = append(out, s)
 	}
-	return sum
+	return out
 }
 
 // writer converts ordered marks to steps. Consecutive marks of one component become one line.

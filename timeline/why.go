@@ -49,6 +49,8 @@ type Why struct {
 	KilledBy []ProbeKill `json:"killedBy,omitempty"`
 	// Terminating are the reasons why a pod that is being deleted is still there; empty: it is not being deleted.
 	Terminating []string `json:"terminating,omitempty"`
+	// Fake says that the pod's node is a fake one; empty: it is not, or it may not be read.
+	Fake string `json:"fake,omitempty"`
 	// Help are commands that help, each with what it does; empty: none is known.
 	Help []string `json:"help,omitempty"`
 	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
@@ -240,6 +242,9 @@ func RenderWhy(out io.Writer, why *Why, color bool, width int) {
 	var b strings.Builder
 	t := table{&b, p, width}
 	t.heading(why)
+	if why.Fake != "" {
+		t.text(red, "fake ", why.Fake)
+	}
 	for i, reason := range why.NotReady {
 		t.text(red, []string{"not ready ", "          "}[min(i, 1)], reason)
 	}

@@ -271,6 +271,12 @@ func (t table) refusals(decision *mark.Decision) {
 	for _, row := range rows {
 		t.text("", left(row[0], widths[0])+indent+left(row[1], widths[1])+indent, row[2])
 	}
+	if decision.Chosen == "" && slices.ContainsFunc(rows, func(row []string) bool {
+		return strings.Contains(row[2], fakeTaint)
+	}) {
+		t.text("", "", fakeTaint+" is the taint of fake nodes (--fake-nodes), which run nothing: a pod that may run "+
+			"there in name only tolerates it, by spec.tolerations: [{key: "+fakeTaint+", operator: Exists}]")
+	}
 	refused := 0
 	for _, n := range decision.RejectedBy {
 		refused += n

@@ -8,6 +8,8 @@ package admission
 import (
 	"context"
 	"slices"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,6 +62,7 @@ type Request struct {
 	settle        []func(Outcome)
 	currentPlugin string // the plugin whose Admit runs
 	changes       []mark.Change
+	slowest       slowest
 	reinvoke      bool
 	pluginState   map[string]any
 	namespace     *corev1.Namespace
@@ -104,6 +107,37 @@ const maxChanges = 64
 
 // Changes are the recorded changes in order.
 func (r *Request) Changes() []mark.Change { return r.changes }
+
+// slowest is the webhook whose answer took longest. Validating webhooks are called at the same time.
+type slowest struct {
+	mu   sync.Mutex
+	name string
+	took time.Duration
+}
+
+// slow is how long an answer may take before the timeline names its webhook.
+const slow = 100 * time.Millisecond
+
+// Waited records how long a webhook took to answer, and whether its failure was ignored, for the timeline.
+func (r *Request) Waited(webhook string, took time.Duration, failed bool) {
+	r.slowest.mu.Lock()
+	defer r.slowest.mu.Unlock()
+	if took < slow || took <= r.slowest.took {
+		return
+	}
+	r.slowest.took = took
+	r.slowest.name = "webhook " + webhook + " took " + took.Round(time.Millisecond).String()
+	if failed {
+		r.slowest.name += " and failed"
+	}
+}
+
+// Slowest is the webhook whose answer took longest, with how long that was; empty: all were quick.
+func (r *Request) Slowest() string {
+	r.slowest.mu.Lock()
+	defer r.slowest.mu.Unlock()
+	return r.slowest.name
+}
 
 // Outcome is the result of a write that the plugins accepted.
 type Outcome int

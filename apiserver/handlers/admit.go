@@ -79,6 +79,7 @@ func (h *Handler) mutate(
 	})
 	rq.Mark.AdmissionChanged = ar.Changes()
 	rq.Mark.Admission = time.Since(begin)
+	rq.Mark.AdmissionSlow = ar.Slowest()
 	if err != nil {
 		return err
 	}
@@ -114,6 +115,7 @@ func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission
 	begin := time.Now()
 	err := h.admission.Check(ctx, ar)
 	rq.Mark.Admission += time.Since(begin)
+	rq.Mark.AdmissionSlow = ar.Slowest()
 	return err
 }
 

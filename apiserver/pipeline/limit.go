@@ -87,7 +87,9 @@ func limitInFlight(config *Config, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		begin := time.Now()
 		release := enter(w, r, rq)
+		rq.Mark.Queue = time.Since(begin)
 		if release == nil {
 			tooMany(w, rq)
 			return

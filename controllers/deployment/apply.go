@@ -43,10 +43,14 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot
 		Wants:     int(desiredReplicas(snap.d)),
 		Has:       int(specified(out.sets)),
 	}
+	detail.Because = steps.rolloutMark(snap.d)
 	err := c.create(ctx, snap, steps, &out, detail)
 	for _, ch := range steps.changes {
 		if err != nil {
 			break
+		}
+		if n := replicas(ch.set); n != ch.oldReplicas {
+			detail.Scales = append(detail.Scales, fmt.Sprintf("%s from %d to %d", ch.set.Name, ch.oldReplicas, n))
 		}
 		err = c.update(ctx, snap.d, ch, &out)
 	}
@@ -69,6 +73,21 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot
 		UID:       string(snap.d.UID),
 	}, snap.now, detail, err)
 	return out, err
+}
+
+// rolloutMark says how far a rollout is, which is why a Deployment that has enough pods makes others; empty: none is
+// under way.
+func (p *plan) rolloutMark(d *appsv1.Deployment) string {
+	if specified(p.old) == 0 {
+		return ""
+	}
+	updated := int32(0)
+	if p.current != nil {
+		updated = replicas(p.current)
+	}
+	surge, unavailable := limits(d)
+	return fmt.Sprintf("%d with the new template; a rollout may have %d more (maxSurge) and lack %d (maxUnavailable)",
+		updated, surge, unavailable)
 }
 
 func (c *Controller) create(ctx context.Context, snap snapshot, steps plan, out *outcome, detail *mark.Reconcile) error {

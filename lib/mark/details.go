@@ -103,8 +103,12 @@ type Request struct {
 	Admission         time.Duration `json:"admission,omitempty"`
 	Default           time.Duration `json:"default,omitempty"`
 	Validate          time.Duration `json:"validate,omitempty"`
-	Store             time.Duration `json:"store,omitempty"`
-	Sync              time.Duration `json:"sync,omitempty"` // part of Store spent waiting for the disk
+	// Queue is how long the request waited for its turn because of too many others. AdmissionSlow is the webhook whose
+	// answer took longest, with how long that was.
+	Queue         time.Duration `json:"queue,omitempty"`
+	AdmissionSlow string        `json:"admissionSlow,omitempty"`
+	Store         time.Duration `json:"store,omitempty"`
+	Sync          time.Duration `json:"sync,omitempty"` // part of Store spent waiting for the disk
 }
 
 // Grant is a binding of RBAC's, the role it binds, and which of its subjects the user is.
@@ -145,6 +149,9 @@ type Reconcile struct {
 	Has        int       `json:"has"`
 	Creates    []string  `json:"creates,omitempty"` // names, at most 10
 	Deletes    []string  `json:"deletes,omitempty"` // names, at most 10
+	// Because says why the controller acts though it has what it wants: "1 with the new template".
+	Because string   `json:"because,omitempty"`
+	Scales  []string `json:"scales,omitempty"` // sets whose number changes: "web-5bd7 from 1 to 2"
 }
 
 // Queued is the reason why the pod entered the scheduler's queue.
@@ -264,7 +271,7 @@ type Bind struct {
 
 // Seen means that the kubelet has got the pod for the first time.
 type Seen struct {
-	Source string `json:"source"`         // api, file
+	Source string `json:"source"`         // api, file, simulator: a fake node's, which runs nothing
 	File   string `json:"file,omitempty"` // of a static pod's manifest
 }
 

@@ -204,7 +204,11 @@ func TestNode(t *testing.T) {
 	}
 	says(t, "fake",
 		Node(object[corev1.Node](t, `{metadata: {name: n1, annotations: {keelson.dev/simulated-by: x}}, `+silent), nil,
-			now), "keelson node start n1")
+			now), "keelson node start n1",
+		"it is a fake node: nothing runs on it")
+	says(t, "taint",
+		Node(object[corev1.Node](t, `{metadata: {name: n1}, spec: {taints: [{key: keelson.dev/fake, effect: NoSchedule}]}}`),
+			nil, now), "spec.tolerations: [{key: keelson.dev/fake, operator: Exists}]")
 	says(t, "cordoned",
 		Node(object[corev1.Node](t,
 			`{metadata: {name: n1}, spec: {unschedulable: true, taints: [{key: a, effect: NoExecute}]}, status: {conditions: [{type: Ready, status: "True"},

@@ -9,8 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// simulatedBy is the annotation of fake nodes.
-const simulatedBy = "keelson.dev/simulated-by"
+// simulatedBy is the annotation of fake nodes, fakeTaint their taint.
+const (
+	simulatedBy = "keelson.dev/simulated-by"
+	fakeTaint   = "keelson.dev/fake"
+)
 
 // Node explains why a node is not Ready, or accepts no pods. lease is its kubelet's; nil: none, or it may not be read.
 func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer {
@@ -43,7 +46,14 @@ func Node(node *corev1.Node, lease *coordinationv1.Lease, now time.Time) *Answer
 		answer.because("it is cordoned: no new pods are scheduled to it")
 		answer.do("`kubectl uncordon %s` lets pods in again", node.Name)
 	}
+	if node.Annotations[simulatedBy] != "" {
+		answer.because("it is a fake node: nothing runs on it, and its pods are Running in name only, without logs, " +
+			"exec and packets")
+	}
 	for _, t := range node.Spec.Taints {
+		if t.Key == fakeTaint {
+			answer.do("a pod may go there in name only with spec.tolerations: [{key: %s, operator: Exists}]", fakeTaint)
+		}
 		if t.Key != corev1.TaintNodeUnschedulable {
 			answer.because("it has the taint %s: pods that do not tolerate it %s", t.ToString(), effect(t.Effect))
 		}

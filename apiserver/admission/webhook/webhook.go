@@ -219,6 +219,8 @@ func (p *plugin) handleFailure(ctx context.Context, h *hook, req *admission.Requ
 func (p *plugin) measure(h *hook, req *admission.Request, begin time.Time, err error) {
 	rejected := err != nil
 	code := http.StatusOK
+	_, broken := errors.AsType[*failure](err)
+	req.Waited(h.name, time.Since(begin), broken)
 	if failed, ok := errors.AsType[*failure](err); ok {
 		rejected = !h.ignoresFailure()
 		code = failed.code()
