@@ -22,6 +22,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson/apiserver"
+	"keelson/lib/waittest"
 	"keelson/pki"
 )
 
@@ -333,4 +334,82 @@ func TestLocalAPIServices(t *testing.T) {
 	custom.wait("the APIServices to be restored", func() bool {
 		return custom.available("v1.apps") == "True Local" && has("v1.batch")
 	})
+}
+
+// TestAPIServicesOfAnEarlierStart: a start restores the specs of built-in group versions and deletes those that this
+// version does not serve; what an administrator has taken over stays, and another start writes nothing.
+func TestAPIServicesOfAnEarlierStart(t *testing.T) {
+	st, ca := newSite(t)
+	services := func(r *running) dynamic.ResourceInterface {
+		return dynamic.NewForConfigOrDie(r.rest).Resource(apiServiceGVR)
+	}
+	first, stop := startOn(t, st, ca, nil)
+	api := services(first)
+	spec := func(group string, priority int64) map[string]any {
+		return map[string]any{
+			"group": group, "version": "v1", "groupPriorityMinimum": priority, "versionPriority": int64(15),
+		}
+	}
+	stale := func(name, group string, labels map[string]any) {
+		t.Helper()
+		if _, err := api.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+			"metadata": map[string]any{"name": name, "labels": labels},
+			"spec":     spec(group, 2000),
+		}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stale("v1.gone.k8s.io", "gone.k8s.io", map[string]any{"kube-aggregator.kubernetes.io/automanaged": "onstart"})
+	stale("v1.own.k8s.io", "own.k8s.io", nil)
+	for name, labels := range map[string]string{"v1.apps": "onstart", "v1.batch": ""} {
+		waittest.Until(t, name+" is there", func() bool {
+			_, err := api.Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil
+		})
+		patch := fmt.Sprintf(`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":%q}},`+
+			`"spec":{"groupPriorityMinimum":7}}`, labels)
+		if _, err := api.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	second, stop := startOn(t, st, ca, nil)
+	api = services(second)
+	priority := func(name string) int64 {
+		svc, err := api.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return -1
+		}
+		n, _, _ := unstructured.NestedInt64(svc.Object, "spec", "groupPriorityMinimum")
+		return n
+	}
+	waittest.Until(t, "the earlier start's APIServices are reconciled", func() bool {
+		return priority("v1.apps") > 7 && priority("v1.gone.k8s.io") == -1
+	})
+	if a, b := priority("v1.batch"), priority("v1.own.k8s.io"); a != 7 || b != 2000 {
+		t.Errorf("those without the label have the priorities %d and %d, want 7 and 2000", a, b)
+	}
+	waittest.Until(t, "v1.own.k8s.io is available", func() bool {
+		svc, err := api.Get(t.Context(), "v1.own.k8s.io", metav1.GetOptions{})
+		return err == nil && strings.Contains(fmt.Sprint(svc.Object["status"]), "Local")
+	})
+	before, err := api.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	third, stop := startOn(t, st, ca, nil)
+	defer stop()
+	api = services(third)
+	if err := api.Delete(t.Context(), "v1.apps", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "v1.apps is there again", func() bool { return priority("v1.apps") > 7 }) // after the first pass
+	for _, old := range before.Items {
+		svc, err := api.Get(t.Context(), old.GetName(), metav1.GetOptions{})
+		if err != nil || old.GetName() != "v1.apps" && svc.GetResourceVersion() != old.GetResourceVersion() {
+			t.Errorf("%s was written: %v", old.GetName(), err)
+		}
+	}
 }

@@ -400,6 +400,14 @@ func (s *Server) setUpAggregation() {
 		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {
 			return s.handler.Create(ctx, serverUser, gvr, obj)
 		},
+		Update: func(
+			ctx context.Context, obj *apiregistrationv1.APIService, modify func(*apiregistrationv1.APIService) bool,
+		) error {
+			return s.handler.Update(ctx, serverUser, gvr, obj, func(have kind.Object) bool {
+				svc, ok := have.(*apiregistrationv1.APIService)
+				return ok && modify(svc)
+			})
+		},
 		Local:   s.localGroupVersions,
 		Changed: s.republish,
 	})

@@ -33,6 +33,8 @@ type Config struct {
 	Owners *apply.Manager
 	// Create creates one on behalf of the server.
 	Create func(ctx context.Context, obj *v1.APIService) error
+	// Update changes one like obj on behalf of the server, if modify reports that there is something to change.
+	Update func(ctx context.Context, obj *v1.APIService, modify func(*v1.APIService) bool) error
 	Reader backend.Reader
 	// Outbound connects to the other servers.
 	Outbound *outbound.Egress
@@ -57,6 +59,8 @@ type Services struct {
 	config           Config
 	loop             *keyed.Loop[allServices]
 	unavailableTotal *prometheus.CounterVec
+	// reconciled: the built-in group versions have been reconciled since the start. The loop alone uses it.
+	reconciled bool
 
 	// remotes are the group versions of other servers; the map is replaced, never modified.
 	remotes atomic.Pointer[map[schema.GroupVersion]*remote]
