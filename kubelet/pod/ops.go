@@ -311,10 +311,6 @@ func (w *Worker) deletePod(ctx context.Context, in Input, action Action) func() 
 // forget removes the pod's last traces from the node.
 func (w *Worker) forget(ctx context.Context, in Input, action Action) func() {
 	var errs []error
-	ids := make([]string, 0, len(in.Observed.Containers))
-	for i := range in.Observed.Containers {
-		ids = append(ids, in.Observed.Containers[i].ID)
-	}
 	for _, s := range in.Observed.Sandboxes {
 		if _, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{
 			PodSandboxId: s.ID,
@@ -337,7 +333,7 @@ func (w *Worker) forget(ctx context.Context, in Input, action Action) func() {
 		if err != nil {
 			return
 		}
-		w.env.Probes.Forget(w.uid, ids)
+		w.env.Probes.Forget(w.uid)
 		w.env.Metrics.DeletePod(string(in.Pod.UID))
 		w.env.Refs.Use(w.uid, nil)
 		w.env.Images.Forget(w.uid)

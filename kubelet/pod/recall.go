@@ -33,10 +33,10 @@ func (w *Worker) recall(v view) {
 			continue
 		}
 		if was.Started != nil && *was.Started {
-			w.env.Probes.Recall(probe.Key{ContainerID: cur.ID, Kind: probe.Startup})
+			w.env.Probes.Recall(w.uid, probe.Key{ContainerID: cur.ID, Kind: probe.Startup})
 		}
 		if was.Ready {
-			w.env.Probes.Recall(probe.Key{ContainerID: cur.ID, Kind: probe.Readiness})
+			w.env.Probes.Recall(w.uid, probe.Key{ContainerID: cur.ID, Kind: probe.Readiness})
 		}
 		if resizedBefore(v.pod, container, cur, was) {
 			w.s.resized[cur.ID] = podinfo.ResourcesHash(container)

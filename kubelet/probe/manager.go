@@ -54,7 +54,9 @@ type Manager struct {
 	mu      sync.Mutex
 	pods    map[string]map[Key]*worker
 	results map[Key]Result
-	closed  bool
+	// owned are the keys of each pod that may have a result, also of probes that have ended, as startup probes do.
+	owned  map[string]map[Key]bool
+	closed bool
 }
 
 type worker struct {
@@ -70,6 +72,7 @@ func NewManager(p Prober, l Listener) *Manager {
 		begun:    time.Now(),
 		pods:     map[string]map[Key]*worker{},
 		results:  map[Key]Result{},
+		owned:    map[string]map[Key]bool{},
 	}
 }
 
@@ -81,12 +84,20 @@ func (m *Manager) Result(k Key) Result {
 }
 
 // Recall sets a result that an earlier run of the kubelet had found: success, until the probe says otherwise.
-func (m *Manager) Recall(k Key) {
+func (m *Manager) Recall(uid string, k Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ownLocked(uid, k)
 	if m.results[k] == Unknown {
 		m.results[k] = Success
 	}
+}
+
+func (m *Manager) ownLocked(uid string, k Key) {
+	if m.owned[uid] == nil {
+		m.owned[uid] = map[Key]bool{}
+	}
+	m.owned[uid][k] = true
 }
 
 // Sync starts and stops probes so that exactly those of targets run for the pod. The started probes end with ctx. keep
@@ -105,8 +116,11 @@ func (m *Manager) Sync(ctx context.Context, uid string, targets []Target, keep f
 			w.cancel()
 			delete(have, k)
 		}
-		if !keep(k.ContainerID) {
+	}
+	for k := range m.owned[uid] {
+		if _, ok := want[k]; !ok && !keep(k.ContainerID) {
 			delete(m.results, k)
+			delete(m.owned[uid], k)
 		}
 	}
 	for k, t := range want {
@@ -119,26 +133,29 @@ func (m *Manager) Sync(ctx context.Context, uid string, targets []Target, keep f
 		}
 		wctx, cancel := context.WithCancel(ctx)
 		have[k] = &worker{t, cancel}
+		m.ownLocked(uid, k)
 		m.wg.Go(func() { m.run(wctx, t) })
 	}
 	if len(have) == 0 {
 		delete(m.pods, uid)
 	}
+	if len(m.owned[uid]) == 0 {
+		delete(m.owned, uid)
+	}
 }
 
 // Forget stops a pod's probes and drops its results.
-func (m *Manager) Forget(uid string, containers []string) {
+func (m *Manager) Forget(uid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.pods[uid] {
 		w.cancel()
 	}
 	delete(m.pods, uid)
-	for _, id := range containers {
-		for _, k := range []Kind{Liveness, Readiness, Startup} {
-			delete(m.results, Key{id, k})
-		}
+	for k := range m.owned[uid] {
+		delete(m.results, k)
 	}
+	delete(m.owned, uid)
 }
 
 // Close stops all probes and waits for them.
@@ -244,7 +261,7 @@ func (m *Manager) attempt(ctx context.Context, target Target, row *streak) (soon
 		return false
 	}
 	row.count(&outcome, begin)
-	if m.newResult(target, row.n) {
+	if m.newResult(ctx, target, row.n) {
 		m.listener.Changed(target, m.Result(target.Key), outcome, time.Since(begin))
 	} else if outcome.Times > 1 && outcome.Times&(outcome.Times-1) == 0 {
 		m.listener.StillFailing(target, outcome, time.Since(begin))
@@ -252,8 +269,9 @@ func (m *Manager) attempt(ctx context.Context, target Target, row *streak) (soon
 	return false
 }
 
-// newResult stores the result if a streak of n reaches a threshold. It reports whether the result has changed.
-func (m *Manager) newResult(target Target, n int) bool {
+// newResult stores the result if a streak of n reaches a threshold, unless the probe has ended. It reports whether the
+// result has changed.
+func (m *Manager) newResult(ctx context.Context, target Target, n int) bool {
 	result := Success
 	threshold := int(max(target.Probe.SuccessThreshold, 1))
 	if n < 0 {
@@ -265,6 +283,9 @@ func (m *Manager) newResult(target Target, n int) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if ctx.Err() != nil { // probes are cancelled under the lock
+		return false
+	}
 	changed := m.results[target.Key] != result
 	m.results[target.Key] = result
 	return changed

@@ -285,3 +285,42 @@ func TestAttemptsBeginEveryPeriod(t *testing.T) {
 		})
 	}
 }
+
+// TestResultsEndWithTheirContainers: a thousand runs of a container leave nothing, also of a startup probe, which ends
+// long before its container, and of what was recalled.
+func TestResultsEndWithTheirContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		manager := NewManager(&script{answers: []Outcome{yes}, begin: time.Now()}, &recorder{})
+		defer manager.Close()
+		run := func(pod, id string) {
+			all := func(string) bool { return true }
+			startup := Target{
+				Key:       Key{id, Startup},
+				Pod:       &corev1.Pod{},
+				Container: &corev1.Container{},
+				Probe:     &corev1.Probe{PeriodSeconds: 1},
+				Started:   time.Now(),
+			}
+			manager.Sync(t.Context(), pod, []Target{startup}, all)
+			time.Sleep(1500 * time.Millisecond)
+			manager.Recall(pod, Key{id, Readiness})
+			manager.Sync(t.Context(), pod, nil, all)
+			if manager.Result(startup.Key) != Success {
+				t.Fatalf("the result of %s went before its container", id)
+			}
+		}
+		for i := range 1000 {
+			run("pod", fmt.Sprint("container-", i))
+			manager.Sync(t.Context(), "pod", nil, func(string) bool { return false })
+		}
+		if n := len(manager.results); n != 0 {
+			t.Errorf("%d results of removed containers", n)
+		}
+		run("other", "last")
+		manager.Forget("pod")
+		manager.Forget("other")
+		if n := len(manager.results) + len(manager.owned) + len(manager.pods); n != 0 {
+			t.Errorf("%d entries of pods that have gone", n)
+		}
+	})
+}
