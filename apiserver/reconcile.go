@@ -4,7 +4,9 @@ package apiserver
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"maps"
@@ -210,15 +212,20 @@ func replaceOwnSlice(have, want *discoveryv1.EndpointSlice) bool {
 	return have.AddressType != want.AddressType
 }
 
+// RetiredAnnotation has, in a ConfigMap of Config.Bootstrap, the hex SHA-256 of each certificate that is removed from
+// the stored ConfigMap, because its key was replaced.
+const RetiredAnnotation = "keelson.io/retired-authorities"
+
 // reconcileConfigMap adds the CAs and lists of want to a ConfigMap by which others authenticate requests. Those of
 // other servers stay; what is no CA or no list is removed. A date is restored only if it is none.
 func reconcileConfigMap(have, want *corev1.ConfigMap) bool {
 	changed := false
+	retired := strings.Fields(want.Annotations[RetiredAnnotation])
 	for key, value := range want.Data {
 		merged := have.Data[key]
 		switch {
 		case strings.HasSuffix(key, "client-ca-file"):
-			merged = mergeAuthorities(merged, value, time.Now())
+			merged = mergeAuthorities(merged, value, retired, time.Now())
 		case strings.HasPrefix(key, "requestheader-"):
 			merged = mergeLists(merged, value)
 		default:
@@ -241,9 +248,15 @@ func reconcileConfigMap(have, want *corev1.ConfigMap) bool {
 // expiredGrace is how long an expired CA stays.
 const expiredGrace = 5 * time.Minute
 
-// mergeAuthorities is have with the CAs of want; have itself if it holds nothing else than valid CAs and all of want.
-func mergeAuthorities(have, want string, now time.Time) string {
+// mergeAuthorities is have with the CAs of want and without retired ones; have itself if that changes nothing.
+func mergeAuthorities(have, want string, retired []string, now time.Time) string {
 	blocks, clean := authorities(have, now)
+	before := len(blocks)
+	blocks = slices.DeleteFunc(blocks, func(b []byte) bool {
+		sum := sha256.Sum256(b)
+		return slices.Contains(retired, hex.EncodeToString(sum[:]))
+	})
+	clean = clean && len(blocks) == before
 	for _, own := range first(authorities(want, now)) {
 		if !slices.ContainsFunc(blocks, func(b []byte) bool { return bytes.Equal(b, own) }) {
 			blocks = append(blocks, own)

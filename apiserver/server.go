@@ -78,9 +78,9 @@ type Config struct {
 	Bootstrap []runtime.Object
 	// RemovedBindings are bindings of earlier versions: their subjects are removed from the bindings with these names.
 	RemovedBindings []*rbacv1.ClusterRoleBinding
-	// Kubelet holds the client certificate for kubelets and the CA of their certificates; nil: kubelets cannot be
-	// called.
-	Kubelet *tls.Config
+	// Kubelet returns the client certificate for kubelets and the CAs of their certificates, for each connection; nil:
+	// kubelets cannot be called.
+	Kubelet func() *tls.Config
 	// Outbound has the server's own addresses, in addition to its Listener and the address of the Service "kubernetes".
 	Outbound outbound.Config
 	// Extra are further paths, below /keelson/ or elsewhere; a path that ends in "/" matches all paths below it.

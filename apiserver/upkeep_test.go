@@ -3,6 +3,9 @@
 package apiserver_test
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,6 +20,7 @@ import (
 	"keelson/api/flowcontrol"
 	"keelson/apiserver"
 	"keelson/lib/waittest"
+	"keelson/pki"
 )
 
 const authenticationMap = "extension-apiserver-authentication"
@@ -188,22 +192,37 @@ func TestUpkeepAtStart(t *testing.T) {
 	}
 }
 
-// TestUpkeepOfConfigMap: what is no authority and no list in the ConfigMap for extension servers is repaired.
+// TestUpkeepOfConfigMap: what is no authority and no list in the ConfigMap for extension servers is repaired, and an
+// authority whose key was replaced is removed.
 func TestUpkeepOfConfigMap(t *testing.T) {
 	st, ca := newSite(t)
 	own := string(ca.CertPEM())
+	retired, err := pki.Open("", "retired")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, _ := retired.Signer()
 	r, stop := startOn(t, st, ca, func(c *apiserver.Config) {
 		withBootstrap(c)
 		for _, o := range c.Bootstrap {
 			if m, ok := o.(*corev1.ConfigMap); ok {
 				m.Data["client-ca-file"] = own
+				m.Annotations = map[string]string{
+					apiserver.RetiredAnnotation: fmt.Sprintf("%x", sha256.Sum256(cert.Raw)),
+				}
 			}
 		}
 	})
 	defer stop()
 	maps := kubernetes.NewForConfigOrDie(r.rest).CoreV1().ConfigMaps("kube-system")
-	if _, err := maps.Patch(t.Context(), authenticationMap, types.MergePatchType,
-		[]byte(`{"data":{"client-ca-file":"x","requestheader-allowed-names":"[\"other\"]"}}`),
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{
+		"client-ca-file":              "x\n" + string(retired.CertPEM()),
+		"requestheader-allowed-names": `["other"]`,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := maps.Patch(t.Context(), authenticationMap, types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

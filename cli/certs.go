@@ -33,12 +33,65 @@ func certsCommand(std Stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printCerts(std.Out, list, output, time.Now())
+			if err := printCerts(std.Out, list, output, time.Now()); err != nil || output == "json" {
+				return err
+			}
+			return printRotations(std.Out, dir)
 		},
 	}
 	dataDirVar(cmd.PersistentFlags(), &dir)
 	cmd.Flags().StringVarP(&output, "output", "o", "", "`FORMAT`: json, or a table")
-	cmd.AddCommand(renewCertsCommand(std, &dir))
+	cmd.AddCommand(renewCertsCommand(std, &dir), rotateKeyCommand(std, &dir))
+	return cmd
+}
+
+// printRotations prints the keys that are being replaced.
+func printRotations(out io.Writer, dir string) error {
+	found, err := cluster.KeyRotations(cluster.DataDir(dir))
+	for _, r := range found {
+		_, _ = fmt.Fprintf(out, "%s\n", r.Text)
+	}
+	return err
+}
+
+func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "rotate [NAME STEP]",
+		Short: "Replace the key of an authority, or of service-account tokens, in steps",
+		Long: "Replace a key (" + strings.Join(cluster.KeyNames, ", ") + ") in three steps, each on every server:\n" +
+			"  trust    a new key is trusted beside the old one\n" +
+			"  use      the new key signs; `trust` goes back\n" +
+			"  finish   the old key is no longer trusted; there is no way back\n" +
+			"  cancel   after trust: the new key is no longer trusted\n" +
+			"A running cluster takes each step over. A step may be run twice, and completes one that was killed.\n" +
+			"Without arguments: which keys are being replaced, and the next commands. See docs/certificates.md.",
+		Example: "  keelson certs rotate ca trust\n" +
+			"  keelson certs rotate",
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			switch len(args) {
+			case 0:
+				return printRotations(std.Out, *dir)
+			case 1:
+				return fmt.Errorf("rotate %s: which step? %s", args[0], strings.Join(cluster.KeySteps, ", "))
+			}
+			step, err := cluster.KeyRotation{
+				Dir:   cluster.DataDir(*dir),
+				Name:  args[0],
+				Step:  args[1],
+				Force: force,
+			}.Run(c.Context())
+			if err != nil {
+				return err
+			}
+			if step == pki.StepNone {
+				_, _ = fmt.Fprintf(std.Out, "%s has one key\n", args[0])
+			}
+			return printRotations(std.Out, *dir)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "do not ask the servers whether everybody is ready")
 	return cmd
 }
 
@@ -55,7 +108,7 @@ func renewCertsCommand(std Stdio, dir *string) *cobra.Command {
 			for _, info := range done {
 				next := ""
 				if info.CA {
-					next = "; the next start of the cluster uses it, joined nodes follow"
+					next = "; a running cluster and its nodes take it over"
 				}
 				_, _ = fmt.Fprintf(std.Out, "%s renewed, expires %s%s\n", info.Name,
 					info.Expires.Local().Format(time.RFC3339), next)

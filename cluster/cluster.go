@@ -166,6 +166,9 @@ func (c *Cluster) prepare() (err error) {
 	if c.keys, err = openKeys(c.cfg, c.dir); err != nil {
 		return err
 	}
+	if c.keys.network, err = keepNetworkIdentity(c.dir, c.keys.ca.CertPEM()); err != nil {
+		return err
+	}
 	return c.keys.writeKubeconfigs(c.dir, c.URL(), "")
 }
 
@@ -268,7 +271,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
 	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries))
 	defer memory.Pace(memoryLimit())()
-	own, err := c.keys.fingerprints(&c.cfg.API.Tokens)
+	own, err := c.keys.serverKeys(&c.cfg.API.Tokens)
 	if err != nil {
 		return err
 	}
@@ -320,9 +323,9 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		election:  ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0},
 		waitAgain: true,
 		signers: signers{
-			tokens:      c.keys.tokenSigner,
+			tokens:      c.keys.tokens.Signer,
 			authorities: certificates.All(c.keys.ca).Authorities,
-			rootCA:      c.keys.ca.CertPEM(),
+			rootCA:      c.keys.ca.Bundle,
 		},
 		rejected: &c.rejected,
 		server:   &serverSite{assembled: made, c: c, store: st},
@@ -385,7 +388,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	keeper := c.newKeeper()
+	keeper := c.newKeeper(func(ctx context.Context) error { return c.useChangedKeys(ctx, server, st) })
 	cfg := c.apiServerConfig()
 	cfg.Store = served
 	cfg.Collectors = append(append(cfg.Collectors, quotaMetrics(st)...), certificateMetric{keeper.All})
@@ -401,6 +404,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		BackupPath:        serveBackup(st, c.log),
 		configurationPath: serveRejected(&c.rejected),
 		certificatesPath:  serveCertificates(keeper.All),
+		keyUsersPath:      serveKeyUsers(c.keys),
 	}
 	cfg.Decision = tl.Decision
 	cfg.Marks = marks
@@ -433,7 +437,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()},
 			c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
-		Kubelet:         c.keys.kubeletClient(),
+		Kubelet:         c.keys.kubeletClient,
 		Outbound:        outbound.Config{Listeners: c.otherListeners()},
 		FrontProxy:      c.keys.frontProxyCert.Certificate,
 		Serving:         func() error { return c.keys.serving.Valid(time.Now()) },

@@ -5,8 +5,7 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
+	"crypto"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,8 +20,8 @@ import (
 )
 
 // fingerprintsKey is where the store keeps the fingerprints of the keys of the cluster's servers: lines "ca sha256:HEX"
-// for certificate authorities, and "sa sha256:HEX" for keys that verify service-account tokens. A key that was replaced
-// keeps its line. It is below objects.Root so that backups and migrations take it along; no resource has that prefix.
+// for certificate authorities, and "sa sha256:HEX" for keys that verify service-account tokens. It is below
+// objects.Root so that backups and migrations take it along; no resource has that prefix.
 const fingerprintsKey = objects.Root + "keelson/fingerprints"
 
 // fingerprints is a set of such lines.
@@ -58,43 +57,76 @@ func (f fingerprints) foreign(others fingerprints) string {
 	return ""
 }
 
+// serverKeys are the fingerprints of a server's keys, and of those that it had before.
+type serverKeys struct{ own, retired fingerprints }
+
+func (k *keys) serverKeys(tokens *options.ServiceAccountTokens) (serverKeys, error) {
+	own, err := k.fingerprints(tokens)
+	if err != nil {
+		return serverKeys{}, err
+	}
+	retired, err := k.retiredFingerprints()
+	return serverKeys{own, retired}, err
+}
+
 // fingerprints are those of the authorities and of the keys that verify service-account tokens.
 func (k *keys) fingerprints(tokens *options.ServiceAccountTokens) (fingerprints, error) {
 	out := fingerprints{}
-	add := func(name string, key any) error {
-		sum, err := pki.Fingerprint(key)
-		out[name+" "+sum] = true
-		return err
-	}
-	for rest := k.ca.CertPEM(); ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err == nil {
-			err = add("ca", cert.PublicKey)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("fingerprint of the certificate authority: %w", err)
-		}
-	}
-	verify, err := tokens.Config(k.tokenSigner)
+	certs, err := pki.Certificates(k.ca.CertPEM())
 	if err != nil {
 		return nil, err
 	}
-	for _, key := range append(verify.Keys, k.tokenSigner.Public()) {
-		if err := add(tokenIdentity, key); err != nil {
-			return nil, fmt.Errorf("fingerprint of a key of service-account tokens: %w", err)
+	for _, cert := range certs {
+		if err := out.add("ca", cert.PublicKey); err != nil {
+			return nil, err
+		}
+	}
+	verify, err := tokens.Config(k.tokens)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range append(verify.Keys, verify.Key.Public()) {
+		if err := out.add(tokenIdentity, key); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// keepFingerprints compares a server's keys with those that the store knows and adds new ones. A server that comes to
+func (f fingerprints) add(name string, key crypto.PublicKey) error {
+	sum, err := pki.Fingerprint(key)
+	if err != nil {
+		return fmt.Errorf("fingerprint of key %s: %w", name, err)
+	}
+	f[name+" "+sum] = true
+	return nil
+}
+
+// retiredFingerprints are those of keys that were replaced.
+func (k *keys) retiredFingerprints() (fingerprints, error) {
+	out := fingerprints{}
+	certs, _ := pki.Certificates(k.ca.RetiredPEM()) // none
+	for _, cert := range certs {
+		if err := out.add("ca", cert.PublicKey); err != nil {
+			return nil, err
+		}
+	}
+	for _, key := range k.tokens.Retired() {
+		if err := out.add(tokenIdentity, key); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// keepFingerprints compares a server's keys with those that the store knows, adds new ones, and removes retired ones. A
+// server that comes to
 // the store must have one of the known keys of each kind; the keys of one that has served it before are guarded by its
 // own directory, whose owner may have replaced them.
-func keepFingerprints(ctx context.Context, st store.Store, member bool, own fingerprints, log *slog.Logger) error {
+func keepFingerprints(
+	ctx context.Context, st store.Store, member bool, keys serverKeys, log *slog.Logger,
+) error {
+	own := keys.own
 	ctx = store.UseReserve(ctx, store.FullReserve)
 	for {
 		now, _, err := st.Get(ctx, fingerprintsKey, 0)
@@ -112,6 +144,7 @@ func keepFingerprints(ctx context.Context, st store.Store, member bool, own fing
 		default:
 			log.Warn("this server has a new key: copy pki/ to the other servers of the cluster", "key", name)
 		}
+		maps.DeleteFunc(known, func(line string, _ bool) bool { return keys.retired[line] })
 		maps.Copy(known, own)
 		if bytes.Equal(known.bytes(), now.Value) {
 			return nil

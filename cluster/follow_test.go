@@ -30,11 +30,11 @@ func TestKubeconfigWithoutCA(t *testing.T) {
 	if err := pki.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	to, _, err := followKubeconfig(path, servers.New(servers.Config{Given: url}), slog.New(slog.DiscardHandler))
+	kept, err := followKubeconfig(path, servers.New(servers.Config{Given: url}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if to.Host != url || to.Transport == nil {
-		t.Errorf("got a client of %q by %T", to.Host, to.Transport)
+	if kept.rest.Host != url || kept.rest.Transport == nil {
+		t.Errorf("got a client of %q by %T", kept.rest.Host, kept.rest.Transport)
 	}
 }

@@ -115,21 +115,29 @@ func (i *identities) authority(name string) (*pki.Authority, error) {
 	if err != nil {
 		return nil, i.missingError(files, "unusable ("+err.Error()+")")
 	}
+	certs, err := pki.Certificates(a.CertPEM())
+	if err != nil {
+		return nil, err
+	}
+	var others []crypto.PublicKey
+	for _, c := range certs {
+		others = append(others, c.PublicKey)
+	}
 	cert, _ := a.Signer()
-	return a, i.same(name, files, cert.PublicKey)
+	return a, i.same(name, files, cert.PublicKey, others)
 }
 
-// tokenKey opens the key that signs service-account tokens; the first time it creates it.
-func (i *identities) tokenKey() (crypto.Signer, error) {
+// tokenKeys opens the keys of service-account tokens; the first time it creates one.
+func (i *identities) tokenKeys() (*pki.TokenKeys, error) {
 	files := []string{tokenIdentity + ".key"}
 	if err := i.present(tokenIdentity, files); err != nil {
 		return nil, err
 	}
-	key, err := pki.ServiceAccountKey(i.dir)
+	keys, err := pki.OpenTokenKeys(i.dir)
 	if err != nil {
 		return nil, i.missingError(files, "unusable ("+err.Error()+")")
 	}
-	return key, i.same(tokenIdentity, files, key.Public())
+	return keys, i.same(tokenIdentity, files, keys.Signer().Public(), keys.Further())
 }
 
 // present returns an error if an identity was created before and its files are missing.
@@ -149,13 +157,18 @@ func (i *identities) present(name string, files []string) error {
 	return nil
 }
 
-// same returns an error if an identity is not the one that was created. Otherwise it records it.
-func (i *identities) same(name string, files []string, key crypto.PublicKey) error {
+// same returns an error if an identity is not the one that was created. Otherwise it records it. trusted are the keys
+// that are trusted beside it: while a key is replaced, the known one may be one of them.
+func (i *identities) same(name string, files []string, key crypto.PublicKey, trusted []crypto.PublicKey) error {
 	sum, err := pki.Fingerprint(key)
 	if err != nil {
 		return err
 	}
-	if want := i.known[name]; want != "" && want != sum {
+	want := i.known[name]
+	if want != "" && !slices.ContainsFunc(append(slices.Clone(trusted), key), func(k crypto.PublicKey) bool {
+		known, err := pki.Fingerprint(k)
+		return err == nil && known == want
+	}) {
 		return i.missingError(files, fmt.Sprintf("of another cluster (the public key is %s, %s says %s)", sum,
 			i.path(fingerprintsFile), want))
 	}
@@ -184,12 +197,12 @@ func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 	return i.authority(name)
 }
 
-// tokenKeyIfAny is tokenKey, but nil where none was ever created.
-func (i *identities) tokenKeyIfAny() (crypto.Signer, error) {
+// tokenKeysIfAny is tokenKeys, but nil where none was ever created.
+func (i *identities) tokenKeysIfAny() (*pki.TokenKeys, error) {
 	if i.known[tokenIdentity] == "" && !exists(i.path(tokenIdentity+".key")) {
 		return nil, nil // absence is an answer here
 	}
-	return i.tokenKey()
+	return i.tokenKeys()
 }
 
 // save writes fingerprintsFile if it changed. The key files are synced to disk before.

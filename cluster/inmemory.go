@@ -78,6 +78,7 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 	if inMemory.c.keys, err = (&identities{found: map[string]string{}}).open(inMemory.c.cfg); err != nil {
 		return nil, err
 	}
+	inMemory.c.keys.network = networkIdentityOf(inMemory.c.keys.ca.CertPEM())
 	return inMemory, inMemory.Reopen(cfg.Store)
 }
 
@@ -186,9 +187,9 @@ func (m *InMemory) site(connect Connect) *site {
 		connect:  connect,
 		election: ElectionOptions{Off: true},
 		signers: signers{
-			tokens:      m.c.keys.tokenSigner,
+			tokens:      m.c.keys.tokens.Signer,
 			authorities: certificates.All(m.c.keys.ca).Authorities,
-			rootCA:      m.c.keys.ca.CertPEM(),
+			rootCA:      m.c.keys.ca.Bundle,
 		},
 		rejected: &m.c.rejected,
 	}

@@ -26,14 +26,15 @@ import (
 
 // kubeletServing is what a kubelet's server needs: its certificate and the CAs of its clients.
 type kubeletServing struct {
-	tls       *tls.Config
-	clientCAs *kubeletClientCAs
+	tls *tls.Config
+	// clientCAs returns the current CAs of clients.
+	clientCAs func() *x509.CertPool
 }
 
 func (k *keys) kubeletServing() kubeletServing {
 	return kubeletServing{
 		&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.kubelet.Serve},
-		newKubeletClientCAs(k.kubeletClientCA.Pool()),
+		k.kubeletClientCA.Pool,
 	}
 }
 
@@ -43,13 +44,13 @@ type kubeletCertificates struct {
 	rest *rest.Config
 	// servers are the API servers that rest reaches.
 	servers *servers.Servers
-	// anonymous reaches the same server without credentials. ca is the server's CA; rest may hold it in its transport
-	// only.
-	anonymous      *rest.Config
-	ca             []byte
-	serving        kubeletServing
-	run            run.Func
-	learnClientCAs run.Func // reads the client CAs from the API server; nil: they are known
+	// anonymous reaches the same server without credentials. ca are the server's CAs; rest may hold them in its
+	// transport only.
+	anonymous *rest.Config
+	ca        *caBundle
+	serving   kubeletServing
+	run       run.Func
+	joined    *joined // reads the client CAs from the API server; nil: they are known
 	// beside are further parts that keep certificates up, with the kubelet.
 	beside []run.Func
 }
@@ -65,12 +66,8 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	ca, err := rootCA(to)
-	if err != nil {
-		return kubeletCertificates{}, err
-	}
 	all := r.servers(to.Host)
-	live, follow, err := followKubeconfig(r.kubeconfig("kubelet"), all, log)
+	live, err := followKubeconfig(r.kubeconfig("kubelet"), all, log)
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
@@ -78,22 +75,29 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
-	keeper := &pki.Keeper{Dir: dir.Sub("pki"), Leaves: []*pki.Leaf{k.kubelet}, Log: log}
+	keeper := &pki.Keeper{
+		Dir:     dir.Sub("pki"),
+		Sources: []pki.Source{k.ca, k.kubeletClientCA},
+		Leaves:  []*pki.Leaf{k.kubelet},
+		Log:     log,
+	}
 	beside := []run.Func{keeper.Run}
-	if follow != nil {
-		beside = append(beside, follow)
+	if live.run != nil {
+		beside = append(beside, live.run)
 	}
 	serving := k.kubeletServing()
 	if r.ClientCA != "" {
-		if serving.clientCAs, err = r.clientCAs(); err != nil {
+		clients, err := r.clientCAs()
+		if err != nil {
 			return kubeletCertificates{}, err
 		}
+		serving.clientCAs = clients.Pool
 	}
 	return kubeletCertificates{
-		rest:      live,
+		rest:      live.rest,
 		servers:   all,
-		anonymous: servers.Anonymous(live),
-		ca:        ca,
+		anonymous: servers.Anonymous(live.rest),
+		ca:        live.ca,
 		serving:   serving,
 		beside:    beside,
 	}, nil
@@ -138,6 +142,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 			return none, err
 		}
 	}
+	bundle := newCABundle(ca)
 	all := r.servers(to.Host)
 	if bootstrap != nil {
 		if bootstrap, err = all.REST(bootstrap); err != nil {
@@ -165,13 +170,21 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 		rest:      id.REST(),
 		servers:   all,
 		anonymous: servers.Anonymous(id.REST()),
-		ca:        ca,
-		serving:   kubeletServing{id.ServerTLS(), clients},
+		ca:        bundle,
+		serving:   kubeletServing{id.ServerTLS(), clients.Pool},
 		run:       id.Run,
 	}
 	if r.ClientCA == "" {
-		out.learnClientCAs = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), path, ca,
-			r.log().With(deeds.Key, deeds.Certificates))
+		out.joined = &joined{
+			dir:        dir,
+			kubeconfig: path,
+			ca:         bundle,
+			servers:    all,
+			rest:       id.REST(),
+			prefer:     id.Prefer,
+			clients:    clients,
+			log:        r.log().With(deeds.Key, deeds.Certificates),
+		}
 	}
 	return out, nil
 }

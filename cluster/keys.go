@@ -3,16 +3,17 @@
 package cluster
 
 import (
-	"crypto"
-	"crypto/x509"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/apiserver/options"
 	"keelson/auth"
+	"keelson/auth/authn"
 	"keelson/client/servers"
 	"keelson/pki"
 )
@@ -27,12 +28,17 @@ type keys struct {
 	kubeletClientCA *pki.Authority
 	proxyCA         *pki.Authority // the front-proxy CA; signs frontProxyCert
 	frontProxyCert  *pki.Leaf      // the API server's client certificate for aggregated servers
-	tokenSigner     crypto.Signer
-	clientPool      *x509.CertPool // CAs of the API's clients
-	clientCA        []byte         // the content of --client-ca-file
-	serving         *options.Certificates
-	admin           *pki.Leaf
-	agents          []*pki.Leaf // named by role.file, for roles that run as processes of their own
+	tokens          *pki.TokenKeys
+	// issuer issues and verifies the tokens of the API server that was assembled last; nil: there is none yet.
+	issuer  atomic.Pointer[authn.Tokens]
+	clients *authn.Certificates // verifies client certificates
+	serving *options.Certificates
+	admin   *pki.Leaf
+	network string      // the identity of the pod network
+	agents  []*pki.Leaf // named by role.file, for roles that run as processes of their own
+
+	mu       sync.Mutex
+	clientCA []byte // the content of --client-ca-file
 }
 
 // serverOwnName is a DNS name of the API server that no other server has.
@@ -111,21 +117,58 @@ func (i *identities) open(cfg Config) (*keys, error) {
 			return nil, err
 		}
 	}
-	if k.tokenSigner, err = cfg.API.Tokens.Signer(i.tokenKey); err != nil {
+	if k.tokens, err = cfg.API.Tokens.SigningKeys(i.tokenKeys); err != nil {
 		return nil, err
 	}
-	k.clientPool = ca.Pool()
 	if file := cfg.API.Authentication.ClientCAFile; file != "" {
 		if k.clientCA, err = pki.ReadAuthorities(file, "--client-ca-file"); err != nil {
 			return nil, err
 		}
-		k.clientPool.AppendCertsFromPEM(k.clientCA)
 	}
 	if k.serving, err = options.NewCertificates(k.server.Certificate, cfg.API.Serving); err != nil {
 		return nil, err
 	}
-	k.serving.SetClientCAs("clients", slices.Concat(ca.CertPEM(), k.clientCA))
+	k.clients = authn.NewCertificates(ca.Pool())
+	k.trustClients(k.clientCA)
 	return k, nil
+}
+
+// trustClients lets clients in that have a certificate of the cluster's CA, as it is now, or of clientCA.
+func (k *keys) trustClients(clientCA []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.clientCA = clientCA
+	roots := k.ca.Pool()
+	roots.AppendCertsFromPEM(clientCA)
+	k.clients.SetRoots(roots)
+	k.clients.SetReplaced(k.ca.Others())
+	k.serving.SetClientCAs("clients", slices.Concat(k.ca.CertPEM(), clientCA))
+}
+
+// useChanged lets the authentication of clients use the keys as they are now.
+func (k *keys) useChanged(tokens *options.ServiceAccountTokens) error {
+	k.trustClients(k.configuredClientCA())
+	issuer := k.issuer.Load()
+	if issuer == nil {
+		return nil
+	}
+	config, err := tokens.Config(k.tokens)
+	if err != nil {
+		return err
+	}
+	return issuer.SetKeys(config.Key, config.Keys)
+}
+
+// configuredClientCA is the content of --client-ca-file.
+func (k *keys) configuredClientCA() []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.clientCA
+}
+
+// sources are the keys that may change while the server runs.
+func (k *keys) sources() []pki.Source {
+	return []pki.Source{k.ca, k.kubeletClientCA, k.proxyCA, k.tokens}
 }
 
 // kubeletLeaf is the serving certificate of this machine's kubelet.
@@ -187,7 +230,7 @@ func (k *keys) authenticationInfo() *corev1.ConfigMap {
 	cm.Namespace = "kube-system"
 	cm.Name = authenticationInfoName
 	cm.Data = map[string]string{
-		"client-ca-file":                     string(k.ca.CertPEM()) + string(k.clientCA),
+		"client-ca-file":                     string(k.ca.CertPEM()) + string(k.configuredClientCA()),
 		"requestheader-client-ca-file":       string(k.proxyCA.CertPEM()),
 		"requestheader-allowed-names":        `["` + frontProxyUser + `"]`,
 		"requestheader-username-headers":     `["X-Remote-User"]`,
@@ -195,6 +238,7 @@ func (k *keys) authenticationInfo() *corev1.ConfigMap {
 		"requestheader-group-headers":        `["X-Remote-Group"]`,
 		"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
 	}
+	cm.Annotations = retiredAnnotation(k.ca, k.proxyCA)
 	return cm
 }
 

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"sync/atomic"
 	"time"
@@ -18,12 +20,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"keelson/auth"
 	"keelson/auth/authz"
+	"keelson/client/servers"
 	"keelson/lib/run"
 	"keelson/pki"
 )
@@ -60,10 +65,14 @@ func (k *keys) kubeletClient() *tls.Config {
 // kubeletClientInfo is the ConfigMap in which nodes read the CA of the API server's client certificate.
 func (k *keys) kubeletClientInfo() []runtime.Object {
 	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeletClientAuthority}
+	about := meta
+	about.Annotations = retiredAnnotation(k.kubeletClientCA)
 	return []runtime.Object{
-		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{
+		&corev1.ConfigMap{ObjectMeta: about, Data: map[string]string{
 			clientCAKey:                    string(k.kubeletClientCA.CertPEM()),
 			corev1.ServiceAccountRootCAKey: string(k.ca.CertPEM()),
+			crossKey:                       string(k.ca.CrossPEM()),
+			networkKey:                     k.network,
 		}},
 		&rbacv1.Role{
 			ObjectMeta: meta,
@@ -72,7 +81,7 @@ func (k *keys) kubeletClientInfo() []runtime.Object {
 					APIGroups:     []string{""},
 					Resources:     []string{"configmaps"},
 					ResourceNames: []string{kubeletClientAuthority},
-					Verbs:         []string{"get"},
+					Verbs:         []string{"get", "watch"},
 				},
 			},
 		},
@@ -84,21 +93,14 @@ func (k *keys) kubeletClientInfo() []runtime.Object {
 	}
 }
 
-const clientCAKey = "client-ca-file"
-
-// followAuthority puts a renewed CA of the API server into the kubeconfig of a joined node, whose next start uses it.
-// Another key than that of known is not taken.
-func followAuthority(kubeconfig string, known []byte, next string, log *slog.Logger) error {
-	if next == "" || !pki.Follows(known, []byte(next), nil) {
-		return nil
-	}
-	to, err := loadIfThere(kubeconfig)
-	if err != nil || to == nil || string(to.CAData) == next {
-		return err
-	}
-	log.Info("the certificate authority was renewed, the next start of the kubelet uses it", "kubeconfig", kubeconfig)
-	return pki.ReplaceAuthority(kubeconfig, []byte(next))
-}
+// Keys of that ConfigMap.
+const (
+	clientCAKey = "client-ca-file"
+	// crossKey has the certificate of a new key of the cluster's CA from the old key.
+	crossKey = "cross.crt"
+	// networkKey has the identity of the pod network.
+	networkKey = "network"
+)
 
 // kubeletClientCAs are the client CAs of a kubelet. They may become known, or change, after the kubelet has started.
 type kubeletClientCAs struct {
@@ -135,45 +137,127 @@ func (a *kubeletClientCAs) set(pem []byte) error {
 const (
 	askAgainUnknown = 10 * time.Second
 	askAgainKnown   = 10 * time.Minute
+	afterChange     = time.Second
 )
 
+// joined is what a joined node takes over from the ConfigMap with the CA of the API server's client certificate.
+type joined struct {
+	dir        DataDir
+	kubeconfig string
+	// ca are the CAs of the API server, also those of servers.
+	ca      *caBundle
+	servers *servers.Servers
+	rest    *rest.Config
+	// prefer requests certificates again that another key than that of the first CA has signed.
+	prefer  func([]*x509.Certificate)
+	clients *kubeletClientCAs
+	log     *slog.Logger
+}
+
 // learn returns a function that reads the CA of the API server's client certificate from the API server, and stores it
-// in file for the next start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA
-// otherwise, that of the API server itself, applies, as in clusters of kubeadm. A renewed one goes into kubeconfig.
-func (a *kubeletClientCAs) learn(
-	to *rest.Config, file, kubeconfig string, otherwise []byte, log *slog.Logger,
-) run.Func {
+// for the next start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA of the
+// API server itself applies, as in clusters of kubeadm.
+func (j *joined) learn() run.Func {
+	file := j.dir.Sub("pki/" + kubeletClientAuthority + ".crt")
 	return func(ctx context.Context, ready func()) error {
-		known, err := a.read(file)
+		known, err := j.clients.read(file)
 		if err != nil {
 			return fmt.Errorf("authorities of the API server's client certificate: %w; delete %s to have them "+
 				"fetched again", err, file)
 		}
-		cl, err := kubernetes.NewForConfig(to)
+		cl, err := kubernetes.NewForConfig(j.rest)
 		if err != nil {
 			return fmt.Errorf("reach the API server: %w", err)
 		}
 		ready()
-		a.follow(ctx, known, func(ctx context.Context) (bool, error) {
-			cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority,
-				metav1.GetOptions{})
+		api := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+		version := ""
+		ask := func(ctx context.Context) (bool, error) {
+			cm, err := api.Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 				return false, nil
 			}
 			if err != nil {
 				return false, err
 			}
-			return true, errors.Join(a.keep(file, []byte(cm.Data[clientCAKey])),
-				followAuthority(kubeconfig, otherwise, cm.Data[corev1.ServiceAccountRootCAKey], log))
-		}, otherwise, log)
+			version = cm.ResourceVersion
+			return true, errors.Join(j.clients.keep(file, []byte(cm.Data[clientCAKey])), j.follow(cm.Data))
+		}
+		otherwise, _ := j.ca.Get()
+		j.clients.follow(ctx, known, ask, func(ctx context.Context) bool { return changes(ctx, api, version) },
+			otherwise, j.log)
 		return nil
 	}
 }
 
-// follow calls ask until it succeeds, and again when clients connect, until ctx ends. ask reports whether the server
-// names a CA, which it has stored then.
+// learnNetwork stores the identity of the pod network, which follows from the CA only until that gets another key. An
+// error is none: older servers do not say it, and a node that has run before has stored it.
+func (j *joined) learnNetwork(ctx context.Context, cl kubernetes.Interface) {
+	if exists(j.dir.Sub(networkFile)) {
+		return
+	}
+	cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
+	if err != nil || cm.Data[networkKey] == "" {
+		return
+	}
+	if err := pki.WriteFile(j.dir.Sub(networkFile), []byte(cm.Data[networkKey]+"\n"), 0o600); err != nil {
+		j.log.Warn("store the identity of the pod network", "err", err)
+	}
+}
+
+// watchLimit is how long the ConfigMap is watched before it is read again, at most.
+const watchLimit = 10 * time.Minute
+
+// changes returns when the ConfigMap has changed since version, or after some minutes. It is false if the node may not
+// watch it: the server is older.
+func changes(ctx context.Context, api corev1client.ConfigMapInterface, version string) bool {
+	limit := int64((watchLimit/2 + rand.N(watchLimit/2)) / time.Second) // spreads load
+	w, err := api.Watch(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", kubeletClientAuthority).String(),
+		ResourceVersion: version,
+		TimeoutSeconds:  &limit,
+	})
+	if err != nil {
+		return false
+	}
+	defer w.Stop()
+	_, open := <-w.ResultChan()
+	return open || ctx.Err() == nil
+}
+
+// follow takes over what the ConfigMap says: CAs of the API server that follow those that are known, for the running
+// connections and the next start. Certificates that the previous key has signed are requested again.
+func (j *joined) follow(data map[string]string) error {
+	known, _ := j.ca.Get()
+	next := []byte(data[corev1.ServiceAccountRootCAKey])
+	if len(next) == 0 || !pki.Follows(known, next, []byte(data[crossKey])) {
+		return nil // an older server's, or not this cluster's
+	}
+	if !bytes.Equal(known, next) {
+		roots, err := pki.Authorities(next)
+		if err != nil {
+			return err
+		}
+		if err := pki.ReplaceAuthority(j.kubeconfig, next); err != nil {
+			return err
+		}
+		j.log.Info("the API server's certificate authorities changed", "kubeconfig", j.kubeconfig)
+		j.servers.SetRoots(roots)
+		j.ca.set(next)
+	}
+	certs, err := pki.Certificates(next)
+	if err != nil {
+		return err
+	}
+	j.prefer(certs)
+	return nil
+}
+
+// follow calls ask until it succeeds, and again when changes returns true, until ctx ends. While changes is false it
+// asks when clients connect. ask reports whether the server names a CA, which it has stored then.
 func (a *kubeletClientCAs) follow(
-	ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger,
+	ctx context.Context, known bool, ask func(context.Context) (bool, error), changes func(context.Context) bool,
+	otherwise []byte, log *slog.Logger,
 ) {
 	for wait := time.Second; ctx.Err() == nil; {
 		found, err := ask(ctx)
@@ -191,6 +275,10 @@ func (a *kubeletClientCAs) follow(
 		case found:
 			known = true
 			wait = time.Second
+			if changes(ctx) {
+				pause = afterChange
+				break
+			}
 			pause = askAgainKnown
 			called = a.connected
 		default:

@@ -44,7 +44,9 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 			}
 			return true, kubeletClientCAs.set(own.CertPEM())
 		}
-		go kubeletClientCAs.follow(ctx, false, ask, cluster.CertPEM(), slog.New(slog.DiscardHandler)) // ends with ctx
+		unwatched := func(context.Context) bool { return false }
+		log := slog.New(slog.DiscardHandler)
+		go kubeletClientCAs.follow(ctx, false, ask, unwatched, cluster.CertPEM(), log) // ends with ctx
 		believes := func(when string, want *pki.Authority) {
 			t.Helper()
 			synctest.Wait()

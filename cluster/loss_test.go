@@ -113,7 +113,7 @@ func TestLostStore(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := DataDir(t.TempDir())
 	for _, accept := range []bool{false, true} {
-		st, err := openStore(t.Context(), EtcdConfig{}, dir, nil, log, accept)
+		st, err := openStore(t.Context(), EtcdConfig{}, dir, serverKeys{}, log, accept)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestLostStore(t *testing.T) {
 			if err := gone(); err != nil {
 				t.Fatal(err)
 			}
-			if st, err := openStore(t.Context(), EtcdConfig{}, dir, nil, log, false); err == nil ||
+			if st, err := openStore(t.Context(), EtcdConfig{}, dir, serverKeys{}, log, false); err == nil ||
 				!strings.Contains(err.Error(), "--accept-data-loss") {
 				t.Errorf("got %v, %v; want a refusal", st, err)
 			}

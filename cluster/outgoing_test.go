@@ -273,7 +273,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	for what, tt := range map[string]struct {
 		pool *x509.CertPool
 		want bool
-	}{"kubelets": {keys.kubeletServing().clientCAs.Pool(), true}, "the API server": {keys.clientPool, false}} {
+	}{"kubelets": {keys.kubeletServing().clientCAs(), true}, "the API server": {keys.ca.Pool(), false}} {
 		_, err := leaf.Verify(x509.VerifyOptions{
 			Roots:     tt.pool,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -292,7 +292,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	}
 	if _, err := oldLeaf.Leaf.Verify(
 		x509.VerifyOptions{
-			Roots:     keys.kubeletServing().clientCAs.Pool(),
+			Roots:     keys.kubeletServing().clientCAs(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}); err == nil {
 		t.Error("kubelets still believe clients of the cluster's own authority")

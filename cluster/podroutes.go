@@ -89,11 +89,36 @@ func (m *tunnelMode) Set(text string) error {
 // Type names the value in the usage text.
 func (*tunnelMode) Type() string { return "string" }
 
-// networkIdentity identifies the cluster to other machines: it is derived from the cluster's CA, so all machines of a
-// cluster have the same.
+// networkFile keeps the identity of the pod network. It is below pki/ so that backups, and servers that come to the
+// cluster, have it.
+const networkFile = "pki/network"
+
+// networkIdentity identifies the cluster to other machines.
 func (s *site) networkIdentity() string {
-	sum := sha256.Sum256(pki.OriginalAuthority(s.signers.rootCA)) // a renewed CA is the same cluster
+	if kept, err := os.ReadFile(s.dir.Sub(networkFile)); err == nil && s.dir != "" {
+		return strings.TrimSpace(string(kept))
+	}
+	return networkIdentityOf(s.signers.rootCA.PEM())
+}
+
+// networkIdentityOf is the identity that follows from the cluster's first CA: all machines of a cluster have the same.
+func networkIdentityOf(ca []byte) string {
+	sum := sha256.Sum256(pki.OriginalAuthority(ca)) // a renewed CA is the same cluster
 	return hex.EncodeToString(sum[:16])
+}
+
+// keepNetworkIdentity returns the identity of the pod network. The first start stores it, because it does not change
+// when the CA gets another key.
+func keepNetworkIdentity(dir DataDir, ca []byte) (string, error) {
+	kept, err := os.ReadFile(dir.Sub(networkFile))
+	if err == nil {
+		return strings.TrimSpace(string(kept)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the identity of the pod network: %w", err)
+	}
+	identity := networkIdentityOf(ca)
+	return identity, pki.WriteFile(dir.Sub(networkFile), []byte(identity+"\n"), 0o600)
 }
 
 // tunnelAnnotations are the annotations of the node about its end of the tunnel. An empty value removes one.

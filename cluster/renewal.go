@@ -4,7 +4,10 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,14 +16,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/kind"
+	"keelson/apiserver"
+	"keelson/auth"
+	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/pki"
+	"keelson/store"
 )
 
 // newKeeper returns the keeper of the certificates that this process has in use (docs/decisions/0183).
-func (c *Cluster) newKeeper() *pki.Keeper {
+func (c *Cluster) newKeeper(changed func(context.Context) error) *pki.Keeper {
 	k := &pki.Keeper{
 		Leaves: c.keys.leaves(c.cfg),
 		Others: func() []pki.Info { return append(c.keys.authorities(), c.cfg.ownersFiles()...) },
@@ -28,9 +36,49 @@ func (c *Cluster) newKeeper() *pki.Keeper {
 	}
 	if c.dir != "" { // the clusters of tests have no directory
 		k.Dir = c.dir.Sub("pki")
-		k.Changed = func() error { return c.keys.writeKubeconfigs(c.dir, c.URL(), c.cfg.MergedKubeconfig) }
+		k.Sources = c.keys.sources()
+		k.Changed = changed
 	}
 	return k
+}
+
+// useChangedKeys lets the server use its keys as they are now, and publishes them: in the store, to nodes, aggregated
+// servers and machines that join, and in the kubeconfigs. Everything is written only if it differs.
+func (c *Cluster) useChangedKeys(ctx context.Context, server *apiserver.Server, st store.Store) error {
+	if err := c.keys.useChanged(&c.cfg.API.Tokens); err != nil {
+		return err
+	}
+	keys, err := c.keys.serverKeys(&c.cfg.API.Tokens)
+	if err != nil {
+		return err
+	}
+	errs := []error{keepFingerprints(ctx, st, true, keys, c.log)}
+	for _, obj := range append(c.keys.kubeletClientInfo(), c.keys.authenticationInfo()) {
+		if own, ok := obj.(kind.Object); ok {
+			errs = append(errs, server.Ensure(ctx, own))
+		}
+	}
+	signer := inProcess(server, authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "",
+		auth.InProcess), "keelson-certificates/"+KubernetesVersion)
+	return errors.Join(append(errs,
+		refreshClusterInfo(ctx, signer, c.keys.ca),
+		c.keys.writeKubeconfigs(c.dir, c.URL(), c.cfg.MergedKubeconfig))...)
+}
+
+// retiredAnnotation lists the certificates that CAs no longer trust.
+func retiredAnnotation(of ...*pki.Authority) map[string]string {
+	var sums []string
+	for _, a := range of {
+		certs, _ := pki.Certificates(a.RetiredPEM()) // none
+		for _, c := range certs {
+			sum := sha256.Sum256(c.Raw)
+			sums = append(sums, hex.EncodeToString(sum[:]))
+		}
+	}
+	if len(sums) == 0 {
+		return nil
+	}
+	return map[string]string{apiserver.RetiredAnnotation: strings.Join(sums, " ")}
 }
 
 // authorities describes the CAs of the cluster.

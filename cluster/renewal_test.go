@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -17,7 +19,11 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client/servers"
 	"keelson/lib/waittest"
@@ -167,14 +173,14 @@ func TestFollowKubeconfig(t *testing.T) {
 		}
 	}
 	put("first")
-	to, follow, err := followKubeconfig(path, servers.New(servers.Config{}), slog.New(slog.DiscardHandler))
+	kept, err := followKubeconfig(path, servers.New(servers.Config{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- follow(ctx, func() {}) }() // ends with ctx
-	cl := kubernetes.NewForConfigOrDie(to)
+	go func() { ended <- kept.run(ctx, func() {}) }() // ends with ctx
+	cl := kubernetes.NewForConfigOrDie(kept.rest)
 	call := func() string {
 		_, _ = cl.Discovery().ServerVersion() // 404: the certificate is what matters
 		mu.Lock()
@@ -203,7 +209,7 @@ func TestFollowKubeconfig(t *testing.T) {
 	}
 }
 
-// TestNodeFollowsRenewedAuthority: a joined node puts a renewed authority into its kubeconfig, and another one not.
+// TestNodeFollowsRenewedAuthority: a joined node trusts a renewed authority and a new key that the old one vouches for.
 func TestNodeFollowsRenewedAuthority(t *testing.T) {
 	dir := t.TempDir()
 	ca, err := pki.Open(dir, "ca")
@@ -234,21 +240,191 @@ func TestNodeFollowsRenewedAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range []struct{ told, want []byte }{
-		{nil, known},
-		{other.CertPEM(), known},
-		{append(bytes.Clone(known), other.CertPEM()...), known},
-		{renewed.CertPEM(), renewed.CertPEM()},
+	for _, step := range []func(string, string) error{pki.Trust, pki.Use} {
+		if err := step(dir, "ca"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotated, err := pki.Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var preferred []*x509.Certificate
+	node := &joined{
+		dir:        DataDir(t.TempDir()),
+		kubeconfig: path,
+		ca:         newCABundle(known),
+		servers:    servers.New(servers.Config{}),
+		prefer:     func(certs []*x509.Certificate) { preferred = certs },
+		log:        slog.New(slog.DiscardHandler),
+	}
+	for _, step := range []struct{ ca, cross, want []byte }{
+		{nil, nil, known},
+		{other.CertPEM(), nil, known},
+		{append(bytes.Clone(known), other.CertPEM()...), rotated.CrossPEM(), known},
+		{renewed.CertPEM(), nil, renewed.CertPEM()},
+		{rotated.CertPEM(), nil, renewed.CertPEM()}, // a key without the word of the old one
+		{rotated.CertPEM(), rotated.CrossPEM(), rotated.CertPEM()},
 	} {
-		if err := followAuthority(path, known, string(step.told), slog.New(slog.DiscardHandler)); err != nil {
+		if err := node.follow(map[string]string{"ca.crt": string(step.ca), crossKey: string(step.cross)}); err != nil {
 			t.Fatal(err)
 		}
 		to, err := loadIfThere(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(to.CAData, step.want) {
-			t.Errorf("told of\n%s\nthe node trusts\n%s\nwant\n%s", step.told, to.CAData, step.want)
+		if now, _ := node.ca.Get(); !bytes.Equal(to.CAData, step.want) || !bytes.Equal(now, step.want) {
+			t.Errorf("told of\n%s\nthe node trusts\n%s\nwant\n%s", step.ca, to.CAData, step.want)
 		}
 	}
+	signer, _ := rotated.Signer()
+	if len(preferred) < 2 || !preferred[0].Equal(signer) {
+		t.Errorf("certificates of the previous key are not requested again: %d CAs", len(preferred))
+	}
+}
+
+// TestRunningClusterTakesKeysOver: each key is replaced while the server runs. Clients with the old certificates and
+// tokens go on until the end, and no further.
+func TestRunningClusterTakesKeysOver(t *testing.T) {
+	c, admin := serve(t, func(*Config) {})
+	ctx := t.Context()
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: "robot"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	connect := func() kubernetes.Interface {
+		to, err := clientcmd.BuildConfigFromFlags("", c.dir.Kubeconfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kubernetes.NewForConfigOrDie(to)
+	}
+	works := func(cl kubernetes.Interface) error {
+		_, err := cl.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return err
+	}
+	issue := func() string {
+		made, err := connect().CoreV1().ServiceAccounts("default").CreateToken(ctx, "robot",
+			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Status.Token
+	}
+	accepted := func(token string) bool {
+		got, err := connect().AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+			Spec: authenticationv1.TokenReviewSpec{Token: token},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Status.Authenticated
+	}
+	oldToken := issue()
+	before, err := c.keys.serverKeys(&c.cfg.API.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	published := func(want int) string {
+		api := connect().CoreV1().ConfigMaps(metav1.NamespaceSystem)
+		for name, keys := range map[string][]string{
+			authenticationInfoName: {"client-ca-file", "requestheader-client-ca-file"},
+			kubeletClientAuthority: {clientCAKey, corev1.ServiceAccountRootCAKey},
+		} {
+			cm, err := api.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			for _, key := range keys {
+				if certs, err := pki.Certificates([]byte(cm.Data[key])); err != nil || len(certs) != want {
+					return fmt.Sprintf("%s %s has %d certificates (%v), want %d", name, key, len(certs), err, want)
+				}
+			}
+		}
+		to, err := clientcmd.BuildConfigFromFlags("", c.dir.Kubeconfig())
+		if err != nil {
+			return err.Error()
+		}
+		if certs, err := pki.Certificates(to.CAData); err != nil || len(certs) != want {
+			return fmt.Sprintf("the kubeconfig has %d authorities (%v), want %d", len(certs), err, want)
+		}
+		return ""
+	}
+	rotate := func(step string, authorities int) {
+		t.Helper()
+		for _, name := range KeyNames {
+			if _, err := (KeyRotation{Dir: c.dir, Name: name, Step: step}).Run(ctx); err != nil {
+				t.Fatalf("%s %s: %v", name, step, err)
+			}
+		}
+		waittest.Right(t, "after "+step, func() string { return published(authorities) })
+	}
+	rotate("trust", 2)
+	rotate("use", 2)
+	waittest.Right(t, "the new keys sign", func() string {
+		ca, _ := c.keys.ca.Signer()
+		if c.keys.server.Certificate().Leaf.CheckSignatureFrom(ca) != nil {
+			return "the server has a certificate of the old key"
+		}
+		return errorText(works(connect()))
+	})
+	waittest.Right(t, "the user of the old certificate is listed", func() string {
+		if err := works(admin); err != nil {
+			return err.Error()
+		}
+		if c.keys.clients.Replaced()["admin"].IsZero() {
+			return "admin is not listed"
+		}
+		return ""
+	})
+	var newToken string
+	waittest.Right(t, "a token of the new key", func() string {
+		newToken = issue()
+		oldHeader, _, _ := strings.Cut(oldToken, ".") // it names the key
+		if strings.HasPrefix(newToken, oldHeader+".") {
+			return "the old key signs"
+		}
+		return ""
+	})
+	if !accepted(oldToken) || !accepted(newToken) {
+		t.Error("a token of the old or the new key is not accepted after use")
+	}
+	if _, err := (KeyRotation{Dir: c.dir, Name: "ca", Step: "finish"}).Run(ctx); err == nil ||
+		!strings.Contains(err.Error(), "in use by admin") {
+		t.Errorf("finish while a certificate of the old key is in use: %v", err)
+	}
+	if _, err := (KeyRotation{Dir: c.dir, Name: "ca", Step: "finish", Force: true}).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rotate("finish", 1)
+	waittest.Right(t, "only the new keys are trusted", func() string {
+		stored, err := admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err == nil {
+			return fmt.Sprintf("the old kubeconfig lists %d namespaces", len(stored.Items))
+		}
+		if accepted(oldToken) || !accepted(newToken) {
+			return "the old token is accepted, or the new one is not"
+		}
+		return errorText(works(connect()))
+	})
+	now, err := c.keys.serverKeys(&c.cfg.API.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range before.own {
+		if now.own[line] || !now.retired[line] {
+			t.Errorf("%s: in use %v, retired %v", line, now.own[line], now.retired[line])
+		}
+	}
+	if left, err := KeyRotations(c.dir); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -69,7 +68,7 @@ func (k *keys) requestParts(
 ) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(reader *apiserver.Reader) (apiserver.Parts, error) {
 		webhooks := throughEgress(reader.Outbound)
-		believed, err := opts.Tokens.Config(k.tokenSigner)
+		believed, err := opts.Tokens.Config(k.tokens)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
@@ -77,6 +76,7 @@ func (k *keys) requestParts(
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
+		k.issuer.Store(tokens)
 		authorizer, err := opts.Authorization.New(files,
 			authz.Node{Pods: reader.PodsOn, Objects: reader, Rules: bootstrap.NodeRules()}, rbac, webhooks)
 		if err != nil {
@@ -118,16 +118,12 @@ func (k *keys) requestParts(
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		documents, err := issuerDocuments(tokens)
-		if err != nil {
-			return apiserver.Parts{}, err
-		}
 		guards := rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer})
 		for _, gvr := range policy.Guarded {
 			guards[gvr.GroupResource()] = policy.Access{Reader: reader, Authorizer: authorizer}.Check
 		}
 		return apiserver.Parts{
-			Extra:          documents,
+			Extra:          issuerDocuments(tokens),
 			Authenticators: authenticators,
 			Authorizer:     authorizer,
 			Tokens:         reviewer(tokens, authenticators),
@@ -145,25 +141,18 @@ func (k *keys) clientCertificates(o *options.Options, files *configreload.Files,
 	context.Context,
 ) error,
 ) *authn.Certificates {
-	certificates := authn.NewCertificates(k.clientPool)
 	if o.Authentication.ClientCAFile == "" {
-		return certificates
+		return k.clients
 	}
-	files.Watch("client CA", o.Authentication.ClientCAFile, k.clientCA, func(ctx context.Context, pem []byte) error {
+	file := o.Authentication.ClientCAFile
+	files.Watch("client CA", file, k.configuredClientCA(), func(ctx context.Context, pem []byte) error {
 		if _, err := pki.Authorities(pem); err != nil {
 			return err
 		}
-		both := slices.Concat(k.ca.CertPEM(), pem)
-		roots, err := pki.Authorities(both)
-		if err != nil {
-			return err
-		}
-		certificates.SetRoots(roots)
-		k.serving.SetClientCAs("clients", both)
-		k.clientCA = pem
+		k.trustClients(pem)
 		return onCAChange(ctx)
 	})
-	return certificates
+	return k.clients
 }
 
 // reviewer answers TokenReviews with all authenticators.
@@ -180,27 +169,29 @@ func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
 
 // issuerDocuments serves OpenID Connect discovery, so that others can verify service-account tokens. Inside the cluster
 // the issuer's host name resolves to this server.
-func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
-	configuration, keys := tokens.Discovery()
-	out := map[string]http.Handler{}
-	for _, d := range []struct {
-		path, media string
-		value       any
-	}{
-		{"/.well-known/openid-configuration", "application/json", configuration},
-		{"/openid/v1/jwks", "application/jwk-set+json", keys},
-	} {
-		b, err := json.Marshal(d.value)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", d.path, err)
-		}
-		out[d.path] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", d.media)
+func issuerDocuments(tokens *authn.Tokens) map[string]http.Handler {
+	serve := func(media string, value func() any) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			b, err := json.Marshal(value())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", media)
 			w.Header().Set("Cache-Control", "public, max-age=3600")
 			_, _ = w.Write(b) // the client may be gone
 		})
 	}
-	return out, nil
+	return map[string]http.Handler{
+		"/.well-known/openid-configuration": serve("application/json", func() any {
+			configuration, _ := tokens.Discovery()
+			return configuration
+		}),
+		"/openid/v1/jwks": serve("application/jwk-set+json", func() any {
+			_, keys := tokens.Discovery()
+			return keys
+		}),
+	}
 }
 
 // rbacGuards prevent privilege escalation: a user grants only rights that the user has.

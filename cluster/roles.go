@@ -140,15 +140,15 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	}
 	all := r.servers(kubeconfig.Host)
 	clearWay(ctx, r.log(), append(all.URLs(), kubeconfig.Host)...)
-	to, follow, err := followKubeconfig(r.kubeconfig(row.file), all, r.log().With(deeds.Key, deeds.Certificates))
+	kept, err := followKubeconfig(r.kubeconfig(row.file), all, r.log().With(deeds.Key, deeds.Certificates))
 	if err != nil {
 		return err
 	}
-	base, marks, forward, err := r.connectTo(to, row.agent)
+	base, marks, forward, err := r.connectTo(kept.rest, row.agent)
 	if err != nil {
 		return err
 	}
-	anonymous := servers.Anonymous(to)
+	anonymous := servers.Anonymous(kept.rest)
 	of := agentState{watchdog: r.Election.watch(), component: row.agent, flags: r.API.Flags}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
@@ -173,7 +173,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			return asAccount(base, anonymous, u.Name, agent)
 		},
 	}
-	if s.signers, err = r.signers(kubeconfig); err != nil {
+	if s.signers, err = r.signers(kept.ca.Get); err != nil {
 		return err
 	}
 	work, err := row.make(s)
@@ -181,8 +181,8 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	parts := append(append(serve, run.Part{Name: row.name, Run: work}, forward), serverParts(all, base)...)
-	if follow != nil {
-		parts = append(parts, run.Part{Name: "certificates", Run: follow})
+	if kept.run != nil {
+		parts = append(parts, run.Part{Name: "certificates", Run: kept.run})
 	}
 	return run.Together(nil, parts...)(ctx, r.Ready)
 }
@@ -360,7 +360,7 @@ func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) 
 		cfg:     cfg,
 		dir:     dir,
 		log:     r.log(),
-		signers: signers{rootCA: cert.ca},
+		signers: signers{rootCA: cert.ca.Get},
 		node: nodeSite{
 			nodeEnv:  nodeEnv{reserved: serverHere(cert.rest.Host)},
 			serving:  cert.serving,
@@ -391,8 +391,9 @@ func (r RoleConfig) nodeParts(
 		log:       r.log().With(deeds.Key, deeds.Cluster),
 	}.connect
 	beside := append(serverParts(cert.servers, cl), forward)
-	if cert.learnClientCAs != nil {
-		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learnClientCAs})
+	if cert.joined != nil {
+		cert.joined.learnNetwork(ctx, cl)
+		beside = append(beside, run.Part{Name: "client authorities", Run: cert.joined.learn()})
 	}
 	for _, f := range cert.beside {
 		beside = append(beside, run.Part{Name: "certificates", Run: f})

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"crypto"
 	"errors"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/controllers/certificates"
+	"keelson/controllers/framework"
 	"keelson/pki"
 )
 
@@ -113,9 +115,14 @@ func (o Signing) authorities() map[string]func() (*pki.Authority, error) {
 
 // signers are the keys that the flags name, else those of the data directory. A machine without an API server has none
 // there.
-func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
-	if s.rootCA, err = r.Signing.rootCA(to); err != nil {
-		return s, err
+func (r RoleConfig) signers(ofKubeconfig framework.Bundle) (s signers, err error) {
+	s.rootCA = ofKubeconfig
+	if file := r.Signing.RootCAFile; file != "" {
+		pem, err := pki.ReadAuthorities(file, "--root-ca-file")
+		if err != nil {
+			return s, err
+		}
+		s.rootCA = framework.FixedBundle(pem)
 	}
 	if exists(r.DataDir.Sub("pki")) {
 		if err := s.own(r.DataDir); err != nil {
@@ -126,9 +133,11 @@ func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
 		s.authorities = named
 	}
 	if r.Signing.TokenKeyFile != "" {
-		if s.tokens, err = pki.TokenSigner(r.Signing.TokenKeyFile); err != nil {
+		signer, err := pki.TokenSigner(r.Signing.TokenKeyFile)
+		if err != nil {
 			return s, fmt.Errorf("--service-account-private-key-file: %w", err)
 		}
+		s.tokens = pki.FixedTokenKeys(signer).Signer
 	}
 	return s, nil
 }
@@ -139,22 +148,28 @@ func (s *signers) own(dir DataDir) error {
 	if err != nil {
 		return err
 	}
-	if s.tokens, err = ids.tokenKeyIfAny(); err != nil {
+	keys, err := ids.tokenKeysIfAny()
+	if err != nil {
 		return err
 	}
+	if keys != nil {
+		s.tokens = func() crypto.Signer {
+			_, _ = keys.Refresh() // the previous key stays
+			return keys.Signer()
+		}
+	}
 	ca, err := ids.authorityIfAny("ca")
-	if err == nil && ca != nil {
-		s.authorities = certificates.All(ca).Authorities
+	if err != nil || ca == nil {
+		return err
 	}
-	return err
-}
-
-// rootCA is the CA bundle by which pods verify the API server.
-func (o Signing) rootCA(to *rest.Config) ([]byte, error) {
-	if o.RootCAFile != "" {
-		return pki.ReadAuthorities(o.RootCAFile, "--root-ca-file")
+	s.authorities = map[string]func() (*pki.Authority, error){}
+	for _, name := range certificates.Names() {
+		s.authorities[name] = func() (*pki.Authority, error) {
+			_, _ = ca.Refresh() // the previous key stays
+			return ca, nil
+		}
 	}
-	return rootCA(to)
+	return nil
 }
 
 // rootCA is the CA bundle of a kubeconfig.

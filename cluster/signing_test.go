@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/pflag"
 	certv1 "k8s.io/api/certificates/v1"
-	"k8s.io/client-go/rest"
 
 	"keelson/controllers/certificates"
+	"keelson/controllers/framework"
 	"keelson/pki"
 )
 
@@ -144,7 +144,6 @@ func TestRootCAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: []byte("of the kubeconfig")}}
 	for _, c := range []struct{ file, want, wrong string }{
 		{"", "of the kubeconfig", ""},
 		{filepath.Join(dir, "root.crt"), string(ca.CertPEM()), ""},
@@ -154,19 +153,19 @@ func TestRootCAFile(t *testing.T) {
 		signers, err := RoleConfig{
 			DataDir: DataDir(filepath.Join(dir, "cluster")),
 			Signing: Signing{RootCAFile: c.file},
-		}.signers(to)
+		}.signers(framework.FixedBundle([]byte("of the kubeconfig")))
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v, want %s", c.file, err, c.wrong)
 			}
 			continue
 		}
-		if err != nil || string(signers.rootCA) != c.want {
-			t.Errorf("%s: %s, %v", c.file, signers.rootCA, err)
+		if err != nil || string(signers.rootCA.PEM()) != c.want {
+			t.Errorf("%s: %s, %v", c.file, signers.rootCA.PEM(), err)
 		}
 	}
 	if _, err := (RoleConfig{DataDir: DataDir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(
-		to); err == nil || !strings.HasPrefix(err.Error(), "--service-account-private-key-file: ") {
+		framework.FixedBundle(nil)); err == nil || !strings.HasPrefix(err.Error(), "--service-account-private-key-file: ") {
 		t.Errorf("a key that is not there: %v", err)
 	}
 }

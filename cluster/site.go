@@ -17,6 +17,7 @@ import (
 	"keelson/client"
 	"keelson/client/servers"
 	"keelson/controllers"
+	"keelson/controllers/framework"
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
 	"keelson/lib/deeds"
@@ -50,11 +51,11 @@ type site struct {
 	node     nodeSite
 }
 
-// signers are the controllers' signing keys, and the CA by which pods verify the API server. The first two may be nil.
+// signers are the controllers' signing keys, and the CAs by which pods verify the API server. The first two may be nil.
 type signers struct {
-	tokens      crypto.Signer
+	tokens      func() crypto.Signer
 	authorities map[string]func() (*pki.Authority, error)
-	rootCA      []byte
+	rootCA      framework.Bundle
 }
 
 // serverSite belongs to the API server in this process.
@@ -277,7 +278,7 @@ func (s *site) kubelet() (run.Func, error) {
 		OnListen:     rt.keepKubelet,
 		NodeIPs:      nodeIPs(cfg),
 		TLS:          s.node.serving.tls,
-		ClientCA:     s.node.serving.clientCAs.Pool,
+		ClientCA:     s.node.serving.clientCAs,
 		AllowedNames: []string{kubeletClientUser},
 		ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
 			return callers.admitAtNode(w, r, cfg.NodeName, verb, subresources)

@@ -84,6 +84,11 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if certs, err := pki.List(dir.Sub("pki")); err == nil {
 		status.Certificates = certificateWarnings(addServers(ctx, cl, certs), time.Now())
 	}
+	if found, err := pki.Rotations(dir.Sub("pki")); err == nil {
+		for _, r := range found {
+			status.Certificates = append(status.Certificates, r.Text)
+		}
+	}
 	nodes, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err == nil {
 		var pods *corev1.PodList

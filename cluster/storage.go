@@ -75,7 +75,7 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (*etcd.Store, er
 // openStore opens the configured store for a server. It returns an error if the directory uses another store, or the
 // store another cluster's keys: no part runs yet then.
 func openStore(
-	ctx context.Context, e EtcdConfig, dir DataDir, own fingerprints, log *slog.Logger, acceptLoss bool,
+	ctx context.Context, e EtcdConfig, dir DataDir, own serverKeys, log *slog.Logger, acceptLoss bool,
 ) (store.Store, error) {
 	log = log.With(deeds.Key, deeds.Store)
 	if len(e.Servers) > 0 {
@@ -101,7 +101,7 @@ func checked(st store.Store, end func() error, check func() error) (store.Store,
 }
 
 func enterEtcd(
-	ctx context.Context, st *etcd.Store, servers []string, dir DataDir, own fingerprints, log *slog.Logger,
+	ctx context.Context, st *etcd.Store, servers []string, dir DataDir, own serverKeys, log *slog.Logger,
 ) error {
 	id := etcdStore(st.Cluster())
 	if err := sameStore(dir, servers, id); err != nil {
@@ -117,7 +117,7 @@ func enterEtcd(
 	return dir.useStore(id)
 }
 
-func enterEmbedded(ctx context.Context, st store.Store, dir DataDir, own fingerprints, log *slog.Logger) error {
+func enterEmbedded(ctx context.Context, st store.Store, dir DataDir, own serverKeys, log *slog.Logger) error {
 	known := exists(dir.Sub(storeCreatedFile))
 	if err := keepFingerprints(ctx, st, known, own, log); err != nil {
 		return fmt.Errorf("store in %s: %w", dir.Sub("store"), err)
@@ -164,11 +164,11 @@ func openQuota(dir DataDir, log *slog.Logger, acceptLoss bool, quota int64) (*em
 // etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every
 // key.
 func (k *keys) etcdTLS() *tls.Config {
-	return &tls.Config{
+	conf := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: k.server.Serve,
 		ClientAuth:     tls.RequireAndVerifyClientCert,
-		ClientCAs:      k.ca.Pool(),
+		NextProtos:     []string{"h2"},
 		VerifyConnection: func(c tls.ConnectionState) error {
 			if len(c.PeerCertificates) == 0 || !slices.Contains(c.PeerCertificates[0].Subject.Organization,
 				auth.Masters) {
@@ -177,6 +177,13 @@ func (k *keys) etcdTLS() *tls.Config {
 			return nil
 		},
 	}
+	outer := conf.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := conf.Clone()
+		now.ClientCAs = k.ca.Pool()
+		return now, nil
+	}
+	return outer
 }
 
 // etcdHandshake limits the TLS handshake of an etcd client.

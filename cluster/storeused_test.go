@@ -282,7 +282,7 @@ func TestFingerprintsOfKeys(t *testing.T) {
 		t.Errorf("fingerprints: got %q, want %q", got, want.bytes())
 	}
 	full := fullStore{away: &store.UnavailableError{Cause: errors.New("no space left on device"), Full: true}}
-	if err := keepFingerprints(t.Context(), full, false, own, slog.New(slog.DiscardHandler)); err != nil {
+	if err := keepFingerprints(t.Context(), full, false, serverKeys{own: own}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("a full disk: %v", err)
 	}
 }
@@ -313,7 +313,7 @@ func TestFingerprintsOfServersAtOnce(t *testing.T) {
 	for i := range n {
 		go func() { // ends with its one call
 			own := fingerprints{fmt.Sprintf("ca sha256:%d", i): true}
-			results <- keepFingerprints(context.Background(), st, false, own, slog.New(slog.DiscardHandler))
+			results <- keepFingerprints(context.Background(), st, false, serverKeys{own: own}, slog.New(slog.DiscardHandler))
 		}()
 	}
 	stayed := 0

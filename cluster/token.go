@@ -266,6 +266,44 @@ func publishClusterInfo(ctx context.Context, cl kubernetes.Interface, server str
 	return grantJoin(ctx, cl)
 }
 
+// refreshClusterInfo puts the current CA bundle into cluster-info, if that has an earlier one of this CA. A controller
+// signs it again.
+func refreshClusterInfo(ctx context.Context, cl kubernetes.Interface, ca *pki.Authority) error {
+	infos := cl.CoreV1().ConfigMaps(metav1.NamespacePublic)
+	cm, err := infos.Get(ctx, clusterInfo, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil // nobody joins by token
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", clusterInfo, err)
+	}
+	file, err := clientcmd.Load([]byte(cm.Data[infoFile]))
+	if err != nil {
+		return nil //nolint:nilerr // somebody else's
+	}
+	changed := false
+	for _, of := range file.Clusters {
+		have := of.CertificateAuthorityData
+		if !bytes.Equal(have, ca.CertPEM()) && pki.ShareAuthority(have, slices.Concat(ca.CertPEM(), ca.RetiredPEM())) {
+			of.CertificateAuthorityData = ca.CertPEM()
+			changed = true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	b, err := clientcmd.Write(*file)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", clusterInfo, err)
+	}
+	cm = cm.DeepCopy()
+	cm.Data[infoFile] = string(b)
+	if _, err = infos.Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write %s/%s: %w", metav1.NamespacePublic, clusterInfo, err)
+	}
+	return nil
+}
+
 // grantJoin lets anonymous users read cluster-info, bootstrap tokens request a node's certificate, and nodes renew
 // theirs.
 func grantJoin(ctx context.Context, cl kubernetes.Interface) error {

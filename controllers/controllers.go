@@ -48,10 +48,11 @@ type Config struct {
 	// ClusterName is used in messages.
 	ClusterName string
 	// RootCA is the CA bundle by which pods verify the API server; it is published in every namespace as
-	// kube-root-ca.crt. Empty: not published.
-	RootCA []byte
-	// TokenKey signs the tokens in secrets of type kubernetes.io/service-account-token. nil: they stay empty.
-	TokenKey crypto.Signer
+	// kube-root-ca.crt. nil, or empty: not published.
+	RootCA framework.Bundle
+	// TokenKey returns the key that signs the tokens in secrets of type kubernetes.io/service-account-token. nil: they
+	// stay empty.
+	TokenKey func() crypto.Signer
 	// Authorities sign approved certificate requests of Kubernetes' signers: certificates.Signers.Authorities. nil:
 	// nothing is signed.
 	Authorities map[string]func() (*pki.Authority, error)

@@ -115,6 +115,9 @@ func (s *authorityState) chain() []byte {
 	return s.cross
 }
 
+// Name is the name under which it is stored.
+func (a *Authority) Name() string { return a.name }
+
 // Refresh reads the CA again, and reports whether that changed it. On an error the previous one stays.
 func (a *Authority) Refresh() (bool, error) {
 	if a.dir == "" {
@@ -158,6 +161,18 @@ func (a *Authority) CertPEM() []byte { return a.state.Load().pem }
 
 // CrossPEM is the certificate of a new key from the old one, while both are trusted; nil otherwise.
 func (a *Authority) CrossPEM() []byte { return a.state.Load().cross }
+
+// Others are trusted certificates of another key than the one that signs, while it is replaced.
+func (a *Authority) Others() []*x509.Certificate {
+	state := a.state.Load()
+	var out []*x509.Certificate
+	for _, c := range state.roots {
+		if !samePublic(c.PublicKey, state.cert.PublicKey) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
 
 // RetiredPEM are the certificates that are no longer trusted.
 func (a *Authority) RetiredPEM() []byte { return a.state.Load().retired }

@@ -42,7 +42,7 @@ const (
 	BySelf Renewal = "self"
 	// ByRequest: the node's kubelet requests the next one.
 	ByRequest Renewal = "request"
-	// ByCommand: an authority, which `keelson certs renew NAME` and a restart renew.
+	// ByCommand: an authority, which `keelson certs renew NAME` renews.
 	ByCommand Renewal = "command"
 	// ByOwner: who has put the file there replaces it.
 	ByOwner Renewal = "owner"
@@ -192,7 +192,7 @@ func (i Info) Remedy() string {
 	case ByRequest:
 		return "the kubelet's request has not been signed: look at `keelson kubectl get csr`"
 	case ByCommand:
-		return "run `keelson certs renew " + i.Name + "` and restart the cluster (docs/certificates.md)"
+		return "run `keelson certs renew " + i.Name + "` (docs/certificates.md)"
 	case ByOwner:
 	}
 	return "put a new one into " + i.File

@@ -17,13 +17,14 @@ import (
 type Keeper struct {
 	// Dir is watched for changes; empty: nothing is stored.
 	Dir string
-	// Authorities issue Leaves. They change only in Dir.
-	Authorities []*Authority
-	Leaves      []*Leaf
+	// Sources are the CAs of Leaves, and other keys that change only in Dir.
+	Sources []Source
+	Leaves  []*Leaf
 	// Others describes certificates that are not renewed here. It may be nil.
 	Others func() []Info
-	// Changed is called after Authorities or Leaves have changed; it may be called without a change. It may be nil.
-	Changed func() error
+	// Changed is called at first and after Sources or Leaves have changed; it may be called without a change. It may be
+	// nil.
+	Changed func(context.Context) error
 	// Warn gets a warning once a day; it may be nil.
 	Warn func(Info, string)
 	Log  *slog.Logger
@@ -33,7 +34,14 @@ type Keeper struct {
 	SleepUntil func(context.Context, time.Time) error
 
 	warned map[string]time.Time // by Info.Name
-	failed bool                 // the last Changed failed
+	failed bool                 // Changed must be called: the last call failed, or there was none
+}
+
+// Source is something that is read from a directory. Refresh reads it again, and reports whether that changed it; on an
+// error the previous one stays.
+type Source interface {
+	Name() string
+	Refresh() (changed bool, err error)
 }
 
 // Limits of a sleep: after a failed renewal, and after a warning.
@@ -75,6 +83,7 @@ func (k *Keeper) Run(ctx context.Context, ready func()) error {
 		k.SleepUntil = linux.SleepUntil
 	}
 	k.warned = map[string]time.Time{}
+	k.failed = true
 	touched := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
 	if k.Dir != "" {
@@ -88,13 +97,13 @@ func (k *Keeper) Run(ctx context.Context, ready func()) error {
 		})
 	}
 	group.Go(func() error {
-		next := k.step()
+		next := k.step(ctx)
 		ready()
 		for ctx.Err() == nil {
 			if err := k.sleep(ctx, next, touched); err != nil {
 				return err
 			}
-			next = k.step()
+			next = k.step(ctx)
 		}
 		return nil
 	})
@@ -117,10 +126,10 @@ func (k *Keeper) sleep(ctx context.Context, until time.Time, touched <-chan stru
 }
 
 // step renews what is due and warns. It returns when it must be called again.
-func (k *Keeper) step() (next time.Time) {
+func (k *Keeper) step(ctx context.Context) (next time.Time) {
 	now := k.Now()
 	next = now.Add(10 * 365 * 24 * time.Hour)
-	changed := k.refreshAuthorities() || k.failed
+	changed := k.refreshSources() || k.failed
 	for _, l := range k.Leaves {
 		different, err := l.Refresh()
 		if different {
@@ -136,7 +145,7 @@ func (k *Keeper) step() (next time.Time) {
 		}
 	}
 	if changed && k.Changed != nil {
-		err := k.Changed()
+		err := k.Changed(ctx)
 		if k.failed = err != nil; k.failed {
 			k.Log.Error("use renewed certificates, will retry", "err", err)
 			next = earlier(next, now.Add(retryRenewal))
@@ -149,16 +158,15 @@ func (k *Keeper) step() (next time.Time) {
 	return next
 }
 
-func (k *Keeper) refreshAuthorities() (changed bool) {
-	for _, a := range k.Authorities {
-		different, err := a.Refresh()
-		if err != nil { // somebody copies files; the next one wakes us up
-			k.Log.Warn("the certificate authority stays as it is until its files fit", "name", a.name, "err", err)
+func (k *Keeper) refreshSources() (changed bool) {
+	for _, source := range k.Sources {
+		different, err := source.Refresh()
+		if err != nil { // they are being copied; the next file causes another attempt
+			k.Log.Warn("a key stays as it is until its files fit", "name", source.Name(), "err", err)
 		}
 		if different {
 			changed = true
-			k.Log.Info("certificate authority changed", "name", a.name, "expires",
-				a.Info().Expires.Format(time.RFC3339))
+			k.Log.Info("key or certificate authority changed", "name", source.Name())
 		}
 	}
 	return changed

@@ -92,7 +92,7 @@ func TestKeeper(t *testing.T) {
 		k := &Keeper{
 			Leaves: []*Leaf{server, client},
 			Others: func() []Info { return []Info{ca.Info()} },
-			Changed: func() error {
+			Changed: func(context.Context) error {
 				written++
 				if fails {
 					fails = false

@@ -152,6 +152,35 @@ func (r rotation) step() (Step, error) {
 	return StepTrust, nil
 }
 
+// TrustedKeys are the fingerprints of the keys of a name that are trusted.
+func TrustedKeys(dir, name string) ([]string, error) {
+	var keys []crypto.PublicKey
+	if name == TokenKey {
+		now, err := readTokenKeys(dir)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(now.further, now.signer.Public())
+	} else {
+		now, err := readState(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range now.roots {
+			keys = append(keys, c.PublicKey)
+		}
+	}
+	var out []string
+	for _, key := range keys {
+		sum, err := Fingerprint(key)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sum)
+	}
+	return out, nil
+}
+
 // keyIfAny reads a private key; nil if there is no file.
 func keyIfAny(path string) (crypto.Signer, error) {
 	b, err := os.ReadFile(path)
@@ -420,12 +449,31 @@ func (r rotation) drop(end string) error {
 	if err != nil || key == nil {
 		return err
 	}
-	if r.name != TokenKey {
-		if err := r.retire(key.Public()); err != nil {
-			return err
-		}
+	retire := r.retire
+	if r.name == TokenKey {
+		retire = r.retireTokenKey
+	}
+	if err := retire(key.Public()); err != nil {
+		return err
 	}
 	return r.remove(end)
+}
+
+// retireTokenKey lists a key as one that is no longer trusted.
+func (r rotation) retireTokenKey(key crypto.PublicKey) error {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return err
+	}
+	retired, err := os.ReadFile(r.file("-retired.pem"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	if bytes.Contains(retired, text) {
+		return nil
+	}
+	return r.write("-retired.pem", append(retired, text...), 0o644)
 }
 
 // retire removes the certificates of a key.
@@ -460,22 +508,4 @@ func authorityTemplate(subject pkix.Name, now time.Time) *x509.Certificate {
 
 func encodeCertificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// FurtherTokenKeys are the keys that verify service-account tokens beside the one that signs, while that is replaced.
-func FurtherTokenKeys(dir string) ([]crypto.PublicKey, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	var out []crypto.PublicKey
-	for _, end := range []string{"-next.key", "-old.key"} {
-		key, err := keyIfAny(filepath.Join(dir, TokenKey+end))
-		if err != nil {
-			return nil, err
-		}
-		if key != nil {
-			out = append(out, key.Public())
-		}
-	}
-	return out, nil
 }

@@ -48,11 +48,11 @@ func (r rotating) signer() crypto.PublicKey {
 func (r rotating) trusts(key crypto.PublicKey) bool {
 	r.t.Helper()
 	if r.name == TokenKey {
-		further, err := FurtherTokenKeys(r.dir)
+		keys, err := OpenTokenKeys(r.dir)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		return slices.ContainsFunc(append(further, r.signer()), func(k crypto.PublicKey) bool {
+		return slices.ContainsFunc(append(keys.Further(), r.signer()), func(k crypto.PublicKey) bool {
 			return samePublic(k, key)
 		})
 	}

@@ -43,7 +43,8 @@ type connector struct {
 }
 
 func newConnector(
-	h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer,
+	h *Handler, authorizer auth.Authorizer, kubelet func() *tls.Config, egress *outbound.Egress,
+	tunnel outbound.TunnelDialer,
 ) *connector {
 	if egress == nil {
 		egress = outbound.New(outbound.Config{})

@@ -39,7 +39,7 @@ type Config struct {
 	Rules      Rules
 	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to
 	// kubelets, pods and services; nil: an Egress that does not know the server's own addresses.
-	Kubelet  *tls.Config
+	Kubelet  func() *tls.Config
 	Outbound *outbound.Egress
 	// TunnelDialer connects to kubelets through tunnels that nodes have opened; nil: there are none.
 	TunnelDialer outbound.TunnelDialer

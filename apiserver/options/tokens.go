@@ -3,10 +3,10 @@
 package options
 
 import (
-	"crypto"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -75,18 +75,23 @@ func (o *ServiceAccountTokens) validate() error {
 	return errors.Join(errs...)
 }
 
-// Signer is the key that signs tokens; own returns the cluster's own.
-func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto.Signer, error) {
-	if o.SigningKeyFile != "" {
-		return pki.TokenSigner(o.SigningKeyFile)
+// SigningKeys are the keys of tokens; own returns the cluster's own.
+func (o *ServiceAccountTokens) SigningKeys(own func() (*pki.TokenKeys, error)) (*pki.TokenKeys, error) {
+	if o.SigningKeyFile == "" {
+		return own()
 	}
-	return own()
+	signer, err := pki.TokenSigner(o.SigningKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return pki.FixedTokenKeys(signer), nil
 }
 
-// Config configures issuing and verification; key signs.
-func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, error) {
+// Config configures issuing and verification by keys, and those of --service-account-key-file.
+func (o *ServiceAccountTokens) Config(keys *pki.TokenKeys) (authn.TokenConfig, error) {
 	tokenConfig := authn.TokenConfig{
-		Key:       key,
+		Key:       keys.Signer(),
+		Keys:      slices.Clone(keys.Further()),
 		Issuers:   o.Issuers,
 		Audiences: o.Audiences,
 		JWKS:      o.JWKSURI,
@@ -97,7 +102,7 @@ func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, err
 		tokenConfig.Issuers = []string{clusterIssuer}
 	}
 	for _, file := range o.KeyFiles {
-		keys, err := pki.TokenKeys(file)
+		keys, err := pki.TokenKeysIn(file)
 		if err != nil {
 			return tokenConfig, err
 		}

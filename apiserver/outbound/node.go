@@ -25,11 +25,11 @@ type TunnelDialer func(ctx context.Context, node string) (net.Conn, error)
 // kubelet's certificate is.
 //
 // A connection from the transport's DialContext is encrypted already, so a caller that uses it must use an http:// URL.
-func (e *Egress) NodeTransport(conf *tls.Config, address func(
+func (e *Egress) NodeTransport(conf func() *tls.Config, address func(
 	ctx context.Context, node string,
 ) (string, error), through TunnelDialer,
 ) *http.Transport {
-	transport := e.Transport(Options{Target: Kubelet, TLS: conf})
+	transport := e.Transport(Options{Target: Kubelet})
 	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		node, port, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -52,7 +52,7 @@ func (e *Egress) NodeTransport(conf *tls.Config, address func(
 		}
 		own := &tls.Config{MinVersion: tls.VersionTLS12}
 		if conf != nil {
-			own = conf.Clone()
+			own = conf().Clone()
 		}
 		own.ServerName = host
 		own.VerifyConnection = func(s tls.ConnectionState) error { return verifyNodeCertificate(s, node) }

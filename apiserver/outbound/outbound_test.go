@@ -235,7 +235,8 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 		return srv.Listener.Addr().String()
 	}
 	egress := outbound.New(outbound.Config{AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	tr := egress.NodeTransport(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()}, func(
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca.Pool()}
+	tr := egress.NodeTransport(func() *tls.Config { return conf }, func(
 		_ context.Context, node string,
 	) (string, error) {
 		if node == "gone" {

@@ -33,20 +33,58 @@ type Certificates struct {
 	mu    sync.RWMutex
 	roots *x509.CertPool
 	known map[[sha256.Size]byte]known
+	// replaced are CAs whose key is being replaced, and seen their last clients.
+	replaced []*x509.Certificate
+	seen     map[string]time.Time
 }
 
 // known is a verified certificate. The user is shared.
 type known struct {
 	user      auth.User
 	from, end time.Time
+	replaced  bool // signed by a key that is being replaced
 }
+
+// mostSeen limits the clients that are listed.
+const mostSeen = 1000
 
 // mostKnown limits the cached certificates.
 const mostKnown = 1024
 
 // NewCertificates accepts clients of the CAs in roots.
 func NewCertificates(roots *x509.CertPool) *Certificates {
-	return &Certificates{roots: roots, known: map[[sha256.Size]byte]known{}}
+	return &Certificates{
+		roots: roots,
+		known: map[[sha256.Size]byte]known{},
+		seen:  map[string]time.Time{},
+	}
+}
+
+// SetReplaced lists from now on the clients of these CAs, whose key is being replaced.
+func (c *Certificates) SetReplaced(cas []*x509.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.EqualFunc(cas, c.replaced, (*x509.Certificate).Equal) {
+		return
+	}
+	c.replaced = cas
+	clear(c.known)
+	clear(c.seen)
+}
+
+// Replaced returns users by the last use of a certificate that a key has signed that is being replaced.
+func (c *Certificates) Replaced() map[string]time.Time {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return maps.Clone(c.seen)
+}
+
+func (c *Certificates) note(user string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, listed := c.seen[user]; listed || len(c.seen) < mostSeen {
+		c.seen[user] = now
+	}
 }
 
 // SetRoots replaces the client CAs, for existing connections too.
@@ -67,12 +105,16 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	c.mu.RLock()
 	known, ok := c.known[key]
 	roots := c.roots
+	replaced := c.replaced
 	c.mu.RUnlock()
 	if !ok || now.Before(known.from) || now.After(known.end) {
 		var err error
 		if known, err = verify(roots, r.TLS.PeerCertificates); err != nil {
 			return nil, false, err
 		}
+		known.replaced = slices.ContainsFunc(replaced, func(ca *x509.Certificate) bool {
+			return r.TLS.PeerCertificates[0].CheckSignatureFrom(ca) == nil
+		})
 		c.mu.Lock()
 		if len(c.known) >= mostKnown {
 			clear(c.known)
@@ -84,6 +126,9 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	}
 	if known.user.Name == "" {
 		return nil, false, nil
+	}
+	if known.replaced {
+		c.note(known.user.Name, now)
 	}
 	u := known.user
 	u.Extra = maps.Clone(u.Extra)

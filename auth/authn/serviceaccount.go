@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -88,13 +89,18 @@ type TokenConfig struct {
 
 // Tokens issues and verifies service-account tokens (JWT, KEP-1205). It is safe for concurrent use.
 type Tokens struct {
-	config     TokenConfig
-	objects    Objects
-	now        func() time.Time
+	config  TokenConfig
+	objects Objects
+	now     func() time.Time
+	keys    *atomic.Pointer[tokenKeys]
+	used    tokenUse
+}
+
+// tokenKeys are the keys in use. They are not modified.
+type tokenKeys struct {
 	signer     jose.Signer
 	public     jose.JSONWebKeySet
 	algorithms []jose.SignatureAlgorithm
-	used       tokenUse
 }
 
 // NewTokens checks the keys of tokenConfig.
@@ -106,43 +112,52 @@ func NewTokens(tokenConfig TokenConfig, objects Objects) (*Tokens, error) {
 		config:  tokenConfig,
 		objects: objects,
 		now:     time.Now,
+		keys:    &atomic.Pointer[tokenKeys]{},
 		used:    newTokenUse(),
 	}
-	for _, key := range append([]crypto.PublicKey{tokenConfig.Key.Public()}, tokenConfig.Keys...) {
+	return tokens, tokens.SetKeys(tokenConfig.Key, tokenConfig.Keys)
+}
+
+// SetKeys replaces the key that signs tokens, and the further keys that verify them. After an error the previous ones
+// stay.
+func (t *Tokens) SetKeys(key crypto.Signer, further []crypto.PublicKey) error {
+	next := &tokenKeys{}
+	for _, key := range append([]crypto.PublicKey{key.Public()}, further...) {
 		id, err := pki.KeyID(key)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		alg, err := pki.Algorithm(key)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if len(tokens.public.Key(id)) > 0 {
+		if len(next.public.Key(id)) > 0 {
 			continue
 		}
-		tokens.public.Keys = append(tokens.public.Keys, jose.JSONWebKey{
+		next.public.Keys = append(next.public.Keys, jose.JSONWebKey{
 			Key:       key,
 			KeyID:     id,
 			Algorithm: string(alg),
 			Use:       "sig",
 		})
-		if !slices.Contains(tokens.algorithms, alg) {
-			tokens.algorithms = append(tokens.algorithms, alg)
+		if !slices.Contains(next.algorithms, alg) {
+			next.algorithms = append(next.algorithms, alg)
 		}
 	}
-	first := tokens.public.Keys[0]
+	first := next.public.Keys[0]
 	var err error
-	tokens.signer, err = jose.NewSigner(jose.SigningKey{
-		Algorithm: tokens.algorithms[0],
+	next.signer, err = jose.NewSigner(jose.SigningKey{
+		Algorithm: next.algorithms[0],
 		Key: jose.JSONWebKey{
-			Key:   tokenConfig.Key,
+			Key:   key,
 			KeyID: first.KeyID,
 		},
 	}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("service-account key: %w", err)
+		return fmt.Errorf("service-account key: %w", err)
 	}
-	return tokens, nil
+	t.keys.Store(next)
+	return nil
 }
 
 const (
@@ -175,7 +190,7 @@ func (t *Tokens) Issue(bound Bound, audiences []string, life time.Duration) (Iss
 		lasts = extendedLife
 	}
 	var err error
-	out.Token, err = jwt.Signed(t.signer).Claims(jwt.Claims{
+	out.Token, err = jwt.Signed(t.keys.Load().signer).Claims(jwt.Claims{
 		ID:        out.ID,
 		Issuer:    t.config.Issuers[0],
 		Subject:   userName(bound.Namespace, bound.ServiceAccount.Name),
@@ -213,14 +228,15 @@ func (t *Tokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
 // Check verifies signature, times, audience (any of audiences; empty: the API server's own), and that the objects to
 // which the token is bound exist. It returns the user and the matching audiences. Every error wraps ErrUnauthorized.
 func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
-	parsed, err := jwt.ParseSigned(token, t.algorithms)
+	keys := t.keys.Load()
+	parsed, err := jwt.ParseSigned(token, keys.algorithms)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: not a token of this cluster: %w", ErrUnauthorized, err)
 	}
 	var claims jwt.Claims
 	var b boundClaims
 	var legacy pki.LegacyToken
-	if err := parsed.Claims(t.public, &claims, &b, &legacy); err != nil {
+	if err := parsed.Claims(keys.public, &claims, &b, &legacy); err != nil {
 		return nil, nil, fmt.Errorf("%w: token signature: %w", ErrUnauthorized, err)
 	}
 	if claims.Issuer == pki.LegacyIssuer {
@@ -394,6 +410,7 @@ func credentialID(c *x509.Certificate) string {
 // Discovery returns the issuer's OIDC documents: /.well-known/openid-configuration and /openid/v1/jwks.
 func (t *Tokens) Discovery() (configuration, keys any) {
 	issuer := t.config.Issuers[0]
+	current := t.keys.Load()
 	jwks := t.config.JWKS
 	if jwks == "" {
 		jwks = strings.TrimSuffix(issuer, "/") + "/openid/v1/jwks"
@@ -403,6 +420,6 @@ func (t *Tokens) Discovery() (configuration, keys any) {
 		"jwks_uri":                              jwks,
 		"response_types_supported":              []string{"id_token"},
 		"subject_types_supported":               []string{"public"},
-		"id_token_signing_alg_values_supported": t.algorithms,
-	}, t.public
+		"id_token_signing_alg_values_supported": current.algorithms,
+	}, current.public
 }

@@ -194,8 +194,17 @@ func TestKeysAndIssuers(t *testing.T) {
 				t.Errorf("%s, %s: %v", curve.Params().Name, c.what, err)
 			}
 		}
-		if len(tokens.public.Keys) != 2 {
-			t.Errorf("%d keys are published, want 2", len(tokens.public.Keys))
+		if len(tokens.keys.Load().public.Keys) != 2 {
+			t.Errorf("%d keys are published, want 2", len(tokens.keys.Load().public.Keys))
+		}
+		if err := tokens.SetKeys(old, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := tokens.Check(t.Context(), issue("https://old", old), nil); err != nil {
+			t.Errorf("%s, of the key that was set: %v", curve.Params().Name, err)
+		}
+		if _, _, err := tokens.Check(t.Context(), issue("https://new", key), nil); err == nil {
+			t.Errorf("%s, of a key that was replaced: accepted", curve.Params().Name)
 		}
 	}
 	weak, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)

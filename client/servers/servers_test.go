@@ -607,3 +607,44 @@ func TestAnonymousShowsNoCertificate(t *testing.T) {
 		t.Errorf("got %+v", out)
 	}
 }
+
+// TestRootsChange: connections made from now on are verified by the new CAs, those that are open stay, and are still
+// closed with the others.
+func TestRootsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t)
+		tr := &trial{wire: wire{}}
+		for _, host := range []string{given, second, third} {
+			tr.wire.add(t, host, ca.sign(t, "", Name))
+		}
+		tr.start(t, Config{}, ca)
+		open, err := tr.get(t, "/watch", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = open.Body.Close() }()
+		tr.all.SetRoots(newAuthority(t).trust().RootCAs)
+		if resp, err := tr.get(t, "/", "hello"); err == nil {
+			_ = resp.Body.Close()
+			t.Error("a server of the previous CA is trusted")
+		}
+		ended := make(chan error, 1)
+		go func() { // ends with the response
+			_, err := open.Body.Read(make([]byte, 1))
+			ended <- err
+		}()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("the open request ended: %v", err)
+		default:
+		}
+		tr.all.SetRoots(ca.trust().RootCAs)
+		tr.answered(t)
+		transport, _ := tr.client.Transport.(*Transport)
+		transport.CloseAll()
+		if err := <-ended; err == nil {
+			t.Error("CloseAll leaves a connection of before the change open")
+		}
+	})
+}

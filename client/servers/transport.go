@@ -5,6 +5,7 @@ package servers
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -31,12 +32,12 @@ const (
 // Transport sends the requests of one identity to the current server.
 type Transport struct {
 	servers *Servers
-	tls     *tls.Config
 	dial    connrotation.DialFunc
 
 	upgrades *connrotation.Dialer
 
 	mu        sync.Mutex
+	tls       *tls.Config
 	byHost    map[string]*lane
 	anonymous *Transport // nil until first used
 }
@@ -140,24 +141,27 @@ func (t *Transport) lane(host string) *lane {
 	if l := t.byHost[host]; l != nil {
 		return l
 	}
-	conns := connrotation.NewDialer(t.dial)
-	l := &lane{
+	l := t.newLaneLocked(host, connrotation.NewDialer(t.dial))
+	t.byHost[host] = l
+	return l
+}
+
+func (t *Transport) newLaneLocked(host string, conns *connrotation.Dialer) *lane {
+	return &lane{
 		conns: conns,
 		http: utilnet.SetTransportDefaults(&http.Transport{
-			TLSClientConfig:     t.tlsFor(host),
+			TLSClientConfig:     t.tlsForLocked(host),
 			TLSHandshakeTimeout: 10 * time.Second,
 			MaxIdleConnsPerHost: 25,
 			DialContext:         conns.DialContext,
 		}),
 	}
-	t.byHost[host] = l
-	return l
 }
 
 var errNode = errors.New("the certificate is a node's, not an API server's")
 
-// tlsFor returns the configuration by which a server proves that it is one.
-func (t *Transport) tlsFor(host string) *tls.Config {
+// tlsForLocked returns the configuration by which a server proves that it is one.
+func (t *Transport) tlsForLocked(host string) *tls.Config {
 	conf := t.tls.Clone()
 	if t.servers.given != "" && host != t.servers.given {
 		conf.ServerName = Name
@@ -265,6 +269,31 @@ func (l *lane) close() {
 	l.http.CloseIdleConnections()
 }
 
+// SetRoots replaces the CAs by which servers prove that they are some. Requests under way go on; the connections made
+// from now on are verified by the new ones.
+func (s *Servers) SetRoots(roots *x509.CertPool) {
+	s.mu.Lock()
+	transports := slices.Clone(s.transports)
+	s.mu.Unlock()
+	for _, t := range transports {
+		t.setRoots(roots)
+	}
+}
+
+func (t *Transport) setRoots(roots *x509.CertPool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tls.RootCAs == nil || t.tls.InsecureSkipVerify {
+		return // the kubeconfig names none
+	}
+	t.tls = t.tls.Clone()
+	t.tls.RootCAs = roots
+	for host, l := range t.byHost {
+		l.http.CloseIdleConnections()
+		t.byHost[host] = t.newLaneLocked(host, l.conns) // which closes connections of the previous one, too
+	}
+}
+
 // CloseAll closes all connections: those that follow show a renewed certificate.
 func (t *Transport) CloseAll() {
 	t.mu.Lock()
@@ -284,7 +313,9 @@ func (t *Transport) Hosts() ([]string, <-chan struct{}) { return t.servers.Hosts
 // Upgrade returns a transport to one server for a connection that is taken over (HTTP/1.1). The connection stays when
 // another server becomes the current one.
 func (t *Transport) Upgrade(host string) *http.Transport {
-	conf := t.tlsFor(host)
+	t.mu.Lock()
+	conf := t.tlsForLocked(host)
+	t.mu.Unlock()
 	conf.NextProtos = []string{"http/1.1"}
 	return &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,

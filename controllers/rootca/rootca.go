@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -38,12 +40,12 @@ type Controller struct {
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
 	// own watches only ConfigMaps with our name, to save memory.
-	own *client.Informers
-	pem string
+	own    *client.Informers
+	bundle framework.Bundle
 }
 
-// New builds the controller for the bundle pem.
-func New(env *framework.Env, pem []byte) (framework.Controller, error) {
+// New builds the controller for a bundle.
+func New(env *framework.Env, bundle framework.Bundle) (framework.Controller, error) {
 	namespaces := coreinformers.New(env.Shared.Scoped()).Namespaces()
 	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = "metadata.name=" + name
@@ -54,7 +56,7 @@ func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 		namespaces: namespaces.Lister(),
 		maps:       cms.Lister(),
 		own:        own,
-		pem:        string(pem),
+		bundle:     bundle,
 	}
 	controller.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, controller.sync)
 	err := errors.Join(
@@ -77,11 +79,27 @@ func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.own.StartWithContext(ctx)
 	defer c.own.Shutdown()
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	following.Go(func() { c.bundle.Follow(ctx, c.enqueueAll) })
 	return c.loop.Run(ctx, ready)
 }
 
+// enqueueAll checks every namespace again, because the bundle has changed.
+func (c *Controller) enqueueAll() {
+	namespaces, err := c.namespaces.List(labels.Everything())
+	if err != nil {
+		return // a lister over a cache returns no error
+	}
+	for _, ns := range namespaces {
+		c.loop.Add(framework.KeyOf(ns))
+	}
+}
+
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
-	if c.pem == "" {
+	if len(c.bundle.PEM()) == 0 {
 		return nil
 	}
 	ns, err := c.namespaces.Get(key.Name)
@@ -126,7 +144,7 @@ func (c *Controller) desiredConfigMap(was *corev1.ConfigMap, namespace string) *
 		cm.Annotations = map[string]string{}
 	}
 	cm.Annotations[descriptionAnnotation] = description
-	cm.Data = map[string]string{file: c.pem}
+	cm.Data = map[string]string{file: string(c.bundle.PEM())}
 	cm.BinaryData = nil
 	return cm
 }

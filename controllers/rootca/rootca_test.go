@@ -17,15 +17,17 @@ import (
 func TestPublishesAndPutsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+		live := controllertest.NewBundle("PEM")
 		c.Start(t, "root-ca-cert-publisher", func(env *framework.Env) (framework.Controller, error) {
-			return New(env, []byte("PEM"))
+			return New(env, live.Get)
 		})
 		client := c.CoreV1().ConfigMaps("default")
+		want := "PEM"
 		check := func(when string) {
 			t.Helper()
 			time.Sleep(time.Second)
 			cm, err := client.Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil || len(cm.Data) != 1 || cm.Data[file] != "PEM" ||
+			if err != nil || len(cm.Data) != 1 || cm.Data[file] != want ||
 				cm.Annotations[descriptionAnnotation] == "" {
 				t.Errorf("%s: got %v, %v", when, cm, err)
 			}
@@ -44,5 +46,8 @@ func TestPublishesAndPutsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("after a change")
+		live.Set("OLD AND NEW")
+		want = "OLD AND NEW"
+		check("after the bundle has changed")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,12 +32,13 @@ type Controller struct {
 	secrets   corelisters.SecretLister
 	accounts  corelisters.ServiceAccountLister
 	informers *client.Informers // only secrets of that type
-	key       crypto.Signer
-	ca        []byte
+	key       func() crypto.Signer
+	ca        framework.Bundle
 }
 
-// New builds the controller; key signs the tokens, ca is the CA bundle by which pods verify the API server.
-func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
+// New builds the controller; key returns the key that signs the tokens, ca is the CA bundle by which pods verify the
+// API server. Without a key the secrets stay empty.
+func New(env *framework.Env, key func() crypto.Signer, ca framework.Bundle) (framework.Controller, error) {
 	own := env.Reader().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken)
 	}})
@@ -70,7 +72,23 @@ func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller
 func (c *Controller) Run(ctx context.Context, ready func()) error {
 	c.informers.StartWithContext(ctx)
 	defer c.informers.Shutdown()
+	ctx, cancel := context.WithCancel(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	following.Go(func() { c.ca.Follow(ctx, c.enqueueAll) })
 	return c.loop.Run(ctx, ready)
+}
+
+// enqueueAll checks every secret again, because the bundle has changed.
+func (c *Controller) enqueueAll() {
+	secrets, err := c.secrets.List(labels.Everything())
+	if err != nil {
+		return // a lister over a cache returns no error
+	}
+	for _, s := range secrets {
+		c.loop.Add(framework.KeyOf(s))
+	}
 }
 
 // enqueueSecretsOf queues the secrets of an account.
@@ -133,8 +151,9 @@ func (c *Controller) deleteSecret(ctx context.Context, s *corev1.Secret) error {
 
 // withTokenData returns secret with the missing data, nil if nothing is missing.
 func (c *Controller) withTokenData(secret *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
+	ca := c.ca.PEM()
 	hasToken := len(secret.Data[corev1.ServiceAccountTokenKey]) > 0
-	hasCA := bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], c.ca)
+	hasCA := bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], ca)
 	hasNamespace := string(secret.Data[corev1.ServiceAccountNamespaceKey]) == secret.Namespace
 	hasUID := secret.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
 	if hasToken && hasCA && hasNamespace && hasUID {
@@ -144,8 +163,8 @@ func (c *Controller) withTokenData(secret *corev1.Secret, sa *corev1.ServiceAcco
 	if next.Data == nil {
 		next.Data = map[string][]byte{}
 	}
-	if len(c.ca) > 0 {
-		next.Data[corev1.ServiceAccountRootCAKey] = c.ca
+	if len(ca) > 0 {
+		next.Data[corev1.ServiceAccountRootCAKey] = ca
 	}
 	next.Data[corev1.ServiceAccountNamespaceKey] = []byte(secret.Namespace)
 	next.Annotations[corev1.ServiceAccountUIDKey] = string(sa.UID)
@@ -155,7 +174,7 @@ func (c *Controller) withTokenData(secret *corev1.Secret, sa *corev1.ServiceAcco
 			Secret:     secret.Name,
 			Account:    sa.Name,
 			AccountUID: string(sa.UID),
-		}.Sign(c.key)
+		}.Sign(c.key())
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@
 package tokens
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -45,8 +46,9 @@ func TestFillsAndDrops(t *testing.T) {
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "build", UID: "u1"}},
 			secret("good", "build", ""), secret("lost", "gone", ""), secret("old", "build", "u0"),
 		)
+		bundle := controllertest.NewBundle("PEM")
 		cluster.Start(t, "serviceaccount-token-controller", func(env *framework.Env) (framework.Controller, error) {
-			return New(env, key, []byte("PEM"))
+			return New(env, func() crypto.Signer { return key }, bundle.Get)
 		})
 		time.Sleep(time.Second)
 		s, err := cluster.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{})
@@ -54,6 +56,12 @@ func TestFillsAndDrops(t *testing.T) {
 			string(s.Data["namespace"]) != "default" ||
 			s.Annotations[corev1.ServiceAccountUIDKey] != "u1" {
 			t.Errorf("secret of a service account: %v %v", s, err)
+		}
+		bundle.Set("OLD AND NEW")
+		time.Sleep(time.Second)
+		s, err = cluster.CoreV1().Secrets("default").Get(t.Context(), "good", metav1.GetOptions{})
+		if err != nil || string(s.Data["ca.crt"]) != "OLD AND NEW" {
+			t.Errorf("secret after the bundle has changed: %v %v", s, err)
 		}
 		for _, name := range []string{"lost", "old"} {
 			if _, err := cluster.CoreV1().Secrets("default").Get(t.Context(), name,

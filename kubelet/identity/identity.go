@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,9 @@ type Identity struct {
 	first   chan struct{}
 	conns   *servers.Transport
 	rest    *rest.Config
+	// preferred are the certificates of the CA, see Prefer.
+	preferred atomic.Pointer[[]*x509.Certificate]
+	outdated  chan struct{} // holds an item when a certificate is to be requested again
 	// sleepUntil is the wall clock.
 	sleepUntil func(context.Context, time.Time) error
 }
@@ -69,12 +73,27 @@ type kept struct {
 	manager certificate.Manager
 	current *shown
 	renewed func()
+	// outdated reports whether a certificate is to be requested again before it is due.
+	outdated func(*x509.Certificate) bool
 
 	mu    sync.Mutex // held while the file is written
 	ended bool
 }
 
 var errEnded = errors.New("the kubelet has ended")
+
+// Current returns the stored certificate; one that is outdated is missing for the manager, which requests another.
+func (k *kept) Current() (*tls.Certificate, error) {
+	c, err := k.Store.Current()
+	if err != nil || k.outdated(c.Leaf) {
+		if err == nil {
+			none := certificate.NoCertKeyError("the certificate authority has another key")
+			err = &none
+		}
+		return nil, err
+	}
+	return c, nil
+}
 
 // Update stores a new certificate.
 func (k *kept) Update(cert, key []byte) (*tls.Certificate, error) {
@@ -109,7 +128,12 @@ func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" 
 
 // New reads the certificates in Dir.
 func New(cfg Config) (*Identity, error) {
-	identity := &Identity{cfg: cfg, first: make(chan struct{}, 1), sleepUntil: linux.SleepUntil}
+	identity := &Identity{
+		cfg:        cfg,
+		first:      make(chan struct{}, 1),
+		outdated:   make(chan struct{}, 1),
+		sleepUntil: linux.SleepUntil,
+	}
 	if err := identity.connection(); err != nil {
 		return nil, err
 	}
@@ -172,7 +196,12 @@ func (i *Identity) keep(name string, current *shown, renewed func(), cfg certifi
 	if err != nil {
 		return nil, fmt.Errorf("certificates in %s: %w", i.cfg.Dir, err)
 	}
-	k := &kept{Store: store, current: current, renewed: renewed}
+	k := &kept{
+		Store:    store,
+		current:  current,
+		renewed:  renewed,
+		outdated: i.isOutdated,
+	}
 	cfg.CertificateStore = k
 	if k.manager, err = certificate.NewManager(&cfg); err != nil {
 		return nil, fmt.Errorf("certificate %s in %s: %w", name, i.cfg.Dir, err)
@@ -278,7 +307,7 @@ func (i *Identity) followClock(ctx context.Context) error {
 		if next.Before(now) {
 			next = now.Add(retry)
 		}
-		err := i.sleepUntil(ctx, next)
+		err := i.sleep(ctx, next)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -290,6 +319,46 @@ func (i *Identity) followClock(ctx context.Context) error {
 		i.client.manager.Start()
 		i.serving.manager.Start()
 	}
+}
+
+// sleep returns at a time, or when a certificate is to be requested again.
+func (i *Identity) sleep(ctx context.Context, until time.Time) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	slept := make(chan error, 1)
+	go func() { slept <- i.sleepUntil(ctx, until) }() // ends with ctx
+	select {
+	case err := <-slept:
+		return err
+	case <-i.outdated:
+		cancel()
+		return <-slept
+	}
+}
+
+// Prefer requests certificates again that another key of the CA has signed than that of the first of ca. Those of other
+// CAs stay. It does not wait.
+func (i *Identity) Prefer(ca []*x509.Certificate) {
+	i.preferred.Store(&ca)
+	for _, current := range []*shown{&i.shown, &i.served} {
+		if c := current.Load(); c != nil && i.isOutdated(c.Leaf) {
+			select {
+			case i.outdated <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// isOutdated reports whether another key of the CA than the preferred one has signed a certificate.
+func (i *Identity) isOutdated(leaf *x509.Certificate) bool {
+	certs := i.preferred.Load()
+	if certs == nil || leaf == nil || len(*certs) == 0 || leaf.CheckSignatureFrom((*certs)[0]) == nil {
+		return false
+	}
+	return slices.ContainsFunc((*certs)[1:], func(c *x509.Certificate) bool {
+		return leaf.CheckSignatureFrom(c) == nil
+	})
 }
 
 // overdue is when a manager should have renewed a certificate: it does at 70 to 90 % of its validity.

@@ -34,6 +34,7 @@ import (
 // signer is as much of an API server as the Certificates API needs: it signs every request at once, for the life it is
 // told.
 type signer struct {
+	dir  string
 	ca   *pki.Authority
 	life time.Duration
 	url  string
@@ -46,7 +47,8 @@ type signer struct {
 
 func newSigner(t *testing.T, life time.Duration) *signer {
 	t.Helper()
-	ca, err := pki.Open(t.TempDir(), "ca")
+	dir := t.TempDir()
+	ca, err := pki.Open(dir, "ca")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +61,7 @@ func newSigner(t *testing.T, life time.Duration) *signer {
 		t.Fatal(err)
 	}
 	s := &signer{
+		dir:   dir,
 		ca:    ca,
 		life:  life,
 		csrs:  map[string]*certv1.CertificateSigningRequest{},
@@ -429,6 +432,57 @@ func TestClockIsSet(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPreferredKey: when the CA has another key, both certificates are requested again, by the one in use, and no more
+// when they are the new key's.
+func TestPreferredKey(t *testing.T) {
+	s := newSigner(t, time.Hour)
+	id := start(t, Config{
+		Dir:       t.TempDir(),
+		NodeName:  "n1",
+		Addresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		Server:    s.config(""),
+		Bootstrap: s.config("token"),
+	})
+	waittest.Until(t, "both certificates", func() bool { return id.shown.Load() != nil && id.served.Load() != nil })
+	asks := func() [2]int {
+		return [2]int{
+			len(s.asks(certv1.KubeAPIServerClientKubeletSignerName)), len(s.asks(certv1.KubeletServingSignerName)),
+		}
+	}
+	prefer := func(steps ...func(dir, name string) error) {
+		t.Helper()
+		for _, step := range steps {
+			if err := step(s.dir, "ca"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.ca.Refresh(); err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(s.ca.CertPEM())
+		if err != nil {
+			t.Fatal(err)
+		}
+		id.Prefer(certs)
+	}
+	prefer(pki.Trust)
+	if got := asks(); got != [2]int{1, 1} {
+		t.Errorf("requests while the old key signs: %v", got)
+	}
+	prefer(pki.Use)
+	ca, _ := s.ca.Signer()
+	waittest.Until(t, "certificates of the new key", func() bool {
+		return id.shown.Load().Leaf.CheckSignatureFrom(ca) == nil && id.served.Load().Leaf.CheckSignatureFrom(ca) == nil
+	})
+	prefer()
+	if got := asks(); got != [2]int{2, 2} {
+		t.Errorf("requests after the change: %v, want 2 of each", got)
+	}
+	if by := s.asks(certv1.KubeAPIServerClientKubeletSignerName)[1]; by == "token" {
+		t.Error("requested with the bootstrap token, want with the certificate in use")
 	}
 }
 

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson/client/servers"
+	"keelson/pki"
+)
+
+// The keys of a cluster are replaced in steps (docs/decisions/0181). Each server does a step in its own directory;
+// before the two steps that could lock somebody out, the servers are asked whether everybody is ready.
+
+// KeyNames are the keys that can be replaced: those of the authorities and of service-account tokens.
+var KeyNames = []string{"ca", "front-proxy-ca", kubeletClientAuthority, tokenIdentity}
+
+// KeySteps are the steps of a replacement.
+var KeySteps = []string{"trust", "use", "finish", "cancel"}
+
+// KeyRotation is a step of the replacement of a key.
+type KeyRotation struct {
+	Dir        DataDir
+	Name, Step string
+	// Force does the step without asking the servers.
+	Force bool
+}
+
+// Run does the step. A running server takes it over.
+func (k KeyRotation) Run(ctx context.Context) (pki.Step, error) {
+	if !slices.Contains(KeyNames, k.Name) {
+		return "", fmt.Errorf("there is no key %q to replace: it is one of %s", k.Name, strings.Join(KeyNames, ", "))
+	}
+	do := map[string]func(dir, name string) error{
+		"trust":  pki.Trust,
+		"use":    pki.Use,
+		"finish": pki.Finish,
+		"cancel": pki.Cancel,
+	}[k.Step]
+	if do == nil {
+		return "", fmt.Errorf("%q is no step: it is one of %s", k.Step, strings.Join(KeySteps, ", "))
+	}
+	dir, err := k.Dir.resolve()
+	if err != nil {
+		return "", Unreadable(err)
+	}
+	if !dir.served() {
+		return "", noCluster(dir)
+	}
+	k.Dir = dir
+	if !k.Force {
+		if err := k.ready(ctx); err != nil {
+			return "", err
+		}
+	}
+	if err := k.keepFingerprint(); err != nil { // a step that was killed has not done it
+		return "", err
+	}
+	if err := do(dir.Sub("pki"), k.Name); err != nil {
+		return "", Unreadable(err)
+	}
+	if err := k.keepFingerprint(); err != nil {
+		return "", err
+	}
+	return pki.StepOf(dir.Sub("pki"), k.Name)
+}
+
+// keepFingerprint notes the key that signs now in the list of the directory's keys.
+func (k KeyRotation) keepFingerprint() error {
+	ids, err := openIdentities(k.Dir)
+	if err != nil {
+		return err
+	}
+	if k.Name == tokenIdentity {
+		_, err = ids.tokenKeys()
+	} else {
+		_, err = ids.authority(k.Name)
+	}
+	if err != nil {
+		return err
+	}
+	return ids.save()
+}
+
+// ready is an error if somebody would be locked out by the step.
+func (k KeyRotation) ready(ctx context.Context) error {
+	before := map[string]pki.Step{"use": pki.StepTrust, "finish": pki.StepUse}[k.Step]
+	step, err := pki.StepOf(k.Dir.Sub("pki"), k.Name)
+	if err != nil || before == "" || step != before {
+		return err
+	}
+	pid, err := k.Dir.Running()
+	if err != nil || pid == 0 {
+		return err // it is stopped: its next start does the rest
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*statusTimeout)
+	defer cancel()
+	all, err := apiServers(ctx, k.Dir)
+	if err != nil {
+		return fmt.Errorf("ask the servers whether they are ready: %w (--force does without)", err)
+	}
+	for _, host := range slices.Sorted(maps.Keys(all)) {
+		if err := k.serverReady(ctx, all[host]); err != nil {
+			return fmt.Errorf("server %s: %w (--force does without)", host, err)
+		}
+	}
+	return nil
+}
+
+// apiServers are clients of each API server, by address.
+func apiServers(ctx context.Context, dir DataDir) (map[string]kubernetes.Interface, error) {
+	to, err := ReadKubeconfig(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	own, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.Parse(to.Host)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]kubernetes.Interface{at.Host: own}
+	list, err := own.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=kubernetes",
+	})
+	if err != nil {
+		return nil, err
+	}
+	var hosts []string
+	for _, slice := range list.Items {
+		for _, port := range slice.Ports {
+			for _, e := range slice.Endpoints {
+				if ip, err := netip.ParseAddr(e.Addresses[0]); err == nil && port.Port != nil {
+					hosts = append(hosts, net.JoinHostPort(ip.String(), fmt.Sprint(*port.Port)))
+				}
+			}
+		}
+	}
+	if len(hosts) < 2 { // this server
+		return out, nil
+	}
+	for _, host := range hosts {
+		other := rest.CopyConfig(to)
+		other.Host = "https://" + host
+		other.ServerName = servers.Name
+		if out[host], err = kubernetes.NewForConfig(other); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// keyUsersPath is where the API server serves what it knows of its keys that are being replaced.
+const keyUsersPath = "/keelson/v1/key-users"
+
+// keyUsers is what an API server knows of its keys.
+type keyUsers struct {
+	// Keys are the fingerprints of the keys that it trusts, by name.
+	Keys map[string][]string `json:"keys"`
+	// Users are the last uses of client certificates that a key has signed that is being replaced.
+	Users map[string]time.Time `json:"users"`
+}
+
+func serveKeyUsers(k *keys) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		out := keyUsers{Keys: map[string][]string{}, Users: k.clients.Replaced()}
+		for _, a := range []*pki.Authority{k.ca, k.kubeletClientCA, k.proxyCA} {
+			cert, _ := a.Signer()
+			for _, c := range append([]*x509.Certificate{cert}, a.Others()...) {
+				out.add(a.Name(), c.PublicKey)
+			}
+		}
+		out.add(tokenIdentity, k.tokens.Signer().Public())
+		for _, key := range k.tokens.Further() {
+			out.add(tokenIdentity, key)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(out) // an error is the connection's
+	})
+}
+
+func (k *keyUsers) add(name string, key any) {
+	if sum, err := pki.Fingerprint(key); err == nil {
+		k.Keys[name] = append(k.Keys[name], sum)
+	}
+}
+
+// stillInUse is how long after its last use a certificate counts as in use. Nodes show theirs every ten seconds.
+const stillInUse = time.Minute
+
+// serverReady is an error if a server does not trust the new key yet, or its clients show certificates of the old one.
+func (k KeyRotation) serverReady(ctx context.Context, cl kubernetes.Interface) error {
+	b, err := cl.Discovery().RESTClient().Get().AbsPath(keyUsersPath).DoRaw(ctx)
+	var found keyUsers
+	if err == nil {
+		err = json.Unmarshal(b, &found)
+	}
+	if err != nil {
+		return fmt.Errorf("it does not say which keys it trusts: %w", err)
+	}
+	own, err := pki.TrustedKeys(k.Dir.Sub("pki"), k.Name)
+	if err != nil {
+		return err
+	}
+	for _, sum := range own {
+		if !slices.Contains(found.Keys[k.Name], sum) {
+			return fmt.Errorf("it does not trust the new key: copy pki/%s[.-]* from %s to it", k.Name, k.Dir)
+		}
+	}
+	if k.Step != "finish" || k.Name != "ca" {
+		return nil
+	}
+	var late []string
+	for _, user := range slices.Sorted(maps.Keys(found.Users)) {
+		if ago := time.Since(found.Users[user]); ago < stillInUse {
+			late = append(late, user)
+		}
+	}
+	if len(late) > 0 {
+		return errors.New("certificates of the old key are in use by " + strings.Join(late, ", ") + ": wait a minute " +
+			"for nodes, and fetch kubeconfigs again")
+	}
+	return nil
+}
+
+// KeyRotations are the keys of a directory that are being replaced.
+func KeyRotations(dir DataDir) ([]pki.Rotation, error) {
+	dir, err := dir.resolve()
+	if err != nil {
+		return nil, Unreadable(err)
+	}
+	found, err := pki.Rotations(dir.Sub("pki"))
+	return found, Unreadable(err)
+}
