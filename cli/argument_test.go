@@ -14,13 +14,12 @@ import (
 // TestMissingArgument: who leaves an argument out reads what it is.
 func TestMissingArgument(t *testing.T) {
 	for args, want := range map[string]string{
-		"why":                  "why needs one TYPE/NAME, such as pod/my-pod",
-		"timeline":             "timeline needs one TYPE/NAME, such as pod/my-pod",
+		"why":                  "why needs an object: TYPE/NAME, such as pod/my-pod, or TYPE NAME",
+		"timeline":             "timeline needs an object: TYPE/NAME, such as pod/my-pod, or TYPE NAME",
 		"backup":               "backup needs one FILE",
 		"node start":           "node start needs one NAME",
 		"image import":         "image import needs one FILE",
 		"join --token a.b":     "join needs one https://SERVER:PORT",
-		"why pod/a pod/b":      "why needs one TYPE/NAME, such as pod/my-pod, not 2: pod/a pod/b",
 		"token delete a1 b2 c": "token delete needs one TOKEN, not 3: a1 b2 c",
 		"logs dns store":       "logs takes one COMPONENT at most, not 2: dns store",
 		"status now":           "status takes no arguments, not now; `keelson status --help` lists its flags",

@@ -46,7 +46,7 @@ func TestRefusesAndLeavesNothing(t *testing.T) {
 		{"port in use", filepath.Join(base, "a"), "is used by another program", func(c *Config) {
 			c.Port = taken.Addr().(*net.TCPAddr).Port
 		}},
-		{"a file in its place", file, "data directory: ", func(*Config) {}},
+		{"a file in its place", file, "is a file and not a directory", func(*Config) {}},
 		{"no such port", filepath.Join(base, "b"), "port 70000 is not between 0 and 65535", func(c *Config) {
 			c.Port = 70000
 		}},
