@@ -163,6 +163,9 @@ func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time
 }
 
 func (r *Runner) get(ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction) Outcome {
+	if _, err := Port(h.Port, c); err != nil {
+		return Outcome{Err: err, Output: err.Error()} // nothing was asked, so nothing failed
+	}
 	code, body, err := r.Do(ctx, c, ip, h)
 	if err != nil {
 		return Outcome{Output: err.Error(), Brief: brief(err), Refused: errors.Is(err, syscall.ECONNREFUSED)}
@@ -309,6 +312,9 @@ func Port(p intstr.IntOrString, c *corev1.Container) (int, error) {
 			if cp.Name == p.StrVal {
 				return int(cp.ContainerPort), nil
 			}
+		}
+		if _, err := strconv.Atoi(p.StrVal); err != nil {
+			return 0, fmt.Errorf("couldn't find port: %v in container %s", p.StrVal, c.Name)
 		}
 	}
 	if n <= 0 || n > 65535 {

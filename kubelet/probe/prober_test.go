@@ -127,6 +127,19 @@ func TestTCPAndGRPC(t *testing.T) {
 	}
 }
 
+// TestUnknownPortNames: a probe of a port that the container does not have cannot run. It does not fail.
+func TestUnknownPortNames(t *testing.T) {
+	runner := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
+	for name, h := range map[string]corev1.ProbeHandler{
+		"http": {HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("nope")}},
+		"tcp":  {TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("nope")}},
+	} {
+		if o := runner.Probe(t.Context(), target(h)); o.Err == nil || o.OK {
+			t.Errorf("%s: got %+v, want an error", name, o)
+		}
+	}
+}
+
 // loud answers every health check with a long message.
 type loud struct {
 	healthpb.UnimplementedHealthServer
