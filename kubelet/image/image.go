@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/distribution/reference"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -316,39 +317,12 @@ func (m *Manager) Forget(podUID string) {
 
 // Normalize adds the default tag to an image reference. An invalid reference is an error.
 func Normalize(image string) (string, error) {
-	name, digest, hasDigest := strings.Cut(image, "@")
-	slash := strings.LastIndexByte(name, '/')
-	tag := ""
-	if i := strings.LastIndexByte(name, ':'); i > slash {
-		name, tag = name[:i], name[i+1:]
-		if tag == "" || len(tag) > 128 ||
-			!allOf(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") {
-			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
-		}
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
-	if name == "" || hasDigest && !strings.Contains(digest, ":") {
-		return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
-	}
-	for i, part := range strings.Split(name, "/") {
-		host := i == 0 && strings.Contains(name, "/") && (strings.ContainsAny(part, ".:[") || part == "localhost")
-		if host {
-			continue
-		}
-		if part != strings.ToLower(part) {
-			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format: repository name (%s) must "+
-				"be lowercase", image, name)
-		}
-		if part == "" || !allOf(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") ||
-			strings.ContainsAny(part[:1]+part[len(part)-1:], "._-") {
-			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
-		}
-	}
-	if tag == "" && !hasDigest {
+	if reference.IsNameOnly(named) {
 		return image + ":latest", nil
 	}
 	return image, nil
-}
-
-func allOf(s, set string) bool {
-	return strings.Trim(s, set) == ""
 }

@@ -23,12 +23,15 @@ import (
 	"keelson/cri/critest"
 )
 
+var anyDigest = "sha256:" + strings.Repeat("0", 64)
+
 func TestNormalize(t *testing.T) {
 	for in, want := range map[string]string{
 		"busybox":             "busybox:latest",
 		"busybox:1":           "busybox:1",
 		"localhost:5000/a/b":  "localhost:5000/a/b:latest",
-		"a@sha256:00":         "a@sha256:00",
+		"a@sha256:00":         "",
+		"a@" + anyDigest:      "a@" + anyDigest,
 		"keelson.local/hello": "keelson.local/hello:latest",
 		"A:5000/x":            "A:5000/x:latest",
 		"Bad":                 "",
@@ -149,7 +152,15 @@ func TestPolicies(t *testing.T) {
 		"no such image": {
 			"a/b:1", corev1.PullIfNotPresent, status.Error(codes.NotFound, "no"), "ErrImagePull",
 		},
-		"no name at all": {"A/b", corev1.PullIfNotPresent, nil, "InvalidImageName"},
+		"no name at all": {"a/B", corev1.PullIfNotPresent, nil, "InvalidImageName"},
+		"a short digest": {"a/b@sha256:abc", corev1.PullIfNotPresent, nil, "InvalidImageName"},
+		"a digest with capitals": {
+			"a/b@sha256:" + strings.Repeat("A", 64), corev1.PullIfNotPresent, nil, "InvalidImageName",
+		},
+		"an unknown kind of digest": {
+			"a/b@md5:" + strings.Repeat("a", 32), corev1.PullIfNotPresent, nil, "InvalidImageName",
+		},
+		"a digest": {"a/b@sha256:" + strings.Repeat("a", 64), corev1.PullIfNotPresent, nil, "pulled"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
