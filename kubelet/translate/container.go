@@ -6,6 +6,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -210,9 +211,11 @@ func Resources(pod *corev1.Pod, container *corev1.Container, memoryBytes int64) 
 }
 
 // oomScore returns oom_score_adj: the larger the memory request relative to the node, the later the container is
-// killed.
+// killed. Pods that the node itself needs are killed last, by their class and not by their priority alone. A sidecar is
+// not killed before the main containers (KEP-753), and what a pod requests beyond its containers counts for each of
+// them in equal parts (KEP-2837).
 func oomScore(p *corev1.Pod, container *corev1.Container, memoryBytes int64) int64 {
-	if p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000 {
+	if podinfo.Critical(p) && p.Spec.PriorityClassName == "system-node-critical" {
 		return -997
 	}
 	switch podinfo.QOS(p) {
@@ -225,8 +228,33 @@ func oomScore(p *corev1.Pod, container *corev1.Container, memoryBytes int64) int
 	if memoryBytes <= 0 {
 		return 999
 	}
-	adj := 1000 - 1000*container.Resources.Requests.Memory().Value()/memoryBytes
+	request := container.Resources.Requests.Memory().Value()
+	if podinfo.Sidecar(container) {
+		request = max(request, leastRequest(p.Spec.Containers))
+	}
+	adj := 1000 - 1000*(request+beyondContainers(p))/memoryBytes
 	return min(max(adj, 3), 999)
+}
+
+// leastRequest returns the smallest memory request of some containers.
+func leastRequest(containers []corev1.Container) int64 {
+	var out int64
+	for i := range containers {
+		if request := containers[i].Resources.Requests.Memory().Value(); i == 0 || request < out {
+			out = request
+		}
+	}
+	return out
+}
+
+// beyondContainers returns each container's part of the memory that a pod requests beyond its containers' requests.
+func beyondContainers(p *corev1.Pod) int64 {
+	if p.Spec.Resources == nil || p.Spec.Resources.Requests.Memory().IsZero() {
+		return 0
+	}
+	requested := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
+	left := p.Spec.Resources.Requests.Memory().Value() - requested.Memory().Value()
+	return left / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
 }
 
 // Sandbox resources are the sums over the pod's containers, for runtimes with sandboxes of a fixed size (VMs).
@@ -243,6 +271,17 @@ func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
 		mem += c.Resources.Limits.Memory().Value()
 		limited = limited && !c.Resources.Limits.Cpu().IsZero()
 		memLimited = memLimited && !c.Resources.Limits.Memory().IsZero()
+	}
+	if all := p.Spec.Resources; all != nil { // what the pod itself says counts more than its containers
+		req = cmp.Or(all.Requests.Cpu().MilliValue(), req)
+		if cpu := all.Limits.Cpu(); !cpu.IsZero() {
+			quotaMilli = cpu.MilliValue()
+			limited = true
+		}
+		if memory := all.Limits.Memory(); !memory.IsZero() {
+			mem = memory.Value()
+			memLimited = true
+		}
 	}
 	r := &runtimeapi.LinuxContainerResources{CpuPeriod: period, CpuShares: shares(req)}
 	if limited {

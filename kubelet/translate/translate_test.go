@@ -4,6 +4,7 @@ package translate
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/podinfo"
 )
 
 func TestExpand(t *testing.T) {
@@ -396,4 +399,81 @@ func FuzzResolvConf(f *testing.F) {
 	f.Add("# by hand\noptions ndots:5 timeout:1\nnameserver fe80::1%eth0\n")
 	f.Add("domain x\nsearch\nnameserver\n;\n")
 	f.Fuzz(func(_ *testing.T, s string) { _, _ = ParseResolvConf(strings.NewReader(s)) })
+}
+
+// TestOOMScores: sidecars, priorities, and what a pod requests beyond its containers.
+func TestOOMScores(t *testing.T) {
+	const node = 1 << 30
+	ctr := func(name, memory string) corev1.Container {
+		c := corev1.Container{Name: name}
+		if memory != "" {
+			c.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+		}
+		return c
+	}
+	side := func(memory string) corev1.Container {
+		c := ctr("side", memory)
+		c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		return c
+	}
+	for name, tt := range map[string]struct {
+		spec corev1.PodSpec
+		want []int64 // init containers first
+	}{
+		"a small sidecar": {corev1.PodSpec{
+			InitContainers: []corev1.Container{side("64Mi"), ctr("init", "64Mi")},
+			Containers:     []corev1.Container{ctr("a", "256Mi"), ctr("b", "512Mi")},
+		}, []int64{750, 938, 750, 500}},
+		"a large sidecar": {corev1.PodSpec{
+			InitContainers: []corev1.Container{side("512Mi")},
+			Containers:     []corev1.Container{ctr("a", "256Mi")},
+		}, []int64{500, 750}},
+		"a high priority of one's own": {corev1.PodSpec{
+			Priority:   new(int32(2_000_000_000)),
+			Containers: []corev1.Container{ctr("a", "256Mi")},
+		}, []int64{750}},
+		"system-cluster-critical": {corev1.PodSpec{
+			Priority:          new(int32(2_000_000_000)),
+			PriorityClassName: "system-cluster-critical",
+			Containers:        []corev1.Container{ctr("a", "")},
+		}, []int64{1000}},
+		"system-node-critical": {corev1.PodSpec{
+			Priority:          new(int32(2_000_001_000)),
+			PriorityClassName: "system-node-critical",
+			Containers:        []corev1.Container{ctr("a", "")},
+		}, []int64{-997}},
+		"requests of the pod": {corev1.PodSpec{
+			Resources: &corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceMemory: resource.MustParse("768Mi"),
+			}},
+			Containers: []corev1.Container{ctr("a", "256Mi"), ctr("b", "")},
+		}, []int64{500, 750}},
+	} {
+		pod := &corev1.Pod{Spec: tt.spec}
+		var got []int64
+		for c := range podinfo.All(pod) {
+			got = append(got, Resources(pod, c, node).OomScoreAdj)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestSandboxResources: what the pod says of itself counts, also where its containers say nothing.
+func TestSandboxResources(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Resources: &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")},
+			Limits: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("1"),
+				corev1.ResourceMemory: resource.MustParse("64Mi"),
+			},
+		},
+		Containers: []corev1.Container{{Name: "a"}},
+	}}
+	got := podResources(pod)
+	if got.CpuShares != 512 || got.CpuQuota != 100_000 || got.MemoryLimitInBytes != 64<<20 {
+		t.Errorf("got %v, want shares 512, quota 100000, memory 64Mi", got)
+	}
 }
