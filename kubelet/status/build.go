@@ -84,7 +84,7 @@ func Build(in Input) corev1.PodStatus {
 		}
 	}
 	podinfo.LimitHealth(status.ContainerStatuses)
-	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
+	if in.Terminal && (in.EndPhase != "" || in.Pod.DeletionTimestamp != nil) {
 		markStatusUnknown(in.Pod, &status)
 	}
 	status.Phase = phase(in.Pod, &status, in.Terminal)
@@ -297,7 +297,8 @@ func (in Input) defaultWaiting(wait Reason) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
 }
 
-// markStatusUnknown sets the state of a deleted pod's containers that should have run and are not found in the runtime.
+// markStatusUnknown sets the state of containers that should have run and are not found in the runtime, when their pod
+// was deleted or ended by the kubelet.
 // Containers whose turn had not come stay in the state waiting.
 func markStatusUnknown(pod *corev1.Pod, status *corev1.PodStatus) {
 	reached := 0 // init containers that have begun, or whose successor has

@@ -610,3 +610,21 @@ func TestReclaimedRun(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedBeforeItsStart: a pod that was evicted before its containers ran does not seem to be created still.
+func TestEndedBeforeItsStart(t *testing.T) {
+	in := input(pod(corev1.RestartPolicyAlways, "a"))
+	in.EndPhase = corev1.PodFailed
+	in.EndReason = "Evicted"
+	in.Terminal = true
+	got := Build(in).ContainerStatuses[0].State.Terminated
+	if got == nil || got.Reason != "ContainerStatusUnknown" || got.ExitCode != 137 {
+		t.Errorf("got %+v, want terminated, ContainerStatusUnknown", got)
+	}
+	waits := input(pod(corev1.RestartPolicyAlways, "init:i", "a"))
+	waits.EndPhase = corev1.PodFailed
+	waits.Terminal = true
+	if got := Build(waits).ContainerStatuses[0].State; got.Waiting == nil {
+		t.Errorf("its init container has not run: got %+v, want waiting", got)
+	}
+}
