@@ -201,7 +201,8 @@ func resizeTerminal(ctx context.Context, tty *os.File, resize <-chan remotecomma
 	}
 }
 
-// Attach connects the streams of a running container until it ends or the client disconnects.
+// Attach connects the streams of a running container until it ends, the client disconnects, or its input ends and the
+// container goes on without it.
 func (w streams) Attach(
 	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool,
 	resize <-chan remotecommand.TerminalSize,
@@ -243,9 +244,19 @@ func (w streams) Attach(
 		}
 		go func() { // ends with the client's input, or the container
 			_, err := io.Copy(session.Stdin, in)
-			if err == nil && container.record().Config.v.GetStdinOnce() && !session.Terminal {
+			switch {
+			case err != nil:
+			case container.record().Config.v.GetStdinOnce() && !session.Terminal:
 				_ = session.Stdin.Close()                  // the container sees the end when the last copy is closed
 				_ = w.s.shim.CloseStdin(ctx, container.id) // the container may have ended
+			default: // the container waits for the next client's input; this client gets what answers its own
+				timer := time.NewTimer(execDrain)
+				defer timer.Stop()
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+				}
+				cancel(nil)
 			}
 		}()
 	}
