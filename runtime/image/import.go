@@ -39,6 +39,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
 		}
+		p.pinned = true
 		named[i] = p.plan
 	}
 	return s.name(named)

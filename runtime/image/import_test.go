@@ -194,3 +194,46 @@ func FuzzImport(f *testing.F) {
 		}
 	})
 }
+
+// TestImportedImagesArePinned: an image that was imported stays when disk is reclaimed, until a registry has it, too.
+func TestImportedImagesArePinned(t *testing.T) {
+	host := newRegistry(t)
+	img := newImage(t, layerTar(t, file("a", "1")))
+	push(t, host+"/a:v1", img)
+	archive := dockerSave(t, map[string]v1.Image{host + "/a:v1": img})
+	pinned := func(store *Store) bool {
+		t.Helper()
+		got, ok := store.Get(host + "/a:v1")
+		if !ok {
+			t.Fatal("the image is not there")
+		}
+		return got.Pinned
+	}
+	imports := func(store *Store) {
+		t.Helper()
+		if _, err := store.Import(t.Context(), bytes.NewReader(archive)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pulls := func(store *Store) {
+		t.Helper()
+		if _, err := store.Pull(t.Context(), Request{Ref: host + "/a:v1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := newStore(t)
+	imports(first)
+	if !pinned(first) {
+		t.Error("imported: not pinned")
+	}
+	pulls(first)
+	if pinned(first) {
+		t.Error("imported and pulled: pinned")
+	}
+	second := newStore(t)
+	pulls(second)
+	imports(second)
+	if pinned(second) {
+		t.Error("pulled and imported: pinned")
+	}
+}

@@ -144,6 +144,7 @@ func (ix *index) put(img *Image) *Image {
 		ix.Images = append(ix.Images, &c)
 		at = &c
 	}
+	at.Pinned = at.Pinned && img.Pinned // what a registry has can be pulled again
 	at.RepoTags = union(at.RepoTags, img.RepoTags)
 	at.RepoDigests = union(at.RepoDigests, img.RepoDigests)
 	return at

@@ -261,6 +261,7 @@ type plan struct {
 	layers  []Layer
 	tags    []string
 	digests []string
+	pinned  bool // it was imported: no registry may have it
 }
 
 // plan reads the config that a manifest names and checks that they match.
@@ -419,10 +420,15 @@ func (p *plan) image() *Image {
 		Created:     p.config.Created,
 		Config:      p.config.kept(),
 		Layers:      p.layers,
+		Pinned:      p.pinned,
 	}
 }
 
+// hasNames reports whether i has all that o would add to it.
 func (i *Image) hasNames(o *Image) bool {
+	if i.Pinned && !o.Pinned {
+		return false
+	}
 	for _, t := range o.RepoTags {
 		if !slices.Contains(i.RepoTags, t) {
 			return false

@@ -78,7 +78,8 @@ type Image struct {
 	Created     *time.Time          `json:"created,omitempty"`
 	Config      ocispec.ImageConfig `json:"config"`
 	Layers      []Layer             `json:"layers"`
-	// Pinned images are never removed by the kubelet's garbage collection: the built-in one.
+	// Pinned images are never removed by the kubelet's garbage collection: the built-in one, and those that were
+	// imported and never pulled, which no registry may have.
 	Pinned bool `json:"pinned,omitempty"`
 }
 
