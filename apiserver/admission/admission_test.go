@@ -112,6 +112,9 @@ func TestNamespaceLifecycle(t *testing.T) {
 	if err := in("dying", Update); err != nil {
 		t.Errorf("update in a dying namespace: %v", err)
 	}
+	if err := in("nowhere", Update); err != nil {
+		t.Errorf("update of what is left of a namespace that is gone: %v", err)
+	}
 	del := &Request{Operation: Delete, Resource: namespaces, Name: "kube-system"}
 	wantForbidden(t, "delete kube-system", lifecycle.Admit(t.Context(), del), "this namespace may not be deleted")
 }

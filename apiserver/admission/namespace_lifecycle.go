@@ -28,15 +28,15 @@ func (p NamespaceLifecycle) Admit(ctx context.Context, req *Request) error {
 		}
 		return nil
 	}
-	if req.Namespace == "" || req.Operation != Create && req.Operation != Update ||
-		req.Resource.Resource == "localsubjectaccessreviews" {
+	// What is left of a namespace that is gone can be updated: its finalizers could not be removed otherwise.
+	if req.Namespace == "" || req.Operation != Create || req.Resource.Resource == "localsubjectaccessreviews" {
 		return nil
 	}
 	ns, err := req.NamespaceObject(ctx, p.Reader)
 	if err != nil {
 		return err
 	}
-	if req.Operation == Update || ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
+	if ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
 	e := Forbidden(req, "unable to create new content in namespace %s because it is being terminated", req.Namespace)

@@ -97,8 +97,23 @@ func prepareStatus(p, old *corev1.Pod) {
 	p.Generation = old.Generation
 	kind.FillZero(&p.Status.QOSClass, old.Status.QOSClass)
 	keepObservedGeneration(&p.Status, &old.Status)
+	keepClaims(&p.Status, &old.Status)
 	dropFromStatus(&p.Status, &old.Status)
 	syncPodIPs(&p.Status)
+}
+
+// keepClaims puts back the claims of a pod that a client that does not know them has dropped: without them its devices
+// cannot be given back.
+func keepClaims(status, old *corev1.PodStatus) {
+	if len(status.ResourceClaimStatuses) == 0 {
+		status.ResourceClaimStatuses = old.ResourceClaimStatuses
+	}
+	if status.ExtendedResourceClaimStatus == nil {
+		status.ExtendedResourceClaimStatus = old.ExtendedResourceClaimStatus
+	}
+	if len(status.NodeAllocatableResourceClaimStatuses) == 0 {
+		status.NodeAllocatableResourceClaimStatuses = old.NodeAllocatableResourceClaimStatuses
+	}
 }
 
 // keepObservedGeneration puts back generations that a client that does not know them has dropped. The same type of

@@ -243,6 +243,25 @@ func TestPodStatusUpdate(t *testing.T) {
 	})
 }
 
+// TestClaimsStay: a client that does not know the claims of a pod's status does not remove them.
+func TestClaimsStay(t *testing.T) {
+	old := storedPod(t)
+	old.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c", ResourceClaimName: new("x")}}
+	old.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "e"}
+	p := old.DeepCopy()
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning}
+	Pod(gates.On{}).Subs["status"].PrepareUpdate(p, old)
+	if len(p.Status.ResourceClaimStatuses) != 1 || p.Status.ExtendedResourceClaimStatus == nil ||
+		p.Status.Phase != corev1.PodRunning {
+		t.Errorf("got %+v, want the claims of before", p.Status)
+	}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "c"}}
+	Pod(gates.On{}).Subs["status"].PrepareUpdate(p, old)
+	if p.Status.ResourceClaimStatuses[0].ResourceClaimName != nil {
+		t.Errorf("got %+v, want the claims that were sent", p.Status.ResourceClaimStatuses)
+	}
+}
+
 func TestEphemeralContainers(t *testing.T) {
 	k := Pod(gates.On{})
 	sub := k.Subs["ephemeralcontainers"]
