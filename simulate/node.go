@@ -5,7 +5,9 @@ package simulate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"keelson/api/core/localvolume"
 	volumeapi "keelson/api/core/volume"
@@ -225,10 +228,56 @@ func (s *Simulator) registerOne(ctx context.Context, i int, there *corev1.Node) 
 		s.cfg.Memory) && node.Status.Allocatable.Pods().Value() == s.cfg.Pods {
 		return node, nil
 	}
-	node = node.DeepCopy()
-	node.Status = want.Status
-	node.ResourceVersion = "" // no conflict check: only the simulator writes fake nodes
-	return nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return s.report(ctx, node, &want.Status)
+}
+
+// report writes what the simulator says of a node, which was read before.
+func (s *Simulator) report(ctx context.Context, node *corev1.Node, want *corev1.NodeStatus) (*corev1.Node, error) {
+	nodes := s.cfg.Client.CoreV1().Nodes()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		next := node.DeepCopy()
+		setStatus(&next.Status, want)
+		written, err := nodes.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			node = written
+		case apierrors.IsConflict(err): // somebody else has written the node since it was read
+			current, failed := nodes.Get(ctx, node.Name, metav1.GetOptions{})
+			if failed != nil {
+				return failed
+			}
+			node = current
+		}
+		return err
+	})
+	return node, err
+}
+
+// setStatus sets what the simulator says of a node. Resources, conditions and other fields that others have set stay,
+// as an extended resource that a user has added.
+func setStatus(have, want *corev1.NodeStatus) {
+	for _, pair := range []struct{ have, want *corev1.ResourceList }{
+		{&have.Capacity, &want.Capacity},
+		{&have.Allocatable, &want.Allocatable},
+	} {
+		if *pair.have == nil {
+			*pair.have = corev1.ResourceList{}
+		}
+		maps.Copy(*pair.have, *pair.want)
+	}
+	for _, c := range want.Conditions {
+		k := slices.IndexFunc(have.Conditions, func(h corev1.NodeCondition) bool { return h.Type == c.Type })
+		if k < 0 {
+			have.Conditions = append(have.Conditions, c)
+			continue
+		}
+		if have.Conditions[k].Status == c.Status {
+			c.LastTransitionTime = have.Conditions[k].LastTransitionTime
+		}
+		have.Conditions[k] = c
+	}
+	have.Addresses = want.Addresses
+	have.NodeInfo = want.NodeInfo
 }
 
 func isReady(n *corev1.Node) bool {

@@ -133,10 +133,9 @@ func (s *Simulator) back(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	node := there.DeepCopy()
-	node.Status = s.nodeStatus(i, time.Now())
-	node.ResourceVersion = ""
-	if _, err := s.cfg.Client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+	status := s.nodeStatus(i, time.Now())
+	node, err := s.report(ctx, there, &status)
+	if err != nil {
 		return err
 	}
 	if !isReady(there) {

@@ -13,8 +13,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	podkind "keelson/api/core/pod"
 	"keelson/client"
@@ -230,7 +233,7 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 }
 
 // TestGivenUp: a node that lives says so when somebody has said that it is not known whether it does, as after an
-// outage of the server.
+// outage of the server. What others say of the node stays, also when they say it at the same time.
 func TestGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := clienttest.New()
@@ -241,13 +244,30 @@ func TestGivenUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+		n.Status.Conditions = []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown},
+			{Type: "KernelDeadlock", Status: corev1.ConditionFalse},
+		}
+		const device = "example.com/device"
+		n.Status.Capacity[device] = resource.MustParse("2")
+		writes := 0
+		f.PrependReactor("update", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			if writes == 2 { // the simulator's first
+				return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), "fake-0", nil)
+			}
+			return false, nil, nil
+		})
 		if _, err := nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		if n, err = nodes.Get(t.Context(), "fake-0", metav1.GetOptions{}); err != nil || !isReady(n) {
 			t.Errorf("the node says %+v, %v; want it ready", n.Status.Conditions, err)
+		}
+		devices := n.Status.Capacity[device]
+		if devices.Value() != 2 || len(n.Status.Conditions) != 5 {
+			t.Errorf("what others said has gone: %v, %+v", n.Status.Capacity, n.Status.Conditions)
 		}
 	})
 }
