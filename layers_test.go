@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"podroutes":   {"api", "client", "network"},
 	"dns":         {"lib", "client"},
 	"timeline":    {"lib", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
-	"simulate":    {"lib", "api", "client"},
+	"simulate":    {"lib", "api", "client", "kubelet"},
 	"cluster": {
 		"lib", "api", "store", "pki", "cri", "runtime", "network", "auth", "apiserver", "client", "scheduler",
 		"controllers", "kubelet", "proxy", "podroutes", "dns", "timeline", "simulate",

@@ -71,16 +71,8 @@ func followKubeconfig(path string, all *servers.Servers, log *slog.Logger) (foll
 		to, err := all.REST(of)
 		return followed{rest: to, ca: ca}, err
 	}
-	var current atomic.Pointer[tls.Certificate]
-	read := func(c *rest.Config) error {
-		pair, err := tls.X509KeyPair(c.CertData, c.KeyData)
-		if err != nil {
-			return fmt.Errorf("client certificate of kubeconfig %s: %w", path, err)
-		}
-		current.Store(&pair)
-		return nil
-	}
-	if err := read(of); err != nil {
+	f := &kubeconfigFile{path: path, all: all, ca: ca, log: log, last: of}
+	if err := f.show(of); err != nil {
 		return none, err
 	}
 	to := rest.CopyConfig(of)
@@ -92,41 +84,64 @@ func followKubeconfig(path string, all *servers.Servers, log *slog.Logger) (foll
 		conf = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return current.Load(), nil
+		return f.current.Load(), nil
 	}
 	to.TLSClientConfig = rest.TLSClientConfig{}
-	conns := all.Transport(conf)
-	to.Transport = conns
-	last := of
-	changed := func() {
-		next, err := clientcmd.BuildConfigFromFlags("", path)
-		switch {
-		case err != nil:
-			log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)
-			return
-		case string(next.CertData) == string(last.CertData) && string(next.CAData) == string(last.CAData):
-			return
-		}
-		roots := x509.NewCertPool()
-		if string(next.CAData) != string(last.CAData) && roots.AppendCertsFromPEM(next.CAData) {
-			log.Info("the API server's certificate authorities changed", "kubeconfig", path)
-			all.SetRoots(roots)
-			ca.set(next.CAData)
-		}
-		if err := read(next); err != nil {
-			log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)
-			return
-		}
-		last = next
-		log.Info("client certificate renewed", "kubeconfig", path)
-		conns.CloseAll() // the connections made from now on show the new one
-	}
+	f.conns = all.Transport(conf)
+	to.Transport = f.conns
 	return followed{
 		rest: to,
 		ca:   ca,
 		run: func(ctx context.Context, ready func()) error {
 			ready()
-			return linux.WatchFile(ctx, path, changed)
+			return linux.WatchFile(ctx, path, f.changed)
 		},
 	}, nil
+}
+
+// kubeconfigFile is a kubeconfig whose client certificate and CAs are in use.
+type kubeconfigFile struct {
+	path  string
+	all   *servers.Servers
+	ca    *caBundle
+	log   *slog.Logger
+	conns *servers.Transport
+
+	current atomic.Pointer[tls.Certificate]
+	last    *rest.Config // as it was read last; used by changed alone
+}
+
+// show uses the client certificate of the file.
+func (f *kubeconfigFile) show(c *rest.Config) error {
+	pair, err := tls.X509KeyPair(c.CertData, c.KeyData)
+	if err != nil {
+		return fmt.Errorf("client certificate of kubeconfig %s: %w", f.path, err)
+	}
+	f.current.Store(&pair)
+	return nil
+}
+
+// changed reads the file again, and uses what is new in it.
+func (f *kubeconfigFile) changed() {
+	next, err := clientcmd.BuildConfigFromFlags("", f.path)
+	switch {
+	case err != nil:
+		f.log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)
+		return
+	case string(next.CertData) == string(f.last.CertData) && string(next.CAData) == string(f.last.CAData):
+		return
+	}
+	roots := x509.NewCertPool()
+	if string(next.CAData) != string(f.last.CAData) && roots.AppendCertsFromPEM(next.CAData) {
+		f.log.Info("the API server's certificate authorities changed", "kubeconfig", f.path)
+		f.all.SetRoots(roots)
+		f.ca.set(next.CAData)
+	}
+	if err := f.show(next); err != nil {
+		f.log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)
+		return
+	}
+	f.last = next
+	f.log.Info("client certificate renewed", "kubeconfig", f.path)
+	f.conns.CloseAll() // the connections made from now on show the new one
 }
