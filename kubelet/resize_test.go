@@ -146,8 +146,8 @@ func TestResizeInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := n.Status.DeclaredFeatures, []string{"InPlacePodVerticalScalingInitContainers"}; !slices.Equal(got,
-		want) {
+	want := []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+	if got := n.Status.DeclaredFeatures; !slices.Equal(got, want) {
 		t.Errorf("declared features: got %v, want %v", got, want)
 	}
 	set := func(cpu string) func(*corev1.Pod) {

@@ -41,7 +41,8 @@ PodLevelResourcesFixKubeletQOSClass PodObservedGenerationTracking PodReadyToStar
 PodSchedulingReadiness PodTopologyLabelsAdmission PortForwardWebsockets PreferSameTrafficDistribution ProcMountType
 RecoverVolumeExpansionFailure RecursiveReadOnlyMounts RelaxedEnvironmentVariableValidation
 RelaxedServiceNameValidation ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RemoteRequestHeaderUID
-ResourceHealthStatus ResourceHealthStatusMessage RotateKubeletServerCertificate SELinuxChangePolicy
+ResourceHealthStatus ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletServerCertificate
+SELinuxChangePolicy
 SchedulerAsyncPreemption SchedulerPopFromBackoffQ ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI
 ServiceAccountTokenNodeBinding ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo
 ServiceCIDRStatusFieldWiping StorageCapacityScoring StorageVersionHash StorageVersionMigrator StrictIPCIDRValidation
@@ -240,14 +241,6 @@ WatchListCompression
 		why:    "no metrics say when the keys of issuers were read",
 		names: `
 StructuredAuthenticationConfigurationJWKSMetrics
-`,
-	},
-	{
-		on:     true,
-		absent: true,
-		why:    "no node declares the feature yet: a pod that asks for it stays Pending",
-		names: `
-RestartAllContainersOnContainerExits
 `,
 	},
 	{

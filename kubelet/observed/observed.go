@@ -31,6 +31,7 @@ const (
 	AnnotationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
 	AnnotationResources     = "keelson.io/container.resources"
 	AnnotationBackOff       = "keelson.io/container.backoff"
+	AnnotationLife          = "keelson.io/pod.life"
 	AnnotationGracePeriod   = "io.kubernetes.pod.terminationGracePeriod"
 )
 
@@ -52,12 +53,14 @@ type Sandbox struct {
 	IPs     []string
 }
 
-// Container is one run of a container. Restart is 0 for the first run.
+// Container is one run of a container. Restart is 0 for the first run. Life counts how often all containers of the pod
+// had been restarted together before it.
 type Container struct {
 	ID          string
 	Name        string
 	SandboxID   string
 	Restart     int
+	Life        int
 	State       runtimeapi.ContainerState
 	Created     time.Time
 	Started     time.Time
@@ -256,6 +259,9 @@ func readContainer(
 	}
 	if n, err := strconv.Atoi(st.GetAnnotations()[AnnotationRestartCount]); err == nil {
 		out.Restart = n
+	}
+	if n, err := strconv.Atoi(st.GetAnnotations()[AnnotationLife]); err == nil {
+		out.Life = n
 	}
 	return out, nil
 }

@@ -20,6 +20,7 @@ const reasonDeadline = "DeadlineExceeded"
 // Decide returns the plan for one pod.
 func Decide(in Input) Plan {
 	plan := Plan{Waiting: map[string]Waiting{}}
+	in.life = in.currentLife()
 	switch {
 	case in.Gone || in.Pod.DeletionTimestamp != nil:
 		plan.Stopping = true
@@ -60,6 +61,9 @@ func (in *Input) deadline(p *Plan) *End {
 // keepUp brings a pod that should run one round closer to running, or to its end when its work is over.
 func (in *Input) keepUp(plan *Plan) {
 	box := in.Observed.Current()
+	if in.restartAll(plan) {
+		return
+	}
 	if in.finished() {
 		over := !in.anyAlive()
 		plan.Terminal = over && in.free()
@@ -113,7 +117,7 @@ func (in *Input) containers(plan *Plan, box *observed.Sandbox) {
 		container := &pod.Spec.InitContainers[i]
 		if podinfo.Sidecar(container) {
 			in.keepRunning(plan, box, container, podinfo.SideCar)
-			if !begun && !in.Started(container, in.Observed.LatestIn(box.ID, container.Name)) {
+			if !begun && !in.Started(container, in.latestIn(box.ID, container.Name)) {
 				initialized = false
 				break
 			}
@@ -122,7 +126,7 @@ func (in *Input) containers(plan *Plan, box *observed.Sandbox) {
 		if begun {
 			continue
 		}
-		if cur := in.Observed.LatestIn(box.ID, container.Name); cur.Exited() && cur.ExitCode == 0 &&
+		if cur := in.latestIn(box.ID, container.Name); cur.Exited() && cur.ExitCode == 0 &&
 			!in.flying(startKey(container.Name)) {
 			continue
 		}
@@ -146,7 +150,7 @@ func (in *Input) containers(plan *Plan, box *observed.Sandbox) {
 // mainsBegun reports whether a main container was ever created in the sandbox: then its init containers are done.
 func (in *Input) mainsBegun(sandbox string) bool {
 	for i := range in.Pod.Spec.Containers {
-		if in.Observed.LatestIn(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
+		if in.latestIn(sandbox, in.Pod.Spec.Containers[i].Name) != nil {
 			return true
 		}
 	}
@@ -155,7 +159,7 @@ func (in *Input) mainsBegun(sandbox string) bool {
 
 // keepRunning starts a container, starts it again, or stops it because a probe says so.
 func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev1.Container, kind podinfo.Kind) {
-	cur := in.Observed.LatestIn(box.ID, container.Name)
+	cur := in.latestIn(box.ID, container.Name)
 	last := in.Observed.Latest(container.Name)
 	switch {
 	case in.flying(startKey(container.Name)):
@@ -167,6 +171,9 @@ func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev
 			in.probes(plan, box, container, cur, true)
 		}
 	case cur == nil:
+		if in.restartedWith(last) && in.backsOff(plan, container, last) {
+			return
+		}
 		in.start(plan, container, last)
 	case cur.Running():
 		in.watch(plan, box, container, cur, kind)
@@ -174,16 +181,8 @@ func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev
 		if !podinfo.RestartAfter(in.Pod, container, kind, cur.ExitCode) {
 			return
 		}
-		over, until := in.Crashes[container.Name].Over(cur.Finished, in.Now)
-		if over {
+		if !in.backsOff(plan, container, cur) {
 			in.start(plan, container, last)
-			return
-		}
-		plan.wakeAt(until)
-		plan.Waiting[container.Name] = Waiting{
-			Reason: "CrashLoopBackOff",
-			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
-				in.Crashes[container.Name].Delay, container.Name, podinfo.FullName(in.Pod)),
 		}
 	case cur.State == stateCreated:
 		in.restartCreated(plan, container, cur)
@@ -196,6 +195,21 @@ func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev
 			Event:     fmt.Sprintf("Container %s is in unknown state, try killing it before restart", container.Name),
 		})
 	}
+}
+
+// backsOff reports whether a container that ended must wait before its next start, and plans that.
+func (in *Input) backsOff(plan *Plan, container *corev1.Container, ended *observed.Container) bool {
+	over, until := in.Crashes[container.Name].Over(ended.Finished, in.Now)
+	if over {
+		return false
+	}
+	plan.wakeAt(until)
+	plan.Waiting[container.Name] = Waiting{
+		Reason: "CrashLoopBackOff",
+		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
+			in.Crashes[container.Name].Delay, container.Name, podinfo.FullName(in.Pod)),
+	}
+	return true
 }
 
 func idOf(c *observed.Container) string {
@@ -231,6 +245,7 @@ func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *observed.Cont
 }
 
 func (in *Input) startAction(p *Plan, a Action) {
+	a.Life = in.life
 	if in.do(p, a) {
 		return
 	}
@@ -372,7 +387,11 @@ func (in *Input) explainAll(plan *Plan) {
 			in.explain(plan, container.Name)
 			continue
 		}
-		if in.flying(startKey(container.Name)) || in.Observed.Latest(container.Name) == nil {
+		last := in.latest(container.Name)
+		if k == podinfo.Ephemeral {
+			last = in.Observed.Latest(container.Name) // it never runs again
+		}
+		if in.flying(startKey(container.Name)) || last == nil {
 			plan.Waiting[container.Name] = Waiting{Reason: reason}
 		}
 	}

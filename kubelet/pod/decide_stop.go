@@ -191,14 +191,14 @@ func (in *Input) finished() bool {
 		if podinfo.Sidecar(c) || in.flying(startKey(c.Name)) {
 			continue
 		}
-		if cur := in.Observed.Latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c,
+		if cur := in.latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c,
 			podinfo.Init, cur.ExitCode) {
 			return true
 		}
 	}
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
-		cur := in.Observed.Latest(c.Name)
+		cur := in.latest(c.Name)
 		if !cur.Exited() || in.flying(startKey(c.Name)) || podinfo.RestartAfter(in.Pod, c, podinfo.Main, cur.ExitCode) {
 			return false
 		}

@@ -37,6 +37,7 @@ type Action struct {
 	Container string // its name
 	ID        string // container or sandbox
 	Restart   int    // of a container to start
+	Life      int    // of the pod in which a container starts
 	Attempt   uint32 // of a sandbox to run
 	Grace     int64  // seconds a stop may take
 	Hook      bool   // run the pre-stop hook
@@ -169,6 +170,10 @@ type Input struct {
 	TornDown    bool
 	StatusDone  bool // the final status is written
 	Deleted     bool // the API object is gone or its deletion was accepted
+
+	// life is which life of the pod its containers should have: it grows when all of them restart together. Decide
+	// finds it.
+	life int
 }
 
 // Plan is what to do now.
@@ -182,6 +187,8 @@ type Plan struct {
 	End *End
 	// Terminal: the pod's work is over (by itself or by verdict) and no container runs or will run.
 	Terminal bool
+	// Restarting: containers are being stopped so that all of them start again.
+	Restarting bool
 	// Stopping: the pod is being stopped.
 	Stopping bool
 	// Wake is when to decide again without being woken; zero: never.

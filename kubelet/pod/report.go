@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
@@ -78,6 +79,7 @@ func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input 
 		PodIPs:             w.s.ips,
 		RuntimeName:        w.env.RuntimeName,
 		Now:                in.Now,
+		Restarting:         plan.Restarting,
 		Waiting:            map[string]status.Reason{},
 		TerminationMessage: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
 		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(pod, c) },
@@ -129,6 +131,10 @@ func (w *Worker) hold(in Input, plan Plan) time.Time {
 
 // onTheWay reports whether the status is expected to change in a moment.
 func (w *Worker) onTheWay(in Input, plan Plan) bool {
+	if shown := podkind.Condition(in.Pod, corev1.AllContainersRestarting); plan.Restarting &&
+		(shown == nil || shown.Status != corev1.ConditionTrue) {
+		return false // who watches must see it
+	}
 	passing := func(op Op) bool {
 		switch op {
 		case OpSandbox, OpStart, OpStop, OpStopSandbox, OpTearDown, OpResize:

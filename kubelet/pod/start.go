@@ -390,6 +390,7 @@ func (w *Worker) containerConfig(
 	return translate.Container(pod, container, translate.ContainerInput{
 		Restart:     action.Restart,
 		BackOff:     action.BackOff,
+		Life:        action.Life,
 		Env:         env,
 		Mounts:      slices.Concat(mounts, given.Mounts, extra),
 		Devices:     append(devices, given.Devices...),

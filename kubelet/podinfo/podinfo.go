@@ -125,10 +125,8 @@ func RestartAfter(p *corev1.Pod, container *corev1.Container, kind Kind, code in
 	if kind == Ephemeral {
 		return false
 	}
-	for _, r := range container.RestartPolicyRules {
-		if r.Action == corev1.ContainerRestartRuleActionRestart && r.ExitCodes != nil && matches(r.ExitCodes, code) {
-			return true
-		}
+	if ruleFor(container, code) != nil {
+		return true // both actions start it again
 	}
 	policy := p.Spec.RestartPolicy
 	if container.RestartPolicy != nil {
@@ -144,6 +142,35 @@ func RestartAfter(p *corev1.Pod, container *corev1.Container, kind Kind, code in
 	case corev1.RestartPolicyAlways:
 	}
 	return kind != Init || code != 0
+}
+
+// RestartsAll reports whether all containers of the pod start again when this one ends with this code: the first of its
+// rules with the code decides (KEP-5532).
+func RestartsAll(container *corev1.Container, code int32) bool {
+	rule := ruleFor(container, code)
+	return rule != nil && rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// MayRestartAll reports whether a rule of some container restarts all containers of the pod.
+func MayRestartAll(p *corev1.Pod) bool {
+	for container := range All(p) {
+		for i := range container.RestartPolicyRules {
+			if container.RestartPolicyRules[i].Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ruleFor returns the first of the container's restart rules that has an exit code; nil: none.
+func ruleFor(container *corev1.Container, code int32) *corev1.ContainerRestartRule {
+	for i := range container.RestartPolicyRules {
+		if rule := &container.RestartPolicyRules[i]; rule.ExitCodes != nil && matches(rule.ExitCodes, code) {
+			return rule
+		}
+	}
+	return nil
 }
 
 func matches(r *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {

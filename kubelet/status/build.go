@@ -39,6 +39,8 @@ type Input struct {
 	TerminationMessage func(*corev1.Container, *observed.Container) string
 	// ResizePending is why a resize of the pod has not begun; nil: there is none.
 	ResizePending *Reason
+	// Restarting: containers are being stopped so that all of the pod start again.
+	Restarting bool
 	// Resizing: a resize is in progress.
 	Resizing bool
 	// EndPhase, EndReason and EndMessage are how the kubelet ends the pod; phase empty: it does not.

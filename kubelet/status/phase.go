@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/podinfo"
 )
 
@@ -83,7 +84,7 @@ func count(list []corev1.ContainerStatus) containerCounts {
 // kubeletConditions are the conditions that the kubelet writes; others belong to other components.
 var kubeletConditions = []corev1.PodConditionType{
 	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
-	corev1.PodScheduled,
+	corev1.PodScheduled, corev1.AllContainersRestarting,
 }
 
 func setConditions(in Input, status *corev1.PodStatus) {
@@ -94,9 +95,13 @@ func setConditions(in Input, status *corev1.PodStatus) {
 		corev1.ContainersReady:           ready,
 		corev1.PodReady:                  podReady(in.Pod, status, ready),
 		corev1.PodScheduled:              {Status: corev1.ConditionTrue},
+		corev1.AllContainersRestarting:   allRestarting(in, status.Phase),
 	}
 	for _, t := range kubeletConditions {
 		podCondition := set[t]
+		if podCondition.Status == "" {
+			continue
+		}
 		podCondition.Type = t
 		podCondition.ObservedGeneration = in.Pod.Generation
 		podCondition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
@@ -138,7 +143,30 @@ func sandboxReady(in Input) corev1.PodCondition {
 	return corev1.PodCondition{Status: corev1.ConditionFalse}
 }
 
+// allRestarting is the condition of a pod whose rules may restart all its containers; other pods have none.
+func allRestarting(in Input, phase corev1.PodPhase) corev1.PodCondition {
+	switch {
+	case !podinfo.MayRestartAll(in.Pod):
+		return corev1.PodCondition{}
+	case phase == corev1.PodSucceeded:
+		return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
+	case phase == corev1.PodFailed:
+		return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodFailed"}
+	case !in.Restarting:
+		return corev1.PodCondition{Status: corev1.ConditionFalse}
+	}
+	return corev1.PodCondition{
+		Status:  corev1.ConditionTrue,
+		Reason:  "RestartAllContainersStarted",
+		Message: "container exited with restart policy rule",
+	}
+}
+
 func initialized(pod *corev1.Pod, status *corev1.PodStatus) corev1.PodCondition {
+	if was := podkind.Condition(pod, corev1.PodInitialized); was != nil && was.Status == corev1.ConditionTrue &&
+		podinfo.MayRestartAll(pod) {
+		return corev1.PodCondition{Status: corev1.ConditionTrue} // also while all containers start again
+	}
 	var missing []string
 	for i := range pod.Spec.InitContainers {
 		cs := &status.InitContainerStatuses[i]

@@ -27,6 +27,7 @@ import (
 type ContainerInput struct {
 	Restart     int
 	BackOff     time.Duration // of the next restart; 0: none
+	Life        int           // how often all containers of the pod were restarted together before
 	Env         map[string]string
 	Mounts      []*runtimeapi.Mount
 	Devices     []*runtimeapi.Device
@@ -101,6 +102,9 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 	}
 	if in.BackOff > 0 {
 		cfg.Annotations[observed.AnnotationBackOff] = in.BackOff.String()
+	}
+	if in.Life > 0 {
+		cfg.Annotations[observed.AnnotationLife] = strconv.Itoa(in.Life)
 	}
 	for k, v := range in.Annotations {
 		if _, ok := cfg.Annotations[k]; !ok {
