@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
@@ -138,6 +139,62 @@ func TestResizeWithRestart(t *testing.T) {
 	harness.waitEvent("Killing", "Container c resize requires restart")
 }
 
+// TestResizeWholePod: the limits of a pod as a whole change in place; a container without limits of its own gets them,
+// one with limits keeps its own, and the status shows what is allocated and what the pod has.
+func TestResizeWholePod(t *testing.T) {
+	harness := newHarness(t)
+	harness.run()
+	set := func(request, limit string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Generation++
+			p.Spec.Resources = &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(request)},
+				Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)},
+			}
+		}
+	}
+	limited := hello("limited")
+	limited.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
+	harness.create(testPod("web", set("100m", "500m"), func(p *corev1.Pod) {
+		p.Spec.Containers = append(p.Spec.Containers, limited)
+	}))
+	has := func(request, limit int64) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			r := p.Status.Resources
+			return ready(p) && r != nil && p.Status.AllocatedResources.Cpu().MilliValue() == request &&
+				r.Requests.Cpu().MilliValue() == request && r.Limits.Cpu().MilliValue() == limit &&
+				condition(p, corev1.PodResizeInProgress) == nil && condition(p, corev1.PodResizePending) == nil
+		}
+	}
+	harness.until("web", "ready with the pod's resources", has(100, 500))
+	harness.change("web", set("200m", "800m"))
+	harness.until("web", "resized", has(200, 800))
+	quota := func(name string) int64 {
+		id := harness.rt.Containers(name)[0]
+		st, err := harness.cfg.Runtime.Runtime.ContainerStatus(t.Context(),
+			&runtimeapi.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.GetStatus().GetResources().GetLinux().GetCpuQuota()
+	}
+	if whole, own := quota("c"), quota("limited"); whole != 80_000 || own != 5_000 {
+		t.Errorf("quotas of the containers: got %d and %d, want the pod's 80000 and its own 5000", whole, own)
+	}
+	calls := harness.rt.Calls()
+	pod, container := slices.Index(calls, "UpdatePodSandboxResources"), slices.Index(calls, "UpdateContainerResources")
+	if container < 0 || pod < container {
+		t.Errorf("calls %v: want the container updated, then its pod", calls)
+	}
+	harness.change("web", set("10000", "10000"))
+	p := harness.until("web", "refused", func(p *corev1.Pod) bool {
+		return condition(p, corev1.PodResizePending) != nil
+	})
+	if !p.Status.Resources.Limits.Cpu().Equal(resource.MustParse("800m")) {
+		t.Errorf("limits after a refused resize: got %v, want those before", p.Status.Resources)
+	}
+}
+
 // TestResizeInit: an init container that runs is given its new resources, as the node declares that it can.
 func TestResizeInit(t *testing.T) {
 	harness := newHarness(t)
@@ -146,7 +203,10 @@ func TestResizeInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+	want := []string{
+		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+		"RestartAllContainersOnContainerExits",
+	}
 	if got := n.Status.DeclaredFeatures; !slices.Equal(got, want) {
 		t.Errorf("declared features: got %v, want %v", got, want)
 	}

@@ -29,7 +29,8 @@ DRAExtendedResource DRAFractionalCapacityRange DRAPartitionableDevices DRAPriori
 DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout DeploymentReplicaSetTerminatingReplicas
 DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources
 ExecProbeTimeout HPAConfigurableTolerance HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction
-ImageVolume InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers JobManagedBy
+ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers
+JobManagedBy
 KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletPodResourcesDynamicResources KubeletPodResourcesGet
 KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
 MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
@@ -241,14 +242,6 @@ WatchListCompression
 		why:    "no metrics say when the keys of issuers were read",
 		names: `
 StructuredAuthenticationConfigurationJWKSMetrics
-`,
-	},
-	{
-		on:     true,
-		absent: true,
-		why:    "no node declares the feature yet: a resize of a whole pod is refused",
-		names: `
-InPlacePodLevelResourcesVerticalScaling
 `,
 	},
 	{

@@ -21,7 +21,10 @@ import (
 )
 
 // declaredFeatures is status.declaredFeatures: those that this kubelet supports, in alphabetical order.
-var declaredFeatures = []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+var declaredFeatures = []string{
+	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+	"RestartAllContainersOnContainerExits",
+}
 
 // status returns the node's current status. Conditions in have that other components own stay.
 func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatus {

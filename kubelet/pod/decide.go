@@ -86,6 +86,7 @@ func (in *Input) keepUp(plan *Plan) {
 		return
 	}
 	in.containers(plan, box)
+	in.resizePod(plan)
 	in.removeDead(plan)
 	in.explainAll(plan)
 }

@@ -16,14 +16,31 @@ func (in *Input) resizable(c *corev1.Container, cur *observed.Container) bool {
 	if !ok {
 		applied = cur.Annotations[observed.AnnotationResources]
 	}
-	return applied != "" && applied != podinfo.ResourcesHash(c)
+	return applied != "" && applied != podinfo.ResourcesHash(in.Pod, c)
 }
 
 // Refusal is why a pod is not resized, as its condition PodResizePending says it.
 type Refusal struct{ Reason, Message string }
 
-// wantsResize reports whether a running container has other resources than it should.
+// wantsResize reports whether the pod as a whole or a running container has other resources than it should.
 func (in *Input) wantsResize() bool {
+	return in.containerWantsResize() || in.podWantsResize()
+}
+
+// podWantsResize reports whether a pod with resources of its own has others than it should.
+func (in *Input) podWantsResize() bool {
+	return in.Observed.Current() != nil && podinfo.HasOwnResources(in.Pod) &&
+		(in.Limits == nil || *in.Limits != translate.PodLimits(in.Pod))
+}
+
+// resizePod gives the pod's cgroup its new limits, when the containers have theirs: they may have had more before.
+func (in *Input) resizePod(plan *Plan) {
+	if in.Refused == nil && !in.containerWantsResize() && in.podWantsResize() {
+		in.do(plan, Action{Op: OpResizePod})
+	}
+}
+
+func (in *Input) containerWantsResize() bool {
 	for c := range podinfo.All(in.Pod) {
 		if cur := in.Observed.Latest(c.Name); cur.Running() && in.resizable(c, cur) {
 			return true

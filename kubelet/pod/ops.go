@@ -73,6 +73,8 @@ func (w *Worker) do(ctx context.Context, in Input, action Action) {
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.forget(ctx, in, action) })
 	case OpResize:
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.resize(ctx, in, action) })
+	case OpResizePod:
+		w.launch(ctx, action, func(ctx context.Context) func() { return w.resizePod(ctx, in, action) })
 	}
 }
 
@@ -186,6 +188,8 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, action Action) func()
 		if err == nil {
 			delete(w.s.failed, action.Key())
 			delete(w.s.tries, action.Key())
+			limits := translate.PodLimits(in.Pod)
+			w.s.limits = &limits
 			return
 		}
 		if ctx.Err() != nil {
@@ -227,7 +231,7 @@ func (w *Worker) createSandbox(
 	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}
-	if err := w.env.Cgroups.Make(w.uid, translate.PodShares(pod)); err != nil {
+	if err := w.env.Cgroups.Make(w.uid, translate.PodLimits(pod)); err != nil {
 		return "", err
 	}
 	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{
@@ -344,19 +348,41 @@ func (w *Worker) forget(ctx context.Context, in Input, action Action) func() {
 
 func (w *Worker) resize(ctx context.Context, in Input, action Action) func() {
 	c, _ := podinfo.Find(in.Pod, action.Container)
-	hash := podinfo.ResourcesHash(c)
-	_, err := w.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-		ContainerId: action.ID,
-		Linux:       translate.Resources(in.Pod, c, w.env.MemoryBytes),
-	})
+	hash := podinfo.ResourcesHash(in.Pod, c)
+	err := w.env.Cgroups.Grow(w.uid, translate.PodLimits(in.Pod))
 	if err == nil {
-		err = w.env.Cgroups.Make(w.uid, translate.PodShares(in.Pod))
+		_, err = w.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
+			ContainerId: action.ID,
+			Linux:       translate.Resources(in.Pod, c, w.env.MemoryBytes),
+		})
 	}
 	done := w.retry(ctx, action, in.Pod, "resize container", err)
 	return func() {
 		done()
 		if err == nil {
 			w.s.resized[action.ID] = hash
+		}
+	}
+}
+
+// resizePod sets the limits of the pod's cgroup, then of its sandbox, which may be a machine of that size.
+func (w *Worker) resizePod(ctx context.Context, in Input, action Action) func() {
+	limits := translate.PodLimits(in.Pod)
+	err := w.env.Cgroups.Make(w.uid, limits)
+	if err == nil {
+		_, err = w.env.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: in.Observed.Current().ID,
+			Resources:    translate.PodResources(in.Pod),
+		})
+		if grpcstatus.Code(err) == codes.Unimplemented {
+			err = nil // the cgroup has them
+		}
+	}
+	done := w.retry(ctx, action, in.Pod, "resize pod", err)
+	return func() {
+		done()
+		if err == nil {
+			w.s.limits = &limits
 		}
 	}
 }

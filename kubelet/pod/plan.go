@@ -9,6 +9,7 @@ import (
 
 	"keelson/kubelet/holdback"
 	"keelson/kubelet/observed"
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/probe"
 )
 
@@ -29,6 +30,7 @@ const (
 	OpDelete          Op = "delete"          // delete the API object: everything is gone here
 	OpForget          Op = "forget"          // remove the pod's last traces; the worker ends after it
 	OpResize          Op = "resize"          // give a running container its new resources
+	OpResizePod       Op = "resizePod"       // give the pod as a whole its new resources
 )
 
 // Action is one thing to do. Fields that its Op does not need are zero.
@@ -54,7 +56,7 @@ func (a Action) Key() string {
 		return string(a.Op) + "/" + a.Container
 	case OpPreStop, OpStop, OpStopSandbox, OpRemoveContainer, OpRemoveSandbox, OpResize:
 		return string(a.Op) + "/" + a.ID
-	case OpVolumes, OpSandbox, OpTearDown, OpDelete, OpForget:
+	case OpVolumes, OpSandbox, OpTearDown, OpDelete, OpForget, OpResizePod:
 	}
 	return string(a.Op)
 }
@@ -155,6 +157,8 @@ type Input struct {
 	Result  func(probe.Key) probe.Result
 	// Refused is why the pod's containers must keep the resources they have; nil: they may be resized.
 	Refused *Refusal
+	// Limits are those that the pod's cgroup was given; nil: unknown.
+	Limits *podcgroup.Limits
 	// Resized is the hash of the resources that a running container was given after its creation, by container id.
 	Resized map[string]string
 

@@ -16,6 +16,7 @@ import (
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/status"
 	"keelson/kubelet/translate"
 )
 
@@ -39,8 +40,12 @@ func (w *Worker) recall(v view) {
 			w.env.Probes.Recall(w.uid, probe.Key{ContainerID: cur.ID, Kind: probe.Readiness})
 		}
 		if resizedBefore(v.pod, container, cur, was) {
-			w.s.resized[cur.ID] = podinfo.ResourcesHash(container)
+			w.s.resized[cur.ID] = podinfo.ResourcesHash(v.pod, container)
 		}
+	}
+	if w.s.limits == nil && wholeResizedBefore(v.pod) {
+		limits := translate.PodLimits(v.pod)
+		w.s.limits = &limits
 	}
 }
 
@@ -71,6 +76,14 @@ func resizedBefore(
 	want := translate.Resources(pod, container, 0)
 	return want.GetMemoryLimitInBytes() == have.GetMemoryLimitInBytes() && want.GetCpuQuota() == have.GetCpuQuota() &&
 		want.GetCpuShares() == have.GetCpuShares()
+}
+
+// wholeResizedBefore reports whether the status of a pod with resources of its own says that the pod has them.
+func wholeResizedBefore(pod *corev1.Pod) bool {
+	was := pod.Status.Resources
+	return podinfo.HasOwnResources(pod) && was != nil && podkind.Condition(pod, corev1.PodResizePending) == nil &&
+		equality.Semantic.DeepEqual(was.Limits, pod.Spec.Resources.Limits) &&
+		equality.Semantic.DeepEqual(was.Requests, status.PodRequests(pod))
 }
 
 // recallBackOff takes over the restart back-off of each container, which its newest run was created with.

@@ -52,6 +52,13 @@ func TestResizedBefore(t *testing.T) {
 	if resizedBefore(p, &c, cur, old) {
 		t.Error("a resize that was not admitted counts as done")
 	}
+	p.Spec.Resources = &corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}
+	if wholeResizedBefore(p) {
+		t.Error("a pod whose status does not say that it has its resources counts as resized")
+	}
+	if p.Status.Resources = p.Spec.Resources.DeepCopy(); !wholeResizedBefore(p) {
+		t.Error("the pod has its resources: it would be resized again")
+	}
 	cur.Resources.MemoryLimitInBytes = 1 << 20
 	if resizedBefore(p, &c, cur, was) {
 		t.Error("a resize that the runtime does not have counts as done")

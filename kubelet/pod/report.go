@@ -88,6 +88,7 @@ func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input 
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
 	} else {
 		si.Resizing = in.wantsResize()
+		si.PodResizing = in.podWantsResize()
 	}
 	for name, r := range plan.Waiting {
 		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}
@@ -137,7 +138,7 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 	}
 	passing := func(op Op) bool {
 		switch op {
-		case OpSandbox, OpStart, OpStop, OpStopSandbox, OpTearDown, OpResize:
+		case OpSandbox, OpStart, OpStop, OpStopSandbox, OpTearDown, OpResize, OpResizePod:
 			return true
 		case OpVolumes:
 			return !in.VolumesDone

@@ -122,7 +122,7 @@ func (w *Worker) tryStart(
 		return failedAs(reasonConfig, err)
 	}
 	// another program may have removed it
-	if err := w.env.Cgroups.Make(w.uid, translate.PodShares(in.Pod)); err != nil {
+	if err := w.env.Cgroups.Grow(w.uid, translate.PodLimits(in.Pod)); err != nil {
 		return failedAs(reasonCreate, err)
 	}
 	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{

@@ -233,6 +233,7 @@ func (w *Worker) input(v view) Input {
 		Crashes:     w.s.crashes,
 		Result:      w.env.Probes.Result,
 		Resized:     w.s.resized,
+		Limits:      w.s.limits,
 		Ending:      ending,
 		End:         w.s.end,
 		VolumesDone: w.s.volumes,
@@ -349,7 +350,7 @@ func shown(p *corev1.Pod) string {
 		b.WriteByte(';')
 	}
 	for c := range podinfo.All(p) {
-		b.WriteString(podinfo.ResourcesHash(c))
+		b.WriteString(podinfo.ResourcesHash(p, c))
 	}
 	return b.String()
 }

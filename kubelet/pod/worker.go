@@ -127,6 +127,7 @@ type state struct {
 	tries   map[string]int
 	crashes map[string]Crash
 	resized map[string]string
+	limits  *podcgroup.Limits // of the pod's cgroup, as last set; nil: unknown
 	// ending has the containers whose end has begun, by id.
 	ending     map[string]stopping
 	waitReason map[string]string // why a container waits, as last recorded in an event

@@ -3,7 +3,8 @@
 // Package podcgroup makes a cgroup for each pod of the node, in which the runtime makes those of the pod's
 // containers. It limits the number of processes: of each pod, and of all pods together to less than the machine can
 // have, so that a pod that forks without end takes no process from other pods, from the kubelet or from the
-// machine. It weighs the pods' processor time by their requests. The kubelet prepares it; the pod workers call Make and
+// machine. It weighs the pods' processor time by their requests, and limits processor time and memory of a pod that has
+// limits as a whole. The kubelet prepares it; the pod workers call Make and
 // Remove. It knows no runtime.
 package podcgroup
 
@@ -109,19 +110,46 @@ func (m *Manager) Of(uid string) string {
 	return filepath.Join(m.pods(), "pod"+uid)
 }
 
-// Make makes the cgroup of a pod, or sets its limit and its shares of the processors again. shares are those of
-// cgroups of version 1: 1024 for each processor that the pod requests, at least 2.
-func (m *Manager) Make(uid string, shares int64) error {
+// Limits are what the containers of a pod share.
+type Limits struct {
+	// Shares of the processors are those of cgroups of version 1: 1024 for each that the pod requests, at least 2.
+	Shares int64
+	// Quota is the processor time in 100 ms, in microseconds; 0: the pod as a whole has no limit.
+	Quota int64
+	// Memory is in bytes; 0: the pod as a whole has no limit.
+	Memory int64
+}
+
+// Make makes the cgroup of a pod, or sets its limits again.
+func (m *Manager) Make(uid string, limits Limits) error { return m.set(uid, limits, false) }
+
+// Grow makes the cgroup of a pod, or raises its limits where they are lower: the kernel gives no container more than
+// its pod, and no pod less than its containers, so a resize raises the pod first and lowers it last.
+func (m *Manager) Grow(uid string, limits Limits) error { return m.set(uid, limits, true) }
+
+func (m *Manager) set(uid string, limits Limits, grow bool) error {
 	if m.root == "" || m.limit < 0 {
 		return nil
 	}
 	if err := check(uid); err != nil {
 		return err
 	}
-	if err := linux.LimitProcesses(m.mode, m.Of(uid), m.limit); err != nil {
+	path := m.Of(uid)
+	if grow && limits.Quota+limits.Memory > 0 {
+		_, err := linux.ReadUsage(m.mode, path)
+		grow = err == nil // a new one has no limits, which nothing raises
+	}
+	if err := linux.LimitProcesses(m.mode, path, m.limit); err != nil {
 		return err
 	}
-	return ignoreUnsupported(linux.WeighCPU(m.mode, m.Of(uid), shares))
+	err := linux.WeighCPU(m.mode, path, limits.Shares)
+	if err == nil && limits.Quota > 0 {
+		err = linux.LimitCPU(m.mode, path, limits.Quota, grow)
+	}
+	if err = ignoreUnsupported(err); err == nil && limits.Memory > 0 {
+		err = linux.LimitCgroupMemory(m.mode, path, limits.Memory, grow)
+	}
+	return err
 }
 
 // Remove removes the cgroup of a pod, whose processes have ended. A missing one is no error.

@@ -61,7 +61,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("all pods: got the limit %q, want %s", got, want)
 	}
 	for range 2 { // again: nothing changes
-		if err := manager.Make("a-uid", 512); err != nil {
+		if err := manager.Make("a-uid", Limits{Shares: 512}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestPods(t *testing.T) {
 		manager.mode != linux.CgroupV2 && (pods != "262144" || shares != "512") {
 		t.Errorf("got the shares %q of all pods and %q of a pod that requests half a processor", pods, shares)
 	}
-	if err := manager.Make("gone", 2); err != nil {
+	if err := manager.Make("gone", Limits{Shares: 2}); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("sleep", "1000")
@@ -91,7 +91,7 @@ func TestPods(t *testing.T) {
 		t.Errorf("after another start: got the limits %q and %q, want that the cgroup without processes is gone", gone,
 			here)
 	}
-	if err := manager.Make("../../other", 2); err == nil {
+	if err := manager.Make("../../other", Limits{Shares: 2}); err == nil {
 		t.Error("a uid that leads elsewhere was accepted")
 	}
 	for range 2 {
@@ -104,9 +104,83 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// TestLimitsOfAPod: the processor time and memory of a pod as a whole are set, raised where they are lower while its
+// containers change, and never put below what the pod uses.
+func TestLimitsOfAPod(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: cgroups")
+	}
+	root := fmt.Sprintf("/keelson-test-limits-%d", os.Getpid())
+	manager := New(root, 0, slog.New(slog.DiscardHandler))
+	manager.Prepare()
+	t.Cleanup(func() {
+		if err := linux.RemoveCgroup(manager.mode, root); err != nil {
+			t.Error(err)
+		}
+	})
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill() // before the cgroup is removed
+		_ = cmd.Wait()         // it was killed
+	}()
+	const mebi = 1 << 20
+	for i, step := range []struct {
+		set    func(string, Limits) error
+		limits Limits
+		want   Limits
+	}{
+		{manager.Grow, Limits{2, 50_000, 64 * mebi}, Limits{2, 50_000, 64 * mebi}}, // a new one
+		{manager.Grow, Limits{2, 80_000, 32 * mebi}, Limits{2, 80_000, 64 * mebi}},
+		{manager.Make, Limits{2, 40_000, 32 * mebi}, Limits{2, 40_000, 32 * mebi}},
+		{manager.Make, Limits{Shares: 2}, Limits{2, 40_000, 32 * mebi}},
+	} {
+		if err := step.set("u", step.limits); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if err := linux.JoinCgroup(manager.mode, manager.Of("u")+"/container", cmd.Process.Pid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if quota, memory := given(t, manager, "u"); quota != step.want.Quota || memory != step.want.Memory {
+			t.Errorf("step %d: got %d µs and %d bytes, want %+v", i, quota, memory, step.want)
+		}
+	}
+	usage, err := linux.ReadUsage(manager.mode, manager.Of("u"))
+	if err != nil || usage.Memory == 0 {
+		t.Skipf("usage %+v, %v: nothing to be below of", usage, err)
+	}
+	if err := manager.Make("u", Limits{2, 40_000, 1}); err == nil || !strings.Contains(err.Error(), "it uses") {
+		t.Errorf("a limit below the usage: got %v, want an error that says so", err)
+	}
+}
+
+// given are the processor time and memory that the kernel gives a pod.
+func given(t *testing.T, m *Manager, uid string) (quota, memory int64) {
+	t.Helper()
+	number := func(controller, v1, v2 string) (n int64) {
+		file := filepath.Join(linux.CgroupRoot, controller, m.Of(uid), v1)
+		if m.mode == linux.CgroupV2 {
+			file = filepath.Join(linux.CgroupRoot, m.Of(uid), v2)
+		}
+		text, err := os.ReadFile(file)
+		if err == nil {
+			_, err = fmt.Sscan(string(text), &n)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	return number("cpu", "cpu.cfs_quota_us", "cpu.max"), number("memory", "memory.limit_in_bytes", "memory.max")
+}
+
 func TestWithoutLimit(t *testing.T) {
 	for _, m := range []*Manager{New("", 0, nil), New("/keelson-test-none", -1, nil)} {
-		if m.Of("u") != m.root || m.Make("u", 2) != nil || m.Remove("u") != nil {
+		if m.Of("u") != m.root || m.Make("u", Limits{Shares: 2}) != nil || m.Remove("u") != nil {
 			t.Errorf("%+v: pods have cgroups of their own", m)
 		}
 	}

@@ -16,9 +16,9 @@ import (
 func Hash(c *corev1.Container) string { return hash(c.Name, c.Image) }
 
 // ResourcesHash changes when a container's cgroup must be given new limits.
-func ResourcesHash(c *corev1.Container) string {
+func ResourcesHash(pod *corev1.Pod, c *corev1.Container) string {
 	var parts []string
-	for _, l := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+	for _, l := range []corev1.ResourceList{c.Resources.Requests, Limits(pod, c)} {
 		for _, name := range slices.Sorted(maps.Keys(l)) {
 			q := l[name]
 			parts = append(parts, string(name)+"="+fmt.Sprint(q.MilliValue()))
@@ -26,6 +26,21 @@ func ResourcesHash(c *corev1.Container) string {
 		parts = append(parts, ";")
 	}
 	return hash(strings.Join(parts, ","))
+}
+
+// Limits are those of a container: the pod's own hold for it where it has none itself.
+func Limits(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	if pod.Spec.Resources == nil || len(pod.Spec.Resources.Limits) == 0 {
+		return c.Resources.Limits
+	}
+	merged := pod.Spec.Resources.Limits.DeepCopy()
+	maps.Copy(merged, c.Resources.Limits)
+	return merged
+}
+
+// HasOwnResources reports whether the pod as a whole has requests or limits (KEP-2837).
+func HasOwnResources(pod *corev1.Pod) bool {
+	return pod.Spec.Resources != nil && len(pod.Spec.Resources.Requests)+len(pod.Spec.Resources.Limits) > 0
 }
 
 func hash(parts ...string) string {

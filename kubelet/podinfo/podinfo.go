@@ -186,7 +186,7 @@ func QOS(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
-	if p.Spec.Resources != nil && (len(p.Spec.Resources.Requests) > 0 || len(p.Spec.Resources.Limits) > 0) {
+	if HasOwnResources(p) {
 		return qosOf([]corev1.ResourceRequirements{*p.Spec.Resources})
 	}
 	var all []corev1.ResourceRequirements

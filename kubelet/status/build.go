@@ -41,8 +41,8 @@ type Input struct {
 	ResizePending *Reason
 	// Restarting: containers are being stopped so that all of the pod start again.
 	Restarting bool
-	// Resizing: a resize is in progress.
-	Resizing bool
+	// Resizing: a resize is in progress. PodResizing: the pod as a whole does not have its new resources yet.
+	Resizing, PodResizing bool
 	// EndPhase, EndReason and EndMessage are how the kubelet ends the pod; phase empty: it does not.
 	EndPhase              corev1.PodPhase
 	EndReason, EndMessage string
@@ -86,6 +86,7 @@ func Build(in Input) corev1.PodStatus {
 		}
 	}
 	podinfo.LimitHealth(status.ContainerStatuses)
+	in.setPodResources(&status)
 	if in.Terminal && (in.EndPhase != "" || in.Pod.DeletionTimestamp != nil) {
 		markStatusUnknown(in.Pod, &status)
 	}

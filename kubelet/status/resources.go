@@ -3,11 +3,13 @@
 package status
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	helper "k8s.io/component-helpers/resource"
 
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
@@ -50,6 +52,37 @@ func (in Input) setResources(container *corev1.Container, cur *observed.Containe
 		}
 	}
 	cs.Resources = res
+}
+
+// setPodResources sets the resources of a pod that has some as a whole: those that it is admitted with, and those that
+// its cgroup has, which follow when it was resized.
+func (in Input) setPodResources(status *corev1.PodStatus) {
+	if !podinfo.HasOwnResources(in.Pod) {
+		status.AllocatedResources = nil
+		status.Resources = nil
+		return
+	}
+	if in.ResizePending != nil && status.Resources != nil {
+		return
+	}
+	status.AllocatedResources = PodRequests(in.Pod)
+	if in.PodResizing && status.Resources != nil {
+		return
+	}
+	status.Resources = &corev1.ResourceRequirements{
+		Requests: PodRequests(in.Pod),
+		Limits:   in.Pod.Spec.Resources.Limits.DeepCopy(),
+	}
+}
+
+// PodRequests is what the pod as a whole requests of the resources that pods can have as a whole, without its overhead:
+// its own requests, else those of its containers together.
+func PodRequests(pod *corev1.Pod) corev1.ResourceList {
+	requests := helper.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true})
+	maps.DeleteFunc(requests, func(name corev1.ResourceName, _ resource.Quantity) bool {
+		return !helper.IsSupportedPodLevelResource(name)
+	})
+	return requests
 }
 
 // minMilliCPULimit is the minimum limit in the kernel, a quota of 1 ms: smaller limits have the same effect.

@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/observed"
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 )
 
@@ -85,7 +86,7 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 		},
 		Annotations: map[string]string{
 			observed.AnnotationHash:          podinfo.Hash(container),
-			observed.AnnotationResources:     podinfo.ResourcesHash(container),
+			observed.AnnotationResources:     podinfo.ResourcesHash(pod, container),
 			observed.AnnotationRestartCount:  strconv.Itoa(in.Restart),
 			observed.AnnotationMessagePath:   container.TerminationMessagePath,
 			observed.AnnotationMessagePolicy: string(container.TerminationMessagePolicy),
@@ -183,10 +184,20 @@ func quota(milli int64) int64 {
 	return max(milli*period/1000, minQuota)
 }
 
-// PodShares returns the shares of the processors of a pod's cgroup, by all that the pod requests.
-func PodShares(pod *corev1.Pod) int64 {
+// PodLimits returns the limits of a pod's cgroup: its shares by all that the pod requests, and what limits the pod as a
+// whole, with its overhead.
+func PodLimits(pod *corev1.Pod) podcgroup.Limits {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	return shares(requests.Cpu().MilliValue())
+	limits := podcgroup.Limits{Shares: shares(requests.Cpu().MilliValue())}
+	if whole := pod.Spec.Resources; whole != nil {
+		if cpu := whole.Limits.Cpu().MilliValue(); cpu > 0 {
+			limits.Quota = quota(cpu + pod.Spec.Overhead.Cpu().MilliValue())
+		}
+		if memory := whole.Limits.Memory().Value(); memory > 0 {
+			limits.Memory = memory + pod.Spec.Overhead.Memory().Value()
+		}
+	}
+	return limits
 }
 
 // Resources returns the resources of a container's cgroup. memoryBytes is the node's memory, for the OOM score.
@@ -195,16 +206,7 @@ func Resources(pod *corev1.Pod, container *corev1.Container, memoryBytes int64) 
 	if cpu.IsZero() {
 		cpu = container.Resources.Limits.Cpu()
 	}
-	limits := container.Resources.Limits
-	if podLimits := pod.Spec.Resources; podLimits != nil {
-		// a container without a limit of its own may use the pod's
-		merged := podLimits.Limits.DeepCopy()
-		if merged == nil {
-			merged = corev1.ResourceList{}
-		}
-		maps.Copy(merged, limits)
-		limits = merged
-	}
+	limits := podinfo.Limits(pod, container)
 	return &runtimeapi.LinuxContainerResources{
 		CpuPeriod:          period,
 		CpuShares:          shares(cpu.MilliValue()),
@@ -261,8 +263,9 @@ func beyondContainers(p *corev1.Pod) int64 {
 	return left / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
 }
 
-// Sandbox resources are the sums over the pod's containers, for runtimes with sandboxes of a fixed size (VMs).
-func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
+// PodResources are the resources of a pod's sandbox: the sums over the pod's containers, for runtimes with sandboxes of
+// a fixed size (VMs).
+func PodResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	var req, quotaMilli, mem int64
 	limited := true
 	memLimited := true

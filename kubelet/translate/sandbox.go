@@ -128,7 +128,7 @@ func sandboxLinux(pod *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxC
 	out := &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent:    in.CgroupParent,
 		SecurityContext: sc,
-		Resources:       podResources(pod),
+		Resources:       PodResources(pod),
 	}
 	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(pod)
 	for c := range podinfo.All(pod) {

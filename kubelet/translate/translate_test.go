@@ -472,7 +472,7 @@ func TestSandboxResources(t *testing.T) {
 		},
 		Containers: []corev1.Container{{Name: "a"}},
 	}}
-	got := podResources(pod)
+	got := PodResources(pod)
 	if got.CpuShares != 512 || got.CpuQuota != 100_000 || got.MemoryLimitInBytes != 64<<20 {
 		t.Errorf("got %v, want shares 512, quota 100000, memory 64Mi", got)
 	}

@@ -62,6 +62,69 @@ func WeighCPU(mode CgroupMode, path string, shares int64) error {
 	return nil
 }
 
+// cpuPeriod is the period of processor quotas in microseconds: the kernel's default.
+const cpuPeriod = 100_000
+
+// LimitCPU sets the processor time that the cgroup path may use in 100 ms, in microseconds. With grow a higher limit
+// stays, and so does a cgroup without one. The cgroup is there, with its controller cpu.
+func LimitCPU(mode CgroupMode, path string, quota int64, grow bool) error {
+	file := filepath.Join(CgroupRoot, "cpu", path, "cpu.cfs_quota_us")
+	value := strconv.FormatInt(quota, 10)
+	if mode == CgroupV2 {
+		file = filepath.Join(CgroupRoot, path, "cpu.max")
+		value += " " + strconv.Itoa(cpuPeriod)
+	}
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(raw)), " ")
+		now, unlimited := strconv.ParseInt(first, 10, 64) // "max" of version 2, -1 of version 1
+		if grow && (unlimited != nil || now < 0 || now >= quota) {
+			return nil
+		}
+		err = os.WriteFile(file, []byte(value), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("limit processor time of cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+// LimitCgroupMemory makes the cgroup path and sets its memory in bytes. With grow a higher limit stays. A limit below
+// what the cgroup uses is an error: the kernel would kill processes of it.
+func LimitCgroupMemory(mode CgroupMode, path string, limit int64, grow bool) error {
+	dir := filepath.Join(CgroupRoot, "memory", path)
+	file := "memory.limit_in_bytes"
+	usage := "memory.usage_in_bytes"
+	if mode == CgroupV2 {
+		dir = filepath.Join(CgroupRoot, path)
+		file = "memory.max"
+		usage = "memory.current"
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	if mode == CgroupV2 {
+		if err := delegate(path, "memory"); err != nil {
+			return err
+		}
+	}
+	now, err := readNumber(filepath.Join(dir, file))
+	if err == nil && (now == uint64(limit) || grow && (now == 0 || now > uint64(limit))) {
+		return nil
+	}
+	used, err := readNumber(filepath.Join(dir, usage))
+	if err == nil && used > uint64(limit) {
+		return fmt.Errorf("limit memory of cgroup %s: it uses %d bytes, more than the limit of %d", path, used, limit)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, file), []byte(strconv.FormatInt(limit, 10)), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("limit memory of cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
 // delegate enables a controller of version 2 for the cgroup path: in every cgroup above it.
 func delegate(path, controller string) error {
 	at := CgroupRoot
