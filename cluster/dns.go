@@ -75,18 +75,19 @@ func (s *site) dns() (run.Func, error) {
 		return nil, err
 	}
 	server, err := dns.New(dns.Config{
-		Pod:       pod,
-		Client:    s.client(roleNamed(dnsRole).roleIdentity),
-		NodeName:  s.cfg.NodeName,
-		Listen:    listen,
-		Second:    second,
-		AnyPort:   anyPort,
-		ServiceIP: ip,
-		Domain:    s.cfg.Node.domain(),
-		File:      s.cfg.DNS.Config,
-		Allowed:   allow,
-		Marks:     s.marks,
-		Log:       s.logOf(deeds.DNS),
+		Pod:        pod,
+		Client:     s.client(roleNamed(dnsRole).roleIdentity),
+		NodeName:   s.cfg.NodeName,
+		Listen:     listen,
+		Second:     second,
+		AnyPort:    anyPort,
+		ServiceIP:  ip,
+		Domain:     s.cfg.Node.domain(),
+		File:       s.cfg.DNS.Config,
+		ResolvConf: s.cfg.Node.ResolvConf,
+		Allowed:    allow,
+		Marks:      s.marks,
+		Log:        s.logOf(deeds.DNS),
 	})
 	if err != nil {
 		return nil, err
