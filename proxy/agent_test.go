@@ -206,6 +206,39 @@ func staleNow(w *world) *stale {
 	return s
 }
 
+// TestMetricsAddress: the mode, the health and the metrics of the proxy are where kube-proxy has them, and a port that
+// is taken does not keep the proxy from its work.
+func TestMetricsAddress(t *testing.T) {
+	world := newWorld(t)
+	world.cfg.Options.MetricsBindAddress = fmt.Sprint("127.0.0.1:", freePort(t))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }() // nothing was sent
+	world.cfg.Options.HealthzBindAddress = taken.Addr().String()
+	world.start()
+	get := func(path string) string {
+		resp, err := http.Get("http://" + world.cfg.Options.MetricsBindAddress + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(resp.StatusCode, " ", string(b))
+	}
+	world.until("the mode", "200 nftables", func() string { return get("/proxyMode") })
+	if got := get("/healthz"); got != "200 ok" {
+		t.Errorf("/healthz: got %q, want ok", got)
+	}
+	if got := get("/metrics"); !strings.Contains(got, "kubeproxy_sync_proxy_rules_duration_seconds_count") {
+		t.Errorf("/metrics: got %q, want the proxy's", got)
+	}
+}
+
 // TestHealthAnswers: health check node ports and /healthz respond like kube-proxy's.
 func TestHealthAnswers(t *testing.T) {
 	world := newWorld(t)

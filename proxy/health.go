@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -16,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -260,9 +263,34 @@ func (l *liveness) eligible(node *corev1.Node) {
 	l.leaving = leaving
 }
 
-// serveHealthz serves /healthz and /livez as kube-proxy does. If the port is in use, the proxy works without them.
+// serveHealthz serves /healthz and /livez as kube-proxy does.
 func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
-	addr := p.cfg.Options.HealthzBindAddress
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, true) })
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, false) })
+	return p.serve(ctx, ready, p.cfg.Options.HealthzBindAddress, mux)
+}
+
+// serveMetrics serves what kube-proxy does at its address for metrics, which tools ask for the mode of the proxy.
+func (p *Proxy) serveMetrics(ctx context.Context, ready func()) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(Collectors()...)
+	mux := http.NewServeMux()
+	text := func(path, answer string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			_, _ = io.WriteString(w, answer) // the client may be gone
+		})
+	}
+	text("/healthz", "ok")
+	text("/proxyMode", "nftables")
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return p.serve(ctx, ready, p.cfg.Options.MetricsBindAddress, mux)
+}
+
+// serve serves a mux until ctx is done; with an empty address it waits. If the port is in use, the proxy works without.
+func (p *Proxy) serve(ctx context.Context, ready func(), addr string, mux *http.ServeMux) error {
 	ready()
 	if addr == "" {
 		<-ctx.Done()
@@ -270,17 +298,14 @@ func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		p.log.Warn("the service proxy answers no /healthz", "addr", addr, "err", err)
+		p.log.Warn("the service proxy does not answer at an address", "addr", addr, "err", err)
 		<-ctx.Done()
 		return nil
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, true) })
-	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, false) })
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve healthz: %w", err)
+		return fmt.Errorf("serve %s: %w", addr, err)
 	}
 	return nil
 }

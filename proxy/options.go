@@ -24,12 +24,17 @@ type Options struct {
 	NodePortAddresses []string
 	// HealthzBindAddress is the address of /healthz; "" turns it off.
 	HealthzBindAddress string
+	// MetricsBindAddress is the address of /proxyMode, /healthz and /metrics; "" turns it off.
+	MetricsBindAddress string
 	// ExternalIPs: Services' spec.externalIPs are served (feature gate AllowServiceExternalIPs).
 	ExternalIPs bool
 }
 
 // DefaultHealthz has kube-proxy's port, but is on loopback only.
 const DefaultHealthz = "127.0.0.1:10256"
+
+// DefaultMetrics is kube-proxy's.
+const DefaultMetrics = "127.0.0.1:10249"
 
 const primary = "primary"
 
@@ -41,6 +46,8 @@ func (o *Options) AddFlags(fl *pflag.FlagSet) {
 		"CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: all)")
 	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz,
 		"address of the service proxy's /healthz; empty: none")
+	fl.StringVar(&o.MetricsBindAddress, "metrics-bind-address", DefaultMetrics,
+		"address of the service proxy's /proxyMode, /healthz and /metrics; empty: none")
 }
 
 // Validate checks the options.
@@ -57,6 +64,12 @@ func (o *Options) Validate() error {
 		if _, _, err := net.SplitHostPort(o.HealthzBindAddress); err != nil {
 			return fmt.Errorf("--healthz-bind-address %q: want an address and a port, such as %s: %w",
 				o.HealthzBindAddress, DefaultHealthz, err)
+		}
+	}
+	if o.MetricsBindAddress != "" {
+		if _, _, err := net.SplitHostPort(o.MetricsBindAddress); err != nil {
+			return fmt.Errorf("--metrics-bind-address %q: want an address and a port, such as %s: %w",
+				o.MetricsBindAddress, DefaultMetrics, err)
 		}
 	}
 	return nil
