@@ -25,6 +25,7 @@ func (n *Network) setUp(k *kernel) error {
 	if err := n.setUpRules(k); err != nil {
 		return err
 	}
+	n.setUpConntrack() // the rules have loaded the kernel's connection table
 	if err := n.deleteUnleased(k); err != nil {
 		return err
 	}

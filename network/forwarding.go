@@ -177,9 +177,29 @@ func (n *Network) setUpBridges() error {
 	return nil
 }
 
+// tracked are settings of the kernel's connection table.
+const tracked = "conntrack:"
+
+// setUpConntrack sets how long connections of TCP stay in the kernel's table as kube-proxy does: a silent one for a
+// day, and one that its server has half closed for an hour, which the kernel forgets after a minute.
+func (n *Network) setUpConntrack() {
+	for name, seconds := range map[string]string{
+		"tcp_timeout_established": "86400",
+		"tcp_timeout_close_wait":  "3600",
+	} {
+		// without the table nothing is forgotten; in a container the settings may be read-only
+		if err := n.setRecorded(tracked+name, seconds); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.log.Warn("connections are forgotten after the kernel's default time", "setting", name, "err", err)
+		}
+	}
+}
+
 // settingOf returns the path of a record's sysctl: LINK is IPv4 forwarding, 6:LINK:NAME an IPv6 setting, bridge:NAME
-// one of bridges. Names of links have no colon.
+// one of bridges, conntrack:NAME one of the connection table. Names of links have no colon.
 func settingOf(record string) string {
+	if name, ok := strings.CutPrefix(record, tracked); ok {
+		return "/proc/sys/net/netfilter/nf_conntrack_" + name
+	}
 	if name, ok := strings.CutPrefix(record, "bridge:"); ok {
 		return "/proc/sys/net/bridge/bridge-" + name
 	}

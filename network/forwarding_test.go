@@ -66,6 +66,18 @@ func TestPurgeRestoresForwarding(t *testing.T) {
 	if err := setSysctl("/proc/sys/net/ipv4/ip_forward", "0"); err != nil {
 		t.Fatal(err)
 	}
+	wantTimes := func(when, established, closeWait string) {
+		t.Helper()
+		for name, want := range map[string]string{
+			"tcp_timeout_established": established,
+			"tcp_timeout_close_wait":  closeWait,
+		} {
+			got, err := os.ReadFile(settingOf(tracked + name))
+			if err != nil || strings.TrimSpace(string(got)) != want {
+				t.Errorf("%s: %s: got %q, %v, want %s", when, name, got, err, want)
+			}
+		}
+	}
 	uplinks(t, "fwd-off", "192.0.2.1/25", "0")
 	uplinks(t, "fwd-on", "192.0.2.129/25", "1")
 	run := t.TempDir()
@@ -78,6 +90,7 @@ func TestPurgeRestoresForwarding(t *testing.T) {
 		wantForwarding(t, "up", map[string]string{"fwd-off": "1", "fwd-on": "1"})
 		stop()
 	}
+	wantTimes("up", "86400", "3600")
 	again, stop := start(t, nets[0].cfg) // a restart records nothing new
 	stop()
 	if err := again.Purge(context.Background()); err != nil {
@@ -89,6 +102,7 @@ func TestPurgeRestoresForwarding(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantForwarding(t, "both are gone", map[string]string{"fwd-off": "0", "fwd-on": "1"})
+		wantTimes("both are gone", "432000", "60")
 	}
 	if left, err := os.ReadDir(run + "/forwarding"); err != nil || len(left) != 1 {
 		t.Errorf("records: got %v, %v, want the lock alone", left, err)
