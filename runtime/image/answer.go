@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -161,6 +162,8 @@ func describeStatus(host string, te *transport.Error) error {
 		switch d.Code {
 		case transport.ManifestUnknownErrorCode:
 			return says(ErrNotFound, "manifest unknown")
+		case transport.BlobUnknownErrorCode:
+			return says(ErrNotFound, "blob unknown to registry")
 		case transport.NameUnknownErrorCode:
 			return says(ErrNotFound, "repository name not known to registry")
 		case transport.DeniedErrorCode:
@@ -171,6 +174,8 @@ func describeStatus(host string, te *transport.Error) error {
 		}
 	}
 	switch {
+	case te.StatusCode == http.StatusNotFound && te.Request != nil && strings.Contains(te.Request.URL.Path, "/blobs/"):
+		return says(ErrNotFound, "blob unknown to registry")
 	case te.StatusCode == http.StatusNotFound:
 		return says(ErrNotFound, "manifest unknown")
 	case te.StatusCode == http.StatusUnauthorized, te.StatusCode == http.StatusForbidden:

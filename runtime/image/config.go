@@ -4,6 +4,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ func (s *stringSet) UnmarshalJSON(raw []byte) error {
 type config struct {
 	OS           string     `json:"os"`
 	Architecture string     `json:"architecture"`
+	Variant      string     `json:"variant"`
 	Created      *time.Time `json:"created"`
 	Process      struct {
 		User       string     `json:"User"`
@@ -79,6 +81,7 @@ type config struct {
 		Volumes    stringSet  `json:"Volumes"`
 	} `json:"config"`
 	RootFS struct {
+		Type    string     `json:"type"`
 		DiffIDs diffIDList `json:"diff_ids"`
 	} `json:"rootfs"`
 }
@@ -97,10 +100,12 @@ func parseConfig(raw []byte, arch string) (*config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: config is not the JSON it should be", ErrInvalid)
 	}
-	said := (&platform{OS: c.OS, Architecture: c.Architecture}).normal()
-	if arch != "" && (c.OS != "" && said.OS != "linux" || c.Architecture != "" && said.Architecture != arch) {
-		return nil, fmt.Errorf("%w: image is for %s/%s, this node is linux/%s", errOtherPlatform, word(c.OS),
-			word(c.Architecture), arch)
+	said := platform{OS: c.OS, Architecture: cmp.Or(c.Architecture, arch), Variant: c.Variant}
+	if arch != "" && !said.runsOn(arch) {
+		return nil, fmt.Errorf("%w: image is for %s, this node is linux/%s", errOtherPlatform, &said, arch)
+	}
+	if t := c.RootFS.Type; t != "" && t != "layers" {
+		return nil, fmt.Errorf("%w: the root file system in the config is of another type than layers", ErrInvalid)
 	}
 	for _, d := range c.RootFS.DiffIDs {
 		if !isDigest(d) {

@@ -4,6 +4,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,10 +112,11 @@ type annotations struct {
 
 // document is a manifest or an index.
 type document struct {
-	MediaType string       `json:"mediaType"`
-	Config    descriptor   `json:"config"`
-	Layers    layerList    `json:"layers"`
-	Manifests manifestList `json:"manifests"`
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Config        descriptor   `json:"config"`
+	Layers        layerList    `json:"layers"`
+	Manifests     manifestList `json:"manifests"`
 
 	kind kindOf // kindManifest or kindIndex
 	// chosen: an index says that this manifest is for the node's platform. What its config says of the platform does
@@ -142,6 +144,19 @@ var mediaKinds = map[string]kindOf{
 	"application/vnd.docker.distribution.manifest.v1+prettyjws": kindSchema1,
 }
 
+// configTypes are the media types of the configs of containers. Old versions of docker pushed octet-stream, and some
+// tools write none. A config of another type is not read: it belongs to an artifact.
+var configTypes = []string{
+	"application/vnd.oci.image.config.v1+json",
+	"application/vnd.docker.container.image.v1+json",
+	"application/octet-stream",
+	"",
+}
+
+// errArtifact is the error of a manifest that is not of a container image.
+var errArtifact = fmt.Errorf("%w: it is an artifact, not a container image: its config has another media type",
+	ErrInvalid)
+
 var acceptedTypes = []string{
 	"application/vnd.oci.image.index.v1+json",
 	"application/vnd.oci.image.manifest.v1+json",
@@ -160,31 +175,53 @@ func parseDocument(raw []byte, mediaType string) (*document, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: manifest or index is not the JSON it should be", ErrInvalid)
 	}
-	kind := mediaKinds[mediaType]
-	if kind == kindOther {
-		kind = mediaKinds[d.MediaType]
-	}
-	if kind == kindOther {
-		kind = kindManifest
-		if d.Manifests != nil {
-			kind = kindIndex
-		}
-	}
-	switch kind {
-	case kindSchema1:
+	kind, err := d.kindBy(mediaType)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == kindSchema1:
 		return nil, fmt.Errorf("%w: manifest of the outdated schema 1: push the image again with a newer tool",
 			ErrInvalid)
-	case kindIndex:
-		d.Config = descriptor{}
-		d.Layers = nil
-	default:
-		d.Manifests = nil
-		if !isDigest(d.Config.Digest) {
-			return nil, fmt.Errorf("%w: manifest names no config", ErrInvalid)
-		}
+	case kind == kindManifest && !isDigest(d.Config.Digest):
+		return nil, fmt.Errorf("%w: manifest names no config", ErrInvalid)
 	}
 	d.kind = kind
 	return &d, nil
+}
+
+// kindBy returns what a document is: what it was announced as, else what it says, else what is in it. A document that
+// could be read in two ways is refused: who checks its signature or scans it might see another image than runs.
+func (d *document) kindBy(mediaType string) (kindOf, error) {
+	announced := mediaKinds[mediaType]
+	said := mediaKinds[d.MediaType]
+	if announced != kindOther && said != kindOther && announced != said {
+		return kindOther, fmt.Errorf("%w: the media type in the manifest or index is not that of its announcement",
+			ErrInvalid)
+	}
+	if len(d.Manifests) > 0 && (len(d.Layers) > 0 || d.Config.Digest != "") {
+		return kindOther, fmt.Errorf("%w: manifest and index in one document", ErrInvalid)
+	}
+	kind := cmp.Or(announced, said)
+	switch {
+	case d.SchemaVersion == 1:
+		kind = kindSchema1
+	case d.SchemaVersion != 0 && d.SchemaVersion != 2:
+		return kindOther, fmt.Errorf("%w: manifest or index of schema version %d, only 2 is supported", ErrInvalid,
+			d.SchemaVersion)
+	case kind == kindOther && d.Manifests != nil:
+		kind = kindIndex
+	case kind == kindOther:
+		kind = kindManifest
+	}
+	return kind, nil
+}
+
+// checkSize compares a document with the size that its descriptor gives; 0 is none.
+func (d descriptor) checkSize(raw []byte) error {
+	if d.Size != 0 && d.Size != int64(len(raw)) {
+		return fmt.Errorf("%w: %.80s has %d bytes, its descriptor says %d", ErrInvalid, d.Digest, len(raw), d.Size)
+	}
+	return nil
 }
 
 // documents returns the small documents of an image, whose digests it has checked: from a registry or an archive.
@@ -219,6 +256,9 @@ func resolve(ctx context.Context, from documents, raw []byte, mediaType, arch st
 		if raw, err = from.manifest(ctx, next.Digest); err != nil {
 			return nil, err
 		}
+		if err := next.checkSize(raw); err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -237,6 +277,9 @@ func choose(manifests []descriptor, arch string) (descriptor, error) {
 		}
 	}
 	if best < 0 {
+		if len(has) == 0 {
+			has = []string{"none"}
+		}
 		return descriptor{}, fmt.Errorf("%w: no image for platform linux/%s in manifest list (it has %s)", ErrNotFound,
 			arch, strings.Join(has, ", "))
 	}
@@ -273,10 +316,8 @@ func rankPlatform(d descriptor, arch string) int {
 	if d.Platform == nil {
 		return 1 // no platform given; the config is checked later
 	}
-	p := d.Platform.normal()
-	most := variants(arch)
-	if p.OS != "linux" || p.Architecture != arch || p.level > most {
+	if !d.Platform.runsOn(arch) {
 		return 0
 	}
-	return 2 + p.level
+	return 2 + d.Platform.normal().level
 }

@@ -84,6 +84,9 @@ func (s *Store) plansOf(ctx context.Context, a *tarFile) ([]importPlan, error) {
 // ociPlans reads index.json. The name of a manifest is the annotation io.containerd.image.name, or
 // org.opencontainers.image.ref.name when that is a full reference and not just a tag.
 func (s *Store) ociPlans(ctx context.Context, a *tarFile, add func(importPlan)) error {
+	if err := checkLayout(a); err != nil {
+		return err
+	}
 	raw, err := a.bytes("index.json")
 	if err != nil {
 		return err
@@ -94,21 +97,25 @@ func (s *Store) ociPlans(ctx context.Context, a *tarFile, add func(importPlan)) 
 	}
 	var skipped error
 	count := 0
-	for _, descriptor := range ix.Manifests {
-		if k := mediaKinds[descriptor.MediaType]; k != kindManifest && k != kindIndex {
+	for _, entry := range ix.Manifests {
+		if k := mediaKinds[entry.MediaType]; k != kindManifest && k != kindIndex {
 			continue
 		}
-		p, err := s.ociPlan(ctx, a, descriptor)
-		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) {
-			skipped = err // an image for another platform, beside one for this platform
+		if entry.Platform != nil && !entry.Platform.runsOn(s.arch) {
+			_, skipped = choose([]descriptor{entry}, s.arch)
+			continue // its blobs may be missing
+		}
+		p, err := s.ociPlan(ctx, a, entry)
+		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) || errors.Is(err, errArtifact) {
+			skipped = err // an image for another platform, or an artifact, beside an image for this platform
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		for _, n := range namesOf(descriptor.Annotations) {
+		for _, n := range namesOf(entry.Annotations) {
 			p.tags = nonEmpty(append(p.tags, n.tagged())...)
-			p.digests = append(p.digests, n.repo+"@"+descriptor.Digest)
+			p.digests = append(p.digests, n.repo+"@"+entry.Digest)
 		}
 		count++
 		add(p)
@@ -119,12 +126,37 @@ func (s *Store) ociPlans(ctx context.Context, a *tarFile, add func(importPlan)) 
 	return nil
 }
 
+// layoutVersion is the version of the OCI image layout that index.json is read by.
+const layoutVersion = "1.0.0"
+
+// checkLayout checks the version in oci-layout. Some tools do not write that file.
+func checkLayout(a *tarFile) error {
+	const name = "oci-layout"
+	if !a.has(name) {
+		return nil
+	}
+	raw, err := a.bytes(name)
+	if err != nil {
+		return err
+	}
+	var layout struct {
+		Version string `json:"imageLayoutVersion"`
+	}
+	if err := json.Unmarshal(raw, &layout); err != nil || layout.Version != layoutVersion {
+		return fmt.Errorf("%w: oci-layout does not name the version %s of the image layout", ErrInvalid, layoutVersion)
+	}
+	return nil
+}
+
 func (s *Store) ociPlan(ctx context.Context, a *tarFile, d descriptor) (importPlan, error) {
 	if err := ctx.Err(); err != nil {
 		return importPlan{}, err
 	}
 	raw, err := a.manifest(ctx, d.Digest)
 	if err != nil {
+		return importPlan{}, err
+	}
+	if err := d.checkSize(raw); err != nil {
 		return importPlan{}, err
 	}
 	doc, err := resolve(ctx, a, raw, d.MediaType, s.arch)

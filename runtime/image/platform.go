@@ -36,9 +36,19 @@ var usual = map[string]int{
 // newest is a variant that no processor has: what is not understood does not run.
 const newest = 1 << 10
 
-// normal returns the platform as Go and the other runtimes spell it: Linux/x86_64 is linux/amd64.
+// runsOn reports whether a node of linux/arch runs what is for the platform.
+func (p *platform) runsOn(arch string) bool {
+	said := p.normal()
+	return said.OS == "linux" && said.Architecture == arch && said.level <= variants(arch)
+}
+
+// normal returns the platform as Go and the other runtimes spell it: Linux/x86_64 is linux/amd64. Without an operating
+// system it is Linux.
 func (p *platform) normal() level {
 	out := level{OS: strings.ToLower(p.OS), Architecture: strings.ToLower(p.Architecture)}
+	if out.OS == "" {
+		out.OS = "linux"
+	}
 	if s, ok := spellings[out.Architecture]; ok {
 		out.Architecture = s.Architecture
 		out.level = s.level

@@ -266,11 +266,17 @@ type plan struct {
 
 // plan reads the config that a manifest names and checks that they match.
 func (s *Store) plan(ctx context.Context, from documents, manifest *document) (*plan, error) {
+	if !slices.Contains(configTypes, manifest.Config.MediaType) {
+		return nil, errArtifact
+	}
 	if size := manifest.Config.Size; size > maxDocument {
 		return nil, fmt.Errorf("%w: config of %d bytes, at most %d are allowed", ErrInvalid, size, maxDocument)
 	}
 	raw, err := from.config(ctx, manifest.Config.Digest)
 	if err != nil {
+		return nil, err
+	}
+	if err := manifest.Config.checkSize(raw); err != nil {
 		return nil, err
 	}
 	arch := s.arch

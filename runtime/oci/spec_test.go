@@ -97,6 +97,26 @@ func TestArgs(t *testing.T) {
 	if got := spec(t, empty).Process.Args; !slices.Equal(got, []string{"cmd"}) {
 		t.Errorf("an empty entrypoint: got %q, want cmd", got)
 	}
+	none := func(in *Input) { in.Image.Entrypoint = nil }
+	if got := spec(t, none).Process.Args; !slices.Equal(got, []string{"cmd"}) {
+		t.Errorf("an image with Cmd alone: got %q, want cmd", got)
+	}
+}
+
+func TestWorkingDirectory(t *testing.T) {
+	for _, tc := range []struct{ container, image, want string }{
+		{"", "", "/"},
+		{"", "/image", "/image"},
+		{"/pod", "/image", "/pod"},
+	} {
+		got := spec(t, func(in *Input) {
+			in.Container.WorkingDir = tc.container
+			in.Image.WorkingDir = tc.image
+		}).Process.Cwd
+		if got != tc.want {
+			t.Errorf("pod's %q, image's %q: got %q, want %q", tc.container, tc.image, got, tc.want)
+		}
+	}
 }
 
 func TestEnv(t *testing.T) {
@@ -124,6 +144,20 @@ func TestUser(t *testing.T) {
 	}{
 		{"nothing said", func(*runtimeapi.LinuxContainerSecurityContext) {}, "", user{0, 0, []uint32{0}}},
 		{"image's name", func(*runtimeapi.LinuxContainerSecurityContext) {}, "web", user{101, 201, []uint32{201, 301}}},
+		{
+			"image's name and group", func(s *runtimeapi.LinuxContainerSecurityContext) {
+				s.SupplementalGroupsPolicy = runtimeapi.SupplementalGroupsPolicy_Strict
+			}, "web:extra", user{101, 301, []uint32{301}},
+		},
+		{
+			"image's name and number", func(*runtimeapi.LinuxContainerSecurityContext) {}, "web:5",
+			user{101, 5, []uint32{5, 301}},
+		},
+		{
+			"image's number and group", func(*runtimeapi.LinuxContainerSecurityContext) {}, "101:extra",
+			user{101, 301, []uint32{301}},
+		},
+		{"image's number", func(*runtimeapi.LinuxContainerSecurityContext) {}, "7", user{7, 0, []uint32{0}}},
 		{"image's numbers", func(*runtimeapi.LinuxContainerSecurityContext) {}, "7:8", user{7, 8, []uint32{8}}},
 		{
 			"pod's number", func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = id(101) }, "root",

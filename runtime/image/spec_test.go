@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// Media types of the specification, and docker's of the same things.
+const (
+	typeIndex          = "application/vnd.oci.image.index.v1+json"
+	typeManifest       = "application/vnd.oci.image.manifest.v1+json"
+	typeConfig         = "application/vnd.oci.image.config.v1+json"
+	typeLayer          = "application/vnd.oci.image.layer.v1.tar"
+	typeRestricted     = "application/vnd.oci.image.layer.nondistributable.v1.tar"
+	typeDockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+	typeDockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
+)
+
+// TestManifestFields has the rules of manifests and indexes that one document shows.
+func TestManifestFields(t *testing.T) {
+	config := `"config":{"mediaType":"` + typeConfig + `","digest":"` + anyDigest + `","size":2}`
+	for _, c := range []struct {
+		name, mediaType, raw string
+		want                 kindOf // kindOther: refused
+	}{
+		{"plain", typeManifest, `{"schemaVersion":2,` + config + `,"layers":[]}`, kindManifest},
+		{"no layers", typeManifest, `{"schemaVersion":2,` + config + `}`, kindManifest},
+		{"no schema version", typeManifest, `{` + config + `}`, kindManifest},
+		{"schema version 1", typeManifest, `{"schemaVersion":1,` + config + `}`, kindOther},
+		{"schema version 3", typeManifest, `{"schemaVersion":3,` + config + `}`, kindOther},
+		{"no config", typeManifest, `{"schemaVersion":2,"layers":[]}`, kindOther},
+		{"docker's type inside", typeManifest, `{"mediaType":"` + typeDockerManifest + `",` + config + `}`, kindManifest},
+		{"says index", typeManifest, `{"mediaType":"` + typeIndex + `",` + config + `}`, kindOther},
+		{"says manifest", typeIndex, `{"mediaType":"` + typeManifest + `","manifests":[]}`, kindOther},
+		{"unknown type, says index", "text/plain", `{"mediaType":"` + typeDockerIndex + `"}`, kindIndex},
+		{"unknown types", "text/plain", `{"mediaType":"a/b","manifests":[]}`, kindIndex},
+		{"both at once", typeManifest, `{` + config + `,"manifests":[{"digest":"` + anyDigest + `"}]}`, kindOther},
+		{"both, as index", typeIndex, `{"layers":[{}],"manifests":[{"digest":"` + anyDigest + `"}]}`, kindOther},
+		{"empty index", typeIndex, `{"schemaVersion":2,"manifests":[]}`, kindIndex},
+		{
+			"unknown fields and annotations", typeManifest, `{"schemaVersion":2,"x":[1],"artifactType":"a/b","subject":` +
+				`{"mediaType":"a/b","digest":"blake3:0","size":1},"annotations":{"com.example.a":""},` + config + `}`,
+			kindManifest,
+		},
+		{"data in a descriptor", typeManifest, `{"layers":[{"data":"e30=","urls":["http://x"]}],` + config + `}`, kindManifest},
+	} {
+		doc, err := parseDocument([]byte(c.raw), c.mediaType)
+		if c.want == kindOther {
+			if !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: got %v, want it refused", c.name, err)
+			}
+			continue
+		}
+		if err != nil || doc.kind != c.want {
+			t.Errorf("%s: got %+v, %v, want kind %d", c.name, doc, err, c.want)
+		}
+	}
+}
+
+// TestConfigFields has the rules of an image's config.
+func TestConfigFields(t *testing.T) {
+	for _, c := range []struct {
+		raw string
+		ok  bool
+	}{
+		{`{"rootfs":{"type":"layers","diff_ids":["` + anyDigest + `"]}}`, true},
+		{`{"rootfs":{"diff_ids":[]}}`, true},
+		{`{"rootfs":{"type":"squashfs","diff_ids":[]}}`, false},
+		{`{"rootfs":{"type":"layers","diff_ids":["` + strings.ToUpper(anyDigest) + `"]}}`, false},
+		{`{"rootfs":{"type":"layers","diff_ids":["md5:0"]}}`, false},
+		{`{"os":"linux","architecture":"amd64","variant":"v1"}`, true},
+		{`{"os":"linux","architecture":"amd64","variant":"v9"}`, false},
+		{`{"os":"linux","architecture":"riscv64"}`, false},
+		{`{"os":"windows","architecture":"amd64","os.version":"10","os.features":["win32k"]}`, false},
+		{`{"author":"a","x":{"y":1},"config":{"Memory":1,"Healthcheck":{},"Labels":{"a":""},"ExposedPorts":{"1/tcp":{}}}}`, true},
+		{`{"history":[{"empty_layer":true}],"created":"2015-10-31T22:22:56.015925234Z"}`, true},
+	} {
+		if _, err := parseConfig([]byte(c.raw), "amd64"); (err == nil) != c.ok {
+			t.Errorf("%s: got %v, want it accepted: %v", c.raw, err, c.ok)
+		}
+	}
+}
+
+// blobs is a registry of documents that no library writes. Its keys are digests and tags.
+type blobs map[string]blob
+
+type blob struct {
+	mediaType string
+	raw       []byte
+}
+
+// add adds a blob and returns its descriptor, changed by more.
+func (b blobs) add(mediaType string, raw []byte, more ...func(map[string]any)) map[string]any {
+	digest := digestOf(raw)
+	b[digest] = blob{mediaType, raw}
+	out := map[string]any{"mediaType": mediaType, "digest": digest, "size": len(raw)}
+	for _, change := range more {
+		change(out)
+	}
+	return out
+}
+
+func (b blobs) addJSON(mediaType string, doc any, more ...func(map[string]any)) map[string]any {
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		panic(err)
+	}
+	return b.add(mediaType, raw, more...)
+}
+
+// image adds an image with one layer and returns the descriptor of its manifest.
+func (b blobs) image(layerType string, plain, packed []byte, more ...func(config map[string]any)) map[string]any {
+	config := b.addJSON(typeConfig, map[string]any{
+		"os":           "linux",
+		"architecture": runtime.GOARCH,
+		"config":       map[string]any{"Cmd": []string{"/x"}},
+		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digestOf(plain)}},
+	}, more...)
+	return b.addJSON(typeManifest, map[string]any{
+		"schemaVersion": 2,
+		"mediaType":     typeManifest,
+		"config":        config,
+		"layers":        []any{b.add(layerType, packed)},
+	})
+}
+
+func (b blobs) index(entries ...map[string]any) map[string]any {
+	return b.addJSON(typeIndex, map[string]any{"schemaVersion": 2, "manifests": entries})
+}
+
+// tag names a manifest by its descriptor.
+func (b blobs) tag(name string, d map[string]any) { b[name] = b[d["digest"].(string)] }
+
+func (b blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v2/" {
+		return
+	}
+	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	found, ok := b[id]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", found.mediaType)
+	_, _ = w.Write(found.raw)
+}
+
+func serve(t *testing.T, handler http.Handler) (host string) {
+	t.Helper()
+	srv := httptest.NewServer(handler)
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
+}
+
+// as sets a field of a descriptor.
+func as(key string, value any) func(map[string]any) {
+	return func(d map[string]any) { d[key] = value }
+}
+
+// TestMediaTypes pulls images whose descriptors say all kinds of things.
+func TestMediaTypes(t *testing.T) {
+	plain := layerTar(t, file("a", "1"))
+	other := func(d map[string]any) {
+		d["platform"] = map[string]any{"os": "linux", "architecture": "s390x"}
+	}
+	reg := blobs{}
+	want := map[string]error{}
+	put := func(name string, d map[string]any, err error) {
+		reg.tag(name, d)
+		want[name] = err
+	}
+	put("tar", reg.image(typeLayer, plain, plain), nil)
+	put("gzip", reg.image(typeLayer+"+gzip", plain, gz(plain)), nil)
+	put("zstd", reg.image(typeLayer+"+zstd", plain, zs(plain)), nil)
+	put("restricted", reg.image(typeRestricted, plain, plain), nil)
+	put("restricted-gzip", reg.image(typeRestricted+"+gzip", plain, gz(plain)), nil)
+	put("docker", reg.image("application/vnd.docker.image.rootfs.diff.tar.gzip", plain, gz(plain)), nil)
+	put("unknown-layer", reg.image("application/vnd.example.layer", plain, gz(plain)), nil)
+	put("wrong-layer", reg.image(typeLayer+"+gzip", plain, zs(plain)), nil)
+	put("docker-config", reg.image(typeLayer, plain, plain,
+		as("mediaType", "application/vnd.docker.container.image.v1+json")), nil)
+	put("artifact", reg.image(typeLayer, plain, plain, as("mediaType", "application/vnd.oci.empty.v1+json")), errArtifact)
+	put("unknown-config", reg.image(typeLayer, plain, plain, as("mediaType", "application/vnd.example+json")), errArtifact)
+	put("config-size", reg.image(typeLayer, plain, plain, as("size", 1)), ErrInvalid)
+	put("negative-size", reg.image(typeLayer, plain, plain, as("size", -1)), ErrInvalid)
+	put("sha512", reg.image(typeLayer, plain, plain, as("digest", "sha512:"+strings.Repeat("0", 128))), ErrInvalid)
+	put("upper-case", reg.image(typeLayer, plain, plain, as("digest", "sha256:"+strings.Repeat("A", 64))), ErrInvalid)
+	image := reg.image(typeLayer, plain, plain)
+	put("empty-index", reg.index(), ErrNotFound)
+	put("unknown-in-index", reg.index(reg.add("application/vnd.example+json", []byte("x")), image), nil)
+	put("unknown-alone", reg.index(reg.add("application/vnd.example+json", []byte("x"))), ErrNotFound)
+	put("digest-in-index", reg.index(reg.addJSON(typeManifest, "x", other, as("digest", "blake3:0")), image), nil)
+	put("nested", reg.index(reg.index(image)), nil)
+	wrongSize := reg.addJSON(typeManifest, map[string]any{"config": 1}, as("digest", image["digest"]))
+	put("size-in-index", reg.index(wrongSize), ErrInvalid)
+	host := serve(t, reg)
+	for name, err := range want {
+		img, got := newStore(t).Pull(t.Context(), Request{Ref: host + "/app:" + name})
+		if !errors.Is(got, err) || err == nil && (got != nil || len(img.Layers) != 1) {
+			t.Errorf("%s: got %v, want %v", name, got, err)
+		}
+	}
+}
+
+// TestFirstOfEqualsIsChosen: of several manifests that match, the first is pulled.
+func TestFirstOfEqualsIsChosen(t *testing.T) {
+	reg := blobs{}
+	on := as("platform", map[string]any{"os": "linux", "architecture": runtime.GOARCH})
+	var first string
+	var entries []map[string]any
+	for _, content := range []string{"1", "2", "3"} {
+		plain := layerTar(t, file("a", content))
+		entry := reg.image(typeLayer, plain, plain)
+		on(entry)
+		entries = append(entries, entry)
+		first = digestOf(layerTar(t, file("a", "1")))
+	}
+	reg.tag("t", reg.index(entries...))
+	got, err := newStore(t).Pull(t.Context(), Request{Ref: serve(t, reg) + "/app:t"})
+	if err != nil || got.Layers[0].DiffID != first {
+		t.Errorf("got %+v, %v, want layer %s", got.Layers, err, first)
+	}
+}
+
+// TestAnswersOfRegistries pulls from registries that answer in unusual ways.
+func TestAnswersOfRegistries(t *testing.T) {
+	plain := layerTar(t, file("a", "1"))
+	reg := blobs{}
+	image := reg.image(typeLayer, plain, plain)
+	reg.tag("t", image)
+	digest := image["digest"].(string)
+	manifest := reg[digest].raw
+	status := func(code int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(body))
+		}
+	}
+	typed := func(mediaType string, raw []byte) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", mediaType)
+			_, _ = w.Write(raw)
+		}
+	}
+	coded := func(code string) string { return `{"errors":[{"code":"` + code + `"}]}` }
+	for _, c := range []struct {
+		name, ref, at string // the answer to paths with at is replaced
+		answer        http.HandlerFunc
+		is            error // nil: pulled
+		text          string
+	}{
+		{"parameters of the type", ":t", "/manifests/", typed(typeManifest+"; charset=utf-8", manifest), nil, ""},
+		{"no known type", ":t", "/manifests/", typed("application/json", manifest), nil, ""},
+		{"a type that is not the manifest's", ":t", "/manifests/", typed(typeIndex, manifest), ErrInvalid, "media type"},
+		{"other bytes for a digest", "@" + digest, "/manifests/", typed(typeManifest, append(manifest, ' ')), ErrInvalid, "digest"},
+		{"another digest announced", ":t", "/manifests/", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Docker-Content-Digest", anyDigest)
+			reg.ServeHTTP(w, r)
+		}, nil, ""},
+		{"a warning", ":t", "/manifests/", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Add("Warning", `299 - "This image is deprecated."`)
+			reg.ServeHTTP(w, r)
+		}, nil, ""},
+		{"a redirect", ":t", "/app/", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, strings.Replace(r.URL.Path, "/app/", "/moved/", 1), http.StatusTemporaryRedirect)
+		}, nil, ""},
+		{"no manifest", ":t", "/manifests/", status(404, coded("MANIFEST_UNKNOWN")), ErrNotFound, "manifest unknown"},
+		{"no manifest, no body", ":t", "/manifests/", status(404, ""), ErrNotFound, "manifest unknown"},
+		{"no repository", ":t", "/manifests/", status(404, coded("NAME_UNKNOWN")), ErrNotFound, "repository name"},
+		{"no blob", ":t", "/blobs/", status(404, coded("BLOB_UNKNOWN")), ErrNotFound, "blob unknown"},
+		{"no blob, no body", ":t", "/blobs/", status(404, "gone"), ErrNotFound, "blob unknown"},
+		{"denied", ":t", "/manifests/", status(403, coded("DENIED")), ErrUnauthorized, "denied"},
+		{"unauthorized", ":t", "/manifests/", status(401, coded("UNAUTHORIZED")), ErrUnauthorized, "authorization failed"},
+		{"a page for an error", ":t", "/manifests/", status(403, "<html>"), ErrUnauthorized, "authorization failed"},
+		{"too many requests", ":t", "/manifests/", status(429, coded("TOOMANYREQUESTS")), ErrUnavailable, "too many"},
+	} {
+		host := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v2/" && strings.Contains(r.URL.Path, c.at) {
+				c.answer(w, r)
+				return
+			}
+			reg.ServeHTTP(w, r)
+		}))
+		got, err := newStore(t).Pull(t.Context(), Request{Ref: host + "/app" + c.ref})
+		switch {
+		case c.is == nil && (err != nil || !strings.HasSuffix(got.RepoDigests[0], digest)):
+			t.Errorf("%s: got %q, %v, want it pulled as %s", c.name, got.RepoDigests, err, digest)
+		case c.is != nil && (!errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text)):
+			t.Errorf("%s: got %v, want %v and %q", c.name, err, c.is, c.text)
+		}
+	}
+}
+
+// roundTrips answers requests by a function and keeps them.
+type roundTrips struct {
+	mu     sync.Mutex
+	seen   []*http.Request
+	answer func(*http.Request) (code int, header http.Header, body []byte)
+}
+
+func (r *roundTrips) RoundTrip(request *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, request.Clone(context.Background()))
+	code, header, body := r.answer(request)
+	return &http.Response{
+		StatusCode:    code,
+		Header:        header,
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
+		Request:       request,
+	}, nil
+}
+
+// TestRequestsOfAPull: manifests are asked for with the types that are understood, and what authorizes a request goes
+// to the registry's host alone, also when it redirects to another host.
+func TestRequestsOfAPull(t *testing.T) {
+	content := []byte("content")
+	for scheme, authorization := range map[string]string{"Basic": "Basic bWU6c2VjcmV0", "Bearer": "Bearer given"} {
+		trips := &roundTrips{answer: func(r *http.Request) (int, http.Header, []byte) {
+			switch {
+			case r.URL.Host == "cdn.example.com":
+				return http.StatusOK, http.Header{"Content-Type": {typeManifest}}, content
+			case r.URL.Path == "/token":
+				return http.StatusOK, http.Header{}, []byte(`{"access_token":"given"}`)
+			case r.Header.Get("Authorization") != authorization:
+				challenge := scheme + ` realm="https://r.example.com/token",service="s"`
+				return http.StatusUnauthorized, http.Header{"Www-Authenticate": {challenge}}, nil
+			case r.URL.Path == "/v2/":
+				return http.StatusOK, http.Header{}, nil
+			}
+			return http.StatusTemporaryRedirect, http.Header{"Location": {"https://cdn.example.com" + r.URL.Path}}, nil
+		}}
+		repo, err := name.NewRepository("r.example.com/app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		auth := authn.FromConfig(authn.AuthConfig{Username: "me", Password: "secret"})
+		rt, err := (&login{repo: repo, auth: auth, out: trips}).start(t.Context())
+		if err != nil {
+			t.Fatalf("%s: %v", scheme, err)
+		}
+		source := &repository{repo: repo, rt: rt}
+		if _, _, err := source.document(t.Context(), "manifests", "t"); err != nil {
+			t.Errorf("%s: manifest: %v", scheme, err)
+		}
+		body, err := source.blob(t.Context(), digestOf(content), int64(len(content)), &meter{})
+		if err != nil {
+			t.Fatalf("%s: blob: %v", scheme, err)
+		}
+		if err := errors.Join(body.Verify(), body.Close()); err != nil {
+			t.Errorf("%s: blob: %v", scheme, err)
+		}
+		away := 0
+		for _, r := range trips.seen {
+			if r.URL.Host == "cdn.example.com" {
+				away++
+				if got := r.Header.Get("Authorization"); got != "" {
+					t.Errorf("%s: another host got %q", scheme, got)
+				}
+			}
+			if accept := r.Header.Get("Accept"); strings.Contains(r.URL.Path, "/manifests/") &&
+				!(strings.Contains(accept, typeIndex) && strings.Contains(accept, typeDockerManifest)) {
+				t.Errorf("%s: a manifest is asked for with Accept %q", scheme, accept)
+			}
+			if r.Method != http.MethodGet {
+				t.Errorf("%s: %s %s", scheme, r.Method, r.URL)
+			}
+		}
+		if away != 2 {
+			t.Errorf("%s: %d requests were redirected, want 2", scheme, away)
+		}
+	}
+}
+
+// TestImageLayouts imports archives of the image layout that no library writes.
+func TestImageLayouts(t *testing.T) {
+	const version = `{"imageLayoutVersion":"1.0.0","x":1}`
+	plain := layerTar(t, file("a", "1"))
+	reg := blobs{}
+	image := reg.image(typeLayer, plain, plain)
+	other := map[string]any{
+		"mediaType": typeManifest,
+		"digest":    anyDigest, // which is not there
+		"size":      2,
+		"platform":  map[string]any{"os": "linux", "architecture": "s390x"},
+	}
+	unknown := map[string]any{"mediaType": "application/vnd.example+json", "digest": anyDigest, "size": 2}
+	missing := map[string]any{"mediaType": typeManifest, "digest": anyDigest, "size": 2}
+	artifact := reg.image(typeLayer, plain, plain, as("mediaType", "application/vnd.oci.empty.v1+json"))
+	for _, c := range []struct {
+		name, version string
+		entries       []map[string]any
+		text          string // of the error; empty: one image is imported
+	}{
+		{"plain", version, []map[string]any{image}, ""},
+		{"no oci-layout", "", []map[string]any{image}, ""},
+		{"another version", `{"imageLayoutVersion":"2.0.0"}`, []map[string]any{image}, "version 1.0.0"},
+		{"no version", `{}`, []map[string]any{image}, "version 1.0.0"},
+		{"no object", `[]`, []map[string]any{image}, "version 1.0.0"},
+		{"an unknown type", version, []map[string]any{unknown, image}, ""},
+		{"an artifact beside", version, []map[string]any{artifact, image}, ""},
+		{"an artifact alone", version, []map[string]any{artifact}, "artifact"},
+		{"blobs of another platform are not there", version, []map[string]any{other, image}, ""},
+		{"another platform alone", version, []map[string]any{other}, "it has linux/s390x"},
+		{"a blob is not there", version, []map[string]any{missing}, "archive lacks"},
+		{"a wrong size", version, []map[string]any{{
+			"mediaType": typeManifest,
+			"digest":    image["digest"],
+			"size":      1,
+		}}, "its descriptor says 1"},
+	} {
+		entries := []entry{}
+		if c.version != "" {
+			entries = append(entries, file("oci-layout", c.version))
+		}
+		index, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": c.entries})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, file("index.json", string(index)))
+		for digest, b := range reg {
+			entries = append(entries, file(blobPath(digest), string(b.raw)))
+		}
+		got, err := newStore(t).Import(t.Context(), bytes.NewReader(layerTar(t, entries...)))
+		switch {
+		case c.text == "" && (err != nil || len(got) != 1):
+			t.Errorf("%s: got %v, %v, want one image", c.name, got, err)
+		case c.text != "" && (err == nil || !strings.Contains(err.Error(), c.text)):
+			t.Errorf("%s: got %v, want %q", c.name, err, c.text)
+		}
+	}
+}
+
+// TestEntriesOfLayers has the rules of single entries.
+func TestEntriesOfLayers(t *testing.T) {
+	needRoot(t)
+	for _, bad := range []string{".wh.", "d/.wh.", "d/.wh..", "d/.wh..."} {
+		if _, _, err := unpackTar(t, file("d/", ""), file(bad, "")); !errors.Is(err, ErrInvalid) {
+			t.Errorf("whiteout %q: got %v, want it refused", bad, err)
+		}
+	}
+	then := time.Unix(1_000_000_000, 0)
+	dir, _, err := unpackTar(t,
+		hdr(tar.Header{
+			Typeflag: tar.TypeDir,
+			Name:     "dir/",
+			Mode:     0o700,
+			ModTime:  then,
+		}),
+		file("dir/file", "1"), file("file", "1"),
+		file("file/", ""), file("file/in", "2"), // a file becomes a directory
+		file("was/", ""), file("was/in", "1"), file("was", "2"), // and the other way round
+		hdr(tar.Header{
+			Typeflag: tar.TypeDir,
+			Name:     "dir/",
+			Mode:     0o711,
+			ModTime:  then,
+		}),
+		symlink("link", "file/in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"dir/", "dir/file=1", "file/", "file/in=2", "link L---------", "was=2"}
+	if got := tree(t, dir); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	info, err := os.Stat(filepath.Join(dir, "dir"))
+	if err != nil || info.Mode().Perm() != 0o711 || !info.ModTime().Equal(then) {
+		t.Errorf("dir: got %v, %v, want mode 711 and %v", info, err, then)
+	}
+}
+
+// TestNamesOfRegistries: names, tags and digests have the grammar of the specification.
+func TestNamesOfRegistries(t *testing.T) {
+	for ref, ok := range map[string]bool{
+		"r.io/a/b_c/d__e/f-g/h--i/j.k:t":           true,
+		"r.io/a:" + strings.Repeat("t", 128):       true,
+		"r.io/a:" + strings.Repeat("t", 129):       false,
+		"r.io/a:.t":                                false,
+		"r.io/a:_t.-":                              true,
+		"r.io/A:t":                                 false,
+		"r.io/a..b:t":                              false,
+		"r.io/a___b:t":                             false,
+		"r.io/a/:t":                                false,
+		"r.io/a@" + anyDigest:                      true,
+		"r.io/a:t@" + anyDigest:                    true,
+		"r.io/a@" + strings.ToUpper(anyDigest):     false,
+		"r.io/a@sha256:" + strings.Repeat("A", 64): false,
+		"r.io/a@sha256:00":                         false,
+	} {
+		if _, err := Normalize(ref); (err == nil) != ok {
+			t.Errorf("%s: got %v, want it accepted: %v", fmt.Sprintf("%.60s", ref), err, ok)
+		}
+	}
+}
