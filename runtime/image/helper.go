@@ -62,6 +62,8 @@ type (
 		Image string   `json:"image,omitempty"` // id, if there is no error
 		Error string   `json:"error,omitempty"`
 		Kinds []string `json:"kinds,omitempty"` // names in helperKinds of what the error is
+		// Warning is what the registry warns of, in a reply of its own.
+		Warning string `json:"warning,omitempty"`
 	}
 )
 
@@ -121,6 +123,7 @@ type helper struct {
 
 // call is one pull of a helper.
 type call struct {
+	ref   string // of the image
 	meter *meter
 	taken bool          // guarded by mu of helpers
 	done  chan struct{} // closed when image and err are set
@@ -205,7 +208,7 @@ func (hs *helpers) begin(request Request, m *meter) (*helper, int64, *call, erro
 	}
 	h.last++
 	id := h.last
-	c := &call{meter: m, done: make(chan struct{})}
+	c := &call{ref: request.Ref, meter: m, done: make(chan struct{})}
 	h.calls[id] = c
 	hs.mu.Unlock()
 	if err := h.send(helperRequest{ID: id, Ref: request.Ref, Auth: request.Auth}); err != nil {
@@ -387,6 +390,8 @@ func (hs *helpers) handle(h *helper, r *helperReply) {
 	hs.mu.Unlock()
 	switch {
 	case call == nil || r.Taken:
+	case r.Warning != "":
+		logWarning(hs.log, call.ref, r.Warning)
 	case !r.End:
 		call.meter.set(r.Done, r.Total)
 	default:

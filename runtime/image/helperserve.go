@@ -98,6 +98,7 @@ func (w *helperWork) begin(ctx context.Context, r helperRequest) {
 			Ref:      r.Ref,
 			Auth:     r.Auth,
 			Progress: func(done, total int64) { w.reply(helperReply{ID: r.ID, Done: done, Total: total}) },
+			Warn:     func(text string) { w.reply(helperReply{ID: r.ID, Warning: text}) },
 		})
 		out := helperReply{ID: r.ID, End: true, Image: img.ID}
 		if err != nil {

@@ -30,6 +30,8 @@ type Request struct {
 	// Tenant is whose pull it is: the pod's namespace. Tenants share no transfer and do not wait for each other's.
 	Tenant   string
 	Progress Progress // may be nil
+	// Warn is called with what the registry warns of; nil: the store logs it.
+	Warn func(text string)
 }
 
 // Pull pulls the image that request names and returns it once it is on disk. Concurrent pulls of a tenant for the same
@@ -219,6 +221,10 @@ func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, request R
 	repo, err := s.connect(ctx, e, ref.Context(), login)
 	if err != nil {
 		return Image{}, err
+	}
+	repo.warnings.report = request.Warn
+	if request.Warn == nil {
+		repo.warnings.report = func(text string) { logWarning(s.cfg.Log, n.String(), text) }
 	}
 	raw, mediaType, err := repo.document(ctx, "manifests", ref.Identifier())
 	if err != nil {

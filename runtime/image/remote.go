@@ -77,8 +77,9 @@ func sameRegistry(server, host string) bool {
 
 // repository is an authenticated connection to one repository of a registry. It implements documents.
 type repository struct {
-	repo name.Repository
-	rt   http.RoundTripper // authenticates
+	repo     name.Repository
+	rt       http.RoundTripper // authenticates
+	warnings warnings          // of manifests and configs, which are read one after the other
 }
 
 // connect pings the registry to learn its scheme and authentication, and logs in.
@@ -159,6 +160,7 @@ func (r *repository) document(ctx context.Context, kind, id string) (raw []byte,
 	if got := digestOf(raw); isDigest(id) && got != id {
 		return nil, "", fmt.Errorf("%w: %s has digest %s", ErrInvalid, id, got)
 	}
+	r.warnings.read(resp.Header)
 	mediaType, _, _ = strings.Cut(resp.Header.Get("Content-Type"), ";")
 	return raw, strings.TrimSpace(mediaType), nil
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -390,6 +391,35 @@ func TestRequestsOfAPull(t *testing.T) {
 		if away != 2 {
 			t.Errorf("%s: %d requests were redirected, want 2", scheme, away)
 		}
+	}
+}
+
+// TestWarningsOfRegistries: each warning is reported once, from a helper process, too, and changes nothing.
+func TestWarningsOfRegistries(t *testing.T) {
+	plain := layerTar(t, file("a", "1"))
+	reg := blobs{}
+	reg.tag("t", reg.index(reg.image(typeLayer, plain, plain)))
+	host := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Warning", `299 - "deprecated \"soon\""`)
+		w.Header().Add("Warning", `299 - "`+strings.Repeat("x", 5000)+`"`)
+		w.Header().Add("Warning", `110 proxy "stale"`)
+		reg.ServeHTTP(w, r)
+	}))
+	want := []string{`deprecated "soon"`, strings.Repeat("x", maxWarningText)}
+	var got []string
+	request := Request{Ref: host + "/app:t", Warn: func(text string) { got = append(got, text) }}
+	if _, err := newStore(t).Pull(t.Context(), request); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	var log bytes.Buffer
+	store := helped(t, helperMemory)
+	store.helpers.log = slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := store.Pull(t.Context(), Request{Ref: host + "/app:t", Tenant: "one"}); err != nil {
+		t.Error(err)
+	}
+	store.Close() // no helper writes to the log after it
+	if strings.Count(log.String(), "deprecated") != 1 || !strings.Contains(log.String(), host+"/app:t") {
+		t.Errorf("the helper's store logged %q", log.String())
 	}
 }
 
