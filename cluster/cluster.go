@@ -61,6 +61,7 @@ type Cluster struct {
 	etcd          net.Listener // nil unless Config.EtcdListen
 	keys          *keys
 	fresh         bool // no cluster has run in the directory yet
+	hadNode       bool // the directory has had its node before
 	reserveUsed   bool // the disk is full; the reserve of disk space is in use
 	// rejected are the configuration files that are not in use because they are wrong.
 	rejected configreload.Rejected
@@ -125,6 +126,7 @@ func (c *Cluster) prepare() (err error) {
 		c.log.Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if c.cfg.realNode() {
+		c.hadNode = exists(c.dir.Sub(nodeNameFile))
 		if c.cfg.NodeName, err = keepNodeName(c.dir, c.cfg.NodeName, c.log); err != nil {
 			return err
 		}
@@ -280,8 +282,14 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("open store: %w", err)
 	}
 	defer func() { _ = st.Close() }()
+	if err := c.keepSettings(ctx, st, c.otherServers(st)); err != nil {
+		return err
+	}
 	made, err := c.assemble(st)
 	if err != nil {
+		return err
+	}
+	if err := c.claimNode(ctx, made.store); err != nil {
 		return err
 	}
 	g := &run.Group{}
@@ -353,6 +361,7 @@ func (c *Cluster) agentsHere() map[string]bool {
 // assembled is an API server with the objects built for it.
 type assembled struct {
 	server *apiserver.Server
+	store  store.Store // as the server reads it, decrypted
 	files  *configreload.Files
 	marks  *mark.Recorder
 	keeper *pki.Keeper
@@ -414,6 +423,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	}
 	return assembled{
 		server: server,
+		store:  served,
 		files:  files,
 		marks:  marks,
 		keeper: keeper,

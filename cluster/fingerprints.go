@@ -155,7 +155,7 @@ func keepFingerprints(
 			_, err = st.Update(ctx, fingerprintsKey, known.bytes(), now.Revision)
 		}
 		if !overtaken(err) {
-			return unlessFull(err, log)
+			return unlessFull(err, fingerprintsKey, log)
 		}
 	}
 }
@@ -167,9 +167,9 @@ func overtaken(err error) bool {
 }
 
 // unlessFull lets a server start whose store takes no writes: the next start writes.
-func unlessFull(err error, log *slog.Logger) error {
+func unlessFull(err error, key string, log *slog.Logger) error {
 	if _, away := errors.AsType[*store.UnavailableError](err); away || errors.Is(err, store.ErrNoSpace) {
-		log.Warn("the fingerprints of this server's keys are not in the store yet", "err", err)
+		log.Warn("what this server shares with others is not in the store yet", "key", key, "err", err)
 		return nil
 	}
 	return err

@@ -287,10 +287,11 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		}
 		return err
 	}
+	hadNode := exists(dir.Sub(nodeNameFile))
 	if cfg.NodeName, err = keepNodeName(dir, cfg.NodeName, role.log()); err != nil {
 		return undo(err)
 	}
-	g, release, err := role.kubeletParts(ctx, cfg, dir)
+	g, release, err := role.kubeletParts(ctx, cfg, dir, hadNode)
 	if err != nil {
 		return undo(err)
 	}
@@ -331,7 +332,7 @@ func (r RoleConfig) knownServers() []string {
 // kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built
 // then.
 func (r RoleConfig) kubeletParts(
-	ctx context.Context, cfg Config, dir DataDir,
+	ctx context.Context, cfg Config, dir DataDir, hadNode bool,
 ) (group *run.Group, release func(), err error) {
 	clearWay(ctx, r.log(), r.knownServers()...)
 	cert, err := r.kubeletCertificates(cfg, dir)
@@ -339,12 +340,12 @@ func (r RoleConfig) kubeletParts(
 		return nil, nil, err
 	}
 	if cert.run == nil {
-		return r.nodeParts(ctx, cfg, dir, cert, ownRangeWait)
+		return r.nodeParts(ctx, cfg, dir, cert, hadNode, ownRangeWait)
 	}
 	group = &run.Group{}
 	group.Add("certificates", cert.run)
 	group.Add("node", func(ctx context.Context, ready func()) error {
-		node, release, err := r.nodeParts(ctx, cfg, dir, cert, joinRangeWait)
+		node, release, err := r.nodeParts(ctx, cfg, dir, cert, hadNode, joinRangeWait)
 		if err != nil {
 			return err
 		}
@@ -371,10 +372,13 @@ func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) 
 
 // nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
 func (r RoleConfig) nodeParts(
-	ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, wait time.Duration,
+	ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, hadNode bool, wait time.Duration,
 ) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.claimNode(ctx, cfg, dir, cl, hadNode); err != nil {
 		return nil, nil, err
 	}
 	var podRange io.Closer

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/kubelet/node"
+	"keelson/store"
+	"keelson/store/embed"
+)
+
+// TestServersShareSettings: of servers on one store the first decides the range of Services, and the domain while it
+// runs.
+func TestServersShareSettings(t *testing.T) {
+	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	for _, c := range []struct {
+		what, services, domain string // no domain: a server without a node
+		fresh, running         bool
+		want                   string // the refusal; empty: none
+		after                  string
+	}{
+		{
+			what:     "first, without a node",
+			services: "10.43.0.0/16",
+			after:    "service-cluster-ip-range 10.43.0.0/16\n",
+		},
+		{
+			what:     "first with a node",
+			services: "10.43.0.0/16",
+			domain:   "a.test",
+			running:  true,
+			after:    "cluster-domain a.test\nservice-cluster-ip-range 10.43.0.0/16\n",
+		},
+		{
+			what:     "another range, new",
+			services: "10.50.0.0/16",
+			domain:   "a.test",
+			fresh:    true,
+			want:     "those of this server 10.50.0.0/16: start with --service-cluster-ip-range=10.43.0.0/16",
+		},
+		{
+			what:     "another range, not new",
+			services: "10.50.0.0/16",
+			want:     "/dir/service-cidr and start with",
+		},
+		{
+			what:     "a second range",
+			services: "10.43.0.0/16,fd00::/108",
+			want:     "the Services of this cluster have 10.43.0.0/16",
+		},
+		{
+			what:     "another domain, others run",
+			services: "10.43.0.0/16",
+			domain:   "b.test",
+			running:  true,
+			want:     "have the domain a.test, this one b.test: start with --cluster-domain=a.test",
+		},
+		{
+			what:     "another range without a node, others run",
+			services: "10.43.0.0/16",
+			running:  true,
+		},
+		{
+			what:     "another domain, alone",
+			services: "10.43.0.0/16",
+			domain:   "b.test",
+			after:    "cluster-domain b.test\nservice-cluster-ip-range 10.43.0.0/16\n",
+		},
+	} {
+		before, _, _ := st.Get(t.Context(), settingsKey, 0)
+		cluster := &Cluster{dir: "/dir", fresh: c.fresh, log: slog.New(slog.DiscardHandler)}
+		cluster.cfg.NoNode = c.domain == ""
+		cluster.cfg.Node.ClusterDomain = c.domain
+		for text := range strings.SplitSeq(c.services, ",") {
+			cluster.cfg.keptServices = append(cluster.cfg.keptServices, netip.MustParsePrefix(text))
+		}
+		err := cluster.keepSettings(t.Context(), st, func(context.Context) (bool, error) { return c.running, nil })
+		if c.want == "" && err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if c.want != "" {
+			refused(t, c.what, err, c.want)
+		}
+		if c.after == "" {
+			c.after = string(before.Value)
+		}
+		if now, _, _ := st.Get(t.Context(), settingsKey, 0); string(now.Value) != c.after {
+			t.Errorf("%s: the store has %q, want %q", c.what, now.Value, c.after)
+		}
+	}
+	full := fullStore{away: &store.UnavailableError{Cause: errors.New("no space left on device"), Full: true}}
+	cluster := &Cluster{log: slog.New(slog.DiscardHandler)}
+	if err := cluster.keepSettings(t.Context(), full, nil); err != nil {
+		t.Errorf("a full disk: %v", err)
+	}
+}
+
+// TestNodeHolder: a node name is refused to a start whose machine or directory is new to the node, while the lease is
+// renewed.
+func TestNodeHolder(t *testing.T) {
+	const interval = 10 * time.Second
+	here := node.Machine{MachineID: "m1", SystemID: "s1"}
+	for what, c := range map[string]struct {
+		machine, system string // of the Node; neither: there is no Node
+		had, renewed    bool
+		refused         bool
+		waits           bool
+	}{
+		"no such node":                       {renewed: true},
+		"this one, restarted":                {machine: "m1", system: "s1", had: true, renewed: true},
+		"this one, no system ID":             {machine: "m1", had: true, renewed: true},
+		"another machine":                    {machine: "m2", system: "s2", renewed: true, refused: true},
+		"another machine, the name was mine": {machine: "m1", system: "s2", had: true, renewed: true, refused: true},
+		"another directory of this machine":  {machine: "m1", system: "s1", renewed: true, refused: true},
+		"another machine that has stopped":   {machine: "m2", system: "s2", had: true, waits: true},
+		"a lost directory":                   {machine: "m1", system: "s1", waits: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin := time.Now()
+			look := func(context.Context) (nodeHolder, error) {
+				renewed := metav1.NewMicroTime(begin)
+				if c.renewed {
+					renewed = metav1.NewMicroTime(time.Now().Truncate(interval))
+				}
+				out := nodeHolder{lease: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &renewed}}}
+				if c.machine != "" {
+					out.node = &corev1.Node{}
+					out.node.Status.NodeInfo.MachineID = c.machine
+					out.node.Status.NodeInfo.SystemUUID = c.system
+				}
+				return out, nil
+			}
+			err := nodeClaim{
+				name:    "n1",
+				machine: here,
+				had:     c.had,
+				look:    look,
+				log:     slog.New(slog.DiscardHandler),
+			}.free(t.Context())
+			if c.refused {
+				refused(t, what, err, "the node n1 runs elsewhere", "choose another --node-name")
+			} else if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			if took := time.Since(begin); !c.refused && (took == renewalWait) != c.waits {
+				t.Errorf("%s: it took %s", what, took)
+			}
+		})
+	}
+}
