@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,8 @@ func runBackup(c *cobra.Command, f storyFlags, path string, acceptLoss bool) (cl
 	} else if pid == 0 {
 		return cluster.BackupOffline(c.Context(), dir, path, acceptLoss)
 	}
+	// never KUBECONFIG's: the keys are those of the directory
+	f.only(cmp.Or(f.kubeconfig, dir.Kubeconfig()))
 	body, err := f.get(c.Context(), cluster.BackupPath)
 	if err != nil {
 		return cluster.BackupSummary{}, err

@@ -76,6 +76,13 @@ func chosenKubeconfig(flags *pflag.FlagSet) (loaded clientcmd.ClientConfig, own 
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides), own
 }
 
+// only makes the kubeconfig at a path the one in use.
+func (n *connection) only(path string) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	n.loaded = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
+	n.own = true
+}
+
 // rest is how to reach the cluster.
 func (n *connection) rest() (*rest.Config, error) {
 	if n.own || n.kubeconfig != "" {
