@@ -103,6 +103,9 @@ func Parse(b []byte, node string) (*corev1.Pod, error) {
 	if pod.Name == "" || len(pod.Spec.Containers) == 0 {
 		return nil, errors.New("a pod needs a name and a container")
 	}
+	if err := checkReferences(&pod); err != nil {
+		return nil, err
+	}
 	if pod.Namespace == "" {
 		pod.Namespace = corev1.NamespaceDefault
 	}

@@ -37,6 +37,40 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestParseRefusesReferences: a static pod refers to nothing of the API.
+func TestParseRefusesReferences(t *testing.T) {
+	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n"
+	const plain = "  containers: [{name: c, image: i}]\n"
+	for _, c := range []struct{ spec, want string }{
+		{plain + "  volumes: [{name: v, emptyDir: {}}, {name: w, hostPath: {path: /}}]\n", ""},
+		{plain + "  volumes: [{name: v, projected: {sources: [{downwardAPI: {items: []}}]}}]\n", ""},
+		{plain + "  serviceAccountName: s\n", "serviceaccounts"},
+		{plain + "  imagePullSecrets: [{name: s}]\n", "secrets"},
+		{plain + "  volumes: [{name: v, secret: {secretName: s}}]\n", "secrets"},
+		{"  containers: [{name: c, image: i, envFrom: [{configMapRef: {name: m}}]}]\n", "configmaps"},
+		{plain + "  resourceClaims: [{name: r, resourceClaimName: r}]\n", "resourceclaims"},
+		{plain + "  volumes: [{name: v, persistentVolumeClaim: {claimName: p}}]\n", "persistentvolumeclaims"},
+		{plain + "  volumes: [{name: v, ephemeral: {}}]\n", "persistentvolumeclaims"},
+		{plain + "  volumes: [{name: v, csi: {driver: d}}]\n", "csidrivers"},
+		{
+			plain + "  volumes: [{name: v, projected: {sources: [{serviceAccountToken: {path: t}}]}}]\n",
+			"serviceaccounts",
+		},
+		{
+			plain + "  volumes: [{name: v, projected: {sources: [{clusterTrustBundle: {name: b, path: t}}]}}]\n",
+			"clustertrustbundles",
+		},
+	} {
+		_, err := Parse([]byte(head+c.spec), "n")
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: got %v", c.spec, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), "may not reference "+c.want)):
+			t.Errorf("%s: got %v, want it refused for %s", c.spec, err, c.want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(manifest))
 	f.Add([]byte(
