@@ -366,6 +366,15 @@ func TestOverLimit(t *testing.T) {
 			Limits: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100Mi")},
 		},
 	})
+	sidecar := two.DeepCopy()
+	sidecar.Spec.InitContainers = []corev1.Container{{
+		Name:          "s",
+		Resources:     *sidecar.Spec.Containers[0].Resources.DeepCopy(),
+		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
+	}}
+	sidecarUse := Usage{Containers: []ContainerUsage{{Name: "s", Rootfs: &Disk{Bytes: 11 << 20}}}}
+	ended := sidecar.DeepCopy()
+	ended.Spec.InitContainers[0].RestartPolicy = nil
 	tests := map[string]struct {
 		p     *corev1.Pod
 		u     Usage
@@ -393,6 +402,10 @@ func TestOverLimit(t *testing.T) {
 		},
 		"one of two, split":         {two, use(20, 5, 0), true, ""},
 		"its volumes are the pod's": {two, use(1, 1, 50), false, ""},
+		"a sidecar of two": {
+			sidecar, sidecarUse, false, `Container s exceeded its local ephemeral storage limit "10Mi". `,
+		},
+		"an init container that has ended, of two": {ended, sidecarUse, false, ""},
 	}
 	for name, tt := range tests {
 		if got := OverLimit(tt.p, tt.u, tt.split); got != tt.want {

@@ -4,10 +4,13 @@ package eviction
 
 import (
 	"fmt"
+	"iter"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"keelson/kubelet/podinfo"
 )
 
 // HasLimits reports whether the pod has a limit on its local storage. Without pressure, only such pods are measured.
@@ -48,8 +51,7 @@ func OverLimit(pod *corev1.Pod, usage Usage, split bool) string {
 				limit.String())
 		}
 	}
-	for i := range pod.Spec.Containers {
-		container := &pod.Spec.Containers[i]
+	for container := range longRunning(pod) {
 		limit, ok := container.Resources.Limits[corev1.ResourceEphemeralStorage]
 		if !ok || limit.IsZero() {
 			continue
@@ -69,6 +71,22 @@ func OverLimit(pod *corev1.Pod, usage Usage, split bool) string {
 		}
 	}
 	return ""
+}
+
+// longRunning are the containers and sidecars of a pod.
+func longRunning(pod *corev1.Pod) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i]) {
+				return
+			}
+		}
+		for i := range pod.Spec.InitContainers {
+			if podinfo.Sidecar(&pod.Spec.InitContainers[i]) && !yield(&pod.Spec.InitContainers[i]) {
+				return
+			}
+		}
+	}
 }
 
 func exceeds(used int64, limit resource.Quantity) bool {
