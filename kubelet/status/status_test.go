@@ -206,21 +206,34 @@ func TestReadyToStartContainers(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		edit func(in *Input)
-		want corev1.ConditionStatus
+		why  string // empty: the condition is True
 	}{
-		{"no sandbox", func(in *Input) { in.Observed.Sandboxes = nil }, corev1.ConditionFalse},
-		{"a sandbox without an address", func(in *Input) { in.Observed.Sandboxes[0].IPs = nil }, corev1.ConditionFalse},
+		{"no sandbox", func(in *Input) { in.Observed.Sandboxes = nil }, "no pod sandbox exists"},
+		{"a sandbox that ended", func(in *Input) { in.Observed.Sandboxes[0].Ready = false }, "pod sandbox is not ready"},
+		{
+			"a sandbox without an address", func(in *Input) { in.Observed.Sandboxes[0].IPs = nil },
+			"pod sandbox has no IP address",
+		},
 		{"a sandbox of the host's network", func(in *Input) {
 			in.Observed.Sandboxes[0].IPs = nil
 			in.Pod.Spec.HostNetwork = true
-		}, corev1.ConditionTrue},
-		{"a sandbox, no container", func(*Input) {}, corev1.ConditionTrue},
+		}, ""},
+		{"a sandbox, no container", func(*Input) {}, ""},
 	} {
 		in := input(pod(always, "a"))
 		c.edit(&in)
 		status := Build(in)
-		if got := condition(&status, corev1.PodReadyToStartContainers); got != string(c.want) {
-			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		i := slices.IndexFunc(status.Conditions, func(o corev1.PodCondition) bool {
+			return o.Type == corev1.PodReadyToStartContainers
+		})
+		if i < 0 {
+			t.Errorf("%s: no condition", c.what)
+			continue
+		}
+		got := status.Conditions[i]
+		if (got.Status == corev1.ConditionTrue) != (c.why == "") || got.Message != c.why ||
+			(got.Reason == "PodSandboxNotReady") != (c.why != "") {
+			t.Errorf("%s: got %+v, want message %q", c.what, got, c.why)
 		}
 	}
 }
