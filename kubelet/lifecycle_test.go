@@ -150,7 +150,10 @@ func TestImagePullErrors(t *testing.T) {
 	harness.run()
 	bad := status.Error(codes.NotFound, "no such image")
 	harness.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
-	harness.create(testPod("pull", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.org/none:1" }))
+	harness.create(testPod("pull", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Image = "example.org/none:1"
+		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "a"}, {Name: "b"}}
+	}))
 	waits := func(reason string) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {
 			cs := p.Status.ContainerStatuses
@@ -167,6 +170,7 @@ func TestImagePullErrors(t *testing.T) {
 		`Failed to pull image "example.org/none:1": rpc error: code = NotFound desc = no such image`)
 	harness.waitEvent("Failed", "Error: ErrImagePull")
 	harness.waitEvent("BackOff", `Back-off pulling image "example.org/none:1"`)
+	harness.waitEvent("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (a, b)")
 	harness.create(testPod("never", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Image = "example.org/none:2"
 		p.Spec.Containers[0].ImagePullPolicy = corev1.PullNever

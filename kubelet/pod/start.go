@@ -211,7 +211,21 @@ func (w *Worker) image(
 	ctx context.Context, p *corev1.Pod, container *corev1.Container, ref *corev1.ObjectReference,
 	box *runtimeapi.PodSandboxConfig,
 ) (*image.Outcome, error) {
-	secrets := w.pullSecrets(ctx, p)
+	secrets, missing := w.pullSecrets(ctx, p)
+	got, err := w.images(ctx, p, container, ref, box, secrets)
+	if failed, ok := errors.AsType[*startError](err); ok && failed.Reason == "ErrImagePull" && len(missing) > 0 {
+		w.env.Events.Eventf(podRef(p), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+			strings.Join(missing, ", "))
+	}
+	return got, err
+}
+
+// images ensures those images, with the pull secrets of the pod that exist.
+func (w *Worker) images(
+	ctx context.Context, p *corev1.Pod, container *corev1.Container, ref *corev1.ObjectReference,
+	box *runtimeapi.PodSandboxConfig, secrets []*corev1.Secret,
+) (*image.Outcome, error) {
 	for _, vm := range container.VolumeMounts {
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && v.Image != nil })
 		if i < 0 {
@@ -304,9 +318,8 @@ func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 // maxPullSecrets is how many pull secrets of a pod are read.
 const maxPullSecrets = 64
 
-// pullSecrets are the pod's, of those that exist, each once.
-func (w *Worker) pullSecrets(ctx context.Context, pod *corev1.Pod) []*corev1.Secret {
-	var out []*corev1.Secret
+// pullSecrets are the pod's, of those that exist, each once, and the names of those that cannot be read.
+func (w *Worker) pullSecrets(ctx context.Context, pod *corev1.Pod) (found []*corev1.Secret, missing []string) {
 	seen := map[string]bool{}
 	for _, reference := range pod.Spec.ImagePullSecrets {
 		if seen[reference.Name] {
@@ -320,14 +333,12 @@ func (w *Worker) pullSecrets(ctx context.Context, pod *corev1.Pod) []*corev1.Sec
 		seen[reference.Name] = true
 		s, err := w.env.Refs.Secret(ctx, pod.Namespace, reference.Name)
 		if err != nil {
-			w.env.Events.Eventf(podRef(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
-				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
-				reference.Name)
+			missing = append(missing, reference.Name)
 			continue
 		}
-		out = append(out, s)
+		found = append(found, s)
 	}
-	return out
+	return found, missing
 }
 
 func (w *Worker) containerConfig(
