@@ -52,8 +52,16 @@ func (m *Mounter) expand(ctx context.Context, j *job, target string) {
 	}
 }
 
-// larger returns the volume's size if it exceeds the claim's status.capacity and no other expansion is under way.
+// notOnNodes is an annotation of a claim whose driver grows the volume and its file system without the node. Who has
+// grown it writes the claim's status.
+const notOnNodes = "volume.kubernetes.io/node-expansion-not-required"
+
+// larger returns the volume's size if it exceeds the claim's status.capacity, the node is to grow it, and no other
+// expansion is under way.
 func larger(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *resource.Quantity {
+	if metav1.HasAnnotation(c.ObjectMeta, notOnNodes) {
+		return nil
+	}
 	have, ok := c.Status.Capacity[corev1.ResourceStorage]
 	want := v.Spec.Capacity[corev1.ResourceStorage]
 	if !ok || want.Cmp(have) <= 0 {

@@ -75,6 +75,23 @@ func TestGrowthAndUsage(t *testing.T) {
 	bench.empty()
 }
 
+// TestNodesDoNotGrow: a claim may say that its volume grows without the node.
+func TestNodesDoNotGrow(t *testing.T) {
+	request := claimed("u", "pv", "handle")
+	size := func(s string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}
+	}
+	request.Claim.Status.Capacity = size("1Gi")
+	request.PV.Spec.Capacity = size("2Gi")
+	if larger(request.Claim, request.PV) == nil {
+		t.Error("a volume that is larger than its claim's status does not grow")
+	}
+	request.Claim.Annotations = map[string]string{"volume.kubernetes.io/node-expansion-not-required": "true"}
+	if got := larger(request.Claim, request.PV); got != nil {
+		t.Errorf("the node grows it to %v", got)
+	}
+}
+
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"specVolID":"pv","volumeHandle":"h","driverName":"d"}`))
 	f.Add([]byte(`{"specVolID":"../../x","volumeHandle":"h","driverName":".."}`))
