@@ -25,8 +25,10 @@ var safeSysctls = []struct{ name, since string }{
 	{"net.ipv4.tcp_fin_timeout", "4.6"},
 	{"net.ipv4.tcp_keepalive_intvl", "4.5"},
 	{"net.ipv4.tcp_keepalive_probes", "4.5"},
+	{"net.ipv4.tcp_notsent_lowat", "4.6"},
 	{"net.ipv4.tcp_rmem", "4.15"},
 	{"net.ipv4.tcp_wmem", "4.15"},
+	{"net.ipv4.tcp_slow_start_after_idle", "4.15"},
 }
 
 // sysctlPattern is a name with dots or slashes, or the beginning of one and a star.

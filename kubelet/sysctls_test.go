@@ -42,6 +42,8 @@ func TestSysctlsOfPods(t *testing.T) {
 			sysctl: "net.ipv4.tcp_rmem",
 			want:   `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`,
 		},
+		"safe since v1.37":       {sysctl: "net.ipv4.tcp_slow_start_after_idle"},
+		"safe since v1.37, also": {sysctl: "net/ipv4/tcp_notsent_lowat"},
 		"on the host's network": {
 			sysctl:  "net.ipv4.tcp_syncookies",
 			hostNet: true,
