@@ -115,7 +115,7 @@ func (m Machine) Capacity(maxPods int) corev1.ResourceList {
 	l := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
 		corev1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(m.Storage, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(m.Storage, resource.DecimalSI),
 		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
 	}
 	for size, bytes := range m.HugePages {

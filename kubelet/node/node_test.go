@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/client"
 	"keelson/client/clienttest"
@@ -384,6 +385,22 @@ func TestAllocatable(t *testing.T) {
 		if g := got[name]; g.Cmp(q) != 0 {
 			t.Errorf("%s: got %v, want %v", name, &g, &q)
 		}
+	}
+	if all := machine.Capacity(110); all.StorageEphemeral().String() != "107374182400" {
+		t.Errorf("storage is written as %v, want bytes", all.StorageEphemeral())
+	}
+}
+
+// TestHandlersAreSorted: the order in which a runtime lists its handlers does not change the node's status.
+func TestHandlersAreSorted(t *testing.T) {
+	var got []string
+	for _, h := range handlers(&runtimeapi.StatusResponse{
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Name: "runsc"}, {Name: ""}, {Name: "kata"}},
+	}) {
+		got = append(got, h.Name)
+	}
+	if want := []string{"", "kata", "runsc"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

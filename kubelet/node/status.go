@@ -171,6 +171,8 @@ func handlers(st *runtimeapi.StatusResponse) []corev1.NodeRuntimeHandler {
 			Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &rro, UserNamespaces: &users},
 		})
 	}
+	// A runtime may list them in any order: the status changes with what they can do alone.
+	slices.SortFunc(out, func(a, b corev1.NodeRuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
