@@ -227,9 +227,7 @@ func (e *BusyError) Error() string {
 func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.useReserve) }
 
 // LockNode does the same for the directory's node.
-func (d DataDir) LockNode() (io.Closer, error) {
-	return d.lock(d.NodePidFile(), func() error { return nil })
-}
+func (d DataDir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile(), d.useReserve) }
 
 // lock calls locked before it writes to the file.
 func (d DataDir) lock(path string, locked func() error) (io.Closer, error) {

@@ -40,7 +40,7 @@ func freeBytes(dir string) (int64, error) {
 	return int64(blocks) * st.Bsize, nil // no file system is that large
 }
 
-// useReserve frees the reserve if the disk is full. The caller holds the directory's lock.
+// useReserve frees the reserve if the disk is full. The caller holds the directory's lock or its node's.
 func (d DataDir) useReserve() error {
 	path := d.Sub(reserveFile)
 	st, err := os.Stat(path)
@@ -123,6 +123,20 @@ func (c *Cluster) keepReserve(st sparing) run.Func {
 		}
 		return nil
 	}
+}
+
+// keepNodeReserve returns the part that refills the reserve of a node in a process of its own, which has used it.
+func keepNodeReserve(dir DataDir, log *slog.Logger) run.Part {
+	return run.Part{Name: "disk reserve", Run: func(ctx context.Context, ready func()) error {
+		log.Warn("the disk is full: this start uses its reserve, delete files: the next start has none", "dir", dir)
+		ready()
+		waitForRoom(ctx, reserveLook, dir.fillReserve, log)
+		if ctx.Err() == nil {
+			log.Info("the disk has room again, the reserve is refilled", "dir", dir)
+			<-ctx.Done()
+		}
+		return nil
+	}}
 }
 
 // waitForRoom returns when fill has filled the reserve, or ctx ends.

@@ -159,6 +159,44 @@ func TestReserveIsAllocated(t *testing.T) {
 	}
 }
 
+// TestNodeStartsOnAFullDisk: a node in a process of its own uses the reserve too, and refills it when there is room.
+func TestNodeStartsOnAFullDisk(t *testing.T) {
+	disk := smallDisk(t, "128m")
+	dir := DataDir(disk)
+	if used, err := dir.fillReserve(); used || err != nil {
+		t.Fatalf("the first time: used %v, %v", used, err)
+	}
+	ballast := filepath.Join(disk, "ballast")
+	fill(t, ballast)
+	lock, err := dir.LockNode()
+	if err != nil {
+		t.Fatalf("LockNode on a full disk: %v", err)
+	}
+	_ = lock.Close()
+	if used, err := dir.fillReserve(); !used || err != nil {
+		t.Errorf("without room: used %v, %v; want that it stays used", used, err)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { // ends with ctx
+			done <- keepNodeReserve(dir, slog.New(slog.DiscardHandler)).Run(ctx, func() {})
+		}()
+		time.Sleep(reserveLook)
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	if st, err := os.Stat(dir.Sub(reserveFile)); err != nil || st.Size() == 0 {
+		t.Errorf("with room again: %v, %v; want a reserve", st, err)
+	}
+}
+
 // TestRefusedWithoutRoom: a fresh directory on a full disk has no reserve, and none that was used.
 func TestRefusedWithoutRoom(t *testing.T) {
 	disk := smallDisk(t, "8m")

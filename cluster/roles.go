@@ -257,6 +257,12 @@ func (r RoleConfig) mirrors() (map[string]string, error) {
 	return out, nil
 }
 
+// nodeStart is what a start of a node in a process of its own found in its data directory.
+type nodeStart struct {
+	hadNode     bool // the directory has had the node before
+	reserveUsed bool // the disk is full; the reserve of disk space is in use
+}
+
 // runKubelet runs this machine's node against a server reached by kubeconfig.
 func runKubelet(ctx context.Context, role RoleConfig) error {
 	cfg, err := role.config()
@@ -287,11 +293,14 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		}
 		return err
 	}
-	hadNode := exists(dir.Sub(nodeNameFile))
+	start := nodeStart{hadNode: exists(dir.Sub(nodeNameFile))}
+	if start.reserveUsed, err = dir.fillReserve(); err != nil {
+		role.log().Warn("there is no reserve for a start with a full disk", "err", err)
+	}
 	if cfg.NodeName, err = keepNodeName(dir, cfg.NodeName, role.log()); err != nil {
 		return undo(err)
 	}
-	g, release, err := role.kubeletParts(ctx, cfg, dir, hadNode)
+	g, release, err := role.kubeletParts(ctx, cfg, dir, start)
 	if err != nil {
 		return undo(err)
 	}
@@ -332,7 +341,7 @@ func (r RoleConfig) knownServers() []string {
 // kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built
 // then.
 func (r RoleConfig) kubeletParts(
-	ctx context.Context, cfg Config, dir DataDir, hadNode bool,
+	ctx context.Context, cfg Config, dir DataDir, start nodeStart,
 ) (group *run.Group, release func(), err error) {
 	clearWay(ctx, r.log(), r.knownServers()...)
 	cert, err := r.kubeletCertificates(cfg, dir)
@@ -340,12 +349,12 @@ func (r RoleConfig) kubeletParts(
 		return nil, nil, err
 	}
 	if cert.run == nil {
-		return r.nodeParts(ctx, cfg, dir, cert, hadNode, ownRangeWait)
+		return r.nodeParts(ctx, cfg, dir, cert, start, ownRangeWait)
 	}
 	group = &run.Group{}
 	group.Add("certificates", cert.run)
 	group.Add("node", func(ctx context.Context, ready func()) error {
-		node, release, err := r.nodeParts(ctx, cfg, dir, cert, hadNode, joinRangeWait)
+		node, release, err := r.nodeParts(ctx, cfg, dir, cert, start, joinRangeWait)
 		if err != nil {
 			return err
 		}
@@ -372,13 +381,13 @@ func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) 
 
 // nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
 func (r RoleConfig) nodeParts(
-	ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, hadNode bool, wait time.Duration,
+	ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, start nodeStart, wait time.Duration,
 ) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.claimNode(ctx, cfg, dir, cl, hadNode); err != nil {
+	if err := r.claimNode(ctx, cfg, dir, cl, start.hadNode); err != nil {
 		return nil, nil, err
 	}
 	var podRange io.Closer
@@ -395,6 +404,9 @@ func (r RoleConfig) nodeParts(
 		log:       r.log().With(deeds.Key, deeds.Cluster),
 	}.connect
 	beside := append(serverParts(cert.servers, cl), forward)
+	if start.reserveUsed {
+		beside = append(beside, keepNodeReserve(dir, r.log()))
+	}
 	if cert.joined != nil {
 		cert.joined.learnNetwork(ctx, cl)
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.joined.learn()})
