@@ -19,6 +19,7 @@ import (
 	"keelson/kubelet/reach"
 	"keelson/lib/deeds"
 	"keelson/lib/run"
+	"keelson/network"
 	"keelson/network/mesh"
 	"keelson/network/whereto"
 	"keelson/proxy"
@@ -149,7 +150,7 @@ func (s *site) serviceRules() (reach.Rules, error) {
 }
 
 // paths asks this machine's kernel for routes and NAT.
-type paths struct{}
+type paths struct{ cluster string }
 
 // Endpoint is the endpoint to which the kernel translates a connection.
 func (paths) Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool) {
@@ -162,6 +163,12 @@ func (paths) Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (n
 
 // Route is the route that packets to an address take.
 func (paths) Route(to netip.Addr) string { return whereto.Route(to) }
+
+// Shared reports whether another cluster on this machine serves the address of a Service.
+func (p paths) Shared(at netip.Addr) bool {
+	tables, err := network.SharedServices(p.cluster, []netip.Prefix{netip.PrefixFrom(at, at.BitLen())})
+	return err == nil && len(tables) > 0 // a kernel without nftables has no other cluster
+}
 
 func purgeProxy(_ context.Context, dir DataDir) error {
 	if os.Getuid() != 0 {

@@ -294,7 +294,7 @@ func (s *site) kubelet() (run.Func, error) {
 		RegisterNode:  true,
 		LeaseInterval: s.node.renew,
 		Version:       KubernetesVersion,
-		Paths:         paths{},
+		Paths:         paths{cluster: dir.ID()},
 		Rules:         rules,
 		Marks:         s.marks,
 		Log:           s.logOf(deeds.Kubelet),

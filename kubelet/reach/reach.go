@@ -29,6 +29,9 @@ type Paths interface {
 	Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool)
 	// Route describes the node's route to an address; "": unknown.
 	Route(to netip.Addr) string
+	// Shared reports whether another cluster on this machine has a Service with that address. What the machine itself
+	// and pods with its network send there reaches one of the clusters.
+	Shared(at netip.Addr) bool
 }
 
 // Rules returns the rules of the node's service proxy for a Service.
@@ -110,7 +113,19 @@ func (p *Prober) Probe(ctx context.Context, pod *corev1.Pod, asked reach.Asked) 
 		c.Local = netip.AddrPortFrom(ownAddress(pod, c.Remote.Addr()), c.Local.Port())
 	}
 	p.follow(asked.Protocol, out.Connection)
+	if out.Names != nil && pod.Spec.HostNetwork {
+		for i := range out.Names.Tries {
+			p.shared(&out.Names.Tries[i])
+		}
+	}
 	return out, nil
+}
+
+// shared sets Shared of a query that came from the machine itself.
+func (p *Prober) shared(try *reach.Try) {
+	if at, err := netip.ParseAddr(try.Server); err == nil && p.cfg.Paths != nil {
+		try.Shared = p.cfg.Paths.Shared(at)
+	}
 }
 
 // ownAddress returns the pod's address of the same IP family.
@@ -136,6 +151,7 @@ func (p *Prober) follow(protocol corev1.Protocol, connection *reach.Connection) 
 		}
 	}
 	connection.Route = p.cfg.Paths.Route(at.Addr())
+	connection.Shared = p.cfg.Paths.Shared(connection.Remote.Addr())
 }
 
 // Serving returns the proxy's rules for a Service, and the DNS answer for its name.
@@ -154,6 +170,7 @@ func (p *Prober) Serving(ctx context.Context, namespace, name string) (*reach.Se
 	}
 	if len(p.cfg.ClusterDNS) > 0 {
 		try := ask(ctx, p.cfg.ClusterDNS[0], name+"."+namespace+".svc."+p.cfg.Domain, questionLimit)
+		p.shared(&try)
 		out.DNS = &try
 	}
 	return out, nil

@@ -129,3 +129,30 @@ func TestTurns(t *testing.T) {
 		t.Error("one more probe than may run at once")
 	}
 }
+
+// twoClusters is a machine on which another cluster serves one address.
+type twoClusters struct {
+	Paths
+	both netip.Addr
+}
+
+func (c twoClusters) Shared(at netip.Addr) bool { return at == c.both }
+
+func (twoClusters) Route(netip.Addr) string { return "" }
+
+// TestShared: a query and a connection say that another cluster serves their address too.
+func TestShared(t *testing.T) {
+	p := New(Config{Paths: twoClusters{both: netip.MustParseAddr("10.96.0.10")}})
+	for server, want := range map[string]bool{"10.96.0.10": true, "10.96.0.11": false, "no address": false} {
+		try := reach.Try{Server: server}
+		p.shared(&try)
+		connection := &reach.Connection{}
+		if at, err := netip.ParseAddr(server); err == nil {
+			connection.Remote = netip.AddrPortFrom(at, 53)
+		}
+		p.follow(corev1.ProtocolUDP, connection)
+		if try.Shared != want || connection.Shared != want {
+			t.Errorf("%s: query %v, connection %v; want %v", server, try.Shared, connection.Shared, want)
+		}
+	}
+}

@@ -37,8 +37,8 @@ func (t *Trace) conclude(traceInput *TraceInput) {
 	switch connection.Outcome {
 	case reach.Connected, reach.Answered, reach.Sent:
 		if t.strayed(connection) {
-			t.Verdict = fmt.Sprintf("contradicted: it was sent to %s, which is none of the endpoints: other rules in "+
-				"the kernel of node %s come first", connection.Endpoint, t.Node)
+			t.Verdict = fmt.Sprintf("contradicted: it was sent to %s, which is none of the endpoints: ",
+				connection.Endpoint) + t.firstRules(connection)
 			return
 		}
 	default:
@@ -48,6 +48,9 @@ func (t *Trace) conclude(traceInput *TraceInput) {
 		found := "a connection came about"
 		if traceInput.ServiceRange.IsValid() {
 			found = "something outside of it does"
+			if connection.Shared {
+				found = "another cluster on the machine of node " + t.Node + " does" + separate
+			}
 		}
 		t.Verdict = confirm(t.Expected == Passes || t.Expected == Sometimes, t.Why, found)
 	case reach.Refused:
@@ -62,6 +65,15 @@ func (t *Trace) conclude(traceInput *TraceInput) {
 		noWay := t.Expected == Drops && slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.NoWay != "" })
 		t.Verdict = confirm(noWay, t.Why, connection.Error)
 	}
+}
+
+// firstRules says whose rules the kernel applied in place of this cluster's.
+func (t *Trace) firstRules(c *reach.Connection) string {
+	if c.Shared {
+		return fmt.Sprintf("another cluster on the machine of node %s serves %s too, and its rules come first%s",
+			t.Node, c.Remote.Addr(), separate)
+	}
+	return "other rules in the kernel of node " + t.Node + " come first"
 }
 
 // strayed reports that the kernel sent the connection to an address that is not in the plan of the rules. A connection

@@ -40,10 +40,14 @@ func wrongAt(objects *Objects, node *Node) string {
 	if d := node.DNS; d != nil && svc.Spec.Type != corev1.ServiceTypeExternalName {
 		switch {
 		case d.Error != "":
-			return fmt.Sprintf("the cluster's DNS server %s does not answer node %s: %s", d.Server, node.Node, d.Error)
+			return fmt.Sprintf("the cluster's DNS server %s does not answer node %s: %s", d.Server, node.Node,
+				d.Error) + neighbour(d)
 		case d.Code != "NOERROR":
 			return fmt.Sprintf("DNS server %s answers node %s that there is no %s: %s", d.Server, node.Node, d.Name,
-				d.Code)
+				d.Code) + neighbour(d)
+		case d.Shared && otherAddresses(svc, d.Addresses):
+			return fmt.Sprintf("DNS server %s answers node %s that %s is %s, not %s", d.Server, node.Node, d.Name,
+				addresses(d.Addresses), strings.Join(svc.Spec.ClusterIPs, ", ")) + neighbour(d)
 		}
 	}
 	if node.Rules == nil || svc.Spec.ClusterIP == corev1.ClusterIPNone || svc.Spec.ClusterIP == "" {
@@ -69,6 +73,24 @@ func wrongAt(objects *Objects, node *Node) string {
 		}
 	}
 	return ""
+}
+
+// neighbour adds to an answer that another cluster may have given it: the kernel sends what the machine itself sends to
+// an address that both serve to one of them.
+func neighbour(d *reach.Try) string {
+	if !d.Shared {
+		return ""
+	}
+	return "; another cluster on the node's machine serves " + d.Server + " too and may have answered" + separate
+}
+
+// separate is what ends that two clusters serve one address.
+const separate = ": make one of them with another --service-cluster-ip-range"
+
+// otherAddresses reports whether a name leads to addresses none of which is the Service's.
+func otherAddresses(svc *corev1.Service, got []netip.Addr) bool {
+	return len(svc.Spec.ClusterIPs) > 0 && svc.Spec.ClusterIP != corev1.ClusterIPNone && len(got) > 0 &&
+		!slices.ContainsFunc(got, func(a netip.Addr) bool { return slices.Contains(svc.Spec.ClusterIPs, a.String()) })
 }
 
 func endpointAddresses(o *Objects) map[netip.Addr]bool {

@@ -33,7 +33,22 @@ func TestServe(t *testing.T) {
 			n.DNS.Code = "NXDOMAIN"
 			n.DNS.Addresses = nil
 		},
-		"silent": func(n *Node) { *n = Node{Serving: reach.Serving{Node: "n1"}, Error: "context deadline exceeded"} },
+		"nxdomain-neighbour": func(n *Node) {
+			n.DNS.Code = "NXDOMAIN"
+			n.DNS.Addresses = nil
+			n.DNS.Shared = true
+		},
+		"no-dns-neighbour": func(n *Node) {
+			n.DNS.Error = "i/o timeout"
+			n.DNS.Addresses = nil
+			n.DNS.Shared = true
+		},
+		"address-of-neighbour": func(n *Node) {
+			n.DNS.Addresses = []netip.Addr{netip.MustParseAddr("10.96.99.9")}
+			n.DNS.Shared = true
+		},
+		"neighbour-without-harm": func(n *Node) { n.DNS.Shared = true },
+		"silent":                 func(n *Node) { *n = Node{Serving: reach.Serving{Node: "n1"}, Error: "context deadline exceeded"} },
 		"empty": func(n *Node) {
 			n.Rules.Ports[0].Endpoints = nil
 			n.Rules.Ports[0].Count = 0

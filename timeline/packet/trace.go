@@ -146,8 +146,11 @@ func nameless(j *TraceInput, n *reach.Names) string {
 	}
 	for _, try := range n.Tries {
 		if try.Error != "" {
-			return fmt.Sprintf(": DNS server %s gave no answer: %s", try.Server, try.Error)
+			return fmt.Sprintf(": DNS server %s gave no answer: %s", try.Server, try.Error) + neighbour(&try)
 		}
+	}
+	if last := len(n.Tries) - 1; last >= 0 {
+		return neighbour(&n.Tries[last])
 	}
 	return ""
 }

@@ -224,6 +224,25 @@ var journeys = map[string]func(*TraceInput){
 		j.Slices[0].Endpoints = j.Slices[0].Endpoints[1:]
 		fails(j, reach.TimedOut)
 	},
+	"strayed-to-neighbour": func(j *TraceInput) {
+		j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.99.0.1:80")
+		j.Answer.Connection.Shared = true
+	},
+	"no-name-by-neighbour": func(j *TraceInput) {
+		j.Address = netip.Addr{}
+		j.Answer.Connection = nil
+		j.Answer.Names.Addresses = nil
+		try := &j.Answer.Names.Tries[0]
+		try.Addresses = nil
+		try.Code = "NXDOMAIN"
+		try.Shared = true
+	},
+	"answered-by-neighbour": func(j *TraceInput) {
+		j.Service = nil
+		j.Slices = nil
+		j.ServiceRange = netip.MustParsePrefix("10.96.0.0/16")
+		j.Answer.Connection.Shared = true
+	},
 	"strayed": func(j *TraceInput) { j.Answer.Connection.Endpoint = netip.MustParseAddrPort("10.99.0.1:80") },
 	"datagram": func(j *TraceInput) {
 		j.Protocol = corev1.ProtocolUDP

@@ -129,9 +129,11 @@ type Try struct {
 	Search string `json:"search,omitempty"` // the path that was appended
 	Server string `json:"server"`
 	// Code is the answer's (NOERROR, NXDOMAIN); Error is why there was none.
-	Code      string        `json:"code,omitempty"`
-	Error     string        `json:"error,omitempty"`
-	Aliases   []string      `json:"aliases,omitempty"`
+	Code    string   `json:"code,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	Aliases []string `json:"aliases,omitempty"`
+	// Shared says that another cluster on the node's machine serves the server's address too, and may have answered.
+	Shared    bool          `json:"shared,omitempty"`
 	Addresses []netip.Addr  `json:"addresses,omitempty"`
 	Took      time.Duration `json:"took"`
 }
@@ -161,6 +163,8 @@ type Connection struct {
 	Endpoint netip.AddrPort `json:"endpoint"`
 	// Route is by which way the node's packets leave to there.
 	Route string `json:"route,omitempty"`
+	// Shared says that another cluster on the node's machine serves Remote too.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Serving is what a node does for a Service.
