@@ -33,7 +33,7 @@ func TestServersShareSettings(t *testing.T) {
 		what, services, domain string // no domain: a server without a node
 		fresh, running         bool
 		want                   string // the refusal; empty: none
-		after                  string
+		before, after          string // the record; empty: as it is
 	}{
 		{
 			what:     "first, without a node",
@@ -46,6 +46,13 @@ func TestServersShareSettings(t *testing.T) {
 			domain:   "a.test",
 			running:  true,
 			after:    "cluster-domain a.test\nservice-cluster-ip-range 10.43.0.0/16\n",
+		},
+		{
+			what:     "a record with a setting of a later version",
+			services: "10.43.0.0/16",
+			domain:   "a.test",
+			before:   "later 1\n",
+			after:    "cluster-domain a.test\nlater 1\nservice-cluster-ip-range 10.43.0.0/16\n",
 		},
 		{
 			what:     "another range, new",
@@ -80,10 +87,15 @@ func TestServersShareSettings(t *testing.T) {
 			what:     "another domain, alone",
 			services: "10.43.0.0/16",
 			domain:   "b.test",
-			after:    "cluster-domain b.test\nservice-cluster-ip-range 10.43.0.0/16\n",
+			after:    "cluster-domain b.test\nlater 1\nservice-cluster-ip-range 10.43.0.0/16\n",
 		},
 	} {
 		before, _, _ := st.Get(t.Context(), settingsKey, 0)
+		if c.before != "" {
+			if _, err := st.Update(t.Context(), settingsKey, []byte(c.before), before.Revision); err != nil {
+				t.Fatal(err)
+			}
+		}
 		cluster := &Cluster{dir: "/dir", fresh: c.fresh, log: slog.New(slog.DiscardHandler)}
 		cluster.cfg.NoNode = c.domain == ""
 		cluster.cfg.Node.ClusterDomain = c.domain
