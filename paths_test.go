@@ -49,6 +49,8 @@ var trusted = map[string]string{
 		"them goes by removeTree",
 	"kubelet/volume/devices.go": "the block device that an administrator's local volume names: it means what it " +
 		"means on the host",
+	"kubelet/volume/filesystem.go": "the block device that an administrator's local volume names, and marks of file " +
+		"systems that are being made, which no container sees",
 	"kubelet/volume/hostpath.go": "paths of the host that a pod or volume names: they mean what they mean on the " +
 		"host, links followed",
 	"kubelet/volume/localdirs.go":   "the directory of all local volumes, which no container sees",

@@ -8,6 +8,7 @@ import (
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,35 +21,42 @@ func (m *Mounter) expand(ctx context.Context, j *job, target string) {
 	if want == nil || j.ReadOnly {
 		return
 	}
-	pod := &corev1.ObjectReference{
+	m.Expanded(ctx, j.Pod, j.Claim, j.name, *want, m.nodeExpand(ctx, j, target, want.Value()))
+}
+
+// Expanded writes the new size of a volume into its claim's status, and records events. err is why it was not grown.
+func (m *Mounter) Expanded(
+	ctx context.Context, pod *corev1.Pod, claim *corev1.PersistentVolumeClaim, volume string, size resource.Quantity,
+	err error,
+) {
+	podRef := &corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "Pod",
-		Namespace:  j.Pod.Namespace,
-		Name:       j.Pod.Name,
-		UID:        j.Pod.UID,
+		Namespace:  pod.Namespace,
+		Name:       pod.Name,
+		UID:        pod.UID,
 	}
-	claim := &corev1.ObjectReference{
+	claimRef := &corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "PersistentVolumeClaim",
-		Namespace:  j.Claim.Namespace,
-		Name:       j.Claim.Name,
-		UID:        j.Claim.UID,
+		Namespace:  claim.Namespace,
+		Name:       claim.Name,
+		UID:        claim.UID,
 	}
-	err := m.nodeExpand(ctx, j, target, want.Value())
 	if err == nil {
-		err = m.expanded(ctx, j.Claim, *want)
+		err = m.expanded(ctx, claim, size)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		m.cfg.Events.Eventf(pod, corev1.EventTypeWarning, "VolumeResizeFailed",
-			"MountVolume.NodeExpandVolume failed for volume %q : %v", j.name, err)
+		m.cfg.Events.Eventf(podRef, corev1.EventTypeWarning, "VolumeResizeFailed",
+			"MountVolume.NodeExpandVolume failed for volume %q : %v", volume, err)
 		return
 	}
-	for _, ref := range []*corev1.ObjectReference{pod, claim} {
+	for _, ref := range []*corev1.ObjectReference{podRef, claimRef} {
 		m.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "FileSystemResizeSuccessful",
-			"MountVolume.NodeExpandVolume succeeded for volume %q %s", j.name, m.cfg.NodeName)
+			"MountVolume.NodeExpandVolume succeeded for volume %q %s", volume, m.cfg.NodeName)
 	}
 }
 
@@ -96,8 +104,27 @@ func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size in
 	return err
 }
 
-// expanded writes the new size into the claim's status.
+// expanded writes the new size into the claim's status. Controllers write there too while a pod starts, so a conflict
+// is tried again with the newest claim.
 func (m *Mounter) expanded(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+	uid := claim.UID
+	for range 3 {
+		err := m.writeSize(ctx, claim, size)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		claims := m.cfg.API.CoreV1().PersistentVolumeClaims(claim.Namespace)
+		if claim, err = claims.Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if claim.UID != uid {
+			return nil // it was replaced, and the new one has what its own volume has
+		}
+	}
+	return m.writeSize(ctx, claim, size)
+}
+
+func (m *Mounter) writeSize(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
 	conditions := []corev1.PersistentVolumeClaimCondition{}
 	for _, cond := range claim.Status.Conditions {
 		switch cond.Type {

@@ -10,8 +10,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
 )
 
 func TestGrowthAndUsage(t *testing.T) {
@@ -30,6 +33,11 @@ func TestGrowthAndUsage(t *testing.T) {
 	}
 	request.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
 	bench := newBench(t, noAttach(), request.Claim)
+	conflicts := 1 // a controller has written the claim in the meantime
+	bench.api.PrependReactor("patch", "persistentvolumeclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		conflicts--
+		return conflicts == 0, nil, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), "claim-pv", nil)
+	})
 	bench.serve()
 	if got := bench.setUp(request); got.Refresh.IsZero() {
 		t.Error("nobody looks whether the volume grows")

@@ -57,6 +57,9 @@ func (m *Manager) setUpClaim(
 		}
 		return at, err
 	}
+	if deviceOf(pv) != "" {
+		return m.setUpFileSystem(ctx, root, in, volume, claim, pv, begun)
+	}
 	return none, m.setUpDirectory(root, in, volume, pv, begun)
 }
 
@@ -107,6 +110,8 @@ func (m *Manager) pathOf(pod *corev1.Pod, pv *corev1.PersistentVolume) (string, 
 	case pv.Spec.HostPath != nil:
 		at := m.hostPath(pv.Spec.HostPath)
 		return at, checkHostPath(pv.Spec.HostPath, at)
+	case deviceOf(pv) != "":
+		return m.deviceTarget(pod, pv), nil
 	case pv.Spec.Local != nil:
 		return pv.Spec.Local.Path, nil
 	case pv.Spec.CSI != nil:

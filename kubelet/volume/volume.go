@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,8 @@ type Manager struct {
 	tmpfs   bool
 	memory  int64 // the node's, in bytes
 	ledger  *ledger
+	// formatting is held while it is decided whether a device gets a file system.
+	formatting sync.Mutex
 	// Local manages the local volumes that the cluster provisions; nil: none.
 	Local *LocalDirs
 	// CSI calls the node's CSI drivers; nil: none.
