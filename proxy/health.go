@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -271,10 +269,9 @@ func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 	return p.serve(ctx, ready, p.cfg.Options.HealthzBindAddress, mux)
 }
 
-// serveMetrics serves what kube-proxy does at its address for metrics, which tools ask for the mode of the proxy.
-func (p *Proxy) serveMetrics(ctx context.Context, ready func()) error {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(Collectors()...)
+// serveMode serves /proxyMode and /healthz at kube-proxy's address for metrics, where tools ask for the mode. It serves
+// no metrics: any pod of the host network could read them. The API server has those of the proxy in its process.
+func (p *Proxy) serveMode(ctx context.Context, ready func()) error {
 	mux := http.NewServeMux()
 	text := func(path, answer string) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
@@ -285,7 +282,6 @@ func (p *Proxy) serveMetrics(ctx context.Context, ready func()) error {
 	}
 	text("/healthz", "ok")
 	text("/proxyMode", "nftables")
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return p.serve(ctx, ready, p.cfg.Options.MetricsBindAddress, mux)
 }
 

@@ -24,7 +24,7 @@ type Options struct {
 	NodePortAddresses []string
 	// HealthzBindAddress is the address of /healthz; "" turns it off.
 	HealthzBindAddress string
-	// MetricsBindAddress is the address of /proxyMode, /healthz and /metrics; "" turns it off.
+	// MetricsBindAddress is the address of /proxyMode and /healthz; "" turns it off.
 	MetricsBindAddress string
 	// ExternalIPs: Services' spec.externalIPs are served (feature gate AllowServiceExternalIPs).
 	ExternalIPs bool
@@ -47,7 +47,7 @@ func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz,
 		"address of the service proxy's /healthz; empty: none")
 	fl.StringVar(&o.MetricsBindAddress, "metrics-bind-address", DefaultMetrics,
-		"address of the service proxy's /proxyMode, /healthz and /metrics; empty: none")
+		"address of the service proxy's /proxyMode and /healthz; empty: none")
 }
 
 // Validate checks the options.

@@ -139,7 +139,7 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 				return p.serveHealthz(ctx, ready)
 			},
 		},
-		run.Part{Name: "metrics", Run: p.serveMetrics},
+		run.Part{Name: "metrics", Run: p.serveMode},
 	)(ctx, ready)
 }
 
