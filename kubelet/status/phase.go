@@ -140,12 +140,10 @@ func sandboxReady(in Input) corev1.PodCondition {
 	if box := in.Observed.Current(); box != nil && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0) {
 		return corev1.PodCondition{Status: corev1.ConditionTrue}
 	}
+	// whether a sandbox that has ended is still there makes no difference: it would cost a write of the status
 	why := "pod sandbox is not ready"
-	switch {
-	case in.Observed.Current() != nil:
+	if in.Observed.Current() != nil {
 		why = "pod sandbox has no IP address"
-	case in.Observed == nil || len(in.Observed.Sandboxes) == 0:
-		why = "no pod sandbox exists"
 	}
 	return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodSandboxNotReady", Message: why}
 }

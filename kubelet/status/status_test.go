@@ -208,7 +208,7 @@ func TestReadyToStartContainers(t *testing.T) {
 		edit func(in *Input)
 		why  string // empty: the condition is True
 	}{
-		{"no sandbox", func(in *Input) { in.Observed.Sandboxes = nil }, "no pod sandbox exists"},
+		{"no sandbox", func(in *Input) { in.Observed.Sandboxes = nil }, "pod sandbox is not ready"},
 		{"a sandbox that ended", func(in *Input) { in.Observed.Sandboxes[0].Ready = false }, "pod sandbox is not ready"},
 		{
 			"a sandbox without an address", func(in *Input) { in.Observed.Sandboxes[0].IPs = nil },
