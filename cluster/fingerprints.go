@@ -127,35 +127,46 @@ func keepFingerprints(
 	ctx context.Context, st store.Store, member bool, keys serverKeys, log *slog.Logger,
 ) error {
 	own := keys.own
-	ctx = store.UseReserve(ctx, store.FullReserve)
-	for {
-		now, _, err := st.Get(ctx, fingerprintsKey, 0)
-		absent := errors.Is(err, store.ErrNotFound)
-		if err != nil && !absent {
-			return err
-		}
-		known := parseStored(now.Value)
+	return keepShared(ctx, st, fingerprintsKey, log, func(stored []byte) ([]byte, error) {
+		known := parseStored(stored)
 		name := own.foreign(known)
 		switch {
 		case name == "":
 		case !member:
-			return fmt.Errorf("it has the objects of a cluster with another key %q: copy pki/ of that cluster's data "+
-				"directory into this one (docs/store.md)", name)
+			return nil, fmt.Errorf("it has the objects of a cluster with another key %q: copy pki/ of that cluster's "+
+				"data directory into this one (docs/store.md)", name)
 		default:
 			log.Warn("this server has a new key: copy pki/ to the other servers of the cluster", "key", name)
 		}
 		maps.DeleteFunc(known, func(line string, _ bool) bool { return keys.retired[line] })
 		maps.Copy(known, own)
-		if bytes.Equal(known.bytes(), now.Value) {
-			return nil
+		return known.bytes(), nil
+	})
+}
+
+// keepShared writes what the servers of a store share at a key. merge returns the new value for the stored one, which
+// is nil if there is none; an error refuses the server. It is called again when another server wrote first.
+func keepShared(
+	ctx context.Context, st store.Store, key string, log *slog.Logger, merge func(stored []byte) ([]byte, error),
+) error {
+	ctx = store.UseReserve(ctx, store.FullReserve)
+	for {
+		now, _, err := st.Get(ctx, key, 0)
+		absent := errors.Is(err, store.ErrNotFound)
+		if err != nil && !absent {
+			return err
+		}
+		next, err := merge(now.Value)
+		if err != nil || bytes.Equal(next, now.Value) {
+			return err
 		}
 		if absent {
-			_, err = st.Create(ctx, fingerprintsKey, known.bytes())
+			_, err = st.Create(ctx, key, next)
 		} else {
-			_, err = st.Update(ctx, fingerprintsKey, known.bytes(), now.Revision)
+			_, err = st.Update(ctx, key, next, now.Revision)
 		}
 		if !overtaken(err) {
-			return unlessFull(err, fingerprintsKey, log)
+			return unlessFull(err, key, log)
 		}
 	}
 }

@@ -71,7 +71,13 @@ func followKubeconfig(path string, all *servers.Servers, log *slog.Logger) (foll
 		to, err := all.REST(of)
 		return followed{rest: to, ca: ca}, err
 	}
-	f := &kubeconfigFile{path: path, all: all, ca: ca, log: log, last: of}
+	f := &kubeconfigFile{
+		path: path,
+		all:  all,
+		ca:   ca,
+		log:  log,
+		last: of,
+	}
 	if err := f.show(of); err != nil {
 		return none, err
 	}

@@ -5,7 +5,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -73,35 +72,19 @@ func (c *Cluster) keepSettings(
 	ctx context.Context, st store.Store, running func(context.Context) (bool, error),
 ) error {
 	own := c.sharedSettings()
-	ctx = store.UseReserve(ctx, store.FullReserve)
-	for {
-		now, _, err := st.Get(ctx, settingsKey, 0)
-		absent := errors.Is(err, store.ErrNotFound)
-		if err != nil && !absent {
-			return err
-		}
-		known := parseSettings(now.Value)
+	return keepShared(ctx, st, settingsKey, c.log, func(stored []byte) ([]byte, error) {
+		known := parseSettings(stored)
 		if own.differs(known, serviceRangeFlag) {
-			return c.otherServiceRange(known[serviceRangeFlag])
+			return nil, c.otherServiceRange(known[serviceRangeFlag])
 		}
 		if own.differs(known, domainFlag) {
 			if err := mayChangeDomain(ctx, known[domainFlag], own[domainFlag], running, c.log); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		maps.Copy(known, own)
-		if bytes.Equal(known.bytes(), now.Value) {
-			return nil
-		}
-		if absent {
-			_, err = st.Create(ctx, settingsKey, known.bytes())
-		} else {
-			_, err = st.Update(ctx, settingsKey, known.bytes(), now.Revision)
-		}
-		if !overtaken(err) {
-			return unlessFull(err, settingsKey, c.log)
-		}
-	}
+		return known.bytes(), nil
+	})
 }
 
 // otherServiceRange is the refusal of a server whose Services have another range than those of the store. Its directory
