@@ -59,7 +59,7 @@ func TestSmallTools(t *testing.T) {
 		{`timeout 60 sh -c 'exit 3'; echo $?`, "3\n"},
 		{`timeout -s KILL 0.05 sleep 60; echo $?`, "124\n"},
 		{`timeout 1 nosuch 2>/dev/null; echo $?`, "127\n"},
-		{`basename /a/b.txt; basename /a/b.txt .txt; dirname /a/b /c d`, "b.txt\nb\n/a\n/\n.\n"},
+		{`basename /a/b.txt; basename /a/b.txt .txt; dirname /a/b /a/b/ /c d /`, "b.txt\nb\n/a\n/a\n/\n.\n/\n"},
 		{`echo x > f; ln -s f l; readlink l; basename $(readlink -f l); basename $(realpath l)`, "f\nf\nf\n"},
 		{`printf 'a\na\nb\n' | uniq; printf 'a\na\nb\n' | uniq -d; printf 'a\na\nb\n' | uniq -u`, "a\nb\na\nb\n"},
 		{`printf 'a\na\nb\n' | uniq -c`, "      2 a\n      1 b\n"},

@@ -74,14 +74,7 @@ func dirname(args []string, std stdio) int {
 		return complain(std, "dirname", errors.New("usage: dirname PATH..."))
 	}
 	for _, path := range args[1:] {
-		fmt.Fprintln(std.out, filepath.Dir(strings.TrimRight(path, "/")+strings.Repeat("/", oneIf(path == "/"))))
-	}
-	return 0
-}
-
-func oneIf(yes bool) int {
-	if yes {
-		return 1
+		fmt.Fprintln(std.out, filepath.Dir(filepath.Clean(path)))
 	}
 	return 0
 }
