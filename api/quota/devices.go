@@ -128,12 +128,12 @@ func (v View) podOf(claim *resourcev1.ResourceClaim) *corev1.Pod {
 	return pod
 }
 
-// isExtended tells a claim that says that it was made for a pod's extended resources.
+// isExtended reports whether a claim says that it was made for a pod's extended resources.
 func isExtended(c *resourcev1.ResourceClaim) bool {
 	return c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" && metav1.GetControllerOfNoCopy(c) != nil
 }
 
-// before tells whether claim a is older than b; a claim that is not stored yet is the youngest.
+// before reports whether claim a is older than b; a claim that is not stored yet is the youngest.
 func before(a, b *resourcev1.ResourceClaim) bool {
 	return b.ResourceVersion == "" ||
 		cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name)) < 0

@@ -48,7 +48,7 @@ func podTracks(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) || limitsExtended(name)
 }
 
-// limitsExtended tells the names that limit extended resources, those that DeviceClasses serve among them.
+// limitsExtended reports whether a name limits an extended resource, also one that a DeviceClass serves.
 func limitsExtended(name corev1.ResourceName) bool {
 	rest, ok := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 	return ok && (!resources.IsNative(name) || resources.IsDeviceClass(corev1.ResourceName(rest)))

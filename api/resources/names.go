@@ -31,7 +31,7 @@ func IsExtended(name corev1.ResourceName) bool {
 	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// IsDeviceClass tells the extended resource that every DeviceClass serves without saying so:
+// IsDeviceClass reports whether name is the extended resource that every DeviceClass serves implicitly:
 // deviceclass.resource.kubernetes.io/NAME.
 func IsDeviceClass(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)

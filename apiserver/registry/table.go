@@ -293,7 +293,7 @@ var eventView = &View{
 	},
 }
 
-// metricsView is metrics.k8s.io/v1beta1, whose objects have the fields of v1. Nobody writes them.
+// metricsView is metrics.k8s.io/v1beta1, whose objects have the fields of v1. They are read-only.
 func metricsView(resource string) *View {
 	return &View{
 		Of:       schema.GroupResource{Group: metricsv1.GroupName, Resource: resource},

@@ -88,7 +88,8 @@ func validateResize(pod, old *corev1.Pod) field.ErrorList {
 	return checker.Errors()
 }
 
-// sameOrder reports whether the containers are those of before; only then can they be compared one by one.
+// sameOrder reports whether the containers have the same names in the same order: only then they can be compared one by
+// one.
 func (c *checker) sameOrder(child string, now, old []corev1.Container) bool {
 	found := c.Len()
 	if len(now) != len(old) {
@@ -171,7 +172,7 @@ func (c *checker) notRemoved(now, old *corev1.ResourceRequirements, what string)
 	}
 }
 
-// onlyCPUMemory puts back what may change in now, and wants the rest to be as it was.
+// onlyCPUMemory puts back what may change in now, and requires the rest to be equal.
 func (c *checker) onlyCPUMemory(now, old *corev1.PodSpec) {
 	const fixed = "only cpu and memory resources are mutable"
 	for i := range now.Containers {
