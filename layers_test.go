@@ -19,29 +19,30 @@ import (
 // Changing this table is an architecture decision (docs/decisions).
 var mayImport = map[string][]string{
 	"lib":         {},
+	"event":       {},
 	"api":         {"lib"},
 	"store":       {"lib"},
 	"pki":         {"lib"},
 	"cri":         {},
-	"runtime":     {"lib", "cri"},
+	"runtime":     {"lib", "event", "cri"},
 	"network":     {"lib"},
-	"auth":        {"lib", "api", "pki"},
-	"apiserver":   {"lib", "api", "pki", "store", "auth"},
+	"auth":        {"lib", "event", "api", "pki"},
+	"apiserver":   {"lib", "event", "api", "pki", "store", "auth"},
 	"client":      {"lib", "api"},
-	"scheduler":   {"lib", "api", "client"},
-	"controllers": {"lib", "api", "client", "pki"},
-	"kubelet":     {"lib", "api", "client", "cri", "pki"},
-	"proxy":       {"lib", "api", "client", "network"},
+	"scheduler":   {"event", "api", "client"},
+	"controllers": {"lib", "event", "api", "client", "pki"},
+	"kubelet":     {"lib", "event", "api", "client", "cri", "pki"},
+	"proxy":       {"lib", "event", "api", "client", "network"},
 	"podroutes":   {"api", "client", "network"},
-	"dns":         {"lib", "client"},
-	"timeline":    {"lib", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
-	"simulate":    {"lib", "api", "client", "kubelet"},
+	"dns":         {"lib", "event", "client"},
+	"timeline":    {"lib", "event", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
+	"simulate":    {"event", "api", "client", "kubelet"},
 	"cluster": {
-		"lib", "api", "store", "pki", "cri", "runtime", "network", "auth", "apiserver", "client", "scheduler",
+		"lib", "event", "api", "store", "pki", "cri", "runtime", "network", "auth", "apiserver", "client", "scheduler",
 		"controllers", "kubelet", "proxy", "podroutes", "dns", "timeline", "simulate",
 	},
-	"bench": {"lib", "client", "cluster"},
-	"cli":   {"lib", "api", "cluster", "bench", "timeline", "runtime", "pki"},
+	"bench": {"lib", "event", "client", "cluster"},
+	"cli":   {"lib", "event", "api", "cluster", "bench", "timeline", "runtime", "pki"},
 	"cmd":   {"cli"},
 
 	"images": {}, // a module of its own

@@ -50,9 +50,9 @@ import (
 	"keelson/apiserver/tunnels"
 	"keelson/apiserver/usage"
 	"keelson/auth"
+	"keelson/event"
 	"keelson/lib/connlimit"
 	"keelson/lib/keyed"
-	"keelson/lib/mark"
 	"keelson/store"
 )
 
@@ -122,7 +122,7 @@ type Config struct {
 	Seats int
 	// Decision returns the stored scheduling decision of a pod; nil: none are stored. The server sets the metadata.
 	Decision func(pod types.UID) *decisions.PodDecision
-	Marks    *mark.Recorder
+	Marks    *event.Recorder
 	Log      *slog.Logger
 }
 

@@ -25,7 +25,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/waittest"
 	"keelson/pki"
 	"keelson/store"
@@ -36,7 +36,7 @@ import (
 type running struct {
 	*apiserver.Server
 	rest  *rest.Config
-	marks func() []mark.Mark
+	marks func() []event.Event
 	// as is a client configuration for a user with a certificate.
 	as func(name string, groups ...string) *rest.Config
 }
@@ -165,16 +165,16 @@ func (r *running) clients(t testing.TB) *kubernetes.Clientset {
 	return c
 }
 
-// record keeps every mark.
-func record() (*mark.Recorder, func() []mark.Mark) {
-	in := make(chan mark.Mark, 10000)
-	return mark.NewRecorder(func(m mark.Mark) {
+// record keeps every event.
+func record() (*event.Recorder, func() []event.Event) {
+	in := make(chan event.Event, 10000)
+	return event.NewRecorder(func(m event.Event) {
 			select {
 			case in <- m:
 			default:
 			}
-		}), func() []mark.Mark {
-			var out []mark.Mark
+		}), func() []event.Event {
+			var out []event.Event
 			for {
 				select {
 				case m := <-in:

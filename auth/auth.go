@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // User is an authenticated identity. It is immutable once returned.
@@ -84,7 +84,7 @@ const (
 type Decision struct {
 	Verdict Verdict
 	Reason  string
-	Grant   *mark.Grant // the RBAC binding that allows the request, if any; shared, never modified
+	Grant   *event.Grant // the RBAC binding that allows the request, if any; shared, never modified
 }
 
 // Authorizer decides about a request. After an error the request fails with 500 unless another authorizer allows it.

@@ -30,7 +30,7 @@ import (
 
 	"keelson/client"
 	"keelson/cluster"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/memory"
 	"keelson/lib/run"
 )
@@ -143,8 +143,8 @@ type testbed struct {
 	first    time.Time // the end of the first attempt since clear
 }
 
-func (r *testbed) listen(m mark.Mark) {
-	if m.Step != mark.StepDecision {
+func (r *testbed) listen(m event.Event) {
+	if m.Step != event.StepDecision {
 		return
 	}
 	r.mu.Lock()
@@ -202,7 +202,7 @@ func withTestbed(ctx context.Context, use func(ctx context.Context, r *testbed) 
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
 	r := &testbed{}
-	cfg := cluster.InMemoryConfig{Store: st, Listeners: []mark.Listener{r.listen}}
+	cfg := cluster.InMemoryConfig{Store: st, Listeners: []event.Listener{r.listen}}
 	// As in Kubernetes' scheduler_perf: nodes are ready, priorities are numbers.
 	cfg.API.Admission.Disable = []string{"ServiceAccount", "TaintNodesByCondition", "Priority"}
 	if r.mem, err = cluster.NewInMemory(cfg); err != nil {

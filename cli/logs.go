@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
-	"keelson/lib/deeds"
+	"keelson/event/eventlog"
 	"keelson/lib/log"
 	"keelson/timeline"
 )
@@ -28,14 +28,14 @@ func logsCommand(std Stdio) *cobra.Command {
 		Short: "What the components did: all of them, or one",
 		Long: "Print what the components of the cluster in --data-dir wrote into its log, keelson.log: what they did " +
 			"to which object, and what went wrong.\n" +
-			"Components: " + strings.Join(deeds.Components(), ", ") + ".\n" +
+			"Components: " + strings.Join(eventlog.Components(), ", ") + ".\n" +
 			"A component that runs as a process of its own writes to its standard error in place of this log.",
 		Example: "  keelson logs                        # all components, from the oldest line that is kept\n" +
 			"  keelson logs scheduler -f           # which pods it binds, as it happens\n" +
 			"  keelson logs kubelet --since 5m     # pulled, created, started, probe failed, killed\n" +
 			"  keelson logs --tail 20 -o json      # one JSON object a line",
 		Args:              atMostOne("COMPONENT"),
-		ValidArgsFunction: completeFixed(deeds.Components()),
+		ValidArgsFunction: completeFixed(eventlog.Components()),
 	}
 	dir := dataDirFlag(cmd)
 	fl := cmd.Flags()
@@ -50,7 +50,7 @@ func logsCommand(std Stdio) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			query.Want = func(l log.Line) bool { return l.Get(deeds.Key) == want }
+			query.Want = func(l log.Line) bool { return l.Get(eventlog.Key) == want }
 		}
 		if format != "text" && format != "json" {
 			return fmt.Errorf("--output %q is neither text nor json", format)
@@ -85,16 +85,16 @@ func componentOf(name string) (string, error) {
 	known := strings.TrimPrefix(strings.ToLower(name), "kube-")
 	switch known {
 	case "controllers", "controller":
-		known = deeds.ControllerManager
+		known = eventlog.ControllerManager
 	case "network-policy":
-		known = deeds.NetworkPolicy
+		known = eventlog.NetworkPolicy
 	case "etcd":
-		known = deeds.Store
+		known = eventlog.Store
 	case "coredns":
-		known = deeds.DNS
+		known = eventlog.DNS
 	}
-	if !slices.Contains(deeds.Components(), known) {
-		return "", fmt.Errorf("there is no component %q: %s", name, strings.Join(deeds.Components(), ", "))
+	if !slices.Contains(eventlog.Components(), known) {
+		return "", fmt.Errorf("there is no component %q: %s", name, strings.Join(eventlog.Components(), ", "))
 	}
 	return known, nil
 }

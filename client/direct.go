@@ -20,7 +20,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/metrics"
 
-	"keelson/api/handover"
+	"keelson/api/inprocess"
 )
 
 // inProcessHost stands where a server's address does.
@@ -188,7 +188,7 @@ func (d *direct) call(
 		return nil, ctx
 	}
 	begin := time.Now()
-	var answer handover.Answer
+	var answer inprocess.Answer
 	target := &url.URL{Scheme: "https", Host: inProcessHost, Path: path}
 	r := (&http.Request{
 		Method:        method,
@@ -201,7 +201,7 @@ func (d *direct) call(
 		Header:        http.Header{"Accept": accepted, "Content-Type": kind, "User-Agent": d.agent},
 		Body:          io.NopCloser(bytes.NewReader(doc)),
 		ContentLength: int64(len(doc)),
-	}).WithContext(handover.Want(ctx, &answer))
+	}).WithContext(inprocess.Want(ctx, &answer))
 	a := &reply{header: http.Header{}}
 	err := a.serve(d.h, r)
 	if err == nil {

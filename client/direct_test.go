@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"keelson/api/handover"
+	"keelson/api/inprocess"
 )
 
 // ways are the pods of a namespace by the shortcut and by client-go alone, of a server that h plays.
@@ -102,9 +102,9 @@ func TestShortcutTakesObjects(t *testing.T) {
 	stored.Labels = map[string]string{"k": "v"}
 	pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api/v1/namespaces/ns/pods" || r.URL.Path == "/api/v1/namespaces/ns/pods/a/status" {
-			handover.Wanted(r.Context()).Object = stored
+			inprocess.Wanted(r.Context()).Object = stored
 		} else {
-			handover.Wanted(r.Context()).Object = &metav1.Status{}
+			inprocess.Wanted(r.Context()).Object = &metav1.Status{}
 		}
 		w.WriteHeader(http.StatusCreated)
 	})["shortcut"]
@@ -215,7 +215,7 @@ func TestShortcutCancelled(t *testing.T) {
 	pods := ways(t, "ns", func(w http.ResponseWriter, r *http.Request) {
 		n++
 		cancel()
-		handover.Wanted(r.Context()).Object = podNamed("a")
+		inprocess.Wanted(r.Context()).Object = podNamed("a")
 		w.WriteHeader(http.StatusCreated)
 	})["shortcut"]
 	for range 2 { // while it is made, and before
@@ -233,7 +233,7 @@ func TestShortcutLeavesOut(t *testing.T) {
 	n := 0
 	h := func(_ http.ResponseWriter, r *http.Request) {
 		n++
-		if handover.Wanted(r.Context()) != nil {
+		if inprocess.Wanted(r.Context()) != nil {
 			t.Errorf("%s wants the object", r.URL)
 		}
 	}

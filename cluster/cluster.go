@@ -34,10 +34,10 @@ import (
 	"keelson/controllers"
 	"keelson/controllers/certificates"
 	"keelson/dns"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/lib/connlimit"
-	"keelson/lib/deeds"
 	"keelson/lib/log"
-	"keelson/lib/mark"
 	"keelson/lib/memory"
 	"keelson/lib/run"
 	"keelson/network"
@@ -66,7 +66,7 @@ type Cluster struct {
 	// rejected are the configuration files that are not in use because they are wrong.
 	rejected configreload.Rejected
 	// listeners receive marks in addition to the timeline.
-	listeners   []mark.Listener
+	listeners   []event.Listener
 	preexisting []string // entries found in a fresh directory: keys of another server on the same etcd, static pods
 }
 
@@ -271,7 +271,7 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 
 func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
-	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries))
+	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(eventlog.Key, eventlog.Libraries))
 	defer memory.Pace(memoryLimit())()
 	own, err := c.keys.serverKeys(&c.cfg.API.Tokens)
 	if err != nil {
@@ -302,7 +302,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	begun := time.Now()
-	logger := c.log.With(deeds.Key, deeds.Cluster)
+	logger := c.log.With(eventlog.Key, eventlog.Cluster)
 	logger.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid",
 		os.Getpid())
 	defer logger.Info("stopped")
@@ -363,7 +363,7 @@ type assembled struct {
 	server *apiserver.Server
 	store  store.Store // as the server reads it, decrypted
 	files  *configreload.Files
-	marks  *mark.Recorder
+	marks  *event.Recorder
 	keeper *pki.Keeper
 }
 
@@ -371,12 +371,12 @@ type assembled struct {
 func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	tl := timeline.New(timeline.Config{
 		DecisionBytes: c.cfg.DecisionMemory << 20,
-		Log:           c.log.With(deeds.Key, deeds.Timeline),
+		Log:           c.log.With(eventlog.Key, eventlog.Timeline),
 	})
-	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen, deeds.New(c.log).Listen}, c.listeners...)...)
+	marks := event.NewRecorder(append([]event.Listener{tl.Listen, eventlog.New(c.log).Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
 	var server *apiserver.Server // set below; the closures that use it run after the start
-	files := configreload.New(c.log.With(deeds.Key, deeds.Cluster), &c.rejected)
+	files := configreload.New(c.log.With(eventlog.Key, eventlog.Cluster), &c.rejected)
 	toldClientCAs := func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	if err := c.keys.serving.Watch(files); err != nil {
 		return assembled{}, err
@@ -455,7 +455,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:         versionInfo(),
 		Flags:           c.cfg.API.Flags,
-		Log:             c.log.With(deeds.Key, deeds.APIServer),
+		Log:             c.log.With(eventlog.Key, eventlog.APIServer),
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/runtime"
@@ -171,7 +171,7 @@ func (n pluginNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Att
 	got, err := n.Network.Attach(ctx, in)
 	out := runtime.Attachment{Addrs: got.Addrs, CNI: got.Network}
 	for _, r := range got.Plugins {
-		out.Plugins = append(out.Plugins, mark.Plugin{Name: r.Plugin, Command: r.Command, Took: r.Took})
+		out.Plugins = append(out.Plugins, event.Plugin{Name: r.Plugin, Command: r.Command, Took: r.Took})
 	}
 	return out, err
 }

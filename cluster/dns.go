@@ -12,8 +12,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/dns"
-	"keelson/lib/deeds"
-	"keelson/lib/mark"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/lib/run"
 )
 
@@ -39,7 +39,7 @@ func dnsRules() []rbacv1.PolicyRule {
 	}
 }
 
-var dnsSteps = []mark.Step{mark.StepResolvable}
+var dnsSteps = []event.Step{event.StepResolvable}
 
 // dns returns the function that runs this node's DNS server.
 func (s *site) dns() (run.Func, error) {
@@ -87,7 +87,7 @@ func (s *site) dns() (run.Func, error) {
 		ResolvConf: s.cfg.Node.ResolvConf,
 		Allowed:    allow,
 		Marks:      s.marks,
-		Log:        s.logOf(deeds.DNS),
+		Log:        s.logOf(eventlog.DNS),
 	})
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *site) removeDNS() (run.Func, error) {
 	cl := s.client(roleNamed(dnsRole).roleIdentity)
 	return func(ctx context.Context, ready func()) error {
 		if err := dns.Withdraw(ctx, cl, s.cfg.NodeName); err != nil {
-			s.logOf(deeds.DNS).Warn("remove the endpoint of this node's DNS server", "err", err)
+			s.logOf(eventlog.DNS).Warn("remove the endpoint of this node's DNS server", "err", err)
 		}
 		ready()
 		<-ctx.Done()

@@ -21,9 +21,9 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/controllers/certificates"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/lib/connlimit"
-	"keelson/lib/deeds"
-	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
 	"keelson/simulate"
@@ -40,8 +40,8 @@ type InMemoryConfig struct {
 	Listener net.Listener
 	API      options.Options
 	Services options.Services
-	// Listeners receive every mark.
-	Listeners []mark.Listener
+	// Listeners receive every event.
+	Listeners []event.Listener
 	Log       *slog.Logger // nil: discarded
 }
 
@@ -211,6 +211,6 @@ func (m *InMemory) Nodes(cfg simulate.Config, connect Connect) (*simulate.Simula
 	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"),
 		"keelson-simulate/"+KubernetesVersion)
 	cfg.Marks = m.made.Load().marks
-	cfg.Log = m.c.log.With(deeds.Key, deeds.FakeNodes)
+	cfg.Log = m.c.log.With(eventlog.Key, eventlog.FakeNodes)
 	return simulate.New(cfg)
 }

@@ -17,8 +17,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/client/servers"
+	"keelson/event/eventlog"
 	"keelson/kubelet/identity"
-	"keelson/lib/deeds"
 	"keelson/lib/log"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -61,7 +61,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if r.Bootstrap != "" {
 		return r.requestedCertificates(cfg, dir)
 	}
-	log := r.log().With(deeds.Key, deeds.Certificates)
+	log := r.log().With(eventlog.Key, eventlog.Certificates)
 	to, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig("kubelet"))
 	if err != nil {
 		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
@@ -108,7 +108,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	var none kubeletCertificates
 	// the library that renews them logs there
-	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(deeds.Key, deeds.Certificates))
+	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(eventlog.Key, eventlog.Certificates))
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		return none, fmt.Errorf("make directory for certificates: %w", err)
 	}
@@ -183,7 +183,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 			rest:       id.REST(),
 			prefer:     id.Prefer,
 			clients:    clients,
-			log:        r.log().With(deeds.Key, deeds.Certificates),
+			log:        r.log().With(eventlog.Key, eventlog.Certificates),
 		}
 	}
 	return out, nil

@@ -11,14 +11,14 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
 	"keelson/auth/authz"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/timeline"
 )
 
 // markSender returns who may send which marks: an agent those of its own steps, a node those of its own pods, and an
 // administrator all.
 func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Sender {
-	steps := map[string][]mark.Step{}
+	steps := map[string][]event.Step{}
 	for _, r := range table() {
 		if len(r.steps) > 0 {
 			steps[r.user(Config{}).Name] = r.steps
@@ -42,7 +42,7 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 			sender.Node = node
 			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
 			if sender.Steps == nil {
-				sender.Steps = []mark.Step{}
+				sender.Steps = []event.Step{}
 			}
 		}
 		return sender

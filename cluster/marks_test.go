@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestNodesCannotForgeTimelines: over HTTPS, with real credentials, a node's marks of another node's pod change
@@ -43,12 +43,12 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer hc.CloseIdleConnections()
-		b, err := json.Marshal(mark.Mark{
-			Step:      mark.StepSeen,
+		b, err := json.Marshal(event.Event{
+			Step:      event.StepSeen,
 			Component: "kubelet one",
 			At:        time.Now(),
-			Detail:    &mark.Seen{Source: "api"},
-			Subject: mark.Subject{
+			Detail:    &event.Seen{Source: "api"},
+			Subject: event.Subject{
 				Resource:  "pods",
 				Namespace: "default",
 				Name:      name,

@@ -10,8 +10,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/lib/deeds"
-	"keelson/lib/mark"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/lib/run"
 	"keelson/proxy/policy"
 )
@@ -37,7 +37,7 @@ func networkPolicyIdentity() roleIdentity {
 			read("networking.k8s.io", "networkpolicies"), read("", "namespaces", "pods"),
 			{NonResourceURLs: []string{"/keelson/v1/marks"}, Verbs: []string{"post"}},
 		},
-		steps: []mark.Step{mark.StepPolicy},
+		steps: []event.Step{event.StepPolicy},
 	}
 }
 
@@ -54,7 +54,7 @@ func (s *site) policies() *policy.Agent {
 			Node:   s.cfg.NodeName,
 			Table:  policyTable(s.dir),
 			Marks:  s.marks,
-			Log:    s.logOf(deeds.NetworkPolicy),
+			Log:    s.logOf(eventlog.NetworkPolicy),
 		})
 	}
 	return s.node.policies
@@ -76,7 +76,7 @@ func (s *site) connected() podConnected {
 		}
 	}
 	if err := purgePolicies(context.Background(), s.dir); err != nil { // of an earlier run that enforced them
-		s.logOf(deeds.NetworkPolicy).Error("remove the rules of network policies", "err", err)
+		s.logOf(eventlog.NetworkPolicy).Error("remove the rules of network policies", "err", err)
 	}
 	return nil
 }

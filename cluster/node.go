@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"keelson/cri"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/kubelet"
 	"keelson/kubelet/rootdir"
-	"keelson/lib/deeds"
 	"keelson/lib/linux"
-	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/network"
 	"keelson/network/cni"
@@ -60,7 +60,7 @@ func cgroupParent(dir DataDir) string { return "/keelson-" + dir.ID() }
 
 // openRuntime connects to the runtime that cfg names, or creates the built-in one with its network.
 func openRuntime(
-	cfg Config, dir DataDir, onConnect podConnected, marks *mark.Recorder, log *slog.Logger,
+	cfg Config, dir DataDir, onConnect podConnected, marks *event.Recorder, log *slog.Logger,
 ) (nodeRuntime, error) {
 	if cfg.RuntimeEndpoint != "" {
 		if err := writeIfChanged(dir.Sub(endpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
@@ -110,7 +110,7 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 
 // builtinRuntime creates the built-in runtime and its network. streamTCP serves streams to clients in other processes.
 func builtinRuntime(
-	cfg Config, dir DataDir, onConnect podConnected, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
+	cfg Config, dir DataDir, onConnect podConnected, streamTCP bool, marks *event.Recorder, log *slog.Logger,
 ) (rt *runtime.Runtime, pods *network.Network, plugins *cni.Network, err error) {
 	if !cfg.CNI.on() {
 		links, err := podLinks()
@@ -126,12 +126,12 @@ func builtinRuntime(
 		Dir:      dir.Sub("network"),
 		PodCIDRs: cfg.PodCIDRs,
 		Plugins:  cfg.CNI.on(),
-		Log:      log.With(deeds.Key, deeds.Network),
+		Log:      log.With(eventlog.Key, eventlog.Network),
 	})
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if plugins, err = cfg.CNI.open(dir, cfg.PodCIDRs, log.With(deeds.Key, deeds.Network)); err != nil {
+	if plugins, err = cfg.CNI.open(dir, cfg.PodCIDRs, log.With(eventlog.Key, eventlog.Network)); err != nil {
 		return nil, nil, nil, err
 	}
 	rt, err = runtime.New(runtime.Config{
@@ -148,7 +148,7 @@ func builtinRuntime(
 		Version:      KubernetesRelease,
 		StreamTCP:    streamTCP,
 		Marks:        marks,
-		Log:          log.With(deeds.Key, deeds.Runtime),
+		Log:          log.With(eventlog.Key, eventlog.Runtime),
 	})
 	if err != nil || !cfg.CNI.on() {
 		plugins = nil

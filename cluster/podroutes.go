@@ -21,7 +21,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"keelson/api/networking/wireguard"
-	"keelson/lib/deeds"
+	"keelson/event/eventlog"
 	"keelson/lib/run"
 	"keelson/network/mesh"
 	"keelson/pki"
@@ -213,7 +213,7 @@ func (s *site) podRoutes() (run.Func, error) {
 		Cluster:    s.clusterRanges(),
 		Encryption: mesh.Encryption{Private: key, KeepAlive: s.cfg.PodRoutes.KeepAlive},
 		Pods:       rt.pods,
-		Log:        s.logOf(deeds.Network),
+		Log:        s.logOf(eventlog.Network),
 	}).Run, nil
 }
 

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/event/eventlog"
 	"keelson/kubelet/reach"
-	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/network"
+	"keelson/network/conntrack"
 	"keelson/network/mesh"
-	"keelson/network/whereto"
 	"keelson/proxy"
 	"keelson/proxy/services"
 )
@@ -64,7 +64,7 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 		Reserved: s.reservedPorts(),
 		Options:  options,
 		Marks:    s.marks,
-		Log:      s.logOf(deeds.Proxy),
+		Log:      s.logOf(eventlog.Proxy),
 	})
 	return s.node.services, err
 }
@@ -158,11 +158,11 @@ func (paths) Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (n
 	if protocol == corev1.ProtocolUDP {
 		number = unix.IPPROTO_UDP
 	}
-	return whereto.Endpoint(number, local, remote)
+	return conntrack.Endpoint(number, local, remote)
 }
 
 // Route is the route that packets to an address take.
-func (paths) Route(to netip.Addr) string { return whereto.Route(to) }
+func (paths) Route(to netip.Addr) string { return conntrack.Route(to) }
 
 // Shared reports whether another cluster on this machine serves the address of a Service.
 func (p paths) Shared(at netip.Addr) bool {

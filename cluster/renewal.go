@@ -21,7 +21,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
-	"keelson/lib/deeds"
+	"keelson/event/eventlog"
 	"keelson/lib/run"
 	"keelson/pki"
 	"keelson/store"
@@ -32,7 +32,7 @@ func (c *Cluster) newKeeper(changed func(context.Context) error) *pki.Keeper {
 	k := &pki.Keeper{
 		Leaves: c.keys.leaves(c.cfg),
 		Others: func() []pki.Info { return append(c.keys.authorities(), c.cfg.ownersFiles()...) },
-		Log:    c.log.With(deeds.Key, deeds.Certificates),
+		Log:    c.log.With(eventlog.Key, eventlog.Certificates),
 	}
 	if c.dir != "" { // the clusters of tests have no directory
 		k.Dir = c.dir.Sub("pki")

@@ -15,7 +15,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/run"
 )
 
@@ -58,7 +58,7 @@ type roleIdentity struct {
 	bound string
 	rules []rbacv1.PolicyRule
 	// steps are the marks that the role may send.
-	steps []mark.Step
+	steps []event.Step
 }
 
 // roleCommand is a role as a process of its own.

@@ -21,9 +21,9 @@ import (
 	"keelson/client"
 	"keelson/client/servers"
 	"keelson/controllers"
-	"keelson/lib/deeds"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/lib/log"
-	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/network"
 	"keelson/timeline"
@@ -140,7 +140,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	}
 	all := r.servers(kubeconfig.Host)
 	clearWay(ctx, r.log(), append(all.URLs(), kubeconfig.Host)...)
-	kept, err := followKubeconfig(r.kubeconfig(row.file), all, r.log().With(deeds.Key, deeds.Certificates))
+	kept, err := followKubeconfig(r.kubeconfig(row.file), all, r.log().With(eventlog.Key, eventlog.Certificates))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (r RoleConfig) servers(url string) *servers.Servers {
 	return servers.New(servers.Config{
 		Given: url,
 		File:  r.DataDir.Sub(serversFile),
-		Log:   r.log().With(deeds.Key, deeds.Cluster),
+		Log:   r.log().With(eventlog.Key, eventlog.Cluster),
 	})
 }
 
@@ -218,14 +218,14 @@ func (r RoleConfig) kubeconfig(file string) string {
 }
 
 // connectTo creates an agent's client, and a recorder that sends marks to the server.
-func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
+func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *event.Recorder, run.Part, error) {
 	cl, err := client.Remote(to, agent+"/"+KubernetesVersion)
 	if err != nil {
 		return nil, nil, run.Part{}, err
 	}
 	f := timeline.NewForwarder(cl, r.log())
 	part := run.Part{Name: "marks", Run: f.Run}
-	return cl, mark.NewRecorder(f.Listen, deeds.New(r.log()).Listen), part, nil
+	return cl, event.NewRecorder(f.Listen, eventlog.New(r.log()).Listen), part, nil
 }
 
 const controllersLease = "kube-controller-manager"
@@ -401,7 +401,7 @@ func (r RoleConfig) nodeParts(
 		node:      cl,
 		anonymous: cert.anonymous,
 		name:      cfg.NodeName,
-		log:       r.log().With(deeds.Key, deeds.Cluster),
+		log:       r.log().With(eventlog.Key, eventlog.Cluster),
 	}.connect
 	beside := append(serverParts(cert.servers, cl), forward)
 	if start.reserveUsed {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/cri"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/run"
 )
 
@@ -53,7 +53,7 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, pods, _, err := builtinRuntime(cfg, dir, nil, true, mark.NewRecorder(), role.log())
+	rt, pods, _, err := builtinRuntime(cfg, dir, nil, true, event.NewRecorder(), role.log())
 	if err != nil {
 		return err
 	}

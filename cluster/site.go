@@ -18,10 +18,10 @@ import (
 	"keelson/client/servers"
 	"keelson/controllers"
 	"keelson/controllers/framework"
+	"keelson/event"
+	"keelson/event/eventlog"
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
-	"keelson/lib/deeds"
-	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
 	"keelson/proxy"
@@ -35,7 +35,7 @@ import (
 type site struct {
 	cfg   Config
 	dir   DataDir
-	marks *mark.Recorder
+	marks *event.Recorder
 	log   *slog.Logger
 	// connect creates the client of a user; the second argument is its name in the server's log.
 	connect Connect
@@ -84,7 +84,7 @@ func (s *site) client(r roleIdentity) *client.Client {
 }
 
 // logOf returns the log of a component.
-func (s *site) logOf(component string) *slog.Logger { return s.log.With(deeds.Key, component) }
+func (s *site) logOf(component string) *slog.Logger { return s.log.With(eventlog.Key, component) }
 
 // build adds the roles selected by want to g. The roles of one wave start together. names are the names of the waves;
 // the last one is that of all further waves. beside starts with the first wave.
@@ -185,7 +185,7 @@ func (s *site) controllerConfig() controllers.Config {
 				name+"/"+KubernetesVersion)
 		},
 		Marks:       s.marks,
-		Log:         s.logOf(deeds.ControllerManager),
+		Log:         s.logOf(eventlog.ControllerManager),
 		ClusterName: "keelson",
 		RootCA:      s.signers.rootCA,
 		TokenKey:    s.signers.tokens,
@@ -201,7 +201,7 @@ func (s *site) scheduler() (run.Func, error) {
 		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion),
 		Gates:  s.cfg.Gates,
 		Marks:  s.marks,
-		Log:    s.logOf(deeds.Scheduler),
+		Log:    s.logOf(eventlog.Scheduler),
 	}
 	if !s.election.Off && !s.waitAgain {
 		cfg.LeaderElect = true
@@ -234,7 +234,7 @@ func (s *site) fakeNodes() (run.Func, error) {
 		Renew:     s.cfg.FakeHeartbeat,
 		Untainted: s.cfg.Rootless,
 		Marks:     s.marks,
-		Log:       s.logOf(deeds.FakeNodes),
+		Log:       s.logOf(eventlog.FakeNodes),
 	})
 	if err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (s *site) kubelet() (run.Func, error) {
 	cfg := s.cfg
 	dir := s.dir
 	cl := s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion)
-	callers, err := newDelegatedAuth(cl, AgentServing{}, s.logOf(deeds.Kubelet))
+	callers, err := newDelegatedAuth(cl, AgentServing{}, s.logOf(eventlog.Kubelet))
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +297,7 @@ func (s *site) kubelet() (run.Func, error) {
 		Paths:         paths{cluster: dir.ID()},
 		Rules:         rules,
 		Marks:         s.marks,
-		Log:           s.logOf(deeds.Kubelet),
+		Log:           s.logOf(eventlog.Kubelet),
 	}
 	cfg.Node.apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}

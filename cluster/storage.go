@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"keelson/auth"
+	"keelson/event/eventlog"
 	"keelson/lib/connlimit"
-	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/pki"
 	"keelson/store"
@@ -77,7 +77,7 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (*etcd.Store, er
 func openStore(
 	ctx context.Context, e EtcdConfig, dir DataDir, own serverKeys, log *slog.Logger, acceptLoss bool,
 ) (store.Store, error) {
-	log = log.With(deeds.Key, deeds.Store)
+	log = log.With(eventlog.Key, eventlog.Store)
 	if len(e.Servers) > 0 {
 		st, err := e.open(ctx, log)
 		if err != nil {
@@ -218,7 +218,7 @@ func (c *Cluster) serveEtcd(st store.Store) run.Func {
 		api := etcdapi.New(st, etcdapi.Options{
 			URL: c.EtcdURL(),
 			Dir: string(c.dir),
-			Log: c.log.With(deeds.Key, deeds.Store),
+			Log: c.log.With(eventlog.Key, eventlog.Store),
 		})
 		api.Register(server)
 		group, ctx := errgroup.WithContext(ctx)

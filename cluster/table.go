@@ -13,8 +13,8 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/controllers"
+	"keelson/event"
 	"keelson/lib/flaggroup"
-	"keelson/lib/mark"
 	"keelson/timeline"
 )
 
@@ -124,7 +124,7 @@ func table() []role {
 				file:    "proxy",
 				account: "keelson-proxy",
 				bound:   "system:node-proxier",
-				steps:   []mark.Step{mark.StepReachable},
+				steps:   []event.Step{event.StepReachable},
 			},
 			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Proxy", o.Proxy.AddFlags) },
 			roleCommand: roleCommand{

@@ -34,7 +34,7 @@ import (
 	"keelson/controllers/statefulset"
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/ttlafterfinished"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/pki"
 )
 
@@ -43,8 +43,8 @@ type Config struct {
 	// Clients returns a client that works as the service account kube-system/<name>, such as "replicaset-controller".
 	// The name "" is system:kube-controller-manager, for the shared informers and discovery.
 	Clients func(name string) *client.Client
-	Marks   *mark.Recorder // may be nil
-	Log     *slog.Logger   // nil: discarded
+	Marks   *event.Recorder // may be nil
+	Log     *slog.Logger    // nil: discarded
 	// ClusterName is used in messages.
 	ClusterName string
 	// RootCA is the CA bundle by which pods verify the API server; it is published in every namespace as

@@ -28,7 +28,7 @@ import (
 	"keelson/dns/serve"
 	"keelson/dns/settings"
 	"keelson/dns/zone"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/run"
 )
 
@@ -59,7 +59,7 @@ type Config struct {
 	Pod func(netip.Addr) bool
 	// Listening is told of the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
-	Marks     *mark.Recorder
+	Marks     *event.Recorder
 	Log       *slog.Logger
 }
 

@@ -22,8 +22,8 @@ import (
 	"keelson/client"
 	"keelson/dns/forward"
 	"keelson/dns/settings"
+	"keelson/event"
 	"keelson/lib/linux"
-	"keelson/lib/mark"
 	"keelson/lib/run"
 )
 
@@ -167,18 +167,18 @@ func (s *Server) mark(namespace, name string, uid types.UID, begin time.Time) {
 	if !s.synced.Load() {
 		return // it may have done so for long
 	}
-	s.cfg.Marks.Emit(mark.Mark{
-		Step:      mark.StepResolvable,
+	s.cfg.Marks.Emit(event.Event{
+		Step:      event.StepResolvable,
 		Component: "dns",
 		At:        begin,
 		Took:      time.Since(begin),
-		Subject: mark.Subject{
+		Subject: event.Subject{
 			Resource:  "services",
 			Namespace: namespace,
 			Name:      name,
 			UID:       string(uid),
 		},
-		Detail: &mark.Resolvable{Node: s.cfg.NodeName, Name: name + "." + namespace + ".svc." + s.cfg.Domain},
+		Detail: &event.Resolvable{Node: s.cfg.NodeName, Name: name + "." + namespace + ".svc." + s.cfg.Domain},
 	})
 }
 

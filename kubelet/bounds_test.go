@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri/critest"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // waiting returns the reason and the message of a container that waits.
@@ -136,7 +136,7 @@ func TestOutputOfFailingHooks(t *testing.T) {
 	defer harness.mu.Unlock()
 	found := false
 	for _, m := range harness.marks {
-		if p, ok := m.Detail.(*mark.Probe); ok && p.Kind == "postStart" {
+		if p, ok := m.Detail.(*event.Probe); ok && p.Kind == "postStart" {
 			found = true
 			if len(p.Output) > 256 {
 				t.Errorf("the mark of the hook has %d bytes", len(p.Output))

@@ -27,10 +27,10 @@ import (
 
 	"keelson/client"
 	"keelson/cri"
+	"keelson/event"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/reach"
 	"keelson/lib/logrotate"
-	"keelson/lib/mark"
 )
 
 // Config says what a kubelet is. Zero values are the defaults named at each field.
@@ -115,7 +115,7 @@ type Config struct {
 	StatusBatchPeriod time.Duration
 
 	Version string // v1.37.2+keelson
-	Marks   *mark.Recorder
+	Marks   *event.Recorder
 	Log     *slog.Logger
 }
 

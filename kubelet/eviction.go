@@ -14,9 +14,9 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/logs"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/stats"
 )
 
@@ -128,7 +128,7 @@ func (e evictionNode) deadContainers(ctx context.Context) error {
 		return fmt.Errorf("list dead containers: %w", err)
 	}
 	key := func(c *runtimeapi.Container) string {
-		return c.GetLabels()[observed.LabelPodUID] + "/" + c.GetLabels()[observed.LabelContainerName]
+		return c.GetLabels()[runtimestate.LabelPodUID] + "/" + c.GetLabels()[runtimestate.LabelContainerName]
 	}
 	newest := map[string]int64{}
 	for _, c := range list.GetContainers() {
@@ -136,7 +136,7 @@ func (e evictionNode) deadContainers(ctx context.Context) error {
 	}
 	var errs []error
 	for _, c := range list.GetContainers() {
-		w := e.k.worker(c.GetLabels()[observed.LabelPodUID])
+		w := e.k.worker(c.GetLabels()[runtimestate.LabelPodUID])
 		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || w == nil {
 			continue // what no pod claims is removed when the kubelet starts
 		}

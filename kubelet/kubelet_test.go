@@ -28,9 +28,9 @@ import (
 	"keelson/client/clienttest"
 	"keelson/cri"
 	"keelson/cri/critest"
+	"keelson/event"
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
-	"keelson/lib/mark"
 	"keelson/lib/waittest"
 )
 
@@ -45,7 +45,7 @@ type harness struct {
 	cfg  kubelet.Config
 
 	mu    sync.Mutex
-	marks []mark.Mark
+	marks []event.Event
 }
 
 func newHarness(t *testing.T, objs ...func(*harness)) *harness {
@@ -63,7 +63,7 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 		RootDir:      h.root,
 		RegisterNode: true,
 		Eviction:     eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter
-		Marks: mark.NewRecorder(func(m mark.Mark) {
+		Marks: event.NewRecorder(func(m event.Event) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.marks = append(h.marks, m)

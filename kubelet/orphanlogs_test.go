@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/pod"
+	"keelson/kubelet/runtimestate"
 )
 
 // TestRemoveOrphanLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left
@@ -29,7 +29,7 @@ func TestRemoveOrphanLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known := map[string]*observed.Pod{
+	known := map[string]*runtimestate.Pod{
 		"uid-half":  {UID: "uid-half"},
 		"uid-boxed": {UID: "uid-boxed", Namespace: "n", Name: "p"},
 	}

@@ -25,9 +25,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // worker is the worker of a pod, nil when there is none.
@@ -217,7 +217,7 @@ func (k *Kubelet) handleDeletedPod(o any) {
 
 // stopOrphans stops pods of an earlier kubelet process that exist only in the runtime or on the disk.
 func (k *Kubelet) stopOrphans(ctx context.Context) {
-	known, err := observed.ListPods(ctx, k.cfg.Runtime.Runtime)
+	known, err := runtimestate.ListPods(ctx, k.cfg.Runtime.Runtime)
 	if err != nil {
 		if ctx.Err() == nil {
 			k.cfg.Log.Warn("look for orphaned pods", "err", err)
@@ -230,7 +230,7 @@ func (k *Kubelet) stopOrphans(ctx context.Context) {
 	}
 	for _, uid := range slices.Concat(dirs, k.devices.Pods(), k.devicePlugins.Pods()) {
 		if known[uid] == nil {
-			known[uid] = &observed.Pod{UID: uid}
+			known[uid] = &runtimestate.Pod{UID: uid}
 		}
 	}
 	k.starts.KeepPods(func(uid string) bool { return k.worker(uid) != nil })
@@ -249,7 +249,7 @@ func (k *Kubelet) stopOrphans(ctx context.Context) {
 
 // removeOrphanLogs removes the log directories of pods of which nothing else is left: a kubelet was killed during the
 // last step of their termination. The name of a pod without a sandbox is taken from its log directory.
-func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
+func (k *Kubelet) removeOrphanLogs(known map[string]*runtimestate.Pod) {
 	dirs, err := os.ReadDir(k.cfg.LogDir)
 	if err != nil {
 		k.cfg.Log.Warn("look for logs of orphaned pods", "err", err)
@@ -274,15 +274,15 @@ func (k *Kubelet) removeOrphanLogs(known map[string]*observed.Pod) {
 }
 
 // orphanedPod returns a Pod object for an orphaned pod.
-func (k *Kubelet) orphanedPod(ctx context.Context, uid string, o *observed.Pod) *corev1.Pod {
+func (k *Kubelet) orphanedPod(ctx context.Context, uid string, o *runtimestate.Pod) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: o.Namespace, Name: o.Name}}
 	p.Spec.NodeName = k.cfg.NodeName
-	seen, err := observed.Read(ctx, k.cfg.Runtime.Runtime, uid)
+	seen, err := runtimestate.Read(ctx, k.cfg.Runtime.Runtime, uid)
 	if err != nil {
 		return p
 	}
 	for i := range seen.Containers {
-		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[observed.AnnotationGracePeriod], 10,
+		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[runtimestate.AnnotationGracePeriod], 10,
 			64); err == nil {
 			p.Spec.TerminationGracePeriodSeconds = &g
 		}

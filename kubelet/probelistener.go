@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/event"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
-	"keelson/lib/mark"
 )
 
 // probeListener passes probe results to pods, events, metrics and marks.
@@ -69,18 +69,18 @@ func (n *probeListener) mark(target probe.Target, ok bool, o probe.Outcome, took
 		text += fmt.Sprintf(" (%d times in %s)", o.Times, o.For.Round(time.Second))
 	}
 	kinds := map[probe.Kind]string{probe.Readiness: "readiness", probe.Liveness: "liveness", probe.Startup: "startup"}
-	n.k.cfg.Marks.Emit(mark.Mark{
-		Step:      mark.StepProbe,
+	n.k.cfg.Marks.Emit(event.Event{
+		Step:      event.StepProbe,
 		Component: n.k.component,
 		At:        time.Now().Add(-took),
 		Took:      took,
-		Subject: mark.Subject{
+		Subject: event.Subject{
 			Resource:  "pods",
 			Namespace: target.Pod.Namespace,
 			Name:      target.Pod.Name,
 			UID:       string(target.Pod.UID),
 		},
-		Detail: &mark.Probe{
+		Detail: &event.Probe{
 			Container: target.Container.Name,
 			Kind:      kinds[target.Kind],
 			Action:    probe.Describe(target.Container, target.Probe),

@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/volume"
 )
 
@@ -31,7 +31,7 @@ func PurgePods(ctx context.Context, rt cri.Client, rootDir string) error {
 	var group errgroup.Group
 	group.SetLimit(8)
 	for _, podSandbox := range boxes.GetItems() {
-		uid := podSandbox.GetLabels()[observed.LabelPodUID]
+		uid := podSandbox.GetLabels()[runtimestate.LabelPodUID]
 		if uid == "" || filepath.Base(uid) != uid {
 			continue
 		}

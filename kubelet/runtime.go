@@ -11,7 +11,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // watchRuntime wakes the workers of pods that have changed in the runtime, until ctx is done. A runtime without
@@ -78,7 +78,7 @@ func (k *Kubelet) readContainerEvents(ctx context.Context, received func()) erro
 		received()
 		uid := e.GetPodSandboxStatus().GetMetadata().GetUid()
 		if uid == "" && len(e.GetContainersStatuses()) > 0 {
-			uid = e.GetContainersStatuses()[0].GetLabels()[observed.LabelPodUID]
+			uid = e.GetContainersStatuses()[0].GetLabels()[runtimestate.LabelPodUID]
 		}
 		if uid == "" {
 			k.handleNodeEvent(e) // a container that is gone, of a sandbox that is gone, or the node's network
@@ -138,10 +138,10 @@ func (k *Kubelet) containerStates(ctx context.Context) (map[string]map[string]in
 		out[uid][id] = state
 	}
 	for _, b := range boxes.GetItems() {
-		note(b.GetLabels()[observed.LabelPodUID], b.GetId(), int32(b.GetState()))
+		note(b.GetLabels()[runtimestate.LabelPodUID], b.GetId(), int32(b.GetState()))
 	}
 	for _, c := range list.GetContainers() {
-		note(c.GetLabels()[observed.LabelPodUID], c.GetId(), int32(c.GetState()))
+		note(c.GetLabels()[runtimestate.LabelPodUID], c.GetId(), int32(c.GetState()))
 	}
 	return out, nil
 }

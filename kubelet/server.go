@@ -17,9 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/logs"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/reach"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/server"
 )
 
@@ -157,7 +157,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 		case <-t.C:
 		}
 		for _, w := range k.allWorkers() {
-			w.EachRunning(func(c *observed.Container) {
+			w.EachRunning(func(c *runtimestate.Container) {
 				if err := rotator.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
 					k.cfg.Log.Warn("rotate container log", "container", c.ID, "err", err)
 				}

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/event"
 	"keelson/kubelet/staticpod"
-	"keelson/lib/mark"
 )
 
 // staticPods starts the static pods and watches their files. The channel gets an error when the watch fails.
@@ -59,17 +59,17 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 		if k.worker(string(pod.UID)) != nil || k.staticWorker(pod) != nil {
 			continue
 		}
-		k.cfg.Marks.Emit(mark.Mark{
-			Step:      mark.StepSeen,
+		k.cfg.Marks.Emit(event.Event{
+			Step:      event.StepSeen,
 			Component: k.component,
 			At:        time.Now(),
-			Subject: mark.Subject{
+			Subject: event.Subject{
 				Resource:  "pods",
 				Namespace: pod.Namespace,
 				Name:      pod.Name,
 				UID:       string(pod.UID),
 			},
-			Detail: &mark.Seen{Source: "file", File: dir.File(pod.UID)},
+			Detail: &event.Seen{Source: "file", File: dir.File(pod.UID)},
 		})
 		pod = pod.DeepCopy()
 		pod.OwnerReferences = k.nodeOwnerReference()

@@ -8,7 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/userns"
 )
 
@@ -41,7 +41,7 @@ func (k *Kubelet) loadUserNamespaces(ctx context.Context) error {
 func (k *Kubelet) recoverUserNamespace(ctx context.Context, uid string) error {
 	rt := k.cfg.Runtime.Runtime
 	list, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
-		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{observed.LabelPodUID: uid}},
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{runtimestate.LabelPodUID: uid}},
 	})
 	if err != nil {
 		return fmt.Errorf("ask the runtime for the sandboxes of pod %s: %w", uid, err)

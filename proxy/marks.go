@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/proxy/services"
 )
 
@@ -47,18 +47,18 @@ func (p *Proxy) reachable(namespacedName types.NamespacedName, before, after *se
 				continue
 			}
 			had[endpoint.Pod.UID] = true // one mark for a pod, not for each port
-			p.cfg.Marks.Emit(mark.Mark{
-				Step:      mark.StepReachable,
+			p.cfg.Marks.Emit(event.Event{
+				Step:      event.StepReachable,
 				Component: "proxy " + p.cfg.NodeName,
 				At:        at,
 				Took:      took,
-				Subject: mark.Subject{
+				Subject: event.Subject{
 					Resource:  "pods",
 					Namespace: endpoint.Pod.Namespace,
 					Name:      endpoint.Pod.Name,
 					UID:       string(endpoint.Pod.UID),
 				},
-				Detail: &mark.Reachable{
+				Detail: &event.Reachable{
 					Service:  namespacedName.Name,
 					Node:     p.cfg.NodeName,
 					Front:    port.Fronts[0].String(),

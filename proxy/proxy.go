@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/client"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/run"
 	"keelson/network/nft"
 	"keelson/proxy/services"
@@ -57,7 +57,7 @@ type Config struct {
 	Reserved map[services.HostPort]string
 	// Taken reports whether a process on this node listens on an address and port; nil: ask the kernel.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
-	Marks *mark.Recorder
+	Marks *event.Recorder
 	Log   *slog.Logger
 }
 

@@ -18,8 +18,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/event"
 	"keelson/lib/logrotate"
-	"keelson/lib/mark"
 	"keelson/runtime/builtin"
 	"keelson/runtime/embedded"
 	"keelson/runtime/image"
@@ -73,7 +73,7 @@ type Config struct {
 	Logs logrotate.Policy
 	// Version is the second tag of the built-in image; empty means "v1".
 	Version string
-	Marks   *mark.Recorder
+	Marks   *event.Recorder
 	Log     *slog.Logger
 	// Waiting is called with what Purge and Down wait for when a step takes long; it may be nil.
 	Waiting func(what string)

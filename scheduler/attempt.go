@@ -12,7 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
@@ -93,8 +93,8 @@ type bindingCycle struct {
 	state     *framework.CycleState
 	node      string
 	start     time.Time
-	sampled   bool      // the durations of single plugins are measured
-	durations mark.Bind // durations of the extension points before Bind
+	sampled   bool       // the durations of single plugins are measured
+	durations event.Bind // durations of the extension points before Bind
 }
 
 // timed runs the plugins of an extension point, and adds the duration to took.
@@ -240,8 +240,8 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 	times := c.durations
 	times.Node = c.node
-	mk := mark.Mark{
-		Step:      mark.StepBind,
+	mk := event.Event{
+		Step:      event.StepBind,
 		Component: "scheduler",
 		At:        begin,
 		Took:      time.Since(begin),
@@ -399,8 +399,8 @@ func (s *Scheduler) markDecision(it *queue.Item, attempt *framework.Attempt, beg
 		return nil
 	}
 	decision := explain.Decision(attempt, it.Attempts, begin.Sub(it.Since))
-	mk := mark.Mark{
-		Step:      mark.StepDecision,
+	mk := event.Event{
+		Step:      event.StepDecision,
 		Component: "scheduler",
 		At:        begin,
 		Took:      time.Since(begin),

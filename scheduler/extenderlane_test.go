@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
@@ -68,11 +68,11 @@ func refuseNodes(reasons map[string]string) func(context.Context, *json.Decoder)
 }
 
 // decisions are the attempts of a pod.
-func (c *cluster) decisions(pod string) (out []mark.Mark) {
+func (c *cluster) decisions(pod string) (out []event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.marks {
-		if m.Step == mark.StepDecision && m.Subject.Name == pod {
+		if m.Step == event.StepDecision && m.Subject.Name == pod {
 			out = append(out, m)
 		}
 	}
@@ -97,7 +97,7 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 	if got := cluster.eventually("a", bound).Spec.NodeName; got != "node-3" {
 		t.Errorf("node = %q, want the one that the extender scores best", got)
 	}
-	d := cluster.decisions("a")[0].Detail.(*mark.Decision)
+	d := cluster.decisions("a")[0].Detail.(*event.Decision)
 	if d.Nodes != 4 || d.Fit != 2 || d.RejectedBy["too hot"] != 1 || d.RejectedBy["node(s) were unschedulable"] != 1 {
 		t.Errorf("the decision: %+v", d)
 	}
@@ -216,7 +216,7 @@ func TestExtenderRefuses(t *testing.T) {
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}]", url)),
 		schedtest.Node("node-1"), schedtest.Pod("a"))
 	c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
-	if got, want := c.decisions("a")[0].Detail.(*mark.Decision).Waits, "anything in the cluster changes"; got != want {
+	if got, want := c.decisions("a")[0].Detail.(*event.Decision).Waits, "anything in the cluster changes"; got != want {
 		t.Errorf("it waits until %s, want %s", got, want)
 	}
 }
@@ -249,9 +249,9 @@ func TestExtenderFails(t *testing.T) {
 	if got := scheduledCondition(p); got.Reason != corev1.PodReasonSchedulerError || got.Message != want {
 		t.Errorf("condition %+v, want SchedulerError: %s", got, want)
 	}
-	if m := cluster.decisions("a")[0]; m.Err != want || m.Detail.(*mark.Decision).Waits != "its backoff is over" {
+	if m := cluster.decisions("a")[0]; m.Err != want || m.Detail.(*event.Decision).Waits != "its backoff is over" {
 		t.Errorf("mark %+v", m)
-	} else if got := m.Detail.(*mark.Decision).Filter; got < took {
+	} else if got := m.Detail.(*event.Decision).Filter; got < took {
 		t.Errorf("filtering took %s, the extender's call alone %s", got, took)
 	}
 	cluster.eventually("a", bound)
@@ -403,7 +403,7 @@ func TestUndecided(t *testing.T) {
 				t.Errorf("reason %s", got)
 			}
 			if d := cluster.decisions("a"); len(d) != i+1 || d[i].Err != want ||
-				len(d[i].Detail.(*mark.Decision).Rejected) > 0 {
+				len(d[i].Detail.(*event.Decision).Rejected) > 0 {
 				t.Errorf("marks %+v", d)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -58,7 +58,7 @@ type member struct {
 	it         *queue.Item
 	binding    *bindingCycle // nil: the pod has no node
 	waits      map[string]time.Duration
-	decision   *mark.Decision
+	decision   *event.Decision
 	start      time.Time
 	took       time.Duration
 	message    string // why the pod has no node; empty: it was not tried
@@ -430,7 +430,7 @@ func (a *groupAttempt) emitMark(t *member) error {
 	}
 	decision := t.decision
 	if decision == nil { // it was not tried: the group was refused before
-		decision = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
+		decision = &event.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
 		t.start = a.start
 	}
 	decision.PodGroup = a.summary(t)
@@ -441,8 +441,8 @@ func (a *groupAttempt) emitMark(t *member) error {
 		decision.Waits = waitsFor(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refusedBy, []string{plugins.GangName})),
 			false)
 	}
-	return a.s.cfg.Marks.Reach(mark.Mark{
-		Step:      mark.StepDecision,
+	return a.s.cfg.Marks.Reach(event.Event{
+		Step:      event.StepDecision,
 		Component: "scheduler",
 		At:        t.start,
 		Took:      t.took,

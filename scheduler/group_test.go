@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/api/gates"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
@@ -83,12 +83,12 @@ func (c *cluster) countBound(prefix string) int {
 }
 
 // allDecisions are all that were told.
-func (c *cluster) allDecisions() []*mark.Decision {
+func (c *cluster) allDecisions() []*event.Decision {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []*mark.Decision
+	var out []*event.Decision
 	for _, m := range c.marks {
-		if d, ok := m.Detail.(*mark.Decision); ok {
+		if d, ok := m.Detail.(*event.Decision); ok {
 			out = append(out, d)
 		}
 	}

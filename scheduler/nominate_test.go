@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
@@ -63,7 +63,7 @@ func (c *cluster) tried(when, name string, want int, node string) {
 	n := 0
 	c.mu.Lock()
 	for _, m := range c.marks {
-		if m.Step == mark.StepDecision && m.Subject.Name == name {
+		if m.Step == event.StepDecision && m.Subject.Name == name {
 			n++
 		}
 	}

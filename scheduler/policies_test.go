@@ -18,7 +18,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"keelson/client/clienttest"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/schedtest"
@@ -63,7 +63,7 @@ func (c *cluster) attempts(pod string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, m := range c.marks {
-		if m.Step == mark.StepDecision && m.Subject.Name == pod {
+		if m.Step == event.StepDecision && m.Subject.Name == pod {
 			n++
 		}
 	}

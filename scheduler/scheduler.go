@@ -23,7 +23,7 @@ import (
 	"keelson/api/gates"
 	"keelson/client"
 	"keelson/client/everykind"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/config"
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/extender"
@@ -49,7 +49,7 @@ type Config struct {
 	// Gates are those of Kubernetes' feature gates that are on.
 	Gates gates.On
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
-	Marks *mark.Recorder
+	Marks *event.Recorder
 	Log   *slog.Logger
 	// Parallelism is the maximum number of goroutines that filter nodes; 0: as in the Configuration, but at most one
 	// per CPU.
@@ -251,17 +251,17 @@ func (s *Scheduler) entered(pod *state.PodInfo, why string, to queue.Place, at t
 	if to != queue.Active {
 		return
 	}
-	s.cfg.Marks.Emit(mark.Mark{
-		Step:      mark.StepQueued,
+	s.cfg.Marks.Emit(event.Event{
+		Step:      event.StepQueued,
 		Component: "scheduler",
 		At:        at,
 		Subject:   subject(pod.Pod),
-		Detail:    &mark.Queued{Why: why},
+		Detail:    &event.Queued{Why: why},
 	})
 }
 
-func subject(p *corev1.Pod) mark.Subject {
-	return mark.Subject{
+func subject(p *corev1.Pod) event.Subject {
+	return event.Subject{
 		Resource:  "pods",
 		Namespace: p.Namespace,
 		Name:      p.Name,

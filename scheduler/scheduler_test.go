@@ -22,7 +22,7 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
 )
@@ -35,7 +35,7 @@ type cluster struct {
 	refuse atomic.Bool
 
 	mu    sync.Mutex
-	marks []mark.Mark
+	marks []event.Event
 }
 
 func start(t *testing.T, objs ...runtime.Object) *cluster {
@@ -64,7 +64,7 @@ func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.
 	})
 	cfg := scheduler.Config{
 		Client:      &client.Client{Interface: c.Clientset},
-		Marks:       mark.NewRecorder(c.listen),
+		Marks:       event.NewRecorder(c.listen),
 		Parallelism: 1,
 	}
 	configure(&cfg)
@@ -90,7 +90,7 @@ func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.
 	return c
 }
 
-func (c *cluster) listen(m mark.Mark) {
+func (c *cluster) listen(m event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.marks = append(c.marks, m)
@@ -203,8 +203,8 @@ func TestDeletedWhileItWaitsForItsVolume(t *testing.T) {
 		}
 		time.Sleep(soon)
 		cluster.mu.Lock()
-		if !slices.ContainsFunc(cluster.marks, func(m mark.Mark) bool {
-			return m.Step == mark.StepBind && m.Err != ""
+		if !slices.ContainsFunc(cluster.marks, func(m event.Event) bool {
+			return m.Step == event.StepBind && m.Err != ""
 		}) {
 			t.Errorf("the wait goes on: %+v", cluster.marks)
 		}

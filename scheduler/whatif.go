@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/preempt"
@@ -49,7 +49,7 @@ type Outcome struct {
 	Node   string `json:"node,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Decision is the attempt as the scheduler would have recorded it; nil: the scheduler would not try the pod.
-	Decision *mark.Decision `json:"decision,omitempty"`
+	Decision *event.Decision `json:"decision,omitempty"`
 }
 
 // LostPod is a removed pod that no controller recreates.

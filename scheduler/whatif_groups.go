@@ -12,7 +12,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/preempt"
@@ -25,7 +25,7 @@ type groupSimulation struct {
 	*groupAttempt
 	simulation *simulation
 	tasks      []task
-	decisions  map[types.UID]*mark.Decision
+	decisions  map[types.UID]*event.Decision
 }
 
 // addGroup adds a pod group of a manifest, unless it exists.
@@ -62,7 +62,7 @@ func (t *simulation) groupNotReady(key state.GroupKey) string {
 // nodes, or none does.
 func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 	key, _ := state.GroupOf(first.pod)
-	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*mark.Decision{}}
+	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*event.Decision{}}
 	t.work = slices.DeleteFunc(t.work, func(o task) bool {
 		of, _ := state.GroupOf(o.pod)
 		with := of == key && !o.daemon && len(o.pod.Spec.SchedulingGates) == 0 && t.s.profile(o.pod) != nil
@@ -197,7 +197,7 @@ func (it *task) outcome(reason string) Outcome {
 }
 
 // explain returns the decision of an attempt, without hints to use drained nodes.
-func (t *simulation) explain(a *framework.Attempt) *mark.Decision {
+func (t *simulation) explain(a *framework.Attempt) *event.Decision {
 	a.DrainedNodes = t.drained
 	return explain.Decision(a, 1, 0)
 }

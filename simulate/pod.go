@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Annotations of a pod that control its simulated containers.
@@ -269,10 +269,10 @@ func (s *Simulator) write(ctx context.Context, pod *corev1.Pod, st corev1.PodSta
 		return fmt.Errorf("write status: %w", err)
 	}
 	ready := st.Phase == corev1.PodRunning
-	d := &mark.Status{From: string(pod.Status.Phase), To: string(st.Phase), Ready: ready}
-	s.emit(pod, mark.StepStatus, d)
+	d := &event.Status{From: string(pod.Status.Phase), To: string(st.Phase), Ready: ready}
+	s.emit(pod, event.StepStatus, d)
 	if ready {
-		s.emit(pod, mark.StepReady, d)
+		s.emit(pod, event.StepReady, d)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"keelson/client"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Names in the API objects of fake nodes.
@@ -67,8 +67,8 @@ type Config struct {
 	// Renew is the lease renewal interval; default 30 min, with leases four times as long. Keelson's node lifecycle
 	// controller respects the lease duration; kube-controller-manager needs a renewal every 10 s.
 	Renew time.Duration
-	Marks *mark.Recorder // may be nil
-	Log   *slog.Logger   // nil: discarded
+	Marks *event.Recorder // may be nil
+	Log   *slog.Logger    // nil: discarded
 }
 
 // Default returns c with defaults for the unset fields.
@@ -241,7 +241,7 @@ func (s *Simulator) seen(obj any) {
 	}
 	s.ips.keep(i, p.Status.PodIP)
 	if p.Status.Phase == corev1.PodPending {
-		s.emit(p, mark.StepSeen, &mark.Seen{Source: "simulator"})
+		s.emit(p, event.StepSeen, &event.Seen{Source: "simulator"})
 	}
 	s.changed(p)
 }
@@ -255,20 +255,20 @@ func (s *Simulator) changed(obj any) {
 func (s *Simulator) gone(obj any) {
 	if p, i, ok := s.mine(obj); ok {
 		s.ips.release(i, p.Status.PodIP)
-		s.emit(p, mark.StepTerminated, &mark.Status{From: string(p.Status.Phase), To: string(p.Status.Phase)})
+		s.emit(p, event.StepTerminated, &event.Status{From: string(p.Status.Phase), To: string(p.Status.Phase)})
 	}
 }
 
-func (s *Simulator) emit(pod *corev1.Pod, step mark.Step, detail any) {
+func (s *Simulator) emit(pod *corev1.Pod, step event.Step, detail any) {
 	if s.cfg.Marks == nil {
 		return
 	}
-	s.cfg.Marks.Emit(mark.Mark{
+	s.cfg.Marks.Emit(event.Event{
 		Step:      step,
 		Component: "kubelet " + pod.Spec.NodeName,
 		At:        time.Now(),
 		Detail:    detail,
-		Subject: mark.Subject{
+		Subject: event.Subject{
 			Resource:  "pods",
 			Namespace: pod.Namespace,
 			Name:      pod.Name,

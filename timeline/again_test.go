@@ -10,18 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestTriedAgain: what a kubelet tries until it succeeds is told once, with its reason and how often.
 func TestTriedAgain(t *testing.T) {
-	marks := []mark.Mark{{
-		Step:      mark.StepRequest,
+	marks := []event.Event{{
+		Step:      event.StepRequest,
 		Component: "apiserver",
 		At:        at(0),
 		Took:      us(100),
 		Subject:   pod,
-		Detail: &mark.Request{
+		Detail: &event.Request{
 			Verb:     "POST",
 			Resource: "pods",
 			User:     "u",
@@ -31,21 +31,21 @@ func TestTriedAgain(t *testing.T) {
 	for i := range 5 {
 		from := 1000 + 100*i
 		marks = append(marks,
-			mark.Mark{
-				Step:      mark.StepImage,
+			event.Event{
+				Step:      event.StepImage,
 				Component: "kubelet",
 				At:        at(from),
 				Subject:   pod,
-				Detail:    &mark.Image{Image: "app", Present: true, Done: true},
+				Detail:    &event.Image{Image: "app", Present: true, Done: true},
 			},
-			mark.Mark{
-				Step:      mark.StepContainerCreated,
+			event.Event{
+				Step:      event.StepContainerCreated,
 				Component: "kubelet",
 				At:        at(from + 10),
 				Took:      us(10 + i),
 				Subject:   pod,
 				Err:       `configmap "missing" not found`,
-				Detail:    &mark.Container{Name: "c"},
+				Detail:    &event.Container{Name: "c"},
 			},
 		)
 	}
@@ -74,7 +74,7 @@ func TestWhyOfForgottenPod(t *testing.T) {
 func TestWhyNoNodeWasLookedAt(t *testing.T) {
 	var b bytes.Buffer
 	RenderWhy(&b, &Why{
-		Decision: &mark.Decision{
+		Decision: &event.Decision{
 			Nodes:      1,
 			RejectedBy: map[string]int{`persistentvolumeclaim "missing" not found`: 1},
 		},
@@ -87,13 +87,13 @@ func TestWhyNoNodeWasLookedAt(t *testing.T) {
 
 // TestProbeFailsOn: how often a probe has failed so far replaces what was told of it before.
 func TestProbeFailsOn(t *testing.T) {
-	marks := []mark.Mark{{
-		Step:      mark.StepRequest,
+	marks := []event.Event{{
+		Step:      event.StepRequest,
 		Component: "apiserver",
 		At:        at(0),
 		Took:      us(100),
 		Subject:   pod,
-		Detail: &mark.Request{
+		Detail: &event.Request{
 			Verb:     "POST",
 			Resource: "pods",
 			User:     "u",
@@ -101,12 +101,12 @@ func TestProbeFailsOn(t *testing.T) {
 		},
 	}}
 	for i, said := range []string{"500", "500 (2 times in 10s)", "500 (4 times in 30s)"} {
-		marks = append(marks, mark.Mark{
-			Step:      mark.StepProbe,
+		marks = append(marks, event.Event{
+			Step:      event.StepProbe,
 			Component: "kubelet",
 			At:        at(1000 * (i + 1)),
 			Subject:   pod,
-			Detail: &mark.Probe{
+			Detail: &event.Probe{
 				Container: "c",
 				Kind:      "readiness",
 				Action:    "http :80/",
@@ -114,12 +114,12 @@ func TestProbeFailsOn(t *testing.T) {
 			},
 		})
 	}
-	marks = append(marks, mark.Mark{
-		Step:      mark.StepProbe,
+	marks = append(marks, event.Event{
+		Step:      event.StepProbe,
 		Component: "kubelet",
 		At:        at(9000),
 		Subject:   pod,
-		Detail: &mark.Probe{
+		Detail: &event.Probe{
 			Container: "c",
 			Kind:      "readiness",
 			Action:    "http :80/",
@@ -139,14 +139,14 @@ func TestProbeFailsOn(t *testing.T) {
 
 // TestStepsOfOddPods: what others than scheduler and kubelet did is not told as theirs.
 func TestStepsOfOddPods(t *testing.T) {
-	api := func(ms int, verb, sub, user string, revision int64) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepRequest,
+	api := func(ms int, verb, sub, user string, revision int64) event.Event {
+		return event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at(ms),
 			Took:      us(100),
 			Subject:   pod,
-			Detail: &mark.Request{
+			Detail: &event.Request{
 				Verb:        verb,
 				Resource:    "pods",
 				Subresource: sub,
@@ -158,22 +158,22 @@ func TestStepsOfOddPods(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		marks       []mark.Mark
+		marks       []event.Event
 		want, never string
 	}{
 		"bound by hand": {
-			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "POST", "binding", "ann", 6)},
+			[]event.Event{api(0, "POST", "", "ann", 5), api(1000, "POST", "binding", "ann", 6)},
 			"    7  none: not the scheduler bound it, but whoever is named below\n", "7  not remembered",
 		},
 		"a node that is not there": {
-			[]mark.Mark{
+			[]event.Event{
 				api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status",
 					"system:serviceaccount:kube-system:pod-garbage-collector", 6), api(2000, "DELETE", "", "gc", 7),
 			},
 			" then\n", "The kubelet reports",
 		},
 		"a kubelet's report": {
-			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:node:n", 6)},
+			[]event.Event{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:node:n", 6)},
 			"The kubelet reports", " then\n",
 		},
 	} {

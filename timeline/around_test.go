@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestTrueReason: of a pod that the scheduler was never asked about nobody says that it has not tried it yet.
@@ -43,13 +43,13 @@ func TestTrueReason(t *testing.T) {
 		"one short": {
 			of: &Group{Name: "g", Pods: 4, MinCount: 5},
 			why: Why{
-				Decision: &mark.Decision{},
+				Decision: &event.Decision{},
 			},
 			want: "waits for 1 more pod of group g (4 of 5)",
 		},
 		"full group": {of: &Group{Name: "g", Pods: 5, MinCount: 5}, want: "the scheduler has not tried it yet"},
 		"in a group": {
-			why:  Why{Decision: &mark.Decision{PodGroup: "g: 2 of 3 pods fit, 3 must"}},
+			why:  Why{Decision: &event.Decision{PodGroup: "g: 2 of 3 pods fit, 3 must"}},
 			want: "   group g: 2 of 3 pods fit, 3 must\n",
 		},
 		"named node": {
@@ -80,7 +80,7 @@ func TestTrueReason(t *testing.T) {
 			spec: corev1.PodSpec{NodeName: "n"},
 			why: Why{
 				BoundBy:  "ann",
-				Decision: &mark.Decision{},
+				Decision: &event.Decision{},
 			},
 			want: "on n: bound by ann",
 		},
@@ -95,7 +95,7 @@ func TestTrueReason(t *testing.T) {
 				For:      2 * time.Second,
 				Tries:    1,
 				Next:     "a node changes",
-				Decision: &mark.Decision{Nodes: 1},
+				Decision: &event.Decision{Nodes: 1},
 			},
 			want: "Pending for 2 s, 1 try, next when a node changes\n",
 		},
@@ -119,7 +119,7 @@ func TestTrueReason(t *testing.T) {
 		"soon":         {want: "the scheduler has not tried it yet"},
 		"its decision": {
 			spec: corev1.PodSpec{NodeName: "n"},
-			why:  Why{Node: "n", BoundBy: schedulerUser, Decision: &mark.Decision{Chosen: "n", Nodes: 1, Fit: 1}},
+			why:  Why{Node: "n", BoundBy: schedulerUser, Decision: &event.Decision{Chosen: "n", Nodes: 1, Fit: 1}},
 			want: "on n   chosen after",
 		},
 	}
@@ -152,7 +152,7 @@ func TestTrueReason(t *testing.T) {
 // TestWaits: a story of a pod that is not Ready says what the pod waits for, in both forms.
 func TestWaits(t *testing.T) {
 	gated := corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/a"}}}
-	short := &mark.Decision{Nodes: 3, Message: "0/3 nodes are available: 3 Insufficient cpu."}
+	short := &event.Decision{Nodes: 3, Message: "0/3 nodes are available: 3 Insufficient cpu."}
 	crashes := corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
 		{
 			Name: "c",
@@ -206,7 +206,7 @@ func TestWaits(t *testing.T) {
 		},
 		"just bound": {spec: onNode, want: "the kubelet of its node n has not reported anything about it yet"},
 		"failed":     {spec: onNode, status: corev1.PodStatus{Phase: corev1.PodFailed}},
-		"ready":      {spec: onNode, status: ready, why: Why{Node: "n", Decision: &mark.Decision{Chosen: "n"}}},
+		"ready":      {spec: onNode, status: ready, why: Why{Node: "n", Decision: &event.Decision{Chosen: "n"}}},
 		"gone":       {why: Why{Gone: true}},
 	} {
 		w := tt.why
@@ -244,12 +244,12 @@ func TestGone(t *testing.T) {
 			Gone:     true,
 			Tries:    2,
 			Next:     "a node changes",
-			Decision: &mark.Decision{Nodes: 1},
+			Decision: &event.Decision{Nodes: 1},
 		},
 		"it is gone; it was on n   chosen after ": {
 			Gone:     true,
 			Node:     "n",
-			Decision: &mark.Decision{Nodes: 1, Fit: 1, Chosen: "n"},
+			Decision: &event.Decision{Nodes: 1, Fit: 1, Chosen: "n"},
 		},
 	} {
 		var b strings.Builder
@@ -263,37 +263,37 @@ func TestGone(t *testing.T) {
 // TestWhyEnded: who or what ended a pod is told, whoever did it first, and what the API says of a pod that is still
 // there.
 func TestWhyEnded(t *testing.T) {
-	subject := mark.Subject{
+	subject := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      podName,
 		UID:       podUID(journey()),
 	}
-	by := func(d mark.Request) mark.Mark {
+	by := func(d event.Request) event.Event {
 		d.Resource = "pods"
-		return mark.Mark{
-			Step:      mark.StepRequest,
+		return event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at(60000),
 			Subject:   subject,
 			Detail:    &d,
 		}
 	}
-	gone := by(mark.Request{Verb: "DELETE", User: "system:node:node-1", Code: 200})
-	for want, marks := range map[string][]mark.Mark{
-		"   ended evicted by ann\n": {by(mark.Request{
+	gone := by(event.Request{Verb: "DELETE", User: "system:node:node-1", Code: 200})
+	for want, marks := range map[string][]event.Event{
+		"   ended evicted by ann\n": {by(event.Request{
 			Verb:        "POST",
 			Subresource: "eviction",
 			User:        "bob",
 			Code:        429,
-		}), by(mark.Request{
+		}), by(event.Request{
 			Verb:        "POST",
 			Subresource: "eviction",
 			User:        "ann",
 			Code:        201,
 		}), gone},
-		"   ended deleted by ann\n": {by(mark.Request{Verb: "DELETE", User: "ann", Code: 200}), gone},
-		"   ended Evicted: too large (by far)\n": {by(mark.Request{
+		"   ended deleted by ann\n": {by(event.Request{Verb: "DELETE", User: "ann", Code: 200}), gone},
+		"   ended Evicted: too large (by far)\n": {by(event.Request{
 			Verb:        "PATCH",
 			Subresource: "status",
 			User:        "system:node:node-1",

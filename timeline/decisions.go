@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/decisions"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // DefaultDecisionBytes is the default memory limit for complete decisions.
@@ -24,8 +24,8 @@ type decided struct {
 	uid   string
 	at    time.Time
 	took  time.Duration
-	about *mark.Decision
-	bound *mark.Bind // nil: not yet bound
+	about *event.Decision
+	bound *event.Bind // nil: not yet bound
 	bind  time.Duration
 	err   string // of the binding
 	bytes int
@@ -53,7 +53,7 @@ func (l *decisionLog) of(uid string) *decided {
 }
 
 // set stores an attempt in place of earlier ones of the pod.
-func (l *decisionLog) set(m *mark.Mark, about *mark.Decision) {
+func (l *decisionLog) set(m *event.Event, about *event.Decision) {
 	uid := m.Subject.UID
 	if e, ok := l.pods[uid]; ok {
 		l.drop(e)
@@ -80,7 +80,7 @@ func (l *decisionLog) drop(e *list.Element) {
 }
 
 // bound records the result of a binding.
-func (l *decisionLog) bound(m *mark.Mark, b *mark.Bind) {
+func (l *decisionLog) bound(m *event.Event, b *event.Bind) {
 	if d := l.of(m.Subject.UID); d != nil && d.about.Chosen == b.Node {
 		c := *d // a copy: readers may hold the old value
 		c.bound = b
@@ -104,7 +104,7 @@ const (
 
 // sizeOf estimates a decision's memory in bytes. Names of nodes and plugins may be shared strings but are counted:
 // marks from other processes have their own copies.
-func sizeOf(decision *mark.Decision) int {
+func sizeOf(decision *event.Decision) int {
 	n := sizeDecided + len(decision.Message) + len(decision.Waits) + len(decision.Chosen) + len(decision.PodGroup)
 	for i := range decision.Rejected {
 		v := &decision.Rejected[i]
@@ -139,7 +139,7 @@ func sizeOf(decision *mark.Decision) int {
 }
 
 // brief is the short form of an attempt in a story.
-func brief(d *mark.Decision) *mark.Decision {
+func brief(d *event.Decision) *event.Decision {
 	const verdicts, scores = 3, 3
 	if len(d.Rejected) <= verdicts && len(d.Scores) <= scores && len(d.Groups)+len(d.Rules) == 0 {
 		return d
@@ -193,7 +193,7 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 }
 
 // message is the scheduler's message, with the state of the pod's group.
-func message(a *mark.Decision) string {
+func message(a *event.Decision) string {
 	switch {
 	case a.PodGroup == "":
 		return a.Message
@@ -244,7 +244,7 @@ func extensionPoints(d *decided) []decisions.ExtensionPoint {
 	return out
 }
 
-func nodeScores(decision *mark.Decision) []decisions.NodeScore {
+func nodeScores(decision *event.Decision) []decisions.NodeScore {
 	var out []decisions.NodeScore
 	for _, nodeScore := range decision.Scores {
 		n := decisions.NodeScore{Node: nodeScore.Node, Total: nodeScore.Total}
@@ -272,7 +272,7 @@ func nodeScores(decision *mark.Decision) []decisions.NodeScore {
 	return out
 }
 
-func rules(a *mark.Decision) []decisions.Rule {
+func rules(a *event.Decision) []decisions.Rule {
 	var out []decisions.Rule
 	for _, r := range a.Rules {
 		out = append(out, decisions.Rule(r))
@@ -280,7 +280,7 @@ func rules(a *mark.Decision) []decisions.Rule {
 	return out
 }
 
-func refused(a *mark.Decision) []decisions.Refusal {
+func refused(a *event.Decision) []decisions.Refusal {
 	var out []decisions.Refusal
 	for _, v := range a.Rejected {
 		out = append(out, decisions.Refusal{
@@ -293,7 +293,7 @@ func refused(a *mark.Decision) []decisions.Refusal {
 	return out
 }
 
-func refusedBy(decision *mark.Decision) []decisions.RefusalGroup {
+func refusedBy(decision *event.Decision) []decisions.RefusalGroup {
 	var out []decisions.RefusalGroup
 	for _, g := range decision.Groups {
 		out = append(out, decisions.RefusalGroup{
@@ -314,7 +314,7 @@ func refusedBy(decision *mark.Decision) []decisions.RefusalGroup {
 	return out
 }
 
-func preempted(preemption *mark.Preemption) *decisions.Preemption {
+func preempted(preemption *event.Preemption) *decisions.Preemption {
 	if preemption == nil {
 		return nil
 	}

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // attempted is the mark of an attempt for pod number i, about n nodes that fit and n that do not.
-func attempted(i, n int) mark.Mark {
-	decision := &mark.Decision{
+func attempted(i, n int) event.Event {
+	decision := &event.Decision{
 		Attempt:    1,
 		Nodes:      2 * n,
 		Fit:        n,
@@ -24,15 +24,15 @@ func attempted(i, n int) mark.Mark {
 		RejectedBy: map[string]int{"Insufficient cpu": n},
 	}
 	for j := range n {
-		decision.Rejected = append(decision.Rejected, mark.Verdict{
+		decision.Rejected = append(decision.Rejected, event.Verdict{
 			Node:   fmt.Sprintf("full-%d", j),
 			Plugin: "NodeResourcesFit",
 			Reason: "Insufficient cpu",
 			Short:  fmt.Sprintf("cpu: asks %d, free 0 of 4", i),
 		})
-		decision.Scores = append(decision.Scores, mark.NodeScore{
+		decision.Scores = append(decision.Scores, event.NodeScore{
 			Node: fmt.Sprintf("fit-%d", j),
-			Plugins: []mark.PluginScore{{
+			Plugins: []event.PluginScore{{
 				Plugin: "ImageLocality",
 				Raw:    7,
 				Score:  3,
@@ -40,13 +40,13 @@ func attempted(i, n int) mark.Mark {
 			}},
 		})
 	}
-	return mark.Mark{
-		Step:      mark.StepDecision,
+	return event.Event{
+		Step:      event.StepDecision,
 		Component: "scheduler",
 		At:        at(i),
 		Took:      us(80),
 		Detail:    decision,
-		Subject: mark.Subject{
+		Subject: event.Subject{
 			Resource:  "pods",
 			Namespace: "default",
 			Name:      fmt.Sprint("p", i),
@@ -96,10 +96,10 @@ func TestDecisionsAreBounded(t *testing.T) {
 
 // TestDecisionOfTheAPI shows the objects that kubectl reads.
 func TestDecisionOfTheAPI(t *testing.T) {
-	bind := func(err string) mark.Mark {
+	bind := func(err string) event.Event {
 		m := attempted(1, 2)
-		m.Step = mark.StepBind
-		m.Detail = &mark.Bind{
+		m.Step = event.StepBind
+		m.Detail = &event.Bind{
 			Node:    "fit-0",
 			Reserve: us(3),
 			Permit:  us(4),
@@ -110,13 +110,13 @@ func TestDecisionOfTheAPI(t *testing.T) {
 		return m
 	}
 	waits := attempted(1, 0)
-	waits.Detail = &mark.Decision{
+	waits.Detail = &event.Decision{
 		Attempt:    2,
 		Nodes:      3,
 		Message:    "0/3 nodes are available: 3 Insufficient cpu.",
 		RejectedBy: map[string]int{"Insufficient cpu": 3},
 		Waits:      "a node changes",
-		Groups: []mark.Group{{
+		Groups: []event.Group{{
 			Plugin: "NodeResourcesFit",
 			Reason: "Insufficient cpu",
 			Nodes:  3,
@@ -128,13 +128,13 @@ func TestDecisionOfTheAPI(t *testing.T) {
 		PostFilter: us(70),
 	}
 	preempts := waits
-	preempts.Detail = &mark.Decision{
+	preempts.Detail = &event.Decision{
 		Attempt:    1,
 		Nodes:      3,
 		RejectedBy: map[string]int{"Insufficient cpu": 3},
-		Preemption: &mark.Preemption{
+		Preemption: &event.Preemption{
 			Node:       "n1",
-			Victims:    []mark.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}},
+			Victims:    []event.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}},
 			Count:      1,
 			Candidates: 2,
 			RunnerUp:   "n2",
@@ -142,12 +142,12 @@ func TestDecisionOfTheAPI(t *testing.T) {
 		},
 	}
 	judged := attempted(1, 0)
-	judged.Detail = &mark.Decision{
+	judged.Detail = &event.Decision{
 		Attempt: 1,
 		Nodes:   1,
 		Fit:     1,
 		Chosen:  "n1",
-		Rules: []mark.Rule{
+		Rules: []event.Rule{
 			{
 				Plugin:     "CELPolicy",
 				Policy:     "rank",
@@ -157,9 +157,9 @@ func TestDecisionOfTheAPI(t *testing.T) {
 				Weight:     6,
 			},
 		},
-		Scores: []mark.NodeScore{{Node: "n1", Total: 42, Rules: []mark.RuleScore{{Raw: 7, Score: 7}}}},
+		Scores: []event.NodeScore{{Node: "n1", Total: 42, Rules: []event.RuleScore{{Raw: 7, Score: 7}}}},
 	}
-	for name, marks := range map[string][]mark.Mark{
+	for name, marks := range map[string][]event.Event{
 		"judged":        {judged},
 		"scheduled":     {attempted(1, 2), bind("")},
 		"bind-failed":   {attempted(1, 2), bind("conflict")},
@@ -182,25 +182,25 @@ func TestDecisionOfTheAPI(t *testing.T) {
 // TestPreemptedTellsForWhom: who has to go for another pod, and is gone, knows its name; a later pod of the same name
 // does not.
 func TestPreemptedTellsForWhom(t *testing.T) {
-	small := mark.Subject{
+	small := event.Subject{
 		Resource:  "pods",
 		Namespace: "shop",
 		Name:      "small",
 		UID:       "1",
 	}
-	big := mark.Subject{
+	big := event.Subject{
 		Resource:  "pods",
 		Namespace: "bank",
 		Name:      "big",
 		UID:       "2",
 	}
-	post := func(ms int, s mark.Subject) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepRequest,
+	post := func(ms int, s event.Subject) event.Event {
+		return event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at(ms),
 			Subject:   s,
-			Detail: &mark.Request{
+			Detail: &event.Request{
 				Verb:     "POST",
 				Resource: "pods",
 				User:     "u",
@@ -208,37 +208,37 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 			},
 		}
 	}
-	decides := func(ms int, s mark.Subject, d *mark.Decision) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepDecision,
+	decides := func(ms int, s event.Subject, d *event.Decision) event.Event {
+		return event.Event{
+			Step:      event.StepDecision,
 			Component: "scheduler",
 			At:        at(ms),
 			Subject:   s,
 			Detail:    d,
 		}
 	}
-	tl := listening([]mark.Mark{
-		post(0, small), decides(1000, small, &mark.Decision{
+	tl := listening([]event.Event{
+		post(0, small), decides(1000, small, &event.Decision{
 			Attempt: 1,
 			Nodes:   1,
 			Fit:     1,
 			Chosen:  "n",
 		}), post(2000, big),
-		decides(3000, big, &mark.Decision{
+		decides(3000, big, &event.Decision{
 			Attempt: 1,
 			Nodes:   1,
-			Preemption: &mark.Preemption{
+			Preemption: &event.Preemption{
 				Node:    "n",
 				Count:   1,
-				Victims: []mark.Victim{{Namespace: "shop", Name: "small"}},
+				Victims: []event.Victim{{Namespace: "shop", Name: "small"}},
 			},
 		}),
 		{
-			Step:      mark.StepRequest,
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at(4000),
 			Subject:   small,
-			Detail: &mark.Request{
+			Detail: &event.Request{
 				Verb:     "DELETE",
 				Resource: "pods",
 				User:     schedulerUser,
@@ -279,33 +279,33 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 // TestPreemptorNamesVictims: a pod that is scheduled at last still names the pods that went for it, each preemption
 // once.
 func TestPreemptorNamesVictims(t *testing.T) {
-	vip := mark.Subject{
+	vip := event.Subject{
 		Resource:  "pods",
 		Namespace: "bank",
 		Name:      "vip",
 		UID:       "2",
 	}
-	room := &mark.Preemption{
+	room := &event.Preemption{
 		Node:  "n",
 		Count: 3,
-		Victims: []mark.Victim{
+		Victims: []event.Victim{
 			{Namespace: "shop", Name: "small", Priority: 1},
 			{Namespace: "shop", Name: "tiny"},
 		},
 	}
-	decides := func(us int, d mark.Decision) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepDecision,
+	decides := func(us int, d event.Decision) event.Event {
+		return event.Event{
+			Step:      event.StepDecision,
 			Component: "scheduler",
 			At:        at(us),
 			Subject:   vip,
 			Detail:    &d,
 		}
 	}
-	marks := []mark.Mark{
-		decides(0, mark.Decision{Attempt: 1, Nodes: 1, Preemption: room}),
-		decides(1000, mark.Decision{Attempt: 2, Nodes: 1, Preemption: room}),
-		decides(2000, mark.Decision{
+	marks := []event.Event{
+		decides(0, event.Decision{Attempt: 1, Nodes: 1, Preemption: room}),
+		decides(1000, event.Decision{Attempt: 2, Nodes: 1, Preemption: room}),
+		decides(2000, event.Decision{
 			Attempt: 3,
 			Nodes:   1,
 			Fit:     1,

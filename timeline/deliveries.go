@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Limits for stored watch events: per object, and of different watchers.
@@ -20,7 +20,7 @@ const (
 // watcher is the receiver of an event and what it watches.
 type watcher struct{ to, watches string }
 
-// delivery is the compact form of a mark.Delivery: there are many deliveries and few watchers.
+// delivery is the compact form of a event.Delivery: there are many deliveries and few watchers.
 type delivery struct {
 	at       int64 // Unix nanoseconds
 	took     time.Duration
@@ -49,7 +49,7 @@ func (d *deliveries) add(n delivery, last bool) {
 }
 
 // deliveredLocked stores a watch event of a record's object.
-func (t *Timeline) deliveredLocked(r *record, mk mark.Mark, d *mark.Delivery) {
+func (t *Timeline) deliveredLocked(r *record, mk event.Event, d *event.Delivery) {
 	key := watcher{d.To, d.Watches}
 	w := t.watchers[key]
 	if w == nil {
@@ -66,16 +66,16 @@ func (t *Timeline) deliveredLocked(r *record, mk mark.Mark, d *mark.Delivery) {
 var eventTypes = []string{"MODIFIED", "ADDED", "DELETED"}
 
 // marks returns the deliveries as marks.
-func (d *deliveries) marks(about mark.Subject) []mark.Mark {
-	out := make([]mark.Mark, 0, len(d.list))
+func (d *deliveries) marks(about event.Subject) []event.Event {
+	out := make([]event.Event, 0, len(d.list))
 	for _, delivery := range d.list {
-		out = append(out, mark.Mark{
-			Step:      mark.StepDelivery,
+		out = append(out, event.Event{
+			Step:      event.StepDelivery,
 			Component: "apiserver",
 			At:        time.Unix(0, delivery.at),
 			Took:      delivery.took,
 			Subject:   about,
-			Detail: &mark.Delivery{
+			Detail: &event.Delivery{
 				Event:    delivery.event,
 				Revision: delivery.revision,
 				To:       delivery.watcher.to,
@@ -87,7 +87,7 @@ func (d *deliveries) marks(about mark.Subject) []mark.Mark {
 }
 
 // delivery adds a watch event: one line for all receivers.
-func (w *writer) delivery(mk mark.Mark, d *mark.Delivery) {
+func (w *writer) delivery(mk event.Event, d *event.Delivery) {
 	at := mk.At.Sub(w.start)
 	to := Step{
 		At:      at,

@@ -8,17 +8,17 @@ import (
 	"net/http"
 	"testing"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
-func event(from, took int, s mark.Subject, kind string, revision int64, to, watches string) mark.Mark {
-	return mark.Mark{
-		Step:      mark.StepDelivery,
+func delivered(from, took int, s event.Subject, kind string, revision int64, to, watches string) event.Event {
+	return event.Event{
+		Step:      event.StepDelivery,
 		Component: "apiserver",
 		At:        at(from),
 		Took:      us(took),
 		Subject:   s,
-		Detail: &mark.Delivery{
+		Detail: &event.Delivery{
 			Event:    kind,
 			Revision: revision,
 			To:       to,
@@ -28,58 +28,58 @@ func event(from, took int, s mark.Subject, kind string, revision int64, to, watc
 }
 
 // watched is the journey with who got which event, and a Service that leads to the pod.
-func watched() []mark.Mark {
+func watched() []event.Event {
 	const (
 		controllers, scheduler, node = "system:kube-controller-manager", "system:kube-scheduler", "system:node:node-1"
 		everything                   = "pods, status.phase!=Failed,status.phase!=Succeeded"
 	)
-	svc := mark.Subject{
+	svc := event.Subject{
 		Resource:  "services",
 		Namespace: "default",
 		Name:      "web",
 		UID:       "svc-1",
 	}
 	return append(journey(),
-		event(950, 40, set, "ADDED", 512, controllers, "replicasets"),
-		event(2150, 50, pod, "ADDED", 513, scheduler, everything),
-		event(2150, 70, pod, "ADDED", 513, controllers, "pods"),
-		event(3200, 30, pod, "MODIFIED", 515, scheduler, everything),
-		event(3200, 90, pod, "ADDED", 515, node, "pods, spec.nodeName=node-1"),
-		event(42800, 60, pod, "MODIFIED", 519, controllers, "pods"),
-		mark.Mark{
-			Step:      mark.StepReachable,
+		delivered(950, 40, set, "ADDED", 512, controllers, "replicasets"),
+		delivered(2150, 50, pod, "ADDED", 513, scheduler, everything),
+		delivered(2150, 70, pod, "ADDED", 513, controllers, "pods"),
+		delivered(3200, 30, pod, "MODIFIED", 515, scheduler, everything),
+		delivered(3200, 90, pod, "ADDED", 515, node, "pods, spec.nodeName=node-1"),
+		delivered(42800, 60, pod, "MODIFIED", 519, controllers, "pods"),
+		event.Event{
+			Step:      event.StepReachable,
 			Component: "proxy node-1",
 			At:        at(49000),
 			Took:      us(3000),
 			Subject:   pod,
-			Detail:    &mark.Reachable{Service: "web", Node: "node-1", Front: "10.43.0.9:80"},
+			Detail:    &event.Reachable{Service: "web", Node: "node-1", Front: "10.43.0.9:80"},
 		},
-		mark.Mark{
-			Step:      mark.StepResolvable,
+		event.Event{
+			Step:      event.StepResolvable,
 			Component: "dns",
 			At:        at(48500),
 			Took:      us(20),
 			Subject:   svc,
-			Detail:    &mark.Resolvable{Node: "node-1", Name: "web.default.svc.cluster.local"},
+			Detail:    &event.Resolvable{Node: "node-1", Name: "web.default.svc.cluster.local"},
 		},
 	)
 }
 
 func TestSteps(t *testing.T) {
-	static := mark.Subject{
+	static := event.Subject{
 		Resource:  "pods",
 		Namespace: "kube-system",
 		Name:      "etcd-node-1",
 		UID:       "file-1",
 	}
-	image := mark.Subject{
+	image := event.Subject{
 		Resource:  "pods",
 		Namespace: "kube-system",
 		Name:      "etcd-node-1",
 		UID:       "mirror-1",
 	}
-	node := func(step mark.Step, from, took int, d any) mark.Mark {
-		return mark.Mark{
+	node := func(step event.Step, from, took int, d any) event.Event {
+		return event.Event{
 			Step:      step,
 			Component: "kubelet node-1",
 			At:        at(from),
@@ -89,21 +89,21 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		marks []mark.Mark
-		pod   mark.Subject
+		marks []event.Event
+		pod   event.Subject
 		width int
 	}{
 		"steps":        {watched(), pod, 120},
 		"steps-narrow": {watched(), pod, 80},
-		"steps-static": {[]mark.Mark{
-			node(mark.StepSeen, 0, 0, &mark.Seen{Source: "file", File: "/etc/manifests/etcd.yaml"}),
+		"steps-static": {[]event.Event{
+			node(event.StepSeen, 0, 0, &event.Seen{Source: "file", File: "/etc/manifests/etcd.yaml"}),
 			{
-				Step:      mark.StepRequest,
+				Step:      event.StepRequest,
 				Component: "apiserver",
 				At:        at(500),
 				Took:      us(900),
 				Subject:   image,
-				Detail: &mark.Request{
+				Detail: &event.Request{
 					Verb:     http.MethodPost,
 					Resource: "pods",
 					User:     "system:node:node-1",
@@ -113,9 +113,9 @@ func TestSteps(t *testing.T) {
 					OwnerUID: "node-uid",
 				},
 			},
-			event(1300, 40, image, "ADDED", 40, "system:node:node-1", "pods, spec.nodeName=node-1"),
-			node(mark.StepContainerStarted, 2000, 9000, &mark.Container{Name: "etcd"}),
-			node(mark.StepReady, 12000, 400, &mark.Status{From: "Pending", To: "Running", Ready: true}),
+			delivered(1300, 40, image, "ADDED", 40, "system:node:node-1", "pods, spec.nodeName=node-1"),
+			node(event.StepContainerStarted, 2000, 9000, &event.Container{Name: "etcd"}),
+			node(event.StepReady, 12000, 400, &event.Status{From: "Pending", To: "Running", Ready: true}),
 		}, static, 120},
 		"steps-pending": {append(watched()[:4:4], watched()[17:20]...), pod, 120},
 	} {
@@ -146,8 +146,8 @@ func TestRenderWatched(t *testing.T) {
 func TestDeliveriesAreBounded(t *testing.T) {
 	tl := New(Config{})
 	for i := range 10 * keepDeliveries {
-		tl.Listen(event(i, 1, pod, "MODIFIED", int64(i), "system:kube-scheduler", "pods"))
-		tl.Listen(event(i, 1, set, "MODIFIED", int64(i), fmt.Sprintf("system:serviceaccount:a:%d", i), "replicasets"))
+		tl.Listen(delivered(i, 1, pod, "MODIFIED", int64(i), "system:kube-scheduler", "pods"))
+		tl.Listen(delivered(i, 1, set, "MODIFIED", int64(i), fmt.Sprintf("system:serviceaccount:a:%d", i), "replicasets"))
 	}
 	of := tl.pods.of(pod.UID)
 	owner := tl.owners.of(set.UID)

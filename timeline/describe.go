@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // request describes an API write; the story's first one with its stages.
-func (w *writer) request(m mark.Mark, req *mark.Request) Step {
+func (w *writer) request(m event.Event, req *event.Request) Step {
 	step := Step{
 		At:      m.At.Sub(w.start),
 		Took:    m.Took,
@@ -55,7 +55,7 @@ func (w *writer) request(m mark.Mark, req *mark.Request) Step {
 }
 
 // stages lists the stages of a request. They are in order, but only their durations are known.
-func stages(at, took time.Duration, request *mark.Request, handOff int) []Step {
+func stages(at, took time.Duration, request *event.Request, handOff int) []Step {
 	var out []Step
 	rest := took
 	add := func(who, what string, took time.Duration) {
@@ -120,7 +120,7 @@ func longest(stages []Step) string {
 }
 
 // proof shortens how a user authenticated: it leaves out system:authenticated and names only a few groups.
-func proof(d *mark.Request) string {
+func proof(d *event.Request) string {
 	groups := slices.DeleteFunc(slices.Clone(d.Groups), func(g string) bool { return g == "system:authenticated" })
 	switch {
 	case len(groups) == 0:
@@ -134,12 +134,12 @@ func proof(d *mark.Request) string {
 
 // rule says what allowed the request: binding, role (unless it has the same name) and subject; else the authorizer's
 // reason.
-func rule(d *mark.Request) string {
+func rule(d *event.Request) string {
 	grant := d.Grant
 	if grant == nil {
 		return d.AuthzWhy
 	}
-	name := func(r mark.Ref) string {
+	name := func(r event.Ref) string {
 		if r.Namespace == "" {
 			return r.Name
 		}
@@ -152,7 +152,7 @@ func rule(d *mark.Request) string {
 	return text + " for " + strings.ToLower(grant.Subject.Kind) + " " + name(grant.Subject)
 }
 
-func admitted(d *mark.Request) string {
+func admitted(d *event.Request) string {
 	accepted := plural(d.AdmissionAccepted, "plugin") + " accepted it as it was"
 	var who []string
 	fields := map[string][]string{}
@@ -172,7 +172,7 @@ func admitted(d *mark.Request) string {
 	return strings.Join(append(told, accepted), "; ")
 }
 
-func (w *writer) reconcile(mk mark.Mark, d *mark.Reconcile) Step {
+func (w *writer) reconcile(mk event.Event, d *event.Reconcile) Step {
 	at := mk.At
 	if !d.EventSeen.IsZero() && d.EventSeen.Before(at) && at.Sub(d.EventSeen) < causal {
 		at = d.EventSeen
@@ -204,7 +204,7 @@ func (w *writer) reconcile(mk mark.Mark, d *mark.Reconcile) Step {
 }
 
 // evicted describes the effect of a node's taint on the pod.
-func evicted(d *mark.Eviction) string {
+func evicted(d *event.Eviction) string {
 	if d.Cancelled {
 		return "taint-eviction: stays on " + d.Node
 	}
@@ -222,16 +222,16 @@ func some(names []string) string {
 }
 
 // say describes a mark of the scheduler or kubelet in a few words; empty: there is nothing to add.
-func say(mk mark.Mark) string {
+func say(mk event.Event) string {
 	text := ""
 	switch d := mk.Detail.(type) {
-	case *mark.Queued:
+	case *event.Queued:
 		if d.Why != "" && d.Why != "PodAdd" {
 			text = "queued again: " + requeued(d.Why)
 		}
-	case *mark.Decision:
+	case *event.Decision:
 		text = decision(d)
-	case *mark.Bind:
+	case *event.Bind:
 		text = "bind to " + d.Node + " " + Took(mk.Took)
 	default:
 		text = kubelet(mk)
@@ -259,38 +259,38 @@ func requeued(why string) string {
 // staticSeen is the prefix of the line about a static pod's file.
 const staticSeen = "static pod: manifest read"
 
-func kubelet(mk mark.Mark) string {
+func kubelet(mk event.Event) string {
 	switch d := mk.Detail.(type) {
-	case *mark.Seen:
+	case *event.Seen:
 		if d.Source == "file" {
 			return strings.TrimSpace("static pod: manifest read " + d.File)
 		}
 		return "event seen"
-	case *mark.Volumes:
+	case *event.Volumes:
 		if d.Count == 0 {
 			return ""
 		}
 		return plural(d.Count, "volume") + " " + Took(mk.Took)
-	case *mark.Network:
+	case *event.Network:
 		if d.HostNetwork {
 			return "network of the host"
 		}
 		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(mk.Took) + plugins(d)
-	case *mark.Policy:
+	case *event.Policy:
 		return isolated(d) + " " + Took(mk.Took)
-	case *mark.Sandbox:
+	case *event.Sandbox:
 		return "sandbox " + Took(mk.Took)
-	case *mark.Image:
+	case *event.Image:
 		return image(mk, d)
-	case *mark.Container:
+	case *event.Container:
 		return container(mk, d)
-	case *mark.Probe:
+	case *event.Probe:
 		return probe(d)
-	case *mark.Status:
+	case *event.Status:
 		return status(mk, d)
-	case *mark.Endpoint:
+	case *event.Endpoint:
 		return fmt.Sprintf("EndpointSlice %s lists it as ready, revision %d", d.Slice, d.Revision)
-	case *mark.Reachable:
+	case *event.Reachable:
 		return "reachable as svc/" + d.Service + " (" + d.Front + ") from its node"
 	default:
 		return string(mk.Step)
@@ -298,7 +298,7 @@ func kubelet(mk mark.Mark) string {
 }
 
 // isolated names the policies that isolate a pod.
-func isolated(d *mark.Policy) string {
+func isolated(d *event.Policy) string {
 	var parts []string
 	if len(d.Ingress) > 0 {
 		parts = append(parts, "ingress by "+some(d.Ingress))
@@ -309,7 +309,7 @@ func isolated(d *mark.Policy) string {
 	return "isolated: " + strings.Join(parts, ", ")
 }
 
-func image(m mark.Mark, d *mark.Image) string {
+func image(m event.Event, d *event.Image) string {
 	switch {
 	case d.Present:
 		return "image " + d.Image + " present"
@@ -326,7 +326,7 @@ func image(m mark.Mark, d *mark.Image) string {
 	}
 }
 
-func container(mk mark.Mark, ctr *mark.Container) string {
+func container(mk event.Event, ctr *event.Container) string {
 	name := ctr.Name
 	if ctr.Init {
 		name = "init " + name
@@ -335,12 +335,12 @@ func container(mk mark.Mark, ctr *mark.Container) string {
 		name += fmt.Sprintf(" (restart %d)", ctr.Restart)
 	}
 	switch mk.Step {
-	case mark.StepContainerCreated:
+	case event.StepContainerCreated:
 		if mk.Err != "" {
 			return "creating " + name
 		}
 		return name + " created " + Took(mk.Took)
-	case mark.StepContainerStarted:
+	case event.StepContainerStarted:
 		if mk.Err != "" {
 			return "starting " + name
 		}
@@ -354,9 +354,9 @@ func container(mk mark.Mark, ctr *mark.Container) string {
 	}
 }
 
-func probe(d *mark.Probe) string { return d.Kind + " " + probeResult(d) }
+func probe(d *event.Probe) string { return d.Kind + " " + probeResult(d) }
 
-func probeResult(d *mark.Probe) string {
+func probeResult(d *event.Probe) string {
 	text := d.Action
 	switch {
 	case d.Output != "":
@@ -369,11 +369,11 @@ func probeResult(d *mark.Probe) string {
 	return text
 }
 
-func status(m mark.Mark, d *mark.Status) string {
+func status(m event.Event, d *event.Status) string {
 	switch {
-	case m.Step == mark.StepReady:
+	case m.Step == event.StepReady:
 		return "Ready"
-	case m.Step == mark.StepTerminated:
+	case m.Step == event.StepTerminated:
 		return "terminated"
 	case d.From != "" && d.From != d.To:
 		return fmt.Sprintf("status written: %s -> %s", d.From, d.To)
@@ -383,7 +383,7 @@ func status(m mark.Mark, d *mark.Status) string {
 }
 
 // decision describes an attempt in one line.
-func decision(d *mark.Decision) string {
+func decision(d *event.Decision) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "queue %s; filter %s", Took(d.QueueWait), plural(d.Nodes, "node"))
 	switch {
@@ -431,7 +431,7 @@ func decision(d *mark.Decision) string {
 }
 
 // lead describes why a node does not fit.
-func lead(v mark.Verdict) string {
+func lead(v event.Verdict) string {
 	if taint, ok := strings.CutSuffix(v.Short, " not tolerated"); ok {
 		return " has " + taint
 	}
@@ -488,7 +488,7 @@ func Size(n int64) string {
 }
 
 // plugins lists the CNI plugins that connected a pod; empty: none.
-func plugins(d *mark.Network) string {
+func plugins(d *event.Network) string {
 	var ran []string
 	for _, p := range d.Plugins {
 		ran = append(ran, "plugin "+p.Name+": "+p.Command+" "+Took(p.Took))

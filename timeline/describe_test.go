@@ -7,38 +7,38 @@ import (
 	"testing"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 func TestShortensReasons(t *testing.T) {
-	grant := func(binding, role, subject mark.Ref) mark.Request {
-		return mark.Request{
+	grant := func(binding, role, subject event.Ref) event.Request {
+		return event.Request{
 			AuthzWhy: "RBAC: allowed",
-			Grant:    &mark.Grant{Binding: binding, Role: role, Subject: subject},
+			Grant:    &event.Grant{Binding: binding, Role: role, Subject: subject},
 		}
 	}
 	for _, c := range []struct {
-		in   mark.Request
+		in   event.Request
 		want string
 	}{
 		{
-			grant(mark.Ref{Kind: "ClusterRoleBinding", Name: "cluster-admin"},
-				mark.Ref{Kind: "ClusterRole", Name: "cluster-admin"}, mark.Ref{Kind: "Group", Name: "system:masters"}),
+			grant(event.Ref{Kind: "ClusterRoleBinding", Name: "cluster-admin"},
+				event.Ref{Kind: "ClusterRole", Name: "cluster-admin"}, event.Ref{Kind: "Group", Name: "system:masters"}),
 			"ClusterRoleBinding cluster-admin for group system:masters",
 		},
 		{
-			grant(mark.Ref{Kind: "RoleBinding", Namespace: "dev", Name: "read"}, mark.Ref{Kind: "Role", Name: "pods"},
-				mark.Ref{Kind: "ServiceAccount", Namespace: "dev", Name: "bot"}),
+			grant(event.Ref{Kind: "RoleBinding", Namespace: "dev", Name: "read"}, event.Ref{Kind: "Role", Name: "pods"},
+				event.Ref{Kind: "ServiceAccount", Namespace: "dev", Name: "bot"}),
 			"RoleBinding dev/read (Role pods) for serviceaccount dev/bot",
 		},
-		{mark.Request{AuthzWhy: "node authorizer"}, "node authorizer"},
-		{mark.Request{}, ""},
+		{event.Request{AuthzWhy: "node authorizer"}, "node authorizer"},
+		{event.Request{}, ""},
 	} {
 		if got := rule(&c.in); got != c.want {
 			t.Errorf("rule(%+v) = %q, want %q", c.in, got, c.want)
 		}
 	}
-	for want, in := range map[string]mark.Request{
+	for want, in := range map[string]event.Request{
 		"client certificate, groups system:masters": {
 			AuthnHow: "client certificate",
 			Groups:   []string{"system:masters", "system:authenticated"},
@@ -67,8 +67,8 @@ func TestShortensReasons(t *testing.T) {
 // TestPullIsToldOnce: the steps of a pull on the way are taken back once it has ended; a written status without news is
 // told once.
 func TestPullIsToldOnce(t *testing.T) {
-	kubelet := func(step mark.Step, from, took int, d any) mark.Mark {
-		return mark.Mark{
+	kubelet := func(step event.Step, from, took int, d any) event.Event {
+		return event.Event{
 			Step:      step,
 			Component: "kubelet",
 			At:        at(from),
@@ -77,12 +77,12 @@ func TestPullIsToldOnce(t *testing.T) {
 			Detail:    d,
 		}
 	}
-	marks := []mark.Mark{
-		kubelet(mark.StepSeen, 0, 0, &mark.Seen{Source: "api"}),
-		kubelet(mark.StepImage, 1000, 0, &mark.Image{Container: "c", Image: "nginx"}),
-		kubelet(mark.StepStatus, 1500, 100, &mark.Status{To: "Pending"}),
-		kubelet(mark.StepImage, 2000, 0, &mark.Image{Container: "c", Image: "nginx", Bytes: 1 << 20, Total: 4 << 20}),
-		kubelet(mark.StepStatus, 2500, 100, &mark.Status{To: "Pending"}),
+	marks := []event.Event{
+		kubelet(event.StepSeen, 0, 0, &event.Seen{Source: "api"}),
+		kubelet(event.StepImage, 1000, 0, &event.Image{Container: "c", Image: "nginx"}),
+		kubelet(event.StepStatus, 1500, 100, &event.Status{To: "Pending"}),
+		kubelet(event.StepImage, 2000, 0, &event.Image{Container: "c", Image: "nginx", Bytes: 1 << 20, Total: 4 << 20}),
+		kubelet(event.StepStatus, 2500, 100, &event.Status{To: "Pending"}),
 	}
 	story := func() string {
 		s, err := listening(marks).Story("default", podName)
@@ -94,7 +94,7 @@ func TestPullIsToldOnce(t *testing.T) {
 	if got, want := story(), "event seen; status written; image nginx 1.0 MB of 4.0 MB"; got != want {
 		t.Errorf("on the way: %q, want %q", got, want)
 	}
-	marks = append(marks, kubelet(mark.StepImage, 1000, 5000, &mark.Image{
+	marks = append(marks, kubelet(event.StepImage, 1000, 5000, &event.Image{
 		Container: "c",
 		Image:     "nginx",
 		Bytes:     4 << 20,
@@ -108,14 +108,14 @@ func TestPullIsToldOnce(t *testing.T) {
 
 // TestPartialSaysSo: of a pod from before the server started nobody knows the phase or when it was made.
 func TestPartialSaysSo(t *testing.T) {
-	story, err := listening([]mark.Mark{
+	story, err := listening([]event.Event{
 		{
-			Step:      mark.StepSeen,
+			Step:      event.StepSeen,
 			Component: "kubelet",
 			At:        at(0),
 			Took:      us(10),
 			Subject:   pod,
-			Detail:    &mark.Seen{Source: "api"},
+			Detail:    &event.Seen{Source: "api"},
 		},
 	}).Story("default", podName)
 	if err != nil || !story.Partial || story.Phase != "" {
@@ -126,14 +126,14 @@ func TestPartialSaysSo(t *testing.T) {
 	if !strings.Contains(out.String(), "made before this server started") || strings.Contains(out.String(), "Pending") {
 		t.Errorf("rendered as\n%s", out.String())
 	}
-	why, err := listening([]mark.Mark{
+	why, err := listening([]event.Event{
 		{
-			Step:      mark.StepSeen,
+			Step:      event.StepSeen,
 			Component: "kubelet",
 			At:        at(0),
 			Took:      us(10),
 			Subject:   pod,
-			Detail:    &mark.Seen{Source: "api"},
+			Detail:    &event.Seen{Source: "api"},
 		},
 	}).Why("default", podName)
 	out.Reset()
@@ -184,12 +184,12 @@ func TestMadeBefore(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	s, err := listening([]mark.Mark{{
-		Step:      mark.StepQueued,
+	s, err := listening([]event.Event{{
+		Step:      event.StepQueued,
 		Component: "scheduler",
 		At:        at(0),
 		Subject:   pod,
-		Detail:    &mark.Queued{Why: "PodAdd"},
+		Detail:    &event.Queued{Why: "PodAdd"},
 	}}).Story("default", podName)
 	if err != nil || s.RecordedSince.Before(start) || s.RecordedSince.After(time.Now()) {
 		t.Errorf("recorded since %v, %v; want the start of the records", s.RecordedSince, err)
@@ -198,20 +198,20 @@ func TestMadeBefore(t *testing.T) {
 
 // TestFailuresInPlainWords: what gRPC wraps around an error, and a size that nobody knows, are not told.
 func TestFailuresInPlainWords(t *testing.T) {
-	for want, mk := range map[string]mark.Mark{
+	for want, mk := range map[string]event.Event{
 		"starting c failed: exec: no such file": {
-			Step:   mark.StepContainerStarted,
+			Step:   event.StepContainerStarted,
 			Err:    "rpc error: code = Unknown desc = exec: no such file",
-			Detail: &mark.Container{Name: "c"},
+			Detail: &event.Container{Name: "c"},
 		},
 		"queued again: no other pod waits, so its backoff is cut short": {
-			Step:   mark.StepQueued,
-			Detail: &mark.Queued{Why: "BackoffCutShort"},
+			Step:   event.StepQueued,
+			Detail: &event.Queued{Why: "BackoffCutShort"},
 		},
 		"image x:1 failed: pull x:1: refused": {
-			Step:   mark.StepImage,
+			Step:   event.StepImage,
 			Err:    "rpc error: code = Unavailable desc = pull x:1: refused",
-			Detail: &mark.Image{Image: "x:1"},
+			Detail: &event.Image{Image: "x:1"},
 		},
 	} {
 		if got := say(mk); got != want {

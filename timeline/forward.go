@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Limits of a Forwarder: marks held, time to collect a batch, and wait before a retry.
@@ -34,7 +34,7 @@ type Forwarder struct {
 	log    *slog.Logger
 
 	mu          sync.Mutex
-	held        []mark.Mark
+	held        []event.Event
 	unsupported bool // the server does not accept marks
 	wake        chan struct{}
 }
@@ -47,8 +47,8 @@ func NewForwarder(c *client.Client, log *slog.Logger) *Forwarder {
 	return &Forwarder{client: c, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Listen implements mark.Listener.
-func (f *Forwarder) Listen(m mark.Mark) {
+// Listen implements event.Listener.
+func (f *Forwarder) Listen(m event.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unsupported {
@@ -130,7 +130,7 @@ func (f *Forwarder) flush(ctx context.Context, hc *http.Client) time.Duration {
 	return 0
 }
 
-func (f *Forwarder) post(ctx context.Context, hc *http.Client, batch []mark.Mark) (int, error) {
+func (f *Forwarder) post(ctx context.Context, hc *http.Client, batch []event.Event) (int, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	for _, m := range batch {

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestGaps: the time that no step covers is told by what the pod waited for.
@@ -49,7 +49,7 @@ func TestGaps(t *testing.T) {
 
 // TestSlowWrite: a write that took long says for what it waited.
 func TestSlowWrite(t *testing.T) {
-	for want, req := range map[string]*mark.Request{
+	for want, req := range map[string]*event.Request{
 		"queue    waited for its turn": {Queue: 11 * time.Second},
 		"webhook a.b took 10s and failed; 1 plugin accepted it as it was": {
 			Admission:         11 * time.Second,
@@ -75,7 +75,7 @@ func TestSlowWrite(t *testing.T) {
 			t.Errorf("got %q and\n%s\nwant %q", short, text.String(), want)
 		}
 	}
-	if got := longest(stages(0, time.Millisecond, &mark.Request{Store: time.Millisecond, Revision: 1}, 0)); got != "" {
+	if got := longest(stages(0, time.Millisecond, &event.Request{Store: time.Millisecond, Revision: 1}, 0)); got != "" {
 		t.Errorf("a quick write: got %q", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestSlowWrite(t *testing.T) {
 // TestRolloutSaysWhy: a Deployment that has enough pods makes others because of its new template.
 func TestRolloutSaysWhy(t *testing.T) {
 	w := writer{handOffs: &classifier{}}
-	got := w.reconcile(mark.Mark{}, &mark.Reconcile{
+	got := w.reconcile(event.Event{}, &event.Reconcile{
 		Controller: "deployment",
 		Wants:      3,
 		Has:        3,
@@ -96,7 +96,7 @@ func TestRolloutSaysWhy(t *testing.T) {
 }
 
 // steps is a pod's story as hand-offs.
-func steps(t *testing.T, marks []mark.Mark) string {
+func steps(t *testing.T, marks []event.Event) string {
 	t.Helper()
 	s, err := listening(marks).Story("default", podName)
 	if err != nil {
@@ -109,12 +109,12 @@ func steps(t *testing.T, marks []mark.Mark) string {
 
 // TestStepsOfNamedPods: a pod with spec.nodeName, on a node and on a fake one, has its hand-offs in their places.
 func TestStepsOfNamedPods(t *testing.T) {
-	story := func(source, kubelet, writer string) []mark.Mark {
-		event := func(second int, revision int64, to string) mark.Mark {
-			return podMark(mark.StepDelivery, second, &mark.Delivery{Event: "MODIFIED", Revision: revision, To: to})
+	story := func(source, kubelet, writer string) []event.Event {
+		delivered := func(second int, revision int64, to string) event.Event {
+			return podMark(event.StepDelivery, second, &event.Delivery{Event: "MODIFIED", Revision: revision, To: to})
 		}
-		request := func(second int, verb, sub, user string, revision int64) mark.Mark {
-			return podMark(mark.StepRequest, second, &mark.Request{
+		request := func(second int, verb, sub, user string, revision int64) event.Event {
+			return podMark(event.StepRequest, second, &event.Request{
 				Verb:        verb,
 				Resource:    "pods",
 				Subresource: sub,
@@ -124,19 +124,19 @@ func TestStepsOfNamedPods(t *testing.T) {
 				Change:      sub,
 			})
 		}
-		seen := podMark(mark.StepSeen, 3, &mark.Seen{Source: source})
+		seen := podMark(event.StepSeen, 3, &event.Seen{Source: source})
 		seen.Component = "kubelet n"
-		return []mark.Mark{
+		return []event.Event{
 			request(1, "POST", "", "ann", 10),
-			event(2, 10, schedulerUser), event(2, 10, kubelet),
+			delivered(2, 10, schedulerUser), delivered(2, 10, kubelet),
 			seen,
 			request(4, "PUT", "status", writer, 11),
-			event(5, 11, schedulerUser), event(5, 11, kubelet),
-			podMark(mark.StepReady, 5, &mark.Status{From: "Pending", To: "Running", Ready: true}),
+			delivered(5, 11, schedulerUser), delivered(5, 11, kubelet),
+			podMark(event.StepReady, 5, &event.Status{From: "Pending", To: "Running", Ready: true}),
 		}
 	}
 	for name, tt := range map[string]struct {
-		marks []mark.Mark
+		marks []event.Event
 		want  []string
 	}{
 		"node": {story("api", "system:node:n", "system:node:n"), []string{"11  "}},
@@ -162,15 +162,15 @@ func TestStepsOfNamedPods(t *testing.T) {
 
 // TestRecreated: a pod that replaces one of the same name has the later reconcile in its story.
 func TestRecreated(t *testing.T) {
-	reconcile := func(second int) mark.Mark {
-		return mark.Mark{
-			Step:    mark.StepReconcile,
+	reconcile := func(second int) event.Event {
+		return event.Event{
+			Step:    event.StepReconcile,
 			At:      at(second * 1e6),
 			Subject: set,
-			Detail:  &mark.Reconcile{Creates: []string{podName}},
+			Detail:  &event.Reconcile{Creates: []string{podName}},
 		}
 	}
-	all := []mark.Mark{reconcile(1), reconcile(50), reconcile(70)}
+	all := []event.Event{reconcile(1), reconcile(50), reconcile(70)}
 	if got := reconcileOf(all, at(50_100_000), podName, true); got == nil || !got.At.Equal(at(50_000_000)) {
 		t.Errorf("got %v, want the one of 50 s", got)
 	}
@@ -184,7 +184,7 @@ func TestFakeNode(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 	for chosen, want := range map[string]int{"": 1, "n": 0} {
-		w := &Why{Decision: &mark.Decision{Nodes: 1, Chosen: chosen, Rejected: []mark.Verdict{{
+		w := &Why{Decision: &event.Decision{Nodes: 1, Chosen: chosen, Rejected: []event.Verdict{{
 			Node:   "f",
 			Plugin: "TaintToleration",
 			Short:  "taint keelson.dev/fake=true:NoSchedule not tolerated",

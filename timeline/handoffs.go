@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // The thirteen hand-offs of a pod that a controller created.
@@ -30,10 +30,10 @@ const (
 
 // classifier assigns marks to hand-offs.
 type classifier struct {
-	root           *mark.Request // the first request of the story
-	owner          string        // UID of the pod's controller object
-	created, bound int64         // revisions
-	ready          time.Time     // zero: not yet
+	root           *event.Request // the first request of the story
+	owner          string         // UID of the pod's controller object
+	created, bound int64          // revisions
+	ready          time.Time      // zero: not yet
 	static         bool
 	named          bool // a node has it, and nobody bound it: its spec.nodeName was given
 	simulated      bool // by a fake node
@@ -47,14 +47,14 @@ const (
 	simulator     = "simulator"
 )
 
-func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
+func newClassifier(all []event.Event, pod *record, owners []*record) *classifier {
 	p := &classifier{}
 	if len(owners) > 0 {
 		p.owner = owners[0].uid
 	}
 	for _, mk := range all {
 		switch d := mk.Detail.(type) {
-		case *mark.Request:
+		case *event.Request:
 			if p.root == nil {
 				p.root = d
 			}
@@ -65,15 +65,15 @@ func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
 			case d.Subresource == "binding":
 				p.bound = d.Revision
 			}
-		case *mark.Status:
-			if mk.Step == mark.StepReady && mk.Err == "" && p.ready.IsZero() {
+		case *event.Status:
+			if mk.Step == event.StepReady && mk.Err == "" && p.ready.IsZero() {
 				p.ready = mk.At.Add(mk.Took)
 			}
 		}
 	}
 	p.static = pod.shows != nil
 	for _, mk := range all {
-		if d, ok := mk.Detail.(*mark.Seen); ok && d.Source != "file" {
+		if d, ok := mk.Detail.(*event.Seen); ok && d.Source != "file" {
 			p.named = p.bound == 0
 			p.simulated = d.Source == simulator
 		}
@@ -85,7 +85,7 @@ func newClassifier(all []mark.Mark, pod *record, owners []*record) *classifier {
 const afterReady = 2 * time.Second
 
 // of returns the hand-off of a mark; 0: none, it came later.
-func (p *classifier) of(m mark.Mark) int {
+func (p *classifier) of(m event.Event) int {
 	n := p.kind(m)
 	switch {
 	case p.ready.IsZero() || !m.At.After(p.ready):
@@ -96,40 +96,40 @@ func (p *classifier) of(m mark.Mark) int {
 	return n
 }
 
-func (p *classifier) kind(mk mark.Mark) int {
+func (p *classifier) kind(mk event.Event) int {
 	switch d := mk.Detail.(type) {
-	case *mark.Request:
+	case *event.Request:
 		return p.request(d)
-	case *mark.Delivery:
+	case *event.Delivery:
 		return p.event(mk, d)
-	case *mark.Reconcile:
+	case *event.Reconcile:
 		if mk.Subject.UID != p.owner {
 			return handToController
 		}
 		return handCreate
-	case *mark.Queued, *mark.Decision:
+	case *event.Queued, *event.Decision:
 		return handSchedule
-	case *mark.Bind:
+	case *event.Bind:
 		return handBind
-	case *mark.Seen:
+	case *event.Seen:
 		if d.Source == "file" {
 			return handRequest
 		}
 		return handToKubelet
-	case *mark.Status:
-		if mk.Step == mark.StepTerminated {
+	case *event.Status:
+		if mk.Step == event.StepTerminated {
 			return 0
 		}
 		return handStatus
-	case *mark.Endpoint, *mark.Reachable, *mark.Resolvable:
+	case *event.Endpoint, *event.Reachable, *event.Resolvable:
 		return handToOthers
-	case *mark.Eviction:
+	case *event.Eviction:
 		return 0
 	}
 	return handRun
 }
 
-func (p *classifier) request(req *mark.Request) int {
+func (p *classifier) request(req *event.Request) int {
 	switch {
 	case req.Resource == "pods" && req.Verb == http.MethodDelete:
 		return 0
@@ -152,7 +152,7 @@ func (p *classifier) request(req *mark.Request) int {
 	return 0
 }
 
-func (p *classifier) event(m mark.Mark, d *mark.Delivery) int {
+func (p *classifier) event(m event.Event, d *event.Delivery) int {
 	switch {
 	case m.Subject.Resource != "pods":
 		return handToController

@@ -14,7 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Limits for one request of a remote agent.
@@ -147,13 +147,13 @@ func (t *Timeline) take(sender *Sender, marks []received, now time.Time) {
 	var wrong error
 	refused := 0
 	for _, m := range marks {
-		if err := t.permit(sender, bound, &m.Mark, m.size, now); err != nil {
+		if err := t.permit(sender, bound, &m.Event, m.size, now); err != nil {
 			wrong = err
 			refused = refused + 1
 			continue
 		}
 		m.ReportedBy = sender.Node
-		t.Listen(m.Mark)
+		t.Listen(m.Event)
 	}
 	if refused > 0 {
 		t.log.Info("marks were left out", "sender", sender.Name, "marks", refused, "last", wrong)
@@ -162,7 +162,7 @@ func (t *Timeline) take(sender *Sender, marks []received, now time.Time) {
 
 // received is a mark with the size of its encoding.
 type received struct {
-	mark.Mark
+	event.Event
 	size int
 }
 
@@ -179,7 +179,7 @@ func readMarks(body io.Reader) ([]received, error) {
 		if len(marks) == maxMarks {
 			return nil, fmt.Errorf("line %d: more than %d marks at once", n, maxMarks)
 		}
-		m, err := mark.Decode(line)
+		m, err := event.Decode(line)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
@@ -195,7 +195,7 @@ func readMarks(body io.Reader) ([]received, error) {
 }
 
 // plausible rejects marks that no agent sends.
-func plausible(m mark.Mark) error {
+func plausible(m event.Event) error {
 	const maxName = 512
 	switch {
 	case m.At.IsZero():

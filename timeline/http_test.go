@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // trusted is a sender that may tell everything.
@@ -107,7 +107,7 @@ func post(t *testing.T, h http.Handler, body string) *httptest.ResponseRecorder 
 	return w
 }
 
-func encode(t *testing.T, marks []mark.Mark) string {
+func encode(t *testing.T, marks []event.Event) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, m := range marks {
@@ -147,9 +147,9 @@ func FuzzReadMarks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var plain []mark.Mark
+		var plain []event.Event
 		for _, m := range marks {
-			plain = append(plain, m.Mark)
+			plain = append(plain, m.Event)
 		}
 		tl := listening(plain)
 		for name := range tl.names {
@@ -209,7 +209,7 @@ func TestForwards(t *testing.T) {
 func TestForwarderGivesUpOldestAndNeverBlocks(t *testing.T) {
 	f := NewForwarder(nil, nil)
 	for i := range 2 * maxHeld {
-		f.Listen(mark.Mark{Step: mark.StepQueued, At: at(i)})
+		f.Listen(event.Event{Step: event.StepQueued, At: at(i)})
 	}
 	if len(f.held) != maxHeld || !f.held[len(f.held)-1].At.Equal(at(2*maxHeld-1)) {
 		t.Errorf("%d held, last at %v; want %d with the latest", len(f.held), f.held[len(f.held)-1].At, maxHeld)

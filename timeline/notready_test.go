@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // clock is a time of day as the texts have it.
@@ -248,12 +248,12 @@ func TestNotReady(t *testing.T) {
 			Name:      "p",
 			Node:      "n",
 			BoundBy:   schedulerUser,
-			Decision: &mark.Decision{
+			Decision: &event.Decision{
 				Chosen: "n",
 				Nodes:  1,
 				Fit:    1,
-				Scores: []mark.NodeScore{
-					{Node: "n", Plugins: []mark.PluginScore{{Plugin: "ImageLocality", Weight: 1}}},
+				Scores: []event.NodeScore{
+					{Node: "n", Plugins: []event.PluginScore{{Plugin: "ImageLocality", Weight: 1}}},
 				},
 			},
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/memory"
 )
 
@@ -27,7 +27,7 @@ type packed struct {
 	bytes []byte
 }
 
-func (p packed) unpack() []mark.Mark {
+func (p packed) unpack() []event.Event {
 	if p.marks == 0 {
 		return nil
 	}
@@ -49,10 +49,10 @@ func newDecoder() (*zstd.Decoder, error) {
 }
 
 // read parses the marks in p's decompressed text; it keeps no reference to text.
-func (p packed) read(text []byte) []mark.Mark {
-	out := make([]mark.Mark, 0, p.marks)
+func (p packed) read(text []byte) []event.Event {
+	out := make([]event.Event, 0, p.marks)
 	for line := range bytes.Lines(text) {
-		if m, err := mark.Decode(line); err == nil {
+		if m, err := event.Decode(line); err == nil {
 			out = append(out, m)
 		}
 	}
@@ -91,7 +91,7 @@ func (p *packer) close() {
 }
 
 // unpack is packed.unpack with reused buffers.
-func (p *packer) unpack(of packed) []mark.Mark {
+func (p *packer) unpack(of packed) []event.Event {
 	if of.marks == 0 {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (p *packer) unpack(of packed) []mark.Mark {
 }
 
 // pack returns the packed marks and the size of their text; false: they are left unpacked.
-func (p *packer) pack(marks []mark.Mark) (packed, int, bool) {
+func (p *packer) pack(marks []event.Event) (packed, int, bool) {
 	p.text.Reset()
 	for i := range marks {
 		if err := p.json.Encode(&marks[i]); err != nil {
@@ -185,6 +185,6 @@ func (t *Timeline) packOne(by *packer, r *record) int {
 		return 0 // the record was packed meanwhile
 	}
 	r.packed = p
-	r.first = append([]mark.Mark(nil), r.first[len(marks):]...)
+	r.first = append([]event.Event(nil), r.first[len(marks):]...)
 	return size
 }

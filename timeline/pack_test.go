@@ -12,13 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // lived tells tl of a pod from its creation to its end.
 func lived(tl *Timeline, i int) {
 	name := "pod-" + strconv.Itoa(i)
-	subject := mark.Subject{
+	subject := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      name,
@@ -26,13 +26,13 @@ func lived(tl *Timeline, i int) {
 	}
 	at := time.Now()
 	request := func(verb, sub string) {
-		tl.Listen(mark.Mark{
-			Step:      mark.StepRequest,
+		tl.Listen(event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at,
 			Took:      time.Millisecond,
 			Subject:   subject,
-			Detail: &mark.Request{
+			Detail: &event.Request{
 				Verb:             verb,
 				Resource:         "pods",
 				Subresource:      sub,
@@ -41,23 +41,23 @@ func lived(tl *Timeline, i int) {
 				Code:             200,
 				OwnerUID:         "owner",
 				Key:              "/registry/pods/default/" + name,
-				AdmissionChanged: []mark.Change{{By: "ServiceAccount", Field: "spec.volumes"}},
+				AdmissionChanged: []event.Change{{By: "ServiceAccount", Field: "spec.volumes"}},
 			},
 		})
 		at = at.Add(time.Millisecond)
 	}
 	request("POST", "")
-	tl.Listen(mark.Mark{
-		Step:      mark.StepDecision,
+	tl.Listen(event.Event{
+		Step:      event.StepDecision,
 		Component: "scheduler",
 		At:        at,
 		Subject:   subject,
-		Detail: &mark.Decision{
+		Detail: &event.Decision{
 			Attempt: 1,
 			Nodes:   1000,
 			Fit:     1000,
 			Chosen:  "node-1",
-			Scores:  []mark.NodeScore{{Node: "node-1", Total: 300, Plugins: []mark.PluginScore{{}, {}, {}}}},
+			Scores:  []event.NodeScore{{Node: "node-1", Total: 300, Plugins: []event.PluginScore{{}, {}, {}}}},
 		},
 	})
 	request("POST", "binding")
@@ -87,12 +87,12 @@ func TestStoriesAtRest(t *testing.T) {
 		}
 		tl.mu.Unlock()
 		more := func(tl *Timeline) Story {
-			tl.Listen(mark.Mark{
-				Step:      mark.StepQueued,
+			tl.Listen(event.Event{
+				Step:      event.StepQueued,
 				Component: "scheduler",
 				At:        time.Now(),
 				Subject:   record.subject,
-				Detail:    &mark.Queued{Why: "again"},
+				Detail:    &event.Queued{Why: "again"},
 			})
 			s, err := tl.Story("default", "pod-5")
 			if err != nil {

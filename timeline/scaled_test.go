@@ -6,44 +6,44 @@ import (
 	"net/http"
 	"testing"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestScaledPod: the story of a pod that scaling made begins at the scaling, not at its Deployment's creation, long
 // before.
 func TestScaledPod(t *testing.T) {
-	deploy := mark.Subject{
+	deploy := event.Subject{
 		Resource:  "deployments",
 		Namespace: "default",
 		Name:      "web",
 		UID:       "d",
 	}
-	set := mark.Subject{
+	set := event.Subject{
 		Resource:  "replicasets",
 		Namespace: "default",
 		Name:      "web-1",
 		UID:       "r",
 	}
-	one := mark.Subject{
+	one := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      "web-1-a",
 		UID:       "p1",
 	}
-	two := mark.Subject{
+	two := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      "web-1-b",
 		UID:       "p2",
 	}
-	req := func(from int, s mark.Subject, verb, owner string, code int) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepRequest,
+	req := func(from int, s event.Subject, verb, owner string, code int) event.Event {
+		return event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at(from),
 			Took:      us(100),
 			Subject:   s,
-			Detail: &mark.Request{
+			Detail: &event.Request{
 				Verb:     verb,
 				Resource: s.Resource,
 				User:     "u",
@@ -52,18 +52,18 @@ func TestScaledPod(t *testing.T) {
 			},
 		}
 	}
-	pass := func(from int, s mark.Subject, creates ...string) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepReconcile,
+	pass := func(from int, s event.Subject, creates ...string) event.Event {
+		return event.Event{
+			Step:      event.StepReconcile,
 			Component: "controllers",
 			At:        at(from),
 			Took:      us(500),
 			Subject:   s,
-			Detail:    &mark.Reconcile{Controller: s.Resource, EventSeen: at(from - 50), Creates: creates},
+			Detail:    &event.Reconcile{Controller: s.Resource, EventSeen: at(from - 50), Creates: creates},
 		}
 	}
 	const later = 60_000_000
-	story, err := listening([]mark.Mark{
+	story, err := listening([]event.Event{
 		req(0, deploy, http.MethodPost, "", 201), pass(1000, deploy, "web-1"),
 		req(1100, set, http.MethodPost, "d", 201), pass(2000, set, "web-1-a"),
 		req(2100, one, http.MethodPost, "r", 201),

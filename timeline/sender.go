@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Sender is the sender of marks, as the API server has authenticated and authorized it.
@@ -17,7 +17,7 @@ type Sender struct {
 	// Name is the user name.
 	Name string
 	// Steps are the steps whose marks the sender may send; nil: all.
-	Steps []mark.Step
+	Steps []event.Step
 	// Node is the node whose kubelet the sender is; empty: it is none. A node may send marks about pods bound to it;
 	// they are stored as reported by the node.
 	Node string
@@ -30,15 +30,15 @@ type Pod struct{ Namespace, Name string }
 
 // NodeSteps, SchedulerSteps and ControllerSteps are the steps of each kind of agent.
 var (
-	NodeSteps = []mark.Step{
-		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepPolicy, mark.StepSandbox, mark.StepImage,
-		mark.StepContainerCreated,
-		mark.StepContainerStarted, mark.StepContainerExited, mark.StepProbe, mark.StepStatus, mark.StepReady,
-		mark.StepTerminated,
-		mark.StepReachable,
+	NodeSteps = []event.Step{
+		event.StepSeen, event.StepVolumes, event.StepNetwork, event.StepPolicy, event.StepSandbox, event.StepImage,
+		event.StepContainerCreated,
+		event.StepContainerStarted, event.StepContainerExited, event.StepProbe, event.StepStatus, event.StepReady,
+		event.StepTerminated,
+		event.StepReachable,
 	}
-	SchedulerSteps  = []mark.Step{mark.StepQueued, mark.StepDecision, mark.StepBind}
-	ControllerSteps = []mark.Step{mark.StepReconcile, mark.StepEviction}
+	SchedulerSteps  = []event.Step{event.StepQueued, event.StepDecision, event.StepBind}
+	ControllerSteps = []event.Step{event.StepReconcile, event.StepEviction}
 )
 
 // Limits for marks of a node. A normal mark of a kubelet has a few hundred bytes.
@@ -53,7 +53,7 @@ const (
 var errNotPermitted = errors.New("not the sender's to tell")
 
 // permit returns nil if the sender may send mk, whose encoding has size bytes. bound are the pods of the sender's node.
-func (t *Timeline) permit(sender *Sender, bound map[string]Pod, mk *mark.Mark, size int, now time.Time) error {
+func (t *Timeline) permit(sender *Sender, bound map[string]Pod, mk *event.Event, size int, now time.Time) error {
 	if sender.Steps != nil && !slices.Contains(sender.Steps, mk.Step) {
 		return fmt.Errorf("%w: step %s", errNotPermitted, mk.Step)
 	}

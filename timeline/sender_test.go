@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // fromNode is what node-1 may send; bound to it are the pods a and, as long as it exists, b.
@@ -29,73 +29,73 @@ func fromNode(bound map[string]Pod) func(*http.Request) Sender {
 // TestNodesTellOfTheirPodsOnly: of what a node sends, its own steps of its own pods are remembered, and nothing else.
 func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 	now := time.Now()
-	subject := func(name string) mark.Subject {
-		return mark.Subject{
+	subject := func(name string) event.Subject {
+		return event.Subject{
 			Resource:  "pods",
 			Namespace: "default",
 			Name:      name,
 			UID:       name + "-uid",
 		}
 	}
-	bind := func(name, node string) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepBind,
+	bind := func(name, node string) event.Event {
+		return event.Event{
+			Step:      event.StepBind,
 			Component: "scheduler",
 			At:        now,
 			Subject:   subject(name),
-			Detail:    &mark.Bind{Node: node},
+			Detail:    &event.Bind{Node: node},
 		}
 	}
-	seen := func(name string) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepSeen,
+	seen := func(name string) event.Event {
+		return event.Event{
+			Step:      event.StepSeen,
 			Component: "kubelet node-1",
 			At:        now,
 			Subject:   subject(name),
-			Detail:    &mark.Seen{Source: "api"},
+			Detail:    &event.Seen{Source: "api"},
 		}
 	}
 	for what, tt := range map[string]struct {
-		mark mark.Mark
-		edit func(*mark.Mark)
+		mark event.Event
+		edit func(*event.Event)
 		want bool
 	}{
 		"its pod":                       {seen("a"), nil, true},
 		"its pod that has gone":         {seen("gone"), nil, true},
 		"another node's pod":            {seen("theirs"), nil, false},
-		"another node's pod, forged":    {seen("theirs"), func(m *mark.Mark) { m.ReportedBy = "node-2" }, false},
+		"another node's pod, forged":    {seen("theirs"), func(m *event.Event) { m.ReportedBy = "node-2" }, false},
 		"nobody's pod":                  {seen("unknown"), nil, false},
-		"its pod by another name":       {seen("a"), func(m *mark.Mark) { m.Subject.Name = "theirs" }, false},
-		"its name, another's uid":       {seen("a"), func(m *mark.Mark) { m.Subject.UID = "theirs-uid" }, false},
-		"its static pod's uid, claimed": {seen("theirs"), func(m *mark.Mark) { m.Subject.Name = "mirror" }, false},
-		"no uid":                        {seen("a"), func(m *mark.Mark) { m.Subject.UID = "" }, false},
-		"an owner":                      {seen("a"), func(m *mark.Mark) { m.Subject.Resource = "replicasets" }, false},
-		"a decision": {mark.Mark{
-			Step:    mark.StepDecision,
+		"its pod by another name":       {seen("a"), func(m *event.Event) { m.Subject.Name = "theirs" }, false},
+		"its name, another's uid":       {seen("a"), func(m *event.Event) { m.Subject.UID = "theirs-uid" }, false},
+		"its static pod's uid, claimed": {seen("theirs"), func(m *event.Event) { m.Subject.Name = "mirror" }, false},
+		"no uid":                        {seen("a"), func(m *event.Event) { m.Subject.UID = "" }, false},
+		"an owner":                      {seen("a"), func(m *event.Event) { m.Subject.Resource = "replicasets" }, false},
+		"a decision": {event.Event{
+			Step:    event.StepDecision,
 			At:      now,
 			Subject: subject("a"),
-			Detail:  &mark.Decision{Chosen: "node-2"},
+			Detail:  &event.Decision{Chosen: "node-2"},
 		}, nil, false},
 		"a binding": {bind("a", "node-2"), nil, false},
-		"a request": {mark.Mark{
-			Step:    mark.StepRequest,
+		"a request": {event.Event{
+			Step:    event.StepRequest,
 			At:      now,
 			Subject: subject("a"),
-			Detail:  &mark.Request{Verb: "POST", User: "admin"},
+			Detail:  &event.Request{Verb: "POST", User: "admin"},
 		}, nil, false},
-		"a reconcile": {mark.Mark{
-			Step:    mark.StepReconcile,
+		"a reconcile": {event.Event{
+			Step:    event.StepReconcile,
 			At:      now,
 			Subject: subject("a"),
-			Detail:  &mark.Reconcile{Controller: "x"},
+			Detail:  &event.Reconcile{Controller: "x"},
 		}, nil, false},
-		"the future":       {seen("a"), func(m *mark.Mark) { m.At = now.Add(time.Hour) }, false},
-		"the distant past": {seen("a"), func(m *mark.Mark) { m.At = now.Add(-48 * time.Hour) }, false},
-		"a step of a year": {seen("a"), func(m *mark.Mark) { m.Took = 365 * 24 * time.Hour }, false},
-		"a long word":      {seen("a"), func(m *mark.Mark) { m.Err = strings.Repeat("x", longestNodeMark) }, false},
+		"the future":       {seen("a"), func(m *event.Event) { m.At = now.Add(time.Hour) }, false},
+		"the distant past": {seen("a"), func(m *event.Event) { m.At = now.Add(-48 * time.Hour) }, false},
+		"a step of a year": {seen("a"), func(m *event.Event) { m.Took = 365 * 24 * time.Hour }, false},
+		"a long word":      {seen("a"), func(m *event.Event) { m.Err = strings.Repeat("x", longestNodeMark) }, false},
 	} {
 		tl := New(Config{})
-		for _, m := range []mark.Mark{bind("a", "node-1"), bind("gone", "node-1"), bind("theirs", "node-2")} {
+		for _, m := range []event.Event{bind("a", "node-1"), bind("gone", "node-1"), bind("theirs", "node-2")} {
 			tl.Listen(m)
 		}
 		handler := tl.Handler(fromNode(map[string]Pod{"a-uid": {"default", "a"}, "theirs-uid": {"default", "mirror"}}))
@@ -103,7 +103,7 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 		if tt.edit != nil {
 			tt.edit(&m)
 		}
-		if w := post(t, handler, encode(t, []mark.Mark{m})); w.Code != http.StatusNoContent {
+		if w := post(t, handler, encode(t, []event.Event{m})); w.Code != http.StatusNoContent {
 			t.Errorf("%s: %d %s, want 204", what, w.Code, w.Body)
 		}
 		told := 0
@@ -155,29 +155,29 @@ func TestAgentsTellOfTheirSteps(t *testing.T) {
 func TestNodesWordIsShownAsSuch(t *testing.T) {
 	tl := New(Config{})
 	now := time.Now()
-	subject := mark.Subject{
+	subject := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      "a",
 		UID:       "a-uid",
 	}
-	tl.Listen(mark.Mark{
-		Step:      mark.StepBind,
+	tl.Listen(event.Event{
+		Step:      event.StepBind,
 		Component: "scheduler",
 		At:        now,
 		Subject:   subject,
-		Detail:    &mark.Bind{Node: "node-1"},
+		Detail:    &event.Bind{Node: "node-1"},
 	})
-	forged := mark.Mark{
-		Step:      mark.StepContainerExited,
+	forged := event.Event{
+		Step:      event.StepContainerExited,
 		Component: "kubelet\x1b[2Jnode-1",
 		At:        now.Add(-time.Hour),
 		Subject:   subject,
 		Err:       "x\x1b]0;title\a\r",
-		Detail:    &mark.Container{Name: "c\x1b[1A"},
+		Detail:    &event.Container{Name: "c\x1b[1A"},
 	}
 	if w := post(t, tl.Handler(fromNode(map[string]Pod{"a-uid": {"default", "a"}})),
-		encode(t, []mark.Mark{forged})); w.Code != http.StatusNoContent {
+		encode(t, []event.Event{forged})); w.Code != http.StatusNoContent {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	story, err := tl.Story("default", "a")
@@ -202,8 +202,8 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 // TestRates: a sender that sends without end is told to wait; others are not.
 func TestRates(t *testing.T) {
 	tl := New(Config{})
-	batch := encode(t, []mark.Mark{
-		{Step: mark.StepSeen, At: time.Now(), Subject: mark.Subject{Resource: "pods", Name: "x", UID: "u"}},
+	batch := encode(t, []event.Event{
+		{Step: event.StepSeen, At: time.Now(), Subject: event.Subject{Resource: "pods", Name: "x", UID: "u"}},
 	})
 	batch = strings.Repeat(batch, maxHeld)
 	var w *httptest.ResponseRecorder

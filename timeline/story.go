@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Story shows how a pod was created and started. Durations are in nanoseconds.
@@ -111,9 +111,9 @@ func join(pod *record, owners []*record) Story {
 	}
 	causes := causesOf(marks, owners, &story)
 	all := slices.Concat(causes, marks)
-	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b event.Event) int { return a.At.Compare(b.At) })
 	story.Start = all[0].At
-	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
+	if i := slices.IndexFunc(all, func(m event.Event) bool { return m.ReportedBy == "" }); i >= 0 {
 		story.Start = all[i].At // a node's clock must not set the start of the story
 	}
 	w := writer{
@@ -144,40 +144,40 @@ func join(pod *record, owners []*record) Story {
 	return story
 }
 
-// note updates the story's fields from a mark.
-func (s *Story) note(mk mark.Mark) {
+// note updates the story's fields from a event.
+func (s *Story) note(mk event.Event) {
 	switch d := mk.Detail.(type) {
-	case *mark.Decision:
+	case *event.Decision:
 		if d.Chosen != "" {
 			s.Node = d.Chosen
 		}
-	case *mark.Bind:
+	case *event.Bind:
 		s.Node = d.Node
-	case *mark.Seen:
+	case *event.Seen:
 		if node, ok := strings.CutPrefix(mk.Component, "kubelet "); ok && (d.Source == "file" || s.Node == "") {
 			s.Node = node
 		}
 		s.Simulated = d.Source == simulator
-	case *mark.Reachable:
+	case *event.Reachable:
 		if s.ReachableAfter == 0 {
 			s.ReachableAfter = mk.At.Add(mk.Took).Sub(s.Start)
 		}
-	case *mark.Status:
+	case *event.Status:
 		if d.To != "" {
 			s.Phase = d.To
 		}
 		s.Done = s.Done || d.To == "Succeeded" || d.To == "Failed"
 		switch mk.Step {
-		case mark.StepReady:
+		case event.StepReady:
 			if s.ReadyAfter == 0 && mk.Err == "" {
 				s.ReadyAfter = mk.At.Add(mk.Took).Sub(s.Start)
 				s.Done = true
 			}
-		case mark.StepTerminated:
+		case event.StepTerminated:
 			s.Phase = "Terminated"
 			s.Done = true
 		}
-	case *mark.Request:
+	case *event.Request:
 		if d.Verb == http.MethodDelete && d.Resource == "pods" && d.Subresource == "" && d.Code < 300 &&
 			s.Phase != "Terminated" {
 			s.Phase = "Terminating"
@@ -192,8 +192,8 @@ const causal = 2 * time.Second
 
 // causesOf returns the marks of owners that led to the pod: the reconcile that created it, the request before it, and
 // so on for the owner's owner.
-func causesOf(marks []mark.Mark, owners []*record, story *Story) []mark.Mark {
-	var out []mark.Mark
+func causesOf(marks []event.Event, owners []*record, story *Story) []event.Event {
+	var out []event.Event
 	child := creation(marks)
 	childName := story.Name
 	made := true
@@ -211,7 +211,7 @@ func causesOf(marks []mark.Mark, owners []*record, story *Story) []mark.Mark {
 		}
 		out = append(out, *r)
 		seen := r.At
-		if d, ok := r.Detail.(*mark.Reconcile); ok && !d.EventSeen.IsZero() && d.EventSeen.Before(seen) {
+		if d, ok := r.Detail.(*event.Reconcile); ok && !d.EventSeen.IsZero() && d.EventSeen.Before(seen) {
 			seen = d.EventSeen
 		}
 		mk := requestBefore(all, r.At, seen)
@@ -219,9 +219,9 @@ func causesOf(marks []mark.Mark, owners []*record, story *Story) []mark.Mark {
 			return out
 		}
 		out = append(out, *mk)
-		if d, ok := mk.Detail.(*mark.Request); ok {
+		if d, ok := mk.Detail.(*event.Request); ok {
 			for _, m := range all {
-				if e, ok := m.Detail.(*mark.Delivery); ok && e.Revision == d.Revision {
+				if e, ok := m.Detail.(*event.Delivery); ok && e.Revision == d.Revision {
 					out = append(out, m)
 				}
 			}
@@ -237,9 +237,9 @@ func causesOf(marks []mark.Mark, owners []*record, story *Story) []mark.Mark {
 }
 
 // creation is when the request that created the object arrived.
-func creation(marks []mark.Mark) time.Time {
+func creation(marks []event.Event) time.Time {
 	for _, m := range marks {
-		if d, ok := m.Detail.(*mark.Request); ok && d.Verb == http.MethodPost && d.Subresource == "" && d.Code < 300 {
+		if d, ok := m.Detail.(*event.Request); ok && d.Verb == http.MethodPost && d.Subresource == "" && d.Code < 300 {
 			return m.At
 		}
 	}
@@ -249,10 +249,10 @@ func creation(marks []mark.Mark) time.Time {
 // reconcileOf finds the reconcile that wrote the child: the one during which it was written or, for a new child, the
 // one that names it. For an existing child that was changed (a scaled ReplicaSet), the reconcile that names it is an
 // old one.
-func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *mark.Mark {
-	var during, named *mark.Mark
+func reconcileOf(marks []event.Event, child time.Time, name string, made bool) *event.Event {
+	var during, named *event.Event
 	for i := range marks {
-		d, ok := marks[i].Detail.(*mark.Reconcile)
+		d, ok := marks[i].Detail.(*event.Reconcile)
 		if !ok {
 			continue
 		}
@@ -270,10 +270,10 @@ func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *ma
 }
 
 // requestBefore finds the last write of the owner's spec before the reconcile.
-func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
-	var last *mark.Mark
+func requestBefore(marks []event.Event, reconcile, seen time.Time) *event.Event {
+	var last *event.Event
 	for i := range marks {
-		d, ok := marks[i].Detail.(*mark.Request)
+		d, ok := marks[i].Detail.(*event.Request)
 		if !ok || d.Code >= 300 || marks[i].At.After(reconcile) || d.Verb == http.MethodDelete {
 			continue
 		}
@@ -286,10 +286,10 @@ func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
 
 // detailed are the requests that are shown with stages: the first one, and those that created an object or bound the
 // pod.
-func detailed(all []mark.Mark) map[*mark.Request]bool {
-	out := map[*mark.Request]bool{}
+func detailed(all []event.Event) map[*event.Request]bool {
+	out := map[*event.Request]bool{}
 	for _, m := range all {
-		if d, ok := m.Detail.(*mark.Request); ok &&
+		if d, ok := m.Detail.(*event.Request); ok &&
 			(len(out) == 0 || d.Verb == http.MethodPost && (d.Subresource == "" || d.Subresource == "binding")) {
 			out[d] = true
 		}
@@ -323,7 +323,7 @@ func covered(steps []Step, total time.Duration) []span {
 // writer converts ordered marks to steps. Consecutive marks of one component become one line.
 type writer struct {
 	start    time.Time
-	detailed map[*mark.Request]bool
+	detailed map[*event.Request]bool
 	steps    []Step
 
 	open      *Step // the current line of the kubelet or scheduler
@@ -336,19 +336,19 @@ type writer struct {
 	events    map[string]int    // index of the step about the event of an object's revision
 }
 
-func (w *writer) write(mk mark.Mark) {
+func (w *writer) write(mk event.Event) {
 	switch d := mk.Detail.(type) {
-	case *mark.Request:
+	case *event.Request:
 		// A request is a line of the API server. The kubelet's open line continues after a status write that changes
 		// nothing.
 		if d.Subresource != "status" || d.Change != "" || mk.Err != "" {
 			w.flush()
 		}
 		w.steps = append(w.steps, w.request(mk, d))
-	case *mark.Reconcile:
+	case *event.Reconcile:
 		w.flush()
 		w.steps = append(w.steps, w.reconcile(mk, d))
-	case *mark.Eviction:
+	case *event.Eviction:
 		w.flush()
 		w.steps = append(w.steps, Step{
 			At:      mk.At.Sub(w.start),
@@ -356,9 +356,9 @@ func (w *writer) write(mk mark.Mark) {
 			What:    evicted(d),
 			HandOff: w.handOffs.of(mk),
 		})
-	case *mark.Delivery:
+	case *event.Delivery:
 		w.delivery(mk, d)
-	case *mark.Resolvable:
+	case *event.Resolvable:
 		w.flush()
 		w.steps = append(w.steps, Step{
 			At:      mk.At.Sub(w.start),
@@ -367,18 +367,18 @@ func (w *writer) write(mk mark.Mark) {
 			HandOff: w.handOffs.of(mk),
 			What:    "name " + d.Name + " leads to it",
 		})
-	case *mark.Queued, *mark.Decision, *mark.Bind:
+	case *event.Queued, *event.Decision, *event.Bind:
 		w.part("scheduler", mk)
 	default:
 		w.part("kubelet", mk)
-		if mk.Step == mark.StepReady || mk.Step == mark.StepTerminated {
+		if mk.Step == event.StepReady || mk.Step == event.StepTerminated {
 			w.flush()
 		}
 	}
 }
 
 // part adds a mark to the line of its component.
-func (w *writer) part(kind string, mk mark.Mark) {
+func (w *writer) part(kind string, mk event.Event) {
 	if w.openKind != kind || w.open != nil && (w.open.Who != mk.Component || w.open.ReportedBy != mk.ReportedBy) {
 		w.flush()
 	}
@@ -388,7 +388,7 @@ func (w *writer) part(kind string, mk mark.Mark) {
 		w.open = &Step{At: at, Who: mk.Component, ReportedBy: mk.ReportedBy}
 		w.openKind = kind
 	}
-	if d, ok := mk.Detail.(*mark.Decision); ok {
+	if d, ok := mk.Detail.(*event.Decision); ok {
 		if w.decisions++; w.decisions > 1 {
 			what = "try " + strconv.Itoa(d.Attempt) + ": " + what
 		}
@@ -408,15 +408,15 @@ func (w *writer) part(kind string, mk mark.Mark) {
 			HandOff:    w.handOffs.of(mk),
 		})
 	}
-	if d, ok := mk.Detail.(*mark.Decision); ok && d.Chosen == "" {
+	if d, ok := mk.Detail.(*event.Decision); ok && d.Chosen == "" {
 		w.flush() // the next attempt gets its own line
 	}
 }
 
 // again reports whether the open line has this step already, as with retries: then it only counts it.
-func (w *writer) again(m mark.Mark, what string) bool {
+func (w *writer) again(m event.Event, what string) bool {
 	key := what
-	if d, ok := m.Detail.(*mark.Image); m.Err != "" {
+	if d, ok := m.Detail.(*event.Image); m.Err != "" {
 		key = string(m.Step) + m.Err
 	} else if !ok || !d.Present {
 		return false
@@ -445,13 +445,13 @@ type tried struct {
 // told reports whether the mark needs no new step: an unchanged status write is shown once, and the steps during a pull
 // are removed when it has ended.
 // ended the steps on the way are taken back.
-func (w *writer) told(mk mark.Mark, what string) bool {
+func (w *writer) told(mk event.Event, what string) bool {
 	switch d := mk.Detail.(type) {
-	case *mark.Status:
-		return mk.Step == mark.StepStatus && mk.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
+	case *event.Status:
+		return mk.Step == event.StepStatus && mk.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
 			return p.What == what
 		})
-	case *mark.Image:
+	case *event.Image:
 		pulled := "image " + d.Image + " pulled"
 		if !d.Done && !d.Present && slices.ContainsFunc(w.open.Parts, func(p Step) bool {
 			return strings.HasPrefix(p.What, pulled)
@@ -461,7 +461,7 @@ func (w *writer) told(mk mark.Mark, what string) bool {
 		w.open.Parts = slices.DeleteFunc(w.open.Parts, func(p Step) bool {
 			return p.Error == "" && strings.HasPrefix(p.What, "image "+d.Image+" ") && strings.Contains(p.What, " of ")
 		})
-	case *mark.Probe: // a failing probe: the counter is updated
+	case *event.Probe: // a failing probe: the counter is updated
 		key := d.Container + " " + d.Kind
 		if i, ok := w.failing[key]; ok && !d.Success && i == len(w.open.Parts)-1 {
 			w.open.Parts = w.open.Parts[:i]

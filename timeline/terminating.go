@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // terminating sets why a pod that is being deleted is still there, and moves who deletes it there: it has not ended.
@@ -122,7 +122,7 @@ const (
 
 // behind names who is behind a deletion by a controller: the garbage collector deletes what somebody has deleted the
 // owner of, and a controller what is more than wanted.
-func (w *Why) behind(marks []mark.Mark, owners []*record) {
+func (w *Why) behind(marks []event.Event, owners []*record) {
 	by, ok := strings.CutPrefix(w.Ended, "deleted by "+controllerUser)
 	switch {
 	case !ok:
@@ -147,9 +147,9 @@ func (w *Why) behind(marks []mark.Mark, owners []*record) {
 }
 
 // deleter is the last user that deleted the object; empty: none is remembered.
-func deleter(marks []mark.Mark) string {
+func deleter(marks []event.Event) string {
 	for _, m := range slices.Backward(marks) {
-		if d, ok := m.Detail.(*mark.Request); ok && d.Verb == http.MethodDelete && d.Subresource == "" &&
+		if d, ok := m.Detail.(*event.Request); ok && d.Verb == http.MethodDelete && d.Subresource == "" &&
 			d.Code < http.StatusMultipleChoices {
 			return d.User
 		}
@@ -159,7 +159,7 @@ func deleter(marks []mark.Mark) string {
 
 // surplus says why a controller deleted the pod: how many its owner wanted, and whose write led to that. Empty: not
 // remembered.
-func surplus(name string, marks []mark.Mark, owners []*record) string {
+func surplus(name string, marks []event.Event, owners []*record) string {
 	text := ""
 	child := deletion(marks)
 	for i, o := range owners {
@@ -168,7 +168,7 @@ func surplus(name string, marks []mark.Mark, owners []*record) string {
 		if r == nil {
 			return text
 		}
-		d, _ := r.Detail.(*mark.Reconcile)
+		d, _ := r.Detail.(*event.Reconcile)
 		if i == 0 {
 			text = fmt.Sprintf(", because %s %s wanted %d and had %d", ownerKinds[o.subject.Resource], o.subject.Name,
 				d.Wants, d.Has)
@@ -181,7 +181,7 @@ func surplus(name string, marks []mark.Mark, owners []*record) string {
 		if cause == nil {
 			return text
 		}
-		req, _ := cause.Detail.(*mark.Request)
+		req, _ := cause.Detail.(*event.Request)
 		if !strings.HasPrefix(req.User, controllerUser) {
 			return text + fmt.Sprintf(" after %s %s %s by %s", req.Verb, o.subject.Resource, o.subject.Name, req.User)
 		}
@@ -191,9 +191,9 @@ func surplus(name string, marks []mark.Mark, owners []*record) string {
 }
 
 // deletion is when the pod's deletion was requested.
-func deletion(marks []mark.Mark) time.Time {
+func deletion(marks []event.Event) time.Time {
 	for _, m := range marks {
-		if d, ok := m.Detail.(*mark.Request); ok && d.Verb == http.MethodDelete && d.Subresource == "" &&
+		if d, ok := m.Detail.(*event.Request); ok && d.Verb == http.MethodDelete && d.Subresource == "" &&
 			d.Code < http.StatusMultipleChoices {
 			return m.At
 		}

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // explained is what `why` prints of a pod.
@@ -86,8 +86,8 @@ func TestKilledByProbe(t *testing.T) {
 }
 
 // podMark is a mark about the test's pod.
-func podMark(step mark.Step, second int, detail any) mark.Mark {
-	return mark.Mark{
+func podMark(step event.Step, second int, detail any) event.Event {
+	return event.Event{
 		Step:    step,
 		At:      at(second * 1e6),
 		Subject: pod,
@@ -97,14 +97,14 @@ func podMark(step mark.Step, second int, detail any) mark.Mark {
 
 // TestKilledByMarks: the probe of a container's last run counts, and none after a run that ended otherwise.
 func TestKilledByMarks(t *testing.T) {
-	exit := func(second int) mark.Mark {
-		return podMark(mark.StepContainerExited, second, &mark.Container{Name: "c"})
+	exit := func(second int) event.Event {
+		return podMark(event.StepContainerExited, second, &event.Container{Name: "c"})
 	}
-	start := func(second int) mark.Mark {
-		return podMark(mark.StepContainerStarted, second, &mark.Container{Name: "c"})
+	start := func(second int) event.Event {
+		return podMark(event.StepContainerStarted, second, &event.Container{Name: "c"})
 	}
-	failed := func(second int, kind string, ok bool) mark.Mark {
-		return podMark(mark.StepProbe, second, &mark.Probe{
+	failed := func(second int, kind string, ok bool) event.Event {
+		return podMark(event.StepProbe, second, &event.Probe{
 			Container: "c",
 			Kind:      kind,
 			Action:    "exec x",
@@ -112,17 +112,17 @@ func TestKilledByMarks(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct {
-		marks []mark.Mark
+		marks []event.Event
 		want  string
 	}{
-		"liveness":         {[]mark.Mark{start(1), failed(2, "liveness", false), exit(3)}, "liveness"},
-		"startup":          {[]mark.Mark{start(1), failed(2, "startup", false), exit(3), start(4)}, "startup"},
-		"readiness":        {[]mark.Mark{start(1), failed(2, "readiness", false), exit(3)}, ""},
-		"recovered":        {[]mark.Mark{start(1), failed(2, "liveness", false), failed(3, "liveness", true), exit(4)}, ""},
-		"of an earlier":    {[]mark.Mark{failed(1, "liveness", false), start(2), exit(3)}, ""},
-		"then by itself":   {[]mark.Mark{failed(1, "liveness", false), exit(2), start(3), exit(4)}, ""},
-		"and yet to exit":  {[]mark.Mark{start(1), failed(2, "liveness", false)}, ""},
-		"the last matters": {[]mark.Mark{start(1), exit(2), start(3), failed(4, "startup", false), exit(5)}, "startup"},
+		"liveness":         {[]event.Event{start(1), failed(2, "liveness", false), exit(3)}, "liveness"},
+		"startup":          {[]event.Event{start(1), failed(2, "startup", false), exit(3), start(4)}, "startup"},
+		"readiness":        {[]event.Event{start(1), failed(2, "readiness", false), exit(3)}, ""},
+		"recovered":        {[]event.Event{start(1), failed(2, "liveness", false), failed(3, "liveness", true), exit(4)}, ""},
+		"of an earlier":    {[]event.Event{failed(1, "liveness", false), start(2), exit(3)}, ""},
+		"then by itself":   {[]event.Event{failed(1, "liveness", false), exit(2), start(3), exit(4)}, ""},
+		"and yet to exit":  {[]event.Event{start(1), failed(2, "liveness", false)}, ""},
+		"the last matters": {[]event.Event{start(1), exit(2), start(3), failed(4, "startup", false), exit(5)}, "startup"},
 	} {
 		w, err := listening(append(journey(), tt.marks...)).Why("default", podName)
 		if err != nil {
@@ -201,7 +201,7 @@ func TestTerminating(t *testing.T) {
 			Status: corev1.PodStatus{ContainerStatuses: running},
 		}}
 		tt.change(a)
-		w := &Why{Ended: "deleted by ann", Eviction: &mark.Eviction{Deadline: now.Add(time.Hour)}}
+		w := &Why{Ended: "deleted by ann", Eviction: &event.Eviction{Deadline: now.Add(time.Hour)}}
 		got := explained(w, a)
 		for _, want := range tt.want {
 			if !strings.Contains(got, want) {
@@ -219,18 +219,18 @@ func TestTerminating(t *testing.T) {
 
 // TestWhoDeletes: the garbage collector and the controllers delete for somebody.
 func TestWhoDeletes(t *testing.T) {
-	deploy := mark.Subject{
+	deploy := event.Subject{
 		Resource:  "deployments",
 		Namespace: "default",
 		Name:      "web",
 		UID:       "d-1",
 	}
-	request := func(verb, user string, second int, s mark.Subject, ownerUID string) mark.Mark {
-		return mark.Mark{
-			Step:    mark.StepRequest,
+	request := func(verb, user string, second int, s event.Subject, ownerUID string) event.Event {
+		return event.Event{
+			Step:    event.StepRequest,
 			At:      at(second * 1e6),
 			Subject: s,
-			Detail: &mark.Request{
+			Detail: &event.Request{
 				Verb:     verb,
 				Resource: s.Resource,
 				User:     user,
@@ -239,44 +239,44 @@ func TestWhoDeletes(t *testing.T) {
 			},
 		}
 	}
-	made := []mark.Mark{
+	made := []event.Event{
 		request("POST", "ann", 1, deploy, ""),
 		request("POST", controllerUser+"deployment-controller", 2, set, deploy.UID),
 		request("POST", controllerUser+"replicaset-controller", 3, pod, set.UID),
 	}
 	collected := request("DELETE", collectorUser, 60, pod, "")
-	scaled := mark.Mark{
-		Step:    mark.StepReconcile,
+	scaled := event.Event{
+		Step:    event.StepReconcile,
 		At:      at(59_900_000),
 		Took:    time.Second,
 		Subject: set,
-		Detail:  &mark.Reconcile{Wants: 1, Has: 2, Deletes: []string{podName}},
+		Detail:  &event.Reconcile{Wants: 1, Has: 2, Deletes: []string{podName}},
 	}
 	byController := request("DELETE", controllerUser+"replicaset-controller", 60, pod, "")
 	for name, tt := range map[string]struct {
-		marks []mark.Mark
+		marks []event.Event
 		want  string
 	}{
-		"by hand": {[]mark.Mark{request("DELETE", "bob", 60, pod, "")}, "deleted by bob"},
+		"by hand": {[]event.Event{request("DELETE", "bob", 60, pod, "")}, "deleted by bob"},
 		"owner": {
-			[]mark.Mark{request("DELETE", "bob", 59, set, ""), collected},
+			[]event.Event{request("DELETE", "bob", 59, set, ""), collected},
 			"deleted with its ReplicaSet my-replicaset, which bob has deleted",
 		},
 		"owner's owner": {
-			[]mark.Mark{
+			[]event.Event{
 				request("DELETE", "bob", 58, deploy, ""), request("DELETE", collectorUser, 59, set, ""), collected,
 			},
 			"deleted with its Deployment web, which bob has deleted",
 		},
 		"not remembered": {
-			[]mark.Mark{collected}, "deleted by the garbage collector, because its owner is gone",
+			[]event.Event{collected}, "deleted by the garbage collector, because its owner is gone",
 		},
 		"namespace": {
-			[]mark.Mark{request("DELETE", controllerUser+"namespace-controller", 60, pod, "")},
+			[]event.Event{request("DELETE", controllerUser+"namespace-controller", 60, pod, "")},
 			"deleted with its namespace, which somebody has deleted",
 		},
 		"scaled": {
-			[]mark.Mark{request("PATCH", "bob", 59, set, ""), scaled, byController},
+			[]event.Event{request("PATCH", "bob", 59, set, ""), scaled, byController},
 			"deleted by system:serviceaccount:kube-system:replicaset-controller, because ReplicaSet my-replicaset wanted " +
 				"1 and had 2 after PATCH replicasets my-replicaset by bob",
 		},
@@ -290,21 +290,21 @@ func TestWhoDeletes(t *testing.T) {
 
 // TestNoEvictionOfTheGone: a taint evicts no pod that is gone, or that somebody deletes before.
 func TestNoEvictionOfTheGone(t *testing.T) {
-	eviction := podMark(mark.StepEviction, 5, &mark.Eviction{Node: "n", Deadline: time.Now().Add(time.Hour)})
-	deleted := podMark(mark.StepRequest, 6, &mark.Request{
+	eviction := podMark(event.StepEviction, 5, &event.Eviction{Node: "n", Deadline: time.Now().Add(time.Hour)})
+	deleted := podMark(event.StepRequest, 6, &event.Request{
 		Verb:     "DELETE",
 		Resource: "pods",
 		User:     "ann",
 		Code:     200,
 	})
 	for name, tt := range map[string]struct {
-		marks []mark.Mark
+		marks []event.Event
 		gone  bool
 		want  bool
 	}{
-		"there":   {[]mark.Mark{eviction}, false, true},
-		"deleted": {[]mark.Mark{eviction, deleted}, false, false},
-		"gone":    {[]mark.Mark{eviction}, true, false},
+		"there":   {[]event.Event{eviction}, false, true},
+		"deleted": {[]event.Event{eviction, deleted}, false, false},
+		"gone":    {[]event.Event{eviction}, true, false},
 	} {
 		w, err := listening(append(journey(), tt.marks...)).Why("default", podName)
 		if err != nil {

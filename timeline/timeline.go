@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // DefaultLimit is the default number of remembered pods.
@@ -94,8 +94,8 @@ var ownerKinds = map[string]string{
 	"cronjobs":               "CronJob",
 }
 
-// Listen implements mark.Listener.
-func (t *Timeline) Listen(mk mark.Mark) {
+// Listen implements event.Listener.
+func (t *Timeline) Listen(mk event.Event) {
 	if mk.Subject.Name == "" {
 		return
 	}
@@ -105,7 +105,7 @@ func (t *Timeline) Listen(mk mark.Mark) {
 		t.podLocked(mk)
 		return
 	}
-	if mk.Step == mark.StepResolvable {
+	if mk.Step == event.StepResolvable {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.resolvedLocked(mk)
@@ -121,11 +121,11 @@ func (t *Timeline) Listen(mk mark.Mark) {
 }
 
 // addLocked adds a mark to the record r.
-func (t *Timeline) addLocked(r *record, m mark.Mark) {
+func (t *Timeline) addLocked(r *record, m event.Event) {
 	if r.began.IsZero() || m.At.Before(r.began) {
 		r.began = m.At
 	}
-	if d, ok := m.Detail.(*mark.Delivery); ok {
+	if d, ok := m.Detail.(*event.Delivery); ok {
 		t.deliveredLocked(r, m, d)
 		return
 	}
@@ -134,7 +134,7 @@ func (t *Timeline) addLocked(r *record, m mark.Mark) {
 }
 
 // resolvedLocked records the first DNS server that answers for a Service's name.
-func (t *Timeline) resolvedLocked(m mark.Mark) {
+func (t *Timeline) resolvedLocked(m event.Event) {
 	r := t.resolved.get(m.Subject.Namespace+"/"+m.Subject.Name, m.Subject, func(*record) {})
 	if len(r.first) == 0 {
 		t.addLocked(r, m)
@@ -142,12 +142,12 @@ func (t *Timeline) resolvedLocked(m mark.Mark) {
 }
 
 // routine reports whether an owner's mark can be left out: a status write leads to no pod.
-func routine(m mark.Mark) bool {
-	r, ok := m.Detail.(*mark.Request)
+func routine(m event.Event) bool {
+	r, ok := m.Detail.(*event.Request)
 	return ok && r.Subresource == "status"
 }
 
-func (t *Timeline) podLocked(mk mark.Mark) {
+func (t *Timeline) podLocked(mk event.Event) {
 	name := mk.Subject.Namespace + "/" + mk.Subject.Name
 	uid := mk.Subject.UID
 	if uid == "" {
@@ -164,14 +164,14 @@ func (t *Timeline) podLocked(mk mark.Mark) {
 	if known := t.pods.of(t.names[name]); known == nil || known == r || !known.began.After(mk.At) {
 		t.names[name] = uid
 	}
-	if d, ok := mk.Detail.(*mark.Decision); ok {
+	if d, ok := mk.Detail.(*event.Decision); ok {
 		t.preemptedLocked(&mk, d.Preemption)
 		t.decided.set(&mk, d)
 		mk.Detail = brief(d)
 	}
 	t.addLocked(r, mk)
 	switch d := mk.Detail.(type) {
-	case *mark.Request:
+	case *event.Request:
 		if d.OwnerUID != "" {
 			r.owner = d.OwnerUID
 		}
@@ -181,7 +181,7 @@ func (t *Timeline) podLocked(mk mark.Mark) {
 				static.mirror = uid
 			}
 		}
-	case *mark.Bind:
+	case *event.Bind:
 		t.decided.bound(&mk, d)
 		if mk.Err == "" {
 			r.node = d.Node
@@ -196,7 +196,7 @@ func (t *Timeline) podLocked(mk mark.Mark) {
 }
 
 // preemptedLocked records in the victims' stories for which pod they are preempted.
-func (t *Timeline) preemptedLocked(m *mark.Mark, p *mark.Preemption) {
+func (t *Timeline) preemptedLocked(m *event.Event, p *event.Preemption) {
 	if p == nil {
 		return
 	}
@@ -226,7 +226,7 @@ func (t *Timeline) snapshot(namespace, name string) (pod *record, owners []*reco
 		pod.shows = static.clone()
 	}
 	for _, m := range pod.marks() {
-		if d, ok := m.Detail.(*mark.Reachable); ok {
+		if d, ok := m.Detail.(*event.Reachable); ok {
 			if s := t.resolved.of(namespace + "/" + d.Service); s != nil && !s.began.IsZero() {
 				pod.names = append(pod.names, s.first[0])
 			}
@@ -310,7 +310,7 @@ func (s *recordCache) of(uid string) *record {
 }
 
 // get returns the record of a UID, creating it if needed, and drops the least recently used one above the limit.
-func (s *recordCache) get(uid string, about mark.Subject, dropped func(*record)) *record {
+func (s *recordCache) get(uid string, about event.Subject, dropped func(*record)) *record {
 	if e, ok := s.records[uid]; ok {
 		s.order.MoveToFront(e)
 		r, _ := e.Value.(*record)
@@ -332,27 +332,27 @@ func (s *recordCache) get(uid string, about mark.Subject, dropped func(*record))
 // record holds the marks of one object: the first ones and a ring buffer of the last.
 type record struct {
 	uid     string
-	subject mark.Subject
+	subject event.Subject
 	owner   string // UID
 	node    string // to which it was bound, not counting that node's own reports
 	began   time.Time
-	touched time.Time   // time of the last mark
-	packed  packed      // the oldest part of first
-	static  string      // UID of the static pod whose mirror pod this is
-	mirror  string      // UID of this static pod's mirror pod
-	shows   *record     // the static pod, in a snapshot
-	names   []mark.Mark // of Services that lead to the pod, in a snapshot
-	decided *decided    // the last attempt, in a snapshot
+	touched time.Time     // time of the last mark
+	packed  packed        // the oldest part of first
+	static  string        // UID of the static pod whose mirror pod this is
+	mirror  string        // UID of this static pod's mirror pod
+	shows   *record       // the static pod, in a snapshot
+	names   []event.Event // of Services that lead to the pod, in a snapshot
+	decided *decided      // the last attempt, in a snapshot
 	// leavesFor is the pod, namespace/name, for which the scheduler preempts this one; empty: none.
 	leavesFor string
 	deliveries
-	first   []mark.Mark
-	last    []mark.Mark
+	first   []event.Event
+	last    []event.Event
 	next    int // index in last
 	dropped int
 }
 
-func (r *record) add(m mark.Mark) {
+func (r *record) add(m event.Event) {
 	r.touched = time.Now()
 	switch {
 	case r.packed.marks+len(r.first) < keepFirst:
@@ -376,7 +376,7 @@ func (r *record) clone() *record {
 }
 
 // marks returns all marks of a clone ordered by start time.
-func (r *record) marks() []mark.Mark {
+func (r *record) marks() []event.Event {
 	all := slices.Concat(r.first, r.last, r.deliveries.marks(r.subject))
 	if r.shows != nil {
 		all = append(all, r.shows.marks()...)
@@ -386,14 +386,14 @@ func (r *record) marks() []mark.Mark {
 			all = append(all, m)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(all, func(a, b event.Event) int { return a.At.Compare(b.At) })
 	return all
 }
 
 // ownerUID returns the owner's UID; it works on a clone too.
 func (r *record) ownerUID() string {
 	for _, m := range slices.Concat(r.first, r.last) {
-		if q, ok := m.Detail.(*mark.Request); ok && q.OwnerUID != "" {
+		if q, ok := m.Detail.(*event.Request); ok && q.OwnerUID != "" {
 			return q.OwnerUID
 		}
 	}

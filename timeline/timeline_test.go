@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -48,13 +48,13 @@ func us(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 const podName = "my-replicaset-qswlg"
 
 var (
-	set = mark.Subject{
+	set = event.Subject{
 		Resource:  "replicasets",
 		Namespace: "default",
 		Name:      "my-replicaset",
 		UID:       "rs-1",
 	}
-	pod = mark.Subject{
+	pod = event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      podName,
@@ -63,10 +63,10 @@ var (
 )
 
 // journey is a pod made by a ReplicaSet, from the request to Ready.
-func journey() []mark.Mark {
-	api := func(from, took int, s mark.Subject, r *mark.Request) mark.Mark {
-		return mark.Mark{
-			Step:      mark.StepRequest,
+func journey() []event.Event {
+	api := func(from, took int, s event.Subject, r *event.Request) event.Event {
+		return event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        at(from),
 			Took:      us(took),
@@ -74,8 +74,8 @@ func journey() []mark.Mark {
 			Detail:    r,
 		}
 	}
-	kubelet := func(step mark.Step, from, took int, d any) mark.Mark {
-		return mark.Mark{
+	kubelet := func(step event.Step, from, took int, d any) event.Event {
+		return event.Event{
 			Step:      step,
 			Component: "kubelet",
 			At:        at(from),
@@ -84,8 +84,8 @@ func journey() []mark.Mark {
 			Detail:    d,
 		}
 	}
-	return []mark.Mark{
-		api(0, 900, set, &mark.Request{
+	return []event.Event{
+		api(0, 900, set, &event.Request{
 			Verb:      "POST",
 			Group:     "apps",
 			Resource:  "replicasets",
@@ -98,7 +98,7 @@ func journey() []mark.Mark {
 			AuthnHow:  "client certificate",
 			Groups:    []string{"system:masters"},
 			AuthzWhy:  "ClusterRoleBinding cluster-admin",
-			AdmissionChanged: []mark.Change{
+			AdmissionChanged: []event.Change{
 				{
 					By:    "ServiceAccount",
 					Field: "spec.serviceAccountName",
@@ -118,19 +118,19 @@ func journey() []mark.Mark {
 			Sync:              us(600),
 		}),
 		{
-			Step:      mark.StepReconcile,
+			Step:      event.StepReconcile,
 			Component: "controllers",
 			At:        at(1100),
 			Took:      us(1900),
 			Subject:   set,
-			Detail: &mark.Reconcile{
+			Detail: &event.Reconcile{
 				Controller: "replicaset",
 				EventSeen:  at(1000),
 				Wants:      2,
 				Creates:    []string{podName, "my-replicaset-ts2mx"},
 			},
 		},
-		api(1200, 900, pod, &mark.Request{
+		api(1200, 900, pod, &event.Request{
 			Verb:     "POST",
 			Resource: "pods",
 			User:     "system:serviceaccount:kube-system:replicaset-controller",
@@ -139,19 +139,19 @@ func journey() []mark.Mark {
 			OwnerUID: "rs-1",
 		}),
 		{
-			Step:      mark.StepQueued,
+			Step:      event.StepQueued,
 			Component: "scheduler",
 			At:        at(2200),
 			Subject:   pod,
-			Detail:    &mark.Queued{Why: "PodAdd"},
+			Detail:    &event.Queued{Why: "PodAdd"},
 		},
 		{
-			Step:      mark.StepDecision,
+			Step:      event.StepDecision,
 			Component: "scheduler",
 			At:        at(2300),
 			Took:      us(90),
 			Subject:   pod,
-			Detail: &mark.Decision{
+			Detail: &event.Decision{
 				Attempt:   1,
 				QueueWait: us(100),
 				Nodes:     3,
@@ -159,18 +159,18 @@ func journey() []mark.Mark {
 				Filter:    us(20),
 				Score:     us(30),
 				Chosen:    "node-1",
-				Rejected: []mark.Verdict{{
+				Rejected: []event.Verdict{{
 					Node:   "node-3",
 					Plugin: "TaintToleration",
 					Reason: "node(s) had untolerated taint(s)",
 					Short:  "taint gpu=true:NoSchedule not tolerated",
 				}},
 				RejectedBy: map[string]int{"node(s) had untolerated taint(s)": 1},
-				Scores: []mark.NodeScore{
+				Scores: []event.NodeScore{
 					{
 						Node:  "node-1",
 						Total: 312,
-						Plugins: []mark.PluginScore{
+						Plugins: []event.PluginScore{
 							{Plugin: "TaintToleration", Score: 100, Weight: 3},
 							{Plugin: "NodeResourcesFit", Score: 12, Weight: 1},
 						},
@@ -178,7 +178,7 @@ func journey() []mark.Mark {
 					{
 						Node:  "node-2",
 						Total: 287,
-						Plugins: []mark.PluginScore{
+						Plugins: []event.PluginScore{
 							{Plugin: "TaintToleration", Score: 92, Weight: 3},
 							{Plugin: "NodeResourcesFit", Score: 11, Weight: 1},
 						},
@@ -187,14 +187,14 @@ func journey() []mark.Mark {
 			},
 		},
 		{
-			Step:      mark.StepBind,
+			Step:      event.StepBind,
 			Component: "scheduler",
 			At:        at(2390),
 			Took:      us(820),
 			Subject:   pod,
-			Detail:    &mark.Bind{Node: "node-1"},
+			Detail:    &event.Bind{Node: "node-1"},
 		},
-		api(2400, 800, pod, &mark.Request{
+		api(2400, 800, pod, &event.Request{
 			Verb:        "POST",
 			Resource:    "pods",
 			Subresource: "binding",
@@ -202,25 +202,25 @@ func journey() []mark.Mark {
 			Code:        201,
 			Revision:    515,
 		}),
-		kubelet(mark.StepSeen, 3300, 0, &mark.Seen{Source: "api"}),
-		kubelet(mark.StepVolumes, 3400, 400, &mark.Volumes{Count: 1}),
-		kubelet(mark.StepNetwork, 4000, 2100, &mark.Network{
+		kubelet(event.StepSeen, 3300, 0, &event.Seen{Source: "api"}),
+		kubelet(event.StepVolumes, 3400, 400, &event.Volumes{Count: 1}),
+		kubelet(event.StepNetwork, 4000, 2100, &event.Network{
 			IPs: []string{"10.42.0.7"},
 			CNI: "podnet",
-			Plugins: []mark.Plugin{
+			Plugins: []event.Plugin{
 				{Name: "bridge", Command: "ADD", Took: us(1400)},
 				{Name: "portmap", Command: "ADD", Took: us(600)},
 			},
 		}),
-		kubelet(mark.StepImage, 6200, 0, &mark.Image{
+		kubelet(event.StepImage, 6200, 0, &event.Image{
 			Container: "my-container",
 			Image:     "keelson.local/hello",
 			Present:   true,
 		}),
-		kubelet(mark.StepContainerCreated, 6300, 9000, &mark.Container{Name: "my-container"}),
-		kubelet(mark.StepContainerStarted, 15300, 21000, &mark.Container{Name: "my-container"}),
-		kubelet(mark.StepStatus, 41900, 1000, &mark.Status{From: "Pending", To: "Running"}),
-		api(42000, 900, pod, &mark.Request{
+		kubelet(event.StepContainerCreated, 6300, 9000, &event.Container{Name: "my-container"}),
+		kubelet(event.StepContainerStarted, 15300, 21000, &event.Container{Name: "my-container"}),
+		kubelet(event.StepStatus, 41900, 1000, &event.Status{From: "Pending", To: "Running"}),
+		api(42000, 900, pod, &event.Request{
 			Verb:        "PATCH",
 			Resource:    "pods",
 			Subresource: "status",
@@ -229,18 +229,18 @@ func journey() []mark.Mark {
 			Revision:    519,
 			Change:      "phase Pending -> Running",
 		}),
-		kubelet(mark.StepProbe, 46900, 700, &mark.Probe{
+		kubelet(event.StepProbe, 46900, 700, &event.Probe{
 			Container: "my-container",
 			Kind:      "readiness",
 			Action:    "http :80/",
 			Success:   true,
 			Output:    "200",
 		}),
-		kubelet(mark.StepReady, 47600, 500, &mark.Status{From: "Running", To: "Running", Ready: true}),
+		kubelet(event.StepReady, 47600, 500, &event.Status{From: "Running", To: "Running", Ready: true}),
 	}
 }
 
-func listening(marks []mark.Mark) *Timeline {
+func listening(marks []event.Event) *Timeline {
 	t := New(Config{})
 	for _, m := range marks {
 		t.Listen(m)
@@ -308,20 +308,20 @@ func TestAccountedIsPartOfTotal(t *testing.T) {
 	})
 }
 
-func pending() []mark.Mark {
-	big := mark.Subject{
+func pending() []event.Event {
+	big := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      "big",
 		UID:       "big-1",
 	}
-	marks := []mark.Mark{{
-		Step:      mark.StepRequest,
+	marks := []event.Event{{
+		Step:      event.StepRequest,
 		Component: "apiserver",
 		At:        at(3_999_000),
 		Took:      us(900),
 		Subject:   big,
-		Detail: &mark.Request{
+		Detail: &event.Request{
 			Verb:      "POST",
 			Resource:  "pods",
 			User:      "admin",
@@ -334,26 +334,26 @@ func pending() []mark.Mark {
 	for try := 1; try <= 3; try++ {
 		begin := try * 4_000_000
 		marks = append(marks,
-			mark.Mark{
-				Step:      mark.StepQueued,
+			event.Event{
+				Step:      event.StepQueued,
 				Component: "scheduler",
 				At:        at(begin),
 				Subject:   big,
-				Detail:    &mark.Queued{Why: []string{"", "PodAdd", "NodeAdd", "AssignedPodDelete"}[try]},
+				Detail:    &event.Queued{Why: []string{"", "PodAdd", "NodeAdd", "AssignedPodDelete"}[try]},
 			},
-			mark.Mark{
-				Step:      mark.StepDecision,
+			event.Event{
+				Step:      event.StepDecision,
 				Component: "scheduler",
 				At:        at(begin + 100),
 				Took:      us(80),
 				Subject:   big,
-				Detail: &mark.Decision{
+				Detail: &event.Decision{
 					Attempt:   try,
 					QueueWait: us(100),
 					Nodes:     3,
 					Waits:     "a node or pod changes",
 					Message:   "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory.",
-					Rejected: []mark.Verdict{
+					Rejected: []event.Verdict{
 						{
 							Node:   "node-1",
 							Plugin: "NodeResourcesFit",
@@ -414,8 +414,8 @@ func TestRenderWhyBound(t *testing.T) {
 
 // TestWhyAtWidths shows decisions of clusters of several sizes on terminals of three widths.
 func TestWhyAtWidths(t *testing.T) {
-	share := func(raw, score, weight int64) []mark.PluginScore {
-		return []mark.PluginScore{{
+	share := func(raw, score, weight int64) []event.PluginScore {
+		return []event.PluginScore{{
 			Plugin: "NodeResourcesFit",
 			Raw:    raw,
 			Score:  score,
@@ -427,7 +427,7 @@ func TestWhyAtWidths(t *testing.T) {
 			Weight: 2,
 		}}
 	}
-	scheduled := &mark.Decision{
+	scheduled := &event.Decision{
 		Attempt:    1,
 		Nodes:      9,
 		Fit:        8,
@@ -438,7 +438,7 @@ func TestWhyAtWidths(t *testing.T) {
 		Chosen:     "node-0",
 		Tied:       2,
 		RejectedBy: map[string]int{"Insufficient cpu": 1},
-		Rejected: []mark.Verdict{{
+		Rejected: []event.Verdict{{
 			Node:   "node-8",
 			Plugin: "NodeResourcesFit",
 			Reason: "Insufficient cpu",
@@ -446,18 +446,18 @@ func TestWhyAtWidths(t *testing.T) {
 		}},
 	}
 	for i := range int64(8) {
-		scheduled.Scores = append(scheduled.Scores, mark.NodeScore{
+		scheduled.Scores = append(scheduled.Scores, event.NodeScore{
 			Node:    fmt.Sprint("node-", i),
 			Total:   190 - i/2,
 			Plugins: share(90-i/2, 90-i/2, 1),
 		})
 	}
-	judged := &mark.Decision{
+	judged := &event.Decision{
 		Attempt: 1,
 		Nodes:   2,
 		Fit:     2,
 		Chosen:  "node-0",
-		Rules: []mark.Rule{
+		Rules: []event.Rule{
 			{
 				Plugin:     "CELPolicy",
 				Policy:     "ssd",
@@ -477,10 +477,10 @@ func TestWhyAtWidths(t *testing.T) {
 		},
 	}
 	for i := range int64(2) {
-		judged.Scores = append(judged.Scores, mark.NodeScore{
+		judged.Scores = append(judged.Scores, event.NodeScore{
 			Node:  fmt.Sprint("node-", i),
 			Total: 286 - 200*i,
-			Plugins: []mark.PluginScore{{
+			Plugins: []event.PluginScore{{
 				Plugin: "NodeResourcesFit",
 				Raw:    86,
 				Score:  86,
@@ -491,13 +491,13 @@ func TestWhyAtWidths(t *testing.T) {
 				Score:  100 - 100*i,
 				Weight: 2,
 			}},
-			Rules: []mark.RuleScore{
+			Rules: []event.RuleScore{
 				{Raw: float64(100 - 100*i), Score: 100 - 100*i},
 				{Raw: -0.5 * float64(1-i), Failed: i == 1},
 			},
 		})
 	}
-	many := &mark.Decision{
+	many := &event.Decision{
 		Attempt:    3,
 		Nodes:      5000,
 		Waits:      "a node or pod changes",
@@ -505,7 +505,7 @@ func TestWhyAtWidths(t *testing.T) {
 		PreFilter:  us(9),
 		PostFilter: us(800),
 		RejectedBy: map[string]int{"Insufficient memory": 4990, "node(s) had untolerated taint(s)": 10},
-		Groups: []mark.Group{
+		Groups: []event.Group{
 			{
 				Plugin: "NodeResourcesFit",
 				Reason: "Insufficient memory",
@@ -519,7 +519,7 @@ func TestWhyAtWidths(t *testing.T) {
 				Names:  []string{"gpu-1", "gpu-2", "gpu-3"},
 			},
 		},
-		Rejected: []mark.Verdict{{
+		Rejected: []event.Verdict{{
 			Node:    "node-0007",
 			Plugin:  "NodeResourcesFit",
 			Reason:  "Insufficient memory",
@@ -532,25 +532,25 @@ func TestWhyAtWidths(t *testing.T) {
 			"4 nodes free up when job default/nightly-report ends",
 		},
 	}
-	preempts := &mark.Decision{
+	preempts := &event.Decision{
 		Attempt: 1,
 		Nodes:   1,
-		Groups: []mark.Group{{
+		Groups: []event.Group{{
 			Plugin: "NodeResourcesFit",
 			Reason: "Insufficient cpu",
 			Nodes:  1,
 			Names:  []string{"n"},
 		}},
 		RejectedBy: map[string]int{"Insufficient cpu": 1},
-		Rejected: []mark.Verdict{{
+		Rejected: []event.Verdict{{
 			Node:   "n",
 			Plugin: "NodeResourcesFit",
 			Reason: "Insufficient cpu",
 			Short:  "cpu: asks 2, free 0 of 4",
 		}},
-		Preemption: &mark.Preemption{
+		Preemption: &event.Preemption{
 			Node: "n",
-			Victims: []mark.Victim{
+			Victims: []event.Victim{
 				{Namespace: "shop", Name: "cheap-1", Priority: 5},
 				{Namespace: "shop", Name: "cheap-2"},
 			},
@@ -567,7 +567,7 @@ func TestWhyAtWidths(t *testing.T) {
 			Node:     "node-0",
 			For:      us(200),
 			Decision: scheduled,
-			Bind:     &mark.Bind{Node: "node-0", Reserve: us(2)},
+			Bind:     &event.Bind{Node: "node-0", Reserve: us(2)},
 			BindTook: us(800),
 		},
 		"many": {
@@ -598,16 +598,16 @@ func TestWhyAtWidths(t *testing.T) {
 func TestForgetsWhatIsUntouchedForLongest(t *testing.T) {
 	tl := New(Config{Limit: 3})
 	for i := range 5 {
-		tl.Listen(mark.Mark{
-			Step: mark.StepQueued,
+		tl.Listen(event.Event{
+			Step: event.StepQueued,
 			At:   at(i),
-			Subject: mark.Subject{
+			Subject: event.Subject{
 				Resource:  "pods",
 				Namespace: "default",
 				Name:      fmt.Sprint(i),
 				UID:       fmt.Sprint("uid-", i),
 			},
-			Detail: &mark.Queued{},
+			Detail: &event.Queued{},
 		})
 	}
 	for i := range 5 {
@@ -624,12 +624,12 @@ func TestForgetsWhatIsUntouchedForLongest(t *testing.T) {
 func TestLongLifeKeepsBothEnds(t *testing.T) {
 	tl := listening(journey())
 	for i := range 1000 {
-		tl.Listen(mark.Mark{
-			Step:      mark.StepContainerExited,
+		tl.Listen(event.Event{
+			Step:      event.StepContainerExited,
 			Component: "kubelet",
 			At:        at(1_000_000 + i*1000),
 			Subject:   pod,
-			Detail:    &mark.Container{Name: "my-container", Restart: i, ExitCode: 1},
+			Detail:    &event.Container{Name: "my-container", Restart: i, ExitCode: 1},
 		})
 	}
 	s, err := tl.Story("default", podName)
@@ -648,20 +648,20 @@ func TestNamesakeReplaces(t *testing.T) {
 	tl := listening(journey())
 	again := pod
 	again.UID = "pod-2"
-	tl.Listen(mark.Mark{
-		Step:      mark.StepQueued,
+	tl.Listen(event.Event{
+		Step:      event.StepQueued,
 		Component: "scheduler",
 		At:        at(9_000_000),
 		Subject:   again,
-		Detail:    &mark.Queued{},
+		Detail:    &event.Queued{},
 	})
 	// The old one's last words come late.
-	tl.Listen(mark.Mark{
-		Step:      mark.StepTerminated,
+	tl.Listen(event.Event{
+		Step:      event.StepTerminated,
 		Component: "kubelet",
 		At:        at(8_000_000),
 		Subject:   pod,
-		Detail:    &mark.Status{},
+		Detail:    &event.Status{},
 	})
 	if s, err := tl.Story("default", podName); err != nil || s.UID != "pod-2" {
 		t.Errorf("story of %q, %v; want pod-2", s.UID, err)
@@ -681,16 +681,16 @@ func BenchmarkListen(b *testing.B) {
 // TestWhyEvicted: what a taint of its node means for a pod is told until it is cancelled.
 func TestWhyEvicted(t *testing.T) {
 	marks := journey()
-	subject := mark.Subject{
+	subject := event.Subject{
 		Resource:  "pods",
 		Namespace: "default",
 		Name:      podName,
 		UID:       podUID(marks),
 	}
 	now := time.Now()
-	line := func(d *mark.Eviction) string {
-		marks = append(marks, mark.Mark{
-			Step:      mark.StepEviction,
+	line := func(d *event.Eviction) string {
+		marks = append(marks, event.Event{
+			Step:      event.StepEviction,
 			Component: "controllers",
 			At:        now,
 			Subject:   subject,
@@ -704,7 +704,7 @@ func TestWhyEvicted(t *testing.T) {
 		RenderWhy(&b, &w, false, 0)
 		return b.String()
 	}
-	got := line(&mark.Eviction{
+	got := line(&event.Eviction{
 		Node:      "node-1",
 		Taint:     "node.kubernetes.io/unreachable:NoExecute",
 		Tolerated: 300 * time.Second,
@@ -715,12 +715,12 @@ func TestWhyEvicted(t *testing.T) {
 	if !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant in it\n%s", got, want)
 	}
-	if got := line(&mark.Eviction{Node: "node-1", Cancelled: true}); strings.Contains(got, "evicted") {
+	if got := line(&event.Eviction{Node: "node-1", Cancelled: true}); strings.Contains(got, "evicted") {
 		t.Errorf("cancelled, but got\n%s", got)
 	}
 }
 
-func podUID(marks []mark.Mark) string {
+func podUID(marks []event.Event) string {
 	for _, m := range marks {
 		if m.Subject.Resource == "pods" && m.Subject.Name == podName {
 			return m.Subject.UID

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Why is the last scheduling result of a pod, and why it is not Ready on its node.
@@ -54,16 +54,16 @@ type Why struct {
 	// Help are commands that help, each with what it does; empty: none is known.
 	Help []string `json:"help,omitempty"`
 	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
-	Decision *mark.Decision `json:"decision,omitempty"`
-	Brief    bool           `json:"brief,omitempty"`
+	Decision *event.Decision `json:"decision,omitempty"`
+	Brief    bool            `json:"brief,omitempty"`
 	// MadeRoom are the preemptions for this pod by attempts before the last one.
-	MadeRoom []*mark.Preemption `json:"madeRoom,omitempty"`
+	MadeRoom []*event.Preemption `json:"madeRoom,omitempty"`
 	// Bind is the result of the binding, BindTook its duration since Permit.
-	Bind     *mark.Bind    `json:"bind,omitempty"`
+	Bind     *event.Bind   `json:"bind,omitempty"`
 	BindTook time.Duration `json:"bindTook,omitempty"`
 	// Eviction is when a taint of its node evicts the pod; absent: none does. Left is the time until then.
-	Eviction *mark.Eviction `json:"eviction,omitempty"`
-	Left     time.Duration  `json:"left,omitempty"`
+	Eviction *event.Eviction `json:"eviction,omitempty"`
+	Left     time.Duration   `json:"left,omitempty"`
 }
 
 // ProbeKill is the end of a container's run because of a probe.
@@ -92,11 +92,11 @@ func reason(pod *record, owners []*record, now time.Time) Why {
 	why.MadeRoom = madeRoom(marks)
 	for _, mk := range marks {
 		switch d := mk.Detail.(type) {
-		case *mark.Queued:
+		case *event.Queued:
 			if why.Since.IsZero() {
 				why.Since = mk.At
 			}
-		case *mark.Decision:
+		case *event.Decision:
 			if why.Since.IsZero() {
 				why.Since = mk.At
 			}
@@ -108,17 +108,17 @@ func reason(pod *record, owners []*record, now time.Time) Why {
 				why.Next = ""
 				until = mk.At.Add(mk.Took)
 			}
-		case *mark.Request:
+		case *event.Request:
 			if d.Code < http.StatusBadRequest {
 				why.request(d)
 			}
-		case *mark.Bind:
+		case *event.Bind:
 			if mk.Err != "" {
 				why.Node = ""
 				why.Next = "its backoff is over"
 				until = now
 			}
-		case *mark.Eviction:
+		case *event.Eviction:
 			why.Eviction = d
 			why.Left = max(0, d.Deadline.Sub(now))
 			if d.Cancelled {
@@ -139,19 +139,19 @@ func reason(pod *record, owners []*record, now time.Time) Why {
 }
 
 // killedBy finds the containers whose last run ended after a liveness or startup probe had failed for good.
-func killedBy(marks []mark.Mark) []ProbeKill {
-	failed := map[string]*mark.Probe{} // by container, since its start
+func killedBy(marks []event.Event) []ProbeKill {
+	failed := map[string]*event.Probe{} // by container, since its start
 	ended := map[string]ProbeKill{}
 	for _, m := range marks {
 		switch d := m.Detail.(type) {
-		case *mark.Probe:
+		case *event.Probe:
 			if d.Kind != "readiness" {
 				failed[d.Container] = d
 			}
-		case *mark.Container:
+		case *event.Container:
 			p := failed[d.Name]
 			delete(failed, d.Name)
-			if m.Step != mark.StepContainerExited {
+			if m.Step != event.StepContainerExited {
 				continue
 			}
 			delete(ended, d.Name)
@@ -185,14 +185,14 @@ func (w *Why) Vanished(now time.Time) {
 }
 
 // madeRoom returns the preemptions of all attempts but the last, each once.
-func madeRoom(marks []mark.Mark) []*mark.Preemption {
-	var all []*mark.Preemption
-	var last *mark.Preemption
-	same := func(p *mark.Preemption) bool {
+func madeRoom(marks []event.Event) []*event.Preemption {
+	var all []*event.Preemption
+	var last *event.Preemption
+	same := func(p *event.Preemption) bool {
 		return last != nil && p.Node == last.Node && slices.Equal(p.Victims, last.Victims)
 	}
 	for _, m := range marks {
-		if d, ok := m.Detail.(*mark.Decision); ok {
+		if d, ok := m.Detail.(*event.Decision); ok {
 			if last = d.Preemption; last != nil && !slices.ContainsFunc(all, same) {
 				all = append(all, last)
 			}
@@ -205,7 +205,7 @@ func madeRoom(marks []mark.Mark) []*mark.Preemption {
 const becameFailed = "-> Failed ("
 
 // request applies a successful request to the pod's binding and end.
-func (w *Why) request(req *mark.Request) {
+func (w *Why) request(req *event.Request) {
 	switch {
 	case req.Subresource == "binding":
 		w.BoundBy = req.User

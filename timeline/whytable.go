@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // indent precedes every line but the first.
@@ -132,7 +132,7 @@ func (t table) text(style, label, words string) {
 }
 
 // scores prints each plugin's scores of the best nodes, as many as fit in the width.
-func (t table) scores(decision *mark.Decision) {
+func (t table) scores(decision *event.Decision) {
 	if len(decision.Scores) == 0 || len(decision.Scores[0].Plugins) == 0 {
 		return
 	}
@@ -187,14 +187,14 @@ func (t table) scores(decision *mark.Decision) {
 }
 
 // scoreColumn is a node's column: name, scores by plugin, total.
-func scoreColumn(nodeScore *mark.NodeScore, decision *mark.Decision) []string {
+func scoreColumn(nodeScore *event.NodeScore, decision *event.Decision) []string {
 	name := nodeScore.Node
 	if name == decision.Chosen {
 		name += " (chosen)"
 	}
 	column := []string{name}
 	for _, pl := range decision.Scores[0].Plugins {
-		i := slices.IndexFunc(nodeScore.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
+		i := slices.IndexFunc(nodeScore.Plugins, func(o event.PluginScore) bool { return o.Plugin == pl.Plugin })
 		cell := ""
 		if i >= 0 {
 			cell = fmt.Sprintf("%d > %d = %d", nodeScore.Plugins[i].Raw, nodeScore.Plugins[i].Score,
@@ -211,7 +211,7 @@ func scoreColumn(nodeScore *mark.NodeScore, decision *mark.Decision) []string {
 }
 
 // ruleCell is the score of a rule for a node.
-func ruleCell(s *mark.NodeScore, d *mark.Decision, rule int) string {
+func ruleCell(s *event.NodeScore, d *event.Decision, rule int) string {
 	if rule >= len(s.Rules) {
 		return ""
 	}
@@ -223,7 +223,7 @@ func ruleCell(s *mark.NodeScore, d *mark.Decision, rule int) string {
 }
 
 // rules prints the rules whose scores are in the table.
-func (t table) rules(d *mark.Decision) {
+func (t table) rules(d *event.Decision) {
 	for _, r := range d.Rules {
 		t.text("", r.Policy+" "+r.Field+": ", r.Expression+" ("+r.From+")")
 	}
@@ -246,7 +246,7 @@ func (t table) aligned(rows [][]string) {
 
 // refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with
 // the nearest one.
-func (t table) refusals(decision *mark.Decision) {
+func (t table) refusals(decision *event.Decision) {
 	var rows [][]string
 	grouped := len(decision.Groups) > 0 &&
 		(len(decision.Rejected) > mostNamed || len(decision.Rejected) < decision.Nodes-decision.Fit)
@@ -295,7 +295,7 @@ func (t table) refusals(decision *mark.Decision) {
 }
 
 // fixes prints what would make the pod fit.
-func (t table) fixes(d *mark.Decision) {
+func (t table) fixes(d *event.Decision) {
 	for i, fix := range d.Fixes {
 		label := "nearest: "
 		if i > 0 {
@@ -306,7 +306,7 @@ func (t table) fixes(d *mark.Decision) {
 }
 
 // preemption prints the victims and why these were chosen.
-func (t table) preemption(m *mark.Preemption) {
+func (t table) preemption(m *event.Preemption) {
 	if m == nil {
 		return
 	}
@@ -326,7 +326,7 @@ func (t table) preemption(m *mark.Preemption) {
 }
 
 // victims names the pods that are preempted.
-func victims(m *mark.Preemption) []string {
+func victims(m *event.Preemption) []string {
 	names := make([]string, 0, len(m.Victims)+1)
 	for _, v := range m.Victims {
 		names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))

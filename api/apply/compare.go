@@ -14,7 +14,7 @@ import (
 
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 
-	"keelson/api/same"
+	"keelson/api/fastequal"
 )
 
 // errLongWay says that the plan does not cover an object: Kubernetes' own field manager must look at it.
@@ -67,7 +67,7 @@ func deref(v reflect.Value) reflect.Value {
 // compare finds what turned l into r; at least one is present. here is the path as a member without kids; it may become
 // part of the result and is never changed.
 func (p *plan) compare(here *node, l, r side) (changes, error) {
-	if l.present && r.present && !p.scalar && l.v.Type() == r.v.Type() && same.Values(l.v, r.v) {
+	if l.present && r.present && !p.scalar && l.v.Type() == r.v.Type() && fastequal.Values(l.v, r.v) {
 		return changes{}, nil // as most of an object in most updates
 	}
 	switch p.shape {

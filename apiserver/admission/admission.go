@@ -17,7 +17,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Operation is the kind of write.
@@ -61,7 +61,7 @@ type Request struct {
 
 	settle        []func(Outcome)
 	currentPlugin string // the plugin whose Admit runs
-	changes       []mark.Change
+	changes       []event.Change
 	slowest       slowest
 	reinvoke      bool
 	pluginState   map[string]any
@@ -89,12 +89,12 @@ func (r *Request) Changed(fields ...string) { r.ChangedBy(r.currentPlugin, field
 // ChangedBy is Changed for a plugin that acts for a webhook or a policy.
 func (r *Request) ChangedBy(who string, fields ...string) {
 	for _, f := range fields {
-		c := mark.Change{By: who, Field: f}
+		c := event.Change{By: who, Field: f}
 		if slices.Contains(r.changes, c) {
 			continue
 		}
 		if r.changes == nil {
-			r.changes = make([]mark.Change, 0, 8)
+			r.changes = make([]event.Change, 0, 8)
 		}
 		if len(r.changes) < maxChanges {
 			r.changes = append(r.changes, c)
@@ -106,7 +106,7 @@ func (r *Request) ChangedBy(who string, fields ...string) {
 const maxChanges = 64
 
 // Changes are the recorded changes in order.
-func (r *Request) Changes() []mark.Change { return r.changes }
+func (r *Request) Changes() []event.Change { return r.changes }
 
 // slowest is the webhook whose answer took longest. Validating webhooks are called at the same time.
 type slowest struct {

@@ -15,7 +15,7 @@ import (
 
 	"keelson/apiserver/objects"
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // recordedResources are the recorded resources; the value says whether status changes are recorded too.
@@ -37,7 +37,7 @@ const (
 
 // Recorder records the events of one watch; nil is valid and records nothing.
 type Recorder struct {
-	marks    *mark.Recorder
+	marks    *event.Recorder
 	resource string
 	status   bool // status changes are recorded too
 	to       string
@@ -45,7 +45,7 @@ type Recorder struct {
 }
 
 // New returns the recorder of u's watch with query q; nil if it is not recorded.
-func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects.ListQuery) *Recorder {
+func New(marks *event.Recorder, u *auth.User, gr schema.GroupResource, q *objects.ListQuery) *Recorder {
 	status, ok := recordedResources[gr]
 	if !ok || marks == nil || u == nil || !strings.HasPrefix(u.Name, "system:") || u.Name == auth.Anonymous {
 		return nil
@@ -99,18 +99,18 @@ func (t *Recorder) Delivered(ev *objects.Event) {
 	if ev.Marked.Add(1) > maxWatchers {
 		return
 	}
-	t.marks.Emit(mark.Mark{
-		Step:      mark.StepDelivery,
+	t.marks.Emit(event.Event{
+		Step:      event.StepDelivery,
 		Component: "apiserver",
 		At:        ev.At,
 		Took:      max(time.Since(ev.At), 0),
-		Subject: mark.Subject{
+		Subject: event.Subject{
 			Resource:  t.resource,
 			Namespace: obj.GetNamespace(),
 			Name:      obj.GetName(),
 			UID:       string(obj.GetUID()),
 		},
-		Detail: &mark.Delivery{
+		Detail: &event.Delivery{
 			Event:    string(ev.Type),
 			Revision: ev.Entry.Revision,
 			To:       t.to,

@@ -19,7 +19,7 @@ import (
 	"keelson/apiserver/delivery"
 	"keelson/apiserver/objects"
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 var (
@@ -74,8 +74,8 @@ func TestWhoIsTold(t *testing.T) {
 		}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var got []mark.Mark
-			r := mark.NewRecorder(func(m mark.Mark) { got = append(got, m) })
+			var got []event.Event
+			r := event.NewRecorder(func(m event.Event) { got = append(got, m) })
 			c.ev.At = time.Now()
 			delivery.New(r, &auth.User{Name: c.user}, c.gr, &objects.ListQuery{}).Delivered(&c.ev)
 			if len(got) != c.want {
@@ -100,8 +100,8 @@ func TestWhichNodes(t *testing.T) {
 		},
 	} {
 		got := ""
-		recorder := mark.NewRecorder(func(m mark.Mark) {
-			if d, ok := m.Detail.(*mark.Delivery); ok {
+		recorder := event.NewRecorder(func(m event.Event) {
+			if d, ok := m.Detail.(*event.Delivery); ok {
 				got = d.To
 			}
 		})
@@ -122,9 +122,9 @@ func TestWhichNodes(t *testing.T) {
 // are short.
 func TestFewWatchersOfAChange(t *testing.T) {
 	marks := 0
-	recorder := mark.NewRecorder(func(m mark.Mark) {
+	recorder := event.NewRecorder(func(m event.Event) {
 		marks++
-		if d, ok := m.Detail.(*mark.Delivery); !ok || len(d.Watches) > 200 ||
+		if d, ok := m.Detail.(*event.Delivery); !ok || len(d.Watches) > 200 ||
 			!strings.HasPrefix(d.Watches, "pods of a, spec.nodeName=") {
 			t.Errorf("got %+v", m.Detail)
 		}
@@ -148,7 +148,7 @@ func TestFewWatchersOfAChange(t *testing.T) {
 }
 
 func BenchmarkDelivered(b *testing.B) {
-	t := delivery.New(mark.NewRecorder(func(mark.Mark) {}), &auth.User{Name: "system:kube-scheduler"}, pods,
+	t := delivery.New(event.NewRecorder(func(event.Event) {}), &auth.User{Name: "system:kube-scheduler"}, pods,
 		&objects.ListQuery{})
 	e := entry(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u"}})
 	b.ReportAllocs()

@@ -20,7 +20,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 func (h *Handler) admissionRequest(
@@ -73,7 +73,7 @@ func (h *Handler) mutate(
 		fields = owned.GetManagedFields()
 	}
 	err := h.admission.Mutate(ctx, ar, func(name string) {
-		if !slices.ContainsFunc(ar.Changes(), func(c mark.Change) bool { return c.By == name }) {
+		if !slices.ContainsFunc(ar.Changes(), func(c event.Change) bool { return c.By == name }) {
 			rq.Mark.AdmissionAccepted++
 		}
 	})
@@ -154,9 +154,9 @@ func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 	return false
 }
 
-// recordSubject records the object in the request's mark.
+// recordSubject records the object in the request's event.
 func recordSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
-	rq.Subject = mark.Subject{
+	rq.Subject = event.Subject{
 		Resource:  res.Resource,
 		Namespace: obj.GetNamespace(),
 		Name:      obj.GetName(),

@@ -9,7 +9,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // recordEndpoints records in the request's mark the pods that an EndpointSlice lists as ready and did not before. old
@@ -34,15 +34,15 @@ func recordEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 		if pod == nil || wasReady[pod.UID] {
 			continue
 		}
-		rq.ExtraMarks = append(rq.ExtraMarks, mark.Mark{
-			Step: mark.StepEndpoint,
-			Subject: mark.Subject{
+		rq.ExtraMarks = append(rq.ExtraMarks, event.Event{
+			Step: event.StepEndpoint,
+			Subject: event.Subject{
 				Resource:  "pods",
 				Namespace: pod.Namespace,
 				Name:      pod.Name,
 				UID:       string(pod.UID),
 			},
-			Detail: &mark.Endpoint{Service: slice.Labels[discoveryv1.LabelServiceName], Slice: slice.Name},
+			Detail: &event.Endpoint{Service: slice.Labels[discoveryv1.LabelServiceName], Slice: slice.Name},
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestNoteEndpoints: a pod gets one mark when a slice first lists it as ready. Pods in other namespaces than the
@@ -61,7 +61,7 @@ func TestNoteEndpoints(t *testing.T) {
 		recordEndpoints(rq, c.now, c.before)
 		var got []string
 		for _, m := range rq.ExtraMarks {
-			d, ok := m.Detail.(*mark.Endpoint)
+			d, ok := m.Detail.(*event.Endpoint)
 			if !ok || d.Service != "web" || d.Slice != "web-x" || m.Subject.UID != "uid-"+m.Subject.Name ||
 				m.Subject.Namespace != "shop" {
 				t.Errorf("%s: mark %+v", name, m)

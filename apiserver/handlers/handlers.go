@@ -20,8 +20,8 @@ import (
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/event"
 	"keelson/lib/connlimit"
-	"keelson/lib/mark"
 )
 
 // SubresourceHandler serves a subresource, or a kind without storage, that is not just the object.
@@ -52,7 +52,7 @@ type Config struct {
 	// Stopping is closed when the server shuts down; watches then end.
 	Stopping <-chan struct{}
 	// Marks receives delivered watch events; nil: not recorded.
-	Marks *mark.Recorder
+	Marks *event.Recorder
 	Log   *slog.Logger
 }
 
@@ -69,7 +69,7 @@ type Handler struct {
 	stopping          <-chan struct{}
 	metrics           *pipeline.Metrics
 	watchWriteTimeout time.Duration // time-out of a write to a watch client
-	marks             *mark.Recorder
+	marks             *event.Recorder
 	log               *slog.Logger
 }
 

@@ -8,7 +8,7 @@ import (
 	"runtime"
 
 	"keelson/apiserver/pipeline"
-	"keelson/lib/turns"
+	"keelson/lib/cpusem"
 )
 
 // largeWrite is the body size from which the computation of managed fields may take long.
@@ -18,7 +18,7 @@ const largeWrite = 64 << 10
 // to administrators, who are exempt from priority and fairness.
 var largeWrites = newLargeWrites()
 
-func newLargeWrites() *turns.Gate { return turns.New(runtime.GOMAXPROCS(0)) }
+func newLargeWrites() *cpusem.Gate { return cpusem.New(runtime.GOMAXPROCS(0)) }
 
 // inTurn runs compute, which computes the managed fields of rq. Large writes wait for their turn, within the request's
 // deadline.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/api/handover"
+	"keelson/api/inprocess"
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -247,7 +247,7 @@ func passObject(
 	w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind,
 	want wire.MediaTypeOptions,
 ) bool {
-	a := handover.Wanted(r.Context())
+	a := inprocess.Wanted(r.Context())
 	if a == nil || want.Media != wire.Proto || want.As != "" {
 		return false
 	}

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/apply"
+	"keelson/api/fastequal"
 	"keelson/api/kind"
-	"keelson/api/same"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
@@ -361,7 +361,7 @@ func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string,
 	if g := old.GetDeletionGracePeriodSeconds(); g != nil && obj.GetDeletionGracePeriodSeconds() == nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
-	same.Share(obj, old) // obj is not modified after this
+	fastequal.Share(obj, old) // obj is not modified after this
 	errs := append(checkMetadata(res, sub, obj, old), res.CheckUpdate(ctx, sub, obj, old)...)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("validate %s: %w", res.Resource, err) // the CEL rules may not have been evaluated completely
@@ -378,7 +378,7 @@ func keepManagedFieldsTime(gvk schema.GroupVersionKind, obj, old kind.Object) {
 		return
 	}
 	obj.SetManagedFields(before)
-	if !same.Objects(kind.Named(obj, gvk), kind.Named(old, gvk)) {
+	if !fastequal.Objects(kind.Named(obj, gvk), kind.Named(old, gvk)) {
 		obj.SetManagedFields(fields)
 	}
 }

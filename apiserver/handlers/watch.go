@@ -16,7 +16,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
-	"keelson/lib/turns"
+	"keelson/lib/cpusem"
 )
 
 // minWatchTimeout is the minimum duration of a watch without timeoutSeconds; the maximum is twice that.
@@ -171,8 +171,8 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 func (s *stream) appendReady(
 	buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch,
 ) (n int, err error) {
-	turns.Processors.Enter()
-	defer turns.Processors.Leave()
+	cpusem.Processors.Enter()
+	defer cpusem.Processors.Leave()
 	for more := true; more; {
 		b, err := s.negotiated.encode(ev.Entry, !s.sentFirst)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 	"keelson/apiserver/wire"
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // authorize checks whether the user may make the request.
@@ -37,7 +37,7 @@ func authorize(c *Config, next http.Handler) http.Handler {
 }
 
 // decide calls the authorizer; a rejection has Kubernetes' message. m receives the reason why the request is allowed.
-func (c *Config) decide(ctx context.Context, attrs *auth.Attributes, m *mark.Request) error {
+func (c *Config) decide(ctx context.Context, attrs *auth.Attributes, m *event.Request) error {
 	begin := time.Now()
 	d, err := c.Authorizer.Authorize(ctx, attrs)
 	c.Metrics.decided(d, err, time.Since(begin))

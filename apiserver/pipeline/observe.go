@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // observe counts every request and emits the mark of every write that reached its handler.
@@ -50,10 +50,10 @@ func observe(config *Config, next http.Handler) http.Handler {
 		request.Code = code
 		s := rq.Subject
 		if s.Resource == "" {
-			s = mark.Subject{Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name}
+			s = event.Subject{Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name}
 		}
-		config.Marks.Emit(mark.Mark{
-			Step:      mark.StepRequest,
+		config.Marks.Emit(event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			At:        rq.Begin,
 			Took:      took,
@@ -68,7 +68,7 @@ func observe(config *Config, next http.Handler) http.Handler {
 			f.Component = "apiserver"
 			f.At = rq.Begin
 			f.Took = took
-			if e, ok := f.Detail.(*mark.Endpoint); ok {
+			if e, ok := f.Detail.(*event.Endpoint); ok {
 				e.Revision = request.Revision
 			}
 			config.Marks.Emit(f)

@@ -14,7 +14,7 @@ import (
 	"keelson/apiserver/audit"
 	"keelson/apiserver/fairness"
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Config holds the dependencies and limits of the filters.
@@ -41,7 +41,7 @@ type Config struct {
 	Audit   *audit.Auditor
 	Tracing *Tracing
 	Metrics *Metrics
-	Marks   *mark.Recorder
+	Marks   *event.Recorder
 	Log     *slog.Logger
 }
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"keelson/auth"
+	"keelson/event"
 	"keelson/lib/connlimit"
-	"keelson/lib/mark"
 )
 
 // Request is the record of one request, filled in by the filters and the handler. Only Warn is safe for concurrent use.
@@ -27,11 +27,11 @@ type Request struct {
 	AuditID string
 	Begin   time.Time
 	// Mark collects the durations of the stages; observe emits it for writes, about Subject.
-	Mark    mark.Request
-	Subject mark.Subject
+	Mark    event.Request
+	Subject event.Subject
 	// ExtraMarks are marks about other objects of the write. They get its time, and are emitted if it was stored.
-	ExtraMarks []mark.Mark
-	// Failure is why the request failed, for the mark.
+	ExtraMarks []event.Event
+	// Failure is why the request failed, for the event.
 	Failure string
 
 	queued       time.Duration // wait for a seat

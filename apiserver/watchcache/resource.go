@@ -17,8 +17,8 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/cpusem"
 	"keelson/lib/memory"
-	"keelson/lib/turns"
 	"keelson/store"
 )
 
@@ -252,10 +252,10 @@ func (r *Resource) listSnapshot(
 ) (*objects.List, error) {
 	page := r.records.NewPage(q, p, rev)
 	seen := 0
-	turns.Processors.Do(func() {
+	cpusem.Processors.Do(func() {
 		ascend(snap.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
 			if seen++; seen%objectsPerCheck == 0 {
-				turns.Processors.Yield()
+				cpusem.Processors.Yield()
 			}
 			return (seen%objectsPerCheck != 0 || ctx.Err() == nil) && page.Add(e)
 		})

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"keelson/apiserver/objects"
-	"keelson/lib/turns"
+	"keelson/lib/cpusem"
 )
 
 // watcher is one running watch. The feed pushes shared changes to its queue; its own goroutine selects and delivers.
@@ -260,7 +260,7 @@ func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
 	default:
 	}
 	var sent bool
-	turns.Processors.Away(func() { sent = w.send(ctx, ev) })
+	cpusem.Processors.Away(func() { sent = w.send(ctx, ev) })
 	return sent
 }
 
@@ -272,7 +272,7 @@ func (w *watcher) deliverState(ctx context.Context, query *objects.ListQuery, st
 	seen := 0
 	visit := func(e *objects.Entry) bool {
 		if seen++; seen%objectsPerCheck == 0 {
-			turns.Processors.Yield()
+			cpusem.Processors.Yield()
 			ok = ctx.Err() == nil
 		}
 		if ok && (w.selection.all || resource.records.Selects(query, e.Object)) {
@@ -281,7 +281,7 @@ func (w *watcher) deliverState(ctx context.Context, query *objects.ListQuery, st
 		return ok
 	}
 	prefix := resource.records.KeyPrefix(query.Namespace)
-	turns.Processors.Do(func() { ascend(state.tree, "", prefix, prefix, visit) })
+	cpusem.Processors.Do(func() { ascend(state.tree, "", prefix, prefix, visit) })
 	if ok && query.SendInitialEvents != nil && query.Bookmarks {
 		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: resource.bookmark(state.rev, true), At: now})
 	}

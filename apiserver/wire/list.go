@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/lib/turns"
+	"keelson/lib/cpusem"
 )
 
 // List is a response written item by item: it needs only the memory of one item and a buffer.
@@ -85,7 +85,7 @@ func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, list
 		}
 	}()
 	var err error
-	turns.Processors.Do(func() { err = s.write(list) })
+	cpusem.Processors.Do(func() { err = s.write(list) })
 	if err == nil {
 		err = s.end()
 	}
@@ -221,7 +221,7 @@ func (s *listStream) yaml(list *List) error {
 // convertYAML is jsonToYAML for a goroutine that holds a processor turn, which it releases while it waits for a YAML
 // slot.
 func convertYAML(b []byte) (out []byte, err error) {
-	turns.Processors.Away(func() { out, err = jsonToYAML(b) })
+	cpusem.Processors.Away(func() { out, err = jsonToYAML(b) })
 	return out, err
 }
 
@@ -230,7 +230,7 @@ func (s *listStream) proto(list *List) error {
 	sizes := make([]int32, list.Len)
 	size := 1 + uvarintLen(list.Meta.Size()) + list.Meta.Size()
 	for i := range sizes {
-		turns.Processors.Yield()
+		cpusem.Processors.Yield()
 		if err := s.ctx(); err != nil {
 			return fmt.Errorf("write list: %w", err)
 		}
@@ -268,11 +268,11 @@ func (s *listStream) flush() error {
 		s.begin()
 	}
 	if s.out == nil || len(*s.buf) < flushSize {
-		turns.Processors.Yield()
+		cpusem.Processors.Yield()
 		return nil
 	}
 	var err error
-	turns.Processors.Away(func() { err = s.empty() }) // the client may be slow
+	cpusem.Processors.Away(func() { err = s.empty() }) // the client may be slow
 	return err
 }
 

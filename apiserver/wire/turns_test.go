@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"keelson/lib/turns"
+	"keelson/lib/cpusem"
 )
 
 func panics(f func()) (did bool) {
@@ -24,9 +24,9 @@ func panics(f func()) (did bool) {
 func withGate(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		old := turns.Processors
-		turns.Processors = turns.New(1)
-		defer func() { turns.Processors = old }()
+		old := cpusem.Processors
+		cpusem.Processors = cpusem.New(1)
+		defer func() { cpusem.Processors = old }()
 		f(t)
 	})
 }
@@ -49,7 +49,7 @@ func TestPanicGivesTurnBack(t *testing.T) {
 				t.Fatal("no panic")
 			}
 		}
-		turns.Processors.Do(func() {}) // blocks for ever if one was kept
+		cpusem.Processors.Do(func() {}) // blocks for ever if one was kept
 	})
 }
 
@@ -75,7 +75,7 @@ func TestYAMLWaitsWithoutTurn(t *testing.T) {
 				httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: YAML})
 		}()
 		synctest.Wait()
-		turns.Processors.Do(func() {}) // blocks for ever if the list above has the only one
+		cpusem.Processors.Do(func() {}) // blocks for ever if the list above has the only one
 		for _, f := range back {
 			f()
 		}
@@ -88,7 +88,7 @@ func TestYAMLWaitsWithoutTurn(t *testing.T) {
 // TestListWaitsForItsTurn: a list is encoded when it has a place, and not before.
 func TestListWaitsForItsTurn(t *testing.T) {
 	withGate(t, func(t *testing.T) {
-		turns.Processors.Enter()
+		cpusem.Processors.Enter()
 		var encoded atomic.Bool
 		done := make(chan error, 1)
 		go func() { // ends when it has had the place
@@ -108,7 +108,7 @@ func TestListWaitsForItsTurn(t *testing.T) {
 		if encoded.Load() {
 			t.Error("encoded while another one had the only place")
 		}
-		turns.Processors.Leave()
+		cpusem.Processors.Leave()
 		if err := <-done; err != nil || !encoded.Load() {
 			t.Errorf("with a place: encoded %v, %v", encoded.Load(), err)
 		}

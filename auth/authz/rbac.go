@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/auth"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // RBAC authorizes by the roles and bindings given to Set and Remove. The zero value allows nothing. It is safe for
@@ -47,7 +47,7 @@ type bound[T any] struct {
 type reason struct {
 	subject subject
 	why     string
-	by      *mark.Grant
+	by      *event.Grant
 }
 
 // snapshot indexes grants by subject. It is never modified.
@@ -116,9 +116,9 @@ func key(namespace, name string) types.NamespacedName {
 func clusterReasons(b *rbacv1.ClusterRoleBinding) []reason {
 	out := make([]reason, len(b.Subjects))
 	for i, sub := range b.Subjects {
-		out[i] = reasonOf(sub, mark.Grant{
-			Binding: mark.Ref{Kind: "ClusterRoleBinding", Name: b.Name},
-			Role:    mark.Ref{Kind: "ClusterRole", Name: b.RoleRef.Name},
+		out[i] = reasonOf(sub, event.Grant{
+			Binding: event.Ref{Kind: "ClusterRoleBinding", Name: b.Name},
+			Role:    event.Ref{Kind: "ClusterRole", Name: b.RoleRef.Name},
 		})
 	}
 	return out
@@ -127,21 +127,21 @@ func clusterReasons(b *rbacv1.ClusterRoleBinding) []reason {
 func localReasons(b *rbacv1.RoleBinding) []reason {
 	out := make([]reason, len(b.Subjects))
 	for i, sub := range b.Subjects {
-		out[i] = reasonOf(sub, mark.Grant{
-			Binding: mark.Ref{Kind: "RoleBinding", Namespace: b.Namespace, Name: b.Name},
-			Role:    mark.Ref{Kind: b.RoleRef.Kind, Name: b.RoleRef.Name},
+		out[i] = reasonOf(sub, event.Grant{
+			Binding: event.Ref{Kind: "RoleBinding", Namespace: b.Namespace, Name: b.Name},
+			Role:    event.Ref{Kind: b.RoleRef.Kind, Name: b.RoleRef.Name},
 		})
 	}
 	return out
 }
 
 // reasonOf builds the reason for one subject of a binding. The text is Kubernetes': a name precedes its namespace.
-func reasonOf(sub rbacv1.Subject, grant mark.Grant) reason {
-	grant.Subject = mark.Ref{Kind: sub.Kind, Name: sub.Name}
+func reasonOf(sub rbacv1.Subject, grant event.Grant) reason {
+	grant.Subject = event.Ref{Kind: sub.Kind, Name: sub.Name}
 	if sub.Kind == rbacv1.ServiceAccountKind {
 		grant.Subject.Namespace = cmp.Or(sub.Namespace, grant.Binding.Namespace)
 	}
-	name := func(r mark.Ref) string {
+	name := func(r event.Ref) string {
 		if r.Namespace == "" {
 			return r.Name
 		}

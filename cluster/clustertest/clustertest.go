@@ -33,7 +33,7 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/cluster"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/lib/run"
 	"keelson/simulate"
 	"keelson/store"
@@ -68,7 +68,7 @@ type Config struct {
 	// Log receives the cluster's log; nil: discarded.
 	Log *slog.Logger
 	// Marks receive every mark of a part (package mark).
-	Marks []mark.Listener
+	Marks []event.Listener
 	// Between may wrap the API as a part sees it, to inject faults or to observe. It gets the handler and the source,
 	// and returns their replacements. part is Controllers, Scheduler or Nodes.
 	Between func(part, user string, h http.Handler, s client.Source) (http.Handler, client.Source)

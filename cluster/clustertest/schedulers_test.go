@@ -19,7 +19,7 @@ import (
 	podfacts "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/cluster/clustertest"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler"
 )
 
@@ -42,8 +42,8 @@ func TestTwoSchedulers(t *testing.T) {
 		})
 		second, err := scheduler.New(scheduler.Config{
 			Client: cluster.As("system:kube-scheduler"),
-			Marks: mark.NewRecorder(func(m mark.Mark) {
-				if m.Step == mark.StepBind {
+			Marks: event.NewRecorder(func(m event.Event) {
+				if m.Step == event.StepBind {
 					bindings.Add(1)
 				}
 			}),

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -32,13 +32,13 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err := c.writeVolumesAttached(ctx, nodeView, p.report); err != nil {
 		return err
 	}
-	did := &mark.Reconcile{EventSeen: c.loop.QueuedAt(name), Wants: len(nodeView.wants), Has: len(nodeView.have)}
+	did := &event.Reconcile{EventSeen: c.loop.QueuedAt(name), Wants: len(nodeView.wants), Has: len(nodeView.have)}
 	err = errors.Join(c.detach(ctx, nodeView, p.detach, did), c.attach(ctx, name, p.attach, did))
 	if p.requeueAfter > 0 {
 		c.loop.AddAfter(name, p.requeueAfter)
 	}
 	if len(did.Creates)+len(did.Deletes) > 0 && nodeView.node != nil {
-		c.env.Reconciled(mark.Subject{Resource: "nodes", Name: name, UID: string(nodeView.node.UID)}, begin, did, err)
+		c.env.Reconciled(event.Subject{Resource: "nodes", Name: name, UID: string(nodeView.node.UID)}, begin, did, err)
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func (c *Controller) writeVolumesAttached(ctx context.Context, v nodeView, want 
 	return nil
 }
 
-func (c *Controller) detach(ctx context.Context, v nodeView, all []detach, did *mark.Reconcile) error {
+func (c *Controller) detach(ctx context.Context, v nodeView, all []detach, did *event.Reconcile) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -194,7 +194,7 @@ func attached(n *corev1.Node, d csiVolume) bool {
 	})
 }
 
-func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume, did *mark.Reconcile) error {
+func (c *Controller) attach(ctx context.Context, node string, all []wantedVolume, did *event.Reconcile) error {
 	var errs []error
 	for _, w := range all {
 		if !c.reserve(w.volume, node) {

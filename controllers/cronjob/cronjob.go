@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
@@ -256,13 +256,13 @@ func (c *Controller) start(
 	default:
 		skew().Observe(job.CreationTimestamp.Sub(steps.due).Seconds())
 		steps.addEvent(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
-		c.env.Reconciled(mark.Subject{
+		c.env.Reconciled(event.Subject{
 			Resource:  "cronjobs",
 			Namespace: cj.Namespace,
 			Name:      cj.Name,
 			UID:       string(cj.UID),
 		}, begin,
-			&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{job.Name}}, nil)
+			&event.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: 1, Creates: []string{job.Name}}, nil)
 	}
 	steps.status.Active = append(steps.status.Active, corev1.ObjectReference{
 		Kind:            "Job",

@@ -27,8 +27,8 @@ const (
 	startDelay = 100 * time.Millisecond
 )
 
-// event is an event of the CronJob.
-type event struct{ kind, reason, message string }
+// clusterEvent is an Event object of the CronJob.
+type clusterEvent struct{ kind, reason, message string }
 
 // plan is the result of a pass.
 type plan struct {
@@ -46,11 +46,11 @@ type plan struct {
 	replace bool
 	// next is the next time of the schedule; zero: none.
 	next   time.Time
-	events []event
+	events []clusterEvent
 }
 
 func (p *plan) addEvent(kind, reason, format string, args ...any) {
-	p.events = append(p.events, event{kind, reason, fmt.Sprintf(format, args...)})
+	p.events = append(p.events, clusterEvent{kind, reason, fmt.Sprintf(format, args...)})
 }
 
 // decide decides what to do for a CronJob with its Jobs.

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // maxParallelDeletes limits parallel deletions of one set.
@@ -27,7 +27,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 	if len(steps.create)+len(steps.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: steps.desired, Has: len(snap.pods)}
+	detail := &event.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: steps.desired, Has: len(snap.pods)}
 	uids := make([]types.UID, len(steps.remove))
 	for i, v := range steps.remove {
 		uids[i] = v.pod.UID
@@ -50,7 +50,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 	err = errors.Join(err, framework.Parallel(steps.remove, maxParallelDeletes, func(v podDeletion) error {
 		return c.remove(ctx, snap, v)
 	}))
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "daemonsets",
 		Namespace: snap.set.Namespace,
 		Name:      snap.set.Name,

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // outcome is the state after a plan, as far as it was executed.
@@ -38,7 +38,7 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot
 	if steps.create == nil && len(steps.changes) == 0 && len(steps.remove) == 0 {
 		return out, nil
 	}
-	detail := &mark.Reconcile{
+	detail := &event.Reconcile{
 		EventSeen: c.loop.QueuedAt(key),
 		Wants:     int(desiredReplicas(snap.d)),
 		Has:       int(specified(out.sets)),
@@ -66,7 +66,7 @@ func (c *Controller) apply(ctx context.Context, key framework.Key, snap snapshot
 		detail.Deletes = append(detail.Deletes, rs.Name)
 		out.sets = slices.DeleteFunc(out.sets, func(r *appsv1.ReplicaSet) bool { return r.UID == uid })
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "deployments",
 		Namespace: snap.d.Namespace,
 		Name:      snap.d.Name,
@@ -90,7 +90,7 @@ func (p *plan) rolloutMark(d *appsv1.Deployment) string {
 		updated, surge, unavailable)
 }
 
-func (c *Controller) create(ctx context.Context, snap snapshot, steps plan, out *outcome, detail *mark.Reconcile) error {
+func (c *Controller) create(ctx context.Context, snap snapshot, steps plan, out *outcome, detail *event.Reconcile) error {
 	if steps.create == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/claims"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Controller creates claims.
@@ -117,13 +117,13 @@ func (c *Controller) createClaim(ctx context.Context, key framework.Key, pod *co
 	begin := time.Now()
 	claim := claimFor(pod, v)
 	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "pods",
 		Namespace: pod.Namespace,
 		Name:      pod.Name,
 		UID:       string(pod.UID),
 	}, begin,
-		&mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Creates: []string{claim.Name}}, err)
+		&event.Reconcile{EventSeen: c.loop.QueuedAt(key), Creates: []string{claim.Name}}, err)
 	if apierrors.IsAlreadyExists(err) { // the cache did not show it
 		var made *corev1.PersistentVolumeClaim
 		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, claim.Name,

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"keelson/client"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Key names the object of a pass; Namespace is empty for cluster-scoped kinds.
@@ -43,7 +43,7 @@ type Env struct {
 	// Shared holds the informers of all controllers. The manager starts it when all controllers are built.
 	Shared *client.Informers
 	Events record.EventRecorder
-	Marks  *mark.Recorder // may be nil
+	Marks  *event.Recorder // may be nil
 	Log    *slog.Logger
 }
 
@@ -53,7 +53,7 @@ type Controller interface {
 }
 
 // Reconciled sends a mark for a pass over subject that started at begin and changed something.
-func (e *Env) Reconciled(subject mark.Subject, begin time.Time, reconcile *mark.Reconcile, err error) {
+func (e *Env) Reconciled(subject event.Subject, begin time.Time, reconcile *event.Reconcile, err error) {
 	if e.Marks == nil {
 		return
 	}
@@ -61,8 +61,8 @@ func (e *Env) Reconciled(subject mark.Subject, begin time.Time, reconcile *mark.
 	reconcile.Controller = subjectController(e.Name)
 	reconcile.Creates = reconcile.Creates[:min(len(reconcile.Creates), most)]
 	reconcile.Deletes = reconcile.Deletes[:min(len(reconcile.Deletes), most)]
-	mk := mark.Mark{
-		Step:      mark.StepReconcile,
+	mk := event.Event{
+		Step:      event.StepReconcile,
 		Component: "controllers",
 		At:        begin,
 		Took:      time.Since(begin),

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // maxParallel limits parallel deletions and patches of one job's pods.
@@ -30,7 +30,7 @@ func (c *Controller) act(
 	if steps.create == 0 && len(steps.remove) == 0 && len(steps.terminate) == 0 {
 		return o, nil
 	}
-	detail := &mark.Reconcile{
+	detail := &event.Reconcile{
 		EventSeen: c.loop.QueuedAt(workItem{Key: key}),
 		Wants:     int(steps.desiredActive(snap.job)),
 		Has:       len(steps.active),
@@ -47,7 +47,7 @@ func (c *Controller) act(
 	for _, q := range o.deleted {
 		detail.Deletes = append(detail.Deletes, q.Name)
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "jobs",
 		Namespace: snap.job.Namespace,
 		Name:      snap.job.Name,

@@ -28,7 +28,7 @@ import (
 	"keelson/api/core/localvolume"
 	"keelson/api/storage"
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // ClassName is the name of the created StorageClass.
@@ -249,13 +249,13 @@ func (c *Controller) provision(ctx context.Context, k key, claim *corev1.Persist
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "persistentvolumeclaims",
 		Namespace: claim.Namespace,
 		Name:      claim.Name,
 		UID:       string(claim.UID),
 	}, begin,
-		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{pv.Name}}, err)
+		&event.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{pv.Name}}, err)
 	if err != nil {
 		_ = fail("%v", err)
 		return fmt.Errorf("make volume for claim %s/%s: %w", claim.Namespace, claim.Name, err)
@@ -353,7 +353,7 @@ func (c *Controller) remove(ctx context.Context, pv *corev1.PersistentVolume) er
 		// the reclaim policy may just have been changed to Retain
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: pv.Name, UID: string(pv.UID)}, begin,
-		&mark.Reconcile{Deletes: []string{pv.Name}}, err)
+	c.env.Reconciled(event.Subject{Resource: "persistentvolumes", Name: pv.Name, UID: string(pv.UID)}, begin,
+		&event.Reconcile{Deletes: []string{pv.Name}}, err)
 	return ignoreNotFound(err)
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/volume"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 func (c *Controller) applyClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, p claimPlan) error {
@@ -93,12 +93,12 @@ func (c *Controller) bind(ctx context.Context, pv *corev1.PersistentVolume, clai
 	if err := c.setPhase(ctx, claim, corev1.ClaimBound, pv); err != nil || !wrote {
 		return err
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "persistentvolumeclaims",
 		Namespace: claim.Namespace,
 		Name:      claim.Name,
 		UID:       string(claim.UID),
-	}, begin, &mark.Reconcile{EventSeen: c.loop.QueuedAt(claimKey(claim))}, nil)
+	}, begin, &event.Reconcile{EventSeen: c.loop.QueuedAt(claimKey(claim))}, nil)
 	return nil
 }
 
@@ -197,8 +197,8 @@ func (c *Controller) applyVolume(ctx context.Context, pv *corev1.PersistentVolum
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: pv.Name, UID: string(pv.UID)}, begin,
-		&mark.Reconcile{}, err)
+	c.env.Reconciled(event.Subject{Resource: "persistentvolumes", Name: pv.Name, UID: string(pv.UID)}, begin,
+		&event.Reconcile{}, err)
 	if err == nil && p.event != nil {
 		c.env.Events.Event(pv, p.event.kind, p.event.reason, p.event.message)
 	}

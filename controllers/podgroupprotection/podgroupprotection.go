@@ -24,7 +24,7 @@ import (
 	"keelson/api/scheduling"
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/protect"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // byGroup indexes unfinished pods by their group.
@@ -104,11 +104,11 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "podgroups",
 		Namespace: own.Namespace,
 		Name:      own.Name,
 		UID:       string(own.UID),
-	}, begin, &mark.Reconcile{}, err)
+	}, begin, &event.Reconcile{}, err)
 	return err
 }

@@ -24,7 +24,7 @@ import (
 	registrationlisters "k8s.io/client-go/listers/admissionregistration/v1"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Controller checks policies.
@@ -81,8 +81,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(policy.UID)}, begin,
-		&mark.Reconcile{}, err)
+	c.env.Reconciled(event.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(policy.UID)}, begin,
+		&event.Reconcile{}, err)
 	return err
 }
 

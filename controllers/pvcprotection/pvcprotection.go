@@ -26,7 +26,7 @@ import (
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/claims"
 	"keelson/controllers/internal/protect"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 const (
@@ -208,12 +208,12 @@ func (c *Controller) writeFinalizer(ctx context.Context, claim *corev1.Persisten
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "persistentvolumeclaims",
 		Namespace: own.Namespace,
 		Name:      own.Name,
 		UID:       string(own.UID),
 	},
-		begin, &mark.Reconcile{}, err)
+		begin, &event.Reconcile{}, err)
 	return err
 }

@@ -17,7 +17,7 @@ import (
 
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/protect"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Controller handles volumes.
@@ -65,8 +65,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: own.Name, UID: string(own.UID)}, begin,
-		&mark.Reconcile{}, err)
+	c.env.Reconciled(event.Subject{Resource: "persistentvolumes", Name: own.Name, UID: string(own.UID)}, begin,
+		&event.Reconcile{}, err)
 	return err
 }
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // fieldManager owns the claim names in pods' status.
@@ -108,13 +108,13 @@ func (c *Controller) ensureClaim(
 			c.forgetCreated(claim.UID)
 		}
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  "pods",
 		Namespace: pod.Namespace,
 		Name:      pod.Name,
 		UID:       string(pod.UID),
 	}, begin,
-		&mark.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{claim.Name}}, err)
+		&event.Reconcile{EventSeen: c.loop.QueuedAt(k), Creates: []string{claim.Name}}, err)
 	return claim.Name, err
 }
 

@@ -32,7 +32,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/api/quota"
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 const (
@@ -324,13 +324,13 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.credits.restoreCredit(key, credit)
 	}
 	if err != nil || wrote {
-		subject := mark.Subject{
+		subject := event.Subject{
 			Resource:  "resourcequotas",
 			Namespace: q.Namespace,
 			Name:      q.Name,
 			UID:       string(q.UID),
 		}
-		c.env.Reconciled(subject, begin, &mark.Reconcile{}, err)
+		c.env.Reconciled(subject, begin, &event.Reconcile{}, err)
 	}
 	return errors.Join(failure, err)
 }

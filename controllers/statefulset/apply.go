@@ -19,7 +19,7 @@ import (
 
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/history"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // act executes the plan's stages up to the first failure.
@@ -35,7 +35,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 		}
 		a.templates[name] = t
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(snap.set), Has: len(snap.pods)}
+	detail := &event.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: replicas(snap.set), Has: len(snap.pods)}
 	all := slices.Concat(steps.stages...)
 	var uids []types.UID
 	for _, x := range all {
@@ -59,7 +59,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 		}
 	})
 	if len(detail.Creates)+len(uids) > 0 {
-		c.env.Reconciled(mark.Subject{
+		c.env.Reconciled(event.Subject{
 			Resource:  "statefulsets",
 			Namespace: snap.set.Namespace,
 			Name:      snap.set.Name,

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Controller evicts pods.
@@ -151,7 +151,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		if waiting {
 			c.env.Events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s",
 				key)
-			c.mark(pod, &mark.Eviction{Node: pod.Spec.NodeName, Cancelled: true})
+			c.mark(pod, &event.Eviction{Node: pod.Spec.NodeName, Cancelled: true})
 		}
 		return nil
 	}
@@ -166,7 +166,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	c.schedule(key, next)
 	if !next.at.Equal(was.at) || next.taint != was.taint {
-		c.mark(pod, &mark.Eviction{
+		c.mark(pod, &event.Eviction{
 			Node:      pod.Spec.NodeName,
 			Taint:     next.taint,
 			Tolerated: stays,
@@ -195,16 +195,16 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 }
 
 // mark sends a mark about the scheduled eviction.
-func (c *Controller) mark(pod *corev1.Pod, d *mark.Eviction) {
+func (c *Controller) mark(pod *corev1.Pod, d *event.Eviction) {
 	if c.env.Marks == nil {
 		return
 	}
-	c.env.Marks.Emit(mark.Mark{
-		Step:      mark.StepEviction,
+	c.env.Marks.Emit(event.Event{
+		Step:      event.StepEviction,
 		Component: "controllers",
 		At:        time.Now(),
 		Detail:    d,
-		Subject: mark.Subject{
+		Subject: event.Subject{
 			Resource:  "pods",
 			Namespace: pod.Namespace,
 			Name:      pod.Name,

@@ -22,7 +22,7 @@ import (
 
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/protect"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // byClass indexes volumes and claims by their classes.
@@ -136,7 +136,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	c.env.Reconciled(mark.Subject{Resource: "volumeattributesclasses", Name: own.Name, UID: string(own.UID)}, begin,
-		&mark.Reconcile{}, err)
+	c.env.Reconciled(event.Subject{Resource: "volumeattributesclasses", Name: own.Name, UID: string(own.UID)}, begin,
+		&event.Reconcile{}, err)
 	return err
 }

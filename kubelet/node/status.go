@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/api/resources"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // declaredFeatures is status.declaredFeatures: those that this kubelet supports, in alphabetical order.
@@ -149,10 +149,10 @@ func (k *Keeper) runtime(ctx context.Context, nodeStatus *corev1.NodeStatus) str
 			continue
 		}
 		if c.GetType() == runtimeapi.RuntimeReady {
-			problems = append(problems, "container runtime not ready: "+observed.Condition(c))
+			problems = append(problems, "container runtime not ready: "+runtimestate.Condition(c))
 		}
 	}
-	if text := observed.NetworkProblem(st); text != "" {
+	if text := runtimestate.NetworkProblem(st); text != "" {
 		problems = append(problems, text)
 	}
 	if len(problems) > 1 {

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	podkind "keelson/api/core/pod"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 )
 
 // reasonDeadline is why a pod ends whose activeDeadlineSeconds are over.
@@ -110,7 +110,7 @@ func (in *Input) newSandbox(plan *Plan) {
 }
 
 // containers starts what may start: init containers in order, then the main ones together; ephemeral ones at any time.
-func (in *Input) containers(plan *Plan, box *observed.Sandbox) {
+func (in *Input) containers(plan *Plan, box *runtimestate.Sandbox) {
 	pod := in.Pod
 	begun := in.mainsBegun(box.ID)
 	initialized := true
@@ -159,7 +159,7 @@ func (in *Input) mainsBegun(sandbox string) bool {
 }
 
 // keepRunning starts a container, starts it again, or stops it because a probe says so.
-func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev1.Container, kind podinfo.Kind) {
+func (in *Input) keepRunning(plan *Plan, box *runtimestate.Sandbox, container *corev1.Container, kind podinfo.Kind) {
 	cur := in.latestIn(box.ID, container.Name)
 	last := in.Observed.Latest(container.Name)
 	switch {
@@ -199,7 +199,7 @@ func (in *Input) keepRunning(plan *Plan, box *observed.Sandbox, container *corev
 }
 
 // backsOff reports whether a container that ended must wait before its next start, and plans that.
-func (in *Input) backsOff(plan *Plan, container *corev1.Container, ended *observed.Container) bool {
+func (in *Input) backsOff(plan *Plan, container *corev1.Container, ended *runtimestate.Container) bool {
 	over, until := in.Crashes[container.Name].Over(ended.Finished, in.Now)
 	if over {
 		return false
@@ -213,7 +213,7 @@ func (in *Input) backsOff(plan *Plan, container *corev1.Container, ended *observ
 	return true
 }
 
-func idOf(c *observed.Container) string {
+func idOf(c *runtimestate.Container) string {
 	if c == nil {
 		return ""
 	}
@@ -224,7 +224,7 @@ func startKey(name string) string { return Action{Op: OpStart, Container: name}.
 
 // start begins a container. If its last try failed and the back-off is not over, it says instead why the container
 // waits.
-func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
+func (in *Input) start(p *Plan, c *corev1.Container, last *runtimestate.Container) {
 	a := Action{Op: OpStart, Container: c.Name}
 	switch was := in.lostStatus(c.Name); {
 	case last != nil:
@@ -236,7 +236,7 @@ func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
 }
 
 // restartCreated replaces a container that was created and never started, after a crash or a failed start.
-func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *observed.Container) {
+func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *runtimestate.Container) {
 	in.startAction(p, Action{
 		Op:        OpStart,
 		Container: c.Name,
@@ -266,9 +266,9 @@ func (in *Input) explain(p *Plan, name string) {
 
 // watch looks after a running container: its probes, and whether it must end because of them or of a changed image.
 func (in *Input) watch(
-	plan *Plan, box *observed.Sandbox, container *corev1.Container, cur *observed.Container, kind podinfo.Kind,
+	plan *Plan, box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, kind podinfo.Kind,
 ) {
-	if h := cur.Annotations[observed.AnnotationHash]; h != "" && h != podinfo.Hash(container) {
+	if h := cur.Annotations[runtimestate.AnnotationHash]; h != "" && h != podinfo.Hash(container) {
 		in.do(plan, Action{
 			Op:        OpStop,
 			Container: container.Name,
@@ -302,7 +302,7 @@ func (in *Input) watch(
 // probes lists the container's probes and stops it when one has failed for good. While hook is set its post-start hook
 // runs.
 func (in *Input) probes(
-	plan *Plan, box *observed.Sandbox, container *corev1.Container, cur *observed.Container, hook bool,
+	plan *Plan, box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, hook bool,
 ) {
 	ip := in.HostIP
 	if len(box.IPs) > 0 {
@@ -360,7 +360,7 @@ func (in *Input) result(id string, k probe.Kind) probe.Result {
 
 // Started reports whether a container counts as started: it runs, its post-start hook and its startup probe are
 // through.
-func (in *Input) Started(c *corev1.Container, cur *observed.Container) bool {
+func (in *Input) Started(c *corev1.Container, cur *runtimestate.Container) bool {
 	if !cur.Running() || in.flying(startKey(c.Name)) {
 		return false
 	}

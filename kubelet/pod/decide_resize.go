@@ -5,16 +5,16 @@ package pod
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
 )
 
 // resizable reports whether a running container's cgroup differs from what its specification now asks for.
-func (in *Input) resizable(c *corev1.Container, cur *observed.Container) bool {
+func (in *Input) resizable(c *corev1.Container, cur *runtimestate.Container) bool {
 	applied, ok := in.Resized[cur.ID]
 	if !ok {
-		applied = cur.Annotations[observed.AnnotationResources]
+		applied = cur.Annotations[runtimestate.AnnotationResources]
 	}
 	return applied != "" && applied != podinfo.ResourcesHash(in.Pod, c)
 }
@@ -50,7 +50,7 @@ func (in *Input) containerWantsResize() bool {
 }
 
 // mustRestart reports whether what changes of a container's resources has the policy RestartContainer.
-func (in *Input) mustRestart(c *corev1.Container, cur *observed.Container) bool {
+func (in *Input) mustRestart(c *corev1.Container, cur *runtimestate.Container) bool {
 	want := translate.Resources(in.Pod, c, 0)
 	have := cur.Resources
 	for _, p := range c.ResizePolicy {

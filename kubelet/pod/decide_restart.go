@@ -5,8 +5,8 @@ package pod
 import (
 	"slices"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // reasonRestarting is why containers wait that a rule of one of them restarts together.
@@ -40,16 +40,16 @@ func (in *Input) currentLife() int {
 }
 
 // latest is the newest run of a container in the pod's current life; nil: it has not run in it.
-func (in *Input) latest(name string) *observed.Container {
+func (in *Input) latest(name string) *runtimestate.Container {
 	return in.inLife(in.Observed.Latest(name))
 }
 
 // latestIn is latest in one sandbox.
-func (in *Input) latestIn(sandbox, name string) *observed.Container {
+func (in *Input) latestIn(sandbox, name string) *runtimestate.Container {
 	return in.inLife(in.Observed.LatestIn(sandbox, name))
 }
 
-func (in *Input) inLife(c *observed.Container) *observed.Container {
+func (in *Input) inLife(c *runtimestate.Container) *runtimestate.Container {
 	if c == nil || c.Life < in.life {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (in *Input) inLife(c *observed.Container) *observed.Container {
 }
 
 // restartedWith reports whether a container ended in an earlier life of the pod.
-func (in *Input) restartedWith(last *observed.Container) bool {
+func (in *Input) restartedWith(last *runtimestate.Container) bool {
 	return last.Exited() && last.Life < in.life
 }
 

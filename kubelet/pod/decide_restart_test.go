@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // restarts gives a container the rule that its end with 88 restarts all containers of the pod.
@@ -118,7 +118,7 @@ func TestDecideRestartAll(t *testing.T) {
 // TestRestartAllFirstRule: the first rule with the code decides, and containers of an earlier life decide nothing.
 func TestRestartAllFirstRule(t *testing.T) {
 	p := podOf(corev1.RestartPolicyNever, nil, ctr("a", restarts), ctr("b"))
-	in := Input{Pod: p, Observed: &observed.Pod{Containers: []observed.Container{
+	in := Input{Pod: p, Observed: &runtimestate.Pod{Containers: []runtimestate.Container{
 		{Name: "b", Life: 1, State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 		{Name: "a", ExitCode: 88, State: runtimeapi.ContainerState_CONTAINER_EXITED},
 	}}}

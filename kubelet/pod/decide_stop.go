@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 )
 
 const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
@@ -82,7 +82,7 @@ func (in *Input) anyAlive() bool {
 	return false
 }
 
-func alive(c *observed.Container) bool {
+func alive(c *runtimestate.Container) bool {
 	return c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
 }
 
@@ -101,7 +101,7 @@ func (in *Input) stopContainers(plan *Plan, event string) {
 			rank[in.Pod.Spec.InitContainers[i].Name] = i + 1
 		}
 	}
-	var running []*observed.Container
+	var running []*runtimestate.Container
 	last := -1
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]

@@ -15,9 +15,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/holdback"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 )
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -61,17 +61,17 @@ func withStartup(c *corev1.Container)   { c.StartupProbe = &corev1.Probe{} }
 
 func (w world) input(t *testing.T) Input {
 	t.Helper()
-	seen := &observed.Pod{UID: "u"}
+	seen := &runtimestate.Pod{UID: "u"}
 	switch w.box {
 	case "ready", "":
-		seen.Sandboxes = []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2"}}}
+		seen.Sandboxes = []runtimestate.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2"}}}
 	case "stopped":
-		seen.Sandboxes = []observed.Sandbox{{ID: "box"}}
+		seen.Sandboxes = []runtimestate.Sandbox{{ID: "box"}}
 	}
 	for _, h := range w.have {
 		name, state, _ := strings.Cut(h, "=")
 		name, attempt, _ := strings.Cut(name, "#")
-		container := observed.Container{
+		container := runtimestate.Container{
 			Name:      name,
 			SandboxID: "box",
 			ID:        name + "-id",

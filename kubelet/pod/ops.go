@@ -16,13 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/event"
 	"keelson/kubelet/logs"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
 	"keelson/kubelet/volume"
-	"keelson/lib/mark"
 )
 
 // do begins one action.
@@ -120,7 +120,7 @@ func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
 		})
 	}
 	if !in.VolumesDone && ctx.Err() == nil {
-		w.mark(mark.StepVolumes, begin, err, &mark.Volumes{Count: len(in.Pod.Spec.Volumes)})
+		w.mark(event.StepVolumes, begin, err, &event.Volumes{Count: len(in.Pod.Spec.Volumes)})
 	}
 	return func() {
 		if !refresh.IsZero() {
@@ -178,7 +178,7 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, action Action) func()
 		id, err = w.createSandbox(ctx, in.Pod, cfg, handler)
 	}
 	if ctx.Err() == nil {
-		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: action.Attempt})
+		w.mark(event.StepSandbox, begin, err, &event.Sandbox{ID: id, Attempt: action.Attempt})
 	}
 	noNetwork := ""
 	if err != nil && !in.Pod.Spec.HostNetwork {
@@ -222,7 +222,7 @@ func (w *Worker) networkProblem(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	return observed.NetworkProblem(st)
+	return runtimestate.NetworkProblem(st)
 }
 
 func (w *Worker) createSandbox(
@@ -300,7 +300,7 @@ func (w *Worker) deletePod(ctx context.Context, in Input, action Action) func() 
 		err = nil
 	}
 	if ctx.Err() == nil {
-		w.mark(mark.StepTerminated, begin, err, &mark.Status{
+		w.mark(event.StepTerminated, begin, err, &event.Status{
 			From: string(in.Pod.Status.Phase),
 			To:   string(in.Pod.Status.Phase),
 		})

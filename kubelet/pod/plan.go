@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/holdback"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 )
 
 // Op is a kind of action.
@@ -146,7 +146,7 @@ type Input struct {
 	Gone bool
 	// Local: the API has no object of its own for it (static pods), so there is none to delete.
 	Local    bool
-	Observed *observed.Pod
+	Observed *runtimestate.Pod
 	Now      time.Time
 	// HostIP is the node's address, which is that of pods on the host network.
 	HostIP string

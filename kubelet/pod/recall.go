@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	podkind "keelson/api/core/pod"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/status"
 	"keelson/kubelet/translate"
 )
@@ -66,7 +66,7 @@ func statusOf(status *corev1.PodStatus, name string) *corev1.ContainerStatus {
 // resizedBefore reports whether a running container has the resources of its specification already: they are admitted,
 // and its cgroup has them.
 func resizedBefore(
-	pod *corev1.Pod, container *corev1.Container, cur *observed.Container, was *corev1.ContainerStatus,
+	pod *corev1.Pod, container *corev1.Container, cur *runtimestate.Container, was *corev1.ContainerStatus,
 ) bool {
 	have := cur.Resources
 	if have == nil || !equality.Semantic.DeepEqual(was.AllocatedResources, container.Resources.Requests) ||
@@ -93,7 +93,7 @@ func (w *Worker) recallBackOff() {
 		if w.s.seen.Latest(c.Name) != c {
 			continue
 		}
-		delay, err := time.ParseDuration(c.Annotations[observed.AnnotationBackOff])
+		delay, err := time.ParseDuration(c.Annotations[runtimestate.AnnotationBackOff])
 		if err == nil && delay > 0 {
 			w.s.crashes[c.Name] = Crash{Delay: min(delay, crashMax), Updated: c.Created}
 		}

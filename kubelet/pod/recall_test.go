@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
 )
 
@@ -41,7 +41,7 @@ func TestResizedBefore(t *testing.T) {
 		c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 	})
 	p := podOf(corev1.RestartPolicyAlways, nil, c)
-	cur := &observed.Container{Resources: translate.Resources(p, &c, 0)}
+	cur := &runtimestate.Container{Resources: translate.Resources(p, &c, 0)}
 	was := &corev1.ContainerStatus{AllocatedResources: c.Resources.Requests}
 	if !resizedBefore(p, &c, cur, was) {
 		t.Error("all is as specified: it would be resized again")
@@ -73,7 +73,7 @@ func TestEphemeralContainersRunOnce(t *testing.T) {
 	}
 	p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", ContainerID: "x://debug-id"}}
 	in := world{pod: p}.input(t)
-	in.Observed.Sandboxes = []observed.Sandbox{{ID: "box", Ready: true}}
+	in.Observed.Sandboxes = []runtimestate.Sandbox{{ID: "box", Ready: true}}
 	for _, a := range Decide(in).Actions {
 		if a.Container == "debug" {
 			t.Errorf("action %+v", a)

@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
-	"keelson/kubelet/observed"
+	"keelson/event"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/status"
-	"keelson/lib/mark"
 )
 
 const opStatus = "status"
@@ -81,7 +81,7 @@ func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input 
 		Now:                in.Now,
 		Restarting:         plan.Restarting,
 		Waiting:            map[string]status.Reason{},
-		TerminationMessage: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
+		TerminationMessage: func(_ *corev1.Container, c *runtimestate.Container) string { return w.s.messages[c.ID] },
 		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(pod, c) },
 	}
 	if in.Refused != nil {
@@ -177,11 +177,11 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 	begin := time.Now()
 	got, err := w.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
-	d := &mark.Status{From: string(target.Status.Phase), To: string(next.Phase), Ready: status.Ready(next)}
+	d := &event.Status{From: string(target.Status.Phase), To: string(next.Phase), Ready: status.Ready(next)}
 	if ctx.Err() == nil {
-		w.mark(mark.StepStatus, begin, err, d)
+		w.mark(event.StepStatus, begin, err, d)
 		if err == nil && d.Ready && !status.Ready(&target.Status) {
-			w.mark(mark.StepReady, begin, nil, d)
+			w.mark(event.StepReady, begin, nil, d)
 		}
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -17,11 +17,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/event"
 	"keelson/kubelet/image"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/translate"
-	"keelson/lib/mark"
 )
 
 // Reasons why a container waits after its start failed.
@@ -111,14 +111,14 @@ func (w *Worker) tryStart(
 		}
 	}
 	begin := time.Now()
-	ctr := &mark.Container{
+	ctr := &event.Container{
 		Name:    container.Name,
 		Init:    kind == podinfo.Init || kind == podinfo.SideCar,
 		Restart: action.Restart,
 	}
 	cfg, err := w.containerConfig(ctx, in, action, container, got, users)
 	if err != nil {
-		w.mark(mark.StepContainerCreated, begin, err, ctr)
+		w.mark(event.StepContainerCreated, begin, err, ctr)
 		return failedAs(reasonConfig, err)
 	}
 	// another program may have removed it
@@ -133,7 +133,7 @@ func (w *Worker) tryStart(
 	id := resp.GetContainerId()
 	created := *ctr
 	created.ID = id
-	w.mark(mark.StepContainerCreated, begin, err, &created)
+	w.mark(event.StepContainerCreated, begin, err, &created)
 	w.env.Metrics.ImageVolumes(imageVolumes(cfg), err)
 	if err != nil {
 		return failedAs(reasonCreate, err)
@@ -141,7 +141,7 @@ func (w *Worker) tryStart(
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
 	begin = time.Now()
 	_, err = w.env.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
-	w.mark(mark.StepContainerStarted, begin, err, &created)
+	w.mark(event.StepContainerStarted, begin, err, &created)
 	if err != nil {
 		// Recorded here and not with the waiting reasons: a pod that is never restarted does not wait afterwards.
 		w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+grpcText(err))
@@ -191,7 +191,7 @@ func (w *Worker) postStart(
 	if err == nil {
 		return nil
 	}
-	w.mark(mark.StepProbe, begin, nil, &mark.Probe{
+	w.mark(event.StepProbe, begin, nil, &event.Probe{
 		Container: container.Name,
 		Kind:      "postStart",
 		Action:    "hook of " + container.Name,
@@ -257,14 +257,14 @@ func (w *Worker) ensure(
 	begin := time.Now()
 	request.Pulling = func() {
 		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", request.Image)
-		w.mark(mark.StepImage, begin, nil, &mark.Image{Container: container.Name, Image: request.Image})
+		w.mark(event.StepImage, begin, nil, &event.Image{Container: container.Name, Image: request.Image})
 	}
 	got, err := w.env.Images.Ensure(ctx, request)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if ie, ok := errors.AsType[*image.Error](err); ok {
-		w.mark(mark.StepImage, begin, err, &mark.Image{Container: container.Name, Image: request.Image})
+		w.mark(event.StepImage, begin, err, &event.Image{Container: container.Name, Image: request.Image})
 		w.imageEvent(ref, ie)
 		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message, request.Image}, retry: ie.Retry, err: err}
 	}
@@ -272,7 +272,7 @@ func (w *Worker) ensure(
 		return nil, err
 	}
 	size := int64(got.Image.GetSize()) // no image is that large
-	w.mark(mark.StepImage, begin, nil, &mark.Image{
+	w.mark(event.StepImage, begin, nil, &event.Image{
 		Container: container.Name,
 		Image:     request.Image,
 		Present:   got.Present,

@@ -13,10 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	podkind "keelson/api/core/pod"
-	"keelson/kubelet/observed"
+	"keelson/event"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
-	"keelson/lib/mark"
+	"keelson/kubelet/runtimestate"
 )
 
 // view is a consistent snapshot of the worker's inputs.
@@ -253,7 +253,7 @@ func first(s []string) string {
 // read asks the runtime about the pod, and notes exits.
 func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 	begin := time.Now()
-	seen, err := observed.Read(ctx, w.env.Runtime, w.uid)
+	seen, err := runtimestate.Read(ctx, w.env.Runtime, w.uid)
 	w.env.Metrics.PodRead(time.Since(begin))
 	if err != nil {
 		if ctx.Err() == nil {
@@ -291,12 +291,12 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 			reason = "Error"
 		}
 		w.env.Metrics.ContainerTerminated(kind, container.ExitCode, reason)
-		w.env.Marks.Emit(mark.Mark{
-			Step:      mark.StepContainerExited,
+		w.env.Marks.Emit(event.Event{
+			Step:      event.StepContainerExited,
 			Component: w.env.Component,
 			At:        container.Finished,
 			Subject:   w.markSubject(),
-			Detail: &mark.Container{
+			Detail: &event.Container{
 				Name:     container.Name,
 				ID:       container.ID,
 				Init:     kind == podinfo.Init || kind == podinfo.SideCar,

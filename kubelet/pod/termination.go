@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/logs"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 	"keelson/lib/inroot"
 )
 
@@ -33,7 +33,7 @@ func messageLimit(pod *corev1.Pod) int {
 }
 
 // terminationMessage returns the message of a terminated container of the pod, cut as Kubernetes cuts it.
-func terminationMessage(pod *corev1.Pod, container *corev1.Container, cur *observed.Container) string {
+func terminationMessage(pod *corev1.Pod, container *corev1.Container, cur *runtimestate.Container) string {
 	text := wholeMessage(container, cur)
 	if limit := messageLimit(pod); len(text) > limit {
 		return strings.ToValidUTF8(text[:limit], "")
@@ -42,7 +42,7 @@ func terminationMessage(pod *corev1.Pod, container *corev1.Container, cur *obser
 }
 
 // wholeMessage reads what the container has left as its message.
-func wholeMessage(container *corev1.Container, cur *observed.Container) string {
+func wholeMessage(container *corev1.Container, cur *runtimestate.Container) string {
 	msg := ""
 	for _, m := range cur.Mounts {
 		if container.TerminationMessagePath == "" || m.GetContainerPath() != container.TerminationMessagePath {

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // TestTerminationMessages: the messages of a pod's containers take 12 KiB in all.
@@ -22,7 +22,7 @@ func TestTerminationMessages(t *testing.T) {
 	}
 	const path = "/dev/termination-log"
 	container := corev1.Container{Name: "c", TerminationMessagePath: path}
-	cur := &observed.Container{Mounts: []*runtimeapi.Mount{{ContainerPath: path, HostPath: file}}}
+	cur := &runtimestate.Container{Mounts: []*runtimeapi.Mount{{ContainerPath: path, HostPath: file}}}
 	for containers, want := range map[int]int{1: 4096, 3: 4096, 4: 3072, 7: 1754} { // 12288/7 is odd, "é" two bytes
 		pod := &corev1.Pod{Spec: corev1.PodSpec{
 			InitContainers: []corev1.Container{container},

@@ -16,19 +16,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
+	"keelson/event"
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/holdback"
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
-	"keelson/lib/mark"
 )
 
 // Env is what all workers of a node share. It is read-only once the first worker runs.
@@ -48,7 +48,7 @@ type Env struct {
 	Starts      *holdback.Keeper // nil: no start is held back
 	Prober      *probe.Runner    // sends the requests of httpGet hooks
 	Events      record.EventRecorder
-	Marks       *mark.Recorder
+	Marks       *event.Recorder
 	Metrics     *metrics.Metrics
 	Log         *slog.Logger
 
@@ -99,7 +99,7 @@ type Worker struct {
 	ended    []result
 	evict    *eviction
 	// published is what the loop last saw, for others to read.
-	published *observed.Pod
+	published *runtimestate.Pod
 
 	s   state // the loop's own
 	ops sync.WaitGroup
@@ -120,7 +120,7 @@ type eviction struct {
 
 // state belongs to the worker's goroutine.
 type state struct {
-	seen    *observed.Pod
+	seen    *runtimestate.Pod
 	flights map[string]Flight
 	cancels map[string]context.CancelFunc
 	failed  map[string]Failed
@@ -323,7 +323,7 @@ func (w *Worker) Pod() *corev1.Pod {
 }
 
 // EachRunning calls f with every container of the pod that ran when the worker last looked.
-func (w *Worker) EachRunning(f func(*observed.Container)) {
+func (w *Worker) EachRunning(f func(*runtimestate.Container)) {
 	seen := w.Observed()
 	if seen == nil {
 		return
@@ -336,7 +336,7 @@ func (w *Worker) EachRunning(f func(*observed.Container)) {
 }
 
 // Observed returns the pod as the runtime last reported it; nil: it was not asked yet. It is shared: never modify it.
-func (w *Worker) Observed() *observed.Pod {
+func (w *Worker) Observed() *runtimestate.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.published
@@ -410,9 +410,9 @@ func (w *Worker) launch(ctx context.Context, a Action, work func(ctx context.Con
 	})
 }
 
-func (w *Worker) subject() mark.Subject {
+func (w *Worker) subject() event.Subject {
 	p := w.pod
-	return mark.Subject{
+	return event.Subject{
 		Resource:  "pods",
 		Namespace: p.Namespace,
 		Name:      p.Name,
@@ -420,8 +420,8 @@ func (w *Worker) subject() mark.Subject {
 	}
 }
 
-func (w *Worker) mark(step mark.Step, begin time.Time, err error, detail any) {
-	mk := mark.Mark{
+func (w *Worker) mark(step event.Step, begin time.Time, err error, detail any) {
+	mk := event.Event{
 		Step:      step,
 		Component: w.env.Component,
 		At:        begin,
@@ -435,7 +435,7 @@ func (w *Worker) mark(step mark.Step, begin time.Time, err error, detail any) {
 	w.env.Marks.Emit(mk)
 }
 
-func (w *Worker) markSubject() mark.Subject {
+func (w *Worker) markSubject() event.Subject {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.subject()
@@ -446,11 +446,11 @@ func (w *Worker) markSeen() {
 	if w.static {
 		return
 	}
-	w.env.Marks.Emit(mark.Mark{
-		Step:      mark.StepSeen,
+	w.env.Marks.Emit(event.Event{
+		Step:      event.StepSeen,
 		Component: w.env.Component,
 		At:        w.s.first,
 		Subject:   w.markSubject(),
-		Detail:    &mark.Seen{Source: "api"},
+		Detail:    &event.Seen{Source: "api"},
 	})
 }

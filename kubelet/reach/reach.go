@@ -18,7 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/api/networking/reach"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 	"keelson/lib/linux"
 )
 
@@ -181,7 +181,7 @@ func (p *Prober) namespace(ctx context.Context, pod *corev1.Pod) (string, error)
 	if pod.Spec.HostNetwork {
 		return "", nil
 	}
-	seen, err := observed.Read(ctx, p.cfg.Runtime, string(pod.UID))
+	seen, err := runtimestate.Read(ctx, p.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		return "", err
 	}

@@ -16,8 +16,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/logs"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // containerLogs writes a container's log, with the parameters of PodLogOptions.
@@ -36,7 +36,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("container %q not found in pod %q", name, pod.Name), http.StatusNotFound)
 		return
 	}
-	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
+	seen, err := runtimestate.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -66,7 +66,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 }
 
 // logged returns the container run whose log is requested, or why there is none.
-func logged(pod *corev1.Pod, seen *observed.Pod, name string, previous bool) (*observed.Container, error) {
+func logged(pod *corev1.Pod, seen *runtimestate.Pod, name string, previous bool) (*runtimestate.Container, error) {
 	waiting := why(pod, name)
 	cur := seen.Latest(name)
 	switch {

@@ -32,7 +32,7 @@ import (
 
 	"keelson/cri"
 	"keelson/cri/critest"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/server"
 )
 
@@ -206,7 +206,7 @@ func (f *fixture) container(t *testing.T) {
 	box := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"},
 		LogDirectory: t.TempDir(),
-		Labels:       map[string]string{observed.LabelPodUID: "u"},
+		Labels:       map[string]string{runtimestate.LabelPodUID: "u"},
 	}
 	b, err := f.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: box})
 	if err != nil {
@@ -219,7 +219,7 @@ func (f *fixture) container(t *testing.T) {
 			Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
 			Image:    &runtimeapi.ImageSpec{Image: critest.HelloImage},
 			LogPath:  "c/0.log",
-			Labels:   map[string]string{observed.LabelPodUID: "u"},
+			Labels:   map[string]string{runtimestate.LabelPodUID: "u"},
 		},
 	})
 	if err != nil {

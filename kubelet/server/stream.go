@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // running returns the ID of the running container of a request. If there is none, it answers with an error.
@@ -25,7 +25,7 @@ func (s *Server) running(w http.ResponseWriter, r *http.Request) (string, bool) 
 		return "", false
 	}
 	name := r.PathValue("container")
-	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
+	seen, err := runtimestate.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return "", false
@@ -100,7 +100,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	if pod == nil {
 		return
 	}
-	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
+	seen, err := runtimestate.Read(r.Context(), s.cfg.Runtime, string(pod.UID))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -17,7 +17,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // scrape collects the metrics of one request for /metrics/cadvisor. They have cAdvisor's names and labels, which
@@ -116,13 +116,13 @@ func (s *Source) owners(ctx context.Context, out *scrape) error {
 	}
 	for _, b := range boxes.GetItems() {
 		l := b.GetLabels()
-		if l[observed.LabelPodUID] == "" {
+		if l[runtimestate.LabelPodUID] == "" {
 			continue // not made by a kubelet
 		}
 		out.boxes[b.GetId()] = owner{
-			id:        "/kubepods/pod" + l[observed.LabelPodUID],
-			namespace: l[observed.LabelPodNamespace],
-			pod:       l[observed.LabelPodName],
+			id:        "/kubepods/pod" + l[runtimestate.LabelPodUID],
+			namespace: l[runtimestate.LabelPodNamespace],
+			pod:       l[runtimestate.LabelPodName],
 		}
 	}
 	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})

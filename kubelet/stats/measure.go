@@ -17,8 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/eviction"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
 	"keelson/lib/inroot"
 	"keelson/lib/linux"
@@ -156,7 +156,7 @@ func (s *Source) PodStats(ctx context.Context, pods []*corev1.Pod, disk bool) (e
 	}
 	by := map[string]*runtimeapi.PodSandboxStats{}
 	for _, st := range resp.GetStats() {
-		by[st.GetAttributes().GetLabels()[observed.LabelPodUID]] = st
+		by[st.GetAttributes().GetLabels()[runtimestate.LabelPodUID]] = st
 	}
 	out := eviction.Usages{}
 	var errs []error
@@ -190,7 +190,7 @@ func (s *Source) PodDisk(ctx context.Context, pod *corev1.Pod) (eviction.Usage, 
 	}
 	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
 		Filter: &runtimeapi.PodSandboxStatsFilter{
-			LabelSelector: map[string]string{observed.LabelPodUID: string(pod.UID)},
+			LabelSelector: map[string]string{runtimestate.LabelPodUID: string(pod.UID)},
 		},
 	})
 	if err != nil {

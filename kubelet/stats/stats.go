@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/csi"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // Source measures the node and its pods; see New.
@@ -96,12 +96,16 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 	out := []pod{}
 	for _, st := range resp.GetStats() {
 		l := st.GetAttributes().GetLabels()
-		uid := l[observed.LabelPodUID]
+		uid := l[runtimestate.LabelPodUID]
 		if uid == "" {
 			continue
 		}
 		p := pod{
-			Ref:        podRef{Name: l[observed.LabelPodName], Namespace: l[observed.LabelPodNamespace], UID: uid},
+			Ref: podRef{
+				Name:      l[runtimestate.LabelPodName],
+				Namespace: l[runtimestate.LabelPodNamespace],
+				UID:       uid,
+			},
 			Start:      stamp(started[st.GetAttributes().GetId()]),
 			Containers: []container{},
 			CPU:        cpuOf(st.GetLinux().GetCpu()),
@@ -112,7 +116,7 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 			p.Processes = &processStats{n}
 		}
 		for _, c := range st.GetLinux().GetContainers() {
-			name := c.GetAttributes().GetLabels()[observed.LabelContainerName]
+			name := c.GetAttributes().GetLabels()[runtimestate.LabelContainerName]
 			if name == "" {
 				name = c.GetAttributes().GetMetadata().GetName()
 			}

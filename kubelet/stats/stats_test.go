@@ -20,7 +20,7 @@ import (
 
 	"keelson/cri"
 	"keelson/cri/critest"
-	"keelson/kubelet/observed"
+	"keelson/kubelet/runtimestate"
 )
 
 // running is a source over a runtime that has run one pod with one container for ten seconds; the container uses a
@@ -30,9 +30,9 @@ func running(t *testing.T) *Source {
 	fake := critest.NewFake()
 	client := cri.InProcess(fake).Runtime
 	labels := map[string]string{
-		observed.LabelPodName:      "web",
-		observed.LabelPodNamespace: "default",
-		observed.LabelPodUID:       "u",
+		runtimestate.LabelPodName:      "web",
+		runtimestate.LabelPodNamespace: "default",
+		runtimestate.LabelPodUID:       "u",
 	}
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"},
@@ -50,7 +50,7 @@ func running(t *testing.T) *Source {
 		Config: &runtimeapi.ContainerConfig{
 			Metadata: &runtimeapi.ContainerMetadata{Name: "app"},
 			Image:    &runtimeapi.ImageSpec{Image: "i"},
-			Labels:   map[string]string{observed.LabelContainerName: "app", observed.LabelPodUID: "u"},
+			Labels:   map[string]string{runtimestate.LabelContainerName: "app", runtimestate.LabelPodUID: "u"},
 		},
 	})
 	if err != nil {

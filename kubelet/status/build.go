@@ -17,9 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 )
 
 // Reason is a waiting container's reason and message.
@@ -28,15 +28,15 @@ type Reason struct{ Reason, Message string }
 // Input is everything that a status depends on.
 type Input struct {
 	Pod         *corev1.Pod // Status is the one last written
-	Observed    *observed.Pod
+	Observed    *runtimestate.Pod
 	Waiting     map[string]Reason // by container
 	ProbeResult func(probe.Key) probe.Result
-	Started     func(*corev1.Container, *observed.Container) bool
+	Started     func(*corev1.Container, *runtimestate.Container) bool
 	// Health returns the health of a container's devices; nil: unknown. Resources that it does not return stay as in
 	// the last status.
 	Health func(*corev1.Container) []corev1.ResourceStatus
 	// TerminationMessage is a dead container's termination message.
-	TerminationMessage func(*corev1.Container, *observed.Container) string
+	TerminationMessage func(*corev1.Container, *runtimestate.Container) string
 	// ResizePending is why a resize of the pod has not begun; nil: there is none.
 	ResizePending *Reason
 	// Restarting: containers are being stopped so that all of the pod start again.
@@ -224,13 +224,13 @@ func (in Input) containerStatus(container *corev1.Container, kind podinfo.Kind) 
 
 // older reports whether a container is an earlier run than the one that the status shows. The newer run was removed
 // to reclaim disk, and what is known of it stays.
-func older(cur *observed.Container, prior *corev1.ContainerStatus) bool {
+func older(cur *runtimestate.Container, prior *corev1.ContainerStatus) bool {
 	return cur != nil && prior != nil && prior.ContainerID != "" && cur.Restart < int(prior.RestartCount)
 }
 
 // setLastTermination fills lastState: the run before the one shown in state.
 func (in Input) setLastTermination(
-	c *corev1.Container, cur *observed.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus,
+	c *corev1.Container, cur *runtimestate.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus,
 ) {
 	switch prev := in.Observed.Previous(c.Name); {
 	case cs.State.Waiting != nil && cur.Exited():
@@ -348,7 +348,7 @@ func initDone(p *corev1.Pod, s *corev1.PodStatus) bool {
 	return true
 }
 
-func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1.ContainerStateTerminated {
+func (in Input) terminated(c *corev1.Container, cur *runtimestate.Container) *corev1.ContainerStateTerminated {
 	reason := cur.Reason
 	if reason == "" {
 		reason = "Completed"
@@ -377,7 +377,7 @@ func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1
 // ready reports whether a running container is ready. Before the first result of a probe the last status counts, for
 // the same run.
 func (in Input) ready(
-	c *corev1.Container, k podinfo.Kind, cur *observed.Container, prior *corev1.ContainerStatus,
+	c *corev1.Container, k podinfo.Kind, cur *runtimestate.Container, prior *corev1.ContainerStatus,
 ) bool {
 	if k == podinfo.Init || k == podinfo.Ephemeral {
 		return false
@@ -398,7 +398,7 @@ func (in Input) ready(
 	return prior != nil && prior.Ready && prior.ContainerID == in.RuntimeName+"://"+cur.ID
 }
 
-func user(cur *observed.Container) *corev1.ContainerUser {
+func user(cur *runtimestate.Container) *corev1.ContainerUser {
 	u := cur.User.GetLinux()
 	if u == nil {
 		return nil
@@ -412,7 +412,7 @@ func user(cur *observed.Container) *corev1.ContainerUser {
 
 // volumeMounts returns a container's mounts. Whether one is recursively read-only is what the runtime did, not what
 // the pod asked for.
-func volumeMounts(c *corev1.Container, cur *observed.Container) []corev1.VolumeMountStatus {
+func volumeMounts(c *corev1.Container, cur *runtimestate.Container) []corev1.VolumeMountStatus {
 	var out []corev1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {
 		v := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
@@ -429,7 +429,7 @@ func volumeMounts(c *corev1.Container, cur *observed.Container) []corev1.VolumeM
 }
 
 // recursive reports whether the container's mount at a path is recursively read-only.
-func recursive(cur *observed.Container, at string) bool {
+func recursive(cur *runtimestate.Container, at string) bool {
 	at = path.Join("/", at)
 	return slices.ContainsFunc(cur.Mounts, func(m *runtimeapi.Mount) bool {
 		return m.GetRecursiveReadOnly() && path.Clean(m.GetContainerPath()) == at

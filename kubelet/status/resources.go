@@ -11,12 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	helper "k8s.io/component-helpers/resource"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // setResources sets the allocated resources and, while the container runs, the actual resources of its cgroup.
-func (in Input) setResources(container *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
+func (in Input) setResources(container *corev1.Container, cur *runtimestate.Container, cs *corev1.ContainerStatus) {
 	cs.AllocatedResources = nil
 	cs.Resources = nil
 	if in.ResizePending != nil {

@@ -17,14 +17,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
+	"keelson/kubelet/runtimestate"
 )
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-func input(p *corev1.Pod, cs ...observed.Container) Input {
+func input(p *corev1.Pod, cs ...runtimestate.Container) Input {
 	for i := range cs {
 		cs[i].SandboxID = "box"
 	}
@@ -33,18 +33,18 @@ func input(p *corev1.Pod, cs ...observed.Container) Input {
 		Now:         now,
 		RuntimeName: "rt",
 		HostIPs:     []string{"192.0.2.1"},
-		Observed: &observed.Pod{
-			Sandboxes:  []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}},
+		Observed: &runtimestate.Pod{
+			Sandboxes:  []runtimestate.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}},
 			Containers: cs,
 		},
 		ProbeResult: func(probe.Key) probe.Result { return probe.Unknown },
-		Started:     func(_ *corev1.Container, c *observed.Container) bool { return c.Running() },
+		Started:     func(_ *corev1.Container, c *runtimestate.Container) bool { return c.Running() },
 		Waiting:     map[string]Reason{},
 	}
 }
 
-func running(name string) observed.Container {
-	return observed.Container{
+func running(name string) runtimestate.Container {
+	return runtimestate.Container{
 		ID:      name + "-id",
 		Name:    name,
 		State:   runtimeapi.ContainerState_CONTAINER_RUNNING,
@@ -52,8 +52,8 @@ func running(name string) observed.Container {
 	}
 }
 
-func exited(name string, code int32) observed.Container {
-	return observed.Container{
+func exited(name string, code int32) runtimestate.Container {
+	return runtimestate.Container{
 		ID:       name + "-id",
 		Name:     name,
 		State:    runtimeapi.ContainerState_CONTAINER_EXITED,
@@ -287,7 +287,7 @@ func TestContainerStates(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	in := input(p, exited("c", 3))
 	in.Waiting["c"] = Reason{"CrashLoopBackOff", "back-off"}
-	in.TerminationMessage = func(*corev1.Container, *observed.Container) string { return "last words" }
+	in.TerminationMessage = func(*corev1.Container, *runtimestate.Container) string { return "last words" }
 	cs := Build(in).ContainerStatuses[0]
 	if cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff" ||
 		cs.LastTerminationState.Terminated == nil {
@@ -467,7 +467,7 @@ func TestHealthOfDevices(t *testing.T) {
 // too large to be written. The devices that are not well are told of, and the status does not change by itself.
 func TestHealthOfManyDevices(t *testing.T) {
 	names := strings.Fields(strings.Repeat("c ", 20))
-	var seen []observed.Container
+	var seen []runtimestate.Container
 	told := map[string][]corev1.ResourceStatus{}
 	for i := range names {
 		names[i] += fmt.Sprint(i)
@@ -574,7 +574,7 @@ func TestRecursiveReadOnlyIsWhatWasDone(t *testing.T) {
 			{Name: "v", MountPath: "/written"},
 		},
 	}
-	got := volumeMounts(c, &observed.Container{Mounts: []*runtimeapi.Mount{
+	got := volumeMounts(c, &runtimestate.Container{Mounts: []*runtimeapi.Mount{
 		{ContainerPath: "/done", RecursiveReadOnly: true},
 		{ContainerPath: "/relative/", RecursiveReadOnly: true},
 		{
@@ -611,7 +611,7 @@ func TestReclaimedRun(t *testing.T) {
 		got.LastTerminationState.Terminated.ExitCode != 1 {
 		t.Fatalf("before: got phase %s, %+v", want.Phase, got)
 	}
-	for name, left := range map[string][]observed.Container{
+	for name, left := range map[string][]runtimestate.Container{
 		"the earlier run is left": {first},
 		"the newest run is left":  {second},
 		"none is left":            nil,

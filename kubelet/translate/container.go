@@ -19,9 +19,9 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // ContainerInput has the inputs of a container's configuration besides its pod.
@@ -79,18 +79,18 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 		Devices:    in.Devices,
 		CDIDevices: cdiDevices(in.CDI),
 		Labels: map[string]string{
-			observed.LabelPodName:       pod.Name,
-			observed.LabelPodNamespace:  pod.Namespace,
-			observed.LabelPodUID:        string(pod.UID),
-			observed.LabelContainerName: container.Name,
+			runtimestate.LabelPodName:       pod.Name,
+			runtimestate.LabelPodNamespace:  pod.Namespace,
+			runtimestate.LabelPodUID:        string(pod.UID),
+			runtimestate.LabelContainerName: container.Name,
 		},
 		Annotations: map[string]string{
-			observed.AnnotationHash:          podinfo.Hash(container),
-			observed.AnnotationResources:     podinfo.ResourcesHash(pod, container),
-			observed.AnnotationRestartCount:  strconv.Itoa(in.Restart),
-			observed.AnnotationMessagePath:   container.TerminationMessagePath,
-			observed.AnnotationMessagePolicy: string(container.TerminationMessagePolicy),
-			observed.AnnotationGracePeriod:   strconv.FormatInt(podinfo.GracePeriodSeconds(pod), 10),
+			runtimestate.AnnotationHash:          podinfo.Hash(container),
+			runtimestate.AnnotationResources:     podinfo.ResourcesHash(pod, container),
+			runtimestate.AnnotationRestartCount:  strconv.Itoa(in.Restart),
+			runtimestate.AnnotationMessagePath:   container.TerminationMessagePath,
+			runtimestate.AnnotationMessagePolicy: string(container.TerminationMessagePolicy),
+			runtimestate.AnnotationGracePeriod:   strconv.FormatInt(podinfo.GracePeriodSeconds(pod), 10),
 		},
 		LogPath:   LogPath(container.Name, in.Restart),
 		Stdin:     container.Stdin,
@@ -102,10 +102,10 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 		},
 	}
 	if in.BackOff > 0 {
-		cfg.Annotations[observed.AnnotationBackOff] = in.BackOff.String()
+		cfg.Annotations[runtimestate.AnnotationBackOff] = in.BackOff.String()
 	}
 	if in.Life > 0 {
-		cfg.Annotations[observed.AnnotationLife] = strconv.Itoa(in.Life)
+		cfg.Annotations[runtimestate.AnnotationLife] = strconv.Itoa(in.Life)
 	}
 	for k, v := range in.Annotations {
 		if _, ok := cfg.Annotations[k]; !ok {

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/runtimestate"
 )
 
 // SandboxInput has the inputs of a sandbox's configuration besides its pod.
@@ -67,9 +67,9 @@ func Sandbox(pod *corev1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, er
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[observed.LabelPodName] = pod.Name
-	labels[observed.LabelPodNamespace] = pod.Namespace
-	labels[observed.LabelPodUID] = string(pod.UID)
+	labels[runtimestate.LabelPodName] = pod.Name
+	labels[runtimestate.LabelPodNamespace] = pod.Namespace
+	labels[runtimestate.LabelPodUID] = string(pod.UID)
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name:      pod.Name,

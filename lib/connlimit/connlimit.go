@@ -31,7 +31,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"keelson/lib/turns"
+	"keelson/lib/cpusem"
 )
 
 // State is the progress of a connection.
@@ -91,7 +91,7 @@ type Listener struct {
 	perSource int // of loose ones of one address
 
 	refused [reasons]atomic.Int64
-	turns   *turns.Gate // limits the computation before first requests
+	turns   *cpusem.Gate // limits the computation before first requests
 
 	mu       sync.Mutex
 	accepted uint64
@@ -118,7 +118,7 @@ func New(l net.Listener, maximum int) *Listener {
 		tenants:   max(maximum/2, 1),
 		perSource: max(maximum/4, 1),
 		bySource:  map[netip.Prefix]int{},
-		turns:     turns.New(runtime.GOMAXPROCS(0)),
+		turns:     cpusem.New(runtime.GOMAXPROCS(0)),
 	}
 }
 

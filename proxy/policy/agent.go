@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/network/nft"
 )
 
@@ -31,7 +31,7 @@ type Config struct {
 	Table string
 	// NetNS is the descriptor of a network namespace; 0: the process's.
 	NetNS int
-	Marks *mark.Recorder
+	Marks *event.Recorder
 	Log   *slog.Logger
 }
 

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	podapi "keelson/api/core/pod"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // early holds the addresses of a pod that the runtime has reported (Connected) and the API does not show yet.
@@ -123,16 +123,16 @@ func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
 			continue
 		}
 		told[pod.UID] = true
-		policy := &mark.Policy{Ingress: pod.policies(Ingress), Egress: pod.policies(Egress)}
+		policy := &event.Policy{Ingress: pod.policies(Ingress), Egress: pod.policies(Egress)}
 		if len(policy.Ingress)+len(policy.Egress) == 0 {
 			continue
 		}
-		a.cfg.Marks.Emit(mark.Mark{
-			Step:      mark.StepPolicy,
+		a.cfg.Marks.Emit(event.Event{
+			Step:      event.StepPolicy,
 			Component: "networkpolicy",
 			At:        begin,
 			Took:      time.Since(begin),
-			Subject: mark.Subject{
+			Subject: event.Subject{
 				Resource:  "pods",
 				Namespace: pod.Namespace,
 				Name:      pod.Name,

@@ -12,7 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/runtime/image"
 )
 
@@ -73,13 +73,13 @@ func (s *Server) progress(request *runtimeapi.PullImageRequest) image.Progress {
 			return
 		}
 		last = now
-		s.cfg.Marks.Emit(mark.Mark{
-			Step:      mark.StepImage,
+		s.cfg.Marks.Emit(event.Event{
+			Step:      event.StepImage,
 			Component: "runtime",
 			At:        begin,
 			Took:      now.Sub(begin),
 			Subject:   subject(pod),
-			Detail:    &mark.Image{Image: request.GetImage().GetImage(), Bytes: done, Total: total},
+			Detail:    &event.Image{Image: request.GetImage().GetImage(), Bytes: done, Total: total},
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Network connects pods to the pod network: package network, or CNI plugins. All methods must be idempotent: they are
@@ -55,7 +55,7 @@ type Attachment struct {
 	Addrs []netip.Addr
 	// CNI is the name of the CNI network, if there is one, and Plugins are the plugins that ran, also when one failed.
 	CNI     string
-	Plugins []mark.Plugin
+	Plugins []event.Plugin
 }
 
 // networkState is the last report of Network.Watch.
@@ -109,16 +109,16 @@ func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 	return c
 }
 
-// attachNetwork attaches the pod to the network and emits the mark.
+// attachNetwork attaches the pod to the network and emits the event.
 func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
 	cfg := sb.rec.Config.v
-	mk := mark.Mark{
-		Step:      mark.StepNetwork,
+	mk := event.Event{
+		Step:      event.StepNetwork,
 		Component: "runtime",
 		At:        time.Now(),
 		Subject:   subject(cfg.GetMetadata()),
 	}
-	detail := &mark.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
+	detail := &event.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
 	mk.Detail = detail
 	if detail.HostNetwork || s.cfg.Network == nil {
 		return nil, s.cfg.Marks.Reach(mk)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/event"
 	"keelson/lib/linux"
-	"keelson/lib/mark"
 	"keelson/runtime/shim"
 )
 
@@ -242,8 +242,8 @@ func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 	return nil
 }
 
-func subject(m *runtimeapi.PodSandboxMetadata) mark.Subject {
-	return mark.Subject{
+func subject(m *runtimeapi.PodSandboxMetadata) event.Subject {
+	return event.Subject{
 		Resource:  "pods",
 		Namespace: m.GetNamespace(),
 		Name:      m.GetName(),

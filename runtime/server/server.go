@@ -30,9 +30,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
 
+	"keelson/event"
 	"keelson/lib/linux"
 	"keelson/lib/logrotate"
-	"keelson/lib/mark"
 	"keelson/runtime/image"
 	"keelson/runtime/shim"
 	"keelson/runtime/snapshot"
@@ -55,7 +55,7 @@ type Config struct {
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
 	// Logs bounds each container's log; zero fields mean Kubernetes' defaults.
 	Logs  logrotate.Policy
-	Marks *mark.Recorder
+	Marks *event.Recorder
 	Log   *slog.Logger
 	// StreamTCP also serves exec, attach and port-forward streams on a loopback port with TLS, for clients in other
 	// processes. Otherwise only DialStreams reaches them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain converts a scheduling attempt to a mark.Decision, which users read in
+// Package explain converts a scheduling attempt to a event.Decision, which users read in
 // `keelson why` and `keelson timeline`. The scheduler calls it once per attempt. It never
 // changes the result of an attempt. It must be cheap for pods that found a node, so it
 // formats texts for few nodes only.
@@ -15,7 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -30,8 +30,8 @@ const (
 )
 
 // Decision returns the decision of an attempt.
-func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
-	decision := &mark.Decision{
+func Decision(a *framework.Attempt, attempt int, wait time.Duration) *event.Decision {
+	decision := &event.Decision{
 		Attempt:    attempt,
 		QueueWait:  wait,
 		Nodes:      a.EvaluatedNodes,
@@ -116,14 +116,14 @@ func tied(a *framework.Attempt) int {
 
 // verdictWithDistance is a verdict with the distance of the node from fitting (framework.Explainer).
 type verdictWithDistance struct {
-	mark.Verdict
+	event.Verdict
 	distance float64
 	of       *framework.Refusal // that Verdict does not explain yet; nil: it does
 }
 
 // verdicts returns the refusals: in a small cluster all by node name, else the nearest nodes, and only a few if the pod
 // found a node.
-func verdicts(attempt *framework.Attempt, small bool) []mark.Verdict {
+func verdicts(attempt *framework.Attempt, small bool) []event.Verdict {
 	look := len(attempt.Refused)
 	keep := len(attempt.Refused)
 	if !small {
@@ -157,7 +157,7 @@ func verdicts(attempt *framework.Attempt, small bool) []mark.Verdict {
 		}
 	}
 	markNearest(all)
-	out := make([]mark.Verdict, len(all))
+	out := make([]event.Verdict, len(all))
 	for i := range all {
 		out[i] = all[i].Verdict
 	}
@@ -213,7 +213,7 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 // explainRefusal explains the refusal of a node, and says how far the node is from fitting.
 func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verdictWithDistance {
 	distance := verdictWithDistance{
-		Verdict: mark.Verdict{
+		Verdict: event.Verdict{
 			Node:   refusal.Node.Name,
 			Plugin: refusal.Status.Plugin,
 			Reason: strings.Join(refusal.Status.Reasons, ", "),
@@ -296,38 +296,38 @@ func decidesWhatCounts(plugin string) bool {
 }
 
 // scores returns the scores of the leading nodes, best first.
-func scores(attempt *framework.Attempt, small bool) []mark.NodeScore {
+func scores(attempt *framework.Attempt, small bool) []event.NodeScore {
 	if len(attempt.Totals) == 0 {
-		return []mark.NodeScore{{Node: attempt.Chosen.Name}}
+		return []event.NodeScore{{Node: attempt.Chosen.Name}}
 	}
 	lead := leadingPlaces(attempt, small)
-	out := make([]mark.NodeScore, len(lead))
-	shares := make([]mark.PluginScore, len(lead)*len(attempt.ScoredBy))
+	out := make([]event.NodeScore, len(lead))
+	shares := make([]event.PluginScore, len(lead)*len(attempt.ScoredBy))
 	for i, at := range lead {
 		mine := shares[i*len(attempt.ScoredBy) : (i+1)*len(attempt.ScoredBy)]
 		for p, w := range attempt.ScoredBy {
-			mine[p] = mark.PluginScore{
+			mine[p] = event.PluginScore{
 				Plugin: w.Plugin.Name(),
 				Raw:    attempt.Raw[p][at],
 				Score:  attempt.Scores[p][at],
 				Weight: w.Weight,
 			}
 		}
-		out[i] = mark.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
+		out[i] = event.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
 	}
 	addRuleScores(out, attempt, lead)
 	return out
 }
 
 // rules returns the rules of plugins whose score is a sum of rules (CELPolicy).
-func rules(a *framework.Attempt) (out []mark.Rule) {
+func rules(a *framework.Attempt) (out []event.Rule) {
 	for p, r := range a.RuleScorers {
 		if r == nil {
 			continue
 		}
 		by := a.ScoredBy[p]
 		for _, rule := range r.Rules() {
-			out = append(out, mark.Rule{
+			out = append(out, event.Rule{
 				Plugin:     by.Plugin.Name(),
 				Policy:     rule.Policy,
 				From:       rule.From,
@@ -341,7 +341,7 @@ func rules(a *framework.Attempt) (out []mark.Rule) {
 }
 
 // addRuleScores adds the scores of the rules to out, which has the nodes at places of a.Feasible.
-func addRuleScores(out []mark.NodeScore, a *framework.Attempt, places []int) {
+func addRuleScores(out []event.NodeScore, a *framework.Attempt, places []int) {
 	for _, r := range a.RuleScorers {
 		if r == nil {
 			continue
@@ -350,7 +350,7 @@ func addRuleScores(out []mark.NodeScore, a *framework.Attempt, places []int) {
 		for i, at := range places {
 			for rule := range n {
 				raw, score, ok := r.RuleResult(at, rule)
-				out[i].Rules = append(out[i].Rules, mark.RuleScore{Raw: raw, Score: score, Failed: !ok})
+				out[i].Rules = append(out[i].Rules, event.RuleScore{Raw: raw, Score: score, Failed: !ok})
 			}
 		}
 	}

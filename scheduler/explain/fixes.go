@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/framework"
 )
 
@@ -21,11 +21,11 @@ const (
 )
 
 // groups counts all refusals by plugin and reason, the most frequent first.
-func groups(attempt *framework.Attempt) []mark.Group {
+func groups(attempt *framework.Attempt) []event.Group {
 	type key struct{ plugin, reason string }
 	at := map[key]int{}
-	var out []mark.Group
-	group := func(st *framework.Status) *mark.Group {
+	var out []event.Group
+	group := func(st *framework.Status) *event.Group {
 		k := key{plugin: st.Plugin}
 		if len(st.Reasons) == 1 {
 			k.reason = st.Reasons[0]
@@ -36,11 +36,11 @@ func groups(attempt *framework.Attempt) []mark.Group {
 		if !ok {
 			i = len(out)
 			at[k] = i
-			out = append(out, mark.Group{Plugin: k.plugin, Reason: k.reason})
+			out = append(out, event.Group{Plugin: k.plugin, Reason: k.reason})
 		}
 		return &out[i]
 	}
-	var g *mark.Group
+	var g *event.Group
 	for i := range attempt.Refused {
 		if i == 0 || attempt.Refused[i].Status != attempt.Refused[i-1].Status {
 			g = group(attempt.Refused[i].Status)
@@ -55,7 +55,7 @@ func groups(attempt *framework.Attempt) []mark.Group {
 	if attempt.PreFilterStatus != nil {
 		group(attempt.PreFilterStatus).Nodes = len(attempt.Snapshot.Nodes)
 	}
-	slices.SortStableFunc(out, func(x, y mark.Group) int {
+	slices.SortStableFunc(out, func(x, y event.Group) int {
 		return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Plugin, y.Plugin), cmp.Compare(x.Reason, y.Reason))
 	})
 	return out[:min(len(out), maxGroups)]
@@ -72,7 +72,7 @@ func fixes(x *framework.Explained) []string {
 }
 
 // hints returns the hint of the nearest node, and the hint of another plugin.
-func hints(attempt *framework.Attempt, verdicts []mark.Verdict) []string {
+func hints(attempt *framework.Attempt, verdicts []event.Verdict) []string {
 	var out []string
 	for i := range verdicts {
 		if verdicts[i].Nearest {
@@ -121,11 +121,11 @@ func otherHint(a *framework.Attempt, plugin string) string {
 }
 
 // Preemption returns the victims of the preemption of a pod or group.
-func Preemption(preemption *framework.Preemption) *mark.Preemption {
+func Preemption(preemption *framework.Preemption) *event.Preemption {
 	if preemption == nil {
 		return nil
 	}
-	out := &mark.Preemption{
+	out := &event.Preemption{
 		Node:          preemption.Node,
 		Count:         len(preemption.Victims),
 		PDBViolations: preemption.PDBViolations,
@@ -135,7 +135,7 @@ func Preemption(preemption *framework.Preemption) *mark.Preemption {
 		Why:           preemption.Why,
 	}
 	for _, v := range preemption.Victims[:min(len(preemption.Victims), maxVictims)] {
-		out.Victims = append(out.Victims, mark.Victim{
+		out.Victims = append(out.Victims, event.Victim{
 			Namespace: v.Pod.Namespace,
 			Name:      v.Pod.Name,
 			Priority:  v.Priority,

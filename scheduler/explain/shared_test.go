@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
-	"keelson/lib/mark"
+	"keelson/event"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -75,7 +75,7 @@ func TestSharedRefusals(t *testing.T) {
 }
 
 // told is an attempt's decision, without times.
-func told(a *framework.Attempt) *mark.Decision {
+func told(a *framework.Attempt) *event.Decision {
 	d := explain.Decision(a, 1, 0)
 	for _, took := range []*time.Duration{&d.Filter, &d.Score, &d.PreFilter, &d.PostFilter, &d.PreScore} {
 		*took = 0
@@ -98,7 +98,7 @@ func TestAlikeShareRefusals(t *testing.T) {
 		explain.Decision(a, 1, 0)
 		return a
 	}
-	of := func() *mark.Verdict { return &try().Refusals.Explained.Rejected[0] }
+	of := func() *event.Verdict { return &try().Refusals.Explained.Rejected[0] }
 	first := of()
 	if of() != first {
 		t.Error("nothing has changed, and it was explained again")

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"keelson/api/same"
+	"keelson/api/fastequal"
 )
 
 // typicalPod is a pod of about 2 KB as a Deployment makes them.
@@ -112,7 +112,7 @@ func TestSameSpec(t *testing.T) {
 		{"more", func(s *corev1.PodSpec) { s.NodeName = "n" }, false},
 	} {
 		p := old.DeepCopy()
-		if tc.change(&p.Spec); same.Semantically(&p.Spec, &old.Spec) != tc.want {
+		if tc.change(&p.Spec); fastequal.Semantically(&p.Spec, &old.Spec) != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
 		}
 	}

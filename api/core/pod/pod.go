@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/api/core/podspec"
+	"keelson/api/fastequal"
 	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/resources"
-	"keelson/api/same"
 )
 
 // Pod describes pods.
@@ -83,7 +83,7 @@ func prepareUpdate(p, old *corev1.Pod, on gates.On) {
 
 func bumpGeneration(p, old *corev1.Pod) {
 	p.Generation = old.Generation
-	if !same.Semantically(&p.Spec, &old.Spec) {
+	if !fastequal.Semantically(&p.Spec, &old.Spec) {
 		p.Generation++
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/fastequal"
 	"keelson/api/gates"
-	"keelson/api/same"
 )
 
 // validateUpdate lets a user change little more than images, deadlines, gates and tolerations.
@@ -37,7 +37,7 @@ func validateUpdate(pod, old *corev1.Pod) field.ErrorList {
 	}
 	checker.tolerationChanges(pod.Spec.Tolerations, old.Spec.Tolerations)
 	checker.gateChanges(pod.Spec.SchedulingGates, old.Spec.SchedulingGates)
-	if !same.Semantically(&pod.Spec, &old.Spec) {
+	if !fastequal.Semantically(&pod.Spec, &old.Spec) {
 		checker.nothingElse(pod, old)
 	}
 	return checker.Errors()

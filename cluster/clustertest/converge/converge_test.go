@@ -25,7 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/cluster/clustertest"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestMain keeps client-go from telling of all the faults, and the garbage collector from working for every cluster
@@ -231,7 +231,7 @@ func (h *history) begin(t *testing.T) {
 		Controllers: idleControllers,
 		Nodes:       nodeCount,
 		Between:     h.f.between,
-		Marks:       []mark.Listener{h.f.marked},
+		Marks:       []event.Listener{h.f.marked},
 	})
 	h.c = cluster
 	h.u.c = cluster
@@ -290,7 +290,7 @@ func (h *history) converged(t *testing.T, d time.Duration) (left []string) {
 	}
 }
 
-// disturb has a part crash soon, sometimes: after so many writes, or at a mark.
+// disturb has a part crash soon, sometimes: after so many writes, or at a event.
 func (h *history) disturb(t *testing.T) {
 	t.Helper()
 	if h.u.rng.IntN(4) == 0 {

@@ -24,7 +24,7 @@ import (
 
 	"keelson/client"
 	"keelson/cluster/clustertest"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // faults make trouble between the parts of a cluster and its API server while they are on.
@@ -81,7 +81,7 @@ func (f *faults) disarm(part string) {
 	delete(f.marks, part)
 }
 
-// disarmMarks has a part that lives not crash at a mark.
+// disarmMarks has a part that lives not crash at a event.
 func (f *faults) disarmMarks(part string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,8 +94,8 @@ func (f *faults) isDead(part string) bool {
 	return f.dead[part]
 }
 
-// marked is a mark.Listener: a part that is to crash at this mark is dead before it does anything else.
-func (f *faults) marked(m mark.Mark) {
+// marked is a event.Listener: a part that is to crash at this mark is dead before it does anything else.
+func (f *faults) marked(m event.Event) {
 	part := m.Component
 	if strings.HasPrefix(part, "kubelet ") {
 		part = clustertest.Nodes

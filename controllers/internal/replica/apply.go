@@ -18,7 +18,7 @@ import (
 
 	"keelson/api/meta"
 	"keelson/controllers/framework"
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // maxParallelDeletes limits parallel deletions of one set.
@@ -29,14 +29,14 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 	if p.create == 0 && len(p.remove) == 0 {
 		return nil
 	}
-	detail := &mark.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: desiredReplicas(snap.set), Has: len(p.active)}
+	detail := &event.Reconcile{EventSeen: c.loop.QueuedAt(key), Wants: desiredReplicas(snap.set), Has: len(p.active)}
 	var err error
 	if p.create > 0 {
 		detail.Creates, err = c.create(ctx, key, snap.set, p.create)
 	} else {
 		detail.Deletes, err = c.remove(ctx, snap.set, p.remove)
 	}
-	c.env.Reconciled(mark.Subject{
+	c.env.Reconciled(event.Subject{
 		Resource:  c.kind.Resource(),
 		Namespace: snap.set.Namespace,
 		Name:      snap.set.Name,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns limits the number of goroutines that compute at the same time, with a FIFO semaphore. The Go scheduler
+// Package cpusem limits the number of goroutines that compute at the same time, with a FIFO semaphore. The Go scheduler
 // runs all runnable goroutines in turn: with thousands of them, a short task such as a health check waits for seconds.
 // Goroutines that wait for the semaphore are not runnable. Handlers that encode lists and watches use it, and
 // lib/connlimit for handshakes.
 //
 // Invariant: a goroutine never waits for anything else (a client, a shared lock, a store) while it has a place.
-package turns
+package cpusem
 
 import (
 	"context"

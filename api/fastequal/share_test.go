@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package same_test
+package fastequal_test
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"keelson/api/same"
+	"keelson/api/fastequal"
 )
 
 // TestShare: what is the same is one, what differs is kept, and obj means what it meant.
@@ -37,7 +37,7 @@ func TestShare(t *testing.T) {
 	obj.Spec.Tolerations = []corev1.Toleration{}
 	want := obj.DeepCopy()
 	before := old.DeepCopy()
-	same.Share(obj, old)
+	fastequal.Share(obj, old)
 	if d := cmp.Diff(want, obj); d != "" {
 		t.Errorf("sharing changed the object:\n%s", d)
 	}
@@ -61,7 +61,7 @@ func TestShare(t *testing.T) {
 		t.Error("the labels are held twice")
 	}
 	// Nothing to share, nothing harmed.
-	same.Share(&unstructured.Unstructured{}, &unstructured.Unstructured{})
-	same.Share(obj, obj)
-	same.Share(obj, &corev1.Node{})
+	fastequal.Share(&unstructured.Unstructured{}, &unstructured.Unstructured{})
+	fastequal.Share(obj, obj)
+	fastequal.Share(obj, &corev1.Node{})
 }

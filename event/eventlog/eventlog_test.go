@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package deeds
+package eventlog
 
 import (
 	"bytes"
@@ -8,167 +8,167 @@ import (
 	"testing"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // TestDeeds: what each component does is one line in Kubernetes' words, with whose deed it is and which object it is
 // about.
 func TestDeeds(t *testing.T) {
-	pod := mark.Subject{
+	pod := event.Subject{
 		Resource:  "pods",
 		Namespace: "shop",
 		Name:      "web-1",
 		UID:       "u",
 	}
-	set := mark.Subject{Resource: "replicasets", Namespace: "shop", Name: "web"}
+	set := event.Subject{Resource: "replicasets", Namespace: "shop", Name: "web"}
 	for name, c := range map[string]struct {
-		m    mark.Mark
+		m    event.Event
 		want string
 	}{
-		"request": {mark.Mark{
-			Step:      mark.StepRequest,
+		"request": {event.Event{
+			Step:      event.StepRequest,
 			Component: "apiserver",
 			Subject:   pod,
-			Detail:    &mark.Request{},
+			Detail:    &event.Request{},
 		}, ""},
-		"queued": {mark.Mark{
-			Step:      mark.StepQueued,
+		"queued": {event.Event{
+			Step:      event.StepQueued,
 			Component: "scheduler",
 			Subject:   pod,
-			Detail:    &mark.Queued{},
+			Detail:    &event.Queued{},
 		}, ""},
-		"chosen": {mark.Mark{
-			Step:      mark.StepDecision,
+		"chosen": {event.Event{
+			Step:      event.StepDecision,
 			Component: "scheduler",
 			Subject:   pod,
-			Detail:    &mark.Decision{Chosen: "n"},
+			Detail:    &event.Decision{Chosen: "n"},
 		}, ""},
-		"could not": {mark.Mark{
-			Step:      mark.StepDecision,
+		"could not": {event.Event{
+			Step:      event.StepDecision,
 			Component: "scheduler",
 			Subject:   pod,
-			Detail:    &mark.Decision{Message: "0/1 nodes"},
+			Detail:    &event.Decision{Message: "0/1 nodes"},
 		}, `level=INFO msg="could not schedule pod" component=scheduler pod=shop/web-1 why="0/1 nodes"`},
-		"bound": {mark.Mark{
-			Step:      mark.StepBind,
+		"bound": {event.Event{
+			Step:      event.StepBind,
 			Component: "scheduler",
 			Subject:   pod,
 			Took:      12345678,
-			Detail:    &mark.Bind{Node: "n"},
+			Detail:    &event.Bind{Node: "n"},
 		}, `level=INFO msg="bound pod" component=scheduler pod=shop/web-1 node=n took=12.35ms`},
-		"created": {mark.Mark{
-			Step:      mark.StepReconcile,
+		"created": {event.Event{
+			Step:      event.StepReconcile,
 			Component: "controllers",
 			Subject:   set,
-			Detail: &mark.Reconcile{
+			Detail: &event.Reconcile{
 				Controller: "replicaset",
 				Wants:      2,
 				Has:        1,
 				Creates:    []string{"web-2"},
 			},
 		}, `level=INFO msg=created component=controller-manager object=replicasets/shop/web controller=replicaset wants=2 has=1 created=[web-2]`},
-		"deleted": {mark.Mark{
-			Step:      mark.StepReconcile,
+		"deleted": {event.Event{
+			Step:      event.StepReconcile,
 			Component: "controllers",
 			Subject:   set,
-			Detail:    &mark.Reconcile{Controller: "replicaset", Has: 1, Deletes: []string{"web-2"}},
+			Detail:    &event.Reconcile{Controller: "replicaset", Has: 1, Deletes: []string{"web-2"}},
 		}, `level=INFO msg=deleted component=controller-manager object=replicasets/shop/web controller=replicaset wants=0 has=1 deleted=[web-2]`},
-		"status only": {mark.Mark{
-			Step:      mark.StepReconcile,
+		"status only": {event.Event{
+			Step:      event.StepReconcile,
 			Component: "controllers",
 			Subject:   set,
-			Detail:    &mark.Reconcile{},
+			Detail:    &event.Reconcile{},
 		}, ""},
-		"failed": {mark.Mark{
-			Step:      mark.StepReconcile,
+		"failed": {event.Event{
+			Step:      event.StepReconcile,
 			Component: "controllers",
 			Subject:   set,
 			Err:       "quota",
-			Detail:    &mark.Reconcile{Controller: "replicaset"},
+			Detail:    &event.Reconcile{Controller: "replicaset"},
 		}, `level=WARN msg="could not reconcile" component=controller-manager object=replicasets/shop/web controller=replicaset err=quota`},
-		"present": {mark.Mark{
-			Step:      mark.StepImage,
+		"present": {event.Event{
+			Step:      event.StepImage,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail:    &mark.Image{Image: "i", Present: true, Done: true},
+			Detail:    &event.Image{Image: "i", Present: true, Done: true},
 		}, ""},
-		"pulled": {mark.Mark{
-			Step:      mark.StepImage,
+		"pulled": {event.Event{
+			Step:      event.StepImage,
 			Component: "kubelet n",
 			Subject:   pod,
 			Took:      time.Second,
-			Detail: &mark.Image{
+			Detail: &event.Image{
 				Container: "c",
 				Image:     "i",
 				Done:      true,
 				Total:     7,
 			},
 		}, `level=INFO msg="pulled image" component=kubelet pod=shop/web-1 node=n image=i container=c bytes=7 took=1s`},
-		"no image": {mark.Mark{
-			Step:      mark.StepImage,
+		"no image": {event.Event{
+			Step:      event.StepImage,
 			Component: "kubelet n",
 			Subject:   pod,
 			Err:       "404",
-			Detail:    &mark.Image{Container: "c", Image: "i"},
+			Detail:    &event.Image{Container: "c", Image: "i"},
 		}, `level=WARN msg="could not pull image" component=kubelet pod=shop/web-1 node=n image=i container=c err=404`},
-		"made": {mark.Mark{
-			Step:      mark.StepContainerCreated,
+		"made": {event.Event{
+			Step:      event.StepContainerCreated,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail:    &mark.Container{Name: "c", ID: "0123456789abcdef"},
+			Detail:    &event.Container{Name: "c", ID: "0123456789abcdef"},
 		}, `level=INFO msg="created container" component=kubelet pod=shop/web-1 node=n container=c id=0123456789ab`},
-		"started": {mark.Mark{
-			Step:      mark.StepContainerStarted,
+		"started": {event.Event{
+			Step:      event.StepContainerStarted,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail:    &mark.Container{Name: "c", Restart: 2},
+			Detail:    &event.Container{Name: "c", Restart: 2},
 		}, `level=INFO msg="started container" component=kubelet pod=shop/web-1 node=n container=c restart=2`},
-		"exited": {mark.Mark{
-			Step:      mark.StepContainerExited,
+		"exited": {event.Event{
+			Step:      event.StepContainerExited,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail:    &mark.Container{Name: "c", ExitCode: 137, Reason: "OOMKilled"},
+			Detail:    &event.Container{Name: "c", ExitCode: 137, Reason: "OOMKilled"},
 		}, `level=INFO msg="container exited" component=kubelet pod=shop/web-1 node=n container=c code=137 reason=OOMKilled`},
-		"probe": {mark.Mark{
-			Step:      mark.StepProbe,
+		"probe": {event.Event{
+			Step:      event.StepProbe,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail: &mark.Probe{
+			Detail: &event.Probe{
 				Container: "c",
 				Kind:      "liveness",
 				Action:    "http :80/",
 				Output:    "500",
 			},
 		}, `level=INFO msg="probe failed" component=kubelet pod=shop/web-1 node=n container=c probe=liveness action="http :80/" output=500`},
-		"ready": {mark.Mark{
-			Step:      mark.StepReady,
+		"ready": {event.Event{
+			Step:      event.StepReady,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail:    &mark.Status{To: "Running", Ready: true},
+			Detail:    &event.Status{To: "Running", Ready: true},
 		}, `level=INFO msg="pod is ready" component=kubelet pod=shop/web-1 node=n`},
-		"terminated": {mark.Mark{
-			Step:      mark.StepTerminated,
+		"terminated": {event.Event{
+			Step:      event.StepTerminated,
 			Component: "kubelet n",
 			Subject:   pod,
-			Detail:    &mark.Status{To: "Failed"},
+			Detail:    &event.Status{To: "Failed"},
 		}, `level=INFO msg="pod is terminated" component=kubelet pod=shop/web-1 node=n phase=Failed`},
-		"reachable": {mark.Mark{
-			Step:      mark.StepReachable,
+		"reachable": {event.Event{
+			Step:      event.StepReachable,
 			Component: "proxy n",
 			Subject:   pod,
-			Detail:    &mark.Reachable{Service: "s", Front: "10.96.0.1:80", Endpoint: "10.42.0.2:80"},
+			Detail:    &event.Reachable{Service: "s", Front: "10.96.0.1:80", Endpoint: "10.42.0.2:80"},
 		}, `level=INFO msg="service leads to pod" component=proxy pod=shop/web-1 node=n service=s front=10.96.0.1:80 endpoint=10.42.0.2:80`},
-		"isolated": {mark.Mark{
-			Step:      mark.StepPolicy,
+		"isolated": {event.Event{
+			Step:      event.StepPolicy,
 			Component: "network",
 			Subject:   pod,
-			Detail:    &mark.Policy{Ingress: []string{"shop/deny"}},
+			Detail:    &event.Policy{Ingress: []string{"shop/deny"}},
 		}, `level=INFO msg="isolated pod" component=networkpolicy pod=shop/web-1 ingress=[shop/deny] egress=[]`},
-		"stays": {mark.Mark{
-			Step:      mark.StepEviction,
+		"stays": {event.Event{
+			Step:      event.StepEviction,
 			Component: "controllers",
 			Subject:   pod,
-			Detail:    &mark.Eviction{Node: "n", Cancelled: true},
+			Detail:    &event.Eviction{Node: "n", Cancelled: true},
 		}, `level=INFO msg="pod stays: the node's taint is gone or tolerated" component=controller-manager pod=shop/web-1 node=n taint=""`},
 	} {
 		var buf bytes.Buffer

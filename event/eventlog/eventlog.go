@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deeds logs the actions of the cluster's components in Kubernetes' terms: bound, pulled, created, started,
+// Package eventlog logs the actions of the cluster's components in Kubernetes' terms: bound, pulled, created, started,
 // probe failed. Its Writer is a listener of marks. cluster makes one for each process. It keeps no state, and does not
 // limit the number of lines: the log's handler does.
-package deeds
+package eventlog
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"keelson/lib/mark"
+	"keelson/event"
 )
 
 // Names of components, the values of the log attribute Key.
@@ -49,9 +49,9 @@ type Writer struct{ log *slog.Logger }
 // New returns a Writer that writes to a log.
 func New(to *slog.Logger) *Writer { return &Writer{to} }
 
-// Listen is a mark.Listener. It does not log requests and other steps that users do not wait for.
-func (t *Writer) Listen(mk mark.Mark) {
-	if mk.Step == mark.StepRequest || mk.Step == mark.StepQueued { // most marks are of these steps
+// Listen is a event.Listener. It does not log requests and other steps that users do not wait for.
+func (t *Writer) Listen(mk event.Event) {
+	if mk.Step == event.StepRequest || mk.Step == event.StepQueued { // most marks are of these steps
 		return
 	}
 	say, attrs := describe(mk)
@@ -62,7 +62,7 @@ func (t *Writer) Listen(mk mark.Mark) {
 	switch {
 	case component == "controllers":
 		component = ControllerManager
-	case mk.Step == mark.StepPolicy:
+	case mk.Step == event.StepPolicy:
 		component = NetworkPolicy
 	}
 	line := make([]slog.Attr, 0, len(attrs)+5)
@@ -87,7 +87,7 @@ func (t *Writer) Listen(mk mark.Mark) {
 	t.log.LogAttrs(context.Background(), level, say, line...)
 }
 
-func name(s mark.Subject) string {
+func name(s event.Subject) string {
 	if s.Namespace == "" {
 		return s.Name
 	}
@@ -95,43 +95,43 @@ func name(s mark.Subject) string {
 }
 
 // describe returns the message and attributes of a mark; "": it is not logged.
-func describe(mk mark.Mark) (string, []slog.Attr) {
+func describe(mk event.Event) (string, []slog.Attr) {
 	failed := mk.Err != ""
 	switch d := mk.Detail.(type) {
-	case *mark.Reconcile:
+	case *event.Reconcile:
 		return reconciled(d, failed)
-	case *mark.Decision:
+	case *event.Decision:
 		if d.Chosen == "" && !failed {
 			return "could not schedule pod", []slog.Attr{slog.String("why", d.Message)}
 		}
-	case *mark.Bind:
+	case *event.Bind:
 		if !failed { // the scheduler logs the reason of a retry
 			return "bound pod", []slog.Attr{slog.String("node", d.Node)}
 		}
-	case *mark.Network:
+	case *event.Network:
 		if d.HostNetwork {
 			return "", nil
 		}
 		return either(failed, "could not set up the pod's network", "set up the pod's network"), []slog.Attr{
 			slog.Any("ips", d.IPs),
 		}
-	case *mark.Sandbox:
+	case *event.Sandbox:
 		return either(failed, "could not create pod sandbox", "created pod sandbox"), []slog.Attr{
 			slog.String("sandbox", short(d.ID)),
 		}
-	case *mark.Reachable:
+	case *event.Reachable:
 		return "service leads to pod", []slog.Attr{
 			slog.String("service", d.Service), slog.String("front", d.Front), slog.String("endpoint", d.Endpoint),
 		}
-	case *mark.Resolvable:
+	case *event.Resolvable:
 		return "name resolves", []slog.Attr{slog.String("name", d.Name)}
-	case *mark.Policy:
+	case *event.Policy:
 		return either(failed, "could not isolate pod", "isolated pod"), []slog.Attr{
 			slog.Any("ingress", d.Ingress), slog.Any("egress", d.Egress),
 		}
-	case *mark.Eviction:
+	case *event.Eviction:
 		return eviction(d)
-	case *mark.Volumes:
+	case *event.Volumes:
 		if failed {
 			return "could not mount volumes", nil
 		}
@@ -142,9 +142,9 @@ func describe(mk mark.Mark) (string, []slog.Attr) {
 }
 
 // inPod describes a mark of a pod's containers.
-func inPod(mk mark.Mark, failed bool) (string, []slog.Attr) {
+func inPod(mk event.Event, failed bool) (string, []slog.Attr) {
 	switch d := mk.Detail.(type) {
-	case *mark.Image:
+	case *event.Image:
 		switch {
 		case failed:
 			return "could not pull image", []slog.Attr{
@@ -155,24 +155,24 @@ func inPod(mk mark.Mark, failed bool) (string, []slog.Attr) {
 				slog.String("image", d.Image), slog.String("container", d.Container), slog.Int64("bytes", d.Total),
 			}
 		}
-	case *mark.Container:
+	case *event.Container:
 		return container(mk.Step, d, failed)
-	case *mark.Probe:
+	case *event.Probe:
 		attrs := []slog.Attr{slog.String("container", d.Container), slog.String("probe", d.Kind), slog.String("action",
 			d.Action), slog.String("output", d.Output)}
 		return either(!d.Success, "probe failed", "probe succeeded"), attrs
-	case *mark.Status:
+	case *event.Status:
 		switch mk.Step {
-		case mark.StepReady:
+		case event.StepReady:
 			return "pod is ready", nil
-		case mark.StepTerminated:
+		case event.StepTerminated:
 			return "pod is terminated", []slog.Attr{slog.String("phase", d.To)}
 		}
 	}
 	return "", nil
 }
 
-func container(step mark.Step, ctr *mark.Container, failed bool) (string, []slog.Attr) {
+func container(step event.Step, ctr *event.Container, failed bool) (string, []slog.Attr) {
 	attrs := []slog.Attr{slog.String("container", ctr.Name)}
 	if ctr.ID != "" {
 		attrs = append(attrs, slog.String("id", short(ctr.ID)))
@@ -181,9 +181,9 @@ func container(step mark.Step, ctr *mark.Container, failed bool) (string, []slog
 		attrs = append(attrs, slog.Int("restart", ctr.Restart))
 	}
 	switch step {
-	case mark.StepContainerCreated:
+	case event.StepContainerCreated:
 		return either(failed, "could not create container", "created container"), attrs
-	case mark.StepContainerStarted:
+	case event.StepContainerStarted:
 		return either(failed, "could not start container", "started container"), attrs
 	default:
 		return "container exited", append(attrs, slog.Int("code", ctr.ExitCode), slog.String("reason", ctr.Reason))
@@ -191,7 +191,7 @@ func container(step mark.Step, ctr *mark.Container, failed bool) (string, []slog
 }
 
 // reconciled describes what a controller created and deleted; a pass that only wrote a status is not logged.
-func reconciled(reconcile *mark.Reconcile, failed bool) (string, []slog.Attr) {
+func reconciled(reconcile *event.Reconcile, failed bool) (string, []slog.Attr) {
 	attrs := []slog.Attr{slog.String("controller", reconcile.Controller)}
 	if reconcile.Wants != 0 || reconcile.Has != 0 {
 		attrs = append(attrs, slog.Int("wants", reconcile.Wants), slog.Int("has", reconcile.Has))
@@ -215,7 +215,7 @@ func reconciled(reconcile *mark.Reconcile, failed bool) (string, []slog.Attr) {
 	return "", nil
 }
 
-func eviction(d *mark.Eviction) (string, []slog.Attr) {
+func eviction(d *event.Eviction) (string, []slog.Attr) {
 	attrs := []slog.Attr{slog.String("node", d.Node), slog.String("taint", d.Taint)}
 	if d.Cancelled {
 		return "pod stays: the node's taint is gone or tolerated", attrs

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mark defines progress events ("marks"): which component did what to
-// which object, when, and how long it took. All components emit marks; timeline,
-// metrics, lib/deeds and tests listen. It stores nothing and sends nothing over
-// the network.
+// Package event defines the facts that components report about objects ("marks" in the docs, and in the names of
+// variables, because Kubernetes' Event objects are something else): which component did what to which object, when,
+// and how long it took. timeline, metrics, event/eventlog and tests receive them. The package stores nothing and sends
+// nothing over the network.
 //
 // Invariants:
 //  1. Emitting never blocks on a listener's I/O: listeners copy and return.
-//  2. A Mark and its Detail are immutable once emitted.
-//  3. Detail is one of the structs of this package, chosen by Step (see details.go),
-//     so that a mark survives the trip through JSON (Decode).
-package mark
+//  2. An Event and its Detail are immutable once emitted.
+//  3. Detail is one of the structs of this package, chosen by Step (see details.go), so that an event survives the
+//     trip through JSON (Decode).
+package event
 
 import (
 	"encoding/json"
@@ -27,8 +27,8 @@ type Subject struct {
 	UID       string `json:"uid,omitempty"`
 }
 
-// Mark is one hand-off. At is when the step began, Took how long it lasted.
-type Mark struct {
+// Event is one hand-off. At is when the step began, Took how long it lasted.
+type Event struct {
 	Step      Step          `json:"step"`
 	Component string        `json:"component"` // apiserver, scheduler, kubelet node-1, ...
 	At        time.Time     `json:"at"`
@@ -41,10 +41,10 @@ type Mark struct {
 }
 
 // Listener receives every mark, on the emitter's goroutine. It must be quick and must not call back into the Recorder.
-type Listener func(Mark)
+type Listener func(Event)
 
 // Failpoint may delay (by blocking) or fail a step in tests.
-type Failpoint func(Mark) error
+type Failpoint func(Event) error
 
 // Recorder passes marks to its listeners. A nil *Recorder is valid and does nothing.
 type Recorder struct {
@@ -56,7 +56,7 @@ type Recorder struct {
 func NewRecorder(l ...Listener) *Recorder { return &Recorder{listeners: l} }
 
 // Emit passes m to every listener.
-func (r *Recorder) Emit(m Mark) {
+func (r *Recorder) Emit(m Event) {
 	if r == nil {
 		return
 	}
@@ -67,7 +67,7 @@ func (r *Recorder) Emit(m Mark) {
 
 // Reach emits m and then runs the failpoint, if a test has set one: a non-nil error means that the step must fail with
 // it.
-func (r *Recorder) Reach(m Mark) error {
+func (r *Recorder) Reach(m Event) error {
 	if r == nil {
 		return nil
 	}
@@ -89,23 +89,23 @@ func (r *Recorder) SetFailpoint(f Failpoint) {
 
 // Decode reads a mark written by json.Marshal, giving Detail its concrete (pointer) type again.
 // An unknown step is an error; nothing is returned half-filled.
-func Decode(b []byte) (Mark, error) {
+func Decode(b []byte) (Event, error) {
 	var raw struct {
-		Mark
+		Event
 		Detail json.RawMessage `json:"detail"`
 	}
 	if err := json.Unmarshal(b, &raw); err != nil {
-		return Mark{}, fmt.Errorf("decode mark: %w", err)
+		return Event{}, fmt.Errorf("decode mark: %w", err)
 	}
-	m := raw.Mark
+	m := raw.Event
 	mk, ok := details[m.Step]
 	if !ok {
-		return Mark{}, fmt.Errorf("decode mark: unknown step %q", m.Step)
+		return Event{}, fmt.Errorf("decode mark: unknown step %q", m.Step)
 	}
 	if len(raw.Detail) > 0 && string(raw.Detail) != "null" {
 		d := mk()
 		if err := json.Unmarshal(raw.Detail, d); err != nil {
-			return Mark{}, fmt.Errorf("decode mark %s: %w", m.Step, err)
+			return Event{}, fmt.Errorf("decode mark %s: %w", m.Step, err)
 		}
 		m.Detail = d
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package same tells at a glance whether two values of an API type are the same. Most updates leave most of an object
-// as it is, and several steps of an update ask: validation for immutable fields, generation, managedFields. A glance
-// allocates nothing and errs on one side only: true is certain, false may mean that a closer look is needed.
-package same
+// Package fastequal compares two values of an API type quickly. Most updates leave most of an object unchanged, and
+// several steps of an update ask: validation for immutable fields, generation, managedFields. A comparison allocates
+// nothing and errs on one side only: true is certain, false may mean that a full comparison is needed.
+package fastequal
 
 import (
 	"bytes"

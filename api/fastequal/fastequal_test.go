@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package same_test
+package fastequal_test
 
 import (
 	"reflect"
@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
 
-	"keelson/api/same"
+	"keelson/api/fastequal"
 )
 
 // TestGlance: copies are the same, and no glance says so of what reflection tells apart.
@@ -31,10 +31,10 @@ func TestGlance(t *testing.T) {
 	for range 300 {
 		d := &appsv1.DaemonSet{}
 		fill.Fill(d)
-		if c := d.DeepCopy(); !same.Equal(d, c) {
+		if c := d.DeepCopy(); !fastequal.Equal(d, c) {
 			t.Fatalf("a copy is not seen to be the same: %#v", d)
 		}
-		if last != nil && same.Equal(d, last) && !apiequality.Semantic.DeepEqual(d, last) {
+		if last != nil && fastequal.Equal(d, last) && !apiequality.Semantic.DeepEqual(d, last) {
 			t.Fatalf("said to be the same: %#v and %#v", d, last)
 		}
 		last = d
@@ -53,14 +53,14 @@ func TestEveryLeafCounts(t *testing.T) {
 	n := 0
 	eachLeaf(reflect.ValueOf(pod).Elem(), func(path string) {
 		n++
-		if same.Equal(pod, was) {
+		if fastequal.Equal(pod, was) {
 			t.Errorf("a change is not seen: %s", path)
 		}
 	}, "")
 	if n < 300 {
 		t.Errorf("only %d values were changed", n)
 	}
-	if !same.Equal(pod, was) {
+	if !fastequal.Equal(pod, was) {
 		t.Error("what was changed back is not seen to be the same")
 	}
 }
@@ -138,11 +138,11 @@ func TestMapsAndNil(t *testing.T) {
 		"a pointer":          func(p *corev1.Pod) { p.Spec.HostUsers = new(false) },
 		"an instant, closer": func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(0, 1)) },
 	} {
-		if same.Equal(with(func(*corev1.Pod) {}), with(change)) {
+		if fastequal.Equal(with(func(*corev1.Pod) {}), with(change)) {
 			t.Errorf("%s: said to be the same", name)
 		}
 	}
-	if !same.Equal(with(func(*corev1.Pod) {}), with(func(*corev1.Pod) {})) {
+	if !fastequal.Equal(with(func(*corev1.Pod) {}), with(func(*corev1.Pod) {})) {
 		t.Error("the same maps are not seen to be the same")
 	}
 }
@@ -165,7 +165,7 @@ func BenchmarkPodSpec(b *testing.B) {
 	c := pod.DeepCopy()
 	b.ReportAllocs()
 	for b.Loop() {
-		if !same.Equal(&pod.Spec, &c.Spec) {
+		if !fastequal.Equal(&pod.Spec, &c.Spec) {
 			b.Fatal("not the same")
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observed reads the sandboxes and containers of a pod through CRI and sorts them.
+// Package runtimestate reads the sandboxes and containers of a pod through CRI and sorts them.
 // The pod workers, the status builder and the server use it; it changes nothing and has no state.
-package observed
+package runtimestate
 
 import (
 	"cmp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover lets a client in the server's process have the object that answers its request instead of the
+// Package inprocess lets a client in the server's process have the object that answers its request instead of the
 // object's encoding. The client asks for it in the request's context, and the server may do it: where it answers
 // otherwise (an error, a warning, another form), the answer is written as for any client.
-package handover
+package inprocess
 
 import (
 	"context"

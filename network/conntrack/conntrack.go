@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package whereto reads from the kernel where packets go: the conntrack entry of a connection, with the destination
+// Package conntrack reads from the kernel where packets go: the conntrack entry of a connection, with the destination
 // after DNAT, and the route to an address. The kubelet calls it, through cluster, after a failed probe. It changes
 // nothing.
-package whereto
+package conntrack
 
 import (
 	"encoding/binary"
