@@ -9,6 +9,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"keelson/runtime/fault"
 )
 
 // maxCDIDevices bounds the CDI devices of one container.
@@ -25,7 +27,7 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	case len(names) == 0:
 		return nil
 	case len(names) > maxCDIDevices:
-		return invalidArgument("%d CDI devices, more than %d", len(names), maxCDIDevices)
+		return fault.InvalidArgument("%d CDI devices, more than %d", len(names), maxCDIDevices)
 	}
 	dirs := s.cfg.CDIDirs
 	if len(dirs) == 0 {
@@ -33,7 +35,7 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	}
 	known, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
 	if err != nil {
-		return failedPrecondition("read CDI specifications: %v", err)
+		return fault.FailedPrecondition("read CDI specifications: %v", err)
 	}
 	s.resolveCDIMounts(known, names)
 	missing, err := known.InjectDevices(spec, names...)
@@ -44,11 +46,11 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 				why.WriteString("; " + path + ": " + e.Error())
 			}
 		}
-		return failedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s",
+		return fault.FailedPrecondition("unresolvable CDI devices %s: no specification in %s has them%.1000s",
 			strings.Join(missing, ", "), strings.Join(dirs, ", "), why.String())
 	}
 	if err != nil {
-		return failedPrecondition("CDI device injection failed: %v", err)
+		return fault.FailedPrecondition("CDI device injection failed: %v", err)
 	}
 	return nil
 }

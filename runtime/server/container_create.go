@@ -14,8 +14,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
 	"keelson/runtime/image"
 	"keelson/runtime/oci"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -23,93 +25,94 @@ import (
 func (s *Server) CreateContainer(
 	ctx context.Context, request *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
-	sb, err := s.sandbox(request.GetPodSandboxId())
+	sb, err := s.table.Sandbox(request.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	sb.op.RLock()
-	defer sb.op.RUnlock()
+	sb.Op.RLock()
+	defer sb.Op.RUnlock()
 	metadata := request.GetConfig().GetMetadata()
-	if !sb.record().Ready {
-		return nil, failedPrecondition("create container %s: pod sandbox %s is not ready", metadata.GetName(), sb.id)
+	if !sb.Record().Ready {
+		return nil, fault.FailedPrecondition("create container %s: pod sandbox %s is not ready", metadata.GetName(),
+			sb.ID)
 	}
 	if metadata.GetName() == "" {
-		return nil, invalidArgument("create container: the metadata must have a name")
+		return nil, fault.InvalidArgument("create container: the metadata must have a name")
 	}
 	img, ok := s.cfg.Images.Get(request.GetConfig().GetImage().GetImage())
 	if !ok {
-		return nil, notFound("image", request.GetConfig().GetImage().GetImage())
+		return nil, fault.NotFound("image", request.GetConfig().GetImage().GetImage())
 	}
-	id := newID()
-	name := containerName(sb.id, metadata)
-	if err := s.reserve(name, id); err != nil {
+	id := pods.NewID()
+	name := pods.ContainerName(sb.ID, metadata)
+	if err := s.table.Reserve(name, id); err != nil {
 		return nil, err
 	}
-	ctr := &container{id: id, dir: s.path("containers", id), exited: make(chan struct{})}
-	ctr.rec = containerRecord{
+	rec := pods.ContainerRecord{
 		ID:         id,
-		SandboxID:  sb.id,
+		SandboxID:  sb.ID,
 		ImageID:    img.ID,
 		ImageRef:   imageRef(img),
-		Config:     message[*runtimeapi.ContainerConfig]{withoutEnvironment(request.GetConfig())},
-		Resources:  message[*runtimeapi.LinuxContainerResources]{request.GetConfig().GetLinux().GetResources()},
-		User:       message[*runtimeapi.LinuxContainerUser]{&runtimeapi.LinuxContainerUser{}},
+		Config:     pods.Message[*runtimeapi.ContainerConfig]{V: pods.WithoutEnvironment(request.GetConfig())},
+		Resources:  pods.Message[*runtimeapi.LinuxContainerResources]{V: request.GetConfig().GetLinux().GetResources()},
+		User:       pods.Message[*runtimeapi.LinuxContainerUser]{V: &runtimeapi.LinuxContainerUser{}},
 		StopSignal: img.Config.StopSignal,
 		Created:    time.Now(),
 	}
-	if ctr.rec.Resources.v == nil {
-		ctr.rec.Resources.v = &runtimeapi.LinuxContainerResources{}
+	if rec.Resources.V == nil {
+		rec.Resources.V = &runtimeapi.LinuxContainerResources{}
 	}
+	ctr := s.table.NewContainer(rec)
 	if err := s.buildContainer(ctx, sb, ctr, request, img); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if uerr := s.destroyContainer(undo, ctr); uerr != nil {
 			err = errors.Join(err, uerr)
 		}
-		s.unreserve(name)
-		return nil, wrapf(err, "create container %s", metadata.GetName())
+		s.table.Unreserve(name)
+		return nil, fault.Wrap(err, "create container %s", metadata.GetName())
 	}
-	s.mu.Lock()
-	s.containers[id] = ctr
-	s.mu.Unlock()
+	s.table.AddContainer(ctr)
 	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
 // buildContainer makes the parts of a created container, its record first.
 func (s *Server) buildContainer(
-	ctx context.Context, sb *sandbox, ctr *container, request *runtimeapi.CreateContainerRequest, img image.Image,
+	ctx context.Context, sb *pods.Sandbox, ctr *pods.Container, request *runtimeapi.CreateContainerRequest,
+	img image.Image,
 ) error {
 	cfg := request.GetConfig()
-	if err := os.Mkdir(ctr.dir, 0o700); err != nil {
+	if err := os.Mkdir(ctr.Dir, 0o700); err != nil {
 		return fmt.Errorf("make container directory: %w", err)
 	}
-	pod := sb.record()
+	pod := sb.Record()
 	log, err := logPath(&pod, cfg)
 	if err != nil {
 		return err
 	}
-	err = ctr.update(func(r *containerRecord) {
+	cgroup := filepath.Join(s.podCgroup(&pod), ctr.ID)
+	err = ctr.Update(func(r *pods.ContainerRecord) {
 		r.LogPath = log
-		r.CgroupPath = filepath.Join(s.podCgroup(&pod), ctr.id)
+		r.CgroupPath = cgroup
 	})
 	if err != nil {
 		return err
 	}
-	rootfs, err := s.prepareRootfs(ctx, sb, ctr.id, img)
+	rootfs, err := s.prepareRootfs(ctx, sb, ctr.ID, img)
 	if err != nil {
 		return err
 	}
 	in := oci.Input{
 		Container:  cfg,
-		Sandbox:    cmp.Or(request.GetSandboxConfig(), pod.Config.v),
+		Sandbox:    cmp.Or(request.GetSandboxConfig(), pod.Config.V),
 		Image:      img.Config,
 		Host:       s.host,
 		Hostname:   pod.Hostname,
 		Rootfs:     rootfs,
-		Namespaces: sb.namespaces(),
-		Files:      sb.files(),
-		CgroupPath: ctr.rec.CgroupPath,
+		Namespaces: sb.Namespaces(),
+		Files:      sb.Files(),
+		CgroupPath: cgroup,
 	}
 	if in.Container, err = s.mountImages(ctx, sb, ctr, cfg); err != nil {
 		return err
@@ -133,15 +136,15 @@ func (s *Server) buildContainer(
 	if err := s.writeSpec(ctr, res.Spec); err != nil {
 		return err
 	}
-	return ctr.update(func(r *containerRecord) {
-		r.User.v = res.User
+	return ctr.Update(func(r *pods.ContainerRecord) {
+		r.User.V = res.User
 		r.Complete = true
 	})
 }
 
 // readSpecInputs reads the files and kernel state that the spec depends on: the image's users, devices, profiles, the
 // PID namespace of a target container.
-func (s *Server) readSpecInputs(sb *sandbox, in *oci.Input) error {
+func (s *Server) readSpecInputs(sb *pods.Sandbox, in *oci.Input) error {
 	var err error
 	if in.Passwd, err = readInside(in.Rootfs, "etc/passwd"); err != nil {
 		return err
@@ -155,7 +158,7 @@ func (s *Server) readSpecInputs(sb *sandbox, in *oci.Input) error {
 	}
 	if p := oci.LocalhostProfile(sec); p != "" {
 		if in.SeccompProfile, err = os.ReadFile(p); err != nil {
-			return invalidArgument("read seccomp profile: %v", err)
+			return fault.InvalidArgument("read seccomp profile: %v", err)
 		}
 	}
 	if in.Container, err = resolveMounts(in.Container); err != nil {
@@ -166,7 +169,7 @@ func (s *Server) readSpecInputs(sb *sandbox, in *oci.Input) error {
 	}
 	switch sec.GetNamespaceOptions().GetPid() {
 	case runtimeapi.NamespaceMode_POD:
-		if at := sb.ns(string(pidNamespace)); linux.IsNamespace(at) {
+		if at := sb.NS(pods.PIDNamespace); linux.IsNamespace(at) {
 			in.Namespaces.PID = at
 		}
 	case runtimeapi.NamespaceMode_TARGET:
@@ -177,24 +180,24 @@ func (s *Server) readSpecInputs(sb *sandbox, in *oci.Input) error {
 }
 
 // targetPIDNamespace returns the PID namespace of another container of the pod.
-func (s *Server) targetPIDNamespace(sb *sandbox, targetID string) (string, error) {
-	c, err := s.container(targetID)
+func (s *Server) targetPIDNamespace(sb *pods.Sandbox, targetID string) (string, error) {
+	c, err := s.table.Container(targetID)
 	if err != nil {
 		return "", err
 	}
-	r := c.record()
-	if r.SandboxID != sb.id {
-		return "", invalidArgument("target container %s is not in pod sandbox %s", targetID, sb.id)
+	r := c.Record()
+	if r.SandboxID != sb.ID {
+		return "", fault.InvalidArgument("target container %s is not in pod sandbox %s", targetID, sb.ID)
 	}
-	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return "", failedPrecondition("target container %s is not running", targetID)
+	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return "", fault.FailedPrecondition("target container %s is not running", targetID)
 	}
 	return shim.PIDNamespaceOf(r.ID), nil
 }
 
 // logPath joins the pod's log directory and the container's log path, and makes the directories.
-func logPath(pod *sandboxRecord, cfg *runtimeapi.ContainerConfig) (string, error) {
-	dir := pod.Config.v.GetLogDirectory()
+func logPath(pod *pods.SandboxRecord, cfg *runtimeapi.ContainerConfig) (string, error) {
+	dir := pod.Config.V.GetLogDirectory()
 	if dir == "" || cfg.GetLogPath() == "" {
 		return "", nil
 	}
@@ -206,23 +209,23 @@ func logPath(pod *sandboxRecord, cfg *runtimeapi.ContainerConfig) (string, error
 }
 
 // destroyContainer undoes buildContainer. It is idempotent.
-func (s *Server) destroyContainer(ctx context.Context, c *container) error {
+func (s *Server) destroyContainer(ctx context.Context, c *pods.Container) error {
 	var errs []error
-	errs = append(errs, s.shim.Delete(ctx, c.id), s.removeCgroup(c), s.cfg.Snapshots.Remove(ctx, c.id))
-	for _, id := range c.record().ImageMounts {
+	errs = append(errs, s.shim.Delete(ctx, c.ID), s.removeCgroup(c), s.cfg.Snapshots.Remove(ctx, c.ID))
+	for _, id := range c.Record().ImageMounts {
 		errs = append(errs, s.cfg.Snapshots.Remove(ctx, id))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return removeAll(c.dir)
+	return removeAll(c.Dir)
 }
 
 // removeCgroup removes the container's cgroup. The supervisor does that itself, unless it was killed in the middle of a
 // start.
-func (s *Server) removeCgroup(c *container) error {
-	path := c.record().CgroupPath
-	if filepath.Base(path) != c.id {
+func (s *Server) removeCgroup(c *pods.Container) error {
+	path := c.Record().CgroupPath
+	if filepath.Base(path) != c.ID {
 		return nil // it has none, or a damaged record names another cgroup
 	}
 	if err := s.killCgroup(path); err != nil {

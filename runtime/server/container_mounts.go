@@ -22,7 +22,9 @@ import (
 
 	"keelson/lib/inroot"
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
 	"keelson/runtime/oci"
+	"keelson/runtime/pods"
 )
 
 // maxUserFile bounds an image's /etc/passwd and /etc/group.
@@ -82,7 +84,7 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 		on, _ := linux.MountOf(mounts, src)
 		if both := mount.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared &&
 			(both || !on.Slave) {
-			return nil, invalidArgument("mount at %s: %s is on the mount %s, which is not shared",
+			return nil, fault.InvalidArgument("mount at %s: %s is on the mount %s, which is not shared",
 				mount.GetContainerPath(), src, on.Point)
 		}
 	}
@@ -91,7 +93,7 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 
 // mountImages makes a snapshot for each image volume and returns the configuration with their paths as host paths.
 func (s *Server) mountImages(
-	ctx context.Context, sb *sandbox, ctr *container, cfg *runtimeapi.ContainerConfig,
+	ctx context.Context, sb *pods.Sandbox, ctr *pods.Container, cfg *runtimeapi.ContainerConfig,
 ) (*runtimeapi.ContainerConfig, error) {
 	var out *runtimeapi.ContainerConfig
 	for i, mount := range cfg.GetMounts() {
@@ -107,10 +109,10 @@ func (s *Server) mountImages(
 		}
 		img, ok := s.cfg.Images.Get(mount.GetImage().GetImage())
 		if !ok {
-			return nil, notFound("image", mount.GetImage().GetImage())
+			return nil, fault.NotFound("image", mount.GetImage().GetImage())
 		}
-		id := fmt.Sprintf("%s-image-%d", ctr.id, i)
-		if err := ctr.update(func(r *containerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
+		id := fmt.Sprintf("%s-image-%d", ctr.ID, i)
+		if err := ctr.Update(func(r *pods.ContainerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
 			return nil, err
 		}
 		root, err := s.prepareRootfs(ctx, sb, id, img)
@@ -137,7 +139,7 @@ func (s *Server) mountImages(
 // container mounts something itself. They are in the container's own root file system, which may be read-only for the
 // container; their mounts are not. What the image has there is there, and a missing directory is made.
 func mountVolumes(
-	pod *sandboxRecord, rootfs string, cfg *runtimeapi.ContainerConfig, volumes map[string]struct{},
+	pod *pods.SandboxRecord, rootfs string, cfg *runtimeapi.ContainerConfig, volumes map[string]struct{},
 ) (*runtimeapi.ContainerConfig, error) {
 	taken := map[string]bool{
 		"/":                true,
@@ -176,7 +178,7 @@ func mountVolumes(
 
 // makeVolume makes a directory of a root file system, unless it is there, and returns its path on the host; empty: a
 // link in the image leads to nothing there.
-func makeVolume(pod *sandboxRecord, rootfs, at string) (string, error) {
+func makeVolume(pod *pods.SandboxRecord, rootfs, at string) (string, error) {
 	root, err := inroot.Open(rootfs)
 	if err != nil {
 		return "", err
@@ -187,10 +189,10 @@ func makeVolume(pod *sandboxRecord, rootfs, at string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", invalidArgument("%v", err)
+		return "", fault.InvalidArgument("%v", err)
 	}
-	if pod.hasUserNamespace() {
-		uid, gid, err := pod.idMaps().Root()
+	if pod.HasUserNamespace() {
+		uid, gid, err := pod.IDMaps().Root()
 		if err != nil {
 			return "", err
 		}
@@ -215,7 +217,7 @@ func subPath(root, sub string) (string, error) {
 	defer func() { _ = d.Close() }() // O_PATH
 	f, err := d.OpenPath(sub)
 	if err != nil {
-		return "", invalidArgument("sub path %q: %v", sub, err)
+		return "", fault.InvalidArgument("sub path %q: %v", sub, err)
 	}
 	defer func() { _ = f.Close() }() // O_PATH
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
@@ -235,7 +237,7 @@ func devices(asked []*runtimeapi.Device, privileged bool) ([]oci.Device, error) 
 		at := filepath.Clean(d.GetContainerPath())
 		out = slices.DeleteFunc(out, func(o oci.Device) bool { return o.Path == at })
 		if out, err = addDevice(out, d); err != nil {
-			return nil, invalidArgument("device %s: %v", d.GetHostPath(), err)
+			return nil, fault.InvalidArgument("device %s: %v", d.GetHostPath(), err)
 		}
 	}
 	return out, nil

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/runtime/pods"
 )
 
 // TestDevicesOfPrivilegedContainers: a privileged container has the host's devices, and those that it names by the
@@ -57,7 +59,7 @@ func TestImageVolumes(t *testing.T) {
 		"/new/deep": {}, "plain": {}, "/own": {}, "/": {}, "/proc/x": {}, "/etc/hosts": {}, "/link/in": {},
 		"/inner/x": {},
 	}
-	got, err := mountVolumes(&sandboxRecord{}, rootfs, cfg, names)
+	got, err := mountVolumes(&pods.SandboxRecord{}, rootfs, cfg, names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,7 @@ func TestImageVolumes(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(rootfs, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mountVolumes(&sandboxRecord{}, rootfs, cfg, map[string]struct{}{"/file": {}}); err == nil {
+	if _, err := mountVolumes(&pods.SandboxRecord{}, rootfs, cfg, map[string]struct{}{"/file": {}}); err == nil {
 		t.Error("a volume at a file was accepted")
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"context"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 )
 
 // RemoveContainer removes a container and its root file system; a running one is killed first. The kubelet removes the
@@ -13,36 +16,31 @@ import (
 func (s *Server) RemoveContainer(
 	ctx context.Context, r *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
-	c, err := s.container(r.GetContainerId())
-	if isNotFound(err) {
+	c, err := s.table.Container(r.GetContainerId())
+	if fault.IsNotFound(err) {
 		return &runtimeapi.RemoveContainerResponse{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := s.removeContainer(ctx, c); err != nil {
-		return nil, wrapf(err, "remove container %s", c.id)
+		return nil, fault.Wrap(err, "remove container %s", c.ID)
 	}
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-func (s *Server) removeContainer(ctx context.Context, ctr *container) error {
-	ctr.op.Lock()
-	defer ctr.op.Unlock()
+func (s *Server) removeContainer(ctx context.Context, ctr *pods.Container) error {
+	ctr.Op.Lock()
+	defer ctr.Op.Unlock()
 	if err := s.killContainer(ctx, ctr); err != nil {
 		return err
 	}
 	if err := s.destroyContainer(ctx, ctr); err != nil {
 		return err
 	}
-	r := ctr.record()
-	s.mu.Lock()
-	_, known := s.containers[ctr.id]
-	delete(s.containers, ctr.id)
-	delete(s.names, containerName(r.SandboxID, r.Config.v.GetMetadata()))
-	s.mu.Unlock()
-	if sb, err := s.sandbox(r.SandboxID); known && err == nil {
-		s.sendEvent(sb, ctr.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	known := s.table.ForgetContainer(ctr)
+	if sb, err := s.table.Sandbox(ctr.Record().SandboxID); known && err == nil {
+		s.sendEvent(sb, ctr.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
 }

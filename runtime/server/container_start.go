@@ -9,6 +9,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -16,32 +18,32 @@ import (
 func (s *Server) StartContainer(
 	ctx context.Context, r *runtimeapi.StartContainerRequest,
 ) (*runtimeapi.StartContainerResponse, error) {
-	container, err := s.container(r.GetContainerId())
+	container, err := s.table.Container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.sandbox(container.record().SandboxID)
+	sb, err := s.table.Sandbox(container.Record().SandboxID)
 	if err != nil {
 		return nil, err
 	}
-	sb.op.RLock() // before the container's, as removing a sandbox does
-	defer sb.op.RUnlock()
-	container.op.Lock()
-	defer container.op.Unlock()
-	rec := container.record()
-	if rec.state() != runtimeapi.ContainerState_CONTAINER_CREATED {
-		return nil, failedPrecondition("start container %s: it is in state %s", container.id, rec.state())
+	sb.Op.RLock() // before the container's, as removing a sandbox does
+	defer sb.Op.RUnlock()
+	container.Op.Lock()
+	defer container.Op.Unlock()
+	rec := container.Record()
+	if rec.State() != runtimeapi.ContainerState_CONTAINER_CREATED {
+		return nil, fault.FailedPrecondition("start container %s: it is in state %s", container.ID, rec.State())
 	}
-	if !sb.record().Ready {
-		return nil, failedPrecondition("start container %s: pod sandbox %s is not ready", container.id, sb.id)
+	if !sb.Record().Ready {
+		return nil, fault.FailedPrecondition("start container %s: pod sandbox %s is not ready", container.ID, sb.ID)
 	}
 	spec, err := s.spec(container)
 	if err != nil {
-		return nil, wrapf(err, "start container %s", container.id)
+		return nil, fault.Wrap(err, "start container %s", container.ID)
 	}
-	cfg := rec.Config.v
+	cfg := rec.Config.V
 	// The supervisor completes a start even if the caller cancels; so wait, and record it.
-	st, err := s.shim.Run(context.WithoutCancel(ctx), container.id, shim.Run{
+	st, err := s.shim.Run(context.WithoutCancel(ctx), container.ID, shim.Run{
 		Spec:      spec,
 		LogPath:   rec.LogPath,
 		Stdin:     cfg.GetStdin(),
@@ -50,10 +52,10 @@ func (s *Server) StartContainer(
 	if err != nil {
 		err = shorten(err)
 		s.recordStartFailure(container, err)
-		return nil, toStatus(err)
+		return nil, fault.Status(err)
 	}
 	if err := s.recordStart(sb, container, st); err != nil {
-		return nil, wrapf(err, "start container %s", container.id)
+		return nil, fault.Wrap(err, "start container %s", container.ID)
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
@@ -71,12 +73,12 @@ func shorten(err error) error {
 
 // recordStart records the start. If the container has ended by now, recordExit may have ignored the exit, so it is
 // recorded here.
-func (s *Server) recordStart(sb *sandbox, c *container, st shim.State) error {
-	if err := c.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
+func (s *Server) recordStart(sb *pods.Sandbox, c *pods.Container, st shim.State) error {
+	if err := c.Update(func(r *pods.ContainerRecord) { r.Started = st.Started }); err != nil {
 		return err
 	}
-	s.sendEvent(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
-	now, err := s.shim.State(context.Background(), c.id)
+	s.sendEvent(sb, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	now, err := s.shim.State(context.Background(), c.ID)
 	if err == nil && !now.Running() {
 		s.recordExit(now)
 	}
@@ -84,14 +86,14 @@ func (s *Server) recordStart(sb *sandbox, c *container, st shim.State) error {
 }
 
 // recordStartFailure records a failed start as an exit: the container cannot be started again.
-func (s *Server) recordStartFailure(c *container, err error) {
-	finished := s.markExited(c, func(r *containerRecord) {
+func (s *Server) recordStartFailure(c *pods.Container, err error) {
+	finished := s.markExited(c, func(r *pods.ContainerRecord) {
 		r.ExitCode = startFailedCode
 		r.Reason = "StartError"
 		r.Message = err.Error()
 	})
 	if !finished {
-		s.log.Error("container ended while it failed to start", "container", c.id)
+		s.log.Error("container ended while it failed to start", "container", c.ID)
 	}
 }
 

@@ -5,13 +5,13 @@ package server
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -23,33 +23,33 @@ const killTimeout = 2 * time.Minute
 func (s *Server) StopContainer(
 	ctx context.Context, r *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
-	c, err := s.container(r.GetContainerId())
-	if isNotFound(err) {
+	c, err := s.table.Container(r.GetContainerId())
+	if fault.IsNotFound(err) {
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := s.stopContainer(ctx, c, time.Duration(r.GetTimeout())*time.Second); err != nil {
-		return nil, wrapf(err, "stop container %s", c.id)
+		return nil, fault.Wrap(err, "stop container %s", c.ID)
 	}
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-func (s *Server) stopContainer(ctx context.Context, ctr *container, timeout time.Duration) error {
-	r := ctr.record()
-	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+func (s *Server) stopContainer(ctx context.Context, ctr *pods.Container, timeout time.Duration) error {
+	r := ctr.Record()
+	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil
 	}
 	if timeout > 0 {
-		err := s.shim.Kill(ctx, ctr.id, shim.Kill{Signal: int(stopSignal(&r))})
+		err := s.shim.Kill(ctx, ctr.ID, shim.Kill{Signal: int(r.Signal())})
 		if err != nil && !errors.Is(err, shim.ErrNotRunning) {
 			return err
 		}
 		t := time.NewTimer(timeout)
 		defer t.Stop()
 		select {
-		case <-ctr.exited:
+		case <-ctr.Exited():
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -60,12 +60,12 @@ func (s *Server) stopContainer(ctx context.Context, ctr *container, timeout time
 }
 
 // killContainer kills a container and waits until it has ended. A container that is not running is not an error.
-func (s *Server) killContainer(ctx context.Context, ctr *container) error {
-	r := ctr.record()
-	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+func (s *Server) killContainer(ctx context.Context, ctr *pods.Container) error {
+	r := ctr.Record()
+	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil
 	}
-	err := s.shim.Kill(ctx, ctr.id, shim.Kill{Signal: int(unix.SIGKILL)})
+	err := s.shim.Kill(ctx, ctr.ID, shim.Kill{Signal: int(unix.SIGKILL)})
 	if err != nil && !errors.Is(err, shim.ErrNotRunning) {
 		return err
 	}
@@ -73,52 +73,9 @@ func (s *Server) killContainer(ctx context.Context, ctr *container) error {
 		errors.New("killed, but not gone after "+killTimeout.String()))
 	defer cancel()
 	select {
-	case <-ctr.exited:
+	case <-ctr.Exited():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// stopSignal returns the container's stop signal, else the image's, else SIGTERM.
-func stopSignal(r *containerRecord) unix.Signal {
-	name := r.StopSignal
-	if sig := r.Config.v.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
-		name = strings.TrimPrefix(sig.String(), "SIGNAL_")
-	}
-	if sig, ok := parseSignal(name); ok {
-		return sig
-	}
-	return unix.SIGTERM
-}
-
-// Real-time signals as the C library numbers them: it reserves the kernel's first two.
-const (
-	sigRTMin = 34
-	sigRTMax = 64
-)
-
-// parseSignal parses "SIGTERM", "TERM", "15", and real-time signals: "SIGRTMIN+3", and CRI's "SIGRTMINPLUS3".
-func parseSignal(s string) (unix.Signal, bool) {
-	if n, err := strconv.Atoi(s); err == nil {
-		return unix.Signal(n), n > 0 && n <= sigRTMax
-	}
-	s = strings.ToUpper(s)
-	if !strings.HasPrefix(s, "SIG") {
-		s = "SIG" + s
-	}
-	s = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s)
-	for prefix, from := range map[string]int{"SIGRTMIN": sigRTMin, "SIGRTMAX": sigRTMax} {
-		off, ok := strings.CutPrefix(s, prefix)
-		if !ok {
-			continue
-		}
-		if off == "" {
-			return unix.Signal(from), true
-		}
-		n, err := strconv.Atoi(off)
-		return unix.Signal(from + n), err == nil && from+n >= sigRTMin && from+n <= sigRTMax
-	}
-	sig := unix.SignalNum(s)
-	return sig, sig != 0
 }

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/runtime/pods"
 )
 
 // broker sends events to the streams of GetContainerEvents. The stream of a slow client is closed, so that it never
@@ -46,7 +48,7 @@ func (b *broker) listening() bool {
 
 // sendEvent sends an event of a sandbox or one of its containers, with the status of the sandbox and all its
 // containers.
-func (s *Server) sendEvent(sb *sandbox, id string, t runtimeapi.ContainerEventType) {
+func (s *Server) sendEvent(sb *pods.Sandbox, id string, t runtimeapi.ContainerEventType) {
 	if !s.events.listening() {
 		return
 	}
@@ -54,8 +56,8 @@ func (s *Server) sendEvent(sb *sandbox, id string, t runtimeapi.ContainerEventTy
 		ContainerId:        id,
 		ContainerEventType: t,
 		CreatedAt:          time.Now().UnixNano(),
-		PodSandboxStatus:   sandboxStatus(sb),
-		ContainersStatuses: s.statusesOf(sb.id),
+		PodSandboxStatus:   sb.Status(),
+		ContainersStatuses: s.table.StatusesOf(sb.ID),
 	})
 }
 

@@ -17,6 +17,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -46,16 +48,16 @@ func (s *Server) ExecSync(
 	most := cri.OutputLimit(ctx, maxExecOutput)
 	out, err := newCollector(most)
 	if err != nil {
-		return nil, wrapf(err, "exec in container %s", container.id)
+		return nil, fault.Wrap(err, "exec in container %s", container.ID)
 	}
 	errs, err := newCollector(most)
 	if err != nil {
 		out.stop()
-		return nil, wrapf(err, "exec in container %s", container.id)
+		return nil, fault.Wrap(err, "exec in container %s", container.ID)
 	}
 	defer out.stop()
 	defer errs.stop()
-	x, err := s.shim.Exec(run, container.id, shim.Exec{Process: process, Stdout: true, Stderr: true}, out.w, errs.w)
+	x, err := s.shim.Exec(run, container.ID, shim.Exec{Process: process, Stdout: true, Stderr: true}, out.w, errs.w)
 	out.closeWriter()
 	errs.closeWriter()
 	var code int
@@ -68,28 +70,28 @@ func (s *Server) ExecSync(
 			return nil, status.Errorf(codes.DeadlineExceeded, "command %q timed out: it ran for more than %s",
 				strings.Join(request.GetCmd(), " "), limit)
 		}
-		return nil, toStatus(err)
+		return nil, fault.Status(err)
 	}
 	// exit codes are small
 	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil
 }
 
 // execProcess returns the container's process with another command.
-func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *specs.Process, error) {
-	ctr, err := s.container(id)
+func (s *Server) execProcess(id string, cmd []string, tty bool) (*pods.Container, *specs.Process, error) {
+	ctr, err := s.table.Container(id)
 	if err != nil {
 		return nil, nil, err
 	}
-	r := ctr.record()
-	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return nil, nil, failedPrecondition("exec in container %s: it is in state %s", ctr.id, r.state())
+	r := ctr.Record()
+	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, nil, fault.FailedPrecondition("exec in container %s: it is in state %s", ctr.ID, r.State())
 	}
 	if len(cmd) == 0 || cmd[0] == "" {
-		return nil, nil, invalidArgument("exec in container %s: no command given", ctr.id)
+		return nil, nil, fault.InvalidArgument("exec in container %s: no command given", ctr.ID)
 	}
 	spec, err := s.spec(ctr)
 	if err != nil {
-		return nil, nil, wrapf(err, "exec in container %s", ctr.id)
+		return nil, nil, fault.Wrap(err, "exec in container %s", ctr.ID)
 	}
 	p := spec.Process
 	p.Args = cmd

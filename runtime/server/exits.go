@@ -9,6 +9,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -64,17 +65,10 @@ func (s *Server) reconcile(all []shim.State) {
 			s.recordExit(st)
 		}
 	}
-	s.mu.RLock()
-	var missing []*container
-	for id, c := range s.containers {
-		r := c.record()
-		if r.state() == runtimeapi.ContainerState_CONTAINER_RUNNING && !known[id] {
-			missing = append(missing, c)
+	for _, c := range s.table.Containers("", "", nil) {
+		if r := c.Record(); r.Running() && !known[c.ID] {
+			s.recordLost(c)
 		}
-	}
-	s.mu.RUnlock()
-	for _, c := range missing {
-		s.recordLost(c)
 	}
 }
 
@@ -85,18 +79,18 @@ func (s *Server) recordExit(st shim.State) {
 		s.pidHolderExited(st)
 		return
 	}
-	c, err := s.container(st.ID)
+	c, err := s.table.Container(st.ID)
 	if err != nil {
 		return // removed
 	}
-	if r := c.record(); r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if r := c.Record(); r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
-	s.markExited(c, func(r *containerRecord) { r.setExit(st) })
+	s.markExited(c, func(r *pods.ContainerRecord) { setExit(r, st) })
 }
 
 // setExit sets exit code and reason, with the reasons that Kubernetes uses.
-func (r *containerRecord) setExit(st shim.State) {
+func setExit(r *pods.ContainerRecord, st shim.State) {
 	r.Finished = st.Exited
 	r.ExitCode = int32(st.ExitCode) // exit codes are small
 	switch {
@@ -113,8 +107,8 @@ func (r *containerRecord) setExit(st shim.State) {
 }
 
 // recordLost records the end of a container that the supervisor does not know.
-func (s *Server) recordLost(c *container) {
-	s.markExited(c, func(r *containerRecord) {
+func (s *Server) recordLost(c *pods.Container) {
+	s.markExited(c, func(r *pods.ContainerRecord) {
 		r.ExitCode = 255
 		r.Reason = "Unknown"
 		r.Message = "the container was gone when its runtime came back"
@@ -123,10 +117,10 @@ func (s *Server) recordLost(c *container) {
 
 // markExited records a container as exited and sends the event; set sets how it ended. It returns false when it was
 // recorded already.
-func (s *Server) markExited(ctr *container, set func(*containerRecord)) bool {
+func (s *Server) markExited(ctr *pods.Container, set func(*pods.ContainerRecord)) bool {
 	done := false
-	err := ctr.update(func(r *containerRecord) {
-		if r.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
+	err := ctr.Update(func(r *pods.ContainerRecord) {
+		if r.State() == runtimeapi.ContainerState_CONTAINER_EXITED {
 			return
 		}
 		done = true
@@ -136,11 +130,11 @@ func (s *Server) markExited(ctr *container, set func(*containerRecord)) bool {
 		}
 	})
 	if err != nil {
-		s.log.Error("record container exit", "container", ctr.id, "error", err)
+		s.log.Error("record container exit", "container", ctr.ID, "error", err)
 	}
 	if done {
-		if sb, err := s.sandbox(ctr.record().SandboxID); err == nil {
-			s.sendEvent(sb, ctr.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		if sb, err := s.table.Sandbox(ctr.Record().SandboxID); err == nil {
+			s.sendEvent(sb, ctr.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 		}
 	}
 	return done
@@ -148,19 +142,12 @@ func (s *Server) markExited(ctr *container, set func(*containerRecord)) bool {
 
 // pidHolderExited makes a sandbox not ready whose shared PID namespace ended: no process can run in it any more.
 func (s *Server) pidHolderExited(st shim.State) {
-	s.mu.RLock()
-	var found *sandbox
-	for _, sb := range s.sandboxes {
-		if sb.holderID() == st.ID {
-			found = sb
-		}
-	}
-	s.mu.RUnlock()
-	if found == nil || !found.record().Ready {
+	found := s.table.SandboxOfHolder(st.ID)
+	if found == nil || !found.Record().Ready {
 		return
 	}
-	if err := found.update(func(r *sandboxRecord) { r.Ready = false }); err != nil {
-		s.log.Error("record lost pod sandbox", "sandbox", found.id, "error", err)
+	if err := found.Update(func(r *pods.SandboxRecord) { r.Ready = false }); err != nil {
+		s.log.Error("record lost pod sandbox", "sandbox", found.ID, "error", err)
 	}
-	s.sendEvent(found, found.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	s.sendEvent(found, found.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }

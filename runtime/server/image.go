@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/event"
+	"keelson/runtime/fault"
 	"keelson/runtime/image"
 )
 
@@ -22,7 +23,7 @@ func (s *Server) PullImage(
 ) (*runtimeapi.PullImageResponse, error) {
 	ref := request.GetImage().GetImage()
 	if ref == "" {
-		return nil, invalidArgument("pull image: no image named")
+		return nil, fault.InvalidArgument("pull image: no image named")
 	}
 	var auth *image.Auth
 	if a := request.GetAuth(); a != nil {
@@ -42,7 +43,7 @@ func (s *Server) PullImage(
 		Progress: s.progress(request),
 	})
 	if err != nil {
-		return nil, toStatus(addImportHint(err))
+		return nil, fault.Status(addImportHint(err))
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: img.ID}, nil
 }
@@ -145,7 +146,7 @@ func (s *Server) RemoveImage(
 	}
 	err := s.cfg.Images.Remove(ctx, img.ID)
 	if err != nil && !errors.Is(err, image.ErrNotFound) {
-		return nil, wrapf(err, "remove image %s", ref)
+		return nil, fault.Wrap(err, "remove image %s", ref)
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
@@ -154,7 +155,7 @@ func (s *Server) RemoveImage(
 func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	u, err := s.cfg.Images.FsInfo()
 	if err != nil {
-		return nil, wrapf(err, "image file system")
+		return nil, fault.Wrap(err, "image file system")
 	}
 	now := time.Now()
 	fs := &runtimeapi.FilesystemUsage{

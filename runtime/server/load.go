@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
-	"keelson/lib/record"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -34,7 +33,7 @@ func (s *Server) load(ctx context.Context, all []shim.State) error {
 		return err
 	}
 	for _, st := range all {
-		if s.isOwned(st) {
+		if s.table.Owns(st.ID) {
 			continue
 		}
 		s.log.Info("removing a container without a record", "container", st.ID)
@@ -50,152 +49,62 @@ func (s *Server) load(ctx context.Context, all []shim.State) error {
 	return errors.Join(s.sweepSnapshots(ctx), s.sweepNetwork(ctx), s.sweepCgroups())
 }
 
-// isOwned reports whether a container of the supervisor belongs to a recorded sandbox or container.
-func (s *Server) isOwned(st shim.State) bool {
-	if id, ok := strings.CutPrefix(st.ID, "hold-"); ok {
-		return s.sandboxes[id] != nil
-	}
-	return s.containers[st.ID] != nil
-}
-
+// loadSandboxes reads the records. A sandbox becomes not ready if its namespaces are gone, as after a reboot.
 func (s *Server) loadSandboxes(ctx context.Context) error {
-	entries, err := os.ReadDir(s.path("sandboxes"))
-	if err != nil {
-		return fmt.Errorf("list pod sandboxes: %w", err)
-	}
-	for _, e := range entries {
-		sb := &sandbox{id: e.Name(), dir: s.path("sandboxes", e.Name())}
-		restored, rerr := s.readRecord(filepath.Join(sb.dir, sandboxFile), func(b []byte) (err error) {
-			sb.rec, err = decodeSandbox(sb.id, b)
+	err := s.table.LoadSandboxes(func(sb *pods.Sandbox) error {
+		// Of an empty record teardownSandbox removes every part that a sandbox can have.
+		if err := s.teardownSandbox(ctx, sb); err != nil {
 			return err
-		})
-		if rerr == nil && sb.rec.Complete {
-			if restored {
-				if err := sb.update(func(*sandboxRecord) {}); err != nil {
-					return err
-				}
-			}
-			s.adoptSandbox(sb)
+		}
+		return removeAll(sb.Dir)
+	})
+	if err != nil {
+		return err
+	}
+	for _, sb := range s.table.Sandboxes("", nil) {
+		rec := sb.Record()
+		lost := func(k linux.Namespace) bool { return !linux.IsNamespace(sb.NS(k)) }
+		if !rec.Ready || !slices.ContainsFunc(rec.HeldNamespaces(), lost) {
 			continue
 		}
-		if rerr == nil {
-			s.log.Info("removing an incomplete pod sandbox", "sandbox", sb.id)
-		} else {
-			s.log.Info("removing an incomplete pod sandbox", "sandbox", sb.id, "error", rerr)
-			// With an empty record teardownSandbox removes every part that a sandbox can have.
-			sb.rec = sandboxRecord{ID: sb.id, Config: emptyPod()}
-		}
-		if err := s.teardownSandbox(ctx, sb); err != nil {
-			return fmt.Errorf("remove incomplete pod sandbox %s: %w", sb.id, err)
-		}
-		if err := removeAll(sb.dir); err != nil {
-			return err
+		if err := sb.Update(func(r *pods.SandboxRecord) { r.Ready = false }); err != nil {
+			s.log.Error("record lost pod sandbox", "sandbox", sb.ID, "error", err)
 		}
 	}
 	return nil
-}
-
-// damagedDir holds damaged records, for inspection.
-const damagedDir = "damaged"
-
-// readRecord reads a record from its file or, when that is damaged, from its copy (see lib/record). restored: the copy
-// was used, and the caller must write the record again. Damaged files are moved to damagedDir.
-func (s *Server) readRecord(path string, decode func([]byte) error) (restored bool, err error) {
-	damage, err := record.Read(path, decode)
-	switch {
-	case damage != nil:
-		kept, aerr := record.SetAside(path, s.path(damagedDir))
-		s.log.Error("damaged record restored from its copy; its sandbox or container keeps running", "record", path,
-			"kept", kept, "error", errors.Join(damage, aerr))
-		return true, nil
-	case err == nil || errors.Is(err, fs.ErrNotExist):
-		return false, err
-	}
-	for _, p := range []string{path, record.Copy(path)} {
-		kept, aerr := record.SetAside(p, s.path(damagedDir))
-		s.log.Error("damaged record has no good copy; its sandbox or container is removed", "record", p, "kept", kept,
-			"error", errors.Join(err, aerr))
-	}
-	return false, err
-}
-
-// emptyPod returns an empty configuration, for a sandbox without a readable record.
-func emptyPod() message[*runtimeapi.PodSandboxConfig] {
-	return message[*runtimeapi.PodSandboxConfig]{&runtimeapi.PodSandboxConfig{}}
-}
-
-// adoptSandbox adds a recorded sandbox. It becomes not ready if its namespaces are gone, as after a reboot.
-func (s *Server) adoptSandbox(sb *sandbox) {
-	s.sandboxes[sb.id] = sb
-	s.names[sandboxName(sb.rec.Config.v.GetMetadata())] = sb.id
-	if !sb.rec.Ready {
-		return
-	}
-	lost := slices.ContainsFunc(sb.rec.heldNamespaces(), func(k linux.Namespace) bool {
-		return !linux.IsNamespace(sb.ns(string(k)))
-	})
-	if !lost {
-		return
-	}
-	if err := sb.update(func(r *sandboxRecord) { r.Ready = false }); err != nil {
-		s.log.Error("record lost pod sandbox", "sandbox", sb.id, "error", err)
-	}
 }
 
 func (s *Server) loadContainers(ctx context.Context, states map[string]shim.State) error {
-	entries, err := os.ReadDir(s.path("containers"))
-	if err != nil {
-		return fmt.Errorf("list containers: %w", err)
-	}
-	for _, e := range entries {
-		c := &container{id: e.Name(), dir: s.path("containers", e.Name()), exited: make(chan struct{})}
-		restored, rerr := s.readRecord(filepath.Join(c.dir, containerFile), func(b []byte) (err error) {
-			c.rec, err = decodeContainer(c.id, b)
-			return err
+	return s.table.LoadContainers(
+		func(c *pods.Container) error { return s.destroyContainer(ctx, c) },
+		func(c *pods.Container) {
+			if err := s.sealOldSpec(c); err != nil {
+				s.log.Error("spec of an earlier version is not encrypted", "container", c.ID, "error", err)
+			}
+			s.adoptContainer(c, states)
 		})
-		if rerr != nil || !c.rec.Complete || s.sandboxes[c.rec.SandboxID] == nil {
-			s.log.Info("removing an incomplete container", "container", c.id, "error", rerr)
-			c.rec.ID = c.id
-			if err := s.destroyContainer(ctx, c); err != nil {
-				return fmt.Errorf("remove incomplete container %s: %w", c.id, err)
-			}
-			continue
-		}
-		if restored {
-			if err := c.update(func(*containerRecord) {}); err != nil {
-				return err
-			}
-		}
-		if err := s.sealOldSpec(c); err != nil {
-			s.log.Error("spec of an earlier version is not encrypted", "container", c.id, "error", err)
-		}
-		s.containers[c.id] = c
-		s.names[containerName(c.rec.SandboxID, c.rec.Config.v.GetMetadata())] = c.id
-		s.adoptContainer(c, states)
-	}
-	return nil
 }
 
 // adoptContainer updates a container's record from the supervisor's state.
-func (s *Server) adoptContainer(c *container, states map[string]shim.State) {
-	if c.rec.state() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		close(c.exited)
+func (s *Server) adoptContainer(c *pods.Container, states map[string]shim.State) {
+	rec := c.Record()
+	if rec.State() == runtimeapi.ContainerState_CONTAINER_EXITED {
 		return
 	}
-	st, known := states[c.id]
+	st, known := states[c.ID]
 	switch {
-	case known && c.rec.Started.IsZero():
+	case known && rec.Started.IsZero():
 		// The runtime died between the start and recording it.
-		if err := c.update(func(r *containerRecord) { r.Started = st.Started }); err != nil {
-			s.log.Error("record container start", "container", c.id, "error", err)
+		if err := c.Update(func(r *pods.ContainerRecord) { r.Started = st.Started }); err != nil {
+			s.log.Error("record container start", "container", c.ID, "error", err)
 		}
-	case !known && !c.rec.Started.IsZero():
+	case !known && !rec.Started.IsZero():
 		s.recordLost(c)
 		return
 	}
 	if known && !st.Running() {
-		if err := c.update(func(r *containerRecord) { r.setExit(st) }); err != nil {
-			s.log.Error("record container exit", "container", c.id, "error", err)
+		if err := c.Update(func(r *pods.ContainerRecord) { setExit(r, st) }); err != nil {
+			s.log.Error("record container exit", "container", c.ID, "error", err)
 		}
 	}
 }
@@ -207,9 +116,9 @@ func (s *Server) sweepSnapshots(ctx context.Context) error {
 		return err
 	}
 	used := map[string]bool{}
-	for id, c := range s.containers {
-		used[id] = true
-		for _, m := range c.rec.ImageMounts {
+	for _, c := range s.table.Containers("", "", nil) {
+		used[c.ID] = true
+		for _, m := range c.Record().ImageMounts {
 			used[m] = true
 		}
 	}
@@ -229,7 +138,7 @@ func (s *Server) sweepNetwork(ctx context.Context) error {
 	}
 	var errs []error
 	for _, id := range s.cfg.Network.Attached() {
-		if s.sandboxes[id] == nil {
+		if !s.table.HasSandbox(id) {
 			s.log.Info("detaching a pod without a sandbox", "sandbox", id)
 			errs = append(errs, s.cfg.Network.Detach(ctx, id))
 		}
@@ -254,7 +163,7 @@ func (s *Server) sweepCgroups() error {
 				return nil //nolint:nilerr // cgroups come and go
 			}
 			m := cgroupName.FindStringSubmatch(d.Name())
-			if m != nil && s.containers[m[2]] == nil && s.sandboxes[m[2]] == nil {
+			if m != nil && !s.table.Owns(m[2]) && !s.table.HasSandbox(m[2]) {
 				unknown[strings.TrimPrefix(at, dir)] = true
 			}
 			if m != nil && m[1] == "" {

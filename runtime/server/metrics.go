@@ -13,12 +13,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 )
 
 // metricsInput holds the values that a container's metrics are computed from.
 type metricsInput struct {
 	now    time.Time
-	rec    containerRecord
+	rec    pods.ContainerRecord
 	stats  *runtimeapi.ContainerStats
 	detail linux.CgroupDetail
 	disk   unix.Statfs_t
@@ -45,7 +47,7 @@ var byDevice = []string{"device"}
 func unixSeconds(t time.Time) uint64 { return uint64(max(0, t.Unix())) }
 
 func resources(r *metricsInput) *runtimeapi.LinuxContainerResources {
-	return r.rec.Config.v.GetLinux().GetResources()
+	return r.rec.Config.V.GetLinux().GetResources()
 }
 
 // nonNegative returns 0 for negative numbers.
@@ -360,15 +362,15 @@ func (s *Server) ListPodSandboxMetrics(
 	context.Context, *runtimeapi.ListPodSandboxMetricsRequest,
 ) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
 	out := &runtimeapi.ListPodSandboxMetricsResponse{}
-	for _, sb := range s.selectSandboxes("", nil) {
-		if !sb.record().Ready {
+	for _, sb := range s.table.Sandboxes("", nil) {
+		if !sb.Record().Ready {
 			continue
 		}
-		pod := &runtimeapi.PodSandboxMetrics{PodSandboxId: sb.id, Metrics: s.networkMetrics(sb)}
-		for _, c := range s.containersOf(sb.id) {
+		pod := &runtimeapi.PodSandboxMetrics{PodSandboxId: sb.ID, Metrics: s.networkMetrics(sb)}
+		for _, c := range s.table.ContainersOf(sb.ID) {
 			m, err := s.containerMetrics(c)
 			if err != nil {
-				return nil, wrapf(err, "metrics of container %s", c.id)
+				return nil, fault.Wrap(err, "metrics of container %s", c.ID)
 			}
 			if m != nil {
 				pod.ContainerMetrics = append(pod.ContainerMetrics, m)
@@ -380,9 +382,9 @@ func (s *Server) ListPodSandboxMetrics(
 }
 
 // containerMetrics returns nil for a container that does not run.
-func (s *Server) containerMetrics(ctr *container) (*runtimeapi.ContainerMetrics, error) {
-	r := metricsInput{now: time.Now(), rec: ctr.record()}
-	if r.rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+func (s *Server) containerMetrics(ctr *pods.Container) (*runtimeapi.ContainerMetrics, error) {
+	r := metricsInput{now: time.Now(), rec: ctr.Record()}
+	if r.rec.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return nil, nil
 	}
 	var err error
@@ -397,8 +399,8 @@ func (s *Server) containerMetrics(ctr *container) (*runtimeapi.ContainerMetrics,
 	if err := unix.Statfs(s.cfg.Dir, &r.disk); err != nil {
 		return nil, err
 	}
-	out := &runtimeapi.ContainerMetrics{ContainerId: ctr.id}
-	labels := []string{ctr.id, r.rec.Config.v.GetMetadata().GetName(), r.rec.image().GetImage()}
+	out := &runtimeapi.ContainerMetrics{ContainerId: ctr.ID}
+	labels := []string{ctr.ID, r.rec.Config.V.GetMetadata().GetName(), r.rec.Image().GetImage()}
 	for _, m := range podMetrics {
 		out.Metrics = append(out.Metrics, &runtimeapi.Metric{
 			Name:        m.name,
@@ -412,14 +414,14 @@ func (s *Server) containerMetrics(ctr *container) (*runtimeapi.ContainerMetrics,
 }
 
 // networkMetrics returns the counters of the pod's interfaces.
-func (s *Server) networkMetrics(sb *sandbox) []*runtimeapi.Metric {
-	sandboxRecord := sb.record()
-	if !slices.Contains(sandboxRecord.ownNamespaces(), linux.NetworkNamespace) {
+func (s *Server) networkMetrics(sb *pods.Sandbox) []*runtimeapi.Metric {
+	rec := sb.Record()
+	if !slices.Contains(rec.OwnNamespaces(), linux.NetworkNamespace) {
 		return nil
 	}
 	now := time.Now()
 	var out []*runtimeapi.Metric
-	for _, c := range interfaces(sb.ns(string(linux.NetworkNamespace))) {
+	for _, c := range interfaces(sb.NS(linux.NetworkNamespace)) {
 		if c.name == "lo" {
 			continue
 		}
@@ -429,7 +431,7 @@ func (s *Server) networkMetrics(sb *sandbox) []*runtimeapi.Metric {
 				Timestamp:   now.UnixNano(),
 				MetricType:  counter,
 				Value:       value(m.of(&c)),
-				LabelValues: []string{sb.id, sandboxRecord.Config.v.GetMetadata().GetName(), "", c.name},
+				LabelValues: []string{sb.ID, rec.Config.V.GetMetadata().GetName(), "", c.name},
 			})
 		}
 	}

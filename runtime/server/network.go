@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/event"
+	"keelson/runtime/pods"
 )
 
 // Network connects pods to the pod network: package network, or CNI plugins. All methods must be idempotent: they are
@@ -110,15 +111,16 @@ func (s *Server) networkReady() *runtimeapi.RuntimeCondition {
 }
 
 // attachNetwork attaches the pod to the network and emits the event.
-func (s *Server) attachNetwork(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
-	cfg := sb.rec.Config.v
+func (s *Server) attachNetwork(ctx context.Context, sb *pods.Sandbox) ([]netip.Addr, error) {
+	rec := sb.Record()
+	cfg := rec.Config.V
 	mk := event.Event{
 		Step:      event.StepNetwork,
 		Component: "runtime",
 		At:        time.Now(),
 		Subject:   subject(cfg.GetMetadata()),
 	}
-	detail := &event.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
+	detail := &event.Network{HostNetwork: rec.Options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
 	mk.Detail = detail
 	if detail.HostNetwork || s.cfg.Network == nil {
 		return nil, s.cfg.Marks.Reach(mk)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/lib/linux"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -50,18 +51,16 @@ func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	}
 	var errs []error
 	errs = append(errs, s.killCgroup(s.cfg.CgroupParent))
-	for _, id := range dirNames(s.path("sandboxes")) {
+	for _, id := range dirNames(s.table.SandboxesDir()) {
 		errs = append(errs, s.purgeSandbox(ctx, id))
 	}
-	for _, id := range dirNames(s.path("containers")) {
-		errs = append(errs, removeAll(s.path("containers", id)))
+	for _, id := range dirNames(s.table.ContainersDir()) {
+		errs = append(errs, removeAll(filepath.Join(s.table.ContainersDir(), id)))
 	}
 	for _, id := range dirNames(filepath.Join(s.shimDir(), shim.ContainersDir)) {
 		errs = append(errs, removeAll(filepath.Join(s.shimDir(), shim.ContainersDir, id)))
 	}
-	s.sandboxes = map[string]*sandbox{}
-	s.containers = map[string]*container{}
-	s.names = map[string]string{}
+	// The table is empty here, so every snapshot is one without a container.
 	errs = append(errs, s.sweepSnapshots(ctx), linux.RemoveCgroup(s.host.Cgroups, s.cfg.CgroupParent))
 	errs = append(errs, linux.Unmount(s.path(keyDir)))
 	return errors.Join(errs...)
@@ -199,19 +198,19 @@ func waitExit(ctx context.Context, pid int) error {
 }
 
 func (s *Server) purgeSandbox(ctx context.Context, id string) error {
-	sb := &sandbox{id: id, dir: s.path("sandboxes", id)}
+	sb := s.table.NewSandbox(pods.SandboxRecord{ID: id})
 	var errs []error
 	if s.cfg.Network != nil {
 		errs = append(errs, s.cfg.Network.Detach(ctx, id))
 	}
 	kinds := []linux.Namespace{
-		linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pidNamespace,
+		linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pods.PIDNamespace,
 	}
-	errs = append(errs, linux.Release(sb.ns(""), kinds), linux.Unmount(sb.shm()))
+	errs = append(errs, linux.Release(sb.NS(""), kinds), linux.Unmount(sb.Shm()))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return removeAll(sb.dir)
+	return removeAll(sb.Dir)
 }
 
 // killCgroup kills the processes in a cgroup: those that outlived their container's first process or their supervisor.

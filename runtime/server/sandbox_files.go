@@ -12,18 +12,18 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/lib/linux"
-	"keelson/runtime/oci"
+	"keelson/runtime/pods"
 )
 
 // writeFiles writes the pod's /etc/hosts, resolv.conf and hostname, for containers to which the kubelet mounts none.
-func (s *Server) writeFiles(sb *sandbox) error {
+func (s *Server) writeFiles(sb *pods.Sandbox) error {
+	rec := sb.Record()
 	hosts, err := readIfThere("/etc/hosts")
 	if err != nil {
 		return err
 	}
-	resolv := resolvConf(sb.rec.Config.v.GetDnsConfig())
-	if sb.rec.Config.v.GetDnsConfig() == nil {
+	resolv := resolvConf(rec.Config.V.GetDnsConfig())
+	if rec.Config.V.GetDnsConfig() == nil {
 		if resolv, err = readIfThere("/etc/resolv.conf"); err != nil {
 			return err
 		}
@@ -31,10 +31,10 @@ func (s *Server) writeFiles(sb *sandbox) error {
 	for name, body := range map[string]string{
 		"hosts":       hosts,
 		"resolv.conf": resolv,
-		"hostname":    sb.rec.Hostname + "\n",
+		"hostname":    rec.Hostname + "\n",
 	} {
 		// Any user in a container may read them.
-		if err := os.WriteFile(filepath.Join(sb.dir, name), []byte(body), 0o644); err != nil { // see above
+		if err := os.WriteFile(filepath.Join(sb.Dir, name), []byte(body), 0o644); err != nil { // see above
 			return fmt.Errorf("write the pod's %s: %w", name, err)
 		}
 	}
@@ -61,39 +61,4 @@ func resolvConf(d *runtimeapi.DNSConfig) string {
 		fmt.Fprintf(&b, "options %s\n", strings.Join(d.GetOptions(), " "))
 	}
 	return b.String()
-}
-
-// files returns the files of writeFiles, and the pod's shared memory.
-func (sb *sandbox) files() oci.PodFiles {
-	f := oci.PodFiles{
-		Hosts:      filepath.Join(sb.dir, "hosts"),
-		ResolvConf: filepath.Join(sb.dir, "resolv.conf"),
-		Hostname:   filepath.Join(sb.dir, "hostname"),
-		Shm:        sb.shm(),
-	}
-	r := sb.record()
-	if r.options().GetIpc() == runtimeapi.NamespaceMode_NODE {
-		f.Shm = "/dev/shm"
-	}
-	return f
-}
-
-// namespaces returns the namespaces that the pod's containers join.
-func (sb *sandbox) namespaces() oci.Namespaces {
-	var n oci.Namespaces
-	r := sb.record()
-	if r.hasUserNamespace() {
-		n.User = sb.ns(string(linux.UserNamespace))
-	}
-	for _, k := range r.ownNamespaces() {
-		switch k {
-		case linux.NetworkNamespace:
-			n.Network = sb.ns(string(k))
-		case linux.IPCNamespace:
-			n.IPC = sb.ns(string(k))
-		case linux.UTSNamespace:
-			n.UTS = sb.ns(string(k))
-		}
-	}
-	return n
 }

@@ -9,61 +9,58 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 )
 
 // RemovePodSandbox stops the sandbox and removes it with all its containers. An unknown sandbox is not an error.
 func (s *Server) RemovePodSandbox(
 	ctx context.Context, r *runtimeapi.RemovePodSandboxRequest,
 ) (*runtimeapi.RemovePodSandboxResponse, error) {
-	sb, err := s.sandbox(r.GetPodSandboxId())
-	if isNotFound(err) {
+	sb, err := s.table.Sandbox(r.GetPodSandboxId())
+	if fault.IsNotFound(err) {
 		return &runtimeapi.RemovePodSandboxResponse{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	sb.op.Lock()
-	defer sb.op.Unlock()
+	sb.Op.Lock()
+	defer sb.Op.Unlock()
 	if err := s.removeSandbox(ctx, sb); err != nil {
-		return nil, wrapf(err, "remove pod sandbox %s", sb.id)
+		return nil, fault.Wrap(err, "remove pod sandbox %s", sb.ID)
 	}
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
 // removeSandbox removes a sandbox; the caller holds op.
-func (s *Server) removeSandbox(ctx context.Context, sb *sandbox) error {
+func (s *Server) removeSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	if err := s.stopSandbox(ctx, sb); err != nil {
 		return err
 	}
-	for _, c := range s.containersOf(sb.id) {
+	for _, c := range s.table.ContainersOf(sb.ID) {
 		if err := s.removeContainer(ctx, c); err != nil {
 			return err
 		}
 	}
-	sandboxRecord := sb.record()
-	if sandboxRecord.Config.v.GetLinux().GetCgroupParent() == "" {
-		if err := linux.RemoveCgroup(s.host.Cgroups, s.podCgroup(&sandboxRecord)); err != nil {
+	rec := sb.Record()
+	if rec.Config.V.GetLinux().GetCgroupParent() == "" {
+		if err := linux.RemoveCgroup(s.host.Cgroups, s.podCgroup(&rec)); err != nil {
 			return err
 		}
 	}
-	if err := removeAll(sb.dir); err != nil {
+	if err := removeAll(sb.Dir); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	_, known := s.sandboxes[sb.id]
-	delete(s.sandboxes, sb.id)
-	delete(s.names, sandboxName(sandboxRecord.Config.v.GetMetadata()))
-	s.mu.Unlock()
-	if known {
-		s.sendEvent(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	if s.table.ForgetSandbox(sb) {
+		s.sendEvent(sb, sb.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
 }
 
 // podCgroup returns the parent cgroup of the pod's containers: the one that the kubelet named, or one below
 // CgroupParent.
-func (s *Server) podCgroup(r *sandboxRecord) string {
-	if p := r.Config.v.GetLinux().GetCgroupParent(); p != "" {
+func (s *Server) podCgroup(r *pods.SandboxRecord) string {
+	if p := r.Config.V.GetLinux().GetCgroupParent(); p != "" {
 		return filepath.Join("/", p)
 	}
 	return filepath.Join(s.cfg.CgroupParent, "pod-"+r.ID)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,8 @@ import (
 
 	"keelson/event"
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
 
@@ -28,60 +29,58 @@ func (s *Server) RunPodSandbox(
 	cfg := request.GetConfig()
 	metadata := cfg.GetMetadata()
 	if metadata.GetName() == "" || metadata.GetUid() == "" {
-		return nil, invalidArgument("run pod sandbox: the metadata must have a name and a uid")
+		return nil, fault.InvalidArgument("run pod sandbox: the metadata must have a name and a uid")
 	}
 	if request.GetRuntimeHandler() != "" {
-		return nil, invalidArgument("run pod sandbox: no runtime handler %q is configured", request.GetRuntimeHandler())
+		return nil, fault.InvalidArgument("run pod sandbox: no runtime handler %q is configured",
+			request.GetRuntimeHandler())
 	}
-	id := newID()
-	rec := sandboxRecord{
+	id := pods.NewID()
+	rec := pods.SandboxRecord{
 		ID:      id,
-		Config:  message[*runtimeapi.PodSandboxConfig]{cfg},
+		Config:  pods.Message[*runtimeapi.PodSandboxConfig]{V: cfg},
 		Handler: request.GetRuntimeHandler(),
 		Created: time.Now(),
 	}
 	if err := s.checkUserNamespace(ctx, &rec); err != nil {
 		return nil, err
 	}
-	if err := s.reserve(sandboxName(metadata), id); err != nil {
+	if err := s.table.Reserve(pods.SandboxName(metadata), id); err != nil {
 		return nil, err
 	}
-	sb := &sandbox{id: id, dir: s.path("sandboxes", id), rec: rec}
+	sb := s.table.NewSandbox(rec)
 	if err := s.buildSandbox(ctx, sb); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		if uerr := s.teardownSandbox(undo, sb); uerr != nil {
 			// Keep it as a stopped sandbox, so that the kubelet stops and removes it again.
 			err = errors.Join(err, uerr)
-			s.mu.Lock()
-			s.sandboxes[id] = sb
-			s.mu.Unlock()
+			s.table.AddSandbox(sb)
 		} else {
-			err = errors.Join(err, removeAll(sb.dir))
-			s.unreserve(sandboxName(metadata))
+			err = errors.Join(err, removeAll(sb.Dir))
+			s.table.Unreserve(pods.SandboxName(metadata))
 		}
-		return nil, wrapf(err, "run pod sandbox %s/%s", metadata.GetNamespace(), metadata.GetName())
+		return nil, fault.Wrap(err, "run pod sandbox %s/%s", metadata.GetNamespace(), metadata.GetName())
 	}
-	s.mu.Lock()
-	s.sandboxes[id] = sb
-	s.mu.Unlock()
+	s.table.AddSandbox(sb)
 	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
 // buildSandbox makes the parts of a sandbox, its record first.
-func (s *Server) buildSandbox(ctx context.Context, sb *sandbox) error {
-	for _, d := range []string{sb.dir, sb.ns(""), sb.shm()} {
+func (s *Server) buildSandbox(ctx context.Context, sb *pods.Sandbox) error {
+	for _, d := range []string{sb.Dir, sb.NS(""), sb.Shm()} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return fmt.Errorf("make sandbox directory: %w", err)
 		}
 	}
-	hostname, err := hostnameOf(&sb.rec)
+	rec := sb.Record()
+	hostname, err := hostnameOf(&rec)
 	if err != nil {
 		return err
 	}
-	if err := sb.update(func(r *sandboxRecord) { r.Hostname = hostname }); err != nil {
+	if err := sb.Update(func(r *pods.SandboxRecord) { r.Hostname = hostname }); err != nil {
 		return err
 	}
 	if err := s.buildNamespaces(ctx, sb); err != nil {
@@ -94,92 +93,60 @@ func (s *Server) buildSandbox(ctx context.Context, sb *sandbox) error {
 	if err := s.writeFiles(sb); err != nil {
 		return err
 	}
-	if sb.rec.options().GetIpc() != runtimeapi.NamespaceMode_NODE {
+	if rec.Options().GetIpc() != runtimeapi.NamespaceMode_NODE {
 		opts := "mode=1777,size=65536k"
-		if uid, gid, err := sb.rec.idMaps().Root(); err == nil {
+		if uid, gid, err := rec.IDMaps().Root(); err == nil {
 			opts += fmt.Sprintf(",uid=%d,gid=%d", uid, gid)
 		}
-		if err := unix.Mount("shm", sb.shm(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+		if err := unix.Mount("shm", sb.Shm(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
 			return fmt.Errorf("mount the pod's /dev/shm: %w", err)
 		}
 	}
-	return sb.update(func(r *sandboxRecord) {
+	return sb.Update(func(r *pods.SandboxRecord) {
 		r.IPs = ips
 		r.Ready = true
 		r.Complete = true
 	})
 }
 
-func (sb *sandbox) ns(kind string) string { return filepath.Join(sb.dir, "ns", kind) }
-func (sb *sandbox) shm() string           { return filepath.Join(sb.dir, "shm") }
-
-// pidNamespace is the PID namespace that the pod's containers share.
-const pidNamespace linux.Namespace = "pid"
-
-// holderID is the supervisor's name for the first process of the pod's PID namespace.
-func (sb *sandbox) holderID() string { return "hold-" + sb.id }
-
-// ownNamespaces returns the kinds of namespaces that the sandbox does not share with the host.
-func (r *sandboxRecord) ownNamespaces() []linux.Namespace {
-	var out []linux.Namespace
-	if r.options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
-		out = append(out, linux.NetworkNamespace, linux.UTSNamespace)
-	}
-	if r.options().GetIpc() != runtimeapi.NamespaceMode_NODE {
-		out = append(out, linux.IPCNamespace)
-	}
-	return out
-}
-
-// heldNamespaces returns the kinds of all namespaces that are held by mounts below the sandbox's directory.
-func (r *sandboxRecord) heldNamespaces() []linux.Namespace {
-	out := r.ownNamespaces()
-	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
-		out = append(out, pidNamespace)
-	}
-	if r.hasUserNamespace() {
-		out = append(out, linux.UserNamespace)
-	}
-	return out
-}
-
-func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
-	kinds := sb.rec.ownNamespaces()
-	if err := checkSysctls(sb.rec.Config.v.GetLinux().GetSysctls(), kinds); err != nil {
+func (s *Server) buildNamespaces(ctx context.Context, sb *pods.Sandbox) error {
+	rec := sb.Record()
+	kinds := rec.OwnNamespaces()
+	if err := checkSysctls(rec.Config.V.GetLinux().GetSysctls(), kinds); err != nil {
 		return err
 	}
 	var err error
 	switch {
-	case sb.rec.hasUserNamespace():
+	case rec.HasUserNamespace():
 		err = s.buildUserNamespace(ctx, sb, kinds)
 	case len(kinds) > 0:
-		err = linux.HoldNamespaces(sb.ns(""), kinds, func() error {
-			_, err := configureNamespaces(&sb.rec, kinds, func(string) bool { return false })
+		err = linux.HoldNamespaces(sb.NS(""), kinds, func() error {
+			_, err := configureNamespaces(&rec, kinds, func(string) bool { return false })
 			return err
 		})
 	}
 	if err != nil {
 		return err
 	}
-	if sb.rec.options().GetPid() != runtimeapi.NamespaceMode_POD {
+	if rec.Options().GetPid() != runtimeapi.NamespaceMode_POD {
 		return nil
 	}
 	hold := shim.Hold{Name: "/pause"}
-	if sb.rec.hasUserNamespace() { // it is joined first, so that it owns the new PID namespace
-		hold.Namespaces = append(hold.Namespaces, sb.ns(string(linux.UserNamespace)))
+	if rec.HasUserNamespace() { // it is joined first, so that it owns the new PID namespace
+		hold.Namespaces = append(hold.Namespaces, sb.NS(linux.UserNamespace))
 	}
 	for _, k := range kinds {
-		hold.Namespaces = append(hold.Namespaces, sb.ns(string(k)))
+		hold.Namespaces = append(hold.Namespaces, sb.NS(k))
 	}
-	st, err := s.shim.Hold(context.Background(), sb.holderID(), hold)
+	st, err := s.shim.Hold(context.Background(), sb.HolderID(), hold)
 	if err != nil {
 		return fmt.Errorf("hold the pod's process namespace: %w", err)
 	}
-	if err := linux.HoldNamespace(st.PID, pidNamespace, sb.ns(string(pidNamespace))); err != nil {
+	if err := linux.HoldNamespace(st.PID, pods.PIDNamespace, sb.NS(pods.PIDNamespace)); err != nil {
 		return err
 	}
 	// The holder is alive, so its pid was not reused, and the namespace is the holder's.
-	if err := s.shim.Kill(context.Background(), sb.holderID(), shim.Kill{Signal: 0}); err != nil {
+	if err := s.shim.Kill(context.Background(), sb.HolderID(), shim.Kill{Signal: 0}); err != nil {
 		return fmt.Errorf("hold the pod's process namespace: %w", err)
 	}
 	return nil
@@ -187,7 +154,7 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 
 // configureNamespaces sets up the new namespaces of this thread: loopback, host name, and the pod's sysctls, except for
 // those that later selects. It returns these.
-func configureNamespaces(r *sandboxRecord, kinds []linux.Namespace, later func(
+func configureNamespaces(r *pods.SandboxRecord, kinds []linux.Namespace, later func(
 	sysctl string,
 ) bool,
 ) (remaining map[string]string, err error) {
@@ -200,7 +167,7 @@ func configureNamespaces(r *sandboxRecord, kinds []linux.Namespace, later func(
 		}
 	}
 	remaining = map[string]string{}
-	for k, v := range r.Config.v.GetLinux().GetSysctls() {
+	for k, v := range r.Config.V.GetLinux().GetSysctls() {
 		if later(k) {
 			remaining[k] = v
 			continue
@@ -233,10 +200,11 @@ func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 	for k := range sysctls {
 		in := namespaceOf(k)
 		if in == "" {
-			return invalidArgument("sysctl %q does not belong to a namespace", k)
+			return fault.InvalidArgument("sysctl %q does not belong to a namespace", k)
 		}
 		if !slices.Contains(kinds, in) {
-			return invalidArgument("sysctl %q is the host's in this pod, which shares the host's %s namespace", k, in)
+			return fault.InvalidArgument("sysctl %q is the host's in this pod, which shares the host's %s namespace", k,
+				in)
 		}
 	}
 	return nil
@@ -252,13 +220,13 @@ func subject(m *runtimeapi.PodSandboxMetadata) event.Subject {
 }
 
 // podOf returns the input of Network.Attach for a sandbox.
-func podOf(sb *sandbox) (Pod, error) {
-	cfg := sb.rec.Config.v
+func podOf(sb *pods.Sandbox) (Pod, error) {
+	cfg := sb.Record().Config.V
 	m := cfg.GetMetadata()
 	ports, err := portsOf(cfg)
 	return Pod{
-		ID:           sb.id,
-		Netns:        sb.ns(string(linux.NetworkNamespace)),
+		ID:           sb.ID,
+		Netns:        sb.NS(linux.NetworkNamespace),
 		Namespace:    m.GetNamespace(),
 		Name:         m.GetName(),
 		UID:          m.GetUid(),
@@ -277,7 +245,7 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 		}
 		if portMapping.GetHostPort() < 0 || portMapping.GetHostPort() > 65535 || portMapping.GetContainerPort() <= 0 ||
 			portMapping.GetContainerPort() > 65535 {
-			return nil, invalidArgument("port mapping %d to %d", portMapping.GetHostPort(),
+			return nil, fault.InvalidArgument("port mapping %d to %d", portMapping.GetHostPort(),
 				portMapping.GetContainerPort())
 		}
 		pm := PortMapping{
@@ -288,7 +256,7 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 		if ip := portMapping.GetHostIp(); ip != "" {
 			var err error
 			if pm.HostIP, err = netip.ParseAddr(ip); err != nil {
-				return nil, invalidArgument("port mapping: host ip %q", ip)
+				return nil, fault.InvalidArgument("port mapping: host ip %q", ip)
 			}
 			if pm.HostIP.IsUnspecified() {
 				pm.HostIP = netip.Addr{}
@@ -300,8 +268,8 @@ func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
 }
 
 // hostnameOf returns the pod's host name; a pod with host network, or without a host name, has the host's.
-func hostnameOf(r *sandboxRecord) (string, error) {
-	if h := r.Config.v.GetHostname(); h != "" && r.options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
+func hostnameOf(r *pods.SandboxRecord) (string, error) {
+	if h := r.Config.V.GetHostname(); h != "" && r.Options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		return h, nil
 	}
 	h, err := os.Hostname()

@@ -11,40 +11,42 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 )
 
 // StopPodSandbox kills the pod's containers and removes its namespaces and network. An unknown sandbox is not an error.
 func (s *Server) StopPodSandbox(
 	ctx context.Context, r *runtimeapi.StopPodSandboxRequest,
 ) (*runtimeapi.StopPodSandboxResponse, error) {
-	sb, err := s.sandbox(r.GetPodSandboxId())
-	if isNotFound(err) {
+	sb, err := s.table.Sandbox(r.GetPodSandboxId())
+	if fault.IsNotFound(err) {
 		return &runtimeapi.StopPodSandboxResponse{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	sb.op.Lock()
-	defer sb.op.Unlock()
+	sb.Op.Lock()
+	defer sb.Op.Unlock()
 	if err := s.stopSandbox(ctx, sb); err != nil {
-		return nil, wrapf(err, "stop pod sandbox %s", sb.id)
+		return nil, fault.Wrap(err, "stop pod sandbox %s", sb.ID)
 	}
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
 // stopSandbox stops a sandbox; the caller holds op. It may be repeated after an error.
-func (s *Server) stopSandbox(ctx context.Context, sb *sandbox) error {
+func (s *Server) stopSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	var g errgroup.Group
-	for _, c := range s.containersOf(sb.id) {
+	for _, c := range s.table.ContainersOf(sb.ID) {
 		g.Go(func() error { return s.killContainer(ctx, c) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	was := sb.record().Ready
+	was := sb.Record().Ready
 	if was {
 		// No container can start in a sandbox that is not ready.
-		if err := sb.update(func(r *sandboxRecord) { r.Ready = false }); err != nil {
+		if err := sb.Update(func(r *pods.SandboxRecord) { r.Ready = false }); err != nil {
 			return err
 		}
 	}
@@ -52,37 +54,23 @@ func (s *Server) stopSandbox(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	if was {
-		s.sendEvent(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		s.sendEvent(sb, sb.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil
 }
 
 // teardownSandbox undoes buildSandbox, except for the directory. An error does not stop it; missing parts are not
 // errors.
-func (s *Server) teardownSandbox(ctx context.Context, sb *sandbox) error {
+func (s *Server) teardownSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	var errs []error
-	r := sb.record()
-	if slices.Contains(r.ownNamespaces(), linux.NetworkNamespace) && s.cfg.Network != nil {
-		errs = append(errs, s.cfg.Network.Detach(ctx, sb.id))
+	r := sb.Record()
+	if slices.Contains(r.OwnNamespaces(), linux.NetworkNamespace) && s.cfg.Network != nil {
+		errs = append(errs, s.cfg.Network.Detach(ctx, sb.ID))
 	}
-	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
-		errs = append(errs, s.shim.Delete(ctx, sb.holderID()))
+	if r.Options().GetPid() == runtimeapi.NamespaceMode_POD {
+		errs = append(errs, s.shim.Delete(ctx, sb.HolderID()))
 	}
-	errs = append(errs, linux.Release(sb.ns(""), append(r.ownNamespaces(), pidNamespace, linux.UserNamespace)),
-		linux.Unmount(sb.shm()))
+	errs = append(errs, linux.Release(sb.NS(""), append(r.OwnNamespaces(), pods.PIDNamespace, linux.UserNamespace)),
+		linux.Unmount(sb.Shm()))
 	return errors.Join(errs...)
-}
-
-// containersOf returns a sandbox's containers, oldest first.
-func (s *Server) containersOf(sandboxID string) []*container {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out []*container
-	for _, c := range s.containers {
-		if c.record().SandboxID == sandboxID {
-			out = append(out, c)
-		}
-	}
-	slices.SortFunc(out, func(a, b *container) int { return a.record().Created.Compare(b.record().Created) })
-	return out
 }

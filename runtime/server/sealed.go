@@ -16,10 +16,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/pods"
 )
 
 // Environment and arguments of a container may have values of Secrets. On disk they are only in the OCI spec, which
@@ -31,6 +30,12 @@ const (
 	keyDir   = "key"
 	keyFile  = "specs"
 	keyBytes = 32
+)
+
+// The files of the spec in a container's directory.
+const (
+	specFile    = "spec.sealed"
+	oldSpecFile = "spec.json" // of earlier versions
 )
 
 // seal encrypts and decrypts OCI specs.
@@ -73,13 +78,13 @@ func openSeal(dir string) (*seal, error) {
 }
 
 // writeSpec writes the OCI spec of a container, encrypted.
-func (s *Server) writeSpec(c *container, spec *specs.Spec) error {
+func (s *Server) writeSpec(c *pods.Container, spec *specs.Spec) error {
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode container spec: %w", err)
 	}
-	at := filepath.Join(c.dir, specFile)
-	if err := os.WriteFile(at+".tmp", s.seal.Seal(nil, nil, body, []byte(c.id)), 0o600); err != nil {
+	at := filepath.Join(c.Dir, specFile)
+	if err := os.WriteFile(at+".tmp", s.seal.Seal(nil, nil, body, []byte(c.ID)), 0o600); err != nil {
 		return fmt.Errorf("write container spec: %w", err)
 	}
 	if err := os.Rename(at+".tmp", at); err != nil {
@@ -89,12 +94,12 @@ func (s *Server) writeSpec(c *container, spec *specs.Spec) error {
 }
 
 // spec reads the OCI spec of a container: it is large and seldom needed, so it is not kept in memory.
-func (s *Server) spec(c *container) (*specs.Spec, error) {
-	raw, err := os.ReadFile(filepath.Join(c.dir, specFile))
+func (s *Server) spec(c *pods.Container) (*specs.Spec, error) {
+	raw, err := os.ReadFile(filepath.Join(c.Dir, specFile))
 	if err != nil {
 		return nil, fmt.Errorf("read container spec: %w", err)
 	}
-	body, err := s.seal.Open(nil, nil, raw, []byte(c.id))
+	body, err := s.seal.Open(nil, nil, raw, []byte(c.ID))
 	if err != nil {
 		return nil, fmt.Errorf("read container spec: it is damaged, or was written before the machine started: %w", err)
 	}
@@ -107,8 +112,8 @@ func (s *Server) spec(c *container) (*specs.Spec, error) {
 
 // sealOldSpec encrypts the spec that an earlier version has written, and removes environment and arguments from the
 // record.
-func (s *Server) sealOldSpec(ctr *container) error {
-	old := filepath.Join(ctr.dir, oldSpecFile)
+func (s *Server) sealOldSpec(ctr *pods.Container) error {
+	old := filepath.Join(ctr.Dir, oldSpecFile)
 	raw, err := os.ReadFile(old) // our own
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -121,28 +126,10 @@ func (s *Server) sealOldSpec(ctr *container) error {
 		err = s.writeSpec(ctr, &spec)
 	}
 	if err == nil {
-		err = ctr.update(func(r *containerRecord) { r.Config.v = withoutEnvironment(r.Config.v) })
+		err = ctr.Update(func(r *pods.ContainerRecord) { r.Config.V = pods.WithoutEnvironment(r.Config.V) })
 	}
 	if err != nil {
-		return fmt.Errorf("encrypt the spec of container %s: %w", ctr.id, err)
+		return fmt.Errorf("encrypt the spec of container %s: %w", ctr.ID, err)
 	}
 	return os.Remove(old)
-}
-
-// withoutEnvironment returns a configuration without environment, command and arguments, which nothing needs after
-// the spec is made. The rest is shared with cfg.
-func withoutEnvironment(cfg *runtimeapi.ContainerConfig) *runtimeapi.ContainerConfig {
-	if cfg == nil {
-		return nil
-	}
-	out := &runtimeapi.ContainerConfig{}
-	cfg.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		switch field.Name() {
-		case "envs", "command", "args":
-		default:
-			out.ProtoReflect().Set(field, v)
-		}
-		return true
-	})
-	return out
 }

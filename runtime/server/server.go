@@ -34,6 +34,7 @@ import (
 	"keelson/lib/linux"
 	"keelson/lib/logrotate"
 	"keelson/runtime/image"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 	"keelson/runtime/snapshot"
 )
@@ -85,10 +86,7 @@ type Server struct {
 	userns  usernsCheck
 	network networkState
 
-	mu         sync.RWMutex
-	sandboxes  map[string]*sandbox
-	containers map[string]*container
-	names      map[string]string // unique name of a sandbox or container -> id
+	table *pods.Table
 }
 
 // New prepares a Server. It starts nothing and reads nothing.
@@ -99,9 +97,7 @@ func New(cfg Config) (*Server, error) {
 		events:       newBroker(),
 		base:         &url.URL{},
 		pairListener: newPairListener(),
-		sandboxes:    map[string]*sandbox{},
-		containers:   map[string]*container{},
-		names:        map[string]string{},
+		table:        pods.NewTable(cfg.Dir, cfg.Log),
 	}
 	sc := streaming.DefaultConfig
 	sc.BaseURL = server.base
@@ -142,12 +138,13 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 
 // ensureShim makes the directories, detects the machine's abilities and starts or upgrades the supervisor.
 func (s *Server) ensureShim(ctx context.Context) error {
-	for _, d := range []string{s.shimDir(), s.path("sandboxes"), s.path("containers")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return fmt.Errorf("make runtime directory: %w", err)
-		}
+	if err := os.MkdirAll(s.shimDir(), 0o700); err != nil {
+		return fmt.Errorf("make runtime directory: %w", err)
 	}
-	var err error
+	err := s.table.MakeDirs()
+	if err != nil {
+		return err
+	}
 	if s.host, err = linux.Detect(); err != nil {
 		return err
 	}
@@ -172,36 +169,6 @@ func (s *Server) path(elem ...string) string {
 }
 
 func (s *Server) shimDir() string { return s.path("shim") }
-
-// sandbox finds a sandbox by id or unique prefix.
-func (s *Server) sandbox(id string) (*sandbox, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return find(s.sandboxes, "pod sandbox", id)
-}
-
-func (s *Server) container(id string) (*container, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return find(s.containers, "container", id)
-}
-
-// reserve fails when a sandbox or container with this name exists.
-func (s *Server) reserve(name, id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if have, ok := s.names[name]; ok {
-		return alreadyExists("%s is %s already", name, have)
-	}
-	s.names[name] = id
-	return nil
-}
-
-func (s *Server) unreserve(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.names, name)
-}
 
 // removeAll deletes a directory. The caller has unmounted everything in it.
 func removeAll(dir string) error {

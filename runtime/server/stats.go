@@ -10,55 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
-)
-
-// sample is an earlier reading of a cgroup's CPU time, to compute the rate.
-type sample struct {
-	mu   sync.Mutex
-	at   time.Time
-	cpu  uint64
-	rate uint64 // nanocores
-}
-
-// minSample is the minimum interval of two readings for a useful rate.
-const minSample = time.Second
-
-func (p *sample) next(now time.Time, cpu uint64) *runtimeapi.UInt64Value {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if took := now.Sub(p.at); p.at.IsZero() || cpu < p.cpu {
-		p.at = now
-		p.cpu = cpu
-		p.rate = 0
-		return nil
-	} else if took >= minSample {
-		p.rate = uint64(float64(cpu-p.cpu) / took.Seconds())
-		p.at = now
-		p.cpu = cpu
-	}
-	return value(p.rate)
-}
-
-// diskSample caches the usage of a container's writable layer: counting it walks the tree.
-type diskSample struct {
-	mu            sync.Mutex
-	at            time.Time
-	took          time.Duration
-	bytes, inodes uint64
-}
-
-// A writable layer is counted at most every minDiskAge. When counting is slow (a container may make many files), it is
-// counted less often, so that it takes at most a hundredth of the time.
-const (
-	minDiskAge = 9 * time.Second // the kubelet asks every 10 s
-	maxDiskAge = 10 * time.Minute
-	diskShare  = 100
+	"keelson/runtime/fault"
+	"keelson/runtime/pods"
 )
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
@@ -67,13 +25,13 @@ func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Va
 func (s *Server) ContainerStats(
 	_ context.Context, r *runtimeapi.ContainerStatsRequest,
 ) (*runtimeapi.ContainerStatsResponse, error) {
-	c, err := s.container(r.GetContainerId())
+	c, err := s.table.Container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
 	st, err := s.containerStats(c)
 	if err != nil {
-		return nil, wrapf(err, "stats of container %s", c.id)
+		return nil, fault.Wrap(err, "stats of container %s", c.ID)
 	}
 	return &runtimeapi.ContainerStatsResponse{Stats: st}, nil
 }
@@ -84,33 +42,33 @@ func (s *Server) ListContainerStats(
 ) (*runtimeapi.ListContainerStatsResponse, error) {
 	q := r.GetFilter()
 	out := &runtimeapi.ListContainerStatsResponse{}
-	for _, c := range s.selectContainers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
-		rec := c.record()
-		if rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	for _, c := range s.table.Containers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
+		rec := c.Record()
+		if rec.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 			continue
 		}
 		st, err := s.containerStats(c)
 		if err != nil {
-			return nil, wrapf(err, "stats of container %s", c.id)
+			return nil, fault.Wrap(err, "stats of container %s", c.ID)
 		}
 		out.Stats = append(out.Stats, st)
 	}
 	return out, nil
 }
 
-func (s *Server) containerStats(ctr *container) (*runtimeapi.ContainerStats, error) {
-	record := ctr.record()
+func (s *Server) containerStats(ctr *pods.Container) (*runtimeapi.ContainerStats, error) {
+	record := ctr.Record()
 	now := time.Now()
 	st := &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id:          record.ID,
-			Metadata:    record.Config.v.GetMetadata(),
-			Labels:      record.Config.v.GetLabels(),
-			Annotations: record.Config.v.GetAnnotations(),
+			Metadata:    record.Config.V.GetMetadata(),
+			Labels:      record.Config.V.GetLabels(),
+			Annotations: record.Config.V.GetAnnotations(),
 		},
 		WritableLayer: s.diskUsage(ctr, now),
 	}
-	if record.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if record.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return st, nil
 	}
 	u, err := linux.ReadUsage(s.host.Cgroups, record.CgroupPath)
@@ -120,12 +78,12 @@ func (s *Server) containerStats(ctr *container) (*runtimeapi.ContainerStats, err
 	if err != nil {
 		return nil, err
 	}
-	st.Cpu, st.Memory = usage(u, now, &ctr.cpu)
+	st.Cpu, st.Memory = usage(u, now, &ctr.CPU)
 	st.Swap = &runtimeapi.SwapUsage{Timestamp: now.UnixNano(), SwapUsageBytes: value(u.Swap)}
 	return st, nil
 }
 
-func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *sample) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
+func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *pods.Rate) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
 	t := now.UnixNano()
 	memoryUsage := &runtimeapi.MemoryUsage{
 		Timestamp:       t,
@@ -139,32 +97,30 @@ func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *sample) (*runtimea
 		memoryUsage.AvailableBytes = value(cgroupUsage.MemoryLimit - min(cgroupUsage.MemoryLimit,
 			cgroupUsage.WorkingSet))
 	}
+	var rate *runtimeapi.UInt64Value
+	if n, known := cpu.Next(now, cgroupUsage.CPU); known {
+		rate = value(n)
+	}
 	return &runtimeapi.CpuUsage{
 		Timestamp:            t,
 		UsageCoreNanoSeconds: value(cgroupUsage.CPU),
-		UsageNanoCores:       cpu.next(now, cgroupUsage.CPU),
+		UsageNanoCores:       rate,
 	}, memoryUsage
 }
 
-func (s *Server) diskUsage(ctr *container, now time.Time) *runtimeapi.FilesystemUsage {
-	diskSample := &ctr.disk
-	diskSample.mu.Lock()
-	defer diskSample.mu.Unlock()
-	if now.Sub(diskSample.at) > min(max(minDiskAge, diskShare*diskSample.took), maxDiskAge) {
-		u, err := s.cfg.Snapshots.Usage(ctr.id)
-		if err != nil {
-			return nil
-		}
-		diskSample.took = time.Since(now)
-		diskSample.at = now
-		diskSample.bytes = uint64(max(0, u.Bytes))
-		diskSample.inodes = uint64(max(0, u.Inodes))
+func (s *Server) diskUsage(ctr *pods.Container, now time.Time) *runtimeapi.FilesystemUsage {
+	disk, err := ctr.Disk.Usage(now, func() (bytes, inodes int64, err error) {
+		u, err := s.cfg.Snapshots.Usage(ctr.ID)
+		return u.Bytes, u.Inodes, err
+	})
+	if err != nil {
+		return nil
 	}
 	return &runtimeapi.FilesystemUsage{
-		Timestamp:  diskSample.at.UnixNano(),
-		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(ctr.id)},
-		UsedBytes:  value(diskSample.bytes),
-		InodesUsed: value(diskSample.inodes),
+		Timestamp:  disk.At.UnixNano(),
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(ctr.ID)},
+		UsedBytes:  value(uint64(disk.Bytes)),
+		InodesUsed: value(uint64(disk.Inodes)),
 	}
 }
 
@@ -172,13 +128,13 @@ func (s *Server) diskUsage(ctr *container, now time.Time) *runtimeapi.Filesystem
 func (s *Server) PodSandboxStats(
 	_ context.Context, r *runtimeapi.PodSandboxStatsRequest,
 ) (*runtimeapi.PodSandboxStatsResponse, error) {
-	sb, err := s.sandbox(r.GetPodSandboxId())
+	sb, err := s.table.Sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	st, err := s.podStats(sb)
 	if err != nil {
-		return nil, wrapf(err, "stats of pod sandbox %s", sb.id)
+		return nil, fault.Wrap(err, "stats of pod sandbox %s", sb.ID)
 	}
 	return &runtimeapi.PodSandboxStatsResponse{Stats: st}, nil
 }
@@ -188,25 +144,25 @@ func (s *Server) ListPodSandboxStats(
 	_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest,
 ) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	out := &runtimeapi.ListPodSandboxStatsResponse{}
-	for _, sb := range s.selectSandboxes(r.GetFilter().GetId(), r.GetFilter().GetLabelSelector()) {
-		if !sb.record().Ready {
+	for _, sb := range s.table.Sandboxes(r.GetFilter().GetId(), r.GetFilter().GetLabelSelector()) {
+		if !sb.Record().Ready {
 			continue
 		}
 		st, err := s.podStats(sb)
 		if err != nil {
-			return nil, wrapf(err, "stats of pod sandbox %s", sb.id)
+			return nil, fault.Wrap(err, "stats of pod sandbox %s", sb.ID)
 		}
 		out.Stats = append(out.Stats, st)
 	}
 	return out, nil
 }
 
-func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
-	sandboxRecord := sb.record()
+func (s *Server) podStats(sb *pods.Sandbox) (*runtimeapi.PodSandboxStats, error) {
+	rec := sb.Record()
 	now := time.Now()
 	stats := &runtimeapi.LinuxPodSandboxStats{}
-	for _, c := range s.containersOf(sb.id) {
-		if rec := c.record(); rec.state() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+	for _, c := range s.table.ContainersOf(sb.ID) {
+		if rec := c.Record(); rec.State() == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			st, err := s.containerStats(c)
 			if err != nil {
 				return nil, err
@@ -214,25 +170,25 @@ func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
 			stats.Containers = append(stats.Containers, st)
 		}
 	}
-	cgroup := s.podCgroup(&sandboxRecord)
+	cgroup := s.podCgroup(&rec)
 	u, err := linux.ReadUsage(s.host.Cgroups, cgroup)
 	if cgroup == s.cfg.CgroupParent { // it is shared by all pods
 		stats.Cpu, stats.Memory = sum(stats.Containers, now)
 	} else if err == nil {
-		stats.Cpu, stats.Memory = usage(u, now, &sb.cpu)
+		stats.Cpu, stats.Memory = usage(u, now, &sb.CPU)
 		stats.Process = &runtimeapi.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(u.Processes)}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if sandboxRecord.Ready && slices.Contains(sandboxRecord.ownNamespaces(), linux.NetworkNamespace) {
-		stats.Network = networkUsage(sb.ns(string(linux.NetworkNamespace)), now)
+	if rec.Ready && slices.Contains(rec.OwnNamespaces(), linux.NetworkNamespace) {
+		stats.Network = networkUsage(sb.NS(linux.NetworkNamespace), now)
 	}
 	return &runtimeapi.PodSandboxStats{
 		Attributes: &runtimeapi.PodSandboxAttributes{
-			Id:          sandboxRecord.ID,
-			Metadata:    sandboxRecord.Config.v.GetMetadata(),
-			Labels:      sandboxRecord.Config.v.GetLabels(),
-			Annotations: sandboxRecord.Config.v.GetAnnotations(),
+			Id:          rec.ID,
+			Metadata:    rec.Config.V.GetMetadata(),
+			Labels:      rec.Config.V.GetLabels(),
+			Annotations: rec.Config.V.GetAnnotations(),
 		},
 		Linux: stats,
 	}, nil

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
 )
 
 // Name and release of this runtime, as nodes report them.
@@ -53,7 +54,7 @@ func (s *Server) Status(
 	if statusRequest.GetVerbose() {
 		facts, err := json.Marshal(s.host)
 		if err != nil {
-			return nil, wrapf(err, "status")
+			return nil, fault.Wrap(err, "status")
 		}
 		out.Info = map[string]string{"host": string(facts)}
 		if users != nil {

@@ -19,6 +19,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
 	"keelson/runtime/shim"
 )
 
@@ -32,12 +33,12 @@ func (s *Server) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi
 
 // Attach returns a URL, valid once, for the streams of a running container.
 func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	c, err := s.container(r.GetContainerId())
+	c, err := s.table.Container(r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	if rec := c.record(); rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return nil, failedPrecondition("attach to container %s: it is in state %s", c.id, rec.state())
+	if rec := c.Record(); rec.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, fault.FailedPrecondition("attach to container %s: it is in state %s", c.ID, rec.State())
 	}
 	return s.stream.GetAttach(r)
 }
@@ -46,12 +47,12 @@ func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtim
 func (s *Server) PortForward(
 	_ context.Context, r *runtimeapi.PortForwardRequest,
 ) (*runtimeapi.PortForwardResponse, error) {
-	sb, err := s.sandbox(r.GetPodSandboxId())
+	sb, err := s.table.Sandbox(r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	if !sb.record().Ready {
-		return nil, failedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.id)
+	if !sb.Record().Ready {
+		return nil, fault.FailedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.ID)
 	}
 	return s.stream.GetPortForward(r)
 }
@@ -70,9 +71,9 @@ func (w streams) Exec(
 	}
 	var code int
 	if tty {
-		code, err = w.s.execTerminal(ctx, c.id, shim.Exec{Process: p}, in, out, resize)
+		code, err = w.s.execTerminal(ctx, c.ID, shim.Exec{Process: p}, in, out, resize)
 	} else {
-		code, err = w.s.execPipes(ctx, c.id, shim.Exec{
+		code, err = w.s.execPipes(ctx, c.ID, shim.Exec{
 			Process: p,
 			Stdin:   in != nil,
 			Stdout:  out != nil,
@@ -207,7 +208,7 @@ func (w streams) Attach(
 	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool,
 	resize <-chan remotecommand.TerminalSize,
 ) error {
-	container, err := w.s.container(id)
+	container, err := w.s.table.Container(id)
 	if err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (w streams) Attach(
 		ours = append(ours, r)
 		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
 	}
-	session, err := w.s.shim.Attach(ctx, container.id,
+	session, err := w.s.shim.Attach(ctx, container.ID,
 		shim.Attach{Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil},
 		theirs...)
 	shim.CloseAll(theirs)
@@ -246,9 +247,9 @@ func (w streams) Attach(
 			_, err := io.Copy(session.Stdin, in)
 			switch {
 			case err != nil:
-			case container.record().Config.v.GetStdinOnce() && !session.Terminal:
+			case container.Record().Config.V.GetStdinOnce() && !session.Terminal:
 				_ = session.Stdin.Close()                  // the container sees the end when the last copy is closed
-				_ = w.s.shim.CloseStdin(ctx, container.id) // the container may have ended
+				_ = w.s.shim.CloseStdin(ctx, container.ID) // the container may have ended
 			default: // the container waits for the next client's input; this client gets what answers its own
 				timer := time.NewTimer(execDrain)
 				defer timer.Stop()
@@ -270,13 +271,13 @@ func (w streams) Attach(
 
 // PortForward connects the stream to a port on the pod's loopback interface.
 func (w streams) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
-	sb, err := w.s.sandbox(id)
+	sb, err := w.s.table.Sandbox(id)
 	if err != nil {
 		return err
 	}
-	sandboxRecord := sb.record()
-	if !sandboxRecord.Ready {
-		return failedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.id)
+	rec := sb.Record()
+	if !rec.Ready {
+		return fault.FailedPrecondition("port-forward to pod sandbox %s: it is not ready", sb.ID)
 	}
 	var conn net.Conn
 	dial := func() (err error) {
@@ -289,10 +290,10 @@ func (w streams) PortForward(ctx context.Context, id string, port int32, stream 
 		}
 		return fmt.Errorf("connect to port %d inside the pod: %w", port, err)
 	}
-	if sandboxRecord.options().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+	if rec.Options().GetNetwork() == runtimeapi.NamespaceMode_NODE {
 		err = dial()
 	} else {
-		err = linux.InNetwork(sb.ns(string(linux.NetworkNamespace)), dial)
+		err = linux.InNetwork(sb.NS(linux.NetworkNamespace), dial)
 	}
 	if err != nil {
 		return err

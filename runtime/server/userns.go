@@ -16,7 +16,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/fault"
 	"keelson/runtime/image"
+	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 	"keelson/runtime/snapshot"
 )
@@ -24,36 +26,14 @@ import (
 // maxMappings is the kernel's limit on lines in /proc/PID/uid_map.
 const maxMappings = 340
 
-// hasUserNamespace reports whether the pod has its own user namespace.
-func (r *sandboxRecord) hasUserNamespace() bool { return ownUserNamespace(r.options()) }
-
-func ownUserNamespace(o *runtimeapi.NamespaceOption) bool {
-	// Without options the pod uses the host's user namespace; with options, the mode's zero value is POD.
-	return o.GetUsernsOptions() != nil && o.GetUsernsOptions().GetMode() != runtimeapi.NamespaceMode_NODE
-}
-
-// idMaps returns the mappings of the pod's user namespace.
-func (r *sandboxRecord) idMaps() linux.IDMaps {
-	u := r.options().GetUsernsOptions()
-	return linux.IDMaps{UIDs: idMaps(u.GetUids()), GIDs: idMaps(u.GetGids())}
-}
-
-func idMaps(all []*runtimeapi.IDMapping) []linux.IDMap {
-	out := make([]linux.IDMap, 0, len(all))
-	for _, m := range all {
-		out = append(out, linux.IDMap{Inside: m.GetContainerId(), Outside: m.GetHostId(), Length: m.GetLength()})
-	}
-	return out
-}
-
 // checkUserNamespace refuses options that cannot work, or that would not isolate the pod.
-func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error {
-	option := r.options()
-	if !ownUserNamespace(option) {
+func (s *Server) checkUserNamespace(ctx context.Context, r *pods.SandboxRecord) error {
+	option := r.Options()
+	if !r.HasUserNamespace() {
 		return nil
 	}
 	if m := option.GetUsernsOptions().GetMode(); m != runtimeapi.NamespaceMode_POD {
-		return invalidArgument("run pod sandbox: user namespace mode %s", m)
+		return fault.InvalidArgument("run pod sandbox: user namespace mode %s", m)
 	}
 	for kind, mode := range map[string]runtimeapi.NamespaceMode{
 		"network": option.GetNetwork(),
@@ -61,8 +41,8 @@ func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error
 		"IPC":     option.GetIpc(),
 	} {
 		if mode == runtimeapi.NamespaceMode_NODE {
-			return invalidArgument("run pod sandbox: a pod with a user namespace of its own cannot share the host's "+
-				"%s namespace", kind)
+			return fault.InvalidArgument("run pod sandbox: a pod with a user namespace of its own cannot share the "+
+				"host's %s namespace", kind)
 		}
 	}
 	for what, maps := range map[string][]*runtimeapi.IDMapping{
@@ -70,14 +50,14 @@ func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error
 		"group": option.GetUsernsOptions().GetGids(),
 	} {
 		if err := checkMappings(maps); err != nil {
-			return invalidArgument("run pod sandbox: mapping of %s ids: %v", what, err)
+			return fault.InvalidArgument("run pod sandbox: mapping of %s ids: %v", what, err)
 		}
 	}
-	if _, _, err := r.idMaps().Root(); err != nil {
-		return invalidArgument("run pod sandbox: %v", err)
+	if _, _, err := r.IDMaps().Root(); err != nil {
+		return fault.InvalidArgument("run pod sandbox: %v", err)
 	}
 	if err := s.usernsSupport(ctx); err != nil {
-		return failedPrecondition("run pod sandbox: user namespaces are not supported on this machine: %v", err)
+		return fault.FailedPrecondition("run pod sandbox: user namespaces are not supported on this machine: %v", err)
 	}
 	return nil
 }
@@ -126,22 +106,22 @@ func (s *Server) usernsSupport(ctx context.Context) error {
 }
 
 // checkMappedUser refuses ids that are not mapped in the pod's user namespace.
-func checkMappedUser(r *sandboxRecord, user *runtimeapi.LinuxContainerUser) error {
-	if !r.hasUserNamespace() {
+func checkMappedUser(r *pods.SandboxRecord, user *runtimeapi.LinuxContainerUser) error {
+	if !r.HasUserNamespace() {
 		return nil
 	}
-	maps := r.idMaps()
+	maps := r.IDMaps()
 	has := func(maps []linux.IDMap, id int64) bool {
 		return slices.ContainsFunc(maps, func(m linux.IDMap) bool {
 			return id >= int64(m.Inside) && id < int64(m.Inside)+int64(m.Length)
 		})
 	}
 	if !has(maps.UIDs, user.GetUid()) {
-		return invalidArgument("user %d is not mapped in the pod's user namespace", user.GetUid())
+		return fault.InvalidArgument("user %d is not mapped in the pod's user namespace", user.GetUid())
 	}
 	for _, g := range append([]int64{user.GetGid()}, user.GetSupplementalGroups()...) {
 		if !has(maps.GIDs, g) {
-			return invalidArgument("group %d is not mapped in the pod's user namespace", g)
+			return fault.InvalidArgument("group %d is not mapped in the pod's user namespace", g)
 		}
 	}
 	return nil
@@ -150,21 +130,20 @@ func checkMappedUser(r *sandboxRecord, user *runtimeapi.LinuxContainerUser) erro
 // probeUserNamespace makes and removes what a pod with a user namespace needs.
 func (s *Server) probeUserNamespace(ctx context.Context) (err error) {
 	// It uses a sandbox directory, so that after a crash load removes it like an incomplete sandbox.
-	sb := &sandbox{id: newID()}
-	sb.dir = s.path("sandboxes", sb.id)
-	if err := os.MkdirAll(sb.ns(""), 0o700); err != nil {
+	sb := s.table.NewSandbox(pods.SandboxRecord{ID: pods.NewID()})
+	if err := os.MkdirAll(sb.NS(""), 0o700); err != nil {
 		return fmt.Errorf("try user namespace: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeAll(sb.dir)) }()
+	defer func() { err = errors.Join(err, removeAll(sb.Dir)) }()
 	const first = 65536
 	maps := []linux.IDMap{{Outside: first, Length: 65536}}
 	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace}
-	if err := linux.HoldUserNamespace(sb.ns(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps},
+	if err := linux.HoldUserNamespace(sb.NS(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps},
 		s.waitCmd(ctx)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, linux.Release(sb.ns(""), append(kinds, linux.UserNamespace))) }()
-	m := snapshot.Mapping{UserNamespace: sb.ns(string(linux.UserNamespace)), UID: first, GID: first}
+	defer func() { err = errors.Join(err, linux.Release(sb.NS(""), append(kinds, linux.UserNamespace))) }()
+	m := snapshot.Mapping{UserNamespace: sb.NS(linux.UserNamespace), UID: first, GID: first}
 	if err := linux.CheckMappedTmpfs(m.UserNamespace); err != nil {
 		return fmt.Errorf("secrets and memory volumes: %w", err)
 	}
@@ -180,17 +159,17 @@ func (s *Server) waitCmd(ctx context.Context) *exec.Cmd {
 }
 
 // prepareRootfs makes a snapshot for a container of the pod.
-func (s *Server) prepareRootfs(ctx context.Context, sb *sandbox, id string, img image.Image) (string, error) {
-	r := sb.record()
-	if !r.hasUserNamespace() {
+func (s *Server) prepareRootfs(ctx context.Context, sb *pods.Sandbox, id string, img image.Image) (string, error) {
+	r := sb.Record()
+	if !r.HasUserNamespace() {
 		return s.cfg.Snapshots.Prepare(ctx, id, img)
 	}
-	uid, gid, err := r.idMaps().Root()
+	uid, gid, err := r.IDMaps().Root()
 	if err != nil {
 		return "", err
 	}
 	return s.cfg.Snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{
-		UserNamespace: sb.ns(string(linux.UserNamespace)),
+		UserNamespace: sb.NS(linux.UserNamespace),
 		UID:           uid,
 		GID:           gid,
 	})
@@ -198,23 +177,23 @@ func (s *Server) prepareRootfs(ctx context.Context, sb *sandbox, id string, img 
 
 // checkMappedMounts refuses id-mapped mounts that the pod or the file system does not support, before anything is
 // started.
-func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
-	r := sb.record()
-	u := r.options().GetUsernsOptions()
+func checkMappedMounts(sb *pods.Sandbox, mounts []*runtimeapi.Mount) error {
+	r := sb.Record()
+	u := r.Options().GetUsernsOptions()
 	for _, mount := range mounts {
 		if len(mount.GetUidMappings())+len(mount.GetGidMappings()) == 0 {
 			continue
 		}
-		if !r.hasUserNamespace() {
-			return invalidArgument("mount at %s: it has id mappings, but the pod has no user namespace of its own",
-				mount.GetContainerPath())
+		if !r.HasUserNamespace() {
+			return fault.InvalidArgument("mount at %s: it has id mappings, but the pod has no user namespace of its "+
+				"own", mount.GetContainerPath())
 		}
 		if !sameMappings(mount.GetUidMappings(), u.GetUids()) || !sameMappings(mount.GetGidMappings(), u.GetGids()) {
-			return invalidArgument("mount at %s: its id mappings are not those of the pod's user namespace",
+			return fault.InvalidArgument("mount at %s: its id mappings are not those of the pod's user namespace",
 				mount.GetContainerPath())
 		}
-		if err := linux.CheckMappedMount(mount.GetHostPath(), sb.ns(string(linux.UserNamespace))); err != nil {
-			return failedPrecondition("mount at %s: %v", mount.GetContainerPath(), err)
+		if err := linux.CheckMappedMount(mount.GetHostPath(), sb.NS(linux.UserNamespace)); err != nil {
+			return fault.FailedPrecondition("mount at %s: %v", mount.GetContainerPath(), err)
 		}
 	}
 	return nil
@@ -225,17 +204,17 @@ func sameMappings(a, b []*runtimeapi.IDMapping) bool {
 }
 
 // buildUserNamespace makes the pod's namespaces and the user namespace that owns them.
-func (s *Server) buildUserNamespace(ctx context.Context, sb *sandbox, kinds []linux.Namespace) error {
-	r := sb.record()
-	maps := r.idMaps()
+func (s *Server) buildUserNamespace(ctx context.Context, sb *pods.Sandbox, kinds []linux.Namespace) error {
+	r := sb.Record()
+	maps := r.IDMaps()
 	uid, gid, err := maps.Root()
 	if err != nil {
 		return err
 	}
-	if err := linux.HoldUserNamespace(sb.ns(""), kinds, maps, s.waitCmd(ctx)); err != nil {
+	if err := linux.HoldUserNamespace(sb.NS(""), kinds, maps, s.waitCmd(ctx)); err != nil {
 		return err
 	}
-	return linux.InNamespaces(sb.ns(""), kinds, func() error {
+	return linux.InNamespaces(sb.NS(""), kinds, func() error {
 		remaining, err := configureNamespaces(&r, kinds, func(name string) bool {
 			return namespaceOf(name) == linux.IPCNamespace
 		})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package pods
 
 import (
 	"testing"
@@ -30,9 +30,9 @@ func TestStopSignal(t *testing.T) {
 		{"SIGKILL", runtimeapi.Signal_SIGNAL_SIGUSR1, unix.SIGUSR1},
 		{"", runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3, 37},
 	} {
-		record := &containerRecord{StopSignal: c.image}
-		record.Config.v = &runtimeapi.ContainerConfig{StopSignal: c.container}
-		if got := stopSignal(record); got != c.want {
+		record := &ContainerRecord{StopSignal: c.image}
+		record.Config.V = &runtimeapi.ContainerConfig{StopSignal: c.container}
+		if got := record.Signal(); got != c.want {
 			t.Errorf("image %q, container %s: got %v, want %v", c.image, c.container, got, c.want)
 		}
 	}
