@@ -23,20 +23,21 @@ import (
 	"keelson/runtime/builtin"
 	"keelson/runtime/embedded"
 	"keelson/runtime/image"
+	"keelson/runtime/podnet"
 	"keelson/runtime/server"
 	"keelson/runtime/snapshot"
 )
 
-// Network connects pods; see server.Network.
-type Network = server.Network
+// Network connects pods; see podnet.Network.
+type Network = podnet.Network
 
 type (
-	// Pod is the input of Network.Attach; see server.Pod.
-	Pod = server.Pod
-	// Attachment is the result of Network.Attach; see server.Attachment.
-	Attachment = server.Attachment
-	// PortMapping is a host port of the pod; see server.PortMapping.
-	PortMapping = server.PortMapping
+	// Pod is the input of Network.Attach; see podnet.Pod.
+	Pod = podnet.Pod
+	// Attachment is the result of Network.Attach; see podnet.Attachment.
+	Attachment = podnet.Attachment
+	// PortMapping is a host port of the pod; see podnet.PortMapping.
+	PortMapping = podnet.PortMapping
 )
 
 // Config is what a Runtime needs. Dir and ID are required.

@@ -19,6 +19,7 @@ import (
 	"keelson/runtime/oci"
 	"keelson/runtime/pods"
 	"keelson/runtime/shim"
+	"keelson/runtime/userns"
 )
 
 // CreateContainer makes the container's root file system and OCI spec. It starts nothing.
@@ -73,7 +74,7 @@ func (s *Server) CreateContainer(
 		return nil, fault.Wrap(err, "create container %s", metadata.GetName())
 	}
 	s.table.AddContainer(ctr)
-	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.events.Send(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
@@ -91,7 +92,7 @@ func (s *Server) buildContainer(
 	if err != nil {
 		return err
 	}
-	cgroup := filepath.Join(s.podCgroup(&pod), ctr.ID)
+	cgroup := s.cgroups.OfContainer(&pod, ctr.ID)
 	err = ctr.Update(func(r *pods.ContainerRecord) {
 		r.LogPath = log
 		r.CgroupPath = cgroup
@@ -99,7 +100,7 @@ func (s *Server) buildContainer(
 	if err != nil {
 		return err
 	}
-	rootfs, err := s.prepareRootfs(ctx, sb, ctr.ID, img)
+	rootfs, err := s.users.Rootfs(ctx, sb, ctr.ID, img)
 	if err != nil {
 		return err
 	}
@@ -130,10 +131,10 @@ func (s *Server) buildContainer(
 	if err := s.injectCDI(in.Container, res.Spec); err != nil {
 		return err
 	}
-	if err := checkMappedUser(&pod, res.User); err != nil {
+	if err := userns.CheckUser(&pod, res.User); err != nil {
 		return err
 	}
-	if err := s.writeSpec(ctr, res.Spec); err != nil {
+	if err := s.specs.Write(ctr, res.Spec); err != nil {
 		return err
 	}
 	return ctr.Update(func(r *pods.ContainerRecord) {
@@ -164,7 +165,7 @@ func (s *Server) readSpecInputs(sb *pods.Sandbox, in *oci.Input) error {
 	if in.Container, err = resolveMounts(in.Container); err != nil {
 		return err
 	}
-	if err := checkMappedMounts(sb, in.Container.GetMounts()); err != nil {
+	if err := userns.CheckMounts(sb, in.Container.GetMounts()); err != nil {
 		return err
 	}
 	switch sec.GetNamespaceOptions().GetPid() {
@@ -228,10 +229,10 @@ func (s *Server) removeCgroup(c *pods.Container) error {
 	if filepath.Base(path) != c.ID {
 		return nil // it has none, or a damaged record names another cgroup
 	}
-	if err := s.killCgroup(path); err != nil {
+	if err := s.cgroups.Kill(path); err != nil {
 		return err
 	}
-	return linux.RemoveCgroup(s.host.Cgroups, path)
+	return s.cgroups.Remove(path)
 }
 
 func imageRef(img image.Image) string {

@@ -115,7 +115,7 @@ func (s *Server) mountImages(
 		if err := ctr.Update(func(r *pods.ContainerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
 			return nil, err
 		}
-		root, err := s.prepareRootfs(ctx, sb, id, img)
+		root, err := s.users.Rootfs(ctx, sb, id, img)
 		if err != nil {
 			return nil, err
 		}

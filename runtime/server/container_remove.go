@@ -40,7 +40,7 @@ func (s *Server) removeContainer(ctx context.Context, ctr *pods.Container) error
 	}
 	known := s.table.ForgetContainer(ctr)
 	if sb, err := s.table.Sandbox(ctr.Record().SandboxID); known && err == nil {
-		s.sendEvent(sb, ctr.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+		s.events.Send(sb, ctr.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (s *Server) StartContainer(
 	if !sb.Record().Ready {
 		return nil, fault.FailedPrecondition("start container %s: pod sandbox %s is not ready", container.ID, sb.ID)
 	}
-	spec, err := s.spec(container)
+	spec, err := s.specs.Read(container)
 	if err != nil {
 		return nil, fault.Wrap(err, "start container %s", container.ID)
 	}
@@ -77,7 +77,7 @@ func (s *Server) recordStart(sb *pods.Sandbox, c *pods.Container, st shim.State)
 	if err := c.Update(func(r *pods.ContainerRecord) { r.Started = st.Started }); err != nil {
 		return err
 	}
-	s.sendEvent(sb, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	s.events.Send(sb, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	now, err := s.shim.State(context.Background(), c.ID)
 	if err == nil && !now.Running() {
 		s.recordExit(now)

@@ -22,7 +22,7 @@ func (s *Server) ContainerStatus(
 	out := &runtimeapi.ContainerStatusResponse{Status: container.Status()}
 	if r.GetVerbose() {
 		info := map[string]any{"record": container.Record()}
-		if spec, err := s.spec(container); err == nil {
+		if spec, err := s.specs.Read(container); err == nil {
 			info["runtimeSpec"] = spec
 		}
 		if st, err := s.shim.State(ctx, container.ID); err == nil {

@@ -48,14 +48,14 @@ func (s *Server) UpdateContainerResources(
 
 // updateSpec changes the limits in the OCI spec of a created container.
 func (s *Server) updateSpec(c *pods.Container, res *runtimeapi.LinuxContainerResources) error {
-	spec, err := s.spec(c)
+	spec, err := s.specs.Read(c)
 	if err != nil {
 		return err
 	}
 	devices := spec.Linux.Resources.Devices
 	spec.Linux.Resources = oci.Resources(res, s.host)
 	spec.Linux.Resources.Devices = devices
-	return s.writeSpec(c, spec)
+	return s.specs.Write(c, spec)
 }
 
 // UpdatePodSandboxResources does nothing: the kubelet has set the pod's limits on the pod's cgroup.

@@ -89,7 +89,7 @@ func (s *Server) execProcess(id string, cmd []string, tty bool) (*pods.Container
 	if len(cmd) == 0 || cmd[0] == "" {
 		return nil, nil, fault.InvalidArgument("exec in container %s: no command given", ctr.ID)
 	}
-	spec, err := s.spec(ctr)
+	spec, err := s.specs.Read(ctr)
 	if err != nil {
 		return nil, nil, fault.Wrap(err, "exec in container %s", ctr.ID)
 	}

@@ -3,8 +3,6 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -12,49 +10,6 @@ import (
 	"keelson/runtime/pods"
 	"keelson/runtime/shim"
 )
-
-// watchShim subscribes to the supervisor's exits until ctx is done. The first list of containers goes to load, whose
-// result is sent to loaded. After an upgrade of the supervisor it subscribes again; a supervisor that died is replaced.
-func (s *Server) watchShim(ctx context.Context, loaded chan<- error) {
-	first := true
-	for pause := time.Duration(0); ctx.Err() == nil; pause = min(2*pause+10*time.Millisecond, 5*time.Second) {
-		if !sleep(ctx, pause) {
-			break
-		}
-		err := s.shim.Subscribe(ctx, func(all []shim.State) {
-			pause = 0
-			if first {
-				first = false
-				loaded <- s.load(ctx, all)
-				return
-			}
-			s.reconcile(all)
-		}, s.recordExit)
-		if err == nil || ctx.Err() != nil {
-			break
-		}
-		s.log.Info("container supervisor went away", "error", err)
-		if errors.Is(err, shim.ErrDown) {
-			if err := s.ensureShim(ctx); err != nil {
-				s.log.Error("start container supervisor", "error", err)
-			}
-		}
-	}
-	if first {
-		loaded <- ctx.Err()
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // reconcile records the exits that were missed between two subscriptions.
 func (s *Server) reconcile(all []shim.State) {
@@ -134,7 +89,7 @@ func (s *Server) markExited(ctr *pods.Container, set func(*pods.ContainerRecord)
 	}
 	if done {
 		if sb, err := s.table.Sandbox(ctr.Record().SandboxID); err == nil {
-			s.sendEvent(sb, ctr.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+			s.events.Send(sb, ctr.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 		}
 	}
 	return done
@@ -149,5 +104,5 @@ func (s *Server) pidHolderExited(st shim.State) {
 	if err := found.Update(func(r *pods.SandboxRecord) { r.Ready = false }); err != nil {
 		s.log.Error("record lost pod sandbox", "sandbox", found.ID, "error", err)
 	}
-	s.sendEvent(found, found.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+	s.events.Send(found, found.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }

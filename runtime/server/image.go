@@ -15,6 +15,7 @@ import (
 	"keelson/event"
 	"keelson/runtime/fault"
 	"keelson/runtime/image"
+	"keelson/runtime/podnet"
 )
 
 // PullImage pulls an image if it is not present. Progress is reported as marks of the pod that needs it.
@@ -79,7 +80,7 @@ func (s *Server) progress(request *runtimeapi.PullImageRequest) image.Progress {
 			Component: "runtime",
 			At:        begin,
 			Took:      now.Sub(begin),
-			Subject:   subject(pod),
+			Subject:   podnet.Subject(pod),
 			Detail:    &event.Image{Image: request.GetImage().GetImage(), Bytes: done, Total: total},
 		})
 	}

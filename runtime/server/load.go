@@ -6,11 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -46,7 +42,7 @@ func (s *Server) load(ctx context.Context, all []shim.State) error {
 			s.pidHolderExited(st)
 		}
 	}
-	return errors.Join(s.sweepSnapshots(ctx), s.sweepNetwork(ctx), s.sweepCgroups())
+	return errors.Join(s.sweepSnapshots(ctx), s.network.Sweep(ctx, s.table.HasSandbox), s.cgroups.Sweep(s.knows))
 }
 
 // loadSandboxes reads the records. A sandbox becomes not ready if its namespaces are gone, as after a reboot.
@@ -78,7 +74,7 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 	return s.table.LoadContainers(
 		func(c *pods.Container) error { return s.destroyContainer(ctx, c) },
 		func(c *pods.Container) {
-			if err := s.sealOldSpec(c); err != nil {
+			if err := s.specs.SealOld(c); err != nil {
 				s.log.Error("spec of an earlier version is not encrypted", "container", c.ID, "error", err)
 			}
 			s.adoptContainer(c, states)
@@ -131,59 +127,5 @@ func (s *Server) sweepSnapshots(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sweepNetwork detaches pods without a sandbox.
-func (s *Server) sweepNetwork(ctx context.Context) error {
-	if s.cfg.Network == nil {
-		return nil
-	}
-	var errs []error
-	for _, id := range s.cfg.Network.Attached() {
-		if !s.table.HasSandbox(id) {
-			s.log.Info("detaching a pod without a sandbox", "sandbox", id)
-			errs = append(errs, s.cfg.Network.Detach(ctx, id))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// cgroupName matches the names of the cgroups of containers and pods below CgroupParent.
-var cgroupName = regexp.MustCompile(`^(pod-)?([0-9a-f]{64})$`)
-
-// sweepCgroups removes cgroups without a container or sandbox, and kills the processes in them. The kubelet may
-// have put cgroups of pods between CgroupParent and those of containers.
-func (s *Server) sweepCgroups() error {
-	dirs, err := linux.CgroupDirs(s.host.Cgroups, s.cfg.CgroupParent)
-	if err != nil {
-		return err
-	}
-	unknown := map[string]bool{}
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
-			if err != nil || !d.IsDir() {
-				return nil //nolint:nilerr // cgroups come and go
-			}
-			m := cgroupName.FindStringSubmatch(d.Name())
-			if m != nil && !s.table.Owns(m[2]) && !s.table.HasSandbox(m[2]) {
-				unknown[strings.TrimPrefix(at, dir)] = true
-			}
-			if m != nil && m[1] == "" {
-				return fs.SkipDir // what is below it is the container's own
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("list cgroups: %w", err)
-		}
-	}
-	var errs []error
-	for name := range unknown {
-		s.log.Info("removing a cgroup without a container or sandbox", "cgroup", name)
-		path := filepath.Join(s.cfg.CgroupParent, name)
-		if err := s.killCgroup(path); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		errs = append(errs, linux.RemoveCgroup(s.host.Cgroups, path))
-	}
-	return errors.Join(errs...)
-}
+// knows reports whether there is a sandbox or container with the id.
+func (s *Server) knows(id string) bool { return s.table.HasSandbox(id) || s.table.Owns(id) }

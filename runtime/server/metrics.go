@@ -391,7 +391,7 @@ func (s *Server) containerMetrics(ctr *pods.Container) (*runtimeapi.ContainerMet
 	if r.stats, err = s.containerStats(ctr); err != nil {
 		return nil, err
 	}
-	if r.detail, err = linux.ReadDetail(s.host.Cgroups, r.rec.CgroupPath); errors.Is(err, fs.ErrNotExist) {
+	if r.detail, err = s.cgroups.Detail(r.rec.CgroupPath); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it just ended
 	} else if err != nil {
 		return nil, err

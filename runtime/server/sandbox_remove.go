@@ -4,11 +4,9 @@ package server
 
 import (
 	"context"
-	"path/filepath"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/lib/linux"
 	"keelson/runtime/fault"
 	"keelson/runtime/pods"
 )
@@ -44,7 +42,7 @@ func (s *Server) removeSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	}
 	rec := sb.Record()
 	if rec.Config.V.GetLinux().GetCgroupParent() == "" {
-		if err := linux.RemoveCgroup(s.host.Cgroups, s.podCgroup(&rec)); err != nil {
+		if err := s.cgroups.Remove(s.cgroups.OfPod(&rec)); err != nil {
 			return err
 		}
 	}
@@ -52,16 +50,7 @@ func (s *Server) removeSandbox(ctx context.Context, sb *pods.Sandbox) error {
 		return err
 	}
 	if s.table.ForgetSandbox(sb) {
-		s.sendEvent(sb, sb.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+		s.events.Send(sb, sb.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	}
 	return nil
-}
-
-// podCgroup returns the parent cgroup of the pod's containers: the one that the kubelet named, or one below
-// CgroupParent.
-func (s *Server) podCgroup(r *pods.SandboxRecord) string {
-	if p := r.Config.V.GetLinux().GetCgroupParent(); p != "" {
-		return filepath.Join("/", p)
-	}
-	return filepath.Join(s.cfg.CgroupParent, "pod-"+r.ID)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"keelson/event"
 	"keelson/lib/linux"
 	"keelson/runtime/fault"
 	"keelson/runtime/pods"
@@ -42,7 +40,7 @@ func (s *Server) RunPodSandbox(
 		Handler: request.GetRuntimeHandler(),
 		Created: time.Now(),
 	}
-	if err := s.checkUserNamespace(ctx, &rec); err != nil {
+	if err := s.users.Check(ctx, &rec); err != nil {
 		return nil, err
 	}
 	if err := s.table.Reserve(pods.SandboxName(metadata), id); err != nil {
@@ -63,8 +61,8 @@ func (s *Server) RunPodSandbox(
 		return nil, fault.Wrap(err, "run pod sandbox %s/%s", metadata.GetNamespace(), metadata.GetName())
 	}
 	s.table.AddSandbox(sb)
-	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
-	s.sendEvent(sb, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	s.events.Send(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.events.Send(sb, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
@@ -86,7 +84,7 @@ func (s *Server) buildSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	if err := s.buildNamespaces(ctx, sb); err != nil {
 		return err
 	}
-	ips, err := s.attachNetwork(ctx, sb)
+	ips, err := s.network.Attach(ctx, sb)
 	if err != nil {
 		return err
 	}
@@ -152,6 +150,36 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *pods.Sandbox) error {
 	return nil
 }
 
+// buildUserNamespace makes the pod's namespaces and the user namespace that owns them.
+func (s *Server) buildUserNamespace(ctx context.Context, sb *pods.Sandbox, kinds []linux.Namespace) error {
+	r := sb.Record()
+	uid, gid, err := r.IDMaps().Root()
+	if err != nil {
+		return err
+	}
+	if err := s.users.Hold(ctx, sb, kinds); err != nil {
+		return err
+	}
+	return linux.InNamespaces(sb.NS(""), kinds, func() error {
+		remaining, err := configureNamespaces(&r, kinds, func(name string) bool {
+			return namespaceOf(name) == linux.IPCNamespace
+		})
+		if err != nil || len(remaining) == 0 {
+			return err
+		}
+		// Only the root of the user namespace may set the IPC namespace's sysctls.
+		if err := linux.BecomeOnThread(uid, gid); err != nil {
+			return err
+		}
+		for k, v := range remaining {
+			if err := linux.Sysctl(k, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // configureNamespaces sets up the new namespaces of this thread: loopback, host name, and the pod's sysctls, except for
 // those that later selects. It returns these.
 func configureNamespaces(r *pods.SandboxRecord, kinds []linux.Namespace, later func(
@@ -208,63 +236,6 @@ func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 		}
 	}
 	return nil
-}
-
-func subject(m *runtimeapi.PodSandboxMetadata) event.Subject {
-	return event.Subject{
-		Resource:  "pods",
-		Namespace: m.GetNamespace(),
-		Name:      m.GetName(),
-		UID:       m.GetUid(),
-	}
-}
-
-// podOf returns the input of Network.Attach for a sandbox.
-func podOf(sb *pods.Sandbox) (Pod, error) {
-	cfg := sb.Record().Config.V
-	m := cfg.GetMetadata()
-	ports, err := portsOf(cfg)
-	return Pod{
-		ID:           sb.ID,
-		Netns:        sb.NS(linux.NetworkNamespace),
-		Namespace:    m.GetNamespace(),
-		Name:         m.GetName(),
-		UID:          m.GetUid(),
-		Annotations:  cfg.GetAnnotations(),
-		CgroupParent: cfg.GetLinux().GetCgroupParent(),
-		DNS:          cfg.GetDnsConfig(),
-		Ports:        ports,
-	}, err
-}
-
-func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
-	var out []PortMapping
-	for _, portMapping := range cfg.GetPortMappings() {
-		if portMapping.GetHostPort() == 0 {
-			continue
-		}
-		if portMapping.GetHostPort() < 0 || portMapping.GetHostPort() > 65535 || portMapping.GetContainerPort() <= 0 ||
-			portMapping.GetContainerPort() > 65535 {
-			return nil, fault.InvalidArgument("port mapping %d to %d", portMapping.GetHostPort(),
-				portMapping.GetContainerPort())
-		}
-		pm := PortMapping{
-			Protocol:      portMapping.GetProtocol().String(),
-			HostPort:      uint16(portMapping.GetHostPort()),
-			ContainerPort: uint16(portMapping.GetContainerPort()),
-		}
-		if ip := portMapping.GetHostIp(); ip != "" {
-			var err error
-			if pm.HostIP, err = netip.ParseAddr(ip); err != nil {
-				return nil, fault.InvalidArgument("port mapping: host ip %q", ip)
-			}
-			if pm.HostIP.IsUnspecified() {
-				pm.HostIP = netip.Addr{}
-			}
-		}
-		out = append(out, pm)
-	}
-	return out, nil
 }
 
 // hostnameOf returns the pod's host name; a pod with host network, or without a host name, has the host's.

@@ -54,7 +54,7 @@ func (s *Server) stopSandbox(ctx context.Context, sb *pods.Sandbox) error {
 		return err
 	}
 	if was {
-		s.sendEvent(sb, sb.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+		s.events.Send(sb, sb.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	}
 	return nil
 }
@@ -64,8 +64,8 @@ func (s *Server) stopSandbox(ctx context.Context, sb *pods.Sandbox) error {
 func (s *Server) teardownSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	var errs []error
 	r := sb.Record()
-	if slices.Contains(r.OwnNamespaces(), linux.NetworkNamespace) && s.cfg.Network != nil {
-		errs = append(errs, s.cfg.Network.Detach(ctx, sb.ID))
+	if slices.Contains(r.OwnNamespaces(), linux.NetworkNamespace) {
+		errs = append(errs, s.network.Detach(ctx, sb.ID))
 	}
 	if r.Options().GetPid() == runtimeapi.NamespaceMode_POD {
 		errs = append(errs, s.shim.Delete(ctx, sb.HolderID()))

@@ -33,10 +33,16 @@ import (
 	"keelson/event"
 	"keelson/lib/linux"
 	"keelson/lib/logrotate"
+	"keelson/runtime/cgroup"
+	"keelson/runtime/events"
 	"keelson/runtime/image"
+	"keelson/runtime/podnet"
 	"keelson/runtime/pods"
+	"keelson/runtime/sealed"
 	"keelson/runtime/shim"
 	"keelson/runtime/snapshot"
+	"keelson/runtime/supervisor"
+	"keelson/runtime/userns"
 )
 
 // Config is what a Server needs.
@@ -50,7 +56,7 @@ type Config struct {
 	Images       *image.Store
 	Snapshots    *snapshot.Store
 	// Network may be nil: pods then have a loopback interface only.
-	Network Network
+	Network podnet.Network
 	// Connected, unless nil, is called with a pod's addresses before its containers can be created. An error fails
 	// RunPodSandbox.
 	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
@@ -73,35 +79,51 @@ type Server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
-	cfg          Config
-	log          *slog.Logger
-	host         linux.Facts
+	cfg  Config
+	log  *slog.Logger
+	host linux.Facts
+
+	table      *pods.Table
+	cgroups    *cgroup.Tree
+	supervisor *supervisor.Supervisor
+	specs      *sealed.Specs
+	events     *events.Broker
+	network    *podnet.Connector
+	users      *userns.Support
+
 	shim         *shim.Client
-	seal         *seal // set by Run
-	events       *broker
 	stream       streaming.Server
 	base         *url.URL // of the URLs that Exec, Attach and PortForward return; Run sets the host
 	pairListener *pairListener
-
-	userns  usernsCheck
-	network networkState
-
-	table *pods.Table
 }
 
-// New prepares a Server. It starts nothing and reads nothing.
+// New reads what the machine can do and prepares a Server. It starts nothing, and reads no record.
 func New(cfg Config) (*Server, error) {
+	host, err := linux.Detect()
+	if err != nil {
+		return nil, err
+	}
+	table := pods.NewTable(cfg.Dir, cfg.Log)
+	cgroups := cgroup.New(host.Cgroups, cfg.CgroupParent, cfg.Log)
+	broker := events.New(table)
+	supervised := supervisor.New(cfg.Dir, cfg.Shim, cgroups, cfg.Logs, cfg.Log)
 	server := &Server{
 		cfg:          cfg,
 		log:          cfg.Log,
-		events:       newBroker(),
+		host:         host,
+		table:        table,
+		cgroups:      cgroups,
+		supervisor:   supervised,
+		specs:        sealed.New(cfg.Dir),
+		events:       broker,
+		network:      podnet.New(cfg.Network, cfg.Connected, broker, cfg.Marks, cfg.Log),
+		users:        userns.New(cfg.Shim, table, cfg.Snapshots, cfg.Log),
+		shim:         supervised.Client(),
 		base:         &url.URL{},
 		pairListener: newPairListener(),
-		table:        pods.NewTable(cfg.Dir, cfg.Log),
 	}
 	sc := streaming.DefaultConfig
 	sc.BaseURL = server.base
-	var err error
 	if server.stream, err = streaming.NewServer(sc, streams{server}); err != nil {
 		return nil, fmt.Errorf("make streaming server: %w", err)
 	}
@@ -111,7 +133,13 @@ func New(cfg Config) (*Server, error) {
 // Run loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep
 // running after it.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	if err := s.ensureShim(ctx); err != nil {
+	if err := s.table.MakeDirs(); err != nil {
+		return err
+	}
+	if err := s.specs.Open(); err != nil {
+		return err
+	}
+	if err := s.supervisor.Ensure(ctx); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
@@ -119,9 +147,15 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	known := s.watchNetwork(ctx, &wg)
+	known := s.network.Watch(ctx, &wg)
 	loaded := make(chan error, 1)
-	wg.Go(func() { s.watchShim(ctx, loaded) })
+	wg.Go(func() {
+		s.supervisor.Watch(ctx, supervisor.Observer{
+			Load:      func(all []shim.State) error { return s.load(ctx, all) },
+			Reconcile: s.reconcile,
+			Exited:    s.recordExit,
+		}, loaded)
+	})
 	select {
 	case err = <-loaded:
 	case <-ctx.Done():
@@ -136,39 +170,53 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// ensureShim makes the directories, detects the machine's abilities and starts or upgrades the supervisor.
-func (s *Server) ensureShim(ctx context.Context) error {
-	if err := os.MkdirAll(s.shimDir(), 0o700); err != nil {
-		return fmt.Errorf("make runtime directory: %w", err)
+// Purge ends all containers and the supervisor, and removes all that they have in the kernel, and all records. It needs
+// only the data directory: the supervisor may be dead or hang. Processes that do not end in time are killed through
+// their cgroup; it is an error if that does not end them either. Run must not be running. Purge is idempotent. waiting,
+// which may be nil, is called with what Purge waits for when that takes long.
+func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
+	if waiting == nil {
+		waiting = func(string) {}
 	}
-	err := s.table.MakeDirs()
+	err := s.supervisor.End(ctx, waiting)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	errs := []error{err}
+	for _, id := range dirNames(s.table.SandboxesDir()) {
+		errs = append(errs, s.purgeSandbox(ctx, id))
+	}
+	for _, id := range dirNames(s.table.ContainersDir()) {
+		errs = append(errs, removeAll(filepath.Join(s.table.ContainersDir(), id)))
+	}
+	// No record was loaded, so every snapshot is one without a container.
+	errs = append(errs, s.sweepSnapshots(ctx), s.cgroups.Remove(s.cgroups.Parent()), s.specs.Close())
+	return errors.Join(errs...)
+}
+
+func dirNames(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // it does not exist
+	}
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func (s *Server) purgeSandbox(ctx context.Context, id string) error {
+	sb := s.table.NewSandbox(pods.SandboxRecord{ID: id})
+	kinds := []linux.Namespace{
+		linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pods.PIDNamespace,
+	}
+	err := errors.Join(s.network.Detach(ctx, id), linux.Release(sb.NS(""), kinds), linux.Unmount(sb.Shm()))
 	if err != nil {
 		return err
 	}
-	if s.host, err = linux.Detect(); err != nil {
-		return err
-	}
-	if s.seal, err = openSeal(s.path(keyDir)); err != nil {
-		return err
-	}
-	s.shim, err = shim.Ensure(ctx, s.shimDir(), s.cfg.Shim, func(pid int) error {
-		// In a cgroup of its own, because an init system kills all processes in ours when this one stops.
-		return linux.JoinCgroup(s.host.Cgroups, filepath.Join(s.cfg.CgroupParent, "supervisor"), pid)
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.shim.Configure(ctx, shim.Settings{Logs: s.cfg.Logs}); err != nil {
-		return fmt.Errorf("configure container supervisor: %w", err)
-	}
-	return nil
+	return removeAll(sb.Dir)
 }
-
-func (s *Server) path(elem ...string) string {
-	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)
-}
-
-func (s *Server) shimDir() string { return s.path("shim") }
 
 // removeAll deletes a directory. The caller has unmounted everything in it.
 func removeAll(dir string) error {

@@ -71,7 +71,7 @@ func (s *Server) containerStats(ctr *pods.Container) (*runtimeapi.ContainerStats
 	if record.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return st, nil
 	}
-	u, err := linux.ReadUsage(s.host.Cgroups, record.CgroupPath)
+	u, err := s.cgroups.Usage(record.CgroupPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil // it just ended
 	}
@@ -170,9 +170,9 @@ func (s *Server) podStats(sb *pods.Sandbox) (*runtimeapi.PodSandboxStats, error)
 			stats.Containers = append(stats.Containers, st)
 		}
 	}
-	cgroup := s.podCgroup(&rec)
-	u, err := linux.ReadUsage(s.host.Cgroups, cgroup)
-	if cgroup == s.cfg.CgroupParent { // it is shared by all pods
+	cgroup := s.cgroups.OfPod(&rec)
+	u, err := s.cgroups.Usage(cgroup)
+	if cgroup == s.cgroups.Parent() { // it is shared by all pods
 		stats.Cpu, stats.Memory = sum(stats.Containers, now)
 	} else if err == nil {
 		stats.Cpu, stats.Memory = usage(u, now, &sb.CPU)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -40,10 +41,10 @@ func (s *Server) Status(
 		ready.Reason = "ContainerSupervisorDown"
 		ready.Message = err.Error()
 	}
-	users := s.usernsSupport(ctx)
+	users := s.users.Err(ctx)
 	out := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{
-			Conditions: []*runtimeapi.RuntimeCondition{ready, s.networkReady()},
+			Conditions: []*runtimeapi.RuntimeCondition{ready, s.network.Ready()},
 		},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: linux.CanMountRecursivelyReadOnly(),
@@ -85,4 +86,11 @@ func (s *Server) CheckpointContainer(
 	context.Context, *runtimeapi.CheckpointContainerRequest,
 ) (*runtimeapi.CheckpointContainerResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "keelson does not checkpoint containers")
+}
+
+// GetContainerEvents streams events until the client disconnects.
+func (s *Server) GetContainerEvents(
+	_ *runtimeapi.GetEventsRequest, out grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
+) error {
+	return s.events.Stream(out)
 }

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+// Package sealed keeps the OCI specs of containers on disk, encrypted. Environment and arguments of a container may
+// have values of Secrets, and on disk they are in the spec only. container writes a spec when it makes a container;
+// container and stream read it to start one and to run commands in it. It never keeps a spec or a key where it survives
+// the power.
+//
+// The key is on a tmpfs, so it survives a restart of this process, and is lost with the power. Containers do not
+// survive that either, so a spec that cannot be read any more is not needed any more. There is no lock: a spec is
+// written by those who hold Container.Op, and replaced as a whole.
+package sealed
 
 import (
 	"crypto/aes"
@@ -21,10 +29,6 @@ import (
 	"keelson/runtime/pods"
 )
 
-// Environment and arguments of a container may have values of Secrets. On disk they are only in the OCI spec, which
-// is encrypted. The key is on a tmpfs, so it survives a restart of this process, and is lost with the power.
-// Containers do not survive that either, so a spec that cannot be read any more is not needed any more.
-
 // keyDir is where the tmpfs with the key is mounted, keyFile the key's name in it.
 const (
 	keyDir   = "key"
@@ -38,11 +42,36 @@ const (
 	oldSpecFile = "spec.json" // of earlier versions
 )
 
-// seal encrypts and decrypts OCI specs.
-type seal struct{ cipher.AEAD }
+// Specs encrypts and decrypts OCI specs. Open comes before all else but Close.
+type Specs struct {
+	dir  string
+	aead cipher.AEAD
+}
 
-// openSeal mounts the tmpfs and makes the key, unless an earlier start of this boot has done that.
-func openSeal(dir string) (*seal, error) {
+// New returns the Specs of a runtime's directory. It makes nothing.
+func New(dir string) *Specs { return &Specs{dir: filepath.Join(dir, keyDir)} }
+
+// Close unmounts the tmpfs: what was written cannot be read any more.
+func (s *Specs) Close() error { return linux.Unmount(s.dir) }
+
+// Open mounts the tmpfs and makes the key, unless an earlier start of this boot has done that.
+func (s *Specs) Open() error {
+	key, err := openKey(s.dir)
+	if err != nil {
+		return err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return fmt.Errorf("key of container specs: %w", err)
+	}
+	s.aead, err = cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return fmt.Errorf("key of container specs: %w", err)
+	}
+	return nil
+}
+
+func openKey(dir string) ([]byte, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of the key: %w", err)
 	}
@@ -66,25 +95,17 @@ func openSeal(dir string) (*seal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of container specs: %w", err)
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("key of container specs: %w", err)
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return nil, fmt.Errorf("key of container specs: %w", err)
-	}
-	return &seal{aead}, nil
+	return key, nil
 }
 
-// writeSpec writes the OCI spec of a container, encrypted.
-func (s *Server) writeSpec(c *pods.Container, spec *specs.Spec) error {
+// Write writes the OCI spec of a container, encrypted.
+func (s *Specs) Write(c *pods.Container, spec *specs.Spec) error {
 	body, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encode container spec: %w", err)
 	}
 	at := filepath.Join(c.Dir, specFile)
-	if err := os.WriteFile(at+".tmp", s.seal.Seal(nil, nil, body, []byte(c.ID)), 0o600); err != nil {
+	if err := os.WriteFile(at+".tmp", s.aead.Seal(nil, nil, body, []byte(c.ID)), 0o600); err != nil {
 		return fmt.Errorf("write container spec: %w", err)
 	}
 	if err := os.Rename(at+".tmp", at); err != nil {
@@ -93,13 +114,13 @@ func (s *Server) writeSpec(c *pods.Container, spec *specs.Spec) error {
 	return nil
 }
 
-// spec reads the OCI spec of a container: it is large and seldom needed, so it is not kept in memory.
-func (s *Server) spec(c *pods.Container) (*specs.Spec, error) {
+// Read reads the OCI spec of a container: it is large and seldom needed, so it is not kept in memory.
+func (s *Specs) Read(c *pods.Container) (*specs.Spec, error) {
 	raw, err := os.ReadFile(filepath.Join(c.Dir, specFile))
 	if err != nil {
 		return nil, fmt.Errorf("read container spec: %w", err)
 	}
-	body, err := s.seal.Open(nil, nil, raw, []byte(c.ID))
+	body, err := s.aead.Open(nil, nil, raw, []byte(c.ID))
 	if err != nil {
 		return nil, fmt.Errorf("read container spec: it is damaged, or was written before the machine started: %w", err)
 	}
@@ -110,9 +131,9 @@ func (s *Server) spec(c *pods.Container) (*specs.Spec, error) {
 	return &spec, nil
 }
 
-// sealOldSpec encrypts the spec that an earlier version has written, and removes environment and arguments from the
+// SealOld encrypts the spec that an earlier version has written, and removes environment and arguments from the
 // record.
-func (s *Server) sealOldSpec(ctr *pods.Container) error {
+func (s *Specs) SealOld(ctr *pods.Container) error {
 	old := filepath.Join(ctr.Dir, oldSpecFile)
 	raw, err := os.ReadFile(old) // our own
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +144,7 @@ func (s *Server) sealOldSpec(ctr *pods.Container) error {
 		err = json.Unmarshal(raw, &spec)
 	}
 	if err == nil {
-		err = s.writeSpec(ctr, &spec)
+		err = s.Write(ctr, &spec)
 	}
 	if err == nil {
 		err = ctr.Update(func(r *pods.ContainerRecord) { r.Config.V = pods.WithoutEnvironment(r.Config.V) })

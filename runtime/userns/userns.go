@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+// Package userns is what pods with a user namespace of their own need: the rules that their id mappings must obey, the
+// proof that this machine can run them, the namespace itself, and root file systems with mapped ids. sandbox and
+// container call it. It chooses no ids: the kubelet does, and names them in the sandbox's configuration.
+package userns
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -26,8 +30,30 @@ import (
 // maxMappings is the kernel's limit on lines in /proc/PID/uid_map.
 const maxMappings = 340
 
-// checkUserNamespace refuses options that cannot work, or that would not isolate the pod.
-func (s *Server) checkUserNamespace(ctx context.Context, r *pods.SandboxRecord) error {
+// Support is what this machine can do for pods with user namespaces.
+type Support struct {
+	program   string // of the shim; see waitCmd
+	table     *pods.Table
+	snapshots *snapshot.Store
+	log       *slog.Logger
+
+	mu  sync.Mutex // held during a probe, so that there is one at a time
+	at  time.Time  // of the last probe; zero: none
+	err error
+}
+
+// New makes a Support; program is the path of the shim. It probes nothing; see Err.
+func New(program string, table *pods.Table, snapshots *snapshot.Store, log *slog.Logger) *Support {
+	return &Support{
+		program:   program,
+		table:     table,
+		snapshots: snapshots,
+		log:       log,
+	}
+}
+
+// Check refuses options that cannot work, or that would not isolate the pod.
+func (s *Support) Check(ctx context.Context, r *pods.SandboxRecord) error {
 	option := r.Options()
 	if !r.HasUserNamespace() {
 		return nil
@@ -56,7 +82,7 @@ func (s *Server) checkUserNamespace(ctx context.Context, r *pods.SandboxRecord) 
 	if _, _, err := r.IDMaps().Root(); err != nil {
 		return fault.InvalidArgument("run pod sandbox: %v", err)
 	}
-	if err := s.usernsSupport(ctx); err != nil {
+	if err := s.Err(ctx); err != nil {
 		return fault.FailedPrecondition("run pod sandbox: user namespaces are not supported on this machine: %v", err)
 	}
 	return nil
@@ -78,35 +104,27 @@ func checkMappings(maps []*runtimeapi.IDMapping) error {
 	return nil
 }
 
-// usernsCheck is the cached result of probeUserNamespace.
-type usernsCheck struct {
-	mu  sync.Mutex
-	at  time.Time // of the last probe; zero: none
-	err error
-}
+// retryAfter is how long a failed probe is cached: an administrator may raise a limit, or free disk space.
+const retryAfter = time.Minute
 
-// usernsRetryAfter is how long a failed probe is cached: an administrator may raise a limit, or free disk space.
-const usernsRetryAfter = time.Minute
-
-// usernsSupport returns nil if this machine can run pods with user namespaces, else why not.
-func (s *Server) usernsSupport(ctx context.Context) error {
-	usernsCheck := &s.userns
-	usernsCheck.mu.Lock()
-	defer usernsCheck.mu.Unlock()
-	if !usernsCheck.at.IsZero() && (usernsCheck.err == nil || time.Since(usernsCheck.at) < usernsRetryAfter) {
-		return usernsCheck.err
+// Err returns nil if this machine can run pods with user namespaces, else why not.
+func (s *Support) Err(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && (s.err == nil || time.Since(s.at) < retryAfter) {
+		return s.err
 	}
-	err := s.probeUserNamespace(context.WithoutCancel(ctx))
-	if err != nil && (usernsCheck.err == nil || usernsCheck.err.Error() != err.Error()) {
+	err := s.probe(context.WithoutCancel(ctx))
+	if err != nil && (s.err == nil || s.err.Error() != err.Error()) {
 		s.log.Warn("pods cannot have user namespaces", "error", err)
 	}
-	usernsCheck.at = time.Now()
-	usernsCheck.err = err
+	s.at = time.Now()
+	s.err = err
 	return err
 }
 
-// checkMappedUser refuses ids that are not mapped in the pod's user namespace.
-func checkMappedUser(r *pods.SandboxRecord, user *runtimeapi.LinuxContainerUser) error {
+// CheckUser refuses ids that are not mapped in the pod's user namespace.
+func CheckUser(r *pods.SandboxRecord, user *runtimeapi.LinuxContainerUser) error {
 	if !r.HasUserNamespace() {
 		return nil
 	}
@@ -127,14 +145,14 @@ func checkMappedUser(r *pods.SandboxRecord, user *runtimeapi.LinuxContainerUser)
 	return nil
 }
 
-// probeUserNamespace makes and removes what a pod with a user namespace needs.
-func (s *Server) probeUserNamespace(ctx context.Context) (err error) {
+// probe makes and removes what a pod with a user namespace needs.
+func (s *Support) probe(ctx context.Context) (err error) {
 	// It uses a sandbox directory, so that after a crash load removes it like an incomplete sandbox.
 	sb := s.table.NewSandbox(pods.SandboxRecord{ID: pods.NewID()})
 	if err := os.MkdirAll(sb.NS(""), 0o700); err != nil {
 		return fmt.Errorf("try user namespace: %w", err)
 	}
-	defer func() { err = errors.Join(err, removeAll(sb.Dir)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(sb.Dir)) }()
 	const first = 65536
 	maps := []linux.IDMap{{Outside: first, Length: 65536}}
 	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace}
@@ -147,37 +165,37 @@ func (s *Server) probeUserNamespace(ctx context.Context) (err error) {
 	if err := linux.CheckMappedTmpfs(m.UserNamespace); err != nil {
 		return fmt.Errorf("secrets and memory volumes: %w", err)
 	}
-	return s.cfg.Snapshots.CheckMapping(ctx, m)
+	return s.snapshots.CheckMapping(ctx, m)
 }
 
 // waitCmd returns the command that keeps a user namespace alive while it is set up.
-func (s *Server) waitCmd(ctx context.Context) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.cfg.Shim, shim.WaitCommand)
+func (s *Support) waitCmd(ctx context.Context) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.program, shim.WaitCommand)
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	return cmd
 }
 
-// prepareRootfs makes a snapshot for a container of the pod.
-func (s *Server) prepareRootfs(ctx context.Context, sb *pods.Sandbox, id string, img image.Image) (string, error) {
+// Rootfs makes a snapshot for a container of the pod.
+func (s *Support) Rootfs(ctx context.Context, sb *pods.Sandbox, id string, img image.Image) (string, error) {
 	r := sb.Record()
 	if !r.HasUserNamespace() {
-		return s.cfg.Snapshots.Prepare(ctx, id, img)
+		return s.snapshots.Prepare(ctx, id, img)
 	}
 	uid, gid, err := r.IDMaps().Root()
 	if err != nil {
 		return "", err
 	}
-	return s.cfg.Snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{
+	return s.snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{
 		UserNamespace: sb.NS(linux.UserNamespace),
 		UID:           uid,
 		GID:           gid,
 	})
 }
 
-// checkMappedMounts refuses id-mapped mounts that the pod or the file system does not support, before anything is
+// CheckMounts refuses id-mapped mounts that the pod or the file system does not support, before anything is
 // started.
-func checkMappedMounts(sb *pods.Sandbox, mounts []*runtimeapi.Mount) error {
+func CheckMounts(sb *pods.Sandbox, mounts []*runtimeapi.Mount) error {
 	r := sb.Record()
 	u := r.Options().GetUsernsOptions()
 	for _, mount := range mounts {
@@ -203,33 +221,8 @@ func sameMappings(a, b []*runtimeapi.IDMapping) bool {
 	return slices.EqualFunc(a, b, func(x, y *runtimeapi.IDMapping) bool { return proto.Equal(x, y) })
 }
 
-// buildUserNamespace makes the pod's namespaces and the user namespace that owns them.
-func (s *Server) buildUserNamespace(ctx context.Context, sb *pods.Sandbox, kinds []linux.Namespace) error {
-	r := sb.Record()
-	maps := r.IDMaps()
-	uid, gid, err := maps.Root()
-	if err != nil {
-		return err
-	}
-	if err := linux.HoldUserNamespace(sb.NS(""), kinds, maps, s.waitCmd(ctx)); err != nil {
-		return err
-	}
-	return linux.InNamespaces(sb.NS(""), kinds, func() error {
-		remaining, err := configureNamespaces(&r, kinds, func(name string) bool {
-			return namespaceOf(name) == linux.IPCNamespace
-		})
-		if err != nil || len(remaining) == 0 {
-			return err
-		}
-		// Only the root of the user namespace may set the IPC namespace's sysctls.
-		if err := linux.BecomeOnThread(uid, gid); err != nil {
-			return err
-		}
-		for k, v := range remaining {
-			if err := linux.Sysctl(k, v); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+// Hold makes the pod's namespaces of these kinds and the user namespace that owns them, and holds them.
+func (s *Support) Hold(ctx context.Context, sb *pods.Sandbox, kinds []linux.Namespace) error {
+	rec := sb.Record()
+	return linux.HoldUserNamespace(sb.NS(""), kinds, rec.IDMaps(), s.waitCmd(ctx))
 }
