@@ -17,6 +17,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"keelson/lib/signal"
 )
 
 // ErrAgain is returned by Config.Do to retry a key with the back-off of a failure, without a call of Config.Failed.
@@ -38,7 +40,7 @@ type Config[K comparable] struct {
 // Loop is the queue with its worker. Its methods may be called from any goroutine, also with locks held.
 type Loop[K comparable] struct {
 	config Config[K]
-	wake   chan struct{} // capacity 1
+	wake   signal.Signal
 
 	mu     sync.Mutex
 	queue  queue[K]
@@ -82,7 +84,7 @@ func (q *queue[K]) Pop() any {
 func New[K comparable](c Config[K]) *Loop[K] {
 	return &Loop[K]{
 		config: c,
-		wake:   make(chan struct{}, 1),
+		wake:   signal.New(),
 		byKey:  map[K]*entry[K]{},
 		pauses: map[K]time.Duration{},
 	}
@@ -112,12 +114,8 @@ func (l *Loop[K]) AddAfter(key K, in time.Duration) {
 		l.next = at
 	}
 	l.mu.Unlock()
-	if !early {
-		return
-	}
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	if early {
+		l.wake.Notify()
 	}
 }
 
@@ -147,7 +145,7 @@ func (l *Loop[K]) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.wake:
+		case <-l.wake.C():
 		case <-timer.C:
 		}
 		for _, key := range l.take(time.Now()) {

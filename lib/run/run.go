@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"keelson/lib/signal"
 )
 
 // Func runs a part. It calls ready when the part works, and returns when all its
@@ -80,19 +82,14 @@ func (g *Group) start(ctx, base context.Context, p part, ended chan<- *running) 
 	begin := time.Now()
 	pctx, cancel := context.WithCancel(base)
 	r := &running{name: p.name, cancel: cancel, done: make(chan struct{})}
-	isReady := make(chan struct{}, 1)
+	isReady := signal.New()
 	go func() { // ends when the part returns, which stop waits for
-		r.err = p.run(pctx, func() {
-			select {
-			case isReady <- struct{}{}:
-			default:
-			}
-		})
+		r.err = p.run(pctx, isReady.Notify)
 		close(r.done)
 		ended <- r
 	}()
 	select {
-	case <-isReady:
+	case <-isReady.C():
 		if g.Started != nil {
 			g.Started(p.name, time.Since(begin))
 		}
