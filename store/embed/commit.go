@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"keelson/lib/signal"
 	"keelson/store"
 )
 
@@ -41,7 +42,7 @@ func (r *request) answer(err error) {
 
 // queue holds the requests that wait for the committer.
 type queue struct {
-	filled chan struct{} // holds a token when there may be something
+	filled signal.Signal // there may be something
 	mu     sync.Mutex
 	in     []*request
 }
@@ -50,10 +51,7 @@ func (q *queue) put(r *request) {
 	q.mu.Lock()
 	q.in = append(q.in, r)
 	q.mu.Unlock()
-	select {
-	case q.filled <- struct{}{}:
-	default:
-	}
+	q.filled.Notify()
 }
 
 // take returns what waits, in order, and keeps into, emptied, for what comes.
@@ -109,7 +107,7 @@ func (s *Store) commit() {
 		taken = s.queue.take(taken)
 		if len(taken) == 0 {
 			select {
-			case <-s.queue.filled:
+			case <-s.queue.filled.C():
 				continue
 			case <-s.stop:
 				return

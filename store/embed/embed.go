@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"keelson/lib/signal"
 	"keelson/store"
 )
 
@@ -128,7 +129,7 @@ func Open(opts Options) (*Store, error) {
 		now:        time.Now,
 		done:       make(chan struct{}),
 		compacting: make(chan struct{}, 1),
-		queue:      queue{filled: make(chan struct{}, 1)},
+		queue:      queue{filled: signal.New()},
 		stop:       make(chan struct{}),
 		committed:  make(chan struct{}),
 		tick:       make(chan struct{}),

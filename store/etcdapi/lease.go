@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
+	"keelson/lib/signal"
 	"keelson/store"
 )
 
@@ -31,7 +32,7 @@ const maxTTL = 9_000_000_000 // etcd's, seconds
 // leases are all leases of a server.
 type leases struct {
 	s       *Server
-	changed chan struct{} // holds a token when the next expiry may be another
+	changed signal.Signal // the next expiry may be another
 	loaded  chan struct{} // closed when the store's leases are known
 
 	mu  sync.Mutex
@@ -51,7 +52,7 @@ type lease struct {
 func newLeases(s *Server) *leases {
 	return &leases{
 		s:       s,
-		changed: make(chan struct{}, 1),
+		changed: signal.New(),
 		loaded:  make(chan struct{}),
 		all:     map[int64]*lease{},
 		of:      map[string]hold{},
@@ -96,7 +97,7 @@ func (l *leases) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.changed:
+		case <-l.changed.C():
 		case <-wait:
 			l.expire(ctx, id)
 		}
@@ -164,13 +165,6 @@ func (l *leases) next() (int64, time.Time) {
 	return first.id, first.expires
 }
 
-func (l *leases) wake() {
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
-}
-
 // ready waits until the store's leases are known.
 func (l *leases) ready(ctx context.Context) error {
 	select {
@@ -216,7 +210,7 @@ func (l *leases) grant(ctx context.Context, id, ttl int64) (*lease, error) {
 	l.mu.Lock()
 	l.all[id] = le
 	l.mu.Unlock()
-	l.wake()
+	l.changed.Notify()
 	return le, nil
 }
 
@@ -288,7 +282,7 @@ func (l *leases) revoke(ctx context.Context, id int64) (bool, error) {
 	l.mu.Lock()
 	delete(l.all, id)
 	l.mu.Unlock()
-	l.wake()
+	l.changed.Notify()
 	return true, nil
 }
 
