@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"keelson/lib/linux"
+	"keelson/lib/signal"
 )
 
 // Keeper renews certificates while they are in use, takes over what another program has stored, and warns of
@@ -84,23 +85,18 @@ func (k *Keeper) Run(ctx context.Context, ready func()) error {
 	}
 	k.warned = map[string]time.Time{}
 	k.failed = true
-	touched := make(chan struct{}, 1)
+	touched := signal.New()
 	group, ctx := errgroup.WithContext(ctx)
 	if k.Dir != "" {
 		group.Go(func() error {
-			return linux.WatchDir(ctx, k.Dir, func() {
-				select {
-				case touched <- struct{}{}:
-				default:
-				}
-			})
+			return linux.WatchDir(ctx, k.Dir, touched.Notify)
 		})
 	}
 	group.Go(func() error {
 		next := k.step(ctx)
 		ready()
 		for ctx.Err() == nil {
-			if err := k.sleep(ctx, next, touched); err != nil {
+			if err := k.sleep(ctx, next, touched.C()); err != nil {
 				return err
 			}
 			next = k.step(ctx)
