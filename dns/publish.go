@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/client"
+	"keelson/lib/signal"
 )
 
 // Service is the one by which pods reach their node's server; Manager is who its slices say they are of.
@@ -43,7 +44,7 @@ func newPublishers(cfg Config, addrs ...netip.AddrPort) publishers {
 			cfg:  cfg,
 			addr: a,
 			name: name,
-			wake: make(chan struct{}, 1),
+			wake: signal.New(),
 		}
 	}
 	return out
@@ -81,7 +82,7 @@ type publisher struct {
 	cfg  Config
 	addr netip.AddrPort
 	name string // of the slice
-	wake chan struct{}
+	wake signal.Signal
 
 	mu      sync.Mutex
 	svc     *corev1.Service
@@ -94,10 +95,7 @@ func (p *publisher) changed(f func()) {
 	p.mu.Lock()
 	f()
 	p.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Notify()
 }
 
 func (p *publisher) service(s *corev1.Service, there bool) {
@@ -164,7 +162,7 @@ func (p *publisher) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.wake:
+		case <-p.wake.C():
 		case <-again:
 		}
 	}

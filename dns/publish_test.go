@@ -18,6 +18,7 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
+	"keelson/lib/signal"
 )
 
 // TestServiceMadeAMomentAgo: a second pass before the informer shows the service is no fault; an address that another
@@ -38,7 +39,7 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 			cfg:  Config{Client: &client.Client{Interface: api}, NodeName: "n", Log: slog.New(slog.DiscardHandler)},
 			addr: netip.MustParseAddrPort("10.42.0.1:53"),
 			name: sliceName(Service, "n"),
-			wake: make(chan struct{}, 1),
+			wake: signal.New(),
 		}
 		if err := p.pass(t.Context()); (err == nil) != there {
 			t.Errorf("%s: got %v", name, err)
