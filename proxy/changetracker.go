@@ -19,12 +19,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
+	"keelson/lib/signal"
 	"keelson/proxy/services"
 )
 
 // changeTracker runs the informers and records which Services have changed since the loop last called take.
 type changeTracker struct {
-	wake     chan struct{} // capacity 1: there are changes
+	wake     signal.Signal // there are changes
 	services cache.SharedIndexInformer
 	slices   cache.SharedIndexInformer
 	nodes    cache.SharedIndexInformer
@@ -55,7 +56,7 @@ const byService = "service"
 
 func (f *changeTracker) init(self string) {
 	f.self = self
-	f.wake = make(chan struct{}, 1)
+	f.wake = signal.New()
 	f.changed = map[types.NamespacedName]seen{}
 }
 
@@ -124,7 +125,7 @@ func (f *changeTracker) note(change func()) {
 	f.mu.Lock()
 	change()
 	f.mu.Unlock()
-	signal(f.wake)
+	f.wake.Notify()
 }
 
 func (f *changeTracker) serviceChanged(obj any) {

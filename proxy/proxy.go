@@ -34,6 +34,7 @@ import (
 	"keelson/client"
 	"keelson/event"
 	"keelson/lib/run"
+	"keelson/lib/signal"
 	"keelson/network/nft"
 	"keelson/proxy/services"
 )
@@ -115,21 +116,21 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	}
 	defer func() { _ = writer.Close() }()
 	p.writer = writer
-	damaged := make(chan struct{}, 1)
+	damaged := signal.New()
 	return run.Together(nil,
 		run.Part{Name: "informers", Run: p.runInformers},
 		run.Part{Name: "events", Run: p.events.Run},
 		run.Part{
 			Name: "rules",
 			Run: func(ctx context.Context, ready func()) error {
-				return p.loop(ctx, damaged, ready)
+				return p.loop(ctx, damaged.C(), ready)
 			},
 		},
 		run.Part{
 			Name: "watch of rules",
 			Run: func(ctx context.Context, ready func()) error {
 				ready()
-				return writer.Watch(ctx, func() { signal(damaged) })
+				return writer.Watch(ctx, damaged.Notify)
 			},
 		},
 		run.Part{Name: "health checks", Run: p.health.run},
@@ -152,13 +153,6 @@ func Purge(table string) error {
 	return errors.Join(w.Delete(), w.Close())
 }
 
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // a signal is pending already
-	}
-}
-
 // loop writes the changes of the tracker, and repairs the table after damage or a failed write.
 func (p *Proxy) loop(ctx context.Context, damaged <-chan struct{}, ready func()) error {
 	started := sync.OnceFunc(ready)
@@ -172,7 +166,7 @@ func (p *Proxy) loop(ctx context.Context, damaged <-chan struct{}, ready func())
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.tracker.wake:
+		case <-p.tracker.wake.C():
 		case <-damaged:
 			broken = true
 			p.log.Warn("the rules of services were changed by another program", "table", p.cfg.Table)

@@ -19,6 +19,7 @@ import (
 
 	"keelson/client"
 	"keelson/event"
+	"keelson/lib/signal"
 	"keelson/network/nft"
 )
 
@@ -94,9 +95,9 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if !a.informers.WaitForCacheSync(ctx) || ctx.Err() != nil {
 		return nil // it waits until ctx is done
 	}
-	damage := make(chan struct{}, 1)
+	damage := signal.New()
 	work.Go(func() {
-		err := writer.Watch(ctx, func() { wake(damage) })
+		err := writer.Watch(ctx, damage.Notify)
 		if err != nil && ctx.Err() == nil {
 			a.cfg.Log.Error("changes of the policies' rules by other programs are not detected", "err", err)
 		}
@@ -108,13 +109,6 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-func wake(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
-
 // Pauses between repairs, and after errors.
 const (
 	minPause = 100 * time.Millisecond
@@ -123,7 +117,7 @@ const (
 )
 
 // loop writes changes, and writes the whole table after damage by another program or a failed write.
-func (a *Agent) loop(ctx context.Context, writer *nft.Writer, damage chan struct{}) {
+func (a *Agent) loop(ctx context.Context, writer *nft.Writer, damage signal.Signal) {
 	a.applyQueue()
 	err := a.start(writer)
 	pause := minPause
@@ -139,9 +133,9 @@ func (a *Agent) loop(ctx context.Context, writer *nft.Writer, damage chan struct
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.queue.wake:
+		case <-a.queue.wake.C():
 			err = a.applyAndWrite()
-		case <-damage:
+		case <-damage.C():
 			if time.Since(last) > calm {
 				pause = minPause
 			}

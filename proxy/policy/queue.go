@@ -2,7 +2,11 @@
 
 package policy
 
-import "sync"
+import (
+	"sync"
+
+	"keelson/lib/signal"
+)
 
 // key names an object that has changed.
 type key struct {
@@ -18,24 +22,22 @@ const (
 	podKey
 )
 
-// queue is a set of keys, with a wake-up channel.
+// queue is a set of keys, with a wake-up call.
 type queue struct {
-	wake chan struct{} // capacity 1: there is something to do
+	wake signal.Signal // there is something to do
 
 	mu   sync.Mutex
 	keys map[key]bool
 }
 
-func newQueue() *queue { return &queue{wake: make(chan struct{}, 1), keys: map[key]bool{}} }
+func newQueue() *queue { return &queue{wake: signal.New(), keys: map[key]bool{}} }
 
 func (q *queue) add(k key) {
 	q.mu.Lock()
 	q.keys[k] = true
 	q.mu.Unlock()
-	q.signal()
+	q.wake.Notify()
 }
-
-func (q *queue) signal() { wake(q.wake) }
 
 // take empties the queue.
 func (q *queue) take() map[key]bool {

@@ -108,7 +108,7 @@ func (a *Agent) Connected(
 		return nil // the first plan will include it
 	}
 	if err := a.writeLocked(begin); err != nil {
-		a.queue.signal() // the loop writes again
+		a.queue.wake.Notify() // the loop writes again
 		return fmt.Errorf("isolate pod %s/%s: %w", namespace, name, err)
 	}
 	return nil
