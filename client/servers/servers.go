@@ -30,6 +30,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"keelson/lib/signal"
 )
 
 const (
@@ -61,7 +63,7 @@ type Servers struct {
 	cfg   Config
 	given string // host:port; empty: Given allows no other servers
 	// suspect asks Run for a check at once.
-	suspect chan struct{}
+	suspect signal.Signal
 	// searching is held by the one who looks for another server.
 	searching sync.Mutex
 
@@ -81,7 +83,7 @@ func New(cfg Config) *Servers {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Servers{cfg: cfg, suspect: make(chan struct{}, 1), changed: make(chan struct{})}
+	s := &Servers{cfg: cfg, suspect: signal.New(), changed: make(chan struct{})}
 	u, err := url.Parse(cfg.Given)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return s // without TLS, or below a path, there is no second server
@@ -249,7 +251,7 @@ func (s *Servers) Run(ctx context.Context, ready func()) error {
 			return nil
 		case <-changed:
 			continue
-		case <-s.suspect:
+		case <-s.suspect.C():
 		case <-due:
 		}
 		if !several {
@@ -357,10 +359,7 @@ func (s *Servers) doubt(host string) {
 	if now, several := s.now(); now != host || !several {
 		return
 	}
-	select {
-	case s.suspect <- struct{}{}:
-	default:
-	}
+	s.suspect.Notify()
 }
 
 // parse returns an address and port of another machine as URLs write it.
