@@ -28,6 +28,7 @@ import (
 
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/catalog"
+	"keelson/lib/signal"
 )
 
 const (
@@ -48,7 +49,7 @@ type Controller struct {
 	attemptToDelete *framework.Loop[types.UID]
 	attemptToOrphan *framework.Loop[types.UID]
 	shared          map[schema.GroupVersionResource]cache.SharedIndexInformer
-	refresh         chan struct{}
+	refresh         signal.Signal
 
 	mu           sync.Mutex
 	kinds        map[schema.GroupKind]*catalog.Resource
@@ -83,7 +84,7 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 		env:          env,
 		graph:        newGraph(),
 		shared:       shared,
-		refresh:      make(chan struct{}, 1),
+		refresh:      signal.New(),
 		kinds:        map[schema.GroupKind]*catalog.Resource{},
 		monitors:     map[schema.GroupVersionResource]*monitor{},
 		absentOwners: map[absentOwnerKey]struct{}{},
@@ -142,7 +143,7 @@ func (c *Controller) resyncMonitors(ctx context.Context, wg *sync.WaitGroup) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.refresh:
+		case <-c.refresh.C():
 		}
 		for delay := discoveryDelay; ctx.Err() == nil; delay = min(2*delay, time.Minute) {
 			sleep(ctx, delay)
@@ -179,10 +180,7 @@ func (c *Controller) apiChanged(res *catalog.Resource) {
 	switch res.GVR.GroupResource() {
 	case schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 		schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}:
-		select {
-		case c.refresh <- struct{}{}:
-		default:
-		}
+		c.refresh.Notify()
 	}
 }
 
