@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"controllers": {"lib", "event", "api", "client", "pki"},
 	"kubelet":     {"lib", "event", "api", "client", "cri", "pki"},
 	"proxy":       {"lib", "event", "api", "client", "network"},
-	"podroutes":   {"api", "client", "network"},
+	"podroutes":   {"lib", "api", "client", "network"},
 	"dns":         {"lib", "event", "client"},
 	"timeline":    {"lib", "event", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
 	"simulate":    {"event", "api", "client", "kubelet"},

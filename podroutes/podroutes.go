@@ -19,6 +19,7 @@ import (
 
 	"keelson/api/networking/wireguard"
 	"keelson/client"
+	"keelson/lib/signal"
 	"keelson/network/mesh"
 )
 
@@ -64,7 +65,7 @@ type Config struct {
 // Agent maintains the routes and the tunnel.
 type Agent struct {
 	cfg       Config
-	wake      chan struct{} // capacity 1: something may have changed
+	wake      signal.Signal // something may have changed
 	unreached string        // the nodes without a route, as last logged
 	warned    bool          // about WireGuard in this process
 }
@@ -77,14 +78,7 @@ func New(cfg Config) *Agent {
 	if cfg.Port == 0 {
 		cfg.Port = cfg.Mode.DefaultPort()
 	}
-	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}
-}
-
-func (a *Agent) changed() {
-	select {
-	case a.wake <- struct{}{}:
-	default: // it is signalled already
-	}
+	return &Agent{cfg: cfg, wake: signal.New()}
 }
 
 // Run is a run.Func. It is ready at once: the routes of an earlier process are used until the nodes are listed.
@@ -101,15 +95,15 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	nodes := coreinformers.New(a.cfg.Client.Informers(0, client.Scope{}).Scoped()).Nodes().Informer()
 	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { a.changed() },
+		AddFunc: func(any) { a.wake.Notify() },
 		UpdateFunc: func(before, after any) {
 			old, ok := before.(*corev1.Node)
 			cur, ok2 := after.(*corev1.Node)
 			if !ok || !ok2 || !same(a.machine(old), a.machine(cur)) {
-				a.changed()
+				a.wake.Notify()
 			}
 		},
-		DeleteFunc: func(any) { a.changed() },
+		DeleteFunc: func(any) { a.wake.Notify() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
@@ -132,7 +126,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 
 // watchLinks wakes up the loop when links change. Subscriptions belong to the network namespace of the calling thread.
 func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync.WaitGroup) error {
-	follow, err := k.Watch(ctx.Done(), a.changed)
+	follow, err := k.Watch(ctx.Done(), a.wake.Notify)
 	if err != nil {
 		return err
 	}
@@ -141,7 +135,7 @@ func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync
 		return nil
 	}
 	background.Go(func() {
-		if err := k.WatchSeal(ctx, a.changed); err != nil && ctx.Err() == nil {
+		if err := k.WatchSeal(ctx, a.wake.Notify); err != nil && ctx.Err() == nil {
 			a.cfg.Log.Error("changes of the rules against unencrypted packets by other programs are not detected",
 				"err", err)
 		}
@@ -157,7 +151,7 @@ func (a *Agent) loop(ctx context.Context, sync func() error) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.wake:
+		case <-a.wake.C():
 		case <-retry.C:
 		}
 		if err := sync(); err != nil {
