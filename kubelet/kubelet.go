@@ -38,6 +38,7 @@ import (
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
 	"keelson/lib/linux"
+	"keelson/lib/signal"
 )
 
 // Kubelet is one node's agent. Make it with New.
@@ -72,7 +73,7 @@ type Kubelet struct {
 	stopping     bool
 	wg           sync.WaitGroup
 
-	staticGone chan struct{} // capacity 1: a static pod has gone
+	staticGone signal.Signal // a static pod has gone
 }
 
 // workerEntry is a worker in the table.
@@ -91,7 +92,7 @@ func New(cfg Config) (*Kubelet, error) {
 		component:    "kubelet " + cfg.NodeName,
 		workers:      map[string]*workerEntry{},
 		staticByName: map[string]string{},
-		staticGone:   make(chan struct{}, 1),
+		staticGone:   signal.New(),
 		admitted:     map[string]*corev1.Pod{},
 		metrics:      metrics.New(),
 		events:       cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),

@@ -90,10 +90,7 @@ func (k *Kubelet) removeWorker(uid string, p *corev1.Pod) {
 	}
 	k.mu.Unlock()
 	if static {
-		select {
-		case k.staticGone <- struct{}{}:
-		default: // the files will be looked at anyway
-		}
+		k.staticGone.Notify()
 	}
 }
 

@@ -26,7 +26,7 @@ func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan er
 	}
 	k.applyStatic(ctx, dir, dir.Read())
 	wg.Go(func() {
-		if err := dir.Watch(ctx, k.staticGone, func(pods []*corev1.Pod) {
+		if err := dir.Watch(ctx, k.staticGone.C(), func(pods []*corev1.Pod) {
 			k.applyStatic(ctx, dir, pods)
 		}); err != nil && ctx.Err() == nil {
 			failed <- err

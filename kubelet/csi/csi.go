@@ -34,6 +34,7 @@ import (
 	events "k8s.io/client-go/tools/record"
 
 	"keelson/kubelet/rootdir"
+	"keelson/lib/signal"
 )
 
 // Objects reads the API objects that volumes need. They are shared: never modify them.
@@ -63,7 +64,7 @@ type Mounter struct {
 	cfg    Config
 	tokens tokens
 	stats  measured
-	kick   chan struct{} // requests a new write of the node's objects
+	kick   signal.Signal // requests a new write of the node's objects
 	nodeMu chan struct{} // held while they are written
 
 	mu      sync.Mutex
@@ -100,7 +101,7 @@ type use struct {
 func New(cfg Config) *Mounter {
 	mounter := &Mounter{
 		cfg:     cfg,
-		kick:    make(chan struct{}, 1),
+		kick:    signal.New(),
 		nodeMu:  make(chan struct{}, 1),
 		drivers: map[string]*driver{},
 		volumes: map[key]*volume{},
@@ -155,10 +156,7 @@ func (m *Mounter) NodeUpdated(n *corev1.Node) {
 
 // again requests a new write of the node's objects.
 func (m *Mounter) again() {
-	select {
-	case m.kick <- struct{}{}:
-	default:
-	}
+	m.kick.Notify()
 }
 
 // use records that a pod uses a volume. It requests a write of the node's status if the volume is new in volumesInUse.

@@ -33,6 +33,7 @@ import (
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
 	"keelson/lib/linux"
+	"keelson/lib/signal"
 	"keelson/lib/waittest"
 )
 
@@ -61,7 +62,7 @@ type bench struct {
 	driver  *csitest.Driver
 	stop    context.CancelFunc
 	events  *events.FakeRecorder
-	changed chan struct{} // the mounter asks for a write of the node's status
+	changed signal.Signal // the mounter asks for a write of the node's status
 	within  time.Duration // how long a driver that hangs is waited for; 0: as long as the kubelet does
 
 	mu    sync.Mutex
@@ -85,7 +86,7 @@ func newBench(t *testing.T, objs ...runtime.Object) *bench {
 		api:     clienttest.New(append(objs, node)...),
 		node:    node,
 		events:  events.NewFakeRecorder(100),
-		changed: make(chan struct{}, 1),
+		changed: signal.New(),
 	}
 	b.driver = &csitest.Driver{
 		Name:       driverName,
@@ -133,12 +134,7 @@ func (b *bench) mounter() *Mounter {
 			defer b.mu.Unlock()
 			return b.node
 		},
-		NodeChanged: func() {
-			select {
-			case b.changed <- struct{}{}:
-			default:
-			}
-		},
+		NodeChanged: b.changed.Notify,
 		Wake: func(uid string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -209,7 +205,7 @@ func (b *bench) announced(name corev1.UniqueVolumeName) {
 	b.t.Helper()
 	for late := time.After(time.Minute); !slices.Contains(b.m.InUse(), name); {
 		select {
-		case <-b.changed:
+		case <-b.changed.C():
 		case <-late:
 			b.t.Fatalf("volume %s is not announced", name)
 		}

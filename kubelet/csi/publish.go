@@ -32,7 +32,7 @@ func (m *Mounter) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.kick:
+		case <-m.kick.C():
 		}
 		err := m.publish(ctx)
 		m.unstageUnused(ctx)

@@ -27,6 +27,7 @@ import (
 
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
+	"keelson/lib/signal"
 )
 
 const gpus = "example.com/gpu"
@@ -36,7 +37,7 @@ type node struct {
 	*Manager
 	t       *testing.T
 	dir     string
-	changed chan struct{}
+	changed signal.Signal
 	health  chan string // pods whose devices' health has changed
 	stop    func()
 }
@@ -46,22 +47,17 @@ func newNode(t *testing.T, dir string, grace time.Duration) *node {
 	n := &node{
 		t:       t,
 		dir:     dir,
-		changed: make(chan struct{}, 1),
+		changed: signal.New(),
 		health:  make(chan string, 100),
 	}
 	n.Manager = New(Config{
-		Dir:             rootdir.Dir(dir),
-		Log:             slog.New(slog.DiscardHandler),
-		StopGracePeriod: grace,
-		AllocateWait:    time.Millisecond,
-		HealthTimeout:   time.Millisecond,
-		ResourcesChanged: func() {
-			select {
-			case n.changed <- struct{}{}:
-			default:
-			}
-		},
-		HealthChanged: func(uid string) { n.health <- uid },
+		Dir:              rootdir.Dir(dir),
+		Log:              slog.New(slog.DiscardHandler),
+		StopGracePeriod:  grace,
+		AllocateWait:     time.Millisecond,
+		HealthTimeout:    time.Millisecond,
+		ResourcesChanged: n.changed.Notify,
+		HealthChanged:    func(uid string) { n.health <- uid },
 	})
 	if err := n.Load(); err != nil {
 		t.Fatal(err)
@@ -95,7 +91,7 @@ func (n *node) waitForResources(want string) {
 			return
 		}
 		select {
-		case <-n.changed:
+		case <-n.changed.C():
 		case <-time.After(time.Minute):
 			n.t.Fatalf("after a minute: %s, want %s", got, want)
 		}

@@ -30,6 +30,7 @@ import (
 
 	"keelson/kubelet/rootdir"
 	"keelson/lib/keylock"
+	"keelson/lib/signal"
 )
 
 // Config is what a Manager works with.
@@ -66,7 +67,7 @@ type Manager struct {
 	drivers             map[string][]*driver
 	waitingPods         map[string]map[string]bool // by driver: the UIDs of pods that wait for it
 	unregistered        map[string]time.Time       // drivers that have unregistered, and when
-	unregisteredChanged chan struct{}              // capacity 1: gone has changed
+	unregisteredChanged signal.Signal              // unregistered has changed
 	health              healthInfo
 }
 
@@ -99,10 +100,10 @@ func New(c Config) *Manager {
 		drivers:             map[string][]*driver{},
 		waitingPods:         map[string]map[string]bool{},
 		unregistered:        map[string]time.Time{},
-		unregisteredChanged: make(chan struct{}, 1),
+		unregisteredChanged: signal.New(),
 		health: healthInfo{
 			byDriver: map[string]map[deviceKey]healthReport{},
-			changed:  make(chan struct{}, 1),
+			changed:  signal.New(),
 		},
 	}
 }

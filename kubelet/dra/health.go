@@ -17,6 +17,7 @@ import (
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"keelson/kubelet/podinfo"
+	"keelson/lib/signal"
 )
 
 const (
@@ -48,7 +49,7 @@ type healthInfo struct {
 	// a driver without an entry has not reported since the kubelet started
 	byDriver    map[string]map[deviceKey]healthReport
 	startupOver bool          // drivers have had time to report since the kubelet started
-	changed     chan struct{} // capacity 1: drivers or reports have changed
+	changed     signal.Signal // drivers or reports have changed
 }
 
 // healthClientOf returns a client of the newest version of the health service that a driver has; nil: it has none.
@@ -158,7 +159,7 @@ func (m *Manager) watchHealth(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.health.changed:
+		case <-m.health.changed.C():
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -181,10 +182,7 @@ func (m *Manager) latestDrivers() map[string]*driver {
 
 // notifyHealthLocked makes watchHealth look at drivers and reports again.
 func (m *Manager) notifyHealthLocked() {
-	select {
-	case m.health.changed <- struct{}{}:
-	default:
-	}
+	m.health.changed.Notify()
 }
 
 // watchDriverHealth keeps a stream to a driver open until ctx is done, or the driver says that it has no health

@@ -97,10 +97,7 @@ func (m *Manager) Unregister(_ context.Context, info plugin.Info) {
 	}
 	delete(m.drivers, info.Name)
 	m.unregistered[info.Name] = time.Now()
-	select {
-	case m.unregisteredChanged <- struct{}{}:
-	default:
-	}
+	m.unregisteredChanged.Notify()
 }
 
 // registeredDriver returns the driver of a name. If there is none, the pod is retried when it registers.
@@ -135,7 +132,7 @@ func (m *Manager) wipeSlices(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.unregisteredChanged:
+		case <-m.unregisteredChanged.C():
 		case <-timer.C:
 			if first {
 				first = m.findUnregistered(ctx) != nil

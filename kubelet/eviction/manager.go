@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/lib/signal"
 )
 
 // Source measures node and pods. Its methods may be called concurrently.
@@ -75,7 +77,7 @@ type Manager struct {
 	source     Source
 	node       Node
 	log        *slog.Logger
-	wake       [2]chan struct{} // of the two loops
+	wake       [2]signal.Signal // of the two loops
 
 	conditions atomic.Pointer[[]corev1.NodeConditionType]
 	split      atomic.Bool
@@ -102,7 +104,7 @@ func New(cfg Config, source Source, node Node, log *slog.Logger) (*Manager, erro
 		log:        log,
 	}
 	for i := range manager.wake {
-		manager.wake[i] = make(chan struct{}, 1)
+		manager.wake[i] = signal.New()
 	}
 	manager.conditions.Store(new([]corev1.NodeConditionType))
 	return manager, nil
@@ -114,10 +116,7 @@ func (m *Manager) Conditions() []corev1.NodeConditionType { return *m.conditions
 // Wake makes both loops check soon, since the node has a new pod.
 func (m *Manager) Wake() {
 	for _, w := range m.wake {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
+		w.Notify()
 	}
 }
 
@@ -133,7 +132,7 @@ func (m *Manager) Run(ctx context.Context) {
 // loop runs rounds. After a round that evicted a pod the next one follows at once, else after pause. A wake can only
 // make the next round earlier, so new pods never delay it.
 func (m *Manager) loop(
-	ctx context.Context, wake <-chan struct{}, pause func(pods []*corev1.Pod) time.Duration,
+	ctx context.Context, wake signal.Signal, pause func(pods []*corev1.Pod) time.Duration,
 	round func(context.Context) (ended bool),
 ) {
 	timer := time.NewTimer(0)
@@ -150,7 +149,7 @@ func (m *Manager) loop(
 			}
 			next = time.Now().Add(pause(m.node.Pods()))
 			timer.Reset(time.Until(next))
-		case <-wake:
+		case <-wake.C():
 			if at := time.Now().Add(pause(m.node.Pods())); at.Before(next) {
 				next = at
 				timer.Reset(time.Until(next))

@@ -25,6 +25,7 @@ import (
 
 	"keelson/client/servers"
 	"keelson/lib/linux"
+	"keelson/lib/signal"
 )
 
 // Config has the node and where its certificates are requested and stored.
@@ -53,12 +54,12 @@ type Identity struct {
 	serving *kept
 	shown   shown // the client certificate
 	served  shown // the serving certificate
-	first   chan struct{}
+	first   signal.Signal
 	conns   *servers.Transport
 	rest    *rest.Config
 	// preferred are the certificates of the CA, see Prefer.
 	preferred atomic.Pointer[[]*x509.Certificate]
-	outdated  chan struct{} // holds an item when a certificate is to be requested again
+	outdated  signal.Signal // a certificate is to be requested again
 	// sleepUntil is the wall clock.
 	sleepUntil func(context.Context, time.Time) error
 }
@@ -130,8 +131,8 @@ func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" 
 func New(cfg Config) (*Identity, error) {
 	identity := &Identity{
 		cfg:        cfg,
-		first:      make(chan struct{}, 1),
-		outdated:   make(chan struct{}, 1),
+		first:      signal.New(),
+		outdated:   signal.New(),
 		sleepUntil: linux.SleepUntil,
 	}
 	if err := identity.connection(); err != nil {
@@ -259,10 +260,7 @@ func (i *Identity) ServerTLS() *tls.Config {
 }
 
 func (i *Identity) clientRenewed() {
-	select {
-	case i.first <- struct{}{}:
-	default:
-	}
+	i.first.Notify()
 	i.conns.CloseAll() // what connects from now on shows the new one
 }
 
@@ -272,7 +270,7 @@ func (i *Identity) Run(ctx context.Context, ready func()) error {
 	defer func() { i.client.end() }()
 	if i.shown.Load() == nil {
 		select {
-		case <-i.first:
+		case <-i.first.C():
 		case <-ctx.Done():
 			return nil
 		}
@@ -330,7 +328,7 @@ func (i *Identity) sleep(ctx context.Context, until time.Time) error {
 	select {
 	case err := <-slept:
 		return err
-	case <-i.outdated:
+	case <-i.outdated.C():
 		cancel()
 		return <-slept
 	}
@@ -342,10 +340,7 @@ func (i *Identity) Prefer(ca []*x509.Certificate) {
 	i.preferred.Store(&ca)
 	for _, current := range []*shown{&i.shown, &i.served} {
 		if c := current.Load(); c != nil && i.isOutdated(c.Leaf) {
-			select {
-			case i.outdated <- struct{}{}:
-			default:
-			}
+			i.outdated.Notify()
 		}
 	}
 }

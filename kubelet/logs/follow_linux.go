@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/signal"
 )
 
 // aliveInterval is the time between two checks that the container of a log without new entries still runs. A check is
@@ -32,7 +34,7 @@ func follow(ctx context.Context, c *reader, o Options, w *writer) error {
 		select {
 		case <-ctx.Done():
 			return nil // the client has gone
-		case <-watch.changed:
+		case <-watch.changed.C():
 		case <-time.After(aliveInterval):
 		}
 	}
@@ -70,7 +72,7 @@ func (c *reader) drain(w *writer, last bool) error {
 // dirWatch notifies of changes in a log's directory (inotify).
 type dirWatch struct {
 	f       *os.File
-	changed chan struct{}
+	changed signal.Signal
 	done    chan struct{}
 }
 
@@ -80,7 +82,7 @@ func newWatch(dir string) (*dirWatch, error) {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
 	// a descriptor
-	w := &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), changed: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &dirWatch{f: os.NewFile(uintptr(fd), "inotify"), changed: signal.New(), done: make(chan struct{})}
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO); err != nil &&
 		!errors.Is(err, unix.ENOENT) {
 		_ = w.f.Close() // the reason is err
@@ -97,10 +99,7 @@ func (w *dirWatch) run() {
 		if _, err := w.f.Read(buf[:]); err != nil {
 			return
 		}
-		select {
-		case w.changed <- struct{}{}:
-		default:
-		}
+		w.changed.Notify()
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 
 	"keelson/client"
 	"keelson/cri"
+	"keelson/lib/signal"
 )
 
 // Config describes the node.
@@ -80,7 +81,7 @@ type Keeper struct {
 	cfg      Config
 	machine  Machine
 	kept     corev1.ResourceList
-	kick     chan struct{}
+	kick     signal.Signal
 	keep     sync.Mutex // held to compare current and replace it
 	current  atomic.Pointer[corev1.Node]
 	removed  atomic.Bool // the node was removed from the cluster for good
@@ -99,7 +100,7 @@ func New(cfg Config) (*Keeper, error) {
 	k := &Keeper{
 		cfg:      cfg,
 		machine:  machine,
-		kick:     make(chan struct{}, 1),
+		kick:     signal.New(),
 		recorded: nothingRecorded(),
 	}
 	if cfg.Kept != nil {
@@ -138,10 +139,7 @@ func (k *Keeper) Allocatable() corev1.ResourceList {
 
 // Changed requests a status write. It is skipped when nothing differs.
 func (k *Keeper) Changed() {
-	select {
-	case k.kick <- struct{}{}:
-	default:
-	}
+	k.kick.Notify()
 }
 
 // SetPort sets the port of the kubelet's server. Call it before Register.
@@ -446,7 +444,7 @@ func (k *Keeper) statuses(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.kick:
+		case <-k.kick.C():
 		case <-timer.C:
 			due = true
 		}

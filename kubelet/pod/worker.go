@@ -29,6 +29,7 @@ import (
 	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
+	"keelson/lib/signal"
 )
 
 // Env is what all workers of a node share. It is read-only once the first worker runs.
@@ -86,7 +87,7 @@ type Env struct {
 type Worker struct {
 	env  *Env
 	uid  string
-	wake chan struct{}
+	wake signal.Signal
 
 	mu       sync.Mutex
 	pod      *corev1.Pod // as wanted; immutable
@@ -164,7 +165,7 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 	return &Worker{
 		env:    env,
 		uid:    string(p.UID),
-		wake:   make(chan struct{}, 1),
+		wake:   signal.New(),
 		pod:    p,
 		stale:  true,
 		static: podinfo.Static(p),
@@ -187,10 +188,7 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 
 // Wake makes the worker look again.
 func (w *Worker) Wake() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Notify()
 }
 
 // Update passes a newer version of the pod to the worker.
@@ -388,7 +386,7 @@ func (w *Worker) Run(ctx context.Context) (gone bool) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-w.wake:
+		case <-w.wake.C():
 		case <-timer.C:
 		}
 	}

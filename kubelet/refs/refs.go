@@ -29,6 +29,7 @@ import (
 
 	"keelson/client"
 	"keelson/kubelet/podinfo"
+	"keelson/lib/signal"
 )
 
 // Kinds of objects that pods refer to.
@@ -132,7 +133,7 @@ type Store struct {
 	client kubernetes.Interface
 	wake   func(uid string)
 	log    *slog.Logger
-	start  chan struct{}
+	start  signal.Signal
 
 	mu      sync.Mutex
 	items   map[Ref]*item
@@ -146,7 +147,7 @@ func New(c kubernetes.Interface, wake func(uid string), log *slog.Logger) *Store
 		client:  c,
 		wake:    wake,
 		log:     log,
-		start:   make(chan struct{}, 1),
+		start:   signal.New(),
 		items:   map[Ref]*item{},
 		watched: map[string]int{},
 		pods:    map[string]map[Ref]bool{},
@@ -162,7 +163,7 @@ func (s *Store) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.start:
+		case <-s.start.C():
 		}
 	}
 }
@@ -199,10 +200,7 @@ func (s *Store) Use(uid string, refs []Ref) {
 			it = &item{users: map[string]bool{}}
 			s.items[r] = it
 			s.watched[r.Namespace]++
-			select {
-			case s.start <- struct{}{}:
-			default:
-			}
+			s.start.Notify()
 		}
 		it.users[uid] = true
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson/kubelet/podinfo"
+	"keelson/lib/signal"
 )
 
 // Dir is a directory of pod manifests, one pod per file, YAML or JSON.
@@ -176,14 +177,11 @@ func (d *Dir) Watch(ctx context.Context, again <-chan struct{}, changed func([]*
 	done := make(chan struct{})
 	defer func() { <-done }()
 	defer in.stop()
-	news := make(chan struct{}, 1)
+	news := signal.New()
 	go func() { // ends when in is stopped
 		defer close(done)
 		for in.wait() {
-			select {
-			case news <- struct{}{}:
-			default:
-			}
+			news.Notify()
 		}
 	}()
 	changed(d.Read()) // what happened before the watch began
@@ -194,7 +192,7 @@ func (d *Dir) Watch(ctx context.Context, again <-chan struct{}, changed func([]*
 		case <-again:
 			changed(d.Read())
 			continue
-		case <-news:
+		case <-news.C():
 		}
 		select { // an editor writes in several steps
 		case <-ctx.Done():
@@ -202,7 +200,7 @@ func (d *Dir) Watch(ctx context.Context, again <-chan struct{}, changed func([]*
 		case <-time.After(50 * time.Millisecond):
 		}
 		select {
-		case <-news:
+		case <-news.C():
 		default:
 		}
 		changed(d.Read())

@@ -22,6 +22,8 @@ import (
 	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
 	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"keelson/lib/signal"
 )
 
 // Driver is a driver. Set its fields before Serve.
@@ -48,7 +50,7 @@ type Driver struct {
 	calls    []string
 	prepared map[string][]string // environments by claim's UID
 	reports  []*healthapi.DeviceHealth
-	watchers map[any]chan struct{}
+	watchers map[any]signal.Signal
 }
 
 // Serve makes the driver's socket and the registrar's, and answers until ctx is done. Both sockets are gone then.

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"keelson/lib/signal"
 )
 
 // Health says which service of devices' health a driver has.
@@ -40,10 +42,7 @@ func (d *Driver) Report(devices ...*healthapi.DeviceHealth) {
 		d.reports = append(slices.DeleteFunc(slices.Clone(d.reports), same), h)
 	}
 	for _, changed := range d.watchers {
-		select {
-		case changed <- struct{}{}:
-		default: // it will look anyway
-		}
+		changed.Notify()
 	}
 }
 
@@ -51,10 +50,10 @@ func (d *Driver) Report(devices ...*healthapi.DeviceHealth) {
 func (h *health) NodeWatchResources(
 	_ *healthapi.NodeWatchResourcesRequest, s grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse],
 ) error {
-	changed := make(chan struct{}, 1)
+	changed := signal.New()
 	h.d.mu.Lock()
 	if h.d.watchers == nil {
-		h.d.watchers = map[any]chan struct{}{}
+		h.d.watchers = map[any]signal.Signal{}
 	}
 	h.d.watchers[s] = changed
 	h.d.mu.Unlock()
@@ -75,7 +74,7 @@ func (h *health) NodeWatchResources(
 		select {
 		case <-s.Context().Done():
 			return nil
-		case <-changed:
+		case <-changed.C():
 		case <-repeat.C:
 		}
 	}
