@@ -36,7 +36,7 @@ func (k *Kubelet) newPluginManagers() {
 		Log:      k.cfg.Log,
 		Wake: func(uid string) {
 			if w := k.worker(uid); w != nil {
-				w.NodeChanged()
+				w.Notify(pod.NodeChanged)
 			}
 		},
 		HealthChanged: k.healthChanged,
@@ -60,7 +60,7 @@ func (k *Kubelet) newPluginManagers() {
 // healthChanged updates the health of devices in a pod's status.
 func (k *Kubelet) healthChanged(uid string) {
 	if w := k.worker(uid); w != nil {
-		w.Wake()
+		w.Notify(pod.Nothing)
 	}
 }
 

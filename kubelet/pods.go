@@ -143,13 +143,7 @@ func (k *Kubelet) readPods(ctx context.Context) {
 	}
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if podinfo.Mirror(p) {
-			if w := k.staticWorker(p); w != nil {
-				w.Mirror(p)
-			}
-			continue
-		}
-		if w := k.worker(string(p.UID)); w != nil {
+		if w := k.workerOf(p); w != nil {
 			w.Update(p)
 		}
 	}
@@ -168,10 +162,19 @@ func (k *Kubelet) handlePod(ctx context.Context, o any) {
 		return
 	}
 	if w := k.staticWorker(p); w != nil {
-		w.Mirror(p)
+		w.Update(p)
 		return
 	}
 	k.dropMirror(ctx, p)
+}
+
+// workerOf returns the worker that looks after an object of the API, for a mirror pod that of its static pod; nil:
+// there is none.
+func (k *Kubelet) workerOf(p *corev1.Pod) *pod.Worker {
+	if podinfo.Mirror(p) {
+		return k.staticWorker(p)
+	}
+	return k.worker(string(p.UID))
 }
 
 func (k *Kubelet) staticWorker(p *corev1.Pod) *pod.Worker {
@@ -200,15 +203,8 @@ func (k *Kubelet) handleDeletedPod(o any) {
 	if !ok {
 		return
 	}
-	if podinfo.Mirror(p) {
-		if w := k.staticWorker(p); w != nil {
-			w.MirrorGone(p.UID)
-		}
-		return
-	}
-	if w := k.worker(string(p.UID)); w != nil {
-		w.Update(p) // its last version may say how long it may take to stop
-		w.Gone()
+	if w := k.workerOf(p); w != nil {
+		w.Deleted(p)
 	}
 }
 
@@ -239,7 +235,7 @@ func (k *Kubelet) stopOrphans(ctx context.Context) {
 		p := k.orphanedPod(ctx, uid, o)
 		k.updateWorker(ctx, p)
 		if w := k.worker(uid); w != nil {
-			w.Gone()
+			w.Notify(pod.Gone)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/event"
+	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 )
@@ -53,7 +54,7 @@ const maxProbeText = 256 - len(" (1000000000 times in 1000000h0m0s)")
 func (n *probeListener) Changed(t probe.Target, r probe.Result, o probe.Outcome, took time.Duration) {
 	n.mark(t, r == probe.Success, o, took)
 	if w := n.k.worker(string(t.Pod.UID)); w != nil {
-		w.Wake()
+		w.Notify(pod.Nothing)
 	}
 }
 
@@ -92,7 +93,7 @@ func (n *probeListener) mark(target probe.Target, ok bool, o probe.Outcome, took
 
 func (k *Kubelet) wakeForRefs(uid string) {
 	if w := k.worker(uid); w != nil {
-		w.RefsChanged()
+		w.Notify(pod.RefsChanged)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/pod"
 	"keelson/kubelet/runtimestate"
 )
 
@@ -53,13 +54,13 @@ func (k *Kubelet) handleNodeEvent(e *runtimeapi.ContainerEventResponse) {
 	}
 	k.node.Changed()
 	for _, w := range k.allWorkers() {
-		w.NodeChanged()
+		w.Notify(pod.NodeChanged)
 	}
 }
 
 func (k *Kubelet) relistAllPods() {
 	for _, w := range k.allWorkers() {
-		w.Stale()
+		w.Notify(pod.RuntimeChanged)
 	}
 }
 
@@ -85,7 +86,7 @@ func (k *Kubelet) readContainerEvents(ctx context.Context, received func()) erro
 			continue
 		}
 		if w := k.worker(uid); w != nil {
-			w.Stale()
+			w.Notify(pod.RuntimeChanged)
 		}
 	}
 }
@@ -108,13 +109,13 @@ func (k *Kubelet) relist(ctx context.Context) {
 		for uid, s := range now {
 			if !maps.Equal(before[uid], s) {
 				if w := k.worker(uid); w != nil {
-					w.Stale()
+					w.Notify(pod.RuntimeChanged)
 				}
 			}
 		}
 		for uid := range before {
 			if w := k.worker(uid); w != nil && now[uid] == nil {
-				w.Stale()
+				w.Notify(pod.RuntimeChanged)
 			}
 		}
 		before = now

@@ -19,7 +19,6 @@ import (
 	"keelson/kubelet/logs"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/reach"
-	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/server"
 )
 
@@ -157,11 +156,11 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 		case <-t.C:
 		}
 		for _, w := range k.allWorkers() {
-			w.EachRunning(func(c *runtimestate.Container) {
+			for c := range w.Observed().Running() {
 				if err := rotator.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
 					k.cfg.Log.Warn("rotate container log", "container", c.ID, "err", err)
 				}
-			})
+			}
 		}
 	}
 }

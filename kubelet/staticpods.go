@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/event"
+	"keelson/kubelet/pod"
 	"keelson/kubelet/staticpod"
 )
 
@@ -52,7 +53,7 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 	k.mu.Unlock()
 	for _, uid := range going {
 		if w := k.worker(uid); w != nil {
-			w.Gone()
+			w.Notify(pod.Gone)
 		}
 	}
 	for _, pod := range pods {

@@ -24,8 +24,8 @@ func (in *Input) starting(a Action) bool {
 	return false
 }
 
-func (w *Worker) startSubject(p *corev1.Pod) holdback.Subject {
-	return holdback.Subject{UID: w.uid, Namespace: p.Namespace, Name: p.Name}
+func (w *Worker) startSubject() holdback.Subject {
+	return holdback.Subject{UID: w.uid, Namespace: w.subject.Namespace, Name: w.subject.Name}
 }
 
 // decide returns the plan. Before the first action of a start the pod enters; one that is held back begins none.
@@ -34,7 +34,7 @@ func (w *Worker) decide(in *Input) Plan {
 	if w.s.starting {
 		return plan
 	}
-	subject := w.startSubject(in.Pod)
+	subject := w.startSubject()
 	if !slices.ContainsFunc(plan.Actions, in.starting) {
 		if w.s.held {
 			w.s.held = false
@@ -42,7 +42,7 @@ func (w *Worker) decide(in *Input) Plan {
 		}
 		return plan
 	}
-	in.Held = w.env.Starts.Enter(subject, w.Wake)
+	in.Held = w.env.Starts.Enter(subject, func() { w.Notify(Nothing) })
 	w.s.held = in.Held != nil
 	if in.Held == nil {
 		w.s.starting = true
@@ -73,7 +73,7 @@ func (w *Worker) leaveStart(in Input) {
 		}
 	}
 	w.s.starting = false
-	w.env.Starts.Leave(w.startSubject(in.Pod), w.hasStarted(in))
+	w.env.Starts.Leave(w.startSubject(), w.hasStarted(in))
 }
 
 // leaveUnfinished ends the start of a pod whose worker ends: the process does not die of it.
@@ -82,10 +82,7 @@ func (w *Worker) leaveUnfinished() {
 		return
 	}
 	w.s.starting = false
-	w.mu.Lock()
-	subject := w.startSubject(w.pod)
-	w.mu.Unlock()
-	w.env.Starts.Leave(subject, false)
+	w.env.Starts.Leave(w.startSubject(), false)
 }
 
 // hasStarted reports whether everything that the pod needed to start has succeeded.

@@ -341,7 +341,7 @@ func (w *Worker) forget(ctx context.Context, in Input, action Action) func() {
 		w.env.Metrics.DeletePod(string(in.Pod.UID))
 		w.env.Refs.Use(w.uid, nil)
 		w.env.Images.Forget(w.uid)
-		w.env.Starts.Forget(w.startSubject(in.Pod))
+		w.env.Starts.Forget(w.startSubject())
 		w.s.forgotten = true
 	}
 }

@@ -28,7 +28,7 @@ func (w *Worker) recall(v view) {
 	}
 	w.s.recalled = true
 	for container := range podinfo.All(v.pod) {
-		cur := w.s.seen.Latest(container.Name)
+		cur := w.Observed().Latest(container.Name)
 		was := statusOf(&v.pod.Status, container.Name)
 		if !cur.Running() || was == nil || !strings.HasSuffix(was.ContainerID, "://"+cur.ID) {
 			continue
@@ -88,9 +88,10 @@ func wholeResizedBefore(pod *corev1.Pod) bool {
 
 // recallBackOff takes over the restart back-off of each container, which its newest run was created with.
 func (w *Worker) recallBackOff() {
-	for i := range w.s.seen.Containers {
-		c := &w.s.seen.Containers[i]
-		if w.s.seen.Latest(c.Name) != c {
+	seen := w.Observed()
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if seen.Latest(c.Name) != c {
 			continue
 		}
 		delay, err := time.ParseDuration(c.Annotations[runtimestate.AnnotationBackOff])

@@ -189,7 +189,7 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 	}
 	return func() {
 		if got != nil && got.UID == target.UID {
-			w.heard(got)
+			w.inbox.answered(got)
 		}
 		if err == nil || apierrors.IsConflict(err) && got != nil {
 			if err == nil && d.From == string(corev1.PodPending) && d.To == string(corev1.PodRunning) {
@@ -206,20 +206,6 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 	}
 }
 
-// heard takes the API's answer to a write as the newest version.
-func (w *Worker) heard(p *corev1.Pod) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.static:
-		if w.mirror != nil && w.mirror.UID == p.UID && newer(p, w.mirror) {
-			w.mirror = p
-		}
-	case p.UID == w.pod.UID && newer(p, w.pod):
-		w.pod = p
-	}
-}
-
 // readAgain returns the server's version of a pod whose status could not be written; nil: it is unknown. It notes a pod
 // that is gone.
 func (w *Worker) readAgain(ctx context.Context, target *corev1.Pod) *corev1.Pod {
@@ -228,9 +214,7 @@ func (w *Worker) readAgain(ctx context.Context, target *corev1.Pod) *corev1.Pod 
 		got = nil
 	}
 	if (apierrors.IsNotFound(err) || got != nil && got.UID != target.UID) && !w.static {
-		w.mu.Lock()
-		w.gone = true
-		w.mu.Unlock()
+		w.Notify(Gone)
 	}
 	return got
 }
@@ -280,9 +264,9 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 			return
 		}
 		delete(w.s.failed, key)
-		w.mu.Lock()
-		w.mirror = made
-		w.mu.Unlock()
+		if made != nil {
+			w.inbox.update(made)
+		}
 	}
 }
 

@@ -182,7 +182,7 @@ func imageVolumes(c *runtimeapi.ContainerConfig) int {
 func (w *Worker) postStart(
 	ctx context.Context, in Input, container *corev1.Container, ref *corev1.ObjectReference, id string,
 ) error {
-	w.Stale() // it runs: its startup and liveness probes begin
+	w.Notify(RuntimeChanged) // it runs: its startup and liveness probes begin
 	begin := time.Now()
 	err := w.runHook(ctx, container, w.podIPs(in), id, container.Lifecycle.PostStart, 0)
 	if ctx.Err() != nil {

@@ -19,26 +19,9 @@ import (
 	"keelson/kubelet/runtimestate"
 )
 
-// view is a consistent snapshot of the worker's inputs.
-type view struct {
-	pod    *corev1.Pod // with the API's status
-	mirror *corev1.Pod
-	gone   bool
-	stale  bool
-}
-
-// take collects the updates since the last step, and applies the actions that ended.
-func (w *Worker) take() view {
-	w.mu.Lock()
-	ended := w.ended
-	w.ended = nil
-	stale := w.stale
-	news := w.refsNews
-	node := w.nodeNews
-	w.stale = false
-	w.refsNews = false
-	w.nodeNews = false
-	w.mu.Unlock()
+// take collects the news since the last round, and applies the results of the actions that ended.
+func (w *Worker) take() (News, view) {
+	news, ended := w.inbox.take()
 	for _, r := range ended {
 		cancel := w.s.cancels[r.key]
 		delete(w.s.flights, r.key)
@@ -48,37 +31,28 @@ func (w *Worker) take() view {
 		}
 		cancel()
 	}
-	if key := (Action{Op: OpSandbox}).Key(); node {
+	if key := (Action{Op: OpSandbox}).Key(); news&NodeChanged != 0 {
 		delete(w.s.failed, key)
 		delete(w.s.tries, key)
 	}
-	if news {
+	if news&RefsChanged != 0 {
 		_, busy := w.s.flights[string(OpVolumes)]
 		w.s.volDirt = w.s.volumes || busy // one under way may have read what was there before
 		delete(w.s.failed, string(OpVolumes))
 		maps.DeleteFunc(w.s.failed, func(_ string, f Failed) bool { return f.Reason == reasonConfig })
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return view{
-		pod:    w.baseLocked(),
-		mirror: w.mirror,
-		gone:   w.gone,
-		stale:  stale,
-	}
+	return news, w.inbox.view() // after the results, which may have brought a newer version
 }
 
 // step does one round, as the package comment says, and returns when the next is due without being woken; zero: never.
 func (w *Worker) step(ctx context.Context) time.Time {
-	view := w.take()
+	news, view := w.take()
 	if w.s.forgotten {
 		return time.Time{} // its resources are released: nothing may be acquired again
 	}
-	if view.stale || w.s.seen == nil {
+	if news&(RuntimeChanged|NodeChanged) != 0 || w.Observed() == nil {
 		if !w.read(ctx, view.pod) {
-			w.mu.Lock()
-			w.stale = true
-			w.mu.Unlock()
+			w.inbox.keep(RuntimeChanged)
 			return time.Now().Add(min(time.Second<<min(w.s.readErr, 4), 10*time.Second))
 		}
 	}
@@ -90,7 +64,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 			return time.Time{}
 		}
 	}
-	if end := w.evicted(); end != nil && w.s.end == nil {
+	if end := w.eviction.verdict(); end != nil && w.s.end == nil {
 		w.s.end = end
 		in.End = end
 	}
@@ -116,9 +90,9 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		wake = earliest(wake, plan.Wake)
 	}
 	if plan.Terminal && in.TornDown {
-		w.evictionOver()
+		w.eviction.complete()
 	}
-	w.env.Probes.Sync(ctx, w.uid, plan.Probes, func(id string) bool { return w.s.seen.Find(id) != nil })
+	w.env.Probes.Sync(ctx, w.uid, plan.Probes, func(id string) bool { return w.Observed().Find(id) != nil })
 	for _, key := range plan.Cancel {
 		if c := w.s.cancels[key]; c != nil {
 			c()
@@ -140,7 +114,7 @@ func (w *Worker) refreshVolumes() time.Time {
 	if !at.IsZero() && !time.Now().Before(at) {
 		w.s.volDirt = true
 		w.s.refresh = time.Time{}
-		w.Wake()
+		w.Notify(Nothing)
 	}
 	return at
 }
@@ -175,7 +149,7 @@ func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 				}
 			}
 			close(room)
-			w.Wake()
+			w.Notify(Nothing)
 		})
 		return false
 	}
@@ -225,7 +199,7 @@ func (w *Worker) input(v view) Input {
 		Pod:         v.pod,
 		Gone:        v.gone,
 		Local:       w.static,
-		Observed:    w.s.seen,
+		Observed:    w.Observed(),
 		Now:         time.Now(),
 		HostIP:      first(w.env.HostIPs),
 		Flights:     w.s.flights,
@@ -263,14 +237,9 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 		return false
 	}
 	w.s.readErr = 0
-	first := w.s.seen == nil
-	w.s.seen = seen
-	if first {
+	if w.observed.Swap(seen) == nil {
 		w.recallBackOff()
 	}
-	w.mu.Lock()
-	w.published = seen
-	w.mu.Unlock()
 	for i := range seen.Containers {
 		container := &seen.Containers[i]
 		if !container.Exited() || w.s.exits[container.ID] {
@@ -295,7 +264,7 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 			Step:      event.StepContainerExited,
 			Component: w.env.Component,
 			At:        container.Finished,
-			Subject:   w.markSubject(),
+			Subject:   w.subject,
 			Detail: &event.Container{
 				Name:     container.Name,
 				ID:       container.ID,

@@ -5,12 +5,11 @@ package pod
 import (
 	"context"
 	"log/slog"
-	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -85,43 +84,21 @@ type Env struct {
 
 // Worker owns one pod from its first sight to its last trace.
 type Worker struct {
-	env  *Env
-	uid  string
-	wake signal.Signal
+	env     *Env
+	uid     string
+	static  bool
+	subject event.Subject // of its marks
 
-	mu       sync.Mutex
-	pod      *corev1.Pod // as wanted; immutable
-	mirror   *corev1.Pod // the mirror pod of a static pod; nil when the API has none
-	static   bool
-	gone     bool
-	stale    bool // the pod changed in the runtime
-	refsNews bool // an object it refers to has changed
-	nodeNews bool // the runtime changed as a whole
-	ended    []result
-	evict    *eviction
-	// published is what the loop last saw, for others to read.
-	published *runtimestate.Pod
+	inbox    inbox
+	eviction eviction
+	observed atomic.Pointer[runtimestate.Pod] // stored by the loop, for itself and others
 
 	s   state // the loop's own
 	ops sync.WaitGroup
 }
 
-// result is an action that ended. apply runs on the loop.
-type result struct {
-	key   string
-	apply func()
-}
-
-// eviction is the end that the kubelet (pressure on the node, preemption) has decided for the pod.
-type eviction struct {
-	end  End
-	over chan struct{} // closed when nothing of the pod runs and its volumes are gone
-	done bool
-}
-
 // state belongs to the worker's goroutine.
 type state struct {
-	seen    *runtimestate.Pod
 	flights map[string]Flight
 	cancels map[string]context.CancelFunc
 	failed  map[string]Failed
@@ -165,10 +142,14 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 	return &Worker{
 		env:    env,
 		uid:    string(p.UID),
-		wake:   signal.New(),
-		pod:    p,
-		stale:  true,
 		static: podinfo.Static(p),
+		subject: event.Subject{
+			Resource:  "pods",
+			Namespace: p.Namespace,
+			Name:      p.Name,
+			UID:       string(p.UID),
+		},
+		inbox: inbox{wake: signal.New(), pod: p, news: RuntimeChanged},
 		s: state{
 			flights:    map[string]Flight{},
 			cancels:    map[string]context.CancelFunc{},
@@ -186,179 +167,42 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 	}
 }
 
-// Wake makes the worker look again.
-func (w *Worker) Wake() {
-	w.wake.Notify()
-}
+// Notify passes news to the worker, which looks again.
+func (w *Worker) Notify(n News) { w.inbox.notify(n) }
 
-// Update passes a newer version of the pod to the worker.
-func (w *Worker) Update(p *corev1.Pod) {
-	w.mu.Lock()
-	if newer(p, w.pod) {
-		w.pod = p
-	}
-	w.mu.Unlock()
-	w.Wake()
-}
+// Update passes a version of the pod, or of the mirror pod of a static pod, to the worker.
+func (w *Worker) Update(p *corev1.Pod) { w.inbox.update(p) }
 
-// Mirror passes the mirror pod of a static pod to the worker.
-func (w *Worker) Mirror(p *corev1.Pod) {
-	w.mu.Lock()
-	if w.mirror == nil || p.UID != w.mirror.UID || newer(p, w.mirror) {
-		w.mirror = p
-	}
-	w.mu.Unlock()
-	w.Wake()
-}
-
-// MirrorGone notifies the worker that the mirror pod with this uid was deleted.
-func (w *Worker) MirrorGone(uid types.UID) {
-	w.mu.Lock()
-	if w.mirror != nil && w.mirror.UID == uid {
-		w.mirror = nil
-	}
-	w.mu.Unlock()
-	w.Wake()
-}
-
-// Gone notifies the worker that neither the API nor a file has the pod any more.
-func (w *Worker) Gone() {
-	w.mu.Lock()
-	w.gone = true
-	w.mu.Unlock()
-	w.Wake()
-}
+// Deleted passes the last version of the pod, or of the mirror pod of a static pod, that the API no longer has.
+func (w *Worker) Deleted(p *corev1.Pod) { w.inbox.deleted(p) }
 
 // IsGone reports whether neither the API nor a file has the pod any more. Its containers may still be stopping.
-func (w *Worker) IsGone() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gone
-}
+func (w *Worker) IsGone() bool { return w.inbox.view().gone }
+
+// Pod returns the last observed pod with the status last written. It is shared: never modify it.
+func (w *Worker) Pod() *corev1.Pod { return w.inbox.view().pod }
+
+// Observed returns the pod as the runtime last reported it; nil: it was not asked yet. It is shared: never modify it.
+func (w *Worker) Observed() *runtimestate.Pod { return w.observed.Load() }
 
 // Evict ends the pod with a verdict. The channel is closed when nothing of it runs and its volumes are gone. A pod that
 // was evicted before keeps its verdict, and one that has ended is not evicted: nil.
 func (w *Worker) Evict(end End) <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.evict != nil || w.gone || podkind.TerminalPhase(w.baseLocked().Status.Phase) {
+	if v := w.inbox.view(); v.gone || podkind.TerminalPhase(v.pod.Status.Phase) {
 		return nil
 	}
-	w.evict = &eviction{end: end, over: make(chan struct{})}
-	w.Wake()
-	return w.evict.over
+	over := w.eviction.begin(end)
+	w.Notify(Nothing)
+	return over
 }
 
 // Leaving is closed when nothing of the evicted pod is left on the node; nil: it was not evicted, or nothing is left
 // already.
-func (w *Worker) Leaving() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.evict == nil || w.evict.done {
-		return nil
-	}
-	return w.evict.over
-}
+func (w *Worker) Leaving() <-chan struct{} { return w.eviction.leaving() }
 
 // Left reports whether the pod was evicted and nothing of it is left on the node, whatever phase the API server still
 // shows.
-func (w *Worker) Left() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.evict != nil && w.evict.done
-}
-
-// evicted returns the verdict of an eviction; nil: none.
-func (w *Worker) evicted() *End {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.evict == nil {
-		return nil
-	}
-	return &w.evict.end
-}
-
-// evictionOver notifies the callers of Evict that the eviction is complete.
-func (w *Worker) evictionOver() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.evict != nil && !w.evict.done {
-		w.evict.done = true
-		close(w.evict.over)
-	}
-}
-
-// Stale notifies the worker that the pod has changed in the runtime.
-func (w *Worker) Stale() {
-	w.mu.Lock()
-	w.stale = true
-	w.mu.Unlock()
-	w.Wake()
-}
-
-// NodeChanged notifies the worker of a runtime change that concerns no single pod. A failed sandbox is then retried at
-// once.
-func (w *Worker) NodeChanged() {
-	w.mu.Lock()
-	w.nodeNews = true
-	w.mu.Unlock()
-	w.Stale()
-}
-
-// RefsChanged notifies the worker that a config map or secret of the pod has changed.
-func (w *Worker) RefsChanged() {
-	w.mu.Lock()
-	w.refsNews = true
-	w.mu.Unlock()
-	w.Wake()
-}
-
-// Pod returns the last observed pod with the status last written. It is shared: never modify it.
-func (w *Worker) Pod() *corev1.Pod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.baseLocked()
-}
-
-// EachRunning calls f with every container of the pod that ran when the worker last looked.
-func (w *Worker) EachRunning(f func(*runtimestate.Container)) {
-	seen := w.Observed()
-	if seen == nil {
-		return
-	}
-	for i := range seen.Containers {
-		if c := &seen.Containers[i]; c.Running() {
-			f(c)
-		}
-	}
-}
-
-// Observed returns the pod as the runtime last reported it; nil: it was not asked yet. It is shared: never modify it.
-func (w *Worker) Observed() *runtimestate.Pod {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.published
-}
-
-// baseLocked is the pod with the API's status: that of its mirror pod for a static pod.
-func (w *Worker) baseLocked() *corev1.Pod {
-	if !w.static || w.mirror == nil {
-		return w.pod
-	}
-	p := *w.pod
-	p.Status = w.mirror.Status
-	return &p
-}
-
-// newer reports whether a is not an older version of the same pod than b.
-func newer(a, b *corev1.Pod) bool {
-	if b == nil || a.UID != b.UID {
-		return true
-	}
-	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
-	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
-	return errX != nil || errY != nil || x >= y
-}
+func (w *Worker) Left() bool { return w.eviction.hasLeft() }
 
 // Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It
 // reports whether nothing is left.
@@ -375,7 +219,7 @@ func (w *Worker) Run(ctx context.Context) (gone bool) {
 		next := w.step(opctx)
 		w.env.Metrics.PodStep(create, time.Since(begin))
 		if w.s.forgotten {
-			w.evictionOver()
+			w.eviction.complete()
 			w.ops.Wait() // a mirror's deletion may be under way
 			return true
 		}
@@ -386,7 +230,7 @@ func (w *Worker) Run(ctx context.Context) (gone bool) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-w.wake.C():
+		case <-w.inbox.wake.C():
 		case <-timer.C:
 		}
 	}
@@ -400,22 +244,8 @@ func (w *Worker) launch(ctx context.Context, a Action, work func(ctx context.Con
 	w.s.cancels[key] = cancel
 	w.ops.Go(func() {
 		apply := work(octx) // its context ends once the loop has applied it
-		w.mu.Lock()
-		w.ended = append(w.ended, result{key, apply})
-		w.stale = true
-		w.mu.Unlock()
-		w.Wake()
+		w.inbox.finish(result{key, apply})
 	})
-}
-
-func (w *Worker) subject() event.Subject {
-	p := w.pod
-	return event.Subject{
-		Resource:  "pods",
-		Namespace: p.Namespace,
-		Name:      p.Name,
-		UID:       w.uid,
-	}
 }
 
 func (w *Worker) mark(step event.Step, begin time.Time, err error, detail any) {
@@ -424,19 +254,13 @@ func (w *Worker) mark(step event.Step, begin time.Time, err error, detail any) {
 		Component: w.env.Component,
 		At:        begin,
 		Took:      time.Since(begin),
-		Subject:   w.markSubject(),
+		Subject:   w.subject,
 		Detail:    detail,
 	}
 	if err != nil {
 		mk.Err = err.Error()
 	}
 	w.env.Marks.Emit(mk)
-}
-
-func (w *Worker) markSubject() event.Subject {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.subject()
 }
 
 // markSeen sends the mark of a pod from the API. The reader of the file marks a static pod.
@@ -448,7 +272,7 @@ func (w *Worker) markSeen() {
 		Step:      event.StepSeen,
 		Component: w.env.Component,
 		At:        w.s.first,
-		Subject:   w.markSubject(),
+		Subject:   w.subject,
 		Detail:    &event.Seen{Source: "api"},
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"time"
@@ -140,6 +141,20 @@ func (p *Pod) Find(id string) *Container {
 		}
 	}
 	return nil
+}
+
+// Running yields the containers that run.
+func (p *Pod) Running() iter.Seq[*Container] {
+	return func(yield func(*Container) bool) {
+		if p == nil {
+			return
+		}
+		for i := range p.Containers {
+			if c := &p.Containers[i]; c.Running() && !yield(c) {
+				return
+			}
+		}
+	}
 }
 
 // Read asks the runtime about one pod. A pod the runtime does not know is a Pod without sandboxes and containers.
