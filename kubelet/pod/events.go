@@ -41,10 +41,11 @@ func (w *Worker) waitingEvents(in Input, plan Plan) {
 		if cur := in.Observed.Latest(container.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
 			said += cur.ID
 		}
-		if w.s.waitReason[container.Name] == said {
+		record := w.s.containers.name(container.Name)
+		if record.said == said {
 			continue
 		}
-		w.s.waitReason[container.Name] = said
+		record.said = said
 		ref := containerRef(in.Pod, container, k)
 		switch why.Reason {
 		case "CrashLoopBackOff":

@@ -4,6 +4,7 @@ package pod
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,6 +25,13 @@ func (in *Input) starting(a Action) bool {
 	return false
 }
 
+// startTurn is how far the pod is with its start, of which holdback keeps count.
+type startTurn struct {
+	entered   bool      // the start is under way
+	held      bool      // it is held back
+	announced time.Time // the end of the hold of which the last event was
+}
+
 func (w *Worker) startSubject() holdback.Subject {
 	return holdback.Subject{UID: w.uid, Namespace: w.subject.Namespace, Name: w.subject.Name}
 }
@@ -31,21 +39,21 @@ func (w *Worker) startSubject() holdback.Subject {
 // decide returns the plan. Before the first action of a start the pod enters; one that is held back begins none.
 func (w *Worker) decide(in *Input) Plan {
 	plan := Decide(*in)
-	if w.s.starting {
+	if w.s.start.entered {
 		return plan
 	}
 	subject := w.startSubject()
 	if !slices.ContainsFunc(plan.Actions, in.starting) {
-		if w.s.held {
-			w.s.held = false
+		if w.s.start.held {
+			w.s.start.held = false
 			w.env.Starts.Withdraw(subject)
 		}
 		return plan
 	}
 	in.Held = w.env.Starts.Enter(subject, func() { w.Notify(Nothing) })
-	w.s.held = in.Held != nil
+	w.s.start.held = in.Held != nil
 	if in.Held == nil {
-		w.s.starting = true
+		w.s.start.entered = true
 		return plan
 	}
 	w.heldEvent(in)
@@ -54,44 +62,39 @@ func (w *Worker) decide(in *Input) Plan {
 
 // heldEvent records an event for each new hold, but not for a turn, which comes soon.
 func (w *Worker) heldEvent(in *Input) {
-	if in.Held.Turn || w.s.heldUntil.Equal(in.Held.Until) {
+	if in.Held.Turn || w.s.start.announced.Equal(in.Held.Until) {
 		return
 	}
-	w.s.heldUntil = in.Held.Until
+	w.s.start.announced = in.Held.Until
 	w.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reasonHeld, in.Held.Message)
 	w.env.Log.Warn("start held back", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "until", in.Held.Until)
 }
 
 // leaveStart ends the pod's start when none of its actions is under way.
 func (w *Worker) leaveStart(in Input) {
-	if !w.s.starting {
+	if !w.s.start.entered || w.s.actions.flying(OpVolumes, OpSandbox, OpStart) {
 		return
 	}
-	for _, f := range w.s.flights {
-		if f.Action.Op == OpVolumes || f.Action.Op == OpSandbox || f.Action.Op == OpStart {
-			return
-		}
-	}
-	w.s.starting = false
+	w.s.start.entered = false
 	w.env.Starts.Leave(w.startSubject(), w.hasStarted(in))
 }
 
 // leaveUnfinished ends the start of a pod whose worker ends: the process does not die of it.
 func (w *Worker) leaveUnfinished() {
-	if !w.s.starting {
+	if !w.s.start.entered {
 		return
 	}
-	w.s.starting = false
+	w.s.start.entered = false
 	w.env.Starts.Leave(w.startSubject(), false)
 }
 
 // hasStarted reports whether everything that the pod needed to start has succeeded.
 func (w *Worker) hasStarted(in Input) bool {
 	box := in.Observed.Current()
-	if !w.s.volumes || box == nil || !in.mainsBegun(box.ID) {
+	if !w.s.volumes.done || box == nil || !in.mainsBegun(box.ID) {
 		return false
 	}
-	for key := range w.s.failed {
+	for key := range w.s.actions.failed {
 		if key != opStatus {
 			return false
 		}

@@ -29,15 +29,16 @@ import (
 func (w *Worker) do(ctx context.Context, in Input, action Action) {
 	switch action.Op {
 	case OpVolumes:
-		w.s.volDirt = false // a change from here on makes them dirty again
+		w.s.volumes.dirty = false // a change from here on makes them dirty again
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.setUpVolumes(ctx, in) })
 	case OpSandbox:
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.runSandbox(ctx, in, action) })
 	case OpStart:
+		record := w.s.containers.name(action.Container)
 		if last := in.Observed.Latest(action.Container); last.Exited() && action.Replace == "" {
-			w.s.crashes[action.Container] = w.s.crashes[action.Container].Next(last.Finished, in.Now)
+			record.crash = record.crash.Next(last.Finished, in.Now)
 		}
-		action.BackOff = w.s.crashes[action.Container].Delay
+		action.BackOff = record.crash.Delay
 		w.launch(ctx, action, func(ctx context.Context) func() { return w.start(ctx, in, action) })
 	case OpPreStop, OpStop:
 		w.beginStop(ctx, in, action)
@@ -56,8 +57,8 @@ func (w *Worker) do(ctx context.Context, in Input, action Action) {
 			done := w.retry(ctx, action, in.Pod, "give back devices and volumes", err)
 			return func() {
 				done()
-				w.s.tornDown = err == nil
-				w.s.volumes = w.s.volumes && err != nil
+				w.s.volumes.tornDown = err == nil
+				w.s.volumes.done = w.s.volumes.done && err != nil
 			}
 		})
 	case OpRemoveContainer:
@@ -85,11 +86,10 @@ func (w *Worker) retry(ctx context.Context, a Action, pod *corev1.Pod, act strin
 	}
 	return func() {
 		if err == nil {
-			delete(w.s.failed, a.Key())
-			delete(w.s.tries, a.Key())
+			w.s.actions.clear(a.Key())
 			return
 		}
-		w.failedOp(a.Key(), time.Second, time.Minute)
+		w.s.actions.fail(a.Key(), time.Second, time.Minute)
 		if ctx.Err() == nil {
 			w.env.Log.Warn(act, "pod", podinfo.FullName(pod), "err", err)
 		}
@@ -124,19 +124,18 @@ func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
 	}
 	return func() {
 		if !refresh.IsZero() {
-			w.s.refresh = refresh
+			w.s.volumes.refresh = refresh
 		}
 		if err == nil {
-			w.s.volumes = true
-			delete(w.s.failed, string(OpVolumes))
-			delete(w.s.tries, string(OpVolumes))
+			w.s.volumes.done = true
+			w.s.actions.clear(string(OpVolumes))
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		w.s.volDirt = true
-		w.failedOp(string(OpVolumes), 500*time.Millisecond, 2*time.Minute)
+		w.s.volumes.dirty = true
+		w.s.actions.fail(string(OpVolumes), 500*time.Millisecond, 2*time.Minute)
 		for _, e := range split(err) {
 			reason := "FailedMount"
 			if v, ok := errors.AsType[*volume.Error](e); ok && v.Device {
@@ -186,16 +185,15 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, action Action) func()
 	}
 	return func() {
 		if err == nil {
-			delete(w.s.failed, action.Key())
-			delete(w.s.tries, action.Key())
+			w.s.actions.clear(action.Key())
 			limits := translate.PodLimits(in.Pod)
-			w.s.limits = &limits
+			w.s.resizes.limits = &limits
 			return
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		w.failedOp(action.Key(), time.Second, 30*time.Second)
+		w.s.actions.fail(action.Key(), time.Second, 30*time.Second)
 		if unprepared != nil {
 			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources",
 				"Failed to prepare dynamic resources: %v", unprepared)
@@ -360,7 +358,7 @@ func (w *Worker) resize(ctx context.Context, in Input, action Action) func() {
 	return func() {
 		done()
 		if err == nil {
-			w.s.resized[action.ID] = hash
+			w.s.containers.run(action.ID).resized = hash
 		}
 	}
 }
@@ -382,7 +380,7 @@ func (w *Worker) resizePod(ctx context.Context, in Input, action Action) func() 
 	return func() {
 		done()
 		if err == nil {
-			w.s.limits = &limits
+			w.s.resizes.limits = &limits
 		}
 	}
 }

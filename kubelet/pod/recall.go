@@ -40,12 +40,12 @@ func (w *Worker) recall(v view) {
 			w.env.Probes.Recall(w.uid, probe.Key{ContainerID: cur.ID, Kind: probe.Readiness})
 		}
 		if resizedBefore(v.pod, container, cur, was) {
-			w.s.resized[cur.ID] = podinfo.ResourcesHash(v.pod, container)
+			w.s.containers.run(cur.ID).resized = podinfo.ResourcesHash(v.pod, container)
 		}
 	}
-	if w.s.limits == nil && wholeResizedBefore(v.pod) {
+	if w.s.resizes.limits == nil && wholeResizedBefore(v.pod) {
 		limits := translate.PodLimits(v.pod)
-		w.s.limits = &limits
+		w.s.resizes.limits = &limits
 	}
 }
 
@@ -96,7 +96,7 @@ func (w *Worker) recallBackOff() {
 		}
 		delay, err := time.ParseDuration(c.Annotations[runtimestate.AnnotationBackOff])
 		if err == nil && delay > 0 {
-			w.s.crashes[c.Name] = Crash{Delay: min(delay, crashMax), Updated: c.Created}
+			w.s.containers.name(c.Name).crash = Crash{Delay: min(delay, crashMax), Updated: c.Created}
 		}
 	}
 }

@@ -86,11 +86,11 @@ func TestEphemeralContainersRunOnce(t *testing.T) {
 func TestOneGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &Worker{}
-		w.s.ending = map[string]stopping{}
+		w.s.containers = newContainers()
 		left := func(grace int64) int64 {
 			action := Action{Op: OpStop, ID: ".no-file", Grace: grace}
 			stop, _ := w.endOf(action)
-			w.s.ending[action.ID] = stop
+			w.s.containers.run(action.ID).stop = &stop
 			return stop.left(grace, time.Now())
 		}
 		for _, step := range []struct {

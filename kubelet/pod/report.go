@@ -23,6 +23,12 @@ import (
 
 const opStatus = "status"
 
+// reported is what the worker remembers of the pod's status.
+type reported struct {
+	heldSince time.Time // since when a status waits for further changes; zero: none does
+	ips       []string  // of the last sandbox that was ready
+}
+
 // report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when
 // a status held back is due.
 func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
@@ -46,19 +52,19 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 		return false, time.Time{}
 	}
 	if patch == nil {
-		w.s.heldSince = time.Time{}
+		w.s.report.heldSince = time.Time{}
 		return !in.flying(opStatus), time.Time{}
 	}
 	if in.flying(opStatus) {
 		return false, time.Time{}
 	}
-	if f, ok := w.s.failed[opStatus]; ok && in.Now.Before(f.Retry) {
+	if f, ok := in.Failed[opStatus]; ok && in.Now.Before(f.Retry) {
 		return false, f.Retry
 	}
 	if until := w.hold(in, plan); !until.IsZero() {
 		return false, until
 	}
-	w.s.heldSince = time.Time{}
+	w.s.report.heldSince = time.Time{}
 	w.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() {
 		return w.writeStatus(ctx, target, patch, &next)
 	})
@@ -67,22 +73,24 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 
 func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
 	if in.Observed.Current() != nil {
-		w.s.ips = w.podIPs(in)
+		w.s.report.ips = w.podIPs(in)
 	}
 	si := status.Input{
-		Pod:                pod,
-		Observed:           in.Observed,
-		ProbeResult:        in.Result,
-		Started:            in.Started,
-		Terminal:           plan.Terminal,
-		HostIPs:            w.env.HostIPs,
-		PodIPs:             w.s.ips,
-		RuntimeName:        w.env.RuntimeName,
-		Now:                in.Now,
-		Restarting:         plan.Restarting,
-		Waiting:            map[string]status.Reason{},
-		TerminationMessage: func(_ *corev1.Container, c *runtimestate.Container) string { return w.s.messages[c.ID] },
-		Health:             func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(pod, c) },
+		Pod:         pod,
+		Observed:    in.Observed,
+		ProbeResult: in.Result,
+		Started:     in.Started,
+		Terminal:    plan.Terminal,
+		HostIPs:     w.env.HostIPs,
+		PodIPs:      w.s.report.ips,
+		RuntimeName: w.env.RuntimeName,
+		Now:         in.Now,
+		Restarting:  plan.Restarting,
+		Waiting:     map[string]status.Reason{},
+		TerminationMessage: func(_ *corev1.Container, c *runtimestate.Container) string {
+			return w.s.containers.run(c.ID).message
+		},
+		Health: func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(pod, c) },
 	}
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
@@ -107,12 +115,11 @@ func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input 
 // was known: a pod that ended says what its devices were like.
 func (w *Worker) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
 	now := slices.Concat(w.env.Plugins.Health(w.uid, c.Name), w.env.Devices.Health(p, c))
-	if len(now) == 0 {
-		return w.s.health[c.Name]
+	record := w.s.containers.name(c.Name)
+	if len(now) > 0 {
+		record.health = podinfo.MergeHealth(record.health, now...)
 	}
-	now = podinfo.MergeHealth(w.s.health[c.Name], now...)
-	w.s.health[c.Name] = now
-	return now
+	return record.health
 }
 
 // hold returns until when a status may wait for further changes; zero: it must be written now.
@@ -120,10 +127,10 @@ func (w *Worker) hold(in Input, plan Plan) time.Time {
 	if !w.onTheWay(in, plan) {
 		return time.Time{}
 	}
-	if w.s.heldSince.IsZero() {
-		w.s.heldSince = in.Now
+	if w.s.report.heldSince.IsZero() {
+		w.s.report.heldSince = in.Now
 	}
-	until := w.s.heldSince.Add(w.env.StatusBatchPeriod)
+	until := w.s.report.heldSince.Add(w.env.StatusBatchPeriod)
 	if !in.Now.Before(until) {
 		return time.Time{}
 	}
@@ -195,11 +202,10 @@ func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []by
 			if err == nil && d.From == string(corev1.PodPending) && d.To == string(corev1.PodRunning) {
 				w.env.Metrics.PodStarted(time.Since(w.s.first))
 			}
-			delete(w.s.failed, opStatus) // after a conflict: the next step compares with what the server has
-			delete(w.s.tries, opStatus)
+			w.s.actions.clear(opStatus) // after a conflict: the next step compares with what the server has
 			return
 		}
-		w.failedOp(opStatus, 200*time.Millisecond, 10*time.Second)
+		w.s.actions.fail(opStatus, 200*time.Millisecond, 10*time.Second)
 		if !apierrors.IsNotFound(err) && ctx.Err() == nil {
 			w.env.Log.Warn("write pod status", "pod", podinfo.FullName(target), "err", err)
 		}
@@ -228,10 +234,10 @@ func (w *Worker) keepMirror(ctx context.Context, v view) (done bool, at time.Tim
 		return true, time.Time{}
 	}
 	const key = "mirror"
-	if _, ok := w.s.flights[key]; ok || v.mirror == nil && v.gone {
+	if w.s.actions.flying(key) || v.mirror == nil && v.gone {
 		return false, time.Time{}
 	}
-	if f, ok := w.s.failed[key]; ok && time.Now().Before(f.Retry) {
+	if f, ok := w.s.actions.failed[key]; ok && time.Now().Before(f.Retry) {
 		return false, f.Retry
 	}
 	w.launch(ctx, Action{Op: key}, func(ctx context.Context) func() { return w.replaceMirror(ctx, v, key) })
@@ -257,13 +263,13 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 	}
 	return func() {
 		if err != nil {
-			w.failedOp(key, time.Second, time.Minute)
+			w.s.actions.fail(key, time.Second, time.Minute)
 			if ctx.Err() == nil && !apierrors.IsAlreadyExists(err) {
 				w.env.Log.Warn("make mirror pod", "pod", podinfo.FullName(v.pod), "err", err)
 			}
 			return
 		}
-		delete(w.s.failed, key)
+		w.s.actions.clear(key)
 		if made != nil {
 			w.inbox.update(made)
 		}
@@ -285,11 +291,4 @@ func mirrorOf(pod *corev1.Pod) *corev1.Pod {
 	maps.Copy(m.Annotations, pod.Annotations)
 	m.Annotations[podinfo.AnnotationMirror] = pod.Annotations[podinfo.AnnotationHash]
 	return m
-}
-
-// failedOp records that an action failed. Its back-off grows with each failure.
-func (w *Worker) failedOp(key string, least, most time.Duration) {
-	n := w.s.tries[key]
-	w.s.tries[key] = n + 1
-	w.s.failed[key] = Failed{Retry: time.Now().Add(min(least<<min(n, 20), most))}
 }

@@ -63,7 +63,7 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 	return func() {
 		key := a.Key()
 		if err == nil || ctx.Err() != nil {
-			delete(w.s.failed, key)
+			w.s.actions.clear(key)
 			return
 		}
 		var se *startError
@@ -80,7 +80,7 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image,
 				se.Message), se.Image}
 		}
-		w.s.failed[key] = f
+		w.s.actions.failed[key] = f
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/event"
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/runtimestate"
@@ -23,23 +24,17 @@ import (
 func (w *Worker) take() (News, view) {
 	news, ended := w.inbox.take()
 	for _, r := range ended {
-		cancel := w.s.cancels[r.key]
-		delete(w.s.flights, r.key)
-		delete(w.s.cancels, r.key)
-		if r.apply != nil {
-			r.apply() // asks its context whether it was cancelled
-		}
-		cancel()
+		w.s.actions.end(r)
 	}
-	if key := (Action{Op: OpSandbox}).Key(); news&NodeChanged != 0 {
-		delete(w.s.failed, key)
-		delete(w.s.tries, key)
+	if news&NodeChanged != 0 {
+		w.s.actions.clear(string(OpSandbox))
 	}
 	if news&RefsChanged != 0 {
-		_, busy := w.s.flights[string(OpVolumes)]
-		w.s.volDirt = w.s.volumes || busy // one under way may have read what was there before
-		delete(w.s.failed, string(OpVolumes))
-		maps.DeleteFunc(w.s.failed, func(_ string, f Failed) bool { return f.Reason == reasonConfig })
+		// volumes that are being set up may have read what was there before
+		w.s.volumes.dirty = w.s.volumes.done || w.s.actions.flying(OpVolumes)
+		w.s.actions.retry(func(key string, f Failed) bool {
+			return key == string(OpVolumes) || f.Reason == reasonConfig
+		})
 	}
 	return news, w.inbox.view() // after the results, which may have brought a newer version
 }
@@ -59,7 +54,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	w.recall(view)
 	w.noticePod(view.pod)
 	in := w.input(view)
-	if !w.s.admitted && !view.gone {
+	if !w.s.admission.done && !view.gone {
 		if !w.admit(ctx, &in, view.pod) {
 			return time.Time{}
 		}
@@ -68,10 +63,10 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		w.s.end = end
 		in.End = end
 	}
-	in.Refused = w.resizeDenial(&in)
+	in.Refused = w.s.resizes.denial(&in, w.env.Resize)
 	plan := w.decide(&in)
 	if in.Refused != nil {
-		plan.wakeAt(w.s.retryAt)
+		plan.wakeAt(w.s.resizes.retry)
 	}
 	if plan.End != nil {
 		if w.s.end == nil && plan.End.Reason == reasonDeadline {
@@ -94,9 +89,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	}
 	w.env.Probes.Sync(ctx, w.uid, plan.Probes, func(id string) bool { return w.Observed().Find(id) != nil })
 	for _, key := range plan.Cancel {
-		if c := w.s.cancels[key]; c != nil {
-			c()
-		}
+		w.s.actions.cancel(key)
 	}
 	for _, a := range plan.Actions {
 		w.do(ctx, in, a)
@@ -110,25 +103,31 @@ func (w *Worker) step(ctx context.Context) time.Time {
 
 // refreshVolumes marks the volumes' files as outdated when their refresh time has come. It returns that time.
 func (w *Worker) refreshVolumes() time.Time {
-	at := w.s.refresh
+	at := w.s.volumes.refresh
 	if !at.IsZero() && !time.Now().Before(at) {
-		w.s.volDirt = true
-		w.s.refresh = time.Time{}
+		w.s.volumes.dirty = true
+		w.s.volumes.refresh = time.Time{}
 		w.Notify(Nothing)
 	}
 	return at
 }
 
+// admission is how far the node is with taking the pod.
+type admission struct {
+	done bool
+	room chan struct{} // closed when all pods that are preempted for this one have gone; nil: none is
+}
+
 // admit asks whether the pod may run here; false: not yet, the step is woken again.
 func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 	if !fresh(*in) {
-		w.s.admitted = true
+		w.s.admission.done = true
 		w.env.Adopt(pod)
 		return true
 	}
-	if w.s.room != nil {
+	if w.s.admission.room != nil {
 		select {
-		case <-w.s.room:
+		case <-w.s.admission.room:
 		default:
 			return false
 		}
@@ -136,10 +135,10 @@ func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 	end, leaving := w.env.Admit(pod)
 	w.s.end = end
 	in.End = end
-	w.s.room = nil
+	w.s.admission.room = nil
 	if len(leaving) > 0 {
 		room := make(chan struct{})
-		w.s.room = room
+		w.s.admission.room = room
 		w.ops.Go(func() {
 			for _, one := range leaving {
 				select {
@@ -153,27 +152,35 @@ func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 		})
 		return false
 	}
-	w.s.admitted = true
+	w.s.admission.done = true
 	return true
 }
 
 // resizeRetry is how long a refused resize waits for the node's other pods to leave.
 const resizeRetry = 10 * time.Second
 
-// resizeDenial asks whether the node can give running containers what they should have now; nil: it can, or nothing is
-// to change.
-func (w *Worker) resizeDenial(in *Input) *Refusal {
+// resizes is what the worker remembers of changes of the pod's resources.
+type resizes struct {
+	limits     *podcgroup.Limits // of the pod's cgroup, as last set; nil: unknown
+	refused    *Refusal
+	generation int64     // of the pod whose resize was refused
+	retry      time.Time // when a refused resize is tried again
+}
+
+// denial asks whether the node can give running containers what they should have now; nil: it can, or nothing is to
+// change.
+func (r *resizes) denial(in *Input, ask func(*corev1.Pod) *Refusal) *Refusal {
 	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.wantsResize() {
-		w.s.resizeDenied = nil
-		w.s.retryAt = time.Time{}
+		r.refused = nil
+		r.retry = time.Time{}
 		return nil
 	}
-	if w.s.resizeDenied == nil || w.s.deniedGeneration != in.Pod.Generation || !in.Now.Before(w.s.retryAt) {
-		w.s.resizeDenied = w.env.Resize(in.Pod)
-		w.s.deniedGeneration = in.Pod.Generation
-		w.s.retryAt = in.Now.Add(resizeRetry)
+	if r.refused == nil || r.generation != in.Pod.Generation || !in.Now.Before(r.retry) {
+		r.refused = ask(in.Pod)
+		r.generation = in.Pod.Generation
+		r.retry = in.Now.Add(resizeRetry)
 	}
-	return w.s.resizeDenied
+	return r.refused
 }
 
 // fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted
@@ -190,31 +197,27 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
+// input takes a snapshot of what Decide looks at. Actions read it beside the loop, so its maps are copies.
 func (w *Worker) input(v view) Input {
-	ending := make(map[string]int64, len(w.s.ending))
-	for id, stop := range w.s.ending {
-		ending[id] = stop.Grace
-	}
-	return Input{
+	in := Input{
 		Pod:         v.pod,
 		Gone:        v.gone,
 		Local:       w.static,
 		Observed:    w.Observed(),
 		Now:         time.Now(),
 		HostIP:      first(w.env.HostIPs),
-		Flights:     w.s.flights,
-		Failed:      w.s.failed,
-		Crashes:     w.s.crashes,
+		Flights:     w.s.actions.underWay(),
+		Failed:      maps.Clone(w.s.actions.failed),
 		Result:      w.env.Probes.Result,
-		Resized:     w.s.resized,
-		Limits:      w.s.limits,
-		Ending:      ending,
+		Limits:      w.s.resizes.limits,
 		End:         w.s.end,
-		VolumesDone: w.s.volumes,
-		VolumesDirt: w.s.volDirt,
-		TornDown:    w.s.tornDown,
+		VolumesDone: w.s.volumes.done,
+		VolumesDirt: w.s.volumes.dirty,
+		TornDown:    w.s.volumes.tornDown,
 		Deleted:     w.s.deleted,
 	}
+	w.s.containers.describe(&in)
+	return in
 }
 
 func first(s []string) string {
@@ -242,13 +245,14 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 	}
 	for i := range seen.Containers {
 		container := &seen.Containers[i]
-		if !container.Exited() || w.s.exits[container.ID] {
+		record := w.s.containers.run(container.ID)
+		if !container.Exited() || record.exited {
 			continue
 		}
-		w.s.exits[container.ID] = true
+		record.exited = true
 		spec, kind := podinfo.Find(pod, container.Name)
 		if spec != nil {
-			w.s.messages[container.ID] = terminationMessage(pod, spec, container)
+			record.message = terminationMessage(pod, spec, container)
 		}
 		if container.Finished.Before(w.s.first) {
 			continue // before our time
@@ -275,9 +279,7 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 			},
 		})
 	}
-	maps.DeleteFunc(w.s.exits, func(id string, _ bool) bool { return seen.Find(id) == nil })
-	maps.DeleteFunc(w.s.ending, func(id string, _ stopping) bool { return seen.Find(id) == nil })
-	maps.DeleteFunc(w.s.messages, func(id, _ string) bool { return seen.Find(id) == nil })
+	w.s.containers.keep(func(id string) bool { return seen.Find(id) != nil })
 	return true
 }
 
@@ -301,12 +303,12 @@ func (w *Worker) noticePod(p *corev1.Pod) {
 	}
 	now := shown(p)
 	if w.s.labels != "" && w.s.labels != now {
-		w.s.volDirt = w.s.volumes
+		w.s.volumes.dirty = w.s.volumes.done
 	}
 	if w.s.labels != now {
 		w.s.labels = now
 		// a changed annotation may mend an environment or a subPathExpr
-		maps.DeleteFunc(w.s.failed, func(_ string, f Failed) bool { return f.Reason == reasonConfig })
+		w.s.actions.retry(func(_ string, f Failed) bool { return f.Reason == reasonConfig })
 	}
 }
 

@@ -38,7 +38,7 @@ func (w *Worker) beginStop(ctx context.Context, in Input, action Action) {
 	hook := action.Hook && !stop.Hooked && container.Lifecycle != nil && container.Lifecycle.PreStop != nil
 	begun := stop
 	begun.Hooked = true
-	w.s.ending[action.ID] = begun
+	w.s.containers.run(action.ID).stop = &begun
 	w.launch(ctx, action, func(ctx context.Context) func() {
 		rest := action
 		rest.Grace = stop.left(action.Grace, time.Now())
@@ -58,8 +58,10 @@ func (w *Worker) beginStop(ctx context.Context, in Input, action Action) {
 // endOf returns how far the end of a container has come; begun is false if it begins now. A shorter grace period
 // begins now, too.
 func (w *Worker) endOf(action Action) (stop stopping, begun bool) {
-	stop, begun = w.s.ending[action.ID]
-	if !begun {
+	if known := w.s.containers.run(action.ID).stop; known != nil {
+		stop = *known
+		begun = true
+	} else {
 		stop, begun = w.recallStop(action.ID)
 	}
 	if begun && action.Grace >= stop.Grace {

@@ -99,42 +99,29 @@ type Worker struct {
 
 // state belongs to the worker's goroutine.
 type state struct {
-	flights map[string]Flight
-	cancels map[string]context.CancelFunc
-	failed  map[string]Failed
-	tries   map[string]int
-	crashes map[string]Crash
-	resized map[string]string
-	limits  *podcgroup.Limits // of the pod's cgroup, as last set; nil: unknown
-	// ending has the containers whose end has begun, by id.
-	ending     map[string]stopping
-	waitReason map[string]string // why a container waits, as last recorded in an event
-	messages   map[string]string // termination messages by container id
-	exits      map[string]bool   // exits that were marked
+	first      time.Time // when the kubelet first saw the pod
+	actions    actions
+	containers containers
+	admission  admission
+	volumes    volumes
+	start      startTurn
+	resizes    resizes
+	report     reported
 	end        *End
-	admitted   bool
-	recalled   bool          // what an earlier run of the kubelet knew is taken over
-	room       chan struct{} // closed when all pods that are preempted for this one have gone; nil: none is
-	first      time.Time
-	volumes    bool      // set up at least once
-	volDirt    bool      // what volumes show has changed
-	refresh    time.Time // of tokens
-	tornDown   bool
-	deleted    bool
-	forgotten  bool // the pod's last traces are removed: the worker ends
-	heldSince  time.Time
-	ips        []string                           // of the last sandbox that was ready
-	health     map[string][]corev1.ResourceStatus // of devices, by container, as last known
-	labels     string                             // what the downward API last showed
-	readErr    int
+	labels     string // what the downward API last showed
+	readErr    int    // how often the runtime could not be read, in a row
 
-	starting  bool      // has entered Env.Starts
-	held      bool      // Env.Starts holds it back
-	heldUntil time.Time // of the hold that was last announced
+	recalled  bool // what an earlier run of the kubelet knew is taken over
+	deleted   bool // the API object is deleted
+	forgotten bool // the pod's last traces are removed: the worker ends
+}
 
-	resizeDenied     *Refusal
-	deniedGeneration int64     // the pod's generation whose resize was denied
-	retryAt          time.Time // when a denied resize is tried again
+// volumes is how far the pod's volumes are.
+type volumes struct {
+	done     bool      // set up at least once
+	dirty    bool      // what they show has changed
+	refresh  time.Time // when tokens are due; zero: never
+	tornDown bool
 }
 
 // New returns a worker for a pod. seen is when the kubelet first observed it.
@@ -151,18 +138,9 @@ func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
 		},
 		inbox: inbox{wake: signal.New(), pod: p, news: RuntimeChanged},
 		s: state{
-			flights:    map[string]Flight{},
-			cancels:    map[string]context.CancelFunc{},
-			failed:     map[string]Failed{},
-			tries:      map[string]int{},
-			crashes:    map[string]Crash{},
-			resized:    map[string]string{},
-			ending:     map[string]stopping{},
-			waitReason: map[string]string{},
-			messages:   map[string]string{},
-			exits:      map[string]bool{},
 			first:      seen,
-			health:     map[string][]corev1.ResourceStatus{},
+			actions:    newActions(),
+			containers: newContainers(),
 		},
 	}
 }
@@ -239,11 +217,9 @@ func (w *Worker) Run(ctx context.Context) (gone bool) {
 // launch runs an action beside the loop. work returns what the loop then applies.
 func (w *Worker) launch(ctx context.Context, a Action, work func(ctx context.Context) func()) {
 	key := a.Key()
-	octx, cancel := context.WithCancel(ctx)
-	w.s.flights[key] = Flight{Action: a, Began: time.Now()}
-	w.s.cancels[key] = cancel
+	ctx = w.s.actions.begin(ctx, a)
 	w.ops.Go(func() {
-		apply := work(octx) // its context ends once the loop has applied it
+		apply := work(ctx) // its context ends once the loop has applied it
 		w.inbox.finish(result{key, apply})
 	})
 }
