@@ -34,14 +34,14 @@ func containerRef(p *corev1.Pod, c *corev1.Container, k podinfo.Kind) *corev1.Ob
 }
 
 // waitingEvents records an event for each new reason why a container waits.
-func (w *Worker) waitingEvents(in Input, plan Plan) {
+func (l *loop) waitingEvents(in Input, plan Plan) {
 	for container, k := range podinfo.All(in.Pod) {
 		why := plan.Waiting[container.Name]
 		said := why.Reason
 		if cur := in.Observed.Latest(container.Name); why.Reason == "CrashLoopBackOff" && cur != nil {
 			said += cur.ID
 		}
-		record := w.s.containers.name(container.Name)
+		record := l.s.containers.name(container.Name)
 		if record.said == said {
 			continue
 		}
@@ -49,15 +49,15 @@ func (w *Worker) waitingEvents(in Input, plan Plan) {
 		ref := containerRef(in.Pod, container, k)
 		switch why.Reason {
 		case "CrashLoopBackOff":
-			w.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff",
+			l.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff",
 				"Back-off restarting failed container %s in pod %s", container.Name, podinfo.FullName(in.Pod))
 		case reasonBackoff:
-			w.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
-			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
+			l.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
+			l.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
 		case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError":
-			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
+			l.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
 		case reasonConfig, reasonCreate:
-			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
+			l.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
 		}
 	}
 }

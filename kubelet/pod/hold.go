@@ -27,74 +27,70 @@ func (in *Input) starting(a Action) bool {
 
 // startTurn is how far the pod is with its start, of which holdback keeps count.
 type startTurn struct {
+	subject   holdback.Subject
 	entered   bool      // the start is under way
 	held      bool      // it is held back
 	announced time.Time // the end of the hold of which the last event was
 }
 
-func (w *Worker) startSubject() holdback.Subject {
-	return holdback.Subject{UID: w.uid, Namespace: w.subject.Namespace, Name: w.subject.Name}
-}
-
 // decide returns the plan. Before the first action of a start the pod enters; one that is held back begins none.
-func (w *Worker) decide(in *Input) Plan {
+func (l *loop) decide(in *Input) Plan {
 	plan := Decide(*in)
-	if w.s.start.entered {
+	if l.s.start.entered {
 		return plan
 	}
-	subject := w.startSubject()
 	if !slices.ContainsFunc(plan.Actions, in.starting) {
-		if w.s.start.held {
-			w.s.start.held = false
-			w.env.Starts.Withdraw(subject)
+		if l.s.start.held {
+			l.s.start.held = false
+			l.env.Starts.Withdraw(l.s.start.subject)
 		}
 		return plan
 	}
-	in.Held = w.env.Starts.Enter(subject, func() { w.Notify(Nothing) })
-	w.s.start.held = in.Held != nil
+	in.Held = l.env.Starts.Enter(l.s.start.subject, func() { l.inbox.notify(Nothing) })
+	l.s.start.held = in.Held != nil
 	if in.Held == nil {
-		w.s.start.entered = true
+		l.s.start.entered = true
 		return plan
 	}
-	w.heldEvent(in)
+	l.heldEvent(in)
 	return Decide(*in)
 }
 
 // heldEvent records an event for each new hold, but not for a turn, which comes soon.
-func (w *Worker) heldEvent(in *Input) {
-	if in.Held.Turn || w.s.start.announced.Equal(in.Held.Until) {
+func (l *loop) heldEvent(in *Input) {
+	if in.Held.Turn || l.s.start.announced.Equal(in.Held.Until) {
 		return
 	}
-	w.s.start.announced = in.Held.Until
-	w.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reasonHeld, in.Held.Message)
-	w.env.Log.Warn("start held back", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "until", in.Held.Until)
+	l.s.start.announced = in.Held.Until
+	l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reasonHeld, in.Held.Message)
+	l.env.Log.Warn("start held back", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "until", in.Held.Until)
 }
 
 // leaveStart ends the pod's start when none of its actions is under way.
-func (w *Worker) leaveStart(in Input) {
-	if !w.s.start.entered || w.s.actions.flying(OpVolumes, OpSandbox, OpStart) {
+func (l *loop) leaveStart(in Input) {
+	if !l.s.start.entered || l.s.actions.flying(OpVolumes, OpSandbox, OpStart) {
 		return
 	}
-	w.s.start.entered = false
-	w.env.Starts.Leave(w.startSubject(), w.hasStarted(in))
+	l.s.start.entered = false
+	l.env.Starts.Leave(l.s.start.subject, l.hasStarted(in))
 }
 
 // leaveUnfinished ends the start of a pod whose worker ends: the process does not die of it.
-func (w *Worker) leaveUnfinished() {
-	if !w.s.start.entered {
+func (l *loop) leaveUnfinished() {
+	if !l.s.start.entered {
 		return
 	}
-	w.s.start.entered = false
-	w.env.Starts.Leave(w.startSubject(), false)
+	l.s.start.entered = false
+	l.env.Starts.Leave(l.s.start.subject, false)
 }
 
 // hasStarted reports whether everything that the pod needed to start has succeeded.
-func (w *Worker) hasStarted(in Input) bool {
+func (l *loop) hasStarted(in Input) bool {
 	box := in.Observed.Current()
-	if !w.s.volumes.done || box == nil || !in.mainsBegun(box.ID) {
+	if !l.s.volumes.done || box == nil || !in.mainsBegun(box.ID) {
 		return false
 	}
-	for key := range w.s.actions.failed {
+	for key := range l.s.actions.failed {
 		if key != opStatus {
 			return false
 		}

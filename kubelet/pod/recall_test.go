@@ -85,7 +85,7 @@ func TestEphemeralContainersRunOnce(t *testing.T) {
 // begins when it is asked for.
 func TestOneGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &Worker{}
+		w := &loop{}
 		w.s.containers = newContainers()
 		left := func(grace int64) int64 {
 			action := Action{Op: OpStop, ID: ".no-file", Grace: grace}

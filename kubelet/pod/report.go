@@ -31,28 +31,28 @@ type reported struct {
 
 // report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when
 // a status held back is due.
-func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
-	w.waitingEvents(in, plan)
-	if v.gone && !w.static {
+func (l *loop) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
+	l.waitingEvents(in, plan)
+	if v.gone && !l.static {
 		return true, time.Time{}
 	}
-	if w.static {
-		if done, at := w.keepMirror(ctx, v); !done {
+	if l.static {
+		if done, at := l.keepMirror(ctx, v); !done {
 			return v.gone, at
 		}
 	}
 	target := v.pod
-	if w.static {
+	if l.static {
 		target = v.mirror
 	}
-	next := status.Build(w.statusInput(in, plan, v.pod))
+	next := status.Build(l.statusInput(in, plan, v.pod))
 	patch, err := status.Patch(&corev1.Pod{ObjectMeta: target.ObjectMeta, Status: target.Status}, &next)
 	if err != nil {
-		w.env.Log.Error("compute pod status", "pod", podinfo.FullName(v.pod), "err", err)
+		l.env.Log.Error("compute pod status", "pod", podinfo.FullName(v.pod), "err", err)
 		return false, time.Time{}
 	}
 	if patch == nil {
-		w.s.report.heldSince = time.Time{}
+		l.s.report.heldSince = time.Time{}
 		return !in.flying(opStatus), time.Time{}
 	}
 	if in.flying(opStatus) {
@@ -61,19 +61,19 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 	if f, ok := in.Failed[opStatus]; ok && in.Now.Before(f.Retry) {
 		return false, f.Retry
 	}
-	if until := w.hold(in, plan); !until.IsZero() {
+	if until := l.hold(in, plan); !until.IsZero() {
 		return false, until
 	}
-	w.s.report.heldSince = time.Time{}
-	w.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() {
-		return w.writeStatus(ctx, target, patch, &next)
+	l.s.report.heldSince = time.Time{}
+	l.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() {
+		return l.writeStatus(ctx, target, patch, &next)
 	})
 	return false, time.Time{}
 }
 
-func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
+func (l *loop) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
 	if in.Observed.Current() != nil {
-		w.s.report.ips = w.podIPs(in)
+		l.s.report.ips = l.starter.podIPs(in)
 	}
 	si := status.Input{
 		Pod:         pod,
@@ -81,16 +81,16 @@ func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input 
 		ProbeResult: in.Result,
 		Started:     in.Started,
 		Terminal:    plan.Terminal,
-		HostIPs:     w.env.HostIPs,
-		PodIPs:      w.s.report.ips,
-		RuntimeName: w.env.RuntimeName,
+		HostIPs:     l.env.HostIPs,
+		PodIPs:      l.s.report.ips,
+		RuntimeName: l.env.RuntimeName,
 		Now:         in.Now,
 		Restarting:  plan.Restarting,
 		Waiting:     map[string]status.Reason{},
 		TerminationMessage: func(_ *corev1.Container, c *runtimestate.Container) string {
-			return w.s.containers.run(c.ID).message
+			return l.s.containers.run(c.ID).message
 		},
-		Health: func(c *corev1.Container) []corev1.ResourceStatus { return w.deviceHealth(pod, c) },
+		Health: func(c *corev1.Container) []corev1.ResourceStatus { return l.deviceHealth(pod, c) },
 	}
 	if in.Refused != nil {
 		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
@@ -113,9 +113,9 @@ func (w *Worker) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input 
 
 // deviceHealth is how the devices of a container are. That of devices which were given back since is the last one that
 // was known: a pod that ended says what its devices were like.
-func (w *Worker) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
-	now := slices.Concat(w.env.Plugins.Health(w.uid, c.Name), w.env.Devices.Health(p, c))
-	record := w.s.containers.name(c.Name)
+func (l *loop) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
+	now := slices.Concat(l.env.Plugins.Health(l.uid, c.Name), l.env.Devices.Health(p, c))
+	record := l.s.containers.name(c.Name)
 	if len(now) > 0 {
 		record.health = podinfo.MergeHealth(record.health, now...)
 	}
@@ -123,22 +123,22 @@ func (w *Worker) deviceHealth(p *corev1.Pod, c *corev1.Container) []corev1.Resou
 }
 
 // hold returns until when a status may wait for further changes; zero: it must be written now.
-func (w *Worker) hold(in Input, plan Plan) time.Time {
-	if !w.onTheWay(in, plan) {
+func (l *loop) hold(in Input, plan Plan) time.Time {
+	if !onTheWay(in, plan, l.env.StatusBatchPeriod) {
 		return time.Time{}
 	}
-	if w.s.report.heldSince.IsZero() {
-		w.s.report.heldSince = in.Now
+	if l.s.report.heldSince.IsZero() {
+		l.s.report.heldSince = in.Now
 	}
-	until := w.s.report.heldSince.Add(w.env.StatusBatchPeriod)
+	until := l.s.report.heldSince.Add(l.env.StatusBatchPeriod)
 	if !in.Now.Before(until) {
 		return time.Time{}
 	}
 	return until
 }
 
-// onTheWay reports whether the status is expected to change in a moment.
-func (w *Worker) onTheWay(in Input, plan Plan) bool {
+// onTheWay reports whether the status is expected to change soon.
+func onTheWay(in Input, plan Plan, soon time.Duration) bool {
 	if shown := podkind.Condition(in.Pod, corev1.AllContainersRestarting); plan.Restarting &&
 		(shown == nil || shown.Status != corev1.ConditionTrue) {
 		return false // who watches must see it
@@ -166,12 +166,12 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 	for i := range in.Observed.Containers {
 		c := &in.Observed.Containers[i]
 		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() &&
-			in.Now.Sub(c.Started) < w.env.StatusBatchPeriod {
+			in.Now.Sub(c.Started) < soon {
 			return true // most init containers end in a moment
 		}
 	}
 	for _, t := range plan.Probes {
-		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < w.env.StatusBatchPeriod &&
+		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < soon &&
 			in.result(t.ContainerID, t.Kind) == probe.Unknown {
 			return true
 		}
@@ -180,53 +180,53 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 }
 
 // writeStatus patches pods/status.
-func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []byte, next *corev1.PodStatus) func() {
+func (l *loop) writeStatus(ctx context.Context, target *corev1.Pod, patch []byte, next *corev1.PodStatus) func() {
 	begin := time.Now()
-	got, err := w.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch,
+	got, err := l.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	d := &event.Status{From: string(target.Status.Phase), To: string(next.Phase), Ready: status.Ready(next)}
 	if ctx.Err() == nil {
-		w.mark(event.StepStatus, begin, err, d)
+		l.starter.mark(event.StepStatus, begin, err, d)
 		if err == nil && d.Ready && !status.Ready(&target.Status) {
-			w.mark(event.StepReady, begin, nil, d)
+			l.starter.mark(event.StepReady, begin, nil, d)
 		}
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		got = w.readAgain(ctx, target)
+		got = l.readAgain(ctx, target)
 	}
 	return func() {
 		if got != nil && got.UID == target.UID {
-			w.inbox.answered(got)
+			l.inbox.answered(got)
 		}
 		if err == nil || apierrors.IsConflict(err) && got != nil {
 			if err == nil && d.From == string(corev1.PodPending) && d.To == string(corev1.PodRunning) {
-				w.env.Metrics.PodStarted(time.Since(w.s.first))
+				l.env.Metrics.PodStarted(time.Since(l.s.first))
 			}
-			w.s.actions.clear(opStatus) // after a conflict: the next step compares with what the server has
+			l.s.actions.clear(opStatus) // after a conflict: the next step compares with what the server has
 			return
 		}
-		w.s.actions.fail(opStatus, 200*time.Millisecond, 10*time.Second)
+		l.s.actions.fail(opStatus, 200*time.Millisecond, 10*time.Second)
 		if !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			w.env.Log.Warn("write pod status", "pod", podinfo.FullName(target), "err", err)
+			l.env.Log.Warn("write pod status", "pod", podinfo.FullName(target), "err", err)
 		}
 	}
 }
 
 // readAgain returns the server's version of a pod whose status could not be written; nil: it is unknown. It notes a pod
 // that is gone.
-func (w *Worker) readAgain(ctx context.Context, target *corev1.Pod) *corev1.Pod {
-	got, err := w.env.API.CoreV1().Pods(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
+func (l *loop) readAgain(ctx context.Context, target *corev1.Pod) *corev1.Pod {
+	got, err := l.env.API.CoreV1().Pods(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
 	if err != nil {
 		got = nil
 	}
-	if (apierrors.IsNotFound(err) || got != nil && got.UID != target.UID) && !w.static {
-		w.Notify(Gone)
+	if (apierrors.IsNotFound(err) || got != nil && got.UID != target.UID) && !l.static {
+		l.inbox.notify(Gone)
 	}
 	return got
 }
 
 // keepMirror creates or replaces the mirror pod of a static pod. done is true when it exists and may carry a status.
-func (w *Worker) keepMirror(ctx context.Context, v view) (done bool, at time.Time) {
+func (l *loop) keepMirror(ctx context.Context, v view) (done bool, at time.Time) {
 	hash := v.pod.Annotations[podinfo.AnnotationHash]
 	fits := v.mirror != nil && v.mirror.DeletionTimestamp == nil &&
 		v.mirror.Annotations[podinfo.AnnotationMirror] == hash
@@ -234,18 +234,18 @@ func (w *Worker) keepMirror(ctx context.Context, v view) (done bool, at time.Tim
 		return true, time.Time{}
 	}
 	const key = "mirror"
-	if w.s.actions.flying(key) || v.mirror == nil && v.gone {
+	if l.s.actions.flying(key) || v.mirror == nil && v.gone {
 		return false, time.Time{}
 	}
-	if f, ok := w.s.actions.failed[key]; ok && time.Now().Before(f.Retry) {
+	if f, ok := l.s.actions.failed[key]; ok && time.Now().Before(f.Retry) {
 		return false, f.Retry
 	}
-	w.launch(ctx, Action{Op: key}, func(ctx context.Context) func() { return w.replaceMirror(ctx, v, key) })
+	l.launch(ctx, Action{Op: key}, func(ctx context.Context) func() { return l.replaceMirror(ctx, v, key) })
 	return false, time.Time{}
 }
 
-func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
-	pods := w.env.API.CoreV1().Pods(v.pod.Namespace)
+func (l *loop) replaceMirror(ctx context.Context, v view, key string) func() {
+	pods := l.env.API.CoreV1().Pods(v.pod.Namespace)
 	var made *corev1.Pod
 	var err error
 	if v.mirror != nil {
@@ -263,15 +263,15 @@ func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
 	}
 	return func() {
 		if err != nil {
-			w.s.actions.fail(key, time.Second, time.Minute)
+			l.s.actions.fail(key, time.Second, time.Minute)
 			if ctx.Err() == nil && !apierrors.IsAlreadyExists(err) {
-				w.env.Log.Warn("make mirror pod", "pod", podinfo.FullName(v.pod), "err", err)
+				l.env.Log.Warn("make mirror pod", "pod", podinfo.FullName(v.pod), "err", err)
 			}
 			return
 		}
-		w.s.actions.clear(key)
+		l.s.actions.clear(key)
 		if made != nil {
-			w.inbox.update(made)
+			l.inbox.update(made)
 		}
 	}
 }

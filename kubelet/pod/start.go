@@ -56,14 +56,38 @@ func failedAs(reason string, err error) error {
 	}
 }
 
+// starter makes the pod's sandbox and its containers, and runs their hooks. Its methods run in actions, beside the
+// worker's goroutine: what it has never changes, so it cannot reach the state of the worker.
+type starter struct {
+	env     *Env
+	uid     string
+	subject event.Subject // of its marks
+	inbox   *inbox
+}
+
+func (s *starter) mark(step event.Step, begin time.Time, err error, detail any) {
+	mk := event.Event{
+		Step:      step,
+		Component: s.env.Component,
+		At:        begin,
+		Took:      time.Since(begin),
+		Subject:   s.subject,
+		Detail:    detail,
+	}
+	if err != nil {
+		mk.Err = err.Error()
+	}
+	s.env.Marks.Emit(mk)
+}
+
 // start brings one container to run: image, configuration, create, start, post-start hook.
-func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
+func (l *loop) start(ctx context.Context, in Input, a Action) func() {
 	c, k := podinfo.Find(in.Pod, a.Container)
-	err := w.tryStart(ctx, in, a, c, k)
+	err := l.starter.tryStart(ctx, in, a, c, k)
 	return func() {
 		key := a.Key()
 		if err == nil || ctx.Err() != nil {
-			w.s.actions.clear(key)
+			l.s.actions.clear(key)
 			return
 		}
 		var se *startError
@@ -80,32 +104,32 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image,
 				se.Message), se.Image}
 		}
-		w.s.actions.failed[key] = f
+		l.s.actions.failed[key] = f
 	}
 }
 
 // showPullError is how long a failed pull shows as ErrImagePull before it shows as ImagePullBackOff.
 const showPullError = 2 * time.Second
 
-func (w *Worker) tryStart(
+func (s *starter) tryStart(
 	ctx context.Context, in Input, action Action, container *corev1.Container, kind podinfo.Kind,
 ) error {
 	ref := containerRef(in.Pod, container, kind)
 	sandbox := in.Observed.Current()
-	users, err := w.users(in.Pod)
+	users, err := s.users(in.Pod)
 	if err != nil {
 		return failedAs(reasonConfig, err)
 	}
-	boxCfg, err := w.sandboxConfig(in.Pod, sandbox.Attempt, users)
+	boxCfg, err := s.sandboxConfig(in.Pod, sandbox.Attempt, users)
 	if err != nil {
 		return failedAs(reasonConfig, err)
 	}
-	got, err := w.image(ctx, in.Pod, container, ref, boxCfg)
+	got, err := s.image(ctx, in.Pod, container, ref, boxCfg)
 	if err != nil {
 		return err
 	}
 	if action.Replace != "" {
-		if _, err := w.env.Runtime.RemoveContainer(ctx,
+		if _, err := s.env.Runtime.RemoveContainer(ctx,
 			&runtimeapi.RemoveContainerRequest{ContainerId: action.Replace}); err != nil {
 			return failedAs(reasonCreate, err)
 		}
@@ -116,16 +140,16 @@ func (w *Worker) tryStart(
 		Init:    kind == podinfo.Init || kind == podinfo.SideCar,
 		Restart: action.Restart,
 	}
-	cfg, err := w.containerConfig(ctx, in, action, container, got, users)
+	cfg, err := s.containerConfig(ctx, in, action, container, got, users)
 	if err != nil {
-		w.mark(event.StepContainerCreated, begin, err, ctr)
+		s.mark(event.StepContainerCreated, begin, err, ctr)
 		return failedAs(reasonConfig, err)
 	}
 	// another program may have removed it
-	if err := w.env.Cgroups.Grow(w.uid, translate.PodLimits(in.Pod)); err != nil {
+	if err := s.env.Cgroups.Grow(s.uid, translate.PodLimits(in.Pod)); err != nil {
 		return failedAs(reasonCreate, err)
 	}
-	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+	resp, err := s.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId:  sandbox.ID,
 		Config:        cfg,
 		SandboxConfig: boxCfg,
@@ -133,25 +157,25 @@ func (w *Worker) tryStart(
 	id := resp.GetContainerId()
 	created := *ctr
 	created.ID = id
-	w.mark(event.StepContainerCreated, begin, err, &created)
-	w.env.Metrics.ImageVolumes(imageVolumes(cfg), err)
+	s.mark(event.StepContainerCreated, begin, err, &created)
+	s.env.Metrics.ImageVolumes(imageVolumes(cfg), err)
 	if err != nil {
 		return failedAs(reasonCreate, err)
 	}
-	w.env.Events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
+	s.env.Events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
 	begin = time.Now()
-	_, err = w.env.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
-	w.mark(event.StepContainerStarted, begin, err, &created)
+	_, err = s.env.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	s.mark(event.StepContainerStarted, begin, err, &created)
 	if err != nil {
 		// Recorded here and not with the waiting reasons: a pod that is never restarted does not wait afterwards.
-		w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+grpcText(err))
+		s.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+grpcText(err))
 		return failedAs(reasonRun, err)
 	}
-	w.env.Events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")
+	s.env.Events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")
 	if container.Lifecycle == nil || container.Lifecycle.PostStart == nil {
 		return nil
 	}
-	return w.postStart(ctx, in, container, ref, id)
+	return s.postStart(ctx, in, container, ref, id)
 }
 
 // maxMark is the length of a text in a mark, maxWaiting that of the message of a container that waits. Messages
@@ -179,42 +203,15 @@ func imageVolumes(c *runtimeapi.ContainerConfig) int {
 	return n
 }
 
-func (w *Worker) postStart(
-	ctx context.Context, in Input, container *corev1.Container, ref *corev1.ObjectReference, id string,
-) error {
-	w.Notify(RuntimeChanged) // it runs: its startup and liveness probes begin
-	begin := time.Now()
-	err := w.runHook(ctx, container, w.podIPs(in), id, container.Lifecycle.PostStart, 0)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err == nil {
-		return nil
-	}
-	w.mark(event.StepProbe, begin, nil, &event.Probe{
-		Container: container.Name,
-		Kind:      "postStart",
-		Action:    "hook of " + container.Name,
-		Output:    cut(err.Error(), maxMark),
-	})
-	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-	w.env.Events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
-	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
-		ContainerId: id,
-		Timeout:     podinfo.GracePeriodSeconds(in.Pod),
-	})
-	return &startError{Waiting: Waiting{Reason: reasonHook, Message: err.Error()}, retry: time.Now(), err: stopErr}
-}
-
 // image ensures that the container's image, and those of its image volumes, are on the node.
-func (w *Worker) image(
+func (s *starter) image(
 	ctx context.Context, p *corev1.Pod, container *corev1.Container, ref *corev1.ObjectReference,
 	box *runtimeapi.PodSandboxConfig,
 ) (*image.Outcome, error) {
-	secrets, missing := w.pullSecrets(ctx, p)
-	got, err := w.images(ctx, p, container, ref, box, secrets)
+	secrets, missing := s.pullSecrets(ctx, p)
+	got, err := s.images(ctx, p, container, ref, box, secrets)
 	if failed, ok := errors.AsType[*startError](err); ok && failed.Reason == "ErrImagePull" && len(missing) > 0 {
-		w.env.Events.Eventf(podRef(p), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+		s.env.Events.Eventf(podRef(p), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
 			strings.Join(missing, ", "))
 	}
@@ -222,7 +219,7 @@ func (w *Worker) image(
 }
 
 // images ensures those images, with the pull secrets of the pod that exist.
-func (w *Worker) images(
+func (s *starter) images(
 	ctx context.Context, p *corev1.Pod, container *corev1.Container, ref *corev1.ObjectReference,
 	box *runtimeapi.PodSandboxConfig, secrets []*corev1.Secret,
 ) (*image.Outcome, error) {
@@ -232,8 +229,8 @@ func (w *Worker) images(
 			continue
 		}
 		v := p.Spec.Volumes[i].Image
-		if _, err := w.ensure(ctx, container, ref, image.Request{
-			PodUID:  w.uid,
+		if _, err := s.ensure(ctx, container, ref, image.Request{
+			PodUID:  s.uid,
 			Image:   v.Reference,
 			Policy:  v.PullPolicy,
 			Secrets: secrets,
@@ -242,8 +239,8 @@ func (w *Worker) images(
 			return nil, err
 		}
 	}
-	return w.ensure(ctx, container, ref, image.Request{
-		PodUID:  w.uid,
+	return s.ensure(ctx, container, ref, image.Request{
+		PodUID:  s.uid,
 		Image:   container.Image,
 		Policy:  container.ImagePullPolicy,
 		Secrets: secrets,
@@ -251,28 +248,28 @@ func (w *Worker) images(
 	})
 }
 
-func (w *Worker) ensure(
+func (s *starter) ensure(
 	ctx context.Context, container *corev1.Container, ref *corev1.ObjectReference, request image.Request,
 ) (*image.Outcome, error) {
 	begin := time.Now()
 	request.Pulling = func() {
-		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", request.Image)
-		w.mark(event.StepImage, begin, nil, &event.Image{Container: container.Name, Image: request.Image})
+		s.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", request.Image)
+		s.mark(event.StepImage, begin, nil, &event.Image{Container: container.Name, Image: request.Image})
 	}
-	got, err := w.env.Images.Ensure(ctx, request)
+	got, err := s.env.Images.Ensure(ctx, request)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	if ie, ok := errors.AsType[*image.Error](err); ok {
-		w.mark(event.StepImage, begin, err, &event.Image{Container: container.Name, Image: request.Image})
-		w.imageEvent(ref, ie)
+		s.mark(event.StepImage, begin, err, &event.Image{Container: container.Name, Image: request.Image})
+		s.imageEvent(ref, ie)
 		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message, request.Image}, retry: ie.Retry, err: err}
 	}
 	if err != nil {
 		return nil, err
 	}
 	size := int64(got.Image.GetSize()) // no image is that large
-	w.mark(event.StepImage, begin, nil, &event.Image{
+	s.mark(event.StepImage, begin, nil, &event.Image{
 		Container: container.Name,
 		Image:     request.Image,
 		Present:   got.Present,
@@ -281,11 +278,11 @@ func (w *Worker) ensure(
 		Done:      true,
 	})
 	if got.Present {
-		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine "+
+		s.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine "+
 			"and can be accessed by the pod%s", request.Image, notPulled(request.Policy))
 		return got, nil
 	}
-	w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled",
+	s.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled",
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		request.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
 	return got, nil
@@ -300,7 +297,7 @@ func notPulled(p corev1.PullPolicy) string {
 	return "; imagePullPolicy Always does not pull images of keelson.local, which no registry has"
 }
 
-func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
+func (s *starter) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 	reason := "Failed"
 	switch e.Reason {
 	case "ErrImageNeverPull":
@@ -311,7 +308,7 @@ func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 		reason = image.ReasonHeld
 	}
 	if e.Event != "" {
-		w.env.Events.Event(ref, corev1.EventTypeWarning, reason, e.Event)
+		s.env.Events.Event(ref, corev1.EventTypeWarning, reason, e.Event)
 	}
 }
 
@@ -319,19 +316,19 @@ func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 const maxPullSecrets = 64
 
 // pullSecrets are the pod's, of those that exist, each once, and the names of those that cannot be read.
-func (w *Worker) pullSecrets(ctx context.Context, pod *corev1.Pod) (found []*corev1.Secret, missing []string) {
+func (s *starter) pullSecrets(ctx context.Context, pod *corev1.Pod) (found []*corev1.Secret, missing []string) {
 	seen := map[string]bool{}
 	for _, reference := range pod.Spec.ImagePullSecrets {
 		if seen[reference.Name] {
 			continue
 		}
 		if len(seen) == maxPullSecrets {
-			w.env.Events.Eventf(podRef(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			s.env.Events.Eventf(podRef(pod), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 				"Only the first %d image pull secrets of the pod are used.", maxPullSecrets)
 			break
 		}
 		seen[reference.Name] = true
-		s, err := w.env.Refs.Secret(ctx, pod.Namespace, reference.Name)
+		s, err := s.env.Refs.Secret(ctx, pod.Namespace, reference.Name)
 		if err != nil {
 			missing = append(missing, reference.Name)
 			continue
@@ -341,7 +338,7 @@ func (w *Worker) pullSecrets(ctx context.Context, pod *corev1.Pod) (found []*cor
 	return found, missing
 }
 
-func (w *Worker) containerConfig(
+func (s *starter) containerConfig(
 	ctx context.Context, in Input, action Action, container *corev1.Container, img *image.Outcome,
 	users *runtimeapi.UserNamespace,
 ) (*runtimeapi.ContainerConfig, error) {
@@ -349,17 +346,17 @@ func (w *Worker) containerConfig(
 	if _, err := refs.Of(pod); err != nil {
 		return nil, err
 	}
-	ips := w.podIPs(in)
+	ips := s.podIPs(in)
 	room := translate.NewRoom(pod)
 	env, err := translate.Env(ctx, pod, container, translate.EnvInput{
 		Room:        room,
-		Sources:     w.env.Refs,
-		Services:    w.env.Services(pod.Namespace),
-		Allocatable: w.env.Allocatable(),
+		Sources:     s.env.Refs,
+		Services:    s.env.Services(pod.Namespace),
+		Allocatable: s.env.Allocatable(),
 		PodIPs:      ips,
-		HostIPs:     w.env.HostIPs,
+		HostIPs:     s.env.HostIPs,
 		VolumeDir: func(name string) string {
-			d, err := w.env.Volumes.Path(ctx, pod, name)
+			d, err := s.env.Volumes.Path(ctx, pod, name)
 			_ = err
 			return d
 		}, // an empty path is the answer
@@ -367,29 +364,29 @@ func (w *Worker) containerConfig(
 	if err != nil {
 		return nil, err
 	}
-	recursive, err := w.canMountRecursively(ctx, pod, container)
+	recursive, err := s.canMountRecursively(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := w.env.Volumes.Mounts(ctx, pod, container, recursive, func(s string) (string, error) {
+	mounts, err := s.env.Volumes.Mounts(ctx, pod, container, recursive, func(s string) (string, error) {
 		return translate.ExpandPath(s, env, room)
 	})
 	if err != nil {
 		return nil, err
 	}
-	extra, err := w.ownMounts(pod, container, action.Restart, ips)
+	extra, err := s.ownMounts(pod, container, action.Restart, ips)
 	if err != nil {
 		return nil, err
 	}
-	devices, err := w.env.Volumes.Devices(ctx, pod, container)
+	devices, err := s.env.Volumes.Devices(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
-	cdi, err := w.env.Devices.CDIDeviceIDs(ctx, pod, container)
+	cdi, err := s.env.Devices.CDIDeviceIDs(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
-	given, err := w.env.Plugins.RunContainerOptions(ctx, pod, container)
+	given, err := s.env.Plugins.RunContainerOptions(ctx, pod, container)
 	if err != nil {
 		return nil, err
 	}
@@ -409,8 +406,8 @@ func (w *Worker) containerConfig(
 		Annotations: given.Annotations,
 		ImageRef:    img.Ref,
 		Image:       img.Image,
-		MemoryBytes: w.env.MemoryBytes,
-		SeccompDir:  w.env.SeccompDir,
+		MemoryBytes: s.env.MemoryBytes,
+		SeccompDir:  s.env.SeccompDir,
 		TargetID:    target(in, container.Name),
 		Users:       users,
 		Room:        room,
@@ -431,10 +428,10 @@ func target(in Input, name string) string {
 }
 
 // ownMounts are the kubelet's own additions: /etc/hosts and the termination message's file.
-func (w *Worker) ownMounts(
+func (s *starter) ownMounts(
 	pod *corev1.Pod, container *corev1.Container, restart int, ips []string,
 ) ([]*runtimeapi.Mount, error) {
-	dir := w.env.Volumes.PodDir(w.uid)
+	dir := s.env.Volumes.PodDir(s.uid)
 	var out []*runtimeapi.Mount
 	taken := func(path string) bool {
 		return slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {
@@ -443,11 +440,11 @@ func (w *Worker) ownMounts(
 	}
 	if !taken("/etc/hosts") {
 		path := filepath.Join(dir, "etc-hosts")
-		node, err := os.ReadFile(w.env.HostsFile)
+		node, err := os.ReadFile(s.env.HostsFile)
 		if err != nil && !os.IsNotExist(err) {
 			return nil, fmt.Errorf("read hosts file: %w", err)
 		}
-		if err := writeIfNew(path, translate.Hosts(pod, ips, w.env.ClusterDomain, node)); err != nil {
+		if err := writeIfNew(path, translate.Hosts(pod, ips, s.env.ClusterDomain, node)); err != nil {
 			return nil, err
 		}
 		out = append(out, &runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: path})

@@ -21,63 +21,63 @@ import (
 )
 
 // take collects the news since the last round, and applies the results of the actions that ended.
-func (w *Worker) take() (News, view) {
-	news, ended := w.inbox.take()
+func (l *loop) take() (News, view) {
+	news, ended := l.inbox.take()
 	for _, r := range ended {
-		w.s.actions.end(r)
+		l.s.actions.end(r)
 	}
 	if news&NodeChanged != 0 {
-		w.s.actions.clear(string(OpSandbox))
+		l.s.actions.clear(string(OpSandbox))
 	}
 	if news&RefsChanged != 0 {
 		// volumes that are being set up may have read what was there before
-		w.s.volumes.dirty = w.s.volumes.done || w.s.actions.flying(OpVolumes)
-		w.s.actions.retry(func(key string, f Failed) bool {
+		l.s.volumes.dirty = l.s.volumes.done || l.s.actions.flying(OpVolumes)
+		l.s.actions.retry(func(key string, f Failed) bool {
 			return key == string(OpVolumes) || f.Reason == reasonConfig
 		})
 	}
-	return news, w.inbox.view() // after the results, which may have brought a newer version
+	return news, l.inbox.view() // after the results, which may have brought a newer version
 }
 
 // step does one round, as the package comment says, and returns when the next is due without being woken; zero: never.
-func (w *Worker) step(ctx context.Context) time.Time {
-	news, view := w.take()
-	if w.s.forgotten {
+func (l *loop) step(ctx context.Context) time.Time {
+	news, view := l.take()
+	if l.s.forgotten {
 		return time.Time{} // its resources are released: nothing may be acquired again
 	}
-	if news&(RuntimeChanged|NodeChanged) != 0 || w.Observed() == nil {
-		if !w.read(ctx, view.pod) {
-			w.inbox.keep(RuntimeChanged)
-			return time.Now().Add(min(time.Second<<min(w.s.readErr, 4), 10*time.Second))
+	if news&(RuntimeChanged|NodeChanged) != 0 || l.observed.Load() == nil {
+		if !l.read(ctx, view.pod) {
+			l.inbox.keep(RuntimeChanged)
+			return time.Now().Add(min(time.Second<<min(l.s.readErr, 4), 10*time.Second))
 		}
 	}
-	w.recall(view)
-	w.noticePod(view.pod)
-	in := w.input(view)
-	if !w.s.admission.done && !view.gone {
-		if !w.admit(ctx, &in, view.pod) {
+	l.recall(view)
+	l.noticePod(view.pod)
+	in := l.input(view)
+	if !l.s.admission.done && !view.gone {
+		if !l.admit(ctx, &in, view.pod) {
 			return time.Time{}
 		}
 	}
-	if end := w.eviction.verdict(); end != nil && w.s.end == nil {
-		w.s.end = end
+	if end := l.eviction.verdict(); end != nil && l.s.end == nil {
+		l.s.end = end
 		in.End = end
 	}
-	in.Refused = w.s.resizes.denial(&in, w.env.Resize)
-	plan := w.decide(&in)
+	in.Refused = l.s.resizes.denial(&in, l.env.Resize)
+	plan := l.decide(&in)
 	if in.Refused != nil {
-		plan.wakeAt(w.s.resizes.retry)
+		plan.wakeAt(l.s.resizes.retry)
 	}
 	if plan.End != nil {
-		if w.s.end == nil && plan.End.Reason == reasonDeadline {
-			w.env.Events.Event(podRef(view.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
+		if l.s.end == nil && plan.End.Reason == reasonDeadline {
+			l.env.Events.Event(podRef(view.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
 		}
-		w.s.end = plan.End
+		l.s.end = plan.End
 		in.End = plan.End
 	}
-	w.useRefs(view.pod, plan)
+	l.useRefs(view.pod, plan)
 	wake := plan.Wake
-	written, at := w.report(ctx, in, plan, view)
+	written, at := l.report(ctx, in, plan, view)
 	wake = earliest(wake, at)
 	if written && plan.Terminal && !in.StatusDone {
 		in.StatusDone = true
@@ -85,29 +85,29 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		wake = earliest(wake, plan.Wake)
 	}
 	if plan.Terminal && in.TornDown {
-		w.eviction.complete()
+		l.eviction.complete()
 	}
-	w.env.Probes.Sync(ctx, w.uid, plan.Probes, func(id string) bool { return w.Observed().Find(id) != nil })
+	l.env.Probes.Sync(ctx, l.uid, plan.Probes, func(id string) bool { return l.observed.Load().Find(id) != nil })
 	for _, key := range plan.Cancel {
-		w.s.actions.cancel(key)
+		l.s.actions.cancel(key)
 	}
 	for _, a := range plan.Actions {
-		w.do(ctx, in, a)
+		l.do(ctx, in, a)
 	}
-	w.leaveStart(in)
+	l.leaveStart(in)
 	if !plan.Terminal && !plan.Stopping {
-		wake = earliest(wake, w.refreshVolumes())
+		wake = earliest(wake, l.refreshVolumes())
 	}
 	return wake
 }
 
 // refreshVolumes marks the volumes' files as outdated when their refresh time has come. It returns that time.
-func (w *Worker) refreshVolumes() time.Time {
-	at := w.s.volumes.refresh
+func (l *loop) refreshVolumes() time.Time {
+	at := l.s.volumes.refresh
 	if !at.IsZero() && !time.Now().Before(at) {
-		w.s.volumes.dirty = true
-		w.s.volumes.refresh = time.Time{}
-		w.Notify(Nothing)
+		l.s.volumes.dirty = true
+		l.s.volumes.refresh = time.Time{}
+		l.inbox.notify(Nothing)
 	}
 	return at
 }
@@ -119,27 +119,27 @@ type admission struct {
 }
 
 // admit asks whether the pod may run here; false: not yet, the step is woken again.
-func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
+func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 	if !fresh(*in) {
-		w.s.admission.done = true
-		w.env.Adopt(pod)
+		l.s.admission.done = true
+		l.env.Adopt(pod)
 		return true
 	}
-	if w.s.admission.room != nil {
+	if l.s.admission.room != nil {
 		select {
-		case <-w.s.admission.room:
+		case <-l.s.admission.room:
 		default:
 			return false
 		}
 	}
-	end, leaving := w.env.Admit(pod)
-	w.s.end = end
+	end, leaving := l.env.Admit(pod)
+	l.s.end = end
 	in.End = end
-	w.s.admission.room = nil
+	l.s.admission.room = nil
 	if len(leaving) > 0 {
 		room := make(chan struct{})
-		w.s.admission.room = room
-		w.ops.Go(func() {
+		l.s.admission.room = room
+		l.ops.Go(func() {
 			for _, one := range leaving {
 				select {
 				case <-one:
@@ -148,11 +148,11 @@ func (w *Worker) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 				}
 			}
 			close(room)
-			w.Notify(Nothing)
+			l.inbox.notify(Nothing)
 		})
 		return false
 	}
-	w.s.admission.done = true
+	l.s.admission.done = true
 	return true
 }
 
@@ -198,25 +198,25 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // input takes a snapshot of what Decide looks at. Actions read it beside the loop, so its maps are copies.
-func (w *Worker) input(v view) Input {
+func (l *loop) input(v view) Input {
 	in := Input{
 		Pod:         v.pod,
 		Gone:        v.gone,
-		Local:       w.static,
-		Observed:    w.Observed(),
+		Local:       l.static,
+		Observed:    l.observed.Load(),
 		Now:         time.Now(),
-		HostIP:      first(w.env.HostIPs),
-		Flights:     w.s.actions.underWay(),
-		Failed:      maps.Clone(w.s.actions.failed),
-		Result:      w.env.Probes.Result,
-		Limits:      w.s.resizes.limits,
-		End:         w.s.end,
-		VolumesDone: w.s.volumes.done,
-		VolumesDirt: w.s.volumes.dirty,
-		TornDown:    w.s.volumes.tornDown,
-		Deleted:     w.s.deleted,
+		HostIP:      first(l.env.HostIPs),
+		Flights:     l.s.actions.underWay(),
+		Failed:      maps.Clone(l.s.actions.failed),
+		Result:      l.env.Probes.Result,
+		Limits:      l.s.resizes.limits,
+		End:         l.s.end,
+		VolumesDone: l.s.volumes.done,
+		VolumesDirt: l.s.volumes.dirty,
+		TornDown:    l.s.volumes.tornDown,
+		Deleted:     l.s.deleted,
 	}
-	w.s.containers.describe(&in)
+	l.s.containers.describe(&in)
 	return in
 }
 
@@ -228,24 +228,24 @@ func first(s []string) string {
 }
 
 // read asks the runtime about the pod, and notes exits.
-func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
+func (l *loop) read(ctx context.Context, pod *corev1.Pod) bool {
 	begin := time.Now()
-	seen, err := runtimestate.Read(ctx, w.env.Runtime, w.uid)
-	w.env.Metrics.PodRead(time.Since(begin))
+	seen, err := runtimestate.Read(ctx, l.env.Runtime, l.uid)
+	l.env.Metrics.PodRead(time.Since(begin))
 	if err != nil {
 		if ctx.Err() == nil {
-			w.s.readErr++
-			w.env.Log.Warn("read pod from the runtime", "pod", podinfo.FullName(pod), "err", err)
+			l.s.readErr++
+			l.env.Log.Warn("read pod from the runtime", "pod", podinfo.FullName(pod), "err", err)
 		}
 		return false
 	}
-	w.s.readErr = 0
-	if w.observed.Swap(seen) == nil {
-		w.recallBackOff()
+	l.s.readErr = 0
+	if l.observed.Swap(seen) == nil {
+		l.recallBackOff()
 	}
 	for i := range seen.Containers {
 		container := &seen.Containers[i]
-		record := w.s.containers.run(container.ID)
+		record := l.s.containers.run(container.ID)
 		if !container.Exited() || record.exited {
 			continue
 		}
@@ -254,7 +254,7 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 		if spec != nil {
 			record.message = terminationMessage(pod, spec, container)
 		}
-		if container.Finished.Before(w.s.first) {
+		if container.Finished.Before(l.s.first) {
 			continue // before our time
 		}
 		reason := container.Reason
@@ -263,12 +263,12 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 		} else if reason == "" {
 			reason = "Error"
 		}
-		w.env.Metrics.ContainerTerminated(kind, container.ExitCode, reason)
-		w.env.Marks.Emit(event.Event{
+		l.env.Metrics.ContainerTerminated(kind, container.ExitCode, reason)
+		l.env.Marks.Emit(event.Event{
 			Step:      event.StepContainerExited,
-			Component: w.env.Component,
+			Component: l.env.Component,
 			At:        container.Finished,
-			Subject:   w.subject,
+			Subject:   l.subject,
 			Detail: &event.Container{
 				Name:     container.Name,
 				ID:       container.ID,
@@ -279,36 +279,36 @@ func (w *Worker) read(ctx context.Context, pod *corev1.Pod) bool {
 			},
 		})
 	}
-	w.s.containers.keep(func(id string) bool { return seen.Find(id) != nil })
+	l.s.containers.keep(func(id string) bool { return seen.Find(id) != nil })
 	return true
 }
 
 // useRefs watches the objects that the pod refers to. Once the pod is being stopped, its volumes stay as they are.
-func (w *Worker) useRefs(p *corev1.Pod, plan Plan) {
-	if plan.Terminal || plan.Stopping || w.s.end != nil {
-		w.env.Refs.Use(w.uid, nil)
+func (l *loop) useRefs(p *corev1.Pod, plan Plan) {
+	if plan.Terminal || plan.Stopping || l.s.end != nil {
+		l.env.Refs.Use(l.uid, nil)
 		return
 	}
 	used, err := refs.Of(p)
 	if err != nil {
 		used = nil // the pod does not start, see setUpVolumes and containerConfig
 	}
-	w.env.Refs.Use(w.uid, used)
+	l.env.Refs.Use(l.uid, used)
 }
 
 // noticePod detects changes of pod fields that the downward API shows in volumes and environments.
-func (w *Worker) noticePod(p *corev1.Pod) {
+func (l *loop) noticePod(p *corev1.Pod) {
 	if !showsItself(p) {
 		return
 	}
 	now := shown(p)
-	if w.s.labels != "" && w.s.labels != now {
-		w.s.volumes.dirty = w.s.volumes.done
+	if l.s.labels != "" && l.s.labels != now {
+		l.s.volumes.dirty = l.s.volumes.done
 	}
-	if w.s.labels != now {
-		w.s.labels = now
+	if l.s.labels != now {
+		l.s.labels = now
 		// a changed annotation may mend an environment or a subPathExpr
-		w.s.actions.retry(func(_ string, f Failed) bool { return f.Reason == reasonConfig })
+		l.s.actions.retry(func(_ string, f Failed) bool { return f.Reason == reasonConfig })
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 func ownUsers(p *corev1.Pod) bool { return p.Spec.HostUsers != nil && !*p.Spec.HostUsers }
 
 // users is the user namespace that the pod's sandbox was made with; nil: the node's.
-func (w *Worker) users(p *corev1.Pod) (*runtimeapi.UserNamespace, error) {
+func (s *starter) users(p *corev1.Pod) (*runtimeapi.UserNamespace, error) {
 	if !ownUsers(p) {
 		return nil, nil
 	}
-	if ns := w.env.Users.Of(w.uid); ns != nil {
+	if ns := s.env.Users.Of(s.uid); ns != nil {
 		return ns, nil
 	}
 	return nil, errors.New("the pod has `spec.hostUsers: false`, but its sandbox was made without a user namespace: " +
@@ -31,32 +31,32 @@ func (w *Worker) users(p *corev1.Pod) (*runtimeapi.UserNamespace, error) {
 
 // acquireUsers returns the runtime handler for a new sandbox of the pod, and its user namespace; nil: the node's. A pod
 // that wants its own where there are none gets an error, never the node's.
-func (w *Worker) acquireUsers(
+func (s *starter) acquireUsers(
 	ctx context.Context, p *corev1.Pod,
 ) (handler string, ns *runtimeapi.UserNamespace, err error) {
 	if p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" {
-		if handler, err = w.env.Handler(ctx, *p.Spec.RuntimeClassName); err != nil {
+		if handler, err = s.env.Handler(ctx, *p.Spec.RuntimeClassName); err != nil {
 			return "", nil, err
 		}
 	}
 	if !ownUsers(p) {
 		return handler, nil, nil
 	}
-	if err := w.canOwnUsers(ctx, handler); err != nil {
+	if err := s.canOwnUsers(ctx, handler); err != nil {
 		return "", nil, err
 	}
-	ns, err = w.env.Users.Acquire(w.uid)
+	ns, err = s.env.Users.Acquire(s.uid)
 	return handler, ns, err
 }
 
 // canOwnUsers asks the runtime whether it can make user namespaces.
-func (w *Worker) canOwnUsers(ctx context.Context, handler string) error {
+func (s *starter) canOwnUsers(ctx context.Context, handler string) error {
 	said := "can't set `spec.hostUsers: false`, runtime does not support user namespaces"
 	if handler != "" {
 		said = fmt.Sprintf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user "+
 			"namespaces", handler)
 	}
-	features, info, err := w.features(ctx, handler)
+	features, info, err := s.features(ctx, handler)
 	switch {
 	case err != nil:
 		return err
@@ -72,10 +72,10 @@ func (w *Worker) canOwnUsers(ctx context.Context, handler string) error {
 
 // features returns what a handler of the runtime can do, and what the runtime says about itself. The features of an
 // unknown handler are nil.
-func (w *Worker) features(
+func (s *starter) features(
 	ctx context.Context, handler string,
 ) (can *runtimeapi.RuntimeHandlerFeatures, info map[string]string, err error) {
-	st, err := w.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	st, err := s.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask the runtime for its features: %w", err)
 	}
@@ -92,17 +92,17 @@ func (w *Worker) features(
 
 // canMountRecursively reports whether the pod's runtime handler can make mounts read-only with all mounts below
 // them. It asks only for a container that has such a mount.
-func (w *Worker) canMountRecursively(ctx context.Context, p *corev1.Pod, c *corev1.Container) (bool, error) {
+func (s *starter) canMountRecursively(ctx context.Context, p *corev1.Pod, c *corev1.Container) (bool, error) {
 	if !slices.ContainsFunc(c.VolumeMounts, volume.WantsRecursiveReadOnly) {
 		return false, nil
 	}
 	handler := ""
 	if p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" {
 		var err error
-		if handler, err = w.env.Handler(ctx, *p.Spec.RuntimeClassName); err != nil {
+		if handler, err = s.env.Handler(ctx, *p.Spec.RuntimeClassName); err != nil {
 			return false, err
 		}
 	}
-	features, _, err := w.features(ctx, handler)
+	features, _, err := s.features(ctx, handler)
 	return features.GetRecursiveReadOnlyMounts(), err
 }

@@ -5,7 +5,6 @@ package pod
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/podcgroup"
-	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/runtimestate"
@@ -82,67 +80,19 @@ type Env struct {
 	Node func() *corev1.ObjectReference
 }
 
-// Worker owns one pod from its first sight to its last trace.
+// Worker owns one pod from its first sight to its last trace. Its methods may be called from any goroutine.
 type Worker struct {
-	env     *Env
-	uid     string
-	static  bool
-	subject event.Subject // of its marks
-
 	inbox    inbox
 	eviction eviction
-	observed atomic.Pointer[runtimestate.Pod] // stored by the loop, for itself and others
-
-	s   state // the loop's own
-	ops sync.WaitGroup
+	observed atomic.Pointer[runtimestate.Pod] // stored by the loop
+	loop     *loop
 }
 
-// state belongs to the worker's goroutine.
-type state struct {
-	first      time.Time // when the kubelet first saw the pod
-	actions    actions
-	containers containers
-	admission  admission
-	volumes    volumes
-	start      startTurn
-	resizes    resizes
-	report     reported
-	end        *End
-	labels     string // what the downward API last showed
-	readErr    int    // how often the runtime could not be read, in a row
-
-	recalled  bool // what an earlier run of the kubelet knew is taken over
-	deleted   bool // the API object is deleted
-	forgotten bool // the pod's last traces are removed: the worker ends
-}
-
-// volumes is how far the pod's volumes are.
-type volumes struct {
-	done     bool      // set up at least once
-	dirty    bool      // what they show has changed
-	refresh  time.Time // when tokens are due; zero: never
-	tornDown bool
-}
-
-// New returns a worker for a pod. seen is when the kubelet first observed it.
+// New returns a worker for a pod. seen is when the kubelet first observed it. It starts nothing.
 func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
-	return &Worker{
-		env:    env,
-		uid:    string(p.UID),
-		static: podinfo.Static(p),
-		subject: event.Subject{
-			Resource:  "pods",
-			Namespace: p.Namespace,
-			Name:      p.Name,
-			UID:       string(p.UID),
-		},
-		inbox: inbox{wake: signal.New(), pod: p, news: RuntimeChanged},
-		s: state{
-			first:      seen,
-			actions:    newActions(),
-			containers: newContainers(),
-		},
-	}
+	w := &Worker{inbox: inbox{wake: signal.New(), pod: p, news: RuntimeChanged}}
+	w.loop = newLoop(env, p, seen, w)
+	return w
 }
 
 // Notify passes news to the worker, which looks again.
@@ -183,72 +133,5 @@ func (w *Worker) Leaving() <-chan struct{} { return w.eviction.leaving() }
 func (w *Worker) Left() bool { return w.eviction.hasLeft() }
 
 // Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It
-// reports whether nothing is left.
-func (w *Worker) Run(ctx context.Context) (gone bool) {
-	defer w.leaveUnfinished() // after the actions have ended
-	defer w.ops.Wait()
-	opctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	w.markSeen()
-	for create := true; ; create = false {
-		begin := time.Now()
-		next := w.step(opctx)
-		w.env.Metrics.PodStep(create, time.Since(begin))
-		if w.s.forgotten {
-			w.eviction.complete()
-			w.ops.Wait() // a mirror's deletion may be under way
-			return true
-		}
-		timer.Stop()
-		if !next.IsZero() {
-			timer.Reset(max(time.Until(next), 0))
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-w.inbox.wake.C():
-		case <-timer.C:
-		}
-	}
-}
-
-// launch runs an action beside the loop. work returns what the loop then applies.
-func (w *Worker) launch(ctx context.Context, a Action, work func(ctx context.Context) func()) {
-	key := a.Key()
-	ctx = w.s.actions.begin(ctx, a)
-	w.ops.Go(func() {
-		apply := work(ctx) // its context ends once the loop has applied it
-		w.inbox.finish(result{key, apply})
-	})
-}
-
-func (w *Worker) mark(step event.Step, begin time.Time, err error, detail any) {
-	mk := event.Event{
-		Step:      step,
-		Component: w.env.Component,
-		At:        begin,
-		Took:      time.Since(begin),
-		Subject:   w.subject,
-		Detail:    detail,
-	}
-	if err != nil {
-		mk.Err = err.Error()
-	}
-	w.env.Marks.Emit(mk)
-}
-
-// markSeen sends the mark of a pod from the API. The reader of the file marks a static pod.
-func (w *Worker) markSeen() {
-	if w.static {
-		return
-	}
-	w.env.Marks.Emit(event.Event{
-		Step:      event.StepSeen,
-		Component: w.env.Component,
-		At:        w.s.first,
-		Subject:   w.subject,
-		Detail:    &event.Seen{Source: "api"},
-	})
-}
+// reports whether nothing is left. Call it once.
+func (w *Worker) Run(ctx context.Context) (gone bool) { return w.loop.run(ctx) }
