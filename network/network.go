@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"keelson/lib/keylock"
+	"keelson/lib/signal"
 )
 
 // Config configures a Network.
@@ -68,7 +69,7 @@ type Network struct {
 	mtu     int                   // of new pods' links
 	begun   func()                // closes started
 	waiting []string              // links to be deleted
-	wake    chan struct{}         // capacity 1: waiting is not empty
+	wake    signal.Signal         // waiting is not empty
 	// going are the links in waiting or being deleted, with the addresses that are free once the link is deleted.
 	going map[string][]netip.Addr
 }
@@ -106,7 +107,7 @@ func New(cfg Config) (*Network, error) {
 		last:     map[int]netip.Addr{},
 		ports:    map[portKey]string{},
 		own:      map[uint16]string{},
-		wake:     make(chan struct{}, 1),
+		wake:     signal.New(),
 		started:  make(chan struct{}),
 		going:    map[string][]netip.Addr{},
 	}

@@ -36,10 +36,7 @@ func (n *Network) deleteLater(name string, addrs ...netip.Addr) {
 		n.used[a] = "link " + name
 	}
 	n.mu.Unlock()
-	select {
-	case n.wake <- struct{}{}:
-	default: // it is signalled already
-	}
+	n.wake.Notify()
 }
 
 // deleteLinks deletes queued links until ctx is done.
@@ -48,7 +45,7 @@ func (n *Network) deleteLinks(ctx context.Context, k *kernel) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.wake:
+		case <-n.wake.C():
 			n.deleteWaiting(k)
 		}
 	}

@@ -100,7 +100,7 @@ func (e *userEnd) answer() {
 		select {
 		case <-e.closed:
 			return
-		case <-e.gate.ask:
+		case <-e.gate.ask.C():
 			if state, err := e.dev.IpcGet(); err == nil {
 				e.gate.learn(state, time.Now())
 			}

@@ -16,6 +16,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"keelson/lib/signal"
 )
 
 // The WireGuard library uses a buffer of 64 KiB for each packet from the link to the socket, and its queues hold
@@ -32,7 +34,7 @@ const (
 
 type gate struct {
 	out, in flow          // from the link to the socket, and back
-	ask     chan struct{} // capacity 1: handshakes should be read
+	ask     signal.Signal // handshakes should be read
 
 	mu    sync.Mutex
 	peers map[Key]*allowance
@@ -44,17 +46,17 @@ type gate struct {
 // flow counts packets in transit.
 type flow struct {
 	count    *atomic.Int64
-	progress chan struct{} // capacity 1
+	progress signal.Signal
 }
 
-func newFlow() flow { return flow{new(atomic.Int64), make(chan struct{}, 1)} }
+func newFlow() flow { return flow{new(atomic.Int64), signal.New()} }
 
 // wait waits while too many packets are in transit.
 func (f flow) wait() {
 	for f.count.Load() > mostUnderWay {
 		stuck := time.NewTimer(noProgress)
 		select {
-		case <-f.progress:
+		case <-f.progress.C():
 		case <-stuck.C:
 			f.count.Store(0)
 		}
@@ -67,10 +69,7 @@ func (f flow) left(n int) {
 	if f.count.Add(-int64(n)) < 0 {
 		f.count.Store(0)
 	}
-	select {
-	case f.progress <- struct{}{}:
-	default:
-	}
+	f.progress.Notify()
 }
 
 // allowance limits the packets to a peer.
@@ -84,7 +83,7 @@ func newGate() *gate {
 	return &gate{
 		out:   newFlow(),
 		in:    newFlow(),
-		ask:   make(chan struct{}, 1),
+		ask:   signal.New(),
 		peers: map[Key]*allowance{},
 		to:    map[netip.Prefix]*allowance{},
 	}
@@ -142,10 +141,7 @@ func (g *gate) allows(to netip.Addr, now time.Time) bool {
 	}
 	if now.Sub(g.asked) > askEvery {
 		g.asked = now
-		select {
-		case g.ask <- struct{}{}:
-		default: // it is signalled already
-		}
+		g.ask.Notify()
 	}
 	if p.free == 0 && now.Sub(p.given) > silentEvery {
 		p.free = 1

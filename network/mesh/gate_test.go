@@ -37,7 +37,7 @@ func TestSilentPeers(t *testing.T) {
 		if got := passed("10.42.1.7", 100) + passed("fd42:0:0:1::7", 100); got != silentBurst {
 			t.Errorf("%d packets pass to a silent peer, want %d", got, silentBurst)
 		}
-		if len(gate.ask) != 1 {
+		if len(gate.ask.C()) != 1 {
 			t.Error("nobody asks whether there is a session")
 		}
 		if got := passed("10.42.2.7", 5) + passed("192.0.2.1", 5); got != 10 {
