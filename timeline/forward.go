@@ -18,6 +18,7 @@ import (
 
 	"keelson/client"
 	"keelson/event"
+	"keelson/lib/signal"
 )
 
 // Limits of a Forwarder: marks held, time to collect a batch, and wait before a retry.
@@ -36,7 +37,7 @@ type Forwarder struct {
 	mu          sync.Mutex
 	held        []event.Event
 	unsupported bool // the server does not accept marks
-	wake        chan struct{}
+	wake        signal.Signal
 }
 
 // NewForwarder creates a forwarder; it starts nothing.
@@ -44,7 +45,7 @@ func NewForwarder(c *client.Client, log *slog.Logger) *Forwarder {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Forwarder{client: c, log: log, wake: make(chan struct{}, 1)}
+	return &Forwarder{client: c, log: log, wake: signal.New()}
 }
 
 // Listen implements event.Listener.
@@ -58,10 +59,7 @@ func (f *Forwarder) Listen(m event.Event) {
 		f.held = f.held[len(f.held)-maxHeld+1:]
 	}
 	f.held = append(f.held, m)
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Notify()
 }
 
 // Run sends marks until ctx is done. It stops sending to a server that does not accept marks.
@@ -73,7 +71,7 @@ func (f *Forwarder) Run(ctx context.Context, ready func()) error {
 	ready()
 	for {
 		select {
-		case <-f.wake:
+		case <-f.wake.C():
 		case <-ctx.Done():
 			return nil
 		}
