@@ -12,6 +12,7 @@ import (
 
 	"keelson/apiserver/objects"
 	"keelson/lib/cpusem"
+	"keelson/lib/signal"
 )
 
 // watcher is one running watch. The feed pushes shared changes to its queue; its own goroutine selects and delivers.
@@ -24,7 +25,7 @@ type watcher struct {
 	start     int64     // changes up to this revision are not delivered
 	backlog   []*change // changes between start and the registration; a shared part of the window
 	events    chan objects.Event
-	wake      chan struct{} // has a buffer of one
+	wake      signal.Signal
 
 	mu    sync.Mutex
 	queue []*change
@@ -60,7 +61,7 @@ func (w *watcher) push(c *change) {
 	first := len(w.queue) <= 1
 	w.mu.Unlock()
 	if first {
-		w.wakeUp()
+		w.wake.Notify()
 	}
 }
 
@@ -70,14 +71,7 @@ func (w *watcher) terminate() {
 	w.ended = true
 	w.queue = nil
 	w.mu.Unlock()
-	w.wakeUp()
-}
-
-func (w *watcher) wakeUp() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Notify()
 }
 
 func (w *watcher) drain() (batch []*change, ended bool) {
@@ -120,7 +114,7 @@ func (r *Resource) Watch(ctx context.Context, query objects.ListQuery) (objects.
 		start:     rev,
 		namespace: r.records.ScopeOf(query.Namespace),
 		events:    make(chan objects.Event, buffered),
-		wake:      make(chan struct{}, 1),
+		wake:      signal.New(),
 	}
 	w.route.key, w.route.index, w.route.value = r.indexLookup(&query)
 	switch {
@@ -195,7 +189,7 @@ func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot
 			return
 		}
 		select {
-		case <-w.wake:
+		case <-w.wake.C():
 		case <-last:
 			last = nil
 			w.resource.bookmarkOne(w)
