@@ -16,6 +16,7 @@ import (
 
 	"keelson/kubelet/logs"
 	"keelson/lib/logrotate"
+	"keelson/lib/signal"
 	"keelson/runtime/shim/logfile"
 )
 
@@ -25,7 +26,7 @@ type sequence struct {
 	rest []byte
 	next int
 	read atomic.Int64
-	more chan struct{} // read has grown
+	more signal.Signal // read has grown
 }
 
 func (s *sequence) Write(p []byte) (int, error) {
@@ -44,10 +45,7 @@ func (s *sequence) Write(p []byte) (int, error) {
 		s.rest = rest
 	}
 	s.read.Add(int64(len(p)))
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	s.more.Notify()
 	return len(p), nil
 }
 
@@ -65,7 +63,7 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 	}
 	var alive atomic.Bool
 	alive.Store(true)
-	seq := &sequence{t: t, more: make(chan struct{}, 1)}
+	seq := &sequence{t: t, more: signal.New()}
 	followed := make(chan error, 1)
 	gone := make(chan struct{})
 	go func() { // ends when alive is false
@@ -87,7 +85,7 @@ func TestFollowALogAtFullSpeed(t *testing.T) {
 		}
 		for written-seq.read.Load() > policy.MaxSize && len(followed) == 0 {
 			select {
-			case <-seq.more:
+			case <-seq.more.C():
 			case <-gone:
 			}
 		}

@@ -30,6 +30,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/client/servers"
 	"keelson/lib/run"
+	"keelson/lib/signal"
 	"keelson/pki"
 )
 
@@ -105,21 +106,18 @@ const (
 // kubeletClientCAs are the client CAs of a kubelet. They may become known, or change, after the kubelet has started.
 type kubeletClientCAs struct {
 	pool      atomic.Pointer[x509.CertPool]
-	connected chan struct{} // holds an item when a client has connected since the last refresh; nil: no refresh
+	connected signal.Signal // a client has connected since the last refresh; zero: no refresh
 }
 
 func newKubeletClientCAs(p *x509.CertPool) *kubeletClientCAs {
-	a := &kubeletClientCAs{connected: make(chan struct{}, 1)}
+	a := &kubeletClientCAs{connected: signal.New()}
 	a.pool.Store(p)
 	return a
 }
 
 // Pool returns the CAs. It is never nil: with nil, Go would trust the system's CAs.
 func (a *kubeletClientCAs) Pool() *x509.CertPool {
-	select {
-	case a.connected <- struct{}{}:
-	default:
-	}
+	a.connected.Notify()
 	return a.pool.Load()
 }
 
@@ -265,7 +263,7 @@ func (a *kubeletClientCAs) follow(
 			err = a.set(otherwise)
 		}
 		pause := wait
-		called := (chan struct{})(nil)
+		called := (<-chan struct{})(nil)
 		switch {
 		case err != nil:
 			if ctx.Err() == nil {
@@ -280,11 +278,11 @@ func (a *kubeletClientCAs) follow(
 				break
 			}
 			pause = askAgainKnown
-			called = a.connected
+			called = a.connected.C()
 		default:
 			wait = time.Second
 			pause = askAgainUnknown
-			called = a.connected
+			called = a.connected.C()
 		}
 		select {
 		case <-ctx.Done():
