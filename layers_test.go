@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"auth":        {"lib", "event", "api", "pki"},
 	"apiserver":   {"lib", "event", "api", "pki", "store", "auth"},
 	"client":      {"lib", "api"},
-	"scheduler":   {"event", "api", "client"},
+	"scheduler":   {"lib", "event", "api", "client"},
 	"controllers": {"lib", "event", "api", "client", "pki"},
 	"kubelet":     {"lib", "event", "api", "client", "cri", "pki"},
 	"proxy":       {"lib", "event", "api", "client", "network"},

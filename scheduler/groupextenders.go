@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/lib/signal"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
@@ -26,37 +27,28 @@ import (
 type groupQueue struct {
 	mu    sync.Mutex
 	heads []*queue.Item
-	ready chan struct{} // has an element when heads is not empty
+	ready signal.Signal // heads is not empty
 }
 
-func newGroupQueue() *groupQueue { return &groupQueue{ready: make(chan struct{}, 1)} }
+func newGroupQueue() *groupQueue { return &groupQueue{ready: signal.New()} }
 
 func (h *groupQueue) add(head *queue.Item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.heads = append(h.heads, head)
-	h.signalLocked()
-}
-
-func (h *groupQueue) signalLocked() {
-	select {
-	case h.ready <- struct{}{}:
-	default: // it is signalled already
-	}
+	h.ready.Notify()
 }
 
 // pop waits for a group; nil: ctx is done.
 func (h *groupQueue) pop(ctx context.Context) *queue.Item {
-	select {
-	case <-h.ready:
-	case <-ctx.Done():
+	if h.ready.Wait(ctx) != nil {
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	head := h.heads[0]
 	if h.heads = slices.Delete(h.heads, 0, 1); len(h.heads) > 0 {
-		h.signalLocked()
+		h.ready.Notify()
 	}
 	return head
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/structured"
 
+	"keelson/lib/signal"
 	"keelson/scheduler/framework"
 )
 
@@ -25,7 +26,7 @@ import (
 //	Filter is out of time -> enqueue -> start, after the attempt -> run -> finish -> Activate -> lastResult
 type Searcher struct {
 	SearcherConfig
-	wake chan struct{} // capacity 1
+	wake signal.Signal
 
 	mu          sync.Mutex
 	running     bool
@@ -81,7 +82,7 @@ type nodeResult struct {
 
 // NewSearcher returns a Searcher. It accepts requests while Run runs.
 func NewSearcher(c SearcherConfig) *Searcher {
-	return &Searcher{SearcherConfig: c, wake: make(chan struct{}, 1), requests: map[types.UID]*searchRequest{}}
+	return &Searcher{SearcherConfig: c, wake: signal.New(), requests: map[types.UID]*searchRequest{}}
 }
 
 // Run searches until ctx is done.
@@ -91,7 +92,7 @@ func (l *Searcher) Run(ctx context.Context) {
 	l.mu.Unlock()
 	for {
 		select {
-		case <-l.wake:
+		case <-l.wake.C():
 		case <-ctx.Done():
 			return
 		}
@@ -152,10 +153,7 @@ func (l *Searcher) enqueue(s *podClaims, node *corev1.Node) *framework.Status {
 	if !q.queued {
 		q.queued = true
 		l.pending = append(l.pending, s.pod.UID)
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		l.wake.Notify()
 	}
 	q.nodes = append(q.nodes, node)
 	return searching

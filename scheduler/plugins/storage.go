@@ -24,6 +24,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson/client"
+	"keelson/lib/signal"
 )
 
 // Storage gives the volume plugins claims, volumes and storage classes. It joins the informer caches with the assumed
@@ -50,7 +51,7 @@ type Storage struct {
 	assumed    map[types.UID][]claimChoice
 
 	listenMu  sync.Mutex
-	listeners map[string][]chan struct{} // of pods in PreBind, by the keys of claims and volumes
+	listeners map[string][]signal.Signal // of pods in PreBind, by the keys of claims and volumes
 
 	counts      volumeCounts
 	freeVolumes freeVolumes
@@ -78,7 +79,7 @@ func NewStorage(c kubernetes.Interface) *Storage {
 		taken:      map[string]string{},
 		placements: map[string]claimPlacement{},
 		assumed:    map[types.UID][]claimChoice{},
-		listeners:  map[string][]chan struct{}{},
+		listeners:  map[string][]signal.Signal{},
 		writing:    make(chan struct{}, maxWriting),
 	}
 	s.freeVolumes.storage = s
@@ -138,18 +139,15 @@ func (s *Storage) Changed(o any) {
 // maxWriting bounds how many bindings write claims and volumes at once.
 const maxWriting = 64
 
-func notify(waits []chan struct{}) {
+func notify(waits []signal.Signal) {
 	for _, w := range waits {
-		select {
-		case w <- struct{}{}:
-		default: // a notification is pending
-		}
+		w.Notify()
 	}
 }
 
-// listen returns a channel that receives when one of the claims or volumes changes, until end is called.
-func (s *Storage) listen(choices []claimChoice) (changed <-chan struct{}, end func()) {
-	w := make(chan struct{}, 1)
+// listen returns a signal of changes of one of the claims or volumes, until end is called.
+func (s *Storage) listen(choices []claimChoice) (changed signal.Signal, end func()) {
+	w := signal.New()
 	var keys []string
 	for _, c := range choices {
 		keys = append(keys, claimKey(c.claim))
@@ -166,7 +164,7 @@ func (s *Storage) listen(choices []claimChoice) (changed <-chan struct{}, end fu
 		s.listenMu.Lock()
 		defer s.listenMu.Unlock()
 		for _, k := range keys {
-			if s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o chan struct{}) bool { return o == w }); len(
+			if s.listeners[k] = slices.DeleteFunc(s.listeners[k], func(o signal.Signal) bool { return o == w }); len(
 				s.listeners[k]) == 0 {
 				delete(s.listeners, k)
 			}
@@ -348,7 +346,7 @@ func (s *Storage) waitUntilBound(ctx context.Context, node string, choices []cla
 			return nil
 		}
 		select {
-		case <-changed:
+		case <-changed.C():
 		case <-ctx.Done():
 			return fmt.Errorf("binding volumes: %w", ctx.Err())
 		}
