@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/kind"
+	"keelson/apiserver/objects"
 	"keelson/apiserver/servicealloc"
 	"keelson/store"
 )
@@ -198,7 +199,8 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
 	res := s.reader.resources[serviceCIDRs]
-	_, _, _, err := res.Storage.Update(store.UseReserve(ctx, store.FullReserve), "", "kubernetes", false, func(
+	ctx = store.UseReserve(ctx, store.FullReserve)
+	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, objects.Replace(func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		was, ok := current.(*networkingv1.ServiceCIDR)
@@ -215,7 +217,7 @@ func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 			Message:            "Kubernetes default Service CIDR is ready",
 		})
 		return now, res.FieldManagers["status"].Update(was, now, manager)
-	})
+	}))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

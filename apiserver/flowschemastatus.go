@@ -136,7 +136,7 @@ func hasCondition(s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCond
 var errNoFlowSchema = errors.New("it is no flow schema")
 
 func (d *flowSchemaStatus) write(ctx context.Context, name string, condition flowcontrolv1.FlowSchemaCondition) error {
-	_, _, _, err := d.stored.Update(ctx, "", name, false, func(
+	_, _, _, err := d.stored.Update(ctx, "", name, false, objects.Replace(func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		now, ok := current.(*flowcontrolv1.FlowSchema)
@@ -164,7 +164,7 @@ func (d *flowSchemaStatus) write(ctx context.Context, name string, condition flo
 			out.Status.Conditions[i] = condition
 		}
 		return out, d.owners.Update(current, out, fairnessManager)
-	})
+	}))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

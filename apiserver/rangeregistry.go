@@ -36,7 +36,7 @@ var errUnchanged = errors.New("nothing to write")
 func (r rangeRegistry) GuaranteedUpdate(
 	ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error),
 ) error {
-	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, func(
+	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, objects.Replace(func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		now, ok := current.(*corev1.RangeAllocation)
@@ -52,7 +52,7 @@ func (r rangeRegistry) GuaranteedUpdate(
 		}
 		next.Annotations = map[string]string{writtenBy: string(uuid.NewUUID())}
 		return next, nil
-	})
+	}))
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}

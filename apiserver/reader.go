@@ -154,7 +154,7 @@ func (r *Reader) GuaranteedUpdate(
 	if err != nil {
 		return err
 	}
-	_, _, _, err = s.Update(ctx, namespace, name, false, func(
+	_, _, _, err = s.Update(ctx, namespace, name, false, objects.Replace(func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		next, err := f(current)
@@ -166,7 +166,7 @@ func (r *Reader) GuaranteedUpdate(
 			return nil, fmt.Errorf("amend %s %s/%s: a %T is no object", gvr.Resource, namespace, name, next)
 		}
 		return obj, nil
-	})
+	}))
 	return err
 }
 

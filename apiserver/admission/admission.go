@@ -59,7 +59,7 @@ type Request struct {
 	// AuditBodies: the audit event contains objects, not only metadata.
 	AuditBodies bool
 
-	settle        []func(Outcome)
+	releases      []func()
 	currentPlugin string // the plugin whose Admit runs
 	changes       []event.Change
 	slowest       slowest
@@ -139,37 +139,8 @@ func (r *Request) Slowest() string {
 	return r.slowest.name
 }
 
-// Outcome is the result of a write that the plugins accepted.
-type Outcome int
-
-// The outcomes. Unknown means that the write failed in or after the store: the object may be stored.
-const (
-	NotStored Outcome = iota
-	Stored
-	Unknown
-)
-
-// OnSettle registers f to be called once at the end of the request, so that a plugin can release what it reserved if
-// the outcome is NotStored.
-func (r *Request) OnSettle(f func(Outcome)) { r.settle = append(r.settle, f) }
-
-// Settle calls the functions of OnSettle. The handler calls it after Check, whatever the result of the request.
-func (r *Request) Settle(o Outcome) {
-	for _, f := range r.settle {
-		f(o)
-	}
-	r.settle = nil
-}
-
-// Settler is Settle if a plugin has registered a function, else a function that does nothing.
-func (r *Request) Settler() func(Outcome) {
-	if len(r.settle) == 0 {
-		return noSettle
-	}
-	return r.Settle
-}
-
-func noSettle(Outcome) {}
+// Reserved registers what gives back what a validator has reserved for r. Chain.Do calls it once if nothing was stored.
+func (r *Request) Reserved(release func()) { r.releases = append(r.releases, release) }
 
 // Reinvoke requests a second round of the mutating plugins, because an earlier plugin may need to see the changes.
 func (r *Request) Reinvoke() { r.reinvoke = true }

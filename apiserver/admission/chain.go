@@ -4,15 +4,20 @@ package admission
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/store"
 )
 
-// Chain is the ordered list of plugins. Mutate runs all mutators; then the handler defaults and validates; then Check
-// runs all validators.
+// Chain is the ordered list of plugins. Mutate runs all mutators; then the handler defaults and validates; then Do
+// runs all validators, and the write between them and the release of what they reserved.
 type Chain struct {
 	plugins []Plugin
 	metrics *Metrics
@@ -64,8 +69,56 @@ func (c *Chain) mutate(ctx context.Context, r *Request, w *stopwatch, ran func(n
 	return nil
 }
 
-// Check runs the validators in order and stops at the first error.
-func (c *Chain) Check(ctx context.Context, r *Request) error {
+// ErrNothingStored is in the chain of the errors of a write that has stored nothing, where no other error says so.
+var ErrNothingStored = errors.New("nothing was stored")
+
+// Do runs the validators in order and then, unless one rejects r, write. What the validators have reserved is released
+// if nothing was stored: after a rejection, a dry run, and a write that certainly failed. After another error it is
+// kept, because the object may be stored.
+func (c *Chain) Do(ctx context.Context, r *Request, write func() error) error {
+	stored := false
+	defer func() {
+		if !stored {
+			r.release()
+		}
+	}()
+	if err := c.check(ctx, r); err != nil {
+		return err
+	}
+	stored = !r.DryRun // also if write panics
+	err := write()
+	if certainlyFailed(err) {
+		stored = false
+	}
+	return err
+}
+
+func (r *Request) release() {
+	for _, release := range r.releases {
+		release()
+	}
+	r.releases = nil
+}
+
+// certainlyFailed reports whether a write with this error has stored nothing. Only a rejection is certain: after other
+// errors of the store the object may be there.
+func certainlyFailed(err error) bool {
+	for _, known := range []error{
+		ErrNothingStored, store.ErrTooLarge, store.ErrNoSpace, store.ErrExists, store.ErrNotFound,
+	} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	if _, conflict := errors.AsType[*store.ConflictError](err); conflict {
+		return true
+	}
+	s := apierrors.APIStatus(nil)
+	return errors.As(err, &s) && s.Status().Code < http.StatusInternalServerError
+}
+
+// check runs the validators in order and stops at the first error.
+func (c *Chain) check(ctx context.Context, r *Request) error {
 	stopwatch := c.watch(validate, r.Operation)
 	for i, p := range c.plugins {
 		v, ok := p.(Validator)
@@ -75,7 +128,6 @@ func (c *Chain) Check(ctx context.Context, r *Request) error {
 		err := v.Validate(ctx, r)
 		stopwatch.lap(i, err)
 		if err != nil {
-			r.Settle(NotStored)
 			stopwatch.end(err)
 			return err
 		}

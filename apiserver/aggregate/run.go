@@ -14,6 +14,7 @@ import (
 
 	"keelson/api/apiregistration"
 	"keelson/api/kind"
+	"keelson/apiserver/objects"
 )
 
 const (
@@ -147,7 +148,7 @@ func (s *Services) setDiscovery(r *remote, f *Discovery) {
 var errStale = errors.New("the api service has changed")
 
 func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, condition v1.APIServiceCondition) error {
-	_, _, _, err := s.config.Stored.Update(ctx, "", svc.Name, false, func(
+	_, _, _, err := s.config.Stored.Update(ctx, "", svc.Name, false, objects.Replace(func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		now, ok := current.(*v1.APIService)
@@ -166,7 +167,7 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, condi
 		out := now.DeepCopy()
 		apiregistration.SetCondition(out, condition)
 		return out, s.config.Owners.Update(current, out, "kube-apiserver")
-	})
+	}))
 	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {
 		return nil
 	}

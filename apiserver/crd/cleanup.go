@@ -118,7 +118,7 @@ func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) 
 		return nil
 	})
 	if errors.Is(err, errFinalizersPending) {
-		_, _, _, err = st.Update(ctx, namespace, name, false, func(
+		_, _, _, err = st.Update(ctx, namespace, name, false, objects.Replace(func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
 			if current.GetDeletionTimestamp() != nil {
@@ -131,7 +131,7 @@ func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) 
 			next.SetDeletionGracePeriodSeconds(&zero)
 			next.SetGeneration(next.GetGeneration() + 1)
 			return next, nil
-		})
+		}))
 		pending = true
 	}
 	if apierrors.IsNotFound(err) {

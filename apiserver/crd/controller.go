@@ -18,6 +18,7 @@ import (
 
 	"keelson/api/apiextensions"
 	"keelson/api/kind"
+	"keelson/apiserver/objects"
 )
 
 // retryDelay is the first back-off after a failure; it doubles up to maxRetryDelay.
@@ -84,7 +85,7 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 	*v1.CustomResourceDefinition,
 ),
 ) error {
-	_, _, _, err := d.config.Stored.Update(ctx, "", crd.Name, false, func(
+	_, _, _, err := d.config.Stored.Update(ctx, "", crd.Name, false, objects.Replace(func(
 		_ context.Context, current kind.Object,
 	) (kind.Object, error) {
 		if current.GetUID() != crd.UID || current.GetResourceVersion() != crd.ResourceVersion {
@@ -96,7 +97,7 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 		}
 		change(out)
 		return out, d.config.Owners.Update(current, out, "kube-apiserver")
-	})
+	}))
 	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -150,23 +150,25 @@ func (s *served) Update(
 	ctx context.Context, namespace, name string, createMissing bool, updateFunc objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
 	entry, created, receipt, err := s.base.Update(ctx, namespace, name, createMissing, func(
-		ctx context.Context, current kind.Object,
-	) (kind.Object, error) {
+		ctx context.Context, current kind.Object, write func(kind.Object) error,
+	) error {
 		var before kind.Object
 		if current != nil {
 			var err error
 			if before, err = s.toServed(ctx, current); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		next, err := updateFunc(ctx, before)
-		if err != nil {
-			return nil, err
-		}
-		if current != nil && next == before {
-			return current, nil
-		}
-		return s.toStored(ctx, next)
+		return updateFunc(ctx, before, func(next kind.Object) error {
+			if current != nil && next == before {
+				return write(current)
+			}
+			stored, err := s.toStored(ctx, next)
+			if err != nil {
+				return err
+			}
+			return write(stored)
+		})
 	})
 	if err != nil {
 		return nil, created, receipt, err

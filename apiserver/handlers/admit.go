@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -23,7 +24,7 @@ import (
 	"keelson/event"
 )
 
-func (h *Handler) admissionRequest(
+func admissionRequest(
 	rq *pipeline.Request, res *registry.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object,
 	dry bool,
 ) *admission.Request {
@@ -107,16 +108,21 @@ func restoreManagedFields(obj metav1.Object, before []metav1.ManagedFieldsEntry,
 	}
 }
 
-// check runs the validating plugins.
-func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission.Request) error {
+// admitted runs the validating plugins and, unless one rejects the request, write; see admission.Chain.Do.
+func (h *Handler) admitted(ctx context.Context, rq *pipeline.Request, ar *admission.Request, write func() error) error {
 	if len(h.admission.Plugins()) == 0 {
-		return nil
+		return write()
 	}
 	begin := time.Now()
-	err := h.admission.Check(ctx, ar)
-	rq.Mark.Admission += time.Since(begin)
-	rq.Mark.AdmissionSlow = ar.Slowest()
-	return err
+	checked := sync.OnceFunc(func() {
+		rq.Mark.Admission += time.Since(begin)
+		rq.Mark.AdmissionSlow = ar.Slowest()
+	})
+	defer checked() // after a rejection
+	return h.admission.Do(ctx, ar, func() error {
+		checked()
+		return write()
+	})
 }
 
 // afterMutation is the end of the warning about owner references after mutating admission or a patch.

@@ -16,6 +16,7 @@ import (
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
@@ -68,14 +69,11 @@ func (h *Handler) bindPod(
 	ctx context.Context, rq *pipeline.Request, binding *corev1.Binding, opts *metav1.CreateOptions,
 ) error {
 	pods := h.resources[podsGVR]
-	ar := h.admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
+	ar := admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = bindingGVK
 	ar.Resource = rq.GVR()
 	ar.Spec = nil
 	if err := h.mutate(ctx, rq, ar, pods, nil); err != nil {
-		return err
-	}
-	if err := h.check(ctx, rq, ar); err != nil {
 		return err
 	}
 	step := func(_ context.Context, current kind.Object) (kind.Object, error) {
@@ -99,14 +97,25 @@ func (h *Handler) bindPod(
 		}
 		return pod, nil // a binding has no managed fields
 	}
-	if isDryRun(opts.DryRun) {
+	return h.admitted(ctx, rq, ar, func() error {
+		if !ar.DryRun {
+			return updateBound(ctx, rq, pods, step)
+		}
 		e, err := pods.Storage.Get(ctx, rq.Namespace, rq.Name, "")
 		if err == nil {
 			_, err = step(ctx, e.Object)
 		}
 		return err
-	}
-	e, _, receipt, err := pods.Storage.Update(withReserve(ctx, rq, pods, "binding"), rq.Namespace, rq.Name, false, step)
+	})
+}
+
+// updateBound stores the pod that step returns for the current one.
+func updateBound(
+	ctx context.Context, rq *pipeline.Request, pods *registry.Resource,
+	step func(context.Context, kind.Object) (kind.Object, error),
+) error {
+	e, _, receipt, err := pods.Storage.Update(withReserve(ctx, rq, pods, "binding"), rq.Namespace, rq.Name, false,
+		objects.Replace(step))
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func rejectDryRun(connect SubresourceHandler) SubresourceHandler {
 func (c *connector) admit(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object,
 ) error {
-	ar := c.h.admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
+	ar := admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
 	ar.Object = opts
 	ar.Spec = nil
 	if gvks, _, err := scheme.Scheme.ObjectKinds(opts); err == nil {
@@ -101,7 +101,7 @@ func (c *connector) admit(
 	if err := c.h.mutate(ctx, rq, ar, res, nil); err != nil {
 		return err
 	}
-	return c.h.check(ctx, rq, ar)
+	return c.h.admitted(ctx, rq, ar, nothing)
 }
 
 func options(r *http.Request, into runtime.Object) error {

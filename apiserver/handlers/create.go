@@ -45,7 +45,13 @@ func (h *Handler) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
 		return err
 	}
-	e, err := h.createObject(r.Context(), rq, res, obj, manager(r, opts.FieldManager), opts, isDryRun(opts.DryRun))
+	c := creation{
+		res:  res,
+		obj:  obj,
+		opts: opts,
+		dry:  isDryRun(opts.DryRun),
+	}
+	e, err := h.createObject(r.Context(), rq, c, manager(r, opts.FieldManager))
 	if err != nil {
 		return err
 	}
@@ -68,50 +74,42 @@ func matchNamespace(obj metav1.Object, ns string) error {
 	return nil
 }
 
-// createObject runs every step of a create after decoding. obj is decoded and defaulted, and belongs to this call. The
-// store rejects an object with a resourceVersion, after all other checks; a dry run accepts it.
-func (h *Handler) createObject(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string,
-	opts runtime.Object, dry bool,
-) (*objects.Entry, error) {
-	wipeSystemFields(obj)
-	if err := inTurn(ctx, rq, func() error { return res.FieldManagers[""].Update(nil, obj, manager) }); err != nil {
-		return nil, err
-	}
-	generated := obj.GetName() == ""
-	ar, err := h.prepareCreate(ctx, rq, res, obj, opts, dry)
-	if err != nil {
-		return nil, err
-	}
-	settle := ar.Settler()
-	if dry {
-		settle(admission.NotStored)
-		return h.dryCreate(ctx, res, obj)
-	}
-	e, err := h.storeNew(ctx, rq, res, obj, generated)
-	settle(outcomeOf(err))
-	if err != nil {
-		return nil, err
-	}
-	recordSubject(rq, res, e.Object)
-	recordEndpoints(rq, e.Object, nil)
-	return e, nil
+// creation is one create of an object, by any verb.
+type creation struct {
+	res  *registry.Resource
+	obj  kind.Object // decoded and defaulted; it belongs to the creation
+	opts runtime.Object
+	dry  bool
 }
 
-// outcomeOf is the admission outcome for an error of the store, or nil. Only a rejection is certain to have changed
-// nothing.
-func outcomeOf(err error) admission.Outcome {
-	if err == nil {
-		return admission.Stored
+// createObject runs every step of a create after decoding. The store rejects an object with a resourceVersion, after
+// all other checks; a dry run accepts it.
+func (h *Handler) createObject(
+	ctx context.Context, rq *pipeline.Request, c creation, manager string,
+) (entry *objects.Entry, err error) {
+	wipeSystemFields(c.obj)
+	if err := inTurn(ctx, rq, func() error {
+		return c.res.FieldManagers[""].Update(nil, c.obj, manager)
+	}); err != nil {
+		return nil, err
 	}
-	if _, ok := errors.AsType[*finalizersRemoved](err); ok || errors.Is(err, store.ErrTooLarge) ||
-		errors.Is(err, store.ErrNoSpace) {
-		return admission.NotStored
+	generated := c.obj.GetName() == ""
+	err = h.prepareCreate(ctx, rq, c, func() error {
+		if c.dry {
+			entry, err = dryCreate(ctx, c.res, c.obj)
+			return err
+		}
+		entry, err = storeNew(ctx, rq, c.res, c.obj, generated)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	if s := apierrors.APIStatus(nil); errors.As(err, &s) && s.Status().Code < http.StatusInternalServerError {
-		return admission.NotStored
+	if !c.dry {
+		recordSubject(rq, c.res, entry.Object)
+		recordEndpoints(rq, entry.Object, nil)
 	}
-	return admission.Unknown
+	return entry, nil
 }
 
 // wipeSystemFields clears the metadata that only the server sets on a new object. These fields then have no manager in
@@ -124,23 +122,22 @@ func wipeSystemFields(obj kind.Object) {
 	obj.SetUID("")
 }
 
-// prepareCreate runs the steps between managed fields and the store. The caller must settle the returned admission
-// request.
-func (h *Handler) prepareCreate(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
-) (*admission.Request, error) {
+// prepareCreate runs the steps between managed fields and the store, then write, which stores the object.
+func (h *Handler) prepareCreate(ctx context.Context, rq *pipeline.Request, c creation, write func() error) error {
+	res := c.res
+	obj := c.obj
 	if res.CreateDenied != "" {
-		return nil, apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New(res.CreateDenied))
+		return apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New(res.CreateDenied))
 	}
 	dedupOwners(obj, "", rq.Warn)
-	ar := h.admissionRequest(rq, res, admission.Create, obj, nil, opts, dry)
+	ar := admissionRequest(rq, res, admission.Create, obj, nil, c.opts, c.dry)
 	if err := h.mutate(ctx, rq, ar, res, obj); err != nil {
-		return nil, err
+		return err
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
 	if res.Guard != nil {
 		if err := res.Guard(ctx, pipeline.Attributes(rq), obj, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	started := time.Now()
@@ -148,20 +145,18 @@ func (h *Handler) prepareCreate(
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	obj.SetUID(types.UID(uuid.NewString()))
 	nameGenerated(obj)
-	if err := beginAllocation(ctx, res, ar, obj, nil, dry); err != nil {
-		return nil, err
-	}
-	if err := h.prepareNew(ctx, rq, res, obj); err != nil {
-		ar.Settle(admission.NotStored)
-		return nil, err
-	}
-	rq.Mark.Validate += time.Since(started)
-	ar.Name = obj.GetName()
-	return ar, h.check(ctx, rq, ar)
+	return allocated(ctx, res, obj, nil, c.dry, func() error {
+		if err := prepareNew(ctx, rq, res, obj); err != nil {
+			return err
+		}
+		rq.Mark.Validate += time.Since(started)
+		ar.Name = obj.GetName()
+		return h.admitted(ctx, rq, ar, write)
+	})
 }
 
 // prepareNew prepares a new object with its kind's functions, and validates it.
-func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
+func prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.SetCreator != nil && u != nil {
 		res.SetCreator(obj, u.Name, u.UID, u.Groups, u.Extra)
@@ -184,21 +179,23 @@ func dropEmptyFields(res *registry.Resource, obj kind.Object) {
 	}
 }
 
-// beginAllocation calls the resource's Begin, which allocates cluster IPs, node ports and so on for obj. When ar is
-// settled, Begin's callback is called with the result of the write, and releases the allocation if obj was not stored.
-func beginAllocation(
-	ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool,
+// allocated allocates cluster IPs, node ports and so on for obj, by the resource's Begin, and calls write. Begin's
+// callback then keeps the allocation if write has stored obj, and releases it otherwise.
+func allocated(
+	ctx context.Context, res *registry.Resource, obj, old kind.Object, dry bool, write func() error,
 ) error {
 	if res.Begin == nil {
-		return nil
+		return write()
 	}
-	done, err := res.Begin(ctx, obj, old, dry)
+	settle, err := res.Begin(ctx, obj, old, dry)
 	if err != nil {
-		ar.Settle(admission.NotStored)
 		return err
 	}
-	ar.OnSettle(func(o admission.Outcome) { done(o == admission.Stored) })
-	return nil
+	stored := false
+	defer func() { settle(stored) }()
+	err = write()
+	stored = err == nil && !dry
+	return err
 }
 
 func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) error {
@@ -247,7 +244,7 @@ func nameGenerated(obj metav1.Object) {
 
 // storeNew stores obj. If a generated name exists already, it generates another. An object above the store's limit
 // (etcd's 1.5 MiB) is tried without managedFields, which can be half of its size.
-func (h *Handler) storeNew(
+func storeNew(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool,
 ) (*objects.Entry, error) {
 	ctx = withReserve(ctx, rq, res, rq.Subresource)
@@ -268,7 +265,7 @@ func (h *Handler) storeNew(
 			err = apierrors.NewGenerateNameConflict(res.GroupResource(), obj.GetName(), 1)
 		}
 		if !generated || try == nameTries {
-			return nil, h.explainAlreadyExists(ctx, res, obj, err)
+			return nil, explainAlreadyExists(ctx, res, obj, err)
 		}
 		obj.SetName("")
 		nameGenerated(obj)
@@ -277,7 +274,7 @@ func (h *Handler) storeNew(
 }
 
 // explainAlreadyExists adds to a 409 that the existing object is being deleted.
-func (h *Handler) explainAlreadyExists(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
+func explainAlreadyExists(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
 	var status *apierrors.StatusError
 	current, gerr := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), "")
 	if gerr != nil || current.Object.GetDeletionTimestamp() == nil || !errors.As(err, &status) {
@@ -288,7 +285,7 @@ func (h *Handler) explainAlreadyExists(ctx context.Context, res *registry.Resour
 	return &c
 }
 
-func (h *Handler) dryCreate(ctx context.Context, res *registry.Resource, obj kind.Object) (*objects.Entry, error) {
+func dryCreate(ctx context.Context, res *registry.Resource, obj kind.Object) (*objects.Entry, error) {
 	switch _, err := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), ""); {
 	case err == nil:
 		return nil, apierrors.NewAlreadyExists(res.GroupResource(), obj.GetName())

@@ -174,7 +174,7 @@ func (h *Handler) removeChecked(
 		if dry {
 			entry, err = h.dryRemove(ctx, res, ns, name, step)
 		} else {
-			entry, _, receipt, err = res.Storage.Update(ctx, ns, name, false, step)
+			entry, _, receipt, err = res.Storage.Update(ctx, ns, name, false, objects.Replace(step))
 		}
 		switch {
 		case errors.Is(err, errPending) || dry && errors.Is(err, errRemoveNow):
@@ -223,7 +223,8 @@ func withDeletionTimestamp(e *objects.Entry, marked kind.Object) *objects.Entry 
 }
 
 func (h *Handler) dryRemove(
-	ctx context.Context, res *registry.Resource, ns, name string, step objects.UpdateFunc,
+	ctx context.Context, res *registry.Resource, ns, name string,
+	step func(context.Context, kind.Object) (kind.Object, error),
 ) (*objects.Entry, error) {
 	current, err := res.Storage.Get(ctx, ns, name, "")
 	if err != nil {
@@ -239,14 +240,17 @@ func (h *Handler) dryRemove(
 // deletionCheck may reject the deletion of an object in its current state.
 type deletionCheck func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
 
+// nothing is the write of a request that stores nothing, or later: a connection, a deletion.
+func nothing() error { return nil }
+
 // admitDeletion runs admission. For a collection the request names no object.
 func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry bool) deletionCheck {
 	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
-		ar := h.admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
+		ar := admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
 		if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
 			return err
 		}
-		return h.check(ctx, rq, ar)
+		return h.admitted(ctx, rq, ar, nothing)
 	}
 }
 

@@ -63,17 +63,18 @@ func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	ar := h.admissionRequest(rq, res, admission.Create, ev, nil, opts, isDryRun(opts.DryRun))
+	ar := admissionRequest(rq, res, admission.Create, ev, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = evictionGVK
 	ar.Subresource = "eviction"
 	ar.Spec = nil
 	if err := h.mutate(r.Context(), rq, ar, res, nil); err != nil {
 		return err
 	}
-	if err := h.check(r.Context(), rq, ar); err != nil {
+	var failure *metav1.Status
+	err = h.admitted(r.Context(), rq, ar, func() (err error) {
+		failure, err = h.evictPod(r.Context(), rq, res, del)
 		return err
-	}
-	failure, err := h.evictPod(r.Context(), rq, res, del)
+	})
 	switch {
 	case err != nil:
 		return err
@@ -193,7 +194,7 @@ func (h *Handler) removeEvicted(
 ) error {
 	if !isDryRun(opts.DryRun) {
 		full := store.UseReserve(ctx, store.FullReserve)
-		entry, _, _, err := res.Storage.Update(full, rq.Namespace, rq.Name, false, func(
+		entry, _, _, err := res.Storage.Update(full, rq.Namespace, rq.Name, false, objects.Replace(func(
 			_ context.Context, current kind.Object,
 		) (kind.Object, error) {
 			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
@@ -204,7 +205,7 @@ func (h *Handler) removeEvicted(
 				return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, current))
 			}
 			return podkind.Evicted(shared), nil
-		})
+		}))
 		if err != nil {
 			return err
 		}
@@ -281,7 +282,7 @@ func (h *Handler) checkAndDecrement(
 		_, err = take(ctx, budget)
 	} else {
 		full := store.UseReserve(ctx, store.FullReserve)
-		_, _, _, err = budgets.Storage.Update(full, budget.Namespace, budget.Name, false, take)
+		_, _, _, err = budgets.Storage.Update(full, budget.Namespace, budget.Name, false, objects.Replace(take))
 	}
 	return budget.Name, false, nil, err
 }

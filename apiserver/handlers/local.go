@@ -33,7 +33,7 @@ func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVers
 	own.GetObjectKind().SetGroupVersionKind(res.GVK())
 	res.Default(own)
 	rq := localRequest(u, res, "create", obj)
-	_, err := h.createObject(ctx, rq, res, own, localManager, &metav1.CreateOptions{}, false)
+	_, err := h.createObject(ctx, rq, creation{res: res, obj: own, opts: &metav1.CreateOptions{}}, localManager)
 	return err
 }
 

@@ -120,13 +120,13 @@ func (h *Handler) issue(
 		return invalid.New(kindOf, "", errs)
 	}
 	res := h.resources[rq.GVR()]
-	ar := h.admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
+	ar := admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = tokenRequestGVK
 	ar.Spec = nil
 	if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
 		return err
 	}
-	if err := h.check(ctx, rq, ar); err != nil {
+	if err := h.admitted(ctx, rq, ar, nothing); err != nil { // a token is not stored
 		return err
 	}
 	// not earlier: NodeRestriction compares the audiences with those of the pod's volumes

@@ -119,43 +119,20 @@ type finalizersRemoved struct{ last kind.Object }
 
 func (*finalizersRemoved) Error() string { return "the object's last finalizer is gone" }
 
-// change runs an update's steps on the current object, and retries after a conflict.
+func (*finalizersRemoved) Unwrap() error { return admission.ErrNothingStored }
+
+// change runs an update's steps on the current object, and again after a conflict.
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
-	ns := namespace(rq, c.res)
 	ctx = withReserve(ctx, rq, c.res, c.sub)
-	settle := func(admission.Outcome) {}
-	var base, last kind.Object // the object before and after the change
-	step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
-		settle(admission.NotStored) // of an attempt that ended in a conflict
-		settle = func(admission.Outcome) {}
-		obj, ar, err := h.attempt(ctx, rq, c, current)
-		if err != nil {
-			return nil, err
-		}
-		settle = ar.Settler()
-		base = current
-		last = obj
-		return obj, nil
+	attempt := func(ctx context.Context, current kind.Object, write func(kind.Object) error) error {
+		return h.attempt(ctx, rq, c, current, write)
 	}
 	if c.dry {
-		defer func() { settle(admission.NotStored) }()
-		return h.dryChange(ctx, rq, c, step)
+		return dryChange(ctx, rq, c, attempt)
 	}
-	entry, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
-	if err != nil && last != nil && lessRoom(err, c, base, last) {
-		entry, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(
-			_ context.Context, current kind.Object,
-		) (kind.Object, error) {
-			if (current == nil) != (base == nil) ||
-				current != nil && current.GetResourceVersion() != base.GetResourceVersion() {
-				return nil, conflict(c.res, rq.Name)
-			}
-			return last, nil
-		})
-	}
-	settle(outcomeOf(err))
+	entry, created, receipt, err := c.res.Storage.Update(ctx, namespace(rq, c.res), rq.Name, c.createMissing, attempt)
 	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
-		return h.deleteFinalized(ctx, rq, c.res, gone.last)
+		return deleteFinalized(ctx, rq, c.res, gone.last)
 	}
 	if err != nil {
 		return nil, false, err
@@ -165,62 +142,79 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 	return entry, created, nil
 }
 
+// attempt runs an update's steps for one state of the object; nil: there is none, and c creates it.
 func (h *Handler) attempt(
-	ctx context.Context, rq *pipeline.Request, c change, current kind.Object,
-) (kind.Object, *admission.Request, error) {
-	if current == nil {
-		return h.changeMissing(ctx, rq, c)
+	ctx context.Context, rq *pipeline.Request, c change, current kind.Object, write func(kind.Object) error,
+) error {
+	fitting := func(obj kind.Object) error {
+		err := write(obj)
+		if err != nil && lessRoom(err, c, current, obj) {
+			err = write(obj)
+		}
+		return err
 	}
-	return h.runUpdate(ctx, rq, c, current)
+	if current == nil {
+		return h.changeMissing(ctx, rq, c, fitting)
+	}
+	return h.runUpdate(ctx, rq, c, current, fitting)
 }
 
 // dryChange is change without a write.
-func (h *Handler) dryChange(
-	ctx context.Context, rq *pipeline.Request, c change, step objects.UpdateFunc,
+func dryChange(
+	ctx context.Context, rq *pipeline.Request, c change, attempt objects.UpdateFunc,
 ) (*objects.Entry, bool, error) {
-	var current kind.Object
+	var current, last kind.Object
 	switch e, err := c.res.Storage.Get(ctx, namespace(rq, c.res), rq.Name, ""); {
 	case err == nil:
 		current = e.Object
 	case !c.createMissing || !apierrors.IsNotFound(err):
 		return nil, false, err
 	}
-	obj, err := step(ctx, current)
+	err := attempt(ctx, current, func(obj kind.Object) error {
+		last = obj
+		return nil
+	})
 	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
-		obj = gone.last
+		last = gone.last
 		err = nil
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	return &objects.Entry{Object: obj}, current == nil, nil
+	return &objects.Entry{Object: last}, current == nil, nil
 }
 
+// changeMissing creates the object that an update or an apply names.
 func (h *Handler) changeMissing(
-	ctx context.Context, rq *pipeline.Request, c change,
-) (kind.Object, *admission.Request, error) {
+	ctx context.Context, rq *pipeline.Request, c change, write func(kind.Object) error,
+) error {
 	obj, err := c.make(ctx, nil)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	// An object with a UID existed when the client read it.
 	if uid := obj.GetUID(); uid != "" {
 		if _, patched := c.opts.(*metav1.PatchOptions); patched {
-			return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
+			return apierrors.NewConflict(c.res.GroupResource(), rq.Name,
 				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
-		return nil, nil, uidMismatchError(c, namespace(rq, c.res), rq.Name, uid, "")
+		return uidMismatchError(c, namespace(rq, c.res), rq.Name, uid, "")
 	}
 	// The version is ignored but must be valid.
 	if _, err := resourceVersionOf(obj); err != nil {
-		return nil, nil, err
+		return err
 	}
 	obj.SetResourceVersion("")
 	if err := h.mayCreate(ctx, rq, c.res); err != nil {
-		return nil, nil, err
+		return err
 	}
-	ar, err := h.prepareCreate(ctx, rq, c.res, obj, createOptionsOf(c.opts), c.dry)
-	return obj, ar, err
+	made := creation{
+		res:  c.res,
+		obj:  obj,
+		opts: createOptionsOf(c.opts),
+		dry:  c.dry,
+	}
+	return h.prepareCreate(ctx, rq, made, func() error { return write(obj) })
 }
 
 // mayCreate checks the right to create when an update or apply creates an object.
@@ -272,27 +266,27 @@ func updateOptionsOf(opts runtime.Object) runtime.Object {
 	}
 }
 
-// runUpdate runs an update's steps for one state of the object.
+// runUpdate runs an update's steps for one state of the object, then write.
 func (h *Handler) runUpdate(
-	ctx context.Context, rq *pipeline.Request, c change, current kind.Object,
-) (kind.Object, *admission.Request, error) {
+	ctx context.Context, rq *pipeline.Request, c change, current kind.Object, write func(kind.Object) error,
+) error {
 	obj, err := c.make(ctx, current)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	if err := matchCurrent(c, obj, current, rq.Name); err != nil {
-		return nil, nil, err
+		return err
 	}
 	if _, patched := c.opts.(*metav1.PatchOptions); !patched {
 		dedupOwners(obj, "", rq.Warn)
 	}
-	ar := h.admissionRequest(rq, c.res, admission.Update, obj, current, updateOptionsOf(c.opts), c.dry)
+	ar := admissionRequest(rq, c.res, admission.Update, obj, current, updateOptionsOf(c.opts), c.dry)
 	asScale := c.sub == "scale" && c.res.Scale != nil
 	if asScale {
 		toScale(ar, c.res, obj, current)
 	}
 	if err := h.mutate(ctx, rq, ar, c.res, obj); err != nil {
-		return nil, nil, err
+		return err
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
 	if asScale {
@@ -300,33 +294,34 @@ func (h *Handler) runUpdate(
 	}
 	if c.res.Guard != nil {
 		if err := c.res.Guard(ctx, pipeline.Attributes(rq), obj, current); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	started := time.Now()
-	if c.sub == "" {
-		if err := beginAllocation(ctx, c.res, ar, obj, current, c.dry); err != nil {
-			return nil, nil, err
+	checked := func() error {
+		if err := prepareAndValidate(ctx, c.res, c.sub, obj, current); err != nil {
+			return err
 		}
+		warnOfUpdate(rq, c, obj, current)
+		rq.Mark.Validate = time.Since(started)
+		return h.admitted(ctx, rq, ar, func() error { return writeUpdate(rq, c, obj, current, write) })
 	}
-	if err := prepareAndValidate(ctx, c.res, c.sub, obj, current); err != nil {
-		ar.Settle(admission.NotStored)
-		return nil, nil, err
+	if c.sub != "" {
+		return checked()
 	}
-	warnOfUpdate(rq, c, obj, current)
-	rq.Mark.Validate = time.Since(started)
-	if err := h.check(ctx, rq, ar); err != nil {
-		return nil, nil, err
-	}
+	return allocated(ctx, c.res, obj, current, c.dry, checked)
+}
+
+// writeUpdate is the last step of an update, after the last plugin has accepted it.
+func writeUpdate(rq *pipeline.Request, c change, obj, current kind.Object, write func(kind.Object) error) error {
 	dropEmptyFields(c.res, obj)
 	keepManagedFieldsTime(c.res.GVK(), obj, current)
 	recordChange(rq, c.sub, obj, current)
 	recordEndpoints(rq, obj, current)
 	if canRemoveNow(c.res, obj, current) {
-		ar.Settle(admission.NotStored) // it is removed instead
-		return nil, nil, &finalizersRemoved{last: obj}
+		return &finalizersRemoved{last: obj}
 	}
-	return obj, ar, nil
+	return write(obj)
 }
 
 // warnOfUpdate sends the warnings about what the request could change: a status repeats none of those about the spec.
@@ -394,7 +389,7 @@ func canRemoveNow(res *registry.Resource, obj, old kind.Object) bool {
 }
 
 // deleteFinalized removes an object whose last finalizer was removed by an update. The response is the object as sent.
-func (h *Handler) deleteFinalized(
+func deleteFinalized(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object,
 ) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {

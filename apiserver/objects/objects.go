@@ -77,9 +77,22 @@ type Watch interface {
 	Err() error
 }
 
-// UpdateFunc returns the object to store for the current one (nil when it does not exist and the caller allows
-// creation). It is called again after a conflict, with the newer object. It must not modify current.
-type UpdateFunc func(ctx context.Context, current kind.Object) (kind.Object, error)
+// UpdateFunc is one attempt of an update: it calls write with the object to store in place of the current one (nil when
+// it does not exist and the caller allows creation), and returns its error. What it must undo after a failed write, it
+// undoes itself. It may call write again after an error; if it calls it not at all, an existing object stays as it is.
+// After a conflict there is another attempt, with the newer object. It must not modify current.
+type UpdateFunc func(ctx context.Context, current kind.Object, write func(kind.Object) error) error
+
+// Replace is the UpdateFunc that stores what next returns.
+func Replace(next func(ctx context.Context, current kind.Object) (kind.Object, error)) UpdateFunc {
+	return func(ctx context.Context, current kind.Object, write func(kind.Object) error) error {
+		obj, err := next(ctx, current)
+		if err != nil {
+			return err
+		}
+		return write(obj)
+	}
+}
 
 // Storage is one resource's objects.
 type Storage interface {
@@ -91,7 +104,7 @@ type Storage interface {
 	Watch(ctx context.Context, q ListQuery) (Watch, error)
 	// Create stores obj and sets its resourceVersion; 409 AlreadyExists if the name exists. obj is shared afterwards.
 	Create(ctx context.Context, obj kind.Object) (*Entry, Receipt, error)
-	// Update applies f, again after conflicts. If f returns an object with another resourceVersion than current's, the
+	// Update calls f, again after conflicts. If f writes an object with another resourceVersion than current's, the
 	// result is 409 Conflict. An unchanged object is not written: Receipt.Revision is then 0. With createMissing, f may
 	// be called with nil.
 	Update(

@@ -15,7 +15,7 @@ import (
 	"keelson/store"
 )
 
-// Update applies updateFunc to the current state and retries after a conflict.
+// Update calls updateFunc with the current state, again after a conflict.
 func (r *Records) Update(
 	ctx context.Context, namespace, name string, createMissing bool, updateFunc UpdateFunc,
 ) (*Entry, bool, Receipt, error) {
@@ -53,23 +53,36 @@ func (r *Records) Update(
 func (r *Records) tryUpdate(
 	ctx context.Context, key, name string, current *Entry, f UpdateFunc,
 ) (*Entry, store.Written, error) {
+	entry := current
+	var written store.Written
 	var before kind.Object
 	if current != nil {
 		before = current.Object
 	}
-	obj, err := f(ctx, before)
-	if err != nil {
-		return nil, store.Written{}, err
-	}
-	if current != nil {
-		if obj == before {
-			return current, store.Written{}, nil
+	err := f(ctx, before, func(next kind.Object) error {
+		if current != nil && next == before {
+			return nil
 		}
-		if rv := obj.GetResourceVersion(); rv != "" && rv != before.GetResourceVersion() {
+		e, w, err := r.replace(ctx, key, name, current, next)
+		if err == nil {
+			entry = e
+			written = w
+		}
+		return err
+	})
+	return entry, written, err
+}
+
+// replace stores next in place of current (nil: there is none), unless it is the same.
+func (r *Records) replace(
+	ctx context.Context, key, name string, current *Entry, next kind.Object,
+) (*Entry, store.Written, error) {
+	if current != nil {
+		if rv := next.GetResourceVersion(); rv != "" && rv != current.Object.GetResourceVersion() {
 			return nil, store.Written{}, r.conflict(name)
 		}
 	}
-	value, entry, err := r.encode(key, obj)
+	value, entry, err := r.encode(key, next)
 	if err != nil {
 		return nil, store.Written{}, err
 	}

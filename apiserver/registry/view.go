@@ -76,17 +76,13 @@ func (s *viewed) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {
 	entry, created, receipt, err := s.st.Update(ctx, namespace, name, createMissing, func(
-		ctx context.Context, current kind.Object,
-	) (kind.Object, error) {
+		ctx context.Context, current kind.Object, write func(kind.Object) error,
+	) error {
 		var served kind.Object
 		if current != nil {
 			served = s.v.ToServed(current)
 		}
-		next, err := f(ctx, served)
-		if err != nil {
-			return nil, err
-		}
-		return s.v.ToStored(next), nil
+		return f(ctx, served, func(next kind.Object) error { return write(s.v.ToStored(next)) })
 	})
 	return s.entry(entry), created, receipt, err
 }

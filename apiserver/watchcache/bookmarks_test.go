@@ -49,14 +49,14 @@ func create(t testing.TB, r objects.Storage, key string) *objects.Entry {
 // bind sets a pod's node.
 func bind(t testing.TB, r objects.Storage, ns, name, node string) *objects.Entry {
 	t.Helper()
-	entry, _, _, err := r.Update(t.Context(), ns, name, false, func(
+	entry, _, _, err := r.Update(t.Context(), ns, name, false, objects.Replace(func(
 		_ context.Context, cur kind.Object,
 	) (kind.Object, error) {
 		p := cur.DeepCopyObject().(*corev1.Pod)
 		p.Spec.NodeName = node
 		p.Generation++
 		return p, nil
-	})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func (r *Resource) Create(ctx context.Context, obj kind.Object) (*objects.Entry,
 	return r.records.Create(ctx, obj)
 }
 
-// Update applies f and retries after conflicts.
+// Update calls f, again after conflicts.
 func (r *Resource) Update(
 	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
 ) (*objects.Entry, bool, objects.Receipt, error) {

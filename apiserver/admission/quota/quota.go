@@ -215,12 +215,10 @@ func (p *Plugin) Validate(ctx context.Context, req *admission.Request) error {
 		p.chargeBatch(ctx, req.Namespace, batch)
 	})
 	if a.err == nil && len(a.charges) > 0 {
-		req.OnSettle(func(o admission.Outcome) {
-			if o == admission.NotStored {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
-				defer cancel()
-				p.refund(ctx, req.Namespace, []*chargeRequest{a})
-			}
+		req.Reserved(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), chargeTimeout)
+			defer cancel()
+			p.refund(ctx, req.Namespace, []*chargeRequest{a})
 		})
 	}
 	return a.err

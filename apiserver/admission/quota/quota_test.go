@@ -4,6 +4,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -120,28 +121,29 @@ func creation(name string) *admission.Request {
 
 func TestChargeAndRefund(t *testing.T) {
 	p, fakeStore := plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
-	first := creation("one")
-	if err := p.Validate(t.Context(), first); err != nil {
-		t.Fatal(err)
+	chain := admission.NewChain(nil, p)
+	notStored := func() error { return admission.ErrNothingStored }
+	err := chain.Do(t.Context(), creation("one"), func() error {
+		err := chain.Do(t.Context(), creation("two"), notStored)
+		want := `pods "two" is forbidden: exceeded quota: b, requested: count/pods=1, used: count/pods=1, limited: count/pods=1`
+		if !apierrors.IsForbidden(err) || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if got := fakeStore.used("a", "pods"); got != "1" {
+			t.Errorf("a refused pod left a charge behind: used %s, want 1", got)
+		}
+		return notStored()
+	})
+	if !errors.Is(err, admission.ErrNothingStored) {
+		t.Errorf("got %v", err)
 	}
-	second := creation("two")
-	err := p.Validate(t.Context(), second)
-	want := `pods "two" is forbidden: exceeded quota: b, requested: count/pods=1, used: count/pods=1, limited: count/pods=1`
-	if !apierrors.IsForbidden(err) || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	if got := fakeStore.used("a", "pods"); got != "1" {
-		t.Errorf("a refused pod left a charge behind: used %s, want 1", got)
-	}
-	first.Settle(admission.NotStored)
 	if a, b := fakeStore.used("a", "pods"), fakeStore.used("b", "count/pods"); a != "0" || b != "0" {
 		t.Errorf("a pod that was not stored is still charged: %s and %s", a, b)
 	}
-	unsure := creation("unsure")
-	if err := p.Validate(t.Context(), unsure); err != nil {
+	unsure := errors.New("the connection to the store is gone")
+	if err := chain.Do(t.Context(), creation("unsure"), func() error { return unsure }); !errors.Is(err, unsure) {
 		t.Fatal(err)
 	}
-	unsure.Settle(admission.Unknown)
 	if got := fakeStore.used("a", "pods"); got != "1" {
 		t.Errorf("a pod that may be stored yet is not charged: used %s, want 1", got)
 	}

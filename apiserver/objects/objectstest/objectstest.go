@@ -127,13 +127,13 @@ func create(t *testing.T, s Records, obj kind.Object) *objects.Entry {
 func change(t *testing.T, s Records, key string, f func(*corev1.Pod)) *objects.Entry {
 	t.Helper()
 	ns, name, _ := strings.Cut(key, "/")
-	e, _, _, err := s.Update(bounded(t), ns, name, false, func(
+	e, _, _, err := s.Update(bounded(t), ns, name, false, objects.Replace(func(
 		_ context.Context, cur kind.Object,
 	) (kind.Object, error) {
 		p := cur.DeepCopyObject().(*corev1.Pod)
 		f(p)
 		return p, nil
-	})
+	}))
 	if err != nil {
 		t.Fatalf("update %s: %v", key, err)
 	}

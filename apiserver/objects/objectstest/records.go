@@ -139,7 +139,7 @@ func testCreateRefused(t *testing.T, records Records, _ store.Store) {
 func testTooLarge(t *testing.T, records Records, _ store.Store) {
 	sized := func(n int) map[string]string { return map[string]string{"data": strings.Repeat("x", n)} }
 	grow := func(n int, deleted bool) error {
-		_, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
+		_, _, _, err := records.Update(bounded(t), "ns", "a", false, objects.Replace(func(
 			_ context.Context, cur kind.Object,
 		) (kind.Object, error) {
 			p := cur.DeepCopyObject().(*corev1.Pod)
@@ -149,7 +149,7 @@ func testTooLarge(t *testing.T, records Records, _ store.Store) {
 				p.DeletionTimestamp = &now
 			}
 			return p, nil
-		})
+		}))
 		return err
 	}
 	p := Pod("ns/a")
@@ -183,11 +183,11 @@ func testUpdate(t *testing.T, records Records, _ store.Store) {
 	_, _, _, err = records.Update(bounded(t), "ns", "none", false, nil)
 	reason(t, "update of a missing pod", err, metav1.StatusReasonNotFound)
 	no := errors.New("no")
-	_, _, _, err = records.Update(bounded(t), "ns", "a", false, func(
+	_, _, _, err = records.Update(bounded(t), "ns", "a", false, objects.Replace(func(
 		context.Context, kind.Object,
 	) (kind.Object, error) {
 		return nil, no
-	})
+	}))
 	if !errors.Is(err, no) {
 		t.Errorf("update whose function fails: got %v", err)
 	}
@@ -195,13 +195,13 @@ func testUpdate(t *testing.T, records Records, _ store.Store) {
 
 func testUpdateUnchanged(t *testing.T, s Records, st store.Store) {
 	entry := create(t, s, Pod("ns/a", "app=x"))
-	for what, f := range map[string]objects.UpdateFunc{
+	for what, f := range map[string]func(context.Context, kind.Object) (kind.Object, error){
 		"same object": func(_ context.Context, cur kind.Object) (kind.Object, error) { return cur, nil },
 		"equal copy": func(_ context.Context, cur kind.Object) (kind.Object, error) {
 			return cur.DeepCopyObject().(kind.Object), nil
 		},
 	} {
-		got, created, r, err := s.Update(bounded(t), "ns", "a", false, f)
+		got, created, r, err := s.Update(bounded(t), "ns", "a", false, objects.Replace(f))
 		if err != nil || created || r.Revision != 0 || rv(got) != rv(entry) {
 			t.Errorf("%s: got %s, created %v, receipt %+v, %v; want %s and no write", what, rv(got), created, r, err,
 				rv(entry))
@@ -217,11 +217,11 @@ func testUpdateConflict(t *testing.T, records Records, _ store.Store) {
 	change(t, records, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
 	stale := old.Object.DeepCopyObject().(*corev1.Pod)
 	stale.Spec.NodeName = "n2"
-	_, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
+	_, _, _, err := records.Update(bounded(t), "ns", "a", false, objects.Replace(func(
 		context.Context, kind.Object,
 	) (kind.Object, error) {
 		return stale, nil
-	})
+	}))
 	reason(t, "stale update", err, metav1.StatusReasonConflict)
 	if err != nil {
 		want(t, "message", err.Error(), `Operation cannot be fulfilled on pods "a": `+
@@ -229,22 +229,22 @@ func testUpdateConflict(t *testing.T, records Records, _ store.Store) {
 	}
 	stale = stale.DeepCopy()
 	stale.ResourceVersion = ""
-	e, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
+	e, _, _, err := records.Update(bounded(t), "ns", "a", false, objects.Replace(func(
 		context.Context, kind.Object,
 	) (kind.Object, error) {
 		return stale, nil
-	})
+	}))
 	if err != nil || nodeOf(e.Object) != "n2" {
 		t.Errorf("unconditional update: got %+v, %v", e, err)
 	}
 }
 
 func testUpdateCreates(t *testing.T, records Records, _ store.Store) {
-	f := func(_ context.Context, cur kind.Object) (kind.Object, error) {
+	f := func(_ context.Context, cur kind.Object, write func(kind.Object) error) error {
 		if cur != nil {
-			return cur, nil
+			return nil // nothing is written, and nothing changes
 		}
-		return Pod("ns/a"), nil
+		return write(Pod("ns/a"))
 	}
 	e, created, r, err := records.Update(bounded(t), "ns", "a", true, f)
 	if err != nil || !created || r.Revision == 0 || rv(e) == "" {
@@ -263,13 +263,13 @@ func testUpdateRace(t *testing.T, records Records, _ store.Store) {
 	const n = 24
 	for i := range n {
 		wg.Go(func() {
-			_, _, _, err := records.Update(bounded(t), "ns", "a", false, func(
+			_, _, _, err := records.Update(bounded(t), "ns", "a", false, objects.Replace(func(
 				_ context.Context, cur kind.Object,
 			) (kind.Object, error) {
 				p := cur.DeepCopyObject().(*corev1.Pod)
 				metav1.SetMetaDataLabel(&p.ObjectMeta, numbered("l", i), "x")
 				return p, nil
-			})
+			}))
 			if err != nil {
 				t.Errorf("update %d: %v", i, err)
 			}
