@@ -16,6 +16,7 @@ import (
 
 	"keelson/api/apply"
 	"keelson/api/kind"
+	"keelson/api/scheme"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/audit"
 	"keelson/apiserver/objects"
@@ -24,6 +25,10 @@ import (
 	"keelson/event"
 )
 
+// admitter runs the plugins for the requests of all verbs.
+type admitter struct{ chain *admission.Chain }
+
+// admissionRequest is what plugins get of a request.
 func admissionRequest(
 	rq *pipeline.Request, res *registry.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object,
 	dry bool,
@@ -59,10 +64,10 @@ func admissionRequest(
 }
 
 // mutate runs the mutating plugins, then defaults what they added.
-func (h *Handler) mutate(
+func (a admitter) mutate(
 	ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *registry.Resource, obj kind.Object,
 ) error {
-	if len(h.admission.Plugins()) == 0 {
+	if len(a.chain.Plugins()) == 0 {
 		return nil
 	}
 	begin := time.Now()
@@ -73,7 +78,7 @@ func (h *Handler) mutate(
 	if owned != nil {
 		fields = owned.GetManagedFields()
 	}
-	err := h.admission.Mutate(ctx, ar, func(name string) {
+	err := a.chain.Mutate(ctx, ar, func(name string) {
 		if !slices.ContainsFunc(ar.Changes(), func(c event.Change) bool { return c.By == name }) {
 			rq.Mark.AdmissionAccepted++
 		}
@@ -108,9 +113,9 @@ func restoreManagedFields(obj metav1.Object, before []metav1.ManagedFieldsEntry,
 	}
 }
 
-// admitted runs the validating plugins and, unless one rejects the request, write; see admission.Chain.Do.
-func (h *Handler) admitted(ctx context.Context, rq *pipeline.Request, ar *admission.Request, write func() error) error {
-	if len(h.admission.Plugins()) == 0 {
+// do runs the validating plugins and, unless one rejects the request, write; see admission.Chain.Do.
+func (a admitter) do(ctx context.Context, rq *pipeline.Request, ar *admission.Request, write func() error) error {
+	if len(a.chain.Plugins()) == 0 {
 		return write()
 	}
 	begin := time.Now()
@@ -119,11 +124,30 @@ func (h *Handler) admitted(ctx context.Context, rq *pipeline.Request, ar *admiss
 		rq.Mark.AdmissionSlow = ar.Slowest()
 	})
 	defer checked() // after a rejection
-	return h.admission.Do(ctx, ar, func() error {
+	return a.chain.Do(ctx, ar, func() error {
 		checked()
 		return write()
 	})
 }
+
+// connection runs all plugins for a request that opens a connection.
+func (a admitter) connection(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object,
+) error {
+	ar := admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
+	ar.Object = opts
+	ar.Spec = nil
+	if gvks, _, err := scheme.Scheme.ObjectKinds(opts); err == nil {
+		ar.Kind = gvks[0]
+	}
+	if err := a.mutate(ctx, rq, ar, res, nil); err != nil {
+		return err
+	}
+	return a.do(ctx, rq, ar, nothing)
+}
+
+// nothing is the write of a request that stores nothing, or later: a connection, a token, a deletion.
+func nothing() error { return nil }
 
 // afterMutation is the end of the warning about owner references after mutating admission or a patch.
 const afterMutation = " after mutating admission happens"

@@ -27,8 +27,14 @@ var (
 	podsGVR    = corev1.SchemeGroupVersion.WithResource("pods")
 )
 
-// bind serves pods/binding, and bindings, where the name of the object is the pod's.
-func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
+// bindings serves pods/binding and bindings.
+type bindings struct {
+	resources *resources
+	admission admitter
+}
+
+// create serves pods/binding, and bindings, where the name of the object is the pod's.
+func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
 	}
@@ -59,21 +65,21 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 	if errs := podkind.ValidateBinding(binding); len(errs) > 0 {
 		return invalid.Error(errs) // not an Invalid error: Kubernetes returns the plain text
 	}
-	if err := h.bindPod(r.Context(), rq, binding, opts); err != nil {
+	if err := b.bind(r.Context(), rq, binding, opts); err != nil {
 		return err
 	}
 	return writeSuccess(w, r, http.StatusCreated)
 }
 
-func (h *Handler) bindPod(
+func (b *bindings) bind(
 	ctx context.Context, rq *pipeline.Request, binding *corev1.Binding, opts *metav1.CreateOptions,
 ) error {
-	pods := h.resources[podsGVR]
+	pods := b.resources.builtIn[podsGVR]
 	ar := admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = bindingGVK
 	ar.Resource = rq.GVR()
 	ar.Spec = nil
-	if err := h.mutate(ctx, rq, ar, pods, nil); err != nil {
+	if err := b.admission.mutate(ctx, rq, ar, pods, nil); err != nil {
 		return err
 	}
 	step := func(_ context.Context, current kind.Object) (kind.Object, error) {
@@ -97,7 +103,7 @@ func (h *Handler) bindPod(
 		}
 		return pod, nil // a binding has no managed fields
 	}
-	return h.admitted(ctx, rq, ar, func() error {
+	return b.admission.do(ctx, rq, ar, func() error {
 		if !ar.DryRun {
 			return updateBound(ctx, rq, pods, step)
 		}

@@ -3,8 +3,6 @@
 package handlers
 
 import (
-	"context"
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -19,57 +17,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	podkind "keelson/api/core/pod"
-	"keelson/api/invalid"
 	"keelson/api/networking/reach"
 	"keelson/api/scheme"
-	"keelson/apiserver/admission"
-	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/streams"
 	"keelson/apiserver/wire"
 	"keelson/auth"
-	"keelson/lib/connlimit"
 )
 
-// connector proxies streams between clients and kubelets, pods and Services.
-type connector struct {
-	h          *Handler
+// connections serves the subresources of pods that are streams from and to a kubelet: exec, attach, portforward, log.
+type connections struct {
+	resources  *resources
+	admission  admitter
 	authorizer auth.Authorizer // nil: websockets need no further permission
-	kubelets   *http.Transport
-	pods       *http.Transport
-	// enterTunnel is Config.EnterTunnel.
-	enterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool)
+	kubelets   *kubelets
 }
 
-func newConnector(
-	h *Handler, authorizer auth.Authorizer, kubelet func() *tls.Config, egress *outbound.Egress,
-	tunnel outbound.TunnelDialer,
-) *connector {
-	if egress == nil {
-		egress = outbound.New(outbound.Config{})
-	}
-	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
-	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // see above
-	return &connector{
-		h:          h,
-		authorizer: authorizer,
-		kubelets:   egress.NodeTransport(kubelet, h.nodeAddress, tunnel),
-		pods:       egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
-		enterTunnel: func(string, connlimit.Owner) (func(), bool) {
-			return func() {}, true
-		},
-	}
-}
-
-func (c *connector) subresources() map[string]SubresourceHandler {
-	all := map[string]SubresourceHandler{
+// subresources are all that open connections.
+func (c *connections) subresources(p *proxies) map[string]verb {
+	all := map[string]verb{
 		"/pods/exec":        c.stream("exec", func() runtime.Object { return &corev1.PodExecOptions{} }),
 		"/pods/attach":      c.stream("attach", func() runtime.Object { return &corev1.PodAttachOptions{} }),
 		"/pods/portforward": c.portForward,
-		"/pods/proxy":       c.proxyPod,
-		"/services/proxy":   c.proxyService,
-		"/nodes/proxy":      c.proxyNode,
+		"/pods/proxy":       p.pod,
+		"/services/proxy":   p.service,
+		"/nodes/proxy":      p.node,
 	}
 	for name, connect := range all {
 		all[name] = rejectDryRun(connect)
@@ -79,7 +52,7 @@ func (c *connector) subresources() map[string]SubresourceHandler {
 }
 
 // rejectDryRun rejects a connection that must change nothing: what is sent through it cannot be undone.
-func rejectDryRun(connect SubresourceHandler) SubresourceHandler {
+func rejectDryRun(connect verb) verb {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		if r.URL.Query().Has("dryRun") {
 			return apierrors.NewBadRequest("dryRun is not supported")
@@ -88,39 +61,11 @@ func rejectDryRun(connect SubresourceHandler) SubresourceHandler {
 	}
 }
 
-// admit runs admission for a connection.
-func (c *connector) admit(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object,
-) error {
-	ar := admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
-	ar.Object = opts
-	ar.Spec = nil
-	if gvks, _, err := scheme.Scheme.ObjectKinds(opts); err == nil {
-		ar.Kind = gvks[0]
-	}
-	if err := c.h.mutate(ctx, rq, ar, res, nil); err != nil {
-		return err
-	}
-	return c.h.admitted(ctx, rq, ar, nothing)
-}
-
 func options(r *http.Request, into runtime.Object) error {
 	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), corev1.SchemeGroupVersion, into); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return nil
-}
-
-func (c *connector) pod(ctx context.Context, rq *pipeline.Request) (*corev1.Pod, error) {
-	obj, err := c.h.object(ctx, "pods", rq.Namespace, rq.Name)
-	if err != nil {
-		return nil, err
-	}
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, obj))
-	}
-	return pod, nil
 }
 
 // containerOf is the requested container, by name or as the only one.
@@ -155,19 +100,19 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 }
 
 // stream serves exec and attach.
-func (c *connector) stream(verb string, fresh func() runtime.Object) SubresourceHandler {
+func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		if rq.Verb != "get" && rq.Verb != "create" {
 			return wire.MethodNotAllowed()
 		}
-		if verb == "exec" && r.URL.Query().Has(reach.Param) {
+		if what == "exec" && r.URL.Query().Has(reach.Param) {
 			return c.probe(w, r, rq, res)
 		}
 		opts := fresh()
 		if err := options(r, opts); err != nil {
 			return err
 		}
-		if err := c.admit(r.Context(), rq, res, opts); err != nil {
+		if err := c.admission.connection(r.Context(), rq, res, opts); err != nil {
 			return err
 		}
 		if err := c.mayCreate(r, rq); err != nil {
@@ -195,7 +140,7 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 				TTY:    o.TTY,
 			}
 		}
-		pod, err := c.pod(r.Context(), rq)
+		pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
 		if err != nil {
 			return err
 		}
@@ -209,22 +154,22 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Subresource
 			return apierrors.NewBadRequest(
 				fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase))
 		}
-		if verb == "exec" && len(command) == 0 {
+		if what == "exec" && len(command) == 0 {
 			return apierrors.NewBadRequest("you must specify at least 1 command for the container")
 		}
 		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
 			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 		}
-		target, err := c.kubelet(r.Context(), rq, pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name},
-			streamQuery(wants, command))
+		target, err := c.kubelets.target(r.Context(), rq, pod.Spec.NodeName,
+			[]string{what, pod.Namespace, pod.Name, name}, streamQuery(wants, command))
 		switch {
 		case err != nil:
 			return err
 		case streams.IsRemote(r):
 			target.Scheme = "http" // SPDY uses the transport's DialContext, which does TLS
-			streams.Remote(w, r, target, c.kubelets, wants)
+			streams.Remote(w, r, target, c.kubelets.transport, wants)
 		default:
-			c.proxy(target, c.kubelets).ServeHTTP(w, r)
+			reverseProxy(target, c.kubelets.transport).ServeHTTP(w, r)
 		}
 		return nil
 	}
@@ -235,7 +180,7 @@ func opensStream(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb
 
 // mayCreate requires the verb create for a GET that opens a stream (a websocket handshake): the right to read must not
 // open a shell.
-func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
+func (c *connections) mayCreate(r *http.Request, rq *pipeline.Request) error {
 	if rq.Verb == "create" || c.authorizer == nil {
 		return nil
 	}
@@ -270,7 +215,7 @@ func streamQuery(s streams.Options, command []string) url.Values {
 	return values
 }
 
-func (c *connector) portForward(
+func (c *connections) portForward(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
 	if !opensStream(rq) {
@@ -280,13 +225,13 @@ func (c *connector) portForward(
 	if err := options(r, opts); err != nil {
 		return err
 	}
-	if err := c.admit(r.Context(), rq, res, opts); err != nil {
+	if err := c.admission.connection(r.Context(), rq, res, opts); err != nil {
 		return err
 	}
 	if err := c.mayCreate(r, rq); err != nil {
 		return err
 	}
-	pod, err := c.pod(r.Context(), rq)
+	pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
 	if err != nil {
 		return err
 	}
@@ -297,117 +242,23 @@ func (c *connector) portForward(
 	for _, p := range opts.Ports {
 		q.Add("port", strconv.Itoa(int(p)))
 	}
-	target, err := c.kubelet(r.Context(), rq, pod.Spec.NodeName, []string{"portForward", pod.Namespace, pod.Name}, q)
+	target, err := c.kubelets.target(r.Context(), rq, pod.Spec.NodeName,
+		[]string{"portForward", pod.Namespace, pod.Name}, q)
 	if err != nil {
 		return err
 	}
 	if !streams.IsTunnel(r) {
-		c.proxy(target, c.kubelets).ServeHTTP(w, r)
+		reverseProxy(target, c.kubelets.transport).ServeHTTP(w, r)
 		return nil
 	}
-	if err := streams.Tunnel(w, r, target, c.kubelets); err != nil {
+	if err := streams.Tunnel(w, r, target, c.kubelets.transport); err != nil {
 		return proxyError(err, target)
 	}
 	return nil
 }
 
-// log serves pods/log.
-func (c *connector) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
-	if rq.Verb != "get" {
-		return wire.MethodNotAllowed()
-	}
-	opts := &corev1.PodLogOptions{}
-	if err := options(r, opts); err != nil {
-		return err
-	}
-	if errs := validateLog(opts); len(errs) > 0 {
-		return invalid.New(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
-	}
-	pod, err := c.pod(r.Context(), rq)
-	if err != nil {
-		return err
-	}
-	name, err := containerOf(pod, opts.Container)
-	if err != nil {
-		return err
-	}
-	if pod.Spec.NodeName == "" { // no container can have logged yet
-		w.WriteHeader(http.StatusNoContent)
-		return nil
-	}
-	target, err := c.kubelet(r.Context(), rq, pod.Spec.NodeName,
-		[]string{"containerLogs", pod.Namespace, pod.Name, name}, logQuery(opts))
-	if err != nil {
-		return err
-	}
-	if streams.IsWebSocket(r) {
-		return c.logSocket(w, r, rq, target)
-	}
-	proxy := c.proxy(target, c.kubelets)
-	proxy.ModifyResponse = func(resp *http.Response) error {
-		if resp.StatusCode == http.StatusOK {
-			resp.Header.Set("Content-Type", "text/plain")
-			return nil
-		}
-		return kubeletError(resp, rq)
-	}
-	r.Header.Del("Accept-Encoding")
-	proxy.ServeHTTP(w, r)
-	return nil
-}
-
-// logSocket sends a log as websocket messages.
-func (c *connector) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL) error {
-	protocol, err := streams.LogProtocol(r)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := c.kubelets.RoundTrip(req)
-	if err != nil {
-		return proxyError(err, target)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return kubeletError(resp, rq)
-	}
-	streams.Log(w, r, protocol, resp.Body)
-	return nil
-}
-
-// kubelet is the URL of a request to a node's kubelet, which gets a place in the node's tunnel until it ends.
-func (c *connector) kubelet(
-	ctx context.Context, rq *pipeline.Request, node string, path []string, query url.Values,
-) (*url.URL, error) {
-	base, err := c.h.kubeletURL(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.enter(rq, node); err != nil {
-		return nil, err
-	}
-	target := base.JoinPath(path...)
-	target.RawQuery = query.Encode()
-	return target, nil
-}
-
-// enter takes a place in a node's tunnel, which the request gives back when it ends.
-func (c *connector) enter(rq *pipeline.Request, node string) error {
-	leave, ok := c.enterTunnel(node, rq.Owner())
-	if !ok {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("node %s has a tunnel, and your share of connections is "+
-			"taken: end other exec, logs, port-forward or proxy requests", node), 1)
-	}
-	rq.OnEnd(leave)
-	return nil
-}
-
-// proxy forwards a request, and an upgraded connection, to target.
-func (c *connector) proxy(target *url.URL, via http.RoundTripper) *httputil.ReverseProxy {
+// reverseProxy forwards a request, and an upgraded connection, to target.
+func reverseProxy(target *url.URL, via http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     via,
 		FlushInterval: -1, // followed logs are sent line by line

@@ -31,7 +31,7 @@ const simulatedBy = "keelson.dev/simulated-by"
 // probe serves `keelson trace`: it makes the pod's node open one connection from inside the pod. It is unrelated to
 // container probes. Authorization and admission treat it like an exec: the caller needs the right to create pods/exec,
 // and admission gets the command keelson-probe.
-func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if r.Method != http.MethodPost {
 		return wire.MethodNotAllowed() // a web page could trigger a GET
 	}
@@ -39,11 +39,11 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if err != nil {
 		return apierrors.NewBadRequest(reach.Param + ": " + err.Error())
 	}
-	if err := c.admit(r.Context(), rq, res,
+	if err := c.admission.connection(r.Context(), rq, res,
 		&corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
 		return err
 	}
-	pod, err := c.pod(r.Context(), rq)
+	pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
 	switch {
 	case err != nil:
 		return err
@@ -52,7 +52,7 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	case podkind.Terminal(pod):
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: its phase is %s", pod.Name, pod.Status.Phase))
 	}
-	node, err := c.h.node(r.Context(), pod.Spec.NodeName)
+	node, err := c.resources.node(r.Context(), pod.Spec.NodeName)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send",
 			node.Name, pod.Name))
 	}
-	target, err := c.kubelet(r.Context(), rq, node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name},
+	target, err := c.kubelets.target(r.Context(), rq, node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name},
 		requested.Values())
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if err != nil {
 		return err
 	}
-	resp, err := c.kubelets.RoundTrip(req)
+	resp, err := c.kubelets.transport.RoundTrip(req)
 	if err != nil {
 		return proxyError(err, target)
 	}

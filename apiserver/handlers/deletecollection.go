@@ -16,7 +16,7 @@ import (
 const deleteWorkers = 16
 
 // deleteCollection deletes the objects that a list with the same options returns, and responds with that list.
-func (h *Handler) deleteCollection(
+func (v *writes) deleteCollection(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
 	shape, err := negotiateList(r, res)
@@ -45,7 +45,7 @@ func (h *Handler) deleteCollection(
 	for i, e := range page.Items {
 		group.Go(func() error {
 			// Each deletion needs its own request record because they run in parallel.
-			out, _, err := h.remove(r.Context(), rq.Part(), res, e.Object.GetName(), opts)
+			out, _, err := v.writer.remove(r.Context(), rq.Part(), res, e.Object.GetName(), opts)
 			if err == nil {
 				page.Items[i] = out
 			}

@@ -11,15 +11,21 @@
 //	decode -> default -> field owners -> mutating admission -> default -> system metadata, prepare -> validate ->
 //	validating admission -> store
 //
-// Start reading at Handler.serve. The files:
+// Start reading at Handler.serve, which only routes. The types, in the order of their use:
 //
-//	verbs            get list watch create update patch delete deletecollection
-//	subresources     binding eviction scale token log; exec, attach and portforward are in connect, and proxy
-//	reviews          review, review_check: the response has the result in its status, and nothing is stored
-//	shared by verbs  route (rejects requests without a route), options (the query), body (decode), negotiate and
-//	                 writelist (content negotiation and the response), admit, preconditions, metadata, largewrites
-//	                 (limits concurrent large writes), audit, notechange and endpoints (records of a write for the
-//	                 timeline), local (writes of the server itself)
-//	connections      connect, proxy, kubelet, relink (links in pages that are proxied), connectionprobe
-//	                 (`keelson trace`)
+//	resources      finds the resource of a request, and reads objects for the others
+//	watches        watch; get and list are functions
+//	writes         create, update, patch, delete, deletecollection over HTTP: a file a verb
+//	writer         the steps of a write for verbs, subresources and the server (local): creation, change, removal
+//	admitter       admission of all of these; a write is a scope within it (docs/decisions/0213)
+//	bindings, evictions, scales, tokenRequests
+//	               subresources that change or issue something; review and review_check only answer
+//	kubelets       the connections to nodes
+//	connections    exec, attach, portforward, log, and connectionprobe (`keelson trace`)
+//	proxies        the subresource proxy; linkrewriter changes links in pages
+//
+// The other files are shared by verbs: route (rejects requests without a route), options (the query), body (decode),
+// negotiate and writelist (content negotiation and the response), preconditions, metadata, largewrites (limits
+// concurrent large writes), space (the room that a write may take), audit, podchange and endpoints (records of a write
+// for the timeline).
 package handlers

@@ -40,8 +40,14 @@ var (
 // maxDisruptedPods limits the evictions that a budget's controller has not yet observed.
 const maxDisruptedPods = 2000
 
-// evict serves pods/eviction: it deletes the pod if its PodDisruptionBudget allows that.
-func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+// evictions serves pods/eviction.
+type evictions struct {
+	resources *resources
+	writer    *writer
+}
+
+// create serves pods/eviction: it deletes the pod if its PodDisruptionBudget allows that.
+func (e *evictions) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
 	}
@@ -67,12 +73,12 @@ func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	ar.Kind = evictionGVK
 	ar.Subresource = "eviction"
 	ar.Spec = nil
-	if err := h.mutate(r.Context(), rq, ar, res, nil); err != nil {
+	if err := e.writer.admission.mutate(r.Context(), rq, ar, res, nil); err != nil {
 		return err
 	}
 	var failure *metav1.Status
-	err = h.admitted(r.Context(), rq, ar, func() (err error) {
-		failure, err = h.evictPod(r.Context(), rq, res, del)
+	err = e.writer.admission.do(r.Context(), rq, ar, func() (err error) {
+		failure, err = e.evict(r.Context(), rq, res, del)
 		return err
 	})
 	switch {
@@ -140,29 +146,25 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 	return del, nil
 }
 
-// evictPod deletes the pod unless its budget forbids it. A pod that is finished, being deleted or pending does not
+// evict deletes the pod unless its budget forbids it. A pod that is finished, being deleted or pending does not
 // count against the budget; the delete has the precondition that this is still so. failure is an error response that is
 // not an apierrors error.
-func (h *Handler) evictPod(
+func (e *evictions) evict(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) (failure *metav1.Status, err error) {
 	const tries = 20
 	bound := opts.Preconditions != nil && opts.Preconditions.ResourceVersion != nil
 	for try := 1; ; try++ {
-		obj, err := h.object(ctx, "pods", rq.Namespace, rq.Name)
+		pod, err := e.resources.pod(ctx, rq.Namespace, rq.Name)
 		if err != nil {
 			return nil, err
-		}
-		pod, ok := obj.(*corev1.Pod)
-		if !ok {
-			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, obj))
 		}
 		ended := !podkind.Active(pod)
 		free := ended || pod.Status.Phase == corev1.PodPending
 		pinned := !ended
 		budget := ""
 		if !free {
-			if budget, pinned, failure, err = h.checkAndDecrement(ctx, pod, isDryRun(opts.DryRun)); err != nil ||
+			if budget, pinned, failure, err = e.checkAndDecrement(ctx, pod, isDryRun(opts.DryRun)); err != nil ||
 				failure != nil {
 				return failure, err
 			}
@@ -175,7 +177,7 @@ func (h *Handler) evictPod(
 			}
 			own.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
-		err = h.removeEvicted(ctx, rq, res, own)
+		err = e.remove(ctx, rq, res, own)
 		switch {
 		case own == opts || !apierrors.IsConflict(err) ||
 			own.Preconditions.UID != nil && *own.Preconditions.UID != pod.UID:
@@ -188,8 +190,8 @@ func (h *Handler) evictPod(
 	}
 }
 
-// removeEvicted sets the pod's DisruptionTarget condition, and deletes it.
-func (h *Handler) removeEvicted(
+// remove sets the pod's DisruptionTarget condition, and deletes it.
+func (e *evictions) remove(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) error {
 	if !isDryRun(opts.DryRun) {
@@ -219,17 +221,17 @@ func (h *Handler) removeEvicted(
 		return err
 	}
 	// Admission has handled the eviction, so it is not called for the deletion.
-	_, _, err := h.removeChecked(ctx, rq, res, rq.Name, opts,
+	_, _, err := e.writer.removeChecked(ctx, rq, res, rq.Name, opts,
 		func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
 	return err
 }
 
 // checkAndDecrement takes one disruption from the budget of a running pod. unhealthy means that the pod is unhealthy
 // and may be deleted without budget while it stays so.
-func (h *Handler) checkAndDecrement(
+func (e *evictions) checkAndDecrement(
 	ctx context.Context, pod *corev1.Pod, dry bool,
 ) (name string, unhealthy bool, failure *metav1.Status, err error) {
-	budgets := h.resources[budgetsGVR]
+	budgets := e.resources.builtIn[budgetsGVR]
 	page, err := budgets.Storage.List(ctx, objects.ListQuery{
 		Namespace: pod.Namespace,
 		Labels:    labels.Everything(),
@@ -239,8 +241,8 @@ func (h *Handler) checkAndDecrement(
 		return "", false, nil, err
 	}
 	var match []*policyv1.PodDisruptionBudget
-	for _, e := range page.Items {
-		b, ok := e.Object.(*policyv1.PodDisruptionBudget)
+	for _, entry := range page.Items {
+		b, ok := entry.Object.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			continue
 		}

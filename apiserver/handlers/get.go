@@ -12,7 +12,7 @@ import (
 )
 
 // get responds with one object, or with a subresource that is part of it.
-func (h *Handler) get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@
 package handlers
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"log/slog"
 	"maps"
@@ -24,8 +26,8 @@ import (
 	"keelson/lib/connlimit"
 )
 
-// SubresourceHandler serves a subresource, or a kind without storage, that is not just the object.
-type SubresourceHandler func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
+// verb serves one verb on objects, a subresource, or a kind without storage.
+type verb func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 
 // Config holds the dependencies of the handlers.
 type Config struct {
@@ -56,66 +58,107 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Handler serves resource requests.
+// Handler routes resource requests to the verbs, and lets the server itself write (local.go).
 type Handler struct {
-	resources map[schema.GroupVersionResource]*registry.Resource
-	custom    func(schema.GroupVersionResource) *registry.Resource
-	admission *admission.Chain
+	resources *resources
+	// verbs on objects and collections, and on the parts of objects that are subresources; scales has those of Scales.
+	verbs  map[string]verb
+	scales map[string]verb
 	// subresources by "group/resource/subresource", or "group/resource" for a kind without storage.
-	subresources map[string]SubresourceHandler
-	connect      *connector
-	// authorizer checks the right to create when an update or apply creates the object; nil: not checked.
-	authorizer        auth.Authorizer
-	stopping          <-chan struct{}
-	metrics           *pipeline.Metrics
-	watchWriteTimeout time.Duration // time-out of a write to a watch client
-	marks             *event.Recorder
-	log               *slog.Logger
+	subresources map[string]verb
+	writer       *writer
+	kubelets     *kubelets
+	transports   []*http.Transport
+	metrics      *pipeline.Metrics
+	log          *slog.Logger
 }
 
 // New returns the handler of config's resources.
 func New(config Config) *Handler {
-	handler := &Handler{
-		resources:         make(map[schema.GroupVersionResource]*registry.Resource, len(config.Resources)),
-		custom:            config.Custom,
-		admission:         config.Admission,
-		subresources:      reviews(config.Tokens, config.Authorizer, config.Rules),
-		authorizer:        config.Authorizer,
-		stopping:          config.Stopping,
-		metrics:           config.Metrics,
-		watchWriteTimeout: config.WatchWriteTimeout,
-		marks:             config.Marks,
-		log:               config.Log,
+	egress := config.Outbound
+	if egress == nil {
+		egress = outbound.New(outbound.Config{})
 	}
-	if handler.watchWriteTimeout == 0 {
-		handler.watchWriteTimeout = defaultWatchWriteTimeout
+	log := config.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
 	}
-	for _, res := range config.Resources {
-		handler.resources[res.GVR()] = res
+	resources := newResources(config.Resources, config.Custom)
+	admission := admitter{chain: config.Admission}
+	writer := &writer{admission: admission, authorizer: config.Authorizer}
+	kubelets := newKubelets(resources, config.Kubelet, egress, config.TunnelDialer, config.EnterTunnel)
+	proxies := newProxies(resources, admission, kubelets, egress)
+	return &Handler{
+		resources:    resources,
+		verbs:        verbs(config, writer),
+		scales:       scales{writer}.verbs(),
+		subresources: subresources(config, resources, writer, kubelets, proxies),
+		writer:       writer,
+		kubelets:     kubelets,
+		transports:   []*http.Transport{kubelets.transport, proxies.pods},
+		metrics:      config.Metrics,
+		log:          log,
 	}
-	if handler.log == nil {
-		handler.log = slog.New(slog.DiscardHandler)
+}
+
+// verbs are the verbs on objects and collections.
+func verbs(config Config, writer *writer) map[string]verb {
+	writes := &writes{writer: writer}
+	watches := &watches{
+		stopping:     config.Stopping,
+		metrics:      config.Metrics,
+		writeTimeout: cmp.Or(config.WatchWriteTimeout, defaultWatchWriteTimeout),
+		marks:        config.Marks,
 	}
-	handler.subresources["/bindings"] = handler.bind
-	handler.subresources["/pods/binding"] = handler.bind
-	handler.subresources["/pods/eviction"] = handler.evict
+	return map[string]verb{
+		"get":              get,
+		"list":             list,
+		"watch":            watches.watch,
+		"create":           writes.create,
+		"update":           writes.update,
+		"patch":            writes.patch,
+		"delete":           writes.delete,
+		"deletecollection": writes.deleteCollection,
+	}
+}
+
+// subresources are the subresources that are no part of the object, and the kinds without storage.
+func subresources(
+	config Config, resources *resources, writer *writer, kubelets *kubelets, proxies *proxies,
+) map[string]verb {
+	all := reviews(config.Tokens, config.Authorizer, config.Rules)
+	bindings := &bindings{resources: resources, admission: writer.admission}
+	all["/bindings"] = bindings.create
+	all["/pods/binding"] = bindings.create
+	all["/pods/eviction"] = (&evictions{resources: resources, writer: writer}).create
 	if config.Tokens != nil {
-		handler.subresources["/serviceaccounts/token"] = handler.token(config.Tokens)
+		all["/serviceaccounts/token"] = newTokenRequests(resources, writer.admission, config.Tokens).create
 	}
-	handler.connect = newConnector(handler, config.Authorizer, config.Kubelet, config.Outbound, config.TunnelDialer)
-	if config.EnterTunnel != nil {
-		handler.connect.enterTunnel = config.EnterTunnel
+	connections := &connections{
+		resources:  resources,
+		admission:  writer.admission,
+		authorizer: config.Authorizer,
+		kubelets:   kubelets,
 	}
-	maps.Copy(handler.subresources, handler.connect.subresources())
-	return handler
+	maps.Copy(all, connections.subresources(proxies))
+	return all
 }
 
 // Resource returns the resource served as gvr, or nil.
 func (h *Handler) Resource(gvr schema.GroupVersionResource) *registry.Resource {
-	if res := h.resources[gvr]; res != nil || h.custom == nil {
-		return res
+	return h.resources.resource(gvr)
+}
+
+// Kubelet requests a document from a node's kubelet for the server itself: it needs no share of the node's tunnel.
+func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*http.Response, error) {
+	return h.kubelets.get(ctx, node, path...)
+}
+
+// CloseIdle closes idle connections to kubelets and pods.
+func (h *Handler) CloseIdle() {
+	for _, t := range h.transports {
+		t.CloseIdleConnections()
 	}
-	return h.custom(gvr)
 }
 
 // ServeHTTP handles a resource request from the pipeline.
@@ -140,7 +183,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	}
 	res := h.Resource(rq.GVR())
 	if res == nil || !matchesScope(rq, res) {
-		if !h.builtIn(rq.Group) { // for custom resources Kubernetes has another message
+		if !h.resources.hasGroup(rq.Group) { // for custom resources Kubernetes has another message
 			http.NotFound(w, r)
 			return nil
 		}
@@ -171,43 +214,16 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		}
 		return special(w, r, rq, res)
 	}
-	if !slices.Contains(res.Verbs(), rq.Verb) || res.Namespaced && rq.Namespace == "" && (rq.Verb == "create" ||
-		rq.Verb == "deletecollection") {
+	inNamespace := !res.Namespaced || rq.Namespace != "" || rq.Verb != "create" && rq.Verb != "deletecollection"
+	serve := h.verbs[rq.Verb]
+	if serve == nil || !slices.Contains(res.Verbs(), rq.Verb) || !inNamespace {
 		return wire.MethodNotAllowed()
 	}
 	// list and watch may name an object
 	if (rq.Name != "") != objectVerbs[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" {
 		return wire.MethodNotAllowed()
 	}
-	switch rq.Verb {
-	case "get":
-		return h.get(w, r, rq, res)
-	case "list":
-		return h.list(w, r, rq, res)
-	case "watch":
-		return h.watch(w, r, rq, res)
-	case "create":
-		return h.create(w, r, rq, res)
-	case "update":
-		return h.update(w, r, rq, res)
-	case "patch":
-		return h.patch(w, r, rq, res)
-	case "delete":
-		return h.delete(w, r, rq, res)
-	case "deletecollection":
-		return h.deleteCollection(w, r, rq, res)
-	}
-	return wire.MethodNotAllowed()
-}
-
-// builtIn reports whether the API group is built in.
-func (h *Handler) builtIn(group string) bool {
-	for gvr := range h.resources {
-		if gvr.Group == group {
-			return true
-		}
-	}
-	return false
+	return serve(w, r, rq, res)
 }
 
 // objectVerbs are the verbs on one object.
@@ -240,20 +256,14 @@ func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.
 		return apierrors.NewNotFound(res.GroupResource(), rq.Name)
 	case !isPart && !isScale:
 		return wire.NotFoundPath()
-	case isScale && rq.Verb == "get":
-		return h.getScale(w, r, rq, res)
-	case isScale && rq.Verb == "update":
-		return h.updateScale(w, r, rq, res)
-	case isScale && rq.Verb == "patch":
-		return h.patchScale(w, r, rq, res)
-	case rq.Verb == "get" && isPart && rq.Subresource != "finalize":
-		return h.get(w, r, rq, res)
-	case rq.Verb == "update" && isPart:
-		return h.update(w, r, rq, res)
-	case rq.Verb == "patch" && isPart && rq.Subresource != "finalize":
-		return h.patch(w, r, rq, res)
+	case rq.Verb == "update":
+	case rq.Verb != "get" && rq.Verb != "patch" || rq.Subresource == "finalize":
+		return wire.MethodNotAllowed()
 	}
-	return wire.MethodNotAllowed()
+	if isScale {
+		return h.scales[rq.Verb](w, r, rq, res)
+	}
+	return h.verbs[rq.Verb](w, r, rq, res)
 }
 
 func key(res *registry.Resource, sub string) string {
@@ -262,12 +272,4 @@ func key(res *registry.Resource, sub string) string {
 		k += "/" + sub
 	}
 	return k
-}
-
-// namespace is the namespace of the request's object: "" for cluster-scoped kinds, including namespaces.
-func namespace(rq *pipeline.Request, res *registry.Resource) string {
-	if !res.Namespaced {
-		return ""
-	}
-	return rq.Namespace
 }

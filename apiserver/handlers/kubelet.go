@@ -4,6 +4,7 @@ package handlers
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,8 @@ import (
 
 	"keelson/api/metrics"
 	"keelson/apiserver/outbound"
+	"keelson/apiserver/pipeline"
+	"keelson/lib/connlimit"
 )
 
 // addressOrder is the order of preference of a node's address types.
@@ -26,21 +29,26 @@ var addressOrder = []corev1.NodeAddressType{
 // kubeletPort is the kubelet's default port.
 const kubeletPort = 10250
 
-func (h *Handler) node(ctx context.Context, name string) (*corev1.Node, error) {
-	obj, err := h.object(ctx, "nodes", "", name)
-	if err != nil {
-		return nil, err
-	}
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("node %s is a %T", name, obj))
-	}
-	return node, nil
+// kubelets connects to the kubelets of nodes.
+type kubelets struct {
+	resources *resources
+	transport *http.Transport
+	// enterTunnel is Config.EnterTunnel; nil: tunnels have no limits.
+	enterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool)
 }
 
-// kubeletURL is the URL of a node's kubelet for the kubelet transport: its host is the node's name, not an address.
-func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error) {
-	node, err := h.node(ctx, name)
+func newKubelets(
+	resources *resources, certificate func() *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer,
+	enterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool),
+) *kubelets {
+	k := &kubelets{resources: resources, enterTunnel: enterTunnel}
+	k.transport = egress.NodeTransport(certificate, k.address, tunnel)
+	return k
+}
+
+// url is the URL of a node's kubelet for the kubelet transport: its host is the node's name, not an address.
+func (k *kubelets) url(ctx context.Context, name string) (*url.URL, error) {
+	node, err := k.resources.node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -59,9 +67,9 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(node.Name, strconv.Itoa(int(port))), Path: "/"}, nil
 }
 
-// Kubelet requests a document from a node's kubelet for the server itself: it needs no share of the node's tunnel.
-func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*http.Response, error) {
-	base, err := h.kubeletURL(ctx, node)
+// get requests a document from a node's kubelet for the server itself: it needs no share of the node's tunnel.
+func (k *kubelets) get(ctx context.Context, node string, path ...string) (*http.Response, error) {
+	base, err := k.url(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +77,12 @@ func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*ht
 	if err != nil {
 		return nil, err
 	}
-	return h.connect.kubelets.RoundTrip(req)
+	return k.transport.RoundTrip(req)
 }
 
-// nodeAddress is the address of a node.
-func (h *Handler) nodeAddress(ctx context.Context, name string) (string, error) {
-	node, err := h.node(ctx, name)
+// address is the address of a node.
+func (k *kubelets) address(ctx context.Context, name string) (string, error) {
+	node, err := k.resources.node(ctx, name)
 	if err != nil {
 		return "", err
 	}
@@ -101,9 +109,32 @@ func notAllowed(err error) error {
 	return nil
 }
 
-// CloseIdle closes idle connections to kubelets and pods.
-func (h *Handler) CloseIdle() {
-	for _, t := range []*http.Transport{h.connect.kubelets, h.connect.pods} {
-		t.CloseIdleConnections()
+// target is the URL of a request to a node's kubelet, which gets a place in the node's tunnel until it ends.
+func (k *kubelets) target(
+	ctx context.Context, rq *pipeline.Request, node string, path []string, query url.Values,
+) (*url.URL, error) {
+	base, err := k.url(ctx, node)
+	if err != nil {
+		return nil, err
 	}
+	if err := k.enter(rq, node); err != nil {
+		return nil, err
+	}
+	target := base.JoinPath(path...)
+	target.RawQuery = query.Encode()
+	return target, nil
+}
+
+// enter takes a place in a node's tunnel, which the request gives back when it ends.
+func (k *kubelets) enter(rq *pipeline.Request, node string) error {
+	if k.enterTunnel == nil {
+		return nil
+	}
+	leave, ok := k.enterTunnel(node, rq.Owner())
+	if !ok {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("node %s has a tunnel, and your share of connections is "+
+			"taken: end other exec, logs, port-forward or proxy requests", node), 1)
+	}
+	rq.OnEnd(leave)
+	return nil
 }

@@ -62,7 +62,7 @@ type linkRewriter struct {
 
 // proxyWithRewrite proxies to target and rewrites redirects and links of pages, as Kubernetes' proxy does. Relative
 // links need a slash after "proxy", so a request without it is redirected.
-func (c *connector) proxyWithRewrite(
+func proxyWithRewrite(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper,
 ) {
 	if rq.Rest == "" && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" &&
@@ -77,7 +77,7 @@ func (c *connector) proxyWithRewrite(
 		backend:     target.Host,
 		requestHost: r.Host,
 	}
-	p := c.proxy(target, via)
+	p := reverseProxy(target, via)
 	rewrite := p.Rewrite
 	p.Rewrite = func(pr *httputil.ProxyRequest) {
 		rewrite(pr)

@@ -14,7 +14,7 @@ import (
 )
 
 // list responds with a page of objects.
-func (h *Handler) list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := negotiateList(r, res)
 	if err != nil {
 		return err

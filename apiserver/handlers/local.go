@@ -25,7 +25,7 @@ var errUnchanged = errors.New("nothing to change")
 
 // Create stores obj on behalf of the server, with all steps of a client's request after the pipeline.
 func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := h.resources[gvr]
+	res := h.resources.builtIn[gvr]
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -33,7 +33,7 @@ func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVers
 	own.GetObjectKind().SetGroupVersionKind(res.GVK())
 	res.Default(own)
 	rq := localRequest(u, res, "create", obj)
-	_, err := h.createObject(ctx, rq, creation{res: res, obj: own, opts: &metav1.CreateOptions{}}, localManager)
+	_, err := h.writer.create(ctx, rq, creation{res: res, obj: own, opts: &metav1.CreateOptions{}}, localManager)
 	return err
 }
 
@@ -42,7 +42,7 @@ func (h *Handler) Update(
 	ctx context.Context, user *auth.User, gvr schema.GroupVersionResource, like kind.Object,
 	edit func(kind.Object) bool,
 ) error {
-	res := h.resources[gvr]
+	res := h.resources.builtIn[gvr]
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -58,7 +58,7 @@ func (h *Handler) Update(
 			return obj, res.FieldManagers[""].Update(current, obj, localManager)
 		},
 	}
-	_, _, err := h.change(ctx, localRequest(user, res, "update", like), c)
+	_, _, err := h.writer.change(ctx, localRequest(user, res, "update", like), c)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
@@ -67,12 +67,12 @@ func (h *Handler) Update(
 
 // Delete deletes the named object on behalf of the server, if its UID is still the same.
 func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := h.resources[gvr]
+	res := h.resources.builtIn[gvr]
 	if res == nil {
 		return wire.NotFoundPath()
 	}
 	uid := obj.GetUID()
-	_, _, err := h.remove(ctx, localRequest(u, res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
+	_, _, err := h.writer.remove(ctx, localRequest(u, res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	return err

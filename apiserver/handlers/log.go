@@ -3,6 +3,7 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -16,8 +17,80 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/invalid"
 	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/streams"
+	"keelson/apiserver/wire"
 )
+
+// log serves pods/log.
+func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
+	if rq.Verb != "get" {
+		return wire.MethodNotAllowed()
+	}
+	opts := &corev1.PodLogOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	if errs := validateLog(opts); len(errs) > 0 {
+		return invalid.New(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
+	}
+	pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
+	if err != nil {
+		return err
+	}
+	name, err := containerOf(pod, opts.Container)
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" { // no container can have logged yet
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	target, err := c.kubelets.target(r.Context(), rq, pod.Spec.NodeName,
+		[]string{"containerLogs", pod.Namespace, pod.Name, name}, logQuery(opts))
+	if err != nil {
+		return err
+	}
+	if streams.IsWebSocket(r) {
+		return c.logSocket(w, r, rq, target)
+	}
+	proxy := reverseProxy(target, c.kubelets.transport)
+	proxy.ModifyResponse = func(resp *http.Response) error {
+		if resp.StatusCode == http.StatusOK {
+			resp.Header.Set("Content-Type", "text/plain")
+			return nil
+		}
+		return kubeletError(resp, rq)
+	}
+	r.Header.Del("Accept-Encoding")
+	proxy.ServeHTTP(w, r)
+	return nil
+}
+
+// logSocket sends a log as websocket messages.
+func (c *connections) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL) error {
+	protocol, err := streams.LogProtocol(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.kubelets.transport.RoundTrip(req)
+	if err != nil {
+		return proxyError(err, target)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return kubeletError(resp, rq)
+	}
+	streams.Log(w, r, protocol, resp.Body)
+	return nil
+}
 
 // logQuery converts the options to the kubelet's query parameters.
 func logQuery(podLogOptions *corev1.PodLogOptions) url.Values {

@@ -69,7 +69,7 @@ func (p *patchRequest) validate() error {
 }
 
 // patch changes an object, or its subresource, by a patch of any type.
-func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (v *writes) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if patchRequest.kind == patch.Apply {
 		c.createMissing = rq.Subresource == ""
 		c.applied = true
-		c.make, err = h.prepareApply(rq, res, patchRequest)
+		c.make, err = prepareApply(rq, res, patchRequest)
 	} else {
 		c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			return patched(ctx, rq, res, patchRequest, current)
@@ -97,7 +97,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	if err != nil {
 		return err
 	}
-	e, created, err := h.change(r.Context(), rq, c)
+	e, created, err := v.writer.change(r.Context(), rq, c)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func applyPatch(
 }
 
 // prepareApply prepares a server-side apply.
-func (h *Handler) prepareApply(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(
+func prepareApply(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(
 	context.Context, kind.Object,
 ) (kind.Object, error), error,
 ) {

@@ -4,6 +4,7 @@ package handlers
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson/apiserver/objects"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 )
@@ -38,23 +40,38 @@ func splitName(id string) (scheme, name, port string, ok bool) {
 	return "", "", "", false
 }
 
-func (c *connector) proxyPod(
+// proxies serves the subresource proxy of pods, Services and nodes.
+type proxies struct {
+	resources *resources
+	admission admitter
+	kubelets  *kubelets
+	pods      *http.Transport
+}
+
+func newProxies(resources *resources, admission admitter, kubelets *kubelets, egress *outbound.Egress) *proxies {
+	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
+	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // see above
+	return &proxies{
+		resources: resources,
+		admission: admission,
+		kubelets:  kubelets,
+		pods:      egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
+	}
+}
+
+func (p *proxies) pod(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
-	if err := c.admit(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
+	if err := p.admission.connection(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
 	scheme, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Name))
 	}
-	obj, err := c.h.object(r.Context(), "pods", rq.Namespace, name)
+	pod, err := p.resources.pod(r.Context(), rq.Namespace, name)
 	if err != nil {
 		return err
-	}
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", name, obj))
 	}
 	if port == "" {
 		for _, ct := range pod.Spec.Containers {
@@ -68,11 +85,11 @@ func (c *connector) proxyPod(
 	if ip == nil || !ip.IsGlobalUnicast() {
 		return apierrors.NewBadRequest("address not allowed")
 	}
-	return c.proxyBackend(w, r, rq, scheme, pod.Status.PodIP, port)
+	return p.backend(w, r, rq, scheme, pod.Status.PodIP, port)
 }
 
-// proxyBackend proxies the path after /proxy to a pod's address.
-func (c *connector) proxyBackend(
+// backend proxies the path after /proxy to a pod's address.
+func (p *proxies) backend(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string,
 ) error {
 	if scheme == "" {
@@ -88,21 +105,21 @@ func (c *connector) proxyBackend(
 		Path:     "/" + rq.Rest,
 		RawQuery: r.URL.RawQuery,
 	}
-	c.proxyWithRewrite(w, r, rq, target, c.pods)
+	proxyWithRewrite(w, r, rq, target, p.pods)
 	return nil
 }
 
-func (c *connector) proxyNode(
+func (p *proxies) node(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
-	if err := c.admit(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
+	if err := p.admission.connection(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
 	_, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.Name))
 	}
-	base, err := c.h.kubeletURL(r.Context(), name)
+	base, err := p.kubelets.url(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -112,49 +129,45 @@ func (c *connector) proxyNode(
 		Path:     "/" + rq.Rest,
 		RawQuery: r.URL.RawQuery,
 	}
-	via := c.kubelets
+	via := p.kubelets.transport
 	if port != "" && port != base.Port() { // another server on the node must not get our client certificate
-		host, err := c.h.nodeAddress(r.Context(), name)
+		host, err := p.kubelets.address(r.Context(), name)
 		if err != nil {
 			return err
 		}
 		target.Scheme = "http"
 		target.Host = net.JoinHostPort(host, port)
-		via = c.pods
-	} else if err := c.enter(rq, name); err != nil {
+		via = p.pods
+	} else if err := p.kubelets.enter(rq, name); err != nil {
 		return err
 	}
-	c.proxyWithRewrite(w, r, rq, target, via)
+	proxyWithRewrite(w, r, rq, target, via)
 	return nil
 }
 
-func (c *connector) proxyService(
+func (p *proxies) service(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
-	if err := c.admit(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
+	if err := p.admission.connection(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
 		return err
 	}
 	scheme, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Name))
 	}
-	obj, err := c.h.object(r.Context(), "services", rq.Namespace, name)
+	svc, err := coreObject[*corev1.Service](r.Context(), p.resources, "services", rq.Namespace, name)
 	if err != nil {
 		return err
-	}
-	svc, ok := obj.(*corev1.Service)
-	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("service %s is a %T", name, obj))
 	}
 	portName, ok := servicePort(svc, port)
 	if !ok {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %q found for service %q", port, name))
 	}
-	ip, number, err := c.endpoint(r.Context(), svc, portName)
+	ip, number, err := p.endpoint(r.Context(), svc, portName)
 	if err != nil {
 		return err
 	}
-	return c.proxyBackend(w, r, rq, scheme, ip, strconv.Itoa(int(number)))
+	return p.backend(w, r, rq, scheme, ip, strconv.Itoa(int(number)))
 }
 
 // servicePort is the name of the requested port, given by name or number; "" is the unnamed or only one.
@@ -179,8 +192,8 @@ func servicePort(svc *corev1.Service, want string) (string, bool) {
 }
 
 // endpoint chooses a ready endpoint for a Service's port.
-func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
-	stored := c.h.resources[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
+func (p *proxies) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
+	stored := p.resources.builtIn[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
 	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
 	if stored == nil {
 		return "", 0, none
@@ -200,20 +213,21 @@ func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName 
 		if !ok {
 			continue
 		}
-		for _, p := range s.Ports {
-			if p.Port == nil || p.Name != nil && *p.Name != portName || p.Name == nil && portName != "" {
+		for _, slicePort := range s.Ports {
+			if slicePort.Port == nil || slicePort.Name != nil && *slicePort.Name != portName ||
+				slicePort.Name == nil && portName != "" {
 				continue
 			}
 			for _, ep := range s.Endpoints {
 				if (ep.Conditions.Ready == nil || *ep.Conditions.Ready) && len(ep.Addresses) > 0 {
-					found = append(found, backendAddress{ep.Addresses[0], *p.Port, ep.TargetRef})
+					found = append(found, backendAddress{ep.Addresses[0], *slicePort.Port, ep.TargetRef})
 				}
 			}
 		}
 	}
 	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
 	for _, b := range found {
-		if c.belongsToPod(ctx, svc.Namespace, b) {
+		if p.belongsToPod(ctx, svc.Namespace, b) {
 			return b.ip, b.port, nil
 		}
 	}
@@ -229,13 +243,12 @@ type backendAddress struct {
 
 // belongsToPod reports whether an endpoint's address belongs to the pod in its reference, in the Service's namespace.
 // As in Kubernetes, others are not proxied to: with them, anyone who may write EndpointSlices could reach any address.
-func (c *connector) belongsToPod(ctx context.Context, namespace string, b backendAddress) bool {
+func (p *proxies) belongsToPod(ctx context.Context, namespace string, b backendAddress) bool {
 	if b.ref == nil || b.ref.Namespace != namespace {
 		return false
 	}
-	obj, err := c.h.object(ctx, "pods", namespace, b.ref.Name)
-	pod, ok := obj.(*corev1.Pod)
-	return err == nil && ok && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
+	pod, err := p.resources.pod(ctx, namespace, b.ref.Name)
+	return err == nil && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
 		return ip.IP == b.ip
 	})
 }

@@ -30,7 +30,7 @@ type Rules interface {
 }
 
 // review returns the handler of a review kind: the function answer sets the status.
-func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) SubresourceHandler {
+func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) verb {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		opts, err := createOptions(r)
 		if err != nil {
@@ -59,8 +59,8 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 }
 
 // reviews are the handlers of review kinds. rules may be nil.
-func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]SubresourceHandler {
-	return map[string]SubresourceHandler{
+func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]verb {
+	return map[string]verb{
 		"authentication.k8s.io/tokenreviews": review(func(
 			ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview,
 		) error {

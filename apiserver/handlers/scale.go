@@ -57,11 +57,22 @@ var scaleKind = kind.Spec[*autoscalingv1.Scale]{
 	},
 }.Erase()
 
-// scales is the resource used to encode and decode Scales.
-var scales = registry.New(registry.Row{Kind: scaleKind}, nil)
+// scaleResource is the resource used to encode and decode Scales.
+var scaleResource = registry.New(registry.Row{Kind: scaleKind}, nil)
+
+// scales serves the subresource scale of all kinds that have it.
+type scales struct{ writer *writer }
+
+func (s scales) verbs() map[string]verb {
+	return map[string]verb{
+		"get":    getScale,
+		"update": s.update,
+		"patch":  s.patch,
+	}
+}
 
 func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) error {
-	shape, err := negotiateObject(r, scales)
+	shape, err := negotiateObject(r, scaleResource)
 	if err != nil {
 		return err
 	}
@@ -72,7 +83,7 @@ func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) 
 var scaleFields = apply.New(scaleKind, "scale")
 
 // getScale responds with the Scale of an object.
-func (h *Handler) getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	e, err := res.Storage.Get(r.Context(), namespace(rq, res), rq.Name, "")
 	if err != nil {
 		return err
@@ -103,8 +114,8 @@ func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 	return scale
 }
 
-// updateScale replaces the replica count.
-func (h *Handler) updateScale(
+// update replaces the replica count.
+func (s scales) update(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
 	opts, err := updateOptions(r)
@@ -134,15 +145,15 @@ func (h *Handler) updateScale(
 	}
 	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
 		return withReplicas(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
-			s := wanted.DeepCopy()
-			return s, fields.Update(old, s, owner)
+			next := wanted.DeepCopy()
+			return next, fields.Update(old, next, owner)
 		})
 	}
-	return h.scale(w, r, rq, c)
+	return s.respond(w, r, rq, c)
 }
 
-// patchScale patches the replica count.
-func (h *Handler) patchScale(
+// patch patches the replica count.
+func (s scales) patch(
 	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
 ) error {
 	patchRequest, err := readPatch(r, res)
@@ -184,11 +195,11 @@ func (h *Handler) patchScale(
 			return obj, fields.Update(old, obj, patchRequest.owner)
 		})
 	}
-	return h.scale(w, r, rq, c)
+	return s.respond(w, r, rq, c)
 }
 
-func (h *Handler) scale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, c change) error {
-	e, _, err := h.change(r.Context(), rq, c)
+func (s scales) respond(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, c change) error {
+	e, _, err := s.writer.change(r.Context(), rq, c)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package handlers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -45,8 +44,15 @@ const (
 
 var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
-// token serves serviceaccounts/token.
-func (h *Handler) token(tokens Tokens) SubresourceHandler {
+// tokenRequests serves serviceaccounts/token.
+type tokenRequests struct {
+	resources *resources
+	admission admitter
+	tokens    Tokens
+	owners    *apply.Manager
+}
+
+func newTokenRequests(resources *resources, admission admitter, tokens Tokens) *tokenRequests {
 	owners := apply.New(kind.Spec[*authenticationv1.TokenRequest]{
 		Names: kind.Names{
 			Group:   tokenRequestGVK.Group,
@@ -56,42 +62,51 @@ func (h *Handler) token(tokens Tokens) SubresourceHandler {
 		New:        func() *authenticationv1.TokenRequest { return &authenticationv1.TokenRequest{} },
 		CreateOnly: true,
 	}.Erase(), "token")
-	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-		if rq.Verb != "create" {
-			return wire.MethodNotAllowed()
-		}
-		opts, err := createOptions(r)
-		if err != nil {
-			return err
-		}
-		body, err := decodeAs(r, rq, tokenRequestGVK, &authenticationv1.TokenRequest{}, opts.FieldValidation)
-		if err != nil {
-			return err
-		}
-		ask, ok := body.(*authenticationv1.TokenRequest)
-		if !ok {
-			return apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest: %T", body))
-		}
-		if ask.Spec.ExpirationSeconds == nil {
-			ask.Spec.ExpirationSeconds = new(int64(defaultTokenSeconds))
-		}
-		if err := owners.Update(nil, ask, manager(r, opts.FieldManager)); err != nil {
-			return err
-		}
-		account, err := res.Storage.Get(r.Context(), rq.Namespace, rq.Name, "")
-		if err != nil {
-			return err
-		}
-		if err := h.issue(r.Context(), rq, tokens, ask, account.Object, opts); err != nil {
-			return err
-		}
-		return writeObject(w, r, http.StatusCreated, ask, tokenRequestGVK)
+	return &tokenRequests{
+		resources: resources,
+		admission: admission,
+		tokens:    tokens,
+		owners:    owners,
 	}
 }
 
+func (t *tokenRequests) create(
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+) error {
+	if rq.Verb != "create" {
+		return wire.MethodNotAllowed()
+	}
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	body, err := decodeAs(r, rq, tokenRequestGVK, &authenticationv1.TokenRequest{}, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	ask, ok := body.(*authenticationv1.TokenRequest)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest: %T", body))
+	}
+	if ask.Spec.ExpirationSeconds == nil {
+		ask.Spec.ExpirationSeconds = new(int64(defaultTokenSeconds))
+	}
+	if err := t.owners.Update(nil, ask, manager(r, opts.FieldManager)); err != nil {
+		return err
+	}
+	account, err := res.Storage.Get(r.Context(), rq.Namespace, rq.Name, "")
+	if err != nil {
+		return err
+	}
+	if err := t.issue(r.Context(), rq, ask, account.Object, opts); err != nil {
+		return err
+	}
+	return writeObject(w, r, http.StatusCreated, ask, tokenRequestGVK)
+}
+
 // issue sets ask's status.
-func (h *Handler) issue(
-	ctx context.Context, rq *pipeline.Request, tokens Tokens, ask *authenticationv1.TokenRequest, account kind.Object,
+func (t *tokenRequests) issue(
+	ctx context.Context, rq *pipeline.Request, ask *authenticationv1.TokenRequest, account kind.Object,
 	opts *metav1.CreateOptions,
 ) error {
 	kindOf := tokenRequestGVK.GroupKind()
@@ -119,19 +134,19 @@ func (h *Handler) issue(
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
 		return invalid.New(kindOf, "", errs)
 	}
-	res := h.resources[rq.GVR()]
+	res := t.resources.builtIn[rq.GVR()]
 	ar := admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = tokenRequestGVK
 	ar.Spec = nil
-	if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
+	if err := t.admission.mutate(ctx, rq, ar, res, nil); err != nil {
 		return err
 	}
-	if err := h.admitted(ctx, rq, ar, nothing); err != nil { // a token is not stored
+	if err := t.admission.do(ctx, rq, ar, nothing); err != nil { // a token is not stored
 		return err
 	}
 	// not earlier: NodeRestriction compares the audiences with those of the pod's volumes
 	if len(ask.Spec.Audiences) == 0 {
-		ask.Spec.Audiences = tokens.Audiences()
+		ask.Spec.Audiences = t.tokens.Audiences()
 	}
 	bound := authn.Bound{
 		Namespace: ask.Namespace,
@@ -140,15 +155,15 @@ func (h *Handler) issue(
 			UID:  string(account.GetUID()),
 		},
 	}
-	if err := h.bindToken(ctx, ask, &bound); err != nil {
+	if err := t.bind(ctx, ask, &bound); err != nil {
 		return err
 	}
-	if longest := int64(tokens.Longest() / time.Second); longest > 0 && *ask.Spec.ExpirationSeconds > longest {
+	if longest := int64(t.tokens.Longest() / time.Second); longest > 0 && *ask.Spec.ExpirationSeconds > longest {
 		rq.Warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", *ask.Spec.ExpirationSeconds,
 			longest))
 		ask.Spec.ExpirationSeconds = &longest
 	}
-	made, err := tokens.Issue(bound, ask.Spec.Audiences, time.Duration(*ask.Spec.ExpirationSeconds)*time.Second)
+	made, err := t.tokens.Issue(bound, ask.Spec.Audiences, time.Duration(*ask.Spec.ExpirationSeconds)*time.Second)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -171,8 +186,8 @@ func validateTokenRequest(s *authenticationv1.TokenRequestSpec) field.ErrorList 
 	return errs
 }
 
-// bindToken binds the token to the object that the request names; the token is valid as long as that object exists.
-func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequest, bound *authn.Bound) error {
+// bind binds the token to the object that the request names; the token is valid as long as that object exists.
+func (t *tokenRequests) bind(ctx context.Context, ask *authenticationv1.TokenRequest, bound *authn.Bound) error {
 	ref := ask.Spec.BoundObjectRef
 	if ref == nil {
 		return nil
@@ -191,7 +206,7 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	if gr == "nodes" {
 		ns = ""
 	}
-	obj, err := h.object(ctx, gr, ns, ref.Name)
+	obj, err := t.resources.object(ctx, gr, ns, ref.Name)
 	if err != nil {
 		return err
 	}
@@ -204,7 +219,7 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	switch gr {
 	case "pods":
 		bound.Pod = to
-		return h.bindTokenNode(ctx, ask, obj, bound)
+		return t.bindNode(ctx, ask, obj, bound)
 	case "secrets":
 		bound.Secret = to
 	default:
@@ -213,8 +228,8 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	return nil
 }
 
-// bindTokenNode adds the node of the pod to which a token is bound. The pod's service account must be the token's.
-func (h *Handler) bindTokenNode(
+// bindNode adds the node of the pod to which a token is bound. The pod's service account must be the token's.
+func (t *tokenRequests) bindNode(
 	ctx context.Context, ask *authenticationv1.TokenRequest, obj kind.Object, bound *authn.Bound,
 ) error {
 	pod, ok := obj.(*corev1.Pod)
@@ -229,7 +244,7 @@ func (h *Handler) bindTokenNode(
 		return nil
 	}
 	bound.Node = &authn.Ref{Name: pod.Spec.NodeName}
-	node, err := h.object(ctx, "nodes", "", pod.Spec.NodeName)
+	node, err := t.resources.object(ctx, "nodes", "", pod.Spec.NodeName)
 	if err == nil {
 		bound.Node.UID = string(node.GetUID())
 	}
@@ -237,17 +252,4 @@ func (h *Handler) bindTokenNode(
 		return nil
 	}
 	return err
-}
-
-// object returns the current version of a core object.
-func (h *Handler) object(ctx context.Context, resource, namespace, name string) (kind.Object, error) {
-	res := h.resources[corev1.SchemeGroupVersion.WithResource(resource)]
-	if res == nil {
-		return nil, apierrors.NewInternalError(errors.New("resource " + resource + " is not served"))
-	}
-	e, err := res.Storage.Get(ctx, namespace, name, "")
-	if err != nil {
-		return nil, err
-	}
-	return e.Object, nil
 }

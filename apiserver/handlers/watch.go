@@ -16,6 +16,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
+	"keelson/event"
 	"keelson/lib/cpusem"
 )
 
@@ -28,8 +29,16 @@ const defaultWatchWriteTimeout = time.Minute
 // maxBatchBytes is the maximum number of bytes of ready events per write.
 const maxBatchBytes = 64 << 10
 
+// watches serves the verb watch.
+type watches struct {
+	stopping     <-chan struct{}
+	metrics      *pipeline.Metrics // may be nil
+	writeTimeout time.Duration
+	marks        *event.Recorder // nil: deliveries are not recorded
+}
+
 // watch streams changes until the client disconnects, the time is over, or the history is lost.
-func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *watches) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	shape, err := negotiateWatch(r, res)
 	if err != nil {
 		return err
@@ -57,16 +66,16 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	header.Set("Content-Type", wire.StreamType(shape.want.Media))
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
-	slow, release := slowWatchTimer(out, h.watchWriteTimeout)
+	slow, release := slowWatchTimer(out, c.writeTimeout)
 	defer release()
 	s := stream{
 		negotiated: shape,
-		deliveries: delivery.New(h.marks, rq.User, res.GroupResource(), &q),
+		deliveries: delivery.New(c.marks, rq.User, res.GroupResource(), &q),
 		count:      func(int) {},
 		measure:    func(int) {},
 		onIdle:     rq.InitialEventsSent,
 		write: func(b []byte) error {
-			slow.Reset(h.watchWriteTimeout)
+			slow.Reset(c.writeTimeout)
 			defer slow.Stop()
 			if _, err := w.Write(b); err != nil {
 				return err
@@ -74,13 +83,13 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 			return out.Flush()
 		},
 	}
-	if h.metrics != nil {
-		events, sizes := h.metrics.WatchEvents(res.GVR())
+	if c.metrics != nil {
+		events, sizes := c.metrics.WatchEvents(res.GVR())
 		s.count = func(n int) { events.Add(float64(n)) }
 		s.measure = func(size int) { sizes.Observe(float64(size)) }
 	}
 	_ = out.Flush() // the client waits for the header; if it is gone, the first event fails
-	s.run(ctx, events, h.stopping)
+	s.run(ctx, events, c.stopping)
 	return nil
 }
 
