@@ -14,7 +14,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/backend"
 	"keelson/apiserver/outbound"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // Equivalents lists the other resources with the same objects as gvr: other versions, and events in their two groups.
@@ -38,9 +38,9 @@ func (r *Reader) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVers
 	return out
 }
 
-// setEquivalents fills equivalents from the registry rows.
-func (r *Reader) setEquivalents(rows []registry.Row) {
-	stored := func(row *registry.Row) schema.GroupResource {
+// setEquivalents fills equivalents from the rows.
+func (r *Reader) setEquivalents(rows []resources.Row) {
+	stored := func(row *resources.Row) schema.GroupResource {
 		if row.View != nil {
 			return row.View.Of
 		}

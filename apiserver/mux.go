@@ -20,7 +20,7 @@ import (
 	"keelson/apiserver/aggregate"
 	"keelson/apiserver/discovery"
 	"keelson/apiserver/openapi"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // mux serves all non-resource paths.
@@ -125,7 +125,7 @@ func (s *Server) groupVersions() []string {
 }
 
 // allResources lists all served resources, with custom resources.
-func (s *Server) allResources() []*registry.Resource {
+func (s *Server) allResources() []*resources.Resource {
 	return slices.Concat(s.resources, s.definitions.Resources())
 }
 
@@ -163,9 +163,9 @@ func (s *Server) localGroupVersions() []aggregate.Local {
 }
 
 // openAPIResources converts the resources for OpenAPI.
-func openAPIResources(resources []*registry.Resource) []openapi.Resource {
+func openAPIResources(served []*resources.Resource) []openapi.Resource {
 	var out []openapi.Resource
-	for _, res := range resources {
+	for _, res := range served {
 		d := openapi.Resource{
 			GVR:        res.GVR(),
 			Namespaced: res.Namespaced,
@@ -215,7 +215,7 @@ func openAPIResources(resources []*registry.Resource) []openapi.Resource {
 	return openapi.Sorted(out)
 }
 
-func model(r *registry.Resource) *openapi.Model {
+func model(r *resources.Resource) *openapi.Model {
 	return &openapi.Model{
 		Name:     openapi.ModelName(r.GVK()),
 		ListName: openapi.ModelName(r.ListGVK()),

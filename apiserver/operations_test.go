@@ -186,7 +186,7 @@ func minimalOf(t *testing.T, gvr schema.GroupVersionResource, i int) *unstructur
 	if group == "" {
 		group = "core"
 	}
-	b, err := os.ReadFile(filepath.Join("registry", "testdata", group, gvr.Resource+"."+gvr.Version+".txtar"))
+	b, err := os.ReadFile(filepath.Join("resources", "testdata", group, gvr.Resource+"."+gvr.Version+".txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,15 +18,15 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/outbound"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // Reader reads the server's own objects without the pipeline, for admission, authorization and token verification. The
 // results are shared and never modified (P4). It is safe for concurrent use.
 type Reader struct {
-	resources map[schema.GroupVersionResource]*registry.Resource
-	custom    func(schema.GroupVersionResource) *registry.Resource // finds custom resources
-	customs   func() []*registry.Resource                          // all custom resources
+	resources map[schema.GroupVersionResource]*resources.Resource
+	custom    func(schema.GroupVersionResource) *resources.Resource // finds custom resources
+	customs   func() []*resources.Resource                          // all custom resources
 	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
 	// equivalents are the other resources that serve the same objects.
 	equivalents map[schema.GroupVersionResource][]schema.GroupVersionResource
@@ -35,7 +35,7 @@ type Reader struct {
 }
 
 // find returns the resource served as gvr, or nil.
-func (r *Reader) find(gvr schema.GroupVersionResource) *registry.Resource {
+func (r *Reader) find(gvr schema.GroupVersionResource) *resources.Resource {
 	if res := r.resources[gvr]; res != nil || r.custom == nil {
 		return res
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver is the Kubernetes API server: it assembles the registry's resources, their storage, the handlers
+// Package apiserver is the Kubernetes API server: it assembles the resources, their storage, the handlers
 // and the pipeline, and serves them on a listener and inside the process. cluster creates one and runs it. It never
 // starts an agent and knows none.
 package apiserver
@@ -45,7 +45,7 @@ import (
 	"keelson/apiserver/openapi"
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/servicealloc"
 	"keelson/apiserver/tunnels"
 	"keelson/apiserver/usage"
@@ -145,7 +145,7 @@ type Parts struct {
 	Guards map[schema.GroupResource]Guard
 }
 
-// Guard is registry.Resource.Guard.
+// Guard is resources.Resource.Guard.
 type Guard = func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
 
 // EventHandler receives every object of a resource: Set for existing and changed ones, Remove for deleted ones.
@@ -164,7 +164,7 @@ type Server struct {
 	log       *slog.Logger
 	storage   *storage
 	reader    *Reader
-	resources []*registry.Resource
+	resources []*resources.Resource
 	handler   *handlers.Handler
 	// definitions serve custom resources; documents are the discovery documents.
 	definitions      *crd.Definitions
@@ -222,7 +222,7 @@ func New(config Config) (*Server, error) {
 	if config.Grace == 0 {
 		server.config.Grace = 10 * time.Second
 	}
-	server.openResources(registry.Table(config.Gates))
+	server.openResources(resources.Table(config.Gates))
 	server.upkeep = server.newUpkeep()
 	server.endpointsLoop = server.newEndpointsLoop()
 	server.reader.outbound = server.egress()
@@ -308,15 +308,15 @@ func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Ha
 }
 
 // openResources creates the Resource of every row; views share the storage of the row that they convert.
-func (s *Server) openResources(rows []registry.Row) {
+func (s *Server) openResources(rows []resources.Row) {
 	s.storage = newStorage(s.config.Store, s.log)
 	s.usage = usage.New(func(ctx context.Context, node string) (*http.Response, error) {
 		return s.handler.Kubelet(ctx, node, "metrics", "resource")
 	}, s.log)
-	s.reader = &Reader{resources: map[schema.GroupVersionResource]*registry.Resource{}}
+	s.reader = &Reader{resources: map[schema.GroupVersionResource]*resources.Resource{}}
 	s.reader.setEquivalents(rows)
 	stored := map[schema.GroupResource]objects.Storage{}
-	add := func(res *registry.Resource) {
+	add := func(res *resources.Resource) {
 		s.resources = append(s.resources, res)
 		s.reader.resources[res.GVR()] = res
 	}
@@ -331,11 +331,11 @@ func (s *Server) openResources(rows []registry.Row) {
 			st = s.storage.open(row)
 		}
 		stored[row.Kind.GVR().GroupResource()] = st
-		add(registry.New(row, st))
+		add(resources.New(row, st))
 	}
 	for _, row := range rows {
 		if row.View != nil {
-			add(registry.New(row, registry.Viewed(stored[row.View.Of], row.View)))
+			add(resources.New(row, resources.Viewed(stored[row.View.Of], row.View)))
 		}
 	}
 }
@@ -344,13 +344,13 @@ func (s *Server) openResources(rows []registry.Row) {
 func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
 	switch gvr.Resource {
 	case "componentstatuses":
-		return registry.Computed(s.components())
+		return resources.Computed(s.components())
 	case "poddecisions":
-		return registry.Computed(podDecisions{s.reader, s.config.Decision})
+		return resources.Computed(podDecisions{s.reader, s.config.Decision})
 	case "nodes":
-		return registry.Computed(usage.Nodes{Reader: s.reader, Collector: s.usage})
+		return resources.Computed(usage.Nodes{Reader: s.reader, Collector: s.usage})
 	}
-	return registry.Computed(usage.Pods{Reader: s.reader, Collector: s.usage})
+	return resources.Computed(usage.Pods{Reader: s.reader, Collector: s.usage})
 }
 
 // setUpCustomResources sets up custom resources.

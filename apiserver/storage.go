@@ -12,7 +12,7 @@ import (
 
 	"keelson/api/gates"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/watchcache"
 	"keelson/store"
 )
@@ -25,7 +25,7 @@ func newStorage(st store.Store, log *slog.Logger) *storage {
 }
 
 // open creates the storage of a row.
-func (s *storage) open(row registry.Row) objects.Storage {
+func (s *storage) open(row resources.Row) objects.Storage {
 	k := row.Kind
 	config := objects.Config{
 		Resource:       k.GVR().GroupResource(),
@@ -46,7 +46,7 @@ func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.
 // builtin maps key prefixes to built-in resources.
 var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{rangeAllocations.Prefix: rangeAllocations.Resource}
-	for _, row := range registry.Table(gates.All()) {
+	for _, row := range resources.Table(gates.All()) {
 		if row.View == nil && !row.Kind.CreateOnly && !row.Computed {
 			gr := row.Kind.GVR().GroupResource()
 			out[row.StorePrefix()] = gr

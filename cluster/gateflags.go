@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/gates"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
@@ -56,7 +56,7 @@ func checkVersion(part string) error {
 	if what == "v1" || len(words) > 1 && words[0] == "api" {
 		words = []string{"", words[len(words)-1]}
 	}
-	for _, row := range registry.Table(gates.All()) {
+	for _, row := range resources.Table(gates.All()) {
 		n := row.Kind.Names
 		if len(words) >= 2 && (schema.GroupVersion{Group: n.Group, Version: n.Version}) == (schema.GroupVersion{
 			Group:   words[0],

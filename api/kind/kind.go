@@ -3,7 +3,7 @@
 // Package kind describes what the server must know about one kind of object:
 // its names, defaults, validation, selectable fields, printer columns and
 // subresources, all free of I/O. Each api/<group>/<kind>.go fills one Spec;
-// apiserver/registry lists them. Adding a kind means one Spec and one row.
+// apiserver/resources lists them. Adding a kind means one Spec and one row.
 //
 // Invariants:
 //  1. Functions of a Spec are pure: same object in, same answer out, nothing kept.

@@ -22,7 +22,7 @@ import (
 	"keelson/api/apiextensions"
 	"keelson/api/apply"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/watchcache"
 	"keelson/lib/keyed"
 )
@@ -53,7 +53,7 @@ type Definitions struct {
 	loop   *keyed.Loop[string] // by name
 
 	// table has the served resources; it is replaced, never modified.
-	table atomic.Pointer[map[schema.GroupVersionResource]*registry.Resource]
+	table atomic.Pointer[map[schema.GroupVersionResource]*resources.Resource]
 
 	mu      sync.Mutex
 	known   map[string]*v1.CustomResourceDefinition // the last observed versions, by name
@@ -65,7 +65,7 @@ type servedDefinition struct {
 	crd       *v1.CustomResourceDefinition
 	versions  *versions
 	base      *watchcache.Resource
-	resources []*registry.Resource
+	resources []*resources.Resource
 	checks    map[schema.GroupVersionResource]Check
 }
 
@@ -87,18 +87,18 @@ func New(config Config) *Definitions {
 			config.Log.Warn("sync definition, will retry", "definition", name, "err", err)
 		},
 	})
-	definitions.table.Store(&map[schema.GroupVersionResource]*registry.Resource{})
+	definitions.table.Store(&map[schema.GroupVersionResource]*resources.Resource{})
 	return definitions
 }
 
 // Resource returns the resource served as gvr, or nil.
-func (d *Definitions) Resource(gvr schema.GroupVersionResource) *registry.Resource {
+func (d *Definitions) Resource(gvr schema.GroupVersionResource) *resources.Resource {
 	return (*d.table.Load())[gvr]
 }
 
 // Resources returns all served resources, ordered by name.
-func (d *Definitions) Resources() []*registry.Resource {
-	return slices.SortedFunc(maps.Values(*d.table.Load()), func(a, b *registry.Resource) int {
+func (d *Definitions) Resources() []*resources.Resource {
+	return slices.SortedFunc(maps.Values(*d.table.Load()), func(a, b *resources.Resource) int {
 		return strings.Compare(a.GVR().String(), b.GVR().String())
 	})
 }
@@ -223,7 +223,7 @@ func (d *Definitions) stopServingLocked(name string) {
 
 // publishLocked rebuilds the table.
 func (d *Definitions) publishLocked() {
-	table := map[schema.GroupVersionResource]*registry.Resource{}
+	table := map[schema.GroupVersionResource]*resources.Resource{}
 	for _, s := range d.serving {
 		for _, res := range s.resources {
 			table[res.GVR()] = res

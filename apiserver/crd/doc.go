@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crd serves custom resources. For every CustomResourceDefinition it creates one registry.Resource per served
+// Package crd serves custom resources. For every CustomResourceDefinition it creates one resources.Resource per served
 // version, which handlers, discovery and OpenAPI use like a built-in resource: schemas, pruning, defaults and rules
 // become the functions of a kind.Kind, and conversion between versions becomes an objects.Storage. Its controller
 // accepts names, establishes definitions and deletes the objects of deleted ones. The API server passes it the

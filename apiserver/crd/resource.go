@@ -15,7 +15,7 @@ import (
 	"keelson/api/kind"
 	"keelson/api/patch"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // prefix is the objects' key prefix in the store, as in Kubernetes.
@@ -56,8 +56,8 @@ func (vs *versions) usesWebhook() bool {
 	return !plain
 }
 
-// resource builds the registry.Resource of v.
-func (s *servedDefinition) resource(v *version) *registry.Resource {
+// resource builds the resources.Resource of v.
+func (s *servedDefinition) resource(v *version) *resources.Resource {
 	k := v.kind()
 	if check := s.checks[k.GVR()]; check != nil {
 		k.Rules = v.rulesAndCheck(check)
@@ -66,11 +66,11 @@ func (s *servedDefinition) resource(v *version) *registry.Resource {
 	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
 		storage = &served{base: s.base, versions: s.versions, version: v}
 	}
-	res := registry.New(s.row(v, k), storage)
+	res := resources.New(s.row(v, k), storage)
 	for _, sub := range []string{"", "status"} {
 		res.FieldManagers[sub] = apply.NewCustom(k, sub, s.versions.fieldManagerInput(v, sub))
 	}
-	res.Custom = &registry.Custom{
+	res.Custom = &resources.Custom{
 		ListKind: v.names.ListKind,
 		Stored:   s.versions.storage.spec.Name,
 		Schema:   v.openAPI,
@@ -85,10 +85,10 @@ func (s *servedDefinition) resource(v *version) *registry.Resource {
 	return res
 }
 
-// row is the registry row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in
+// row is the row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in
 // kinds.
-func (s *servedDefinition) row(v *version, k *kind.Kind) registry.Row {
-	row := registry.Row{
+func (s *servedDefinition) row(v *version, k *kind.Kind) resources.Row {
+	row := resources.Row{
 		Kind:               k,
 		Prefix:             s.versions.prefix(),
 		ResponseWarnings:   v.deprecationWarnings(s.crd),

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -129,7 +129,7 @@ func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 	return list
 }
 
-func aggregateResource(res *registry.Resource) apidiscoveryv2.APIResourceDiscovery {
+func aggregateResource(res *resources.Resource) apidiscoveryv2.APIResourceDiscovery {
 	discovery := apidiscoveryv2.APIResourceDiscovery{
 		Resource:         res.Resource,
 		ResponseKind:     kindOf(res.GVK(), res.GVR().GroupVersion()),

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -77,7 +77,7 @@ type Remote struct {
 // gvResources are the resources of one group version by name, or another server's discovery.
 type gvResources struct {
 	gv        schema.GroupVersion
-	resources []*registry.Resource
+	resources []*resources.Resource
 	remote    *Remote
 }
 
@@ -116,9 +116,9 @@ func New(missing http.Handler, address string) *Documents {
 }
 
 // Set replaces the served resources. The documents are built when they are first requested.
-func (d *Documents) Set(resources []*registry.Resource, remotes []Remote) {
+func (d *Documents) Set(served []*resources.Resource, remotes []Remote) {
 	build := sync.OnceValues(func() (map[string]http.Handler, error) {
-		return documents(resources, remotes, d.address)
+		return documents(served, remotes, d.address)
 	})
 	d.built.Store(&build)
 }
@@ -148,10 +148,10 @@ func (d *Documents) Mount(mux *http.ServeMux) {
 var v1 = schema.GroupVersion{Version: "v1"}
 
 // documents builds every document, by path.
-func documents(resources []*registry.Resource, remotes []Remote, address string) (map[string]http.Handler, error) {
+func documents(served []*resources.Resource, remotes []Remote, address string) (map[string]http.Handler, error) {
 	out := map[string]http.Handler{}
 	var core, named []gvResources
-	for _, g := range grouped(resources, remotes) {
+	for _, g := range grouped(served, remotes) {
 		if g.gv.Group == "" {
 			core = append(core, g)
 		} else {
@@ -207,9 +207,9 @@ func document(obj runtime.Object, gvk schema.GroupVersionKind) http.Handler {
 	})
 }
 
-func grouped(resources []*registry.Resource, remotes []Remote) []gvResources {
-	byGV := map[schema.GroupVersion][]*registry.Resource{}
-	for _, r := range resources {
+func grouped(served []*resources.Resource, remotes []Remote) []gvResources {
+	byGV := map[schema.GroupVersion][]*resources.Resource{}
+	for _, r := range served {
 		gv := r.GVR().GroupVersion()
 		byGV[gv] = append(byGV[gv], r)
 	}
@@ -222,7 +222,7 @@ func grouped(resources []*registry.Resource, remotes []Remote) []gvResources {
 		priority[r.GV.Group] = max(priority[r.GV.Group], r.GroupPriority)
 	}
 	for gv, list := range byGV {
-		slices.SortFunc(list, func(a, b *registry.Resource) int { return strings.Compare(a.Resource, b.Resource) })
+		slices.SortFunc(list, func(a, b *resources.Resource) int { return strings.Compare(a.Resource, b.Resource) })
 		out = append(out, gvResources{gv: gv, resources: list})
 		p, _ := Priority(gv)
 		priority[gv.Group] = max(priority[gv.Group], p)
@@ -295,7 +295,7 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 }
 
 // storageHash identifies the storage version without naming it, computed as in Kubernetes.
-func storageHash(r *registry.Resource) string {
+func storageHash(r *resources.Resource) string {
 	stored := r.GVK()
 	if r.Custom != nil {
 		stored.Version = r.Custom.Stored

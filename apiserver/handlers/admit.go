@@ -21,7 +21,7 @@ import (
 	"keelson/apiserver/audit"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/event"
 )
 
@@ -30,7 +30,7 @@ type admitter struct{ chain *admission.Chain }
 
 // admissionRequest is what plugins get of a request.
 func admissionRequest(
-	rq *pipeline.Request, res *registry.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object,
+	rq *pipeline.Request, res *resources.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object,
 	dry bool,
 ) *admission.Request {
 	ar := &admission.Request{
@@ -65,7 +65,7 @@ func admissionRequest(
 
 // mutate runs the mutating plugins, then defaults what they added.
 func (a admitter) mutate(
-	ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *registry.Resource, obj kind.Object,
+	ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *resources.Resource, obj kind.Object,
 ) error {
 	if len(a.chain.Plugins()) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (a admitter) do(ctx context.Context, rq *pipeline.Request, ar *admission.Re
 
 // connection runs all plugins for a request that opens a connection.
 func (a admitter) connection(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, opts runtime.Object,
 ) error {
 	ar := admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
 	ar.Object = opts
@@ -185,7 +185,7 @@ func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
 }
 
 // recordSubject records the object in the request's event.
-func recordSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
+func recordSubject(rq *pipeline.Request, res *resources.Resource, obj kind.Object) {
 	rq.Subject = event.Subject{
 		Resource:  res.Resource,
 		Namespace: obj.GetNamespace(),

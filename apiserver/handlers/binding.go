@@ -18,7 +18,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -29,12 +29,12 @@ var (
 
 // bindings serves pods/binding and bindings.
 type bindings struct {
-	resources *resources
+	finder    *finder
 	admission admitter
 }
 
 // create serves pods/binding, and bindings, where the name of the object is the pod's.
-func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
+func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *resources.Resource) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
 	}
@@ -74,7 +74,7 @@ func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 func (b *bindings) bind(
 	ctx context.Context, rq *pipeline.Request, binding *corev1.Binding, opts *metav1.CreateOptions,
 ) error {
-	pods := b.resources.builtIn[podsGVR]
+	pods := b.finder.builtIn[podsGVR]
 	ar := admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = bindingGVK
 	ar.Resource = rq.GVR()
@@ -117,7 +117,7 @@ func (b *bindings) bind(
 
 // updateBound stores the pod that step returns for the current one.
 func updateBound(
-	ctx context.Context, rq *pipeline.Request, pods *registry.Resource,
+	ctx context.Context, rq *pipeline.Request, pods *resources.Resource,
 	step func(context.Context, kind.Object) (kind.Object, error),
 ) error {
 	e, _, receipt, err := pods.Storage.Update(withReserve(ctx, rq, pods, "binding"), rq.Namespace, rq.Name, false,

@@ -18,7 +18,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -73,7 +73,7 @@ func bodyReadError(err error) error {
 
 // decode decodes the body as an object of the resource's kind, with defaults.
 func decode(
-	r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string,
+	r *http.Request, rq *pipeline.Request, res *resources.Resource, fieldValidation string,
 ) (kind.Object, error) {
 	begin := time.Now()
 	var o kind.Object
@@ -122,7 +122,7 @@ func decodeAs(
 
 // decodeCustom decodes the body as a custom resource.
 func decodeCustom(
-	r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string,
+	r *http.Request, rq *pipeline.Request, res *resources.Resource, fieldValidation string,
 ) (kind.Object, error) {
 	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
 	if !ok {

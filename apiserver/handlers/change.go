@@ -19,13 +19,13 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/auth"
 )
 
 // change is one update of an object, by any verb.
 type change struct {
-	res           *registry.Resource
+	res           *resources.Resource
 	sub           string
 	opts          runtime.Object
 	dry           bool
@@ -38,7 +38,7 @@ type change struct {
 
 const optimisticLock = "the object has been modified; please apply your changes to the latest version and try again"
 
-func conflict(res *registry.Resource, name string) error {
+func conflict(res *resources.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
@@ -147,7 +147,7 @@ func (w *writer) changeMissing(
 }
 
 // mayCreate checks the right to create when an update or apply creates an object.
-func (w *writer) mayCreate(ctx context.Context, rq *pipeline.Request, res *registry.Resource) error {
+func (w *writer) mayCreate(ctx context.Context, rq *pipeline.Request, res *resources.Resource) error {
 	if w.authorizer == nil {
 		return nil
 	}
@@ -268,7 +268,7 @@ func warnOfUpdate(rq *pipeline.Request, c change, obj, old kind.Object) {
 }
 
 // prepareAndValidate keeps the fields that the server owns, and validates the rest.
-func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string, obj, old kind.Object) error {
+func prepareAndValidate(ctx context.Context, res *resources.Resource, sub string, obj, old kind.Object) error {
 	obj.SetGeneration(old.GetGeneration())
 	prepare := res.PrepareUpdate
 	if part := res.Subs[sub]; part != nil {
@@ -308,7 +308,7 @@ func keepManagedFieldsTime(gvk schema.GroupVersionKind, obj, old kind.Object) {
 }
 
 // canRemoveNow reports whether obj, which is being deleted, can be removed now.
-func canRemoveNow(res *registry.Resource, obj, old kind.Object) bool {
+func canRemoveNow(res *resources.Resource, obj, old kind.Object) bool {
 	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 ||
 		res.DeletionBlocked != nil && res.DeletionBlocked(obj) {
 		return false
@@ -319,7 +319,7 @@ func canRemoveNow(res *registry.Resource, obj, old kind.Object) bool {
 
 // deleteFinalized removes an object whose last finalizer was removed by an update. The response is the object as sent.
 func deleteFinalized(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, last kind.Object,
 ) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
 		if current.GetUID() != last.GetUID() || current.GetResourceVersion() != last.GetResourceVersion() {

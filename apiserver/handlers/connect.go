@@ -20,7 +20,7 @@ import (
 	"keelson/api/networking/reach"
 	"keelson/api/scheme"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/streams"
 	"keelson/apiserver/wire"
 	"keelson/auth"
@@ -28,7 +28,7 @@ import (
 
 // connections serves the subresources of pods that are streams from and to a kubelet: exec, attach, portforward, log.
 type connections struct {
-	resources  *resources
+	finder     *finder
 	admission  admitter
 	authorizer auth.Authorizer // nil: websockets need no further permission
 	kubelets   *kubelets
@@ -53,7 +53,7 @@ func (c *connections) subresources(p *proxies) map[string]verb {
 
 // rejectDryRun rejects a connection that must change nothing: what is sent through it cannot be undone.
 func rejectDryRun(connect verb) verb {
-	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 		if r.URL.Query().Has("dryRun") {
 			return apierrors.NewBadRequest("dryRun is not supported")
 		}
@@ -101,7 +101,7 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 
 // stream serves exec and attach.
 func (c *connections) stream(what string, fresh func() runtime.Object) verb {
-	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 		if rq.Verb != "get" && rq.Verb != "create" {
 			return wire.MethodNotAllowed()
 		}
@@ -140,7 +140,7 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 				TTY:    o.TTY,
 			}
 		}
-		pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
+		pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func streamQuery(s streams.Options, command []string) url.Values {
 }
 
 func (c *connections) portForward(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	if !opensStream(rq) {
 		return wire.MethodNotAllowed()
@@ -231,7 +231,7 @@ func (c *connections) portForward(
 	if err := c.mayCreate(r, rq); err != nil {
 		return err
 	}
-	pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
+	pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/api/networking/reach"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -31,7 +31,7 @@ const simulatedBy = "keelson.dev/simulated-by"
 // probe serves `keelson trace`: it makes the pod's node open one connection from inside the pod. It is unrelated to
 // container probes. Authorization and admission treat it like an exec: the caller needs the right to create pods/exec,
 // and admission gets the command keelson-probe.
-func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	if r.Method != http.MethodPost {
 		return wire.MethodNotAllowed() // a web page could trigger a GET
 	}
@@ -43,7 +43,7 @@ func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 		&corev1.PodExecOptions{Command: requested.Command(), Stdout: true}); err != nil {
 		return err
 	}
-	pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
+	pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
 	switch {
 	case err != nil:
 		return err
@@ -52,7 +52,7 @@ func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 	case podkind.Terminal(pod):
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: its phase is %s", pod.Name, pod.Status.Phase))
 	}
-	node, err := c.resources.node(r.Context(), pod.Spec.NodeName)
+	node, err := c.finder.node(r.Context(), pod.Spec.NodeName)
 	if err != nil {
 		return err
 	}

@@ -6,14 +6,14 @@ import (
 	"net/http"
 
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // writes serves the verbs that write objects: create, update, patch, delete and deletecollection.
 type writes struct{ writer *writer }
 
 // create stores a new object.
-func (v *writes) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (v *writes) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err

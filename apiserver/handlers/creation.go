@@ -23,13 +23,13 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/store"
 )
 
 // creation is one create of an object, by any verb.
 type creation struct {
-	res  *registry.Resource
+	res  *resources.Resource
 	obj  kind.Object // decoded and defaulted; it belongs to the creation
 	opts runtime.Object
 	dry  bool
@@ -109,7 +109,7 @@ func (w *writer) prepareCreate(ctx context.Context, rq *pipeline.Request, c crea
 }
 
 // prepareNew prepares a new object with its kind's functions, and validates it.
-func prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
+func prepareNew(ctx context.Context, rq *pipeline.Request, res *resources.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.SetCreator != nil && u != nil {
 		res.SetCreator(obj, u.Name, u.UID, u.Groups, u.Extra)
@@ -126,7 +126,7 @@ func prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resourc
 
 // dropEmptyFields removes the difference between empty and absent fields, which encoding does not keep, so that obj
 // equals what a later read returns.
-func dropEmptyFields(res *registry.Resource, obj kind.Object) {
+func dropEmptyFields(res *resources.Resource, obj kind.Object) {
 	if !res.KeepsEmptyFields {
 		empty.NormalizeEmpty(obj)
 	}
@@ -135,7 +135,7 @@ func dropEmptyFields(res *registry.Resource, obj kind.Object) {
 // allocated allocates cluster IPs, node ports and so on for obj, by the resource's Begin, and calls write. Begin's
 // callback then keeps the allocation if write has stored obj, and releases it otherwise.
 func allocated(
-	ctx context.Context, res *registry.Resource, obj, old kind.Object, dry bool, write func() error,
+	ctx context.Context, res *resources.Resource, obj, old kind.Object, dry bool, write func() error,
 ) error {
 	if res.Begin == nil {
 		return write()
@@ -151,7 +151,7 @@ func allocated(
 	return err
 }
 
-func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) error {
+func validateNew(ctx context.Context, res *resources.Resource, obj kind.Object) error {
 	found := res.Check(ctx, obj)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("validate %s: %w", res.Resource, err) // the CEL rules may not have been evaluated completely
@@ -168,7 +168,7 @@ func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) e
 }
 
 // invalidObject returns the Invalid error with errs; nil if there are none.
-func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList) error {
+func invalidObject(res *resources.Resource, obj kind.Object, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
@@ -198,7 +198,7 @@ func nameGenerated(obj metav1.Object) {
 // storeNew stores obj. If a generated name exists already, it generates another. An object above the store's limit
 // (etcd's 1.5 MiB) is tried without managedFields, which can be half of its size.
 func storeNew(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, obj kind.Object, generated bool,
 ) (*objects.Entry, error) {
 	ctx = withReserve(ctx, rq, res, rq.Subresource)
 	for try := 1; ; try++ {
@@ -227,7 +227,7 @@ func storeNew(
 }
 
 // explainAlreadyExists adds to a 409 that the existing object is being deleted.
-func explainAlreadyExists(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
+func explainAlreadyExists(ctx context.Context, res *resources.Resource, obj kind.Object, err error) error {
 	var status *apierrors.StatusError
 	current, gerr := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), "")
 	if gerr != nil || current.Object.GetDeletionTimestamp() == nil || !errors.As(err, &status) {
@@ -238,7 +238,7 @@ func explainAlreadyExists(ctx context.Context, res *registry.Resource, obj kind.
 	return &c
 }
 
-func dryCreate(ctx context.Context, res *registry.Resource, obj kind.Object) (*objects.Entry, error) {
+func dryCreate(ctx context.Context, res *resources.Resource, obj kind.Object) (*objects.Entry, error) {
 	switch _, err := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), ""); {
 	case err == nil:
 		return nil, apierrors.NewAlreadyExists(res.GroupResource(), obj.GetName())

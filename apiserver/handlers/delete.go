@@ -11,13 +11,13 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/auth"
 )
 
 // delete removes an object, or marks it as deleted until its grace period is over and its finalizers are removed.
-func (v *writes) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (v *writes) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (v *writes) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 // deleteCorrupt removes an object whose stored value cannot be decoded, if the user may do that. A readable object is a
 // conflict.
 func (v *writes) deleteCorrupt(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource, opts *metav1.DeleteOptions,
 ) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	if v.writer.authorizer != nil {
@@ -84,7 +84,7 @@ func (v *writes) deleteCorrupt(
 }
 
 // warnOfOrphans warns a client without a propagation policy if the dependents of this kind stay (the pods of a Job).
-func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
+func warnOfOrphans(rq *pipeline.Request, res *resources.Resource, opts *metav1.DeleteOptions) {
 	orphan := opts.OrphanDependents //nolint:staticcheck // deprecated, but still sent by old clients
 	if opts.PropagationPolicy == nil && orphan == nil && res.OrphanWarning != "" {
 		rq.Warn(res.OrphanWarning)

@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // deleteWorkers limits the parallel deletions of a collection.
@@ -17,7 +17,7 @@ const deleteWorkers = 16
 
 // deleteCollection deletes the objects that a list with the same options returns, and responds with that list.
 func (v *writes) deleteCollection(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	shape, err := negotiateList(r, res)
 	if err != nil {

@@ -13,7 +13,7 @@
 //
 // Start reading at Handler.serve, which only routes. The types, in the order of their use:
 //
-//	resources      finds the resource of a request, and reads objects for the others
+//	finder         finds the resource of a request, and reads objects for the others
 //	watches        watch; get and list are functions
 //	writes         create, update, patch, delete, deletecollection over HTTP: a file a verb
 //	writer         the steps of a write for verbs, subresources and the server (local): creation, change, removal

@@ -27,7 +27,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/store"
 )
@@ -42,12 +42,12 @@ const maxDisruptedPods = 2000
 
 // evictions serves pods/eviction.
 type evictions struct {
-	resources *resources
-	writer    *writer
+	finder *finder
+	writer *writer
 }
 
 // create serves pods/eviction: it deletes the pod if its PodDisruptionBudget allows that.
-func (e *evictions) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (e *evictions) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
 	}
@@ -150,12 +150,12 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 // count against the budget; the delete has the precondition that this is still so. failure is an error response that is
 // not an apierrors error.
 func (e *evictions) evict(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, opts *metav1.DeleteOptions,
 ) (failure *metav1.Status, err error) {
 	const tries = 20
 	bound := opts.Preconditions != nil && opts.Preconditions.ResourceVersion != nil
 	for try := 1; ; try++ {
-		pod, err := e.resources.pod(ctx, rq.Namespace, rq.Name)
+		pod, err := e.finder.pod(ctx, rq.Namespace, rq.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +192,7 @@ func (e *evictions) evict(
 
 // remove sets the pod's DisruptionTarget condition, and deletes it.
 func (e *evictions) remove(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, opts *metav1.DeleteOptions,
 ) error {
 	if !isDryRun(opts.DryRun) {
 		full := store.UseReserve(ctx, store.FullReserve)
@@ -231,7 +231,7 @@ func (e *evictions) remove(
 func (e *evictions) checkAndDecrement(
 	ctx context.Context, pod *corev1.Pod, dry bool,
 ) (name string, unhealthy bool, failure *metav1.Status, err error) {
-	budgets := e.resources.builtIn[budgetsGVR]
+	budgets := e.finder.builtIn[budgetsGVR]
 	page, err := budgets.Storage.List(ctx, objects.ListQuery{
 		Namespace: pod.Namespace,
 		Labels:    labels.Everything(),

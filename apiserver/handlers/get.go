@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // get responds with one object, or with a subresource that is part of it.
-func get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func get(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err

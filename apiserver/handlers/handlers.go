@@ -19,7 +19,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/auth"
 	"keelson/event"
@@ -27,13 +27,13 @@ import (
 )
 
 // verb serves one verb on objects, a subresource, or a kind without storage.
-type verb func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
+type verb func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error
 
 // Config holds the dependencies of the handlers.
 type Config struct {
-	Resources []*registry.Resource
+	Resources []*resources.Resource
 	// Custom finds custom resources; nil: there are none.
-	Custom    func(schema.GroupVersionResource) *registry.Resource
+	Custom    func(schema.GroupVersionResource) *resources.Resource
 	Admission *admission.Chain
 	// Tokens issues service-account tokens; nil: none are issued. Authorizer answers access reviews; Rules may be nil.
 	Tokens     Tokens
@@ -60,7 +60,7 @@ type Config struct {
 
 // Handler routes resource requests to the verbs, and lets the server itself write (local.go).
 type Handler struct {
-	resources *resources
+	finder *finder
 	// verbs on objects and collections, and on the parts of objects that are subresources; scales has those of Scales.
 	verbs  map[string]verb
 	scales map[string]verb
@@ -83,16 +83,16 @@ func New(config Config) *Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	resources := newResources(config.Resources, config.Custom)
+	finder := newFinder(config.Resources, config.Custom)
 	admission := admitter{chain: config.Admission}
 	writer := &writer{admission: admission, authorizer: config.Authorizer}
-	kubelets := newKubelets(resources, config.Kubelet, egress, config.TunnelDialer, config.EnterTunnel)
-	proxies := newProxies(resources, admission, kubelets, egress)
+	kubelets := newKubelets(finder, config.Kubelet, egress, config.TunnelDialer, config.EnterTunnel)
+	proxies := newProxies(finder, admission, kubelets, egress)
 	return &Handler{
-		resources:    resources,
+		finder:       finder,
 		verbs:        verbs(config, writer),
 		scales:       scales{writer}.verbs(),
-		subresources: subresources(config, resources, writer, kubelets, proxies),
+		subresources: subresources(config, finder, writer, kubelets, proxies),
 		writer:       writer,
 		kubelets:     kubelets,
 		transports:   []*http.Transport{kubelets.transport, proxies.pods},
@@ -124,18 +124,18 @@ func verbs(config Config, writer *writer) map[string]verb {
 
 // subresources are the subresources that are no part of the object, and the kinds without storage.
 func subresources(
-	config Config, resources *resources, writer *writer, kubelets *kubelets, proxies *proxies,
+	config Config, finder *finder, writer *writer, kubelets *kubelets, proxies *proxies,
 ) map[string]verb {
 	all := reviews(config.Tokens, config.Authorizer, config.Rules)
-	bindings := &bindings{resources: resources, admission: writer.admission}
+	bindings := &bindings{finder: finder, admission: writer.admission}
 	all["/bindings"] = bindings.create
 	all["/pods/binding"] = bindings.create
-	all["/pods/eviction"] = (&evictions{resources: resources, writer: writer}).create
+	all["/pods/eviction"] = (&evictions{finder: finder, writer: writer}).create
 	if config.Tokens != nil {
-		all["/serviceaccounts/token"] = newTokenRequests(resources, writer.admission, config.Tokens).create
+		all["/serviceaccounts/token"] = newTokenRequests(finder, writer.admission, config.Tokens).create
 	}
 	connections := &connections{
-		resources:  resources,
+		finder:     finder,
 		admission:  writer.admission,
 		authorizer: config.Authorizer,
 		kubelets:   kubelets,
@@ -145,8 +145,8 @@ func subresources(
 }
 
 // Resource returns the resource served as gvr, or nil.
-func (h *Handler) Resource(gvr schema.GroupVersionResource) *registry.Resource {
-	return h.resources.resource(gvr)
+func (h *Handler) Resource(gvr schema.GroupVersionResource) *resources.Resource {
+	return h.finder.resource(gvr)
 }
 
 // Kubelet requests a document from a node's kubelet for the server itself: it needs no share of the node's tunnel.
@@ -183,7 +183,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	}
 	res := h.Resource(rq.GVR())
 	if res == nil || !matchesScope(rq, res) {
-		if !h.resources.hasGroup(rq.Group) { // for custom resources Kubernetes has another message
+		if !h.finder.hasGroup(rq.Group) { // for custom resources Kubernetes has another message
 			http.NotFound(w, r)
 			return nil
 		}
@@ -235,7 +235,7 @@ var objectVerbs = map[string]bool{
 }
 
 // matchesScope reports whether the path has the kind's scope: a namespaced object needs a namespace.
-func matchesScope(rq *pipeline.Request, res *registry.Resource) bool {
+func matchesScope(rq *pipeline.Request, res *resources.Resource) bool {
 	if !res.Namespaced {
 		return rq.Namespace == "" || res.IsNamespace
 	}
@@ -245,7 +245,7 @@ func matchesScope(rq *pipeline.Request, res *registry.Resource) bool {
 	return rq.Subresource == "" && (rq.Verb == "list" || rq.Verb == "watch" || rq.Name == "" && !res.RoutedByPath)
 }
 
-func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	if special := h.subresources[key(res, rq.Subresource)]; special != nil {
 		return special(w, r, rq, res)
 	}
@@ -266,7 +266,7 @@ func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.
 	return h.verbs[rq.Verb](w, r, rq, res)
 }
 
-func key(res *registry.Resource, sub string) string {
+func key(res *resources.Resource, sub string) string {
 	k := res.Group + "/" + res.Resource
 	if sub != "" {
 		k += "/" + sub

@@ -31,24 +31,24 @@ const kubeletPort = 10250
 
 // kubelets connects to the kubelets of nodes.
 type kubelets struct {
-	resources *resources
+	finder    *finder
 	transport *http.Transport
 	// enterTunnel is Config.EnterTunnel; nil: tunnels have no limits.
 	enterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool)
 }
 
 func newKubelets(
-	resources *resources, certificate func() *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer,
+	finder *finder, certificate func() *tls.Config, egress *outbound.Egress, tunnel outbound.TunnelDialer,
 	enterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool),
 ) *kubelets {
-	k := &kubelets{resources: resources, enterTunnel: enterTunnel}
+	k := &kubelets{finder: finder, enterTunnel: enterTunnel}
 	k.transport = egress.NodeTransport(certificate, k.address, tunnel)
 	return k
 }
 
 // url is the URL of a node's kubelet for the kubelet transport: its host is the node's name, not an address.
 func (k *kubelets) url(ctx context.Context, name string) (*url.URL, error) {
-	node, err := k.resources.node(ctx, name)
+	node, err := k.finder.node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (k *kubelets) get(ctx context.Context, node string, path ...string) (*http.
 
 // address is the address of a node.
 func (k *kubelets) address(ctx context.Context, name string) (string, error) {
-	node, err := k.resources.node(ctx, name)
+	node, err := k.finder.node(ctx, name)
 	if err != nil {
 		return "", err
 	}

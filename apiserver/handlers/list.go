@@ -10,11 +10,11 @@ import (
 
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // list responds with a page of objects.
-func list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateList(r, res)
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/auth"
 )
@@ -25,7 +25,7 @@ var errUnchanged = errors.New("nothing to change")
 
 // Create stores obj on behalf of the server, with all steps of a client's request after the pipeline.
 func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := h.resources.builtIn[gvr]
+	res := h.finder.builtIn[gvr]
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -42,7 +42,7 @@ func (h *Handler) Update(
 	ctx context.Context, user *auth.User, gvr schema.GroupVersionResource, like kind.Object,
 	edit func(kind.Object) bool,
 ) error {
-	res := h.resources.builtIn[gvr]
+	res := h.finder.builtIn[gvr]
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -67,7 +67,7 @@ func (h *Handler) Update(
 
 // Delete deletes the named object on behalf of the server, if its UID is still the same.
 func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := h.resources.builtIn[gvr]
+	res := h.finder.builtIn[gvr]
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -78,7 +78,7 @@ func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVers
 	return err
 }
 
-func localRequest(user *auth.User, res *registry.Resource, verb string, obj kind.Object) *pipeline.Request {
+func localRequest(user *auth.User, res *resources.Resource, verb string, obj kind.Object) *pipeline.Request {
 	return &pipeline.Request{
 		Info: pipeline.Info{
 			IsResource: true,

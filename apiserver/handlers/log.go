@@ -19,13 +19,13 @@ import (
 
 	"keelson/api/invalid"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/streams"
 	"keelson/apiserver/wire"
 )
 
 // log serves pods/log.
-func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
+func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *resources.Resource) error {
 	if rq.Verb != "get" {
 		return wire.MethodNotAllowed()
 	}
@@ -36,7 +36,7 @@ func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if errs := validateLog(opts); len(errs) > 0 {
 		return invalid.New(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
 	}
-	pod, err := c.resources.pod(r.Context(), rq.Namespace, rq.Name)
+	pod, err := c.finder.pod(r.Context(), rq.Namespace, rq.Name)
 	if err != nil {
 		return err
 	}

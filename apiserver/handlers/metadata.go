@@ -9,11 +9,11 @@ import (
 
 	"keelson/api/kind"
 	"keelson/api/meta"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // checkMetadata validates the metadata of obj, or of its subresource sub, after an update.
-func checkMetadata(res *registry.Resource, sub string, obj, old kind.Object) field.ErrorList {
+func checkMetadata(res *resources.Resource, sub string, obj, old kind.Object) field.ErrorList {
 	p := field.NewPath("metadata")
 	if errs := meta.TooLarge(obj, p); len(errs) > 0 {
 		return errs

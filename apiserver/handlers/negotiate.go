@@ -20,7 +20,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/table"
 	"keelson/apiserver/wire"
 )
@@ -34,7 +34,7 @@ const (
 
 // negotiated is the negotiated encoding and conversion of a response.
 type negotiated struct {
-	res     *registry.Resource
+	res     *resources.Resource
 	want    wire.MediaTypeOptions
 	include metav1.IncludeObjectPolicy
 	encoder objects.Encoder
@@ -44,7 +44,7 @@ type negotiated struct {
 type negotiator = func(*http.Request, func(wire.MediaTypeOptions) bool) (wire.MediaTypeOptions, error)
 
 // negotiateObject negotiates the response with one object from the Accept header and ?includeObject=.
-func negotiateObject(r *http.Request, res *registry.Resource) (*negotiated, error) {
+func negotiateObject(r *http.Request, res *resources.Resource) (*negotiated, error) {
 	want, err := negotiatorOf(res)(r, supportsConversion)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func negotiateObject(r *http.Request, res *registry.Resource) (*negotiated, erro
 }
 
 // negotiateList is negotiateObject for a response with a list.
-func negotiateList(r *http.Request, res *registry.Resource) (*negotiated, error) {
+func negotiateList(r *http.Request, res *resources.Resource) (*negotiated, error) {
 	want, err := negotiatorOf(res)(r, supportsConversion)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func negotiateList(r *http.Request, res *registry.Resource) (*negotiated, error)
 }
 
 // negotiateWatch is negotiateObject for a watch.
-func negotiateWatch(r *http.Request, res *registry.Resource) (*negotiated, error) {
+func negotiateWatch(r *http.Request, res *resources.Resource) (*negotiated, error) {
 	want, err := wire.NegotiateStream(r, supportsConversion, negotiatorOf(res))
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func negotiateWatch(r *http.Request, res *registry.Resource) (*negotiated, error
 	return newNegotiated(r, res, want)
 }
 
-func negotiatorOf(res *registry.Resource) negotiator {
+func negotiatorOf(res *resources.Resource) negotiator {
 	if res.Read != nil {
 		return wire.NegotiateText
 	}
@@ -86,7 +86,7 @@ func negotiatorOf(res *registry.Resource) negotiator {
 }
 
 // goName is the name of a kind's Go type in Kubernetes, which some error messages contain.
-func goName(res *registry.Resource, suffix string) string {
+func goName(res *resources.Resource, suffix string) string {
 	if res.Read != nil {
 		return "*unstructured.Unstructured" + suffix
 	}
@@ -95,7 +95,7 @@ func goName(res *registry.Resource, suffix string) string {
 }
 
 // newNegotiated builds the result of the negotiation.
-func newNegotiated(r *http.Request, res *registry.Resource, want wire.MediaTypeOptions) (*negotiated, error) {
+func newNegotiated(r *http.Request, res *resources.Resource, want wire.MediaTypeOptions) (*negotiated, error) {
 	s := &negotiated{res: res, want: want}
 	switch want.As {
 	case asTable:

@@ -25,7 +25,7 @@ import (
 	"keelson/api/invalid"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // fromQuery decodes opts from the query with a generated conversion of metav1.
@@ -136,7 +136,7 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 }
 
 // query converts list options to a query of storage.
-func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
+func query(rq *pipeline.Request, res *resources.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
 	q := objects.ListQuery{
 		Namespace:         namespace(rq, res),
 		Labels:            labels.Everything(),
@@ -179,7 +179,7 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 }
 
 // checkFieldSelector rejects a selector with a field that the kind does not support.
-func checkFieldSelector(res *registry.Resource, sel fields.Selector) error {
+func checkFieldSelector(res *resources.Resource, sel fields.Selector) error {
 	known := res.Fields(res.New())
 	own := res.CustomFieldLabels
 	for name := range known {

@@ -19,7 +19,7 @@ import (
 	"keelson/api/kind"
 	"keelson/api/patch"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -37,7 +37,7 @@ func patchType(r *http.Request) string {
 	return strings.TrimSpace(name)
 }
 
-func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
+func readPatch(r *http.Request, res *resources.Resource) (*patchRequest, error) {
 	name := patchType(r)
 	if res.PatchTypes != nil && !slices.Contains(res.PatchTypes, name) { // checkRoute has checked other kinds
 		return nil, wire.UnsupportedMedia(res.PatchTypes)
@@ -69,7 +69,7 @@ func (p *patchRequest) validate() error {
 }
 
 // patch changes an object, or its subresource, by a patch of any type.
-func (v *writes) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (v *writes) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (v *writes) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 
 // patched returns current with the patch, defaults and new managed fields.
 func patched(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, p *patchRequest, current kind.Object,
 ) (kind.Object, error) {
 	begin := time.Now()
 	obj, err := applyPatch(ctx, rq, res.Kind, p, current)
@@ -130,7 +130,7 @@ func patched(
 }
 
 // checkSameObject rejects a change of name or namespace.
-func checkSameObject(rq *pipeline.Request, res *registry.Resource, obj metav1.Object) error {
+func checkSameObject(rq *pipeline.Request, res *resources.Resource, obj metav1.Object) error {
 	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func applyPatch(
 }
 
 // prepareApply prepares a server-side apply.
-func prepareApply(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(
+func prepareApply(rq *pipeline.Request, res *resources.Resource, p *patchRequest) (func(
 	context.Context, kind.Object,
 ) (kind.Object, error), error,
 ) {

@@ -16,7 +16,7 @@ import (
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // resourceVersionOf parses an object's resourceVersion; 0: none.
@@ -84,7 +84,7 @@ func checkPreconditions(c change, obj kind.Object, p *metav1.Preconditions) erro
 }
 
 // preconditions checks the preconditions of a delete.
-func preconditions(res *registry.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
+func preconditions(res *resources.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
 	if p == nil {
 		return nil
 	}

@@ -24,7 +24,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // splitName splits "https:name:port"; scheme and port are optional.
@@ -42,17 +42,17 @@ func splitName(id string) (scheme, name, port string, ok bool) {
 
 // proxies serves the subresource proxy of pods, Services and nodes.
 type proxies struct {
-	resources *resources
+	finder    *finder
 	admission admitter
 	kubelets  *kubelets
 	pods      *http.Transport
 }
 
-func newProxies(resources *resources, admission admitter, kubelets *kubelets, egress *outbound.Egress) *proxies {
+func newProxies(finder *finder, admission admitter, kubelets *kubelets, egress *outbound.Egress) *proxies {
 	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // see above
 	return &proxies{
-		resources: resources,
+		finder:    finder,
 		admission: admission,
 		kubelets:  kubelets,
 		pods:      egress.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
@@ -60,7 +60,7 @@ func newProxies(resources *resources, admission admitter, kubelets *kubelets, eg
 }
 
 func (p *proxies) pod(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	if err := p.admission.connection(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (p *proxies) pod(
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Name))
 	}
-	pod, err := p.resources.pod(r.Context(), rq.Namespace, name)
+	pod, err := p.finder.pod(r.Context(), rq.Namespace, name)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (p *proxies) backend(
 }
 
 func (p *proxies) node(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	if err := p.admission.connection(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (p *proxies) node(
 }
 
 func (p *proxies) service(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	if err := p.admission.connection(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (p *proxies) service(
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Name))
 	}
-	svc, err := coreObject[*corev1.Service](r.Context(), p.resources, "services", rq.Namespace, name)
+	svc, err := coreObject[*corev1.Service](r.Context(), p.finder, "services", rq.Namespace, name)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func servicePort(svc *corev1.Service, want string) (string, bool) {
 
 // endpoint chooses a ready endpoint for a Service's port.
 func (p *proxies) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
-	stored := p.resources.builtIn[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
+	stored := p.finder.builtIn[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
 	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
 	if stored == nil {
 		return "", 0, none
@@ -247,7 +247,7 @@ func (p *proxies) belongsToPod(ctx context.Context, namespace string, b backendA
 	if b.ref == nil || b.ref.Namespace != namespace {
 		return false
 	}
-	pod, err := p.resources.pod(ctx, namespace, b.ref.Name)
+	pod, err := p.finder.pod(ctx, namespace, b.ref.Name)
 	return err == nil && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool {
 		return ip.IP == b.ip
 	})

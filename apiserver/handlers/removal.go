@@ -14,7 +14,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/store"
 )
 
@@ -35,14 +35,14 @@ var (
 
 // remove deletes the named object. removed is false if it is only marked as deleted.
 func (w *writer) remove(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, name string, opts *metav1.DeleteOptions,
 ) (e *objects.Entry, removed bool, err error) {
 	return w.removeChecked(ctx, rq, res, name, opts, w.admitDeletion(rq, res, isDryRun(opts.DryRun)))
 }
 
 // removeChecked is remove with another check in place of admission.
 func (w *writer) removeChecked(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, name string, opts *metav1.DeleteOptions,
 	check deletionCheck,
 ) (entry *objects.Entry, removed bool, err error) {
 	ns := namespace(rq, res)
@@ -95,7 +95,7 @@ func (w *writer) removeChecked(
 }
 
 // afterDelete calls the resource's hook for deleted objects.
-func afterDelete(ctx context.Context, res *registry.Resource, obj kind.Object) {
+func afterDelete(ctx context.Context, res *resources.Resource, obj kind.Object) {
 	if res.AfterDelete != nil {
 		res.AfterDelete(ctx, obj)
 	}
@@ -112,7 +112,7 @@ func withDeletionTimestamp(e *objects.Entry, marked kind.Object) *objects.Entry 
 }
 
 func dryRemove(
-	ctx context.Context, res *registry.Resource, ns, name string,
+	ctx context.Context, res *resources.Resource, ns, name string,
 	step func(context.Context, kind.Object) (kind.Object, error),
 ) (*objects.Entry, error) {
 	current, err := res.Storage.Get(ctx, ns, name, "")
@@ -130,7 +130,7 @@ func dryRemove(
 type deletionCheck func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
 
 // admitDeletion runs admission. For a collection the request names no object.
-func (w *writer) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry bool) deletionCheck {
+func (w *writer) admitDeletion(rq *pipeline.Request, res *resources.Resource, dry bool) deletionCheck {
 	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
 		ar := admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
 		if err := w.admission.mutate(ctx, rq, ar, res, nil); err != nil {
@@ -142,7 +142,7 @@ func (w *writer) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry
 
 // deletionStep handles one state of the object: preconditions, admission, then the outcome.
 func deletionStep(
-	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions,
+	ctx context.Context, res *resources.Resource, name string, current kind.Object, opts *metav1.DeleteOptions,
 	check deletionCheck,
 ) (kind.Object, error) {
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
@@ -167,7 +167,7 @@ func deletionStep(
 // deletion decides the outcome of a delete for one state of an object. It returns the object to store for
 // setDeletionTimestamp; for removeNow the object in the response, nil: the current one.
 func deletion(
-	res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time,
+	res *resources.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time,
 ) (kind.Object, outcome) {
 	next, _ := current.DeepCopyObject().(kind.Object)
 	seconds, graceful, waits := gracePeriod(res, next, opts, now)
@@ -199,7 +199,7 @@ func deletion(
 // gracePeriod sets the fields of a graceful deletion in next. graceful is false for kinds without a grace period; waits
 // means that the object is marked already and opts do not shorten its time.
 func gracePeriod(
-	res *registry.Resource, next kind.Object, opts *metav1.DeleteOptions, now time.Time,
+	res *resources.Resource, next kind.Object, opts *metav1.DeleteOptions, now time.Time,
 ) (seconds int64, graceful, waits bool) {
 	before := next.GetDeletionGracePeriodSeconds()
 	if next.GetDeletionTimestamp() != nil {
@@ -248,7 +248,7 @@ func markDeleting(next kind.Object, now time.Time, period bool) {
 
 // collectorFinalizers are the finalizers after adding or removing the garbage collector's, as the propagation policy
 // requires.
-func collectorFinalizers(res *registry.Resource, obj kind.Object, opts *metav1.DeleteOptions) []string {
+func collectorFinalizers(res *resources.Resource, obj kind.Object, opts *metav1.DeleteOptions) []string {
 	old := obj.GetFinalizers()
 	orphan := slices.Contains(old, metav1.FinalizerOrphanDependents)
 	foreground := slices.Contains(old, metav1.FinalizerDeleteDependents)

@@ -19,7 +19,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/auth"
 	"keelson/auth/authz"
 )
@@ -31,7 +31,7 @@ type Rules interface {
 
 // review returns the handler of a review kind: the function answer sets the status.
 func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) verb {
-	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 		opts, err := createOptions(r)
 		if err != nil {
 			return err

@@ -12,13 +12,13 @@ import (
 
 	"keelson/api/patch"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
 // checkRoute rejects a request for which Kubernetes has no route, before the body is read. Routes depend on method,
-// Content-Type and Accept. If the registry row has RoutedByPath, they depend on the path only.
-func checkRoute(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+// Content-Type and Accept. If the row has RoutedByPath, they depend on the path only.
+func checkRoute(r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
 		wrong := path.IsValidPathSegmentName(rq.Name) //nolint:staticcheck // clients know its messages
 		if len(wrong) > 0 {
@@ -50,7 +50,7 @@ var (
 )
 
 // responseMedia are the media types of a response; none for streams, which negotiate their own.
-func responseMedia(rq *pipeline.Request, res *registry.Resource) []string {
+func responseMedia(rq *pipeline.Request, res *resources.Resource) []string {
 	switch {
 	case rq.Subresource == "log":
 		return logMedia
@@ -63,8 +63,8 @@ func responseMedia(rq *pipeline.Request, res *registry.Resource) []string {
 }
 
 // isConnect reports whether a request opens a stream or is proxied, whatever its method.
-func isConnect(rq *pipeline.Request, res *registry.Resource) bool {
-	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s registry.Sub) bool {
+func isConnect(rq *pipeline.Request, res *resources.Resource) bool {
+	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s resources.Sub) bool {
 		return s.Name == rq.Subresource && s.Connect
 	})
 }

@@ -22,7 +22,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 )
 
@@ -58,7 +58,7 @@ var scaleKind = kind.Spec[*autoscalingv1.Scale]{
 }.Erase()
 
 // scaleResource is the resource used to encode and decode Scales.
-var scaleResource = registry.New(registry.Row{Kind: scaleKind}, nil)
+var scaleResource = resources.New(resources.Row{Kind: scaleKind}, nil)
 
 // scales serves the subresource scale of all kinds that have it.
 type scales struct{ writer *writer }
@@ -83,7 +83,7 @@ func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) 
 var scaleFields = apply.New(scaleKind, "scale")
 
 // getScale responds with the Scale of an object.
-func getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	e, err := res.Storage.Get(r.Context(), namespace(rq, res), rq.Name, "")
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res 
 }
 
 // scaleOf converts an object to its Scale.
-func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
+func scaleOf(res *resources.Resource, obj kind.Object) *autoscalingv1.Scale {
 	spec, status, selector := res.Scale.Get(obj)
 	scale := &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
@@ -116,7 +116,7 @@ func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
 
 // update replaces the replica count.
 func (s scales) update(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	opts, err := updateOptions(r)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s scales) update(
 
 // patch patches the replica count.
 func (s scales) patch(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	patchRequest, err := readPatch(r, res)
 	if err != nil {
@@ -208,7 +208,7 @@ func (s scales) respond(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 
 // withReplicas returns current with the new replica count. Managed fields are computed on the Scale and mapped back.
 func withReplicas(
-	res *registry.Resource, current kind.Object, to func(*apply.Manager, *autoscalingv1.Scale) (kind.Object, error),
+	res *resources.Resource, current kind.Object, to func(*apply.Manager, *autoscalingv1.Scale) (kind.Object, error),
 ) (kind.Object, error) {
 	owners := managedfields.NewScaleHandler(current.GetManagedFields(), res.GVK().GroupVersion(), scalePaths(res))
 	old := scaleOf(res, current)
@@ -248,7 +248,7 @@ func withReplicas(
 }
 
 // scalePaths maps each version in managed fields to its path of the replica count.
-func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
+func scalePaths(res *resources.Resource) managedfields.ResourcePathMappings {
 	paths := map[string][]string{res.GVK().GroupVersion().String(): res.Scale.Path}
 	if res.ScalePaths != nil {
 		paths = res.ScalePaths
@@ -265,7 +265,7 @@ func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 }
 
 // toScale sets the objects of the admission request to Scales, as the client wrote them.
-func toScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
+func toScale(ar *admission.Request, res *resources.Resource, obj, current kind.Object) {
 	ar.Kind = scaleGVK
 	ar.Spec = scaleKind
 	ar.Object = scaleOf(res, obj)
@@ -273,7 +273,7 @@ func toScale(ar *admission.Request, res *registry.Resource, obj, current kind.Ob
 }
 
 // fromScale copies the replica count from the admission request to obj, after the mutating plugins.
-func fromScale(ar *admission.Request, res *registry.Resource, obj kind.Object) {
+func fromScale(ar *admission.Request, res *resources.Resource, obj kind.Object) {
 	s, ok := ar.Object.(*autoscalingv1.Scale)
 	if count, _, _ := res.Scale.Get(obj); ok && count != s.Spec.Replicas {
 		res.Scale.Set(obj, s.Spec.Replicas)

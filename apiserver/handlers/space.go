@@ -12,7 +12,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/auth"
 	"keelson/store"
 )
@@ -45,7 +45,7 @@ var derived = []schema.GroupResource{
 
 // withReserve returns ctx for a write of rq to a resource, or to its subresource sub, with the room above the quota
 // that the write may take.
-func withReserve(ctx context.Context, rq *pipeline.Request, res *registry.Resource, sub string) context.Context {
+func withReserve(ctx context.Context, rq *pipeline.Request, res *resources.Resource, sub string) context.Context {
 	return store.UseReserve(ctx, reserveFor(rq.User, res.GroupResource(), sub))
 }
 

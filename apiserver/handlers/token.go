@@ -22,7 +22,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/auth"
 	"keelson/auth/authn"
@@ -46,13 +46,13 @@ var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest
 
 // tokenRequests serves serviceaccounts/token.
 type tokenRequests struct {
-	resources *resources
+	finder    *finder
 	admission admitter
 	tokens    Tokens
 	owners    *apply.Manager
 }
 
-func newTokenRequests(resources *resources, admission admitter, tokens Tokens) *tokenRequests {
+func newTokenRequests(finder *finder, admission admitter, tokens Tokens) *tokenRequests {
 	owners := apply.New(kind.Spec[*authenticationv1.TokenRequest]{
 		Names: kind.Names{
 			Group:   tokenRequestGVK.Group,
@@ -63,7 +63,7 @@ func newTokenRequests(resources *resources, admission admitter, tokens Tokens) *
 		CreateOnly: true,
 	}.Erase(), "token")
 	return &tokenRequests{
-		resources: resources,
+		finder:    finder,
 		admission: admission,
 		tokens:    tokens,
 		owners:    owners,
@@ -71,7 +71,7 @@ func newTokenRequests(resources *resources, admission admitter, tokens Tokens) *
 }
 
 func (t *tokenRequests) create(
-	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource,
+	w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource,
 ) error {
 	if rq.Verb != "create" {
 		return wire.MethodNotAllowed()
@@ -134,7 +134,7 @@ func (t *tokenRequests) issue(
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
 		return invalid.New(kindOf, "", errs)
 	}
-	res := t.resources.builtIn[rq.GVR()]
+	res := t.finder.builtIn[rq.GVR()]
 	ar := admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = tokenRequestGVK
 	ar.Spec = nil
@@ -206,7 +206,7 @@ func (t *tokenRequests) bind(ctx context.Context, ask *authenticationv1.TokenReq
 	if gr == "nodes" {
 		ns = ""
 	}
-	obj, err := t.resources.object(ctx, gr, ns, ref.Name)
+	obj, err := t.finder.object(ctx, gr, ns, ref.Name)
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (t *tokenRequests) bindNode(
 		return nil
 	}
 	bound.Node = &authn.Ref{Name: pod.Spec.NodeName}
-	node, err := t.resources.object(ctx, "nodes", "", pod.Spec.NodeName)
+	node, err := t.finder.object(ctx, "nodes", "", pod.Spec.NodeName)
 	if err == nil {
 		bound.Node.UID = string(node.GetUID())
 	}

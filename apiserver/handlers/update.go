@@ -8,11 +8,11 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
 // update replaces an object, or its subresource.
-func (v *writes) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (v *writes) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateObject(r, res)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"keelson/apiserver/delivery"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/event"
 	"keelson/lib/cpusem"
@@ -38,7 +38,7 @@ type watches struct {
 }
 
 // watch streams changes until the client disconnects, the time is over, or the history is lost.
-func (c *watches) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+func (c *watches) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *resources.Resource) error {
 	shape, err := negotiateWatch(r, res)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ import (
 	"keelson/api/core"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/table"
 	"keelson/apiserver/wire"
 )
@@ -144,7 +144,9 @@ func whole(t *testing.T, s *negotiated, page *objects.List) []byte {
 	return append(b, '\n')
 }
 
-func configMaps() *registry.Resource { return registry.New(registry.Row{Kind: core.ConfigMap()}, nil) }
+func configMaps() *resources.Resource {
+	return resources.New(resources.Row{Kind: core.ConfigMap()}, nil)
+}
 
 // forms are all forms of a list.
 var forms = []struct {
@@ -165,7 +167,7 @@ var forms = []struct {
 	{"metadata, protobuf", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", ""},
 }
 
-func formed(t testing.TB, res *registry.Resource, accept, query string) (*negotiated, *http.Request) {
+func formed(t testing.TB, res *resources.Resource, accept, query string) (*negotiated, *http.Request) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/configmaps?"+query, http.NoBody)
 	r.Header.Set("Accept", accept)

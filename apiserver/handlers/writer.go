@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/apiserver/pipeline"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/auth"
 )
 
@@ -54,7 +54,7 @@ func matchName(obj metav1.Object, name, ns string) error {
 }
 
 // namespace is the namespace of the request's object: "" for cluster-scoped kinds, including namespaces.
-func namespace(rq *pipeline.Request, res *registry.Resource) string {
+func namespace(rq *pipeline.Request, res *resources.Resource) string {
 	if !res.Namespaced {
 		return ""
 	}

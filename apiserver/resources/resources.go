@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry is the table of resources: one row per resource, with the properties that its kind does not have.
+// Package resources is the table of resources: one row per resource, with the properties that its kind does not have.
 // The API server builds a Resource from every row; handlers and discovery read them. The package does no I/O.
-package registry
+package resources
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry
+package resources
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"

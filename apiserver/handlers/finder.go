@@ -13,20 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 )
 
-// resources finds resources, and reads objects of built-in ones.
-type resources struct {
-	builtIn map[schema.GroupVersionResource]*registry.Resource
-	custom  func(schema.GroupVersionResource) *registry.Resource // nil: there are no custom resources
+// finder finds resources, and reads objects of built-in ones.
+type finder struct {
+	builtIn map[schema.GroupVersionResource]*resources.Resource
+	custom  func(schema.GroupVersionResource) *resources.Resource // nil: there are no custom resources
 }
 
-func newResources(
-	list []*registry.Resource, custom func(schema.GroupVersionResource) *registry.Resource,
-) *resources {
-	t := &resources{
-		builtIn: make(map[schema.GroupVersionResource]*registry.Resource, len(list)),
+func newFinder(
+	list []*resources.Resource, custom func(schema.GroupVersionResource) *resources.Resource,
+) *finder {
+	t := &finder{
+		builtIn: make(map[schema.GroupVersionResource]*resources.Resource, len(list)),
 		custom:  custom,
 	}
 	for _, res := range list {
@@ -36,7 +36,7 @@ func newResources(
 }
 
 // resource returns the resource served as gvr, or nil.
-func (t *resources) resource(gvr schema.GroupVersionResource) *registry.Resource {
+func (t *finder) resource(gvr schema.GroupVersionResource) *resources.Resource {
 	if res := t.builtIn[gvr]; res != nil || t.custom == nil {
 		return res
 	}
@@ -44,7 +44,7 @@ func (t *resources) resource(gvr schema.GroupVersionResource) *registry.Resource
 }
 
 // hasGroup reports whether the API group is built in.
-func (t *resources) hasGroup(group string) bool {
+func (t *finder) hasGroup(group string) bool {
 	for gvr := range t.builtIn {
 		if gvr.Group == group {
 			return true
@@ -54,7 +54,7 @@ func (t *resources) hasGroup(group string) bool {
 }
 
 // object returns the current version of a core object.
-func (t *resources) object(ctx context.Context, resource, namespace, name string) (kind.Object, error) {
+func (t *finder) object(ctx context.Context, resource, namespace, name string) (kind.Object, error) {
 	res := t.builtIn[corev1.SchemeGroupVersion.WithResource(resource)]
 	if res == nil {
 		return nil, apierrors.NewInternalError(errors.New("resource " + resource + " is not served"))
@@ -66,8 +66,8 @@ func (t *resources) object(ctx context.Context, resource, namespace, name string
 	return e.Object, nil
 }
 
-// coreObject is resources.object for a kind whose type is T.
-func coreObject[T kind.Object](ctx context.Context, t *resources, resource, namespace, name string) (T, error) {
+// coreObject is finder.object for a kind whose type is T.
+func coreObject[T kind.Object](ctx context.Context, t *finder, resource, namespace, name string) (T, error) {
 	var none T
 	obj, err := t.object(ctx, resource, namespace, name)
 	if err != nil {
@@ -81,10 +81,10 @@ func coreObject[T kind.Object](ctx context.Context, t *resources, resource, name
 	return typed, nil
 }
 
-func (t *resources) pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+func (t *finder) pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return coreObject[*corev1.Pod](ctx, t, "pods", namespace, name)
 }
 
-func (t *resources) node(ctx context.Context, name string) (*corev1.Node, error) {
+func (t *finder) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return coreObject[*corev1.Node](ctx, t, "nodes", "", name)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry_test
+package resources_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/objects/objectstest"
-	"keelson/apiserver/registry"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/watchcache"
 	"keelson/store"
 )
@@ -20,7 +20,7 @@ func openView(t *testing.T, cfg objects.Config, s store.Store) objects.Storage {
 	t.Helper()
 	c := watchcache.New(watchcache.Config{Store: s})
 	same := func(obj kind.Object) kind.Object { return obj.DeepCopyObject().(kind.Object) }
-	view := registry.Viewed(c.Resource(cfg), &registry.View{Of: cfg.Resource, ToServed: same, ToStored: same})
+	view := resources.Viewed(c.Resource(cfg), &resources.View{Of: cfg.Resource, ToServed: same, ToStored: same})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	ready := make(chan struct{})
