@@ -41,7 +41,7 @@ func (s *Server) allocateServices() error {
 	if s.config.SharedStore {
 		record = rangeRegistry{s.storage.cache.Resource(rangeAllocations)}
 	}
-	allocator, err := servicealloc.New(s.ownRanges(), ports, (*ipAddressClient)(s), record, s.serviceEvent)
+	allocator, err := servicealloc.New(s.config.Address.Ranges(), ports, (*ipAddressClient)(s), record, s.serviceEvent)
 	if err != nil {
 		return err
 	}
@@ -160,13 +160,13 @@ func (c *ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networki
 func (s *Server) warnRangeMismatch(ctx context.Context) {
 	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)
-	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.ownCIDRs()) {
+	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.config.Address.CIDRs()) {
 		return
 	}
 	s.log.Warn("services keep the ranges of the ServiceCIDR kubernetes, which are not those of "+
 		"--service-cluster-ip-range: "+
 		"add a ServiceCIDR with the new range, or go back to the old one", "servicecidr", have.Spec.CIDRs,
-		"service-cluster-ip-range", s.ownCIDRs())
+		"service-cluster-ip-range", s.config.Address.CIDRs())
 	const controller = "kubernetes-service-cidr-controller"
 	now := metav1.Now()
 	err = s.handler.Create(ctx, serverUser, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
@@ -183,7 +183,7 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 		Type:   corev1.EventTypeWarning,
 		Reason: "KubernetesDefaultServiceCIDRInconsistent",
 		Message: fmt.Sprintf("The default ServiceCIDR %v does not match the controller flag "+
-			"configurations %s", have.Spec.CIDRs, s.ownCIDRs()),
+			"configurations %s", have.Spec.CIDRs, s.config.Address.CIDRs()),
 		FirstTimestamp:      now,
 		LastTimestamp:       now,
 		Count:               1,
@@ -206,7 +206,7 @@ func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 		was, ok := current.(*networkingv1.ServiceCIDR)
 		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil ||
 			was.DeletionTimestamp != nil ||
-			!slices.Equal(was.Spec.CIDRs, s.ownCIDRs()) {
+			!slices.Equal(was.Spec.CIDRs, s.config.Address.CIDRs()) {
 			return current, nil
 		}
 		now := was.DeepCopy()

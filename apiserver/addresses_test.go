@@ -123,7 +123,7 @@ func TestTwoStacks(t *testing.T) {
 	_, stop := startOn(t, st, ca, nil)
 	stop()
 	r, stop := startOn(t, st, ca, func(c *apiserver.Config) {
-		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:1::/108")}
+		c.Address.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:1::/108")}
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
 	})
 	t.Cleanup(stop)

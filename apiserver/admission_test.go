@@ -41,6 +41,7 @@ func withChain(c *apiserver.Config, edit func(*plugins.Config)) {
 		}
 		conf := plugins.Config{
 			Objects:    r,
+			Outbound:   c.Outbound,
 			NodeName:   authz.NodeName,
 			Authorizer: p.Authorizer,
 			Metrics:    admission.NewMetrics(),

@@ -5,10 +5,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/netip"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -197,11 +194,11 @@ func removeSubjects(b *rbacv1.ClusterRoleBinding, subjects []rbacv1.Subject) boo
 
 // ownService returns the Service "kubernetes" and the ServiceCIDR of its address.
 func (s *Server) ownService() ([]kind.Object, error) {
-	_, port, err := s.advertised()
+	_, port, err := s.config.Address.Advertised()
 	if err != nil {
 		return nil, err
 	}
-	first := s.ownRanges()[0].Addr().Next()
+	first := s.config.Address.Ranges()[0].Addr().Next()
 	meta := metav1.ObjectMeta{
 		Name:      "kubernetes",
 		Namespace: "default",
@@ -227,57 +224,7 @@ func (s *Server) ownService() ([]kind.Object, error) {
 	}
 	addresses := &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
-		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: s.ownCIDRs()},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: s.config.Address.CIDRs()},
 	}
 	return []kind.Object{service, addresses}, nil
-}
-
-// address is the host and port of the server; "" without a listener.
-func (s *Server) address() string {
-	if s.config.Advertise == "" && s.config.Listener != nil {
-		return s.config.Listener.Addr().String()
-	}
-	return s.config.Advertise
-}
-
-// advertised is the address by which other machines reach the server. A loopback address is not advertised:
-// host-network processes on this machine reach the server anyway.
-func (s *Server) advertised() (host string, port int32, err error) {
-	at := s.address()
-	if at == "" {
-		return "", 6443, nil
-	}
-	host, text, err := net.SplitHostPort(at)
-	if err != nil {
-		return "", 0, fmt.Errorf("address %q of the server: %w", at, err)
-	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Errorf("port of the server's address %q: %w", at, err)
-	}
-	if addr, err := netip.ParseAddr(host); err != nil || addr.IsLoopback() || addr.IsUnspecified() {
-		return "", int32(n), nil //nolint:nilerr // a host name is valid but cannot be advertised
-	}
-	return host, int32(n), nil
-}
-
-// ownRanges are the service CIDRs of the server's flags.
-func (s *Server) ownRanges() []netip.Prefix {
-	if len(s.config.ServiceCIDRs) == 0 {
-		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
-	}
-	out := slices.Clone(s.config.ServiceCIDRs)
-	for i := range out {
-		out[i] = out[i].Masked()
-	}
-	return out
-}
-
-// ownCIDRs is ownRanges as strings, for the ServiceCIDR kubernetes.
-func (s *Server) ownCIDRs() []string {
-	var out []string
-	for _, p := range s.ownRanges() {
-		out = append(out, p.String())
-	}
-	return out
 }

@@ -66,20 +66,10 @@ func newPeers() *peers {
 	}
 }
 
-// ownEndpoint is this server's address for others; invalid: none.
-func (s *Server) ownEndpoint() (netip.AddrPort, error) {
-	host, port, err := s.advertised()
-	if err != nil || host == "" {
-		return netip.AddrPort{}, err
-	}
-	ip, err := netip.ParseAddr(host)
-	return netip.AddrPortFrom(ip, uint16(port)), err // a port
-}
-
 // reconcileEndpoints updates the endpoints of the Service "kubernetes" to the running servers, and reports whether it
 // wrote any.
 func (s *Server) reconcileEndpoints(ctx context.Context) (wrote bool, err error) {
-	own, err := s.ownEndpoint()
+	own, err := s.config.Address.Endpoint()
 	if err != nil {
 		return false, err
 	}
@@ -288,7 +278,7 @@ func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort
 		}
 	}
 	s.peers.seen = seen
-	return withPorts(out, s.advertised)
+	return withPorts(out, s.config.Address.Advertised)
 }
 
 // withPorts gives the servers whose key has no port the smallest port of the others, so that all servers agree, or else
@@ -357,7 +347,7 @@ func (s *Server) newEndpointsLoop() *keyed.Loop[struct{}] {
 
 // removeOwnEndpoint removes this server's address from the endpoints while it shuts down.
 func (s *Server) removeOwnEndpoint(ctx context.Context) {
-	own, err := s.ownEndpoint()
+	own, err := s.config.Address.Endpoint()
 	if err != nil || !s.config.SharedStore || !own.IsValid() {
 		return
 	}

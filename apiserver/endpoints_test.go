@@ -57,7 +57,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 		{"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"},
 		{"", "|"},
 	} {
-		running, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise = c.advertise })
+		running, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Address.Advertise = c.advertise })
 		if got := whereKubernetes(t, running); got != c.want {
 			t.Errorf("advertise %q: got %s, want %s", c.advertise, got, c.want)
 		}
@@ -95,7 +95,7 @@ func TestSharedStore(t *testing.T) {
 	st, ca := newSite(t)
 	at := func(advertise string) (*running, func()) {
 		return startOn(t, st, ca, func(cfg *apiserver.Config) {
-			cfg.Advertise = advertise
+			cfg.Address.Advertise = advertise
 			cfg.SharedStore = true
 		})
 	}

@@ -13,7 +13,6 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/backend"
-	"keelson/apiserver/outbound"
 	"keelson/apiserver/resources"
 )
 
@@ -138,6 +137,3 @@ func (r *Reader) Convert(
 func (r *Reader) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
 	return backend.Resolve(ctx, r, namespace, name, port)
 }
-
-// Outbound makes the server's connections to other servers.
-func (r *Reader) Outbound() *outbound.Egress { return r.outbound }

@@ -38,7 +38,7 @@ func (s *Server) mux() (http.Handler, error) {
 	serveMux.Handle("/",
 		discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) },
 			missing))
-	s.documents = discovery.New(missing, s.address())
+	s.documents = discovery.New(missing, s.config.Address.HostPort())
 	s.documents.Mount(serveMux)
 	if err := discovery.Version(serveMux, s.config.Version); err != nil {
 		return nil, err

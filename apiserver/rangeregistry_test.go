@@ -51,7 +51,7 @@ func TestServersShareNodePorts(t *testing.T) {
 	st, ca := newSite(t)
 	start := func(name string) (kubernetes.Interface, func()) {
 		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) {
-			cfg.Advertise = name
+			cfg.Address.Advertise = name
 			cfg.SharedStore = true
 			cfg.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		})
@@ -152,7 +152,7 @@ func TestServicesOutOfRange(t *testing.T) {
 	stop()
 	running, stop = startOn(t, st, ca, func(c *apiserver.Config) {
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
-		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
+		c.Address.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
 	})
 	defer stop()
 	waittest.Right(t, "event of the port", func() string {

@@ -17,7 +17,6 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
-	"keelson/apiserver/outbound"
 	"keelson/apiserver/resources"
 )
 
@@ -30,8 +29,6 @@ type Reader struct {
 	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
 	// equivalents are the other resources that serve the same objects.
 	equivalents map[schema.GroupVersionResource][]schema.GroupVersionResource
-	// outbound makes the server's connections to other servers.
-	outbound *outbound.Egress
 }
 
 // find returns the resource served as gvr, or nil.

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +32,7 @@ import (
 	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/patch"
+	"keelson/apiserver/addresses"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/aggregate"
 	"keelson/apiserver/audit"
@@ -81,17 +81,14 @@ type Config struct {
 	// Kubelet returns the client certificate for kubelets and the CAs of their certificates, for each connection; nil:
 	// kubelets cannot be called.
 	Kubelet func() *tls.Config
-	// Outbound has the server's own addresses, in addition to its Listener and the address of the Service "kubernetes".
-	Outbound outbound.Config
+	// Outbound connects to other servers.
+	Outbound *outbound.Egress
 	// Extra are further paths, below /keelson/ or elsewhere; a path that ends in "/" matches all paths below it.
 	Extra map[string]http.Handler
-	// ServiceCIDRs are the service CIDRs, one or one per IP family, that of the default one first; default
-	// 10.96.0.0/16. NodePorts is the node port range; zero: servicealloc.DefaultPorts.
-	ServiceCIDRs []netip.Prefix
-	NodePorts    servicealloc.PortRange
-	// Advertise is the server's address for other machines, the endpoint of the Service "kubernetes". Empty: the
-	// listener's, none without a listener.
-	Advertise string
+	// Address has the addresses by which others reach the server.
+	Address addresses.Own
+	// NodePorts is the node port range; zero: servicealloc.DefaultPorts.
+	NodePorts servicealloc.PortRange
 	// SharedStore means that other servers may use Store: each renews a key in it, and the endpoints of the Service
 	// "kubernetes" are the running servers.
 	SharedStore bool
@@ -225,7 +222,7 @@ func New(config Config) (*Server, error) {
 	server.openResources(resources.Table(config.Gates))
 	server.upkeep = server.newUpkeep()
 	server.endpointsLoop = server.newEndpointsLoop()
-	server.reader.outbound = server.egress()
+	server.metrics.Registry.MustRegister(config.Outbound.Collectors()...)
 	if err := server.allocateServices(); err != nil {
 		return nil, err
 	}
@@ -256,7 +253,7 @@ func New(config Config) (*Server, error) {
 		Authorizer:        parts.Authorizer,
 		Rules:             parts.Rules,
 		Kubelet:           config.Kubelet,
-		Outbound:          server.reader.outbound,
+		Outbound:          config.Outbound,
 		TunnelDialer:      server.tunnels.Dial,
 		EnterTunnel:       server.tunnels.Enter,
 		Stopping:          server.stopping,
@@ -365,7 +362,7 @@ func (s *Server) setUpCustomResources() {
 		Log:     s.log,
 		BuiltIn: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
 		Hooks: &crd.Hooks{
-			Outbound: s.reader.outbound,
+			Outbound: s.config.Outbound,
 			Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
 				return backend.Resolve(ctx, s.reader, namespace, name, port)
 			},
@@ -394,7 +391,7 @@ func (s *Server) setUpAggregation() {
 		Stored:      row.Storage,
 		Owners:      row.FieldManagers["status"],
 		Reader:      s.reader,
-		Outbound:    s.reader.outbound,
+		Outbound:    s.config.Outbound,
 		Certificate: s.config.FrontProxy,
 		Log:         s.log,
 		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {

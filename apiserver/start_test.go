@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/apiserver/addresses"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
 	"keelson/auth/authn"
@@ -106,15 +107,16 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 				Authorizer:     authz.Masters{},
 			}, nil
 		},
-		// where tests listen
-		Outbound: outbound.Config{
-			AllowedPrefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
-		},
+		Address: addresses.Own{Listener: listener.Addr()},
 		Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 	}
 	if edit != nil {
 		edit(&config)
 	}
+	to := config.Address.Outbound()
+	// where tests listen
+	to.AllowedPrefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	config.Outbound = outbound.New(to)
 	if r.Server, err = apiserver.New(config); err != nil {
 		t.Fatal(err)
 	}

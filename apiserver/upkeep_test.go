@@ -27,7 +27,7 @@ const authenticationMap = "extension-apiserver-authentication"
 
 // withBootstrap adds objects of the kinds that a cluster has.
 func withBootstrap(c *apiserver.Config) {
-	c.Advertise = "192.0.2.1:6443"
+	c.Address.Advertise = "192.0.2.1:6443"
 	c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
 	c.Bootstrap = append(c.Bootstrap,
 		&corev1.ConfigMap{

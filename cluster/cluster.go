@@ -385,7 +385,12 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	auditor, err := c.cfg.API.Audit.New(throughEgress(func() *outbound.Egress { return server.Reader().Outbound() }))
+	services, err := c.cfg.serviceSettings(c.listener)
+	if err != nil {
+		return assembled{}, err
+	}
+	egress := outbound.New(services.address.Outbound(c.otherListeners()...))
+	auditor, err := c.cfg.API.Audit.New(throughEgress(egress))
 	if err != nil {
 		return assembled{}, err
 	}
@@ -393,21 +398,17 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	services, err := c.cfg.serviceSettings(c.listener)
-	if err != nil {
-		return assembled{}, err
-	}
 	keeper := c.newKeeper(func(ctx context.Context) error { return c.useChangedKeys(ctx, server, st) })
 	cfg := c.apiServerConfig()
 	cfg.Store = served
 	cfg.Collectors = append(append(cfg.Collectors, quotaMetrics(st)...), certificateMetric{keeper.All})
-	cfg.Parts = c.keys.requestParts(c.log, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
+	cfg.Parts = c.keys.requestParts(c.log, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
 	cfg.EventHandlers = rbacEventHandlers(rbac)
 	cfg.Audit = auditor
 	cfg.Tracing = tracing
-	cfg.ServiceCIDRs = services.ranges
+	cfg.Outbound = egress
+	cfg.Address = services.address
 	cfg.NodePorts = services.nodePorts
-	cfg.Advertise = services.advertise
 	cfg.Extra = map[string]http.Handler{
 		"/keelson/v1/":    tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })),
 		BackupPath:        serveBackup(st, c.log),
@@ -448,7 +449,6 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 			c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
 		Kubelet:         c.keys.kubeletClient,
-		Outbound:        outbound.Config{Listeners: c.otherListeners()},
 		FrontProxy:      c.keys.frontProxyCert.Certificate,
 		Serving:         func() error { return c.keys.serving.Valid(time.Now()) },
 		InProcess:       c.agentsHere(),

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -41,33 +40,19 @@ func toIssuers(egress *outbound.Egress) authn.Via {
 	}
 }
 
-// throughEgress calls webhooks through the server's outgoing connections. egress is called at each request, because the
-// Egress is created later.
-func throughEgress(egress func() *outbound.Egress) remote.Via {
-	return remote.Via{
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return egress().Dial(ctx, outbound.Configured, network, addr)
-		},
-		Observe: func(kind string, rt http.RoundTripper) http.RoundTripper {
-			return requests(func(r *http.Request) (*http.Response, error) {
-				return egress().Observe(kind, rt).RoundTrip(r)
-			})
-		},
-	}
+// throughEgress calls webhooks through the server's outgoing connections.
+func throughEgress(egress *outbound.Egress) remote.Via {
+	return remote.Via{Dial: egress.Dialer(outbound.Configured), Observe: egress.Observe}
 }
-
-type requests func(*http.Request) (*http.Response, error)
-
-func (f requests) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // requestParts builds authentication, authorization and admission over the server's own objects. told is called when
 // the client CAs change.
 func (k *keys) requestParts(
-	log *slog.Logger, rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
-	onCAChange func(context.Context) error,
+	log *slog.Logger, egress *outbound.Egress, rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges,
+	files *configreload.Files, onCAChange func(context.Context) error,
 ) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(reader *apiserver.Reader) (apiserver.Parts, error) {
-		webhooks := throughEgress(reader.Outbound)
+		webhooks := throughEgress(egress)
 		believed, err := opts.Tokens.Config(k.tokens)
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -94,7 +79,7 @@ func (k *keys) requestParts(
 			Tokens:       tokens,
 			Certificates: k.serving,
 			Webhooks:     webhooks,
-			Issuers:      toIssuers(reader.Outbound()),
+			Issuers:      toIssuers(egress),
 			Everybody:    authorizer.Everybody,
 		})
 		if err != nil {
@@ -109,6 +94,7 @@ func (k *keys) requestParts(
 		metrics := admission.NewMetrics()
 		chain, follow, err := opts.Admission.New(plugins.Config{
 			Objects:      reader,
+			Outbound:     egress,
 			NodeName:     authz.NodeName,
 			RoleAccounts: nodeAccountNames(table()),
 			PodRanges:    ranges,

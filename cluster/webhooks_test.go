@@ -45,7 +45,7 @@ func TestWebhooksAreReachedThroughEgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	egress := outbound.New(outbound.Config{})
-	via := throughEgress(func() *outbound.Egress { return egress })
+	via := throughEgress(egress)
 
 	authenticator, err := authn.NewWebhook(file, nil, 0, via)
 	if err != nil {

@@ -33,8 +33,6 @@ type Objects interface {
 	quota.Store
 	// Resolve returns host:port of an endpoint for a Service's port.
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Outbound connects to webhooks.
-	Outbound() *outbound.Egress
 	// Create stores a new object on behalf of the server.
 	Create(ctx context.Context, resource schema.GroupVersionResource, obj runtime.Object) error
 }
@@ -42,6 +40,8 @@ type Objects interface {
 // Config holds the plugins' dependencies. Only Objects and NodeName are required.
 type Config struct {
 	Objects Objects
+	// Outbound connects to webhooks.
+	Outbound *outbound.Egress
 	// NodeName returns the node whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
 	// RoleAccounts are the service accounts in kube-system of roles beside kubelets.
@@ -147,10 +147,9 @@ var table = []row{
 			if err != nil {
 				return nil, nil, err
 			}
-			egress := c.Objects.Outbound()
 			p, err := imagepolicy.New(conf, remote.Via{
-				Dial:    egress.Dialer(outbound.Configured),
-				Observe: egress.Observe,
+				Dial:    c.Outbound.Dialer(outbound.Configured),
+				Observe: c.Outbound.Observe,
 			})
 			return p, nil, err
 		},
@@ -351,7 +350,7 @@ func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 		Reader:      c.Objects,
 		Authorizer:  c.Authorizer,
 		Resolve:     c.Objects.Resolve,
-		Outbound:    c.Objects.Outbound(),
+		Outbound:    c.Outbound,
 		Credentials: creds,
 		Metrics:     c.Metrics,
 	}, err

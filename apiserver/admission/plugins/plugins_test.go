@@ -17,7 +17,6 @@ import (
 
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
-	"keelson/apiserver/outbound"
 	"keelson/auth"
 	"keelson/auth/authz"
 )
@@ -36,7 +35,6 @@ func (bare) Get(_ context.Context, gvr schema.GroupVersionResource, _, name stri
 }
 
 func (bare) Resolve(context.Context, string, string, int32) (string, error) { return "", nil }
-func (bare) Outbound() *outbound.Egress                                     { return nil }
 
 func build(t *testing.T, c Config) []admission.Plugin {
 	t.Helper()
