@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keyed is a small work queue with one worker: a key is added for now or for a later time, each key is in the
-// queue once, and a failed key is retried with back-off. The API server's own controllers use it. It knows nothing
-// about the meaning of keys.
+// Package keyed is a small work queue with one or several workers: a key is added for now or for a later time, each
+// key is in the queue once, and a failed key is retried with back-off. The API server's own controllers, the kubelet
+// and the simulator use it. It knows nothing about the meaning of keys.
 //
 // Invariants:
 //  1. Work on a key starts after its last Add, so it sees everything that changed before.
 //  2. Adding a queued key again never delays it.
 //  3. Without keys there is no timer.
+//  4. One worker at a time works on a key. A key that is added meanwhile waits for it, and is worked on once more.
 package keyed
 
 import (
@@ -28,6 +29,8 @@ var ErrAgain = errors.New("to be done again")
 type Config[K comparable] struct {
 	// Do processes a key. again above 0 adds the key for that time later; after an error the key is retried.
 	Do func(ctx context.Context, key K) (again time.Duration, err error)
+	// Workers is how many keys may be worked on at once; 0: one.
+	Workers int
 	// Compare orders keys that are due at the same time; nil: by their times.
 	Compare func(a, b K) int
 	// Pause is the pause before a retry. It doubles with each consecutive failure of the key, up to PauseMost (0: it is
@@ -37,23 +40,27 @@ type Config[K comparable] struct {
 	Failed func(key K, err error)
 }
 
-// Loop is the queue with its worker. Its methods may be called from any goroutine, also with locks held.
+// Loop is the queue with its workers. Its methods may be called from any goroutine, also with locks held.
 type Loop[K comparable] struct {
 	config Config[K]
 	wake   signal.Signal
 
 	mu     sync.Mutex
-	queue  queue[K]
-	byKey  map[K]*entry[K]     // the queue's
-	next   time.Time           // when Run's timer fires; zero: no timer
+	queue  queue[K]            // keys for later
+	due    []K                 // keys for now, in the order of the work
+	byKey  map[K]*entry[K]     // those of queue and due
+	busy   map[K]bool          // keys that are worked on
+	next   time.Time           // when a worker that waits looks again by itself; zero: it must be woken
 	pauses map[K]time.Duration // of keys that failed last
 }
 
 type entry[K comparable] struct {
 	key K
 	at  time.Time
-	i   int // in the queue
+	i   int // in the queue; isDue: it is in due
 }
+
+const isDue = -1
 
 // queue is a heap by time.
 type queue[K comparable] []*entry[K]
@@ -86,6 +93,7 @@ func New[K comparable](c Config[K]) *Loop[K] {
 		config: c,
 		wake:   signal.New(),
 		byKey:  map[K]*entry[K]{},
+		busy:   map[K]bool{},
 		pauses: map[K]time.Duration{},
 	}
 }
@@ -102,7 +110,7 @@ func (l *Loop[K]) AddAfter(key K, in time.Duration) {
 		e = &entry[K]{key: key, at: at}
 		l.byKey[key] = e
 		heap.Push(&l.queue, e)
-	case !at.Before(e.at):
+	case e.i == isDue || !at.Before(e.at):
 		l.mu.Unlock()
 		return
 	default:
@@ -123,10 +131,14 @@ func (l *Loop[K]) AddAfter(key K, in time.Duration) {
 func (l *Loop[K]) Forget(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.byKey[key]; e != nil {
+	switch e := l.byKey[key]; {
+	case e == nil:
+	case e.i == isDue:
+		l.due = slices.DeleteFunc(l.due, func(k K) bool { return k == key })
+	default:
 		heap.Remove(&l.queue, e.i)
-		delete(l.byKey, key)
 	}
+	delete(l.byKey, key)
 	delete(l.pauses, key)
 }
 
@@ -134,63 +146,98 @@ func (l *Loop[K]) Forget(key K) {
 func (l *Loop[K]) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.queue)
+	return len(l.queue) + len(l.due)
 }
 
-// Run processes keys until ctx is done; then it returns nil.
+// Run processes keys until ctx is done and all workers have ended; then it returns nil.
 func (l *Loop[K]) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range max(l.config.Workers, 1) {
+		workers.Go(func() { l.process(ctx) })
+	}
+	workers.Wait()
+	return nil
+}
+
+// process is one worker.
+func (l *Loop[K]) process(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
+		key, found, wait := l.begin(time.Now())
+		if found {
+			l.work(ctx, key)
+			continue
+		}
+		timer.Stop()
+		if wait > 0 {
+			timer.Reset(wait)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-l.wake.C():
 		case <-timer.C:
 		}
-		for _, key := range l.take(time.Now()) {
-			if ctx.Err() != nil {
-				return nil
-			}
-			l.work(ctx, key)
-		}
-		timer.Stop()
-		if wait, some := l.wait(time.Now()); some {
-			timer.Reset(wait)
-		}
 	}
 }
 
-// take removes and returns the keys that are due.
-func (l *Loop[K]) take(now time.Time) []K {
+// begin returns the next key to be worked on. If there is none, wait is the time until one is due; 0: there are no
+// keys.
+func (l *Loop[K]) begin(now time.Time) (key K, found bool, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var out []K
+	at := l.idleLocked()
+	if at < 0 {
+		l.takeLocked(now)
+		at = l.idleLocked()
+	}
+	if at < 0 {
+		l.next = time.Time{}
+		if len(l.queue) > 0 {
+			l.next = l.queue[0].at
+			wait = max(l.next.Sub(now), 1)
+		}
+		return key, false, wait
+	}
+	key = l.due[at]
+	copy(l.due[1:at+1], l.due[:at]) // the few that others work on, so that a long queue costs nothing
+	clear(l.due[:1])
+	l.due = l.due[1:]
+	delete(l.byKey, key)
+	l.busy[key] = true
+	// This worker looks no more until it is done. The next one takes over what is left, and the timer.
+	l.next = time.Time{}
+	if l.config.Workers > 1 && len(l.due)+len(l.queue) > 0 {
+		l.wake.Notify()
+	}
+	return key, true, 0
+}
+
+// idleLocked returns the index of the first due key that no worker works on; below 0: there is none.
+func (l *Loop[K]) idleLocked() int {
+	return slices.IndexFunc(l.due, func(key K) bool { return !l.busy[key] })
+}
+
+// takeLocked moves the keys that are due to the end of due.
+func (l *Loop[K]) takeLocked(now time.Time) {
+	var taken []K
 	for len(l.queue) > 0 && !l.queue[0].at.After(now) {
-		out = append(out, l.queue[0].key)
-		delete(l.byKey, l.queue[0].key)
+		e := l.queue[0]
 		heap.Pop(&l.queue)
+		e.i = isDue
+		taken = append(taken, e.key)
 	}
 	if l.config.Compare != nil {
-		slices.SortFunc(out, l.config.Compare)
+		slices.SortFunc(taken, l.config.Compare)
 	}
-	return out
-}
-
-// wait returns the time until the next key is due.
-func (l *Loop[K]) wait(now time.Time) (wait time.Duration, some bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
-		l.next = time.Time{}
-		return 0, false
-	}
-	l.next = l.queue[0].at
-	return max(l.next.Sub(now), 0), true
+	l.due = append(l.due, taken...)
 }
 
 func (l *Loop[K]) work(ctx context.Context, key K) {
 	again, err := l.config.Do(ctx, key)
+	l.mu.Lock()
+	delete(l.busy, key)
+	l.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}

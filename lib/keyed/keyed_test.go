@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +145,47 @@ func TestAskedForMeanwhile(t *testing.T) {
 		l.Add("a")
 		run(t, l)
 		wants(t, got, "a@0s a@0s")
+	})
+}
+
+// TestWorkers: several workers work on different keys at once and on none twice at once. One that is busy delays no key
+// that another is free for.
+func TestWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		got := &log{start: time.Now()}
+		takes := map[string]time.Duration{"long": time.Hour}
+		var l *keyed.Loop[string]
+		l = keyed.New(keyed.Config[string]{
+			Workers: 3,
+			Compare: strings.Compare,
+			Do: func(ctx context.Context, key string) (time.Duration, error) {
+				mu.Lock()
+				got.note(key)
+				mu.Unlock()
+				if key == "a" && time.Since(got.start) == 0 {
+					l.Add(key) // it waits until this pass is over
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(max(takes[key], time.Second)):
+				}
+				return 0, nil
+			},
+		})
+		for _, key := range []string{"d", "c", "b", "a"} {
+			l.Add(key)
+		}
+		run(t, l)
+		time.Sleep(time.Minute)
+		slices.Sort(got.lines) // workers of the same moment are in no order
+		wants(t, got, "a@0s a@1s b@0s c@0s d@1s")
+
+		l.Add("long")
+		l.AddAfter("later", time.Minute)
+		l.AddAfter("soon", time.Second)
+		time.Sleep(2 * time.Minute)
+		wants(t, got, "long@1m0s soon@1m1s later@2m0s")
 	})
 }
 
