@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"podroutes":   {"lib", "api", "client", "network"},
 	"dns":         {"lib", "event", "client"},
 	"timeline":    {"lib", "event", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
-	"simulate":    {"event", "api", "client", "kubelet"},
+	"simulate":    {"lib", "event", "api", "client", "kubelet"},
 	"cluster": {
 		"lib", "event", "api", "store", "pki", "cri", "runtime", "network", "auth", "apiserver", "client", "scheduler",
 		"controllers", "kubelet", "proxy", "podroutes", "dns", "timeline", "simulate",

@@ -15,6 +15,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/event"
+	"keelson/lib/keyed"
 )
 
 // Annotations of a pod that control its simulated containers.
@@ -197,37 +198,27 @@ func ended(p *corev1.Pod, code int32, now time.Time) corev1.PodStatus {
 	return st
 }
 
-func (s *Simulator) step(ctx context.Context) bool {
-	key, quit := s.queue.Get()
-	if quit {
-		return false
+// step works on one pod. After a conflict it is called again: the informer brings the newer version.
+func (s *Simulator) step(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
+	again, err = s.move(ctx, key)
+	if apierrors.IsConflict(err) {
+		err = keyed.ErrAgain
 	}
-	defer s.queue.Done(key)
-	err := s.move(ctx, key)
-	switch {
-	case err == nil:
-		s.queue.Forget(key)
-	case ctx.Err() == nil:
-		if !apierrors.IsConflict(err) {
-			s.cfg.Log.Warn("fake pod will be retried", "pod", key.String(), "err", err)
-		}
-		s.queue.AddRateLimited(key)
-	}
-	return true
+	return again, err
 }
 
-// move applies the next step of a pod.
-func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
+// move applies the next step of a pod. wait above 0 is the time until the one after it.
+func (s *Simulator) move(ctx context.Context, key types.NamespacedName) (wait time.Duration, err error) {
 	pod, err := s.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	i, ok := s.index(pod.Spec.NodeName)
 	if !ok || s.silent(i) {
-		return nil
+		return 0, nil
 	}
 	//exhaustive:enforce
 	switch now := time.Now(); next(pod, now).what {
@@ -240,22 +231,22 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 			Preconditions:      &metav1.Preconditions{UID: &uid},
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("delete: %w", err)
+			return 0, fmt.Errorf("delete: %w", err)
 		}
 	case later:
-		s.queue.AddAfter(key, next(pod, now).wait)
+		return next(pod, now).wait, nil
 	case end:
-		return s.write(ctx, pod, ended(pod, next(pod, now).code, now))
+		return 0, s.write(ctx, pod, ended(pod, next(pod, now).code, now))
 	case ready:
-		return s.write(ctx, pod, again(pod, now))
+		return 0, s.write(ctx, pod, again(pod, now))
 	case start:
 		ip := s.ips.take(i)
 		if err := s.write(ctx, pod, running(pod, i, ip, now)); err != nil {
 			s.ips.release(i, ip)
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // write updates a pod's status.

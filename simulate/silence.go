@@ -102,12 +102,7 @@ func (s *Simulator) record(n *corev1.Node, reason string) {
 }
 
 // turn handles a node that became silent, came back or was deleted.
-func (s *Simulator) turn(ctx context.Context) bool {
-	i, quit := s.turned.Get()
-	if quit {
-		return false
-	}
-	defer s.turned.Done(i)
+func (s *Simulator) turn(ctx context.Context, i int) error {
 	_, err := s.nodes.Get(s.name(i))
 	if apierrors.IsNotFound(err) {
 		err = s.again(ctx, i)
@@ -117,14 +112,10 @@ func (s *Simulator) turn(ctx context.Context) bool {
 			err = s.back(ctx, i)
 		}
 	}
-	switch {
-	case err == nil || apierrors.IsNotFound(err):
-		s.turned.Forget(i)
-	case ctx.Err() == nil:
-		s.cfg.Log.Warn("fake node will be tried again", "node", s.name(i), "err", err)
-		s.turned.AddRateLimited(i)
+	if apierrors.IsNotFound(err) {
+		return nil
 	}
-	return true
+	return err
 }
 
 // back marks node i ready and processes its pods again.

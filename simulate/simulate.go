@@ -24,10 +24,10 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"keelson/client"
 	"keelson/event"
+	"keelson/lib/keyed"
 )
 
 // Names in the API objects of fake nodes.
@@ -47,6 +47,12 @@ const (
 // workers is the number of pods updated at once. A durable write takes 1 to 2 ms. A small number leaves the CPU to the
 // components under test: scheduler and controllers.
 const workers = 4
+
+// Pauses before a pod or node is tried again: doubled from the first to the last.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
 
 // Config configures the simulator. Default sets the defaults.
 type Config struct {
@@ -100,7 +106,7 @@ func (c Config) Default() Config {
 // Simulator acts as the kubelets of all fake nodes.
 type Simulator struct {
 	cfg   Config
-	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	queue *keyed.Loop[types.NamespacedName]
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
 	// events are recorded for changes of nodes, not for their start: thousands of events would delay the start of
@@ -109,7 +115,7 @@ type Simulator struct {
 	ips    *addresses
 	named  map[string]int // Config.Names by name; the indexes continue those of the other nodes
 	// turned holds the nodes that became silent, came back or were deleted.
-	turned workqueue.TypedRateLimitingInterface[int]
+	turned *keyed.Loop[int]
 
 	mu     sync.Mutex
 	leases map[int]*coordination.Lease // leases as last written
@@ -132,25 +138,36 @@ func New(cfg Config) (*Simulator, error) {
 	for i, name := range cfg.Names {
 		named[name] = cfg.Nodes + i
 	}
-	return &Simulator{
+	s := &Simulator{
 		cfg:    cfg,
 		named:  named,
 		ips:    newAddresses(),
 		events: cfg.Client.Events("kubelet", cfg.By, cfg.Log),
 		leases: map[int]*coordination.Lease{},
 		mute:   map[int]time.Duration{},
-		turned: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](
-			5*time.Millisecond, 30*time.Second)),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond,
-				30*time.Second)),
-	}, nil
+	}
+	s.turned = keyed.New(keyed.Config[int]{
+		Do:        func(ctx context.Context, i int) (time.Duration, error) { return 0, s.turn(ctx, i) },
+		Pause:     firstRetry,
+		PauseMost: lastRetry,
+		Failed: func(i int, err error) {
+			cfg.Log.Warn("fake node will be tried again", "node", s.name(i), "err", err)
+		},
+	})
+	s.queue = keyed.New(keyed.Config[types.NamespacedName]{
+		Do:        s.step,
+		Workers:   workers,
+		Pause:     firstRetry,
+		PauseMost: lastRetry,
+		Failed: func(pod types.NamespacedName, err error) {
+			cfg.Log.Warn("fake pod will be retried", "pod", pod.String(), "err", err)
+		},
+	})
+	return s, nil
 }
 
 // Run registers the nodes, calls ready, and updates their pods and leases until ctx is done. The nodes stay registered.
 func (s *Simulator) Run(ctx context.Context, ready func()) error {
-	defer s.queue.ShutDown()
-	defer s.turned.ShutDown()
 	if s.cfg.count() == 0 {
 		ready() // without nodes there is nothing to wait for
 		if err := s.register(ctx); err != nil && ctx.Err() == nil {
@@ -191,22 +208,12 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for s.step(ctx) {
-			}
-		})
-	}
+	wg.Go(func() { _ = s.queue.Run(ctx) }) // it returns no error
 	wg.Go(func() { s.renewLeases(ctx) })
 	wg.Go(func() { _ = s.events.Run(ctx, func() {}) }) // it returns no error
-	wg.Go(func() {
-		for s.turn(ctx) {
-		}
-	})
+	wg.Go(func() { _ = s.turned.Run(ctx) })            // it returns no error
 	ready()
 	<-ctx.Done()
-	s.queue.ShutDown()
-	s.turned.ShutDown()
 	wg.Wait()
 	return nil
 }
