@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -24,10 +25,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"keelson/api/core/localvolume"
 	"keelson/lib/inroot"
+	"keelson/lib/keyed"
 )
 
 // LocalDirs manages the local volumes that the cluster provisions on this node: one directory each, named after the
@@ -102,7 +103,18 @@ func (l *LocalDirs) Run(ctx context.Context) {
 	) {
 		o.LabelSelector = labels.Set{localvolume.NodeLabel: l.node}.String()
 	})
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	volumes := corelisters.NewPersistentVolumeLister(inf.GetIndexer())
+	queue := keyed.New(keyed.Config[string]{
+		Do: func(ctx context.Context, name string) (time.Duration, error) {
+			return 0, l.removeOne(ctx, volumes, name)
+		},
+		Workers:   removeWorkers,
+		Pause:     5 * time.Millisecond,
+		PauseMost: 15 * time.Minute,
+		Failed: func(name string, err error) {
+			l.log.Warn("remove local volume", "volume", name, "err", err)
+		},
+	})
 	look := func(o any) {
 		if v, ok := o.(*corev1.PersistentVolume); ok && l.mustRemove(v) {
 			queue.Add(v.Name)
@@ -131,46 +143,26 @@ func (l *LocalDirs) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { inf.RunWithContext(ctx) })
-	wg.Go(func() {
-		<-ctx.Done()
-		queue.ShutDown()
-	})
-	volumes := corelisters.NewPersistentVolumeLister(inf.GetIndexer())
-	for range removeWorkers {
-		wg.Go(func() {
-			for l.removeNext(ctx, queue, volumes) {
-			}
-		})
-	}
-	<-ctx.Done()
+	_ = queue.Run(ctx) // it returns no error
 }
 
 // removeWorkers is the number of workers, so that a large directory does not delay the others.
 const removeWorkers = 4
 
-// removeNext handles one volume from the queue; false: the queue is shut down.
-func (l *LocalDirs) removeNext(
-	ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], volumes corelisters.PersistentVolumeLister,
-) bool {
-	name, quit := queue.Get()
-	if quit {
-		return false
-	}
-	defer queue.Done(name)
+// removeOne removes the directory of a volume that is deleted. After a concurrent update it is called again: the watch
+// brings the new version.
+func (l *LocalDirs) removeOne(ctx context.Context, volumes corelisters.PersistentVolumeLister, name string) error {
 	v, err := volumes.Get(name)
 	if err == nil {
 		err = l.release(ctx, v)
 	}
 	switch {
-	case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
-		queue.Forget(name)
-	case apierrors.IsConflict(err): // a concurrent update; the watch brings the new version
-		queue.AddRateLimited(name)
-	default:
-		l.log.Warn("remove local volume", "volume", name, "err", err)
-		queue.AddRateLimited(name)
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return keyed.ErrAgain
 	}
-	return true
+	return err
 }
 
 func errOf[T any](_ T, err error) error { return err }
