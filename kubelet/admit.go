@@ -4,41 +4,60 @@ package kubelet
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
 	podkind "keelson/api/core/pod"
+	"keelson/kubelet/eviction"
+	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
 )
 
+// admission decides which pods may run on the node, and counts what those have that may.
+type admission struct {
+	node         *node.Keeper
+	workers      *workers
+	pressure     *eviction.Manager
+	sysctls      *sysctls
+	appArmorFile string
+	events       record.EventRecorder
+	log          *slog.Logger
+
+	mu       sync.Mutex
+	admitted map[string]*corev1.Pod // by uid
+}
+
 // admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
 //
 // For a critical pod it preempts others; it is to be called again when the returned channels are closed.
-func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	others := k.activePodsLocked(p)
-	reason, msg := k.underPressure(p)
+func (a *admission) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	others := a.activePodsLocked(p)
+	reason, msg := a.underPressure(p)
 	if reason == "" {
-		reason, msg = k.checkSupported(p, k.node.Node())
+		reason, msg = a.checkSupported(p, a.node.Node())
 	}
 	if reason == "" {
-		reason, msg = checkFit(p, k.node.Node(), k.allocatable(), others)
+		reason, msg = checkFit(p, a.node.Node(), a.node.Allocatable(), others)
 		if strings.HasPrefix(reason, "OutOf") && podinfo.Critical(p) {
-			if reason, msg, preempted = k.preemptLocked(p, others); preempted != nil {
+			if reason, msg, preempted = a.preemptLocked(p, others); preempted != nil {
 				return nil, preempted
 			}
 		}
 	}
 	if reason != "" {
-		k.events.Event(&corev1.ObjectReference{
+		a.events.Event(&corev1.ObjectReference{
 			APIVersion: "v1",
 			Kind:       "Pod",
 			Namespace:  p.Namespace,
@@ -53,13 +72,13 @@ func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{
 			Rejected: true,
 		}, nil
 	}
-	k.admitted[string(p.UID)] = p
+	a.admitted[string(p.UID)] = p
 	return nil, nil
 }
 
 // checkSupported returns why the node cannot run such a pod at all; reason is empty when it can.
-func (k *Kubelet) checkSupported(p *corev1.Pod, node *corev1.Node) (reason, message string) {
-	if err := k.sysctls.check(p); err != nil {
+func (a *admission) checkSupported(p *corev1.Pod, node *corev1.Node) (reason, message string) {
+	if err := a.sysctls.check(p); err != nil {
 		return reject("SysctlForbidden", "%v", err)
 	}
 	if os, ok := p.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
@@ -69,7 +88,7 @@ func (k *Kubelet) checkSupported(p *corev1.Pod, node *corev1.Node) (reason, mess
 	if os := p.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return reject("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
 	}
-	if usesAppArmor(p) && !appArmorEnabled(k.cfg.AppArmorFile) {
+	if usesAppArmor(p) && !appArmorEnabled(a.appArmorFile) {
 		return reject("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
 	}
 	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil &&
@@ -84,16 +103,15 @@ func (k *Kubelet) checkSupported(p *corev1.Pod, node *corev1.Node) (reason, mess
 
 // activePodsLocked returns the other pods that use resources of the node. Pods that the API server has no more are not
 // among them, though some may still be stopping: the scheduler has given their room to others.
-func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
+func (a *admission) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 	var others []*corev1.Pod
-	for uid, o := range k.admitted {
-		e := k.workers[uid]
-		if e == nil {
-			delete(k.admitted, uid)
+	for uid, o := range a.admitted {
+		w := a.workers.find(uid)
+		if w == nil {
+			delete(a.admitted, uid)
 			continue
 		}
-		if uid != string(p.UID) && !e.worker.IsGone() && !e.worker.Left() &&
-			!podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
+		if uid != string(p.UID) && !w.IsGone() && !w.Left() && !podkind.TerminalPhase(w.Pod().Status.Phase) {
 			others = append(others, o)
 		}
 	}
@@ -101,13 +119,13 @@ func (k *Kubelet) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 }
 
 // resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources.
-func (k *Kubelet) resize(p *corev1.Pod) *pod.Refusal {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if r := checkResize(p, k.allocatable(), k.activePodsLocked(p)); r != nil {
+func (a *admission) resize(p *corev1.Pod) *pod.Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := checkResize(p, a.node.Allocatable(), a.activePodsLocked(p)); r != nil {
 		return r
 	}
-	k.admitted[string(p.UID)] = p
+	a.admitted[string(p.UID)] = p
 	return nil
 }
 
@@ -132,11 +150,18 @@ func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	return nil
 }
 
-// addAdmitted adds a pod that an earlier kubelet process has admitted.
-func (k *Kubelet) addAdmitted(p *corev1.Pod) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.admitted[string(p.UID)] = p
+// adopt adds a pod that an earlier kubelet process has admitted.
+func (a *admission) adopt(p *corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.admitted[string(p.UID)] = p
+}
+
+// forget gives back what a pod has of which nothing is left.
+func (a *admission) forget(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.admitted, uid)
 }
 
 // checkFit returns why a pod does not fit; reason is empty when it does. node may be nil: then only resources are

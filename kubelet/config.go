@@ -2,12 +2,15 @@
 
 // Package kubelet makes a machine a node of the cluster: it registers the node, runs the pods that are bound to it
 // through a CRI runtime, reports how they are, and serves their logs and streams to the API server. cluster runs one,
-// in process or as a process of its own; simulate runs many on fake runtimes. It talks to the API through package
-// client only, and to containers through package cri only.
+// in process or as a process of its own. It talks to the API through package client only, and to containers through
+// package cri only.
 //
-// Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI), observed
-// (CRI -> pod), refs, node, staticpod, logs, server, deviceplugin and dra (devices), podresources. This package wires
-// them and keeps the table of workers.
+// Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI),
+// runtimestate (CRI -> pod), refs, node, staticpod, logs, server, deviceplugin and dra (devices), podresources. This
+// package wires them: New makes each part once, in one straight line. What several parts need of each other is made
+// before all of them: node.Self (the machine, the Node object, the request to write its status) and workers (the table
+// of pod workers). podSync fills the table from the API, static pod files and the runtime; admission decides which pods
+// may run.
 package kubelet
 
 import (
@@ -122,17 +125,17 @@ type Config struct {
 func (c *Config) setDefaults() error {
 	switch {
 	case c.NodeName == "":
-		return errors.New("kubelet: no node name")
+		return errors.New("no node name")
 	case c.Client == nil:
-		return errors.New("kubelet: no client")
+		return errors.New("no client")
 	case c.Runtime.Runtime == nil || c.Runtime.Image == nil:
-		return errors.New("kubelet: no container runtime")
+		return errors.New("no container runtime")
 	case c.RootDir == "":
-		return errors.New("kubelet: no root directory")
+		return errors.New("no root directory")
 	}
 	abs, err := filepath.Abs(c.RootDir)
 	if err != nil {
-		return fmt.Errorf("kubelet: root directory %s: %w", c.RootDir, err)
+		return fmt.Errorf("root directory %s: %w", c.RootDir, err)
 	}
 	c.RootDir = abs
 	if c.LogDir == "" {
@@ -168,4 +171,15 @@ func (c *Config) setDefaults() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return os.MkdirAll(c.RootDir, 0o750)
+}
+
+// component is the kubelet's name in marks.
+func (c *Config) component() string { return "kubelet " + c.NodeName }
+
+func (c *Config) nodeIPs() []string {
+	ips := make([]string, 0, len(c.NodeIPs))
+	for _, ip := range c.NodeIPs {
+		ips = append(ips, ip.String())
+	}
+	return ips
 }

@@ -6,63 +6,50 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
+	"keelson/client"
+	"keelson/cri"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/logs"
+	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/stats"
 )
 
-// newEviction makes the source of statistics and the eviction manager.
-func (k *Kubelet) newEviction() error {
-	k.stats = stats.New(stats.Config{
-		Runtime:  k.cfg.Runtime.Runtime,
-		Images:   k.cfg.Runtime.Image,
-		NodeName: k.cfg.NodeName,
-		RootDir:  k.cfg.RootDir,
-		LogDir:   k.cfg.LogDir,
-		Pods:     podTable{k}.All,
-	})
-	var err error
-	k.eviction, err = eviction.New(k.cfg.Eviction, k.stats, evictionNode{k}, k.cfg.Log)
-	return err
-}
-
-// evictionReserved returns the resources that hard eviction thresholds reserve.
-func (k *Kubelet) evictionReserved(capacity corev1.ResourceList) corev1.ResourceList {
-	t, err := k.cfg.Eviction.Thresholds()
-	if err != nil {
-		return nil // newEviction has said so
-	}
-	return eviction.Reserved(t, capacity)
-}
-
 // underPressure returns why a node with a pressure condition rejects a pod; reason is empty if it does not.
-func (k *Kubelet) underPressure(p *corev1.Pod) (reason, message string) {
-	if text := eviction.Refuse(k.eviction.Conditions(), p, podinfo.Critical(p), podinfo.QOS(p)); text != "" {
+func (a *admission) underPressure(p *corev1.Pod) (reason, message string) {
+	if text := eviction.Refuse(a.pressure.Conditions(), p, podinfo.Critical(p), podinfo.QOS(p)); text != "" {
 		return reject(eviction.Reason, "%s", text)
 	}
 	return "", ""
 }
 
 // evictionNode implements eviction.Node.
-type evictionNode struct{ k *Kubelet }
+type evictionNode struct {
+	workers *workers
+	stats   *stats.Source
+	self    *node.Self
+	runtime cri.Client
+	events  *client.Events
+	log     *slog.Logger
+}
 
 // Pods returns the pods that have not ended.
 func (e evictionNode) Pods() []*corev1.Pod {
-	all := podTable(e).All()
+	all := e.workers.All()
 	there := make(map[string]bool, len(all))
 	for _, p := range all {
 		there[string(p.UID)] = true
 	}
-	e.k.stats.Forget(func(uid string) bool { return there[uid] })
+	e.stats.Forget(func(uid string) bool { return there[uid] })
 	return slices.DeleteFunc(all, func(p *corev1.Pod) bool { return podkind.TerminalPhase(p.Status.Phase) })
 }
 
@@ -71,7 +58,7 @@ func (e evictionNode) Critical(p *corev1.Pod) bool { return podinfo.Critical(p) 
 
 // Evict evicts a pod and records the event.
 func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
-	worker := e.k.worker(string(v.Pod.UID))
+	worker := e.workers.find(string(v.Pod.UID))
 	if worker == nil {
 		return nil
 	}
@@ -93,8 +80,8 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 	if over == nil {
 		return nil
 	}
-	e.k.cfg.Log.Info("pod evicted", "pod", podinfo.FullName(v.Pod), "message", v.Message)
-	e.k.events.AnnotatedEventf(&corev1.ObjectReference{
+	e.log.Info("pod evicted", "pod", podinfo.FullName(v.Pod), "message", v.Message)
+	e.events.AnnotatedEventf(&corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "Pod",
 		Namespace:  v.Pod.Namespace,
@@ -106,23 +93,23 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 
 // EvictionStarting records the event EvictionThresholdMet.
 func (e evictionNode) EvictionStarting(resource corev1.ResourceName) {
-	e.k.events.Eventf(e.k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s",
+	e.events.Eventf(e.self.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s",
 		resource)
 }
 
 // ConditionsChanged makes the node's status be written.
-func (e evictionNode) ConditionsChanged() { e.k.node.Changed() }
+func (e evictionNode) ConditionsChanged() { e.self.Changed() }
 
 // Reclaim removes dead containers with their logs, and then images that no container and no pod of the node uses.
 func (e evictionNode) Reclaim(ctx context.Context) error {
 	err := errors.Join(e.deadContainers(ctx), e.unusedImages(ctx))
-	e.k.node.Changed()
+	e.self.Changed()
 	return err
 }
 
 // deadContainers removes all dead containers of pods that have ended, and of others those that ran before the last run.
 func (e evictionNode) deadContainers(ctx context.Context) error {
-	rt := e.k.cfg.Runtime.Runtime
+	rt := e.runtime.Runtime
 	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return fmt.Errorf("list dead containers: %w", err)
@@ -136,7 +123,7 @@ func (e evictionNode) deadContainers(ctx context.Context) error {
 	}
 	var errs []error
 	for _, c := range list.GetContainers() {
-		w := e.k.worker(c.GetLabels()[runtimestate.LabelPodUID])
+		w := e.workers.find(c.GetLabels()[runtimestate.LabelPodUID])
 		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || w == nil {
 			continue // what no pod claims is removed when the kubelet starts
 		}
@@ -149,7 +136,7 @@ func (e evictionNode) deadContainers(ctx context.Context) error {
 }
 
 func (e evictionNode) removeContainer(ctx context.Context, id string) error {
-	rt := e.k.cfg.Runtime.Runtime
+	rt := e.runtime.Runtime
 	st, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return nil //nolint:nilerr // it is gone
@@ -163,7 +150,7 @@ func (e evictionNode) removeContainer(ctx context.Context, id string) error {
 // unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to
 // start.
 func (e evictionNode) unusedImages(ctx context.Context) error {
-	rt := e.k.cfg.Runtime
+	rt := e.runtime
 	list, err := rt.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return fmt.Errorf("list used images: %w", err)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,17 +20,13 @@ import (
 	volumeapi "keelson/api/core/volume"
 	"keelson/client"
 	"keelson/kubelet/csi"
-	"keelson/kubelet/deviceplugin"
-	"keelson/kubelet/dra"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/holdback"
 	"keelson/kubelet/image"
 	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
-	"keelson/kubelet/plugin"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podcgroup"
-	"keelson/kubelet/podresources"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/stats"
@@ -44,86 +39,77 @@ import (
 // Kubelet is one node's agent. Make it with New.
 type Kubelet struct {
 	cfg            Config
-	component      string
 	events         *client.Events
 	node           *node.Keeper
+	workers        *workers
+	admission      *admission
 	refs           *refs.Store
 	volumes        *volume.Manager
-	devices        *dra.Manager
-	devicePlugins  *deviceplugin.Manager
-	podResources   *podresources.Server
-	plugins        *plugin.Registry
-	userNamespaces *userns.Manager
-	podCgroups     *podcgroup.Manager
+	localVolumes   *volume.LocalDirs // nil: the cluster provisions none here
+	plugins        plugins
+	users          *userns.Manager
+	cgroups        *podcgroup.Manager
 	images         *image.Manager
 	starts         *holdback.Keeper
+	prober         *probe.Runner
 	probes         *probe.Manager
-	env            *pod.Env
 	services       services
+	runtimeClasses runtimeClasses
 	eviction       *eviction.Manager
 	stats          *stats.Source
 	metrics        *metrics.Metrics
-	runtimeClasses runtimeClasses
-	sysctls        *sysctls
-
-	mu           sync.Mutex
-	workers      map[string]*workerEntry // by uid
-	staticByName map[string]string       // static pods: namespace/name -> uid
-	admitted     map[string]*corev1.Pod
-	stopping     bool
-	wg           sync.WaitGroup
-
-	staticGone signal.Signal // a static pod has gone
 }
 
-// workerEntry is a worker in the table.
-type workerEntry struct {
-	worker *pod.Worker
-	static bool
-}
-
-// New looks at the machine and starts nothing.
+// New looks at the machine and starts nothing. Each part is made once, after those that it needs: what the parts share
+// first (the node itself, the table of workers), the node's keeper last, since it asks many of them what to write.
 func New(cfg Config) (*Kubelet, error) {
+	k, err := build(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	return k, nil
+}
+
+func build(cfg Config) (*Kubelet, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	kubelet := &Kubelet{
-		cfg:          cfg,
-		component:    "kubelet " + cfg.NodeName,
-		workers:      map[string]*workerEntry{},
-		staticByName: map[string]string{},
-		staticGone:   signal.New(),
-		admitted:     map[string]*corev1.Pod{},
-		metrics:      metrics.New(),
-		events:       cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
+	meters := metrics.New()
+	cfg.Runtime.Runtime = meters.Runtime(cfg.Runtime.Runtime)
+	cfg.Runtime.Image = meters.Images(cfg.Runtime.Image)
+	self, err := node.Look(cfg.NodeName, cfg.RootDir)
+	if err != nil {
+		return nil, err
 	}
-	kubelet.cfg.Runtime.Runtime = kubelet.metrics.Runtime(cfg.Runtime.Runtime)
-	kubelet.cfg.Runtime.Image = kubelet.metrics.Images(cfg.Runtime.Image)
-	cfg = kubelet.cfg
-	var err error
-	if err = kubelet.newEviction(); err != nil {
-		return nil, fmt.Errorf("kubelet: %w", err)
+	sysctls, err := newSysctls(self.Machine().Kernel, cfg.AllowedUnsafeSysctls)
+	if err != nil {
+		return nil, err
 	}
-	if err = kubelet.newNode(); err != nil {
-		return nil, fmt.Errorf("kubelet: %w", err)
-	}
-	if kubelet.sysctls, err = newSysctls(kubelet.node.Machine().Kernel, cfg.AllowedUnsafeSysctls); err != nil {
-		return nil, fmt.Errorf("kubelet: %w", err)
-	}
-	kubelet.refs = refs.New(cfg.Client.Interface, kubelet.wakeForRefs, cfg.Log)
-	kubelet.volumes = volume.New(cfg.RootDir, linux.OwnMemory(kubelet.node.Machine().Memory), kubelet.refs, cfg.Log)
+	table := newWorkers()
+	events := cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log)
+
+	// What pods need, and what measures them.
+	objects := refs.New(cfg.Client.Interface, table.notifyRefs, cfg.Log)
+	plugins := newPlugins(&cfg, self, table, objects, events)
+	var local *volume.LocalDirs
 	if cfg.VolumesDir != "" {
-		kubelet.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
+		local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}
-	kubelet.newPluginManagers()
-	kubelet.podCgroups = podcgroup.New(cfg.CgroupRoot, cfg.PodMaxPids, cfg.Log)
-	kubelet.userNamespaces = userns.New(kubelet.volumes.PodDir, cfg.Log)
-	if kubelet.starts, err = holdback.Open(filepath.Join(cfg.RootDir, "starting"), cfg.Log); err != nil {
-		return nil, fmt.Errorf("kubelet: %w", err)
+	volumes := volume.New(volume.Config{
+		Dir:     cfg.RootDir,
+		Memory:  linux.OwnMemory(self.Machine().Memory),
+		Sources: objects,
+		Local:   local,
+		CSI:     plugins.csi,
+		Log:     cfg.Log,
+	})
+	starts, err := holdback.Open(filepath.Join(cfg.RootDir, "starting"), cfg.Log)
+	if err != nil {
+		return nil, err
 	}
-	kubelet.images, err = image.New(image.Config{
-		Starts:                kubelet.starts,
-		Service:               notifyingImageService{cfg.Runtime.Image, kubelet.node.Changed},
+	images, err := image.New(image.Config{
+		Starts:                starts,
+		Service:               notifyingImageService{cfg.Runtime.Image, self.Changed},
 		Parallel:              cfg.ParallelPulls,
 		Dir:                   filepath.Join(cfg.RootDir, "image_manager"),
 		VerificationPolicy:    cfg.ImagePullCredentialsVerificationPolicy,
@@ -131,26 +117,89 @@ func New(cfg Config) (*Kubelet, error) {
 		Log:                   cfg.Log,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("kubelet: %w", err)
-	}
-	kubelet.stats.VolumePath = kubelet.volumes.Path
-	kubelet.stats.ClaimUsage = func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
-		if u := kubelet.volumes.CSI.Stats(ctx, string(p.UID), name); u != nil {
-			return u
-		}
-		return kubelet.volumes.Usage(p, name)
+		return nil, err
 	}
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
-	kubelet.probes = probe.NewManager(runner, &probeListener{kubelet})
-	kubelet.services.client = cfg.Client.Interface
-	kubelet.runtimeClasses.client = cfg.Client
-	kubelet.env = kubelet.podEnv(runner)
-	return kubelet, nil
+	probes := probe.NewManager(runner, &probeListener{
+		workers:   table,
+		metrics:   meters,
+		events:    events,
+		marks:     cfg.Marks,
+		component: cfg.component(),
+	})
+	source := stats.New(stats.Config{
+		Runtime:    cfg.Runtime.Runtime,
+		Images:     cfg.Runtime.Image,
+		NodeName:   cfg.NodeName,
+		RootDir:    cfg.RootDir,
+		LogDir:     cfg.LogDir,
+		Pods:       table.All,
+		VolumePath: volumes.Path,
+		ClaimUsage: func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
+			if u := plugins.csi.Stats(ctx, string(p.UID), name); u != nil {
+				return u
+			}
+			return volumes.Usage(p, name)
+		},
+	})
+
+	// What protects the node, and its object.
+	pressure, err := eviction.New(cfg.Eviction, source, evictionNode{
+		workers: table,
+		stats:   source,
+		self:    self,
+		runtime: cfg.Runtime,
+		events:  events,
+		log:     cfg.Log,
+	}, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := newNode(&cfg, self, table, plugins, pressure, events)
+	if err != nil {
+		return nil, err
+	}
+	return &Kubelet{
+		cfg:     cfg,
+		events:  events,
+		node:    keeper,
+		workers: table,
+		admission: &admission{
+			node:         keeper,
+			workers:      table,
+			pressure:     pressure,
+			sysctls:      sysctls,
+			appArmorFile: cfg.AppArmorFile,
+			events:       events,
+			log:          cfg.Log,
+			admitted:     map[string]*corev1.Pod{},
+		},
+		refs:           objects,
+		volumes:        volumes,
+		localVolumes:   local,
+		plugins:        plugins,
+		users:          userns.New(volumes.PodDir, cfg.Log),
+		cgroups:        podcgroup.New(cfg.CgroupRoot, cfg.PodMaxPids, cfg.Log),
+		images:         images,
+		starts:         starts,
+		prober:         runner,
+		probes:         probes,
+		services:       newServices(cfg.Client.Interface),
+		runtimeClasses: runtimeClasses{client: cfg.Client},
+		eviction:       pressure,
+		stats:          source,
+		metrics:        meters,
+	}, nil
 }
 
 // newNode makes the keeper of the node's object.
-func (k *Kubelet) newNode() (err error) {
-	cfg := &k.cfg
+func newNode(
+	cfg *Config, self *node.Self, table *workers, plugins plugins, pressure *eviction.Manager, events *client.Events,
+) (*node.Keeper, error) {
+	thresholds, err := cfg.Eviction.Thresholds()
+	if err != nil {
+		return nil, err
+	}
 	labels := cfg.Labels
 	annotations := map[string]string{volumeapi.AnnotationManaged: "true"}
 	maps.Copy(annotations, cfg.Annotations)
@@ -162,67 +211,58 @@ func (k *Kubelet) newNode() (err error) {
 		labels[localvolume.NodeHas] = "true"
 		annotations[localvolume.NodeAnnotation] = cfg.VolumesDir
 	}
-	k.node, err = node.New(node.Config{
-		Name:        cfg.NodeName,
+	return node.New(self, node.Config{
 		Client:      cfg.Client,
 		Runtime:     cfg.Runtime,
-		Events:      k.events,
+		Events:      events,
 		Log:         cfg.Log,
 		Hostname:    cfg.Hostname,
-		IPs:         k.nodeIPs(),
-		Port:        cfg.Port,
+		IPs:         cfg.nodeIPs(),
 		PodCIDRs:    cfg.PodCIDRs,
 		Labels:      labels,
 		Annotations: annotations,
 		Taints:      cfg.Taints,
 		MaxPods:     cfg.MaxPods,
 		Reserved:    cfg.KubeReserved,
-		InUse:       k.volumesInUse,
-		Plugins:     k.pluginResources,
-		Updated:     k.nodeUpdated,
-		Back:        k.readPods,
-		Kept:        k.evictionReserved,
-		Pressures:   k.eviction.Conditions,
+		InUse:       plugins.csi.InUse,
+		Plugins:     plugins.devices.Resources,
+		Updated:     plugins.csi.NodeUpdated,
+		Back:        func(ctx context.Context) { readPods(ctx, cfg, table) },
+		Kept: func(capacity corev1.ResourceList) corev1.ResourceList {
+			return eviction.Reserved(thresholds, capacity)
+		},
+		Pressures:   pressure.Conditions,
 		Register:    cfg.RegisterNode,
 		Version:     cfg.Version,
-		DataDir:     cfg.RootDir,
 		LeaseEvery:  cfg.LeaseInterval,
 		StatusEvery: cfg.StatusInterval,
-	})
-	return err
+	}), nil
 }
 
-func (k *Kubelet) nodeIPs() []string {
-	ips := make([]string, 0, len(k.cfg.NodeIPs))
-	for _, ip := range k.cfg.NodeIPs {
-		ips = append(ips, ip.String())
-	}
-	return ips
-}
-
-// podEnv is what all workers of pods share.
-func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
+// podEnv is what all workers of pods share. runtimeName is what the runtime calls itself.
+func (k *Kubelet) podEnv(runtimeName string) *pod.Env {
 	cfg := &k.cfg
 	return &pod.Env{
-		Component:         k.component,
+		Component:         cfg.component(),
 		API:               cfg.Client,
 		Runtime:           cfg.Runtime.Runtime,
+		RuntimeName:       runtimeName,
 		Images:            k.images,
 		Starts:            k.starts,
 		Volumes:           k.volumes,
-		Devices:           k.devices,
-		Plugins:           k.devicePlugins,
-		Users:             k.userNamespaces,
-		Cgroups:           k.podCgroups,
+		Devices:           k.plugins.claims,
+		Plugins:           k.plugins.devices,
+		Users:             k.users,
+		Cgroups:           k.cgroups,
 		Refs:              k.refs,
 		Probes:            k.probes,
-		Prober:            runner,
+		Prober:            k.prober,
 		Events:            k.events,
 		Marks:             cfg.Marks,
 		Metrics:           k.metrics,
 		Log:               cfg.Log,
 		Hostname:          cfg.Hostname,
-		HostIPs:           k.nodeIPs(),
+		HostIPs:           cfg.nodeIPs(),
 		MemoryBytes:       k.node.Machine().Memory,
 		LogDir:            cfg.LogDir,
 		SeccompDir:        filepath.Join(cfg.RootDir, "seccomp"),
@@ -232,10 +272,10 @@ func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 		ResolvConf:        cfg.ResolvConf,
 		HostsFile:         cfg.HostsFile,
 		Services:          k.services.inNamespace,
-		Allocatable:       k.allocatable,
-		Admit:             k.admit,
-		Resize:            k.resize,
-		Adopt:             k.addAdmitted,
+		Allocatable:       k.node.Allocatable,
+		Admit:             k.admission.admit,
+		Resize:            k.admission.resize,
+		Adopt:             k.admission.adopt,
 		Handler:           k.runtimeClasses.handler,
 		Node:              k.node.Ref,
 	}
@@ -243,8 +283,9 @@ func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
 
 // Run registers the node, calls ready when it is Ready, and runs its pods until ctx is done. Containers keep running.
 func (k *Kubelet) Run(ctx context.Context, ready func()) error {
-	if err := k.prepare(ctx); err != nil {
-		return err
+	runtimeName, err := k.prepare(ctx)
+	if err != nil {
+		return fmt.Errorf("kubelet: %w", err)
 	}
 	srv, err := k.listen()
 	if err != nil {
@@ -255,20 +296,33 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer k.probes.Close()
-	defer k.stopWorkers(cancel)
+	defer k.workers.stop(cancel)
 	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
 	wg.Go(func() { k.refs.Run(ctx) })
 	wg.Go(func() { k.services.run(ctx) })
-	if k.volumes.Local != nil {
-		wg.Go(func() { k.volumes.Local.Run(ctx) })
+	if k.localVolumes != nil {
+		wg.Go(func() { k.localVolumes.Run(ctx) })
 	}
 	failed := make(chan error, 4)
 	k.serve(ctx, &wg, srv, failed)
-	wg.Go(func() { k.watchRuntime(ctx) })
-	wg.Go(func() { k.rotateLogs(ctx) })
+	watch := runtimeWatch{
+		runtime: k.cfg.Runtime.Runtime,
+		workers: k.workers,
+		self:    k.node.Self,
+		log:     k.cfg.Log,
+	}
+	wg.Go(func() { watch.run(ctx) })
+	if runtimeName != builtinRuntime {
+		wg.Go(func() { k.rotateLogs(ctx) })
+	}
+	assigned := podSync{
+		Kubelet:    k,
+		env:        k.podEnv(runtimeName),
+		staticGone: signal.New(),
+	}
 	pods := make(chan error, 1)
-	wg.Go(func() { pods <- k.watchPods(ctx) })
-	if err := k.node.Register(ctx); err != nil {
+	wg.Go(func() { pods <- assigned.watch(ctx) })
+	if err := k.node.Register(ctx, srv.port(k.cfg.Port)); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -276,10 +330,10 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 	wg.Go(func() { k.node.Run(ctx) })
 	wg.Go(func() { k.eviction.Run(ctx) })
-	wg.Go(func() { k.volumes.CSI.Run(ctx) })
-	wg.Go(func() { k.devices.Run(ctx) })
-	wg.Go(func() { k.plugins.Run(ctx) })
-	for _, run := range []func(context.Context) error{k.devicePlugins.Run, k.podResources.Run} {
+	wg.Go(func() { k.plugins.csi.Run(ctx) })
+	wg.Go(func() { k.plugins.claims.Run(ctx) })
+	wg.Go(func() { k.plugins.sockets.Run(ctx) })
+	for _, run := range []func(context.Context) error{k.plugins.devices.Run, k.plugins.podResources.Run} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				failed <- err
@@ -300,35 +354,34 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// prepare makes directories, calls the runtime's Version, and reads checkpoints.
-func (k *Kubelet) prepare(ctx context.Context) error {
+// prepare makes directories, asks the runtime for its name, and reads checkpoints.
+func (k *Kubelet) prepare(ctx context.Context) (runtimeName string, err error) {
 	if err := k.volumes.Prepare(); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
+		return "", err
 	}
-	k.podCgroups.Prepare()
+	k.cgroups.Prepare()
 	if err := os.MkdirAll(k.cfg.LogDir, 0o750); err != nil {
-		return fmt.Errorf("kubelet: make log directory: %w", err)
+		return "", fmt.Errorf("make log directory: %w", err)
 	}
 	v, err := k.cfg.Runtime.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil {
-		return fmt.Errorf("kubelet: ask the container runtime for its version: %w", err)
+		return "", fmt.Errorf("ask the container runtime for its version: %w", err)
 	}
-	k.env.RuntimeName = v.GetRuntimeName()
 	if err := k.images.Recover(ctx); err != nil {
 		// those images are verified, or recovered at the next start
 		k.cfg.Log.Warn("recover records of image pulls", "err", err)
 	}
-	if err := k.devices.Load(); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
+	if err := k.plugins.claims.Load(); err != nil {
+		return "", err
 	}
-	if err := k.devicePlugins.Load(); err != nil {
-		return fmt.Errorf("kubelet: %w", err)
+	if err := k.plugins.devices.Load(); err != nil {
+		return "", err
 	}
 	if err := k.loadUserNamespaces(ctx); err != nil {
-		return fmt.Errorf("kubelet: user namespaces: %w", err)
+		return "", fmt.Errorf("user namespaces: %w", err)
 	}
 	if len(k.cfg.PodCIDRs) == 0 {
-		return nil
+		return v.GetRuntimeName(), nil
 	}
 	_, err = k.cfg.Runtime.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
 		RuntimeConfig: &runtimeapi.RuntimeConfig{
@@ -336,36 +389,18 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("kubelet: tell the container runtime its pod range: %w", err)
+		return "", fmt.Errorf("tell the container runtime its pod range: %w", err)
 	}
-	return nil
-}
-
-func (k *Kubelet) stopWorkers(cancel func()) {
-	k.mu.Lock()
-	k.stopping = true
-	k.mu.Unlock()
-	cancel()
-	k.wg.Wait()
-}
-
-func (k *Kubelet) allocatable() corev1.ResourceList {
-	if n := k.node.Node(); n != nil && len(n.Status.Allocatable) > 0 {
-		return n.Status.Allocatable
-	}
-	return k.node.Allocatable()
+	return v.GetRuntimeName(), nil
 }
 
 // runtimeClasses resolves runtime classes to handlers.
 type runtimeClasses struct{ client kubernetes.Interface }
 
-func (c *runtimeClasses) handler(ctx context.Context, name string) (string, error) {
+func (c runtimeClasses) handler(ctx context.Context, name string) (string, error) {
 	rc, err := c.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", name, err)
 	}
 	return rc.Handler, nil
 }
-
-// resyncPeriod is the time after which all pods are listed again if the runtime has sent no event.
-const resyncPeriod = 5 * time.Minute

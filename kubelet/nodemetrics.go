@@ -23,7 +23,10 @@ var (
 )
 
 // nodeMetrics counts what is on the node when it is asked.
-type nodeMetrics struct{ k *Kubelet }
+type nodeMetrics struct {
+	name    string
+	workers *workers
+}
 
 // Describe implements prometheus.Collector.
 func (n nodeMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -46,7 +49,7 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	containers := map[string]int{"running": 0}
 	volumes := map[[2]string]int{}
 	pods := 0
-	for _, w := range n.k.allWorkers() {
+	for _, w := range n.workers.all() {
 		seen := w.Observed()
 		runs := seen.Current() != nil
 		if runs {
@@ -68,7 +71,7 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	gauge(descNodeName, 1, n.k.cfg.NodeName)
+	gauge(descNodeName, 1, n.name)
 	gauge(descPods, pods)
 	for state, count := range containers {
 		gauge(descContainers, count, state)

@@ -16,10 +16,12 @@ import (
 // get their names back, so that their workers find the logs.
 func TestRemoveOrphanLogs(t *testing.T) {
 	dir := t.TempDir()
-	kubelet := &Kubelet{
-		cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)},
-		workers: map[string]*workerEntry{
-			"uid-runs": {worker: &pod.Worker{}},
+	table := newWorkers()
+	table.byUID["uid-runs"] = &pod.Worker{}
+	pods := &podSync{
+		Kubelet: &Kubelet{
+			cfg:     Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)},
+			workers: table,
 		},
 	}
 	for _, name := range []string{
@@ -33,7 +35,7 @@ func TestRemoveOrphanLogs(t *testing.T) {
 		"uid-half":  {UID: "uid-half"},
 		"uid-boxed": {UID: "uid-boxed", Namespace: "n", Name: "p"},
 	}
-	kubelet.removeOrphanLogs(known)
+	pods.removeOrphanLogs(known)
 	for name, want := range map[string]bool{
 		"ns_gone_uid-gone":   false,
 		"ns_runs_uid-runs":   true,

@@ -122,16 +122,16 @@ func priority(p *corev1.Pod) int32 {
 
 // preemptLocked preempts pods so that the critical pod p fits; each channel is closed when one of them has terminated.
 // If no preemption helps it returns the reason.
-func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, message string, room []<-chan struct{}) {
-	node := k.node.Node()
-	allocatable := k.allocatable()
+func (a *admission) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, message string, room []<-chan struct{}) {
+	node := a.node.Node()
+	allocatable := a.node.Allocatable()
 	var leaving []<-chan struct{}
 	for _, v := range podsToPreempt(p, node, allocatable, others) {
-		workerEntry := k.workers[string(v.UID)]
-		if workerEntry == nil {
+		worker := a.workers.find(string(v.UID))
+		if worker == nil {
 			continue
 		}
-		over := workerEntry.worker.Evict(pod.End{
+		over := worker.Evict(pod.End{
 			Phase:   corev1.PodFailed,
 			Reason:  preempting,
 			Message: preemptedMessage,
@@ -143,14 +143,14 @@ func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, me
 			},
 		})
 		if over == nil {
-			if over = workerEntry.worker.Leaving(); over != nil { // for another
+			if over = worker.Leaving(); over != nil { // for another
 				leaving = append(leaving, over)
 			}
 			continue
 		}
 		leaving = append(leaving, over)
-		k.cfg.Log.Info("pod preempted", "pod", podinfo.FullName(v), "for", podinfo.FullName(p))
-		k.events.Event(&corev1.ObjectReference{
+		a.log.Info("pod preempted", "pod", podinfo.FullName(v), "for", podinfo.FullName(p))
+		a.events.Event(&corev1.ObjectReference{
 			APIVersion: "v1",
 			Kind:       "Pod",
 			Namespace:  v.Namespace,

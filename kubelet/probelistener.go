@@ -12,17 +12,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/client"
 	"keelson/event"
+	"keelson/kubelet/metrics"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 )
 
 // probeListener passes probe results to pods, events, metrics and marks.
-type probeListener struct{ k *Kubelet }
+type probeListener struct {
+	workers   *workers
+	metrics   *metrics.Metrics
+	events    *client.Events
+	marks     *event.Recorder
+	component string
+}
 
 // Tried counts an attempt.
-func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.metrics.ProbeDone(t, o) }
+func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.metrics.ProbeDone(t, o) }
 
 // Failed makes an Unhealthy event of an attempt that did not succeed.
 func (n *probeListener) Failed(target probe.Target, outcome probe.Outcome) {
@@ -37,13 +45,13 @@ func (n *probeListener) Failed(target probe.Target, outcome probe.Outcome) {
 	}
 	switch {
 	case outcome.Warn:
-		n.k.events.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", target.Kind,
+		n.events.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", target.Kind,
 			outcome.Output)
 	case outcome.Err != nil:
-		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy",
+		n.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy",
 			"%s probe errored and resulted in unknown state: %v", target.Kind, outcome.Err)
 	default:
-		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", target.Kind, outcome.Output)
+		n.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", target.Kind, outcome.Output)
 	}
 }
 
@@ -53,9 +61,7 @@ const maxProbeText = 256 - len(" (1000000000 times in 1000000h0m0s)")
 // Changed wakes the pod.
 func (n *probeListener) Changed(t probe.Target, r probe.Result, o probe.Outcome, took time.Duration) {
 	n.mark(t, r == probe.Success, o, took)
-	if w := n.k.worker(string(t.Pod.UID)); w != nil {
-		w.Notify(pod.Nothing)
-	}
+	n.workers.notify(string(t.Pod.UID), pod.Nothing)
 }
 
 // StillFailing adds to the pod's story how often a probe has failed by now.
@@ -70,9 +76,9 @@ func (n *probeListener) mark(target probe.Target, ok bool, o probe.Outcome, took
 		text += fmt.Sprintf(" (%d times in %s)", o.Times, o.For.Round(time.Second))
 	}
 	kinds := map[probe.Kind]string{probe.Readiness: "readiness", probe.Liveness: "liveness", probe.Startup: "startup"}
-	n.k.cfg.Marks.Emit(event.Event{
+	n.marks.Emit(event.Event{
 		Step:      event.StepProbe,
-		Component: n.k.component,
+		Component: n.component,
 		At:        time.Now().Add(-took),
 		Took:      took,
 		Subject: event.Subject{
@@ -89,12 +95,6 @@ func (n *probeListener) mark(target probe.Target, ok bool, o probe.Outcome, took
 			Output:    text,
 		},
 	})
-}
-
-func (k *Kubelet) wakeForRefs(uid string) {
-	if w := k.worker(uid); w != nil {
-		w.Notify(pod.RefsChanged)
-	}
 }
 
 // notifyingImageService updates the node's status after a pull.

@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"time"
 
@@ -11,34 +12,46 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/runtimestate"
 )
 
-// watchRuntime wakes the workers of pods that have changed in the runtime, until ctx is done. A runtime without
+// runtimeWatch notifies the workers of what changes in the container runtime.
+type runtimeWatch struct {
+	runtime runtimeapi.RuntimeServiceClient
+	workers *workers
+	self    *node.Self
+	log     *slog.Logger
+}
+
+// resyncPeriod is the time after which all pods are listed again if the runtime has sent no event.
+const resyncPeriod = 5 * time.Minute
+
+// run wakes the workers of pods that have changed in the runtime, until ctx is done. A runtime without
 // container events is listed every second instead; one with events also every 5 minutes.
-func (k *Kubelet) watchRuntime(ctx context.Context) {
+func (r *runtimeWatch) run(ctx context.Context) {
 	var resync *time.Timer
 	armed := make(chan struct{})
 	resync = time.AfterFunc(resyncPeriod, func() {
 		<-armed
-		k.relistAllPods()
+		r.workers.notifyAll(pod.RuntimeChanged)
 		resync.Reset(resyncPeriod)
 	})
 	close(armed)
 	defer resync.Stop()
 	for ctx.Err() == nil {
-		err := k.readContainerEvents(ctx, func() { resync.Reset(resyncPeriod) })
+		err := r.readContainerEvents(ctx, func() { resync.Reset(resyncPeriod) })
 		if ctx.Err() != nil {
 			return
 		}
 		if grpcstatus.Code(err) == codes.Unimplemented {
-			k.relist(ctx)
+			r.relist(ctx)
 			return
 		}
-		k.cfg.Log.Warn("listen to the container runtime", "err", err)
-		k.relistAllPods()
-		k.node.Changed()
+		r.log.Warn("listen to the container runtime", "err", err)
+		r.workers.notifyAll(pod.RuntimeChanged)
+		r.self.Changed()
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -47,30 +60,22 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 }
 
 // handleNodeEvent handles an event without a pod. One without a container is about the runtime itself.
-func (k *Kubelet) handleNodeEvent(e *runtimeapi.ContainerEventResponse) {
+func (r *runtimeWatch) handleNodeEvent(e *runtimeapi.ContainerEventResponse) {
 	if e.GetContainerId() != "" {
-		k.relistAllPods()
+		r.workers.notifyAll(pod.RuntimeChanged)
 		return
 	}
-	k.node.Changed()
-	for _, w := range k.allWorkers() {
-		w.Notify(pod.NodeChanged)
-	}
-}
-
-func (k *Kubelet) relistAllPods() {
-	for _, w := range k.allWorkers() {
-		w.Notify(pod.RuntimeChanged)
-	}
+	r.self.Changed()
+	r.workers.notifyAll(pod.NodeChanged)
 }
 
 // readContainerEvents reads one stream of container events to its end.
-func (k *Kubelet) readContainerEvents(ctx context.Context, received func()) error {
-	stream, err := k.cfg.Runtime.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+func (r *runtimeWatch) readContainerEvents(ctx context.Context, received func()) error {
+	stream, err := r.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		return err
 	}
-	k.relistAllPods() // what happened before the stream began
+	r.workers.notifyAll(pod.RuntimeChanged) // what happened before the stream began
 	for {
 		e, err := stream.Recv()
 		if err != nil {
@@ -82,17 +87,15 @@ func (k *Kubelet) readContainerEvents(ctx context.Context, received func()) erro
 			uid = e.GetContainersStatuses()[0].GetLabels()[runtimestate.LabelPodUID]
 		}
 		if uid == "" {
-			k.handleNodeEvent(e) // a container that is gone, of a sandbox that is gone, or the node's network
+			r.handleNodeEvent(e) // a container that is gone, of a sandbox that is gone, or the node's network
 			continue
 		}
-		if w := k.worker(uid); w != nil {
-			w.Notify(pod.RuntimeChanged)
-		}
+		r.workers.notify(uid, pod.RuntimeChanged)
 	}
 }
 
 // relist compares the runtime's lists every second.
-func (k *Kubelet) relist(ctx context.Context) {
+func (r *runtimeWatch) relist(ctx context.Context) {
 	before := map[string]map[string]int32{} // pod -> sandbox or container -> state
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -102,32 +105,30 @@ func (k *Kubelet) relist(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		now, err := k.containerStates(ctx)
+		now, err := r.containerStates(ctx)
 		if err != nil {
 			continue // it is asked again in a second; the node's condition tells of a runtime that is down
 		}
 		for uid, s := range now {
 			if !maps.Equal(before[uid], s) {
-				if w := k.worker(uid); w != nil {
-					w.Notify(pod.RuntimeChanged)
-				}
+				r.workers.notify(uid, pod.RuntimeChanged)
 			}
 		}
 		for uid := range before {
-			if w := k.worker(uid); w != nil && now[uid] == nil {
-				w.Notify(pod.RuntimeChanged)
+			if now[uid] == nil {
+				r.workers.notify(uid, pod.RuntimeChanged)
 			}
 		}
 		before = now
 	}
 }
 
-func (k *Kubelet) containerStates(ctx context.Context) (map[string]map[string]int32, error) {
-	boxes, err := k.cfg.Runtime.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+func (r *runtimeWatch) containerStates(ctx context.Context) (map[string]map[string]int32, error) {
+	boxes, err := r.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return nil, err
 	}
-	list, err := k.cfg.Runtime.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	list, err := r.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
 		return nil, err
 	}

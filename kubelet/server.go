@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -17,9 +18,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/logs"
-	"keelson/kubelet/podinfo"
 	"keelson/kubelet/reach"
 	"keelson/kubelet/server"
+	"keelson/kubelet/translate"
 )
 
 // listener is a bound server.
@@ -30,6 +31,14 @@ type listener struct {
 
 // Serve answers until ctx is done.
 func (l *listener) Serve(ctx context.Context) error { return l.srv.Serve(ctx, l.l) }
+
+// port returns the port that the server has bound; that of the configuration without a server.
+func (l *listener) port(configured int) int {
+	if l == nil {
+		return configured
+	}
+	return l.l.Addr().(*net.TCPAddr).Port
+}
 
 // serve runs the server at its port and at the tunnel, if there is one.
 func (k *Kubelet) serve(ctx context.Context, wg *sync.WaitGroup, srv *listener, failed chan<- error) {
@@ -42,7 +51,7 @@ func (k *Kubelet) serve(ctx context.Context, wg *sync.WaitGroup, srv *listener, 
 	}
 }
 
-// listen binds the server's port and tells the node which it is; nil without a certificate.
+// listen binds the server's port; nil without a certificate.
 func (k *Kubelet) listen() (*listener, error) {
 	if k.cfg.TLS == nil {
 		return nil, nil
@@ -56,7 +65,6 @@ func (k *Kubelet) listen() (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
 	}
-	k.node.SetPort(tcpListener.Addr().(*net.TCPAddr).Port)
 	if k.cfg.OnListen != nil {
 		k.cfg.OnListen(tcpListener.Addr())
 	}
@@ -67,7 +75,7 @@ func (k *Kubelet) listen() (*listener, error) {
 			ClientCA:     k.cfg.ClientCA,
 			AllowedNames: k.cfg.AllowedNames,
 			ByToken:      k.cfg.ByToken,
-			Pods:         podTable{k},
+			Pods:         k.workers,
 			Runtime:      k.cfg.Runtime.Runtime,
 			DialStreams:  k.cfg.Runtime.DialStreams,
 			NodeName:     k.cfg.NodeName,
@@ -77,7 +85,7 @@ func (k *Kubelet) listen() (*listener, error) {
 			Pages:        k.cfg.Pages,
 			Log:          k.cfg.Log,
 			Metrics: map[string]http.Handler{
-				"":          k.metrics.Handler(nodeMetrics{k}, k.stats, k.podResources, k.devices, k.devicePlugins),
+				"":          k.nodeMetrics(),
 				"/probes":   k.metrics.Probes(),
 				"/resource": http.HandlerFunc(k.stats.Metrics),
 				"/cadvisor": http.HandlerFunc(k.stats.Cadvisor),
@@ -91,7 +99,7 @@ func (k *Kubelet) newReachProber() *reach.Prober {
 	return reach.New(reach.Config{
 		Node:       k.cfg.NodeName,
 		Runtime:    k.cfg.Runtime.Runtime,
-		Resolver:   k.env.Resolver,
+		Resolver:   k.resolver,
 		ClusterDNS: k.cfg.ClusterDNS,
 		Domain:     k.cfg.ClusterDomain,
 		Paths:      k.cfg.Paths,
@@ -99,32 +107,20 @@ func (k *Kubelet) newReachProber() *reach.Prober {
 	})
 }
 
-// podTable shows the workers' pods to the server.
-type podTable struct{ k *Kubelet }
-
-// Find is the pod of this name, the living one when a name is taken twice. A static pod is found by its mirror's uid
-// too.
-func (t podTable) Find(namespace, name, uid string) *corev1.Pod {
-	var found *corev1.Pod
-	for _, w := range t.k.allWorkers() {
-		p := w.Pod()
-		if p.Namespace != namespace || p.Name != name || uid != "" && string(p.UID) != uid && !podinfo.Static(p) {
-			continue
-		}
-		if found == nil || p.DeletionTimestamp == nil {
-			found = p
-		}
+// resolver returns a pod's resolver configuration.
+func (k *Kubelet) resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
+	host, err := translate.HostDNS(os.ReadFile, k.cfg.ResolvConf)
+	if err != nil {
+		return nil, err
 	}
-	return found
+	dns, _ := translate.DNS(p, host, k.cfg.ClusterDNS, k.cfg.ClusterDomain)
+	return dns, nil
 }
 
-// All lists the node's pods.
-func (t podTable) All() []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, w := range t.k.allWorkers() {
-		out = append(out, w.Pod())
-	}
-	return out
+// nodeMetrics serves the metrics of the node.
+func (k *Kubelet) nodeMetrics() http.Handler {
+	return k.metrics.Handler(nodeMetrics{name: k.cfg.NodeName, workers: k.workers}, k.stats, k.plugins.podResources,
+		k.plugins.claims, k.plugins.devices)
 }
 
 // builtinRuntime is the name of the runtime that rotates logs itself.
@@ -132,9 +128,6 @@ const builtinRuntime = "keelson"
 
 // rotateLogs keeps the logs of a runtime that does not do so itself from growing without bound, until ctx is done.
 func (k *Kubelet) rotateLogs(ctx context.Context) {
-	if k.env.RuntimeName == builtinRuntime {
-		return
-	}
 	if k.cfg.ContainerLogs.MaxSize < 0 {
 		return
 	}
@@ -155,7 +148,7 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		for _, w := range k.allWorkers() {
+		for _, w := range k.workers.all() {
 			for c := range w.Observed().Running() {
 				if err := rotator.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
 					k.cfg.Log.Warn("rotate container log", "container", c.ID, "err", err)

@@ -16,7 +16,7 @@ import (
 )
 
 // staticPods starts the static pods and watches their files. The channel gets an error when the watch fails.
-func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan error, error) {
+func (k *podSync) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan error, error) {
 	failed := make(chan error, 1)
 	if k.cfg.StaticPodDir == "" {
 		return failed, nil
@@ -38,31 +38,21 @@ func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan er
 
 // applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first, and
 // so does one whose file was away for a moment. It is called again when a static pod is gone.
-func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*corev1.Pod) {
-	want := map[string]*corev1.Pod{}
+func (k *podSync) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*corev1.Pod) {
+	want := map[string]bool{}
 	for _, p := range pods {
-		want[string(p.UID)] = p
+		want[string(p.UID)] = true
 	}
-	k.mu.Lock()
-	var going []string
-	for uid, e := range k.workers {
-		if e.static && want[uid] == nil {
-			going = append(going, uid)
-		}
-	}
-	k.mu.Unlock()
-	for _, uid := range going {
-		if w := k.worker(uid); w != nil {
-			w.Notify(pod.Gone)
-		}
+	for _, w := range k.workers.staticBut(want) {
+		w.Notify(pod.Gone)
 	}
 	for _, pod := range pods {
-		if k.worker(string(pod.UID)) != nil || k.staticWorker(pod) != nil {
+		if k.workers.find(string(pod.UID)) != nil || k.workers.findStatic(pod) != nil {
 			continue
 		}
 		k.cfg.Marks.Emit(event.Event{
 			Step:      event.StepSeen,
-			Component: k.component,
+			Component: k.cfg.component(),
 			At:        time.Now(),
 			Subject: event.Subject{
 				Resource:  "pods",
@@ -74,11 +64,11 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 		})
 		pod = pod.DeepCopy()
 		pod.OwnerReferences = k.nodeOwnerReference()
-		k.updateWorker(ctx, pod)
+		k.update(ctx, pod)
 	}
 }
 
-func (k *Kubelet) nodeOwnerReference() []metav1.OwnerReference {
+func (k *podSync) nodeOwnerReference() []metav1.OwnerReference {
 	n := k.node.Node()
 	if n == nil {
 		return nil

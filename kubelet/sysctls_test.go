@@ -156,7 +156,7 @@ func TestSupports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &corev1.Pod{}
 			tt.pod(p)
-			if reason, message := (&Kubelet{sysctls: plain}).checkSupported(p, tt.node); reason != tt.reason ||
+			if reason, message := (&admission{sysctls: plain}).checkSupported(p, tt.node); reason != tt.reason ||
 				message != tt.message {
 				t.Errorf("got %q %q, want %q %q", reason, message, tt.reason, tt.message)
 			}

@@ -25,7 +25,7 @@ func (k *Kubelet) loadUserNamespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	damaged, err := k.userNamespaces.Load(ids, k.cfg.MaxPods, pods)
+	damaged, err := k.users.Load(ids, k.cfg.MaxPods, pods)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (k *Kubelet) recoverUserNamespace(ctx context.Context, uid string) error {
 		if ns == nil || ns.GetMode() == runtimeapi.NamespaceMode_NODE {
 			continue
 		}
-		if err := k.userNamespaces.Adopt(uid, ns); err != nil {
+		if err := k.users.Adopt(uid, ns); err != nil {
 			k.cfg.Log.Error("mend the record of a pod's user namespace", "pod", uid, "err", err)
 			break
 		}
@@ -66,5 +66,5 @@ func (k *Kubelet) recoverUserNamespace(ctx context.Context, uid string) error {
 		return nil
 	}
 	// It does not run, or with IDs that are not its own: none of its containers can start any more.
-	return k.userNamespaces.Release(uid)
+	return k.users.Release(uid)
 }

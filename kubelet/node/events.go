@@ -43,7 +43,7 @@ func (k *Keeper) recordEvents(have *corev1.Node, now *corev1.NodeStatus) {
 	if before := have.Status.NodeInfo.BootID; before != "" && before != k.machine.BootID && !k.recorded.rebooted {
 		k.recorded.rebooted = true
 		k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s",
-			k.cfg.Name, k.machine.BootID)
+			k.name, k.machine.BootID)
 	}
 	for _, r := range reasons {
 		status := conditionOf(now, r.kind)
@@ -70,7 +70,7 @@ func (k *Keeper) recordEvents(have *corev1.Node, now *corev1.NodeStatus) {
 }
 
 func (k *Keeper) recordState(reason string) {
-	k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeNormal, reason, "Node %s status is now: %s", k.cfg.Name, reason)
+	k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeNormal, reason, "Node %s status is now: %s", k.name, reason)
 }
 
 // conditionOf returns the status of a condition; empty: the condition is missing.

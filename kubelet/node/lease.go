@@ -48,7 +48,7 @@ func (k *Keeper) leases(ctx context.Context) {
 		wait = every
 		if err != nil {
 			if ctx.Err() == nil {
-				k.cfg.Log.Warn("renew node lease", "node", k.cfg.Name, "err", err)
+				k.cfg.Log.Warn("renew node lease", "node", k.name, "err", err)
 			}
 			wait = min(every, time.Second)
 		} else {
@@ -88,7 +88,7 @@ func (k *Keeper) renew(
 	api := k.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	now := metav1.NowMicro()
 	if have == nil {
-		got, err := api.Get(ctx, k.cfg.Name, metav1.GetOptions{})
+		got, err := api.Get(ctx, k.name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			got, err = api.Create(ctx, k.lease(now, every), metav1.CreateOptions{})
@@ -117,7 +117,7 @@ func (k *Keeper) renew(
 }
 
 func (k *Keeper) lease(now metav1.MicroTime, every time.Duration) *coordinationv1.Lease {
-	name := k.cfg.Name
+	name := k.name
 	seconds := int32(max(leaseSeconds, 4*every/time.Second)) // minutes at most
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},

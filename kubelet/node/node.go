@@ -30,19 +30,16 @@ import (
 
 	"keelson/client"
 	"keelson/cri"
-	"keelson/lib/signal"
 )
 
 // Config describes the node.
 type Config struct {
-	Name     string
 	Client   *client.Client
 	Runtime  cri.Client
 	Events   record.EventRecorder
 	Log      *slog.Logger
 	Hostname string
 	IPs      []string // InternalIP addresses
-	Port     int      // of the kubelet's server
 	PodCIDRs []string
 	Labels   map[string]string
 	// Annotations are those that the kubelet owns on the Node object. An empty value removes the annotation of an
@@ -67,7 +64,6 @@ type Config struct {
 	Back        func(context.Context)
 	Register    bool
 	Version     string // v1.37.2+keelson
-	DataDir     string // whose file system is the node's ephemeral storage
 	LeaseEvery  time.Duration
 	StatusEvery time.Duration
 }
@@ -78,12 +74,12 @@ const AnnotationRemoved = "keelson.dev/removed"
 
 // Keeper keeps one Node object. Make it with New.
 type Keeper struct {
+	*Self
+
 	cfg      Config
-	machine  Machine
 	kept     corev1.ResourceList
-	kick     signal.Signal
-	keep     sync.Mutex // held to compare current and replace it
-	current  atomic.Pointer[corev1.Node]
+	port     int         // of the kubelet's server; set by Register
+	keep     sync.Mutex  // held to compare current and replace it
 	removed  atomic.Bool // the node was removed from the cluster for good
 	recorded recorded    // used by the goroutine that writes the status: Register, then Run
 
@@ -91,29 +87,18 @@ type Keeper struct {
 	last time.Time // of the last status write
 }
 
-// New inspects the machine. It starts nothing.
-func New(cfg Config) (*Keeper, error) {
-	machine, err := Inspect(cfg.DataDir)
-	if err != nil {
-		return nil, err
-	}
+// New returns a Keeper of the Node object of a node. It starts nothing.
+func New(self *Self, cfg Config) *Keeper {
 	k := &Keeper{
+		Self:     self,
 		cfg:      cfg,
-		machine:  machine,
-		kick:     signal.New(),
 		recorded: nothingRecorded(),
 	}
 	if cfg.Kept != nil {
-		k.kept = cfg.Kept(machine.Capacity(cfg.MaxPods))
+		k.kept = cfg.Kept(self.machine.Capacity(cfg.MaxPods))
 	}
-	return k, nil
+	return k
 }
-
-// Machine returns what New found.
-func (k *Keeper) Machine() Machine { return k.machine }
-
-// Node returns the last observed Node object; nil before registration.
-func (k *Keeper) Node() *corev1.Node { return k.current.Load() }
 
 // store keeps the last observed object and calls cfg.Updated.
 func (k *Keeper) store(n *corev1.Node) {
@@ -132,32 +117,30 @@ func (k *Keeper) written(n *corev1.Node) {
 	}
 }
 
-// Allocatable returns the node's allocatable resources.
+// Allocatable returns the node's allocatable resources: what its Node object says, or what it will say.
 func (k *Keeper) Allocatable() corev1.ResourceList {
-	return k.allocatable(k.current.Load())
+	n := k.current.Load()
+	if n != nil && len(n.Status.Allocatable) > 0 {
+		return n.Status.Allocatable
+	}
+	return k.allocatable(n)
 }
 
-// Changed requests a status write. It is skipped when nothing differs.
-func (k *Keeper) Changed() {
-	k.kick.Notify()
-}
-
-// SetPort sets the port of the kubelet's server. Call it before Register.
-func (k *Keeper) SetPort(p int) { k.cfg.Port = p }
-
-// Register creates the Node object, or takes over an existing one, and writes its status. It retries until ctx is done.
-func (k *Keeper) Register(ctx context.Context) error {
+// Register creates the Node object, or takes over an existing one, and writes its status. port is that of the kubelet's
+// server. It retries until ctx is done.
+func (k *Keeper) Register(ctx context.Context, port int) error {
+	k.port = port
 	wait := 100 * time.Millisecond
 	for {
 		err := k.register(ctx)
 		if err == nil {
-			k.cfg.Log.Info("node is registered", "node", k.cfg.Name)
+			k.cfg.Log.Info("node is registered", "node", k.name)
 			return nil
 		}
-		k.cfg.Log.Warn("register node", "node", k.cfg.Name, "err", err)
+		k.cfg.Log.Warn("register node", "node", k.name, "err", err)
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("register node %s: %w", k.cfg.Name, err)
+			return fmt.Errorf("register node %s: %w", k.name, err)
 		case <-time.After(wait):
 		}
 		wait = min(2*wait, 7*time.Second)
@@ -174,7 +157,7 @@ func (k *Keeper) register(ctx context.Context) error {
 		got, err = api.Create(ctx, want, metav1.CreateOptions{})
 	}
 	if !k.cfg.Register || apierrors.IsAlreadyExists(err) {
-		if got, err = api.Get(ctx, k.cfg.Name, metav1.GetOptions{}); err == nil {
+		if got, err = api.Get(ctx, k.name, metav1.GetOptions{}); err == nil {
 			got, err = k.takeOver(ctx, got, want)
 		}
 	}
@@ -218,7 +201,7 @@ func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1
 	if err != nil {
 		return nil, err
 	}
-	return k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch,
+	return k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{})
 }
 
@@ -253,7 +236,7 @@ func onlyOf(have *corev1.Node, patch []byte) ([]byte, error) {
 
 func (k *Keeper) object() *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: k.cfg.Name,
+		Name: k.name,
 		Labels: map[string]string{
 			corev1.LabelHostname:      k.cfg.Hostname,
 			corev1.LabelOSStable:      "linux",
@@ -298,9 +281,9 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 func (k *Keeper) read(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	live, err := k.cfg.Client.CoreV1().Nodes().Get(ctx, k.cfg.Name, metav1.GetOptions{})
+	live, err := k.cfg.Client.CoreV1().Nodes().Get(ctx, k.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read node %s: %w", k.cfg.Name, err)
+		return nil, fmt.Errorf("read node %s: %w", k.name, err)
 	}
 	k.keep.Lock()
 	defer k.keep.Unlock()
@@ -337,10 +320,10 @@ func (k *Keeper) writeOver(ctx context.Context, have *corev1.Node, force bool) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch,
+	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil {
-		return fmt.Errorf("write status of node %s: %w", k.cfg.Name, err)
+		return fmt.Errorf("write status of node %s: %w", k.name, err)
 	}
 	k.mu.Lock()
 	k.last = time.Now()
@@ -365,24 +348,10 @@ func withoutHeartbeat(s corev1.NodeStatus) corev1.NodeStatus {
 	return s
 }
 
-// Ref is the node's reference in events: by UID, or by name before the UID is known. kubectl describe looks for both.
-func (k *Keeper) Ref() *corev1.ObjectReference {
-	ref := &corev1.ObjectReference{
-		APIVersion: "v1",
-		Kind:       "Node",
-		Name:       k.cfg.Name,
-		UID:        types.UID(k.cfg.Name),
-	}
-	if n := k.current.Load(); n != nil && n.UID != "" {
-		ref.UID = n.UID
-	}
-	return ref
-}
-
 // Run watches the Node object, renews the lease and writes the status until ctx is done. Call Register first.
 func (k *Keeper) Run(ctx context.Context) {
 	f := k.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", k.cfg.Name).String()
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", k.name).String()
 	}})
 	inf := coreinformers.New(f.Scoped()).Nodes().Informer()
 	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -405,12 +374,12 @@ func (k *Keeper) gone(o any) {
 		o = lost.Obj
 	}
 	n, ok := o.(*corev1.Node)
-	if !ok || n.Name != k.cfg.Name {
+	if !ok || n.Name != k.name {
 		return
 	}
 	if n.Annotations[AnnotationRemoved] != "" && !k.removed.Swap(true) {
 		k.cfg.Log.Warn("this node was removed from the cluster: it comes back with a token only, after keelson down "+
-			"--purge", "node", k.cfg.Name)
+			"--purge", "node", k.name)
 	}
 	k.keep.Lock()
 	k.store(nil)
@@ -420,7 +389,7 @@ func (k *Keeper) gone(o any) {
 
 func (k *Keeper) heard(o any) {
 	node, ok := o.(*corev1.Node)
-	if !ok || node.Name != k.cfg.Name {
+	if !ok || node.Name != k.name {
 		return
 	}
 	k.removed.Store(false)
@@ -444,7 +413,7 @@ func (k *Keeper) statuses(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.kick.C():
+		case <-k.changed.C():
 		case <-timer.C:
 			due = true
 		}

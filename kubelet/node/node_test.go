@@ -36,31 +36,28 @@ const name = "node-1"
 
 func keeper(t *testing.T, api *fake.Clientset, rt *critest.Fake) *Keeper {
 	t.Helper()
-	k, err := New(Config{
-		Name:     name,
+	self, err := Look(name, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(self, Config{
 		Hostname: name,
 		Client:   &client.Client{Interface: api},
 		Runtime:  cri.InProcess(rt),
 		Events:   record.NewFakeRecorder(100),
 		Log:      slog.New(slog.DiscardHandler),
 		IPs:      []string{"10.0.0.1", "fd00::1"},
-		Port:     10250,
 		PodCIDRs: []string{"10.1.0.0/24", "fd01::/64"},
 		Labels:   map[string]string{"mine": "new"},
 		MaxPods:  110,
 		Register: true,
 		Version:  "v1.37.2+keelson",
-		DataDir:  t.TempDir(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 func registered(t *testing.T, k *Keeper) *corev1.Node {
 	t.Helper()
-	if err := k.Register(t.Context()); err != nil {
+	if err := k.Register(t.Context(), 10250); err != nil {
 		t.Fatal(err)
 	}
 	n, err := k.cfg.Client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

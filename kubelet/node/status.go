@@ -45,7 +45,7 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 		Type:    corev1.NodeHostName,
 		Address: k.cfg.Hostname,
 	})
-	nodeStatus.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) // a port
+	nodeStatus.DaemonEndpoints.KubeletEndpoint.Port = int32(k.port) // a port
 	nodeStatus.NodeInfo = k.machine.info(k.cfg.Version)
 	nodeStatus.Images = k.images(ctx)
 	nodeStatus.DeclaredFeatures = slices.Clone(declaredFeatures)

@@ -213,16 +213,6 @@ func (l *loop) removeContainer(ctx context.Context, in Input, a Action) func() {
 	return l.retry(ctx, a, in.Pod, "remove container", err)
 }
 
-// Resolver is a pod's resolver configuration.
-func (e *Env) Resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
-	host, err := translate.HostDNS(os.ReadFile, e.ResolvConf)
-	if err != nil {
-		return nil, err
-	}
-	dns, _ := translate.DNS(p, host, e.ClusterDNS, e.ClusterDomain)
-	return dns, nil
-}
-
 // deletePod deletes the API object: nothing of the pod runs here any more.
 func (l *loop) deletePod(ctx context.Context, in Input, action Action) func() {
 	zero := int64(0)

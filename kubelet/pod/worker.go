@@ -29,7 +29,7 @@ import (
 	"keelson/lib/signal"
 )
 
-// Env is what all workers of a node share. It is read-only once the first worker runs.
+// Env is what all workers of a node share. It is read-only.
 type Env struct {
 	Component   string // for marks: "kubelet node-1"
 	API         kubernetes.Interface

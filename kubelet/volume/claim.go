@@ -72,7 +72,7 @@ func (m *Manager) setUpDirectory(
 		return err
 	}
 	if localvolume.Is(pv) {
-		err = m.Local.Make(pv.Name)
+		err = m.local.Make(pv.Name)
 	} else {
 		err = checkDirectory(path)
 	}
@@ -103,10 +103,10 @@ func (m *Manager) claimOf(
 func (m *Manager) pathOf(pod *corev1.Pod, pv *corev1.PersistentVolume) (string, error) {
 	switch {
 	case localvolume.Is(pv):
-		if m.Local == nil || !localvolume.On(pv, m.Local.node) {
+		if m.local == nil || !localvolume.On(pv, m.local.node) {
 			return "", fmt.Errorf("persistent volume %s is on node %q", pv.Name, pv.Labels[localvolume.NodeLabel])
 		}
-		return m.Local.Path(pv.Name), nil
+		return m.local.Path(pv.Name), nil
 	case pv.Spec.HostPath != nil:
 		at := m.hostPath(pv.Spec.HostPath)
 		return at, checkHostPath(pv.Spec.HostPath, at)

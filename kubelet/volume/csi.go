@@ -18,10 +18,10 @@ import (
 func (m *Manager) setUpCSI(
 	ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume, r csi.Request,
 ) (time.Time, error) {
-	if m.CSI == nil {
+	if m.csi == nil {
 		return time.Time{}, errors.New("volumes of CSI drivers are not supported by this node")
 	}
-	got, err := m.CSI.SetUp(ctx, r)
+	got, err := m.csi.SetUp(ctx, r)
 	if err != nil || !got.OwnedByGroup {
 		return got.Refresh, err
 	}
@@ -37,7 +37,7 @@ func (m *Manager) csiTarget(p *corev1.Pod, name string) string {
 // tearDownCSI makes the drivers unmount a pod's volumes, before their directories are removed. All containers must have
 // ended, and all subPath mounts must be unmounted.
 func (m *Manager) tearDownCSI(ctx context.Context, uid string) error {
-	if m.CSI == nil {
+	if m.csi == nil {
 		return nil
 	}
 	if m.tmpfs {
@@ -45,5 +45,5 @@ func (m *Manager) tearDownCSI(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	return m.CSI.TearDown(ctx, uid)
+	return m.csi.TearDown(ctx, uid)
 }

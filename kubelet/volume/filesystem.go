@@ -124,8 +124,8 @@ func (m *Manager) setUpFileSystem(
 	if err := m.setGroup(root, in, volume, target, fresh); err != nil || readOnly(volume) {
 		return none, err
 	}
-	if want != nil && m.CSI != nil {
-		m.CSI.Expanded(ctx, in.Pod, claim, pv.Name, *want, d.grow(ctx, target, want.Value()))
+	if want != nil && m.csi != nil {
+		m.csi.Expanded(ctx, in.Pod, claim, pv.Name, *want, d.grow(ctx, target, want.Value()))
 	}
 	return time.Now().Add(growEvery + rand.N(growEvery/4)), nil // no secret
 }

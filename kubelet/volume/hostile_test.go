@@ -99,7 +99,7 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 	}
 	o.maps["cm"] = map[string]string{"k": "2"}
 	setUp(t, m, pod)
-	again := New(m.dir, m.memory, o, m.log) // the kubelet starts anew
+	again := New(Config{Dir: m.dir, Memory: m.memory, Sources: o, Log: m.log}) // the kubelet starts anew
 	must(t, again.Prepare())
 	setUp(t, again, pod)
 	for _, name := range []string{"disk", "mem"} {

@@ -205,7 +205,7 @@ func TestNamespaceShare(t *testing.T) {
 	for i := range 102 {
 		must(t, m.Forget(fmt.Sprint("ns", i)))
 	}
-	again := New(m.dir, m.memory, largeObjects(), m.log) // the next start, with pods of both namespaces
+	again := New(Config{Dir: m.dir, Memory: m.memory, Sources: largeObjects(), Log: m.log}) // the next start, with pods of both namespaces
 	must(t, try(pod("other", 1)))
 	must(t, again.Prepare())
 	if got := again.ledger.total; got != 2*15<<20 {

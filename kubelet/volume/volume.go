@@ -47,39 +47,50 @@ type Sources interface {
 	Trust
 }
 
+// Config has the dependencies of a Manager.
+type Config struct {
+	Dir     string // the kubelet's
+	Memory  int64  // the node's, in bytes, of which volumes from API objects may take a share
+	Sources Sources
+	// Local manages the local volumes that the cluster provisions; nil: none.
+	Local *LocalDirs
+	// CSI calls the node's CSI drivers; nil: none.
+	CSI *csi.Mounter
+	Log *slog.Logger
+}
+
 // Manager sets up the volumes of one node, below the kubelet's directory.
 type Manager struct {
 	dir     string
 	sources Sources
 	log     *slog.Logger
 	tmpfs   bool
-	memory  int64 // the node's, in bytes
+	memory  int64
 	ledger  *ledger
+	local   *LocalDirs
+	csi     *csi.Mounter
 	// formatting is held while it is decided whether a device gets a file system.
 	formatting sync.Mutex
-	// Local manages the local volumes that the cluster provisions; nil: none.
-	Local *LocalDirs
-	// CSI calls the node's CSI drivers; nil: none.
-	CSI *csi.Mounter
 }
 
-// New returns a manager for the kubelet's directory. memory is the node's, in bytes, of which volumes from API
-// objects may take a share. It does no I/O; see Prepare.
-func New(dir string, memory int64, sources Sources, log *slog.Logger) *Manager {
+// New returns a manager. It does no I/O; see Prepare.
+func New(cfg Config) *Manager {
 	return &Manager{
-		dir:     filepath.Clean(dir),
-		sources: sources,
-		log:     log,
+		dir:     filepath.Clean(cfg.Dir),
+		sources: cfg.Sources,
+		log:     cfg.Log,
 		tmpfs:   os.Getuid() == 0,
-		memory:  memory,
-		ledger:  newLedger(memory),
+		memory:  cfg.Memory,
+		ledger:  newLedger(cfg.Memory),
+		local:   cfg.Local,
+		csi:     cfg.CSI,
 	}
 }
 
 // Prepare makes the kubelet's directory a shared mount point, for mount propagation to containers, and mounts the tmpfs
 // for secrets. Without root both are plain directories.
 func (m *Manager) Prepare() error {
-	for _, d := range []string{m.pods(), m.secrets(), m.Plugins(), filepath.Join(m.dir, "plugins")} {
+	for _, d := range []string{m.pods(), m.secrets(), Plugins(m.dir), filepath.Join(m.dir, "plugins")} {
 		if err := os.MkdirAll(d, 0o750); err != nil {
 			return fmt.Errorf("make %s: %w", d, err)
 		}
@@ -92,14 +103,14 @@ func (m *Manager) Prepare() error {
 	if err := m.count(); err != nil {
 		m.log.Warn("volumes of earlier runs do not count", "err", err)
 	}
-	if m.CSI == nil {
+	if m.csi == nil {
 		return nil
 	}
 	pods, err := m.Pods()
 	if err != nil {
 		return err
 	}
-	return m.CSI.Load(pods)
+	return m.csi.Load(pods)
 }
 
 // count adds the files of secrets that an earlier run has written to the ledger.
@@ -122,8 +133,8 @@ func (m *Manager) count() error {
 	return nil
 }
 
-// Plugins returns the directory of plugin sockets.
-func (m *Manager) Plugins() string { return filepath.Join(m.dir, "plugins_registry") }
+// Plugins returns the directory of plugin sockets below the kubelet's directory.
+func Plugins(dir string) string { return filepath.Join(dir, "plugins_registry") }
 
 func (m *Manager) pods() string    { return filepath.Join(m.dir, "pods") }
 func (m *Manager) secrets() string { return filepath.Join(m.dir, "memory") }

@@ -71,7 +71,12 @@ func (o *objects) Claim(
 
 func manager(t *testing.T, o *objects) *Manager {
 	t.Helper()
-	m := New(filepath.Join(t.TempDir(), "kubelet"), 8<<30, o, slog.New(slog.DiscardHandler))
+	m := New(Config{
+		Dir:     filepath.Join(t.TempDir(), "kubelet"),
+		Memory:  8 << 30,
+		Sources: o,
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	if err := m.Prepare(); err != nil {
 		t.Fatal(err)
 	}
