@@ -37,10 +37,10 @@ type admission struct {
 	admitted map[string]*corev1.Pod // by uid
 }
 
-// admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
+// Admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
 //
 // For a critical pod it preempts others; it is to be called again when the returned channels are closed.
-func (a *admission) admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
+func (a *admission) Admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	others := a.activePodsLocked(p)
@@ -118,8 +118,8 @@ func (a *admission) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 	return others
 }
 
-// resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources.
-func (a *admission) resize(p *corev1.Pod) *pod.Refusal {
+// Resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources.
+func (a *admission) Resize(p *corev1.Pod) *pod.Refusal {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := checkResize(p, a.node.Allocatable(), a.activePodsLocked(p)); r != nil {
@@ -150,8 +150,8 @@ func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev
 	return nil
 }
 
-// adopt adds a pod that an earlier kubelet process has admitted.
-func (a *admission) adopt(p *corev1.Pod) {
+// Adopt adds a pod that an earlier kubelet process has admitted.
+func (a *admission) Adopt(p *corev1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.admitted[string(p.UID)] = p

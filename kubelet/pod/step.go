@@ -63,7 +63,7 @@ func (l *loop) step(ctx context.Context) time.Time {
 		l.s.end = end
 		in.End = end
 	}
-	in.Refused = l.s.resizes.denial(&in, l.env.Resize)
+	in.Refused = l.s.resizes.denial(&in, l.env.Admission.Resize)
 	plan := l.decide(&in)
 	if in.Refused != nil {
 		plan.wakeAt(l.s.resizes.retry)
@@ -122,7 +122,7 @@ type admission struct {
 func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 	if !fresh(*in) {
 		l.s.admission.done = true
-		l.env.Adopt(pod)
+		l.env.Admission.Adopt(pod)
 		return true
 	}
 	if l.s.admission.room != nil {
@@ -132,7 +132,7 @@ func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 			return false
 		}
 	}
-	end, leaving := l.env.Admit(pod)
+	end, leaving := l.env.Admission.Admit(pod)
 	l.s.end = end
 	in.End = end
 	l.s.admission.room = nil

@@ -31,17 +31,14 @@ import (
 
 // Env is what all workers of a node share. It is read-only.
 type Env struct {
+	Providers
+	Site
+
 	Component   string // for marks: "kubelet node-1"
 	API         kubernetes.Interface
 	Runtime     runtimeapi.RuntimeServiceClient
 	RuntimeName string
-	Images      *image.Manager
-	Volumes     *volume.Manager
-	Devices     *dra.Manager          // of claims; nil: there are none
-	Plugins     *deviceplugin.Manager // nil: there are none
-	Users       *userns.Manager
-	Cgroups     *podcgroup.Manager
-	Refs        *refs.Store
+	Admission   Admission
 	Probes      *probe.Manager
 	Starts      *holdback.Keeper // nil: no start is held back
 	Prober      *probe.Runner    // sends the requests of httpGet hooks
@@ -49,7 +46,33 @@ type Env struct {
 	Marks       *event.Recorder
 	Metrics     *metrics.Metrics
 	Log         *slog.Logger
+	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one
+	// write tells of all.
+	StatusBatchPeriod time.Duration
 
+	// Services are the services whose variables a pod of the namespace sees.
+	Services func(namespace string) []*corev1.Service
+	// Allocatable is what the node can give to pods.
+	Allocatable func() corev1.ResourceList
+	// Handler is the runtime handler of a runtime class.
+	Handler func(ctx context.Context, class string) (string, error)
+	// Node is the node as events name it.
+	Node func() *corev1.ObjectReference
+}
+
+// Providers have what a pod needs before its containers can run.
+type Providers struct {
+	Images  *image.Manager
+	Volumes *volume.Manager
+	Devices *dra.Manager          // of claims; nil: there are none
+	Plugins *deviceplugin.Manager // nil: there are none
+	Users   *userns.Manager
+	Cgroups *podcgroup.Manager
+	Refs    *refs.Store
+}
+
+// Site is what pods see of their node, and where their files are.
+type Site struct {
 	Hostname      string
 	HostIPs       []string
 	MemoryBytes   int64
@@ -57,27 +80,19 @@ type Env struct {
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string
 	ClusterDNS    []string
-	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one
-	// write tells of all.
-	StatusBatchPeriod time.Duration
-	ResolvConf        string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
-	HostsFile         string // the node's file
+	ResolvConf    string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
+	HostsFile     string // the node's file
+}
 
-	// Services are the services whose variables a pod of the namespace sees.
-	Services func(namespace string) []*corev1.Service
-	// Allocatable is what the node can give to pods.
-	Allocatable func() corev1.ResourceList
+// Admission decides which pods may run on the node, and counts what they have.
+type Admission interface {
 	// Admit decides whether a pod may run on the node. end: it may not. room: other pods are being preempted for it;
 	// each channel is closed when one of them has gone, and when all are closed Admit is asked again. Neither: it may.
-	Admit func(*corev1.Pod) (end *End, room []<-chan struct{})
+	Admit(p *corev1.Pod) (end *End, room []<-chan struct{})
 	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it.
-	Resize func(*corev1.Pod) *Refusal
+	Resize(p *corev1.Pod) *Refusal
 	// Adopt counts in a pod that was admitted before the kubelet was restarted.
-	Adopt func(*corev1.Pod)
-	// Handler is the runtime handler of a runtime class.
-	Handler func(ctx context.Context, class string) (string, error)
-	// Node is the node as events name it.
-	Node func() *corev1.ObjectReference
+	Adopt(p *corev1.Pod)
 }
 
 // Worker owns one pod from its first sight to its last trace. Its methods may be called from any goroutine.
