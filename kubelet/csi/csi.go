@@ -99,8 +99,10 @@ type use struct {
 
 // New returns an empty Mounter. Call Load next.
 func New(cfg Config) *Mounter {
-	mounter := &Mounter{
+	return &Mounter{
 		cfg:     cfg,
+		tokens:  tokens{objects: cfg.Objects, of: map[string]map[string]token{}},
+		stats:   measured{of: map[string]map[string]*reading{}},
 		kick:    signal.New(),
 		nodeMu:  make(chan struct{}, 1),
 		drivers: map[string]*driver{},
@@ -108,9 +110,6 @@ func New(cfg Config) *Mounter {
 		waiting: map[string]map[string]bool{},
 		news:    make(chan struct{}),
 	}
-	mounter.tokens.of = map[string]map[string]token{}
-	mounter.stats.of = map[string]map[string]*reading{}
-	return mounter
 }
 
 // Error says why a volume could not be mounted, in the words of FailedMount events.
@@ -150,13 +149,8 @@ func (m *Mounter) NodeUpdated(n *corev1.Node) {
 	close(m.news)
 	m.news = make(chan struct{})
 	if n != nil && m.shown != n.UID {
-		m.again()
+		m.kick.Notify()
 	}
-}
-
-// again requests a new write of the node's objects.
-func (m *Mounter) again() {
-	m.kick.Notify()
 }
 
 // use records that a pod uses a volume. It requests a write of the node's status if the volume is new in volumesInUse.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 )
 
 // expand grows the file system to the volume's size if the claim's status is smaller. It never delays a pod: a failure
@@ -44,7 +45,7 @@ func (m *Mounter) Expanded(
 		UID:        claim.UID,
 	}
 	if err == nil {
-		err = m.expanded(ctx, claim, size)
+		err = expanded(ctx, m.cfg.API, claim, size)
 	}
 	if ctx.Err() != nil {
 		return
@@ -85,7 +86,7 @@ func larger(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *resour
 }
 
 func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size int64) error {
-	secrets, err := m.secrets(ctx, j.PV.Spec.CSI.NodeExpandSecretRef)
+	secrets, err := secretData(ctx, m.cfg.Objects, j.PV.Spec.CSI.NodeExpandSecretRef)
 	if err != nil {
 		return err
 	}
@@ -106,14 +107,16 @@ func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size in
 
 // expanded writes the new size into the claim's status. Controllers write there too while a pod starts, so a conflict
 // is tried again with the newest claim.
-func (m *Mounter) expanded(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+func expanded(
+	ctx context.Context, api kubernetes.Interface, claim *corev1.PersistentVolumeClaim, size resource.Quantity,
+) error {
 	uid := claim.UID
 	for range 3 {
-		err := m.writeSize(ctx, claim, size)
+		err := writeSize(ctx, api, claim, size)
 		if !apierrors.IsConflict(err) {
 			return err
 		}
-		claims := m.cfg.API.CoreV1().PersistentVolumeClaims(claim.Namespace)
+		claims := api.CoreV1().PersistentVolumeClaims(claim.Namespace)
 		if claim, err = claims.Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -121,10 +124,12 @@ func (m *Mounter) expanded(ctx context.Context, claim *corev1.PersistentVolumeCl
 			return nil // it was replaced, and the new one has what its own volume has
 		}
 	}
-	return m.writeSize(ctx, claim, size)
+	return writeSize(ctx, api, claim, size)
 }
 
-func (m *Mounter) writeSize(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+func writeSize(
+	ctx context.Context, api kubernetes.Interface, claim *corev1.PersistentVolumeClaim, size resource.Quantity,
+) error {
 	conditions := []corev1.PersistentVolumeClaimCondition{}
 	for _, cond := range claim.Status.Conditions {
 		switch cond.Type {
@@ -147,7 +152,7 @@ func (m *Mounter) writeSize(ctx context.Context, claim *corev1.PersistentVolumeC
 	if err != nil {
 		return err
 	}
-	_, err = m.cfg.API.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType,
+	_, err = api.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType,
 		patch,
 		metav1.PatchOptions{}, "status")
 	return err

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 )
 
 // nodeIDs is the annotation with the node's id for each driver, as JSON.
@@ -26,7 +27,7 @@ const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 // Run creates the node's CSINode, writes the drivers again after the Node object was deleted, and unstages unused
 // volumes, until ctx is done. The node must be registered.
 func (m *Mounter) Run(ctx context.Context) {
-	m.again()
+	m.kick.Notify()
 	wait := time.Second
 	for {
 		select {
@@ -54,7 +55,7 @@ func (m *Mounter) Run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		wait = min(2*wait, 2*time.Minute)
-		m.again()
+		m.kick.Notify()
 	}
 }
 
@@ -80,18 +81,19 @@ func (m *Mounter) write(ctx context.Context, gone string) error {
 	if all[gone] != nil {
 		gone = ""
 	}
-	node, err := m.cfg.API.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+	objects := nodeObjects{api: m.cfg.API, name: m.cfg.NodeName}
+	node, err := objects.api.CoreV1().Nodes().Get(ctx, objects.name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read the node: %w", err)
 	}
-	if err := m.writeNode(ctx, node, all, gone); err != nil {
+	if err := objects.writeNode(ctx, node, all, gone); err != nil {
 		return fmt.Errorf("write what drivers say into the node: %w", err)
 	}
 	m.mu.Lock()
 	m.shown = node.UID
 	m.mu.Unlock()
 	for range 5 {
-		err = m.writeCSINode(ctx, node, all, gone)
+		err = objects.writeCSINode(ctx, node, all, gone)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			break
 		}
@@ -102,8 +104,14 @@ func (m *Mounter) write(ctx context.Context, gone string) error {
 	return nil
 }
 
+// nodeObjects are the Node and the CSINode of this node.
+type nodeObjects struct {
+	api  kubernetes.Interface
+	name string
+}
+
 // writeNode writes topology labels and node ids.
-func (m *Mounter) writeNode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
+func (o nodeObjects) writeNode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
 	labels, ids, err := describe(n, all, gone)
 	if err != nil {
 		return err
@@ -125,7 +133,7 @@ func (m *Mounter) writeNode(ctx context.Context, n *corev1.Node, all map[string]
 	if err != nil {
 		return err
 	}
-	_, err = m.cfg.API.CoreV1().Nodes().Patch(ctx, m.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = o.api.CoreV1().Nodes().Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
@@ -158,12 +166,12 @@ func describe(n *corev1.Node, all map[string]*driver, gone string) (labels map[s
 }
 
 // writeCSINode creates or updates the node's CSINode.
-func (m *Mounter) writeCSINode(ctx context.Context, node *corev1.Node, all map[string]*driver, gone string) error {
-	api := m.cfg.API.StorageV1().CSINodes()
-	have, err := api.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+func (o nodeObjects) writeCSINode(ctx context.Context, node *corev1.Node, all map[string]*driver, gone string) error {
+	api := o.api.StorageV1().CSINodes()
+	have, err := api.Get(ctx, o.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		next := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
-			Name: m.cfg.NodeName,
+			Name: o.name,
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "v1",
 				Kind:       "Node",

@@ -83,7 +83,7 @@ func (m *Mounter) wakeWaiting(name string) {
 	for _, uid := range uids {
 		m.cfg.Wake(uid)
 	}
-	m.again()
+	m.kick.Notify()
 }
 
 // acceptable checks a registrar's data about a driver.

@@ -228,7 +228,7 @@ func (m *Mounter) mount(ctx context.Context, j *job, dir, target, group string, 
 
 func (m *Mounter) stage(ctx context.Context, j *job, group string) error {
 	dir, target := j.stagedAt(j.block, j.name)
-	secrets, err := m.secrets(ctx, j.PV.Spec.CSI.NodeStageSecretRef)
+	secrets, err := secretData(ctx, m.cfg.Objects, j.PV.Spec.CSI.NodeStageSecretRef)
 	if err != nil {
 		return fmt.Errorf("kubernetes.io/csi: fetching NodeStageSecretRef: %w", err)
 	}
@@ -288,12 +288,12 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 // volumeContext returns the volume context and the secrets of NodePublishVolume.
 func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[string]string, err error) {
 	if j.Inline != nil && j.Inline.NodePublishSecretRef != nil {
-		secrets, err = m.secrets(ctx, &corev1.SecretReference{
+		secrets, err = secretData(ctx, m.cfg.Objects, &corev1.SecretReference{
 			Namespace: j.Pod.Namespace,
 			Name:      j.Inline.NodePublishSecretRef.Name,
 		})
 	} else if j.PV != nil {
-		secrets, err = m.secrets(ctx, j.PV.Spec.CSI.NodePublishSecretRef)
+		secrets, err = secretData(ctx, m.cfg.Objects, j.PV.Spec.CSI.NodePublishSecretRef)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("fetching NodePublishSecretRef: %w", err)
@@ -309,7 +309,7 @@ func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[
 		info["csi.storage.k8s.io/serviceAccount.name"] = j.Pod.Spec.ServiceAccountName
 		info["csi.storage.k8s.io/ephemeral"] = fmt.Sprint(j.Inline != nil)
 	}
-	asked, err := m.tokensFor(ctx, j)
+	asked, err := m.tokens.all(ctx, j)
 	if err != nil || asked == "" {
 		return info, secrets, err
 	}
@@ -324,11 +324,11 @@ func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[
 	return info, secrets, nil
 }
 
-func (m *Mounter) secrets(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
+func secretData(ctx context.Context, objects Objects, ref *corev1.SecretReference) (map[string]string, error) {
 	if ref == nil {
 		return nil, nil
 	}
-	s, err := m.cfg.Objects.Secret(ctx, ref.Namespace, ref.Name)
+	s, err := objects.Secret(ctx, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, fmt.Errorf("failed to find the secret %s in the namespace %s: %w", ref.Name, ref.Namespace, err)
 	}

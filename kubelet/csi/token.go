@@ -18,6 +18,8 @@ const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // tokens caches tokens until most of their lifetime has passed, so that republishing every minute requests few.
 type tokens struct {
+	objects Objects
+
 	mu sync.Mutex
 	of map[string]map[string]token // pod's uid -> audience
 }
@@ -32,8 +34,8 @@ type token struct {
 
 const hour = int64(3600)
 
-// tokensFor returns the service account tokens that the driver requests, as JSON; empty: it requests none.
-func (m *Mounter) tokensFor(ctx context.Context, j *job) (string, error) {
+// all returns the service account tokens that the driver requests, as JSON; empty: it requests none.
+func (t *tokens) all(ctx context.Context, j *job) (string, error) {
 	if j.object == nil || len(j.object.Spec.TokenRequests) == 0 {
 		return "", nil
 	}
@@ -43,23 +45,24 @@ func (m *Mounter) tokensFor(ctx context.Context, j *job) (string, error) {
 		if r.ExpirationSeconds != nil {
 			seconds = *r.ExpirationSeconds
 		}
-		t, err := m.token(ctx, j, r.Audience, seconds)
+		one, err := t.one(ctx, j, r.Audience, seconds)
 		if err != nil {
 			return "", fmt.Errorf("fetch a token of service account %s/%s: %w", j.Pod.Namespace,
 				j.Pod.Spec.ServiceAccountName, err)
 		}
-		out[r.Audience] = t
+		out[r.Audience] = one
 	}
 	b, err := json.Marshal(out)
 	return string(b), err
 }
 
-func (m *Mounter) token(ctx context.Context, j *job, audience string, seconds int64) (token, error) {
-	m.tokens.mu.Lock()
-	t, ok := m.tokens.of[j.uid][audience]
-	m.tokens.mu.Unlock()
-	if ok && t.seconds == seconds && time.Now().Before(t.renew) {
-		return t, nil
+// one returns the token for an audience.
+func (t *tokens) one(ctx context.Context, j *job, audience string, seconds int64) (token, error) {
+	t.mu.Lock()
+	cached, ok := t.of[j.uid][audience]
+	t.mu.Unlock()
+	if ok && cached.seconds == seconds && time.Now().Before(cached.renew) {
+		return cached, nil
 	}
 	req := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
@@ -74,19 +77,19 @@ func (m *Mounter) token(ctx context.Context, j *job, audience string, seconds in
 		req.Spec.Audiences = []string{audience}
 	}
 	now := time.Now()
-	got, err := m.cfg.Objects.Token(ctx, j.Pod.Namespace, j.Pod.Spec.ServiceAccountName, req)
+	got, err := t.objects.Token(ctx, j.Pod.Namespace, j.Pod.Spec.ServiceAccountName, req)
 	if err != nil {
 		return token{}, err
 	}
-	t = token{Token: got.Status.Token, Expires: got.Status.ExpirationTimestamp, seconds: seconds}
-	t.renew = now.Add(t.Expires.Sub(now) * 8 / 10)
-	m.tokens.mu.Lock()
-	defer m.tokens.mu.Unlock()
-	if m.tokens.of[j.uid] == nil {
-		m.tokens.of[j.uid] = map[string]token{}
+	made := token{Token: got.Status.Token, Expires: got.Status.ExpirationTimestamp, seconds: seconds}
+	made.renew = now.Add(made.Expires.Sub(now) * 8 / 10)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of[j.uid] == nil {
+		t.of[j.uid] = map[string]token{}
 	}
-	m.tokens.of[j.uid][audience] = t
-	return t, nil
+	t.of[j.uid][audience] = made
+	return made, nil
 }
 
 func (t *tokens) forget(uid string) {
