@@ -102,10 +102,12 @@ func (l *loop) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
 		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}
 	}
 	if in.End != nil {
-		si.EndPhase = in.End.Phase
-		si.EndReason = in.End.Reason
-		si.EndMessage = in.End.Message
-		si.EndCondition = in.End.Condition
+		si.End = status.End{
+			Phase:     in.End.Phase,
+			Reason:    in.End.Reason,
+			Message:   in.End.Message,
+			Condition: in.End.Condition,
+		}
 		si.Rejected = in.End.Rejected
 	}
 	return si

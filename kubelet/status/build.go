@@ -43,16 +43,22 @@ type Input struct {
 	Restarting bool
 	// Resizing: a resize is in progress. PodResizing: the pod as a whole does not have its new resources yet.
 	Resizing, PodResizing bool
-	// EndPhase, EndReason and EndMessage are how the kubelet ends the pod; phase empty: it does not.
-	EndPhase              corev1.PodPhase
-	EndReason, EndMessage string
-	EndCondition          *corev1.PodCondition // beside the usual ones; nil: none
-	Terminal              bool                 // nothing runs, nothing will
-	Rejected              bool                 // the pod was not admitted
-	HostIPs               []string
-	PodIPs                []string // known addresses of a pod without a ready sandbox
-	RuntimeName           string
-	Now                   time.Time
+	// End is how the kubelet ends the pod; zero: it does not.
+	End         End
+	Terminal    bool // nothing runs, nothing will
+	Rejected    bool // the pod was not admitted
+	HostIPs     []string
+	PodIPs      []string // known addresses of a pod without a ready sandbox
+	RuntimeName string
+	Now         time.Time
+}
+
+// End is what the status of a pod says that the kubelet ends.
+type End struct {
+	Phase     corev1.PodPhase
+	Reason    string
+	Message   string
+	Condition *corev1.PodCondition // beside the usual ones; nil: none
 }
 
 // Build returns the pod's status. Fields and conditions of other components stay as they are in Pod.Status.
@@ -87,15 +93,15 @@ func Build(in Input) corev1.PodStatus {
 	}
 	podinfo.LimitHealth(status.ContainerStatuses)
 	in.setPodResources(&status)
-	if in.Terminal && (in.EndPhase != "" || in.Pod.DeletionTimestamp != nil) {
+	if in.Terminal && (in.End.Phase != "" || in.Pod.DeletionTimestamp != nil) {
 		markStatusUnknown(in.Pod, &status)
 	}
 	status.Phase = phase(in.Pod, &status, in.Terminal)
 	switch {
-	case in.EndPhase != "" && in.Terminal: // its resources are not free while a container runs
-		status.Phase = in.EndPhase
-		status.Reason = in.EndReason
-		status.Message = in.EndMessage
+	case in.End.Phase != "" && in.Terminal: // its resources are not free while a container runs
+		status.Phase = in.End.Phase
+		status.Reason = in.End.Reason
+		status.Message = in.End.Message
 	case podkind.TerminalPhase(old.Phase):
 		status.Phase = old.Phase
 	}
@@ -114,9 +120,9 @@ func rejected(old, s corev1.PodStatus, in Input) corev1.PodStatus {
 	if podkind.TerminalPhase(old.Phase) {
 		return old
 	}
-	s.Phase = in.EndPhase
-	s.Reason = in.EndReason
-	s.Message = in.EndMessage
+	s.Phase = in.End.Phase
+	s.Reason = in.End.Reason
+	s.Message = in.End.Message
 	return s
 }
 

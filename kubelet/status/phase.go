@@ -119,10 +119,10 @@ func setConditions(in Input, status *corev1.PodStatus) {
 
 // setEndCondition adds the condition of a pod that the kubelet ends.
 func setEndCondition(in Input, status *corev1.PodStatus) {
-	if in.EndCondition == nil {
+	if in.End.Condition == nil {
 		return
 	}
-	podCondition := *in.EndCondition
+	podCondition := *in.End.Condition
 	podCondition.ObservedGeneration = in.Pod.Generation
 	podCondition.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
 	i := slices.IndexFunc(status.Conditions, func(o corev1.PodCondition) bool { return o.Type == podCondition.Type })

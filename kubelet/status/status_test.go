@@ -144,8 +144,8 @@ func TestPhaseAndConditions(t *testing.T) {
 		"evicted": {
 			func() Input {
 				in := input(pod(always, "a"), exited("a", 0))
-				in.EndPhase = corev1.PodFailed
-				in.EndReason = "Evicted"
+				in.End.Phase = corev1.PodFailed
+				in.End.Reason = "Evicted"
 				in.Terminal = true
 				return in
 			}(),
@@ -154,8 +154,8 @@ func TestPhaseAndConditions(t *testing.T) {
 		"evicted, and still running": {
 			func() Input {
 				in := input(pod(always, "a"), running("a"))
-				in.EndPhase = corev1.PodFailed
-				in.EndReason = "Evicted"
+				in.End.Phase = corev1.PodFailed
+				in.End.Reason = "Evicted"
 				return in
 			}(),
 			corev1.PodRunning, "True", "True",
@@ -267,9 +267,9 @@ func TestRejected(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "init:i", "a")
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
 	in := input(p)
-	in.EndPhase = corev1.PodFailed
-	in.EndReason = "OutOfcpu"
-	in.EndMessage = "Pod was rejected: it is too big"
+	in.End.Phase = corev1.PodFailed
+	in.End.Reason = "OutOfcpu"
+	in.End.Message = "Pod was rejected: it is too big"
 	in.Terminal = true
 	in.Rejected = true
 	s := Build(in)
@@ -627,15 +627,15 @@ func TestReclaimedRun(t *testing.T) {
 // TestEndedBeforeItsStart: a pod that was evicted before its containers ran does not seem to be created still.
 func TestEndedBeforeItsStart(t *testing.T) {
 	in := input(pod(corev1.RestartPolicyAlways, "a"))
-	in.EndPhase = corev1.PodFailed
-	in.EndReason = "Evicted"
+	in.End.Phase = corev1.PodFailed
+	in.End.Reason = "Evicted"
 	in.Terminal = true
 	got := Build(in).ContainerStatuses[0].State.Terminated
 	if got == nil || got.Reason != "ContainerStatusUnknown" || got.ExitCode != 137 {
 		t.Errorf("got %+v, want terminated, ContainerStatusUnknown", got)
 	}
 	waits := input(pod(corev1.RestartPolicyAlways, "init:i", "a"))
-	waits.EndPhase = corev1.PodFailed
+	waits.End.Phase = corev1.PodFailed
 	waits.Terminal = true
 	if got := Build(waits).ContainerStatuses[0].State; got.Waiting == nil {
 		t.Errorf("its init container has not run: got %+v, want waiting", got)
