@@ -17,38 +17,45 @@ import (
 // reasonDeadline is why a pod ends whose activeDeadlineSeconds are over.
 const reasonDeadline = "DeadlineExceeded"
 
+// decision is one call of Decide: its Input, which answers questions, and the Plan that grows.
+type decision struct {
+	*Input
+
+	plan Plan
+}
+
 // Decide returns the plan for one pod.
 func Decide(in Input) Plan {
-	plan := Plan{Waiting: map[string]Waiting{}}
 	in.life = in.currentLife()
+	d := &decision{Input: &in, plan: Plan{Waiting: map[string]Waiting{}}}
 	switch {
 	case in.Gone || in.Pod.DeletionTimestamp != nil:
-		plan.Stopping = true
-		in.stop(&plan)
+		d.plan.Stopping = true
+		d.stop()
 	case in.End != nil || podkind.TerminalPhase(in.Pod.Status.Phase):
-		in.stop(&plan)
+		d.stop()
 	default:
-		if end := in.deadline(&plan); end != nil {
-			plan.End = end
+		if end := d.deadline(); end != nil {
+			d.plan.End = end
 			in.End = end
-			in.stop(&plan)
+			d.stop()
 			break
 		}
-		in.keepUp(&plan)
+		d.keepUp()
 	}
-	return plan
+	return d.plan
 }
 
 // deadline is the verdict on a pod that has been active for too long.
-func (in *Input) deadline(p *Plan) *End {
-	d := in.Pod.Spec.ActiveDeadlineSeconds
-	start := in.Pod.Status.StartTime
-	if d == nil || start == nil {
+func (d *decision) deadline() *End {
+	seconds := d.Pod.Spec.ActiveDeadlineSeconds
+	start := d.Pod.Status.StartTime
+	if seconds == nil || start == nil {
 		return nil
 	}
-	at := start.Add(time.Duration(*d) * time.Second)
-	if in.Now.Before(at) {
-		p.wakeAt(at)
+	at := start.Add(time.Duration(*seconds) * time.Second)
+	if d.Now.Before(at) {
+		d.plan.wakeAt(at)
 		return nil
 	}
 	return &End{
@@ -59,66 +66,66 @@ func (in *Input) deadline(p *Plan) *End {
 }
 
 // keepUp brings a pod that should run one round closer to running, or to its end when its work is over.
-func (in *Input) keepUp(plan *Plan) {
-	box := in.Observed.Current()
-	if in.restartAll(plan) {
+func (d *decision) keepUp() {
+	box := d.Observed.Current()
+	if d.restartAll() {
 		return
 	}
-	if in.finished() {
-		over := !in.anyAlive()
-		plan.Terminal = over && in.free()
-		in.stopContainers(plan, "")
+	if d.finished() {
+		over := !d.anyAlive()
+		d.plan.Terminal = over && d.free()
+		d.stopContainers("")
 		if over {
-			in.settleDown(plan)
+			d.settleDown()
 		}
 		return
 	}
-	if !in.VolumesDone || in.VolumesDirt {
-		in.do(plan, Action{Op: OpVolumes})
+	if !d.VolumesDone || d.VolumesDirt {
+		d.do(Action{Op: OpVolumes})
 	}
-	if !in.VolumesDone {
-		in.explainAll(plan)
+	if !d.VolumesDone {
+		d.explainAll()
 		return
 	}
 	if box == nil {
-		in.newSandbox(plan)
-		in.explainAll(plan)
+		d.newSandbox()
+		d.explainAll()
 		return
 	}
-	in.containers(plan, box)
-	in.resizePod(plan)
-	in.removeDead(plan)
-	in.explainAll(plan)
+	d.containers(box)
+	d.resizePod()
+	d.removeDead()
+	d.explainAll()
 }
 
 // newSandbox replaces a sandbox that is gone or broken. Whatever still runs in an old one ends first.
-func (in *Input) newSandbox(plan *Plan) {
-	if in.anyAlive() {
-		in.stopContainers(plan, "Pod sandbox changed, it will be killed and re-created.")
+func (d *decision) newSandbox() {
+	if d.anyAlive() {
+		d.stopContainers("Pod sandbox changed, it will be killed and re-created.")
 		return
 	}
-	for _, s := range in.Observed.Sandboxes {
+	for _, s := range d.Observed.Sandboxes {
 		if s.Ready {
-			in.do(plan, Action{Op: OpStopSandbox, ID: s.ID})
+			d.do(Action{Op: OpStopSandbox, ID: s.ID})
 		}
 	}
 	attempt := uint32(0)
-	if len(in.Observed.Sandboxes) > 0 {
-		attempt = in.Observed.Sandboxes[0].Attempt + 1
+	if len(d.Observed.Sandboxes) > 0 {
+		attempt = d.Observed.Sandboxes[0].Attempt + 1
 	}
-	in.do(plan, Action{Op: OpSandbox, Attempt: attempt})
+	d.do(Action{Op: OpSandbox, Attempt: attempt})
 }
 
 // containers starts what may start: init containers in order, then the main ones together; ephemeral ones at any time.
-func (in *Input) containers(plan *Plan, box *runtimestate.Sandbox) {
-	pod := in.Pod
-	begun := in.mainsBegun(box.ID)
+func (d *decision) containers(box *runtimestate.Sandbox) {
+	pod := d.Pod
+	begun := d.mainsBegun(box.ID)
 	initialized := true
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]
 		if podinfo.Sidecar(container) {
-			in.keepRunning(plan, box, container, podinfo.SideCar)
-			if !begun && !in.Started(container, in.latestIn(box.ID, container.Name)) {
+			d.keepRunning(box, container, podinfo.SideCar)
+			if !begun && !d.Started(container, d.latestIn(box.ID, container.Name)) {
 				initialized = false
 				break
 			}
@@ -127,23 +134,23 @@ func (in *Input) containers(plan *Plan, box *runtimestate.Sandbox) {
 		if begun {
 			continue
 		}
-		if cur := in.latestIn(box.ID, container.Name); cur.Exited() && cur.ExitCode == 0 &&
-			!in.flying(startKey(container.Name)) {
+		if cur := d.latestIn(box.ID, container.Name); cur.Exited() && cur.ExitCode == 0 &&
+			!d.flying(startKey(container.Name)) {
 			continue
 		}
-		in.keepRunning(plan, box, container, podinfo.Init)
+		d.keepRunning(box, container, podinfo.Init)
 		initialized = false
 		break
 	}
 	if initialized {
 		for i := range pod.Spec.Containers {
-			in.keepRunning(plan, box, &pod.Spec.Containers[i], podinfo.Main)
+			d.keepRunning(box, &pod.Spec.Containers[i], podinfo.Main)
 		}
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if in.Observed.Latest(c.Name) == nil && in.lostStatus(c.Name) == nil {
-			in.start(plan, &c, nil)
+		if d.Observed.Latest(c.Name) == nil && d.lostStatus(c.Name) == nil {
+			d.start(&c, nil)
 		}
 	}
 }
@@ -159,56 +166,56 @@ func (in *Input) mainsBegun(sandbox string) bool {
 }
 
 // keepRunning starts a container, starts it again, or stops it because a probe says so.
-func (in *Input) keepRunning(plan *Plan, box *runtimestate.Sandbox, container *corev1.Container, kind podinfo.Kind) {
-	cur := in.latestIn(box.ID, container.Name)
-	last := in.Observed.Latest(container.Name)
+func (d *decision) keepRunning(box *runtimestate.Sandbox, container *corev1.Container, kind podinfo.Kind) {
+	cur := d.latestIn(box.ID, container.Name)
+	last := d.Observed.Latest(container.Name)
 	switch {
-	case in.flying(startKey(container.Name)):
-		if in.flying(Action{Op: OpStop, ID: idOf(cur)}.Key()) {
+	case d.flying(startKey(container.Name)):
+		if d.flying(Action{Op: OpStop, ID: idOf(cur)}.Key()) {
 			return
 		}
 		if cur.Running() && kind != podinfo.Init {
 			// the post-start hook may take long: startup and liveness must not wait for it
-			in.probes(plan, box, container, cur, true)
+			d.probes(box, container, cur, true)
 		}
 	case cur == nil:
-		if in.restartedWith(last) && in.backsOff(plan, container, last) {
+		if d.restartedWith(last) && d.backsOff(container, last) {
 			return
 		}
-		in.start(plan, container, last)
+		d.start(container, last)
 	case cur.Running():
-		in.watch(plan, box, container, cur, kind)
+		d.watch(box, container, cur, kind)
 	case cur.Exited():
-		if !podinfo.RestartAfter(in.Pod, container, kind, cur.ExitCode) {
+		if !podinfo.RestartAfter(d.Pod, container, kind, cur.ExitCode) {
 			return
 		}
-		if !in.backsOff(plan, container, cur) {
-			in.start(plan, container, last)
+		if !d.backsOff(container, cur) {
+			d.start(container, last)
 		}
 	case cur.State == stateCreated:
-		in.restartCreated(plan, container, cur)
+		d.restartCreated(container, cur)
 	default: // the runtime lost it
-		in.do(plan, Action{
+		d.do(Action{
 			Op:        OpStop,
 			Container: container.Name,
 			ID:        cur.ID,
-			Grace:     podinfo.GracePeriodSeconds(in.Pod),
+			Grace:     podinfo.GracePeriodSeconds(d.Pod),
 			Event:     fmt.Sprintf("Container %s is in unknown state, try killing it before restart", container.Name),
 		})
 	}
 }
 
 // backsOff reports whether a container that ended must wait before its next start, and plans that.
-func (in *Input) backsOff(plan *Plan, container *corev1.Container, ended *runtimestate.Container) bool {
-	over, until := in.Crashes[container.Name].Over(ended.Finished, in.Now)
+func (d *decision) backsOff(container *corev1.Container, ended *runtimestate.Container) bool {
+	over, until := d.Crashes[container.Name].Over(ended.Finished, d.Now)
 	if over {
 		return false
 	}
-	plan.wakeAt(until)
-	plan.Waiting[container.Name] = Waiting{
+	d.plan.wakeAt(until)
+	d.plan.Waiting[container.Name] = Waiting{
 		Reason: "CrashLoopBackOff",
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
-			in.Crashes[container.Name].Delay, container.Name, podinfo.FullName(in.Pod)),
+			d.Crashes[container.Name].Delay, container.Name, podinfo.FullName(d.Pod)),
 	}
 	return true
 }
@@ -224,20 +231,20 @@ func startKey(name string) string { return Action{Op: OpStart, Container: name}.
 
 // start begins a container. If its last try failed and the back-off is not over, it says instead why the container
 // waits.
-func (in *Input) start(p *Plan, c *corev1.Container, last *runtimestate.Container) {
+func (d *decision) start(c *corev1.Container, last *runtimestate.Container) {
 	a := Action{Op: OpStart, Container: c.Name}
-	switch was := in.lostStatus(c.Name); {
+	switch was := d.lostStatus(c.Name); {
 	case last != nil:
 		a.Restart = last.Restart + 1
 	case was != nil:
 		a.Restart = int(was.RestartCount) + 1
 	}
-	in.startAction(p, a)
+	d.startAction(a)
 }
 
 // restartCreated replaces a container that was created and never started, after a crash or a failed start.
-func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *runtimestate.Container) {
-	in.startAction(p, Action{
+func (d *decision) restartCreated(c *corev1.Container, cur *runtimestate.Container) {
+	d.startAction(Action{
 		Op:        OpStart,
 		Container: c.Name,
 		Restart:   cur.Restart,
@@ -245,71 +252,71 @@ func (in *Input) restartCreated(p *Plan, c *corev1.Container, cur *runtimestate.
 	})
 }
 
-func (in *Input) startAction(p *Plan, a Action) {
-	a.Life = in.life
-	if in.do(p, a) {
+func (d *decision) startAction(a Action) {
+	a.Life = d.life
+	if d.do(a) {
 		return
 	}
-	in.explain(p, a.Container)
+	d.explain(a.Container)
 }
 
 // explain says why a container whose start failed, or is held back, waits.
-func (in *Input) explain(p *Plan, name string) {
-	if in.Held != nil {
-		p.Waiting[name] = Waiting{Reason: reasonHeld, Message: in.Held.Message}
+func (d *decision) explain(name string) {
+	if d.Held != nil {
+		d.plan.Waiting[name] = Waiting{Reason: reasonHeld, Message: d.Held.Message}
 		return
 	}
-	w, until := in.Failed[startKey(name)].shown(in.Now)
-	p.Waiting[name] = w
-	p.wakeAt(until)
+	w, until := d.Failed[startKey(name)].shown(d.Now)
+	d.plan.Waiting[name] = w
+	d.plan.wakeAt(until)
 }
 
 // watch looks after a running container: its probes, and whether it must end because of them or of a changed image.
-func (in *Input) watch(
-	plan *Plan, box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, kind podinfo.Kind,
+func (d *decision) watch(
+	box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, kind podinfo.Kind,
 ) {
 	if h := cur.Annotations[runtimestate.AnnotationHash]; h != "" && h != podinfo.Hash(container) {
-		in.do(plan, Action{
+		d.do(Action{
 			Op:        OpStop,
 			Container: container.Name,
 			ID:        cur.ID,
-			Grace:     podinfo.GracePeriodSeconds(in.Pod),
+			Grace:     podinfo.GracePeriodSeconds(d.Pod),
 			Hook:      true,
 			Event:     fmt.Sprintf("Container %s definition changed, will be restarted", container.Name),
 		})
 		return
 	}
-	if in.Refused == nil && in.resizable(container, cur) {
-		if kind != podinfo.Init && in.mustRestart(container, cur) {
-			in.do(plan, Action{
+	if d.Refused == nil && d.resizable(container, cur) {
+		if kind != podinfo.Init && d.mustRestart(container, cur) {
+			d.do(Action{
 				Op:        OpStop,
 				Container: container.Name,
 				ID:        cur.ID,
-				Grace:     podinfo.GracePeriodSeconds(in.Pod),
+				Grace:     podinfo.GracePeriodSeconds(d.Pod),
 				Hook:      true,
 				Event:     fmt.Sprintf("Container %s resize requires restart", container.Name),
 			})
 			return
 		}
-		in.do(plan, Action{Op: OpResize, Container: container.Name, ID: cur.ID})
+		d.do(Action{Op: OpResize, Container: container.Name, ID: cur.ID})
 	}
 	if kind == podinfo.Init {
 		return
 	}
-	in.probes(plan, box, container, cur, false)
+	d.probes(box, container, cur, false)
 }
 
 // probes lists the container's probes and stops it when one has failed for good. While hook is set its post-start hook
 // runs.
-func (in *Input) probes(
-	plan *Plan, box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, hook bool,
+func (d *decision) probes(
+	box *runtimestate.Sandbox, container *corev1.Container, cur *runtimestate.Container, hook bool,
 ) {
-	ip := in.HostIP
+	ip := d.HostIP
 	if len(box.IPs) > 0 {
 		ip = box.IPs[0]
 	}
 	kinds := []probe.Kind{probe.Liveness, probe.Readiness}
-	if container.StartupProbe != nil && in.result(cur.ID, probe.Startup) != probe.Success {
+	if container.StartupProbe != nil && d.result(cur.ID, probe.Startup) != probe.Success {
 		kinds = []probe.Kind{probe.Startup}
 	} else if hook {
 		kinds = []probe.Kind{probe.Liveness}
@@ -319,10 +326,10 @@ func (in *Input) probes(
 		if pr == nil {
 			continue
 		}
-		if kind == probe.Readiness || in.result(cur.ID, kind) != probe.Failure {
-			plan.Probes = append(plan.Probes, probe.Target{
+		if kind == probe.Readiness || d.result(cur.ID, kind) != probe.Failure {
+			d.plan.Probes = append(d.plan.Probes, probe.Target{
 				Key:       probe.Key{ContainerID: cur.ID, Kind: kind},
-				Pod:       in.Pod,
+				Pod:       d.Pod,
 				Container: container,
 				Probe:     pr,
 				PodIP:     ip,
@@ -332,7 +339,7 @@ func (in *Input) probes(
 		}
 		// The probe's result holds until the container is gone. Another probe, perhaps by exec, would disturb its
 		// termination.
-		grace := podinfo.GracePeriodSeconds(in.Pod)
+		grace := podinfo.GracePeriodSeconds(d.Pod)
 		if pr.TerminationGracePeriodSeconds != nil {
 			grace = *pr.TerminationGracePeriodSeconds
 		}
@@ -340,7 +347,7 @@ func (in *Input) probes(
 		if kind == probe.Startup {
 			what = "startup"
 		}
-		in.do(plan, Action{
+		d.do(Action{
 			Op:        OpStop,
 			Container: container.Name,
 			ID:        cur.ID,
@@ -368,32 +375,32 @@ func (in *Input) Started(c *corev1.Container, cur *runtimestate.Container) bool 
 }
 
 // explainAll gives every container that has not run a reason to wait.
-func (in *Input) explainAll(plan *Plan) {
+func (d *decision) explainAll() {
 	reason := "ContainerCreating"
-	if len(in.Pod.Spec.InitContainers) > 0 {
+	if len(d.Pod.Spec.InitContainers) > 0 {
 		reason = "PodInitializing"
 	}
-	box := in.Observed.Current()
-	begun := box != nil && in.mainsBegun(box.ID)
-	for container, k := range podinfo.All(in.Pod) {
-		if _, ok := plan.Waiting[container.Name]; ok || begun && k == podinfo.Init {
+	box := d.Observed.Current()
+	begun := box != nil && d.mainsBegun(box.ID)
+	for container, k := range podinfo.All(d.Pod) {
+		if _, ok := d.plan.Waiting[container.Name]; ok || begun && k == podinfo.Init {
 			continue
 		}
-		if in.Held != nil && !in.Observed.Latest(container.Name).Running() {
-			in.explain(plan, container.Name)
+		if d.Held != nil && !d.Observed.Latest(container.Name).Running() {
+			d.explain(container.Name)
 			continue
 		}
-		if f, ok := in.Failed[startKey(container.Name)]; ok && in.Now.Before(f.Retry) &&
-			!in.Observed.Latest(container.Name).Running() {
-			in.explain(plan, container.Name)
+		if f, ok := d.Failed[startKey(container.Name)]; ok && d.Now.Before(f.Retry) &&
+			!d.Observed.Latest(container.Name).Running() {
+			d.explain(container.Name)
 			continue
 		}
-		last := in.latest(container.Name)
+		last := d.latest(container.Name)
 		if k == podinfo.Ephemeral {
-			last = in.Observed.Latest(container.Name) // it never runs again
+			last = d.Observed.Latest(container.Name) // it never runs again
 		}
-		if in.flying(startKey(container.Name)) || last == nil {
-			plan.Waiting[container.Name] = Waiting{Reason: reason}
+		if d.flying(startKey(container.Name)) || last == nil {
+			d.plan.Waiting[container.Name] = Waiting{Reason: reason}
 		}
 	}
 }

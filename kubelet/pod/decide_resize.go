@@ -34,9 +34,9 @@ func (in *Input) podWantsResize() bool {
 }
 
 // resizePod gives the pod's cgroup its new limits, when the containers have theirs: they may have had more before.
-func (in *Input) resizePod(plan *Plan) {
-	if in.Refused == nil && !in.containerWantsResize() && in.podWantsResize() {
-		in.do(plan, Action{Op: OpResizePod})
+func (d *decision) resizePod() {
+	if d.Refused == nil && !d.containerWantsResize() && d.podWantsResize() {
+		d.do(Action{Op: OpResizePod})
 	}
 }
 

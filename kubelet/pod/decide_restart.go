@@ -63,33 +63,33 @@ func (in *Input) restartedWith(last *runtimestate.Container) bool {
 
 // restartAll stops what is left of the pod's earlier life, at once and without hooks, as Kubernetes does. It reports
 // whether there is something left: nothing starts before it has ended.
-func (in *Input) restartAll(plan *Plan) bool {
-	for key, f := range in.Flights {
-		if f.Action.Op == OpStart && f.Action.Life < in.life {
-			plan.Restarting = true
-			plan.Cancel = append(plan.Cancel, key)
+func (d *decision) restartAll() bool {
+	for key, f := range d.Flights {
+		if f.Action.Op == OpStart && f.Action.Life < d.life {
+			d.plan.Restarting = true
+			d.plan.Cancel = append(d.plan.Cancel, key)
 		}
 	}
-	slices.Sort(plan.Cancel)
-	for i := range in.Observed.Containers {
-		cur := &in.Observed.Containers[i]
-		if cur.Life >= in.life || !alive(cur) {
+	slices.Sort(d.plan.Cancel)
+	for i := range d.Observed.Containers {
+		cur := &d.Observed.Containers[i]
+		if cur.Life >= d.life || !alive(cur) {
 			continue
 		}
-		plan.Restarting = true
-		in.endContainer(plan, Action{
+		d.plan.Restarting = true
+		d.endContainer(Action{
 			Op:        OpStop,
 			Container: cur.Name,
 			ID:        cur.ID,
 			Event:     "Stopping container " + cur.Name + ", all containers of the pod restart",
 		})
 	}
-	if !plan.Restarting {
+	if !d.plan.Restarting {
 		return false
 	}
-	for container, kind := range podinfo.All(in.Pod) {
-		if kind != podinfo.Ephemeral && !in.Observed.Latest(container.Name).Running() {
-			plan.Waiting[container.Name] = Waiting{Reason: reasonRestarting}
+	for container, kind := range podinfo.All(d.Pod) {
+		if kind != podinfo.Ephemeral && !d.Observed.Latest(container.Name).Running() {
+			d.plan.Waiting[container.Name] = Waiting{Reason: reasonRestarting}
 		}
 	}
 	return true

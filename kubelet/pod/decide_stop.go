@@ -17,46 +17,46 @@ const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
 
 // stop brings a pod to nothing: containers, sandbox, volumes, and when nobody wants it any more its API object and its
 // traces.
-func (in *Input) stop(plan *Plan) {
-	for key, f := range in.Flights {
+func (d *decision) stop() {
+	for key, f := range d.Flights {
 		if f.Action.Op == OpStart || f.Action.Op == OpVolumes || f.Action.Op == OpSandbox {
-			plan.Cancel = append(plan.Cancel, key)
+			d.plan.Cancel = append(d.plan.Cancel, key)
 		}
 	}
-	slices.Sort(plan.Cancel)
-	if len(plan.Cancel) > 0 {
+	slices.Sort(d.plan.Cancel)
+	if len(d.plan.Cancel) > 0 {
 		return // they end soon, and only then it is known what there is to stop
 	}
-	if in.anyAlive() {
-		in.stopContainers(plan, "")
+	if d.anyAlive() {
+		d.stopContainers("")
 		return
 	}
-	plan.Terminal = in.free()
-	in.settleDown(plan)
-	if !plan.Stopping || len(plan.Actions) > 0 || !in.TornDown || !in.StatusDone && !in.Gone {
+	d.plan.Terminal = d.free()
+	d.settleDown()
+	if !d.plan.Stopping || len(d.plan.Actions) > 0 || !d.TornDown || !d.StatusDone && !d.Gone {
 		return
 	}
-	if !in.Gone && !in.Local && !in.Deleted {
-		in.do(plan, Action{Op: OpDelete})
+	if !d.Gone && !d.Local && !d.Deleted {
+		d.do(Action{Op: OpDelete})
 		return
 	}
-	if in.Gone || in.Deleted {
-		in.do(plan, Action{Op: OpForget})
+	if d.Gone || d.Deleted {
+		d.do(Action{Op: OpForget})
 	}
 }
 
 // settleDown stops sandboxes, then undoes devices and volumes. No container runs any more.
-func (in *Input) settleDown(p *Plan) {
+func (d *decision) settleDown() {
 	busy := false
-	for _, s := range in.Observed.Sandboxes {
+	for _, s := range d.Observed.Sandboxes {
 		if s.Ready {
-			in.do(p, Action{Op: OpStopSandbox, ID: s.ID})
+			d.do(Action{Op: OpStopSandbox, ID: s.ID})
 			busy = true
 		}
 	}
 	// A sandbox under way would be made with the ids that are given back here.
-	if !busy && !in.TornDown && !in.flying(string(OpVolumes)) && !in.flying(string(OpSandbox)) {
-		in.do(p, Action{Op: OpTearDown})
+	if !busy && !d.TornDown && !d.flying(string(OpVolumes)) && !d.flying(string(OpSandbox)) {
+		d.do(Action{Op: OpTearDown})
 	}
 }
 
@@ -90,27 +90,27 @@ func alive(c *runtimestate.Container) bool {
 // The grace period and the pre-stop hooks of all begin together, as in Kubernetes (KEP-753): a sidecar only waits for
 // its signal. Probes of what still runs go on, so that readiness stays true to the end; liveness does not matter any
 // more.
-func (in *Input) stopContainers(plan *Plan, event string) {
-	grace := podinfo.GracePeriodSeconds(in.Pod)
-	if in.End != nil && in.End.Grace != nil {
-		grace = max(min(grace, *in.End.Grace), 1)
+func (d *decision) stopContainers(event string) {
+	grace := podinfo.GracePeriodSeconds(d.Pod)
+	if d.End != nil && d.End.Grace != nil {
+		grace = max(min(grace, *d.End.Grace), 1)
 	}
 	rank := map[string]int{} // sidecars by position; others stop before any of them
-	for i := range in.Pod.Spec.InitContainers {
-		if podinfo.Sidecar(&in.Pod.Spec.InitContainers[i]) {
-			rank[in.Pod.Spec.InitContainers[i].Name] = i + 1
+	for i := range d.Pod.Spec.InitContainers {
+		if podinfo.Sidecar(&d.Pod.Spec.InitContainers[i]) {
+			rank[d.Pod.Spec.InitContainers[i].Name] = i + 1
 		}
 	}
 	var running []*runtimestate.Container
 	last := -1
-	for i := range in.Observed.Containers {
-		c := &in.Observed.Containers[i]
+	for i := range d.Observed.Containers {
+		c := &d.Observed.Containers[i]
 		if !alive(c) {
 			continue
 		}
 		running = append(running, c)
 		if r, ok := rank[c.Name]; !ok {
-			last = len(in.Pod.Spec.InitContainers) + 1
+			last = len(d.Pod.Spec.InitContainers) + 1
 		} else {
 			last = max(last, r)
 		}
@@ -130,48 +130,48 @@ func (in *Input) stopContainers(plan *Plan, event string) {
 		if r, ok := rank[container.Name]; ok && r < last {
 			action.Op = OpPreStop
 		}
-		in.endContainer(plan, action)
+		d.endContainer(action)
 	}
-	in.lastProbes(plan)
+	d.lastProbes()
 }
 
 // endContainer begins the end of a container, or goes on with it.
-func (in *Input) endContainer(plan *Plan, action Action) {
+func (d *decision) endContainer(action Action) {
 	hook := action
 	hook.Op = OpPreStop
 	for _, key := range []string{action.Key(), hook.Key()} {
-		f, ok := in.Flights[key]
+		f, ok := d.Flights[key]
 		switch {
 		case ok && f.Action.Grace > action.Grace:
-			plan.Cancel = append(plan.Cancel, key) // asked again to be quicker
+			d.plan.Cancel = append(d.plan.Cancel, key) // asked again to be quicker
 			return
 		case ok:
 			return
 		}
 	}
-	if began, ok := in.Ending[action.ID]; ok && action.Op == OpPreStop && began <= action.Grace {
+	if began, ok := d.Ending[action.ID]; ok && action.Op == OpPreStop && began <= action.Grace {
 		return // it waits for its turn
 	}
-	in.do(plan, action)
+	d.do(action)
 }
 
-func (in *Input) lastProbes(plan *Plan) {
-	box := in.Observed.Current()
+func (d *decision) lastProbes() {
+	box := d.Observed.Current()
 	if box == nil {
 		return
 	}
-	for container, k := range podinfo.All(in.Pod) {
-		cur := in.Observed.LatestIn(box.ID, container.Name)
+	for container, k := range podinfo.All(d.Pod) {
+		cur := d.Observed.LatestIn(box.ID, container.Name)
 		if k == podinfo.Init || k == podinfo.Ephemeral || !cur.Running() || container.ReadinessProbe == nil {
 			continue
 		}
-		ip := in.HostIP
+		ip := d.HostIP
 		if len(box.IPs) > 0 {
 			ip = box.IPs[0]
 		}
-		plan.Probes = append(plan.Probes, probe.Target{
+		d.plan.Probes = append(d.plan.Probes, probe.Target{
 			Key:       probe.Key{ContainerID: cur.ID, Kind: probe.Readiness},
-			Pod:       in.Pod,
+			Pod:       d.Pod,
 			Container: container,
 			Probe:     container.ReadinessProbe,
 			PodIP:     ip,
@@ -234,21 +234,21 @@ func (in *Input) lost() bool {
 
 // removeDead removes what nobody needs: of each container all but the newest run and the one before it, and empty old
 // sandboxes.
-func (in *Input) removeDead(plan *Plan) {
+func (d *decision) removeDead() {
 	kept := map[string]int{}
 	used := map[string]bool{}
-	for i := range in.Observed.Containers {
-		c := &in.Observed.Containers[i]
+	for i := range d.Observed.Containers {
+		c := &d.Observed.Containers[i]
 		kept[c.Name]++
-		if kept[c.Name] > 2 && !alive(c) && !in.flying(startKey(c.Name)) {
-			in.do(plan, Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
+		if kept[c.Name] > 2 && !alive(c) && !d.flying(startKey(c.Name)) {
+			d.do(Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
 			continue
 		}
 		used[c.SandboxID] = true
 	}
-	for i, s := range in.Observed.Sandboxes {
+	for i, s := range d.Observed.Sandboxes {
 		if i > 0 && !s.Ready && !used[s.ID] {
-			in.do(plan, Action{Op: OpRemoveSandbox, ID: s.ID})
+			d.do(Action{Op: OpRemoveSandbox, ID: s.ID})
 		}
 	}
 }

@@ -101,13 +101,13 @@ func (w world) input(t *testing.T) Input {
 		seen.Containers = append(seen.Containers, container)
 	}
 	in := Input{
-		Pod:         w.pod,
-		Observed:    seen,
-		Now:         now,
-		VolumesDone: true,
-		Flights:     map[string]Flight{},
-		Failed:      w.failed,
-		Crashes:     w.crashes,
+		Pod:      w.pod,
+		Observed: seen,
+		Now:      now,
+		Progress: Progress{VolumesDone: true},
+		Flights:  map[string]Flight{},
+		Failed:   w.failed,
+		Crashes:  w.crashes,
 		Result: func(k probe.Key) probe.Result {
 			name, _, _ := strings.Cut(k.ContainerID, "-id")
 			return w.probes[name+"/"+string(k.Kind)]

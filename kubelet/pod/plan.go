@@ -168,16 +168,21 @@ type Input struct {
 	// Held is why the pod may begin no start; nil: it may.
 	Held *holdback.Hold
 
-	End         *End // decided earlier: rejected, deadline passed, evicted
+	End *End // decided earlier: rejected, deadline passed, evicted
+	Progress
+
+	// life is which life of the pod its containers should have: it grows when all of them restart together. Decide
+	// finds it.
+	life int
+}
+
+// Progress is how far the pod has come on its way up, or down.
+type Progress struct {
 	VolumesDone bool // set up at least once
 	VolumesDirt bool // something they show has changed
 	TornDown    bool
 	StatusDone  bool // the final status is written
 	Deleted     bool // the API object is gone or its deletion was accepted
-
-	// life is which life of the pod its containers should have: it grows when all of them restart together. Decide
-	// finds it.
-	life int
 }
 
 // Plan is what to do now.
@@ -211,19 +216,19 @@ func (in *Input) flying(key string) bool {
 }
 
 // do adds an action unless it is under way, or failed lately and must wait.
-func (in *Input) do(plan *Plan, action Action) bool {
+func (d *decision) do(action Action) bool {
 	k := action.Key()
-	if in.flying(k) {
+	if d.flying(k) {
 		return true
 	}
-	if f, ok := in.Failed[k]; ok && in.Now.Before(f.Retry) {
-		plan.wakeAt(f.Retry)
+	if f, ok := d.Failed[k]; ok && d.Now.Before(f.Retry) {
+		d.plan.wakeAt(f.Retry)
 		return false
 	}
-	if in.Held != nil && in.starting(action) {
-		plan.wakeAt(in.Held.Until)
+	if d.Held != nil && d.starting(action) {
+		d.plan.wakeAt(d.Held.Until)
 		return false
 	}
-	plan.Actions = append(plan.Actions, action)
+	d.plan.Actions = append(d.plan.Actions, action)
 	return true
 }

@@ -200,21 +200,23 @@ func earliest(a, b time.Time) time.Time {
 // input takes a snapshot of what Decide looks at. Actions read it beside the loop, so its maps are copies.
 func (l *loop) input(v view) Input {
 	in := Input{
-		Pod:         v.pod,
-		Gone:        v.gone,
-		Local:       l.static,
-		Observed:    l.observed.Load(),
-		Now:         time.Now(),
-		HostIP:      first(l.env.HostIPs),
-		Flights:     l.s.actions.underWay(),
-		Failed:      maps.Clone(l.s.actions.failed),
-		Result:      l.env.Probes.Result,
-		Limits:      l.s.resizes.limits,
-		End:         l.s.end,
-		VolumesDone: l.s.volumes.done,
-		VolumesDirt: l.s.volumes.dirty,
-		TornDown:    l.s.volumes.tornDown,
-		Deleted:     l.s.deleted,
+		Pod:      v.pod,
+		Gone:     v.gone,
+		Local:    l.static,
+		Observed: l.observed.Load(),
+		Now:      time.Now(),
+		HostIP:   first(l.env.HostIPs),
+		Flights:  l.s.actions.underWay(),
+		Failed:   maps.Clone(l.s.actions.failed),
+		Result:   l.env.Probes.Result,
+		Limits:   l.s.resizes.limits,
+		End:      l.s.end,
+		Progress: Progress{
+			VolumesDone: l.s.volumes.done,
+			VolumesDirt: l.s.volumes.dirty,
+			TornDown:    l.s.volumes.tornDown,
+			Deleted:     l.s.deleted,
+		},
 	}
 	l.s.containers.describe(&in)
 	return in
