@@ -164,7 +164,7 @@ func TestWorkers(t *testing.T) {
 				got.note(key)
 				mu.Unlock()
 				if key == "a" && time.Since(got.start) == 0 {
-					l.Add(key) // it waits until this pass is over
+					l.Add(key) // it waits until this pass is over, though a worker is free
 				}
 				select {
 				case <-ctx.Done():
@@ -173,19 +173,25 @@ func TestWorkers(t *testing.T) {
 				return 0, nil
 			},
 		})
-		for _, key := range []string{"d", "c", "b", "a"} {
-			l.Add(key)
-		}
+		l.Add("b")
+		l.Add("a")
 		run(t, l)
 		time.Sleep(time.Minute)
 		slices.Sort(got.lines) // workers of the same moment are in no order
-		wants(t, got, "a@0s a@1s b@0s c@0s d@1s")
+		wants(t, got, "a@0s a@1s b@0s")
+
+		for _, key := range []string{"f", "e", "d", "c"} {
+			l.Add(key)
+		}
+		time.Sleep(time.Minute)
+		slices.Sort(got.lines)
+		wants(t, got, "c@1m0s d@1m0s e@1m0s f@1m1s")
 
 		l.Add("long")
 		l.AddAfter("later", time.Minute)
 		l.AddAfter("soon", time.Second)
 		time.Sleep(2 * time.Minute)
-		wants(t, got, "long@1m0s soon@1m1s later@2m0s")
+		wants(t, got, "long@2m0s soon@2m1s later@3m0s")
 	})
 }
 
