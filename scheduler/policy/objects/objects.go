@@ -16,6 +16,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,9 +28,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"keelson/client"
+	"keelson/lib/keyed"
 	"keelson/scheduler/policy"
 )
 
@@ -47,7 +48,7 @@ type Config struct {
 // Follower watches the objects; see New.
 type Follower struct {
 	cfg     Config
-	pending workqueue.TypedRateLimitingInterface[string] // names of objects whose status may be out of date
+	pending *keyed.Loop[string] // names of objects whose status may be out of date
 
 	mu      sync.Mutex
 	known   map[string]*entry
@@ -76,8 +77,16 @@ type source struct {
 
 // New starts nothing.
 func New(cfg Config) *Follower {
-	limits := workqueue.DefaultTypedControllerRateLimiter[string]()
-	return &Follower{cfg: cfg, known: map[string]*entry{}, pending: workqueue.NewTypedRateLimitingQueue(limits)}
+	f := &Follower{cfg: cfg, known: map[string]*entry{}}
+	f.pending = keyed.New(keyed.Config[string]{
+		Do:        func(ctx context.Context, name string) (time.Duration, error) { return 0, f.report(ctx, name) },
+		Pause:     50 * time.Millisecond,
+		PauseMost: 15 * time.Minute,
+		Failed: func(name string, err error) {
+			cfg.Log.Warn("cannot write the status of a scheduling policy", "policy", name, "err", err)
+		},
+	})
+	return f
 }
 
 var definitions = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/lib/keyed"
 	"keelson/scheduler/policy"
 )
 
@@ -28,7 +29,6 @@ type schemaResource = schema.GroupVersionResource
 const (
 	ready, degraded = "Ready", "Degraded"
 	maxMessage      = 4096
-	maxTries        = 8
 )
 
 // status is the status of a SchedulingPolicy.
@@ -144,25 +144,18 @@ func (e *entry) desiredStatus() (status, error) {
 }
 
 // Report writes the statuses until ctx is done.
-func (f *Follower) Report(ctx context.Context) {
-	defer context.AfterFunc(ctx, f.pending.ShutDown)()
-	for {
-		name, done := f.pending.Get()
-		if done {
-			return
-		}
-		err := f.write(ctx, name)
-		switch {
-		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
-			f.pending.Forget(name)
-		case f.pending.NumRequeues(name) < maxTries:
-			f.pending.AddRateLimited(name)
-		default:
-			f.pending.Forget(name)
-			f.cfg.Log.Warn("cannot write the status of a scheduling policy", "policy", name, "err", err)
-		}
-		f.pending.Done(name)
+func (f *Follower) Report(ctx context.Context) { _ = f.pending.Run(ctx) } // it returns no error
+
+// report writes the status of an object. After a conflict it is called again: the informer brings the newer version.
+func (f *Follower) report(ctx context.Context, name string) error {
+	err := f.write(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return keyed.ErrAgain
 	}
+	return err
 }
 
 // write writes the status of an object, unless it is the same already.
