@@ -55,7 +55,7 @@ func (c *containers) keep(exists func(id string) bool) {
 	maps.DeleteFunc(c.runs, func(id string, _ *run) bool { return !exists(id) })
 }
 
-// describe sets the fields of an Input that tell Decide of the containers.
+// describe sets the fields of an Input that concern containers.
 func (c *containers) describe(in *Input) {
 	in.Crashes = map[string]Crash{}
 	for name, one := range c.named {

@@ -54,6 +54,8 @@ func (l *loop) step(ctx context.Context) time.Time {
 	l.recall(view)
 	l.noticePod(view.pod)
 	in := l.input(view)
+
+	// May the pod run here, and with these resources? A verdict that was made once stays.
 	if !l.s.admission.done && !view.gone {
 		if !l.admit(ctx, &in, view.pod) {
 			return time.Time{}
@@ -64,6 +66,7 @@ func (l *loop) step(ctx context.Context) time.Time {
 		in.End = end
 	}
 	in.Refused = l.s.resizes.denial(&in, l.env.Admission.Resize)
+
 	plan := l.decide(&in)
 	if in.Refused != nil {
 		plan.wakeAt(l.s.resizes.retry)
@@ -75,6 +78,9 @@ func (l *loop) step(ctx context.Context) time.Time {
 		l.s.end = plan.End
 		in.End = plan.End
 	}
+
+	// The write of the status begins before the actions. The last actions of a pod need its final status to be
+	// written, so the plan is made once more with it.
 	l.useRefs(view.pod, plan)
 	wake := plan.Wake
 	written, at := l.report(ctx, in, plan, view)
@@ -87,6 +93,7 @@ func (l *loop) step(ctx context.Context) time.Time {
 	if plan.Terminal && in.TornDown {
 		l.eviction.complete()
 	}
+
 	l.env.Probes.Sync(ctx, l.uid, plan.Probes, func(id string) bool { return l.observed.Load().Find(id) != nil })
 	for _, key := range plan.Cancel {
 		l.s.actions.cancel(key)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keyed is a small work queue with one or several workers: a key is added for now or for a later time, each
-// key is in the queue once, and a failed key is retried with back-off. The API server's own controllers, the kubelet
-// and the simulator use it. It knows nothing about the meaning of keys.
+// key is in the queue once, and a failed key is retried with back-off. The API server's own controllers, the kubelet,
+// the simulator and the scheduler use it. It knows nothing about the meaning of keys.
 //
 // Invariants:
 //  1. Work on a key starts after its last Add, so it sees everything that changed before.
