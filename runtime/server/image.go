@@ -162,8 +162,8 @@ func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*
 	fs := &runtimeapi.FilesystemUsage{
 		Timestamp:  now.UnixNano(),
 		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: u.Dir},
-		UsedBytes:  value(uint64(max(0, u.Bytes))),
-		InodesUsed: value(uint64(max(0, u.Inodes))),
+		UsedBytes:  &runtimeapi.UInt64Value{Value: uint64(max(0, u.Bytes))},
+		InodesUsed: &runtimeapi.UInt64Value{Value: uint64(max(0, u.Inodes))},
 	}
 	return &runtimeapi.ImageFsInfoResponse{
 		ImageFilesystems:     []*runtimeapi.FilesystemUsage{fs},

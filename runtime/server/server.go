@@ -22,13 +22,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming"
 
 	"keelson/event"
 	"keelson/lib/linux"
@@ -41,6 +39,8 @@ import (
 	"keelson/runtime/sealed"
 	"keelson/runtime/shim"
 	"keelson/runtime/snapshot"
+	"keelson/runtime/stats"
+	"keelson/runtime/stream"
 	"keelson/runtime/supervisor"
 	"keelson/runtime/userns"
 )
@@ -91,10 +91,9 @@ type Server struct {
 	network    *podnet.Connector
 	users      *userns.Support
 
-	shim         *shim.Client
-	stream       streaming.Server
-	base         *url.URL // of the URLs that Exec, Attach and PortForward return; Run sets the host
-	pairListener *pairListener
+	shim    *shim.Client
+	streams *stream.Service
+	stats   *stats.Reader
 }
 
 // New reads what the machine can do and prepares a Server. It starts nothing, and reads no record.
@@ -107,27 +106,26 @@ func New(cfg Config) (*Server, error) {
 	cgroups := cgroup.New(host.Cgroups, cfg.CgroupParent, cfg.Log)
 	broker := events.New(table)
 	supervised := supervisor.New(cfg.Dir, cfg.Shim, cgroups, cfg.Logs, cfg.Log)
-	server := &Server{
-		cfg:          cfg,
-		log:          cfg.Log,
-		host:         host,
-		table:        table,
-		cgroups:      cgroups,
-		supervisor:   supervised,
-		specs:        sealed.New(cfg.Dir),
-		events:       broker,
-		network:      podnet.New(cfg.Network, cfg.Connected, broker, cfg.Marks, cfg.Log),
-		users:        userns.New(cfg.Shim, table, cfg.Snapshots, cfg.Log),
-		shim:         supervised.Client(),
-		base:         &url.URL{},
-		pairListener: newPairListener(),
+	specs := sealed.New(cfg.Dir)
+	streams, err := stream.New(table, specs, supervised.Client(), cfg.StreamTCP, cfg.Log)
+	if err != nil {
+		return nil, err
 	}
-	sc := streaming.DefaultConfig
-	sc.BaseURL = server.base
-	if server.stream, err = streaming.NewServer(sc, streams{server}); err != nil {
-		return nil, fmt.Errorf("make streaming server: %w", err)
-	}
-	return server, nil
+	return &Server{
+		cfg:        cfg,
+		log:        cfg.Log,
+		host:       host,
+		table:      table,
+		cgroups:    cgroups,
+		supervisor: supervised,
+		specs:      specs,
+		events:     broker,
+		network:    podnet.New(cfg.Network, cfg.Connected, broker, cfg.Marks, cfg.Log),
+		users:      userns.New(cfg.Shim, table, cfg.Snapshots, cfg.Log),
+		shim:       supervised.Client(),
+		streams:    streams,
+		stats:      stats.New(table, cgroups, cfg.Snapshots, cfg.Dir),
+	}, nil
 }
 
 // Run loads the sandboxes and containers of earlier runs, calls ready and serves until ctx is done. Containers keep
@@ -143,7 +141,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	var wg sync.WaitGroup
-	stopStreams, err := s.serveStreams(ctx, &wg)
+	stopStreams, err := s.streams.Serve(ctx, &wg)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package stream
 
 import (
 	"context"
@@ -21,10 +21,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// Streams of exec, attach and port-forward never cross the node's network unencrypted, where a pod could intercept
-// them. The kubelet in this process gets them over socket pairs, clients of the CRI socket over TLS. Each URL is valid
-// once and cannot be guessed.
 
 // pairListener is a net.Listener whose connections are socket pairs that dial makes, in this process only.
 type pairListener struct {
@@ -87,16 +83,16 @@ func (p *pairListener) dial(ctx context.Context) (net.Conn, error) {
 	return nil, fmt.Errorf("connect to the runtime's streams: %w", err)
 }
 
-// DialStreams connects a kubelet in this process to the server of the URLs of Exec, Attach and PortForward.
-func (s *Server) DialStreams(ctx context.Context) (net.Conn, error) { return s.pairListener.dial(ctx) }
+// Dial connects a kubelet in this process to the server of the URLs of Exec, Attach and PortForward.
+func (s *Service) Dial(ctx context.Context) (net.Conn, error) { return s.pair.dial(ctx) }
 
-// serveStreams serves the URLs of streams until stop is called.
-func (s *Server) serveStreams(ctx context.Context, wg *sync.WaitGroup) (stop func(), err error) {
-	web := &http.Server{Handler: s.stream, ReadHeaderTimeout: 10 * time.Second}
-	listeners := []net.Listener{s.pairListener}
+// Serve serves the URLs of streams until stop is called.
+func (s *Service) Serve(ctx context.Context, wg *sync.WaitGroup) (stop func(), err error) {
+	web := &http.Server{Handler: s.urls, ReadHeaderTimeout: 10 * time.Second}
+	listeners := []net.Listener{s.pair}
 	s.base.Scheme = "http"
 	s.base.Host = "streams"
-	if s.cfg.StreamTCP {
+	if s.tcp {
 		var lc net.ListenConfig
 		listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package stats
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"slices"
@@ -331,15 +330,13 @@ var netMetrics = []netMetric{
 // metricLabels are the label keys of every metric, in order.
 var metricLabels = []string{"id", "name", "image"}
 
-// ListMetricDescriptors describes the metrics of ListPodSandboxMetrics.
-func (s *Server) ListMetricDescriptors(
-	context.Context, *runtimeapi.ListMetricDescriptorsRequest,
-) (*runtimeapi.ListMetricDescriptorsResponse, error) {
-	out := &runtimeapi.ListMetricDescriptorsResponse{}
+// Descriptors describes the metrics of Metrics.
+func Descriptors() []*runtimeapi.MetricDescriptor {
+	var out []*runtimeapi.MetricDescriptor
 	last := ""
 	for _, m := range podMetrics {
 		if m.name != last { // a metric is in the list once for each set of label values
-			out.Descriptors = append(out.Descriptors, &runtimeapi.MetricDescriptor{
+			out = append(out, &runtimeapi.MetricDescriptor{
 				Name:      m.name,
 				Help:      m.help,
 				LabelKeys: slices.Concat(metricLabels, m.keys),
@@ -348,27 +345,25 @@ func (s *Server) ListMetricDescriptors(
 		last = m.name
 	}
 	for _, m := range netMetrics {
-		out.Descriptors = append(out.Descriptors, &runtimeapi.MetricDescriptor{
+		out = append(out, &runtimeapi.MetricDescriptor{
 			Name:      m.name,
 			Help:      m.help,
 			LabelKeys: slices.Concat(metricLabels, []string{"interface"}),
 		})
 	}
-	return out, nil
+	return out
 }
 
-// ListPodSandboxMetrics reads the metrics of the running containers of ready pods.
-func (s *Server) ListPodSandboxMetrics(
-	context.Context, *runtimeapi.ListPodSandboxMetricsRequest,
-) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
-	out := &runtimeapi.ListPodSandboxMetricsResponse{}
-	for _, sb := range s.table.Sandboxes("", nil) {
+// Metrics reads the metrics of the running containers of ready pods.
+func (r *Reader) Metrics() ([]*runtimeapi.PodSandboxMetrics, error) {
+	var out []*runtimeapi.PodSandboxMetrics
+	for _, sb := range r.table.Sandboxes("", nil) {
 		if !sb.Record().Ready {
 			continue
 		}
-		pod := &runtimeapi.PodSandboxMetrics{PodSandboxId: sb.ID, Metrics: s.networkMetrics(sb)}
-		for _, c := range s.table.ContainersOf(sb.ID) {
-			m, err := s.containerMetrics(c)
+		pod := &runtimeapi.PodSandboxMetrics{PodSandboxId: sb.ID, Metrics: networkMetrics(sb)}
+		for _, c := range r.table.ContainersOf(sb.ID) {
+			m, err := r.containerMetrics(c)
 			if err != nil {
 				return nil, fault.Wrap(err, "metrics of container %s", c.ID)
 			}
@@ -376,45 +371,45 @@ func (s *Server) ListPodSandboxMetrics(
 				pod.ContainerMetrics = append(pod.ContainerMetrics, m)
 			}
 		}
-		out.PodMetrics = append(out.PodMetrics, pod)
+		out = append(out, pod)
 	}
 	return out, nil
 }
 
 // containerMetrics returns nil for a container that does not run.
-func (s *Server) containerMetrics(ctr *pods.Container) (*runtimeapi.ContainerMetrics, error) {
-	r := metricsInput{now: time.Now(), rec: ctr.Record()}
-	if r.rec.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+func (r *Reader) containerMetrics(ctr *pods.Container) (*runtimeapi.ContainerMetrics, error) {
+	in := metricsInput{now: time.Now(), rec: ctr.Record()}
+	if !in.rec.Running() {
 		return nil, nil
 	}
 	var err error
-	if r.stats, err = s.containerStats(ctr); err != nil {
+	if in.stats, err = r.ofContainer(ctr); err != nil {
 		return nil, err
 	}
-	if r.detail, err = s.cgroups.Detail(r.rec.CgroupPath); errors.Is(err, fs.ErrNotExist) {
+	if in.detail, err = r.cgroups.Detail(in.rec.CgroupPath); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it just ended
 	} else if err != nil {
 		return nil, err
 	}
-	if err := unix.Statfs(s.cfg.Dir, &r.disk); err != nil {
+	if err := unix.Statfs(r.dir, &in.disk); err != nil {
 		return nil, err
 	}
 	out := &runtimeapi.ContainerMetrics{ContainerId: ctr.ID}
-	labels := []string{ctr.ID, r.rec.Config.V.GetMetadata().GetName(), r.rec.Image().GetImage()}
+	labels := []string{ctr.ID, in.rec.Config.V.GetMetadata().GetName(), in.rec.Image().GetImage()}
 	for _, m := range podMetrics {
 		out.Metrics = append(out.Metrics, &runtimeapi.Metric{
 			Name:        m.name,
-			Timestamp:   r.now.UnixNano(),
+			Timestamp:   in.now.UnixNano(),
 			MetricType:  m.kind,
 			LabelValues: slices.Concat(labels, m.values),
-			Value:       value(m.of(&r)),
+			Value:       value(m.of(&in)),
 		})
 	}
 	return out, nil
 }
 
 // networkMetrics returns the counters of the pod's interfaces.
-func (s *Server) networkMetrics(sb *pods.Sandbox) []*runtimeapi.Metric {
+func networkMetrics(sb *pods.Sandbox) []*runtimeapi.Metric {
 	rec := sb.Record()
 	if !slices.Contains(rec.OwnNamespaces(), linux.NetworkNamespace) {
 		return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package stream
 
 import (
 	"context"
@@ -31,10 +31,10 @@ const maxExecOutput = 16 << 20
 const execDrain = time.Second
 
 // ExecSync runs a command in a container and returns its output. After the timeout the command is killed.
-func (s *Server) ExecSync(
+func (s *Service) ExecSync(
 	ctx context.Context, request *runtimeapi.ExecSyncRequest,
 ) (*runtimeapi.ExecSyncResponse, error) {
-	container, process, err := s.execProcess(request.GetContainerId(), request.GetCmd(), false)
+	container, process, err := s.process(request.GetContainerId(), request.GetCmd(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -76,14 +76,14 @@ func (s *Server) ExecSync(
 	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil
 }
 
-// execProcess returns the container's process with another command.
-func (s *Server) execProcess(id string, cmd []string, tty bool) (*pods.Container, *specs.Process, error) {
+// process returns the container's process with another command.
+func (s *Service) process(id string, cmd []string, tty bool) (*pods.Container, *specs.Process, error) {
 	ctr, err := s.table.Container(id)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := ctr.Record()
-	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if !r.Running() {
 		return nil, nil, fault.FailedPrecondition("exec in container %s: it is in state %s", ctr.ID, r.State())
 	}
 	if len(cmd) == 0 || cmd[0] == "" {

@@ -1,62 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package stats
 
 import (
-	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/runtime/cgroup"
 	"keelson/runtime/fault"
 	"keelson/runtime/pods"
+	"keelson/runtime/snapshot"
 )
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// ContainerStats returns a container's usage; one that does not run has disk usage only.
-func (s *Server) ContainerStats(
-	_ context.Context, r *runtimeapi.ContainerStatsRequest,
-) (*runtimeapi.ContainerStatsResponse, error) {
-	c, err := s.table.Container(r.GetContainerId())
+// Reader reads the usage of the containers and pods of a table.
+type Reader struct {
+	table     *pods.Table
+	cgroups   *cgroup.Tree
+	snapshots *snapshot.Store
+	dir       string
+}
+
+// New makes a Reader; dir is on the file system of the containers' root file systems.
+func New(table *pods.Table, cgroups *cgroup.Tree, snapshots *snapshot.Store, dir string) *Reader {
+	return &Reader{
+		table:     table,
+		cgroups:   cgroups,
+		snapshots: snapshots,
+		dir:       dir,
+	}
+}
+
+// Container returns a container's usage; one that does not run has disk usage only.
+func (r *Reader) Container(id string) (*runtimeapi.ContainerStats, error) {
+	c, err := r.table.Container(id)
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.containerStats(c)
-	if err != nil {
-		return nil, fault.Wrap(err, "stats of container %s", c.ID)
-	}
-	return &runtimeapi.ContainerStatsResponse{Stats: st}, nil
+	st, err := r.ofContainer(c)
+	return st, fault.Wrap(err, "stats of container %s", c.ID)
 }
 
-// ListContainerStats returns the usage of running containers.
-func (s *Server) ListContainerStats(
-	_ context.Context, r *runtimeapi.ListContainerStatsRequest,
-) (*runtimeapi.ListContainerStatsResponse, error) {
-	q := r.GetFilter()
-	out := &runtimeapi.ListContainerStatsResponse{}
-	for _, c := range s.table.Containers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
-		rec := c.Record()
-		if rec.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+// Containers returns the usage of running containers.
+func (r *Reader) Containers(q *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	var out []*runtimeapi.ContainerStats
+	for _, c := range r.table.Containers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
+		if rec := c.Record(); !rec.Running() {
 			continue
 		}
-		st, err := s.containerStats(c)
+		st, err := r.ofContainer(c)
 		if err != nil {
 			return nil, fault.Wrap(err, "stats of container %s", c.ID)
 		}
-		out.Stats = append(out.Stats, st)
+		out = append(out, st)
 	}
 	return out, nil
 }
 
-func (s *Server) containerStats(ctr *pods.Container) (*runtimeapi.ContainerStats, error) {
+func (r *Reader) ofContainer(ctr *pods.Container) (*runtimeapi.ContainerStats, error) {
 	record := ctr.Record()
 	now := time.Now()
 	st := &runtimeapi.ContainerStats{
@@ -66,12 +73,12 @@ func (s *Server) containerStats(ctr *pods.Container) (*runtimeapi.ContainerStats
 			Labels:      record.Config.V.GetLabels(),
 			Annotations: record.Config.V.GetAnnotations(),
 		},
-		WritableLayer: s.diskUsage(ctr, now),
+		WritableLayer: r.diskUsage(ctr, now),
 	}
 	if record.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return st, nil
 	}
-	u, err := s.cgroups.Usage(record.CgroupPath)
+	u, err := r.cgroups.Usage(record.CgroupPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, nil // it just ended
 	}
@@ -108,9 +115,9 @@ func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *pods.Rate) (*runti
 	}, memoryUsage
 }
 
-func (s *Server) diskUsage(ctr *pods.Container, now time.Time) *runtimeapi.FilesystemUsage {
+func (r *Reader) diskUsage(ctr *pods.Container, now time.Time) *runtimeapi.FilesystemUsage {
 	disk, err := ctr.Disk.Usage(now, func() (bytes, inodes int64, err error) {
-		u, err := s.cfg.Snapshots.Usage(ctr.ID)
+		u, err := r.snapshots.Usage(ctr.ID)
 		return u.Bytes, u.Inodes, err
 	})
 	if err != nil {
@@ -118,61 +125,54 @@ func (s *Server) diskUsage(ctr *pods.Container, now time.Time) *runtimeapi.Files
 	}
 	return &runtimeapi.FilesystemUsage{
 		Timestamp:  disk.At.UnixNano(),
-		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(ctr.ID)},
+		FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: r.snapshots.Path(ctr.ID)},
 		UsedBytes:  value(uint64(disk.Bytes)),
 		InodesUsed: value(uint64(disk.Inodes)),
 	}
 }
 
-// PodSandboxStats returns the usage of a pod and its containers.
-func (s *Server) PodSandboxStats(
-	_ context.Context, r *runtimeapi.PodSandboxStatsRequest,
-) (*runtimeapi.PodSandboxStatsResponse, error) {
-	sb, err := s.table.Sandbox(r.GetPodSandboxId())
+// Pod returns the usage of a pod and its containers.
+func (r *Reader) Pod(id string) (*runtimeapi.PodSandboxStats, error) {
+	sb, err := r.table.Sandbox(id)
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.podStats(sb)
-	if err != nil {
-		return nil, fault.Wrap(err, "stats of pod sandbox %s", sb.ID)
-	}
-	return &runtimeapi.PodSandboxStatsResponse{Stats: st}, nil
+	st, err := r.ofPod(sb)
+	return st, fault.Wrap(err, "stats of pod sandbox %s", sb.ID)
 }
 
-// ListPodSandboxStats returns the usage of ready pods.
-func (s *Server) ListPodSandboxStats(
-	_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest,
-) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	out := &runtimeapi.ListPodSandboxStatsResponse{}
-	for _, sb := range s.table.Sandboxes(r.GetFilter().GetId(), r.GetFilter().GetLabelSelector()) {
+// Pods returns the usage of ready pods.
+func (r *Reader) Pods(q *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+	var out []*runtimeapi.PodSandboxStats
+	for _, sb := range r.table.Sandboxes(q.GetId(), q.GetLabelSelector()) {
 		if !sb.Record().Ready {
 			continue
 		}
-		st, err := s.podStats(sb)
+		st, err := r.ofPod(sb)
 		if err != nil {
 			return nil, fault.Wrap(err, "stats of pod sandbox %s", sb.ID)
 		}
-		out.Stats = append(out.Stats, st)
+		out = append(out, st)
 	}
 	return out, nil
 }
 
-func (s *Server) podStats(sb *pods.Sandbox) (*runtimeapi.PodSandboxStats, error) {
+func (r *Reader) ofPod(sb *pods.Sandbox) (*runtimeapi.PodSandboxStats, error) {
 	rec := sb.Record()
 	now := time.Now()
 	stats := &runtimeapi.LinuxPodSandboxStats{}
-	for _, c := range s.table.ContainersOf(sb.ID) {
+	for _, c := range r.table.ContainersOf(sb.ID) {
 		if rec := c.Record(); rec.State() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			st, err := s.containerStats(c)
+			st, err := r.ofContainer(c)
 			if err != nil {
 				return nil, err
 			}
 			stats.Containers = append(stats.Containers, st)
 		}
 	}
-	cgroup := s.cgroups.OfPod(&rec)
-	u, err := s.cgroups.Usage(cgroup)
-	if cgroup == s.cgroups.Parent() { // it is shared by all pods
+	cgroup := r.cgroups.OfPod(&rec)
+	u, err := r.cgroups.Usage(cgroup)
+	if cgroup == r.cgroups.Parent() { // it is shared by all pods
 		stats.Cpu, stats.Memory = sum(stats.Containers, now)
 	} else if err == nil {
 		stats.Cpu, stats.Memory = usage(u, now, &sb.CPU)
@@ -224,69 +224,4 @@ func sum(containers []*runtimeapi.ContainerStats, now time.Time) (*runtimeapi.Cp
 		MajorPageFaults: add(func(c *stats) *number { return c.GetMemory().GetMajorPageFaults() }),
 	}
 	return cpu, memory
-}
-
-// networkUsage reads the counters of the pod's interfaces; nil when it cannot, because the pod is being removed.
-func networkUsage(ns string, now time.Time) *runtimeapi.NetworkUsage {
-	all := interfaces(ns)
-	if all == nil {
-		return nil
-	}
-	out := &runtimeapi.NetworkUsage{Timestamp: now.UnixNano()}
-	for _, counters := range all {
-		if counters.name == "lo" {
-			continue
-		}
-		i := &runtimeapi.NetworkInterfaceUsage{
-			Name:     counters.name,
-			RxBytes:  value(counters.rx[0]),
-			RxErrors: value(counters.rx[2]),
-			TxBytes:  value(counters.tx[0]),
-			TxErrors: value(counters.tx[2]),
-		}
-		if out.DefaultInterface == nil || counters.name == "eth0" {
-			out.DefaultInterface = i
-		}
-		out.Interfaces = append(out.Interfaces, i)
-	}
-	return out
-}
-
-// counters holds bytes, packets, errors and drops of one interface, received and sent.
-type counters struct {
-	name   string
-	rx, tx [4]uint64
-}
-
-// interfaces reads the counters of the interfaces of a network namespace; nil when it cannot.
-func interfaces(ns string) []counters {
-	var raw []byte
-	err := linux.InNetwork(ns, func() (err error) {
-		raw, err = os.ReadFile("/proc/thread-self/net/dev")
-		return err
-	})
-	if err != nil {
-		return nil
-	}
-	return parseInterfaces(string(raw))
-}
-
-// parseInterfaces reads /proc/net/dev: two lines of heading, then "name:" with eight numbers received and eight sent,
-// the first four of which are bytes, packets, errors, dropped.
-func parseInterfaces(dev string) []counters {
-	var out []counters
-	for line := range strings.Lines(dev) {
-		name, rest, ok := strings.Cut(line, ":")
-		f := strings.Fields(rest)
-		if !ok || len(f) < 12 {
-			continue
-		}
-		c := counters{name: strings.TrimSpace(name)}
-		for i := range 4 {
-			c.rx[i], _ = strconv.ParseUint(f[i], 10, 64) // the kernel writes numbers
-			c.tx[i], _ = strconv.ParseUint(f[8+i], 10, 64)
-		}
-		out = append(out, c)
-	}
-	return out
 }
