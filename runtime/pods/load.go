@@ -94,6 +94,24 @@ func (t *Table) LoadContainers(drop func(*Container) error, adopt func(*Containe
 	return nil
 }
 
+// RecordedSandboxes returns the ids of all sandboxes on disk, also of those whose records cannot be read.
+func (t *Table) RecordedSandboxes() []string { return dirNames(t.SandboxesDir()) }
+
+// RecordedContainers returns the ids of all containers on disk, also of those whose records cannot be read.
+func (t *Table) RecordedContainers() []string { return dirNames(t.ContainersDir()) }
+
+func dirNames(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // it does not exist
+	}
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
 // readRecord reads a record from its file or, when that is damaged, from its copy (see lib/record). restored: the copy
 // was used, and the caller must write the record again. Damaged files are moved to damagedDir.
 func (t *Table) readRecord(path string, decode func([]byte) error) (restored bool, err error) {

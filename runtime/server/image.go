@@ -18,8 +18,17 @@ import (
 	"keelson/runtime/podnet"
 )
 
+// images is CRI's image service over the image store. Server has it as a part, because CRI serves both services on one
+// socket. It has no lock and no record: the store has.
+type images struct {
+	runtimeapi.UnimplementedImageServiceServer
+
+	store *image.Store
+	marks *event.Recorder
+}
+
 // PullImage pulls an image if it is not present. Progress is reported as marks of the pod that needs it.
-func (s *Server) PullImage(
+func (s *images) PullImage(
 	ctx context.Context, request *runtimeapi.PullImageRequest,
 ) (*runtimeapi.PullImageResponse, error) {
 	ref := request.GetImage().GetImage()
@@ -37,7 +46,7 @@ func (s *Server) PullImage(
 			RegistryToken: a.GetRegistryToken(),
 		}
 	}
-	img, err := s.cfg.Images.Pull(ctx, image.Request{
+	img, err := s.store.Pull(ctx, image.Request{
 		Ref:      ref,
 		Auth:     auth,
 		Tenant:   request.GetSandboxConfig().GetMetadata().GetNamespace(),
@@ -62,7 +71,7 @@ func addImportHint(err error) error {
 const progressInterval = 500 * time.Millisecond
 
 // progress returns the progress callback of a pull; nil when the pull is not for a pod.
-func (s *Server) progress(request *runtimeapi.PullImageRequest) image.Progress {
+func (s *images) progress(request *runtimeapi.PullImageRequest) image.Progress {
 	pod := request.GetSandboxConfig().GetMetadata()
 	if pod.GetUid() == "" {
 		return nil
@@ -75,7 +84,7 @@ func (s *Server) progress(request *runtimeapi.PullImageRequest) image.Progress {
 			return
 		}
 		last = now
-		s.cfg.Marks.Emit(event.Event{
+		s.marks.Emit(event.Event{
 			Step:      event.StepImage,
 			Component: "runtime",
 			At:        begin,
@@ -87,28 +96,28 @@ func (s *Server) progress(request *runtimeapi.PullImageRequest) image.Progress {
 }
 
 // ListImages lists images, or the one that the filter names.
-func (s *Server) ListImages(
+func (s *images) ListImages(
 	_ context.Context, r *runtimeapi.ListImagesRequest,
 ) (*runtimeapi.ListImagesResponse, error) {
 	out := &runtimeapi.ListImagesResponse{}
 	if ref := r.GetFilter().GetImage().GetImage(); ref != "" {
-		if img, ok := s.cfg.Images.Get(ref); ok {
+		if img, ok := s.store.Get(ref); ok {
 			out.Images = append(out.Images, criImage(img))
 		}
 		return out, nil
 	}
-	for _, img := range s.cfg.Images.List() {
+	for _, img := range s.store.List() {
 		out.Images = append(out.Images, criImage(img))
 	}
 	return out, nil
 }
 
 // ImageStatus returns no image for an absent one; CRI defines that as no error.
-func (s *Server) ImageStatus(
+func (s *images) ImageStatus(
 	_ context.Context, r *runtimeapi.ImageStatusRequest,
 ) (*runtimeapi.ImageStatusResponse, error) {
 	out := &runtimeapi.ImageStatusResponse{}
-	if img, ok := s.cfg.Images.Get(r.GetImage().GetImage()); ok {
+	if img, ok := s.store.Get(r.GetImage().GetImage()); ok {
 		out.Image = criImage(img)
 		if r.GetVerbose() {
 			out.Info = map[string]string{"config": strings.Join(append(img.Config.Entrypoint, img.Config.Cmd...), " ")}
@@ -137,15 +146,15 @@ func criImage(img image.Image) *runtimeapi.Image {
 }
 
 // RemoveImage removes an image and all its names. An absent one is not an error; the built-in image stays.
-func (s *Server) RemoveImage(
+func (s *images) RemoveImage(
 	ctx context.Context, r *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
-	img, ok := s.cfg.Images.Get(ref)
+	img, ok := s.store.Get(ref)
 	if !ok {
 		return &runtimeapi.RemoveImageResponse{}, nil
 	}
-	err := s.cfg.Images.Remove(ctx, img.ID)
+	err := s.store.Remove(ctx, img.ID)
 	if err != nil && !errors.Is(err, image.ErrNotFound) {
 		return nil, fault.Wrap(err, "remove image %s", ref)
 	}
@@ -153,8 +162,8 @@ func (s *Server) RemoveImage(
 }
 
 // ImageFsInfo returns the disk usage of images and containers.
-func (s *Server) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	u, err := s.cfg.Images.FsInfo()
+func (s *images) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+	u, err := s.store.FsInfo()
 	if err != nil {
 		return nil, fault.Wrap(err, "image file system")
 	}

@@ -28,7 +28,7 @@ func inChunks[T any](items []T, send func([]T) error) error {
 func (s *Server) StreamPodSandboxes(
 	r *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse],
 ) error {
-	return inChunks(s.listSandboxes(r.GetFilter()), func(p []*runtimeapi.PodSandbox) error {
+	return inChunks(s.sandboxes.List(r.GetFilter()), func(p []*runtimeapi.PodSandbox) error {
 		return out.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: p})
 	})
 }
@@ -37,7 +37,7 @@ func (s *Server) StreamPodSandboxes(
 func (s *Server) StreamContainers(
 	r *runtimeapi.StreamContainersRequest, out grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse],
 ) error {
-	return inChunks(s.listContainers(r.GetFilter()), func(p []*runtimeapi.Container) error {
+	return inChunks(s.containers.List(r.GetFilter()), func(p []*runtimeapi.Container) error {
 		return out.Send(&runtimeapi.StreamContainersResponse{Containers: p})
 	})
 }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server implements CRI v1, one file per verb. Package runtime makes a Server; the kubelet calls it through
-// package cri. It uses image, snapshot and oci for what a container is made of, and the supervisor (package shim) to
-// run it. It never calls the API server.
+// Package server is the CRI face of the runtime: it makes the parts of which a runtime consists, in a straight line,
+// and turns CRI requests into calls of them. Package runtime makes a Server; the kubelet calls it through package cri.
+// It never calls the API server, and does by itself nothing that one of its parts could do.
 //
-// There is no pause container. A pod's network, IPC and UTS namespaces are held by bind mounts below the pod's
-// directory. A PID namespace ends with its first process, so only a pod whose containers share one has a holder
-// process, of a few hundred kB.
+//	         server
+//	   +-------+-------+---------+---------+
+//	sandbox -> container      stream     stats     what CRI's verbs are about
+//	   |       |       |         |         |
+//	podnet  userns  sealed  supervisor  cgroup     what they need of the machine
+//	   +-------+-------+---------+---------+
+//	             pods, events                      what is known, and who learns of it
 //
 // Invariants:
-//  1. The record of a sandbox or container is written before anything is made in the kernel, and deleted after all of
-//     that is removed. So the next start finds whatever a crash left incomplete, and removes it.
-//  2. The supervisor knows which containers run; the records say what they are. load compares the two at the start.
-//  3. Stop and Remove are idempotent; an unknown id is not an error.
+//  1. What a part needs is an argument of its constructor; arrows go down only, and no part knows this package.
+//  2. The records of sandboxes and containers, and the order of their locks, are those of package pods. The supervisor
+//     knows which containers run. load compares the two at the start, before ready is called.
+//  3. A verb checks nothing that its part checks too. Errors have their gRPC codes from the part (package fault).
 package server
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -32,10 +32,12 @@ import (
 	"keelson/lib/linux"
 	"keelson/lib/logrotate"
 	"keelson/runtime/cgroup"
+	"keelson/runtime/container"
 	"keelson/runtime/events"
 	"keelson/runtime/image"
 	"keelson/runtime/podnet"
 	"keelson/runtime/pods"
+	"keelson/runtime/sandbox"
 	"keelson/runtime/sealed"
 	"keelson/runtime/shim"
 	"keelson/runtime/snapshot"
@@ -77,12 +79,9 @@ type Config struct {
 // Server implements cri.Server. Its methods may be called while Run runs.
 type Server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
-	runtimeapi.UnimplementedImageServiceServer
+	images
 
-	cfg  Config
-	log  *slog.Logger
-	host linux.Facts
-
+	host       linux.Facts
 	table      *pods.Table
 	cgroups    *cgroup.Tree
 	supervisor *supervisor.Supervisor
@@ -90,41 +89,69 @@ type Server struct {
 	events     *events.Broker
 	network    *podnet.Connector
 	users      *userns.Support
-
-	shim    *shim.Client
-	streams *stream.Service
-	stats   *stats.Reader
+	containers *container.Service
+	sandboxes  *sandbox.Service
+	streams    *stream.Service
+	stats      *stats.Reader
+	log        *slog.Logger
 }
 
-// New reads what the machine can do and prepares a Server. It starts nothing, and reads no record.
+// New reads what the machine can do and makes the parts of a Server. It starts nothing, and reads no record.
 func New(cfg Config) (*Server, error) {
 	host, err := linux.Detect()
 	if err != nil {
 		return nil, err
 	}
 	table := pods.NewTable(cfg.Dir, cfg.Log)
-	cgroups := cgroup.New(host.Cgroups, cfg.CgroupParent, cfg.Log)
 	broker := events.New(table)
+	cgroups := cgroup.New(host.Cgroups, cfg.CgroupParent, cfg.Log)
 	supervised := supervisor.New(cfg.Dir, cfg.Shim, cgroups, cfg.Logs, cfg.Log)
 	specs := sealed.New(cfg.Dir)
 	streams, err := stream.New(table, specs, supervised.Client(), cfg.StreamTCP, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
+	network := podnet.New(cfg.Network, cfg.Connected, broker, cfg.Marks, cfg.Log)
+	users := userns.New(cfg.Shim, table, cfg.Snapshots, cfg.Log)
+	containers := container.New(container.Config{
+		Table:     table,
+		Shim:      supervised.Client(),
+		Specs:     specs,
+		Images:    cfg.Images,
+		Snapshots: cfg.Snapshots,
+		Users:     users,
+		Cgroups:   cgroups,
+		Events:    broker,
+		Host:      host,
+		Log:       cfg.Log,
+		CDIDirs:   cfg.CDIDirs,
+		HostPath:  cfg.HostPath,
+	})
+	sandboxes := sandbox.New(sandbox.Config{
+		Table:      table,
+		Containers: containers,
+		Shim:       supervised.Client(),
+		Network:    network,
+		Users:      users,
+		Cgroups:    cgroups,
+		Events:     broker,
+		Log:        cfg.Log,
+	})
 	return &Server{
-		cfg:        cfg,
-		log:        cfg.Log,
+		images:     images{store: cfg.Images, marks: cfg.Marks},
 		host:       host,
 		table:      table,
 		cgroups:    cgroups,
 		supervisor: supervised,
 		specs:      specs,
 		events:     broker,
-		network:    podnet.New(cfg.Network, cfg.Connected, broker, cfg.Marks, cfg.Log),
-		users:      userns.New(cfg.Shim, table, cfg.Snapshots, cfg.Log),
-		shim:       supervised.Client(),
+		network:    network,
+		users:      users,
+		containers: containers,
+		sandboxes:  sandboxes,
 		streams:    streams,
 		stats:      stats.New(table, cgroups, cfg.Snapshots, cfg.Dir),
+		log:        cfg.Log,
 	}, nil
 }
 
@@ -151,7 +178,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		s.supervisor.Watch(ctx, supervisor.Observer{
 			Load:      func(all []shim.State) error { return s.load(ctx, all) },
 			Reconcile: s.reconcile,
-			Exited:    s.recordExit,
+			Exited:    s.exited,
 		}, loaded)
 	})
 	select {
@@ -180,46 +207,6 @@ func (s *Server) Purge(ctx context.Context, waiting func(what string)) error {
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
-	errs := []error{err}
-	for _, id := range dirNames(s.table.SandboxesDir()) {
-		errs = append(errs, s.purgeSandbox(ctx, id))
-	}
-	for _, id := range dirNames(s.table.ContainersDir()) {
-		errs = append(errs, removeAll(filepath.Join(s.table.ContainersDir(), id)))
-	}
-	// No record was loaded, so every snapshot is one without a container.
-	errs = append(errs, s.sweepSnapshots(ctx), s.cgroups.Remove(s.cgroups.Parent()), s.specs.Close())
-	return errors.Join(errs...)
-}
-
-func dirNames(dir string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // it does not exist
-	}
-	out := make([]string, 0, len(entries))
-	for _, e := range entries {
-		out = append(out, e.Name())
-	}
-	return out
-}
-
-func (s *Server) purgeSandbox(ctx context.Context, id string) error {
-	sb := s.table.NewSandbox(pods.SandboxRecord{ID: id})
-	kinds := []linux.Namespace{
-		linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pods.PIDNamespace,
-	}
-	err := errors.Join(s.network.Detach(ctx, id), linux.Release(sb.NS(""), kinds), linux.Unmount(sb.Shm()))
-	if err != nil {
-		return err
-	}
-	return removeAll(sb.Dir)
-}
-
-// removeAll deletes a directory. The caller has unmounted everything in it.
-func removeAll(dir string) error {
-	if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return nil
+	return errors.Join(err, s.sandboxes.Purge(ctx), s.containers.Purge(ctx), s.cgroups.Remove(s.cgroups.Parent()),
+		s.specs.Close())
 }

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
@@ -36,7 +34,7 @@ func (s *Server) Status(
 	ctx context.Context, statusRequest *runtimeapi.StatusRequest,
 ) (*runtimeapi.StatusResponse, error) {
 	ready := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: true}
-	if _, err := s.shim.Hello(ctx); err != nil {
+	if _, err := s.supervisor.Client().Hello(ctx); err != nil {
 		ready.Status = false
 		ready.Reason = "ContainerSupervisorDown"
 		ready.Message = err.Error()
@@ -79,13 +77,6 @@ func (s *Server) UpdateRuntimeConfig(
 	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
 ) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
-}
-
-// CheckpointContainer is not supported.
-func (s *Server) CheckpointContainer(
-	context.Context, *runtimeapi.CheckpointContainerRequest,
-) (*runtimeapi.CheckpointContainerResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "keelson does not checkpoint containers")
 }
 
 // GetContainerEvents streams events until the client disconnects.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package container
 
 import (
 	"slices"
@@ -16,9 +16,15 @@ import (
 // maxCDIDevices bounds the CDI devices of one container.
 const maxCDIDevices = 1024
 
-// injectCDI adds the container edits of its CDI devices to the OCI spec. The CDI specifications of the machine are read
+// injector adds the container edits of CDI devices to OCI specs; see Config for its fields.
+type injector struct {
+	dirs     []string
+	hostPath func(string) string
+}
+
+// inject adds the container edits of its CDI devices to the OCI spec. The CDI specifications of the machine are read
 // each time: a device plugin or DRA driver may have written them a moment before. Only root can write them.
-func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
+func (in *injector) inject(c *runtimeapi.ContainerConfig, spec *specs.Spec) error {
 	var names []string
 	for _, d := range c.GetCDIDevices() {
 		names = append(names, d.GetName())
@@ -29,7 +35,7 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	case len(names) > maxCDIDevices:
 		return fault.InvalidArgument("%d CDI devices, more than %d", len(names), maxCDIDevices)
 	}
-	dirs := s.cfg.CDIDirs
+	dirs := in.dirs
 	if len(dirs) == 0 {
 		dirs = cdi.DefaultSpecDirs
 	}
@@ -37,7 +43,7 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	if err != nil {
 		return fault.FailedPrecondition("read CDI specifications: %v", err)
 	}
-	s.resolveCDIMounts(known, names)
+	in.resolveMounts(known, names)
 	missing, err := known.InjectDevices(spec, names...)
 	if len(missing) > 0 {
 		var why strings.Builder
@@ -55,10 +61,10 @@ func (s *Server) injectCDI(c *runtimeapi.ContainerConfig, spec *specs.Spec) erro
 	return nil
 }
 
-// resolveCDIMounts replaces the sources of mounts that the devices' specifications name by Config.HostPath. known is
+// resolveMounts replaces the sources of mounts that the devices' specifications name by hostPath. known is
 // this call's own.
-func (s *Server) resolveCDIMounts(known *cdi.Cache, names []string) {
-	if s.cfg.HostPath == nil {
+func (in *injector) resolveMounts(known *cdi.Cache, names []string) {
+	if in.hostPath == nil {
 		return
 	}
 	specifications := map[*cdi.Spec]bool{}
@@ -68,12 +74,12 @@ func (s *Server) resolveCDIMounts(known *cdi.Cache, names []string) {
 			continue // InjectDevices tells
 		}
 		mounts := d.ContainerEdits.Mounts
-		if in := d.GetSpec(); !specifications[in] {
-			specifications[in] = true
-			mounts = slices.Concat(mounts, in.ContainerEdits.Mounts)
+		if whole := d.GetSpec(); !specifications[whole] {
+			specifications[whole] = true
+			mounts = slices.Concat(mounts, whole.ContainerEdits.Mounts)
 		}
 		for _, m := range mounts {
-			m.HostPath = s.cfg.HostPath(m.HostPath)
+			m.HostPath = in.hostPath(m.HostPath)
 		}
 	}
 }

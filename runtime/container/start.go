@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package container
 
 import (
 	"context"
@@ -14,17 +14,15 @@ import (
 	"keelson/runtime/shim"
 )
 
-// StartContainer runs a created container.
-func (s *Server) StartContainer(
-	ctx context.Context, r *runtimeapi.StartContainerRequest,
-) (*runtimeapi.StartContainerResponse, error) {
-	container, err := s.table.Container(r.GetContainerId())
+// Start runs a created container.
+func (s *Service) Start(ctx context.Context, id string) error {
+	container, err := s.table.Container(id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sb, err := s.table.Sandbox(container.Record().SandboxID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sb.Op.RLock() // before the container's, as removing a sandbox does
 	defer sb.Op.RUnlock()
@@ -32,14 +30,14 @@ func (s *Server) StartContainer(
 	defer container.Op.Unlock()
 	rec := container.Record()
 	if rec.State() != runtimeapi.ContainerState_CONTAINER_CREATED {
-		return nil, fault.FailedPrecondition("start container %s: it is in state %s", container.ID, rec.State())
+		return fault.FailedPrecondition("start container %s: it is in state %s", container.ID, rec.State())
 	}
 	if !sb.Record().Ready {
-		return nil, fault.FailedPrecondition("start container %s: pod sandbox %s is not ready", container.ID, sb.ID)
+		return fault.FailedPrecondition("start container %s: pod sandbox %s is not ready", container.ID, sb.ID)
 	}
 	spec, err := s.specs.Read(container)
 	if err != nil {
-		return nil, fault.Wrap(err, "start container %s", container.ID)
+		return fault.Wrap(err, "start container %s", container.ID)
 	}
 	cfg := rec.Config.V
 	// The supervisor completes a start even if the caller cancels; so wait, and record it.
@@ -52,12 +50,9 @@ func (s *Server) StartContainer(
 	if err != nil {
 		err = shorten(err)
 		s.recordStartFailure(container, err)
-		return nil, fault.Status(err)
+		return fault.Status(err)
 	}
-	if err := s.recordStart(sb, container, st); err != nil {
-		return nil, fault.Wrap(err, "start container %s", container.ID)
-	}
-	return &runtimeapi.StartContainerResponse{}, nil
+	return fault.Wrap(s.recordStart(sb, container, st), "start container %s", container.ID)
 }
 
 // maxStartError is the length of a start's error, which may quote what the container is made of.
@@ -71,22 +66,22 @@ func shorten(err error) error {
 	return err
 }
 
-// recordStart records the start. If the container has ended by now, recordExit may have ignored the exit, so it is
+// recordStart records the start. If the container has ended by now, RecordExit may have ignored the exit, so it is
 // recorded here.
-func (s *Server) recordStart(sb *pods.Sandbox, c *pods.Container, st shim.State) error {
+func (s *Service) recordStart(sb *pods.Sandbox, c *pods.Container, st shim.State) error {
 	if err := c.Update(func(r *pods.ContainerRecord) { r.Started = st.Started }); err != nil {
 		return err
 	}
 	s.events.Send(sb, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	now, err := s.shim.State(context.Background(), c.ID)
 	if err == nil && !now.Running() {
-		s.recordExit(now)
+		s.RecordExit(now)
 	}
 	return nil
 }
 
 // recordStartFailure records a failed start as an exit: the container cannot be started again.
-func (s *Server) recordStartFailure(c *pods.Container, err error) {
+func (s *Service) recordStartFailure(c *pods.Container, err error) {
 	finished := s.markExited(c, func(r *pods.ContainerRecord) {
 		r.ExitCode = startFailedCode
 		r.Reason = "StartError"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package container
 
 import (
 	"time"
@@ -11,14 +11,11 @@ import (
 	"keelson/runtime/shim"
 )
 
-// reconcile records the exits that were missed between two subscriptions.
-func (s *Server) reconcile(all []shim.State) {
+// Reconcile records the end of the containers that are not among the supervisor's: their exits were missed.
+func (s *Service) Reconcile(all []shim.State) {
 	known := map[string]bool{}
 	for _, st := range all {
 		known[st.ID] = true
-		if !st.Running() {
-			s.recordExit(st)
-		}
 	}
 	for _, c := range s.table.Containers("", "", nil) {
 		if r := c.Record(); r.Running() && !known[c.ID] {
@@ -27,18 +24,14 @@ func (s *Server) reconcile(all []shim.State) {
 	}
 }
 
-// recordExit records a container's exit, once, and sends the event. The exit of a container whose start is not recorded
+// RecordExit records a container's exit, once, and sends the event. The exit of a container whose start is not recorded
 // yet is left to recordStart.
-func (s *Server) recordExit(st shim.State) {
-	if st.Hold {
-		s.pidHolderExited(st)
-		return
-	}
+func (s *Service) RecordExit(st shim.State) {
 	c, err := s.table.Container(st.ID)
 	if err != nil {
 		return // removed
 	}
-	if r := c.Record(); r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if r := c.Record(); !r.Running() {
 		return
 	}
 	s.markExited(c, func(r *pods.ContainerRecord) { setExit(r, st) })
@@ -62,7 +55,7 @@ func setExit(r *pods.ContainerRecord, st shim.State) {
 }
 
 // recordLost records the end of a container that the supervisor does not know.
-func (s *Server) recordLost(c *pods.Container) {
+func (s *Service) recordLost(c *pods.Container) {
 	s.markExited(c, func(r *pods.ContainerRecord) {
 		r.ExitCode = 255
 		r.Reason = "Unknown"
@@ -72,7 +65,7 @@ func (s *Server) recordLost(c *pods.Container) {
 
 // markExited records a container as exited and sends the event; set sets how it ended. It returns false when it was
 // recorded already.
-func (s *Server) markExited(ctr *pods.Container, set func(*pods.ContainerRecord)) bool {
+func (s *Service) markExited(ctr *pods.Container, set func(*pods.ContainerRecord)) bool {
 	done := false
 	err := ctr.Update(func(r *pods.ContainerRecord) {
 		if r.State() == runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -93,16 +86,4 @@ func (s *Server) markExited(ctr *pods.Container, set func(*pods.ContainerRecord)
 		}
 	}
 	return done
-}
-
-// pidHolderExited makes a sandbox not ready whose shared PID namespace ended: no process can run in it any more.
-func (s *Server) pidHolderExited(st shim.State) {
-	found := s.table.SandboxOfHolder(st.ID)
-	if found == nil || !found.Record().Ready {
-		return
-	}
-	if err := found.Update(func(r *pods.SandboxRecord) { r.Ready = false }); err != nil {
-		s.log.Error("record lost pod sandbox", "sandbox", found.ID, "error", err)
-	}
-	s.events.Send(found, found.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package sandbox
 
 import (
 	"context"
@@ -15,30 +15,25 @@ import (
 	"keelson/runtime/pods"
 )
 
-// StopPodSandbox kills the pod's containers and removes its namespaces and network. An unknown sandbox is not an error.
-func (s *Server) StopPodSandbox(
-	ctx context.Context, r *runtimeapi.StopPodSandboxRequest,
-) (*runtimeapi.StopPodSandboxResponse, error) {
-	sb, err := s.table.Sandbox(r.GetPodSandboxId())
+// Stop kills the pod's containers and removes its namespaces and network. An unknown sandbox is not an error.
+func (s *Service) Stop(ctx context.Context, id string) error {
+	sb, err := s.table.Sandbox(id)
 	if fault.IsNotFound(err) {
-		return &runtimeapi.StopPodSandboxResponse{}, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sb.Op.Lock()
 	defer sb.Op.Unlock()
-	if err := s.stopSandbox(ctx, sb); err != nil {
-		return nil, fault.Wrap(err, "stop pod sandbox %s", sb.ID)
-	}
-	return &runtimeapi.StopPodSandboxResponse{}, nil
+	return fault.Wrap(s.stop(ctx, sb), "stop pod sandbox %s", sb.ID)
 }
 
-// stopSandbox stops a sandbox; the caller holds op. It may be repeated after an error.
-func (s *Server) stopSandbox(ctx context.Context, sb *pods.Sandbox) error {
+// stop stops a sandbox; the caller holds op. It may be repeated after an error.
+func (s *Service) stop(ctx context.Context, sb *pods.Sandbox) error {
 	var g errgroup.Group
 	for _, c := range s.table.ContainersOf(sb.ID) {
-		g.Go(func() error { return s.killContainer(ctx, c) })
+		g.Go(func() error { return s.containers.Kill(ctx, c) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -50,7 +45,7 @@ func (s *Server) stopSandbox(ctx context.Context, sb *pods.Sandbox) error {
 			return err
 		}
 	}
-	if err := s.teardownSandbox(ctx, sb); err != nil {
+	if err := s.teardown(ctx, sb); err != nil {
 		return err
 	}
 	if was {
@@ -59,9 +54,9 @@ func (s *Server) stopSandbox(ctx context.Context, sb *pods.Sandbox) error {
 	return nil
 }
 
-// teardownSandbox undoes buildSandbox, except for the directory. An error does not stop it; missing parts are not
+// teardown undoes build, except for the directory. An error does not stop it; missing parts are not
 // errors.
-func (s *Server) teardownSandbox(ctx context.Context, sb *pods.Sandbox) error {
+func (s *Service) teardown(ctx context.Context, sb *pods.Sandbox) error {
 	var errs []error
 	r := sb.Record()
 	if slices.Contains(r.OwnNamespaces(), linux.NetworkNamespace) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package container
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/runtime/fault"
 	"keelson/runtime/pods"
@@ -18,27 +17,21 @@ import (
 // killTimeout bounds the wait for the end of a killed container: a process in uninterruptible sleep does not end.
 const killTimeout = 2 * time.Minute
 
-// StopContainer sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is not an
-// error.
-func (s *Server) StopContainer(
-	ctx context.Context, r *runtimeapi.StopContainerRequest,
-) (*runtimeapi.StopContainerResponse, error) {
-	c, err := s.table.Container(r.GetContainerId())
+// Stop sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is not an error.
+func (s *Service) Stop(ctx context.Context, id string, timeout time.Duration) error {
+	c, err := s.table.Container(id)
 	if fault.IsNotFound(err) {
-		return &runtimeapi.StopContainerResponse{}, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.stopContainer(ctx, c, time.Duration(r.GetTimeout())*time.Second); err != nil {
-		return nil, fault.Wrap(err, "stop container %s", c.ID)
-	}
-	return &runtimeapi.StopContainerResponse{}, nil
+	return fault.Wrap(s.stop(ctx, c, timeout), "stop container %s", c.ID)
 }
 
-func (s *Server) stopContainer(ctx context.Context, ctr *pods.Container, timeout time.Duration) error {
+func (s *Service) stop(ctx context.Context, ctr *pods.Container, timeout time.Duration) error {
 	r := ctr.Record()
-	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if !r.Running() {
 		return nil
 	}
 	if timeout > 0 {
@@ -56,13 +49,13 @@ func (s *Server) stopContainer(ctx context.Context, ctr *pods.Container, timeout
 		case <-t.C:
 		}
 	}
-	return s.killContainer(ctx, ctr)
+	return s.Kill(ctx, ctr)
 }
 
-// killContainer kills a container and waits until it has ended. A container that is not running is not an error.
-func (s *Server) killContainer(ctx context.Context, ctr *pods.Container) error {
+// Kill kills a container and waits until it has ended. A container that is not running is not an error.
+func (s *Service) Kill(ctx context.Context, ctr *pods.Container) error {
 	r := ctr.Record()
-	if r.State() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if !r.Running() {
 		return nil
 	}
 	err := s.shim.Kill(ctx, ctr.ID, shim.Kill{Signal: int(unix.SIGKILL)})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package container
 
 import (
 	"maps"
@@ -29,20 +29,20 @@ func TestInjectMounts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "metadata.json"), []byte(metadata), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := &Server{cfg: Config{
-		CDIDirs: []string{dir},
-		HostPath: func(p string) string {
+	in := &injector{
+		dirs: []string{dir},
+		hostPath: func(p string) string {
 			if rest, ok := strings.CutPrefix(p, "/kubelet/"); ok {
 				return "/kubelet/data/" + rest
 			}
 			return p
 		},
-	}}
+	}
 	c := &runtimeapi.ContainerConfig{
 		CDIDevices: []*runtimeapi.CDIDevice{{Name: "x.io/metadata=a"}, {Name: "x.io/metadata=c"}},
 	}
 	spec := &specs.Spec{Mounts: []specs.Mount{{Source: "/kubelet/volume", Destination: "/volume"}}}
-	if err := server.injectCDI(c, spec); err != nil {
+	if err := in.inject(c, spec); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -68,7 +68,7 @@ func TestInject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	server := &Server{cfg: Config{CDIDirs: []string{filepath.Join(dir, "none"), dir}}}
+	in := &injector{dirs: []string{filepath.Join(dir, "none"), dir}}
 	for _, tt := range []struct {
 		names string
 		want  string // of the environment
@@ -89,7 +89,7 @@ func TestInject(t *testing.T) {
 			Process: &specs.Process{Env: []string{"A=1"}},
 			Linux:   &specs.Linux{Resources: &specs.LinuxResources{}},
 		}
-		err := server.injectCDI(c, spec)
+		err := in.inject(c, spec)
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("%.40q: got %v, want %s", tt.names, err, tt.err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package sandbox
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 )
 
 // writeFiles writes the pod's /etc/hosts, resolv.conf and hostname, for containers to which the kubelet mounts none.
-func (s *Server) writeFiles(sb *pods.Sandbox) error {
+func writeFiles(sb *pods.Sandbox) error {
 	rec := sb.Record()
 	hosts, err := readIfThere("/etc/hosts")
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package container
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"keelson/runtime/fault"
 )
 
-// ContainerStatus describes a container; verbose adds its OCI spec.
-func (s *Server) ContainerStatus(
+// Status describes a container; verbose adds its OCI spec.
+func (s *Service) Status(
 	ctx context.Context, r *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
 	container, err := s.table.Container(r.GetContainerId())
@@ -37,14 +37,8 @@ func (s *Server) ContainerStatus(
 	return out, nil
 }
 
-// ListContainers lists containers, newest first.
-func (s *Server) ListContainers(
-	_ context.Context, r *runtimeapi.ListContainersRequest,
-) (*runtimeapi.ListContainersResponse, error) {
-	return &runtimeapi.ListContainersResponse{Containers: s.listContainers(r.GetFilter())}, nil
-}
-
-func (s *Server) listContainers(q *runtimeapi.ContainerFilter) []*runtimeapi.Container {
+// List lists the containers that the filter selects, newest first.
+func (s *Service) List(q *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	var out []*runtimeapi.Container
 	for _, c := range s.table.Containers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
 		record := c.Record()

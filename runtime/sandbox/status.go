@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+package sandbox
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"keelson/runtime/pods"
 )
 
-// PodSandboxStatus describes a sandbox and its containers.
-func (s *Server) PodSandboxStatus(
+// Status describes a sandbox and its containers.
+func (s *Service) Status(
 	_ context.Context, request *runtimeapi.PodSandboxStatusRequest,
 ) (*runtimeapi.PodSandboxStatusResponse, error) {
 	sb, err := s.table.Sandbox(request.GetPodSandboxId())
@@ -55,14 +55,8 @@ func sandboxSpec(sb *pods.Sandbox) *specs.Spec {
 	}
 }
 
-// ListPodSandbox lists sandboxes, newest first.
-func (s *Server) ListPodSandbox(
-	_ context.Context, r *runtimeapi.ListPodSandboxRequest,
-) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{Items: s.listSandboxes(r.GetFilter())}, nil
-}
-
-func (s *Server) listSandboxes(q *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+// List lists the sandboxes that the filter selects, newest first.
+func (s *Service) List(q *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	var out []*runtimeapi.PodSandbox
 	for _, sb := range s.table.Sandboxes(q.GetId(), q.GetLabelSelector()) {
 		rec := sb.Record()
