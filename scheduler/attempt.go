@@ -107,8 +107,8 @@ func (c *bindingCycle) timed(point string, took *time.Duration, run func() error
 
 // mayTakeLong reports whether a PreBind plugin may take long.
 func (c *bindingCycle) mayTakeLong() bool {
-	return slices.ContainsFunc(c.preBind, func(p framework.PreBinder) bool {
-		return p.PreBindPreFlight(c.state, c.pod, c.node)
+	return slices.ContainsFunc(c.preBind, func(p framework.Weighted) bool {
+		return p.PreBindPreFlight != nil && p.PreBindPreFlight(c.state, c.pod, c.node)
 	})
 }
 
@@ -143,9 +143,12 @@ func (s *Scheduler) runReserve(ctx context.Context, c *bindingCycle, node *state
 	s.groups.Assume(c.pod.Pod)
 	err := c.timed("Reserve", &c.durations.Reserve, func() error {
 		for _, p := range c.reserve {
+			if p.Reserve == nil {
+				continue
+			}
 			begin := time.Now()
 			err := p.Reserve(ctx, c.state, c.pod, node)
-			if c.observe(p, "Reserve", begin, err); err != nil {
+			if c.observe(p.Name, "Reserve", begin, err); err != nil {
 				return err
 			}
 		}
@@ -164,15 +167,15 @@ func (s *Scheduler) runPermit(ctx context.Context, c *bindingCycle) (map[string]
 		begin := time.Now()
 		st, wait := permitter.Permit(ctx, c.state, c.pod, c.node)
 		if st != nil {
-			c.observe(permitter, "Permit", begin, st)
+			c.observe(permitter.Name, "Permit", begin, st)
 			return nil, st
 		}
-		c.observe(permitter, "Permit", begin, nil)
+		c.observe(permitter.Name, "Permit", begin, nil)
 		if wait > 0 {
 			if waits == nil {
 				waits = map[string]time.Duration{}
 			}
-			waits[permitter.Name()] = wait
+			waits[permitter.Name] = wait
 		}
 	}
 	return waits, nil
@@ -207,7 +210,9 @@ func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, 
 // unreserve undoes runReserve. handleBindingError reports the free resources to the queue.
 func (s *Scheduler) unreserve(ctx context.Context, c *bindingCycle) {
 	for _, p := range slices.Backward(c.reserve) {
-		p.Unreserve(context.WithoutCancel(ctx), c.state, c.pod, c.node)
+		if p.Unreserve != nil {
+			p.Unreserve(context.WithoutCancel(ctx), c.state, c.pod, c.node)
+		}
 	}
 	s.cache.Forget(c.pod.Pod.UID)
 	if node, _ := s.cache.Where(c.pod.Pod.UID); node == "" {
@@ -259,7 +264,7 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 		for _, p := range c.preBind {
 			begin := time.Now()
 			err := p.PreBind(ctx, c.state, c.pod, c.node)
-			if c.observe(p, "PreBind", begin, err); err != nil {
+			if c.observe(p.Name, "PreBind", begin, err); err != nil {
 				return err
 			}
 		}
@@ -274,7 +279,7 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 		for _, b := range c.bind {
 			begin := time.Now()
 			if err = b.Bind(ctx, c.state, c.pod, c.node); !errors.Is(err, framework.ErrSkip) {
-				c.observe(b, "Bind", begin, err)
+				c.observe(b.Name, "Bind", begin, err)
 				return err
 			}
 		}
@@ -368,7 +373,10 @@ func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, attempt
 	attempt.NominatedBefore = s.cache.Nominated(attempt.Pod.Pod.UID)
 	var messages []string
 	for _, postFilterer := range profile.postFilter {
-		if postFilterer.Name() == preempt.Name {
+		if postFilterer.PostFilter == nil {
+			continue
+		}
+		if postFilterer.Name == preempt.Name {
 			s.metrics.preemptions.Inc()
 		}
 		begin := time.Now()
@@ -378,7 +386,7 @@ func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, attempt
 			if node != "" {
 				status = framework.StatusName(nil)
 			}
-			attempt.Observe(postFilterer.Name(), "PostFilter", status, time.Since(begin))
+			attempt.Observe(postFilterer.Name, "PostFilter", status, time.Since(begin))
 		}
 		if node != "" {
 			attempt.NominatedNode = node

@@ -155,7 +155,13 @@ type vanish struct {
 	once atomic.Bool
 }
 
-func (*vanish) Name() string { return "Vanish" }
+func (v *vanish) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:             "Vanish",
+		PreBind:          v.PreBind,
+		PreBindPreFlight: v.PreBindPreFlight,
+	}
+}
 
 func (*vanish) PreBindPreFlight(*framework.CycleState, *state.PodInfo, string) bool { return true }
 
@@ -172,7 +178,7 @@ func (v *vanish) PreBind(ctx context.Context, _ *framework.CycleState, pod *stat
 func TestNodeVanishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &vanish{}
-		v.c = startWith(t, with(framework.Registry{"Vanish": made(v)}), schedtest.Node("node-1"))
+		v.c = startWith(t, with(framework.Registry{"Vanish": made(v.plugin())}), schedtest.Node("node-1"))
 		for _, name := range []string{"a", "b"} {
 			if err := v.c.Tracker().Add(schedtest.Pod(name)); err != nil {
 				t.Fatal(err)

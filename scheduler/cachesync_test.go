@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
@@ -23,15 +22,6 @@ import (
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
 )
-
-// watchesResource wants events of a resource, and its informer.
-type watchesResource struct{ schema.GroupVersionResource }
-
-func (watchesResource) Name() string { return "LooksAt" }
-
-func (l watchesResource) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.Objects, Resource: l.GroupVersionResource}}
-}
 
 // TestKindThatTheServerHasNot: a plugin that looks at a typed resource which the server does not serve keeps no pod
 // from being scheduled.
@@ -51,9 +41,12 @@ func TestKindThatTheServerHasNot(t *testing.T) {
 			Log:         slog.New(slog.NewTextHandler(&said, nil)),
 			Parallelism: 1,
 		}
-		with(framework.Registry{"LooksAt": func(_ any, h *framework.Handle) (framework.Plugin, error) {
+		with(framework.Registry{"LooksAt": func(_ any, h *framework.Handle) (*framework.Plugin, error) {
 			_ = h.Informers.Core().V1().PodTemplates().Informer()
-			return watchesResource{templates}, nil
+			return &framework.Plugin{
+				Name:   "LooksAt",
+				Events: []framework.ClusterEventWithHint{{Kinds: framework.Objects, Resource: templates}},
+			}, nil
 		}})(&cfg)
 		s, err := scheduler.New(cfg)
 		if err != nil {

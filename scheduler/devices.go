@@ -18,12 +18,8 @@ import (
 	"keelson/scheduler/framework"
 )
 
-// newDynamicResources is the factory of the plugin. All profiles share one Tracker and one Searcher.
-func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framework.Plugin, error) {
-	a, ok := args.(*configv1.DynamicResourcesArgs)
-	if !ok {
-		return nil, fmt.Errorf("plugin %s: its arguments are a %T", dynamicresources.Name, args)
-	}
+// newDynamicResources makes the plugin. All profiles share one Tracker and one Searcher.
+func (s *Scheduler) newDynamicResources(a *configv1.DynamicResourcesArgs) *framework.Plugin {
 	if s.deviceTracker == nil {
 		s.deviceTracker = dynamicresources.NewTracker()
 		s.deviceSearcher = dynamicresources.NewSearcher(dynamicresources.SearcherConfig{
@@ -53,7 +49,7 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 		Failed: func(pod *corev1.Pod, err error) {
 			s.log.Warn("device claim not written", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		},
-	}), nil
+	}).Descriptor()
 }
 
 // watchDevices watches claims, slices, classes and DeviceTaintRules, if a profile uses them and the API server serves

@@ -34,33 +34,35 @@ type Racks struct {
 }
 
 // NewRacks is its factory: args are what the file says.
-func NewRacks(args any, _ *framework.Handle) (framework.Plugin, error) {
+func NewRacks(args any, _ *framework.Handle) (*framework.Plugin, error) {
 	p := &Racks{}
 	if text, ok := args.(json.RawMessage); ok {
 		if err := json.Unmarshal(text, p); err != nil {
 			return nil, fmt.Errorf("arguments of Racks: %w", err)
 		}
 	}
-	return p, nil
+	return &framework.Plugin{
+		Name:      "Racks", // as in the file
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}, nil
 }
 
-// Name is the one in the file.
-func (*Racks) Name() string { return "Racks" }
-
-// PreFilter returns nil where there is nothing to say: that costs nothing.
+// PreFilter returns the zero value where there is nothing to say: that costs nothing.
 func (p *Racks) PreFilter(
 	*framework.CycleState, *state.PodInfo, *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if len(p.Closed) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return p, nil
+	return framework.NodeFilter{Filter: p.filter, NodeLocal: true}, nil
 }
 
 var closed = framework.NewStatus("Racks", framework.Unresolvable, "node(s) in a rack that is closed")
 
-// Filter is asked about each node, from several goroutines.
-func (p *Racks) Filter(n *state.NodeInfo) *framework.Status {
+// filter is asked about each node, from several goroutines. It looks at that node only, so its results are kept.
+func (p *Racks) filter(n *state.NodeInfo) *framework.Status {
 	if slices.Contains(p.Closed, n.Node.Labels["rack"]) {
 		return closed
 	}
@@ -71,17 +73,15 @@ func (p *Racks) Filter(n *state.NodeInfo) *framework.Status {
 func (p *Racks) PreScore(
 	*framework.CycleState, *state.PodInfo, *state.Snapshot, []*state.NodeInfo,
 ) framework.NodeScorer {
-	return p
+	return framework.NodeScorer{
+		Score: func(n *state.NodeInfo) int64 { return int64(len(n.Pods)) },
+		// Normalize is called once with the scores of all nodes that fit. It makes them 0 to 100, the fewest best.
+		Normalize: func(scores []int64) { framework.NormalizeByMax(scores, true) },
+	}
 }
 
-// Score counts; Normalize makes that 0 to 100, the fewest best.
-func (*Racks) Score(n *state.NodeInfo) int64 { return int64(len(n.Pods)) }
-
-// Normalize is called once with the scores of all nodes that fit.
-func (*Racks) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
-
-// EventsToRegister says what may let in a pod that Racks refused.
-func (p *Racks) EventsToRegister() []framework.ClusterEventWithHint {
+// events says what may let in a pod that Racks refused.
+func (p *Racks) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds: framework.NodeAdd | framework.NodeLabels,
 		QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {

@@ -19,14 +19,19 @@ import (
 // slowBinder has PreBind of pods with a label take until the channel has an answer.
 type slowBinder struct{ answer chan error }
 
-func (slowBinder) Name() string { return "SlowBinder" }
+// plugin has no events, so that a refused pod stays as it is.
+func (b slowBinder) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:             "SlowBinder",
+		PreBind:          b.PreBind,
+		PreBindPreFlight: b.PreBindPreFlight,
+		Events:           []framework.ClusterEventWithHint{},
+	}
+}
 
 func (slowBinder) PreBindPreFlight(_ *framework.CycleState, p *state.PodInfo, _ string) bool {
 	return p.Pod.Labels["slow"] != ""
 }
-
-// EventsToRegister names none, so that a refused pod stays as it is.
-func (slowBinder) EventsToRegister() []framework.ClusterEventWithHint { return nil }
 
 func (b slowBinder) PreBind(ctx context.Context, _ *framework.CycleState, p *state.PodInfo, _ string) error {
 	if p.Pod.Labels["slow"] == "" {
@@ -59,9 +64,7 @@ func TestExpectedNode(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := slowBinder{make(chan error)}
 				c := startWith(t,
-					with(framework.Registry{"SlowBinder": func(any, *framework.Handle) (framework.Plugin, error) {
-						return b, nil
-					}}),
+					with(framework.Registry{"SlowBinder": made(b.plugin())}),
 					schedtest.Node("a"), schedtest.Pod("slow", schedtest.Labelled("slow", "yes")), schedtest.Pod(
 						"quick"))
 				synctest.Wait()

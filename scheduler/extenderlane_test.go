@@ -370,15 +370,20 @@ func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 // undecidedPlugin cannot decide about nodes the first time.
 type undecidedPlugin struct{ times atomic.Int32 }
 
-func (*undecidedPlugin) Name() string { return "Unsure" }
+func (u *undecidedPlugin) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "Unsure",
+		PreFilter: u.PreFilter,
+	}
+}
 
 func (u *undecidedPlugin) PreFilter(
 	*framework.CycleState, *state.PodInfo, *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if u.times.Add(1) == 1 {
-		return nil, framework.NewStatus("Unsure", framework.Failed, "no answer at first")
+		return framework.NodeFilter{}, framework.NewStatus("Unsure", framework.Failed, "no answer at first")
 	}
-	return u, nil
+	return framework.NodeFilter{Filter: u.Filter}, nil
 }
 
 func (u *undecidedPlugin) Filter(*state.NodeInfo) *framework.Status {
@@ -392,7 +397,7 @@ func (u *undecidedPlugin) Filter(*state.NodeInfo) *framework.Status {
 func TestUndecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &undecidedPlugin{}
-		cluster := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"),
+		cluster := startWith(t, with(framework.Registry{"Unsure": made(u.plugin())}), schedtest.Node("node-1"),
 			schedtest.Node("node-2"), schedtest.Pod("a"))
 		for i, want := range []string{"Unsure: no answer at first", "Unsure: no answer again"} {
 			p := cluster.eventually("a", func(p *corev1.Pod) bool {

@@ -46,8 +46,8 @@ func with(add framework.Registry, profiles ...string) func(*scheduler.Config) {
 	}
 }
 
-func made(p framework.Plugin) framework.Factory {
-	return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
+func made(p *framework.Plugin) framework.Factory {
+	return func(any, *framework.Handle) (*framework.Plugin, error) { return p, nil }
 }
 
 // everywhereFirst has the plugin asked first where only one is listened to.
@@ -68,7 +68,22 @@ func visit(c *framework.CycleState, point string) {
 	been.Write(c, append(slices.Clone(path), point))
 }
 
-func (*everywhere) Name() string { return "Everywhere" }
+func (e *everywhere) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:             "Everywhere",
+		PreEnqueue:       e.PreEnqueue,
+		PreFilter:        e.PreFilter,
+		PostFilter:       e.PostFilter,
+		PreScore:         e.PreScore,
+		Reserve:          e.Reserve,
+		Unreserve:        e.Unreserve,
+		Permit:           e.Permit,
+		PreBind:          e.PreBind,
+		PreBindPreFlight: e.PreBindPreFlight,
+		Bind:             e.Bind,
+		PostBind:         e.PostBind,
+	}
+}
 
 func (*everywhere) PreEnqueue(*state.PodInfo) *framework.Status { return nil }
 
@@ -76,14 +91,14 @@ func (*everywhere) PreFilter(
 	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	visit(c, "PreFilter")
-	return everywhereNode{c}, nil
+	return framework.NodeFilter{Filter: everywhereNode{c}.Filter}, nil
 }
 
 func (*everywhere) PreScore(
 	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	visit(c, "PreScore")
-	return everywhereNode{c}
+	return framework.NodeScorer{Score: everywhereNode{c}.Score, Normalize: everywhereNode{c}.Normalize}
 }
 
 type everywhereNode struct{ c *framework.CycleState }
@@ -154,7 +169,7 @@ func (e *everywhere) tell(c *framework.CycleState) {
 func TestExtensionPoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &everywhere{}
-		cluster := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst),
+		cluster := startWith(t, with(framework.Registry{"Everywhere": made(p.plugin())}, everywhereFirst),
 			schedtest.Node("node-1"),
 			schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Requests("1", "")))
 		synctest.Wait()
@@ -187,7 +202,13 @@ type holds struct {
 	refuse string // why pods are refused at once
 }
 
-func (*holds) Name() string { return "Holds" }
+func (h *holds) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:   "Holds",
+		Permit: h.Permit,
+		Events: []framework.ClusterEventWithHint{{Kinds: framework.AssignedPodDelete | framework.NodeLabels}},
+	}
+}
 
 func (h *holds) Permit(
 	_ context.Context, _ *framework.CycleState, p *state.PodInfo, _ string,
@@ -199,10 +220,6 @@ func (h *holds) Permit(
 		return framework.NewStatus("Holds", framework.Unschedulable, h.refuse), 0
 	}
 	return nil, time.Minute
-}
-
-func (*holds) EventsToRegister() []framework.ClusterEventWithHint {
-	return []framework.ClusterEventWithHint{{Kinds: framework.AssignedPodDelete | framework.NodeLabels}}
 }
 
 // TestWaitingPodsHoldNobodyUp: many pods wait in Permit; the next is bound at once, those that are allowed are too.
@@ -218,9 +235,9 @@ func TestWaitingPodsHoldNobodyUp(t *testing.T) {
 				schedtest.Labelled("hold", "yes")))
 		}
 		cluster := startWith(t,
-			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (*framework.Plugin, error) {
 				h.Handle = handle
-				return h, nil
+				return h.plugin(), nil
 			}}), objs...)
 		synctest.Wait()
 		if got := len(h.Waiting.All()); got != 120 {
@@ -256,9 +273,9 @@ func TestPermitRefuses(t *testing.T) {
 		h := &holds{}
 		pod := schedtest.Pod("a", schedtest.Labelled("hold", "yes"))
 		cluster := startWith(t,
-			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (*framework.Plugin, error) {
 				h.Handle = handle
-				return h, nil
+				return h.plugin(), nil
 			}}), schedtest.Node("node-1"), pod)
 		said := func(want string) {
 			t.Helper()
@@ -310,18 +327,24 @@ func TestPermitRefuses(t *testing.T) {
 // wants lets pods have a node once a config map exists.
 type wants struct{ exists func() bool }
 
-func (wants) Name() string { return "Wants" }
+func (w wants) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "Wants",
+		PreFilter: w.PreFilter,
+		Events:    w.events(),
+	}
+}
 
 func (w wants) PreFilter(
 	*framework.CycleState, *state.PodInfo, *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if w.exists() {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return nil, framework.NewStatus("Wants", framework.Unresolvable, "no licence")
+	return framework.NodeFilter{}, framework.NewStatus("Wants", framework.Unresolvable, "no licence")
 }
 
-func (wants) EventsToRegister() []framework.ClusterEventWithHint {
+func (wants) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds:    framework.Objects,
 		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
@@ -337,13 +360,13 @@ func (wants) EventsToRegister() []framework.ClusterEventWithHint {
 func TestEventsOfAnyKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := startWith(t,
-			with(framework.Registry{"Wants": func(_ any, h *framework.Handle) (framework.Plugin, error) {
+			with(framework.Registry{"Wants": func(_ any, h *framework.Handle) (*framework.Plugin, error) {
 				cms := h.Informers.Core().V1().ConfigMaps()
 				_ = cms.Informer()
 				return wants{func() bool {
 					_, err := cms.Lister().ConfigMaps("default").Get("licence")
 					return err == nil
-				}}, nil
+				}}.plugin(), nil
 			}}), schedtest.Node("node-1"), schedtest.Pod("a"))
 		decisions := func() (n int) {
 			synctest.Wait()
@@ -378,7 +401,7 @@ func TestProfiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		second := func(s *corev1.PodSpec) { s.SchedulerName = "second" }
 		third := func(s *corev1.PodSpec) { s.SchedulerName = "third" }
-		c := startWith(t, with(framework.Registry{"Everywhere": made(&everywhere{})},
+		c := startWith(t, with(framework.Registry{"Everywhere": made((&everywhere{}).plugin())},
 			"profiles: [{schedulerName: default-scheduler}, {schedulerName: second, plugins: {multiPoint: {enabled: "+
 				"[{name: Everywhere}]}}}]"), schedtest.Node("node-2"), schedtest.Pod("a"), schedtest.Pod("b",
 			schedtest.With(second)), schedtest.Pod("c", schedtest.With(third)))
@@ -396,15 +419,15 @@ func TestProfiles(t *testing.T) {
 }
 
 // byName tries pods in the order of their names.
-type byName struct{}
-
-func (byName) Name() string                        { return "ByName" }
-func (byName) Less(a, b *framework.QueuedPod) bool { return a.Pod.Pod.Name < b.Pod.Pod.Name }
+var byName = &framework.Plugin{
+	Name:      "ByName",
+	QueueSort: func(a, b *framework.QueuedPod) bool { return a.Pod.Pod.Name < b.Pod.Pod.Name },
+}
 
 // TestQueueSort: a plugin says in which order pods are tried.
 func TestQueueSort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := startWith(t, with(framework.Registry{"ByName": made(byName{})},
+		cluster := startWith(t, with(framework.Registry{"ByName": made(byName)},
 			"podMaxBackoffSeconds: 10\nprofiles: [{plugins: {queueSort: {enabled: [{name: ByName}], disabled: "+
 				"[{name: '*'}]}}}]"))
 		for _, name := range []string{"c", "a", "b"} {

@@ -180,7 +180,10 @@ func preemptionPolicy(p *corev1.Pod) corev1.PreemptionPolicy {
 // feasible reports whether the attempt should continue: enough pods of the group have nodes, or may still get them.
 func (a *groupAttempt) feasible() (proceed bool) {
 	a.status = nil
-	for _, p := range a.placementFeasible {
+	for _, p := range a.Plugins {
+		if p.PlacementFeasible == nil {
+			continue
+		}
 		st, wait := p.PlacementFeasible(&a.group, a.scheduled, a.remaining)
 		if st != nil {
 			a.status = st

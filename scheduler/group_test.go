@@ -330,7 +330,12 @@ type deletes struct {
 	what string
 }
 
-func (*deletes) Name() string { return "Deletes" }
+func (d *deletes) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:    "Deletes",
+		Reserve: d.Reserve,
+	}
+}
 
 func (d *deletes) Reserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ *state.NodeInfo) error {
 	if pod.Pod.Name == d.when {
@@ -341,8 +346,6 @@ func (d *deletes) Reserve(_ context.Context, _ *framework.CycleState, pod *state
 	return nil
 }
 
-func (*deletes) Unreserve(context.Context, *framework.CycleState, *state.PodInfo, string) {}
-
 // TestDeletedMidCycle: a pod that is deleted while its gang is being placed counts no more, whether it was placed
 // already or not.
 func TestDeletedMidCycle(t *testing.T) {
@@ -351,7 +354,7 @@ func TestDeletedMidCycle(t *testing.T) {
 			var c *cluster
 			d := &deletes{c: &c, when: "g-1", what: gone}
 			c = startWith(t, func(cfg *scheduler.Config) {
-				with(framework.Registry{"Deletes": made(d)})(cfg)
+				with(framework.Registry{"Deletes": made(d.plugin())})(cfg)
 				groups(cfg)
 			}, schedtest.Node("n1"))
 			c.add(members("g", 3, "1")...)

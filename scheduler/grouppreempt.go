@@ -5,6 +5,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,16 +17,19 @@ import (
 
 // runPostFilter runs preemption for the whole group. The caller has undone the placements of the attempt.
 func (a *groupAttempt) runPostFilter(ctx context.Context) {
-	if len(a.groupPostFilter) == 0 || a.group.Object == nil {
+	if a.group.Object == nil || !slices.ContainsFunc(a.postFilter, postFiltersGroups) {
 		return
 	}
 	at := a.postFilterInput(ctx)
 	_ = a.measure("PostFilter", func() error {
-		for _, p := range a.groupPostFilter {
-			if p.Name() == preempt.Name {
+		for _, p := range a.postFilter {
+			if !postFiltersGroups(p) {
+				continue
+			}
+			if p.Name == preempt.Name {
 				a.metrics.preemptions.Inc()
 			}
-			nominated, message := p.PodGroupPostFilter(ctx, at)
+			nominated, message := p.GroupPostFilter(ctx, at)
 			a.nominated = nominated
 			a.message = message
 			if len(nominated) > 0 {
@@ -35,6 +39,8 @@ func (a *groupAttempt) runPostFilter(ctx context.Context) {
 		return errNoNomination
 	})
 }
+
+func postFiltersGroups(p framework.Weighted) bool { return p.GroupPostFilter != nil }
 
 // postFilterInput returns the attempt for the PostFilter plugins.
 func (a *groupAttempt) postFilterInput(ctx context.Context) *framework.GroupAttempt {

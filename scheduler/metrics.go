@@ -224,7 +224,7 @@ func (p *profile) observePlugin(plugin, point, status string, took time.Duration
 }
 
 // observe records how long a plugin took after the scheduling cycle, in attempts that are sampled.
-func (c *bindingCycle) observe(p framework.Plugin, point string, begin time.Time, err error) {
+func (c *bindingCycle) observe(plugin, point string, begin time.Time, err error) {
 	if !c.sampled {
 		return
 	}
@@ -232,7 +232,7 @@ func (c *bindingCycle) observe(p framework.Plugin, point string, begin time.Time
 	if st := rejection(err); err == nil || st != nil {
 		status = framework.StatusName(st)
 	}
-	c.observePlugin(p.Name(), point, status, time.Since(begin))
+	c.observePlugin(plugin, point, status, time.Since(begin))
 }
 
 // measurePermitWait records how long a pod waited on Permit plugins.

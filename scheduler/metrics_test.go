@@ -102,9 +102,9 @@ func TestPluginDurations(t *testing.T) {
 		before := counted(t)
 		h := &holds{}
 		cluster := startWith(t,
-			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) {
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (*framework.Plugin, error) {
 				h.Handle = handle
-				return h, nil
+				return h.plugin(), nil
 			}}), schedtest.Node("a"))
 		cluster.bring(schedtest.Pod("fits", schedtest.Labelled("hold", "yes")))
 		for _, w := range h.Waiting.All() {

@@ -158,7 +158,12 @@ type amidst struct {
 	do  func()
 }
 
-func (*amidst) Name() string { return "Amidst" }
+func (a *amidst) plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:    "Amidst",
+		Reserve: a.Reserve,
+	}
+}
 
 func (a *amidst) Reserve(_ context.Context, _ *framework.CycleState, p *state.PodInfo, _ *state.NodeInfo) error {
 	if do := a.do; p.Pod.Name == a.pod && do != nil {
@@ -168,14 +173,12 @@ func (a *amidst) Reserve(_ context.Context, _ *framework.CycleState, p *state.Po
 	return nil
 }
 
-func (*amidst) Unreserve(context.Context, *framework.CycleState, *state.PodInfo, string) {}
-
 // TestRoomOfATriedGroup: a pod leaves while a pod group that cannot be placed has the room beside it. Who needs both is
 // told, and nobody else.
 func TestRoomOfATriedGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		during := &amidst{pod: "g-0"}
-		plugin := with(framework.Registry{"Amidst": made(during)})
+		plugin := with(framework.Registry{"Amidst": made(during.plugin())})
 		cluster := startWith(t, func(cfg *scheduler.Config) {
 			groups(cfg)
 			plugin(cfg)

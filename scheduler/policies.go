@@ -21,7 +21,7 @@ func (s *Scheduler) newPolicies() *objects.Follower {
 		return nil
 	}
 	for _, p := range s.profiles {
-		if slices.ContainsFunc(p.Plugins, func(w framework.Weighted) bool { return w.Plugin.Name() == policy.Plugin }) {
+		if slices.ContainsFunc(p.Plugins, func(w framework.Weighted) bool { return w.Name == policy.Plugin }) {
 			return objects.New(objects.Config{
 				Client:    s.cfg.Client.Dynamic,
 				Set:       &s.activePolicies,

@@ -4,7 +4,6 @@ package scheduler
 
 import (
 	"fmt"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +11,6 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/config"
-	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -23,21 +21,18 @@ import (
 // profile is a profile with its plugins by extension point, and an engine for each lane.
 type profile struct {
 	*framework.Profile
-	name              string
-	engine            *framework.Engine
-	extenderEngine    *framework.Engine // for the extender lane
-	postFilter        []framework.PostFilterer
-	reserve           []framework.Reserver
-	permit            []framework.Permitter
-	placementFeasible []framework.PlacementFeasible
-	groupPostFilter   []framework.PodGroupPostFilterer
-	preBind           []framework.PreBinder
-	bind              []framework.Binder
-	postBind          []framework.PostBinder
-	events            events.EventRecorder // set by startEvents
-	queueSort         framework.QueueSorter
-	enqueueExtensions []framework.EnqueueExtensions
-	metrics           *metrics
+	name           string
+	engine         *framework.Engine
+	extenderEngine *framework.Engine // for the extender lane
+	postFilter     []framework.Weighted
+	reserve        []framework.Weighted
+	permit         []framework.Weighted
+	preBind        []framework.Weighted
+	bind           []framework.Weighted
+	postBind       []framework.Weighted
+	events         events.EventRecorder // set by startEvents
+	queueSort      *framework.Plugin
+	metrics        *metrics
 }
 
 func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder) (*profile, error) {
@@ -48,24 +43,22 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 	p := &profile{Profile: of, name: of.SchedulerName}
 	of.Observe = p.observePlugin
 	*p = profile{
-		Profile:           of,
-		name:              of.SchedulerName,
-		engine:            framework.NewEngine(of, parallelism, seed),
-		extenderEngine:    framework.NewEngine(of, parallelism, seed+1),
-		postFilter:        framework.PluginsAt[framework.PostFilterer](of, framework.AtPostFilter),
-		reserve:           framework.PluginsAt[framework.Reserver](of, framework.AtReserve),
-		permit:            framework.PluginsAt[framework.Permitter](of, framework.AtPermit),
-		placementFeasible: framework.AllPlugins[framework.PlacementFeasible](of),
-		groupPostFilter:   framework.PluginsAt[framework.PodGroupPostFilterer](of, framework.AtPostFilter),
-		preBind:           framework.PluginsAt[framework.PreBinder](of, framework.AtPreBind),
-		bind:              framework.PluginsAt[framework.Binder](of, framework.AtBind),
-		postBind:          framework.PluginsAt[framework.PostBinder](of, framework.AtPostBind),
-		queueSort:         framework.PluginsAt[framework.QueueSorter](of, framework.AtQueueSort)[0],
-		enqueueExtensions: framework.AllPlugins[framework.EnqueueExtensions](of),
+		Profile:        of,
+		name:           of.SchedulerName,
+		engine:         framework.NewEngine(of, parallelism, seed),
+		extenderEngine: framework.NewEngine(of, parallelism, seed+1),
+		postFilter:     of.At(framework.AtPostFilter),
+		reserve:        of.At(framework.AtReserve),
+		permit:         of.At(framework.AtPermit),
+		preBind:        of.At(framework.AtPreBind),
+		bind:           of.At(framework.AtBind),
+		postBind:       of.At(framework.AtPostBind),
+		queueSort:      of.At(framework.AtQueueSort)[0].Plugin,
 	}
 	if binder != nil {
-		p.bind = append([]framework.Binder{binder}, p.bind...)
-		p.preBind = append(p.preBind, binder)
+		by := framework.Weighted{Plugin: binder.Plugin()}
+		p.bind = append([]framework.Weighted{by}, p.bind...)
+		p.preBind = append(p.preBind, by)
 	}
 	return p, nil
 }
@@ -73,11 +66,11 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 // makeProfiles creates the plugins of all profiles.
 func (s *Scheduler) makeProfiles() error {
 	s.profiles = map[string]*profile{}
-	registry := s.registry()
+	shared := s.shared()
 	var sort string
 	for i := range s.cfg.Configuration.Profiles {
 		c := &s.cfg.Configuration.Profiles[i]
-		of, err := s.makePlugins(c, registry)
+		of, err := s.makePlugins(c, shared)
 		if err != nil {
 			return fmt.Errorf("profile %q: %w", c.SchedulerName, err)
 		}
@@ -87,50 +80,59 @@ func (s *Scheduler) makeProfiles() error {
 		}
 		p.metrics = s.metrics
 		if sort == "" {
-			sort = p.queueSort.Name()
-		} else if sort != p.queueSort.Name() {
+			sort = p.queueSort.Name
+		} else if sort != p.queueSort.Name {
 			return fmt.Errorf("profile %q: its queueSort plugin is %s, that of another profile is %s: all profiles "+
-				"must have the same", p.name, p.queueSort.Name(), sort)
+				"must have the same", p.name, p.queueSort.Name, sort)
 		}
 		s.profiles[p.name] = p
 	}
 	return nil
 }
 
-// registry returns the factories of all plugins.
-func (s *Scheduler) registry() framework.Registry {
-	r := plugins.InTree(plugins.Options{
-		Storage:  s.storage,
-		Policies: &s.activePolicies,
-		Spread:   plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector},
-	})
-	r[preempt.Name] = func(args any, _ *framework.Handle) (framework.Plugin, error) {
-		a, ok := args.(*configv1.DefaultPreemptionArgs)
-		if !ok {
-			return nil, fmt.Errorf("plugin %s: its arguments are a %T", preempt.Name, args)
-		}
-		return preempt.New(preempt.Config{
-			Client:                      s.client,
-			Later:                       s.enqueueWrite,
-			Budgets:                     s.listPDBs,
-			ProcessExtenders:            s.preemptWithExtenders,
-			RecordPreempted:             s.eventPreempted,
-			Log:                         s.log,
-			Evictions:                   s.evictions,
-			EvictionsDone:               s.evictionsDone,
-			Groups:                      s.groups,
-			NodeOf:                      s.cache.Where,
-			ObserveVictims:              func(victims int) { s.metrics.preemptionVictims.Observe(float64(victims)) },
-			MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage),
-			MinCandidateNodesAbsolute:   int(*a.MinCandidateNodesAbsolute),
-		}), nil
+// shared has what the in-tree plugins of all profiles share.
+func (s *Scheduler) shared() *plugins.Shared {
+	return &plugins.Shared{
+		Storage:         s.storage,
+		Policies:        &s.activePolicies,
+		DefaultSelector: s.defaultSelector.selector,
+		Preemption:      s.newPreemption,
+		Devices:         s.newDynamicResources,
 	}
-	r[dynamicresources.Name] = s.newDynamicResources
-	maps.Copy(r, s.cfg.Plugins)
-	return r
 }
 
-func (s *Scheduler) makePlugins(profile *config.Profile, registry framework.Registry) (*framework.Profile, error) {
+func (s *Scheduler) newPreemption(a *configv1.DefaultPreemptionArgs) *framework.Plugin {
+	return preempt.New(preempt.Config{
+		Client:                      s.client,
+		Later:                       s.enqueueWrite,
+		Budgets:                     s.listPDBs,
+		ProcessExtenders:            s.preemptWithExtenders,
+		RecordPreempted:             s.eventPreempted,
+		Log:                         s.log,
+		Evictions:                   s.evictions,
+		EvictionsDone:               s.evictionsDone,
+		Groups:                      s.groups,
+		NodeOf:                      s.cache.Where,
+		ObserveVictims:              func(victims int) { s.metrics.preemptionVictims.Observe(float64(victims)) },
+		MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage),
+		MinCandidateNodesAbsolute:   int(*a.MinCandidateNodesAbsolute),
+	}).Descriptor()
+}
+
+// makePlugin makes a plugin: an out-of-tree plugin comes before an in-tree one of the same name.
+func (s *Scheduler) makePlugin(
+	name string, args any, handle *framework.Handle, shared *plugins.Shared,
+) (*framework.Plugin, error) {
+	if factory, ok := s.cfg.Plugins[name]; ok {
+		return factory(args, handle)
+	}
+	if row := plugins.Find(name); row != nil {
+		return row.Make(args, handle, shared)
+	}
+	return nil, fmt.Errorf("there is no plugin %q", name)
+}
+
+func (s *Scheduler) makePlugins(profile *config.Profile, shared *plugins.Shared) (*framework.Profile, error) {
 	handle := &framework.Handle{
 		Profile:     profile.SchedulerName,
 		Client:      s.client,
@@ -145,13 +147,9 @@ func (s *Scheduler) makePlugins(profile *config.Profile, registry framework.Regi
 		Points:                   map[framework.Point][]framework.Weighted{},
 		PercentageOfNodesToScore: profile.PercentageOfNodesToScore,
 	}
-	made := map[string]framework.Plugin{}
+	made := map[string]*framework.Plugin{}
 	for _, name := range profile.Plugins() {
-		factory, ok := registry[name]
-		if !ok {
-			return nil, fmt.Errorf("there is no plugin %q", name)
-		}
-		p, err := factory(profile.Args[name], handle)
+		p, err := s.makePlugin(name, profile.Args[name], handle, shared)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +164,10 @@ func (s *Scheduler) makePlugins(profile *config.Profile, registry framework.Regi
 		of.Points[point] = at
 	}
 	if s.groups != nil {
-		gang := framework.Weighted{Plugin: plugins.GangScheduling{Groups: s.groups, Waiting: &s.waitingPods}, Weight: 1}
+		gang := framework.Weighted{
+			Plugin: plugins.GangScheduling{Groups: s.groups, Waiting: &s.waitingPods}.Plugin(),
+			Weight: 1,
+		}
 		of.Plugins = append(of.Plugins, gang)
 		for _, point := range []framework.Point{framework.AtPreEnqueue, framework.AtPermit} {
 			of.Points[point] = append(of.Points[point], gang)
@@ -188,14 +189,16 @@ func (s *Scheduler) queueConfig() queue.Config {
 	}
 	for name, p := range s.profiles {
 		r := queue.Rules{
-			Gates: framework.PluginsAt[framework.PreEnqueuer](p.Profile, framework.AtPreEnqueue),
+			Gates: p.At(framework.AtPreEnqueue),
 			Hints: map[string][]framework.ClusterEventWithHint{},
 		}
-		for _, e := range p.enqueueExtensions {
-			r.Hints[e.Name()] = e.EventsToRegister()
+		for _, plugin := range p.Plugins {
+			if plugin.Events != nil {
+				r.Hints[plugin.Name] = plugin.Events
+			}
 		}
 		c.Profiles[name] = r
-		c.Less = p.queueSort.Less
+		c.Less = p.queueSort.QueueSort
 	}
 	return c
 }

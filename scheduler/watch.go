@@ -166,15 +166,15 @@ func (s *Scheduler) watchPluginResources(factory informers.SharedInformerFactory
 		return nil, err
 	}
 	for _, p := range s.profiles {
-		for _, e := range p.enqueueExtensions {
-			for _, hint := range e.EventsToRegister() {
+		for _, plugin := range p.Plugins {
+			for _, hint := range plugin.Events {
 				if seen[hint.Resource] {
 					continue
 				}
 				seen[hint.Resource] = true
 				inf, custom := s.informerOf(factory, hint.Resource)
 				if inf == nil {
-					return nil, fmt.Errorf("plugin %s registers events of %s: there is no client for it", e.Name(),
+					return nil, fmt.Errorf("plugin %s registers events of %s: there is no client for it", plugin.Name,
 						hint.Resource)
 				}
 				reg, err := inf.AddEventHandler(s.resourceEventHandler(hint.Resource))

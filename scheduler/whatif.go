@@ -19,7 +19,6 @@ import (
 	"keelson/event"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
-	"keelson/scheduler/preempt"
 	"keelson/scheduler/state"
 )
 
@@ -430,8 +429,8 @@ func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
 		return ""
 	}
 	for _, post := range p.postFilter {
-		if by, ok := post.(*preempt.Plugin); ok {
-			preemption, why := by.Choose(a)
+		if post.Victims != nil {
+			preemption, why := post.Victims(a)
 			if a.Preemption = preemption; preemption == nil {
 				return "preemption: " + why
 			}

@@ -15,7 +15,6 @@ import (
 	"keelson/event"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
-	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
 )
@@ -143,12 +142,11 @@ func (q *groupSimulation) placeAll(ctx context.Context) {
 
 // choosePreemption returns the victims that the group would preempt; nil: none, and q.message says why.
 func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preemption {
-	for _, post := range q.groupPostFilter {
-		by, ok := post.(*preempt.Plugin)
-		if !ok {
+	for _, post := range q.postFilter {
+		if post.GroupVictims == nil {
 			continue
 		}
-		preemption, why := by.ChooseForGroup(q.postFilterInput(ctx))
+		preemption, why := post.GroupVictims(q.postFilterInput(ctx))
 		if preemption != nil {
 			return preemption
 		}

@@ -17,6 +17,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
 	"keelson/scheduler/policy"
 )
 
@@ -77,32 +78,6 @@ func (p *Profile) Plugins() []string {
 		}
 	}
 	return out
-}
-
-// defaultPlugins are the default plugins of kube-scheduler v1.37 in its order, with their score weights. CELPolicy is
-// inserted after the cheaper filters.
-var defaultPlugins = []Plugin{
-	{"SchedulingGates", 1},
-	{"PrioritySort", 1},
-	{"NodeUnschedulable", 1},
-	{"NodeName", 1},
-	{"TaintToleration", 3},
-	{"NodeAffinity", 2},
-	{"NodePorts", 1},
-	{"NodeDeclaredFeatures", 1},
-	{"NodeResourcesFit", 1},
-	{"VolumeRestrictions", 1},
-	{"NodeVolumeLimits", 1},
-	{"VolumeBinding", 1},
-	{"VolumeZone", 1},
-	{"PodTopologySpread", 2},
-	{"InterPodAffinity", 2},
-	{policy.Plugin, 1},
-	{"DynamicResources", 2},
-	{"DefaultPreemption", 1},
-	{"NodeResourcesBalancedAllocation", 1},
-	{"ImageLocality", 1},
-	{"DefaultBinder", 1},
 }
 
 // notImplemented are plugins of kube-scheduler that this scheduler does not have, or adds by itself (GangScheduling). A
@@ -170,8 +145,8 @@ func (c *Configuration) resolve(args []map[string]any) {
 		profile.Points[framework.AtFilter] = withoutDisabled(profile.Points[framework.AtFilter], custom.PreFilter)
 		profile.Points[framework.AtScore] = withoutDisabled(profile.Points[framework.AtScore], custom.PreScore)
 		for _, name := range profile.Plugins() {
-			if a := defaultArgs(name); a != nil {
-				profile.Args[name] = a
+			if row := plugins.Find(name); row != nil && row.Args != nil {
+				profile.Args[name] = row.DefaultArgs()
 			}
 		}
 		if args != nil {
@@ -192,7 +167,8 @@ func multiPoint(custom configv1.PluginSet) []Plugin {
 		}
 		return &custom.Enabled[i]
 	}
-	for _, p := range defaultPlugins {
+	for _, row := range plugins.Table {
+		p := Plugin{row.Name, row.Weight}
 		if disables(custom, p.Name) {
 			continue
 		}
@@ -263,13 +239,14 @@ func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
 	if name == policy.Plugin {
 		return decodePolicies(raw)
 	}
-	into := emptyArgs(name)
-	if into == nil {
+	row := plugins.Find(name)
+	if row == nil || row.Args == nil {
 		return json.RawMessage(raw.Raw), nil
 	}
 	if len(raw.Raw) == 0 {
-		return defaultArgs(name), nil
+		return row.DefaultArgs(), nil
 	}
+	into := row.Args.DeepCopyObject()
 	errs := strict(raw.Raw, into)
 	if k := into.GetObjectKind().GroupVersionKind(); k.Kind != "" && k.Kind != name+"Args" {
 		errs = append(errs, fieldError{"kind", "must be " + name + "Args, not " + k.Kind})
@@ -277,7 +254,7 @@ func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
 		!strings.EqualFold(v, configv1.SchemeGroupVersion.String()) {
 		errs = append(errs, fieldError{"apiVersion", "must be " + configv1.SchemeGroupVersion.String() + ", not " + v})
 	}
-	setArgsDefaults(into)
+	plugins.SetArgsDefaults(into)
 	return into, errs
 }
 

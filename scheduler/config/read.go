@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	kjson "sigs.k8s.io/json"
+
+	"keelson/scheduler/plugins"
 )
 
 // kind is the kind of a file.
@@ -26,9 +28,9 @@ const kind = "KubeSchedulerConfiguration"
 const maxFile = 1 << 20
 
 // Read decodes the content of a file, YAML or JSON. name is the file's name, for errors: one per line, each with its
-// line number and field. Read reports all mistakes of a file at once, also if it cannot decode a part of it. plugins
+// line number and field. Read reports all mistakes of a file at once, also if it cannot decode a part of it. custom
 // are the names of the plugins that are not in-tree.
-func Read(name string, content []byte, plugins []string) (*Configuration, error) {
+func Read(name string, content []byte, custom []string) (*Configuration, error) {
 	if len(content) > maxFile {
 		return nil, fmt.Errorf("%s: is longer than %d bytes", name, maxFile)
 	}
@@ -51,14 +53,14 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	args, wrong := decodeAllArgs(root, configuration.KubeSchedulerConfiguration.Profiles)
 	errs = append(errs, wrong...)
 	configuration.resolve(args)
-	for _, p := range defaultPlugins {
-		plugins = append(plugins, p.Name)
+	for _, row := range plugins.Table {
+		custom = append(custom, row.Name)
 	}
 	undecoded := map[int]bool{} // lines whose values are missing in configuration
 	for _, e := range errs {
 		undecoded[e.line] = true
 	}
-	for _, err := range configuration.validate(plugins) {
+	for _, err := range configuration.validate(custom) {
 		if e := errorAt(root, err.Field, errors.New(err.ErrorBody())); !undecoded[e.line] {
 			errs = append(errs, e)
 		}

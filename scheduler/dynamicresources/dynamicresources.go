@@ -93,8 +93,21 @@ func New(c Config) *Plugin {
 	return &Plugin{Config: c, cel: cel.NewCache(maxCompiled, cel.Features{EnableConsumableCapacity: true})}
 }
 
-// Name returns the plugin's name.
-func (*Plugin) Name() string { return Name }
+// Descriptor returns what the plugin does.
+func (p *Plugin) Descriptor() *framework.Plugin {
+	return &framework.Plugin{
+		Name:             Name,
+		PreEnqueue:       p.PreEnqueue,
+		PreFilter:        p.PreFilter,
+		PostFilter:       p.PostFilter,
+		PreScore:         p.PreScore,
+		Reserve:          p.Reserve,
+		Unreserve:        p.Unreserve,
+		PreBind:          p.PreBind,
+		PreBindPreFlight: p.PreBindPreFlight,
+		Events:           p.events(),
+	}
+}
 
 func refuse(reason string) *framework.Status {
 	return framework.NewStatus(Name, framework.Unresolvable, reason)
@@ -150,9 +163,9 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 	return nil
 }
 
-// EventsToRegister names what may help: nodes, claims, classes and slices; a changed or deleted DeviceTaintRule; a pod
+// events names what may help: nodes, claims, classes and slices; a changed or deleted DeviceTaintRule; a pod
 // that releases devices; and an update of the pod's status with its generated claims.
-func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
+func (p *Plugin) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeAllocatable | framework.UnscheduledPodUpdate},
 		{

@@ -50,9 +50,9 @@ func newWorld(t testing.TB, objs ...any) *world {
 		Later:   func(ctx context.Context, job func(context.Context)) { job(ctx) },
 	})
 	w.Harness = schedtest.New(1, 1)
-	fit := plugins.NodeResourcesFit{DeviceClass: w.known.DeviceClass}
-	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{Fit: fit}, framework.Weighted{
-		Plugin: w.plugin,
+	handle := &framework.Handle{DeviceClass: w.known.DeviceClass}
+	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", handle, &plugins.Shared{}, framework.Weighted{
+		Plugin: w.plugin.Descriptor(),
 		Weight: 2,
 	}), 1, 1)
 	w.add(class("gpu"))
@@ -294,7 +294,7 @@ func TestRuleComesAndGoes(t *testing.T) {
 		old, now any
 		want     bool
 	}{{"new", nil, r, false}, {"changed", r, changed, true}, {"gone", r, nil, true}} {
-		for _, h := range world.plugin.EventsToRegister() {
+		for _, h := range world.plugin.events() {
 			if h.Resource == TaintRules &&
 				h.QueueingHintFn(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
 				t.Errorf("a rule that is %s wakes pods: %v, want %v", tt.name, !tt.want, tt.want)
@@ -713,7 +713,7 @@ func TestCostsNothing(t *testing.T) {
 	pod := state.NewPodInfo(schedtest.Pod("p"))
 	c := &framework.CycleState{}
 	if n := testing.AllocsPerRun(100, func() {
-		if f, st := w.plugin.PreFilter(c, pod, nil); f != nil || st != nil || w.plugin.PreEnqueue(pod) != nil ||
+		if f, st := w.plugin.PreFilter(c, pod, nil); f.Filter != nil || st != nil || w.plugin.PreEnqueue(pod) != nil ||
 			w.plugin.PreBindPreFlight(c, pod, "") {
 			t.Fatal("it has something to say")
 		}

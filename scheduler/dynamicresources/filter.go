@@ -72,14 +72,14 @@ func (p *Plugin) PreFilter(
 	cycleState *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Pod.Spec.ResourceClaims) == 0 && len(pod.Request.Scalar) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	extended := p.extendedOf(pod)
 	if len(pod.Pod.Spec.ResourceClaims) == 0 && extended == nil {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	if !p.Tracker.watching() {
-		return nil, refuse("the API server has no resource claims")
+		return framework.NodeFilter{}, refuse("the API server has no resource claims")
 	}
 	s := &podClaims{
 		plugin:   p,
@@ -95,21 +95,21 @@ func (p *Plugin) PreFilter(
 			s.claims = append(s.claims, &podClaim{claim: c})
 		}
 	}); err != nil {
-		return nil, refuse(err.Error())
+		return framework.NodeFilter{}, refuse(err.Error())
 	}
 	if len(s.claims) == 0 && extended == nil {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	for _, c := range s.claims {
 		if st := p.classify(s, c); st != nil {
-			return nil, st
+			return framework.NodeFilter{}, st
 		}
 	}
 	if st := p.prepare(s); st != nil {
-		return nil, st
+		return framework.NodeFilter{}, st
 	}
 	key.Write(cycleState, s)
-	return s, nil
+	return framework.NodeFilter{Filter: s.Filter, Explain: s.Explain}, nil
 }
 
 // classify checks a claim, and adds it to s.unallocated if it has no allocation.
@@ -292,9 +292,9 @@ func (*Plugin) PreScore(
 			return len(r.FirstAvailable) > 0
 		})
 	}) {
-		return nil
+		return framework.NodeScorer{}
 	}
-	return s
+	return framework.NodeScorer{Score: s.Score, Normalize: s.Normalize}
 }
 
 // Score prefers nodes with alternatives that are early in the lists of their requests.

@@ -114,7 +114,7 @@ func tied(a *framework.Attempt) int {
 	return len(a.Best)
 }
 
-// verdictWithDistance is a verdict with the distance of the node from fitting (framework.Explainer).
+// verdictWithDistance is a verdict with the distance of the node from fitting (framework.NodeFilter.Explain).
 type verdictWithDistance struct {
 	event.Verdict
 	distance float64
@@ -190,14 +190,14 @@ func distanceOf(attempt *framework.Attempt, refusal *framework.Refusal) (distanc
 	if at < 0 {
 		return distance, false
 	}
-	explainer, ok := attempt.Filters[at].Plugin.(framework.DistanceExplainer)
-	if !ok {
+	of := &attempt.Filters[at]
+	if of.Distance == nil {
 		return distance, false
 	}
 	distance.Node = refusal.Node.Name
 	distance.of = refusal
 	var fixable bool
-	if distance.distance, fixable = explainer.Distance(attempt.Pod, refusal.Node, refusal.Status); fixable &&
+	if distance.distance, fixable = of.Distance(attempt.Pod, refusal.Node, refusal.Status); fixable &&
 		attempt.Chosen == nil {
 		_, more, _ := laterSteps(attempt, at, refusal.Node)
 		distance.distance += more
@@ -207,7 +207,7 @@ func distanceOf(attempt *framework.Attempt, refusal *framework.Refusal) (distanc
 
 // refusedBy is the place in a.Filters of the filter that refused a node; -1: no filter did.
 func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
-	return slices.IndexFunc(a.Filters, func(f framework.NamedFilter) bool { return f.Plugin.Name() == r.Status.Plugin })
+	return slices.IndexFunc(a.Filters, func(f framework.NamedFilter) bool { return f.Plugin == r.Status.Plugin })
 }
 
 // explainRefusal explains the refusal of a node, and says how far the node is from fitting.
@@ -242,40 +242,31 @@ func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verd
 	return distance
 }
 
-// callExplainer calls Explain of the filter a.Filters[at], or of its plugin.
+// callExplainer calls Explain of the filter a.Filters[at].
 func callExplainer(
 	a *framework.Attempt, at int, n *state.NodeInfo, st *framework.Status,
 ) (short, hint string, distance float64) {
-	if e, ok := a.Filters[at].Plugin.(framework.Explainer); ok {
-		return e.Explain(a.Pod, n, st)
-	}
-	if e, ok := a.Filters[at].NodeFilter.(framework.Explainer); ok {
-		return e.Explain(a.Pod, n, st)
+	if explain := a.Filters[at].Explain; explain != nil {
+		return explain(a.Pod, n, st)
 	}
 	return "", "", farDistance
-}
-
-// counter is a filter that counts only nodes that other filters accept. CountsMore reports whether that may refuse a
-// node once they accept it.
-type counter interface {
-	CountsMore(n *state.NodeInfo, tolerations bool) bool
 }
 
 // laterSteps returns the hints of the filters after attempt.Filters[at] that refuse the node, and how much farther they
 // make it. ok: with all these hints the pod fits.
 func laterSteps(attempt *framework.Attempt, at int, info *state.NodeInfo) (steps string, distance float64, ok bool) {
-	changed := []string{attempt.Filters[at].Plugin.Name()}
+	changed := []string{attempt.Filters[at].Plugin}
 	for i := at + 1; i < len(attempt.Filters); i++ {
-		c, ok := attempt.Filters[i].NodeFilter.(counter)
-		if ok && slices.ContainsFunc(changed, decidesWhatCounts) &&
-			c.CountsMore(info, slices.Contains(changed, "TaintToleration")) {
+		countsMore := attempt.Filters[i].CountsMore
+		if countsMore != nil && slices.ContainsFunc(changed, decidesWhatCounts) &&
+			countsMore(info, slices.Contains(changed, "TaintToleration")) {
 			return "", farDistance, false
 		}
 		st := attempt.Filters[i].Filter(info)
 		if st == nil {
 			continue
 		}
-		changed = append(changed, attempt.Filters[i].Plugin.Name())
+		changed = append(changed, attempt.Filters[i].Plugin)
 		short, hint, more := callExplainer(attempt, i, info, st)
 		if strings.HasPrefix(short, "taint "+corev1.TaintNodeUnschedulable+":") {
 			continue // it goes when the node is uncordoned
@@ -307,7 +298,7 @@ func scores(attempt *framework.Attempt, small bool) []event.NodeScore {
 		mine := shares[i*len(attempt.ScoredBy) : (i+1)*len(attempt.ScoredBy)]
 		for p, w := range attempt.ScoredBy {
 			mine[p] = event.PluginScore{
-				Plugin: w.Plugin.Name(),
+				Plugin: w.Name,
 				Raw:    attempt.Raw[p][at],
 				Score:  attempt.Scores[p][at],
 				Weight: w.Weight,
@@ -328,7 +319,7 @@ func rules(a *framework.Attempt) (out []event.Rule) {
 		by := a.ScoredBy[p]
 		for _, rule := range r.Rules() {
 			out = append(out, event.Rule{
-				Plugin:     by.Plugin.Name(),
+				Plugin:     by.Name,
 				Policy:     rule.Policy,
 				From:       rule.From,
 				Field:      rule.Field,

@@ -92,7 +92,7 @@ func TestDecisions(t *testing.T) {
 			[]any{schedtest.Node("node-1", schedtest.Labels("disk", "ssd")), schedtest.Node("node-2",
 				schedtest.Labels("rank", "7"))},
 			schedtest.Pod("judged"),
-			[]framework.Weighted{{Plugin: judging(t), Weight: 2}},
+			[]framework.Weighted{{Plugin: judging(t).Plugin(), Weight: 2}},
 		},
 		{"no-nodes", nil, schedtest.Pod("lonely"), nil},
 		{

@@ -92,13 +92,11 @@ func hints(attempt *framework.Attempt, verdicts []event.Verdict) []string {
 // missingNode returns the first of the nodes that the pod asks for by name, if there is none of them.
 func missingNode(a *framework.Attempt) string {
 	for i := range a.Filters {
-		if by, ok := a.Filters[i].NodeFilter.(interface{ NodeNames() []string }); ok {
-			names := by.NodeNames()
-			if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {
-				return a.Snapshot.Node(name) != nil
-			}) {
-				return names[0]
-			}
+		names := a.Filters[i].NodeNames
+		if len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {
+			return a.Snapshot.Node(name) != nil
+		}) {
+			return names[0]
 		}
 	}
 	return ""

@@ -28,7 +28,7 @@ func ofJob(p *corev1.Pod) {
 // while nodes and pods change, or found out for each.
 func TestSharedRefusals(t *testing.T) {
 	engine := func() *framework.Engine {
-		return framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}), 1, 1)
+		return framework.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
 	}
 	shapes := []schedtest.PodOption{schedtest.Requests("9", "500Mi"), schedtest.Requests("3500m",
 		"40Gi"), schedtest.HostPort("", corev1.ProtocolTCP, 80)}

@@ -31,8 +31,15 @@ func (s *Set) Binder() *Binder {
 	return nil
 }
 
-// Name returns the extender's name.
-func (b *Binder) Name() string { return b.e.name }
+// Plugin returns what the extender does at the end of an attempt.
+func (b *Binder) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:             b.e.name,
+		PreBindPreFlight: b.PreBindPreFlight,
+		PreBind:          b.PreBind,
+		Bind:             b.Bind,
+	}
+}
 
 // PreBindPreFlight returns true, so that a binding cycle that waits for the extender does not block the shared binding
 // writers.

@@ -192,7 +192,7 @@ func (e *Extender) prioritize(
 	var result extenderv1.HostPriorityList
 	verb := e.cfg.PrioritizeVerb
 	out := framework.ExtenderScores{
-		By:     framework.Weighted{Plugin: e, Weight: e.cfg.Weight},
+		By:     framework.Weighted{Plugin: &framework.Plugin{Name: e.name}, Weight: e.cfg.Weight},
 		Raw:    map[string]int64{},
 		Scores: map[string]int64{},
 	}

@@ -30,8 +30,8 @@ type Attempt struct {
 	PreFilterStatus *Status
 	// Failed is set when a plugin could not decide. The pod may or may not be schedulable; it is tried again later.
 	Failed *Status
-	// Refused are the filtered nodes that do not fit. The nodes that a PreFilterResult excludes are not in it: they are
-	// counted in Excluded, and ExcludedBy is their status.
+	// Refused are the filtered nodes that do not fit. The nodes that NodeNames exclude are not in it: they are counted
+	// in Excluded, and ExcludedBy is their status.
 	Refused []Refusal
 	// what Refused has in common with other attempts, which then must not be modified; nil: nothing
 	Refusals       *Refusals
@@ -43,7 +43,7 @@ type Attempt struct {
 	// the same normalized. Totals[i] is the weighted sum. RuleScorers[p] has the rules of ScoredBy[p]; nil: it has
 	// none.
 	ScoredBy    []Weighted
-	RuleScorers []RuleScorer
+	RuleScorers []RuleResults
 	Raw         [][]int64
 	Scores      [][]int64
 	Totals      []int64
@@ -94,9 +94,9 @@ func (p *Preemption) NodeOf(victim *state.PodInfo) string {
 	return p.Node
 }
 
-// NamedFilter is a NodeFilter with the plugin whose PreFilter returned it.
+// NamedFilter is a NodeFilter with the name of the plugin whose PreFilter returned it.
 type NamedFilter struct {
-	Plugin Plugin
+	Plugin string
 	NodeFilter
 }
 

@@ -102,7 +102,7 @@ func (e *Engine) dropClass() *class {
 // countNodeLocal returns the number of NodeLocal filters before the first one that is not NodeLocal.
 func countNodeLocal(filters []NamedFilter) int {
 	for i := range filters {
-		if _, ok := filters[i].NodeFilter.(NodeLocal); !ok {
+		if !filters[i].NodeLocal {
 			return i
 		}
 	}
@@ -192,8 +192,7 @@ func (c *class) updateScores(attempt *Attempt, scorers []Weighted, nodeScorers [
 	n := len(attempt.Snapshot.Nodes)
 	same := len(c.raw) == len(nodeScorers) && len(c.base) == n
 	for i := range nodeScorers {
-		_, nodeLocal := nodeScorers[i].(NodeLocal)
-		same = same && nodeLocal == (c.raw[i] != nil)
+		same = same && nodeScorers[i].NodeLocal == (c.raw[i] != nil)
 	}
 	if !same {
 		c.raw = make([][]int64, len(nodeScorers))
@@ -201,7 +200,7 @@ func (c *class) updateScores(attempt *Attempt, scorers []Weighted, nodeScorers [
 		c.scoreVersions = zeros(c.scoreVersions, n)
 		c.scoredAt = -1
 		for i := range nodeScorers {
-			if _, nodeLocal := nodeScorers[i].(NodeLocal); nodeLocal {
+			if nodeScorers[i].NodeLocal {
 				c.raw[i] = make([]int64, n)
 			}
 		}
@@ -237,7 +236,7 @@ func (c *class) updateScore(attempt *Attempt, scorers []Weighted, nodeScorers []
 			continue
 		}
 		raw[place] = nodeScorers[i].Score(attempt.Snapshot.Nodes[place])
-		if _, noNormalize := nodeScorers[i].(NoNormalize); noNormalize {
+		if nodeScorers[i].Normalize == nil {
 			c.base[place] += raw[place] * scorers[i].Weight
 		}
 	}

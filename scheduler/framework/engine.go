@@ -13,7 +13,7 @@ import (
 // Engine chooses a node for a pod: it is a function from a pod and a snapshot to an Attempt, and does no I/O. It is not
 // safe for concurrent use. Most of its fields are buffers that the next attempt reuses.
 type Engine struct {
-	filterers                []Filterer
+	filterers                []Weighted
 	scorers                  []Weighted
 	parallelism              int
 	percentageOfNodesToScore int
@@ -27,7 +27,7 @@ type Engine struct {
 	scores      [][]int64
 	raw         [][]int64
 	bestBuffer  []int32      // buffer for Attempt.Best
-	nodeScorers []NodeScorer // of this attempt, by scorer; nil: the scorer treats all nodes as equal
+	nodeScorers []NodeScorer // of this attempt, by scorer; zero: the scorer treats all nodes as equal
 	results     []*Status
 	places      []int32 // of the feasible nodes in Snapshot.Nodes, if filterAll was used
 	classes     map[string]*class
@@ -44,13 +44,13 @@ func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
 	engine := &Engine{
 		observer:                 p.Observe,
 		classes:                  map[string]*class{},
-		filterers:                PluginsAt[Filterer](p, AtFilter),
+		filterers:                p.At(AtFilter),
 		parallelism:              max(parallelism, 1),
 		percentageOfNodesToScore: int(p.PercentageOfNodesToScore),
 	}
 	engine.rand = rand.New(rand.NewPCG(seed, seed)) // the choice among equal nodes is not a secret
 	for _, w := range p.At(AtScore) {
-		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
+		if w.Weight > 0 {
 			engine.scorers = append(engine.scorers, w)
 		}
 	}
@@ -186,8 +186,8 @@ func (e *Engine) choose(attempt *Attempt, results *ExtenderResults) {
 	clear(e.nodeScorers)
 }
 
-// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those that a
-// PreFilterResult names.
+// prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those of the
+// first NodeNames.
 func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
 	nodes := attempt.Snapshot.Nodes
 	if attempt.Pod.Err != nil {
@@ -197,11 +197,11 @@ func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
 	for _, filterer := range e.filterers {
 		begin := attempt.begin()
 		nodeFilter, st := filterer.PreFilter(attempt.Cycle, attempt.Pod, attempt.Snapshot)
-		if nodeFilter == nil && st == nil {
-			attempt.observe(filterer, "PreFilter", statusSkip, begin)
+		if nodeFilter.Filter == nil && st == nil {
+			attempt.observe(filterer.Name, "PreFilter", statusSkip, begin)
 			continue
 		}
-		attempt.observe(filterer, "PreFilter", StatusName(st), begin)
+		attempt.observe(filterer.Name, "PreFilter", StatusName(st), begin)
 		if st != nil && st.Code == Failed {
 			attempt.Failed = st
 			return nil
@@ -210,20 +210,16 @@ func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
 			attempt.PreFilterStatus = st
 			return nil
 		}
-		attempt.Filters = append(attempt.Filters, NamedFilter{filterer, nodeFilter})
-		n, ok := nodeFilter.(PreFilterResult)
-		if !ok || attempt.ExcludedBy != nil {
-			continue
-		}
-		if names := n.NodeNames(); names != nil {
-			nodes = e.nodesByName(attempt, filterer, names)
+		attempt.Filters = append(attempt.Filters, NamedFilter{filterer.Name, nodeFilter})
+		if nodeFilter.NodeNames != nil && attempt.ExcludedBy == nil {
+			nodes = e.nodesByName(attempt, filterer.Name, nodeFilter.NodeNames)
 		}
 	}
 	return nodes
 }
 
 // nodesByName returns the named nodes; the others are refused without running the filters.
-func (e *Engine) nodesByName(a *Attempt, p Plugin, names []string) []*state.NodeInfo {
+func (e *Engine) nodesByName(a *Attempt, plugin string, names []string) []*state.NodeInfo {
 	nodes := make([]*state.NodeInfo, 0, len(names))
 	for _, name := range names {
 		if n := a.Snapshot.Node(name); n != nil {
@@ -231,7 +227,7 @@ func (e *Engine) nodesByName(a *Attempt, p Plugin, names []string) []*state.Node
 		}
 	}
 	if a.Excluded = len(a.Snapshot.Nodes) - len(nodes); a.Excluded > 0 {
-		a.ExcludedBy = NewStatus(p.Name(), Unresolvable, "node(s) didn't satisfy plugin(s) ["+p.Name()+"]")
+		a.ExcludedBy = NewStatus(plugin, Unresolvable, "node(s) didn't satisfy plugin(s) ["+plugin+"]")
 	}
 	return nodes
 }
@@ -355,8 +351,8 @@ func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []
 	out := make([]NamedFilter, len(filters))
 	for i, f := range filters {
 		out[i] = f
-		if adj, ok := f.NodeFilter.(PreFilterExtensions); ok {
-			out[i].NodeFilter = adj.Adjust(n, added, removed)
+		if f.Adjust != nil {
+			out[i].NodeFilter = f.Adjust(n, added, removed)
 		}
 	}
 	return out
@@ -384,14 +380,13 @@ func (e *Engine) score(attempt *Attempt) {
 func (e *Engine) preScore(a *Attempt) {
 	e.nodeScorers = e.nodeScorers[:0]
 	for _, w := range e.scorers {
-		p, _ := w.Plugin.(Scorer) // NewEngine keeps only Scorers
 		begin := a.begin()
-		scorer := p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible)
+		scorer := w.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible)
 		status := statusSkip
-		if scorer != nil {
+		if scorer.Score != nil {
 			status = StatusName(nil)
 		}
-		a.observe(p, "PreScore", status, begin)
+		a.observe(w.Name, "PreScore", status, begin)
 		e.nodeScorers = append(e.nodeScorers, scorer)
 	}
 }
@@ -402,8 +397,8 @@ func (e *Engine) scoreEach(attempt *Attempt) {
 	attempt.Totals = buffer(e.scores, len(e.scorers), n)
 	clear(attempt.Totals)
 	for i, weighted := range e.scorers {
-		scorer := e.nodeScorers[i]
-		if scorer == nil {
+		scorer := &e.nodeScorers[i]
+		if scorer.Score == nil {
 			continue
 		}
 		raw := buffer(e.raw, i, n)
@@ -413,8 +408,8 @@ func (e *Engine) scoreEach(attempt *Attempt) {
 			raw[j] = scorer.Score(node)
 		}
 		copy(scores, raw)
-		scorer.Normalize(scores)
-		attempt.observeScores(weighted.Plugin, scorer, begin, n)
+		scorer.normalize(scores)
+		attempt.observeScores(weighted.Name, scorer, begin, n)
 		for j, s := range scores {
 			attempt.Totals[j] += s * weighted.Weight
 		}
@@ -422,13 +417,18 @@ func (e *Engine) scoreEach(attempt *Attempt) {
 	}
 }
 
-// scored records the scores of a plugin or extender. scorer is nil for an extender.
-func (a *Attempt) scored(by Weighted, scorer NodeScorer, raw, scores []int64) {
-	ruled, _ := scorer.(RuleScorer)
+// scored records the scores of a plugin or extender. scorer is zero for an extender.
+func (a *Attempt) scored(by Weighted, scorer *NodeScorer, raw, scores []int64) {
 	a.ScoredBy = append(a.ScoredBy, by)
-	a.RuleScorers = append(a.RuleScorers, ruled)
+	a.RuleScorers = append(a.RuleScorers, scorer.Rules)
 	a.Raw = append(a.Raw, raw)
 	a.Scores = append(a.Scores, scores)
+}
+
+func (s *NodeScorer) normalize(scores []int64) {
+	if s.Normalize != nil {
+		s.Normalize(scores)
+	}
 }
 
 // buffer returns kept[i], resized to n scores. The next attempt reuses it.

@@ -42,7 +42,7 @@ type ExtenderScores struct {
 // extenders' refusals.
 func (v *ExtenderResults) filter(attempt *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
 	at := func(name string) *state.NodeInfo { return attempt.Snapshot.Node(name) }
-	if len(candidates) != len(attempt.Snapshot.Nodes) { // a PreFilterResult has excluded nodes
+	if len(candidates) != len(attempt.Snapshot.Nodes) { // NodeNames has excluded nodes
 		few := make(map[string]*state.NodeInfo, len(candidates))
 		for _, n := range candidates {
 			few[n.Name] = n
@@ -79,6 +79,6 @@ func (v *ExtenderResults) score(a *Attempt) {
 			scores[i] = s.Scores[n.Name]
 			a.Totals[i] += scores[i] * s.By.Weight
 		}
-		a.scored(s.By, nil, raw, scores)
+		a.scored(s.By, &NodeScorer{}, raw, scores)
 	}
 }

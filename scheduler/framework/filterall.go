@@ -4,14 +4,14 @@ package framework
 
 import "keelson/scheduler/state"
 
-// canFilterAll reports whether filterAll can be used: each filter is NodeLocal or an AllFilter, no PreFilterResult
-// excluded nodes, and the profile has no percentageOfNodesToScore below 100.
+// canFilterAll reports whether filterAll can be used: each filter is NodeLocal or has FilterAll, no NodeNames excluded
+// nodes, and the profile has no percentageOfNodesToScore below 100.
 func (e *Engine) canFilterAll(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) bool {
 	if len(nodes) != len(a.Snapshot.Nodes) || e.percentageOfNodesToScore > 0 && e.percentageOfNodesToScore < 100 {
 		return false
 	}
 	for i := nodeLocal; i < len(a.Filters); i++ {
-		if _, ok := a.Filters[i].NodeFilter.(AllFilter); !ok {
+		if a.Filters[i].FilterAll == nil {
 			return false
 		}
 	}
@@ -35,9 +35,7 @@ func (e *Engine) filterAll(attempt *Attempt, c *class) {
 	e.results = append(e.results[:0], c.status...)
 	out := e.results
 	for i := c.nodeLocalFilters; i < len(attempt.Filters); i++ {
-		if f, ok := attempt.Filters[i].NodeFilter.(AllFilter); ok { // always: canFilterAll has checked that
-			f.FilterAll(out)
-		}
+		attempt.Filters[i].FilterAll(out) // canFilterAll has checked that each has it
 	}
 	if attempt.Snapshot.AnyNominated() {
 		c.filterWithNominated(attempt, out)
@@ -84,9 +82,8 @@ func (e *Engine) sample(attempt *Attempt) bool {
 	if len(attempt.Feasible) <= enough {
 		return false
 	}
-	for _, r := range e.nodeScorers {
-		_, nodeLocal := r.(NodeLocal)
-		if _, all := r.(AllScorer); r == nil || nodeLocal || all {
+	for i := range e.nodeScorers {
+		if r := &e.nodeScorers[i]; r.Score == nil || r.NodeLocal || r.ScoreAll != nil {
 			continue
 		}
 		start := e.next % len(attempt.Feasible)
@@ -132,19 +129,18 @@ func (e *Engine) scoreAll(attempt *Attempt, c *class) {
 		}
 	}
 	for i, weighted := range e.scorers {
-		scorer := e.nodeScorers[i]
-		if scorer == nil {
+		scorer := &e.nodeScorers[i]
+		if scorer.Score == nil {
 			continue
 		}
 		var raw []int64
 		begin := attempt.begin()
-		all, vector := scorer.(AllScorer)
 		switch {
 		case c.raw[i] != nil:
 			raw = of(c.raw[i], e.raw, i)
-		case vector:
+		case scorer.ScoreAll != nil:
 			raw = buffer(e.raw, i, n)
-			all.ScoreAll(e.places, raw)
+			scorer.ScoreAll(e.places, raw)
 		default:
 			raw = buffer(e.raw, i, n)
 			for j, node := range attempt.Feasible {
@@ -152,16 +148,15 @@ func (e *Engine) scoreAll(attempt *Attempt, c *class) {
 			}
 		}
 		scores := raw
-		_, noNormalize := scorer.(NoNormalize)
-		if !noNormalize || c.raw[i] == nil {
+		if scorer.Normalize != nil || c.raw[i] == nil { // else the score is part of the cached base
 			scores = buffer(e.scores, i, n)
 			copy(scores, raw)
-			scorer.Normalize(scores)
+			scorer.normalize(scores)
 			for j, s := range scores {
 				attempt.Totals[j] += s * weighted.Weight
 			}
 		}
-		attempt.observeScores(weighted.Plugin, scorer, begin, n)
+		attempt.observeScores(weighted.Name, scorer, begin, n)
 		attempt.scored(weighted, scorer, raw, scores)
 	}
 }
@@ -169,8 +164,8 @@ func (e *Engine) scoreAll(attempt *Attempt, c *class) {
 // allKnown reports whether the total of every node is its cached base: no score depends on which other nodes are
 // feasible.
 func (e *Engine) allKnown(c *class) bool {
-	for i, scorer := range e.nodeScorers {
-		if _, noNormalize := scorer.(NoNormalize); scorer != nil && (!noNormalize || c.raw[i] == nil) {
+	for i := range e.nodeScorers {
+		if scorer := &e.nodeScorers[i]; scorer.Score != nil && (scorer.Normalize != nil || c.raw[i] == nil) {
 			return false
 		}
 	}

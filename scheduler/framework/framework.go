@@ -5,35 +5,34 @@
 // each other, never do I/O in a filter or score, and never modify their arguments. The package itself never writes to
 // the API server.
 //
-// The extension points of an attempt, in their order, with Kubernetes' names. A plugin implements only those that it
-// needs:
+// A plugin is one descriptor, Plugin: a struct of functions. The functions are the extension points of an attempt, with
+// Kubernetes' names; those that the plugin does not need are nil. In their order:
 //
-//	PreEnqueuer.PreEnqueue(pod)                 whether the pod may be tried at all
-//	QueueSorter.Less(a, b)                      the order of the pods: one plugin for all profiles
-//	Filterer.PreFilter(cycle, pod, snapshot)    once per pod -> NodeFilter.Filter(node) -> *Status, nil: the pod fits
-//	PostFilterer.PostFilter(attempt)            no node fits: make room by preemption
-//	Scorer.PreScore(cycle, pod, snapshot, ...)  once per pod -> NodeScorer.Score(node), Normalize(scores)
-//	Reserver.Reserve, Unreserve                 reserve what the pod needs; undone if a later step fails
-//	PlacementFeasible.PlacementFeasible         for a pod group: whether enough of its pods have nodes
-//	Permitter.Permit                            allow the pod, refuse it, or make it wait
-//	PreBinder.PreBind                           prepare the node             } off the scheduling loop
-//	Binder.Bind, PostBinder.PostBind            write the binding; react     }
+//	PreEnqueue(pod)                      whether the pod may be tried at all
+//	QueueSort(a, b)                      the order of the pods: one plugin for all profiles
+//	PreFilter(cycle, pod, snapshot)      once per pod -> NodeFilter: its Filter(node) -> *Status, nil: the pod fits
+//	PostFilter(attempt)                  no node fits: make room by preemption
+//	PreScore(cycle, pod, snapshot, ...)  once per pod -> NodeScorer: its Score(node), Normalize(scores)
+//	Reserve, Unreserve                   reserve what the pod needs; undone if a later step fails
+//	PlacementFeasible                    for a pod group: whether enough of its pods have nodes
+//	Permit                               allow the pod, refuse it, or make it wait
+//	PreBind                              prepare the node             } off the scheduling loop
+//	Bind, PostBind                       write the binding; react     }
 //
-// A PreFilter or PreScore that does not apply to a pod returns nil; the plugin is then skipped for this pod. A plugin
-// stores data for a later extension point in the attempt's CycleState, under a Key. It reads objects other than nodes
-// and pods from its Handle's informers. EventsToRegister returns the events that may make a refused pod schedulable.
+// A PreFilter or PreScore that does not apply to a pod returns the zero value; the plugin is then skipped for this pod.
+// A plugin stores data for a later extension point in the attempt's CycleState, under a Key. It reads objects other
+// than nodes and pods from its Handle's informers. Events are the events that may make a refused pod schedulable.
 //
-// Pod groups use PlacementFeasible (above), and PodGroupPostFilterer instead of PostFilterer (group.go).
+// Pod groups use PlacementFeasible (above), and GroupPostFilter instead of PostFilter (group.go).
 //
-// Engine runs the filters and scorers. A NodeFilter or NodeScorer can implement further interfaces, so that it is
-// called less often:
+// Engine runs the filters and scorers. The other fields of NodeFilter and NodeScorer let it call them less often:
 //
-//	NodeLocal             its result depends on one node only: it is called once for all pods of a class (class.go)
-//	AllFilter, AllScorer  it filters or scores all nodes in one call (filterall.go)
-//	PreFilterResult       it knows the few nodes that can pass
-//	NoNormalize           its scores need no Normalize
-//	RuleScorer            its score is a sum over rules, which explain shows one by one
-//	PreFilterExtensions   it can assume added or removed pods: preemption and nominated pods need that
+//	NodeLocal            the result depends on one node only: it is called once for all pods of a class (class.go)
+//	FilterAll, ScoreAll  it filters or scores all nodes in one call (filterall.go)
+//	NodeNames            it knows the few nodes that can pass
+//	Normalize == nil     its scores need no Normalize
+//	Rules                its score is a sum over rules, which explain shows one by one
+//	Adjust               it can assume added or removed pods: preemption and nominated pods need that
 package framework
 
 import (
@@ -41,6 +40,8 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/scheduler/state"
 )
@@ -77,174 +78,118 @@ func NewStatus(plugin string, code Code, reasons ...string) *Status {
 // refusal of the pod.
 func (s *Status) Error() string { return strings.Join(s.Reasons, ", ") }
 
-// Plugin has the name that configurations, events and metrics use.
-type Plugin interface{ Name() string }
-
-// PreEnqueuer gates pods: a pod does not enter the active queue until PreEnqueue returns nil.
-type PreEnqueuer interface {
-	Plugin
-	PreEnqueue(pod *state.PodInfo) *Status
+// Plugin describes a plugin: what it does at each extension point. A nil function means that it does nothing there. The
+// functions that run on the scheduling loop (all before PreBind) must be quick and must not block.
+type Plugin struct {
+	// Name is the name that configurations, events and metrics use.
+	Name string
+	// PreEnqueue gates pods: a pod does not enter the active queue until PreEnqueue returns nil.
+	PreEnqueue func(pod *state.PodInfo) *Status
+	// QueueSort reports whether a is tried before b. It is called under the queue's lock.
+	QueueSort func(a, b *QueuedPod) bool
+	// PreFilter returns the filter of nodes for a pod. The zero NodeFilter accepts every node; a status refuses all
+	// nodes.
+	PreFilter func(c *CycleState, pod *state.PodInfo, s *state.Snapshot) (NodeFilter, *Status)
+	// PostFilter tries to make room, by preemption, if no node fits. It returns the nominated node, or a message with
+	// the reason why no room can be made. The attempt's CycleState is a.Cycle.
+	PostFilter func(ctx context.Context, a *Attempt) (node, message string)
+	// GroupPostFilter does the same for a pod group. It returns the nominated nodes by pod, and a message for the user.
+	// Empty: no room is made.
+	GroupPostFilter func(ctx context.Context, a *GroupAttempt) (nominated map[types.UID]string, message string)
+	// Victims returns the pods that PostFilter would evict, and evicts none; nil: there are none, and why is the
+	// reason. GroupVictims does the same for a pod group. A simulation uses them.
+	Victims      func(a *Attempt) (p *Preemption, why string)
+	GroupVictims func(a *GroupAttempt) (p *Preemption, why string)
+	// PreScore returns the scorer of nodes for a pod. The zero NodeScorer treats all nodes as equal. nodes are the
+	// feasible nodes.
+	PreScore func(c *CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) NodeScorer
+	// Reserve reserves what a pod needs besides the node's resources, such as volumes. An error that is a *Status
+	// refuses the pod; after any other error the attempt is repeated. Unreserve undoes it, and may be called without a
+	// Reserve.
+	Reserve   func(ctx context.Context, c *CycleState, pod *state.PodInfo, node *state.NodeInfo) error
+	Unreserve func(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
+	// PlacementFeasible decides about a pod group while its pods get nodes, and may refuse it as a whole. It gets the
+	// number of the group's pods that have nodes, and of those still to be tried. nil: the pods with nodes may be
+	// bound. With wait, a refusal is not final as long as pods remain to be tried.
+	PlacementFeasible func(g *state.PodGroup, scheduled, remaining int) (st *Status, wait bool)
+	// Permit may refuse a pod that has a node, or delay its binding. It returns nil, 0 to allow the pod; a status to
+	// refuse it; or nil and the time-out (at most MaxWait) within which the plugin must allow the pod through
+	// Handle.Waiting. It runs after Reserve.
+	Permit func(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) (*Status, time.Duration)
+	// PreBind prepares the node before the binding is written. It may block. An error that is a *Status refuses the
+	// pod; after any other error the attempt is repeated. PreBindPreFlight, on the scheduling loop, reports whether
+	// PreBind has work to do for the pod, which may take long; nil: it never does.
+	PreBind          func(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
+	PreBindPreFlight func(c *CycleState, pod *state.PodInfo, node string) bool
+	// Bind writes the binding. It returns ErrSkip to leave the pod to the next binder.
+	Bind func(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
+	// PostBind is called after a pod was bound.
+	PostBind func(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
+	// Events are the cluster events that may make a pod schedulable which the plugin refused. nil: any event may; empty
+	// and not nil: none does.
+	Events []ClusterEventWithHint
 }
 
-// Filterer refuses nodes.
-type Filterer interface {
-	Plugin
-	// PreFilter returns nil, nil if the plugin accepts every node. A status refuses all nodes.
-	PreFilter(c *CycleState, pod *state.PodInfo, s *state.Snapshot) (NodeFilter, *Status)
-}
+// ErrSkip means that a Bind does not bind this pod.
+var ErrSkip = errors.New("not bound by this plugin")
 
-// NodeFilter filters nodes for one pod. Filter must be safe for concurrent use. It returns nil if the pod fits.
-type NodeFilter interface {
-	Filter(n *state.NodeInfo) *Status
-}
-
-// NodeLocal marks a NodeFilter or NodeScorer whose result depends only on the NodeInfo that it is called with, on the
-// labels, taints and images of all nodes, and on those parts of the pod that state.PodInfo.AppendClass covers. The
-// Engine calls it once per version of a node and class of pods.
-type NodeLocal interface {
-	NodeLocal()
-}
-
-// AllFilter is a NodeFilter that is faster for all nodes in one call than for one node after the other.
-type AllFilter interface {
-	// FilterAll sets the elements of out that are nil to the result of Filter, and does not change the others. out is
-	// indexed like the snapshot's Nodes.
-	FilterAll(out []*Status)
-}
-
-// AllScorer is a NodeScorer that is faster for many nodes in one call than for one node after the other.
-type AllScorer interface {
-	// ScoreAll sets scores[i] to the Score of the node at index places[i] of the snapshot's Nodes. It is called instead
-	// of Score.
-	ScoreAll(places []int32, scores []int64)
-}
-
-// NoNormalize marks a NodeScorer whose Normalize changes nothing.
-type NoNormalize interface {
-	NoNormalize()
-}
-
-// PreFilterResult is a NodeFilter that knows in advance which few nodes can pass, like kube-scheduler's
-// PreFilterResult.
-type PreFilterResult interface {
-	// NodeNames returns the names of the only nodes that can pass, or nil if any node can. Filter still decides.
-	NodeNames() []string
-}
-
-// PreFilterExtensions is a NodeFilter whose result depends on pods on other nodes too. Preemption uses it to filter as
-// if some pods were added or removed.
-type PreFilterExtensions interface {
-	// Adjust returns a filter that assumes that the added pods are on node n and the removed pods are not. The receiver
-	// is not changed.
-	Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) NodeFilter
-}
-
-// Explainer is a plugin that explains its refusals in more detail than the reason.
-type Explainer interface {
-	// Explain returns what is missing ("memory: asks 4Gi, free 1.2Gi of 3.8Gi"), what would help ("fits on n if ...";
-	// may be empty) and the distance of the node from fitting (0: almost fits; 1 and more: cannot fit), to find the
-	// nearest.
-	Explain(pod *state.PodInfo, n *state.NodeInfo, st *Status) (short, hint string, distance float64)
-}
-
-// DistanceExplainer is an Explainer whose Distance is much cheaper than Explain: only the nearest of many refused nodes
-// are explained.
-type DistanceExplainer interface {
-	Explainer
-	// Distance returns Explain's distance, and whether Explain has a hint.
-	Distance(pod *state.PodInfo, n *state.NodeInfo, st *Status) (distance float64, fixable bool)
-}
-
-// Scorer scores feasible nodes.
-type Scorer interface {
-	Plugin
-	// PreScore returns nil if the plugin treats all nodes as equal. nodes are the feasible nodes.
-	PreScore(c *CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) NodeScorer
+// NodeFilter filters nodes for one pod.
+type NodeFilter struct {
+	// Filter returns nil if the pod fits on the node. It must be safe for concurrent use.
+	Filter func(n *state.NodeInfo) *Status
+	// NodeLocal: the result depends only on the NodeInfo, on the labels, taints and images of all nodes, and on those
+	// parts of the pod that state.PodInfo.AppendClass covers. The Engine calls Filter once per version of a node and
+	// class of pods.
+	NodeLocal bool
+	// FilterAll, if not nil, is faster than Filter for all nodes. It sets the elements of out that are nil to the
+	// result of Filter, and does not change the others. out is indexed like the snapshot's Nodes.
+	FilterAll func(out []*Status)
+	// NodeNames are the names of the only nodes that can pass, like kube-scheduler's PreFilterResult; nil: any node
+	// can. Filter still decides.
+	NodeNames []string
+	// Adjust, if not nil, means that the result depends on pods on other nodes too. It returns a filter that assumes
+	// that the added pods are on node n and the removed pods are not; it does not change this one. Preemption uses it.
+	Adjust func(n *state.NodeInfo, added, removed []*state.PodInfo) NodeFilter
+	// Explain, if not nil, explains a refusal in more detail than the reason. It returns what is missing ("memory: asks
+	// 4Gi, free 1.2Gi of 3.8Gi"), what would help ("fits on n if ..."; may be empty) and the distance of the node from
+	// fitting (0: almost fits; 1 and more: cannot fit), to find the nearest.
+	Explain func(pod *state.PodInfo, n *state.NodeInfo, st *Status) (short, hint string, distance float64)
+	// Distance, if not nil, returns Explain's distance, and whether Explain has a hint, and is much cheaper: only the
+	// nearest of many refused nodes are explained.
+	Distance func(pod *state.PodInfo, n *state.NodeInfo, st *Status) (distance float64, fixable bool)
+	// CountsMore, if not nil, means that Filter counts only nodes that other filters accept. It reports whether that
+	// may refuse a node once they accept it, by their tolerations or otherwise.
+	CountsMore func(n *state.NodeInfo, tolerations bool) bool
 }
 
 // NodeScorer scores nodes for one pod.
-type NodeScorer interface {
-	Score(n *state.NodeInfo) int64
-	// Normalize scales the scores, which are in the order of the calls of Score, to 0..MaxScore; higher is better. Only
-	// the plugin CELPolicy, which sums weighted rules, may exceed this range.
-	Normalize(scores []int64)
+type NodeScorer struct {
+	Score func(n *state.NodeInfo) int64
+	// Normalize scales the scores, which are in the order of the calls of Score, to 0..MaxScore; higher is better. nil:
+	// the scores are such already. Only the plugin CELPolicy, which sums weighted rules, may exceed this range.
+	Normalize func(scores []int64)
+	// NodeLocal is as in NodeFilter.
+	NodeLocal bool
+	// ScoreAll, if not nil, is faster than Score for many nodes. It sets scores[i] to the Score of the node at index
+	// places[i] of the snapshot's Nodes. It is called instead of Score.
+	ScoreAll func(places []int32, scores []int64)
+	// Rules, if not nil, has the results of the rules of which the score is the weighted sum, for explain to show.
+	Rules RuleResults
 }
 
-// RuleScorer is a NodeScorer whose score is the weighted sum of the results of rules. It keeps the result of each rule,
-// for explain to show.
-type RuleScorer interface {
+// RuleResults are the results of a scorer's rules.
+type RuleResults interface {
 	Rules() []Rule
 	// RuleResult returns the result of a rule for the at-th scored node: its raw value, and the same normalized to
 	// 0..MaxScore. false: no result.
 	RuleResult(at, rule int) (raw float64, score int64, ok bool)
 }
 
-// Rule is a rule of a RuleScorer: the policy, the source of the policy (From), and the field of the policy that
-// contains the Expression.
+// Rule is a rule of a scorer: the policy, the source of the policy (From), and the field of the policy that contains
+// the Expression.
 type Rule struct {
 	Policy, From, Field, Expression string
 	Weight                          int64
-}
-
-// Reserver reserves what a pod needs besides the node's resources, such as volumes. Unreserve undoes it, and may be
-// called without a Reserve.
-type Reserver interface {
-	Plugin
-	// Reserve runs on the scheduling loop. An error that is a *Status refuses the pod; after any other error the
-	// attempt is repeated.
-	Reserve(ctx context.Context, c *CycleState, pod *state.PodInfo, node *state.NodeInfo) error
-	Unreserve(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
-}
-
-// Permitter may refuse a pod that has a node, or delay its binding.
-type Permitter interface {
-	Plugin
-	// Permit returns nil, 0 to allow the pod; a status to refuse it; or nil and the time-out (at most MaxWait) within
-	// which the plugin must allow the pod through Handle.Waiting. It runs on the scheduling loop, after Reserve: it
-	// must not block.
-	Permit(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) (*Status, time.Duration)
-}
-
-// PlacementFeasible decides about a pod group while its pods get nodes, and may refuse it as a whole.
-type PlacementFeasible interface {
-	Plugin
-	// PlacementFeasible gets the number of the group's pods that have nodes, and of those still to be tried. nil: the
-	// pods with nodes may be bound. With wait, a refusal is not final as long as pods remain to be tried. It must be
-	// quick.
-	PlacementFeasible(g *state.PodGroup, scheduled, remaining int) (st *Status, wait bool)
-}
-
-// PreBinder prepares the node before the binding is written. PreBind runs off the scheduling loop.
-type PreBinder interface {
-	Plugin
-	// PreBindPreFlight reports whether PreBind has work to do for the pod, which may take long. It runs on the
-	// scheduling loop.
-	PreBindPreFlight(c *CycleState, pod *state.PodInfo, node string) bool
-	// PreBind may block. An error that is a *Status refuses the pod; after any other error the attempt is repeated.
-	PreBind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
-}
-
-// Binder writes the binding. It runs off the scheduling loop.
-type Binder interface {
-	Plugin
-	// Bind returns ErrSkip to leave the pod to the next binder.
-	Bind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
-}
-
-// ErrSkip means that a Binder does not bind this pod.
-var ErrSkip = errors.New("not bound by this plugin")
-
-// PostBinder is called after a pod was bound, off the scheduling loop.
-type PostBinder interface {
-	Plugin
-	PostBind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
-}
-
-// QueueSorter orders the pods in the active queue.
-type QueueSorter interface {
-	Plugin
-	// Less reports whether a is tried before b. It must be quick: it is called under the queue's lock.
-	Less(a, b *QueuedPod) bool
 }
 
 // QueuedPod is a pod in the scheduling queue.
@@ -253,21 +198,6 @@ type QueuedPod struct {
 	Attempts int       // number of attempts, the current one included
 	First    time.Time // when the pod was added to the queue
 	Since    time.Time // when it last entered the active or the unschedulable queue
-}
-
-// PostFilterer tries to make room, by preemption, if no node fits.
-type PostFilterer interface {
-	Plugin
-	// PostFilter returns the nominated node, or a message with the reason why no room can be made. The attempt's
-	// CycleState is a.Cycle.
-	PostFilter(ctx context.Context, a *Attempt) (node, message string)
-}
-
-// EnqueueExtensions returns the cluster events that may make a pod schedulable which the plugin refused. If a plugin
-// does not implement it, its refused pods are tried again after every event.
-type EnqueueExtensions interface {
-	Plugin
-	EventsToRegister() []ClusterEventWithHint
 }
 
 // NormalizeByMax scales scores so that the largest becomes MaxScore. With reverse the smallest score becomes the best.

@@ -3,20 +3,11 @@
 package framework
 
 import (
-	"context"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/scheduler/state"
 )
-
-// PodGroupPostFilterer tries to make room, by preemption, for a pod group that cannot be scheduled.
-type PodGroupPostFilterer interface {
-	Plugin
-	// PodGroupPostFilter returns the nominated nodes by pod, and a message for the user. Empty: no room is made.
-	PodGroupPostFilter(ctx context.Context, a *GroupAttempt) (nominated map[types.UID]string, message string)
-}
 
 // GroupAttempt is the failed attempt to schedule a pod group.
 type GroupAttempt struct {

@@ -49,7 +49,7 @@ type Handle struct {
 
 // Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none are configured. A
 // Factory starts nothing.
-type Factory func(args any, h *Handle) (Plugin, error)
+type Factory func(args any, h *Handle) (*Plugin, error)
 
 // Registry maps the names of plugins, which profiles use, to their factories.
 type Registry map[string]Factory
@@ -67,37 +67,49 @@ type Profile struct {
 	Observe Observe
 }
 
-// Weighted is a plugin with its score weight. It matters for Scorers only; a Scorer with weight 0 does not run.
+// Weighted is a plugin with its score weight. It matters for scorers only; a scorer with weight 0 does not run.
 type Weighted struct {
-	Plugin Plugin
+	*Plugin
 	Weight int64
 }
 
-// At returns the plugins of an extension point. Some of them may not implement it.
-func (p *Profile) At(point Point) []Weighted {
-	if at, ok := p.Points[point]; ok {
-		return at
+// does reports whether the plugin does anything at an extension point.
+func (p *Plugin) does(at Point) bool {
+	switch at {
+	case AtPreEnqueue:
+		return p.PreEnqueue != nil
+	case AtQueueSort:
+		return p.QueueSort != nil
+	case AtFilter:
+		return p.PreFilter != nil
+	case AtPostFilter:
+		return p.PostFilter != nil || p.GroupPostFilter != nil
+	case AtScore:
+		return p.PreScore != nil
+	case AtReserve:
+		return p.Reserve != nil || p.Unreserve != nil
+	case AtPermit:
+		return p.Permit != nil
+	case AtPreBind:
+		return p.PreBind != nil
+	case AtBind:
+		return p.Bind != nil
+	case AtPostBind:
+		return p.PostBind != nil
 	}
-	return p.Plugins
+	return false
 }
 
-// PluginsAt returns the plugins that run at an extension point, in order. T must be the interface of that point.
-func PluginsAt[T Plugin](p *Profile, at Point) []T {
-	var out []T
-	for _, w := range p.At(at) {
-		if t, ok := w.Plugin.(T); ok {
-			out = append(out, t)
-		}
+// At returns the plugins that do something at an extension point, in order.
+func (p *Profile) At(at Point) []Weighted {
+	all, ok := p.Points[at]
+	if !ok {
+		all = p.Plugins
 	}
-	return out
-}
-
-// AllPlugins returns the profile's plugins that implement T, in order.
-func AllPlugins[T Plugin](p *Profile) []T {
-	var out []T
-	for _, w := range p.Plugins {
-		if t, ok := w.Plugin.(T); ok {
-			out = append(out, t)
+	var out []Weighted
+	for _, w := range all {
+		if w.does(at) {
+			out = append(out, w)
 		}
 	}
 	return out
@@ -105,10 +117,10 @@ func AllPlugins[T Plugin](p *Profile) []T {
 
 // Validate checks that the profile has one queueSort plugin and at least one bind plugin.
 func (p *Profile) Validate() error {
-	if n := len(PluginsAt[QueueSorter](p, AtQueueSort)); n != 1 {
+	if n := len(p.At(AtQueueSort)); n != 1 {
 		return fmt.Errorf("profile %q: there must be one queueSort plugin, not %d", p.SchedulerName, n)
 	}
-	if len(PluginsAt[Binder](p, AtBind)) == 0 {
+	if len(p.At(AtBind)) == 0 {
 		return fmt.Errorf("profile %q: there must be at least one bind plugin", p.SchedulerName)
 	}
 	return nil

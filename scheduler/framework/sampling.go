@@ -37,16 +37,16 @@ func (a *Attempt) begin() (t time.Time) {
 }
 
 // observe measures a plugin if the attempt is sampled.
-func (a *Attempt) observe(p Plugin, point, status string, begin time.Time) {
+func (a *Attempt) observe(plugin, point, status string, begin time.Time) {
 	if a.Observe != nil {
-		a.Observe(p.Name(), point, status, time.Since(begin))
+		a.Observe(plugin, point, status, time.Since(begin))
 	}
 }
 
 // observeScores measures the Score of a plugin that has scored n nodes since begin, if the attempt is sampled.
-func (a *Attempt) observeScores(p Plugin, scorer NodeScorer, begin time.Time, n int) {
-	if _, nodeLocal := scorer.(NodeLocal); a.Observe != nil && !nodeLocal {
-		a.Observe(p.Name(), "Score", StatusName(nil), time.Since(begin)/time.Duration(max(n, 1)))
+func (a *Attempt) observeScores(plugin string, scorer *NodeScorer, begin time.Time, n int) {
+	if a.Observe != nil && !scorer.NodeLocal {
+		a.Observe(plugin, "Score", StatusName(nil), time.Since(begin)/time.Duration(max(n, 1)))
 	}
 }
 
@@ -64,9 +64,8 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 		return
 	}
 	for i := range a.Filters {
-		_, nodeLocal := a.Filters[i].NodeFilter.(NodeLocal)
-		// it may cost much, or keep what it has found
-		if _, all := a.Filters[i].NodeFilter.(AllFilter); !nodeLocal && !all {
+		// another may cost much, or keep what it has found
+		if f := &a.Filters[i]; !f.NodeLocal && f.FilterAll == nil {
 			continue
 		}
 		begin := time.Now()
@@ -75,12 +74,12 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 			return
 		}
 	}
-	for i, scorer := range nodeScorers {
-		if _, nodeLocal := scorer.(NodeLocal); !nodeLocal { // observeScores measures it
+	for i := range nodeScorers {
+		if !nodeScorers[i].NodeLocal { // observeScores measures it
 			continue
 		}
 		begin := time.Now()
-		scorer.Score(info)
-		a.observe(scorers[i].Plugin, "Score", StatusName(nil), begin)
+		nodeScorers[i].Score(info)
+		a.observe(scorers[i].Name, "Score", StatusName(nil), begin)
 	}
 }

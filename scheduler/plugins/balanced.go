@@ -18,8 +18,13 @@ type NodeResourcesBalancedAllocation struct {
 	Resources []corev1.ResourceName
 }
 
-// Name returns the plugin's name.
-func (NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
+// Plugin returns the descriptor.
+func (p NodeResourcesBalancedAllocation) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:     "NodeResourcesBalancedAllocation",
+		PreScore: p.PreScore,
+	}
+}
 
 // PreScore returns nil for pods that request none of the resources.
 func (p NodeResourcesBalancedAllocation) PreScore(
@@ -27,14 +32,15 @@ func (p NodeResourcesBalancedAllocation) PreScore(
 ) framework.NodeScorer {
 	if p.Resources != nil {
 		if !slices.ContainsFunc(p.Resources, func(r corev1.ResourceName) bool { return pod.Request.Get(r) > 0 }) {
-			return nil
+			return framework.NodeScorer{}
 		}
-		return resourceBalance{p.Resources, &pod.Request}
+		return framework.NodeScorer{Score: resourceBalance{p.Resources, &pod.Request}.Score, NodeLocal: true}
 	}
 	if pod.Request.MilliCPU == 0 && pod.Request.Memory == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
-	return cpuMemoryBalance{pod.Request.MilliCPU, pod.Request.Memory}
+	b := cpuMemoryBalance{pod.Request.MilliCPU, pod.Request.Memory}
+	return framework.NodeScorer{Score: b.Score, NodeLocal: true}
 }
 
 type cpuMemoryBalance struct{ cpu, memory int64 }
@@ -52,14 +58,6 @@ func (b cpuMemoryBalance) Score(n *state.NodeInfo) int64 {
 	return improved(at(n.Requested.MilliCPU+b.cpu, n.Requested.Memory+b.memory),
 		at(n.Requested.MilliCPU, n.Requested.Memory))
 }
-
-// NodeLocal: see framework.Local.
-func (cpuMemoryBalance) NodeLocal() {}
-
-// NoNormalize: see framework.Absolute.
-func (cpuMemoryBalance) NoNormalize() {}
-
-func (cpuMemoryBalance) Normalize([]int64) {}
 
 // balanced returns the score of a standard deviation of utilizations (0..1).
 func balanced(deviation float64) int64 { return int64((1 - deviation) * framework.MaxScore) }
@@ -110,11 +108,3 @@ func deviation(parts []float64) float64 {
 	}
 	return math.Sqrt(sum / float64(len(parts)))
 }
-
-// NodeLocal: see framework.Local.
-func (resourceBalance) NodeLocal() {}
-
-// NoNormalize: see framework.Absolute.
-func (resourceBalance) NoNormalize() {}
-
-func (resourceBalance) Normalize([]int64) {}

@@ -22,8 +22,13 @@ import (
 // DefaultBinder binds a pod to its node by the pods/binding subresource.
 type DefaultBinder struct{ Client kubernetes.Interface }
 
-// Name returns the plugin's name.
-func (*DefaultBinder) Name() string { return "DefaultBinder" }
+// Plugin returns the descriptor.
+func (b *DefaultBinder) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name: "DefaultBinder",
+		Bind: b.Bind,
+	}
+}
 
 // bindTries are the tries of a binding whose failure may pass: then the pod need not look for a node again.
 var bindTries = wait.Backoff{Steps: 4, Duration: 50 * time.Millisecond, Factor: 3, Jitter: 0.1}

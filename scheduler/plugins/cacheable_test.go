@@ -27,7 +27,7 @@ func TestRememberedVerdicts(t *testing.T) {
 		change(n)
 		cache.SetNode(n)
 	}
-	engine := framework.NewEngine(Default("", Options{}), 1, 1)
+	engine := framework.NewEngine(Default("", &framework.Handle{}, &Shared{}), 1, 1)
 	pod := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}})
 	tolerant := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{
 		NodeSelector: map[string]string{"disk": "ssd"},

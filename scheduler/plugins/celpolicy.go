@@ -3,6 +3,7 @@
 package plugins
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,34 +27,39 @@ type CELPolicy struct {
 	Namespaces corelisters.NamespaceLister
 }
 
-func newCELPolicy(set *policy.Set) framework.Factory {
-	return func(args any, handle *framework.Handle) (framework.Plugin, error) {
-		celPolicy := &CELPolicy{Profile: handle.Profile, Objects: set}
-		if handle.Informers != nil {
-			celPolicy.Namespaces = handle.Informers.Core().V1().Namespaces().Lister()
-		}
-		switch a := args.(type) {
-		case nil:
-		case *policy.Args:
-			own, wrong := a.CompileAll(nil)
-			if len(wrong) > 0 {
-				return nil, invalid.Error(wrong)
-			}
-			celPolicy.Own = own
-			for _, o := range own {
-				o.OnError = func(message string) {
-					handle.Log.Warn("scheduling policy of the configuration", "policy", o.Name, "trouble", message)
-				}
-			}
-		default:
-			return nil, notArgs(celPolicy, args)
-		}
-		return celPolicy, nil
+func newCELPolicy(args any, handle *framework.Handle, s *Shared) (*framework.Plugin, error) {
+	celPolicy := &CELPolicy{Profile: handle.Profile, Objects: s.Policies}
+	if handle.Informers != nil {
+		celPolicy.Namespaces = handle.Informers.Core().V1().Namespaces().Lister()
 	}
+	switch a := args.(type) {
+	case nil:
+	case *policy.Args:
+		own, wrong := a.CompileAll(nil)
+		if len(wrong) > 0 {
+			return nil, invalid.Error(wrong)
+		}
+		celPolicy.Own = own
+		for _, o := range own {
+			o.OnError = func(message string) {
+				handle.Log.Warn("scheduling policy of the configuration", "policy", o.Name, "trouble", message)
+			}
+		}
+	default:
+		return nil, fmt.Errorf("plugin %s: its arguments are a %T", policy.Plugin, args)
+	}
+	return celPolicy.Plugin(), nil
 }
 
-// Name returns the plugin's name.
-func (*CELPolicy) Name() string { return policy.Plugin }
+// Plugin returns the descriptor.
+func (p *CELPolicy) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      policy.Plugin,
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}
+}
 
 // all returns the policies in effect.
 func (p *CELPolicy) all() []*policy.Policy {
@@ -76,15 +82,15 @@ func (p *CELPolicy) PreFilter(
 ) (framework.NodeFilter, *framework.Status) {
 	policies := p.all()
 	if len(policies) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	j, st := policy.NewEvaluation(policies, p.Profile, pod, s)
 	if st != nil {
-		return nil, st
+		return framework.NodeFilter{}, st
 	}
 	evaluationKey.Write(c, j)
 	if !j.HasFilters() {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	return j.NodeFilter(), nil
 }
@@ -96,20 +102,20 @@ func (p *CELPolicy) PreScore(
 ) framework.NodeScorer {
 	policies := p.all()
 	if len(policies) == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
 	j, ok := evaluationKey.Read(c)
 	if !ok {
 		var st *framework.Status
 		if j, st = policy.NewEvaluation(policies, p.Profile, pod, s); st != nil {
-			return nil
+			return framework.NodeScorer{}
 		}
 	}
 	return j.NodeScorer()
 }
 
-// EventsToRegister names what may help: a change of fields that the pod's filters read, or of a policy.
-func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a change of fields that the pod's filters read, or of a policy.
+func (p *CELPolicy) events() []framework.ClusterEventWithHint {
 	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable |
 		framework.NodeDeclaredFeatures | framework.NodeOther
 	const pods = framework.AssignedPodAdd | framework.AssignedPodScaleDown | framework.AssignedPodDelete

@@ -29,14 +29,10 @@ func refuses(e string) policy.Spec { return policy.Spec{Filters: []policy.Filter
 // TestPoliciesDecide: the file's policies are asked first, then the objects'; scores choose; what changes is seen by
 // the next attempt.
 func TestPoliciesDecide(t *testing.T) {
-	own := configured(t, policy.Plugin,
+	objects := &policy.Set{}
+	own := configured(t, &plugins.Shared{Policies: objects}, policy.Plugin,
 		`{"policies": [{"name": "pool", "filters": [{"expression": "node.labels['pool'] == pod.labels['pool']", "message": "another pool"}]}]}`)
-	celPolicy, ok := own.(*plugins.CELPolicy)
-	if !ok {
-		t.Fatalf("a %T", own)
-	}
-	celPolicy.Objects = &policy.Set{}
-	h := schedtest.New(1, 1, framework.Weighted{Plugin: celPolicy, Weight: 1})
+	h := schedtest.New(1, 1, framework.Weighted{Plugin: own, Weight: 1})
 	for _, name := range []string{"a1", "a2", "b1", "b2"} {
 		h.Add(schedtest.Node(name, schedtest.Labels("pool", name[:1], "number", name[1:])))
 	}
@@ -45,7 +41,7 @@ func TestPoliciesDecide(t *testing.T) {
 		a.Reasons()["node(s) refused by policy pool: another pool"] != 2 {
 		t.Errorf("feasible %d, reasons %v", len(a.Feasible), a.Reasons())
 	}
-	celPolicy.Objects.Use([]*policy.Policy{
+	objects.Use([]*policy.Policy{
 		policyOf(t, "high", policy.Spec{
 			Scores: []policy.Score{{Expression: "node.labels['number'] == '2'", Weight: new(int32(100))}},
 		}),
@@ -53,16 +49,16 @@ func TestPoliciesDecide(t *testing.T) {
 	if a := try(); a.Chosen.Name != "a2" {
 		t.Errorf("chosen %s, want a2", a.Chosen.Name)
 	}
-	celPolicy.Objects.Use([]*policy.Policy{policyOf(t, "one", refuses("node.labels['number'] == '1'"))})
+	objects.Use([]*policy.Policy{policyOf(t, "one", refuses("node.labels['number'] == '1'"))})
 	if a := try(); a.Chosen == nil || a.Chosen.Name != "a1" {
 		t.Errorf("chosen %v, want a1", a.Chosen)
 	}
-	celPolicy.Objects.Use([]*policy.Policy{policyOf(t, "none", refuses("false"))})
+	objects.Use([]*policy.Policy{policyOf(t, "none", refuses("false"))})
 	if a := try(); a.Chosen != nil ||
 		a.Message() != "0/4 nodes are available: 2 node(s) refused by policy none: does not satisfy false, 2 node(s) refused by policy pool: another pool." {
 		t.Errorf("message %q", a.Message())
 	}
-	celPolicy.Objects.Use(nil)
+	objects.Use(nil)
 	if a := try(); a.Chosen == nil {
 		t.Errorf("message %q", a.Message())
 	}
@@ -122,7 +118,7 @@ func TestPolicyHints(t *testing.T) {
 	} {
 		p := &plugins.CELPolicy{Profile: "default-scheduler", Own: []*policy.Policy{policyOf(t, "p", tt.spec)}}
 		got := false
-		for _, h := range p.EventsToRegister() {
+		for _, h := range p.Plugin().Events {
 			if h.Match(&tt.event) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(schedtest.Pod("x")),
 				&tt.event)) {
 				got = true

@@ -13,8 +13,14 @@ import (
 // NodeDeclaredFeatures filters nodes whose status.declaredFeatures lack a kubelet feature that the pod needs.
 type NodeDeclaredFeatures struct{}
 
-// Name returns the plugin's name.
-func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }
+// Plugin returns the descriptor.
+func (p NodeDeclaredFeatures) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "NodeDeclaredFeatures",
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
 var undeclared = framework.NewStatus("NodeDeclaredFeatures", framework.Unresolvable,
 	"node(s) didn't match Pod's required features")
@@ -25,9 +31,9 @@ func (NodeDeclaredFeatures) PreFilter(
 ) (framework.NodeFilter, *framework.Status) {
 	needs := declared.ToRun(&pod.Pod.Spec)
 	if needs.IsEmpty() {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return featureFilter{needs}, nil
+	return framework.NodeFilter{Filter: featureFilter{needs}.Filter}, nil
 }
 
 type featureFilter struct{ required features.FeatureSet }
@@ -39,8 +45,8 @@ func (d featureFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// EventsToRegister names what may help: a node that declares the features, or an update of the pod.
-func (NodeDeclaredFeatures) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a node that declares the features, or an update of the pod.
+func (NodeDeclaredFeatures) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds: framework.NodeAdd | framework.NodeDeclaredFeatures,
 		QueueingHintFn: func(p *state.PodInfo, e *framework.Event) bool {

@@ -40,7 +40,7 @@ func TestAffinityInWords(t *testing.T) {
 		p := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{
 			NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required},
 		}}})
-		if got, _, _ := (NodeAffinity{}).Explain(p, info, nil); got != want {
+		if got, _, _ := (NodeAffinity{}).explain(p, info, nil); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

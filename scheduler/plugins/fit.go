@@ -65,7 +65,8 @@ func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, requests *state.Resource
 	return &r
 }
 
-// fitWithDevices is the filter for pods that may use devices. Its result depends on DeviceClasses, so it is not Local.
+// fitWithDevices is the filter for pods that may use devices. Its result depends on DeviceClasses, so it is not
+// NodeLocal.
 type fitWithDevices struct {
 	plugin   NodeResourcesFit
 	requests *state.Resource
@@ -76,17 +77,29 @@ func (f *fitWithDevices) Filter(n *state.NodeInfo) *framework.Status {
 	return (&fitFilter{requests: f.plugin.requestsOn(n, f.requests)}).Filter(n)
 }
 
-// Name returns the plugin's name.
-func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
+// Plugin returns the descriptor.
+func (p NodeResourcesFit) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "NodeResourcesFit",
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}
+}
 
 // PreFilter returns the filter.
 func (p NodeResourcesFit) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
-	if requests := p.requests(pod); !p.mayUseDevices(requests) {
-		return &fitFilter{requests: requests}, nil
+	requests := p.requests(pod)
+	f := framework.NodeFilter{Explain: p.explain, Distance: p.distance}
+	if p.mayUseDevices(requests) {
+		f.Filter = (&fitWithDevices{p, requests}).Filter
+	} else {
+		f.Filter = (&fitFilter{requests: requests}).Filter
+		f.NodeLocal = true
 	}
-	return &fitWithDevices{p, p.requests(pod)}, nil
+	return f, nil
 }
 
 type fitFilter struct{ requests *state.Resource }
@@ -166,9 +179,6 @@ func newShortStatus(short []Shortage) *framework.Status {
 	return st
 }
 
-// NodeLocal: see framework.Local.
-func (*fitFilter) NodeLocal() {}
-
 // enough reports whether a request fits. A request of 0 fits even on an overcommitted node.
 func enough(requests, used, allocatable int64) bool {
 	return requests == 0 || requests <= allocatable-used
@@ -213,8 +223,8 @@ func appendShortages(out []Shortage, requests *state.Resource, n *state.NodeInfo
 	return out
 }
 
-// Distance is the sum of what is missing of each resource, as a part of what is asked.
-func (p NodeResourcesFit) Distance(
+// distance is the sum of what is missing of each resource, as a part of what is asked.
+func (p NodeResourcesFit) distance(
 	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
 ) (distance float64, fixable bool) {
 	var four [4]Shortage
@@ -232,8 +242,8 @@ func distanceOf(missing []Shortage) (distance float64, fixable bool) {
 	return distance, fixable
 }
 
-// Explain names requested, free and allocatable amounts, and the requests with which the pod would fit.
-func (p NodeResourcesFit) Explain(
+// explain names requested, free and allocatable amounts, and the requests with which the pod would fit.
+func (p NodeResourcesFit) explain(
 	pod *state.PodInfo, info *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, far float64) {
 	missing := Shortages(p.requestsOn(info, p.requests(pod)), info)
@@ -298,13 +308,14 @@ func (p NodeResourcesFit) PreScore(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	if len(p.Strategy.Resources) == 0 && p.Strategy.Rank == nil {
-		return leastAllocatedScorer{pod.ScoreCPU, pod.ScoreMemory}
+		l := leastAllocatedScorer{pod.ScoreCPU, pod.ScoreMemory}
+		return framework.NodeScorer{Score: l.Score, NodeLocal: true}
 	}
-	return &strategyScorer{p.Strategy, pod}
+	return framework.NodeScorer{Score: (&strategyScorer{p.Strategy, pod}).Score, NodeLocal: true}
 }
 
-// EventsToRegister names what may help: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod.
-func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a new or larger node, a deleted or shrunk pod, or smaller requests of this pod.
+func (p NodeResourcesFit) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{
 			Kinds:   framework.NodeAdd | framework.NodeAllocatable,

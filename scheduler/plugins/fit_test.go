@@ -117,7 +117,7 @@ func TestFreedRoom(t *testing.T) {
 				}
 			}
 			got := false
-			for _, h := range (plugins.NodeResourcesFit{}).EventsToRegister() {
+			for _, h := range (plugins.NodeResourcesFit{}).Plugin().Events {
 				got = got || h.Match(e) && (h.QueueingHintFn == nil || h.QueueingHintFn(state.NewPodInfo(tc.pod), e))
 			}
 			if got != tc.want {

@@ -26,8 +26,16 @@ const gangWait = 5 * time.Minute
 // GangName is the plugin's name.
 const GangName = "GangScheduling"
 
-// Name returns the plugin's name.
-func (GangScheduling) Name() string { return GangName }
+// Plugin returns the descriptor.
+func (p GangScheduling) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:              GangName,
+		PreEnqueue:        p.PreEnqueue,
+		PlacementFeasible: p.PlacementFeasible,
+		Permit:            p.Permit,
+		Events:            p.events(),
+	}
+}
 
 // PreEnqueue refuses a pod whose group does not exist, or has too few pods.
 func (p GangScheduling) PreEnqueue(pod *state.PodInfo) *framework.Status {
@@ -88,9 +96,9 @@ func (p GangScheduling) Permit(
 // PodGroups is the resource of pod groups.
 var PodGroups = schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")
 
-// EventsToRegister names what may help: a pod of the group that another scheduler binds, the PodGroup object, or a
+// events names what may help: a pod of the group that another scheduler binds, the PodGroup object, or a
 // lower minCount. There is no event for another waiting pod of the group: the queue handles it itself.
-func (GangScheduling) EventsToRegister() []framework.ClusterEventWithHint {
+func (GangScheduling) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{
 			Kinds: framework.AssignedPodAdd,

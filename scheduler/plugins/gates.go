@@ -12,11 +12,18 @@ import (
 // SchedulingGates keeps pods with scheduling gates out of the active queue.
 type SchedulingGates struct{}
 
-// Name returns the plugin's name.
-func (SchedulingGates) Name() string { return "SchedulingGates" }
+const gatesName = "SchedulingGates"
+
+// Plugin returns the descriptor.
+func (p SchedulingGates) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:       gatesName,
+		PreEnqueue: p.PreEnqueue,
+	}
+}
 
 // PreEnqueue refuses a pod that has scheduling gates.
-func (p SchedulingGates) PreEnqueue(pod *state.PodInfo) *framework.Status {
+func (SchedulingGates) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	gates := pod.Pod.Spec.SchedulingGates
 	if len(gates) == 0 {
 		return nil
@@ -25,5 +32,6 @@ func (p SchedulingGates) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	for i := range gates {
 		names[i] = gates[i].Name
 	}
-	return framework.NewStatus(p.Name(), framework.Unresolvable, fmt.Sprintf("waiting for scheduling gates: %v", names))
+	return framework.NewStatus(gatesName, framework.Unresolvable,
+		fmt.Sprintf("waiting for scheduling gates: %v", names))
 }

@@ -13,8 +13,13 @@ import (
 // that one node does not get all pods.
 type ImageLocality struct{}
 
-// Name returns the plugin's name.
-func (ImageLocality) Name() string { return "ImageLocality" }
+// Plugin returns the descriptor.
+func (p ImageLocality) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:     "ImageLocality",
+		PreScore: p.PreScore,
+	}
+}
 
 // The score rises from 0 at smallImage to MaxScore at largeImage per container.
 const (
@@ -45,9 +50,9 @@ func (ImageLocality) PreScore(
 	}
 	l.count = int64(len(spec.InitContainers) + len(spec.Containers) + imageVolumes(spec, add))
 	if len(l.images) == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
-	return &l
+	return framework.NodeScorer{Score: l.Score, NodeLocal: true}
 }
 
 func imageVolumes(spec *corev1.PodSpec, add func(string)) (count int) {
@@ -82,11 +87,3 @@ func (l *imageScorer) Score(n *state.NodeInfo) int64 {
 	sum = min(max(sum, smallImage), most)
 	return framework.MaxScore * (sum - smallImage) / (most - smallImage)
 }
-
-// NodeLocal: see framework.Local.
-func (*imageScorer) NodeLocal() {}
-
-// NoNormalize: see framework.Absolute.
-func (*imageScorer) NoNormalize() {}
-
-func (*imageScorer) Normalize([]int64) {}

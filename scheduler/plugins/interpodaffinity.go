@@ -23,8 +23,15 @@ type InterPodAffinity struct {
 
 const interPodName = "InterPodAffinity"
 
-// Name returns the plugin's name.
-func (InterPodAffinity) Name() string { return interPodName }
+// Plugin returns the descriptor.
+func (p InterPodAffinity) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      interPodName,
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}
+}
 
 var (
 	affinityUnmet = framework.NewStatus(interPodName, framework.Unresolvable,
@@ -58,10 +65,14 @@ func (InterPodAffinity) PreFilter(
 		f.matchesItself = q.Matches(pod.Pod, snapshot.Namespaces[pod.Pod.Namespace])
 	}
 	if len(f.affinity)+len(f.antiAffinity)+len(f.existingAntiAffinity) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	f.setFirstOfGroup()
-	return f, nil
+	return f.described(), nil
+}
+
+func (f *interPodFilter) described() framework.NodeFilter {
+	return framework.NodeFilter{Filter: f.Filter, FilterAll: f.FilterAll, Adjust: f.Adjust, Explain: f.Explain}
 }
 
 // interPodFilter has the counts of the pods that match the required terms, for one pod.
@@ -181,7 +192,7 @@ func (f *interPodFilter) Adjust(info *state.NodeInfo, added, removed []*state.Po
 	c.adjustExistingAntiAffinity(info, added, 1)
 	c.adjustExistingAntiAffinity(info, removed, -1)
 	c.setFirstOfGroup()
-	return &c
+	return c.described()
 }
 
 func (f *interPodFilter) adjustExistingAntiAffinity(info *state.NodeInfo, pods []*state.PodInfo, sign int64) {
@@ -203,9 +214,9 @@ func (f *interPodFilter) adjustExistingAntiAffinity(info *state.NodeInfo, pods [
 	}
 }
 
-// EventsToRegister names what may help: pods that are added, deleted or change labels, and nodes that are added or
+// events names what may help: pods that are added, deleted or change labels, and nodes that are added or
 // change labels.
-func (InterPodAffinity) EventsToRegister() []framework.ClusterEventWithHint {
+func (InterPodAffinity) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.UnscheduledPodUpdate},
 		{

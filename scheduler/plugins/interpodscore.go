@@ -30,7 +30,7 @@ func (a InterPodAffinity) PreScore(
 		}
 	}
 	if a.IgnoreExistingPreferred && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
 	others(state.ExistingPreferred, 1)
 	others(state.ExistingPreferredAnti, -1)
@@ -38,9 +38,10 @@ func (a InterPodAffinity) PreScore(
 		others(state.ExistingAffinity, a.HardWeight)
 	}
 	if len(p) == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
-	return p.merge()
+	p = p.merge()
+	return framework.NodeScorer{Score: p.Score, Normalize: normalizeByRange, ScoreAll: p.ScoreAll}
 }
 
 // weightedSums is one term: a node scores weight times the sum for its label value.
@@ -81,7 +82,7 @@ func (p interPodScorer) merge() interPodScorer {
 	return out
 }
 
-// Score may be negative; Normalize maps it to 0..MaxScore.
+// Score may be negative; normalizeByRange maps it to 0..MaxScore.
 func (p interPodScorer) Score(n *state.NodeInfo) int64 {
 	var sum int64
 	for i := range p {
@@ -107,8 +108,8 @@ func (p interPodScorer) ScoreAll(places []int32, scores []int64) {
 	}
 }
 
-// Normalize maps the least to 0 and the most to MaxScore, with the rounding of Kubernetes' floating point.
-func (interPodScorer) Normalize(scores []int64) {
+// normalizeByRange maps the least to 0 and the most to MaxScore, with the rounding of Kubernetes' floating point.
+func normalizeByRange(scores []int64) {
 	least := slices.Min(scores)
 	most := slices.Max(scores)
 	for i, s := range scores {

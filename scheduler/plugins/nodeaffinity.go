@@ -22,8 +22,15 @@ type NodeAffinity struct {
 
 const nodeAffinityName = "NodeAffinity"
 
-// Name returns the plugin's name.
-func (NodeAffinity) Name() string { return nodeAffinityName }
+// Plugin returns the descriptor.
+func (p NodeAffinity) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      nodeAffinityName,
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}
+}
 
 var affinityMismatch = framework.NewStatus(nodeAffinityName, framework.Unresolvable,
 	"node(s) didn't match Pod's node affinity/selector")
@@ -34,24 +41,31 @@ func (p NodeAffinity) PreFilter(
 ) (framework.NodeFilter, *framework.Status) {
 	added, err := p.added()
 	if err != nil {
-		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, err.Error())
+		return framework.NodeFilter{}, framework.NewStatus(nodeAffinityName, framework.Unresolvable, err.Error())
 	}
 	if !selectsNodes(&pod.Pod.Spec) {
 		if added == nil {
-			return nil, nil
+			return framework.NodeFilter{}, nil
 		}
-		return &nodeAffinityFilter{RequiredNodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added: added},
-			nil
+		return p.filter(&nodeAffinityFilter{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added}, nil), nil
 	}
 	names := namedNodes(&pod.Pod.Spec)
 	if names != nil && len(names) == 0 {
-		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, "pod affinity terms conflict")
+		return framework.NodeFilter{}, framework.NewStatus(nodeAffinityName, framework.Unresolvable,
+			"pod affinity terms conflict")
 	}
-	m := &nodeAffinityFilter{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}
+	m := &nodeAffinityFilter{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added}
 	if _, err := m.Match(&corev1.Node{}); err != nil && !anyReadable(requiredNodes(&pod.Pod.Spec)) {
-		return nil, framework.NewStatus(nodeAffinityName, framework.Unresolvable, "node affinity: "+err.Error())
+		return framework.NodeFilter{}, framework.NewStatus(nodeAffinityName, framework.Unresolvable,
+			"node affinity: "+err.Error())
 	}
-	return m, nil
+	return p.filter(m, names), nil
+}
+
+// filter describes a filter; names are the nodes that the pod selects by name, so that only these are filtered; nil:
+// any.
+func (p NodeAffinity) filter(m *nodeAffinityFilter, names []string) framework.NodeFilter {
+	return framework.NodeFilter{Filter: m.Filter, NodeLocal: true, NodeNames: names, Explain: p.explain}
 }
 
 // anyReadable reports whether at least one term of a selector can be parsed. Terms are alternatives, so one is enough.
@@ -113,7 +127,6 @@ func namedNodes(s *corev1.PodSpec) []string {
 
 type nodeAffinityFilter struct {
 	nodeaffinity.RequiredNodeAffinity
-	names []string
 	added *nodeaffinity.NodeSelector
 }
 
@@ -127,12 +140,6 @@ func (m *nodeAffinityFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// NodeLocal: see framework.Local.
-func (*nodeAffinityFilter) NodeLocal() {}
-
-// NodeNames returns the nodes that the pod selects by name, so that only these are filtered.
-func (m *nodeAffinityFilter) NodeNames() []string { return m.names }
-
 // PreScore returns nil for pods without preferred node affinity.
 func (p NodeAffinity) PreScore(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
@@ -145,28 +152,23 @@ func (p NodeAffinity) PreScore(
 		preferred = slices.Concat(preferred, p.Added.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if len(preferred) == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
 	terms, err := nodeaffinity.NewPreferredSchedulingTerms(preferred)
 	if err != nil {
-		return nil // an invalid preference is ignored
+		return framework.NodeScorer{} // an invalid preference is ignored
 	}
-	return nodeAffinityScorer{terms}
+	return framework.NodeScorer{
+		Score:     func(n *state.NodeInfo) int64 { return terms.Score(n.Node) },
+		Normalize: mostFirst,
+		NodeLocal: true,
+	}
 }
 
-type nodeAffinityScorer struct {
-	terms *nodeaffinity.PreferredSchedulingTerms
-}
+func mostFirst(scores []int64) { framework.NormalizeByMax(scores, false) }
 
-func (p nodeAffinityScorer) Score(n *state.NodeInfo) int64 { return p.terms.Score(n.Node) }
-
-// NodeLocal: see framework.Local.
-func (nodeAffinityScorer) NodeLocal() {}
-
-func (nodeAffinityScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
-
-// EventsToRegister names what may help: a node that matches now.
-func (NodeAffinity) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a node that matches now.
+func (NodeAffinity) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds: framework.NodeAdd | framework.NodeLabels,
 		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

@@ -24,9 +24,9 @@ const (
 	unlabelableDistance = 3
 )
 
-// Explain names the labels of the node selector that do not match, or of each required term the first expression. The
+// explain names the labels of the node selector that do not match, or of each required term the first expression. The
 // hint is to label the node.
-func (p NodeAffinity) Explain(
+func (p NodeAffinity) explain(
 	pod *state.PodInfo, info *state.NodeInfo, st *framework.Status,
 ) (short, hint string, distance float64) {
 	if st == addedAffinityMismatch {

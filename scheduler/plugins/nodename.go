@@ -10,8 +10,14 @@ import (
 // NodeName filters all nodes except the one of spec.nodeName.
 type NodeName struct{}
 
-// Name returns the plugin's name.
-func (NodeName) Name() string { return "NodeName" }
+// Plugin returns the descriptor.
+func (p NodeName) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "NodeName",
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
 var wrongName = framework.NewStatus("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
 
@@ -20,9 +26,9 @@ func (NodeName) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if pod.Pod.Spec.NodeName == "" {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return nodeNameFilter(pod.Pod.Spec.NodeName), nil
+	return framework.NodeFilter{Filter: nodeNameFilter(pod.Pod.Spec.NodeName).Filter, NodeLocal: true}, nil
 }
 
 type nodeNameFilter string
@@ -34,11 +40,8 @@ func (want nodeNameFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// NodeLocal: see framework.Local.
-func (nodeNameFilter) NodeLocal() {}
-
-// EventsToRegister names what may help: a new node of that name, no other event.
-func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a new node of that name, no other event.
+func (NodeName) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds: framework.NodeAdd,
 		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

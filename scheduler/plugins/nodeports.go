@@ -14,8 +14,14 @@ import (
 // NodePorts filters nodes where a host port of the pod is taken.
 type NodePorts struct{}
 
-// Name returns the plugin's name.
-func (NodePorts) Name() string { return "NodePorts" }
+// Plugin returns the descriptor.
+func (p NodePorts) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "NodePorts",
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
 var portTaken = framework.NewStatus("NodePorts", framework.Unschedulable,
 	"node(s) didn't have free ports for the requested pod ports")
@@ -25,9 +31,9 @@ func (NodePorts) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Ports) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return portsFilter(pod.Ports), nil
+	return framework.NodeFilter{Filter: portsFilter(pod.Ports).Filter, NodeLocal: true, Explain: explainPorts}, nil
 }
 
 type portsFilter []podkind.HostPort
@@ -39,9 +45,6 @@ func (want portsFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// NodeLocal: see framework.Local.
-func (portsFilter) NodeLocal() {}
-
 // conflict returns the first port in want that conflicts with one in taken.
 func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 	for i := range want {
@@ -52,8 +55,8 @@ func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 	return nil
 }
 
-// Explain names the port and the pod that has it.
-func (NodePorts) Explain(
+// explainPorts names the port and the pod that has it.
+func explainPorts(
 	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, distance float64) {
 	for _, p := range n.Pods {
@@ -64,8 +67,8 @@ func (NodePorts) Explain(
 	return "", "", 1
 }
 
-// EventsToRegister names what may help: a new node, or a deleted pod with one of the ports.
-func (NodePorts) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a new node, or a deleted pod with one of the ports.
+func (NodePorts) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {
 		Kinds: framework.AssignedPodDelete,
 		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

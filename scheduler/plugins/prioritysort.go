@@ -7,8 +7,13 @@ import "keelson/scheduler/framework"
 // PrioritySort orders the active queue by priority, then by the time since when the pods are in the queue.
 type PrioritySort struct{}
 
-// Name returns the plugin's name.
-func (PrioritySort) Name() string { return "PrioritySort" }
+// Plugin returns the descriptor.
+func (p PrioritySort) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "PrioritySort",
+		QueueSort: p.Less,
+	}
+}
 
 // Less reports whether a is tried before b.
 func (PrioritySort) Less(a, b *framework.QueuedPod) bool {

@@ -73,7 +73,7 @@ func TestScores(t *testing.T) {
 	zones := zonesOf("a", "b")
 	tests := []struct {
 		name    string
-		plugin  framework.Scorer
+		plugin  interface{ Plugin() *framework.Plugin }
 		cluster []any
 		pod     *corev1.Pod
 		want    []int64
@@ -237,8 +237,8 @@ func TestScores(t *testing.T) {
 					nodes = append(nodes, n)
 				}
 			}
-			scorer := tc.plugin.PreScore(nil, state.NewPodInfo(tc.pod), s, nodes)
-			if scorer == nil {
+			scorer := tc.plugin.Plugin().PreScore(nil, state.NewPodInfo(tc.pod), s, nodes)
+			if scorer.Score == nil {
 				if tc.want != nil {
 					t.Fatalf("nothing to say, want %v", tc.want)
 				}
@@ -248,7 +248,9 @@ func TestScores(t *testing.T) {
 			for _, n := range nodes {
 				got = append(got, scorer.Score(n))
 			}
-			scorer.Normalize(got)
+			if scorer.Normalize != nil {
+				scorer.Normalize(got)
+			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("scores (-want +got):\n%s", diff)
 			}
@@ -283,7 +285,7 @@ func TestHints(t *testing.T) {
 	big := pod(schedtest.Requests("2", ""))
 	tests := []struct {
 		name   string
-		plugin framework.EnqueueExtensions
+		plugin interface{ Plugin() *framework.Plugin }
 		pod    *corev1.Pod
 		event  framework.Event
 		worth  bool
@@ -419,7 +421,7 @@ func TestHints(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			info := state.NewPodInfo(tc.pod)
 			worth := false
-			for _, h := range tc.plugin.EventsToRegister() {
+			for _, h := range tc.plugin.Plugin().Events {
 				if h.Kinds&tc.event.Kinds != 0 && (h.QueueingHintFn == nil || h.QueueingHintFn(info, &tc.event)) {
 					worth = true
 				}

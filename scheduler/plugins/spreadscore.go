@@ -22,19 +22,19 @@ func (p PodTopologySpread) PreScore(
 	var byDefault labels.Selector
 	if len(in) == 0 {
 		if in, byDefault = p.defaults(pod.Pod); byDefault == nil {
-			return nil
+			return framework.NodeScorer{}
 		}
 		needAll = p.Defaults != nil
 	}
 	cs, err := parseConstraints(pod.Pod, in, corev1.ScheduleAnyway, byDefault)
 	if err != nil {
-		return nil
+		return framework.NodeScorer{}
 	}
 	if !needAll { // a label that no node has makes no difference
 		cs = slices.DeleteFunc(cs, func(c constraint) bool { return snapshot.Column(c.key).Labelled == 0 })
 	}
 	if len(cs) == 0 {
-		return nil
+		return framework.NodeScorer{}
 	}
 	sc := &spreadScorer{constraints: make([]weightedConstraint, len(cs)), requireAllLabels: needAll}
 	include := newInclusion(pod.Pod)
@@ -64,7 +64,7 @@ func (p PodTopologySpread) PreScore(
 		}
 	}
 	sc.setWeights(snapshot, nodes)
-	return sc
+	return framework.NodeScorer{Score: sc.Score, Normalize: sc.Normalize, ScoreAll: sc.ScoreAll}
 }
 
 type weightedConstraint struct {

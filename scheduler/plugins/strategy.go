@@ -83,14 +83,6 @@ func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {
 	return score / weight
 }
 
-// NodeLocal: see framework.Local.
-func (leastAllocatedScorer) NodeLocal() {}
-
-// NoNormalize: see framework.Absolute.
-func (leastAllocatedScorer) NoNormalize() {}
-
-func (leastAllocatedScorer) Normalize([]int64) {}
-
 type strategyScorer struct {
 	Strategy
 	pod *state.PodInfo
@@ -140,11 +132,3 @@ func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
 func native(r corev1.ResourceName) bool {
 	return r == corev1.ResourceCPU || r == corev1.ResourceMemory || r == corev1.ResourceEphemeralStorage
 }
-
-// NodeLocal: see framework.Local.
-func (*strategyScorer) NodeLocal() {}
-
-// NoNormalize: see framework.Absolute.
-func (*strategyScorer) NoNormalize() {}
-
-func (*strategyScorer) Normalize([]int64) {}

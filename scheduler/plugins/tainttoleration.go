@@ -18,8 +18,15 @@ import (
 // PreferNoSchedule taints.
 type TaintToleration struct{}
 
-// Name returns the plugin's name.
-func (TaintToleration) Name() string { return "TaintToleration" }
+// Plugin returns the descriptor.
+func (p TaintToleration) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "TaintToleration",
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}
+}
 
 var tainted = framework.NewStatus("TaintToleration", framework.Unresolvable, "node(s) had untolerated taint(s)")
 
@@ -47,7 +54,8 @@ func untolerated(taints []corev1.Taint, ts []corev1.Toleration) *corev1.Taint {
 func (TaintToleration) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
-	return taintFilter{pod.Pod.Spec.Tolerations}, nil
+	f := taintFilter{pod.Pod.Spec.Tolerations}
+	return framework.NodeFilter{Filter: f.Filter, NodeLocal: true, Explain: explainTaints}, nil
 }
 
 type taintFilter struct{ tolerations []corev1.Toleration }
@@ -59,12 +67,10 @@ func (t taintFilter) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// NodeLocal: see framework.Local.
-func (taintFilter) NodeLocal() {}
-
-// Explain names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes itself
-// sets and removes. The taint of a cordoned node, which NodeUnschedulable tells, is named only if there is no other.
-func (TaintToleration) Explain(
+// explainTaints names the first taint, and suggests tolerations for all. It suggests none for taints that Kubernetes
+// itself sets and removes. The taint of a cordoned node, which NodeUnschedulable tells, is named only if there is no
+// other.
+func explainTaints(
 	pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, distance float64) {
 	own := true
@@ -103,7 +109,7 @@ func (TaintToleration) PreScore(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
 	if !s.SoftTaints() {
-		return nil
+		return framework.NodeScorer{}
 	}
 	var ts []corev1.Toleration
 	for _, t := range pod.Pod.Spec.Tolerations {
@@ -111,7 +117,7 @@ func (TaintToleration) PreScore(
 			ts = append(ts, t)
 		}
 	}
-	return softTaintScorer{ts}
+	return framework.NodeScorer{Score: softTaintScorer{ts}.Score, Normalize: fewestFirst, NodeLocal: true}
 }
 
 type softTaintScorer struct{ tolerated []corev1.Toleration }
@@ -130,13 +136,10 @@ func (t softTaintScorer) Score(n *state.NodeInfo) int64 {
 	return count
 }
 
-// NodeLocal: see framework.Local.
-func (softTaintScorer) NodeLocal() {}
+func fewestFirst(scores []int64) { framework.NormalizeByMax(scores, true) }
 
-func (softTaintScorer) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
-
-// EventsToRegister names what may help: a node whose taints the pod tolerates.
-func (TaintToleration) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a node whose taints the pod tolerates.
+func (TaintToleration) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds: framework.NodeAdd | framework.NodeTaints,
 		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

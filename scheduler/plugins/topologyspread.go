@@ -46,8 +46,15 @@ func (p PodTopologySpread) defaults(pod *corev1.Pod) ([]corev1.TopologySpreadCon
 
 const spreadName = "PodTopologySpread"
 
-// Name returns the plugin's name.
-func (PodTopologySpread) Name() string { return spreadName }
+// Plugin returns the descriptor.
+func (p PodTopologySpread) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      spreadName,
+		PreFilter: p.PreFilter,
+		PreScore:  p.PreScore,
+		Events:    p.events(),
+	}
+}
 
 var (
 	skewExceeded = framework.NewStatus(spreadName, framework.Unschedulable,
@@ -153,14 +160,14 @@ func (p PodTopologySpread) PreFilter(
 		in, byDefault = p.defaults(pod.Pod)
 	}
 	if len(in) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	cs, err := parseConstraints(pod.Pod, in, corev1.DoNotSchedule, byDefault)
 	if err != nil {
-		return nil, framework.NewStatus(spreadName, framework.Unresolvable, err.Error())
+		return framework.NodeFilter{}, framework.NewStatus(spreadName, framework.Unresolvable, err.Error())
 	}
 	if len(cs) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	f := &spreadFilter{ns: snapshot.Namespaces, domains: make([]domain, len(cs))}
 	quick := allNodesCount(cs, snapshot)
@@ -178,7 +185,17 @@ func (p PodTopologySpread) PreFilter(
 		}
 		d.minMatch = d.minMatchNum()
 	}
-	return f, nil
+	return f.described(), nil
+}
+
+func (f *spreadFilter) described() framework.NodeFilter {
+	return framework.NodeFilter{
+		Filter:     f.Filter,
+		FilterAll:  f.FilterAll,
+		Adjust:     f.Adjust,
+		Explain:    f.Explain,
+		CountsMore: f.CountsMore,
+	}
 }
 
 // allNodesCount reports whether the sums over all nodes can be used: no policy excludes a node, and with several
@@ -316,11 +333,11 @@ func (f *spreadFilter) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo
 		}))
 		d.minMatch = d.minMatchNum()
 	}
-	return &c
+	return c.described()
 }
 
-// EventsToRegister names what may help: nodes that are added or change, and pods that a constraint selects.
-func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: nodes that are added or change, and pods that a constraint selects.
+func (p PodTopologySpread) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.UnscheduledPodUpdate},
 		{

@@ -13,8 +13,14 @@ import (
 // node.kubernetes.io/unschedulable.
 type NodeUnschedulable struct{}
 
-// Name returns the plugin's name.
-func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
+// Plugin returns the descriptor.
+func (p NodeUnschedulable) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "NodeUnschedulable",
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
 var cordoned = framework.NewStatus("NodeUnschedulable", framework.Unresolvable, "node(s) were unschedulable")
 
@@ -25,32 +31,27 @@ func (NodeUnschedulable) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if tolerates(pod.Pod.Spec.Tolerations, &cordonTaint) {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return cordonFilter{}, nil
+	return framework.NodeFilter{Filter: filterCordoned, NodeLocal: true, Explain: explainCordon}, nil
 }
 
-type cordonFilter struct{}
-
-func (cordonFilter) Filter(n *state.NodeInfo) *framework.Status {
+func filterCordoned(n *state.NodeInfo) *framework.Status {
 	if n.Cordoned {
 		return cordoned
 	}
 	return nil
 }
 
-// NodeLocal: see framework.Local.
-func (cordonFilter) NodeLocal() {}
-
-// Explain suggests to uncordon the node.
-func (NodeUnschedulable) Explain(
+// explainCordon suggests to uncordon the node.
+func explainCordon(
 	_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status,
 ) (short, hint string, distance float64) {
 	return "cordoned", "uncordon " + n.Name, 1.5
 }
 
-// EventsToRegister names what may help: a new or an uncordoned node.
-func (NodeUnschedulable) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a new or an uncordoned node.
+func (NodeUnschedulable) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{
 		Kinds: framework.NodeAdd | framework.NodeTaints,
 		QueueingHintFn: func(_ *state.PodInfo, e *framework.Event) bool {

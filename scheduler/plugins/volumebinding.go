@@ -36,8 +36,19 @@ type VolumeBinding struct {
 	Rank func(taken, offers int64) int64
 }
 
-// Name returns the plugin's name.
-func (*VolumeBinding) Name() string { return "VolumeBinding" }
+// Plugin returns the descriptor.
+func (b *VolumeBinding) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:             volumeBinding,
+		PreFilter:        b.PreFilter,
+		PreScore:         b.PreScore,
+		Reserve:          b.Reserve,
+		Unreserve:        b.Unreserve,
+		PreBind:          b.PreBind,
+		PreBindPreFlight: b.PreBindPreFlight,
+		Events:           b.events(),
+	}
+}
 
 const volumeBinding = "VolumeBinding"
 
@@ -70,25 +81,29 @@ type claimsOfPod struct {
 func (b *VolumeBinding) PreFilter(
 	cycleState *framework.CycleState, pod *state.PodInfo, snapshot *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
-	if b == nil || !b.Storage.watching() || len(pod.Uses) == 0 {
-		return nil, nil
+	if !b.Storage.watching() || len(pod.Uses) == 0 {
+		return framework.NodeFilter{}, nil
 	}
 	found, why := b.Storage.claimsOf(pod.Pod)
 	if why != "" {
-		return nil, framework.NewStatus(volumeBinding, framework.Unresolvable, why)
+		return framework.NodeFilter{}, framework.NewStatus(volumeBinding, framework.Unresolvable, why)
 	}
 	if found == nil {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	found.snapshot = snapshot
 	if len(found.delayed) == 0 {
-		return found, nil
+		return found.described(), nil
 	}
 	if cycleState != nil {
 		found.chosen = map[string][]claimChoice{}
 		volumesKey.Write(cycleState, found)
 	}
-	return found, nil
+	return found.described(), nil
+}
+
+func (c *claimsOfPod) described() framework.NodeFilter {
+	return framework.NodeFilter{Filter: c.Filter, FilterAll: c.FilterAll}
 }
 
 // claimsOf splits a pod's claims, or returns why the pod cannot be scheduled now. nil: the pod has no claims.
@@ -356,7 +371,7 @@ func capacityCovers(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
 func (b *VolumeBinding) Reserve(
 	_ context.Context, cycleState *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo,
 ) error {
-	if b == nil || !b.Storage.watching() {
+	if !b.Storage.watching() {
 		return nil
 	}
 	found, why := b.Storage.claimsOf(pod.Pod)
@@ -381,21 +396,16 @@ func (b *VolumeBinding) Reserve(
 
 // Unreserve forgets the assumed bindings.
 func (b *VolumeBinding) Unreserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) {
-	if b != nil {
-		b.Storage.forget(pod.Pod.UID)
-	}
+	b.Storage.forget(pod.Pod.UID)
 }
 
 // PreBindPreFlight reports whether the pod has claims that PreBind must bind.
 func (b *VolumeBinding) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
-	return b != nil && len(b.Storage.assumedChoices(pod.Pod.UID)) > 0
+	return len(b.Storage.assumedChoices(pod.Pod.UID)) > 0
 }
 
 // PreBind writes the assumed bindings and waits until the claims are bound.
 func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
-	if b == nil {
-		return nil
-	}
 	choices := b.Storage.assumedChoices(pod.Pod.UID)
 	if len(choices) == 0 {
 		return nil
@@ -411,8 +421,8 @@ func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, po
 	return nil
 }
 
-// EventsToRegister names what may help: a node, a volume, a class or one of the pod's claims.
-func (*VolumeBinding) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a node, a volume, a class or one of the pod's claims.
+func (*VolumeBinding) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.UnscheduledPodUpdate},
 		{

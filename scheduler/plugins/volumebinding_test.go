@@ -164,7 +164,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 		}
 		for _, n := range []struct{ node, want string }{{"a", tt.a}, {"b", tt.b}} {
 			got := ""
-			if f != nil {
+			if f.Filter != nil {
 				if st := f.Filter(nodeNamed(n.node)); st != nil {
 					got = strings.Join(st.Reasons, ",")
 				}
@@ -322,11 +322,11 @@ func TestReadWriteOncePod(t *testing.T) {
 	cache.SetPod(user.Pod)
 	snap := cache.Refresh()
 	info := snap.Node("a")
-	if f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "many"), snap); f != nil {
+	if f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "many"), snap); f.Filter != nil {
 		t.Error("a claim that many may have is restricted")
 	}
 	f, _ := (VolumeRestrictions{storage}).PreFilter(nil, podWith("p", "alone"), snap)
-	if f == nil {
+	if f.Filter == nil {
 		t.Fatal("a claim for one pod is not restricted")
 	}
 	for _, node := range snap.Nodes {
@@ -334,7 +334,7 @@ func TestReadWriteOncePod(t *testing.T) {
 			t.Errorf("on %s: %+v", node.Name, st)
 		}
 	}
-	if st := f.(restrictionsFilter).Adjust(info, nil, []*state.PodInfo{user}).Filter(info); st != nil {
+	if st := f.Adjust(info, nil, []*state.PodInfo{user}).Filter(info); st != nil {
 		t.Errorf("with its user gone: %+v", st)
 	}
 }

@@ -20,10 +20,18 @@ import (
 // without a driver of theirs whose CSIDriver asks for that (preventPodSchedulingIfMissing).
 type NodeVolumeLimits struct{ Storage *Storage }
 
-// Name returns the plugin's name.
-func (NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
+// Plugin returns the descriptor.
+func (p NodeVolumeLimits) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      volumeLimits,
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
-var tooManyVolumes = framework.NewStatus("NodeVolumeLimits", framework.Unschedulable, "node(s) exceed max volume count")
+const volumeLimits = "NodeVolumeLimits"
+
+var tooManyVolumes = framework.NewStatus(volumeLimits, framework.Unschedulable, "node(s) exceed max volume count")
 
 // csiVolume is a volume as its driver knows it.
 type csiVolume struct{ driver, handle string }
@@ -46,11 +54,11 @@ func (p NodeVolumeLimits) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	found := inOrder(p.Storage.attached(pod.Pod, nil, nil))
 	if len(found) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	f := withinLimits{storage: p.Storage, snapshot: s, wanted: make(map[csiVolume]bool, len(found))}
 	for _, v := range found {
@@ -61,10 +69,10 @@ func (p NodeVolumeLimits) PreFilter(
 			continue
 		}
 		f.required = append(f.required, v.driver)
-		f.without = append(f.without, framework.NewStatus(p.Name(), framework.Unschedulable,
+		f.without = append(f.without, framework.NewStatus(volumeLimits, framework.Unschedulable,
 			v.driver+" CSI driver is not installed on the node"))
 	}
-	return f, nil
+	return framework.NodeFilter{Filter: f.Filter, FilterAll: f.FilterAll}, nil
 }
 
 // attached appends the volumes that a pod has of CSI drivers. A claim without one, or whose volume is not there, counts
@@ -156,9 +164,9 @@ func (f withinLimits) Filter(info *state.NodeInfo) *framework.Status {
 // VolumeAttachments is the resource of VolumeAttachment objects.
 var VolumeAttachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
 
-// EventsToRegister names what may help: a node, a deleted pod, a claim, a volume or CSINode, or a removed
+// events names what may help: a node, a deleted pod, a claim, a volume or CSINode, or a removed
 // VolumeAttachment.
-func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
+func (NodeVolumeLimits) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate},
 		{

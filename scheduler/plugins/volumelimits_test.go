@@ -113,14 +113,14 @@ func TestNodeVolumeLimits(t *testing.T) {
 			nodes.SetPod(on)
 		}
 		f, _ := (NodeVolumeLimits{storage}).PreFilter(nil, podWith("p", tt.claim...), nodes.Refresh())
-		if f == nil {
+		if f.Filter == nil {
 			if tt.want != "" {
 				t.Errorf("%s: nothing is said", tt.what)
 			}
 			continue
 		}
 		out := make([]*framework.Status, 1)
-		f.(withinLimits).FilterAll(out)
+		f.FilterAll(out)
 		for how, st := range map[string]*framework.Status{"alone": f.Filter(info), "with all": out[0]} {
 			got := ""
 			if st != nil {
@@ -204,7 +204,7 @@ func TestVolumeCountsFollow(t *testing.T) {
 		step.do()
 		f, _ := (NodeVolumeLimits{storage}).PreFilter(nil, podWith("p", "c"), nodes.Refresh())
 		out := make([]*framework.Status, 1)
-		f.(withinLimits).FilterAll(out)
+		f.FilterAll(out)
 		got := ""
 		if out[0] != nil {
 			got = out[0].Reasons[0]
@@ -263,7 +263,7 @@ func TestVolumeLimitEvents(t *testing.T) {
 		"a node comes without a CSINode": {framework.Event{Kinds: framework.NodeAdd}, true},
 	} {
 		got := false
-		for _, h := range (NodeVolumeLimits{}).EventsToRegister() {
+		for _, h := range (NodeVolumeLimits{}).events() {
 			got = got || h.Match(&tt.e) && (h.QueueingHintFn == nil || h.QueueingHintFn(podWith("p", "c"), &tt.e))
 		}
 		if got != tt.want {

@@ -19,8 +19,14 @@ import (
 // all nodes while another pod uses a ReadWriteOncePod claim of the pod.
 type VolumeRestrictions struct{ Storage *Storage }
 
-// Name returns the plugin's name.
-func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
+// Plugin returns the descriptor.
+func (p VolumeRestrictions) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "VolumeRestrictions",
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
 var diskTaken = framework.NewStatus("VolumeRestrictions", framework.Unschedulable, "node(s) had no available disk")
 
@@ -32,13 +38,13 @@ func (p VolumeRestrictions) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Uses) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	f := restrictionsFilter{disks: restrictedDisks(pod.Pod), users: p.users(pod.Pod, s), snapshot: s}
 	if len(f.disks)+len(f.users) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return f, nil
+	return f.described(), nil
 }
 
 // users returns the pods that use a ReadWriteOncePod claim of the pod, with a description for Explain. As in
@@ -71,6 +77,10 @@ type restrictionsFilter struct {
 	disks    disksFilter
 	users    map[types.UID]string // description by pod
 	snapshot *state.Snapshot
+}
+
+func (r restrictionsFilter) described() framework.NodeFilter {
+	return framework.NodeFilter{Filter: r.Filter, FilterAll: r.FilterAll, Adjust: r.Adjust, Explain: r.Explain}
 }
 
 // Explain names the pod that uses the claim or disk.
@@ -114,7 +124,7 @@ func (r restrictionsFilter) Adjust(_ *state.NodeInfo, _, removed []*state.PodInf
 	for _, p := range removed {
 		delete(out.users, p.Pod.UID)
 	}
-	return out
+	return out.described()
 }
 
 // restrictedDisks returns the pod's volumes that other pods may not always share.
@@ -190,8 +200,8 @@ func disksConflict(volume, b *corev1.Volume) bool {
 	}
 }
 
-// EventsToRegister names what may help: a new node, or a deleted pod with one of the disks or claims.
-func (VolumeRestrictions) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a new node, or a deleted pod with one of the disks or claims.
+func (VolumeRestrictions) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{{Kinds: framework.NodeAdd | framework.UnscheduledPodUpdate}, {
 		Kinds: framework.AssignedPodDelete,
 		QueueingHintFn: func(pod *state.PodInfo, e *framework.Event) bool {

@@ -23,18 +23,19 @@ var preferLeastUsed = RequestedToCapacity([]Point{{0, 10}, {100, 0}})
 func (b *VolumeBinding) PreScore(
 	c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo,
 ) framework.NodeScorer {
-	if b == nil || !b.Storage.watching() {
-		return nil
+	if !b.Storage.watching() {
+		return framework.NodeScorer{}
 	}
 	claims, ok := volumesKey.Read(c)
 	if !ok || !claims.capacityKnown.Load() {
-		return nil
+		return framework.NodeScorer{}
 	}
 	rank := b.Rank
 	if rank == nil {
 		rank = preferLeastUsed
 	}
-	return &volumeScorer{claims, rank}
+	s := &volumeScorer{claims, rank}
+	return framework.NodeScorer{Score: s.Score, ScoreAll: s.ScoreAll}
 }
 
 type volumeScorer struct {
@@ -130,6 +131,3 @@ func addCapped(a, b int64) int64 {
 	}
 	return math.MaxInt64
 }
-
-// Normalize does nothing: Rank returns 0..MaxScore.
-func (*volumeScorer) Normalize([]int64) {}

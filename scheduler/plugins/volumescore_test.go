@@ -105,7 +105,7 @@ func TestVolumeScore(t *testing.T) {
 			}
 			var got []string
 			for _, name := range []string{"a", "b", "c"} {
-				if f == nil {
+				if f.Filter == nil {
 					break
 				}
 				said := name
@@ -120,12 +120,12 @@ func TestVolumeScore(t *testing.T) {
 			}
 			scorer := volumeBinding.PreScore(cycle, pod, nil, nil)
 			for i, name := range []string{"a", "b", "c"} {
-				if scorer != nil && got[i] == name {
+				if scorer.Score != nil && got[i] == name {
 					got[i] += fmt.Sprintf(" %d", scorer.Score(nodeNamed(name)))
 				}
 			}
 			all := strings.Join(got, ", ")
-			if scorer == nil && !strings.Contains(all, "full") {
+			if scorer.Score == nil && !strings.Contains(all, "full") {
 				all = "-"
 			}
 			if all != tt.want {

@@ -17,8 +17,14 @@ import (
 // VolumeZone filters nodes outside the zone and region in the labels of the pod's volumes.
 type VolumeZone struct{ Storage *Storage }
 
-// Name returns the plugin's name.
-func (VolumeZone) Name() string { return "VolumeZone" }
+// Plugin returns the descriptor.
+func (p VolumeZone) Plugin() *framework.Plugin {
+	return &framework.Plugin{
+		Name:      "VolumeZone",
+		PreFilter: p.PreFilter,
+		Events:    p.events(),
+	}
+}
 
 var otherZone = framework.NewStatus("VolumeZone", framework.Unresolvable, "node(s) had no available volume zone")
 
@@ -49,7 +55,7 @@ func (p VolumeZone) PreFilter(
 	_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot,
 ) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.watching() || len(pod.Uses) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
 	z := zoneFilter{snapshot: s}
 	for _, name := range podkind.Claims(pod.Pod) {
@@ -68,9 +74,9 @@ func (p VolumeZone) PreFilter(
 		}
 	}
 	if len(z.wanted) == 0 {
-		return nil, nil
+		return framework.NodeFilter{}, nil
 	}
-	return z, nil
+	return framework.NodeFilter{Filter: z.Filter, FilterAll: z.FilterAll}, nil
 }
 
 // Filter accepts nodes without any zone label, as in a cluster without zones.
@@ -113,8 +119,8 @@ func (z zoneFilter) FilterAll(out []*framework.Status) {
 	}
 }
 
-// EventsToRegister names what may help: a node, volume or claim.
-func (VolumeZone) EventsToRegister() []framework.ClusterEventWithHint {
+// events names what may help: a node, volume or claim.
+func (VolumeZone) events() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
 		{
 			Kinds: framework.NodeAdd | framework.NodeLabels | framework.Storage | framework.PersistentVolumeClaims |

@@ -82,18 +82,17 @@ func (f *boundFilter) statusOf(v value) *framework.Status {
 	return v.refused
 }
 
-// NodeFilter returns the filter. If all filters have a cache, it is a framework.AllFilter.
+// NodeFilter returns the filter. It filters all nodes in one call if all filters have a cache.
 func (j *Evaluation) NodeFilter() framework.NodeFilter {
-	if slices.ContainsFunc(j.filters, func(f boundFilter) bool { return f.cache == nil }) {
-		return j
+	f := framework.NodeFilter{Filter: j.Filter, Explain: j.Explain}
+	if !slices.ContainsFunc(j.filters, func(f boundFilter) bool { return f.cache == nil }) {
+		f.FilterAll = j.FilterAll
 	}
-	return allFilter{j}
+	return f
 }
 
-type allFilter struct{ *Evaluation }
-
 // FilterAll is Filter for all nodes.
-func (j allFilter) FilterAll(out []*framework.Status) {
+func (j *Evaluation) FilterAll(out []*framework.Status) {
 	for i := range j.filters {
 		f := &j.filters[i]
 		f.cache.forEach(j.snapshot, func(place int) bool { return out[place] == nil }, func(
@@ -138,8 +137,8 @@ func (e *expression) text(v *variables, b *budget) string {
 	return ""
 }
 
-// NodeScorer returns the scorer: the sum of all scores, each times its weight; nil: there are no scores. If all scores
-// have a cache, it is a framework.AllScorer.
+// NodeScorer returns the scorer: the sum of all scores, each times its weight. It is zero if there are no scores. It
+// scores all nodes in one call if all scores have a cache.
 func (j *Evaluation) NodeScorer() framework.NodeScorer {
 	r := &scorer{evaluation: j}
 	all := true
@@ -152,11 +151,12 @@ func (j *Evaluation) NodeScorer() framework.NodeScorer {
 	}
 	switch {
 	case len(r.scores) == 0:
-		return nil
+		return framework.NodeScorer{}
 	case all:
-		return &allScorer{scorer: r}
+		s := &allScorer{scorer: r}
+		return framework.NodeScorer{Score: s.Score, ScoreAll: s.ScoreAll, Rules: s}
 	}
-	return r
+	return framework.NodeScorer{Score: r.Score, Rules: r}
 }
 
 type boundScore struct {
@@ -184,12 +184,6 @@ func (r *scorer) Score(n *state.NodeInfo) (sum int64) {
 	}
 	return sum
 }
-
-// Normalize does nothing: each rule counts like a plugin, with 0 to MaxScore times its own weight.
-func (*scorer) Normalize([]int64) {}
-
-// NoNormalize: see framework.Absolute.
-func (*scorer) NoNormalize() {}
 
 // Rules returns the score rules, for the decision that users read.
 func (r *scorer) Rules() []framework.Rule {

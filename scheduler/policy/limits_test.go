@@ -202,16 +202,16 @@ func TestAllAtOnce(t *testing.T) {
 			if st != nil {
 				t.Fatal(st)
 			}
-			all, ok := evaluation.NodeFilter().(framework.AllFilter)
-			if !ok {
+			all := evaluation.NodeFilter()
+			if all.FilterAll == nil {
 				t.Fatal("nodes are judged one by one")
 			}
 			before := framework.NewStatus("Other", framework.Unschedulable, "another reason")
 			out := make([]*framework.Status, len(snapshot.Nodes))
 			out[0] = before
 			all.FilterAll(out)
-			scorer, ok := evaluation.NodeScorer().(framework.AllScorer)
-			if !ok {
+			scorer := evaluation.NodeScorer()
+			if scorer.ScoreAll == nil {
 				t.Fatal("nodes are scored one by one")
 			}
 			places := []int32{5, 1, 3}
@@ -253,7 +253,7 @@ func TestAllAtOnce(t *testing.T) {
 	check("a node less")
 	byName := made(t, &Spec{Filters: []Filter{{Expression: "node.name != pod.name"}}})
 	j, _ := judge(t, aPod("pod", "1", "1Gi"), byName)
-	if _, ok := j.NodeFilter().(framework.AllFilter); ok {
+	if j.NodeFilter().FilterAll != nil {
 		t.Error("a rule that reads the pod's name is asked about all nodes")
 	}
 }
@@ -309,7 +309,7 @@ func FuzzCompile(f *testing.F) {
 				t.Errorf("%q: %q", e, st.Reasons)
 			}
 			j.Explain(pod, node, nil)
-			if scorer := j.NodeScorer(); scorer != nil {
+			if scorer := j.NodeScorer(); scorer.Score != nil {
 				if n := scorer.Score(node); n < 0 || n > 100 {
 					t.Errorf("%q: %d points", e, n)
 				}

@@ -281,11 +281,11 @@ func TestAbout(t *testing.T) {
 }
 
 // given writes down what each rule gave the node that was scored as the at-th.
-func given(t *testing.T, scorer any, at int) string {
+func given(t *testing.T, scorer framework.NodeScorer, at int) string {
 	t.Helper()
-	r, ok := scorer.(framework.RuleScorer)
-	if !ok {
-		t.Fatalf("%T does not tell what its rules gave", scorer)
+	r := scorer.Rules
+	if r == nil {
+		t.Fatal("the scorer does not keep what its rules gave")
 	}
 	var out []string
 	for i, rule := range r.Rules() {

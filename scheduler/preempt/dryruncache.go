@@ -44,7 +44,7 @@ func (m *dryRunCache) forPod(attempt *framework.Attempt) *classDryRuns {
 		return nil
 	}
 	for i := range attempt.Filters {
-		if _, ok := attempt.Filters[i].NodeFilter.(framework.NodeLocal); !ok {
+		if !attempt.Filters[i].NodeLocal {
 			return nil
 		}
 	}

@@ -213,10 +213,7 @@ func (t *unitDryRun) fits() *framework.Status {
 
 // needAdjusting reports whether the result of a filter depends on pods on other nodes.
 func needAdjusting(filters []framework.NamedFilter) bool {
-	return slices.ContainsFunc(filters, func(f framework.NamedFilter) bool {
-		_, ok := f.NodeFilter.(framework.PreFilterExtensions)
-		return ok
-	})
+	return slices.ContainsFunc(filters, func(f framework.NamedFilter) bool { return f.Adjust != nil })
 }
 
 // reprieve keeps a unit if the attempt's pod fits nevertheless.

@@ -72,8 +72,16 @@ func New(cfg Config) *Plugin {
 	return &Plugin{cfg: cfg, dryRuns: dryRunCache{classes: map[string]*classDryRuns{}}}
 }
 
-// Name returns the plugin's name.
-func (*Plugin) Name() string { return Name }
+// Descriptor returns what the plugin does.
+func (p *Plugin) Descriptor() *framework.Plugin {
+	return &framework.Plugin{
+		Name:            Name,
+		PostFilter:      p.PostFilter,
+		GroupPostFilter: p.PodGroupPostFilter,
+		Victims:         p.Choose,
+		GroupVictims:    p.ChooseForGroup,
+	}
+}
 
 // PostFilter chooses a node and evicts its victims.
 func (p *Plugin) PostFilter(ctx context.Context, attempt *framework.Attempt) (node, message string) {

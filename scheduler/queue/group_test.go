@@ -85,7 +85,7 @@ func BenchmarkFinishGroup(b *testing.B) {
 	node := state.NewNodeInfo(schedtest.Node("n", schedtest.Allocatable(corev1.ResourceCPU, "1")))
 	gone := schedtest.Pod("gone", schedtest.On("n"), schedtest.Priority(10))
 	var hint framework.ClusterEventWithHint
-	for _, h := range (plugins.NodeResourcesFit{}).EventsToRegister() {
+	for _, h := range (plugins.NodeResourcesFit{}).Plugin().Events {
 		if h.Kinds&framework.AssignedPodDelete != 0 {
 			hint = h
 		}

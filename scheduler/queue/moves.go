@@ -42,7 +42,7 @@ func (q *Queue) gatedLocked(it *Item) bool {
 		if g.PreEnqueue(it.Pod) == nil {
 			continue
 		}
-		it.gatedBy = g.Name()
+		it.gatedBy = g.Name
 		if _, ok := it.rules.Hints[it.gatedBy]; ok {
 			q.gated[it] = struct{}{}
 		}

@@ -58,7 +58,7 @@ type Config struct {
 type Rules struct {
 	// Gates are the PreEnqueue plugins. Hints are the registered events with their QueueingHints, by plugin: they may
 	// make a pod schedulable that the plugin refused. For a plugin that is not in Hints every event may.
-	Gates []framework.PreEnqueuer
+	Gates []framework.Weighted
 	Hints map[string][]framework.ClusterEventWithHint
 }
 

@@ -36,7 +36,7 @@ func newQueue(log *enteredLog) *queue.Queue {
 	}
 	return queue.New(queue.Config{
 		Less:  plugins.PrioritySort{}.Less,
-		Rules: queue.Rules{Hints: hints, Gates: []framework.PreEnqueuer{plugins.SchedulingGates{}}},
+		Rules: queue.Rules{Hints: hints, Gates: []framework.Weighted{{Plugin: plugins.SchedulingGates{}.Plugin()}}},
 		Entered: func(p *state.PodInfo, why string, to queue.Place, _ time.Time) {
 			if to != queue.Active {
 				return

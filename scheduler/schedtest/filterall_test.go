@@ -69,7 +69,7 @@ func addPreferences(t *rapid.T, pod *corev1.Pod) {
 // updated.
 func TestFilterAllEqualsFilter(t *testing.T) {
 	engine := func(percent int32) *framework.Engine {
-		p := plugins.Default("default-scheduler", plugins.Options{})
+		p := schedtest.Default(&plugins.Shared{})
 		p.PercentageOfNodesToScore = percent // below 100 filterAll is not used; of so few nodes all are filtered
 		return framework.NewEngine(p, 1, 1)
 	}
@@ -130,7 +130,7 @@ func largest(totals []int64) (at []int32) {
 // at nodes that have changed since the last pod that was alike. It decides as one does that looks at all.
 func TestBestFollowsChanges(t *testing.T) {
 	engine := func() *framework.Engine {
-		return framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}), 1, 1)
+		return framework.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
 	}
 	shapes := []schedtest.PodOption{
 		schedtest.Requests("100m", "500Mi"), schedtest.Requests("10m", "10Mi"), schedtest.Requests("", ""),
@@ -195,7 +195,7 @@ func ranked(a *framework.Attempt) map[string]map[string][2]int64 {
 	for i, n := range a.Feasible {
 		of := map[string][2]int64{"total": {a.Totals[i]}}
 		for p, w := range a.ScoredBy {
-			of[w.Plugin.Name()] = [2]int64{a.Raw[p][i], a.Scores[p][i]}
+			of[w.Name] = [2]int64{a.Raw[p][i], a.Scores[p][i]}
 		}
 		out[n.Name] = of
 	}

@@ -48,7 +48,7 @@ func BenchmarkPolicies(b *testing.B) {
 						b.Fatal(errs.ToAggregate())
 					}
 					more = append(more, framework.Weighted{
-						Plugin: &plugins.CELPolicy{Own: []*policy.Policy{p}},
+						Plugin: (&plugins.CELPolicy{Own: []*policy.Policy{p}}).Plugin(),
 						Weight: 1,
 					})
 				}

@@ -30,10 +30,14 @@ type Harness struct {
 // New returns a harness with the default profile. The same seed gives the same placements.
 func New(parallelism int, seed uint64, more ...framework.Weighted) *Harness {
 	return &Harness{
-		Cache: state.NewCache(),
-		Engine: framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}, more...), parallelism,
-			seed),
+		Cache:  state.NewCache(),
+		Engine: framework.NewEngine(Default(&plugins.Shared{}, more...), parallelism, seed),
 	}
+}
+
+// Default returns the default profile for a cluster without an API server.
+func Default(shared *plugins.Shared, more ...framework.Weighted) *framework.Profile {
+	return plugins.Default("default-scheduler", &framework.Handle{}, shared, more...)
 }
 
 // Add adds nodes, namespaces and bound pods to the cache.

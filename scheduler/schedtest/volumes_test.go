@@ -266,12 +266,8 @@ func TestVolumesAllAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		storageObjects := newStorageObjects()
 		storageClasses(t, storageObjects)
-		binding := &plugins.VolumeBinding{Storage: storageObjects.Storage}
 		engine := func(percent int32) *framework.Engine {
-			p := plugins.Default("default-scheduler", plugins.Options{
-				Storage: storageObjects.Storage,
-				Volumes: binding,
-			})
+			p := schedtest.Default(&plugins.Shared{Storage: storageObjects.Storage})
 			p.PercentageOfNodesToScore = percent
 			return framework.NewEngine(p, 1, 1)
 		}
@@ -316,12 +312,12 @@ func TestVolumesAllAtOnce(t *testing.T) {
 			switch rapid.IntRange(0, 3).Draw(t, "then") {
 			case 0:
 				if attempt.Chosen != nil {
-					if err := binding.Reserve(t.Context(), attempt.Cycle, info, attempt.Chosen); err != nil {
+					if err := (&plugins.VolumeBinding{Storage: storageObjects.Storage}).Reserve(t.Context(), attempt.Cycle, info, attempt.Chosen); err != nil {
 						t.Fatalf("%s on %s: %v", info.Key, attempt.Chosen.Name, err)
 					}
 				}
 			case 1:
-				binding.Unreserve(t.Context(), nil, info, "")
+				(&plugins.VolumeBinding{Storage: storageObjects.Storage}).Unreserve(t.Context(), nil, info, "")
 			}
 		}
 	})
@@ -368,10 +364,7 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
 			},
 		}}
-		p := plugins.Default("default-scheduler", plugins.Options{
-			Storage: storageObjects.Storage,
-			Volumes: &plugins.VolumeBinding{Storage: storageObjects.Storage},
-		})
+		p := schedtest.Default(&plugins.Shared{Storage: storageObjects.Storage})
 		h := newWorld(nodes, nil)
 		a := framework.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
 		if a.EvaluatedNodes != count || a.Chosen == nil || a.Chosen.Name != fmt.Sprint("n", free) {

@@ -82,16 +82,16 @@ func TestReference(t *testing.T) {
 
 // TestMutants: the worlds ask enough of every plugin that its absence, or another weight, is found.
 func TestMutants(t *testing.T) {
-	for i, p := range plugins.Default("", plugins.Options{}).Plugins {
-		name := p.Plugin.Name()
+	for i, p := range schedtest.Default(&plugins.Shared{}).Plugins {
+		name := p.Name
 		mutants := map[string]func(*framework.Profile){}
-		if elsewhere(name) {
+		if !plugins.Find(name).Reference {
 			continue
 		}
-		if _, ok := p.Plugin.(framework.Filterer); ok {
+		if p.PreFilter != nil {
 			mutants["without "+name] = func(p *framework.Profile) { p.Plugins = slices.Delete(p.Plugins, i, i+1) }
 		}
-		if p.Weight > 0 {
+		if p.PreScore != nil {
 			mutants[name+" with another weight"] = func(p *framework.Profile) {
 				p.Plugins[i].Weight = 9 - p.Plugins[i].Weight
 			}
@@ -109,9 +109,6 @@ func TestMutants(t *testing.T) {
 		}
 	}
 }
-
-// elsewhere names the plugin that the reference leaves to tests of its own: of what kubelets declare.
-func elsewhere(plugin string) bool { return plugin == "NodeDeclaredFeatures" }
 
 func text(steps []step) string {
 	var out strings.Builder
@@ -176,17 +173,16 @@ func whole(*framework.Profile) {}
 // run returns what became of the steps, and the first thing in which the two differ.
 func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, err error) {
 	stored := newStore()
-	options := plugins.Options{
+	shared := &plugins.Shared{
 		Storage: stored.Storage,
-		Volumes: &plugins.VolumeBinding{Storage: stored.Storage},
-		Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
+		DefaultSelector: func(p *corev1.Pod) labels.Selector {
 			if s, err := metav1.LabelSelectorAsSelector(defaultSelector(p)); err == nil && defaultSelector(p) != nil {
 				return s
 			}
 			return nil
-		}},
+		},
 	}
-	profile := plugins.Default("default-scheduler", options)
+	profile := schedtest.Default(shared)
 	alter(profile)
 	b = &both{
 		stored: stored,
@@ -327,10 +323,10 @@ func (b *both) scores(pod *corev1.Pod, attempt *framework.Attempt) error {
 	}
 	want, _ := b.plain.Scores(pod, fit)
 	for i, w := range attempt.ScoredBy {
-		if !slices.Equal(attempt.Scores[i], want[w.Plugin.Name()]) {
-			return fmt.Errorf("pod %s: %s\n%s", pod.Name, w.Plugin.Name(), b.table(pod, attempt))
+		if !slices.Equal(attempt.Scores[i], want[w.Name]) {
+			return fmt.Errorf("pod %s: %s\n%s", pod.Name, w.Name, b.table(pod, attempt))
 		}
-		delete(want, w.Plugin.Name())
+		delete(want, w.Name)
 	}
 	for name, scores := range want { // a plugin without an opinion
 		if slices.Min(scores) != slices.Max(scores) {
@@ -349,8 +345,8 @@ func (b *both) table(p *corev1.Pod, a *framework.Attempt) string {
 	}
 	want, _ := b.plain.Scores(p, fit)
 	for i, w := range a.ScoredBy {
-		fmt.Fprintf(&out, "\n%s: got %v (raw %v), want %v", w.Plugin.Name(), a.Scores[i], a.Raw[i],
-			want[w.Plugin.Name()])
+		fmt.Fprintf(&out, "\n%s: got %v (raw %v), want %v", w.Name, a.Scores[i], a.Raw[i],
+			want[w.Name])
 	}
 	return out.String()
 }

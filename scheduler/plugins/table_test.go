@@ -19,7 +19,7 @@ import (
 )
 
 // configured makes the plugin that a file's arguments make.
-func configured(t *testing.T, name, args string) framework.Plugin {
+func configured(t *testing.T, shared *plugins.Shared, name, args string) *framework.Plugin {
 	t.Helper()
 	configuration, err := config.Read("f",
 		[]byte(
@@ -28,18 +28,19 @@ func configured(t *testing.T, name, args string) framework.Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kin := plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) klabels.Selector {
-		if p.Labels["app"] == "" {
-			return nil
-		}
-		return klabels.SelectorFromSet(klabels.Set{"app": p.Labels["app"]})
-	}}
-	p, err := plugins.InTree(plugins.Options{Spread: kin})[name](configuration.Profiles[0].Args[name],
-		&framework.Handle{})
+	p, err := plugins.Find(name).Make(configuration.Profiles[0].Args[name], &framework.Handle{}, shared)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// kin are the pods with the same label app.
+func kin(p *corev1.Pod) klabels.Selector {
+	if p.Labels["app"] == "" {
+		return nil
+	}
+	return klabels.SelectorFromSet(klabels.Set{"app": p.Labels["app"]})
 }
 
 // TestConfiguredScores: arguments of the file reach the formulas. Nodes have 4 CPUs and 32Gi.
@@ -106,19 +107,21 @@ func TestConfiguredScores(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			scorer, ok := configured(t, tt.plugin, tt.args).(framework.Scorer)
-			if !ok {
+			scorer := configured(t, &plugins.Shared{DefaultSelector: kin}, tt.plugin, tt.args)
+			if scorer.PreScore == nil {
 				t.Fatal("does not score")
 			}
 			h := schedtest.New(1, 1)
 			h.Add(tt.cluster...)
 			s := h.Cache.Refresh()
 			var got []int64
-			if n := scorer.PreScore(&framework.CycleState{}, state.NewPodInfo(tt.pod), s, s.Nodes); n != nil {
+			if n := scorer.PreScore(&framework.CycleState{}, state.NewPodInfo(tt.pod), s, s.Nodes); n.Score != nil {
 				for _, on := range []string{"n1", "n2"} {
 					got = append(got, n.Score(s.Node(on)))
 				}
-				n.Normalize(got)
+				if n.Normalize != nil {
+					n.Normalize(got)
+				}
 			}
 			if d := cmp.Diff(tt.want, got); d != "" {
 				t.Error(d)
@@ -180,8 +183,8 @@ func TestConfiguredFilters(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, ok := configured(t, tt.plugin, tt.args).(framework.Filterer)
-			if !ok {
+			p := configured(t, &plugins.Shared{DefaultSelector: kin}, tt.plugin, tt.args)
+			if p.PreFilter == nil {
 				t.Fatal("does not filter")
 			}
 			h := schedtest.New(1, 1)
@@ -193,7 +196,7 @@ func TestConfiguredFilters(t *testing.T) {
 			}
 			var got []string
 			for _, on := range []string{"n1", "n2"} {
-				if f == nil || f.Filter(s.Node(on)) == nil {
+				if f.Filter == nil || f.Filter(s.Node(on)) == nil {
 					got = append(got, on)
 				}
 			}
@@ -207,13 +210,23 @@ func TestConfiguredFilters(t *testing.T) {
 // TestArgsAreOfTheirPlugins: each of Kubernetes' plugins can be made with its default arguments.
 func TestArgsAreOfTheirPlugins(t *testing.T) {
 	p := config.Default().Profiles[0]
-	for name, make := range plugins.InTree(plugins.Options{}) {
-		made, err := make(p.Args[name], &framework.Handle{})
-		if err != nil || made.Name() != name {
-			t.Errorf("%s: %v, %v", name, made, err)
+	shared := &plugins.Shared{
+		Preemption: func(*configv1.DefaultPreemptionArgs) *framework.Plugin {
+			return &framework.Plugin{Name: "DefaultPreemption"}
+		},
+		Devices: func(*configv1.DynamicResourcesArgs) *framework.Plugin {
+			return &framework.Plugin{Name: "DynamicResources"}
+		},
+	}
+	for i := range plugins.Table {
+		row := &plugins.Table[i]
+		made, err := row.Make(p.Args[row.Name], &framework.Handle{}, shared)
+		if err != nil || made.Name != row.Name {
+			t.Errorf("%s: %v, %v", row.Name, made, err)
 		}
 	}
-	if _, err := plugins.InTree(plugins.Options{})["NodeResourcesFit"](&configv1.NodeAffinityArgs{}, nil); err == nil {
-		t.Error("arguments of another plugin were taken")
+	if _, err := plugins.Find("NodeResourcesFit").Make(&configv1.NodeAffinityArgs{}, nil, nil); err == nil ||
+		err.Error() != "plugin NodeResourcesFit: its arguments are a *v1.NodeAffinityArgs" {
+		t.Errorf("arguments of another plugin: %v", err)
 	}
 }
