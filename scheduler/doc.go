@@ -7,7 +7,7 @@
 //
 //	watch.go       informers write nodes and pods into state.Cache, waiting pods and cluster events into the queue
 //	scheduler.go   the scheduling loop pops a pod
-//	attempt.go     the scheduling cycle: framework.Engine decides on a snapshot, a pure function; Reserve and Permit
+//	attempt.go     the scheduling cycle: core.Engine decides on a snapshot, a pure function; Reserve and Permit
 //	               follow. A pod that fits nowhere goes to PostFilter (preemption), then back to the queue
 //	attempt.go     the binding cycle, beside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded
 //	               set of writers does it, or a goroutine of the pod's own where it may take minutes

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/event"
+	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -33,7 +34,7 @@ type groupAttempt struct {
 	key        state.GroupKey
 	group      state.PodGroup
 	start      time.Time
-	laneEngine *framework.Engine // of the lane
+	laneEngine *core.Engine // of the lane
 	// decideFunc and dryRunFunc make the attempt for one pod, in the cluster and in a copy of it.
 	decideFunc func(*state.PodInfo) *framework.Attempt
 	dryRunFunc func(*groupDryRun, context.Context, *state.PodInfo) *framework.Attempt

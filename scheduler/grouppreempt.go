@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/state"
@@ -69,7 +70,7 @@ const maxReprieveChecks = 20_000
 // groupDryRun is a copy of the cluster's state in which the group is placed.
 type groupDryRun struct {
 	a               *groupAttempt
-	engine          *framework.Engine
+	engine          *core.Engine
 	cache           *state.Cache
 	pods            []*state.PodInfo
 	nodes           map[types.UID]string
@@ -108,7 +109,7 @@ func (a *groupAttempt) dryRunWithout(
 func (a *groupAttempt) newDryRun(gone func(*state.PodInfo) bool) *groupDryRun {
 	t := &groupDryRun{
 		a:          a,
-		engine:     framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.start.UnixNano())), // any seed will do
+		engine:     core.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.start.UnixNano())), // any seed will do
 		cache:      a.s.cache.Clone(gone),
 		nodes:      map[types.UID]string{},
 		checksLeft: maxReprieveChecks,

@@ -11,6 +11,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/config"
+	"keelson/scheduler/core"
 	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -22,8 +23,8 @@ import (
 type profile struct {
 	*framework.Profile
 	name           string
-	engine         *framework.Engine
-	extenderEngine *framework.Engine // for the extender lane
+	engine         *core.Engine
+	extenderEngine *core.Engine // for the extender lane
 	postFilter     []framework.Weighted
 	reserve        []framework.Weighted
 	permit         []framework.Weighted
@@ -45,8 +46,8 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 	*p = profile{
 		Profile:        of,
 		name:           of.SchedulerName,
-		engine:         framework.NewEngine(of, parallelism, seed),
-		extenderEngine: framework.NewEngine(of, parallelism, seed+1),
+		engine:         core.NewEngine(of, parallelism, seed),
+		extenderEngine: core.NewEngine(of, parallelism, seed+1),
 		postFilter:     of.At(framework.AtPostFilter),
 		reserve:        of.At(framework.AtReserve),
 		permit:         of.At(framework.AtPermit),

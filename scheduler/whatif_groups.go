@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/event"
+	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/queue"
@@ -203,7 +204,7 @@ func (t *simulation) explain(a *framework.Attempt) *event.Decision {
 // decide makes the attempt for one pod. It calls extenders to filter and score nodes, which changes nothing; one that
 // fails is left out.
 func (t *simulation) decide(
-	ctx context.Context, engine *framework.Engine, cache *state.Cache, pod *state.PodInfo,
+	ctx context.Context, engine *core.Engine, cache *state.Cache, pod *state.PodInfo,
 	ignoreNominated func(*state.PodInfo) bool,
 ) *framework.Attempt {
 	if !t.s.extendersInterested(pod.Pod) {

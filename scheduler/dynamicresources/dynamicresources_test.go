@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/client/clienttest"
+	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -51,7 +52,7 @@ func newWorld(t testing.TB, objs ...any) *world {
 	})
 	w.Harness = schedtest.New(1, 1)
 	handle := &framework.Handle{DeviceClass: w.known.DeviceClass}
-	w.Engine = framework.NewEngine(plugins.Default("default-scheduler", handle, &plugins.Shared{}, framework.Weighted{
+	w.Engine = core.NewEngine(plugins.Default("default-scheduler", handle, &plugins.Shared{}, framework.Weighted{
 		Plugin: w.plugin.Descriptor(),
 		Weight: 2,
 	}), 1, 1)

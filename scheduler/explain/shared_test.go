@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"keelson/event"
+	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -27,8 +28,8 @@ func ofJob(p *corev1.Pod) {
 // TestSharedRefusals: what pods that fit nowhere are told is the same whether it is shared with the pods before them,
 // while nodes and pods change, or found out for each.
 func TestSharedRefusals(t *testing.T) {
-	engine := func() *framework.Engine {
-		return framework.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
+	engine := func() *core.Engine {
+		return core.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
 	}
 	shapes := []schedtest.PodOption{schedtest.Requests("9", "500Mi"), schedtest.Requests("3500m",
 		"40Gi"), schedtest.HostPort("", corev1.ProtocolTCP, 80)}

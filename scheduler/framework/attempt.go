@@ -53,7 +53,8 @@ type Attempt struct {
 	ChosenAt int // in Feasible
 	// NominatedBefore is the pod's nominated node from an earlier attempt; "": none.
 	NominatedBefore string
-	ignoreNominated func(*state.PodInfo) bool // selects nominated pods that do not count; nil: all count
+	// IgnoreNominated selects nominated pods that do not count; nil: all count.
+	IgnoreNominated func(*state.PodInfo) bool
 	// CallExtenders is set for pods that HTTP extenders are interested in. PostFilter sends the victims to them in the
 	// function run, during which other pods are scheduled. CallExtenders returns when run has returned. nil: PostFilter
 	// must not call extenders.
@@ -214,4 +215,29 @@ func Histogram(counts map[string]int) string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
+}
+
+// RelevantNominatedPods returns the nominated pods for which the attempt's pod must leave room: other pods of equal or
+// higher priority.
+func (a *Attempt) RelevantNominatedPods(nominated []*state.PodInfo) []*state.PodInfo {
+	var relevant []*state.PodInfo
+	for _, p := range nominated {
+		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID &&
+			(a.IgnoreNominated == nil || !a.IgnoreNominated(p)) {
+			relevant = append(relevant, p)
+		}
+	}
+	return relevant
+}
+
+// AdjustedFilters returns the filters for a state in which the added pods are on n and the removed ones are not.
+func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
+	out := make([]NamedFilter, len(filters))
+	for i, f := range filters {
+		out[i] = f
+		if f.Adjust != nil {
+			out[i].NodeFilter = f.Adjust(n, added, removed)
+		}
+	}
+	return out
 }

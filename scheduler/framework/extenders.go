@@ -4,8 +4,6 @@ package framework
 
 import (
 	"time"
-
-	"keelson/scheduler/state"
 )
 
 // ExtenderResults holds the responses of the HTTP extenders about the feasible nodes of a pod. Extenders are too slow
@@ -36,49 +34,4 @@ type ExtenderScores struct {
 	By     Weighted
 	Raw    map[string]int64 // as the extender sent them
 	Scores map[string]int64
-}
-
-// filter filters those candidates again that were sent to the extenders, with the function check, and adds the
-// extenders' refusals.
-func (v *ExtenderResults) filter(attempt *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
-	at := func(name string) *state.NodeInfo { return attempt.Snapshot.Node(name) }
-	if len(candidates) != len(attempt.Snapshot.Nodes) { // NodeNames has excluded nodes
-		few := make(map[string]*state.NodeInfo, len(candidates))
-		for _, n := range candidates {
-			few[n.Name] = n
-		}
-		at = func(name string) *state.NodeInfo { return few[name] }
-	}
-	for _, name := range v.SentNodes {
-		n := at(name)
-		if n == nil {
-			v.Outdated = true
-			continue
-		}
-		st := check(n)
-		if v.Outdated = v.Outdated || st != nil; st == nil {
-			st = v.Refused[name]
-		}
-		attempt.recordResult(n, st)
-	}
-	for _, r := range v.RefusedByPlugins {
-		if n := attempt.Snapshot.Node(r.Node.Name); n != nil {
-			attempt.Refused = append(attempt.Refused, Refusal{n, r.Status})
-		}
-	}
-	attempt.EvaluatedNodes = max(attempt.EvaluatedNodes, v.EvaluatedNodes)
-}
-
-// score adds the extenders' scores to those of the plugins.
-func (v *ExtenderResults) score(a *Attempt) {
-	for _, s := range v.Scores {
-		raw := make([]int64, len(a.Feasible))
-		scores := make([]int64, len(a.Feasible))
-		for i, n := range a.Feasible {
-			raw[i] = s.Raw[n.Name]
-			scores[i] = s.Scores[n.Name]
-			a.Totals[i] += scores[i] * s.By.Weight
-		}
-		a.scored(s.By, &NodeScorer{}, raw, scores)
-	}
 }

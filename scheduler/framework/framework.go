@@ -25,10 +25,11 @@
 //
 // Pod groups use PlacementFeasible (above), and GroupPostFilter instead of PostFilter (group.go).
 //
-// Engine runs the filters and scorers. The other fields of NodeFilter and NodeScorer let it call them less often:
+// The engine of package core runs the filters and scorers. The other fields of NodeFilter and NodeScorer let it call
+// them less often:
 //
-//	NodeLocal            the result depends on one node only: it is called once for all pods of a class (class.go)
-//	FilterAll, ScoreAll  it filters or scores all nodes in one call (filterall.go)
+//	NodeLocal            the result depends on one node only: it is called once for all pods of a class
+//	FilterAll, ScoreAll  it filters or scores all nodes in one call
 //	NodeNames            it knows the few nodes that can pass
 //	Normalize == nil     its scores need no Normalize
 //	Rules                its score is a sum over rules, which explain shows one by one

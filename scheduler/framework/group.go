@@ -33,19 +33,3 @@ type GroupDryRun interface {
 	// back, if the group then no longer fits, or if that is too expensive to determine.
 	Reprieve(pods []*state.PodInfo, nodes []string) bool
 }
-
-// FilterNode runs the filters for a pod on one node; nil: the pod fits.
-func (e *Engine) FilterNode(pod *state.PodInfo, s *state.Snapshot, node string) *Status {
-	attempt := &Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s}
-	e.prepare(attempt)
-	n := s.Node(node)
-	switch {
-	case attempt.Failed != nil:
-		return attempt.Failed
-	case attempt.PreFilterStatus != nil:
-		return attempt.PreFilterStatus
-	case n == nil:
-		return NewStatus("NodeName", Unresolvable, "node(s) have gone")
-	}
-	return Check(attempt.Filters, n)
-}

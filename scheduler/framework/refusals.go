@@ -34,8 +34,8 @@ type Explained struct {
 	Version int64
 }
 
-// newRefusals returns the refusals of all nodes; nil: a filter could not decide about one.
-func newRefusals(nodes []*state.NodeInfo, status []*Status) *Refusals {
+// NewRefusals returns the refusals of all nodes; nil: a filter could not decide about one.
+func NewRefusals(nodes []*state.NodeInfo, status []*Status) *Refusals {
 	r := &Refusals{all: make([]Refusal, len(nodes))}
 	for place, n := range nodes {
 		if status[place].Code == Failed {
@@ -46,9 +46,9 @@ func newRefusals(nodes []*state.NodeInfo, status []*Status) *Refusals {
 	return r
 }
 
-// update takes the new state of the node at a place. It reports whether the node is still refused, and for the same
+// Update takes the new state of the node at a place. It reports whether the node is still refused, and for the same
 // reasons.
-func (r *Refusals) update(place int32, n *state.NodeInfo, st *Status) bool {
+func (r *Refusals) Update(place int32, n *state.NodeInfo, st *Status) bool {
 	was := r.all[place].Status
 	if st == nil || st != was && (st.Code != was.Code || st.Plugin != was.Plugin ||
 		!slices.Equal(st.Reasons, was.Reasons)) {
@@ -61,8 +61,8 @@ func (r *Refusals) update(place int32, n *state.NodeInfo, st *Status) bool {
 	return true
 }
 
-// share makes the refusals those of an attempt.
-func (r *Refusals) share(a *Attempt) {
+// Share makes the refusals those of an attempt.
+func (r *Refusals) Share(a *Attempt) {
 	a.Refusals = r
 	a.Refused = r.all
 	a.EvaluatedNodes = len(r.all)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plugins
+package plugins_test
 
 import (
 	"testing"
@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/scheduler/framework"
+	"keelson/scheduler/core"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
 
@@ -27,7 +29,7 @@ func TestRememberedVerdicts(t *testing.T) {
 		change(n)
 		cache.SetNode(n)
 	}
-	engine := framework.NewEngine(Default("", &framework.Handle{}, &Shared{}), 1, 1)
+	engine := core.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
 	pod := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"disk": "ssd"}}})
 	tolerant := state.NewPodInfo(&corev1.Pod{Spec: corev1.PodSpec{
 		NodeSelector: map[string]string{"disk": "ssd"},

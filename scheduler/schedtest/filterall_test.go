@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/schedtest"
@@ -68,10 +69,10 @@ func addPreferences(t *rapid.T, pod *corev1.Pod) {
 // statuses and scores as filtering and scoring the nodes one by one, while pods and nodes are added, deleted and
 // updated.
 func TestFilterAllEqualsFilter(t *testing.T) {
-	engine := func(percent int32) *framework.Engine {
+	engine := func(percent int32) *core.Engine {
 		p := schedtest.Default(&plugins.Shared{})
 		p.PercentageOfNodesToScore = percent // below 100 filterAll is not used; of so few nodes all are filtered
-		return framework.NewEngine(p, 1, 1)
+		return core.NewEngine(p, 1, 1)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, namespaces, pods := world(t)
@@ -129,8 +130,8 @@ func largest(totals []int64) (at []int32) {
 // TestBestFollowsChanges: where all nodes fit and nothing but what is on them tells them apart, the engine looks only
 // at nodes that have changed since the last pod that was alike. It decides as one does that looks at all.
 func TestBestFollowsChanges(t *testing.T) {
-	engine := func() *framework.Engine {
-		return framework.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
+	engine := func() *core.Engine {
+		return core.NewEngine(schedtest.Default(&plugins.Shared{}), 1, 1)
 	}
 	shapes := []schedtest.PodOption{
 		schedtest.Requests("100m", "500Mi"), schedtest.Requests("10m", "10Mi"), schedtest.Requests("", ""),

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
@@ -321,7 +322,7 @@ func TestEnough(t *testing.T) {
 		6000:   300,
 		100000: 5000,
 	} {
-		if got := framework.FeasibleNodesToFind(n, 0); got != want {
+		if got := core.FeasibleNodesToFind(n, 0); got != want {
 			t.Errorf("Enough(%d) = %d, want %d", n, got, want)
 		}
 	}

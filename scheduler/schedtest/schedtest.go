@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/state"
@@ -22,7 +23,7 @@ import (
 // Harness is a scheduler cache and engine without API server and queue.
 type Harness struct {
 	Cache  *state.Cache
-	Engine *framework.Engine
+	Engine *core.Engine
 	// Explain, when set, is called with every attempt.
 	Explain func(*framework.Attempt)
 }
@@ -31,7 +32,7 @@ type Harness struct {
 func New(parallelism int, seed uint64, more ...framework.Weighted) *Harness {
 	return &Harness{
 		Cache:  state.NewCache(),
-		Engine: framework.NewEngine(Default(&plugins.Shared{}, more...), parallelism, seed),
+		Engine: core.NewEngine(Default(&plugins.Shared{}, more...), parallelism, seed),
 	}
 }
 

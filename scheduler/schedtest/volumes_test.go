@@ -17,7 +17,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 	"pgregory.net/rapid"
 
-	"keelson/scheduler/framework"
+	"keelson/scheduler/core"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
@@ -266,10 +266,10 @@ func TestVolumesAllAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		storageObjects := newStorageObjects()
 		storageClasses(t, storageObjects)
-		engine := func(percent int32) *framework.Engine {
+		engine := func(percent int32) *core.Engine {
 			p := schedtest.Default(&plugins.Shared{Storage: storageObjects.Storage})
 			p.PercentageOfNodesToScore = percent
-			return framework.NewEngine(p, 1, 1)
+			return core.NewEngine(p, 1, 1)
 		}
 		var nodes []*corev1.Node
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
@@ -366,7 +366,7 @@ func TestLateClaimsSeeAllNodes(t *testing.T) {
 		}}
 		p := schedtest.Default(&plugins.Shared{Storage: storageObjects.Storage})
 		h := newWorld(nodes, nil)
-		a := framework.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
+		a := core.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
 		if a.EvaluatedNodes != count || a.Chosen == nil || a.Chosen.Name != fmt.Sprint("n", free) {
 			t.Fatalf("looked at %d of %d nodes, chose %v; the volume is on n%d", a.EvaluatedNodes, count, a.Chosen,
 				free)

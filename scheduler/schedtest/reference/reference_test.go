@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/schedtest"
@@ -186,7 +187,7 @@ func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, er
 	alter(profile)
 	b = &both{
 		stored: stored,
-		real:   &schedtest.Harness{Cache: state.NewCache(), Engine: framework.NewEngine(profile, 1, seed)},
+		real:   &schedtest.Harness{Cache: state.NewCache(), Engine: core.NewEngine(profile, 1, seed)},
 		plain:  reference.Cluster{Namespaces: map[string]map[string]string{}, DefaultSelector: defaultSelector},
 	}
 	for i, s := range steps {

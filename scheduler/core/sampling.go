@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package framework
+package core
 
-import "time"
+import (
+	"time"
+
+	"keelson/scheduler/framework"
+)
 
 // sampleEvery is one in how many attempts the durations of single plugins are measured, as in kube-scheduler: it costs
 // as much as a plugin.
 const sampleEvery = 10
 
-// Observe is called with the duration of a plugin at an extension point ("Filter": for one node) and with the name of
-// its Status.
-type Observe func(plugin, point, status string, took time.Duration)
-
-// StatusName returns kube-scheduler's name for the outcome of a plugin.
-func StatusName(st *Status) string {
-	switch {
-	case st == nil:
-		return "Success"
-	case st.Code == Unschedulable:
-		return "Unschedulable"
-	case st.Code == Unresolvable:
-		return "UnschedulableAndUnresolvable"
-	}
-	return "Error"
-}
-
 // statusSkip is the outcome of a PreFilter or PreScore that has nothing to say about the pod.
 const statusSkip = "Skip"
 
-// begin returns the time if the attempt is sampled.
-func (a *Attempt) begin() (t time.Time) {
+// startOf returns the time if the attempt is sampled.
+func startOf(a *framework.Attempt) (t time.Time) {
 	if a.Observe != nil {
 		t = time.Now()
 	}
@@ -37,22 +24,22 @@ func (a *Attempt) begin() (t time.Time) {
 }
 
 // observe measures a plugin if the attempt is sampled.
-func (a *Attempt) observe(plugin, point, status string, begin time.Time) {
+func observe(a *framework.Attempt, plugin, point, status string, begin time.Time) {
 	if a.Observe != nil {
 		a.Observe(plugin, point, status, time.Since(begin))
 	}
 }
 
 // observeScores measures the Score of a plugin that has scored n nodes since begin, if the attempt is sampled.
-func (a *Attempt) observeScores(plugin string, scorer *NodeScorer, begin time.Time, n int) {
+func observeScores(a *framework.Attempt, plugin string, scorer *framework.NodeScorer, begin time.Time, n int) {
 	if a.Observe != nil && !scorer.NodeLocal {
-		a.Observe(plugin, "Score", StatusName(nil), time.Since(begin)/time.Duration(max(n, 1)))
+		a.Observe(plugin, "Score", framework.StatusName(nil), time.Since(begin)/time.Duration(max(n, 1)))
 	}
 }
 
 // observeOnNode measures the Filter and Score for one node, of the plugins whose results are shared by attempts or
 // found for many nodes at once, and so cannot be measured where they are used.
-func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
+func observeOnNode(a *framework.Attempt, scorers []framework.Weighted, nodeScorers []framework.NodeScorer) {
 	if a.Observe == nil {
 		return
 	}
@@ -70,7 +57,7 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 		}
 		begin := time.Now()
 		st := a.Filters[i].Filter(info)
-		if a.observe(a.Filters[i].Plugin, "Filter", StatusName(st), begin); st != nil {
+		if observe(a, a.Filters[i].Plugin, "Filter", framework.StatusName(st), begin); st != nil {
 			return
 		}
 	}
@@ -80,6 +67,6 @@ func (a *Attempt) observeOnNode(scorers []Weighted, nodeScorers []NodeScorer) {
 		}
 		begin := time.Now()
 		nodeScorers[i].Score(info)
-		a.observe(scorers[i].Name, "Score", StatusName(nil), begin)
+		observe(a, scorers[i].Name, "Score", framework.StatusName(nil), begin)
 	}
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package framework
+package core
 
-import "keelson/scheduler/state"
+import (
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
 
 // canFilterAll reports whether filterAll can be used: each filter is NodeLocal or has FilterAll, no NodeNames excluded
 // nodes, and the profile has no percentageOfNodesToScore below 100.
-func (e *Engine) canFilterAll(a *Attempt, nodes []*state.NodeInfo, nodeLocal int) bool {
+func (e *Engine) canFilterAll(a *framework.Attempt, nodes []*state.NodeInfo, nodeLocal int) bool {
 	if len(nodes) != len(a.Snapshot.Nodes) || e.percentageOfNodesToScore > 0 && e.percentageOfNodesToScore < 100 {
 		return false
 	}
@@ -19,7 +22,7 @@ func (e *Engine) canFilterAll(a *Attempt, nodes []*state.NodeInfo, nodeLocal int
 }
 
 // filterAll filters all nodes of the snapshot. It uses the cached results of the pod's class.
-func (e *Engine) filterAll(attempt *Attempt, c *class) {
+func (e *Engine) filterAll(attempt *framework.Attempt, c *class) {
 	nodes := attempt.Snapshot.Nodes
 	c.updateStatuses(attempt)
 	if c.refused == 0 && c.nodeLocalFilters == len(attempt.Filters) && !attempt.Snapshot.AnyNominated() {
@@ -42,7 +45,7 @@ func (e *Engine) filterAll(attempt *Attempt, c *class) {
 	}
 	e.places = e.places[:0]
 	for place, n := range nodes {
-		attempt.recordResult(n, out[place])
+		record(attempt, n, out[place])
 		if out[place] == nil {
 			e.places = append(e.places, int32(place)) // there are fewer nodes
 		}
@@ -52,14 +55,14 @@ func (e *Engine) filterAll(attempt *Attempt, c *class) {
 
 // refuseAll records the refusals of all nodes, those of the last attempt where they are the same. It reports false if a
 // filter could not decide.
-func (c *class) refuseAll(a *Attempt) bool {
+func (c *class) refuseAll(a *framework.Attempt) bool {
 	if c.refusals == nil {
-		c.refusals = newRefusals(a.Snapshot.Nodes, c.status)
+		c.refusals = framework.NewRefusals(a.Snapshot.Nodes, c.status)
 	}
 	if c.refusals == nil {
 		return false
 	}
-	c.refusals.share(a)
+	c.refusals.Share(a)
 	return true
 }
 
@@ -77,7 +80,7 @@ func everyPlace(s []int32, n int) []int32 {
 
 // sample reduces the feasible nodes to FeasibleNodesToFind of them, starting where the last sample ended, if a scorer
 // must be called for each node. It reports whether it did.
-func (e *Engine) sample(attempt *Attempt) bool {
+func (e *Engine) sample(attempt *framework.Attempt) bool {
 	enough := FeasibleNodesToFind(len(attempt.Snapshot.Nodes), 0)
 	if len(attempt.Feasible) <= enough {
 		return false
@@ -104,7 +107,7 @@ func (e *Engine) sample(attempt *Attempt) bool {
 
 // scoreAll scores the feasible nodes, whose places are e.places. The result is that of scoreEach, but it uses the
 // class's cached scores.
-func (e *Engine) scoreAll(attempt *Attempt, c *class) {
+func (e *Engine) scoreAll(attempt *framework.Attempt, c *class) {
 	n := len(e.places)
 	c.updateScores(attempt, e.scorers, e.nodeScorers, e.places)
 	everywhere := n == len(attempt.Snapshot.Nodes)
@@ -134,7 +137,7 @@ func (e *Engine) scoreAll(attempt *Attempt, c *class) {
 			continue
 		}
 		var raw []int64
-		begin := attempt.begin()
+		begin := startOf(attempt)
 		switch {
 		case c.raw[i] != nil:
 			raw = of(c.raw[i], e.raw, i)
@@ -151,13 +154,13 @@ func (e *Engine) scoreAll(attempt *Attempt, c *class) {
 		if scorer.Normalize != nil || c.raw[i] == nil { // else the score is part of the cached base
 			scores = buffer(e.scores, i, n)
 			copy(scores, raw)
-			scorer.normalize(scores)
+			normalize(scorer, scores)
 			for j, s := range scores {
 				attempt.Totals[j] += s * weighted.Weight
 			}
 		}
-		attempt.observeScores(weighted.Name, scorer, begin, n)
-		attempt.scored(weighted, scorer, raw, scores)
+		observeScores(attempt, weighted.Name, scorer, begin, n)
+		addScored(attempt, weighted, scorer, raw, scores)
 	}
 }
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package framework
+package core
 
-import "slices"
+import (
+	"slices"
+
+	"keelson/scheduler/framework"
+)
 
 // class caches the results of NodeLocal filters and scorers for all nodes, for pods with the same requirements
 // (state.PodInfo.AppendClass). A node is evaluated again only if it has changed since the last pod of the class. So
@@ -13,13 +17,13 @@ type class struct {
 	// statusVersions are the node versions (state.Snapshot) for which status is valid, scoreVersions those for which
 	// the scores are valid.
 	statusVersions, scoreVersions []int64
-	status                        []*Status
+	status                        []*framework.Status
 	// filteredAt is the snapshot version at which all nodes were filtered; -1: not all are. refused is then the number
 	// of refused ones.
 	filteredAt int64
 	refused    int
 	// refusals are those of the last attempt, which refused all nodes; nil: it did not.
-	refusals *Refusals
+	refusals *framework.Refusals
 	// raw are the raw scores by scorer, nil for a scorer that is not NodeLocal or that PreScore skipped. base is each
 	// node's weighted sum of the scores that need no Normalize.
 	raw  [][]int64
@@ -37,7 +41,7 @@ type class struct {
 // also fits with them. versions are the node versions for which status is valid.
 type nominatedResults struct {
 	versions []int64
-	status   []*Status
+	status   []*framework.Status
 }
 
 // maxNominatedPriorities is the maximum number of priorities in class.withNominated.
@@ -47,7 +51,7 @@ const maxNominatedPriorities = 4
 const maxClasses = 32
 
 // classOf returns the class of the attempt's pod. Its first nodeLocal filters are NodeLocal.
-func (e *Engine) classOf(attempt *Attempt, nodeLocal int) *class {
+func (e *Engine) classOf(attempt *framework.Attempt, nodeLocal int) *class {
 	e.key = attempt.Pod.AppendClass(e.key[:0])
 	e.clock++
 	c := e.classes[string(e.key)]
@@ -100,7 +104,7 @@ func (e *Engine) dropClass() *class {
 }
 
 // countNodeLocal returns the number of NodeLocal filters before the first one that is not NodeLocal.
-func countNodeLocal(filters []NamedFilter) int {
+func countNodeLocal(filters []framework.NamedFilter) int {
 	for i := range filters {
 		if !filters[i].NodeLocal {
 			return i
@@ -111,16 +115,16 @@ func countNodeLocal(filters []NamedFilter) int {
 
 // updateStatus returns the NodeLocal filters' status for the node at a place. It runs them only if the node has
 // changed.
-func (c *class) updateStatus(a *Attempt, place int) *Status {
+func (c *class) updateStatus(a *framework.Attempt, place int) *framework.Status {
 	if v := a.Snapshot.Versions[place]; c.statusVersions[place] != v {
 		c.statusVersions[place] = v
-		c.status[place] = Check(a.Filters[:c.nodeLocalFilters], a.Snapshot.Nodes[place])
+		c.status[place] = framework.Check(a.Filters[:c.nodeLocalFilters], a.Snapshot.Nodes[place])
 	}
 	return c.status[place]
 }
 
 // updateStatuses updates the statuses of all nodes.
-func (c *class) updateStatuses(attempt *Attempt) {
+func (c *class) updateStatuses(attempt *framework.Attempt) {
 	changed, known := attempt.Snapshot.Changed(c.filteredAt)
 	if c.filteredAt < 0 || !known {
 		c.refused = 0
@@ -139,7 +143,7 @@ func (c *class) updateStatuses(attempt *Attempt) {
 		if st != nil {
 			c.refused++
 		}
-		if c.refusals != nil && !c.refusals.update(place, attempt.Snapshot.Nodes[place], st) {
+		if c.refusals != nil && !c.refusals.Update(place, attempt.Snapshot.Nodes[place], st) {
 			c.refusals = nil
 		}
 	}
@@ -148,10 +152,10 @@ func (c *class) updateStatuses(attempt *Attempt) {
 
 // filterWithNominated sets the status in out of the nodes on which the pod does not fit together with their nominated
 // pods. The results are cached if all filters are NodeLocal and no nominated pods are ignored.
-func (c *class) filterWithNominated(attempt *Attempt, out []*Status) {
+func (c *class) filterWithNominated(attempt *framework.Attempt, out []*framework.Status) {
 	snapshot := attempt.Snapshot
 	var results *nominatedResults
-	if c.nodeLocalFilters == len(attempt.Filters) && attempt.ignoreNominated == nil {
+	if c.nodeLocalFilters == len(attempt.Filters) && attempt.IgnoreNominated == nil {
 		results = c.resultsWithNominated(attempt.Pod.Priority, len(out))
 	}
 	// on this node the pod's own nomination is ignored, so the class's result is not valid for it
@@ -164,11 +168,11 @@ func (c *class) filterWithNominated(attempt *Attempt, out []*Status) {
 		switch {
 		case len(nominated) == 0:
 		case results == nil || place == own:
-			out[place] = attempt.checkWithNominated(info, nominated)
+			out[place] = checkWithNominated(attempt, info, nominated)
 		default:
 			if v := snapshot.Versions[place]; results.versions[place] != v {
 				results.versions[place] = v
-				results.status[place] = attempt.checkWithNominated(info, nominated)
+				results.status[place] = checkWithNominated(attempt, info, nominated)
 			}
 			out[place] = results.status[place]
 		}
@@ -181,14 +185,14 @@ func (c *class) resultsWithNominated(priority int32, nodes int) *nominatedResult
 		if c.withNominated == nil || len(c.withNominated) >= maxNominatedPriorities {
 			c.withNominated = map[int32]*nominatedResults{}
 		}
-		b = &nominatedResults{versions: make([]int64, nodes), status: make([]*Status, nodes)}
+		b = &nominatedResults{versions: make([]int64, nodes), status: make([]*framework.Status, nodes)}
 		c.withNominated[priority] = b
 	}
 	return b
 }
 
 // updateScores updates the scores of the nodes at places. nodeScorers are those of this attempt, by scorer.
-func (c *class) updateScores(attempt *Attempt, scorers []Weighted, nodeScorers []NodeScorer, places []int32) {
+func (c *class) updateScores(attempt *framework.Attempt, scorers []framework.Weighted, nodeScorers []framework.NodeScorer, places []int32) {
 	n := len(attempt.Snapshot.Nodes)
 	same := len(c.raw) == len(nodeScorers) && len(c.base) == n
 	for i := range nodeScorers {
@@ -224,7 +228,7 @@ func (c *class) updateScores(attempt *Attempt, scorers []Weighted, nodeScorers [
 }
 
 // updateScore updates the scores of the node at a place.
-func (c *class) updateScore(attempt *Attempt, scorers []Weighted, nodeScorers []NodeScorer, place int32) {
+func (c *class) updateScore(attempt *framework.Attempt, scorers []framework.Weighted, nodeScorers []framework.NodeScorer, place int32) {
 	v := attempt.Snapshot.Versions[place]
 	if c.scoreVersions[place] == v {
 		return

@@ -1,55 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package framework
+// Package core decides where pods go. Its Engine is a function from a pod and a snapshot of the cluster to an attempt:
+// it has no client and no clock but for measuring, and no goroutine of it outlives a call. The scheduling loop and the
+// simulation of whatif call it. It never changes the snapshot.
+package core
 
 import (
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
 // Engine chooses a node for a pod: it is a function from a pod and a snapshot to an Attempt, and does no I/O. It is not
 // safe for concurrent use. Most of its fields are buffers that the next attempt reuses.
 type Engine struct {
-	filterers                []Weighted
-	scorers                  []Weighted
+	filterers                []framework.Weighted
+	scorers                  []framework.Weighted
 	parallelism              int
 	percentageOfNodesToScore int
 	rand                     *rand.Rand
 
-	feasible []*state.NodeInfo // buffer for Attempt.Feasible
-	refused  []Refusal         // buffer for Attempt.Refused
+	feasible []*state.NodeInfo   // buffer for Attempt.Feasible
+	refused  []framework.Refusal // buffer for Attempt.Refused
 
 	next        int // index of the node where the next attempt starts, so that all nodes are tried equally often
-	attempt     Attempt
+	attempt     framework.Attempt
 	scores      [][]int64
 	raw         [][]int64
-	bestBuffer  []int32      // buffer for Attempt.Best
-	nodeScorers []NodeScorer // of this attempt, by scorer; zero: the scorer treats all nodes as equal
-	results     []*Status
+	bestBuffer  []int32                // buffer for Attempt.Best
+	nodeScorers []framework.NodeScorer // of this attempt, by scorer; zero: the scorer treats all nodes as equal
+	results     []*framework.Status
 	places      []int32 // of the feasible nodes in Snapshot.Nodes, if filterAll was used
 	classes     map[string]*class
 	class       *class // of the attempt's pod; nil: filterAll was not used
 	clock       int64  // counts attempts
 	attempts    int64  // counts attempts, those without classes too
-	observer    Observe
+	observer    framework.Observe
 	key         []byte // buffer for the key of the class
 }
 
 // NewEngine returns an engine for a profile. parallelism is the maximum number of goroutines, which are used in large
 // clusters. seed seeds the random choice among nodes with equal scores.
-func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
+func NewEngine(p *framework.Profile, parallelism int, seed uint64) *Engine {
 	engine := &Engine{
 		observer:                 p.Observe,
 		classes:                  map[string]*class{},
-		filterers:                p.At(AtFilter),
+		filterers:                p.At(framework.AtFilter),
 		parallelism:              max(parallelism, 1),
 		percentageOfNodesToScore: int(p.PercentageOfNodesToScore),
 	}
 	engine.rand = rand.New(rand.NewPCG(seed, seed)) // the choice among equal nodes is not a secret
-	for _, w := range p.At(AtScore) {
+	for _, w := range p.At(framework.AtScore) {
 		if w.Weight > 0 {
 			engine.scorers = append(engine.scorers, w)
 		}
@@ -83,7 +87,7 @@ func FeasibleNodesToFind(n, percent int) int {
 
 // Decide makes one attempt. Nominated pods for which ignoreNominated returns true do not count; nil: none is ignored.
 // The result is valid until the next call.
-func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool) *Attempt {
+func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(*state.PodInfo) bool) *framework.Attempt {
 	a := e.findFeasible(pod, s, ignoreNominated, nil, false)
 	e.choose(a, nil)
 	return a
@@ -94,16 +98,16 @@ func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, ignoreNominated f
 func (e *Engine) FindFeasible(pod *state.PodInfo, s *state.Snapshot, ignoreNominated func(
 	*state.PodInfo,
 ) bool,
-) *Attempt {
+) *framework.Attempt {
 	return e.findFeasible(pod, s, ignoreNominated, nil, true)
 }
 
 // DecideWith is the second half: it chooses among the nodes that FindFeasible found, with the extenders' results. s is
 // a new snapshot: a node that was feasible in the first half may not be feasible now.
-func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *state.Snapshot, but func(
+func (e *Engine) DecideWith(results *framework.ExtenderResults, pod *state.PodInfo, s *state.Snapshot, but func(
 	*state.PodInfo,
 ) bool,
-) *Attempt {
+) *framework.Attempt {
 	a := e.findFeasible(pod, s, but, results, true)
 	e.choose(a, results)
 	a.FilterTook += results.FilterTook
@@ -115,16 +119,16 @@ func (e *Engine) DecideWith(results *ExtenderResults, pod *state.PodInfo, s *sta
 // that were sent to the extenders. noFilterAll: filterAll must not be used.
 func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, ignoreNominated func(
 	*state.PodInfo,
-) bool, results *ExtenderResults, noFilterAll bool,
-) *Attempt {
+) bool, results *framework.ExtenderResults, noFilterAll bool,
+) *framework.Attempt {
 	begin := time.Now()
 	e.class = nil
 	attempt := &e.attempt
-	*attempt = Attempt{
+	*attempt = framework.Attempt{
 		Pod:             pod,
-		Cycle:           &CycleState{},
+		Cycle:           &framework.CycleState{},
 		Snapshot:        snapshot,
-		ignoreNominated: ignoreNominated,
+		IgnoreNominated: ignoreNominated,
 		Filters:         attempt.Filters[:0],
 		Refused:         e.refused[:0],
 		Feasible:        e.feasible[:0],
@@ -145,11 +149,11 @@ func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, igno
 	switch {
 	case attempt.PreFilterStatus != nil || attempt.Failed != nil:
 	case results != nil:
-		results.filter(attempt, nodes, func(n *state.NodeInfo) *Status {
-			if st := Check(attempt.Filters, n); st != nil {
+		filterSent(results, attempt, nodes, func(n *state.NodeInfo) *framework.Status {
+			if st := framework.Check(attempt.Filters, n); st != nil {
 				return st
 			}
-			return attempt.checkWithNominated(n, snapshot.NominatedTo(n.Name))
+			return checkWithNominated(attempt, n, snapshot.NominatedTo(n.Name))
 		})
 	case !noFilterAll && e.tryNominated(attempt):
 	case !noFilterAll && e.canFilterAll(attempt, nodes, nodeLocal):
@@ -169,40 +173,41 @@ func (e *Engine) findFeasible(pod *state.PodInfo, snapshot *state.Snapshot, igno
 }
 
 // choose scores the feasible nodes and chooses the best one.
-func (e *Engine) choose(attempt *Attempt, results *ExtenderResults) {
+func (e *Engine) choose(attempt *framework.Attempt, results *framework.ExtenderResults) {
 	switch begin := time.Now(); {
 	case len(attempt.Feasible) == 1 && len(attempt.Snapshot.Nodes) > alwaysScored:
 		attempt.Chosen = attempt.Feasible[0]
 	case len(attempt.Feasible) > 0:
 		e.score(attempt)
 		if results != nil {
-			results.score(attempt)
+			addExtenderScores(results, attempt)
 		}
 		attempt.ChosenAt = int(e.best(attempt))
 		attempt.Chosen = attempt.Feasible[attempt.ChosenAt]
 		attempt.ScoreTook = time.Since(begin)
 	}
-	attempt.observeOnNode(e.scorers, e.nodeScorers)
+	observeOnNode(attempt, e.scorers, e.nodeScorers)
 	clear(e.nodeScorers)
 }
 
 // prepare runs every PreFilter. It returns the nodes to filter: all nodes of the snapshot, or those of the
 // first NodeNames.
-func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
+func (e *Engine) prepare(attempt *framework.Attempt) []*state.NodeInfo {
 	nodes := attempt.Snapshot.Nodes
 	if attempt.Pod.Err != nil {
-		attempt.PreFilterStatus = NewStatus("InterPodAffinity", Unresolvable, attempt.Pod.Err.Error())
+		attempt.PreFilterStatus = framework.NewStatus("InterPodAffinity", framework.Unresolvable,
+			attempt.Pod.Err.Error())
 		return nil
 	}
 	for _, filterer := range e.filterers {
-		begin := attempt.begin()
+		begin := startOf(attempt)
 		nodeFilter, st := filterer.PreFilter(attempt.Cycle, attempt.Pod, attempt.Snapshot)
 		if nodeFilter.Filter == nil && st == nil {
-			attempt.observe(filterer.Name, "PreFilter", statusSkip, begin)
+			observe(attempt, filterer.Name, "PreFilter", statusSkip, begin)
 			continue
 		}
-		attempt.observe(filterer.Name, "PreFilter", StatusName(st), begin)
-		if st != nil && st.Code == Failed {
+		observe(attempt, filterer.Name, "PreFilter", framework.StatusName(st), begin)
+		if st != nil && st.Code == framework.Failed {
 			attempt.Failed = st
 			return nil
 		}
@@ -210,7 +215,7 @@ func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
 			attempt.PreFilterStatus = st
 			return nil
 		}
-		attempt.Filters = append(attempt.Filters, NamedFilter{filterer.Name, nodeFilter})
+		attempt.Filters = append(attempt.Filters, framework.NamedFilter{Plugin: filterer.Name, NodeFilter: nodeFilter})
 		if nodeFilter.NodeNames != nil && attempt.ExcludedBy == nil {
 			nodes = e.nodesByName(attempt, filterer.Name, nodeFilter.NodeNames)
 		}
@@ -219,7 +224,7 @@ func (e *Engine) prepare(attempt *Attempt) []*state.NodeInfo {
 }
 
 // nodesByName returns the named nodes; the others are refused without running the filters.
-func (e *Engine) nodesByName(a *Attempt, plugin string, names []string) []*state.NodeInfo {
+func (e *Engine) nodesByName(a *framework.Attempt, plugin string, names []string) []*state.NodeInfo {
 	nodes := make([]*state.NodeInfo, 0, len(names))
 	for _, name := range names {
 		if n := a.Snapshot.Node(name); n != nil {
@@ -227,14 +232,15 @@ func (e *Engine) nodesByName(a *Attempt, plugin string, names []string) []*state
 		}
 	}
 	if a.Excluded = len(a.Snapshot.Nodes) - len(nodes); a.Excluded > 0 {
-		a.ExcludedBy = NewStatus(plugin, Unresolvable, "node(s) didn't satisfy plugin(s) ["+plugin+"]")
+		a.ExcludedBy = framework.NewStatus(plugin, framework.Unresolvable,
+			"node(s) didn't satisfy plugin(s) ["+plugin+"]")
 	}
 	return nodes
 }
 
 // filter filters nodes until FeasibleNodesToFind of them are feasible. It starts at the node where the last attempt
 // stopped.
-func (e *Engine) filter(attempt *Attempt, nodes []*state.NodeInfo, nodeLocal int) {
+func (e *Engine) filter(attempt *framework.Attempt, nodes []*state.NodeInfo, nodeLocal int) {
 	enough := FeasibleNodesToFind(len(nodes), e.percentageOfNodesToScore)
 	if len(nodes) == 0 {
 		return
@@ -249,57 +255,57 @@ func (e *Engine) filter(attempt *Attempt, nodes []*state.NodeInfo, nodeLocal int
 		}
 		i := (start + attempt.EvaluatedNodes) % len(nodes)
 		n := nodes[i]
-		attempt.recordResult(n, check(i, n))
+		record(attempt, n, check(i, n))
 	}
 	e.next = start + attempt.EvaluatedNodes
 	e.feasible = attempt.Feasible
 }
 
-// recordResult records the result of the filters for one node.
-func (a *Attempt) recordResult(n *state.NodeInfo, st *Status) {
+// record records the result of the filters for one node.
+func record(a *framework.Attempt, n *state.NodeInfo, st *framework.Status) {
 	a.EvaluatedNodes++
 	switch {
 	case st == nil:
 		a.Feasible = append(a.Feasible, n)
-	case st.Code == Failed:
+	case st.Code == framework.Failed:
 		a.Failed = st
 	default:
-		a.Refused = append(a.Refused, Refusal{n, st})
+		a.Refused = append(a.Refused, framework.Refusal{Node: n, Status: st})
 	}
 }
 
 // checker returns the function that filters the node at an index of nodes. Several goroutines call it, at most once for
 // each index.
-func (e *Engine) checker(attempt *Attempt, nodes []*state.NodeInfo, nodeLocal int) func(int, *state.NodeInfo) *Status {
+func (e *Engine) checker(attempt *framework.Attempt, nodes []*state.NodeInfo, nodeLocal int) func(int, *state.NodeInfo) *framework.Status {
 	switch {
 	case attempt.Snapshot.AnyNominated():
-		return func(_ int, n *state.NodeInfo) *Status {
-			if st := Check(attempt.Filters, n); st != nil {
+		return func(_ int, n *state.NodeInfo) *framework.Status {
+			if st := framework.Check(attempt.Filters, n); st != nil {
 				return st
 			}
-			return attempt.checkWithNominated(n, attempt.Snapshot.NominatedTo(n.Name))
+			return checkWithNominated(attempt, n, attempt.Snapshot.NominatedTo(n.Name))
 		}
 	case nodeLocal == 0 || len(nodes) != len(attempt.Snapshot.Nodes): // a class is indexed like the snapshot's nodes
-		return func(_ int, n *state.NodeInfo) *Status { return Check(attempt.Filters, n) }
+		return func(_ int, n *state.NodeInfo) *framework.Status { return framework.Check(attempt.Filters, n) }
 	}
 	c := e.classOf(attempt, nodeLocal)
 	c.filteredAt = -1 // only a part of the nodes is filtered, without counting the refused ones
-	return func(i int, n *state.NodeInfo) *Status {
+	return func(i int, n *state.NodeInfo) *framework.Status {
 		if st := c.updateStatus(attempt, i); st != nil {
 			return st
 		}
-		return Check(attempt.Filters[nodeLocal:], n)
+		return framework.Check(attempt.Filters[nodeLocal:], n)
 	}
 }
 
 // block filters the next size nodes with several goroutines. The outcome is the same as one by one: results after the
 // last feasible node that is needed are discarded.
-func (e *Engine) block(attempt *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(
+func (e *Engine) block(attempt *framework.Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(
 	int, *state.NodeInfo,
-) *Status,
+) *framework.Status,
 ) {
 	if cap(e.results) < size {
-		e.results = make([]*Status, size)
+		e.results = make([]*framework.Status, size)
 	}
 	results := e.results[:size]
 	var wg sync.WaitGroup
@@ -320,46 +326,21 @@ func (e *Engine) block(attempt *Attempt, nodes []*state.NodeInfo, start, size, e
 		if len(attempt.Feasible) >= enough || attempt.Failed != nil {
 			return
 		}
-		attempt.recordResult(nodes[(start+first+i)%len(nodes)], st)
+		record(attempt, nodes[(start+first+i)%len(nodes)], st)
 	}
 }
 
 // checkWithNominated filters a feasible node again, with its nominated pods added to it. nil: the pod fits with them.
-func (a *Attempt) checkWithNominated(n *state.NodeInfo, nominated []*state.PodInfo) *Status {
+func checkWithNominated(a *framework.Attempt, n *state.NodeInfo, nominated []*state.PodInfo) *framework.Status {
 	relevant := a.RelevantNominatedPods(nominated)
 	if len(relevant) == 0 {
 		return nil
 	}
-	return Check(AdjustedFilters(a.Filters, n, relevant, nil), n.With(relevant, nil))
-}
-
-// RelevantNominatedPods returns the nominated pods for which the attempt's pod must leave room: other pods of equal or
-// higher priority.
-func (a *Attempt) RelevantNominatedPods(nominated []*state.PodInfo) []*state.PodInfo {
-	var relevant []*state.PodInfo
-	for _, p := range nominated {
-		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID &&
-			(a.ignoreNominated == nil || !a.ignoreNominated(p)) {
-			relevant = append(relevant, p)
-		}
-	}
-	return relevant
-}
-
-// AdjustedFilters returns the filters for a state in which the added pods are on n and the removed ones are not.
-func AdjustedFilters(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
-	out := make([]NamedFilter, len(filters))
-	for i, f := range filters {
-		out[i] = f
-		if f.Adjust != nil {
-			out[i].NodeFilter = f.Adjust(n, added, removed)
-		}
-	}
-	return out
+	return framework.Check(framework.AdjustedFilters(a.Filters, n, relevant, nil), n.With(relevant, nil))
 }
 
 // score scores the feasible nodes.
-func (e *Engine) score(attempt *Attempt) {
+func (e *Engine) score(attempt *framework.Attempt) {
 	begin := time.Now()
 	for len(e.scores) < len(e.scorers)+1 {
 		e.scores = append(e.scores, nil)
@@ -377,22 +358,22 @@ func (e *Engine) score(attempt *Attempt) {
 	}
 }
 
-func (e *Engine) preScore(a *Attempt) {
+func (e *Engine) preScore(a *framework.Attempt) {
 	e.nodeScorers = e.nodeScorers[:0]
 	for _, w := range e.scorers {
-		begin := a.begin()
+		begin := startOf(a)
 		scorer := w.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible)
 		status := statusSkip
 		if scorer.Score != nil {
-			status = StatusName(nil)
+			status = framework.StatusName(nil)
 		}
-		a.observe(w.Name, "PreScore", status, begin)
+		observe(a, w.Name, "PreScore", status, begin)
 		e.nodeScorers = append(e.nodeScorers, scorer)
 	}
 }
 
 // scoreEach scores the feasible nodes one by one.
-func (e *Engine) scoreEach(attempt *Attempt) {
+func (e *Engine) scoreEach(attempt *framework.Attempt) {
 	n := len(attempt.Feasible)
 	attempt.Totals = buffer(e.scores, len(e.scorers), n)
 	clear(attempt.Totals)
@@ -403,29 +384,29 @@ func (e *Engine) scoreEach(attempt *Attempt) {
 		}
 		raw := buffer(e.raw, i, n)
 		scores := buffer(e.scores, i, n)
-		begin := attempt.begin()
+		begin := startOf(attempt)
 		for j, node := range attempt.Feasible {
 			raw[j] = scorer.Score(node)
 		}
 		copy(scores, raw)
-		scorer.normalize(scores)
-		attempt.observeScores(weighted.Name, scorer, begin, n)
+		normalize(scorer, scores)
+		observeScores(attempt, weighted.Name, scorer, begin, n)
 		for j, s := range scores {
 			attempt.Totals[j] += s * weighted.Weight
 		}
-		attempt.scored(weighted, scorer, raw, scores)
+		addScored(attempt, weighted, scorer, raw, scores)
 	}
 }
 
-// scored records the scores of a plugin or extender. scorer is zero for an extender.
-func (a *Attempt) scored(by Weighted, scorer *NodeScorer, raw, scores []int64) {
+// addScored records the scores of a plugin or extender. scorer is zero for an extender.
+func addScored(a *framework.Attempt, by framework.Weighted, scorer *framework.NodeScorer, raw, scores []int64) {
 	a.ScoredBy = append(a.ScoredBy, by)
 	a.RuleScorers = append(a.RuleScorers, scorer.Rules)
 	a.Raw = append(a.Raw, raw)
 	a.Scores = append(a.Scores, scores)
 }
 
-func (s *NodeScorer) normalize(scores []int64) {
+func normalize(s *framework.NodeScorer, scores []int64) {
 	if s.Normalize != nil {
 		s.Normalize(scores)
 	}
@@ -440,7 +421,7 @@ func buffer(kept [][]int64, i, n int) []int64 {
 }
 
 // best returns the index of the largest total. If several are equal, it chooses one of them at random.
-func (e *Engine) best(a *Attempt) int32 {
+func (e *Engine) best(a *framework.Attempt) int32 {
 	if len(a.Best) == 0 {
 		e.bestBuffer = largest(e.bestBuffer[:0], a.Totals)
 		a.Best = e.bestBuffer
@@ -449,4 +430,20 @@ func (e *Engine) best(a *Attempt) int32 {
 		return a.Best[0]
 	}
 	return a.Best[e.rand.IntN(len(a.Best))]
+}
+
+// FilterNode runs the filters for a pod on one node; nil: the pod fits.
+func (e *Engine) FilterNode(pod *state.PodInfo, s *state.Snapshot, node string) *framework.Status {
+	attempt := &framework.Attempt{Pod: pod, Cycle: &framework.CycleState{}, Snapshot: s}
+	e.prepare(attempt)
+	n := s.Node(node)
+	switch {
+	case attempt.Failed != nil:
+		return attempt.Failed
+	case attempt.PreFilterStatus != nil:
+		return attempt.PreFilterStatus
+	case n == nil:
+		return framework.NewStatus("NodeName", framework.Unresolvable, "node(s) have gone")
+	}
+	return framework.Check(attempt.Filters, n)
 }
