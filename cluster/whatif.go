@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
-	"keelson/scheduler"
+	"keelson/scheduler/whatif"
 )
 
 // WhatIf asks what the scheduler would do with a manifest's pods, or with other nodes.
@@ -37,23 +37,23 @@ type WhatIf struct {
 }
 
 // WhatIfAnswer is the result of a WhatIf.
-type WhatIfAnswer = scheduler.Answer
+type WhatIfAnswer = whatif.Answer
 
 // WhatIfOutcome is where one pod would go.
-type WhatIfOutcome = scheduler.Outcome
+type WhatIfOutcome = whatif.Outcome
 
 // whatIfTimeout limits one simulation.
 const whatIfTimeout = 2 * time.Minute
 
 // Ask reads the cluster's state and runs the simulation. It changes nothing: its client sends only GET requests.
 func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
-	question := &scheduler.Question{Drain: w.Drain, Remove: w.Remove, Reader: scheduler.NewReader()}
+	question := &whatif.Question{Drain: w.Drain, Remove: w.Remove, Reader: whatif.NewReader()}
 	var err error
 	if question.Add, err = AddedNodes(w.Add); err != nil {
 		return nil, err
 	}
 	if w.Manifest != nil {
-		if question.Manifest, err = scheduler.ReadManifest(w.Manifest, w.Namespace); err != nil {
+		if question.Manifest, err = whatif.ReadManifest(w.Manifest, w.Namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -69,7 +69,7 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, whatIfTimeout, errors.New("the question took too long"))
 	defer cancel()
-	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl, Configuration: configuration}, question)
+	return whatif.Ask(ctx, whatif.Config{Client: cl, Configuration: configuration}, question)
 }
 
 // maxAddedNodes limits the number of added nodes.

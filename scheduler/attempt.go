@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/event"
+	"keelson/scheduler/core"
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
@@ -25,12 +26,11 @@ import (
 func (s *Scheduler) scheduleOne(ctx context.Context, it *queue.Item) {
 	begin := time.Now()
 	pod := it.Pod
-	p := s.profile(pod.Pod)
-	if node, _ := s.cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil {
+	if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil {
 		s.queue.Done(it)
 		return
 	}
-	s.applyDecision(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), nil), begin)
+	s.applyDecision(ctx, it, s.core.Try(pod), begin)
 }
 
 // applyDecision starts the binding cycle of the pod if the attempt chose a node, or else returns the pod to the queue.
@@ -50,15 +50,7 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *
 		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
 		return
 	}
-	c := &bindingCycle{
-		profile: profile,
-		it:      it,
-		pod:     pod,
-		state:   attempt.Cycle,
-		node:    attempt.Chosen.Name,
-		start:   begin,
-		sampled: attempt.Observe != nil,
-	}
+	c := &bindingCycle{Placement: s.core.NewPlacement(attempt), profile: profile, it: it, start: begin}
 	waitingPod, err := s.reserve(ctx, c, attempt.Chosen)
 	if err != nil {
 		s.markBind(c, time.Now(), err)
@@ -72,12 +64,12 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *
 
 // startBinding starts the binding cycle of an assumed pod. waitingPod is not nil if Permit plugins make it wait.
 func (s *Scheduler) startBinding(ctx context.Context, c *bindingCycle, waitingPod *framework.WaitingPod) {
-	if waitingPod == nil && !c.mayTakeLong() {
+	if waitingPod == nil && !c.MayTakeLong() {
 		s.enqueueWrite(ctx, func(ctx context.Context) { s.bind(ctx, c) })
 		return
 	}
 	// Plugins, or volumes, may take minutes: they must not block a writer.
-	waiting, end := s.waitingBindings.add(ctx, c.pod.Pod.UID)
+	waiting, end := s.waitingBindings.add(ctx, c.Pod.Pod.UID)
 	s.bindingCycles.Go(func() {
 		defer end()
 		s.writeExpectedNode(waiting, c)
@@ -87,29 +79,24 @@ func (s *Scheduler) startBinding(ctx context.Context, c *bindingCycle, waitingPo
 
 // bindingCycle is the binding cycle of a pod whose attempt chose a node.
 type bindingCycle struct {
-	*profile
+	*core.Placement
+	profile   *profile
 	it        *queue.Item
-	pod       *state.PodInfo
-	state     *framework.CycleState
-	node      string
 	start     time.Time
-	sampled   bool       // the durations of single plugins are measured
 	durations event.Bind // durations of the extension points before Bind
 }
 
 // timed runs the plugins of an extension point, and adds the duration to took.
 func (c *bindingCycle) timed(point string, took *time.Duration, run func() error) error {
 	begin := time.Now()
-	err := c.measure(point, run)
+	err := c.profile.measure(point, run)
 	*took += time.Since(begin)
 	return err
 }
 
-// mayTakeLong reports whether a PreBind plugin may take long.
-func (c *bindingCycle) mayTakeLong() bool {
-	return slices.ContainsFunc(c.preBind, func(p framework.Weighted) bool {
-		return p.PreBindPreFlight != nil && p.PreBindPreFlight(c.state, c.pod, c.node)
-	})
+// timeReserve measures Reserve.
+func (c *bindingCycle) timeReserve(run func() error) error {
+	return c.timed("Reserve", &c.durations.Reserve, run)
 }
 
 // reserve runs Reserve, then Permit. waitingPod is not nil if a Permit plugin makes the pod wait. After an error
@@ -117,68 +104,22 @@ func (c *bindingCycle) mayTakeLong() bool {
 func (s *Scheduler) reserve(
 	ctx context.Context, c *bindingCycle, node *state.NodeInfo,
 ) (waitingPod *framework.WaitingPod, err error) {
-	if err := s.runReserve(ctx, c, node); err != nil || len(c.permit) == 0 {
+	if err := s.core.Assume(ctx, c.Placement, node, c.timeReserve); err != nil || len(c.Profile.Permit) == 0 {
 		return nil, err
 	}
 	var waits map[string]time.Duration
 	err = c.timed("Permit", &c.durations.Permit, func() (err error) {
-		waits, err = s.runPermit(ctx, c)
+		waits, err = c.Permit(ctx)
 		return err
 	})
 	if err != nil {
-		s.unreserve(ctx, c)
+		s.core.Forget(ctx, c.Placement)
 		return nil, err
 	}
 	if waits != nil {
-		waitingPod = s.waitingPods.Hold(c.pod, c.node, waits)
+		waitingPod = s.waitingPods.Hold(c.Pod, c.Node, waits)
 	}
 	return waitingPod, nil
-}
-
-// runReserve assumes the pod on its node, and runs Reserve. After an error it has undone both.
-func (s *Scheduler) runReserve(ctx context.Context, c *bindingCycle, node *state.NodeInfo) error {
-	if err := s.cache.Assume(c.pod, c.node); err != nil {
-		return err
-	}
-	s.groups.Assume(c.pod.Pod)
-	err := c.timed("Reserve", &c.durations.Reserve, func() error {
-		for _, p := range c.reserve {
-			if p.Reserve == nil {
-				continue
-			}
-			begin := time.Now()
-			err := p.Reserve(ctx, c.state, c.pod, node)
-			if c.observe(p.Name, "Reserve", begin, err); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		s.unreserve(ctx, c)
-	}
-	return err
-}
-
-// runPermit runs Permit. It returns for how long each plugin makes the pod wait.
-func (s *Scheduler) runPermit(ctx context.Context, c *bindingCycle) (map[string]time.Duration, error) {
-	var waits map[string]time.Duration
-	for _, permitter := range c.permit {
-		begin := time.Now()
-		st, wait := permitter.Permit(ctx, c.state, c.pod, c.node)
-		if st != nil {
-			c.observe(permitter.Name, "Permit", begin, st)
-			return nil, st
-		}
-		c.observe(permitter.Name, "Permit", begin, nil)
-		if wait > 0 {
-			if waits == nil {
-				waits = map[string]time.Duration{}
-			}
-			waits[permitter.Name] = wait
-		}
-	}
-	return waits, nil
 }
 
 // waitOnPermit waits until all Permit plugins allow the pod, and then binds it. The context waiting ends when the pod
@@ -191,32 +132,19 @@ func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, 
 	begin := time.Now()
 	st, err := s.waitingPods.Await(waiting, waitingPod)
 	c.durations.Permit += time.Since(begin)
-	c.measurePermitWait(st, err, begin)
+	c.profile.measurePermitWait(st, err, begin)
 	if st != nil {
 		err = st
 	}
 	switch {
 	case err != nil:
 		s.markBind(c, begin, err)
-		s.unreserve(ctx, c)
+		s.core.Forget(ctx, c.Placement)
 		s.enqueueWrite(ctx, s.handleBindingError(waiting, c, err))
-	case c.mayTakeLong():
+	case c.MayTakeLong():
 		s.bind(waiting, c)
 	default:
 		s.enqueueWrite(ctx, func(ctx context.Context) { s.bind(ctx, c) })
-	}
-}
-
-// unreserve undoes runReserve. handleBindingError reports the free resources to the queue.
-func (s *Scheduler) unreserve(ctx context.Context, c *bindingCycle) {
-	for _, p := range slices.Backward(c.reserve) {
-		if p.Unreserve != nil {
-			p.Unreserve(context.WithoutCancel(ctx), c.state, c.pod, c.node)
-		}
-	}
-	s.cache.Forget(c.pod.Pod.UID)
-	if node, _ := s.cache.Where(c.pod.Pod.UID); node == "" {
-		s.groups.Forget(c.pod.Pod)
 	}
 }
 
@@ -227,15 +155,15 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 	s.markBind(c, begin, err)
 	if err == nil {
 		s.queue.Done(c.it)
-		c.measureAttempt(scheduled, c.start)
+		c.profile.measureAttempt(scheduled, c.start)
 		measureScheduled(c.it)
-		s.eventScheduled(c.pod.Pod, c.node)
-		for _, p := range c.postBind {
-			p.PostBind(ctx, c.state, c.pod, c.node)
+		s.eventScheduled(c.Pod.Pod, c.Node)
+		for _, p := range c.Profile.PostBind {
+			p.PostBind(ctx, c.Cycle, c.Pod, c.Node)
 		}
 		return
 	}
-	s.unreserve(ctx, c)
+	s.core.Forget(ctx, c.Placement)
 	// This may run on a writer, so it runs the job itself: to wait for another writer could be a deadlock.
 	if job := s.handleBindingError(ctx, c, err); job != nil {
 		job(ctx)
@@ -244,13 +172,13 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 
 func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 	times := c.durations
-	times.Node = c.node
+	times.Node = c.Node
 	mk := event.Event{
 		Step:      event.StepBind,
 		Component: "scheduler",
 		At:        begin,
 		Took:      time.Since(begin),
-		Subject:   subject(c.pod.Pod),
+		Subject:   subject(c.Pod.Pod),
 		Detail:    &times,
 	}
 	if err != nil {
@@ -261,10 +189,10 @@ func (s *Scheduler) markBind(c *bindingCycle, begin time.Time, err error) {
 
 func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	if err := c.timed("PreBind", &c.durations.PreBind, func() error {
-		for _, p := range c.preBind {
+		for _, p := range c.Profile.PreBind {
 			begin := time.Now()
-			err := p.PreBind(ctx, c.state, c.pod, c.node)
-			if c.observe(p.Name, "PreBind", begin, err); err != nil {
+			err := p.PreBind(ctx, c.Cycle, c.Pod, c.Node)
+			if c.Measured(p.Name, "PreBind", begin, err); err != nil {
 				return err
 			}
 		}
@@ -272,14 +200,14 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	}); err != nil {
 		return err
 	}
-	if !s.cache.HasNode(c.node) {
-		return fmt.Errorf("node %s is gone", c.node)
+	if !s.core.Cache.HasNode(c.Node) {
+		return fmt.Errorf("node %s is gone", c.Node)
 	}
-	return c.measure("Bind", func() (err error) {
-		for _, b := range c.bind {
+	return c.profile.measure("Bind", func() (err error) {
+		for _, b := range c.Profile.Bind {
 			begin := time.Now()
-			if err = b.Bind(ctx, c.state, c.pod, c.node); !errors.Is(err, framework.ErrSkip) {
-				c.observe(b.Name, "Bind", begin, err)
+			if err = b.Bind(ctx, c.Cycle, c.Pod, c.Node); !errors.Is(err, framework.ErrSkip) {
+				c.Measured(b.Name, "Bind", begin, err)
 				return err
 			}
 		}
@@ -292,23 +220,14 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 // or nil.
 func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err error) func(context.Context) {
 	// The reserved resources are free again.
-	defer s.resourcesFreed(c.pod.Pod, c.node)
-	st := rejection(err)
+	defer s.resourcesFreed(c.Pod.Pod, c.Node)
+	st := framework.Rejection(err)
 	if st == nil || ctx.Err() != nil {
-		return s.handleError(ctx, c.it, c.pod, err, "", c.start)
+		return s.handleError(ctx, c.it, c.Pod, err, "", c.start)
 	}
 	s.queue.Unschedulable(c.it, []string{st.Plugin})
-	c.measureAttempt(unschedulable, c.start)
-	return s.report(c.pod.Pod, reasonUnschedulable, st.Error(), "")
-}
-
-// rejection returns the status with which a plugin refused the pod; nil: it is another error.
-func rejection(err error) *framework.Status {
-	var st *framework.Status
-	if errors.As(err, &st) && st.Code != framework.Failed {
-		return st
-	}
-	return nil
+	c.profile.measureAttempt(unschedulable, c.start)
+	return s.report(c.Pod.Pod, reasonUnschedulable, st.Error(), "")
 }
 
 // handleError returns a pod to the queue after an error and records an event. nominated is its nominated node from now
@@ -370,9 +289,9 @@ func (s *Scheduler) handleUnschedulable(
 var errNoNomination = errors.New("no node is nominated")
 
 func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, attempt *framework.Attempt) error {
-	attempt.NominatedBefore = s.cache.Nominated(attempt.Pod.Pod.UID)
+	attempt.NominatedBefore = s.core.Cache.Nominated(attempt.Pod.Pod.UID)
 	var messages []string
-	for _, postFilterer := range profile.postFilter {
+	for _, postFilterer := range profile.PostFilter {
 		if postFilterer.PostFilter == nil {
 			continue
 		}

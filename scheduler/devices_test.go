@@ -12,11 +12,9 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
-	"keelson/client"
 	"keelson/scheduler"
 	"keelson/scheduler/config"
 	"keelson/scheduler/schedtest"
@@ -26,7 +24,7 @@ import (
 func withDevices(t *testing.T) *cluster {
 	t.Helper()
 	node := "a"
-	return startWith(t, func(c *scheduler.Config) { serveDevices(c.Client) }, schedtest.Node(node),
+	return startWith(t, func(c *scheduler.Config) { schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset)) }, schedtest.Node(node),
 		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}},
 		&resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"},
@@ -39,48 +37,17 @@ func withDevices(t *testing.T) *cluster {
 		})
 }
 
-func serveDevices(c *client.Client) {
-	server, ok := c.Interface.(*fake.Clientset)
-	if !ok {
-		panic("not a fake server")
-	}
-	server.Resources = append(server.Resources, &metav1.APIResourceList{
-		GroupVersion: resourcev1.SchemeGroupVersion.String(),
-		APIResources: []metav1.APIResource{{Name: "resourceclaims"}},
-	})
-}
-
-func gpu(name string) *resourcev1.ResourceClaim {
-	return &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
-		Spec: resourcev1.ResourceClaimSpec{
-			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-				Name: "gpu",
-				Exactly: &resourcev1.ExactDeviceRequest{
-					DeviceClassName: "gpu",
-					AllocationMode:  resourcev1.DeviceAllocationModeExactCount,
-					Count:           1,
-				},
-			}}},
-		},
-	}
-}
-
-func wanting(claim corev1.PodResourceClaim) schedtest.PodOption {
-	return func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{claim} }
-}
-
 // TestDevices: two pods want one device. The second learns why it waits, and gets it when the first claim is given up.
 func TestDevices(t *testing.T) {
 	cluster := withDevices(t)
 	pods := cluster.CoreV1().Pods("default")
 	claims := cluster.ResourceV1().ResourceClaims("default")
 	for _, name := range []string{"one", "two"} {
-		if _, err := claims.Create(t.Context(), gpu(name), metav1.CreateOptions{}); err != nil {
+		if _, err := claims.Create(t.Context(), schedtest.GPU(name), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := pods.Create(t.Context(),
-			schedtest.Pod(name, wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
+			schedtest.Pod(name, schedtest.Wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
 			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +83,7 @@ func TestGeneratedClaims(t *testing.T) {
 	template := "gpus"
 	name := "p-gpu-abcde"
 	pod, err := pods.Create(t.Context(), schedtest.Pod("p",
-		wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})), metav1.CreateOptions{})
+		schedtest.Wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +91,7 @@ func TestGeneratedClaims(t *testing.T) {
 	if pod, err = pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	own := gpu(name)
+	own := schedtest.GPU(name)
 	own.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod")),
 	}
@@ -142,7 +109,7 @@ func TestNoDevices(t *testing.T) {
 	name := "c"
 	for _, p := range []*corev1.Pod{
 		schedtest.Pod("plain"),
-		schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
+		schedtest.Pod("p", schedtest.Wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})),
 	} {
 		if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -161,10 +128,10 @@ func TestHardSearch(t *testing.T) {
 	node := "a"
 	claim := "hard"
 	part := resourcev1.FullyQualifiedName("gpu.example.com/part")
-	hard := gpu(claim)
+	hard := schedtest.GPU(claim)
 	hard.Spec.Devices.Requests = nil
 	for i := range 32 { // 2,560 devices of 31 parts: no 32 of different ones
-		one := *gpu(claim).Spec.Devices.Requests[0].DeepCopy()
+		one := *schedtest.GPU(claim).Spec.Devices.Requests[0].DeepCopy()
 		one.Name = fmt.Sprint("r", i)
 		hard.Spec.Devices.Requests = append(hard.Spec.Devices.Requests, one)
 	}
@@ -191,7 +158,7 @@ func TestHardSearch(t *testing.T) {
 		objs = append(objs, resourceSlice)
 	}
 	cluster := startWith(t, func(c *scheduler.Config) {
-		serveDevices(c.Client)
+		schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset))
 		c.Configuration = config.Default()
 		c.Configuration.Profiles[0].Args["DynamicResources"] = &configv1.DynamicResourcesArgs{
 			FilterTimeout:  &metav1.Duration{Duration: time.Hour},
@@ -199,7 +166,7 @@ func TestHardSearch(t *testing.T) {
 		}
 	}, objs...)
 	for _, p := range []*corev1.Pod{
-		schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &claim})),
+		schedtest.Pod("p", schedtest.Wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &claim})),
 		schedtest.Pod("plain"),
 	} {
 		if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {

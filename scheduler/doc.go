@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scheduler gives pods their nodes. cluster runs it in process, the command `keelson scheduler` as a program of
-// its own. `keelson whatif` asks it where pods would go.
+// its own.
 //
 // The path of a pod, in Kubernetes' terms:
 //
-//	watch.go       informers write nodes and pods into state.Cache, waiting pods and cluster events into the queue
-//	scheduler.go   the scheduling loop pops a pod
-//	attempt.go     the scheduling cycle: core.Engine decides on a snapshot, a pure function; Reserve and Permit
-//	               follow. A pod that fits nowhere goes to PostFilter (preemption), then back to the queue
-//	attempt.go     the binding cycle, beside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded
-//	               set of writers does it, or a goroutine of the pod's own where it may take minutes
-//	report.go      what users see: events, the condition PodScheduled, the nominated node
+//	source/       informers report nodes, pods and what plugins read
+//	watch.go      nodes and pods go into the cache of core.Core, waiting pods and cluster events into the queue
+//	scheduler.go  the scheduling loop pops a pod
+//	attempt.go    the scheduling cycle: core.Core decides on a snapshot, a pure function; Reserve and Permit follow. A
+//	              pod that fits nowhere goes to PostFilter (preemption), then back to the queue
+//	attempt.go    the binding cycle, beside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded set
+//	              of writers does it, or a goroutine of the pod's own where it may take minutes
+//	report.go     what users see: events, the condition PodScheduled, the nominated node
 //
-// Three kinds of pods take a different path:
+// Two kinds of pods take a different path:
 //
 //   - Pods that HTTP extenders are interested in have a second queue and loop, the extender lane (lanes.go,
-//     extenderlane.go). While the extenders are called, the first loop schedules. Scheduler.deciding serializes the
+//     extenderlane.go). While the extenders are called, the first loop schedules. Scheduler.cycleLock serializes the
 //     attempts of both loops.
-//   - The pods of a pod group are tried in one attempt; none is bound unless enough of them have nodes (group.go,
-//     grouppreempt.go, groupstatus.go). A group with pods that extenders are interested in goes through the extender
-//     lane (groupextenders.go).
-//   - Pods with ResourceClaims get their devices from the plugin of package dynamicresources (devices.go).
+//   - The pods of a pod group are tried in one attempt, by core.Group; none is bound unless enough of them have nodes
+//     (group.go, groupstatus.go). A group with pods that extenders are interested in goes through the extender lane
+//     (groupextenders.go).
 //
 // It never touches a pod that names another scheduler. It writes only: bindings; the status of pods that do not fit;
 // what preemption needs (the victims' status and deletion); what plugins need (volumes and their claims, allocations

@@ -48,11 +48,11 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 	pod := it.Pod
 	profile := s.profile(pod.Pod)
 	for range maxExtenderRounds {
-		if node, _ := s.cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil || !s.known(pod) {
+		if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil || !s.known(pod) {
 			s.queue.Done(it)
 			return
 		}
-		attempt := profile.extenderEngine.FindFeasible(pod, s.cache.Refresh(), nil)
+		attempt := profile.ExtenderEngine.FindFeasible(pod, s.core.Cache.Refresh(), nil)
 		attempt.CallExtenders = s.withoutCycleLock
 		if len(attempt.Feasible) == 0 {
 			s.applyDecision(ctx, it, attempt, begin)
@@ -66,7 +66,7 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 			s.applyDecision(ctx, it, attempt, begin)
 			return
 		}
-		attempt = profile.extenderEngine.DecideWith(results, pod, s.cache.Refresh(), nil)
+		attempt = profile.ExtenderEngine.DecideWith(results, pod, s.core.Cache.Refresh(), nil)
 		attempt.CallExtenders = s.withoutCycleLock
 		if attempt.Chosen == nil && attempt.Failed == nil && results.Outdated {
 			continue
@@ -74,14 +74,14 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 		for _, why := range results.IgnoredErrors {
 			s.eventExtender(pod.Pod, why)
 		}
-		if node, _ := s.cache.Where(pod.Pod.UID); node != "" || !s.known(pod) {
+		if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || !s.known(pod) {
 			s.queue.Done(it)
 			return
 		}
 		s.applyDecision(ctx, it, attempt, begin)
 		return
 	}
-	a := profile.extenderEngine.FindFeasible(pod, s.cache.Refresh(), nil)
+	a := profile.ExtenderEngine.FindFeasible(pod, s.core.Cache.Refresh(), nil)
 	if len(a.Feasible) > 0 {
 		a.Failed = errResultsOutdated
 	}

@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,45 +24,11 @@ import (
 	"keelson/scheduler/state"
 )
 
-// extenderAt serves an extender: what each verb answers to a question.
-func extenderAt(t *testing.T, verbs map[string]func(ctx context.Context, question *json.Decoder) any) string {
-	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := verbs[strings.TrimPrefix(r.URL.Path, "/")]
-		if answer == nil {
-			http.NotFound(w, r)
-			return
-		}
-		_ = json.NewEncoder(w).Encode(answer(r.Context(), json.NewDecoder(r.Body)))
-	}))
-	t.Cleanup(srv.Close)
-	return srv.URL
-}
-
 func requestsResource(resource corev1.ResourceName) schedtest.PodOption {
 	return schedtest.With(func(s *corev1.PodSpec) {
 		s.Containers[0].Resources.Limits = corev1.ResourceList{resource: schedtest.Quantity("1")}
 		s.Containers[0].Resources.Requests[resource] = schedtest.Quantity("1")
 	})
-}
-
-// refuseNodes has an extender refuse nodes for a reason.
-func refuseNodes(reasons map[string]string) func(context.Context, *json.Decoder) any {
-	return func(_ context.Context, d *json.Decoder) any {
-		var args extenderv1.ExtenderArgs
-		if err := d.Decode(&args); err != nil {
-			return extenderv1.ExtenderFilterResult{Error: err.Error()}
-		}
-		out := extenderv1.ExtenderFilterResult{Nodes: &corev1.NodeList{}, FailedNodes: extenderv1.FailedNodesMap{}}
-		for _, n := range args.Nodes.Items {
-			if why, no := reasons[n.Name]; no {
-				out.FailedNodes[n.Name] = why
-			} else {
-				out.Nodes.Items = append(out.Nodes.Items, n)
-			}
-		}
-		return out
-	}
 }
 
 // decisions are the attempts of a pod.
@@ -82,8 +46,8 @@ func (c *cluster) decisions(pod string) (out []event.Event) {
 // TestExtenderFiltersAndScores: an extender's refusals and scores count like those of plugins, and are part of the
 // Decision.
 func TestExtenderFiltersAndScores(t *testing.T) {
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
-		"filter": refuseNodes(map[string]string{"node-1": "too hot", "node-4": "not asked about"}),
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": schedtest.RefuseNodes(map[string]string{"node-1": "too hot", "node-4": "not asked about"}),
 		"score": func(context.Context, *json.Decoder) any {
 			return extenderv1.HostPriorityList{{Host: "node-3", Score: 10}, {Host: "node-2", Score: 1}}
 		},
@@ -130,9 +94,9 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 func TestExtenderDelaysOnlyItsPods(t *testing.T) {
 	asked := make(chan struct{})
 	release := make(chan struct{})
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(ctx context.Context, d *json.Decoder) any {
-			answer := refuseNodes(nil)(ctx, d)
+			answer := schedtest.RefuseNodes(nil)(ctx, d)
 			asked <- struct{}{}
 			<-release
 			return answer
@@ -168,7 +132,7 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 	var c *cluster
 	var asked []string
 	begun := make(chan struct{})
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(_ context.Context, d *json.Decoder) any {
 			<-begun
 			var args extenderv1.ExtenderArgs
@@ -210,8 +174,8 @@ func TestExtenderIsCalledAgain(t *testing.T) {
 // TestExtenderRefuses: a pod that an extender refused waits for any change, for nobody knows what its extender looks
 // at.
 func TestExtenderRefuses(t *testing.T) {
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
-		"filter": refuseNodes(map[string]string{"node-1": "no license"}),
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": schedtest.RefuseNodes(map[string]string{"node-1": "no license"}),
 	})
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}]", url)),
 		schedtest.Node("node-1"), schedtest.Pod("a"))
@@ -227,7 +191,7 @@ func TestExtenderFails(t *testing.T) {
 	const took = 20 * time.Millisecond
 	var lies atomic.Bool
 	lies.Store(true)
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": func(ctx context.Context, d *json.Decoder) any {
 			if lies.CompareAndSwap(true, false) {
 				for begin := time.Now(); time.Since(begin) < took; {
@@ -237,7 +201,7 @@ func TestExtenderFails(t *testing.T) {
 					"items": []any{map[string]any{"metadata": map[string]any{"name": "node-x"}}},
 				}}
 			}
-			return refuseNodes(nil)(ctx, d)
+			return schedtest.RefuseNodes(nil)(ctx, d)
 		},
 	})
 	cluster := startWith(t,
@@ -285,7 +249,7 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 	var c *cluster
 	ready := make(chan struct{})
 	var binds atomic.Int32
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"preempt": func(_ context.Context, d *json.Decoder) any {
 			var args extenderv1.ExtenderPreemptionArgs
 			if err := d.Decode(&args); err != nil || len(args.NodeNameToMetaVictims) != 2 {
@@ -336,7 +300,7 @@ func TestExtenderPreemptsAndBinds(t *testing.T) {
 func TestDeletedWhileVictimsAreChosen(t *testing.T) {
 	var c *cluster
 	ready := make(chan struct{})
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"preempt": func(_ context.Context, d *json.Decoder) any {
 			<-ready
 			var args extenderv1.ExtenderPreemptionArgs

@@ -4,13 +4,9 @@ package scheduler
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,34 +16,21 @@ import (
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
 )
 
-// groupAttempt is one attempt to schedule the pods of a pod group together. During the attempt the placed pods count on
-// their nodes. They are removed again if the group as a whole does not get enough nodes. No pod is bound before that is
-// decided.
+// groupAttempt is one attempt to schedule the pods of a pod group together. core.Group places them. What is here waits
+// on Permit, starts the binding cycles, and reports.
 type groupAttempt struct {
-	*profile
-	s          *Scheduler
-	head       *queue.Item
-	key        state.GroupKey
-	group      state.PodGroup
-	start      time.Time
-	laneEngine *core.Engine // of the lane
-	// decideFunc and dryRunFunc make the attempt for one pod, in the cluster and in a copy of it.
-	decideFunc func(*state.PodInfo) *framework.Attempt
-	dryRunFunc func(*groupDryRun, context.Context, *state.PodInfo) *framework.Attempt
-
-	members   []*member
-	scheduled int // pods of the group that have nodes, including those of this attempt
-	remaining int // pods that have not been tried yet
-	// status is why the group cannot be placed; nil: it can. err is an error of the attempt.
-	status *framework.Status
-	err    error
-	// nominated are the nominated nodes, by pod.
-	nominated map[types.UID]string
-	message   string // of preemption
+	*core.Group // nil: there are no members
+	s           *Scheduler
+	profile     *profile
+	head        *queue.Item
+	members     []*member
+	start       time.Time
+	engine      *core.Engine // of the lane
 	// extenderResults are those of the dry run, by pod. outdated: the nodes that they allow are full, so the extenders
 	// must be called again.
 	extenderResults map[types.UID]*framework.ExtenderResults
@@ -56,25 +39,47 @@ type groupAttempt struct {
 
 // member is the attempt for one pod of the group.
 type member struct {
-	it         *queue.Item
-	binding    *bindingCycle // nil: the pod has no node
-	waits      map[string]time.Duration
-	decision   *event.Decision
-	start      time.Time
-	took       time.Duration
-	message    string // why the pod has no node; empty: it was not tried
-	chosenNode string // the node of an undone placement
-	reported   string // the message of the event and the condition
-	refusedBy  []string
+	*core.Member
+	it       *queue.Item
+	binding  *bindingCycle // while the pod has a Placement
+	waits    map[string]time.Duration
+	decision *event.Decision
+	start    time.Time
+	took     time.Duration
+	reported string // the message of the event and the condition
 }
 
 // scheduleGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them
 // have nodes.
 func (s *Scheduler) scheduleGroup(ctx context.Context, head *queue.Item) {
 	if a := s.newGroupAttempt(head); !a.finishIfEmpty() {
-		a.laneEngine = a.engine
+		a.engine = a.Profile.Engine
 		a.try(ctx)
 	}
+}
+
+func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
+	a := &groupAttempt{s: s, head: head, start: time.Now()}
+	var pods []*state.PodInfo
+	for _, it := range head.Members() {
+		pod := it.Pod.Pod
+		node, _ := s.core.Cache.Where(pod.UID)
+		if node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil || !s.known(it.Pod) {
+			s.queue.Done(it)
+			continue
+		}
+		a.members = append(a.members, &member{it: it})
+		pods = append(pods, it.Pod)
+	}
+	if len(pods) == 0 {
+		return a
+	}
+	a.profile = s.profile(pods[0].Pod)
+	a.Group = s.core.NewGroup(pods, a)
+	for i, m := range a.members {
+		m.Member = a.Members[i]
+	}
+	return a
 }
 
 // finishIfEmpty returns the group to the queue if there is nothing to try.
@@ -83,7 +88,7 @@ func (a *groupAttempt) finishIfEmpty() bool {
 	case len(a.members) == 0:
 		a.s.queue.FinishGroup(a.head, nil, nil, false)
 		return true
-	case a.group.Object == nil: // it was deleted: its pods wait for another one of this name
+	case a.State.Object == nil: // it was deleted: its pods wait for another one of this name
 		a.s.queue.FinishGroup(a.head, a.items(), []string{plugins.GangName}, false)
 		return true
 	}
@@ -92,54 +97,19 @@ func (a *groupAttempt) finishIfEmpty() bool {
 
 // try makes the attempt. It returns false if the extenders must be called again; no pod is placed then.
 func (a *groupAttempt) try(ctx context.Context) bool {
-	defer a.s.cache.EndTentative()
-	if a.err == nil {
-		a.err = a.check()
-	}
-	if a.err == nil {
-		a.place(ctx)
-	}
-	if a.outdated {
-		a.unreserveAll(ctx)
+	defer a.s.core.Cache.EndTentative()
+	if again := a.s.core.TryGroup(ctx, a.Group); again {
 		return false
 	}
-	if a.err == nil && a.status == nil {
+	if a.Err == nil && a.Status == nil {
 		a.permit(ctx)
 	}
-	if a.err == nil && a.status == nil {
+	if a.Err == nil && a.Status == nil {
 		a.bind(ctx)
 		return true
 	}
 	a.handleFailure(ctx)
 	return true
-}
-
-func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
-	a := &groupAttempt{
-		s:          s,
-		head:       head,
-		start:      time.Now(),
-		dryRunFunc: (*groupDryRun).decide,
-	}
-	a.decideFunc = a.decide
-	for _, it := range head.Members() {
-		pod := it.Pod.Pod
-		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil ||
-			!s.known(it.Pod) {
-			s.queue.Done(it)
-			continue
-		}
-		a.members = append(a.members, &member{it: it})
-	}
-	if len(a.members) > 0 {
-		pod := a.members[0].it.Pod.Pod
-		a.profile = s.profile(pod)
-		a.key, _ = state.GroupOf(pod)
-		a.group = s.groups.Get(a.key)
-	}
-	a.scheduled = a.group.Scheduled
-	a.remaining = len(a.members)
-	return a
 }
 
 func (a *groupAttempt) items() []*queue.Item {
@@ -150,184 +120,62 @@ func (a *groupAttempt) items() []*queue.Item {
 	return out
 }
 
-// check requires that the pods of a group agree in the fields that decide for all.
-func (a *groupAttempt) check() error {
-	first := a.members[0].it.Pod.Pod
-	for _, t := range a.members {
-		p := t.it.Pod
-		if p.Pod.Spec.SchedulerName != first.Spec.SchedulerName {
-			return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q "+
-				"and %q", p.Pod.Spec.SchedulerName, first.Spec.SchedulerName)
-		}
-		if want := a.group.Priority(); p.Priority != want {
-			return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's "+
-				"priority, got %d and %d", p.Priority, want)
-		}
-		if is, want := preemptionPolicy(p.Pod), preemptionPolicy(first); is != want {
-			return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v",
-				is, want)
-		}
-	}
-	return nil
-}
-
-func preemptionPolicy(p *corev1.Pod) corev1.PreemptionPolicy {
-	if p.Spec.PreemptionPolicy == nil {
-		return corev1.PreemptLowerPriority
-	}
-	return *p.Spec.PreemptionPolicy
-}
-
-// feasible reports whether the attempt should continue: enough pods of the group have nodes, or may still get them.
-func (a *groupAttempt) feasible() (proceed bool) {
-	a.status = nil
-	for _, p := range a.Plugins {
-		if p.PlacementFeasible == nil {
-			continue
-		}
-		st, wait := p.PlacementFeasible(&a.group, a.scheduled, a.remaining)
-		if st != nil {
-			a.status = st
-			return wait
-		}
-	}
-	return true
-}
-
-// place gives nodes to as many pods as it can, until too few are left.
-func (a *groupAttempt) place(ctx context.Context) {
-	proceed := a.feasible()
-	placed := 0
-	for _, t := range a.members {
-		if !proceed {
-			break
-		}
-		if a.err = a.placeOne(ctx, t); a.err != nil || a.outdated {
-			return
-		}
-		a.remaining--
-		if t.binding != nil {
-			a.scheduled++
-			placed++
-		}
-		proceed = a.feasible()
-	}
-	if a.status == nil && placed == 0 {
-		a.status = errGroup
-	}
-}
-
-// placeOne finds a node for one pod and counts the pod there.
-func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
-	scheduler := a.s
-	pod := t.it.Pod
-	t.start = time.Now()
-	at := a.decideFunc(pod)
+// Decide implements core.Placer.
+func (a *groupAttempt) Decide(_ context.Context, at int) *framework.Attempt {
+	m := a.members[at]
+	m.start = time.Now()
+	attempt := a.decide(m.Pod)
 	if a.outdated {
 		return nil
 	}
-	a.measureDecision(at, t.start)
-	defer func() { t.took = time.Since(t.start) }()
-	if at.Failed != nil {
-		return errors.New(at.Message())
+	a.profile.measureDecision(attempt, m.start)
+	if attempt.Failed == nil && a.s.cfg.Marks != nil {
+		m.decision = explain.Decision(attempt, m.it.Attempts, m.start.Sub(m.it.Since))
+		m.Fixes = m.decision.Fixes
 	}
-	if at.Chosen == nil {
-		t.message = at.Message()
-		t.refusedBy = at.RefusedBy()
-	}
-	if scheduler.cfg.Marks != nil {
-		t.decision = explain.Decision(at, t.it.Attempts, t.start.Sub(t.it.Since))
-	}
-	if at.Chosen == nil {
-		return nil
-	}
-	c := &bindingCycle{
-		profile: a.profile,
-		it:      t.it,
-		pod:     pod,
-		state:   at.Cycle,
-		node:    at.Chosen.Name,
-		start:   a.start,
-	}
-	scheduler.cache.AssumeTentatively(pod.Pod.UID)
-	switch err := scheduler.runReserve(ctx, c, at.Chosen); {
-	case err == nil:
-		t.binding = c
-	case rejection(err) != nil:
-		t.message = err.Error()
-		t.refusedBy = []string{rejection(err).Plugin}
-	default:
-		return fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
-	}
-	return nil
+	m.took = time.Since(m.start)
+	return attempt
 }
 
-// isMember reports whether a pod belongs to the group. Nominations of its own pods reserve nothing, since they are
-// being placed.
-func (a *groupAttempt) isMember(p *state.PodInfo) bool {
-	key, ok := state.GroupOf(p.Pod)
-	return ok && key == a.key
+// Assume implements core.Placer.
+func (a *groupAttempt) Assume(ctx context.Context, at int, p *core.Placement, node *state.NodeInfo) error {
+	m := a.members[at]
+	m.binding = &bindingCycle{Placement: p, profile: a.profile, it: m.it, start: a.start}
+	err := a.s.core.Assume(ctx, p, node, m.binding.timeReserve)
+	m.took = time.Since(m.start)
+	return err
 }
 
 // permit runs the Permit plugins, before any pod is bound. Pods that were deleted meanwhile are ignored.
 func (a *groupAttempt) permit(ctx context.Context) {
-	for _, t := range a.members {
-		if t.binding == nil {
+	for _, m := range a.members {
+		if m.Placement == nil {
 			continue
 		}
-		if node, _ := a.s.cache.Where(t.it.Pod.Pod.UID); node == "" || !a.s.known(t.it.Pod) {
-			a.s.unreserve(ctx, t.binding)
-			t.binding = nil
+		if node, _ := a.s.core.Cache.Where(m.Pod.Pod.UID); node == "" || !a.s.known(m.Pod) {
+			a.Drop(ctx, m.Member, nil)
 		}
 	}
-	if a.recount(); a.status != nil {
+	if a.Recount(); a.Status != nil {
 		return
 	}
-	for _, member := range a.members {
-		if member.binding == nil {
+	for _, m := range a.members {
+		if m.Placement == nil {
 			continue
 		}
-		err := member.binding.timed("Permit", &member.binding.durations.Permit, func() (err error) {
-			member.waits, err = a.s.runPermit(ctx, member.binding)
+		err := m.binding.timed("Permit", &m.binding.durations.Permit, func() (err error) {
+			m.waits, err = m.binding.Permit(ctx)
 			return err
 		})
 		if err == nil {
 			continue
 		}
-		a.s.unreserve(ctx, member.binding)
-		member.message = err.Error()
-		member.binding = nil
-		if st := rejection(err); st != nil {
-			member.refusedBy = []string{st.Plugin}
-		} else {
-			a.err = err
+		if a.Drop(ctx, m.Member, err); a.Err != nil {
 			return
 		}
 	}
-	a.recount()
+	a.Recount()
 }
-
-// recount counts again how many pods of the group have nodes.
-func (a *groupAttempt) recount() {
-	a.group = a.s.groups.Get(a.key)
-	a.scheduled = a.group.Scheduled
-	if a.group.Object == nil {
-		a.status = errGroupGone
-		return
-	}
-	if a.feasible(); a.status == nil && !slices.ContainsFunc(a.members, func(t *member) bool {
-		return t.binding != nil
-	}) {
-		a.status = errGroup
-	}
-}
-
-// errGroup is the status of a group of which no pod could be placed, errGroupGone that of a group that was deleted
-// during the attempt.
-var (
-	errGroup     = framework.NewStatus(plugins.GangName, framework.Unschedulable, "pod group is unschedulable")
-	errGroupGone = framework.NewStatus(plugins.GangName, framework.Unschedulable, "the pod group is gone")
-)
 
 // bind starts the binding cycles of the pods that have nodes, and returns the others to the queue.
 func (a *groupAttempt) bind(ctx context.Context) {
@@ -335,25 +183,25 @@ func (a *groupAttempt) bind(ctx context.Context) {
 	var requeue []*queue.Item
 	var refused []string
 	for _, member := range a.members {
-		if member.binding == nil {
+		if member.Placement == nil {
 			_ = a.emitMark(member) // no binding depends on it
 			requeue = append(requeue, member.it)
-			refused = union(refused, member.refusedBy)
-			a.report(ctx, member, reasonUnschedulable, member.message)
+			refused = union(refused, member.RefusedBy)
+			a.report(ctx, member, reasonUnschedulable, member.Message)
 			continue
 		}
 		if err := a.emitMark(member); err != nil {
-			scheduler.unreserve(ctx, member.binding)
+			scheduler.core.Forget(ctx, member.Placement)
 			scheduler.queue.Assumed(member.it) // it returns to the queue on its own
-			scheduler.enqueueWrite(ctx, scheduler.handleError(ctx, member.it, member.it.Pod, err,
-				member.it.Pod.Pod.Status.NominatedNodeName, a.start))
+			scheduler.enqueueWrite(ctx, scheduler.handleError(ctx, member.it, member.Pod, err,
+				member.Pod.Pod.Status.NominatedNodeName, a.start))
 			continue
 		}
 		scheduler.queue.Assumed(member.it)
-		scheduler.clearNomination(member.it.Pod.Pod)
+		scheduler.clearNomination(member.Pod.Pod)
 		var waitingPod *framework.WaitingPod
 		if member.waits != nil {
-			waitingPod = scheduler.waitingPods.Hold(member.binding.pod, member.binding.node, member.waits)
+			waitingPod = scheduler.waitingPods.Hold(member.Pod, member.Placement.Node, member.waits)
 		}
 		scheduler.startBinding(ctx, member.binding, waitingPod)
 	}
@@ -365,57 +213,57 @@ func (a *groupAttempt) bind(ctx context.Context) {
 // queue.
 func (a *groupAttempt) handleFailure(ctx context.Context) {
 	scheduler := a.s
-	a.unreserveAll(ctx)
-	scheduler.cache.EndTentative() // before other attempts
+	a.Forget(ctx)
+	scheduler.core.Cache.EndTentative() // before other attempts
 	reason := reasonUnschedulable
 	condition := schedulingv1beta1.PodGroupReasonUnschedulable
-	if a.err != nil {
+	if a.Err != nil {
 		reason = reasonError
 		condition = schedulingv1beta1.PodGroupReasonSchedulerError
-		scheduler.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
+		scheduler.log.Warn("scheduling attempt failed", "podgroup", a.Key, "attempt", a.head.Attempts, "err", a.Err)
 	} else {
 		a.runPostFilter(ctx)
 	}
 	refused := []string{plugins.GangName}
 	for _, t := range a.members {
-		pod := t.it.Pod
-		scheduler.nominate(pod, a.nominated[pod.Pod.UID])
-		text := a.messageOf(t)
+		scheduler.nominate(t.Pod, a.Nominated[t.Pod.Pod.UID])
+		text := a.ReasonFor(t.Member)
 		t.reported = text
 		if t.decision != nil && text != "" {
 			t.decision.Message = text
 		}
 		_ = a.emitMark(t) // no binding depends on it
-		refused = union(refused, t.refusedBy)
+		refused = union(refused, t.RefusedBy)
 		a.report(ctx, t, reason, text)
 	}
-	a.writeCondition(ctx, metav1.ConditionFalse, condition, a.groupMessage())
-	scheduler.queue.FinishGroup(a.head, a.items(), refused, a.err != nil)
+	a.writeCondition(ctx, metav1.ConditionFalse, condition, a.Reason())
+	scheduler.queue.FinishGroup(a.head, a.items(), refused, a.Err != nil)
 }
 
-// groupMessage says why the group could not be placed.
-func (a *groupAttempt) groupMessage() string {
-	switch {
-	case a.err != nil:
-		return a.err.Error()
-	case a.message == "":
-		return a.status.Error()
+// runPostFilter runs preemption for the whole group. The caller has undone the placements of the attempt.
+func (a *groupAttempt) runPostFilter(ctx context.Context) {
+	if a.State.Object == nil || !slices.ContainsFunc(a.Profile.PostFilter, postFiltersGroups) {
+		return
 	}
-	return a.status.Error() + ", pod group preemption: " + a.message
+	at := a.Preemption(ctx)
+	_ = a.profile.measure("PostFilter", func() error {
+		for _, p := range a.Profile.PostFilter {
+			if !postFiltersGroups(p) {
+				continue
+			}
+			if p.Name == preempt.Name {
+				a.profile.metrics.preemptions.Inc()
+			}
+			a.Nominate(p.GroupPostFilter(ctx, at))
+			if len(a.Nominated) > 0 {
+				return nil
+			}
+		}
+		return errNoNomination
+	})
 }
 
-// messageOf says why a pod of a group that could not be placed has no node, in kube-scheduler's words.
-func (a *groupAttempt) messageOf(t *member) string {
-	switch {
-	case a.err == nil && t.message != "":
-		return t.message
-	case a.err == nil && t.chosenNode == "": // it was not tried
-		return a.status.Error()
-	case a.err == nil && len(a.nominated) == 0:
-		return errGroup.Error() + ", " + a.groupMessage()
-	}
-	return a.groupMessage()
-}
+func postFiltersGroups(p framework.Weighted) bool { return p.GroupPostFilter != nil }
 
 // report reports why a pod has no node, with an event and in the pod's status.
 func (a *groupAttempt) report(ctx context.Context, t *member, reason, message string) {
@@ -423,8 +271,8 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 	if reason == reasonError {
 		result = failed
 	}
-	a.measureAttempt(result, a.start)
-	a.s.enqueueWrite(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod.Pod.UID]))
+	a.profile.measureAttempt(result, a.start)
+	a.s.enqueueWrite(ctx, a.s.report(t.Pod.Pod, reason, message, a.Nominated[t.Pod.Pod.UID]))
 }
 
 // emitMark emits the mark of the attempt for one pod. It fails in tests only.
@@ -437,47 +285,21 @@ func (a *groupAttempt) emitMark(t *member) error {
 		decision = &event.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
 		t.start = a.start
 	}
-	decision.PodGroup = a.summary(t)
-	if t.binding == nil {
+	decision.PodGroup = a.Summary(t.Member)
+	if t.Placement == nil {
 		decision.Chosen = ""
 		decision.Scores = nil
 		decision.Tied = 0
-		decision.Waits = waitsFor(a.s.queue.WaitsFor(t.it.Pod.Pod, union(t.refusedBy, []string{plugins.GangName})),
-			false)
+		decision.Waits = waitsFor(a.s.queue.WaitsFor(t.Pod.Pod, union(t.RefusedBy, []string{plugins.GangName})), false)
 	}
 	return a.s.cfg.Marks.Reach(event.Event{
 		Step:      event.StepDecision,
 		Component: "scheduler",
 		At:        t.start,
 		Took:      t.took,
-		Subject:   subject(t.it.Pod.Pod),
+		Subject:   subject(t.Pod.Pod),
 		Detail:    decision,
 	})
-}
-
-// summary describes the group at the end of the attempt, and the consequence for one of its pods.
-func (a *groupAttempt) summary(t *member) string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s: %d of %d pods fit, %d must", a.key.Name, a.scheduled, a.group.Pods, a.group.MinCount())
-	if a.err != nil {
-		return out.String() + "; " + a.err.Error()
-	}
-	if t.chosenNode != "" {
-		out.WriteString("; this one would go to " + t.chosenNode)
-	}
-	if a.status == nil {
-		return out.String()
-	}
-	if len(a.nominated) > 0 {
-		return out.String() + "; " + a.message
-	}
-	for _, o := range slices.Backward(a.members) { // the group failed because of the last one that was tried
-		if o != t && o.decision != nil && len(o.decision.Fixes) > 0 {
-			fmt.Fprintf(&out, "; nearest of the others: %s %s", o.it.Pod.Pod.Name, o.decision.Fixes[0])
-			break
-		}
-	}
-	return out.String()
 }
 
 func union(a, b []string) []string {

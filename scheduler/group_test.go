@@ -16,7 +16,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/api/gates"
@@ -30,40 +29,7 @@ import (
 // groups has the scheduler, and the fake server, know pod groups.
 func groups(c *scheduler.Config) {
 	c.Gates = gates.All()
-	c.Client.Interface.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
-		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(),
-		APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
-	}, {
-		GroupVersion: "policy/v1",
-		APIResources: []metav1.APIResource{
-			{Name: "poddisruptionbudgets", Namespaced: true, Kind: "PodDisruptionBudget"},
-		},
-	}}
-}
-
-func gang(name string, least int32) *schedulingv1beta1.PodGroup {
-	return &schedulingv1beta1.PodGroup{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("group-" + name)},
-		Spec: schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
-			Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: least},
-		}},
-	}
-}
-
-func inGroup(group string) schedtest.PodOption {
-	return schedtest.With(func(s *corev1.PodSpec) {
-		s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group}
-	})
-}
-
-// members makes n pods of a group: group-0 and so on.
-func members(group string, n int, cpu string, o ...schedtest.PodOption) []runtime.Object {
-	var out []runtime.Object
-	for i := range n {
-		out = append(out,
-			schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, inGroup(group), schedtest.Requests(cpu, ""))...))
-	}
-	return out
+	schedtest.ServeGroups(c.Client.Interface.(*fake.Clientset))
 }
 
 // countBound counts the pods that have nodes, of those whose names begin so.
@@ -148,7 +114,7 @@ func startGroups(t *testing.T, objs ...runtime.Object) *cluster {
 // TestGangAllOrNothing: two of three would fit, so none is bound; with another node all are.
 func TestGangAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
+		cluster := startGroups(t, append(schedtest.Members("g", 3, "1500m"), schedtest.Gang("g", 3), schedtest.Node("n1"))...)
 		settle()
 		const short = "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, pod group preemption: No " +
 			"preemption victims found for incoming preemptor"
@@ -199,9 +165,9 @@ func TestGangAllOrNothing(t *testing.T) {
 // has ended.
 func TestTwoGangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), gang("a", 6), gang("b", 6)}
-		a := members("a", 6, "1")
-		b := members("b", 6, "1")
+		objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Gang("a", 6), schedtest.Gang("b", 6)}
+		a := schedtest.Members("a", 6, "1")
+		b := schedtest.Members("b", 6, "1")
 		for i := range a {
 			objs = append(objs, a[i], b[i])
 		}
@@ -228,27 +194,27 @@ func TestTwoGangs(t *testing.T) {
 // TestGangComesLate: pods wait for their group, then for enough of them; a lower minCount is enough, too.
 func TestGangComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := startGroups(t, append(members("g", 3, "1"), schedtest.Node("n1"))...)
+		cluster := startGroups(t, append(schedtest.Members("g", 3, "1"), schedtest.Node("n1"))...)
 		settle()
 		if n := cluster.countBound("g"); n != 0 {
 			t.Fatalf("%d bound without a group", n)
 		}
-		cluster.add(gang("g", 5))
+		cluster.add(schedtest.Gang("g", 5))
 		settle()
 		if n, s := cluster.countBound("g"), cluster.groupCondition("g"); n != 0 || s != "" {
 			t.Fatalf("%d bound of 3, 5 wanted; group %q", n, s)
 		}
-		if _, err := cluster.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4),
+		if _, err := cluster.SchedulingV1beta1().PodGroups("default").Update(t.Context(), schedtest.Gang("g", 4),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		cluster.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("1", "")))
+		cluster.add(schedtest.Pod("g-3", schedtest.InGroup("g"), schedtest.Requests("1", "")))
 		settle()
 		if n := cluster.countBound("g"); n != 4 {
 			t.Fatalf("%d bound, want 4", n)
 		}
 		// What comes later goes by itself, and waits if there is no room.
-		cluster.add(schedtest.Pod("g-4", inGroup("g"), schedtest.Requests("1", "")))
+		cluster.add(schedtest.Pod("g-4", schedtest.InGroup("g"), schedtest.Requests("1", "")))
 		settle()
 		if cond := scheduledCondition(cluster.pod("g-4")); cond == nil ||
 			cond.Message != "0/1 nodes are available: 1 Insufficient cpu." ||
@@ -266,12 +232,12 @@ func TestGangComesLate(t *testing.T) {
 // TestLowerMinCount: a group that did not fit as it was is tried again when less is wanted of it.
 func TestLowerMinCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := startGroups(t, append(members("g", 6, "1"), gang("g", 5), schedtest.Node("n1"))...)
+		c := startGroups(t, append(schedtest.Members("g", 6, "1"), schedtest.Gang("g", 5), schedtest.Node("n1"))...)
 		settle()
 		if n := c.countBound("g"); n != 0 {
 			t.Fatalf("%d bound", n)
 		}
-		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4),
+		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), schedtest.Gang("g", 4),
 			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -287,8 +253,8 @@ func TestLowerMinCount(t *testing.T) {
 func TestImpossiblePod(t *testing.T) {
 	for least, want := range map[int32]int{4: 0, 3: 3} {
 		synctest.Test(t, func(t *testing.T) {
-			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"),
-				schedtest.Pod("g-big", inGroup("g"), schedtest.Requests("64", "")))
+			objs := append(schedtest.Members("g", 3, "1"), schedtest.Gang("g", least), schedtest.Node("n1"),
+				schedtest.Pod("g-big", schedtest.InGroup("g"), schedtest.Requests("64", "")))
 			c := startGroups(t, objs...)
 			settle()
 			if n := c.countBound("g"); n != want {
@@ -301,8 +267,8 @@ func TestImpossiblePod(t *testing.T) {
 // TestUnlikePods: what decides for the whole group must be the same for all of it.
 func TestUnlikePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", inGroup("g")),
-			schedtest.Pod("g-1", inGroup("g"), schedtest.Priority(5)))
+		cluster := startGroups(t, schedtest.Node("n1"), schedtest.Gang("g", 2), schedtest.Pod("g-0", schedtest.InGroup("g")),
+			schedtest.Pod("g-1", schedtest.InGroup("g"), schedtest.Priority(5)))
 		settle()
 		const want = "all pods in a single pod group should have the same priority as the pod group's priority, got " +
 			"5 and 0"
@@ -315,7 +281,7 @@ func TestUnlikePods(t *testing.T) {
 			t.Errorf("condition %+v", cond)
 		}
 		cluster.remove("g-1")
-		cluster.add(schedtest.Pod("g-2", inGroup("g")))
+		cluster.add(schedtest.Pod("g-2", schedtest.InGroup("g")))
 		settle()
 		if n := cluster.countBound("g"); n != 2 {
 			t.Errorf("%d bound, want 2", n)
@@ -357,13 +323,13 @@ func TestDeletedMidCycle(t *testing.T) {
 				with(framework.Registry{"Deletes": made(d.plugin())})(cfg)
 				groups(cfg)
 			}, schedtest.Node("n1"))
-			c.add(members("g", 3, "1")...)
-			c.add(gang("g", 3))
+			c.add(schedtest.Members("g", 3, "1")...)
+			c.add(schedtest.Gang("g", 3))
 			settle()
 			if n := c.countBound("g"); n != 0 || d.when != "" {
 				t.Fatalf("%s deleted (%v): %d of 2 bound, 3 wanted", gone, d.when == "", n)
 			}
-			c.add(schedtest.Pod("g-3", inGroup("g"), schedtest.Requests("2", "")))
+			c.add(schedtest.Pod("g-3", schedtest.InGroup("g"), schedtest.Requests("2", "")))
 			settle()
 			if n := c.countBound("g"); n != 3 {
 				t.Errorf("%s deleted, another came: %d bound, want 3", gone, n)
@@ -377,7 +343,7 @@ func TestBindingOfGangFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startGroups(t, schedtest.Node("n1"))
 		c.refuse.Store(true)
-		c.add(append(members("g", 4, "1"), gang("g", 4))...)
+		c.add(append(schedtest.Members("g", 4, "1"), schedtest.Gang("g", 4))...)
 		settle()
 		if n := c.countBound("g"); n != 4 || c.refuse.Load() {
 			t.Errorf("%d bound, want 4", n)
@@ -389,7 +355,7 @@ func TestBindingOfGangFails(t *testing.T) {
 // than minCount.
 func TestKilledBetweenBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objs := append(members("g", 4, "1"), gang("g", 4), schedtest.Node("n1"))
+		objs := append(schedtest.Members("g", 4, "1"), schedtest.Gang("g", 4), schedtest.Node("n1"))
 		objs[0].(*corev1.Pod).Spec.NodeName = "n1"
 		c := startGroups(t, objs...)
 		settle()
@@ -403,7 +369,7 @@ func TestKilledBetweenBindings(t *testing.T) {
 // nodes.
 func TestLargeGangStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objs := append(members("huge", 1000, "1"), gang("huge", 400))
+		objs := append(schedtest.Members("huge", 1000, "1"), schedtest.Gang("huge", 400))
 		for i := range 100 {
 			objs = append(objs, schedtest.Node(fmt.Sprint("n", i), schedtest.Allocatable(corev1.ResourceCPU, "2")))
 		}
@@ -430,8 +396,8 @@ func TestRandomGangs(t *testing.T) {
 				name := fmt.Sprintf("g%d", i)
 				n := 1 + rnd.IntN(9)
 				least[name] = 1 + rnd.IntN(n)
-				objs = append(append(objs, gang(name, int32(least[name]))),
-					members(name, n, []string{"500m", "1", "1500m", "3"}[rnd.IntN(4)])...)
+				objs = append(append(objs, schedtest.Gang(name, int32(least[name]))),
+					schedtest.Members(name, n, []string{"500m", "1", "1500m", "3"}[rnd.IntN(4)])...)
 			}
 			for i := range 1 + rnd.IntN(6) {
 				objs = append(objs, schedtest.Node(fmt.Sprint("n", i)))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/lib/signal"
+	"keelson/scheduler/core"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
@@ -79,38 +80,34 @@ func (s *Scheduler) extenderGroupLoop(ctx context.Context) {
 func (s *Scheduler) scheduleGroupWithExtenders(ctx context.Context, head *queue.Item) {
 	start := time.Now()
 	for range maxExtenderRounds {
-		var dryRun *groupDryRun
-		groupAttempt := s.newGroupAttempt(head)
-		if groupAttempt.finishIfEmpty() {
+		rehearsal := s.newGroupAttempt(head)
+		if rehearsal.finishIfEmpty() {
 			return
 		}
-		groupAttempt.laneEngine = groupAttempt.extenderEngine
-		if groupAttempt.err = groupAttempt.check(); groupAttempt.err == nil {
-			dryRun = groupAttempt.newDryRun(func(*state.PodInfo) bool { return false })
-			groupAttempt.err = dryRun.place(ctx)
+		rehearsal.engine = rehearsal.Profile.ExtenderEngine
+		if rehearsal.Check(); rehearsal.Err == nil {
+			dryRun := rehearsal.NewDryRun(func(*state.PodInfo) bool { return false })
+			rehearsal.Fail(dryRun.Place(ctx))
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		err := groupAttempt.err
-		if errors.Is(err, errPodsDeleted) {
-			err = nil // the attempt below is without the deleted pods
-		}
-		if groupAttempt = s.newGroupAttempt(head); groupAttempt.finishIfEmpty() { // its pods may have been deleted
+		a := s.newGroupAttempt(head)
+		if a.finishIfEmpty() { // its pods may have been deleted
 			return
 		}
-		groupAttempt.laneEngine = groupAttempt.extenderEngine
-		groupAttempt.err = err
-		groupAttempt.start = start
-		if dryRun != nil {
-			groupAttempt.extenderResults = dryRun.extenderResults
+		a.engine = a.Profile.ExtenderEngine
+		if !errors.Is(rehearsal.Err, errPodsDeleted) { // else this attempt is without the deleted pods
+			a.Fail(rehearsal.Err)
 		}
-		if groupAttempt.try(ctx) {
+		a.start = start
+		a.extenderResults = rehearsal.extenderResults
+		if a.try(ctx) {
 			return
 		}
 	}
 	if a := s.newGroupAttempt(head); !a.finishIfEmpty() {
-		a.err = errResultsOutdated
+		a.Fail(errResultsOutdated)
 		a.start = start
 		a.handleFailure(ctx)
 	}
@@ -118,17 +115,17 @@ func (s *Scheduler) scheduleGroupWithExtenders(ctx context.Context, head *queue.
 
 // decide makes the attempt for one pod of the group, with the extenders' results of the dry run, if there are any.
 func (a *groupAttempt) decide(pod *state.PodInfo) *framework.Attempt {
-	snapshot := a.s.cache.Refresh()
+	snapshot := a.s.core.Cache.Refresh()
 	if !a.s.extendersInterested(pod.Pod) {
-		return a.laneEngine.Decide(pod, snapshot, a.isMember)
+		return a.engine.Decide(pod, snapshot, a.IsMember)
 	}
 	results := a.extenderResults[pod.Pod.UID]
 	if results == nil { // in the dry run no node fitted, or it ended before this pod
-		at := a.laneEngine.FindFeasible(pod, snapshot, a.isMember)
+		at := a.engine.FindFeasible(pod, snapshot, a.IsMember)
 		a.outdated = at.Failed == nil && len(at.Feasible) > 0
 		return at
 	}
-	at := a.laneEngine.DecideWith(results, pod, snapshot, a.isMember)
+	at := a.engine.DecideWith(results, pod, snapshot, a.IsMember)
 	a.outdated = at.Chosen == nil && at.Failed == nil && results.Outdated
 	if !a.outdated {
 		for _, why := range results.IgnoredErrors {
@@ -138,47 +135,36 @@ func (a *groupAttempt) decide(pod *state.PodInfo) *framework.Attempt {
 	return at
 }
 
-// unreserveAll undoes the placements, in reverse order.
-func (a *groupAttempt) unreserveAll(ctx context.Context) {
-	for _, t := range slices.Backward(a.members) {
-		if t.binding != nil {
-			a.s.unreserve(ctx, t.binding)
-			t.chosenNode = t.binding.node
-			t.binding = nil
-		}
-	}
-}
-
 // errPodsDeleted means that pods of the group, or the group, were deleted during the calls of extenders: no pod may be
 // preempted for them.
 var errPodsDeleted = framework.NewStatus("extenders", framework.Failed,
 	"pods of the group were deleted during the calls of extenders")
 
 func (a *groupAttempt) anyDeleted() bool {
-	return a.s.groups.Get(a.key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool {
-		return !a.s.known(m.it.Pod)
+	return a.s.core.Groups.Get(a.Key).Object == nil || slices.ContainsFunc(a.members, func(m *member) bool {
+		return !a.s.known(m.Pod)
 	})
 }
 
-// decide makes the attempt for one pod of the group in the copy. It releases s.cycleLock during the calls of extenders.
-func (t *groupDryRun) decide(ctx context.Context, pod *state.PodInfo) *framework.Attempt {
-	if !t.a.s.extendersInterested(pod.Pod) {
-		return t.engine.Decide(pod, t.cache.Refresh(), nil)
+// DecideIn implements core.Placer. It releases s.cycleLock during the calls of extenders.
+func (a *groupAttempt) DecideIn(ctx context.Context, copied *core.DryRun, pod *state.PodInfo) *framework.Attempt {
+	if !a.s.extendersInterested(pod.Pod) {
+		return copied.Engine.Decide(pod, copied.Cache.Refresh(), nil)
 	}
-	at := t.engine.FindFeasible(pod, t.cache.Refresh(), nil)
+	at := copied.Engine.FindFeasible(pod, copied.Cache.Refresh(), nil)
 	if at.Failed != nil || len(at.Feasible) == 0 {
 		return at
 	}
-	results := t.a.s.callExtenders(ctx, at)
-	if at.Failed == nil && t.a.anyDeleted() {
+	results := a.s.callExtenders(ctx, at)
+	if at.Failed == nil && a.anyDeleted() {
 		at.Failed = errPodsDeleted
 	}
 	if at.Failed != nil {
 		return at
 	}
-	if t.extenderResults == nil {
-		t.extenderResults = map[types.UID]*framework.ExtenderResults{}
+	if a.extenderResults == nil {
+		a.extenderResults = map[types.UID]*framework.ExtenderResults{}
 	}
-	t.extenderResults[pod.Pod.UID] = results
-	return t.engine.DecideWith(results, pod, t.cache.Refresh(), nil)
+	a.extenderResults[pod.Pod.UID] = results
+	return copied.Engine.DecideWith(results, pod, copied.Cache.Refresh(), nil)
 }

@@ -28,7 +28,7 @@ func withGroupExtender(t *testing.T, verbs map[string]func(context.Context, *jso
 	*scheduler.Config,
 ) {
 	t.Helper()
-	url := extenderAt(t, verbs)
+	url := schedtest.ExtenderAt(t, verbs)
 	asked := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', managedResources: [{name: %s, ignoredByScheduler: "+
 		"true}], httpTimeout: 1m, %s}]", url, gpu8, more))
 	return func(c *scheduler.Config) {
@@ -128,8 +128,8 @@ func TestExtenderOfGroup(t *testing.T) {
 			}
 			return extenderv1.ExtenderBindingResult{}
 		},
-	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(members("g", 2, "3",
-		requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
+	}, "filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: bind"), append(schedtest.Members("g", 2, "3",
+		requestsResource(gpu8)), schedtest.Gang("g", 2), schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"))...)
 	close(ready)
 	on := map[string]string{} // pods, by node
 	for _, name := range []string{"g-0", "g-1"} {
@@ -159,7 +159,7 @@ func TestOtherPodsAreScheduledDuringGroupCall(t *testing.T) {
 			<-goOn
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
+	}, "filterVerb: filter"), append(schedtest.Members("g", 2, "3", requestsResource(gpu8)), schedtest.Gang("g", 2), schedtest.Node("n1"),
 		schedtest.Node("n2"))...)
 	first := <-thinks
 	goOn <- struct{}{}
@@ -199,8 +199,8 @@ func TestExtenderRefusesGroup(t *testing.T) {
 				}
 				return answer
 			},
-		}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)),
-			important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+		}, "filterVerb: filter"), append(schedtest.Members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)),
+			schedtest.Important(schedtest.Gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 			low("low", "n1", "3"), low("high", "n2", "1", schedtest.Priority(200)))...)
 		if refuses {
 			cluster.waitForGroupCondition("g", "False Unschedulable")
@@ -235,10 +235,10 @@ func TestExtenderFailsForGroup(t *testing.T) {
 			}
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "1", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
-		gang("h", 2))...)
+	}, "filterVerb: filter"), append(schedtest.Members("g", 2, "1", requestsResource(gpu8)), schedtest.Gang("g", 2), schedtest.Node("n1"),
+		schedtest.Gang("h", 2))...)
 	<-thinks
-	cluster.add(members("h", 2, "1")...)
+	cluster.add(schedtest.Members("h", 2, "1")...)
 	cluster.eventually("h-0", bound)
 	cluster.eventually("h-1", bound)
 	close(goOn)
@@ -275,7 +275,7 @@ func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 			})
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 3, "3", requestsResource(gpu8)), gang("g", 2), schedtest.Node("n1"),
+	}, "filterVerb: filter"), append(schedtest.Members("g", 3, "3", requestsResource(gpu8)), schedtest.Gang("g", 2), schedtest.Node("n1"),
 		schedtest.Node("n2"))...)
 	close(ready)
 	c.eventually("g-2", bound)
@@ -312,8 +312,8 @@ func TestNoPreemptionForDeletedPods(t *testing.T) {
 			}
 			return answer
 		},
-	}, "filterVerb: filter"), append(members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)),
-		important(gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
+	}, "filterVerb: filter"), append(schedtest.Members("g", 2, "3", requestsResource(gpu8), schedtest.Priority(100)),
+		schedtest.Important(schedtest.Gang("g", 2), 100), schedtest.Node("n1"), schedtest.Node("n2"),
 		low("low", "n1", "3"))...)
 	close(ready)
 	c.waitForGroupCondition("g", "False Unschedulable")

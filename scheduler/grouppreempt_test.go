@@ -21,11 +21,6 @@ import (
 	"keelson/scheduler/schedtest"
 )
 
-func important(g *schedulingv1beta1.PodGroup, priority int32) *schedulingv1beta1.PodGroup {
-	g.Spec.Priority = &priority
-	return g
-}
-
 func whole(g *schedulingv1beta1.PodGroup) *schedulingv1beta1.PodGroup {
 	g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 	return g
@@ -72,22 +67,22 @@ func TestGangPreempts(t *testing.T) {
 		stands  string
 	}{
 		"spares who may stay": {
-			2, members("g", 2, "3", high), []runtime.Object{low("a", "n1", "3"), low("b", "n1", "1"), low("c", "n2",
+			2, schedtest.Members("g", 2, "3", high), []runtime.Object{low("a", "n1", "3"), low("b", "n1", "1"), low("c", "n2",
 				"1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
 		},
 		"spares the more important": {
-			1, members("g", 1, "4", high), []runtime.Object{low("a", "n1", "4", schedtest.Priority(7)), low("b", "n2",
+			1, schedtest.Members("g", 1, "4", high), []runtime.Object{low("a", "n1", "4", schedtest.Priority(7)), low("b", "n2",
 				"4", schedtest.Priority(3))}, 1, "a|b", "True Scheduled",
 		},
 		"in vain": {
-			3, members("g", 3, "3", high),
+			3, schedtest.Members("g", 3, "3", high),
 			[]runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")},
 			0, "a d",
 			"False Unschedulable: minCount (3) cannot be satisfied: 0 scheduled, 2 remaining, pod group preemption: " +
 				"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining",
 		},
 		"nobody is less important": {
-			2, members("g", 2, "3", high),
+			2, schedtest.Members("g", 2, "3", high),
 			[]runtime.Object{low("a", "n1", "3", high), low("d", "n2", "3", high)},
 			0,
 			"a d",
@@ -95,7 +90,7 @@ func TestGangPreempts(t *testing.T) {
 				"No preemption victims found for incoming preemptor",
 		},
 		"never": {
-			2, members("g", 2, "3", high, schedtest.With(func(s *corev1.PodSpec) {
+			2, schedtest.Members("g", 2, "3", high, schedtest.With(func(s *corev1.PodSpec) {
 				s.PreemptionPolicy = new(corev1.PreemptNever)
 			})),
 			[]runtime.Object{low("a", "n1", "3"), low("d", "n2", "3")},
@@ -104,15 +99,15 @@ func TestGangPreempts(t *testing.T) {
 				"not eligible due to preemptionPolicy=Never.",
 		},
 		"a group goes whole": {
-			2, members("g", 2, "3", high), []runtime.Object{whole(gang("w", 1)), low("a", "n1", "3", inGroup("w")), low(
-				"b", "n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",
+			2, schedtest.Members("g", 2, "3", high), []runtime.Object{whole(schedtest.Gang("w", 1)), low("a", "n1", "3", schedtest.InGroup("w")), low(
+				"b", "n1", "1", schedtest.InGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "c", "True Scheduled",
 		},
 		"a group of single pods": {
-			2, members("g", 2, "3", high), []runtime.Object{gang("w", 1), low("a", "n1", "3", inGroup("w")), low("b",
-				"n1", "1", inGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
+			2, schedtest.Members("g", 2, "3", high), []runtime.Object{schedtest.Gang("w", 1), low("a", "n1", "3", schedtest.InGroup("w")), low("b",
+				"n1", "1", schedtest.InGroup("w")), low("c", "n2", "1"), low("d", "n2", "3")}, 2, "b c", "True Scheduled",
 		},
 		"budget": {
-			2, members("g", 2, "2", high), []runtime.Object{
+			2, schedtest.Members("g", 2, "2", high), []runtime.Object{
 				budget, low("a", "n1", "2", schedtest.Labelled("app", "kept")),
 				low("b", "n1", "2", schedtest.Priority(9)), low("c", "n2", "4"),
 			}, 2, "a", "True Scheduled",
@@ -122,7 +117,7 @@ func TestGangPreempts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := startGroups(t, append(tt.cluster, schedtest.Node("n1"), schedtest.Node("n2"))...)
 				settle() // the fake server loses what happens between an informer's list and its watch
-				c.add(append(tt.gang, important(gang("g", tt.least), 100))...)
+				c.add(append(tt.gang, schedtest.Important(schedtest.Gang("g", tt.least), 100))...)
 				settle()
 				if n, left, s := c.countBound("g-"), c.remainingPods(), c.groupCondition("g"); n != tt.bound ||
 					!slices.Contains(strings.Split(tt.left, "|"), left) || s != tt.stands {
@@ -147,7 +142,7 @@ func TestGangWaitsForVictims(t *testing.T) {
 		cluster.keepFinalizers()
 		cluster.add(objs...)
 		settle()
-		cluster.add(append(members("g", 2, "3", schedtest.Priority(100)), important(gang("g", 2), 100))...)
+		cluster.add(append(schedtest.Members("g", 2, "3", schedtest.Priority(100)), schedtest.Important(schedtest.Gang("g", 2), 100))...)
 		settle()
 		leaving := func() (names []string) {
 			pods, err := cluster.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})

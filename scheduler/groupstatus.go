@@ -5,8 +5,6 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"sync"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
@@ -14,25 +12,23 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 
-	"keelson/client"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/source"
 	"keelson/scheduler/state"
 )
 
 // writeCondition writes the result of the attempt to the group's status. Once a group has been scheduled, the condition
 // stays True.
 func (a *groupAttempt) writeCondition(ctx context.Context, status metav1.ConditionStatus, reason, message string) {
-	podGroup := a.group.Object
+	podGroup := a.State.Object
 	if podGroup == nil {
 		return
 	}
 	old := apimeta.FindStatusCondition(podGroup.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 	scheduledBefore := old != nil && old.Status == metav1.ConditionTrue ||
-		a.s.conditions.wasScheduled(a.key, podGroup.UID,
+		a.s.conditions.wasScheduled(a.Key, podGroup.UID,
 			status == metav1.ConditionTrue)
 	if scheduledBefore && status != metav1.ConditionTrue {
 		return
@@ -55,11 +51,11 @@ func (a *groupAttempt) writeCondition(ctx context.Context, status metav1.Conditi
 	if err != nil {
 		return // no value here can fail to encode
 	}
-	a.s.conditions.write(ctx, a.s.enqueueWrite, a.key, func(ctx context.Context) {
+	a.s.conditions.write(ctx, a.s.enqueueWrite, a.Key, func(ctx context.Context) {
 		_, err := a.s.client.SchedulingV1beta1().PodGroups(podGroup.Namespace).Patch(ctx, podGroup.Name,
 			types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			a.s.log.Warn("cannot write the condition of a pod group", "podgroup", a.key, "err", err)
+			a.s.log.Warn("cannot write the condition of a pod group", "podgroup", a.Key, "err", err)
 		}
 	})
 }
@@ -123,61 +119,17 @@ func (w *groupWrites) next(key state.GroupKey) func(context.Context) {
 	return job
 }
 
-var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate " +
-	"GenericWorkload, and the API server of Kubernetes also --runtime-config=scheduling.k8s.io/v1beta1=true")
-
-// watchGroups watches pod groups, where the gate is on.
-func (s *Scheduler) watchGroups(factory informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	if s.groups == nil {
-		return nil, nil
-	}
-	list, err := s.client.Discovery().ServerResourcesForGroupVersion(schedulingv1beta1.SchemeGroupVersion.String())
-	if apierrors.IsNotFound(err) {
-		return nil, errNoGroups
-	}
-	if err != nil {
-		return nil, fmt.Errorf("discover scheduling.k8s.io/v1beta1: %w", err)
-	}
-	served := false
-	for _, r := range list.APIResources {
-		served = served || r.Name == plugins.PodGroups.Resource
-	}
-	if !served {
-		return nil, errNoGroups
-	}
-	inf := factory.Scheduling().V1beta1().PodGroups().Informer()
-	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { s.setGroup(nil, o) },
-		UpdateFunc: s.setGroup,
-		DeleteFunc: s.dropGroup,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watch pod groups: %w", err)
-	}
-	return []cache.DoneChecker{reg.HasSyncedChecker()}, nil
-}
-
-func keyOf(g *schedulingv1beta1.PodGroup) state.GroupKey {
-	return state.GroupKey{Namespace: g.Namespace, Name: g.Name}
-}
-
-func (s *Scheduler) setGroup(before, after any) {
-	g, ok := client.Delivered[*schedulingv1beta1.PodGroup](after)
-	if !ok {
-		return
-	}
-	s.groups.SetObject(keyOf(g), g)
+func (s *Scheduler) setGroup(old, g *schedulingv1beta1.PodGroup) {
+	s.core.Groups.SetObject(source.KeyOf(g), g)
 	e := framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, NewObject: g}
-	if old, ok := client.Delivered[*schedulingv1beta1.PodGroup](before); ok && old.UID == g.UID {
+	if old != nil && old.UID == g.UID {
 		e.OldObject = old
 	}
 	s.queue.OnEvent(e)
 }
 
-func (s *Scheduler) dropGroup(o any) {
-	if g, ok := client.Delivered[*schedulingv1beta1.PodGroup](o); ok {
-		s.groups.SetObject(keyOf(g), nil)
-		s.conditions.forget(keyOf(g))
-		s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
-	}
+func (s *Scheduler) dropGroup(g *schedulingv1beta1.PodGroup) {
+	s.core.Groups.SetObject(source.KeyOf(g), nil)
+	s.conditions.forget(source.KeyOf(g))
+	s.queue.OnEvent(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
 }

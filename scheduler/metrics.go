@@ -112,14 +112,6 @@ func newMetrics() *metrics {
 	}
 }
 
-// useOwnMetrics keeps s out of the metrics of the process.
-func (s *Scheduler) useOwnMetrics() {
-	s.metrics = newMetrics()
-	for _, p := range s.profiles {
-		p.metrics = s.metrics
-	}
-}
-
 // Collectors returns the metrics of all schedulers of this process.
 func Collectors() []prometheus.Collector {
 	m := processMetrics()
@@ -167,7 +159,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		for of, n := range refusedBy {
 			unschedulablePods[of] += n
 		}
-		nodes, pods, assumed := s.cache.Size()
+		nodes, pods, assumed := s.core.Cache.Size()
 		cached["nodes"] += nodes
 		cached["pods"] += pods
 		cached["assumed_pods"] += assumed
@@ -190,8 +182,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 // measureAttempt records an attempt with its result.
 func (p *profile) measureAttempt(result string, begin time.Time) {
 	m := p.metrics
-	m.attempts.WithLabelValues(result, p.name).Inc()
-	m.attemptDuration.WithLabelValues(result, p.name).Observe(time.Since(begin).Seconds())
+	m.attempts.WithLabelValues(result, p.SchedulerName).Inc()
+	m.attemptDuration.WithLabelValues(result, p.SchedulerName).Observe(time.Since(begin).Seconds())
 }
 
 // measureScheduled records a pod that was bound.
@@ -212,36 +204,20 @@ func (p *profile) measureDecision(attempt *framework.Attempt, begin time.Time) {
 	case attempt.Chosen == nil:
 		status = "Unschedulable"
 	}
-	metrics.extensionPointDuration.WithLabelValues("Filter", status, p.name).Observe(attempt.FilterTook.Seconds())
+	took := metrics.extensionPointDuration
+	took.WithLabelValues("Filter", status, p.SchedulerName).Observe(attempt.FilterTook.Seconds())
 	if attempt.ScoreTook > 0 {
-		metrics.extensionPointDuration.WithLabelValues("Score", "Success", p.name).Observe(attempt.ScoreTook.Seconds())
+		took.WithLabelValues("Score", "Success", p.SchedulerName).Observe(attempt.ScoreTook.Seconds())
 	}
-}
-
-// observePlugin records how long one plugin took.
-func (p *profile) observePlugin(plugin, point, status string, took time.Duration) {
-	p.metrics.pluginDuration.WithLabelValues(plugin, point, status).Observe(took.Seconds())
-}
-
-// observe records how long a plugin took after the scheduling cycle, in attempts that are sampled.
-func (c *bindingCycle) observe(plugin, point string, begin time.Time, err error) {
-	if !c.sampled {
-		return
-	}
-	status := "Error"
-	if st := rejection(err); err == nil || st != nil {
-		status = framework.StatusName(st)
-	}
-	c.observePlugin(plugin, point, status, time.Since(begin))
 }
 
 // measurePermitWait records how long a pod waited on Permit plugins.
-func (c *bindingCycle) measurePermitWait(st *framework.Status, err error, begin time.Time) {
+func (p *profile) measurePermitWait(st *framework.Status, err error, begin time.Time) {
 	result := framework.StatusName(st)
 	if st == nil && err != nil {
 		result = "Error"
 	}
-	c.metrics.permitWait.WithLabelValues(result).Observe(time.Since(begin).Seconds())
+	p.metrics.permitWait.WithLabelValues(result).Observe(time.Since(begin).Seconds())
 }
 
 // measure records how long the plugins of an extension point took.
@@ -250,11 +226,12 @@ func (p *profile) measure(point string, run func() error) error {
 	err := run()
 	status := "Success"
 	switch {
-	case errors.Is(err, errNoNomination), rejection(err) != nil:
+	case errors.Is(err, errNoNomination), framework.Rejection(err) != nil:
 		status = "Unschedulable"
 	case err != nil:
 		status = "Error"
 	}
-	p.metrics.extensionPointDuration.WithLabelValues(point, status, p.name).Observe(time.Since(begin).Seconds())
+	took := time.Since(begin).Seconds()
+	p.metrics.extensionPointDuration.WithLabelValues(point, status, p.SchedulerName).Observe(took)
 	return err
 }

@@ -22,8 +22,8 @@ func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
 		s.clearNomination(pod.Pod)
 		return
 	}
-	before := s.cache.Nominated(pod.Pod.UID)
-	s.cache.Nominate(pod, node)
+	before := s.core.Cache.Nominated(pod.Pod.UID)
+	s.core.Cache.Nominate(pod, node)
 	if !s.known(pod) { // it was deleted during the calls of extenders
 		s.clearNomination(pod.Pod)
 		return
@@ -36,12 +36,12 @@ func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
 // clearNomination removes a pod's nomination. Unless the pod is on that node, other pods can use the resources that
 // were kept for it.
 func (s *Scheduler) clearNomination(pod *corev1.Pod) {
-	node := s.cache.Unnominate(pod.UID)
+	node := s.core.Cache.Unnominate(pod.UID)
 	if node == "" {
 		return
 	}
 	s.evictions.Forget(pod.UID) // the pod no longer waits for them
-	if at, _ := s.cache.Where(pod.UID); at != node {
+	if at, _ := s.core.Cache.Where(pod.UID); at != node {
 		s.resourcesFreed(pod, node)
 	}
 }
@@ -49,7 +49,7 @@ func (s *Scheduler) clearNomination(pod *corev1.Pod) {
 // resourcesFreed reports to the queue that a pod no longer uses resources of a node.
 func (s *Scheduler) resourcesFreed(pod *corev1.Pod, node string) {
 	s.evictions.VictimGone(pod.UID)
-	view := s.cache.NodeView(node)
+	view := s.core.Cache.NodeView(node)
 	s.queue.OnEvent(framework.Event{Kinds: framework.AssignedPodDelete, OldPod: pod, NodeView: view})
 	if view == nil {
 		return
@@ -76,7 +76,7 @@ func (s *Scheduler) evictionsDone(pod *corev1.Pod, err error) {
 		s.queue.Activate(pod.UID)
 		return
 	}
-	view := s.cache.NodeView(s.cache.Nominated(pod.UID))
+	view := s.core.Cache.NodeView(s.core.Cache.Nominated(pod.UID))
 	if view == nil {
 		return
 	}
@@ -90,13 +90,13 @@ func (s *Scheduler) evictionsDone(pod *corev1.Pod, err error) {
 // writeExpectedNode writes the node of a pod whose binding may take long to status.nominatedNodeName, as kube-scheduler
 // does: for other programs, and for a scheduler that takes over meanwhile. The API server clears it with the binding.
 func (s *Scheduler) writeExpectedNode(ctx context.Context, c *bindingCycle) {
-	pod := c.pod.Pod
-	if pod.Status.NominatedNodeName == c.node {
+	pod := c.Pod.Pod
+	if pod.Status.NominatedNodeName == c.Node {
 		return
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
-		"status":   map[string]any{"nominatedNodeName": c.node},
+		"status":   map[string]any{"nominatedNodeName": c.Node},
 	})
 	if err != nil {
 		return // no value here can fail to encode
@@ -105,12 +105,12 @@ func (s *Scheduler) writeExpectedNode(ctx context.Context, c *bindingCycle) {
 		metav1.PatchOptions{}, "status")
 	if err != nil {
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			s.log.Warn("cannot write the expected node of a pod", "pod", pod.Namespace+"/"+pod.Name, "node", c.node,
+			s.log.Warn("cannot write the expected node of a pod", "pod", pod.Namespace+"/"+pod.Name, "node", c.Node,
 				"err", err)
 		}
 		return
 	}
-	written := *c.pod
+	written := *c.Pod
 	written.Pod = now // if the binding fails, the report is a patch of this version
-	c.pod = &written
+	c.Pod = &written
 }

@@ -187,8 +187,8 @@ func TestRoomOfATriedGroup(t *testing.T) {
 		cluster.bring(schedtest.Pod("waits", schedtest.Requests("3", "")))
 		cluster.bring(schedtest.Pod("large", schedtest.Requests("5", "")))
 		during.do = func() { cluster.gone("old") }
-		cluster.add(gang("g", 2), schedtest.Pod("g-0", inGroup("g"), schedtest.Requests("2", "")))
-		cluster.bring(schedtest.Pod("g-1", inGroup("g"), schedtest.Requests("3", "")))
+		cluster.add(schedtest.Gang("g", 2), schedtest.Pod("g-0", schedtest.InGroup("g"), schedtest.Requests("2", "")))
+		cluster.bring(schedtest.Pod("g-1", schedtest.InGroup("g"), schedtest.Requests("3", "")))
 		time.Sleep(soon)
 		cluster.tried("the group gave its room back", "waits", 2, "node-1")
 		cluster.tried("the group gave its room back", "large", 1, "")

@@ -15,24 +15,19 @@ import (
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	policylisters "k8s.io/client-go/listers/policy/v1"
 
 	"keelson/api/gates"
 	"keelson/client"
-	"keelson/client/everykind"
 	"keelson/event"
 	"keelson/scheduler/config"
+	"keelson/scheduler/core"
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
-	"keelson/scheduler/plugins"
-	"keelson/scheduler/policy"
-	"keelson/scheduler/policy/objects"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
+	"keelson/scheduler/source"
 	"keelson/scheduler/state"
 )
 
@@ -66,28 +61,20 @@ type Scheduler struct {
 	metrics         *metrics
 	client          kubernetes.Interface
 	profiles        map[string]*profile
-	cache           *state.Cache
+	core            *core.Core
+	source          *source.Source
 	evictions       *preempt.Evictions
-	conditions      groupWrites   // of pod groups
-	groups          *state.Groups // nil: the feature gate is off
+	conditions      groupWrites // of pod groups
 	queue           *lanes
 	extenders       *extender.Set
 	cycleLock       sync.Mutex  // held during a scheduling cycle; see extenderlane.go
 	extenderLock    sync.Mutex  // held during an attempt of the extender lane
 	extenderGroups  *groupQueue // pod groups for that lane
-	defaultSelector *defaultSelector
-	pdbLister       policylisters.PodDisruptionBudgetLister // nil: the server has none
-	informers       informers.SharedInformerFactory
-	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin watches a custom resource
 	writeJobs       chan func(context.Context)
-	storage         *plugins.Storage
-	activePolicies  policy.Set                 // policies of the API
-	policies        *objects.Follower          // nil: no profile uses them, or there is no client
-	deviceTracker   *dynamicresources.Tracker  // nil: no profile has the plugin
-	deviceSearcher  *dynamicresources.Searcher // nil: likewise
-	bindingCycles   sync.WaitGroup             // those on goroutines of their own
-	waitingBindings waitingBindings            // the same, by pod
-	waitingPods     framework.WaitingPods      // those that wait for Permit
+	deviceSearcher  *dynamicresources.Searcher
+	bindingCycles   sync.WaitGroup        // those on goroutines of their own
+	waitingBindings waitingBindings       // the same, by pod
+	waitingPods     framework.WaitingPods // those that wait for Permit
 	log             *slog.Logger
 }
 
@@ -108,36 +95,34 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Parallelism == 0 {
 		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
 	}
-	scheduler := &Scheduler{
-		cfg:             cfg,
-		client:          cfg.Client.Interface,
-		cache:           state.NewCache(),
-		evictions:       preempt.NewEvictions(),
-		defaultSelector: &defaultSelector{},
-		writeJobs:       make(chan func(context.Context), writers),
-		extenderGroups:  newGroupQueue(),
-		log:             cfg.Log,
-		metrics:         processMetrics(),
+	s := &Scheduler{
+		cfg:            cfg,
+		client:         cfg.Client.Interface,
+		source:         source.New(cfg.Client, cfg.Log),
+		evictions:      preempt.NewEvictions(),
+		writeJobs:      make(chan func(context.Context), writers),
+		extenderGroups: newGroupQueue(),
+		log:            cfg.Log,
+		metrics:        processMetrics(),
 	}
-	if cfg.Gates.GenericWorkload {
-		scheduler.groups = state.NewGroups()
-	}
-	scheduler.informers = everykind.Informers(cfg.Client, client.Scope{})
-	scheduler.storage = plugins.NewStorage(scheduler.client)
 	var err error
-	if scheduler.extenders, err = extender.New(cfg.Configuration.Extenders, scheduler.log); err != nil {
+	if s.extenders, err = extender.New(cfg.Configuration.Extenders, s.log); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
-	if err := scheduler.makeProfiles(); err != nil {
+	s.deviceSearcher = s.newDeviceSearcher()
+	if s.core, err = s.newCore(); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
+	}
+	s.profiles = map[string]*profile{}
+	for name, p := range s.core.Profiles() {
+		s.profiles[name] = &profile{Profile: p, metrics: s.metrics}
 	}
 	var wants func(*corev1.Pod) bool
-	if scheduler.extenders != nil {
-		wants = scheduler.extenders.Interested
+	if s.extenders != nil {
+		wants = s.extenders.Interested
 	}
-	scheduler.policies = scheduler.newPolicies()
-	scheduler.queue = newLanes(scheduler.queueConfig(), wants)
-	return scheduler, nil
+	s.queue = newLanes(s.queueConfig(), wants)
+	return s, nil
 }
 
 // Run schedules pods until ctx is done. It calls ready once the cluster's state is known and pods are being scheduled
@@ -153,7 +138,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer s.queue.Close()
 	defer s.extenders.Close()
 	defer processMetrics().add(s)()
-	wait, err := s.watch(ctx)
+	wait, err := s.source.Start(ctx, s.core, s.changes())
 	if err != nil {
 		return err
 	}
@@ -164,9 +149,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	for range writers {
 		wg.Go(func() { s.runWriter(ctx) })
 	}
-	if s.policies != nil {
-		wg.Go(func() { s.policies.Report(ctx) })
-	}
+	wg.Go(func() { s.source.Report(ctx) })
 	defer cancel() // before waiting for the writers and informers
 	if s.cfg.LeaderElect {
 		ready()
@@ -185,7 +168,7 @@ func (s *Scheduler) loop(ctx context.Context) {
 		wg.Go(func() { s.extenderLoop(ctx) })
 		wg.Go(func() { s.extenderGroupLoop(ctx) })
 	}
-	if s.deviceSearcher != nil {
+	if s.source.UsesDevices() {
 		wg.Go(func() { s.deviceSearcher.Run(ctx) })
 	}
 	for {

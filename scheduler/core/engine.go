@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package core decides where pods go. Its Engine is a function from a pod and a snapshot of the cluster to an attempt:
-// it has no client and no clock but for measuring, and no goroutine of it outlives a call. The scheduling loop and the
-// simulation of whatif call it. It never changes the snapshot.
 package core
 
 import (

@@ -79,6 +79,15 @@ func NewStatus(plugin string, code Code, reasons ...string) *Status {
 // refusal of the pod.
 func (s *Status) Error() string { return strings.Join(s.Reasons, ", ") }
 
+// Rejection returns the status with which a plugin refused a pod; nil: err is another error.
+func Rejection(err error) *Status {
+	var st *Status
+	if errors.As(err, &st) && st.Code != Failed {
+		return st
+	}
+	return nil
+}
+
 // Plugin describes a plugin: what it does at each extension point. A nil function means that it does nothing there. The
 // functions that run on the scheduling loop (all before PreBind) must be quick and must not block.
 type Plugin struct {

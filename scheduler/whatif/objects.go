@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package whatif
 
 import (
 	"context"
@@ -79,7 +79,7 @@ func kindOf(obj runtime.Object) (k *kind.Kind, leads bool) {
 
 // admit makes of an object what the API server would: its defaults are set, and an invalid one is refused.
 func (t *simulation) admit(obj kind.Object) error {
-	spec := manifestKinds[reflect.TypeOf(obj)].of(t.s.cfg.Gates)
+	spec := manifestKinds[reflect.TypeOf(obj)].of(t.gates)
 	if obj.GetName() == "" {
 		obj.SetName(strings.TrimRight(obj.GetGenerateName(), "-."))
 	}
@@ -149,14 +149,14 @@ func (t *simulation) addManifest(ctx context.Context, w *Manifest, list []schedu
 
 // addDependency adds an object of a kind that other objects of the manifest refer to, unless it exists.
 func (t *simulation) addDependency(obj kind.Object) error {
-	cs := t.s.informers.Core().V1()
+	cs := t.source.Informers.Core().V1()
 	switch o := obj.(type) {
 	case *schedulingv1.PriorityClass:
 		if t.classes[o.Name] == nil {
 			t.addPriorityClass(o)
 		}
 	case *storagev1.StorageClass:
-		_, err := addNew(t.s.informers.Storage().V1().StorageClasses().Informer(), o)
+		_, err := addNew(t.source.Informers.Storage().V1().StorageClasses().Informer(), o)
 		return err
 	case *corev1.PersistentVolume:
 		o.Status.Phase = corev1.VolumeAvailable // the controller says so at once
@@ -172,7 +172,7 @@ func (t *simulation) addDependency(obj kind.Object) error {
 	case *corev1.Namespace:
 		isNew, err := addNew(cs.Namespaces().Informer(), o)
 		if isNew {
-			t.s.cache.SetNamespace(o.Name, o.Labels)
+			t.core.Cache.SetNamespace(o.Name, o.Labels)
 		}
 		return err
 	}

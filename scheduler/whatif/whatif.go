@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+// Package whatif answers where pods would go, without changing anything: it reads the cluster's state once, lets the
+// core of the scheduler decide on that copy, and adds, drains and removes nodes and pods in it. `keelson whatif` asks
+// it. It never sends a write, and runs neither queue nor binding cycle.
+package whatif
 
 import (
 	"cmp"
@@ -8,22 +11,25 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
+	"keelson/api/gates"
 	"keelson/event"
+	"keelson/scheduler/core"
+	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
-	"keelson/scheduler/plugins"
+	"keelson/scheduler/source"
 	"keelson/scheduler/state"
 )
 
-// MaxWhatIf bounds the scheduling attempts of one question.
-const MaxWhatIf = 10000
+// Max bounds the scheduling attempts of one question.
+const Max = 10000
 
 // Question is what to try on a copy of a cluster's state.
 type Question struct {
@@ -67,36 +73,26 @@ type Answer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// WhatIf runs the scheduler's plugins on a copy of the cluster state that cfg.Client reads now. It sends only read
+// Ask runs the scheduler's plugins on a copy of the cluster state that cfg.Client reads now. It sends only read
 // requests; a Reader enforces that. It calls extenders to filter and score nodes, and for nothing else.
-func WhatIf(ctx context.Context, cfg Config, question *Question) (*Answer, error) {
-	cfg.Gates.GenericWorkload = serves(cfg.Client, plugins.PodGroups)
-	scheduler, err := New(cfg)
+func Ask(ctx context.Context, cfg Config, question *Question) (*Answer, error) {
+	t, err := newSimulation(cfg)
 	if err != nil {
 		return nil, err
 	}
-	scheduler.useOwnMetrics()
-	defer scheduler.queue.Close()
-	defer scheduler.extenders.Close()
-	pending, err := scheduler.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
+	defer t.extenders.Close()
+	pending, err := t.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase",
 			string(corev1.PodPending))).String()})
 	if err != nil {
 		return nil, fmt.Errorf("list pending pods: %w", err)
 	}
-	classes, err := scheduler.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	classes, err := t.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list priority classes: %w", err)
 	}
-	if err := scheduler.readOnce(ctx, question.Reader); err != nil {
+	if err := t.read(ctx, question.Reader); err != nil {
 		return nil, err
-	}
-	t := &simulation{
-		s:              scheduler,
-		answer:         &Answer{},
-		limits:         map[string]*namespaceLimits{},
-		classes:        map[string]*int32{},
-		claimTemplates: map[string]*resourcev1.ResourceClaimTemplate{},
 	}
 	if question.Reader != nil && question.Reader.policies.Load() {
 		t.note("SchedulingPolicies do not count: they may not be read")
@@ -135,36 +131,14 @@ func (t *simulation) noteGroups() {
 		"or none does, nor the preemption by a group as a whole (" + list + ")")
 }
 
-// readOnce fills the caches and ends the watches. It returns an error at once if a resource is forbidden.
-func (s *Scheduler) readOnce(ctx context.Context, r *Reader) error {
-	following, stop := context.WithCancelCause(ctx)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop(nil)
-	if r != nil {
-		wg.Go(func() {
-			select {
-			case err := <-r.forbidden:
-				stop(err)
-			case <-following.Done():
-			}
-		})
-	}
-	ended, err := s.watch(following)
-	if err != nil {
-		return err
-	}
-	if following.Err() != nil {
-		err = fmt.Errorf("read the cluster's state: %w", context.Cause(following))
-	}
-	stop(nil)
-	ended()
-	return err
-}
-
-// simulation is one run of WhatIf.
+// simulation is one run of Ask.
 type simulation struct {
-	s       *Scheduler
+	core      *core.Core
+	source    *source.Source
+	client    kubernetes.Interface
+	extenders *extender.Set
+	gates     gates.On
+
 	answer  *Answer
 	work    []task
 	created int // pods
@@ -199,7 +173,7 @@ type task struct {
 
 func (t *simulation) add(pod *corev1.Pod, why, of string) {
 	t.created++
-	t.s.groups.AddPod(pod)
+	t.core.Groups.AddPod(pod)
 	t.work = append(t.work, task{
 		pod:      pod,
 		workload: of,
@@ -211,17 +185,17 @@ func (t *simulation) add(pod *corev1.Pod, why, of string) {
 // changeNodes adds, drains and removes nodes.
 func (t *simulation) changeNodes(question *Question) error {
 	for _, n := range question.Add {
-		if t.s.cache.Refresh().Node(n.Name) != nil {
+		if t.core.Cache.Refresh().Node(n.Name) != nil {
 			return fmt.Errorf("there is a node %s already", n.Name)
 		}
-		t.s.cache.SetNode(n)
+		t.core.Cache.SetNode(n)
 	}
 	if len(question.Drain) > 0 {
 		t.readPDBs()
 		t.drained = map[string]bool{}
 	}
 	for _, name := range question.Drain {
-		n := t.s.cache.Refresh().Node(name)
+		n := t.core.Cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to drain", name)
 		}
@@ -229,21 +203,21 @@ func (t *simulation) changeNodes(question *Question) error {
 		pods := slices.Clone(n.Pods)
 		node := n.Node.DeepCopy()
 		node.Spec.Unschedulable = true
-		t.s.cache.SetNode(node)
+		t.core.Cache.SetNode(node)
 		if err := t.removePods(pods, "leaves "+name, drained); err != nil {
 			return err
 		}
 	}
 	t.notePDBs(question.Drain)
 	for _, name := range question.Remove {
-		n := t.s.cache.Refresh().Node(name)
+		n := t.core.Cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to remove", name)
 		}
 		if err := t.removePods(slices.Clone(n.Pods), "leaves "+name, removed); err != nil {
 			return err
 		}
-		t.s.cache.RemoveNode(name)
+		t.core.Cache.RemoveNode(name)
 	}
 	return nil
 }
@@ -270,8 +244,8 @@ func (t *simulation) removePods(pods []*state.PodInfo, why string, by cause) err
 		if by == drained {
 			t.countEviction(info.Pod)
 		}
-		t.s.cache.RemovePod(info.Pod.UID)
-		t.s.groups.RemovePod(info.Pod)
+		t.core.Cache.RemovePod(info.Pod.UID)
+		t.core.Groups.RemovePod(info.Pod)
 		switch {
 		case by == removed && (mirror || daemon): // it goes with its node
 		case mirror:
@@ -311,8 +285,8 @@ func (t *simulation) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("try pods: %w", err)
 		}
-		if tried++; tried > MaxWhatIf {
-			return fmt.Errorf("more than %d attempts are too many for one what-if", MaxWhatIf)
+		if tried++; tried > Max {
+			return fmt.Errorf("more than %d attempts are too many for one what-if", Max)
 		}
 		at := 0
 		for i := range t.work {
@@ -326,7 +300,7 @@ func (t *simulation) run(ctx context.Context) error {
 			return err
 		}
 	}
-	t.answer.Nodes = len(t.s.cache.Refresh().Nodes)
+	t.answer.Nodes = len(t.core.Cache.Refresh().Nodes)
 	return nil
 }
 
@@ -345,7 +319,7 @@ func priority(p *corev1.Pod) int32 {
 func (t *simulation) try(ctx context.Context, it *task) error {
 	pod := it.pod
 	out := it.outcome("")
-	profile := t.s.profile(pod)
+	profile := t.core.Profile(pod)
 	switch {
 	case profile == nil:
 		out.Reason = fmt.Sprintf("it waits for the scheduler %q", pod.Spec.SchedulerName)
@@ -357,13 +331,13 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 		return nil
 	}
 	if key, ok := state.GroupOf(pod); ok {
-		if t.s.groups != nil && !it.daemon {
+		if t.core.Groups != nil && !it.daemon {
 			return t.tryGroup(ctx, it)
 		}
 		t.grouped = append(t.grouped, key.String())
 	}
 	info := state.NewPodInfo(pod)
-	attempt := t.decide(ctx, profile.engine, t.s.cache, info, nil)
+	attempt := t.decide(ctx, profile.Engine, t.core.Cache, info, nil)
 	if it.daemon && len(attempt.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"},
 		attempt.Refused[0].Status.Plugin) {
 		return nil // the DaemonSet would not create it
@@ -375,8 +349,8 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 		}
 	}
 	if attempt.Chosen == nil && attempt.Failed == nil && len(attempt.Snapshot.Nodes) > 0 {
-		attempt.PostFilterMessage = profile.wouldPreempt(attempt)
-		for _, name := range t.s.extenders.Preempting(pod) {
+		attempt.PostFilterMessage = wouldPreempt(profile, attempt)
+		for _, name := range t.extenders.Preempting(pod) {
 			t.note(name + " is not called to choose victims")
 		}
 	}
@@ -388,47 +362,34 @@ func (t *simulation) try(ctx context.Context, it *task) error {
 				return err
 			}
 		}
-		attempt = t.decide(ctx, profile.engine, t.s.cache, info, nil)
+		attempt = t.decide(ctx, profile.Engine, t.core.Cache, info, nil)
 	}
 	if attempt.Chosen == nil {
 		out.Reason = out.Decision.Message
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
 	}
-	return t.assume(ctx, profile, attempt, out)
-}
-
-// assume assumes a pod on the chosen node and runs Reserve.
-func (t *simulation) assume(ctx context.Context, p *profile, a *framework.Attempt, out Outcome) error {
-	info := a.Pod
-	pod := a.Pod.Pod
-	out.Node = a.Chosen.Name
-	if err := t.s.cache.Assume(info, out.Node); err != nil {
-		return fmt.Errorf("place pod %s: %w", info.Key, err)
-	}
-	t.s.groups.Assume(pod)
-	for _, r := range p.reserve {
-		if err := r.Reserve(ctx, a.Cycle, info, a.Chosen); err != nil {
-			out.Node = ""
-			out.Reason = err.Error()
-			t.s.cache.Forget(pod.UID)
-			t.s.groups.Forget(pod)
-			break
-		}
-	}
-	if out.Node != "" {
-		t.allocateClaims(pod)
-	}
-	t.answer.Outcomes = append(t.answer.Outcomes, out)
+	t.assume(ctx, attempt, out)
 	return nil
 }
 
+// assume assumes a pod on the chosen node and runs Reserve.
+func (t *simulation) assume(ctx context.Context, a *framework.Attempt, out Outcome) {
+	if err := t.core.Assume(ctx, t.core.NewPlacement(a), a.Chosen, nil); err != nil {
+		out.Reason = err.Error()
+	} else {
+		out.Node = a.Chosen.Name
+		t.allocateClaims(a.Pod.Pod)
+	}
+	t.answer.Outcomes = append(t.answer.Outcomes, out)
+}
+
 // wouldPreempt sets a.Preemption to the victims that the pod would preempt, or returns why there are none.
-func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
+func wouldPreempt(p *core.Profile, a *framework.Attempt) (why string) {
 	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
 		return ""
 	}
-	for _, post := range p.postFilter {
+	for _, post := range p.PostFilter {
 		if post.Victims != nil {
 			preemption, why := post.Victims(a)
 			if a.Preemption = preemption; preemption == nil {

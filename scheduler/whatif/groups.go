@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package whatif
 
 import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
@@ -16,13 +15,13 @@ import (
 	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
-	"keelson/scheduler/queue"
+	"keelson/scheduler/source"
 	"keelson/scheduler/state"
 )
 
 // groupSimulation is the attempt for a pod group in a simulation.
 type groupSimulation struct {
-	*groupAttempt
+	*core.Group
 	simulation *simulation
 	tasks      []task
 	decisions  map[types.UID]*event.Decision
@@ -30,11 +29,11 @@ type groupSimulation struct {
 
 // addGroup adds a pod group of a manifest, unless it exists.
 func (t *simulation) addGroup(podGroup *schedulingv1beta1.PodGroup) error {
-	if t.s.groups == nil {
-		return fmt.Errorf("pod group %s/%s: %w", podGroup.Namespace, podGroup.Name, errNoGroups)
+	if t.core.Groups == nil {
+		return fmt.Errorf("pod group %s/%s: %w", podGroup.Namespace, podGroup.Name, source.ErrNoGroups)
 	}
-	key := keyOf(podGroup)
-	if known := t.s.groups.Get(key); known.Object != nil {
+	key := source.KeyOf(podGroup)
+	if known := t.core.Groups.Get(key); known.Object != nil {
 		return nil
 	}
 	podGroup = podGroup.DeepCopy()
@@ -42,13 +41,13 @@ func (t *simulation) addGroup(podGroup *schedulingv1beta1.PodGroup) error {
 	if podGroup.Spec.Priority == nil {
 		podGroup.Spec.Priority = t.classes[podGroup.Spec.PriorityClassName]
 	}
-	t.s.groups.SetObject(key, podGroup)
+	t.core.Groups.SetObject(key, podGroup)
 	return nil
 }
 
 // groupNotReady returns why a group is not tried yet; empty: it is tried.
 func (t *simulation) groupNotReady(key state.GroupKey) string {
-	switch g := t.s.groups.Get(key); {
+	switch g := t.core.Groups.Get(key); {
 	case g.Object == nil:
 		return fmt.Sprintf("it waits for the pod group %s", key.Name)
 	case g.Object.Spec.SchedulingPolicy.Gang != nil && g.Pods < g.MinCount():
@@ -65,7 +64,7 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*event.Decision{}}
 	t.work = slices.DeleteFunc(t.work, func(o task) bool {
 		of, _ := state.GroupOf(o.pod)
-		with := of == key && !o.daemon && len(o.pod.Spec.SchedulingGates) == 0 && t.s.profile(o.pod) != nil
+		with := of == key && !o.daemon && len(o.pod.Spec.SchedulingGates) == 0 && t.core.Profile(o.pod) != nil
 		if with {
 			q.tasks = append(q.tasks, o)
 		}
@@ -77,12 +76,12 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 		}
 		return nil
 	}
-	q.newAttempt(ctx, key)
-	if q.err = q.check(); q.err == nil {
-		q.placeAll(ctx)
+	q.newAttempt(ctx)
+	if q.Check(); q.Err == nil {
+		q.PlaceAgain(ctx)
 	}
 	var preemption *framework.Preemption
-	if q.err == nil && q.status != nil {
+	if q.Err == nil && q.Status != nil {
 		if preemption = q.choosePreemption(ctx); preemption != nil {
 			for _, v := range preemption.Victims {
 				if err := t.removePods([]*state.PodInfo{v},
@@ -90,7 +89,7 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 					return err
 				}
 			}
-			q.placeAll(ctx)
+			q.PlaceAgain(ctx)
 		}
 	}
 	q.addOutcomes(preemption)
@@ -98,83 +97,66 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 }
 
 // newAttempt creates the attempt.
-func (q *groupSimulation) newAttempt(ctx context.Context, key state.GroupKey) {
-	simulation := q.simulation
-	p := q.simulation.s.profile(q.tasks[0].pod)
-	q.groupAttempt = &groupAttempt{
-		s:          simulation.s,
-		profile:    p,
-		key:        key,
-		start:      time.Now(),
-		laneEngine: p.engine,
-	}
+func (q *groupSimulation) newAttempt(ctx context.Context) {
+	pods := make([]*state.PodInfo, len(q.tasks))
 	for i := range q.tasks {
-		q.members = append(q.members,
-			&member{it: &queue.Item{QueuedPod: framework.QueuedPod{Pod: state.NewPodInfo(q.tasks[i].pod)}}})
+		pods[i] = state.NewPodInfo(q.tasks[i].pod)
 	}
-	q.group = simulation.s.groups.Get(key)
-	q.decideFunc = func(pod *state.PodInfo) *framework.Attempt {
-		at := simulation.decide(ctx, q.laneEngine, simulation.s.cache, pod, q.isMember)
-		q.decisions[pod.Pod.UID] = simulation.explain(at)
-		return at
-	}
-	q.dryRunFunc = func(copied *groupDryRun, ctx context.Context, pod *state.PodInfo) *framework.Attempt {
-		return simulation.decide(ctx, copied.engine, copied.cache, pod, nil)
-	}
+	q.Group = q.simulation.core.NewGroup(pods, q)
 }
 
-// placeAll gives nodes to the group's pods. If the group cannot be placed none has one afterwards.
-func (q *groupSimulation) placeAll(ctx context.Context) {
-	for _, m := range q.members { // of an earlier try
-		m.chosenNode = ""
-		m.message = ""
-		m.refusedBy = nil
-	}
-	q.group = q.s.groups.Get(q.key)
-	q.scheduled = q.group.Scheduled
-	q.remaining = len(q.members)
-	q.status = nil
-	q.place(ctx)
-	if q.err != nil || q.status != nil {
-		q.unreserveAll(ctx)
-	}
-	q.s.cache.EndTentative()
+// Decide implements core.Placer.
+func (q *groupSimulation) Decide(ctx context.Context, at int) *framework.Attempt {
+	pod := q.Members[at].Pod
+	attempt := q.simulation.decide(ctx, q.Profile.Engine, q.simulation.core.Cache, pod, q.IsMember)
+	q.decisions[pod.Pod.UID] = q.simulation.explain(attempt)
+	return attempt
+}
+
+// Assume implements core.Placer.
+func (q *groupSimulation) Assume(ctx context.Context, _ int, p *core.Placement, node *state.NodeInfo) error {
+	return q.simulation.core.Assume(ctx, p, node, nil)
+}
+
+// DecideIn implements core.Placer.
+func (q *groupSimulation) DecideIn(ctx context.Context, copied *core.DryRun, pod *state.PodInfo) *framework.Attempt {
+	return q.simulation.decide(ctx, copied.Engine, copied.Cache, pod, nil)
 }
 
 // choosePreemption returns the victims that the group would preempt; nil: none, and q.message says why.
 func (q *groupSimulation) choosePreemption(ctx context.Context) *framework.Preemption {
-	for _, post := range q.postFilter {
+	for _, post := range q.Profile.PostFilter {
 		if post.GroupVictims == nil {
 			continue
 		}
-		preemption, why := post.GroupVictims(q.postFilterInput(ctx))
+		preemption, why := post.GroupVictims(q.Preemption(ctx))
 		if preemption != nil {
 			return preemption
 		}
-		q.message = why
+		q.Nominate(nil, why)
 	}
 	return nil
 }
 
 // addOutcomes adds the outcomes of the pods.
 func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
-	for i, member := range q.members {
+	for i, member := range q.Members {
 		out := q.tasks[i].outcome("")
-		decision := q.decisions[member.it.Pod.Pod.UID]
-		if member.binding != nil {
-			out.Node = member.binding.node
-			q.simulation.allocateClaims(member.it.Pod.Pod)
+		decision := q.decisions[member.Pod.Pod.UID]
+		if member.Placement != nil {
+			out.Node = member.Placement.Node
+			q.simulation.allocateClaims(member.Pod.Pod)
 		} else {
-			out.Reason = q.messageOf(member)
+			out.Reason = q.ReasonFor(member)
 		}
 		if decision != nil {
-			decision.PodGroup = q.summary(member)
-			if member.binding == nil {
+			decision.PodGroup = q.Summary(member)
+			if member.Placement == nil {
 				decision.Chosen = ""
 				decision.Scores = nil
 				decision.Tied = 0
 			}
-			if member.binding != nil && preemption != nil { // only for one pod of the group
+			if member.Placement != nil && preemption != nil { // only for one pod of the group
 				decision.Preemption = explain.Preemption(preemption)
 				preemption = nil
 			}
@@ -201,13 +183,18 @@ func (t *simulation) explain(a *framework.Attempt) *event.Decision {
 	return explain.Decision(a, 1, 0)
 }
 
+// interested reports whether an extender is interested in a pod.
+func (t *simulation) interested(pod *corev1.Pod) bool {
+	return t.extenders != nil && t.extenders.Interested(pod)
+}
+
 // decide makes the attempt for one pod. It calls extenders to filter and score nodes, which changes nothing; one that
 // fails is left out.
 func (t *simulation) decide(
 	ctx context.Context, engine *core.Engine, cache *state.Cache, pod *state.PodInfo,
 	ignoreNominated func(*state.PodInfo) bool,
 ) *framework.Attempt {
-	if !t.s.extendersInterested(pod.Pod) {
+	if !t.interested(pod.Pod) {
 		return engine.Decide(pod, cache.Refresh(), ignoreNominated)
 	}
 	at := engine.FindFeasible(pod, cache.Refresh(), ignoreNominated)
@@ -218,7 +205,7 @@ func (t *simulation) decide(
 	for i, n := range at.Feasible {
 		nodes[i] = n.Node
 	}
-	results, failed := t.s.extenders.FilterAndPrioritize(ctx, pod.Pod, nodes)
+	results, failed := t.extenders.FilterAndPrioritize(ctx, pod.Pod, nodes)
 	if failed != nil {
 		if !slices.Contains(t.failedExtenders, failed.Plugin) {
 			t.failedExtenders = append(t.failedExtenders, failed.Plugin)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package whatif
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (t *simulation) readLimits(ctx context.Context, namespace string) error {
 	}
 	l := &namespaceLimits{}
 	t.limits[namespace] = l
-	core := t.s.client.CoreV1()
+	core := t.client.CoreV1()
 	ranges, err := core.LimitRanges(namespace).List(ctx, metav1.ListOptions{})
 	if err == nil {
 		l.ranges = ranges.Items

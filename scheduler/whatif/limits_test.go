@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package whatif_test
 
 import (
 	"fmt"
@@ -17,28 +17,40 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
+	"keelson/scheduler/config"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/whatif"
 )
 
 // asked is the answer to a question, as text: what becomes of each pod, who is lost, and the notes.
-func asked(t *testing.T, c *fake.Clientset, manifest string, configure func(*scheduler.Config)) string {
+func asked(t *testing.T, c *fake.Clientset, manifest string, configure func(*whatif.Config)) string {
 	t.Helper()
-	wanted, err := scheduler.ReadManifest(strings.NewReader(manifest), "")
+	wanted, err := whatif.ReadManifest(strings.NewReader(manifest), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}
+	cfg := whatif.Config{Client: &client.Client{Interface: c}, Parallelism: 1}
 	configure(&cfg)
-	answer, err := scheduler.WhatIf(t.Context(), cfg, &scheduler.Question{Manifest: wanted})
+	answer, err := whatif.Ask(t.Context(), cfg, &whatif.Question{Manifest: wanted})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return inWords(answer)
 }
 
+// configured has the scheduler read a configuration, given in YAML.
+func configured(text string) func(*whatif.Config) {
+	return func(c *whatif.Config) {
+		var err error
+		if c.Configuration, err = config.Read("test", []byte("apiVersion: kubescheduler.config.k8s.io/v1\n"+
+			"kind: KubeSchedulerConfiguration\n"+text), nil); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // inWords is an answer as text.
-func inWords(answer *scheduler.Answer) string {
+func inWords(answer *whatif.Answer) string {
 	var out []string
 	for _, o := range answer.Outcomes {
 		text := o.Name + ": " + o.Why + " -> " + o.Node
@@ -84,7 +96,7 @@ func TestWhatIfLetsIn(t *testing.T) {
 		}},
 	}
 	node := schedtest.Node("a", schedtest.Allocatable(corev1.ResourceCPU, "8"))
-	none := func(*scheduler.Config) {}
+	none := func(*whatif.Config) {}
 	want := "web-0: new -> a\nweb-1: new -> a\nweb-2: new -> is not created: exceeded quota: few, requested: " +
 		"requests.cpu=1, used: requests.cpu=2500m, limited: requests.cpu=3"
 	if got := asked(t, clienttest.New(node, quota, lr), deployment(3, ""), none); got != want {
@@ -136,7 +148,7 @@ func TestWhatIfPreempts(t *testing.T) {
 	}
 	manifest := deployment(1, ", nodeSelector: {pool: a}, priority: 100")
 	manifest = strings.Replace(manifest, "image: i", "image: i, resources: {requests: {cpu: 4}}", 1)
-	got := asked(t, clienttest.New(objs...), manifest, func(*scheduler.Config) {})
+	got := asked(t, clienttest.New(objs...), manifest, func(*whatif.Config) {})
 	want := "agent-a: preempted on a by default/web-0 -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) " +
 		"didn't satisfy plugin(s) [NodeAffinity]."
 	if !strings.HasPrefix(got, want) ||
@@ -145,7 +157,7 @@ func TestWhatIfPreempts(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	got = asked(t, clienttest.New(objs...), manifest,
-		with(nil, "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))
+		configured("profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]"))
 	want = "web-0: new -> 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node " +
 		"affinity/selector."
 	if got != want {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package whatif
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ func (t *simulation) addClaims(obj kind.Object) error {
 	case *corev1.PersistentVolumeClaim:
 		return t.addClaim(o)
 	case *appsv1.StatefulSet:
-		for i := range min(replicas(o.Spec.Replicas), MaxWhatIf) {
+		for i := range min(replicas(o.Spec.Replicas), Max) {
 			for j := range o.Spec.VolumeClaimTemplates {
 				c := o.Spec.VolumeClaimTemplates[j].DeepCopy()
 				c.Name = fmt.Sprintf("%s-%s-%d", c.Name, o.Name, firstOrdinal(o)+i)
@@ -46,7 +46,7 @@ func (t *simulation) addClaim(claim *corev1.PersistentVolumeClaim) error {
 	if claim.Spec.StorageClassName == nil {
 		claim.Spec.StorageClassName = t.defaultClass()
 	}
-	informer := t.s.informers.Core().V1().PersistentVolumeClaims().Informer()
+	informer := t.source.Informers.Core().V1().PersistentVolumeClaims().Informer()
 	// GetByKey of an informer's store returns no error
 	if _, exists, _ := informer.GetStore().GetByKey(claim.Namespace + "/" + claim.Name); exists {
 		return nil
@@ -61,7 +61,7 @@ func (t *simulation) addClaim(claim *corev1.PersistentVolumeClaim) error {
 
 // defaultClass returns the default storage class; nil: there is none.
 func (t *simulation) defaultClass() *string {
-	for _, o := range t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
+	for _, o := range t.source.Informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
 		if c, ok := o.(*storagev1.StorageClass); ok &&
 			c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
 			return &c.Name
@@ -128,7 +128,7 @@ func (t *simulation) claimTemplate(
 	if template, known := t.claimTemplates[key]; known {
 		return template, nil
 	}
-	template, err := t.s.client.ResourceV1().ResourceClaimTemplates(namespace).Get(ctx, name, metav1.GetOptions{})
+	template, err := t.client.ResourceV1().ResourceClaimTemplates(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		t.note("no claims are made by the template " + key + ": " + err.Error())
@@ -142,9 +142,9 @@ func (t *simulation) claimTemplate(
 
 // addDeviceClaim adds a ResourceClaim, unless it exists.
 func (t *simulation) addDeviceClaim(c *resourcev1.ResourceClaim) error {
-	isNew, err := addNew(t.s.informers.Resource().V1().ResourceClaims().Informer(), c)
-	if isNew && t.s.deviceTracker != nil {
-		t.s.setClaim(nil, c)
+	isNew, err := addNew(t.source.Informers.Resource().V1().ResourceClaims().Informer(), c)
+	if isNew && t.source.UsesDevices() {
+		t.source.Devices.ClaimChanged(nil, c)
 	}
 	return err
 }
@@ -152,10 +152,10 @@ func (t *simulation) addDeviceClaim(c *resourcev1.ResourceClaim) error {
 // allocateClaims gives the claims of a pod that has a node the devices that Reserve has assumed, as PreBind would write
 // it: other pods may share them.
 func (t *simulation) allocateClaims(pod *corev1.Pod) {
-	store := t.s.informers.Resource().V1().ResourceClaims().Informer().GetStore()
+	store := t.source.Informers.Resource().V1().ResourceClaims().Informer().GetStore()
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil || name == nil || t.s.deviceTracker == nil {
+		if err != nil || name == nil || !t.source.UsesDevices() {
 			continue
 		}
 		o, _, _ := store.GetByKey(pod.Namespace + "/" + *name) // GetByKey of an informer's store returns no error
@@ -163,7 +163,7 @@ func (t *simulation) allocateClaims(pod *corev1.Pod) {
 		if !ok {
 			continue
 		}
-		if allocation := t.s.deviceTracker.Assumed(resourceClaim.UID); allocation != nil {
+		if allocation := t.source.Devices.Assumed(resourceClaim.UID); allocation != nil {
 			resourceClaim = resourceClaim.DeepCopy()
 			resourceClaim.Status.Allocation = allocation
 			resourceClaim.Status.ReservedFor = append(
@@ -172,7 +172,7 @@ func (t *simulation) allocateClaims(pod *corev1.Pod) {
 					Name:     pod.Name,
 					UID:      pod.UID,
 				})
-			t.s.deviceTracker.RecordWritten(resourceClaim)
+			t.source.Devices.RecordWritten(resourceClaim)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func (t *simulation) allocateClaims(pod *corev1.Pod) {
 // renewClaims gives a pod that is created again claims of its own in place of those that were generated for the one
 // before: that end with it.
 func (t *simulation) renewClaims(old, again *corev1.Pod) error {
-	volumes := t.s.informers.Core().V1().PersistentVolumeClaims().Informer().GetStore()
+	volumes := t.source.Informers.Core().V1().PersistentVolumeClaims().Informer().GetStore()
 	for i := range again.Spec.Volumes {
 		if again.Spec.Volumes[i].Ephemeral == nil {
 			continue
@@ -204,10 +204,10 @@ func (t *simulation) renewClaims(old, again *corev1.Pod) error {
 			return fmt.Errorf("renew claim %s: %w", claim.Name, err)
 		}
 	}
-	devices := t.s.informers.Resource().V1().ResourceClaims().Informer().GetStore()
+	devices := t.source.Informers.Resource().V1().ResourceClaims().Informer().GetStore()
 	for _, s := range old.Status.ResourceClaimStatuses {
 		again.Status.ResourceClaimStatuses = append(again.Status.ResourceClaimStatuses, s)
-		if s.ResourceClaimName == nil || t.s.deviceTracker == nil {
+		if s.ResourceClaimName == nil || !t.source.UsesDevices() {
 			continue
 		}
 		// GetByKey of an informer's store returns no error
@@ -225,7 +225,7 @@ func (t *simulation) renewClaims(old, again *corev1.Pod) error {
 		if err := devices.Update(c); err != nil {
 			return fmt.Errorf("renew claim %s: %w", c.Name, err)
 		}
-		t.s.setClaim(was, c)
+		t.source.Devices.ClaimChanged(was, c)
 	}
 	return nil
 }
@@ -235,8 +235,8 @@ func (t *simulation) bindsLate(c *corev1.PersistentVolumeClaim) bool {
 	if c.Spec.StorageClassName == nil {
 		return false
 	}
-	// it returns no error
-	o, _, _ := t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().GetByKey(*c.Spec.StorageClassName)
+	classes := t.source.Informers.Storage().V1().StorageClasses().Informer().GetStore()
+	o, _, _ := classes.GetByKey(*c.Spec.StorageClassName) // it returns no error
 	class, ok := o.(*storagev1.StorageClass)
 	return ok && class.VolumeBindingMode != nil &&
 		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer

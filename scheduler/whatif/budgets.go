@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package whatif
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ type drainedPDB struct {
 
 // readPDBs prepares the budgets for countEviction.
 func (t *simulation) readPDBs() {
-	for _, b := range t.s.listPDBs() {
+	for _, b := range t.source.Budgets() {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil {
 			continue // it covers no pods

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package whatif_test
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/whatif"
 )
 
 const wanted = `
@@ -59,24 +59,24 @@ func TestWhatIf(t *testing.T) {
 	}
 	tests := []struct {
 		name     string
-		question scheduler.Question
+		question whatif.Question
 		manifest string
 		want     string // "pod: why -> node", in the order of attempts; then what is lost
 	}{
 		{
 			"preempts",
-			scheduler.Question{},
+			whatif.Question{},
 			wanted,
 			"web-0: new -> a; web-1: new -> a; waits: pending -> ; agent-a: new -> a; cheap-1: preempted on a by " +
 				"default/web-0 -> ",
 		},
 		{
-			"drain", scheduler.Question{Drain: []string{"b"}}, "", "cheap-2: leaves b -> a; cheap-1: preempted on a " +
+			"drain", whatif.Question{Drain: []string{"b"}}, "", "cheap-2: leaves b -> a; cheap-1: preempted on a " +
 				"by default/cheap-2 -> ; waits: pending -> ; lost alone",
 		},
 		{
 			"remove and add",
-			scheduler.Question{
+			whatif.Question{
 				Remove: []string{"a"},
 				Add:    []*corev1.Node{schedtest.Node("added-1"), schedtest.Node("added-2")},
 			},
@@ -88,11 +88,11 @@ func TestWhatIf(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			clientset := clienttest.New(state()...)
 			var err error
-			if tc.question.Manifest, err = scheduler.ReadManifest(strings.NewReader(tc.manifest), ""); err != nil {
+			if tc.question.Manifest, err = whatif.ReadManifest(strings.NewReader(tc.manifest), ""); err != nil {
 				t.Fatal(err)
 			}
-			answer, err := scheduler.WhatIf(t.Context(),
-				scheduler.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}, &tc.question)
+			answer, err := whatif.Ask(t.Context(),
+				whatif.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}, &tc.question)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,12 +134,12 @@ func TestWhatIfNotesGroups(t *testing.T) {
 		objs = append(objs, p)
 	}
 	ask := func(objs ...runtime.Object) []string {
-		answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{
+		answer, err := whatif.Ask(t.Context(), whatif.Config{
 			Client: &client.Client{
 				Interface: clienttest.New(objs...),
 			},
 			Parallelism: 1,
-		}, &scheduler.Question{})
+		}, &whatif.Question{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,37 +172,37 @@ func TestWhatIfRefuses(t *testing.T) {
 		"{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {contaners: []}}": `unknown field "spec.contaners"`,
 		strings.Repeat("#", 9<<20):                                                "more than 8388608 bytes",
 	} {
-		if _, err := scheduler.ReadManifest(strings.NewReader(manifest), ""); err == nil ||
+		if _, err := whatif.ReadManifest(strings.NewReader(manifest), ""); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	ask := func(q scheduler.Question, manifest string) error {
+	ask := func(q whatif.Question, manifest string) error {
 		var err error
-		if q.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
+		if q.Manifest, err = whatif.ReadManifest(strings.NewReader(manifest), ""); err != nil {
 			t.Fatal(err)
 		}
-		_, err = scheduler.WhatIf(t.Context(),
-			scheduler.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
+		_, err = whatif.Ask(t.Context(),
+			whatif.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
 		return err
 	}
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]%s}"
 	for want, err := range map[string]error{
-		"no node x to drain":     ask(scheduler.Question{Drain: []string{"x"}}, ""),
-		"no node x to remove":    ask(scheduler.Question{Remove: []string{"x"}}, ""),
-		"a node a already":       ask(scheduler.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""),
-		"no priority class gold": ask(scheduler.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
-		"has spec.nodeName":      ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
-		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: "+
+		"no node x to drain":     ask(whatif.Question{Drain: []string{"x"}}, ""),
+		"no node x to remove":    ask(whatif.Question{Remove: []string{"x"}}, ""),
+		"a node a already":       ask(whatif.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""),
+		"no priority class gold": ask(whatif.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
+		"has spec.nodeName":      ask(whatif.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
+		"more than 10000 pods": ask(whatif.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: "+
 			"r}\nspec: {replicas: 2000000000, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: "+
 			"b}}, spec: {containers: [{name: c, image: i}]}}}"),
 		`Pod "p" is invalid: [spec.containers[0].name: Required value, spec.containers[0].image`: ask(
-			scheduler.Question{}, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{}]}"),
+			whatif.Question{}, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{}]}"),
 		`Job.batch "" is invalid: metadata.name: Required value: name or generateName is required`: ask(
-			scheduler.Question{},
+			whatif.Question{},
 			"apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, "+
 				"image: i}]}}}"),
-		"selector` does not match template `labels`": ask(scheduler.Question{},
+		"selector` does not match template `labels`": ask(whatif.Question{},
 			strings.Replace(deployment(1, ""), "labels: {app: web}", "labels: {app: wob}", 1)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -220,10 +220,10 @@ func TestWhatIfSkips(t *testing.T) {
 		"apiVersion: x.example/v1\nkind: Policy\n---\napiVersion: x.example/v1\nkind: Job\n---\n"
 	const want = "web-0: new -> a\nnot counted: 1 ConfigMap, 1 Job.x.example, 2 Policies.x.example"
 	if got := asked(t, clienttest.New(schedtest.Node("a")), others+deployment(1, ""),
-		func(*scheduler.Config) {}); got != want {
+		func(*whatif.Config) {}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if _, err := scheduler.ReadManifest(strings.NewReader(others), ""); err == nil ||
+	if _, err := whatif.ReadManifest(strings.NewReader(others), ""); err == nil ||
 		!strings.Contains(err.Error(), "it has 1 ConfigMap, 1 Job.x.example, 2 Pol") {
 		t.Errorf("nothing leads to pods: %v", err)
 	}
@@ -242,7 +242,7 @@ func TestReadOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = scheduler.NewReader().Wrap(answering{}).RoundTrip(rq)
+		_, err = whatif.NewReader().Wrap(answering{}).RoundTrip(rq)
 		if passed := errors.Is(err, errors.ErrUnsupported); passed != (method == http.MethodGet) {
 			t.Errorf("%s passed: %v (%v)", method, passed, err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package whatif_test
 
 import (
 	"slices"
@@ -14,8 +14,8 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/whatif"
 )
 
 // TestWhatIfDrainNotesBudgets: a drain notes the budgets that allow fewer disruptions now than it needs, and no others.
@@ -57,18 +57,18 @@ func TestWhatIfDrainNotesBudgets(t *testing.T) {
 		elsewhere,
 	}
 	for _, tt := range []struct {
-		question scheduler.Question
+		question whatif.Question
 		want     []string
 	}{
-		{scheduler.Question{Drain: []string{"a"}}, nil},
+		{whatif.Question{Drain: []string{"a"}}, nil},
 		{
-			scheduler.Question{Drain: []string{"b", "a", "b"}},
+			whatif.Question{Drain: []string{"b", "a", "b"}},
 			[]string{
 				"PodDisruptionBudget default/web would hold up the drain: disruptions allowed now: 2, its pods: 2 on " +
 					"a, 1 on b",
 			},
 		},
-		{scheduler.Question{Remove: []string{"a", "b"}}, nil},
+		{whatif.Question{Remove: []string{"a", "b"}}, nil},
 	} {
 		c := clienttest.New(objs...)
 		c.Resources = []*metav1.APIResourceList{
@@ -79,8 +79,8 @@ func TestWhatIfDrainNotesBudgets(t *testing.T) {
 				},
 			},
 		}
-		answer, err := scheduler.WhatIf(t.Context(),
-			scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tt.question)
+		answer, err := whatif.Ask(t.Context(),
+			whatif.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tt.question)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +109,8 @@ func TestWhatIfDrainGivesNoHintToUncordon(t *testing.T) {
 		{"another node is cordoned", []runtime.Object{a, cordoned}, "uncordon z"},
 	} {
 		objs := append(tt.objs, schedtest.Pod("p", schedtest.On("a"), schedtest.Requests("2", ""), ofSet))
-		for _, objs := range [][]runtime.Object{objs, append(members("g", 1, "2"), append(objs, gang("g", 1))...)} {
-			_, answer := whatIf(t, scheduler.Question{Drain: []string{"a"}}, "", nil, objs...)
+		for _, objs := range [][]runtime.Object{objs, append(schedtest.Members("g", 1, "2"), append(objs, schedtest.Gang("g", 1))...)} {
+			_, answer := whatIf(t, whatif.Question{Drain: []string{"a"}}, "", nil, objs...)
 			if len(answer.Outcomes) == 0 {
 				t.Errorf("%s: no pod was tried", tt.what)
 			}

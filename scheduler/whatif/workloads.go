@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package whatif
 
 import (
 	"context"
@@ -185,13 +185,13 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 	}
 	var pods []*corev1.Pod
 	if workload.daemon {
-		for _, n := range t.s.cache.Refresh().Nodes {
+		for _, n := range t.core.Cache.Refresh().Nodes {
 			pod := workload.pod(n.Name)
 			pin(&pod.Spec, n.Name)
 			pods = append(pods, pod)
 		}
 	}
-	for i := range min(workload.count, MaxWhatIf+1) {
+	for i := range min(workload.count, Max+1) {
 		pod := workload.pod(strconv.Itoa(workload.first + i))
 		if workload.ordinal != nil {
 			workload.ordinal(pod, workload.first+i)
@@ -204,10 +204,10 @@ func (t *simulation) addPodsOf(ctx context.Context, obj kind.Object) error {
 // addOwner adds the controller of a workload's pods, by whose selector they spread by default.
 func (t *simulation) addOwner(w *workload) (err error) {
 	w.owner.SetUID("owner-of-" + w.meta.UID)
-	apps := t.s.informers.Apps().V1()
+	apps := t.source.Informers.Apps().V1()
 	switch o := w.owner.(type) {
 	case *corev1.ReplicationController:
-		_, err = addNew(t.s.informers.Core().V1().ReplicationControllers().Informer(), o)
+		_, err = addNew(t.source.Informers.Core().V1().ReplicationControllers().Informer(), o)
 	case *appsv1.ReplicaSet:
 		_, err = addNew(apps.ReplicaSets().Informer(), o)
 	case *appsv1.StatefulSet:
@@ -250,8 +250,8 @@ func (w *workload) pod(suffix string) *corev1.Pod {
 
 // addPods adds pods of a workload ("Deployment/web"; empty: of none).
 func (t *simulation) addPods(ctx context.Context, pods []*corev1.Pod, of string, daemon bool) error {
-	if len(t.work)+len(pods) > MaxWhatIf {
-		return fmt.Errorf("more than %d pods are too many for one what-if", MaxWhatIf)
+	if len(t.work)+len(pods) > Max {
+		return fmt.Errorf("more than %d pods are too many for one what-if", Max)
 	}
 	for _, pod := range pods {
 		if err := t.complete(pod); err != nil {

@@ -1,50 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package whatif_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/whatif"
 )
 
 // whatIf asks a question of a server with pod groups. The answer: "pod: why -> node" of each, sorted, with the reasons
 // of those that have none.
-func whatIf(t *testing.T, question scheduler.Question, manifest string, configure func(
-	*scheduler.Config,
+func whatIf(t *testing.T, question whatif.Question, manifest string, configure func(
+	*whatif.Config,
 ), objs ...runtime.Object,
-) (outcomes string, answer *scheduler.Answer) {
+) (outcomes string, answer *whatif.Answer) {
 	t.Helper()
 	clientset := clienttest.New(objs...)
-	clientset.Resources = []*metav1.APIResourceList{{
-		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(),
-		APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
-	}}
-	cfg := scheduler.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}
+	schedtest.ServeGroups(clientset)
+	cfg := whatif.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}
 	if configure != nil {
 		configure(&cfg)
 	}
 	var err error
-	if question.Manifest, err = scheduler.ReadManifest(strings.NewReader(manifest), ""); err != nil {
+	if question.Manifest, err = whatif.ReadManifest(strings.NewReader(manifest), ""); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err = scheduler.WhatIf(t.Context(), cfg, &question); err != nil {
+	if answer, err = whatif.Ask(t.Context(), cfg, &question); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
@@ -60,9 +55,12 @@ func whatIf(t *testing.T, question scheduler.Question, manifest string, configur
 	return strings.Join(out, "; "), answer
 }
 
+func low(name, node, cpu string, o ...schedtest.PodOption) *corev1.Pod {
+	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Requests(cpu, ""))...)
+}
+
 // TestWhatIfGroups: all pods of a gang that are needed get nodes, or none does; room is made for the whole gang.
 func TestWhatIfGroups(t *testing.T) {
-	before := counted(t)
 	high := schedtest.Priority(100)
 	ofSet := func(p *corev1.Pod) {
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "cheap", Controller: new(true)}}
@@ -77,36 +75,36 @@ func TestWhatIfGroups(t *testing.T) {
 		victims  int
 	}{
 		{
-			"a gang that fits", "", append(members("g", 2, "3"), gang("g", 2), n1, n2),
+			"a gang that fits", "", append(schedtest.Members("g", 2, "3"), schedtest.Gang("g", 2), n1, n2),
 			"g-0: pending -> n1; g-1: pending -> n2|g-0: pending -> n2; g-1: pending -> n1", 0,
 		},
 		{
-			"a gang that does not", "", append(members("g", 2, "3"), gang("g", 2), n1),
+			"a gang that does not", "", append(schedtest.Members("g", 2, "3"), schedtest.Gang("g", 2), n1),
 			"g-0: pending -> pod group is unschedulable, minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, " +
 				"pod group preemption: No preemption victims found for incoming preemptor; g-1: pending -> 0/1 nodes " +
 				"are available: 1 Insufficient cpu.", 0,
 		},
 		{
-			"too few pods", "", append(members("g", 2, "3"), gang("g", 3), n1, n2),
+			"too few pods", "", append(schedtest.Members("g", 2, "3"), schedtest.Gang("g", 3), n1, n2),
 			"g-0: pending -> it waits for 1 more pods of group g (2 of 3); g-1: pending -> it waits for 1 more pods " +
 				"of group g (2 of 3)", 0,
 		},
-		{"no group", "", append(members("g", 1, "3"), n1), "g-0: pending -> it waits for the pod group g", 0},
+		{"no group", "", append(schedtest.Members("g", 1, "3"), n1), "g-0: pending -> it waits for the pod group g", 0},
 		{
 			"pods that are placed already count", "",
-			append(members("g", 2, "3"), gang("g", 2), n1,
-				schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), inGroup("g"))),
+			append(schedtest.Members("g", 2, "3"), schedtest.Gang("g", 2), n1,
+				schedtest.Pod("g-here", schedtest.On("n1"), schedtest.Requests("1", ""), schedtest.InGroup("g"))),
 			"g-0: pending -> n1; g-1: pending -> 0/1 nodes are available: 1 Insufficient cpu.", 0,
 		},
 		{
-			"it makes room", "", append(members("g", 2, "3", high), important(gang("g", 2), 100), n1, n2,
+			"it makes room", "", append(schedtest.Members("g", 2, "3", high), schedtest.Important(schedtest.Gang("g", 2), 100), n1, n2,
 				low("cheap", "n1", "2", ofSet), low("small", "n2", "1")),
 			"cheap: preempted on n1 by group default/g -> 0/2 nodes are available: 2 Insufficient cpu. preemption: " +
 				"0/2 nodes are available: 2 No preemption victims found for incoming pod.; g-0: pending -> n1; g-1: " +
 				"pending -> n2", 1,
 		},
 		{
-			"it makes room for all or for nobody", "", append(members("g", 3, "3", high), important(gang("g", 3), 100),
+			"it makes room for all or for nobody", "", append(schedtest.Members("g", 3, "3", high), schedtest.Important(schedtest.Gang("g", 3), 100),
 				n1, n2, low("cheap", "n1", "2", ofSet)),
 			"", 0,
 		},
@@ -122,7 +120,7 @@ func TestWhatIfGroups(t *testing.T) {
 			0,
 		},
 	} {
-		got, answer := whatIf(t, scheduler.Question{}, tt.manifest, nil, tt.objs...)
+		got, answer := whatIf(t, whatif.Question{}, tt.manifest, nil, tt.objs...)
 		victims := 0
 		placed := 0
 		for _, o := range answer.Outcomes {
@@ -141,9 +139,6 @@ func TestWhatIfGroups(t *testing.T) {
 			t.Errorf("%s: %d victims, want %d; notes %q", tt.what, victims, tt.victims, answer.Notes)
 		}
 	}
-	if after := counted(t); !maps.Equal(before, after) {
-		t.Errorf("questions count in the scheduler's metrics: %v, before %v", after, before)
-	}
 }
 
 // TestWhatIfAsksExtenders: extenders refuse and score, and are never asked to bind; one that fails is left out, with a
@@ -159,9 +154,9 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 			return answer(d)
 		}
 	}
-	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+	url := schedtest.ExtenderAt(t, map[string]func(context.Context, *json.Decoder) any{
 		"filter": counting("filter", func(d *json.Decoder) any {
-			return refuseNodes(map[string]string{"n1": "too hot"})(t.Context(), d)
+			return schedtest.RefuseNodes(map[string]string{"n1": "too hot"})(t.Context(), d)
 		}),
 		"score": counting("score", func(*json.Decoder) any {
 			return extenderv1.HostPriorityList{{Host: "n3", Score: 10}}
@@ -174,19 +169,19 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 	})
 	objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), schedtest.Node("n3"), schedtest.Pod("p",
 		schedtest.Requests("3", ""))}
-	group := append(members("g", 2, "3"), gang("g", 2))
-	answers := with(nil,
+	group := append(schedtest.Members("g", 2, "3"), schedtest.Gang("g", 2))
+	answers := configured(
 		fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 9, bindVerb: "+
 			"bind, preemptVerb: preempt}]", url))
-	if got, a := whatIf(t, scheduler.Question{}, "", answers, objs...); got != "p: pending -> n3" || len(a.Notes) > 0 {
+	if got, a := whatIf(t, whatif.Question{}, "", answers, objs...); got != "p: pending -> n3" || len(a.Notes) > 0 {
 		t.Errorf("%s, notes %q", got, a.Notes)
 	}
-	if got, _ := whatIf(t, scheduler.Question{}, "", answers,
+	if got, _ := whatIf(t, whatif.Question{}, "", answers,
 		append(group, objs[:3]...)...); got != "g-0: pending -> n2; g-1: pending -> n3" &&
 		got != "g-0: pending -> n3; g-1: pending -> n2" {
 		t.Errorf("a group: %s", got)
 	}
-	_, a := whatIf(t, scheduler.Question{}, "", answers, objs[0], objs[3])
+	_, a := whatIf(t, whatif.Question{}, "", answers, objs[0], objs[3])
 	if want := []string{"extender " + url + " is not called to choose victims"}; !slices.Equal(a.Notes, want) {
 		t.Errorf("notes %q, want %q", a.Notes, want)
 	}
@@ -195,8 +190,8 @@ func TestWhatIfAsksExtenders(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 	mu.Unlock()
-	fails := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: broken}]", url))
-	got, a := whatIf(t, scheduler.Question{}, "", fails,
+	fails := configured(fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: broken}]", url))
+	got, a := whatIf(t, whatif.Question{}, "", fails,
 		append(objs[:1:1], objs[3], schedtest.Pod("q", schedtest.Requests("1", "")))...)
 	want := "the answer is without extender " + url + ": broken: the extender returned an error: out of order"
 	if got != "p: pending -> n1; q: pending -> n1" || !slices.Equal(a.Notes, []string{want}) {

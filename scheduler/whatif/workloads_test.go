@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package whatif_test
 
 import (
 	"slices"
@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/whatif"
 )
 
 // withSpec is an object of a kind, in YAML.
@@ -95,7 +95,7 @@ func TestWhatIfKinds(t *testing.T) {
 		},
 	} {
 		if got := asked(t, clienttest.New(schedtest.Node("a")), tt.manifest,
-			func(*scheduler.Config) {}); got != tt.want {
+			func(*whatif.Config) {}); got != tt.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", tt.what, got, tt.want)
 		}
 	}
@@ -168,11 +168,11 @@ func TestWhatIfDependencies(t *testing.T) {
 			"p: new -> b",
 		},
 	} {
-		if got := asked(t, clienttest.New(tt.objs...), tt.manifest, func(*scheduler.Config) {}); got != tt.want {
+		if got := asked(t, clienttest.New(tt.objs...), tt.manifest, func(*whatif.Config) {}); got != tt.want {
 			t.Errorf("%s: got\n%s\nwant\n%s", tt.what, got, tt.want)
 		}
 	}
-	_, err := scheduler.ReadManifest(strings.NewReader(local), "")
+	_, err := whatif.ReadManifest(strings.NewReader(local), "")
 	if err == nil || !strings.Contains(err.Error(), "the manifest leads to no pods, it has 1 StorageClass") {
 		t.Errorf("only a storage class: %v", err)
 	}
@@ -203,7 +203,7 @@ func TestWhatIfSpreads(t *testing.T) {
 	} {
 		want := []string{"web-0: new -> a\nweb-1: new -> b", "web-0: new -> b\nweb-1: new -> a"}
 		if got := asked(t, clienttest.New(slices.Concat(zones, tt.objs)...), deployment(2, tt.more),
-			func(*scheduler.Config) {}); !slices.Contains(want, got) {
+			func(*whatif.Config) {}); !slices.Contains(want, got) {
 			t.Errorf("%s: got\n%s\nwant one on each node", tt.what, got)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package whatif_test
 
 import (
 	"strings"
@@ -14,8 +14,8 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/whatif"
 )
 
 func gpuNode(name string) []runtime.Object {
@@ -34,17 +34,17 @@ func gpuNode(name string) []runtime.Object {
 func askedOf(t *testing.T, objs []runtime.Object, manifest string, drain ...string) string {
 	t.Helper()
 	c := clienttest.New(objs...)
-	serveDevices(&client.Client{Interface: c})
-	wanted, err := scheduler.ReadManifest(strings.NewReader(manifest), "")
+	schedtest.ServeDevices(c)
+	wanted, err := whatif.ReadManifest(strings.NewReader(manifest), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{
+	answer, err := whatif.Ask(t.Context(), whatif.Config{
 		Client: &client.Client{
 			Interface: c,
 		},
 		Parallelism: 1,
-	}, &scheduler.Question{Manifest: wanted, Drain: drain})
+	}, &whatif.Question{Manifest: wanted, Drain: drain})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestWhatIfDevices(t *testing.T) {
 			Namespace: "default",
 			Name:      "own",
 		},
-		Spec: resourcev1.ResourceClaimTemplateSpec{Spec: gpu("x").Spec},
+		Spec: resourcev1.ResourceClaimTemplateSpec{Spec: schedtest.GPU("x").Spec},
 	}
 	objs := append(gpuNode("a"), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, own)
 	for _, tt := range []struct{ what, manifest, want string }{
@@ -101,7 +101,7 @@ func TestWhatIfRenewsClaims(t *testing.T) {
 	name := "p-gpu"
 	class := "local"
 	pod := schedtest.Pod("p", schedtest.On("a"),
-		wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("one")}), func(p *corev1.Pod) {
+		schedtest.Wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: new("one")}), func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: new(true)}}
 			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}}
 			p.Spec.Volumes = []corev1.Volume{
@@ -114,7 +114,7 @@ func TestWhatIfRenewsClaims(t *testing.T) {
 			}
 		})
 	owner := []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
-	claim := gpu(name)
+	claim := schedtest.GPU(name)
 	claim.OwnerReferences = owner
 	claim.Status = resourcev1.ResourceClaimStatus{
 		Allocation: &resourcev1.AllocationResult{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package source
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
@@ -20,15 +19,13 @@ import (
 // syncGracePeriod is how long informers may take to sync before the scheduler checks which do not, and why.
 const syncGracePeriod = 2 * time.Second
 
-// waitForSync waits until the informers of factory and the handlers have synced. factory also has the informers that
-// plugins requested. A plugin may request a kind that the server does not have: its informer never syncs, and is not
+// waitForSync waits until the informers and the handlers have synced. Among the informers are those that plugins
+// requested. A plugin may request a kind that the server does not have: its informer never syncs, and is not
 // waited for.
-func (s *Scheduler) waitForSync(
-	ctx context.Context, factory informers.SharedInformerFactory, handlers []cache.DoneChecker,
-) error {
+func (s *Source) waitForSync(ctx context.Context, handlers []cache.DoneChecker) error {
 	grace, cancel := context.WithTimeout(ctx, syncGracePeriod)
 	defer cancel()
-	for of, ok := range factory.WaitForCacheSyncWithContext(grace).Synced {
+	for of, ok := range s.Informers.WaitForCacheSyncWithContext(grace).Synced {
 		obj, is := reflect.TypeAssert[runtime.Object](reflect.New(of.Elem()))
 		if ok || !is {
 			continue
@@ -39,7 +36,7 @@ func (s *Scheduler) waitForSync(
 				kinds[0].GroupVersion().String())
 			continue
 		}
-		handlers = append(handlers, factory.InformerFor(obj, nil).HasSyncedChecker())
+		handlers = append(handlers, s.Informers.InformerFor(obj, nil).HasSyncedChecker())
 		if ctx.Err() == nil {
 			s.log.Info("the scheduler waits for an informer to sync", "type", of.Elem().String())
 		}
@@ -51,7 +48,7 @@ func (s *Scheduler) waitForSync(
 }
 
 // absent reports whether discovery works and lists no resource of gv for which is returns true.
-func (s *Scheduler) absent(gv schema.GroupVersion, is func(resource, kind string) bool) bool {
+func (s *Source) absent(gv schema.GroupVersion, is func(resource, kind string) bool) bool {
 	if !s.serves(corev1.SchemeGroupVersion, "pods") {
 		return false // discovery does not work
 	}
