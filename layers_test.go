@@ -49,6 +49,33 @@ var mayImport = map[string][]string{
 	"test":   {"cluster", "lib"},
 }
 
+// inside is the plan of the packages inside a room: which may import which of the same room. The root of the room, "",
+// is on top. A package not listed may not exist.
+var inside = map[string]map[string][]string{
+	"scheduler": {
+		"state":            {},
+		"framework":        {"state"},
+		"queue":            {"framework", "state"},
+		"preempt":          {"framework", "state"},
+		"extender":         {"framework", "state"},
+		"dynamicresources": {"framework", "state"},
+		"policy":           {"framework", "state"},
+		"plugins":          {"framework", "policy", "state"},
+		"explain":          {"framework", "plugins", "state"},
+		"config":           {"framework", "plugins", "policy"},
+		"core":             {"config", "framework", "plugins", "preempt", "state"}, // decides: no client, no clock, no goroutine
+		"source":           {"core", "dynamicresources", "framework", "plugins", "policy", "state"},
+		"loop": {
+			"config", "core", "dynamicresources", "explain", "extender", "framework", "plugins", "preempt", "queue",
+			"source", "state",
+		},
+		"whatif": {
+			"config", "core", "dynamicresources", "explain", "extender", "framework", "plugins", "preempt", "source",
+			"state",
+		},
+	},
+}
+
 // testImports are the further imports that _test.go files may make.
 var testOnly = []string{"cluster", "client"}
 
@@ -79,6 +106,66 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// TestLayersInside: the packages inside a room import each other as its plan says. Tests may import more.
+func TestLayersInside(t *testing.T) {
+	made := map[string]bool{}
+	for file, imports := range goFiles(t) {
+		room, pkg := insidePackage(filepath.Dir(file))
+		plan, planned := inside[room]
+		if !planned {
+			continue
+		}
+		allowed, ok := plan[pkg]
+		isTest := strings.HasSuffix(file, "_test.go") || strings.HasSuffix(pkg, "test")
+		if !ok && !isTest {
+			t.Errorf("%s: package %q is not in the plan of %s", file, pkg, room)
+		}
+		for _, imp := range imports {
+			other, of := insidePackage(strings.TrimPrefix(imp, "keelson/"))
+			if !strings.HasPrefix(imp, "keelson/") || other != room || of == pkg {
+				continue
+			}
+			made[room+" "+pkg+" "+of] = true
+			if !isTest && !slices.Contains(allowed, of) {
+				t.Errorf("%s imports %s: inside %s, %q may import only %q", file, imp, room, pkg, allowed)
+			}
+		}
+	}
+	for room, plan := range inside {
+		for pkg, allowed := range plan {
+			for _, other := range allowed {
+				if !made[room+" "+pkg+" "+other] {
+					t.Errorf("the plan of %s lets %q import %q, which no file does: take it out", room, pkg, other)
+				}
+			}
+		}
+	}
+}
+
+// barred are imports from which packages that only decide are kept: they could reach the API server or a log by them.
+var barred = map[string][]string{
+	"scheduler/core": {"keelson/client", "k8s.io/client-go", "log", "net"},
+}
+
+func TestDecidersImportNoClient(t *testing.T) {
+	for file, imports := range goFiles(t) {
+		for _, bad := range barred[filepath.Dir(file)] {
+			for _, imp := range imports {
+				if (imp == bad || strings.HasPrefix(imp, bad+"/")) && !strings.HasSuffix(file, "_test.go") {
+					t.Errorf("%s imports %s: its package only decides", file, imp)
+				}
+			}
+		}
+	}
+}
+
+// insidePackage splits the path of a directory into the room and the package inside it, "" for the room's root.
+func insidePackage(dir string) (room, pkg string) {
+	room, rest, _ := strings.Cut(dir, "/")
+	pkg, _, _ = strings.Cut(rest, "/")
+	return room, pkg
+}
+
 // TestPlanIsTight: each import that the plan allows is made.
 func TestPlanIsTight(t *testing.T) {
 	made := map[string]bool{}
@@ -101,6 +188,14 @@ func TestPlanIsTight(t *testing.T) {
 }
 
 func TestPlanHasNoCycle(t *testing.T) {
+	noCycle(t, mayImport)
+	for _, plan := range inside {
+		noCycle(t, plan)
+	}
+}
+
+func noCycle(t *testing.T, plan map[string][]string) {
+	t.Helper()
 	state := map[string]int{}
 	var visit func(room string, path []string)
 	visit = func(room string, path []string) {
@@ -109,13 +204,13 @@ func TestPlanHasNoCycle(t *testing.T) {
 			t.Fatalf("the plan has a cycle: %v", append(path, room))
 		case 0:
 			state[room] = 1
-			for _, next := range mayImport[room] {
+			for _, next := range plan[room] {
 				visit(next, append(path, room))
 			}
 			state[room] = 2
 		}
 	}
-	for room := range mayImport {
+	for room := range plan {
 		visit(room, nil)
 	}
 }

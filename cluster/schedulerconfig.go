@@ -29,8 +29,8 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/crd"
 	"keelson/client"
-	"keelson/scheduler"
 	schedulerconfig "keelson/scheduler/config"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/policy/objects"
 )
@@ -161,7 +161,7 @@ func applySchedulerFile(role *RoleConfig) error {
 // reloadingScheduler runs schedulers one after another: it starts a new one each time the configuration file changes. A
 // scheduler has no state that the next one needs.
 type reloadingScheduler struct {
-	cfg   scheduler.Config
+	cfg   loop.Config
 	path  string // empty: there is no file
 	files *configreload.Files
 	log   *slog.Logger
@@ -170,13 +170,13 @@ type reloadingScheduler struct {
 	lease  *coordinationv1.Lease
 
 	mu     sync.Mutex
-	next   *scheduler.Scheduler
+	next   *loop.Scheduler
 	change context.CancelFunc // ends the running scheduler
 }
 
 // newReloadingScheduler loads and checks the configuration. rejected gets a later one that is wrong; it may be nil.
 func newReloadingScheduler(
-	cfg scheduler.Config, options SchedulerOptions, rejected *configreload.Rejected,
+	cfg loop.Config, options SchedulerOptions, rejected *configreload.Rejected,
 ) (*reloadingScheduler, error) {
 	b, configuration, err := options.read()
 	if err != nil {
@@ -203,7 +203,7 @@ func newReloadingScheduler(
 func (l *reloadingScheduler) use(configuration *schedulerconfig.Configuration) error {
 	cfg := l.cfg
 	cfg.Configuration = configuration
-	s, err := scheduler.New(cfg)
+	s, err := loop.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ var schedulerReloads = sync.OnceValue(func() *prometheus.CounterVec {
 
 // schedulerCollectors are the metrics of the scheduler's role.
 func schedulerCollectors() []prometheus.Collector {
-	return append(scheduler.Collectors(), schedulerReloads())
+	return append(loop.Collectors(), schedulerReloads())
 }
 
 // reporter is the component that events about leader election name, as kube-scheduler's: the first profile.
@@ -309,7 +309,7 @@ func (l *reloadingScheduler) run(ctx context.Context, ready func()) error {
 }
 
 // begin returns the scheduler to run, and the context that ends it.
-func (l *reloadingScheduler) begin(ctx context.Context) (*scheduler.Scheduler, context.Context, error) {
+func (l *reloadingScheduler) begin(ctx context.Context) (*loop.Scheduler, context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	term, change := context.WithCancel(ctx)
@@ -318,6 +318,6 @@ func (l *reloadingScheduler) begin(ctx context.Context) (*scheduler.Scheduler, c
 	if l.next = nil; s != nil {
 		return s, term, nil
 	}
-	s, err := scheduler.New(l.cfg) // another term with the same configuration
+	s, err := loop.New(l.cfg) // another term with the same configuration
 	return s, term, err
 }

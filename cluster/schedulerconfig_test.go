@@ -26,7 +26,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
+	"keelson/scheduler/loop"
 )
 
 const schedulerHead = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -94,7 +94,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	said := make(chan string, 100)
 	rejected := &configreload.Rejected{}
 	log := slog.New(toldLog{slog.DiscardHandler, said})
-	life, err := newReloadingScheduler(scheduler.Config{Client: &client.Client{Interface: clientset}, Log: log},
+	life, err := newReloadingScheduler(loop.Config{Client: &client.Client{Interface: clientset}, Log: log},
 		SchedulerOptions{ConfigFile: path}, rejected)
 	if err != nil {
 		t.Fatal(err)

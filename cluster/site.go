@@ -26,7 +26,7 @@ import (
 	"keelson/pki"
 	"keelson/proxy"
 	"keelson/proxy/policy"
-	"keelson/scheduler"
+	"keelson/scheduler/loop"
 	"keelson/simulate"
 	"keelson/store"
 )
@@ -197,7 +197,7 @@ func (s *site) controllerConfig() controllers.Config {
 
 // scheduler returns the scheduler, which waits to become the leader where there is an election.
 func (s *site) scheduler() (run.Func, error) {
-	cfg := scheduler.Config{
+	cfg := loop.Config{
 		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion),
 		Gates:  s.cfg.Gates,
 		Marks:  s.marks,

@@ -20,7 +20,7 @@ import (
 	"keelson/client"
 	"keelson/cluster/clustertest"
 	"keelson/event"
-	"keelson/scheduler"
+	"keelson/scheduler/loop"
 )
 
 // TestTwoSchedulers: two schedulers that elect no leader try for the same pods. Each pod is bound once, keeps its node,
@@ -40,7 +40,7 @@ func TestTwoSchedulers(t *testing.T) {
 				}), s
 			},
 		})
-		second, err := scheduler.New(scheduler.Config{
+		second, err := loop.New(loop.Config{
 			Client: cluster.As("system:kube-scheduler"),
 			Marks: event.NewRecorder(func(m event.Event) {
 				if m.Step == event.StepBind {

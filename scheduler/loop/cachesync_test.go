@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 )
 
@@ -36,7 +36,7 @@ func TestKindThatTheServerHasNot(t *testing.T) {
 			return true, nil, apierrors.NewNotFound(templates.GroupResource(), "")
 		})
 		var said strings.Builder
-		cfg := scheduler.Config{
+		cfg := loop.Config{
 			Client:      &client.Client{Interface: c},
 			Log:         slog.New(slog.NewTextHandler(&said, nil)),
 			Parallelism: 1,
@@ -48,7 +48,7 @@ func TestKindThatTheServerHasNot(t *testing.T) {
 				Events: []framework.ClusterEventWithHint{{Kinds: framework.Objects, Resource: templates}},
 			}, nil
 		}})(&cfg)
-		s, err := scheduler.New(cfg)
+		s, err := loop.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

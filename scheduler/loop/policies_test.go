@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 
 	"keelson/client/clienttest"
 	"keelson/event"
-	"keelson/scheduler"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/schedtest"
 )
@@ -76,7 +76,7 @@ func TestPolicyChangesWakePods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dyn := policyServer(policyObject("ssd", 1, "node.labels['disk'] == 'ssd'", "needs an SSD"),
 			policyObject("other", 1, "true", ""))
-		cluster := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn },
+		cluster := startWith(t, func(cfg *loop.Config) { cfg.Client.Dynamic = dyn },
 			schedtest.Node("node-1", schedtest.Labels("disk", "hdd")),
 			schedtest.Pod("web", schedtest.Labelled("app", "web")), schedtest.Pod("free"), schedtest.Pod("big",
 				schedtest.Requests("1", "64Gi")),
@@ -125,7 +125,7 @@ func TestPoliciesHearOfNodes(t *testing.T) {
 		dyn := policyServer(policyObject("rack", 1,
 			"node.annotations['rack'] == 'r1' && node.status.conditions.exists(c, c.type == 'Quiet')", ""))
 		node := schedtest.Node("node-1")
-		cluster := startWith(t, func(cfg *scheduler.Config) { cfg.Client.Dynamic = dyn }, node,
+		cluster := startWith(t, func(cfg *loop.Config) { cfg.Client.Dynamic = dyn }, node,
 			schedtest.Pod("web", schedtest.Labelled("app", "web")))
 		synctest.Wait()
 		change := func(f func(*corev1.Node)) int {

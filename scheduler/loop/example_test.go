@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -19,9 +19,9 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
-	"keelson/scheduler"
 	"keelson/scheduler/config"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
@@ -108,7 +108,7 @@ func run(kubeconfig, file string) error {
 	if err != nil {
 		return err
 	}
-	s, err := scheduler.New(scheduler.Config{
+	s, err := loop.New(loop.Config{
 		Client:        c,
 		Configuration: how,
 		Plugins:       framework.Registry{"Racks": NewRacks},
@@ -155,7 +155,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	s, err := scheduler.New(scheduler.Config{
+	s, err := loop.New(loop.Config{
 		Client:        &client.Client{Interface: server},
 		Configuration: how,
 		Plugins:       framework.Registry{"Racks": NewRacks},
@@ -188,7 +188,7 @@ func TestExampleIsDocumented(t *testing.T) {
 	}
 	_, plugin, _ := strings.Cut(string(source), "// begin of the plugin in docs/scheduler.md\n\n")
 	plugin, _, ok := strings.Cut(plugin, "\n// end of the plugin in docs/scheduler.md")
-	docs, err := os.ReadFile("../docs/scheduler.md")
+	docs, err := os.ReadFile("../../docs/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}

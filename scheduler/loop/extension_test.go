@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"keelson/scheduler"
 	"keelson/scheduler/config"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
 
 // with adds plugins to the default profile, or to those of the configuration that is given in YAML.
-func with(add framework.Registry, profiles ...string) func(*scheduler.Config) {
-	return func(c *scheduler.Config) {
+func with(add framework.Registry, profiles ...string) func(*loop.Config) {
+	return func(c *loop.Config) {
 		c.Plugins = add
 		body := strings.Join(profiles, "\n")
 		if len(profiles) == 0 {

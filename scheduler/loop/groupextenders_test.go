@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"keelson/event"
-	"keelson/scheduler"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 )
 
@@ -25,13 +25,13 @@ const gpu8 = "x.io/gpu"
 
 // withGroupExtender configures the gate GenericWorkload and an extender that is interested in pods with GPUs.
 func withGroupExtender(t *testing.T, verbs map[string]func(context.Context, *json.Decoder) any, more string) func(
-	*scheduler.Config,
+	*loop.Config,
 ) {
 	t.Helper()
 	url := schedtest.ExtenderAt(t, verbs)
 	asked := with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', managedResources: [{name: %s, ignoredByScheduler: "+
 		"true}], httpTimeout: 1m, %s}]", url, gpu8, more))
-	return func(c *scheduler.Config) {
+	return func(c *loop.Config) {
 		asked(c)
 		groups(c)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/event"
-	"keelson/scheduler"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 )
 
@@ -40,10 +40,10 @@ type cluster struct {
 
 func start(t *testing.T, objs ...runtime.Object) *cluster {
 	t.Helper()
-	return startWith(t, func(*scheduler.Config) {}, objs...)
+	return startWith(t, func(*loop.Config) {}, objs...)
 }
 
-func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.Object) *cluster {
+func startWith(t *testing.T, configure func(*loop.Config), objs ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{Clientset: clienttest.New(objs...), t: t}
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -62,13 +62,13 @@ func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.
 		pod.Spec.NodeName = binding.Target.Name
 		return true, binding, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, binding.Namespace)
 	})
-	cfg := scheduler.Config{
+	cfg := loop.Config{
 		Client:      &client.Client{Interface: c.Clientset},
 		Marks:       event.NewRecorder(c.listen),
 		Parallelism: 1,
 	}
 	configure(&cfg)
-	s, err := scheduler.New(cfg)
+	s, err := loop.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

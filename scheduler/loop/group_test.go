@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -20,14 +20,14 @@ import (
 
 	"keelson/api/gates"
 	"keelson/event"
-	"keelson/scheduler"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
 
 // groups has the scheduler, and the fake server, know pod groups.
-func groups(c *scheduler.Config) {
+func groups(c *loop.Config) {
 	c.Gates = gates.All()
 	schedtest.ServeGroups(c.Client.Interface.(*fake.Clientset))
 }
@@ -319,7 +319,7 @@ func TestDeletedMidCycle(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var c *cluster
 			d := &deletes{c: &c, when: "g-1", what: gone}
-			c = startWith(t, func(cfg *scheduler.Config) {
+			c = startWith(t, func(cfg *loop.Config) {
 				with(framework.Registry{"Deletes": made(d.plugin())})(cfg)
 				groups(cfg)
 			}, schedtest.Node("n1"))

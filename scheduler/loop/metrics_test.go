@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/scheduler"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 )
 
@@ -22,7 +22,7 @@ import (
 func counted(t *testing.T) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	r.MustRegister(scheduler.Collectors()...)
+	r.MustRegister(loop.Collectors()...)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
-	"keelson/scheduler"
 	"keelson/scheduler/config"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 )
 
@@ -24,7 +24,7 @@ import (
 func withDevices(t *testing.T) *cluster {
 	t.Helper()
 	node := "a"
-	return startWith(t, func(c *scheduler.Config) { schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset)) }, schedtest.Node(node),
+	return startWith(t, func(c *loop.Config) { schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset)) }, schedtest.Node(node),
 		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}},
 		&resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"},
@@ -157,7 +157,7 @@ func TestHardSearch(t *testing.T) {
 		}
 		objs = append(objs, resourceSlice)
 	}
-	cluster := startWith(t, func(c *scheduler.Config) {
+	cluster := startWith(t, func(c *loop.Config) {
 		schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset))
 		c.Configuration = config.Default()
 		c.Configuration.Profiles[0].Args["DynamicResources"] = &configv1.DynamicResourcesArgs{

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduler gives pods their nodes. cluster runs it in process, the command `keelson scheduler` as a program of
-// its own.
+// Package loop runs the scheduler: it gives pods their nodes. cluster runs it in process, the command `keelson
+// scheduler` as a program of its own.
 //
 // The path of a pod, in Kubernetes' terms:
 //
-//	source/       informers report nodes, pods and what plugins read
+//	../source     informers report nodes, pods and what plugins read
 //	watch.go      nodes and pods go into the cache of core.Core, waiting pods and cluster events into the queue
 //	scheduler.go  the scheduling loop pops a pod
 //	attempt.go    the scheduling cycle: core.Core decides on a snapshot, a pure function; Reserve and Permit follow. A
@@ -26,4 +26,4 @@
 // It never touches a pod that names another scheduler. It writes only: bindings; the status of pods that do not fit;
 // what preemption needs (the victims' status and deletion); what plugins need (volumes and their claims, allocations
 // and reservations of ResourceClaims); the status of PodGroups and SchedulingPolicies; events; and its lease.
-package scheduler
+package loop

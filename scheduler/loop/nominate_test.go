@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package loop_test
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/event"
-	"keelson/scheduler"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 	"keelson/scheduler/state"
 )
@@ -179,7 +179,7 @@ func TestRoomOfATriedGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		during := &amidst{pod: "g-0"}
 		plugin := with(framework.Registry{"Amidst": made(during.plugin())})
-		cluster := startWith(t, func(cfg *scheduler.Config) {
+		cluster := startWith(t, func(cfg *loop.Config) {
 			groups(cfg)
 			plugin(cfg)
 		}, schedtest.Node("node-1"),
