@@ -65,48 +65,36 @@ func (p NodeResourcesFit) requestsOn(n *state.NodeInfo, requests *state.Resource
 	return &r
 }
 
-// fitWithDevices is the filter for pods that may use devices. Its result depends on DeviceClasses, so it is not
-// NodeLocal.
-type fitWithDevices struct {
-	plugin   NodeResourcesFit
-	requests *state.Resource
-}
-
-// Filter checks the requests that the node itself has to meet.
-func (f *fitWithDevices) Filter(n *state.NodeInfo) *framework.Status {
-	return (&fitFilter{requests: f.plugin.requestsOn(n, f.requests)}).Filter(n)
-}
-
 // Plugin returns the descriptor.
 func (p NodeResourcesFit) Plugin() *framework.Plugin {
+	same := framework.NodeFilter{Explain: p.explain, Distance: p.distance} // made once, not for each pod
 	return &framework.Plugin{
-		Name:      "NodeResourcesFit",
-		PreFilter: p.PreFilter,
-		PreScore:  p.PreScore,
-		Events:    p.events(),
+		Name: "NodeResourcesFit",
+		PreFilter: func(
+			_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
+		) (framework.NodeFilter, *framework.Status) {
+			f := same
+			f.Filter, f.NodeLocal = p.filter(p.requests(pod))
+			return f, nil
+		},
+		PreScore: p.PreScore,
+		Events:   p.events(),
 	}
 }
 
-// PreFilter returns the filter.
-func (p NodeResourcesFit) PreFilter(
-	_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot,
-) (framework.NodeFilter, *framework.Status) {
-	requests := p.requests(pod)
-	f := framework.NodeFilter{Explain: p.explain, Distance: p.distance}
+// filter returns the filter for a pod's requests. If devices may serve some of them, the result depends on
+// DeviceClasses, so it is not NodeLocal.
+func (p NodeResourcesFit) filter(
+	requests *state.Resource,
+) (filter func(*state.NodeInfo) *framework.Status, nodeLocal bool) {
 	if p.mayUseDevices(requests) {
-		f.Filter = (&fitWithDevices{p, requests}).Filter
-	} else {
-		f.Filter = (&fitFilter{requests: requests}).Filter
-		f.NodeLocal = true
+		return func(n *state.NodeInfo) *framework.Status { return fits(p.requestsOn(n, requests), n) }, false
 	}
-	return f, nil
+	return func(n *state.NodeInfo) *framework.Status { return fits(requests, n) }, true
 }
 
-type fitFilter struct{ requests *state.Resource }
-
-// Filter has a fast path without allocations for the common case.
-func (f *fitFilter) Filter(n *state.NodeInfo) *framework.Status {
-	a := f.requests
+// fits returns nil if the node has room for the requests. It has a fast path without allocations for the common case.
+func fits(a *state.Resource, n *state.NodeInfo) *framework.Status {
 	r := &n.Requested
 	free := &n.Allocatable
 	if int64(len(n.Pods)) < free.Pods && enough(a.MilliCPU, r.MilliCPU, free.MilliCPU) &&

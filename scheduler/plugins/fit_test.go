@@ -156,7 +156,7 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 		{"not served", plugins.NodeResourcesFit{}, schedtest.Node("n"), false},
 	} {
 		info := state.NewPodInfo(pod)
-		filter, _ := tt.plugin.PreFilter(nil, info, nil)
+		filter, _ := tt.plugin.Plugin().PreFilter(nil, info, nil)
 		if st := filter.Filter(state.NewNodeInfo(tt.node)); (st == nil) != tt.want {
 			t.Errorf("%s: %v, want a fit: %v", tt.name, st, tt.want)
 		}
