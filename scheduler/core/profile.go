@@ -65,13 +65,18 @@ func (c *Core) makePlugins(profile *config.Profile) (*framework.Profile, error) 
 		if err != nil {
 			return nil, err
 		}
+		if p == nil { // Shared lacks what it needs
+			continue
+		}
 		made[name] = p
 		of.Plugins = append(of.Plugins, framework.Weighted{Plugin: p, Weight: 1})
 	}
 	for point, list := range profile.Points {
 		at := []framework.Weighted{}
 		for _, p := range list {
-			at = append(at, framework.Weighted{Plugin: made[p.Name], Weight: p.Weight})
+			if plugin := made[p.Name]; plugin != nil {
+				at = append(at, framework.Weighted{Plugin: plugin, Weight: p.Weight})
+			}
 		}
 		of.Points[point] = at
 	}

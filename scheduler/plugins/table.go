@@ -175,6 +175,9 @@ func newTopologySpread(a *configv1.PodTopologySpreadArgs, _ *framework.Handle, s
 }
 
 func newVolumeBinding(a *configv1.VolumeBindingArgs, _ *framework.Handle, s *Shared) *framework.Plugin {
+	if s.Storage == nil {
+		return nil
+	}
 	return (&VolumeBinding{
 		Storage: s.Storage,
 		Limit:   time.Duration(*a.BindTimeoutSeconds) * time.Second,

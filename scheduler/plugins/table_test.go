@@ -211,6 +211,7 @@ func TestConfiguredFilters(t *testing.T) {
 func TestArgsAreOfTheirPlugins(t *testing.T) {
 	p := config.Default().Profiles[0]
 	shared := &plugins.Shared{
+		Storage: plugins.NewStorage(nil),
 		Preemption: func(*configv1.DefaultPreemptionArgs) *framework.Plugin {
 			return &framework.Plugin{Name: "DefaultPreemption"}
 		},

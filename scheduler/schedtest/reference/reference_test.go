@@ -83,18 +83,20 @@ func TestReference(t *testing.T) {
 
 // TestMutants: the worlds ask enough of every plugin that its absence, or another weight, is found.
 func TestMutants(t *testing.T) {
-	for i, p := range schedtest.Default(&plugins.Shared{}).Plugins {
+	for _, p := range schedtest.Default(&plugins.Shared{Storage: plugins.NewStorage(nil)}).Plugins {
 		name := p.Name
+		is := func(w framework.Weighted) bool { return w.Name == name }
 		mutants := map[string]func(*framework.Profile){}
 		if !plugins.Find(name).Reference {
 			continue
 		}
 		if p.PreFilter != nil {
-			mutants["without "+name] = func(p *framework.Profile) { p.Plugins = slices.Delete(p.Plugins, i, i+1) }
+			mutants["without "+name] = func(p *framework.Profile) { p.Plugins = slices.DeleteFunc(p.Plugins, is) }
 		}
 		if p.PreScore != nil {
 			mutants[name+" with another weight"] = func(p *framework.Profile) {
-				p.Plugins[i].Weight = 9 - p.Plugins[i].Weight
+				w := &p.Plugins[slices.IndexFunc(p.Plugins, is)]
+				w.Weight = 9 - w.Weight
 			}
 		}
 		for what, alter := range mutants {
