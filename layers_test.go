@@ -64,7 +64,7 @@ var inside = map[string]map[string][]string{
 		"explain":          {"framework", "plugins", "state"},
 		"config":           {"framework", "plugins", "policy"},
 		"core":             {"config", "framework", "plugins", "preempt", "state"}, // decides: no client, no clock, no goroutine
-		"source":           {"core", "dynamicresources", "framework", "plugins", "policy", "state"},
+		"source":           {"config", "core", "dynamicresources", "framework", "plugins", "policy", "state"},
 		"loop": {
 			"config", "core", "dynamicresources", "explain", "extender", "framework", "plugins", "preempt", "queue",
 			"source", "state",

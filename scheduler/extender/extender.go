@@ -110,9 +110,6 @@ func newExtender(cfg *configv1.Extender) (*Extender, error) {
 	return extender, nil
 }
 
-// Name returns "extender" and the URL without a password.
-func (e *Extender) Name() string { return e.name }
-
 // interested reports whether the pod requests a managed resource of the extender, or the extender has no
 // managedResources.
 func (e *Extender) interested(pod *corev1.Pod) bool {

@@ -13,7 +13,6 @@ import (
 	"keelson/scheduler/core"
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/framework"
-	"keelson/scheduler/plugins"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
@@ -31,41 +30,16 @@ func (s *Scheduler) profile(pod *corev1.Pod) *profile { return s.profiles[pod.Sp
 
 // newCore makes the deciding part. What its plugins write goes through the writers and events of s.
 func (s *Scheduler) newCore() (*core.Core, error) {
-	cache := state.NewCache()
-	var groups *state.Groups
-	if s.cfg.Gates.GenericWorkload {
-		groups = state.NewGroups()
+	cfg := s.source.CoreConfig(s.cfg.Configuration, s.cfg.Plugins, s.cfg.Gates.GenericWorkload, s.cfg.Parallelism)
+	s.waitingPods = cfg.Handle.Waiting
+	cfg.Shared.Preemption = func(a *configv1.DefaultPreemptionArgs) *framework.Plugin {
+		return s.newPreemption(a, cfg.Cache, cfg.Groups)
 	}
-	binder := s.extenders.Binder()
-	cfg := core.Config{
-		Cache:    cache,
-		Groups:   groups,
-		Profiles: s.cfg.Configuration.Profiles,
-		Plugins:  s.cfg.Plugins,
-		Handle: framework.Handle{
-			Client:      s.client,
-			Dynamic:     s.cfg.Client.Dynamic,
-			Informers:   s.source.Informers,
-			Waiting:     &s.waitingPods,
-			Log:         s.log,
-			DeviceClass: s.source.Devices.DeviceClass,
-		},
-		Shared: &plugins.Shared{
-			Storage:         s.source.Storage,
-			Policies:        &s.source.Policies,
-			DefaultSelector: s.source.DefaultSelector,
-			Preemption: func(a *configv1.DefaultPreemptionArgs) *framework.Plugin {
-				return s.newPreemption(a, cache, groups)
-			},
-			Devices: s.newDevices,
-		},
-		Observe: func(plugin, point, status string, took time.Duration) {
-			s.metrics.pluginDuration.WithLabelValues(plugin, point, status).Observe(took.Seconds())
-		},
-		Parallelism: s.cfg.Parallelism,
-		Seed:        uint64(time.Now().UnixNano()), // any will do
+	cfg.Shared.Devices = s.newDevices
+	cfg.Observe = func(plugin, point, status string, took time.Duration) {
+		s.metrics.pluginDuration.WithLabelValues(plugin, point, status).Observe(took.Seconds())
 	}
-	if binder != nil {
+	if binder := s.extenders.Binder(); binder != nil {
 		cfg.Binder = binder.Plugin()
 	}
 	return core.New(cfg)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -30,9 +29,6 @@ import (
 	"keelson/scheduler/source"
 	"keelson/scheduler/state"
 )
-
-// DefaultName is the default of spec.schedulerName.
-const DefaultName = "default-scheduler"
 
 // Config says how to run a scheduler.
 type Config struct {
@@ -72,9 +68,9 @@ type Scheduler struct {
 	extenderGroups  *groupQueue // pod groups for that lane
 	writeJobs       chan func(context.Context)
 	deviceSearcher  *dynamicresources.Searcher
-	bindingCycles   sync.WaitGroup        // those on goroutines of their own
-	waitingBindings waitingBindings       // the same, by pod
-	waitingPods     framework.WaitingPods // those that wait for Permit
+	bindingCycles   sync.WaitGroup         // those on goroutines of their own
+	waitingBindings waitingBindings        // the same, by pod
+	waitingPods     *framework.WaitingPods // those that wait for Permit
 	log             *slog.Logger
 }
 
@@ -91,9 +87,6 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Parallelism == 0 {
-		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
 	}
 	s := &Scheduler{
 		cfg:            cfg,

@@ -15,10 +15,13 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -35,12 +38,14 @@ import (
 
 	"keelson/client"
 	"keelson/client/everykind"
+	"keelson/scheduler/config"
 	"keelson/scheduler/core"
 	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/policy/objects"
+	"keelson/scheduler/state"
 )
 
 // Source reads the cluster. Make it with New.
@@ -89,6 +94,38 @@ func New(c *client.Client, log *slog.Logger) *Source {
 		client:    c,
 		log:       log,
 	}
+}
+
+// CoreConfig returns what a core on this source is made of. Its Shared lacks the plugins that write: preemption and
+// devices. groups: the feature gate of pod groups is on. parallelism 0: as in the configuration, but at most one
+// goroutine per CPU.
+func (s *Source) CoreConfig(
+	of *config.Configuration, out framework.Registry, groups bool, parallelism int,
+) core.Config {
+	cfg := core.Config{
+		Cache:    state.NewCache(),
+		Profiles: of.Profiles,
+		Plugins:  out,
+		Handle: framework.Handle{
+			Client:      s.client.Interface,
+			Dynamic:     s.client.Dynamic,
+			Informers:   s.Informers,
+			Waiting:     &framework.WaitingPods{},
+			Log:         s.log,
+			DeviceClass: s.Devices.DeviceClass,
+		},
+		Shared: &plugins.Shared{
+			Storage:         s.Storage,
+			Policies:        &s.Policies,
+			DefaultSelector: s.selector.selector,
+		},
+		Parallelism: cmp.Or(parallelism, min(runtime.GOMAXPROCS(0), int(*of.Parallelism))),
+		Seed:        uint64(time.Now().UnixNano()), // any will do
+	}
+	if groups {
+		cfg.Groups = state.NewGroups()
+	}
+	return cfg
 }
 
 // Start starts the informers, and returns when changes has got all that exists. wait blocks until they have ended,
@@ -192,9 +229,6 @@ func oneByOne(of Handlers[corev1.Pod]) Handlers[corev1.Pod] {
 		Gone: of.Gone,
 	}
 }
-
-// DefaultSelector returns the selector of the services and controller of a pod; nil: it has none.
-func (s *Source) DefaultSelector(pod *corev1.Pod) labels.Selector { return s.selector.selector(pod) }
 
 // uses reports whether a profile has a plugin.
 func (s *Source) uses(plugin string) bool {

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -47,9 +45,6 @@ func newSimulation(cfg Config) (*simulation, error) {
 	if cfg.Configuration == nil {
 		cfg.Configuration = config.Default()
 	}
-	if cfg.Parallelism == 0 {
-		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
-	}
 	log := slog.New(slog.DiscardHandler)
 	t := &simulation{
 		source:         source.New(cfg.Client, log),
@@ -60,52 +55,28 @@ func newSimulation(cfg Config) (*simulation, error) {
 		classes:        map[string]*int32{},
 		claimTemplates: map[string]*resourcev1.ResourceClaimTemplate{},
 	}
-	cache := state.NewCache()
-	var groups *state.Groups
-	if t.gates.GenericWorkload {
-		groups = state.NewGroups()
-	}
 	var err error
 	if t.extenders, err = extender.New(cfg.Configuration.Extenders, log); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
-	t.core, err = core.New(core.Config{
-		Cache:    cache,
-		Groups:   groups,
-		Profiles: cfg.Configuration.Profiles,
-		Plugins:  cfg.Plugins,
-		Handle: framework.Handle{
-			Client:      cfg.Client.Interface,
-			Dynamic:     cfg.Client.Dynamic,
-			Informers:   t.source.Informers,
-			Waiting:     &framework.WaitingPods{},
-			Log:         log,
-			DeviceClass: t.source.Devices.DeviceClass,
-		},
-		Shared: &plugins.Shared{
-			Storage:         t.source.Storage,
-			Policies:        &t.source.Policies,
-			DefaultSelector: t.source.DefaultSelector,
-			Preemption: func(a *configv1.DefaultPreemptionArgs) *framework.Plugin {
-				return preempt.New(preempt.Config{
-					Budgets:                     t.source.Budgets,
-					Groups:                      groups,
-					NodeOf:                      cache.Where,
-					MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage),
-					MinCandidateNodesAbsolute:   int(*a.MinCandidateNodesAbsolute),
-				}).Descriptor()
-			},
-			Devices: func(a *configv1.DynamicResourcesArgs) *framework.Plugin {
-				return dynamicresources.New(dynamicresources.Config{
-					Tracker: t.source.Devices,
-					Filter:  a.FilterTimeout.Duration,
-					Later:   func(context.Context, func(context.Context)) {},
-				}).Descriptor()
-			},
-		},
-		Parallelism: cfg.Parallelism,
-		Seed:        uint64(time.Now().UnixNano()), // any will do
-	})
+	of := t.source.CoreConfig(cfg.Configuration, cfg.Plugins, t.gates.GenericWorkload, cfg.Parallelism)
+	of.Shared.Preemption = func(a *configv1.DefaultPreemptionArgs) *framework.Plugin {
+		return preempt.New(preempt.Config{
+			Budgets:                     t.source.Budgets,
+			Groups:                      of.Groups,
+			NodeOf:                      of.Cache.Where,
+			MinCandidateNodesPercentage: int(*a.MinCandidateNodesPercentage),
+			MinCandidateNodesAbsolute:   int(*a.MinCandidateNodesAbsolute),
+		}).Descriptor()
+	}
+	of.Shared.Devices = func(a *configv1.DynamicResourcesArgs) *framework.Plugin {
+		return dynamicresources.New(dynamicresources.Config{
+			Tracker: t.source.Devices,
+			Filter:  a.FilterTimeout.Duration,
+			Later:   func(context.Context, func(context.Context)) {},
+		}).Descriptor()
+	}
+	t.core, err = core.New(of)
 	if err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
