@@ -47,14 +47,14 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *
 		return
 	}
 	if err := s.markDecision(it, attempt, begin); err != nil {
-		s.enqueueWrite(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
+		s.writers.enqueue(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
 		return
 	}
 	c := &bindingCycle{Placement: s.core.NewPlacement(attempt), profile: profile, it: it, start: begin}
 	waitingPod, err := s.reserve(ctx, c, attempt.Chosen)
 	if err != nil {
 		s.markBind(c, time.Now(), err)
-		s.enqueueWrite(ctx, s.handleBindingError(ctx, c, err))
+		s.writers.enqueue(ctx, s.handleBindingError(ctx, c, err))
 		return
 	}
 	s.queue.Assumed(it)
@@ -65,7 +65,7 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *
 // startBinding starts the binding cycle of an assumed pod. waitingPod is not nil if Permit plugins make it wait.
 func (s *Scheduler) startBinding(ctx context.Context, c *bindingCycle, waitingPod *framework.WaitingPod) {
 	if waitingPod == nil && !c.MayTakeLong() {
-		s.enqueueWrite(ctx, func(ctx context.Context) { s.bind(ctx, c) })
+		s.writers.enqueue(ctx, func(ctx context.Context) { s.bind(ctx, c) })
 		return
 	}
 	// Plugins, or volumes, may take minutes: they must not block a writer.
@@ -140,11 +140,11 @@ func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, 
 	case err != nil:
 		s.markBind(c, begin, err)
 		s.core.Forget(ctx, c.Placement)
-		s.enqueueWrite(ctx, s.handleBindingError(waiting, c, err))
+		s.writers.enqueue(ctx, s.handleBindingError(waiting, c, err))
 	case c.MayTakeLong():
 		s.bind(waiting, c)
 	default:
-		s.enqueueWrite(ctx, func(ctx context.Context) { s.bind(ctx, c) })
+		s.writers.enqueue(ctx, func(ctx context.Context) { s.bind(ctx, c) })
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 		s.queue.Done(c.it)
 		c.profile.measureAttempt(scheduled, c.start)
 		measureScheduled(c.it)
-		s.eventScheduled(c.Pod.Pod, c.Node)
+		s.reports.scheduled(c.Pod.Pod, c.Node)
 		for _, p := range c.Profile.PostBind {
 			p.PostBind(ctx, c.Cycle, c.Pod, c.Node)
 		}
@@ -227,7 +227,7 @@ func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err
 	}
 	s.queue.Unschedulable(c.it, []string{st.Plugin})
 	c.profile.measureAttempt(unschedulable, c.start)
-	return s.report(c.Pod.Pod, reasonUnschedulable, st.Error(), "")
+	return s.reports.noNode(c.Pod.Pod, reasonUnschedulable, st.Error(), "")
 }
 
 // handleError returns a pod to the queue after an error and records an event. nominated is its nominated node from now
@@ -249,7 +249,7 @@ func (s *Scheduler) handleError(
 	s.log.Warn("scheduling attempt failed", "pod", pod.Key, "attempt", it.Attempts, "err", err)
 	s.queue.Retry(it)
 	s.profile(pod.Pod).measureAttempt(failed, start)
-	return s.report(pod.Pod, reasonError, err.Error(), nominated)
+	return s.reports.noNode(pod.Pod, reasonError, err.Error(), nominated)
 }
 
 // handlePluginError returns a pod to the queue after an attempt in which a plugin could not decide (framework.Failed).
@@ -257,7 +257,7 @@ func (s *Scheduler) handlePluginError(ctx context.Context, it *queue.Item, a *fr
 	if err := s.markDecision(it, a, begin); err != nil {
 		return // only in tests
 	}
-	s.enqueueWrite(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), a.Pod.Pod.Status.NominatedNodeName,
+	s.writers.enqueue(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), a.Pod.Pod.Status.NominatedNodeName,
 		begin))
 }
 
@@ -281,7 +281,7 @@ func (s *Scheduler) handleUnschedulable(
 	s.queue.Unschedulable(it, refusedBy)
 	profile.measureAttempt(unschedulable, begin)
 	if err == nil {
-		s.enqueueWrite(ctx, s.report(pod.Pod, reasonUnschedulable, message, nominated))
+		s.writers.enqueue(ctx, s.reports.noNode(pod.Pod, reasonUnschedulable, message, nominated))
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *Scheduler) scheduleOneWithExtenders(ctx context.Context, it *queue.Item
 			continue
 		}
 		for _, why := range results.IgnoredErrors {
-			s.eventExtender(pod.Pod, why)
+			s.reports.extenderIgnored(pod.Pod, why)
 		}
 		if node, _ := s.core.Cache.Where(pod.Pod.UID); node != "" || !s.known(pod) {
 			s.queue.Done(it)

@@ -193,7 +193,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 		if err := a.emitMark(member); err != nil {
 			scheduler.core.Forget(ctx, member.Placement)
 			scheduler.queue.Assumed(member.it) // it returns to the queue on its own
-			scheduler.enqueueWrite(ctx, scheduler.handleError(ctx, member.it, member.Pod, err,
+			scheduler.writers.enqueue(ctx, scheduler.handleError(ctx, member.it, member.Pod, err,
 				member.Pod.Pod.Status.NominatedNodeName, a.start))
 			continue
 		}
@@ -272,7 +272,7 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 		result = failed
 	}
 	a.profile.measureAttempt(result, a.start)
-	a.s.enqueueWrite(ctx, a.s.report(t.Pod.Pod, reason, message, a.Nominated[t.Pod.Pod.UID]))
+	a.s.writers.enqueue(ctx, a.s.reports.noNode(t.Pod.Pod, reason, message, a.Nominated[t.Pod.Pod.UID]))
 }
 
 // emitMark emits the mark of the attempt for one pod. It fails in tests only.

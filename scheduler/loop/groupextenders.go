@@ -129,7 +129,7 @@ func (a *groupAttempt) decide(pod *state.PodInfo) *framework.Attempt {
 	a.outdated = at.Chosen == nil && at.Failed == nil && results.Outdated
 	if !a.outdated {
 		for _, why := range results.IgnoredErrors {
-			a.s.eventExtender(pod.Pod, why)
+			a.s.reports.extenderIgnored(pod.Pod, why)
 		}
 	}
 	return at

@@ -51,7 +51,7 @@ func (a *groupAttempt) writeCondition(ctx context.Context, status metav1.Conditi
 	if err != nil {
 		return // no value here can fail to encode
 	}
-	a.s.conditions.write(ctx, a.s.enqueueWrite, a.Key, func(ctx context.Context) {
+	a.s.conditions.write(ctx, a.s.writers.enqueue, a.Key, func(ctx context.Context) {
 		_, err := a.s.client.SchedulingV1beta1().PodGroups(podGroup.Namespace).Patch(ctx, podGroup.Name,
 			types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/core"
@@ -21,7 +20,6 @@ import (
 // profile is a profile with what the loop reports about its pods.
 type profile struct {
 	*core.Profile
-	events  events.EventRecorder // set by startEvents
 	metrics *metrics
 }
 
@@ -51,10 +49,10 @@ func (s *Scheduler) newPreemption(
 ) *framework.Plugin {
 	return preempt.New(preempt.Config{
 		Client:                      s.client,
-		Later:                       s.enqueueWrite,
+		Later:                       s.writers.enqueue,
 		Budgets:                     s.source.Budgets,
 		ProcessExtenders:            s.preemptWithExtenders,
-		RecordPreempted:             s.eventPreempted,
+		RecordPreempted:             s.reports.preempted,
 		Log:                         s.log,
 		Evictions:                   s.evictions,
 		EvictionsDone:               s.evictionsDone,
@@ -72,11 +70,11 @@ func (s *Scheduler) newDevices(a *configv1.DynamicResourcesArgs) *framework.Plug
 		Tracker:  s.source.Devices,
 		Searcher: s.deviceSearcher,
 		Client:   s.client,
-		Later:    s.enqueueWrite,
+		Later:    s.writers.enqueue,
 		Filter:   a.FilterTimeout.Duration,
 		Binding:  a.BindingTimeout.Duration,
 		Waiting: func(pod *corev1.Pod, node string) {
-			s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
+			s.reports.about(pod).Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
 				"waiting for binding conditions for device on node %s", node)
 		},
 		Failed: func(pod *corev1.Pod, err error) {

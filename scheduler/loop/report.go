@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 
 	podkind "keelson/api/core/pod"
+	"keelson/scheduler/core"
 )
 
 // Reasons of the PodScheduled condition.
@@ -36,20 +39,33 @@ const (
 	maxPendingEvents = 20000
 )
 
-// startEvents starts the recorder; the result stops it.
-func (s *Scheduler) startEvents(ctx context.Context) (stop func(), err error) {
+// reporter says what became of pods: in events, and in the status of those that have no node.
+type reporter struct {
+	client    kubernetes.Interface
+	log       *slog.Logger
+	recorders map[string]events.EventRecorder // by scheduler name, once it is started
+}
+
+// start starts the recorders of the profiles; the result stops them.
+func (r *reporter) start(ctx context.Context, profiles map[string]*core.Profile) (stop func(), err error) {
 	broadcaster := events.NewBroadcaster(&limitedSink{
-		inner:   &events.EventSinkImpl{Interface: s.client.EventsV1()},
+		inner:   &events.EventSinkImpl{Interface: r.client.EventsV1()},
 		writing: make(chan struct{}, concurrentEvents),
 		pending: make(chan struct{}, maxPendingEvents),
 	})
-	for name, p := range s.profiles {
-		p.events = broadcaster.NewRecorder(scheme.Scheme, name)
+	r.recorders = map[string]events.EventRecorder{}
+	for name := range profiles {
+		r.recorders[name] = broadcaster.NewRecorder(scheme.Scheme, name)
 	}
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start recording events: %w", err)
 	}
 	return broadcaster.Shutdown, nil
+}
+
+// about returns the recorder of a pod's profile.
+func (r *reporter) about(pod *corev1.Pod) events.EventRecorder {
+	return r.recorders[pod.Spec.SchedulerName]
 }
 
 // limitedSink writes few events at a time; the others wait.
@@ -105,19 +121,19 @@ func (s *limitedSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte)
 	return s.inner.Patch(ctx, e, data)
 }
 
-func (s *Scheduler) eventScheduled(pod *corev1.Pod, node string) {
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding",
+func (r *reporter) scheduled(pod *corev1.Pod, node string) {
+	r.about(pod).Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding",
 		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
 }
 
-func (s *Scheduler) eventPreempted(victim, preemptor *corev1.Pod, node string) {
-	s.profile(preemptor).events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting",
+func (r *reporter) preempted(victim, preemptor *corev1.Pod, node string) {
+	r.about(preemptor).Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting",
 		"Preempted by pod %v on node %v", preemptor.UID, node)
 }
 
-// eventExtender records an error of an extender that was ignored.
-func (s *Scheduler) eventExtender(pod *corev1.Pod, why string) {
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "ExtenderIgnored", "Scheduling", "%s", why)
+// extenderIgnored records an error of an extender that was ignored.
+func (r *reporter) extenderIgnored(pod *corev1.Pod, why string) {
+	r.about(pod).Eventf(pod, nil, corev1.EventTypeWarning, "ExtenderIgnored", "Scheduling", "%s", why)
 }
 
 // truncateNote cuts a message to maxNoteLength.
@@ -128,37 +144,37 @@ func truncateNote(message string) string {
 	return message
 }
 
-// report records an event that says why a pod has no node. It returns the job that writes the same to the pod's status;
+// noNode records an event that says why a pod has no node. It returns the job that writes the same to the pod's status;
 // nil: the status says it already.
-func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s",
+func (r *reporter) noNode(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {
+	r.about(pod).Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s",
 		truncateNote(message))
 	patch := statusPatch(pod, reason, message, nominated)
 	if patch == nil {
 		return nil
 	}
 	return func(ctx context.Context) {
-		err := s.patchStatus(ctx, pod, patch)
+		err := r.patchStatus(ctx, pod, patch)
 		for tries := 0; tries < 3 && apierrors.IsConflict(err) && reason != reasonError; tries++ {
-			err = s.reportOnLive(ctx, pod, reason, message, nominated)
+			err = r.reportOnLive(ctx, pod, reason, message, nominated)
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-			s.log.Warn("cannot write the condition PodScheduled of a pod", "pod", pod.Namespace+"/"+pod.Name, "err",
+			r.log.Warn("cannot write the condition PodScheduled of a pod", "pod", pod.Namespace+"/"+pod.Name, "err",
 				err)
 		}
 	}
 }
 
-func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) error {
-	_, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+func (r *reporter) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) error {
+	_, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	return err
 }
 
 // reportOnLive patches the status of the server's current version of pod, unless the report is outdated: the pod has a
 // node, another pod has its name, or a later attempt has written the condition.
-func (s *Scheduler) reportOnLive(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) error {
-	live, err := s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+func (r *reporter) reportOnLive(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) error {
+	live, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -171,7 +187,7 @@ func (s *Scheduler) reportOnLive(ctx context.Context, pod *corev1.Pod, reason, m
 	if patch == nil {
 		return nil
 	}
-	return s.patchStatus(ctx, live, patch)
+	return r.patchStatus(ctx, live, patch)
 }
 
 // statusPatch returns the patch of a pod's status; nil: nothing changes.

@@ -66,16 +66,14 @@ type Scheduler struct {
 	cycleLock       sync.Mutex  // held during a scheduling cycle; see extenderlane.go
 	extenderLock    sync.Mutex  // held during an attempt of the extender lane
 	extenderGroups  *groupQueue // pod groups for that lane
-	writeJobs       chan func(context.Context)
+	writers         *writers
+	reports         *reporter
 	deviceSearcher  *dynamicresources.Searcher
 	bindingCycles   sync.WaitGroup         // those on goroutines of their own
 	waitingBindings waitingBindings        // the same, by pod
 	waitingPods     *framework.WaitingPods // those that wait for Permit
 	log             *slog.Logger
 }
-
-// writers is the maximum number of concurrent writes to the server: enough to share its group commits.
-const writers = 96
 
 // New checks cfg; it starts nothing.
 func New(cfg Config) (*Scheduler, error) {
@@ -93,7 +91,8 @@ func New(cfg Config) (*Scheduler, error) {
 		client:         cfg.Client.Interface,
 		source:         source.New(cfg.Client, cfg.Log),
 		evictions:      preempt.NewEvictions(),
-		writeJobs:      make(chan func(context.Context), writers),
+		writers:        newWriters(),
+		reports:        &reporter{client: cfg.Client.Interface, log: cfg.Log},
 		extenderGroups: newGroupQueue(),
 		log:            cfg.Log,
 		metrics:        processMetrics(),
@@ -123,7 +122,7 @@ func New(cfg Config) (*Scheduler, error) {
 func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop, err := s.startEvents(ctx)
+	stop, err := s.reports.start(ctx, s.core.Profiles())
 	if err != nil {
 		return err
 	}
@@ -139,9 +138,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer s.bindingCycles.Wait()
-	for range writers {
-		wg.Go(func() { s.runWriter(ctx) })
-	}
+	wg.Go(func() { s.writers.run(ctx) })
 	wg.Go(func() { s.source.Report(ctx) })
 	defer cancel() // before waiting for the writers and informers
 	if s.cfg.LeaderElect {
@@ -180,29 +177,6 @@ func (s *Scheduler) loop(ctx context.Context) {
 			s.scheduleOne(ctx, it)
 		}
 		s.cycleLock.Unlock()
-	}
-}
-
-// runWriter runs jobs until ctx is done.
-func (s *Scheduler) runWriter(ctx context.Context) {
-	for {
-		select {
-		case job := <-s.writeJobs:
-			job(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// enqueueWrite gives a job (nil: none) to the writers. When all are busy, the caller waits for one.
-func (s *Scheduler) enqueueWrite(ctx context.Context, job func(context.Context)) {
-	if job == nil {
-		return
-	}
-	select {
-	case s.writeJobs <- job:
-	case <-ctx.Done():
 	}
 }
 

@@ -160,8 +160,8 @@ func (s *Scheduler) dropPod(pod *corev1.Pod) {
 
 func (s *Scheduler) policyInvalid(obj *unstructured.Unstructured, message string) {
 	s.log.Warn("scheduling policy cannot be compiled", "policy", obj.GetName(), "error", message)
-	for _, p := range s.profiles {
-		p.events.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s", truncateNote(message))
+	for _, recorder := range s.reports.recorders {
+		recorder.Eventf(obj, nil, corev1.EventTypeWarning, "InvalidPolicy", "Compiling", "%s", truncateNote(message))
 		return
 	}
 }
