@@ -94,7 +94,7 @@ func reasonOf(o *cluster.WhatIfOutcome) string {
 	case o.Node == "":
 		notes = d.Fixes
 	default:
-		notes = []string{fmt.Sprintf("%d of %d nodes fit", d.Fit, d.Nodes)}
+		notes = []string{fmt.Sprintf("%d of %d nodes fit", d.Feasible, d.Nodes)}
 	}
 	return strings.TrimPrefix(strings.Join(append([]string{reason}, notes...), "; "), "; ")
 }
@@ -117,7 +117,7 @@ func printWhatIf(out io.Writer, answer *cluster.WhatIfAnswer) error {
 			placed++
 		}
 		if outcome.Decision != nil && outcome.Decision.Preemption != nil {
-			victims += outcome.Decision.Preemption.Count
+			victims += int(outcome.Decision.Preemption.Count)
 		}
 		reason := reasonOf(outcome)
 		if len(answer.Outcomes) > mostOutcomes && outcome.Workload != "" {

@@ -14,11 +14,12 @@ const (
 	StepDelivery  Step = "delivery"
 	StepReconcile Step = "reconcile" // *Reconcile: a controller acted on its object
 	StepQueued    Step = "queued"    // *Queued: the scheduler saw the pod
-	StepDecision  Step = "decision"  // *Decision: one scheduling attempt
-	StepBind      Step = "bind"      // *Bind: the scheduler wrote pods/binding
-	StepSeen      Step = "seen"      // *Seen: the kubelet saw the pod
-	StepVolumes   Step = "volumes"   // *Volumes: volumes are ready
-	StepNetwork   Step = "network"   // *Network: the pod has its addresses
+	// StepDecision has a *decisions.Attempt of api: one scheduling attempt
+	StepDecision Step = "decision"
+	StepBind     Step = "bind"    // *Bind: the scheduler wrote pods/binding
+	StepSeen     Step = "seen"    // *Seen: the kubelet saw the pod
+	StepVolumes  Step = "volumes" // *Volumes: volumes are ready
+	StepNetwork  Step = "network" // *Network: the pod has its addresses
 	// StepPolicy has a *Policy: the network policies that isolate the pod are in its node's kernel
 	StepPolicy Step = "policy"
 	// StepSandbox has a *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
@@ -40,12 +41,12 @@ const (
 	StepTerminated Step = "terminated" // *Status: the pod's containers are gone from the node
 )
 
+// details are the types of this package. The owner of other types passes them to Decode.
 var details = map[Step]func() any{
 	StepRequest:          func() any { return new(Request) },
 	StepDelivery:         func() any { return new(Delivery) },
 	StepReconcile:        func() any { return new(Reconcile) },
 	StepQueued:           func() any { return new(Queued) },
-	StepDecision:         func() any { return new(Decision) },
 	StepBind:             func() any { return new(Bind) },
 	StepSeen:             func() any { return new(Seen) },
 	StepVolumes:          func() any { return new(Volumes) },
@@ -157,108 +158,6 @@ type Reconcile struct {
 // Queued is the reason why the pod entered the scheduler's queue.
 type Queued struct {
 	Why string `json:"why"` // the event: "PodAdd", "NodeAdd", ...
-}
-
-// Decision is one scheduling attempt, as the scheduler saw it when it decided. Rejected and Scores are bounded (the
-// nearest nodes, the leading nodes); RejectedBy and Groups count all.
-type Decision struct {
-	Attempt    int            `json:"attempt"` // 1 for the first
-	QueueWait  time.Duration  `json:"queueWait"`
-	Nodes      int            `json:"nodes"` // considered
-	Fit        int            `json:"fit"`
-	Filter     time.Duration  `json:"filter"`
-	Score      time.Duration  `json:"score"`
-	PreFilter  time.Duration  `json:"preFilter,omitempty"`  // part of Filter
-	PostFilter time.Duration  `json:"postFilter,omitempty"` // after Filter: making room
-	PreScore   time.Duration  `json:"preScore,omitempty"`   // part of Score
-	Rejected   []Verdict      `json:"rejected,omitempty"`
-	RejectedBy map[string]int `json:"rejectedBy,omitempty"` // reason as users know it -> nodes
-	Scores     []NodeScore    `json:"scores,omitempty"`     // best first
-	Chosen     string         `json:"chosen,omitempty"`     // node; empty: unschedulable
-	// that plugins' scores are the sum of; NodeScore.Rules has what each gave
-	Rules []Rule `json:"rules,omitempty"`
-	// nodes with the chosen one's total, with it; one of them was picked at random
-	Tied       int         `json:"tied,omitempty"`
-	Message    string      `json:"message,omitempty"`    // the FailedScheduling sentence
-	Waits      string      `json:"waits,omitempty"`      // what will make the scheduler try again
-	Groups     []Group     `json:"groups,omitempty"`     // of a pod without a node: all refusals, most nodes first
-	Fixes      []string    `json:"fixes,omitempty"`      // what would make the pod fit, the nearest first, in words
-	Preemption *Preemption `json:"preemption,omitempty"` // set: room is being made
-	// of a pod that is tried with others: how its group stood, in words
-	PodGroup string `json:"podGroup,omitempty"`
-}
-
-// Group are the nodes that one plugin refused for one reason.
-type Group struct {
-	Plugin string   `json:"plugin"`
-	Reason string   `json:"reason"`
-	Nodes  int      `json:"nodes"`
-	Names  []string `json:"names,omitempty"` // some of them
-}
-
-// Preemption describes the victims of the pod.
-type Preemption struct {
-	Node          string   `json:"node"`
-	Victims       []Victim `json:"victims,omitempty"`       // the most important first, at most 16
-	Count         int      `json:"count"`                   // of all victims
-	PDBViolations int      `json:"pdbViolations,omitempty"` // victims whose disruption budget is violated
-	Reprieved     int      `json:"reprieved,omitempty"`     // less important pods of the node that may stay
-	Candidates    int      `json:"candidates,omitempty"`    // nodes where room could be made
-	RunnerUp      string   `json:"runnerUp,omitempty"`      // the next best of them
-	Why           string   `json:"why,omitempty"`           // what decided between the two
-}
-
-// Victim is a pod that is preempted.
-type Victim struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Priority  int32  `json:"priority"`
-}
-
-// Verdict is one node's refusal.
-type Verdict struct {
-	Node   string `json:"node"`
-	Plugin string `json:"plugin"`
-	Reason string `json:"reason"`          // as in events: "Insufficient memory"
-	Short  string `json:"short,omitempty"` // what is missing: "memory: asks 4Gi, free 1.2Gi of 3.8Gi"
-	// Nearest: the node is the closest to a fit; Hint is a change that would make the pod fit there.
-	Nearest bool   `json:"nearest,omitempty"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-// NodeScore is one feasible node's weighted score.
-type NodeScore struct {
-	Node    string        `json:"node"`
-	Total   int64         `json:"total"`
-	Plugins []PluginScore `json:"plugins,omitempty"`
-	Rules   []RuleScore   `json:"rules,omitempty"` // in the order of the Decision's
-}
-
-// PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight. Raw is the score before it
-// was normalized.
-type PluginScore struct {
-	Plugin string `json:"plugin"`
-	Raw    int64  `json:"raw"`
-	Score  int64  `json:"score"`
-	Weight int64  `json:"weight"`
-}
-
-// Rule is one of those that a plugin's score is the sum of.
-type Rule struct {
-	Plugin     string `json:"plugin"`
-	Policy     string `json:"policy"`
-	From       string `json:"from"` // SchedulingPolicy, or configuration
-	Field      string `json:"field"`
-	Expression string `json:"expression"`
-	Weight     int64  `json:"weight"` // in its policy, times the plugin's
-}
-
-// RuleScore is what a rule gave a node: Raw is the value of its expression (true: 100), Score the same from 0 to 100.
-// Failed: it could not be evaluated, and gave 0.
-type RuleScore struct {
-	Raw    float64 `json:"raw"`
-	Score  int64   `json:"score"`
-	Failed bool    `json:"failed,omitempty"`
 }
 
 // Bind is the write of pods/binding. The mark's Took is PreBind and the write; Reserve and Permit came before.

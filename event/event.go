@@ -8,8 +8,8 @@
 // Invariants:
 //  1. Emitting never blocks on a listener's I/O: listeners copy and return.
 //  2. An Event and its Detail are immutable once emitted.
-//  3. Detail is one of the structs of this package, chosen by Step (see details.go), so that an event survives the
-//     trip through JSON (Decode).
+//  3. The type of Detail is chosen by Step: one of this package (see details.go) or, where a step is about something
+//     that api describes, one of api. So an event survives the trip through JSON (Decode).
 package event
 
 import (
@@ -87,9 +87,9 @@ func (r *Recorder) SetFailpoint(f Failpoint) {
 	r.fail.Store(&f)
 }
 
-// Decode reads a mark written by json.Marshal, giving Detail its concrete (pointer) type again.
-// An unknown step is an error; nothing is returned half-filled.
-func Decode(b []byte) (Event, error) {
+// Decode reads a mark written by json.Marshal, giving Detail its concrete (pointer) type again. Others make the details
+// of steps whose types are not in this package. An unknown step is an error; nothing is returned half-filled.
+func Decode(b []byte, others map[Step]func() any) (Event, error) {
 	var raw struct {
 		Event
 		Detail json.RawMessage `json:"detail"`
@@ -98,8 +98,11 @@ func Decode(b []byte) (Event, error) {
 		return Event{}, fmt.Errorf("decode mark: %w", err)
 	}
 	m := raw.Event
-	mk, ok := details[m.Step]
-	if !ok {
+	mk := details[m.Step]
+	if mk == nil {
+		mk = others[m.Step]
+	}
+	if mk == nil {
 		return Event{}, fmt.Errorf("decode mark: unknown step %q", m.Step)
 	}
 	if len(raw.Detail) > 0 && string(raw.Detail) != "null" {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -74,9 +75,11 @@ func TestWhyOfForgottenPod(t *testing.T) {
 func TestWhyNoNodeWasLookedAt(t *testing.T) {
 	var b bytes.Buffer
 	RenderWhy(&b, &Why{
-		Decision: &event.Decision{
-			Nodes:      1,
-			RejectedBy: map[string]int{`persistentvolumeclaim "missing" not found`: 1},
+		Decision: &decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Nodes: 1,
+			},
+			Reasons: map[string]int{`persistentvolumeclaim "missing" not found`: 1},
 		},
 		Tries: 1,
 	}, false, 0)

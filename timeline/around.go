@@ -139,7 +139,7 @@ func (w *Why) Explain(around *Around) {
 			node)
 	}
 	switch decision := w.Decision; {
-	case node != "" && decision != nil && decision.Chosen == node:
+	case node != "" && decision != nil && decision.Node == node:
 		if gone != "" {
 			w.Reason = "on " + node + gone
 		}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -43,13 +44,15 @@ func TestTrueReason(t *testing.T) {
 		"one short": {
 			of: &Group{Name: "g", Pods: 4, MinCount: 5},
 			why: Why{
-				Decision: &event.Decision{},
+				Decision: &decisions.Attempt{},
 			},
 			want: "waits for 1 more pod of group g (4 of 5)",
 		},
 		"full group": {of: &Group{Name: "g", Pods: 5, MinCount: 5}, want: "the scheduler has not tried it yet"},
 		"in a group": {
-			why:  Why{Decision: &event.Decision{PodGroup: "g: 2 of 3 pods fit, 3 must"}},
+			why: Why{Decision: &decisions.Attempt{
+				PodGroup: "g: 2 of 3 pods fit, 3 must",
+			}},
 			want: "   group g: 2 of 3 pods fit, 3 must\n",
 		},
 		"named node": {
@@ -80,7 +83,7 @@ func TestTrueReason(t *testing.T) {
 			spec: corev1.PodSpec{NodeName: "n"},
 			why: Why{
 				BoundBy:  "ann",
-				Decision: &event.Decision{},
+				Decision: &decisions.Attempt{},
 			},
 			want: "on n: bound by ann",
 		},
@@ -91,11 +94,15 @@ func TestTrueReason(t *testing.T) {
 		"its profile": {
 			spec: corev1.PodSpec{SchedulerName: "packs"},
 			why: Why{
-				Since:    t0,
-				For:      2 * time.Second,
-				Tries:    1,
-				Next:     "a node changes",
-				Decision: &event.Decision{Nodes: 1},
+				Since: t0,
+				For:   2 * time.Second,
+				Tries: 1,
+				Next:  "a node changes",
+				Decision: &decisions.Attempt{
+					PodDecisionStatus: decisions.PodDecisionStatus{
+						Nodes: 1,
+					},
+				},
 			},
 			want: "Pending for 2 s, 1 try, next when a node changes\n",
 		},
@@ -119,7 +126,13 @@ func TestTrueReason(t *testing.T) {
 		"soon":         {want: "the scheduler has not tried it yet"},
 		"its decision": {
 			spec: corev1.PodSpec{NodeName: "n"},
-			why:  Why{Node: "n", BoundBy: schedulerUser, Decision: &event.Decision{Chosen: "n", Nodes: 1, Fit: 1}},
+			why: Why{Node: "n", BoundBy: schedulerUser, Decision: &decisions.Attempt{
+				PodDecisionStatus: decisions.PodDecisionStatus{
+					Node:     "n",
+					Nodes:    1,
+					Feasible: 1,
+				},
+			}},
 			want: "on n   chosen after",
 		},
 	}
@@ -152,7 +165,12 @@ func TestTrueReason(t *testing.T) {
 // TestWaits: a story of a pod that is not Ready says what the pod waits for, in both forms.
 func TestWaits(t *testing.T) {
 	gated := corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/a"}}}
-	short := &event.Decision{Nodes: 3, Message: "0/3 nodes are available: 3 Insufficient cpu."}
+	short := &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Nodes:   3,
+			Message: "0/3 nodes are available: 3 Insufficient cpu.",
+		},
+	}
 	crashes := corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
 		{
 			Name: "c",
@@ -206,8 +224,12 @@ func TestWaits(t *testing.T) {
 		},
 		"just bound": {spec: onNode, want: "the kubelet of its node n has not reported anything about it yet"},
 		"failed":     {spec: onNode, status: corev1.PodStatus{Phase: corev1.PodFailed}},
-		"ready":      {spec: onNode, status: ready, why: Why{Node: "n", Decision: &event.Decision{Chosen: "n"}}},
-		"gone":       {why: Why{Gone: true}},
+		"ready": {spec: onNode, status: ready, why: Why{Node: "n", Decision: &decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Node: "n",
+			},
+		}}},
+		"gone": {why: Why{Gone: true}},
 	} {
 		w := tt.why
 		a := &Around{Pod: &corev1.Pod{Spec: tt.spec, Status: tt.status}, NodeGone: tt.gone}
@@ -241,15 +263,25 @@ func TestGone(t *testing.T) {
 	for want, why := range map[string]Why{
 		"it is gone; no scheduler had decided where it runs\n": {Gone: true},
 		"it is gone; no node had taken it after 2 tries\n": {
-			Gone:     true,
-			Tries:    2,
-			Next:     "a node changes",
-			Decision: &event.Decision{Nodes: 1},
+			Gone:  true,
+			Tries: 2,
+			Next:  "a node changes",
+			Decision: &decisions.Attempt{
+				PodDecisionStatus: decisions.PodDecisionStatus{
+					Nodes: 1,
+				},
+			},
 		},
 		"it is gone; it was on n   chosen after ": {
-			Gone:     true,
-			Node:     "n",
-			Decision: &event.Decision{Nodes: 1, Fit: 1, Chosen: "n"},
+			Gone: true,
+			Node: "n",
+			Decision: &decisions.Attempt{
+				PodDecisionStatus: decisions.PodDecisionStatus{
+					Nodes:    1,
+					Feasible: 1,
+					Node:     "n",
+				},
+			},
 		},
 	} {
 		var b strings.Builder

@@ -24,7 +24,7 @@ type decided struct {
 	uid   string
 	at    time.Time
 	took  time.Duration
-	about *event.Decision
+	about *decisions.Attempt
 	bound *event.Bind // nil: not yet bound
 	bind  time.Duration
 	err   string // of the binding
@@ -53,7 +53,7 @@ func (l *decisionLog) of(uid string) *decided {
 }
 
 // set stores an attempt in place of earlier ones of the pod.
-func (l *decisionLog) set(m *event.Event, about *event.Decision) {
+func (l *decisionLog) set(m *event.Event, about *decisions.Attempt) {
 	uid := m.Subject.UID
 	if e, ok := l.pods[uid]; ok {
 		l.drop(e)
@@ -81,7 +81,7 @@ func (l *decisionLog) drop(e *list.Element) {
 
 // bound records the result of a binding.
 func (l *decisionLog) bound(m *event.Event, b *event.Bind) {
-	if d := l.of(m.Subject.UID); d != nil && d.about.Chosen == b.Node {
+	if d := l.of(m.Subject.UID); d != nil && d.about.Node == b.Node {
 		c := *d // a copy: readers may hold the old value
 		c.bound = b
 		c.bind = m.Took
@@ -104,13 +104,13 @@ const (
 
 // sizeOf estimates a decision's memory in bytes. Names of nodes and plugins may be shared strings but are counted:
 // marks from other processes have their own copies.
-func sizeOf(decision *event.Decision) int {
-	n := sizeDecided + len(decision.Message) + len(decision.Waits) + len(decision.Chosen) + len(decision.PodGroup)
-	for i := range decision.Rejected {
-		v := &decision.Rejected[i]
-		n += sizeVerdict + len(v.Node) + len(v.Plugin) + len(v.Reason) + len(v.Short) + len(v.Hint)
+func sizeOf(decision *decisions.Attempt) int {
+	n := sizeDecided + len(decision.Message) + len(decision.WaitsFor) + len(decision.Node) + len(decision.PodGroup)
+	for i := range decision.Refusals {
+		v := &decision.Refusals[i]
+		n += sizeVerdict + len(v.Node) + len(v.Plugin) + len(v.Reason) + len(v.Shortage) + len(v.Hint)
 	}
-	for reason := range decision.RejectedBy {
+	for reason := range decision.Reasons {
 		n += len(reason) + 2*sizeText
 	}
 	for i := range decision.Scores {
@@ -120,9 +120,9 @@ func sizeOf(decision *event.Decision) int {
 	for i := range decision.Rules {
 		n += sizeRule + len(decision.Rules[i].Policy) + len(decision.Rules[i].Field) + len(decision.Rules[i].Expression)
 	}
-	for i := range decision.Groups {
-		n += sizeGroup + len(decision.Groups[i].Reason) + len(decision.Groups[i].Plugin)
-		for _, name := range decision.Groups[i].Names {
+	for i := range decision.RefusedBy {
+		n += sizeGroup + len(decision.RefusedBy[i].Reason) + len(decision.RefusedBy[i].Plugin)
+		for _, name := range decision.RefusedBy[i].Names {
 			n += sizeText + len(name)
 		}
 	}
@@ -139,19 +139,19 @@ func sizeOf(decision *event.Decision) int {
 }
 
 // brief is the short form of an attempt in a story.
-func brief(d *event.Decision) *event.Decision {
+func brief(d *decisions.Attempt) *decisions.Attempt {
 	const verdicts, scores = 3, 3
-	if len(d.Rejected) <= verdicts && len(d.Scores) <= scores && len(d.Groups)+len(d.Rules) == 0 {
+	if len(d.Refusals) <= verdicts && len(d.Scores) <= scores && len(d.RefusedBy)+len(d.Rules) == 0 {
 		return d
 	}
 	c := *d
-	c.Rejected = slices.Clone(d.Rejected[:min(len(d.Rejected), verdicts)])
+	c.Refusals = slices.Clone(d.Refusals[:min(len(d.Refusals), verdicts)])
 	c.Scores = slices.Clone(d.Scores[:min(len(d.Scores), scores)])
 	for i := range c.Scores {
 		c.Scores[i].Plugins = nil
 		c.Scores[i].Rules = nil
 	}
-	c.Groups = nil
+	c.RefusedBy = nil
 	c.Rules = nil
 	return &c
 }
@@ -165,27 +165,18 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	if decided == nil {
 		return nil
 	}
-	decision := decided.about
-	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(decided.at)}}
-	out.Status = decisions.PodDecisionStatus{
-		Message:         message(decision),
-		Attempt:         int32(decision.Attempt),
-		Nodes:           int32(decision.Nodes),
-		Feasible:        int32(decision.Fit),
-		Tied:            int32(decision.Tied), // numbers of nodes
-		Queued:          metav1.Duration{Duration: decision.QueueWait},
-		Took:            metav1.Duration{Duration: decided.took},
-		WaitsFor:        decision.Waits,
-		Fixes:           decision.Fixes,
-		ExtensionPoints: extensionPoints(decided),
-		Scores:          nodeScores(decision),
-		Rules:           rules(decision),
-		Refusals:        refused(decision),
-		RefusedBy:       refusedBy(decision),
-		Preemption:      preempted(decision.Preemption),
+	out := &decisions.PodDecision{
+		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(decided.at)},
+		Status:     decided.about.PodDecisionStatus,
 	}
 	s := &out.Status
+	s.Message = message(decided.about)
+	s.Took.Duration = decided.took
+	s.ExtensionPoints = extensionPoints(s.ExtensionPoints, decided.bound, decided.bind)
 	s.Result, s.Node, s.Reason = outcome(decided)
+	if len(s.RefusedBy) == 0 {
+		s.RefusedBy = refusedBy(decided.about.Reasons)
+	}
 	if len(s.Scores) > 1 {
 		s.RunnerUp = s.Scores[1].Node
 	}
@@ -193,7 +184,7 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 }
 
 // message is the scheduler's message, with the state of the pod's group.
-func message(a *event.Decision) string {
+func message(a *decisions.Attempt) string {
 	switch {
 	case a.PodGroup == "":
 		return a.Message
@@ -207,128 +198,44 @@ func message(a *event.Decision) string {
 func outcome(d *decided) (result, node, reason string) {
 	decision := d.about
 	switch {
-	case decision.Chosen != "" && d.err != "":
-		return decisions.BindFailed, decision.Chosen, d.err
-	case decision.Chosen != "" && decision.Fit == 1:
-		return decisions.Scheduled, decision.Chosen, "the only node that fits"
-	case decision.Chosen != "" && decision.Tied > 1:
-		return decisions.Scheduled, decision.Chosen, fmt.Sprintf("one of %d with the highest score", decision.Tied)
-	case decision.Chosen != "":
-		return decisions.Scheduled, decision.Chosen, "the highest score"
+	case decision.Node != "" && d.err != "":
+		return decisions.BindFailed, decision.Node, d.err
+	case decision.Node != "" && decision.Feasible == 1:
+		return decisions.Scheduled, decision.Node, "the only node that fits"
+	case decision.Node != "" && decision.Tied > 1:
+		return decisions.Scheduled, decision.Node, fmt.Sprintf("one of %d with the highest score", decision.Tied)
+	case decision.Node != "":
+		return decisions.Scheduled, decision.Node, "the highest score"
 	case decision.Preemption != nil:
 		return decisions.Preempting, decision.Preemption.Node,
-			fmt.Sprintf("%s must go", plural(decision.Preemption.Count, "pod"))
+			fmt.Sprintf("%s must go", plural(int(decision.Preemption.Count), "pod"))
 	}
-	return decisions.Unschedulable, "", cmp.Or(counted(decision.RejectedBy), decision.Message)
+	return decisions.Unschedulable, "", cmp.Or(counted(decision.Reasons), decision.Message)
 }
 
-func extensionPoints(d *decided) []decisions.ExtensionPoint {
-	decision := d.about
-	var out []decisions.ExtensionPoint
-	add := func(name string, took time.Duration) {
-		if took > 0 {
-			out = append(out, decisions.ExtensionPoint{Name: name, Took: metav1.Duration{Duration: took}})
-		}
+// extensionPoints are those of an attempt and of its binding, which takes took; bound is nil before it.
+func extensionPoints(
+	tried []decisions.ExtensionPoint, bound *event.Bind, took time.Duration,
+) []decisions.ExtensionPoint {
+	if bound == nil {
+		return tried
 	}
-	add("PreFilter", decision.PreFilter)
-	add("Filter", decision.Filter-decision.PreFilter)
-	add("PostFilter", decision.PostFilter)
-	add("PreScore", decision.PreScore)
-	add("Score", decision.Score-decision.PreScore)
-	if b := d.bound; b != nil {
-		add("Reserve", b.Reserve)
-		add("Permit", b.Permit)
-		add("PreBind", b.PreBind)
-		add("Bind", d.bind-b.PreBind)
-	}
-	return out
+	all := decisions.PodDecisionStatus{ExtensionPoints: slices.Clone(tried)}
+	all.AddPoint("Reserve", bound.Reserve)
+	all.AddPoint("Permit", bound.Permit)
+	all.AddPoint("PreBind", bound.PreBind)
+	all.AddPoint("Bind", took-bound.PreBind)
+	return all.ExtensionPoints
 }
 
-func nodeScores(decision *event.Decision) []decisions.NodeScore {
-	var out []decisions.NodeScore
-	for _, nodeScore := range decision.Scores {
-		n := decisions.NodeScore{Node: nodeScore.Node, Total: nodeScore.Total}
-		for _, p := range nodeScore.Plugins {
-			n.Plugins = append(n.Plugins, decisions.PluginScore{
-				Plugin:     p.Plugin,
-				Raw:        p.Raw,
-				Normalized: p.Score,
-				Weight:     p.Weight,
-				Weighted:   p.Score * p.Weight,
-			})
-		}
-		for i, r := range nodeScore.Rules {
-			if i < len(decision.Rules) {
-				n.Rules = append(n.Rules, decisions.RuleScore{
-					Raw:        r.Raw,
-					Normalized: r.Score,
-					Weighted:   r.Score * decision.Rules[i].Weight,
-					Failed:     r.Failed,
-				})
-			}
-		}
-		out = append(out, n)
-	}
-	return out
-}
-
-func rules(a *event.Decision) []decisions.Rule {
-	var out []decisions.Rule
-	for _, r := range a.Rules {
-		out = append(out, decisions.Rule(r))
-	}
-	return out
-}
-
-func refused(a *event.Decision) []decisions.Refusal {
-	var out []decisions.Refusal
-	for _, v := range a.Rejected {
-		out = append(out, decisions.Refusal{
-			Node:     v.Node,
-			Plugin:   v.Plugin,
-			Reason:   v.Reason,
-			Shortage: v.Short,
-		})
-	}
-	return out
-}
-
-func refusedBy(decision *event.Decision) []decisions.RefusalGroup {
+// refusedBy groups nodes by reason only, the most frequent first.
+func refusedBy(reasons map[string]int) []decisions.RefusalGroup {
 	var out []decisions.RefusalGroup
-	for _, g := range decision.Groups {
-		out = append(out, decisions.RefusalGroup{
-			Plugin: g.Plugin,
-			Reason: g.Reason,
-			Nodes:  int32(g.Nodes),
-			Names:  g.Names,
-		}) // a number of nodes
+	for reason, n := range reasons {
+		out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) // a number of nodes
 	}
-	if len(out) == 0 {
-		for reason, n := range decision.RejectedBy {
-			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) // a number of nodes
-		}
-		slices.SortFunc(out, func(x, y decisions.RefusalGroup) int {
-			return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Reason, y.Reason))
-		})
-	}
-	return out
-}
-
-func preempted(preemption *event.Preemption) *decisions.Preemption {
-	if preemption == nil {
-		return nil
-	}
-	out := &decisions.Preemption{
-		Node:          preemption.Node,
-		Count:         int32(preemption.Count),
-		PDBViolations: int32(preemption.PDBViolations),
-		Reprieved:     int32(preemption.Reprieved),
-		Candidates:    int32(preemption.Candidates), // counts
-		RunnerUp:      preemption.RunnerUp,
-		Why:           preemption.Why,
-	}
-	for _, v := range preemption.Victims {
-		out.Victims = append(out.Victims, decisions.Victim{Namespace: v.Namespace, Name: v.Name, Priority: v.Priority})
-	}
+	slices.SortFunc(out, func(x, y decisions.RefusalGroup) int {
+		return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Reason, y.Reason))
+	})
 	return out
 }

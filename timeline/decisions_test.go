@@ -8,36 +8,35 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
 // attempted is the mark of an attempt for pod number i, about n nodes that fit and n that do not.
 func attempted(i, n int) event.Event {
-	decision := &event.Decision{
-		Attempt:    1,
-		Nodes:      2 * n,
-		Fit:        n,
-		Chosen:     "fit-0",
-		RejectedBy: map[string]int{"Insufficient cpu": n},
+	decision := &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt:  1,
+			Nodes:    int32(2 * n),
+			Feasible: int32(n),
+			Node:     "fit-0",
+		},
+		Reasons: map[string]int{"Insufficient cpu": n},
 	}
 	for j := range n {
-		decision.Rejected = append(decision.Rejected, event.Verdict{
-			Node:   fmt.Sprintf("full-%d", j),
-			Plugin: "NodeResourcesFit",
-			Reason: "Insufficient cpu",
-			Short:  fmt.Sprintf("cpu: asks %d, free 0 of 4", i),
+		decision.Refusals = append(decision.Refusals, decisions.Refusal{
+			Node:     fmt.Sprintf("full-%d", j),
+			Plugin:   "NodeResourcesFit",
+			Reason:   "Insufficient cpu",
+			Shortage: fmt.Sprintf("cpu: asks %d, free 0 of 4", i),
 		})
-		decision.Scores = append(decision.Scores, event.NodeScore{
-			Node: fmt.Sprintf("fit-%d", j),
-			Plugins: []event.PluginScore{{
-				Plugin: "ImageLocality",
-				Raw:    7,
-				Score:  3,
-				Weight: 2,
-			}},
+		decision.Scores = append(decision.Scores, decisions.NodeScore{
+			Node:    fmt.Sprintf("fit-%d", j),
+			Plugins: []decisions.PluginScore{decisions.NewPluginScore("ImageLocality", 7, 3, 2)},
 		})
 	}
 	return event.Event{
@@ -84,11 +83,11 @@ func TestDecisionsAreBounded(t *testing.T) {
 		t.Errorf("the heap has grown by %d bytes", grown)
 	}
 	old, err := tl.Why("default", "p0")
-	if err != nil || !old.Brief || len(old.Decision.Rejected) != 3 {
+	if err != nil || !old.Brief || len(old.Decision.Refusals) != 3 {
 		t.Errorf("a decision that went: %+v, %v; want its brief form", old, err)
 	}
 	whole, err := tl.Why("default", "p1999")
-	if err != nil || whole.Brief || len(whole.Decision.Rejected) != 20 {
+	if err != nil || whole.Brief || len(whole.Decision.Refusals) != 20 {
 		t.Errorf("a decision that is there: %+v, %v; want it whole", whole, err)
 	}
 	runtime.KeepAlive(tl)
@@ -110,54 +109,62 @@ func TestDecisionOfTheAPI(t *testing.T) {
 		return m
 	}
 	waits := attempted(1, 0)
-	waits.Detail = &event.Decision{
-		Attempt:    2,
-		Nodes:      3,
-		Message:    "0/3 nodes are available: 3 Insufficient cpu.",
-		RejectedBy: map[string]int{"Insufficient cpu": 3},
-		Waits:      "a node changes",
-		Groups: []event.Group{{
-			Plugin: "NodeResourcesFit",
-			Reason: "Insufficient cpu",
-			Nodes:  3,
-			Names:  []string{"n1"},
-		}},
-		Fixes:      []string{"fits on n1 if cpu request <= 2"},
-		PreFilter:  us(2),
-		Filter:     us(30),
-		PostFilter: us(70),
-	}
-	preempts := waits
-	preempts.Detail = &event.Decision{
-		Attempt:    1,
-		Nodes:      3,
-		RejectedBy: map[string]int{"Insufficient cpu": 3},
-		Preemption: &event.Preemption{
-			Node:       "n1",
-			Victims:    []event.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}},
-			Count:      1,
-			Candidates: 2,
-			RunnerUp:   "n2",
-			Why:        "it has fewer victims",
-		},
-	}
-	judged := attempted(1, 0)
-	judged.Detail = &event.Decision{
-		Attempt: 1,
-		Nodes:   1,
-		Fit:     1,
-		Chosen:  "n1",
-		Rules: []event.Rule{
-			{
-				Plugin:     "CELPolicy",
-				Policy:     "rank",
-				From:       "SchedulingPolicy",
-				Field:      "scores[0]",
-				Expression: "int(node.labels['rank'])",
-				Weight:     6,
+	waits.Detail = &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt:  2,
+			Nodes:    3,
+			Message:  "0/3 nodes are available: 3 Insufficient cpu.",
+			WaitsFor: "a node changes",
+			RefusedBy: []decisions.RefusalGroup{{
+				Plugin: "NodeResourcesFit",
+				Reason: "Insufficient cpu",
+				Nodes:  3,
+				Names:  []string{"n1"},
+			}},
+			Fixes: []string{"fits on n1 if cpu request <= 2"},
+			ExtensionPoints: []decisions.ExtensionPoint{
+				{Name: decisions.PreFilter, Took: metav1.Duration{Duration: us(2)}},
+				{Name: decisions.Filter, Took: metav1.Duration{Duration: us(30) - us(2)}},
+				{Name: decisions.PostFilter, Took: metav1.Duration{Duration: us(70)}},
 			},
 		},
-		Scores: []event.NodeScore{{Node: "n1", Total: 42, Rules: []event.RuleScore{{Raw: 7, Score: 7}}}},
+		Reasons: map[string]int{"Insufficient cpu": 3},
+	}
+	preempts := waits
+	preempts.Detail = &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt: 1,
+			Nodes:   3,
+			Preemption: &decisions.Preemption{
+				Node:       "n1",
+				Victims:    []decisions.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}},
+				Count:      1,
+				Candidates: 2,
+				RunnerUp:   "n2",
+				Why:        "it has fewer victims",
+			},
+		},
+		Reasons: map[string]int{"Insufficient cpu": 3},
+	}
+	judged := attempted(1, 0)
+	judged.Detail = &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt:  1,
+			Nodes:    1,
+			Feasible: 1,
+			Node:     "n1",
+			Rules: []decisions.Rule{
+				{
+					Plugin:     "CELPolicy",
+					Policy:     "rank",
+					From:       "SchedulingPolicy",
+					Field:      "scores[0]",
+					Expression: "int(node.labels['rank'])",
+					Weight:     6,
+				},
+			},
+			Scores: []decisions.NodeScore{{Node: "n1", Total: 42, Rules: []decisions.RuleScore{{Raw: 7, Normalized: 7, Weighted: 42}}}},
+		},
 	}
 	for name, marks := range map[string][]event.Event{
 		"judged":        {judged},
@@ -208,7 +215,7 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 			},
 		}
 	}
-	decides := func(ms int, s event.Subject, d *event.Decision) event.Event {
+	decides := func(ms int, s event.Subject, d *decisions.Attempt) event.Event {
 		return event.Event{
 			Step:      event.StepDecision,
 			Component: "scheduler",
@@ -218,19 +225,23 @@ func TestPreemptedTellsForWhom(t *testing.T) {
 		}
 	}
 	tl := listening([]event.Event{
-		post(0, small), decides(1000, small, &event.Decision{
-			Attempt: 1,
-			Nodes:   1,
-			Fit:     1,
-			Chosen:  "n",
+		post(0, small), decides(1000, small, &decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Attempt:  1,
+				Nodes:    1,
+				Feasible: 1,
+				Node:     "n",
+			},
 		}), post(2000, big),
-		decides(3000, big, &event.Decision{
-			Attempt: 1,
-			Nodes:   1,
-			Preemption: &event.Preemption{
-				Node:    "n",
-				Count:   1,
-				Victims: []event.Victim{{Namespace: "shop", Name: "small"}},
+		decides(3000, big, &decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Attempt: 1,
+				Nodes:   1,
+				Preemption: &decisions.Preemption{
+					Node:    "n",
+					Count:   1,
+					Victims: []decisions.Victim{{Namespace: "shop", Name: "small"}},
+				},
 			},
 		}),
 		{
@@ -285,15 +296,15 @@ func TestPreemptorNamesVictims(t *testing.T) {
 		Name:      "vip",
 		UID:       "2",
 	}
-	room := &event.Preemption{
+	room := &decisions.Preemption{
 		Node:  "n",
 		Count: 3,
-		Victims: []event.Victim{
+		Victims: []decisions.Victim{
 			{Namespace: "shop", Name: "small", Priority: 1},
 			{Namespace: "shop", Name: "tiny"},
 		},
 	}
-	decides := func(us int, d event.Decision) event.Event {
+	decides := func(us int, d decisions.Attempt) event.Event {
 		return event.Event{
 			Step:      event.StepDecision,
 			Component: "scheduler",
@@ -303,13 +314,27 @@ func TestPreemptorNamesVictims(t *testing.T) {
 		}
 	}
 	marks := []event.Event{
-		decides(0, event.Decision{Attempt: 1, Nodes: 1, Preemption: room}),
-		decides(1000, event.Decision{Attempt: 2, Nodes: 1, Preemption: room}),
-		decides(2000, event.Decision{
-			Attempt: 3,
-			Nodes:   1,
-			Fit:     1,
-			Chosen:  "n",
+		decides(0, decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Attempt:    1,
+				Nodes:      1,
+				Preemption: room,
+			},
+		}),
+		decides(1000, decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Attempt:    2,
+				Nodes:      1,
+				Preemption: room,
+			},
+		}),
+		decides(2000, decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Attempt:  3,
+				Nodes:    1,
+				Feasible: 1,
+				Node:     "n",
+			},
 		}),
 	}
 	const line = "   room was made on n: shop/small (priority 1), shop/tiny (priority 0), and 1 more had to go\n"

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -229,7 +230,7 @@ func say(mk event.Event) string {
 		if d.Why != "" && d.Why != "PodAdd" {
 			text = "queued again: " + requeued(d.Why)
 		}
-	case *event.Decision:
+	case *decisions.Attempt:
 		text = decision(d)
 	case *event.Bind:
 		text = "bind to " + d.Node + " " + Took(mk.Took)
@@ -383,31 +384,31 @@ func status(m event.Event, d *event.Status) string {
 }
 
 // decision describes an attempt in one line.
-func decision(d *event.Decision) string {
+func decision(d *decisions.Attempt) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "queue %s; filter %s", Took(d.QueueWait), plural(d.Nodes, "node"))
+	fmt.Fprintf(&out, "queue %s; filter %s", Took(d.Queued.Duration), plural(int(d.Nodes), "node"))
 	switch {
-	case d.Fit == 0:
+	case d.Feasible == 0:
 		out.WriteString(": none fits")
-	case d.Fit < d.Nodes:
-		fmt.Fprintf(&out, ": %d fit", d.Fit)
+	case d.Feasible < d.Nodes:
+		fmt.Fprintf(&out, ": %d fit", d.Feasible)
 	case d.Nodes == 1:
 		out.WriteString(": it fits")
 	default:
 		out.WriteString(": all fit")
 	}
 	const verdicts = 2
-	for i, v := range d.Rejected {
-		if i == verdicts || len(d.Rejected) > verdicts && d.Fit == 0 {
+	for i, v := range d.Refusals {
+		if i == verdicts || len(d.Refusals) > verdicts && d.Feasible == 0 {
 			break
 		}
 		out.WriteString(", " + v.Node + lead(v))
 	}
-	if more := d.Nodes - d.Fit - verdicts; d.Fit > 0 && more > 0 && len(d.Rejected) > 0 {
+	if more := int(d.Nodes-d.Feasible) - verdicts; d.Feasible > 0 && more > 0 && len(d.Refusals) > 0 {
 		fmt.Fprintf(&out, ", and %d more do not fit", more)
 	}
-	if d.Fit == 0 && len(d.Rejected) > verdicts {
-		out.WriteString(", " + counted(d.RejectedBy))
+	if d.Feasible == 0 && len(d.Refusals) > verdicts {
+		out.WriteString(", " + counted(d.Reasons))
 	}
 	if len(d.Scores) > 0 {
 		out.WriteString("; score ")
@@ -417,26 +418,26 @@ func decision(d *event.Decision) string {
 			}
 			fmt.Fprintf(&out, "%s %d", s.Node, s.Total)
 		}
-		if more := d.Fit - min(len(d.Scores), 3); more > 0 {
+		if more := int(d.Feasible) - min(len(d.Scores), 3); more > 0 {
 			fmt.Fprintf(&out, ", and %d more", more)
 		}
 		if d.Tied > 1 {
 			fmt.Fprintf(&out, "; one of %d with the highest score, at random", d.Tied)
 		}
 	}
-	if d.Chosen == "" && d.Waits != "" {
-		out.WriteString("; waits until " + d.Waits)
+	if d.Node == "" && d.WaitsFor != "" {
+		out.WriteString("; waits until " + d.WaitsFor)
 	}
 	return out.String()
 }
 
 // lead describes why a node does not fit.
-func lead(v event.Verdict) string {
-	if taint, ok := strings.CutSuffix(v.Short, " not tolerated"); ok {
+func lead(v decisions.Refusal) string {
+	if taint, ok := strings.CutSuffix(v.Shortage, " not tolerated"); ok {
 		return " has " + taint
 	}
-	if v.Short != "" {
-		return " " + v.Short
+	if v.Shortage != "" {
+		return " " + v.Shortage
 	}
 	return ": " + v.Reason
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -184,11 +185,17 @@ func TestFakeNode(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 	for chosen, want := range map[string]int{"": 1, "n": 0} {
-		w := &Why{Decision: &event.Decision{Nodes: 1, Chosen: chosen, Rejected: []event.Verdict{{
-			Node:   "f",
-			Plugin: "TaintToleration",
-			Short:  "taint keelson.dev/fake=true:NoSchedule not tolerated",
-		}}}}
+		w := &Why{Decision: &decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Nodes: 1,
+				Node:  chosen,
+				Refusals: []decisions.Refusal{{
+					Node:     "f",
+					Plugin:   "TaintToleration",
+					Shortage: "taint keelson.dev/fake=true:NoSchedule not tolerated",
+				}},
+			},
+		}}
 		var b bytes.Buffer
 		RenderWhy(&b, w, false, 0)
 		if got := strings.Count(b.String(), "spec.tolerations: [{key: keelson.dev/fake, operator: Exists}]"); got != want {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -107,7 +108,7 @@ func (p *classifier) kind(mk event.Event) int {
 			return handToController
 		}
 		return handCreate
-	case *event.Queued, *event.Decision:
+	case *event.Queued, *decisions.Attempt:
 		return handSchedule
 	case *event.Bind:
 		return handBind

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -166,6 +167,11 @@ type received struct {
 	size int
 }
 
+// details are the types of details that package event does not know.
+var details = map[event.Step]func() any{
+	event.StepDecision: func() any { return new(decisions.Attempt) },
+}
+
 // readMarks parses lines of marks. An error names the line, and nothing is returned then.
 func readMarks(body io.Reader) ([]received, error) {
 	var marks []received
@@ -179,7 +185,7 @@ func readMarks(body io.Reader) ([]received, error) {
 		if len(marks) == maxMarks {
 			return nil, fmt.Errorf("line %d: more than %d marks at once", n, maxMarks)
 		}
-		m, err := event.Decode(line)
+		m, err := event.Decode(line, details)
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}

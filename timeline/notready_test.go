@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/event"
+	"keelson/api/decisions"
 )
 
 // clock is a time of day as the texts have it.
@@ -248,12 +248,14 @@ func TestNotReady(t *testing.T) {
 			Name:      "p",
 			Node:      "n",
 			BoundBy:   schedulerUser,
-			Decision: &event.Decision{
-				Chosen: "n",
-				Nodes:  1,
-				Fit:    1,
-				Scores: []event.NodeScore{
-					{Node: "n", Plugins: []event.PluginScore{{Plugin: "ImageLocality", Weight: 1}}},
+			Decision: &decisions.Attempt{
+				PodDecisionStatus: decisions.PodDecisionStatus{
+					Node:     "n",
+					Nodes:    1,
+					Feasible: 1,
+					Scores: []decisions.NodeScore{
+						{Node: "n", Plugins: []decisions.PluginScore{{Plugin: "ImageLocality", Weight: 1}}},
+					},
 				},
 			},
 		}

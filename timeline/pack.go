@@ -52,7 +52,7 @@ func newDecoder() (*zstd.Decoder, error) {
 func (p packed) read(text []byte) []event.Event {
 	out := make([]event.Event, 0, p.marks)
 	for line := range bytes.Lines(text) {
-		if m, err := event.Decode(line); err == nil {
+		if m, err := event.Decode(line, details); err == nil {
 			out = append(out, m)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -52,12 +53,14 @@ func lived(tl *Timeline, i int) {
 		Component: "scheduler",
 		At:        at,
 		Subject:   subject,
-		Detail: &event.Decision{
-			Attempt: 1,
-			Nodes:   1000,
-			Fit:     1000,
-			Chosen:  "node-1",
-			Scores:  []event.NodeScore{{Node: "node-1", Total: 300, Plugins: []event.PluginScore{{}, {}, {}}}},
+		Detail: &decisions.Attempt{
+			PodDecisionStatus: decisions.PodDecisionStatus{
+				Attempt:  1,
+				Nodes:    1000,
+				Feasible: 1000,
+				Node:     "node-1",
+				Scores:   []decisions.NodeScore{{Node: "node-1", Total: 300, Plugins: []decisions.PluginScore{{}, {}, {}}}},
+			},
 		},
 	})
 	request("POST", "binding")

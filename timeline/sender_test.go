@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -74,7 +75,11 @@ func TestNodesTellOfTheirPodsOnly(t *testing.T) {
 			Step:    event.StepDecision,
 			At:      now,
 			Subject: subject("a"),
-			Detail:  &event.Decision{Chosen: "node-2"},
+			Detail: &decisions.Attempt{
+				PodDecisionStatus: decisions.PodDecisionStatus{
+					Node: "node-2",
+				},
+			},
 		}, nil, false},
 		"a binding": {bind("a", "node-2"), nil, false},
 		"a request": {event.Event{

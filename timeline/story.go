@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -147,9 +148,9 @@ func join(pod *record, owners []*record) Story {
 // note updates the story's fields from a event.
 func (s *Story) note(mk event.Event) {
 	switch d := mk.Detail.(type) {
-	case *event.Decision:
-		if d.Chosen != "" {
-			s.Node = d.Chosen
+	case *decisions.Attempt:
+		if d.Node != "" {
+			s.Node = d.Node
 		}
 	case *event.Bind:
 		s.Node = d.Node
@@ -367,7 +368,7 @@ func (w *writer) write(mk event.Event) {
 			HandOff: w.handOffs.of(mk),
 			What:    "name " + d.Name + " leads to it",
 		})
-	case *event.Queued, *event.Decision, *event.Bind:
+	case *event.Queued, *decisions.Attempt, *event.Bind:
 		w.part("scheduler", mk)
 	default:
 		w.part("kubelet", mk)
@@ -388,9 +389,9 @@ func (w *writer) part(kind string, mk event.Event) {
 		w.open = &Step{At: at, Who: mk.Component, ReportedBy: mk.ReportedBy}
 		w.openKind = kind
 	}
-	if d, ok := mk.Detail.(*event.Decision); ok {
+	if d, ok := mk.Detail.(*decisions.Attempt); ok {
 		if w.decisions++; w.decisions > 1 {
-			what = "try " + strconv.Itoa(d.Attempt) + ": " + what
+			what = "try " + strconv.Itoa(int(d.Attempt)) + ": " + what
 		}
 	}
 	w.open.Took = max(w.open.Took, at+mk.Took-w.open.At)
@@ -408,7 +409,7 @@ func (w *writer) part(kind string, mk event.Event) {
 			HandOff:    w.handOffs.of(mk),
 		})
 	}
-	if d, ok := mk.Detail.(*event.Decision); ok && d.Chosen == "" {
+	if d, ok := mk.Detail.(*decisions.Attempt); ok && d.Node == "" {
 		w.flush() // the next attempt gets its own line
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -164,7 +165,7 @@ func (t *Timeline) podLocked(mk event.Event) {
 	if known := t.pods.of(t.names[name]); known == nil || known == r || !known.began.After(mk.At) {
 		t.names[name] = uid
 	}
-	if d, ok := mk.Detail.(*event.Decision); ok {
+	if d, ok := mk.Detail.(*decisions.Attempt); ok {
 		t.preemptedLocked(&mk, d.Preemption)
 		t.decided.set(&mk, d)
 		mk.Detail = brief(d)
@@ -196,7 +197,7 @@ func (t *Timeline) podLocked(mk event.Event) {
 }
 
 // preemptedLocked records in the victims' stories for which pod they are preempted.
-func (t *Timeline) preemptedLocked(m *event.Event, p *event.Preemption) {
+func (t *Timeline) preemptedLocked(m *event.Event, p *decisions.Preemption) {
 	if p == nil {
 		return
 	}

@@ -15,8 +15,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -151,39 +153,43 @@ func journey() []event.Event {
 			At:        at(2300),
 			Took:      us(90),
 			Subject:   pod,
-			Detail: &event.Decision{
-				Attempt:   1,
-				QueueWait: us(100),
-				Nodes:     3,
-				Fit:       2,
-				Filter:    us(20),
-				Score:     us(30),
-				Chosen:    "node-1",
-				Rejected: []event.Verdict{{
-					Node:   "node-3",
-					Plugin: "TaintToleration",
-					Reason: "node(s) had untolerated taint(s)",
-					Short:  "taint gpu=true:NoSchedule not tolerated",
-				}},
-				RejectedBy: map[string]int{"node(s) had untolerated taint(s)": 1},
-				Scores: []event.NodeScore{
-					{
-						Node:  "node-1",
-						Total: 312,
-						Plugins: []event.PluginScore{
-							{Plugin: "TaintToleration", Score: 100, Weight: 3},
-							{Plugin: "NodeResourcesFit", Score: 12, Weight: 1},
+			Detail: &decisions.Attempt{
+				PodDecisionStatus: decisions.PodDecisionStatus{
+					Attempt:  1,
+					Queued:   metav1.Duration{Duration: us(100)},
+					Nodes:    3,
+					Feasible: 2,
+					Node:     "node-1",
+					Refusals: []decisions.Refusal{{
+						Node:     "node-3",
+						Plugin:   "TaintToleration",
+						Reason:   "node(s) had untolerated taint(s)",
+						Shortage: "taint gpu=true:NoSchedule not tolerated",
+					}},
+					Scores: []decisions.NodeScore{
+						{
+							Node:  "node-1",
+							Total: 312,
+							Plugins: []decisions.PluginScore{
+								decisions.NewPluginScore("TaintToleration", 0, 100, 3),
+								decisions.NewPluginScore("NodeResourcesFit", 0, 12, 1),
+							},
+						},
+						{
+							Node:  "node-2",
+							Total: 287,
+							Plugins: []decisions.PluginScore{
+								decisions.NewPluginScore("TaintToleration", 0, 92, 3),
+								decisions.NewPluginScore("NodeResourcesFit", 0, 11, 1),
+							},
 						},
 					},
-					{
-						Node:  "node-2",
-						Total: 287,
-						Plugins: []event.PluginScore{
-							{Plugin: "TaintToleration", Score: 92, Weight: 3},
-							{Plugin: "NodeResourcesFit", Score: 11, Weight: 1},
-						},
+					ExtensionPoints: []decisions.ExtensionPoint{
+						{Name: decisions.Filter, Took: metav1.Duration{Duration: us(20)}},
+						{Name: decisions.Score, Took: metav1.Duration{Duration: us(30)}},
 					},
 				},
+				Reasons: map[string]int{"node(s) had untolerated taint(s)": 1},
 			},
 		},
 		{
@@ -347,36 +353,38 @@ func pending() []event.Event {
 				At:        at(begin + 100),
 				Took:      us(80),
 				Subject:   big,
-				Detail: &event.Decision{
-					Attempt:   try,
-					QueueWait: us(100),
-					Nodes:     3,
-					Waits:     "a node or pod changes",
-					Message:   "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory.",
-					Rejected: []event.Verdict{
-						{
-							Node:   "node-1",
-							Plugin: "NodeResourcesFit",
-							Reason: "Insufficient memory",
-							Short:  "memory: asks 4Gi, free 1.2Gi of 3.8Gi",
+				Detail: &decisions.Attempt{
+					PodDecisionStatus: decisions.PodDecisionStatus{
+						Attempt:  int32(try),
+						Queued:   metav1.Duration{Duration: us(100)},
+						Nodes:    3,
+						WaitsFor: "a node or pod changes",
+						Message:  "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory.",
+						Refusals: []decisions.Refusal{
+							{
+								Node:     "node-1",
+								Plugin:   "NodeResourcesFit",
+								Reason:   "Insufficient memory",
+								Shortage: "memory: asks 4Gi, free 1.2Gi of 3.8Gi",
+							},
+							{
+								Node:     "node-2",
+								Plugin:   "NodeResourcesFit",
+								Reason:   "Insufficient memory",
+								Shortage: "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
+								Nearest:  true,
+								Hint:     "fits on node-2 if memory request <= 2.9Gi",
+							},
+							{
+								Node:     "node-3",
+								Plugin:   "TaintToleration",
+								Reason:   "node(s) had untolerated taint(s)",
+								Shortage: "taint gpu=true:NoSchedule not tolerated",
+							},
 						},
-						{
-							Node:    "node-2",
-							Plugin:  "NodeResourcesFit",
-							Reason:  "Insufficient memory",
-							Short:   "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
-							Nearest: true,
-							Hint:    "fits on node-2 if memory request <= 2.9Gi",
-						},
-						{
-							Node:   "node-3",
-							Plugin: "TaintToleration",
-							Reason: "node(s) had untolerated taint(s)",
-							Short:  "taint gpu=true:NoSchedule not tolerated",
-						},
+						Fixes: []string{"fits on node-2 if memory request <= 2.9Gi"},
 					},
-					RejectedBy: map[string]int{"Insufficient memory": 2, "node(s) had untolerated taint(s)": 1},
-					Fixes:      []string{"fits on node-2 if memory request <= 2.9Gi"},
+					Reasons: map[string]int{"Insufficient memory": 2, "node(s) had untolerated taint(s)": 1},
 				},
 			})
 	}
@@ -414,153 +422,145 @@ func TestRenderWhyBound(t *testing.T) {
 
 // TestWhyAtWidths shows decisions of clusters of several sizes on terminals of three widths.
 func TestWhyAtWidths(t *testing.T) {
-	share := func(raw, score, weight int64) []event.PluginScore {
-		return []event.PluginScore{{
-			Plugin: "NodeResourcesFit",
-			Raw:    raw,
-			Score:  score,
-			Weight: weight,
-		}, {
-			Plugin: "InterPodAffinity",
-			Raw:    -20,
-			Score:  50,
-			Weight: 2,
-		}}
+	share := func(raw, score, weight int64) []decisions.PluginScore {
+		return []decisions.PluginScore{decisions.NewPluginScore("NodeResourcesFit", raw, score, weight), decisions.NewPluginScore("InterPodAffinity", -20, 50, 2)}
 	}
-	scheduled := &event.Decision{
-		Attempt:    1,
-		Nodes:      9,
-		Fit:        8,
-		Filter:     us(40),
-		PreFilter:  us(9),
-		Score:      us(90),
-		PreScore:   us(20),
-		Chosen:     "node-0",
-		Tied:       2,
-		RejectedBy: map[string]int{"Insufficient cpu": 1},
-		Rejected: []event.Verdict{{
-			Node:   "node-8",
-			Plugin: "NodeResourcesFit",
-			Reason: "Insufficient cpu",
-			Short:  "cpu: asks 2, free 1 of 4",
-		}},
+	scheduled := &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt:  1,
+			Nodes:    9,
+			Feasible: 8,
+			Node:     "node-0",
+			Tied:     2,
+			Refusals: []decisions.Refusal{{
+				Node:     "node-8",
+				Plugin:   "NodeResourcesFit",
+				Reason:   "Insufficient cpu",
+				Shortage: "cpu: asks 2, free 1 of 4",
+			}},
+			ExtensionPoints: []decisions.ExtensionPoint{
+				{Name: decisions.PreFilter, Took: metav1.Duration{Duration: us(9)}},
+				{Name: decisions.Filter, Took: metav1.Duration{Duration: us(40) - us(9)}},
+				{Name: decisions.PreScore, Took: metav1.Duration{Duration: us(20)}},
+				{Name: decisions.Score, Took: metav1.Duration{Duration: us(90) - us(20)}},
+			},
+		},
+		Reasons: map[string]int{"Insufficient cpu": 1},
 	}
 	for i := range int64(8) {
-		scheduled.Scores = append(scheduled.Scores, event.NodeScore{
+		scheduled.Scores = append(scheduled.Scores, decisions.NodeScore{
 			Node:    fmt.Sprint("node-", i),
 			Total:   190 - i/2,
 			Plugins: share(90-i/2, 90-i/2, 1),
 		})
 	}
-	judged := &event.Decision{
-		Attempt: 1,
-		Nodes:   2,
-		Fit:     2,
-		Chosen:  "node-0",
-		Rules: []event.Rule{
-			{
-				Plugin:     "CELPolicy",
-				Policy:     "ssd",
-				From:       "configuration",
-				Field:      "scores[0]",
-				Expression: "node.labels[?'disk'].orValue('') == 'ssd'",
-				Weight:     2,
-			},
-			{
-				Plugin:     "CELPolicy",
-				Policy:     "rank",
-				From:       "SchedulingPolicy",
-				Field:      "scores[0]",
-				Expression: "int(node.labels['rank'])",
-				Weight:     6,
+	judged := &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt:  1,
+			Nodes:    2,
+			Feasible: 2,
+			Node:     "node-0",
+			Rules: []decisions.Rule{
+				{
+					Plugin:     "CELPolicy",
+					Policy:     "ssd",
+					From:       "configuration",
+					Field:      "scores[0]",
+					Expression: "node.labels[?'disk'].orValue('') == 'ssd'",
+					Weight:     2,
+				},
+				{
+					Plugin:     "CELPolicy",
+					Policy:     "rank",
+					From:       "SchedulingPolicy",
+					Field:      "scores[0]",
+					Expression: "int(node.labels['rank'])",
+					Weight:     6,
+				},
 			},
 		},
 	}
 	for i := range int64(2) {
-		judged.Scores = append(judged.Scores, event.NodeScore{
-			Node:  fmt.Sprint("node-", i),
-			Total: 286 - 200*i,
-			Plugins: []event.PluginScore{{
-				Plugin: "NodeResourcesFit",
-				Raw:    86,
-				Score:  86,
-				Weight: 1,
-			}, {
-				Plugin: "CELPolicy",
-				Raw:    100 - 100*i,
-				Score:  100 - 100*i,
-				Weight: 2,
-			}},
-			Rules: []event.RuleScore{
-				{Raw: float64(100 - 100*i), Score: 100 - 100*i},
+		judged.Scores = append(judged.Scores, decisions.NodeScore{
+			Node:    fmt.Sprint("node-", i),
+			Total:   286 - 200*i,
+			Plugins: []decisions.PluginScore{decisions.NewPluginScore("NodeResourcesFit", 86, 86, 1), decisions.NewPluginScore("CELPolicy", 100-100*i, 100-100*i, 2)},
+			Rules: []decisions.RuleScore{
+				{Raw: float64(100 - 100*i), Normalized: 100 - 100*i, Weighted: 200 - 200*i},
 				{Raw: -0.5 * float64(1-i), Failed: i == 1},
 			},
 		})
 	}
-	many := &event.Decision{
-		Attempt:    3,
-		Nodes:      5000,
-		Waits:      "a node or pod changes",
-		Filter:     us(900),
-		PreFilter:  us(9),
-		PostFilter: us(800),
-		RejectedBy: map[string]int{"Insufficient memory": 4990, "node(s) had untolerated taint(s)": 10},
-		Groups: []event.Group{
-			{
-				Plugin: "NodeResourcesFit",
-				Reason: "Insufficient memory",
-				Nodes:  4990,
-				Names:  []string{"node-0001", "node-0002", "node-0003"},
+	many := &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt:  3,
+			Nodes:    5000,
+			WaitsFor: "a node or pod changes",
+			RefusedBy: []decisions.RefusalGroup{
+				{
+					Plugin: "NodeResourcesFit",
+					Reason: "Insufficient memory",
+					Nodes:  4990,
+					Names:  []string{"node-0001", "node-0002", "node-0003"},
+				},
+				{
+					Plugin: "TaintToleration",
+					Reason: "node(s) had untolerated taint(s)",
+					Nodes:  10,
+					Names:  []string{"gpu-1", "gpu-2", "gpu-3"},
+				},
 			},
-			{
-				Plugin: "TaintToleration",
-				Reason: "node(s) had untolerated taint(s)",
-				Nodes:  10,
-				Names:  []string{"gpu-1", "gpu-2", "gpu-3"},
+			Refusals: []decisions.Refusal{{
+				Node:     "node-0007",
+				Plugin:   "NodeResourcesFit",
+				Reason:   "Insufficient memory",
+				Shortage: "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
+				Nearest:  true,
+				Hint:     "x",
+			}, {Node: "node-0009"}},
+			Fixes: []string{
+				"fits on node-0007 if memory request <= 2.9Gi", "add toleration gpu=true:NoSchedule",
+				"4 nodes free up when job default/nightly-report ends",
+			},
+			ExtensionPoints: []decisions.ExtensionPoint{
+				{Name: decisions.PreFilter, Took: metav1.Duration{Duration: us(9)}},
+				{Name: decisions.Filter, Took: metav1.Duration{Duration: us(900) - us(9)}},
+				{Name: decisions.PostFilter, Took: metav1.Duration{Duration: us(800)}},
 			},
 		},
-		Rejected: []event.Verdict{{
-			Node:    "node-0007",
-			Plugin:  "NodeResourcesFit",
-			Reason:  "Insufficient memory",
-			Short:   "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
-			Nearest: true,
-			Hint:    "x",
-		}, {Node: "node-0009"}},
-		Fixes: []string{
-			"fits on node-0007 if memory request <= 2.9Gi", "add toleration gpu=true:NoSchedule",
-			"4 nodes free up when job default/nightly-report ends",
-		},
+		Reasons: map[string]int{"Insufficient memory": 4990, "node(s) had untolerated taint(s)": 10},
 	}
-	preempts := &event.Decision{
-		Attempt: 1,
-		Nodes:   1,
-		Groups: []event.Group{{
-			Plugin: "NodeResourcesFit",
-			Reason: "Insufficient cpu",
-			Nodes:  1,
-			Names:  []string{"n"},
-		}},
-		RejectedBy: map[string]int{"Insufficient cpu": 1},
-		Rejected: []event.Verdict{{
-			Node:   "n",
-			Plugin: "NodeResourcesFit",
-			Reason: "Insufficient cpu",
-			Short:  "cpu: asks 2, free 0 of 4",
-		}},
-		Preemption: &event.Preemption{
-			Node: "n",
-			Victims: []event.Victim{
-				{Namespace: "shop", Name: "cheap-1", Priority: 5},
-				{Namespace: "shop", Name: "cheap-2"},
+	preempts := &decisions.Attempt{
+		PodDecisionStatus: decisions.PodDecisionStatus{
+			Attempt: 1,
+			Nodes:   1,
+			RefusedBy: []decisions.RefusalGroup{{
+				Plugin: "NodeResourcesFit",
+				Reason: "Insufficient cpu",
+				Nodes:  1,
+				Names:  []string{"n"},
+			}},
+			Refusals: []decisions.Refusal{{
+				Node:     "n",
+				Plugin:   "NodeResourcesFit",
+				Reason:   "Insufficient cpu",
+				Shortage: "cpu: asks 2, free 0 of 4",
+			}},
+			Preemption: &decisions.Preemption{
+				Node: "n",
+				Victims: []decisions.Victim{
+					{Namespace: "shop", Name: "cheap-1", Priority: 5},
+					{Namespace: "shop", Name: "cheap-2"},
+				},
+				Count:         3,
+				Reprieved:     2,
+				PDBViolations: 1,
+				Candidates:    4,
+				RunnerUp:      "m",
+				Why:           "its most important victim has a lower priority",
 			},
-			Count:         3,
-			Reprieved:     2,
-			PDBViolations: 1,
-			Candidates:    4,
-			RunnerUp:      "m",
-			Why:           "its most important victim has a lower priority",
 		},
+		Reasons: map[string]int{"Insufficient cpu": 1},
 	}
 	for name, why := range map[string]*Why{
 		"scheduled": {
@@ -573,7 +573,7 @@ func TestWhyAtWidths(t *testing.T) {
 		"many": {
 			For:      12 * time.Second,
 			Tries:    3,
-			Next:     many.Waits,
+			Next:     many.WaitsFor,
 			Decision: many,
 			Brief:    true,
 		},

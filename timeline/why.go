@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"keelson/api/decisions"
 	"keelson/event"
 )
 
@@ -54,10 +55,10 @@ type Why struct {
 	// Help are commands that help, each with what it does; empty: none is known.
 	Help []string `json:"help,omitempty"`
 	// Decision is the last attempt; absent: none yet. Brief: only the short form is remembered.
-	Decision *event.Decision `json:"decision,omitempty"`
-	Brief    bool            `json:"brief,omitempty"`
+	Decision *decisions.Attempt `json:"decision,omitempty"`
+	Brief    bool               `json:"brief,omitempty"`
 	// MadeRoom are the preemptions for this pod by attempts before the last one.
-	MadeRoom []*event.Preemption `json:"madeRoom,omitempty"`
+	MadeRoom []*decisions.Preemption `json:"madeRoom,omitempty"`
 	// Bind is the result of the binding, BindTook its duration since Permit.
 	Bind     *event.Bind   `json:"bind,omitempty"`
 	BindTook time.Duration `json:"bindTook,omitempty"`
@@ -96,15 +97,15 @@ func reason(pod *record, owners []*record, now time.Time) Why {
 			if why.Since.IsZero() {
 				why.Since = mk.At
 			}
-		case *event.Decision:
+		case *decisions.Attempt:
 			if why.Since.IsZero() {
 				why.Since = mk.At
 			}
 			why.Decision = d
-			why.Tries = max(d.Attempt, why.Tries+1)
-			why.Next = d.Waits
-			if d.Chosen != "" {
-				why.Node = d.Chosen
+			why.Tries = max(int(d.Attempt), why.Tries+1)
+			why.Next = d.WaitsFor
+			if d.Node != "" {
+				why.Node = d.Node
 				why.Next = ""
 				until = mk.At.Add(mk.Took)
 			}
@@ -185,14 +186,14 @@ func (w *Why) Vanished(now time.Time) {
 }
 
 // madeRoom returns the preemptions of all attempts but the last, each once.
-func madeRoom(marks []event.Event) []*event.Preemption {
-	var all []*event.Preemption
-	var last *event.Preemption
-	same := func(p *event.Preemption) bool {
+func madeRoom(marks []event.Event) []*decisions.Preemption {
+	var all []*decisions.Preemption
+	var last *decisions.Preemption
+	same := func(p *decisions.Preemption) bool {
 		return last != nil && p.Node == last.Node && slices.Equal(p.Victims, last.Victims)
 	}
 	for _, m := range marks {
-		if d, ok := m.Detail.(*event.Decision); ok {
+		if d, ok := m.Detail.(*decisions.Attempt); ok {
 			if last = d.Preemption; last != nil && !slices.ContainsFunc(all, same) {
 				all = append(all, last)
 			}
@@ -224,7 +225,7 @@ func (w *Why) request(req *event.Request) {
 func (w *Why) whole(d *decided) {
 	switch {
 	case w.Decision == nil:
-	case d == nil || d.about.Attempt != w.Decision.Attempt || d.about.Chosen != w.Decision.Chosen:
+	case d == nil || d.about.Attempt != w.Decision.Attempt || d.about.Node != w.Decision.Node:
 		w.Brief = true
 	default:
 		w.Decision = d.about

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"keelson/event"
+	"keelson/api/decisions"
 )
 
 // indent precedes every line but the first.
@@ -68,8 +68,8 @@ func (w *Why) fate() string {
 		was = "it is gone; it was "
 	}
 	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s",
-		was, w.Node, Took(w.For), plural(decision.Nodes, "node"), decision.Fit, Took(decision.Filter), Took(
-			decision.Score))
+		was, w.Node, Took(w.For), plural(int(decision.Nodes), "node"), decision.Feasible, Took(decision.Filtering()),
+		Took(decision.Scoring()))
 }
 
 // eviction prints when the pod must leave its node.
@@ -132,7 +132,7 @@ func (t table) text(style, label, words string) {
 }
 
 // scores prints each plugin's scores of the best nodes, as many as fit in the width.
-func (t table) scores(decision *event.Decision) {
+func (t table) scores(decision *decisions.Attempt) {
 	if len(decision.Scores) == 0 || len(decision.Scores[0].Plugins) == 0 {
 		return
 	}
@@ -175,7 +175,7 @@ func (t table) scores(decision *event.Decision) {
 	if len(rest) > 0 {
 		t.text("", "then ", strings.Join(rest, ", "))
 	}
-	if more := decision.Fit - len(decision.Scores); more > 0 {
+	if more := int(decision.Feasible) - len(decision.Scores); more > 0 {
 		t.text("", "", "and "+plural(more, "node")+" with no higher scores")
 	}
 	if decision.Tied > 1 {
@@ -187,18 +187,18 @@ func (t table) scores(decision *event.Decision) {
 }
 
 // scoreColumn is a node's column: name, scores by plugin, total.
-func scoreColumn(nodeScore *event.NodeScore, decision *event.Decision) []string {
+func scoreColumn(nodeScore *decisions.NodeScore, decision *decisions.Attempt) []string {
 	name := nodeScore.Node
-	if name == decision.Chosen {
+	if name == decision.Node {
 		name += " (chosen)"
 	}
 	column := []string{name}
 	for _, pl := range decision.Scores[0].Plugins {
-		i := slices.IndexFunc(nodeScore.Plugins, func(o event.PluginScore) bool { return o.Plugin == pl.Plugin })
+		i := slices.IndexFunc(nodeScore.Plugins, func(o decisions.PluginScore) bool { return o.Plugin == pl.Plugin })
 		cell := ""
 		if i >= 0 {
-			cell = fmt.Sprintf("%d > %d = %d", nodeScore.Plugins[i].Raw, nodeScore.Plugins[i].Score,
-				nodeScore.Plugins[i].Score*nodeScore.Plugins[i].Weight)
+			cell = fmt.Sprintf("%d > %d = %d", nodeScore.Plugins[i].Raw, nodeScore.Plugins[i].Normalized,
+				nodeScore.Plugins[i].Weighted)
 		}
 		column = append(column, cell)
 		for i := range decision.Rules {
@@ -211,7 +211,7 @@ func scoreColumn(nodeScore *event.NodeScore, decision *event.Decision) []string 
 }
 
 // ruleCell is the score of a rule for a node.
-func ruleCell(s *event.NodeScore, d *event.Decision, rule int) string {
+func ruleCell(s *decisions.NodeScore, d *decisions.Attempt, rule int) string {
 	if rule >= len(s.Rules) {
 		return ""
 	}
@@ -219,11 +219,11 @@ func ruleCell(s *event.NodeScore, d *event.Decision, rule int) string {
 	if r.Failed {
 		return "no value = 0"
 	}
-	return fmt.Sprintf("%s > %d = %d", strconv.FormatFloat(r.Raw, 'g', 6, 64), r.Score, r.Score*d.Rules[rule].Weight)
+	return fmt.Sprintf("%s > %d = %d", strconv.FormatFloat(r.Raw, 'g', 6, 64), r.Normalized, r.Weighted)
 }
 
 // rules prints the rules whose scores are in the table.
-func (t table) rules(d *event.Decision) {
+func (t table) rules(d *decisions.Attempt) {
 	for _, r := range d.Rules {
 		t.text("", r.Policy+" "+r.Field+": ", r.Expression+" ("+r.From+")")
 	}
@@ -246,56 +246,57 @@ func (t table) aligned(rows [][]string) {
 
 // refusals prints for each node the first plugin that rejected it and what is missing; for many nodes in groups, with
 // the nearest one.
-func (t table) refusals(decision *event.Decision) {
+func (t table) refusals(decision *decisions.Attempt) {
 	var rows [][]string
-	grouped := len(decision.Groups) > 0 &&
-		(len(decision.Rejected) > mostNamed || len(decision.Rejected) < decision.Nodes-decision.Fit)
+	unfit := int(decision.Nodes - decision.Feasible)
+	grouped := len(decision.RefusedBy) > 0 &&
+		(len(decision.Refusals) > mostNamed || len(decision.Refusals) < unfit)
 	if grouped {
-		for _, g := range decision.Groups {
+		for _, g := range decision.RefusedBy {
 			what := g.Reason
 			if len(g.Names) > 0 {
 				what += ": " + strings.Join(g.Names, ", ")
 			}
-			if g.Nodes > len(g.Names) && len(g.Names) > 0 {
+			if int(g.Nodes) > len(g.Names) && len(g.Names) > 0 {
 				what += "..."
 			}
-			rows = append(rows, []string{plural(g.Nodes, "node"), g.Plugin, what})
+			rows = append(rows, []string{plural(int(g.Nodes), "node"), g.Plugin, what})
 		}
 	}
-	for _, v := range decision.Rejected {
+	for _, v := range decision.Refusals {
 		if !grouped || v.Nearest {
-			rows = append(rows, []string{v.Node, v.Plugin, cmp.Or(v.Short, v.Reason)})
+			rows = append(rows, []string{v.Node, v.Plugin, cmp.Or(v.Shortage, v.Reason)})
 		}
 	}
 	widths := columns(rows)
 	for _, row := range rows {
 		t.text("", left(row[0], widths[0])+indent+left(row[1], widths[1])+indent, row[2])
 	}
-	if decision.Chosen == "" && slices.ContainsFunc(rows, func(row []string) bool {
+	if decision.Node == "" && slices.ContainsFunc(rows, func(row []string) bool {
 		return strings.Contains(row[2], fakeTaint)
 	}) {
 		t.text("", "", fakeTaint+" is the taint of fake nodes (--fake-nodes), which run nothing: a pod that may run "+
 			"there in name only tolerates it, by spec.tolerations: [{key: "+fakeTaint+", operator: Exists}]")
 	}
 	refused := 0
-	for _, n := range decision.RejectedBy {
+	for _, n := range decision.Reasons {
 		refused += n
 	}
 	switch {
-	case decision.Chosen == "" && decision.Nodes > 0 && len(rows)+refused == 0: // no decision was made
+	case decision.Node == "" && decision.Nodes > 0 && len(rows)+refused == 0: // no decision was made
 		t.text(red, "", decision.Message)
-	case grouped || len(decision.Rejected) >= decision.Nodes-decision.Fit && (len(rows) > 0 || refused == 0):
-	case len(rows) == 0 && len(decision.RejectedBy) == 1: // the pod itself was rejected before any node was checked
-		for reason := range decision.RejectedBy {
+	case grouped || len(decision.Refusals) >= unfit && (len(rows) > 0 || refused == 0):
+	case len(rows) == 0 && len(decision.Reasons) == 1: // the pod itself was rejected before any node was checked
+		for reason := range decision.Reasons {
 			t.text("", "", "on any node: "+reason)
 		}
 	default:
-		t.text("", "", "in all: "+counted(decision.RejectedBy))
+		t.text("", "", "in all: "+counted(decision.Reasons))
 	}
 }
 
 // fixes prints what would make the pod fit.
-func (t table) fixes(d *event.Decision) {
+func (t table) fixes(d *decisions.Attempt) {
 	for i, fix := range d.Fixes {
 		label := "nearest: "
 		if i > 0 {
@@ -306,32 +307,32 @@ func (t table) fixes(d *event.Decision) {
 }
 
 // preemption prints the victims and why these were chosen.
-func (t table) preemption(m *event.Preemption) {
+func (t table) preemption(m *decisions.Preemption) {
 	if m == nil {
 		return
 	}
 	t.text("", "makes room on "+m.Node+": ", strings.Join(victims(m), ", ")+" must go")
 	var notes []string
 	if m.Reprieved > 0 {
-		notes = append(notes, plural(m.Reprieved, "less important pod")+" may stay")
+		notes = append(notes, plural(int(m.Reprieved), "less important pod")+" may stay")
 	}
 	if m.PDBViolations > 0 {
-		notes = append(notes, plural(m.PDBViolations, "victim")+" against a disruption budget")
+		notes = append(notes, plural(int(m.PDBViolations), "victim")+" against a disruption budget")
 	}
 	why := m.Why
 	if m.RunnerUp != "" {
-		why = fmt.Sprintf("of %s, %s and not %s: %s", plural(m.Candidates, "node"), m.Node, m.RunnerUp, m.Why)
+		why = fmt.Sprintf("of %s, %s and not %s: %s", plural(int(m.Candidates), "node"), m.Node, m.RunnerUp, m.Why)
 	}
 	t.text("", "", strings.Join(append(notes, why), "; "))
 }
 
 // victims names the pods that are preempted.
-func victims(m *event.Preemption) []string {
+func victims(m *decisions.Preemption) []string {
 	names := make([]string, 0, len(m.Victims)+1)
 	for _, v := range m.Victims {
 		names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))
 	}
-	if more := m.Count - len(m.Victims); more > 0 {
+	if more := int(m.Count) - len(m.Victims); more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	return names
@@ -339,7 +340,7 @@ func victims(m *event.Preemption) []string {
 
 // times prints the duration of each extension point.
 func (t table) times(w *Why) {
-	points := extensionPoints(&decided{about: w.Decision, bound: w.Bind, bind: w.BindTook})
+	points := extensionPoints(w.Decision.ExtensionPoints, w.Bind, w.BindTook)
 	if len(points) == 0 {
 		return
 	}

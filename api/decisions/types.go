@@ -96,6 +96,17 @@ type PluginScore struct {
 	Weighted   int64  `json:"weighted"`
 }
 
+// NewPluginScore returns a plugin's score, from what it gave the node.
+func NewPluginScore(plugin string, raw, normalized, weight int64) PluginScore {
+	return PluginScore{
+		Plugin:     plugin,
+		Raw:        raw,
+		Normalized: normalized,
+		Weight:     weight,
+		Weighted:   normalized * weight,
+	}
+}
+
 // Rule is a score of a policy. From is SchedulingPolicy or configuration, Field its place in the policy's spec, Weight
 // its own times the plugin's.
 type Rule struct {
@@ -122,6 +133,10 @@ type Refusal struct {
 	Plugin   string `json:"plugin"`
 	Reason   string `json:"reason"`
 	Shortage string `json:"shortage,omitempty"`
+	// Nearest: the node is the closest to a fit; Hint is a change that would make the pod fit there. Only the story has
+	// them: Fixes names what would help.
+	Nearest bool   `json:"-"`
+	Hint    string `json:"-"`
 }
 
 // RefusalGroup counts nodes that one plugin refused for one reason; Plugin is empty where only the reason was counted.

@@ -94,15 +94,21 @@ func name(s event.Subject) string {
 	return s.Namespace + "/" + s.Name
 }
 
+// attempt is what the log has to know of a decisions.Attempt, whose package the room event cannot import.
+type attempt interface {
+	// Unplaced returns why the attempt found no node; false: it found one.
+	Unplaced() (why string, unplaced bool)
+}
+
 // describe returns the message and attributes of a mark; "": it is not logged.
 func describe(mk event.Event) (string, []slog.Attr) {
 	failed := mk.Err != ""
 	switch d := mk.Detail.(type) {
 	case *event.Reconcile:
 		return reconciled(d, failed)
-	case *event.Decision:
-		if d.Chosen == "" && !failed {
-			return "could not schedule pod", []slog.Attr{slog.String("why", d.Message)}
+	case attempt:
+		if why, unplaced := d.Unplaced(); unplaced && !failed {
+			return "could not schedule pod", []slog.Attr{slog.String("why", why)}
 		}
 	case *event.Bind:
 		if !failed { // the scheduler logs the reason of a retry

@@ -11,6 +11,11 @@ import (
 	"keelson/event"
 )
 
+// tried stands for an attempt of the scheduler.
+type tried struct{ why string }
+
+func (t tried) Unplaced() (string, bool) { return t.why, t.why != "" }
+
 // TestDeeds: what each component does is one line in Kubernetes' words, with whose deed it is and which object it is
 // about.
 func TestDeeds(t *testing.T) {
@@ -41,13 +46,13 @@ func TestDeeds(t *testing.T) {
 			Step:      event.StepDecision,
 			Component: "scheduler",
 			Subject:   pod,
-			Detail:    &event.Decision{Chosen: "n"},
+			Detail:    tried{},
 		}, ""},
 		"could not": {event.Event{
 			Step:      event.StepDecision,
 			Component: "scheduler",
 			Subject:   pod,
-			Detail:    &event.Decision{Message: "0/1 nodes"},
+			Detail:    tried{why: "0/1 nodes"},
 		}, `level=INFO msg="could not schedule pod" component=scheduler pod=shop/web-1 why="0/1 nodes"`},
 		"bound": {event.Event{
 			Step:      event.StepBind,

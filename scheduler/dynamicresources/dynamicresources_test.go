@@ -699,8 +699,8 @@ func TestExplain(t *testing.T) {
 	} {
 		a := world.place(schedtest.Pod("p", using(strings.Fields(tt.claims)...)))
 		var got strings.Builder
-		for _, v := range explain.Decision(a, 1, 0).Rejected {
-			fmt.Fprintf(&got, "%s: %s\n", v.Node, strings.TrimSpace(v.Short+" "+v.Hint))
+		for _, v := range explain.Decision(a, 1, 0).Refusals {
+			fmt.Fprintf(&got, "%s: %s\n", v.Node, strings.TrimSpace(v.Shortage+" "+v.Hint))
 		}
 		if got.String() != tt.want {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.claims, got.String(), tt.want)

@@ -57,15 +57,15 @@ func TestDistanceEqualsExplain(t *testing.T) {
 			far++
 		}
 		if got.Node != want.Node || got.distance != want.distance {
-			t.Errorf("%s, %s: ranked as %s at %v, measured at %v", want.Node, want.Short, got.Node, got.distance,
+			t.Errorf("%s, %s: ranked as %s at %v, measured at %v", want.Node, want.Shortage, got.Node, got.distance,
 				want.distance)
 		}
 	}
 	if near < 20 || far < 20 {
 		t.Errorf("of %d ranked nodes %d are near and %d far: too few of a kind to tell", ranked, near, far)
 	}
-	if d := Decision(attempt, 1, 0); len(d.Rejected) != maxVerdicts || d.Rejected[0].Short == "" ||
-		d.Rejected[maxVerdicts-1].Short == "" {
-		t.Errorf("got %d verdicts, want %d, each with what is missing: %+v", len(d.Rejected), maxVerdicts, d.Rejected)
+	if d := Decision(attempt, 1, 0); len(d.Refusals) != maxVerdicts || d.Refusals[0].Shortage == "" ||
+		d.Refusals[maxVerdicts-1].Shortage == "" {
+		t.Errorf("got %d verdicts, want %d, each with what is missing: %+v", len(d.Refusals), maxVerdicts, d.Refusals)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain converts a scheduling attempt to a event.Decision, which users read in
-// `keelson why` and `keelson timeline`. The scheduler calls it once per attempt. It never
+// Package explain converts a scheduling attempt to a decisions.Attempt, which users read in
+// `keelson why`, `keelson timeline` and PodDecisions. The scheduler calls it once per attempt. It never
 // changes the result of an attempt. It must be cheap for pods that found a node, so it
 // formats texts for few nodes only.
 package explain
@@ -15,7 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/event"
+	"keelson/api/decisions"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -25,55 +25,62 @@ const (
 	SmallCluster = 100
 	maxVerdicts  = 16
 	maxScores    = 5
+	mostPoints   = 5
 	// maxExplained bounds the refusals of a large cluster that are explained to find the nearest node.
 	maxExplained = framework.ExplainedRefusals
 )
 
 // Decision returns the decision of an attempt.
-func Decision(a *framework.Attempt, attempt int, wait time.Duration) *event.Decision {
-	decision := &event.Decision{
-		Attempt:    attempt,
-		QueueWait:  wait,
-		Nodes:      a.EvaluatedNodes,
-		Fit:        len(a.Feasible),
-		Filter:     a.FilterTook,
-		Score:      a.ScoreTook,
-		PreFilter:  a.PreFilterTook,
-		PostFilter: a.PostFilterTook,
-		PreScore:   a.PreScoreTook,
-	}
+func Decision(a *framework.Attempt, attempt int, wait time.Duration) *decisions.Attempt {
+	decision := New(attempt, wait)
+	decision.Nodes = int32(a.EvaluatedNodes)
+	decision.Feasible = int32(len(a.Feasible))
+	decision.ExtensionPoints = make([]decisions.ExtensionPoint, 0, mostPoints)
+	decision.AddPoint(decisions.PreFilter, a.PreFilterTook)
+	decision.AddPoint(decisions.Filter, a.FilterTook-a.PreFilterTook)
+	decision.AddPoint(decisions.PostFilter, a.PostFilterTook)
+	decision.AddPoint(decisions.PreScore, a.PreScoreTook)
+	decision.AddPoint(decisions.Score, a.ScoreTook-a.PreScoreTook)
 	small := len(a.Snapshot.Nodes) <= SmallCluster
 	if a.Chosen != nil {
-		decision.Chosen = a.Chosen.Name
+		decision.Node = a.Chosen.Name
 		decision.Scores = scores(a, small)
 		decision.Rules = rules(a)
-		decision.Tied = tied(a)
+		decision.Tied = int32(tied(a))
 	} else {
-		decision.Nodes = len(a.Snapshot.Nodes)
+		decision.Nodes = int32(len(a.Snapshot.Nodes))
 		decision.Message = a.Message()
 	}
 	if a.Failed != nil {
 		return decision
 	}
 	if len(a.Refused)+a.Excluded > 0 {
-		decision.RejectedBy = a.Reasons()
+		decision.Reasons = a.Reasons()
 		if a.Chosen != nil {
-			decision.Rejected = verdicts(a, small)
+			decision.Refusals = verdicts(a, small)
 		}
 	}
 	if a.Chosen == nil {
 		x := explainRefusals(a, small)
-		decision.Rejected = x.Rejected
-		decision.Groups = x.Groups
+		decision.Refusals = x.Refusals
+		decision.RefusedBy = x.Groups
 		decision.Fixes = x.Fixes
 		decision.Preemption = Preemption(a.Preemption)
 	}
 	if a.PreFilterStatus != nil {
-		decision.RejectedBy = map[string]int{}
+		decision.Reasons = map[string]int{}
 		for _, r := range a.PreFilterStatus.Reasons {
-			decision.RejectedBy[r] = len(a.Snapshot.Nodes)
+			decision.Reasons[r] = len(a.Snapshot.Nodes)
 		}
 	}
+	return decision
+}
+
+// New returns the decision of an attempt that has looked at no node.
+func New(attempt int, wait time.Duration) *decisions.Attempt {
+	decision := &decisions.Attempt{}
+	decision.Attempt = int32(attempt)
+	decision.Queued.Duration = wait
 	return decision
 }
 
@@ -88,10 +95,10 @@ func explainRefusals(attempt *framework.Attempt, small bool) *framework.Explaine
 	explained := &framework.Explained{Version: version}
 	switch {
 	case shared == nil || shared.Explained == nil:
-		explained.Rejected = verdicts(attempt, small)
+		explained.Refusals = verdicts(attempt, small)
 		explained.Groups = groups(attempt)
 		explained.Leaves = leaves(attempt)
-		explained.Hints = hints(attempt, explained.Rejected)
+		explained.Hints = hints(attempt, explained.Refusals)
 	case shared.Explained.Version == version:
 		return shared.Explained
 	default:
@@ -114,16 +121,16 @@ func tied(a *framework.Attempt) int {
 	return len(a.Best)
 }
 
-// verdictWithDistance is a verdict with the distance of the node from fitting (framework.NodeFilter.Explain).
+// verdictWithDistance is a refusal with the distance of the node from fitting (framework.NodeFilter.Explain).
 type verdictWithDistance struct {
-	event.Verdict
+	decisions.Refusal
 	distance float64
-	of       *framework.Refusal // that Verdict does not explain yet; nil: it does
+	of       *framework.Refusal // that Refusal does not explain yet; nil: it does
 }
 
 // verdicts returns the refusals: in a small cluster all by node name, else the nearest nodes, and only a few if the pod
 // found a node.
-func verdicts(attempt *framework.Attempt, small bool) []event.Verdict {
+func verdicts(attempt *framework.Attempt, small bool) []decisions.Refusal {
 	look := len(attempt.Refused)
 	keep := len(attempt.Refused)
 	if !small {
@@ -157,9 +164,9 @@ func verdicts(attempt *framework.Attempt, small bool) []event.Verdict {
 		}
 	}
 	markNearest(all)
-	out := make([]event.Verdict, len(all))
+	out := make([]decisions.Refusal, len(all))
 	for i := range all {
-		out[i] = all[i].Verdict
+		out[i] = all[i].Refusal
 	}
 	return out
 }
@@ -213,7 +220,7 @@ func refusedBy(a *framework.Attempt, r *framework.Refusal) int {
 // explainRefusal explains the refusal of a node, and says how far the node is from fitting.
 func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verdictWithDistance {
 	distance := verdictWithDistance{
-		Verdict: event.Verdict{
+		Refusal: decisions.Refusal{
 			Node:   refusal.Node.Name,
 			Plugin: refusal.Status.Plugin,
 			Reason: strings.Join(refusal.Status.Reasons, ", "),
@@ -224,7 +231,7 @@ func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verd
 	if at < 0 {
 		return distance
 	}
-	distance.Short, distance.Hint, distance.distance = callExplainer(attempt, at, refusal.Node, refusal.Status)
+	distance.Shortage, distance.Hint, distance.distance = callExplainer(attempt, at, refusal.Node, refusal.Status)
 	if attempt.Chosen != nil || attempt.DrainedNodes[refusal.Node.Name] {
 		distance.Hint = "" // the pod has a node, or must not get this one
 	}
@@ -235,9 +242,9 @@ func explainRefusal(attempt *framework.Attempt, refusal *framework.Refusal) verd
 		}
 		distance.distance += more
 	}
-	if distance.Short == "" && attempt.Chosen == nil && attempt.Snapshot.AnyNominated() &&
+	if distance.Shortage == "" && attempt.Chosen == nil && attempt.Snapshot.AnyNominated() &&
 		framework.Check(attempt.Filters, refusal.Node) == nil {
-		distance.Short = "its room is kept for pods that others make way for"
+		distance.Shortage = "its room is kept for pods that others make way for"
 	}
 	return distance
 }
@@ -287,38 +294,33 @@ func decidesWhatCounts(plugin string) bool {
 }
 
 // scores returns the scores of the leading nodes, best first.
-func scores(attempt *framework.Attempt, small bool) []event.NodeScore {
+func scores(attempt *framework.Attempt, small bool) []decisions.NodeScore {
 	if len(attempt.Totals) == 0 {
-		return []event.NodeScore{{Node: attempt.Chosen.Name}}
+		return []decisions.NodeScore{{Node: attempt.Chosen.Name}}
 	}
 	lead := leadingPlaces(attempt, small)
-	out := make([]event.NodeScore, len(lead))
-	shares := make([]event.PluginScore, len(lead)*len(attempt.ScoredBy))
+	out := make([]decisions.NodeScore, len(lead))
+	shares := make([]decisions.PluginScore, len(lead)*len(attempt.ScoredBy))
 	for i, at := range lead {
 		mine := shares[i*len(attempt.ScoredBy) : (i+1)*len(attempt.ScoredBy)]
 		for p, w := range attempt.ScoredBy {
-			mine[p] = event.PluginScore{
-				Plugin: w.Name,
-				Raw:    attempt.Raw[p][at],
-				Score:  attempt.Scores[p][at],
-				Weight: w.Weight,
-			}
+			mine[p] = decisions.NewPluginScore(w.Name, attempt.Raw[p][at], attempt.Scores[p][at], w.Weight)
 		}
-		out[i] = event.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
+		out[i] = decisions.NodeScore{Node: attempt.Feasible[at].Name, Total: attempt.Totals[at], Plugins: mine}
 	}
 	addRuleScores(out, attempt, lead)
 	return out
 }
 
 // rules returns the rules of plugins whose score is a sum of rules (CELPolicy).
-func rules(a *framework.Attempt) (out []event.Rule) {
+func rules(a *framework.Attempt) (out []decisions.Rule) {
 	for p, r := range a.RuleScorers {
 		if r == nil {
 			continue
 		}
 		by := a.ScoredBy[p]
 		for _, rule := range r.Rules() {
-			out = append(out, event.Rule{
+			out = append(out, decisions.Rule{
 				Plugin:     by.Name,
 				Policy:     rule.Policy,
 				From:       rule.From,
@@ -332,16 +334,21 @@ func rules(a *framework.Attempt) (out []event.Rule) {
 }
 
 // addRuleScores adds the scores of the rules to out, which has the nodes at places of a.Feasible.
-func addRuleScores(out []event.NodeScore, a *framework.Attempt, places []int) {
-	for _, r := range a.RuleScorers {
+func addRuleScores(out []decisions.NodeScore, a *framework.Attempt, places []int) {
+	for p, r := range a.RuleScorers {
 		if r == nil {
 			continue
 		}
-		n := len(r.Rules())
+		rules := r.Rules()
 		for i, at := range places {
-			for rule := range n {
-				raw, score, ok := r.RuleResult(at, rule)
-				out[i].Rules = append(out[i].Rules, event.RuleScore{Raw: raw, Score: score, Failed: !ok})
+			for place := range rules {
+				raw, score, ok := r.RuleResult(at, place)
+				out[i].Rules = append(out[i].Rules, decisions.RuleScore{
+					Raw:        raw,
+					Normalized: score,
+					Weighted:   score * rules[place].Weight * a.ScoredBy[p].Weight,
+					Failed:     !ok,
+				})
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/decisions"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
@@ -114,17 +115,11 @@ func TestDecisions(t *testing.T) {
 				}
 			}
 			decision := explain.Decision(a, 1, 0)
-			if decision.PreFilter == 0 || decision.PreFilter > decision.Filter || decision.PreScore > decision.Score ||
-				a.Chosen != nil && decision.PreScore == 0 {
-				if len(tc.cluster) > 0 {
-					t.Errorf("extension points took %s of %s, %s of %s", decision.PreFilter, decision.Filter,
-						decision.PreScore, decision.Score)
-				}
+			if len(tc.cluster) > 0 && (decision.Point(decisions.PreFilter) == 0 ||
+				a.Chosen != nil && decision.Point(decisions.PreScore) == 0) {
+				t.Errorf("extension points took %v", decision.ExtensionPoints)
 			}
-			decision.Filter = 0
-			decision.Score = 0
-			decision.PreFilter = 0
-			decision.PreScore = 0
+			decision.ExtensionPoints = nil
 			got, err := json.MarshalIndent(decision, "", "  ")
 			if err != nil {
 				t.Fatal(err)
@@ -155,18 +150,18 @@ func TestLargeClusterIsBounded(t *testing.T) {
 			schedtest.Allocatable(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
 	}
 	decision := explain.Decision(harness.Try(schedtest.Pod("big", schedtest.Requests("2", ""))), 1, 0)
-	if len(decision.Rejected) != 16 || decision.RejectedBy["Insufficient cpu"] != 200 ||
-		!decision.Rejected[0].Nearest ||
-		decision.Rejected[0].Node != "n199" {
-		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(decision.Rejected),
-			decision.Rejected[0],
-			decision.RejectedBy)
+	if len(decision.Refusals) != 16 || decision.Reasons["Insufficient cpu"] != 200 ||
+		!decision.Refusals[0].Nearest ||
+		decision.Refusals[0].Node != "n199" {
+		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(decision.Refusals),
+			decision.Refusals[0],
+			decision.Reasons)
 	}
 	decision = explain.Decision(harness.Try(schedtest.Pod("small")), 1, 0)
-	if len(decision.Scores) != 5 || decision.Scores[0].Node != decision.Chosen {
+	if len(decision.Scores) != 5 || decision.Scores[0].Node != decision.Node {
 		t.Errorf("%d scores, first of %s, chosen %s; want 5, the chosen first", len(decision.Scores),
 			decision.Scores[0].Node,
-			decision.Chosen)
+			decision.Node)
 	}
 	for i := 1; i < len(decision.Scores); i++ {
 		if decision.Scores[i].Total > decision.Scores[i-1].Total {

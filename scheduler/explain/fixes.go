@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"keelson/event"
+	"keelson/api/decisions"
 	"keelson/scheduler/framework"
 )
 
@@ -21,11 +21,11 @@ const (
 )
 
 // groups counts all refusals by plugin and reason, the most frequent first.
-func groups(attempt *framework.Attempt) []event.Group {
+func groups(attempt *framework.Attempt) []decisions.RefusalGroup {
 	type key struct{ plugin, reason string }
 	at := map[key]int{}
-	var out []event.Group
-	group := func(st *framework.Status) *event.Group {
+	var out []decisions.RefusalGroup
+	group := func(st *framework.Status) *decisions.RefusalGroup {
 		k := key{plugin: st.Plugin}
 		if len(st.Reasons) == 1 {
 			k.reason = st.Reasons[0]
@@ -36,11 +36,11 @@ func groups(attempt *framework.Attempt) []event.Group {
 		if !ok {
 			i = len(out)
 			at[k] = i
-			out = append(out, event.Group{Plugin: k.plugin, Reason: k.reason})
+			out = append(out, decisions.RefusalGroup{Plugin: k.plugin, Reason: k.reason})
 		}
 		return &out[i]
 	}
-	var g *event.Group
+	var g *decisions.RefusalGroup
 	for i := range attempt.Refused {
 		if i == 0 || attempt.Refused[i].Status != attempt.Refused[i-1].Status {
 			g = group(attempt.Refused[i].Status)
@@ -50,12 +50,12 @@ func groups(attempt *framework.Attempt) []event.Group {
 		}
 	}
 	if attempt.ExcludedBy != nil {
-		group(attempt.ExcludedBy).Nodes += attempt.Excluded
+		group(attempt.ExcludedBy).Nodes += int32(attempt.Excluded)
 	}
 	if attempt.PreFilterStatus != nil {
-		group(attempt.PreFilterStatus).Nodes = len(attempt.Snapshot.Nodes)
+		group(attempt.PreFilterStatus).Nodes = int32(len(attempt.Snapshot.Nodes))
 	}
-	slices.SortStableFunc(out, func(x, y event.Group) int {
+	slices.SortStableFunc(out, func(x, y decisions.RefusalGroup) int {
 		return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Plugin, y.Plugin), cmp.Compare(x.Reason, y.Reason))
 	})
 	return out[:min(len(out), maxGroups)]
@@ -72,7 +72,7 @@ func fixes(x *framework.Explained) []string {
 }
 
 // hints returns the hint of the nearest node, and the hint of another plugin.
-func hints(attempt *framework.Attempt, verdicts []event.Verdict) []string {
+func hints(attempt *framework.Attempt, verdicts []decisions.Refusal) []string {
 	var out []string
 	for i := range verdicts {
 		if verdicts[i].Nearest {
@@ -119,21 +119,21 @@ func otherHint(a *framework.Attempt, plugin string) string {
 }
 
 // Preemption returns the victims of the preemption of a pod or group.
-func Preemption(preemption *framework.Preemption) *event.Preemption {
+func Preemption(preemption *framework.Preemption) *decisions.Preemption {
 	if preemption == nil {
 		return nil
 	}
-	out := &event.Preemption{
+	out := &decisions.Preemption{
 		Node:          preemption.Node,
-		Count:         len(preemption.Victims),
-		PDBViolations: preemption.PDBViolations,
-		Reprieved:     preemption.Reprieved,
-		Candidates:    preemption.Candidates,
+		Count:         int32(len(preemption.Victims)),
+		PDBViolations: int32(preemption.PDBViolations),
+		Reprieved:     int32(preemption.Reprieved),
+		Candidates:    int32(preemption.Candidates),
 		RunnerUp:      preemption.RunnerUp,
 		Why:           preemption.Why,
 	}
 	for _, v := range preemption.Victims[:min(len(preemption.Victims), maxVictims)] {
-		out.Victims = append(out.Victims, event.Victim{
+		out.Victims = append(out.Victims, decisions.Victim{
 			Namespace: v.Pod.Namespace,
 			Name:      v.Pod.Name,
 			Priority:  v.Priority,

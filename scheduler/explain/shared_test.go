@@ -5,14 +5,13 @@ package explain_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
-	"keelson/event"
+	"keelson/api/decisions"
 	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
@@ -76,13 +75,11 @@ func TestSharedRefusals(t *testing.T) {
 }
 
 // told is an attempt's decision, without times.
-func told(a *framework.Attempt) *event.Decision {
+func told(a *framework.Attempt) *decisions.Attempt {
 	d := explain.Decision(a, 1, 0)
-	for _, took := range []*time.Duration{&d.Filter, &d.Score, &d.PreFilter, &d.PostFilter, &d.PreScore} {
-		*took = 0
-	}
+	d.ExtensionPoints = nil
 	if a.Chosen != nil { // the order among equal nodes is random
-		d.Chosen = ""
+		d.Node = ""
 		d.Scores = nil
 	}
 	return d
@@ -99,7 +96,7 @@ func TestAlikeShareRefusals(t *testing.T) {
 		explain.Decision(a, 1, 0)
 		return a
 	}
-	of := func() *event.Verdict { return &try().Refusals.Explained.Rejected[0] }
+	of := func() *decisions.Refusal { return &try().Refusals.Explained.Refusals[0] }
 	first := of()
 	if of() != first {
 		t.Error("nothing has changed, and it was explained again")

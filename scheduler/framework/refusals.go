@@ -5,7 +5,7 @@ package framework
 import (
 	"slices"
 
-	"keelson/event"
+	"keelson/api/decisions"
 	"keelson/scheduler/state"
 )
 
@@ -25,8 +25,8 @@ type Refusals struct {
 
 // Explained is what explain has to say about refused nodes.
 type Explained struct {
-	Rejected []event.Verdict
-	Groups   []event.Group
+	Refusals []decisions.Refusal
+	Groups   []decisions.RefusalGroup
 	Hints    []string
 	Fixes    []string // Hints and Leaves, those with fewer steps first
 	// Leaves is the hint that looks at pods on nodes; it is for the snapshot with this version.

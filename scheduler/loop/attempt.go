@@ -336,11 +336,11 @@ func (s *Scheduler) markDecision(it *queue.Item, attempt *framework.Attempt, beg
 	}
 	switch {
 	case attempt.Failed != nil:
-		decision.Waits = "its backoff is over"
+		decision.WaitsFor = "its backoff is over"
 		mk.Err = decision.Message
 	case attempt.Chosen == nil:
 		by := attempt.RefusedBy()
-		decision.Waits = waitsFor(s.queue.WaitsFor(attempt.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
+		decision.WaitsFor = waitsFor(s.queue.WaitsFor(attempt.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
 	return s.cfg.Marks.Reach(mk)
 }

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
+	"keelson/api/decisions"
 	"keelson/event"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
@@ -61,15 +62,15 @@ func TestExtenderFiltersAndScores(t *testing.T) {
 	if got := cluster.eventually("a", bound).Spec.NodeName; got != "node-3" {
 		t.Errorf("node = %q, want the one that the extender scores best", got)
 	}
-	d := cluster.decisions("a")[0].Detail.(*event.Decision)
-	if d.Nodes != 4 || d.Fit != 2 || d.RejectedBy["too hot"] != 1 || d.RejectedBy["node(s) were unschedulable"] != 1 {
+	d := cluster.decisions("a")[0].Detail.(*decisions.Attempt)
+	if d.Nodes != 4 || d.Feasible != 2 || d.Reasons["too hot"] != 1 || d.Reasons["node(s) were unschedulable"] != 1 {
 		t.Errorf("the decision: %+v", d)
 	}
-	if v := d.Rejected[0]; v.Node != "node-1" || v.Plugin != "extender "+url || v.Reason != "too hot" {
+	if v := d.Refusals[0]; v.Node != "node-1" || v.Plugin != "extender "+url || v.Reason != "too hot" {
 		t.Errorf("the refusal: %+v", v)
 	}
 	best := d.Scores[0].Plugins
-	if p := best[len(best)-1]; p.Plugin != "extender "+url || p.Raw != 10 || p.Score != 100 || p.Weight != 5 {
+	if p := best[len(best)-1]; p.Plugin != "extender "+url || p.Raw != 10 || p.Normalized != 100 || p.Weight != 5 {
 		t.Errorf("the score: %+v", p)
 	}
 	if _, err := cluster.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Requests("3", "")),
@@ -180,7 +181,7 @@ func TestExtenderRefuses(t *testing.T) {
 	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}]", url)),
 		schedtest.Node("node-1"), schedtest.Pod("a"))
 	c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
-	if got, want := c.decisions("a")[0].Detail.(*event.Decision).Waits, "anything in the cluster changes"; got != want {
+	if got, want := c.decisions("a")[0].Detail.(*decisions.Attempt).WaitsFor, "anything in the cluster changes"; got != want {
 		t.Errorf("it waits until %s, want %s", got, want)
 	}
 }
@@ -213,9 +214,9 @@ func TestExtenderFails(t *testing.T) {
 	if got := scheduledCondition(p); got.Reason != corev1.PodReasonSchedulerError || got.Message != want {
 		t.Errorf("condition %+v, want SchedulerError: %s", got, want)
 	}
-	if m := cluster.decisions("a")[0]; m.Err != want || m.Detail.(*event.Decision).Waits != "its backoff is over" {
+	if m := cluster.decisions("a")[0]; m.Err != want || m.Detail.(*decisions.Attempt).WaitsFor != "its backoff is over" {
 		t.Errorf("mark %+v", m)
-	} else if got := m.Detail.(*event.Decision).Filter; got < took {
+	} else if got := m.Detail.(*decisions.Attempt).Filtering(); got < took {
 		t.Errorf("filtering took %s, the extender's call alone %s", got, took)
 	}
 	cluster.eventually("a", bound)
@@ -372,7 +373,7 @@ func TestUndecided(t *testing.T) {
 				t.Errorf("reason %s", got)
 			}
 			if d := cluster.decisions("a"); len(d) != i+1 || d[i].Err != want ||
-				len(d[i].Detail.(*event.Decision).Rejected) > 0 {
+				len(d[i].Detail.(*decisions.Attempt).Refusals) > 0 {
 				t.Errorf("marks %+v", d)
 			}
 		}

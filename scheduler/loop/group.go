@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/api/decisions"
 	"keelson/event"
 	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
@@ -43,7 +44,7 @@ type member struct {
 	it       *queue.Item
 	binding  *bindingCycle // while the pod has a Placement
 	waits    map[string]time.Duration
-	decision *event.Decision
+	decision *decisions.Attempt
 	start    time.Time
 	took     time.Duration
 	reported string // the message of the event and the condition
@@ -282,15 +283,16 @@ func (a *groupAttempt) emitMark(t *member) error {
 	}
 	decision := t.decision
 	if decision == nil { // it was not tried: the group was refused before
-		decision = &event.Decision{Attempt: t.it.Attempts, QueueWait: a.start.Sub(t.it.Since), Message: t.reported}
+		decision = explain.New(t.it.Attempts, a.start.Sub(t.it.Since))
+		decision.Message = t.reported
 		t.start = a.start
 	}
 	decision.PodGroup = a.Summary(t.Member)
 	if t.Placement == nil {
-		decision.Chosen = ""
+		decision.Node = ""
 		decision.Scores = nil
 		decision.Tied = 0
-		decision.Waits = waitsFor(a.s.queue.WaitsFor(t.Pod.Pod, union(t.RefusedBy, []string{plugins.GangName})), false)
+		decision.WaitsFor = waitsFor(a.s.queue.WaitsFor(t.Pod.Pod, union(t.RefusedBy, []string{plugins.GangName})), false)
 	}
 	return a.s.cfg.Marks.Reach(event.Event{
 		Step:      event.StepDecision,

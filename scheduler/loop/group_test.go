@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/api/decisions"
 	"keelson/api/gates"
-	"keelson/event"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
@@ -49,12 +49,12 @@ func (c *cluster) countBound(prefix string) int {
 }
 
 // allDecisions are all that were told.
-func (c *cluster) allDecisions() []*event.Decision {
+func (c *cluster) allDecisions() []*decisions.Attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []*event.Decision
+	var out []*decisions.Attempt
 	for _, m := range c.marks {
-		if d, ok := m.Detail.(*event.Decision); ok {
+		if d, ok := m.Detail.(*decisions.Attempt); ok {
 			out = append(out, d)
 		}
 	}
@@ -135,7 +135,7 @@ func TestGangAllOrNothing(t *testing.T) {
 		}
 		told := map[string]int{}
 		for _, d := range cluster.allDecisions() {
-			told[d.Chosen+"|"+d.PodGroup]++
+			told[d.Node+"|"+d.PodGroup]++
 		}
 		const fits = "|g: 2 of 3 pods fit, 3 must; this one would go to n1; nearest of the others: g-"
 		for said, n := range told {

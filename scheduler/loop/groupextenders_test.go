@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
-	"keelson/event"
+	"keelson/api/decisions"
 	"keelson/scheduler/loop"
 	"keelson/scheduler/schedtest"
 )
@@ -142,7 +142,7 @@ func TestExtenderOfGroup(t *testing.T) {
 	if want := []string{on["n3"] + ": n1 n2 n3", on["n2"] + ": n1 n2"}; !slices.Equal(asked, want) {
 		t.Errorf("asked %q, want %q", asked, want)
 	}
-	if d := c.decisions(on["n2"]); len(d) != 1 || d[0].Detail.(*event.Decision).RejectedBy["too hot"] != 1 {
+	if d := c.decisions(on["n2"]); len(d) != 1 || d[0].Detail.(*decisions.Attempt).Reasons["too hot"] != 1 {
 		t.Errorf("decisions of the second: %+v", d)
 	}
 }
@@ -285,7 +285,7 @@ func TestPodOfGroupDeletedDuringCall(t *testing.T) {
 			continue
 		}
 		c.eventually(name, bound)
-		if d := c.decisions(name); len(d) != 1 || d[0].Detail.(*event.Decision).Attempt != 1 {
+		if d := c.decisions(name); len(d) != 1 || d[0].Detail.(*decisions.Attempt).Attempt != 1 {
 			t.Errorf("%s: %d decisions, want one attempt: %+v", name, len(d), d)
 		}
 	}

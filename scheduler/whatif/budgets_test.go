@@ -118,7 +118,7 @@ func TestWhatIfDrainGivesNoHintToUncordon(t *testing.T) {
 				if got := strings.Join(o.Decision.Fixes, "; "); o.Node != "" || got != tt.want {
 					t.Errorf("%s: %s -> %q, hints %q, want %q", tt.what, o.Name, o.Node, got, tt.want)
 				}
-				for _, v := range o.Decision.Rejected {
+				for _, v := range o.Decision.Refusals {
 					if v.Node == "a" && (v.Hint != "" || v.Nearest) {
 						t.Errorf("%s: the drained node is nearest: %+v", tt.what, v)
 					}

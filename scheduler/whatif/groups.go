@@ -11,7 +11,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"keelson/event"
+	"keelson/api/decisions"
 	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
@@ -24,7 +24,7 @@ type groupSimulation struct {
 	*core.Group
 	simulation *simulation
 	tasks      []task
-	decisions  map[types.UID]*event.Decision
+	decisions  map[types.UID]*decisions.Attempt
 }
 
 // addGroup adds a pod group of a manifest, unless it exists.
@@ -61,7 +61,7 @@ func (t *simulation) groupNotReady(key state.GroupKey) string {
 // nodes, or none does.
 func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 	key, _ := state.GroupOf(first.pod)
-	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*event.Decision{}}
+	q := &groupSimulation{simulation: t, tasks: []task{*first}, decisions: map[types.UID]*decisions.Attempt{}}
 	t.work = slices.DeleteFunc(t.work, func(o task) bool {
 		of, _ := state.GroupOf(o.pod)
 		with := of == key && !o.daemon && len(o.pod.Spec.SchedulingGates) == 0 && t.core.Profile(o.pod) != nil
@@ -152,7 +152,7 @@ func (q *groupSimulation) addOutcomes(preemption *framework.Preemption) {
 		if decision != nil {
 			decision.PodGroup = q.Summary(member)
 			if member.Placement == nil {
-				decision.Chosen = ""
+				decision.Node = ""
 				decision.Scores = nil
 				decision.Tied = 0
 			}
@@ -178,7 +178,7 @@ func (it *task) outcome(reason string) Outcome {
 }
 
 // explain returns the decision of an attempt, without hints to use drained nodes.
-func (t *simulation) explain(a *framework.Attempt) *event.Decision {
+func (t *simulation) explain(a *framework.Attempt) *decisions.Attempt {
 	a.DrainedNodes = t.drained
 	return explain.Decision(a, 1, 0)
 }

@@ -128,7 +128,7 @@ func TestWhatIfGroups(t *testing.T) {
 				placed++
 			}
 			if o.Decision != nil && o.Decision.Preemption != nil {
-				victims += o.Decision.Preemption.Count
+				victims += int(o.Decision.Preemption.Count)
 			}
 		}
 		if tt.want == "" && (placed > 0 || len(answer.Outcomes) != 3) ||

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson/api/decisions"
 	"keelson/api/gates"
-	"keelson/event"
 	"keelson/scheduler/core"
 	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
@@ -54,7 +54,7 @@ type Outcome struct {
 	Node   string `json:"node,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Decision is the attempt as the scheduler would have recorded it; nil: the scheduler would not try the pod.
-	Decision *event.Decision `json:"decision,omitempty"`
+	Decision *decisions.Attempt `json:"decision,omitempty"`
 }
 
 // LostPod is a removed pod that no controller recreates.
