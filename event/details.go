@@ -84,8 +84,8 @@ type Request struct {
 	OwnerUID string `json:"ownerUID,omitempty"`
 	// MirrorOf is the UID of the static pod of a mirror pod, which the kubelet uses for it.
 	MirrorOf string `json:"mirrorOf,omitempty"`
-	// Change describes the change of a status write ("phase Pending -> Running"); it may be empty.
-	Change string `json:"change,omitempty"`
+	// Status is what a write of a pod's status changed; nil: nothing that people follow.
+	Status *StatusChange `json:"status,omitempty"`
 	// AuthnHow is how the user proved who they are ("client certificate"), Groups are those that the proof gave.
 	// Shared: never modified.
 	AuthnHow string   `json:"authnHow,omitempty"`
@@ -110,6 +110,32 @@ type Request struct {
 	AdmissionSlow string        `json:"admissionSlow,omitempty"`
 	Store         time.Duration `json:"store,omitempty"`
 	Sync          time.Duration `json:"sync,omitempty"` // part of Store spent waiting for the disk
+}
+
+// StatusChange is the part of a write of pods/status that people follow. Fields are empty where nothing changed.
+// Clients may write texts of any length: whoever makes one shortens them.
+type StatusChange struct {
+	// From and To are the phases, if the phase changed; Reason and Message are those of the new status then.
+	From    string `json:"from,omitempty"`
+	To      string `json:"to,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Nominated is the node that is prepared for the pod.
+	Nominated string `json:"nominated,omitempty"`
+	// Ready is the new status of the condition ("True", "False"), if the phase is the same; NotReady its reason.
+	Ready    string `json:"ready,omitempty"`
+	NotReady string `json:"notReady,omitempty"`
+	// Disruption is why the pod is to leave, Unscheduled why it has no node.
+	Disruption  string `json:"disruption,omitempty"`
+	Unscheduled string `json:"unscheduled,omitempty"`
+	// Waiting are a few containers that wait for a new reason, by name.
+	Waiting []Waiting `json:"waiting,omitempty"`
+}
+
+// Waiting is a container that waits, and why.
+type Waiting struct {
+	Container string `json:"container"`
+	Reason    string `json:"reason"`
 }
 
 // Grant is a binding of RBAC's, the role it binds, and which of its subjects the user is.

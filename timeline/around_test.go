@@ -330,7 +330,12 @@ func TestWhyEnded(t *testing.T) {
 			Subresource: "status",
 			User:        "system:node:node-1",
 			Code:        200,
-			Change:      "phase Running -> Failed (Evicted: too large (by far))",
+			Status: &event.StatusChange{
+				From:    "Running",
+				To:      "Failed",
+				Reason:  "Evicted",
+				Message: "too large (by far)",
+			},
 		}), gone},
 	} {
 		w, err := listening(append(journey(), marks...)).Why("default", podName)

@@ -43,8 +43,8 @@ func (w *writer) request(m event.Event, req *event.Request) Step {
 		}
 		step.What += longest(stages(step.At, m.Took, req, step.HandOff))
 	}
-	if req.Change != "" {
-		step.What += ": " + req.Change
+	if req.Status != nil {
+		step.What += ": " + changed(req.Status)
 	}
 	if w.leavesFor != "" && req.User == schedulerUser && req.Verb == http.MethodDelete {
 		step.What += ": preempted by pod " + w.leavesFor
@@ -53,6 +53,53 @@ func (w *writer) request(m event.Event, req *event.Request) Step {
 		step.What += fmt.Sprintf(" -> %d %s", req.Code, http.StatusText(req.Code))
 	}
 	return step
+}
+
+// changed describes what a write of a pod's status changed.
+func changed(c *event.StatusChange) string {
+	var told []string
+	if c.To != c.From {
+		phase := "phase " + c.From + " -> " + c.To
+		if why := because(c); why != "" {
+			phase += " (" + why + ")"
+		}
+		told = append(told, phase)
+	}
+	if c.Nominated != "" {
+		told = append(told, "nominated to "+c.Nominated+", which is prepared for it")
+	}
+	switch {
+	case c.Ready == "":
+	case c.Ready == "True":
+		told = append(told, "is Ready")
+	case c.NotReady == "":
+		told = append(told, "is not Ready any more")
+	default:
+		told = append(told, "is not Ready any more: "+c.NotReady)
+	}
+	if c.Disruption != "" {
+		told = append(told, "is to leave: "+c.Disruption)
+	}
+	var waits []string
+	if c.Unscheduled != "" {
+		waits = append(waits, "not scheduled: "+c.Unscheduled)
+	}
+	for _, w := range c.Waiting {
+		waits = append(waits, w.Container+" waits: "+w.Reason)
+	}
+	slices.Sort(waits)
+	return strings.Join(append(told, waits[:min(len(waits), mostWaits)]...), "; ")
+}
+
+// mostWaits are told of the reasons why a pod waits.
+const mostWaits = 3
+
+// because is why the phase changed, in the words of the status.
+func because(c *event.StatusChange) string {
+	if c.Message == "" {
+		return c.Reason
+	}
+	return c.Reason + ": " + c.Message
 }
 
 // stages lists the stages of a request. They are in order, but only their durations are known.

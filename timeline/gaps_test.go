@@ -122,7 +122,7 @@ func TestStepsOfNamedPods(t *testing.T) {
 				User:        user,
 				Code:        200,
 				Revision:    revision,
-				Change:      sub,
+				Status:      map[string]*event.StatusChange{"status": {To: "Running"}}[sub],
 			})
 		}
 		seen := podMark(event.StepSeen, 3, &event.Seen{Source: source})

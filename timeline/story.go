@@ -342,7 +342,7 @@ func (w *writer) write(mk event.Event) {
 	case *event.Request:
 		// A request is a line of the API server. The kubelet's open line continues after a status write that changes
 		// nothing.
-		if d.Subresource != "status" || d.Change != "" || mk.Err != "" {
+		if d.Subresource != "status" || d.Status != nil || mk.Err != "" {
 			w.flush()
 		}
 		w.steps = append(w.steps, w.request(mk, d))

@@ -233,7 +233,7 @@ func journey() []event.Event {
 			User:        "system:node:node-1",
 			Code:        200,
 			Revision:    519,
-			Change:      "phase Pending -> Running",
+			Status:      &event.StatusChange{From: "Pending", To: "Running"},
 		}),
 		kubelet(event.StepProbe, 46900, 700, &event.Probe{
 			Container: "my-container",

@@ -14,6 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"keelson/api/decisions"
 	"keelson/event"
 )
@@ -202,18 +204,14 @@ func madeRoom(marks []event.Event) []*decisions.Preemption {
 	return slices.DeleteFunc(all, same)
 }
 
-// becameFailed is the text in a request's change before the reason of a failed pod.
-const becameFailed = "-> Failed ("
-
 // request applies a successful request to the pod's binding and end.
 func (w *Why) request(req *event.Request) {
 	switch {
 	case req.Subresource == "binding":
 		w.BoundBy = req.User
 	case w.Ended != "" || w.PreemptedBy != "": // the first one ended it
-	case strings.Contains(req.Change, becameFailed):
-		_, why, _ := strings.Cut(req.Change, becameFailed)
-		w.Ended = why[:max(0, strings.LastIndexByte(why, ')'))]
+	case req.Status != nil && req.Status.To == string(corev1.PodFailed) && req.Status.Reason != "":
+		w.Ended = because(req.Status)
 	case req.Subresource == "eviction":
 		w.Ended = "evicted by " + req.User
 	case req.Verb == http.MethodDelete && req.Resource == "pods" && req.Subresource == "":

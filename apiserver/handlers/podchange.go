@@ -3,7 +3,8 @@
 package handlers
 
 import (
-	"fmt"
+	"cmp"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,105 +13,104 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
+	"keelson/event"
 )
 
-// recordChange describes in the request's mark what a write of pods/status changed, for the timeline.
+// Limits of what a status change carries, because clients may write any length.
+const (
+	maxReasonLength  = 64  // longer reasons of conditions and containers are left out
+	maxStatusText    = 256 // of a status' reason and message together
+	mostWaitingShown = 3
+)
+
+// recordChange records in the request's mark what a write of pods/status changed, for the timeline.
 func recordChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	before, ok2 := old.(*corev1.Pod)
-	if !ok || !ok2 || sub != "status" {
-		return
+	if ok && ok2 && sub == "status" {
+		rq.Mark.Status = statusChange(pod, before)
 	}
-	var descriptions []string
-	if pod.Status.Phase != before.Status.Phase {
-		descriptions = append(descriptions, fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase))
-		if why := statusReason(&pod.Status); why != "" {
-			descriptions[0] += " (" + why + ")"
+}
+
+// statusChange returns what changed from one status to the next; nil: nothing that people follow.
+func statusChange(now, before *corev1.Pod) *event.StatusChange {
+	var c event.StatusChange
+	if now.Status.Phase != before.Status.Phase {
+		c.From = string(before.Status.Phase)
+		c.To = string(now.Status.Phase)
+		c.Reason, c.Message = statusReason(&now.Status)
+	} else {
+		c.Ready, c.NotReady = readiness(now, before)
+	}
+	if now.Status.NominatedNodeName != before.Status.NominatedNodeName {
+		c.Nominated = now.Status.NominatedNodeName
+	}
+	if why := conditionReason(now, corev1.DisruptionTarget, corev1.ConditionTrue); why != conditionReason(before,
+		corev1.DisruptionTarget, corev1.ConditionTrue) {
+		c.Disruption = why
+	}
+	if why := conditionReason(now, corev1.PodScheduled, corev1.ConditionFalse); why != conditionReason(before,
+		corev1.PodScheduled, corev1.ConditionFalse) {
+		c.Unscheduled = why
+	}
+	c.Waiting = newWaiting(&now.Status, &before.Status)
+	if reflect.ValueOf(c).IsZero() {
+		return nil
+	}
+	return &c
+}
+
+// statusReason returns the reason and message in a pod's status, shortened. A message without a reason is left out.
+func statusReason(s *corev1.PodStatus) (reason, message string) {
+	short := func(text string, most int) string {
+		if len(text) > most {
+			return strings.ToValidUTF8(text[:max(0, most)], "") + "..."
 		}
+		return text
 	}
-	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
-		descriptions = append(descriptions, "nominated to "+node+", which is prepared for it")
+	if s.Reason == "" {
+		return "", ""
 	}
-	if text := readiness(pod, before); text != "" {
-		descriptions = append(descriptions, text)
-	}
-	if why := disruptionReason(&pod.Status); why != "" && why != disruptionReason(&before.Status) {
-		descriptions = append(descriptions, "is to leave: "+why)
-	}
-	rq.Mark.Change = strings.Join(append(descriptions, newWaitingReasons(&pod.Status, &before.Status)...), "; ")
+	return short(s.Reason, maxStatusText), short(s.Message, maxStatusText-len(s.Reason)-len(": "))
 }
 
-// statusReason returns the reason and message in a pod's status. They are shortened, because clients may write any
-// length.
-func statusReason(s *corev1.PodStatus) string {
-	const most = 256
-	why := s.Reason
-	if why != "" && s.Message != "" {
-		why += ": " + s.Message
-	}
-	if len(why) > most {
-		why = strings.ToValidUTF8(why[:most], "") + "..."
-	}
-	return why
-}
-
-// newWaitingReasons returns new reasons why a pod waits: the scheduler's message, or the waiting reasons of a few
-// containers.
-func newWaitingReasons(now, before *corev1.PodStatus) []string {
-	var descriptions []string
-	if c := unschedulableMessage(now); c != "" && c != unschedulableMessage(before) {
-		descriptions = append(descriptions, "not scheduled: "+c)
-	}
-	const most = 3
-	usual := []string{"", "ContainerCreating", "PodInitializing"}
-	was := waitingReasons(before)
-	for name, reason := range waitingReasons(now) {
-		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= maxReasonLength {
-			descriptions = append(descriptions, name+" waits: "+reason)
-		}
-	}
-	slices.Sort(descriptions)
-	return descriptions[:min(len(descriptions), most)]
-}
-
-// readiness describes a change of the pod's readiness; empty if there is none or the phase changed too.
-func readiness(now, before *corev1.Pod) string {
+// readiness returns the new status of the condition Ready, and why it is not true any more; empty: it is as before.
+func readiness(now, before *corev1.Pod) (status, reason string) {
 	is := podkind.Condition(now, corev1.PodReady)
 	was := podkind.Condition(before, corev1.PodReady)
 	switch {
-	case is == nil || was == nil || is.Status == was.Status || now.Status.Phase != before.Status.Phase:
-		return ""
+	case is == nil || was == nil || is.Status == was.Status:
+		return "", ""
 	case is.Status == corev1.ConditionTrue:
-		return "is Ready"
+		return string(corev1.ConditionTrue), ""
 	case was.Status != corev1.ConditionTrue:
-		return ""
-	case is.Reason == "" || len(is.Reason) > maxReasonLength:
-		return "is not Ready any more"
+		return "", ""
+	case len(is.Reason) > maxReasonLength:
+		return string(corev1.ConditionFalse), ""
 	}
-	return "is not Ready any more: " + is.Reason
+	return string(corev1.ConditionFalse), is.Reason
 }
 
-// maxReasonLength is the maximum length of a reason from a status in the timeline, because clients may write any
-// length.
-const maxReasonLength = 64
-
-// disruptionReason is the reason of a pod's disruption; empty: none.
-func disruptionReason(s *corev1.PodStatus) string {
-	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return c.Reason
-		}
+// conditionReason is the reason of a condition that has a status; empty: it has not.
+func conditionReason(p *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionStatus) string {
+	if c := podkind.Condition(p, kind); c != nil && c.Status == status {
+		return c.Reason
 	}
 	return ""
 }
 
-func unschedulableMessage(s *corev1.PodStatus) string {
-	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c.Reason
+// newWaiting returns a few containers with a new reason to wait that is out of the ordinary, by name.
+func newWaiting(now, before *corev1.PodStatus) []event.Waiting {
+	usual := []string{"", "ContainerCreating", "PodInitializing"}
+	was := waitingReasons(before)
+	var out []event.Waiting
+	for name, reason := range waitingReasons(now) {
+		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= maxReasonLength {
+			out = append(out, event.Waiting{Container: name, Reason: reason})
 		}
 	}
-	return ""
+	slices.SortFunc(out, func(a, b event.Waiting) int { return cmp.Compare(a.Container, b.Container) })
+	return out[:min(len(out), mostWaitingShown)]
 }
 
 // waitingReasons maps containers to their waiting reasons.
