@@ -15,7 +15,6 @@ package event
 import (
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 	"time"
 )
 
@@ -43,14 +42,8 @@ type Event struct {
 // Listener receives every mark, on the emitter's goroutine. It must be quick and must not call back into the Recorder.
 type Listener func(Event)
 
-// Failpoint may delay (by blocking) or fail a step in tests.
-type Failpoint func(Event) error
-
 // Recorder passes marks to its listeners. A nil *Recorder is valid and does nothing.
-type Recorder struct {
-	listeners []Listener
-	fail      atomic.Pointer[Failpoint]
-}
+type Recorder struct{ listeners []Listener }
 
 // NewRecorder returns a recorder with a fixed set of listeners.
 func NewRecorder(l ...Listener) *Recorder { return &Recorder{listeners: l} }
@@ -63,28 +56,6 @@ func (r *Recorder) Emit(m Event) {
 	for _, l := range r.listeners {
 		l(m)
 	}
-}
-
-// Reach emits m and then runs the failpoint, if a test has set one: a non-nil error means that the step must fail with
-// it.
-func (r *Recorder) Reach(m Event) error {
-	if r == nil {
-		return nil
-	}
-	r.Emit(m)
-	if f := r.fail.Load(); f != nil {
-		return (*f)(m)
-	}
-	return nil
-}
-
-// SetFailpoint installs f for Reach; nil removes it. Tests only.
-func (r *Recorder) SetFailpoint(f Failpoint) {
-	if f == nil {
-		r.fail.Store(nil)
-		return
-	}
-	r.fail.Store(&f)
 }
 
 // Decode reads a mark written by json.Marshal, giving Detail its concrete (pointer) type again. Others make the details

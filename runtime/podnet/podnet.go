@@ -169,7 +169,8 @@ func (c *Connector) Attach(ctx context.Context, sb *pods.Sandbox) ([]netip.Addr,
 	detail := &event.Network{HostNetwork: rec.Options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
 	mk.Detail = detail
 	if detail.HostNetwork || c.network == nil {
-		return nil, c.marks.Reach(mk)
+		c.marks.Emit(mk)
+		return nil, nil
 	}
 	pod, err := podOf(sb)
 	if err != nil {
@@ -190,8 +191,9 @@ func (c *Connector) Attach(ctx context.Context, sb *pods.Sandbox) ([]netip.Addr,
 		c.marks.Emit(mk)
 		return nil, fmt.Errorf("attach to the pod network: %w", err)
 	}
-	if err := c.marks.Reach(mk); err != nil || c.connected == nil {
-		return got.Addrs, err
+	c.marks.Emit(mk)
+	if c.connected == nil {
+		return got.Addrs, nil
 	}
 	return got.Addrs, c.connected(ctx, cfg, got.Addrs)
 }

@@ -46,10 +46,7 @@ func (s *Scheduler) applyDecision(ctx context.Context, it *queue.Item, attempt *
 		s.handleUnschedulable(ctx, it, attempt, begin)
 		return
 	}
-	if err := s.markDecision(it, attempt, begin); err != nil {
-		s.writers.enqueue(ctx, s.handleError(ctx, it, pod, err, pod.Pod.Status.NominatedNodeName, begin))
-		return
-	}
+	s.markDecision(it, attempt, begin)
 	c := &bindingCycle{Placement: s.core.NewPlacement(attempt), profile: profile, it: it, start: begin}
 	waitingPod, err := s.reserve(ctx, c, attempt.Chosen)
 	if err != nil {
@@ -254,9 +251,7 @@ func (s *Scheduler) handleError(
 
 // handlePluginError returns a pod to the queue after an attempt in which a plugin could not decide (framework.Failed).
 func (s *Scheduler) handlePluginError(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
-	if err := s.markDecision(it, a, begin); err != nil {
-		return // only in tests
-	}
+	s.markDecision(it, a, begin)
 	s.writers.enqueue(ctx, s.handleError(ctx, it, a.Pod, errors.New(a.Message()), a.Pod.Pod.Status.NominatedNodeName,
 		begin))
 }
@@ -276,13 +271,11 @@ func (s *Scheduler) handleUnschedulable(
 	message := attempt.Message()
 	refusedBy := attempt.RefusedBy()
 	s.nominate(pod, attempt.NominatedNode)
-	err := s.markDecision(it, attempt, begin)
+	s.markDecision(it, attempt, begin)
 	nominated := attempt.NominatedNode
 	s.queue.Unschedulable(it, refusedBy)
 	profile.measureAttempt(unschedulable, begin)
-	if err == nil {
-		s.writers.enqueue(ctx, s.reports.noNode(pod.Pod, reasonUnschedulable, message, nominated))
-	}
+	s.writers.enqueue(ctx, s.reports.noNode(pod.Pod, reasonUnschedulable, message, nominated))
 }
 
 // errNoNomination means that no PostFilter plugin nominated a node.
@@ -320,10 +313,10 @@ func (s *Scheduler) runPostFilter(ctx context.Context, profile *profile, attempt
 	return errNoNomination
 }
 
-// markDecision emits the mark of an attempt. It fails only where a test makes it fail.
-func (s *Scheduler) markDecision(it *queue.Item, attempt *framework.Attempt, begin time.Time) error {
+// markDecision emits the mark of an attempt.
+func (s *Scheduler) markDecision(it *queue.Item, attempt *framework.Attempt, begin time.Time) {
 	if s.cfg.Marks == nil {
-		return nil
+		return
 	}
 	decision := explain.Decision(attempt, it.Attempts, begin.Sub(it.Since))
 	mk := event.Event{
@@ -342,7 +335,7 @@ func (s *Scheduler) markDecision(it *queue.Item, attempt *framework.Attempt, beg
 		by := attempt.RefusedBy()
 		decision.WaitsFor = waitsFor(s.queue.WaitsFor(attempt.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
-	return s.cfg.Marks.Reach(mk)
+	s.cfg.Marks.Emit(mk)
 }
 
 // waitsFor describes what makes the scheduler try again.

@@ -185,19 +185,13 @@ func (a *groupAttempt) bind(ctx context.Context) {
 	var refused []string
 	for _, member := range a.members {
 		if member.Placement == nil {
-			_ = a.emitMark(member) // no binding depends on it
+			a.emitMark(member)
 			requeue = append(requeue, member.it)
 			refused = union(refused, member.RefusedBy)
 			a.report(ctx, member, reasonUnschedulable, member.Message)
 			continue
 		}
-		if err := a.emitMark(member); err != nil {
-			scheduler.core.Forget(ctx, member.Placement)
-			scheduler.queue.Assumed(member.it) // it returns to the queue on its own
-			scheduler.writers.enqueue(ctx, scheduler.handleError(ctx, member.it, member.Pod, err,
-				member.Pod.Pod.Status.NominatedNodeName, a.start))
-			continue
-		}
+		a.emitMark(member)
 		scheduler.queue.Assumed(member.it)
 		scheduler.clearNomination(member.Pod.Pod)
 		var waitingPod *framework.WaitingPod
@@ -233,7 +227,7 @@ func (a *groupAttempt) handleFailure(ctx context.Context) {
 		if t.decision != nil && text != "" {
 			t.decision.Message = text
 		}
-		_ = a.emitMark(t) // no binding depends on it
+		a.emitMark(t)
 		refused = union(refused, t.RefusedBy)
 		a.report(ctx, t, reason, text)
 	}
@@ -276,10 +270,10 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 	a.s.writers.enqueue(ctx, a.s.reports.noNode(t.Pod.Pod, reason, message, a.Nominated[t.Pod.Pod.UID]))
 }
 
-// emitMark emits the mark of the attempt for one pod. It fails in tests only.
-func (a *groupAttempt) emitMark(t *member) error {
+// emitMark emits the mark of the attempt for one pod.
+func (a *groupAttempt) emitMark(t *member) {
 	if a.s.cfg.Marks == nil {
-		return nil
+		return
 	}
 	decision := t.decision
 	if decision == nil { // it was not tried: the group was refused before
@@ -292,9 +286,10 @@ func (a *groupAttempt) emitMark(t *member) error {
 		decision.Node = ""
 		decision.Scores = nil
 		decision.Tied = 0
-		decision.WaitsFor = waitsFor(a.s.queue.WaitsFor(t.Pod.Pod, union(t.RefusedBy, []string{plugins.GangName})), false)
+		refusedBy := union(t.RefusedBy, []string{plugins.GangName})
+		decision.WaitsFor = waitsFor(a.s.queue.WaitsFor(t.Pod.Pod, refusedBy), false)
 	}
-	return a.s.cfg.Marks.Reach(event.Event{
+	a.s.cfg.Marks.Emit(event.Event{
 		Step:      event.StepDecision,
 		Component: "scheduler",
 		At:        t.start,
