@@ -18,7 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/kind"
+	"keelson/apiserver/access"
+	"keelson/apiserver/handlers"
 	"keelson/apiserver/objects"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/servicealloc"
 	"keelson/store"
 )
@@ -27,60 +30,76 @@ var (
 	ipAddresses  = networkingv1.SchemeGroupVersion.WithResource("ipaddresses")
 	serviceCIDRs = networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
 
+	servicesGVR    = corev1.SchemeGroupVersion.WithResource("services")
 	eventsResource = eventsv1.SchemeGroupVersion.WithResource("events")
 )
 
-// allocateServices creates the allocator of cluster IPs and node ports, which knows the existing Services and
-// IPAddresses.
-func (s *Server) allocateServices() error {
-	ports := s.config.NodePorts
+// newAllocator creates the allocator of cluster IPs and node ports. It knows the existing Services and IPAddresses by
+// serviceAddresses.handlers. record is the record of node ports; nil: no other server allocates any.
+func newAllocator(
+	config *Config, own *handlers.Own, record objects.Storage,
+) (*servicealloc.Allocator, error) {
+	ports := config.NodePorts
 	if ports == (servicealloc.PortRange{}) {
 		ports = servicealloc.DefaultPorts
 	}
-	var record servicealloc.RangeRegistry
-	if s.config.SharedStore {
-		record = rangeRegistry{s.storage.cache.Resource(rangeAllocations)}
+	var shared servicealloc.RangeRegistry
+	if record != nil {
+		shared = rangeRegistry{record}
 	}
-	allocator, err := servicealloc.New(s.config.Address.Ranges(), ports, (*ipAddressClient)(s), record, s.serviceEvent)
-	if err != nil {
-		return err
+	report := func(ctx context.Context, problem servicealloc.Problem) error {
+		return own.Create(ctx, eventsResource, serviceEvent(problem))
 	}
-	s.addresses = allocator
-	services := corev1.SchemeGroupVersion.WithResource("services")
-	s.reader.resources[services].Begin = func(ctx context.Context, obj, old kind.Object, dry bool) (func(bool), error) {
-		service, ok := obj.(*corev1.Service)
-		if !ok {
-			return nil, fmt.Errorf("addresses of a service: it is a %T", obj)
-		}
-		before, _ := old.(*corev1.Service)
-		return allocator.Begin(ctx, service, before, dry)
-	}
-	s.reader.resources[services].AfterDelete = func(ctx context.Context, obj kind.Object) {
-		if service, ok := obj.(*corev1.Service); ok {
-			allocator.AfterDelete(ctx, service)
-		}
-	}
-	s.eventHandlers = append([]EventHandler{
-		{Resource: serviceCIDRs, Set: allocator.SetRange, Remove: allocator.RemoveRange},
-		{Resource: ipAddresses, Set: allocator.SetAddress, Remove: allocator.RemoveAddress},
-		{Resource: services, Set: allocator.SetService, Remove: allocator.RemoveService},
-	}, s.config.EventHandlers...)
-	if s.config.SharedStore {
-		s.eventHandlers = append(s.eventHandlers, EventHandler{
-			Resource: rangeAllocations.Resource.WithVersion("v1"),
-			storage:  s.storage.cache.Resource(rangeAllocations),
-			Set:      allocator.SetRangeAllocation,
-			Remove:   allocator.RemoveRangeAllocation,
-		})
-	}
-	return nil
+	return servicealloc.New(config.Address.Ranges(), ports, ipAddressClient{own, config.Data.Reader}, shared, report)
 }
 
-// serviceEvent records an event about a problem with a Service's addresses or ports.
-func (s *Server) serviceEvent(ctx context.Context, problem servicealloc.Problem) error {
+// serviceAddresses allocates the addresses and ports of Services.
+type serviceAddresses struct{ *servicealloc.Allocator }
+
+// Begin implements handlers.Allocator.
+func (a serviceAddresses) Begin(ctx context.Context, obj, old kind.Object, dry bool) (func(bool), error) {
+	service, ok := obj.(*corev1.Service)
+	if !ok {
+		return nil, fmt.Errorf("addresses of a service: it is a %T", obj)
+	}
+	before, _ := old.(*corev1.Service)
+	return a.Allocator.Begin(ctx, service, before, dry)
+}
+
+// AfterDelete implements handlers.Allocator.
+func (a serviceAddresses) AfterDelete(ctx context.Context, obj kind.Object) {
+	if service, ok := obj.(*corev1.Service); ok {
+		a.Allocator.AfterDelete(ctx, service)
+	}
+}
+
+// handlers pass the allocator what is stored.
+func (a serviceAddresses) handlers() []EventHandler {
+	return []EventHandler{
+		{Resource: serviceCIDRs, Set: a.SetRange, Remove: a.RemoveRange},
+		{Resource: ipAddresses, Set: a.SetAddress, Remove: a.RemoveAddress},
+		{Resource: servicesGVR, Set: a.SetService, Remove: a.RemoveService},
+	}
+}
+
+// portHandlers pass the allocator the record of node ports that servers share; nil: there is none.
+func portHandlers(allocator *servicealloc.Allocator, record objects.Storage) []EventHandler {
+	if record == nil {
+		return nil
+	}
+	return []EventHandler{{
+		Resource: resources.RangeAllocations.Resource.WithVersion("v1"),
+		storage:  record,
+		Set:      allocator.SetRangeAllocation,
+		Remove:   allocator.RemoveRangeAllocation,
+	}}
+}
+
+// serviceEvent is an event about a problem with a Service's addresses or ports.
+func serviceEvent(problem servicealloc.Problem) *eventsv1.Event {
 	const controller = "service-allocator"
 	now := time.Now()
-	return s.handler.Create(ctx, serverUser, eventsResource, &eventsv1.Event{
+	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: problem.Service.Namespace,
 			Name:      fmt.Sprintf("%s.%x", problem.Service.Name, now.UnixNano()),
@@ -99,14 +118,17 @@ func (s *Server) serviceEvent(ctx context.Context, problem servicealloc.Problem)
 			Name:       problem.Service.Name,
 			UID:        problem.UID,
 		},
-	})
+	}
 }
 
 // ipAddressClient creates and deletes the IPAddress objects of Services.
-type ipAddressClient Server
+type ipAddressClient struct {
+	own    *handlers.Own
+	reader *access.Reader
+}
 
-func (c *ipAddressClient) Create(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
-	err := c.handler.Create(ctx, serverUser, ipAddresses, servicealloc.Address(ip, service))
+func (c ipAddressClient) Create(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
+	err := c.own.Create(ctx, ipAddresses, servicealloc.Address(ip, service))
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -120,7 +142,7 @@ func (c *ipAddressClient) Create(ctx context.Context, ip netip.Addr, service typ
 	return nil
 }
 
-func (c *ipAddressClient) Delete(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
+func (c ipAddressClient) Delete(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
 	current, err := c.current(ctx, ip)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -131,7 +153,7 @@ func (c *ipAddressClient) Delete(ctx context.Context, ip netip.Addr, service typ
 	if owner, ours := servicealloc.Of(current); !ours || owner != service {
 		return nil
 	}
-	if err := c.handler.Delete(ctx, serverUser, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) &&
+	if err := c.own.Delete(ctx, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) &&
 		!apierrors.IsConflict(err) {
 		return err
 	}
@@ -139,18 +161,14 @@ func (c *ipAddressClient) Delete(ctx context.Context, ip netip.Addr, service typ
 }
 
 // current reads the IPAddress from the store.
-func (c *ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAddress, error) {
-	st, err := c.reader.storage(ipAddresses)
+func (c ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAddress, error) {
+	obj, err := c.reader.GetLatest(ctx, ipAddresses, "", ip.String())
 	if err != nil {
 		return nil, err
 	}
-	e, err := st.Get(ctx, "", ip.String(), "")
-	if err != nil {
-		return nil, err
-	}
-	a, ok := e.Object.(*networkingv1.IPAddress)
+	a, ok := obj.(*networkingv1.IPAddress)
 	if !ok {
-		return nil, fmt.Errorf("address %s is a %T", ip, e.Object)
+		return nil, fmt.Errorf("address %s is a %T", ip, obj)
 	}
 	return a, nil
 }
@@ -158,7 +176,7 @@ func (c *ipAddressClient) current(ctx context.Context, ip netip.Addr) (*networki
 // warnRangeMismatch warns once if the ServiceCIDR "kubernetes" has other ranges than the server's flags. The object and
 // the Services' addresses stay unchanged.
 func (s *Server) warnRangeMismatch(ctx context.Context) {
-	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
+	obj, err := s.data.Reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)
 	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.config.Address.CIDRs()) {
 		return
@@ -169,7 +187,7 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 		"service-cluster-ip-range", s.config.Address.CIDRs())
 	const controller = "kubernetes-service-cidr-controller"
 	now := metav1.Now()
-	err = s.handler.Create(ctx, serverUser, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
+	err = s.own.Create(ctx, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceDefault,
 			Name:      fmt.Sprintf("kubernetes.%x", now.UnixNano()),
@@ -198,7 +216,7 @@ func (s *Server) warnRangeMismatch(ctx context.Context) {
 // setServiceCIDRReady sets the condition Ready of the server's own ServiceCIDR if it has no such condition yet.
 func (s *Server) setServiceCIDRReady(ctx context.Context) error {
 	const manager = "kube-apiserver"
-	res := s.reader.resources[serviceCIDRs]
+	res := s.data.Served.BuiltIn(serviceCIDRs)
 	ctx = store.UseReserve(ctx, store.FullReserve)
 	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, objects.Replace(func(
 		_ context.Context, current kind.Object,

@@ -17,7 +17,6 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/api/scheduling"
-	"keelson/apiserver"
 	"keelson/apiserver/servicealloc"
 	"keelson/lib/waittest"
 )
@@ -122,7 +121,7 @@ func TestTwoStacks(t *testing.T) {
 	st, ca := newSite(t)
 	_, stop := startOn(t, st, ca, nil)
 	stop()
-	r, stop := startOn(t, st, ca, func(c *apiserver.Config) {
+	r, stop := startOn(t, st, ca, func(c *setup) {
 		c.Address.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:1::/108")}
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
 	})
@@ -169,7 +168,7 @@ func TestTwoStacks(t *testing.T) {
 // TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes
 // that every cluster has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
-	r := start(t, func(c *apiserver.Config) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
+	r := start(t, func(c *setup) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
 	clientset := r.clients(t)
 	ctx := t.Context()
 	_, err := clientset.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})

@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"keelson/apiserver"
 	admissionconfig "keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/plugins"
 	"keelson/lib/waittest"
@@ -44,7 +43,7 @@ func configured(t *testing.T, text string, enable ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return start(t, func(c *apiserver.Config) {
+	return start(t, func(c *setup) {
 		withChain(c, func(p *plugins.Config) {
 			p.File = f
 			p.Enable = enable

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/plugins"
 	"keelson/auth/authz"
@@ -24,23 +25,24 @@ import (
 // admitting starts a server with all default plugins, less those that need a controller's help.
 func admitting(t testing.TB) *running {
 	t.Helper()
-	return start(t, func(c *apiserver.Config) { withPlugins(c, "ServiceAccount") })
+	return start(t, func(c *setup) { withPlugins(c, "ServiceAccount") })
 }
 
-func withPlugins(c *apiserver.Config, without ...string) {
+func withPlugins(c *setup, without ...string) {
 	withChain(c, func(p *plugins.Config) { p.Disable = without })
 }
 
 // withChain gives a server the plugins that edit asks for.
-func withChain(c *apiserver.Config, edit func(*plugins.Config)) {
+func withChain(c *setup, edit func(*plugins.Config)) {
 	parts := c.Parts
-	c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
+	c.Parts = func(r *access.Reader) (apiserver.Parts, error) {
 		p, err := parts(r)
 		if err != nil {
 			return p, err
 		}
 		conf := plugins.Config{
 			Objects:    r,
+			Writer:     c.Data.Writer,
 			Outbound:   c.Outbound,
 			NodeName:   authz.NodeName,
 			Authorizer: p.Authorizer,

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"keelson/apiserver"
 	"keelson/lib/waittest"
 	"keelson/pki"
 )
@@ -128,7 +127,7 @@ func startAggregating(t *testing.T) (c *custom, port int32, ca []byte, other *ht
 	}
 	other.StartTLS()
 	t.Cleanup(other.Close)
-	r := start(t, func(c *apiserver.Config) { c.FrontProxy = func() *tls.Certificate { return &cert } })
+	r := start(t, func(c *setup) { c.FrontProxy = func() *tls.Certificate { return &cert } })
 	d, err := dynamic.NewForConfig(r.rest)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/apiserver"
 	"keelson/apiserver/audit"
 	"keelson/lib/waittest"
 )
@@ -63,7 +62,7 @@ rules:
 		t.Fatal(err)
 	}
 	sink := &events{}
-	running := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
+	running := start(t, func(c *setup) { c.Audit = audit.New(policy, sink) })
 	get := func(what, id string, n int) []*audit.Event {
 		t.Helper()
 		waittest.Until(t, "events of "+what, func() bool { return len(sink.of(id)) >= n })
@@ -185,7 +184,7 @@ func TestAuditIsTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink := &events{}
-	running := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
+	running := start(t, func(c *setup) { c.Audit = audit.New(policy, sink) })
 	const (
 		asTable = "application/json;as=Table;g=meta.k8s.io;v=v1"
 		partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"

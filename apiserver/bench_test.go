@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"keelson/apiserver"
 	"keelson/apiserver/wire"
 	"keelson/store/embed"
 )
@@ -29,7 +28,7 @@ func inMemory(b *testing.B) *running {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return start(b, func(c *apiserver.Config) {
+	return start(b, func(c *setup) {
 		_ = c.Store.Close() // the one on disk is not needed
 		c.Store = st
 	})

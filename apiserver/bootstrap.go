@@ -117,7 +117,7 @@ func (s *Server) write(ctx context.Context, kept keptObject) (wrote bool, err er
 	want := kept.want
 	gvr := kept.kind.gvr
 	name := gvr.Resource + " " + want.GetName()
-	current, err := s.reader.Get(ctx, gvr, want.GetNamespace(), want.GetName())
+	current, err := s.data.Reader.Get(ctx, gvr, want.GetNamespace(), want.GetName())
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("look for %s: %w", name, err)
 	}
@@ -133,7 +133,7 @@ func (s *Server) write(ctx context.Context, kept keptObject) (wrote bool, err er
 			return false, err
 		}
 	}
-	if err := s.handler.Create(ctx, serverUser, gvr, want); apierrors.IsAlreadyExists(err) {
+	if err := s.own.Create(ctx, gvr, want); apierrors.IsAlreadyExists(err) {
 		return false, nil // another server has created it
 	} else if err != nil {
 		return false, fmt.Errorf("create %s: %w", name, err)
@@ -148,7 +148,7 @@ func (s *Server) update(ctx context.Context, kept keptObject, have kind.Object) 
 	if reconcile == nil || !reconcile(probe, kept.want) {
 		return false, nil
 	}
-	if err := s.handler.Update(ctx, serverUser, kept.kind.gvr, kept.want, func(obj kind.Object) bool {
+	if err := s.own.Update(ctx, kept.kind.gvr, kept.want, func(obj kind.Object) bool {
 		return reconcile(obj, kept.want)
 	}); err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("update %s %s: %w", kept.kind.gvr.Resource, have.GetName(), err)
@@ -160,7 +160,7 @@ func (s *Server) update(ctx context.Context, kept keptObject, have kind.Object) 
 // autoupdate.
 func (s *Server) removeBindingSubjects(ctx context.Context, binding *rbacv1.ClusterRoleBinding) error {
 	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
-	current, err := s.reader.Get(ctx, gvr, "", binding.Name)
+	current, err := s.data.Reader.Get(ctx, gvr, "", binding.Name)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (s *Server) removeBindingSubjects(ctx context.Context, binding *rbacv1.Clus
 	}
 	s.config.Log.Warn("remove subjects granted by an earlier version", "binding", binding.Name, "subjects",
 		binding.Subjects)
-	if err := s.handler.Update(ctx, serverUser, gvr, binding, func(obj kind.Object) bool {
+	if err := s.own.Update(ctx, gvr, binding, func(obj kind.Object) bool {
 		o, ok := obj.(*rbacv1.ClusterRoleBinding)
 		return ok && removeSubjects(o, binding.Subjects)
 	}); err != nil {

@@ -10,14 +10,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/apiserver"
 	"keelson/store"
 )
 
 // TestExpiredPages: after a compaction a page is refused with a token to go on without consistency, which then works.
 func TestExpiredPages(t *testing.T) {
 	var st store.Store
-	running := start(t, func(c *apiserver.Config) { st = c.Store })
+	running := start(t, func(c *setup) { st = c.Store })
 	ctx := t.Context()
 	maps := running.clients(t).CoreV1().ConfigMaps("default")
 	for i := range 10 {
@@ -80,7 +79,7 @@ func TestExpiredPages(t *testing.T) {
 
 // TestExpiredWatch: a watch from before the compaction begins, and says in its first event that this is gone.
 func TestExpiredWatch(t *testing.T) {
-	running := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *setup) {
 		w, err := c.Store.Create(t.Context(), "/registry/old", []byte("1"))
 		for i := 0; i < 5 && err == nil; i++ {
 			w, err = c.Store.Update(t.Context(), "/registry/old", []byte{byte(i)}, w.Revision)

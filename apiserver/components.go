@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
+	"keelson/apiserver/access"
 )
 
 // components serves componentstatuses, computed at each request. A component in this process is healthy as long as the
@@ -36,13 +37,15 @@ var agents = []struct {
 
 var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
-func (s *Server) components() components {
+func newComponents(
+	inProcess map[string]bool, store func(context.Context) error, reader *access.Reader,
+) components {
 	return components{
-		inProcess: s.config.InProcess,
-		store:     s.config.Store.Health,
+		inProcess: inProcess,
+		store:     store,
 		now:       time.Now,
 		lease: func(ctx context.Context, name string) (runtime.Object, error) {
-			return s.reader.Get(ctx, leases, metav1.NamespaceSystem, name)
+			return reader.Get(ctx, leases, metav1.NamespaceSystem, name)
 		},
 	}
 }

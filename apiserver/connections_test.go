@@ -17,15 +17,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-
-	"keelson/apiserver"
 )
 
 // TestIdleConnections: connections that say nothing take no more descriptors than the server has set aside for them. A
 // client that has shown who it is keeps its connection, and a health check always finds a place.
 func TestIdleConnections(t *testing.T) {
 	const most = 20
-	running := start(t, func(c *apiserver.Config) { c.Connections = most })
+	running := start(t, func(c *setup) { c.Connections = most })
 	known := running.raw(t)
 	get := func() {
 		t.Helper()
@@ -83,7 +81,7 @@ func TestIdleConnections(t *testing.T) {
 // is surplus.
 func TestConnectionsOfOneTenant(t *testing.T) {
 	const most = 20
-	running := startSecured(t, nil, func(c *apiserver.Config) { c.Connections = most })
+	running := startSecured(t, nil, func(c *setup) { c.Connections = most })
 	for i := range most - 4 {
 		account := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a%d", i%2)}}
 		accounts := running.clients(t).CoreV1().ServiceAccounts("default")

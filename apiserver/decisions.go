@@ -14,12 +14,15 @@ import (
 
 	"keelson/api/decisions"
 	"keelson/api/kind"
+	"keelson/apiserver/access"
 )
+
+var podsGVR = corev1.SchemeGroupVersion.WithResource("pods")
 
 // podDecisions serves PodDecisions of existing pods only: a reader of a namespace must not learn about earlier pods in
 // it.
 type podDecisions struct {
-	reader *Reader
+	reader *access.Reader
 	lookup func(types.UID) *decisions.PodDecision
 }
 

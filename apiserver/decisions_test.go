@@ -11,14 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/decisions"
-	"keelson/apiserver"
 )
 
 // TestPodDecisions: what is remembered of pods that exist, and of no others, is read by kubectl's means and by nobody
 // changed.
 func TestPodDecisions(t *testing.T) {
 	known := map[types.UID]*decisions.PodDecision{}
-	running := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *setup) {
 		c.Decision = func(uid types.UID) *decisions.PodDecision {
 			if d := known[uid]; d != nil {
 				c := *d

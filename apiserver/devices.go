@@ -17,28 +17,39 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/invalid"
+	"keelson/apiserver/access"
+	"keelson/apiserver/handlers"
 	"keelson/apiserver/pipeline"
 	"keelson/auth"
 )
 
-// guardDevices rejects claims with admin access to devices in namespaces without the label for it (KEP-5018), and
-// changes of a claim's status that need further rights (KEP-4817). It runs before next, which may be nil.
-func (s *Server) guardDevices(of schema.GroupResource, next Guard) Guard {
-	if of.Group != resourcev1.GroupName || of.Resource != "resourceclaims" && of.Resource != "resourceclaimtemplates" {
-		return next
-	}
-	return func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
-		if err := s.checkDevices(ctx, a, obj, old); err != nil {
-			return err
-		}
-		if next == nil {
-			return nil
-		}
-		return next(ctx, a, obj, old)
-	}
+// deviceGuard rejects claims with admin access to devices in namespaces without the label for it (KEP-5018), and
+// changes of a claim's status that need further rights (KEP-4817).
+type deviceGuard struct {
+	reader     *access.Reader
+	authorizer auth.Authorizer // nil: every right is there
 }
 
-func (s *Server) checkDevices(ctx context.Context, attrs *auth.Attributes, obj, old runtime.Object) error {
+// before returns guards in which the device guard comes first for the resources that have devices.
+func (d deviceGuard) before(guards map[schema.GroupResource]handlers.Guard) map[schema.GroupResource]handlers.Guard {
+	out := maps.Clone(guards)
+	if out == nil {
+		out = map[schema.GroupResource]handlers.Guard{}
+	}
+	for _, resource := range []string{"resourceclaims", "resourceclaimtemplates"} {
+		gr := schema.GroupResource{Group: resourcev1.GroupName, Resource: resource}
+		next := guards[gr]
+		out[gr] = func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error {
+			if err := d.check(ctx, a, obj, old); err != nil || next == nil {
+				return err
+			}
+			return next(ctx, a, obj, old)
+		}
+	}
+	return out
+}
+
+func (d deviceGuard) check(ctx context.Context, attrs *auth.Attributes, obj, old runtime.Object) error {
 	var errs field.ErrorList
 	kind := "ResourceClaim"
 	name := ""
@@ -47,20 +58,20 @@ func (s *Server) checkDevices(ctx context.Context, attrs *auth.Attributes, obj, 
 		kind = "ResourceClaimTemplate"
 		name = o.Name
 		if old == nil {
-			errs = s.adminAccess(ctx, attrs.Namespace, adminRequest(o.Spec.Spec.Devices.Requests))
+			errs = d.adminAccess(ctx, attrs.Namespace, adminRequest(o.Spec.Spec.Devices.Requests))
 		}
 	case *resourcev1.ResourceClaim:
 		name = o.Name
 		before, _ := old.(*resourcev1.ResourceClaim)
 		switch {
 		case before == nil:
-			errs = s.adminAccess(ctx, attrs.Namespace, adminRequest(o.Spec.Devices.Requests))
+			errs = d.adminAccess(ctx, attrs.Namespace, adminRequest(o.Spec.Devices.Requests))
 		case attrs.Subresource == "status":
 			if adminResult(before.Status.Allocation) == nil {
-				errs = s.adminAccess(ctx, attrs.Namespace, adminResult(o.Status.Allocation))
+				errs = d.adminAccess(ctx, attrs.Namespace, adminResult(o.Status.Allocation))
 			}
-			errs = append(errs, s.mayBind(ctx, attrs, &o.Status, &before.Status)...)
-			errs = append(errs, s.mayReport(ctx, attrs, &o.Status, &before.Status)...)
+			errs = append(errs, d.mayBind(ctx, attrs, &o.Status, &before.Status)...)
+			errs = append(errs, d.mayReport(ctx, attrs, &o.Status, &before.Status)...)
 		}
 	}
 	if len(errs) == 0 {
@@ -71,11 +82,11 @@ func (s *Server) checkDevices(ctx context.Context, attrs *auth.Attributes, obj, 
 
 // adminAccess checks the label of the namespace where a field of a claim gives admin access; nil: none does. The
 // namespace is read consistently: who has just set or removed the label sees it in force.
-func (s *Server) adminAccess(ctx context.Context, namespace string, path *field.Path) field.ErrorList {
+func (d deviceGuard) adminAccess(ctx context.Context, namespace string, path *field.Path) field.ErrorList {
 	if path == nil {
 		return nil
 	}
-	found, err := s.reader.GetLatest(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
+	found, err := d.reader.GetLatest(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), "", namespace)
 	if err != nil {
 		return field.ErrorList{
 			field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)),
@@ -116,7 +127,7 @@ func adminResult(of *resourcev1.AllocationResult) *field.Path {
 
 // mayBind requires the right to resourceclaims/binding, in all namespaces, of who allocates or reserves a claim: the
 // scheduler and the claim controller.
-func (s *Server) mayBind(
+func (d deviceGuard) mayBind(
 	ctx context.Context, attrs *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
 ) field.ErrorList {
 	if apiequality.Semantic.DeepEqual(status.Allocation, old.Allocation) && apiequality.Semantic.DeepEqual(
@@ -127,7 +138,7 @@ func (s *Server) mayBind(
 	need.Subresource = resourcev1.SubresourceBinding
 	need.Namespace = ""
 	need.Name = ""
-	if err := s.authorizes(ctx, &need); err != nil {
+	if err := d.authorizes(ctx, &need); err != nil {
 		return field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"),
 			fmt.Sprintf(
 				"changing status.allocation or status.reservedFor requires resource=%q, verb=%q permission: %v",
@@ -139,7 +150,7 @@ func (s *Server) mayBind(
 // mayReport requires the right to resourceclaims/driver, by the name of each driver whose devices have another status.
 // A driver's pod on the node of the devices needs it for the verb associated-node:VERB, any other writer for
 // arbitrary-node:VERB.
-func (s *Server) mayReport(
+func (d deviceGuard) mayReport(
 	ctx context.Context, attrs *auth.Attributes, status, old *resourcev1.ResourceClaimStatus,
 ) (errs field.ErrorList) {
 	if status.Allocation == nil {
@@ -156,7 +167,7 @@ func (s *Server) mayReport(
 			need.Verb = verb
 			need.Subresource = resourcev1.SubresourceDriver
 			need.Name = driver
-			err := s.authorizes(ctx, &need)
+			err := d.authorizes(ctx, &need)
 			if first == nil {
 				first = err
 			}
@@ -172,15 +183,15 @@ func (s *Server) mayReport(
 }
 
 // authorizes returns the 403 error if the request's user lacks a right.
-func (s *Server) authorizes(ctx context.Context, attrs *auth.Attributes) error {
-	if s.authorizer == nil || attrs.User == nil {
+func (d deviceGuard) authorizes(ctx context.Context, attrs *auth.Attributes) error {
+	if d.authorizer == nil || attrs.User == nil {
 		return nil
 	}
-	d, err := s.authorizer.Authorize(ctx, attrs)
-	if d.Verdict == auth.Allow {
+	decision, err := d.authorizer.Authorize(ctx, attrs)
+	if decision.Verdict == auth.Allow {
 		return nil
 	}
-	reason := d.Reason
+	reason := decision.Reason
 	if err != nil {
 		reason = strings.TrimSuffix(err.Error()+": "+reason, ": ")
 	}

@@ -108,7 +108,7 @@ func (s *Server) writeEndpoints(ctx context.Context, want []netip.AddrPort) (wro
 		}
 	}
 	for _, gvr := range []schema.GroupVersionResource{endpointsResource, slicesResource} {
-		st, err := s.reader.storage(gvr)
+		st, err := s.data.Served.Storage(gvr)
 		if err != nil {
 			return wrote, err
 		}
@@ -144,7 +144,7 @@ func ofKubernetes(o kind.Object) bool {
 }
 
 func (s *Server) deleteOwn(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
-	if err := s.handler.Delete(ctx, serverUser, gvr, obj); err != nil && !apierrors.IsNotFound(err) &&
+	if err := s.own.Delete(ctx, gvr, obj); err != nil && !apierrors.IsNotFound(err) &&
 		!apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s %s: %w", gvr.Resource, obj.GetName(), err)
 	}
@@ -230,7 +230,7 @@ func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 		return err
 	}
 	key := leaseKey(own)
-	st := s.config.Store
+	st := s.data.store
 	for {
 		kv, _, err := st.Get(ctx, key, 0)
 		if errors.Is(err, store.ErrNotFound) {
@@ -253,7 +253,7 @@ func (s *Server) renewLease(ctx context.Context, own netip.AddrPort) error {
 
 // livePeers are the servers that renew their keys. It removes a key that has not changed for leaseTTL.
 func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort, error) {
-	page, err := s.config.Store.List(ctx, store.Range{Prefix: leasesPrefix})
+	page, err := s.data.store.List(ctx, store.Range{Prefix: leasesPrefix})
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (s *Server) livePeers(ctx context.Context, now time.Time) ([]netip.AddrPort
 		}
 		if now.Sub(was.since) > leaseTTL {
 			var conflict *store.ConflictError
-			if _, _, err := s.config.Store.Delete(ctx, kv.Key, kv.Revision); err != nil &&
+			if _, _, err := s.data.store.Delete(ctx, kv.Key, kv.Revision); err != nil &&
 				!errors.Is(err, store.ErrNotFound) && !errors.As(err, &conflict) {
 				return nil, err
 			}
@@ -353,7 +353,7 @@ func (s *Server) removeOwnEndpoint(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	if _, _, err = s.config.Store.Delete(ctx, leaseKey(own), 0); err == nil {
+	if _, _, err = s.data.store.Delete(ctx, leaseKey(own), 0); err == nil {
 		var left []netip.AddrPort
 		if left, err = s.livePeers(ctx, time.Now()); err == nil {
 			_, err = s.writeEndpoints(ctx, left)

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson/apiserver"
 	"keelson/lib/waittest"
 )
 
@@ -57,7 +56,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 		{"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"},
 		{"", "|"},
 	} {
-		running, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Address.Advertise = c.advertise })
+		running, stop := startOn(t, st, ca, func(cfg *setup) { cfg.Address.Advertise = c.advertise })
 		if got := whereKubernetes(t, running); got != c.want {
 			t.Errorf("advertise %q: got %s, want %s", c.advertise, got, c.want)
 		}
@@ -94,7 +93,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 func TestSharedStore(t *testing.T) {
 	st, ca := newSite(t)
 	at := func(advertise string) (*running, func()) {
-		return startOn(t, st, ca, func(cfg *apiserver.Config) {
+		return startOn(t, st, ca, func(cfg *setup) {
 			cfg.Address.Advertise = advertise
 			cfg.SharedStore = true
 		})

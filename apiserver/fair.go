@@ -10,6 +10,7 @@ import (
 
 	"keelson/apiserver/fairness"
 	"keelson/apiserver/pipeline"
+	"keelson/apiserver/resources"
 )
 
 const (
@@ -24,34 +25,31 @@ const (
 	maxSeats       = 10
 )
 
-// fairness creates the controller and updates it from the stored FlowSchemas and PriorityLevelConfigurations.
-func (s *Server) fairness() *fairness.Controller {
-	seats := s.config.Seats
-	if seats == 0 {
-		seats = defaultSeats
-	}
-	controller := fairness.New(seats, maxQueueTime)
-	row := s.reader.resources[flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")]
-	s.flowSchemaStatus = newFlowSchemaStatus(row.Storage, row.FieldManagers["status"], s.log)
+// fairnessHandlers update the controller and the status of FlowSchemas from the stored FlowSchemas and
+// PriorityLevelConfigurations.
+func fairnessHandlers(controller *fairness.Controller, status *flowSchemaStatus) []EventHandler {
+	var out []EventHandler
 	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
-		s.eventHandlers = append(s.eventHandlers, EventHandler{
+		out = append(out, EventHandler{
 			Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource),
 			Set: func(o runtime.Object) {
 				controller.Set(o)
-				s.flowSchemaStatus.set(o)
+				status.set(o)
 			},
 			Remove: func(o runtime.Object) {
 				controller.Remove(o)
-				s.flowSchemaStatus.remove(o)
+				status.remove(o)
 			},
 		})
 	}
-	s.metrics.Registry.MustRegister(fairnessMetrics{controller}, objectMetrics{s})
-	return controller
+	return out
 }
 
-// cost estimates the seats of a request: more for lists of many or large objects and for large writes.
-func (s *Server) cost(rq *pipeline.Request) int {
+// seatCost is the cost of requests in seats.
+type seatCost struct{ served *resources.Served }
+
+// of estimates the seats of a request: more for lists of many or large objects and for large writes.
+func (c seatCost) of(rq *pipeline.Request) int {
 	if !rq.ReadOnly() {
 		if rq.Length < 0 { // unknown length: count it as the largest
 			return maxSeats
@@ -61,7 +59,7 @@ func (s *Server) cost(rq *pipeline.Request) int {
 	if rq.Verb != "list" || rq.Name != "" {
 		return 1
 	}
-	res := s.handler.Resource(rq.GVR())
+	res := c.served.Find(rq.GVR())
 	if res == nil || res.Storage == nil {
 		return 1
 	}

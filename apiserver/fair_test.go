@@ -21,17 +21,18 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/lib/waittest"
 )
 
 // startFair is start with the flow schemas of a fresh cluster, few seats, and rights for everybody.
 func startFair(t *testing.T) *running {
 	t.Helper()
-	return start(t, func(c *apiserver.Config) {
+	return start(t, func(c *setup) {
 		c.Seats = 24
 		c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
 		plain := c.Parts
-		c.Parts = func(reader *apiserver.Reader) (apiserver.Parts, error) {
+		c.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)
 			parts.Authorizer = everybody{}
 			return parts, err

@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/flowcontrol"
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/auth"
 	"keelson/lib/waittest"
@@ -72,11 +73,11 @@ func postMap(t *testing.T, client *http.Client, host string) int {
 // served.
 func TestFlood(t *testing.T) {
 	slow := &slowPlugin{gate: make(chan struct{})}
-	running := start(t, func(c *apiserver.Config) {
+	running := start(t, func(c *setup) {
 		c.Seats = 24
 		c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
 		plain := c.Parts
-		c.Parts = func(reader *apiserver.Reader) (apiserver.Parts, error) {
+		c.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)
 			parts.Authorizer = everybody{}
 			parts.Admission = admission.NewChain(nil, slow)

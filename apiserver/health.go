@@ -3,8 +3,10 @@
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 
 	"keelson/apiserver/discovery"
 	"keelson/store"
@@ -47,10 +49,18 @@ var postStartHooks = []string{
 
 var errNotReady = errors.New("not ready yet")
 
+// health is the state of a server as its probes see it.
+type health struct {
+	store    func(context.Context) error
+	serving  func() error // why clients reject the serving certificate; nil: it is not checked
+	stopping <-chan struct{}
+	ready    atomic.Bool
+}
+
 // checks are the checks of /livez, /healthz and /readyz, by path.
-func (s *Server) checks() map[string][]discovery.Check {
+func (h *health) checks() map[string][]discovery.Check {
 	started := func(*http.Request) error {
-		if !s.ready.Load() {
+		if !h.ready.Load() {
 			return errNotReady
 		}
 		return nil
@@ -59,13 +69,13 @@ func (s *Server) checks() map[string][]discovery.Check {
 	writable := discovery.Check{
 		Name: "etcd",
 		Run: func(r *http.Request) error {
-			return s.config.Store.Health(r.Context())
+			return h.store(r.Context())
 		},
 	}
 	stored := discovery.Check{
 		Name: "etcd",
 		Run: func(r *http.Request) error { // fails when a restart may help
-			err := s.config.Store.Health(r.Context())
+			err := h.store(r.Context())
 			if fault := (*store.UnavailableError)(nil); errors.As(err, &fault) && !fault.Lasting {
 				return nil
 			}
@@ -76,7 +86,7 @@ func (s *Server) checks() map[string][]discovery.Check {
 		Name: "shutdown",
 		Run: func(*http.Request) error {
 			select {
-			case <-s.stopping:
+			case <-h.stopping:
 				return errors.New("process is shutting down")
 			default:
 				return nil
@@ -85,7 +95,7 @@ func (s *Server) checks() map[string][]discovery.Check {
 	}
 	live := []discovery.Check{ping, stored}
 	ready := []discovery.Check{ping, writable, {Name: "informer-sync", Run: started}}
-	if serving := s.config.Serving; serving != nil {
+	if serving := h.serving; serving != nil {
 		c := discovery.Check{Name: "serving-certificate", Run: func(*http.Request) error { return serving() }}
 		live = append(live, c)
 		ready = append(ready, c)

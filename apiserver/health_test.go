@@ -37,7 +37,8 @@ var requiredSteps = []string{
 
 // TestHealthNamesTheSteps: the names that clients look for are there, and none is ok before the server is.
 func TestHealthNamesTheSteps(t *testing.T) {
-	server := &Server{stopping: make(chan struct{})}
+	stopping := make(chan struct{})
+	server := &health{stopping: stopping}
 	get := func(path string) *httptest.ResponseRecorder {
 		mux := http.NewServeMux()
 		probes := discovery.NewProbes()
@@ -70,7 +71,7 @@ func TestHealthNamesTheSteps(t *testing.T) {
 			t.Errorf("%s/poststarthook/crd-informer-synced: %d %s", path, w.Code, w.Body)
 		}
 	}
-	close(server.stopping)
+	close(stopping)
 	if w := get("/readyz?verbose"); w.Code != http.StatusInternalServerError ||
 		!strings.Contains(w.Body.String(), "[-]shutdown failed") {
 		t.Errorf("/readyz of a server that stops: %d\n%s", w.Code, w.Body)

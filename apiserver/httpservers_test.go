@@ -9,15 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-
-	"keelson/apiserver"
 )
 
 // TestStandardHTTP2: with the standard library's server, clients are served over HTTP/2 as they are with our own.
 func TestStandardHTTP2(t *testing.T) {
 	noLeaks(t)
 	for _, standard := range []bool{false, true} {
-		running := start(t, func(c *apiserver.Config) { c.StandardHTTP2 = standard })
+		running := start(t, func(c *setup) { c.StandardHTTP2 = standard })
 		client, err := rest.HTTPClientFor(running.rest)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson/apiserver"
 	"keelson/auth"
 	"keelson/lib/waittest"
 )
@@ -21,7 +20,7 @@ import (
 // TestServiceAccountAdmission: a pod gets its namespace's account, that account's pull secrets and a token, or is
 // refused without one.
 func TestServiceAccountAdmission(t *testing.T) {
-	clientset := start(t, func(c *apiserver.Config) { withPlugins(c) }).clients(t)
+	clientset := start(t, func(c *setup) { withPlugins(c) }).clients(t)
 	ctx := t.Context()
 	makeNamespace(t, clientset, "dev", nil)
 	_, err := clientset.CoreV1().Pods("dev").Create(ctx, podIn("dev", "early"), metav1.CreateOptions{})

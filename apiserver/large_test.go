@@ -10,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/apiserver"
 	"keelson/store"
 )
 
@@ -39,7 +38,7 @@ func (s tight) Update(ctx context.Context, key string, value []byte, expected in
 // TestLargeObjects: an object that is too large with its field owners is stored without them, unless it was applied.
 func TestLargeObjects(t *testing.T) {
 	const most = 64 << 10
-	running := start(t, func(c *apiserver.Config) { c.Store = tight{c.Store, most} })
+	running := start(t, func(c *setup) { c.Store = tight{c.Store, most} })
 	keys := func(n int) string {
 		var b strings.Builder
 		for i := range n {

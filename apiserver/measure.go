@@ -12,13 +12,14 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"keelson/apiserver/fairness"
+	"keelson/apiserver/resources"
 	"keelson/store"
 )
 
 // withStorageMetrics wraps st to record the duration of each call as etcd_request_duration_seconds, the metric that
 // dashboards use.
-func withStorageMetrics(st store.Store, registry *prometheus.Registry) store.Store {
-	m := &measuredStore{
+func withStorageMetrics(st store.Store) *measuredStore {
+	return &measuredStore{
 		Store: st,
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "etcd_request_duration_seconds",
@@ -28,8 +29,6 @@ func withStorageMetrics(st store.Store, registry *prometheus.Registry) store.Sto
 			},
 		}, []string{"operation", "group", "resource"}),
 	}
-	registry.MustRegister(m.duration)
-	return m
 }
 
 type measuredStore struct {
@@ -38,7 +37,7 @@ type measuredStore struct {
 }
 
 func (m *measuredStore) observe(operation, key string, begin time.Time) {
-	gr := ResourceOf(key)
+	gr := resources.OfKey(key)
 	m.duration.WithLabelValues(operation, gr.Group, gr.Resource).Observe(time.Since(begin).Seconds())
 }
 
@@ -68,7 +67,7 @@ func (m *measuredStore) Delete(ctx context.Context, key string, expected int64) 
 }
 
 // objectMetrics reports the number of objects.
-type objectMetrics struct{ s *Server }
+type objectMetrics struct{ served *resources.Served }
 
 var (
 	objectsDesc = prometheus.NewDesc("apiserver_resource_objects",
@@ -85,7 +84,7 @@ func (objectMetrics) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (m objectMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, res := range m.s.resources {
+	for _, res := range m.served.AllBuiltIn() {
 		if res.Storage == nil || res.View != nil || res.Computed {
 			continue
 		}

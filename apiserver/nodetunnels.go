@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,38 +14,41 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/api/kind"
+	"keelson/apiserver/access"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/tunnels"
 	"keelson/auth/authz"
-	"keelson/lib/mux"
 )
 
-// openTunnels accepts the connections that nodes open so that this server can reach their kubelets
+var nodesGVR = corev1.SchemeGroupVersion.WithResource("nodes")
+
+// newTunnels accepts the connections that nodes open so that this server can reach their kubelets
 // (docs/decisions/0092).
-func (s *Server) openTunnels() {
-	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
-	s.tunnels = tunnels.New(tunnels.Config{
+func newTunnels(reader *access.Reader, log *slog.Logger) *tunnels.Tunnels {
+	return tunnels.New(tunnels.Config{
 		Caller: tunnelNode,
 		Exists: func(ctx context.Context, node string) (bool, error) {
-			_, err := s.reader.Get(ctx, nodes, "", node)
+			_, err := reader.Get(ctx, nodesGVR, "", node)
 			if apierrors.IsNotFound(err) {
 				return false, nil
 			}
 			return err == nil, err
 		},
-		Log: s.log,
+		Log: log,
 	})
-	s.metrics.Registry.MustRegister(s.tunnels.Collectors()...)
-	s.config.Extra[mux.Path] = s.tunnels
-	s.eventHandlers = append(s.eventHandlers, EventHandler{
-		Resource: nodes,
+}
+
+// closeTunnels ends the tunnels of deleted nodes.
+func closeTunnels(opened *tunnels.Tunnels) EventHandler {
+	return EventHandler{
+		Resource: nodesGVR,
 		Set:      func(runtime.Object) {},
 		Remove: func(obj runtime.Object) {
 			if o, ok := obj.(kind.Object); ok {
-				s.tunnels.CloseNode(o.GetName())
+				opened.CloseNode(o.GetName())
 			}
 		},
-	})
+	}
 }
 
 // tunnelNode is the node in a request's client certificate. An impersonated node is rejected.

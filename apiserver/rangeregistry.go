@@ -9,20 +9,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 )
-
-// rangeAllocations is the storage of Kubernetes' record of allocated node ports. It is not a resource of the API.
-var rangeAllocations = objects.Config{
-	Resource: schema.GroupResource{Resource: "servicenodeportallocations"},
-	GVK:      corev1.SchemeGroupVersion.WithKind("RangeAllocation"),
-	New:      func() kind.Object { return &corev1.RangeAllocation{} },
-	Prefix:   "ranges",
-}
 
 // writtenBy makes each write of the record unlike any other: of servers that allocate one port at the same time, only
 // one must find its bytes in the store (docs/decisions/0175).

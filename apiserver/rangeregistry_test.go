@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson/apiserver"
 	"keelson/apiserver/servicealloc"
 	"keelson/lib/waittest"
 	"keelson/store"
@@ -50,7 +49,7 @@ func recorded(t *testing.T, st store.Store) *corev1.RangeAllocation {
 func TestServersShareNodePorts(t *testing.T) {
 	st, ca := newSite(t)
 	start := func(name string) (kubernetes.Interface, func()) {
-		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) {
+		r, stop := startOn(t, st, ca, func(cfg *setup) {
 			cfg.Address.Advertise = name
 			cfg.SharedStore = true
 			cfg.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
@@ -150,7 +149,7 @@ func TestServicesOutOfRange(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	running, stop = startOn(t, st, ca, func(c *apiserver.Config) {
+	running, stop = startOn(t, st, ca, func(c *setup) {
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31059}
 		c.Address.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.97.0.0/16")}
 	})

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"keelson/apiserver"
 	"keelson/store"
 )
 
@@ -29,7 +28,7 @@ func (s asked) Revision(ctx context.Context) (int64, error) {
 // nodes. A consistent read for each would be a request to etcd.
 func TestCachedReadsCostTheStoreNothing(t *testing.T) {
 	var times atomic.Int32
-	running := start(t, func(c *apiserver.Config) { c.Store = asked{c.Store, &times} })
+	running := start(t, func(c *setup) { c.Store = asked{c.Store, &times} })
 	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
 	get := func(read func(context.Context, string) error) int32 {
 		before := times.Load()
@@ -41,14 +40,14 @@ func TestCachedReadsCostTheStoreNothing(t *testing.T) {
 		return times.Load() - before
 	}
 	cached := get(func(ctx context.Context, name string) error {
-		_, err := running.Reader().Cached(ctx, configMaps, "kube-system", name)
+		_, err := running.data.Reader.Cached(ctx, configMaps, "kube-system", name)
 		return err
 	})
 	if cached > 50 { // those of others
 		t.Errorf("100 cached reads asked the store %d times", cached)
 	}
 	latest := get(func(ctx context.Context, name string) error {
-		_, err := running.Reader().Get(ctx, configMaps, "kube-system", name)
+		_, err := running.data.Reader.Get(ctx, configMaps, "kube-system", name)
 		return err
 	})
 	if latest < 100 {

@@ -42,7 +42,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		group.Go(func() error { return s.config.Tracing.Run(gctx) })
 	}
 	filled := make(chan struct{})
-	group.Go(func() error { return s.storage.run(gctx, func() { close(filled) }) })
+	group.Go(func() error { return s.data.cache.Run(gctx, func() { close(filled) }) })
 	group.Go(func() error {
 		select {
 		case <-filled:
@@ -58,9 +58,10 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	})
 	err := group.Wait()
 	s.startShutdown()
-	s.watches.Wait()
-	s.usage.Close()
+	s.sources.Wait()
+	s.data.usage.Close()
 	s.handler.CloseIdle()
+	s.data.kubelets.CloseIdle()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil
 	}
@@ -75,7 +76,7 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 		}
 	}
 	group.Go(func() error { return s.definitions.Run(inner) })
-	group.Go(func() error { return s.tunnels.Run(inner) })
+	group.Go(func() error { return s.data.tunnels.Run(inner) })
 	group.Go(func() error { return s.services.Run(inner) })
 	group.Go(func() error { return s.flowSchemaStatus.run(inner) })
 	if err := s.addresses.Start(ctx); err != nil {
@@ -104,7 +105,7 @@ func (s *Server) serve(ctx, inner context.Context, group *errgroup.Group, ready 
 		return s.endpointsLoop.Run(keeping)
 	})
 	hs, failed := s.listen(inner, group)
-	s.ready.Store(true)
+	s.health.ready.Store(true)
 	ready()
 	select {
 	case <-ctx.Done():
@@ -195,7 +196,7 @@ func (s *Server) startHandler(inner context.Context, group *errgroup.Group, even
 	st := eventHandler.storage
 	if st == nil {
 		var err error
-		if st, err = s.reader.storage(eventHandler.Resource); err != nil {
+		if st, err = s.data.Served.Storage(eventHandler.Resource); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,8 @@ import (
 	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/apiserver"
+	"keelson/apiserver/access"
+	"keelson/apiserver/handlers"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -30,8 +32,8 @@ const testIssuer = "https://kubernetes.default.svc.cluster.local"
 
 // startSecured is start with the judges of a real cluster: tokens, bootstrap tokens, the Node authorizer and RBAC with
 // its policy. edit may change the parts, and change the rest.
-func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts), change ...func(
-	*apiserver.Config,
+func startSecured(t testing.TB, edit func(*access.Reader, *apiserver.Parts), change ...func(
+	*setup,
 ),
 ) *running {
 	t.Helper()
@@ -40,14 +42,14 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts), 
 		t.Fatal(err)
 	}
 	rbac := &authz.RBAC{}
-	return start(t, func(config *apiserver.Config) {
+	return start(t, func(config *setup) {
 		for _, f := range change {
 			f(config)
 		}
 		plain := config.Parts
 		config.Bootstrap = bootstrap.Policy(gates.On{})
-		guarded := map[schema.GroupResource]apiserver.Guard{}
-		config.Parts = func(reader *apiserver.Reader) (apiserver.Parts, error) {
+		guarded := map[schema.GroupResource]handlers.Guard{}
+		config.Parts = func(reader *access.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)
 			if err != nil {
 				return parts, err
@@ -94,7 +96,7 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts), 
 }
 
 // lookup finds what tokens are bound to.
-type lookup struct{ r *apiserver.Reader }
+type lookup struct{ r *access.Reader }
 
 func (l lookup) find(ctx context.Context, resource, namespace, name string) (string, bool) {
 	obj, err := l.r.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, name)

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"keelson/apiserver"
 	"keelson/lib/waittest"
 )
 
@@ -133,7 +132,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 // TestSlowWatcher: a watcher that takes nothing is cut off; another one sees everything, in order.
 func TestSlowWatcher(t *testing.T) {
 	noLeaks(t)
-	running := start(t, func(c *apiserver.Config) { c.WatchWriteTimeout = 5 * time.Second })
+	running := start(t, func(c *setup) { c.WatchWriteTimeout = 5 * time.Second })
 	conn := running.raw(t)
 	says(t, conn, "GET "+mapsPath+"?watch=true HTTP/1.1\r\nHost: k\r\n\r\n")
 	const watches = `apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"}`

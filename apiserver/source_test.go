@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -28,8 +29,8 @@ import (
 // TestSourceTellsSelectors: an agent in this process has the same rights as over HTTPS: a kubelet watches its own node
 // and pods, and no other.
 func TestSourceTellsSelectors(t *testing.T) {
-	running := start(t, func(c *apiserver.Config) {
-		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
+	running := start(t, func(c *setup) {
+		c.Parts = func(r *access.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.Anonymous{}},
 				Authorizer: authz.Union{

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/addresses"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
@@ -36,16 +37,39 @@ import (
 // running is a server on a port of its own, with a client certificate of a cluster administrator.
 type running struct {
 	*apiserver.Server
+	data  *apiserver.Data
 	rest  *rest.Config
 	marks func() []event.Event
 	// as is a client configuration for a user with a certificate.
 	as func(name string, groups ...string) *rest.Config
 }
 
+// setup is the configuration of a server as tests change it.
+type setup struct {
+	apiserver.DataConfig
+	apiserver.Config
+	// Parts makes the parts of the server of its data.
+	Parts func(*access.Reader) (apiserver.Parts, error)
+}
+
+// assemble makes the server, as cluster does.
+func (c *setup) assemble() (*apiserver.Server, error) {
+	to := c.Address.Outbound()
+	// where tests listen
+	to.AllowedPrefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+	c.Outbound = outbound.New(to)
+	c.Data = apiserver.Open(c.DataConfig)
+	var err error
+	if c.Config.Parts, err = c.Parts(c.Data.Reader); err != nil {
+		return nil, err
+	}
+	return apiserver.New(c.Config)
+}
+
 var admin = &auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
 
 // start runs a server over TLS until the test ends; edit may change its configuration.
-func start(t testing.TB, edit func(*apiserver.Config)) *running {
+func start(t testing.TB, edit func(*setup)) *running {
 	t.Helper()
 	st, ca := newSite(t)
 	r, stop := startOn(t, st, ca, edit)
@@ -74,7 +98,7 @@ func newSite(t testing.TB) (store.Store, *pki.Authority) {
 }
 
 // startOn runs a server on a store with certificates of ca until stop is called, which the caller must see to.
-func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserver.Config)) (r *running, stop func()) {
+func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*setup)) (r *running, stop func()) {
 	t.Helper()
 	own, err := ca.Server("server", pki.Subject{Name: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
@@ -91,35 +115,34 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 	r = &running{}
 	recorder, marks := record()
 	r.marks = marks
-	config := apiserver.Config{
-		Store:    st,
-		Listener: listener,
-		Marks:    recorder,
-		TLS: &tls.Config{
-			Certificates: []tls.Certificate{cert},
-			ClientCAs:    ca.Pool(),
-			ClientAuth:   tls.RequestClientCert,
-			MinVersion:   tls.VersionTLS12,
+	config := setup{
+		DataConfig: apiserver.DataConfig{Store: st},
+		Config: apiserver.Config{
+			Listener: listener,
+			Marks:    recorder,
+			TLS: &tls.Config{
+				Certificates: []tls.Certificate{cert},
+				ClientCAs:    ca.Pool(),
+				ClientAuth:   tls.RequestClientCert,
+				MinVersion:   tls.VersionTLS12,
+			},
+			Address: addresses.Own{Listener: listener.Addr()},
+			Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 		},
-		Parts: func(*apiserver.Reader) (apiserver.Parts, error) {
+		Parts: func(*access.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.NewCertificates(ca.Pool()), authn.Anonymous{}},
 				Authorizer:     authz.Masters{},
 			}, nil
 		},
-		Address: addresses.Own{Listener: listener.Addr()},
-		Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 	}
 	if edit != nil {
 		edit(&config)
 	}
-	to := config.Address.Outbound()
-	// where tests listen
-	to.AllowedPrefixes = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	config.Outbound = outbound.New(to)
-	if r.Server, err = apiserver.New(config); err != nil {
+	if r.Server, err = config.assemble(); err != nil {
 		t.Fatal(err)
 	}
+	r.data = config.Data
 	r.as = func(name string, groups ...string) *rest.Config {
 		t.Helper()
 		pair, err := ca.Client(strings.NewReplacer(":", "-", "/", "-").Replace(name), pki.Subject{

@@ -14,7 +14,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"keelson/apiserver"
 	"keelson/apiserver/pipeline"
 	"keelson/lib/waittest"
 )
@@ -87,7 +86,7 @@ func TestTracingExport(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, func(c *apiserver.Config) {
+	r := start(t, func(c *setup) {
 		var err error
 		if c.Tracing, err = pipeline.LoadTracing(file); err != nil {
 			t.Fatal(err)

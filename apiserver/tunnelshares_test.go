@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/lib/connlimit"
@@ -24,8 +25,8 @@ import (
 // gets 429, and gives places back; others go on.
 func TestTenantsShareTheTunnel(t *testing.T) {
 	st, ca := newSite(t)
-	running, stop := startOn(t, st, ca, func(c *apiserver.Config) {
-		c.Parts = func(*apiserver.Reader) (apiserver.Parts, error) {
+	running, stop := startOn(t, st, ca, func(c *setup) {
+		c.Parts = func(*access.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.NewCertificates(ca.Pool())},
 				Authorizer:     everybody{},

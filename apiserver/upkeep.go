@@ -152,11 +152,11 @@ func (s *Server) newUpkeep() *upkeep {
 		spacing: map[objectRef]*spacing{},
 		wanted:  map[objectRef]keptObject{},
 	}
-	for _, res := range s.reader.resources {
+	for _, res := range s.data.Served.AllBuiltIn() {
 		out.served[res.GVK()] = true
 	}
 	for _, k := range s.keptKinds() {
-		if res := s.reader.resources[k.gvr]; res != nil {
+		if res := s.data.Served.BuiltIn(k.gvr); res != nil {
 			out.kinds[res.GVK()] = k
 		}
 	}
@@ -293,7 +293,7 @@ func (s *Server) removeStrays(ctx context.Context) error {
 		if k.stray == nil {
 			continue
 		}
-		st, err := s.reader.storage(k.gvr)
+		st, err := s.data.Served.Storage(k.gvr)
 		if err != nil {
 			return err
 		}

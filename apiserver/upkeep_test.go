@@ -26,7 +26,7 @@ import (
 const authenticationMap = "extension-apiserver-authentication"
 
 // withBootstrap adds objects of the kinds that a cluster has.
-func withBootstrap(c *apiserver.Config) {
+func withBootstrap(c *setup) {
 	c.Address.Advertise = "192.0.2.1:6443"
 	c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
 	c.Bootstrap = append(c.Bootstrap,
@@ -163,7 +163,7 @@ func TestUpkeepAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	r, stop = startOn(t, st, ca, func(c *apiserver.Config) {
+	r, stop = startOn(t, st, ca, func(c *setup) {
 		withBootstrap(c)
 		c.Bootstrap = append(c.Bootstrap, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "missing",
@@ -202,7 +202,7 @@ func TestUpkeepOfConfigMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert, _ := retired.Signer()
-	r, stop := startOn(t, st, ca, func(c *apiserver.Config) {
+	r, stop := startOn(t, st, ca, func(c *setup) {
 		withBootstrap(c)
 		for _, o := range c.Bootstrap {
 			if m, ok := o.(*corev1.ConfigMap); ok {

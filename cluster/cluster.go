@@ -28,6 +28,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
+	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
@@ -364,23 +365,24 @@ type assembled struct {
 	store  store.Store // as the server reads it, decrypted
 	files  *configreload.Files
 	marks  *event.Recorder
-	keeper *pki.Keeper
+	tokens *authn.Tokens // issues and verifies the tokens of service accounts
 }
 
-// assemble builds the API server over st.
+// assemble builds the API server over st, in one line: each part is made once, of those before it. See
+// docs/decisions/0203. Nothing runs yet.
 func (c *Cluster) assemble(st store.Store) (assembled, error) {
+	// What all parts report to, and the files that they read again.
 	tl := timeline.New(timeline.Config{
 		DecisionBytes: c.cfg.DecisionMemory << 20,
 		Log:           c.log.With(eventlog.Key, eventlog.Timeline),
 	})
 	marks := event.NewRecorder(append([]event.Listener{tl.Listen, eventlog.New(c.log).Listen}, c.listeners...)...)
-	rbac := &authz.RBAC{}
-	var server *apiserver.Server // set below; the closures that use it run after the start
 	files := configreload.New(c.log.With(eventlog.Key, eventlog.Cluster), &c.rejected)
-	toldClientCAs := func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	if err := c.keys.serving.Watch(files); err != nil {
 		return assembled{}, err
 	}
+
+	// store -> outbound -> resources -> access.
 	served, err := c.cfg.API.Encryption.Wrap(st, files)
 	if err != nil {
 		return assembled{}, err
@@ -390,6 +392,22 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		return assembled{}, err
 	}
 	egress := outbound.New(services.address.Outbound(c.otherListeners()...))
+	data := apiserver.Open(apiserver.DataConfig{
+		Store:     served,
+		Outbound:  egress,
+		Kubelet:   c.keys.kubeletClient,
+		Gates:     c.cfg.Gates,
+		InProcess: c.agentsHere(),
+		Decision:  tl.Decision,
+		Log:       c.log.With(eventlog.Key, eventlog.APIServer),
+	})
+
+	// authentication, authorization -> admission.
+	rbac := &authz.RBAC{}
+	parts, tokens, err := c.keys.requestParts(c.log, data, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files)
+	if err != nil {
+		return assembled{}, err
+	}
 	auditor, err := c.cfg.API.Audit.New(throughEgress(egress))
 	if err != nil {
 		return assembled{}, err
@@ -398,60 +416,57 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	keeper := c.newKeeper(func(ctx context.Context) error { return c.useChangedKeys(ctx, server, st) })
-	cfg := c.apiServerConfig()
-	cfg.Store = served
-	cfg.Collectors = append(append(cfg.Collectors, quotaMetrics(st)...), certificateMetric{keeper.All})
-	cfg.Parts = c.keys.requestParts(c.log, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files, toldClientCAs)
-	cfg.EventHandlers = rbacEventHandlers(rbac)
-	cfg.Audit = auditor
-	cfg.Tracing = tracing
-	cfg.Outbound = egress
-	cfg.Address = services.address
-	cfg.NodePorts = services.nodePorts
-	cfg.Extra = map[string]http.Handler{
-		"/keelson/v1/":    tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })),
+
+	// handlers -> pipeline -> server.
+	config := c.apiServerConfig()
+	config.Data = data
+	config.Parts = parts
+	config.Address = services.address
+	config.NodePorts = services.nodePorts
+	config.EventHandlers = rbacEventHandlers(rbac)
+	config.Audit = auditor
+	config.Tracing = tracing
+	config.Marks = marks
+	config.Collectors = append(append(config.Collectors, quotaMetrics(st)...), certificateMetric{c.certificates})
+	config.Extra = map[string]http.Handler{
+		"/keelson/v1/":    tl.Handler(markSender(data.Reader)),
 		BackupPath:        serveBackup(st, c.log),
 		configurationPath: serveRejected(&c.rejected),
-		certificatesPath:  serveCertificates(keeper.All),
+		certificatesPath:  serveCertificates(c.certificates),
 		keyUsersPath:      serveKeyUsers(c.keys),
 	}
-	cfg.Decision = tl.Decision
-	cfg.Marks = marks
-	server, err = apiserver.New(cfg)
+	server, err := apiserver.New(config)
 	if err != nil {
 		return assembled{}, err
 	}
+
+	// What changes the server while it runs.
+	c.keys.watchClientCA(c.cfg.API.Authentication.ClientCAFile, files, server)
 	return assembled{
 		server: server,
 		store:  served,
 		files:  files,
 		marks:  marks,
-		keeper: keeper,
+		tokens: tokens,
 	}, nil
 }
 
 // apiServerConfig is the part of the API server's configuration that needs no other component.
 func (c *Cluster) apiServerConfig() apiserver.Config {
 	return apiserver.Config{
-		Listener:    c.listener,
-		Connections: c.shares.API,
-		Streams:     c.shares.Streams,
-		TLS:         c.keys.serving.TLS(),
-
+		Listener:      c.listener,
+		Connections:   c.shares.API,
+		Streams:       c.shares.Streams,
+		TLS:           c.keys.serving.TLS(),
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
-
-		Checks: policyChecks(),
-		Gates:  c.cfg.Gates,
+		Checks:        policyChecks(),
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
 			schedulerCollectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()},
 			c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
-		Kubelet:         c.keys.kubeletClient,
 		FrontProxy:      c.keys.frontProxyCert.Certificate,
 		Serving:         func() error { return c.keys.serving.Valid(time.Now()) },
-		InProcess:       c.agentsHere(),
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:         versionInfo(),
 		Flags:           c.cfg.API.Flags,

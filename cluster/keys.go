@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,13 +28,11 @@ type keys struct {
 	proxyCA         *pki.Authority // the front-proxy CA; signs frontProxyCert
 	frontProxyCert  *pki.Leaf      // the API server's client certificate for aggregated servers
 	tokens          *pki.TokenKeys
-	// issuer issues and verifies the tokens of the API server that was assembled last; nil: there is none yet.
-	issuer  atomic.Pointer[authn.Tokens]
-	clients *authn.Certificates // verifies client certificates
-	serving *options.Certificates
-	admin   *pki.Leaf
-	network string      // the identity of the pod network
-	agents  []*pki.Leaf // named by role.file, for roles that run as processes of their own
+	clients         *authn.Certificates // verifies client certificates
+	serving         *options.Certificates
+	admin           *pki.Leaf
+	network         string      // the identity of the pod network
+	agents          []*pki.Leaf // named by role.file, for roles that run as processes of their own
 
 	mu       sync.Mutex
 	clientCA []byte // the content of --client-ca-file
@@ -146,12 +143,8 @@ func (k *keys) trustClients(clientCA []byte) {
 }
 
 // useChanged lets the authentication of clients use the keys as they are now.
-func (k *keys) useChanged(tokens *options.ServiceAccountTokens) error {
+func (k *keys) useChanged(issuer *authn.Tokens, tokens *options.ServiceAccountTokens) error {
 	k.trustClients(k.configuredClientCA())
-	issuer := k.issuer.Load()
-	if issuer == nil {
-		return nil
-	}
 	config, err := tokens.Config(k.tokens)
 	if err != nil {
 		return err

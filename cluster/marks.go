@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
 	"keelson/auth/authz"
@@ -17,7 +17,7 @@ import (
 
 // markSender returns who may send which marks: an agent those of its own steps, a node those of its own pods, and an
 // administrator all.
-func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Sender {
+func markSender(reader *access.Reader) func(*http.Request) timeline.Sender {
 	steps := map[string][]event.Step{}
 	for _, r := range table() {
 		if len(r.steps) > 0 {
@@ -34,13 +34,13 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 		if node, ok := authz.NodeName(u); ok {
 			sender.Node = node
 			sender.Steps = timeline.NodeSteps
-			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader.PodsOn(node)) }
 			return sender
 		}
 		sender.Steps = steps[u.Name]
 		if node, ok := admission.RoleNode(u, accounts); ok { // a role on a node: marks of that node's pods
 			sender.Node = node
-			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			sender.Bound = func() map[string]timeline.Pod { return podsByUID(reader.PodsOn(node)) }
 			if sender.Steps == nil {
 				sender.Steps = []event.Step{}
 			}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/auth"
 	"keelson/auth/authn"
@@ -63,7 +63,7 @@ func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, no
 }
 
 // removedAt returns a function that tells when a node was removed.
-func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bool) {
+func removedAt(r *access.Reader) func(context.Context, string) (time.Time, bool) {
 	return func(ctx context.Context, node string) (time.Time, bool) {
 		obj, err := r.Cached(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem,
 			removedNodes)

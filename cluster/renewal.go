@@ -27,11 +27,18 @@ import (
 	"keelson/store"
 )
 
-// newKeeper returns the keeper of the certificates that this process has in use (docs/decisions/0183).
-func (c *Cluster) newKeeper(changed func(context.Context) error) *pki.Keeper {
+// certificates describes the certificates that this process has in use.
+func (c *Cluster) certificates() []pki.Info {
+	return pki.All(c.keys.leaves(c.cfg), c.otherCertificates)
+}
+
+// newKeeper returns the keeper of the certificates that this process has in use (docs/decisions/0183). changed
+// publishes new ones, warn is called for those that expire.
+func (c *Cluster) newKeeper(changed func(context.Context) error, warn func(pki.Info, string)) *pki.Keeper {
 	k := &pki.Keeper{
 		Leaves: c.keys.leaves(c.cfg),
-		Others: func() []pki.Info { return append(c.keys.authorities(), c.cfg.ownersFiles()...) },
+		Others: c.otherCertificates,
+		Warn:   warn,
 		Log:    c.log.With(eventlog.Key, eventlog.Certificates),
 	}
 	if c.dir != "" { // the clusters of tests have no directory
@@ -42,10 +49,15 @@ func (c *Cluster) newKeeper(changed func(context.Context) error) *pki.Keeper {
 	return k
 }
 
+// otherCertificates describes those that the keeper does not renew.
+func (c *Cluster) otherCertificates() []pki.Info {
+	return append(c.keys.authorities(), c.cfg.ownersFiles()...)
+}
+
 // useChangedKeys lets the server use its keys as they are now, and publishes them: in the store, to nodes, aggregated
 // servers and machines that join, and in the kubeconfigs. Everything is written only if it differs.
-func (c *Cluster) useChangedKeys(ctx context.Context, server *apiserver.Server, st store.Store) error {
-	if err := c.keys.useChanged(&c.cfg.API.Tokens); err != nil {
+func (c *Cluster) useChangedKeys(ctx context.Context, made assembled, st store.Store) error {
+	if err := c.keys.useChanged(made.tokens, &c.cfg.API.Tokens); err != nil {
 		return err
 	}
 	keys, err := c.keys.serverKeys(&c.cfg.API.Tokens)
@@ -55,10 +67,10 @@ func (c *Cluster) useChangedKeys(ctx context.Context, server *apiserver.Server, 
 	errs := []error{keepFingerprints(ctx, st, true, keys, c.log)}
 	for _, obj := range append(c.keys.kubeletClientInfo(), c.keys.authenticationInfo()) {
 		if own, ok := obj.(kind.Object); ok {
-			errs = append(errs, server.Ensure(ctx, own))
+			errs = append(errs, made.server.Ensure(ctx, own))
 		}
 	}
-	signer := inProcess(server, authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "",
+	signer := inProcess(made.server, authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "",
 		auth.InProcess), "keelson-certificates/"+KubernetesVersion)
 	return errors.Join(append(errs,
 		refreshClusterInfo(ctx, signer, c.keys.ca),
@@ -115,18 +127,14 @@ func (c Config) ownersFiles() []pki.Info {
 // namespace kube-system.
 func (s *site) certificates() (run.Func, error) {
 	cl := s.connect(user("system:kube-controller-manager"), "keelson-certificates/"+KubernetesVersion)
-	keeper := s.server.keeper
-	return runKeeper(keeper, cl), nil
-}
-
-// runKeeper runs keeper, whose warnings become events.
-func runKeeper(keeper *pki.Keeper, cl *client.Client) run.Func {
-	events := cl.Events("keelson-certificates", "", keeper.Log)
+	events := cl.Events("keelson-certificates", "", s.log.With(eventlog.Key, eventlog.Certificates))
 	about := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
-	keeper.Warn = func(_ pki.Info, text string) {
+	keeper := s.server.c.newKeeper(func(ctx context.Context) error {
+		return s.server.c.useChangedKeys(ctx, s.server.assembled, s.server.store)
+	}, func(_ pki.Info, text string) {
 		events.Event(about, corev1.EventTypeWarning, "CertificateExpires", text)
-	}
-	return run.Together(nil, run.Part{Name: "events", Run: events.Run}, run.Part{Name: "renewal", Run: keeper.Run})
+	})
+	return run.Together(nil, run.Part{Name: "events", Run: events.Run}, run.Part{Name: "renewal", Run: keeper.Run}), nil
 }
 
 // certificateMetric is when each certificate expires.

@@ -18,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/plugins"
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/configreload"
+	"keelson/apiserver/handlers"
 	"keelson/apiserver/options"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
@@ -45,100 +47,92 @@ func throughEgress(egress *outbound.Egress) remote.Via {
 	return remote.Via{Dial: egress.Dialer(outbound.Configured), Observe: egress.Observe}
 }
 
-// requestParts builds authentication, authorization and admission over the server's own objects. told is called when
-// the client CAs change.
+// requestParts makes what authenticates, authorizes and admits requests, of the server's own objects. It returns also
+// what issues and verifies the tokens of service accounts.
 func (k *keys) requestParts(
-	log *slog.Logger, egress *outbound.Egress, rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges,
-	files *configreload.Files, onCAChange func(context.Context) error,
-) func(*apiserver.Reader) (apiserver.Parts, error) {
-	return func(reader *apiserver.Reader) (apiserver.Parts, error) {
-		webhooks := throughEgress(egress)
-		believed, err := opts.Tokens.Config(k.tokens)
-		if err != nil {
-			return apiserver.Parts{}, err
-		}
-		tokens, err := authn.NewTokens(believed, tokenObjects{reader})
-		if err != nil {
-			return apiserver.Parts{}, err
-		}
-		k.issuer.Store(tokens)
-		authorizer, err := opts.Authorization.New(files,
-			authz.Node{Pods: reader.PodsOn, Objects: reader, Rules: bootstrap.NodeRules()}, rbac, webhooks)
-		if err != nil {
-			return apiserver.Parts{}, err
-		}
-		if authorizer.Everybody() && !opts.Authentication.NoAnonymous {
-			log.Warn("anonymous requests are rejected because of the authorizer AlwaysAllow: use RBAC to serve them")
-		}
-		authenticators, err := opts.Authentication.New(files, options.Dependencies{
-			Authenticators: []auth.Authenticator{
-				removedNodeCheck{k.clientCertificates(opts, files, onCAChange), removedAt(reader), time.Now},
-				tokens,
-				authn.BootstrapTokens{Secret: bootstrapSecret(reader)},
-			},
-			Tokens:       tokens,
-			Certificates: k.serving,
-			Webhooks:     webhooks,
-			Issuers:      toIssuers(egress),
-			Everybody:    authorizer.Everybody,
-		})
-		if err != nil {
-			return apiserver.Parts{}, err
-		}
-		rules := authz.Rules{
+	log *slog.Logger, data *apiserver.Data, egress *outbound.Egress, rbac *authz.RBAC, opts *options.Options,
+	ranges admission.PodRanges, files *configreload.Files,
+) (apiserver.Parts, *authn.Tokens, error) {
+	webhooks := throughEgress(egress)
+	believed, err := opts.Tokens.Config(k.tokens)
+	if err != nil {
+		return apiserver.Parts{}, nil, err
+	}
+	tokens, err := authn.NewTokens(believed, tokenObjects{data.Reader, data.Writer})
+	if err != nil {
+		return apiserver.Parts{}, nil, err
+	}
+	authorizer, err := opts.Authorization.New(files,
+		authz.Node{Pods: data.Reader.PodsOn, Objects: data.Reader, Rules: bootstrap.NodeRules()}, rbac, webhooks)
+	if err != nil {
+		return apiserver.Parts{}, nil, err
+	}
+	if authorizer.Everybody() && !opts.Authentication.NoAnonymous {
+		log.Warn("anonymous requests are rejected because of the authorizer AlwaysAllow: use RBAC to serve them")
+	}
+	authenticators, err := opts.Authentication.New(files, options.Dependencies{
+		Authenticators: []auth.Authenticator{
+			removedNodeCheck{k.clients, removedAt(data.Reader), time.Now},
+			tokens,
+			authn.BootstrapTokens{Secret: bootstrapSecret(data.Reader)},
+		},
+		Tokens:       tokens,
+		Certificates: k.serving,
+		Webhooks:     webhooks,
+		Issuers:      toIssuers(egress),
+		Everybody:    authorizer.Everybody,
+	})
+	if err != nil {
+		return apiserver.Parts{}, nil, err
+	}
+	metrics := admission.NewMetrics()
+	chain, follow, err := opts.Admission.New(plugins.Config{
+		Objects:      data.Reader,
+		Writer:       data.Writer,
+		Outbound:     egress,
+		NodeName:     authz.NodeName,
+		RoleAccounts: nodeAccountNames(table()),
+		PodRanges:    ranges,
+		Authorizer:   authorizer,
+		Metrics:      metrics,
+	})
+	if err != nil {
+		return apiserver.Parts{}, nil, err
+	}
+	guards := rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer})
+	for _, gvr := range policy.Guarded {
+		guards[gvr.GroupResource()] = policy.Access{Reader: data.Reader, Authorizer: authorizer}.Check
+	}
+	return apiserver.Parts{
+		Extra:          issuerDocuments(tokens),
+		Authenticators: authenticators,
+		Authorizer:     authorizer,
+		Tokens:         reviewer(tokens, authenticators),
+		Rules: authz.Rules{
 			Of: []interface {
 				RulesFor(*auth.User, string) []rbacv1.PolicyRule
 			}{authz.Masters{}, rbac},
 			Unlisted: authorizer.Unlisted,
-		}
-		metrics := admission.NewMetrics()
-		chain, follow, err := opts.Admission.New(plugins.Config{
-			Objects:      reader,
-			Outbound:     egress,
-			NodeName:     authz.NodeName,
-			RoleAccounts: nodeAccountNames(table()),
-			PodRanges:    ranges,
-			Authorizer:   authorizer,
-			Metrics:      metrics,
-		})
-		if err != nil {
-			return apiserver.Parts{}, err
-		}
-		guards := rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer})
-		for _, gvr := range policy.Guarded {
-			guards[gvr.GroupResource()] = policy.Access{Reader: reader, Authorizer: authorizer}.Check
-		}
-		return apiserver.Parts{
-			Extra:          issuerDocuments(tokens),
-			Authenticators: authenticators,
-			Authorizer:     authorizer,
-			Tokens:         reviewer(tokens, authenticators),
-			Rules:          rules,
-			Admission:      chain,
-			EventHandlers:  pluginEventHandlers(follow),
-			Metrics:        slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()),
-			Guards:         guards,
-		}, nil
-	}
+		},
+		Admission:     chain,
+		EventHandlers: pluginEventHandlers(follow),
+		Metrics:       slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()),
+		Guards:        guards,
+	}, tokens, nil
 }
 
-// clientCertificates accepts client certificates of the cluster's CA and of --client-ca-file.
-func (k *keys) clientCertificates(o *options.Options, files *configreload.Files, onCAChange func(
-	context.Context,
-) error,
-) *authn.Certificates {
-	if o.Authentication.ClientCAFile == "" {
-		return k.clients
+// watchClientCA trusts the CAs of --client-ca-file as they are now, and publishes them.
+func (k *keys) watchClientCA(file string, files *configreload.Files, server *apiserver.Server) {
+	if file == "" {
+		return
 	}
-	file := o.Authentication.ClientCAFile
 	files.Watch("client CA", file, k.configuredClientCA(), func(ctx context.Context, pem []byte) error {
 		if _, err := pki.Authorities(pem); err != nil {
 			return err
 		}
 		k.trustClients(pem)
-		return onCAChange(ctx)
+		return server.Ensure(ctx, k.authenticationInfo())
 	})
-	return k.clients
 }
 
 // reviewer answers TokenReviews with all authenticators.
@@ -181,8 +175,8 @@ func issuerDocuments(tokens *authn.Tokens) map[string]http.Handler {
 }
 
 // rbacGuards prevent privilege escalation: a user grants only rights that the user has.
-func rbacGuards(e authz.Escalation) map[schema.GroupResource]apiserver.Guard {
-	out := map[schema.GroupResource]apiserver.Guard{}
+func rbacGuards(e authz.Escalation) map[schema.GroupResource]handlers.Guard {
+	out := map[schema.GroupResource]handlers.Guard{}
 	for _, resource := range rbacResources {
 		out[schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}] = e.Check
 	}
@@ -212,7 +206,7 @@ func pluginEventHandlers(handlers []plugins.EventHandler) []apiserver.EventHandl
 	return out
 }
 
-func bootstrapSecret(r *apiserver.Reader) func(context.Context, string) *corev1.Secret {
+func bootstrapSecret(r *access.Reader) func(context.Context, string) *corev1.Secret {
 	return func(ctx context.Context, name string) *corev1.Secret {
 		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), metav1.NamespaceSystem, name)
 		if err != nil {

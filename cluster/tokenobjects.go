@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/api/kind"
-	"keelson/apiserver"
+	"keelson/apiserver/access"
 	"keelson/auth/authn"
 )
 
@@ -30,7 +30,10 @@ func tokenTracking() *corev1.ConfigMap {
 }
 
 // tokenObjects looks up the objects that service-account tokens are bound to.
-type tokenObjects struct{ r *apiserver.Reader }
+type tokenObjects struct {
+	r *access.Reader
+	w *access.Writer
+}
 
 func (t tokenObjects) find(ctx context.Context, resource, namespace, name string) (string, bool) {
 	obj, err := t.r.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
@@ -93,7 +96,7 @@ func (t tokenObjects) Lists(ctx context.Context, namespace, account, secret stri
 
 // NoteUse writes the last-used label. A failed write does not make the token invalid.
 func (t tokenObjects) NoteUse(ctx context.Context, namespace, secret, day string) {
-	_ = t.r.GuaranteedUpdate(ctx, secrets, namespace, secret, func(current runtime.Object) (runtime.Object, error) {
+	_ = t.w.GuaranteedUpdate(ctx, secrets, namespace, secret, func(current runtime.Object) (runtime.Object, error) {
 		s, ok := current.(*corev1.Secret)
 		if !ok {
 			return nil, fmt.Errorf("secret %s/%s is a %T", namespace, secret, current)

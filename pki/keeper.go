@@ -51,14 +51,17 @@ const (
 	warnAgain    = 24 * time.Hour
 )
 
-// All describes the certificates.
-func (k *Keeper) All() []Info {
+// All describes the certificates of the keeper.
+func (k *Keeper) All() []Info { return All(k.Leaves, k.Others) }
+
+// All describes leaves and others, which may be nil.
+func All(leaves []*Leaf, others func() []Info) []Info {
 	var out []Info
-	for _, l := range k.Leaves {
+	for _, l := range leaves {
 		out = append(out, l.Info())
 	}
-	if k.Others != nil {
-		out = append(out, k.Others()...)
+	if others != nil {
+		out = append(out, others()...)
 	}
 	SortInfos(out)
 	return out

@@ -20,6 +20,11 @@ import (
 	"keelson/event"
 )
 
+// Creator creates a new object on behalf of the server, with admission.
+type Creator interface {
+	Create(ctx context.Context, resource schema.GroupVersionResource, obj kind.Object) error
+}
+
 // Operation is the kind of write.
 type Operation string
 
@@ -54,6 +59,8 @@ type Request struct {
 	Spec *kind.Kind
 	// Reinvocation is set in the second round of the mutating plugins, which a plugin requests with Reinvoke.
 	Reinvocation bool
+	// Own creates further objects on behalf of the server, for the plugin that provisions namespaces.
+	Own Creator
 	// Annotate adds an annotation to the request's audit event; nil: the request is not recorded.
 	Annotate func(key, value string)
 	// AuditBodies: the audit event contains objects, not only metadata.

@@ -11,11 +11,7 @@ import (
 )
 
 // NamespaceAutoProvision creates the namespace of a new object if it is missing. Off by default.
-type NamespaceAutoProvision struct {
-	Reader Reader
-	// Create creates a namespace.
-	Create func(ctx context.Context, ns *corev1.Namespace) error
-}
+type NamespaceAutoProvision struct{ Reader Reader }
 
 // Name is the plugin's name.
 func (NamespaceAutoProvision) Name() string { return "NamespaceAutoProvision" }
@@ -33,7 +29,7 @@ func (p NamespaceAutoProvision) Admit(ctx context.Context, req *Request) error {
 	if !isNotFound(err) {
 		return Forbidden(req, "%w", err)
 	}
-	err = p.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: req.Namespace}})
+	err = req.Own.Create(ctx, namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: req.Namespace}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return Forbidden(req, "%w", err)
 	}

@@ -12,19 +12,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
 )
+
+type creator func(kind.Object) error
+
+func (c creator) Create(_ context.Context, _ schema.GroupVersionResource, obj kind.Object) error {
+	return c(obj)
+}
 
 func TestNamespaceAutoProvision(t *testing.T) {
 	var made []string
 	answer := error(nil)
-	at := func(there cache) NamespaceAutoProvision {
-		return NamespaceAutoProvision{
-			Reader: there,
-			Create: func(_ context.Context, ns *corev1.Namespace) error {
-				made = append(made, ns.Name)
-				return answer
-			},
-		}
+	at := func(there cache) NamespaceAutoProvision { return NamespaceAutoProvision{Reader: there} }
+	creation := func(pod *corev1.Pod) *Request {
+		req := creation(pod)
+		req.Own = creator(func(obj kind.Object) error {
+			made = append(made, obj.GetName())
+			return answer
+		})
+		return req
 	}
 	empty := cacheOf(map[schema.GroupVersionResource][]runtime.Object{})
 	dry := creation(pod())

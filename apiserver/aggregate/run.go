@@ -129,7 +129,7 @@ func (s *Services) serve(svc *v1.APIService, condition v1.APIServiceCondition) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.config.Changed()
+		s.config.Changed(s)
 	}
 }
 
@@ -141,7 +141,7 @@ func (s *Services) setDiscovery(r *remote, f *Discovery) {
 	}
 	s.mu.Unlock()
 	if !same {
-		s.config.Changed()
+		s.config.Changed(s)
 	}
 }
 

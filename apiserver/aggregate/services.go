@@ -43,7 +43,7 @@ type Config struct {
 	// Local lists the group versions that this server serves.
 	Local func() []Local
 	// Changed is called when the discovery of other servers changes.
-	Changed func()
+	Changed func(*Services)
 	Log     *slog.Logger
 }
 
@@ -117,7 +117,7 @@ func (s *Services) Remove(obj runtime.Object) {
 
 func (s *Services) notify(changed bool) {
 	if changed {
-		s.config.Changed()
+		s.config.Changed(s)
 	}
 	s.Trigger()
 }

@@ -73,7 +73,7 @@ func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 			Version:  crd.Spec.Versions[i].Name,
 			Resource: crd.Spec.Names.Plural,
 		}
-		if d.config.BuiltIn(gvr) {
+		if d.config.Served.BuiltIn(gvr) != nil {
 			return false
 		}
 	}

@@ -5,11 +5,9 @@ package crd
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -33,8 +31,8 @@ type Config struct {
 	// Stored is the storage of the definitions, Owners the field manager of their status.
 	Stored objects.Storage
 	Owners *apply.Manager
-	// BuiltIn reports whether a built-in resource has that name; a definition cannot replace it.
-	BuiltIn func(schema.GroupVersionResource) bool
+	// Served gets the custom resources. A definition cannot replace a built-in one.
+	Served *resources.Served
 	// Hooks calls conversion webhooks.
 	Hooks *Hooks
 	// Checks validate objects in addition to their schemas.
@@ -51,9 +49,6 @@ type Check func(obj, old *unstructured.Unstructured) field.ErrorList
 type Definitions struct {
 	config Config
 	loop   *keyed.Loop[string] // by name
-
-	// table has the served resources; it is replaced, never modified.
-	table atomic.Pointer[map[schema.GroupVersionResource]*resources.Resource]
 
 	mu      sync.Mutex
 	known   map[string]*v1.CustomResourceDefinition // the last observed versions, by name
@@ -87,20 +82,7 @@ func New(config Config) *Definitions {
 			config.Log.Warn("sync definition, will retry", "definition", name, "err", err)
 		},
 	})
-	definitions.table.Store(&map[schema.GroupVersionResource]*resources.Resource{})
 	return definitions
-}
-
-// Resource returns the resource served as gvr, or nil.
-func (d *Definitions) Resource(gvr schema.GroupVersionResource) *resources.Resource {
-	return (*d.table.Load())[gvr]
-}
-
-// Resources returns all served resources, ordered by name.
-func (d *Definitions) Resources() []*resources.Resource {
-	return slices.SortedFunc(maps.Values(*d.table.Load()), func(a, b *resources.Resource) int {
-		return strings.Compare(a.GVR().String(), b.GVR().String())
-	})
 }
 
 // Set adds or updates a definition.
@@ -200,7 +182,7 @@ func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinit
 			continue
 		}
 		res := definition.resource(v)
-		if d.config.BuiltIn(res.GVR()) {
+		if d.config.Served.BuiltIn(res.GVR()) != nil {
 			d.config.Log.Warn("custom resource has the name of a built-in one and is not served", "definition",
 				crd.Name)
 			continue
@@ -221,15 +203,13 @@ func (d *Definitions) stopServingLocked(name string) {
 	d.config.Cache.Remove(s.versions.prefix(), s.base)
 }
 
-// publishLocked rebuilds the table.
+// publishLocked replaces the served custom resources.
 func (d *Definitions) publishLocked() {
-	table := map[schema.GroupVersionResource]*resources.Resource{}
+	var all []*resources.Resource
 	for _, s := range d.serving {
-		for _, res := range s.resources {
-			table[res.GVR()] = res
-		}
+		all = append(all, s.resources...)
 	}
-	d.table.Store(&table)
+	d.config.Served.SetCustom(all)
 	if d.config.Changed != nil {
 		d.config.Changed()
 	}

@@ -15,10 +15,10 @@ type HookMetrics struct {
 	took  *prometheus.HistogramVec
 }
 
-// NewHookMetrics registers the metrics of all definitions with registerer.
-func NewHookMetrics(registerer prometheus.Registerer) *HookMetrics {
+// NewHookMetrics returns the metrics of all definitions.
+func NewHookMetrics() *HookMetrics {
 	labels := []string{"result", "failure_type"}
-	hookMetrics := &HookMetrics{
+	return &HookMetrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_crd_conversion_webhook_request_total",
 			Help: "Counter for conversion webhook requests with success/failure and failure error type",
@@ -29,8 +29,11 @@ func NewHookMetrics(registerer prometheus.Registerer) *HookMetrics {
 			Buckets: []float64{0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 25, 30},
 		}, labels),
 	}
-	registerer.MustRegister(hookMetrics.calls, hookMetrics.took)
-	return hookMetrics
+}
+
+// Collectors are the metrics.
+func (m *HookMetrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.calls, m.took}
 }
 
 // observe counts one call.

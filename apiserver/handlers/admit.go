@@ -26,7 +26,10 @@ import (
 )
 
 // admitter runs the plugins for the requests of all verbs.
-type admitter struct{ chain *admission.Chain }
+type admitter struct {
+	chain *admission.Chain
+	own   admission.Creator
+}
 
 // admissionRequest is what plugins get of a request.
 func admissionRequest(
@@ -70,6 +73,7 @@ func (a admitter) mutate(
 	if len(a.chain.Plugins()) == 0 {
 		return nil
 	}
+	ar.Own = a.own
 	begin := time.Now()
 	rq.Mark.AdmissionAccepted = 0
 	rq.Mark.AdmissionChanged = nil

@@ -74,7 +74,7 @@ func (b *bindings) create(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 func (b *bindings) bind(
 	ctx context.Context, rq *pipeline.Request, binding *corev1.Binding, opts *metav1.CreateOptions,
 ) error {
-	pods := b.finder.builtIn[podsGVR]
+	pods := b.finder.BuiltIn(podsGVR)
 	ar := admissionRequest(rq, pods, admission.Create, binding, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = bindingGVK
 	ar.Resource = rq.GVR()

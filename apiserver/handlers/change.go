@@ -61,7 +61,7 @@ func (w *writer) change(ctx context.Context, rq *pipeline.Request, c change) (*o
 	}
 	entry, created, receipt, err := c.res.Storage.Update(ctx, namespace(rq, c.res), rq.Name, c.createMissing, attempt)
 	if gone, ok := errors.AsType[*finalizersRemoved](err); ok {
-		return deleteFinalized(ctx, rq, c.res, gone.last)
+		return w.deleteFinalized(ctx, rq, c.res, gone.last)
 	}
 	if err != nil {
 		return nil, false, err
@@ -221,10 +221,8 @@ func (w *writer) runUpdate(
 	if asScale {
 		fromScale(ar, c.res, obj)
 	}
-	if c.res.Guard != nil {
-		if err := c.res.Guard(ctx, pipeline.Attributes(rq), obj, current); err != nil {
-			return err
-		}
+	if err := w.guard(ctx, rq, c.res, obj, current); err != nil {
+		return err
 	}
 	started := time.Now()
 	checked := func() error {
@@ -238,7 +236,7 @@ func (w *writer) runUpdate(
 	if c.sub != "" {
 		return checked()
 	}
-	return allocated(ctx, c.res, obj, current, c.dry, checked)
+	return w.allocated(ctx, c.res, obj, current, c.dry, checked)
 }
 
 // writeUpdate is the last step of an update, after the last plugin has accepted it.
@@ -318,7 +316,7 @@ func canRemoveNow(res *resources.Resource, obj, old kind.Object) bool {
 }
 
 // deleteFinalized removes an object whose last finalizer was removed by an update. The response is the object as sent.
-func deleteFinalized(
+func (w *writer) deleteFinalized(
 	ctx context.Context, rq *pipeline.Request, res *resources.Resource, last kind.Object,
 ) (*objects.Entry, bool, error) {
 	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
@@ -332,6 +330,6 @@ func deleteFinalized(
 	}
 	recordReceipt(rq, receipt)
 	recordSubject(rq, res, last)
-	afterDelete(ctx, res, last)
+	w.afterDelete(ctx, res, last)
 	return &objects.Entry{Object: last}, false, nil
 }

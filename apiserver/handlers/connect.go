@@ -31,7 +31,7 @@ type connections struct {
 	finder     *finder
 	admission  admitter
 	authorizer auth.Authorizer // nil: websockets need no further permission
-	kubelets   *kubelets
+	kubelets   nodes
 }
 
 // subresources are all that open connections.
@@ -167,9 +167,9 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 			return err
 		case streams.IsRemote(r):
 			target.Scheme = "http" // SPDY uses the transport's DialContext, which does TLS
-			streams.Remote(w, r, target, c.kubelets.transport, wants)
+			streams.Remote(w, r, target, c.kubelets.Transport(), wants)
 		default:
-			reverseProxy(target, c.kubelets.transport).ServeHTTP(w, r)
+			reverseProxy(target, c.kubelets.Transport()).ServeHTTP(w, r)
 		}
 		return nil
 	}
@@ -248,10 +248,10 @@ func (c *connections) portForward(
 		return err
 	}
 	if !streams.IsTunnel(r) {
-		reverseProxy(target, c.kubelets.transport).ServeHTTP(w, r)
+		reverseProxy(target, c.kubelets.Transport()).ServeHTTP(w, r)
 		return nil
 	}
-	if err := streams.Tunnel(w, r, target, c.kubelets.transport); err != nil {
+	if err := streams.Tunnel(w, r, target, c.kubelets.Transport()); err != nil {
 		return proxyError(err, target)
 	}
 	return nil

@@ -52,7 +52,7 @@ func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 	case podkind.Terminal(pod):
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: its phase is %s", pod.Name, pod.Status.Phase))
 	}
-	node, err := c.finder.node(r.Context(), pod.Spec.NodeName)
+	node, err := c.kubelets.Node(r.Context(), pod.Spec.NodeName)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (c *connections) probe(w http.ResponseWriter, r *http.Request, rq *pipeline
 	if err != nil {
 		return err
 	}
-	resp, err := c.kubelets.transport.RoundTrip(req)
+	resp, err := c.kubelets.Transport().RoundTrip(req)
 	if err != nil {
 		return proxyError(err, target)
 	}

@@ -88,17 +88,15 @@ func (w *writer) prepareCreate(ctx context.Context, rq *pipeline.Request, c crea
 		return err
 	}
 	dedupOwners(obj, afterMutation, rq.Warn)
-	if res.Guard != nil {
-		if err := res.Guard(ctx, pipeline.Attributes(rq), obj, nil); err != nil {
-			return err
-		}
+	if err := w.guard(ctx, rq, res, obj, nil); err != nil {
+		return err
 	}
 	started := time.Now()
 	wipeSystemFields(obj)
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	obj.SetUID(types.UID(uuid.NewString()))
 	nameGenerated(obj)
-	return allocated(ctx, res, obj, nil, c.dry, func() error {
+	return w.allocated(ctx, res, obj, nil, c.dry, func() error {
 		if err := prepareNew(ctx, rq, res, obj); err != nil {
 			return err
 		}
@@ -132,15 +130,16 @@ func dropEmptyFields(res *resources.Resource, obj kind.Object) {
 	}
 }
 
-// allocated allocates cluster IPs, node ports and so on for obj, by the resource's Begin, and calls write. Begin's
-// callback then keeps the allocation if write has stored obj, and releases it otherwise.
-func allocated(
+// allocated allocates cluster IPs, node ports and so on for obj, by the resource's allocator, and calls write.
+// The allocator then keeps the allocation if write has stored obj, and releases it otherwise.
+func (w *writer) allocated(
 	ctx context.Context, res *resources.Resource, obj, old kind.Object, dry bool, write func() error,
 ) error {
-	if res.Begin == nil {
+	allocator := w.allocators[res.GroupResource()]
+	if allocator == nil {
 		return write()
 	}
-	settle, err := res.Begin(ctx, obj, old, dry)
+	settle, err := allocator.Begin(ctx, obj, old, dry)
 	if err != nil {
 		return err
 	}

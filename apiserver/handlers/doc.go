@@ -20,7 +20,7 @@
 //	admitter       admission of all of these; a write is a scope within it (docs/decisions/0213)
 //	bindings, evictions, scales, tokenRequests
 //	               subresources that change or issue something; review and review_check only answer
-//	kubelets       the connections to nodes
+//	nodes          the requests to kubelets
 //	connections    exec, attach, portforward, log, and connectionprobe (`keelson trace`)
 //	proxies        the subresource proxy; linkrewriter changes links in pages
 //

@@ -231,7 +231,7 @@ func (e *evictions) remove(
 func (e *evictions) checkAndDecrement(
 	ctx context.Context, pod *corev1.Pod, dry bool,
 ) (name string, unhealthy bool, failure *metav1.Status, err error) {
-	budgets := e.finder.builtIn[budgetsGVR]
+	budgets := e.finder.BuiltIn(budgetsGVR)
 	page, err := budgets.Storage.List(ctx, objects.ListQuery{
 		Namespace: pod.Namespace,
 		Labels:    labels.Everything(),

@@ -6,56 +6,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
 	"keelson/apiserver/resources"
 )
 
 // finder finds resources, and reads objects of built-in ones.
-type finder struct {
-	builtIn map[schema.GroupVersionResource]*resources.Resource
-	custom  func(schema.GroupVersionResource) *resources.Resource // nil: there are no custom resources
-}
-
-func newFinder(
-	list []*resources.Resource, custom func(schema.GroupVersionResource) *resources.Resource,
-) *finder {
-	t := &finder{
-		builtIn: make(map[schema.GroupVersionResource]*resources.Resource, len(list)),
-		custom:  custom,
-	}
-	for _, res := range list {
-		t.builtIn[res.GVR()] = res
-	}
-	return t
-}
-
-// resource returns the resource served as gvr, or nil.
-func (t *finder) resource(gvr schema.GroupVersionResource) *resources.Resource {
-	if res := t.builtIn[gvr]; res != nil || t.custom == nil {
-		return res
-	}
-	return t.custom(gvr)
-}
+type finder struct{ *resources.Served }
 
 // hasGroup reports whether the API group is built in.
 func (t *finder) hasGroup(group string) bool {
-	for gvr := range t.builtIn {
-		if gvr.Group == group {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.AllBuiltIn(), func(res *resources.Resource) bool { return res.Group == group })
 }
 
 // object returns the current version of a core object.
 func (t *finder) object(ctx context.Context, resource, namespace, name string) (kind.Object, error) {
-	res := t.builtIn[corev1.SchemeGroupVersion.WithResource(resource)]
+	res := t.BuiltIn(corev1.SchemeGroupVersion.WithResource(resource))
 	if res == nil {
 		return nil, apierrors.NewInternalError(errors.New("resource " + resource + " is not served"))
 	}
@@ -83,8 +54,4 @@ func coreObject[T kind.Object](ctx context.Context, t *finder, resource, namespa
 
 func (t *finder) pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return coreObject[*corev1.Pod](ctx, t, "pods", namespace, name)
-}
-
-func (t *finder) node(ctx context.Context, name string) (*corev1.Node, error) {
-	return coreObject[*corev1.Node](ctx, t, "nodes", "", name)
 }

@@ -5,7 +5,6 @@ package handlers
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -14,16 +13,18 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/api/kind"
 	"keelson/apiserver/admission"
+	"keelson/apiserver/kubelets"
 	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/auth"
 	"keelson/event"
-	"keelson/lib/connlimit"
 )
 
 // verb serves one verb on objects, a subresource, or a kind without storage.
@@ -31,22 +32,19 @@ type verb func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res
 
 // Config holds the dependencies of the handlers.
 type Config struct {
-	Resources []*resources.Resource
-	// Custom finds custom resources; nil: there are none.
-	Custom    func(schema.GroupVersionResource) *resources.Resource
+	Served    *resources.Served
 	Admission *admission.Chain
 	// Tokens issues service-account tokens; nil: none are issued. Authorizer answers access reviews; Rules may be nil.
 	Tokens     Tokens
 	Authorizer auth.Authorizer
 	Rules      Rules
-	// Kubelet holds the client certificate for kubelets and the CA of their certificates. Outbound connects to
-	// kubelets, pods and services; nil: an Egress that does not know the server's own addresses.
-	Kubelet  func() *tls.Config
+	// Guards check writes of a resource by their user, in addition to admission.
+	Guards map[schema.GroupResource]Guard
+	// Allocators assign what the server allocates to the objects of a resource.
+	Allocators map[schema.GroupResource]Allocator
+	// Kubelets are called for logs and streams. Outbound connects to pods and services.
+	Kubelets *kubelets.Kubelets
 	Outbound *outbound.Egress
-	// TunnelDialer connects to kubelets through tunnels that nodes have opened; nil: there are none.
-	TunnelDialer outbound.TunnelDialer
-	// EnterTunnel takes a place in a node's tunnel for a request; false: its owner has its share. nil: not limited.
-	EnterTunnel func(node string, owner connlimit.Owner) (leave func(), ok bool)
 	// Metrics counts watch events; may be nil.
 	Metrics *pipeline.Metrics
 	// WatchWriteTimeout is the time-out of a write to a watch client; 0: a minute.
@@ -58,7 +56,20 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Handler routes resource requests to the verbs, and lets the server itself write (local.go).
+// Guard checks a new or changed object depending on the request's writer and verb, after mutating admission and before
+// validation; old is nil for a create. It modifies nothing.
+type Guard func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
+
+// Allocator allocates what the server assigns to objects (cluster IPs).
+type Allocator interface {
+	// Begin allocates for a new or changed object, after mutating admission and before validation. settle is called
+	// once, with whether the object was stored.
+	Begin(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
+	// AfterDelete releases what a deleted object had.
+	AfterDelete(ctx context.Context, obj kind.Object)
+}
+
+// Handler routes resource requests to the verbs.
 type Handler struct {
 	finder *finder
 	// verbs on objects and collections, and on the parts of objects that are subresources; scales has those of Scales.
@@ -66,36 +77,25 @@ type Handler struct {
 	scales map[string]verb
 	// subresources by "group/resource/subresource", or "group/resource" for a kind without storage.
 	subresources map[string]verb
-	writer       *writer
-	kubelets     *kubelets
-	transports   []*http.Transport
+	pods         *http.Transport
 	metrics      *pipeline.Metrics
 	log          *slog.Logger
 }
 
-// New returns the handler of config's resources.
-func New(config Config) *Handler {
-	egress := config.Outbound
-	if egress == nil {
-		egress = outbound.New(outbound.Config{})
-	}
+// New returns the handler of config's resources, which writes as own does.
+func New(config Config, own *Own) *Handler {
 	log := config.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	finder := newFinder(config.Resources, config.Custom)
-	admission := admitter{chain: config.Admission}
-	writer := &writer{admission: admission, authorizer: config.Authorizer}
-	kubelets := newKubelets(finder, config.Kubelet, egress, config.TunnelDialer, config.EnterTunnel)
-	proxies := newProxies(finder, admission, kubelets, egress)
+	kubelets := nodes{config.Kubelets}
+	proxies := newProxies(own.finder, own.writer.admission, kubelets, config.Outbound)
 	return &Handler{
-		finder:       finder,
-		verbs:        verbs(config, writer),
-		scales:       scales{writer}.verbs(),
-		subresources: subresources(config, finder, writer, kubelets, proxies),
-		writer:       writer,
-		kubelets:     kubelets,
-		transports:   []*http.Transport{kubelets.transport, proxies.pods},
+		finder:       own.finder,
+		verbs:        verbs(config, own.writer),
+		scales:       scales{own.writer}.verbs(),
+		subresources: subresources(config, own, kubelets, proxies),
+		pods:         proxies.pods,
 		metrics:      config.Metrics,
 		log:          log,
 	}
@@ -124,8 +124,10 @@ func verbs(config Config, writer *writer) map[string]verb {
 
 // subresources are the subresources that are no part of the object, and the kinds without storage.
 func subresources(
-	config Config, finder *finder, writer *writer, kubelets *kubelets, proxies *proxies,
+	config Config, own *Own, kubelets nodes, proxies *proxies,
 ) map[string]verb {
+	finder := own.finder
+	writer := own.writer
 	all := reviews(config.Tokens, config.Authorizer, config.Rules)
 	bindings := &bindings{finder: finder, admission: writer.admission}
 	all["/bindings"] = bindings.create
@@ -144,22 +146,8 @@ func subresources(
 	return all
 }
 
-// Resource returns the resource served as gvr, or nil.
-func (h *Handler) Resource(gvr schema.GroupVersionResource) *resources.Resource {
-	return h.finder.resource(gvr)
-}
-
-// Kubelet requests a document from a node's kubelet for the server itself: it needs no share of the node's tunnel.
-func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*http.Response, error) {
-	return h.kubelets.get(ctx, node, path...)
-}
-
-// CloseIdle closes idle connections to kubelets and pods.
-func (h *Handler) CloseIdle() {
-	for _, t := range h.transports {
-		t.CloseIdleConnections()
-	}
-}
+// CloseIdle closes idle connections to pods.
+func (h *Handler) CloseIdle() { h.pods.CloseIdleConnections() }
 
 // ServeHTTP handles a resource request from the pipeline.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -181,7 +169,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		http.NotFound(w, r)
 		return nil
 	}
-	res := h.Resource(rq.GVR())
+	res := h.finder.Find(rq.GVR())
 	if res == nil || !matchesScope(rq, res) {
 		if !h.finder.hasGroup(rq.Group) { // for custom resources Kubernetes has another message
 			http.NotFound(w, r)

@@ -17,32 +17,57 @@ import (
 	"keelson/auth"
 )
 
+// Own writes on behalf of the server, with all steps of a client's request after the pipeline.
+type Own struct {
+	finder *finder
+	writer *writer
+}
+
+// NewOwn returns what writes on behalf of the server. Admission may create a namespace for the write that it admits, by
+// the same way: this is the one circle.
+func NewOwn(config Config) *Own {
+	own := &Own{finder: &finder{config.Served}}
+	own.writer = &writer{
+		admission:  admitter{chain: config.Admission, own: own},
+		authorizer: config.Authorizer,
+		guards:     config.Guards,
+		allocators: config.Allocators,
+	}
+	return own
+}
+
+// serverUser is the user of the server's own writes.
+var serverUser = &auth.User{
+	Name:   "system:apiserver",
+	Groups: []string{auth.Masters, auth.Authenticated},
+	How:    auth.InProcess,
+}
+
 // localManager is the field manager of the server's own writes.
 const localManager = "keelson-apiserver"
 
 // errUnchanged ends an update that changes nothing.
 var errUnchanged = errors.New("nothing to change")
 
-// Create stores obj on behalf of the server, with all steps of a client's request after the pipeline.
-func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := h.finder.builtIn[gvr]
+// Create stores obj.
+func (o *Own) Create(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
+	res := o.finder.BuiltIn(gvr)
 	if res == nil {
 		return wire.NotFoundPath()
 	}
 	own, _ := obj.DeepCopyObject().(kind.Object)
 	own.GetObjectKind().SetGroupVersionKind(res.GVK())
 	res.Default(own)
-	rq := localRequest(u, res, "create", obj)
-	_, err := h.writer.create(ctx, rq, creation{res: res, obj: own, opts: &metav1.CreateOptions{}}, localManager)
+	rq := localRequest(res, "create", obj)
+	_, err := o.writer.create(ctx, rq, creation{res: res, obj: own, opts: &metav1.CreateOptions{}}, localManager)
 	return err
 }
 
-// Update changes the named object on behalf of the server. edit modifies a copy and reports whether it changed.
-func (h *Handler) Update(
-	ctx context.Context, user *auth.User, gvr schema.GroupVersionResource, like kind.Object,
-	edit func(kind.Object) bool,
+// Update changes the named object. edit modifies a copy and reports whether it changed.
+func (o *Own) Update(
+	ctx context.Context, gvr schema.GroupVersionResource, like kind.Object, edit func(kind.Object) bool,
 ) error {
-	res := h.finder.builtIn[gvr]
+	res := o.finder.BuiltIn(gvr)
 	if res == nil {
 		return wire.NotFoundPath()
 	}
@@ -58,27 +83,27 @@ func (h *Handler) Update(
 			return obj, res.FieldManagers[""].Update(current, obj, localManager)
 		},
 	}
-	_, _, err := h.writer.change(ctx, localRequest(user, res, "update", like), c)
+	_, _, err := o.writer.change(ctx, localRequest(res, "update", like), c)
 	if errors.Is(err, errUnchanged) {
 		return nil
 	}
 	return err
 }
 
-// Delete deletes the named object on behalf of the server, if its UID is still the same.
-func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
-	res := h.finder.builtIn[gvr]
+// Delete deletes the named object, if its UID is still the same.
+func (o *Own) Delete(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
+	res := o.finder.BuiltIn(gvr)
 	if res == nil {
 		return wire.NotFoundPath()
 	}
 	uid := obj.GetUID()
-	_, _, err := h.writer.remove(ctx, localRequest(u, res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
+	_, _, err := o.writer.remove(ctx, localRequest(res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	return err
 }
 
-func localRequest(user *auth.User, res *resources.Resource, verb string, obj kind.Object) *pipeline.Request {
+func localRequest(res *resources.Resource, verb string, obj kind.Object) *pipeline.Request {
 	return &pipeline.Request{
 		Info: pipeline.Info{
 			IsResource: true,
@@ -89,7 +114,7 @@ func localRequest(user *auth.User, res *resources.Resource, verb string, obj kin
 			Namespace:  obj.GetNamespace(),
 			Name:       obj.GetName(),
 		},
-		User:  user,
+		User:  serverUser,
 		Begin: time.Now(),
 	}
 }

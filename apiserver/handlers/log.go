@@ -56,7 +56,7 @@ func (c *connections) log(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 	if streams.IsWebSocket(r) {
 		return c.logSocket(w, r, rq, target)
 	}
-	proxy := reverseProxy(target, c.kubelets.transport)
+	proxy := reverseProxy(target, c.kubelets.Transport())
 	proxy.ModifyResponse = func(resp *http.Response) error {
 		if resp.StatusCode == http.StatusOK {
 			resp.Header.Set("Content-Type", "text/plain")
@@ -81,7 +81,7 @@ func (c *connections) logSocket(w http.ResponseWriter, r *http.Request, rq *pipe
 	if err != nil {
 		return err
 	}
-	resp, err := c.kubelets.transport.RoundTrip(req)
+	resp, err := c.kubelets.Transport().RoundTrip(req)
 	if err != nil {
 		return proxyError(err, target)
 	}

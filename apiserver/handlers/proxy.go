@@ -44,11 +44,11 @@ func splitName(id string) (scheme, name, port string, ok bool) {
 type proxies struct {
 	finder    *finder
 	admission admitter
-	kubelets  *kubelets
+	kubelets  nodes
 	pods      *http.Transport
 }
 
-func newProxies(finder *finder, admission admitter, kubelets *kubelets, egress *outbound.Egress) *proxies {
+func newProxies(finder *finder, admission admitter, kubelets nodes, egress *outbound.Egress) *proxies {
 	// Certificates of pods and Services cannot be verified here; Kubernetes' proxy does not verify them either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} // see above
 	return &proxies{
@@ -119,7 +119,7 @@ func (p *proxies) node(
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.Name))
 	}
-	base, err := p.kubelets.url(r.Context(), name)
+	base, err := p.kubelets.URL(r.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -129,9 +129,9 @@ func (p *proxies) node(
 		Path:     "/" + rq.Rest,
 		RawQuery: r.URL.RawQuery,
 	}
-	via := p.kubelets.transport
+	via := p.kubelets.Transport()
 	if port != "" && port != base.Port() { // another server on the node must not get our client certificate
-		host, err := p.kubelets.address(r.Context(), name)
+		host, err := p.kubelets.Address(r.Context(), name)
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func servicePort(svc *corev1.Service, want string) (string, bool) {
 
 // endpoint chooses a ready endpoint for a Service's port.
 func (p *proxies) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
-	stored := p.finder.builtIn[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
+	stored := p.finder.BuiltIn(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"))
 	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
 	if stored == nil {
 		return "", 0, none

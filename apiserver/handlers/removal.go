@@ -87,17 +87,17 @@ func (w *writer) removeChecked(
 		recordReceipt(rq, receipt)
 		recordSubject(rq, res, entry.Object)
 		if removed {
-			afterDelete(ctx, res, entry.Object)
+			w.afterDelete(ctx, res, entry.Object)
 			entry = withDeletionTimestamp(entry, marked)
 		}
 		return entry, removed, nil
 	}
 }
 
-// afterDelete calls the resource's hook for deleted objects.
-func afterDelete(ctx context.Context, res *resources.Resource, obj kind.Object) {
-	if res.AfterDelete != nil {
-		res.AfterDelete(ctx, obj)
+// afterDelete releases what the resource's allocator gave to a deleted object.
+func (w *writer) afterDelete(ctx context.Context, res *resources.Resource, obj kind.Object) {
+	if allocator := w.allocators[res.GroupResource()]; allocator != nil {
+		allocator.AfterDelete(ctx, obj)
 	}
 }
 

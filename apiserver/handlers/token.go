@@ -134,7 +134,7 @@ func (t *tokenRequests) issue(
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
 		return invalid.New(kindOf, "", errs)
 	}
-	res := t.finder.builtIn[rq.GVR()]
+	res := t.finder.BuiltIn(rq.GVR())
 	ar := admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind = tokenRequestGVK
 	ar.Spec = nil

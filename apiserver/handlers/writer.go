@@ -3,10 +3,13 @@
 package handlers
 
 import (
+	"context"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
@@ -19,6 +22,19 @@ type writer struct {
 	admission admitter
 	// authorizer checks the right to create when an update or apply creates the object; nil: not checked.
 	authorizer auth.Authorizer
+	guards     map[schema.GroupResource]Guard
+	allocators map[schema.GroupResource]Allocator
+}
+
+// guard calls the resource's guard.
+func (w *writer) guard(
+	ctx context.Context, rq *pipeline.Request, res *resources.Resource, obj, old runtime.Object,
+) error {
+	check := w.guards[res.GroupResource()]
+	if check == nil {
+		return nil
+	}
+	return check(ctx, pipeline.Attributes(rq), obj, old)
 }
 
 // matchNamespace sets the namespace of the request in obj, and rejects another one.

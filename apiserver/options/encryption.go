@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"keelson/apiserver"
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/encryption"
+	"keelson/apiserver/resources"
 	"keelson/store"
 )
 
@@ -45,7 +45,7 @@ func (o *Encryption) Wrap(st store.Store, files *configreload.Files) (store.Stor
 	if err != nil {
 		return nil, err
 	}
-	s := encryption.New(st, cfg, apiserver.ResourceOf)
+	s := encryption.New(st, cfg, resources.OfKey)
 	if !o.Reload {
 		return s, nil
 	}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resources is the table of resources: one row per resource, with the properties that its kind does not have.
-// The API server builds a Resource from every row; handlers and discovery read them. The package does no I/O.
+// Open and Compute make a Resource of every row, and Served keeps them together with the custom ones; access, handlers
+// and discovery read it. The package does no I/O of its own.
 package resources
 
 import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
@@ -16,7 +16,6 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/wire"
-	"keelson/auth"
 )
 
 // Row is one resource. Only Kind is required.
@@ -108,17 +107,8 @@ type Resource struct {
 	// FieldManagers are the field managers by subresource; "" is the object.
 	FieldManagers map[string]*apply.Manager
 
-	// Begin, if not nil, allocates what the server assigns to a new or changed object (cluster IPs), after mutating
-	// admission and before validation. settle is called once, with whether the object was stored. AfterDelete is called
-	// after a delete.
-	Begin       func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
-	AfterDelete func(ctx context.Context, obj kind.Object)
-
 	// Custom is set for custom resources.
 	Custom *Custom
-	// Guard, if not nil, checks a new or changed object depending on the request's writer and verb, after mutating
-	// admission and before validation; old is nil for a create. It modifies nothing.
-	Guard func(ctx context.Context, a *auth.Attributes, obj, old runtime.Object) error
 
 	encoders [3]*wire.Encoder
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -27,19 +26,18 @@ import (
 	"keelson/auth/remote"
 )
 
-// Objects reads and writes the server's own objects.
+// Objects reads the server's own objects.
 type Objects interface {
 	policy.Reader
-	quota.Store
 	// Resolve returns host:port of an endpoint for a Service's port.
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
-	// Create stores a new object on behalf of the server.
-	Create(ctx context.Context, resource schema.GroupVersionResource, obj runtime.Object) error
 }
 
-// Config holds the plugins' dependencies. Only Objects and NodeName are required.
+// Config holds the plugins' dependencies. Only Objects, Writer and NodeName are required.
 type Config struct {
 	Objects Objects
+	// Writer changes the usage of quotas.
+	Writer quota.Writer
 	// Outbound connects to webhooks.
 	Outbound *outbound.Egress
 	// NodeName returns the node whose kubelet a user is.
@@ -82,12 +80,7 @@ var table = []row{
 		name:         "NamespaceAutoProvision",
 		offByDefault: true,
 		build: withoutHandlers(func(c *Config) admission.Plugin {
-			return admission.NamespaceAutoProvision{
-				Reader: c.Objects,
-				Create: func(ctx context.Context, ns *corev1.Namespace) error {
-					return c.Objects.Create(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), ns)
-				},
-			}
+			return admission.NamespaceAutoProvision{Reader: c.Objects}
 		}),
 	},
 	{
@@ -333,7 +326,7 @@ var table = []row{
 		name: "ResourceQuota",
 		build: func(c *Config) (admission.Plugin, []EventHandler, error) {
 			limited, err := quota.Read(c.File.For("ResourceQuota"))
-			p := quota.New(c.Objects, limited)
+			p := quota.New(c.Objects, c.Writer, limited)
 			return p, []EventHandler{{quota.Resource, p.Set, p.Remove}}, err
 		},
 	},

@@ -30,10 +30,9 @@ import (
 	"keelson/apiserver/admission"
 )
 
-// Store reads stored objects, and updates one by compare-and-swap: f gets the current state, which is shared, and
-// returns the new one, or the same one for no write. A missing object is a 404 *apierrors.StatusError.
-type Store interface {
-	admission.Reader
+// Writer updates a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new
+// one, or the same one for no write. A missing object is a 404 *apierrors.StatusError.
+type Writer interface {
 	GuaranteedUpdate(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(
 		runtime.Object,
 	) (runtime.Object, error)) error
@@ -47,7 +46,8 @@ const chargeTimeout = 10 * time.Second
 
 // Plugin is the admission plugin. Set and Remove update it.
 type Plugin struct {
-	store      Store
+	reader     admission.Reader
+	writer     Writer
 	limited    []Limited
 	quotaCount atomic.Int64 // number of quotas
 
@@ -62,8 +62,13 @@ type namespaceQuotas struct {
 }
 
 // New returns a plugin without quotas. limited resources may be used only if a quota covers them.
-func New(store Store, limited []Limited) *Plugin {
-	return &Plugin{store: store, limited: limited, namespaces: map[string]*namespaceQuotas{}}
+func New(reader admission.Reader, writer Writer, limited []Limited) *Plugin {
+	return &Plugin{
+		reader:     reader,
+		writer:     writer,
+		limited:    limited,
+		namespaces: map[string]*namespaceQuotas{},
+	}
 }
 
 // Name is the plugin's name.
@@ -237,21 +242,21 @@ func (p *Plugin) meter(ctx context.Context, gr schema.GroupResource) *quota.Mete
 	}
 	return quota.DeviceClaimMeter(quota.View{
 		Extended: func(name string) corev1.ResourceName {
-			obj, err := p.store.Get(ctx, deviceClasses, "", name)
+			obj, err := p.reader.Get(ctx, deviceClasses, "", name)
 			if class, ok := obj.(*resourcev1.DeviceClass); ok && err == nil && class.Spec.ExtendedResourceName != nil {
 				return corev1.ResourceName(*class.Spec.ExtendedResourceName)
 			}
 			return ""
 		},
 		Pod: func(namespace, name string) *corev1.Pod {
-			obj, err := p.store.Get(ctx, podResource, namespace, name)
+			obj, err := p.reader.Get(ctx, podResource, namespace, name)
 			if pod, ok := obj.(*corev1.Pod); ok && err == nil {
 				return pod
 			}
 			return nil
 		},
 		Claims: func(namespace string) (claims []*resourcev1.ResourceClaim) {
-			objs, err := p.store.List(ctx, deviceClaims, namespace)
+			objs, err := p.reader.List(ctx, deviceClaims, namespace)
 			if err != nil {
 				return nil
 			}
@@ -298,7 +303,7 @@ func (p *Plugin) chargeBatch(ctx context.Context, namespace string, requests []*
 			continue
 		}
 		t := &chargeAttempt{requests: affected}
-		if err := p.store.GuaranteedUpdate(ctx, Resource, namespace, q.Name, t.charge); err != nil {
+		if err := p.writer.GuaranteedUpdate(ctx, Resource, namespace, q.Name, t.charge); err != nil {
 			if apierrors.IsNotFound(err) {
 				continue // it was just deleted
 			}
@@ -384,7 +389,7 @@ func (p *Plugin) refund(ctx context.Context, namespace string, requests []*charg
 		a.charges = nil
 	}
 	for name, delta := range back {
-		_ = p.store.GuaranteedUpdate(ctx, Resource, namespace, name, func(
+		_ = p.writer.GuaranteedUpdate(ctx, Resource, namespace, name, func(
 			current runtime.Object,
 		) (runtime.Object, error) {
 			q, ok := current.(*corev1.ResourceQuota)

@@ -85,7 +85,7 @@ func (s *fakeStore) used(name string, r corev1.ResourceName) string {
 
 func plugin(quotas ...*corev1.ResourceQuota) (*Plugin, *fakeStore) {
 	s := &fakeStore{quotas: map[string]*corev1.ResourceQuota{}}
-	p := New(s, nil)
+	p := New(s, s, nil)
 	for _, q := range quotas {
 		s.quotas[q.Name] = q
 		p.Set(q)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+// Package access reads and writes the server's own objects without the pipeline: Reader for authorization, admission
+// and token verification, Writer for the few writes that Kubernetes makes without admission, Source for agents in this
+// process. It decides nothing, except that a Source calls the authorizer as a request does.
+package access
 
 import (
 	"context"
@@ -15,37 +18,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/resources"
 )
 
 // Reader reads the server's own objects without the pipeline, for admission, authorization and token verification. The
 // results are shared and never modified (P4). It is safe for concurrent use.
-type Reader struct {
-	resources map[schema.GroupVersionResource]*resources.Resource
-	custom    func(schema.GroupVersionResource) *resources.Resource // finds custom resources
-	customs   func() []*resources.Resource                          // all custom resources
-	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
-	// equivalents are the other resources that serve the same objects.
-	equivalents map[schema.GroupVersionResource][]schema.GroupVersionResource
-}
+type Reader struct{ served *resources.Served }
 
-// find returns the resource served as gvr, or nil.
-func (r *Reader) find(gvr schema.GroupVersionResource) *resources.Resource {
-	if res := r.resources[gvr]; res != nil || r.custom == nil {
-		return res
-	}
-	return r.custom(gvr)
-}
-
-func (r *Reader) storage(gvr schema.GroupVersionResource) (objects.Storage, error) {
-	res := r.find(gvr)
-	if res == nil || res.Storage == nil {
-		return nil, fmt.Errorf("read %s: no such resource", gvr)
-	}
-	return res.Storage, nil
-}
+// NewReader returns a reader of the objects of all served resources.
+func NewReader(served *resources.Served) *Reader { return &Reader{served} }
 
 // Get returns an object from the cache, which may be slightly old. An object missing there is read consistently.
 func (r *Reader) Get(
@@ -63,7 +45,7 @@ func (r *Reader) Get(
 func (r *Reader) Cached(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
 ) (runtime.Object, error) {
-	s, err := r.storage(gvr)
+	s, err := r.served.Storage(gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +60,7 @@ func (r *Reader) Cached(
 func (r *Reader) GetLatest(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
 ) (runtime.Object, error) {
-	s, err := r.storage(gvr)
+	s, err := r.served.Storage(gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +75,7 @@ func (r *Reader) GetLatest(
 func (r *Reader) List(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string,
 ) ([]runtime.Object, error) {
-	s, err := r.storage(gvr)
+	s, err := r.served.Storage(gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +91,7 @@ func (r *Reader) List(
 func (r *Reader) Select(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, selector labels.Selector, f fields.Selector,
 ) ([]runtime.Object, error) {
-	s, err := r.storage(gvr)
+	s, err := r.served.Storage(gvr)
 	if err != nil {
 		return nil, err
 	}
@@ -130,41 +112,6 @@ func (r *Reader) Select(
 	}
 	out, _ := runtimeObjects(page)
 	return out, nil
-}
-
-// Create stores a new object on behalf of the server, with admission.
-func (r *Reader) Create(ctx context.Context, gvr schema.GroupVersionResource, obj runtime.Object) error {
-	o, ok := obj.(kind.Object)
-	if !ok {
-		return fmt.Errorf("create %s: a %T is no object", gvr.Resource, obj)
-	}
-	return r.create(ctx, gvr, o)
-}
-
-// GuaranteedUpdate updates an object without the pipeline: f gets its current state, which is shared, and returns the
-// new one; the same one means no write. f is called again after a conflict.
-func (r *Reader) GuaranteedUpdate(
-	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string,
-	f func(current runtime.Object) (runtime.Object, error),
-) error {
-	s, err := r.storage(gvr)
-	if err != nil {
-		return err
-	}
-	_, _, _, err = s.Update(ctx, namespace, name, false, objects.Replace(func(
-		_ context.Context, current kind.Object,
-	) (kind.Object, error) {
-		next, err := f(current)
-		if err != nil {
-			return nil, err
-		}
-		obj, ok := next.(kind.Object)
-		if !ok {
-			return nil, fmt.Errorf("amend %s %s/%s: a %T is no object", gvr.Resource, namespace, name, next)
-		}
-		return obj, nil
-	}))
-	return err
 }
 
 // PodsOn returns the pods bound to a node.

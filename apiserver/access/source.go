@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package access
 
 import (
 	"context"
@@ -19,19 +19,45 @@ import (
 	"keelson/apiserver/delivery"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
+	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/event"
 )
+
+// Sources makes the sources of the agents in this process. It is safe for concurrent use.
+type Sources struct {
+	served     *resources.Served
+	authorizer auth.Authorizer
+	marks      *event.Recorder
+	stopping   <-chan struct{}
+	watches    sync.WaitGroup
+}
+
+// NewSources returns the sources of all served resources. Their watches end when stopping is closed.
+func NewSources(
+	served *resources.Served, authorizer auth.Authorizer, marks *event.Recorder, stopping <-chan struct{},
+) *Sources {
+	return &Sources{
+		served:     served,
+		authorizer: authorizer,
+		marks:      marks,
+		stopping:   stopping,
+	}
+}
+
+// As returns the cached objects as seen by u.
+func (s *Sources) As(u *auth.User) *Source { return &Source{s, u} }
+
+// Wait returns when all watches have ended.
+func (s *Sources) Wait() { s.watches.Wait() }
 
 // Source passes the cache's objects to an in-process client without encoding them. It calls the authorizer like a
 // request. It implements client.Source.
 type Source struct {
-	server *Server
-	user   *auth.User
+	of   *Sources
+	user *auth.User
 }
-
-// Source returns the cached objects as seen by u.
-func (s *Server) Source(u *auth.User) *Source { return &Source{server: s, user: u} }
 
 func (s *Source) allowed(
 	ctx context.Context, verb string, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
@@ -53,7 +79,7 @@ func (s *Source) allowed(
 	if sel, err := labels.Parse(opts.LabelSelector); err == nil {
 		attrs.LabelSelector, _ = sel.Requirements()
 	}
-	d, err := s.server.authorizer.Authorize(ctx, attrs)
+	d, err := s.of.authorizer.Authorize(ctx, attrs)
 	switch {
 	case d.Verdict == auth.Allow:
 		return nil
@@ -89,7 +115,7 @@ func (s *Source) query(
 	if err != nil {
 		return nil, q, apierrors.NewBadRequest(err.Error())
 	}
-	res := s.server.reader.find(gvr)
+	res := s.of.served.Find(gvr)
 	if res == nil || res.Storage == nil {
 		return nil, q, wire.NotFoundPath()
 	}
@@ -121,9 +147,9 @@ func (s *Source) Watch(
 	w := &sourceWatch{
 		out:        make(chan watch.Event, 64),
 		cancel:     cancel,
-		deliveries: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &query),
+		deliveries: delivery.New(s.of.marks, s.user, gvr.GroupResource(), &query),
 	}
-	s.server.watches.Go(func() { w.run(ctx, events, s.server.stopping) })
+	s.of.watches.Go(func() { w.run(ctx, events, s.of.stopping) })
 	return w, nil
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apiserver
+package access
 
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,61 +12,16 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/backend"
-	"keelson/apiserver/resources"
 )
 
 // Equivalents lists the other resources with the same objects as gvr: other versions, and events in their two groups.
 func (r *Reader) Equivalents(gvr schema.GroupVersionResource) []schema.GroupVersionResource {
-	res := r.find(gvr)
-	if res == nil {
-		return nil
-	}
-	if res.Custom == nil {
-		return r.equivalents[gvr]
-	}
-	if r.customs == nil {
-		return nil
-	}
-	var out []schema.GroupVersionResource
-	for _, other := range r.customs() {
-		if other.GroupResource() == gvr.GroupResource() && other.GVR() != gvr {
-			out = append(out, other.GVR())
-		}
-	}
-	return out
-}
-
-// setEquivalents fills equivalents from the rows.
-func (r *Reader) setEquivalents(rows []resources.Row) {
-	stored := func(row *resources.Row) schema.GroupResource {
-		if row.View != nil {
-			return row.View.Of
-		}
-		return row.Kind.GVR().GroupResource()
-	}
-	r.equivalents = map[schema.GroupVersionResource][]schema.GroupVersionResource{}
-	for i := range rows {
-		if rows[i].View == nil {
-			continue
-		}
-		var family []schema.GroupVersionResource
-		for j := range rows {
-			if stored(&rows[j]) == stored(&rows[i]) {
-				family = append(family, rows[j].Kind.GVR())
-			}
-		}
-		for _, gvr := range family {
-			others := slices.DeleteFunc(slices.Clone(family), func(o schema.GroupVersionResource) bool {
-				return o == gvr
-			})
-			r.equivalents[gvr] = others
-		}
-	}
+	return r.served.Equivalents(gvr)
 }
 
 // Kind returns the kind of gvr.
 func (r *Reader) Kind(gvr schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
-	res := r.find(gvr)
+	res := r.served.Find(gvr)
 	if res == nil {
 		return schema.GroupVersionKind{}, false
 	}
@@ -76,7 +30,7 @@ func (r *Reader) Kind(gvr schema.GroupVersionResource) (schema.GroupVersionKind,
 
 // Describe returns the kind.Kind of gvr, or nil.
 func (r *Reader) Describe(gvr schema.GroupVersionResource) *kind.Kind {
-	if res := r.find(gvr); res != nil {
+	if res := r.served.Find(gvr); res != nil {
 		return res.Kind
 	}
 	return nil
@@ -84,16 +38,9 @@ func (r *Reader) Describe(gvr schema.GroupVersionResource) *kind.Kind {
 
 // ResourceOf returns the resource of a kind.
 func (r *Reader) ResourceOf(gvk schema.GroupVersionKind) (gvr schema.GroupVersionResource, namespaced, ok bool) {
-	for _, res := range r.resources {
+	for _, res := range r.served.All() {
 		if res.GVK() == gvk {
 			return res.GVR(), res.Namespaced, true
-		}
-	}
-	if r.customs != nil {
-		for _, res := range r.customs() {
-			if res.GVK() == gvk {
-				return res.GVR(), res.Namespaced, true
-			}
 		}
 	}
 	return gvr, false, false
@@ -101,7 +48,7 @@ func (r *Reader) ResourceOf(gvk schema.GroupVersionKind) (gvr schema.GroupVersio
 
 // Types returns the type converter for objects of gvr.
 func (r *Reader) Types(gvr schema.GroupVersionResource) (managedfields.TypeConverter, error) {
-	res := r.find(gvr)
+	res := r.served.Find(gvr)
 	if res == nil || res.FieldManagers[""] == nil {
 		return nil, fmt.Errorf("merge %s: not served", gvr)
 	}
@@ -112,8 +59,8 @@ func (r *Reader) Types(gvr schema.GroupVersionResource) (managedfields.TypeConve
 func (r *Reader) Convert(
 	ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource,
 ) (runtime.Object, error) {
-	source := r.find(from)
-	target := r.find(to)
+	source := r.served.Find(from)
+	target := r.served.Find(to)
 	o, ok := obj.(kind.Object)
 	if source == nil || target == nil || !ok {
 		return nil, fmt.Errorf("convert a %T from %s to %s: not served", obj, from, to)
