@@ -66,11 +66,11 @@ func (s *servedDefinition) resource(v *version) *resources.Resource {
 	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
 		storage = &served{base: s.base, versions: s.versions, version: v}
 	}
-	res := resources.New(s.row(v, k), storage)
+	managers := map[string]*apply.Manager{}
 	for _, sub := range []string{"", "status"} {
-		res.FieldManagers[sub] = apply.NewCustom(k, sub, s.versions.fieldManagerInput(v, sub))
+		managers[sub] = apply.NewCustom(k, sub, s.versions.fieldManagerInput(v, sub))
 	}
-	res.Custom = &resources.Custom{
+	return resources.NewCustom(s.row(v, k), storage, managers, resources.Custom{
 		ListKind: v.names.ListKind,
 		Stored:   s.versions.storage.spec.Name,
 		Schema:   v.openAPI,
@@ -81,8 +81,7 @@ func (s *servedDefinition) resource(v *version) *resources.Resource {
 			}
 			return s.versions.convertOne(ctx, u, v)
 		},
-	}
-	return res
+	})
 }
 
 // row is the row of v. It follows Kubernetes' apiextensions server, which differs from the server of built-in

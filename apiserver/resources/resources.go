@@ -7,6 +7,7 @@ package resources
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -187,6 +188,15 @@ func New(row Row, storage objects.Storage) *Resource {
 	for _, sub := range append(subs, "scale") {
 		res.FieldManagers[sub] = apply.New(row.Kind, sub, row.resetFields(sub)...)
 	}
+	return res
+}
+
+// NewCustom returns the Resource of a custom resource's row. managers are its field managers by subresource; the others
+// are those of New.
+func NewCustom(row Row, storage objects.Storage, managers map[string]*apply.Manager, custom Custom) *Resource {
+	res := New(row, storage)
+	maps.Copy(res.FieldManagers, managers)
+	res.Custom = &custom
 	return res
 }
 

@@ -311,11 +311,10 @@ func TestDial(t *testing.T) {
 		t.Errorf("the issuer was reached: %v, %d connections", err, asked.Load())
 	}
 	asked.Store(0)
-	w, err := NewWebhook(kubeconfigOf(t, server, "/review"), nil, 0, remote.Via{Dial: dial})
+	w, err := NewWebhook(kubeconfigOf(t, server, "/review"), nil, 0, remote.Via{Dial: dial, Retry: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.hook.Retry = 1
 	if _, _, err := w.Check(t.Context(), "token", nil); !errors.Is(err, refused) || asked.Load() == 0 {
 		t.Errorf("the webhook was reached: %v, %d connections", err, asked.Load())
 	}

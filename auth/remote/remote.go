@@ -7,6 +7,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -36,8 +37,8 @@ type Hook struct {
 	// answers caches responses by request.
 	answers *lru.Cache
 	now     func() time.Time
-	// Retry is the wait before the second try; each further wait is half as long again.
-	Retry time.Duration
+	// retry is the wait before the second try; each further wait is half as long again.
+	retry time.Duration
 }
 
 // AnswerError is an HTTP error response of the service.
@@ -59,6 +60,8 @@ type Via struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Observe wraps the transport to services of a kind, such as "authorization webhook"; nil: no wrapper.
 	Observe func(kind string, rt http.RoundTripper) http.RoundTripper
+	// Retry is the wait before the second try of a request; 0: half a second.
+	Retry time.Duration
 }
 
 // Client returns an HTTP client for the service in cfg, which is of a kind.
@@ -97,7 +100,7 @@ func New(kubeconfig, kind string, limit time.Duration, via Via) (*Hook, error) {
 		client:  client,
 		answers: lru.New(remembered),
 		now:     time.Now,
-		Retry:   firstRetry,
+		retry:   cmp.Or(via.Retry, firstRetry),
 	}, nil
 }
 
@@ -127,7 +130,7 @@ func (h *Hook) Ask(ctx context.Context, question, into any, keep func() time.Dur
 }
 
 func (h *Hook) post(ctx context.Context, body []byte) ([]byte, error) {
-	wait := h.Retry
+	wait := h.retry
 	for try := 1; ; try++ {
 		got, again, err := h.once(ctx, body)
 		if err == nil || !again || try == Tries {

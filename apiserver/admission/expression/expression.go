@@ -130,10 +130,11 @@ type Input struct {
 	Resource   schema.GroupVersionResource
 }
 
-// NewInput builds the input for r as resource and kind; obj and old are its objects in that version and may be nil.
+// NewInput builds the input for r as resource and kind; obj and old are its objects in that version, namespace is
+// namespaceObject; all may be nil.
 func NewInput(
 	r *admission.Request, resource schema.GroupVersionResource, gvk schema.GroupVersionKind, obj, old runtime.Object,
-	authz auth.Authorizer,
+	namespace *corev1.Namespace, authz auth.Authorizer,
 ) *Input {
 	options := r.Options
 	if r.Operation == admission.Connect {
@@ -150,7 +151,7 @@ func NewInput(
 	if old != nil {
 		attributes.VersionedOldObject.Set(Typed(old, gvk))
 	}
-	in := &Input{Attributes: attributes, Resource: resource}
+	in := &Input{Attributes: attributes, Resource: resource, Namespace: namespace}
 	if authz != nil {
 		in.Bindings.Authorizer = celAuthorizer{authz}
 	}

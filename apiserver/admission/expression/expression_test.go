@@ -44,7 +44,7 @@ func input() *Input {
 		Object:    obj,
 		User:      &auth.User{Name: "ann", Groups: []string{"readers"}, Extra: map[string][]string{"k": {"v"}}},
 	}
-	return NewInput(r, gvr, gvk, obj, nil, readers{})
+	return NewInput(r, gvr, gvk, obj, nil, nil, readers{})
 }
 
 // expensive costs more than conditions may.

@@ -34,11 +34,11 @@ const (
 
 // New reads the kubeconfig in c.
 func New(c Config, via remote.Via) (*Plugin, error) {
+	via.Retry = c.RetryBackoff
 	hook, err := remote.New(c.KubeConfigFile, "image policy webhook", 0, via)
 	if err != nil {
 		return nil, fmt.Errorf("image policy webhook: %w", err)
 	}
-	hook.Retry = c.RetryBackoff
 	return &Plugin{c, hook}, nil
 }
 

@@ -61,6 +61,19 @@ func New(
 	return c, nil
 }
 
+// NewAll compiles criteria that match everything when there are no rules.
+func NewAll(
+	rules, exclude []admissionv1.NamedRuleWithOperations, policy *admissionv1.MatchPolicyType,
+	namespace, object *metav1.LabelSelector,
+) (*Criteria, error) {
+	c, err := New(rules, exclude, policy, namespace, object)
+	if err != nil {
+		return nil, err
+	}
+	c.MatchAll = true
+	return c, nil
+}
+
 func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil

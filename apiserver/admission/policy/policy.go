@@ -25,6 +25,7 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	registrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -115,12 +116,8 @@ func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
 	if m == nil {
 		return nil, nil
 	}
-	c, err := matching.New(m.ResourceRules, m.ExcludeResourceRules, m.MatchPolicy, m.NamespaceSelector,
+	return matching.NewAll(m.ResourceRules, m.ExcludeResourceRules, m.MatchPolicy, m.NamespaceSelector,
 		m.ObjectSelector)
-	if c != nil {
-		c.MatchAll = true
-	}
-	return c, err
 }
 
 // policyStore stores policies and bindings, and publishes the policies that have bindings.
@@ -282,10 +279,11 @@ func input(
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert object version: %w", err)
 	}
-	in := expression.NewInput(req, t.Resource, t.Kind, obj, old, authz)
-	if req.Kind.Group == "" && req.Kind.Kind == "Namespace" {
-		return in, nil // a namespace is its own namespaceObject
+	var ns *corev1.Namespace
+	if req.Kind.Group != "" || req.Kind.Kind != "Namespace" { // a namespace is its own namespaceObject
+		if ns, err = req.NamespaceObject(ctx, reader); err != nil {
+			return nil, err
+		}
 	}
-	in.Namespace, err = req.NamespaceObject(ctx, reader)
-	return in, err
+	return expression.NewInput(req, t.Resource, t.Kind, obj, old, ns, authz), nil
 }

@@ -136,7 +136,7 @@ func (p *plugin) invoke(ctx context.Context, h *hook, req *admission.Request) (*
 	if c == nil {
 		return v, nil
 	}
-	in := expression.NewInput(req, target.Resource, target.Kind, v.obj, v.old, p.Authorizer)
+	in := expression.NewInput(req, target.Resource, target.Kind, v.obj, v.old, nil, p.Authorizer)
 	ok, err := c.Match(ctx, in)
 	if err != nil {
 		return nil, admission.Forbidden(req, "%w", err)
