@@ -34,7 +34,6 @@ import (
 	"keelson/client"
 	"keelson/controllers"
 	"keelson/controllers/certificates"
-	"keelson/dns"
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/lib/connlimit"
@@ -43,7 +42,6 @@ import (
 	"keelson/lib/run"
 	"keelson/network"
 	"keelson/pki"
-	"keelson/proxy"
 	"keelson/store"
 	"keelson/timeline"
 )
@@ -337,6 +335,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 			rootCA:      c.keys.ca.Bundle,
 		},
 		rejected: &c.rejected,
+		metrics:  made.metrics,
 		server:   &serverSite{assembled: made, c: c, store: st},
 		node: nodeSite{
 			nodeEnv: nodeEnv{
@@ -366,6 +365,8 @@ type assembled struct {
 	files  *configreload.Files
 	marks  *event.Recorder
 	tokens *authn.Tokens // issues and verifies the tokens of service accounts
+	// metrics are those of the node's roles, which the server shows
+	metrics nodeMetrics
 }
 
 // assemble builds the API server over st, in one line: each part is made once, of those before it. See
@@ -427,7 +428,9 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Audit = auditor
 	config.Tracing = tracing
 	config.Marks = marks
-	config.Collectors = append(append(config.Collectors, quotaMetrics(st)...), certificateMetric{c.certificates})
+	metrics := newNodeMetrics()
+	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), quotaMetrics(st),
+		[]prometheus.Collector{certificateMetric{c.certificates}})
 	config.Extra = map[string]http.Handler{
 		"/keelson/v1/":    tl.Handler(markSender(data.Reader)),
 		BackupPath:        serveBackup(st, c.log),
@@ -443,11 +446,12 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	// What changes the server while it runs.
 	c.keys.watchClientCA(c.cfg.API.Authentication.ClientCAFile, files, server)
 	return assembled{
-		server: server,
-		store:  served,
-		files:  files,
-		marks:  marks,
-		tokens: tokens,
+		server:  server,
+		store:   served,
+		files:   files,
+		marks:   marks,
+		tokens:  tokens,
+		metrics: metrics,
 	}, nil
 }
 
@@ -461,7 +465,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 		Checks:        policyChecks(),
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
-			schedulerCollectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
+			schedulerCollectors(), []prometheus.Collector{buildInfo()}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()},
 			c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),

@@ -86,6 +86,7 @@ func (s *site) dns() (run.Func, error) {
 		File:       s.cfg.DNS.Config,
 		ResolvConf: s.cfg.Node.ResolvConf,
 		Allowed:    allow,
+		Meter:      s.metrics.dns,
 		Marks:      s.marks,
 		Log:        s.logOf(eventlog.DNS),
 	})

@@ -63,6 +63,7 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 		Servers:  servers,
 		Reserved: s.reservedPorts(),
 		Options:  options,
+		Metrics:  s.metrics.proxy,
 		Marks:    s.marks,
 		Log:      s.logOf(eventlog.Proxy),
 	})

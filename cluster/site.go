@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"keelson/apiserver/configreload"
 	"keelson/auth"
 	"keelson/auth/authn"
@@ -18,6 +20,7 @@ import (
 	"keelson/client/servers"
 	"keelson/controllers"
 	"keelson/controllers/framework"
+	"keelson/dns/meter"
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/kubelet"
@@ -49,6 +52,19 @@ type site struct {
 	rejected *configreload.Rejected
 	server   *serverSite // nil if the API server runs in another process
 	node     nodeSite
+	metrics  nodeMetrics
+}
+
+// nodeMetrics are the metrics of a node's roles. In a process without an API server they are nil: nobody sees them.
+type nodeMetrics struct {
+	proxy *proxy.Metrics
+	dns   *meter.Meter
+}
+
+func newNodeMetrics() nodeMetrics { return nodeMetrics{proxy: proxy.NewMetrics(), dns: meter.New()} }
+
+func (m nodeMetrics) collectors() []prometheus.Collector {
+	return append(m.proxy.Collectors(), m.dns.Collectors()...)
 }
 
 // signers are the controllers' signing keys, and the CAs by which pods verify the API server. The first two may be nil.

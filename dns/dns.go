@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -59,8 +58,10 @@ type Config struct {
 	Pod func(netip.Addr) bool
 	// Listening is told of the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
-	Marks     *event.Recorder
-	Log       *slog.Logger
+	// Meter counts what the server does; nil: counts that nobody sees.
+	Meter *meter.Meter
+	Marks *event.Recorder
+	Log   *slog.Logger
 }
 
 // TTL of the cluster's records in seconds: how long a client may use an answer after a change.
@@ -102,19 +103,17 @@ func New(cfg Config) (*Server, error) {
 		events:  cfg.Client.Events("dns", cfg.NodeName, cfg.Log),
 	}
 	server.settings.Store(&settings.Settings{})
-	server.forward = forward.New(forward.Config{Log: cfg.Log, Looped: server.looped})
+	server.forward = forward.New(forward.Config{Log: cfg.Log, Looped: server.looped, Meter: cfg.Meter})
 	server.handler = serve.New(serve.Config{
 		Zone:     server.zone,
 		Forward:  server.forward,
 		Settings: server.settings.Load,
 		Allowed:  server.sources.allowed,
+		Meter:    cfg.Meter,
 		TTL:      TTL,
 	})
 	return server, nil
 }
-
-// Collectors are the metrics of the DNS servers in this process.
-func Collectors() []prometheus.Collector { return meter.Collectors() }
 
 // Run answers until ctx ends. It is ready when it answers: all of the cluster's names are known then.
 func (s *Server) Run(ctx context.Context, ready func()) error {

@@ -58,8 +58,10 @@ type Config struct {
 	Reserved map[services.HostPort]string
 	// Taken reports whether a process on this node listens on an address and port; nil: ask the kernel.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
-	Marks *event.Recorder
-	Log   *slog.Logger
+	// Metrics counts what the proxy does; nil: metrics that nobody sees.
+	Metrics *Metrics
+	Marks   *event.Recorder
+	Log     *slog.Logger
 }
 
 // Proxy serves the Services of one node.
@@ -92,6 +94,9 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics()
 	}
 	if cfg.Taken == nil {
 		cfg.Taken = listening
@@ -179,7 +184,7 @@ func (p *Proxy) loop(ctx context.Context, damaged <-chan struct{}, ready func())
 		err := p.sync(broken)
 		if err != nil {
 			p.live.failed()
-			failures.Inc()
+			p.cfg.Metrics.failures.Inc()
 			p.log.Error("write the rules of services", "err", err)
 			broken = true
 			p.pace.tried()
@@ -215,7 +220,7 @@ func (p *Proxy) sync(broken bool) error {
 	} else {
 		full, err = p.write(batch, broken)
 		p.health.set(p.state, p.node.NodePortCIDRs)
-		observe(batch, time.Since(begun), full)
+		p.cfg.Metrics.observe(batch, time.Since(begun), full)
 	}
 	if err == nil && batch.wrote(full, broken) {
 		p.log.Info("rules written", "services", len(batch.services), "table", full, "repaired", broken, "took",

@@ -35,7 +35,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Looped is told of a server whose questions come back here; nil: only the log is.
 	Looped func(server netip.AddrPort)
-	Log    *slog.Logger
+	// Meter counts the questions; nil: counts that nobody sees.
+	Meter *meter.Meter
+	Log   *slog.Logger
 }
 
 // Route says who knows the names of a domain.
@@ -96,6 +98,9 @@ func New(cfg Config) *Forwarder {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Meter == nil {
+		cfg.Meter = meter.New()
+	}
 	f := &Forwarder{cfg: cfg, flights: map[flightKey]*flight{}, clients: map[netip.Addr]int{}}
 	f.plan.Store(&plan{cache: newCache()})
 	return f
@@ -143,10 +148,10 @@ func (p *plan) servers(name string) []*server {
 func (f *Forwarder) Cached(q Question) *Reply {
 	r := f.plan.Load().cache.get(q, time.Now())
 	if r == nil {
-		meter.Miss()
+		f.cfg.Meter.Miss()
 		return nil
 	}
-	meter.Hit(r.Rcode())
+	f.cfg.Meter.Hit(r.Rcode())
 	return r
 }
 
@@ -224,7 +229,7 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, question Questi
 				break
 			}
 			msg, err := f.try(ctx, s, question)
-			meter.Forwarded(s.addr, err == nil)
+			f.cfg.Meter.Forwarded(s.addr, err == nil)
 			if err != nil {
 				if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 					s.shun.Store(time.Now().Add(shunned).UnixNano())

@@ -32,6 +32,8 @@ type Config struct {
 	Settings func() *settings.Settings
 	// Allowed tells whether an address is one of the cluster's. nil: all are.
 	Allowed func(netip.Addr) bool
+	// Meter counts the answers; nil: counts that nobody sees.
+	Meter *meter.Meter
 	// TTL of what the configuration says, in seconds.
 	TTL uint32
 	// Rate is how many requests a second one client has answered, after twice as many at once; 0: DefaultRate.
@@ -51,6 +53,9 @@ type Handler struct {
 func New(cfg Config) *Handler {
 	if cfg.Rate == 0 {
 		cfg.Rate = DefaultRate
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = meter.New()
 	}
 	return &Handler{cfg: cfg, limits: newLimits(float64(cfg.Rate))}
 }
@@ -84,13 +89,13 @@ func (h *Handler) Serve(packet []byte, from netip.Addr, tcp bool, reply func([]b
 	now := time.Now()
 	switch from = from.Unmap(); {
 	case h.cfg.Allowed != nil && !h.cfg.Allowed(from):
-		meter.Dropped("source")
+		h.cfg.Meter.Dropped("source")
 		return false
 	case !h.limits.allow(from, now):
-		meter.Dropped("rate")
+		h.cfg.Meter.Dropped("rate")
 		return false
 	case len(packet) < headerSize || packet[2]&0x80 != 0:
-		meter.Dropped("malformed")
+		h.cfg.Meter.Dropped("malformed")
 		return false
 	}
 	a := &ask{
@@ -237,7 +242,7 @@ func (a *ask) forward() {
 		return
 	}
 	if !a.h.cfg.Forward.Ask(a.from, question, a.relay) {
-		meter.Dropped("busy")
+		a.h.cfg.Meter.Dropped("busy")
 		a.refuse(dns.RcodeServerFailure)
 	}
 }
@@ -267,7 +272,7 @@ func (a *ask) chase(answer zone.Answer) {
 		return
 	}
 	if !a.h.cfg.Forward.Ask(a.from, q, join) {
-		meter.Dropped("busy")
+		a.h.cfg.Meter.Dropped("busy")
 		a.refuse(dns.RcodeServerFailure)
 	}
 }
@@ -324,7 +329,7 @@ func (a *ask) bare(packet []byte, rcode int) {
 	copy(b[:2], packet)
 	b[2] = 0x80 | packet[2]&0x79
 	b[3] = byte(rcode) // below 16
-	meter.Served(meter.Other, a.tcp, a.from.Is6(), 0, rcode, a.begin)
+	a.h.cfg.Meter.Served(meter.Other, a.tcp, a.from.Is6(), 0, rcode, a.begin)
 	a.reply(b[:])
 }
 
@@ -350,7 +355,7 @@ func (a *ask) send(msg *dns.Msg, zone string) {
 		a.bare([]byte{byte(a.m.Id >> 8), byte(a.m.Id), a.flags[0]}, dns.RcodeServerFailure)
 		return
 	}
-	meter.Served(zone, a.tcp, a.from.Is6(), a.q.Qtype, rcode, a.begin)
+	a.h.cfg.Meter.Served(zone, a.tcp, a.from.Is6(), a.q.Qtype, rcode, a.begin)
 	a.reply(b)
 }
 
@@ -376,7 +381,7 @@ func (a *ask) relay(reply *forward.Reply) {
 		}
 		binary.BigEndian.PutUint16(b[10:], binary.BigEndian.Uint16(b[10:])+1)
 	}
-	meter.Served(meter.Other, a.tcp, a.from.Is6(), a.q.Qtype, reply.Rcode(), a.begin)
+	a.h.cfg.Meter.Served(meter.Other, a.tcp, a.from.Is6(), a.q.Qtype, reply.Rcode(), a.begin)
 	a.reply(b)
 }
 
