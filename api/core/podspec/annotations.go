@@ -30,7 +30,7 @@ func (c *Checker) Annotations(a map[string]string) {
 		c.Out()
 	}
 	if v := a[corev1.TolerationsAnnotationKey]; v != "" {
-		c.tolerationsAnnotation(v)
+		checkTolerationsAnnotation(c.List, v)
 	}
 	if v, ok := a[corev1.PodDeletionCost]; ok {
 		// Of the forms that ParseInt takes, a plus sign and leading zeros are not allowed.
@@ -42,7 +42,7 @@ func (c *Checker) Annotations(a map[string]string) {
 	}
 	for k, v := range a {
 		if k == seccompPod || strings.HasPrefix(k, seccompContainer) {
-			c.seccompName(k, v)
+			checkSeccompName(c.List, k, v)
 		}
 		if name, ok := strings.CutPrefix(k, AppArmorPrefix); ok {
 			c.Key(k)
@@ -53,25 +53,25 @@ func (c *Checker) Annotations(a map[string]string) {
 	c.Sort(from)
 }
 
-func (c *Checker) tolerationsAnnotation(v string) {
+func checkTolerationsAnnotation(errs *check.List, v string) {
 	var list []corev1.Toleration
 	if err := json.Unmarshal([]byte(v), &list); err != nil {
-		c.Invalid("", corev1.TolerationsAnnotationKey, err.Error())
+		errs.Invalid("", corev1.TolerationsAnnotationKey, err.Error())
 		return
 	}
-	c.In(corev1.TolerationsAnnotationKey)
-	Tolerations(c.List, list)
-	c.Out()
+	errs.In(corev1.TolerationsAnnotationKey)
+	Tolerations(errs, list)
+	errs.Out()
 }
 
-func (c *Checker) seccompName(child, v string) {
+func checkSeccompName(errs *check.List, child, v string) {
 	switch {
 	case v == corev1.SeccompProfileRuntimeDefault, v == corev1.DeprecatedSeccompProfileDockerDefault,
 		v == corev1.SeccompProfileNameUnconfined:
 	case strings.HasPrefix(v, localhostProfile):
-		c.descending(child, strings.TrimPrefix(v, localhostProfile))
+		checkDescending(errs, child, strings.TrimPrefix(v, localhostProfile))
 	default:
-		c.Invalid(child, v, "must be a valid seccomp profile")
+		errs.Invalid(child, v, "must be a valid seccomp profile")
 	}
 }
 
@@ -94,21 +94,21 @@ func (c *Checker) ProfilesMatch(a map[string]string) {
 	sc := c.spec.SecurityContext
 	if sc != nil && sc.SeccompProfile != nil {
 		if v, ok := a[seccompPod]; ok {
-			c.seccompMatches(v, sc.SeccompProfile)
+			checkSeccompMatches(c.List, v, sc.SeccompProfile)
 		}
 	}
-	c.eachContainer(func(ctr *corev1.Container) {
+	eachContainerAt(c.List, c.spec, func(ctr *corev1.Container) {
 		if ctr.SecurityContext == nil || ctr.SecurityContext.SeccompProfile == nil {
 			return
 		}
 		if v, ok := a[seccompContainer+ctr.Name]; ok {
-			c.seccompMatches(v, ctr.SecurityContext.SeccompProfile)
+			checkSeccompMatches(c.List, v, ctr.SecurityContext.SeccompProfile)
 		}
 	})
 	if c.spec.OS != nil && c.spec.OS.Name == corev1.Windows {
 		return
 	}
-	c.eachContainer(func(ctr *corev1.Container) {
+	eachContainerAt(c.List, c.spec, func(ctr *corev1.Container) {
 		var p *corev1.AppArmorProfile
 		if sc != nil {
 			p = sc.AppArmorProfile
@@ -117,49 +117,49 @@ func (c *Checker) ProfilesMatch(a map[string]string) {
 			p = own.AppArmorProfile
 		}
 		if v, ok := a[AppArmorPrefix+ctr.Name]; ok && p != nil {
-			c.appArmorMatches(v, p)
+			checkAppArmorMatches(c.List, v, p)
 		}
 	})
 }
 
-func (c *Checker) seccompMatches(v string, seccompProfile *corev1.SeccompProfile) {
+func checkSeccompMatches(errs *check.List, v string, seccompProfile *corev1.SeccompProfile) {
 	const child, why = "securityContext.seccompProfile.", "seccomp type in annotation and field must match"
 	switch seccompProfile.Type {
 	case corev1.SeccompProfileTypeUnconfined:
 		if v != corev1.SeccompProfileNameUnconfined {
-			c.Forbidden(child+"type", why)
+			errs.Forbidden(child+"type", why)
 		}
 	case corev1.SeccompProfileTypeRuntimeDefault:
 		if v != corev1.SeccompProfileRuntimeDefault && v != corev1.DeprecatedSeccompProfileDockerDefault {
-			c.Forbidden(child+"type", why)
+			errs.Forbidden(child+"type", why)
 		}
 	case corev1.SeccompProfileTypeLocalhost:
 		name, ok := strings.CutPrefix(v, localhostProfile)
 		if !ok {
-			c.Forbidden(child+"type", why)
+			errs.Forbidden(child+"type", why)
 		} else if seccompProfile.LocalhostProfile == nil || name != *seccompProfile.LocalhostProfile {
-			c.Forbidden(child+"localhostProfile", "seccomp profile in annotation and field must match")
+			errs.Forbidden(child+"localhostProfile", "seccomp profile in annotation and field must match")
 		}
 	}
 }
 
-func (c *Checker) appArmorMatches(v string, profile *corev1.AppArmorProfile) {
+func checkAppArmorMatches(errs *check.List, v string, profile *corev1.AppArmorProfile) {
 	const child, why = "securityContext.appArmorProfile.", "apparmor type in annotation and field must match"
 	switch profile.Type {
 	case corev1.AppArmorProfileTypeUnconfined:
 		if v != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
-			c.Forbidden(child+"type", why)
+			errs.Forbidden(child+"type", why)
 		}
 	case corev1.AppArmorProfileTypeRuntimeDefault:
 		if v != corev1.DeprecatedAppArmorBetaProfileRuntimeDefault {
-			c.Forbidden(child+"type", why)
+			errs.Forbidden(child+"type", why)
 		}
 	case corev1.AppArmorProfileTypeLocalhost:
 		name, ok := strings.CutPrefix(v, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
 		if !ok {
-			c.Forbidden(child+"type", why)
+			errs.Forbidden(child+"type", why)
 		} else if profile.LocalhostProfile == nil || name != *profile.LocalhostProfile {
-			c.Forbidden(child+"localhostProfile", "apparmor profile in annotation and field must match")
+			errs.Forbidden(child+"localhostProfile", "apparmor profile in annotation and field must match")
 		}
 	}
 }
@@ -198,8 +198,8 @@ func appArmorProfile(annotation string) *corev1.AppArmorProfile {
 		return nil
 	}
 	profile := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
-	c := Checker{List: check.At(nil)}
-	if c.appArmor(profile); c.Len() > 0 {
+	errs := check.At(nil)
+	if checkAppArmor(errs, profile); errs.Len() > 0 {
 		return nil
 	}
 	return profile

@@ -16,20 +16,20 @@ import (
 	"keelson/api/internal/check"
 )
 
-// podCertificate checks a projected key and certificate (KEP-4317).
-func (c *Checker) podCertificate(projection *corev1.PodCertificateProjection) {
-	c.SignerName("signerName", projection.SignerName)
+// checkPodCertificate checks a projected key and certificate (KEP-4317).
+func checkPodCertificate(errs *check.List, projection *corev1.PodCertificateProjection) {
+	errs.SignerName("signerName", projection.SignerName)
 	if len(projection.UserAnnotations) > 0 {
 		for _, k := range slices.Sorted(maps.Keys(projection.UserAnnotations)) {
-			c.Add(validation.IsDomainPrefixedKey(c.Path("userAnnotations"), strings.ToLower(k))...)
+			errs.Add(validation.IsDomainPrefixedKey(errs.Path("userAnnotations"), strings.ToLower(k))...)
 		}
 		if apivalidation.ValidateAnnotationsSize(projection.UserAnnotations) != nil {
-			c.Add(field.TooLong(c.Path("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
+			errs.Add(field.TooLong(errs.Path("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
 		}
 	}
 	if types := []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}; !slices.Contains(
 		types, projection.KeyType) {
-		check.NotSupported(c.List, "keyType", projection.KeyType, types...)
+		check.NotSupported(errs, "keyType", projection.KeyType, types...)
 	}
 	if s := projection.MaxExpirationSeconds; s != nil {
 		const least, day = 3600, 24 * 3600
@@ -39,16 +39,18 @@ func (c *Checker) podCertificate(projection *corev1.PodCertificateProjection) {
 			most = day
 		}
 		if *s < least {
-			c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", least))
+			errs.Invalid("maxExpirationSeconds", *s,
+				fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", least))
 		}
 		if *s > most {
-			c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most))
+			errs.Invalid("maxExpirationSeconds", *s,
+				fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most))
 		}
 	}
 	if projection.CredentialBundlePath == "" && projection.KeyPath == "" && projection.CertificateChainPath == "" {
-		c.Required("", "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
+		errs.Required("", "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
 	}
-	c.localPath("credentialBundlePath", projection.CredentialBundlePath)
-	c.localPath("keyPath", projection.KeyPath)
-	c.localPath("certificateChainPath", projection.CertificateChainPath)
+	checkLocalPath(errs, "credentialBundlePath", projection.CredentialBundlePath)
+	checkLocalPath(errs, "keyPath", projection.KeyPath)
+	checkLocalPath(errs, "certificateChainPath", projection.CertificateChainPath)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/api/internal/check"
 )
 
 // TestPodCertificate holds the words of Kubernetes' refusals.
@@ -48,8 +50,8 @@ func TestPodCertificate(t *testing.T) {
 			"userAnnotations: Too long: may not be more than 262144 bytes",
 		},
 	} {
-		ch := ForPod(&corev1.Pod{})
-		ch.podCertificate(&corev1.PodCertificateProjection{
+		list := check.At(nil)
+		checkPodCertificate(list, &corev1.PodCertificateProjection{
 			SignerName:           c.signer,
 			KeyType:              "ED25519",
 			MaxExpirationSeconds: &c.seconds,
@@ -57,7 +59,7 @@ func TestPodCertificate(t *testing.T) {
 			UserAnnotations:      c.notes,
 		})
 		got := ""
-		if errs := ch.Errors(); len(errs) > 0 {
+		if errs := list.Errors(); len(errs) > 0 {
 			got = errs.ToAggregate().Error()
 		}
 		if got != c.want {

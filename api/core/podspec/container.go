@@ -14,7 +14,14 @@ import (
 	"keelson/api/internal/check"
 )
 
-func (c *Checker) containers() {
+// containers are those of one pod or template: ordinary, init and ephemeral.
+type containers struct {
+	*check.List
+	spec    *corev1.PodSpec
+	volumes *volumes
+}
+
+func (c *containers) ordinary() {
 	c.In("containers")
 	if len(c.spec.Containers) == 0 {
 		c.Required("", "")
@@ -27,21 +34,21 @@ func (c *Checker) containers() {
 		if !names.Add(ctr.Name) {
 			c.Duplicate("name", ctr.Name)
 		}
-		c.lifecycle(ctr.Lifecycle)
-		c.probes(ctr)
-		c.restartRules(ctr, false)
+		checkLifecycle(c.List, c.spec, ctr.Lifecycle)
+		checkProbes(c.List, c.spec, ctr)
+		checkRestartRules(c.List, ctr, false)
 		c.Out()
 	}
 	for i := range c.spec.Containers {
 		c.Index(i)
-		c.hostPorts(c.spec.Containers[i].Ports, &hostPorts)
+		checkHostPorts(c.List, c.spec.Containers[i].Ports, &hostPorts)
 		c.Out()
 	}
 	c.Out()
 }
 
 // initContainers: of these, sidecars (restartPolicy Always) may have what ordinary containers have.
-func (c *Checker) initContainers() {
+func (c *containers) init() {
 	if len(c.spec.InitContainers) == 0 {
 		return
 	}
@@ -54,7 +61,7 @@ func (c *Checker) initContainers() {
 		ctr := &c.spec.InitContainers[i]
 		c.Index(i)
 		c.container(ctr)
-		c.restartRules(ctr, true)
+		checkRestartRules(c.List, ctr, true)
 		if names.Has(ctr.Name) {
 			c.Duplicate("name", ctr.Name)
 		} else if ctr.Name != "" {
@@ -65,44 +72,44 @@ func (c *Checker) initContainers() {
 		// collision at index 0, whichever container has it.
 		var hostPorts check.Set
 		c.Index(0)
-		c.hostPorts(ctr.Ports, &hostPorts)
+		checkHostPorts(c.List, ctr.Ports, &hostPorts)
 		c.Out()
 		c.Index(i)
 		if IsSidecar(ctr) {
-			c.lifecycle(ctr.Lifecycle)
-			c.probes(ctr)
+			checkLifecycle(c.List, c.spec, ctr.Lifecycle)
+			checkProbes(c.List, c.spec, ctr)
 		} else {
-			c.initOnly(ctr)
+			checkInitOnly(c.List, ctr)
 		}
 		c.Out()
 	}
 	c.Out()
 }
 
-func (c *Checker) initOnly(ctr *corev1.Container) {
+func checkInitOnly(errs *check.List, ctr *corev1.Container) {
 	const why = "may not be set for init containers without restartPolicy=Always"
 	if ctr.Lifecycle != nil {
-		c.Forbidden("lifecycle", why)
+		errs.Forbidden("lifecycle", why)
 	}
 	if ctr.LivenessProbe != nil {
-		c.Forbidden("livenessProbe", why)
+		errs.Forbidden("livenessProbe", why)
 	}
 	if ctr.ReadinessProbe != nil {
-		c.Forbidden("readinessProbe", why)
+		errs.Forbidden("readinessProbe", why)
 	}
 	if ctr.StartupProbe != nil {
-		c.Forbidden("startupProbe", why)
+		errs.Forbidden("startupProbe", why)
 	}
-	c.In("resizePolicy")
+	errs.In("resizePolicy")
 	for i, p := range ctr.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {
-			c.Index(i)
-			c.Invalid("restartPolicy", p.RestartPolicy,
+			errs.Index(i)
+			errs.Invalid("restartPolicy", p.RestartPolicy,
 				"must not be set to 'RestartContainer' for non-sidecar initContainers")
-			c.Out()
+			errs.Out()
 		}
 	}
-	c.Out()
+	errs.Out()
 }
 
 // IsSidecar tells init containers that keep running beside the others.
@@ -110,7 +117,7 @@ func IsSidecar(ctr *corev1.Container) bool {
 	return ctr.RestartPolicy != nil && *ctr.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-func (c *Checker) ephemeralContainers() {
+func (c *containers) ephemeral() {
 	if len(c.spec.EphemeralContainers) == 0 {
 		return
 	}
@@ -127,14 +134,14 @@ func (c *Checker) ephemeralContainers() {
 		ctr := (*corev1.Container)(&ec.EphemeralContainerCommon)
 		c.Index(i)
 		c.container(ctr)
-		c.imageSpace(ctr.Image)
+		checkImageSpace(c.List, ctr.Image)
 		if !names.Add(ec.Name) {
 			c.Duplicate("name", ec.Name)
 		}
 		if ec.TargetContainerName != "" && !targets.Has(ec.TargetContainerName) {
 			c.NotFound("targetContainerName", ec.TargetContainerName)
 		}
-		c.ephemeralOnly(ctr)
+		checkEphemeralOnly(c.List, ctr)
 		c.Out()
 	}
 	c.Out()
@@ -147,31 +154,31 @@ var ephemeralFields = []string{
 	"TTY",
 }
 
-func (c *Checker) ephemeralOnly(ctr *corev1.Container) {
+func checkEphemeralOnly(errs *check.List, ctr *corev1.Container) {
 	const why = "cannot be set for an Ephemeral Container"
 	v := reflect.ValueOf(ctr).Elem()
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Name
 		if !slices.Contains(ephemeralFields, name) && !v.Field(i).IsZero() {
-			c.Forbidden(strings.ToLower(name[:1])+name[1:], why)
+			errs.Forbidden(strings.ToLower(name[:1])+name[1:], why)
 		}
 	}
-	c.In("volumeMounts")
+	errs.In("volumeMounts")
 	for i := range ctr.VolumeMounts {
-		c.Index(i)
+		errs.Index(i)
 		if ctr.VolumeMounts[i].SubPath != "" {
-			c.Forbidden("subPath", why)
+			errs.Forbidden("subPath", why)
 		}
 		if ctr.VolumeMounts[i].SubPathExpr != "" {
-			c.Forbidden("subPathExpr", why)
+			errs.Forbidden("subPathExpr", why)
 		}
-		c.Out()
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
 // container checks what all containers have.
-func (c *Checker) container(ctr *corev1.Container) {
+func (c *containers) container(ctr *corev1.Container) {
 	if ctr.Name == "" {
 		c.Required("name", "")
 	} else {
@@ -182,138 +189,138 @@ func (c *Checker) container(ctr *corev1.Container) {
 	}
 	check.OneOf(c.List, "terminationMessagePolicy", ctr.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
-	c.ports(ctr.Ports)
+	checkPorts(c.List, ctr.Ports)
 	c.env(ctr)
-	c.envFrom(ctr)
+	checkEnvFrom(c.List, ctr)
 	c.mounts(ctr)
 	c.devices(ctr)
-	c.pullPolicy("imagePullPolicy", ctr.ImagePullPolicy)
+	checkPullPolicy(c.List, "imagePullPolicy", ctr.ImagePullPolicy)
 	c.In("resources")
-	c.requirements(&ctr.Resources, (*Checker).containerResourceName)
+	checkRequirements(c.List, c.spec, &ctr.Resources, ContainerResourceName)
 	c.Out()
-	c.resizePolicy(ctr.ResizePolicy)
-	c.security(ctr.SecurityContext)
+	checkResizePolicy(c.List, c.spec, ctr.ResizePolicy)
+	checkSecurity(c.List, c.spec, ctr.SecurityContext)
 }
 
-func (c *Checker) imageSpace(image string) {
+func checkImageSpace(errs *check.List, image string) {
 	if strings.TrimSpace(image) != image {
-		c.Invalid("image", image, "must not have leading or trailing whitespace")
+		errs.Invalid("image", image, "must not have leading or trailing whitespace")
 	}
 }
 
-func (c *Checker) pullPolicy(child string, p corev1.PullPolicy) {
-	check.OneOf(c.List, child, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+func checkPullPolicy(errs *check.List, child string, p corev1.PullPolicy) {
+	check.OneOf(errs, child, p, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 }
 
 // protocols in the order in which they are printed.
 var protocols = []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}
 
-func (c *Checker) ports(ports []corev1.ContainerPort) {
+func checkPorts(errs *check.List, ports []corev1.ContainerPort) {
 	var names check.Set
-	c.In("ports")
+	errs.In("ports")
 	for i := range ports {
 		containerPort := &ports[i]
-		c.Index(i)
+		errs.Index(i)
 		if containerPort.Name != "" {
 			if msgs := check.PortName(containerPort.Name); len(msgs) > 0 {
 				for _, m := range msgs {
-					c.Invalid("name", containerPort.Name, m)
+					errs.Invalid("name", containerPort.Name, m)
 				}
 			} else if !names.Add(containerPort.Name) {
-				c.Duplicate("name", containerPort.Name)
+				errs.Duplicate("name", containerPort.Name)
 			}
 		}
 		if containerPort.ContainerPort == 0 {
-			c.Required("containerPort", "")
+			errs.Required("containerPort", "")
 		} else {
-			c.Port("containerPort", containerPort.ContainerPort)
+			errs.Port("containerPort", containerPort.ContainerPort)
 		}
 		if containerPort.HostPort != 0 {
-			c.Port("hostPort", containerPort.HostPort)
+			errs.Port("hostPort", containerPort.HostPort)
 		}
-		check.OneOf(c.List, "protocol", containerPort.Protocol, protocols...)
-		c.Out()
+		check.OneOf(errs, "protocol", containerPort.Protocol, protocols...)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-// hostPorts reports host ports that are in taken already.
-func (c *Checker) hostPorts(ports []corev1.ContainerPort, taken *check.Set) {
-	c.In("ports")
+// checkHostPorts reports host ports that are in taken already.
+func checkHostPorts(errs *check.List, ports []corev1.ContainerPort, taken *check.Set) {
+	errs.In("ports")
 	for i := range ports {
 		if ports[i].HostPort == 0 {
 			continue
 		}
 		key := string(ports[i].Protocol) + "/" + ports[i].HostIP + "/" + strconv.Itoa(int(ports[i].HostPort))
 		if !taken.Add(key) {
-			c.Index(i)
-			c.Duplicate("hostPort", key)
-			c.Out()
+			errs.Index(i)
+			errs.Duplicate("hostPort", key)
+			errs.Out()
 		}
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) resizePolicy(policies []corev1.ContainerResizePolicy) {
+func checkResizePolicy(errs *check.List, spec *corev1.PodSpec, policies []corev1.ContainerResizePolicy) {
 	if len(policies) == 0 {
 		return
 	}
 	var seen check.Set
-	c.In("resizePolicy")
+	errs.In("resizePolicy")
 	for i, p := range policies {
 		if !seen.Add(string(p.ResourceName)) {
-			c.Index(i)
-			c.Duplicate("", p.ResourceName)
-			c.Out()
+			errs.Index(i)
+			errs.Duplicate("", p.ResourceName)
+			errs.Out()
 		}
-		check.OneOf(c.List, "", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
-		check.OneOf(c.List, "", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
-		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
-			c.Invalid("", p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
+		check.OneOf(errs, "", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
+		check.OneOf(errs, "", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
+		if spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			errs.Invalid("", p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 		}
 	}
-	c.Out()
+	errs.Out()
 }
 
-// restartRules checks a container's own restart policy and rules (KEP-5307).
-func (c *Checker) restartRules(ctr *corev1.Container, init bool) {
+// checkRestartRules checks a container's own restart policy and rules (KEP-5307).
+func checkRestartRules(errs *check.List, ctr *corev1.Container, init bool) {
 	policy := ctr.RestartPolicy
 	rules := ctr.RestartPolicyRules
 	switch {
 	case policy != nil:
-		check.Pointer(c.List, "restartPolicy", policy,
+		check.Pointer(errs, "restartPolicy", policy,
 			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever,
 			corev1.ContainerRestartPolicyOnFailure)
 	case len(rules) > 0:
-		c.Required("restartPolicy", "must specify restartPolicy when restart rules are used")
+		errs.Required("restartPolicy", "must specify restartPolicy when restart rules are used")
 		if init {
 			return // its rules say nothing without
 		}
 	}
 	if len(rules) > 20 {
-		c.Add(field.TooMany(c.Path("restartPolicyRules"), len(rules), 20))
+		errs.Add(field.TooMany(errs.Path("restartPolicyRules"), len(rules), 20))
 	}
-	c.In("restartPolicyRules")
+	errs.In("restartPolicyRules")
 	for i := range rules {
-		c.Index(i)
-		check.Pointer(c.List, "action", &rules[i].Action,
+		errs.Index(i)
+		check.Pointer(errs, "action", &rules[i].Action,
 			corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
-		c.exitCodes(rules[i].ExitCodes)
-		c.Out()
+		checkExitCodes(errs, rules[i].ExitCodes)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) exitCodes(codes *corev1.ContainerRestartRuleOnExitCodes) {
+func checkExitCodes(errs *check.List, codes *corev1.ContainerRestartRuleOnExitCodes) {
 	if codes == nil {
-		c.Required("exitCodes", "must be specified")
+		errs.Required("exitCodes", "must be specified")
 		return
 	}
-	c.In("exitCodes")
-	check.Pointer(c.List, "operator", &codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn,
+	errs.In("exitCodes")
+	check.Pointer(errs, "operator", &codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn,
 		corev1.ContainerRestartRuleOnExitCodesOpNotIn)
 	if len(codes.Values) > 255 {
-		c.Add(field.TooMany(c.Path("values"), len(codes.Values), 255))
+		errs.Add(field.TooMany(errs.Path("values"), len(codes.Values), 255))
 	}
-	c.Out()
+	errs.Out()
 }

@@ -14,7 +14,7 @@ import (
 	"keelson/api/internal/check"
 )
 
-func (c *Checker) env(ctr *corev1.Container) {
+func (c *containers) env(ctr *corev1.Container) {
 	c.In("env")
 	for i := range ctr.Env {
 		e := &ctr.Env[i]
@@ -34,28 +34,28 @@ func (c *Checker) env(ctr *corev1.Container) {
 	c.Out()
 }
 
-func (c *Checker) envSource(envVar *corev1.EnvVar) {
+func (c *containers) envSource(envVar *corev1.EnvVar) {
 	from := envVar.ValueFrom
 	n := 0
 	if from.FieldRef != nil {
 		n++
 		c.In("fieldRef")
-		c.fieldRef(from.FieldRef, envFields)
+		checkFieldRef(c.List, from.FieldRef, envFields)
 		c.Out()
 	}
 	if from.ResourceFieldRef != nil {
 		n++
 		c.In("resourceFieldRef")
-		c.resourceRef(from.ResourceFieldRef, false)
+		checkResourceRef(c.List, from.ResourceFieldRef, false)
 		c.Out()
 	}
 	if r := from.ConfigMapKeyRef; r != nil {
 		n++
-		c.keyRef("configMapKeyRef", r.Name, r.Key)
+		checkKeyRef(c.List, "configMapKeyRef", r.Name, r.Key)
 	}
 	if r := from.SecretKeyRef; r != nil {
 		n++
-		c.keyRef("secretKeyRef", r.Name, r.Key)
+		checkKeyRef(c.List, "secretKeyRef", r.Name, r.Key)
 	}
 	if r := from.FileKeyRef; r != nil {
 		n++
@@ -74,24 +74,24 @@ func (c *Checker) envSource(envVar *corev1.EnvVar) {
 	}
 }
 
-func (c *Checker) keyRef(child, name, key string) {
-	c.In(child)
-	c.Name("name", name, apivalidation.NameIsDNSSubdomain)
+func checkKeyRef(errs *check.List, child, name, key string) {
+	errs.In(child)
+	errs.Name("name", name, apivalidation.NameIsDNSSubdomain)
 	if key == "" {
-		c.Required("key", "")
+		errs.Required("key", "")
 	} else {
-		c.ConfigKey("key", key)
+		errs.ConfigKey("key", key)
 	}
-	c.Out()
+	errs.Out()
 }
 
 // fileRef selects a key of an env file in an emptyDir of the pod (KEP-3721).
-func (c *Checker) fileRef(selector *corev1.FileKeySelector) {
+func (c *containers) fileRef(selector *corev1.FileKeySelector) {
 	switch selector.VolumeName {
 	case "":
 		c.Required("volumeName", "")
 	default:
-		if v := c.volume(selector.VolumeName); v == nil {
+		if v := c.volumes.find(selector.VolumeName); v == nil {
 			c.NotFound("volumeName", selector.VolumeName)
 		} else if v.EmptyDir == nil {
 			c.Invalid("volumeName", selector.VolumeName, "referenced volume must be of type emptyDir")
@@ -100,7 +100,7 @@ func (c *Checker) fileRef(selector *corev1.FileKeySelector) {
 	if selector.Path == "" {
 		c.Required("path", "")
 	} else {
-		c.localPath("path", selector.Path)
+		checkLocalPath(c.List, "path", selector.Path)
 	}
 	if selector.Key == "" {
 		c.Required("key", "")
@@ -114,42 +114,42 @@ func (c *Checker) fileRef(selector *corev1.FileKeySelector) {
 	}
 }
 
-func (c *Checker) envFrom(ctr *corev1.Container) {
-	c.In("envFrom")
+func checkEnvFrom(errs *check.List, ctr *corev1.Container) {
+	errs.In("envFrom")
 	for i := range ctr.EnvFrom {
 		from := &ctr.EnvFrom[i]
 		n := 0
-		c.Index(i)
+		errs.Index(i)
 		if from.Prefix != "" {
-			c.EnvName("prefix", from.Prefix)
+			errs.EnvName("prefix", from.Prefix)
 		}
 		if r := from.ConfigMapRef; r != nil {
 			n++
-			c.envFromName("configMapRef", r.Name)
+			checkEnvFromName(errs, "configMapRef", r.Name)
 		}
 		if r := from.SecretRef; r != nil {
 			n++
-			c.envFromName("secretRef", r.Name)
+			checkEnvFromName(errs, "secretRef", r.Name)
 		}
-		c.Out()
+		errs.Out()
 		switch { // reported at the list, as Kubernetes does
 		case n == 0:
-			c.Invalid("", "", "must specify one of: `configMapRef` or `secretRef`")
+			errs.Invalid("", "", "must specify one of: `configMapRef` or `secretRef`")
 		case n > 1:
-			c.Invalid("", "", "may not have more than one field specified at a time")
+			errs.Invalid("", "", "may not have more than one field specified at a time")
 		}
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) envFromName(child, name string) {
-	c.In(child)
+func checkEnvFromName(errs *check.List, child, name string) {
+	errs.In(child)
 	if name == "" {
-		c.Required("name", "")
+		errs.Required("name", "")
 	} else {
-		c.Prefix("name", name, apivalidation.NameIsDNSSubdomain)
+		errs.Prefix("name", name, apivalidation.NameIsDNSSubdomain)
 	}
-	c.Out()
+	errs.Out()
 }
 
 // The fields of a pod that its containers may see, sorted as they are printed.
@@ -174,16 +174,16 @@ var (
 	}
 )
 
-func (c *Checker) fieldRef(selector *corev1.ObjectFieldSelector, valid []string) {
+func checkFieldRef(errs *check.List, selector *corev1.ObjectFieldSelector, valid []string) {
 	switch {
 	case selector.APIVersion == "":
-		c.Required("apiVersion", "")
+		errs.Required("apiVersion", "")
 		return
 	case selector.FieldPath == "":
-		c.Required("fieldPath", "")
+		errs.Required("fieldPath", "")
 		return
 	case selector.APIVersion != "v1":
-		c.Invalid("fieldPath", selector.FieldPath,
+		errs.Invalid("fieldPath", selector.FieldPath,
 			fmt.Sprintf("error converting fieldPath: unsupported pod version: %s",
 				selector.APIVersion))
 		return
@@ -195,18 +195,18 @@ func (c *Checker) fieldRef(selector *corev1.ObjectFieldSelector, valid []string)
 	case "metadata.annotations", "metadata.labels":
 	default:
 		if subscripted || !slices.Contains(knownFields, path) {
-			c.Invalid("fieldPath", selector.FieldPath, "error converting fieldPath: field label not supported: "+
+			errs.Invalid("fieldPath", selector.FieldPath, "error converting fieldPath: field label not supported: "+
 				selector.FieldPath)
 			return
 		}
 	}
 	switch {
 	case subscripted && path == "metadata.annotations":
-		c.Qualified("", strings.ToLower(key))
+		errs.Qualified("", strings.ToLower(key))
 	case subscripted:
-		c.Qualified("", key)
+		errs.Qualified("", key)
 	case !slices.Contains(valid, path):
-		check.NotSupported(c.List, "fieldPath", path, valid...)
+		check.NotSupported(errs, "fieldPath", path, valid...)
 	}
 }
 
@@ -223,16 +223,16 @@ func splitSubscript(path string) (field, key string, ok bool) {
 	return field, key, true
 }
 
-func (c *Checker) resourceRef(selector *corev1.ResourceFieldSelector, inVolume bool) {
+func checkResourceRef(errs *check.List, selector *corev1.ResourceFieldSelector, inVolume bool) {
 	huge := strings.HasPrefix(selector.Resource, "limits.hugepages-") ||
 		strings.HasPrefix(selector.Resource, "requests.hugepages-")
 	switch {
 	case inVolume && selector.ContainerName == "":
-		c.Required("containerName", "")
+		errs.Required("containerName", "")
 	case selector.Resource == "":
-		c.Required("resource", "")
+		errs.Required("resource", "")
 	case !huge && !slices.Contains(resourceFields, selector.Resource):
-		check.NotSupported(c.List, "resource", selector.Resource, resourceFields...)
+		check.NotSupported(errs, "resource", selector.Resource, resourceFields...)
 	}
 	if selector.Divisor.IsZero() {
 		return
@@ -242,7 +242,7 @@ func (c *Checker) resourceRef(selector *corev1.ResourceFieldSelector, inVolume b
 	switch selector.Resource {
 	case "limits.cpu", "requests.cpu":
 		if divisor != "1m" && divisor != "1" {
-			c.Invalid("divisor", selector.Resource,
+			errs.Invalid("divisor", selector.Resource,
 				"only divisor's values 1m and 1 are supported with the cpu resource")
 		}
 		return
@@ -255,7 +255,7 @@ func (c *Checker) resourceRef(selector *corev1.ResourceFieldSelector, inVolume b
 		name = "hugepages"
 	}
 	if name != "" && !slices.Contains(byteDivisors, divisor) {
-		c.Invalid("divisor", selector.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+
+		errs.Invalid("divisor", selector.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+
 			" are supported with the "+name+" resource")
 	}
 }

@@ -15,134 +15,136 @@ import (
 	"keelson/api/internal/check"
 )
 
-// legacyVolume checks the volume sources that came before CSI, few of which still work. in is volumeSource's.
-func (c *Checker) legacyVolume(volume *corev1.Volume, in func(set bool, child string) bool) {
+// checkLegacyVolume checks the volume sources that came before CSI, few of which still work. in is volumeSource's.
+func checkLegacyVolume(errs *check.List, volume *corev1.Volume, in func(set bool, child string) bool) {
 	volumeSource := &volume.VolumeSource
 	for _, source := range []struct {
 		set   bool
 		child string
 		check func()
 	}{
-		{volumeSource.GitRepo != nil, "gitRepo", func() { c.gitRepo(volumeSource.GitRepo) }},
+		{volumeSource.GitRepo != nil, "gitRepo", func() { checkGitRepo(errs, volumeSource.GitRepo) }},
 		{
 			volumeSource.GCEPersistentDisk != nil, "persistentDisk", func() {
-				c.disk("pdName", volumeSource.GCEPersistentDisk.PDName, volumeSource.GCEPersistentDisk.Partition)
+				checkDisk(errs, "pdName", volumeSource.GCEPersistentDisk.PDName,
+					volumeSource.GCEPersistentDisk.Partition)
 			},
 		},
 		{
 			volumeSource.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() {
-				c.disk("volumeID", volumeSource.AWSElasticBlockStore.VolumeID,
+				checkDisk(errs, "volumeID", volumeSource.AWSElasticBlockStore.VolumeID,
 					volumeSource.AWSElasticBlockStore.Partition)
 			},
 		},
-		{volumeSource.NFS != nil, "nfs", func() { c.nfs(volumeSource.NFS) }},
-		{volumeSource.ISCSI != nil, "iscsi", func() { c.iscsi(volumeSource.ISCSI) }},
+		{volumeSource.NFS != nil, "nfs", func() { checkNFS(errs, volumeSource.NFS) }},
+		{volumeSource.ISCSI != nil, "iscsi", func() { checkISCSI(errs, volumeSource.ISCSI) }},
 		{
 			volumeSource.Glusterfs != nil, "glusterfs", func() {
-				c.requiredNames("endpoints", volumeSource.Glusterfs.EndpointsName, "path", volumeSource.Glusterfs.Path)
+				requiredNames(errs, "endpoints", volumeSource.Glusterfs.EndpointsName, "path",
+					volumeSource.Glusterfs.Path)
 			},
 		},
-		{volumeSource.Flocker != nil, "flocker", func() { c.flocker(volumeSource.Flocker) }},
+		{volumeSource.Flocker != nil, "flocker", func() { checkFlocker(errs, volumeSource.Flocker) }},
 		{volumeSource.RBD != nil, "rbd", func() {
-			c.monitors(volumeSource.RBD.CephMonitors)
-			c.requiredName("image", volumeSource.RBD.RBDImage)
+			checkMonitors(errs, volumeSource.RBD.CephMonitors)
+			requiredName(errs, "image", volumeSource.RBD.RBDImage)
 		}},
 		{volumeSource.Cinder != nil, "cinder", func() {
-			c.requiredName("volumeID", volumeSource.Cinder.VolumeID)
-			c.secretRef(volumeSource.Cinder.SecretRef)
+			requiredName(errs, "volumeID", volumeSource.Cinder.VolumeID)
+			checkSecretRef(errs, volumeSource.Cinder.SecretRef)
 		}},
-		{volumeSource.CephFS != nil, "cephfs", func() { c.monitors(volumeSource.CephFS.Monitors) }},
-		{volumeSource.Quobyte != nil, "quobyte", func() { c.quobyte(volumeSource.Quobyte) }},
-		{volumeSource.FC != nil, "fc", func() { c.fibre(volumeSource.FC) }},
-		{volumeSource.FlexVolume != nil, "flexVolume", func() { c.flex(volumeSource.FlexVolume) }},
+		{volumeSource.CephFS != nil, "cephfs", func() { checkMonitors(errs, volumeSource.CephFS.Monitors) }},
+		{volumeSource.Quobyte != nil, "quobyte", func() { checkQuobyte(errs, volumeSource.Quobyte) }},
+		{volumeSource.FC != nil, "fc", func() { checkFibre(errs, volumeSource.FC) }},
+		{volumeSource.FlexVolume != nil, "flexVolume", func() { checkFlex(errs, volumeSource.FlexVolume) }},
 		{
 			volumeSource.AzureFile != nil, "azureFile", func() {
-				c.requiredNames("secretName", volumeSource.AzureFile.SecretName, "shareName",
+				requiredNames(errs, "secretName", volumeSource.AzureFile.SecretName, "shareName",
 					volumeSource.AzureFile.ShareName)
 			},
 		},
 		{
 			volumeSource.VsphereVolume != nil, "vsphereVolume", func() {
-				c.requiredName("volumePath", volumeSource.VsphereVolume.VolumePath)
+				requiredName(errs, "volumePath", volumeSource.VsphereVolume.VolumePath)
 			},
 		},
 		{
 			volumeSource.PhotonPersistentDisk != nil, "photonPersistentDisk", func() {
-				c.requiredName("pdID", volumeSource.PhotonPersistentDisk.PdID)
+				requiredName(errs, "pdID", volumeSource.PhotonPersistentDisk.PdID)
 			},
 		},
 		{
 			volumeSource.PortworxVolume != nil, "portworxVolume", func() {
-				c.requiredName("volumeID", volumeSource.PortworxVolume.VolumeID)
+				requiredName(errs, "volumeID", volumeSource.PortworxVolume.VolumeID)
 			},
 		},
-		{volumeSource.AzureDisk != nil, "azureDisk", func() { c.azureDisk(volumeSource.AzureDisk) }},
-		{volumeSource.StorageOS != nil, "storageos", func() { c.storageOS(volumeSource.StorageOS) }},
+		{volumeSource.AzureDisk != nil, "azureDisk", func() { checkAzureDisk(errs, volumeSource.AzureDisk) }},
+		{volumeSource.StorageOS != nil, "storageos", func() { checkStorageOS(errs, volumeSource.StorageOS) }},
 		{volumeSource.ScaleIO != nil, "scaleIO", func() {
-			c.requiredNames("gateway", volumeSource.ScaleIO.Gateway, "system", volumeSource.ScaleIO.System,
+			requiredNames(errs, "gateway", volumeSource.ScaleIO.Gateway, "system", volumeSource.ScaleIO.System,
 				"volumeName",
 				volumeSource.ScaleIO.VolumeName)
 		}},
 	} {
 		if in(source.set, source.child) {
 			source.check()
-			c.Out()
+			errs.Out()
 		}
 	}
 	if volumeSource.ISCSI != nil && volumeSource.ISCSI.InitiatorName != nil &&
 		len(volume.Name)+1+len(volumeSource.ISCSI.TargetPortal) > 64 {
-		c.Invalid("name", volume.Name,
+		errs.Invalid("name", volume.Name,
 			"Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if "+
 				"iscsi.initiatorName is specified.")
 	}
 }
 
 // requiredNames wants a value for each child.
-func (c *Checker) requiredNames(childrenAndValues ...string) {
+func requiredNames(errs *check.List, childrenAndValues ...string) {
 	for i := 0; i+1 < len(childrenAndValues); i += 2 {
-		c.requiredName(childrenAndValues[i], childrenAndValues[i+1])
+		requiredName(errs, childrenAndValues[i], childrenAndValues[i+1])
 	}
 }
 
-func (c *Checker) gitRepo(s *corev1.GitRepoVolumeSource) {
-	c.requiredName("repository", s.Repository)
-	c.descending("directory", s.Directory)
+func checkGitRepo(errs *check.List, s *corev1.GitRepoVolumeSource) {
+	requiredName(errs, "repository", s.Repository)
+	checkDescending(errs, "directory", s.Directory)
 }
 
-func (c *Checker) disk(child, name string, partition int32) {
-	c.requiredName(child, name)
+func checkDisk(errs *check.List, child, name string, partition int32) {
+	requiredName(errs, child, name)
 	if partition < 0 || partition > 255 {
-		c.Invalid("partition", partition, validation.InclusiveRangeError(1, 255))
+		errs.Invalid("partition", partition, validation.InclusiveRangeError(1, 255))
 	}
 }
 
-func (c *Checker) nfs(s *corev1.NFSVolumeSource) {
-	c.requiredNames("server", s.Server, "path", s.Path)
+func checkNFS(errs *check.List, s *corev1.NFSVolumeSource) {
+	requiredNames(errs, "server", s.Server, "path", s.Path)
 	if !path.IsAbs(s.Path) {
-		c.Invalid("path", s.Path, "must be an absolute path")
+		errs.Invalid("path", s.Path, "must be an absolute path")
 	}
 }
 
-func (c *Checker) monitors(list []string) {
+func checkMonitors(errs *check.List, list []string) {
 	if len(list) == 0 {
-		c.Required("monitors", "")
+		errs.Required("monitors", "")
 	}
 }
 
-func (c *Checker) storageOS(s *corev1.StorageOSVolumeSource) {
-	c.requiredName("volumeName", s.VolumeName)
+func checkStorageOS(errs *check.List, s *corev1.StorageOSVolumeSource) {
+	requiredName(errs, "volumeName", s.VolumeName)
 	if s.VolumeName != "" {
-		c.Label("volumeName", s.VolumeName)
+		errs.Label("volumeName", s.VolumeName)
 	}
 	if s.VolumeNamespace != "" {
-		c.Label("volumeNamespace", s.VolumeNamespace)
+		errs.Label("volumeNamespace", s.VolumeNamespace)
 	}
-	c.secretRef(s.SecretRef)
+	checkSecretRef(errs, s.SecretRef)
 }
 
-func (c *Checker) secretRef(r *corev1.LocalObjectReference) {
+func checkSecretRef(errs *check.List, r *corev1.LocalObjectReference) {
 	if r != nil && r.Name == "" {
-		c.Required("secretRef.name", "")
+		errs.Required("secretRef.name", "")
 	}
 }
 
@@ -154,21 +156,21 @@ var (
 
 const noForm = "must be valid format starting with iqn, eui, or naa"
 
-func (c *Checker) iscsi(source *corev1.ISCSIVolumeSource) {
-	c.requiredName("targetPortal", source.TargetPortal)
+func checkISCSI(errs *check.List, source *corev1.ISCSIVolumeSource) {
+	requiredName(errs, "targetPortal", source.TargetPortal)
 	if source.IQN == "" {
-		c.Required("iqn", "")
+		errs.Required("iqn", "")
 	} else {
-		ISCSIName(c.List, "iqn", source.IQN, noForm)
+		ISCSIName(errs, "iqn", source.IQN, noForm)
 	}
 	if source.Lun < 0 || source.Lun > 255 {
-		c.Invalid("lun", source.Lun, validation.InclusiveRangeError(0, 255))
+		errs.Invalid("lun", source.Lun, validation.InclusiveRangeError(0, 255))
 	}
 	if (source.DiscoveryCHAPAuth || source.SessionCHAPAuth) && source.SecretRef == nil {
-		c.Required("secretRef", "")
+		errs.Required("secretRef", "")
 	}
 	if source.InitiatorName != nil {
-		ISCSIName(c.List, "initiatorname", *source.InitiatorName, noForm)
+		ISCSIName(errs, "initiatorname", *source.InitiatorName, noForm)
 	}
 }
 
@@ -191,73 +193,74 @@ func ISCSIName(errs *check.List, child, name, detail string) {
 	}
 }
 
-func (c *Checker) fibre(fcVolumeSource *corev1.FCVolumeSource) {
+func checkFibre(errs *check.List, fcVolumeSource *corev1.FCVolumeSource) {
 	if len(fcVolumeSource.TargetWWNs) < 1 && len(fcVolumeSource.WWIDs) < 1 {
-		c.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
+		errs.Required("targetWWNs", "must specify either targetWWNs or wwids, but not both")
 	}
 	if len(fcVolumeSource.TargetWWNs) == 0 {
 		return
 	}
 	if len(fcVolumeSource.WWIDs) != 0 {
-		c.Invalid("targetWWNs", fcVolumeSource.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously")
+		errs.Invalid("targetWWNs", fcVolumeSource.TargetWWNs,
+			"targetWWNs and wwids can not be specified simultaneously")
 	}
 	if fcVolumeSource.Lun == nil {
-		c.Required("lun", "lun is required if targetWWNs is specified")
+		errs.Required("lun", "lun is required if targetWWNs is specified")
 	} else if *fcVolumeSource.Lun < 0 || *fcVolumeSource.Lun > 255 {
-		c.Invalid("lun", *fcVolumeSource.Lun, validation.InclusiveRangeError(0, 255))
+		errs.Invalid("lun", *fcVolumeSource.Lun, validation.InclusiveRangeError(0, 255))
 	}
 }
 
-func (c *Checker) flocker(s *corev1.FlockerVolumeSource) {
+func checkFlocker(errs *check.List, s *corev1.FlockerVolumeSource) {
 	if s.DatasetName == "" && s.DatasetUUID == "" {
-		c.Required("", "one of datasetName and datasetUUID is required")
+		errs.Required("", "one of datasetName and datasetUUID is required")
 	}
 	if s.DatasetName != "" && s.DatasetUUID != "" {
-		c.Invalid("", "resource", "datasetName and datasetUUID can not be specified simultaneously")
+		errs.Invalid("", "resource", "datasetName and datasetUUID can not be specified simultaneously")
 	}
 	if strings.Contains(s.DatasetName, "/") {
-		c.Invalid("datasetName", s.DatasetName, "must not contain '/'")
+		errs.Invalid("datasetName", s.DatasetName, "must not contain '/'")
 	}
 }
 
-func (c *Checker) quobyte(source *corev1.QuobyteVolumeSource) {
+func checkQuobyte(errs *check.List, source *corev1.QuobyteVolumeSource) {
 	const pairs = "must be a host:port pair or multiple pairs separated by commas"
 	switch {
 	case source.Registry == "":
-		c.Required("registry", pairs)
+		errs.Required("registry", pairs)
 	case len(source.Tenant) >= 65:
-		c.Required("tenant", "must be a UUID and may not exceed a length of 64 characters")
+		errs.Required("tenant", "must be a UUID and may not exceed a length of 64 characters")
 	default:
 		for pair := range strings.SplitSeq(source.Registry, ",") {
 			if _, _, err := net.SplitHostPort(pair); err != nil {
-				c.Invalid("registry", source.Registry, pairs)
+				errs.Invalid("registry", source.Registry, pairs)
 			}
 		}
 	}
-	c.requiredName("volume", source.Volume)
+	requiredName(errs, "volume", source.Volume)
 }
 
-func (c *Checker) flex(s *corev1.FlexVolumeSource) {
-	c.requiredName("driver", s.Driver)
-	from := c.Len()
-	c.In("options")
+func checkFlex(errs *check.List, s *corev1.FlexVolumeSource) {
+	requiredName(errs, "driver", s.Driver)
+	from := errs.Len()
+	errs.In("options")
 	for k := range s.Options {
 		domain, _, _ := strings.Cut(k, "/")
 		domain = "." + strings.ToLower(domain)
 		if strings.HasSuffix(domain, ".kubernetes.io") || strings.HasSuffix(domain, ".k8s.io") {
-			c.Key(k)
-			c.Invalid("", k, "kubernetes.io and k8s.io namespaces are reserved")
-			c.Out()
+			errs.Key(k)
+			errs.Invalid("", k, "kubernetes.io and k8s.io namespaces are reserved")
+			errs.Out()
 		}
 	}
-	c.Out()
-	c.Sort(from)
+	errs.Out()
+	errs.Sort(from)
 }
 
-func (c *Checker) azureDisk(source *corev1.AzureDiskVolumeSource) {
-	c.requiredName("diskName", source.DiskName)
-	c.requiredName("diskURI", source.DataDiskURI)
-	check.Pointer(c.List, "cachingMode", source.CachingMode,
+func checkAzureDisk(errs *check.List, source *corev1.AzureDiskVolumeSource) {
+	requiredName(errs, "diskName", source.DiskName)
+	requiredName(errs, "diskURI", source.DataDiskURI)
+	check.Pointer(errs, "cachingMode", source.CachingMode,
 		corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
 	if source.Kind == nil {
 		return
@@ -266,15 +269,15 @@ func (c *Checker) azureDisk(source *corev1.AzureDiskVolumeSource) {
 		corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk,
 	}
 	if !slices.Contains(kinds, *source.Kind) {
-		check.NotSupported(c.List, "kind", *source.Kind, kinds...)
+		check.NotSupported(errs, "kind", *source.Kind, kinds...)
 	}
 	managed := *source.Kind == corev1.AzureManagedDisk
 	if managed && !strings.HasPrefix(source.DataDiskURI, "/subscriptions/") {
-		check.NotSupported(c.List, "diskURI", source.DataDiskURI,
+		check.NotSupported(errs, "diskURI", source.DataDiskURI,
 			"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}")
 	}
 	if !managed && !strings.HasPrefix(source.DataDiskURI, "https://") {
-		check.NotSupported(c.List, "diskURI", source.DataDiskURI,
+		check.NotSupported(errs, "diskURI", source.DataDiskURI,
 			"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd")
 	}
 }

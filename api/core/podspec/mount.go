@@ -12,22 +12,12 @@ import (
 	"keelson/api/internal/check"
 )
 
-// volume finds a well-formed volume of the pod by name.
-func (c *Checker) volume(name string) *corev1.Volume {
-	for i := range c.spec.Volumes {
-		if v := &c.spec.Volumes[i]; v.Name == name && name != "" && !c.badVolumes[i] {
-			return v
-		}
-	}
-	return nil
-}
-
-func (c *Checker) mounts(ctr *corev1.Container) {
+func (c *containers) mounts(ctr *corev1.Container) {
 	var paths check.Set
 	c.In("volumeMounts")
 	for i := range ctr.VolumeMounts {
 		volumeMount := &ctr.VolumeMounts[i]
-		volume := c.volume(volumeMount.Name)
+		volume := c.volumes.find(volumeMount.Name)
 		c.Index(i)
 		if volumeMount.Name == "" {
 			c.Required("name", "")
@@ -52,51 +42,51 @@ func (c *Checker) mounts(ctr *corev1.Container) {
 		if volumeMount.SubPathExpr != "" && volumeMount.SubPath != "" {
 			c.Invalid("subPathExpr", volumeMount.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
 		}
-		c.bindOptions(volumeMount, volume)
+		checkBindOptions(c.List, volumeMount, volume)
 		c.Out()
 		// These are reported at the list, without an index, as Kubernetes does.
-		c.descending("subPath", volumeMount.SubPath)
-		c.descending("subPathExpr", volumeMount.SubPathExpr)
-		c.propagation(volumeMount, ctr)
-		c.recursiveReadOnly(volumeMount)
+		checkDescending(c.List, "subPath", volumeMount.SubPath)
+		checkDescending(c.List, "subPathExpr", volumeMount.SubPathExpr)
+		checkPropagation(c.List, volumeMount, ctr)
+		checkRecursiveReadOnly(c.List, volumeMount)
 	}
 	c.Out()
 }
 
-func (c *Checker) bindOptions(m *corev1.VolumeMount, v *corev1.Volume) {
+func checkBindOptions(errs *check.List, m *corev1.VolumeMount, v *corev1.Volume) {
 	if len(m.BindMountOptions) == 0 {
 		return
 	}
 	if v != nil && v.Image != nil {
-		c.Forbidden("bindMountOptions", "not allowed in image volume sources")
+		errs.Forbidden("bindMountOptions", "not allowed in image volume sources")
 	}
 	valid := []string{"nodev", "noexec", "nosuid"}
 	var seen check.Set
-	c.In("bindMountOptions")
+	errs.In("bindMountOptions")
 	for i, o := range m.BindMountOptions {
-		c.Index(i)
+		errs.Index(i)
 		if !slices.Contains(valid, o) {
-			check.NotSupported(c.List, "", o, valid...)
+			check.NotSupported(errs, "", o, valid...)
 		}
 		if !seen.Add(o) {
-			c.Duplicate("", o)
+			errs.Duplicate("", o)
 		}
-		c.Out()
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) propagation(m *corev1.VolumeMount, ctr *corev1.Container) {
-	check.Pointer(c.List, "mountPropagation", m.MountPropagation,
+func checkPropagation(errs *check.List, m *corev1.VolumeMount, ctr *corev1.Container) {
+	check.Pointer(errs, "mountPropagation", m.MountPropagation,
 		corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 	sc := ctr.SecurityContext
 	privileged := sc != nil && sc.Privileged != nil && *sc.Privileged
 	if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
-		c.Forbidden("mountPropagation", "Bidirectional mount propagation is available only to privileged containers")
+		errs.Forbidden("mountPropagation", "Bidirectional mount propagation is available only to privileged containers")
 	}
 }
 
-func (c *Checker) recursiveReadOnly(volumeMount *corev1.VolumeMount) {
+func checkRecursiveReadOnly(errs *check.List, volumeMount *corev1.VolumeMount) {
 	if volumeMount.RecursiveReadOnly == nil {
 		return
 	}
@@ -104,23 +94,23 @@ func (c *Checker) recursiveReadOnly(volumeMount *corev1.VolumeMount) {
 	case corev1.RecursiveReadOnlyDisabled:
 	case corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible:
 		if !volumeMount.ReadOnly {
-			c.Forbidden("recursiveReadOnly", "may only be specified when readOnly is true")
+			errs.Forbidden("recursiveReadOnly", "may only be specified when readOnly is true")
 		}
 		if volumeMount.MountPropagation != nil && *volumeMount.MountPropagation != corev1.MountPropagationNone {
-			c.Forbidden("recursiveReadOnly", "may only be specified when mountPropagation is None or not specified")
+			errs.Forbidden("recursiveReadOnly", "may only be specified when mountPropagation is None or not specified")
 		}
 	default:
-		check.NotSupported(c.List, "recursiveReadOnly", *volumeMount.RecursiveReadOnly,
+		check.NotSupported(errs, "recursiveReadOnly", *volumeMount.RecursiveReadOnly,
 			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
 	}
 }
 
-func (c *Checker) devices(ctr *corev1.Container) {
+func (c *containers) devices(ctr *corev1.Container) {
 	var paths, names check.Set
 	c.In("volumeDevices")
 	for i := range ctr.VolumeDevices {
 		volumeDevice := &ctr.VolumeDevices[i]
-		v := c.volume(volumeDevice.Name)
+		v := c.volumes.find(volumeDevice.Name)
 		c.Index(i)
 		if volumeDevice.Name == "" {
 			c.Required("name", "")
@@ -166,32 +156,32 @@ func hasBackstep(p string) bool {
 	return slices.Contains(strings.Split(p, "/"), "..")
 }
 
-// noBacksteps wants a path without "..".
-func (c *Checker) noBacksteps(child, p string) {
+// NoBacksteps wants a path without "..".
+func NoBacksteps(errs *check.List, child, p string) {
 	if hasBackstep(p) {
-		c.Invalid(child, p, "must not contain '..'")
+		errs.Invalid(child, p, "must not contain '..'")
 	}
 }
 
-// descending wants a relative path without "..".
-func (c *Checker) descending(child, p string) {
+// checkDescending wants a relative path without "..".
+func checkDescending(errs *check.List, child, p string) {
 	if path.IsAbs(p) {
-		c.Invalid(child, p, "must be a relative path")
+		errs.Invalid(child, p, "must be a relative path")
 	}
-	c.noBacksteps(child, p)
+	NoBacksteps(errs, child, p)
 }
 
-// localPath is descending for the names of files that the kubelet writes beside its own, which start with "..".
-func (c *Checker) localPath(child, p string) {
-	c.descending(child, p)
+// checkLocalPath is descending for the names of files that the kubelet writes beside its own, which start with "..".
+func checkLocalPath(errs *check.List, child, p string) {
+	checkDescending(errs, child, p)
 	if strings.HasPrefix(p, "..") && !strings.HasPrefix(p, "../") {
-		c.Invalid(child, p, "must not start with '..'")
+		errs.Invalid(child, p, "must not start with '..'")
 	}
 }
 
-// mode wants permission bits.
-func (c *Checker) mode(child string, m *int32) {
+// checkMode wants permission bits.
+func checkMode(errs *check.List, child string, m *int32) {
 	if m != nil && (*m < 0 || *m > 0o777) {
-		c.Invalid(child, *m, "must be a number between 0 and 0777 (octal), both inclusive")
+		errs.Invalid(child, *m, "must be a number between 0 and 0777 (octal), both inclusive")
 	}
 }

@@ -20,16 +20,16 @@ const (
 	maxSearchLength = 2048
 )
 
-// dns checks dnsConfig; the limits are libc's.
-func (c *Checker) dns() {
-	podDNSConfig := c.spec.DNSConfig
-	if c.spec.DNSPolicy == corev1.DNSNone {
+// checkDNS checks dnsConfig; the limits are libc's.
+func checkDNS(errs *check.List, spec *corev1.PodSpec) {
+	podDNSConfig := spec.DNSConfig
+	if spec.DNSPolicy == corev1.DNSNone {
 		if podDNSConfig == nil {
-			c.Required("dnsConfig", fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", corev1.DNSNone))
+			errs.Required("dnsConfig", fmt.Sprintf("must provide `dnsConfig` when `dnsPolicy` is %s", corev1.DNSNone))
 			return
 		}
 		if len(podDNSConfig.Nameservers) == 0 {
-			c.Required("dnsConfig.nameservers",
+			errs.Required("dnsConfig.nameservers",
 				fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
 			return
 		}
@@ -37,109 +37,109 @@ func (c *Checker) dns() {
 	if podDNSConfig == nil {
 		return
 	}
-	c.In("dnsConfig")
+	errs.In("dnsConfig")
 	if len(podDNSConfig.Nameservers) > maxNameservers {
-		c.Invalid("nameservers", podDNSConfig.Nameservers, fmt.Sprintf("must not have more than %v nameservers",
+		errs.Invalid("nameservers", podDNSConfig.Nameservers, fmt.Sprintf("must not have more than %v nameservers",
 			maxNameservers))
 	}
-	c.In("nameservers")
+	errs.In("nameservers")
 	for i, ns := range podDNSConfig.Nameservers {
-		c.Index(i)
-		c.IP("", ns)
-		c.Out()
+		errs.Index(i)
+		errs.IP("", ns)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 	if len(podDNSConfig.Searches) > maxSearchPaths {
-		c.Invalid("searches", podDNSConfig.Searches, fmt.Sprintf("must not have more than %v search paths",
+		errs.Invalid("searches", podDNSConfig.Searches, fmt.Sprintf("must not have more than %v search paths",
 			maxSearchPaths))
 	}
 	if len(strings.Join(podDNSConfig.Searches, " ")) > maxSearchLength {
-		c.Invalid("searches", podDNSConfig.Searches,
+		errs.Invalid("searches", podDNSConfig.Searches,
 			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchLength))
 	}
-	c.In("searches")
+	errs.In("searches")
 	for i, s := range podDNSConfig.Searches {
 		if s == "." {
 			continue
 		}
-		c.Index(i)
+		errs.Index(i)
 		s = strings.TrimSuffix(s, ".")
 		for _, m := range validation.IsDNS1123SubdomainWithUnderscore(s) {
-			c.Invalid("", s, m)
+			errs.Invalid("", s, m)
 		}
-		c.Out()
+		errs.Out()
 	}
-	c.Out()
-	c.In("options")
+	errs.Out()
+	errs.In("options")
 	for i := range podDNSConfig.Options {
 		if podDNSConfig.Options[i].Name == "" {
-			c.Index(i)
-			c.Required("", "must not be empty")
-			c.Out()
+			errs.Index(i)
+			errs.Required("", "must not be empty")
+			errs.Out()
 		}
 	}
-	c.Out()
-	c.Out()
+	errs.Out()
+	errs.Out()
 }
 
-// stopSignal needs to know the operating system it is for (KEP-4960).
-func (c *Checker) stopSignal(signal *corev1.Signal) {
+// checkStopSignal needs to know the operating system it is for (KEP-4960).
+func checkStopSignal(errs *check.List, spec *corev1.PodSpec, signal *corev1.Signal) {
 	if signal == nil {
 		return
 	}
-	switch os := c.spec.OS; {
+	switch os := spec.OS; {
 	case os == nil:
-		c.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
+		errs.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
 	case os.Name == corev1.Windows:
 		if *signal != corev1.SIGTERM && *signal != corev1.SIGKILL {
-			check.NotSupported(c.List, "stopSignal", *signal, corev1.SIGKILL, corev1.SIGTERM)
+			check.NotSupported(errs, "stopSignal", *signal, corev1.SIGKILL, corev1.SIGTERM)
 		}
 	case !slices.Contains(linuxSignals, *signal):
-		check.NotSupported(c.List, "stopSignal", *signal, linuxSignals...)
+		check.NotSupported(errs, "stopSignal", *signal, linuxSignals...)
 	}
 }
 
-// os holds the pod to what its operating system has.
-func (c *Checker) os() {
-	if c.spec.OS == nil {
+// checkOS holds the pod to what its operating system has.
+func checkOS(errs *check.List, spec *corev1.PodSpec) {
+	if spec.OS == nil {
 		return
 	}
-	switch c.spec.OS.Name {
+	switch spec.OS.Name {
 	case corev1.Linux:
-		c.linux()
+		checkLinux(errs, spec)
 	case corev1.Windows:
-		c.windows()
+		checkWindows(errs, spec)
 	case "":
-		c.Required("os.name", "")
+		errs.Required("os.name", "")
 	default:
-		check.NotSupported(c.List, "os", c.spec.OS.Name, corev1.Linux, corev1.Windows)
+		check.NotSupported(errs, "os", spec.OS.Name, corev1.Linux, corev1.Windows)
 	}
 }
 
-func (c *Checker) linux() {
+func checkLinux(errs *check.List, spec *corev1.PodSpec) {
 	const why = "windows options cannot be set for a linux pod"
-	if sc := c.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
-		c.Forbidden("securityContext.windowsOptions", why)
+	if sc := spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
+		errs.Forbidden("securityContext.windowsOptions", why)
 	}
-	c.eachContainer(func(ctr *corev1.Container) {
+	eachContainerAt(errs, spec, func(ctr *corev1.Container) {
 		if sc := ctr.SecurityContext; sc != nil && sc.WindowsOptions != nil {
-			c.Forbidden("securityContext.windowsOptions", why)
+			errs.Forbidden("securityContext.windowsOptions", why)
 		}
 	})
 }
 
-// eachContainer stands the list at each container in turn, in the order Kubernetes visits them.
-func (c *Checker) eachContainer(visit func(*corev1.Container)) {
+// eachContainerAt stands the list at each container in turn, in the order Kubernetes visits them.
+func eachContainerAt(errs *check.List, spec *corev1.PodSpec, visit func(*corev1.Container)) {
 	walk := func(child string, n int, at func(int) *corev1.Container) {
-		c.In(child)
+		errs.In(child)
 		for i := range n {
-			c.Index(i)
+			errs.Index(i)
 			visit(at(i))
-			c.Out()
+			errs.Out()
 		}
-		c.Out()
+		errs.Out()
 	}
-	s := c.spec
+	s := spec
 	walk("initContainers", len(s.InitContainers), func(i int) *corev1.Container { return &s.InitContainers[i] })
 	walk("containers", len(s.Containers), func(i int) *corev1.Container { return &s.Containers[i] })
 	walk("ephemeralContainers", len(s.EphemeralContainers), func(i int) *corev1.Container {
@@ -147,11 +147,10 @@ func (c *Checker) eachContainer(visit func(*corev1.Container)) {
 	})
 }
 
-func (c *Checker) windows() {
-	spec := c.spec
+func checkWindows(errs *check.List, spec *corev1.PodSpec) {
 	not := func(child string, set bool) {
 		if set {
-			c.Forbidden(child, "cannot be set for a windows pod")
+			errs.Forbidden(child, "cannot be set for a windows pod")
 		}
 	}
 	if sc := spec.SecurityContext; sc != nil {
@@ -175,7 +174,7 @@ func (c *Checker) windows() {
 		not("securityContext.supplementalGroupsPolicy", sc.SupplementalGroupsPolicy != nil)
 		not("securityContext.seLinuxChangePolicy", sc.SELinuxChangePolicy != nil)
 	}
-	c.eachContainer(func(ctr *corev1.Container) {
+	eachContainerAt(errs, spec, func(ctr *corev1.Container) {
 		sc := ctr.SecurityContext
 		if sc == nil {
 			return
@@ -193,24 +192,24 @@ func (c *Checker) windows() {
 	})
 }
 
-// hostProcess wants Windows host processes to be all of the pod's containers, on the host's network.
-func (c *Checker) hostProcess() {
+// checkHostProcess wants Windows host processes to be all of the pod's containers, on the host's network.
+func checkHostProcess(errs *check.List, spec *corev1.PodSpec) {
 	var pod *bool
-	if sc := c.spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
+	if sc := spec.SecurityContext; sc != nil && sc.WindowsOptions != nil {
 		pod = sc.WindowsOptions.HostProcess
 	}
 	all := 0
 	host := 0
-	if pod == nil && !c.anyWindowsOptions() {
+	if pod == nil && !checkAnyWindowsOptions(errs, spec) {
 		return
 	}
-	c.eachContainer(func(ctr *corev1.Container) {
+	eachContainerAt(errs, spec, func(ctr *corev1.Container) {
 		all++
 		own := pod
 		if sc := ctr.SecurityContext; sc != nil && sc.WindowsOptions != nil && sc.WindowsOptions.HostProcess != nil {
 			own = sc.WindowsOptions.HostProcess
 			if pod != nil && *pod != *own {
-				c.Invalid("securityContext.windowsOptions.hostProcess", *own,
+				errs.Invalid("securityContext.windowsOptions.hostProcess", *own,
 					fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *pod))
 			}
 		}
@@ -222,16 +221,16 @@ func (c *Checker) hostProcess() {
 		return
 	}
 	if host != all {
-		c.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess "+
+		errs.Invalid("", "", "If pod contains any hostProcess containers then all containers must be HostProcess "+
 			"containers")
 	}
-	if !c.spec.HostNetwork {
-		c.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
+	if !spec.HostNetwork {
+		errs.Invalid("hostNetwork", false, "hostNetwork must be true if pod contains any hostProcess containers")
 	}
 }
 
-func (c *Checker) anyWindowsOptions() (found bool) {
-	EachContainer(c.spec, func(ctr *corev1.Container) {
+func checkAnyWindowsOptions(errs *check.List, spec *corev1.PodSpec) (found bool) {
+	EachContainer(spec, func(ctr *corev1.Container) {
 		found = found || ctr.SecurityContext != nil && ctr.SecurityContext.WindowsOptions != nil
 	})
 	return found
@@ -247,28 +246,28 @@ var (
 	dotsAndSpaces = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func (c *Checker) windowsOptions(options *corev1.WindowsSecurityContextOptions) {
+func checkWindowsOptions(errs *check.List, options *corev1.WindowsSecurityContextOptions) {
 	if options == nil {
 		return
 	}
-	c.In("windowsOptions")
+	errs.In("windowsOptions")
 	if options.GMSACredentialSpecName != nil {
-		c.Subdomain("gmsaCredentialSpecName", *options.GMSACredentialSpecName)
+		errs.Subdomain("gmsaCredentialSpecName", *options.GMSACredentialSpecName)
 	}
 	if s := options.GMSACredentialSpec; s != nil {
 		switch {
 		case *s == "":
-			c.Invalid("gmsaCredentialSpec", *s, "gmsaCredentialSpec cannot be an empty string")
+			errs.Invalid("gmsaCredentialSpec", *s, "gmsaCredentialSpec cannot be an empty string")
 		case len(*s) > 64*1024:
-			c.Invalid("gmsaCredentialSpec", *s, "gmsaCredentialSpec size must be under 64 KiB")
+			errs.Invalid("gmsaCredentialSpec", *s, "gmsaCredentialSpec size must be under 64 KiB")
 		}
 	}
 	if options.RunAsUserName != nil {
 		for _, m := range windowsUser(*options.RunAsUserName) {
-			c.Invalid("runAsUserName", *options.RunAsUserName, m)
+			errs.Invalid("runAsUserName", *options.RunAsUserName, m)
 		}
 	}
-	c.Out()
+	errs.Out()
 }
 
 // windowsUser says what is wrong with [DOMAIN\]USER.

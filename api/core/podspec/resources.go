@@ -17,55 +17,55 @@ import (
 	"keelson/api/resources"
 )
 
-// requirements checks limits, requests and claims; name checks a resource's name.
-func (c *Checker) requirements(r *corev1.ResourceRequirements, name func(*Checker, corev1.ResourceName) bool) {
+// checkRequirements checks limits, requests and claims; name checks a resource's name.
+func checkRequirements(errs *check.List, spec *corev1.PodSpec, r *corev1.ResourceRequirements, name func(*check.List, corev1.ResourceName) bool) {
 	computed := false
 	huge := false
 	note := func(n corev1.ResourceName) {
 		computed = computed || n == corev1.ResourceCPU || n == corev1.ResourceMemory
 		huge = huge || resources.IsHugePages(n)
 	}
-	c.In("limits")
-	from := c.Len()
+	errs.In("limits")
+	from := errs.Len()
 	for n, q := range r.Limits {
 		note(n)
-		c.quantity(n, q, name)
+		checkQuantity(errs, n, q, name)
 	}
-	c.Sort(from)
-	c.Out()
-	c.In("requests")
-	from = c.Len()
+	errs.Sort(from)
+	errs.Out()
+	errs.In("requests")
+	from = errs.Len()
 	for n, q := range r.Requests {
 		note(n)
-		c.quantity(n, q, name)
+		checkQuantity(errs, n, q, name)
 	}
-	c.Sort(from)
-	c.Out()
-	c.withinLimits(r)
+	errs.Sort(from)
+	errs.Out()
+	checkWithinLimits(errs, r)
 	if huge && !computed {
-		c.Forbidden("", "HugePages require cpu or memory")
+		errs.Forbidden("", "HugePages require cpu or memory")
 	}
 	if len(r.Claims) > 0 {
-		c.claims(r.Claims)
+		checkClaims(errs, spec, r.Claims)
 	}
 }
 
 // ValidateLimits checks a list of resources as the limits of a container at path.
 func ValidateLimits(list corev1.ResourceList, path *field.Path) field.ErrorList {
-	c := &Checker{List: check.At(path)}
-	c.requirements(&corev1.ResourceRequirements{Limits: list}, (*Checker).containerResourceName)
-	return c.Errors()
+	errs := check.At(path)
+	checkRequirements(errs, &corev1.PodSpec{}, &corev1.ResourceRequirements{Limits: list}, ContainerResourceName)
+	return errs.Errors()
 }
 
-// quantity checks one entry of a resource list; the list stands at the resource list.
-func (c *Checker) quantity(n corev1.ResourceName, q resource.Quantity, name func(*Checker, corev1.ResourceName) bool) {
-	c.Key(string(n))
-	name(c, n)
-	Quantity(c.List, n, q)
+// checkQuantity checks one entry of a resource list; the list stands at the resource list.
+func checkQuantity(errs *check.List, n corev1.ResourceName, q resource.Quantity, name func(*check.List, corev1.ResourceName) bool) {
+	errs.Key(string(n))
+	name(errs, n)
+	Quantity(errs, n, q)
 	if resources.IsHugePages(n) && !pageMultiple(n, q) {
-		c.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), n))
+		errs.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), n))
 	}
-	c.Out()
+	errs.Out()
 }
 
 // Quantity checks the value of a resource at the current field.
@@ -88,27 +88,22 @@ func pageMultiple(n corev1.ResourceName, q resource.Quantity) bool {
 	return pages > 0 && q.Value()%pages == 0
 }
 
-// withinLimits wants each request at most its limit, and equal to it where the resource cannot be shared out twice.
-func (c *Checker) withinLimits(r *corev1.ResourceRequirements) {
-	from := c.Len()
+// checkWithinLimits wants each request at most its limit, and equal to it where the resource cannot be overcommitted.
+func checkWithinLimits(errs *check.List, r *corev1.ResourceRequirements) {
+	from := errs.Len()
 	for n, q := range r.Requests {
 		limit, limited := r.Limits[n]
 		switch {
 		case limited && q.Cmp(limit) != 0 && !resources.MayOvercommit(n):
-			c.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", n, limit.String()))
+			errs.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", n, limit.String()))
 		case limited && q.Cmp(limit) > 0:
-			c.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", n,
+			errs.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", n,
 				limit.String()))
 		case !limited && !resources.MayOvercommit(n):
-			c.Required("limits", "Limit must be set for non overcommitable resources")
+			errs.Required("limits", "Limit must be set for non overcommitable resources")
 		}
 	}
-	c.SortByDetail(from)
-}
-
-// containerResourceName is ContainerResourceName.
-func (c *Checker) containerResourceName(n corev1.ResourceName) bool {
-	return ContainerResourceName(c.List, n)
+	errs.SortByDetail(from)
 }
 
 // ContainerResourceName wants a standard resource of containers or an extended one; true when it is.
@@ -130,15 +125,15 @@ func ContainerResourceName(errs *check.List, resourceName corev1.ResourceName) b
 	return errs.Len() == before
 }
 
-// podResourceName wants a resource that can be given to the pod as a whole.
-func (c *Checker) podResourceName(n corev1.ResourceName) bool {
-	before := c.Len()
-	ResourceName(c.List, n)
-	if c.Len() == before && !helper.IsSupportedPodLevelResource(n) {
-		check.NotSupported(c.List, "", n, corev1.ResourceCPU, corev1.ResourceName(corev1.ResourceHugePagesPrefix),
+// checkPodResourceName wants a resource that can be given to the pod as a whole.
+func checkPodResourceName(errs *check.List, n corev1.ResourceName) bool {
+	before := errs.Len()
+	ResourceName(errs, n)
+	if errs.Len() == before && !helper.IsSupportedPodLevelResource(n) {
+		check.NotSupported(errs, "", n, corev1.ResourceCPU, corev1.ResourceName(corev1.ResourceHugePagesPrefix),
 			corev1.ResourceMemory)
 	}
-	return c.Len() == before
+	return errs.Len() == before
 }
 
 // ResourceName wants a standard name or a fully qualified one.
@@ -150,53 +145,53 @@ func ResourceName(l *check.List, n corev1.ResourceName) {
 	}
 }
 
-// claims wants references to the pod's resource claims, of which none covers another.
-func (c *Checker) claims(claims []corev1.ResourceClaim) {
+// checkClaims wants references to the pod's resource claims, of which none covers another.
+func checkClaims(errs *check.List, spec *corev1.PodSpec, claims []corev1.ResourceClaim) {
 	seen := map[string]bool{}
-	c.In("claims")
+	errs.In("claims")
 	for i := range claims {
 		claim := &claims[i]
-		c.Index(i)
+		errs.Index(i)
 		if claim.Name == "" {
-			c.Required("", "")
-			c.Out()
+			errs.Required("", "")
+			errs.Out()
 			continue
 		}
 		key := claim.Name
 		if seen[key] {
-			c.Duplicate("", key)
+			errs.Duplicate("", key)
 		} else {
 			if claim.Request != "" {
-				c.Label("request", claim.Request)
+				errs.Label("request", claim.Request)
 				key += "/" + claim.Request
 			}
 			if seen[key] {
-				c.Duplicate("", key)
+				errs.Duplicate("", key)
 			} else if claim.Request == "" {
 				for other := range seen {
 					if strings.HasPrefix(other, claim.Name+"/") {
-						c.Duplicate("", claim.Name)
+						errs.Duplicate("", claim.Name)
 					}
 				}
 			}
 			seen[key] = true
 		}
-		c.claimExists(claim.Name)
-		c.Out()
+		checkClaimExists(errs, spec, claim.Name)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) claimExists(name string) {
+func checkClaimExists(errs *check.List, spec *corev1.PodSpec, name string) {
 	var names []string
-	for i := range c.spec.ResourceClaims {
-		if n := c.spec.ResourceClaims[i].Name; n == name {
+	for i := range spec.ResourceClaims {
+		if n := spec.ResourceClaims[i].Name; n == name {
 			return
 		} else if n != "" {
 			names = append(names, n)
 		}
 	}
-	err := field.NotFound(c.Path(""), name)
+	err := field.NotFound(errs.Path(""), name)
 	err.Detail = "must be one of the names in pod.spec.resourceClaims"
 	if len(names) == 0 {
 		err.Detail += " which is empty"
@@ -204,41 +199,41 @@ func (c *Checker) claimExists(name string) {
 		slices.Sort(names)
 		err.Detail += ": " + strings.Join(slices.Compact(names), ", ")
 	}
-	c.Add(err)
+	errs.Add(err)
 }
 
-// podResources checks resources of the pod as a whole (KEP-2837): they must cover what the containers ask for.
-func (c *Checker) podResources() {
-	requirements := c.spec.Resources
+// checkPodResources checks resources of the pod as a whole (KEP-2837): they must cover what the containers ask for.
+func checkPodResources(errs *check.List, spec *corev1.PodSpec) {
+	requirements := spec.Resources
 	if requirements == nil {
 		return
 	}
-	c.In("resources")
+	errs.In("resources")
 	if requirements.Claims != nil {
-		c.Forbidden("claims", "claims may not be set for Resources at pod-level")
+		errs.Forbidden("claims", "claims may not be set for Resources at pod-level")
 	}
-	c.requirements(requirements, (*Checker).podResourceName)
-	pod := corev1.Pod{Spec: *c.spec}
-	from := c.Len()
+	checkRequirements(errs, spec, requirements, checkPodResourceName)
+	pod := corev1.Pod{Spec: *spec}
+	from := errs.Len()
 	for n, sum := range helper.AggregateContainerRequests(&pod, helper.PodResourcesOptions{}) {
 		if !helper.IsSupportedPodLevelResource(n) {
 			continue
 		}
 		if q := requirements.Requests[n]; sum.Cmp(q) > 0 {
-			c.Add(field.Invalid(c.Path("requests").Key(string(n)), q.String(),
+			errs.Add(field.Invalid(errs.Path("requests").Key(string(n)), q.String(),
 				"must be greater than or equal to aggregate container requests of "+sum.String()))
 		}
 	}
-	c.Sort(from)
-	from = c.Len()
-	for i := range c.spec.Containers {
-		for n, q := range c.spec.Containers[i].Resources.Limits {
+	errs.Sort(from)
+	from = errs.Len()
+	for i := range spec.Containers {
+		for n, q := range spec.Containers[i].Resources.Limits {
 			if limit, ok := requirements.Limits[n]; ok && q.Cmp(limit) > 0 {
-				c.Add(field.Invalid(c.Path("containers").Index(i).Key(string(n)).Child("limits"), q.String(),
+				errs.Add(field.Invalid(errs.Path("containers").Index(i).Key(string(n)).Child("limits"), q.String(),
 					"must be less than or equal to pod limits of "+limit.String()))
 			}
 		}
 	}
-	c.Sort(from)
-	c.Out()
+	errs.Sort(from)
+	errs.Out()
 }

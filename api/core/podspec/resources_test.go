@@ -16,18 +16,18 @@ import (
 // TestLimitsOfManyContainers: a container costs nothing once the list of errors is full, and errors of one container
 // are in the order of their details.
 func TestLimitsOfManyContainers(t *testing.T) {
-	c := &Checker{List: check.At(field.NewPath("spec"))}
-	c.withinLimits(&corev1.ResourceRequirements{
+	errs := check.At(field.NewPath("spec"))
+	checkWithinLimits(errs, &corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{"a.example/x": resource.MustParse("2"), "a.example/b": resource.MustParse("2")},
 		Limits:   corev1.ResourceList{"a.example/x": resource.MustParse("1"), "a.example/b": resource.MustParse("1")},
 	})
-	if errs := c.Errors(); len(errs) != 2 || errs[0].Detail >= errs[1].Detail {
-		t.Errorf("got %v", errs)
+	if found := errs.Errors(); len(found) != 2 || found[0].Detail >= found[1].Detail {
+		t.Errorf("got %v", found)
 	}
 	for range 2 * invalid.Max {
-		c.Required("image", "")
+		errs.Required("image", "")
 	}
-	if n := testing.AllocsPerRun(10, func() { c.withinLimits(&corev1.ResourceRequirements{}) }); n > 0 {
-		t.Errorf("%v allocations for a container after %d errors", n, c.Len())
+	if n := testing.AllocsPerRun(10, func() { checkWithinLimits(errs, &corev1.ResourceRequirements{}) }); n > 0 {
+		t.Errorf("%v allocations for a container after %d errors", n, errs.Len())
 	}
 }

@@ -69,74 +69,76 @@ func TaintEffect(l *check.List, e corev1.TaintEffect) {
 		corev1.TaintEffectNoExecute)
 }
 
-func (c *Checker) gates() {
-	c.In("readinessGates")
-	for i := range c.spec.ReadinessGates {
-		c.Index(i)
-		c.Qualified("conditionType", string(c.spec.ReadinessGates[i].ConditionType))
-		c.Out()
+func checkGates(errs *check.List, spec *corev1.PodSpec) {
+	errs.In("readinessGates")
+	for i := range spec.ReadinessGates {
+		errs.Index(i)
+		errs.Qualified("conditionType", string(spec.ReadinessGates[i].ConditionType))
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 	var seen check.Set
-	c.In("schedulingGates")
-	for i := range c.spec.SchedulingGates {
-		name := c.spec.SchedulingGates[i].Name
-		c.Index(i)
-		c.Qualified("", name)
+	errs.In("schedulingGates")
+	for i := range spec.SchedulingGates {
+		name := spec.SchedulingGates[i].Name
+		errs.Index(i)
+		errs.Qualified("", name)
 		if !seen.Add(name) {
-			c.Duplicate("", name)
+			errs.Duplicate("", name)
 		}
-		c.Out()
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) affinity() {
-	a := c.spec.Affinity
+func checkAffinity(errs *check.List, spec *corev1.PodSpec) {
+	a := spec.Affinity
 	if a == nil {
 		return
 	}
-	c.In("affinity")
+	errs.In("affinity")
 	if n := a.NodeAffinity; n != nil {
-		c.In("nodeAffinity")
-		c.nodeAffinity(n)
-		c.Out()
+		errs.In("nodeAffinity")
+		checkNodeAffinity(errs, n)
+		errs.Out()
 	}
 	if p := a.PodAffinity; p != nil {
-		c.In("podAffinity")
-		c.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
-		c.Out()
+		errs.In("podAffinity")
+		checkPodTerms(errs, p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution)
+		errs.Out()
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		c.In("podAntiAffinity")
-		c.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
-		c.Out()
+		errs.In("podAntiAffinity")
+		checkPodTerms(errs, p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) nodeAffinity(n *corev1.NodeAffinity) {
+func checkNodeAffinity(errs *check.List, n *corev1.NodeAffinity) {
 	if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
-		c.In("requiredDuringSchedulingIgnoredDuringExecution")
-		NodeSelector(c.List, r)
-		c.Out()
+		errs.In("requiredDuringSchedulingIgnoredDuringExecution")
+		NodeSelector(errs, r)
+		errs.Out()
 	}
-	c.In("preferredDuringSchedulingIgnoredDuringExecution")
+	errs.In("preferredDuringSchedulingIgnoredDuringExecution")
 	for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 		p := &n.PreferredDuringSchedulingIgnoredDuringExecution[i]
-		c.Index(i)
-		c.weight(p.Weight)
-		c.In("preference")
-		selectorTerm(c.List, &p.Preference, true)
-		c.Out()
-		c.Out()
+		errs.Index(i)
+		checkWeight(errs, p.Weight)
+		errs.In("preference")
+		selectorTerm(errs, &p.Preference, true)
+		errs.Out()
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) weight(w int32) {
+func checkWeight(errs *check.List, w int32) {
 	if w <= 0 || w > 100 {
-		c.Invalid("weight", w, "must be in the range 1-100")
+		errs.Invalid("weight", w, "must be in the range 1-100")
 	}
 }
 
@@ -224,54 +226,54 @@ func fieldRequirement(errs *check.List, requirement *corev1.NodeSelectorRequirem
 	errs.Out()
 }
 
-func (c *Checker) podTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
-	c.In("requiredDuringSchedulingIgnoredDuringExecution")
+func checkPodTerms(errs *check.List, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+	errs.In("requiredDuringSchedulingIgnoredDuringExecution")
 	for i := range required {
-		c.Index(i)
-		c.podTerm(&required[i])
-		c.Out()
+		errs.Index(i)
+		checkPodTerm(errs, &required[i])
+		errs.Out()
 	}
-	c.Out()
-	c.In("preferredDuringSchedulingIgnoredDuringExecution")
+	errs.Out()
+	errs.In("preferredDuringSchedulingIgnoredDuringExecution")
 	for i := range preferred {
-		c.Index(i)
-		c.weight(preferred[i].Weight)
-		c.In("podAffinityTerm")
-		c.podTerm(&preferred[i].PodAffinityTerm)
-		c.Out()
-		c.Out()
+		errs.Index(i)
+		checkWeight(errs, preferred[i].Weight)
+		errs.In("podAffinityTerm")
+		checkPodTerm(errs, &preferred[i].PodAffinityTerm)
+		errs.Out()
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) podTerm(term *corev1.PodAffinityTerm) {
-	c.Selector("labelSelector", term.LabelSelector)
-	c.Selector("namespaceSelector", term.NamespaceSelector)
+func checkPodTerm(errs *check.List, term *corev1.PodAffinityTerm) {
+	errs.Selector("labelSelector", term.LabelSelector)
+	errs.Selector("namespaceSelector", term.NamespaceSelector)
 	for _, ns := range term.Namespaces {
-		c.Name("namespace", ns, apivalidation.ValidateNamespaceName)
+		errs.Name("namespace", ns, apivalidation.ValidateNamespaceName)
 	}
-	c.matchKeys("matchLabelKeys", term.MatchLabelKeys, term.LabelSelector)
-	c.matchKeys("mismatchLabelKeys", term.MismatchLabelKeys, term.LabelSelector)
-	c.keysTwice(term)
+	checkMatchKeys(errs, "matchLabelKeys", term.MatchLabelKeys, term.LabelSelector)
+	checkMatchKeys(errs, "mismatchLabelKeys", term.MismatchLabelKeys, term.LabelSelector)
+	checkKeysTwice(errs, term)
 	other := check.SetOf(term.MismatchLabelKeys)
 	for i, k := range term.MatchLabelKeys {
 		if other.Has(k) {
-			c.In("matchLabelKeys")
-			c.Index(i)
-			c.Invalid("", k, "exists in both matchLabelKeys and mismatchLabelKeys")
-			c.Out()
-			c.Out()
+			errs.In("matchLabelKeys")
+			errs.Index(i)
+			errs.Invalid("", k, "exists in both matchLabelKeys and mismatchLabelKeys")
+			errs.Out()
+			errs.Out()
 		}
 	}
 	if term.TopologyKey == "" {
-		c.Required("topologyKey", "can not be empty")
+		errs.Required("topologyKey", "can not be empty")
 	}
-	c.Qualified("topologyKey", term.TopologyKey)
+	errs.Qualified("topologyKey", term.TopologyKey)
 }
 
-// keysTwice reports keys of matchLabelKeys that the selector also names. The selector has by now the requirement that
-// PrepareCreate made of each key, so that a key is in it twice when the user put it there too.
-func (c *Checker) keysTwice(term *corev1.PodAffinityTerm) {
+// checkKeysTwice reports keys of matchLabelKeys that the selector also names. The selector has by now the requirement
+// that PrepareCreate made of each key, so that a key is in it twice when the user put it there too.
+func checkKeysTwice(errs *check.List, term *corev1.PodAffinityTerm) {
 	if term.LabelSelector == nil || len(term.MatchLabelKeys) == 0 {
 		return
 	}
@@ -282,33 +284,32 @@ func (c *Checker) keysTwice(term *corev1.PodAffinityTerm) {
 	keys := check.SetOf(term.MatchLabelKeys)
 	for _, e := range term.LabelSelector.MatchExpressions {
 		if keys.Has(e.Key) && seen.Has(e.Key) {
-			c.Index(slices.Index(term.MatchLabelKeys, e.Key))
-			c.Invalid("", e.Key, "exists in both matchLabelKeys and labelSelector")
-			c.Out()
+			errs.Index(slices.Index(term.MatchLabelKeys, e.Key))
+			errs.Invalid("", e.Key, "exists in both matchLabelKeys and labelSelector")
+			errs.Out()
 		}
 		seen.Add(e.Key)
 	}
 }
 
-func (c *Checker) matchKeys(child string, keys []string, s *metav1.LabelSelector) {
+func checkMatchKeys(errs *check.List, child string, keys []string, s *metav1.LabelSelector) {
 	if len(keys) == 0 {
 		return
 	}
 	if s == nil {
-		c.Forbidden(child, "must not be specified when labelSelector is not set")
+		errs.Forbidden(child, "must not be specified when labelSelector is not set")
 		return
 	}
-	c.In(child)
+	errs.In(child)
 	for i, k := range keys {
-		c.Index(i)
-		c.Qualified("", k)
-		c.Out()
+		errs.Index(i)
+		errs.Qualified("", k)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) spreadConstraints() {
-	list := c.spec.TopologySpreadConstraints
+func checkSpread(errs *check.List, labels map[string]string, list []corev1.TopologySpreadConstraint) {
 	if len(list) == 0 {
 		return
 	}
@@ -320,49 +321,50 @@ func (c *Checker) spreadConstraints() {
 	for i := range list {
 		last[pair{list[i].TopologyKey, list[i].WhenUnsatisfiable}] = i
 	}
-	c.In("topologySpreadConstraints")
+	errs.In("topologySpreadConstraints")
 	for i := range list {
 		constraint := &list[i]
-		c.Index(i)
+		errs.Index(i)
 		if constraint.MaxSkew <= 0 {
-			c.Invalid("maxSkew", constraint.MaxSkew, "must be greater than zero")
+			errs.Invalid("maxSkew", constraint.MaxSkew, "must be greater than zero")
 		}
 		if constraint.TopologyKey == "" {
-			c.Required("topologyKey", "can not be empty")
+			errs.Required("topologyKey", "can not be empty")
 		}
 		if w := constraint.WhenUnsatisfiable; w != corev1.DoNotSchedule && w != corev1.ScheduleAnyway {
-			check.NotSupported(c.List, "whenUnsatisfiable", w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+			check.NotSupported(errs, "whenUnsatisfiable", w, corev1.DoNotSchedule, corev1.ScheduleAnyway)
 		}
 		if last[pair{constraint.TopologyKey, constraint.WhenUnsatisfiable}] > i {
-			c.Duplicate("{topologyKey, whenUnsatisfiable}",
+			errs.Duplicate("{topologyKey, whenUnsatisfiable}",
 				fmt.Sprintf("{%v, %v}", constraint.TopologyKey, constraint.WhenUnsatisfiable))
 		}
 		if d := constraint.MinDomains; d != nil {
 			if *d <= 0 {
-				c.Invalid("minDomains", *d, "must be greater than zero")
+				errs.Invalid("minDomains", *d, "must be greater than zero")
 			}
 			if constraint.WhenUnsatisfiable != corev1.DoNotSchedule {
-				c.Invalid("minDomains", *d, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s",
+				errs.Invalid("minDomains", *d, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s",
 					corev1.DoNotSchedule, constraint.WhenUnsatisfiable))
 			}
 		}
-		check.Pointer(c.List, "nodeAffinityPolicy", constraint.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
+		check.Pointer(errs, "nodeAffinityPolicy", constraint.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
-		check.Pointer(c.List, "nodeTaintsPolicy", constraint.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
+		check.Pointer(errs, "nodeTaintsPolicy", constraint.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor,
 			corev1.NodeInclusionPolicyIgnore)
-		c.spreadKeys(constraint)
-		c.Selector("labelSelector", constraint.LabelSelector)
-		c.Out()
+		checkSpreadKeys(errs, labels, constraint)
+		errs.Selector("labelSelector", constraint.LabelSelector)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-// spreadKeys checks matchLabelKeys of a spread constraint; as in keysTwice the selector holds one requirement for each.
-func (c *Checker) spreadKeys(constraint *corev1.TopologySpreadConstraint) {
+// checkSpreadKeys checks matchLabelKeys of a spread constraint; as in checkKeysTwice the selector has one requirement
+// for each.
+func checkSpreadKeys(errs *check.List, labels map[string]string, constraint *corev1.TopologySpreadConstraint) {
 	if len(constraint.MatchLabelKeys) == 0 {
 		return
 	}
-	c.matchKeys("matchLabelKeys", constraint.MatchLabelKeys, constraint.LabelSelector)
+	checkMatchKeys(errs, "matchLabelKeys", constraint.MatchLabelKeys, constraint.LabelSelector)
 	if constraint.LabelSelector == nil {
 		return
 	}
@@ -370,19 +372,17 @@ func (c *Checker) spreadKeys(constraint *corev1.TopologySpreadConstraint) {
 	for i := range constraint.LabelSelector.MatchExpressions {
 		times[constraint.LabelSelector.MatchExpressions[i].Key]++
 	}
-	c.In("matchLabelKeys")
+	errs.In("matchLabelKeys")
 	for i, k := range constraint.MatchLabelKeys {
 		merged := 0
-		if c.meta != nil {
-			if _, ok := c.meta.Labels[k]; ok {
-				merged = 1
-			}
+		if _, ok := labels[k]; ok {
+			merged = 1
 		}
 		if _, ok := constraint.LabelSelector.MatchLabels[k]; ok || times[k] > merged {
-			c.Index(i)
-			c.Invalid("", k, "exists in both matchLabelKeys and labelSelector")
-			c.Out()
+			errs.Index(i)
+			errs.Invalid("", k, "exists in both matchLabelKeys and labelSelector")
+			errs.Out()
 		}
 	}
-	c.Out()
+	errs.Out()
 }

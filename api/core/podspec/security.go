@@ -13,40 +13,40 @@ import (
 	"keelson/api/internal/check"
 )
 
-// podSecurity checks the pod's security context.
-func (c *Checker) podSecurity() {
-	sc := c.spec.SecurityContext
-	if share := c.spec.ShareProcessNamespace; share != nil && *share && c.spec.HostPID {
-		c.Invalid("securityContext.shareProcessNamespace", *share,
+// checkPodSecurity checks the pod's security context.
+func checkPodSecurity(errs *check.List, spec *corev1.PodSpec) {
+	sc := spec.SecurityContext
+	if share := spec.ShareProcessNamespace; share != nil && *share && spec.HostPID {
+		errs.Invalid("securityContext.shareProcessNamespace", *share,
 			"ShareProcessNamespace and HostPID cannot both be enabled")
 	}
 	if sc == nil {
 		return
 	}
-	c.In("securityContext")
-	c.GroupID("fsGroup", sc.FSGroup)
-	c.UserID("runAsUser", sc.RunAsUser)
-	c.GroupID("runAsGroup", sc.RunAsGroup)
+	errs.In("securityContext")
+	errs.GroupID("fsGroup", sc.FSGroup)
+	errs.UserID("runAsUser", sc.RunAsUser)
+	errs.GroupID("runAsGroup", sc.RunAsGroup)
 	if len(sc.SupplementalGroups) > 0 {
-		c.In("supplementalGroups")
+		errs.In("supplementalGroups")
 		for i := range sc.SupplementalGroups {
-			c.Index(i)
-			c.GroupID("", &sc.SupplementalGroups[i])
-			c.Out()
+			errs.Index(i)
+			errs.GroupID("", &sc.SupplementalGroups[i])
+			errs.Out()
 		}
-		c.Out()
+		errs.Out()
 	}
-	c.sysctls(sc.Sysctls)
-	check.Pointer(c.List, "fsGroupChangePolicy", sc.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
+	checkSysctls(errs, spec, sc.Sysctls)
+	check.Pointer(errs, "fsGroupChangePolicy", sc.FSGroupChangePolicy, corev1.FSGroupChangeAlways,
 		corev1.FSGroupChangeOnRootMismatch)
-	c.seccomp(sc.SeccompProfile)
-	c.windowsOptions(sc.WindowsOptions)
-	c.appArmor(sc.AppArmorProfile)
-	check.Pointer(c.List, "supplementalGroupsPolicy", sc.SupplementalGroupsPolicy,
+	checkSeccomp(errs, sc.SeccompProfile)
+	checkWindowsOptions(errs, sc.WindowsOptions)
+	checkAppArmor(errs, sc.AppArmorProfile)
+	check.Pointer(errs, "supplementalGroupsPolicy", sc.SupplementalGroupsPolicy,
 		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
-	check.Pointer(c.List, "seLinuxChangePolicy", sc.SELinuxChangePolicy,
+	check.Pointer(errs, "seLinuxChangePolicy", sc.SELinuxChangePolicy,
 		corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
-	c.Out()
+	errs.Out()
 }
 
 const (
@@ -56,153 +56,153 @@ const (
 
 var sysctlName = regexp.MustCompile("^(" + sysctlSegment + `[\./])*` + sysctlSegment + "$")
 
-func (c *Checker) sysctls(list []corev1.Sysctl) {
+func checkSysctls(errs *check.List, spec *corev1.PodSpec, list []corev1.Sysctl) {
 	var seen check.Set
-	c.In("sysctls")
+	errs.In("sysctls")
 	for i := range list {
 		name := list[i].Name
-		c.Index(i)
+		errs.Index(i)
 		switch {
 		case name == "":
-			c.Required("name", "")
+			errs.Required("name", "")
 		case len(name) > sysctlMaxLength || !sysctlName.MatchString(name):
-			c.Invalid("name", name, fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMaxLength,
-				sysctlName))
+			errs.Invalid("name", name,
+				fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMaxLength, sysctlName))
 		case !seen.Add(name):
-			c.Duplicate("name", name)
+			errs.Duplicate("name", name)
 		}
 		ns, _, _ := sysctl.GetNamespace(name)
 		switch {
-		case c.spec.HostNetwork && ns == sysctl.NetNamespace:
-			c.Invalid("name", name, "may not be specified when 'hostNetwork' is true")
-		case c.spec.HostIPC && ns == sysctl.IPCNamespace:
-			c.Invalid("name", name, "may not be specified when 'hostIPC' is true")
+		case spec.HostNetwork && ns == sysctl.NetNamespace:
+			errs.Invalid("name", name, "may not be specified when 'hostNetwork' is true")
+		case spec.HostIPC && ns == sysctl.IPCNamespace:
+			errs.Invalid("name", name, "may not be specified when 'hostIPC' is true")
 		}
-		c.Out()
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-// security checks a container's security context.
-func (c *Checker) security(sc *corev1.SecurityContext) {
+// checkSecurity checks a container's security context.
+func checkSecurity(errs *check.List, spec *corev1.PodSpec, sc *corev1.SecurityContext) {
 	if sc == nil {
 		return
 	}
-	c.In("securityContext")
-	c.UserID("runAsUser", sc.RunAsUser)
-	c.GroupID("runAsGroup", sc.RunAsGroup)
+	errs.In("securityContext")
+	errs.UserID("runAsUser", sc.RunAsUser)
+	errs.GroupID("runAsGroup", sc.RunAsGroup)
 	if sc.ProcMount != nil {
-		check.Pointer(c.List, "procMount", sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
-		if *sc.ProcMount == corev1.UnmaskedProcMount && (c.spec.HostUsers == nil || *c.spec.HostUsers) {
-			c.Invalid("procMount", *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`")
+		check.Pointer(errs, "procMount", sc.ProcMount, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		if *sc.ProcMount == corev1.UnmaskedProcMount && (spec.HostUsers == nil || *spec.HostUsers) {
+			errs.Invalid("procMount", *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`")
 		}
 	}
-	c.seccomp(sc.SeccompProfile)
+	checkSeccomp(errs, sc.SeccompProfile)
 	if sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation {
 		if sc.Privileged != nil && *sc.Privileged {
-			c.Invalid("", sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+			errs.Invalid("", sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
 		}
 		if sc.Capabilities != nil {
 			for _, capability := range sc.Capabilities.Add {
 				if capability == "CAP_SYS_ADMIN" {
-					c.Invalid("", sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` "+
+					errs.Invalid("", sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` "+
 						"CAP_SYS_ADMIN")
 				}
 			}
 		}
 	}
-	c.windowsOptions(sc.WindowsOptions)
-	c.appArmor(sc.AppArmorProfile)
-	c.Out()
+	checkWindowsOptions(errs, sc.WindowsOptions)
+	checkAppArmor(errs, sc.AppArmorProfile)
+	errs.Out()
 }
 
-func (c *Checker) seccomp(seccompProfile *corev1.SeccompProfile) {
+func checkSeccomp(errs *check.List, seccompProfile *corev1.SeccompProfile) {
 	if seccompProfile == nil {
 		return
 	}
-	c.In("seccompProfile")
+	errs.In("seccompProfile")
 	switch seccompProfile.Type {
 	case corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 		corev1.SeccompProfileTypeUnconfined:
 	case "":
-		c.Required("type", "type is required when seccompProfile is set")
+		errs.Required("type", "type is required when seccompProfile is set")
 	default:
-		check.NotSupported(c.List, "type", seccompProfile.Type,
+		check.NotSupported(errs, "type", seccompProfile.Type,
 			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 			corev1.SeccompProfileTypeUnconfined)
 	}
 	switch local := seccompProfile.Type == corev1.SeccompProfileTypeLocalhost; {
 	case local && seccompProfile.LocalhostProfile == nil:
-		c.Required("localhostProfile", "must be set when seccomp type is Localhost")
+		errs.Required("localhostProfile", "must be set when seccomp type is Localhost")
 	case local:
-		c.descending("localhostProfile", *seccompProfile.LocalhostProfile)
+		checkDescending(errs, "localhostProfile", *seccompProfile.LocalhostProfile)
 	case seccompProfile.LocalhostProfile != nil:
-		c.Invalid("localhostProfile", seccompProfile, "can only be set when seccomp type is Localhost")
+		errs.Invalid("localhostProfile", seccompProfile, "can only be set when seccomp type is Localhost")
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) appArmor(profile *corev1.AppArmorProfile) {
+func checkAppArmor(errs *check.List, profile *corev1.AppArmorProfile) {
 	if profile == nil {
 		return
 	}
-	c.In("appArmorProfile")
+	errs.In("appArmorProfile")
 	switch profile.Type {
 	case corev1.AppArmorProfileTypeLocalhost:
-		c.appArmorLocal(profile.LocalhostProfile)
+		checkAppArmorLocal(errs, profile.LocalhostProfile)
 	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
 		if profile.LocalhostProfile != nil {
-			c.Invalid("localhostProfile", *profile.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+			errs.Invalid("localhostProfile", *profile.LocalhostProfile,
+				"can only be set when AppArmor type is Localhost")
 		}
 	case "":
-		c.Required("type", "type is required when appArmorProfile is set")
+		errs.Required("type", "type is required when appArmorProfile is set")
 	default:
-		check.NotSupported(c.List, "type", profile.Type,
+		check.NotSupported(errs, "type", profile.Type,
 			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
 			corev1.AppArmorProfileTypeUnconfined)
 	}
-	c.Out()
+	errs.Out()
 }
 
-func (c *Checker) appArmorLocal(name *string) {
+func checkAppArmorLocal(errs *check.List, name *string) {
 	const longest = 4095 // PATH_MAX - 1
 	switch {
 	case name == nil:
-		c.Required("localhostProfile", "must be set when AppArmor type is Localhost")
+		errs.Required("localhostProfile", "must be set when AppArmor type is Localhost")
 		return
 	case strings.TrimSpace(*name) != *name:
-		c.Invalid("localhostProfile", *name, "must not be padded with whitespace")
+		errs.Invalid("localhostProfile", *name, "must not be padded with whitespace")
 	case *name == "":
-		c.Required("localhostProfile", "must be set when AppArmor type is Localhost")
+		errs.Required("localhostProfile", "must be set when AppArmor type is Localhost")
 	}
 	if len(*name) > longest {
-		c.TooLong("localhostProfile", longest)
+		errs.TooLong("localhostProfile", longest)
 	}
 }
 
-// hostUsers keeps pods in a user namespace of their own out of the host's other namespaces (KEP-127).
-func (c *Checker) hostUsers() {
-	spec := c.spec
+// checkHostUsers keeps pods in a user namespace of their own out of the host's other namespaces (KEP-127).
+func checkHostUsers(errs *check.List, spec *corev1.PodSpec) {
 	if spec.HostUsers == nil || *spec.HostUsers {
 		return
 	}
 	const why = "when `pod.Spec.HostUsers` is false"
 	if spec.HostNetwork {
-		c.Forbidden("hostNetwork", why)
+		errs.Forbidden("hostNetwork", why)
 	}
 	if spec.HostPID {
-		c.Forbidden("HostPID", why)
+		errs.Forbidden("HostPID", why)
 	}
 	if spec.HostIPC {
-		c.Forbidden("HostIPC", why)
+		errs.Forbidden("HostIPC", why)
 	}
 	for i := range spec.Containers {
 		if len(spec.Containers[i].VolumeDevices) > 0 {
-			c.In("containers")
-			c.Index(i)
-			c.Forbidden("volumeDevices", why)
-			c.Out()
-			c.Out()
+			errs.In("containers")
+			errs.Index(i)
+			errs.Forbidden("volumeDevices", why)
+			errs.Out()
+			errs.Out()
 		}
 	}
 }

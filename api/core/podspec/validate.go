@@ -49,10 +49,6 @@ type Checker struct {
 	*check.List
 	spec *corev1.PodSpec
 	meta *metav1.ObjectMeta
-	// badVolumes are the indexes of volumes with errors, to which mounts cannot refer.
-	badVolumes map[int]bool
-	// ownClaims are the names of the claims of ephemeral volumes, once they were asked for.
-	ownClaims *check.Set
 }
 
 // ForPod returns a Checker that stands at the root of p.
@@ -96,14 +92,14 @@ func (c *Checker) podOnly() {
 	c.In("containers")
 	for i := range c.spec.Containers {
 		c.Index(i)
-		c.imageSpace(c.spec.Containers[i].Image)
+		checkImageSpace(c.List, c.spec.Containers[i].Image)
 		c.Out()
 	}
 	c.Out()
 	c.In("initContainers")
 	for i := range c.spec.InitContainers {
 		c.Index(i)
-		c.imageSpace(c.spec.InitContainers[i].Image)
+		checkImageSpace(c.List, c.spec.InitContainers[i].Image)
 		c.Out()
 	}
 	c.Out()
@@ -115,25 +111,41 @@ func (c *Checker) podSpec() {
 	if spec.TerminationGracePeriodSeconds == nil {
 		c.Required("terminationGracePeriodSeconds", "")
 	}
-	c.volumes()
+	var name string // of the pod; a template has none
+	var labels map[string]string
+	if c.meta != nil {
+		name = c.meta.Name
+		labels = c.meta.Labels
+	}
+	volumes := volumes{
+		List: c.List,
+		list: spec.Volumes,
+		pod:  name,
+	}
+	volumes.check()
 	c.resourceClaims()
-	c.containers()
-	c.initContainers()
-	c.ephemeralContainers()
-	c.podResources()
+	containers := containers{
+		List:    c.List,
+		spec:    spec,
+		volumes: &volumes,
+	}
+	containers.ordinary()
+	containers.init()
+	containers.ephemeral()
+	checkPodResources(c.List, spec)
 	c.hostNetworkPorts()
 	check.OneOf(c.List, "restartPolicy", spec.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure,
 		corev1.RestartPolicyNever)
 	check.OneOf(c.List, "dnsPolicy", spec.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
 		corev1.DNSDefault, corev1.DNSNone)
 	c.Labels("nodeSelector", spec.NodeSelector)
-	c.podSecurity()
-	c.affinity()
-	c.dns()
-	c.gates()
-	c.spreadConstraints()
-	c.hostProcess()
-	c.hostUsers()
+	checkPodSecurity(c.List, spec)
+	checkAffinity(c.List, spec)
+	checkDNS(c.List, spec)
+	checkGates(c.List, spec)
+	checkSpread(c.List, labels, spec.TopologySpreadConstraints)
+	checkHostProcess(c.List, spec)
+	checkHostUsers(c.List, spec)
 	c.names()
 	c.In("tolerations")
 	Tolerations(c.List, spec.Tolerations)
@@ -145,10 +157,10 @@ func (c *Checker) podSpec() {
 	}
 	if spec.Overhead != nil {
 		c.In("overhead")
-		c.requirements(&corev1.ResourceRequirements{Limits: spec.Overhead}, (*Checker).containerResourceName)
+		checkRequirements(c.List, spec, &corev1.ResourceRequirements{Limits: spec.Overhead}, ContainerResourceName)
 		c.Out()
 	}
-	c.os()
+	checkOS(c.List, spec)
 	c.schedulingGroup()
 }
 

@@ -14,60 +14,81 @@ import (
 	"keelson/api/internal/check"
 )
 
-func (c *Checker) volumes() {
-	if len(c.spec.Volumes) == 0 {
+// volumes are those of one pod or template. The containers refer to them, so they are checked first.
+type volumes struct {
+	*check.List
+	list []corev1.Volume
+	pod  string // the pod's name; "": there is none yet
+	// bad are the indexes of volumes with errors, to which mounts cannot refer.
+	bad map[int]bool
+	// ownClaims are the names of the claims of ephemeral volumes, once they were asked for.
+	ownClaims *check.Set
+}
+
+func (v *volumes) check() {
+	if len(v.list) == 0 {
 		return
 	}
 	var names check.Set
-	c.In("volumes")
-	for i := range c.spec.Volumes {
-		volume := &c.spec.Volumes[i]
-		before := c.Len()
-		c.Index(i)
-		c.volumeSource(volume)
+	v.In("volumes")
+	for i := range v.list {
+		volume := &v.list[i]
+		before := v.Len()
+		v.Index(i)
+		checkSource(v.List, v.pod, volume)
 		if volume.Name == "" {
-			c.Required("name", "")
+			v.Required("name", "")
 		} else {
-			c.Label("name", volume.Name)
+			v.Label("name", volume.Name)
 		}
 		if names.Has(volume.Name) {
-			c.Duplicate("name", volume.Name)
+			v.Duplicate("name", volume.Name)
 		}
-		if c.Len() == before {
+		if v.Len() == before {
 			names.Add(volume.Name)
 		} else {
-			c.markBad(i)
+			v.markBad(i)
 		}
-		if volume.PersistentVolumeClaim != nil && c.createsClaim(volume.PersistentVolumeClaim.ClaimName) {
-			c.Invalid("persistentVolumeClaim.claimName", volume.PersistentVolumeClaim.ClaimName,
+		if volume.PersistentVolumeClaim != nil && v.createsClaim(volume.PersistentVolumeClaim.ClaimName) {
+			v.Invalid("persistentVolumeClaim.claimName", volume.PersistentVolumeClaim.ClaimName,
 				"must not reference a PVC that gets created for an ephemeral volume")
 		}
-		c.Out()
+		v.Out()
 	}
-	c.Out()
+	v.Out()
 }
 
-func (c *Checker) markBad(i int) {
-	if c.badVolumes == nil {
-		c.badVolumes = map[int]bool{}
+func (v *volumes) markBad(i int) {
+	if v.bad == nil {
+		v.bad = map[int]bool{}
 	}
-	c.badVolumes[i] = true
+	v.bad[i] = true
 }
 
-// createsClaim tells whether an ephemeral volume of this pod has the claim called name.
-func (c *Checker) createsClaim(name string) bool {
-	if c.meta == nil || c.meta.Name == "" {
+// createsClaim reports whether an ephemeral volume of this pod has the claim called name.
+func (v *volumes) createsClaim(name string) bool {
+	if v.pod == "" {
 		return false
 	}
-	if c.ownClaims == nil {
-		c.ownClaims = &check.Set{}
-		for i := range c.spec.Volumes {
-			if v := &c.spec.Volumes[i]; v.Ephemeral != nil {
-				c.ownClaims.Add(c.meta.Name + "-" + v.Name)
+	if v.ownClaims == nil {
+		v.ownClaims = &check.Set{}
+		for i := range v.list {
+			if volume := &v.list[i]; volume.Ephemeral != nil {
+				v.ownClaims.Add(v.pod + "-" + volume.Name)
 			}
 		}
 	}
-	return c.ownClaims.Has(name)
+	return v.ownClaims.Has(name)
+}
+
+// find returns a well-formed volume of the pod by name, or nil.
+func (v *volumes) find(name string) *corev1.Volume {
+	for i := range v.list {
+		if volume := &v.list[i]; volume.Name == name && name != "" && !v.bad[i] {
+			return volume
+		}
+	}
+	return nil
 }
 
 // sourceOrder are the volume sources in the order in which Kubernetes looks at them.
@@ -101,8 +122,8 @@ func TwiceName(source string) string {
 	return strings.ToLower(source[:1]) + source[1:]
 }
 
-// volumeSource wants exactly one source.
-func (c *Checker) volumeSource(volume *corev1.Volume) {
+// checkSource wants exactly one source.
+func checkSource(errs *check.List, pod string, volume *corev1.Volume) {
 	var one corev1.Volume
 	all := reflect.ValueOf(&volume.VolumeSource).Elem()
 	n := 0
@@ -113,10 +134,10 @@ func (c *Checker) volumeSource(volume *corev1.Volume) {
 	}
 	switch n {
 	case 0:
-		c.Required("", "must specify a volume type")
+		errs.Required("", "must specify a volume type")
 		return
 	case 1:
-		c.onlySource(volume)
+		checkOnlySource(errs, pod, volume)
 		return
 	}
 	n = 0
@@ -126,159 +147,159 @@ func (c *Checker) volumeSource(volume *corev1.Volume) {
 			continue
 		}
 		if n++; n > 1 {
-			c.Forbidden(TwiceName(source), "may not specify more than 1 volume type")
+			errs.Forbidden(TwiceName(source), "may not specify more than 1 volume type")
 			continue
 		}
 		one.Name = volume.Name
 		reflect.ValueOf(&one.VolumeSource).Elem().FieldByName(source).Set(f)
-		c.onlySource(&one)
+		checkOnlySource(errs, pod, &one)
 	}
 }
 
-// onlySource checks the one source of volume.
-func (c *Checker) onlySource(volume *corev1.Volume) {
+// checkOnlySource checks the one source of volume.
+func checkOnlySource(errs *check.List, pod string, volume *corev1.Volume) {
 	volumeSource := &volume.VolumeSource
 	// in steps into child when its source is set.
 	in := func(set bool, child string) bool {
 		if set {
-			c.In(child)
+			errs.In(child)
 		}
 		return set
 	}
 	if in(volumeSource.EmptyDir != nil, "emptyDir") {
 		if q := volumeSource.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
-			c.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
+			errs.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
 		}
-		c.Out()
+		errs.Out()
 	}
 	if in(volumeSource.HostPath != nil, "hostPath") {
-		c.hostPath(volumeSource.HostPath)
-		c.Out()
+		checkHostPath(errs, volumeSource.HostPath)
+		errs.Out()
 	}
 	if in(volumeSource.Secret != nil, "secret") {
-		c.requiredName("secretName", volumeSource.Secret.SecretName)
-		c.mode("defaultMode", volumeSource.Secret.DefaultMode)
-		c.keyPaths(volumeSource.Secret.Items)
-		c.Out()
+		requiredName(errs, "secretName", volumeSource.Secret.SecretName)
+		checkMode(errs, "defaultMode", volumeSource.Secret.DefaultMode)
+		checkKeyPaths(errs, volumeSource.Secret.Items)
+		errs.Out()
 	}
-	c.legacyVolume(volume, in)
-	c.apiVolume(volume, in)
+	checkLegacyVolume(errs, volume, in)
+	checkApiVolume(errs, volume, in)
 	if in(volumeSource.CSI != nil, "csi") {
-		c.csi(volumeSource.CSI)
-		c.Out()
+		checkCSI(errs, volumeSource.CSI)
+		errs.Out()
 	}
 	if in(volumeSource.Ephemeral != nil, "ephemeral") {
-		c.ephemeralVolume(volumeSource.Ephemeral)
-		c.Out()
-		c.ephemeralName(volume.Name)
+		checkEphemeralVolume(errs, volumeSource.Ephemeral)
+		errs.Out()
+		checkEphemeralName(errs, pod, volume.Name)
 	}
 	if in(volumeSource.Image != nil, "image") {
 		if volumeSource.Image.Reference == "" {
-			c.Required("reference", "")
+			errs.Required("reference", "")
 		}
-		c.pullPolicy("pullPolicy", volumeSource.Image.PullPolicy)
-		c.Out()
+		checkPullPolicy(errs, "pullPolicy", volumeSource.Image.PullPolicy)
+		errs.Out()
 	}
 }
 
-// apiVolume checks the sources whose files come from the API, and claims.
-func (c *Checker) apiVolume(v *corev1.Volume, in func(set bool, child string) bool) {
+// checkApiVolume checks the sources whose files come from the API, and claims.
+func checkApiVolume(errs *check.List, v *corev1.Volume, in func(set bool, child string) bool) {
 	volumeSource := &v.VolumeSource
 	if in(volumeSource.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
-		c.requiredName("claimName", volumeSource.PersistentVolumeClaim.ClaimName)
-		c.Out()
+		requiredName(errs, "claimName", volumeSource.PersistentVolumeClaim.ClaimName)
+		errs.Out()
 	}
 	if in(volumeSource.DownwardAPI != nil, "downwardAPI") {
-		c.mode("defaultMode", volumeSource.DownwardAPI.DefaultMode)
+		checkMode(errs, "defaultMode", volumeSource.DownwardAPI.DefaultMode)
 		for i := range volumeSource.DownwardAPI.Items {
-			c.downwardFile(&volumeSource.DownwardAPI.Items[i])
+			checkDownwardFile(errs, &volumeSource.DownwardAPI.Items[i])
 		}
-		c.Out()
+		errs.Out()
 	}
 	if in(volumeSource.ConfigMap != nil, "configMap") {
-		c.requiredName("name", volumeSource.ConfigMap.Name)
-		c.mode("defaultMode", volumeSource.ConfigMap.DefaultMode)
-		c.keyPaths(volumeSource.ConfigMap.Items)
-		c.Out()
+		requiredName(errs, "name", volumeSource.ConfigMap.Name)
+		checkMode(errs, "defaultMode", volumeSource.ConfigMap.DefaultMode)
+		checkKeyPaths(errs, volumeSource.ConfigMap.Items)
+		errs.Out()
 	}
 	if in(volumeSource.Projected != nil, "projected") {
-		c.mode("defaultMode", volumeSource.Projected.DefaultMode)
-		c.projected(volumeSource.Projected)
-		c.Out()
+		checkMode(errs, "defaultMode", volumeSource.Projected.DefaultMode)
+		checkProjected(errs, volumeSource.Projected)
+		errs.Out()
 	}
 }
 
-func (c *Checker) requiredName(child, name string) {
+func requiredName(errs *check.List, child, name string) {
 	if name == "" {
-		c.Required(child, "")
+		errs.Required(child, "")
 	}
 }
 
-func (c *Checker) hostPath(s *corev1.HostPathVolumeSource) {
+func checkHostPath(errs *check.List, s *corev1.HostPathVolumeSource) {
 	if s.Path == "" {
-		c.Required("path", "")
+		errs.Required("path", "")
 		return
 	}
-	c.noBacksteps("path", s.Path)
-	check.Pointer(c.List, "type", s.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev,
+	NoBacksteps(errs, "path", s.Path)
+	check.Pointer(errs, "type", s.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev,
 		corev1.HostPathDirectory,
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
 }
 
-func (c *Checker) keyPaths(items []corev1.KeyToPath) {
-	c.In("items")
+func checkKeyPaths(errs *check.List, items []corev1.KeyToPath) {
+	errs.In("items")
 	for i := range items {
-		c.Index(i)
-		c.requiredName("key", items[i].Key)
-		c.requiredName("path", items[i].Path)
-		c.localPath("path", items[i].Path)
-		c.mode("mode", items[i].Mode)
-		c.Out()
+		errs.Index(i)
+		requiredName(errs, "key", items[i].Key)
+		requiredName(errs, "path", items[i].Path)
+		checkLocalPath(errs, "path", items[i].Path)
+		checkMode(errs, "mode", items[i].Mode)
+		errs.Out()
 	}
-	c.Out()
+	errs.Out()
 }
 
-// downwardFile reports at its list, without an index, as Kubernetes does.
-func (c *Checker) downwardFile(file *corev1.DownwardAPIVolumeFile) {
-	c.requiredName("path", file.Path)
-	c.localPath("path", file.Path)
+// checkDownwardFile reports at its list, without an index, as Kubernetes does.
+func checkDownwardFile(errs *check.List, file *corev1.DownwardAPIVolumeFile) {
+	requiredName(errs, "path", file.Path)
+	checkLocalPath(errs, "path", file.Path)
 	switch {
 	case file.FieldRef != nil:
-		c.In("fieldRef")
-		c.fieldRef(file.FieldRef, fileFields)
-		c.Out()
+		errs.In("fieldRef")
+		checkFieldRef(errs, file.FieldRef, fileFields)
+		errs.Out()
 		if file.ResourceFieldRef != nil {
-			c.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+			errs.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
 		}
 	case file.ResourceFieldRef != nil:
-		c.In("resourceFieldRef")
-		c.resourceRef(file.ResourceFieldRef, true)
-		c.Out()
+		errs.In("resourceFieldRef")
+		checkResourceRef(errs, file.ResourceFieldRef, true)
+		errs.Out()
 	default:
-		c.Required("", "one of fieldRef and resourceFieldRef is required")
+		errs.Required("", "one of fieldRef and resourceFieldRef is required")
 	}
-	c.mode("mode", file.Mode)
+	checkMode(errs, "mode", file.Mode)
 }
 
-func (c *Checker) projected(v *corev1.ProjectedVolumeSource) {
+func checkProjected(errs *check.List, v *corev1.ProjectedVolumeSource) {
 	var paths check.Set
 	for i := range v.Sources {
-		p := projection{c: c, index: i, paths: &paths}
+		p := projection{errs: errs, index: i, paths: &paths}
 		p.files(&v.Sources[i])
 		p.credentials(&v.Sources[i])
 		if p.given > 1 {
-			c.In("sources")
-			c.Index(i)
-			c.Forbidden("", "may not specify more than 1 volume type per source")
-			c.Out()
-			c.Out()
+			errs.In("sources")
+			errs.Index(i)
+			errs.Forbidden("", "may not specify more than 1 volume type per source")
+			errs.Out()
+			errs.Out()
 		}
 	}
 }
 
 // projection is one source of a projected volume.
 type projection struct {
-	c     *Checker
+	errs  *check.List
 	index int
 	given int        // how many types of source it has
 	paths *check.Set // of all sources before it too
@@ -287,21 +308,21 @@ type projection struct {
 // in steps into a type of source that is given.
 func (p *projection) in(child string) {
 	p.given++
-	p.c.In("sources")
-	p.c.Index(p.index)
-	p.c.In(child)
+	p.errs.In("sources")
+	p.errs.Index(p.index)
+	p.errs.In(child)
 }
 
 func (p *projection) out() {
-	p.c.Out()
-	p.c.Out()
-	p.c.Out()
+	p.errs.Out()
+	p.errs.Out()
+	p.errs.Out()
 }
 
 // once reports a path, at the projected volume, that an earlier source has; culprit is the value to print.
 func (p *projection) once(path, culprit string) {
 	if path != "" && !p.paths.Add(path) {
-		p.c.Invalid("", culprit, "conflicting duplicate paths")
+		p.errs.Invalid("", culprit, "conflicting duplicate paths")
 	}
 }
 
@@ -309,8 +330,8 @@ func (p *projection) once(path, culprit string) {
 func (p *projection) files(s *corev1.VolumeProjection) {
 	if s.Secret != nil {
 		p.in("secret")
-		p.c.requiredName("name", s.Secret.Name)
-		p.c.keyPaths(s.Secret.Items)
+		requiredName(p.errs, "name", s.Secret.Name)
+		checkKeyPaths(p.errs, s.Secret.Items)
 		p.out()
 		for _, item := range s.Secret.Items {
 			p.once(item.Path, s.Secret.Name)
@@ -318,8 +339,8 @@ func (p *projection) files(s *corev1.VolumeProjection) {
 	}
 	if s.ConfigMap != nil {
 		p.in("configMap")
-		p.c.requiredName("name", s.ConfigMap.Name)
-		p.c.keyPaths(s.ConfigMap.Items)
+		requiredName(p.errs, "name", s.ConfigMap.Name)
+		checkKeyPaths(p.errs, s.ConfigMap.Items)
 		p.out()
 		for _, item := range s.ConfigMap.Items {
 			p.once(item.Path, s.ConfigMap.Name)
@@ -328,7 +349,7 @@ func (p *projection) files(s *corev1.VolumeProjection) {
 	if s.DownwardAPI != nil {
 		p.in("downwardAPI")
 		for j := range s.DownwardAPI.Items {
-			p.c.downwardFile(&s.DownwardAPI.Items[j])
+			checkDownwardFile(p.errs, &s.DownwardAPI.Items[j])
 		}
 		p.out()
 		for _, item := range s.DownwardAPI.Items {
@@ -341,22 +362,22 @@ func (p *projection) files(s *corev1.VolumeProjection) {
 func (p *projection) credentials(s *corev1.VolumeProjection) {
 	if t := s.ServiceAccountToken; t != nil {
 		p.in("serviceAccountToken")
-		p.c.tokenSeconds(t)
+		checkTokenSeconds(p.errs, t)
 		p.out()
-		p.c.requiredName("path", t.Path)
-		p.c.localPath("path", t.Path)
+		requiredName(p.errs, "path", t.Path)
+		checkLocalPath(p.errs, "path", t.Path)
 	}
 	if b := s.ClusterTrustBundle; b != nil {
 		p.in("clusterTrustBundle")
-		p.c.trustBundle(b)
+		checkTrustBundle(p.errs, b)
 		p.out()
 		if !p.paths.Add(b.Path) {
-			p.c.Invalid("", b.Path, "conflicting duplicate paths")
+			p.errs.Invalid("", b.Path, "conflicting duplicate paths")
 		}
 	}
 	if pc := s.PodCertificate; pc != nil {
 		p.in("podCertificate")
-		p.c.podCertificate(pc)
+		checkPodCertificate(p.errs, pc)
 		p.out()
 		for _, path := range []string{pc.CredentialBundlePath, pc.KeyPath, pc.CertificateChainPath} {
 			p.once(path, path)
@@ -364,44 +385,44 @@ func (p *projection) credentials(s *corev1.VolumeProjection) {
 	}
 }
 
-func (c *Checker) tokenSeconds(t *corev1.ServiceAccountTokenProjection) {
+func checkTokenSeconds(errs *check.List, t *corev1.ServiceAccountTokenProjection) {
 	seconds := int64(0)
 	if t.ExpirationSeconds != nil {
 		seconds = *t.ExpirationSeconds
 	}
 	if seconds < 10*60 {
-		c.Invalid("expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+		errs.Invalid("expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
 	}
 	if seconds > 1<<32 {
-		c.Invalid("expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+		errs.Invalid("expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
 	}
 }
 
-func (c *Checker) trustBundle(projection *corev1.ClusterTrustBundleProjection) {
+func checkTrustBundle(errs *check.List, projection *corev1.ClusterTrustBundleProjection) {
 	switch {
 	case projection.Name != nil && projection.SignerName != nil:
-		c.Invalid("", *projection, "only one of name and signerName may be used")
+		errs.Invalid("", *projection, "only one of name and signerName may be used")
 	case projection.Name != nil:
 		if *projection.Name == "" {
-			c.Required("name", "must be a valid object name")
+			errs.Required("name", "must be a valid object name")
 		}
 		for _, m := range trustBundleName(*projection.Name) {
-			c.Invalid("name", *projection.Name, "not a valid clustertrustbundlename: "+m)
+			errs.Invalid("name", *projection.Name, "not a valid clustertrustbundlename: "+m)
 		}
 		if projection.LabelSelector != nil {
-			c.Invalid("labelSelector", projection.LabelSelector, "labelSelector must be unset if name is specified")
+			errs.Invalid("labelSelector", projection.LabelSelector, "labelSelector must be unset if name is specified")
 		}
 	case projection.SignerName != nil:
 		if *projection.SignerName == "" {
-			c.Required("signerName", "must be a valid signer name")
+			errs.Required("signerName", "must be a valid signer name")
 		}
-		c.SignerName("signerName", *projection.SignerName)
-		c.Selector("labelSelector", projection.LabelSelector)
+		errs.SignerName("signerName", *projection.SignerName)
+		errs.Selector("labelSelector", projection.LabelSelector)
 	default:
-		c.Required("", "either name or signerName must be specified")
+		errs.Required("", "either name or signerName must be specified")
 	}
-	c.requiredName("path", projection.Path)
-	c.localPath("path", projection.Path)
+	requiredName(errs, "path", projection.Path)
+	checkLocalPath(errs, "path", projection.Path)
 }
 
 // trustBundleName wants "<signer with / as :>:<name>", or a name without colon where the bundle has no signer.
@@ -428,56 +449,53 @@ func DriverName(l *check.List, child, name string) {
 
 const maxDriver = 63
 
-func (c *Checker) csi(s *corev1.CSIVolumeSource) {
-	DriverName(c.List, "driver", s.Driver)
+func checkCSI(errs *check.List, s *corev1.CSIVolumeSource) {
+	DriverName(errs, "driver", s.Driver)
 	if r := s.NodePublishSecretRef; r != nil {
 		if r.Name == "" {
-			c.Required("nodePublishSecretRef.name", "")
+			errs.Required("nodePublishSecretRef.name", "")
 		} else {
-			c.Name("name", r.Name, apivalidation.NameIsDNSSubdomain)
+			errs.Name("name", r.Name, apivalidation.NameIsDNSSubdomain)
 		}
 	}
 }
 
-// ephemeralName checks the name of the claim that the volume called name gets.
-func (c *Checker) ephemeralName(name string) {
-	if c.meta == nil || c.meta.Name == "" || name == "" {
+// checkEphemeralName checks the name of the claim that the volume called name gets.
+func checkEphemeralName(errs *check.List, pod string, name string) {
+	if pod == "" || name == "" {
 		return
 	}
-	claim := c.meta.Name + "-" + name
+	claim := pod + "-" + name
 	for _, m := range apivalidation.NameIsDNSSubdomain(claim, false) {
-		c.Invalid("name", name, fmt.Sprintf("PVC name %q: %v", claim, m))
+		errs.Invalid("name", name, fmt.Sprintf("PVC name %q: %v", claim, m))
 	}
 }
 
-func (c *Checker) ephemeralVolume(s *corev1.EphemeralVolumeSource) {
+func checkEphemeralVolume(errs *check.List, s *corev1.EphemeralVolumeSource) {
 	template := s.VolumeClaimTemplate
 	if template == nil {
-		c.Required("volumeClaimTemplate", "")
+		errs.Required("volumeClaimTemplate", "")
 		return
 	}
-	c.In("volumeClaimTemplate")
-	c.In("metadata")
-	c.Add(apivalidation.ValidateAnnotations(template.Annotations, c.Path("annotations"))...)
-	c.Labels("labels", template.Labels)
+	errs.In("volumeClaimTemplate")
+	errs.In("metadata")
+	errs.Add(apivalidation.ValidateAnnotations(template.Annotations, errs.Path("annotations"))...)
+	errs.Labels("labels", template.Labels)
 	m := reflect.ValueOf(template.ObjectMeta)
 	for i := range m.NumField() {
 		if f := m.Type().Field(i); f.Name != "Annotations" && f.Name != "Labels" && !m.Field(i).IsZero() {
-			c.Forbidden(strings.ToLower(f.Name[:1])+f.Name[1:], "cannot be set")
+			errs.Forbidden(strings.ToLower(f.Name[:1])+f.Name[1:], "cannot be set")
 		}
 	}
-	c.Out()
-	c.In("spec")
-	ClaimSpec(c.List, &template.Spec)
-	c.Out()
-	c.Out()
+	errs.Out()
+	errs.In("spec")
+	ClaimSpec(errs, &template.Spec)
+	errs.Out()
+	errs.Out()
 }
 
 // VolumeSource checks that v has one source and that it is right, where v is not a pod's.
-func VolumeSource(l *check.List, v *corev1.Volume) { (&Checker{List: l}).volumeSource(v) }
-
-// NoBacksteps wants a path without "..".
-func NoBacksteps(l *check.List, child, p string) { (&Checker{List: l}).noBacksteps(child, p) }
+func VolumeSource(l *check.List, v *corev1.Volume) { checkSource(l, "", v) }
 
 // ClaimSpec checks what a persistent volume claim needs to be created at all.
 func ClaimSpec(errs *check.List, spec *corev1.PersistentVolumeClaimSpec) {

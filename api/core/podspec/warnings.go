@@ -112,8 +112,7 @@ func (w *podWarner) addresses() {
 }
 
 func (w *podWarner) eachContainer(visit func(*corev1.Container)) {
-	c := Checker{List: w.List, spec: w.spec}
-	c.eachContainer(visit)
+	eachContainerAt(w.List, w.spec, visit)
 }
 
 func (w *podWarner) annotation(key, text string) {
