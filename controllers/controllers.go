@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -103,8 +104,7 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 	defer writers.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	var up sync.WaitGroup
+	var built []named
 	for _, row := range table {
 		if !m.cfg.runs(row) || row.gate != nil && !row.gate(m.cfg.Gates) {
 			continue
@@ -113,25 +113,45 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 		if err != nil {
 			return fmt.Errorf("build %s: %w", row.name, err)
 		}
-		up.Add(1)
+		built = append(built, named{c, row.name})
+	}
+	defer shared.Shutdown()
+	err := runAll(ctx, built, shared.Start, ready)
+	m.cfg.Log.Debug("controllers ended")
+	return err
+}
+
+// named is a controller with the name of its row.
+type named struct {
+	framework.Controller
+	name string
+}
+
+// runAll runs the controllers and then starts their informers, which stop with the first controller that fails. It
+// calls ready once all controllers are ready, if they ever are, and returns when all have ended: nil after ctx is done,
+// or the first error.
+func runAll(ctx context.Context, all []named, start func(stop <-chan struct{}), ready func()) error {
+	if len(all) == 0 {
+		ready()
+	}
+	var waiting atomic.Int64
+	waiting.Store(int64(len(all)))
+	group, ctx := errgroup.WithContext(ctx)
+	for _, c := range all {
+		up := sync.OnceFunc(func() {
+			if waiting.Add(-1) == 0 {
+				ready()
+			}
+		})
 		group.Go(func() error {
-			var once sync.Once
-			err := c.Run(ctx, func() { once.Do(up.Done) })
-			if err != nil && ctx.Err() == nil {
-				return fmt.Errorf("%s: %w", row.name, err)
+			if err := c.Run(ctx, up); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 			return nil
 		})
 	}
-	shared.Start(ctx.Done())
-	defer shared.Shutdown()
-	go func() { // ends when all controllers are ready, or with the process
-		up.Wait()
-		ready()
-	}()
-	err := group.Wait()
-	m.cfg.Log.Debug("controllers ended")
-	return err
+	start(ctx.Done())
+	return group.Wait()
 }
 
 func (m *Manager) build(
