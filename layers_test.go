@@ -74,6 +74,11 @@ var inside = map[string]map[string][]string{
 			"state",
 		},
 	},
+	"cluster": {
+		"datadir":     {},
+		"clustertest": {""},
+		"":            {"datadir"},
+	},
 }
 
 // testImports are the further imports that _test.go files may make.

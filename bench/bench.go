@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client"
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // Result is one figure. Limit is its budget; 0: none. Higher means that larger values are better.
@@ -81,7 +81,7 @@ func Names() []string {
 // env is the running cluster of a scenario.
 type env struct {
 	bin    string
-	dir    cluster.DataDir
+	dir    datadir.Dir
 	begin  time.Time // just before the process was started
 	up     time.Duration
 	client *client.Client
@@ -153,7 +153,7 @@ func (s scenario) measure(ctx context.Context, bin string) (_ []Result, err erro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	e := &env{bin: bin, dir: cluster.DataDir(filepath.Join(tmp, "data"))}
+	e := &env{bin: bin, dir: datadir.Dir(filepath.Join(tmp, "data"))}
 	if s.alone {
 		if err := e.startServer(ctx); err != nil {
 			return nil, err

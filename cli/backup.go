@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 func backupCommand(std Stdio) *cobra.Command {
@@ -43,7 +44,7 @@ func backupCommand(std Stdio) *cobra.Command {
 }
 
 func runBackup(c *cobra.Command, f storyFlags, path string, acceptLoss bool) (cluster.BackupSummary, error) {
-	dir := cluster.DataDir(f.dataDir)
+	dir := datadir.Dir(f.dataDir)
 	if f.kubeconfig != "" {
 		dir = ""
 	} else if pid, err := dir.Running(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -29,7 +30,7 @@ func certsCommand(std Stdio) *cobra.Command {
 			"  keelson certs -o json --data-dir /tmp/a\n" +
 			"  keelson certs renew",
 		RunE: func(c *cobra.Command, _ []string) error {
-			list, err := cluster.Certificates(c.Context(), cluster.DataDir(dir))
+			list, err := cluster.Certificates(c.Context(), datadir.Dir(dir))
 			if err != nil {
 				return err
 			}
@@ -47,7 +48,7 @@ func certsCommand(std Stdio) *cobra.Command {
 
 // printRotations prints the keys that are being replaced.
 func printRotations(out io.Writer, dir string) error {
-	found, err := cluster.KeyRotations(cluster.DataDir(dir))
+	found, err := cluster.KeyRotations(datadir.Dir(dir))
 	for _, r := range found {
 		_, _ = fmt.Fprintf(out, "%s\n", r.Text)
 	}
@@ -77,7 +78,7 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 				return fmt.Errorf("rotate %s: which step? %s", args[0], strings.Join(cluster.KeySteps, ", "))
 			}
 			step, err := cluster.KeyRotation{
-				Dir:   cluster.DataDir(*dir),
+				Dir:   datadir.Dir(*dir),
 				Name:  args[0],
 				Step:  args[1],
 				Force: force,
@@ -104,7 +105,7 @@ func renewCertsCommand(std Stdio, dir *string) *cobra.Command {
 			"  keelson certs renew ca                   # the same key for ten years more",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			done, err := cluster.RenewCertificates(cluster.DataDir(*dir), args)
+			done, err := cluster.RenewCertificates(datadir.Dir(*dir), args)
 			for _, info := range done {
 				next := ""
 				if info.CA {

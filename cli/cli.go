@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // Stdio holds the input and output of a command.
@@ -109,9 +109,9 @@ var kubectlVerbs = strings.Fields(
 
 // defaultDataDir is /var/lib/keelson for root, else keelson below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR
 // overrides both.
-func defaultDataDir() cluster.DataDir {
+func defaultDataDir() datadir.Dir {
 	if d := os.Getenv("KEELSON_DATA_DIR"); d != "" {
-		return cluster.DataDir(d)
+		return datadir.Dir(d)
 	}
 	if os.Getuid() == 0 {
 		return "/var/lib/keelson"
@@ -124,7 +124,7 @@ func defaultDataDir() cluster.DataDir {
 		}
 		state = filepath.Join(home, ".local", "state")
 	}
-	return cluster.DataDir(filepath.Join(state, "keelson"))
+	return datadir.Dir(filepath.Join(state, "keelson"))
 }
 
 // dataDirFlag adds --data-dir to a command.

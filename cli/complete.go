@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/runtime/image"
 )
 
@@ -137,7 +138,7 @@ func tokenNames(a *access) func(context.Context, kubernetes.Interface, *cobra.Co
 func completeImages(dir *string, open func() (*image.Store, error)) completion {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		var names []string
-		if _, err := os.Stat(cluster.DataDir(*dir).Sub("runtime")); err == nil {
+		if _, err := os.Stat(datadir.Dir(*dir).Sub("runtime")); err == nil {
 			if s, err := open(); err == nil {
 				for _, img := range s.List() {
 					names = append(names, img.RepoTags...)

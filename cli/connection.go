@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // connection is the cluster that a question is about, found as kubectl finds it.
@@ -57,7 +57,7 @@ func chosenKubeconfig(flags *pflag.FlagSet) (loaded clientcmd.ClientConfig, own 
 		return ""
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	directory := cluster.DataDir(value("data-dir")).Kubeconfig()
+	directory := datadir.Dir(value("data-dir")).Kubeconfig()
 	switch {
 	case value("kubeconfig") != "":
 		rules.ExplicitPath = value("kubeconfig")
@@ -87,7 +87,7 @@ func (n *connection) only(path string) {
 func (n *connection) rest() (*rest.Config, error) {
 	if n.own || n.kubeconfig != "" {
 		// a file that is missing or broken is reported by its name
-		if _, err := cluster.ReadKubeconfig(cluster.DataDir(n.dataDir), n.kubeconfig); err != nil {
+		if _, err := datadir.ReadKubeconfig(datadir.Dir(n.dataDir), n.kubeconfig); err != nil {
 			return nil, err
 		}
 	}

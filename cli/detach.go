@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // upDetached starts `keelson up` in the background (new session, output to the log file), prints its progress lines and
@@ -23,7 +23,7 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	if _, err := f.config(); err != nil {
 		return err
 	}
-	dir, err := cluster.DataDir(f.dataDir).Prepare()
+	dir, err := datadir.Dir(f.dataDir).Prepare()
 	if err != nil {
 		return err
 	}

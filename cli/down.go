@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 func downCommand(std Stdio) *cobra.Command {
@@ -33,11 +34,11 @@ func downCommand(std Stdio) *cobra.Command {
 		out := newProgress(std.Out)
 		if purge && !yes {
 			in, ok := std.In.(*os.File)
-			if err := agreePurge(cluster.DataDir(*dir), std, ok && term.IsTerminal(int(in.Fd()))); err != nil {
+			if err := agreePurge(datadir.Dir(*dir), std, ok && term.IsTerminal(int(in.Fd()))); err != nil {
 				return err
 			}
 		}
-		return cluster.Down(c.Context(), cluster.DataDir(*dir), purge, out.step)
+		return cluster.Down(c.Context(), datadir.Dir(*dir), purge, out.step)
 	}
 	return cmd
 }
@@ -47,8 +48,8 @@ const maxVolumesShown = 10
 
 // agreePurge returns nil if no local volume holds data, or if the user at the terminal agrees to delete those that do.
 // Without a terminal nobody can be asked.
-func agreePurge(dir cluster.DataDir, std Stdio, terminal bool) error {
-	volumes, err := cluster.LocalVolumes(dir)
+func agreePurge(dir datadir.Dir, std Stdio, terminal bool) error {
+	volumes, err := datadir.LocalVolumes(dir)
 	if err != nil || len(volumes) == 0 {
 		return err
 	}

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // TestPurgeAsks: a purge that would delete data of local volumes needs a yes; empty volumes are no data.
 func TestPurgeAsks(t *testing.T) {
-	dir := cluster.DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	ask := func(terminal bool, answer string) (string, error) {
 		var out strings.Builder
 		err := agreePurge(dir, Stdio{In: strings.NewReader(answer), Out: &out}, terminal)

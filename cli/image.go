@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/runtime"
 	"keelson/runtime/image"
 )
@@ -30,7 +31,7 @@ func imageCommand(std Stdio) *cobra.Command {
 	dir := new(string)
 	dataDirVar(cmd.PersistentFlags(), dir)
 	open := func() (*image.Store, error) {
-		d, err := cluster.DataDir(*dir).Prepare()
+		d, err := datadir.Dir(*dir).Prepare()
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // access holds the flags by which a command finds a cluster's administrator kubeconfig.
@@ -24,7 +25,7 @@ func (a *access) add(c *cobra.Command) {
 }
 
 func (a *access) rest() (*rest.Config, error) {
-	return cluster.ReadKubeconfig(cluster.DataDir(a.dataDir), a.kubeconfig)
+	return datadir.ReadKubeconfig(datadir.Dir(a.dataDir), a.kubeconfig)
 }
 
 func tokenCommand(std Stdio) *cobra.Command {
@@ -149,7 +150,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 				if a.kubeconfig != "" {
 					flags = append(flags, "--kubeconfig", a.kubeconfig)
 				}
-				if code := runKubectl(command.Context(), cluster.DataDir(a.dataDir), flags, std); code != 0 {
+				if code := runKubectl(command.Context(), datadir.Dir(a.dataDir), flags, std); code != 0 {
 					return exitError(code)
 				}
 			}

@@ -25,6 +25,7 @@ import (
 
 	_ "keelson/cli/translations" // before kubectl's packages translate
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 func kubectlCommand(std Stdio) *cobra.Command {
@@ -52,13 +53,13 @@ func kubectlCommand(std Stdio) *cobra.Command {
 }
 
 // splitDataDir removes a leading --data-dir from kubectl's arguments; without one it returns "".
-func splitDataDir(args []string) (cluster.DataDir, []string) {
+func splitDataDir(args []string) (datadir.Dir, []string) {
 	if len(args) >= 2 && args[0] == "--data-dir" {
-		return cluster.DataDir(args[1]), args[2:]
+		return datadir.Dir(args[1]), args[2:]
 	}
 	if len(args) >= 1 {
 		if d, ok := strings.CutPrefix(args[0], "--data-dir="); ok {
-			return cluster.DataDir(d), args[1:]
+			return datadir.Dir(d), args[1:]
 		}
 	}
 	return "", args
@@ -66,7 +67,7 @@ func splitDataDir(args []string) (cluster.DataDir, []string) {
 
 // useCluster sets KUBECONFIG for kubectl and its plugins to the kubeconfig of dir. Without dir an existing KUBECONFIG
 // stays, else the default directory's kubeconfig is used.
-func useCluster(dir cluster.DataDir) error {
+func useCluster(dir datadir.Dir) error {
 	if dir == "" {
 		if os.Getenv("KUBECONFIG") != "" {
 			return nil
@@ -85,7 +86,7 @@ func useCluster(dir cluster.DataDir) error {
 
 // runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on KUBECONFIG's or the default
 // directory's cluster. On a fatal error kubectl exits the process with its own code.
-func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Stdio) int {
+func runKubectl(ctx context.Context, dir datadir.Dir, args []string, std Stdio) int {
 	// kubectl handles signals where it must clean up. Everywhere else a signal ends it as usual.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	streams := genericiooptions.IOStreams{In: std.In, Out: std.Out, ErrOut: std.Err}

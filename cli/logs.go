@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/lib/log"
 	"keelson/timeline"
@@ -58,7 +58,7 @@ func logsCommand(std Stdio) *cobra.Command {
 		if since > 0 {
 			query.Since = time.Now().Add(-since)
 		}
-		path := cluster.DataDir(*dir).Log()
+		path := datadir.Dir(*dir).Log()
 		err := log.Read(command.Context(), path, query, func(l log.Line) error {
 			text := l.Raw
 			if format == "json" {
@@ -75,7 +75,7 @@ func logsCommand(std Stdio) *cobra.Command {
 		case errors.Is(err, context.Canceled):
 			return nil
 		}
-		return cluster.Unreadable(err)
+		return datadir.Unreadable(err)
 	}
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // acceptDataLossFlag adds the flag of commands that open the embedded store.
@@ -70,13 +71,13 @@ func migrateCommand(std Stdio) *cobra.Command {
 		if len(etcdConfig.Servers) == 0 {
 			return errors.New("--etcd-servers says where etcd is: it is missing")
 		}
-		run := func(context.Context, cluster.DataDir, cluster.EtcdConfig) (int64, error) {
+		run := func(context.Context, datadir.Dir, cluster.EtcdConfig) (int64, error) {
 			return 0, fmt.Errorf("--to %q is not known: etcd or embedded", to)
 		}
 		next := ""
 		switch to {
 		case "etcd":
-			run = func(ctx context.Context, dir cluster.DataDir, e cluster.EtcdConfig) (int64, error) {
+			run = func(ctx context.Context, dir datadir.Dir, e cluster.EtcdConfig) (int64, error) {
 				return cluster.MigrateToEtcd(ctx, dir, e, acceptLoss)
 			}
 			next = "`keelson up --etcd-servers=...` continues with them"
@@ -84,7 +85,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 			run = cluster.MigrateFromEtcd
 			next = "`keelson up` continues with them"
 		}
-		n, err := run(command.Context(), cluster.DataDir(*dir), etcdConfig)
+		n, err := run(command.Context(), datadir.Dir(*dir), etcdConfig)
 		if err != nil {
 			return err
 		}

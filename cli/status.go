@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 func statusCommand(std Stdio) *cobra.Command {
@@ -22,7 +23,7 @@ func statusCommand(std Stdio) *cobra.Command {
 	}
 	dir := dataDirFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		status, err := cluster.ReadStatus(c.Context(), cluster.DataDir(*dir))
+		status, err := cluster.ReadStatus(c.Context(), datadir.Dir(*dir))
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -100,7 +101,7 @@ func upCommand(std Stdio) *cobra.Command {
 // config converts the flags to a cluster.Config.
 func (f upFlags) config() (cluster.Config, error) {
 	cfg := cluster.Default()
-	cfg.DataDir = cluster.DataDir(f.dataDir)
+	cfg.DataDir = datadir.Dir(f.dataDir)
 	cfg.Port = f.port
 	cfg.FakeHeartbeat = f.fakeHeartbeat
 	var err error
@@ -193,7 +194,7 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 	return nil
 }
 
-func mergeKubeconfig(dir cluster.DataDir) error {
+func mergeKubeconfig(dir datadir.Dir) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return err

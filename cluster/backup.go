@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/apiserver/objects"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 	"keelson/store"
 	"keelson/store/backup"
@@ -53,7 +54,7 @@ func serveBackup(st store.Store, log *slog.Logger) http.Handler {
 
 // SaveBackup writes the backup that stream carries (the response of BackupPath) and the keys and certificates of dir to
 // a new file at path, atomically. An empty dir leaves the keys out.
-func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, error) {
+func SaveBackup(dir datadir.Dir, stream io.Reader, path string) (BackupSummary, error) {
 	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
 		s, err := backup.Read(stream, backup.Sink{KV: w.KV})
 		return s.Revision, err
@@ -61,10 +62,10 @@ func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, erro
 }
 
 // BackupOffline writes a backup of a cluster that is not running. acceptLoss is Config.AcceptDataLoss.
-func BackupOffline(ctx context.Context, dir DataDir, path string, acceptLoss bool) (BackupSummary, error) {
-	if used, err := dir.storeUsed(); err == nil && used.isEtcd() {
+func BackupOffline(ctx context.Context, dir datadir.Dir, path string, acceptLoss bool) (BackupSummary, error) {
+	if used, err := dir.StoreUsed(); err == nil && used.IsEtcd() {
 		return BackupSummary{}, fmt.Errorf("the objects of %s are in %s: start the cluster and repeat this, or use "+
-			"`etcdctl snapshot save`", dir, used.text())
+			"`etcdctl snapshot save`", dir, used.Text())
 	}
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return BackupSummary{}, fmt.Errorf("no cluster in %s: %w", dir, err)
@@ -84,7 +85,7 @@ func BackupOffline(ctx context.Context, dir DataDir, path string, acceptLoss boo
 	})
 }
 
-func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, error)) (sum BackupSummary, err error) {
+func saveBackup(dir datadir.Dir, path string, fill func(*backup.Writer) (int64, error)) (sum BackupSummary, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return sum, fmt.Errorf("%s exists already: choose another name", path)
 	}
@@ -116,10 +117,10 @@ func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, erro
 	if err := os.Link(file.Name(), path); err != nil { // not os.Rename: it would overwrite a file created meanwhile
 		return sum, err
 	}
-	return sum, errors.Join(os.Remove(file.Name()), syncDir(filepath.Dir(path)))
+	return sum, errors.Join(os.Remove(file.Name()), datadir.SyncDir(filepath.Dir(path)))
 }
 
-func saveKeys(dir DataDir, writer *backup.Writer) error {
+func saveKeys(dir datadir.Dir, writer *backup.Writer) error {
 	if dir == "" {
 		return nil
 	}
@@ -148,7 +149,7 @@ const revisionGap = 1_000_000_000
 
 // Restore fills dir, which must be empty or absent, from the file at path: a backup, or a snapshot of `etcdctl snapshot
 // save`. It does so completely or not at all. The next restore removes what a killed one left beside dir.
-func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, err error) {
+func Restore(ctx context.Context, dir datadir.Dir, path string) (sum BackupSummary, err error) {
 	if err := restorable(dir); err != nil {
 		return sum, err
 	}
@@ -184,7 +185,7 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	if err := markWithoutIdentities(tmp); err != nil {
 		return sum, err
 	}
-	if err := syncAll(tmp); err != nil {
+	if err := datadir.SyncAll(tmp); err != nil {
 		return sum, err
 	}
 	if err := os.Rename(tmp, abs); err != nil {
@@ -193,7 +194,7 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 		}
 		return sum, err
 	}
-	return sum, syncDir(filepath.Dir(abs))
+	return sum, datadir.SyncDir(filepath.Dir(abs))
 }
 
 // restoreDir makes an empty, locked directory beside dir. Only one restore at a time may hold the lock.
@@ -251,7 +252,7 @@ func openOwn(dir string) (*os.File, error) {
 func readBackup(file *os.File, tmp string, take func(store.KV) error) (sum BackupSummary, err error) {
 	left := int64(0)
 	put := func(kv store.KV) error {
-		if kv.Key == fingerprintsKey && !exists(filepath.Join(tmp, "pki", "ca.crt")) {
+		if kv.Key == fingerprintsKey && !datadir.Exists(filepath.Join(tmp, "pki", "ca.crt")) {
 			left++
 			return nil
 		}
@@ -290,9 +291,9 @@ func readBackup(file *os.File, tmp string, take func(store.KV) error) (sum Backu
 }
 
 // restorable returns an error unless dir is absent or empty.
-func restorable(dir DataDir) error {
+func restorable(dir datadir.Dir) error {
 	if pid, err := dir.Running(); err == nil && pid != 0 {
-		return &BusyError{Dir: dir, Pid: pid}
+		return &datadir.BusyError{Dir: dir, Pid: pid}
 	}
 	files, err := os.ReadDir(string(dir))
 	switch {
@@ -316,21 +317,4 @@ func restoreKey(dir, name string, b []byte) error {
 		return err
 	}
 	return pki.WriteFile(filepath.Join(dir, "pki", base), b, 0o600)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// syncAll brings the file system that holds dir to disk.
-func syncAll(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/cluster/datadir"
 	"keelson/store"
 	"keelson/store/backup"
 )
@@ -49,7 +50,7 @@ func backupFile(t *testing.T, n int) string {
 }
 
 // left are the names in the directory that holds dir.
-func left(t *testing.T, dir DataDir) string {
+func left(t *testing.T, dir datadir.Dir) string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(string(dir)))
 	if err != nil {
@@ -89,7 +90,7 @@ func TestRestoreRefusals(t *testing.T) {
 		if err := os.WriteFile(file, c.b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		dir := DataDir(filepath.Join(base, "data"))
+		dir := datadir.Dir(filepath.Join(base, "data"))
 		_, err := Restore(t.Context(), dir, file)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: got %v, want %q and the file's name", name, err, c.want)
@@ -98,7 +99,7 @@ func TestRestoreRefusals(t *testing.T) {
 			t.Errorf("%s: left %s", name, got)
 		}
 	}
-	taken := DataDir(filepath.Join(base, "taken"))
+	taken := datadir.Dir(filepath.Join(base, "taken"))
 	if err := os.MkdirAll(taken.Sub("store"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	dir := DataDir(filepath.Join(base, "data"))
+	dir := datadir.Dir(filepath.Join(base, "data"))
 	if _, err := Restore(ctx, dir, backupFile(t, 2000)); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: got %v", err)
 	}
@@ -121,7 +122,7 @@ func TestRestoreRefusals(t *testing.T) {
 // that only looks like it is left alone.
 func TestDownOfRestored(t *testing.T) {
 	quiet := func(string, time.Duration) {}
-	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 	if _, err := Restore(t.Context(), dir, backupFile(t, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +134,7 @@ func TestDownOfRestored(t *testing.T) {
 		t.Errorf("down left %q", got)
 	}
 	for _, change := range []struct{ make, drop string }{{make: "letters"}, {drop: "store/clean-stop"}} {
-		other := DataDir(filepath.Join(t.TempDir(), "data"))
+		other := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 		if _, err := Restore(t.Context(), other, backupFile(t, 3)); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +149,7 @@ func TestDownOfRestored(t *testing.T) {
 			}
 		}
 		if err := Down(t.Context(), other, true, quiet); err == nil ||
-			!strings.Contains(err.Error(), "is not a cluster's data directory") || !exists(other.Sub("store")) {
+			!strings.Contains(err.Error(), "is not a cluster's data directory") || !datadir.Exists(other.Sub("store")) {
 			t.Errorf("%+v: %v; want it left as it is", change, err)
 		}
 	}
@@ -168,7 +169,7 @@ func TestDownOfRestored(t *testing.T) {
 func TestRestoreKilled(t *testing.T) {
 	const n = 8000
 	file := backupFile(t, n)
-	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 	whole := func() {
 		t.Helper()
 		embedded(t, dir, func(s store.Store) {
@@ -181,7 +182,7 @@ func TestRestoreKilled(t *testing.T) {
 		p := spawn(t, job{Role: "restore", RoleConfig: RoleConfig{DataDir: dir}, File: file})
 		soon(t, "a directory in the making", func() (bool, error) { return left(t, dir) != "", nil })
 		p.kill()
-		if exists(string(dir)) { // it was faster
+		if datadir.Exists(string(dir)) { // it was faster
 			whole()
 			if err := os.RemoveAll(string(dir)); err != nil {
 				t.Fatal(err)
@@ -296,7 +297,7 @@ func TestRestoreOfForeignNames(t *testing.T) {
 			return w.KV(store.KV{Key: "keelson/x", Value: []byte("x"), Revision: 3})
 		}),
 	} {
-		dir := DataDir(filepath.Join(t.TempDir(), "c"))
+		dir := datadir.Dir(filepath.Join(t.TempDir(), "c"))
 		_, err := Restore(t.Context(), dir, path)
 		if err == nil || !strings.Contains(err.Error(), "which does not belong there") {
 			t.Errorf("%s: got %v, want a refusal", what, err)
@@ -327,7 +328,7 @@ func TestRestoreBesideOthers(t *testing.T) {
 		}, "belongs to another user"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := DataDir(filepath.Join(t.TempDir(), "c"))
+			dir := datadir.Dir(filepath.Join(t.TempDir(), "c"))
 			at := string(dir) + ".restoring"
 			if err := c.make(t, at); err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/apiserver/admission"
+	"keelson/cluster/datadir"
 	"keelson/controllers/nodeipam"
 )
 
@@ -25,13 +26,6 @@ var anyCIDR = netip.MustParsePrefix("10.42.0.0/24")
 
 // defaultClusterCIDR is the default of --cluster-cidr.
 var defaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
-
-// podCIDRFile, in a node's data directory, stores the node's pod CIDRs.
-const podCIDRFile = "pod-cidr"
-
-// serviceRangeFile, in the data directory, stores the service CIDRs of the first start. They stay (docs/decisions/0114)
-// when the flag changes, and with them the addresses of the API server and the DNS server.
-const serviceRangeFile = "service-cidr"
 
 // nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only
 // their --cluster-cidr defines the cluster's.
@@ -50,26 +44,15 @@ func (c Config) nodeChosenRanges() admission.PodRanges {
 }
 
 // keepServiceRanges returns the service CIDRs of the first start; the first start stores those asked for.
-func keepServiceRanges(dir DataDir, asked []netip.Prefix) ([]netip.Prefix, error) {
-	if out, err := readRanges(dir.Sub(serviceRangeFile)); err != nil || len(out) > 0 {
+func keepServiceRanges(dir datadir.Dir, asked []netip.Prefix) ([]netip.Prefix, error) {
+	if out, err := readRanges(dir.Sub(datadir.ServiceRangeFile)); err != nil || len(out) > 0 {
 		return out, err
 	}
-	if err := writeIfChanged(dir.Sub(serviceRangeFile),
+	if err := datadir.WriteIfChanged(dir.Sub(datadir.ServiceRangeFile),
 		[]byte(strings.Join(prefixStrings(asked), "\n")+"\n")); err != nil {
 		return nil, fmt.Errorf("note the range of services: %w", err)
 	}
 	return asked, nil
-}
-
-// ServicesKept is a notice that Services keep other CIDRs than the flag asks for; empty: they do not.
-func (c *Cluster) ServicesKept() string {
-	asked, _ := c.cfg.Services.Ranges() // checked by Validate
-	if slices.Equal(asked, c.cfg.keptServices) {
-		return ""
-	}
-	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with "+
-		"the new range",
-		strings.Join(prefixStrings(c.cfg.keptServices), ","), strings.Join(prefixStrings(asked), ","))
 }
 
 // checkDisjoint returns an error if a pod CIDR overlaps a service CIDR. where says where the pod CIDRs come from.
@@ -97,14 +80,14 @@ func outsideOf(ranges, cluster []netip.Prefix) []netip.Prefix {
 // depends on the directory. A chosen range is reserved until claim is closed, so that clusters that start at the same
 // time get different ranges.
 func choosePodCIDRs(
-	want []netip.Prefix, dir DataDir, from nodeipam.Config,
+	want []netip.Prefix, dir datadir.Dir, from nodeipam.Config,
 ) (out []netip.Prefix, claim io.Closer, err error) {
 	if len(want) > 0 {
 		return want, io.NopCloser(nil), checkDisjoint(want, from.Reserved, "as asked for")
 	}
 	if out, err = storedPodCIDRs(dir); err != nil || len(out) > 0 {
 		if err == nil {
-			err = checkDisjoint(out, from.Reserved, dir.Sub(podCIDRFile))
+			err = checkDisjoint(out, from.Reserved, dir.Sub(datadir.PodCIDRFile))
 		}
 		return out, io.NopCloser(nil), err
 	}
@@ -129,8 +112,8 @@ func choosePodCIDRs(
 	return out, claims, nil
 }
 
-func storedPodCIDRs(dir DataDir) ([]netip.Prefix, error) {
-	return readRanges(dir.Sub(podCIDRFile))
+func storedPodCIDRs(dir datadir.Dir) ([]netip.Prefix, error) {
+	return readRanges(dir.Sub(datadir.PodCIDRFile))
 }
 
 // readRanges reads the CIDRs in a file, separated by white space; none if the file does not exist.
@@ -153,8 +136,9 @@ func readRanges(path string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-func storePodCIDRs(dir DataDir, ranges []netip.Prefix) error {
-	if err := writeIfChanged(dir.Sub(podCIDRFile), []byte(strings.Join(prefixStrings(ranges), "\n")+"\n")); err != nil {
+func storePodCIDRs(dir datadir.Dir, ranges []netip.Prefix) error {
+	content := strings.Join(prefixStrings(ranges), "\n") + "\n"
+	if err := datadir.WriteIfChanged(dir.Sub(datadir.PodCIDRFile), []byte(content)); err != nil {
 		return fmt.Errorf("note the pod range: %w", err)
 	}
 	return nil
@@ -182,7 +166,7 @@ func nodeBits(c nodeipam.Config, r netip.Prefix) int {
 }
 
 // freeRange returns a sub-range of prefix that nothing on this machine uses.
-func freeRange(prefix netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (netip.Prefix, io.Closer, error) {
+func freeRange(prefix netip.Prefix, bits int, reserved []netip.Prefix, dir datadir.Dir) (netip.Prefix, io.Closer, error) {
 	parts := uint32(1) << min(max(bits-prefix.Bits(), 0), 16)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(dir))

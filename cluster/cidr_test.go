@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"keelson/cluster/datadir"
 	"keelson/controllers/nodeipam"
 )
 
@@ -20,7 +21,7 @@ func TestPodRangesBesideServices(t *testing.T) {
 		}
 		return out
 	}
-	choose := func(dir DataDir, cluster, services []netip.Prefix) (string, error) {
+	choose := func(dir datadir.Dir, cluster, services []netip.Prefix) (string, error) {
 		out, claim, err := choosePodCIDRs(nil, dir, nodeipam.Config{Cluster: cluster, Reserved: services})
 		if err != nil {
 			return "", err
@@ -28,7 +29,7 @@ func TestPodRangesBesideServices(t *testing.T) {
 		defer func() { _ = claim.Close() }()
 		return fmt.Sprint(out), nil
 	}
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	chosen, err := choose(dir, prefixes("10.213.0.0/23"), prefixes("10.213.0.0/24"))
 	if err != nil || chosen != "[10.213.1.0/24]" {
 		t.Errorf("beside the services: got %s, %v", chosen, err)
@@ -37,12 +38,12 @@ func TestPodRangesBesideServices(t *testing.T) {
 		t.Errorf("after --cluster-cidr changed: got %s, %v", again, err)
 	}
 	_, err = choose(dir, nil, prefixes("10.213.0.0/16"))
-	want := "the pods of this node have 10.213.1.0/24 (" + dir.Sub(podCIDRFile) + "), and Services have " +
+	want := "the pods of this node have 10.213.1.0/24 (" + dir.Sub(datadir.PodCIDRFile) + "), and Services have " +
 		"10.213.0.0/16: choose another --service-cluster-ip-range"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
-	_, err = choose(DataDir(t.TempDir()), prefixes("10.213.0.0/23"), prefixes("10.213.0.0/16"))
+	_, err = choose(datadir.Dir(t.TempDir()), prefixes("10.213.0.0/23"), prefixes("10.213.0.0/16"))
 	if err == nil ||
 		!strings.HasSuffix(err.Error(), "every /24 of 10.213.0.0/23 is in use on this machine, or by Services") {
 		t.Errorf("no room: got %v", err)

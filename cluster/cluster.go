@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,6 +30,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
+	"keelson/cluster/datadir"
 	"keelson/controllers"
 	"keelson/controllers/certificates"
 	"keelson/event"
@@ -49,7 +48,7 @@ import (
 // Cluster is a configured cluster: New acquires its resources, Run runs it.
 type Cluster struct {
 	cfg           Config
-	dir           DataDir
+	dir           datadir.Dir
 	lock          io.Closer
 	nodeLock      io.Closer // nil without a real node
 	podRangeClaim io.Closer // reserves the pod CIDRs against other clusters on this machine
@@ -88,12 +87,12 @@ func New(cfg Config) (*Cluster, error) {
 		cfg:         cfg,
 		dir:         dir,
 		fresh:       dir.Fresh(),
-		preexisting: dir.entries(),
+		preexisting: dir.Entries(),
 	}
 	err = cluster.takeLocks()
 	if err == nil {
 		if err = cluster.prepare(); err != nil && cluster.fresh {
-			err = errors.Join(err, dir.erase(cluster.preexisting...))
+			err = errors.Join(err, dir.Erase(cluster.preexisting...))
 		}
 	}
 	if err != nil {
@@ -112,20 +111,20 @@ func (c *Cluster) takeLocks() (err error) {
 }
 
 func (c *Cluster) prepare() (err error) {
-	if err := keepStoreKind(c.dir, c.cfg.Etcd); err != nil {
+	if err := c.dir.KeepStoreKind(len(c.cfg.Etcd.Servers) > 0); err != nil {
 		return err
 	}
 	if err := c.openLog(); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // left by a killed migration
+	if err := os.RemoveAll(c.dir.Sub(datadir.MigratingStore)); err != nil { // left by a killed migration
 		return err
 	}
-	if c.reserveUsed, err = c.dir.fillReserve(); err != nil {
+	if c.reserveUsed, err = c.dir.FillReserve(); err != nil {
 		c.log.Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if c.cfg.realNode() {
-		c.hadNode = exists(c.dir.Sub(nodeNameFile))
+		c.hadNode = datadir.Exists(c.dir.Sub(datadir.NodeNameFile))
 		if c.cfg.NodeName, err = keepNodeName(c.dir, c.cfg.NodeName, c.log); err != nil {
 			return err
 		}
@@ -145,7 +144,7 @@ func (c *Cluster) prepare() (err error) {
 		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come "+
 			"get theirs from there",
 			"range", prefixStrings(stays), "cluster-cidr", prefixStrings(ranges.Cluster), "file", c.dir.Sub(
-				podCIDRFile))
+				datadir.PodCIDRFile))
 	}
 	l, err := openListeners(c.cfg)
 	if err != nil {
@@ -210,7 +209,7 @@ func (c *Cluster) undo(cause error) error {
 		}
 	}
 	if left == nil {
-		left = c.dir.erase(c.preexisting...)
+		left = c.dir.Erase(c.preexisting...)
 	}
 	if left != nil {
 		return fmt.Errorf("%w (and not everything could be undone: %w)", cause, left)
@@ -252,7 +251,7 @@ func (c *Cluster) EtcdURL() string {
 }
 
 // DataDir is the resolved data directory.
-func (c *Cluster) DataDir() DataDir { return c.dir }
+func (c *Cluster) DataDir() datadir.Dir { return c.dir }
 
 // Run starts all parts, calls ready when the node is Ready, and stops the parts in reverse order when ctx is done.
 // Containers keep running. A failed first start leaves nothing behind.
@@ -293,8 +292,8 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	}
 	g := &run.Group{}
 	var beside []run.Part
-	if spare, ok := st.(sparing); ok && c.reserveUsed {
-		beside = append(beside, run.Part{Name: "disk reserve", Run: c.keepReserve(spare)})
+	if spare, ok := st.(datadir.Sparing); ok && c.reserveUsed {
+		beside = append(beside, c.dir.KeepReserve(spare, c.log))
 	}
 	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, beside, "control plane",
 		"agents"); err != nil {
@@ -510,15 +509,4 @@ func bootstrapObjects(on gates.On) []runtime.Object {
 		out = append(out, pc)
 	}
 	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking())
-}
-
-// writeIfChanged writes a private file unless it has this content already (P7: a restart writes nothing).
-func writeIfChanged(path string, b []byte) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	return pki.WriteFile(path, b, 0o600)
 }

@@ -16,12 +16,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"keelson/cluster/datadir"
 	"keelson/controllers/nodeipam"
 )
 
 func config(dir string) Config {
 	cfg := Default()
-	cfg.DataDir = DataDir(dir)
+	cfg.DataDir = datadir.Dir(dir)
 	cfg.Port = 0
 	cfg.Rootless = true
 	return cfg
@@ -95,7 +96,7 @@ func TestRefusedKubelet(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c.role.DataDir = DataDir(dir)
+			c.role.DataDir = datadir.Dir(dir)
 			c.role.LogOutput = io.Discard
 			if err := RunRole(t.Context(), "kubelet", c.role); err == nil || !strings.Contains(err.Error(), c.want) ||
 				strings.Contains(err.Error(), "\n") {
@@ -125,7 +126,7 @@ func TestOneInstanceInADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	var busy *BusyError
+	var busy *datadir.BusyError
 	if _, err := New(config(dir)); !errors.As(err, &busy) || busy.Pid != os.Getpid() {
 		t.Errorf("second: %v; want a BusyError with pid %d", err, os.Getpid())
 	}
@@ -139,7 +140,7 @@ func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
 	seen := map[netip.Prefix]bool{}
 	var claims []io.Closer
 	for range 40 {
-		dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+		dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +167,7 @@ func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
 
 // TestLockOfTheDying: a process that was killed has its locks a moment longer, which is no reason to refuse a new one.
 func TestLockOfTheDying(t *testing.T) {
-	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestLockOfTheDying(t *testing.T) {
 	if err := os.WriteFile(dir.PidFile(), fmt.Appendln(nil, child.Process.Pid), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	var busy *BusyError
+	var busy *datadir.BusyError
 	if _, err := dir.Lock(); !errors.As(err, &busy) || busy.Pid != child.Process.Pid {
 		t.Errorf("while it runs: %v; want a BusyError with pid %d", err, child.Process.Pid)
 	}
@@ -209,13 +210,13 @@ func TestLockOfTheDying(t *testing.T) {
 		t.Errorf("once it was killed: %v", err)
 	}
 	_ = child.Wait() // killed
-	if alive(child.Process.Pid) || !alive(os.Getpid()) {
+	if datadir.Alive(child.Process.Pid) || !datadir.Alive(os.Getpid()) {
 		t.Error("alive does not tell the dead from the living")
 	}
 }
 
 func TestEraseTakesOnlyWhatIsOurs(t *testing.T) {
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	c, err := New(config(string(dir)))
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,7 @@ func TestEraseTakesOnlyWhatIsOurs(t *testing.T) {
 	if err := os.WriteFile(dir.Sub("precious"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.erase(); err != nil {
+	if err := dir.Erase(); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(string(dir))
@@ -234,10 +235,10 @@ func TestEraseTakesOnlyWhatIsOurs(t *testing.T) {
 	if err := os.Remove(dir.Sub("precious")); err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.erase(); err != nil {
+	if err := dir.Erase(); err != nil {
 		t.Fatal(err)
 	}
-	if exists(string(dir)) {
+	if datadir.Exists(string(dir)) {
 		t.Error("the empty directory is left")
 	}
 }

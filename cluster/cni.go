@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/cluster/datadir"
 	"keelson/event"
 	"keelson/network"
 	"keelson/network/cni"
@@ -60,7 +61,7 @@ func (o CNIOptions) validate() error {
 }
 
 // open returns the CNI network. It exists even when plugins are disabled, to detach pods of an earlier run.
-func (o CNIOptions) open(dir DataDir, ranges []netip.Prefix, log *slog.Logger) (*cni.Network, error) {
+func (o CNIOptions) open(dir datadir.Dir, ranges []netip.Prefix, log *slog.Logger) (*cni.Network, error) {
 	cfg := cni.Config{
 		ID:       dir.ID(),
 		Dir:      dir.Sub("cni"),

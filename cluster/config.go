@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson/cluster/datadir"
 )
 
 // KubernetesRelease is the Kubernetes release whose API is served; KubernetesVersion is what /version and nodes report.
@@ -25,7 +27,7 @@ const (
 
 // Config holds all settings. It does not change after New.
 type Config struct {
-	DataDir DataDir
+	DataDir datadir.Dir
 	// Port of the API; 0: a free one.
 	Port int
 	// NodeName is the name of this machine's node (default: its host name).

@@ -15,43 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// TestOpenedBy: the process that has the pid file open is found when the file cannot be read.
-func TestOpenedBy(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "keelson.pid")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := openedBy("/proc", path); got != 0 {
-		t.Errorf("only this process has it open: got %d", got)
-	}
-	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
-	cmd.ExtraFiles = []*os.File{file}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = file.Close()
-	if got := openedBy("/proc", path); got != cmd.Process.Pid {
-		t.Errorf("got %d, want %d", got, cmd.Process.Pid)
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if got := openedBy("/proc", path); got != 0 {
-		t.Errorf("after its end: got %d", got)
-	}
-	for _, err := range []error{unix.EIO, &os.PathError{Op: "open", Path: path, Err: unix.EROFS}} {
-		if !diskFailed(err) {
-			t.Errorf("%v is not of a failed disk", err)
-		}
-	}
-	for _, err := range []error{nil, os.ErrNotExist, unix.EACCES, unix.EWOULDBLOCK} {
-		if diskFailed(err) {
-			t.Errorf("%v is of a failed disk", err)
-		}
-	}
-}
+	"keelson/cluster/datadir"
+)
 
 // TestDownOnADeadDisk: the disk answers every request with an I/O error, and Down ends the instance and the processes
 // in the cluster's cgroup all the same.
@@ -109,7 +75,7 @@ func TestDownOnADeadDisk(t *testing.T) {
 }
 
 // deadDisk returns a directory on a disk of its own, which kill ends.
-func deadDisk(t *testing.T) DataDir {
+func deadDisk(t *testing.T) datadir.Dir {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: not root, cannot mount a disk")
@@ -133,7 +99,7 @@ func deadDisk(t *testing.T) DataDir {
 			t.Error(err)
 		}
 	})
-	dir := DataDir(filepath.Join(disk, "data"))
+	dir := datadir.Dir(filepath.Join(disk, "data"))
 	if err := os.Mkdir(string(dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +107,7 @@ func deadDisk(t *testing.T) DataDir {
 }
 
 // kill makes the disk of dir answer every request with an I/O error, as one that was pulled out.
-func kill(t *testing.T, dir DataDir) {
+func kill(t *testing.T, dir datadir.Dir) {
 	t.Helper()
 	const shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN
 	f, err := os.Open(string(dir))

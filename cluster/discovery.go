@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -222,7 +223,7 @@ func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	if exists(cfg.DataDir.Sub("pki/ca.key")) {
+	if datadir.Exists(cfg.DataDir.Sub("pki/ca.key")) {
 		return fmt.Errorf("%s holds a cluster of its own: choose another --data-dir", cfg.DataDir)
 	}
 	known, err := loadIfThere(role.kubeconfig("kubelet"))
@@ -253,7 +254,7 @@ func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
 	}
 	role.DataDir = dir
 	role.Bootstrap = dir.Sub(joinKubeconfig)
-	return writeIfChanged(role.Bootstrap, b)
+	return datadir.WriteIfChanged(role.Bootstrap, b)
 }
 
 // nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/cluster/datadir"
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
@@ -39,7 +40,7 @@ func stored(t *testing.T, s store.Store) map[string]string {
 	return out
 }
 
-func embedded(t *testing.T, dir DataDir, f func(s store.Store)) {
+func embedded(t *testing.T, dir datadir.Dir, f func(s store.Store)) {
 	t.Helper()
 	s, err := embed.Open(embed.Options{Dir: dir.Sub("store")})
 	if err != nil {
@@ -53,7 +54,7 @@ func embedded(t *testing.T, dir DataDir, f func(s store.Store)) {
 
 func TestMigrate(t *testing.T) {
 	etcdConfig := EtcdConfig{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
-	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func TestMigrate(t *testing.T) {
 	if got := stored(t, remote); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("etcd holds %d keys, not the same as the store's %d", len(got), len(want))
 	}
-	back, err := DataDir(filepath.Join(t.TempDir(), "back")).Prepare()
+	back, err := datadir.Dir(filepath.Join(t.TempDir(), "back")).Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestMigrate(t *testing.T) {
 func serve(t *testing.T, change func(*Config)) (*Cluster, kubernetes.Interface) {
 	t.Helper()
 	cfg := Default()
-	cfg.DataDir = DataDir(filepath.Join(t.TempDir(), "data"))
+	cfg.DataDir = datadir.Dir(filepath.Join(t.TempDir(), "data"))
 	cfg.Port = 0
 	cfg.NoNode = true
 	cfg.NoAgents = true
@@ -259,7 +260,7 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	if _, err := os.Stat(snapshot); err != nil {
 		t.Fatal(err)
 	}
-	dir := DataDir(filepath.Join(t.TempDir(), "restored"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "restored"))
 	sum, err := Restore(t.Context(), dir, snapshot)
 	if err != nil || sum.Keys < 10 {
 		t.Fatalf("Restore of the snapshot: %+v, %v", sum, err)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"keelson/cluster/datadir"
 	"keelson/lib/linux"
 )
 
@@ -45,14 +46,14 @@ func podLinks() ([]link, error) {
 
 // checkPodRange returns an error if another cluster has pods with the addresses of ranges in this network namespace:
 // the kernel would send packets to either. directories are the data directories in use.
-func checkPodRange(ranges []netip.Prefix, id string, links []link, directories func() []DataDir) error {
+func checkPodRange(ranges []netip.Prefix, id string, links []link, directories func() []datadir.Dir) error {
 	for _, r := range ranges {
 		for _, l := range links {
 			if l.name == podLinkPrefix+id || !overlaps(r, l.addrs) {
 				continue
 			}
 			dirs := directories()
-			at := slices.IndexFunc(dirs, func(d DataDir) bool { return podLinkPrefix+d.ID() == l.name })
+			at := slices.IndexFunc(dirs, func(d datadir.Dir) bool { return podLinkPrefix+d.ID() == l.name })
 			if at >= 0 {
 				return fmt.Errorf("pod range %s is in use by the cluster in %s (link %s): stop it with `keelson down "+
 					"--data-dir %s`", r, dirs[at], l.name, dirs[at])

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -44,7 +45,7 @@ var alwaysMade = []string{"ca", tokenIdentity}
 
 const tokenIdentity = "sa"
 
-func openIdentities(dir DataDir) (*identities, error) {
+func openIdentities(dir datadir.Dir) (*identities, error) {
 	i := &identities{dir: dir.Sub("pki"), found: map[string]string{}}
 	if err := os.MkdirAll(i.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory for keys: %w", err)
@@ -52,7 +53,7 @@ func openIdentities(dir DataDir) (*identities, error) {
 	b, err := os.ReadFile(i.path(fingerprintsFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		i.older = dir.served()
+		i.older = dir.Served()
 		return i, nil
 	case err != nil:
 		return nil, fmt.Errorf("read fingerprints of keys: %w", err)
@@ -191,7 +192,7 @@ func (i *identities) missingError(files []string, what string) error {
 
 // authorityIfAny is authority, but nil where none was ever created, as on a machine without an API server.
 func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
-	if i.known[name] == "" && !exists(i.path(name+".key")) {
+	if i.known[name] == "" && !datadir.Exists(i.path(name+".key")) {
 		return nil, nil // absence is an answer here
 	}
 	return i.authority(name)
@@ -199,7 +200,7 @@ func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 
 // tokenKeysIfAny is tokenKeys, but nil where none was ever created.
 func (i *identities) tokenKeysIfAny() (*pki.TokenKeys, error) {
-	if i.known[tokenIdentity] == "" && !exists(i.path(tokenIdentity+".key")) {
+	if i.known[tokenIdentity] == "" && !datadir.Exists(i.path(tokenIdentity+".key")) {
 		return nil, nil // absence is an answer here
 	}
 	return i.tokenKeys()
@@ -213,7 +214,7 @@ func (i *identities) save() error {
 	}
 	maps.Copy(all, i.found)
 	for name := range all { // including names that this version does not know
-		if !exists(i.path(name + ".key")) {
+		if !datadir.Exists(i.path(name + ".key")) {
 			return fmt.Errorf("%s names %q, but there is no %s: put the list or the key back from a backup",
 				i.path(fingerprintsFile), name, i.path(name+".key"))
 		}
@@ -221,13 +222,13 @@ func (i *identities) save() error {
 	if i.known != nil && maps.Equal(all, i.known) {
 		return nil
 	}
-	if err := errors.Join(syncDir(i.dir), syncDir(filepath.Dir(i.dir))); err != nil {
+	if err := errors.Join(datadir.SyncDir(i.dir), datadir.SyncDir(filepath.Dir(i.dir))); err != nil {
 		return fmt.Errorf("bring keys to disk: %w", err)
 	}
 	if err := pki.WriteFile(i.path(fingerprintsFile), formatFingerprints(all), 0o600); err != nil {
 		return err
 	}
-	return syncDir(i.dir)
+	return datadir.SyncDir(i.dir)
 }
 
 // markWithoutIdentities lets the next start create keys for restored objects whose backup had none. Existing keys stay.
@@ -264,7 +265,7 @@ func keepSecret(files ...string) (opened []string, err error) {
 }
 
 // secretFiles are the files of dir with private keys, and the directory that holds most of them.
-func secretFiles(dir DataDir) []string {
+func secretFiles(dir datadir.Dir) []string {
 	out := []string{dir.Kubeconfig(), dir.Sub("pki")}
 	for _, pattern := range []string{"*.key", "*.kubeconfig", "*.pem"} {
 		found, err := filepath.Glob(dir.Sub("pki/" + pattern))

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"keelson/cluster/datadir"
 )
 
 // pkiFiles are the contents of the files in pki/, by name, without kubeconfigs: those change with the port.
-func pkiFiles(t *testing.T, dir DataDir) map[string]string {
+func pkiFiles(t *testing.T, dir datadir.Dir) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir.Sub("pki"))
 	if err != nil {
@@ -35,7 +37,7 @@ func pkiFiles(t *testing.T, dir DataDir) map[string]string {
 }
 
 // newCluster prepares a cluster in a directory and gives back what it took: its keys stay.
-func newCluster(dir DataDir) error {
+func newCluster(dir datadir.Dir) error {
 	c, err := New(config(string(dir)))
 	if err == nil {
 		c.Close()
@@ -43,9 +45,9 @@ func newCluster(dir DataDir) error {
 	return err
 }
 
-func madeDir(t *testing.T) DataDir {
+func madeDir(t *testing.T) datadir.Dir {
 	t.Helper()
-	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 	if err := newCluster(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +299,7 @@ func TestSecretsStayPrivate(t *testing.T) {
 // start that fails.
 func TestRefusedStartKeepsWhatWasThere(t *testing.T) {
 	from := madeDir(t)
-	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 	copyKeys(t, from, dir)
 	if err := os.MkdirAll(dir.Sub("manifests"), 0o700); err != nil {
 		t.Fatal(err)
@@ -318,7 +320,7 @@ func TestRefusedStartKeepsWhatWasThere(t *testing.T) {
 	if got, want := pkiFiles(t, dir)["ca.key"], pkiFiles(t, from)["ca.key"]; got != want {
 		t.Error("ca.key is not what was copied there")
 	}
-	if !exists(dir.Sub("manifests")) {
+	if !datadir.Exists(dir.Sub("manifests")) {
 		t.Error("the static pods are gone")
 	}
 }

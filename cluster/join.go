@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/kubelet/identity"
 	"keelson/lib/log"
@@ -57,7 +58,7 @@ type kubeletCertificates struct {
 
 // kubeletCertificates returns those that the API server wrote to the data directory or, with a bootstrap kubeconfig,
 // requests new ones.
-func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
+func (r RoleConfig) kubeletCertificates(cfg Config, dir datadir.Dir) (kubeletCertificates, error) {
 	if r.Bootstrap != "" {
 		return r.requestedCertificates(cfg, dir)
 	}
@@ -105,7 +106,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 
 // requestedCertificates requests certificates as the bootstrap kubeconfig's user, once. Afterwards the kubeconfig in
 // the data directory is used; the bootstrap file, whose token expires, may be deleted.
-func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
+func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletCertificates, error) {
 	var none kubeletCertificates
 	// the library that renews them logs there
 	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(eventlog.Key, eventlog.Certificates))

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"keelson/client"
+	"keelson/cluster/datadir"
 	"keelson/controllers/nodeipam"
 	"keelson/kubelet"
 	"keelson/network"
@@ -37,7 +38,7 @@ const (
 // askPodCIDRs returns the pod CIDRs of a node in a process of its own: configured, stored, allocated by the cluster, or
 // chosen by the node. They are stored, so that the next start needs no server.
 func askPodCIDRs(
-	ctx context.Context, cfg Config, dir DataDir, cl *client.Client, wait time.Duration,
+	ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, wait time.Duration,
 ) ([]netip.Prefix, io.Closer, error) {
 	have, err := storedPodCIDRs(dir)
 	if err != nil {
@@ -67,7 +68,7 @@ func askPodCIDRs(
 // returns new ones from the cluster, provided that no pod has an address yet. None: the node must ask as if it were
 // new.
 func settledPodCIDRs(
-	ctx context.Context, cfg Config, dir DataDir, cl *client.Client, have []netip.Prefix,
+	ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, have []netip.Prefix,
 ) ([]netip.Prefix, error) {
 	if cfg.RuntimeEndpoint != "" || cfg.CNI.on() {
 		return have, nil // pods use them

@@ -17,6 +17,7 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
+	"keelson/cluster/datadir"
 	"keelson/controllers/nodeipam"
 )
 
@@ -66,7 +67,7 @@ func TestSettledPodCIDRs(t *testing.T) {
 				w.Modify(given("10.42.8.0/24"))
 				return true, w, nil
 			})
-			dir := DataDir(t.TempDir())
+			dir := datadir.Dir(t.TempDir())
 			got, err := settledPodCIDRs(t.Context(), Config{NodeName: "n"}, dir, &client.Client{Interface: cl},
 				[]netip.Prefix{mine})
 			if err != nil || fmt.Sprint(got) != tc.want {

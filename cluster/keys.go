@@ -14,6 +14,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -42,7 +43,7 @@ type keys struct {
 const serverOwnName = "keelson"
 
 // openKeys opens the keys. It creates missing ones that can be replaced, and in a new cluster all of them.
-func openKeys(cfg Config, dir DataDir) (*keys, error) {
+func openKeys(cfg Config, dir datadir.Dir) (*keys, error) {
 	ids, err := openIdentities(dir)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func openKeys(cfg Config, dir DataDir) (*keys, error) {
 
 // openKubeletKeys opens what a kubelet needs that runs beside the API server of the same data directory, in a process
 // of its own.
-func openKubeletKeys(cfg Config, dir DataDir) (*keys, error) {
+func openKubeletKeys(cfg Config, dir datadir.Dir) (*keys, error) {
 	ids, err := openIdentities(dir)
 	if err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() 
 
 // writeKubeconfigs writes the administrator's kubeconfig, and one per agent below pki/. merged is a file with a copy of
 // the first, whose certificate is kept up; empty: there is none.
-func (k *keys) writeKubeconfigs(dir DataDir, url, merged string) error {
+func (k *keys) writeKubeconfigs(dir datadir.Dir, url, merged string) error {
 	write := func(path, user string, p pki.Pair, save func(string, []byte) error) error {
 		name := ""
 		if !k.serving.UsesClusterCert() {
@@ -261,7 +262,8 @@ func (k *keys) writeKubeconfigs(dir DataDir, url, merged string) error {
 		}
 	}
 	for _, l := range k.agents {
-		if err := write(dir.Sub("pki/"+l.Name()+".kubeconfig"), l.Name(), l.Pair(), writeIfChanged); err != nil {
+		file := dir.Sub("pki/" + l.Name() + ".kubeconfig")
+		if err := write(file, l.Name(), l.Pair(), datadir.WriteIfChanged); err != nil {
 			return err
 		}
 	}

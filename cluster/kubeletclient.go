@@ -29,6 +29,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authz"
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/lib/run"
 	"keelson/lib/signal"
 	"keelson/pki"
@@ -140,7 +141,7 @@ const (
 
 // joined is what a joined node takes over from the ConfigMap with the CA of the API server's client certificate.
 type joined struct {
-	dir        DataDir
+	dir        datadir.Dir
 	kubeconfig string
 	// ca are the CAs of the API server, also those of servers.
 	ca      *caBundle
@@ -191,7 +192,7 @@ func (j *joined) learn() run.Func {
 // learnNetwork stores the identity of the pod network, which follows from the CA only until that gets another key. An
 // error is none: older servers do not say it, and a node that has run before has stored it.
 func (j *joined) learnNetwork(ctx context.Context, cl kubernetes.Interface) {
-	if exists(j.dir.Sub(networkFile)) {
+	if datadir.Exists(j.dir.Sub(networkFile)) {
 		return
 	}
 	cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
@@ -313,5 +314,5 @@ func (a *kubeletClientCAs) keep(file string, pem []byte) error {
 	if err := a.set(pem); err != nil {
 		return fmt.Errorf("config map %s/%s: %w", metav1.NamespaceSystem, kubeletClientAuthority, err)
 	}
-	return writeIfChanged(file, pem)
+	return datadir.WriteIfChanged(file, pem)
 }

@@ -12,14 +12,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"keelson/cluster/datadir"
 )
 
 // TestLostWritesAreToldOf: a start, a backup and a migration refuse a store that lacks acknowledged writes, in one
 // sentence that names the file and the flag; with the flag they go on.
 func TestLostWritesAreToldOf(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	made := func() DataDir {
-		dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	made := func() datadir.Dir {
+		dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 		if err := os.MkdirAll(string(dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -38,18 +40,18 @@ func TestLostWritesAreToldOf(t *testing.T) {
 		}
 		return dir
 	}
-	open := func(dir DataDir, accept bool) error {
+	open := func(dir datadir.Dir, accept bool) error {
 		st, err := openEmbedded(dir, log, accept)
 		if err == nil {
 			err = st.Close()
 		}
 		return err
 	}
-	backup := func(dir DataDir, accept bool) error {
+	backup := func(dir datadir.Dir, accept bool) error {
 		_, err := BackupOffline(t.Context(), dir, filepath.Join(t.TempDir(), "backup"), accept)
 		return err
 	}
-	migrate := func(dir DataDir, accept bool) error {
+	migrate := func(dir datadir.Dir, accept bool) error {
 		ctx := t.Context()
 		if accept { // long enough to open the store; after that it would wait for etcd
 			limited, cancel := context.WithTimeout(ctx, 4*time.Second)
@@ -62,10 +64,10 @@ func TestLostWritesAreToldOf(t *testing.T) {
 		}
 		return err
 	}
-	for name, act := range map[string]func(DataDir, bool) error{"start": open, "backup": backup, "migrate": migrate} {
-		for what, lose := range map[string]func(dir DataDir, log string) error{
-			"log removed":   func(_ DataDir, log string) error { return os.Remove(log) },
-			"log truncated": func(_ DataDir, log string) error { return os.Truncate(log, 20_000) },
+	for name, act := range map[string]func(datadir.Dir, bool) error{"start": open, "backup": backup, "migrate": migrate} {
+		for what, lose := range map[string]func(dir datadir.Dir, log string) error{
+			"log removed":   func(_ datadir.Dir, log string) error { return os.Remove(log) },
+			"log truncated": func(_ datadir.Dir, log string) error { return os.Truncate(log, 20_000) },
 		} {
 			dir := made()
 			if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil { // which a backup takes along
@@ -111,7 +113,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 // TestLostStore: a store that is gone as a whole is not made anew silently, but in a directory that never had one.
 func TestLostStore(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	for _, accept := range []bool{false, true} {
 		st, err := openStore(t.Context(), EtcdConfig{}, dir, serverKeys{}, log, accept)
 		if err != nil {
@@ -131,7 +133,7 @@ func TestLostStore(t *testing.T) {
 				!strings.Contains(err.Error(), "--accept-data-loss") {
 				t.Errorf("got %v, %v; want a refusal", st, err)
 			}
-			if exists(dir.Sub("store/LOCK")) {
+			if datadir.Exists(dir.Sub("store/LOCK")) {
 				t.Error("the refusal has left store/LOCK")
 			}
 			if err := os.RemoveAll(dir.Sub("store")); err != nil {

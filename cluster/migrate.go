@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"keelson/apiserver/objects"
+	"keelson/cluster/datadir"
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
@@ -23,7 +24,7 @@ import (
 // MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or
 // hold a part of the same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not.
 // The directory then uses etcd, and its embedded store gets another name. acceptLoss is Config.AcceptDataLoss.
-func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (int64, error) {
+func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e EtcdConfig, acceptLoss bool) (int64, error) {
 	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {
 		return 0, err
@@ -33,7 +34,7 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 		return 0, err
 	}
 	n := int64(0)
-	used := etcdStore(to.Cluster())
+	used := datadir.EtcdStore(to.Cluster())
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(32)
 	_, err = backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
@@ -54,16 +55,16 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bo
 		return 0, err
 	}
 	// A crash between the two leaves the embedded store where it is, and no start uses it.
-	if err := errors.Join(from.Close(), dir.useStore(used)); err != nil {
+	if err := errors.Join(from.Close(), dir.UseStore(used)); err != nil {
 		return 0, err
 	}
-	_, err = dir.putStoreAside(time.Now())
+	_, err = dir.PutStoreAside(time.Now())
 	return n, err
 }
 
 // openBoth locks the directory and opens both stores.
 func openBoth(
-	ctx context.Context, dir DataDir, etcdConfig EtcdConfig, acceptLoss bool,
+	ctx context.Context, dir datadir.Dir, etcdConfig EtcdConfig, acceptLoss bool,
 ) (embedded store.Store, remote *etcd.Store, end func(), err error) {
 	if err := hasEmbedded(dir); err != nil {
 		return nil, nil, nil, err
@@ -94,14 +95,14 @@ func openBoth(
 }
 
 // hasEmbedded returns an error unless there is an embedded store in dir.
-func hasEmbedded(dir DataDir) error {
-	used, err := dir.storeUsed()
+func hasEmbedded(dir datadir.Dir) error {
+	used, err := dir.StoreUsed()
 	if err != nil {
 		return err
 	}
 	_, err = os.Stat(dir.Sub("store"))
-	if errors.Is(err, os.ErrNotExist) && used.isEtcd() {
-		return fmt.Errorf("the objects of %s are in %s already", dir, used.text())
+	if errors.Is(err, os.ErrNotExist) && used.IsEtcd() {
+		return fmt.Errorf("the objects of %s are in %s already", dir, used.Text())
 	}
 	if err != nil {
 		return fmt.Errorf("no embedded store in %s: %w", dir, err)
@@ -153,7 +154,7 @@ func compare(ctx context.Context, from, to store.Store) error {
 
 // MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is
 // all or nothing; a store must not exist yet. The directory then uses the embedded store.
-func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n int64, err error) {
+func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig EtcdConfig) (n int64, err error) {
 	if err := etcdConfig.validate(); err != nil {
 		return 0, err
 	}
@@ -173,17 +174,17 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n
 		return 0, err
 	}
 	defer func() { _ = from.Close() }()
-	if err := sameStore(dir, etcdConfig.Servers, etcdStore(from.Cluster())); err != nil {
+	if err := dir.SameStore(etcdConfig.Servers, datadir.EtcdStore(from.Cluster())); err != nil {
 		return 0, err
 	}
-	if !dir.served() {
+	if !dir.Served() {
 		if err := markWithoutIdentities(string(dir)); err != nil {
 			return 0, err
 		}
 	}
-	keyless := !exists(dir.Sub("pki/ca.crt")) // the next start creates keys
+	keyless := !datadir.Exists(dir.Sub("pki/ca.crt")) // the next start creates keys
 	// The data directory's lock protects it; its content is of an interrupted migration.
-	tmp := dir.Sub(migrating)
+	tmp := dir.Sub(datadir.MigratingStore)
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, err
 	}
@@ -197,10 +198,10 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, etcdConfig EtcdConfig) (n
 		})
 	})
 	if err == nil {
-		err = errors.Join(syncAll(tmp), os.Rename(tmp, dir.Sub("store")), syncDir(string(dir)))
+		err = errors.Join(datadir.SyncAll(tmp), os.Rename(tmp, dir.Sub("store")), datadir.SyncDir(string(dir)))
 	}
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("copy from etcd: %w", err), os.RemoveAll(tmp))
 	}
-	return n, dir.useStore(embeddedStore)
+	return n, dir.UseStore(datadir.EmbeddedStore)
 }

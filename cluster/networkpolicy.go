@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/cluster/datadir"
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
@@ -42,7 +43,7 @@ func networkPolicyIdentity() roleIdentity {
 }
 
 // policyTable is the name of the nftables table of a cluster's network policies.
-func policyTable(dir DataDir) string { return "keelson-" + dir.ID() + "-pol" }
+func policyTable(dir datadir.Dir) string { return "keelson-" + dir.ID() + "-pol" }
 
 func (s *site) networkPolicy() (run.Func, error) { return s.policies().Run, nil }
 
@@ -82,7 +83,7 @@ func (s *site) connected() podConnected {
 }
 
 // purgePolicies removes the nftables rules.
-func purgePolicies(_ context.Context, dir DataDir) error {
+func purgePolicies(_ context.Context, dir datadir.Dir) error {
 	if os.Getuid() != 0 {
 		return nil // there are none
 	}

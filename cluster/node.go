@@ -4,21 +4,18 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"time"
 
+	"keelson/cluster/datadir"
 	"keelson/cri"
 	"keelson/event"
 	"keelson/event/eventlog"
-	"keelson/kubelet"
 	"keelson/kubelet/rootdir"
-	"keelson/lib/linux"
 	"keelson/lib/run"
 	"keelson/network"
 	"keelson/network/cni"
@@ -56,14 +53,14 @@ func serverHere(host string) map[string]net.Addr {
 	return map[string]net.Addr{"the API server": net.TCPAddrFromAddrPort(a)}
 }
 
-func cgroupParent(dir DataDir) string { return "/keelson-" + dir.ID() }
+func cgroupParent(dir datadir.Dir) string { return "/keelson-" + dir.ID() }
 
 // openRuntime connects to the runtime that cfg names, or creates the built-in one with its network.
 func openRuntime(
-	cfg Config, dir DataDir, onConnect podConnected, marks *event.Recorder, log *slog.Logger,
+	cfg Config, dir datadir.Dir, onConnect podConnected, marks *event.Recorder, log *slog.Logger,
 ) (nodeRuntime, error) {
 	if cfg.RuntimeEndpoint != "" {
-		if err := writeIfChanged(dir.Sub(endpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
+		if err := datadir.WriteIfChanged(dir.Sub(datadir.EndpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
 			return nodeRuntime{}, fmt.Errorf("note the container runtime: %w", err)
 		}
 		rt, err := dialRuntime(cfg.RuntimeEndpoint)
@@ -110,12 +107,12 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 
 // builtinRuntime creates the built-in runtime and its network. streamTCP serves streams to clients in other processes.
 func builtinRuntime(
-	cfg Config, dir DataDir, onConnect podConnected, streamTCP bool, marks *event.Recorder, log *slog.Logger,
+	cfg Config, dir datadir.Dir, onConnect podConnected, streamTCP bool, marks *event.Recorder, log *slog.Logger,
 ) (rt *runtime.Runtime, pods *network.Network, plugins *cni.Network, err error) {
 	if !cfg.CNI.on() {
 		links, err := podLinks()
 		if err == nil {
-			err = checkPodRange(cfg.PodCIDRs, dir.ID(), links, func() []DataDir { return directoriesInUse("/proc") })
+			err = checkPodRange(cfg.PodCIDRs, dir.ID(), links, func() []datadir.Dir { return datadir.InUse("/proc") })
 		}
 		if err != nil {
 			return nil, nil, nil, err
@@ -156,121 +153,11 @@ func builtinRuntime(
 	return rt, pods, plugins, err
 }
 
-// removeNode removes everything of a real node from the kernel. If nothing is there, that is no error. What the node's
-// records do not help to remove, because they cannot be read, is found by name.
-func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
-	if os.Getuid() != 0 {
-		return nil
-	}
-	err := removeRecorded(ctx, dir, waiting)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	byName := removeByName(ctx, dir)
-	if errors.Is(err, runtime.ErrUnusable) {
-		return byName // no container has run there
-	}
-	return errors.Join(err, byName)
-}
-
-// removeRecorded is removeNode by the records in the data directory.
-func removeRecorded(ctx context.Context, dir DataDir, waiting func(string)) error {
-	foreign := removeExternal(ctx, dir)
-	log := slog.New(slog.DiscardHandler)
-	net, err := network.New(network.Config{
-		ID:       dir.ID(),
-		Dir:      dir.Sub("network"),
-		PodCIDRs: []netip.Prefix{anyCIDR},
-		Log:      log,
-	})
-	if err != nil {
-		return err
-	}
-	plugins, err := CNIOptions{}.open(dir, nil, log)
-	if err != nil {
-		return err
-	}
-	// The runtime need not detach pods from the built-in network one by one: the whole network is removed.
-	err = runtime.Down(ctx, runtime.Config{
-		Network:      detachOnly{plugins},
-		Dir:          dir.Sub("runtime"),
-		ID:           dir.ID(),
-		CgroupParent: cgroupParent(dir),
-		Log:          log,
-		Waiting:      waiting,
-	})
-	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, plugins.Purge(ctx), net.Purge(ctx),
-		bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
-}
-
-// Time limits of a step of `keelson down` that the kernel may never finish, such as unmounting a file system whose
-// server is gone.
-const (
-	stepNotice = 3 * time.Second
-	stepLimit  = 30 * time.Second
-)
-
-// bounded runs f, reports when it takes long, and gives up waiting at its limit.
-func bounded(ctx context.Context, what string, waiting func(string), f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }() // ends with the process at the latest
-	say := time.AfterFunc(stepNotice, func() { waiting(what) })
-	defer say.Stop()
-	limit := time.NewTimer(stepLimit)
-	defer limit.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
-	case <-limit.C:
-		return fmt.Errorf("%s: not done in %s", what, stepLimit)
-	}
-}
-
-// endpointFile stores the socket of an external runtime, so that this cluster's pods can be removed from it.
-const endpointFile = "runtime-endpoint"
-
-// Time limits for an external runtime: to answer, and to end all pods.
-const (
-	externalDialLimit = 10 * time.Second
-	externalStopLimit = time.Minute
-)
+// externalDialLimit is how long an external runtime may take to answer.
+const externalDialLimit = 10 * time.Second
 
 func dialRuntime(endpoint string) (cri.Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), externalDialLimit)
 	defer cancel()
 	return cri.Dial(ctx, endpoint)
-}
-
-// removeExternal ends this node's pods in an external runtime, if it used one.
-func removeExternal(ctx context.Context, dir DataDir) error {
-	file := dir.Sub(endpointFile)
-	endpoint, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	rt, err := dialRuntime(string(endpoint))
-	if err != nil {
-		return fmt.Errorf("this cluster's pods may still run in %s, which does not answer; start it, or delete %s to "+
-			"leave them there: %w", endpoint, file, err)
-	}
-	defer func() { _ = rt.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, externalStopLimit)
-	defer cancel()
-	if err := kubelet.PurgePods(ctx, rt, dir.Sub("kubelet")); err != nil {
-		return fmt.Errorf("end the pods in the container runtime at %s: %w", endpoint, err)
-	}
-	// The built-in runtime deletes its own cgroup. An external runtime leaves ours, which held only its pods.
-	host, err := linux.Detect()
-	if err != nil {
-		return err
-	}
-	if err := linux.RemoveCgroup(host.Cgroups, cgroupParent(dir)); err != nil {
-		return err
-	}
-	return os.Remove(file)
 }

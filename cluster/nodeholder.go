@@ -18,6 +18,7 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/client"
+	"keelson/cluster/datadir"
 	"keelson/kubelet/node"
 	"keelson/store"
 )
@@ -106,7 +107,7 @@ func (c *Cluster) claimNode(ctx context.Context, st store.Store) error {
 }
 
 // claimNode is nodeClaim.free for a node in a process of its own.
-func (r RoleConfig) claimNode(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, had bool) error {
+func (r RoleConfig) claimNode(ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, had bool) error {
 	machine, err := node.Inspect(string(dir))
 	if err != nil {
 		return err

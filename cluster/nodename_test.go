@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"keelson/cluster/datadir"
 )
 
 // TestNodeKeepsItsName: neither a renamed machine nor a flag renames the node, whose pods would be removed.
 func TestNodeKeepsItsName(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	machine := defaultNodeName()
 	for _, c := range []struct{ asked, want string }{
 		{"worker-1", "worker-1"},
@@ -29,7 +31,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 			t.Errorf("asked for %s: %v", c.asked, err)
 		}
 	}
-	if err := os.WriteFile(dir.Sub(nodeNameFile), nil, 0o600); err != nil { // by a machine that lost its power
+	if err := os.WriteFile(dir.Sub(datadir.NodeNameFile), nil, 0o600); err != nil { // by a machine that lost its power
 		t.Fatal(err)
 	}
 	if got, err := keepNodeName(dir, "worker-3", log); got != "worker-3" || err != nil {

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/auth"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -261,7 +262,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Default()
-	cfg.DataDir = DataDir(filepath.Dir(dir))
+	cfg.DataDir = datadir.Dir(filepath.Dir(dir))
 	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	keys, err := openKeys(cfg, cfg.DataDir)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"keelson/api/networking/wireguard"
+	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
 	"keelson/network/mesh"
@@ -40,9 +41,6 @@ type PodRouteOptions struct {
 	// KeepAlive is WireGuard's persistent keepalive interval; 0: off.
 	KeepAlive time.Duration
 }
-
-// wireGuardKeyFile holds the node's WireGuard private key, in the format of `wg genkey`.
-const wireGuardKeyFile = "wireguard.key"
 
 func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
 	o.Mode = mesh.Auto
@@ -109,7 +107,7 @@ func networkIdentityOf(ca []byte) string {
 
 // keepNetworkIdentity returns the identity of the pod network. The first start stores it, because it does not change
 // when the CA gets another key.
-func keepNetworkIdentity(dir DataDir, ca []byte) (string, error) {
+func keepNetworkIdentity(dir datadir.Dir, ca []byte) (string, error) {
 	kept, err := os.ReadFile(dir.Sub(networkFile))
 	if err == nil {
 		return strings.TrimSpace(string(kept)), nil
@@ -141,8 +139,8 @@ func (s *site) tunnelAnnotations() (map[string]string, error) {
 }
 
 // wireGuardKey returns the node's private key. It is created once and never leaves the directory.
-func wireGuardKey(dir DataDir) (mesh.Key, error) {
-	path := dir.Sub(wireGuardKeyFile)
+func wireGuardKey(dir datadir.Dir) (mesh.Key, error) {
+	path := dir.Sub(datadir.WireGuardKeyFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		b, err = newWireGuardKey(path)
@@ -217,7 +215,7 @@ func (s *site) podRoutes() (run.Func, error) {
 	}).Run, nil
 }
 
-func purgePodRoutes(ctx context.Context, dir DataDir) error {
+func purgePodRoutes(ctx context.Context, dir datadir.Dir) error {
 	if os.Getuid() != 0 {
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson/api/networking/wireguard"
+	"keelson/cluster/datadir"
 	"keelson/controllers/framework"
 	"keelson/network/mesh"
 	"keelson/pki"
@@ -60,7 +61,7 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 		if err := clientcmd.WriteToFile(*c, file); err != nil {
 			t.Fatal(err)
 		}
-		dir := DataDir(t.TempDir())
+		dir := datadir.Dir(t.TempDir())
 		got, err := RoleConfig{Bootstrap: file, DataDir: dir}.kubeletCertificates(Config{NodeName: "n"}, dir)
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +79,7 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 
 // TestWireGuardKey: a node has one key for life, which only it can read; the annotations of the other tunnel go.
 func TestWireGuardKey(t *testing.T) {
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	s := &site{
 		dir:     dir,
 		cfg:     Config{NodeName: "n", Options: Options{PodRoutes: PodRouteOptions{Mode: mesh.WireGuard}}},
@@ -88,7 +89,7 @@ func TestWireGuardKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fi, err := os.Stat(dir.Sub(wireGuardKeyFile)); err != nil || fi.Mode() != 0o600 {
+	if fi, err := os.Stat(dir.Sub(datadir.WireGuardKeyFile)); err != nil || fi.Mode() != 0o600 {
 		t.Errorf("the key's file: %v, %v, want 0600", fi, err)
 	}
 	key, err := wireGuardKey(dir)
@@ -105,7 +106,7 @@ func TestWireGuardKey(t *testing.T) {
 		t.Errorf("without WireGuard the node says %v, %v", plain, err)
 	}
 	for _, damaged := range []string{"", "AAAA", strings.Repeat("A", 43) + "="} {
-		if err := os.WriteFile(dir.Sub(wireGuardKeyFile), []byte(damaged), 0o600); err != nil {
+		if err := os.WriteFile(dir.Sub(datadir.WireGuardKeyFile), []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := wireGuardKey(dir); err == nil || !strings.Contains(err.Error(), "delete it") {

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/cluster/datadir"
 	"keelson/lib/waittest"
 	"keelson/store"
 	"keelson/store/backup"
@@ -171,7 +172,7 @@ func soon(t *testing.T, what string, ok func() (bool, error)) {
 }
 
 // copyKeys gives dir the keys and certificates of another, as two API servers of one cluster have.
-func copyKeys(t *testing.T, from, dir DataDir) {
+func copyKeys(t *testing.T, from, dir datadir.Dir) {
 	t.Helper()
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		t.Fatal(err)
@@ -192,10 +193,10 @@ func copyKeys(t *testing.T, from, dir DataDir) {
 }
 
 // twoServers are two API servers, processes of their own, on one etcd.
-func twoServers(t *testing.T) (dirs [2]DataDir, configs [2]*rest.Config) {
+func twoServers(t *testing.T) (dirs [2]datadir.Dir, configs [2]*rest.Config) {
 	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
 	for i := range dirs {
-		dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+		dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +348,7 @@ func TestOneControllerManagerWorks(t *testing.T) {
 		}
 		return *l.Spec.HolderIdentity
 	}
-	manager := func(dir DataDir) *process {
+	manager := func(dir datadir.Dir) *process {
 		p := spawn(t, job{Role: "controller-manager", RoleConfig: RoleConfig{DataDir: dir}})
 		p.wait(t)
 		return p
@@ -422,7 +423,7 @@ func TestMigrateKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = remote.Close() }()
-	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -465,17 +466,17 @@ func TestMigrateKilled(t *testing.T) {
 		count(remote) != n {
 		t.Fatalf("MigrateToEtcd after it was killed: %d, %v; etcd holds %d; want %d", got, err, count(remote), n)
 	}
-	back, err := DataDir(filepath.Join(t.TempDir(), "back")).Prepare()
+	back, err := datadir.Dir(filepath.Join(t.TempDir(), "back")).Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
 		p := spawn(t, job{Role: "to-embedded", RoleConfig: RoleConfig{DataDir: back}, Etcd: servers})
 		soon(t, "a store in the making", func() (bool, error) {
-			return exists(back.Sub(migrating)) || exists(back.Sub("store")), nil
+			return datadir.Exists(back.Sub(datadir.MigratingStore)) || datadir.Exists(back.Sub("store")), nil
 		})
 		p.kill()
-		if exists(back.Sub("store")) { // it was faster: complete, then
+		if datadir.Exists(back.Sub("store")) { // it was faster: complete, then
 			embedded(t, back, func(s store.Store) {
 				if got := count(s); got != n {
 					t.Errorf("a killed migration left a store of %d keys, want %d or no store", got, n)
@@ -494,19 +495,19 @@ func TestMigrateKilled(t *testing.T) {
 			t.Errorf("the store holds %d keys, want %d", got, n)
 		}
 	})
-	if exists(back.Sub(migrating)) {
+	if datadir.Exists(back.Sub(datadir.MigratingStore)) {
 		t.Error("store.migrating is left")
 	}
 }
 
 // TestInterruptedMigrationIsForgotten: what a killed migration leaves goes with the next start, and with the cluster.
 func TestInterruptedMigrationIsForgotten(t *testing.T) {
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	leave := func() {
-		if err := os.MkdirAll(dir.Sub(migrating), 0o700); err != nil {
+		if err := os.MkdirAll(dir.Sub(datadir.MigratingStore), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir.Sub(migrating), "000002.log"), []byte("half"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir.Sub(datadir.MigratingStore), "000002.log"), []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -515,15 +516,15 @@ func TestInterruptedMigrationIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exists(dir.Sub(migrating)) {
+	if datadir.Exists(dir.Sub(datadir.MigratingStore)) {
 		t.Error("a start leaves store.migrating")
 	}
 	c.Close()
 	leave()
-	if err := dir.erase(); err != nil {
+	if err := dir.Erase(); err != nil {
 		t.Fatal(err)
 	}
-	if exists(string(dir)) {
+	if datadir.Exists(string(dir)) {
 		t.Error("erase leaves store.migrating")
 	}
 }

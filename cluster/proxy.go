@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/kubelet/reach"
 	"keelson/lib/run"
@@ -30,7 +31,7 @@ import (
 const proxyRole = "proxy"
 
 // serviceTable is the name of the nftables table of Services.
-func serviceTable(dir DataDir) string { return "keelson-" + dir.ID() + "-svc" }
+func serviceTable(dir datadir.Dir) string { return "keelson-" + dir.ID() + "-svc" }
 
 // proxy returns the part that runs the service proxy of this node.
 func (s *site) proxy() (run.Func, error) {
@@ -171,7 +172,7 @@ func (p paths) Shared(at netip.Addr) bool {
 	return err == nil && len(tables) > 0 // a kernel without nftables has no other cluster
 }
 
-func purgeProxy(_ context.Context, dir DataDir) error {
+func purgeProxy(_ context.Context, dir datadir.Dir) error {
 	if os.Getuid() != 0 {
 		return nil
 	}

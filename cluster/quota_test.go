@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/lib/waittest"
 )
 
@@ -40,7 +41,7 @@ func controlPlane(t *testing.T) *kubernetes.Clientset {
 func controlPlaneOf(t *testing.T, edit func(*cluster.Config)) *rest.Config {
 	t.Helper()
 	cfg := cluster.Default()
-	cfg.DataDir = cluster.DataDir(t.TempDir())
+	cfg.DataDir = datadir.Dir(t.TempDir())
 	cfg.Port = 0
 	cfg.NoNode = true
 	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}

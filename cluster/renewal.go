@@ -21,6 +21,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
+	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -172,23 +173,23 @@ func serveCertificates(all func() []pki.Info) http.Handler {
 }
 
 // Certificates lists the certificates of a data directory, and those that a running API server has in use beside them.
-func Certificates(ctx context.Context, dir DataDir) ([]pki.Info, error) {
-	dir, err := dir.resolve()
+func Certificates(ctx context.Context, dir datadir.Dir) ([]pki.Info, error) {
+	dir, err := dir.Resolve()
 	if err != nil {
-		return nil, Unreadable(err)
+		return nil, datadir.Unreadable(err)
 	}
 	list, err := pki.List(dir.Sub("pki"))
 	if err != nil {
 		return nil, err
 	}
 	if len(list) == 0 {
-		return nil, noCluster(dir)
+		return nil, datadir.NoCluster(dir)
 	}
 	pid, err := dir.Running()
 	if err != nil || pid == 0 {
 		return list, err
 	}
-	to, err := ReadKubeconfig(dir, "")
+	to, err := datadir.ReadKubeconfig(dir, "")
 	if err != nil {
 		return nil, err
 	}
@@ -223,14 +224,14 @@ func addServers(ctx context.Context, cl *client.Client, list []pki.Info) []pki.I
 
 // RenewCertificates issues new certificates with the same names in a data directory, and updates its kubeconfigs. A
 // running cluster takes them over. No names: all that can be renewed so.
-func RenewCertificates(dir DataDir, names []string) ([]pki.Info, error) {
-	dir, err := dir.resolve()
+func RenewCertificates(dir datadir.Dir, names []string) ([]pki.Info, error) {
+	dir, err := dir.Resolve()
 	if err != nil {
-		return nil, Unreadable(err)
+		return nil, datadir.Unreadable(err)
 	}
 	done, err := pki.Renew(dir.Sub("pki"), names, map[string]string{"admin": dir.Kubeconfig()})
 	if err != nil && strings.Contains(err.Error(), "permission denied") {
-		err = Unreadable(err)
+		err = datadir.Unreadable(err)
 	}
 	return done, err
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/lib/waittest"
 	"keelson/pki"
 )
@@ -251,7 +252,7 @@ func TestNodeFollowsRenewedAuthority(t *testing.T) {
 	}
 	var preferred []*x509.Certificate
 	node := &joined{
-		dir:        DataDir(t.TempDir()),
+		dir:        datadir.Dir(t.TempDir()),
 		kubeconfig: path,
 		ca:         newCABundle(known),
 		servers:    servers.New(servers.Config{}),

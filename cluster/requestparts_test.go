@@ -32,6 +32,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // services are an issuer of tokens and a judge of requests, both behind TLS.
@@ -244,7 +245,7 @@ func TestOptionsThatExcludeEachOther(t *testing.T) {
 		}, "--authorization-config and --authorization-webhook-* exclude each other"},
 	} {
 		cfg := cluster.Default()
-		cfg.DataDir = cluster.DataDir(t.TempDir())
+		cfg.DataDir = datadir.Dir(t.TempDir())
 		c.edit(&cfg.API)
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %s", err, c.want)

@@ -15,6 +15,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/auth"
+	"keelson/cluster/datadir"
 	"keelson/event"
 	"keelson/lib/run"
 )
@@ -37,7 +38,7 @@ type role struct {
 	make func(*site) (run.Func, error)
 	// purge removes the role's kernel objects after its process has ended; `keelson down` calls it. If nothing is
 	// there, that is no error.
-	purge func(ctx context.Context, dir DataDir) error
+	purge func(ctx context.Context, dir datadir.Dir) error
 	// options adds the flags that the role has in every process.
 	options func(fl *pflag.FlagSet, o *Options)
 	roleCommand

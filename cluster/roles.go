@@ -20,6 +20,7 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/controllers"
 	"keelson/event"
 	"keelson/event/eventlog"
@@ -31,7 +32,7 @@ import (
 
 // RoleConfig configures one role in a process of its own.
 type RoleConfig struct {
-	DataDir DataDir
+	DataDir datadir.Dir
 	// Kubeconfig is the agent's kubeconfig; empty: the one that the API server wrote below the data directory.
 	Kubeconfig string
 	Port       int
@@ -130,7 +131,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err = errors.Join(err, r.Election.validate(), r.Signing.validate()); err != nil {
 		return err
 	}
-	cfg.DataDir = cfg.DataDir.named()
+	cfg.DataDir = cfg.DataDir.Named()
 	if r.Cleanup {
 		return row.purge(ctx, cfg.DataDir)
 	}
@@ -187,14 +188,11 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	return run.Together(nil, parts...)(ctx, r.Ready)
 }
 
-// serversFile keeps the API servers that an agent of this data directory has learned.
-const serversFile = "servers.json"
-
 // servers are the API servers that an agent knows: the one at the URL of its kubeconfig, and those in the file.
 func (r RoleConfig) servers(url string) *servers.Servers {
 	return servers.New(servers.Config{
 		Given: url,
-		File:  r.DataDir.Sub(serversFile),
+		File:  r.DataDir.Sub(datadir.ServersFile),
 		Log:   r.log().With(eventlog.Key, eventlog.Cluster),
 	})
 }
@@ -273,11 +271,11 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	// the node has joined before
-	if role.Bootstrap == "" && role.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinKubeconfig)) {
+	if role.Bootstrap == "" && role.Kubeconfig == "" && datadir.Exists(cfg.DataDir.Sub(joinKubeconfig)) {
 		role.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
 	}
 	cfg.serverAt = role.serverAt()
-	bare := cfg.DataDir.empty()
+	bare := cfg.DataDir.Empty()
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
 		return err
@@ -289,12 +287,12 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 	defer func() { _ = lock.Close() }()
 	undo := func(err error) error {
 		if bare {
-			err = errors.Join(err, dir.undoNode())
+			err = errors.Join(err, dir.UndoNode())
 		}
 		return err
 	}
-	start := nodeStart{hadNode: exists(dir.Sub(nodeNameFile))}
-	if start.reserveUsed, err = dir.fillReserve(); err != nil {
+	start := nodeStart{hadNode: datadir.Exists(dir.Sub(datadir.NodeNameFile))}
+	if start.reserveUsed, err = dir.FillReserve(); err != nil {
 		role.log().Warn("there is no reserve for a start with a full disk", "err", err)
 	}
 	if cfg.NodeName, err = keepNodeName(dir, cfg.NodeName, role.log()); err != nil {
@@ -341,7 +339,7 @@ func (r RoleConfig) knownServers() []string {
 // kubeletParts are the roles of a node. A node without a certificate gets one first, then its pod CIDRs, and is built
 // then.
 func (r RoleConfig) kubeletParts(
-	ctx context.Context, cfg Config, dir DataDir, start nodeStart,
+	ctx context.Context, cfg Config, dir datadir.Dir, start nodeStart,
 ) (group *run.Group, release func(), err error) {
 	clearWay(ctx, r.log(), r.knownServers()...)
 	cert, err := r.kubeletCertificates(cfg, dir)
@@ -365,7 +363,7 @@ func (r RoleConfig) kubeletParts(
 }
 
 // nodeSite collects what the roles of a node share, except how they reach the server.
-func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) *site {
+func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert kubeletCertificates) *site {
 	return &site{
 		cfg:     cfg,
 		dir:     dir,
@@ -381,7 +379,7 @@ func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) 
 
 // nodeParts are the roles of a node that has its certificates. release gives up the claim on its pod CIDRs.
 func (r RoleConfig) nodeParts(
-	ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, start nodeStart, wait time.Duration,
+	ctx context.Context, cfg Config, dir datadir.Dir, cert kubeletCertificates, start nodeStart, wait time.Duration,
 ) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
@@ -405,7 +403,7 @@ func (r RoleConfig) nodeParts(
 	}.connect
 	beside := append(serverParts(cert.servers, cl), forward)
 	if start.reserveUsed {
-		beside = append(beside, keepNodeReserve(dir, r.log()))
+		beside = append(beside, dir.KeepNodeReserve(r.log()))
 	}
 	if cert.joined != nil {
 		cert.joined.learnNetwork(ctx, cl)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
@@ -37,7 +38,7 @@ var KeySteps = []string{"trust", "use", "finish", "cancel"}
 
 // KeyRotation is a step of the replacement of a key.
 type KeyRotation struct {
-	Dir        DataDir
+	Dir        datadir.Dir
 	Name, Step string
 	// Force does the step without asking the servers.
 	Force bool
@@ -57,12 +58,12 @@ func (k KeyRotation) Run(ctx context.Context) (pki.Step, error) {
 	if do == nil {
 		return "", fmt.Errorf("%q is no step: it is one of %s", k.Step, strings.Join(KeySteps, ", "))
 	}
-	dir, err := k.Dir.resolve()
+	dir, err := k.Dir.Resolve()
 	if err != nil {
-		return "", Unreadable(err)
+		return "", datadir.Unreadable(err)
 	}
-	if !dir.served() {
-		return "", noCluster(dir)
+	if !dir.Served() {
+		return "", datadir.NoCluster(dir)
 	}
 	k.Dir = dir
 	if !k.Force {
@@ -74,7 +75,7 @@ func (k KeyRotation) Run(ctx context.Context) (pki.Step, error) {
 		return "", err
 	}
 	if err := do(dir.Sub("pki"), k.Name); err != nil {
-		return "", Unreadable(err)
+		return "", datadir.Unreadable(err)
 	}
 	if err := k.keepFingerprint(); err != nil {
 		return "", err
@@ -125,8 +126,8 @@ func (k KeyRotation) ready(ctx context.Context) error {
 }
 
 // apiServers are clients of each API server, by address.
-func apiServers(ctx context.Context, dir DataDir) (map[string]kubernetes.Interface, error) {
-	to, err := ReadKubeconfig(dir, "")
+func apiServers(ctx context.Context, dir datadir.Dir) (map[string]kubernetes.Interface, error) {
+	to, err := datadir.ReadKubeconfig(dir, "")
 	if err != nil {
 		return nil, err
 	}
@@ -247,11 +248,11 @@ func (k KeyRotation) serverReady(ctx context.Context, cl kubernetes.Interface) e
 }
 
 // KeyRotations are the keys of a directory that are being replaced.
-func KeyRotations(dir DataDir) ([]pki.Rotation, error) {
-	dir, err := dir.resolve()
+func KeyRotations(dir datadir.Dir) ([]pki.Rotation, error) {
+	dir, err := dir.Resolve()
 	if err != nil {
-		return nil, Unreadable(err)
+		return nil, datadir.Unreadable(err)
 	}
 	found, err := pki.Rotations(dir.Sub("pki"))
-	return found, Unreadable(err)
+	return found, datadir.Unreadable(err)
 }

@@ -26,6 +26,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/client"
 	"keelson/client/clienttest"
+	"keelson/cluster/datadir"
 	"keelson/scheduler/loop"
 )
 
@@ -212,7 +213,7 @@ func TestSchedulerConfigFlag(t *testing.T) {
 			continue
 		}
 		for _, flag := range []string{"--config", "--scheduler-config"} {
-			r := RoleConfig{DataDir: DataDir(t.TempDir()), LogOutput: io.Discard}
+			r := RoleConfig{DataDir: datadir.Dir(t.TempDir()), LogOutput: io.Discard}
 			fl := pflag.NewFlagSet("", pflag.ContinueOnError)
 			role.AddFlags(fl, &r)
 			if err := fl.Parse([]string{flag, path}); err != nil {

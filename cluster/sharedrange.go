@@ -6,25 +6,16 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
+	"keelson/cluster/datadir"
 	"keelson/network"
 )
 
-// SharedServices is a warning that another cluster on this machine uses the same service CIDRs; empty: none does.
-func (c *Cluster) SharedServices() string {
-	if c.cfg.Rootless || c.cfg.NoNode {
-		return ""
-	}
-	return sharedServices(c.dir, c.cfg.keptServices)
-}
-
 // sharedServices is that warning for the directory's cluster. Errors are ignored: a kernel without nftables has no
 // other cluster.
-func sharedServices(dir DataDir, ranges []netip.Prefix) string {
+func sharedServices(dir datadir.Dir, ranges []netip.Prefix) string {
 	if os.Getuid() != 0 {
 		return ""
 	}
@@ -32,7 +23,7 @@ func sharedServices(dir DataDir, ranges []netip.Prefix) string {
 	if len(tables) == 0 {
 		return ""
 	}
-	return sharedServicesText(ranges, clustersOf(tables, directoriesInUse("/proc")), func(r netip.Prefix) bool {
+	return sharedServicesText(ranges, clustersOf(tables, datadir.InUse("/proc")), func(r netip.Prefix) bool {
 		others, err := network.SharedServices(dir.ID(), []netip.Prefix{r})
 		return err == nil && len(others) == 0
 	})
@@ -60,10 +51,10 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 // clustersOf names the clusters of nftables tables by their data directories, one entry for each. A table's name
 // contains a hash of the directory, which is unknown when no process has locked it: the rules stay when a cluster is
 // stopped without `keelson down`.
-func clustersOf(tables []string, directories []DataDir) []string {
+func clustersOf(tables []string, directories []datadir.Dir) []string {
 	var out []string
 	for _, t := range tables {
-		at := slices.IndexFunc(directories, func(d DataDir) bool { return serviceTable(d) == t })
+		at := slices.IndexFunc(directories, func(d datadir.Dir) bool { return serviceTable(d) == t })
 		if at >= 0 {
 			out = append(out, "data directory "+string(directories[at]))
 		} else {
@@ -71,35 +62,6 @@ func clustersOf(tables []string, directories []DataDir) []string {
 				fmt.Sprintf("nftables table %s of an unknown data directory, which `keelson down --data-dir` with "+
 					"that directory removes, "+
 					"or `nft delete table inet %s` when the directory is lost", t, t))
-		}
-	}
-	return out
-}
-
-// maxDescriptors limits the descriptors examined per process. The lock of a data directory is among the first.
-const maxDescriptors = 256
-
-// directoriesInUse are the data directories that processes of this machine have locked.
-func directoriesInUse(proc string) []DataDir {
-	processes, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "fd"))
-	var out []DataDir
-	for _, dir := range processes {
-		f, err := os.Open(dir)
-		if err != nil {
-			continue // the process has ended
-		}
-		names, _ := f.Readdirnames(maxDescriptors)
-		_ = f.Close()
-		for _, name := range names {
-			target, err := os.Readlink(filepath.Join(dir, name))
-			base := filepath.Base(target)
-			if err != nil || base != "keelson.pid" && base != "node.pid" ||
-				strings.ContainsFunc(target, func(r rune) bool { return !unicode.IsPrint(r) }) {
-				continue
-			}
-			if d := DataDir(filepath.Dir(target)); !slices.Contains(out, d) {
-				out = append(out, d)
-			}
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 
 	"keelson/apiserver"
 	"keelson/apiserver/objects"
+	"keelson/cluster/datadir"
 	"keelson/store"
 )
 
@@ -92,7 +93,7 @@ func (c *Cluster) keepSettings(
 func (c *Cluster) otherServiceRange(known string) error {
 	remove := ""
 	if !c.fresh {
-		remove = "delete " + c.dir.Sub(serviceRangeFile) + " and "
+		remove = "delete " + c.dir.Sub(datadir.ServiceRangeFile) + " and "
 	}
 	return fmt.Errorf("the Services of this cluster have %s, those of this server %s: %sstart with --%s=%s",
 		known, strings.Join(prefixStrings(c.cfg.keptServices), ","), remove, serviceRangeFlag, known)

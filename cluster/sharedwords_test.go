@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"keelson/cluster/datadir"
 )
 
 // TestSharedWords: who starts a second cluster is told which one is there, who gets the packets, and ranges that are
@@ -56,8 +58,8 @@ func TestClustersOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	inUse := directoriesInUse(proc)
-	if !slices.Equal(inUse, []DataDir{"/var/lib/a"}) {
+	inUse := datadir.InUse(proc)
+	if !slices.Equal(inUse, []datadir.Dir{"/var/lib/a"}) {
 		t.Errorf("data directories %q are in use, want /var/lib/a", inUse)
 	}
 	got := clustersOf([]string{serviceTable("/var/lib/a"), "keelson-0-svc"}, inUse)

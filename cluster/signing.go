@@ -11,6 +11,7 @@ import (
 	certv1 "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/rest"
 
+	"keelson/cluster/datadir"
 	"keelson/controllers/certificates"
 	"keelson/controllers/framework"
 	"keelson/pki"
@@ -124,7 +125,7 @@ func (r RoleConfig) signers(ofKubeconfig framework.Bundle) (s signers, err error
 		}
 		s.rootCA = framework.FixedBundle(pem)
 	}
-	if exists(r.DataDir.Sub("pki")) {
+	if datadir.Exists(r.DataDir.Sub("pki")) {
 		if err := s.own(r.DataDir); err != nil {
 			return s, err
 		}
@@ -143,7 +144,7 @@ func (r RoleConfig) signers(ofKubeconfig framework.Bundle) (s signers, err error
 }
 
 // own reads the keys from the data directory.
-func (s *signers) own(dir DataDir) error {
+func (s *signers) own(dir datadir.Dir) error {
 	ids, err := openIdentities(dir)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	certv1 "k8s.io/api/certificates/v1"
 
+	"keelson/cluster/datadir"
 	"keelson/controllers/certificates"
 	"keelson/controllers/framework"
 	"keelson/pki"
@@ -151,7 +152,7 @@ func TestRootCAFile(t *testing.T) {
 		{filepath.Join(dir, "root.key"), "", "it holds no certificate"},
 	} {
 		signers, err := RoleConfig{
-			DataDir: DataDir(filepath.Join(dir, "cluster")),
+			DataDir: datadir.Dir(filepath.Join(dir, "cluster")),
 			Signing: Signing{RootCAFile: c.file},
 		}.signers(framework.FixedBundle([]byte("of the kubeconfig")))
 		if c.wrong != "" {
@@ -164,7 +165,7 @@ func TestRootCAFile(t *testing.T) {
 			t.Errorf("%s: %s, %v", c.file, signers.rootCA.PEM(), err)
 		}
 	}
-	if _, err := (RoleConfig{DataDir: DataDir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(
+	if _, err := (RoleConfig{DataDir: datadir.Dir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(
 		framework.FixedBundle(nil)); err == nil || !strings.HasPrefix(err.Error(), "--service-account-private-key-file: ") {
 		t.Errorf("a key that is not there: %v", err)
 	}

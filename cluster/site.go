@@ -18,6 +18,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/client/servers"
+	"keelson/cluster/datadir"
 	"keelson/controllers"
 	"keelson/controllers/framework"
 	"keelson/dns/meter"
@@ -37,7 +38,7 @@ import (
 // site is what the roles of one process share; its methods build them.
 type site struct {
 	cfg   Config
-	dir   DataDir
+	dir   datadir.Dir
 	marks *event.Recorder
 	log   *slog.Logger
 	// connect creates the client of a user; the second argument is its name in the server's log.

@@ -22,6 +22,7 @@ import (
 
 	"keelson/api/networking/wireguard"
 	"keelson/client"
+	"keelson/cluster/datadir"
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/pki"
@@ -56,7 +57,7 @@ type Status struct {
 }
 
 // ReadStatus asks the instance that runs on dir, if any.
-func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
+func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 	pid, err := dir.Running()
 	if err != nil || pid == 0 {
 		return Status{}, err
@@ -66,7 +67,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if os.Getuid() == 0 {
 		_ = inNetworkOf(pid, func() { status.readNetwork(dir) }) // it has just ended
 	}
-	if status.CNI, err = cni.Status(dir.named().Sub("cni")); err != nil {
+	if status.CNI, err = cni.Status(dir.Named().Sub("cni")); err != nil {
 		return status, err
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", dir.Kubeconfig())
@@ -117,10 +118,10 @@ func certificateWarnings(list []pki.Info, now time.Time) []string {
 }
 
 // readNetwork reads the warnings about the network namespace in which it is called.
-func (s *Status) readNetwork(dir DataDir) {
+func (s *Status) readNetwork(dir datadir.Dir) {
 	s.Firewalls = firewalls(dir)
-	if ranges, err := readRanges(dir.named().Sub(serviceRangeFile)); err == nil {
-		s.Services = sharedServices(dir.named(), ranges)
+	if ranges, err := readRanges(dir.Named().Sub(datadir.ServiceRangeFile)); err == nil {
+		s.Services = sharedServices(dir.Named(), ranges)
 	}
 }
 
@@ -137,11 +138,11 @@ func problem(err error) string {
 }
 
 // firewalls fills Status.Firewalls. Errors are ignored.
-func firewalls(dir DataDir) []string {
+func firewalls(dir datadir.Dir) []string {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	found, _ := network.Firewalls(dir.named().ID()) // an error: a kernel without nftables has none
+	found, _ := network.Firewalls(dir.Named().ID()) // an error: a kernel without nftables has none
 	var out []string
 	for _, f := range found {
 		out = append(out, f.String())
@@ -229,16 +230,16 @@ func residentMB(pid int) (now, peak int) {
 // Down stops the instance that runs on dir and removes all its kernel objects: containers, mounts, network (P9).
 // Objects of the API stay unless purge deletes the directory. Without a running instance it removes what a crash has
 // left.
-func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, time.Duration)) error {
+func Down(ctx context.Context, dir datadir.Dir, purge bool, progress func(string, time.Duration)) error {
 	if _, err := os.Stat(string(dir)); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("no cluster in %s", dir)
 	}
-	found, err := dir.resolve()
+	found, err := dir.Resolve()
 	switch {
-	case diskFailed(err):
-		found = dir.named()
+	case datadir.DiskFailed(err):
+		found = dir.Named()
 	case err != nil:
-		return Unreadable(err)
+		return datadir.Unreadable(err)
 	}
 	dir = found
 	start := time.Now()
@@ -254,7 +255,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	progress("process ended", time.Since(begin))
 	for _, take := range []func() (io.Closer, error){dir.Lock, dir.LockNode} {
 		lock, err := take()
-		if diskFailed(err) {
+		if datadir.DiskFailed(err) {
 			continue // the processes that held it have ended
 		}
 		if err != nil {
@@ -273,7 +274,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 		return nil
 	}
 	begin = time.Now()
-	if err := dir.erase(); err != nil {
+	if err := dir.Erase(); err != nil {
 		return fmt.Errorf("purge: %w", err)
 	}
 	progress("data deleted", time.Since(begin))
@@ -282,17 +283,17 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 }
 
 // stoppable returns an error unless a cluster or a node has run on the directory, or a restored one is to be purged.
-func stoppable(dir DataDir, purge bool, stat func(string) (fs.FileInfo, error)) error {
+func stoppable(dir datadir.Dir, purge bool, stat func(string) (fs.FileInfo, error)) error {
 	for _, path := range []string{dir.PidFile(), dir.NodePidFile()} {
 		switch _, err := stat(path); {
-		case err == nil, diskFailed(err):
+		case err == nil, datadir.DiskFailed(err):
 			return nil
 		case errors.Is(err, fs.ErrPermission):
-			return Unreadable(err)
+			return datadir.Unreadable(err)
 		}
 	}
 	switch {
-	case !dir.restoredOnly():
+	case !dir.RestoredOnly():
 		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
 	case !purge:
 		return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` "+
@@ -303,7 +304,7 @@ func stoppable(dir DataDir, purge bool, stat func(string) (fs.FileInfo, error)) 
 
 // stopHolder ends the process that has locked a pid file: first by SIGTERM, after a time by SIGKILL.
 func stopHolder(path string) error {
-	pid, err := holder(path, 0)
+	pid, err := datadir.Holder(path, 0)
 	if err != nil || pid == 0 {
 		return err
 	}
@@ -314,11 +315,11 @@ func stopHolder(path string) error {
 	if err := p.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop instance %d: %w", pid, err)
 	}
-	if err := waitGone(path, 30*time.Second); err != nil {
+	if err := datadir.WaitGone(path, 30*time.Second); err != nil {
 		if kill := p.Kill(); kill != nil && !errors.Is(kill, os.ErrProcessDone) {
 			return errors.Join(err, kill)
 		}
-		return waitGone(path, 5*time.Second)
+		return datadir.WaitGone(path, 5*time.Second)
 	}
 	return nil
 }

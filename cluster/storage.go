@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"keelson/auth"
+	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/lib/connlimit"
 	"keelson/lib/run"
@@ -75,7 +76,7 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (*etcd.Store, er
 // openStore opens the configured store for a server. It returns an error if the directory uses another store, or the
 // store another cluster's keys: no part runs yet then.
 func openStore(
-	ctx context.Context, e EtcdConfig, dir DataDir, own serverKeys, log *slog.Logger, acceptLoss bool,
+	ctx context.Context, e EtcdConfig, dir datadir.Dir, own serverKeys, log *slog.Logger, acceptLoss bool,
 ) (store.Store, error) {
 	log = log.With(eventlog.Key, eventlog.Store)
 	if len(e.Servers) > 0 {
@@ -101,53 +102,49 @@ func checked(st store.Store, end func() error, check func() error) (store.Store,
 }
 
 func enterEtcd(
-	ctx context.Context, st *etcd.Store, servers []string, dir DataDir, own serverKeys, log *slog.Logger,
+	ctx context.Context, st *etcd.Store, servers []string, dir datadir.Dir, own serverKeys, log *slog.Logger,
 ) error {
-	id := etcdStore(st.Cluster())
-	if err := sameStore(dir, servers, id); err != nil {
+	id := datadir.EtcdStore(st.Cluster())
+	if err := dir.SameStore(servers, id); err != nil {
 		return err
 	}
-	used, err := dir.storeUsed()
+	used, err := dir.StoreUsed()
 	if err != nil {
 		return err
 	}
 	if err := keepFingerprints(ctx, st, used == id, own, log); err != nil {
 		return fmt.Errorf("etcd at %s: %w", strings.Join(servers, ","), err)
 	}
-	return dir.useStore(id)
+	return dir.UseStore(id)
 }
 
-func enterEmbedded(ctx context.Context, st store.Store, dir DataDir, own serverKeys, log *slog.Logger) error {
-	known := exists(dir.Sub(storeCreatedFile))
+func enterEmbedded(ctx context.Context, st store.Store, dir datadir.Dir, own serverKeys, log *slog.Logger) error {
+	known := datadir.Exists(dir.Sub(datadir.StoreCreatedFile))
 	if err := keepFingerprints(ctx, st, known, own, log); err != nil {
 		return fmt.Errorf("store in %s: %w", dir.Sub("store"), err)
 	}
 	if !known {
-		if err := pki.WriteFile(dir.Sub(storeCreatedFile), []byte("this directory has an embedded store\n"),
+		if err := pki.WriteFile(dir.Sub(datadir.StoreCreatedFile), []byte("this directory has an embedded store\n"),
 			0o600); err != nil {
 			return err
 		}
 	}
-	return dir.useStore(embeddedStore) // of a directory that has no record yet
+	return dir.UseStore(datadir.EmbeddedStore) // of a directory that has no record yet
 }
-
-// storeCreatedFile marks that the directory has held an embedded store. If that store is missing later, no new one is
-// created silently.
-const storeCreatedFile = "store-created"
 
 // openEmbedded opens the store of the data directory, or creates it at the first start. It fails if acknowledged writes
 // are missing, unless acceptLoss.
-func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store, error) {
+func openEmbedded(dir datadir.Dir, log *slog.Logger, acceptLoss bool) (*embed.Store, error) {
 	return openQuota(dir, log, acceptLoss, 0)
 }
 
 // openQuota is openEmbedded for a server, which creates objects: quota bounds them, unless it is 0.
-func openQuota(dir DataDir, log *slog.Logger, acceptLoss bool, quota int64) (*embed.Store, error) {
+func openQuota(dir datadir.Dir, log *slog.Logger, acceptLoss bool, quota int64) (*embed.Store, error) {
 	st, err := embed.Open(embed.Options{
 		Dir:            dir.Sub("store"),
 		Log:            log,
 		Quota:          quota,
-		MustExist:      exists(dir.Sub(storeCreatedFile)),
+		MustExist:      datadir.Exists(dir.Sub(datadir.StoreCreatedFile)),
 		AcceptDataLoss: acceptLoss,
 	})
 	var lost *embed.DataLossError

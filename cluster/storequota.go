@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"keelson/cluster/datadir"
 	"keelson/lib/linux"
 	"keelson/store"
 	"keelson/store/etcd"
@@ -20,9 +21,8 @@ const (
 	diskPart       = 2
 	greatestQuota  = 2 << 30
 	smallestQuota  = 32 << 20
-	megabyte       = 1 << 20
 	reserveLargest = 4 << 30
-	reserveLeast   = 128 * megabyte
+	reserveLeast   = 128 << 20
 )
 
 // quotaFlag adds the flag of processes with an embedded store.
@@ -36,14 +36,14 @@ func quotaFlag(fl *pflag.FlagSet, quota *int64) {
 func (e *EtcdConfig) QuotaFlag(fl *pflag.FlagSet) { quotaFlag(fl, &e.QuotaBytes) }
 
 // quota is the quota of the embedded store in dir; 0: none.
-func (e EtcdConfig) quota(dir DataDir) int64 {
+func (e EtcdConfig) quota(dir datadir.Dir) int64 {
 	switch {
 	case e.QuotaBytes > 0:
 		return e.QuotaBytes
 	case e.QuotaBytes < 0:
 		return 0
 	}
-	return defaultQuota(memoryLimit(), diskSize(string(dir)))
+	return defaultQuota(memoryLimit(), datadir.DiskSize(string(dir)))
 }
 
 // defaultQuota is the quota for a machine with this memory and disk, in bytes; 0: not known.
@@ -65,22 +65,14 @@ func diskReserve(disk int64) int64 {
 }
 
 // imageReserve is what images leave free so that the store can reach its quota; 0: their own rule is enough.
-func (e EtcdConfig) imageReserve(dir DataDir) int64 {
+func (e EtcdConfig) imageReserve(dir datadir.Dir) int64 {
 	if len(e.Servers) > 0 {
 		return 0
 	}
-	if want := diskPart * e.quota(dir); want > diskReserve(diskSize(string(dir))) {
+	if want := diskPart * e.quota(dir); want > diskReserve(datadir.DiskSize(string(dir))) {
 		return want
 	}
 	return 0
-}
-
-func diskSize(dir string) int64 {
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return 0
-	}
-	return int64(st.Blocks) * st.Bsize // no file system is that large
 }
 
 // memoryLimit is the memory of the machine, or of the cgroup of this process or one above it, whichever is smallest;

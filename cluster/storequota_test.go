@@ -2,7 +2,11 @@
 
 package cluster
 
-import "testing"
+import (
+	"testing"
+
+	"keelson/cluster/datadir"
+)
 
 // TestDefaultQuota: the quota of a machine follows its memory and its disk, whose reserve covers it twice.
 func TestDefaultQuota(t *testing.T) {
@@ -28,7 +32,7 @@ func TestDefaultQuota(t *testing.T) {
 	if memoryLimit() <= 0 {
 		t.Error("this machine has no memory")
 	}
-	dir := DataDir(t.TempDir())
+	dir := datadir.Dir(t.TempDir())
 	for quota, want := range map[int64]int64{5000: 5000, -1: 0} {
 		if got := (EtcdConfig{QuotaBytes: quota}).quota(dir); got != want {
 			t.Errorf("--quota-backend-bytes=%d: %d, want %d", quota, got, want)

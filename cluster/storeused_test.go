@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"keelson/apiserver/options"
+	"keelson/cluster/datadir"
 	"keelson/pki"
 	"keelson/store"
 	"keelson/store/embed"
@@ -25,7 +26,7 @@ import (
 )
 
 // onEtcd starts a cluster that uses dir and servers; it is nil if the start was refused.
-func onEtcd(t *testing.T, dir DataDir, servers ...string) error {
+func onEtcd(t *testing.T, dir datadir.Dir, servers ...string) error {
 	t.Helper()
 	cfg := config(string(dir))
 	cfg.Etcd.Servers = servers
@@ -52,7 +53,7 @@ func refused(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-func entries(t *testing.T, dir DataDir) []string {
+func entries(t *testing.T, dir datadir.Dir) []string {
 	t.Helper()
 	all, err := os.ReadDir(string(dir))
 	if err != nil {
@@ -65,71 +66,12 @@ func entries(t *testing.T, dir DataDir) []string {
 	return names
 }
 
-// TestAnotherKindOfStore: what a directory records, or holds, of its store decides which flags it starts with. A
-// refused start leaves nothing and opens nothing.
-func TestAnotherKindOfStore(t *testing.T) {
-	touch := func(names ...string) map[string]string {
-		files := map[string]string{}
-		for _, n := range names {
-			files[n] = ""
-		}
-		return files
-	}
-	for what, c := range map[string]struct {
-		files map[string]string
-		etcd  bool
-		want  string // the refusal; empty: none
-		after string // the record
-	}{
-		"new, embedded":              {nil, false, "", "embedded"},
-		"new, etcd":                  {nil, true, "", "etcd"},
-		"keys alone, etcd":           {touch("pki/other"), true, "", "etcd"},
-		"embedded":                   {map[string]string{storeUsedFile: "embedded\n"}, false, "", "embedded"},
-		"embedded, now etcd":         {map[string]string{storeUsedFile: "embedded\n"}, true, "embedded store", "embedded"},
-		"etcd, now embedded":         {map[string]string{storeUsedFile: "etcd 00000000000000ab\n"}, false, "00000000000000ab", "etcd 00000000000000ab"},
-		"etcd not reached, embedded": {map[string]string{storeUsedFile: "etcd\n"}, false, "--etcd-servers", "etcd"},
-		"older, store, embedded":     {touch("store/x", "kubeconfig"), false, "", ""},
-		"older, store, now etcd":     {touch("store/x", "kubeconfig"), true, "embedded store", ""},
-		"older, store lost":          {touch("store-created"), true, "embedded store", ""},
-		"older, etcd, now embedded":  {touch("kubeconfig"), false, "--etcd-servers", ""},
-		"older, etcd":                {touch("kubeconfig"), true, "", ""},
-		"damaged":                    {map[string]string{storeUsedFile: "etc"}, false, "is damaged", "etc"},
-		"emptied":                    {map[string]string{storeUsedFile: ""}, true, "is damaged", ""},
-	} {
-		dir := DataDir(t.TempDir())
-		for name, content := range c.files {
-			if err := errors.Join(os.MkdirAll(filepath.Dir(dir.Sub(name)), 0o700),
-				os.WriteFile(dir.Sub(name), []byte(content), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		asked := EtcdConfig{}
-		if c.etcd {
-			asked.Servers = []string{"http://127.0.0.1:1"}
-		}
-		before := entries(t, dir)
-		err := keepStoreKind(dir, asked)
-		if c.want == "" && err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		if c.want != "" {
-			refused(t, what, err, c.want)
-			if got := entries(t, dir); !slices.Equal(got, before) {
-				t.Errorf("%s: the directory holds %v, before %v", what, got, before)
-			}
-		}
-		if b, _ := os.ReadFile(dir.Sub(storeUsedFile)); strings.TrimSpace(string(b)) != c.after {
-			t.Errorf("%s: the record is %q, want %q", what, b, c.after)
-		}
-	}
-}
-
 // TestStoreStays: a cluster is started with another store than before, in every way; each is refused before anything is
 // written to the other store.
 func TestStoreStays(t *testing.T) {
 	one := etcdtest.URLs(etcdtest.Start(t, 1, nil))[0]
 	two := etcdtest.URLs(etcdtest.Start(t, 1, nil))[0]
-	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
 	if err := onEtcd(t, dir, one); err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +107,10 @@ func TestStoreStays(t *testing.T) {
 	if err := onEtcd(t, dir, two); err != nil {
 		t.Errorf("etcd after a migration to it: %v", err)
 	}
-	if len(dir.migratedStores()) != 1 || exists(dir.Sub("store")) {
+	if len(dir.MigratedStores()) != 1 || datadir.Exists(dir.Sub("store")) {
 		t.Errorf("after the migration the directory holds %v, want the store put aside", entries(t, dir))
 	}
-	if err := dir.erase(); err != nil || exists(string(dir)) {
+	if err := dir.Erase(); err != nil || datadir.Exists(string(dir)) {
 		t.Errorf("purge: %v, and %v is left", err, entries(t, dir))
 	}
 }
@@ -176,14 +118,14 @@ func TestStoreStays(t *testing.T) {
 // TestServersShareKeys: a second server on an etcd needs the keys of the first.
 func TestServersShareKeys(t *testing.T) {
 	url := etcdtest.URLs(etcdtest.Start(t, 1, nil))[0]
-	first := DataDir(filepath.Join(t.TempDir(), "first"))
+	first := datadir.Dir(filepath.Join(t.TempDir(), "first"))
 	if err := onEtcd(t, first, url); err != nil {
 		t.Fatal(err)
 	}
-	second := DataDir(filepath.Join(t.TempDir(), "second"))
+	second := datadir.Dir(filepath.Join(t.TempDir(), "second"))
 	for range 2 { // the first refusal must not make it a member
 		refused(t, "other keys", onEtcd(t, second, url), `another key "ca"`, "copy pki/")
-		if exists(string(second)) {
+		if datadir.Exists(string(second)) {
 			t.Fatalf("the refused server has left %v", entries(t, second))
 		}
 	}
@@ -195,7 +137,7 @@ func TestServersShareKeys(t *testing.T) {
 	}
 	// a key that is replaced on purpose, as docs/store.md says
 	replaceTokenKey(t, first)
-	third := DataDir(filepath.Join(t.TempDir(), "third"))
+	third := datadir.Dir(filepath.Join(t.TempDir(), "third"))
 	if err := os.CopyFS(third.Sub("pki"), os.DirFS(first.Sub("pki"))); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +154,7 @@ func TestServersShareKeys(t *testing.T) {
 	}
 }
 
-func replaceTokenKey(t *testing.T, dir DataDir) {
+func replaceTokenKey(t *testing.T, dir datadir.Dir) {
 	t.Helper()
 	list := dir.Sub("pki/" + fingerprintsFile)
 	b, err := os.ReadFile(list)
@@ -334,7 +276,7 @@ func TestFingerprintsOfServersAtOnce(t *testing.T) {
 
 // TestRestoreOfFingerprints: a backup without keys gets new ones; with keys they are compared.
 func TestRestoreOfFingerprints(t *testing.T) {
-	source := DataDir(filepath.Join(t.TempDir(), "source"))
+	source := datadir.Dir(filepath.Join(t.TempDir(), "source"))
 	if err := onEtcd(t, source); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +295,7 @@ func TestRestoreOfFingerprints(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{whole, bare} {
-		dir := DataDir(filepath.Join(t.TempDir(), "restored"))
+		dir := datadir.Dir(filepath.Join(t.TempDir(), "restored"))
 		if _, err := Restore(t.Context(), dir, path); err != nil {
 			t.Fatal(err)
 		}
@@ -361,7 +303,7 @@ func TestRestoreOfFingerprints(t *testing.T) {
 			t.Errorf("start of %s: %v", filepath.Base(path), err)
 		}
 	}
-	dir := DataDir(filepath.Join(t.TempDir(), "mixed"))
+	dir := datadir.Dir(filepath.Join(t.TempDir(), "mixed"))
 	if _, err := Restore(t.Context(), dir, whole); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"keelson/auth"
 	"keelson/auth/authn"
+	"keelson/cluster/datadir"
 	"keelson/controllers"
 	"keelson/event"
 	"keelson/lib/flaggroup"
@@ -251,7 +252,7 @@ func (c Config) fakeNodes() bool {
 }
 
 // purgeRoles removes the kernel objects of every role.
-func purgeRoles(ctx context.Context, dir DataDir) []error {
+func purgeRoles(ctx context.Context, dir datadir.Dir) []error {
 	var errs []error
 	for _, r := range table() {
 		if r.purge != nil {

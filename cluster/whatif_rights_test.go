@@ -14,6 +14,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/clustertest"
+	"keelson/cluster/datadir"
 )
 
 // TestWhatIfTellsTheMissingRight: who may not read what the scheduler looks at learns at once which right is missing.
@@ -58,7 +59,7 @@ func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	if err := clientcmd.WriteToFile(*of, path); err != nil {
 		t.Fatal(err)
 	}
-	config, err := cluster.ReadKubeconfig("", path)
+	config, err := datadir.ReadKubeconfig("", path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 	"keelson/lib/waittest"
 )
 
@@ -330,7 +330,7 @@ func attackForks(t *testing.T, c *live) {
 	}
 	read := func(file string) int {
 		for _, root := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
-			b, err := os.ReadFile(filepath.Join(root, "keelson-"+cluster.DataDir(c.data).ID(), "pods", file))
+			b, err := os.ReadFile(filepath.Join(root, "keelson-"+datadir.Dir(c.data).ID(), "pods", file))
 			if err == nil {
 				n, _ := strconv.Atoi(strings.TrimSpace(string(b))) // "max" is no number
 				return n

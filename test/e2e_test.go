@@ -17,7 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 func binary(t *testing.T) string {
@@ -224,7 +224,7 @@ func names(dir string) []string {
 // leaked lists what is in after and not in before; of mounts and processes only what belongs to the data directory.
 func leaked(before, after state, data string) string {
 	var out strings.Builder
-	id := cluster.DataDir(data).ID() // scripts run side by side
+	id := datadir.Dir(data).ID() // scripts run side by side
 	for _, part := range []struct {
 		name          string
 		before, after []string

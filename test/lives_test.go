@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // left is what a cluster holds of its pods.
@@ -66,7 +66,7 @@ func (k *keeper) look() left {
 		k.t.Fatal(err)
 	}
 	out["mounts"] = strings.Count(string(mounts), k.data)
-	id := cluster.DataDir(k.data).ID()
+	id := datadir.Dir(k.data).ID()
 	for _, path := range kernelState().cgroups {
 		if strings.Contains(path, id) {
 			out["cgroups"]++

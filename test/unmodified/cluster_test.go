@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
+	"keelson/cluster/datadir"
 )
 
 // patience is how long a test waits for what must come: much longer than it takes, for slow machines.
@@ -36,7 +37,7 @@ type running struct {
 func start(t *testing.T, edit func(*cluster.Config)) *running {
 	t.Helper()
 	cfg := cluster.Default()
-	cfg.DataDir = cluster.DataDir(t.TempDir())
+	cfg.DataDir = datadir.Dir(t.TempDir())
 	cfg.Port = 0
 	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	edit(&cfg)

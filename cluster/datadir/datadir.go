@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package datadir is the directory that holds everything of one cluster: the names of its entries, its lock, its
+// reserve of disk space, which store it uses, and the kubeconfig in it. Everything below cluster that reads or writes a
+// file of a cluster finds it here. It opens no store and no key, and never asks a server.
+package datadir
 
 import (
 	"bytes"
@@ -17,11 +20,10 @@ import (
 	"syscall"
 	"time"
 
-	"keelson/lib/logrotate"
 	"keelson/store/embed"
 )
 
-// DataDir is the directory that holds everything of one cluster. Its layout:
+// Dir is the directory that holds everything of one cluster. Its layout:
 //
 //	kubeconfig        the administrator's kubeconfig, 0600
 //	keelson.pid       locked by the running instance; node.pid by what runs the node
@@ -37,35 +39,35 @@ import (
 //	wireguard.key     the node's private key of WireGuard, 0600
 //	manifests/        static pods
 //	volumes/          local volumes of PersistentVolumeClaims
-type DataDir string
+type Dir string
 
 // Kubeconfig and the other methods return the paths of the entries.
-func (d DataDir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
+func (d Dir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
 
 // PidFile is locked while an instance runs on this directory.
-func (d DataDir) PidFile() string { return filepath.Join(string(d), "keelson.pid") }
+func (d Dir) PidFile() string { return filepath.Join(string(d), "keelson.pid") }
 
 // NodePidFile is locked while a process runs this directory's node: `keelson up` or `keelson kubelet`.
-func (d DataDir) NodePidFile() string { return filepath.Join(string(d), "node.pid") }
+func (d Dir) NodePidFile() string { return filepath.Join(string(d), "node.pid") }
 
 // Log is the log file of the running instance.
-func (d DataDir) Log() string { return filepath.Join(string(d), "keelson.log") }
+func (d Dir) Log() string { return filepath.Join(string(d), "keelson.log") }
 
 // Sub returns the path of an entry.
-func (d DataDir) Sub(name string) string { return filepath.Join(string(d), name) }
+func (d Dir) Sub(name string) string { return filepath.Join(string(d), name) }
 
 // ID is a short name for this cluster's kernel objects (bridge, cgroup, nftables table). Several clusters can share a
 // machine.
-func (d DataDir) ID() string {
+func (d Dir) ID() string {
 	sum := sha256.Sum256([]byte(d))
 	return hex.EncodeToString(sum[:4])
 }
 
 // Prepare creates the directory (0700) and returns its absolute path without symbolic links. The new directories are
 // synced to disk.
-func (d DataDir) Prepare() (DataDir, error) {
+func (d Dir) Prepare() (Dir, error) {
 	made := ""
-	for p := filepath.Clean(string(d)); !exists(p) && p != filepath.Dir(p); p = filepath.Dir(p) {
+	for p := filepath.Clean(string(d)); !Exists(p) && p != filepath.Dir(p); p = filepath.Dir(p) {
 		made = p
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
@@ -73,7 +75,7 @@ func (d DataDir) Prepare() (DataDir, error) {
 	}
 	if made != "" {
 		for p := filepath.Dir(filepath.Clean(string(d))); ; p = filepath.Dir(p) {
-			if err := syncDir(p); err != nil && !errors.Is(err, os.ErrPermission) {
+			if err := SyncDir(p); err != nil && !errors.Is(err, os.ErrPermission) {
 				return "", fmt.Errorf("data directory: %w", err)
 			}
 			if p == filepath.Dir(made) {
@@ -81,7 +83,7 @@ func (d DataDir) Prepare() (DataDir, error) {
 			}
 		}
 	}
-	return d.resolve()
+	return d.Resolve()
 }
 
 // notADirectory says so of a path, or of one above it, that is a file; other errors stay as they are.
@@ -97,57 +99,34 @@ func notADirectory(path string, err error) error {
 	return err
 }
 
-// migrating is where `keelson migrate` builds a store. A leftover there is of an interrupted migration.
-const migrating = "store.migrating"
-
-// contents are the entries that Keelson creates in a data directory, and the only ones it deletes. Rotated logs have
-// dates in their names.
-func (d DataDir) contents() []string {
-	names := slices.Clone(contents)
-	names = append(names, d.migratedStores()...)
-	older, _ := logrotate.List(d.Log()) // an unreadable directory has none
-	for _, f := range older {
-		names = append(names, filepath.Base(f.Path()))
-	}
-	return names
-}
-
-var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile,
-	wireGuardKeyFile + ".new", "pki", "store", storeCreatedFile, storeUsedFile, migrating,
-	"runtime", "network", "kubelet", "logs",
-	"manifests", "volumes",
-	"node.pid", "keelson.pid", endpointFile, nodeNameFile, reserveFile, serversFile,
-}
-
 // Fresh reports whether neither a cluster nor a node has run here yet.
-func (d DataDir) Fresh() bool {
-	for _, name := range []string{"store", storeUsedFile, "runtime", endpointFile} {
-		if exists(d.Sub(name)) {
+func (d Dir) Fresh() bool {
+	for _, name := range []string{"store", storeUsedFile, "runtime", EndpointFile} {
+		if Exists(d.Sub(name)) {
 			return false
 		}
 	}
 	return true
 }
 
-// restoredOnly reports whether a restore filled the directory and nothing has run on it yet: it holds only a closed
+// RestoredOnly reports whether a restore filled the directory and nothing has run on it yet: it holds only a closed
 // store and keys.
-func (d DataDir) restoredOnly() bool {
+func (d Dir) RestoredOnly() bool {
 	all, err := os.ReadDir(string(d))
 	other := slices.ContainsFunc(all, func(e os.DirEntry) bool { return e.Name() != "store" && e.Name() != "pki" })
 	return err == nil && !other && embed.Closed(d.Sub("store"))
 }
 
-// served reports whether an API server has run here or its objects are here. Its keys were made then, too.
-func (d DataDir) served() bool { return exists(d.Sub("store")) || exists(d.Kubeconfig()) }
+// Served reports whether an API server has run here or its objects are here. Its keys were made then, too.
+func (d Dir) Served() bool { return Exists(d.Sub("store")) || Exists(d.Kubeconfig()) }
 
-// empty reports whether the directory has no entry of a cluster.
-func (d DataDir) empty() bool {
-	return len(d.entries()) == 0
+// Empty reports whether the directory has no entry of a cluster.
+func (d Dir) Empty() bool {
+	return len(d.Entries()) == 0
 }
 
-// undoNode deletes what a failed kubelet start has created in an empty directory, unless a server uses it by now.
-func (d DataDir) undoNode() error {
+// UndoNode deletes what a failed kubelet start has created in an empty directory, unless a server uses it by now.
+func (d Dir) UndoNode() error {
 	lock, err := d.Lock()
 	if busy := (*BusyError)(nil); errors.As(err, &busy) {
 		return nil
@@ -156,39 +135,13 @@ func (d DataDir) undoNode() error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if exists(d.Kubeconfig()) {
+	if Exists(d.Kubeconfig()) {
 		return nil
 	}
-	return d.erase()
+	return d.Erase()
 }
 
-// entries are the members of contents that exist.
-func (d DataDir) entries() []string {
-	return slices.DeleteFunc(d.contents(), func(name string) bool { return !exists(d.Sub(name)) })
-}
-
-// erase deletes all entries of the cluster except keep, then the directory if it is empty.
-func (d DataDir) erase(keep ...string) error {
-	var errs []error
-	for _, name := range d.contents() {
-		if slices.Contains(keep, name) {
-			continue
-		}
-		errs = append(errs, os.RemoveAll(d.Sub(name)))
-	}
-	if err := os.Remove(string(d)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) &&
-		!errors.Is(err, os.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-func (d DataDir) resolve() (DataDir, error) {
+func (d Dir) Resolve() (Dir, error) {
 	abs, err := filepath.Abs(string(d))
 	if err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
@@ -196,24 +149,24 @@ func (d DataDir) resolve() (DataDir, error) {
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
 	}
-	return DataDir(abs), nil
+	return Dir(abs), nil
 }
 
-// named resolves the directory for names of kernel objects, which must not depend on the working directory. The
+// Named resolves the directory for names of kernel objects, which must not depend on the working directory. The
 // directory need not exist.
-func (d DataDir) named() DataDir {
-	if found, err := d.resolve(); err == nil {
+func (d Dir) Named() Dir {
+	if found, err := d.Resolve(); err == nil {
 		return found
 	}
 	if abs, err := filepath.Abs(string(d)); err == nil {
-		return DataDir(abs)
+		return Dir(abs)
 	}
 	return d
 }
 
 // BusyError says that an instance already runs on the directory.
 type BusyError struct {
-	Dir DataDir
+	Dir Dir
 	Pid int
 }
 
@@ -224,13 +177,13 @@ func (e *BusyError) Error() string {
 
 // Lock locks the directory for this process and writes its pid. The lock ends with the process, or with the returned
 // closer. The error is a *BusyError when another instance holds it.
-func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.useReserve) }
+func (d Dir) Lock() (io.Closer, error) { return d.lock(d.PidFile(), d.useReserve) }
 
 // LockNode does the same for the directory's node.
-func (d DataDir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile(), d.useReserve) }
+func (d Dir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile(), d.useReserve) }
 
 // lock calls locked before it writes to the file.
-func (d DataDir) lock(path string, locked func() error) (io.Closer, error) {
+func (d Dir) lock(path string, locked func() error) (io.Closer, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
@@ -258,24 +211,24 @@ func (d DataDir) lock(path string, locked func() error) (io.Closer, error) {
 }
 
 // Running returns the pid of the instance that holds the lock; 0: none.
-func (d DataDir) Running() (int, error) { return holder(d.PidFile(), 0) }
+func (d Dir) Running() (int, error) { return Holder(d.PidFile(), 0) }
 
 // Occupied returns a *BusyError if an instance holds the lock. It waits for one that is being killed.
-func (d DataDir) Occupied() error {
-	pid, err := holder(d.PidFile(), dyingWait)
+func (d Dir) Occupied() error {
+	pid, err := Holder(d.PidFile(), dyingWait)
 	if err == nil && pid != 0 {
 		return &BusyError{Dir: d, Pid: pid}
 	}
 	return err
 }
 
-// holder returns the pid that holds the lock of a file after atLeast; 0: none.
-func holder(path string, atLeast time.Duration) (int, error) {
+// Holder returns the pid that holds the lock of a file after atLeast; 0: none.
+func Holder(path string, atLeast time.Duration) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
-	if diskFailed(err) {
+	if DiskFailed(err) {
 		return openedBy("/proc", path), nil
 	}
 	if err != nil {
@@ -306,14 +259,14 @@ func tryLock(f *os.File, how int, atLeast time.Duration) error {
 	for ; ; time.Sleep(5 * time.Millisecond) {
 		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		waited := time.Since(begin)
-		if !errors.Is(err, syscall.EWOULDBLOCK) || waited > lockWait || waited > atLeast && alive(readPid(f)) {
+		if !errors.Is(err, syscall.EWOULDBLOCK) || waited > lockWait || waited > atLeast && Alive(readPid(f)) {
 			return err
 		}
 	}
 }
 
-// alive reports whether a process runs. A killed process that still exits does not.
-func alive(pid int) bool {
+// Alive reports whether a process runs. A killed process that still exits does not.
+func Alive(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return false
@@ -329,11 +282,11 @@ func readPid(f *os.File) int {
 	return pid
 }
 
-// waitGone polls until nobody holds the lock. Only `keelson down` uses it.
-func waitGone(path string, limit time.Duration) error {
+// WaitGone polls until nobody holds the lock. Only `keelson down` uses it.
+func WaitGone(path string, limit time.Duration) error {
 	end := time.Now().Add(limit)
 	for {
-		pid, err := holder(path, 0)
+		pid, err := Holder(path, 0)
 		if err != nil || pid == 0 {
 			return err
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package datadir
 
 import (
 	"errors"
@@ -25,24 +25,24 @@ type storeID string
 
 const (
 	noStore       storeID = "" // no server has run in the directory
-	embeddedStore storeID = "embedded"
+	EmbeddedStore storeID = "embedded"
 	// anyEtcd is an etcd whose cluster ID is not known: of a first start that did not reach it, or of a directory
 	// without storeUsedFile.
 	anyEtcd storeID = "etcd"
 )
 
-func etcdStore(cluster uint64) storeID { return storeID(fmt.Sprintf("%s %016x", anyEtcd, cluster)) }
+func EtcdStore(cluster uint64) storeID { return storeID(fmt.Sprintf("%s %016x", anyEtcd, cluster)) }
 
-func (id storeID) isEtcd() bool {
+func (id storeID) IsEtcd() bool {
 	return id == anyEtcd || strings.HasPrefix(string(id), string(anyEtcd)+" ")
 }
 
 // storeWords matches every storeID that a file may hold.
 var storeWords = regexp.MustCompile(`^(embedded|etcd( [0-9a-f]{16})?)$`)
 
-// storeUsed returns the store that holds the objects of this directory's cluster. A directory of an older version has
+// StoreUsed returns the store that holds the objects of this directory's cluster. A directory of an older version has
 // no record; what it holds says which store it has used.
-func (d DataDir) storeUsed() (storeID, error) {
+func (d Dir) StoreUsed() (storeID, error) {
 	b, err := os.ReadFile(d.Sub(storeUsedFile))
 	id := storeID(strings.TrimSuffix(string(b), "\n"))
 	switch {
@@ -57,89 +57,88 @@ func (d DataDir) storeUsed() (storeID, error) {
 	return id, nil
 }
 
-// storeBefore is storeUsed by the other entries of the directory.
-func (d DataDir) storeBefore() storeID {
+// storeBefore is StoreUsed by the other entries of the directory.
+func (d Dir) storeBefore() storeID {
 	switch {
-	case exists(d.Sub("store")), exists(d.Sub(storeCreatedFile)):
-		return embeddedStore
-	case exists(d.Kubeconfig()):
+	case Exists(d.Sub("store")), Exists(d.Sub(StoreCreatedFile)):
+		return EmbeddedStore
+	case Exists(d.Kubeconfig()):
 		return anyEtcd
 	}
 	return noStore
 }
 
-// useStore records the store that holds the objects.
-func (d DataDir) useStore(id storeID) error {
+// UseStore records the store that holds the objects.
+func (d Dir) UseStore(id storeID) error {
 	if now, err := os.ReadFile(d.Sub(storeUsedFile)); err == nil && string(now) == string(id)+"\n" {
 		return nil
 	}
 	if err := errors.Join(pki.WriteFile(d.Sub(storeUsedFile), []byte(id+"\n"), 0o600),
-		syncDir(string(d))); err != nil {
+		SyncDir(string(d))); err != nil {
 		return fmt.Errorf("record which store the cluster uses: %w", err)
 	}
 	return nil
 }
 
-// keepStoreKind returns an error unless the flags ask for the kind of store that the directory uses. The first start
-// records it before it creates anything else.
-func keepStoreKind(dir DataDir, asked EtcdConfig) error {
-	used, err := dir.storeUsed()
+// KeepStoreKind returns an error unless the flags ask for the kind of store that the directory uses: an etcd, or the
+// embedded one. The first start records it before it creates anything else.
+func (d Dir) KeepStoreKind(etcd bool) error {
+	used, err := d.StoreUsed()
 	if err != nil {
 		return err
 	}
-	etcd := len(asked.Servers) > 0
 	switch {
 	case used == noStore && etcd:
-		return dir.useStore(anyEtcd)
+		return d.UseStore(anyEtcd)
 	case used == noStore:
-		return dir.useStore(embeddedStore)
-	case used.isEtcd() && !etcd:
+		return d.UseStore(EmbeddedStore)
+	case used.IsEtcd() && !etcd:
 		return fmt.Errorf("the objects of %s are in %s: give --etcd-servers, or bring them here by `keelson migrate "+
-			"--to=embedded` (docs/store.md)", dir, used.text())
-	case !used.isEtcd() && etcd:
+			"--to=embedded` (docs/store.md)", d, used.Text())
+	case !used.IsEtcd() && etcd:
 		return fmt.Errorf("the objects of %s are in its embedded store: leave out --etcd-servers, or move them by "+
-			"`keelson migrate --to=etcd` (docs/store.md)", dir)
+			"`keelson migrate --to=etcd` (docs/store.md)", d)
 	}
 	return nil
 }
 
-// text is how a sentence names an etcd.
-func (id storeID) text() string {
+// Text is how a sentence names an etcd.
+func (id storeID) Text() string {
 	if id == anyEtcd {
 		return "an etcd"
 	}
 	return "the etcd cluster " + strings.TrimPrefix(string(id), string(anyEtcd)+" ")
 }
 
-// sameStore returns an error if the directory uses another etcd than the one that answers.
-func sameStore(dir DataDir, servers []string, got storeID) error {
-	used, err := dir.storeUsed()
+// SameStore returns an error if the directory uses another etcd than the one that answers at servers.
+func (d Dir) SameStore(servers []string, got storeID) error {
+	used, err := d.StoreUsed()
 	if err != nil || used == noStore || used == anyEtcd || used == got {
 		return err
 	}
 	return fmt.Errorf("the objects of %s are in %s, but %s is %s: correct --etcd-servers, or delete %s if it was "+
-		"restored from a snapshot", dir, used.text(), strings.Join(servers, ","), got.text(), dir.Sub(storeUsedFile))
+		"restored from a snapshot", d, used.Text(), strings.Join(servers, ","), got.Text(), d.Sub(storeUsedFile))
 }
 
 // migratedPrefix begins the names of embedded stores whose objects were moved to etcd.
 const migratedPrefix = "store.migrated-"
 
-// putStoreAside renames the embedded store after its objects were moved to etcd, so that no start serves what they were
+// PutStoreAside renames the embedded store after its objects were moved to etcd, so that no start serves what they were
 // then. It returns the new name.
-func (d DataDir) putStoreAside(now time.Time) (string, error) {
+func (d Dir) PutStoreAside(now time.Time) (string, error) {
 	aside := d.Sub(migratedPrefix + now.UTC().Format("20060102-150405"))
 	err := os.Rename(d.Sub("store"), aside)
 	if err == nil {
-		err = os.Remove(d.Sub(storeCreatedFile))
+		err = os.Remove(d.Sub(StoreCreatedFile))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("put the embedded store aside: %w", err)
 	}
-	return aside, syncDir(string(d))
+	return aside, SyncDir(string(d))
 }
 
-// migratedStores are the names of the stores that putStoreAside has renamed.
-func (d DataDir) migratedStores() []string {
+// MigratedStores are the names of the stores that PutStoreAside has renamed.
+func (d Dir) MigratedStores() []string {
 	found, err := filepath.Glob(d.Sub(migratedPrefix + "*"))
 	if err != nil {
 		return nil // the directory's name has no pattern that fits: then there is nothing to delete

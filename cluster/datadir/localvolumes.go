@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package datadir
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ type LocalVolume struct {
 }
 
 // LocalVolumes lists the local volumes with content, which a purge deletes.
-func LocalVolumes(dir DataDir) ([]LocalVolume, error) {
+func LocalVolumes(dir Dir) ([]LocalVolume, error) {
 	root := dir.Sub("volumes")
 	all, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {

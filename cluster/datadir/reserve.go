@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package datadir
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"keelson/lib/run"
 )
 
-// reserveFile, in the data directory, takes room on the disk for a start that finds the disk full: opening the store
+// ReserveFile, in the data directory, takes room on the disk for a start that finds the disk full: opening the store
 // needs some, and so do the pid file and the log. An empty file says that a start has used it.
-const reserveFile = "reserve"
+const ReserveFile = "reserve"
 
 // The reserve is a sixteenth of the disk, at most reserveMost. It is used when less than reserveUse is free.
 const (
-	reserveMost = 32 * megabyte
+	reserveMost = 32 << 20
 	reservePart = 16
-	reserveUse  = 8 * megabyte
+	reserveUse  = 8 << 20
 )
 
 // freeBytes is what this process may still write to the file system of a directory.
@@ -41,8 +41,8 @@ func freeBytes(dir string) (int64, error) {
 }
 
 // useReserve frees the reserve if the disk is full. The caller holds the directory's lock or its node's.
-func (d DataDir) useReserve() error {
-	path := d.Sub(reserveFile)
+func (d Dir) useReserve() error {
+	path := d.Sub(ReserveFile)
 	st, err := os.Stat(path)
 	if err != nil || st.Size() == 0 {
 		return nil //nolint:nilerr // there is nothing to use
@@ -54,10 +54,10 @@ func (d DataDir) useReserve() error {
 	return os.Truncate(path, 0)
 }
 
-// fillReserve makes the reserve if the disk has room for it. used reports that an earlier start has used it and the
+// FillReserve makes the reserve if the disk has room for it. used reports that an earlier start has used it and the
 // room is not back.
-func (d DataDir) fillReserve() (used bool, err error) {
-	path := d.Sub(reserveFile)
+func (d Dir) FillReserve() (used bool, err error) {
+	path := d.Sub(ReserveFile)
 	st, err := os.Stat(path)
 	if err == nil && st.Size() > 0 {
 		return false, nil
@@ -66,7 +66,7 @@ func (d DataDir) fillReserve() (used bool, err error) {
 		return false, err
 	}
 	used = err == nil
-	size := min(int64(reserveMost), diskSize(string(d))/reservePart)
+	size := min(int64(reserveMost), DiskSize(string(d))/reservePart)
 	free, err := freeBytes(string(d))
 	if err != nil || free < 2*size+reserveUse {
 		return used, err
@@ -93,50 +93,56 @@ func allocateFile(path string, size int64) error {
 	if !errors.Is(err, unix.EOPNOTSUPP) {
 		return err
 	}
-	block := make([]byte, megabyte)
-	for left := size; left > 0; left -= megabyte {
-		if _, werr := file.Write(block[:min(left, megabyte)]); werr != nil {
+	block := make([]byte, 1<<20)
+	for left := size; left > 0; left -= int64(len(block)) {
+		if _, werr := file.Write(block[:min(left, int64(len(block)))]); werr != nil {
 			return werr
 		}
 	}
 	return nil
 }
 
-// sparing is a store that can refuse what takes more room.
-type sparing interface{ Spare(on bool) }
+// Sparing is a store that can refuse what takes more room.
+type Sparing interface{ Spare(on bool) }
 
 const reserveLook = 30 * time.Second
 
-// keepReserve returns the part that refills the reserve when the disk has room again. Until then st refuses new and
-// larger objects, because what the reserve gave would be gone at once; the next start finds no other.
-func (c *Cluster) keepReserve(st sparing) run.Func {
-	return func(ctx context.Context, ready func()) error {
-		c.log.Warn("the disk is full: this start uses its reserve, and new objects are refused until there is room",
-			"dir", c.dir)
+// KeepReserve returns the part that refills the reserve of a server when the disk has room again. Until then st refuses
+// new and larger objects, because what the reserve gave would be gone at once; the next start finds no other.
+func (d Dir) KeepReserve(st Sparing, log *slog.Logger) run.Part {
+	return run.Part{Name: "disk reserve", Run: func(ctx context.Context, ready func()) error {
+		log.Warn("the disk is full: this start uses its reserve, and new objects are refused until there is room",
+			"dir", d)
 		st.Spare(true)
 		ready()
-		waitForRoom(ctx, reserveLook, c.dir.fillReserve, c.log)
-		if ctx.Err() == nil {
-			c.log.Info("the disk has room again, the reserve is refilled", "dir", c.dir)
+		if d.refill(ctx, log) {
 			st.Spare(false)
 			<-ctx.Done()
 		}
 		return nil
-	}
+	}}
 }
 
-// keepNodeReserve returns the part that refills the reserve of a node in a process of its own, which has used it.
-func keepNodeReserve(dir DataDir, log *slog.Logger) run.Part {
+// KeepNodeReserve is KeepReserve for a node in a process of its own, which has no store.
+func (d Dir) KeepNodeReserve(log *slog.Logger) run.Part {
 	return run.Part{Name: "disk reserve", Run: func(ctx context.Context, ready func()) error {
-		log.Warn("the disk is full: this start uses its reserve, delete files: the next start has none", "dir", dir)
+		log.Warn("the disk is full: this start uses its reserve, delete files: the next start has none", "dir", d)
 		ready()
-		waitForRoom(ctx, reserveLook, dir.fillReserve, log)
-		if ctx.Err() == nil {
-			log.Info("the disk has room again, the reserve is refilled", "dir", dir)
+		if d.refill(ctx, log) {
 			<-ctx.Done()
 		}
 		return nil
 	}}
+}
+
+// refill waits until the disk has room again, and reports whether it refilled the reserve before ctx ended.
+func (d Dir) refill(ctx context.Context, log *slog.Logger) bool {
+	waitForRoom(ctx, reserveLook, d.FillReserve, log)
+	if ctx.Err() != nil {
+		return false
+	}
+	log.Info("the disk has room again, the reserve is refilled", "dir", d)
+	return true
 }
 
 // waitForRoom returns when fill has filled the reserve, or ctx ends.
@@ -159,10 +165,10 @@ func waitForRoom(ctx context.Context, every time.Duration, fill func() (bool, er
 	}
 }
 
-// DiskFull warns that this start uses the reserve; empty: it does not.
-func (c *Cluster) DiskFull() string {
-	if !c.reserveUsed {
-		return ""
+func DiskSize(dir string) int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return 0
 	}
-	return fmt.Sprintf("the disk of %s is full, and new objects are refused: delete files or objects", c.dir)
+	return int64(st.Blocks) * st.Bsize // no file system is that large
 }

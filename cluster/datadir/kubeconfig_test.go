@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package datadir
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ func TestKubeconfigDenied(t *testing.T) {
 
 // TestPipeIsNotWaitedFor: a kubeconfig may be a pipe, whose writer is gone when its contents are found to be broken.
 func TestPipeIsNotWaitedFor(t *testing.T) {
-	pipe := DataDir(t.TempDir()).Sub("pipe")
+	pipe := Dir(t.TempDir()).Sub("pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestPipeIsNotWaitedFor(t *testing.T) {
 // TestNoCluster: the hint names the directory that was asked for. A kubeconfig that was named is told as what is wrong
 // with it.
 func TestNoCluster(t *testing.T) {
-	dir := DataDir(t.TempDir())
+	dir := Dir(t.TempDir())
 	broken := dir.Sub("broken.yaml")
 	absent := dir.Sub("absent.yaml")
 	if err := os.WriteFile(broken, []byte("apiVersion: [\n"), 0o600); err != nil {
@@ -71,27 +71,5 @@ func TestNoCluster(t *testing.T) {
 	want := dir.Kubeconfig() + " cannot be read as a kubeconfig: "
 	if _, err := ReadKubeconfig(dir, ""); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("the directory's, broken: got %v, want %s", err, want)
-	}
-}
-
-// TestStoppableDenied: a directory that may not be read is not called one without a cluster.
-func TestStoppableDenied(t *testing.T) {
-	for _, purge := range []bool{false, true} {
-		err := stoppable("/d", purge, denied)
-		if !errors.Is(err, fs.ErrPermission) ||
-			!strings.Contains(err.Error(), "/d/keelson.pid cannot be opened: permission denied; run this command as") {
-			t.Errorf("purge %v: got %v, want that it may not be read, and what to do", purge, err)
-		}
-	}
-	dir := DataDir(t.TempDir())
-	if err := stoppable(dir, true, os.Stat); err == nil ||
-		!strings.Contains(err.Error(), "is not a cluster's data directory") {
-		t.Errorf("an empty directory: got %v", err)
-	}
-	if err := os.WriteFile(dir.NodePidFile(), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := stoppable(dir, false, os.Stat); err != nil {
-		t.Errorf("a node's directory: got %v, want no error", err)
 	}
 }

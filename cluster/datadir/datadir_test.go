@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package datadir
 
 import (
 	"os"
@@ -17,10 +17,10 @@ func TestDataDirThatIsAFile(t *testing.T) {
 	}
 	want := file + " is a file and not a directory"
 	for _, dir := range []string{file, filepath.Join(file, "below")} {
-		if _, err := DataDir(dir).Prepare(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Dir(dir).Prepare(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("prepare %s: got %v, want %q", dir, err, want)
 		}
-		if _, err := DataDir(dir).Running(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Dir(dir).Running(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("process of %s: got %v, want %q", dir, err, want)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package datadir
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 )
 
 // ReadKubeconfig returns the client configuration of the kubeconfig named, or of the directory's when named is empty.
-func ReadKubeconfig(dir DataDir, named string) (*rest.Config, error) {
+func ReadKubeconfig(dir Dir, named string) (*rest.Config, error) {
 	path := named
 	if path == "" {
 		path = dir.Kubeconfig()
@@ -38,12 +38,12 @@ func openError(path string) error {
 
 // kubeconfigError explains why the kubeconfig named, or the directory's when named is empty, cannot be used. opening is
 // the error of opening it, or nil.
-func kubeconfigError(dir DataDir, named string, opening, err error) error {
+func kubeconfigError(dir Dir, named string, opening, err error) error {
 	switch {
 	case errors.Is(opening, fs.ErrPermission):
 		return Unreadable(opening)
 	case named == "" && errors.Is(opening, fs.ErrNotExist):
-		return noCluster(dir)
+		return NoCluster(dir)
 	case named == "":
 		named = dir.Kubeconfig()
 	case errors.Is(opening, fs.ErrNotExist):
@@ -52,13 +52,13 @@ func kubeconfigError(dir DataDir, named string, opening, err error) error {
 	return fmt.Errorf("%s cannot be read as a kubeconfig: %w", named, err)
 }
 
-// noCluster says that no cluster was ever started in the directory.
-func noCluster(dir DataDir) error {
+// NoCluster says that no cluster was ever started in the directory.
+func NoCluster(dir Dir) error {
 	return fmt.Errorf("no cluster in %s (start one with `keelson up --data-dir %s`)", dir, dir)
 }
 
 // Started is an error unless the directory has the kubeconfig of a cluster.
-func (d DataDir) Started() error {
+func (d Dir) Started() error {
 	_, err := os.Stat(d.Kubeconfig())
 	switch {
 	case err == nil:
@@ -66,7 +66,7 @@ func (d DataDir) Started() error {
 	case errors.Is(err, fs.ErrPermission):
 		return Unreadable(err)
 	}
-	return noCluster(d)
+	return NoCluster(d)
 }
 
 // Unreadable adds what to do to the error of a file that may not be opened. It returns other errors as they are.
