@@ -51,6 +51,7 @@ type PortMapping struct {
 type Network struct {
 	cfg      Config
 	families []family
+	settings settings
 	bridge   string
 	group    uint32 // of the bridge and the pods' links
 	table    string
@@ -98,6 +99,7 @@ func New(cfg Config) (*Network, error) {
 		cfg:      cfg,
 		mtu:      cfg.MTU,
 		families: families,
+		settings: settings{runDir: cfg.RunDir, id: cfg.ID},
 		log:      cfg.Log,
 		bridge:   "kl-" + cfg.ID,
 		group:    GroupOf(cfg.ID),

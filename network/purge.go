@@ -19,7 +19,7 @@ func (n *Network) Purge(_ context.Context) error {
 		return err
 	}
 	defer k.close()
-	return errors.Join(n.purgeLinks(k), n.purgeRules(k), n.restoreForwarding(), n.removeLeases())
+	return errors.Join(n.purgeLinks(k), n.purgeRules(k), n.settings.restore(), n.removeLeases())
 }
 
 func (n *Network) purgeLinks(k *kernel) error {
