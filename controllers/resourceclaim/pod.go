@@ -18,6 +18,7 @@ import (
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
+	"keelson/client"
 	"keelson/controllers/framework"
 	"keelson/event"
 )
@@ -94,8 +95,8 @@ func (c *Controller) ensureClaim(
 		return "", err
 	}
 	begin := time.Now()
-	claim, err := c.env.Client.ResourceV1().ResourceClaims(pod.Namespace).Create(ctx, claimFor(pod, of.Name, template),
-		metav1.CreateOptions{})
+	claim, err := client.CreateClaim(ctx, c.env.Client.ResourceV1().ResourceClaims(pod.Namespace),
+		claimFor(pod, of.Name, template))
 	if err != nil {
 		err = fmt.Errorf("create ResourceClaim: %w", err)
 		claim = &resourcev1.ResourceClaim{}

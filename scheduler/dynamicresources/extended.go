@@ -23,6 +23,7 @@ import (
 
 	"keelson/api/meta"
 	"keelson/api/resources"
+	"keelson/client"
 	"keelson/scheduler/state"
 )
 
@@ -256,7 +257,7 @@ type extendedPlan struct {
 // then the assumed allocation of Reserve keeps the devices.
 func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod *corev1.Pod) error {
 	api := p.Client.ResourceV1().ResourceClaims(pod.Namespace)
-	made, err := api.Create(ctx, &resourcev1.ResourceClaim{
+	made, err := client.CreateClaim(ctx, api, &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: meta.ChildName(pod.Name, "-extended-resources-"),
 			Namespace:    pod.Namespace,
@@ -271,7 +272,7 @@ func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod 
 			Finalizers: []string{resourcev1.Finalizer},
 		},
 		Spec: *of.extendedClaim.claim.Spec.DeepCopy(),
-	}, metav1.CreateOptions{})
+	})
 	if err != nil {
 		return fmt.Errorf("create claim for extended resources: %w", err)
 	}

@@ -208,6 +208,8 @@ type QueuedPod struct {
 	Attempts int       // number of attempts, the current one included
 	First    time.Time // when the pod was added to the queue
 	Since    time.Time // when it last entered the active or the unschedulable queue
+	// Flushed: no event made it ready for this attempt, it had waited for too long.
+	Flushed bool
 }
 
 // NormalizeByMax scales scores so that the largest becomes MaxScore. With reverse the smallest score becomes the best.

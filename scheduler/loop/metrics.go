@@ -26,7 +26,7 @@ type metrics struct {
 	attempts, incoming                                     *prometheus.CounterVec
 	attemptDuration, extensionPointDuration, schedulingSLI *prometheus.HistogramVec
 	algorithmDuration, attemptsPerPod, preemptionVictims   prometheus.Histogram
-	preemptions                                            prometheus.Counter
+	preemptions, flushed                                   prometheus.Counter
 	pluginDuration, permitWait                             *prometheus.HistogramVec
 	pendingDesc, cacheDesc, unschedulableDesc              *prometheus.Desc
 
@@ -94,6 +94,12 @@ func newMetrics() *metrics {
 			Name: "scheduler_preemption_attempts_total",
 			Help: "Total preemption attempts in the cluster till now",
 		}),
+		flushed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "scheduler_pod_scheduled_after_flush_total",
+			Help: "Number of pods that were successfully scheduled after being flushed from unschedulableEntities " +
+				"due to timeout. This metric helps detect potential queueing hint misconfigurations or event " +
+				"handling issues.",
+		}),
 		pendingDesc: prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. "+
 			"'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' "+
 			"means number of pods in unschedulableEntities "+
@@ -117,7 +123,8 @@ func Collectors() []prometheus.Collector {
 	m := processMetrics()
 	return []prometheus.Collector{
 		m.attempts, m.incoming, m.attemptDuration, m.extensionPointDuration, m.pluginDuration, m.permitWait,
-		m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions, m,
+		m.schedulingSLI, m.algorithmDuration, m.attemptsPerPod, m.preemptionVictims, m.preemptions,
+		m.flushed, m,
 	}
 }
 
@@ -190,6 +197,9 @@ func (p *profile) measureAttempt(result string, begin time.Time) {
 func measureScheduled(it *queue.Item) {
 	m := processMetrics()
 	m.attemptsPerPod.Observe(float64(it.Attempts))
+	if it.Flushed {
+		m.flushed.Inc()
+	}
 	m.schedulingSLI.WithLabelValues(strconv.Itoa(min(it.Attempts, 15))).Observe(time.Since(it.First).Seconds())
 }
 

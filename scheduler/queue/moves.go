@@ -185,6 +185,7 @@ func (q *Queue) flushLocked() {
 	for it := q.unschedulable.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = q.unschedulable.first() {
 		q.unschedulable.pop()
 		q.leaveClassLocked(it)
+		it.Flushed = true
 		q.requeueLocked(it, "UnschedulableTimeout")
 	}
 }

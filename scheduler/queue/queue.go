@@ -346,6 +346,7 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 		return
 	}
 	it.refusedBy = refusedBy
+	it.Flushed = false
 	it.interests = it.rules.interests(refusedBy)
 	it.due = time.Now().Add(q.backoffOf(it.countFailure(false)))
 	if was == inBinding {

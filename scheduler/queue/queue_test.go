@@ -164,13 +164,18 @@ func TestUnschedulableIsFlushedAfterFiveMinutes(t *testing.T) {
 		q.Set(schedtest.Pod("a"))
 		q.Unschedulable(pop(t, q), []string{"Fit"})
 		begin := time.Now()
-		q.Pop(t.Context())
-		if got := time.Since(begin); got != 5*time.Minute {
-			t.Errorf("waited %v, want 5m", got)
+		it := q.Pop(t.Context())
+		if got := time.Since(begin); got != 5*time.Minute || !it.Flushed {
+			t.Errorf("waited %v, flushed %v; want 5m, true", got, it.Flushed)
 		}
 		synctest.Wait() // the timer calls Entered after it has released the lock
 		if want := (enteredLog{"a PodAdd", "a UnschedulableTimeout"}); !slices.Equal(log, want) {
 			t.Errorf("told %q, want %q", log, want)
+		}
+		q.Unschedulable(it, []string{"Fit"})
+		q.OnEvent(framework.Event{Kinds: framework.NodeAdd})
+		if it := q.Pop(t.Context()); it.Flushed {
+			t.Error("after an event: want it not to count as flushed")
 		}
 	})
 }
