@@ -158,6 +158,7 @@ func (s *Source) measured(ctx context.Context, out *scrape) error {
 			continue
 		}
 		out.usage(of, pod.GetLinux().GetCpu(), pod.GetLinux().GetMemory())
+		out.pressure(of, "io", pod.GetLinux().GetIo().GetPsi(), stamp(pod.GetLinux().GetIo().GetTimestamp()).Time)
 		out.network(of, pod.GetLinux().GetNetwork())
 		for _, c := range pod.GetLinux().GetContainers() {
 			of, ok := out.containers[c.GetAttributes().GetId()]
@@ -165,6 +166,7 @@ func (s *Source) measured(ctx context.Context, out *scrape) error {
 				continue
 			}
 			out.usage(of, c.GetCpu(), c.GetMemory())
+			out.pressure(of, "io", c.GetIo().GetPsi(), stamp(c.GetIo().GetTimestamp()).Time)
 			out.measure("container_memory_swap", "gauge", "Container swap usage in bytes.", of.labels(""),
 				value(c.GetSwap().GetSwapUsageBytes()), 1, stamp(c.GetSwap().GetTimestamp()).Time)
 			out.measure("container_fs_usage_bytes", "gauge",
@@ -191,6 +193,8 @@ func (c *scrape) usage(of owner, cpu *runtimeapi.CpuUsage, memory *runtimeapi.Me
 	c.measure(memoryName, "gauge", memoryHelp, labels, value(memory.GetWorkingSetBytes()), 1, at)
 	c.measure("container_memory_usage_bytes", "gauge", "Current memory usage in bytes, including all memory "+
 		"regardless of when it was accessed.", labels, value(memory.GetUsageBytes()), 1, at)
+	c.pressure(of, "cpu", cpu.GetPsi(), stamp(cpu.GetTimestamp()).Time)
+	c.pressure(of, "memory", memory.GetPsi(), at)
 	c.measure("container_memory_rss", "gauge", "Size of RSS in bytes.", labels, value(memory.GetRssBytes()), 1, at)
 }
 

@@ -110,6 +110,7 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 			Containers: []container{},
 			CPU:        cpuOf(st.GetLinux().GetCpu()),
 			Memory:     memoryOfUsage(st.GetLinux().GetMemory()),
+			IO:         ioOf(st.GetLinux().GetIo()),
 			Network:    networkOf(st.GetLinux().GetNetwork()),
 		}
 		if n := value(st.GetLinux().GetProcess().GetProcessCount()); n != nil {
@@ -162,6 +163,7 @@ func containerOf(name string, start int64, st *runtimeapi.ContainerStats) contai
 		Start:  stamp(start),
 		CPU:    cpuOf(st.GetCpu()),
 		Memory: memoryOfUsage(st.GetMemory()),
+		IO:     ioOf(st.GetIo()),
 	}
 	if u := st.GetSwap(); u != nil {
 		ctr.Swap = &swap{
@@ -185,6 +187,7 @@ func cpuOf(u *runtimeapi.CpuUsage) *cpu {
 		Time:                 stamp(u.GetTimestamp()),
 		UsageNanoCores:       value(u.GetUsageNanoCores()),
 		UsageCoreNanoSeconds: value(u.GetUsageCoreNanoSeconds()),
+		PSI:                  pressureOf(u.GetPsi()),
 	}
 }
 
@@ -200,6 +203,7 @@ func memoryOfUsage(memoryUsage *runtimeapi.MemoryUsage) *memory {
 		RSSBytes:        value(memoryUsage.GetRssBytes()),
 		PageFaults:      value(memoryUsage.GetPageFaults()),
 		MajorPageFaults: value(memoryUsage.GetMajorPageFaults()),
+		PSI:             pressureOf(memoryUsage.GetPsi()),
 	}
 }
 

@@ -246,3 +246,36 @@ func TestHugePagesAreNotAvailable(t *testing.T) {
 		t.Errorf("got %d of %d, %v, want 250 of 1000 KiB", available, total, err)
 	}
 }
+
+// TestPressure: how long tasks waited, as the runtime says it, is in the summary and in cAdvisor's metrics; nothing is
+// shown of what it does not say.
+func TestPressure(t *testing.T) {
+	psi := &runtimeapi.PsiStats{
+		Full: &runtimeapi.PsiData{Total: 1_500_000, Avg10: 2.5},
+		Some: &runtimeapi.PsiData{Total: 3_000_000},
+	}
+	st := &runtimeapi.ContainerStats{
+		Cpu:    &runtimeapi.CpuUsage{Timestamp: 1, Psi: psi},
+		Memory: &runtimeapi.MemoryUsage{Timestamp: 1},
+		Io:     &runtimeapi.IoUsage{Timestamp: 1, Psi: psi},
+	}
+	c := containerOf("c", 1, st)
+	if want := (pressure{Full: stall{Total: 1_500_000, Avg10: 2.5}, Some: stall{Total: 3_000_000}}); c.CPU.PSI == nil ||
+		*c.CPU.PSI != want || c.IO == nil || *c.IO.PSI != want || c.Memory.PSI != nil {
+		t.Errorf("summary: got cpu %+v, io %+v, memory %+v; want %+v for the first two", c.CPU.PSI, c.IO, c.Memory.PSI, want)
+	}
+	out := &scrape{families: map[string]*cadvisorFamily{}}
+	out.usage(owner{container: "c"}, st.GetCpu(), st.GetMemory())
+	text := out.text()
+	for _, want := range []string{
+		`container_pressure_cpu_stalled_seconds_total{container="c",id="",image="",name="",namespace="",pod=""} 1.5 `,
+		`container_pressure_cpu_waiting_seconds_total{container="c",id="",image="",name="",namespace="",pod=""} 3 `,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("metrics: got %s\nwithout %s", text, want)
+		}
+	}
+	if strings.Contains(text, "pressure_memory") {
+		t.Errorf("metrics: got %s\nwith the pressure of memory, which is not known", text)
+	}
+}

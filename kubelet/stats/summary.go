@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/kubelet/eviction"
+	"keelson/lib/linux"
 )
 
 // node returns the node's part of the summary.
@@ -30,6 +31,14 @@ func (s *Source) node(ctx context.Context) (node, error) {
 	now := metav1.NewTime(time.Now())
 	n, err := s.usage(now.Time)
 	n.Fs = fsStats(m.NodeFs, now)
+	waits := linux.MachinePressures()
+	if n.CPU != nil && n.Memory != nil {
+		n.CPU.PSI = machinePressure(waits.CPU)
+		n.Memory.PSI = machinePressure(waits.Memory)
+	}
+	if psi := machinePressure(waits.IO); psi != nil {
+		n.IO = &ioUsage{Time: now, PSI: psi}
+	}
 	n.Runtime = &runtimeStats{ImageFs: fsStats(m.ImageFs, now)}
 	n.Rlimit = &rlimit{Time: now, MaxPID: &m.MaxPID, Processes: &m.Processes}
 	return n, err

@@ -10,6 +10,7 @@ type (
 		Time                 metav1.Time `json:"time"`
 		UsageNanoCores       *uint64     `json:"usageNanoCores,omitempty"`
 		UsageCoreNanoSeconds *uint64     `json:"usageCoreNanoSeconds,omitempty"`
+		PSI                  *pressure   `json:"psi,omitempty"`
 	}
 	memory struct {
 		Time            metav1.Time `json:"time"`
@@ -19,6 +20,11 @@ type (
 		RSSBytes        *uint64     `json:"rssBytes,omitempty"`
 		PageFaults      *uint64     `json:"pageFaults,omitempty"`
 		MajorPageFaults *uint64     `json:"majorPageFaults,omitempty"`
+		PSI             *pressure   `json:"psi,omitempty"`
+	}
+	ioUsage struct {
+		Time metav1.Time `json:"time"`
+		PSI  *pressure   `json:"psi,omitempty"`
 	}
 	swap struct {
 		Time           metav1.Time `json:"time"`
@@ -39,6 +45,7 @@ type (
 		Start  metav1.Time `json:"startTime"`
 		CPU    *cpu        `json:"cpu,omitempty"`
 		Memory *memory     `json:"memory,omitempty"`
+		IO     *ioUsage    `json:"io,omitempty"`
 		Rootfs *fileSystem `json:"rootfs,omitempty"`
 		Logs   *fileSystem `json:"logs,omitempty"`
 		Swap   *swap       `json:"swap,omitempty"`
@@ -78,6 +85,7 @@ type (
 		Containers []container   `json:"containers"`
 		CPU        *cpu          `json:"cpu,omitempty"`
 		Memory     *memory       `json:"memory,omitempty"`
+		IO         *ioUsage      `json:"io,omitempty"`
 		Network    *network      `json:"network,omitempty"`
 		Volumes    []volume      `json:"volume,omitempty"`
 		Ephemeral  *fileSystem   `json:"ephemeral-storage,omitempty"`
@@ -88,6 +96,7 @@ type (
 		Start   metav1.Time   `json:"startTime"`
 		CPU     *cpu          `json:"cpu,omitempty"`
 		Memory  *memory       `json:"memory,omitempty"`
+		IO      *ioUsage      `json:"io,omitempty"`
 		Fs      *fileSystem   `json:"fs,omitempty"`
 		Runtime *runtimeStats `json:"runtime,omitempty"`
 		Rlimit  *rlimit       `json:"rlimit,omitempty"`

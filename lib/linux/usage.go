@@ -26,6 +26,7 @@ type CgroupUsage struct {
 	MemoryLimit     uint64 // bytes, 0 when unlimited
 	Swap            uint64 // bytes
 	Processes       uint64
+	Pressures       Pressures // of version 2 alone
 }
 
 // ReadUsage reads the usage of the cgroup path. A missing cgroup is fs.ErrNotExist.
@@ -58,6 +59,7 @@ func readUsage2(dir string) (CgroupUsage, error) {
 	cgroupUsage.MemoryLimit, _ = readNumber(filepath.Join(dir, "memory.max"))
 	cgroupUsage.Swap, _ = readNumber(filepath.Join(dir, "memory.swap.current"))
 	cgroupUsage.Processes, _ = readNumber(filepath.Join(dir, "pids.current"))
+	cgroupUsage.Pressures = readPressures(dir, ".pressure")
 	return cgroupUsage, nil
 }
 

@@ -86,6 +86,7 @@ func (r *Reader) ofContainer(ctr *pods.Container) (*runtimeapi.ContainerStats, e
 		return nil, err
 	}
 	st.Cpu, st.Memory = usage(u, now, &ctr.CPU)
+	st.Io = ioUsage(u, now)
 	st.Swap = &runtimeapi.SwapUsage{Timestamp: now.UnixNano(), SwapUsageBytes: value(u.Swap)}
 	return st, nil
 }
@@ -99,6 +100,7 @@ func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *pods.Rate) (*runti
 		RssBytes:        value(cgroupUsage.RSS),
 		PageFaults:      value(cgroupUsage.PageFaults),
 		MajorPageFaults: value(cgroupUsage.MajorPageFaults),
+		Psi:             pressure(cgroupUsage.Pressures.Memory),
 	}
 	if cgroupUsage.MemoryLimit > 0 {
 		memoryUsage.AvailableBytes = value(cgroupUsage.MemoryLimit - min(cgroupUsage.MemoryLimit,
@@ -112,6 +114,7 @@ func usage(cgroupUsage linux.CgroupUsage, now time.Time, cpu *pods.Rate) (*runti
 		Timestamp:            t,
 		UsageCoreNanoSeconds: value(cgroupUsage.CPU),
 		UsageNanoCores:       rate,
+		Psi:                  pressure(cgroupUsage.Pressures.CPU),
 	}, memoryUsage
 }
 
@@ -176,6 +179,7 @@ func (r *Reader) ofPod(sb *pods.Sandbox) (*runtimeapi.PodSandboxStats, error) {
 		stats.Cpu, stats.Memory = sum(stats.Containers, now)
 	} else if err == nil {
 		stats.Cpu, stats.Memory = usage(u, now, &sb.CPU)
+		stats.Io = ioUsage(u, now)
 		stats.Process = &runtimeapi.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(u.Processes)}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -192,6 +196,30 @@ func (r *Reader) ofPod(sb *pods.Sandbox) (*runtimeapi.PodSandboxStats, error) {
 		},
 		Linux: stats,
 	}, nil
+}
+
+// ioUsage is how long a cgroup waited for disks; nil: the kernel does not say.
+func ioUsage(u linux.CgroupUsage, now time.Time) *runtimeapi.IoUsage {
+	psi := pressure(u.Pressures.IO)
+	if psi == nil {
+		return nil
+	}
+	return &runtimeapi.IoUsage{Timestamp: now.UnixNano(), Psi: psi}
+}
+
+func pressure(p *linux.Pressure) *runtimeapi.PsiStats {
+	if p == nil {
+		return nil
+	}
+	data := func(s linux.Stall) *runtimeapi.PsiData {
+		return &runtimeapi.PsiData{
+			Total:  s.Total,
+			Avg10:  s.Avg10,
+			Avg60:  s.Avg60,
+			Avg300: s.Avg300,
+		}
+	}
+	return &runtimeapi.PsiStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
 // sum adds up the containers' usage, for a pod without a cgroup of its own; nil when nothing runs.
