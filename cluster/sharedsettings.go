@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,7 +26,25 @@ const settingsKey = objects.Root + "keelson/settings"
 const (
 	serviceRangeFlag = "service-cluster-ip-range"
 	domainFlag       = "cluster-domain"
+	issuerFlag       = "service-account-issuer"
+	gatesFlagName    = "feature-gates"
+	admissionFlag    = "enable-admission-plugins"
+	noAdmissionFlag  = "disable-admission-plugins"
+	encryptionFlag   = "encryption-provider-config"
 )
+
+// encryptionWrites and encryptionReads have the keys with which the server that was started last encrypts, and those
+// that it can read with.
+const (
+	encryptionWrites = encryptionFlag + "/writes"
+	encryptionReads  = encryptionFlag + "/reads"
+)
+
+// noneSet stands for a list without an entry: an absent setting is not compared.
+const noneSet = "-"
+
+// warnedSettings may differ for a while, as in an upgrade of one server after the other.
+var warnedSettings = []string{issuerFlag, gatesFlagName, admissionFlag, noAdmissionFlag}
 
 // sharedSettings are such settings by their flags. Where a setting is absent a server does not use it, as one without a
 // node does not use the domain.
@@ -55,12 +74,42 @@ func (s sharedSettings) differs(others sharedSettings, flag string) bool {
 }
 
 // sharedSettings are this server's.
-func (c *Cluster) sharedSettings() sharedSettings {
-	out := sharedSettings{serviceRangeFlag: strings.Join(prefixStrings(c.cfg.keptServices), ",")}
+func (c *Cluster) sharedSettings() (sharedSettings, error) {
+	api := &c.cfg.API
+	out := sharedSettings{
+		serviceRangeFlag: strings.Join(prefixStrings(c.cfg.keptServices), ","),
+		issuerFlag:       listed(api.Tokens.AllIssuers()),
+		gatesFlagName:    cmp.Or(c.cfg.Gates.String(), noneSet),
+		admissionFlag:    listed(sorted(api.Admission.Enable)),
+		noAdmissionFlag:  listed(sorted(api.Admission.Disable)),
+	}
 	if c.cfg.realNode() {
 		out[domainFlag] = c.cfg.Node.domain()
 	}
-	return out
+	writes, reads, known, err := api.Encryption.KeyIDs()
+	if err != nil {
+		return nil, err
+	}
+	if known {
+		out[encryptionWrites] = listed(writes)
+		out[encryptionReads] = listed(reads)
+	}
+	return out, nil
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
+
+func listed(list []string) string { return cmp.Or(strings.Join(list, ","), noneSet) }
+
+// lacks reports whether a list of others has an entry that is not in this server's; an absent list has none.
+func (s sharedSettings) lacks(flag string, others sharedSettings, theirs string) bool {
+	if s[flag] == "" || others[theirs] == "" || others[theirs] == noneSet {
+		return false
+	}
+	own := strings.Split(s[flag], ",")
+	return slices.ContainsFunc(strings.Split(others[theirs], ","), func(id string) bool {
+		return !slices.Contains(own, id)
+	})
 }
 
 // keepSettings compares a server's settings with those in the store, and adds what is not known there.
@@ -69,10 +118,15 @@ func (c *Cluster) sharedSettings() sharedSettings {
 //     this server would have addresses that no Service has.
 //   - The domain may change while no other server runs: pods get it when they start, and every DNS server answers for
 //     the domain of its own server alone. running reports whether another server runs.
+//   - Of two servers that run, each must read what the other encrypts.
+//   - Issuers of tokens, feature gates and admission plugins should be alike, and are warned about.
 func (c *Cluster) keepSettings(
 	ctx context.Context, st store.Store, running func(context.Context) (bool, error),
 ) error {
-	own := c.sharedSettings()
+	own, err := c.sharedSettings()
+	if err != nil {
+		return err
+	}
 	return keepShared(ctx, st, settingsKey, c.log, func(stored []byte) ([]byte, error) {
 		known := parseSettings(stored)
 		if own.differs(known, serviceRangeFlag) {
@@ -83,9 +137,50 @@ func (c *Cluster) keepSettings(
 				return nil, err
 			}
 		}
+		if err := mayEncrypt(ctx, known, own, running); err != nil {
+			return nil, err
+		}
+		if len(c.cfg.Etcd.Servers) > 0 { // a server alone has nobody to be unlike
+			warnSettings(known, own, c.log)
+		}
+		delete(known, encryptionWrites)
+		delete(known, encryptionReads)
 		maps.Copy(known, own)
 		return known.bytes(), nil
 	})
+}
+
+// mayEncrypt refuses a server beside another one when one of the two cannot read what the other encrypts.
+func mayEncrypt(
+	ctx context.Context, known, own sharedSettings, running func(context.Context) (bool, error),
+) error {
+	unread := own.lacks(encryptionReads, known, encryptionWrites)
+	if !unread && !known.lacks(encryptionReads, own, encryptionWrites) {
+		return nil
+	}
+	others, err := running(ctx)
+	if err != nil {
+		return fmt.Errorf("look for other servers: %w", err)
+	}
+	switch {
+	case !others:
+		return nil // the keys of this one are those of the cluster from now on
+	case unread:
+		return fmt.Errorf("the other servers of this cluster encrypt with a key that this one does not have: start "+
+			"it with their --%s", encryptionFlag)
+	}
+	return fmt.Errorf("this server encrypts with a key that the others cannot read with: first add it to their --%s, "+
+		"not as the first one", encryptionFlag)
+}
+
+// warnSettings warns of settings that the server that was started last has not alike.
+func warnSettings(known, own sharedSettings, log *slog.Logger) {
+	for _, flag := range warnedSettings {
+		if own.differs(known, flag) {
+			log.Warn("this server has another setting than the one that was started last: set it alike on all servers "+
+				"of this store", "flag", "--"+flag, "here", own[flag], "there", known[flag])
+		}
+	}
 }
 
 // otherServiceRange is the refusal of a server whose Services have another range than those of the store. Its directory

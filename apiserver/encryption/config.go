@@ -3,11 +3,15 @@
 package encryption
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -180,9 +184,37 @@ func readKeys(cipher string, keys []fileKey, sizes []int, newBox func([]byte) (b
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", at, err)
 		}
-		out.keys = append(out.keys, namedBox{k.Name, b})
+		out.keys = append(out.keys, namedBox{k.Name, keyID(cipher, k.Name, secret), b})
 	}
 	return out, nil
+}
+
+// keyID says which key it is: stored values name a key by its cipher and name. The key cannot be found from it.
+func keyID(cipher, name string, secret []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	_, _ = fmt.Fprintf(mac, "%s:%s", cipher, name) // a hash takes everything
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// KeyIDs are the keys that new values are encrypted with, and those that stored values can be read with.
+func (c *Config) KeyIDs() (writes, reads []string) {
+	for _, e := range c.entries {
+		for i, p := range e.providers {
+			keyed, ok := p.(*keyedProvider)
+			if !ok {
+				continue
+			}
+			for j, k := range keyed.keys {
+				if i == 0 && j == 0 {
+					writes = append(writes, k.id)
+				}
+				reads = append(reads, k.id)
+			}
+		}
+	}
+	slices.Sort(writes)
+	slices.Sort(reads)
+	return slices.Compact(writes), slices.Compact(reads)
 }
 
 // providers are those of the first entry that matches gr; none: it is not encrypted.

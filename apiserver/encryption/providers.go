@@ -51,6 +51,7 @@ type keyedProvider struct {
 
 type namedBox struct {
 	name string
+	id   string // says which key it is, and nothing of the key
 	box  box
 }
 

@@ -36,6 +36,20 @@ func (o *Encryption) validate() error {
 	return nil
 }
 
+// KeyIDs are the keys that this server encrypts with, and those that it can read with; see encryption.KeyIDs. known is
+// false where they may change while it runs.
+func (o *Encryption) KeyIDs() (writes, reads []string, known bool, err error) {
+	if o.ConfigFile == "" || o.Reload {
+		return nil, nil, !o.Reload, nil
+	}
+	cfg, err := encryption.Load(o.ConfigFile)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	writes, reads = cfg.KeyIDs()
+	return writes, reads, true, nil
+}
+
 // Wrap returns st with encryption if there is a ConfigFile.
 func (o *Encryption) Wrap(st store.Store, files *configreload.Files) (store.Store, error) {
 	if o.ConfigFile == "" {

@@ -53,6 +53,14 @@ func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
 		"extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
 }
 
+// AllIssuers are the accepted issuers, the default one too.
+func (o *ServiceAccountTokens) AllIssuers() []string {
+	if len(o.Issuers) == 0 {
+		return []string{clusterIssuer}
+	}
+	return o.Issuers
+}
+
 // validate returns one sentence for each error.
 func (o *ServiceAccountTokens) validate() error {
 	var errs []error
