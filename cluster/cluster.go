@@ -40,7 +40,6 @@ import (
 	"keelson/lib/memory"
 	"keelson/lib/run"
 	"keelson/network"
-	"keelson/pki"
 	"keelson/store"
 	"keelson/timeline"
 )

@@ -48,6 +48,7 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
+	reserve := dir.NodeReserve(role.log())
 	var podRange io.Closer
 	if cfg.PodCIDRs, podRange, err = choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges); err != nil {
 		return err
@@ -62,6 +63,9 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 		Name: "container runtime",
 		Run:  rt.Run,
 	}))
+	for _, part := range reserve {
+		g.Add(part.Name, part.Run)
+	}
 	g.Add("cri", func(ctx context.Context, ready func()) error { return cri.Serve(ctx, rt, socket, ready) })
 	return g.Run(ctx, role.Ready)
 }

@@ -123,6 +123,19 @@ func (d Dir) KeepReserve(st Sparing, log *slog.Logger) run.Part {
 	}}
 }
 
+// NodeReserve makes the reserve of a process without a store. It returns the part that refills it, if this start has
+// used it; none: there is nothing to do.
+func (d Dir) NodeReserve(log *slog.Logger) []run.Part {
+	used, err := d.FillReserve()
+	if err != nil {
+		log.Warn("there is no reserve for a start with a full disk", "err", err)
+	}
+	if !used {
+		return nil
+	}
+	return []run.Part{d.KeepNodeReserve(log)}
+}
+
 // KeepNodeReserve is KeepReserve for a node in a process of its own, which has no store.
 func (d Dir) KeepNodeReserve(log *slog.Logger) run.Part {
 	return run.Part{Name: "disk reserve", Run: func(ctx context.Context, ready func()) error {

@@ -153,6 +153,17 @@ func TestKeepReserve(t *testing.T) {
 	})
 }
 
+// TestReserveOfARuntime: a container runtime of its own has a reserve.
+func TestReserveOfARuntime(t *testing.T) {
+	dir := Dir(t.TempDir())
+	if parts := dir.NodeReserve(slog.New(slog.DiscardHandler)); len(parts) != 0 {
+		t.Errorf("first start: got %d parts, want none", len(parts))
+	}
+	if st, err := os.Stat(dir.Sub(ReserveFile)); err != nil || st.Size() == 0 {
+		t.Fatalf("the reserve: %v, %v; want it filled", st, err)
+	}
+}
+
 // TestLockOfADyingProcess: a process that was killed an instant ago looks alive and holds its lock for a moment.
 func TestLockOfADyingProcess(t *testing.T) {
 	dir := Dir(t.TempDir())
