@@ -19,7 +19,7 @@ type codec struct{ versions *versions }
 func (c codec) Encode(obj kind.Object) ([]byte, error) {
 	b, err := json.Marshal(content(obj))
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", c.versions.crd.Spec.Names.Kind, err)
+		return nil, fmt.Errorf("encode %s: %w", c.versions.names.Kind, err)
 	}
 	return append(b, '\n'), nil
 }
@@ -27,15 +27,15 @@ func (c codec) Encode(obj kind.Object) ([]byte, error) {
 func (c codec) Decode(b []byte) (kind.Object, error) {
 	obj := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, &obj.Object); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
+		return nil, fmt.Errorf("decode %s: %w", c.versions.names.Kind, err)
 	}
 	v := c.versions.versionOf(obj)
 	if v == nil {
-		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.crd.Spec.Names.Kind,
+		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.names.Kind,
 			obj.GroupVersionKind())
 	}
 	if _, err := v.coerce(obj, coerceOptions{stored: true}); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
+		return nil, fmt.Errorf("decode %s: %w", c.versions.names.Kind, err)
 	}
 	v.setDefaults(obj)
 	return obj, nil

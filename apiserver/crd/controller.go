@@ -46,7 +46,7 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 		d.mu.Unlock()
 		return d.cleanUp(ctx, crd, s)
 	}
-	next := crd.DeepCopy()
+	next := withOwnStatus(crd)
 	d.acceptNamesLocked(next)
 	setAPIApproval(next)
 	if apiequality.Semantic.DeepEqual(next.Status, crd.Status) {
@@ -80,6 +80,15 @@ func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
 	return hasValidCABundle(crd)
 }
 
+// withOwnStatus is a copy of crd whose metadata and status may be modified. Its specification is crd's: the schemas are
+// too large to be copied for a condition.
+func withOwnStatus(crd *v1.CustomResourceDefinition) *v1.CustomResourceDefinition {
+	out := *crd
+	crd.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	crd.Status.DeepCopyInto(&out.Status)
+	return &out
+}
+
 // writeStatus updates the status of the definition, unless there is a newer version.
 func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDefinition, change func(
 	*v1.CustomResourceDefinition,
@@ -91,10 +100,11 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 		if current.GetUID() != crd.UID || current.GetResourceVersion() != crd.ResourceVersion {
 			return nil, errStale
 		}
-		out, ok := current.DeepCopyObject().(*v1.CustomResourceDefinition)
+		stored, ok := current.(*v1.CustomResourceDefinition)
 		if !ok {
 			return nil, fmt.Errorf("definition %s is a %T", crd.Name, current)
 		}
+		out := withOwnStatus(stored)
 		change(out)
 		return out, d.config.Owners.Update(current, out, "kube-apiserver")
 	}))

@@ -35,7 +35,8 @@ func (noneConverter) convert(
 
 // versions holds all versions of a definition and the converter between them.
 type versions struct {
-	crd       *v1.CustomResourceDefinition
+	group     string
+	names     v1.CustomResourceDefinitionNames // those of the specification
 	byName    map[string]*version
 	storage   *version
 	converter converter
@@ -43,7 +44,12 @@ type versions struct {
 }
 
 func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, error) {
-	vs := &versions{crd: crd, byName: map[string]*version{}, converter: noneConverter{}}
+	vs := &versions{
+		group:     crd.Spec.Group,
+		names:     crd.Spec.Names,
+		byName:    map[string]*version{},
+		converter: noneConverter{},
+	}
 	for i := range crd.Spec.Versions {
 		v, err := newVersion(crd, &crd.Spec.Versions[i])
 		if err != nil {
@@ -65,6 +71,15 @@ func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, err
 	}
 	vs.types = sync.OnceValues(vs.mergeTypes)
 	return vs, nil
+}
+
+// share makes the versions use the schemas of crd, which are equal to theirs, so that the earlier ones can go.
+func (vs *versions) share(crd *v1.CustomResourceDefinition) {
+	for i := range crd.Spec.Versions {
+		if v := vs.byName[crd.Spec.Versions[i].Name]; v != nil && v.source.Load() != nil {
+			v.source.Store(crd.Spec.Versions[i].Schema)
+		}
+	}
 }
 
 // versionOf is the version of u; nil if the definition does not have it (any more).

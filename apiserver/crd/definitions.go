@@ -134,6 +134,8 @@ func (d *Definitions) serveLocked(crd *v1.CustomResourceDefinition) {
 		old = nil
 	}
 	if old != nil && old.same(crd) {
+		old.crd = crd
+		old.versions.share(crd)
 		return
 	}
 	next, err := d.build(crd, old)
@@ -166,6 +168,7 @@ func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *servedDefinit
 	definition := &servedDefinition{crd: crd, checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
 		definition.versions = old.versions
+		definition.versions.share(crd)
 		definition.base = old.base
 	} else {
 		var err error

@@ -10,15 +10,16 @@ import (
 
 // openAPI is the version's schema for OpenAPI: see openapi.Model.
 func (v *version) openAPI(v2 bool) (schema *spec.Schema, open bool) {
-	if v.props == nil {
+	props, err := v.props()
+	if err != nil || props == nil {
 		return nil, false
 	}
 	// Defaults are published as written, so this starts from the definition's own schema.
-	str, err := structural.NewStructural(v.props)
+	str, err := structural.NewStructural(props)
 	if err != nil || len(structural.ValidateStructural(nil, str)) > 0 {
 		return nil, false
 	}
-	str = str.DeepCopy().Unfold()
+	str = str.Unfold()
 	open = str.XPreserveUnknownFields || v.preserve
 	if v2 {
 		str = openapiv2.ToStructuralOpenAPIV2(str)

@@ -46,20 +46,28 @@ func (vs *versions) fieldManagerInput(v *version, sub string) func() (*apply.Cus
 func (vs *versions) mergeTypes() (map[string]typed.ParseableType, error) {
 	models := map[string]*spec.Schema{}
 	for _, v := range vs.byName {
-		models[v.gvk.GroupVersion().String()] = v.mergeModel()
+		model, err := v.mergeModel()
+		if err != nil {
+			return nil, err
+		}
+		models[v.gvk.GroupVersion().String()] = model
 	}
-	return apply.CustomTypes(models, vs.crd.Spec.PreserveUnknownFields)
+	return apply.CustomTypes(models, vs.storage.preserve)
 }
 
 // mergeModel is the version's schema with the common fields of objects.
-func (v *version) mergeModel() *spec.Schema {
-	s := v.structure.ToKubeOpenAPI()
+func (v *version) mergeModel() (*spec.Schema, error) {
+	structure, err := v.structure()
+	if err != nil {
+		return nil, err
+	}
+	s := structure.ToKubeOpenAPI()
 	if s == nil {
 		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
 		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	}
 	addObjectMeta(s, true)
-	return s
+	return s, nil
 }
 
 // addObjectMeta adds apiVersion, kind and metadata to s if it is an object, and to embedded objects.

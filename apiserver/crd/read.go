@@ -86,13 +86,17 @@ func (v *version) coerce(obj *unstructured.Unstructured, opts coerceOptions) (un
 
 // prune removes the fields that the schema does not have.
 func (v *version) prune(content map[string]any, opts coerceOptions) (dropped []string, err error) {
+	structure, err := v.structure()
+	if err != nil {
+		return nil, err
+	}
 	if !v.preserve {
-		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{
+		dropped = pruning.PruneWithOptions(content, structure, true, schema.UnknownFieldPathOptions{
 			TrackUnknownFieldPaths: opts.check,
 		})
-		defaulting.PruneNonNullableNullsWithoutDefaults(content, v.structure)
+		defaulting.PruneNonNullableNullsWithoutDefaults(content, structure)
 	}
-	ferr, more := objectmeta.CoerceWithOptions(nil, content, v.structure, false, objectmeta.CoerceOptions{
+	ferr, more := objectmeta.CoerceWithOptions(nil, content, structure, false, objectmeta.CoerceOptions{
 		DropInvalidFields:       opts.stored,
 		ReturnUnknownFieldPaths: opts.check,
 	})
@@ -104,7 +108,11 @@ func (v *version) prune(content map[string]any, opts coerceOptions) (dropped []s
 
 // setDefaults sets the schema's defaults.
 func (v *version) setDefaults(obj kind.Object) {
-	if u, ok := obj.(*unstructured.Unstructured); ok && u.GroupVersionKind() == v.gvk {
-		defaulting.Default(u.Object, v.structure)
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || u.GroupVersionKind() != v.gvk {
+		return
+	}
+	if structure, err := v.structure(); err == nil { // prune has reported an error
+		defaulting.Default(u.Object, structure)
 	}
 }

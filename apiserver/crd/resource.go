@@ -19,7 +19,7 @@ import (
 )
 
 // prefix is the objects' key prefix in the store, as in Kubernetes.
-func (vs *versions) prefix() string { return vs.crd.Spec.Group + "/" + vs.crd.Spec.Names.Plural }
+func (vs *versions) prefix() string { return vs.group + "/" + vs.names.Plural }
 
 // config is the storage configuration of the definition's objects.
 func (vs *versions) config() objects.Config {

@@ -38,8 +38,8 @@ func (v *version) validate(obj kind.Object) field.ErrorList {
 		errs = append(errs, schemavalidation.ValidateCustomResource(nil, c, compiled.object)...)
 		errs = append(errs, v.validateScale(c, true)...)
 	}
-	errs = append(errs, objectmeta.Validate(context.Background(), nil, c, v.structure, false)...)
-	return append(errs, listtype.ValidateListSetsAndMaps(nil, v.structure, c)...)
+	errs = append(errs, objectmeta.Validate(context.Background(), nil, c, compiled.structure, false)...)
+	return append(errs, listtype.ValidateListSetsAndMaps(nil, compiled.structure, c)...)
 }
 
 // validateUpdate validates a changed object. Unchanged errors are accepted (validation ratcheting).
@@ -50,15 +50,15 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 	}
 	now := content(obj)
 	before := content(old)
-	pair := v.correlate(now, before)
+	pair := compiled.correlate(now, before)
 	errs := v.validateType(obj)
 	if len(errs) == 0 {
 		errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(nil, now, before, compiled.object,
 			schemavalidation.WithRatcheting(pair))...)
 		errs = append(errs, v.validateScale(now, true)...)
 	}
-	errs = append(errs, objectmeta.Validate(context.Background(), nil, now, v.structure, false)...)
-	return append(errs, v.validateLists(now, before)...)
+	errs = append(errs, objectmeta.Validate(context.Background(), nil, now, compiled.structure, false)...)
+	return append(errs, compiled.validateLists(now, before)...)
 }
 
 // validateStatus validates a new status.
@@ -69,12 +69,12 @@ func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 	}
 	now := content(obj)
 	before := content(old)
-	pair := v.correlate(now, before)
+	pair := compiled.correlate(now, before)
 	errs := v.validateType(obj)
 	if len(errs) == 0 {
 		if status, ok := now["status"]; ok {
 			var opts []schemavalidation.ValidationOption
-			if v.structure != nil {
+			if compiled.structure != nil {
 				opts = append(opts, schemavalidation.WithRatcheting(pair.Key("status")))
 			}
 			errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(field.NewPath("status"), status,
@@ -82,17 +82,17 @@ func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 		}
 		errs = append(errs, v.validateScale(now, false)...)
 	}
-	return append(errs, v.validateLists(now, before)...)
+	return append(errs, compiled.validateLists(now, before)...)
 }
 
-func (v *version) correlate(now, before map[string]any) *celcommon.CorrelatedObject {
-	return celcommon.NewCorrelatedObject(now, before, &model.Structural{Structural: v.structure})
+func (c *validators) correlate(now, before map[string]any) *celcommon.CorrelatedObject {
+	return celcommon.NewCorrelatedObject(now, before, &model.Structural{Structural: c.structure})
 }
 
 // validateLists finds duplicates in sets and maps, unless they existed before.
-func (v *version) validateLists(now, before map[string]any) field.ErrorList {
-	errs := listtype.ValidateListSetsAndMaps(nil, v.structure, now)
-	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, v.structure, before)) > 0 {
+func (c *validators) validateLists(now, before map[string]any) field.ErrorList {
+	errs := listtype.ValidateListSetsAndMaps(nil, c.structure, now)
+	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, c.structure, before)) > 0 {
 		return nil
 	}
 	return errs
@@ -126,9 +126,10 @@ func (v *version) validateRules(
 	if oldObj != nil {
 		before := content(oldObj)
 		old = before
-		opts = []cel.Option{cel.WithRatcheting(v.correlate(now, before))}
+		opts = []cel.Option{cel.WithRatcheting(compiled.correlate(now, before))}
 	}
-	violations, _ := compiled.rules.Validate(ctx, nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
+	violations, _ := compiled.rules.Validate(ctx, nil, compiled.structure, now, old, celconfig.RuntimeCELCostBudget,
+		opts...)
 	return violations
 }
 

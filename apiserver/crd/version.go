@@ -5,6 +5,7 @@ package crd
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -16,35 +17,38 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// version is one version of a definition with its compiled schema.
+// version is one version of a definition. Its schema is compiled at first use (invariant 4): most definitions of a
+// cluster have no objects, and what is compiled is larger than the schema itself.
 type version struct {
-	spec     *v1.CustomResourceDefinitionVersion
+	spec     v1.CustomResourceDefinitionVersion // without its schema
 	names    v1.CustomResourceDefinitionNames
 	gvk      schema.GroupVersionKind
 	scoped   bool // objects are namespaced
 	preserve bool // spec.preserveUnknownFields: no pruning
 	status   bool
 	scale    *v1.CustomResourceSubresourceScale
-	// structure and props are nil for a version without a schema.
-	structure *structural.Structural
-	props     *internal.JSONSchemaProps
+	// source is the schema in the definition that the watch cache has. It is shared, never modified, and replaced by the
+	// equal one of a changed definition, so that memory has it only once. nil: the version has no schema.
+	source atomic.Pointer[v1.CustomResourceValidation]
 
 	columns    []column
 	selectable []fieldPath
 
+	structure  func() (*structural.Structural, error) // nil without a schema
 	validators func() (*validators, error)
 }
 
 // validators holds the validators of a version. Building them takes milliseconds, more with rules (invariant 4).
 type validators struct {
+	structure      *structural.Structural // nil without a schema
 	object, status schemavalidation.SchemaValidator
 	rules          *cel.Validator
 }
 
-// newVersion compiles v, which must not be modified any more.
+// newVersion is v as it is served. v must not be modified any more.
 func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinitionVersion) (*version, error) {
 	out := &version{
-		spec:     v,
+		spec:     *v,
 		names:    crd.Status.AcceptedNames,
 		scoped:   crd.Spec.Scope == v1.NamespaceScoped,
 		preserve: crd.Spec.PreserveUnknownFields,
@@ -54,10 +58,9 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 		out.status = v.Subresources.Status != nil
 		out.scale = v.Subresources.Scale
 	}
+	out.spec.Schema = nil
 	if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
-		if err := out.readSchema(v.Schema); err != nil {
-			return nil, err
-		}
+		out.source.Store(v.Schema)
 	}
 	out.columns = newColumns(v.AdditionalPrinterColumns)
 	for _, f := range v.SelectableFields {
@@ -67,47 +70,67 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 		}
 		out.selectable = append(out.selectable, p)
 	}
+	out.structure = sync.OnceValues(out.newStructure)
 	out.validators = sync.OnceValues(out.newValidators)
 	return out, nil
 }
 
-func (v *version) readSchema(s *v1.CustomResourceValidation) error {
-	in := &internal.CustomResourceValidation{}
-	if err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(s.DeepCopy(), in,
-		nil); err != nil {
-		return fmt.Errorf("read schema of %s: %w", v.gvk, err)
+// props is the schema in the form that Kubernetes' libraries compile; nil without a schema. The result belongs to the
+// caller.
+func (v *version) props() (*internal.JSONSchemaProps, error) {
+	source := v.source.Load()
+	if source == nil {
+		return nil, nil // no schema is no error
 	}
-	v.props = in.OpenAPIV3Schema
-	str, err := structural.NewStructural(v.props)
+	out := &internal.CustomResourceValidation{}
+	if err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(source.DeepCopy(), out,
+		nil); err != nil {
+		return nil, fmt.Errorf("read schema of %s: %w", v.gvk, err)
+	}
+	return out.OpenAPIV3Schema, nil
+}
+
+// newStructure compiles the schema for pruning and defaulting.
+func (v *version) newStructure() (*structural.Structural, error) {
+	props, err := v.props()
+	if props == nil {
+		return nil, err
+	}
+	str, err := structural.NewStructural(props)
 	if err != nil {
 		if v.preserve {
-			return nil // schemas of old definitions may support validation only
+			return nil, nil // schemas of old definitions may support validation only
 		}
-		return fmt.Errorf("read schema of %s: %w", v.gvk, err)
+		return nil, fmt.Errorf("read schema of %s: %w", v.gvk, err)
 	}
-	v.structure = str.DeepCopy() // because it shares defaults with props
 	if v.preserve {
-		return nil
+		return str, nil
 	}
-	if err := defaulting.PruneDefaults(v.structure); err != nil {
-		return fmt.Errorf("prune defaults of %s: %w", v.gvk, err)
+	if err := defaulting.PruneDefaults(str); err != nil {
+		return nil, fmt.Errorf("prune defaults of %s: %w", v.gvk, err)
 	}
-	return nil
+	return str, nil
 }
 
 func (v *version) newValidators() (*validators, error) {
+	props, err := v.props()
+	if err != nil {
+		return nil, err
+	}
 	compiled := &validators{}
-	var err error
-	if compiled.object, _, err = schemavalidation.NewSchemaValidator(v.props); err != nil {
+	if compiled.structure, err = v.structure(); err != nil {
+		return nil, err
+	}
+	if compiled.object, _, err = schemavalidation.NewSchemaValidator(props); err != nil {
 		return nil, fmt.Errorf("validator of %s: %w", v.gvk, err)
 	}
-	if v.status && v.props != nil {
-		if s, ok := v.props.Properties["status"]; ok {
+	if v.status && props != nil {
+		if s, ok := props.Properties["status"]; ok {
 			if compiled.status, _, err = schemavalidation.NewSchemaValidator(&s); err != nil {
 				return nil, fmt.Errorf("validator of the status of %s: %w", v.gvk, err)
 			}
 		}
 	}
-	compiled.rules = cel.NewValidator(v.structure, true, celconfig.PerCallLimit)
+	compiled.rules = cel.NewValidator(compiled.structure, true, celconfig.PerCallLimit)
 	return compiled, nil
 }
