@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"keelson/apiserver/aggregate"
@@ -30,10 +31,10 @@ type catalog struct {
 }
 
 // newCatalog publishes the served resources. version is the server's, address its host and port.
-func newCatalog(served *resources.Served, version, address string) *catalog {
+func newCatalog(served *resources.Served, version apiversion.Info, address string) *catalog {
 	out := &catalog{served: served}
 	out.documents = discovery.New(out.missing(), address)
-	out.schemas = openapi.New(version, openAPIResources(served.AllBuiltIn()))
+	out.schemas = openapi.New(version.GitVersion, version.GitCommit, openAPIResources(served.AllBuiltIn()))
 	out.publish()
 	return out
 }
@@ -87,7 +88,7 @@ func (c *catalog) publishLocked() {
 			VersionPriority: f.Service.Spec.VersionPriority,
 			Resources:       f.Resources,
 		})
-		docs = append(docs, openapi.Remote{GV: gv, V3: f.V3, V2: f.V2})
+		docs = append(docs, openapi.Remote{GV: gv, V3: f.V3, V2: f.V2, Sum: f.Sum})
 	}
 	c.documents.Set(c.served.All(), remotes)
 	c.schemas.Set(openAPIResources(c.served.Custom()), docs)
@@ -165,6 +166,7 @@ func model(r *resources.Resource) *openapi.Model {
 		ListName: openapi.ModelName(r.ListGVK()),
 		ListKind: r.Custom.ListKind,
 		Schema:   r.Custom.Schema,
+		Sum:      r.Custom.Sum,
 	}
 }
 

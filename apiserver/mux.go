@@ -44,9 +44,7 @@ func (p *paths) handler() (http.Handler, error) {
 	if err := discovery.Version(serveMux, p.version); err != nil {
 		return nil, err
 	}
-	if err := p.catalog.schemas.Mount(serveMux); err != nil {
-		return nil, err
-	}
+	p.catalog.schemas.Mount(serveMux)
 	probes := discovery.NewProbes()
 	for path, checks := range p.health.checks() {
 		discovery.Health(serveMux, path, checks, probes)

@@ -191,7 +191,7 @@ func New(config Config) (*Server, error) {
 	handler := handlers.New(handled, own)
 
 	// What follows the objects.
-	catalog := newCatalog(data.Served, config.Version.GitVersion, config.Address.HostPort())
+	catalog := newCatalog(data.Served, config.Version, config.Address.HostPort())
 	services := newServices(&config, own, catalog)
 	hooks := crd.NewHookMetrics()
 	definitions := newDefinitions(&config, hooks, catalog, services)

@@ -74,6 +74,8 @@ func (s *servedDefinition) resource(v *version) *resources.Resource {
 		ListKind: v.names.ListKind,
 		Stored:   s.versions.storage.spec.Name,
 		Schema:   v.openAPI,
+		// the generation changes with the specification
+		Sum: fmt.Sprintf("%s %d %s %s %s", s.crd.UID, s.crd.Generation, v.gvk, v.names.Plural, v.names.ListKind),
 		Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
 			u, ok := obj.(*unstructured.Unstructured)
 			if !ok {

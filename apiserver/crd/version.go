@@ -27,7 +27,7 @@ type version struct {
 	preserve bool // spec.preserveUnknownFields: no pruning
 	status   bool
 	scale    *v1.CustomResourceSubresourceScale
-	// source is the schema in the definition that the watch cache has. It is shared, never modified, and replaced by the
+	// source is the schema in the definition of the watch cache. It is shared, never modified, and replaced by the
 	// equal one of a changed definition, so that memory has it only once. nil: the version has no schema.
 	source atomic.Pointer[v1.CustomResourceValidation]
 

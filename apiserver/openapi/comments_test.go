@@ -220,7 +220,7 @@ func extensions(marks map[string][]string) map[string]any {
 		switch {
 		case len(values) == 0:
 		case len(values) > 1 || name == "listMapKey":
-			out[extension] = list(values)
+			out[extension] = asList(values)
 		default:
 			out[extension] = values[0]
 		}
@@ -233,7 +233,7 @@ func extensions(marks map[string][]string) map[string]any {
 	return out
 }
 
-func list(values []string) []any {
+func asList(values []string) []any {
 	out := make([]any, len(values))
 	for i, v := range values {
 		out[i] = v

@@ -21,6 +21,8 @@ type Model struct {
 	// Schema is the kind's schema without the common fields of objects, nil if unknown. open means that objects may
 	// have further fields; v2 must then describe none. The caller may modify the schema.
 	Schema func(v2 bool) (s *spec.Schema, open bool)
+	// Sum changes with everything that the documents say about the resource and its subresources.
+	Sum string
 }
 
 // ModelName is the definition name of a custom kind: "com.example.v1.Widget".

@@ -259,9 +259,7 @@ func parameterNames(params []*spec3.Parameter) string {
 // TestDiscoveryClientReadsBoth reads the documents with the client that kubectl uses.
 func TestDiscoveryClientReadsBoth(t *testing.T) {
 	mux := http.NewServeMux()
-	if err := New("v1.37.2", resources()).Mount(mux); err != nil {
-		t.Fatal(err)
-	}
+	New("v1.37.2", "", resources()).Mount(mux)
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	client, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: srv.URL})

@@ -125,6 +125,8 @@ type Custom struct {
 	Stored string
 	// Schema is the kind's schema for OpenAPI: see openapi.Model.
 	Schema func(v2 bool) (s *spec.Schema, open bool)
+	// Sum changes with the schema and with the names: see openapi.Model.
+	Sum string
 }
 
 // GroupResource is the resource's name in messages.
