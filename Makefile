@@ -9,8 +9,8 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 STATE := $(if $(COMMIT),$(if $(shell git status --porcelain --untracked-files=no 2>/dev/null),dirty,clean))
 DATE := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
-LDFLAGS := -s -w -X keelson/cluster.revision=$(VERSION) -X keelson/cluster.gitCommit=$(COMMIT) -X keelson/cluster.treeState=$(STATE) \
-	-X keelson/cluster.buildDate=$(DATE) $(foreach v,gitVersion=v1.37.2 gitMajor=1 gitMinor=37 gitCommit=$(COMMIT) gitTreeState=$(STATE) buildDate=$(DATE),-X k8s.io/component-base/version.$(v))
+LDFLAGS := -s -w -X keelson/cluster/version.revision=$(VERSION) -X keelson/cluster/version.gitCommit=$(COMMIT) -X keelson/cluster/version.treeState=$(STATE) \
+	-X keelson/cluster/version.buildDate=$(DATE) $(foreach v,gitVersion=v1.37.2 gitMajor=1 gitMinor=37 gitCommit=$(COMMIT) gitTreeState=$(STATE) buildDate=$(DATE),-X k8s.io/component-base/version.$(v))
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 EMBED := runtime/embedded
 SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o -name '*.c' \) -not -name '*_test.go' 2>/dev/null)

@@ -76,8 +76,10 @@ var inside = map[string]map[string][]string{
 	},
 	"cluster": {
 		"datadir":     {},
+		"version":     {},
+		"storage":     {"datadir"},
+		"":            {"datadir", "storage", "version"},
 		"clustertest": {""},
-		"":            {"datadir"},
 	},
 }
 

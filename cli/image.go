@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/version"
 	"keelson/runtime"
 	"keelson/runtime/image"
 )
@@ -35,7 +35,7 @@ func imageCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		return runtime.OpenImages(d.Sub("runtime"), cluster.KubernetesRelease, slog.New(slog.DiscardHandler))
+		return runtime.OpenImages(d.Sub("runtime"), version.Release, slog.New(slog.DiscardHandler))
 	}
 	cmd.AddCommand(
 		&cobra.Command{

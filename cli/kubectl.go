@@ -24,8 +24,8 @@ import (
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 
 	_ "keelson/cli/translations" // before kubectl's packages translate
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/version"
 )
 
 func kubectlCommand(std Stdio) *cobra.Command {
@@ -93,8 +93,8 @@ func runKubectl(ctx context.Context, dir datadir.Dir, args []string, std Stdio) 
 	flags := genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).
 		WithDiscoveryQPS(50).WithWarningPrinter(streams)
 	flags.WrapConfigFn = func(c *rest.Config) *rest.Config {
-		c.UserAgent = "kubectl/" + cluster.KubernetesRelease + " (" + runtime.GOOS + "/" + runtime.GOARCH +
-			") keelson/" + cluster.Revision()
+		c.UserAgent = "kubectl/" + version.Release + " (" + runtime.GOOS + "/" + runtime.GOARCH +
+			") keelson/" + version.Revision()
 		return c
 	}
 	if err := useCluster(dir); err != nil {

@@ -14,15 +14,16 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 )
 
 // acceptDataLossFlag adds the flag of commands that open the embedded store.
 func acceptDataLossFlag(c *cobra.Command, accept *bool) {
-	cluster.AcceptDataLossFlag(c.Flags(), accept)
+	storage.AcceptDataLossFlag(c.Flags(), accept)
 }
 
 // etcdArgs are the flags as arguments for a process in another working directory.
-func etcdArgs(etcdConfig cluster.EtcdConfig) []string {
+func etcdArgs(etcdConfig storage.Config) []string {
 	var args []string
 	if len(etcdConfig.Servers) > 0 {
 		args = append(args, "--etcd-servers", strings.Join(etcdConfig.Servers, ","))
@@ -47,7 +48,7 @@ func etcdArgs(etcdConfig cluster.EtcdConfig) []string {
 }
 
 func migrateCommand(std Stdio) *cobra.Command {
-	var etcdConfig cluster.EtcdConfig
+	var etcdConfig storage.Config
 	var to string
 	var acceptLoss bool
 	cmd := &cobra.Command{
@@ -71,13 +72,13 @@ func migrateCommand(std Stdio) *cobra.Command {
 		if len(etcdConfig.Servers) == 0 {
 			return errors.New("--etcd-servers says where etcd is: it is missing")
 		}
-		run := func(context.Context, datadir.Dir, cluster.EtcdConfig) (int64, error) {
+		run := func(context.Context, datadir.Dir, storage.Config) (int64, error) {
 			return 0, fmt.Errorf("--to %q is not known: etcd or embedded", to)
 		}
 		next := ""
 		switch to {
 		case "etcd":
-			run = func(ctx context.Context, dir datadir.Dir, e cluster.EtcdConfig) (int64, error) {
+			run = func(ctx context.Context, dir datadir.Dir, e storage.Config) (int64, error) {
 				return cluster.MigrateToEtcd(ctx, dir, e, acceptLoss)
 			}
 			next = "`keelson up --etcd-servers=...` continues with them"

@@ -16,6 +16,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/pki"
 )
 
@@ -28,7 +29,7 @@ type upFlags struct {
 	detach, writeKubeconfig, verbose   bool
 	acceptDataLoss                     bool
 	mirrors                            []string
-	etcd                               cluster.EtcdConfig
+	etcd                               storage.Config
 	etcdListen                         string
 	certificateLife                    time.Duration
 	options                            cluster.Options

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
+	"keelson/cluster/version"
 )
 
 func versionCommand(std Stdio) *cobra.Command {
@@ -18,8 +18,8 @@ func versionCommand(std Stdio) *cobra.Command {
 		Args:    none,
 		Example: "  keelson version",
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(std.Out, "keelson %s\nKubernetes %s\n%s %s/%s\n", cluster.Revision(),
-				cluster.KubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(std.Out, "keelson %s\nKubernetes %s\n%s %s/%s\n", version.Revision(),
+				version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}

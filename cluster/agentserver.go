@@ -30,6 +30,7 @@ import (
 
 	"keelson/apiserver/discovery"
 	"keelson/client"
+	"keelson/cluster/version"
 	"keelson/lib/connlimit"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -192,7 +193,7 @@ func (s *agentServer) routes(of agentState) {
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo())
+		version.Metric())
 	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), of.metrics)...)
 	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	s.mux.Handle("/metrics/slis", probes)
@@ -215,7 +216,7 @@ func pages(mux *http.ServeMux, component string, flags func() map[string]string,
 		discovery.Flagz(mux, component, flags)
 		paths = append([]string{"/flagz"}, paths...)
 	}
-	discovery.Statusz(mux, component, versionInfo(), time.Now(), append(paths, "/statusz"))
+	discovery.Statusz(mux, component, version.Info(), time.Now(), append(paths, "/statusz"))
 }
 
 // ServeHTTP authenticates and authorizes a request, then serves it.

@@ -17,6 +17,7 @@ import (
 
 	"keelson/apiserver/objects"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/pki"
 	"keelson/store"
 	"keelson/store/backup"
@@ -75,7 +76,7 @@ func BackupOffline(ctx context.Context, dir datadir.Dir, path string, acceptLoss
 		return BackupSummary{}, err
 	}
 	defer func() { _ = lock.Close() }()
-	st, err := openEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
+	st, err := storage.OpenEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
 	if err != nil {
 		return BackupSummary{}, err
 	}

@@ -31,6 +31,8 @@ import (
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
+	"keelson/cluster/version"
 	"keelson/controllers"
 	"keelson/controllers/certificates"
 	"keelson/event"
@@ -269,12 +271,14 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
 	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(eventlog.Key, eventlog.Libraries))
-	defer memory.Pace(memoryLimit())()
+	defer memory.Pace(storage.MemoryLimit())()
 	own, err := c.keys.serverKeys(&c.cfg.API.Tokens)
 	if err != nil {
 		return err
 	}
-	st, err := openStore(ctx, c.cfg.Etcd, c.dir, own, c.log, c.cfg.AcceptDataLoss)
+	st, err := storage.Open(ctx, c.cfg.Etcd, c.dir, func(ctx context.Context, st store.Store, known bool) error {
+		return keepFingerprints(ctx, st, known, own, c.log)
+	}, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
@@ -300,8 +304,8 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	}
 	begun := time.Now()
 	logger := c.log.With(eventlog.Key, eventlog.Cluster)
-	logger.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid",
-		os.Getpid())
+	logger.Info("started", "version", version.Kubernetes, "revision", version.Revision(), "dir", c.dir, "api", c.URL(),
+		"pid", os.Getpid())
 	defer logger.Info("stopped")
 	return g.Run(ctx, func() {
 		logger.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
@@ -427,7 +431,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Tracing = tracing
 	config.Marks = marks
 	metrics := newNodeMetrics()
-	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), quotaMetrics(st),
+	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{certificateMetric{c.certificates}})
 	config.Extra = map[string]http.Handler{
 		"/keelson/v1/":    tl.Handler(markSender(data.Reader)),
@@ -463,14 +467,14 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 		Checks:        policyChecks(),
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
-			schedulerCollectors(), []prometheus.Collector{buildInfo()}),
+			schedulerCollectors(), []prometheus.Collector{version.Metric()}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()},
 			c.keys.kubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
 		FrontProxy:      c.keys.frontProxyCert.Certificate,
 		Serving:         func() error { return c.keys.serving.Valid(time.Now()) },
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
-		Version:         versionInfo(),
+		Version:         version.Info(),
 		Flags:           c.cfg.API.Flags,
 		Log:             c.log.With(eventlog.Key, eventlog.APIServer),
 	}

@@ -17,12 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson/cluster/datadir"
-)
-
-// KubernetesRelease is the Kubernetes release whose API is served; KubernetesVersion is what /version and nodes report.
-const (
-	KubernetesRelease = "v1.37.2"
-	KubernetesVersion = KubernetesRelease + "+keelson"
+	"keelson/cluster/storage"
 )
 
 // Config holds all settings. It does not change after New.
@@ -55,7 +50,7 @@ type Config struct {
 	// RuntimeEndpoint is a CRI socket (unix://...); empty: the built-in runtime.
 	RuntimeEndpoint string
 	// Etcd holds the objects when it has servers; else the embedded store does.
-	Etcd EtcdConfig
+	Etcd storage.Config
 	// AcceptDataLoss allows a start when the embedded store lacks acknowledged writes.
 	AcceptDataLoss bool
 	// EtcdListen is where the etcd API is served, to client certificates of system:masters only; empty: nowhere.
@@ -106,7 +101,7 @@ func (c Config) Validate() error {
 	if c.DataDir == "" {
 		errs = append(errs, errors.New("no data directory given"))
 	}
-	if err := c.Etcd.validate(); err != nil {
+	if err := c.Etcd.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.Port < 0 || c.Port > 65535 {

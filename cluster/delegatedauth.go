@@ -30,6 +30,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
+	"keelson/cluster/version"
 	"keelson/lib/connlimit"
 	"keelson/lib/shares"
 	"keelson/pki"
@@ -113,7 +114,7 @@ func otherServer(cl *client.Client, flag, file string) (kubernetes.Interface, er
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	other, err := client.Remote(to, "keelson/"+KubernetesVersion)
+	other, err := client.Remote(to, "keelson/"+version.Kubernetes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
@@ -53,7 +54,7 @@ func embedded(t *testing.T, dir datadir.Dir, f func(s store.Store)) {
 }
 
 func TestMigrate(t *testing.T) {
-	etcdConfig := EtcdConfig{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
+	etcdConfig := storage.Config{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
 	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
 	if err != nil {
 		t.Fatal(err)

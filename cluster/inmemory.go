@@ -20,6 +20,7 @@ import (
 	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
+	"keelson/cluster/version"
 	"keelson/controllers/certificates"
 	"keelson/event"
 	"keelson/event/eventlog"
@@ -209,7 +210,7 @@ func (m *InMemory) Scheduler(connect Connect) run.Func {
 // Nodes returns a simulator of nodes. It sets the client and the marks of cfg.
 func (m *InMemory) Nodes(cfg simulate.Config, connect Connect) (*simulate.Simulator, error) {
 	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"),
-		"keelson-simulate/"+KubernetesVersion)
+		"keelson-simulate/"+version.Kubernetes)
 	cfg.Marks = m.made.Load().marks
 	cfg.Log = m.c.log.With(eventlog.Key, eventlog.FakeNodes)
 	return simulate.New(cfg)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
+	"keelson/store"
 )
 
 // TestLostWritesAreToldOf: a start, a backup and a migration refuse a store that lacks acknowledged writes, in one
@@ -25,7 +27,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 		if err := os.MkdirAll(string(dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		st, err := openEmbedded(dir, log, false)
+		st, err := storage.OpenEmbedded(dir, log, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +43,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 		return dir
 	}
 	open := func(dir datadir.Dir, accept bool) error {
-		st, err := openEmbedded(dir, log, accept)
+		st, err := storage.OpenEmbedded(dir, log, accept)
 		if err == nil {
 			err = st.Close()
 		}
@@ -58,7 +60,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 			defer cancel()
 			ctx = limited
 		}
-		_, err := MigrateToEtcd(ctx, dir, EtcdConfig{Servers: []string{"http://127.0.0.1:1"}}, accept)
+		_, err := MigrateToEtcd(ctx, dir, storage.Config{Servers: []string{"http://127.0.0.1:1"}}, accept)
 		if accept && err != nil && !strings.Contains(err.Error(), "acknowledged") {
 			return nil // the store opened; there is no etcd
 		}
@@ -115,7 +117,7 @@ func TestLostStore(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := datadir.Dir(t.TempDir())
 	for _, accept := range []bool{false, true} {
-		st, err := openStore(t.Context(), EtcdConfig{}, dir, serverKeys{}, log, accept)
+		st, err := storage.Open(t.Context(), storage.Config{}, dir, admitAll, log, accept)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +131,7 @@ func TestLostStore(t *testing.T) {
 			if err := gone(); err != nil {
 				t.Fatal(err)
 			}
-			if st, err := openStore(t.Context(), EtcdConfig{}, dir, serverKeys{}, log, false); err == nil ||
+			if st, err := storage.Open(t.Context(), storage.Config{}, dir, admitAll, log, false); err == nil ||
 				!strings.Contains(err.Error(), "--accept-data-loss") {
 				t.Errorf("got %v, %v; want a refusal", st, err)
 			}
@@ -142,3 +144,6 @@ func TestLostStore(t *testing.T) {
 		}
 	}
 }
+
+// admitAll refuses no store.
+func admitAll(context.Context, store.Store, bool) error { return nil }

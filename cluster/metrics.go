@@ -68,28 +68,6 @@ func (m electionMetric) Off(name string) { m.leads.WithLabelValues(name).Set(0) 
 // SlowpathExercised counts a renewal that had to read the lease first.
 func (m electionMetric) SlowpathExercised(name string) { m.slow.WithLabelValues(name).Inc() }
 
-// buildInfo is the metric kubernetes_build_info.
-func buildInfo() prometheus.Collector {
-	info := versionInfo()
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubernetes_build_info",
-		Help: "A metric with a constant '1' value labeled by what the program was built from and by.",
-		ConstLabels: prometheus.Labels{
-			"major":          info.Major,
-			"minor":          info.Minor,
-			"git_version":    info.GitVersion,
-			"git_commit":     info.GitCommit,
-			"git_tree_state": info.GitTreeState,
-			"build_date":     info.BuildDate,
-			"go_version":     info.GoVersion,
-			"compiler":       info.Compiler,
-			"platform":       info.Platform,
-		},
-	})
-	gauge.Set(1)
-	return gauge
-}
-
 type clientLatency struct{ took *prometheus.HistogramVec }
 
 // Observe records how long a request took.

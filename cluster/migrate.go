@@ -15,6 +15,7 @@ import (
 
 	"keelson/apiserver/objects"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
@@ -24,7 +25,7 @@ import (
 // MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or
 // hold a part of the same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not.
 // The directory then uses etcd, and its embedded store gets another name. acceptLoss is Config.AcceptDataLoss.
-func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e EtcdConfig, acceptLoss bool) (int64, error) {
+func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e storage.Config, acceptLoss bool) (int64, error) {
 	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {
 		return 0, err
@@ -64,24 +65,24 @@ func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e EtcdConfig, acceptLos
 
 // openBoth locks the directory and opens both stores.
 func openBoth(
-	ctx context.Context, dir datadir.Dir, etcdConfig EtcdConfig, acceptLoss bool,
+	ctx context.Context, dir datadir.Dir, etcdConfig storage.Config, acceptLoss bool,
 ) (embedded store.Store, remote *etcd.Store, end func(), err error) {
 	if err := hasEmbedded(dir); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := etcdConfig.validate(); err != nil {
+	if err := etcdConfig.Validate(); err != nil {
 		return nil, nil, nil, err
 	}
 	lock, err := dir.Lock()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	embedded, err = openEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
+	embedded, err = storage.OpenEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
 	if err != nil {
 		_ = lock.Close()
 		return nil, nil, nil, err
 	}
-	remote, err = etcdConfig.open(ctx, slog.New(slog.DiscardHandler))
+	remote, err = etcdConfig.Open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		_ = embedded.Close()
 		_ = lock.Close()
@@ -154,8 +155,8 @@ func compare(ctx context.Context, from, to store.Store) error {
 
 // MigrateFromEtcd creates the embedded store in dir from the objects in etcd at one revision. Revisions are kept. It is
 // all or nothing; a store must not exist yet. The directory then uses the embedded store.
-func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig EtcdConfig) (n int64, err error) {
-	if err := etcdConfig.validate(); err != nil {
+func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Config) (n int64, err error) {
+	if err := etcdConfig.Validate(); err != nil {
 		return 0, err
 	}
 	if dir, err = dir.Prepare(); err != nil {
@@ -169,7 +170,7 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig EtcdConfig
 	if _, err := os.Stat(dir.Sub("store")); !errors.Is(err, os.ErrNotExist) {
 		return 0, fmt.Errorf("%s is there already: move it away, or choose another --data-dir", dir.Sub("store"))
 	}
-	from, err := etcdConfig.open(ctx, slog.New(slog.DiscardHandler))
+	from, err := etcdConfig.Open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return 0, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/version"
 	"keelson/cri"
 	"keelson/event"
 	"keelson/event/eventlog"
@@ -139,10 +140,10 @@ func builtinRuntime(
 		Connected:    onConnect,
 		Mirrors:      cfg.Mirrors,
 		ImageHelper:  cfg.ImageHelper,
-		ImageReserve: cfg.Etcd.imageReserve(dir),
+		ImageReserve: cfg.Etcd.ImageReserve(dir),
 		Logs:         cfg.Node.containerLogs(),
 		HostPath:     rootdir.Dir(dir.Sub("kubelet")).Resolve,
-		Version:      KubernetesRelease,
+		Version:      version.Release,
 		StreamTCP:    streamTCP,
 		Marks:        marks,
 		Log:          log.With(eventlog.Key, eventlog.Runtime),

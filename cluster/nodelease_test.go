@@ -2,11 +2,15 @@
 
 package cluster
 
-import "testing"
+import (
+	"testing"
+
+	"keelson/cluster/storage"
+)
 
 // TestLongLeases: a node's lease is long only where the node's process is the whole control plane.
 func TestLongLeases(t *testing.T) {
-	etcd := EtcdConfig{Servers: []string{"http://127.0.0.1:2379"}}
+	etcd := storage.Config{Servers: []string{"http://127.0.0.1:2379"}}
 	for name, test := range map[string]struct {
 		cfg  Config
 		long bool

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/lib/waittest"
 	"keelson/store"
 	"keelson/store/backup"
@@ -462,7 +463,7 @@ func TestMigrateKilled(t *testing.T) {
 		p.kill()
 	}
 	t.Logf("%d of %d keys were copied when it was killed last", count(remote), n)
-	if got, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: servers}, false); err != nil || got != n ||
+	if got, err := MigrateToEtcd(t.Context(), dir, storage.Config{Servers: servers}, false); err != nil || got != n ||
 		count(remote) != n {
 		t.Fatalf("MigrateToEtcd after it was killed: %d, %v; etcd holds %d; want %d", got, err, count(remote), n)
 	}
@@ -487,7 +488,7 @@ func TestMigrateKilled(t *testing.T) {
 			}
 		}
 	}
-	if got, err := MigrateFromEtcd(t.Context(), back, EtcdConfig{Servers: servers}); err != nil || got != n {
+	if got, err := MigrateFromEtcd(t.Context(), back, storage.Config{Servers: servers}); err != nil || got != n {
 		t.Fatalf("MigrateFromEtcd after it was killed: %d, %v; want %d", got, err, n)
 	}
 	embedded(t, back, func(s store.Store) {

@@ -22,6 +22,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/cluster/datadir"
+	"keelson/cluster/version"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -72,7 +73,7 @@ func (c *Cluster) useChangedKeys(ctx context.Context, made assembled, st store.S
 		}
 	}
 	signer := inProcess(made.server, authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "",
-		auth.InProcess), "keelson-certificates/"+KubernetesVersion)
+		auth.InProcess), "keelson-certificates/"+version.Kubernetes)
 	return errors.Join(append(errs,
 		refreshClusterInfo(ctx, signer, c.keys.ca),
 		c.keys.writeKubeconfigs(c.dir, c.URL(), c.cfg.MergedKubeconfig))...)
@@ -127,7 +128,7 @@ func (c Config) ownersFiles() []pki.Info {
 // certificates is the role that renews the certificates and warns of those that expire, also by an event about the
 // namespace kube-system.
 func (s *site) certificates() (run.Func, error) {
-	cl := s.connect(user("system:kube-controller-manager"), "keelson-certificates/"+KubernetesVersion)
+	cl := s.connect(user("system:kube-controller-manager"), "keelson-certificates/"+version.Kubernetes)
 	events := cl.Events("keelson-certificates", "", s.log.With(eventlog.Key, eventlog.Certificates))
 	about := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
 	keeper := s.server.c.newKeeper(func(ctx context.Context) error {
@@ -193,7 +194,7 @@ func Certificates(ctx context.Context, dir datadir.Dir) ([]pki.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.Remote(to, "keelson-certs/"+KubernetesVersion)
+	cl, err := client.Remote(to, "keelson-certs/"+version.Kubernetes)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/apiserver/options"
+	"keelson/cluster/storage"
 	"keelson/lib/flaggroup"
 )
 
@@ -18,23 +19,7 @@ func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.IntVar(&r.Port, "port", 6443, "port of the API; 0 picks a free one")
 	r.Etcd.AddFlags(fl)
 	r.Etcd.QuotaFlag(fl)
-	AcceptDataLossFlag(fl, &r.AcceptDataLoss)
-}
-
-// AddFlags adds the flags of the etcd client.
-func (e *EtcdConfig) AddFlags(fl *pflag.FlagSet) { flaggroup.Add(fl, "Etcd", e.flags) }
-
-func (e *EtcdConfig) flags(fl *pflag.FlagSet) {
-	fl.StringSliceVar(&e.Servers, "etcd-servers", nil,
-		"keep the objects in the etcd at `URL`,... in place of the embedded store")
-	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
-	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
-	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
-}
-
-// AcceptDataLossFlag adds the flag of commands that open the embedded store.
-func AcceptDataLossFlag(fl *pflag.FlagSet, accept *bool) {
-	fl.BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
+	storage.AcceptDataLossFlag(fl, &r.AcceptDataLoss)
 }
 
 // agentFlags are the flags of a role that is kube-controller-manager or kube-scheduler in Kubernetes.

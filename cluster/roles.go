@@ -21,6 +21,8 @@ import (
 	"keelson/client"
 	"keelson/client/servers"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
+	"keelson/cluster/version"
 	"keelson/controllers"
 	"keelson/event"
 	"keelson/event/eventlog"
@@ -51,7 +53,7 @@ type RoleConfig struct {
 	Verbose bool
 	// Cleanup removes the role's kernel objects and does not run it.
 	Cleanup bool
-	Etcd    EtcdConfig
+	Etcd    storage.Config
 	// AcceptDataLoss is Config.AcceptDataLoss.
 	AcceptDataLoss bool
 	// LogOutput receives the log; nil discards it.
@@ -217,7 +219,7 @@ func (r RoleConfig) kubeconfig(file string) string {
 
 // connectTo creates an agent's client, and a recorder that sends marks to the server.
 func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *event.Recorder, run.Part, error) {
-	cl, err := client.Remote(to, agent+"/"+KubernetesVersion)
+	cl, err := client.Remote(to, agent+"/"+version.Kubernetes)
 	if err != nil {
 		return nil, nil, run.Part{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/objects"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/store"
 )
 
@@ -127,7 +128,7 @@ func (c *Cluster) keepSettings(
 	if err != nil {
 		return err
 	}
-	return keepShared(ctx, st, settingsKey, c.log, func(stored []byte) ([]byte, error) {
+	return storage.KeepShared(ctx, st, settingsKey, c.log, func(stored []byte) ([]byte, error) {
 		known := parseSettings(stored)
 		if own.differs(known, serviceRangeFlag) {
 			return nil, c.otherServiceRange(known[serviceRangeFlag])

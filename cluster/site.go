@@ -19,6 +19,8 @@ import (
 	"keelson/client"
 	"keelson/client/servers"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
+	"keelson/cluster/version"
 	"keelson/controllers"
 	"keelson/controllers/framework"
 	"keelson/dns/meter"
@@ -97,7 +99,7 @@ type nodeSite struct {
 
 // client creates the client of a role's user.
 func (s *site) client(r roleIdentity) *client.Client {
-	return s.connect(r.user(s.cfg), r.agent+"/"+KubernetesVersion)
+	return s.connect(r.user(s.cfg), r.agent+"/"+version.Kubernetes)
 }
 
 // logOf returns the log of a component.
@@ -134,7 +136,17 @@ func (s *site) apiServer() (run.Func, error) { return s.server.server.Run, nil }
 
 func (s *site) configuration() (run.Func, error) { return s.server.files.Part(), nil }
 
-func (s *site) etcdAPI() (run.Func, error) { return s.server.c.serveEtcd(s.server.store), nil }
+func (s *site) etcdAPI() (run.Func, error) {
+	c := s.server.c
+	return storage.EtcdAPI{
+		Listener: c.etcd,
+		Share:    c.shares.Other,
+		TLS:      c.keys.etcdTLS(),
+		URL:      c.EtcdURL(),
+		Dir:      string(c.dir),
+		Log:      s.logOf(eventlog.Store),
+	}.Serve(s.server.store), nil
+}
 
 func (s *site) network() (run.Func, error) {
 	rt, err := s.openRuntime()
@@ -196,10 +208,10 @@ func (s *site) controllerConfig() controllers.Config {
 	return controllers.Config{
 		Clients: func(name string) *client.Client {
 			if name == "" {
-				return s.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
+				return s.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+version.Kubernetes)
 			}
 			return s.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess),
-				name+"/"+KubernetesVersion)
+				name+"/"+version.Kubernetes)
 		},
 		Marks:       s.marks,
 		Log:         s.logOf(eventlog.ControllerManager),
@@ -215,7 +227,7 @@ func (s *site) controllerConfig() controllers.Config {
 // scheduler returns the scheduler, which waits to become the leader where there is an election.
 func (s *site) scheduler() (run.Func, error) {
 	cfg := loop.Config{
-		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion),
+		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+version.Kubernetes),
 		Gates:  s.cfg.Gates,
 		Marks:  s.marks,
 		Log:    s.logOf(eventlog.Scheduler),
@@ -245,7 +257,7 @@ func (s *site) fakeNodes() (run.Func, error) {
 	}
 	sim, err := simulate.New(simulate.Config{
 		Client: s.connect(user("system:serviceaccount:kube-system:simulate-controller"),
-			"keelson-simulate/"+KubernetesVersion),
+			"keelson-simulate/"+version.Kubernetes),
 		Nodes:     n,
 		Names:     s.cfg.FakeNames,
 		Renew:     s.cfg.FakeHeartbeat,
@@ -274,7 +286,7 @@ func (s *site) kubelet() (run.Func, error) {
 	}
 	cfg := s.cfg
 	dir := s.dir
-	cl := s.connect(nodeUser(cfg), "kubelet/"+KubernetesVersion)
+	cl := s.connect(nodeUser(cfg), "kubelet/"+version.Kubernetes)
 	callers, err := newDelegatedAuth(cl, AgentServing{}, s.logOf(eventlog.Kubelet))
 	if err != nil {
 		return nil, err
@@ -310,7 +322,7 @@ func (s *site) kubelet() (run.Func, error) {
 		Eviction:      cfg.Node.Eviction,
 		RegisterNode:  true,
 		LeaseInterval: s.node.renew,
-		Version:       KubernetesVersion,
+		Version:       version.Kubernetes,
 		Paths:         paths{cluster: dir.ID()},
 		Rules:         rules,
 		Marks:         s.marks,

@@ -23,6 +23,7 @@ import (
 	"keelson/api/networking/wireguard"
 	"keelson/client"
 	"keelson/cluster/datadir"
+	"keelson/cluster/version"
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/pki"
@@ -76,7 +77,7 @@ func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 	}
 	status.URL = cfg.Host
 	cfg.WarningHandler = rest.NoWarnings{} // hides the deprecation warning of componentstatuses
-	cl, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
+	cl, err := client.Remote(cfg, "keelson-status/"+version.Kubernetes)
 	if err != nil {
 		return status, err
 	}

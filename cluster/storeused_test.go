@@ -18,6 +18,7 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/cluster/datadir"
+	"keelson/cluster/storage"
 	"keelson/pki"
 	"keelson/store"
 	"keelson/store/embed"
@@ -92,14 +93,14 @@ func TestStoreStays(t *testing.T) {
 	if err := onEtcd(t, dir, one); err != nil {
 		t.Errorf("the same etcd again: %v", err)
 	}
-	if n, err := MigrateFromEtcd(t.Context(), dir, EtcdConfig{Servers: []string{one}}); err != nil || n < 10 {
+	if n, err := MigrateFromEtcd(t.Context(), dir, storage.Config{Servers: []string{one}}); err != nil || n < 10 {
 		t.Fatalf("MigrateFromEtcd: %d, %v", n, err)
 	}
 	refused(t, "etcd after a migration from it", onEtcd(t, dir, one), "its embedded store")
 	if err := onEtcd(t, dir); err != nil {
 		t.Errorf("the embedded store after a migration to it: %v", err)
 	}
-	if _, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: []string{two}}, false); err != nil {
+	if _, err := MigrateToEtcd(t.Context(), dir, storage.Config{Servers: []string{two}}, false); err != nil {
 		t.Fatalf("MigrateToEtcd: %v", err)
 	}
 	refused(t, "the embedded store after a migration from it", onEtcd(t, dir), "give --etcd-servers")

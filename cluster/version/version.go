@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package version says which Kubernetes release is served, and what this program was built from. Everything below
+// cluster that names itself to an API server asks it; it knows nothing else.
+package version
 
 import (
 	"cmp"
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
@@ -49,8 +52,8 @@ func source() (commit, state, date string) {
 	return commit, state, date
 }
 
-// versionInfo is the response of /version.
-func versionInfo() apiversion.Info {
+// Info is the response of /version.
+func Info() apiversion.Info {
 	commit, state, date := source()
 	return apiversion.Info{
 		Major:                 "1",
@@ -59,7 +62,7 @@ func versionInfo() apiversion.Info {
 		EmulationMinor:        "37",
 		MinCompatibilityMajor: "1",
 		MinCompatibilityMinor: "36",
-		GitVersion:            KubernetesVersion,
+		GitVersion:            Kubernetes,
 		GitCommit:             commit,
 		GitTreeState:          state,
 		BuildDate:             date,
@@ -67,4 +70,32 @@ func versionInfo() apiversion.Info {
 		Compiler:              runtime.Compiler,
 		Platform:              runtime.GOOS + "/" + runtime.GOARCH,
 	}
+}
+
+// Release is the Kubernetes release whose API is served; Kubernetes is what /version and nodes report.
+const (
+	Release    = "v1.37.2"
+	Kubernetes = Release + "+keelson"
+)
+
+// Metric is the metric kubernetes_build_info.
+func Metric() prometheus.Collector {
+	info := Info()
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info",
+		Help: "A metric with a constant '1' value labeled by what the program was built from and by.",
+		ConstLabels: prometheus.Labels{
+			"major":          info.Major,
+			"minor":          info.Minor,
+			"git_version":    info.GitVersion,
+			"git_commit":     info.GitCommit,
+			"git_tree_state": info.GitTreeState,
+			"build_date":     info.BuildDate,
+			"go_version":     info.GoVersion,
+			"compiler":       info.Compiler,
+			"platform":       info.Platform,
+		},
+	})
+	gauge.Set(1)
+	return gauge
 }

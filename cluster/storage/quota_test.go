@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package storage
 
 import (
 	"testing"
@@ -29,19 +29,19 @@ func TestDefaultQuota(t *testing.T) {
 			t.Errorf("%s: images leave %d MiB, less than twice the quota", c.what, reserve>>20)
 		}
 	}
-	if memoryLimit() <= 0 {
+	if MemoryLimit() <= 0 {
 		t.Error("this machine has no memory")
 	}
 	dir := datadir.Dir(t.TempDir())
 	for quota, want := range map[int64]int64{5000: 5000, -1: 0} {
-		if got := (EtcdConfig{QuotaBytes: quota}).quota(dir); got != want {
+		if got := (Config{QuotaBytes: quota}).quota(dir); got != want {
 			t.Errorf("--quota-backend-bytes=%d: %d, want %d", quota, got, want)
 		}
 	}
-	if got := (EtcdConfig{QuotaBytes: 1 << 50}).imageReserve(dir); got != 2<<50 {
+	if got := (Config{QuotaBytes: 1 << 50}).ImageReserve(dir); got != 2<<50 {
 		t.Errorf("images leave %d for a large quota, want %d", got, int64(2<<50))
 	}
-	if err := (EtcdConfig{Servers: []string{"http://a:1"}, QuotaBytes: 1}).validate(); err == nil {
+	if err := (Config{Servers: []string{"http://a:1"}, QuotaBytes: 1}).Validate(); err == nil {
 		t.Error("a quota for a store that is not used is accepted")
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package storage
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,17 +33,17 @@ func quotaFlag(fl *pflag.FlagSet, quota *int64) {
 }
 
 // QuotaFlag is quotaFlag for other packages.
-func (e *EtcdConfig) QuotaFlag(fl *pflag.FlagSet) { quotaFlag(fl, &e.QuotaBytes) }
+func (e *Config) QuotaFlag(fl *pflag.FlagSet) { quotaFlag(fl, &e.QuotaBytes) }
 
 // quota is the quota of the embedded store in dir; 0: none.
-func (e EtcdConfig) quota(dir datadir.Dir) int64 {
+func (e Config) quota(dir datadir.Dir) int64 {
 	switch {
 	case e.QuotaBytes > 0:
 		return e.QuotaBytes
 	case e.QuotaBytes < 0:
 		return 0
 	}
-	return defaultQuota(memoryLimit(), datadir.DiskSize(string(dir)))
+	return defaultQuota(MemoryLimit(), datadir.DiskSize(string(dir)))
 }
 
 // defaultQuota is the quota for a machine with this memory and disk, in bytes; 0: not known.
@@ -64,8 +64,8 @@ func diskReserve(disk int64) int64 {
 	return min(max(min(disk/20, reserveLargest), reserveLeast), disk/4)
 }
 
-// imageReserve is what images leave free so that the store can reach its quota; 0: their own rule is enough.
-func (e EtcdConfig) imageReserve(dir datadir.Dir) int64 {
+// ImageReserve is what images leave free so that the store can reach its quota; 0: their own rule is enough.
+func (e Config) ImageReserve(dir datadir.Dir) int64 {
 	if len(e.Servers) > 0 {
 		return 0
 	}
@@ -75,9 +75,9 @@ func (e EtcdConfig) imageReserve(dir datadir.Dir) int64 {
 	return 0
 }
 
-// memoryLimit is the memory of the machine, or of the cgroup of this process or one above it, whichever is smallest;
+// MemoryLimit is the memory of the machine, or of the cgroup of this process or one above it, whichever is smallest;
 // 0: not known.
-func memoryLimit() int64 {
+func MemoryLimit() int64 {
 	limit := int64(0)
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {
@@ -94,8 +94,8 @@ type storeUsage interface {
 	Usage() (used, quota int64)
 }
 
-// quotaMetrics are the store's usage and quota, by the names that etcd has for them. An external etcd counts its file.
-func quotaMetrics(st store.Store) []prometheus.Collector {
+// Metrics are the store's usage and quota, by the names that etcd has for them. An external etcd counts its file.
+func Metrics(st store.Store) []prometheus.Collector {
 	u, ok := st.(storeUsage)
 	if !ok {
 		return nil

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto/tls"
+	"errors"
+	"slices"
+
+	"keelson/auth"
+)
+
+// etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every
+// key.
+func (k *keys) etcdTLS() *tls.Config {
+	conf := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: k.server.Serve,
+		ClientAuth:     tls.RequireAndVerifyClientCert,
+		NextProtos:     []string{"h2"},
+		VerifyConnection: func(c tls.ConnectionState) error {
+			if len(c.PeerCertificates) == 0 || !slices.Contains(c.PeerCertificates[0].Subject.Organization,
+				auth.Masters) {
+				return errors.New("the certificate is not one of " + auth.Masters)
+			}
+			return nil
+		},
+	}
+	outer := conf.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := conf.Clone()
+		now.ClientCAs = k.ca.Pool()
+		return now, nil
+	}
+	return outer
+}
