@@ -78,7 +78,8 @@ var inside = map[string]map[string][]string{
 		"datadir":     {},
 		"version":     {},
 		"storage":     {"datadir"},
-		"":            {"datadir", "storage", "version"},
+		"credentials": {"datadir", "storage", "version"},
+		"":            {"credentials", "datadir", "storage", "version"},
 		"clustertest": {""},
 	},
 }

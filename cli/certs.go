@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/pki"
 )
@@ -30,7 +30,7 @@ func certsCommand(std Stdio) *cobra.Command {
 			"  keelson certs -o json --data-dir /tmp/a\n" +
 			"  keelson certs renew",
 		RunE: func(c *cobra.Command, _ []string) error {
-			list, err := cluster.Certificates(c.Context(), datadir.Dir(dir))
+			list, err := credentials.List(c.Context(), datadir.Dir(dir))
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,7 @@ func certsCommand(std Stdio) *cobra.Command {
 
 // printRotations prints the keys that are being replaced.
 func printRotations(out io.Writer, dir string) error {
-	found, err := cluster.KeyRotations(datadir.Dir(dir))
+	found, err := credentials.Rotations(datadir.Dir(dir))
 	for _, r := range found {
 		_, _ = fmt.Fprintf(out, "%s\n", r.Text)
 	}
@@ -60,7 +60,7 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [NAME STEP]",
 		Short: "Replace the key of an authority, or of service-account tokens, in steps",
-		Long: "Replace a key (" + strings.Join(cluster.KeyNames, ", ") + ") in three steps, each on every server:\n" +
+		Long: "Replace a key (" + strings.Join(credentials.Names, ", ") + ") in three steps, each on every server:\n" +
 			"  trust    a new key is trusted beside the old one\n" +
 			"  use      the new key signs; `trust` goes back\n" +
 			"  finish   the old key is no longer trusted; there is no way back\n" +
@@ -75,9 +75,9 @@ func rotateKeyCommand(std Stdio, dir *string) *cobra.Command {
 			case 0:
 				return printRotations(std.Out, *dir)
 			case 1:
-				return fmt.Errorf("rotate %s: which step? %s", args[0], strings.Join(cluster.KeySteps, ", "))
+				return fmt.Errorf("rotate %s: which step? %s", args[0], strings.Join(credentials.Steps, ", "))
 			}
-			step, err := cluster.KeyRotation{
+			step, err := credentials.Rotation{
 				Dir:   datadir.Dir(*dir),
 				Name:  args[0],
 				Step:  args[1],
@@ -105,7 +105,7 @@ func renewCertsCommand(std Stdio, dir *string) *cobra.Command {
 			"  keelson certs renew ca                   # the same key for ten years more",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
-			done, err := cluster.RenewCertificates(datadir.Dir(*dir), args)
+			done, err := credentials.Renew(datadir.Dir(*dir), args)
 			for _, info := range done {
 				next := ""
 				if info.CA {

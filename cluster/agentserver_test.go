@@ -29,6 +29,7 @@ import (
 
 	"keelson/client"
 	"keelson/client/clienttest"
+	"keelson/cluster/credentials"
 	"keelson/controllers"
 	"keelson/pki"
 )
@@ -50,8 +51,8 @@ func newJudge(t *testing.T) *judge {
 	j := &judge{
 		ca: ca,
 		Clientset: clienttest.New(&corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationInfoName},
-			Data:       map[string]string{clientCAKey: string(ca.CertPEM())},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: credentials.AuthenticationInfoName},
+			Data:       map[string]string{credentials.ClientCAKey: string(ca.CertPEM())},
 		}),
 	}
 	answer := func(f func(runtime.Object)) clienttesting.ReactionFunc {

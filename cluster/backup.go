@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/apiserver/objects"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/pki"
@@ -183,7 +184,7 @@ func Restore(ctx context.Context, dir datadir.Dir, path string) (sum BackupSumma
 	if err != nil {
 		return sum, err
 	}
-	if err := markWithoutIdentities(tmp); err != nil {
+	if err := credentials.MarkWithoutIdentities(tmp); err != nil {
 		return sum, err
 	}
 	if err := datadir.SyncAll(tmp); err != nil {
@@ -253,7 +254,7 @@ func openOwn(dir string) (*os.File, error) {
 func readBackup(file *os.File, tmp string, take func(store.KV) error) (sum BackupSummary, err error) {
 	left := int64(0)
 	put := func(kv store.KV) error {
-		if kv.Key == fingerprintsKey && !datadir.Exists(filepath.Join(tmp, "pki", "ca.crt")) {
+		if kv.Key == credentials.FingerprintsKey && !datadir.Exists(filepath.Join(tmp, "pki", "ca.crt")) {
 			left++
 			return nil
 		}

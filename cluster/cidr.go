@@ -144,14 +144,6 @@ func storePodCIDRs(dir datadir.Dir, ranges []netip.Prefix) error {
 	return nil
 }
 
-func prefixStrings(ranges []netip.Prefix) []string {
-	var out []string
-	for _, p := range ranges {
-		out = append(out, p.String())
-	}
-	return out
-}
-
 // nodeBits returns the prefix length of a node's range within the cluster CIDR r.
 func nodeBits(c nodeipam.Config, r netip.Prefix) int {
 	switch {

@@ -30,6 +30,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
@@ -58,7 +59,7 @@ type Cluster struct {
 	listener      net.Listener
 	shares        connlimit.Shares
 	etcd          net.Listener // nil unless Config.EtcdListen
-	keys          *keys
+	keys          *credentials.Keys
 	fresh         bool // no cluster has run in the directory yet
 	hadNode       bool // the directory has had its node before
 	reserveUsed   bool // the disk is full; the reserve of disk space is in use
@@ -157,20 +158,21 @@ func (c *Cluster) prepare() (err error) {
 			return fmt.Errorf("listen for clients of etcd: %w", err)
 		}
 	}
-	opened, err := keepSecret(secretFiles(c.dir)...)
+	opened, err := credentials.KeepSecret(credentials.SecretFiles(c.dir)...)
 	if err != nil {
 		return fmt.Errorf("keep keys secret: %w", err)
 	}
 	if len(opened) > 0 {
 		c.log.Warn("others could read private keys; now only their owner can", "files", opened)
 	}
-	if c.keys, err = openKeys(c.cfg, c.dir); err != nil {
+	keys, err := c.cfg.keys()
+	if err != nil {
 		return err
 	}
-	if c.keys.network, err = keepNetworkIdentity(c.dir, c.keys.ca.CertPEM()); err != nil {
+	if c.keys, err = credentials.Open(keys, c.dir); err != nil {
 		return err
 	}
-	return c.keys.writeKubeconfigs(c.dir, c.URL(), "")
+	return c.keys.WriteKubeconfigs(c.dir, c.URL(), "")
 }
 
 type closer func() error
@@ -272,12 +274,12 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	// the Kubernetes libraries log at a lower level: users do not need these lines
 	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(eventlog.Key, eventlog.Libraries))
 	defer memory.Pace(storage.MemoryLimit())()
-	own, err := c.keys.serverKeys(&c.cfg.API.Tokens)
+	own, err := c.keys.ServerFingerprints(&c.cfg.API.Tokens)
 	if err != nil {
 		return err
 	}
 	st, err := storage.Open(ctx, c.cfg.Etcd, c.dir, func(ctx context.Context, st store.Store, known bool) error {
-		return keepFingerprints(ctx, st, known, own, c.log)
+		return credentials.KeepFingerprints(ctx, st, known, own, c.log)
 	}, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
@@ -331,10 +333,10 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		// Other instances may run on the same etcd.
 		election:  ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0},
 		waitAgain: true,
-		signers: signers{
-			tokens:      c.keys.tokens.Signer,
-			authorities: certificates.All(c.keys.ca).Authorities,
-			rootCA:      c.keys.ca.Bundle,
+		signers: credentials.Signers{
+			Tokens:      c.keys.Tokens.Signer,
+			Authorities: certificates.All(c.keys.CA).Authorities,
+			RootCA:      c.keys.CA.Bundle,
 		},
 		rejected: &c.rejected,
 		metrics:  made.metrics,
@@ -344,7 +346,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 				reserved: own,
 				renew:    c.cfg.leaseInterval(),
 			},
-			serving:  c.keys.kubeletServing(),
+			serving:  c.keys.KubeletServing(),
 			podGroup: network.GroupOf(c.dir.ID()),
 		},
 	}
@@ -381,7 +383,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	})
 	marks := event.NewRecorder(append([]event.Listener{tl.Listen, eventlog.New(c.log).Listen}, c.listeners...)...)
 	files := configreload.New(c.log.With(eventlog.Key, eventlog.Cluster), &c.rejected)
-	if err := c.keys.serving.Watch(files); err != nil {
+	if err := c.keys.Serving.Watch(files); err != nil {
 		return assembled{}, err
 	}
 
@@ -398,7 +400,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	data := apiserver.Open(apiserver.DataConfig{
 		Store:     served,
 		Outbound:  egress,
-		Kubelet:   c.keys.kubeletClient,
+		Kubelet:   c.keys.KubeletClient,
 		Gates:     c.cfg.Gates,
 		InProcess: c.agentsHere(),
 		Decision:  tl.Decision,
@@ -407,7 +409,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 	// authentication, authorization -> admission.
 	rbac := &authz.RBAC{}
-	parts, tokens, err := c.keys.requestParts(c.log, data, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files)
+	parts, tokens, err := requestParts(c.keys, c.log, data, egress, rbac, &c.cfg.API, c.cfg.nodeChosenRanges(), files)
 	if err != nil {
 		return assembled{}, err
 	}
@@ -432,13 +434,13 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Marks = marks
 	metrics := newNodeMetrics()
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
-		[]prometheus.Collector{certificateMetric{c.certificates}})
+		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":    tl.Handler(markSender(data.Reader)),
-		BackupPath:        serveBackup(st, c.log),
-		configurationPath: serveRejected(&c.rejected),
-		certificatesPath:  serveCertificates(c.certificates),
-		keyUsersPath:      serveKeyUsers(c.keys),
+		"/keelson/v1/":        tl.Handler(markSender(data.Reader)),
+		BackupPath:            serveBackup(st, c.log),
+		configurationPath:     serveRejected(&c.rejected),
+		credentials.ListPath:  credentials.ServeList(c.certificates),
+		credentials.UsersPath: credentials.ServeUsers(c.keys),
 	}
 	server, err := apiserver.New(config)
 	if err != nil {
@@ -446,7 +448,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	}
 
 	// What changes the server while it runs.
-	c.keys.watchClientCA(c.cfg.API.Authentication.ClientCAFile, files, server)
+	watchClientCA(c.keys, c.cfg.API.Authentication.ClientCAFile, files, server)
 	return assembled{
 		server:  server,
 		store:   served,
@@ -463,16 +465,16 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		Listener:      c.listener,
 		Connections:   c.shares.API,
 		Streams:       c.shares.Streams,
-		TLS:           c.keys.serving.TLS(),
+		TLS:           c.keys.Serving.TLS(),
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 		Checks:        policyChecks(),
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
 			schedulerCollectors(), []prometheus.Collector{version.Metric()}),
-		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()},
-			c.keys.kubeletClientInfo()),
+		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
+			c.keys.KubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),
-		FrontProxy:      c.keys.frontProxyCert.Certificate,
-		Serving:         func() error { return c.keys.serving.Valid(time.Now()) },
+		FrontProxy:      c.keys.FrontProxyCert.Certificate,
+		Serving:         func() error { return c.keys.Serving.Valid(time.Now()) },
 		SharedStore:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:         version.Info(),
 		Flags:           c.cfg.API.Flags,

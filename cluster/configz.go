@@ -11,6 +11,7 @@ import (
 
 	certv1 "k8s.io/api/certificates/v1"
 
+	"keelson/cluster/credentials"
 	"keelson/controllers/certificates"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
@@ -97,7 +98,7 @@ func controllersConfigz(role RoleConfig) (string, settings) {
 			"ClusterCIDR":                  (*prefixes)(&options.PodRanges.Cluster).String(),
 			"UseServiceAccountCredentials": true,
 		},
-		"CSRSigningController": role.Signing.configz(options.CertificateLife),
+		"CSRSigningController": signingConfigz(role.Signing, options.CertificateLife),
 		"SAController": settings{
 			"ServiceAccountKeyFile": role.Signing.TokenKeyFile,
 			"RootCAFile":            role.Signing.RootCAFile,
@@ -179,7 +180,7 @@ func concurrencyConfigz(out settings, options ControllerOptions) {
 	}
 }
 
-func (o Signing) configz(life time.Duration) settings {
+func signingConfigz(o credentials.Signing, life time.Duration) settings {
 	out := settings{
 		"ClusterSigningCertFile": o.All.Cert,
 		"ClusterSigningKeyFile":  o.All.Key,
@@ -191,7 +192,7 @@ func (o Signing) configz(life time.Duration) settings {
 		certv1.KubeAPIServerClientSignerName:        "KubeAPIServerClientSignerConfiguration",
 		certificates.LegacyUnknown:                  "LegacyUnknownSignerConfiguration",
 	} {
-		files := AuthorityFiles{}
+		files := credentials.AuthorityFiles{}
 		if one := o.By[signer]; one != nil {
 			files = *one
 		}

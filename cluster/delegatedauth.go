@@ -30,6 +30,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
+	"keelson/cluster/credentials"
 	"keelson/cluster/version"
 	"keelson/lib/connlimit"
 	"keelson/lib/shares"
@@ -232,17 +233,17 @@ func (c *delegatedAuth) refreshCAs(ctx context.Context) {
 	if fresh() {
 		return
 	}
-	cm, err := c.authnAPI.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName,
+	cm, err := c.authnAPI.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, credentials.AuthenticationInfoName,
 		metav1.GetOptions{})
 	if err == nil {
 		var pool *x509.CertPool
-		if pool, err = pki.Authorities([]byte(cm.Data[clientCAKey])); err == nil {
+		if pool, err = pki.Authorities([]byte(cm.Data[credentials.ClientCAKey])); err == nil {
 			c.certs.SetRoots(pool)
 		}
 	}
 	if err != nil {
 		c.log.Warn("read the client certificate authorities", "configmap",
-			metav1.NamespaceSystem+"/"+authenticationInfoName, "err", err)
+			metav1.NamespaceSystem+"/"+credentials.AuthenticationInfoName, "err", err)
 		if c.refreshed.Load() == 0 {
 			return // the next request retries
 		}

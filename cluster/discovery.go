@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/pki"
 )
@@ -234,7 +235,7 @@ func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
 		if err := nameIsFree(ctx, to, cfg.NodeName); err != nil {
 			return err
 		}
-	} else if ca, err := rootCA(known); err != nil || !pki.ShareAuthority(ca, to.CAData) {
+	} else if ca, err := credentials.RootCA(known); err != nil || !pki.ShareAuthority(ca, to.CAData) {
 		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or "+
 			"choose another --data-dir", cfg.DataDir, cfg.DataDir)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/store"
@@ -288,7 +289,7 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	defer func() { _ = remote.Close() }()
 	n := 0
 	rev, err := backup.Walk(t.Context(), remote, "/registry/", func(kv store.KV) error {
-		if kv.Key == fingerprintsKey { // the directory gets keys of its own
+		if kv.Key == credentials.FingerprintsKey { // the directory gets keys of its own
 			return nil
 		}
 		n++
@@ -301,7 +302,7 @@ func checkSnapshot(t *testing.T, snapshot string) {
 	if err != nil || n != len(want) || rev != sum.Revision {
 		t.Errorf("etcd holds %d keys at revision %d, %v; want %d at %d", n, rev, err, len(want), sum.Revision)
 	}
-	if _, _, err := remote.Delete(t.Context(), fingerprintsKey, 0); err != nil { // the server gets keys of its own
+	if _, _, err := remote.Delete(t.Context(), credentials.FingerprintsKey, 0); err != nil { // the server gets keys of its own
 		t.Error(err)
 	}
 	_, second := serve(t, func(c *Config) { c.Etcd.Servers = []string{member.URL} })

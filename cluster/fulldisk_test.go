@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/datadir/disktest"
 )
@@ -68,7 +69,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 		!strings.Contains(err.Error(), "space exceeded") {
 		t.Errorf("a new object on a full disk: %v, want a refusal", err)
 	}
-	if err := kube.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), authenticationInfoName,
+	if err := kube.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), credentials.AuthenticationInfoName,
 		metav1.DeleteOptions{}); err != nil {
 		t.Errorf("a deletion on a full disk: %v", err)
 	}

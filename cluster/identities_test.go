@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 )
 
@@ -146,7 +147,7 @@ func TestIdentitiesOfAnotherCluster(t *testing.T) {
 		!strings.Contains(err.Error(), dir.Sub("pki/ca.crt")) {
 		t.Errorf("New = %v, want that ca.crt is of another cluster", err)
 	}
-	if err := os.Remove(dir.Sub("pki/" + fingerprintsFile)); err != nil { // as who changes the authority on purpose
+	if err := os.Remove(dir.Sub("pki/" + credentials.FingerprintsFile)); err != nil { // as who changes the authority on purpose
 		t.Fatal(err)
 	}
 	if err := newCluster(dir); err != nil {
@@ -177,7 +178,7 @@ func TestIdentitiesWithoutFingerprints(t *testing.T) {
 					}
 				}
 				before := pkiFiles(t, dir)
-				for _, file := range append(gone, fingerprintsFile) {
+				for _, file := range append(gone, credentials.FingerprintsFile) {
 					if err := os.Remove(dir.Sub("pki/" + file)); err != nil {
 						t.Fatal(err)
 					}
@@ -187,7 +188,7 @@ func TestIdentitiesWithoutFingerprints(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if after := pkiFiles(t, dir); after["ca.key"] != before["ca.key"] || after[fingerprintsFile] == "" {
+					if after := pkiFiles(t, dir); after["ca.key"] != before["ca.key"] || after[credentials.FingerprintsFile] == "" {
 						t.Errorf("afterwards there are %v", slices.Sorted(maps.Keys(after)))
 					}
 					return
@@ -214,8 +215,8 @@ func TestFingerprintsDamaged(t *testing.T) {
 	other := madeDir(t)
 	for what, how := range damages {
 		dir := madeDir(t)
-		path := dir.Sub("pki/" + fingerprintsFile)
-		damage(t, path, other.Sub("pki/"+fingerprintsFile), how)
+		path := dir.Sub("pki/" + credentials.FingerprintsFile)
+		damage(t, path, other.Sub("pki/"+credentials.FingerprintsFile), how)
 		if err := newCluster(dir); what == "removed" {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
@@ -231,7 +232,7 @@ func TestLeavesAreMadeAnew(t *testing.T) {
 	dir := madeDir(t)
 	other := madeDir(t)
 	ca := pkiFiles(t, dir)["ca.key"]
-	identity := []string{"ca.crt", "ca.key", "sa.key", "front-proxy-ca.crt", "front-proxy-ca.key", fingerprintsFile}
+	identity := []string{"ca.crt", "ca.key", "sa.key", "front-proxy-ca.crt", "front-proxy-ca.key", credentials.FingerprintsFile}
 	for file := range pkiFiles(t, dir) {
 		if slices.Contains(identity, file) || strings.HasSuffix(file, "-ca.crt") || strings.HasSuffix(file, "-ca.key") {
 			continue
@@ -245,7 +246,7 @@ func TestLeavesAreMadeAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, l := range cluster.keys.leaves(cluster.cfg) {
+			for _, l := range cluster.keys.Leaves(cluster.cfg.realNode()) {
 				if string(l.Pair().CertPEM) != pkiFiles(t, dir)[l.Name()+".crt"] {
 					t.Errorf("%s %s: %s.crt is not what is used", file, what, l.Name())
 				}
@@ -262,7 +263,7 @@ func TestLeavesAreMadeAnew(t *testing.T) {
 func TestSecretsStayPrivate(t *testing.T) {
 	dir := madeDir(t)
 	open := map[string]os.FileMode{dir.Kubeconfig(): 0o644, dir.Sub("pki"): 0o755}
-	for _, path := range append(secretFiles(dir), dir.Sub("pki/scheduler.kubeconfig")) {
+	for _, path := range append(credentials.SecretFiles(dir), dir.Sub("pki/scheduler.kubeconfig")) {
 		if open[path] == 0 {
 			open[path] = 0o666
 		}
@@ -329,15 +330,15 @@ func TestRefusedStartKeepsWhatWasThere(t *testing.T) {
 func FuzzParseFingerprints(f *testing.F) {
 	sum := "sha256:" + strings.Repeat("0a", 32)
 	f.Add([]byte("ca " + sum + "\nsa " + sum + "\n"))
-	f.Add([]byte(noFingerprints))
+	f.Add([]byte(credentials.NoFingerprints))
 	f.Add([]byte("ca " + sum))
 	f.Add([]byte("../ca " + sum + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parseFingerprints(b)
+		m, err := credentials.ParseFingerprints(b)
 		if err != nil {
 			return
 		}
-		again, err := parseFingerprints(formatFingerprints(m))
+		again, err := credentials.ParseFingerprints(credentials.FormatFingerprints(m))
 		if err != nil || !maps.Equal(m, again) {
 			t.Errorf("%q: %v, then %v, %v", b, m, again, err)
 		}

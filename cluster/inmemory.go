@@ -20,6 +20,7 @@ import (
 	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
+	"keelson/cluster/credentials"
 	"keelson/cluster/version"
 	"keelson/controllers/certificates"
 	"keelson/event"
@@ -75,11 +76,13 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 		listeners: cfg.Listeners,
 		shares:    connlimit.Shares{API: 1000, Streams: 1000},
 	}}
-	var err error
-	if inMemory.c.keys, err = (&identities{found: map[string]string{}}).open(inMemory.c.cfg); err != nil {
+	keys, err := inMemory.c.cfg.keys()
+	if err != nil {
 		return nil, err
 	}
-	inMemory.c.keys.network = networkIdentityOf(inMemory.c.keys.ca.CertPEM())
+	if inMemory.c.keys, err = credentials.InMemory(keys); err != nil {
+		return nil, err
+	}
 	return inMemory, inMemory.Reopen(cfg.Store)
 }
 
@@ -131,12 +134,12 @@ func (l currentSource) Watch(
 
 // AdminConfig is an administrator's client configuration for the Listener.
 func (m *InMemory) AdminConfig() *rest.Config {
-	pair := m.c.keys.admin.Pair()
+	pair := m.c.keys.Admin.Pair()
 	return &rest.Config{
 		Host: m.c.URL(),
 		QPS:  -1,
 		TLSClientConfig: rest.TLSClientConfig{
-			CAData:   m.c.keys.ca.CertPEM(),
+			CAData:   m.c.keys.CA.CertPEM(),
 			CertData: pair.CertPEM,
 			KeyData:  pair.KeyPEM,
 		},
@@ -145,7 +148,7 @@ func (m *InMemory) AdminConfig() *rest.Config {
 
 // AdminKubeconfig is the same as the content of a kubeconfig file.
 func (m *InMemory) AdminKubeconfig() ([]byte, error) {
-	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.ca.CertPEM(), m.c.keys.admin.Pair())
+	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.CA.CertPEM(), m.c.keys.Admin.Pair())
 }
 
 // OpenStore opens or creates a durable store below a directory, for a cluster that has no other files.
@@ -187,10 +190,10 @@ func (m *InMemory) site(connect Connect) *site {
 		log:      m.c.log,
 		connect:  connect,
 		election: ElectionOptions{Off: true},
-		signers: signers{
-			tokens:      m.c.keys.tokens.Signer,
-			authorities: certificates.All(m.c.keys.ca).Authorities,
-			rootCA:      m.c.keys.ca.Bundle,
+		signers: credentials.Signers{
+			Tokens:      m.c.keys.Tokens.Signer,
+			Authorities: certificates.All(m.c.keys.CA).Authorities,
+			RootCA:      m.c.keys.CA.Bundle,
 		},
 		rejected: &m.c.rejected,
 	}

@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/client/servers"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/kubelet/identity"
@@ -24,20 +24,6 @@ import (
 	"keelson/lib/run"
 	"keelson/pki"
 )
-
-// kubeletServing is what a kubelet's server needs: its certificate and the CAs of its clients.
-type kubeletServing struct {
-	tls *tls.Config
-	// clientCAs returns the current CAs of clients.
-	clientCAs func() *x509.CertPool
-}
-
-func (k *keys) kubeletServing() kubeletServing {
-	return kubeletServing{
-		&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.kubelet.Serve},
-		k.kubeletClientCA.Pool,
-	}
-}
 
 // kubeletCertificates are the client and serving certificates of a kubelet in a process of its own. run renews them; it
 // may be nil.
@@ -48,8 +34,8 @@ type kubeletCertificates struct {
 	// anonymous reaches the same server without credentials. ca are the server's CAs; rest may hold them in its
 	// transport only.
 	anonymous *rest.Config
-	ca        *caBundle
-	serving   kubeletServing
+	ca        *credentials.Bundle
+	serving   credentials.KubeletServing
 	run       run.Func
 	joined    *joined // reads the client CAs from the API server; nil: they are known
 	// beside are further parts that keep certificates up, with the kubelet.
@@ -68,37 +54,37 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir datadir.Dir) (kubeletCer
 		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	all := r.servers(to.Host)
-	live, err := followKubeconfig(r.kubeconfig("kubelet"), all, log)
+	live, err := credentials.FollowKubeconfig(r.kubeconfig("kubelet"), all, log)
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
-	k, err := openKubeletKeys(cfg, dir)
+	k, err := credentials.OpenKubeletKeys(dir, cfg.NodeName, netIPs(nodeIPs(cfg)))
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
 	keeper := &pki.Keeper{
 		Dir:     dir.Sub("pki"),
-		Sources: []pki.Source{k.ca, k.kubeletClientCA},
-		Leaves:  []*pki.Leaf{k.kubelet},
+		Sources: []pki.Source{k.CA, k.KubeletClientCA},
+		Leaves:  []*pki.Leaf{k.Kubelet},
 		Log:     log,
 	}
 	beside := []run.Func{keeper.Run}
-	if live.run != nil {
-		beside = append(beside, live.run)
+	if live.Run != nil {
+		beside = append(beside, live.Run)
 	}
-	serving := k.kubeletServing()
+	serving := k.KubeletServing()
 	if r.ClientCA != "" {
 		clients, err := r.clientCAs()
 		if err != nil {
 			return kubeletCertificates{}, err
 		}
-		serving.clientCAs = clients.Pool
+		serving.ClientCAs = clients.Pool
 	}
 	return kubeletCertificates{
-		rest:      live.rest,
+		rest:      live.REST,
 		servers:   all,
-		anonymous: servers.Anonymous(live.rest),
-		ca:        live.ca,
+		anonymous: servers.Anonymous(live.REST),
+		ca:        live.CA,
 		serving:   serving,
 		beside:    beside,
 	}, nil
@@ -129,7 +115,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletC
 	if to == nil {
 		return none, fmt.Errorf("--bootstrap-kubeconfig %s: %w", r.Bootstrap, fs.ErrNotExist)
 	}
-	ca, err := rootCA(to)
+	ca, err := credentials.RootCA(to)
 	if err != nil {
 		return none, err
 	}
@@ -143,7 +129,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletC
 			return none, err
 		}
 	}
-	bundle := newCABundle(ca)
+	bundle := credentials.NewBundle(ca)
 	all := r.servers(to.Host)
 	if bootstrap != nil {
 		if bootstrap, err = all.REST(bootstrap); err != nil {
@@ -172,7 +158,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletC
 		servers:   all,
 		anonymous: servers.Anonymous(id.REST()),
 		ca:        bundle,
-		serving:   kubeletServing{id.ServerTLS(), clients.Pool},
+		serving:   credentials.KubeletServing{TLS: id.ServerTLS(), ClientCAs: clients.Pool},
 		run:       id.Run,
 	}
 	if r.ClientCA == "" {

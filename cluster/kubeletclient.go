@@ -5,7 +5,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -17,91 +16,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
-	"keelson/auth"
-	"keelson/auth/authz"
 	"keelson/client/servers"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/lib/run"
 	"keelson/lib/signal"
 	"keelson/pki"
-)
-
-// The API server as a client of kubelets has a CA of its own, which the API server does not trust, and a user in no
-// group. Someone who makes the server call itself with this certificate gets no rights (docs/decisions/0062).
-const (
-	kubeletClientAuthority = "kubelet-client-ca"
-	kubeletClientPair      = "apiserver-kubelet-client"
-	kubeletClientUser      = authz.KubeletClient
-)
-
-// openKubeletClient creates the CA and the certificate. It replaces a certificate of an earlier version, which the
-// cluster's CA had signed for system:masters.
-func (k *keys) openKubeletClient(ids *identities) error {
-	ca, err := ids.authority(kubeletClientAuthority)
-	if err != nil {
-		return err
-	}
-	k.kubeletClientCA = ca
-	k.kubeletClientCert, err = ca.ClientLeaf(kubeletClientPair, pki.Subject{Name: kubeletClientUser})
-	return err
-}
-
-// kubeletClient is the TLS configuration for calls to kubelets.
-func (k *keys) kubeletClient() *tls.Config {
-	return &tls.Config{
-		MinVersion:           tls.VersionTLS12,
-		GetClientCertificate: k.kubeletClientCert.Show,
-		RootCAs:              k.ca.Pool(),
-	}
-}
-
-// kubeletClientInfo is the ConfigMap in which nodes read the CA of the API server's client certificate.
-func (k *keys) kubeletClientInfo() []runtime.Object {
-	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: kubeletClientAuthority}
-	about := meta
-	about.Annotations = retiredAnnotation(k.kubeletClientCA)
-	return []runtime.Object{
-		&corev1.ConfigMap{ObjectMeta: about, Data: map[string]string{
-			clientCAKey:                    string(k.kubeletClientCA.CertPEM()),
-			corev1.ServiceAccountRootCAKey: string(k.ca.CertPEM()),
-			crossKey:                       string(k.ca.CrossPEM()),
-			networkKey:                     k.network,
-		}},
-		&rbacv1.Role{
-			ObjectMeta: meta,
-			Rules: []rbacv1.PolicyRule{
-				{
-					APIGroups:     []string{""},
-					Resources:     []string{"configmaps"},
-					ResourceNames: []string{kubeletClientAuthority},
-					Verbs:         []string{"get", "watch"},
-				},
-			},
-		},
-		&rbacv1.RoleBinding{
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: kubeletClientAuthority},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes}},
-		},
-	}
-}
-
-// Keys of that ConfigMap.
-const (
-	clientCAKey = "client-ca-file"
-	// crossKey has the certificate of a new key of the cluster's CA from the old key.
-	crossKey = "cross.crt"
-	// networkKey has the identity of the pod network.
-	networkKey = "network"
 )
 
 // kubeletClientCAs are the client CAs of a kubelet. They may become known, or change, after the kubelet has started.
@@ -144,7 +71,7 @@ type joined struct {
 	dir        datadir.Dir
 	kubeconfig string
 	// ca are the CAs of the API server, also those of servers.
-	ca      *caBundle
+	ca      *credentials.Bundle
 	servers *servers.Servers
 	rest    *rest.Config
 	// prefer requests certificates again that another key than that of the first CA has signed.
@@ -157,7 +84,7 @@ type joined struct {
 // for the next start. A server that has no such ConfigMap is not Keelson or is older: until it has one, the CA of the
 // API server itself applies, as in clusters of kubeadm.
 func (j *joined) learn() run.Func {
-	file := j.dir.Sub("pki/" + kubeletClientAuthority + ".crt")
+	file := j.dir.Sub("pki/" + credentials.KubeletClientAuthority + ".crt")
 	return func(ctx context.Context, ready func()) error {
 		known, err := j.clients.read(file)
 		if err != nil {
@@ -172,7 +99,7 @@ func (j *joined) learn() run.Func {
 		api := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 		version := ""
 		ask := func(ctx context.Context) (bool, error) {
-			cm, err := api.Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
+			cm, err := api.Get(ctx, credentials.KubeletClientAuthority, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 				return false, nil
 			}
@@ -180,7 +107,7 @@ func (j *joined) learn() run.Func {
 				return false, err
 			}
 			version = cm.ResourceVersion
-			return true, errors.Join(j.clients.keep(file, []byte(cm.Data[clientCAKey])), j.follow(cm.Data))
+			return true, errors.Join(j.clients.keep(file, []byte(cm.Data[credentials.ClientCAKey])), j.follow(cm.Data))
 		}
 		otherwise, _ := j.ca.Get()
 		j.clients.follow(ctx, known, ask, func(ctx context.Context) bool { return changes(ctx, api, version) },
@@ -192,14 +119,16 @@ func (j *joined) learn() run.Func {
 // learnNetwork stores the identity of the pod network, which follows from the CA only until that gets another key. An
 // error is none: older servers do not say it, and a node that has run before has stored it.
 func (j *joined) learnNetwork(ctx context.Context, cl kubernetes.Interface) {
-	if datadir.Exists(j.dir.Sub(networkFile)) {
+	if datadir.Exists(j.dir.Sub(credentials.NetworkFile)) {
 		return
 	}
-	cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
-	if err != nil || cm.Data[networkKey] == "" {
+	cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, credentials.KubeletClientAuthority,
+		metav1.GetOptions{})
+	if err != nil || cm.Data[credentials.NetworkKey] == "" {
 		return
 	}
-	if err := pki.WriteFile(j.dir.Sub(networkFile), []byte(cm.Data[networkKey]+"\n"), 0o600); err != nil {
+	identity := []byte(cm.Data[credentials.NetworkKey] + "\n")
+	if err := pki.WriteFile(j.dir.Sub(credentials.NetworkFile), identity, 0o600); err != nil {
 		j.log.Warn("store the identity of the pod network", "err", err)
 	}
 }
@@ -212,7 +141,7 @@ const watchLimit = 10 * time.Minute
 func changes(ctx context.Context, api corev1client.ConfigMapInterface, version string) bool {
 	limit := int64((watchLimit/2 + rand.N(watchLimit/2)) / time.Second) // spreads load
 	w, err := api.Watch(ctx, metav1.ListOptions{
-		FieldSelector:   fields.OneTermEqualSelector("metadata.name", kubeletClientAuthority).String(),
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", credentials.KubeletClientAuthority).String(),
 		ResourceVersion: version,
 		TimeoutSeconds:  &limit,
 	})
@@ -229,7 +158,7 @@ func changes(ctx context.Context, api corev1client.ConfigMapInterface, version s
 func (j *joined) follow(data map[string]string) error {
 	known, _ := j.ca.Get()
 	next := []byte(data[corev1.ServiceAccountRootCAKey])
-	if len(next) == 0 || !pki.Follows(known, next, []byte(data[crossKey])) {
+	if len(next) == 0 || !pki.Follows(known, next, []byte(data[credentials.CrossKey])) {
 		return nil // an older server's, or not this cluster's
 	}
 	if !bytes.Equal(known, next) {
@@ -242,7 +171,7 @@ func (j *joined) follow(data map[string]string) error {
 		}
 		j.log.Info("the API server's certificate authorities changed", "kubeconfig", j.kubeconfig)
 		j.servers.SetRoots(roots)
-		j.ca.set(next)
+		j.ca.Set(next)
 	}
 	certs, err := pki.Certificates(next)
 	if err != nil {
@@ -312,7 +241,7 @@ func (a *kubeletClientCAs) read(file string) (known bool, err error) {
 
 func (a *kubeletClientCAs) keep(file string, pem []byte) error {
 	if err := a.set(pem); err != nil {
-		return fmt.Errorf("config map %s/%s: %w", metav1.NamespaceSystem, kubeletClientAuthority, err)
+		return fmt.Errorf("config map %s/%s: %w", metav1.NamespaceSystem, credentials.KubeletClientAuthority, err)
 	}
 	return datadir.WriteIfChanged(file, pem)
 }

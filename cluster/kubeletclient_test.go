@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"keelson/cluster/credentials"
 	"keelson/pki"
 )
 
@@ -23,7 +24,7 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := pki.Open(t.TempDir(), kubeletClientAuthority)
+	own, err := pki.Open(t.TempDir(), credentials.KubeletClientAuthority)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -233,45 +232,4 @@ func localURL(a net.Addr) string {
 		host = "::1"
 	}
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
-}
-
-// union returns the ranges of both without duplicates.
-func union(a, b []netip.Prefix) []netip.Prefix {
-	out := slices.Clone(a)
-	for _, r := range b {
-		if !slices.Contains(out, r) {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// servingAddresses are the IP addresses in the API server's certificate.
-func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	for _, p := range cfg.PodCIDRs {
-		ips = append(ips, firstOf(p))
-	}
-	for _, r := range ranges {
-		ips = append(ips, firstOf(r))
-	}
-	if end := cfg.endpoint(); end.IsValid() {
-		ips = append(ips, end.AsSlice())
-	}
-	_, named := cfg.Listen.names()
-	ips = append(ips, named...)
-	bind := cfg.Listen.bind()
-	if !bind.IsUnspecified() {
-		return append(ips, bind.AsSlice())
-	}
-	list, err := net.InterfaceAddrs()
-	if err != nil {
-		return ips
-	}
-	for _, a := range list {
-		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
-			ips = append(ips, n.IP)
-		}
-	}
-	return ips
 }

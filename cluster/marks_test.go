@@ -95,7 +95,7 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 		for _, cfg := range []*rest.Config{
 			node, cluster.clientOf(t, "mallory"), {
 				Host:            cluster.URL(),
-				TLSClientConfig: rest.TLSClientConfig{CAData: cluster.keys.ca.CertPEM()},
+				TLSClientConfig: rest.TLSClientConfig{CAData: cluster.keys.CA.CertPEM()},
 			},
 		} {
 			if code, body := httpGet(t, cfg, "/keelson/v1/"+path); code != http.StatusForbidden &&

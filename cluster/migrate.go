@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"keelson/apiserver/objects"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/store"
@@ -179,7 +180,7 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Co
 		return 0, err
 	}
 	if !dir.Served() {
-		if err := markWithoutIdentities(string(dir)); err != nil {
+		if err := credentials.MarkWithoutIdentities(string(dir)); err != nil {
 			return 0, err
 		}
 	}
@@ -191,7 +192,7 @@ func MigrateFromEtcd(ctx context.Context, dir datadir.Dir, etcdConfig storage.Co
 	}
 	err = embed.Import(ctx, embed.Options{Dir: tmp}, func(put func(store.KV) error) (int64, error) {
 		return backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
-			if keyless && kv.Key == fingerprintsKey {
+			if keyless && kv.Key == credentials.FingerprintsKey {
 				return nil
 			}
 			n++

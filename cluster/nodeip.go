@@ -99,12 +99,3 @@ func linkAddr(four bool) netip.Addr {
 func usableNodeIP(ip netip.Addr) bool {
 	return ip.IsValid() && !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsLinkLocalUnicast()
 }
-
-// netIPs converts addresses to net.IP.
-func netIPs(addrs []netip.Addr) []net.IP {
-	var out []net.IP
-	for _, a := range addrs {
-		out = append(out, a.AsSlice())
-	}
-	return out
-}

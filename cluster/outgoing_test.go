@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/auth"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/pki"
 )
@@ -34,14 +35,14 @@ import (
 // clientOf is a client with a certificate of c's authority.
 func (c *Cluster) clientOf(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
-	pair, err := c.keys.ca.Client("test-"+strings.ReplaceAll(name, ":", "-"), pki.Subject{Name: name, Groups: groups})
+	pair, err := c.keys.CA.Client("test-"+strings.ReplaceAll(name, ":", "-"), pki.Subject{Name: name, Groups: groups})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &rest.Config{
 		Host: c.URL(),
 		TLSClientConfig: rest.TLSClientConfig{
-			CAData:   c.keys.ca.CertPEM(),
+			CAData:   c.keys.CA.CertPEM(),
 			CertData: pair.CertPEM,
 			KeyData:  pair.KeyPEM,
 		},
@@ -173,15 +174,15 @@ func onThisMachine(t *testing.T, address string) bool {
 func TestOutgoingIdentitiesHaveNoRightsAtHome(t *testing.T) {
 	cluster, _ := serve(t, func(*Config) {})
 	for what, cert := range map[string]*pki.Leaf{
-		"for kubelets":           cluster.keys.kubeletClientCert,
-		"for aggregated servers": cluster.keys.frontProxyCert,
+		"for kubelets":           cluster.keys.KubeletClientCert,
+		"for aggregated servers": cluster.keys.FrontProxyCert,
 	} {
 		if leaf := cert.Certificate().Leaf; len(leaf.Subject.Organization) > 0 {
 			t.Errorf("certificate %s: groups %v, want none", what, leaf.Subject.Organization)
 		}
 		tr := &http.Transport{TLSClientConfig: &tls.Config{
 			MinVersion:   tls.VersionTLS12,
-			RootCAs:      cluster.keys.ca.Pool(),
+			RootCAs:      cluster.keys.CA.Pool(),
 			Certificates: []tls.Certificate{*cert.Certificate()},
 		}}
 		defer tr.CloseIdleConnections()
@@ -216,13 +217,13 @@ func TestKubeletsLetServerIn(t *testing.T) {
 		user, name, part string
 		want             bool
 	}{
-		{node, kubeletClientUser, "one", "proxy", true},
-		{node, kubeletClientUser, "one", "log", true},
-		{node, kubeletClientUser, "one", "status", false},
-		{node, kubeletClientUser, "one", "", false},
-		{node, kubeletClientUser, "two", "proxy", false},
+		{node, credentials.KubeletClientUser, "one", "proxy", true},
+		{node, credentials.KubeletClientUser, "one", "log", true},
+		{node, credentials.KubeletClientUser, "one", "status", false},
+		{node, credentials.KubeletClientUser, "one", "", false},
+		{node, credentials.KubeletClientUser, "two", "proxy", false},
 		{node, "mallory", "one", "proxy", false},
-		{admin, kubeletClientUser, "one", "proxy", false},
+		{admin, credentials.KubeletClientUser, "one", "proxy", false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: tt.user,
@@ -243,8 +244,8 @@ func TestKubeletsLetServerIn(t *testing.T) {
 				tt.want)
 		}
 	}
-	cm, err := node.CoreV1().ConfigMaps("kube-system").Get(t.Context(), kubeletClientAuthority, metav1.GetOptions{})
-	if err != nil || cm.Data[clientCAKey] != string(cluster.keys.kubeletClientCA.CertPEM()) {
+	cm, err := node.CoreV1().ConfigMaps("kube-system").Get(t.Context(), credentials.KubeletClientAuthority, metav1.GetOptions{})
+	if err != nil || cm.Data[credentials.ClientCAKey] != string(cluster.keys.KubeletClientCA.CertPEM()) {
 		t.Errorf("a node reads who signs the server's certificate: %v, %v", cm.Data, err)
 	}
 }
@@ -257,25 +258,25 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := ca.Client(kubeletClientPair, pki.Subject{Name: kubeletClientUser, Groups: []string{auth.Masters}})
+	old, err := ca.Client(credentials.KubeletClientPair, pki.Subject{Name: credentials.KubeletClientUser, Groups: []string{auth.Masters}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := Default()
 	cfg.DataDir = datadir.Dir(filepath.Dir(dir))
 	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
-	keys, err := openKeys(cfg, cfg.DataDir)
+	keys, err := openKeysOf(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(keys.ca.CertPEM(), ca.CertPEM()) {
+	if !bytes.Equal(keys.CA.CertPEM(), ca.CertPEM()) {
 		t.Error("the cluster's authority was replaced")
 	}
-	leaf := keys.kubeletClientCert.Certificate().Leaf
+	leaf := keys.KubeletClientCert.Certificate().Leaf
 	for what, tt := range map[string]struct {
 		pool *x509.CertPool
 		want bool
-	}{"kubelets": {keys.kubeletServing().clientCAs(), true}, "the API server": {keys.ca.Pool(), false}} {
+	}{"kubelets": {keys.KubeletServing().ClientCAs(), true}, "the API server": {keys.CA.Pool(), false}} {
 		_, err := leaf.Verify(x509.VerifyOptions{
 			Roots:     tt.pool,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -284,7 +285,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 			t.Errorf("%s: %v, want it believed: %v", what, err, tt.want)
 		}
 	}
-	b, err := os.ReadFile(filepath.Join(dir, kubeletClientPair+".crt"))
+	b, err := os.ReadFile(filepath.Join(dir, credentials.KubeletClientPair+".crt"))
 	if err != nil || bytes.Equal(b, old.CertPEM) {
 		t.Errorf("the certificate of system:masters is still there (%v)", err)
 	}
@@ -294,9 +295,18 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 	}
 	if _, err := oldLeaf.Leaf.Verify(
 		x509.VerifyOptions{
-			Roots:     keys.kubeletServing().clientCAs(),
+			Roots:     keys.KubeletServing().ClientCAs(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}); err == nil {
 		t.Error("kubelets still believe clients of the cluster's own authority")
 	}
+}
+
+// openKeysOf opens the keys of a cluster that does not run.
+func openKeysOf(cfg Config) (*credentials.Keys, error) {
+	of, err := cfg.keys()
+	if err != nil {
+		return nil, err
+	}
+	return credentials.Open(of, cfg.DataDir)
 }

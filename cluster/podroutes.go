@@ -5,8 +5,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +19,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"keelson/api/networking/wireguard"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
@@ -87,36 +86,12 @@ func (m *tunnelMode) Set(text string) error {
 // Type names the value in the usage text.
 func (*tunnelMode) Type() string { return "string" }
 
-// networkFile keeps the identity of the pod network. It is below pki/ so that backups, and servers that come to the
-// cluster, have it.
-const networkFile = "pki/network"
-
 // networkIdentity identifies the cluster to other machines.
 func (s *site) networkIdentity() string {
-	if kept, err := os.ReadFile(s.dir.Sub(networkFile)); err == nil && s.dir != "" {
+	if kept, err := os.ReadFile(s.dir.Sub(credentials.NetworkFile)); err == nil && s.dir != "" {
 		return strings.TrimSpace(string(kept))
 	}
-	return networkIdentityOf(s.signers.rootCA.PEM())
-}
-
-// networkIdentityOf is the identity that follows from the cluster's first CA: all machines of a cluster have the same.
-func networkIdentityOf(ca []byte) string {
-	sum := sha256.Sum256(pki.OriginalAuthority(ca)) // a renewed CA is the same cluster
-	return hex.EncodeToString(sum[:16])
-}
-
-// keepNetworkIdentity returns the identity of the pod network. The first start stores it, because it does not change
-// when the CA gets another key.
-func keepNetworkIdentity(dir datadir.Dir, ca []byte) (string, error) {
-	kept, err := os.ReadFile(dir.Sub(networkFile))
-	if err == nil {
-		return strings.TrimSpace(string(kept)), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read the identity of the pod network: %w", err)
-	}
-	identity := networkIdentityOf(ca)
-	return identity, pki.WriteFile(dir.Sub(networkFile), []byte(identity+"\n"), 0o600)
+	return credentials.NetworkIdentityOf(s.signers.RootCA.PEM())
 }
 
 // tunnelAnnotations are the annotations of the node about its end of the tunnel. An empty value removes one.

@@ -15,6 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson/api/networking/wireguard"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/controllers/framework"
 	"keelson/network/mesh"
@@ -51,7 +52,7 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &site{signers: signers{rootCA: ca.Bundle}}
+		server := &site{signers: credentials.Signers{RootCA: ca.Bundle}}
 		c := clientcmdapi.NewConfig()
 		c.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:1", CertificateAuthorityData: ca.CertPEM()}
 		c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "abcdef.0123456789abcdef"}
@@ -83,7 +84,7 @@ func TestWireGuardKey(t *testing.T) {
 	s := &site{
 		dir:     dir,
 		cfg:     Config{NodeName: "n", Options: Options{PodRoutes: PodRouteOptions{Mode: mesh.WireGuard}}},
-		signers: signers{rootCA: framework.FixedBundle([]byte("ca"))},
+		signers: credentials.Signers{RootCA: framework.FixedBundle([]byte("ca"))},
 	}
 	first, err := s.tunnelAnnotations()
 	if err != nil {

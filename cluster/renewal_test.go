@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client/servers"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/lib/waittest"
 	"keelson/pki"
@@ -46,19 +47,19 @@ func TestRunningClusterTakesCertificatesOver(t *testing.T) {
 		cfg.API.Authentication.ClientCAFile = mine
 	})
 	before := map[string]*tls.Certificate{}
-	for _, l := range c.keys.leaves(c.cfg) {
+	for _, l := range c.keys.Leaves(c.cfg.realNode()) {
 		before[l.Name()] = l.Certificate()
 	}
 	kubeconfig, err := os.ReadFile(c.dir.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := RenewCertificates(c.dir, nil)
+	done, err := credentials.Renew(c.dir, nil)
 	if err != nil || len(done) < len(before) {
 		t.Fatalf("renewed %d certificates, %v, want at least %d", len(done), err, len(before))
 	}
 	waittest.Right(t, "every certificate in use is the new one", func() string {
-		for _, l := range c.keys.leaves(c.cfg) {
+		for _, l := range c.keys.Leaves(c.cfg.realNode()) {
 			if l.Certificate() == before[l.Name()] {
 				return l.Name() + " is the old one"
 			}
@@ -72,13 +73,13 @@ func TestRunningClusterTakesCertificatesOver(t *testing.T) {
 	conn, err := tls.Dial("tcp", c.listener.Addr().String(), &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		ServerName: "localhost",
-		RootCAs:    c.keys.ca.Pool(),
+		RootCAs:    c.keys.CA.Pool(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if !conn.ConnectionState().PeerCertificates[0].Equal(c.keys.server.Certificate().Leaf) {
+	if !conn.ConnectionState().PeerCertificates[0].Equal(c.keys.Server.Certificate().Leaf) {
 		t.Error("the server presents another certificate than the current one")
 	}
 	if now, err := os.ReadFile(c.dir.Kubeconfig()); err != nil || bytes.Equal(now, kubeconfig) {
@@ -92,7 +93,7 @@ func TestRunningClusterTakesCertificatesOver(t *testing.T) {
 		return b
 	}
 	var list []pki.Info
-	if err := json.Unmarshal(get(certificatesPath), &list); err != nil {
+	if err := json.Unmarshal(get(credentials.ListPath), &list); err != nil {
 		t.Fatal(err)
 	}
 	listed := map[string]pki.Renewal{}
@@ -119,13 +120,13 @@ func TestRunningClusterTakesCertificatesOver(t *testing.T) {
 // TestExpiredServingCertificate: a server whose certificate clients reject says so.
 func TestExpiredServingCertificate(t *testing.T) {
 	c, _ := serve(t, func(*Config) {})
-	leaf := c.keys.server.Certificate().Leaf
+	leaf := c.keys.Server.Certificate().Leaf
 	for at, want := range map[time.Time]string{
 		leaf.NotAfter.Add(-time.Hour):  "",
 		leaf.NotAfter.Add(time.Hour):   "has expired",
 		leaf.NotBefore.Add(-time.Hour): "is valid from",
 	} {
-		err := c.keys.serving.Valid(at)
+		err := c.keys.Serving.Valid(at)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("at %s: %v, want %q", at, err, want)
 		}
@@ -174,14 +175,14 @@ func TestFollowKubeconfig(t *testing.T) {
 		}
 	}
 	put("first")
-	kept, err := followKubeconfig(path, servers.New(servers.Config{}), slog.New(slog.DiscardHandler))
+	kept, err := credentials.FollowKubeconfig(path, servers.New(servers.Config{}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- kept.run(ctx, func() {}) }() // ends with ctx
-	cl := kubernetes.NewForConfigOrDie(kept.rest)
+	go func() { ended <- kept.Run(ctx, func() {}) }() // ends with ctx
+	cl := kubernetes.NewForConfigOrDie(kept.REST)
 	call := func() string {
 		_, _ = cl.Discovery().ServerVersion() // 404: the certificate is what matters
 		mu.Lock()
@@ -254,7 +255,7 @@ func TestNodeFollowsRenewedAuthority(t *testing.T) {
 	node := &joined{
 		dir:        datadir.Dir(t.TempDir()),
 		kubeconfig: path,
-		ca:         newCABundle(known),
+		ca:         credentials.NewBundle(known),
 		servers:    servers.New(servers.Config{}),
 		prefer:     func(certs []*x509.Certificate) { preferred = certs },
 		log:        slog.New(slog.DiscardHandler),
@@ -267,7 +268,7 @@ func TestNodeFollowsRenewedAuthority(t *testing.T) {
 		{rotated.CertPEM(), nil, renewed.CertPEM()}, // a key without the word of the old one
 		{rotated.CertPEM(), rotated.CrossPEM(), rotated.CertPEM()},
 	} {
-		if err := node.follow(map[string]string{"ca.crt": string(step.ca), crossKey: string(step.cross)}); err != nil {
+		if err := node.follow(map[string]string{"ca.crt": string(step.ca), credentials.CrossKey: string(step.cross)}); err != nil {
 			t.Fatal(err)
 		}
 		to, err := loadIfThere(path)
@@ -323,15 +324,15 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 		return got.Status.Authenticated
 	}
 	oldToken := issue()
-	before, err := c.keys.serverKeys(&c.cfg.API.Tokens)
+	before, err := c.keys.ServerFingerprints(&c.cfg.API.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
 	published := func(want int) string {
 		api := connect().CoreV1().ConfigMaps(metav1.NamespaceSystem)
 		for name, keys := range map[string][]string{
-			authenticationInfoName: {"client-ca-file", "requestheader-client-ca-file"},
-			kubeletClientAuthority: {clientCAKey, corev1.ServiceAccountRootCAKey},
+			credentials.AuthenticationInfoName: {"client-ca-file", "requestheader-client-ca-file"},
+			credentials.KubeletClientAuthority: {credentials.ClientCAKey, corev1.ServiceAccountRootCAKey},
 		} {
 			cm, err := api.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
@@ -354,8 +355,8 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 	}
 	rotate := func(step string, authorities int) {
 		t.Helper()
-		for _, name := range KeyNames {
-			if _, err := (KeyRotation{Dir: c.dir, Name: name, Step: step}).Run(ctx); err != nil {
+		for _, name := range credentials.Names {
+			if _, err := (credentials.Rotation{Dir: c.dir, Name: name, Step: step}).Run(ctx); err != nil {
 				t.Fatalf("%s %s: %v", name, step, err)
 			}
 		}
@@ -364,8 +365,8 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 	rotate("trust", 2)
 	rotate("use", 2)
 	waittest.Right(t, "the new keys sign", func() string {
-		ca, _ := c.keys.ca.Signer()
-		if c.keys.server.Certificate().Leaf.CheckSignatureFrom(ca) != nil {
+		ca, _ := c.keys.CA.Signer()
+		if c.keys.Server.Certificate().Leaf.CheckSignatureFrom(ca) != nil {
 			return "the server has a certificate of the old key"
 		}
 		return errorText(works(connect()))
@@ -374,7 +375,7 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 		if err := works(admin); err != nil {
 			return err.Error()
 		}
-		if c.keys.clients.Replaced()["admin"].IsZero() {
+		if c.keys.Clients.Replaced()["admin"].IsZero() {
 			return "admin is not listed"
 		}
 		return ""
@@ -391,11 +392,11 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 	if !accepted(oldToken) || !accepted(newToken) {
 		t.Error("a token of the old or the new key is not accepted after use")
 	}
-	if _, err := (KeyRotation{Dir: c.dir, Name: "ca", Step: "finish"}).Run(ctx); err == nil ||
+	if _, err := (credentials.Rotation{Dir: c.dir, Name: "ca", Step: "finish"}).Run(ctx); err == nil ||
 		!strings.Contains(err.Error(), "in use by admin") {
 		t.Errorf("finish while a certificate of the old key is in use: %v", err)
 	}
-	if _, err := (KeyRotation{Dir: c.dir, Name: "ca", Step: "finish", Force: true}).Run(ctx); err != nil {
+	if _, err := (credentials.Rotation{Dir: c.dir, Name: "ca", Step: "finish", Force: true}).Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	rotate("finish", 1)
@@ -409,16 +410,16 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 		}
 		return errorText(works(connect()))
 	})
-	now, err := c.keys.serverKeys(&c.cfg.API.Tokens)
+	now, err := c.keys.ServerFingerprints(&c.cfg.API.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range before.own {
-		if now.own[line] || !now.retired[line] {
-			t.Errorf("%s: in use %v, retired %v", line, now.own[line], now.retired[line])
+	for line := range before.Own {
+		if now.Own[line] || !now.Retired[line] {
+			t.Errorf("%s: in use %v, retired %v", line, now.Own[line], now.Retired[line])
 		}
 	}
-	if left, err := KeyRotations(c.dir); err != nil || len(left) > 0 {
+	if left, err := credentials.Rotations(c.dir); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
 }

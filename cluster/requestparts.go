@@ -31,6 +31,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/auth/remote"
+	"keelson/cluster/credentials"
 	"keelson/pki"
 )
 
@@ -49,12 +50,12 @@ func throughEgress(egress *outbound.Egress) remote.Via {
 
 // requestParts makes what authenticates, authorizes and admits requests, of the server's own objects. It returns also
 // what issues and verifies the tokens of service accounts.
-func (k *keys) requestParts(
-	log *slog.Logger, data *apiserver.Data, egress *outbound.Egress, rbac *authz.RBAC, opts *options.Options,
-	ranges admission.PodRanges, files *configreload.Files,
+func requestParts(
+	k *credentials.Keys, log *slog.Logger, data *apiserver.Data, egress *outbound.Egress, rbac *authz.RBAC,
+	opts *options.Options, ranges admission.PodRanges, files *configreload.Files,
 ) (apiserver.Parts, *authn.Tokens, error) {
 	webhooks := throughEgress(egress)
-	believed, err := opts.Tokens.Config(k.tokens)
+	believed, err := opts.Tokens.Config(k.Tokens)
 	if err != nil {
 		return apiserver.Parts{}, nil, err
 	}
@@ -72,12 +73,12 @@ func (k *keys) requestParts(
 	}
 	authenticators, err := opts.Authentication.New(files, options.Dependencies{
 		Authenticators: []auth.Authenticator{
-			removedNodeCheck{k.clients, removedAt(data.Reader), time.Now},
+			removedNodeCheck{k.Clients, removedAt(data.Reader), time.Now},
 			tokens,
 			authn.BootstrapTokens{Secret: bootstrapSecret(data.Reader)},
 		},
 		Tokens:       tokens,
-		Certificates: k.serving,
+		Certificates: k.Serving,
 		Webhooks:     webhooks,
 		Issuers:      toIssuers(egress),
 		Everybody:    authorizer.Everybody,
@@ -122,16 +123,16 @@ func (k *keys) requestParts(
 }
 
 // watchClientCA trusts the CAs of --client-ca-file as they are now, and publishes them.
-func (k *keys) watchClientCA(file string, files *configreload.Files, server *apiserver.Server) {
+func watchClientCA(k *credentials.Keys, file string, files *configreload.Files, server *apiserver.Server) {
 	if file == "" {
 		return
 	}
-	files.Watch("client CA", file, k.configuredClientCA(), func(ctx context.Context, pem []byte) error {
+	files.Watch("client CA", file, k.ConfiguredClientCA(), func(ctx context.Context, pem []byte) error {
 		if _, err := pki.Authorities(pem); err != nil {
 			return err
 		}
-		k.trustClients(pem)
-		return server.Ensure(ctx, k.authenticationInfo())
+		k.TrustClients(pem)
+		return server.Ensure(ctx, k.AuthenticationInfo())
 	})
 }
 

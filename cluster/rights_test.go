@@ -21,6 +21,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
+	"keelson/cluster/credentials"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -71,8 +72,8 @@ func TestRights(t *testing.T) {
 	show("strangers", anonymousUser(), nil)
 	show("a node; the Node authorizer narrows each of these to what is its own",
 		&auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes}}, bootstrap.NodeRules())
-	show("the API server as a client of kubelets", &auth.User{Name: kubeletClientUser}, nil)
-	show("the API server as a client of aggregated servers", &auth.User{Name: frontProxyUser}, nil)
+	show("the API server as a client of kubelets", &auth.User{Name: credentials.KubeletClientUser}, nil)
+	show("the API server as a client of aggregated servers", &auth.User{Name: credentials.FrontProxyUser}, nil)
 	show("a bootstrap token", &auth.User{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers"}},
 		nil)
 	rows := table()

@@ -34,7 +34,7 @@ func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
 
 func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	agentFlags(controllersLease, ControllersPort)(fl, r)
-	r.Signing.flags(fl)
+	r.Signing.Flags(fl)
 	fl.Var((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range",
 		"no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, "+
 			"separated by a comma")

@@ -20,6 +20,7 @@ import (
 	"keelson/auth"
 	"keelson/client"
 	"keelson/client/servers"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
@@ -64,7 +65,7 @@ type RoleConfig struct {
 	// Serving configures the health and metrics port of controllers or scheduler.
 	Serving AgentServing
 	// Signing are the keys with which controllers sign.
-	Signing Signing
+	Signing credentials.Signing
 	// Ready is called once the role serves.
 	Ready func()
 }
@@ -130,7 +131,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		}
 	}
 	cfg, err := r.config()
-	if err = errors.Join(err, r.Election.validate(), r.Signing.validate()); err != nil {
+	if err = errors.Join(err, r.Election.validate(), r.Signing.Validate()); err != nil {
 		return err
 	}
 	cfg.DataDir = cfg.DataDir.Named()
@@ -143,15 +144,16 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	}
 	all := r.servers(kubeconfig.Host)
 	clearWay(ctx, r.log(), append(all.URLs(), kubeconfig.Host)...)
-	kept, err := followKubeconfig(r.kubeconfig(row.file), all, r.log().With(eventlog.Key, eventlog.Certificates))
+	kept, err := credentials.FollowKubeconfig(r.kubeconfig(row.file), all,
+		r.log().With(eventlog.Key, eventlog.Certificates))
 	if err != nil {
 		return err
 	}
-	base, marks, forward, err := r.connectTo(kept.rest, row.agent)
+	base, marks, forward, err := r.connectTo(kept.REST, row.agent)
 	if err != nil {
 		return err
 	}
-	anonymous := servers.Anonymous(kept.rest)
+	anonymous := servers.Anonymous(kept.REST)
 	of := agentState{watchdog: r.Election.watch(), component: row.agent, flags: r.API.Flags}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
@@ -176,7 +178,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			return asAccount(base, anonymous, u.Name, agent)
 		},
 	}
-	if s.signers, err = r.signers(kept.ca.Get); err != nil {
+	if s.signers, err = r.Signing.Signers(r.DataDir, kept.CA.Get); err != nil {
 		return err
 	}
 	work, err := row.make(s)
@@ -184,8 +186,8 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	parts := append(append(serve, run.Part{Name: row.name, Run: work}, forward), serverParts(all, base)...)
-	if kept.run != nil {
-		parts = append(parts, run.Part{Name: "certificates", Run: kept.run})
+	if kept.Run != nil {
+		parts = append(parts, run.Part{Name: "certificates", Run: kept.Run})
 	}
 	return run.Together(nil, parts...)(ctx, r.Ready)
 }
@@ -370,7 +372,7 @@ func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert kubeletCertificat
 		cfg:     cfg,
 		dir:     dir,
 		log:     r.log(),
-		signers: signers{rootCA: cert.ca.Get},
+		signers: credentials.Signers{RootCA: cert.ca.Get},
 		node: nodeSite{
 			nodeEnv:  nodeEnv{reserved: serverHere(cert.rest.Host)},
 			serving:  cert.serving,

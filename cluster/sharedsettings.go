@@ -20,7 +20,7 @@ import (
 )
 
 // settingsKey is where the store keeps the settings that all servers of a cluster must have alike: lines "FLAG VALUE".
-// It is below objects.Root for the same reason as fingerprintsKey.
+// It is below objects.Root for the same reason as credentials.FingerprintsKey.
 const settingsKey = objects.Root + "keelson/settings"
 
 // The flags of sharedSettings.

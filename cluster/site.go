@@ -5,7 +5,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -18,18 +17,17 @@ import (
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/client/servers"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
-	"keelson/controllers/framework"
 	"keelson/dns/meter"
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
 	"keelson/lib/run"
-	"keelson/pki"
 	"keelson/proxy"
 	"keelson/proxy/policy"
 	"keelson/scheduler/loop"
@@ -49,7 +47,7 @@ type site struct {
 	// end.
 	election  ElectionOptions
 	waitAgain bool
-	signers   signers
+	signers   credentials.Signers
 	// rejected is what the API server in this process tells of configuration files that are not in use; nil: it runs in
 	// another process.
 	rejected *configreload.Rejected
@@ -70,13 +68,6 @@ func (m nodeMetrics) collectors() []prometheus.Collector {
 	return append(m.proxy.Collectors(), m.dns.Collectors()...)
 }
 
-// signers are the controllers' signing keys, and the CAs by which pods verify the API server. The first two may be nil.
-type signers struct {
-	tokens      func() crypto.Signer
-	authorities map[string]func() (*pki.Authority, error)
-	rootCA      framework.Bundle
-}
-
 // serverSite belongs to the API server in this process.
 type serverSite struct {
 	assembled
@@ -87,7 +78,7 @@ type serverSite struct {
 // nodeSite is what the roles of a real node share.
 type nodeSite struct {
 	nodeEnv
-	serving kubeletServing
+	serving credentials.KubeletServing
 	runtime *nodeRuntime // nil until first used
 	// podGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
 	podGroup uint32
@@ -141,7 +132,7 @@ func (s *site) etcdAPI() (run.Func, error) {
 	return storage.EtcdAPI{
 		Listener: c.etcd,
 		Share:    c.shares.Other,
-		TLS:      c.keys.etcdTLS(),
+		TLS:      c.keys.EtcdTLS(),
 		URL:      c.EtcdURL(),
 		Dir:      string(c.dir),
 		Log:      s.logOf(eventlog.Store),
@@ -216,9 +207,9 @@ func (s *site) controllerConfig() controllers.Config {
 		Marks:       s.marks,
 		Log:         s.logOf(eventlog.ControllerManager),
 		ClusterName: "keelson",
-		RootCA:      s.signers.rootCA,
-		TokenKey:    s.signers.tokens,
-		Authorities: s.signers.authorities,
+		RootCA:      s.signers.RootCA,
+		TokenKey:    s.signers.Tokens,
+		Authorities: s.signers.Authorities,
 		Options:     options,
 		Gates:       s.cfg.Gates,
 	}
@@ -306,9 +297,9 @@ func (s *site) kubelet() (run.Func, error) {
 		FallbackPort: cfg.Node.KubeletPort == 0,
 		OnListen:     rt.keepKubelet,
 		NodeIPs:      nodeIPs(cfg),
-		TLS:          s.node.serving.tls,
-		ClientCA:     s.node.serving.clientCAs,
-		AllowedNames: []string{kubeletClientUser},
+		TLS:          s.node.serving.TLS,
+		ClientCA:     s.node.serving.ClientCAs,
+		AllowedNames: []string{credentials.KubeletClientUser},
 		ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
 			return callers.admitAtNode(w, r, cfg.NodeName, verb, subresources)
 		},

@@ -22,6 +22,7 @@ import (
 
 	"keelson/api/networking/wireguard"
 	"keelson/client"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/version"
 	"keelson/network"
@@ -81,10 +82,10 @@ func ReadStatus(ctx context.Context, dir datadir.Dir) (Status, error) {
 	if err != nil {
 		return status, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, credentials.AnswerLimit)
 	defer cancel()
 	if certs, err := pki.List(dir.Sub("pki")); err == nil {
-		status.Certificates = certificateWarnings(addServers(ctx, cl, certs), time.Now())
+		status.Certificates = certificateWarnings(credentials.AddServers(ctx, cl, certs), time.Now())
 	}
 	if found, err := pki.Rotations(dir.Sub("pki")); err == nil {
 		for _, r := range found {
@@ -126,14 +127,11 @@ func (s *Status) readNetwork(dir datadir.Dir) {
 	}
 }
 
-// statusTimeout is how long a server may take before its status is that it does not answer.
-const statusTimeout = 5 * time.Second
-
 // problem describes why the API does not answer.
 func problem(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("it has been silent for %s; the process is stopped or overloaded (`keelson logs`)",
-			statusTimeout)
+			credentials.AnswerLimit)
 	}
 	return err.Error()
 }

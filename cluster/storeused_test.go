@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"keelson/apiserver/options"
+	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/storage"
 	"keelson/pki"
@@ -157,14 +158,14 @@ func TestServersShareKeys(t *testing.T) {
 
 func replaceTokenKey(t *testing.T, dir datadir.Dir) {
 	t.Helper()
-	list := dir.Sub("pki/" + fingerprintsFile)
+	list := dir.Sub("pki/" + credentials.FingerprintsFile)
 	b, err := os.ReadFile(list)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var lines []string
 	for line := range strings.Lines(string(b)) {
-		if !strings.HasPrefix(line, tokenIdentity+" ") {
+		if !strings.HasPrefix(line, credentials.TokenIdentity+" ") {
 			lines = append(lines, line)
 		}
 	}
@@ -182,7 +183,7 @@ func replaceTokenKey(t *testing.T, dir datadir.Dir) {
 func TestFingerprintsOfKeys(t *testing.T) {
 	dir := madeDir(t)
 	other := madeDir(t)
-	k, err := openKeys(config(string(dir)), dir)
+	k, err := openKeysOf(config(string(dir)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,34 +199,34 @@ func TestFingerprintsOfKeys(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	own, err := k.fingerprints(&options.ServiceAccountTokens{KeyFiles: []string{file}})
+	own, err := k.Fingerprints(&options.ServiceAccountTokens{KeyFiles: []string{file}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(dir.Sub("pki/" + fingerprintsFile))
+	b, err := os.ReadFile(dir.Sub("pki/" + credentials.FingerprintsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := os.ReadFile(other.Sub("pki/" + fingerprintsFile))
+	theirs, err := os.ReadFile(other.Sub("pki/" + credentials.FingerprintsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fingerprints{}
-	for line := range parseStored(b) {
+	want := credentials.Fingerprints{}
+	for line := range credentials.ParseStored(b) {
 		if strings.HasPrefix(line, "ca ") || strings.HasPrefix(line, "sa ") {
 			want[line] = true
 		}
 	}
-	for line := range parseStored(theirs) {
+	for line := range credentials.ParseStored(theirs) {
 		if strings.HasPrefix(line, "sa ") {
 			want[line] = true
 		}
 	}
-	if got := string(own.bytes()); got != string(want.bytes()) || len(own) != 3 {
-		t.Errorf("fingerprints: got %q, want %q", got, want.bytes())
+	if got := string(own.Bytes()); got != string(want.Bytes()) || len(own) != 3 {
+		t.Errorf("fingerprints: got %q, want %q", got, want.Bytes())
 	}
 	full := fullStore{away: &store.UnavailableError{Cause: errors.New("no space left on device"), Full: true}}
-	if err := keepFingerprints(t.Context(), full, false, serverKeys{own: own}, slog.New(slog.DiscardHandler)); err != nil {
+	if err := credentials.KeepFingerprints(t.Context(), full, false, credentials.ServerFingerprints{Own: own}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("a full disk: %v", err)
 	}
 }
@@ -255,8 +256,8 @@ func TestFingerprintsOfServersAtOnce(t *testing.T) {
 	results := make(chan error, n)
 	for i := range n {
 		go func() { // ends with its one call
-			own := fingerprints{fmt.Sprintf("ca sha256:%d", i): true}
-			results <- keepFingerprints(context.Background(), st, false, serverKeys{own: own}, slog.New(slog.DiscardHandler))
+			own := credentials.Fingerprints{fmt.Sprintf("ca sha256:%d", i): true}
+			results <- credentials.KeepFingerprints(context.Background(), st, false, credentials.ServerFingerprints{Own: own}, slog.New(slog.DiscardHandler))
 		}()
 	}
 	stayed := 0
@@ -267,7 +268,7 @@ func TestFingerprintsOfServersAtOnce(t *testing.T) {
 				stayed++
 			}
 		case <-time.After(time.Minute):
-			t.Fatal("keepFingerprints does not return")
+			t.Fatal("KeepFingerprints does not return")
 		}
 	}
 	if stayed != 1 {

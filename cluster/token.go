@@ -30,6 +30,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson/auth"
+	"keelson/cluster/credentials"
 	"keelson/kubelet/node"
 	"keelson/pki"
 )
@@ -71,7 +72,7 @@ func CreateToken(ctx context.Context, to *rest.Config, tokenRequest TokenRequest
 	if err != nil {
 		return none, err
 	}
-	ca, err := rootCA(to)
+	ca, err := credentials.RootCA(to)
 	if err != nil {
 		return none, err
 	}

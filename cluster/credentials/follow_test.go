@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"log/slog"
@@ -30,11 +30,11 @@ func TestKubeconfigWithoutCA(t *testing.T) {
 	if err := pki.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := followKubeconfig(path, servers.New(servers.Config{Given: url}), slog.New(slog.DiscardHandler))
+	kept, err := FollowKubeconfig(path, servers.New(servers.Config{Given: url}), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept.rest.Host != url || kept.rest.Transport == nil {
-		t.Errorf("got a client of %q by %T", kept.rest.Host, kept.rest.Transport)
+	if kept.REST.Host != url || kept.REST.Transport == nil {
+		t.Errorf("got a client of %q by %T", kept.REST.Host, kept.REST.Transport)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"crypto/tls"
@@ -10,12 +10,12 @@ import (
 	"keelson/auth"
 )
 
-// etcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every
+// EtcdTLS requires a client certificate of the cluster's CA for system:masters: the etcd API may read and write every
 // key.
-func (k *keys) etcdTLS() *tls.Config {
+func (k *Keys) EtcdTLS() *tls.Config {
 	conf := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
-		GetCertificate: k.server.Serve,
+		GetCertificate: k.Server.Serve,
 		ClientAuth:     tls.RequireAndVerifyClientCert,
 		NextProtos:     []string{"h2"},
 		VerifyConnection: func(c tls.ConnectionState) error {
@@ -29,7 +29,7 @@ func (k *keys) etcdTLS() *tls.Config {
 	outer := conf.Clone()
 	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := conf.Clone()
-		now.ClientCAs = k.ca.Pool()
+		now.ClientCAs = k.CA.Pool()
 		return now, nil
 	}
 	return outer

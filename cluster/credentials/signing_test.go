@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"bytes"
@@ -90,11 +90,11 @@ func TestSigningFlags(t *testing.T) {
 	} {
 		var signing Signing
 		fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-		signing.flags(fl)
+		signing.Flags(fl)
 		if err := fl.Parse(strings.Fields(strings.ReplaceAll(c.args, "-file=", "-file="+dir+"/"))); err != nil {
 			t.Fatal(err)
 		}
-		err := signing.validate()
+		err := signing.Validate()
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.wrong)
 		}
@@ -151,21 +151,19 @@ func TestRootCAFile(t *testing.T) {
 		{filepath.Join(dir, "none"), "", "--root-ca-file: open "},
 		{filepath.Join(dir, "root.key"), "", "it holds no certificate"},
 	} {
-		signers, err := RoleConfig{
-			DataDir: datadir.Dir(filepath.Join(dir, "cluster")),
-			Signing: Signing{RootCAFile: c.file},
-		}.signers(framework.FixedBundle([]byte("of the kubeconfig")))
+		signers, err := Signing{RootCAFile: c.file}.Signers(datadir.Dir(filepath.Join(dir, "cluster")),
+			framework.FixedBundle([]byte("of the kubeconfig")))
 		if c.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("%s: %v, want %s", c.file, err, c.wrong)
 			}
 			continue
 		}
-		if err != nil || string(signers.rootCA.PEM()) != c.want {
-			t.Errorf("%s: %s, %v", c.file, signers.rootCA.PEM(), err)
+		if err != nil || string(signers.RootCA.PEM()) != c.want {
+			t.Errorf("%s: %s, %v", c.file, signers.RootCA.PEM(), err)
 		}
 	}
-	if _, err := (RoleConfig{DataDir: datadir.Dir(dir), Signing: Signing{TokenKeyFile: "/nope"}}).signers(
+	if _, err := (Signing{TokenKeyFile: "/nope"}).Signers(datadir.Dir(dir),
 		framework.FixedBundle(nil)); err == nil || !strings.HasPrefix(err.Error(), "--service-account-private-key-file: ") {
 		t.Errorf("a key that is not there: %v", err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"crypto"
@@ -40,7 +40,7 @@ var signerFlags = []struct{ signer, middle string }{
 	{certificates.LegacyUnknown, "legacy-unknown-"},
 }
 
-func (o *Signing) flags(fl *pflag.FlagSet) {
+func (o *Signing) Flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens "+
 		"in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
 	fl.StringVar(&o.RootCAFile, "root-ca-file", "",
@@ -77,8 +77,8 @@ func (f AuthorityFiles) check(middle string) error {
 	return nil
 }
 
-// validate returns one sentence for each error.
-func (o Signing) validate() error {
+// Validate returns one sentence for each error.
+func (o Signing) Validate() error {
 	errs := []error{o.All.check("")}
 	for _, f := range signerFlags {
 		files := o.By[f.signer]
@@ -114,37 +114,37 @@ func (o Signing) authorities() map[string]func() (*pki.Authority, error) {
 	return out
 }
 
-// signers are the keys that the flags name, else those of the data directory. A machine without an API server has none
+// Signers are the keys that the flags name, else those of the data directory. A machine without an API server has none
 // there.
-func (r RoleConfig) signers(ofKubeconfig framework.Bundle) (s signers, err error) {
-	s.rootCA = ofKubeconfig
-	if file := r.Signing.RootCAFile; file != "" {
+func (o Signing) Signers(dir datadir.Dir, ofKubeconfig framework.Bundle) (s Signers, err error) {
+	s.RootCA = ofKubeconfig
+	if file := o.RootCAFile; file != "" {
 		pem, err := pki.ReadAuthorities(file, "--root-ca-file")
 		if err != nil {
 			return s, err
 		}
-		s.rootCA = framework.FixedBundle(pem)
+		s.RootCA = framework.FixedBundle(pem)
 	}
-	if datadir.Exists(r.DataDir.Sub("pki")) {
-		if err := s.own(r.DataDir); err != nil {
+	if datadir.Exists(dir.Sub("pki")) {
+		if err := s.own(dir); err != nil {
 			return s, err
 		}
 	}
-	if named := r.Signing.authorities(); named != nil {
-		s.authorities = named
+	if named := o.authorities(); named != nil {
+		s.Authorities = named
 	}
-	if r.Signing.TokenKeyFile != "" {
-		signer, err := pki.TokenSigner(r.Signing.TokenKeyFile)
+	if o.TokenKeyFile != "" {
+		signer, err := pki.TokenSigner(o.TokenKeyFile)
 		if err != nil {
 			return s, fmt.Errorf("--service-account-private-key-file: %w", err)
 		}
-		s.tokens = pki.FixedTokenKeys(signer).Signer
+		s.Tokens = pki.FixedTokenKeys(signer).Signer
 	}
 	return s, nil
 }
 
 // own reads the keys from the data directory.
-func (s *signers) own(dir datadir.Dir) error {
+func (s *Signers) own(dir datadir.Dir) error {
 	ids, err := openIdentities(dir)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (s *signers) own(dir datadir.Dir) error {
 		return err
 	}
 	if keys != nil {
-		s.tokens = func() crypto.Signer {
+		s.Tokens = func() crypto.Signer {
 			_, _ = keys.Refresh() // the previous key stays
 			return keys.Signer()
 		}
@@ -163,9 +163,9 @@ func (s *signers) own(dir datadir.Dir) error {
 	if err != nil || ca == nil {
 		return err
 	}
-	s.authorities = map[string]func() (*pki.Authority, error){}
+	s.Authorities = map[string]func() (*pki.Authority, error){}
 	for _, name := range certificates.Names() {
-		s.authorities[name] = func() (*pki.Authority, error) {
+		s.Authorities[name] = func() (*pki.Authority, error) {
 			_, _ = ca.Refresh() // the previous key stays
 			return ca, nil
 		}
@@ -173,11 +173,18 @@ func (s *signers) own(dir datadir.Dir) error {
 	return nil
 }
 
-// rootCA is the CA bundle of a kubeconfig.
-func rootCA(to *rest.Config) ([]byte, error) {
+// RootCA is the CA bundle of a kubeconfig.
+func RootCA(to *rest.Config) ([]byte, error) {
 	c := rest.CopyConfig(to)
 	if err := rest.LoadTLSFiles(c); err != nil {
 		return nil, fmt.Errorf("read the server's authority: %w", err)
 	}
 	return c.CAData, nil
+}
+
+// Signers are the controllers' signing keys, and the CAs by which pods verify the API server. The first two may be nil.
+type Signers struct {
+	Tokens      func() crypto.Signer
+	Authorities map[string]func() (*pki.Authority, error)
+	RootCA      framework.Bundle
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"crypto"
@@ -19,7 +19,7 @@ import (
 )
 
 // identities are the keys by which clients know the cluster: its certificate authorities and the key of service-account
-// tokens. Replacing a lost one silently would lock every client out, so each is created once. fingerprintsFile lists
+// tokens. Replacing a lost one silently would lock every client out, so each is created once. FingerprintsFile lists
 // the public keys; what it lists must exist and be the same.
 //
 // A directory without that file is new, or of a version that did not write it. In the second case alwaysMade must
@@ -28,29 +28,29 @@ type identities struct {
 	dir   string // pki/
 	known map[string]string
 	found map[string]string
-	older bool // an API server has run here, but fingerprintsFile does not exist
+	older bool // an API server has run here, but FingerprintsFile does not exist
 	// life is that of the certificates that the authorities issue; 0: a year.
 	life time.Duration
 }
 
-// fingerprintsFile holds a line "NAME sha256:HEX" for each identity, as kubeadm names a public key. It holds
-// noFingerprints after a restore without keys. It is never empty.
+// FingerprintsFile holds a line "NAME sha256:HEX" for each identity, as kubeadm names a public key. It holds
+// NoFingerprints after a restore without keys. It is never empty.
 const (
-	fingerprintsFile = "fingerprints"
-	noFingerprints   = "none yet\n"
+	FingerprintsFile = "fingerprints"
+	NoFingerprints   = "none yet\n"
 )
 
 // alwaysMade are the identities that every version has created.
-var alwaysMade = []string{"ca", tokenIdentity}
+var alwaysMade = []string{"ca", TokenIdentity}
 
-const tokenIdentity = "sa"
+const TokenIdentity = "sa"
 
 func openIdentities(dir datadir.Dir) (*identities, error) {
 	i := &identities{dir: dir.Sub("pki"), found: map[string]string{}}
 	if err := os.MkdirAll(i.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory for keys: %w", err)
 	}
-	b, err := os.ReadFile(i.path(fingerprintsFile))
+	b, err := os.ReadFile(i.path(FingerprintsFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		i.older = dir.Served()
@@ -58,19 +58,19 @@ func openIdentities(dir datadir.Dir) (*identities, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read fingerprints of keys: %w", err)
 	}
-	if i.known, err = parseFingerprints(b); err != nil {
+	if i.known, err = ParseFingerprints(b); err != nil {
 		return nil, fmt.Errorf("%s is damaged (%w): put it back from a backup, or delete it if the other files in %s "+
-			"are this cluster's", i.path(fingerprintsFile), err, i.dir)
+			"are this cluster's", i.path(FingerprintsFile), err, i.dir)
 	}
 	return i, nil
 }
 
 func (i *identities) path(file string) string { return filepath.Join(i.dir, file) }
 
-// parseFingerprints is the inverse of formatFingerprints.
-func parseFingerprints(b []byte) (map[string]string, error) {
+// ParseFingerprints is the inverse of FormatFingerprints.
+func ParseFingerprints(b []byte) (map[string]string, error) {
 	out := map[string]string{}
-	if string(b) == noFingerprints {
+	if string(b) == NoFingerprints {
 		return out, nil
 	}
 	if len(b) == 0 {
@@ -87,9 +87,9 @@ func parseFingerprints(b []byte) (map[string]string, error) {
 	return out, nil
 }
 
-func formatFingerprints(m map[string]string) []byte {
+func FormatFingerprints(m map[string]string) []byte {
 	if len(m) == 0 {
-		return []byte(noFingerprints)
+		return []byte(NoFingerprints)
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -130,15 +130,15 @@ func (i *identities) authority(name string) (*pki.Authority, error) {
 
 // tokenKeys opens the keys of service-account tokens; the first time it creates one.
 func (i *identities) tokenKeys() (*pki.TokenKeys, error) {
-	files := []string{tokenIdentity + ".key"}
-	if err := i.present(tokenIdentity, files); err != nil {
+	files := []string{TokenIdentity + ".key"}
+	if err := i.present(TokenIdentity, files); err != nil {
 		return nil, err
 	}
 	keys, err := pki.OpenTokenKeys(i.dir)
 	if err != nil {
 		return nil, i.missingError(files, "unusable ("+err.Error()+")")
 	}
-	return keys, i.same(tokenIdentity, files, keys.Signer().Public(), keys.Further())
+	return keys, i.same(TokenIdentity, files, keys.Signer().Public(), keys.Further())
 }
 
 // present returns an error if an identity was created before and its files are missing.
@@ -171,7 +171,7 @@ func (i *identities) same(name string, files []string, key crypto.PublicKey, tru
 		return err == nil && known == want
 	}) {
 		return i.missingError(files, fmt.Sprintf("of another cluster (the public key is %s, %s says %s)", sum,
-			i.path(fingerprintsFile), want))
+			i.path(FingerprintsFile), want))
 	}
 	i.found[name] = sum
 	return nil
@@ -200,13 +200,13 @@ func (i *identities) authorityIfAny(name string) (*pki.Authority, error) {
 
 // tokenKeysIfAny is tokenKeys, but nil where none was ever created.
 func (i *identities) tokenKeysIfAny() (*pki.TokenKeys, error) {
-	if i.known[tokenIdentity] == "" && !datadir.Exists(i.path(tokenIdentity+".key")) {
+	if i.known[TokenIdentity] == "" && !datadir.Exists(i.path(TokenIdentity+".key")) {
 		return nil, nil // absence is an answer here
 	}
 	return i.tokenKeys()
 }
 
-// save writes fingerprintsFile if it changed. The key files are synced to disk before.
+// save writes FingerprintsFile if it changed. The key files are synced to disk before.
 func (i *identities) save() error {
 	all := maps.Clone(i.known)
 	if all == nil {
@@ -216,7 +216,7 @@ func (i *identities) save() error {
 	for name := range all { // including names that this version does not know
 		if !datadir.Exists(i.path(name + ".key")) {
 			return fmt.Errorf("%s names %q, but there is no %s: put the list or the key back from a backup",
-				i.path(fingerprintsFile), name, i.path(name+".key"))
+				i.path(FingerprintsFile), name, i.path(name+".key"))
 		}
 	}
 	if i.known != nil && maps.Equal(all, i.known) {
@@ -225,14 +225,14 @@ func (i *identities) save() error {
 	if err := errors.Join(datadir.SyncDir(i.dir), datadir.SyncDir(filepath.Dir(i.dir))); err != nil {
 		return fmt.Errorf("bring keys to disk: %w", err)
 	}
-	if err := pki.WriteFile(i.path(fingerprintsFile), formatFingerprints(all), 0o600); err != nil {
+	if err := pki.WriteFile(i.path(FingerprintsFile), FormatFingerprints(all), 0o600); err != nil {
 		return err
 	}
 	return datadir.SyncDir(i.dir)
 }
 
-// markWithoutIdentities lets the next start create keys for restored objects whose backup had none. Existing keys stay.
-func markWithoutIdentities(dir string) error {
+// MarkWithoutIdentities lets the next start create keys for restored objects whose backup had none. Existing keys stay.
+func MarkWithoutIdentities(dir string) error {
 	sub := filepath.Join(dir, "pki")
 	if left, err := os.ReadDir(sub); err != nil && !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 		return err
@@ -240,11 +240,11 @@ func markWithoutIdentities(dir string) error {
 	if err := os.MkdirAll(sub, 0o700); err != nil {
 		return err
 	}
-	return pki.WriteFile(filepath.Join(sub, fingerprintsFile), formatFingerprints(nil), 0o600)
+	return pki.WriteFile(filepath.Join(sub, FingerprintsFile), FormatFingerprints(nil), 0o600)
 }
 
-// keepSecret makes files with private keys readable by their owner only. opened are those that others could read.
-func keepSecret(files ...string) (opened []string, err error) {
+// KeepSecret makes files with private keys readable by their owner only. opened are those that others could read.
+func KeepSecret(files ...string) (opened []string, err error) {
 	for _, path := range files {
 		st, err := os.Stat(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -264,8 +264,8 @@ func keepSecret(files ...string) (opened []string, err error) {
 	return opened, nil
 }
 
-// secretFiles are the files of dir with private keys, and the directory that holds most of them.
-func secretFiles(dir datadir.Dir) []string {
+// SecretFiles are the files of dir with private keys, and the directory that holds most of them.
+func SecretFiles(dir datadir.Dir) []string {
 	out := []string{dir.Kubeconfig(), dir.Sub("pki")}
 	for _, pattern := range []string{"*.key", "*.kubeconfig", "*.pem"} {
 		found, err := filepath.Glob(dir.Sub("pki/" + pattern))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"context"
@@ -30,14 +30,14 @@ import (
 // The keys of a cluster are replaced in steps (docs/decisions/0181). Each server does a step in its own directory;
 // before the two steps that could lock somebody out, the servers are asked whether everybody is ready.
 
-// KeyNames are the keys that can be replaced: those of the authorities and of service-account tokens.
-var KeyNames = []string{"ca", "front-proxy-ca", kubeletClientAuthority, tokenIdentity}
+// Names are the keys that can be replaced: those of the authorities and of service-account tokens.
+var Names = []string{"ca", "front-proxy-ca", KubeletClientAuthority, TokenIdentity}
 
-// KeySteps are the steps of a replacement.
-var KeySteps = []string{"trust", "use", "finish", "cancel"}
+// Steps are the steps of a replacement.
+var Steps = []string{"trust", "use", "finish", "cancel"}
 
-// KeyRotation is a step of the replacement of a key.
-type KeyRotation struct {
+// Rotation is a step of the replacement of a key.
+type Rotation struct {
 	Dir        datadir.Dir
 	Name, Step string
 	// Force does the step without asking the servers.
@@ -45,9 +45,9 @@ type KeyRotation struct {
 }
 
 // Run does the step. A running server takes it over.
-func (k KeyRotation) Run(ctx context.Context) (pki.Step, error) {
-	if !slices.Contains(KeyNames, k.Name) {
-		return "", fmt.Errorf("there is no key %q to replace: it is one of %s", k.Name, strings.Join(KeyNames, ", "))
+func (k Rotation) Run(ctx context.Context) (pki.Step, error) {
+	if !slices.Contains(Names, k.Name) {
+		return "", fmt.Errorf("there is no key %q to replace: it is one of %s", k.Name, strings.Join(Names, ", "))
 	}
 	do := map[string]func(dir, name string) error{
 		"trust":  pki.Trust,
@@ -56,7 +56,7 @@ func (k KeyRotation) Run(ctx context.Context) (pki.Step, error) {
 		"cancel": pki.Cancel,
 	}[k.Step]
 	if do == nil {
-		return "", fmt.Errorf("%q is no step: it is one of %s", k.Step, strings.Join(KeySteps, ", "))
+		return "", fmt.Errorf("%q is no step: it is one of %s", k.Step, strings.Join(Steps, ", "))
 	}
 	dir, err := k.Dir.Resolve()
 	if err != nil {
@@ -84,12 +84,12 @@ func (k KeyRotation) Run(ctx context.Context) (pki.Step, error) {
 }
 
 // keepFingerprint notes the key that signs now in the list of the directory's keys.
-func (k KeyRotation) keepFingerprint() error {
+func (k Rotation) keepFingerprint() error {
 	ids, err := openIdentities(k.Dir)
 	if err != nil {
 		return err
 	}
-	if k.Name == tokenIdentity {
+	if k.Name == TokenIdentity {
 		_, err = ids.tokenKeys()
 	} else {
 		_, err = ids.authority(k.Name)
@@ -101,7 +101,7 @@ func (k KeyRotation) keepFingerprint() error {
 }
 
 // ready is an error if somebody would be locked out by the step.
-func (k KeyRotation) ready(ctx context.Context) error {
+func (k Rotation) ready(ctx context.Context) error {
 	before := map[string]pki.Step{"use": pki.StepTrust, "finish": pki.StepUse}[k.Step]
 	step, err := pki.StepOf(k.Dir.Sub("pki"), k.Name)
 	if err != nil || before == "" || step != before {
@@ -111,7 +111,7 @@ func (k KeyRotation) ready(ctx context.Context) error {
 	if err != nil || pid == 0 {
 		return err // it is stopped: its next start does the rest
 	}
-	ctx, cancel := context.WithTimeout(ctx, 4*statusTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 4*AnswerLimit)
 	defer cancel()
 	all, err := apiServers(ctx, k.Dir)
 	if err != nil {
@@ -170,8 +170,8 @@ func apiServers(ctx context.Context, dir datadir.Dir) (map[string]kubernetes.Int
 	return out, nil
 }
 
-// keyUsersPath is where the API server serves what it knows of its keys that are being replaced.
-const keyUsersPath = "/keelson/v1/key-users"
+// UsersPath is where the API server serves what it knows of its keys that are being replaced.
+const UsersPath = "/keelson/v1/key-users"
 
 // keyUsers is what an API server knows of its keys.
 type keyUsers struct {
@@ -181,22 +181,22 @@ type keyUsers struct {
 	Users map[string]time.Time `json:"users"`
 }
 
-func serveKeyUsers(k *keys) http.Handler {
+func ServeUsers(k *Keys) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, "only GET", http.StatusMethodNotAllowed)
 			return
 		}
-		out := keyUsers{Keys: map[string][]string{}, Users: k.clients.Replaced()}
-		for _, a := range []*pki.Authority{k.ca, k.kubeletClientCA, k.proxyCA} {
+		out := keyUsers{Keys: map[string][]string{}, Users: k.Clients.Replaced()}
+		for _, a := range []*pki.Authority{k.CA, k.KubeletClientCA, k.proxyCA} {
 			cert, _ := a.Signer()
 			for _, c := range append([]*x509.Certificate{cert}, a.Others()...) {
 				out.add(a.Name(), c.PublicKey)
 			}
 		}
-		out.add(tokenIdentity, k.tokens.Signer().Public())
-		for _, key := range k.tokens.Further() {
-			out.add(tokenIdentity, key)
+		out.add(TokenIdentity, k.Tokens.Signer().Public())
+		for _, key := range k.Tokens.Further() {
+			out.add(TokenIdentity, key)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(out) // an error is the connection's
@@ -213,8 +213,8 @@ func (k *keyUsers) add(name string, key any) {
 const stillInUse = time.Minute
 
 // serverReady is an error if a server does not trust the new key yet, or its clients show certificates of the old one.
-func (k KeyRotation) serverReady(ctx context.Context, cl kubernetes.Interface) error {
-	b, err := cl.Discovery().RESTClient().Get().AbsPath(keyUsersPath).DoRaw(ctx)
+func (k Rotation) serverReady(ctx context.Context, cl kubernetes.Interface) error {
+	b, err := cl.Discovery().RESTClient().Get().AbsPath(UsersPath).DoRaw(ctx)
 	var found keyUsers
 	if err == nil {
 		err = json.Unmarshal(b, &found)
@@ -247,8 +247,8 @@ func (k KeyRotation) serverReady(ctx context.Context, cl kubernetes.Interface) e
 	return nil
 }
 
-// KeyRotations are the keys of a directory that are being replaced.
-func KeyRotations(dir datadir.Dir) ([]pki.Rotation, error) {
+// Rotations are the keys of a directory that are being replaced.
+func Rotations(dir datadir.Dir) ([]pki.Rotation, error) {
 	dir, err := dir.Resolve()
 	if err != nil {
 		return nil, datadir.Unreadable(err)
@@ -256,3 +256,6 @@ func KeyRotations(dir datadir.Dir) ([]pki.Rotation, error) {
 	found, err := pki.Rotations(dir.Sub("pki"))
 	return found, datadir.Unreadable(err)
 }
+
+// AnswerLimit is how long a server may take before its status is that it does not answer.
+const AnswerLimit = 5 * time.Second

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"context"
@@ -19,33 +19,33 @@ import (
 	"keelson/lib/run"
 )
 
-// followed is a kubeconfig that is in use.
-type followed struct {
-	rest *rest.Config
-	// ca are the CAs of the API server.
-	ca *caBundle
-	// run takes over another client certificate, and other CAs, when the file changes; nil: they are the client
+// Followed is a kubeconfig that is in use.
+type Followed struct {
+	REST *rest.Config
+	// Ca are the CAs of the API server.
+	CA *Bundle
+	// Run takes over another client certificate, and other CAs, when the file changes; nil: they are the client
 	// library's.
-	run run.Func
+	Run run.Func
 }
 
-// caBundle is a CA bundle that changes.
-type caBundle struct {
+// Bundle is a CA bundle that changes.
+type Bundle struct {
 	mu      sync.Mutex
 	pem     []byte
 	changed chan struct{} // closed when pem changes
 }
 
-func newCABundle(pem []byte) *caBundle { return &caBundle{pem: pem, changed: make(chan struct{})} }
+func NewBundle(pem []byte) *Bundle { return &Bundle{pem: pem, changed: make(chan struct{})} }
 
 // Get is a framework.Bundle.
-func (b *caBundle) Get() (pem []byte, changed <-chan struct{}) {
+func (b *Bundle) Get() (pem []byte, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pem, b.changed
 }
 
-func (b *caBundle) set(pem []byte) {
+func (b *Bundle) Set(pem []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pem = pem
@@ -53,23 +53,23 @@ func (b *caBundle) set(pem []byte) {
 	b.changed = make(chan struct{})
 }
 
-// followKubeconfig returns a client configuration that shows the client certificate in the kubeconfig at path, and
+// FollowKubeconfig returns a client configuration that shows the client certificate in the kubeconfig at path, and
 // trusts the CAs there. The API server writes the file again when one of them changes. Other credentials, and files
 // that the kubeconfig names, are the client library's.
-func followKubeconfig(path string, all *servers.Servers, log *slog.Logger) (followed, error) {
-	var none followed
+func FollowKubeconfig(path string, all *servers.Servers, log *slog.Logger) (Followed, error) {
+	var none Followed
 	of, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return none, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	pem, err := rootCA(of)
+	pem, err := RootCA(of)
 	if err != nil {
 		return none, err
 	}
-	ca := newCABundle(pem)
+	ca := NewBundle(pem)
 	if len(of.CertData) == 0 {
 		to, err := all.REST(of)
-		return followed{rest: to, ca: ca}, err
+		return Followed{REST: to, CA: ca}, err
 	}
 	f := &kubeconfigFile{
 		path: path,
@@ -95,10 +95,10 @@ func followKubeconfig(path string, all *servers.Servers, log *slog.Logger) (foll
 	to.TLSClientConfig = rest.TLSClientConfig{}
 	f.conns = all.Transport(conf)
 	to.Transport = f.conns
-	return followed{
-		rest: to,
-		ca:   ca,
-		run: func(ctx context.Context, ready func()) error {
+	return Followed{
+		REST: to,
+		CA:   ca,
+		Run: func(ctx context.Context, ready func()) error {
 			ready()
 			return linux.WatchFile(ctx, path, f.changed)
 		},
@@ -109,7 +109,7 @@ func followKubeconfig(path string, all *servers.Servers, log *slog.Logger) (foll
 type kubeconfigFile struct {
 	path  string
 	all   *servers.Servers
-	ca    *caBundle
+	ca    *Bundle
 	log   *slog.Logger
 	conns *servers.Transport
 
@@ -141,7 +141,7 @@ func (f *kubeconfigFile) changed() {
 	if string(next.CAData) != string(f.last.CAData) && roots.AppendCertsFromPEM(next.CAData) {
 		f.log.Info("the API server's certificate authorities changed", "kubeconfig", f.path)
 		f.all.SetRoots(roots)
-		f.ca.set(next.CAData)
+		f.ca.Set(next.CAData)
 	}
 	if err := f.show(next); err != nil {
 		f.log.Warn("read the kubeconfig again, the previous certificate stays in use", "err", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package credentials
 
 import (
 	"context"
@@ -18,28 +18,28 @@ import (
 	"keelson/store"
 )
 
-// fingerprintsKey is where the store keeps the fingerprints of the keys of the cluster's servers: lines "ca sha256:HEX"
+// FingerprintsKey is where the store keeps the fingerprints of the keys of the cluster's servers: lines "ca sha256:HEX"
 // for certificate authorities, and "sa sha256:HEX" for keys that verify service-account tokens. It is below
 // objects.Root so that backups and migrations take it along; no resource has that prefix.
-const fingerprintsKey = objects.Root + "keelson/fingerprints"
+const FingerprintsKey = objects.Root + "keelson/fingerprints"
 
-// fingerprints is a set of such lines.
-type fingerprints map[string]bool
+// Fingerprints is a set of such lines.
+type Fingerprints map[string]bool
 
-func parseStored(b []byte) fingerprints {
-	out := fingerprints{}
+func ParseStored(b []byte) Fingerprints {
+	out := Fingerprints{}
 	for line := range strings.Lines(string(b)) {
 		out[strings.TrimSuffix(line, "\n")] = true
 	}
 	return out
 }
 
-func (f fingerprints) bytes() []byte {
+func (f Fingerprints) Bytes() []byte {
 	return []byte(strings.Join(slices.Sorted(maps.Keys(f)), "\n") + "\n")
 }
 
 // foreign is the first of the names of identities of which f and others have keys, but none in common; empty: no name.
-func (f fingerprints) foreign(others fingerprints) string {
+func (f Fingerprints) foreign(others Fingerprints) string {
 	for _, name := range alwaysMade {
 		theirs := 0
 		common := false
@@ -56,22 +56,22 @@ func (f fingerprints) foreign(others fingerprints) string {
 	return ""
 }
 
-// serverKeys are the fingerprints of a server's keys, and of those that it had before.
-type serverKeys struct{ own, retired fingerprints }
+// ServerFingerprints are the fingerprints of a server's keys, and of those that it had before.
+type ServerFingerprints struct{ Own, Retired Fingerprints }
 
-func (k *keys) serverKeys(tokens *options.ServiceAccountTokens) (serverKeys, error) {
-	own, err := k.fingerprints(tokens)
+func (k *Keys) ServerFingerprints(tokens *options.ServiceAccountTokens) (ServerFingerprints, error) {
+	own, err := k.Fingerprints(tokens)
 	if err != nil {
-		return serverKeys{}, err
+		return ServerFingerprints{}, err
 	}
 	retired, err := k.retiredFingerprints()
-	return serverKeys{own, retired}, err
+	return ServerFingerprints{own, retired}, err
 }
 
-// fingerprints are those of the authorities and of the keys that verify service-account tokens.
-func (k *keys) fingerprints(tokens *options.ServiceAccountTokens) (fingerprints, error) {
-	out := fingerprints{}
-	certs, err := pki.Certificates(k.ca.CertPEM())
+// Fingerprints are those of the authorities and of the keys that verify service-account tokens.
+func (k *Keys) Fingerprints(tokens *options.ServiceAccountTokens) (Fingerprints, error) {
+	out := Fingerprints{}
+	certs, err := pki.Certificates(k.CA.CertPEM())
 	if err != nil {
 		return nil, err
 	}
@@ -80,19 +80,19 @@ func (k *keys) fingerprints(tokens *options.ServiceAccountTokens) (fingerprints,
 			return nil, err
 		}
 	}
-	verify, err := tokens.Config(k.tokens)
+	verify, err := tokens.Config(k.Tokens)
 	if err != nil {
 		return nil, err
 	}
 	for _, key := range append(verify.Keys, verify.Key.Public()) {
-		if err := out.add(tokenIdentity, key); err != nil {
+		if err := out.add(TokenIdentity, key); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-func (f fingerprints) add(name string, key crypto.PublicKey) error {
+func (f Fingerprints) add(name string, key crypto.PublicKey) error {
 	sum, err := pki.Fingerprint(key)
 	if err != nil {
 		return fmt.Errorf("fingerprint of key %s: %w", name, err)
@@ -102,32 +102,32 @@ func (f fingerprints) add(name string, key crypto.PublicKey) error {
 }
 
 // retiredFingerprints are those of keys that were replaced.
-func (k *keys) retiredFingerprints() (fingerprints, error) {
-	out := fingerprints{}
-	certs, _ := pki.Certificates(k.ca.RetiredPEM()) // none
+func (k *Keys) retiredFingerprints() (Fingerprints, error) {
+	out := Fingerprints{}
+	certs, _ := pki.Certificates(k.CA.RetiredPEM()) // none
 	for _, cert := range certs {
 		if err := out.add("ca", cert.PublicKey); err != nil {
 			return nil, err
 		}
 	}
-	for _, key := range k.tokens.Retired() {
-		if err := out.add(tokenIdentity, key); err != nil {
+	for _, key := range k.Tokens.Retired() {
+		if err := out.add(TokenIdentity, key); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// keepFingerprints compares a server's keys with those that the store knows, adds new ones, and removes retired ones. A
+// KeepFingerprints compares a server's keys with those that the store knows, adds new ones, and removes retired ones. A
 // server that comes to
 // the store must have one of the known keys of each kind; the keys of one that has served it before are guarded by its
 // own directory, whose owner may have replaced them.
-func keepFingerprints(
-	ctx context.Context, st store.Store, member bool, keys serverKeys, log *slog.Logger,
+func KeepFingerprints(
+	ctx context.Context, st store.Store, member bool, keys ServerFingerprints, log *slog.Logger,
 ) error {
-	own := keys.own
-	return storage.KeepShared(ctx, st, fingerprintsKey, log, func(stored []byte) ([]byte, error) {
-		known := parseStored(stored)
+	own := keys.Own
+	return storage.KeepShared(ctx, st, FingerprintsKey, log, func(stored []byte) ([]byte, error) {
+		known := ParseStored(stored)
 		name := own.foreign(known)
 		switch {
 		case name == "":
@@ -137,8 +137,8 @@ func keepFingerprints(
 		default:
 			log.Warn("this server has a new key: copy pki/ to the other servers of the cluster", "key", name)
 		}
-		maps.DeleteFunc(known, func(line string, _ bool) bool { return keys.retired[line] })
+		maps.DeleteFunc(known, func(line string, _ bool) bool { return keys.Retired[line] })
 		maps.Copy(known, own)
-		return known.bytes(), nil
+		return known.Bytes(), nil
 	})
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"keelson/cluster/credentials"
+)
+
+// firstOf is the first usable address of a range: of the Service "kubernetes", or of the bridge.
+func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() }
+
+// union returns the ranges of both without duplicates.
+func union(a, b []netip.Prefix) []netip.Prefix {
+	out := slices.Clone(a)
+	for _, r := range b {
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// servingAddresses are the IP addresses in the API server's certificate.
+func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, p := range cfg.PodCIDRs {
+		ips = append(ips, firstOf(p))
+	}
+	for _, r := range ranges {
+		ips = append(ips, firstOf(r))
+	}
+	if end := cfg.endpoint(); end.IsValid() {
+		ips = append(ips, end.AsSlice())
+	}
+	_, named := cfg.Listen.names()
+	ips = append(ips, named...)
+	bind := cfg.Listen.bind()
+	if !bind.IsUnspecified() {
+		return append(ips, bind.AsSlice())
+	}
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return ips
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			ips = append(ips, n.IP)
+		}
+	}
+	return ips
+}
+
+// netIPs converts addresses to net.IP.
+func netIPs(addrs []netip.Addr) []net.IP {
+	var out []net.IP
+	for _, a := range addrs {
+		out = append(out, a.AsSlice())
+	}
+	return out
+}
+
+func prefixStrings(ranges []netip.Prefix) []string {
+	var out []string
+	for _, p := range ranges {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// keys says what the certificates of a cluster with this configuration are for.
+func (c Config) keys() (credentials.Config, error) {
+	ranges, err := c.Services.Ranges()
+	if err != nil {
+		return credentials.Config{}, err
+	}
+	names, _ := c.Listen.names()
+	cfg := credentials.Config{
+		Life:        c.CertificateLife,
+		NodeName:    c.NodeName,
+		NodeIPs:     netIPs(nodeIPs(c)),
+		ServerNames: names,
+		ServerIPs:   servingAddresses(c, union(c.keptServices, ranges)),
+		API:         &c.API,
+	}
+	for _, r := range table() {
+		if r.file != "" {
+			cfg.Agents = append(cfg.Agents, credentials.Agent{File: r.file, User: r.user(c)})
+		}
+	}
+	return cfg, nil
+}
