@@ -75,6 +75,9 @@ func (d *Dir) Read() []*corev1.Pod {
 			if p, err = Parse(b, d.node); err == nil {
 				p.Annotations[podinfo.AnnotationSeen] = d.seen.Format(time.RFC3339Nano)
 				d.files[p.UID] = file
+				if problem := wrongPriority(p); problem != "" {
+					d.log.Warn("priority of a static pod", "file", file, "problem", problem)
+				}
 				out = append(out, p)
 				continue
 			}
@@ -82,6 +85,24 @@ func (d *Dir) Read() []*corev1.Pod {
 		d.log.Warn("read static pod", "file", file, "err", err)
 	}
 	return out
+}
+
+// wrongPriority returns what is wrong with a static pod's priority, which no API server has checked; empty: nothing.
+// The pod runs all the same.
+func wrongPriority(pod *corev1.Pod) string {
+	values := map[string]int32{"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+	want, known := values[pod.Spec.PriorityClassName]
+	switch class := pod.Spec.PriorityClassName; {
+	case class != "" && !known:
+		return fmt.Sprintf("priorityClassName %q is unknown to a kubelet: use system-node-critical or "+
+			"system-cluster-critical", class)
+	case class != "" && pod.Spec.Priority != nil && *pod.Spec.Priority != want:
+		return fmt.Sprintf("priority %d is not that of %s: leave it out, or use %d", *pod.Spec.Priority, class, want)
+	case class == "" && pod.Spec.Priority != nil && *pod.Spec.Priority != 0:
+		return fmt.Sprintf("priority %d has no priorityClassName: set system-node-critical or system-cluster-critical",
+			*pod.Spec.Priority)
+	}
+	return ""
 }
 
 // maxManifest is the limit for a file, in bytes.

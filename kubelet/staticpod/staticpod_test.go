@@ -3,6 +3,10 @@
 package staticpod
 
 import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -77,4 +81,31 @@ func FuzzParse(f *testing.F) {
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`))
 	f.Add([]byte("apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}}]\n---\nkind: Pod\n"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Parse(b, "n") })
+}
+
+// TestPriorityIsLogged: a static pod whose priority no class gives runs, and the log says what is wrong.
+func TestPriorityIsLogged(t *testing.T) {
+	for spec, want := range map[string]string{
+		"": "",
+		"  priorityClassName: system-node-critical\n":                         "",
+		"  priorityClassName: system-node-critical\n  priority: 2000001000\n": "",
+		"  priorityClassName: important\n":                                    `priorityClassName \"important\" is unknown`,
+		"  priorityClassName: system-node-critical\n  priority: 7\n":          "priority 7 is not that of system-node-critical",
+		"  priority: 7\n": "priority 7 has no priorityClassName",
+	} {
+		var log bytes.Buffer
+		dir, err := Open(t.TempDir(), "node-1", slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir.path, "pod.yaml"), []byte(manifest+spec), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if pods := dir.Read(); len(pods) != 1 {
+			t.Errorf("%q: got %d pods, want it to run", spec, len(pods))
+		}
+		if got := log.String(); (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%q: got log %q, want %q", spec, got, want)
+		}
+	}
 }
