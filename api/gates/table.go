@@ -30,7 +30,7 @@ DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout Deployment
 DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources
 ExecProbeTimeout HPAConfigurableTolerance HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction
 ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers
-JobManagedBy
+JobManagedBy KubeletPSI
 KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletPodResourcesDynamicResources KubeletPodResourcesGet
 KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
 MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
@@ -122,14 +122,6 @@ PodsAPI
 		why:    "the kubelet's configuration file has no such field",
 		names: `
 CustomCPUCFSQuotaPeriod ImageMaximumGCAge KubeletCrashLoopBackOffMax SystemdWatchdog
-`,
-	},
-	{
-		on:     true,
-		absent: true,
-		why:    "the kubelet tells no pressure stall information",
-		names: `
-KubeletPSI
 `,
 	},
 	{
