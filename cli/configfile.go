@@ -169,6 +169,8 @@ func wanted(kind string) string {
 		return "a duration, as 30s,"
 	case "stringSlice", "stringArray", "strings":
 		return "a list of texts, or one,"
+	case "int32Slice":
+		return "a list of numbers, or one,"
 	case "stringToString":
 		return "a mapping of texts"
 	}

@@ -26,7 +26,7 @@ func roleArgs(fl *pflag.FlagSet) []string {
 		switch flag.Value.Type() {
 		case "stringSlice", "stringToString":
 			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
-		case "stringArray":
+		default: // the text of another list is no argument
 			if list, ok := flag.Value.(pflag.SliceValue); ok {
 				for _, one := range list.GetSlice() {
 					args = append(args, "--"+flag.Name+"="+one)

@@ -23,7 +23,7 @@ func TestAbsoluteFiles(t *testing.T) {
 		"--encryption-provider-config=enc.yaml", "--audit-log-path=-", "--client-ca-file=/etc/ca.pem",
 		"--service-account-key-file=a.pub",
 		"--service-account-key-file=keys/b.pub", "--tls-sni-cert-key=c.pem,c.key:a.example,b.example",
-		"--oidc-username-claim=sub",
+		"--oidc-username-claim=sub", "--tls-curve-preferences=4588,29",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +37,7 @@ func TestAbsoluteFiles(t *testing.T) {
 			"enc.yaml"),
 		"--oidc-username-claim=sub", "--service-account-key-file=" + filepath.Join(here, "a.pub"),
 		"--service-account-key-file=" + filepath.Join(here, "keys/b.pub"),
+		"--tls-curve-preferences=29", "--tls-curve-preferences=4588",
 		"--tls-sni-cert-key=" + filepath.Join(here, "c.pem") + "," + filepath.Join(here, "c.key") +
 			":a.example,b.example",
 	}; !slices.Equal(got, want) {

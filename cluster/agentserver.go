@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 
 	"keelson/apiserver/discovery"
+	"keelson/apiserver/options"
 	"keelson/client"
 	"keelson/cluster/version"
 	"keelson/lib/connlimit"
@@ -61,6 +62,8 @@ type AgentServing struct {
 	NoProfiling bool
 	// MinTLS is the minimum TLS version, such as "VersionTLS13"; empty: 1.2.
 	MinTLS string
+	// Curves are the key exchanges that are taken, by their numbers; none: Go's default.
+	Curves []int32
 	// AlwaysAllow are the paths that need no authorization; a trailing * matches any suffix. nil: healthPaths.
 	AlwaysAllow []string
 }
@@ -78,6 +81,9 @@ func (o AgentServing) validate() error {
 	}
 	if _, ok := tlsVersions[o.MinTLS]; !ok {
 		errs = append(errs, fmt.Errorf("--tls-min-version %q is neither VersionTLS12 nor VersionTLS13", o.MinTLS))
+	}
+	if _, err := options.CurveIDs(o.Curves); err != nil {
+		errs = append(errs, err)
 	}
 	for _, p := range o.AlwaysAllow {
 		if !strings.HasPrefix(p, "/") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
@@ -269,11 +275,13 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 }
 
 func (s *agentServer) tls() *tls.Config {
+	curves, _ := options.CurveIDs(s.opts.Curves) // validated
 	return &tls.Config{
-		MinVersion:   tlsVersions[s.opts.MinTLS],
-		Certificates: []tls.Certificate{*s.cert},
-		NextProtos:   []string{"http/1.1"},
-		ClientAuth:   tls.RequestClientCert, // the authenticator verifies it
+		MinVersion:       tlsVersions[s.opts.MinTLS],
+		CurvePreferences: curves,
+		Certificates:     []tls.Certificate{*s.cert},
+		NextProtos:       []string{"http/1.1"},
+		ClientAuth:       tls.RequestClientCert, // the authenticator verifies it
 	}
 }
 

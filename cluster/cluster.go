@@ -85,6 +85,7 @@ func New(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Node.Curves = cfg.API.Serving.Curves // one flag for both servers
 	cluster := &Cluster{
 		cfg:         cfg,
 		dir:         dir,

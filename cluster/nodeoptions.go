@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"keelson/apiserver/options"
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
@@ -45,6 +46,8 @@ type NodeOptions struct {
 	// preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
+	// Curves are the key exchanges that the kubelet's server takes, by their numbers; none: Go's default.
+	Curves []int32
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
 	PodMaxPids int64
 	// NoTunnel stops a kubelet in its own process from opening a connection by which the server reaches it.
@@ -81,6 +84,7 @@ func (o NodeOptions) apply(c *kubelet.Config) {
 	c.Taints, _ = o.taints() // checked by validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.PodMaxPids = o.PodMaxPids
+	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by validate
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }
@@ -144,9 +148,11 @@ func (o NodeOptions) validate() error {
 	if o.KubeletPort < 0 || o.KubeletPort > 65535 {
 		return fmt.Errorf("--kubelet-port %d is no port: 1 to 65535", o.KubeletPort)
 	}
+	_, curves := options.CurveIDs(o.Curves)
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
 	_, taints := o.taints()
-	return errors.Join(err, thresholds, taints, o.validateDNS(), kubelet.ValidateSysctls(o.AllowedUnsafeSysctls),
+	return errors.Join(err, thresholds, taints, curves, o.validateDNS(),
+		kubelet.ValidateSysctls(o.AllowedUnsafeSysctls),
 		image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

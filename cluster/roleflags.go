@@ -67,6 +67,7 @@ func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.StringVar(&r.ClientCA, "client-ca-file", "",
 		"`FILE` with the CAs of the API server's client certificate (default: those of the API server)")
 	proxyFlags(fl, r)
+	options.CurvesFlag(fl, &r.Node.Curves)
 	fl.StringVar(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
 	mirrorFlag(fl, r)
 }

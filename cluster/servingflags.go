@@ -31,6 +31,7 @@ func (o *AgentServing) flags(fl *pflag.FlagSet, port int) {
 	options.AddNegated(fl, &o.NoProfiling, "profiling", "serve profiles below /debug/pprof/")
 	fl.StringVar(&o.MinTLS, "tls-min-version", "",
 		"minimum TLS `VERSION`: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
+	options.CurvesFlag(fl, &o.Curves)
 	fl.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", slices.Clone(healthPaths),
 		"`PATHS` that need no authorization, separated by commas; a trailing * matches any suffix")
 }

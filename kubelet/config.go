@@ -60,6 +60,8 @@ type Config struct {
 	Tunnel net.Listener
 	// TLS is the server's certificate. Without one there is no server.
 	TLS *tls.Config
+	// TLSCurves are the key exchanges that the server takes; none: Go's default.
+	TLSCurves []tls.CurveID
 	// ClientCA signs the clients' certificates; it is asked at each connection and never returns nil. AllowedNames are
 	// the common names that may call. Empty: any that ClientCA signed.
 	ClientCA     func() *x509.CertPool

@@ -72,6 +72,7 @@ func (k *Kubelet) listen() (*listener, error) {
 		l: tcpListener,
 		srv: server.New(server.Config{
 			TLS:          k.cfg.TLS,
+			TLSCurves:    k.cfg.TLSCurves,
 			ClientCA:     k.cfg.ClientCA,
 			AllowedNames: k.cfg.AllowedNames,
 			ByToken:      k.cfg.ByToken,

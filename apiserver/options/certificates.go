@@ -157,12 +157,14 @@ func (s *Certificates) SetClientCAs(whose string, pem []byte) {
 
 // tls requests client certificates but does not require them, because of tokens. The authenticator verifies them.
 func (s *Certificates) tls(clients *x509.CertPool) *tls.Config {
+	curves, _ := CurveIDs(s.opts.Curves) // validated
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		GetCertificate: s.certificate,
-		ClientAuth:     tls.RequestClientCert,
-		ClientCAs:      clients,
-		NextProtos:     []string{"h2", "http/1.1"},
+		MinVersion:       tls.VersionTLS12,
+		CurvePreferences: curves,
+		GetCertificate:   s.certificate,
+		ClientAuth:       tls.RequestClientCert,
+		ClientCAs:        clients,
+		NextProtos:       []string{"h2", "http/1.1"},
 	}
 }
 

@@ -17,6 +17,8 @@ type Serving struct {
 	// SNI are further certificates: "CERT,KEY", or "CERT,KEY:NAME,NAME" for other names than those in the certificate.
 	// "*.example.com" matches any name one level below.
 	SNI []string
+	// Curves are the key exchanges that are taken, by their numbers; none: Go's default.
+	Curves []int32
 	// StandardHTTP2 uses HTTP/2 of Go's standard library in place of the server's own implementation.
 	StandardHTTP2 bool
 }
@@ -33,13 +35,15 @@ func (o *Serving) addFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "`FILE` with the private key of the serving certificate")
 	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil,
 		"serving certificate `CERT,KEY[:NAMES]` for clients whose SNI matches its names, or NAMES; may be repeated")
+	CurvesFlag(fl, &o.Curves)
 	fl.BoolVar(&o.StandardHTTP2, "standard-http2-server", false,
 		"speak HTTP/2 with the server of Go's standard library, in place of Keelson's own")
 }
 
 func (o *Serving) validate() error {
 	_, err := o.parse()
-	return err
+	_, curves := CurveIDs(o.Curves)
+	return errors.Join(err, curves)
 }
 
 // SNIFiles are the certificate files of SNI.

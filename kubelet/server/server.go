@@ -40,6 +40,8 @@ type Pods interface {
 // Config has the dependencies of the server, and who may call it.
 type Config struct {
 	TLS *tls.Config
+	// TLSCurves are the key exchanges that are taken; none: Go's default.
+	TLSCurves []tls.CurveID
 	// ClientCA returns the current CA of client certificates. It never returns nil, which would mean the system's CAs.
 	// AllowedNames are the common names that may call; empty: all certificates of the CA.
 	ClientCA     func() *x509.CertPool
@@ -195,6 +197,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	conf := s.cfg.TLS.Clone()
 	conf.ClientAuth = tls.VerifyClientCertIfGiven
 	conf.MinVersion = max(conf.MinVersion, tls.VersionTLS12)
+	conf.CurvePreferences = s.cfg.TLSCurves
 	conf.NextProtos = []string{"http/1.1"} // streams take the connection over, which HTTP/2 has no way to do
 	conf.SessionTicketsDisabled = true     // a session would outlive the authority that its client was believed by
 	perClient := conf.Clone()
