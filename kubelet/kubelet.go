@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,6 +31,7 @@ import (
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/stats"
+	"keelson/kubelet/translate"
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
 	"keelson/lib/linux"
@@ -253,9 +255,12 @@ func (k *Kubelet) podEnv(runtimeName string) *pod.Env {
 			Refs:    k.refs,
 		},
 		Site: pod.Site{
-			Hostname:      cfg.Hostname,
-			HostIPs:       cfg.nodeIPs(),
-			MemoryBytes:   k.node.Machine().Memory,
+			Hostname: cfg.Hostname,
+			HostIPs:  cfg.nodeIPs(),
+			Machine: translate.Machine{
+				Memory:    k.node.Machine().Memory,
+				PageSizes: slices.Sorted(maps.Keys(k.node.Machine().HugePages)),
+			},
 			LogDir:        cfg.LogDir,
 			SeccompDir:    filepath.Join(cfg.RootDir, "seccomp"),
 			ClusterDomain: cfg.ClusterDomain,

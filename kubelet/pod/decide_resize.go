@@ -51,7 +51,7 @@ func (in *Input) containerWantsResize() bool {
 
 // mustRestart reports whether what changes of a container's resources has the policy RestartContainer.
 func (in *Input) mustRestart(c *corev1.Container, cur *runtimestate.Container) bool {
-	want := translate.Resources(in.Pod, c, 0)
+	want := translate.Resources(in.Pod, c, translate.Machine{})
 	have := cur.Resources
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy != corev1.RestartContainer {

@@ -279,7 +279,7 @@ func (l *loop) resize(ctx context.Context, in Input, action Action) func() {
 	if err == nil {
 		_, err = l.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
 			ContainerId: action.ID,
-			Linux:       translate.Resources(in.Pod, c, l.env.MemoryBytes),
+			Linux:       translate.Resources(in.Pod, c, l.env.Machine),
 		})
 	}
 	done := l.retry(ctx, action, in.Pod, "resize container", err)

@@ -70,7 +70,7 @@ func resizedBefore(
 		podkind.Condition(pod, corev1.PodResizePending) != nil {
 		return false
 	}
-	want := translate.Resources(pod, container, 0)
+	want := translate.Resources(pod, container, translate.Machine{})
 	return want.GetMemoryLimitInBytes() == have.GetMemoryLimitInBytes() && want.GetCpuQuota() == have.GetCpuQuota() &&
 		want.GetCpuShares() == have.GetCpuShares()
 }

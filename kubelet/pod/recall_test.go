@@ -41,7 +41,7 @@ func TestResizedBefore(t *testing.T) {
 		c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 	})
 	p := podOf(corev1.RestartPolicyAlways, nil, c)
-	cur := &runtimestate.Container{Resources: translate.Resources(p, &c, 0)}
+	cur := &runtimestate.Container{Resources: translate.Resources(p, &c, translate.Machine{})}
 	was := &corev1.ContainerStatus{AllocatedResources: c.Resources.Requests}
 	if !resizedBefore(p, &c, cur, was) {
 		t.Error("all is as specified: it would be resized again")

@@ -406,7 +406,7 @@ func (s *starter) containerConfig(
 		Annotations: given.Annotations,
 		ImageRef:    img.Ref,
 		Image:       img.Image,
-		MemoryBytes: s.env.MemoryBytes,
+		Machine:     s.env.Machine,
 		SeccompDir:  s.env.SeccompDir,
 		TargetID:    target(in, container.Name),
 		Users:       users,

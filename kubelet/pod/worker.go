@@ -24,6 +24,7 @@ import (
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/runtimestate"
+	"keelson/kubelet/translate"
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
 	"keelson/lib/signal"
@@ -75,7 +76,7 @@ type Providers struct {
 type Site struct {
 	Hostname      string
 	HostIPs       []string
-	MemoryBytes   int64
+	Machine       translate.Machine
 	LogDir        string
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -36,7 +37,7 @@ type ContainerInput struct {
 	Annotations map[string]string
 	ImageRef    string // what the image service knows the image by
 	Image       *runtimeapi.Image
-	MemoryBytes int64  // of the node, for the OOM score
+	Machine     Machine
 	SeccompDir  string // directory of Localhost profiles
 	TargetID    string // container whose processes an ephemeral container sees; empty: none
 	// Users is the pod's user namespace, for which all mounts are ID-mapped; nil: the host's.
@@ -97,7 +98,7 @@ func Container(pod *corev1.Pod, container *corev1.Container, in ContainerInput) 
 		StdinOnce: container.StdinOnce,
 		Tty:       container.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       Resources(pod, container, in.MemoryBytes),
+			Resources:       Resources(pod, container, in.Machine),
 			SecurityContext: sc,
 		},
 	}
@@ -200,8 +201,15 @@ func PodLimits(pod *corev1.Pod) podcgroup.Limits {
 	return limits
 }
 
-// Resources returns the resources of a container's cgroup. memoryBytes is the node's memory, for the OOM score.
-func Resources(pod *corev1.Pod, container *corev1.Container, memoryBytes int64) *runtimeapi.LinuxContainerResources {
+// Machine is what the resources of containers depend on besides their pods. The zero value is an unknown machine.
+type Machine struct {
+	Memory int64 // in bytes, for the OOM score
+	// PageSizes are those of its huge pages, as in resource names ("2Mi").
+	PageSizes []string
+}
+
+// Resources returns the resources of a container's cgroup.
+func Resources(pod *corev1.Pod, container *corev1.Container, machine Machine) *runtimeapi.LinuxContainerResources {
 	cpu := container.Resources.Requests.Cpu()
 	if cpu.IsZero() {
 		cpu = container.Resources.Limits.Cpu()
@@ -212,8 +220,34 @@ func Resources(pod *corev1.Pod, container *corev1.Container, memoryBytes int64) 
 		CpuShares:          shares(cpu.MilliValue()),
 		CpuQuota:           quota(limits.Cpu().MilliValue()),
 		MemoryLimitInBytes: limits.Memory().Value(),
-		OomScoreAdj:        oomScore(pod, container, memoryBytes),
+		OomScoreAdj:        oomScore(pod, container, machine.Memory),
+		HugepageLimits:     hugePages(limits, machine.PageSizes),
 	}
+}
+
+// hugePages returns a limit for each size of the machine's huge pages: a container without a limit, in a pod without
+// one, gets none of them.
+func hugePages(limits corev1.ResourceList, sizes []string) []*runtimeapi.HugepageLimit {
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		page, err := resource.ParseQuantity(size)
+		if err != nil {
+			continue // node.Machine makes no such size
+		}
+		limit := limits[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)]
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: pageSize(page.Value()), Limit: uint64(limit.Value())})
+	}
+	return out
+}
+
+// pageSize returns a size in the kernel's words for cgroups: 64KB, 2MB, 1GB.
+func pageSize(bytes int64) string {
+	unit := 0
+	for bytes >= 1024 && bytes%1024 == 0 && unit < 3 {
+		bytes /= 1024
+		unit++
+	}
+	return strconv.FormatInt(bytes, 10) + []string{"B", "KB", "MB", "GB"}[unit]
 }
 
 // oomScore returns oom_score_adj: the larger the memory request relative to the node, the later the container is

@@ -4,6 +4,7 @@ package translate
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -251,7 +252,7 @@ func TestResources(t *testing.T) {
 				{Name: "c", Resources: corev1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}},
 			}},
 		}
-		r := Resources(p, &p.Spec.Containers[0], 1<<30)
+		r := Resources(p, &p.Spec.Containers[0], Machine{Memory: 1 << 30})
 		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.limit ||
 			r.OomScoreAdj != tt.oom {
 			t.Errorf("%s: got shares %d quota %d memory %d oom %d, want %d %d %d %d", name, r.CpuShares, r.CpuQuota,
@@ -452,10 +453,39 @@ func TestOOMScores(t *testing.T) {
 		pod := &corev1.Pod{Spec: tt.spec}
 		var got []int64
 		for c := range podinfo.All(pod) {
-			got = append(got, Resources(pod, c, node).OomScoreAdj)
+			got = append(got, Resources(pod, c, Machine{Memory: node}).OomScoreAdj)
 		}
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestHugePages: a container has a limit for each size of huge pages: its own one, or that of its pod, else zero.
+func TestHugePages(t *testing.T) {
+	pages := func(list ...string) corev1.ResourceRequirements {
+		limits := corev1.ResourceList{}
+		for i := 0; i < len(list); i += 2 {
+			limits[corev1.ResourceName(corev1.ResourceHugePagesPrefix+list[i])] = resource.MustParse(list[i+1])
+		}
+		return corev1.ResourceRequirements{Limits: limits}
+	}
+	whole := pages("2Mi", "8Mi")
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Resources:  &whole,
+		Containers: []corev1.Container{{Resources: pages("2Mi", "4Mi", "64Ki", "128Ki")}, {}},
+	}}
+	machine := Machine{PageSizes: []string{"1Gi", "2Mi", "64Ki"}}
+	for i, want := range []map[string]uint64{
+		{"1GB": 0, "2MB": 4 << 20, "64KB": 128 << 10},
+		{"1GB": 0, "2MB": 8 << 20, "64KB": 0},
+	} {
+		got := map[string]uint64{}
+		for _, limit := range Resources(pod, &pod.Spec.Containers[i], machine).HugepageLimits {
+			got[limit.PageSize] = limit.Limit
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("container %d: got %v, want %v", i, got, want)
 		}
 	}
 }
