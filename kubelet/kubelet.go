@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -361,12 +363,22 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 }
 
+// systemdCgroups reports whether the runtime has systemd make its cgroups. Older runtimes do not say, and are taken for
+// ones that make them themselves.
+func (k *Kubelet) systemdCgroups(ctx context.Context) bool {
+	config, err := k.cfg.Runtime.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
+		k.cfg.Log.Warn("ask the container runtime for its cgroup driver", "err", err)
+	}
+	return config.GetLinux() != nil && config.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD
+}
+
 // prepare makes directories, asks the runtime for its name, and reads checkpoints.
 func (k *Kubelet) prepare(ctx context.Context) (runtimeName string, err error) {
 	if err := k.volumes.Prepare(); err != nil {
 		return "", err
 	}
-	k.cgroups.Prepare()
+	k.cgroups.Prepare(k.systemdCgroups(ctx))
 	if err := os.MkdirAll(k.cfg.LogDir, 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}

@@ -30,7 +30,7 @@ DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout Deployment
 DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources
 ExecProbeTimeout HPAConfigurableTolerance HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction
 ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers
-JobManagedBy KubeletPSI
+JobManagedBy KubeletPSI KubeletCgroupDriverFromCRI
 KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletPodResourcesDynamicResources KubeletPodResourcesGet
 KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
 MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
@@ -194,14 +194,6 @@ MutableCSINodeAllocatableCount
 		why:    "the kubelet serves files of logs, and does not read the journals of services",
 		names: `
 NodeLogQuery
-`,
-	},
-	{
-		on:     true,
-		absent: true,
-		why:    "cgroups are made by cgroupfs, whatever the runtime says",
-		names: `
-KubeletCgroupDriverFromCRI
 `,
 	},
 	{

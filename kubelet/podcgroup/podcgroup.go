@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"keelson/lib/linux"
 )
@@ -33,6 +34,8 @@ type Manager struct {
 	limit int64  // of a pod; negative: none
 	log   *slog.Logger
 	mode  linux.CgroupMode
+	// systemd: the runtime has systemd make cgroups, which then knows them by the names of its units alone.
+	systemd bool
 }
 
 // New returns a manager of the cgroups below root. limit is that of a pod; 0: DefaultLimit, negative: none. An
@@ -45,8 +48,14 @@ func New(root string, limit int64, log *slog.Logger) *Manager {
 }
 
 // Prepare makes the cgroup of all pods. On a machine where that is not possible, pods have no cgroups of their own.
-func (m *Manager) Prepare() {
+// Where the runtime has systemd make cgroups, systemd makes those of pods too, without limits of their own.
+func (m *Manager) Prepare(systemd bool) {
 	if m.root == "" {
+		return
+	}
+	if systemd {
+		m.systemd = true
+		m.limit = -1
 		return
 	}
 	host, err := linux.Detect()
@@ -104,6 +113,9 @@ func (m *Manager) pods() string { return filepath.Join(m.root, "pods") }
 
 // Of returns the parent cgroup of a pod's containers; empty: none is asked for.
 func (m *Manager) Of(uid string) string {
+	if m.systemd { // a dash would begin another slice
+		return "kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice"
+	}
 	if m.root == "" || m.limit < 0 {
 		return m.root
 	}

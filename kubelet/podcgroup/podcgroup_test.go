@@ -51,7 +51,7 @@ func TestPods(t *testing.T) {
 	}
 	root := fmt.Sprintf("/keelson-test-%d", os.Getpid())
 	manager := New(root, 0, slog.New(slog.DiscardHandler))
-	manager.Prepare()
+	manager.Prepare(false)
 	t.Cleanup(func() {
 		if err := linux.RemoveCgroup(manager.mode, root); err != nil {
 			t.Error(err)
@@ -82,7 +82,7 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	joined := linux.JoinCgroup(manager.mode, manager.Of("a-uid")+"/container", cmd.Process.Pid)
-	New(root, 0, slog.New(slog.DiscardHandler)).Prepare() // the next start
+	New(root, 0, slog.New(slog.DiscardHandler)).Prepare(false) // the next start
 	if err := errors.Join(joined, cmd.Process.Kill()); err != nil {
 		t.Error(err)
 	}
@@ -112,7 +112,7 @@ func TestLimitsOfAPod(t *testing.T) {
 	}
 	root := fmt.Sprintf("/keelson-test-limits-%d", os.Getpid())
 	manager := New(root, 0, slog.New(slog.DiscardHandler))
-	manager.Prepare()
+	manager.Prepare(false)
 	t.Cleanup(func() {
 		if err := linux.RemoveCgroup(manager.mode, root); err != nil {
 			t.Error(err)
@@ -197,5 +197,21 @@ func TestLimitOfAll(t *testing.T) {
 		if got := limitOfAll(most); got != want {
 			t.Errorf("of %d: got %d, want %d", most, got, want)
 		}
+	}
+}
+
+// TestSystemd: a runtime that has systemd make cgroups gets the name of a slice for each pod, and nothing is written
+// beside systemd.
+func TestSystemd(t *testing.T) {
+	m := New("/keelson-test", 0, slog.New(slog.DiscardHandler))
+	m.Prepare(true)
+	if got, want := m.Of("0c1d-22"), "kubepods-pod0c1d_22.slice"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := errors.Join(m.Make("0c1d-22", Limits{Shares: 2, Memory: 1 << 20}), m.Remove("0c1d-22")); err != nil {
+		t.Errorf("limits and end: %v", err)
+	}
+	if limit := limitOf(t, "/keelson-test"); limit != "" {
+		t.Errorf("a cgroup was made, with limit %s", limit)
 	}
 }
