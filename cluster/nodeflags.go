@@ -25,6 +25,8 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 		"rotate a container's log file before it exceeds `SIZE`; negative: never")
 	fl.IntVar(&o.ContainerLogMaxFiles, "container-log-max-files", 5,
 		"keep at most `N` log files of a container, including the current one")
+	fl.DurationVar(&o.ImageMaxAge, "image-maximum-gc-age", 0,
+		"remove images that nothing has used for `DURATION`; 0: only when their space is needed")
 	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil,
 		"unsafe `SYSCTLS`, or patterns that end with *, that pods may set beside the safe ones")
 	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "",

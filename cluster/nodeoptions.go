@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -46,6 +47,8 @@ type NodeOptions struct {
 	// preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
+	// ImageMaxAge is imageMaximumGCAge: how long an image stays that nothing uses; 0: until its space is needed.
+	ImageMaxAge time.Duration
 	// Curves are the key exchanges that the kubelet's server takes, by their numbers; none: Go's default.
 	Curves []int32
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
@@ -84,6 +87,7 @@ func (o NodeOptions) apply(c *kubelet.Config) {
 	c.Taints, _ = o.taints() // checked by validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.PodMaxPids = o.PodMaxPids
+	c.ImageMaxAge = o.ImageMaxAge
 	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by validate
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
@@ -147,6 +151,9 @@ func (o NodeOptions) validateDNS() error {
 func (o NodeOptions) validate() error {
 	if o.KubeletPort < 0 || o.KubeletPort > 65535 {
 		return fmt.Errorf("--kubelet-port %d is no port: 1 to 65535", o.KubeletPort)
+	}
+	if age := o.ImageMaxAge; age < 0 || age > 0 && age < time.Minute {
+		return fmt.Errorf("--image-maximum-gc-age %s is less than a minute: use 0 to keep unused images", age)
 	}
 	_, curves := options.CurveIDs(o.Curves)
 	_, err := o.logPolicy()

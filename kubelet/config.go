@@ -119,6 +119,9 @@ type Config struct {
 	// StatusBatchPeriod is how long a pod's status may be delayed while more changes of it are expected; 500 ms.
 	StatusBatchPeriod time.Duration
 
+	// ImageMaxAge is how long an image stays that nothing uses; 0: until its space is needed.
+	ImageMaxAge time.Duration
+
 	Version string // v1.37.2+keelson
 	Marks   *event.Recorder
 	Log     *slog.Logger

@@ -97,12 +97,20 @@ func (e evictionNode) EvictionStarting(resource corev1.ResourceName) {
 		resource)
 }
 
+// ReclaimFailed records the event FreeDiskSpaceFailed.
+func (e evictionNode) ReclaimFailed(message string) {
+	e.events.Event(e.self.Ref(), corev1.EventTypeWarning, "FreeDiskSpaceFailed", message)
+}
+
 // ConditionsChanged makes the node's status be written.
 func (e evictionNode) ConditionsChanged() { e.self.Changed() }
 
 // Reclaim removes dead containers with their logs, and then images that no container and no pod of the node uses.
 func (e evictionNode) Reclaim(ctx context.Context) error {
-	err := errors.Join(e.deadContainers(ctx), e.unusedImages(ctx))
+	err := e.deadContainers(ctx)
+	images := imageCleaner{runtime: e.runtime, workers: e.workers, log: e.log}
+	unused, listed := images.unused(ctx)
+	err = errors.Join(err, listed, images.remove(ctx, unused))
 	e.self.Changed()
 	return err
 }
@@ -145,55 +153,4 @@ func (e evictionNode) removeContainer(ctx context.Context, id string) error {
 		return fmt.Errorf("remove dead container %s: %w", id, err)
 	}
 	return logs.Remove(st.GetStatus().GetLogPath())
-}
-
-// unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to
-// start.
-func (e evictionNode) unusedImages(ctx context.Context) error {
-	rt := e.runtime
-	list, err := rt.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err != nil {
-		return fmt.Errorf("list used images: %w", err)
-	}
-	images, err := rt.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
-	if err != nil {
-		return fmt.Errorf("list images: %w", err)
-	}
-	used := map[string]bool{}
-	for _, c := range list.GetContainers() {
-		for _, name := range []string{
-			c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage(), c.GetImageRef(), c.GetImageId(),
-		} {
-			used[name] = true
-		}
-	}
-	wanted := map[string]bool{}
-	for _, p := range e.Pods() {
-		for c := range podinfo.All(p) {
-			wanted[c.Image] = true
-		}
-		for i := range p.Spec.Volumes {
-			if v := p.Spec.Volumes[i].Image; v != nil {
-				wanted[v.Reference] = true
-			}
-		}
-	}
-	for name := range wanted {
-		st, err := rt.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
-		if err == nil && st.GetImage() != nil {
-			used[st.GetImage().GetId()] = true
-		}
-	}
-	var errs []error
-	for _, img := range images.GetImages() {
-		names := append(append([]string{img.GetId()}, img.GetRepoTags()...), img.GetRepoDigests()...)
-		if img.GetPinned() || slices.ContainsFunc(names, func(n string) bool { return used[n] }) {
-			continue
-		}
-		if _, err := rt.Image.RemoveImage(ctx,
-			&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: img.GetId()}}); err != nil {
-			errs = append(errs, fmt.Errorf("remove unused image %s: %w", img.GetId(), err))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -324,6 +324,10 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if runtimeName != builtinRuntime {
 		wg.Go(func() { k.rotateLogs(ctx) })
 	}
+	if k.cfg.ImageMaxAge > 0 {
+		images := imageCleaner{runtime: k.cfg.Runtime, workers: k.workers, log: k.cfg.Log}
+		wg.Go(func() { images.run(ctx, k.cfg.ImageMaxAge) })
+	}
 	assigned := podSync{
 		Kubelet:    k,
 		env:        k.podEnv(runtimeName),

@@ -4,6 +4,7 @@ package eviction
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -34,6 +35,8 @@ type Node interface {
 	Critical(p *corev1.Pod) bool
 	// Reclaim removes dead containers and unused images.
 	Reclaim(ctx context.Context) error
+	// ReclaimFailed is called with what to tell operators when Reclaim has not freed enough.
+	ReclaimFailed(message string)
 	// Evict evicts a pod. The channel is closed when its containers have ended; nil: there is no such pod, or it is
 	// being evicted already.
 	Evict(e Eviction) <-chan struct{}
@@ -195,7 +198,7 @@ func (m *Manager) checkPressure(ctx context.Context) bool {
 	name := signals[threshold.Signal].resource
 	m.node.EvictionStarting(name)
 	disk := name == corev1.ResourceEphemeralStorage || name == inodes
-	if disk && m.reclaimSuffices(ctx, threshold.Signal, split) {
+	if disk && m.reclaimSuffices(ctx, threshold.Signal, split, observations) {
 		return false
 	}
 	pods := m.node.Pods()
@@ -227,15 +230,42 @@ func (m *Manager) checkPressure(ctx context.Context) bool {
 }
 
 // reclaimSuffices reclaims dead containers and unused images. It reports whether no pod has to be evicted any more.
-func (m *Manager) reclaimSuffices(ctx context.Context, s Signal, split bool) bool {
+func (m *Manager) reclaimSuffices(ctx context.Context, s Signal, split bool, before Observations) bool {
 	if split && (s == NodeFsAvailable || s == NodeFsInodesFree) {
 		return false // images and dead containers are on another file system
 	}
 	if err := m.node.Reclaim(ctx); err != nil {
 		m.warn(ctx, "reclaim disk", err)
 	}
-	f, _, err := m.source.NodeStats(ctx)
-	return err == nil && len(metThresholds(m.thresholds, f, true)) == 0
+	after, _, err := m.source.NodeStats(ctx)
+	if err == nil && len(metThresholds(m.thresholds, after, true)) == 0 {
+		return true
+	}
+	if now, ok := after[imageSignal(split)]; err == nil && ok && now.Capacity.Value() > 0 {
+		m.node.ReclaimFailed(stillFull(before[imageSignal(split)], now))
+	}
+	return false
+}
+
+// imageSignal is the signal of the file system with the images.
+func imageSignal(split bool) Signal {
+	if split {
+		return ImageFsAvailable
+	}
+	return NodeFsAvailable
+}
+
+// stillFull says that the file system with the images is full without the unused ones too.
+func stillFull(before, now Observation) string {
+	capacity := now.Capacity.Value()
+	used := capacity - now.Available.Value()
+	freed := int64(0)
+	if before.Available != nil {
+		freed = max(now.Available.Value()-before.Available.Value(), 0)
+	}
+	return fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %.1f GiB used). Failed "+
+		"to free sufficient space by deleting unused images (freed %d bytes). Investigate disk usage, as it could be "+
+		"used by active images, logs, volumes, or other data.", used*100/capacity, float64(capacity)/(1<<30), freed)
 }
 
 // checkLimits evicts the pods that exceed a limit of their own.

@@ -25,6 +25,7 @@ type fake struct {
 	one     map[string]Usage
 	pods    []*corev1.Pod
 	reclaim func()
+	failed  string   // the last message that reclaiming did not do
 	story   []string // what happened, with the second
 	begin   time.Time
 	looks   int
@@ -62,6 +63,12 @@ func (f *fake) Pods() []*corev1.Pod {
 }
 
 func (f *fake) Critical(p *corev1.Pod) bool { return strings.HasPrefix(p.Name, "critical") }
+
+func (f *fake) ReclaimFailed(message string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = message
+}
 
 func (f *fake) Reclaim(context.Context) error {
 	f.mu.Lock()
@@ -186,6 +193,24 @@ func TestReclaimComesFirst(t *testing.T) {
 		"0 conditions changed", "0 starved of ephemeral-storage", "0 reclaim",
 		"0 evict a grace 1 disruption true: The node was low on resource: ephemeral-storage",
 	})
+}
+
+// TestReclaimFails: when unused images were not enough, an event says how full the disk is without them.
+func TestReclaimFails(t *testing.T) {
+	f := &fake{figures: diskFigures(5), pods: []*corev1.Pod{pod("a", "", 0)}}
+	f.reclaim = func() { f.figures = diskFigures(6) }
+	watch(t, Config{}, f, func(*Manager) { time.Sleep(500 * time.Millisecond) })
+	want := "Insufficient free disk space on the node's image filesystem (94% of 0.0 GiB used). Failed to free " +
+		"sufficient space by deleting unused images (freed 1 bytes). "
+	if !strings.HasPrefix(f.failed, want) {
+		t.Errorf("got %q, want %q...", f.failed, want)
+	}
+	f = &fake{figures: diskFigures(5), pods: []*corev1.Pod{pod("a", "", 0)}}
+	f.reclaim = func() { f.figures = diskFigures(50) }
+	watch(t, Config{}, f, func(*Manager) { time.Sleep(500 * time.Millisecond) })
+	if f.failed != "" {
+		t.Errorf("after enough was freed: got %q", f.failed)
+	}
 }
 
 func TestSoftThresholdLeavesTime(t *testing.T) {
