@@ -27,6 +27,8 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 		"keep at most `N` log files of a container, including the current one")
 	fl.DurationVar(&o.ImageMaxAge, "image-maximum-gc-age", 0,
 		"remove images that nothing has used for `DURATION`; 0: only when their space is needed")
+	fl.DurationVar(&o.CrashBackOffMax, "crash-loop-back-off-max", 5*time.Minute,
+		"wait at most `DURATION` before a container that ends again and again is restarted, 1s to 5m")
 	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil,
 		"unsafe `SYSCTLS`, or patterns that end with *, that pods may set beside the safe ones")
 	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "",

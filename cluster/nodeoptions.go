@@ -17,6 +17,7 @@ import (
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
+	"keelson/kubelet/pod"
 	"keelson/lib/logrotate"
 )
 
@@ -49,6 +50,8 @@ type NodeOptions struct {
 	ImageVerificationAllowlist []string
 	// ImageMaxAge is imageMaximumGCAge: how long an image stays that nothing uses; 0: until its space is needed.
 	ImageMaxAge time.Duration
+	// CrashBackOffMax is crashLoopBackOff.maxContainerRestartPeriod; 0: 5 minutes.
+	CrashBackOffMax time.Duration
 	// Curves are the key exchanges that the kubelet's server takes, by their numbers; none: Go's default.
 	Curves []int32
 	// PodMaxPids is how many processes and threads a pod may have; 0: 4096, negative: no limit.
@@ -89,6 +92,7 @@ func (o NodeOptions) apply(c *kubelet.Config) {
 	c.PodMaxPids = o.PodMaxPids
 	c.ImageMaxAge = o.ImageMaxAge
 	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by validate
+	c.CrashBackOffMax = o.CrashBackOffMax
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }
@@ -154,6 +158,9 @@ func (o NodeOptions) validate() error {
 	}
 	if age := o.ImageMaxAge; age < 0 || age > 0 && age < time.Minute {
 		return fmt.Errorf("--image-maximum-gc-age %s is less than a minute: use 0 to keep unused images", age)
+	}
+	if most := o.CrashBackOffMax; most != 0 && (most < time.Second || most > pod.CrashMax) {
+		return fmt.Errorf("--crash-loop-back-off-max %s is not between 1s and %s", most, pod.CrashMax)
 	}
 	_, curves := options.CurveIDs(o.Curves)
 	_, err := o.logPolicy()

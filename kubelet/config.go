@@ -32,6 +32,7 @@ import (
 	"keelson/cri"
 	"keelson/event"
 	"keelson/kubelet/eviction"
+	"keelson/kubelet/pod"
 	"keelson/kubelet/reach"
 	"keelson/lib/logrotate"
 )
@@ -119,6 +120,8 @@ type Config struct {
 	// StatusBatchPeriod is how long a pod's status may be delayed while more changes of it are expected; 500 ms.
 	StatusBatchPeriod time.Duration
 
+	// CrashBackOffMax is the longest back-off of a container that ends again and again: 1 s to 5 minutes, the default.
+	CrashBackOffMax time.Duration
 	// ImageMaxAge is how long an image stays that nothing uses; 0: until its space is needed.
 	ImageMaxAge time.Duration
 
@@ -171,6 +174,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.StatusBatchPeriod == 0 {
 		c.StatusBatchPeriod = 500 * time.Millisecond
+	}
+	if c.CrashBackOffMax == 0 {
+		c.CrashBackOffMax = pod.CrashMax
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -283,6 +283,7 @@ func (k *Kubelet) podEnv(runtimeName string) *pod.Env {
 		Metrics:           k.metrics,
 		Log:               cfg.Log,
 		StatusBatchPeriod: cfg.StatusBatchPeriod,
+		CrashMax:          cfg.CrashBackOffMax,
 		Services:          k.services.inNamespace,
 		Allocatable:       k.node.Allocatable,
 		Handler:           k.runtimeClasses.handler,

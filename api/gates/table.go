@@ -30,7 +30,7 @@ DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout Deployment
 DisableNodeKubeProxyVersion DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources
 ExecProbeTimeout HPAConfigurableTolerance HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction
 ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling InPlacePodVerticalScalingInitContainers
-JobManagedBy KubeletPSI KubeletCgroupDriverFromCRI ImageMaximumGCAge
+JobManagedBy KubeletPSI KubeletCgroupDriverFromCRI ImageMaximumGCAge KubeletCrashLoopBackOffMax
 KubeletEnsureSecretPulledImages KubeletFineGrainedAuthz KubeletPodResourcesDynamicResources KubeletPodResourcesGet
 KubeletPodResourcesListUseActivePods MatchLabelKeysInPodAffinity MatchLabelKeysInPodTopologySpread
 MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MultiCIDRServiceAllocator
@@ -121,7 +121,7 @@ PodsAPI
 		absent: true,
 		why:    "the kubelet's configuration file has no such field",
 		names: `
-CustomCPUCFSQuotaPeriod KubeletCrashLoopBackOffMax SystemdWatchdog
+CustomCPUCFSQuotaPeriod SystemdWatchdog
 `,
 	},
 	{

@@ -207,7 +207,7 @@ func (d *decision) keepRunning(box *runtimestate.Sandbox, container *corev1.Cont
 
 // backsOff reports whether a container that ended must wait before its next start, and plans that.
 func (d *decision) backsOff(container *corev1.Container, ended *runtimestate.Container) bool {
-	over, until := d.Crashes[container.Name].Over(ended.Finished, d.Now)
+	over, until := d.Crashes[container.Name].Over(ended.Finished, d.Now, d.CrashMax)
 	if over {
 		return false
 	}
@@ -215,7 +215,7 @@ func (d *decision) backsOff(container *corev1.Container, ended *runtimestate.Con
 	d.plan.Waiting[container.Name] = Waiting{
 		Reason: "CrashLoopBackOff",
 		Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
-			d.Crashes[container.Name].Delay, container.Name, podinfo.FullName(d.Pod)),
+			min(d.Crashes[container.Name].Delay, d.CrashMax), container.Name, podinfo.FullName(d.Pod)),
 	}
 	return true
 }

@@ -108,6 +108,7 @@ func (w world) input(t *testing.T) Input {
 		Flights:  map[string]Flight{},
 		Failed:   w.failed,
 		Crashes:  w.crashes,
+		CrashMax: CrashMax,
 		Result: func(k probe.Key) probe.Result {
 			name, _, _ := strings.Cut(k.ContainerID, "-id")
 			return w.probes[name+"/"+string(k.Kind)]
@@ -655,10 +656,10 @@ func TestCrashBackOff(t *testing.T) {
 	at := now
 	var got []time.Duration
 	for range 8 {
-		if over, until := crash.Over(at, at); !over {
+		if over, until := crash.Over(at, at, CrashMax); !over {
 			at = until
 		}
-		crash = crash.Next(at, at)
+		crash = crash.Next(at, at, CrashMax)
 		got = append(got, crash.Delay)
 	}
 	want := []time.Duration{10, 20, 40, 80, 160, 300, 300, 300}
@@ -668,8 +669,31 @@ func TestCrashBackOff(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("delays: got %v, want %v", got, want)
 	}
-	if crash = crash.Next(at.Add(11*time.Minute), at.Add(11*time.Minute)); crash.Delay != crashMin {
+	if crash = crash.Next(at.Add(11*time.Minute), at.Add(11*time.Minute), CrashMax); crash.Delay != crashMin {
 		t.Errorf("after ten quiet minutes: got %s, want %s", crash.Delay, crashMin)
+	}
+}
+
+// TestShorterBackOff: the longest back-off may be less than the first one usually is, also for delays of earlier runs.
+func TestShorterBackOff(t *testing.T) {
+	const most = 3 * time.Second
+	crash := Crash{}.Next(now, now, most).Next(now, now, most)
+	if crash.Delay != most {
+		t.Errorf("second delay: got %s, want %s", crash.Delay, most)
+	}
+	crash.Delay = time.Minute
+	if _, until := crash.Over(now, now, most); !until.Equal(now.Add(most)) {
+		t.Errorf("a delay of an earlier run ends at %s, want %s", until, now.Add(most))
+	}
+	pod := podOf(corev1.RestartPolicyAlways, nil, ctr("a"))
+	plan := Decide(world{
+		pod:     pod,
+		have:    []string{"a=exited:1"},
+		crashes: map[string]Crash{"a": {Delay: time.Minute, Updated: now.Add(-2 * time.Second)}},
+		change:  func(in *Input) { in.CrashMax = most },
+	}.input(t))
+	if want := "back-off 3s restarting failed container=a pod=p_ns(u)"; plan.Waiting["a"].Message != want {
+		t.Errorf("waiting: got %q, want %q", plan.Waiting["a"].Message, want)
 	}
 }
 

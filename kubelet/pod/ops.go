@@ -35,7 +35,7 @@ func (l *loop) do(ctx context.Context, in Input, action Action) {
 	case OpStart:
 		record := l.s.containers.name(action.Container)
 		if last := in.Observed.Latest(action.Container); last.Exited() && action.Replace == "" {
-			record.crash = record.crash.Next(last.Finished, in.Now)
+			record.crash = record.crash.Next(last.Finished, in.Now, in.CrashMax)
 		}
 		action.BackOff = record.crash.Delay
 		l.launch(ctx, action, func(ctx context.Context) func() { return l.start(ctx, in, action) })

@@ -105,24 +105,26 @@ type Crash struct {
 // Back-off of containers that exit again and again.
 const (
 	crashMin = 10 * time.Second
-	crashMax = 5 * time.Minute
+	// CrashMax is the longest back-off that may be asked for, and the default.
+	CrashMax = 5 * time.Minute
 )
 
-// Over reports whether the container, having ended at, may start now; until is when it may.
-func (c Crash) Over(ended, now time.Time) (over bool, until time.Time) {
-	if c.Delay == 0 || ended.Sub(c.Updated) > 2*crashMax {
+// Over reports whether the container, having ended at, may start now; until is when it may. No delay is longer than
+// most.
+func (c Crash) Over(ended, now time.Time, most time.Duration) (over bool, until time.Time) {
+	if c.Delay == 0 || ended.Sub(c.Updated) > 2*most {
 		return true, time.Time{}
 	}
-	until = ended.Add(c.Delay)
+	until = ended.Add(min(c.Delay, most))
 	return !now.Before(until), until
 }
 
 // Next is the back-off after one more start.
-func (c Crash) Next(ended, now time.Time) Crash {
-	if c.Delay == 0 || ended.Sub(c.Updated) > 2*crashMax {
-		return Crash{Delay: crashMin, Updated: now}
+func (c Crash) Next(ended, now time.Time, most time.Duration) Crash {
+	if c.Delay == 0 || ended.Sub(c.Updated) > 2*most {
+		return Crash{Delay: min(crashMin, most), Updated: now}
 	}
-	return Crash{Delay: min(2*c.Delay, crashMax), Updated: now}
+	return Crash{Delay: min(2*c.Delay, most), Updated: now}
 }
 
 // End is a final verdict on a pod: it stops and has this phase for ever.
@@ -154,7 +156,9 @@ type Input struct {
 	Flights map[string]Flight
 	Failed  map[string]Failed // by Action.Key
 	Crashes map[string]Crash  // by container
-	Result  func(probe.Key) probe.Result
+	// CrashMax is the longest back-off of a container.
+	CrashMax time.Duration
+	Result   func(probe.Key) probe.Result
 	// Refused is why the pod's containers must keep the resources they have; nil: they may be resized.
 	Refused *Refusal
 	// Limits are those that the pod's cgroup was given; nil: unknown.

@@ -93,7 +93,7 @@ func (l *loop) recallBackOff() {
 		}
 		delay, err := time.ParseDuration(c.Annotations[runtimestate.AnnotationBackOff])
 		if err == nil && delay > 0 {
-			l.s.containers.name(c.Name).crash = Crash{Delay: min(delay, crashMax), Updated: c.Created}
+			l.s.containers.name(c.Name).crash = Crash{Delay: min(delay, CrashMax), Updated: c.Created}
 		}
 	}
 }

@@ -215,6 +215,7 @@ func (l *loop) input(v view) Input {
 		HostIP:   first(l.env.HostIPs),
 		Flights:  l.s.actions.underWay(),
 		Failed:   maps.Clone(l.s.actions.failed),
+		CrashMax: l.env.CrashMax,
 		Result:   l.env.Probes.Result,
 		Limits:   l.s.resizes.limits,
 		End:      l.s.end,

@@ -50,6 +50,8 @@ type Env struct {
 	// StatusBatchPeriod is how long a status may be held back while further changes are expected soon, so that one
 	// write tells of all.
 	StatusBatchPeriod time.Duration
+	// CrashMax is the longest back-off of a container that ends again and again.
+	CrashMax time.Duration
 
 	// Services are the services whose variables a pod of the namespace sees.
 	Services func(namespace string) []*corev1.Service
