@@ -121,7 +121,7 @@ func (k *Kubelet) resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 // nodeMetrics serves the metrics of the node.
 func (k *Kubelet) nodeMetrics() http.Handler {
 	return k.metrics.Handler(nodeMetrics{name: k.cfg.NodeName, workers: k.workers}, k.stats, k.plugins.podResources,
-		k.plugins.claims, k.plugins.devices)
+		k.plugins.claims, k.plugins.devices, k.images)
 }
 
 // builtinRuntime is the name of the runtime that rotates logs itself.

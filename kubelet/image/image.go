@@ -96,6 +96,7 @@ type Manager struct {
 	svc     runtimeapi.ImageServiceClient
 	records *records
 	slots   *shares.Shares // by namespace
+	counters
 
 	mu     sync.Mutex
 	failed map[string]failure // by pod and image
@@ -111,16 +112,19 @@ func New(cfg Config) (*Manager, error) {
 		return nil, err
 	}
 	return &Manager{
-		cfg:     cfg,
-		svc:     cfg.Service,
-		records: rec,
-		slots:   shares.New(cfg.Parallel, cfg.Parallel+maxNamespaces),
-		failed:  map[string]failure{},
+		cfg:      cfg,
+		svc:      cfg.Service,
+		records:  rec,
+		slots:    shares.New(cfg.Parallel, cfg.Parallel+maxNamespaces),
+		counters: newCounters(),
+		failed:   map[string]failure{},
 	}, nil
 }
 
 // Ensure returns when the image is on the node and the pod may use it. The error is an *Error, or ctx's.
 func (m *Manager) Ensure(ctx context.Context, request Request) (*Outcome, error) {
+	var found need
+	defer func() { m.count(request.Policy, found) }()
 	ref, err := Normalize(request.Image)
 	if err != nil {
 		return nil, &Error{
@@ -135,7 +139,9 @@ func (m *Manager) Ensure(ctx context.Context, request Request) (*Outcome, error)
 		if err != nil {
 			return nil, err
 		}
+		found.present = new(img != nil)
 		if img != nil && m.accessible(ref, img.GetId(), Credentials(request.Secrets, ref)) {
+			found.pull = new(false)
 			return &Outcome{Ref: cmp.Or(img.GetId(), ref), Image: img, Present: true}, nil
 		}
 		if request.Policy == corev1.PullNever {
@@ -147,6 +153,7 @@ func (m *Manager) Ensure(ctx context.Context, request Request) (*Outcome, error)
 			}
 		}
 	}
+	found.pull = new(true)
 	key := request.PodUID + "/" + request.Image
 	if err := m.backoff(key, request.Image); err != nil {
 		return nil, err

@@ -85,25 +85,32 @@ func allowlisted(image string, list []string) bool {
 
 // accessible reports whether a pod with these credentials may use an image on the node without a new pull.
 func (m *Manager) accessible(image, id string, creds []Credential) bool {
+	result := m.verified(image, id, creds)
+	m.checked.WithLabelValues(result).Inc()
+	return result != mustBeVerified
+}
+
+// verified returns why a pod with these credentials may use an image on the node, or mustBeVerified.
+func (m *Manager) verified(image, id string, creds []Credential) string {
 	if nodeLocal(image) { // it is never pulled
-		return true
+		return allowedByPolicy
 	}
 	pulled, have := m.records.pulled(image, id)
 	switch m.cfg.VerificationPolicy {
 	case NeverVerify:
-		return true
+		return allowedByPolicy
 	case NeverVerifyAllowlistedImages:
 		if allowlisted(image, m.cfg.VerificationAllowlist) {
-			return true
+			return allowedByPolicy
 		}
 	case AlwaysVerify:
 	default:
 		if !pulled {
-			return true
+			return allowedByPolicy
 		}
 	}
 	if have.NodePodsAccessible {
-		return true
+		return foundInRecord
 	}
 	for _, c := range creds {
 		s := c.secret()
@@ -118,10 +125,10 @@ func (m *Manager) accessible(image, id string, creds []Credential) bool {
 					m.cfg.Log.Warn("write image pulled record", "image", image, "err", err)
 				}
 			}
-			return true
+			return foundInRecord
 		}
 	}
-	return false
+	return mustBeVerified
 }
 
 // pulledWith returns the pulled record's entry for a credential; nil: the pull used none.

@@ -106,3 +106,21 @@ func TestWorkIsTimed(t *testing.T) {
 		}
 	}
 }
+
+// TestPodCounts: the metrics of user namespaces and the service level of starts have Kubernetes' names.
+func TestPodCounts(t *testing.T) {
+	metrics := New()
+	metrics.UserNamespacedPod(nil)
+	metrics.UserNamespacedPod(errors.New("no ids"))
+	metrics.PodStartLevel(-time.Second)
+	text := shown(t, metrics.Handler())
+	for _, line := range []string{
+		`kubelet_started_user_namespaced_pods_total 2`,
+		`kubelet_started_user_namespaced_pods_errors_total 1`,
+		`kubelet_pod_start_sli_duration_seconds_sum 0`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("got %s\nwithout %s", text, line)
+		}
+	}
+}

@@ -82,6 +82,7 @@ func newLoop(env *Env, p *corev1.Pod, seen time.Time, w *Worker) *loop {
 			uid:     uid,
 			subject: subject,
 			inbox:   &w.inbox,
+			pulls:   &pulls{},
 		},
 		stops: stopRecords{dir: filepath.Join(env.Volumes.PodDir(uid), "stops"), log: env.Log},
 		s: state{

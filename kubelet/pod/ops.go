@@ -164,6 +164,9 @@ func (l *loop) runSandbox(ctx context.Context, in Input, action Action) func() {
 				"Pod sandbox changed, it will be killed and re-created.")
 		}
 		id, err = l.starter.createSandbox(ctx, in.Pod, cfg, handler)
+		if users.GetMode() == runtimeapi.NamespaceMode_POD {
+			l.env.Metrics.UserNamespacedPod(err)
+		}
 	}
 	if ctx.Err() == nil {
 		l.starter.mark(event.StepSandbox, begin, err, &event.Sandbox{ID: id, Attempt: action.Attempt})

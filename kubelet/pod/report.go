@@ -202,7 +202,7 @@ func (l *loop) writeStatus(ctx context.Context, target *corev1.Pod, patch []byte
 		}
 		if err == nil || apierrors.IsConflict(err) && got != nil {
 			if err == nil && d.From == string(corev1.PodPending) && d.To == string(corev1.PodRunning) {
-				l.env.Metrics.PodStarted(time.Since(l.s.first))
+				l.noteStart(target, next)
 			}
 			l.s.actions.clear(opStatus) // after a conflict: the next step compares with what the server has
 			return

@@ -63,6 +63,7 @@ type starter struct {
 	uid     string
 	subject event.Subject // of its marks
 	inbox   *inbox
+	pulls   *pulls // of images, for the pod
 }
 
 func (s *starter) mark(step event.Step, begin time.Time, err error, detail any) {
@@ -282,6 +283,7 @@ func (s *starter) ensure(
 			"and can be accessed by the pod%s", request.Image, notPulled(request.Policy))
 		return got, nil
 	}
+	s.pulls.add(begin)
 	s.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled",
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		request.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
