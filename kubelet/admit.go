@@ -3,13 +3,17 @@
 package kubelet
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	resourcehelper "k8s.io/component-helpers/resource"
 	schedcorev1 "k8s.io/component-helpers/scheduling/corev1"
@@ -32,6 +36,7 @@ type admission struct {
 	appArmorFile string
 	events       record.EventRecorder
 	log          *slog.Logger
+	client       kubernetes.Interface
 
 	mu       sync.Mutex
 	admitted map[string]*corev1.Pod // by uid
@@ -40,16 +45,20 @@ type admission struct {
 // Admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
 //
 // For a critical pod it preempts others; it is to be called again when the returned channels are closed.
-func (a *admission) Admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
+func (a *admission) Admit(ctx context.Context, p *corev1.Pod) (end *pod.End, preempted []<-chan struct{}) {
+	node := a.node.Node()
+	if reason, _ := checkNode(p, node); reason != "" {
+		node = a.nodeNow(ctx, node)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	others := a.activePodsLocked(p)
 	reason, msg := a.underPressure(p)
 	if reason == "" {
-		reason, msg = a.checkSupported(p, a.node.Node())
+		reason, msg = a.checkSupported(p, node)
 	}
 	if reason == "" {
-		reason, msg = checkFit(p, a.node.Node(), a.node.Allocatable(), others)
+		reason, msg = checkFit(p, node, a.node.Allocatable(), others)
 		if strings.HasPrefix(reason, "OutOf") && podinfo.Critical(p) {
 			if reason, msg, preempted = a.preemptLocked(p, others); preempted != nil {
 				return nil, preempted
@@ -75,6 +84,22 @@ func (a *admission) Admit(p *corev1.Pod) (end *pod.End, preempted []<-chan struc
 	a.admitted[string(p.UID)] = p
 	return nil, nil
 }
+
+// nodeNow returns the node as the API server has it: the watch may be late with the label for which a pod was bound.
+// Without an answer it returns what is known.
+func (a *admission) nodeNow(ctx context.Context, known *corev1.Node) *corev1.Node {
+	ctx, cancel := context.WithTimeout(ctx, readNodeLimit)
+	defer cancel()
+	node, err := a.client.CoreV1().Nodes().Get(ctx, a.node.Ref().Name, metav1.GetOptions{})
+	if err != nil {
+		a.log.Warn("read the node again before a pod is rejected", "err", err)
+		return known
+	}
+	return node
+}
+
+// readNodeLimit is how long a pod's admission waits for the API server's version of the node.
+const readNodeLimit = 10 * time.Second
 
 // checkSupported returns why the node cannot run such a pod at all; reason is empty when it can.
 func (a *admission) checkSupported(p *corev1.Pod, node *corev1.Node) (reason, message string) {
@@ -177,6 +202,12 @@ func checkFit(
 		return reject("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod "+
 			"ports")
 	}
+	return checkNode(p, node)
+}
+
+// checkNode returns why the node's labels and taints keep a pod from it; reason is empty when they do not. node may be
+// nil.
+func checkNode(p *corev1.Pod, node *corev1.Node) (reason, message string) {
 	if node == nil || podinfo.Static(p) {
 		return "", ""
 	}

@@ -176,6 +176,7 @@ func build(cfg Config) (*Kubelet, error) {
 			appArmorFile: cfg.AppArmorFile,
 			events:       events,
 			log:          cfg.Log,
+			client:       cfg.Client,
 			admitted:     map[string]*corev1.Pod{},
 		},
 		refs:           objects,

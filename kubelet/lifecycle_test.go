@@ -22,7 +22,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	k8stesting "k8s.io/client-go/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri/critest"
@@ -652,4 +654,21 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 	}
 	harness.create(testPod("enforced", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
 	harness.until("enforced", "running", phaseIs(corev1.PodRunning))
+}
+
+// TestNodeIsReadAgain: a pod that was bound for a label which the kubelet's watch does not have yet is not rejected.
+func TestNodeIsReadAgain(t *testing.T) {
+	harness := newHarness(t)
+	harness.run()
+	node, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node = node.DeepCopy()
+	node.Labels["disk"] = "ssd"
+	harness.api.PrependReactor("get", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, node.DeepCopy(), nil
+	})
+	harness.create(testPod("web", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
+	harness.until("web", "ready", ready)
 }

@@ -139,7 +139,7 @@ func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 			return false
 		}
 	}
-	end, leaving := l.env.Admission.Admit(pod)
+	end, leaving := l.env.Admission.Admit(ctx, pod)
 	l.s.end = end
 	in.End = end
 	l.s.admission.room = nil
