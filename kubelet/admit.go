@@ -4,7 +4,6 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,13 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	resourcehelper "k8s.io/component-helpers/resource"
 	schedcorev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
 	podkind "keelson/api/core/pod"
 	"keelson/kubelet/eviction"
+	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
@@ -37,9 +36,11 @@ type admission struct {
 	events       record.EventRecorder
 	log          *slog.Logger
 	client       kubernetes.Interface
+	metrics      *metrics.Metrics
 
 	mu       sync.Mutex
 	admitted map[string]*corev1.Pod // by uid
+	resizes  resizes
 }
 
 // Admit rejects a pod that does not fit the node with the pods it has admitted, and otherwise reserves its resources.
@@ -143,38 +144,6 @@ func (a *admission) activePodsLocked(p *corev1.Pod) []*corev1.Pod {
 	return others
 }
 
-// Resize returns why a running pod cannot be resized now. Otherwise it reserves the new resources.
-func (a *admission) Resize(p *corev1.Pod) *pod.Refusal {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r := checkResize(p, a.node.Allocatable(), a.activePodsLocked(p)); r != nil {
-		return r
-	}
-	a.admitted[string(p.UID)] = p
-	return nil
-}
-
-// checkResize returns why a resize is not possible: never (Infeasible), or as long as the other pods use the resources
-// (Deferred).
-func checkResize(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *pod.Refusal {
-	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		q := want[name]
-		have := allocatable[name]
-		if asks, all := amount(name, &q), amount(name, &have); asks > all {
-			return &pod.Refusal{
-				Reason: corev1.PodReasonInfeasible,
-				Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asks,
-					all),
-			}
-		}
-	}
-	if _, msg := checkFit(p, nil, allocatable, others); msg != "" {
-		return &pod.Refusal{Reason: corev1.PodReasonDeferred, Message: strings.TrimPrefix(msg, "Pod was rejected: ")}
-	}
-	return nil
-}
-
 // Adopt adds a pod that an earlier kubelet process has admitted.
 func (a *admission) Adopt(p *corev1.Pod) {
 	a.mu.Lock()
@@ -187,6 +156,8 @@ func (a *admission) forget(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.admitted, uid)
+	a.resizes.forget(uid)
+	a.resizeWaitingLocked(func(waitingResize) bool { return true })
 }
 
 // checkFit returns why a pod does not fit; reason is empty when it does. node may be nil: then only resources are

@@ -3,7 +3,10 @@
 package kubelet
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
@@ -20,6 +23,10 @@ var (
 		"[ALPHA] Number of containers currently running", []string{"container_state"}, nil)
 	descVolumes = prometheus.NewDesc("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager",
 		[]string{"plugin_name", "state"}, nil)
+	descPendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes",
+		"[ALPHA] Number of pending resizes for pods.", []string{"reason"}, nil)
+	descResizes = prometheus.NewDesc("kubelet_pod_in_progress_resizes",
+		"[ALPHA] Number of in-progress resizes for pods.", nil, nil)
 )
 
 // nodeMetrics counts what is on the node when it is asked.
@@ -30,7 +37,9 @@ type nodeMetrics struct {
 
 // Describe implements prometheus.Collector.
 func (n nodeMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descNodeName, descPods, descContainers, descVolumes} {
+	for _, d := range []*prometheus.Desc{
+		descNodeName, descPods, descContainers, descVolumes, descPendingResizes, descResizes,
+	} {
 		ch <- d
 	}
 }
@@ -48,6 +57,8 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	containers := map[string]int{"running": 0}
 	volumes := map[[2]string]int{}
+	pending := map[string]int{"deferred": 0, "infeasible": 0}
+	resizing := 0
 	pods := 0
 	for _, w := range n.workers.all() {
 		seen := w.Observed()
@@ -61,6 +72,12 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 		pod := w.Pod()
+		if c := podkind.Condition(pod, corev1.PodResizePending); c != nil {
+			pending[strings.ToLower(c.Reason)]++
+		}
+		if podkind.Condition(pod, corev1.PodResizeInProgress) != nil {
+			resizing++
+		}
 		for i := range pod.Spec.Volumes {
 			plugin := volume.PluginOf(&pod.Spec.Volumes[i])
 			if !podkind.TerminalPhase(pod.Status.Phase) {
@@ -73,6 +90,10 @@ func (n nodeMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descNodeName, 1, n.name)
 	gauge(descPods, pods)
+	gauge(descResizes, resizing)
+	for reason, count := range pending {
+		gauge(descPendingResizes, count, reason)
+	}
 	for state, count := range containers {
 		gauge(descContainers, count, state)
 	}

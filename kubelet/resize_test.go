@@ -238,3 +238,91 @@ func TestResizeInit(t *testing.T) {
 	harness.rt.Exit(harness.rt.Containers("i")[0], 0)
 	harness.until("web", "ready", ready)
 }
+
+// setCPU makes a change of a pod's requested processor time.
+func setCPU(milli int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Generation++
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+			corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI),
+		}
+	}
+}
+
+// TestResizeEvents: an event says that a resize is refused, that it has begun and that it is done, with the resources.
+func TestResizeEvents(t *testing.T) {
+	harness := newHarness(t)
+	harness.run()
+	harness.create(testPod("web", setCPU(100)))
+	harness.until("web", "ready", ready)
+	harness.change("web", setCPU(10_000_000))
+	harness.waitEvent("ResizeInfeasible", `Pod resize Infeasible: {"containers":[{"name":"c","resources":`+
+		`{"requests":{"cpu":"10k"}}}],"generation":3,"error":"Node didn't have enough capacity: cpu, `)
+	harness.change("web", setCPU(150))
+	resources := `{"containers":[{"name":"c","resources":{"requests":{"cpu":"150m"}}}],"generation":4}`
+	harness.waitEvent("ResizeStarted", "Pod resize started: "+resources)
+	harness.waitEvent("ResizeCompleted", "Pod resize completed: "+resources)
+}
+
+// TestResizeBelowUsage: a container keeps its memory limit while it uses more than the new one, and the pod says so.
+func TestResizeBelowUsage(t *testing.T) {
+	harness := newHarness(t)
+	harness.run()
+	set := func(memory string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Generation++
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+				corev1.ResourceMemory: resource.MustParse(memory),
+			}
+		}
+	}
+	harness.create(testPod("web", set("50Mi")))
+	harness.until("web", "ready", ready)
+	harness.change("web", set("1Mi"))
+	pod := harness.until("web", "kept", func(p *corev1.Pod) bool {
+		c := condition(p, corev1.PodResizeInProgress)
+		return c != nil && c.Reason == "Error"
+	})
+	if c := condition(pod, corev1.PodResizeInProgress); !strings.HasPrefix(c.Message,
+		`attempting to set container "c" memory limit (1048576) below current usage (`) ||
+		slices.Contains(harness.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("condition %+v, calls %v: want the reason, nothing updated", c, harness.rt.Calls())
+	}
+	harness.waitEvent("ResizeError", "Pod resize error: {")
+	harness.change("web", set("40Mi"))
+	harness.until("web", "resized", func(p *corev1.Pod) bool {
+		r := p.Status.ContainerStatuses[0].Resources
+		return condition(p, corev1.PodResizeInProgress) == nil && r != nil && r.Limits.Memory().String() == "40Mi"
+	})
+}
+
+// TestResizesWaitInOrder: of resizes that wait for the same room, that of the highest priority gets it, whichever asked
+// first, and at once.
+func TestResizesWaitInOrder(t *testing.T) {
+	harness := newHarness(t)
+	harness.run()
+	n, err := harness.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := n.Status.Allocatable.Cpu().MilliValue()
+	important := func(p *corev1.Pod) { p.Spec.Priority = new(int32(100)) }
+	harness.create(testPod("other", setCPU(most*3/4)))
+	harness.create(testPod("low", setCPU(10)))
+	harness.create(testPod("high", setCPU(10), important))
+	deferred := func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil }
+	for _, name := range []string{"other", "low", "high"} {
+		harness.until(name, "ready", ready)
+	}
+	for _, name := range []string{"low", "high"} {
+		harness.change(name, setCPU(most*3/4))
+		harness.until(name, "deferred", deferred)
+	}
+	harness.remove("other", 1)
+	harness.until("high", "resized", func(p *corev1.Pod) bool {
+		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == most*3/4 && !deferred(p)
+	})
+	if p := harness.until("low", "there", ready); !deferred(p) {
+		t.Errorf("low: conditions %v, want its resize deferred", p.Status.Conditions)
+	}
+}

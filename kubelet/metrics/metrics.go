@@ -34,6 +34,7 @@ type Metrics struct {
 	starts, level   prometheus.Histogram
 	users, noUsers  prometheus.Counter // pods with user namespaces
 	mounts          *prometheus.HistogramVec
+	resizes         resizes
 }
 
 // New returns metrics at zero.
@@ -64,6 +65,7 @@ func New() *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics.probes.MustRegister(metrics.probed)
 	metrics.addDurations()
+	metrics.addResizes()
 	return metrics
 }
 

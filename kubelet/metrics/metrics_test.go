@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -107,14 +108,28 @@ func TestWorkIsTimed(t *testing.T) {
 	}
 }
 
-// TestPodCounts: the metrics of user namespaces and the service level of starts have Kubernetes' names.
+// TestPodCounts: the metrics of resizes, user namespaces and the service level of starts have Kubernetes' names.
 func TestPodCounts(t *testing.T) {
 	metrics := New()
+	cpu := func(q string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(q)}
+	}
+	metrics.ResizeRequested("requests", cpu("1"), cpu("2"))
+	metrics.ResizeRequested("requests", cpu("1"), cpu("1"))
+	metrics.ResizeRequested("limits", nil, cpu("2"))
+	metrics.PodResized(30*time.Millisecond, nil)
+	metrics.ResizeInfeasible("insufficient_node_allocatable")
+	metrics.ResizeAccepted("pods_removed")
 	metrics.UserNamespacedPod(nil)
 	metrics.UserNamespacedPod(errors.New("no ids"))
 	metrics.PodStartLevel(-time.Second)
 	text := shown(t, metrics.Handler())
 	for _, line := range []string{
+		`kubelet_container_requested_resizes_total{operation="increase",requirement="requests",resource="cpu"} 1`,
+		`kubelet_container_requested_resizes_total{operation="add",requirement="limits",resource="cpu"} 1`,
+		`kubelet_pod_resize_duration_milliseconds_sum{success="true"} 30`,
+		`kubelet_pod_infeasible_resizes_total{reason_detail="insufficient_node_allocatable"} 1`,
+		`kubelet_pod_deferred_accepted_resizes_total{retry_trigger="pods_removed"} 1`,
 		`kubelet_started_user_namespaced_pods_total 2`,
 		`kubelet_started_user_namespaced_pods_errors_total 1`,
 		`kubelet_pod_start_sli_duration_seconds_sum 0`,

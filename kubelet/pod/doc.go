@@ -33,9 +33,9 @@
 //	all pre-stop hooks, stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes
 //	    -> final status -> API delete -> remove
 //
-// Where things are: decide*.go is Decide and never waits; hold.go asks whether a start may begin; ops.go, stop.go and
-// report.go are the actions as the loop begins them and applies their results; start.go, sandbox.go, hooks.go and
-// userns.go are the starter.
+// Where things are: decide*.go is Decide and never waits; hold.go asks whether a start may begin; ops.go, resizing.go,
+// stop.go and report.go are the actions as the loop begins them and applies their results; start.go, sandbox.go,
+// hooks.go and userns.go are the starter.
 //
 // Invariants:
 //  1. Decide looks at its Input only; the same Input gives the same Plan.

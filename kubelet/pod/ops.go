@@ -275,47 +275,6 @@ func (l *loop) forget(ctx context.Context, in Input, action Action) func() {
 	}
 }
 
-func (l *loop) resize(ctx context.Context, in Input, action Action) func() {
-	c, _ := podinfo.Find(in.Pod, action.Container)
-	hash := podinfo.ResourcesHash(in.Pod, c)
-	err := l.env.Cgroups.Grow(l.uid, translate.PodLimits(in.Pod))
-	if err == nil {
-		_, err = l.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
-			ContainerId: action.ID,
-			Linux:       translate.Resources(in.Pod, c, l.env.Machine),
-		})
-	}
-	done := l.retry(ctx, action, in.Pod, "resize container", err)
-	return func() {
-		done()
-		if err == nil {
-			l.s.containers.run(action.ID).resized = hash
-		}
-	}
-}
-
-// resizePod sets the limits of the pod's cgroup, then of its sandbox, which may be a machine of that size.
-func (l *loop) resizePod(ctx context.Context, in Input, action Action) func() {
-	limits := translate.PodLimits(in.Pod)
-	err := l.env.Cgroups.Make(l.uid, limits)
-	if err == nil {
-		_, err = l.env.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
-			PodSandboxId: in.Observed.Current().ID,
-			Resources:    translate.PodResources(in.Pod),
-		})
-		if grpcstatus.Code(err) == codes.Unimplemented {
-			err = nil // the cgroup has them
-		}
-	}
-	done := l.retry(ctx, action, in.Pod, "resize pod", err)
-	return func() {
-		done()
-		if err == nil {
-			l.s.resizes.limits = &limits
-		}
-	}
-}
-
 // grpcText formats a runtime's error as the Kubernetes kubelet does.
 func grpcText(err error) string {
 	if s, ok := grpcstatus.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Unknown {

@@ -24,6 +24,7 @@ func (l *loop) recall(v view) {
 		return
 	}
 	l.s.recalled = true
+	l.s.resizes.recall(v.pod)
 	for container := range podinfo.All(v.pod) {
 		cur := l.observed.Load().Latest(container.Name)
 		was := statusOf(&v.pod.Status, container.Name)

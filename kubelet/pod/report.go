@@ -33,6 +33,7 @@ type reported struct {
 // a status held back is due.
 func (l *loop) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
 	l.waitingEvents(in, plan)
+	l.resizeEvents(in)
 	if v.gone && !l.static {
 		return true, time.Time{}
 	}
@@ -97,6 +98,7 @@ func (l *loop) statusInput(in Input, plan Plan, pod *corev1.Pod) status.Input {
 	} else {
 		si.Resizing = in.wantsResize()
 		si.PodResizing = in.podWantsResize()
+		si.ResizeError = in.resizeError()
 	}
 	for name, r := range plan.Waiting {
 		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}

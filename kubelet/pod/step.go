@@ -14,7 +14,6 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/event"
-	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/runtimestate"
@@ -65,11 +64,10 @@ func (l *loop) step(ctx context.Context) time.Time {
 		l.s.end = end
 		in.End = end
 	}
-	in.Refused = l.s.resizes.denial(&in, l.env.Admission.Resize)
-
+	in.Refused = l.resizeDenial(&in)
 	plan := l.decide(&in)
 	if in.Refused != nil {
-		plan.wakeAt(l.s.resizes.retry)
+		plan.wakeAt(in.Now.Add(resizeRetry))
 	}
 	if plan.End != nil {
 		if l.s.end == nil && plan.End.Reason == reasonDeadline {
@@ -161,33 +159,6 @@ func (l *loop) admit(ctx context.Context, in *Input, pod *corev1.Pod) bool {
 	}
 	l.s.admission.done = true
 	return true
-}
-
-// resizeRetry is how long a refused resize waits for the node's other pods to leave.
-const resizeRetry = 10 * time.Second
-
-// resizes is what the worker remembers of changes of the pod's resources.
-type resizes struct {
-	limits     *podcgroup.Limits // of the pod's cgroup, as last set; nil: unknown
-	refused    *Refusal
-	generation int64     // of the pod whose resize was refused
-	retry      time.Time // when a refused resize is tried again
-}
-
-// denial asks whether the node can give running containers what they should have now; nil: it can, or nothing is to
-// change.
-func (r *resizes) denial(in *Input, ask func(*corev1.Pod) *Refusal) *Refusal {
-	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.wantsResize() {
-		r.refused = nil
-		r.retry = time.Time{}
-		return nil
-	}
-	if r.refused == nil || r.generation != in.Pod.Generation || !in.Now.Before(r.retry) {
-		r.refused = ask(in.Pod)
-		r.generation = in.Pod.Generation
-		r.retry = in.Now.Add(resizeRetry)
-	}
-	return r.refused
 }
 
 // fresh reports whether no action of the pod was ever begun. Only such a pod needs admission; any other was admitted

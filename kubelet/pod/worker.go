@@ -92,7 +92,8 @@ type Admission interface {
 	// Admit decides whether a pod may run on the node. end: it may not. room: other pods are being preempted for it;
 	// each channel is closed when one of them has gone, and when all are closed Admit is asked again. Neither: it may.
 	Admit(ctx context.Context, p *corev1.Pod) (end *End, room []<-chan struct{})
-	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it.
+	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it. A pod that
+	// has to wait is woken when there is room for it.
 	Resize(p *corev1.Pod) *Refusal
 	// Adopt counts in a pod that was admitted before the kubelet was restarted.
 	Adopt(p *corev1.Pod)

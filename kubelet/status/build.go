@@ -43,6 +43,8 @@ type Input struct {
 	Restarting bool
 	// Resizing: a resize is in progress. PodResizing: the pod as a whole does not have its new resources yet.
 	Resizing, PodResizing bool
+	// ResizeError is why a resize in progress goes no further; empty: nothing keeps it.
+	ResizeError string
 	// End is how the kubelet ends the pod; zero: it does not.
 	End         End
 	Terminal    bool // nothing runs, nothing will

@@ -120,6 +120,9 @@ func setResizeConditions(in Input, status *corev1.PodStatus) {
 	var progress *Reason
 	if in.Resizing {
 		progress = &Reason{}
+		if in.ResizeError != "" {
+			progress = &Reason{Reason: corev1.PodReasonError, Message: in.ResizeError}
+		}
 	}
 	put(corev1.PodResizeInProgress, progress)
 }
