@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson/apiserver/options"
@@ -19,6 +18,7 @@ import (
 	"keelson/kubelet/image"
 	"keelson/kubelet/pod"
 	"keelson/lib/logrotate"
+	"keelson/lib/quantity"
 )
 
 // DefaultEvictionHard is Kubernetes' default of --eviction-hard.
@@ -109,7 +109,7 @@ func (o NodeOptions) containerLogs() logrotate.Policy {
 func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 	policy := logrotate.Policy{MaxFiles: o.ContainerLogMaxFiles}
 	if o.ContainerLogMaxSize != "" {
-		q, err := resource.ParseQuantity(o.ContainerLogMaxSize)
+		q, err := quantity.Parse(o.ContainerLogMaxSize)
 		if err != nil {
 			return policy, fmt.Errorf("--container-log-max-size %q: %w", o.ContainerLogMaxSize, err)
 		}

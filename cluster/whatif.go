@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
+	"keelson/lib/quantity"
 	"keelson/scheduler/whatif"
 )
 
@@ -97,7 +98,7 @@ func AddedNodes(text string) ([]*corev1.Node, error) {
 		case isLabel:
 			labels[label] = value
 		default:
-			q, err := resource.ParseQuantity(value)
+			q, err := quantity.Parse(value)
 			if err != nil || q.Sign() < 0 {
 				return nil, fmt.Errorf("%s: %q is no amount", key, value)
 			}

@@ -27,6 +27,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/api/scheme"
+	"keelson/lib/quantity"
 )
 
 // Manager tracks the fields of one kind as one subresource writes them ("" is the object itself).
@@ -199,6 +200,9 @@ func (t objectTypes) ConvertToVersion(obj runtime.Object, to runtime.GroupVersio
 		return kind.Named(obj, t.kind.GVK()), nil
 	}
 	out := t.kind.New()
+	if err := quantity.CheckValue(u.Object, reflect.TypeOf(out)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", t.kind.Kind, err)
+	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
 		return nil, fmt.Errorf("read %s: %w", t.kind.Kind, err)
 	}

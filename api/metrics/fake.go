@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson/lib/quantity"
 )
 
 // Annotations of pods on fake nodes, and of fake nodes, that say what they pretend to use.
@@ -77,7 +79,7 @@ func shares(value string, names []string, scale resource.Scale) (map[string]uint
 }
 
 func amount(value string, scale resource.Scale) (uint64, bool) {
-	q, err := resource.ParseQuantity(value)
+	q, err := quantity.Parse(value)
 	if err != nil || q.Sign() < 0 {
 		return 0, false
 	}

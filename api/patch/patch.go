@@ -26,6 +26,7 @@ import (
 	"keelson/api/invalid"
 	"keelson/api/kind"
 	"keelson/api/scheme"
+	"keelson/lib/quantity"
 )
 
 // Type is a kind of patch, by its media type.
@@ -94,6 +95,9 @@ func byJSON(
 			return nil, nil, misfit(string(patched), err)
 		}
 		return obj, strictly(func() string { return string(patched) }, append(strict, unknown...)), nil
+	}
+	if err := quantity.CheckJSON(patched, reflect.TypeOf(obj)); err != nil {
+		return nil, nil, misfit(string(patched), err)
 	}
 	if check {
 		unknown, err = kjson.UnmarshalStrict(patched, obj)
@@ -194,6 +198,9 @@ func strategic(
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
+	}
+	if err := quantity.CheckValue(fields, reflect.TypeOf(spec.New())); err != nil {
+		return nil, nil, misfit(fmt.Sprintf("%+v", fields), err)
 	}
 	if obj, ok := plainMerge(spec, old, fields); ok {
 		return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil

@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"keelson/api/kind"
+	"keelson/lib/quantity"
 )
 
 // Document encodes obj as JSON, with its kind and version.
@@ -44,6 +45,9 @@ func (r *Request) Parse(doc []byte) (runtime.Object, error) {
 	fresh, ok := reflect.TypeAssert[runtime.Object](reflect.New(t.Elem()))
 	if !ok {
 		return nil, fmt.Errorf("a %s is no object", t)
+	}
+	if err := quantity.CheckJSON(doc, t); err != nil {
+		return nil, err
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, fresh); err != nil {
 		return nil, err

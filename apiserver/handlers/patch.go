@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
 	"keelson/apiserver/wire"
+	"keelson/lib/quantity"
 )
 
 // patchRequest is the decoded part of a PATCH request.
@@ -165,6 +167,9 @@ func prepareApply(rq *pipeline.Request, res *resources.Resource, p *patchRequest
 	want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
 	if err != nil {
 		return nil, err
+	}
+	if err := quantity.CheckValue(want.Object, reflect.TypeOf(res.New())); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	force := p.opts.Force != nil && *p.opts.Force
 	return func(ctx context.Context, current kind.Object) (kind.Object, error) {

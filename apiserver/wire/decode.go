@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"keelson/lib/quantity"
 )
 
 // Validation is the handling of unknown and duplicate fields.
@@ -64,13 +66,21 @@ func Decode(body []byte, m Media, validation Validation, gvk schema.GroupVersion
 	string,
 ),
 ) (runtime.Object, error) {
-	if m == JSON && decodePlain(body, gvk, into) {
-		return into, nil
+	if m == JSON {
+		if err := checkQuantities(body, gvk, into); err != nil {
+			return nil, err
+		}
+		if decodePlain(body, gvk, into) {
+			return into, nil
+		}
 	}
 	if m == YAML {
 		defer acquireYAMLSlot()()
 		if doc, err := yaml.YAMLToJSON(body); err == nil { // the decoder reports what is no YAML
 			if _, err := CheckDepth(doc); err != nil {
+				return nil, err
+			}
+			if err := checkQuantities(doc, gvk, into); err != nil {
 				return nil, err
 			}
 		}
@@ -113,6 +123,23 @@ func decodePlain(body []byte, gvk schema.GroupVersionKind, into runtime.Object) 
 	}
 	reflect.ValueOf(into).Elem().SetZero()
 	return false
+}
+
+// checkQuantities rejects JSON with a quantity that takes too long to compute with.
+func checkQuantities(doc []byte, gvk schema.GroupVersionKind, into runtime.Object) error {
+	var named metav1.TypeMeta
+	if !quantity.JSONMayExceed(doc) || kjson.UnmarshalCaseSensitivePreserveInts(doc, &named) != nil {
+		return nil // the decoder reports what is no JSON
+	}
+	t := decodedType(runtime.TypeMeta{APIVersion: named.APIVersion, Kind: named.Kind}, gvk, into)
+	if t == nil {
+		return nil
+	}
+	if err := quantity.CheckJSON(doc, t); err != nil {
+		actual := named.GroupVersionKind()
+		return decodeError(err, &actual, gvk, doc)
+	}
+	return nil
 }
 
 func versionMismatch(actual, want schema.GroupVersionKind) error {

@@ -14,9 +14,12 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"keelson/lib/quantity"
 )
 
 // A protobuf body is read twice. The first time nothing is made of it: its messages are counted, and its lengths are
@@ -34,12 +37,17 @@ const (
 	entryValue  = 2
 )
 
+// quantityText is the only field of a quantity.
+const quantityText = 1
+
 var errProto = errors.New("malformed protobuf message")
 
 // shape says which fields of a message are read further: messages, lists of them, and maps.
 type shape struct {
 	fields []*shape // by field number; nil for other fields
 	entry  bool     // of an entry of a map
+
+	quantity bool // its field 1 is the text of a quantity
 }
 
 // field is the shape of the field's messages; nil if it has none.
@@ -69,7 +77,7 @@ func (s *shapes) ofLocked(t reflect.Type) *shape {
 	if known := s.byType[t]; known != nil {
 		return known
 	}
-	sh := &shape{}
+	sh := &shape{quantity: t == quantity.Type}
 	s.byType[t] = sh // before its fields, which may be of the same type
 	if t.Kind() != reflect.Struct {
 		return sh // a list with a message of its own: ExtraValue
@@ -122,14 +130,14 @@ func isMessage(t reflect.Type) bool {
 	return t.Kind() != reflect.Pointer && reflect.PointerTo(t).Implements(unmarshaler)
 }
 
-// checkProto rejects a protobuf body of kind gvk with too deep nesting or too many messages, like CheckDepth, or with
-// wrong lengths. Other errors are the decoder's.
+// checkProto rejects a protobuf body of kind gvk with too deep nesting or too many messages, like CheckDepth, with
+// wrong lengths, or with a quantity that takes too long to compute with. Other errors are the decoder's.
 func checkProto(body []byte, gvk schema.GroupVersionKind, into runtime.Object) error {
-	if len(body) <= 2*maxDepth { // a message takes two bytes
+	if len(body) <= 2*maxDepth && !quantity.MayExceed(body) { // a message takes two bytes
 		return nil
 	}
 	_, err := scanProto(body, gvk, into)
-	if errors.Is(err, errProto) {
+	if errors.Is(err, errProto) || errors.Is(err, resource.ErrFormatWrong) {
 		return apierrors.NewBadRequest(fmt.Sprintf(
 			"the object provided is unrecognized (must be of type %s): %v (%s)", gvk.Kind, err, summary(body)))
 	}
@@ -156,7 +164,7 @@ func scanProto(body []byte, gvk schema.GroupVersionKind, into runtime.Object) (p
 		}
 		rest = next
 	}
-	t := protoType(named, gvk, into)
+	t := decodedType(named, gvk, into)
 	if t == nil {
 		return 0, nil
 	}
@@ -170,8 +178,8 @@ func scanProto(body []byte, gvk schema.GroupVersionKind, into runtime.Object) (p
 	return scan.parts, nil
 }
 
-// protoType is the type that the decoder makes: into's, unless the body names another kind; nil if it makes none.
-func protoType(named runtime.TypeMeta, gvk schema.GroupVersionKind, into runtime.Object) reflect.Type {
+// decodedType is the type that the decoder makes: into's, unless the body names another kind; nil if it makes none.
+func decodedType(named runtime.TypeMeta, gvk schema.GroupVersionKind, into runtime.Object) reflect.Type {
 	actual := schema.FromAPIVersionAndKind(named.APIVersion, named.Kind)
 	if actual.Kind == "" {
 		actual.Kind = gvk.Kind
@@ -232,6 +240,11 @@ func (s *protoScan) message(b []byte, sh *shape, depth int) error {
 		}
 		if sh.entry && value == nil && (number == entryKey || number == entryValue) {
 			return errProto // decoders take any type for length-delimited here
+		}
+		if sh.quantity && number == quantityText {
+			if err := quantity.Check(string(value)); err != nil {
+				return err
+			}
 		}
 		if of := sh.field(number); of != nil && value != nil {
 			if err := s.message(value, of, depth+1); err != nil {

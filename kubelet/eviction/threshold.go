@@ -21,6 +21,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson/lib/quantity"
 )
 
 // Signal is an eviction signal: a resource of the node that may run low.
@@ -209,7 +211,7 @@ func value(text string) (Value, error) {
 		}
 		return Value{Fraction: float32(p) / 100}, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	if err != nil {
 		return Value{}, fmt.Errorf("%q: %w", text, err)
 	}

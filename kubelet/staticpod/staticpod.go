@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson/kubelet/podinfo"
+	"keelson/lib/quantity"
 	"keelson/lib/signal"
 )
 
@@ -115,6 +117,11 @@ func Parse(b []byte, node string) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("manifest of %d bytes is larger than %d", len(b), maxManifest)
 	}
 	var pod corev1.Pod
+	if doc, err := yaml.YAMLToJSON(b); err == nil { // UnmarshalStrict reports what is no YAML
+		if err := quantity.CheckJSON(doc, reflect.TypeOf(&pod)); err != nil {
+			return nil, fmt.Errorf("not a pod: %w", err)
+		}
+	}
 	if err := yaml.UnmarshalStrict(b, &pod); err != nil {
 		return nil, fmt.Errorf("not a pod: %w", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"keelson/lib/quantity"
 )
 
 // Annotations of a pod that limit its bandwidth, in bits per second.
@@ -90,7 +90,7 @@ func rateOf(text string) (int64, error) {
 	if len(text) > 64 {
 		return 0, fmt.Errorf("%.64q... is not a quantity", text)
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	if err != nil {
 		return 0, fmt.Errorf("%q: %w", text, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/resources"
+	"keelson/lib/quantity"
 )
 
 // checkRequirements checks limits, requests and claims; name checks a resource's name.
@@ -80,7 +81,7 @@ func Quantity(l *check.List, n corev1.ResourceName, q resource.Quantity) {
 
 // pageMultiple tells whether q is a number of pages of the size that n names; a size that is none passes.
 func pageMultiple(n corev1.ResourceName, q resource.Quantity) bool {
-	size, err := resource.ParseQuantity(strings.TrimPrefix(string(n), corev1.ResourceHugePagesPrefix))
+	size, err := quantity.Parse(strings.TrimPrefix(string(n), corev1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 {
 		return false
 	}

@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"keelson/lib/quantity"
 )
 
 // Patch is the stored form of a pod template: the strategic merge patch that restores it, as kubectl rollout undo sends
@@ -37,6 +40,9 @@ func template(patch []byte) (*corev1.PodTemplateSpec, error) {
 		Spec struct {
 			Template *corev1.PodTemplateSpec `json:"template"`
 		} `json:"spec"`
+	}
+	if err := quantity.CheckJSON(patch, reflect.TypeOf(stored)); err != nil {
+		return nil, fmt.Errorf("decode pod template: %w", err) // to the API server, the data of a revision is any JSON
 	}
 	if err := json.Unmarshal(patch, &stored); err != nil {
 		return nil, fmt.Errorf("decode pod template: %w", err)
