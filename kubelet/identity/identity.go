@@ -338,10 +338,12 @@ func (i *Identity) sleep(ctx context.Context, until time.Time) error {
 // CAs stay. It does not wait.
 func (i *Identity) Prefer(ca []*x509.Certificate) {
 	i.preferred.Store(&ca)
-	for _, current := range []*shown{&i.shown, &i.served} {
-		if c := current.Load(); c != nil && i.isOutdated(c.Leaf) {
-			i.outdated.Notify()
-		}
+	outdated := slices.ContainsFunc([]*shown{&i.shown, &i.served}, func(current *shown) bool {
+		c := current.Load()
+		return c != nil && i.isOutdated(c.Leaf)
+	})
+	if outdated { // once: a second notification would interrupt the requests that the first has begun
+		i.outdated.Notify()
 	}
 }
 
