@@ -50,17 +50,22 @@ func (s settings) lock() (dir string, unlock func(), err error) {
 	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
 		return "", nil, fmt.Errorf("identify network namespace: %w", err)
 	}
-	dir = filepath.Join(s.runDir, "forwarding", strconv.FormatUint(ns.Ino, 10)+"-"+bootID())
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	all := filepath.Join(s.runDir, "forwarding")
+	if err := os.MkdirAll(all, 0o700); err != nil {
 		return "", nil, fmt.Errorf("record forwarding: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(s.runDir, "forwarding", "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(all, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", nil, fmt.Errorf("record forwarding: %w", err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		_ = lock.Close() // nothing was written
 		return "", nil, fmt.Errorf("lock the record of forwarding: %w", err)
+	}
+	dir = filepath.Join(all, strconv.FormatUint(ns.Ino, 10)+"-"+bootID())
+	if err := os.MkdirAll(dir, 0o700); err != nil { // with the lock, because restore removes it
+		_ = lock.Close()
+		return "", nil, fmt.Errorf("record forwarding: %w", err)
 	}
 	return dir, func() { _ = lock.Close() }, nil // closing unlocks it
 }
