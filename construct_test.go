@@ -25,7 +25,7 @@ var assignedFields = map[string]string{
 	"apiserver/audit.Event":        "a record: the pipeline adds what it learns while the request runs",
 	"scheduler/framework.Refusals": "a record of one attempt, in which the explainer notes its result",
 	"scheduler/framework.Status":   "a value: a plugin that knows its reasons one by one builds its own",
-	"scheduler/state.PodInfo":      "a value: a nomination keeps a copy with the pod as it was written",
+	"scheduler/state.PodInfo":      "a value: a nomination keeps a copy with the written pod",
 	"scheduler/state.Resource":     "a value: plugins copy one and take from the copy",
 }
 

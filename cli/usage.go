@@ -93,7 +93,7 @@ func hanging(text string, column, width int) string {
 	}
 	var out strings.Builder
 	used := 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		switch {
 		case used == 0:
 		case column+used+1+utf8.RuneCountInString(word) > width:

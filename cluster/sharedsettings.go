@@ -141,7 +141,7 @@ func (c *Cluster) keepSettings(
 		if err := mayEncrypt(ctx, known, own, running); err != nil {
 			return nil, err
 		}
-		if len(c.cfg.Etcd.Servers) > 0 { // a server alone has nobody to be unlike
+		if len(c.cfg.Etcd.Servers) > 0 { // a single server has no other one to differ from
 			warnSettings(known, own, c.log)
 		}
 		delete(known, encryptionWrites)

@@ -56,7 +56,7 @@ type site struct {
 	metrics  nodeMetrics
 }
 
-// nodeMetrics are the metrics of a node's roles. In a process without an API server they are nil: nobody sees them.
+// nodeMetrics are the metrics of a node's roles. They are nil in a process without an API server: it has no /metrics.
 type nodeMetrics struct {
 	proxy *proxy.Metrics
 	dns   *meter.Meter

@@ -58,7 +58,7 @@ type Config struct {
 	Pod func(netip.Addr) bool
 	// Listening is told of the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
-	// Meter counts what the server does; nil: counts that nobody sees.
+	// Meter counts what the server does; nil: the counts are not published.
 	Meter *meter.Meter
 	Marks *event.Recorder
 	Log   *slog.Logger

@@ -130,7 +130,7 @@ func (p *Proxy) facts(node *corev1.Node) services.Node {
 // taken reports whether a process of this node, but not the proxy itself for a health check, listens on an address and
 // port.
 func (p *Proxy) taken(addr netip.Addr, proto uint8, port uint16) bool {
-	return p.cfg.Taken(addr, proto, port) && !(proto == unix.IPPROTO_TCP && p.health.has(port))
+	return p.cfg.Taken(addr, proto, port) && (proto != unix.IPPROTO_TCP || !p.health.has(port))
 }
 
 // addressesOfNode returns the IP addresses of a Node.

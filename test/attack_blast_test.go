@@ -51,7 +51,7 @@ type blast struct {
 	registry *hostileRegistry
 	token    string          // of a service account of the attacker without a role
 	user     string          // token of the bystander
-	ctx      context.Context //nolint:containedctx // of the attack
+	ctx      context.Context // of the attack
 	cancel   context.CancelFunc
 	attacks  sync.WaitGroup
 	url      string

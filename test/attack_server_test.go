@@ -226,7 +226,7 @@ func attackShares(t *testing.T, c *live) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	watch := c.startWatch(t, &wg, ctx)
+	watch := c.startWatch(ctx, t, &wg)
 	flood := &flood{url: c.config(t).Host, ctx: ctx}
 	defer flood.close()
 	for range 540 {
@@ -263,8 +263,8 @@ func attackShares(t *testing.T, c *live) {
 
 // startWatch watches the namespaces as the administrator; the channel has what ended the watch before ctx was done.
 func (c *live) startWatch(
-	t *testing.T, wg *sync.WaitGroup, ctx context.Context,
-) <-chan error { //nolint:revive // ctx belongs to the attack
+	ctx context.Context, t *testing.T, wg *sync.WaitGroup,
+) <-chan error {
 	t.Helper()
 	cfg := c.config(t)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces?watch=true", http.NoBody)
@@ -289,7 +289,7 @@ func (c *live) startWatch(
 // flood opens connections that stay open after a request.
 type flood struct {
 	url  string
-	ctx  context.Context //nolint:containedctx // of the attack, which the flood is a part of
+	ctx  context.Context // of the attack, which the flood is a part of
 	sent atomic.Int64    // requests
 
 	mu    sync.Mutex

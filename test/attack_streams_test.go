@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream" //nolint:staticcheck // what transport/spdy returns
 	"k8s.io/client-go/transport/spdy"
 )
 

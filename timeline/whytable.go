@@ -203,7 +203,7 @@ func scoreColumn(nodeScore *decisions.NodeScore, decision *decisions.Attempt) []
 		column = append(column, cell)
 		for i := range decision.Rules {
 			if decision.Rules[i].Plugin == pl.Plugin {
-				column = append(column, ruleCell(nodeScore, decision, i))
+				column = append(column, ruleCell(nodeScore, i))
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func scoreColumn(nodeScore *decisions.NodeScore, decision *decisions.Attempt) []
 }
 
 // ruleCell is the score of a rule for a node.
-func ruleCell(s *decisions.NodeScore, d *decisions.Attempt, rule int) string {
+func ruleCell(s *decisions.NodeScore, rule int) string {
 	if rule >= len(s.Rules) {
 		return ""
 	}

@@ -57,7 +57,7 @@ func (p ServiceExternalIPs) Validate(ctx context.Context, req *Request) error {
 		}
 	}
 	for _, port := range tcpPorts(service) {
-		if by := ports[port]; by != "" && !(had(old, "") && slices.Contains(tcpPorts(old), port)) {
+		if by := ports[port]; by != "" && (!had(old, "") || !slices.Contains(tcpPorts(old), port)) {
 			return Forbidden(req, "spec.ports: port %d is that of %s: a Service with externalIPs needs another one",
 				port, by)
 		}

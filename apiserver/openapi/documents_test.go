@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -121,12 +122,8 @@ func TestPiecesAreTheWhole(t *testing.T) {
 			fixed.Definitions[name] = d
 		}
 	}
-	for name, p := range more.Paths.Paths {
-		fixed.Paths.Paths[name] = p
-	}
-	for name, p := range more.Parameters {
-		fixed.Parameters[name] = p
-	}
+	maps.Copy(fixed.Paths.Paths, more.Paths.Paths)
+	maps.Copy(fixed.Parameters, more.Parameters)
 	want = marshal(t, fixed)
 	got = get(t, mux, "/openapi/v2")
 	if diff := cmp.Diff(object(t, want), object(t, got.Body.Bytes())); diff != "" {

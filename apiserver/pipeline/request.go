@@ -105,8 +105,8 @@ func (r *Request) Warned() bool {
 // Owner returns with whom the request shares what it takes: its user, unless a tenant impersonates that one.
 func (r *Request) Owner() connlimit.Owner {
 	if r.impersonator != nil {
-		if real := r.impersonator.Owner(); real.Rank == connlimit.Tenant {
-			return real
+		if owner := r.impersonator.Owner(); owner.Rank == connlimit.Tenant {
+			return owner
 		}
 	}
 	return r.User.Owner()

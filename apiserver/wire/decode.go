@@ -129,7 +129,7 @@ func decodePlain(body []byte, gvk schema.GroupVersionKind, into runtime.Object) 
 func checkQuantities(doc []byte, gvk schema.GroupVersionKind, into runtime.Object) error {
 	var named metav1.TypeMeta
 	if !quantity.JSONMayExceed(doc) || kjson.UnmarshalCaseSensitivePreserveInts(doc, &named) != nil {
-		return nil // the decoder reports what is no JSON
+		return nil //nolint:nilerr // the decoder reports what is no JSON
 	}
 	t := decodedType(runtime.TypeMeta{APIVersion: named.APIVersion, Kind: named.Kind}, gvk, into)
 	if t == nil {

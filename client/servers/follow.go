@@ -79,7 +79,7 @@ func (s *Servers) follow(ctx context.Context, cl kubernetes.Interface) error {
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
-		now, ok := e.Object.(*corev1.Endpoints) //nolint:staticcheck // see Follow
+		now, ok := e.Object.(*corev1.Endpoints)
 		if !ok {
 			return errors.New("the watch failed")
 		}
@@ -89,7 +89,7 @@ func (s *Servers) follow(ctx context.Context, cl kubernetes.Interface) error {
 }
 
 // endpointsOf returns the addresses in the Endpoints of the Service kubernetes, as URLs write them.
-func endpointsOf(e *corev1.Endpoints) []string { //nolint:staticcheck // see Follow
+func endpointsOf(e *corev1.Endpoints) []string {
 	var out []string
 	for _, set := range e.Subsets {
 		for _, port := range set.Ports {

@@ -149,14 +149,14 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "" {
 		f.seen.Add(1)
 	}
-	switch {
-	case r.URL.Path == "/readyz":
+	switch r.URL.Path {
+	case "/readyz":
 		f.checks.Add(1)
 		if f.unready.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		return
-	case r.URL.Path == "/watch":
+	case "/watch":
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		return
@@ -518,17 +518,17 @@ func TestPluginsForCredentials(t *testing.T) {
 // TestListIsBounded: no more than Most, no address of this machine or of many, never nothing.
 func TestListIsBounded(t *testing.T) {
 	s := New(Config{Given: "https://" + given})
-	e := &corev1.Endpoints{} //nolint:staticcheck // what servers write
+	e := &corev1.Endpoints{}
 	for i := range 100 {
-		e.Subsets = append(e.Subsets, corev1.EndpointSubset{ //nolint:staticcheck // what servers write
-			Addresses: []corev1.EndpointAddress{ //nolint:staticcheck // what servers write
+		e.Subsets = append(e.Subsets, corev1.EndpointSubset{
+			Addresses: []corev1.EndpointAddress{
 				{IP: net.IPv4(10, 0, 1, byte(i)).String()},
 				{IP: "127.0.0.1"},
 				{IP: "169.254.169.254"},
 				{IP: "0.0.0.0"},
 				{IP: "::ffff:127.0.0.1"},
 			},
-			Ports: []corev1.EndpointPort{{Port: 6443}}, //nolint:staticcheck // what servers write
+			Ports: []corev1.EndpointPort{{Port: 6443}},
 		})
 	}
 	s.set(endpointsOf(e))
@@ -584,7 +584,7 @@ func TestOnlyVerifiedServersHaveOthers(t *testing.T) {
 	}
 	s := New(Config{Given: "https://" + given})
 	s.set([]string{second})
-	s.Transport(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's subject
+	s.Transport(&tls.Config{InsecureSkipVerify: true})
 	s.set([]string{third})
 	if got := s.List(); !slices.Equal(got, []string{given}) {
 		t.Errorf("without verification: %v", got)

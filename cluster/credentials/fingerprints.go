@@ -26,6 +26,7 @@ const FingerprintsKey = objects.Root + "keelson/fingerprints"
 // Fingerprints is a set of such lines.
 type Fingerprints map[string]bool
 
+// ParseStored reads what Bytes returned.
 func ParseStored(b []byte) Fingerprints {
 	out := Fingerprints{}
 	for line := range strings.Lines(string(b)) {
@@ -34,6 +35,7 @@ func ParseStored(b []byte) Fingerprints {
 	return out
 }
 
+// Bytes is the set as it is stored.
 func (f Fingerprints) Bytes() []byte {
 	return []byte(strings.Join(slices.Sorted(maps.Keys(f)), "\n") + "\n")
 }
@@ -59,6 +61,7 @@ func (f Fingerprints) foreign(others Fingerprints) string {
 // ServerFingerprints are the fingerprints of a server's keys, and of those that it had before.
 type ServerFingerprints struct{ Own, Retired Fingerprints }
 
+// ServerFingerprints returns the fingerprints of the keys in use and of those that rotations have retired.
 func (k *Keys) ServerFingerprints(tokens *options.ServiceAccountTokens) (ServerFingerprints, error) {
 	own, err := k.Fingerprints(tokens)
 	if err != nil {

@@ -36,6 +36,7 @@ type Bundle struct {
 	changed chan struct{} // closed when pem changes
 }
 
+// NewBundle returns a bundle with the certificates of pem.
 func NewBundle(pem []byte) *Bundle { return &Bundle{pem: pem, changed: make(chan struct{})} }
 
 // Get is a framework.Bundle.
@@ -45,6 +46,7 @@ func (b *Bundle) Get() (pem []byte, changed <-chan struct{}) {
 	return b.pem, b.changed
 }
 
+// Set replaces the certificates and wakes up who waits for a change.
 func (b *Bundle) Set(pem []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

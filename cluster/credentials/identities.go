@@ -43,6 +43,7 @@ const (
 // alwaysMade are the identities that every version has created.
 var alwaysMade = []string{"ca", TokenIdentity}
 
+// TokenIdentity is the name of the keys of service-account tokens.
 const TokenIdentity = "sa"
 
 func openIdentities(dir datadir.Dir) (*identities, error) {
@@ -87,6 +88,7 @@ func ParseFingerprints(b []byte) (map[string]string, error) {
 	return out, nil
 }
 
+// FormatFingerprints is the content of FingerprintsFile: a line for each name.
 func FormatFingerprints(m map[string]string) []byte {
 	if len(m) == 0 {
 		return []byte(NoFingerprints)

@@ -233,6 +233,7 @@ func (k *Keys) openAgents(agents []Agent) error {
 	return nil
 }
 
+// FrontProxyUser is the name in the certificate that this server shows to aggregated ones.
 const FrontProxyUser = "front-proxy-client"
 
 // openProxy creates the front-proxy CA and client certificate, by which aggregated servers authenticate this one. The

@@ -92,6 +92,7 @@ type KubeletServing struct {
 	ClientCAs func() *x509.CertPool
 }
 
+// KubeletServing returns what the kubelet of this process serves with.
 func (k *Keys) KubeletServing() KubeletServing {
 	return KubeletServing{
 		&tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.Kubelet.Serve},

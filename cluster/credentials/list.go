@@ -39,6 +39,7 @@ func (m Metric) Collect(out chan<- prometheus.Metric) {
 // ListPath is where the API server serves the certificates that it has in use.
 const ListPath = "/keelson/v1/certificates"
 
+// ServeList serves ListPath.
 func ServeList(all func() []pki.Info) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

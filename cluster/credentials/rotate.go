@@ -181,6 +181,7 @@ type keyUsers struct {
 	Users map[string]time.Time `json:"users"`
 }
 
+// ServeUsers serves which keys this server trusts, and who still uses one that is being replaced.
 func ServeUsers(k *Keys) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {

@@ -40,6 +40,7 @@ var signerFlags = []struct{ signer, middle string }{
 	{certificates.LegacyUnknown, "legacy-unknown-"},
 }
 
+// Flags adds the flags of the signing keys.
 func (o *Signing) Flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens "+
 		"in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")

@@ -141,6 +141,7 @@ func (d Dir) UndoNode() error {
 	return d.Erase()
 }
 
+// Resolve returns the absolute path of the directory, without symbolic links.
 func (d Dir) Resolve() (Dir, error) {
 	abs, err := filepath.Abs(string(d))
 	if err != nil {
@@ -229,7 +230,7 @@ func Holder(path string, atLeast time.Duration) (int, error) {
 		return 0, nil
 	}
 	if DiskFailed(err) {
-		return openedBy("/proc", path), nil
+		return openedBy(path), nil
 	}
 	if err != nil {
 		return 0, notADirectory(path, fmt.Errorf("read pid file: %w", Unreadable(err)))
@@ -282,7 +283,7 @@ func readPid(f *os.File) int {
 	return pid
 }
 
-// WaitGone polls until nobody holds the lock. Only `keelson down` uses it.
+// WaitGone polls until no process holds the lock. Only `keelson down` uses it.
 func WaitGone(path string, limit time.Duration) error {
 	end := time.Now().Add(limit)
 	for {

@@ -26,8 +26,8 @@ func DiskFailed(err error) bool {
 }
 
 // openedBy returns the pid of another process that has the file at path open, as an instance has its pid file; 0: none.
-func openedBy(proc, path string) int {
-	links, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "fd", "*"))
+func openedBy(path string) int {
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, link := range links {
 		target, err := os.Readlink(link)
 		if err != nil || target != path {

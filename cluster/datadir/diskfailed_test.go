@@ -18,7 +18,7 @@ func TestOpenedBy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := openedBy("/proc", path); got != 0 {
+	if got := openedBy(path); got != 0 {
 		t.Errorf("only this process has it open: got %d", got)
 	}
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
@@ -27,12 +27,12 @@ func TestOpenedBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = file.Close()
-	if got := openedBy("/proc", path); got != cmd.Process.Pid {
+	if got := openedBy(path); got != cmd.Process.Pid {
 		t.Errorf("got %d, want %d", got, cmd.Process.Pid)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if got := openedBy("/proc", path); got != 0 {
+	if got := openedBy(path); got != 0 {
 		t.Errorf("after its end: got %d", got)
 	}
 	for _, err := range []error{unix.EIO, &os.PathError{Op: "open", Path: path, Err: unix.EROFS}} {

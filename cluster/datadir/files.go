@@ -13,6 +13,7 @@ import (
 	"keelson/pki"
 )
 
+// SyncDir brings the entries of a directory to disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -41,6 +42,7 @@ func WriteIfChanged(path string, b []byte) error {
 	return pki.WriteFile(path, b, 0o600)
 }
 
+// Exists reports whether there is a file at path that can be looked at.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -16,8 +16,8 @@ import (
 	"keelson/lib/run"
 )
 
-// ReserveFile, in the data directory, takes room on the disk for a start that finds the disk full: opening the store
-// needs some, and so do the pid file and the log. An empty file says that a start has used it.
+// ReserveFile is a file of the data directory. It takes room on the disk for a start that finds the disk full: opening
+// the store needs some, and so do the pid file and the log. An empty file says that a start has used it.
 const ReserveFile = "reserve"
 
 // The reserve is a sixteenth of the disk, at most reserveMost. It is used when less than reserveUse is free.
@@ -178,6 +178,7 @@ func waitForRoom(ctx context.Context, every time.Duration, fill func() (bool, er
 	}
 }
 
+// DiskSize is the size of the file system of dir, in bytes; 0: unknown.
 func DiskSize(dir string) int64 {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

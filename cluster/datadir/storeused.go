@@ -24,15 +24,18 @@ const storeUsedFile = "store-used"
 type storeID string
 
 const (
-	noStore       storeID = "" // no server has run in the directory
+	noStore storeID = "" // no server has run in the directory
+	// EmbeddedStore is the store in the data directory.
 	EmbeddedStore storeID = "embedded"
 	// anyEtcd is an etcd whose cluster ID is not known: of a first start that did not reach it, or of a directory
 	// without storeUsedFile.
 	anyEtcd storeID = "etcd"
 )
 
+// EtcdStore is the etcd with a cluster ID.
 func EtcdStore(cluster uint64) storeID { return storeID(fmt.Sprintf("%s %016x", anyEtcd, cluster)) }
 
+// IsEtcd reports whether the store is an etcd.
 func (id storeID) IsEtcd() bool {
 	return id == anyEtcd || strings.HasPrefix(string(id), string(anyEtcd)+" ")
 }

@@ -40,6 +40,7 @@ type Config struct {
 	QuotaBytes int64
 }
 
+// Validate returns all errors of the settings.
 func (e Config) Validate() error {
 	var errs []error
 	secret := e.CAFile != "" || e.CertFile != "" || e.KeyFile != ""
@@ -66,6 +67,7 @@ func (e Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Open connects to etcd.
 func (e Config) Open(ctx context.Context, log *slog.Logger) (*etcd.Store, error) {
 	secret, err := etcd.TLS(e.CAFile, e.CertFile, e.KeyFile)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // etcdHandshake limits the TLS handshake of an etcd client.
 const etcdHandshake = 10 * time.Second
 
-// authTracking tells connlimit which connections have authenticated.
+// authTracking reports to connlimit which connections have authenticated.
 type authTracking struct {
 	credentials.TransportCredentials
 }
@@ -34,7 +34,7 @@ func (r authTracking) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthI
 	c, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err == nil {
 		ctx := connlimit.Context(context.Background(), raw)
-		// EtcdAPI.TLS lets nobody else in
+		// EtcdAPI.TLS admits no other clients
 		connlimit.Identify(ctx, connlimit.Owner{Name: auth.Masters, Rank: connlimit.Admin})
 	}
 	return c, info, err
@@ -50,7 +50,7 @@ type EtcdAPI struct {
 	Listener net.Listener
 	// Share is how many connections it may have.
 	Share int
-	// TLS must admit nobody but members of system:masters.
+	// TLS must admit only members of system:masters.
 	TLS *tls.Config
 	// URL is the address that clients get, Dir the data directory that they see.
 	URL, Dir string

@@ -35,7 +35,7 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Looped is told of a server whose questions come back here; nil: only the log is.
 	Looped func(server netip.AddrPort)
-	// Meter counts the questions; nil: counts that nobody sees.
+	// Meter counts the questions; nil: the counts are not published.
 	Meter *meter.Meter
 	Log   *slog.Logger
 }

@@ -32,7 +32,7 @@ type Config struct {
 	Settings func() *settings.Settings
 	// Allowed tells whether an address is one of the cluster's. nil: all are.
 	Allowed func(netip.Addr) bool
-	// Meter counts the answers; nil: counts that nobody sees.
+	// Meter counts the answers; nil: the counts are not published.
 	Meter *meter.Meter
 	// TTL of what the configuration says, in seconds.
 	TTL uint32

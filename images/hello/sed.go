@@ -104,7 +104,7 @@ func (r *sedRun) edit(in io.Reader, to io.Writer) error {
 		}
 		text := strings.TrimSuffix(line, "\n")
 		next := ""
-		var nextErr error = io.EOF
+		nextErr := io.EOF
 		if err == nil {
 			next, nextErr = reader.ReadString('\n')
 		}
@@ -123,7 +123,7 @@ func (r *sedRun) edit(in io.Reader, to io.Writer) error {
 	return nil
 }
 
-// line runs the script on one line; true ends the file.
+// line runs the script on one line; true ends the file. Errors of out are those of its Flush.
 func (r *sedRun) line(text string, out *bufio.Writer) (stop bool) {
 	after := ""
 	for _, c := range r.commands {
@@ -132,21 +132,21 @@ func (r *sedRun) line(text string, out *bufio.Writer) (stop bool) {
 		}
 		switch c.verb {
 		case 'd':
-			out.WriteString(after)
+			_, _ = out.WriteString(after)
 			return false
 		case 'p':
-			out.WriteString(text + "\n")
+			_, _ = out.WriteString(text + "\n")
 		case 'q':
 			stop = true
 		case '=':
-			out.WriteString(strconv.Itoa(r.number) + "\n")
+			_, _ = out.WriteString(strconv.Itoa(r.number) + "\n")
 		case 'a':
 			after += c.text + "\n"
 		case 'i':
-			out.WriteString(c.text + "\n")
+			_, _ = out.WriteString(c.text + "\n")
 		case 'c':
 			if c.to == nil || !c.inside {
-				out.WriteString(c.text + "\n")
+				_, _ = out.WriteString(c.text + "\n")
 			}
 			return false
 		case 'y':
@@ -160,7 +160,7 @@ func (r *sedRun) line(text string, out *bufio.Writer) (stop bool) {
 			changed, ok := c.substitute(text)
 			text = changed
 			if ok && c.print {
-				out.WriteString(text + "\n")
+				_, _ = out.WriteString(text + "\n")
 			}
 		}
 		if stop {
@@ -168,9 +168,9 @@ func (r *sedRun) line(text string, out *bufio.Writer) (stop bool) {
 		}
 	}
 	if !r.quiet {
-		out.WriteString(text + "\n")
+		_, _ = out.WriteString(text + "\n")
 	}
-	out.WriteString(after)
+	_, _ = out.WriteString(after)
 	return stop
 }
 
@@ -291,7 +291,7 @@ func (p *sedParser) command() (*sedCommand, error) {
 func (p *sedParser) address() (*sedAddress, error) {
 	switch {
 	case p.rest == "":
-		return nil, nil //nolint:nilnil // no address is no error
+		return nil, nil // no address is no error
 	case p.rest[0] == '$':
 		p.rest = p.rest[1:]
 		return &sedAddress{last: true}, nil
@@ -308,7 +308,7 @@ func (p *sedParser) address() (*sedAddress, error) {
 		digits++
 	}
 	if digits == 0 {
-		return nil, nil //nolint:nilnil // no address is no error
+		return nil, nil // no address is no error
 	}
 	number := atoi(p.rest[:digits], 0)
 	if number < 1 {
@@ -396,14 +396,14 @@ func expandable(replacement string) string {
 	for i := 0; i < len(replacement); i++ {
 		switch c := replacement[i]; {
 		case c == '&':
-			out.WriteString("${0}")
+			_, _ = out.WriteString("${0}")
 		case c == '$':
-			out.WriteString("$$")
+			_, _ = out.WriteString("$$")
 		case c == '\\' && i+1 < len(replacement):
 			i++
 			switch next := replacement[i]; {
 			case next >= '0' && next <= '9':
-				out.WriteString("${" + string(rune(next)) + "}")
+				_, _ = out.WriteString("${" + string(rune(next)) + "}")
 			case next == 'n':
 				out.WriteByte('\n')
 			case next == 't':

@@ -71,7 +71,7 @@ func basename(args []string, std stdio) int {
 
 func dirname(args []string, std stdio) int {
 	if len(args) < 2 {
-		return complain(std, "dirname", errors.New("usage: dirname PATH..."))
+		return complain(std, "dirname", errors.New("missing operand"))
 	}
 	for _, path := range args[1:] {
 		fmt.Fprintln(std.out, filepath.Dir(filepath.Clean(path)))

@@ -56,16 +56,16 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m *Manager) Describe(ch chan<- *prometheus.Desc) {
-	m.counters.ensured.Describe(ch)
-	m.counters.checked.Describe(ch)
+	m.ensured.Describe(ch)
+	m.checked.Describe(ch)
 	ch <- descIntents
 	ch <- descRecords
 }
 
 // Collect implements prometheus.Collector.
 func (m *Manager) Collect(ch chan<- prometheus.Metric) {
-	m.counters.ensured.Collect(ch)
-	m.counters.checked.Collect(ch)
+	m.ensured.Collect(ch)
+	m.checked.Collect(ch)
 	for desc, dir := range map[*prometheus.Desc]string{
 		descIntents: m.records.pullingDir,
 		descRecords: m.records.pulledDir,

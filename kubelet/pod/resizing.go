@@ -105,7 +105,7 @@ func (in *Input) restarting() bool {
 func resizeMessage(pod *corev1.Pod, what string, generation int64, problem string) string {
 	type resources struct {
 		Name      string                      `json:"name"`
-		Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+		Resources corev1.ResourceRequirements `json:"resources"`
 	}
 	var all struct {
 		InitContainers []resources `json:"initContainers,omitempty"`

@@ -269,13 +269,14 @@ func (c *scrape) fromRuntime(
 		if f.measured {
 			continue
 		}
-		more := ""
+		var more strings.Builder
 		for i, key := range d.GetLabelKeys() {
 			if !slices.Contains(ownLabels, key) {
-				more += fmt.Sprintf(",%s=%q", key, m.GetLabelValues()[i])
+				fmt.Fprintf(&more, ",%s=%q", key, m.GetLabelValues()[i])
 			}
 		}
-		f.add(sample(m.GetName(), of.labels(more), float64(m.GetValue().GetValue()), stamp(m.GetTimestamp()).Time))
+		value := float64(m.GetValue().GetValue())
+		f.add(sample(m.GetName(), of.labels(more.String()), value, stamp(m.GetTimestamp()).Time))
 	}
 }
 

@@ -77,8 +77,9 @@ func LimitCPU(mode CgroupMode, path string, quota int64, grow bool) error {
 	raw, err := os.ReadFile(file)
 	if err == nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(raw)), " ")
-		now, unlimited := strconv.ParseInt(first, 10, 64) // "max" of version 2, -1 of version 1
-		if grow && (unlimited != nil || now < 0 || now >= quota) {
+		now, notNumber := strconv.ParseInt(first, 10, 64)
+		unlimited := notNumber != nil || now < 0 // "max" of version 2, -1 of version 1
+		if grow && (unlimited || now >= quota) {
 			return nil
 		}
 		err = os.WriteFile(file, []byte(value), 0)

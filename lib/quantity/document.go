@@ -156,7 +156,7 @@ func (r *reader) members(p *plan, open json.Delim) error {
 		if of == nil {
 			var skipped json.RawMessage
 			if r.tokens.Decode(&skipped) != nil {
-				return nil
+				return nil //nolint:nilerr // the decoder reports it
 			}
 			continue
 		}

@@ -271,8 +271,8 @@ func (hs *helpers) start(tenant string) (*helper, error) {
 	}
 	defer func() { _ = in.Close() }()
 	h := &helper{stdin: stdin, gone: make(chan struct{}), calls: map[int64]*call{}}
-	h.cmd = exec.Command(hs.command[0],
-		hs.command[1:]...) //nolint:noctx // finish or stop ends it; the command is our own
+	//nolint:noctx // finish or stop ends it; the command is our own
+	h.cmd = exec.Command(hs.command[0], hs.command[1:]...)
 	h.cmd.Args[0] = "keelson"
 	h.cmd.Dir = "/"
 	h.cmd.Stdin = in

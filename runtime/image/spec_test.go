@@ -381,7 +381,7 @@ func TestRequestsOfAPull(t *testing.T) {
 				}
 			}
 			if accept := r.Header.Get("Accept"); strings.Contains(r.URL.Path, "/manifests/") &&
-				!(strings.Contains(accept, typeIndex) && strings.Contains(accept, typeDockerManifest)) {
+				(!strings.Contains(accept, typeIndex) || !strings.Contains(accept, typeDockerManifest)) {
 				t.Errorf("%s: a manifest is asked for with Accept %q", scheme, accept)
 			}
 			if r.Method != http.MethodGet {

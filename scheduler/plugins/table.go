@@ -129,10 +129,10 @@ func plain(p *framework.Plugin) factory {
 }
 
 // typed is a factory with arguments of type A; Make has checked that they are.
-func typed[A any](make func(a A, h *framework.Handle, s *Shared) *framework.Plugin) factory {
+func typed[A any](of func(a A, h *framework.Handle, s *Shared) *framework.Plugin) factory {
 	return func(args any, h *framework.Handle, s *Shared) (*framework.Plugin, error) {
 		a, _ := args.(A)
-		return make(a, h, s), nil
+		return of(a, h, s), nil
 	}
 }
 

@@ -76,7 +76,7 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 		}
 		return nil
 	}
-	q.newAttempt(ctx)
+	q.newAttempt()
 	if q.Check(); q.Err == nil {
 		q.PlaceAgain(ctx)
 	}
@@ -97,7 +97,7 @@ func (t *simulation) tryGroup(ctx context.Context, first *task) error {
 }
 
 // newAttempt creates the attempt.
-func (q *groupSimulation) newAttempt(ctx context.Context) {
+func (q *groupSimulation) newAttempt() {
 	pods := make([]*state.PodInfo, len(q.tasks))
 	for i := range q.tasks {
 		pods[i] = state.NewPodInfo(q.tasks[i].pod)

@@ -133,8 +133,8 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 
 // Delete removes a key that is at revision expected (0: at any).
 func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.KV, store.Written, error) {
-	for any := expected == 0; ; {
-		if any {
+	for anyRevision := expected == 0; ; {
+		if anyRevision {
 			now, _, err := s.Get(ctx, key, 0)
 			if err != nil {
 				return store.KV{}, store.Written{}, err
@@ -142,7 +142,7 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.K
 			expected = now.Revision
 		}
 		before, w, err := s.transact(ctx, write{key, expected, clientv3.OpDelete(key, clientv3.WithPrevKV()), deletion})
-		if _, conflict := errors.AsType[*store.ConflictError](err); conflict && any {
+		if _, conflict := errors.AsType[*store.ConflictError](err); conflict && anyRevision {
 			continue
 		}
 		if err != nil {

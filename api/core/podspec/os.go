@@ -200,7 +200,7 @@ func checkHostProcess(errs *check.List, spec *corev1.PodSpec) {
 	}
 	all := 0
 	host := 0
-	if pod == nil && !checkAnyWindowsOptions(errs, spec) {
+	if pod == nil && !hasWindowsOptions(spec) {
 		return
 	}
 	eachContainerAt(errs, spec, func(ctr *corev1.Container) {
@@ -229,7 +229,8 @@ func checkHostProcess(errs *check.List, spec *corev1.PodSpec) {
 	}
 }
 
-func checkAnyWindowsOptions(errs *check.List, spec *corev1.PodSpec) (found bool) {
+// hasWindowsOptions reports whether a container has options for Windows.
+func hasWindowsOptions(spec *corev1.PodSpec) (found bool) {
 	EachContainer(spec, func(ctr *corev1.Container) {
 		found = found || ctr.SecurityContext != nil && ctr.SecurityContext.WindowsOptions != nil
 	})

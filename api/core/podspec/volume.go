@@ -183,7 +183,7 @@ func checkOnlySource(errs *check.List, pod string, volume *corev1.Volume) {
 		errs.Out()
 	}
 	checkLegacyVolume(errs, volume, in)
-	checkApiVolume(errs, volume, in)
+	checkAPIVolume(errs, volume, in)
 	if in(volumeSource.CSI != nil, "csi") {
 		checkCSI(errs, volumeSource.CSI)
 		errs.Out()
@@ -202,8 +202,8 @@ func checkOnlySource(errs *check.List, pod string, volume *corev1.Volume) {
 	}
 }
 
-// checkApiVolume checks the sources whose files come from the API, and claims.
-func checkApiVolume(errs *check.List, v *corev1.Volume, in func(set bool, child string) bool) {
+// checkAPIVolume checks the sources whose files come from the API, and claims.
+func checkAPIVolume(errs *check.List, v *corev1.Volume, in func(set bool, child string) bool) {
 	volumeSource := &v.VolumeSource
 	if in(volumeSource.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
 		requiredName(errs, "claimName", volumeSource.PersistentVolumeClaim.ClaimName)
