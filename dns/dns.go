@@ -56,7 +56,7 @@ type Config struct {
 	// Pod reports whether an address belongs to a pod of this node, for nodes without pod CIDRs; nil: the pod CIDRs
 	// decide.
 	Pod func(netip.Addr) bool
-	// Listening is told of the address once the server answers there; may be nil.
+	// Listening is called with the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
 	// Meter counts what the server does; nil: the counts are not published.
 	Meter *meter.Meter
@@ -192,7 +192,7 @@ func (s *Server) listen(ctx context.Context, at netip.AddrPort) (serve.Listeners
 	return listeners, err
 }
 
-// looped tells the node's events of a server that leads back here.
+// looped records an event about an upstream server that sends queries back to this one.
 func (s *Server) looped(to netip.AddrPort) {
 	s.recordEvent(corev1.EventTypeWarning, "DNSLoop",
 		fmt.Sprintf("the name server %s leads back to the cluster's own and is not asked any more", to))

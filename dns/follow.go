@@ -162,7 +162,7 @@ func (s *Server) dropNode(obj any) {
 	}
 }
 
-// mark tells that a service's name leads somewhere for the first time.
+// mark reports that a service's name leads somewhere for the first time.
 func (s *Server) mark(namespace, name string, uid types.UID, begin time.Time) {
 	if !s.synced.Load() {
 		return // it may have done so for long

@@ -16,7 +16,7 @@ type Options struct {
 	Config string
 	// Listen is ADDRESS or ADDRESS:PORT; empty: port 53 of the node's address in its pod network.
 	Listen string
-	// Allow are ranges of addresses that may ask beside pods and nodes.
+	// Allow lists ranges of addresses that may query in addition to pods and nodes.
 	Allow []string
 }
 
@@ -26,7 +26,7 @@ func (o *Options) AddFlags(fl *pflag.FlagSet) {
 		"`FILE` with upstreams, stub domains and hosts, in place of the ConfigMap kube-system/keelson-dns")
 	fl.StringVar(&o.Listen, "dns-listen", "",
 		"serve DNS at `ADDRESS[:PORT]` (default: port 53 of the node's address in its pod network)")
-	fl.StringSliceVar(&o.Allow, "dns-allow", nil, "answer queries from `CIDRS` too, beside those from pods and nodes")
+	fl.StringSliceVar(&o.Allow, "dns-allow", nil, "answer queries from `CIDRS` in addition to those from pods and nodes")
 }
 
 // Address is where to listen; not valid: nothing was said.

@@ -12,7 +12,7 @@ import (
 	mdns "github.com/miekg/dns"
 )
 
-// throughout are differences that many answers have beside others: what is left out of both before they are compared.
+// throughout lists differences that occur in many answers: what is left out of both before they are compared.
 // Both are compared in lower case, because CoreDNS writes the domain in other names as the question has it.
 var throughout = []struct {
 	why string
@@ -48,7 +48,7 @@ func label(name string, n int) string {
 	return strings.ToLower(mdns.SplitDomainName(name)[n])
 }
 
-// alias tells whether the name is that of a service of type ExternalName.
+// alias reports whether the name is that of a service of type ExternalName.
 func alias(name string) bool {
 	return slices.Contains([]string{"outside", "missing", "inside", "twice", "lost", "itself", "ending"},
 		label(name, 0))
@@ -71,7 +71,7 @@ var differences = []difference{
 			return q.how == "chaos" && refused(ours)
 		},
 	},
-	{"nobody but a resolver asks for names outside without wanting recursion, and its loop would not end", func(
+	{"only a resolver asks for outside names without recursion, and its loop would not end", func(
 		q question, theirs, ours string,
 	) bool {
 		return q.how == "nord" && forwarded(theirs) && refused(ours)
@@ -90,7 +90,7 @@ var differences = []difference{
 		return q.qtype == typeSRV && podName.MatchString(q.name) && strings.Contains(theirs, " srv 0 100 0 ") &&
 			nodata(ours)
 	}},
-	{"there is nothing below a pod's name; CoreDNS looks at the label beside the namespace alone", func(
+	{"there is nothing below a pod's name; CoreDNS reads only the label next to the namespace", func(
 		q question, theirs, ours string,
 	) bool {
 		return belowPod.MatchString(q.name) && !nxdomain(theirs) && nxdomain(ours)
@@ -158,7 +158,7 @@ var differences = []difference{
 		},
 	},
 	{
-		"an address that has a host name leads back to that alone; CoreDNS has the names made of the address beside it",
+		"an address with a host name leads back to that name only; CoreDNS adds the names made of the address",
 		func(
 			q question, theirs, ours string,
 		) bool {

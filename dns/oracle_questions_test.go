@@ -190,7 +190,7 @@ func (a *asker) namespace(ns string) {
 	}
 }
 
-// apex asks for what belongs to nobody.
+// apex asks for what belongs to no one.
 func (a *asker) apex() {
 	// Not NS and ns.dns: CoreDNS answers with the machine's own addresses.
 	a.ask("cluster.local", slices.DeleteFunc(slices.Clone(everyType), func(t uint16) bool {

@@ -33,7 +33,7 @@ import (
 var update = flag.Bool("update", false, "write what CoreDNS answers (it needs bin/tools/coredns: make tools)")
 
 // TestCoreDNS asks this server and CoreDNS the same questions about the same cluster. What CoreDNS answers is in
-// testdata/coredns.txt, so that nobody needs it; where `make tools` has built it, it is asked too, and must still say
+// testdata/coredns.txt, so that no one needs it; where `make tools` has built it, it is asked too, and must still say
 // so. Where this server says something else, one of the reasons in oracle_differences_test.go holds.
 func TestCoreDNS(t *testing.T) {
 	town := build(t)
@@ -243,7 +243,7 @@ func await(t *testing.T, addr, name string) {
 	})
 }
 
-// upstream is the rest of the world: one name, which nobody may remember.
+// upstream is the rest of the world: one name, which no one may remember.
 func upstream(t *testing.T) (addr string) {
 	t.Helper()
 	answer := mdns.HandlerFunc(func(responseWriter mdns.ResponseWriter, msg *mdns.Msg) {

@@ -129,7 +129,7 @@ func (p *publisher) node(n *corev1.Node) {
 	}
 }
 
-// sliceName is a node's; a long one is cut, and told apart by a hash.
+// sliceName returns the name of a node's slice; a long name is cut and kept unique by a hash.
 func sliceName(prefix, node string) string {
 	name := prefix + "-" + node
 	if len(name) > 200 {

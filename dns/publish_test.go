@@ -69,7 +69,7 @@ func publishing(t *testing.T, api *fake.Clientset) *publisher {
 }
 
 // TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is
-// mended, one of another family made anew; behind a service of somebody else's there is no slice.
+// repaired, one of another family made again; behind a service of somebody else's there is no slice.
 func TestPublish(t *testing.T) {
 	api := clienttest.New()
 	pass := func(what string, writes int) *discoveryv1.EndpointSlice {
@@ -104,7 +104,7 @@ func TestPublish(t *testing.T) {
 	}
 	if slice = pass("changed", 1); len(slice.Endpoints) != 1 || slice.Labels["mine"] != "too" ||
 		slice.Labels[discoveryv1.LabelServiceName] != Service {
-		t.Errorf("mended %+v", slice)
+		t.Errorf("repaired %+v", slice)
 	}
 	slice.AddressType = discoveryv1.AddressTypeIPv6
 	if _, err := slices.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
@@ -113,7 +113,7 @@ func TestPublish(t *testing.T) {
 	if slice = pass("another family", 1); slice != nil {
 		t.Errorf("left %+v", slice)
 	}
-	pass("made anew", 1)
+	pass("recreated", 1)
 	svc := publishing(t, api).svc
 	svc.Spec.Selector = map[string]string{"k8s-app": "kube-dns"}
 	if _, err := api.CoreV1().Services(metav1.NamespaceSystem).Update(t.Context(), svc,

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSources: pods of both families, nodes, this machine and what was allowed may ask, and nobody else; a node that
+// TestSources: pods of both families, nodes, this machine and what was allowed may ask, and no one else; a node that
 // goes takes its own with it.
 func TestSources(t *testing.T) {
 	sources := newSources([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil)

@@ -33,7 +33,7 @@ const (
 type Config struct {
 	// Dial opens the way to a server; nil: the network's.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Looped is told of a server whose questions come back here; nil: only the log is.
+	// Looped is called with a server whose questions come back here; nil: it is logged only.
 	Looped func(server netip.AddrPort)
 	// Meter counts the questions; nil: the counts are not published.
 	Meter *meter.Meter
@@ -90,7 +90,7 @@ type waiter struct {
 	done   func(*Reply)
 }
 
-// New returns a forwarder that knows nobody yet. It starts nothing.
+// New returns a forwarder that knows no one yet. It starts nothing.
 func New(cfg Config) *Forwarder {
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{}).DialContext
@@ -156,7 +156,7 @@ func (f *Forwarder) Cached(q Question) *Reply {
 }
 
 // Ask asks for q in client's name. done is called once, from another goroutine, with a reply; one that says SERVFAIL
-// where nobody answered. false: too much is under way, and done will not be called.
+// where no one answered. false: too much is under way, and done will not be called.
 func (f *Forwarder) Ask(client netip.Addr, q Question, done func(*Reply)) bool {
 	plan := f.plan.Load()
 	key := flightKey{plan, q}
@@ -181,7 +181,7 @@ func (f *Forwarder) Ask(client netip.Addr, q Question, done func(*Reply)) bool {
 	return true
 }
 
-// fly asks, remembers and tells who waits.
+// fly asks the upstreams, caches the answer and answers everyone who waits for it.
 func (f *Forwarder) fly(ctx context.Context, p *plan, key flightKey) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	reply := f.exchange(ctx, p.servers(key.q.Name), key.q)
@@ -261,7 +261,7 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, question Questi
 	return failure(question, time.Now())
 }
 
-// failure says that nobody answered.
+// failure says that no one answered.
 func failure(q Question, now time.Time) *Reply {
 	m := &dns.Msg{Question: []dns.Question{{Name: q.Name, Qtype: q.Type, Qclass: q.Class}}}
 	m.Rcode = dns.RcodeServerFailure

@@ -278,7 +278,7 @@ func TestHanging(t *testing.T) {
 			t.Errorf("the wait for a hanging server was paid again: %s", took)
 		}
 		time.Sleep(askLimit)
-		synctest.Wait() // all are told; inWorld looks whether anything is left
+		synctest.Wait() // all callers have an answer; inWorld checks that nothing is left
 	})
 }
 

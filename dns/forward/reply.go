@@ -89,7 +89,7 @@ func keep(msg *dns.Msg, now time.Time) (*Reply, error) {
 	}
 	// the library reads some records that it then writes cut short, such as a SOA without data
 	if err := new(dns.Msg).Unpack(wire); err != nil {
-		return nil, fmt.Errorf("read an upstream's answer as it was packed: %w", err)
+		return nil, fmt.Errorf("unpack an upstream's answer: %w", err)
 	}
 	r := &Reply{wire: wire, stored: now, life: life}
 	if err := r.index(); err != nil {
@@ -130,7 +130,7 @@ func lifetime(msg *dns.Msg) time.Duration {
 	return 0
 }
 
-// answered tells whether there is a record of the type that was asked for.
+// answered reports whether there is a record of the type that was asked for.
 func answered(m *dns.Msg) bool {
 	for _, rr := range m.Answer {
 		if rr.Header().Rrtype == m.Question[0].Qtype || m.Question[0].Qtype == dns.TypeANY {

@@ -128,7 +128,7 @@ func accept(asked *dns.Msg, b []byte) (*dns.Msg, error) {
 	return msg, nil
 }
 
-// probe asks each server of steps for a name that nobody else knows of: if the question arrives here, it leads in a
+// probe asks each server of steps for a name that no one else knows of: if the question arrives here, it leads in a
 // circle.
 func (f *Forwarder) probe(steps *plan) {
 	f.mu.Lock()
@@ -162,7 +162,7 @@ func nonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Probe tells whether a question that has come here is one of this forwarder's own: its server is not asked any more.
+// Probe reports whether a question that has come here is one of this forwarder's own: its server is not asked any more.
 func (f *Forwarder) Probe(name string) bool {
 	v, ok := f.plan.Load().probes.LoadAndDelete(strings.ToLower(name))
 	if !ok {

@@ -107,7 +107,7 @@ func (m *Meter) Served(zone string, tcp, v6 bool, qtype uint16, rcode int, since
 	m.took[zone].Observe(time.Since(since).Seconds())
 }
 
-// kind names a type of records; those that nobody asks for have one name together.
+// kind names a type of records; those that no one asks for have one name together.
 func kind(t uint16) string {
 	switch t {
 	case dns.TypeA, dns.TypeAAAA, dns.TypeCNAME, dns.TypeHTTPS, dns.TypeMX, dns.TypeNAPTR, dns.TypeNS, dns.TypePTR,

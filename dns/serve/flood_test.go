@@ -65,7 +65,7 @@ func TestFlood(t *testing.T) {
 	cancel()
 	<-stopped
 	if lost > 0 {
-		t.Errorf("beside a flood of %d requests %d of another client's 200 were not answered", sent, lost)
+		t.Errorf("during a flood of %d requests %d of another client's 200 were not answered", sent, lost)
 	}
 	if sent < 10000 {
 		t.Logf("the flood was of %d requests only", sent)

@@ -7,7 +7,7 @@
 // Invariants:
 //  1. A packet costs no more than a look at its sender until that one may ask.
 //  2. Names of the cluster are answered where the packet was read: nothing waits, nothing is left.
-//  3. Responses are never answered, so that two servers cannot talk for ever.
+//  3. Responses are never answered, so that two servers cannot talk forever.
 package serve
 
 import (
@@ -30,7 +30,7 @@ type Config struct {
 	Forward *forward.Forwarder
 	// Settings are the configuration as it is now; never nil.
 	Settings func() *settings.Settings
-	// Allowed tells whether an address is one of the cluster's. nil: all are.
+	// Allowed reports whether an address is one of the cluster's. nil: all are.
 	Allowed func(netip.Addr) bool
 	// Meter counts the answers; nil: the counts are not published.
 	Meter *meter.Meter
@@ -162,7 +162,7 @@ func (a *ask) options() (rcode int) {
 func check(q dns.Question) (rcode int) {
 	switch {
 	case q.Qclass != dns.ClassINET:
-		return dns.RcodeRefused // CHAOS and what nobody uses
+		return dns.RcodeRefused // CHAOS and what no one uses
 	case q.Qtype == dns.TypeAXFR || q.Qtype == dns.TypeIXFR:
 		return dns.RcodeRefused
 	case q.Qtype == dns.TypeNone || q.Qtype == dns.TypeOPT || q.Qtype >= dns.TypeTKEY &&
@@ -184,7 +184,7 @@ func (a *ask) answer() {
 		a.chase(r)
 	case r.Mine:
 		a.send(a.message(r), meter.Cluster)
-	case a.q.Qtype == dns.TypeANY: // RFC 8482: nobody needs it
+	case a.q.Qtype == dns.TypeANY: // RFC 8482: no one needs it
 		msg := a.message(zone.Answer{})
 		msg.Answer = []dns.RR{&dns.HINFO{
 			Hdr: dns.RR_Header{

@@ -21,7 +21,7 @@ import (
 
 var pod = netip.MustParseAddr("10.1.0.7")
 
-// desk is a handler of a small cluster; nobody else is asked.
+// desk is a handler of a small cluster; no one else is asked.
 func desk(t testing.TB, config string) *Handler {
 	t.Helper()
 	index := zone.New("cluster.local", 5)
@@ -89,7 +89,7 @@ func query(name string, qtype uint16, edit ...func(*dns.Msg)) []byte {
 	return b
 }
 
-// TestProtocol: what DNS asks of every server, beside names.
+// TestProtocol: what DNS requires of every server, apart from names.
 func TestProtocol(t *testing.T) {
 	handler := desk(t, "")
 	edns := func(size uint16) func(*dns.Msg) { return func(m *dns.Msg) { m.SetEdns0(size, true) } }
@@ -137,10 +137,10 @@ func TestProtocol(t *testing.T) {
 		"not recursive": {query("example.com.", dns.TypeA, func(m *dns.Msg) {
 			m.RecursionDesired = false
 		}), false, "REFUSED qr ra 0"},
-		"nobody to ask": {query("example.com.", dns.TypeA), false, "SERVFAIL qr rd ra 0"},
-		"response":      {query("a.", dns.TypeA, func(m *dns.Msg) { m.Response = true }), false, "nothing"},
-		"short":         {[]byte{1, 2, 3}, false, "nothing"},
-		"cut":           {query("web.default.svc.cluster.local.", dns.TypeA)[:20], false, "FORMERR qr rd 0"},
+		"no upstream": {query("example.com.", dns.TypeA), false, "SERVFAIL qr rd ra 0"},
+		"response":    {query("a.", dns.TypeA, func(m *dns.Msg) { m.Response = true }), false, "nothing"},
+		"short":       {[]byte{1, 2, 3}, false, "nothing"},
+		"cut":         {query("web.default.svc.cluster.local.", dns.TypeA)[:20], false, "FORMERR qr rd 0"},
 		"names in a ring": {
 			append([]byte{0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, 0xc0, 12, 0, 1, 0, 1), false, "FORMERR qr rd 0",
 		},
@@ -206,7 +206,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestStrangers: who is not of the cluster hears nothing, and who asks too much is not heard for a while.
+// TestStrangers: a client outside the cluster gets no answer, and one that asks too much gets none for a while.
 func TestStrangers(t *testing.T) {
 	h := desk(t, "")
 	h.cfg.Allowed = func(a netip.Addr) bool { return a == pod }

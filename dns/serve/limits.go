@@ -19,7 +19,8 @@ var buffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-// limits are a bucket of tokens for each client, so that who asks very much is not heard while others ask little.
+// limits are a bucket of tokens for each client, so that a client that asks too much is ignored while others are
+// answered.
 type limits struct {
 	rate   float64 // tokens a second; a bucket holds two seconds'
 	seed   maphash.Seed

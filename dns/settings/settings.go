@@ -19,7 +19,7 @@ import (
 
 // File is the configuration as it is written, in YAML.
 type File struct {
-	// Upstreams are asked for names that nobody else knows, in place of the node's resolvers: ADDRESS or ADDRESS:PORT.
+	// Upstreams are asked for names that no one else knows, in place of the node's resolvers: ADDRESS or ADDRESS:PORT.
 	Upstreams []string `json:"upstreams,omitempty"`
 	// StubDomains are domains with servers of their own.
 	StubDomains map[string][]string `json:"stubDomains,omitempty"`

@@ -32,7 +32,7 @@ func city(n int) *Index {
 	return index
 }
 
-// BenchmarkMemory tells how much memory the names of 10,000 services with five endpoints each take.
+// BenchmarkMemory reports how much memory the names of 10,000 services with five endpoints each take.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		before := heap()

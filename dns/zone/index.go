@@ -36,7 +36,7 @@ type Index struct {
 	reverse  [shards]addresses
 
 	mu sync.Mutex // one change at a time
-	// spaces and parts are what the changes need to know of before.
+	// spaces and parts are what a change needs to know of the state before it.
 	spaces sync.Map // namespace -> struct{}
 	parts  map[string]string
 }
@@ -144,7 +144,7 @@ func (x *Index) namespace(name string) bool {
 	return ok
 }
 
-// SetService takes a service as it is now. It tells whether the service has become answerable by it: its name led
+// SetService takes a service as it is now. It reports whether the service has become answerable by it: its name led
 // nowhere before.
 func (x *Index) SetService(s *corev1.Service) (answerable bool) {
 	key := s.Namespace + "/" + s.Name
@@ -249,7 +249,7 @@ func (x *Index) dropPart(key, name string) {
 	x.put(key, &e)
 }
 
-// answerable tells whether the service's name leads somewhere.
+// answerable reports whether the service's name leads somewhere.
 func (e *entry) answerable() bool {
 	if !e.exists {
 		return false

@@ -160,7 +160,7 @@ func (e *entry) addrs(host string, qtype uint16) []netip.Addr {
 	return out
 }
 
-// speaks tells whether there is a named port: of the name p, or of any, if it is empty.
+// speaks reports whether there is a named port: of the name p, or of any, if it is empty.
 func (e *entry) speaks(p, proto string) bool {
 	has := func(ports []port) bool {
 		for _, q := range ports {
