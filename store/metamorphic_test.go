@@ -182,7 +182,7 @@ func (p *player) do(ctx context.Context, t *rapid.T, o op) string {
 	if o.val == "long" {
 		value = bytes.Repeat(value, 2500)
 	}
-	// mostly the revision that the key has, sometimes one beside it, for a delete also any
+	// mostly the revision that the key has, sometimes one next to it, for a delete also any
 	expected := p.at[key] + []int64{0, 0, 0, -1, 1}[o.rev%5]
 	switch o.kind {
 	case "create":
@@ -269,7 +269,7 @@ func (p *player) mark(ctx context.Context, t *rapid.T) string {
 	return key
 }
 
-// watch tells all events from a revision on, up to a mark written after the watch began.
+// watch returns all events from a revision on, up to a mark written after the watch began.
 func (p *player) watch(ctx context.Context, t *rapid.T, o op) string {
 	watcher, err := p.Watch(ctx, p.prefix, p.past(o.rev))
 	if err != nil {
@@ -278,21 +278,21 @@ func (p *player) watch(ctx context.Context, t *rapid.T, o op) string {
 	}
 	defer watcher.Stop()
 	last := p.mark(ctx, t)
-	var told []string
+	var events []string
 	for {
 		select {
 		case batch, ok := <-watcher.Events():
 			if !ok {
-				return fmt.Sprintf("%v, then %s", told, p.outcome(watcher.Err()))
+				return fmt.Sprintf("%v, then %s", events, p.outcome(watcher.Err()))
 			}
 			for _, e := range batch {
-				told = append(told, fmt.Sprintf("%d %s before %q", e.Type, p.show(e.KV), short(e.Prev)))
+				events = append(events, fmt.Sprintf("%d %s before %q", e.Type, p.show(e.KV), short(e.Prev)))
 			}
 			if slices.ContainsFunc(batch, func(e store.Event) bool { return e.KV.Key == last }) {
-				return fmt.Sprint(told)
+				return fmt.Sprint(events)
 			}
 		case <-ctx.Done():
-			t.Fatalf("watch from %d: after %v no event of %s", p.past(o.rev)-p.base, told, last)
+			t.Fatalf("watch from %d: after %v no event of %s", p.past(o.rev)-p.base, events, last)
 		}
 	}
 }

@@ -14,7 +14,7 @@
 //  5. Byte slices handed in or out are never modified afterwards, by either side.
 //  6. A write that answers one of the refusals (ErrNotFound, ErrExists, ErrTooLarge, ErrNoSpace, *ConflictError)
 //     changed nothing. After any other error (*UnavailableError, ErrClosed, the end of ctx) its outcome is unknown: it
-//     may have happened, or may still happen, and then every watcher hears of it in its place. Who must know reads the
+//     may have happened, or may still happen, and then every watcher learns of it in its place. Who must know reads the
 //     key.
 //  7. No call blocks beyond its ctx because of a failing disk or an absent peer.
 package store
@@ -88,9 +88,9 @@ func (e *ConflictError) Error() string {
 type UnavailableError struct {
 	// Cause is what failed, with the name of the file or the peer.
 	Cause error
-	// Full tells that the disk, or the quota, is full.
+	// Full reports that the disk, or the quota, is full.
 	Full bool
-	// Lasting tells that the store does not recover by itself: it must be opened again.
+	// Lasting reports that the store does not recover by itself: it must be opened again.
 	Lasting bool
 }
 
@@ -114,8 +114,8 @@ type KV struct {
 	// Created is the revision that created the key, and Version counts the writes since, that one included: etcd's
 	// create_revision and version. Both are 0 where that is not known, as of keys that an older program wrote.
 	Created, Version int64
-	// Stale asks for the value to be written anew although it is the same: it is stored in a form that is to go. Stores
-	// themselves never set it; what encrypts values on the way does.
+	// Stale asks for the value to be written again although it is the same: it is stored in a form that is to go.
+	// Stores themselves never set it; what encrypts values on the way does.
 	Stale bool
 }
 
@@ -132,7 +132,7 @@ type Range struct {
 	// Revision to read at; 0: the latest. ErrCompacted when too old, ErrFuture when not yet reached.
 	Revision int64
 	Limit    int // 0: no limit
-	// NoCount tells that nobody asks for Page.Remaining, which may then be anything above 0 where More is true.
+	// NoCount reports that no one asks for Page.Remaining, which may then be anything above 0 where More is true.
 	// Counting walks all keys.
 	NoCount bool
 }
@@ -145,7 +145,7 @@ type Page struct {
 	Remaining int64 // how many
 }
 
-// EventType tells what a write did.
+// EventType reports what a write did.
 type EventType uint8
 
 // The event types.

@@ -10,7 +10,7 @@
 //
 //	"KEELSON BACKUP 2\n"
 //	'F' name content                          a private file of the data directory (keys and certificates)
-//	'K' key revision created version value    a key as it was at the backup's revision
+//	'K' key revision created version value    a key at the backup's revision
 //	'E' revision count                        the end; the sum follows
 //
 // Format 1, which is still read, lacks created and version. Texts are preceded by their length; numbers and lengths are
@@ -38,7 +38,7 @@ const (
 	older   = "1\n"
 )
 
-// The greatest lengths that are believed; anything longer is damage.
+// The greatest lengths that are trusted; anything longer is damage.
 const (
 	maxName  = 64 << 10
 	maxValue = 256 << 20
@@ -111,7 +111,7 @@ func (w *Writer) Close(revision int64) (Summary, error) {
 	return Summary{revision, w.keys}, w.err
 }
 
-// Sink takes what Read finds. Nothing of it may be believed before Read has returned without an error.
+// Sink takes what Read finds. Nothing of it may be trusted before Read has returned without an error.
 type Sink struct {
 	File func(name string, content []byte) error
 	KV   func(store.KV) error

@@ -107,13 +107,13 @@ func readCleanStop(o Options) (c *cleanStop, damage, err error) {
 	return c, damage, nil
 }
 
-// Closed tells that there is a store in dir, which was closed and has not been opened since.
+// Closed reports that there is a store in dir, which was closed and has not been opened since.
 func Closed(dir string) bool {
 	_, damage, err := readCleanStop(Options{Dir: dir, FS: vfs.Default})
 	return damage == nil && err == nil
 }
 
-// ours tells a file in the store's directory that is not the engine's.
+// ours reports whether a file in the store's directory is ours and not the engine's.
 func ours(name string) bool {
 	name = strings.TrimSuffix(name, ".new")
 	return name == "LOCK" || name == cleanStopFile || name == lastRevisionFile
@@ -142,7 +142,7 @@ func leaveCleanStop(opts Options, rev int64) error {
 	return writeFile(opts, cleanStopFile, c.encode())
 }
 
-// summed tells whether clean-stop needs a checksum of a file: the engine keeps none of the whole file.
+// summed reports whether clean-stop needs a checksum of a file: the engine keeps none of the whole file.
 func summed(name string) bool {
 	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-")
 }
@@ -171,7 +171,7 @@ func stoppedAs(o Options, name string, sum bool) (f stoppedFile, dir bool, err e
 	return f, false, nil
 }
 
-// stale tells that the engine was opened since by a version that does not know clean-stop: there are files newer than
+// stale reports that the engine was opened since by a version that does not know clean-stop: there are files newer than
 // all of c.
 func (c *cleanStop) stale(names []string) bool {
 	newest := uint64(0)
@@ -196,7 +196,7 @@ func fileNumber(name string) uint64 {
 	return n
 }
 
-// compare returns a sentence for each file that is not as it was.
+// compare returns a sentence for each file that has changed.
 func (c *cleanStop) compare(o Options) ([]string, error) {
 	var out []string
 	for _, was := range c.files {

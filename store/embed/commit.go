@@ -24,7 +24,7 @@ type request struct {
 	// reserved is the room above the quota that the write may take.
 	reserved store.Reserve
 
-	settled atomic.Bool   // taken by the committer or given up by its caller, whoever came first
+	settled atomic.Bool   // taken by the committer or given up by its caller, whichever came first
 	done    chan struct{} // closed when what follows is final
 	old     store.KV
 	rev     int64
@@ -165,7 +165,7 @@ func (g *group) version(st *Store, key string) (store.KV, store.EventType, error
 // doneReading lets go of what version holds.
 func (g *group) doneReading() {
 	if g.before != nil {
-		_ = g.before.Close() // its errors were told by the reads
+		_ = g.before.Close() // its errors were returned by the reads
 		g.before = nil
 	}
 }

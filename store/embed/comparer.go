@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// comparer orders database keys as bytes and tells the engine that all versions of a key share a prefix: tables then
+// comparer orders database keys as bytes and declares that all versions of a key share a prefix: tables then
 // carry a filter of the keys in them, and a create need not read any to know that its key is new.
 func comparer() *pebble.Comparer {
 	c := *pebble.DefaultComparer

@@ -273,7 +273,7 @@ func killOnce(t *testing.T, dir string, n int) map[string]int64 {
 	return last
 }
 
-// child writes until it is killed, telling what was confirmed.
+// child writes until it is killed, and prints what was confirmed.
 func child(t *testing.T, dir string) {
 	st, err := Open(Options{Dir: dir})
 	if err != nil {

@@ -89,8 +89,8 @@ func brokenAt(b []byte, logNum uint32, isLog bool) int {
 	return -1
 }
 
-// isManifestMarker tells a file whose name, marker.manifest.000002.MANIFEST-000007, says which manifest counts: that of
-// the highest.
+// isManifestMarker reports whether a file is a marker: its name, marker.manifest.000002.MANIFEST-000007, says which
+// manifest counts: that of the highest.
 func isManifestMarker(name string) bool {
 	return strings.HasPrefix(name, "marker.manifest.") && strings.Count(name, ".") >= 3
 }

@@ -23,7 +23,7 @@ import (
 
 var errInjected = errors.New("injected disk error")
 
-// isSync tells the operations that must not be repeated.
+// isSync reports whether an operation must not be repeated.
 func isSync(k errorfs.OpKind) bool {
 	return k == errorfs.OpFileSync || k == errorfs.OpFileSyncData || k == errorfs.OpFileSyncTo
 }
@@ -111,7 +111,7 @@ func diskFails(t *testing.T, what string, n int64) {
 }
 
 // TestDiskRecovers fails some operations in a row, none of them a sync, and then lets them be: nothing may be lost,
-// every writer comes through by trying again, and a watch hears of everything once and in order.
+// every writer comes through by trying again, and a watch learns of everything once and in order.
 func TestDiskRecovers(t *testing.T) {
 	for _, what := range files {
 		for n := int64(5); n < 400; n = n*5/3 + 1 {
@@ -185,7 +185,7 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 			latest)
 	}
 	if c := count.Load(); what == "wal" && c > n && refusals.Load() == 0 {
-		t.Errorf("%s: the disk failed, nobody was refused", name)
+		t.Errorf("%s: the disk failed, no write was refused", name)
 	}
 	clone := mem.CrashClone(vfs.CrashCloneCfg{})
 	// how many operations it takes to come here depends on the schedule; TestDiskFails is about failures in Close

@@ -40,7 +40,7 @@ type Options struct {
 	// MustExist refuses a directory that holds no store.
 	MustExist bool
 	// AcceptDataLoss opens a store that lacks acknowledged writes, where Open returns a *DataLossError otherwise. It
-	// goes on at a revision far above all before, so that whoever knows an older one has to list again.
+	// goes on at a revision far above all before, so that a client that knows an older one has to list again.
 	AcceptDataLoss bool
 }
 
@@ -70,7 +70,7 @@ type Store struct {
 	committed chan struct{} // closed when it has ended
 	next      int64         // revision of the next write; the committer's own
 	recent    recent        // the committer's own
-	warned    int           // of how much of the quota the log has told; the committer's own
+	warned    int           // how much of the quota the log has warned of; the committer's own
 	used      atomic.Int64  // what the keys hold; written by the committer
 	sparing   atomic.Bool   // writes that take room are refused
 
@@ -180,10 +180,10 @@ func (s *Store) examineAndOpen() error {
 		if !s.opts.AcceptDataLoss {
 			return &evidence.DataLossError
 		}
-		s.log.Warn("store goes on without acknowledged writes, as it was told", "expected", evidence.Expected, "found",
+		s.log.Warn("store continues without acknowledged writes, as configured", "expected", evidence.Expected, "found",
 			evidence.Found, "problems", evidence.Problems)
 	}
-	// From here on the files change: what the last stop said of them must not be believed any more, whatever happens.
+	// From here on the files change: what the last stop said of them must not be trusted any more, whatever happens.
 	err = s.opts.FS.Remove(s.opts.FS.PathJoin(s.opts.Dir, cleanStopFile))
 	if err == nil {
 		err = syncDir(s.opts)
@@ -220,7 +220,7 @@ func (s *Store) open(e *evidence) error {
 		case opened <- err:
 		case <-s.disk.done:
 			if err == nil {
-				_ = guarded(db.Close) // nobody is there to hear of it
+				_ = guarded(db.Close) // no one is there to learn of it
 				s.forgetNote()
 			}
 		}
@@ -257,7 +257,7 @@ func (s *Store) recover(e *evidence) error {
 	lost := len(e.Problems) > 0
 	if err := checkLog(s.db, compacted, last); errors.Is(err, errDamaged) && s.opts.AcceptDataLoss {
 		lost = true
-		s.log.Warn("store goes on without acknowledged writes, as it was told", "err", err)
+		s.log.Warn("store continues without acknowledged writes, as configured", "err", err)
 	} else if err != nil {
 		return err
 	}
@@ -278,13 +278,13 @@ func (s *Store) recover(e *evidence) error {
 	if err := s.recoverUsage(last); err != nil {
 		return err
 	}
-	return s.keepNote(e.anew || lost)
+	return s.keepNote(e.fresh || lost)
 }
 
 // keepNote opens the file last-revision, or makes it. keyNoted then says in the database that the file must be there.
-func (s *Store) keepNote(anew bool) error {
+func (s *Store) keepNote(fresh bool) error {
 	var err error
-	if s.noted, err = openLastRevision(s.opts, anew, slot{s.durable.Load(), s.newestLog.Load()}); err != nil {
+	if s.noted, err = openLastRevision(s.opts, fresh, slot{s.durable.Load(), s.newestLog.Load()}); err != nil {
 		return err
 	}
 	if n, err := readNumber(s.db, keyNoted); err != nil || n != 0 {
@@ -371,7 +371,7 @@ func (s *Store) currentAlarm() *alarm {
 	return s.alarm
 }
 
-// changed hears from the disk; nil: it is well.
+// changed is called with the state of the disk; nil: no fault.
 func (s *Store) changed(now *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -134,7 +134,7 @@ func TestOlderFormat(t *testing.T) {
 	}
 }
 
-// TestImportKeepsFacts: an imported key is as old as it was.
+// TestImportKeepsFacts: an imported key keeps its revisions.
 func TestImportKeepsFacts(t *testing.T) {
 	want := []store.KV{
 		{

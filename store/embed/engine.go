@@ -52,8 +52,8 @@ func openEngine(o Options, disk *retryFS, l *engineLog, change func(*pebble.Opti
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key
 	}
 	opts.Experimental.CompactionScheduler = &compactionScheduler{}
-	// Old versions stay beside the newest: kept apart, a table holds 32 KB of memory for each 16 KB of them while it is
-	// written.
+	// Old versions stay next to the newest: kept apart, a table holds 32 KB of memory for each 16 KB of them while it
+	// is written.
 	opts.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
 	}
@@ -79,7 +79,7 @@ func (l *engineLog) Errorf(format string, args ...any) {
 	l.log.Error("store engine met an error", "err", fmt.Sprintf(format, args...))
 }
 
-// Fatalf must not return, and the engine's locks forbid to panic or to end the goroutine: it waits for ever. The store
+// Fatalf must not return, and the engine's locks forbid to panic or to end the goroutine: it waits forever. The store
 // is failed. The disk's errors do not come here (retryFS); this is for what the engine thinks impossible.
 func (l *engineLog) Fatalf(format string, args ...any) {
 	l.failed(fmt.Errorf("store engine: "+format, args...))

@@ -80,10 +80,10 @@ func readLastRevision(o Options) (slot, error) {
 	return decodeSlots(b)
 }
 
-// openLastRevision opens the file, or makes it anew: its name and its blocks are on disk then.
-func openLastRevision(opts Options, anew bool, now slot) (*lastRevision, error) {
+// openLastRevision opens the file, or makes it again: its name and its blocks are on disk then.
+func openLastRevision(opts Options, fresh bool, now slot) (*lastRevision, error) {
 	path := opts.FS.PathJoin(opts.Dir, lastRevisionFile)
-	if !anew {
+	if !fresh {
 		f, err := opts.FS.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", lastRevisionFile, err)

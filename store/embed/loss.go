@@ -16,9 +16,9 @@ import (
 type DataLossError struct {
 	// Problems are sentences that name a file each.
 	Problems []string
-	// Expected is the revision that the store was at, at least; Found the one that it is at. 0: that cannot be told.
+	// Expected is the revision that the store was at, at least; Found the one that it is at. 0: not known.
 	Expected, Found int64
-	// Unreadable tells that the engine cannot open what is left: AcceptDataLoss is of no help.
+	// Unreadable reports that the engine cannot open what is left: AcceptDataLoss is of no help.
 	Unreadable bool
 }
 
@@ -41,7 +41,7 @@ const lossGap = 1_000_000_000
 // evidence is what the files say before the engine opens them.
 type evidence struct {
 	DataLossError
-	anew bool // last-revision is not there, or cannot be used
+	fresh bool // last-revision is not there, or cannot be used
 }
 
 // examine looks for signs that acknowledged writes are missing. It changes nothing, and neither does it let the engine:
@@ -66,7 +66,7 @@ func examine(opts Options) (*evidence, error) {
 	case boundErr != nil && !absent:
 		return nil, boundErr
 	}
-	e.anew = boundErr != nil
+	e.fresh = boundErr != nil
 	e.Expected = max(e.Expected, bound.revision)
 	if !slices.ContainsFunc(names, isManifestMarker) {
 		tables := slices.ContainsFunc(names, func(n string) bool {
@@ -170,7 +170,7 @@ func (e *evidence) peek(opts Options, bound slot, noted bool) error {
 // readOnly opens the engine for reading. It ends at the first error of the disk.
 func readOnly(opts Options, f func(*pebble.DB) error) error {
 	broken := make(chan error, 1)
-	tell := func(err error) {
+	report := func(err error) {
 		select {
 		case broken <- err:
 		default:
@@ -178,12 +178,12 @@ func readOnly(opts Options, f func(*pebble.DB) error) error {
 	}
 	disk := newRetryFS(opts.FS, func(now *fault) {
 		if now != nil {
-			tell(now.err)
+			report(now.err)
 		}
 	})
 	done := make(chan error, 1)
 	go func() { // ends when the engine has closed, or has been cut off and wound down
-		db, err := openEngine(opts, disk, &engineLog{log: opts.Log, failed: tell}, func(p *pebble.Options) {
+		db, err := openEngine(opts, disk, &engineLog{log: opts.Log, failed: report}, func(p *pebble.Options) {
 			p.ReadOnly = true
 		})
 		if err != nil {

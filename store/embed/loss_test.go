@@ -245,8 +245,8 @@ func TestLossAfterKill(t *testing.T) {
 	}
 }
 
-// TestAcceptDataLoss: told so, the store goes on without what is lost, at revisions that nobody has seen, and the next
-// start needs not be told again.
+// TestAcceptDataLoss: with AcceptDataLoss the store goes on without what is lost, at revisions that no one has seen;
+// the next start does not need it again.
 func TestAcceptDataLoss(t *testing.T) {
 	for _, stop := range []bool{true, false} {
 		for _, what := range []string{"removed", "truncated", "no marker", cleanStopFile} {
@@ -302,7 +302,7 @@ func TestAcceptDataLoss(t *testing.T) {
 	}
 }
 
-// TestUnreadable: where the engine cannot go on, the refusal says so, and being told to accept the loss is of no help.
+// TestUnreadable: where the engine cannot go on, the refusal says so, and AcceptDataLoss is of no help.
 func TestUnreadable(t *testing.T) {
 	dir, rev := filled(t, true)
 	log := filepath.Join(dir, newest(t, dir, "", ".log"))
@@ -416,7 +416,7 @@ func TestMustExist(t *testing.T) {
 	}
 }
 
-// TestOneSyncAWrite: what is written down beside the log costs a write no sync.
+// TestOneSyncAWrite: what is written in addition to the log costs a write no sync.
 func TestOneSyncAWrite(t *testing.T) {
 	var syncs, notes atomic.Int64
 	st := open(t, Options{

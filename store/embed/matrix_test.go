@@ -206,7 +206,7 @@ func TestErrorMatrix(t *testing.T) {
 	}
 }
 
-// troubled plays sc with tr at the n-th operation that it is about; more tells whether there were so many.
+// troubled plays sc with tr at the n-th operation that it is about; more reports whether there were so many.
 func troubled(t *testing.T, sc *script, tr trouble, n int64) (more bool) {
 	what := fmt.Sprintf("%s at %d", tr.name, n)
 	mem := vfs.NewCrashableMem()

@@ -14,11 +14,11 @@ import (
 
 // The store counts what its keys hold now: keys and values, and an overhead for each. History and what the engine has
 // not merged yet are not in it; they are bounded by themselves (compact.go). The sum is exact: the committer changes
-// it with each write, and each batch stores it beside the writes that it counts, with their last revision. A sum whose
+// it with each write, and each batch stores it with the writes that it counts, with their last revision. A sum whose
 // revision is not the store's is counted again at the start: of a directory that an older program wrote, that was
 // imported, or that lost writes.
 
-// keyOverhead is about what the store and the caches keep for a key beside its bytes.
+// keyOverhead is about what the store and the caches keep for a key in addition to its bytes.
 const keyOverhead = 256
 
 // reservePart is the part of the quota that store.SmallReserve adds to it and store.LeaveRoom takes from it.

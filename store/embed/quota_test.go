@@ -49,7 +49,7 @@ func TestQuota(t *testing.T) {
 	}
 	if warned, refused := strings.Count(log.String(), "nearly reached its quota"),
 		strings.Count(log.String(), "has reached its quota"); warned != 1 || refused != 1 {
-		t.Errorf("the log warns %d times and tells of refusals %d times, want each once:\n%s", warned, refused,
+		t.Errorf("the log warns %d times and reports refusals %d times, want each once:\n%s", warned, refused,
 			log.String())
 	}
 	works := func(s *Store) {

@@ -29,7 +29,8 @@ import (
 // errors.
 type retryFS struct {
 	vfs.FS
-	// changed hears the state whenever it changes: nil is well. It is called with mu held and must not call back.
+	// changed is called with the state whenever it changes: nil is no fault. It is called with mu held and must not
+	// call back.
 	changed func(*fault)
 
 	running atomic.Bool // since the store is open, a missing file is damage and no longer an answer
@@ -83,7 +84,7 @@ const (
 	lastDelay  = time.Second
 )
 
-// do runs op until it succeeds or the engine is cut off; it tells whether op was done.
+// do runs op until it succeeds or the engine is cut off; it reports whether op was done.
 func (p *retryFS) do(what, name string, op func() error) (did bool) {
 	var s *fault
 	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
@@ -102,9 +103,9 @@ func (p *retryFS) do(what, name string, op func() error) (did bool) {
 	}
 }
 
-// List is part of vfs.FS. The engine lists its directory only while it opens, the second time beside goroutines of its
-// own, which bring down the process if it gives up then: so an error is treated as one of the write side, and in the
-// void there is nothing.
+// List is part of vfs.FS. The engine lists its directory only while it opens, the second time while goroutines of its
+// own run, which bring down the process if it gives up then: so an error is treated as one of the write side, and in
+// the void there is nothing.
 func (p *retryFS) List(dir string) (names []string, err error) {
 	p.do("list", dir, func() (err error) {
 		names, err = p.FS.List(dir)
@@ -199,9 +200,9 @@ func (p *retryFS) openWith(what, name string, op func() (vfs.File, error)) (vfs.
 	return &retryFile{p: p, File: f, name: name}, nil
 }
 
-// marks tells a file whose name says which manifest counts. The engine makes one after the manifest that it names,
-// removes the one before, and syncs the directory then only: a disk that brings these three to rest in another order
-// would lose the store. So the directory is synced between them.
+// marks reports whether a file's name says which manifest counts. The engine makes one after the manifest that it
+// names, removes the one before, and syncs the directory then only: a disk that brings these three to rest in another
+// order would lose the store. So the directory is synced between them.
 func marks(name string) bool { return strings.HasPrefix(filepath.Base(name), "marker.manifest.") }
 
 // settle brings the changes of the directory that holds name to disk.

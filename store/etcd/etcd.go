@@ -11,7 +11,7 @@
 //     operation, so each has a revision of its own, as the contract asks.
 //  2. Reads without a revision are linearizable: they see what any API server
 //     has acknowledged before.
-//  3. A watch of everything (prefix "") hears of every revision there is, so
+//  3. A watch of everything (prefix "") learns of every revision there is, so
 //     that its reader, comparing with Revision, knows when it has seen all: that
 //     works with every etcd, while answers to progress requests may overtake
 //     events before 3.4.25 and 3.5.8.
@@ -73,7 +73,7 @@ type Store struct {
 	done       chan struct{} // closed by Close
 	closing    sync.Once
 
-	seen    atomic.Int64  // latest revision that any answer told
+	seen    atomic.Int64  // latest revision in any answer
 	cluster atomic.Uint64 // the cluster ID of the etcd that answered last
 	fresh   fresh
 	health  health
@@ -203,15 +203,15 @@ func (s *Store) meaning(ctx context.Context, err error) error {
 	return fmt.Errorf("etcd at %s: %w", s.servers, err)
 }
 
-// tooLarge tells that etcd, or the client before it, refused a request for its size. The client has no error of its own
-// for that.
+// tooLarge reports that etcd, or the client before it, refused a request for its size. The client has no error of its
+// own for that.
 func tooLarge(err error) bool {
 	return errors.Is(err, rpctypes.ErrRequestTooLarge) ||
 		status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(),
 			"trying to send message larger than max")
 }
 
-// passing tells the errors that go away by themselves.
+// passing reports whether an error goes away by itself.
 func passing(err error) bool {
 	code := status.Code(err)
 	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {

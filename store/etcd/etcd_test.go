@@ -35,7 +35,7 @@ func TestSuite(t *testing.T) {
 	})
 }
 
-// follow checks that a watch hears of every revision from the given one on, until the test ends.
+// follow checks that a watch learns of every revision from the given one on, until the test ends.
 type follow struct {
 	mu   sync.Mutex
 	next int64
@@ -73,7 +73,7 @@ func newFollow(t *testing.T, s *Store) *follow {
 	return f
 }
 
-// reach waits until the watch has heard of rev.
+// reach waits until the watch has learned of rev.
 func (f *follow) reach(t *testing.T, rev int64) {
 	t.Helper()
 	limit := time.After(time.Minute)

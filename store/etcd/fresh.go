@@ -33,7 +33,7 @@ func (f *fresh) get(ctx context.Context) (int64, error) {
 	}
 	if !f.busy {
 		f.busy = true
-		go f.run() // ends when nobody waits; ask is bounded
+		go f.run() // ends when no one waits; ask is bounded
 	}
 	f.mu.Unlock()
 	select {

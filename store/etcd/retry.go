@@ -98,7 +98,7 @@ func (s *Store) happened(ctx context.Context, w write, base int64) (*clientv3.Ev
 		last = r.Kvs[0].ModRevision
 	}
 	if last != 0 && last <= base {
-		return nil, nil // nobody has written the key
+		return nil, nil // no one has written the key
 	}
 	whole := ctx
 	if last == 0 {

@@ -18,7 +18,7 @@ import (
 // usage is what etcd said last.
 type usage struct {
 	mu          sync.Mutex
-	size, quota int64 // 0: not known; etcd tells its quota since 3.6
+	size, quota int64 // 0: not known; etcd reports its quota since 3.6
 	warned      usageLevel
 }
 

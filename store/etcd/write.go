@@ -32,7 +32,7 @@ func (w write) is(e *clientv3.Event) bool {
 	return e.PrevKv != nil && e.PrevKv.ModRevision == w.since && w.done(e)
 }
 
-// transact does the write and returns the key as it was before, if then asks for it. When the answer of an attempt does
+// transact does the write and returns the previous key, if then asks for it. When the answer of an attempt does
 // not arrive, history says whether the write has happened; if not, it is repeated. The condition on the key lets it
 // happen once.
 func (s *Store) transact(ctx context.Context, w write) (before *mvccpb.KeyValue, written store.Written, err error) {

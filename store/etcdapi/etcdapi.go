@@ -63,7 +63,7 @@ type Options struct {
 	// Dir is where a snapshot is put together before it is sent (empty: the system's place for temporary files).
 	Dir string
 	Log *slog.Logger
-	// ProgressEvery is how often a watch that asks for progress hears of it while nothing happens (default 5 s).
+	// ProgressEvery is how often a watch that asks for progress learns of it while nothing happens (default 5 s).
 	ProgressEvery time.Duration
 }
 

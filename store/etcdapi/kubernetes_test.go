@@ -194,7 +194,7 @@ func TestConditions(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want %t", tc.name, r, err, tc.want)
 		}
 	}
-	// A write amid reads: those before it see the key as it was.
+	// A write amid reads: those before it see the previous value.
 	r, err := cl.Txn(ctx).If(clientv3.Compare(clientv3.Value("k"), "=", "other")).Then(clientv3.OpGet("k")).
 		Else(clientv3.OpGet("k"), clientv3.OpPut("k", "new", clientv3.WithPrevKV()), clientv3.OpGet("k")).Commit()
 	if err != nil || r.Succeeded || len(r.Responses) != 3 {

@@ -24,7 +24,7 @@ import (
 
 // leaseRoot is where leases are kept: <root><id> holds the seconds that it was granted for, <root><id>/<key> a sum of
 // the value that the key was given under it. The sum is written before the key: after a crash between the two the key's
-// value tells that it does not belong to the lease. As in etcd, all leases begin anew when the server starts.
+// value reports that it does not belong to the lease. As in etcd, all leases start over when the server starts.
 const leaseRoot = "keelson/leases/"
 
 const maxTTL = 9_000_000_000 // etcd's, seconds

@@ -47,7 +47,7 @@ func there(t *testing.T, c *clientv3.Client, keys ...string) string {
 	return out
 }
 
-// TestLeases revokes a lease after a restart: what hangs on it goes, what was written anew without it stays.
+// TestLeases revokes a lease after a restart: what hangs on it goes, what was written again without it stays.
 func TestLeases(t *testing.T) {
 	fs := vfs.NewMem()
 	url, stop := startServer(t, fs, Options{})

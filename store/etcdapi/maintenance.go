@@ -48,7 +48,7 @@ func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Stat
 	return statusResponse, nil
 }
 
-// Alarm is part of the Maintenance service: it tells that the disk is full, and takes no orders.
+// Alarm is part of the Maintenance service: it reports that the disk is full, and takes no orders.
 func (m *maintenance) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	if r.Action != pb.AlarmRequest_GET {
 		return nil, unimplemented("alarms follow the disk, they cannot be set or disarmed")
@@ -67,8 +67,8 @@ func (m *maintenance) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmR
 // everything is the span of all keys.
 var everything = span{"", "\x00"}
 
-// hash sums all keys as of revision rev (0: now), which is told. It is the same for stores with the same content at the
-// same revisions; etcd's own sums are made of its history and differ.
+// hash sums all keys as of revision rev (0: now), and returns the revision. It is the same for stores with the same
+// content at the same revisions; etcd's own sums are made of its history and differ.
 func (m *maintenance) hash(ctx context.Context, rev int64) (uint32, int64, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	at, err := scan(ctx, m.st, everything, rev, func(kv store.KV) bool {

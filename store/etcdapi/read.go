@@ -53,7 +53,7 @@ func (s span) prefix() string {
 	return s.key[:n]
 }
 
-// exact tells whether the span is all that begins with its prefix.
+// exact reports whether the span is all that begins with its prefix.
 func (s span) exact() bool { return !s.single() && s.prefix() == s.key }
 
 // scan walks the keys of a span at revision rev (0: now) until f is false, and returns the revision read at.
@@ -130,7 +130,7 @@ func (k *kv) read(ctx context.Context, rangeRequest *pb.RangeRequest, rev int64)
 const streamed = 1 << 20
 
 // RangeStream is part of the KV service: a range in parts, as of one revision, so that neither side holds all of it at
-// once. As in etcd only the last part has a header, a count, and tells whether there is more.
+// once. As in etcd only the last part has a header, a count, and reports whether there is more.
 func (k *kv) RangeStream(rangeRequest *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
 	send := func(part *pb.RangeResponse) error { return to.Send(&pb.RangeStreamResponse{RangeResponse: part}) }
 	s := span{string(rangeRequest.Key), string(rangeRequest.RangeEnd)}
@@ -192,7 +192,7 @@ func (k *kv) readPage(ctx context.Context, r *pb.RangeRequest, rev int64, out *p
 	return page.Revision, nil
 }
 
-// picky tells a request for which all of the span must be looked at before the first key is known.
+// picky reports whether all of the span must be read before the first key is known.
 func picky(r *pb.RangeRequest) bool {
 	return r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision != 0 ||
 		r.SortOrder == pb.RangeRequest_DESCEND ||

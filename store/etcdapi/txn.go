@@ -89,7 +89,7 @@ func (k *kv) tryTxn(ctx context.Context, txnRequest *pb.TxnRequest, key string) 
 		ops = txnRequest.Success
 	}
 	out := &pb.TxnResponse{Succeeded: ok}
-	for i, op := range ops { // the write first: it tells at which revision the reads are to be done
+	for i, op := range ops { // the write first: it says at which revision the reads are done
 		var at int64
 		var res *pb.ResponseOp
 		switch u := op.Request.(type) {
@@ -127,7 +127,7 @@ func (k *kv) tryTxn(ctx context.Context, txnRequest *pb.TxnRequest, key string) 
 	return out, err
 }
 
-// holds tells whether all conditions are true of cur, whose key they name.
+// holds reports whether all conditions are true of cur, whose key they name.
 func (k *kv) holds(conditions []*pb.Compare, cur store.KV) (bool, error) {
 	e := k.s.open(cur)
 	if cur.Revision > 0 && e.Version == 0 {

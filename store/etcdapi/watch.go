@@ -158,7 +158,7 @@ func (s *stream) create(request *pb.WatchCreateRequest) []*pb.WatchResponse {
 	return []*pb.WatchResponse{created}
 }
 
-// ended is the last answer of a watch. The compacted revision itself is not known; the latest is a place to begin anew.
+// ended is the last answer of a watch. The compacted revision itself is not known; the latest is a place to start over.
 func (s *stream) ended(w *watcher, err error) *pb.WatchResponse {
 	rev, _ := s.st.Revision(s.ends) // for information
 	r := &pb.WatchResponse{
@@ -182,7 +182,7 @@ func (s *stream) feed(ctx context.Context, w *watcher, from store.Watcher) {
 		defer tick.Stop()
 		quiet = tick.C
 	}
-	told := w.cursor // what the client knows that the watch has reached
+	sentTo := w.cursor // what the client knows that the watch has reached
 	for {
 		select {
 		case batch, ok := <-from.Events():
@@ -196,7 +196,7 @@ func (s *stream) feed(ctx context.Context, w *watcher, from store.Watcher) {
 				return
 			}
 			if sent {
-				told = cursor
+				sentTo = cursor
 			}
 			s.mu.Lock()
 			w.cursor = cursor
@@ -207,11 +207,11 @@ func (s *stream) feed(ctx context.Context, w *watcher, from store.Watcher) {
 			s.mu.Lock()
 			cursor := w.cursor
 			s.mu.Unlock()
-			if cursor > told {
+			if cursor > sentTo {
 				if !s.send(ctx, &pb.WatchResponse{Header: header(cursor), WatchId: w.id}) {
 					return
 				}
-				told = cursor
+				sentTo = cursor
 			}
 		}
 	}
@@ -304,7 +304,7 @@ func (s *stream) event(w *watcher, ev *store.Event) *mvccpb.Event {
 	return out
 }
 
-// progress tells the client, once every watch has sent everything up to now, that it has.
+// progress notifies the client once every watch has sent everything up to now.
 func (s *stream) progress() {
 	rev, err := s.st.Revision(s.ends)
 	if err != nil {

@@ -30,7 +30,7 @@ func checkPut(r *pb.PutRequest) error {
 	return nil
 }
 
-// refused tells that a write met another version of the key than it expected.
+// refused reports that a write met another version of the key than it expected.
 func refused(err error) bool {
 	var c *store.ConflictError
 	return errors.As(err, &c) || errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrNotFound)

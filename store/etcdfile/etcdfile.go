@@ -44,7 +44,7 @@ var (
 // magic stands at byte 16 of a bbolt database.
 const magic = 0xED0CDAED
 
-// Is tells whether a file that begins with head is one for Read.
+// Is reports whether a file that begins with head is one for Read.
 func Is(head []byte) bool { return len(head) >= 20 && binary.LittleEndian.Uint32(head[16:]) == magic }
 
 func putRevision(main, sub int64) []byte {

@@ -153,7 +153,7 @@ func outcome(t *testing.T, what string, err error, refused bool, why error) {
 	}
 }
 
-// checkGuarded tells whether a write with an expected revision went through, after checking that it was right.
+// checkGuarded reports whether a write with an expected revision went through, after checking that it was right.
 func checkGuarded(t *testing.T, what string, err error, found bool, cur store.KV) bool {
 	t.Helper()
 	var c *store.ConflictError

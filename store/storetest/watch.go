@@ -128,7 +128,7 @@ func testWatchEnds(t *testing.T, st store.Store) {
 	take(t, other, 1)
 }
 
-// testWatchSlowReader writes much while nobody reads: the watch must neither hold up writers nor lose anything.
+// testWatchSlowReader writes much while no one reads: the watch must neither hold up writers nor lose anything.
 func testWatchSlowReader(t *testing.T, s store.Store) {
 	w := watch(t, s, "/", 0)
 	rev := create(t, s, "/k", "0")

@@ -169,7 +169,7 @@ func start(t testing.TB, bin string, n int, files *Files, snapshot string) ([]*M
 	return members, nil
 }
 
-// free is an address that nobody listens on, from below the ports that the kernel gives to whoever asks for any: a
+// free is an address that no one listens on, from below the ports that the kernel gives to those who ask for any: a
 // member that was killed finds it free again.
 func free(t testing.TB) string {
 	for range 100 {
@@ -265,7 +265,7 @@ func (m *Member) answers(files *Files) error {
 	return err
 }
 
-// Leads tells whether the member is the leader.
+// Leads reports whether the member is the leader.
 func (m *Member) Leads(t testing.TB) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
