@@ -12,7 +12,7 @@
 //	pending --request--> anonymous --owner known--> surplus <--share--> authenticated
 //	`------------------- loose --------------------------'             `-- kept --'
 //
-// Owners share the kept places by need: nobody is refused while another owner has more. Tenants together have half of
+// Owners share the kept places by need: no one is refused while another owner has more. Tenants together have half of
 // all places, so that handshakes of the others always find room; with systems and administrators they have nine tenths.
 // Administrators are never limited.
 //

@@ -144,7 +144,7 @@ func TestFloodClosesItsOwn(t *testing.T) {
 	}{
 		{"all from this machine", local, local, local},
 		{"from elsewhere", there, "192.0.2.2:77", "192.0.2.3:77"},
-		{"one address beside the administrator", local, there, local},
+		{"one address and the administrator", local, there, local},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			listener := New(&source{}, 100)

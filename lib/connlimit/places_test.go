@@ -25,7 +25,7 @@ func TestStreamShares(t *testing.T) {
 		}
 	}
 	if got := fill(admin); got != 5 {
-		t.Errorf("the administrator got %d streams beside full tenants, want 5", got)
+		t.Errorf("the administrator got %d streams while tenants are full, want 5", got)
 	}
 	for range 5 {
 		places.Leave(admin)

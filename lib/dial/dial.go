@@ -97,7 +97,7 @@ var reserved = netip.MustParsePrefix("0.0.0.0/8")
 const Loopback = "a loopback address"
 
 // metadata are the addresses of cloud providers' metadata services that are not link-local. They give a machine's
-// credentials to whoever asks from it.
+// credentials to any process on it that asks.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),      // Amazon
 	netip.MustParseAddr("fd00:ec2::23"),       // Amazon, credentials of pods

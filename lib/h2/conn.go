@@ -120,7 +120,7 @@ func (c *conn) serve(ctx context.Context) {
 		}
 		if c.out.spoken.Load() && !c.follows() && c.out.kicking.CompareAndSwap(false, true) {
 			c.workers.Go(func() { // in a goroutine: the write may block
-				// before the frames are looked for: who speaks from now on is not heard for sure
+				// before the queue is read: a frame that is queued from now on needs a kick of its own
 				c.out.kicking.Store(false)
 				c.out.kick()
 			})
@@ -455,7 +455,7 @@ func (c *conn) fail(err error) {
 		c.err = fmt.Errorf("connection ended: %w", err)
 	}
 	c.mu.Unlock()
-	_ = c.tc.Close() // there is nobody to return the error to
+	_ = c.tc.Close() // there is no one to return the error to
 }
 
 // begun starts the handler for st. c.mu is held.

@@ -169,7 +169,7 @@ func TestBodyUnlikeItsLength(t *testing.T) {
 	}
 }
 
-// TestBrokenConnections are told why they end.
+// TestBrokenConnections: the client learns why its connection ends.
 func TestBrokenConnections(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(p *peer)
@@ -322,7 +322,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestPings are answered whatever else goes on: beside a body that nobody reads and an answer for which there is no
+// TestPings are answered whatever else goes on: during a body that no one reads and an answer for which there is no
 // window, and although the next frame has come in part.
 func TestPings(t *testing.T) {
 	stay := make(chan struct{})
@@ -415,7 +415,7 @@ func TestLiteralFields(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest is a small POST on a connection of its own, client and all, beside the same with the server that
+// BenchmarkRequest is a small POST on a connection of its own, client included, and the same with the server that
 // net/http brings.
 func BenchmarkRequest(b *testing.B) {
 	answer := make([]byte, 2<<10)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package h2 is an HTTP/2 server over TLS for the handler of an http.Server, optimized for short requests. It uses the
-// framing of golang.org/x/net/http2, and sends a small response with one write. The API server calls Configure; nobody
+// framing of golang.org/x/net/http2, and sends a small response with one write. The API server calls Configure; no one
 // else does. It supports no cleartext HTTP/2, no pushes and no CONNECT.
 //
 // Differences to the server of golang.org/x/net: the goroutine that has data writes it under the connection's lock, and

@@ -272,7 +272,7 @@ func TestHandlerThatGivesUp(t *testing.T) {
 			t.Errorf("%s: the answer passed for whole", path)
 		}
 	}
-	for range 10 { // far more than the windows hold: what nobody reads must be given back
+	for range 10 { // far more than the windows hold: what no one reads must be given back
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, ts.URL+"/unread", struct {
 			io.Reader
 		}{bytes.NewReader(make([]byte, 1<<20))})
@@ -434,7 +434,7 @@ func goroutines() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// waits tells whether a goroutine waits for a timer or a channel in what function calls.
+// waits reports whether a goroutine waits for a timer or a channel in what function calls.
 func waits(function string) bool {
 	for g := range strings.SplitSeq(goroutines(), "\n\n") {
 		state, stack, _ := strings.Cut(g, "\n")

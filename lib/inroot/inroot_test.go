@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jail makes a root and beside it a victim tree, and returns a function that fails the test when the victim changed.
+// jail makes a root and a victim tree next to it, and returns a function that fails the test when the victim changed.
 func jail(t *testing.T) (d *Dir, root, victim string, unchanged func()) {
 	t.Helper()
 	base := t.TempDir()

@@ -43,7 +43,7 @@ func race(t *testing.T, root, victim string) (stop func()) {
 	swap(xfd, "file", "filelink")
 	swap(xfd, "dir", "uplink")
 	swap(dirfd, "sub", "uplink")
-	// moves a directory out of the root and back, so that ".." leads elsewhere; makes what is gone anew
+	// moves a directory out of the root and back, so that ".." leads elsewhere; makes what is gone again
 	done.Go(func() {
 		for !end.Load() {
 			_ = unix.Renameat(xfd, "dir", rootfd, "moved")

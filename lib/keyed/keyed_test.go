@@ -91,17 +91,17 @@ func TestTimes(t *testing.T) {
 	})
 }
 
-// TestFailures: a key that fails comes again after pauses that grow; one that succeeded begins anew. ErrAgain is not
-// told.
+// TestFailures: a key that fails comes again after pauses that grow; one that succeeded starts over. ErrAgain is no
+// failure.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := &log{start: time.Now()}
 		results := []error{}
-		told := 0
+		failures := 0
 		l := keyed.New(keyed.Config[string]{
 			Pause:     time.Second,
 			PauseMost: 3 * time.Second,
-			Failed:    func(string, error) { told++ },
+			Failed:    func(string, error) { failures++ },
 			Do: func(_ context.Context, key string) (time.Duration, error) {
 				got.note(key)
 				if len(results) == 0 {
@@ -119,8 +119,8 @@ func TestFailures(t *testing.T) {
 		run(t, l)
 		time.Sleep(time.Hour)
 		wants(t, got, "a@0s a@1s a@3s a@6s a@9s")
-		if told != 2 {
-			t.Errorf("%d failures were told, want 2", told)
+		if failures != 2 {
+			t.Errorf("%d failures were reported, want 2", failures)
 		}
 		results = []error{errors.New("no")}
 		l.Add("a")

@@ -11,11 +11,11 @@ import (
 	"keelson/lib/keylock"
 )
 
-// TestLock: one at a time for a name, others beside it; who gives up waiting holds nothing.
+// TestLock: one holder at a time for a name, other names at the same time; a caller that gives up holds nothing.
 func TestLock(t *testing.T) {
 	var locks keylock.Locks
 	a := locks.Lock("a")
-	locks.Lock("b")() // waits for nobody
+	locks.Lock("b")() // waits for no one
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)

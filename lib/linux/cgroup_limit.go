@@ -35,7 +35,7 @@ func LimitProcesses(mode CgroupMode, path string, limit int64) error {
 	return nil
 }
 
-// WeighCPU makes the cgroup path and sets its share of the processors among the cgroups beside it: shares are those of
+// WeighCPU makes the cgroup path and sets its share of the processors among its sibling cgroups: shares are those of
 // version 1, 2 to 262144. It is errors.ErrUnsupported if the machine has no controller for that. It is idempotent.
 func WeighCPU(mode CgroupMode, path string, shares int64) error {
 	dir := filepath.Join(CgroupRoot, "cpu", path)

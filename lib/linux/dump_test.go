@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDump: what passes is tried again, a bounded number of times; what does not is told at once.
+// TestDump: a transient error is retried a bounded number of times; any other is returned at once.
 func TestDump(t *testing.T) {
 	other := errors.New("other")
 	for _, c := range []struct {
@@ -22,7 +22,7 @@ func TestDump(t *testing.T) {
 		{"whole", []error{nil}, 1, nil},
 		{"interrupted", []error{unix.EINTR, unix.EINTR, nil}, 3, nil},
 		{"busy", []error{fmt.Errorf("netlink receive: %w", unix.EBUSY), nil}, 2, nil},
-		{"busy for ever", []error{unix.EBUSY}, dumpTries, unix.EBUSY},
+		{"always busy", []error{unix.EBUSY}, dumpTries, unix.EBUSY},
 		{"another error", []error{other}, 1, other},
 	} {
 		calls := 0

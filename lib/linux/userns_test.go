@@ -21,7 +21,7 @@ func mapped(first uint32) IDMaps {
 	return IDMaps{UIDs: m, GIDs: m}
 }
 
-// owner is the user namespace that a namespace belongs to, as stat(2) tells namespaces apart.
+// owner is the user namespace that a namespace belongs to, by the inode that stat(2) shows.
 func owner(t *testing.T, path string) uint64 {
 	t.Helper()
 	f, err := os.Open(path)

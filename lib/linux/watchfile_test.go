@@ -44,7 +44,7 @@ func TestWatchFile(t *testing.T) {
 				select {
 				case <-calls:
 				case <-time.After(time.Minute):
-					t.Fatalf("%s: not told", what)
+					t.Fatalf("%s: not notified", what)
 				}
 			}
 			wait("at first")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestBatch: ten thousand deeds of a kind are some lines, and their numbers add up.
+// TestBatch: ten thousand events of a kind are a few lines, and their numbers add up.
 func TestBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var buf bytes.Buffer
@@ -38,12 +38,12 @@ func TestBatch(t *testing.T) {
 			t.Errorf("%d other lines, want 10", n)
 		}
 		if !strings.HasSuffix(text, "pod=10000\n") {
-			t.Errorf("the last line is not told: %s", text[len(text)-200:])
+			t.Errorf("the last line is missing: %s", text[len(text)-200:])
 		}
 	})
 }
 
-// TestBatchWhileBusy: a kind that never pauses is told once a second.
+// TestBatchWhileBusy: a kind that never pauses is logged once a second.
 func TestBatchWhileBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer

@@ -28,14 +28,14 @@ type Query struct {
 	Follow bool
 }
 
-// Read calls tell for the lines of the log at path and of its rotated files, oldest first. A missing log is an error.
+// Read calls yield for the lines of the log at path and of its rotated files, oldest first. A missing log is an error.
 // With Follow it also follows rotations, and does not poll.
-func Read(ctx context.Context, path string, query Query, tell func(Line) error) error {
+func Read(ctx context.Context, path string, query Query, yield func(Line) error) error {
 	r := &reader{path: path}
 	defer r.close()
 	var kept []Line
 	now := time.Time{} // of the last line with a time, which also counts for the trace after it
-	pick := func(raw string, tell func(Line) error) error {
+	pick := func(raw string, yield func(Line) error) error {
 		l := ParseLine(raw)
 		if t := l.Time(); !t.IsZero() {
 			now = t
@@ -43,12 +43,12 @@ func Read(ctx context.Context, path string, query Query, tell func(Line) error) 
 		if now.Before(query.Since) || query.Want != nil && !query.Want(l) {
 			return nil
 		}
-		return tell(l)
+		return yield(l)
 	}
 	err := r.rest(func(raw string) error {
 		return pick(raw, func(l Line) error {
 			if query.Tail < 0 {
-				return tell(l)
+				return yield(l)
 			}
 			if kept = append(kept, l); len(kept) > 2*query.Tail {
 				kept = append(kept[:0], kept[len(kept)-query.Tail:]...)
@@ -60,7 +60,7 @@ func Read(ctx context.Context, path string, query Query, tell func(Line) error) 
 		return err
 	}
 	for _, l := range kept[max(0, len(kept)-max(0, query.Tail)):] {
-		if err := tell(l); err != nil {
+		if err := yield(l); err != nil {
 			return err
 		}
 	}
@@ -68,7 +68,7 @@ func Read(ctx context.Context, path string, query Query, tell func(Line) error) 
 		return nil
 	}
 	return linux.WatchAppended(ctx, path, func() error {
-		return r.rest(func(raw string) error { return pick(raw, tell) })
+		return r.rest(func(raw string) error { return pick(raw, yield) })
 	})
 }
 
@@ -85,11 +85,11 @@ func (r *reader) close() {
 	}
 }
 
-// rest calls tell for lines that were written since the last call.
-func (r *reader) rest(tell func(string) error) error {
+// rest calls yield for lines that were written since the last call.
+func (r *reader) rest(yield func(string) error) error {
 	for {
 		if r.f != nil {
-			if err := r.drain(tell); err != nil {
+			if err := r.drain(yield); err != nil {
 				return err
 			}
 		}
@@ -98,7 +98,7 @@ func (r *reader) rest(tell func(string) error) error {
 			return err
 		}
 		if r.f != nil { // lines that were written before the rotation
-			err = r.drain(tell)
+			err = r.drain(yield)
 		}
 		r.close()
 		if r.f = next; err != nil {
@@ -171,7 +171,7 @@ func (r *reader) after(paths []string) (*os.File, error) {
 // longest is the maximum length of a line; longer ones are returned in parts.
 const longest = 1 << 20
 
-func (r *reader) drain(tell func(string) error) error {
+func (r *reader) drain(yield func(string) error) error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := r.f.Read(buf)
@@ -179,7 +179,7 @@ func (r *reader) drain(tell func(string) error) error {
 			line, after, whole := bytes.Cut(rest, []byte("\n"))
 			r.part = append(r.part, line...)
 			if rest = after; whole || len(r.part) > longest {
-				if err := tell(string(r.part)); err != nil {
+				if err := yield(string(r.part)); err != nil {
 					return err
 				}
 				r.part = r.part[:0]

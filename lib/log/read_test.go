@@ -102,7 +102,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestFollow: nothing is lost or told twice while the log is rotated again and again.
+// TestFollow: nothing is lost or returned twice while the log is rotated again and again.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	file, err := Open(path, logrotate.Policy{MaxSize: 1000, MaxFiles: 100})

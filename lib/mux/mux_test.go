@@ -64,7 +64,7 @@ func TestDeadlinesPass(t *testing.T) {
 	}
 }
 
-// busy reads and writes until both end, the writing because nobody reads.
+// busy reads and writes until both end, the writing because no one reads.
 func busy(c net.Conn) (errs chan error) {
 	errs = make(chan error, 2)
 	go func() { // ends with the connection

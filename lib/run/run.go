@@ -103,7 +103,7 @@ func (g *Group) start(ctx, base context.Context, p part, ended chan<- *running) 
 
 func (r *running) reason() error {
 	if r.err == nil {
-		return fmt.Errorf("%s ended before it was told to", r.name)
+		return fmt.Errorf("%s ended before it was stopped", r.name)
 	}
 	return fmt.Errorf("%s: %w", r.name, r.err)
 }

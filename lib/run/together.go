@@ -24,7 +24,7 @@ func Together(started func(name string, took time.Duration), parts ...Part) Func
 		defer cancel()
 		begin := time.Now()
 		var up, all sync.WaitGroup
-		var mu, telling sync.Mutex
+		var mu, reporting sync.Mutex
 		var first error
 		up.Add(len(parts))
 		for _, part := range parts {
@@ -35,15 +35,15 @@ func Together(started func(name string, took time.Duration), parts ...Part) Func
 				err := part.Run(ctx, func() {
 					once.Do(func() {
 						if started != nil {
-							telling.Lock()
+							reporting.Lock()
 							started(part.Name, time.Since(begin))
-							telling.Unlock()
+							reporting.Unlock()
 						}
 						up.Done()
 					})
 				})
 				if err == nil && ctx.Err() == nil {
-					err = errors.New("ended before it was told to")
+					err = errors.New("ended before it was stopped")
 				}
 				mu.Lock()
 				if first == nil && err != nil && ctx.Err() == nil {

@@ -23,7 +23,7 @@ func enter(ctx context.Context, s *Shares, tenant string) <-chan func() {
 
 func has(got <-chan func()) bool { return len(got) == 1 }
 
-// TestEachTenantHasAPlace: one that holds all common places keeps nobody else out, and its own next ones wait.
+// TestEachTenantHasAPlace: one that holds all common places keeps no one else out, and its own next ones wait.
 func TestEachTenantHasAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

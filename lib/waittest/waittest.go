@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waittest lets tests wait for what nothing tells them of: other processes, files, the kernel, servers that can
+// Package waittest lets tests wait for what gives no notification: other processes, files, the kernel, servers that can
 // only be asked. What can be waited on (a channel, an informer, a watch: clienttest.Until) or runs in a synctest bubble
 // is not polled.
 package waittest
