@@ -111,7 +111,7 @@ func Terminate(obj kind.Object) {
 	})
 }
 
-// Held tells of a definition that is about to be deleted that its objects still hold it: always, when its deletion
+// Held reports a definition that is about to be deleted that its objects still hold it: always, when its deletion
 // begins.
 func Held(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil }
 
@@ -145,7 +145,7 @@ func Condition(
 	return &crd.Status.Conditions[i]
 }
 
-// Is tells whether crd's condition of type t is true.
+// Is reports whether crd's condition of type t is true.
 func Is(crd *v1.CustomResourceDefinition, t v1.CustomResourceDefinitionConditionType) bool {
 	c := Condition(crd, t)
 	return c != nil && c.Status == v1.ConditionTrue

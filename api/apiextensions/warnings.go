@@ -17,7 +17,7 @@ import (
 // formatsOf is the release whose string formats count as known.
 var formatsOf = version.MajorMinor(1, 37)
 
-// warnings tells of what a definition's schemas ask for in vain; on an update only of what is new.
+// warnings reports what a definition's schemas ask for in vain; on an update only of what is new.
 func warnings(crd, old *v1.CustomResourceDefinition) []string {
 	in, err := toInternal(crd)
 	if err != nil {
@@ -36,7 +36,7 @@ func warnings(crd, old *v1.CustomResourceDefinition) []string {
 	return slices.DeleteFunc(append(formats, sets...), func(w string) bool { return slices.Contains(known, w) })
 }
 
-// vain lists formats that nobody knows, in the order of the schemas, and sets whose items cannot be compared, sorted.
+// vain lists formats that no one knows, in the order of the schemas, and sets whose items cannot be compared, sorted.
 func vain(s *internal.CustomResourceDefinitionSpec) (formats, sets []string) {
 	visit := func(p *internal.JSONSchemaProps) bool {
 		if p.Format != "" {

@@ -49,7 +49,7 @@ type Manager struct {
 }
 
 // New returns the manager of k's objects as sub writes them. reset are the paths that sub never changes ("status" for
-// the object itself): nobody becomes their owner through it.
+// the object itself): no one becomes their owner through it.
 func New(k *kind.Kind, sub string, reset ...[]string) *Manager {
 	return &Manager{
 		kind:    k,
@@ -188,7 +188,7 @@ func (c typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error
 type objectTypes struct{ kind *kind.Kind }
 
 // ConvertToVersion returns obj typed and with its kind, sharing its parts. Entries of other versions are read as if
-// they were of the served one, which is right as long as fields keep their names; versions that nobody knows are
+// they were of the served one, which is right as long as fields keep their names; versions that no one knows are
 // refused, and the field manager then drops their entries.
 func (t objectTypes) ConvertToVersion(obj runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
 	if gv, ok := to.(schema.GroupVersion); ok && gv != t.kind.GVK().GroupVersion() &&
@@ -234,7 +234,7 @@ func (t objectTypes) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return obj, nil
 }
 
-// SameExceptTimes tells whether two sets of entries differ at most in their timestamps.
+// SameExceptTimes reports whether two sets of entries differ at most in their timestamps.
 func SameExceptTimes(a, b []metav1.ManagedFieldsEntry) bool {
 	if len(a) != len(b) {
 		return false

@@ -38,7 +38,7 @@ type side struct {
 	present bool
 }
 
-// null tells whether the side is an explicit null.
+// null reports whether the side is an explicit null.
 func (p *plan) null(s side) bool {
 	if !s.present {
 		return false
@@ -231,7 +231,7 @@ func (f *fieldPlan) in(v reflect.Value) side {
 	return side{fv, !f.omitEmpty || !isEmpty(fv)}
 }
 
-// isEmpty tells what omitempty omits.
+// isEmpty reports what omitempty omits.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.String, reflect.Slice, reflect.Map, reflect.Array:
@@ -312,7 +312,7 @@ func at(m reflect.Value, n int, key reflect.Value) side {
 	return side{v, v.IsValid()}
 }
 
-// writable tells whether s stands in managedFields as it is, without escapes.
+// writable reports whether s stands in managedFields as it is, without escapes.
 func writable(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {

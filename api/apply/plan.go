@@ -132,7 +132,7 @@ func (b *planner) fillDeduced(built *plan, typ reflect.Type, atom smd.Atom) {
 	}
 }
 
-// sparing is p, a struct's, without the fields that reset names whole: nobody becomes their owner, so they need no
+// sparing is p, a struct's, without the fields that reset names whole: no one becomes their owner, so they need no
 // look.
 func (p *plan) sparing(reset [][]string) *plan {
 	out := *p
@@ -221,7 +221,7 @@ func (b *planner) fillList(built *plan, typ reflect.Type, list *smd.List) {
 	built.shape = keyed
 }
 
-// plainKind tells whether values of t can be a key: strings, whole numbers and booleans that JSON shows as they are.
+// plainKind reports whether values of t can be a key: strings, whole numbers and booleans that JSON shows as they are.
 func plainKind(t reflect.Type) bool {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -18,7 +18,7 @@ import (
 
 // schemaFile has a line for each built-in type: its name and, as JSON, which of its lists are sets or maps and by which
 // keys. It is client-go's schema of typed apply, in a form that need not be parsed as a whole (that takes 0.2 s); `go
-// test -update` writes it anew, and a test compares.
+// test -update` writes it again, and a test compares.
 //
 //go:embed schema.txt
 var schemaFile string

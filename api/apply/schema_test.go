@@ -20,7 +20,7 @@ import (
 	"keelson/api/scheme"
 )
 
-var update = flag.Bool("update", false, "write schema.txt anew")
+var update = flag.Bool("update", false, "rewrite schema.txt")
 
 // TestSchemaIsClientGos compares schema.txt with the schemas that client-go and the client of apiextensions link.
 func TestSchemaIsClientGos(t *testing.T) {

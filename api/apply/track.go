@@ -63,7 +63,7 @@ func (m *Manager) track(live, obj kind.Object, manager string) error {
 	return nil
 }
 
-// sameEntries tells whether a client sent back the entries it got.
+// sameEntries reports whether a client sent back the entries it got.
 func sameEntries(a, b []metav1.ManagedFieldsEntry) bool {
 	if !SameExceptTimes(a, b) {
 		return false
@@ -76,7 +76,7 @@ func sameEntries(a, b []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// known tells whether all entries are of this version and their number is far from the limit.
+// known reports whether all entries are of this version and their number is far from the limit.
 func (m *Manager) known(entries []metav1.ManagedFieldsEntry) bool {
 	updates := 0
 	for i := range entries {
@@ -118,7 +118,7 @@ func (m *Manager) entry(manager string, now metav1.Time) metav1.ManagedFieldsEnt
 	}
 }
 
-// reown takes what changed away from whoever owned it and gives it to manager.
+// reown takes what changed away from its owners and gives it to manager.
 func (m *Manager) reown(
 	entries []metav1.ManagedFieldsEntry, c changes, manager string, now metav1.Time,
 ) ([]metav1.ManagedFieldsEntry, error) {
@@ -258,7 +258,7 @@ func (m *Manager) filter(n *node) *node {
 	return n
 }
 
-// unowned are the paths that nobody owns.
+// unowned are the paths that no one owns.
 var unowned = [][]string{
 	{"apiVersion"},
 	{"kind"},
@@ -274,7 +274,7 @@ var unowned = [][]string{
 	{"metadata", "resourceVersion"},
 }
 
-// strip drops the paths that nobody owns, but not what is below them.
+// strip drops the paths that no one owns, but not what is below them.
 func strip(n *node) *node {
 	for _, path := range unowned {
 		n = n.without(path, false)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 )
 
-// Types reads objects of the manager's kind through their merge schema, for whoever merges without tracking owners.
+// Types reads objects of the manager's kind through their merge schema, for callers that merge without tracking owners.
 func (m *Manager) Types() (managedfields.TypeConverter, error) {
 	if m.custom != nil {
 		c, err := m.custom()

@@ -118,7 +118,7 @@ func updateDaemonSet(set, old *appsv1.DaemonSet, on gates.On) {
 	setTemplateGeneration(set, n)
 }
 
-// defaultTemplateGeneration: the annotation is always there, and nobody's but the writer's.
+// defaultTemplateGeneration: the annotation is always there, and no one's but the writer's.
 func defaultTemplateGeneration(d *appsv1.DaemonSet) { setTemplateGeneration(d, templateGeneration(d)) }
 
 func templateGeneration(d *appsv1.DaemonSet) int64 {

@@ -48,7 +48,7 @@ func validateSelector(sel *metav1.LabelSelector, path *field.Path, what string) 
 	return s, errs
 }
 
-// validateTemplate checks a workload's pod template: it must match the selector and restart for ever. what is the kind
+// validateTemplate checks a workload's pod template: it must match the selector and restart forever. what is the kind
 // as messages call it.
 func validateTemplate(t *corev1.PodTemplateSpec, sel labels.Selector, path *field.Path, what string) field.ErrorList {
 	if sel == nil {
@@ -68,7 +68,7 @@ func matches(t *corev1.PodTemplateSpec, sel labels.Selector, path *field.Path) f
 	}
 }
 
-// foreverErrors: pods of t must restart for ever.
+// foreverErrors: pods of t must restart forever.
 func foreverErrors(t *corev1.PodTemplateSpec, path *field.Path, what string) field.ErrorList {
 	var errs field.ErrorList
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {

@@ -30,7 +30,7 @@ import (
 	"keelson/api/meta"
 )
 
-// Labels of a job's pods, beside those that batchv1 names: the same without a prefix, for old clients.
+// Labels of a job's pods in addition to those that batchv1 names: the same without a prefix, for old clients.
 const (
 	legacyUIDLabel  = "controller-uid"
 	legacyNameLabel = "job-name"

@@ -192,7 +192,7 @@ var (
 	statuses = []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
 )
 
-// word reports v unless it is one of valid; the empty one is told what there is.
+// word reports v unless it is one of valid; for an empty one the error lists the valid ones.
 func word[T ~string](l *check.List, child string, v T, valid []T) {
 	if v == "" {
 		l.Required(child, fmt.Sprintf("valid values: %q", valid))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package declared tells what a pod needs of the kubelet beyond what every kubelet has, against what a node declares in
-// its status.declaredFeatures. The rules are those of k8s.io/component-helpers.
+// Package declared reports what a pod needs of the kubelet beyond what every kubelet has, against what a node declares
+// in its status.declaredFeatures. The rules are those of k8s.io/component-helpers.
 package declared
 
 import (

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Equal tells whether what a and b point to is deeply the same: also nil and empty are told apart, and the ways to
+// Equal reports whether what a and b point to is deeply the same; nil and empty differ, and so do the ways to
 // write a quantity. Neither may be nil.
 func Equal[T any](a, b *T) bool {
 	return Values(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())

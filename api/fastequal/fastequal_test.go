@@ -18,7 +18,7 @@ import (
 	"keelson/api/fastequal"
 )
 
-// TestGlance: copies are the same, and no glance says so of what reflection tells apart.
+// TestGlance: copies are the same, and no glance says so of values that reflection finds different.
 func TestGlance(t *testing.T) {
 	fill := randfill.NewWithSeed(7).NilChance(0.3).NumElements(0, 3).MaxDepth(9).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {

@@ -12,7 +12,7 @@ import (
 
 // Share lets obj hold what old holds, field by field, where a glance knows them to be the same: what obj held there is
 // garbage then, later glances end at once, and versions of an object that differ in little take little memory together.
-// From then on obj belongs to whoever old belongs to, for good: neither may be modified deeply any more. Objects
+// From then on obj has old's owner, for good: neither may be modified deeply any more. Objects
 // without fields (unstructured ones) are left as they are.
 func Share(obj, old runtime.Object) {
 	x := reflect.ValueOf(obj)

@@ -239,7 +239,7 @@ func validateAccount(errs *check.List, subject *flowv1.ServiceAccountSubject) {
 	}
 }
 
-// verbs are what a rule may name beside "*", in the order messages print them. Kubernetes wants them of rules about
+// verbs are what a rule may name apart from "*", in the order messages print them. Kubernetes wants them of rules about
 // paths too.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 
@@ -254,7 +254,7 @@ func validateVerbs(l *check.List, list []string) {
 	}
 }
 
-// alone wants no entry beside "*".
+// alone rejects other entries next to "*".
 func alone(l *check.List, child string, list []string, what string) {
 	if len(list) > 1 && slices.Contains(list, "*") {
 		l.Invalid(child, list, "if '*' is present, must not specify other "+what)

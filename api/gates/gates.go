@@ -2,7 +2,7 @@
 
 // Package gates knows Kubernetes' feature gates: which of them can be turned here,
 // what the others are for good, and why (table.go). What is turned travels as a value from the flag
-// to what is built with it; nobody asks a global.
+// to what is built with it; no one asks a global.
 package gates
 
 import (

@@ -6,7 +6,7 @@ import "strings"
 
 // fixed are gates that do not change here.
 type fixed struct {
-	// on is whether they are in Kubernetes v1.37 when nobody says otherwise.
+	// on is whether they are in Kubernetes v1.37 when no one says otherwise.
 	on bool
 	// absent says that what they switch is not here, although it is on there.
 	absent bool

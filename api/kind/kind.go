@@ -172,6 +172,6 @@ type ErasedScale struct {
 	Get  func(obj Object) (spec, status int32, selector string)
 	Set  func(obj Object, replicas int32)
 	Path []string
-	// Check, if not nil, tells why an object has no replica count to read.
+	// Check, if not nil, reports why an object has no replica count to read.
 	Check func(obj Object) error
 }

@@ -17,7 +17,7 @@ import (
 	"keelson/api/meta"
 )
 
-// ClientErrors is errs as clients are told them: no error twice; those that Kubernetes finds by rules that its types
+// ClientErrors is errs as clients receive them: no error twice; those that Kubernetes finds by rules that its types
 // declare (marked so by field.Error.MarkBeta) after all others; and values that are parts of objects with the names
 // that their fields have in Go, as Kubernetes prints its internal types.
 //
@@ -49,7 +49,7 @@ func ClientErrors(errs field.ErrorList) field.ErrorList {
 	return invalid.WithOthers(out, others)
 }
 
-// inAPI tells whether t is, points to or holds a struct of k8s.io/api.
+// inAPI reports whether t is, points to or holds a struct of k8s.io/api.
 func inAPI(t reflect.Type) bool {
 	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
 		t = t.Elem()
@@ -118,7 +118,7 @@ func writeFields(buf *bytes.Buffer, v reflect.Value) error {
 			return err
 		}
 		member := text.Bytes()
-		if structField.Anonymous { // of apimachinery: its own names, beside the others
+		if structField.Anonymous { // of apimachinery: its own names, next to the others
 			if member = bytes.TrimSuffix(bytes.TrimPrefix(member, []byte{'{'}), []byte{'}'}); len(member) == 0 {
 				continue
 			}
@@ -156,8 +156,8 @@ func (k *Kind) Check(ctx context.Context, obj Object) field.ErrorList {
 	return invalid.Append(errs, k.withRules(ctx, "", k.Validate(obj), obj, nil)...)
 }
 
-// CheckUpdate is all that is wrong with obj as the new state of old, or of its subresource sub, beside its metadata. It
-// ends with ctx as Check does.
+// CheckUpdate is all that is wrong with obj as the new state of old, or of its subresource sub, apart from its
+// metadata. It ends with ctx as Check does.
 func (k *Kind) CheckUpdate(ctx context.Context, sub string, obj, old Object) field.ErrorList {
 	validate := k.ValidateUpdate
 	if part := k.Subs[sub]; part != nil {

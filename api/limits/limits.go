@@ -20,10 +20,10 @@ import (
 	"keelson/api/resources"
 )
 
-// annotation tells what was filled in.
+// annotation reports what was filled in.
 const annotation = "kubernetes.io/limit-ranger"
 
-// Fill sets the requests and limits that a range has for containers which give none, and tells whether it changed the
+// Fill sets the requests and limits that a range has for containers which give none, and reports whether it changed the
 // pod.
 func Fill(pod *corev1.Pod, lr *corev1.LimitRange) bool {
 	limits := corev1.ResourceList{}

@@ -22,7 +22,7 @@ var standardFinalizers = []string{"kubernetes", metav1.FinalizerOrphanDependents
 // does could have more errors than its own size many times over.
 const maxEntries = 10_000
 
-// TooLarge reports lists and maps of metadata that are too long to be looked at. Whoever checks metadata begins with
+// TooLarge reports lists and maps of metadata that are too long to be looked at. Every check of metadata begins with
 // it.
 func TooLarge(m metav1.Object, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -44,7 +44,7 @@ func TooLarge(m metav1.Object, at *field.Path) field.ErrorList {
 }
 
 // Finalizers wants each name in metadata.finalizers to be fully qualified or one of the three old ones. Kinds of the
-// built-in groups check this on create and update, beside what apimachinery checks for all.
+// built-in groups check this on create and update, in addition to what apimachinery checks for all.
 func Finalizers(m metav1.Object) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range m.GetFinalizers() {

@@ -20,7 +20,7 @@ const (
 	// maxCopyBytes bounds what the copy operations of one patch add to an object, in bytes: the value that Kubernetes
 	// gives the library. A copy of a value into itself doubles it.
 	maxCopyBytes = 3 << 20
-	// operationsPerCheck is how many operations run between two looks at the context. The object is encoded anew after
+	// operationsPerCheck is how many operations run between two looks at the context. The object is encoded again after
 	// each.
 	operationsPerCheck = 500
 )

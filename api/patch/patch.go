@@ -114,7 +114,7 @@ func byJSON(
 func sameKind(k *kind.Kind, obj kind.Object, doc []byte) error {
 	var is metav1.TypeMeta
 	if err := json.Unmarshal(doc, &is); err != nil {
-		return nil //nolint:nilerr // whoever reads the whole document says it better
+		return nil //nolint:nilerr // the decoder of the whole document has a better message
 	}
 	switch gvk := is.GroupVersionKind(); {
 	case gvk == k.GVK():
@@ -250,7 +250,7 @@ func libraryMerge(
 	return obj, strictly(func() string { return fmt.Sprintf("%+v", fields) }, strict), nil
 }
 
-// unmergeable tells a patch that is not one from one that does not fit the object.
+// unmergeable returns another error for a document that is no patch than for a patch that does not fit the object.
 func unmergeable(err error) error {
 	for _, bad := range []error{
 		mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList,
@@ -265,7 +265,7 @@ func unmergeable(err error) error {
 		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
 			err.Error(), 0, false)
 	}
-	return err // a 500 with just that, as Kubernetes has it: a list without its merge keys, a directive nobody knows
+	return err // a 500 with just that, as Kubernetes has it: a list without its merge keys, a directive no one knows
 }
 
 // misfit is the answer to a patch whose result is not an object of the kind.

@@ -191,7 +191,7 @@ func FuzzDo(f *testing.F) {
 	})
 }
 
-// TestDirectiveLeavesTheRest: a directive says where elements go, and nothing of the fields beside the list. A node's
+// TestDirectiveLeavesTheRest: a directive says where elements go, and nothing of the fields next to the list. A node's
 // kubelet sends such patches.
 func TestDirectiveLeavesTheRest(t *testing.T) {
 	was := old()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Applies tells whether q limits obj at all: it tracks a name that m measures, and obj is in its scopes.
+// Applies reports whether q limits obj at all: it tracks a name that m measures, and obj is in its scopes.
 func (m *Meter) Applies(q *corev1.ResourceQuota, obj runtime.Object) (bool, error) {
 	if !slices.ContainsFunc(Names(q.Status.Hard), m.Tracks) {
 		return false, nil

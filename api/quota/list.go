@@ -100,7 +100,7 @@ func Over(l, limit corev1.ResourceList) []corev1.ResourceName {
 	return out
 }
 
-// Equal tells whether two lists have the same names and amounts.
+// Equal reports whether two lists have the same names and amounts.
 func Equal(a, b corev1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false

@@ -70,7 +70,7 @@ func podUsage(obj runtime.Object, now time.Time) corev1.ResourceList {
 	return out
 }
 
-// charged tells whether a pod still counts for more than being there.
+// charged reports whether a pod still counts for more than being there.
 func charged(pod *corev1.Pod, now time.Time) bool {
 	if pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil {
 		end := pod.DeletionTimestamp.Add(time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
@@ -178,7 +178,7 @@ func podInScope(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object
 	return false, nil
 }
 
-// crossesNamespaces tells whether a pod's affinity looks at pods of other namespaces.
+// crossesNamespaces reports whether a pod's affinity looks at pods of other namespaces.
 func crossesNamespaces(affinity *corev1.Affinity) bool {
 	if affinity == nil {
 		return false

@@ -22,11 +22,11 @@ import (
 
 // Meter measures the objects of one resource.
 type Meter struct {
-	// Tracks tells the names of resources that the meter measures.
+	// Tracks reports whether the meter measures the resource.
 	Tracks func(name corev1.ResourceName) bool
 	// Usage is what an object takes as of now. The caller owns the result.
 	Usage func(obj runtime.Object, now time.Time) corev1.ResourceList
-	// InScope tells whether an object falls under a scope; nil: no object has a scope.
+	// InScope reports whether an object falls under a scope; nil: no object has a scope.
 	InScope func(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error)
 	// Missing says what an object leaves out of the tracked names that it must give ("must specify cpu for: main");
 	// nil: nothing is needed.
@@ -124,7 +124,7 @@ func Scopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement 
 	return out
 }
 
-// In tells whether obj falls under all scopes.
+// In reports whether obj falls under all scopes.
 func (m *Meter) In(scopes []corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
 	for _, s := range scopes {
 		if m.InScope == nil {

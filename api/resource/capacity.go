@@ -138,7 +138,7 @@ func validateRange(errs *check.List, capacity, standard resource.Quantity, rng *
 	}
 }
 
-// fractional tells whether q is no whole number.
+// fractional reports whether q is no whole number.
 func fractional(q *resource.Quantity) bool {
 	whole := q.DeepCopy()
 	whole.RoundUp(0)

@@ -258,7 +258,7 @@ func validateClaim(errs *check.List, s *resourcev1.ResourceClaimSpec) {
 	})
 }
 
-// tooMany tells of more items than there may be.
+// tooMany reports more items than there may be.
 func tooMany(l *check.List, child string, n, most int) bool {
 	if n > most {
 		l.Add(field.TooMany(l.Path(child), n, most))

@@ -88,7 +88,7 @@ func hasLists(d resourcev1.Device) bool {
 	return false
 }
 
-// hasList tells whether an attribute is a list of values.
+// hasList reports whether an attribute is a list of values.
 func hasList(a *resourcev1.DeviceAttribute) bool {
 	return a.IntValues != nil || a.BoolValues != nil || a.StringValues != nil || a.VersionValues != nil
 }

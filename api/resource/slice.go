@@ -337,7 +337,7 @@ func validateTaintRule(rule, old *resourcev1.DeviceTaintRule) field.ErrorList {
 	return errs.Errors()
 }
 
-// RuleSelects tells whether a rule taints a device. One without a selector taints none.
+// RuleSelects reports whether a rule taints a device. One without a selector taints none.
 func RuleSelects(r *resourcev1.DeviceTaintRule, driver, pool, device string) bool {
 	s := r.Spec.DeviceSelector
 	is := func(want *string, got string) bool { return want == nil || *want == got }

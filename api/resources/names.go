@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// IsHugePages tells hugepages-<size>.
+// IsHugePages reports whether name is hugepages-<size>.
 func IsHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// IsNative tells names without a domain and names in the kubernetes.io domain.
+// IsNative reports whether name has no domain or is in the kubernetes.io domain.
 func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// IsExtended tells names of device plugins and the like: a domain of one's own, and "requests.<name>" is a valid
-// quota name too.
+// IsExtended reports whether name is one of device plugins and the like: it has a domain of its own, and
+// "requests.<name>" is a valid quota name too.
 func IsExtended(name corev1.ResourceName) bool {
 	if IsNative(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
 		return false
@@ -37,15 +37,15 @@ func IsDeviceClass(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix)
 }
 
-// IsAttachable tells attachable-volumes-<plugin>.
+// IsAttachable reports whether name is attachable-volumes-<plugin>.
 func IsAttachable(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
 }
 
-// MayOvercommit tells resources whose request may be lower than their limit.
+// MayOvercommit reports whether the resource's request may be lower than its limit.
 func MayOvercommit(name corev1.ResourceName) bool { return IsNative(name) && !IsHugePages(name) }
 
-// IsContainer tells the resources without a domain that a container may ask for.
+// IsContainer reports whether name is a resource without a domain that a container may ask for.
 func IsContainer(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
@@ -64,7 +64,7 @@ var standard = []corev1.ResourceName{
 	corev1.ResourceRequestsStorage, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
 }
 
-// IsStandard tells names without a domain that mean something anywhere in the API.
+// IsStandard reports whether name has no domain and means something anywhere in the API.
 func IsStandard(name corev1.ResourceName) bool {
 	return slices.Contains(standard, name) || IsHugePages(name) ||
 		strings.HasPrefix(string(name), "requests.hugepages-")
@@ -77,7 +77,7 @@ var wholes = []corev1.ResourceName{
 	corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
 }
 
-// IsWhole tells resources that exist only in whole numbers.
+// IsWhole reports whether the resource exists only in whole numbers.
 func IsWhole(name corev1.ResourceName) bool { return slices.Contains(wholes, name) || IsExtended(name) }
 
 // quotas are the names without a domain that a quota can limit.
@@ -92,12 +92,12 @@ var quotas = []corev1.ResourceName{
 	corev1.ResourceServicesLoadBalancers,
 }
 
-// IsQuota tells names without a domain that a quota can limit.
+// IsQuota reports whether name has no domain and a quota can limit it.
 func IsQuota(name corev1.ResourceName) bool {
 	return slices.Contains(quotas, name) || IsHugePages(name) || strings.HasPrefix(string(name), "requests.hugepages-")
 }
 
-// Whole tells whether q is a whole number: bytes cannot be split.
+// Whole reports whether q is a whole number: bytes cannot be split.
 func Whole(q *resource.Quantity) bool { return q.MilliValue()%1000 == 0 }
 
 // RoundUp rounds to thousandths, the finest the API keeps.

@@ -68,7 +68,7 @@ func QOS(pod *corev1.Pod) corev1.PodQOSClass {
 // sums adds up the two resources that decide the class.
 type sums struct{ cpu, memory resource.Quantity }
 
-// add tells whether list has both resources.
+// add reports whether list has both resources.
 func (s *sums) add(list corev1.ResourceList) bool {
 	cpu := list[corev1.ResourceCPU]
 	memory := list[corev1.ResourceMemory]

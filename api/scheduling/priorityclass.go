@@ -94,7 +94,7 @@ func System() []*schedulingv1.PriorityClass {
 	}
 }
 
-// ProtectDelete tells why a priority class that every cluster has may not be deleted.
+// ProtectDelete reports why a priority class that every cluster has may not be deleted.
 func ProtectDelete(name string) error {
 	if slices.ContainsFunc(System(), func(p *schedulingv1.PriorityClass) bool { return p.Name == name }) {
 		return errors.New("this is a system priority class and cannot be deleted")

@@ -3,7 +3,7 @@
 // Package scheme knows every built-in Kubernetes type and how it is written on
 // the wire: JSON, YAML and protobuf, and the options that travel in URLs. The
 // server and its tests use it. Nothing here converts between versions of a
-// kind, and nobody may register types in Scheme after start.
+// kind, and no one may register types in Scheme after start.
 package scheme
 
 import (
@@ -30,7 +30,7 @@ var (
 	// Codecs reads and writes the types of Scheme; unknown and duplicate fields pass.
 	Codecs = serializer.NewCodecFactory(Scheme)
 	// Strict is Codecs for fieldValidation=Strict and Warn: decoding reports unknown and duplicate fields in a
-	// strict decoding error (runtime.IsStrictDecodingError) beside the object.
+	// strict decoding error (runtime.IsStrictDecodingError) in addition to the object.
 	Strict = serializer.NewCodecFactory(Scheme, serializer.EnableStrict)
 	// ParameterCodec reads and writes options in URL queries.
 	ParameterCodec = runtime.NewParameterCodec(Scheme)

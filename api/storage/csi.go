@@ -62,7 +62,7 @@ func CSIDriver() *kind.Kind {
 		Warnings: driverWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn, boolean("AttachRequired", "Whether volumes are attached to nodes first."),
-			boolean("PodInfoOnMount", "Whether the driver is told of the pod."),
+			boolean("PodInfoOnMount", "Whether the driver receives the pod's name and UID."),
 			boolean("StorageCapacity", "Whether the driver publishes its capacity."),
 			text("TokenRequests", "For whom tokens of the pod's service account are handed over."),
 			boolean("RequiresRepublish", "Whether the driver is asked again and again."),
@@ -86,7 +86,7 @@ func defaultDriver(d *driver) {
 	kind.Fill(&s.PreventPodSchedulingIfMissing, false)
 }
 
-// driverWarnings tell of a new or changed list of tokens that nothing says where to put.
+// driverWarnings warn of a new or changed list of tokens for which the driver has no place.
 func driverWarnings(d, old *driver) []string {
 	s := &d.Spec
 	if len(s.TokenRequests) == 0 || s.ServiceAccountTokenInSecrets != nil {

@@ -15,7 +15,7 @@ const (
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// IsDefaultClass tells whether claims that ask for no class get this one.
+// IsDefaultClass reports whether claims that ask for no class get this one.
 func IsDefaultClass(c *storagev1.StorageClass) bool {
 	return c.Annotations[DefaultClassAnnotation] == "true" || c.Annotations[betaDefaultClassAnnotation] == "true"
 }

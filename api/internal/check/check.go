@@ -189,7 +189,7 @@ func SetOf[T ~string](values []T) *Set {
 	return s
 }
 
-// Has tells whether v was added.
+// Has reports whether v was added.
 func (s *Set) Has(v string) bool {
 	if s.many != nil {
 		_, ok := s.many[v]
@@ -198,7 +198,7 @@ func (s *Set) Has(v string) bool {
 	return slices.Contains(s.few[:s.n], v)
 }
 
-// Add adds v and tells whether it was new.
+// Add adds v and reports whether it was new.
 func (s *Set) Add(v string) bool {
 	if s.Has(v) {
 		return false

@@ -160,7 +160,7 @@ func (l *List) Labels(child string, labels map[string]string) {
 	}
 }
 
-// badLabels tells what is wrong with labels, in the order of their keys.
+// badLabels reports what is wrong with labels, in the order of their keys.
 func (l *List) badLabels(child string, labels map[string]string) {
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
 		l.invalidEach(child, k, validation.IsQualifiedName(k))

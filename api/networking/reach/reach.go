@@ -116,7 +116,7 @@ type Names struct {
 	Servers  []string `json:"servers,omitempty"`
 	Searches []string `json:"searches,omitempty"`
 	NDots    int      `json:"ndots"`
-	// Hosts says that the pod's hosts file has the name, so that nobody was asked.
+	// Hosts says that the pod's hosts file has the name, so that no one was asked.
 	Hosts bool `json:"hosts,omitempty"`
 	// Tries are the questions, in order; the last one has the answer, if there was one.
 	Tries     []Try        `json:"tries,omitempty"`
@@ -141,7 +141,7 @@ type Try struct {
 // Outcome is what became of a connection.
 type Outcome string
 
-// The outcomes. A datagram that nobody answers is sent: that is all one can know.
+// The outcomes. A datagram that no one answers is sent: that is all one can know.
 const (
 	Connected   Outcome = "connected"
 	Refused     Outcome = "refused"
@@ -159,7 +159,7 @@ type Connection struct {
 	Outcome Outcome        `json:"outcome"`
 	Error   string         `json:"error,omitempty"`
 	Took    time.Duration  `json:"took"`
-	// Endpoint is where the node's kernel sent it; not valid: to Remote, or nobody knows.
+	// Endpoint is where the node's kernel sent it; not valid: to Remote, or no one knows.
 	Endpoint netip.AddrPort `json:"endpoint"`
 	// Route is by which way the node's packets leave to there.
 	Route string `json:"route,omitempty"`
@@ -173,7 +173,7 @@ type Serving struct {
 	// Rules are those of the service proxy; nil: NoRules says why.
 	Rules   *Rules `json:"rules,omitempty"`
 	NoRules string `json:"noRules,omitempty"`
-	// DNS is what the cluster's DNS server answers this node for the Service's name; nil: nobody was to be asked.
+	// DNS is what the cluster's DNS server answers this node for the Service's name; nil: no one was to be asked.
 	DNS *Try `json:"dns,omitempty"`
 }
 
@@ -198,5 +198,5 @@ type Port struct {
 	Count     int              `json:"count"`
 }
 
-// MostEndpoints of a port are told.
+// MostEndpoints is the number of endpoints listed for a port.
 const MostEndpoints = 100

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wireguard reads what nodes say of their ends of WireGuard, and tells which nodes' pods reach each other. It
+// Package wireguard reads what nodes say of their ends of WireGuard, and reports which nodes' pods reach each other. It
 // does no I/O.
 package wireguard
 
@@ -37,7 +37,7 @@ func End(n *corev1.Node) (key [KeyLen]byte, port uint16, ok bool) {
 	return key, uint16(p), key != [KeyLen]byte{}
 }
 
-// Between tells whether two nodes' pods talk by WireGuard, or why they do not talk at all.
+// Between reports whether two nodes' pods talk by WireGuard, or why they do not talk at all.
 func Between(node, b *corev1.Node) (encrypted bool, why string) {
 	ka, _, one := End(node)
 	kb, _, other := End(b)
