@@ -15,7 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestFiles: a file that changes is applied, one that is wrong is counted, and the one in use is told by its hash.
+// TestFiles: a file that changes is applied, one that is wrong is counted, and the metric of the one in use has its
+// hash.
 func TestFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write := func(text string) {

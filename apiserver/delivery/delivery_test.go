@@ -45,7 +45,7 @@ func TestWhoIsTold(t *testing.T) {
 			"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 1,
 		},
 		"a person": {"alice", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
-		"nobody knows whom": {
+		"unknown user": {
 			"system:anonymous", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0,
 		},
 		"what was there before": {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod}, 0},
@@ -85,7 +85,7 @@ func TestWhoIsTold(t *testing.T) {
 	}
 }
 
-// TestWhichNodes: of programs that work on each node it is told on which.
+// TestWhichNodes: programs that run on every node are listed with their nodes.
 func TestWhichNodes(t *testing.T) {
 	bound := map[string][]string{"authentication.kubernetes.io/node-name": {"n2"}}
 	for want, user := range map[string]*auth.User{

@@ -8,7 +8,7 @@
 //  1. A readable value was encrypted by a provider of the file for its resource, or is plain if "identity" is among
 //     them.
 //  2. What is written is encrypted by the first provider's first key. A value of another key is KV.Stale: a write of
-//     the same object stores it anew, so that keys can be rotated.
+//     the same object stores it again, so that keys can be rotated.
 //  3. Keys never reach a log or an error.
 package encryption
 

@@ -280,7 +280,7 @@ func TestFairness(t *testing.T) {
 		for i := range 4 {
 			user := fmt.Sprintf("quiet%d", i)
 			if f := finished[user]; len(f) != 1 || f[0] > time.Second {
-				t.Errorf("%s, one request beside a flood of 60, was done after %v", user, f)
+				t.Errorf("%s, one request during a flood of 60, was done after %v", user, f)
 			}
 		}
 		if n := len(finished["flood"]); n != 60 {

@@ -201,7 +201,7 @@ func index(docs map[string]document) []byte {
 	return b
 }
 
-// url is the address of a v3 document. With the hash, clients may keep it for ever.
+// url is the address of a v3 document. With the hash, clients may keep it forever.
 func (doc document) url() string {
 	u := url.URL{Path: "/openapi/v3/" + doc.name, RawQuery: url.Values{"hash": {doc.hash}}.Encode()}
 	return u.String()

@@ -21,7 +21,7 @@ import (
 	"keelson/api/scheme"
 )
 
-var update = flag.Bool("update", false, "write facts.txt anew")
+var update = flag.Bool("update", false, "rewrite facts.txt")
 
 // TestFactsAreTheSources compares facts.txt with the sources of the types that the server can publish.
 func TestFactsAreTheSources(t *testing.T) {
@@ -166,7 +166,7 @@ func textOf(m member, typ reflect.Type, all map[string]source) string {
 	return strings.TrimSuffix(prose(append(slices.Clone(m.doc), "", list)), "\n\n"+list)
 }
 
-// same tells whether two values are the same in JSON.
+// same reports whether two values are the same in JSON.
 func same(t *testing.T, a, b any) bool {
 	t.Helper()
 	x, err := json.Marshal(a)

@@ -20,7 +20,7 @@ type Admission struct {
 
 func (o *Admission) addFlags(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
-		"admission `PLUGINS` to run beside the default ones, separated by commas")
+		"admission `PLUGINS` to run in addition to the default ones, separated by commas")
 	fl.StringSliceVar(&o.Disable, "disable-admission-plugins", nil,
 		"default admission `PLUGINS` not to run, separated by commas")
 	fl.StringVar(&o.ConfigFile, "admission-control-config-file", "",

@@ -19,7 +19,7 @@ import (
 )
 
 // TestObserve: a call is counted with its code, and one that a sampled request leads to has a span, whose parent the
-// other side hears of.
+// other side learns of.
 func TestObserve(t *testing.T) {
 	parents := make(chan string, 10)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func TestObserve(t *testing.T) {
 		t.Errorf("not sampled: traceparent %q, %d spans", got, len(spans.Ended()))
 	}
 	post(true, srv.URL)
-	post(true, "http://127.0.0.1:1/") // where nobody listens
+	post(true, "http://127.0.0.1:1/") // where no one listens
 	ended := spans.Ended()
 	if len(ended) != 2 || ended[0].Name() != "admission webhook" || ended[0].Parent().SpanID() != parent.SpanContext().
 		SpanID() {

@@ -19,7 +19,7 @@ func TestBrowserToken(t *testing.T) {
 		wantProtocols     string
 	}{
 		{
-			"beside a protocol", "websocket",
+			"next to a protocol", "websocket",
 			[]string{"v4.channel.k8s.io, " + hidden},
 			"", "Bearer token",
 			"v4.channel.k8s.io",

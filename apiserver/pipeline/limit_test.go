@@ -14,7 +14,8 @@ import (
 	"keelson/auth"
 )
 
-// TestLimitQueues: a burst is served in turn; what finds the queue full, or waits too long, is told to come back.
+// TestLimitQueues: a burst is served in turn; a request that finds the queue full, or waits too long, is asked to
+// retry.
 func TestLimitQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

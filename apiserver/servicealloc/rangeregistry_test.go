@@ -21,12 +21,12 @@ import (
 
 // fakeRegistry is a RangeRegistry in memory. Allocators receive each change.
 type fakeRegistry struct {
-	mu      sync.Mutex
-	now     *corev1.RangeAllocation
-	version int
-	hears   []*Allocator
-	writes  int
-	breaks  error // what becomes of writes, after they are done
+	mu       sync.Mutex
+	now      *corev1.RangeAllocation
+	version  int
+	watchers []*Allocator
+	writes   int
+	breaks   error // what becomes of writes, after they are done
 }
 
 func (p *fakeRegistry) GuaranteedUpdate(
@@ -57,7 +57,7 @@ func (p *fakeRegistry) writeLocked(r *corev1.RangeAllocation) {
 	p.writes++
 	r.ResourceVersion = fmt.Sprint(p.version)
 	p.now = r
-	for _, a := range p.hears {
+	for _, a := range p.watchers {
 		a.SetRangeAllocation(r)
 	}
 }
@@ -80,18 +80,18 @@ func (p *fakeRegistry) ports(t *testing.T) []int32 {
 	return b.ports()
 }
 
-// server is one more server that shares p; heard holds the problems it tells of.
+// server is one more server that shares p; problems holds what it reports.
 func (p *fakeRegistry) server(
 	t *testing.T, ports PortRange, services ...*corev1.Service,
-) (allocator *Allocator, heard *[]string) {
+) (allocator *Allocator, problems *[]string) {
 	t.Helper()
-	heard = &[]string{}
+	problems = &[]string{}
 	allocator, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newFakeIPAddresses(), p, func(
 		_ context.Context, q Problem,
 	) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		*heard = append(*heard, fmt.Sprintf("%s %s: %s", q.Service.Name, q.Reason, q.Message))
+		*problems = append(*problems, fmt.Sprintf("%s %s: %s", q.Service.Name, q.Reason, q.Message))
 		return nil
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *fakeRegistry) server(
 		allocator.SetService(s)
 	}
 	p.mu.Lock()
-	p.hears = append(p.hears, allocator)
+	p.watchers = append(p.watchers, allocator)
 	if p.now != nil {
 		allocator.SetRangeAllocation(p.now)
 	}
@@ -109,7 +109,7 @@ func (p *fakeRegistry) server(
 	if err := allocator.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return allocator, heard
+	return allocator, problems
 }
 
 func portService(name string, ports ...int32) *corev1.Service {
@@ -137,7 +137,7 @@ func begun(t *testing.T, a *Allocator, s, old *corev1.Service) (settle func(bool
 	return settle
 }
 
-// TestServersShareOneRecord: servers that hear of nothing but the record give no port twice, until there is none.
+// TestServersShareOneRecord: servers that learn of nothing but the record give no port twice, until there is none.
 func TestServersShareOneRecord(t *testing.T) {
 	p := &fakeRegistry{}
 	ports := PortRange{First: 30000, Last: 30099}
@@ -202,7 +202,7 @@ func TestOneRecordEveryWay(t *testing.T) {
 	}
 	settle = begun(t, second, other, nil)
 	settle(true)
-	// An update through the other server, which has been told of the service, gives one port for another.
+	// An update through the other server, which knows the service, gives one port for another.
 	first.SetService(other)
 	second.SetService(other)
 	next := other.DeepCopy()
@@ -239,7 +239,7 @@ func TestRecordIsRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeRegistry{}
 		has := portService("has", 30010)
-		allocator, heard := p.server(t, DefaultPorts, has)
+		allocator, problems := p.server(t, DefaultPorts, has)
 		if got := p.ports(t); !slices.Equal(got, []int32{30010}) {
 			t.Fatalf("the first record: %v", got)
 		}
@@ -251,7 +251,7 @@ func TestRecordIsRepaired(t *testing.T) {
 			<-done
 		}()
 		killed, _ := p.server(t, DefaultPorts, has)
-		begun(t, killed, portService("lost", 30020), nil) // and nothing more is heard of it
+		begun(t, killed, portService("lost", 30020), nil) // and nothing more is learned of it
 		slow := begun(t, allocator, portService("slow", 30021), nil)
 		time.Sleep(portLeakTime / 2)
 		begun(t, killed, portService("later", 30022), nil)
@@ -291,8 +291,8 @@ func TestRecordIsRepaired(t *testing.T) {
 			t.Errorf("%d writes in an hour in which nothing happened", p.writes-writes)
 		}
 		if want := []string{"past PortNotAllocated: Port 30030 is not allocated; repairing"}; !slices.Equal(
-			(*heard)[:1], want) {
-			t.Errorf("told: %q", *heard)
+			(*problems)[:1], want) {
+			t.Errorf("problems: %q", *problems)
 		}
 	})
 }
@@ -346,14 +346,14 @@ func TestStartWithOldRecord(t *testing.T) {
 		}
 		requeueAfter, _ := p.server(t, PortRange{First: 30010, Last: 30100}, portService("a", 30001, 30020))
 		if got := p.ports(t); !slices.Equal(got, []int32{30020}) {
-			t.Errorf("after a record that nobody can read: %v", got)
+			t.Errorf("after an unreadable record: %v", got)
 		}
 		begun(t, requeueAfter, portService("c", 30021), nil)(false)
 	}
 }
 
-// TestProblemsAreTold: what cannot be put right is told once, of each service.
-func TestProblemsAreTold(t *testing.T) {
+// TestProblemsAreReported: what cannot be repaired is reported once for each service.
+func TestProblemsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeRegistry{}
 		at := func(name, ip string, port int32) *corev1.Service {
@@ -363,7 +363,7 @@ func TestProblemsAreTold(t *testing.T) {
 			return s
 		}
 		ok := at("ok", "10.96.0.10", 30010)
-		allocator, heard := p.server(t, DefaultPorts, ok, at("twin", "10.96.0.10", 30010),
+		allocator, problems := p.server(t, DefaultPorts, ok, at("twin", "10.96.0.10", 30010),
 			at("outside", "192.168.0.7", 20000))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -372,7 +372,7 @@ func TestProblemsAreTold(t *testing.T) {
 		allocator.SetRange(cidr("more", "True", "10.200.0.0/24"))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		slices.Sort(*heard)
+		slices.Sort(*problems)
 		want := []string{
 			"outside ClusterIPOutOfRange: Cluster IP [IPv4]: 192.168.0.7 is not within any configured Service CIDR; " +
 				"please recreate service",
@@ -381,8 +381,8 @@ func TestProblemsAreTold(t *testing.T) {
 				"recreate service",
 			"twin PortAlreadyAllocated: Port 30010 was assigned to multiple services; please recreate service",
 		}
-		if !slices.Equal(*heard, want) {
-			t.Errorf("told:\n%s", strings.Join(*heard, "\n"))
+		if !slices.Equal(*problems, want) {
+			t.Errorf("problems:\n%s", strings.Join(*problems, "\n"))
 		}
 		allocator.RemoveService(ok)
 		allocator.AfterDelete(ctx, ok)

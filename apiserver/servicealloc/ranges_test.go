@@ -34,7 +34,7 @@ func cidr(name, ready string, cidrs ...string) *networkingv1.ServiceCIDR {
 	return serviceCIDR
 }
 
-// TestServersShareIPAddresses: two servers that hear of nothing but what they try to claim give no address twice.
+// TestServersShareIPAddresses: two servers that learn of nothing but what they try to claim give no address twice.
 func TestServersShareIPAddresses(t *testing.T) {
 	b := newFakeIPAddresses()
 	servers := []*Allocator{sharing(t, "10.96.0.0/25", b), sharing(t, "10.96.0.0/25", b)}
@@ -136,7 +136,7 @@ func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addresses := newFakeIPAddresses()
 		allocator := sharing(t, "10.96.0.0/24", addresses)
-		addresses.hears = []*Allocator{allocator}
+		addresses.watchers = []*Allocator{allocator}
 		old := serviceOf("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
 		old.Spec.ClusterIP = "10.96.0.5"
 		old.Spec.ClusterIPs = []string{"10.96.0.5"}

@@ -274,7 +274,7 @@ func (a *Allocator) Begin(ctx context.Context, svc, old *corev1.Service, dry boo
 			return
 		}
 		oldIPs, oldPorts := allocationsOf(old)
-		newIPs, newPorts := allocationsOf(svc) // as it was stored
+		newIPs, newPorts := allocationsOf(svc) // the stored one
 		a.release(ctx, t, difference(oldIPs, newIPs), difference(oldPorts, newPorts))
 	}, nil
 }

@@ -28,7 +28,7 @@ func serviceOf(uid string, kind corev1.ServiceType, ports ...corev1.ServicePort)
 type fakeIPAddresses struct {
 	mu       sync.Mutex
 	objects  map[netip.Addr]*networkingv1.IPAddress
-	hears    []*Allocator
+	watchers []*Allocator
 	releases int
 }
 
@@ -53,7 +53,7 @@ func (b *fakeIPAddresses) putLocked(ip netip.Addr, service types.NamespacedName,
 	page := Address(ip, service)
 	page.CreationTimestamp = metav1.NewTime(since)
 	b.objects[ip] = page
-	for _, a := range b.hears {
+	for _, a := range b.watchers {
 		a.SetAddress(page)
 	}
 }
@@ -73,7 +73,7 @@ func (b *fakeIPAddresses) removeLocked(ip netip.Addr) {
 	page := b.objects[ip]
 	delete(b.objects, ip)
 	b.releases++
-	for _, a := range b.hears {
+	for _, a := range b.watchers {
 		a.RemoveAddress(page)
 	}
 }
@@ -183,7 +183,7 @@ func TestGivesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(true)
-	// The update drops the node port; until it is stored nobody else may have it.
+	// The update drops the node port; until it is stored no one else may have it.
 	port := service.Spec.Ports[0].NodePort
 	next := service.DeepCopy()
 	next.Spec.Type = corev1.ServiceTypeClusterIP
@@ -249,7 +249,7 @@ func TestTwoFamilies(t *testing.T) {
 	try := next.DeepCopy()
 	do(try, service, true)
 	if try.Spec.ClusterIPs[1] != "fd00:1::" || len(allocator.ips) != 1 {
-		t.Errorf("a dry run was told %v and took %d addresses", try.Spec.ClusterIPs, len(allocator.ips)-1)
+		t.Errorf("a dry run got %v and took %d addresses", try.Spec.ClusterIPs, len(allocator.ips)-1)
 	}
 	do(next, service, false)
 	second := next.Spec.ClusterIPs[1]

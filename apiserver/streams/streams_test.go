@@ -66,7 +66,7 @@ func (n node) ExecInContainer(
 	return fmt.Errorf("no such command %q", cmd)
 }
 
-// PortForward says the port and repeats what it is told.
+// PortForward writes the port and echoes its input.
 func (n node) PortForward(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	if port != 80 {
 		return fmt.Errorf("connection refused on port %d", port)

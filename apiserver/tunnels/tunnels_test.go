@@ -194,7 +194,7 @@ func TestEachNodeIsReachedByItsOwn(t *testing.T) {
 	ended(t, one)
 }
 
-// TestWhoOpensATunnel: a node that is registered, in the right words; nobody else.
+// TestWhoOpensATunnel: a node that is registered, in the right words; no one else.
 func TestWhoOpensATunnel(t *testing.T) {
 	s := newServer(t)
 	if _, code := s.join(t, "", mux.Protocol); code != http.StatusForbidden {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// at is a point s seconds after some time, of something that began at start (0: nobody says when).
+// at is a point s seconds after some time, of something that began at start (0: no one says when).
 func at(s, start, cpu, memory float64) *point {
 	p := &point{
 		at:     time.UnixMilli(int64(s * 1000)),

@@ -191,7 +191,7 @@ func (c *Collector) refresh(node string, was *sample, slots chan struct{}) {
 			level = slog.LevelWarn
 			nodeState.logged = true
 		}
-		c.log.Log(c.ctx, level, "kubelet does not tell what its node and pods use", "node", node, "err", err)
+		c.log.Log(c.ctx, level, "kubelet does not report what its node and pods use", "node", node, "err", err)
 	}
 	nodeState.logged = nodeState.logged && err != nil
 	nodeState.lastRequest = time.Now()

@@ -51,7 +51,7 @@ func TestCollector(t *testing.T) {
 			t.Fatalf("at first: got %+v in %v with %d requests, want 500m over a second from two", got["a"].node, took,
 				k.asked.Load())
 		}
-		// while it is fresh nobody is asked again
+		// while it is fresh no one is asked again
 		time.Sleep(sampleTTL / 2)
 		if _, took = ask("a"); took != 0 || k.asked.Load() != 2 {
 			t.Errorf("fresh: %v and %d requests", took, k.asked.Load())
@@ -71,7 +71,7 @@ func TestCollector(t *testing.T) {
 		if k.asked.Load() != 3 {
 			t.Errorf("20 at once: %d requests, want one more", k.asked.Load())
 		}
-		// nobody asks: nothing happens, and in the end nothing is remembered
+		// no one asks: nothing happens, and in the end nothing is remembered
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if k.asked.Load() != 3 || len(collector.nodes) != 0 || collector.sweepTimer != nil {
@@ -80,7 +80,7 @@ func TestCollector(t *testing.T) {
 	})
 }
 
-// TestForgetsOneByOne: while one node is asked about again and again, those that nobody asks about are forgotten.
+// TestForgetsOneByOne: while one node is asked about again and again, those that no one asks about are forgotten.
 func TestForgetsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New((&kubelets{}).fetch, slog.New(slog.DiscardHandler))
@@ -125,8 +125,8 @@ func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 	})
 }
 
-// TestOneFailureIsNoWarning: a node that has just registered may not listen yet. What goes on is told once, and again
-// after it was well.
+// TestOneFailureIsNoWarning: a node that has just registered may not listen yet. A lasting failure is logged once, and
+// again after it was well.
 func TestOneFailureIsNoWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text strings.Builder
@@ -145,7 +145,7 @@ func TestOneFailureIsNoWarning(t *testing.T) {
 		}{{true, 0}, {false, 0}, {true, 0}, {true, 1}, {true, 1}, {false, 1}, {true, 1}, {true, 2}} {
 			down = step.down
 			collector.usageOf(t.Context(), []string{"a"})
-			time.Sleep(requestTimeout + sampleTTL) // also for a failure, which nobody waits for
+			time.Sleep(requestTimeout + sampleTTL) // also for a failure, which no one waits for
 			synctest.Wait()
 			if got := strings.Count(text.String(), "level=WARN"); got != step.want {
 				t.Errorf("step %d: %d warnings, want %d:\n%s", i, got, step.want, text.String())

@@ -303,7 +303,7 @@ func (s *stuckStore) List(ctx context.Context, r store.Range) (store.Page, error
 }
 
 // TestReloadRefuses: while the cache is loaded again lists and watches get 429 with a time to wait, pages and objects
-// wait for it, and afterwards all is as it was.
+// wait for it, and afterwards requests are served as usual.
 func TestReloadRefuses(t *testing.T) {
 	st := &stuckStore{
 		slowStore: slowStore{Store: objectstest.NewStore(t), fail: make(chan struct{})},
@@ -451,8 +451,8 @@ func TestAllAndServices(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a list that lacks an object that cannot be read is an error, but to who is content with what there
-// is, and nobody is told that such an object is absent; it is mended by who writes it anew, or removed unread.
+// TestUnreadable: a list that lacks an unreadable object is an error, except for clients that accept what can be read.
+// No client is answered that such an object is absent. A write repairs it, and it can be deleted unread.
 func TestUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := objectstest.NewStore(t)
@@ -465,7 +465,7 @@ func TestUnreadable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// heard of later
+		// learned of later
 		if _, err := st.Update(t.Context(), good.Key, []byte(`{"kind":"Secret","apiVersion":"v1"}`),
 			good.Revision); err != nil {
 			t.Fatal(err)
@@ -499,7 +499,7 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := resource.Get(t.Context(), "ns", name, ""); err != nil {
-				t.Errorf("%s, mended: %v", name, err)
+				t.Errorf("%s, repaired: %v", name, err)
 			}
 			if _, err := st.Create(t.Context(), key+"2", []byte("junk")); err != nil {
 				t.Fatal(err)

@@ -145,7 +145,7 @@ func (c *Cache) Run(ctx context.Context, ready func()) error {
 
 // refuse returns 429 while the cache is loaded again: lists and watches would wait for it, and a server that has just
 // fallen behind would collect them. As in Kubernetes (KEP-4568), Retry-After grows with the time it takes. Before the
-// first load nobody is refused: only the server's own parts ask then, and they wait.
+// first load no one is refused: only the server's own parts ask then, and they wait.
 func (c *Cache) refuse() error {
 	since := c.reloading.Load()
 	if since == nil {

@@ -49,7 +49,7 @@ func TestPanicGivesTurnBack(t *testing.T) {
 				t.Fatal("no panic")
 			}
 		}
-		cpusem.Processors.Do(func() {}) // blocks for ever if one was kept
+		cpusem.Processors.Do(func() {}) // blocks forever if one was kept
 	})
 }
 
@@ -75,7 +75,7 @@ func TestYAMLWaitsWithoutTurn(t *testing.T) {
 				httptest.NewRequest(http.MethodGet, "/", nil), l, MediaTypeOptions{Media: YAML})
 		}()
 		synctest.Wait()
-		cpusem.Processors.Do(func() {}) // blocks for ever if the list above has the only one
+		cpusem.Processors.Do(func() {}) // blocks forever if the list above has the only one
 		for _, f := range back {
 			f()
 		}
