@@ -348,7 +348,7 @@ func TestEventsOfOneMoment(t *testing.T) {
 	})
 }
 
-// A namespace that is being deleted takes no events; whoever deletes one finds no warning for every pod of it in the
+// A namespace that is being deleted takes no events; its deletion logs no warning for every pod of it in the
 // log.
 func TestEventsOfTerminatingNamespace(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -24,7 +24,7 @@ import (
 	"keelson/api/meta"
 )
 
-// Events records what a component has to tell users about objects, as kubectl describe shows it. Recording never waits:
+// Events records what a component reports to users about objects, as kubectl describe shows it. Recording never waits:
 // events queue up to a bound and are written by Run, repeated ones as a count, and a component that talks too much
 // about one object is cut short (client-go's correlator: aggregation, de-duplication, a token bucket per source and
 // object).
@@ -56,7 +56,7 @@ const (
 	eventsBurst   = 25
 	eventsObjects = 4096 // objects whose buckets are remembered
 	eventTimeout  = 10 * time.Second
-	eventsFlushed = 2 * time.Second // for what is queued when Run is told to end
+	eventsFlushed = 2 * time.Second // for what is queued when Run ends
 )
 
 // Events returns a recorder for component, which may run on many hosts (empty: this machine's name). It does nothing
@@ -142,8 +142,8 @@ func (e *Events) unique(now time.Time) int64 {
 	return e.last
 }
 
-// tooMuch tells whether the component has said all it may about an object for now. It is asked first: a controller that
-// makes thousands of pods says so thousands of times, and almost nothing of that is written.
+// tooMuch reports whether the component has said all it may about an object for now. It is asked first: a controller
+// that makes thousands of pods says so thousands of times, and almost nothing of that is written.
 func (e *Events) tooMuch(ref *corev1.ObjectReference, now time.Time) bool {
 	k := spoken{ref.Kind, ref.Namespace, ref.Name, ref.UID}
 	e.mu.Lock()
@@ -224,7 +224,7 @@ func (e *Events) put(ctx context.Context, result *record.EventCorrelateResult) (
 	events := e.client.CoreV1().Events(result.Event.Namespace)
 	if result.Event.Count > 1 {
 		stored, err := events.PatchWithEventNamespaceWithContext(ctx, result.Event, result.Patch)
-		if !apierrors.IsNotFound(err) { // it has expired: begin anew
+		if !apierrors.IsNotFound(err) { // it has expired: start over
 			return stored, err
 		}
 	}

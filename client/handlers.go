@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// oneListener is an informer whose handlers that come before it runs are told by one listener, one after the other, in
-// the order in which they came. client-go's informer has a listener of each: two goroutines, two hand-overs of each
-// event, and a buffer. What a handler does must be quick, as it is with events that many follow: the next one waits for
-// it. Who comes later, or with options, gets a listener of its own.
+// oneListener is an informer whose handlers that are added before it runs are called by one listener, one after the
+// other, in the order in which they came. client-go's informer has a listener of each: two goroutines, two hand-overs
+// of each event, and a buffer. What a handler does must be quick, as it is with events that many follow: the next one
+// waits for it. Who comes later, or with options, gets a listener of its own.
 type oneListener struct {
 	cache.SharedIndexInformer
 
@@ -59,7 +59,7 @@ func (l *oneListener) RemoveEventHandler(reg cache.ResourceEventHandlerRegistrat
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Who tells an event goes on with the members that there were.
+	// A delivery under way continues with the previous members.
 	l.members = slices.DeleteFunc(slices.Clone(l.members), func(o *member) bool { return o == m })
 	return nil
 }
@@ -75,32 +75,32 @@ func (l *oneListener) RunWithContext(ctx context.Context) {
 	l.SharedIndexInformer.RunWithContext(ctx)
 }
 
-func (l *oneListener) told() []*member {
+func (l *oneListener) current() []*member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.members
 }
 
-// all tells every member.
+// all calls every member.
 type all oneListener
 
 // OnAdd is ResourceEventHandler's.
 func (a *all) OnAdd(obj any, initial bool) {
-	for _, m := range (*oneListener)(a).told() {
+	for _, m := range (*oneListener)(a).current() {
 		m.handler.OnAdd(obj, initial)
 	}
 }
 
 // OnUpdate is ResourceEventHandler's.
 func (a *all) OnUpdate(old, cur any) {
-	for _, m := range (*oneListener)(a).told() {
+	for _, m := range (*oneListener)(a).current() {
 		m.handler.OnUpdate(old, cur)
 	}
 }
 
 // OnDelete is ResourceEventHandler's.
 func (a *all) OnDelete(obj any) {
-	for _, m := range (*oneListener)(a).told() {
+	for _, m := range (*oneListener)(a).current() {
 		m.handler.OnDelete(obj)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestOneListener: handlers are told in the order in which they came, have synced when they were told of all, and cost
-// no goroutines; one that was removed is told of nothing, one that comes late is told of what there is.
+// TestOneListener: handlers are called in the order in which they were added, have synced when they got all objects,
+// and cost no goroutines; one that was removed is not called, one that is added late is called for all objects.
 func TestOneListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}
@@ -32,18 +32,18 @@ func TestOneListener(t *testing.T) {
 		informers := c.Informers(0, Scope{Namespace: "ns"})
 		inf := coreinformers.New(informers.Scoped()).Pods().Informer()
 		var mu sync.Mutex
-		var told []string
+		var calls []string
 		add := func(name string) cache.ResourceEventHandlerRegistration {
 			t.Helper()
-			tell := func(what string) {
+			record := func(what string) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, name+" "+what)
+				calls = append(calls, name+" "+what)
 			}
 			reg, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-				AddFunc:    func(_ any, initial bool) { tell(fmt.Sprint("add ", initial)) },
-				UpdateFunc: func(_, _ any) { tell("update") },
-				DeleteFunc: func(any) { tell("delete") },
+				AddFunc:    func(_ any, initial bool) { record(fmt.Sprint("add ", initial)) },
+				UpdateFunc: func(_, _ any) { record("update") },
+				DeleteFunc: func(any) { record("delete") },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -55,10 +55,10 @@ func TestOneListener(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if !slices.Equal(told, want) {
-				t.Errorf("told %q, want %q", told, want)
+			if !slices.Equal(calls, want) {
+				t.Errorf("calls %q, want %q", calls, want)
 			}
-			told = nil
+			calls = nil
 		}
 		first := add("1")
 		second := add("2")
@@ -81,7 +81,7 @@ func TestOneListener(t *testing.T) {
 		}
 		synctest.Wait()
 		mu.Lock()
-		slices.Sort(told) // the late one has a listener of its own
+		slices.Sort(calls) // the late one has a listener of its own
 		mu.Unlock()
 		expect("1 update", "2 update", "3 update")
 		for _, reg := range []cache.ResourceEventHandlerRegistration{first, late} {
@@ -125,7 +125,7 @@ func TestHandlersAreCheap(t *testing.T) {
 	})
 }
 
-// BenchmarkHandlers is one event told to fifteen handlers, as many as look at pods.
+// BenchmarkHandlers is one event delivered to fifteen handlers, as many as look at pods.
 func BenchmarkHandlers(b *testing.B) {
 	src := &fixedSource{more: make(chan watch.Event)}
 	c, err := InProcess(http.NotFoundHandler(), src, "test")
@@ -135,10 +135,10 @@ func BenchmarkHandlers(b *testing.B) {
 	informers := c.Informers(0, Scope{})
 	inf := coreinformers.New(informers.Scoped()).Pods().Informer()
 	const handlers = 15
-	told := make(chan struct{}, handlers)
+	calls := make(chan struct{}, handlers)
 	for range handlers {
 		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) {
-			told <- struct{}{}
+			calls <- struct{}{}
 		}}); err != nil {
 			b.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func BenchmarkHandlers(b *testing.B) {
 			Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint(i)}},
 		}
 		for range handlers {
-			<-told
+			<-calls
 		}
 	}
 	cancel()

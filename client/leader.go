@@ -24,7 +24,7 @@ type Election struct {
 	Namespace string // default kube-system
 	Name      string
 	Identity  string // unique among the copies
-	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader that cannot renew
+	// Lease is for how long a leader that went silent is trusted to live (default 15 s). A leader that cannot renew
 	// its lease gives up after Deadline (default two thirds of Lease), and all try every Retry (default 2/15 of Lease).
 	Lease, Deadline, Retry time.Duration
 	// Component is the reporter of the events LeaderElection about the lease; empty: there are none.
@@ -206,7 +206,7 @@ func (t *term) lead(ctx, held context.Context, work func(context.Context) error)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	err := work(own)
-	if held.Err() != nil && ctx.Err() == nil { // the elector gave up: nobody releases the lease before work has ended
+	if held.Err() != nil && ctx.Err() == nil { // the elector gave up: no one releases the lease before work has ended
 		err = errors.Join(ErrNotLeader, err)
 	}
 	t.state.Store(over)

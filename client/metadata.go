@@ -14,7 +14,7 @@ import (
 )
 
 // MetadataOf lists and watches the objects of any resource, in all namespaces, for who needs no more than their
-// metadata: they are metav1.Objects, of which nobody may ask the type. In process they are the server's own; of a
+// metadata: they are metav1.Objects, of which no one may ask the type. In process they are the server's own; of a
 // resource that the server does not store itself, and from another process, they are PartialObjectMetadata.
 func (c *Client) MetadataOf(gvr schema.GroupVersionResource) *cache.ListWatch {
 	remote := c.Metadata.Resource(gvr)

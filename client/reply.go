@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// reply is the handler's ResponseWriter where nobody reads before the handler is done.
+// reply is the handler's ResponseWriter where no one reads before the handler is done.
 type reply struct {
 	header http.Header
 	code   int // 0 until the header is written
@@ -54,7 +54,7 @@ func (a *reply) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Flush does nothing: nobody reads yet. So it is with deadlines, which are for slow clients.
+// Flush does nothing: no one reads yet. So it is with deadlines, which are for slow clients.
 func (a *reply) Flush() {}
 
 // SetReadDeadline is http.ResponseController's.

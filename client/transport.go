@@ -54,7 +54,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.outcome(r)
 }
 
-// streams tells whether the answer may arrive piece by piece, or go both ways. Everything else is answered in one
+// streams reports whether the answer may arrive piece by piece, or go both ways. Everything else is answered in one
 // piece.
 func streams(r *http.Request) bool {
 	if r.Method == http.MethodPut || r.Method == http.MethodPatch || r.Method == http.MethodDelete {
@@ -261,7 +261,7 @@ func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 // EnableFullDuplex does nothing.
 func (a *answer) EnableFullDuplex() error { return nil }
 
-// abandon tells the handler that nobody reads any more.
+// abandon ends the handler's writes: the reader is gone.
 func (a *answer) abandon(why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -184,7 +184,7 @@ func TestPanic(t *testing.T) {
 		res := get(func(http.ResponseWriter, *http.Request) { panic("boom") })
 		if b, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusInternalServerError ||
 			!strings.Contains(string(b), "boom") {
-			t.Errorf("got %s %q, want 500 that tells why", res.Status, b)
+			t.Errorf("got %s %q, want 500 that says why", res.Status, b)
 		}
 		res = get(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "begun")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clienttest gives tests client-go's fake clients with watches that tell
-// everything. As client-go makes them, a watch panics when 100 events are unread, and a
-// deletion between an informer's list and its watch is never told.
+// Package clienttest gives tests client-go's fake clients with watches that deliver
+// all events. As client-go makes them, a watch panics when 100 events are unread, and a
+// deletion between an informer's list and its watch is never delivered.
 package clienttest
 
 import (
@@ -37,7 +37,7 @@ func New(objs ...runtime.Object) *fake.Clientset {
 	return f
 }
 
-// NewMetadata returns a metadata client that holds objs, whose kinds are told by themselves.
+// NewMetadata returns a metadata client that holds objs, whose kinds are their own.
 func NewMetadata(objs ...runtime.Object) *metafake.FakeMetadataClient {
 	s := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(s); err != nil {
@@ -75,7 +75,7 @@ func Until(
 	}
 }
 
-// Complete makes the watches of f tell everything that happens to objects, its tracker.
+// Complete makes the watches of f deliver everything that happens to objects, its tracker.
 // It comes before the first watch and before other reactors for lists and watches.
 func Complete(f *clienttesting.Fake, objects clienttesting.ObjectTracker) {
 	enlarge()
@@ -121,8 +121,8 @@ func (c *complete) list(action clienttesting.Action) (bool, runtime.Object, erro
 	return true, all, nil
 }
 
-// watch tells first which objects of the list, whose version it begins at, are gone. Deletions do not change the fake's
-// version: what was gone before one of two lists of one version is told to both.
+// watch delivers first the deletions of objects in the list whose version it begins at. Deletions do not change the
+// fake's version: what was gone before one of two lists of one version is delivered to both.
 func (c *complete) watch(action clienttesting.Action) (bool, watch.Interface, error) {
 	var opts metav1.ListOptions
 	if w, ok := action.(clienttesting.WatchActionImpl); ok {
@@ -132,7 +132,7 @@ func (c *complete) watch(action clienttesting.Action) (bool, watch.Interface, er
 	if err != nil {
 		return true, nil, err
 	}
-	told := map[string]bool{}
+	deleted := map[string]bool{}
 	for _, l := range slices.Backward(c.lists[place{action.GetResource(), action.GetNamespace()}]) {
 		if l.version != opts.ResourceVersion {
 			continue
@@ -143,11 +143,11 @@ func (c *complete) watch(action clienttesting.Action) (bool, watch.Interface, er
 				return true, nil, err
 			}
 			key := m.GetNamespace() + "/" + m.GetName()
-			if told[key] {
+			if deleted[key] {
 				continue
 			}
 			if _, err := c.objects.Get(action.GetResource(), m.GetNamespace(), m.GetName()); apierrors.IsNotFound(err) {
-				told[key] = true
+				deleted[key] = true
 				watcher.(*watch.RaceFreeFakeWatcher).Delete(obj.DeepCopyObject())
 			}
 		}

@@ -21,7 +21,7 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-// TestDeletedBeforeTheWatch: an informer hears of a pod that was deleted after its list and before its watch.
+// TestDeletedBeforeTheWatch: an informer learns of a pod that was deleted after its list and before its watch.
 func TestDeletedBeforeTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clientset := New(pod("stays"), pod("goes"))

@@ -88,7 +88,7 @@ func (a authority) trust() *tls.Config {
 // wire is a network of servers in memory.
 type wire map[string]*fake
 
-// fake is a server. Its network and its readiness fail as told.
+// fake is a server. Its network and its readiness fail on demand.
 type fake struct {
 	unready  atomic.Bool
 	requests atomic.Int32 // without checks
@@ -380,7 +380,7 @@ func TestChangesToAServerThatIsReady(t *testing.T) {
 	}
 }
 
-// TestUnsentRequestsGoElsewhere: a request that the current server did not get, with its body, fails nobody.
+// TestUnsentRequestsGoElsewhere: a request that the current server did not get, with its body, fails no one.
 func TestUnsentRequestsGoElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTrial(t, Config{})
@@ -412,7 +412,7 @@ func TestStaysWhereNoOtherIsReady(t *testing.T) {
 	})
 }
 
-// TestQuietWithOneServer: nothing is sent that nobody asked for.
+// TestQuietWithOneServer: nothing is sent that no one asked for.
 func TestQuietWithOneServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTrial(t, Config{})
@@ -644,7 +644,7 @@ func TestRootsChange(t *testing.T) {
 		transport, _ := tr.client.Transport.(*Transport)
 		transport.CloseAll()
 		if err := <-ended; err == nil {
-			t.Error("CloseAll leaves a connection of before the change open")
+			t.Error("CloseAll leaves a connection from before the change open")
 		}
 	})
 }
