@@ -18,8 +18,8 @@ const (
 )
 
 // Owner returns as whom u shares connections and streams with others. The service accounts of a namespace count as one
-// tenant: whoever may create one of them may create thousands. Nodes, components and the accounts of kube-system are
-// systems, one by one.
+// tenant: a client that may create one of them may create thousands. Nodes, components and the accounts of kube-system
+// are systems, one by one.
 func (u *User) Owner() connlimit.Owner {
 	if u.InProcess() || slices.Contains(u.Groups, Masters) {
 		return connlimit.Owner{Name: u.Name, Rank: connlimit.Admin}

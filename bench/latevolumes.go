@@ -18,7 +18,7 @@ import (
 const localClass = "local"
 
 // setupLateVolumes creates local volumes on each node and a WaitForFirstConsumer claim per pod. The controller that
-// binds claims runs beside the scheduler.
+// binds claims runs with the scheduler.
 func setupLateVolumes(ctx context.Context, r *testbed, l *workload) error {
 	late := storagev1.VolumeBindingWaitForFirstConsumer
 	if _, err := r.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
@@ -50,7 +50,7 @@ func setupLateVolumes(ctx context.Context, r *testbed, l *workload) error {
 			return err
 		}
 	}
-	return r.beside(ctx, r.mem.Controllers(
+	return r.startPart(ctx, r.mem.Controllers(
 		cluster.ControllerOptions{Controllers: []string{"persistentvolume-binder-controller"}}, r.mem.Direct))
 }
 

@@ -136,7 +136,7 @@ type testbed struct {
 	// when the last measured pod was counted, in Unix nanoseconds
 	last atomic.Int64
 
-	ends []func() error // stop the parts beside the scheduler
+	ends []func() error // stop the parts other than the scheduler
 
 	mu       sync.Mutex
 	attempts []time.Duration
@@ -227,8 +227,8 @@ func withTestbed(ctx context.Context, use func(ctx context.Context, r *testbed) 
 	return use(ctx, r)
 }
 
-// beside starts a part that lives as long as the testbed.
-func (r *testbed) beside(ctx context.Context, f run.Func) error {
+// startPart starts a part that lives as long as the testbed.
+func (r *testbed) startPart(ctx context.Context, f run.Func) error {
 	end, err := begin(ctx, f)
 	if err == nil {
 		r.ends = append(r.ends, end)

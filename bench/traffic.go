@@ -30,7 +30,7 @@ const (
 
 func short(media string) string { return media[strings.LastIndexAny(media, "./")+1:] }
 
-// podOf is a pod of about 2 KB in the store, with a scheduler name that nobody uses.
+// podOf is a pod of about 2 KB in the store, with a scheduler name that no one uses.
 func podOf(name, node string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -41,7 +41,7 @@ func podOf(name, node string) *corev1.Pod {
 				"pod-template-hash":         "5d4f8c7b9",
 			},
 		},
-		Spec: corev1.PodSpec{SchedulerName: "bench-nobody", NodeName: node},
+		Spec: corev1.PodSpec{SchedulerName: "bench-none", NodeName: node},
 	}
 	for i := range 2 {
 		container := corev1.Container{

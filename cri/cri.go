@@ -19,7 +19,7 @@ type Server interface {
 	runtimeapi.ImageServiceServer
 }
 
-// Client is the kubelet's client of a runtime. In process, requests and responses are shared: nobody may modify them
+// Client is the kubelet's client of a runtime. In process, requests and responses are shared: no one may modify them
 // after the call.
 type Client struct {
 	Runtime runtimeapi.RuntimeServiceClient

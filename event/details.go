@@ -94,8 +94,8 @@ type Request struct {
 	// Shared: never modified.
 	AuthzWhy string `json:"authzWhy,omitempty"`
 	Grant    *Grant `json:"grant,omitempty"`
-	// AdmissionChanged is what plugins and webhooks changed; AdmissionAccepted counts the plugins that accepted the
-	// object as it was.
+	// AdmissionChanged is what plugins and webhooks changed; AdmissionAccepted counts the plugins that left the
+	// object unchanged.
 	AdmissionChanged  []Change      `json:"admissionChanged,omitempty"`
 	AdmissionAccepted int           `json:"admissionAccepted,omitempty"`
 	Authn             time.Duration `json:"authn,omitempty"`
@@ -113,7 +113,7 @@ type Request struct {
 }
 
 // StatusChange is the part of a write of pods/status that people follow. Fields are empty where nothing changed.
-// Clients may write texts of any length: whoever makes one shortens them.
+// Clients may write texts of any length: the maker shortens them.
 type StatusChange struct {
 	// From and To are the phases, if the phase changed; Reason and Message are those of the new status then.
 	From    string `json:"from,omitempty"`
@@ -290,7 +290,7 @@ type Eviction struct {
 	Taint     string        `json:"taint,omitempty"`     // key=value:effect
 	Tolerated time.Duration `json:"tolerated,omitempty"` // how long the pod tolerates it; 0: not at all
 	Deadline  time.Time     `json:"deadline,omitzero"`   // when the pod will be deleted
-	Cancelled bool          `json:"cancelled,omitempty"` // the taint is gone, or tolerated for ever: the pod stays
+	Cancelled bool          `json:"cancelled,omitempty"` // the taint is gone, or tolerated forever: the pod stays
 }
 
 // Resolvable is a Service name that a DNS server resolves now.

@@ -119,7 +119,7 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
-// TestKeeperWarns: people hear each day of a certificate that nobody renews, from some time before its end.
+// TestKeeperWarns: users are warned each day of a certificate that no one renews, from some time before its end.
 func TestKeeperWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -226,7 +226,7 @@ func TestRenew(t *testing.T) {
 		t.Errorf("the kubeconfig has another certificate: %v", err)
 	}
 	for name, want := range map[string]string{
-		"nobody": `there is no certificate "nobody"`,
+		"missing": `there is no certificate "missing"`,
 	} {
 		if _, err := Renew(dir, []string{name}, nil); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("renew %s: %v, want %s", name, err, want)

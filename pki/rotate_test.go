@@ -279,12 +279,12 @@ func TestRotationIsTrusted(t *testing.T) {
 			t.Errorf("the certificate has changed: %v, %v, want %v", changed, err, changes)
 		}
 	}
-	_, told := a.Bundle()
+	_, changed := a.Bundle()
 	refresh(Trust, false)
 	select {
-	case <-told:
+	case <-changed:
 	default:
-		t.Error("who follows the bundle is not told")
+		t.Error("followers of the bundle are not notified")
 	}
 	both := a.CertPEM()
 	if Follows(first, both, nil) || !Follows(first, both, a.CrossPEM()) {

@@ -149,7 +149,7 @@ func (k *TokenKeys) Name() string { return TokenKey }
 // Signer is the key that signs.
 func (k *TokenKeys) Signer() crypto.Signer { return k.current.Load().signer }
 
-// Further are the keys that verify beside it.
+// Further returns the keys that verify in addition to it.
 func (k *TokenKeys) Further() []crypto.PublicKey { return k.current.Load().further }
 
 // Retired are the keys that were replaced.

@@ -26,7 +26,7 @@ func validFrom(now time.Time, life time.Duration) time.Time {
 // numbers of earlier versions and of Kubernetes have at most 128 bits, these have more.
 const randomBits = 104
 
-// serial is a new serial number, which tells when the certificate was issued.
+// serial returns a new serial number, which shows when the certificate was issued.
 func serial(now time.Time) (*big.Int, error) {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), randomBits))
 	if err != nil {

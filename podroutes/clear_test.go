@@ -17,8 +17,8 @@ import (
 	"keelson/network/nettest"
 )
 
-// hears collects who the senders of datagrams to port 53 of a machine say they are.
-func hears(t *testing.T, m *nettest.Machine) <-chan netip.Addr {
+// senders collects the source addresses of datagrams to port 53 of a machine.
+func senders(t *testing.T, m *nettest.Machine) <-chan netip.Addr {
 	t.Helper()
 	var c net.PacketConn
 	m.Must(func() (err error) {
@@ -52,9 +52,9 @@ func says(from *nettest.Machine, name, to netip.Addr) (err error) {
 	return err
 }
 
-// believes tells whether a datagram in that name arrives. The next one, in the sender's own name, does in any case, and
-// not before it.
-func believes(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, heard <-chan netip.Addr) bool {
+// accepts reports whether a datagram in that name arrives. The next one, in the sender's own name, does in any case,
+// and not before it.
+func accepts(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, received <-chan netip.Addr) bool {
 	t.Helper()
 	end := time.Now().Add(20 * time.Second)
 	for time.Now().Before(end) { // until addresses are resolved
@@ -64,7 +64,7 @@ func believes(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, hea
 		var got []netip.Addr
 		for patience := time.After(time.Second); ; {
 			select {
-			case a := <-heard:
+			case a := <-received:
 				got = append(got, a)
 				if a == own {
 					return slices.Contains(got, name)
@@ -79,7 +79,7 @@ func believes(t *testing.T, from *nettest.Machine, name, own, to netip.Addr, hea
 	return false
 }
 
-// TestNothingComesInClear: with WireGuard, who says he is a pod is heard by way of the tunnel alone.
+// TestNothingComesInClear: with WireGuard, packets from pods' addresses are accepted from the tunnel only.
 func TestNothingComesInClear(t *testing.T) {
 	near := nettest.NewSwitch(t, "near")
 	cl := clienttest.New()
@@ -105,8 +105,8 @@ func TestNothingComesInClear(t *testing.T) {
 		{onB[0], onLate[0], netip.MustParseAddr("10.42.77.7")},
 		{onB[1], onLate[1], netip.MustParseAddr("fd00:42:77::7")},
 	}
-	atPod := hears(t, podA)
-	atNode := hears(t, ma)
+	atPod := senders(t, podA)
+	atNode := senders(t, ma)
 	stranger := []netip.Addr{netip.MustParseAddr("192.168.9.9"), netip.MustParseAddr("fd09::9")}
 	var mac net.HardwareAddr
 	ma.Must(func() error {
@@ -137,30 +137,30 @@ func TestNothingComesInClear(t *testing.T) {
 			intruder.AddAddr(netip.PrefixFrom(name, name.BitLen()).String())
 			// else the node knows nothing of it: this shows that it is the pods' names which do not pass
 			known := name != stranger[i]
-			if got := believes(t, mx, name, own[i], onA[i], atPod); got == known {
-				t.Errorf("a pod hears somebody as %s: %v", name, got)
+			if got := accepts(t, mx, name, own[i], onA[i], atPod); got == known {
+				t.Errorf("a pod receives packets from %s: %v", name, got)
 			}
-			if got := believes(t, mx, name, own[i], at[i], atNode); got == known {
-				t.Errorf("a node hears somebody as %s: %v", name, got)
+			if got := accepts(t, mx, name, own[i], at[i], atNode); got == known {
+				t.Errorf("a node receives packets from %s: %v", name, got)
 			}
 		}
 	}
 
 	flush(t, ma, "keelson-"+node.cfg.ID+"-way")
-	for end := time.Now().Add(20 * time.Second); believes(t, mx, onB[0], own[0], onA[0], atPod); {
+	for end := time.Now().Add(20 * time.Second); accepts(t, mx, onB[0], own[0], onA[0], atPod); {
 		if time.Now().After(end) {
-			t.Fatal("what somebody has deleted is not mended")
+			t.Fatal("what was deleted is not repaired")
 		}
 	}
 	wantReach(t, "b to a after that", podB, onA[0], onB[0])
 	node.stop()
-	if believes(t, mx, onB[0], own[0], onA[0], atPod) {
-		t.Error("a pod hears somebody as another pod while the agent is away")
+	if accepts(t, mx, onB[0], own[0], onA[0], atPod) {
+		t.Error("a pod receives packets from another pod while the agent is away")
 	}
 	node.cfg.Mode = mesh.Auto
 	node.cfg.Port = 0
 	node.startAgent()
-	for end := time.Now().Add(20 * time.Second); !believes(t, mx, onB[0], own[0], onA[0], atPod); {
+	for end := time.Now().Add(20 * time.Second); !accepts(t, mx, onB[0], own[0], onA[0], atPod); {
 		if time.Now().After(end) {
 			t.Fatal("the table stays without WireGuard")
 		}
@@ -194,7 +194,7 @@ func TestKeepAlive(t *testing.T) {
 	podA, onA := a.pod()
 	_, onB := b.pod()
 	wantReach(t, "a to b", podA, onB[0], onA[0])
-	a.stop() // it forgets where it has heard b; first, so that b holds no session that a has lost
+	a.stop() // it forgets the endpoint of b; first, so that b holds no session that a has lost
 	b.stop()
 	b.cfg.Encryption.KeepAlive = time.Second
 	b.register("10.1.0.99", []string{"10.42.2.0/24"})

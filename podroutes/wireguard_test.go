@@ -24,8 +24,8 @@ import (
 	"keelson/network/nettest"
 )
 
-// secret is what nobody on the wire may read.
-var secret = []byte("attack at dawn, said nobody in clear")
+// secret is what no one on the wire may read.
+var secret = []byte("attack at dawn, never said in clear")
 
 // wire counts the frames that pass a switch: those with the secret, and those that WireGuard sends.
 type wire struct{ clear, sealed atomic.Int64 }
@@ -70,7 +70,7 @@ func listen(t *testing.T, sw *nettest.Switch) *wire {
 	return w
 }
 
-// isWireGuard tells whether a frame is a message of WireGuard's over IPv4.
+// isWireGuard reports whether a frame is a message of WireGuard's over IPv4.
 func isWireGuard(b []byte) bool {
 	const udp = 14 + 20
 	return len(b) > udp+12 && b[12] == 8 && b[13] == 0 && b[23] == unix.IPPROTO_UDP &&
@@ -127,8 +127,8 @@ func wantSaid(t *testing.T, what string, from *nettest.Machine, to netip.Addr, w
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	heard := func() bool { return plain && w.clear.Load() > before || !plain && w.sealed.Load() > sealed }
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !heard(); {
+	seen := func() bool { return plain && w.clear.Load() > before || !plain && w.sealed.Load() > sealed }
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && !seen(); {
 		runtime.Gosched() // the listener is behind
 	}
 	if got := w.clear.Load() > before; got != plain {
@@ -198,16 +198,16 @@ func TestWireGuard(t *testing.T) {
 	}
 	wantReach(t, "machine a to a pod of c", a.Machine, onC[0], netip.MustParseAddr("10.42.1.1"))
 
-	heard := wire.clear.Load()
+	seen := wire.clear.Load()
 	wantRefused(t, "a to d, which has no key", podA, onD[0])
-	wantRefused(t, "a to a node that nobody knows", podA, netip.MustParseAddr("10.42.99.2"))
+	wantRefused(t, "a to a node that does not exist", podA, netip.MustParseAddr("10.42.99.2"))
 	if err := whisper(podD, onA[0], time.Second); err == nil {
 		t.Error("d reaches a without a key")
 	}
 	shout(podA, onD[0])
 	shout(podA, netip.MustParseAddr("10.42.99.2"))
 
-	b.stop() // without its process, where the kernel has no WireGuard, b reaches nobody, but not in clear either
+	b.stop() // without its process, where the kernel has no WireGuard, b reaches no one, but not in clear either
 	shout(podB, onA[0])
 	shout(podB, onC[0])
 	b.newKey()
@@ -229,8 +229,8 @@ func TestWireGuard(t *testing.T) {
 	wantRoutes(t, a, "10.42.0.0/16 closed", "10.42.2.0/24 closed", "10.42.2.0/24"+tunnel, "10.42.4.0/24 closed",
 		"fd00:42:2::/64 closed", "fd00:42:2::/64"+tunnel, "fd00:42::/32 closed")
 	wantRefused(t, "a to c, which is gone", podA, onC[0])
-	if got := wire.clear.Load(); got != heard {
-		t.Errorf("%d frames could be read on the wire", got-heard)
+	if got := wire.clear.Load(); got != seen {
+		t.Errorf("%d frames could be read on the wire", got-seen)
 	}
 
 	a.stop()

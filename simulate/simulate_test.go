@@ -168,7 +168,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestNodesOfAnEarlierRunGo: fake nodes that nobody simulates any more go with their pods, and no other node does.
+// TestNodesOfAnEarlierRunGo: fake nodes that no one simulates any more go with their pods, and no other node does.
 func TestNodesOfAnEarlierRunGo(t *testing.T) {
 	for name, left := range map[string]int{"none left": 0, "fewer": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -335,13 +335,13 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestFakeNodesTell: a node tells what becomes of it, once, and nothing when it begins.
+// TestFakeNodesTell: a node reports what becomes of it, once, and nothing when it begins.
 func TestFakeNodesTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clientset := clienttest.New()
 		run(t, clientset, Config{Nodes: 2})
 		time.Sleep(time.Second)
-		told := func() (out []string) {
+		events := func() (out []string) {
 			l, err := clientset.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -351,7 +351,7 @@ func TestFakeNodesTell(t *testing.T) {
 			}
 			return out
 		}
-		if got := told(); len(got) > 0 {
+		if got := events(); len(got) > 0 {
 			t.Errorf("events of nodes that begin: %q", got)
 		}
 		var want []string
@@ -377,7 +377,7 @@ func TestFakeNodesTell(t *testing.T) {
 			if c.reason != "" {
 				want = append(want, fmt.Sprintf("Node kubelet %s: Node fake-0 status is now: %[1]s", c.reason))
 			}
-			if got := told(); !slices.Equal(got, want) {
+			if got := events(); !slices.Equal(got, want) {
 				t.Errorf("%s: events %q, want %q", c.what, got, want)
 			}
 		}

@@ -133,7 +133,7 @@ func TestTokenIsRefused(t *testing.T) {
 		{"expired", good, &late},
 		{"for another audience", issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"), tokens},
 		{
-			"of a service account made anew", issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "old"}}),
+			"of a recreated service account", issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "old"}}),
 			tokens,
 		},
 		{
@@ -191,7 +191,7 @@ func TestLegacyTokens(t *testing.T) {
 	}
 	o["sa/default/build"] = "u2"
 	if _, _, err := tokens.Check(t.Context(), token, nil); !errors.Is(err, ErrUnauthorized) {
-		t.Errorf("of a service account made anew: %v", err)
+		t.Errorf("of a recreated service account: %v", err)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestUIDOfACertificate(t *testing.T) {
 	}
 }
 
-// TestCertificateEnds: that a certificate was good once does not make it good for ever.
+// TestCertificateEnds: that a certificate was good once does not make it good forever.
 func TestCertificateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := pki.Open(t.TempDir(), "ca")

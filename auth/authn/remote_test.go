@@ -84,7 +84,7 @@ func TestWebhook(t *testing.T) {
 				},
 			}
 		} else {
-			tokenReview.Status.Error = "never heard of it"
+			tokenReview.Status.Error = "no such token"
 		}
 		_ = json.NewEncoder(w).Encode(tokenReview)
 	}))
@@ -111,7 +111,7 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("asked %d times, want two failures and one answer", n)
 	}
 	if _, ok, err := webhook.Authenticate(withBearer("bad")); ok || !errors.Is(err, ErrUnauthorized) ||
-		!strings.Contains(err.Error(), "never heard of it") {
+		!strings.Contains(err.Error(), "no such token") {
 		t.Errorf("bad token: %v %v", ok, err)
 	}
 	if _, ok, err := webhook.Authenticate(withBearer("")); ok || err != nil {
@@ -125,7 +125,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// issuer is an OpenID Connect provider that signs what it is told to.
+// issuer is an OpenID Connect provider that signs any claims.
 func issuer(t *testing.T) (server *httptest.Server, sign func(claims map[string]any) string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -276,7 +276,7 @@ func TestOIDC(t *testing.T) {
 	}
 	for _, token := range []string{"", "x", "a.b.c", foreign(nil)} {
 		if _, ok, err := o.Authenticate(withBearer(token)); ok || err != nil {
-			t.Errorf("a token of nobody's %q: %v %v", token, ok, err)
+			t.Errorf("a token without an owner %q: %v %v", token, ok, err)
 		}
 	}
 	for _, bad := range []OIDCConfig{

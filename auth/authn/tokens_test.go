@@ -325,7 +325,7 @@ func TestProxy(t *testing.T) {
 			Extra:  map[string][]string{"acme.com/team": {"blue", "red"}},
 			How:    "proxy front",
 		}, false},
-		{"nobody named", ca, "front", http.Header{"X-Remote-Group": {"a"}}, nil, false},
+		{"no name", ca, "front", http.Header{"X-Remote-Group": {"a"}}, nil, false},
 		{"another name", ca, "back", jane, nil, true},
 		{"another authority", other, "front", jane, nil, true},
 	} {
@@ -342,7 +342,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// presented is what TLS tells of a client with a certificate of by.
+// presented is the TLS state of a client with a certificate of by.
 func presented(t *testing.T, by *pki.Authority, name string) *tls.ConnectionState {
 	t.Helper()
 	pair, err := by.Client(name, pki.Subject{Name: name})

@@ -15,7 +15,7 @@ import (
 	"keelson/auth/remote"
 )
 
-// judgeService allows jane, denies mallory, knows nobody else, and fails for the broken. It notes the versions it is
+// judgeService allows jane, denies mallory, knows no one else, and fails for the broken. It notes the versions it is
 // asked in.
 func judgeService(t *testing.T) (server *httptest.Server, versions func() []string) {
 	t.Helper()
@@ -163,7 +163,7 @@ func TestAuthorizationConfig(t *testing.T) {
 			false,
 		},
 		{
-			"nobody", "- {type: AlwaysDeny, name: alwaysdeny}\n", ask("bob"), auth.Decision{
+			"denied", "- {type: AlwaysDeny, name: alwaysdeny}\n", ask("bob"), auth.Decision{
 				Reason: "Everything is forbidden.",
 			}, false,
 		},

@@ -13,7 +13,7 @@ import (
 )
 
 // Hello behaves like the built-in image's /hello: exit N, sleep S, echo WORDS and env work as their names say. No
-// arguments, and any other command, run for ever.
+// arguments, and any other command, run forever.
 func Hello(config *runtimeapi.ContainerConfig) Program {
 	words := slices.Concat(config.GetCommand(), config.GetArgs())
 	if len(words) > 0 && words[0] == "/hello" {

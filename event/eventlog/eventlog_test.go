@@ -16,9 +16,9 @@ type tried struct{ why string }
 
 func (t tried) Unplaced() (string, bool) { return t.why, t.why != "" }
 
-// TestDeeds: what each component does is one line in Kubernetes' words, with whose deed it is and which object it is
+// TestLines: what each component does is one line in Kubernetes' words, with the component and the object it is
 // about.
-func TestDeeds(t *testing.T) {
+func TestLines(t *testing.T) {
 	pod := event.Subject{
 		Resource:  "pods",
 		Namespace: "shop",

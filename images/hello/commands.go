@@ -68,8 +68,8 @@ func (s *sh) call(ctx context.Context, args []string) ([]string, error) {
 	return args, nil
 }
 
-// echoAtOnce makes an echo one printf, which writes once: the library's echo writes word by word, so that lines of jobs
-// beside each other mixed.
+// echoAtOnce makes an echo one printf, which writes once: the library's echo writes word by word, so that lines of
+// concurrent jobs would mix.
 func echoAtOnce(args []string) []string {
 	end := "\n"
 	words := args[1:]

@@ -99,13 +99,13 @@ func TestShell(t *testing.T) {
 		{`sleep 60 & kill -s KILL "$!"; wait; echo "$?"`, "0\n", 0},
 		{`a=1; f() { echo "$a $1 $2"; }; f x y & wait; { f "$@"; } & wait $!`, "1 x y\n1 one two words\n", 0},
 		{`wait 99999; echo $?`, "127\n", 0},
-		{`trap 'echo told; exit 4' TERM; kill $$; echo never`, "told\n", 4},
-		{`trap 'echo told' USR1; kill -USR1 $$; echo more; trap - USR1 TERM; kill $$; sleep 5`, "told\nmore\n", -1},
-		{`trap 'echo told; exit 4' TERM; kill $$`, "told\n", 4},
-		{`trap 'echo told; exit 4' TERM; sleep 60 & trap "kill $!" EXIT; (sleep 0.1; kill $$) & wait`, "told\n", 4},
+		{`trap 'echo caught; exit 4' TERM; kill $$; echo never`, "caught\n", 4},
+		{`trap 'echo caught' USR1; kill -USR1 $$; echo more; trap - USR1 TERM; kill $$; sleep 5`, "caught\nmore\n", -1},
+		{`trap 'echo caught; exit 4' TERM; kill $$`, "caught\n", 4},
+		{`trap 'echo caught; exit 4' TERM; sleep 60 & trap "kill $!" EXIT; (sleep 0.1; kill $$) & wait`, "caught\n", 4},
 		{`trap '' TERM; kill $$; echo alive`, "alive\n", 0},
 		{`trap 'echo bye' EXIT; echo hi`, "hi\nbye\n", 0},
-		{`trap 'echo told; kill $p; wait $p; exit $?' 15; sleep 60 & p=$!; (sleep 0.1; kill $$) & wait`, "told\n", 143},
+		{`trap 'echo caught; kill $p; wait $p; exit $?' 15; sleep 60 & p=$!; (sleep 0.1; kill $$) & wait`, "caught\n", 143},
 		{`eval 'sleep 0 & wait $!; echo $?'`, "0\n", 0},
 		{`(exec echo sub); echo main; if true; then exec sh -c 'echo last'; fi; echo never`, "sub\nmain\nlast\n", 0},
 		{`exec > f; echo x; exec cat f >&2`, "", 0},
@@ -126,7 +126,7 @@ b"`, "a\nb\n", 0},
 	}
 }
 
-// TestLinesOfJobs: jobs that run beside each other write whole lines.
+// TestLinesOfJobs: concurrent jobs write whole lines.
 func TestLinesOfJobs(t *testing.T) {
 	const jobs, lines = 8, 200
 	script := fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do (j=0; while [ $j -lt %d ]; do echo job $i says line; "+

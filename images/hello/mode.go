@@ -127,7 +127,7 @@ func letterBits(letters string, bits map[rune]uint32) (out uint32, ok bool) {
 	return out, true
 }
 
-// chown sets owners by number: the image has no more users than root and nobody.
+// chown sets owners by number: the image has no more users than root and no one.
 func chown(args []string, std stdio) int {
 	opts, words, err := chownSyntax.parse(args)
 	if err == nil && len(words) < 2 {

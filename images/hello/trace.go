@@ -13,7 +13,7 @@ import (
 
 // traced is the shell's standard error. It corrects the lines of "set -x": the library quotes all arguments of a
 // builtin as one word, and commands that this package puts into scripts (their names begin with "hello-") are
-// nobody's.
+// no one's.
 type traced struct{ to io.Writer }
 
 func (t traced) Write(p []byte) (int, error) {
