@@ -15,7 +15,7 @@ import (
 // awaitAttached waits until the server knows that the node uses the volume, and that a controller has attached it. It
 // returns what attaching said.
 func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string, error) {
-	wctx, cancel := context.WithTimeout(ctx, attachedWithin)
+	wctx, cancel := context.WithTimeout(ctx, m.attachWithin)
 	defer cancel()
 	name := j.unique()
 	for {
@@ -32,6 +32,9 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if m.exhausted(ctx, j) {
+			return nil, &Error{Err: &LimitError{Volume: j.Name}}
 		}
 		return nil, &Error{
 			//nolint:staticcheck // as Kubernetes words it

@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +67,9 @@ type Mounter struct {
 	stats  measured
 	kick   signal.Signal // requests a new write of the node's objects
 	nodeMu chan struct{} // held while they are written
+	// attachWithin is how long a pod waits for the attachment before an event is recorded.
+	attachWithin time.Duration
+	registration signal.Signal // a driver has registered
 
 	mu      sync.Mutex
 	drivers map[string]*driver
@@ -100,15 +104,17 @@ type use struct {
 // New returns an empty Mounter. Call Load next.
 func New(cfg Config) *Mounter {
 	return &Mounter{
-		cfg:     cfg,
-		tokens:  tokens{objects: cfg.Objects, of: map[string]map[string]token{}},
-		stats:   measured{of: map[string]map[string]*reading{}},
-		kick:    signal.New(),
-		nodeMu:  make(chan struct{}, 1),
-		drivers: map[string]*driver{},
-		volumes: map[key]*volume{},
-		waiting: map[string]map[string]bool{},
-		news:    make(chan struct{}),
+		cfg:          cfg,
+		tokens:       tokens{objects: cfg.Objects, of: map[string]map[string]token{}},
+		stats:        measured{of: map[string]map[string]*reading{}},
+		kick:         signal.New(),
+		nodeMu:       make(chan struct{}, 1),
+		attachWithin: attachedWithin,
+		registration: signal.New(),
+		drivers:      map[string]*driver{},
+		volumes:      map[key]*volume{},
+		waiting:      map[string]map[string]bool{},
+		news:         make(chan struct{}),
 	}
 }
 

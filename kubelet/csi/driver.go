@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
@@ -31,7 +32,8 @@ type driver struct {
 	within       time.Duration
 
 	id       string
-	max      int64
+	max      atomic.Int64 // how many volumes the node takes; 0: any number
+	counting atomic.Bool  // it is being asked for max
 	segments map[string]string
 
 	mu   sync.Mutex

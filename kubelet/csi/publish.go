@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +25,12 @@ import (
 // nodeIDs is the annotation with the node's id for each driver, as JSON.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// Run creates the node's CSINode, writes the drivers again after the Node object was deleted, and unstages unused
-// volumes, until ctx is done. The node must be registered.
+// Run creates the node's CSINode, writes the drivers again after the Node object was deleted, asks drivers again how
+// many volumes the node takes, and unstages unused volumes, until ctx is done. The node must be registered.
 func (m *Mounter) Run(ctx context.Context) {
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() { m.recountAll(ctx) })
 	m.kick.Notify()
 	wait := time.Second
 	for {
@@ -244,8 +248,8 @@ func merge(have []storagev1.CSINodeDriver, all map[string]*driver, gone string) 
 
 func (d *driver) entry() storagev1.CSINodeDriver {
 	e := storagev1.CSINodeDriver{Name: d.name, NodeID: d.id, TopologyKeys: slices.Sorted(maps.Keys(d.segments))}
-	if d.max > 0 {
-		e.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(d.max))} // heard has looked at it
+	if most := d.max.Load(); most > 0 {
+		e.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(most))} // takeMax has looked at it
 	}
 	return e
 }

@@ -54,6 +54,7 @@ func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
 		old.close()
 	}
 	m.wakeWaiting(driver.name)
+	m.registration.Notify()
 	return nil
 }
 
@@ -107,15 +108,12 @@ const (
 // heard checks and keeps a driver's answer to NodeGetInfo.
 func (d *driver) heard(info *csiapi.NodeGetInfoResponse) error {
 	d.id = info.GetNodeId()
-	d.max = info.GetMaxVolumesPerNode()
 	d.segments = info.GetAccessibleTopology().GetSegments()
 	switch {
 	case d.id == "":
 		return errors.New("the node has no id")
 	case len(d.id) > maxNodeID:
 		return fmt.Errorf("the node's id has %d bytes, more than %d", len(d.id), maxNodeID)
-	case d.max < 0 || d.max > 1<<31-1:
-		return fmt.Errorf("max_volumes_per_node is %d", d.max)
 	case len(d.segments) > maxSegments:
 		return fmt.Errorf("the topology has %d segments, more than %d", len(d.segments), maxSegments)
 	}
@@ -124,5 +122,14 @@ func (d *driver) heard(info *csiapi.NodeGetInfoResponse) error {
 			return fmt.Errorf("topology %.100q=%.100q: %s", k, v, problems[0])
 		}
 	}
+	return d.takeMax(info.GetMaxVolumesPerNode())
+}
+
+// takeMax keeps how many volumes the node takes.
+func (d *driver) takeMax(most int64) error {
+	if most < 0 || most > 1<<31-1 {
+		return fmt.Errorf("max_volumes_per_node is %d", most)
+	}
+	d.max.Store(most)
 	return nil
 }

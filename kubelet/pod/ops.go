@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/event"
+	"keelson/kubelet/csi"
 	"keelson/kubelet/logs"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
@@ -123,6 +125,12 @@ func (l *loop) setUpVolumes(ctx context.Context, in Input) func() {
 		if ctx.Err() != nil {
 			return
 		}
+		if end := volumesEnd(err); end != nil && !in.VolumesDone {
+			l.s.end = end
+			l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, end.Reason,
+				strings.TrimPrefix(end.Message, podRejected))
+			return
+		}
 		l.s.volumes.dirty = true
 		l.s.actions.fail(string(OpVolumes), 500*time.Millisecond, 2*time.Minute)
 		for _, e := range split(err) {
@@ -132,6 +140,22 @@ func (l *loop) setUpVolumes(ctx context.Context, in Input) func() {
 			}
 			l.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reason, e.Error())
 		}
+	}
+}
+
+const podRejected = "Pod was rejected: "
+
+// volumesEnd is the end of a pod one of whose volumes the node cannot attach; nil: another attempt may help.
+func volumesEnd(err error) *End {
+	limit, ok := errors.AsType[*csi.LimitError](err)
+	if !ok {
+		return nil
+	}
+	return &End{
+		Phase:    corev1.PodFailed,
+		Reason:   "VolumeAttachmentLimitExceeded",
+		Message:  podRejected + limit.Error(),
+		Rejected: true,
 	}
 }
 

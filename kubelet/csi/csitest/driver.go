@@ -133,6 +133,13 @@ func (d *Driver) Break(method string, err error) {
 	d.fail[method] = err
 }
 
+// SetMaxVolumes changes how many volumes the node takes.
+func (d *Driver) SetMaxVolumes(most int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.MaxVolumes = most
+}
+
 func (d *Driver) heard(ctx context.Context, method, id string, req any) error {
 	d.mu.Lock()
 	d.calls = append(d.calls, method+" "+id)
@@ -182,7 +189,9 @@ func (d *Driver) NodeGetInfo(ctx context.Context, r *csiapi.NodeGetInfoRequest) 
 	if errors.Is(err, ErrHang) {
 		<-ctx.Done()
 	}
+	d.mu.Lock()
 	out := &csiapi.NodeGetInfoResponse{NodeId: d.NodeID, MaxVolumesPerNode: d.MaxVolumes}
+	d.mu.Unlock()
 	if len(d.Topology) > 0 {
 		out.AccessibleTopology = &csiapi.Topology{Segments: maps.Clone(d.Topology)}
 	}
