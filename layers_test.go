@@ -79,7 +79,8 @@ var inside = map[string]map[string][]string{
 		"version":     {},
 		"storage":     {"datadir"},
 		"credentials": {"datadir", "storage", "version"},
-		"":            {"credentials", "datadir", "storage", "version"},
+		"maintenance": {"credentials", "datadir", "storage"},
+		"":            {"credentials", "datadir", "maintenance", "storage", "version"},
 		"clustertest": {""},
 	},
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 )
 
 func backupCommand(std Stdio) *cobra.Command {
@@ -43,21 +43,21 @@ func backupCommand(std Stdio) *cobra.Command {
 	return cmd
 }
 
-func runBackup(c *cobra.Command, f storyFlags, path string, acceptLoss bool) (cluster.BackupSummary, error) {
+func runBackup(c *cobra.Command, f storyFlags, path string, acceptLoss bool) (maintenance.Summary, error) {
 	dir := datadir.Dir(f.dataDir)
 	if f.kubeconfig != "" {
 		dir = ""
 	} else if pid, err := dir.Running(); err != nil {
-		return cluster.BackupSummary{}, err
+		return maintenance.Summary{}, err
 	} else if pid == 0 {
-		return cluster.BackupOffline(c.Context(), dir, path, acceptLoss)
+		return maintenance.BackupOffline(c.Context(), dir, path, acceptLoss)
 	}
 	// never KUBECONFIG's: the keys are those of the directory
 	f.only(cmp.Or(f.kubeconfig, dir.Kubeconfig()))
-	body, err := f.get(c.Context(), cluster.BackupPath)
+	body, err := f.get(c.Context(), maintenance.BackupPath)
 	if err != nil {
-		return cluster.BackupSummary{}, err
+		return maintenance.Summary{}, err
 	}
 	defer func() { _ = body.Close() }()
-	return cluster.SaveBackup(dir, body, path)
+	return maintenance.SaveBackup(dir, body, path)
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 	"keelson/cluster/storage"
 )
 
@@ -79,11 +79,11 @@ func migrateCommand(std Stdio) *cobra.Command {
 		switch to {
 		case "etcd":
 			run = func(ctx context.Context, dir datadir.Dir, e storage.Config) (int64, error) {
-				return cluster.MigrateToEtcd(ctx, dir, e, acceptLoss)
+				return maintenance.MigrateToEtcd(ctx, dir, e, acceptLoss)
 			}
 			next = "`keelson up --etcd-servers=...` continues with them"
 		case "embedded":
-			run = cluster.MigrateFromEtcd
+			run = maintenance.MigrateFromEtcd
 			next = "`keelson up` continues with them"
 		}
 		n, err := run(command.Context(), datadir.Dir(*dir), etcdConfig)

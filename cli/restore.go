@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 )
 
 func restoreCommand(std Stdio) *cobra.Command {
@@ -27,7 +27,7 @@ func restoreCommand(std Stdio) *cobra.Command {
 	}
 	dir := dataDirFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		sum, err := cluster.Restore(c.Context(), datadir.Dir(*dir), args[0])
+		sum, err := maintenance.Restore(c.Context(), datadir.Dir(*dir), args[0])
 		if err != nil {
 			return err
 		}

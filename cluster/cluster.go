@@ -32,6 +32,7 @@ import (
 	"keelson/client"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -437,11 +438,11 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":        tl.Handler(markSender(data.Reader)),
-		BackupPath:            serveBackup(st, c.log),
-		configurationPath:     serveRejected(&c.rejected),
-		credentials.ListPath:  credentials.ServeList(c.certificates),
-		credentials.UsersPath: credentials.ServeUsers(c.keys),
+		"/keelson/v1/":         tl.Handler(markSender(data.Reader)),
+		maintenance.BackupPath: maintenance.ServeBackup(st, c.log),
+		configurationPath:      serveRejected(&c.rejected),
+		credentials.ListPath:   credentials.ServeList(c.certificates),
+		credentials.UsersPath:  credentials.ServeUsers(c.keys),
 	}
 	server, err := apiserver.New(config)
 	if err != nil {

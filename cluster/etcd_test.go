@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ import (
 
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
-	"keelson/cluster/storage"
+	"keelson/cluster/maintenance"
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
@@ -51,65 +50,6 @@ func embedded(t *testing.T, dir datadir.Dir, f func(s store.Store)) {
 	f(s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestMigrate(t *testing.T) {
-	etcdConfig := storage.Config{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
-	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want map[string]string
-	embedded(t, dir, func(s store.Store) {
-		for i := range 300 {
-			if _, err := s.Create(t.Context(), fmt.Sprintf("/registry/pods/a/%d", i),
-				bytes.Repeat([]byte{byte(i), 0}, i)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want = stored(t, s)
-	})
-	if n, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err != nil || n != 300 {
-		t.Fatalf("MigrateToEtcd: got %d, %v", n, err)
-	}
-	if _, err := MigrateToEtcd(t.Context(), dir, etcdConfig, false); err == nil ||
-		!strings.Contains(err.Error(), "already") {
-		t.Errorf("MigrateToEtcd once more: got %v", err)
-	}
-	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: etcdConfig.Servers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = remote.Close() }()
-	if got := stored(t, remote); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("etcd holds %d keys, not the same as the store's %d", len(got), len(want))
-	}
-	back, err := datadir.Dir(filepath.Join(t.TempDir(), "back")).Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := MigrateFromEtcd(t.Context(), back, etcdConfig); err != nil || n != 300 {
-		t.Fatalf("MigrateFromEtcd: got %d, %v", n, err)
-	}
-	embedded(t, back, func(s store.Store) {
-		if got := stored(t, s); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("back from etcd: %d keys, not the same as before", len(got))
-		}
-	})
-	if _, err := MigrateFromEtcd(t.Context(), back, etcdConfig); err == nil ||
-		!strings.Contains(err.Error(), "is there already") {
-		t.Errorf("MigrateFromEtcd over a store: got %v", err)
-	}
-	if err := newCluster(back); err != nil {
-		t.Errorf("a start with what came from etcd, where no keys were: %v", err)
-	}
-	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := MigrateToEtcd(t.Context(), back, etcdConfig, false); err == nil ||
-		!strings.Contains(err.Error(), "/registry/pods/a/other") {
-		t.Errorf("MigrateToEtcd over another cluster: got %v, want an error that names the key", err)
 	}
 }
 
@@ -263,7 +203,7 @@ func checkSnapshot(t *testing.T, snapshot string) {
 		t.Fatal(err)
 	}
 	dir := datadir.Dir(filepath.Join(t.TempDir(), "restored"))
-	sum, err := Restore(t.Context(), dir, snapshot)
+	sum, err := maintenance.Restore(t.Context(), dir, snapshot)
 	if err != nil || sum.Keys < 10 {
 		t.Fatalf("Restore of the snapshot: %+v, %v", sum, err)
 	}

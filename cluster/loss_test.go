@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 	"keelson/cluster/storage"
 	"keelson/store"
 )
@@ -50,7 +51,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 		return err
 	}
 	backup := func(dir datadir.Dir, accept bool) error {
-		_, err := BackupOffline(t.Context(), dir, filepath.Join(t.TempDir(), "backup"), accept)
+		_, err := maintenance.BackupOffline(t.Context(), dir, filepath.Join(t.TempDir(), "backup"), accept)
 		return err
 	}
 	migrate := func(dir datadir.Dir, accept bool) error {
@@ -60,7 +61,7 @@ func TestLostWritesAreToldOf(t *testing.T) {
 			defer cancel()
 			ctx = limited
 		}
-		_, err := MigrateToEtcd(ctx, dir, storage.Config{Servers: []string{"http://127.0.0.1:1"}}, accept)
+		_, err := maintenance.MigrateToEtcd(ctx, dir, storage.Config{Servers: []string{"http://127.0.0.1:1"}}, accept)
 		if accept && err != nil && !strings.Contains(err.Error(), "acknowledged") {
 			return nil // the store opened; there is no etcd
 		}

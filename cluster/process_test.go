@@ -32,12 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster/datadir"
-	"keelson/cluster/storage"
 	"keelson/lib/waittest"
-	"keelson/store"
-	"keelson/store/backup"
-	"keelson/store/embed"
-	"keelson/store/etcd"
 	"keelson/store/etcd/etcdtest"
 )
 
@@ -46,7 +41,6 @@ type job struct {
 	Role string
 	RoleConfig
 	Etcd []string
-	File string // a backup
 }
 
 // TestProcess is not a test but the other processes of other tests.
@@ -70,12 +64,6 @@ func TestProcess(t *testing.T) {
 		err = RunRole(ctx, "apiserver", j.RoleConfig)
 	case "controller-manager":
 		err = RunRole(ctx, "controller-manager", j.RoleConfig)
-	case "to-etcd":
-		_, err = MigrateToEtcd(ctx, j.DataDir, j.RoleConfig.Etcd, false)
-	case "to-embedded":
-		_, err = MigrateFromEtcd(ctx, j.DataDir, j.RoleConfig.Etcd)
-	case "restore":
-		_, err = Restore(ctx, j.DataDir, j.File)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -103,7 +91,6 @@ func spawn(t *testing.T, j job) *process {
 		"Kubeconfig": j.Kubeconfig,
 		"Election":   j.Election,
 		"Etcd":       j.Etcd,
-		"File":       j.File,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -413,91 +400,6 @@ func TestOneControllerManagerWorks(t *testing.T) {
 	count(4)
 	if now := holder(); now == leader {
 		t.Errorf("%s still leads", now)
-	}
-}
-
-// TestMigrateKilled kills migrations half-way, in both directions: the next one comes to the end, and nothing is left.
-func TestMigrateKilled(t *testing.T) {
-	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
-	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: servers})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = remote.Close() }()
-	dir, err := datadir.Dir(filepath.Join(t.TempDir(), "data")).Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 4000
-	err = embed.Import(t.Context(), embed.Options{Dir: dir.Sub("store")}, func(
-		put func(store.KV) error,
-	) (int64, error) {
-		for i := range n {
-			kv := store.KV{
-				Key:      fmt.Sprintf("/registry/configmaps/a/%05d", i),
-				Value:    make([]byte, 500),
-				Revision: int64(i + 2),
-			}
-			if err := put(kv); err != nil {
-				return 0, err
-			}
-		}
-		return n + 2, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	count := func(s store.Store) int {
-		keys := 0
-		if _, err := backup.Walk(t.Context(), s, "/registry/", func(store.KV) error {
-			keys++
-			return nil
-		}); err != nil {
-			t.Error(err)
-		}
-		return keys
-	}
-	for _, enough := range []int{1, n / 4, n / 2} {
-		p := spawn(t, job{Role: "to-etcd", RoleConfig: RoleConfig{DataDir: dir}, Etcd: servers})
-		soon(t, "keys in etcd", func() (bool, error) { return count(remote) >= enough, nil })
-		p.kill()
-	}
-	t.Logf("%d of %d keys were copied when it was killed last", count(remote), n)
-	if got, err := MigrateToEtcd(t.Context(), dir, storage.Config{Servers: servers}, false); err != nil || got != n ||
-		count(remote) != n {
-		t.Fatalf("MigrateToEtcd after it was killed: %d, %v; etcd holds %d; want %d", got, err, count(remote), n)
-	}
-	back, err := datadir.Dir(filepath.Join(t.TempDir(), "back")).Prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		p := spawn(t, job{Role: "to-embedded", RoleConfig: RoleConfig{DataDir: back}, Etcd: servers})
-		soon(t, "a store in the making", func() (bool, error) {
-			return datadir.Exists(back.Sub(datadir.MigratingStore)) || datadir.Exists(back.Sub("store")), nil
-		})
-		p.kill()
-		if datadir.Exists(back.Sub("store")) { // it was faster: complete, then
-			embedded(t, back, func(s store.Store) {
-				if got := count(s); got != n {
-					t.Errorf("a killed migration left a store of %d keys, want %d or no store", got, n)
-				}
-			})
-			if err := os.RemoveAll(back.Sub("store")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if got, err := MigrateFromEtcd(t.Context(), back, storage.Config{Servers: servers}); err != nil || got != n {
-		t.Fatalf("MigrateFromEtcd after it was killed: %d, %v; want %d", got, err, n)
-	}
-	embedded(t, back, func(s store.Store) {
-		if got := count(s); got != n {
-			t.Errorf("the store holds %d keys, want %d", got, n)
-		}
-	})
-	if datadir.Exists(back.Sub(datadir.MigratingStore)) {
-		t.Error("store.migrating is left")
 	}
 }
 

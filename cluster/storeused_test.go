@@ -19,6 +19,7 @@ import (
 	"keelson/apiserver/options"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 	"keelson/cluster/storage"
 	"keelson/pki"
 	"keelson/store"
@@ -94,20 +95,27 @@ func TestStoreStays(t *testing.T) {
 	if err := onEtcd(t, dir, one); err != nil {
 		t.Errorf("the same etcd again: %v", err)
 	}
-	if n, err := MigrateFromEtcd(t.Context(), dir, storage.Config{Servers: []string{one}}); err != nil || n < 10 {
+	if n, err := maintenance.MigrateFromEtcd(t.Context(), dir, storage.Config{Servers: []string{one}}); err != nil || n < 10 {
 		t.Fatalf("MigrateFromEtcd: %d, %v", n, err)
 	}
 	refused(t, "etcd after a migration from it", onEtcd(t, dir, one), "its embedded store")
 	if err := onEtcd(t, dir); err != nil {
 		t.Errorf("the embedded store after a migration to it: %v", err)
 	}
-	if _, err := MigrateToEtcd(t.Context(), dir, storage.Config{Servers: []string{two}}, false); err != nil {
+	if _, err := maintenance.MigrateToEtcd(t.Context(), dir, storage.Config{Servers: []string{two}}, false); err != nil {
 		t.Fatalf("MigrateToEtcd: %v", err)
 	}
 	refused(t, "the embedded store after a migration from it", onEtcd(t, dir), "give --etcd-servers")
 	refused(t, "the first etcd again", onEtcd(t, dir, one), "correct --etcd-servers")
 	if err := onEtcd(t, dir, two); err != nil {
 		t.Errorf("etcd after a migration to it: %v", err)
+	}
+	keyless := datadir.Dir(filepath.Join(t.TempDir(), "keyless"))
+	if _, err := maintenance.MigrateFromEtcd(t.Context(), keyless, storage.Config{Servers: []string{two}}); err != nil {
+		t.Fatalf("MigrateFromEtcd into an empty directory: %v", err)
+	}
+	if err := onEtcd(t, keyless); err != nil {
+		t.Errorf("a start with what came from etcd, where no keys were: %v", err)
 	}
 	if len(dir.MigratedStores()) != 1 || datadir.Exists(dir.Sub("store")) {
 		t.Errorf("after the migration the directory holds %v, want the store put aside", entries(t, dir))
@@ -283,7 +291,7 @@ func TestRestoreOfFingerprints(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := filepath.Join(t.TempDir(), "whole")
-	if _, err := BackupOffline(t.Context(), source, whole, false); err != nil {
+	if _, err := maintenance.BackupOffline(t.Context(), source, whole, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(source.Sub("pki")); err != nil {
@@ -293,12 +301,12 @@ func TestRestoreOfFingerprints(t *testing.T) {
 		t.Fatal(err)
 	}
 	bare := filepath.Join(t.TempDir(), "bare")
-	if _, err := BackupOffline(t.Context(), source, bare, false); err != nil {
+	if _, err := maintenance.BackupOffline(t.Context(), source, bare, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{whole, bare} {
 		dir := datadir.Dir(filepath.Join(t.TempDir(), "restored"))
-		if _, err := Restore(t.Context(), dir, path); err != nil {
+		if _, err := maintenance.Restore(t.Context(), dir, path); err != nil {
 			t.Fatal(err)
 		}
 		if err := onEtcd(t, dir); err != nil {
@@ -306,7 +314,7 @@ func TestRestoreOfFingerprints(t *testing.T) {
 		}
 	}
 	dir := datadir.Dir(filepath.Join(t.TempDir(), "mixed"))
-	if _, err := Restore(t.Context(), dir, whole); err != nil {
+	if _, err := maintenance.Restore(t.Context(), dir, whole); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.RemoveAll(dir.Sub("pki")),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package maintenance
 
 import (
 	"bytes"
@@ -25,7 +25,8 @@ import (
 
 // MigrateToEtcd copies the objects of the embedded store in dir to etcd. No instance may use dir. etcd must be empty or
 // hold a part of the same objects: an interrupted copy can be repeated. Keys and values are kept, revisions are not.
-// The directory then uses etcd, and its embedded store gets another name. acceptLoss is Config.AcceptDataLoss.
+// The directory then uses etcd, and its embedded store gets another name. acceptLoss opens a store that lacks
+// acknowledged writes.
 func MigrateToEtcd(ctx context.Context, dir datadir.Dir, e storage.Config, acceptLoss bool) (int64, error) {
 	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package maintenance
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
-	"keelson/cluster/storage"
 	"keelson/pki"
 	"keelson/store"
 	"keelson/store/backup"
@@ -26,132 +23,13 @@ import (
 	"keelson/store/etcdfile"
 )
 
-// BackupPath is where the API server of a running cluster serves a backup of its store.
-const BackupPath = "/keelson/v1/backup"
-
-// BackupSummary counts what a backup holds.
-type BackupSummary = backup.Summary
-
-// serveBackup streams all objects at one revision. An interrupted stream has no end record, by which backup.Read
-// detects it.
-func serveBackup(st store.Store, log *slog.Logger) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			http.Error(w, "only GET", http.StatusMethodNotAllowed)
-			return
-		}
-		// no request timeout: a backup may take longer; when the client leaves, a write fails
-		ctx := context.WithoutCancel(r.Context())
-		w.Header().Set("Content-Type", "application/octet-stream")
-		b := backup.NewWriter(w)
-		rev, err := backup.Walk(ctx, st, objects.Root, b.KV)
-		if err == nil {
-			_, err = b.Close(rev)
-		}
-		if err != nil {
-			log.Error("backup interrupted", "err", err)
-		}
-	})
-}
-
-// SaveBackup writes the backup that stream carries (the response of BackupPath) and the keys and certificates of dir to
-// a new file at path, atomically. An empty dir leaves the keys out.
-func SaveBackup(dir datadir.Dir, stream io.Reader, path string) (BackupSummary, error) {
-	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
-		s, err := backup.Read(stream, backup.Sink{KV: w.KV})
-		return s.Revision, err
-	})
-}
-
-// BackupOffline writes a backup of a cluster that is not running. acceptLoss is Config.AcceptDataLoss.
-func BackupOffline(ctx context.Context, dir datadir.Dir, path string, acceptLoss bool) (BackupSummary, error) {
-	if used, err := dir.StoreUsed(); err == nil && used.IsEtcd() {
-		return BackupSummary{}, fmt.Errorf("the objects of %s are in %s: start the cluster and repeat this, or use "+
-			"`etcdctl snapshot save`", dir, used.Text())
-	}
-	if _, err := os.Stat(dir.Sub("store")); err != nil {
-		return BackupSummary{}, fmt.Errorf("no cluster in %s: %w", dir, err)
-	}
-	lock, err := dir.Lock()
-	if err != nil {
-		return BackupSummary{}, err
-	}
-	defer func() { _ = lock.Close() }()
-	st, err := storage.OpenEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
-	if err != nil {
-		return BackupSummary{}, err
-	}
-	defer func() { _ = st.Close() }()
-	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
-		return backup.Walk(ctx, st, objects.Root, w.KV)
-	})
-}
-
-func saveBackup(dir datadir.Dir, path string, fill func(*backup.Writer) (int64, error)) (sum BackupSummary, err error) {
-	if _, err := os.Lstat(path); err == nil {
-		return sum, fmt.Errorf("%s exists already: choose another name", path)
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*") // 0600: it holds secrets
-	if err != nil {
-		return sum, fmt.Errorf("back up: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("back up to %s: %w", path, err)
-			_ = file.Close()
-			_ = os.Remove(file.Name())
-		}
-	}()
-	w := backup.NewWriter(file)
-	if err := saveKeys(dir, w); err != nil {
-		return sum, err
-	}
-	rev, err := fill(w)
-	if err != nil {
-		return sum, err
-	}
-	if sum, err = w.Close(rev); err != nil {
-		return sum, err
-	}
-	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return sum, err
-	}
-	if err := os.Link(file.Name(), path); err != nil { // not os.Rename: it would overwrite a file created meanwhile
-		return sum, err
-	}
-	return sum, errors.Join(os.Remove(file.Name()), datadir.SyncDir(filepath.Dir(path)))
-}
-
-func saveKeys(dir datadir.Dir, writer *backup.Writer) error {
-	if dir == "" {
-		return nil
-	}
-	files, err := os.ReadDir(dir.Sub("pki"))
-	if err != nil {
-		return err
-	}
-	for _, e := range files {
-		if !e.Type().IsRegular() {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(dir.Sub("pki"), e.Name()))
-		if err != nil {
-			return err
-		}
-		if err := writer.File("pki/"+e.Name(), b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // revisionGap is added to the store's revision at a restore, so that no resourceVersion that clients saw after the
 // backup is used again. Older watches get 410 Gone and list again.
 const revisionGap = 1_000_000_000
 
 // Restore fills dir, which must be empty or absent, from the file at path: a backup, or a snapshot of `etcdctl snapshot
 // save`. It does so completely or not at all. The next restore removes what a killed one left beside dir.
-func Restore(ctx context.Context, dir datadir.Dir, path string) (sum BackupSummary, err error) {
+func Restore(ctx context.Context, dir datadir.Dir, path string) (sum Summary, err error) {
 	if err := restorable(dir); err != nil {
 		return sum, err
 	}
@@ -251,7 +129,7 @@ func openOwn(dir string) (*os.File, error) {
 // readBackup passes the objects in file to put and writes keys to the directory tmp.
 //
 // Keys come first in a backup. Objects without keys get new ones, whose fingerprints are then the only ones.
-func readBackup(file *os.File, tmp string, take func(store.KV) error) (sum BackupSummary, err error) {
+func readBackup(file *os.File, tmp string, take func(store.KV) error) (sum Summary, err error) {
 	left := int64(0)
 	put := func(kv store.KV) error {
 		if kv.Key == credentials.FingerprintsKey && !datadir.Exists(filepath.Join(tmp, "pki", "ca.crt")) {
