@@ -168,6 +168,39 @@ func TestDecidersImportNoClient(t *testing.T) {
 	}
 }
 
+// TestExpressionsAreBounded: packages that let Kubernetes' packages make an environment for expressions have it bounded
+// first.
+func TestExpressionsAreBounded(t *testing.T) {
+	makers := []string{
+		"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation",
+		"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel",
+		"k8s.io/apiserver/pkg/admission/plugin/cel",
+		"k8s.io/apiserver/pkg/authentication/cel",
+		"k8s.io/apiserver/pkg/authorization/cel",
+		"k8s.io/dynamic-resource-allocation/cel",
+	}
+	makes := map[string]string{}
+	bounds := map[string]bool{}
+	for file, imports := range goFiles(t) {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, imp := range imports {
+			if slices.Contains(makers, imp) {
+				makes[filepath.Dir(file)] = file
+			}
+			if imp == "keelson/lib/celenv" {
+				bounds[filepath.Dir(file)] = true
+			}
+		}
+	}
+	for pkg, file := range makes {
+		if !bounds[pkg] {
+			t.Errorf("%s makes an environment for expressions: call Bound or Base of lib/celenv before", file)
+		}
+	}
+}
+
 // insidePackage splits the path of a directory into the room and the package inside it, "" for the room's root.
 func insidePackage(dir string) (room, pkg string) {
 	room, rest, _ := strings.Cut(dir, "/")

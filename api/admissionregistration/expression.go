@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"keelson/api/internal/check"
+	"keelson/lib/celenv"
 )
 
 const maxConditions = 64
@@ -32,7 +33,7 @@ type expressions struct {
 
 // plain compiles expressions that use no variables. It is made when it is first needed: that takes a while.
 var plain = sync.OnceValue(func() plugincel.Compiler {
-	return plugincel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	return plugincel.NewCompiler(celenv.Base())
 })
 
 // source is an expression and what it may evaluate to.
@@ -124,8 +125,7 @@ func validateVariables(
 		return
 	}
 	var err error
-	if x.composed, err = plugincel.NewCompositedCompiler(
-		environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())); err != nil {
+	if x.composed, err = plugincel.NewCompositedCompiler(celenv.Base()); err != nil {
 		errs.Add(field.InternalError(errs.Path("variables"), fmt.Errorf("make an environment: %w", err)))
 		return
 	}

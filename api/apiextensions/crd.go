@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/lib/celenv"
 )
 
 // CustomResourceDefinition describes apiextensions.k8s.io/v1 CustomResourceDefinition.
@@ -48,6 +49,7 @@ func CustomResourceDefinition() *kind.Kind {
 				return unreadable(err)
 			}
 			errs := withoutSchema(in)
+			celenv.Bound() // before the validation takes the environment of expressions
 			return append(validation.ValidateCustomResourceDefinition(context.Background(), in), errs...)
 		},
 		ValidateUpdate: func(obj, old *v1.CustomResourceDefinition) field.ErrorList {
@@ -56,6 +58,7 @@ func CustomResourceDefinition() *kind.Kind {
 				return unreadable(err)
 			}
 			errs := withoutSchema(in)
+			celenv.Bound() // before the validation takes the environment of expressions
 			return append(validation.ValidateCustomResourceDefinitionUpdate(context.Background(), in, before), errs...)
 		},
 		ValidateName: func(string, bool) []string { return nil }, // it must be <plural>.<group>, which Validate checks

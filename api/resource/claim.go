@@ -24,6 +24,7 @@ import (
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
+	"keelson/lib/celenv"
 )
 
 func names(k, resource, singular string, namespaced bool) kind.Names {
@@ -453,6 +454,7 @@ func validateSelectors(errs *check.List, selectors []resourcev1.DeviceSelector, 
 
 // compile checks that an expression about a device is one, and that it cannot cost too much.
 func compile(errs *check.List, expression string) {
+	celenv.Bound() // before the compiler takes the environment
 	env := environment.NewExpressions
 	r := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{
 		EnvType: &env,

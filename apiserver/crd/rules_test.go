@@ -50,3 +50,34 @@ func TestRulesEndWithTheRequest(t *testing.T) {
 		t.Errorf("when the time is up: got %v, want the evaluation interrupted", errs)
 	}
 }
+
+// TestRulesRefuseDearQuantities: an object's text that quantity() would take seconds for fails the rule.
+func TestRulesRefuseDearQuantities(t *testing.T) {
+	crd := &v1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal([]byte(definition), crd); err != nil {
+		t.Fatal(err)
+	}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	spec.XValidations = v1.ValidationRules{{
+		Rule:              `quantity(self.size).isGreaterThan(quantity("1500m"))`,
+		MessageExpression: `string(quantity(self.size).asInteger())`,
+	}}
+	spec.Properties["size"] = v1.JSONSchemaProps{Type: "string"}
+	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	version, err := newVersion(crd, &crd.Spec.Versions[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[string]string{"2": "", "1e2880888": "longer than 64 characters, or an exponent over 100"} {
+		doc := `{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a"},"spec":{"flag":"red","size":"` + size +
+			`"}}`
+		obj, _, err := version.read([]byte(doc), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		errs := version.kind().Rules(t.Context(), "", obj, nil, nil)
+		if (len(errs) > 0) != (want != "") || len(errs) > 0 && !strings.Contains(errs.ToAggregate().Error(), want) {
+			t.Errorf("%s: got %v, want %q", size, errs, want)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"keelson/lib/celenv"
 )
 
 // version is one version of a definition. Its schema is compiled at first use (invariant 4): most definitions of a
@@ -131,6 +133,7 @@ func (v *version) newValidators() (*validators, error) {
 			}
 		}
 	}
+	celenv.Bound() // before the validator takes the environment
 	compiled.rules = cel.NewValidator(compiled.structure, true, celconfig.PerCallLimit)
 	return compiled, nil
 }

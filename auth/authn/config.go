@@ -23,6 +23,7 @@ import (
 
 	"keelson/api/invalid"
 	"keelson/auth"
+	"keelson/lib/celenv"
 )
 
 // Config is a parsed AuthenticationConfiguration (apiserver.config.k8s.io).
@@ -48,7 +49,7 @@ func ParseConfig(b []byte, taken []string, via Via) (*Config, error) {
 	if !ok {
 		return nil, fmt.Errorf("authentication configuration: it is a %T, not an AuthenticationConfiguration", obj)
 	}
-	compiler := cel.NewDefaultCompiler()
+	compiler := cel.NewCompiler(celenv.Base())
 	if errs := validation.ValidateAuthenticationConfiguration(compiler, configuration, taken); len(errs) > 0 {
 		return nil, fmt.Errorf("authentication configuration: %w", invalid.Error(errs))
 	}

@@ -16,6 +16,7 @@ import (
 	"keelson/api/invalid"
 	"keelson/auth"
 	"keelson/auth/remote"
+	"keelson/lib/celenv"
 )
 
 // Config is a parsed AuthorizationConfiguration (apiserver.config.k8s.io): the authorizers in order.
@@ -62,7 +63,7 @@ func ParseConfig(b []byte) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorization configuration: %w", err)
 	}
-	config := &Config{list: f.Authorizers, compiler: cel.NewDefaultCompiler()}
+	config := &Config{list: f.Authorizers, compiler: cel.NewCompiler(celenv.Base())}
 	known := sets.New(ModeNode, ModeRBAC, ModeAlwaysAllow, ModeAlwaysDeny, ModeWebhook)
 	if errs := validation.ValidateAuthorizationConfiguration(config.compiler, nil, f, known,
 		sets.New(ModeWebhook)); len(

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 	"k8s.io/apiserver/pkg/cel/openapi"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"keelson/lib/celenv"
 )
 
 // Schema is an OpenAPI schema without references.
@@ -183,12 +185,11 @@ func newChecker(
 	case policy.Spec.ParamKind != nil:
 		vars = append(vars, celgo.Variable(cel.ParamsVarName, celgo.DynType))
 	}
-	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(
-		environment.VersionedOptions{
-			IntroducedVersion: version.MajorMinor(1, 0),
-			EnvOptions:        vars,
-			DeclTypes:         types,
-		})
+	env, err := celenv.Base().Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions:        vars,
+		DeclTypes:         types,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("environment of %s: %w", gvk, err)
 	}

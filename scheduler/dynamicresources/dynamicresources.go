@@ -25,6 +25,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"keelson/lib/celenv"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -90,6 +91,7 @@ func New(c Config) *Plugin {
 	c.InCycle = cmp.Or(c.InCycle, 50*time.Millisecond)
 	c.Explain = cmp.Or(c.Explain, 20*time.Millisecond)
 	c.Binding = cmp.Or(c.Binding, configv1.DynamicResourcesBindingTimeoutDefault)
+	celenv.Bound() // before the compiler of selectors takes the environment
 	return &Plugin{Config: c, cel: cel.NewCache(maxCompiled, cel.Features{EnableConsumableCapacity: true})}
 }
 

@@ -681,6 +681,17 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// TestDearSelector: a selector with a quantity of millions of digits costs nothing.
+func TestDearSelector(t *testing.T) {
+	world := newWorld(t, slice("a", device("d")),
+		claim("c", exactly("r", "gpu", 1, `quantity("1e" + "2880888").isGreaterThan(quantity("1"))`)))
+	world.Add(schedtest.Node("a"))
+	a := world.place(schedtest.Pod("p", using("c")))
+	if a.Chosen != nil || !strings.Contains(a.Message(), "an exponent over 100") {
+		t.Errorf("got %v, %s", a.Chosen, a.Message())
+	}
+}
+
 // TestExplain: the request is named that a node cannot meet.
 func TestExplain(t *testing.T) {
 	isBig := `device.attributes["` + driver + `"].model == "big"`

@@ -14,9 +14,9 @@ import (
 	celtypes "github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
-	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/library"
+
+	"keelson/lib/celenv"
 )
 
 // Limits in CEL cost units. A unit takes less than a microsecond.
@@ -42,7 +42,7 @@ const (
 // environments are created with the first policy.
 var environments = sync.OnceValues(func() ([2]*cel.Env, error) {
 	var out [2]*cel.Env
-	base := environment.MustBaseEnvSet(version.MajorMinor(1, 37)).StoredExpressionsEnv()
+	base := celenv.Base().StoredExpressionsEnv()
 	s := newStructs(base.CELTypeProvider(), base.CELTypeAdapter())
 	s.declareNode()
 	s.declarePod()

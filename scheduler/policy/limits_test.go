@@ -166,6 +166,17 @@ func TestCostLimits(t *testing.T) {
 	}
 }
 
+// TestDearQuantity: a label that quantity() would take seconds for is an error.
+func TestDearQuantity(t *testing.T) {
+	p := made(t, &Spec{Filters: []Filter{{Expression: "quantity(pod.labels['size']).isGreaterThan(quantity('1500m'))"}}})
+	pod := aPod("pod", "1", "1Gi")
+	pod.Pod.Labels = map[string]string{"size": "1e2880888"}
+	evaluation, _ := judge(t, pod, p)
+	if st := evaluation.Filter(crowded(1)); st == nil || !strings.Contains(st.Error(), "an exponent over 100") {
+		t.Errorf("got %v", st)
+	}
+}
+
 // TestAllAtOnce: judging and scoring all nodes at once gives what one after the other gives, before and after changes
 // of nodes.
 func TestAllAtOnce(t *testing.T) {

@@ -30,17 +30,10 @@ import (
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/auth"
+	"keelson/lib/celenv"
 )
 
-// environments is the base of all compilers; building it takes some milliseconds and megabytes.
-var environments = sync.OnceValue(func() *environment.EnvSet {
-	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-})
-
-var conditions = sync.OnceValue(func() cel.ConditionCompiler { return cel.NewConditionCompiler(environments()) })
-
-// Environments returns the base environment, built on first use.
-func Environments() *environment.EnvSet { return environments() }
+var conditions = sync.OnceValue(func() cel.ConditionCompiler { return cel.NewConditionCompiler(celenv.Base()) })
 
 // Bool is an expression with a boolean result.
 type Bool struct{ Name, Text string }

@@ -98,6 +98,12 @@ func TestConditions(t *testing.T) {
 		{"an error beside a no is a no", []string{"object.data.missing == 'b'", "false"}, &fail, false, ""},
 		{"no expression", []string{"object.("}, &fail, false, "compilation error"},
 		{"not true or false", []string{"'text'"}, &fail, false, "must evaluate to bool"},
+		{
+			"a quantity of millions of digits",
+			[]string{"quantity('1e' + '2880888').isGreaterThan(quantity('1'))", "true"},
+			&fail, false,
+			"longer than 64 characters, or an exponent over 100",
+		},
 		{"too much", []string{expensive}, &fail, false, "cost limit exceeded"},
 		{"too much, ignore", []string{expensive}, &ignore, false, ""},
 	} {

@@ -25,6 +25,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/expression"
 	"keelson/apiserver/admission/matching"
+	"keelson/lib/celenv"
 )
 
 // Mutating is the MutatingAdmissionPolicy plugin.
@@ -89,7 +90,7 @@ type patches struct {
 }
 
 func compilePatches(spec *registrationv1.MutatingAdmissionPolicySpec, observe expression.Observer) *patches {
-	compiler, err := cel.NewCompositedCompiler(expression.Environments())
+	compiler, err := cel.NewCompositedCompiler(celenv.Base())
 	if err != nil {
 		return &patches{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
 	}

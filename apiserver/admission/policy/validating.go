@@ -26,6 +26,7 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/expression"
 	"keelson/apiserver/admission/matching"
+	"keelson/lib/celenv"
 )
 
 // Validating is the ValidatingAdmissionPolicy plugin.
@@ -113,7 +114,7 @@ func (t *text) ReturnTypes() []*celgo.Type {
 }
 
 func compile(spec *registrationv1.ValidatingAdmissionPolicySpec, observe expression.Observer) *checks {
-	compiler, err := cel.NewCompositedCompiler(expression.Environments())
+	compiler, err := cel.NewCompositedCompiler(celenv.Base())
 	if err != nil {
 		return &checks{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
 	}
