@@ -142,6 +142,7 @@ func TestKeeperWarns(t *testing.T) {
 		}
 		keep(t, k)
 		time.Sleep(350 * day)
+		synctest.Wait()
 		if len(warned) > 0 {
 			t.Errorf("warned too early: %v", warned)
 		}
@@ -163,6 +164,7 @@ func TestKeeperWarns(t *testing.T) {
 		}
 		warned = nil
 		time.Sleep(100 * day)
+		synctest.Wait()
 		if len(warned) > 0 {
 			t.Errorf("warned of a new certificate: %v", warned)
 		}

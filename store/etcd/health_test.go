@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,10 +44,10 @@ func TestHealthIsShared(t *testing.T) {
 // TestHealthOfAnEtcdThatHangs: all checks wait for one question, each as long as its own context.
 func TestHealthOfAnEtcdThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		var asked atomic.Int64
 		release := make(chan struct{})
 		h := health{ask: func(context.Context) error {
-			asked++
+			asked.Add(1)
 			<-release
 			return nil
 		}}
@@ -62,8 +63,8 @@ func TestHealthOfAnEtcdThatHangs(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 		}
 		wg.Wait()
-		if asked != 1 {
-			t.Errorf("asked %d times, want once", asked)
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times, want once", n)
 		}
 		close(release)
 		if err := h.get(t.Context()); err != nil {
