@@ -442,7 +442,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		maintenance.BackupPath: maintenance.ServeBackup(st, c.log),
 		configurationPath:      serveRejected(&c.rejected),
 		credentials.ListPath:   credentials.ServeList(c.certificates),
-		credentials.UsersPath:  credentials.ServeUsers(c.keys),
+		credentials.UsersPath:  credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates),
 	}
 	server, err := apiserver.New(config)
 	if err != nil {

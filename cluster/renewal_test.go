@@ -396,8 +396,10 @@ func TestRunningClusterTakesKeysOver(t *testing.T) {
 		!strings.Contains(err.Error(), "in use by admin") {
 		t.Errorf("finish while a certificate of the old key is in use: %v", err)
 	}
-	if _, err := (credentials.Rotation{Dir: c.dir, Name: "ca", Step: "finish", Force: true}).Run(ctx); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"ca", credentials.TokenIdentity} {
+		if _, err := (credentials.Rotation{Dir: c.dir, Name: name, Step: "finish", Force: true}).Run(ctx); err != nil {
+			t.Fatal(err)
+		}
 	}
 	rotate("finish", 1)
 	waittest.Right(t, "only the new keys are trusted", func() string {

@@ -133,6 +133,7 @@ func (s *site) etcdAPI() (run.Func, error) {
 		Listener: c.etcd,
 		Share:    c.shares.Other,
 		TLS:      c.keys.EtcdTLS(),
+		Admit:    c.keys.AdmitEtcd,
 		URL:      c.EtcdURL(),
 		Dir:      string(c.dir),
 		Log:      s.logOf(eventlog.Store),

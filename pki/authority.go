@@ -106,6 +106,17 @@ func (s *authorityState) with(wanted func(*x509.Certificate) bool) []byte {
 	return out
 }
 
+// others are the certificates of other keys than the one that signs.
+func (s *authorityState) others() []*x509.Certificate {
+	var out []*x509.Certificate
+	for _, c := range s.roots {
+		if !samePublic(c.PublicKey, s.cert.PublicKey) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // chain is what follows a certificate that this key has signed, for clients that do not know the key yet.
 func (s *authorityState) chain() []byte {
 	certs, err := Certificates(s.cross)
@@ -164,14 +175,7 @@ func (a *Authority) CrossPEM() []byte { return a.state.Load().cross }
 
 // Others are trusted certificates of another key than the one that signs, while it is replaced.
 func (a *Authority) Others() []*x509.Certificate {
-	state := a.state.Load()
-	var out []*x509.Certificate
-	for _, c := range state.roots {
-		if !samePublic(c.PublicKey, state.cert.PublicKey) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return a.state.Load().others()
 }
 
 // RetiredPEM are the certificates that are no longer trusted.

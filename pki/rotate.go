@@ -181,6 +181,36 @@ func TrustedKeys(dir, name string) ([]string, error) {
 	return out, nil
 }
 
+// SigningKey is the fingerprint of the key of a name that signs.
+func SigningKey(dir, name string) (string, error) {
+	key, err := keyIfAny(filepath.Join(dir, name+".key"))
+	switch {
+	case err != nil:
+		return "", err
+	case key == nil:
+		return "", fmt.Errorf("there is no key %s in %s", name, dir)
+	}
+	return Fingerprint(key.Public())
+}
+
+// SignsSince is when the new key of a name, whose old one is still trusted, began to sign.
+func SignsSince(dir, name string) (time.Time, error) {
+	st, err := os.Stat(rotation{dir: dir, name: name}.file("-old.key"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
+}
+
+// OtherAuthorities are the certificates of a CA that are trusted beside those of the key that signs.
+func OtherAuthorities(dir, name string) ([]*x509.Certificate, error) {
+	now, err := readState(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	return now.others(), nil
+}
+
 // keyIfAny reads a private key; nil if there is no file.
 func keyIfAny(path string) (crypto.Signer, error) {
 	b, err := os.ReadFile(path)

@@ -7,6 +7,7 @@ package kubelets
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
@@ -101,6 +102,24 @@ func (k *Kubelets) Get(ctx context.Context, node string, path ...string) (*http.
 		return nil, err
 	}
 	return k.transport.RoundTrip(req)
+}
+
+// Certificate returns the certificate that a node's kubelet serves with at the moment.
+func (k *Kubelets) Certificate(ctx context.Context, node string) (*x509.Certificate, error) {
+	base, err := k.URL(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := k.transport.DialTLSContext(ctx, "tcp", base.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // nothing was sent
+	encrypted, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
+	if !ok { // cannot happen: outbound returns such connections
+		return nil, fmt.Errorf("the connection to node %s is a %T", node, conn)
+	}
+	return encrypted.ConnectionState().PeerCertificates[0], nil
 }
 
 // Transport is for the URLs of URL.

@@ -97,10 +97,19 @@ func (c *Certificates) SetRoots(roots *x509.CertPool) {
 
 // Authenticate verifies the certificate of the TLS connection.
 func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
-	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+	if r.TLS == nil {
 		return nil, false, nil
 	}
-	key := fingerprint(r.TLS.PeerCertificates)
+	return c.User(r.TLS.PeerCertificates)
+}
+
+// User verifies the certificates that a client has shown when its connection was made, by the CAs of now. ok is false
+// if they name no user.
+func (c *Certificates) User(shown []*x509.Certificate) (user *auth.User, ok bool, err error) {
+	if len(shown) == 0 {
+		return nil, false, nil
+	}
+	key := fingerprint(shown)
 	now := time.Now()
 	c.mu.RLock()
 	known, ok := c.known[key]
@@ -108,12 +117,11 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	replaced := c.replaced
 	c.mu.RUnlock()
 	if !ok || now.Before(known.from) || now.After(known.end) {
-		var err error
-		if known, err = verify(roots, r.TLS.PeerCertificates); err != nil {
+		if known, err = verify(roots, shown); err != nil {
 			return nil, false, err
 		}
 		known.replaced = slices.ContainsFunc(replaced, func(ca *x509.Certificate) bool {
-			return r.TLS.PeerCertificates[0].CheckSignatureFrom(ca) == nil
+			return shown[0].CheckSignatureFrom(ca) == nil
 		})
 		c.mu.Lock()
 		if len(c.known) >= mostKnown {

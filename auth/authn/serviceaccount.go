@@ -93,7 +93,7 @@ type Tokens struct {
 	objects Objects
 	now     func() time.Time
 	keys    *atomic.Pointer[tokenKeys]
-	used    tokenUse
+	used    *tokenUse
 }
 
 // tokenKeys are the keys in use. They are not modified.
@@ -239,8 +239,13 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 	if err := parsed.Claims(keys.public, &claims, &b, &legacy); err != nil {
 		return nil, nil, fmt.Errorf("%w: token signature: %w", ErrUnauthorized, err)
 	}
+	id := parsed.Headers[0].KeyID // the claims were verified with a key of this id
 	if claims.Issuer == pki.LegacyIssuer {
-		return t.checkLegacy(ctx, token, &legacy, audiences)
+		u, matched, err := t.checkLegacy(ctx, token, &legacy, audiences)
+		if err == nil {
+			t.noteKey(keys, id, u.Name)
+		}
+		return u, matched, err
 	}
 	if !slices.Contains(t.config.Issuers, claims.Issuer) {
 		return nil, nil, fmt.Errorf("%w: token issuer %q is invalid", ErrUnauthorized, claims.Issuer)
@@ -266,7 +271,15 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 	}
 	u := user(b.Kubernetes, claims.ID)
 	t.used.noteAge(u, claims.Subject, b.Kubernetes.WarnAfter, t.now())
+	t.noteKey(keys, id, u.Name)
 	return u, matched, nil
+}
+
+// noteKey notes the use of a token unless the key that signs has signed it.
+func (t *Tokens) noteKey(keys *tokenKeys, id, user string) {
+	if id != keys.public.Keys[0].KeyID {
+		t.used.noteKey(id, user, t.now())
+	}
 }
 
 // checkLegacy accepts a token without expiration while its secret contains it and its service account has the same UID.

@@ -4,6 +4,7 @@ package credentials
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"slices"
 
@@ -33,4 +34,14 @@ func (k *Keys) EtcdTLS() *tls.Config {
 		return now, nil
 	}
 	return outer
+}
+
+// AdmitEtcd verifies the certificates of a connection of EtcdTLS for a call, by the CAs of now: the key that has signed
+// them may have been replaced.
+func (k *Keys) AdmitEtcd(shown []*x509.Certificate) error {
+	_, ok, err := k.Clients.User(shown)
+	if err == nil && !ok {
+		err = errors.New("the certificate names no user")
+	}
+	return err
 }

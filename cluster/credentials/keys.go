@@ -38,6 +38,7 @@ type Keys struct {
 	Admin           *pki.Leaf
 	network         string      // the identity of the pod network
 	agents          []*pki.Leaf // named by role.file, for roles that run as processes of their own
+	opened          time.Time
 
 	mu       sync.Mutex
 	clientCA []byte // the content of --client-ca-file
@@ -122,7 +123,7 @@ func (i *identities) open(cfg Config) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keys{CA: ca}
+	k := &Keys{CA: ca, opened: time.Now()}
 	if k.Server, err = ca.ServerLeaf("apiserver", pki.Subject{
 		Name: "kube-apiserver",
 		DNS: append([]string{

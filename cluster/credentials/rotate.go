@@ -4,13 +4,9 @@ package credentials
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -111,16 +107,27 @@ func (k Rotation) ready(ctx context.Context) error {
 	if err != nil || pid == 0 {
 		return err // it is stopped: its next start does the rest
 	}
-	ctx, cancel := context.WithTimeout(ctx, 4*AnswerLimit)
+	ctx, cancel := context.WithTimeout(ctx, 6*AnswerLimit)
 	defer cancel()
 	all, err := apiServers(ctx, k.Dir)
 	if err != nil {
 		return fmt.Errorf("ask the servers whether they are ready: %w (--force does without)", err)
 	}
+	own, err := pki.TrustedKeys(k.Dir.Sub("pki"), k.Name)
+	if err != nil {
+		return err
+	}
+	found := map[string]keyUsers{}
 	for _, host := range slices.Sorted(maps.Keys(all)) {
-		if err := k.serverReady(ctx, all[host]); err != nil {
+		if found[host], err = k.ask(ctx, all[host], own); err != nil {
 			return fmt.Errorf("server %s: %w (--force does without)", host, err)
 		}
+	}
+	if k.Step != "finish" {
+		return nil
+	}
+	if err := k.unused(ctx, slices.Collect(maps.Values(found)), all[slices.Sorted(maps.Keys(all))[0]]); err != nil {
+		return fmt.Errorf("%w (--force does without)", err)
 	}
 	return nil
 }
@@ -168,84 +175,6 @@ func apiServers(ctx context.Context, dir datadir.Dir) (map[string]kubernetes.Int
 		}
 	}
 	return out, nil
-}
-
-// UsersPath is where the API server serves what it knows of its keys that are being replaced.
-const UsersPath = "/keelson/v1/key-users"
-
-// keyUsers is what an API server knows of its keys.
-type keyUsers struct {
-	// Keys are the fingerprints of the keys that it trusts, by name.
-	Keys map[string][]string `json:"keys"`
-	// Users are the last uses of client certificates that a key has signed that is being replaced.
-	Users map[string]time.Time `json:"users"`
-}
-
-// ServeUsers serves which keys this server trusts, and who still uses one that is being replaced.
-func ServeUsers(k *Keys) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			http.Error(w, "only GET", http.StatusMethodNotAllowed)
-			return
-		}
-		out := keyUsers{Keys: map[string][]string{}, Users: k.Clients.Replaced()}
-		for _, a := range []*pki.Authority{k.CA, k.KubeletClientCA, k.proxyCA} {
-			cert, _ := a.Signer()
-			for _, c := range append([]*x509.Certificate{cert}, a.Others()...) {
-				out.add(a.Name(), c.PublicKey)
-			}
-		}
-		out.add(TokenIdentity, k.Tokens.Signer().Public())
-		for _, key := range k.Tokens.Further() {
-			out.add(TokenIdentity, key)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // an error is the connection's
-	})
-}
-
-func (k *keyUsers) add(name string, key any) {
-	if sum, err := pki.Fingerprint(key); err == nil {
-		k.Keys[name] = append(k.Keys[name], sum)
-	}
-}
-
-// stillInUse is how long after its last use a certificate counts as in use. Nodes show theirs every ten seconds.
-const stillInUse = time.Minute
-
-// serverReady is an error if a server does not trust the new key yet, or its clients show certificates of the old one.
-func (k Rotation) serverReady(ctx context.Context, cl kubernetes.Interface) error {
-	b, err := cl.Discovery().RESTClient().Get().AbsPath(UsersPath).DoRaw(ctx)
-	var found keyUsers
-	if err == nil {
-		err = json.Unmarshal(b, &found)
-	}
-	if err != nil {
-		return fmt.Errorf("it does not say which keys it trusts: %w", err)
-	}
-	own, err := pki.TrustedKeys(k.Dir.Sub("pki"), k.Name)
-	if err != nil {
-		return err
-	}
-	for _, sum := range own {
-		if !slices.Contains(found.Keys[k.Name], sum) {
-			return fmt.Errorf("it does not trust the new key: copy pki/%s[.-]* from %s to it", k.Name, k.Dir)
-		}
-	}
-	if k.Step != "finish" || k.Name != "ca" {
-		return nil
-	}
-	var late []string
-	for _, user := range slices.Sorted(maps.Keys(found.Users)) {
-		if ago := time.Since(found.Users[user]); ago < stillInUse {
-			late = append(late, user)
-		}
-	}
-	if len(late) > 0 {
-		return errors.New("certificates of the old key are in use by " + strings.Join(late, ", ") + ": wait a minute " +
-			"for nodes, and fetch kubeconfigs again")
-	}
-	return nil
 }
 
 // Rotations are the keys of a directory that are being replaced.
