@@ -4,6 +4,7 @@ package apiserver_test
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"testing"
 
@@ -92,6 +93,12 @@ func TestTenantsShareTheTunnel(t *testing.T) {
 // openTunnel opens a node's tunnel, which ends each connection at once.
 func openTunnel(t *testing.T, running *running, node string) {
 	t.Helper()
+	serveTunnel(t, running, node, func(c net.Conn) { _ = c.Close() })
+}
+
+// serveTunnel opens a node's tunnel and hands its connections to serve.
+func serveTunnel(t *testing.T, running *running, node string, serve func(net.Conn)) {
+	t.Helper()
 	conf, err := rest.TLSConfigFor(running.as("system:node:"+node, auth.Nodes))
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +131,7 @@ func openTunnel(t *testing.T, running *running, node string) {
 			if err != nil {
 				return
 			}
-			_ = c.Close()
+			serve(c)
 		}
 	}()
 }

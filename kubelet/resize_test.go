@@ -204,7 +204,8 @@ func TestResizeInit(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+		"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling",
+		"InPlacePodVerticalScalingInitContainers",
 		"RestartAllContainersOnContainerExits",
 	}
 	if got := n.Status.DeclaredFeatures; !slices.Equal(got, want) {

@@ -21,9 +21,9 @@ import (
 	"keelson/api/scheme"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
-	"keelson/apiserver/streams"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/streams"
 )
 
 // connections serves the subresources of pods that are streams from and to a kubelet: exec, attach, portforward, log.
@@ -162,17 +162,24 @@ func (c *connections) stream(what string, fresh func() runtime.Object) verb {
 		}
 		target, err := c.kubelets.target(r.Context(), rq, pod.Spec.NodeName,
 			[]string{what, pod.Namespace, pod.Name, name}, streamQuery(wants, command))
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case streams.IsRemote(r):
-			target.Scheme = "http" // SPDY uses the transport's DialContext, which does TLS
-			streams.Remote(w, r, target, c.kubelets.Transport(), wants)
-		default:
-			reverseProxy(target, c.kubelets.Transport()).ServeHTTP(w, r)
 		}
+		c.remote(w, r, pod.Spec.NodeName, target, wants)
 		return nil
 	}
+}
+
+// remote connects an exec or attach with a node's kubelet. Websockets are translated for one that does not take them.
+func (c *connections) remote(
+	w http.ResponseWriter, r *http.Request, node string, target *url.URL, wants streams.Options,
+) {
+	if streams.IsRemote(r) && !c.kubelets.websockets(r.Context(), node) {
+		target.Scheme = "http" // SPDY uses the transport's DialContext, which does TLS
+		streams.Remote(w, r, target, c.kubelets.Transport(), wants)
+		return
+	}
+	reverseProxy(target, c.kubelets.Transport()).ServeHTTP(w, r)
 }
 
 // opensStream reports whether a request's verb opens a stream.
@@ -247,7 +254,7 @@ func (c *connections) portForward(
 	if err != nil {
 		return err
 	}
-	if !streams.IsTunnel(r) {
+	if !streams.IsTunnel(r) || c.kubelets.websockets(r.Context(), pod.Spec.NodeName) {
 		reverseProxy(target, c.kubelets.Transport()).ServeHTTP(w, r)
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -51,4 +52,11 @@ func (n nodes) enter(rq *pipeline.Request, node string) error {
 	}
 	rq.OnEnd(leave)
 	return nil
+}
+
+// websockets reports whether a node's kubelet takes the websockets of clients as they are. For the others the server
+// translates them.
+func (n nodes) websockets(ctx context.Context, name string) bool {
+	node, err := n.Node(ctx, name)
+	return err == nil && slices.Contains(node.Status.DeclaredFeatures, "ExtendWebSocketsToKubelet")
 }

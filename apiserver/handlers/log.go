@@ -20,8 +20,8 @@ import (
 	"keelson/api/invalid"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/resources"
-	"keelson/apiserver/streams"
 	"keelson/apiserver/wire"
+	"keelson/lib/streams"
 )
 
 // log serves pods/log.

@@ -22,7 +22,7 @@ import (
 
 // declaredFeatures is status.declaredFeatures: those that this kubelet supports, in alphabetical order.
 var declaredFeatures = []string{
-	"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
+	"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers",
 	"RestartAllContainersOnContainerExits",
 }
 

@@ -3,7 +3,10 @@
 package server
 
 import (
+	"context"
+	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -11,11 +14,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cri"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/runtimestate"
+	"keelson/lib/streams"
 )
 
 // running returns the ID of the running container of a request. If there is none, it answers with an error.
@@ -71,7 +76,14 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp, err := s.cfg.Runtime.Exec(r.Context(), req)
-	s.pass(w, r, resp.GetUrl(), err)
+	if target := runtimeURL(w, resp.GetUrl(), err); target != nil {
+		s.passRemote(w, r, target, streams.Options{
+			Stdin:  req.GetStdin(),
+			Stdout: req.GetStdout(),
+			Stderr: req.GetStderr(),
+			TTY:    req.GetTty(),
+		})
+	}
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +104,14 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp, err := s.cfg.Runtime.Attach(r.Context(), req)
-	s.pass(w, r, resp.GetUrl(), err)
+	if target := runtimeURL(w, resp.GetUrl(), err); target != nil {
+		s.passRemote(w, r, target, streams.Options{
+			Stdin:  req.GetStdin(),
+			Stdout: req.GetStdout(),
+			Stderr: req.GetStderr(),
+			TTY:    req.GetTty(),
+		})
+	}
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -120,11 +139,24 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		req.Port = append(req.Port, int32(n))
 	}
 	resp, err := s.cfg.Runtime.PortForward(r.Context(), req)
-	s.pass(w, r, resp.GetUrl(), err)
+	target := runtimeURL(w, resp.GetUrl(), err)
+	switch {
+	case target == nil:
+	case streams.IsTunnel(r):
+		if err := streams.Tunnel(bounded(w, r), r, target, s.streams); err != nil {
+			code := http.StatusInternalServerError
+			if apierrors.IsBadRequest(err) {
+				code = http.StatusBadRequest
+			}
+			http.Error(w, err.Error(), code)
+		}
+	default:
+		s.pass(w, r, target)
+	}
 }
 
-// pass proxies the connection to the runtime's streaming server.
-func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err error) {
+// runtimeURL is the URL of a stream in the runtime's answer. If there is none, it answers with an error.
+func runtimeURL(w http.ResponseWriter, target string, err error) *url.URL {
 	if err != nil {
 		code := http.StatusInternalServerError
 		switch status.Code(err) {
@@ -135,29 +167,67 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err
 		default:
 		}
 		http.Error(w, status.Convert(err).Message(), code)
-		return
+		return nil
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" {
 		http.Error(w, fmt.Sprintf("the container runtime answered with a bad address %q", target),
 			http.StatusInternalServerError)
+		return nil
+	}
+	return u
+}
+
+// passRemote connects an exec or attach to the runtime's streaming server. Runtimes do not know the last protocol of
+// websockets, which is translated for them.
+func (s *Server) passRemote(w http.ResponseWriter, r *http.Request, target *url.URL, wants streams.Options) {
+	if !streams.IsRemote(r) {
+		s.pass(w, r, target)
 		return
 	}
+	via := s.streams
+	if target.Scheme == "https" {
+		via = &http.Transport{DialContext: s.dialTLS}
+	}
+	plain := *target
+	plain.Scheme = "http"
+	streams.Remote(bounded(w, r), r, &plain, via, wants)
+}
+
+// dialTLS connects to a runtime's streaming server that uses TLS.
+func (s *Server) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	if dial := s.cfg.DialStreams; dial != nil {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return tls.Client(conn, s.streams.TLSClientConfig), nil
+	}
+	return (&tls.Dialer{Config: s.streams.TLSClientConfig}).DialContext(ctx, network, addr)
+}
+
+// pass proxies the connection to the runtime's streaming server.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, target *url.URL) {
 	proxy := &httputil.ReverseProxy{
 		Transport: s.streams,
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL = u
-			pr.Out.Host = u.Host
+			pr.Out.URL = target
+			pr.Out.Host = target.Host
 		},
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "stream to the container runtime: "+err.Error(), http.StatusBadGateway)
 		},
 	}
+	proxy.ServeHTTP(bounded(w, r), r)
+}
+
+// bounded bounds what an upgraded connection makes this process and the runtime keep.
+func bounded(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if upgrade := r.Header.Get("Upgrade"); upgrade != "" {
-		w = boundedUpgrade{w, upgrade}
+		return boundedUpgrade{w, upgrade}
 	}
-	proxy.ServeHTTP(w, r)
+	return w
 }
 
 // runTimeout bounds a command of /run, in seconds, maxRunOutput its output.

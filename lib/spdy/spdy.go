@@ -2,7 +2,7 @@
 
 // Package spdy bounds what the peer of a SPDY/3.1 connection can make its reader keep. The library that serves the
 // streams of exec, attach and port-forward queues 250 frames of up to 16 MiB, allows a gigabyte of headers in a frame
-// of a few bytes, and any number of streams. kubelet/server and apiserver/streams put a Conn between it and a
+// of a few bytes, and any number of streams. kubelet/server and lib/streams put a Conn between it and a
 // connection. It serves no streams itself, and knows no Kubernetes.
 //
 // Invariants:

@@ -28,11 +28,12 @@ import (
 // Options are the streams of an exec or attach.
 type Options struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// pingInterval is the interval of pings to an idle kubelet connection.
+// pingInterval is the interval of pings to an idle SPDY connection.
 const pingInterval = 5 * time.Second
 
-// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and uses SPDY to the kubelet at target. It returns
-// when both connections are closed. Errors after the handshake are sent on the error channel.
+// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and uses SPDY to the kubelet or runtime at
+// target, which has the scheme http: the dialer of via does TLS. It returns when both connections are closed. Errors
+// after the handshake are sent on the error channel.
 func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper, wants Options) {
 	ws, err := accept(w, r, constants.StreamProtocolV5Name)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 	kubeletexec "k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
-	"keelson/apiserver/streams"
+	"keelson/lib/streams"
 )
 
 // node is what the fake kubelet runs: the command's name says what it does.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package streams serves the websockets of exec, attach, port-forward and log, and translates them for kubelets, which
-// use SPDY (exec, attach, port-forward) or plain HTTP (log). handlers calls it after admission. Clients with SPDY, or
-// with a websocket protocol that kubelets know (v4.channel.k8s.io and older), are proxied directly and do not use it.
-// It never authorizes a request.
+// Package streams serves the websockets of exec, attach, port-forward and log, and translates them for servers that use
+// SPDY (exec, attach, port-forward) or plain HTTP (log). A kubelet calls it in front of its container runtime, the API
+// server in front of a kubelet that declares no websockets. Clients with SPDY, or with a websocket protocol that
+// runtimes know (v4.channel.k8s.io and older), are proxied directly and do not use it. It never authorizes a request.
 package streams
 
 import (
@@ -29,8 +29,8 @@ const (
 // IsWebSocket reports whether a request asks for a websocket of any protocol.
 func IsWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
 
-// IsRemote reports whether Remote must serve an exec or attach: only v5 can close standard input alone, which kubelets'
-// websockets cannot.
+// IsRemote reports whether Remote must serve an exec or attach: only v5 can close standard input alone, which the
+// websockets of runtimes cannot.
 func IsRemote(r *http.Request) bool {
 	return IsWebSocket(r) && slices.Contains(websocket.Subprotocols(r), remotecommand.StreamProtocolV5Name)
 }
