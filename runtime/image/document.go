@@ -316,8 +316,8 @@ func rankPlatform(d descriptor, arch string) int {
 	if d.Platform == nil {
 		return 1 // no platform given; the config is checked later
 	}
-	if !d.Platform.runsOn(arch) {
-		return 0
+	if rank := d.Platform.rank(arch); rank > 0 {
+		return 1 + rank
 	}
-	return 2 + d.Platform.normal().level
+	return 0
 }

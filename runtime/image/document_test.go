@@ -260,6 +260,16 @@ func TestPlatformNames(t *testing.T) {
 		{"amd64", "linux", "amd64", "unheard-of", false},
 		{"amd64", "windows", "amd64", "", false},
 		{"amd64", "linux", "ppc64le", "", false},
+		{"amd64", "linux", "386", "", true},
+		{"amd64", "linux", "i686", "", true},
+		{"amd64", "linux", "386", "unheard-of", false},
+		{"amd64", "linux", "arm", "", false},
+		{"amd64", "freebsd", "386", "", false},
+		{"386", "linux", "amd64", "", false},
+		{"arm64", "linux", "arm", "v7", true},
+		{"arm64", "linux", "armel", "", true},
+		{"arm64", "linux", "386", "", false},
+		{"s390x", "linux", "", "", false},
 		{"arm64", "linux", "aarch64", "", true},
 		{"arm64", "linux", "arm64", "v8.2", true},
 		{"arm64", "linux", "arm64", "v9", false},
@@ -276,6 +286,8 @@ func TestPlatformNames(t *testing.T) {
 		{rank("arm", "linux", "arm", "v7"), rank("arm", "linux", "arm", "v6")},
 		{rank("arm", "linux", "arm", ""), rank("arm", "linux", "arm", "v6")},
 		{rank("arm64", "linux", "arm64", ""), rankPlatform(descriptor{MediaType: manifest}, "arm64")},
+		{rank("arm64", "linux", "arm64", ""), rank("arm64", "linux", "arm", "v8")},
+		{rank("amd64", "linux", "amd64", ""), rank("amd64", "linux", "386", "")},
 	} {
 		if better[0] <= better[1] {
 			t.Errorf("ranks %v, want the first one higher", better)
@@ -292,6 +304,7 @@ func TestConfigOfAnotherPlatform(t *testing.T) {
 		{`{"os":"linux","architecture":"amd64"}`, "amd64", true},
 		{`{"os":"Linux","architecture":"x86_64"}`, "amd64", true},
 		{`{"os":"linux","architecture":"ppc64le"}`, "amd64", false},
+		{`{"os":"linux","architecture":"386"}`, "amd64", true},
 		{`{"os":"linux","architecture":"ppc64le"}`, "", true},
 		{`{"config":{"Volumes":{"/data":{},"/more":{}}}}`, "amd64", true},
 		{`{"config":{"Volumes":["/data"]}}`, "amd64", false},

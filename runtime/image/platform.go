@@ -33,13 +33,34 @@ var usual = map[string]int{
 	"arm":   7,
 }
 
+// narrow is the 32-bit architecture whose programs processors of a 64-bit one run too.
+var narrow = map[string]string{
+	"amd64": "386",
+	"arm64": "arm",
+}
+
 // newest is a variant that no processor has: what is not understood does not run.
 const newest = 1 << 10
 
 // runsOn reports whether a node of linux/arch runs what is for the platform.
 func (p *platform) runsOn(arch string) bool {
+	return p.rank(arch) > 0
+}
+
+// rank returns how well a node of linux/arch runs what is for the platform; 0: not at all. Every variant of the
+// node's architecture is above those of the 32-bit one, which containerd falls back to as well.
+func (p *platform) rank(arch string) int {
 	said := p.normal()
-	return said.OS == "linux" && said.Architecture == arch && said.level <= variants(arch)
+	if said.OS != "linux" || said.level > variants(arch) {
+		return 0
+	}
+	if said.Architecture == arch {
+		return newest + said.level
+	}
+	if name, ok := narrow[arch]; ok && said.Architecture == name {
+		return 1 + said.level
+	}
+	return 0
 }
 
 // normal returns the platform as Go and the other runtimes spell it: Linux/x86_64 is linux/amd64. Without an operating
