@@ -102,6 +102,8 @@ func runKubectl(ctx context.Context, dir datadir.Dir, args []string, std Stdio) 
 		return 1
 	}
 	argv := append([]string{"kubectl"}, args...)
+	// Preferences are read and plugins searched before flags are parsed, which reports the error.
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv))
 	os.Args = argv // not cmd.SetArgs: kubectl itself has set the arguments where an alias of kuberc is used
 	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
 		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
@@ -111,8 +113,6 @@ func runKubectl(ctx context.Context, dir datadir.Dir, args []string, std Stdio) 
 	})
 	cmd.SetOut(std.Out)
 	cmd.SetContext(ctx)
-	// plugins are searched before flags are parsed, which reports the error
-	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv))
 	if err := basecli.RunNoErrOutput(cmd); err != nil { // it adds klog's flags: -v, --vmodule
 		if errors.Is(err, cmdutil.ErrExit) {
 			return cmdutil.DefaultErrorExitCode
