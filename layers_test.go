@@ -80,7 +80,8 @@ var inside = map[string]map[string][]string{
 		"storage":     {"datadir"},
 		"credentials": {"datadir", "storage", "version"},
 		"maintenance": {"credentials", "datadir", "storage"},
-		"":            {"credentials", "datadir", "maintenance", "storage", "version"},
+		"membership":  {"credentials", "datadir"},
+		"":            {"credentials", "datadir", "maintenance", "membership", "storage", "version"},
 		"clustertest": {""},
 	},
 }

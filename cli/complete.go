@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/membership"
 	"keelson/runtime/image"
 )
 
@@ -122,7 +122,7 @@ func tokenNames(a *access) func(context.Context, kubernetes.Interface, *cobra.Co
 		if err != nil {
 			return nil
 		}
-		tokens, err := cluster.ListTokens(ctx, to)
+		tokens, err := membership.ListTokens(ctx, to)
 		if err != nil {
 			return nil
 		}

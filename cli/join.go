@@ -13,6 +13,7 @@ import (
 
 	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/membership"
 )
 
 // access holds the flags by which a command finds a cluster's administrator kubeconfig.
@@ -42,7 +43,7 @@ func tokenCommand(std Stdio) *cobra.Command {
 }
 
 func createTokenCommand(std Stdio, a *access) *cobra.Command {
-	var tokenRequest cluster.TokenRequest
+	var tokenRequest membership.TokenRequest
 	var command bool
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -56,7 +57,7 @@ func createTokenCommand(std Stdio, a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			inv, err := cluster.CreateToken(c.Context(), to, tokenRequest)
+			inv, err := membership.CreateToken(c.Context(), to, tokenRequest)
 			if err != nil {
 				return err
 			}
@@ -87,7 +88,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tokens, err := cluster.ListTokens(c.Context(), to)
+			tokens, err := membership.ListTokens(c.Context(), to)
 			if err != nil {
 				return err
 			}
@@ -119,7 +120,7 @@ func deleteTokenCommand(a *access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return cluster.DeleteToken(c.Context(), to, args[0])
+			return membership.DeleteToken(c.Context(), to, args[0])
 		},
 	}
 }
@@ -154,7 +155,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 					return exitError(code)
 				}
 			}
-			if err := cluster.RemoveNode(command.Context(), to, args[0]); err != nil {
+			if err := membership.RemoveNode(command.Context(), to, args[0]); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(std.Out,
@@ -221,7 +222,7 @@ const exampleHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f
 
 // joinCommand runs the kubelet's role on a machine that does not know the cluster yet.
 func joinCommand(std Stdio) *cobra.Command {
-	var joinRequest cluster.JoinRequest
+	var joinRequest membership.JoinRequest
 	var labels map[string]string
 	var taints []string
 	for _, role := range cluster.Roles() {

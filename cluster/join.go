@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"keelson/client/servers"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/membership"
 	"keelson/event/eventlog"
 	"keelson/kubelet/identity"
 	"keelson/lib/log"
@@ -99,12 +101,12 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletC
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		return none, fmt.Errorf("make directory for certificates: %w", err)
 	}
-	bootstrap, err := loadIfThere(r.Bootstrap)
+	bootstrap, err := membership.LoadKubeconfig(r.Bootstrap)
 	if err != nil {
 		return none, err
 	}
 	path := r.kubeconfig("kubelet")
-	to, err := loadIfThere(path)
+	to, err := membership.LoadKubeconfig(path)
 	if err != nil {
 		return none, err
 	}
@@ -186,16 +188,23 @@ func (r RoleConfig) clientCAs() (*kubeletClientCAs, error) {
 	return a, a.set(pem)
 }
 
-// loadIfThere reads a kubeconfig; nil if the file does not exist.
-func loadIfThere(path string) (*rest.Config, error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // absence is an answer here
-	}
-	c, err := clientcmd.BuildConfigFromFlags("", path)
+// Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it.
+func Join(ctx context.Context, q membership.JoinRequest, role *RoleConfig) error {
+	cfg, err := role.config()
 	if err != nil {
-		return nil, fmt.Errorf("read kubeconfig: %w", err)
+		return err
 	}
-	return c, nil
+	if err := mayBeNode(); err != nil {
+		return err
+	}
+	clearWay(ctx, role.log(), q.Server)
+	dir, err := q.Join(ctx, cfg.DataDir, cfg.NodeName, role.kubeconfig("kubelet"))
+	if err != nil {
+		return err
+	}
+	role.DataDir = dir
+	role.Bootstrap = dir.Sub(membership.BootstrapFile)
+	return nil
 }
 
 // writeNodeKubeconfig writes a kubeconfig that refers to the file with the current certificate. It stays valid when the

@@ -14,6 +14,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/cluster/credentials"
+	"keelson/cluster/membership"
 	"keelson/cluster/version"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
@@ -67,7 +68,7 @@ func (c *Cluster) useChangedKeys(ctx context.Context, made assembled, st store.S
 	signer := inProcess(made.server, authn.ServiceAccountUser(metav1.NamespaceSystem, "bootstrap-signer", "",
 		auth.InProcess), "keelson-certificates/"+version.Kubernetes)
 	return errors.Join(append(errs,
-		refreshClusterInfo(ctx, signer, c.keys.CA),
+		membership.RefreshClusterInfo(ctx, signer, c.keys.CA),
 		c.keys.WriteKubeconfigs(c.dir, c.URL(), c.cfg.MergedKubeconfig))...)
 }
 

@@ -28,6 +28,7 @@ import (
 	"keelson/client/servers"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/membership"
 	"keelson/lib/waittest"
 	"keelson/pki"
 )
@@ -271,7 +272,7 @@ func TestNodeFollowsRenewedAuthority(t *testing.T) {
 		if err := node.follow(map[string]string{"ca.crt": string(step.ca), credentials.CrossKey: string(step.cross)}); err != nil {
 			t.Fatal(err)
 		}
-		to, err := loadIfThere(path)
+		to, err := membership.LoadKubeconfig(path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -32,6 +31,7 @@ import (
 	"keelson/auth/authz/bootstrap"
 	"keelson/auth/remote"
 	"keelson/cluster/credentials"
+	"keelson/cluster/membership"
 	"keelson/pki"
 )
 
@@ -73,7 +73,7 @@ func requestParts(
 	}
 	authenticators, err := opts.Authentication.New(files, options.Dependencies{
 		Authenticators: []auth.Authenticator{
-			removedNodeCheck{k.Clients, removedAt(data.Reader), time.Now},
+			membership.NewRemovedNodeCheck(k.Clients, data.Reader),
 			tokens,
 			authn.BootstrapTokens{Secret: bootstrapSecret(data.Reader)},
 		},

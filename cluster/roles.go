@@ -22,6 +22,7 @@ import (
 	"keelson/client/servers"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/membership"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -275,8 +276,8 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 		return err
 	}
 	// the node has joined before
-	if role.Bootstrap == "" && role.Kubeconfig == "" && datadir.Exists(cfg.DataDir.Sub(joinKubeconfig)) {
-		role.Bootstrap = cfg.DataDir.Sub(joinKubeconfig)
+	if role.Bootstrap == "" && role.Kubeconfig == "" && datadir.Exists(cfg.DataDir.Sub(membership.BootstrapFile)) {
+		role.Bootstrap = cfg.DataDir.Sub(membership.BootstrapFile)
 	}
 	cfg.serverAt = role.serverAt()
 	bare := cfg.DataDir.Empty()
@@ -313,7 +314,7 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 // serverAt is the API server's address; invalid: it is on this machine, or only a host name is known.
 func (r RoleConfig) serverAt() netip.Addr {
 	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
-		to, err := loadIfThere(file)
+		to, err := membership.LoadKubeconfig(file)
 		if to == nil || err != nil {
 			continue // the code that loads the kubeconfig reports the error
 		}
@@ -332,7 +333,7 @@ func (r RoleConfig) serverAt() netip.Addr {
 func (r RoleConfig) knownServers() []string {
 	var out []string
 	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
-		to, err := loadIfThere(file)
+		to, err := membership.LoadKubeconfig(file)
 		if to != nil && err == nil { // the code that loads the kubeconfig reports the error
 			out = append(append(out, to.Host), r.servers(to.Host).URLs()...)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package membership
 
 import (
 	"context"
@@ -21,16 +21,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"keelson/cluster/credentials"
-	"keelson/cluster/datadir"
-	"keelson/pki"
 )
 
 // Limits of discovery: the size of a response, the wait for a signature, and the difference of the clocks.
@@ -204,82 +198,4 @@ func signedBy(content, signature, secret string) bool {
 	// Write of a hash never fails
 	_, _ = mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(content))))
 	return hmac.Equal(got, mac.Sum(nil))
-}
-
-// joinKubeconfig is the bootstrap kubeconfig of a node that has joined.
-const joinKubeconfig = "pki/bootstrap.kubeconfig"
-
-// Join fills the data directory of a new node of the cluster in q; the kubelet role then runs it. An interrupted join
-// continues when it is repeated.
-func Join(ctx context.Context, q JoinRequest, role *RoleConfig) error {
-	cfg, err := role.config()
-	if err != nil {
-		return err
-	}
-	if err := mayBeNode(); err != nil {
-		return err
-	}
-	clearWay(ctx, role.log(), q.Server)
-	to, err := q.discover(ctx)
-	if err != nil {
-		return err
-	}
-	if datadir.Exists(cfg.DataDir.Sub("pki/ca.key")) {
-		return fmt.Errorf("%s holds a cluster of its own: choose another --data-dir", cfg.DataDir)
-	}
-	known, err := loadIfThere(role.kubeconfig("kubelet"))
-	if err != nil {
-		return err
-	}
-	if known == nil {
-		if err := nameIsFree(ctx, to, cfg.NodeName); err != nil {
-			return err
-		}
-	} else if ca, err := credentials.RootCA(known); err != nil || !pki.ShareAuthority(ca, to.CAData) {
-		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or "+
-			"choose another --data-dir", cfg.DataDir, cfg.DataDir)
-	}
-	c := clientcmdapi.NewConfig()
-	const name = "join"
-	c.Clusters[name] = &clientcmdapi.Cluster{Server: to.Host, CertificateAuthorityData: to.CAData}
-	c.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: to.BearerToken}
-	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	c.CurrentContext = name
-	b, err := clientcmd.Write(*c)
-	if err != nil {
-		return fmt.Errorf("write bootstrap kubeconfig: %w", err)
-	}
-	dir, err := cfg.DataDir.Prepare()
-	if err != nil {
-		return err
-	}
-	role.DataDir = dir
-	role.Bootstrap = dir.Sub(joinKubeconfig)
-	return datadir.WriteIfChanged(role.Bootstrap, b)
-}
-
-// nameIsFree returns an error if a Ready node has the name, or if the token is no longer valid. A token without the
-// right to read nodes cannot tell.
-func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
-	cl, err := kubernetes.NewForConfig(to)
-	if err != nil {
-		return err
-	}
-	n, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsUnauthorized(err):
-		return errors.New("the server does not take the token: it has expired, or may not be used to log in; " +
-			"`keelson token create` makes another")
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look for node %s: %w", name, err)
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return fmt.Errorf("there is a node %q already, and it is Ready: choose another --node-name, or `keelson "+
-				"node rm %s` if it is gone for good", name, name)
-		}
-	}
-	return nil
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package membership
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -14,12 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"keelson/apiserver/access"
 	"keelson/apiserver/admission"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
+	"keelson/kubelet/node"
 	"keelson/pki"
 )
 
@@ -30,6 +33,48 @@ const (
 	removedNodeTTL   = 366 * 24 * time.Hour
 	removedNodeGrace = 5 * time.Minute
 )
+
+// RemoveNode deletes a node, its lease and its certificate requests. Its certificates are invalid from then on
+// (RemovedNodeCheck), as are the tokens of the roles beside its kubelet. A Keelson kubelet that still runs ends the
+// node's pods.
+func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
+	cl, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return err
+	}
+	leaves := []byte(`{"metadata":{"annotations":{"` + node.AnnotationRemoved + `":"true"}}}`)
+	if _, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil {
+		if err := recordRemoved(ctx, cl, name, time.Now()); err != nil {
+			return err
+		}
+	}
+	if _, err = cl.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, leaves, metav1.PatchOptions{}); err == nil {
+		err = cl.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no node %q: `keelson kubectl get nodes` lists them", name)
+	}
+	if err != nil {
+		return fmt.Errorf("delete node %s: %w", name, err)
+	}
+	errs := []error{cl.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, name, metav1.DeleteOptions{})}
+	list, err := cl.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+	errs = append(errs, err)
+	if err == nil {
+		for i := range list.Items {
+			if list.Items[i].Spec.Username == "system:node:"+name {
+				errs = append(errs, cl.CertificatesV1().CertificateSigningRequests().Delete(ctx, list.Items[i].Name,
+					metav1.DeleteOptions{}))
+			}
+		}
+	}
+	for i, err := range errs {
+		if apierrors.IsNotFound(err) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // recordRemoved records that a node is removed now. Its earlier certificates are invalid from then on.
 func recordRemoved(ctx context.Context, cl kubernetes.Interface, name string, now time.Time) error {
@@ -76,17 +121,22 @@ func removedAt(r *access.Reader) func(context.Context, string) (time.Time, bool)
 	}
 }
 
-// removedNodeCheck authenticates by certificate, but rejects a node whose certificate was issued before the node was
+// RemovedNodeCheck authenticates by certificate, but rejects a node whose certificate was issued before the node was
 // removed. For removedNodeGrace such a node may still watch that its pods end; it is marked, and NodeRestriction lets
 // it neither register nor get certificates.
-type removedNodeCheck struct {
+type RemovedNodeCheck struct {
 	next    auth.Authenticator
 	removed func(ctx context.Context, node string) (time.Time, bool)
 	now     func() time.Time
 }
 
+// NewRemovedNodeCheck checks what next authenticates by the nodes that objects holds as removed.
+func NewRemovedNodeCheck(next auth.Authenticator, objects *access.Reader) RemovedNodeCheck {
+	return RemovedNodeCheck{next: next, removed: removedAt(objects), now: time.Now}
+}
+
 // Authenticate implements auth.Authenticator.
-func (a removedNodeCheck) Authenticate(r *http.Request) (*auth.User, bool, error) {
+func (a RemovedNodeCheck) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	user, ok, err := a.next.Authenticate(r)
 	if !ok || err != nil {
 		return user, ok, err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package membership
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestCertificatesOfRemovedNodes(t *testing.T) {
 		{"another node", auth.User{Name: "system:node:two", Groups: nodes}, -time.Hour, time.Hour, false, true},
 		{"no node", auth.User{Name: "system:node:one"}, -time.Hour, time.Hour, false, true},
 	} {
-		check := removedNodeCheck{
+		check := RemovedNodeCheck{
 			next:    knows{c.user},
 			now:     func() time.Time { return removed.Add(c.now) },
 			removed: func(_ context.Context, node string) (time.Time, bool) { return removed, node == "one" },

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package membership is how machines become nodes of a cluster and leave it: bootstrap tokens and the ConfigMap
+// cluster-info on the server's side, the verified discovery of a server on the machine's, and the record of nodes that
+// were removed. It knows a cluster by its API and a machine by its data directory; it runs no role.
+package membership
 
 import (
 	"bytes"
@@ -20,29 +23,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"keelson/auth"
 	"keelson/cluster/credentials"
-	"keelson/kubelet/node"
 	"keelson/pki"
 )
 
 // The names of bootstrap token objects and of their RBAC are kubeadm's (docs/decisions/0091).
 const (
-	tokenPrefix  = "bootstrap-token-"
-	joiners      = "system:bootstrappers:kubeadm:default-node-token"
-	clusterInfo  = "cluster-info"
-	infoFile     = "kubeconfig"
-	signatureOf  = "jws-kubeconfig-"
-	requestsRole = "system:certificates.k8s.io:certificatesigningrequests:"
+	tokenPrefix = "bootstrap-token-"
+	joiners     = "system:bootstrappers:kubeadm:default-node-token"
 )
 
 // TokenRequest asks for a bootstrap token.
@@ -227,150 +220,6 @@ func inPodCIDR(nodes []corev1.Node, ip netip.Addr) bool {
 	return false
 }
 
-// publishClusterInfo creates the ConfigMap cluster-info, which machines read before they trust the cluster, and the
-// RBAC of a join.
-func publishClusterInfo(ctx context.Context, cl kubernetes.Interface, server string, ca []byte) error {
-	c := clientcmdapi.NewConfig()
-	c.Clusters[""] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	b, err := clientcmd.Write(*c)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", clusterInfo, err)
-	}
-	infos := cl.CoreV1().ConfigMaps(metav1.NamespacePublic)
-	for {
-		cm, err := infos.Get(ctx, clusterInfo, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			cm = &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: metav1.NamespacePublic,
-					Name:      clusterInfo,
-				},
-				Data: map[string]string{infoFile: string(b)},
-			}
-			_, err = infos.Create(ctx, cm, metav1.CreateOptions{})
-		case err == nil && cm.Data[infoFile] != string(b):
-			if cm.Data == nil {
-				cm.Data = map[string]string{}
-			}
-			cm.Data[infoFile] = string(b)
-			_, err = infos.Update(ctx, cm, metav1.UpdateOptions{})
-		}
-		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("write %s/%s: %w", metav1.NamespacePublic, clusterInfo, err)
-		}
-		break
-	}
-	return grantJoin(ctx, cl)
-}
-
-// refreshClusterInfo puts the current CA bundle into cluster-info, if that has an earlier one of this CA. A controller
-// signs it again.
-func refreshClusterInfo(ctx context.Context, cl kubernetes.Interface, ca *pki.Authority) error {
-	infos := cl.CoreV1().ConfigMaps(metav1.NamespacePublic)
-	cm, err := infos.Get(ctx, clusterInfo, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil // nobody joins by token
-	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", clusterInfo, err)
-	}
-	file, err := clientcmd.Load([]byte(cm.Data[infoFile]))
-	if err != nil {
-		return nil //nolint:nilerr // somebody else's
-	}
-	changed := false
-	for _, of := range file.Clusters {
-		have := of.CertificateAuthorityData
-		if !bytes.Equal(have, ca.CertPEM()) && pki.ShareAuthority(have, slices.Concat(ca.CertPEM(), ca.RetiredPEM())) {
-			of.CertificateAuthorityData = ca.CertPEM()
-			changed = true
-		}
-	}
-	if !changed {
-		return nil
-	}
-	b, err := clientcmd.Write(*file)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", clusterInfo, err)
-	}
-	cm = cm.DeepCopy()
-	cm.Data[infoFile] = string(b)
-	if _, err = infos.Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("write %s/%s: %w", metav1.NamespacePublic, clusterInfo, err)
-	}
-	return nil
-}
-
-// grantJoin lets anonymous users read cluster-info, bootstrap tokens request a node's certificate, and nodes renew
-// theirs.
-func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
-	const reader, nodesReader, serving = "kubeadm:bootstrap-signer-clusterinfo", "kubeadm:get-nodes",
-		"keelson:serving-certificates"
-	there := func(err error) error {
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		return err
-	}
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups:     []string{""},
-			Resources:     []string{"configmaps"},
-			ResourceNames: []string{clusterInfo},
-			Verbs:         []string{"get"},
-		}},
-	}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: role.ObjectMeta,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
-	}
-	_, err := cl.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
-	_, err2 := cl.RbacV1().RoleBindings(role.Namespace).Create(ctx, binding, metav1.CreateOptions{})
-	errs := []error{there(err), there(err2)}
-	for _, clusterRole := range []*rbacv1.ClusterRole{
-		{
-			ObjectMeta: metav1.ObjectMeta{Name: nodesReader},
-			Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
-			},
-		},
-		{
-			ObjectMeta: metav1.ObjectMeta{Name: serving},
-			Rules: []rbacv1.PolicyRule{
-				{
-					APIGroups: []string{"certificates.k8s.io"},
-					Resources: []string{"certificatesigningrequests/selfnodeserver"},
-					Verbs:     []string{"create"},
-				},
-			},
-		},
-	} {
-		_, err := cl.RbacV1().ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{})
-		errs = append(errs, there(err))
-	}
-	for _, b := range [][3]string{
-		{"kubeadm:kubelet-bootstrap", "system:node-bootstrapper", joiners},
-		{"kubeadm:node-autoapprove-bootstrap", requestsRole + "nodeclient", joiners},
-		{"kubeadm:node-autoapprove-certificate-rotation", requestsRole + "selfnodeclient", auth.Nodes},
-		{nodesReader, nodesReader, joiners},
-		{serving, serving, auth.Nodes},
-	} {
-		_, err := cl.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: b[0]},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: b[1]},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: b[2]}},
-		}, metav1.CreateOptions{})
-		errs = append(errs, there(err))
-	}
-	return errors.Join(errs...)
-}
-
 // Token describes a bootstrap token without its secret.
 type Token struct {
 	ID, Description string
@@ -411,46 +260,4 @@ func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
 		return fmt.Errorf("there is no token %q", id)
 	}
 	return err
-}
-
-// RemoveNode deletes a node, its lease and its certificate requests. Its certificates are invalid from then on
-// (removedNodeCheck), as are the tokens of the roles beside its kubelet. A Keelson kubelet that still runs ends the
-// node's pods.
-func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
-	cl, err := kubernetes.NewForConfig(to)
-	if err != nil {
-		return err
-	}
-	leaves := []byte(`{"metadata":{"annotations":{"` + node.AnnotationRemoved + `":"true"}}}`)
-	if _, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil {
-		if err := recordRemoved(ctx, cl, name, time.Now()); err != nil {
-			return err
-		}
-	}
-	if _, err = cl.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, leaves, metav1.PatchOptions{}); err == nil {
-		err = cl.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
-	}
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no node %q: `keelson kubectl get nodes` lists them", name)
-	}
-	if err != nil {
-		return fmt.Errorf("delete node %s: %w", name, err)
-	}
-	errs := []error{cl.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, name, metav1.DeleteOptions{})}
-	list, err := cl.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
-	errs = append(errs, err)
-	if err == nil {
-		for i := range list.Items {
-			if list.Items[i].Spec.Username == "system:node:"+name {
-				errs = append(errs, cl.CertificatesV1().CertificateSigningRequests().Delete(ctx, list.Items[i].Name,
-					metav1.DeleteOptions{}))
-			}
-		}
-	}
-	for i, err := range errs {
-		if apierrors.IsNotFound(err) {
-			errs[i] = nil
-		}
-	}
-	return errors.Join(errs...)
 }
