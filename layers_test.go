@@ -81,7 +81,10 @@ var inside = map[string]map[string][]string{
 		"credentials": {"datadir", "storage", "version"},
 		"maintenance": {"credentials", "datadir", "storage"},
 		"membership":  {"credentials", "datadir"},
-		"":            {"credentials", "datadir", "maintenance", "membership", "storage", "version"},
+		"nodehost":    {"datadir", "version"},
+		"": {
+			"credentials", "datadir", "maintenance", "membership", "nodehost", "storage", "version",
+		},
 		"clustertest": {""},
 	},
 }

@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"keelson/apiserver/admission"
 	"keelson/cluster/credentials"
+	"keelson/cluster/nodehost"
 )
 
 // firstOf is the first usable address of a range: of the Service "kubernetes", or of the bridge.
@@ -63,14 +65,6 @@ func netIPs(addrs []netip.Addr) []net.IP {
 	return out
 }
 
-func prefixStrings(ranges []netip.Prefix) []string {
-	var out []string
-	for _, p := range ranges {
-		out = append(out, p.String())
-	}
-	return out
-}
-
 // keys says what the certificates of a cluster with this configuration are for.
 func (c Config) keys() (credentials.Config, error) {
 	ranges, err := c.Services.Ranges()
@@ -81,7 +75,7 @@ func (c Config) keys() (credentials.Config, error) {
 	cfg := credentials.Config{
 		Life:        c.CertificateLife,
 		NodeName:    c.NodeName,
-		NodeIPs:     netIPs(nodeIPs(c)),
+		NodeIPs:     netIPs(c.nodeIPs()),
 		ServerNames: names,
 		ServerIPs:   servingAddresses(c, union(c.keptServices, ranges)),
 		API:         &c.API,
@@ -92,4 +86,29 @@ func (c Config) keys() (credentials.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only
+// their --cluster-cidr defines the cluster's.
+func (c Config) nodeChosenRanges() admission.PodRanges {
+	ranges := c.Controllers.PodRanges
+	if len(ranges.Cluster) == 0 && c.agents() {
+		ranges.Cluster = []netip.Prefix{nodehost.DefaultClusterCIDR}
+	}
+	return admission.PodRanges{
+		Cluster:  ranges.Cluster,
+		Bits4:    ranges.Bits4,
+		Bits6:    ranges.Bits6,
+		Reserved: c.keptServices,
+		OwnCIDRs: c.PodCIDRs,
+	}
+}
+
+// nodeIPs are this node's addresses, of the network in which other machines reach the API server.
+func (c Config) nodeIPs() []netip.Addr {
+	towards := c.serverAt
+	if bind := c.Listen.bind(); !towards.IsValid() && !bind.IsLoopback() && !bind.IsUnspecified() {
+		towards = bind // other machines reach this node by it
+	}
+	return nodehost.IPs(c.PodCIDRs, towards)
 }

@@ -33,6 +33,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -78,7 +79,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	if !cfg.Rootless && !cfg.NoNode && cfg.RuntimeEndpoint == "" {
-		if err := missingForNode(); err != nil {
+		if err := nodehost.Missing(); err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +130,7 @@ func (c *Cluster) prepare() (err error) {
 	}
 	if c.cfg.realNode() {
 		c.hadNode = datadir.Exists(c.dir.Sub(datadir.NodeNameFile))
-		if c.cfg.NodeName, err = keepNodeName(c.dir, c.cfg.NodeName, c.log); err != nil {
+		if c.cfg.NodeName, err = nodehost.KeepName(c.dir, c.cfg.NodeName, c.log); err != nil {
 			return err
 		}
 	}
@@ -138,17 +139,17 @@ func (c *Cluster) prepare() (err error) {
 	}
 	ranges := c.cfg.Controllers.PodRanges
 	ranges.Reserved, _ = c.cfg.Services.Ranges() // checked by Validate
-	if c.cfg.keptServices, err = keepServiceRanges(c.dir, ranges.Reserved); err != nil {
+	if c.cfg.keptServices, err = nodehost.KeepServiceRanges(c.dir, ranges.Reserved); err != nil {
 		return err
 	}
-	if c.cfg.PodCIDRs, c.podRangeClaim, err = choosePodCIDRs(c.cfg.PodCIDRs, c.dir, ranges); err != nil {
+	if c.cfg.PodCIDRs, c.podRangeClaim, err = nodehost.ChoosePodCIDRs(c.cfg.PodCIDRs, c.dir, ranges); err != nil {
 		return err
 	}
-	if stays := outsideOf(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
+	if stays := nodehost.OutsideOf(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
 		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come "+
 			"get theirs from there",
-			"range", prefixStrings(stays), "cluster-cidr", prefixStrings(ranges.Cluster), "file", c.dir.Sub(
-				datadir.PodCIDRFile))
+			"range", nodehost.PrefixStrings(stays), "cluster-cidr", nodehost.PrefixStrings(ranges.Cluster),
+			"file", c.dir.Sub(datadir.PodCIDRFile))
 	}
 	l, err := openListeners(c.cfg)
 	if err != nil {
@@ -208,7 +209,8 @@ func (c *Cluster) undo(cause error) error {
 	if !c.cfg.Rootless && !c.cfg.NoNode {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		left = removeNode(ctx, c.dir, func(string) {}) // no progress output; each step has a time limit
+		// no progress output; each step has a time limit
+		left = nodehost.Remove(ctx, c.dir, purgeRoles, func(string) {})
 		if errors.Is(left, os.ErrPermission) {
 			left = nil // what this process may not remove, it could not create either
 		}

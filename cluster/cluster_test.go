@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/controllers/nodeipam"
 )
 
@@ -144,7 +145,7 @@ func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ps, claim, err := choosePodCIDRs(nil, dir, nodeipam.Config{})
+		ps, claim, err := nodehost.ChoosePodCIDRs(nil, dir, nodeipam.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
 			t.Errorf("%s was given out twice", p)
 		}
 		seen[p] = true
-		again, other, err := choosePodCIDRs(nil, dir, nodeipam.Config{})
+		again, other, err := nodehost.ChoosePodCIDRs(nil, dir, nodeipam.Config{})
 		if err != nil || again[0] != p {
 			t.Errorf("the same directory again: got %s, %v; want %s", again, err, p)
 		}
@@ -240,22 +241,6 @@ func TestEraseTakesOnlyWhatIsOurs(t *testing.T) {
 	}
 	if datadir.Exists(string(dir)) {
 		t.Error("the empty directory is left")
-	}
-}
-
-func TestMissingCapabilities(t *testing.T) {
-	for _, c := range []struct {
-		status string
-		want   int
-	}{
-		{"Name:\tx\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n", 0},
-		{"Name:\tx\nCapEff:\t00000000a80425fb\n", 2}, // what a plain container has
-		{"Name:\tx\nCapEff:\t0000000000200000\n", 1},
-		{"Name:\tx\n", 0},
-	} {
-		if got := missingCapabilities(c.status); len(got) != c.want {
-			t.Errorf("%q: %q missing, want %d", c.status, got, c.want)
-		}
 	}
 }
 

@@ -9,14 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"regexp"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 )
 
@@ -77,22 +76,8 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Port:     6443,
-		NodeName: defaultNodeName(),
+		NodeName: nodehost.DefaultName(),
 	}
-}
-
-var notInName = regexp.MustCompile(`[^a-z0-9.-]+`)
-
-func defaultNodeName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		return "node-1"
-	}
-	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(host), "-"), "-.")
-	if name == "" {
-		return "node-1"
-	}
-	return name
 }
 
 // Validate returns one sentence for each error.
@@ -118,11 +103,37 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	if c.CNI.on() && c.RuntimeEndpoint != "" {
+	if c.CNI.Enabled() && c.RuntimeEndpoint != "" {
 		errs = append(errs,
 			fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own",
 				c.RuntimeEndpoint))
 	}
-	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.CNI.validate(),
-		c.PodRoutes.validate(c), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
+	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.Validate(), c.CNI.Validate(),
+		c.PodRoutes.Validate(c.foreignNetwork()), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(),
+		c.DNS.Validate())...)
+}
+
+// podRanges are the pod CIDRs of this node; none when CNI plugins choose the addresses.
+func (c Config) podRanges() []netip.Prefix {
+	if c.CNI.Enabled() {
+		return nil
+	}
+	return c.PodCIDRs
+}
+
+// foreignNetwork reports that pods have no addresses of the built-in network.
+func (c Config) foreignNetwork() bool { return c.CNI.Enabled() || c.RuntimeEndpoint != "" }
+
+// containerRuntime says which container runtime this machine's node uses. The caller adds what it shares with it.
+func (c Config) containerRuntime(dir datadir.Dir) nodehost.RuntimeConfig {
+	return nodehost.RuntimeConfig{
+		Dir:          dir,
+		Endpoint:     c.RuntimeEndpoint,
+		CNI:          c.CNI,
+		PodCIDRs:     c.PodCIDRs,
+		Mirrors:      c.Mirrors,
+		ImageHelper:  c.ImageHelper,
+		ImageReserve: c.Etcd.ImageReserve(dir),
+		Logs:         c.Node.ContainerLogs(),
+	}
 }

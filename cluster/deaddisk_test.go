@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 )
 
 // TestDownOnADeadDisk: the disk answers every request with an I/O error, and Down ends the instance and the processes
@@ -37,9 +38,9 @@ func TestDownOnADeadDisk(t *testing.T) {
 	if err := container.Start(); err != nil {
 		t.Fatal(err)
 	}
-	cgroup := "/sys/fs/cgroup/pids" + cgroupParent(dir)
+	cgroup := "/sys/fs/cgroup/pids" + nodehost.CgroupParent(dir)
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		cgroup = "/sys/fs/cgroup" + cgroupParent(dir)
+		cgroup = "/sys/fs/cgroup" + nodehost.CgroupParent(dir)
 	}
 	if err := errors.Join(os.Mkdir(cgroup, 0o755), os.WriteFile(filepath.Join(cgroup, "cgroup.procs"),
 		[]byte(strconv.Itoa(container.Process.Pid)), 0o600)); err != nil {

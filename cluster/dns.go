@@ -20,9 +20,6 @@ import (
 // dnsRole is the name of the DNS server's role.
 const dnsRole = "dns"
 
-// defaultDomain is the default of --cluster-domain.
-const defaultDomain = "cluster.local"
-
 // dnsRules are the DNS server's RBAC rules. NodeRestriction limits its writes to its own node's objects.
 func dnsRules() []rbacv1.PolicyRule {
 	on := func(verbs, group string, resources ...string) rbacv1.PolicyRule {
@@ -82,7 +79,7 @@ func (s *site) dns() (run.Func, error) {
 		Second:     second,
 		AnyPort:    anyPort,
 		ServiceIP:  ip,
-		Domain:     s.cfg.Node.domain(),
+		Domain:     s.cfg.Node.Domain(),
 		File:       s.cfg.DNS.Config,
 		ResolvConf: s.cfg.Node.ResolvConf,
 		Allowed:    allow,

@@ -20,6 +20,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/membership"
+	"keelson/cluster/nodehost"
 	"keelson/event/eventlog"
 	"keelson/kubelet/identity"
 	"keelson/lib/log"
@@ -60,7 +61,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir datadir.Dir) (kubeletCer
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
-	k, err := credentials.OpenKubeletKeys(dir, cfg.NodeName, netIPs(nodeIPs(cfg)))
+	k, err := credentials.OpenKubeletKeys(dir, cfg.NodeName, netIPs(cfg.nodeIPs()))
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
@@ -141,7 +142,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletC
 	id, err := identity.New(identity.Config{
 		Dir:       dir.Sub("pki"),
 		NodeName:  cfg.NodeName,
-		Addresses: netIPs(nodeIPs(cfg)),
+		Addresses: netIPs(cfg.nodeIPs()),
 		Server:    to,
 		Servers:   all,
 		Bootstrap: bootstrap,
@@ -194,10 +195,10 @@ func Join(ctx context.Context, q membership.JoinRequest, role *RoleConfig) error
 	if err != nil {
 		return err
 	}
-	if err := mayBeNode(); err != nil {
+	if err := nodehost.MayBeNode(); err != nil {
 		return err
 	}
-	clearWay(ctx, role.log(), q.Server)
+	nodehost.ClearWay(ctx, role.log(), q.Server)
 	dir, err := q.Join(ctx, cfg.DataDir, cfg.NodeName, role.kubeconfig("kubelet"))
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func (c Config) endpoint() netip.Addr {
 	}
 	bind := c.Listen.bind()
 	if bind.IsUnspecified() {
-		if ips := nodeIPs(c); len(ips) > 0 {
+		if ips := c.nodeIPs(); len(ips) > 0 {
 			return ips[0]
 		}
 		return netip.Addr{}

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/lib/run"
@@ -42,9 +43,6 @@ func networkPolicyIdentity() roleIdentity {
 	}
 }
 
-// policyTable is the name of the nftables table of a cluster's network policies.
-func policyTable(dir datadir.Dir) string { return "keelson-" + dir.ID() + "-pol" }
-
 func (s *site) networkPolicy() (run.Func, error) { return s.policies().Run, nil }
 
 // policies creates the agent once. The container runtime calls it for each new pod.
@@ -53,7 +51,7 @@ func (s *site) policies() *policy.Agent {
 		s.node.policies = policy.New(policy.Config{
 			Client: s.client(networkPolicyIdentity()),
 			Node:   s.cfg.NodeName,
-			Table:  policyTable(s.dir),
+			Table:  nodehost.PolicyTable(s.dir),
 			Marks:  s.marks,
 			Log:    s.logOf(eventlog.NetworkPolicy),
 		})
@@ -61,12 +59,9 @@ func (s *site) policies() *policy.Agent {
 	return s.node.policies
 }
 
-// podConnected is runtime.Config.Connected.
-type podConnected = func(context.Context, *runtimeapi.PodSandboxConfig, []netip.Addr) error
-
 // connected returns the function that passes a new pod's addresses to the policy agent; nil: this process enforces no
 // policies.
-func (s *site) connected() podConnected {
+func (s *site) connected() nodehost.PodConnected {
 	for _, r := range table() {
 		if r.name == networkPolicyRole && r.on(s.cfg) {
 			a := s.policies()
@@ -87,5 +82,5 @@ func purgePolicies(_ context.Context, dir datadir.Dir) error {
 	if os.Getuid() != 0 {
 		return nil // there are none
 	}
-	return policy.Purge(policyTable(dir))
+	return policy.Purge(nodehost.PolicyTable(dir))
 }

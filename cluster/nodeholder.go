@@ -19,6 +19,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/client"
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/kubelet/node"
 	"keelson/store"
 )
@@ -155,7 +156,7 @@ func storedObject[T any, P interface {
 // remoteHolder reads the holder of a name from the API server; none if that does not answer, since a node starts
 // without one.
 func remoteHolder(ctx context.Context, cl *client.Client, name string) (nodeHolder, error) {
-	brief, cancel := context.WithTimeout(ctx, ownRangeWait)
+	brief, cancel := context.WithTimeout(ctx, nodehost.OwnRangeWait)
 	defer cancel()
 	n, err := cl.CoreV1().Nodes().Get(brief, name, metav1.GetOptions{})
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"keelson/cluster/nodehost"
 )
 
 // ServicesKept is a notice that Services keep other CIDRs than the flag asks for; empty: they do not.
@@ -16,7 +18,7 @@ func (c *Cluster) ServicesKept() string {
 	}
 	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with "+
 		"the new range",
-		strings.Join(prefixStrings(c.cfg.keptServices), ","), strings.Join(prefixStrings(asked), ","))
+		strings.Join(nodehost.PrefixStrings(c.cfg.keptServices), ","), strings.Join(nodehost.PrefixStrings(asked), ","))
 }
 
 // DiskFull warns that this start uses the reserve; empty: it does not.
@@ -32,5 +34,5 @@ func (c *Cluster) SharedServices() string {
 	if c.cfg.Rootless || c.cfg.NoNode {
 		return ""
 	}
-	return sharedServices(c.dir, c.cfg.keptServices)
+	return nodehost.SharedServices(c.dir, c.cfg.keptServices)
 }

@@ -10,6 +10,7 @@ import (
 
 	"keelson/api/gates"
 	"keelson/apiserver/options"
+	"keelson/cluster/nodehost"
 	"keelson/dns"
 	"keelson/lib/flaggroup"
 	"keelson/proxy"
@@ -27,11 +28,11 @@ type Options struct {
 	// Services are the service CIDRs and the node port range.
 	Services options.Services
 	// Node configures this machine's kubelet.
-	Node NodeOptions
+	Node nodehost.Options
 	// CNI says whether CNI plugins attach pods.
-	CNI CNIOptions
+	CNI nodehost.CNIOptions
 	// PodRoutes says how pods of other machines are reached.
-	PodRoutes PodRouteOptions
+	PodRoutes nodehost.PodRouteOptions
 	// Controllers selects and configures the controllers.
 	Controllers ControllerOptions
 	// Scheduler configures the scheduler.

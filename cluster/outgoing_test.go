@@ -124,7 +124,7 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 		{corev1.NodeInternalIP, "0.0.0.0", "an unspecified address"},
 		{corev1.NodeInternalIP, "169.254.169.254", "a link-local address"},
 		{corev1.NodeHostName, "localhost", "a loopback address"},
-		{corev1.NodeInternalIP, nodeIPs(cluster.cfg)[0].String(), "the API server's own address"},
+		{corev1.NodeInternalIP, cluster.cfg.nodeIPs()[0].String(), "the API server's own address"},
 		{corev1.NodeInternalIP, "10.96.0.1", "the API server's own address"},
 	} {
 		if tt.want == "the API server's own address" && tt.address != "10.96.0.1" && !onThisMachine(t, tt.address) {

@@ -17,31 +17,12 @@ import (
 	"keelson/api/networking/wireguard"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/controllers/framework"
 	"keelson/network/mesh"
 	"keelson/pki"
 	"keelson/podroutes"
 )
-
-// TestTunnelModes: what is not there is refused in words, not taken for something else.
-func TestTunnelModes(t *testing.T) {
-	var m tunnelMode
-	for text, want := range map[string]string{
-		"auto":      "",
-		"vxlan":     "",
-		"none":      "",
-		"wireguard": "",
-		"gre":       `"gre" is none of [auto vxlan wireguard none]`,
-	} {
-		got := ""
-		if err := m.Set(text); err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("--tunnel=%s: %q, want %q", text, got, want)
-		}
-	}
-}
 
 // TestNetworkIdentityOfAJoinedNode: the tunnel's number and ends follow from it, so that with another one no packet of
 // the server's node arrives.
@@ -83,7 +64,7 @@ func TestWireGuardKey(t *testing.T) {
 	dir := datadir.Dir(t.TempDir())
 	s := &site{
 		dir:     dir,
-		cfg:     Config{NodeName: "n", Options: Options{PodRoutes: PodRouteOptions{Mode: mesh.WireGuard}}},
+		cfg:     Config{NodeName: "n", Options: Options{PodRoutes: nodehost.PodRouteOptions{Mode: mesh.WireGuard}}},
 		signers: credentials.Signers{RootCA: framework.FixedBundle([]byte("ca"))},
 	}
 	first, err := s.tunnelAnnotations()
@@ -93,7 +74,7 @@ func TestWireGuardKey(t *testing.T) {
 	if fi, err := os.Stat(dir.Sub(datadir.WireGuardKeyFile)); err != nil || fi.Mode() != 0o600 {
 		t.Errorf("the key's file: %v, %v, want 0600", fi, err)
 	}
-	key, err := wireGuardKey(dir)
+	key, err := nodehost.WireGuardKey(dir)
 	if err != nil || first[wireguard.AnnotationKey] != key.PublicKey().String() ||
 		strings.Contains(fmt.Sprint(first), key.String()) {
 		t.Errorf("the node says %v, its public key is %s (%v)", first, key.PublicKey(), err)
@@ -110,12 +91,12 @@ func TestWireGuardKey(t *testing.T) {
 		if err := os.WriteFile(dir.Sub(datadir.WireGuardKeyFile), []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := wireGuardKey(dir); err == nil || !strings.Contains(err.Error(), "delete it") {
+		if _, err := nodehost.WireGuardKey(dir); err == nil || !strings.Contains(err.Error(), "delete it") {
 			t.Errorf("a key %q: %v, want an error that says what to do", damaged, err)
 		}
 	}
-	if err := (PodRouteOptions{Mode: mesh.WireGuard}).validate(
-		Config{Options: Options{CNI: CNIOptions{On: true}}}); err == nil {
+	if err := (nodehost.PodRouteOptions{Mode: mesh.WireGuard}).Validate(
+		Config{Options: Options{CNI: nodehost.CNIOptions{On: true}}}.foreignNetwork()); err == nil {
 		t.Error("--tunnel=wireguard and --cni: want a refusal, as nothing would be encrypted")
 	}
 }

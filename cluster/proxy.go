@@ -5,23 +5,16 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"log/slog"
-	"net"
 	"net/netip"
-	"net/url"
 	"os"
-	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/event/eventlog"
 	"keelson/kubelet/reach"
 	"keelson/lib/run"
-	"keelson/network"
-	"keelson/network/conntrack"
 	"keelson/network/mesh"
 	"keelson/proxy"
 	"keelson/proxy/services"
@@ -29,9 +22,6 @@ import (
 
 // proxyRole is the name of the service proxy's role.
 const proxyRole = "proxy"
-
-// serviceTable is the name of the nftables table of Services.
-func serviceTable(dir datadir.Dir) string { return "keelson-" + dir.ID() + "-svc" }
 
 // proxy returns the part that runs the service proxy of this node.
 func (s *site) proxy() (run.Func, error) {
@@ -52,13 +42,13 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	cl := s.client(roleNamed(proxyRole).roleIdentity)
 	var servers []netip.AddrPort
 	if s.server == nil && cl.Config != nil {
-		servers = serverAddresses(context.Background(), cl.Config.Host)
+		servers = nodehost.ServerAddresses(context.Background(), cl.Config.Host)
 	}
 	var err error
 	s.node.services, err = proxy.New(proxy.Config{
 		Client:   cl,
 		NodeName: s.cfg.NodeName,
-		Table:    serviceTable(s.dir),
+		Table:    nodehost.ServiceTable(s.dir),
 		PodCIDRs: s.cfg.podRanges(),
 		PodGroup: s.node.podGroup,
 		Servers:  servers,
@@ -81,7 +71,7 @@ func (s *site) reservedPorts() map[services.HostPort]string {
 	}
 	out[services.HostPort{
 		Proto: unix.IPPROTO_TCP,
-		Port:  uint16(cmp.Or(s.cfg.Node.KubeletPort, kubeletPort)),
+		Port:  uint16(cmp.Or(s.cfg.Node.KubeletPort, nodehost.DefaultKubeletPort)),
 	}] = "the kubelet"
 	if mode := cmp.Or(s.cfg.PodRoutes.Mode, mesh.Auto); mode != mesh.None {
 		out[services.HostPort{
@@ -90,51 +80,6 @@ func (s *site) reservedPorts() map[services.HostPort]string {
 		}] = "the tunnel of the pod network"
 	}
 	return out
-}
-
-// resolveLimit bounds the resolution of a server's name at the start of a process.
-const resolveLimit = 2 * time.Second
-
-// serverAddresses returns the addresses of the servers at URLs; a name that does not resolve has none.
-func serverAddresses(ctx context.Context, urls ...string) []netip.AddrPort {
-	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
-	defer cancel()
-	var out []netip.AddrPort
-	for _, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil || u.Hostname() == "" {
-			continue
-		}
-		port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16)
-		if err != nil {
-			continue
-		}
-		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			out = append(out, netip.AddrPortFrom(a.Unmap(), uint16(port)))
-		}
-	}
-	return out
-}
-
-// clearWay deletes what rules of Services from earlier processes have for the API servers at URLs: the process could
-// not reach the server to learn that the Service is gone. Where that fails, it is logged and the process tries with the
-// rules that there are.
-func clearWay(ctx context.Context, log *slog.Logger, urls ...string) {
-	if os.Getuid() != 0 {
-		return
-	}
-	servers := serverAddresses(ctx, urls...)
-	if len(servers) == 0 {
-		return
-	}
-	if err := proxy.ClearWay(0, servers); err != nil {
-		log.Warn("old rules of services may stand between this process and the API server", "servers", servers, "err",
-			err)
-	}
 }
 
 // serviceRules reports which rules of a Service are in the kernel; nil: this process runs no service proxy.
@@ -151,30 +96,9 @@ func (s *site) serviceRules() (reach.Rules, error) {
 	return nil, nil // absence is an answer here
 }
 
-// paths asks this machine's kernel for routes and NAT.
-type paths struct{ cluster string }
-
-// Endpoint is the endpoint to which the kernel translates a connection.
-func (paths) Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool) {
-	number := uint8(unix.IPPROTO_TCP)
-	if protocol == corev1.ProtocolUDP {
-		number = unix.IPPROTO_UDP
-	}
-	return conntrack.Endpoint(number, local, remote)
-}
-
-// Route is the route that packets to an address take.
-func (paths) Route(to netip.Addr) string { return conntrack.Route(to) }
-
-// Shared reports whether another cluster on this machine serves the address of a Service.
-func (p paths) Shared(at netip.Addr) bool {
-	tables, err := network.SharedServices(p.cluster, []netip.Prefix{netip.PrefixFrom(at, at.BitLen())})
-	return err == nil && len(tables) > 0 // a kernel without nftables has no other cluster
-}
-
 func purgeProxy(_ context.Context, dir datadir.Dir) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	return proxy.Purge(serviceTable(dir))
+	return proxy.Purge(nodehost.ServiceTable(dir))
 }

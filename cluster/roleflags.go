@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/apiserver/options"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/lib/flaggroup"
 )
@@ -91,7 +92,7 @@ func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {
 func dnsFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	nodeNameFlag(fl, r)
 	fl.StringSliceVar(&r.Node.ClusterDNS, "cluster-dns", nil, "`ADDRESS` of the service kube-dns (default: 10.96.0.10)")
-	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", defaultDomain, "DNS `DOMAIN` of the cluster")
+	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", nodehost.DefaultDomain, "DNS `DOMAIN` of the cluster")
 	fl.StringVar(&r.Node.ResolvConf, "resolv-conf", "", "`FILE` with the servers that are asked for names outside of "+
 		"the cluster (default: /etc/resolv.conf)")
 }

@@ -23,6 +23,7 @@ import (
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
 	"keelson/cluster/membership"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -144,7 +145,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return fmt.Errorf("read kubeconfig: %w", err)
 	}
 	all := r.servers(kubeconfig.Host)
-	clearWay(ctx, r.log(), append(all.URLs(), kubeconfig.Host)...)
+	nodehost.ClearWay(ctx, r.log(), append(all.URLs(), kubeconfig.Host)...)
 	kept, err := credentials.FollowKubeconfig(r.kubeconfig(row.file), all,
 		r.log().With(eventlog.Key, eventlog.Certificates))
 	if err != nil {
@@ -272,7 +273,7 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	if err := mayBeNode(); err != nil {
+	if err := nodehost.MayBeNode(); err != nil {
 		return err
 	}
 	// the node has joined before
@@ -300,7 +301,7 @@ func runKubelet(ctx context.Context, role RoleConfig) error {
 	if start.reserveUsed, err = dir.FillReserve(); err != nil {
 		role.log().Warn("there is no reserve for a start with a full disk", "err", err)
 	}
-	if cfg.NodeName, err = keepNodeName(dir, cfg.NodeName, role.log()); err != nil {
+	if cfg.NodeName, err = nodehost.KeepName(dir, cfg.NodeName, role.log()); err != nil {
 		return undo(err)
 	}
 	g, release, err := role.kubeletParts(ctx, cfg, dir, start)
@@ -346,18 +347,18 @@ func (r RoleConfig) knownServers() []string {
 func (r RoleConfig) kubeletParts(
 	ctx context.Context, cfg Config, dir datadir.Dir, start nodeStart,
 ) (group *run.Group, release func(), err error) {
-	clearWay(ctx, r.log(), r.knownServers()...)
+	nodehost.ClearWay(ctx, r.log(), r.knownServers()...)
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	if cert.run == nil {
-		return r.nodeParts(ctx, cfg, dir, cert, start, ownRangeWait)
+		return r.nodeParts(ctx, cfg, dir, cert, start, nodehost.OwnRangeWait)
 	}
 	group = &run.Group{}
 	group.Add("certificates", cert.run)
 	group.Add("node", func(ctx context.Context, ready func()) error {
-		node, release, err := r.nodeParts(ctx, cfg, dir, cert, start, joinRangeWait)
+		node, release, err := r.nodeParts(ctx, cfg, dir, cert, start, nodehost.JoinRangeWait)
 		if err != nil {
 			return err
 		}
@@ -375,7 +376,7 @@ func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert kubeletCertificat
 		log:     r.log(),
 		signers: credentials.Signers{RootCA: cert.ca.Get},
 		node: nodeSite{
-			nodeEnv:  nodeEnv{reserved: serverHere(cert.rest.Host)},
+			nodeEnv:  nodeEnv{reserved: nodehost.ServerHere(cert.rest.Host)},
 			serving:  cert.serving,
 			podGroup: network.GroupOf(dir.ID()),
 		},
@@ -394,7 +395,16 @@ func (r RoleConfig) nodeParts(
 		return nil, nil, err
 	}
 	var podRange io.Closer
-	if cfg.PodCIDRs, podRange, err = askPodCIDRs(ctx, cfg, dir, cl, wait); err != nil {
+	if cfg.PodCIDRs, podRange, err = (nodehost.RangeRequest{
+		Dir:      dir,
+		NodeName: cfg.NodeName,
+		PodCIDRs: cfg.PodCIDRs,
+		From:     cfg.Controllers.PodRanges,
+		Foreign:  cfg.foreignNetwork(),
+		Kubelet:  cfg.Node,
+		Client:   cl,
+		Wait:     wait,
+	}).AskPodCIDRs(ctx); err != nil {
 		return nil, nil, err
 	}
 	release := func() { _ = podRange.Close() }

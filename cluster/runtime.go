@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/cluster/nodehost"
 	"keelson/cri"
 	"keelson/event"
 	"keelson/lib/run"
@@ -31,7 +32,7 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 	cfg := Default()
 	cfg.DataDir = role.DataDir
 	cfg.CNI = role.CNI
-	if err := cfg.CNI.validate(); err != nil {
+	if err := cfg.CNI.Validate(); err != nil {
 		return err
 	}
 	var err error
@@ -50,11 +51,15 @@ func runRuntime(ctx context.Context, role RoleConfig) error {
 	defer func() { _ = lock.Close() }()
 	reserve := dir.NodeReserve(role.log())
 	var podRange io.Closer
-	if cfg.PodCIDRs, podRange, err = choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges); err != nil {
+	if cfg.PodCIDRs, podRange, err = nodehost.ChoosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges); err != nil {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, pods, _, err := builtinRuntime(cfg, dir, nil, true, event.NewRecorder(), role.log())
+	of := cfg.containerRuntime(dir)
+	of.StreamTCP = true
+	of.Marks = event.NewRecorder()
+	of.Log = role.log()
+	rt, pods, _, err := nodehost.Builtin(of)
 	if err != nil {
 		return err
 	}

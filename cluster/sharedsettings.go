@@ -15,6 +15,7 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/objects"
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/store"
 )
@@ -78,14 +79,14 @@ func (s sharedSettings) differs(others sharedSettings, flag string) bool {
 func (c *Cluster) sharedSettings() (sharedSettings, error) {
 	api := &c.cfg.API
 	out := sharedSettings{
-		serviceRangeFlag: strings.Join(prefixStrings(c.cfg.keptServices), ","),
+		serviceRangeFlag: strings.Join(nodehost.PrefixStrings(c.cfg.keptServices), ","),
 		issuerFlag:       listed(api.Tokens.AllIssuers()),
 		gatesFlagName:    cmp.Or(c.cfg.Gates.String(), noneSet),
 		admissionFlag:    listed(sorted(api.Admission.Enable)),
 		noAdmissionFlag:  listed(sorted(api.Admission.Disable)),
 	}
 	if c.cfg.realNode() {
-		out[domainFlag] = c.cfg.Node.domain()
+		out[domainFlag] = c.cfg.Node.Domain()
 	}
 	writes, reads, known, err := api.Encryption.KeyIDs()
 	if err != nil {
@@ -192,7 +193,7 @@ func (c *Cluster) otherServiceRange(known string) error {
 		remove = "delete " + c.dir.Sub(datadir.ServiceRangeFile) + " and "
 	}
 	return fmt.Errorf("the Services of this cluster have %s, those of this server %s: %sstart with --%s=%s",
-		known, strings.Join(prefixStrings(c.cfg.keptServices), ","), remove, serviceRangeFlag, known)
+		known, strings.Join(nodehost.PrefixStrings(c.cfg.keptServices), ","), remove, serviceRangeFlag, known)
 }
 
 func mayChangeDomain(

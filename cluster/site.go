@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"keelson/client/servers"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/storage"
 	"keelson/cluster/version"
 	"keelson/controllers"
@@ -79,7 +81,7 @@ type serverSite struct {
 type nodeSite struct {
 	nodeEnv
 	serving credentials.KubeletServing
-	runtime *nodeRuntime // nil until first used
+	runtime *nodehost.Runtime // nil until first used
 	// podGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
 	podGroup uint32
 	// policies enforces NetworkPolicies; nil until first used.
@@ -87,6 +89,18 @@ type nodeSite struct {
 	// services is the service proxy; nil until first used.
 	services *proxy.Proxy
 }
+
+// nodeEnv is what a node needs to know about its process and machine.
+type nodeEnv struct {
+	// reserved are the ports of this machine that pods must not use, by the name of the listener.
+	reserved map[string]net.Addr
+	// renew is the lease renewal interval; 0: Kubernetes' default.
+	renew time.Duration
+}
+
+// heartbeat is the lease renewal interval of a node whose process is the whole control plane: when it ends, nobody is
+// left to notice (docs/decisions/0004). Every other kubelet has Kubernetes' default.
+const heartbeat = 15 * time.Minute
 
 // client creates the client of a role's user.
 func (s *site) client(r roleIdentity) *client.Client {
@@ -145,7 +159,7 @@ func (s *site) network() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rt.runNetwork, nil
+	return rt.RunNetwork, nil
 }
 
 func (s *site) containerRuntime() (run.Func, error) {
@@ -153,23 +167,27 @@ func (s *site) containerRuntime() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rt.run, nil
+	return rt.Run, nil
 }
 
 // openRuntime connects to, or creates, the node's container runtime once.
-func (s *site) openRuntime() (*nodeRuntime, error) {
+func (s *site) openRuntime() (*nodehost.Runtime, error) {
 	if s.node.runtime != nil {
 		return s.node.runtime, nil
 	}
-	rt, err := openRuntime(s.cfg, s.dir, s.connected(), s.marks, s.log)
+	of := s.cfg.containerRuntime(s.dir)
+	of.Connected = s.connected()
+	of.Marks = s.marks
+	of.Log = s.log
+	rt, err := nodehost.OpenRuntime(of)
 	if err != nil {
 		return nil, err
 	}
 	for what, addr := range s.node.reserved {
-		rt.reserve(addr, what)
+		rt.Reserve(addr, what)
 	}
-	s.node.runtime = &rt
-	return &rt, nil
+	s.node.runtime = rt
+	return rt, nil
 }
 
 // controllers returns the controllers, which wait to become the leader where there is an election.
@@ -190,7 +208,7 @@ func (s *site) controllerConfig() controllers.Config {
 	options := s.cfg.Controllers
 	if s.server != nil {
 		if len(options.PodRanges.Cluster) == 0 {
-			options.PodRanges.Cluster = []netip.Prefix{defaultClusterCIDR}
+			options.PodRanges.Cluster = []netip.Prefix{nodehost.DefaultClusterCIDR}
 		}
 		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // checked by Validate
 		if s.cfg.alone() {                                      // only nodes of this process have long leases
@@ -289,38 +307,38 @@ func (s *site) kubelet() (run.Func, error) {
 		Pages:        zpages,
 		NodeName:     cfg.NodeName,
 		Client:       cl,
-		Runtime:      rt.client,
+		Runtime:      rt.Client,
 		RootDir:      dir.Sub("kubelet"),
 		VolumesDir:   dir.Sub("volumes"),
 		LogDir:       dir.Sub("logs"),
 		Address:      netip.IPv4Unspecified(),
-		Port:         cmp.Or(cfg.Node.KubeletPort, kubeletPort),
+		Port:         cmp.Or(cfg.Node.KubeletPort, nodehost.DefaultKubeletPort),
 		FallbackPort: cfg.Node.KubeletPort == 0,
-		OnListen:     rt.keepKubelet,
-		NodeIPs:      nodeIPs(cfg),
+		OnListen:     rt.ReserveKubelet,
+		NodeIPs:      cfg.nodeIPs(),
 		TLS:          s.node.serving.TLS,
 		ClientCA:     s.node.serving.ClientCAs,
 		AllowedNames: []string{credentials.KubeletClientUser},
 		ByToken: func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool {
 			return callers.admitAtNode(w, r, cfg.NodeName, verb, subresources)
 		},
-		PodCIDRs:      prefixStrings(cfg.PodCIDRs),
+		PodCIDRs:      nodehost.PrefixStrings(cfg.PodCIDRs),
 		Annotations:   annotations,
-		ClusterDomain: cfg.Node.domain(),
+		ClusterDomain: cfg.Node.Domain(),
 		ClusterDNS:    cfg.podResolvers(),
 		StaticPodDir:  dir.Sub("manifests"),
-		CgroupRoot:    cgroupParent(dir),
-		ContainerLogs: cfg.Node.containerLogs(),
+		CgroupRoot:    nodehost.CgroupParent(dir),
+		ContainerLogs: cfg.Node.ContainerLogs(),
 		Eviction:      cfg.Node.Eviction,
 		RegisterNode:  true,
 		LeaseInterval: s.node.renew,
 		Version:       version.Kubernetes,
-		Paths:         paths{cluster: dir.ID()},
+		Paths:         nodehost.Paths{Cluster: dir.ID()},
 		Rules:         rules,
 		Marks:         s.marks,
 		Log:           s.logOf(eventlog.Kubelet),
 	}
-	cfg.Node.apply(&kc)
+	cfg.Node.Apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}
 	if to, remote := kc.Client.Config.Transport.(*servers.Transport); remote && !cfg.Node.NoTunnel {
 		t := tunnel.New(to, kc.Log)
@@ -333,4 +351,17 @@ func (s *site) kubelet() (run.Func, error) {
 	}
 	parts[0].Run = kl.Run
 	return run.Together(nil, parts...), nil
+}
+
+// podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges
+// tell.
+func (s *site) podAddressCheck() (func(netip.Addr) bool, error) {
+	if !s.cfg.CNI.Enabled() || !s.cfg.realNode() {
+		return nil, nil // absence is an answer here
+	}
+	rt, err := s.openRuntime()
+	if err != nil || rt.Plugins == nil {
+		return nil, err
+	}
+	return rt.Plugins.Has, nil
 }

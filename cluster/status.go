@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,9 @@ import (
 	"keelson/client"
 	"keelson/cluster/credentials"
 	"keelson/cluster/datadir"
+	"keelson/cluster/nodehost"
 	"keelson/cluster/version"
+	"keelson/lib/linux"
 	"keelson/network"
 	"keelson/network/cni"
 	"keelson/pki"
@@ -122,8 +125,8 @@ func certificateWarnings(list []pki.Info, now time.Time) []string {
 // readNetwork reads the warnings about the network namespace in which it is called.
 func (s *Status) readNetwork(dir datadir.Dir) {
 	s.Firewalls = firewalls(dir)
-	if ranges, err := readRanges(dir.Named().Sub(datadir.ServiceRangeFile)); err == nil {
-		s.Services = sharedServices(dir.Named(), ranges)
+	if ranges, err := nodehost.ReadRanges(dir.Named().Sub(datadir.ServiceRangeFile)); err == nil {
+		s.Services = nodehost.SharedServices(dir.Named(), ranges)
 	}
 }
 
@@ -264,7 +267,7 @@ func Down(ctx context.Context, dir datadir.Dir, purge bool, progress func(string
 	}
 	begin = time.Now()
 	waiting := func(what string) { progress("waiting for "+what, time.Since(begin)) }
-	if err := removeNode(ctx, dir, waiting); err != nil {
+	if err := nodehost.Remove(ctx, dir, purgeRoles, waiting); err != nil {
 		return err
 	}
 	progress("containers, network gone", time.Since(begin))
@@ -321,4 +324,14 @@ func stopHolder(path string) error {
 		return datadir.WaitGone(path, 5*time.Second)
 	}
 	return nil
+}
+
+// inNetworkOf runs f in the network namespace of a process. f must not start goroutines. If the process has ended, f
+// does not run.
+func inNetworkOf(pid int, f func()) error {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "ns")
+	return linux.InNamespaces(dir, []linux.Namespace{linux.NetworkNamespace}, func() error {
+		f()
+		return nil
+	})
 }

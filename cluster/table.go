@@ -47,7 +47,7 @@ func table() []role {
 			name:    "container runtime",
 			node:    true,
 			make:    (*site).containerRuntime,
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.CNI.flags) },
+			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.CNI.AddFlags) },
 			roleCommand: roleCommand{
 				word:  "runtime",
 				short: "The built-in container runtime, alone: CRI v1 on a unix socket",
@@ -188,7 +188,7 @@ func table() []role {
 			node:         true,
 			make:         (*site).kubelet,
 			roleIdentity: roleIdentity{user: nodeUser, agent: "kubelet", file: "kubelet"},
-			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Kubelet", o.Node.flags) },
+			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Kubelet", o.Node.AddFlags) },
 			roleCommand: roleCommand{
 				word:  "kubelet",
 				short: "This machine's node, alone: kubelet, container runtime and pod network",
@@ -214,7 +214,7 @@ func table() []role {
 					{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
 				},
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.PodRoutes.flags) },
+			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.PodRoutes.AddFlags) },
 		},
 	}
 }

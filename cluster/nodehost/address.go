@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"context"
@@ -10,19 +10,16 @@ import (
 	"strings"
 )
 
-// nodeIPs are this node's addresses, one per family of the pod network (both families while that is unknown): the
-// source address of the default route, else the first address of a link, else the pods' gateway.
-func nodeIPs(cfg Config) []netip.Addr {
+// IPs are this node's addresses, one per family of the pod network (both families while that is unknown): the
+// source address of the default route, else the first address of a link, else the pods' gateway. towards is an address
+// in the network of the other machines, if one is known.
+func IPs(podCIDRs []netip.Prefix, towards netip.Addr) []netip.Addr {
 	families := []bool{true, false} // true: IPv4
-	if len(cfg.PodCIDRs) > 0 {
+	if len(podCIDRs) > 0 {
 		families = families[:0]
-		for _, p := range cfg.PodCIDRs {
+		for _, p := range podCIDRs {
 			families = append(families, p.Addr().Is4())
 		}
-	}
-	towards := cfg.serverAt
-	if bind := cfg.Listen.bind(); !towards.IsValid() && !bind.IsLoopback() && !bind.IsUnspecified() {
-		towards = bind // other machines reach this node by it
 	}
 	var out []netip.Addr
 	for _, four := range families {
@@ -38,8 +35,8 @@ func nodeIPs(cfg Config) []netip.Addr {
 			out = append(out, ip)
 		}
 	}
-	if len(out) == 0 && len(cfg.PodCIDRs) > 0 {
-		out = append(out, cfg.PodCIDRs[0].Masked().Addr().Next())
+	if len(out) == 0 && len(podCIDRs) > 0 {
+		out = append(out, podCIDRs[0].Masked().Addr().Next())
 	}
 	return out
 }

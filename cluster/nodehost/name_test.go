@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"log/slog"
@@ -15,7 +15,7 @@ import (
 func TestNodeKeepsItsName(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	dir := datadir.Dir(t.TempDir())
-	machine := defaultNodeName()
+	machine := DefaultName()
 	for _, c := range []struct{ asked, want string }{
 		{"worker-1", "worker-1"},
 		{"worker-1", "worker-1"},
@@ -23,7 +23,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 		{"worker-2", ""},
 		{machine, "worker-1"},
 	} {
-		got, err := keepNodeName(dir, c.asked, log)
+		got, err := KeepName(dir, c.asked, log)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("asked for %s: got %q, %v; want %q", c.asked, got, err, c.want)
 		}
@@ -34,7 +34,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	if err := os.WriteFile(dir.Sub(datadir.NodeNameFile), nil, 0o600); err != nil { // by a machine that lost its power
 		t.Fatal(err)
 	}
-	if got, err := keepNodeName(dir, "worker-3", log); got != "worker-3" || err != nil {
+	if got, err := KeepName(dir, "worker-3", log); got != "worker-3" || err != nil {
 		t.Errorf("with an empty file: %q, %v", got, err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"context"
@@ -33,7 +33,8 @@ const defaultConfDir = "/etc/cni/net.d"
 // defaultBinDirs are where Kubernetes distributions and Debian install plugins.
 var defaultBinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
 
-func (o *CNIOptions) flags(fl *pflag.FlagSet) {
+// AddFlags adds the flags of the plugins.
+func (o *CNIOptions) AddFlags(fl *pflag.FlagSet) {
 	fl.BoolVar(&o.On, "cni", false, "set up pod networks with CNI plugins, by the first configuration in "+
 		"--cni-conf-dir, in place of the built-in network")
 	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "`DIRECTORY` of CNI network configurations; implies --cni (default "+
@@ -42,9 +43,11 @@ func (o *CNIOptions) flags(fl *pflag.FlagSet) {
 		"`DIRECTORIES` of CNI plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
 }
 
-func (o CNIOptions) on() bool { return o.On || o.ConfDir != "" }
+// Enabled reports whether plugins attach pods.
+func (o CNIOptions) Enabled() bool { return o.On || o.ConfDir != "" }
 
-func (o CNIOptions) validate() error {
+// Validate returns one sentence for each error.
+func (o CNIOptions) Validate() error {
 	var errs []error
 	if o.ConfDir != "" && !filepath.IsAbs(o.ConfDir) {
 		errs = append(errs, fmt.Errorf("--cni-conf-dir %q is not an absolute path", o.ConfDir))
@@ -54,7 +57,7 @@ func (o CNIOptions) validate() error {
 			errs = append(errs, fmt.Errorf("--cni-bin-dir %q is not an absolute path", dir))
 		}
 	}
-	if len(o.BinDirs) > 0 && !o.on() {
+	if len(o.BinDirs) > 0 && !o.Enabled() {
 		errs = append(errs, errors.New("--cni-bin-dir is for CNI plugins, which --cni switches on"))
 	}
 	return errors.Join(errs...)
@@ -81,31 +84,10 @@ func (o CNIOptions) open(dir datadir.Dir, ranges []netip.Prefix, log *slog.Logge
 
 // network returns the network to which new pods are attached. The other network may still have pods of an earlier run.
 func (o CNIOptions) network(pods *network.Network, plugins *cni.Network) runtime.Network {
-	if o.on() {
+	if o.Enabled() {
 		return bothNetworks{pluginNetwork{plugins}, pods}
 	}
 	return bothNetworks{podNetwork{pods}, plugins}
-}
-
-// podRanges are the pod CIDRs of this node; none when CNI plugins choose the addresses.
-func (c Config) podRanges() []netip.Prefix {
-	if c.CNI.on() {
-		return nil
-	}
-	return c.PodCIDRs
-}
-
-// podAddressCheck returns a function that reports whether an address is that of a pod on this node; nil when podRanges
-// tell.
-func (s *site) podAddressCheck() (func(netip.Addr) bool, error) {
-	if !s.cfg.CNI.on() || !s.cfg.realNode() {
-		return nil, nil // absence is an answer here
-	}
-	rt, err := s.openRuntime()
-	if err != nil || rt.plugins == nil {
-		return nil, err
-	}
-	return rt.plugins.Has, nil
 }
 
 // bothNetworks attaches pods to one network and detaches them from both.

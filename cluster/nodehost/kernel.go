@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package nodehost is what a machine needs to be a node, beside the agents that run there: the rights of the process,
+// the container runtime with its pod network or CNI plugins, the ranges of pod addresses, the machine's own name and
+// addresses, and the removal of all of this from the kernel. It knows the data directory and is told the rest; it has
+// no client of an API server but in AskPodCIDRs.
+package nodehost
 
 import (
 	"errors"
@@ -12,17 +16,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mayBeNode returns why this process cannot make the machine a node; nothing is changed before it is called.
-func mayBeNode() error {
+// MayBeNode returns why this process cannot make the machine a node; nothing is changed before it is called.
+func MayBeNode() error {
 	if os.Getuid() != 0 {
 		return errors.New("a node mounts file systems and makes networks, which only root may: run the command as root")
 	}
-	return missingForNode()
+	return Missing()
 }
 
-// missingForNode explains in a sentence what this process or machine lacks for a real node; nil: nothing is known to be
+// Missing explains in a sentence what this process or machine lacks for a real node; nil: nothing is known to be
 // missing. The part that needs a feature reports what shows only in use, such as missing overlay mounts.
-func missingForNode() error {
+func Missing() error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return fmt.Errorf("a real node needs /proc: %w", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"errors"
@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"keelson/apiserver/admission"
 	"keelson/cluster/datadir"
 	"keelson/controllers/nodeipam"
 )
@@ -24,32 +23,16 @@ import (
 // anyCIDR is passed where a range is required but never used.
 var anyCIDR = netip.MustParsePrefix("10.42.0.0/24")
 
-// defaultClusterCIDR is the default of --cluster-cidr.
-var defaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
+// DefaultClusterCIDR is the default of --cluster-cidr.
+var DefaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
 
-// nodeChosenRanges limits the pod CIDRs that nodes may choose themselves. When the controllers run elsewhere, only
-// their --cluster-cidr defines the cluster's.
-func (c Config) nodeChosenRanges() admission.PodRanges {
-	ranges := c.Controllers.PodRanges
-	if len(ranges.Cluster) == 0 && c.agents() {
-		ranges.Cluster = []netip.Prefix{defaultClusterCIDR}
-	}
-	return admission.PodRanges{
-		Cluster:  ranges.Cluster,
-		Bits4:    ranges.Bits4,
-		Bits6:    ranges.Bits6,
-		Reserved: c.keptServices,
-		OwnCIDRs: c.PodCIDRs,
-	}
-}
-
-// keepServiceRanges returns the service CIDRs of the first start; the first start stores those asked for.
-func keepServiceRanges(dir datadir.Dir, asked []netip.Prefix) ([]netip.Prefix, error) {
-	if out, err := readRanges(dir.Sub(datadir.ServiceRangeFile)); err != nil || len(out) > 0 {
+// KeepServiceRanges returns the service CIDRs of the first start; the first start stores those asked for.
+func KeepServiceRanges(dir datadir.Dir, asked []netip.Prefix) ([]netip.Prefix, error) {
+	if out, err := ReadRanges(dir.Sub(datadir.ServiceRangeFile)); err != nil || len(out) > 0 {
 		return out, err
 	}
 	if err := datadir.WriteIfChanged(dir.Sub(datadir.ServiceRangeFile),
-		[]byte(strings.Join(prefixStrings(asked), "\n")+"\n")); err != nil {
+		[]byte(strings.Join(PrefixStrings(asked), "\n")+"\n")); err != nil {
 		return nil, fmt.Errorf("note the range of services: %w", err)
 	}
 	return asked, nil
@@ -68,18 +51,18 @@ func checkDisjoint(pods, services []netip.Prefix, where string) error {
 	return nil
 }
 
-// outsideOf returns the ranges that lie in none of the cluster's ranges.
-func outsideOf(ranges, cluster []netip.Prefix) []netip.Prefix {
+// OutsideOf returns the ranges that lie in none of the cluster's ranges.
+func OutsideOf(ranges, cluster []netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool {
 		return slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Overlaps(p) && c.Bits() <= p.Bits() })
 	})
 }
 
-// choosePodCIDRs returns this node's pod CIDRs: the wanted ones, else the stored ones, else a free one from each
+// ChoosePodCIDRs returns this node's pod CIDRs: the wanted ones, else the stored ones, else a free one from each
 // cluster CIDR. A free one overlaps no address of this machine and no service CIDR; the search begins at an index that
 // depends on the directory. A chosen range is reserved until claim is closed, so that clusters that start at the same
 // time get different ranges.
-func choosePodCIDRs(
+func ChoosePodCIDRs(
 	want []netip.Prefix, dir datadir.Dir, from nodeipam.Config,
 ) (out []netip.Prefix, claim io.Closer, err error) {
 	if len(want) > 0 {
@@ -93,7 +76,7 @@ func choosePodCIDRs(
 	}
 	ranges := from.Cluster
 	if len(ranges) == 0 {
-		ranges = []netip.Prefix{defaultClusterCIDR}
+		ranges = []netip.Prefix{DefaultClusterCIDR}
 	}
 	var claims multiCloser
 	for _, r := range ranges {
@@ -113,11 +96,11 @@ func choosePodCIDRs(
 }
 
 func storedPodCIDRs(dir datadir.Dir) ([]netip.Prefix, error) {
-	return readRanges(dir.Sub(datadir.PodCIDRFile))
+	return ReadRanges(dir.Sub(datadir.PodCIDRFile))
 }
 
-// readRanges reads the CIDRs in a file, separated by white space; none if the file does not exist.
-func readRanges(path string) ([]netip.Prefix, error) {
+// ReadRanges reads the CIDRs in a file, separated by white space; none if the file does not exist.
+func ReadRanges(path string) ([]netip.Prefix, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -137,7 +120,7 @@ func readRanges(path string) ([]netip.Prefix, error) {
 }
 
 func storePodCIDRs(dir datadir.Dir, ranges []netip.Prefix) error {
-	content := strings.Join(prefixStrings(ranges), "\n") + "\n"
+	content := strings.Join(PrefixStrings(ranges), "\n") + "\n"
 	if err := datadir.WriteIfChanged(dir.Sub(datadir.PodCIDRFile), []byte(content)); err != nil {
 		return fmt.Errorf("note the pod range: %w", err)
 	}
@@ -229,4 +212,13 @@ func overlaps(p netip.Prefix, used []net.Addr) bool {
 		}
 	}
 	return false
+}
+
+// PrefixStrings formats ranges.
+func PrefixStrings(ranges []netip.Prefix) []string {
+	var out []string
+	for _, p := range ranges {
+		out = append(out, p.String())
+	}
+	return out
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"keelson/network"
 )
 
-// sharedServices is that warning for the directory's cluster. Errors are ignored: a kernel without nftables has no
-// other cluster.
-func sharedServices(dir datadir.Dir, ranges []netip.Prefix) string {
+// SharedServices warns that another cluster on this machine uses the same service CIDRs; empty: none does. Errors are
+// ignored: a kernel without nftables has no other cluster.
+func SharedServices(dir datadir.Dir, ranges []netip.Prefix) string {
 	if os.Getuid() != 0 {
 		return ""
 	}
@@ -34,7 +34,7 @@ func sharedServices(dir datadir.Dir, ranges []netip.Prefix) string {
 func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(netip.Prefix) bool) string {
 	flag := "--service-cluster-ip-range"
 	if others, ok := otherRanges(ranges, free); ok {
-		flag += "=" + strings.Join(prefixStrings(others), ",")
+		flag += "=" + strings.Join(PrefixStrings(others), ",")
 	}
 	others := "another cluster on this machine has"
 	if n := len(clusters); n > 1 {
@@ -45,7 +45,7 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 		"Pods of the built-in network are not "+
 		"concerned. "+
 		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
-		others, strings.Join(prefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
+		others, strings.Join(PrefixStrings(ranges), ","), strings.Join(clusters, "; "), flag)
 }
 
 // clustersOf names the clusters of nftables tables by their data directories, one entry for each. A table's name
@@ -54,7 +54,7 @@ func sharedServicesText(ranges []netip.Prefix, clusters []string, free func(neti
 func clustersOf(tables []string, directories []datadir.Dir) []string {
 	var out []string
 	for _, t := range tables {
-		at := slices.IndexFunc(directories, func(d datadir.Dir) bool { return serviceTable(d) == t })
+		at := slices.IndexFunc(directories, func(d datadir.Dir) bool { return ServiceTable(d) == t })
 		if at >= 0 {
 			out = append(out, "data directory "+string(directories[at]))
 		} else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"errors"
@@ -68,13 +68,16 @@ func TestSettledPodCIDRs(t *testing.T) {
 				return true, w, nil
 			})
 			dir := datadir.Dir(t.TempDir())
-			got, err := settledPodCIDRs(t.Context(), Config{NodeName: "n"}, dir, &client.Client{Interface: cl},
-				[]netip.Prefix{mine})
+			got, err := RangeRequest{
+				Dir:      dir,
+				NodeName: "n",
+				Client:   &client.Client{Interface: cl},
+			}.settled(t.Context(), []netip.Prefix{mine})
 			if err != nil || fmt.Sprint(got) != tc.want {
 				t.Errorf("ranges %v, %v, want %s", got, err, tc.want)
 			}
 			if kept, err := storedPodCIDRs(dir); err != nil ||
-				strings.Join(prefixStrings(kept), "\n") != strings.TrimSpace(tc.file) {
+				strings.Join(PrefixStrings(kept), "\n") != strings.TrimSpace(tc.file) {
 				t.Errorf("remembered: %v, %v, want %s", kept, err, tc.file)
 			}
 		})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"time"
@@ -11,13 +11,13 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// flags adds the kubelet's flags. Names and meaning are the kubelet's.
-func (o *NodeOptions) flags(fl *pflag.FlagSet) {
+// AddFlags adds the kubelet's flags. Names and meaning are the kubelet's.
+func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	fl.IntVar(&o.KubeletPort, "kubelet-port", 0,
 		"`PORT` of the kubelet's server (default 10250, or a free one where that is taken)")
 	fl.StringSliceVar(&o.ClusterDNS, "cluster-dns", nil, "`ADDRESSES` of DNS servers for pods' resolv.conf, the "+
 		"first of which is the cluster IP of kube-dns (default: the tenth of the Service CIDR)")
-	fl.StringVar(&o.ClusterDomain, "cluster-domain", defaultDomain, "DNS `DOMAIN` of the cluster")
+	fl.StringVar(&o.ClusterDomain, "cluster-domain", DefaultDomain, "DNS `DOMAIN` of the cluster")
 	fl.StringVar(&o.ResolvConf, "resolv-conf", "", "`FILE` with the node's resolvers, which pods get as their "+
 		"dnsPolicy says (default /etc/resolv.conf, or if that names only the stub of systemd-resolved, "+
 		"/run/systemd/resolve/resolv.conf)")
@@ -49,7 +49,7 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 }
 
 // evictionFlags configure node-pressure eviction.
-func (o *NodeOptions) evictionFlags(fl *pflag.FlagSet) {
+func (o *Options) evictionFlags(fl *pflag.FlagSet) {
 	config := &o.Eviction
 	fl.StringVar(&config.Hard, "eviction-hard", DefaultEvictionHard,
 		"hard eviction thresholds `SIGNAL<VALUE,...`: pods are evicted at once")

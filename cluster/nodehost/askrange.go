@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"context"
@@ -31,54 +31,67 @@ import (
 // How long a node in a process of its own waits for its pod CIDRs at its first start: after a join for the server's
 // node IPAM controller, else shorter, because the cluster may have no such controller.
 const (
-	joinRangeWait = 30 * time.Second
-	ownRangeWait  = 3 * time.Second
+	JoinRangeWait = 30 * time.Second
+	OwnRangeWait  = 3 * time.Second
 )
 
-// askPodCIDRs returns the pod CIDRs of a node in a process of its own: configured, stored, allocated by the cluster, or
-// chosen by the node. They are stored, so that the next start needs no server.
-func askPodCIDRs(
-	ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, wait time.Duration,
-) ([]netip.Prefix, io.Closer, error) {
-	have, err := storedPodCIDRs(dir)
+// RangeRequest is how a node in a process of its own gets its pod CIDRs.
+type RangeRequest struct {
+	Dir      datadir.Dir
+	NodeName string
+	// PodCIDRs are configured ones; none: the cluster's or the node's own choice.
+	PodCIDRs []netip.Prefix
+	// From are the ranges from which the node chooses.
+	From nodeipam.Config
+	// Foreign reports that pods have no addresses of the built-in network.
+	Foreign bool
+	// Kubelet has what is set when the node registers.
+	Kubelet Options
+	Client  *client.Client
+	// Wait is how long the node waits for the cluster's answer: JoinRangeWait or OwnRangeWait.
+	Wait time.Duration
+}
+
+// AskPodCIDRs returns the pod CIDRs: configured, stored, allocated by the cluster, or chosen by the node. They are
+// stored, so that the next start needs no server.
+func (q RangeRequest) AskPodCIDRs(ctx context.Context) ([]netip.Prefix, io.Closer, error) {
+	have, err := storedPodCIDRs(q.Dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(cfg.PodCIDRs) == 0 && len(have) > 0 {
-		if have, err = settledPodCIDRs(ctx, cfg, dir, cl, have); err != nil {
+	if len(q.PodCIDRs) == 0 && len(have) > 0 {
+		if have, err = q.settled(ctx, have); err != nil {
 			return nil, nil, err
 		}
 	}
-	if len(cfg.PodCIDRs) == 0 && len(have) == 0 {
-		given, err := givenPodCIDRs(ctx, cfg, cl, wait)
+	if len(q.PodCIDRs) == 0 && len(have) == 0 {
+		given, err := q.given(ctx)
 		// without a server, a node that does not join chooses its own
-		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) {
+		if err != nil && (q.Wait != OwnRangeWait || ctx.Err() != nil) {
 			return nil, nil, err
 		}
 		if len(given) > 0 {
-			if err := storePodCIDRs(dir, given); err != nil {
+			if err := storePodCIDRs(q.Dir, given); err != nil {
 				return nil, nil, err
 			}
 		}
 	}
-	return choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges)
+	return ChoosePodCIDRs(q.PodCIDRs, q.Dir, q.From)
 }
 
-// settledPodCIDRs returns the stored pod CIDRs. If another node has the same ones, or the Node object has others, it
+// settled returns the stored pod CIDRs. If another node has the same ones, or the Node object has others, it
 // returns new ones from the cluster, provided that no pod has an address yet. None: the node must ask as if it were
 // new.
-func settledPodCIDRs(
-	ctx context.Context, cfg Config, dir datadir.Dir, cl *client.Client, have []netip.Prefix,
-) ([]netip.Prefix, error) {
-	if cfg.RuntimeEndpoint != "" || cfg.CNI.on() {
+func (q RangeRequest) settled(ctx context.Context, have []netip.Prefix) ([]netip.Prefix, error) {
+	if q.Foreign {
 		return have, nil // pods use them
 	}
-	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: have})
+	pods, err := network.New(network.Config{ID: q.Dir.ID(), Dir: q.Dir.Sub("network"), PodCIDRs: have})
 	if err != nil || len(pods.Attached()) > 0 {
 		return have, err
 	}
-	brief, cancel := context.WithTimeout(ctx, ownRangeWait)
-	node, err := cl.CoreV1().Nodes().Get(brief, cfg.NodeName, metav1.GetOptions{})
+	brief, cancel := context.WithTimeout(ctx, OwnRangeWait)
+	node, err := q.Client.CoreV1().Nodes().Get(brief, q.NodeName, metav1.GetOptions{})
 	cancel()
 	if apierrors.IsNotFound(err) {
 		return nil, nil // another node may have the range by now
@@ -91,19 +104,19 @@ func settledPodCIDRs(
 		return now, err
 	}
 	if slices.Equal(now, have) && node.Annotations[nodeipam.AnnotationConflict] != "" {
-		if now, err = otherPodCIDRs(ctx, node, cl); err != nil {
+		if now, err = otherPodCIDRs(ctx, node, q.Client); err != nil {
 			return nil, err
 		}
 	}
 	if len(now) == 0 || slices.Equal(now, have) {
 		return have, nil
 	}
-	return now, storePodCIDRs(dir, now)
+	return now, storePodCIDRs(q.Dir, now)
 }
 
 // otherPodCIDRs releases a node's pod CIDRs and waits for others; none: there were none in time.
 func otherPodCIDRs(ctx context.Context, node *corev1.Node, cl *client.Client) ([]netip.Prefix, error) {
-	ctx, cancel := context.WithTimeout(ctx, joinRangeWait)
+	ctx, cancel := context.WithTimeout(ctx, JoinRangeWait)
 	defer cancel()
 	had := strings.Join(node.Spec.PodCIDRs, ",")
 	patch, err := json.Marshal(map[string]any{
@@ -121,14 +134,14 @@ func otherPodCIDRs(ctx context.Context, node *corev1.Node, cl *client.Client) ([
 	})
 }
 
-// givenPodCIDRs registers the node if necessary and waits for its pod CIDRs; none: there were none in time.
-func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time.Duration) ([]netip.Prefix, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+// given registers the node if necessary and waits for its pod CIDRs; none: there were none in time.
+func (q RangeRequest) given(ctx context.Context) ([]netip.Prefix, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
-	nodes := cl.CoreV1().Nodes()
-	n, err := nodes.Get(ctx, cfg.NodeName, metav1.GetOptions{})
+	nodes := q.Client.CoreV1().Nodes()
+	n, err := nodes.Get(ctx, q.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		n, err = nodes.Create(ctx, newNode(cfg), metav1.CreateOptions{})
+		n, err = nodes.Create(ctx, q.newNode(), metav1.CreateOptions{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for the node's pod addresses: %w", err)
@@ -136,7 +149,7 @@ func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time
 	if len(n.Spec.PodCIDRs) > 0 {
 		return parsePodCIDRs(n)
 	}
-	return waitPodCIDRs(ctx, cl, n, func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 })
+	return waitPodCIDRs(ctx, q.Client, n, func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 })
 }
 
 // waitPodCIDRs waits until the node's pod CIDRs satisfy wanted; none: they did not in time.
@@ -168,17 +181,17 @@ func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted
 }
 
 // newNode is the Node object before the kubelet runs, with what is set only at registration.
-func newNode(cfg Config) *corev1.Node {
+func (q RangeRequest) newNode() *corev1.Node {
 	var kc kubelet.Config
-	cfg.Node.apply(&kc)
+	q.Kubelet.Apply(&kc)
 	labels := map[string]string{
-		corev1.LabelHostname:   cfg.NodeName,
+		corev1.LabelHostname:   q.NodeName,
 		corev1.LabelOSStable:   "linux",
 		corev1.LabelArchStable: goruntime.GOARCH,
 	}
 	maps.Copy(labels, kc.Labels)
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: cfg.NodeName, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: q.NodeName, Labels: labels},
 		Spec:       corev1.NodeSpec{Taints: kc.Taints},
 	}
 }

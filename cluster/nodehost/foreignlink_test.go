@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"keelson/cluster/datadir"
@@ -39,32 +35,5 @@ func TestCheckPodRange(t *testing.T) {
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
-	}
-}
-
-// TestInNetworkOf: what status reads of the network is that of the instance's network namespace.
-func TestInNetworkOf(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: makes a network namespace, needs root")
-	}
-	cmd := exec.CommandContext(t.Context(), "sleep", "600")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	want, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := ""
-	if err := inNetworkOf(cmd.Process.Pid, func() { got, _ = os.Readlink("/proc/thread-self/ns/net") }); err != nil {
-		t.Fatal(err)
-	}
-	if got != want {
-		t.Errorf("read in %s, want %s", got, want)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"net/netip"
@@ -62,7 +62,7 @@ func TestClustersOf(t *testing.T) {
 	if !slices.Equal(inUse, []datadir.Dir{"/var/lib/a"}) {
 		t.Errorf("data directories %q are in use, want /var/lib/a", inUse)
 	}
-	got := clustersOf([]string{serviceTable("/var/lib/a"), "keelson-0-svc"}, inUse)
+	got := clustersOf([]string{ServiceTable("/var/lib/a"), "keelson-0-svc"}, inUse)
 	if want := []string{"data directory /var/lib/a", "nftables table keelson-0-svc of an unknown data directory, " +
 		"which `keelson down --data-dir` " +
 		"with that directory removes, or `nft delete table inet keelson-0-svc` when the directory is lost"}; !slices.Equal(

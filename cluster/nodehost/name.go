@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"errors"
@@ -8,15 +8,32 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 
 	"keelson/cluster/datadir"
 	"keelson/pki"
 )
 
-// keepNodeName returns the name of the directory's node; the first start stores asked. When the machine was renamed,
+var notInName = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+// DefaultName is the name of this machine's node unless another is given: its host name, as far as Kubernetes allows
+// it.
+func DefaultName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "node-1"
+	}
+	name := strings.Trim(notInName.ReplaceAllString(strings.ToLower(host), "-"), "-.")
+	if name == "" {
+		return "node-1"
+	}
+	return name
+}
+
+// KeepName returns the name of the directory's node; the first start stores asked. When the machine was renamed,
 // the node keeps its name. Another name by --node-name is an error.
-func keepNodeName(dir datadir.Dir, asked string, log *slog.Logger) (string, error) {
+func KeepName(dir datadir.Dir, asked string, log *slog.Logger) (string, error) {
 	b, err := os.ReadFile(dir.Sub(datadir.NodeNameFile))
 	kept := strings.TrimSpace(string(b))
 	switch {
@@ -29,7 +46,7 @@ func keepNodeName(dir datadir.Dir, asked string, log *slog.Logger) (string, erro
 		return "", fmt.Errorf("read the name of the node: %w", err)
 	case kept == asked:
 		return kept, nil
-	case asked == defaultNodeName():
+	case asked == DefaultName():
 		log.Warn("the node keeps the name of its first start, though the machine has another name now", "node", kept,
 			"machine", asked, "file", dir.Sub(datadir.NodeNameFile))
 		return kept, nil

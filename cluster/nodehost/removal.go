@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"context"
@@ -25,12 +25,12 @@ const cgroupEnd = 10 * time.Second
 
 // removeByName ends what a node runs and removes what it has in the kernel by the names that follow from the data
 // directory's path. It reads nothing there: the disk may be dead, or one on which no runtime can open its files.
-func removeByName(ctx context.Context, dir datadir.Dir) error {
+func removeByName(ctx context.Context, dir datadir.Dir, purge Purge) error {
 	host, err := linux.Detect()
 	if err != nil {
 		return err
 	}
-	errs := []error{endCgroup(ctx, host.Cgroups, cgroupParent(dir)), unmountBelow(dir)}
+	errs := []error{endCgroup(ctx, host.Cgroups, CgroupParent(dir)), unmountBelow(dir)}
 	tmp, err := os.MkdirTemp("", "keelson-down-*")
 	if err != nil {
 		return errors.Join(append(errs, err)...)
@@ -45,7 +45,7 @@ func removeByName(ctx context.Context, dir datadir.Dir) error {
 		err = net.Purge(ctx)
 	}
 	errs = append(errs, err, os.RemoveAll(tmp))
-	return errors.Join(append(errs, purgeRoles(ctx, dir)...)...)
+	return errors.Join(append(errs, purge(ctx, dir)...)...)
 }
 
 // endCgroup kills the processes of a cgroup, the container supervisor among them, and removes it.
@@ -83,25 +83,28 @@ func unmountBelow(dir datadir.Dir) error {
 	return errors.Join(errs...)
 }
 
-// removeNode removes everything of a real node from the kernel. If nothing is there, that is no error. What the node's
-// records do not help to remove, because they cannot be read, is found by name.
-func removeNode(ctx context.Context, dir datadir.Dir, waiting func(string)) error {
+// Purge removes what the roles of a node have in the kernel.
+type Purge = func(ctx context.Context, dir datadir.Dir) []error
+
+// Remove removes everything of a real node from the kernel. If nothing is there, that is no error. What the node's
+// records do not help to remove, because they cannot be read, is found by name. waiting is called with what takes long.
+func Remove(ctx context.Context, dir datadir.Dir, purge Purge, waiting func(string)) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
-	err := removeRecorded(ctx, dir, waiting)
+	err := removeRecorded(ctx, dir, purge, waiting)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	byName := removeByName(ctx, dir)
+	byName := removeByName(ctx, dir, purge)
 	if errors.Is(err, runtime.ErrUnusable) {
 		return byName // no container has run there
 	}
 	return errors.Join(err, byName)
 }
 
-// removeRecorded is removeNode by the records in the data directory.
-func removeRecorded(ctx context.Context, dir datadir.Dir, waiting func(string)) error {
+// removeRecorded is Remove by the records in the data directory.
+func removeRecorded(ctx context.Context, dir datadir.Dir, purge Purge, waiting func(string)) error {
 	foreign := removeExternal(ctx, dir)
 	log := slog.New(slog.DiscardHandler)
 	net, err := network.New(network.Config{
@@ -122,11 +125,11 @@ func removeRecorded(ctx context.Context, dir datadir.Dir, waiting func(string)) 
 		Network:      detachOnly{plugins},
 		Dir:          dir.Sub("runtime"),
 		ID:           dir.ID(),
-		CgroupParent: cgroupParent(dir),
+		CgroupParent: CgroupParent(dir),
 		Log:          log,
 		Waiting:      waiting,
 	})
-	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, plugins.Purge(ctx), net.Purge(ctx),
+	return errors.Join(append(purge(ctx, dir), foreign, err, plugins.Purge(ctx), net.Purge(ctx),
 		bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
 }
 
@@ -184,7 +187,7 @@ func removeExternal(ctx context.Context, dir datadir.Dir) error {
 	if err != nil {
 		return err
 	}
-	if err := linux.RemoveCgroup(host.Cgroups, cgroupParent(dir)); err != nil {
+	if err := linux.RemoveCgroup(host.Cgroups, CgroupParent(dir)); err != nil {
 		return err
 	}
 	return os.Remove(file)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ func TestPodRangesBesideServices(t *testing.T) {
 		return out
 	}
 	choose := func(dir datadir.Dir, cluster, services []netip.Prefix) (string, error) {
-		out, claim, err := choosePodCIDRs(nil, dir, nodeipam.Config{Cluster: cluster, Reserved: services})
+		out, claim, err := ChoosePodCIDRs(nil, dir, nodeipam.Config{Cluster: cluster, Reserved: services})
 		if err != nil {
 			return "", err
 		}
@@ -48,7 +48,7 @@ func TestPodRangesBesideServices(t *testing.T) {
 		!strings.HasSuffix(err.Error(), "every /24 of 10.213.0.0/23 is in use on this machine, or by Services") {
 		t.Errorf("no room: got %v", err)
 	}
-	if got := fmt.Sprint(outsideOf(prefixes("10.213.1.0/24", "fd00::/64"),
+	if got := fmt.Sprint(OutsideOf(prefixes("10.213.1.0/24", "fd00::/64"),
 		prefixes("10.213.0.0/16", "fd01::/48"))); got != "[fd00::/64]" {
 		t.Errorf("outside: %s", got)
 	}

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"keelson/cluster/datadir"
-	"keelson/lib/linux"
 )
 
 // podLinkPrefix begins the name of the link of a cluster's pods; the ID of the data directory follows.
@@ -63,14 +60,4 @@ func checkPodRange(ranges []netip.Prefix, id string, links []link, directories f
 		}
 	}
 	return nil
-}
-
-// inNetworkOf runs f in the network namespace of a process. f must not start goroutines. If the process has ended, f
-// does not run.
-func inNetworkOf(pid int, f func()) error {
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "ns")
-	return linux.InNamespaces(dir, []linux.Namespace{linux.NetworkNamespace}, func() error {
-		f()
-		return nil
-	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package nodehost
 
 import (
 	"errors"
@@ -24,9 +24,10 @@ import (
 // DefaultEvictionHard is Kubernetes' default of --eviction-hard.
 const DefaultEvictionHard = eviction.DefaultHard
 
-// NodeOptions are kubelet flags, with the kubelet's names and meaning. The zero value is the default.
-type NodeOptions struct {
-	// KubeletPort is the kubelet's port; 0: kubeletPort, or a free one when that is in use. The Node object shows it.
+// Options are kubelet flags, with the kubelet's names and meaning. The zero value is the default.
+type Options struct {
+	// KubeletPort is the kubelet's port; 0: DefaultKubeletPort, or a free one when that is in use. The Node object has
+	// it.
 	KubeletPort int
 	// ClusterDNS are the addresses of the cluster's DNS servers (default: the tenth of the service CIDR), ClusterDomain
 	// is its domain (cluster.local).
@@ -63,11 +64,14 @@ type NodeOptions struct {
 	Taints []string
 }
 
-// kubeletPort is the kubelet's default port in Kubernetes, where tools expect it.
-const kubeletPort = 10250
+// DefaultKubeletPort is the kubelet's default port in Kubernetes, where tools expect it.
+const DefaultKubeletPort = 10250
+
+// DefaultDomain is the default of --cluster-domain.
+const DefaultDomain = "cluster.local"
 
 // taints parses Taints.
-func (o NodeOptions) taints() ([]corev1.Taint, error) {
+func (o Options) taints() ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, text := range o.Taints {
 		what, effect, ok := strings.Cut(text, ":")
@@ -83,22 +87,22 @@ func (o NodeOptions) taints() ([]corev1.Taint, error) {
 	return out, nil
 }
 
-// apply sets the options in a kubelet's configuration.
-func (o NodeOptions) apply(c *kubelet.Config) {
+// Apply sets the options in a kubelet's configuration.
+func (o Options) Apply(c *kubelet.Config) {
 	c.Labels = o.Labels
 	c.ResolvConf = o.ResolvConf
-	c.Taints, _ = o.taints() // checked by validate
+	c.Taints, _ = o.taints() // checked by Validate
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.PodMaxPids = o.PodMaxPids
 	c.ImageMaxAge = o.ImageMaxAge
-	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by validate
+	c.TLSCurves, _ = options.CurveIDs(o.Curves) // checked by Validate
 	c.CrashBackOffMax = o.CrashBackOffMax
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }
 
-// containerLogs is the log rotation policy. Call it after validate.
-func (o NodeOptions) containerLogs() logrotate.Policy {
+// ContainerLogs is the log rotation policy. Call it after Validate.
+func (o Options) ContainerLogs() logrotate.Policy {
 	p, err := o.logPolicy()
 	if err != nil {
 		return logrotate.Default()
@@ -106,7 +110,7 @@ func (o NodeOptions) containerLogs() logrotate.Policy {
 	return p
 }
 
-func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
+func (o Options) logPolicy() (logrotate.Policy, error) {
 	policy := logrotate.Policy{MaxFiles: o.ContainerLogMaxFiles}
 	if o.ContainerLogMaxSize != "" {
 		q, err := quantity.Parse(o.ContainerLogMaxSize)
@@ -130,29 +134,30 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 	return policy, nil
 }
 
-// domain is the cluster's DNS domain.
-func (o NodeOptions) domain() string {
+// Domain is the cluster's DNS domain.
+func (o Options) Domain() string {
 	if o.ClusterDomain == "" {
-		return defaultDomain
+		return DefaultDomain
 	}
 	return strings.ToLower(strings.Trim(o.ClusterDomain, "."))
 }
 
 // validateDNS validates the DNS options.
-func (o NodeOptions) validateDNS() error {
+func (o Options) validateDNS() error {
 	var errs []error
 	for _, a := range o.ClusterDNS {
 		if _, err := netip.ParseAddr(a); err != nil {
 			errs = append(errs, fmt.Errorf("--cluster-dns %q is not an IP address", a))
 		}
 	}
-	if msgs := validation.IsDNS1123Subdomain(o.domain()); len(msgs) > 0 {
+	if msgs := validation.IsDNS1123Subdomain(o.Domain()); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("--cluster-domain %q: %s", o.ClusterDomain, strings.Join(msgs, "; ")))
 	}
 	return errors.Join(errs...)
 }
 
-func (o NodeOptions) validate() error {
+// Validate returns one sentence for each error.
+func (o Options) Validate() error {
 	if o.KubeletPort < 0 || o.KubeletPort > 65535 {
 		return fmt.Errorf("--kubelet-port %d is no port: 1 to 65535", o.KubeletPort)
 	}
