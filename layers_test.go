@@ -79,7 +79,7 @@ var inside = map[string]map[string][]string{
 		"version":     {},
 		"storage":     {"datadir"},
 		"credentials": {"datadir", "storage", "version"},
-		"maintenance": {"credentials", "datadir", "storage"},
+		"maintenance": {"credentials", "datadir", "nodehost", "storage", "version"},
 		"membership":  {"credentials", "datadir"},
 		"nodehost":    {"datadir", "version"},
 		"": {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"keelson/cluster"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 )
 
 func statusCommand(std Stdio) *cobra.Command {
@@ -23,7 +23,7 @@ func statusCommand(std Stdio) *cobra.Command {
 	}
 	dir := dataDirFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		status, err := cluster.ReadStatus(c.Context(), datadir.Dir(*dir))
+		status, err := maintenance.ReadStatus(c.Context(), datadir.Dir(*dir))
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func statusCommand(std Stdio) *cobra.Command {
 }
 
 // printStatus prints what runs, a line for each fact.
-func printStatus(out io.Writer, status *cluster.Status, dir string) error {
+func printStatus(out io.Writer, status *maintenance.Status, dir string) error {
 	lines := []string{fmt.Sprintf("running   pid %d, API at %s, data in %s", status.Pid, status.URL, dir)}
 	add := func(label string, facts ...string) {
 		for _, f := range facts {

@@ -7,93 +7,19 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"keelson/cluster/datadir"
 	"keelson/cluster/maintenance"
 	"keelson/store"
 	"keelson/store/backup"
 )
-
-// left are the names in the directory that holds dir.
-func left(t *testing.T, dir datadir.Dir) string {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(string(dir)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return strings.Join(names, " ")
-}
-
-// TestDownOfRestored: what was restored and never started can be deleted, and only when that is asked for. A directory
-// that only looks like it is left alone.
-func TestDownOfRestored(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "backup")
-	var stream bytes.Buffer
-	w := backup.NewWriter(&stream)
-	err := w.KV(store.KV{Key: "/registry/configmaps/a/b", Value: []byte("x"), Revision: 3})
-	if _, end := w.Close(4); err != nil || end != nil {
-		t.Fatal(err, end)
-	}
-	if _, err := maintenance.SaveBackup("", &stream, file); err != nil {
-		t.Fatal(err)
-	}
-	quiet := func(string, time.Duration) {}
-	dir := datadir.Dir(filepath.Join(t.TempDir(), "data"))
-	if _, err := maintenance.Restore(t.Context(), dir, file); err != nil {
-		t.Fatal(err)
-	}
-	if err := Down(t.Context(), dir, false, quiet); err == nil ||
-		!strings.Contains(err.Error(), "restored, and never started") {
-		t.Errorf("down: %v; want that it never started", err)
-	}
-	if got := left(t, dir); got != "data" {
-		t.Errorf("down left %q", got)
-	}
-	for _, change := range []struct{ make, drop string }{{make: "letters"}, {drop: "store/clean-stop"}} {
-		other := datadir.Dir(filepath.Join(t.TempDir(), "data"))
-		if _, err := maintenance.Restore(t.Context(), other, file); err != nil {
-			t.Fatal(err)
-		}
-		if change.make != "" {
-			if err := os.WriteFile(other.Sub(change.make), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if change.drop != "" {
-			if err := os.Remove(other.Sub(change.drop)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := Down(t.Context(), other, true, quiet); err == nil ||
-			!strings.Contains(err.Error(), "is not a cluster's data directory") || !datadir.Exists(other.Sub("store")) {
-			t.Errorf("%+v: %v; want it left as it is", change, err)
-		}
-	}
-	if os.Getuid() != 0 {
-		t.Skip("what is in the kernel is taken away by root only")
-	}
-	if err := Down(t.Context(), dir, true, quiet); err != nil {
-		t.Fatal(err)
-	}
-	if got := left(t, dir); got != "" {
-		t.Errorf("down --purge left %q", got)
-	}
-}
 
 // TestBackupWhileWriting: a backup of a running cluster is one moment of it, whatever is written meanwhile.
 func TestBackupWhileWriting(t *testing.T) {

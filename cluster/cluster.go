@@ -440,11 +440,11 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	config.Collectors = slices.Concat(config.Collectors, metrics.collectors(), storage.Metrics(st),
 		[]prometheus.Collector{credentials.Metric{All: c.certificates}})
 	config.Extra = map[string]http.Handler{
-		"/keelson/v1/":         tl.Handler(markSender(data.Reader)),
-		maintenance.BackupPath: maintenance.ServeBackup(st, c.log),
-		configurationPath:      serveRejected(&c.rejected),
-		credentials.ListPath:   credentials.ServeList(c.certificates),
-		credentials.UsersPath:  credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates),
+		"/keelson/v1/":                tl.Handler(markSender(data.Reader)),
+		maintenance.BackupPath:        maintenance.ServeBackup(st, c.log),
+		maintenance.ConfigurationPath: maintenance.ServeRejected(&c.rejected),
+		credentials.ListPath:          credentials.ServeList(c.certificates),
+		credentials.UsersPath:         credentials.ServeUsers(c.keys, tokens, data.KubeletCertificates),
 	}
 	server, err := apiserver.New(config)
 	if err != nil {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -98,28 +96,5 @@ func TestWireGuardKey(t *testing.T) {
 	if err := (nodehost.PodRouteOptions{Mode: mesh.WireGuard}).Validate(
 		Config{Options: Options{CNI: nodehost.CNIOptions{On: true}}}.foreignNetwork()); err == nil {
 		t.Error("--tunnel=wireguard and --cni: want a refusal, as nothing would be encrypted")
-	}
-}
-
-func TestStatusOfWireGuard(t *testing.T) {
-	keyed := corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: "a",
-		Annotations: map[string]string{
-			wireguard.AnnotationKey:  "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",
-			wireguard.AnnotationPort: "51820",
-		},
-	}}
-	plain := corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "b"},
-		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}},
-	}
-	for want, nodes := range map[string][]corev1.Node{
-		"":                        {plain},
-		"WireGuard, 1 of 1 nodes": {keyed},
-		"WireGuard, 1 of 2 nodes; without a key, and not reached by those: b": {plain, keyed},
-	} {
-		if got := wireGuardText(nodes); got != want {
-			t.Errorf("status says %q, want %q", got, want)
-		}
 	}
 }

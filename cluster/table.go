@@ -13,6 +13,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/cluster/datadir"
+	"keelson/cluster/maintenance"
 	"keelson/controllers"
 	"keelson/event"
 	"keelson/lib/flaggroup"
@@ -260,4 +261,9 @@ func purgeRoles(ctx context.Context, dir datadir.Dir) []error {
 		}
 	}
 	return errs
+}
+
+// Down stops the instance that runs on dir and removes what the node has in the kernel: see maintenance.Down.
+func Down(ctx context.Context, dir datadir.Dir, purge bool, progress func(string, time.Duration)) error {
+	return maintenance.Down(ctx, dir, purgeRoles, purge, progress)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maintenance is what is done to a whole cluster: its backup and restore, and the move of its objects between
-// the embedded store and etcd. The commands of these names call it, and the API server that serves a backup of itself.
-// It runs no role: except for the backup that a server streams, it works on the directory of a cluster that does not
-// run, whose lock it takes.
+// Package maintenance is what is done to a whole cluster from outside: its backup and restore, the move of its objects
+// between the embedded store and etcd, its status, and its end. The commands of these names call it, and the API server
+// for what it serves of itself. It runs no role and knows none: it works on the directory of a cluster, whose lock it
+// takes where nothing may run.
 package maintenance
 
 import (

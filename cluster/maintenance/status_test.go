@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package maintenance
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"keelson/api/networking/wireguard"
 	"keelson/apiserver/configreload"
 	"keelson/client/clienttest"
 )
@@ -88,9 +89,32 @@ func TestRejectedFiles(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	mux.Handle(configurationPath, serveRejected(rejected))
+	mux.Handle(ConfigurationPath, ServeRejected(rejected))
 	if got, want := rejectedFiles(t.Context(), cs), "scheduler "+path+" is not in use: line 1; line 2; the previous "+
 		"content stays in use"; len(got) != 1 || got[0] != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestStatusOfWireGuard(t *testing.T) {
+	keyed := corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: "a",
+		Annotations: map[string]string{
+			wireguard.AnnotationKey:  "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=",
+			wireguard.AnnotationPort: "51820",
+		},
+	}}
+	plain := corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}},
+	}
+	for want, nodes := range map[string][]corev1.Node{
+		"":                        {plain},
+		"WireGuard, 1 of 1 nodes": {keyed},
+		"WireGuard, 1 of 2 nodes; without a key, and not reached by those: b": {plain, keyed},
+	} {
+		if got := wireGuardText(nodes); got != want {
+			t.Errorf("status says %q, want %q", got, want)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package maintenance
 
 import (
 	"context"
@@ -50,7 +50,7 @@ func TestDownOnADeadDisk(t *testing.T) {
 	if err := errors.Join(os.Mkdir(mounted, 0o700), unix.Mount("keelson-test", mounted, "tmpfs", 0, "")); err != nil {
 		t.Fatal(err)
 	}
-	kill(t, dir)
+	pullOut(t, dir)
 	ended := make(chan string, 2)
 	for name, cmd := range map[string]*exec.Cmd{"instance": child, "container": container} {
 		go func() { // ends with the process, at the latest with the test
@@ -58,7 +58,7 @@ func TestDownOnADeadDisk(t *testing.T) {
 			ended <- name
 		}()
 	}
-	err = Down(t.Context(), dir, false, func(string, time.Duration) {})
+	err = Down(t.Context(), dir, noRoles, false, func(string, time.Duration) {})
 	t.Logf("Down: %v", err)
 	for range 2 {
 		select {
@@ -75,7 +75,7 @@ func TestDownOnADeadDisk(t *testing.T) {
 	}
 }
 
-// deadDisk returns a directory on a disk of its own, which kill ends.
+// deadDisk returns a directory on a disk of its own, which pullOut ends.
 func deadDisk(t *testing.T) datadir.Dir {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -107,8 +107,8 @@ func deadDisk(t *testing.T) datadir.Dir {
 	return dir
 }
 
-// kill makes the disk of dir answer every request with an I/O error, as one that was pulled out.
-func kill(t *testing.T, dir datadir.Dir) {
+// pullOut makes the disk of dir answer every request with an I/O error, as one that was pulled out.
+func pullOut(t *testing.T, dir datadir.Dir) {
 	t.Helper()
 	const shutdown = 0x8004587d // EXT4_IOC_SHUTDOWN
 	f, err := os.Open(string(dir))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package maintenance
 
 import (
 	"context"
@@ -14,10 +14,11 @@ import (
 	"keelson/apiserver/configreload"
 )
 
-// configurationPath is where the API server serves which configuration files are not in use because they are wrong.
-const configurationPath = "/keelson/v1/configuration"
+// ConfigurationPath is where the API server serves which configuration files are not in use because they are wrong.
+const ConfigurationPath = "/keelson/v1/configuration"
 
-func serveRejected(rejected *configreload.Rejected) http.Handler {
+// ServeRejected serves them.
+func ServeRejected(rejected *configreload.Rejected) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, "only GET", http.StatusMethodNotAllowed)
@@ -30,7 +31,7 @@ func serveRejected(rejected *configreload.Rejected) http.Handler {
 
 // rejectedFiles has a line for each of them. Errors are ignored: older servers do not have the path.
 func rejectedFiles(ctx context.Context, c rest.Interface) []string {
-	b, err := c.Get().AbsPath(configurationPath).DoRaw(ctx)
+	b, err := c.Get().AbsPath(ConfigurationPath).DoRaw(ctx)
 	if err != nil {
 		return nil
 	}
