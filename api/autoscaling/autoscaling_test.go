@@ -136,6 +136,18 @@ func TestUnreadableAnnotation(t *testing.T) {
 	}
 }
 
+// TestDearAnnotation: an annotation with a quantity of millions of digits is unreadable.
+func TestDearAnnotation(t *testing.T) {
+	for value, want := range map[string]int{"5": 1, "1e2880888": 0} {
+		h := &oldScaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			metricsNote: `[{"type":"Pods","pods":{"metricName":"a","targetAverageValue":"` + value + `"}}]`,
+		}}}
+		if got := ToV2(h); len(got.Spec.Metrics) != want {
+			t.Errorf("%s: got %+v", value, got.Spec.Metrics)
+		}
+	}
+}
+
 // TestStatusKeepsSpec: a client of v1 changes the status by annotations too, and only that.
 func TestStatusKeepsSpec(t *testing.T) {
 	k := HorizontalPodAutoscalerV1()

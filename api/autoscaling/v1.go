@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 
 	scalingv1 "k8s.io/api/autoscaling/v1"
 	scalingv2 "k8s.io/api/autoscaling/v2"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/lib/quantity"
 )
 
 // Annotations of v1 objects that carry what v1 has no field for, in v1's own words.
@@ -208,9 +210,11 @@ func without(annotations map[string]string) map[string]string {
 }
 
 func read(annotations map[string]string, note string, into any) {
-	if text, ok := annotations[note]; ok {
-		_ = json.Unmarshal([]byte(text), into) // as documented: unreadable counts as absent
+	text, ok := annotations[note]
+	if !ok || quantity.CheckJSON([]byte(text), reflect.TypeOf(into)) != nil {
+		return
 	}
+	_ = json.Unmarshal([]byte(text), into) // as documented: unreadable counts as absent
 }
 
 func write(autoscaler *oldScaler, note string, v any, present bool) {

@@ -167,7 +167,7 @@ func target(metricSpec *scalingv2.MetricSpec, metricStatus *scalingv2.MetricStat
 		now := current(metricStatus.Pods, func(x *scalingv2.PodsMetricStatus) *scalingv2.MetricValueStatus {
 			return &x.Current
 		})
-		return average(now) + "/" + quantity(metricSpec.Pods.Target.AverageValue)
+		return average(now) + "/" + text(metricSpec.Pods.Target.AverageValue)
 	case metricSpec.Type == scalingv2.ResourceMetricSourceType && metricSpec.Resource != nil:
 		now := current(metricStatus.Resource, func(x *scalingv2.ResourceMetricStatus) *scalingv2.MetricValueStatus {
 			return &x.Current
@@ -192,7 +192,7 @@ func average(now *scalingv2.MetricValueStatus) string {
 	if now == nil {
 		return "<unknown>"
 	}
-	return quantity(now.AverageValue)
+	return text(now.AverageValue)
 }
 
 func plain(t *scalingv2.MetricTarget, now *scalingv2.MetricValueStatus) string {
@@ -201,9 +201,9 @@ func plain(t *scalingv2.MetricTarget, now *scalingv2.MetricValueStatus) string {
 	}
 	value := "<unknown>"
 	if now != nil {
-		value = quantity(now.Value)
+		value = text(now.Value)
 	}
-	return value + "/" + quantity(t.Value)
+	return value + "/" + text(t.Value)
 }
 
 func utilization(t *scalingv2.MetricTarget, now *scalingv2.MetricValueStatus) string {
@@ -221,7 +221,7 @@ func utilization(t *scalingv2.MetricTarget, now *scalingv2.MetricValueStatus) st
 	return value + "/" + want
 }
 
-func quantity(q *resource.Quantity) string {
+func text(q *resource.Quantity) string {
 	if q == nil {
 		return "<unknown>"
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	scalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 )
 
@@ -174,6 +175,53 @@ func TestBoundedBody(t *testing.T) {
 		b, err := io.ReadAll(&limitedBody{io.NopCloser(strings.NewReader("12345")), c.most})
 		if (err != nil) != c.bad || len(b) != int(min(c.most, 5)) {
 			t.Errorf("%d: %q, %v", c.most, b, err)
+		}
+	}
+}
+
+// TestDearMetrics: a quantity of millions of digits from an aggregated metrics server is an error, at no cost.
+func TestDearMetrics(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, rest, _ := strings.Cut(r.URL.Path, "/namespaces/")
+		value, rest, _ := strings.Cut(rest, "/") // the namespace is the value
+		if rest == "pods/*/old" && strings.Contains(r.URL.Path, "/v1beta2/") {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintf(w, `{"items":[{"metadata":{"name":"p"},"containers":[{"usage":{"cpu":%q}}],`+
+			`"describedObject":{"name":"p"},"value":%q}]}`, value, value)
+	}))
+	defer srv.Close()
+	d, err := limitedDiscovery(&rest.Config{Host: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hpa := &scalingv2.HorizontalPodAutoscaler{}
+	pods := func(name string) scalingv2.MetricSpec {
+		return scalingv2.MetricSpec{
+			Type: scalingv2.PodsMetricSourceType,
+			Pods: &scalingv2.PodsMetricSource{Metric: scalingv2.MetricIdentifier{Name: name}},
+		}
+	}
+	for what, metric := range map[string]scalingv2.MetricSpec{
+		"resource": {
+			Type:     scalingv2.ResourceMetricSourceType,
+			Resource: &scalingv2.ResourceMetricSource{Name: "cpu"},
+		},
+		"custom":     pods("new"),
+		"old custom": pods("old"),
+		"external": {
+			Type:     scalingv2.ExternalMetricSourceType,
+			External: &scalingv2.ExternalMetricSource{Metric: scalingv2.MetricIdentifier{Name: "queue"}},
+		},
+	} {
+		for _, value := range []string{"3", "1e2880888"} {
+			hpa.Namespace = value
+			got := fetch(t.Context(), metricsReader{d}, hpa, &metric, labels.Everything())
+			if (got.err == nil) != (value == "3") ||
+				got.err != nil && !strings.Contains(got.err.Error(), "quantities must match the regular expression") {
+				t.Errorf("%s of %s: got %+v", what, value, got)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"time"
 
 	scalingv2 "k8s.io/api/autoscaling/v2"
@@ -20,6 +21,8 @@ import (
 	custom "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 	external "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"keelson/lib/quantity"
 )
 
 // defaultMetricWindow is the window of a custom metric without one.
@@ -270,6 +273,9 @@ func (r metricsReader) Read(ctx context.Context, into any, query map[string]stri
 	}
 	b, err := req.DoRaw(ctx)
 	if err != nil {
+		return err
+	}
+	if err := quantity.CheckJSON(b, reflect.TypeOf(into)); err != nil {
 		return err
 	}
 	return json.Unmarshal(b, into)

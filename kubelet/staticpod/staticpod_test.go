@@ -29,11 +29,13 @@ func TestParse(t *testing.T) {
 		t.Errorf("identities: %s, again %s, changed %s; want the first two equal", pod.UID, again.UID, other.UID)
 	}
 	for name, bad := range map[string]string{
-		"another kind":  strings.Replace(manifest, "Pod", "Node", 1),
-		"no name":       strings.Replace(manifest, "name: st", "labels: {}", 1),
-		"no containers": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n",
-		"unknown field": manifest + "bogus: 1\n",
-		"no YAML":       "{",
+		"another kind":                     strings.Replace(manifest, "Pod", "Node", 1),
+		"no name":                          strings.Replace(manifest, "name: st", "labels: {}", 1),
+		"no containers":                    "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n",
+		"unknown field":                    manifest + "bogus: 1\n",
+		"no YAML":                          "{",
+		"a quantity of millions of digits": manifest + "    resources: {limits: {cpu: 1e2880888}}\n",
+		"such a quantity, escaped":         manifest + `    resources: {limits: {cpu: "1\u00652880888"}}` + "\n",
 	} {
 		if _, err := Parse([]byte(bad), "n"); err == nil {
 			t.Errorf("%s: no error", name)

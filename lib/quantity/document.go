@@ -24,12 +24,20 @@ type plan struct {
 	elem     *plan            // of each member of a list or a map
 }
 
-// member is the plan of a member of an object.
+// member is the plan of a member of an object. encoding/json takes a member whose name differs in case.
 func (p *plan) member(name string) *plan {
-	if p.fields != nil {
-		return p.fields[name]
+	if p.fields == nil {
+		return p.elem
 	}
-	return p.elem
+	if exact, ok := p.fields[name]; ok {
+		return exact
+	}
+	for field, of := range p.fields {
+		if strings.EqualFold(field, name) {
+			return of
+		}
+	}
+	return nil
 }
 
 // plans are the plans of types.

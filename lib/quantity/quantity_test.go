@@ -68,6 +68,11 @@ func TestCheckJSON(t *testing.T) {
 				t.Errorf("CheckJSON takes %s", twice)
 			}
 		}
+		upper := strings.NewReplacer("spec", "Spec", "containers", "CONTAINERS", "requests", "requestS").
+			Replace(pod(`"`+text+`"`, `"x"`))
+		if err := CheckJSON([]byte(upper), typ); err == nil {
+			t.Errorf("CheckJSON takes %s, which encoding/json decodes", upper)
+		}
 		if err := CheckJSON([]byte(pod(`"1"`, `"`+text+`"`)), typ); err != nil {
 			t.Errorf("%s is refused as a label", text)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -14,18 +15,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstream "k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+	kjson "sigs.k8s.io/json"
 
 	"keelson/api/scheme"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/expression"
 	"keelson/apiserver/admission/matching"
 	"keelson/lib/celenv"
+	"keelson/lib/quantity"
 )
 
 // Mutating is the MutatingAdmissionPolicy plugin.
@@ -295,9 +299,35 @@ func (m *mutatingRun) input(ctx context.Context, t *matching.Target, param runti
 	return in, nil
 }
 
+// objects makes the objects that the results of JSON patches are decoded into.
+type objects struct{ upstream.ObjectInterfaces }
+
 var interfaces = sync.OnceValue(func() upstream.ObjectInterfaces {
-	return upstream.NewObjectInterfacesFromScheme(scheme.Scheme)
+	return objects{upstream.NewObjectInterfacesFromScheme(scheme.Scheme)}
 })
+
+func (o objects) GetObjectCreater() runtime.ObjectCreater { return o }
+
+// New returns an object that is decoded only if its quantities are bounded.
+func (o objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	made, err := o.ObjectInterfaces.GetObjectCreater().New(gvk)
+	return &bounded{made}, err
+}
+
+// bounded is an object that checks what it is decoded from.
+type bounded struct{ runtime.Object }
+
+// UnmarshalJSON decodes strictly, as the patcher does.
+func (b *bounded) UnmarshalJSON(doc []byte) error {
+	if err := quantity.CheckJSON(doc, reflect.TypeOf(b.Object)); err != nil {
+		return err
+	}
+	strict, err := kjson.UnmarshalStrict(doc, b.Object)
+	if err == nil && len(strict) > 0 {
+		err = runtime.NewStrictDecodingError(strict)
+	}
+	return err
+}
 
 // apply evaluates one mutation and applies its result to the request's object.
 func (m *mutatingRun) apply(
@@ -323,6 +353,9 @@ func (m *mutatingRun) apply(
 	}, celconfig.RuntimeCELCostBudget)
 	if err != nil || next == seen {
 		return err
+	}
+	if made, ok := next.(*bounded); ok {
+		next = made.Object
 	}
 	doc, err := admission.Document(next, target.Kind)
 	if err != nil {

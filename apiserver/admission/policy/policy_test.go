@@ -515,3 +515,48 @@ func TestMutations(t *testing.T) {
 		}
 	}
 }
+
+// TestDearMutations: a policy's quantity of millions of digits is refused before it is parsed.
+func TestDearMutations(t *testing.T) {
+	for what, mutation := range map[string]registrationv1.Mutation{
+		"a JSON patch": {
+			PatchType: registrationv1.PatchTypeJSONPatch,
+			JSONPatch: &registrationv1.JSONPatch{
+				Expression: "[JSONPatch{op: 'add', path: '/status/capacity', value: {'cpu': object.metadata.name}}]",
+			},
+		},
+		"an apply configuration": {
+			PatchType: registrationv1.PatchTypeApplyConfiguration,
+			ApplyConfiguration: &registrationv1.ApplyConfiguration{
+				Expression: "Object{status: Object.status{capacity: {'cpu': object.metadata.name}}}",
+			},
+		},
+	} {
+		mutating := NewMutating(Config{Reader: world{}, Metrics: admission.NewMetrics()})
+		mutating.SetPolicy(&registrationv1.MutatingAdmissionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: registrationv1.MutatingAdmissionPolicySpec{
+				MatchConstraints: everything(),
+				Mutations:        []registrationv1.Mutation{mutation},
+			},
+		})
+		mutating.SetBinding(&registrationv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "b"},
+			Spec:       registrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "p"},
+		})
+		for name, want := range map[string]string{"100": "", "1e2880888": "quantities must match the regular expression"} {
+			r := &admission.Request{
+				Operation: admission.Create,
+				Resource:  corev1.SchemeGroupVersion.WithResource("nodes"),
+				Kind:      corev1.SchemeGroupVersion.WithKind("Node"),
+				Name:      name,
+				Object:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+				User:      &auth.User{Name: "ann"},
+			}
+			check(t, what, mutating.Admit(t.Context(), r), want)
+			if got := r.Object.(*corev1.Node).Status.Capacity; want == "" && got.Cpu().Value() != 100 {
+				t.Errorf("%s: got %v", what, got)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -27,11 +28,15 @@ func TestNotes(t *testing.T) {
 			return
 		}
 		kind := admissionv1.PatchTypeJSONPatch
+		patch := `[{"value": {"a":"b"}, "path": "/metadata/labels", "op": "add"}]`
+		if review.Request.Name == "dear" {
+			patch = `[{"op":"add","path":"/status/capacity","value":{"cpu":"1e2880888"}}]`
+		}
 		review.Response = &admissionv1.AdmissionResponse{
 			UID:       review.Request.UID,
 			Allowed:   true,
 			PatchType: &kind,
-			Patch:     []byte(`[{"value": {"a":"b"}, "path": "/metadata/labels", "op": "add"}]`),
+			Patch:     []byte(patch),
 		}
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(review)
@@ -86,5 +91,17 @@ func TestNotes(t *testing.T) {
 		if !maps.Equal(notes, tt.want) {
 			t.Errorf("bodies %v: got %v, want %v", tt.bodies, notes, tt.want)
 		}
+	}
+
+	// What a webhook adds is bounded as what a client sends.
+	r := &admission.Request{
+		Operation: admission.Create,
+		Resource:  corev1.SchemeGroupVersion.WithResource("nodes"),
+		Kind:      corev1.SchemeGroupVersion.WithKind("Node"),
+		Name:      "dear",
+		Object:    &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "dear"}},
+	}
+	if err := mutating.Admit(t.Context(), r); err == nil || !strings.Contains(err.Error(), "quantities must match") {
+		t.Errorf("a quantity of millions of digits: %v", err)
 	}
 }

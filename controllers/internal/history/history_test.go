@@ -84,7 +84,11 @@ func TestPatchIsWhatKubectlSends(t *testing.T) {
 	if err != nil || back.Spec.Containers[0].Image != "v1" || back.Labels["app"] != "web" {
 		t.Errorf("back: got %+v, %v", back, err)
 	}
-	for _, bad := range []string{``, `[]`, `{}`, `{"spec":{"template":7}}`} {
+	for _, bad := range []string{
+		``, `[]`, `{}`, `{"spec":{"template":7}}`,
+		`{"spec":{"template":{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1e2880888"}}}]}}}}`,
+		`{"Spec":{"template":{"spec":{"overhead":{"cpu":"1e2880888"}}}}}`,
+	} {
 		if got, err := template([]byte(bad)); err == nil {
 			t.Errorf("%q: got %+v, want an error", bad, got)
 		}
