@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/client"
@@ -35,6 +36,7 @@ import (
 	"keelson/kubelet/pod"
 	"keelson/kubelet/reach"
 	"keelson/lib/logrotate"
+	"keelson/lib/watchdog"
 )
 
 // Config says what a kubelet is. Zero values are the defaults named at each field.
@@ -69,7 +71,7 @@ type Config struct {
 	AllowedNames []string
 	// ByToken admits callers by the token of a service account; see server.Config. nil: nobody.
 	ByToken func(w http.ResponseWriter, r *http.Request, verb string, subresources []string) bool
-	// Pages serves /statusz and /flagz; nil: they are not served.
+	// Pages serves /statusz, /flagz and /configz; nil: they are not served.
 	Pages http.Handler
 
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
@@ -124,6 +126,11 @@ type Config struct {
 	CrashBackOffMax time.Duration
 	// ImageMaxAge is how long an image stays that nothing uses; 0: until its space is needed.
 	ImageMaxAge time.Duration
+
+	// Metrics are those of the program, which /metrics has too.
+	Metrics []prometheus.Collector
+	// Watchdog is notified while the kubelet works.
+	Watchdog watchdog.Watchdog
 
 	Version string // v1.37.2+keelson
 	Marks   *event.Recorder

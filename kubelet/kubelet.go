@@ -312,11 +312,12 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	defer k.workers.stop(cancel)
 	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
 	wg.Go(func() { k.refs.Run(ctx) })
+	wg.Go(func() { k.cfg.Watchdog.Run(ctx, k.healthy, k.cfg.Log) })
 	wg.Go(func() { k.services.run(ctx) })
 	if k.localVolumes != nil {
 		wg.Go(func() { k.localVolumes.Run(ctx) })
 	}
-	failed := make(chan error, 4)
+	failed := make(chan error, 5)
 	k.serve(ctx, &wg, srv, failed)
 	watch := runtimeWatch{
 		runtime: k.cfg.Runtime.Runtime,
@@ -350,7 +351,9 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { k.plugins.csi.Run(ctx) })
 	wg.Go(func() { k.plugins.claims.Run(ctx) })
 	wg.Go(func() { k.plugins.sockets.Run(ctx) })
-	for _, run := range []func(context.Context) error{k.plugins.devices.Run, k.plugins.podResources.Run} {
+	for _, run := range []func(context.Context) error{
+		k.plugins.devices.Run, k.plugins.podResources.Run, k.plugins.podsAPI.Run,
+	} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				failed <- err
@@ -369,6 +372,12 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 		}
 		return err
 	}
+}
+
+// healthy returns when the table of workers answers, which everything that happens to a pod needs.
+func (k *Kubelet) healthy() error {
+	k.workers.all()
+	return nil
 }
 
 // systemdCgroups reports whether the runtime has systemd make its cgroups. Older runtimes do not say, and are taken for

@@ -11,6 +11,7 @@ import (
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podresources"
+	"keelson/kubelet/podsapi"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/rootdir"
 	"keelson/kubelet/volume"
@@ -22,6 +23,7 @@ type plugins struct {
 	claims       *dra.Manager // devices of claims
 	devices      *deviceplugin.Manager
 	podResources *podresources.Server
+	podsAPI      *podsapi.Server
 	sockets      *plugin.Registry // by which drivers of csi and claims register
 }
 
@@ -65,6 +67,7 @@ func newPlugins(cfg *Config, self *node.Self, table *workers, objects *refs.Stor
 			Devices: devices,
 			Claims:  claims,
 		}),
+		podsAPI: podsapi.New(dir, nodePods{table}),
 		sockets: plugin.New(sockets, map[string]plugin.Handler{"CSIPlugin": mounter, "DRAPlugin": claims}, cfg.Log),
 	}
 }

@@ -74,6 +74,7 @@ func (k *podSync) watch(ctx context.Context) error {
 		return fmt.Errorf("kubelet: watch pods: %w", err)
 	}
 	if cache.WaitFor(ctx, "", reg.HasSyncedChecker()) {
+		k.workers.setComplete()
 		k.stopOrphans(ctx)
 	}
 	select {
@@ -95,6 +96,7 @@ func (k *podSync) handlePod(ctx context.Context, o any) {
 	}
 	if w := k.workers.findStatic(p); w != nil {
 		w.Update(p)
+		k.workers.touch()
 		return
 	}
 	k.dropMirror(ctx, p)
@@ -119,6 +121,7 @@ func (k *podSync) handleDeletedPod(o any) {
 	}
 	if w := k.workers.of(p); w != nil {
 		w.Deleted(p)
+		k.workers.touch()
 	}
 }
 

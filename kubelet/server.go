@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -120,8 +122,11 @@ func (k *Kubelet) resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
 
 // nodeMetrics serves the metrics of the node.
 func (k *Kubelet) nodeMetrics() http.Handler {
-	return k.metrics.Handler(nodeMetrics{name: k.cfg.NodeName, workers: k.workers}, k.stats, k.plugins.podResources,
-		k.plugins.claims, k.plugins.devices, k.images)
+	return k.metrics.Handler(slices.Concat(k.cfg.Metrics, []prometheus.Collector{
+		nodeMetrics{name: k.cfg.NodeName, workers: k.workers},
+		k.stats, k.plugins.podResources, k.plugins.podsAPI,
+		k.plugins.claims, k.plugins.devices, k.images,
+	})...)
 }
 
 // builtinRuntime is the name of the runtime that rotates logs itself.

@@ -21,11 +21,36 @@ type workers struct {
 	byUID    map[string]*pod.Worker
 	static   map[string]string // static pods: namespace/name -> uid
 	stopping bool
+	complete bool          // the API and the files have been read once
+	changed  chan struct{} // closed when a pod comes, goes or has a new version
 	running  sync.WaitGroup
 }
 
 func newWorkers() *workers {
-	return &workers{byUID: map[string]*pod.Worker{}, static: map[string]string{}}
+	return &workers{
+		byUID:   map[string]*pod.Worker{},
+		static:  map[string]string{},
+		changed: make(chan struct{}),
+	}
+}
+
+// touch wakes those that follow the pods.
+func (t *workers) touch() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.touchLocked()
+}
+
+func (t *workers) touchLocked() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// setComplete records that all pods of the API and of files have a worker.
+func (t *workers) setComplete() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.complete = true
 }
 
 // find returns the worker of a pod; nil: there is none.
@@ -88,6 +113,7 @@ func (t *workers) update(ctx context.Context, env *pod.Env, p *corev1.Pod, gone 
 	if t.stopping {
 		return false
 	}
+	defer t.touchLocked()
 	if w := t.byUID[uid]; w != nil {
 		w.Update(p)
 		return false
@@ -109,6 +135,7 @@ func (t *workers) update(ctx context.Context, env *pod.Env, p *corev1.Pod, gone 
 func (t *workers) remove(uid string, p *corev1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.touchLocked()
 	delete(t.byUID, uid)
 	if name := p.Namespace + "/" + p.Name; t.static[name] == uid {
 		delete(t.static, name)
@@ -159,6 +186,26 @@ func (t *workers) All() []*corev1.Pod {
 		out = append(out, w.Pod())
 	}
 	return out
+}
+
+// nodePods are the workers' pods for the Pods API, without orphaned pods.
+type nodePods struct{ workers *workers }
+
+// Ready reports whether the pods of all sources are known.
+func (t nodePods) Ready() bool {
+	t.workers.mu.Lock()
+	defer t.workers.mu.Unlock()
+	return t.workers.complete
+}
+
+// All are the node's pods.
+func (t nodePods) All() []*corev1.Pod { return podResourcesPods{t.workers}.All() }
+
+// Changed returns a channel that is closed at the next change of a pod.
+func (t nodePods) Changed() <-chan struct{} {
+	t.workers.mu.Lock()
+	defer t.workers.mu.Unlock()
+	return t.workers.changed
 }
 
 // podResourcesPods are the workers' pods for the PodResources API, without orphaned pods.

@@ -39,7 +39,7 @@ MutableCSINodeAllocatableCount MutablePodResourcesForSuspendedJobs MutableSchedu
 MutatingAdmissionPolicy NodeDeclaredFeatures NodeInclusionPolicyInPodTopologySpread NominatedNodeNameForExpectation
 OpenAPIEnums OpportunisticBatching PersistentVolumeClaimUnusedSinceTime PodCertificateRequest PodDeletionCost
 PodLevelResources PodLevelResourcesFixDefaulting PodLevelResourcesFixKubeletQOSClass PodObservedGenerationTracking
-PodReadyToStartContainersCondition PodSchedulingReadiness PodTopologyLabelsAdmission PortForwardWebsockets
+PodReadyToStartContainersCondition PodSchedulingReadiness PodTopologyLabelsAdmission PodsAPI PortForwardWebsockets
 PreferSameTrafficDistribution ProcMountType RecoverVolumeExpansionFailure RecursiveReadOnlyMounts
 RelaxedEnvironmentVariableValidation RelaxedServiceNameValidation ReloadKubeletClientCAFile
 ReloadKubeletServerCertificateFile RemoteRequestHeaderUID ResourceHealthStatus ResourceHealthStatusMessage
@@ -47,7 +47,7 @@ RestartAllContainersOnContainerExits RotateKubeletServerCertificate SELinuxChang
 SchedulerPopFromBackoffQ ServiceAccountNodeAudienceRestriction ServiceAccountTokenJTI ServiceAccountTokenNodeBinding
 ServiceAccountTokenNodeBindingValidation ServiceAccountTokenPodNodeInfo ServiceCIDRStatusFieldWiping
 StorageCapacityScoring StorageVersionHash StorageVersionMigrator StrictIPCIDRValidation SupplementalGroupsPolicy
-TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests UserNamespacesSupport
+SystemdWatchdog TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests UserNamespacesSupport
 VolumeAttributesClass VolumeLimitScaling WatchList WatchListClient
 `,
 	},
@@ -111,17 +111,9 @@ ContainerCheckpoint
 	{
 		on:     true,
 		absent: true,
-		why:    "the kubelet has no gRPC API of pods",
-		names: `
-PodsAPI
-`,
-	},
-	{
-		on:     true,
-		absent: true,
 		why:    "the kubelet's configuration file has no such field",
 		names: `
-CustomCPUCFSQuotaPeriod SystemdWatchdog
+CustomCPUCFSQuotaPeriod
 `,
 	},
 	{

@@ -12,6 +12,7 @@ package podresources
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -24,6 +25,7 @@ import (
 
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
+	"keelson/kubelet/nodesocket"
 	"keelson/kubelet/rootdir"
 )
 
@@ -34,9 +36,12 @@ const (
 	// maxRequest and maxResponse limit messages; clients accept 4 or 16 MiB.
 	maxRequest  = 64 << 10
 	maxResponse = 16 << 20
-	// maxConnections and maxStreams limit what clients keep open.
-	maxConnections = 256
-	maxStreams     = 16
+	// maxStreams limits what a client keeps open.
+	maxStreams = 16
+	// connectTimeout is the timeout of a client's HTTP/2 handshake.
+	connectTimeout = 10 * time.Second
+	socketDir      = "pod-resources" // within the kubelet's directory
+	socket         = "kubelet.sock"
 )
 
 // Pods are the pods of the node.
@@ -83,7 +88,7 @@ func New(c Config) *Server {
 
 // Run serves until ctx is done. The socket is removed then.
 func (s *Server) Run(ctx context.Context) error {
-	listener, err := listen(s.cfg.Dir)
+	listener, err := nodesocket.Listen(s.cfg.Dir, socketDir, socket)
 	if err != nil {
 		return fmt.Errorf("pod resources: %w", err)
 	}

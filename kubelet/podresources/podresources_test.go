@@ -4,10 +4,6 @@ package podresources
 
 import (
 	"context"
-	"io/fs"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -313,51 +309,5 @@ func TestLimits(t *testing.T) {
 	}
 	if got := counted(t, server); got["errors_list v1"] != 1 || got["errors_get_allocatable v1"] != 1 {
 		t.Errorf("counted %v", got)
-	}
-}
-
-// TestSocket: a socket of an earlier life is replaced, root alone may connect, and at the end the socket is removed
-// unless another server has its name.
-func TestSocket(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
-	if err := os.MkdirAll(filepath.Join(dir, socketDir), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(filepath.Join(dir, socketDir)) // the path is too long for a socket's name
-	for _, name := range []string{socket, tempSocket} {
-		stale, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stale.SetUnlinkOnClose(false)
-		if err := stale.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first, err := listen(rootdir.Dir(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	i, err := os.Stat(socket)
-	if err != nil || i.Mode() != fs.ModeSocket|0o600 {
-		t.Errorf("the socket: %v, %v", i, err)
-	}
-	_, stop := serve(t, (&node{}).server(dir)) // answers, at the name that was the first's
-	if err := first.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(socket); err != nil {
-		t.Errorf("the end of the first listener removed the second's socket: %v", err)
-	}
-	stop()
-	left, err := os.ReadDir(".")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
-	if err := os.Mkdir(socket, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	if err := (&node{}).server(dir).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "rename") {
-		t.Errorf("a directory in its place: %v", err)
 	}
 }
