@@ -28,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/client-go/tools/leaderelection"
 
+	"keelson/api/gates"
 	"keelson/apiserver/discovery"
 	"keelson/apiserver/options"
 	"keelson/client"
@@ -112,6 +113,7 @@ type agentState struct {
 	// component is the name on /statusz and /flagz; flags are shown there, if they are known.
 	component string
 	flags     func() map[string]string
+	gates     gates.On
 	// config is served at /configz under configName; an empty name: not served.
 	configName string
 	config     settings
@@ -199,7 +201,7 @@ func (s *agentServer) routes(of agentState) {
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		version.Metric())
+		version.Metric(), gateMetric{of.gates})
 	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), of.metrics)...)
 	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	s.mux.Handle("/metrics/slis", probes)

@@ -473,7 +473,7 @@ func (c *Cluster) apiServerConfig() apiserver.Config {
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 		Checks:        policyChecks(),
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(),
-			schedulerCollectors(), []prometheus.Collector{version.Metric()}),
+			schedulerCollectors(), []prometheus.Collector{version.Metric(), gateMetric{c.cfg.Gates}}),
 		Bootstrap: slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.AuthenticationInfo()},
 			c.keys.KubeletClientInfo()),
 		RemovedBindings: oldNodeBindings(table()),

@@ -5,9 +5,12 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"maps"
+	"net/http"
 	"net/netip"
 	"os"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"keelson/cluster/datadir"
@@ -54,11 +57,30 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 		Servers:  servers,
 		Reserved: s.reservedPorts(),
 		Options:  options,
+		Pages:    proxyPages(s.cfg.API.Flags),
 		Metrics:  s.metrics.proxy,
 		Marks:    s.marks,
 		Log:      s.logOf(eventlog.Proxy),
 	})
 	return s.node.services, err
+}
+
+// proxyPages serves /statusz and /flagz of the service proxy. Any program on the node can read them, so of the
+// process's flags there are those of the proxy alone.
+func proxyPages(all func() map[string]string) http.Handler {
+	flags := all
+	if all != nil {
+		own := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+		new(proxy.Options).AddFlags(own)
+		flags = func() map[string]string {
+			out := maps.Clone(all())
+			maps.DeleteFunc(out, func(name, _ string) bool { return own.Lookup(name) == nil })
+			return out
+		}
+	}
+	mux := http.NewServeMux()
+	pages(mux, "kube-proxy", flags, "/healthz", "/proxyMode")
+	return mux
 }
 
 // reservedPorts are the ports of this process's own listeners and of the tunnel, which no Service gets on this node.

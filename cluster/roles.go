@@ -156,7 +156,12 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	anonymous := servers.Anonymous(kept.REST)
-	of := agentState{watchdog: r.Election.watch(), component: row.agent, flags: r.API.Flags}
+	of := agentState{
+		watchdog:  r.Election.watch(),
+		component: row.agent,
+		flags:     r.API.Flags,
+		gates:     r.Gates,
+	}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
 	}

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +32,7 @@ import (
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
 	"keelson/lib/run"
+	"keelson/lib/watchdog"
 	"keelson/proxy"
 	"keelson/proxy/policy"
 	"keelson/scheduler/loop"
@@ -301,8 +304,13 @@ func (s *site) kubelet() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
+	dog, err := watchdog.Open(os.Getenv, os.Getpid())
+	if err != nil {
+		return nil, err
+	}
 	zpages := http.NewServeMux()
-	pages(zpages, "kubelet", cfg.API.Flags, "/healthz", "/logs", "/metrics", "/pods", "/runningpods", "/stats/summary")
+	pages(zpages, "kubelet", cfg.API.Flags, "/configz", "/healthz", "/logs", "/metrics", "/pods", "/runningpods",
+		"/stats/summary")
 	kc := kubelet.Config{
 		Pages:        zpages,
 		NodeName:     cfg.NodeName,
@@ -332,6 +340,8 @@ func (s *site) kubelet() (run.Func, error) {
 		Eviction:      cfg.Node.Eviction,
 		RegisterNode:  true,
 		LeaseInterval: s.node.renew,
+		Watchdog:      dog,
+		Metrics:       slices.Concat(clientMetrics(), []prometheus.Collector{version.Metric(), gateMetric{cfg.Gates}}),
 		Version:       version.Kubernetes,
 		Paths:         nodehost.Paths{Cluster: dir.ID()},
 		Rules:         rules,
@@ -345,6 +355,7 @@ func (s *site) kubelet() (run.Func, error) {
 		kc.Tunnel = t
 		parts = append(parts, run.Part{Name: "tunnel", Run: t.Run})
 	}
+	zpages.Handle("/configz", configz(kubeletConfigz(&kc)))
 	kl, err := kubelet.New(kc)
 	if err != nil {
 		return nil, err

@@ -216,6 +216,9 @@ func TestMetricsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }() // nothing was sent
+	world.cfg.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "page "+r.URL.Path) // the client may be gone
+	})
 	world.cfg.Options.HealthzBindAddress = taken.Addr().String()
 	world.start()
 	get := func(path string) string {
@@ -233,6 +236,11 @@ func TestMetricsAddress(t *testing.T) {
 	world.until("the mode", "200 nftables", func() string { return get("/proxyMode") })
 	if got := get("/healthz"); got != "200 ok" {
 		t.Errorf("/healthz: got %q, want ok", got)
+	}
+	for _, page := range []string{"/statusz", "/flagz"} {
+		if got := get(page); got != "200 page "+page {
+			t.Errorf("%s: got %q", page, got)
+		}
 	}
 	if got := get("/metrics"); !strings.HasPrefix(got, "404 ") {
 		t.Errorf("/metrics: got %q, want 404", got)

@@ -269,8 +269,9 @@ func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
 	return p.serve(ctx, ready, p.cfg.Options.HealthzBindAddress, mux)
 }
 
-// serveMode serves /proxyMode and /healthz at kube-proxy's address for metrics, where tools ask for the mode. It serves
-// no metrics: any pod of the host network could read them. The API server has those of the proxy in its process.
+// serveMode serves /proxyMode, /healthz and the pages of the component at kube-proxy's address for metrics, where
+// tools ask for the mode. It serves no metrics: any pod of the host network could read them. The API server has those
+// of the proxy in its process.
 func (p *Proxy) serveMode(ctx context.Context, ready func()) error {
 	mux := http.NewServeMux()
 	text := func(path, answer string) {
@@ -282,6 +283,10 @@ func (p *Proxy) serveMode(ctx context.Context, ready func()) error {
 	}
 	text("/healthz", "ok")
 	text("/proxyMode", "nftables")
+	if p.cfg.Pages != nil {
+		mux.Handle("/statusz", p.cfg.Pages)
+		mux.Handle("/flagz", p.cfg.Pages)
+	}
 	return p.serve(ctx, ready, p.cfg.Options.MetricsBindAddress, mux)
 }
 

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -58,6 +59,8 @@ type Config struct {
 	Reserved map[services.HostPort]string
 	// Taken reports whether a process on this node listens on an address and port; nil: ask the kernel.
 	Taken func(addr netip.Addr, proto uint8, port uint16) bool
+	// Pages serves /statusz and /flagz; nil: they are not served.
+	Pages http.Handler
 	// Metrics counts what the proxy does; nil: metrics that nobody sees.
 	Metrics *Metrics
 	Marks   *event.Recorder

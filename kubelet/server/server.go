@@ -61,7 +61,7 @@ type Config struct {
 	LogDir string
 	// Metrics are served at /metrics and below, by what follows: "", "/probes", "/resource".
 	Metrics map[string]http.Handler
-	// Pages serves /statusz and /flagz; nil: they are not served.
+	// Pages serves /statusz, /flagz and /configz; nil: they are not served.
 	Pages http.Handler
 	Log   *slog.Logger
 }
@@ -121,6 +121,7 @@ func New(cfg Config) *Server {
 	if cfg.Pages != nil {
 		server.mux.Handle("GET /statusz", cfg.Pages)
 		server.mux.Handle("GET /flagz", cfg.Pages)
+		server.mux.Handle("GET /configz", cfg.Pages)
 	}
 	for rest, h := range cfg.Metrics {
 		server.mux.Handle("GET /metrics"+rest, h)
@@ -175,6 +176,7 @@ var subresources = map[string][]string{
 	"pods":        {"pods", "proxy"},
 	"runningpods": {"pods", "proxy"},
 	"statusz":     {"statusz", "proxy"},
+	"configz":     {"configz", "proxy"},
 }
 
 // access returns what a caller needs the right to. What runs a program or reaches a port needs the right to create,

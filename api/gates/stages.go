@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gates
+
+import (
+	"iter"
+	"strings"
+)
+
+// stages are how far the gates are in Kubernetes v1.37, as the metric kubernetes_feature_enabled says it. What is not
+// in a list is stable, which the metric calls "".
+var stages = []struct{ stage, names string }{
+	{"ALPHA", `
+APIServerWebhookAuthenticationToken APIServingWithRoutine AllAlpha AtomicWriteVolumeUserFields CBORServingAndStorage
+CPUManagerPolicyAlphaOptions CRIListStreaming CSIVolumeHealth ClientsAllowCBOR ClientsPreferCBOR
+CloudControllerManagerWatchBasedRoutesReconciliation CloudControllerManagerWebhook CompositePodGroup
+ConsistentListFromCacheSkipTimeoutFallback ContainerStopSignals ControllerManagerReleaseLeaderElectionLockOnExit
+CrossNamespaceVolumeDataSource DRADerivedAttributes DRADeviceCompatibilityGroups DRAListTypeAttributes
+DRANodeAllocatableResources DRAOptionalNodeOperations DRAPartitionableDevicesType DRAResourcePoolStatus
+DefaultPodSysctls EmptyDirVolumeMode EventedPLEG EvictionRequestAPI GRPCContainerProbeTLS H2CContainerProbe
+ImageVolumeWithDigest InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+InPlacePodVerticalScalingMemoryBackedVolumes InPlacePodVerticalScalingSchedulerPreemption
+InterPodAffinityHostnameFastPath KubeProxyNFTablesLocalhostNodePorts KubeletAllocatedPodsEndpoint
+MutablePVNodeAffinity NodeLifecycleConditions PodGroupPreemptionPolicy PodLogsQuerySplitStreams QOSReserved
+ReduceDefaultCrashLoopBackOffDecay RuntimeClassInImageCriApi SchedulerPreQueueingHints ShardedListAndWatch
+StatefulSetRecreateStrategy StorageVersionAPI TaintTolerationComparisonOperators TopologyAwareWorkloadScheduling
+TopologyManagerPolicyAlphaOptions UserNamespacesHostNetworkSupport VolumeBindMountOptions
+WindowsCPUAndMemoryAffinity WorkloadWithJob
+`},
+	{"BETA", `
+APIResponseCompression APIServerIdentity AllBeta AllowParsingUserUIDFromCertAuth AllowUnsafeMalformedObjectDeletion
+AtomicFIFO AuthorizePodWebsocketUpgradeCreatePermission CPUManagerPolicyBetaOptions CRDObservedGenerationTracking
+ClearingNominatedNodeNameAfterBinding ClientsAllowCARotation ClientsAllowTLSCacheGC ComponentFlagz ComponentStatusz
+ConcurrentWatchObjectDecode ConstrainedImpersonation ContainerCheckpoint ContainerRestartRules
+CoordinatedLeaderElection DRAConsumableCapacity DRADeviceBindingConditions DRAFractionalCapacityRange
+DRAPartitionableDevices DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout
+DRAWorkloadResourceClaims DeclarativeValidationBeta DeploymentReplicaSetTerminatingReplicas DetectCacheInconsistency
+EnvFiles EtcdRangeStream ExcludeAdmissionWebhookVirtualResources ExtendWebSocketsToKubelet GenericWorkload
+GracefulNodeShutdown GracefulNodeShutdownBasedOnPodPriority HPAGeneration HPAOptimizedSelectorStore HPAScaleToZero
+HugepageAwareEviction InOrderInformersBatchProcess InPlacePodLevelResourcesVerticalScaling
+KubeletCrashLoopBackOffMax KubeletEnsureSecretPulledImages KubeletInUserNamespace KubeletSeparateDiskGC
+KubeletServiceAccountTokenForCredentialProviders ListFromCacheSnapshot
+LocalStorageCapacityIsolationFSQuotaMonitoring ManifestBasedAdmissionControlConfig MatchLabelKeysInPodTopologySpread
+MatchLabelKeysInPodTopologySpreadSelectorMerge MaxUnavailableStatefulSet MemoryQoS
+MutablePodResourcesForSuspendedJobs MutableSchedulingDirectivesForSuspendedJobs NFTablesNetlink
+NodeControllerLeaseCircuitBreaker NominatedNodeNameForExpectation OpenAPIEnums OpportunisticBatching
+PersistentVolumeClaimUnusedSinceTime PodAndContainerStatsFromCRI PodDeletionCost PodLevelResourceManagers
+PodLevelResources PodLevelResourcesFixDefaulting PodLevelResourcesFixKubeletQOSClass PodTopologyLabelsAdmission
+PodsAPI PortForwardWebsockets ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile RemoteRequestHeaderUID
+ResourceHealthStatus ResourceHealthStatusMessage RestartAllContainersOnContainerExits RotateKubeletServerCertificate
+SchedulerAsyncAPICalls SchedulerAsyncPreemption SchedulerPopFromBackoffQ ServiceAccountNodeAudienceRestriction
+SizeBasedListCostEstimate StaleControllerConsistencyDaemonSet StaleControllerConsistencyHPA
+StaleControllerConsistencyJob StaleControllerConsistencyReplicaSet StaleControllerConsistencyStatefulSet
+StatefulSetSemanticRevisionComparison StorageCapacityScoring StorageVersionHash StrictIPCIDRValidation
+StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
+TokenRequestServiceAccountUIDValidation TopologyManagerPolicyBetaOptions TranslateStreamCloseWebsocketRequests
+UnauthenticatedHTTP2DOSMitigation UnknownVersionInteroperabilityProxy UnlockWhileProcessingFIFO VolumeLimitScaling
+WatchList WatchListClient WatchListCompression WebhookRoundTripLoadBalancing WindowsGracefulNodeShutdown
+`},
+	{"DEPRECATED", `
+AggregatedDiscoveryRemoveBetaType AllowDNSOnlyNodeCSR AllowInsecureKubeletCertificateSigningRequests
+AllowOverwriteTerminationGracePeriodSeconds ChangeContainerStatusOnKubeletRestart DeclarativeValidationTakeover
+DisableCPUQuotaWithExclusiveCPUs DisableNodeKubeProxyVersion GitRepoVolumeDriver KMSv1 KubeProxyIPVS
+KubeletPodResourcesListUseActivePods KubeletRegistrationGetOnExistsOnly SeparateCacheWatchRPC
+ServiceCIDRStatusFieldWiping StorageNamespaceIndex WindowsHostNetwork
+`},
+}
+
+// State is a gate as the metric kubernetes_feature_enabled shows it.
+type State struct {
+	Name string
+	// Stage is ALPHA, BETA, DEPRECATED, or empty for a gate that is stable.
+	Stage string
+	// Enabled is whether what it switches is on here.
+	Enabled bool
+}
+
+// States returns all gates of the release.
+func (o On) States() iter.Seq[State] {
+	stageOf := map[string]string{}
+	for _, row := range stages {
+		for name := range strings.FieldsSeq(row.names) {
+			stageOf[name] = row.stage
+		}
+	}
+	return func(yield func(State) bool) {
+		for _, row := range table {
+			for name := range strings.FieldsSeq(row.names) {
+				if !yield(State{name, stageOf[name], row.on && !row.absent}) {
+					return
+				}
+			}
+		}
+		for _, g := range turnable {
+			if !yield(State{g.name, stageOf[g.name], *g.field(&o)}) {
+				return
+			}
+		}
+	}
+}
