@@ -84,11 +84,19 @@ func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, ob
 	return &Conditions{evaluator: e, failOnError: policy == nil || *policy == registrationv1.Fail, observe: observe}
 }
 
+// Budget is what the conditions of one webhook or policy may cost.
+const Budget = celconfig.RuntimeCELCostBudgetMatchConditions
+
 // Match reports whether all conditions are true. An error means that the request must fail.
 func (c *Conditions) Match(ctx context.Context, in *Input) (bool, error) {
+	ok, _, err := c.MatchFor(ctx, in, Budget)
+	return ok, err
+}
+
+// MatchFor is Match for a cost of at most most, and returns what is left of it; below 0 after an error.
+func (c *Conditions) MatchFor(ctx context.Context, in *Input, most int64) (ok bool, left int64, err error) {
 	begin := time.Now()
-	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace,
-		celconfig.RuntimeCELCostBudgetMatchConditions)
+	results, left, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, most)
 	var errs []error
 	excluded := false
 	for _, r := range results {
@@ -104,15 +112,15 @@ func (c *Conditions) Match(ctx context.Context, in *Input) (bool, error) {
 	}
 	switch {
 	case err != nil && c.failOnError:
-		return false, err
+		return false, left, err
 	case err != nil || excluded:
-		return false, nil //nolint:nilerr // failure policy Ignore: an error counts as false
+		return false, left, nil //nolint:nilerr // failure policy Ignore: an error counts as false
 	case len(errs) == 0:
-		return true, nil
+		return true, left, nil
 	case c.failOnError:
-		return false, invalid.Errors(errs)
+		return false, left, invalid.Errors(errs)
 	}
-	return false, nil
+	return false, left, nil
 }
 
 // Input is a request as expressions see it.

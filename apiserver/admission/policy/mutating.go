@@ -111,12 +111,12 @@ func compilePatches(spec *registrationv1.MutatingAdmissionPolicySpec, observe ex
 		case m.PatchType == registrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
 			e := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, decl,
 				environment.StoredExpressions)
-			out.patchers = append(out.patchers, patch.NewJSONPatcher(e))
+			out.patchers = append(out.patchers, patch.NewJSONPatcher(counted{e}))
 		case m.PatchType == registrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
 			e := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{
 				Expression: m.ApplyConfiguration.Expression,
 			}, decl, environment.StoredExpressions)
-			out.patchers = append(out.patchers, patch.NewApplyConfigurationPatcher(e))
+			out.patchers = append(out.patchers, patch.NewApplyConfigurationPatcher(counted{e}))
 		}
 	}
 	return out
@@ -196,9 +196,15 @@ func (m *mutatingRun) policy(ctx context.Context, pol *compiledPolicy[patches]) 
 			m.fail(pol, binding, fmt.Errorf("failed to configure binding: %w", err), "")
 			continue
 		}
+		left := newBudget()
 		for _, param := range params {
-			if err := m.invoke(ctx, pol, binding, target, param); err != nil {
+			left.show(param, m.r.Object, m.r.OldObject)
+			if err := m.invoke(left.with(ctx), pol, binding, target, param, left); err != nil {
 				return err
+			}
+			if left.spent() && len(params) > 1 { // whatever the failure policy
+				m.refuse(pol, binding, errBudget, metav1.StatusReasonInvalid)
+				return nil
 			}
 		}
 	}
@@ -206,9 +212,12 @@ func (m *mutatingRun) policy(ctx context.Context, pol *compiledPolicy[patches]) 
 }
 
 func (m *mutatingRun) fail(pol *compiledPolicy[patches], b *binding, err error, reason metav1.StatusReason) {
-	if pol.ignoresFailure() {
-		return
+	if !pol.ignoresFailure() {
+		m.refuse(pol, b, err, reason)
 	}
+}
+
+func (m *mutatingRun) refuse(pol *compiledPolicy[patches], b *binding, err error, reason metav1.StatusReason) {
 	message := fmt.Sprintf("policy %q denied request: %v", pol.name, err)
 	if b != nil {
 		message = fmt.Sprintf("policy '%s' with binding '%s' denied request: %v", pol.name, b.name, err)
@@ -228,6 +237,7 @@ func (m *mutatingRun) fail(pol *compiledPolicy[patches], b *binding, err error, 
 // invoke applies a policy with one parameter.
 func (m *mutatingRun) invoke(
 	ctx context.Context, pol *compiledPolicy[patches], b *binding, target *matching.Target, param runtime.Object,
+	left *budget,
 ) error {
 	c := pol.compiled()
 	if c.err != nil {
@@ -239,7 +249,9 @@ func (m *mutatingRun) invoke(
 		if err != nil {
 			return err
 		}
-		ok, err := c.conditions.Match(ctx, in)
+		allowed := left.allow(expression.Budget)
+		ok, rest, err := c.conditions.MatchFor(ctx, in, allowed)
+		left.spend(allowed, rest)
 		if err != nil {
 			m.fail(pol, b, err, metav1.StatusReasonInvalid)
 		}

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -559,4 +560,72 @@ func TestDearMutations(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestParametersAreBounded: the parameters that a tenant makes for a policy cannot cost more together than the budget,
+// and cannot end a policy by that either.
+func TestParametersAreBounded(t *testing.T) {
+	ignore := registrationv1.Ignore
+	yes := &registrationv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"limits": "yes"}}}
+	kind := &registrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
+	made := func(n int, text string) world {
+		w := world{maps: map[string]*corev1.ConfigMap{}}
+		for i := range n {
+			m := limits(fmt.Sprintf("m%03d", i), "9")
+			m.Data["text"] = text
+			w.maps["dev/"+m.Name] = m
+		}
+		return w
+	}
+	large := strings.Repeat("x", 1<<20)
+	const costly = "!params.data.text.contains(params.data.text + 'y')" // 360,000 units for 6,000 characters
+	text := large[:6000]
+	const refused = "its parameters cost more than 22500000 together"
+	for _, tt := range []struct {
+		what, rule string
+		world      world
+		want       string
+	}{
+		{"400 small ones", "params.data.most == '9'", made(400, ""), ""},
+		{"100 large ones", "params.data.most == '9'", made(100, large), ""},
+		{"400 large ones", "params.data.most == '9'", made(400, large), refused},
+		{"400 that cost much", costly, made(400, text), refused},
+		{"one that costs too much", strings.Repeat(costly+" && ", 20) + "true", made(1, text), ""},
+	} {
+		deny := inForce(tt.world, policySpec{
+			ParamKind:     kind,
+			FailurePolicy: &ignore,
+			Validations:   judged(tt.rule),
+		}, bindingSpec{ParamRef: yes})
+		check(t, tt.what, deny.Validate(t.Context(), ask("1").Request), tt.want)
+	}
+
+	warn := inForce(made(400, large), policySpec{ParamKind: kind, Validations: judged("true")}, bindingSpec{
+		ParamRef:          yes,
+		ValidationActions: []registrationv1.ValidationAction{registrationv1.Warn},
+	})
+	a := ask("1")
+	check(t, "a warning", warn.Validate(t.Context(), a.Request), "")
+	if len(a.warnings) != 1 || !strings.Contains(a.warnings[0], refused) {
+		t.Errorf("warnings: %q", a.warnings)
+	}
+
+	mutating := NewMutating(Config{Reader: made(400, text), Metrics: admission.NewMetrics()})
+	mutating.SetPolicy(&registrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: registrationv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: everything(),
+			ParamKind:        kind,
+			FailurePolicy:    &ignore,
+			Mutations: []registrationv1.Mutation{{
+				PatchType: registrationv1.PatchTypeJSONPatch,
+				JSONPatch: &registrationv1.JSONPatch{Expression: costly + " ? [] : [JSONPatch{op: 'remove', path: '/data'}]"},
+			}},
+		},
+	})
+	mutating.SetBinding(&registrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec:       registrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "p", ParamRef: yes},
+	})
+	check(t, "a mutation", mutating.Admit(t.Context(), ask("1").Request), refused)
 }

@@ -247,9 +247,17 @@ func (v *validatingRun) binding(
 	if err != nil {
 		return err
 	}
+	left := newBudget()
 	for _, param := range params {
 		in.Bindings.VersionedParams = param
-		for _, found := range v.evaluate(ctx, pol, in) {
+		left.show(param, v.r.Object, v.r.OldObject)
+		found := v.evaluate(ctx, pol, in, left)
+		if left.spent() && len(params) > 1 {
+			// Whatever the failure policy: a tenant must not end the evaluation by parameters that are expensive.
+			v.act(pol, b, failedValidation{message: errBudget.Error()})
+			return nil
+		}
+		for _, found := range found {
 			switch {
 			case !found.failed || !pol.ignoresFailure():
 				v.act(pol, b, found)
@@ -327,7 +335,7 @@ func (v *validatingRun) annotateFailures() {
 
 // evaluate evaluates a policy's expressions for one parameter.
 func (v *validatingRun) evaluate(
-	ctx context.Context, pol *compiledPolicy[checks], in *expression.Input,
+	ctx context.Context, pol *compiledPolicy[checks], in *expression.Input, left *budget,
 ) []failedValidation {
 	failed := func(err error) []failedValidation { return []failedValidation{{message: err.Error(), failed: true}} }
 	c := pol.compiled()
@@ -335,7 +343,9 @@ func (v *validatingRun) evaluate(
 		return failed(c.err)
 	}
 	if c.conditions != nil {
-		ok, err := c.conditions.Match(ctx, in)
+		allowed := left.allow(expression.Budget)
+		ok, rest, err := c.conditions.MatchFor(ctx, in, allowed)
+		left.spend(allowed, rest)
 		if err != nil {
 			return failed(err)
 		}
@@ -345,13 +355,15 @@ func (v *validatingRun) evaluate(
 	}
 	request := in.Request()
 	ns := cel.CreateNamespaceObject(in.Namespace)
-	results, left, err := c.validations.ForInput(ctx, in.Attributes, request, in.Bindings, ns,
-		celconfig.RuntimeCELCostBudget)
+	allowed := left.allow(celconfig.RuntimeCELCostBudget)
+	results, rest, err := c.validations.ForInput(ctx, in.Attributes, request, in.Bindings, ns, allowed)
 	if err != nil {
+		left.spend(allowed, rest)
 		return failed(err)
 	}
 	plain := cel.OptionalVariableBindings{VersionedParams: in.Bindings.VersionedParams}
-	messages, _, messageErr := c.messages.ForInput(ctx, in.Attributes, request, plain, ns, left)
+	messages, rest, messageErr := c.messages.ForInput(ctx, in.Attributes, request, plain, ns, rest)
+	left.spend(allowed, rest)
 	var out []failedValidation
 	for i, result := range results {
 		rule, ok := result.ExpressionAccessor.(*validation)
@@ -380,7 +392,7 @@ func (v *validatingRun) evaluate(
 			out = append(out, found)
 		}
 	}
-	return append(out, v.annotate(ctx, c, in)...)
+	return append(out, v.annotate(ctx, c, in, left)...)
 }
 
 // messageOf is the message of a failed validation: from its message expression, its message, or the expression itself.
@@ -404,9 +416,12 @@ func (r *validation) messageOf(messages []cel.EvaluationResult, i int) string {
 const maxAnnotationBytes = 10 << 10
 
 // annotate evaluates the policy's audit annotations.
-func (v *validatingRun) annotate(ctx context.Context, c *checks, in *expression.Input) []failedValidation {
-	results, _, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace,
-		celconfig.RuntimeCELCostBudget)
+func (v *validatingRun) annotate(
+	ctx context.Context, c *checks, in *expression.Input, left *budget,
+) []failedValidation {
+	allowed := left.allow(celconfig.RuntimeCELCostBudget)
+	results, rest, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, allowed)
+	left.spend(allowed, rest)
 	if err != nil {
 		return []failedValidation{{message: err.Error(), failed: true}}
 	}
