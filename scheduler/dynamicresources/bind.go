@@ -33,6 +33,16 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 	if !ok {
 		return nil
 	}
+	group, _ := state.GroupOf(podClaims.pod)
+	for _, c := range podClaims.claims {
+		if c.shared == nil {
+			continue
+		}
+		if err := p.Tracker.assume(c.claim, c.shared, group); err != nil {
+			return err
+		}
+		c.plan = c.shared
+	}
 	wants := podClaims.wants(node.Node)
 	if len(wants) == 0 {
 		return nil
@@ -50,14 +60,14 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 		}
 		a := &found[next]
 		next++
-		if err := p.Tracker.assume(c.claim, a); err != nil {
+		if err := p.Tracker.assume(c.claim, a, group); err != nil {
 			return err
 		}
 		c.plan = a
 	}
 	if e := podClaims.extended.claimFor(node.Node); e != nil {
 		a := &found[next]
-		if err := p.Tracker.assume(e.claim, a); err != nil {
+		if err := p.Tracker.assume(e.claim, a, state.GroupKey{}); err != nil {
 			return err
 		}
 		podClaims.extendedPlan = &extendedPlan{podClaim: podClaim{claim: e.claim, plan: a}, extendedClaim: *e}
@@ -214,6 +224,9 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 	api := p.Client.ResourceV1().ResourceClaims(c.claim.Namespace)
 	at := c.claim.Namespace + "/" + c.claim.Name
 	claim := c.claim.DeepCopy()
+	if c.shared != nil {
+		claim.Status.Allocation = nil // the server does not have it yet
+	}
 	again := false
 	return retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if again {
@@ -225,12 +238,12 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 		switch {
 		case claim.UID != c.claim.UID || claim.DeletionTimestamp != nil:
 			return fmt.Errorf("claim %s got deleted in the meantime", at)
-		case c.plan != nil && claim.Status.Allocation != nil:
+		case c.plan != nil && claim.Status.Allocation != nil && !sameDevices(claim.Status.Allocation, c.plan):
 			return fmt.Errorf("claim %s got allocated elsewhere in the meantime", at)
 		case c.plan == nil && claim.Status.Allocation == nil:
 			return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", at)
 		}
-		if c.plan != nil {
+		if c.plan != nil && claim.Status.Allocation == nil {
 			if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 				claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
 				if claim, err = api.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
@@ -260,6 +273,11 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 		c.written = true
 		return nil
 	})
+}
+
+// sameDevices reports whether another pod of the group has written the allocation that this pod has assumed.
+func sameDevices(a, b *resourcev1.AllocationResult) bool {
+	return equality.Semantic.DeepEqual(a.Devices.Results, b.Devices.Results)
 }
 
 // Why a wait for binding conditions ends without success.

@@ -18,6 +18,7 @@ import (
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
 )
 
 func (w *world) stored(name string) *resourcev1.ResourceClaim {
@@ -169,7 +170,7 @@ func TestWrittenBeforeTold(t *testing.T) {
 	if err := store.Add(first); err != nil {
 		t.Fatal(err)
 	}
-	if err := world.known.assume(first, written.Status.Allocation); err != nil {
+	if err := world.known.assume(first, written.Status.Allocation, state.GroupKey{}); err != nil {
 		t.Fatal(err)
 	}
 	kept := func(when string, want int) {

@@ -60,7 +60,10 @@ type podClaims struct {
 
 // podClaim is one claim. PreBind replaces claim with the written version.
 type podClaim struct {
-	claim        *resourcev1.ResourceClaim
+	claim *resourcev1.ResourceClaim
+	// shared is the allocation that another pod of the group will write: claim has it, and the server not yet. nil:
+	// none
+	shared       *resourcev1.AllocationResult
 	nodes        *nodeaffinity.NodeSelector   // of the allocation; nil: all nodes, or not allocated
 	plan         *resourcev1.AllocationResult // set by Reserve
 	written      bool                         // by this attempt
@@ -114,6 +117,12 @@ func (p *Plugin) PreFilter(
 
 // classify checks a claim, and adds it to s.unallocated if it has no allocation.
 func (p *Plugin) classify(s *podClaims, c *podClaim) *framework.Status {
+	group, _ := state.GroupOf(s.pod)
+	if pending := p.Tracker.pendingIn(group, c.claim.UID); pending != nil && c.claim.Status.Allocation == nil {
+		c.shared = pending
+		c.claim = c.claim.DeepCopy()
+		c.claim.Status.Allocation = pending
+	}
 	result := c.claim.Status.Allocation
 	switch {
 	case result != nil && !resourceclaim.CanBeReserved(c.claim) && !resourceclaim.IsReservedForPod(s.pod, c.claim,

@@ -18,6 +18,8 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/structured"
+
+	"keelson/scheduler/state"
 )
 
 // Tracker tracks claims, slices and classes for all profiles. It joins the informer caches with the allocations that
@@ -49,6 +51,8 @@ type claimState struct {
 	cached   *resourcev1.ResourceClaim    // from the last informer event
 	written  *resourcev1.ResourceClaim    // from an API answer, newer than cached
 	inFlight *resourcev1.AllocationResult // assumed by Reserve, not written yet
+	pods     int                          // that have assumed inFlight
+	group    state.GroupKey               // the pod group that pods are of; the zero key: none
 	counted  *resourcev1.AllocationResult // the allocation that devices, shares and capacities include
 }
 
@@ -131,6 +135,7 @@ func (k *Tracker) RecordWritten(c *resourcev1.ResourceClaim) {
 	defer k.mu.Unlock()
 	h := k.stateLocked(c.UID)
 	h.inFlight = nil
+	h.pods = 0
 	// else it was deleted, or the cache has a newer version
 	if h.newest() != nil && !newer(h.newest(), c) || h.newest() == nil && k.cached(c) {
 		h.written = c
@@ -144,27 +149,44 @@ func (k *Tracker) cached(c *resourcev1.ResourceClaim) bool {
 	return err == nil && now.UID == c.UID
 }
 
-// assume records the allocation that PreBind will write into a claim.
-func (k *Tracker) assume(c *resourcev1.ResourceClaim, a *resourcev1.AllocationResult) error {
+// assume records the allocation that PreBind of a pod will write into a claim. Pods of one group assume the same one.
+func (k *Tracker) assume(c *resourcev1.ResourceClaim, a *resourcev1.AllocationResult, group state.GroupKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.stateLocked(c.UID)
-	if h.inFlight != nil {
+	if h.inFlight != nil && (h.inFlight != a || h.group != group) {
 		return fmt.Errorf("resource claim %s/%s is in the process of being allocated", c.Namespace, c.Name)
 	}
 	h.inFlight = a
+	h.pods++
+	h.group = group
 	k.countLocked(c.UID, h)
 	return nil
 }
 
-// forget undoes assume.
+// forget undoes assume. The allocation is forgotten with the last pod that has assumed it.
 func (k *Tracker) forget(claim types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if h := k.states[claim]; h != nil {
+	h := k.states[claim]
+	if h == nil || h.inFlight == nil {
+		return // it is written
+	}
+	if h.pods--; h.pods == 0 {
 		h.inFlight = nil
 		k.countLocked(claim, h)
 	}
+}
+
+// pendingIn returns the allocation of a claim that pods of a group have assumed; nil: none, or the pods are of no
+// group.
+func (k *Tracker) pendingIn(group state.GroupKey, claim types.UID) *resourcev1.AllocationResult {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if h := k.states[claim]; h != nil && h.group == group && group != (state.GroupKey{}) {
+		return h.inFlight
+	}
+	return nil
 }
 
 // Assumed returns the allocation that Reserve has assumed for a claim and that is not written yet; nil: there is none.

@@ -44,7 +44,10 @@ type Handle struct {
 	// DeviceClass returns the DeviceClass that serves an extended resource on nodes that do not have the resource
 	// themselves; "": none. It may be nil.
 	DeviceClass func(corev1.ResourceName) string
-	Log         *slog.Logger
+	// Devices counts the devices that serve an extended resource on such nodes; it returns nil for a resource that no
+	// DeviceClass serves. It may be nil.
+	Devices func(corev1.ResourceName) func(*corev1.Node) (all, allocated int64)
+	Log     *slog.Logger
 }
 
 // Factory makes a plugin. args are its arguments, of the type that the plugin documents; nil: none are configured. A

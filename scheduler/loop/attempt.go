@@ -133,6 +133,9 @@ func (s *Scheduler) waitOnPermit(ctx, waiting context.Context, c *bindingCycle, 
 	if st != nil {
 		err = st
 	}
+	if err == nil && !c.MayTakeLong() {
+		err = s.waitingBindings.begin(c.Pod.Pod.UID) // from here on a writer binds it
+	}
 	switch {
 	case err != nil:
 		s.markBind(c, begin, err)
@@ -163,6 +166,9 @@ func (s *Scheduler) bind(ctx context.Context, c *bindingCycle) {
 	s.core.Forget(ctx, c.Placement)
 	// This may run on a writer, so it runs the job itself: to wait for another writer could be a deadlock.
 	if job := s.handleBindingError(ctx, c, err); job != nil {
+		if errors.Is(context.Cause(ctx), errPreempted) {
+			ctx = context.WithoutCancel(ctx) // it ended the cycle, and the pod's status is to say so
+		}
 		job(ctx)
 	}
 }
@@ -197,6 +203,9 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.waitingBindings.begin(c.Pod.Pod.UID); err != nil {
+		return err
+	}
 	if !s.core.Cache.HasNode(c.Node) {
 		return fmt.Errorf("node %s is gone", c.Node)
 	}
@@ -212,12 +221,17 @@ func (s *Scheduler) writeBinding(ctx context.Context, c *bindingCycle) error {
 	})
 }
 
-// handleBindingError returns a pod to the queue whose binding cycle failed. If a plugin refused the pod, the pod waits
-// for an event that may help; after any other error it is tried again. The result is the write that remains to be done,
-// or nil.
+// handleBindingError returns a pod to the queue whose binding cycle failed. If a plugin refused the pod, the pod
+// waits for an event that may help; after any other error, and after it was preempted, it is tried again. The result
+// is the write that remains to be done, or nil.
 func (s *Scheduler) handleBindingError(ctx context.Context, c *bindingCycle, err error) func(context.Context) {
 	// The reserved resources are free again.
 	defer s.resourcesFreed(c.Pod.Pod, c.Node)
+	if errors.Is(err, errPreempted) || errors.Is(context.Cause(ctx), errPreempted) {
+		s.queue.Retry(c.it)
+		c.profile.measureAttempt(unschedulable, c.start)
+		return s.reports.noNode(c.Pod.Pod, reasonUnschedulable, "preempted", "")
+	}
 	st := framework.Rejection(err)
 	if st == nil || ctx.Err() != nil {
 		return s.handleError(ctx, c.it, c.Pod, err, "", c.start)

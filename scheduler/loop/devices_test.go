@@ -183,3 +183,33 @@ func TestHardSearch(t *testing.T) {
 		})
 	}
 }
+
+// TestGangSharesADevice: the pods of a gang have one claim, which nobody has allocated. All of them are bound at once.
+func TestGangSharesADevice(t *testing.T) {
+	node := "a"
+	shared := "shared"
+	objects := append(schedtest.Members("g", 3, "100m",
+		schedtest.Wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &shared})),
+		schedtest.Gang("g", 3), schedtest.Node(node), schedtest.GPU(shared),
+		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}},
+		&resourcev1.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"},
+			Spec: resourcev1.ResourceSliceSpec{
+				Driver:   "gpu.example.com",
+				NodeName: &node,
+				Pool:     resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+				Devices:  []resourcev1.Device{{Name: "gpu-0"}},
+			},
+		})
+	cluster := startWith(t, func(c *loop.Config) {
+		groups(c)
+		schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset))
+	}, objects...)
+	for i := range 3 {
+		cluster.eventually(fmt.Sprint("g-", i), bound)
+	}
+	had, err := cluster.ResourceV1().ResourceClaims("default").Get(t.Context(), shared, metav1.GetOptions{})
+	if err != nil || had.Status.Allocation == nil {
+		t.Errorf("the claim: %+v, %v", had, err)
+	}
+}

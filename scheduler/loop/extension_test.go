@@ -457,3 +457,55 @@ func TestQueueSort(t *testing.T) {
 		}
 	})
 }
+
+// TestPreemptedWhileItWaits: a pod that waits in Permit, and is not bound, goes back to the queue when another pod
+// needs its place. It is not deleted, and is bound when there is room again.
+func TestPreemptedWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holds{}
+		low := schedtest.Pod("low", schedtest.Requests("3", ""), schedtest.Labelled("hold", "yes"))
+		cluster := startWith(t,
+			with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (*framework.Plugin, error) {
+				h.Handle = handle
+				return h.plugin(), nil
+			}}), schedtest.Node("node-1", schedtest.Allocatable(corev1.ResourceCPU, "4")), low)
+		synctest.Wait()
+		if h.Waiting.Get(low.UID) == nil {
+			t.Fatal("the pod does not wait")
+		}
+		if err := cluster.Tracker().Add(schedtest.Pod("high", schedtest.Requests("3", ""),
+			schedtest.Priority(10))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second) // backoff
+		get := func(name string) *corev1.Pod {
+			p, err := cluster.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		if !bound(get("high")) {
+			t.Errorf("the pod of higher priority: %+v", get("high").Status)
+		}
+		waits := get("low")
+		if bound(waits) || waits.DeletionTimestamp != nil || scheduledCondition(waits) == nil ||
+			scheduledCondition(waits).Reason != corev1.PodReasonUnschedulable {
+			t.Errorf("the pod that waited: %+v", waits)
+		}
+		if err := cluster.Tracker().Add(schedtest.Node("node-2",
+			schedtest.Allocatable(corev1.ResourceCPU, "4"))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		again := h.Waiting.Get(low.UID)
+		if again == nil {
+			t.Fatal("the pod was not tried again")
+		}
+		again.Allow("Holds")
+		synctest.Wait()
+		if got := get("low").Spec.NodeName; got != "node-2" {
+			t.Errorf("the pod that was preempted is on %q, want node-2", got)
+		}
+	})
+}

@@ -52,6 +52,7 @@ func (s *Scheduler) newPreemption(
 		Later:                       s.writers.enqueue,
 		Budgets:                     s.source.Budgets,
 		ProcessExtenders:            s.preemptWithExtenders,
+		Unbind:                      s.waitingBindings.preempt,
 		RecordPreempted:             s.reports.preempted,
 		Log:                         s.log,
 		Evictions:                   s.evictions,

@@ -126,9 +126,13 @@ func (r *reporter) scheduled(pod *corev1.Pod, node string) {
 		"Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
 }
 
-func (r *reporter) preempted(victim, preemptor *corev1.Pod, node string) {
+func (r *reporter) preempted(victim, preemptor *corev1.Pod, node string, deleted bool) {
+	where := ""
+	if !deleted {
+		where = " (in kube-scheduler memory)."
+	}
 	r.about(preemptor).Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting",
-		"Preempted by pod %v on node %v", preemptor.UID, node)
+		"Preempted by pod %v on node %v%s", preemptor.UID, node, where)
 }
 
 // extenderIgnored records an error of an extender that was ignored.

@@ -162,3 +162,39 @@ func TestFitLeavesDevicesToClaims(t *testing.T) {
 		}
 	}
 }
+
+// TestScoresOfDevices: an extended resource that devices serve is scored by the devices of a node, and one that a node
+// offers itself by that offer.
+func TestScoresOfDevices(t *testing.T) {
+	const gpu = "example.com/gpu"
+	plugin := plugins.NodeResourcesFit{
+		Strategy: plugins.Strategy{
+			Resources: []plugins.WeightedResource{{Name: gpu, Weight: 1}},
+			Rank:      plugins.MostAllocated,
+		},
+		Devices: func(name corev1.ResourceName) func(*corev1.Node) (all, allocated int64) {
+			if name != gpu {
+				return nil
+			}
+			return func(n *corev1.Node) (all, allocated int64) {
+				return map[string]int64{"devices": 4}[n.Name], 1
+			}
+		},
+	}.Plugin()
+	pod := state.NewPodInfo(schedtest.Pod("p", schedtest.With(func(s *corev1.PodSpec) {
+		s.Containers[0].Resources.Requests = corev1.ResourceList{gpu: resource.MustParse("1")}
+	})))
+	scorer := plugin.PreScore(nil, pod, nil, nil)
+	if scorer.NodeLocal {
+		t.Error("the score depends on devices, and is said to depend on the node alone")
+	}
+	for node, want := range map[*corev1.Node]int64{
+		schedtest.Node("devices"):                                  50, // 1 of 4 is allocated, and 1 is asked for
+		schedtest.Node("none"):                                     0,
+		schedtest.Node("offers", schedtest.Allocatable(gpu, "10")): 10,
+	} {
+		if got := scorer.Score(state.NewNodeInfo(node)); got != want {
+			t.Errorf("node %s: score %d, want %d", node.Name, got, want)
+		}
+	}
+}

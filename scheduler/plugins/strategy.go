@@ -86,6 +86,8 @@ func (l leastAllocatedScorer) Score(n *state.NodeInfo) int64 {
 type strategyScorer struct {
 	Strategy
 	pod *state.PodInfo
+	// devices count those that serve an extended resource on nodes that do not offer it themselves.
+	devices map[corev1.ResourceName]func(*corev1.Node) (all, allocated int64)
 }
 
 func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
@@ -110,6 +112,11 @@ func (s *strategyScorer) Score(info *state.NodeInfo) int64 {
 			taken = info.ScoreCPU + s.pod.ScoreCPU
 		case corev1.ResourceMemory:
 			taken = info.ScoreMemory + s.pod.ScoreMemory
+		}
+		if counted := s.devices[resource.Name]; counted != nil && offers == 0 {
+			var allocated int64
+			offers, allocated = counted(info.Node)
+			taken = allocated + requests
 		}
 		if offers == 0 {
 			continue

@@ -224,7 +224,7 @@ func shapePoints(shape []configv1.UtilizationShapePoint) (out []Point) {
 }
 
 func newFit(a *configv1.NodeResourcesFitArgs, h *framework.Handle, _ *Shared) *framework.Plugin {
-	nodeResourcesFit := NodeResourcesFit{DeviceClass: h.DeviceClass}
+	nodeResourcesFit := NodeResourcesFit{DeviceClass: h.DeviceClass, Devices: h.Devices}
 	if len(a.IgnoredResources)+len(a.IgnoredResourceGroups) > 0 {
 		nodeResourcesFit.Ignored = func(r corev1.ResourceName) bool {
 			group, _, _ := strings.Cut(string(r), "/")

@@ -44,9 +44,13 @@ func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.P
 	}
 }
 
-// evict sets the condition DisruptionTarget of a victim and deletes it with its own grace period. gone: it is gone
-// already.
+// evict sets the condition DisruptionTarget of a victim and deletes it with its own grace period. A victim that is not
+// bound yet goes back to the queue. gone: it has left the node already.
 func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) (gone bool, err error) {
+	if p.cfg.Unbind != nil && p.cfg.Unbind(victim.UID) {
+		p.cfg.RecordPreempted(victim, preemptor, node, false)
+		return true, nil
+	}
 	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
 	if !isPreempted(victim) {
 		patch, err := json.Marshal(map[string]any{
@@ -75,7 +79,7 @@ func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node 
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}}); err != nil {
 		return isGone(err), ignoreGone(err)
 	}
-	p.cfg.RecordPreempted(victim, preemptor, node)
+	p.cfg.RecordPreempted(victim, preemptor, node, true)
 	return false, nil
 }
 

@@ -71,7 +71,7 @@ func grouped(
 		NodeOf:                      harness.Cache.Where,
 		Budgets:                     func() []*policyv1.PodDisruptionBudget { return budgets },
 		Later:                       func(ctx context.Context, job func(context.Context)) { job(ctx) },
-		RecordPreempted: func(victim, _ *corev1.Pod, node string) {
+		RecordPreempted: func(victim, _ *corev1.Pod, node string, _ bool) {
 			told = append(told, victim.Name+" on "+node)
 		},
 	}), &told

@@ -41,8 +41,11 @@ type Config struct {
 	ProcessExtenders func(
 		ctx context.Context, a *framework.Attempt, found []*framework.Preemption,
 	) ([]*framework.Preemption, error)
-	// RecordPreempted records an event on a victim.
-	RecordPreempted func(victim, preemptor *corev1.Pod, node string)
+	// Unbind takes a pod's node from it before it is bound, and returns the pod to the queue; false: it is bound. nil:
+	// all victims are bound.
+	Unbind func(types.UID) bool
+	// RecordPreempted records an event on a victim. deleted: the victim was bound.
+	RecordPreempted func(victim, preemptor *corev1.Pod, node string, deleted bool)
 	// Evictions are shared by the plugins of all profiles; nil: the plugin has its own.
 	Evictions *Evictions
 	// EvictionsDone is called when the evictions of all victims of a pod are written, with the error of one that

@@ -194,7 +194,7 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 		Client:          cs,
 		Log:             slog.New(slog.DiscardHandler),
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
-		RecordPreempted: func(v, _ *corev1.Pod, node string) { said = append(said, v.Name+" on "+node) },
+		RecordPreempted: func(v, _ *corev1.Pod, node string, _ bool) { said = append(said, v.Name+" on "+node) },
 	})
 	harness := schedtest.New(1, 1)
 	harness.Add(schedtest.Node("n1"), victim)
@@ -259,7 +259,7 @@ func newFullCluster(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plug
 		MinCandidateNodesAbsolute:   100,
 		Log:                         slog.New(slog.DiscardHandler),
 		Later:                       func(context.Context, func(context.Context)) {},
-		RecordPreempted:             func(*corev1.Pod, *corev1.Pod, string) {},
+		RecordPreempted:             func(*corev1.Pod, *corev1.Pod, string, bool) {},
 	})
 }
 
@@ -372,7 +372,7 @@ func TestEvictions(t *testing.T) {
 		Log:             slog.New(slog.DiscardHandler),
 		Evictions:       evictions,
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
-		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string) {},
+		RecordPreempted: func(*corev1.Pod, *corev1.Pod, string, bool) {},
 		EvictionsDone:   func(*corev1.Pod, error) { ended++ },
 	})
 	h := schedtest.New(1, 1)

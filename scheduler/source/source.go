@@ -113,6 +113,7 @@ func (s *Source) CoreConfig(
 			Waiting:     &framework.WaitingPods{},
 			Log:         s.log,
 			DeviceClass: s.Devices.DeviceClass,
+			Devices:     s.Devices.Count(),
 		},
 		Shared: &plugins.Shared{
 			Storage:         s.Storage,

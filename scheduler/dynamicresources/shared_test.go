@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicresources
+
+import (
+	"errors"
+	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/schedtest"
+)
+
+// compares has a server refuse a write that is based on a version without the last reservation.
+func (w *world) compares() {
+	w.client.PrependReactor("update", "resourceclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		update, _ := a.(k8stesting.UpdateAction)
+		next, _ := update.GetObject().(*resourcev1.ResourceClaim)
+		stored, err := w.client.Tracker().Get(Claims, "default", next.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		now, _ := stored.(*resourcev1.ResourceClaim)
+		adds := 0
+		if a.GetSubresource() == "status" {
+			adds = 1
+		}
+		if len(next.Status.ReservedFor) != len(now.Status.ReservedFor)+adds {
+			return true, nil, apierrors.NewConflict(Claims.GroupResource(), next.Name, errors.New("another version"))
+		}
+		return false, nil, nil
+	})
+}
+
+// TestGroupSharesAClaim: the pods of a group get a claim that is not allocated yet together, whichever of them writes
+// it; a pod of no group waits.
+func TestGroupSharesAClaim(t *testing.T) {
+	world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+	world.Add(schedtest.Node("a"))
+	world.compares()
+	var attempts []*framework.Attempt
+	for _, name := range []string{"one", "two"} {
+		pod := schedtest.Pod(name, using("c"), schedtest.InGroup("g"))
+		world.store(pod)
+		attempt := world.place(pod)
+		if attempt.Chosen == nil {
+			t.Fatalf("pod %s: %s", name, attempt.Message())
+		}
+		attempts = append(attempts, attempt)
+	}
+	for _, options := range [][]schedtest.PodOption{{using("c")}, {using("c"), schedtest.InGroup("other")}} {
+		if a := world.Try(schedtest.Pod("stranger", options...)); a.Chosen != nil {
+			t.Error("a pod of another group shares the claim before it is allocated")
+		}
+	}
+	for _, i := range []int{1, 0} { // the second writes first
+		if err := world.plugin.PreBind(t.Context(), attempts[i].Cycle, attempts[i].Pod, "a"); err != nil {
+			t.Fatalf("pod %s: %v", attempts[i].Pod.Key, err)
+		}
+	}
+	s := world.stored("c").Status
+	if s.Allocation == nil || len(s.ReservedFor) != 2 || len(world.known.view().taken.AllocatedDevices) != 1 {
+		t.Errorf("written: %+v", s)
+	}
+	if world.known.isInFlight("claim-c") {
+		t.Error("the claim is written, and counts as in flight")
+	}
+}
+
+// TestGroupGivesAClaimBack: what pods of a group have assumed together is free when the last of them gives it back.
+func TestGroupGivesAClaimBack(t *testing.T) {
+	world := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+	world.Add(schedtest.Node("a"))
+	var attempts []*framework.Attempt
+	for _, name := range []string{"one", "two"} {
+		pod := schedtest.Pod(name, using("c"), schedtest.InGroup("g"))
+		world.store(pod)
+		attempts = append(attempts, world.place(pod))
+	}
+	for left, a := range []int{1, 0} {
+		world.plugin.Unreserve(t.Context(), attempts[left].Cycle, attempts[left].Pod, "a")
+		if n := len(world.known.view().taken.AllocatedDevices); n != a {
+			t.Errorf("after %d pods have given it back, %d devices are taken, want %d", left+1, n, a)
+		}
+	}
+	if a := world.Try(schedtest.Pod("next", using("c"))); a.Chosen == nil {
+		t.Errorf("the next pod: %s", a.Message())
+	}
+}
