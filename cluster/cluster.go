@@ -40,6 +40,7 @@ import (
 	"keelson/controllers/certificates"
 	"keelson/event"
 	"keelson/event/eventlog"
+	"keelson/kubelet/identity"
 	"keelson/lib/connlimit"
 	"keelson/lib/log"
 	"keelson/lib/memory"
@@ -351,6 +352,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 				renew:    c.cfg.leaseInterval(),
 			},
 			serving:  c.keys.KubeletServing(),
+			metrics:  identity.NewMetrics(c.keys.KubeletServing().TLS),
 			podGroup: network.GroupOf(c.dir.ID()),
 		},
 	}

@@ -39,6 +39,7 @@ type kubeletCertificates struct {
 	anonymous *rest.Config
 	ca        *credentials.Bundle
 	serving   credentials.KubeletServing
+	metrics   *identity.Metrics
 	run       run.Func
 	joined    *joined // reads the client CAs from the API server; nil: they are known
 	// beside are further parts that keep certificates up, with the kubelet.
@@ -89,6 +90,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir datadir.Dir) (kubeletCer
 		anonymous: servers.Anonymous(live.REST),
 		ca:        live.CA,
 		serving:   serving,
+		metrics:   identity.NewMetrics(serving.TLS),
 		beside:    beside,
 	}, nil
 }
@@ -162,6 +164,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir datadir.Dir) (kubeletC
 		anonymous: servers.Anonymous(id.REST()),
 		ca:        bundle,
 		serving:   credentials.KubeletServing{TLS: id.ServerTLS(), ClientCAs: clients.Pool},
+		metrics:   id.Metrics(),
 		run:       id.Run,
 	}
 	if r.ClientCA == "" {

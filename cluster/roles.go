@@ -383,6 +383,7 @@ func (r RoleConfig) nodeSite(cfg Config, dir datadir.Dir, cert kubeletCertificat
 		node: nodeSite{
 			nodeEnv:  nodeEnv{reserved: nodehost.ServerHere(cert.rest.Host)},
 			serving:  cert.serving,
+			metrics:  cert.metrics,
 			podGroup: network.GroupOf(dir.ID()),
 		},
 	}

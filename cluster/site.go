@@ -30,6 +30,7 @@ import (
 	"keelson/event"
 	"keelson/event/eventlog"
 	"keelson/kubelet"
+	"keelson/kubelet/identity"
 	"keelson/kubelet/tunnel"
 	"keelson/lib/run"
 	"keelson/lib/watchdog"
@@ -84,6 +85,7 @@ type serverSite struct {
 type nodeSite struct {
 	nodeEnv
 	serving credentials.KubeletServing
+	metrics *identity.Metrics // of the kubelet's certificates
 	runtime *nodehost.Runtime // nil until first used
 	// podGroup is the link group of the node's pods; 0 if another process has them, whose data directory may differ.
 	podGroup uint32
@@ -341,12 +343,14 @@ func (s *site) kubelet() (run.Func, error) {
 		RegisterNode:  true,
 		LeaseInterval: s.node.renew,
 		Watchdog:      dog,
-		Metrics:       slices.Concat(clientMetrics(), []prometheus.Collector{version.Metric(), gateMetric{cfg.Gates}}),
-		Version:       version.Kubernetes,
-		Paths:         nodehost.Paths{Cluster: dir.ID()},
-		Rules:         rules,
-		Marks:         s.marks,
-		Log:           s.logOf(eventlog.Kubelet),
+		Metrics: slices.Concat(clientMetrics(), []prometheus.Collector{
+			version.Metric(), gateMetric{cfg.Gates}, s.node.metrics,
+		}),
+		Version: version.Kubernetes,
+		Paths:   nodehost.Paths{Cluster: dir.ID()},
+		Rules:   rules,
+		Marks:   s.marks,
+		Log:     s.logOf(eventlog.Kubelet),
 	}
 	cfg.Node.Apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}

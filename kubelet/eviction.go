@@ -17,6 +17,7 @@ import (
 	"keelson/cri"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/logs"
+	"keelson/kubelet/metrics"
 	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
@@ -39,6 +40,7 @@ type evictionNode struct {
 	self    *node.Self
 	runtime cri.Client
 	events  *client.Events
+	metrics *metrics.Metrics
 	log     *slog.Logger
 }
 
@@ -80,6 +82,7 @@ func (e evictionNode) Evict(v eviction.Eviction) <-chan struct{} {
 	if over == nil {
 		return nil
 	}
+	e.metrics.PodEvicted(string(v.Signal))
 	e.log.Info("pod evicted", "pod", podinfo.FullName(v.Pod), "message", v.Message)
 	e.events.AnnotatedEventf(&corev1.ObjectReference{
 		APIVersion: "v1",

@@ -154,6 +154,7 @@ func build(cfg Config) (*Kubelet, error) {
 		self:    self,
 		runtime: cfg.Runtime,
 		events:  events,
+		metrics: meters,
 		log:     cfg.Log,
 	}, cfg.Log)
 	if err != nil {

@@ -408,7 +408,7 @@ func TestOverLimit(t *testing.T) {
 		"an init container that has ended, of two": {ended, sidecarUse, false, ""},
 	}
 	for name, tt := range tests {
-		if got := OverLimit(tt.p, tt.u, tt.split); got != tt.want {
+		if _, got := OverLimit(tt.p, tt.u, tt.split); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 		if want := tt.want != "" || strings.HasPrefix(name, "volume at") || strings.Contains(name, "two") ||

@@ -30,9 +30,16 @@ func HasStorageLimit(p *corev1.Pod) bool {
 	return ok
 }
 
-// OverLimit returns a message about the limit that the pod exceeds; empty: none. split: images and writable layers have
-// a file system of their own, so that container limits do not count writable layers.
-func OverLimit(pod *corev1.Pod, usage Usage, split bool) string {
+// The signals of pods that exceed a limit of their own, as in the metric kubelet_evictions.
+const (
+	emptyDirLimit  Signal = "emptydirfs.limit"
+	podLimit       Signal = "ephemeralpodfs.limit"
+	containerLimit Signal = "ephemeralcontainerfs.limit"
+)
+
+// OverLimit returns the limit that the pod exceeds and a message about it; empty: none. split: images and writable
+// layers have a file system of their own, so that container limits do not count writable layers.
+func OverLimit(pod *corev1.Pod, usage Usage, split bool) (signal Signal, message string) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		used, known := usage.Volumes[v.Name]
@@ -40,14 +47,14 @@ func OverLimit(pod *corev1.Pod, usage Usage, split bool) string {
 			continue
 		}
 		if exceeds(used.Bytes, *v.EmptyDir.SizeLimit) {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
+			return emptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
 				v.EmptyDir.SizeLimit.String())
 		}
 	}
 	if limit, ok := resourcehelper.PodLimits(pod,
 		resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]; ok {
 		if exceeds(usage.total(pod), limit) {
-			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+			return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
 				limit.String())
 		}
 	}
@@ -65,12 +72,13 @@ func OverLimit(pod *corev1.Pod, usage Usage, split bool) string {
 				used = used.plus(*cu.Rootfs)
 			}
 			if cu.Name == container.Name && exceeds(used.Bytes, limit) {
-				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", container.Name,
+				return containerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ",
+					container.Name,
 					limit.String())
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // longRunning are the containers and sidecars of a pod.

@@ -50,6 +50,7 @@ type Node interface {
 type Eviction struct {
 	Pod     *corev1.Pod
 	Message string
+	Signal  Signal            // what was exceeded
 	Notes   map[string]string // annotations of the event
 	// Grace is the grace period in seconds; nil: the pod's own grace period.
 	Grace *int64
@@ -219,6 +220,7 @@ func (m *Manager) checkPressure(ctx context.Context) bool {
 		if m.evict(ctx, Eviction{
 			Pod:        p,
 			Message:    text,
+			Signal:     threshold.Signal,
 			Notes:      notes,
 			Grace:      grace,
 			Disruption: true,
@@ -279,8 +281,13 @@ func (m *Manager) checkLimits(ctx context.Context) (ended bool) {
 			m.warn(ctx, "measure pod", err, "pod", p.Namespace+"/"+p.Name)
 			continue
 		}
-		if text := OverLimit(p, u, m.split.Load()); text != "" {
-			ended = m.evict(ctx, Eviction{Pod: p, Message: text, Grace: new(immediateGrace)}) || ended
+		if signal, text := OverLimit(p, u, m.split.Load()); text != "" {
+			ended = m.evict(ctx, Eviction{
+				Pod:     p,
+				Message: text,
+				Signal:  signal,
+				Grace:   new(immediateGrace),
+			}) || ended
 		}
 	}
 	return ended

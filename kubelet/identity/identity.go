@@ -54,6 +54,7 @@ type Identity struct {
 	serving *kept
 	shown   shown // the client certificate
 	served  shown // the serving certificate
+	metrics *Metrics
 	first   signal.Signal
 	conns   *servers.Transport
 	rest    *rest.Config
@@ -135,6 +136,7 @@ func New(cfg Config) (*Identity, error) {
 		outdated:   signal.New(),
 		sleepUntil: linux.SleepUntil,
 	}
+	identity.metrics = newMetrics(identity.shown.Load, identity.served.Load)
 	if err := identity.connection(); err != nil {
 		return nil, err
 	}
@@ -152,9 +154,10 @@ func New(cfg Config) (*Identity, error) {
 func (i *Identity) open() error {
 	subject := pkix.Name{CommonName: "system:node:" + i.cfg.NodeName, Organization: []string{"system:nodes"}}
 	client, err := i.keep("kubelet-client", &i.shown, i.clientRenewed, certificate.Config{
-		SignerName: certv1.KubeAPIServerClientKubeletSignerName,
-		Template:   &x509.CertificateRequest{Subject: subject},
-		GetUsages:  certificate.DefaultKubeletClientGetUsages,
+		SignerName:              certv1.KubeAPIServerClientKubeletSignerName,
+		CertificateRenewFailure: i.metrics.clientErrors,
+		Template:                &x509.CertificateRequest{Subject: subject},
+		GetUsages:               certificate.DefaultKubeletClientGetUsages,
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
 			if current == nil && !i.authenticates() && i.cfg.Bootstrap != nil {
 				return kubernetes.NewForConfig(i.cfg.Bootstrap)
@@ -166,7 +169,8 @@ func (i *Identity) open() error {
 		return err
 	}
 	serving, err := i.keep("kubelet-server", &i.served, func() {}, certificate.Config{
-		SignerName: certv1.KubeletServingSignerName,
+		SignerName:              certv1.KubeletServingSignerName,
+		CertificateRenewFailure: i.metrics.serverErrors,
 		Template: &x509.CertificateRequest{
 			Subject:     subject,
 			DNSNames:    []string{i.cfg.NodeName},
@@ -239,6 +243,9 @@ func (i *Identity) connection() error {
 	i.rest = config
 	return nil
 }
+
+// Metrics returns the metrics of the certificates.
+func (i *Identity) Metrics() *Metrics { return i.metrics }
 
 // REST returns a client configuration with the current client certificate.
 func (i *Identity) REST() *rest.Config { return i.rest }

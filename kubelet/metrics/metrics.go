@@ -8,6 +8,7 @@ package metrics
 import (
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,10 @@ type Metrics struct {
 	users, noUsers  prometheus.Counter // pods with user namespaces
 	mounts          *prometheus.HistogramVec
 	resizes         resizes
+	evictions       *prometheus.CounterVec   // by eviction_signal
+	cgroups         *prometheus.HistogramVec // by operation_type
+	intervals       prometheus.Histogram     // between reads
+	lastRead        atomic.Int64             // in nanoseconds
 }
 
 // New returns metrics at zero.
@@ -93,6 +98,16 @@ func (m *Metrics) addDurations() {
 		"[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", calls), kind)
 	m.reads = prometheus.NewHistogram(histogram("pleg_relist_duration_seconds",
 		"[ALPHA] Duration in seconds for reading a pod from the runtime.", prometheus.DefBuckets))
+	m.intervals = prometheus.NewHistogram(histogram("pleg_relist_interval_seconds",
+		"[ALPHA] Interval in seconds between two reads of pods from the runtime.", prometheus.DefBuckets))
+	m.cgroups = prometheus.NewHistogramVec(histogram("cgroup_manager_duration_seconds",
+		"[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
+		prometheus.DefBuckets), kind)
+	m.evictions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_evictions",
+		Help: "[ALPHA] Cumulative number of pod evictions by eviction signal",
+	}, []string{"eviction_signal"})
+	m.kubelet.MustRegister(m.intervals, m.cgroups, m.evictions)
 	m.steps = prometheus.NewHistogramVec(histogram("pod_worker_duration_seconds",
 		"[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
 		prometheus.DefBuckets), kind)
@@ -122,8 +137,27 @@ func (m *Metrics) addDurations() {
 
 // PodRead counts a pod's state that was read from the runtime.
 func (m *Metrics) PodRead(took time.Duration) {
+	if m == nil {
+		return
+	}
+	m.reads.Observe(took.Seconds())
+	now := time.Now().UnixNano()
+	if last := m.lastRead.Swap(now); last != 0 {
+		m.intervals.Observe(max(time.Duration(now-last), 0).Seconds())
+	}
+}
+
+// PodEvicted counts a pod that was evicted because of a signal.
+func (m *Metrics) PodEvicted(signal string) {
 	if m != nil {
-		m.reads.Observe(took.Seconds())
+		m.evictions.WithLabelValues(signal).Inc()
+	}
+}
+
+// Cgroup counts an operation on a pod's cgroup: create, update or destroy.
+func (m *Metrics) Cgroup(operation string, took time.Duration) {
+	if m != nil {
+		m.cgroups.WithLabelValues(operation).Observe(took.Seconds())
 	}
 }
 

@@ -83,6 +83,9 @@ func TestWorkIsTimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics.PodRead(time.Second)
+	metrics.PodRead(time.Second)
+	metrics.PodEvicted("memory.available")
+	metrics.Cgroup("create", time.Millisecond)
 	metrics.PodStep(true, time.Second)
 	metrics.PodStep(false, time.Second)
 	metrics.PodStarted(2 * time.Second)
@@ -94,7 +97,10 @@ func TestWorkIsTimed(t *testing.T) {
 		`kubelet_runtime_operations_total{operation_type="list_images"} 1`,
 		`kubelet_runtime_operations_errors_total{operation_type="container_status"} 1`,
 		`kubelet_runtime_operations_duration_seconds_count{operation_type="list_containers"} 1`,
-		`kubelet_pleg_relist_duration_seconds_count 1`,
+		`kubelet_pleg_relist_duration_seconds_count 2`,
+		`kubelet_pleg_relist_interval_seconds_count 1`,
+		`kubelet_evictions{eviction_signal="memory.available"} 1`,
+		`kubelet_cgroup_manager_duration_seconds_count{operation_type="create"} 1`,
 		`kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`,
 		`kubelet_pod_worker_duration_seconds_count{operation_type="sync"} 1`,
 		`kubelet_pod_start_duration_seconds_bucket{le="1"} 0`,

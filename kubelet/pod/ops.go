@@ -20,6 +20,7 @@ import (
 	"keelson/event"
 	"keelson/kubelet/csi"
 	"keelson/kubelet/logs"
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
 	"keelson/kubelet/translate"
@@ -279,7 +280,8 @@ func (l *loop) forget(ctx context.Context, in Input, action Action) func() {
 		if err := l.env.Volumes.Forget(l.uid); err != nil {
 			errs = append(errs, err)
 		} else {
-			errs = append(errs, l.env.Users.Release(l.uid), l.env.Cgroups.Remove(l.uid))
+			errs = append(errs, l.env.Users.Release(l.uid),
+				l.env.cgroup("destroy", func(m *podcgroup.Manager) error { return m.Remove(l.uid) }))
 		}
 		errs = append(errs, os.RemoveAll(translate.PodLogDir(l.env.LogDir, in.Pod.Namespace, in.Pod.Name, l.uid)))
 	}

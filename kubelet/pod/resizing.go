@@ -140,7 +140,7 @@ func (l *loop) resize(ctx context.Context, in Input, action Action) func() {
 	begin := time.Now()
 	err := l.checkMemory(ctx, in.Observed.Find(action.ID), want.GetMemoryLimitInBytes())
 	if err == nil {
-		err = l.env.Cgroups.Grow(l.uid, translate.PodLimits(in.Pod))
+		err = l.env.growCgroup(l.uid, in.Pod)
 	}
 	if err == nil {
 		_, err = l.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
@@ -181,7 +181,7 @@ func (l *loop) checkMemory(ctx context.Context, cur *runtimestate.Container, lim
 func (l *loop) resizePod(ctx context.Context, in Input, action Action) func() {
 	limits := translate.PodLimits(in.Pod)
 	begin := time.Now()
-	err := l.env.Cgroups.Make(l.uid, limits)
+	err := l.env.cgroup("update", func(m *podcgroup.Manager) error { return m.Make(l.uid, limits) })
 	if err == nil {
 		_, err = l.env.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 			PodSandboxId: in.Observed.Current().ID,

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/podcgroup"
 	"keelson/kubelet/runtimestate"
 	"keelson/kubelet/translate"
 )
@@ -20,7 +21,9 @@ func (s *starter) createSandbox(
 	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}
-	if err := s.env.Cgroups.Make(s.uid, translate.PodLimits(pod)); err != nil {
+	if err := s.env.cgroup("create", func(m *podcgroup.Manager) error {
+		return m.Make(s.uid, translate.PodLimits(pod))
+	}); err != nil {
 		return "", err
 	}
 	resp, err := s.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{

@@ -147,7 +147,7 @@ func (s *starter) tryStart(
 		return failedAs(reasonConfig, err)
 	}
 	// another program may have removed it
-	if err := s.env.Cgroups.Grow(s.uid, translate.PodLimits(in.Pod)); err != nil {
+	if err := s.env.growCgroup(s.uid, in.Pod); err != nil {
 		return failedAs(reasonCreate, err)
 	}
 	resp, err := s.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{

@@ -74,6 +74,19 @@ type Providers struct {
 	Refs    *refs.Store
 }
 
+// cgroup runs an operation on a pod's cgroup, and measures it.
+func (e *Env) cgroup(operation string, run func(*podcgroup.Manager) error) error {
+	begin := time.Now()
+	err := run(e.Cgroups)
+	e.Metrics.Cgroup(operation, time.Since(begin))
+	return err
+}
+
+// growCgroup makes the cgroup of a pod, or raises its limits to what the pod asks for.
+func (e *Env) growCgroup(uid string, pod *corev1.Pod) error {
+	return e.cgroup("update", func(m *podcgroup.Manager) error { return m.Grow(uid, translate.PodLimits(pod)) })
+}
+
 // Site is what pods see of their node, and where their files are.
 type Site struct {
 	Hostname      string
