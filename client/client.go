@@ -33,7 +33,7 @@ type Source interface {
 
 // Client is one identity's access to the cluster.
 type Client struct {
-	kubernetes.Interface
+	Interface
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
 	// Config can make further clients; its rate limits are off. In process its Transport is the in-memory one.
@@ -58,7 +58,7 @@ func InProcess(h http.Handler, source Source, userAgent string) (*Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c.Interface = newShortcut(c.Interface, h, userAgent)
+	c.Interface = inProcess{plain{c.Interface}, &direct{h, []string{userAgent}}}
 	return c, nil
 }
 
@@ -80,7 +80,7 @@ func build(config *rest.Config, source Source) (*Client, error) {
 		return nil, fmt.Errorf("metadata client for %s: %w", config.Host, err)
 	}
 	return &Client{
-		Interface: cs,
+		Interface: plain{cs},
 		Dynamic:   dyn,
 		Metadata:  md,
 		Config:    json,

@@ -416,7 +416,7 @@ func TestEventsNeverBlock(t *testing.T) {
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs := clienttest.New()
-		cl := &Client{Interface: cs}
+		cl := &Client{Interface: Plain(cs)}
 		var robbed atomic.Bool
 		// before the first call: it takes no lock
 		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/metrics"
 
 	"keelson/api/inprocess"
@@ -26,40 +24,28 @@ import (
 // inProcessHost stands where a server's address does.
 const inProcessHost = "keelson.in-process"
 
-// direct calls the server's handler for the writes that are made most, with the request that client-go would have made
-// and without the work that client-go has with it. What is out of the ordinary (options, odd names) goes client-go's
-// way from the start; an answer that is (errors, warnings) is given to client-go, which makes of it what it makes of
-// all answers.
+// direct calls the server's handler for the writes of PodWrites, with the request that client-go would have made and
+// without the work that client-go has with it. Odd names go client-go's way from the start. Answers that are errors or
+// carry warnings are given to client-go, which makes of them what it makes of all answers.
 type direct struct {
 	h     http.Handler
 	agent []string
 }
 
-// shortcut is a clientset whose most frequent writes go by direct.
-type shortcut struct {
-	kubernetes.Interface
-	core shortcutCore
+// inProcess is a clientset whose PodWrites go by direct.
+type inProcess struct {
+	plain
+	direct *direct
 }
 
-func newShortcut(cs kubernetes.Interface, h http.Handler, agent string) kubernetes.Interface {
-	return shortcut{cs, shortcutCore{cs.CoreV1(), &direct{h, []string{agent}}}}
+// PodWrites is Interface's.
+func (c inProcess) PodWrites(namespace string) PodWrites {
+	return directPods{c.plain.PodWrites(namespace), c.direct, namespace}
 }
 
-// CoreV1 is kubernetes.Interface's.
-func (s shortcut) CoreV1() typedcorev1.CoreV1Interface { return s.core }
-
-type shortcutCore struct {
-	typedcorev1.CoreV1Interface
-	*direct
-}
-
-// Pods is CoreV1Interface's.
-func (s shortcutCore) Pods(namespace string) typedcorev1.PodInterface {
-	return shortcutPods{s.CoreV1Interface.Pods(namespace), s.direct, namespace}
-}
-
-type shortcutPods struct {
-	typedcorev1.PodInterface
+// directPods falls back to client-go's way.
+type directPods struct {
+	usual PodWrites
 	*direct
 	namespace string
 }
@@ -70,16 +56,16 @@ var (
 	deleteMeta  = runtime.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
 )
 
-// Create is PodInterface's.
-func (s shortcutPods) Create(ctx context.Context, pod *corev1.Pod, opts metav1.CreateOptions) (*corev1.Pod, error) {
-	if pod != nil && usual(&opts) && isPlain(s.namespace) {
+// Create is PodWrites'.
+func (p directPods) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	if pod != nil && isPlain(p.namespace) {
 		var answer runtime.Object
-		answer, ctx = s.send(ctx, http.MethodPost, "/api/v1/namespaces/"+s.namespace+"/pods", podMeta, pod)
+		answer, ctx = p.send(ctx, http.MethodPost, "/api/v1/namespaces/"+p.namespace+"/pods", podMeta, pod)
 		if own := ownPod(answer); own != nil {
 			return own, nil
 		}
 	}
-	return s.PodInterface.Create(ctx, pod, opts)
+	return p.usual.Create(ctx, pod)
 }
 
 // ownPod is a copy of a pod that was handed over, as decoding would have it; nil: there is none.
@@ -93,55 +79,47 @@ func ownPod(answer runtime.Object) *corev1.Pod {
 	return own
 }
 
-// Patch is PodInterface's.
-func (s shortcutPods) Patch(
-	ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string,
-) (*corev1.Pod, error) {
-	none := opts.TypeMeta == (metav1.TypeMeta{}) && len(opts.DryRun) == 0 && opts.Force == nil &&
-		opts.FieldManager == "" && opts.FieldValidation == ""
-	if kind := patchTypes[pt]; kind != nil && none && isPlain(s.namespace) && isPlain(name) &&
-		len(subresources) == 1 && subresources[0] == "status" {
+// PatchStatus is PodWrites'.
+func (p directPods) PatchStatus(ctx context.Context, name string, patch []byte) (*corev1.Pod, error) {
+	if isPlain(p.namespace) && isPlain(name) {
 		var answer runtime.Object
-		answer, ctx = s.call(ctx, http.MethodPatch, "/api/v1/namespaces/"+s.namespace+"/pods/"+name+"/status", kind,
-			data)
+		answer, ctx = p.call(ctx, http.MethodPatch, p.path(name)+"/status", strategicPatch, patch)
 		if own := ownPod(answer); own != nil {
 			return own, nil
 		}
 	}
-	return s.PodInterface.Patch(ctx, name, pt, data, opts, subresources...)
+	return p.usual.PatchStatus(ctx, name, patch)
 }
 
-// Delete is PodInterface's.
-func (s shortcutPods) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
-	if opts.TypeMeta == (metav1.TypeMeta{}) && isPlain(s.namespace) && isPlain(name) {
+// Delete is PodWrites'.
+func (p directPods) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	if opts.TypeMeta == (metav1.TypeMeta{}) && isPlain(p.namespace) && isPlain(name) {
 		var answer runtime.Object
-		answer, ctx = s.send(ctx, http.MethodDelete, "/api/v1/namespaces/"+s.namespace+"/pods/"+name, deleteMeta, &opts)
+		answer, ctx = p.send(ctx, http.MethodDelete, p.path(name), deleteMeta, &opts)
 		if answer != nil {
 			return nil
 		}
 	}
-	return s.PodInterface.Delete(ctx, name, opts)
+	return p.usual.Delete(ctx, name, opts)
 }
 
-// Bind is PodInterface's.
-func (s shortcutPods) Bind(ctx context.Context, binding *corev1.Binding, opts metav1.CreateOptions) error {
-	if binding != nil && usual(&opts) && isPlain(s.namespace) && isPlain(binding.Name) {
+// Bind is PodWrites'.
+func (p directPods) Bind(ctx context.Context, binding *corev1.Binding) error {
+	if binding != nil && isPlain(p.namespace) && isPlain(binding.Name) {
 		var answer runtime.Object
-		answer, ctx = s.send(ctx, http.MethodPost, "/api/v1/namespaces/"+s.namespace+"/pods/"+binding.Name+"/binding",
-			bindingMeta, binding)
+		answer, ctx = p.send(ctx, http.MethodPost, p.path(binding.Name)+"/binding", bindingMeta, binding)
 		if answer != nil {
 			return nil
 		}
 	}
-	return s.PodInterface.Bind(ctx, binding, opts)
+	return p.usual.Bind(ctx, binding)
 }
 
-// usual tells whether options say nothing.
-func usual(o *metav1.CreateOptions) bool {
-	return o.TypeMeta == (metav1.TypeMeta{}) && len(o.DryRun) == 0 && o.FieldManager == "" && o.FieldValidation == ""
+func (p directPods) path(name string) string {
+	return "/api/v1/namespaces/" + p.namespace + "/pods/" + name
 }
 
-// isPlain tells whether a name is an element of a path as it is. Kubernetes' names are.
+// isPlain reports whether a name can stand in a path without escapes. Kubernetes' names can.
 func isPlain(name string) bool {
 	if name == "" || name[0] == '.' {
 		return false
@@ -162,9 +140,9 @@ type message interface {
 
 // Header values are shared by all requests: nobody changes one in place.
 var (
-	protobufOnly = []string{runtime.ContentTypeProtobuf}
-	patchTypes   = map[types.PatchType][]string{types.StrategicMergePatchType: {string(types.StrategicMergePatchType)}}
-	accepted     = []string{runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
+	protobufOnly   = []string{runtime.ContentTypeProtobuf}
+	strategicPatch = []string{string(types.StrategicMergePatchType)}
+	accepted       = []string{runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
 )
 
 // send makes a request with a message.

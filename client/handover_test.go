@@ -26,7 +26,7 @@ func TestLeadAfterKill(t *testing.T) {
 		holder := "killed"
 		seconds := int32(15)
 		now := metav1.NowMicro()
-		cl := &Client{Interface: clienttest.New(&coordinationv1.Lease{
+		cl := &Client{Interface: Plain(clienttest.New(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity:       &holder,
@@ -34,7 +34,7 @@ func TestLeadAfterKill(t *testing.T) {
 				AcquireTime:          &now,
 				RenewTime:            &now,
 			},
-		})}
+		}))}
 		begin := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -53,7 +53,7 @@ func TestLeadAfterKill(t *testing.T) {
 // TestLeadTells: who leads and who stopped is an event about the lease, as of the components of Kubernetes.
 func TestLeadTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &Client{Interface: clienttest.New()}
+		c := &Client{Interface: Plain(clienttest.New())}
 		for _, component := range []string{"", "default-scheduler"} {
 			e := Election{Name: "x", Identity: "one" + component, Component: component}
 			if err := c.Lead(t.Context(), e, func(context.Context) error {
@@ -97,7 +97,7 @@ func TestLeadCutOff(t *testing.T) {
 			last.Store(&now)
 			return false, nil, nil
 		})
-		c := &Client{Interface: cs}
+		c := &Client{Interface: Plain(cs)}
 		err := c.Lead(t.Context(), Election{Name: "x", Identity: "one"}, func(ctx context.Context) error {
 			time.Sleep(time.Minute)
 			cut.Store(true)

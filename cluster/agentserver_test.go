@@ -91,7 +91,7 @@ func newJudge(t *testing.T) *judge {
 // serve answers with the handler of an agent until the test ends.
 func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
 	t.Helper()
-	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{
+	s, err := newAgentServer(o, &client.Client{Interface: client.Plain(j.Clientset)}, agentState{
 		watchdog:   dog,
 		metrics:    controllers.Collectors(),
 		component:  "kube-scheduler",
@@ -153,7 +153,7 @@ func clientOf(t *testing.T, ca *pki.Authority, s pki.Subject) *tls.Certificate {
 // TestCallersOfTheKubelet: a token whose user has one of the rights, at this node, is let in.
 func TestCallersOfTheKubelet(t *testing.T) {
 	judge := newJudge(t)
-	callers, err := newDelegatedAuth(&client.Client{Interface: judge.Clientset}, AgentServing{},
+	callers, err := newDelegatedAuth(&client.Client{Interface: client.Plain(judge.Clientset)}, AgentServing{},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func TestCallersOfTheKubelet(t *testing.T) {
 
 // TestReviewsOfOneCaller: whose reviews take long waits alone.
 func TestReviewsOfOneCaller(t *testing.T) {
-	callers, err := newDelegatedAuth(&client.Client{Interface: newJudge(t).Clientset}, AgentServing{},
+	callers, err := newDelegatedAuth(&client.Client{Interface: client.Plain(newJudge(t).Clientset)}, AgentServing{},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -342,7 +342,7 @@ func TestAgentsPort(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	j := newJudge(t)
 	serve := func(o AgentServing) error {
-		parts, err := o.serve(&client.Client{Interface: j.Clientset}, agentState{}, slog.New(slog.DiscardHandler))
+		parts, err := o.serve(&client.Client{Interface: client.Plain(j.Clientset)}, agentState{}, slog.New(slog.DiscardHandler))
 		if err != nil || len(parts) == 0 {
 			return err
 		}

@@ -263,7 +263,7 @@ func TestNodeAccounts(t *testing.T) {
 		var log bytes.Buffer
 		who := ""
 		code := http.StatusOK
-		n := nodeAccounts{node: &client.Client{Interface: api}, name: "one"}
+		n := nodeAccounts{node: &client.Client{Interface: client.Plain(api)}, name: "one"}
 		transport := &nodeAccountTransport{
 			account: newAccountTransport("kube-system", "keelson-dns",
 				roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -95,7 +95,7 @@ func TestSchedulerConfigIsReadAgain(t *testing.T) {
 	said := make(chan string, 100)
 	rejected := &configreload.Rejected{}
 	log := slog.New(toldLog{slog.DiscardHandler, said})
-	life, err := newReloadingScheduler(loop.Config{Client: &client.Client{Interface: clientset}, Log: log},
+	life, err := newReloadingScheduler(loop.Config{Client: &client.Client{Interface: client.Plain(clientset)}, Log: log},
 		SchedulerOptions{ConfigFile: path}, rejected)
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 				nil)
 		})
 		p := &publisher{
-			cfg:  Config{Client: &client.Client{Interface: api}, NodeName: "n", Log: slog.New(slog.DiscardHandler)},
+			cfg:  Config{Client: &client.Client{Interface: client.Plain(api)}, NodeName: "n", Log: slog.New(slog.DiscardHandler)},
 			addr: netip.MustParseAddrPort("10.42.0.1:53"),
 			name: sliceName(Service, "n"),
 			wake: signal.New(),
@@ -51,7 +51,7 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 func publishing(t *testing.T, api *fake.Clientset) *publisher {
 	t.Helper()
 	p := newPublishers(Config{
-		Client:    &client.Client{Interface: api},
+		Client:    &client.Client{Interface: client.Plain(api)},
 		NodeName:  "n",
 		ServiceIP: netip.MustParseAddr("10.96.0.10"),
 		Log:       slog.New(slog.DiscardHandler),

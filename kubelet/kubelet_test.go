@@ -58,7 +58,7 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 	}
 	h.cfg = kubelet.Config{
 		NodeName:     nodeName,
-		Client:       &client.Client{Interface: h.api},
+		Client:       &client.Client{Interface: client.Plain(h.api)},
 		Runtime:      cri.InProcess(h.rt),
 		RootDir:      h.root,
 		RegisterNode: true,

@@ -105,7 +105,7 @@ func (k *podSync) handlePod(ctx context.Context, o any) {
 // dropMirror deletes the mirror pod of a static pod that has no file.
 func (k *podSync) dropMirror(ctx context.Context, p *corev1.Pod) {
 	zero := int64(0)
-	err := k.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+	err := k.cfg.Client.PodWrites(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &zero,
 		Preconditions:      &metav1.Preconditions{UID: &p.UID},
 	})

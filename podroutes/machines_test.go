@@ -66,7 +66,7 @@ func newNode(
 	}
 	n.run(func(ctx context.Context, ready func()) error { return n.pods.Run(ctx, ready) })
 	n.cfg = Config{
-		Client:   &client.Client{Interface: cl},
+		Client:   &client.Client{Interface: client.Plain(cl)},
 		NodeName: machine.Name,
 		ID:       fmt.Sprintf("m%d", ids),
 		Network:  "test",

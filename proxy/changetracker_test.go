@@ -26,7 +26,7 @@ func TestFirstBatchIsWhole(t *testing.T) {
 		})
 	}
 	proxy, err := New(Config{
-		Client:   &client.Client{Interface: clienttest.New(objects...)},
+		Client:   &client.Client{Interface: client.Plain(clienttest.New(objects...))},
 		NodeName: "node",
 		Table:    "none",
 	})

@@ -72,7 +72,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = ns.Close() })
 	w.cfg = Config{
-		Client:   &client.Client{Interface: w.api},
+		Client:   &client.Client{Interface: client.Plain(w.api)},
 		NodeName: "node",
 		Table:    "keelson-test-svc",
 		NetNS:    int(ns),

@@ -174,7 +174,7 @@ func (s *Simulator) remove(ctx context.Context, node *corev1.Node) error {
 		if p.Spec.NodeName != node.Name {
 			continue
 		}
-		err := s.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		err := s.cfg.Client.PodWrites(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &zero,
 			Preconditions:      &metav1.Preconditions{UID: &p.UID},
 		})

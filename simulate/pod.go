@@ -226,7 +226,7 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) (wait ti
 	case remove:
 		uid := pod.UID
 		zero := int64(0)
-		err := s.cfg.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		err := s.cfg.Client.PodWrites(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &zero,
 			Preconditions:      &metav1.Preconditions{UID: &uid},
 		})

@@ -27,7 +27,7 @@ import (
 
 func run(t *testing.T, f *fake.Clientset, cfg Config) {
 	t.Helper()
-	cfg.Client = &client.Client{Interface: f}
+	cfg.Client = &client.Client{Interface: client.Plain(f)}
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

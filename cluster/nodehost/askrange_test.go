@@ -71,7 +71,7 @@ func TestSettledPodCIDRs(t *testing.T) {
 			got, err := RangeRequest{
 				Dir:      dir,
 				NodeName: "n",
-				Client:   &client.Client{Interface: cl},
+				Client:   &client.Client{Interface: client.Plain(cl)},
 			}.settled(t.Context(), []netip.Prefix{mine})
 			if err != nil || fmt.Sprint(got) != tc.want {
 				t.Errorf("ranges %v, %v, want %s", got, err, tc.want)

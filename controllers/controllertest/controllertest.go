@@ -52,7 +52,11 @@ func New(objs ...runtime.Object) *Cluster {
 			panic(err)
 		}
 	}
-	return &Cluster{Client: &client.Client{Interface: clientset}, Fake: clientset, Events: record.NewFakeRecorder(1000)}
+	return &Cluster{
+		Client: &client.Client{Interface: client.Plain(clientset)},
+		Fake:   clientset,
+		Events: record.NewFakeRecorder(1000),
+	}
 }
 
 // Start builds a controller and runs it until the test ends.

@@ -60,8 +60,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, snap snapshot, 
 }
 
 func (c *Controller) create(ctx context.Context, s snapshot, node string) (string, error) {
-	p, err := c.env.Client.CoreV1().Pods(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node),
-		metav1.CreateOptions{})
+	p, err := c.env.Client.PodWrites(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node))
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "", framework.ErrTerminating
@@ -86,7 +85,7 @@ func (c *Controller) remove(ctx context.Context, snap snapshot, v podDeletion) e
 			"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, node)
 	}
 	uid := pod.UID
-	err := c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+	err := c.env.Client.PodWrites(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	switch {

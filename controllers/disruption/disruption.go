@@ -24,7 +24,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	policyinformers "k8s.io/client-go/informers/policy/v1"
@@ -308,8 +307,7 @@ func (c *Controller) removeDisruptionTarget(ctx context.Context, it workItem) er
 	if err != nil {
 		return err
 	}
-	_, err = c.env.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, b,
-		metav1.PatchOptions{}, "status")
+	_, err = c.env.Client.PodWrites(pod.Namespace).PatchStatus(ctx, pod.Name, b)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
 )
@@ -55,8 +54,7 @@ func PatchPodStatus(ctx context.Context, env *Env, p *corev1.Pod, status map[str
 	if err != nil {
 		return err
 	}
-	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b,
-		metav1.PatchOptions{}, "status")
+	_, err = env.Client.PodWrites(p.Namespace).PatchStatus(ctx, p.Name, b)
 	if err == nil || Superseded(ctx, env, p, err) {
 		return nil
 	}
@@ -77,7 +75,7 @@ func Superseded(ctx context.Context, env *Env, p *corev1.Pod, err error) bool {
 // DeletePod deletes the pod with this UID; grace nil keeps the pod's grace period. A deleted pod is no error.
 func DeletePod(ctx context.Context, env *Env, p *corev1.Pod, grace *int64) error {
 	uid := p.UID
-	err := env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+	err := env.Client.PodWrites(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: grace,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})

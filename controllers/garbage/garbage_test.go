@@ -190,7 +190,7 @@ func (w *world) onPatch(action clienttesting.Action) (bool, runtime.Object, erro
 func (w *world) controller() *Controller {
 	return build(&framework.Env{
 		Name:   "generic-garbage-collector",
-		Client: &client.Client{Interface: w.api, Metadata: w.meta},
+		Client: &client.Client{Interface: client.Plain(w.api), Metadata: w.meta},
 		Events: w.events,
 		Log:    slog.New(slog.DiscardHandler),
 	}, nil)

@@ -64,7 +64,7 @@ func (c *Controller) create(ctx context.Context, job *batchv1.Job, steps plan) (
 		indexes = steps.indexes
 	)
 	template := podFor(job)
-	pods := c.env.Client.CoreV1().Pods(job.Namespace)
+	pods := c.env.Client.PodWrites(job.Namespace)
 	c.expect.Expect(job.UID, steps.create)
 	done, pace, err := framework.SlowStart(steps.create, c.state.get(job).batchSize, func() error {
 		one := *template // the shared parts are only read
@@ -75,7 +75,7 @@ func (c *Controller) create(ctx context.Context, job *batchv1.Job, steps plan) (
 			mu.Unlock()
 			setIndex(job, &one, n, steps.replaced[n])
 		}
-		made, err := pods.Create(ctx, &one, metav1.CreateOptions{})
+		made, err := pods.Create(ctx, &one)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -120,7 +120,7 @@ func (c *Controller) remove(
 		}
 		if err == nil {
 			uid := pod.UID
-			err = c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			err = c.env.Client.PodWrites(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 				Preconditions: &metav1.Preconditions{UID: &uid},
 			})
 		}

@@ -124,8 +124,8 @@ func (a *executor) create(ctx context.Context, x action) (bool, error) {
 		a.podEvent("create", name, err)
 		return false, err
 	}
-	_, err := a.env.Client.CoreV1().Pods(a.s.set.Namespace).Create(ctx,
-		newPod(a.s.set, a.templates[x.revision], x.revision, x.n), metav1.CreateOptions{})
+	_, err := a.env.Client.PodWrites(a.s.set.Namespace).Create(ctx,
+		newPod(a.s.set, a.templates[x.revision], x.revision, x.n))
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil // the namespace is terminating
@@ -145,7 +145,7 @@ func (a *executor) ownedByOther(name string) bool {
 
 func (a *executor) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
 	uid := p.UID
-	err := a.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+	err := a.env.Client.PodWrites(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid},
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

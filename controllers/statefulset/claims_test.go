@@ -185,7 +185,7 @@ func TestClaimsFree(t *testing.T) {
 			"data-web-0": known,
 		})
 		a := &executor{
-			Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: clienttest.New(tt.live...)}}},
+			Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: client.Plain(clienttest.New(tt.live...))}}},
 			s:          s,
 		}
 		err := a.claimsAvailable(t.Context(), 0)
@@ -218,7 +218,7 @@ func TestLeavingClaimIsWaitedFor(t *testing.T) {
 			set.Spec.VolumeClaimTemplates = set.Spec.VolumeClaimTemplates[:1:1]
 		}
 		s := snap(set, map[string]*corev1.PersistentVolumeClaim{"data-web-0": going})
-		env := &framework.Env{Client: &client.Client{Interface: c}, Events: record.NewFakeRecorder(10)}
+		env := &framework.Env{Client: &client.Client{Interface: client.Plain(c)}, Events: record.NewFakeRecorder(10)}
 		err := (&executor{Controller: &Controller{env: env}, s: s}).ensureClaims(t.Context(), 0)
 		if err == nil || errors.Is(err, framework.ErrStale) != (refused == nil) {
 			t.Errorf("%s: got %v, stale %v", name, err, errors.Is(err, framework.ErrStale))

@@ -42,7 +42,7 @@ func keeper(t *testing.T, api *fake.Clientset, rt *critest.Fake) *Keeper {
 	}
 	return New(self, Config{
 		Hostname: name,
-		Client:   &client.Client{Interface: api},
+		Client:   &client.Client{Interface: client.Plain(api)},
 		Runtime:  cri.InProcess(rt),
 		Events:   record.NewFakeRecorder(100),
 		Log:      slog.New(slog.DiscardHandler),

@@ -246,7 +246,7 @@ func (l *loop) deletePod(ctx context.Context, in Input, action Action) func() {
 	zero := int64(0)
 	uid := in.Pod.UID
 	begin := time.Now()
-	err := l.env.API.CoreV1().Pods(in.Pod.Namespace).Delete(ctx, in.Pod.Name, metav1.DeleteOptions{
+	err := l.env.API.PodWrites(in.Pod.Namespace).Delete(ctx, in.Pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &zero,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})

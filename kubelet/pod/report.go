@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	podkind "keelson/api/core/pod"
 	"keelson/event"
@@ -186,8 +185,7 @@ func onTheWay(in Input, plan Plan, soon time.Duration) bool {
 // writeStatus patches pods/status.
 func (l *loop) writeStatus(ctx context.Context, target *corev1.Pod, patch []byte, next *corev1.PodStatus) func() {
 	begin := time.Now()
-	got, err := l.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{}, "status")
+	got, err := l.env.API.PodWrites(target.Namespace).PatchStatus(ctx, target.Name, patch)
 	d := &event.Status{From: string(target.Status.Phase), To: string(next.Phase), Ready: status.Ready(next)}
 	if ctx.Err() == nil {
 		l.starter.mark(event.StepStatus, begin, err, d)
@@ -249,7 +247,7 @@ func (l *loop) keepMirror(ctx context.Context, v view) (done bool, at time.Time)
 }
 
 func (l *loop) replaceMirror(ctx context.Context, v view, key string) func() {
-	pods := l.env.API.CoreV1().Pods(v.pod.Namespace)
+	pods := l.env.API.PodWrites(v.pod.Namespace)
 	var made *corev1.Pod
 	var err error
 	if v.mirror != nil {
@@ -263,7 +261,7 @@ func (l *loop) replaceMirror(ctx context.Context, v view, key string) func() {
 		}
 	}
 	if err == nil && !v.gone {
-		made, err = pods.Create(ctx, mirrorOf(v.pod), metav1.CreateOptions{})
+		made, err = pods.Create(ctx, mirrorOf(v.pod))
 	}
 	return func() {
 		if err != nil {

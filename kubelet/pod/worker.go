@@ -9,11 +9,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
+	"keelson/client"
 	"keelson/event"
 	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
@@ -36,7 +36,7 @@ type Env struct {
 	Site
 
 	Component   string // for marks: "kubelet node-1"
-	API         kubernetes.Interface
+	API         client.Interface
 	Runtime     runtimeapi.RuntimeServiceClient
 	RuntimeName string
 	Admission   Admission

@@ -19,12 +19,12 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/structured"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"keelson/client"
 	"keelson/lib/celenv"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -61,7 +61,7 @@ const maxCompiled = 64
 // Config has the dependencies and limits of a plugin.
 type Config struct {
 	Tracker *Tracker
-	Client  kubernetes.Interface
+	Client  client.Interface
 	// Later runs a job off the scheduling loop.
 	Later func(context.Context, func(context.Context))
 	// Waiting is called when PreBind waits for binding conditions of a pod's devices. May be nil.

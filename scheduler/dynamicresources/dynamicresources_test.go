@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/scheduler/core"
 	"keelson/scheduler/explain"
@@ -46,7 +47,7 @@ func newWorld(t testing.TB, objs ...any) *world {
 	w.known.Watch(w.caches, func(string) bool { return true })
 	w.plugin = New(Config{
 		Tracker: w.known,
-		Client:  w.client,
+		Client:  client.Plain(w.client),
 		Explain: time.Minute,
 		Later:   func(ctx context.Context, job func(context.Context)) { job(ctx) },
 	})

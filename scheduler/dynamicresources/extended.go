@@ -290,8 +290,7 @@ func (p *Plugin) createExtendedClaim(ctx context.Context, of *extendedPlan, pod 
 	if err != nil {
 		return err
 	}
-	if _, err := p.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := p.Client.PodWrites(pod.Namespace).PatchStatus(ctx, pod.Name, patch); err != nil {
 		return fmt.Errorf("name claim %s in the pod's status: %w", made.Name, err)
 	}
 	if err := p.Tracker.waitForAllocation(ctx, made.UID); err != nil {

@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+
+	"keelson/client"
 )
 
 // Point is an extension point, by its name in a KubeSchedulerConfiguration.
@@ -34,7 +35,7 @@ type Handle struct {
 	// Profile is the scheduler name that the plugin is made for.
 	Profile string
 	// Client may be used only off the scheduling loop: in PreBind, Bind, PostBind, or on the plugin's own goroutines.
-	Client  kubernetes.Interface
+	Client  client.Interface
 	Dynamic dynamic.Interface // nil in some tests
 	// Informers is the shared factory. The scheduler starts the informers that a plugin requests, and schedules nothing
 	// before they have synced.

@@ -37,7 +37,7 @@ func TestKindThatTheServerHasNot(t *testing.T) {
 		})
 		var said strings.Builder
 		cfg := loop.Config{
-			Client:      &client.Client{Interface: c},
+			Client:      &client.Client{Interface: client.Plain(c)},
 			Log:         slog.New(slog.NewTextHandler(&said, nil)),
 			Parallelism: 1,
 		}

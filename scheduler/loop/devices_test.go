@@ -12,7 +12,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/config"
@@ -24,7 +23,7 @@ import (
 func withDevices(t *testing.T) *cluster {
 	t.Helper()
 	node := "a"
-	return startWith(t, func(c *loop.Config) { schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset)) }, schedtest.Node(node),
+	return startWith(t, func(c *loop.Config) { schedtest.ServeDevices(c.Client) }, schedtest.Node(node),
 		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}},
 		&resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"},
@@ -158,7 +157,7 @@ func TestHardSearch(t *testing.T) {
 		objs = append(objs, resourceSlice)
 	}
 	cluster := startWith(t, func(c *loop.Config) {
-		schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset))
+		schedtest.ServeDevices(c.Client)
 		c.Configuration = config.Default()
 		c.Configuration.Profiles[0].Args["DynamicResources"] = &configv1.DynamicResourcesArgs{
 			FilterTimeout:  &metav1.Duration{Duration: time.Hour},
@@ -203,7 +202,7 @@ func TestGangSharesADevice(t *testing.T) {
 		})
 	cluster := startWith(t, func(c *loop.Config) {
 		groups(c)
-		schedtest.ServeDevices(c.Client.Interface.(*fake.Clientset))
+		schedtest.ServeDevices(c.Client)
 	}, objects...)
 	for i := range 3 {
 		cluster.eventually(fmt.Sprint("g-", i), bound)

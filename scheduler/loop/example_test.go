@@ -156,7 +156,7 @@ func Example() {
 		return
 	}
 	s, err := loop.New(loop.Config{
-		Client:        &client.Client{Interface: server},
+		Client:        &client.Client{Interface: client.Plain(server)},
 		Configuration: how,
 		Plugins:       framework.Registry{"Racks": NewRacks},
 	})

@@ -16,7 +16,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/api/decisions"
 	"keelson/api/gates"
@@ -29,7 +28,7 @@ import (
 // groups has the scheduler, and the fake server, know pod groups.
 func groups(c *loop.Config) {
 	c.Gates = gates.All()
-	schedtest.ServeGroups(c.Client.Interface.(*fake.Clientset))
+	schedtest.ServeGroups(c.Client)
 }
 
 // countBound counts the pods that have nodes, of those whose names begin so.

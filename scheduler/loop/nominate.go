@@ -9,8 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -101,8 +99,7 @@ func (s *Scheduler) writeExpectedNode(ctx context.Context, c *bindingCycle) {
 	if err != nil {
 		return // no value here can fail to encode
 	}
-	now, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{}, "status")
+	now, err := s.client.PodWrites(pod.Namespace).PatchStatus(ctx, pod.Name, patch)
 	if err != nil {
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			s.log.Warn("cannot write the expected node of a pod", "pod", pod.Namespace+"/"+pod.Name, "node", c.Node,

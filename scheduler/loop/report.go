@@ -14,12 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 
 	podkind "keelson/api/core/pod"
+	"keelson/client"
 	"keelson/scheduler/core"
 )
 
@@ -41,7 +40,7 @@ const (
 
 // reporter says what became of pods: in events, and in the status of those that have no node.
 type reporter struct {
-	client    kubernetes.Interface
+	client    client.Interface
 	log       *slog.Logger
 	recorders map[string]events.EventRecorder // by scheduler name, once it is started
 }
@@ -170,8 +169,7 @@ func (r *reporter) noNode(pod *corev1.Pod, reason, message, nominated string) fu
 }
 
 func (r *reporter) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) error {
-	_, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
-		metav1.PatchOptions{}, "status")
+	_, err := r.client.PodWrites(pod.Namespace).PatchStatus(ctx, pod.Name, patch)
 	return err
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"keelson/api/gates"
 	"keelson/client"
@@ -55,7 +54,7 @@ type Config struct {
 type Scheduler struct {
 	cfg             Config
 	metrics         *metrics
-	client          kubernetes.Interface
+	client          client.Interface
 	profiles        map[string]*profile
 	core            *core.Core
 	source          *source.Source

@@ -63,7 +63,7 @@ func startWith(t *testing.T, configure func(*loop.Config), objs ...runtime.Objec
 		return true, binding, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, binding.Namespace)
 	})
 	cfg := loop.Config{
-		Client:      &client.Client{Interface: c.Clientset},
+		Client:      &client.Client{Interface: client.Plain(c.Clientset)},
 		Marks:       event.NewRecorder(c.listen),
 		Parallelism: 1,
 	}

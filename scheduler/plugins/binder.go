@@ -12,15 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"keelson/client"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
 // DefaultBinder binds a pod to its node by the pods/binding subresource.
-type DefaultBinder struct{ Client kubernetes.Interface }
+type DefaultBinder struct{ Client client.Interface }
 
 // Plugin returns the descriptor.
 func (b *DefaultBinder) Plugin() *framework.Plugin {
@@ -48,7 +48,7 @@ func (b *DefaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *
 		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}
 	err := retry.OnError(bindTries, func(err error) bool { return ctx.Err() == nil && passes(err) }, func() error {
-		return b.Client.CoreV1().Pods(p.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
+		return b.Client.PodWrites(p.Namespace).Bind(ctx, binding)
 	})
 	if err != nil {
 		return fmt.Errorf("bind pod %s to node %s: %w", pod.Key, node, err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/schedtest"
@@ -36,15 +37,15 @@ func TestBindAgain(t *testing.T) {
 			{"down", syscall.ECONNREFUSED, 100, 4, false},
 			{"refused", apierrors.NewConflict(corev1.Resource("pods"), "p", nil), 100, 1, false},
 		} {
-			client := clienttest.New()
+			clientset := clienttest.New()
 			tries := 0
-			client.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			clientset.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if tries++; tries <= tt.failures {
 					return true, nil, tt.err
 				}
 				return true, &corev1.Binding{}, nil
 			})
-			binder := &plugins.DefaultBinder{Client: client}
+			binder := &plugins.DefaultBinder{Client: client.Plain(clientset)}
 			err := binder.Bind(t.Context(), nil, state.NewPodInfo(schedtest.Pod("p")), "n1")
 			if tries != tt.tries || (err == nil) != tt.bound {
 				t.Errorf("%s: got %d tries, %v; want %d, bound %v", tt.name, tries, err, tt.tries, tt.bound)

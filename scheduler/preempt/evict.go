@@ -51,7 +51,7 @@ func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node 
 		p.cfg.RecordPreempted(victim, preemptor, node, false)
 		return true, nil
 	}
-	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
+	pods := p.cfg.Client.PodWrites(victim.Namespace)
 	if !isPreempted(victim) {
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": victim.UID},
@@ -67,8 +67,7 @@ func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node 
 		if err != nil {
 			return false, fmt.Errorf("encode condition: %w", err)
 		}
-		if _, err := pods.Patch(ctx, victim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
-			"status"); err != nil {
+		if _, err := pods.PatchStatus(ctx, victim.Name, patch); err != nil {
 			return isGone(err), ignoreGone(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/preempt"
@@ -63,7 +64,7 @@ func grouped(
 	}
 	var told []string
 	return harness, preempt.New(preempt.Config{
-		Client:                      clienttest.New(pods...),
+		Client:                      client.Plain(clienttest.New(pods...)),
 		MinCandidateNodesPercentage: 100,
 		MinCandidateNodesAbsolute:   100,
 		Log:                         slog.New(slog.DiscardHandler),

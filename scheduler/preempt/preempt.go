@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
+	"keelson/client"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -27,7 +27,7 @@ const Name = "DefaultPreemption"
 
 // Config is what preemption needs from the scheduler.
 type Config struct {
-	Client kubernetes.Interface
+	Client client.Interface
 	// Later runs a job soon, off the scheduling loop.
 	Later func(ctx context.Context, job func(context.Context))
 	// Budgets lists all disruption budgets; nil: there are none.

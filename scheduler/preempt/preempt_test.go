@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"keelson/client"
 	"keelson/client/clienttest"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/schedtest"
@@ -191,7 +192,7 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	var jobs []func(context.Context)
 	var said []string
 	plugin := preempt.New(preempt.Config{
-		Client:          cs,
+		Client:          client.Plain(cs),
 		Log:             slog.New(slog.DiscardHandler),
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
 		RecordPreempted: func(v, _ *corev1.Pod, node string, _ bool) { said = append(said, v.Name+" on "+node) },
@@ -252,9 +253,9 @@ func newFullCluster(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plug
 			h.Add(low(fmt.Sprintf("%s-%d", name, j), name, 0, "900m", since(int64(i%7))))
 		}
 	}
-	client := clienttest.New()
+	clientset := clienttest.New()
 	return h, preempt.New(preempt.Config{
-		Client:                      client,
+		Client:                      client.Plain(clientset),
 		MinCandidateNodesPercentage: 10,
 		MinCandidateNodesAbsolute:   100,
 		Log:                         slog.New(slog.DiscardHandler),
@@ -323,7 +324,7 @@ func TestCachedBudgets(t *testing.T) {
 		low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
 	var budgets []*policyv1.PodDisruptionBudget
 	plugin := preempt.New(preempt.Config{
-		Client:                      clienttest.New(),
+		Client:                      client.Plain(clienttest.New()),
 		MinCandidateNodesPercentage: 10,
 		MinCandidateNodesAbsolute:   100,
 		Log:                         slog.New(slog.DiscardHandler),
@@ -368,7 +369,7 @@ func TestEvictions(t *testing.T) {
 	ended := 0
 	evictions := preempt.NewEvictions()
 	plugin := preempt.New(preempt.Config{
-		Client:          cs,
+		Client:          client.Plain(cs),
 		Log:             slog.New(slog.DiscardHandler),
 		Evictions:       evictions,
 		Later:           func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },

@@ -7,15 +7,22 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes"
 )
 
 // ServeDevices has a fake server know resource claims.
-func ServeDevices(server *fake.Clientset) {
-	server.Resources = append(server.Resources, &metav1.APIResourceList{
+func ServeDevices(server kubernetes.Interface) {
+	known := discoveryOf(server)
+	known.Resources = append(known.Resources, &metav1.APIResourceList{
 		GroupVersion: resourcev1.SchemeGroupVersion.String(),
 		APIResources: []metav1.APIResource{{Name: "resourceclaims"}},
 	})
+}
+
+// discoveryOf is what a fake server says that it serves.
+func discoveryOf(server kubernetes.Interface) *fakediscovery.FakeDiscovery {
+	return server.Discovery().(*fakediscovery.FakeDiscovery)
 }
 
 // GPU returns a claim of one device of the class gpu.

@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes"
 )
 
 // ServeGroups has a fake server know pod groups.
-func ServeGroups(server *fake.Clientset) {
-	server.Resources = []*metav1.APIResourceList{{
+func ServeGroups(server kubernetes.Interface) {
+	discoveryOf(server).Resources = []*metav1.APIResourceList{{
 		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(),
 		APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
 	}, {

@@ -80,7 +80,7 @@ func TestWhatIfDrainNotesBudgets(t *testing.T) {
 			},
 		}
 		answer, err := whatif.Ask(t.Context(),
-			whatif.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tt.question)
+			whatif.Config{Client: &client.Client{Interface: client.Plain(c)}, Parallelism: 1}, &tt.question)
 		if err != nil {
 			t.Fatal(err)
 		}

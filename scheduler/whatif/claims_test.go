@@ -41,7 +41,7 @@ func askedOf(t *testing.T, objs []runtime.Object, manifest string, drain ...stri
 	}
 	answer, err := whatif.Ask(t.Context(), whatif.Config{
 		Client: &client.Client{
-			Interface: c,
+			Interface: client.Plain(c),
 		},
 		Parallelism: 1,
 	}, &whatif.Question{Manifest: wanted, Drain: drain})

@@ -31,7 +31,7 @@ func whatIf(t *testing.T, question whatif.Question, manifest string, configure f
 	t.Helper()
 	clientset := clienttest.New(objs...)
 	schedtest.ServeGroups(clientset)
-	cfg := whatif.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}
+	cfg := whatif.Config{Client: &client.Client{Interface: client.Plain(clientset)}, Parallelism: 1}
 	if configure != nil {
 		configure(&cfg)
 	}

@@ -29,7 +29,7 @@ func asked(t *testing.T, c *fake.Clientset, manifest string, configure func(*wha
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := whatif.Config{Client: &client.Client{Interface: c}, Parallelism: 1}
+	cfg := whatif.Config{Client: &client.Client{Interface: client.Plain(c)}, Parallelism: 1}
 	configure(&cfg)
 	answer, err := whatif.Ask(t.Context(), cfg, &whatif.Question{Manifest: wanted})
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"keelson/api/decisions"
 	"keelson/api/gates"
+	"keelson/client"
 	"keelson/scheduler/core"
 	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
@@ -135,7 +135,7 @@ func (t *simulation) noteGroups() {
 type simulation struct {
 	core      *core.Core
 	source    *source.Source
-	client    kubernetes.Interface
+	client    client.Interface
 	extenders *extender.Set
 	gates     gates.On
 

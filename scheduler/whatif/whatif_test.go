@@ -92,7 +92,7 @@ func TestWhatIf(t *testing.T) {
 				t.Fatal(err)
 			}
 			answer, err := whatif.Ask(t.Context(),
-				whatif.Config{Client: &client.Client{Interface: clientset}, Parallelism: 1}, &tc.question)
+				whatif.Config{Client: &client.Client{Interface: client.Plain(clientset)}, Parallelism: 1}, &tc.question)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -136,7 +136,7 @@ func TestWhatIfNotesGroups(t *testing.T) {
 	ask := func(objs ...runtime.Object) []string {
 		answer, err := whatif.Ask(t.Context(), whatif.Config{
 			Client: &client.Client{
-				Interface: clienttest.New(objs...),
+				Interface: client.Plain(clienttest.New(objs...)),
 			},
 			Parallelism: 1,
 		}, &whatif.Question{})
@@ -183,7 +183,7 @@ func TestWhatIfRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = whatif.Ask(t.Context(),
-			whatif.Config{Client: &client.Client{Interface: clienttest.New(schedtest.Node("a"))}}, &q)
+			whatif.Config{Client: &client.Client{Interface: client.Plain(clienttest.New(schedtest.Node("a")))}}, &q)
 		return err
 	}
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]%s}"

@@ -53,7 +53,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 		return nil, errNoLabels
 	}
 	template := podFor(set, metav1.NewControllerRef(set, c.gvk))
-	pods := c.env.Client.CoreV1().Pods(set.Namespace)
+	pods := c.env.Client.PodWrites(set.Namespace)
 	var (
 		mu    sync.Mutex
 		names []string
@@ -61,7 +61,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 	c.expect.Expect(set.UID, n)
 	done, pace, err := framework.SlowStart(n, c.firstBatch(key), func() error {
 		one := *template // encoding sets TypeMeta temporarily; the rest is only read
-		pod, err := pods.Create(ctx, &one, metav1.CreateOptions{})
+		pod, err := pods.Create(ctx, &one)
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return framework.ErrTerminating
@@ -109,7 +109,7 @@ func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims
 	c.expect.Expect(set.UID, 0, uids...)
 	err := framework.Parallel(victims, maxParallelDeletes, func(pod *corev1.Pod) error {
 		uid := pod.UID
-		err := c.env.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		err := c.env.Client.PodWrites(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &uid},
 		})
 		switch {
