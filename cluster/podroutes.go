@@ -5,6 +5,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"net/netip"
 	"os"
 	"slices"
@@ -34,7 +35,12 @@ func (s *site) networkIdentity() string {
 
 // tunnelAnnotations are the annotations of the node about its end of the tunnel. An empty value removes one.
 func (s *site) tunnelAnnotations() (map[string]string, error) {
-	out := map[string]string{podroutes.AnnotationVTEP: "", wireguard.AnnotationKey: "", wireguard.AnnotationPort: ""}
+	out := map[string]string{
+		podroutes.AnnotationVTEP:  "",
+		wireguard.AnnotationKey:   "",
+		wireguard.AnnotationPort:  "",
+		wireguard.AnnotationStart: "",
+	}
 	mode := s.cfg.PodRoutes.Mode
 	switch {
 	case s.cfg.RuntimeEndpoint != "" || s.cfg.CNI.Enabled() || mode == mesh.None:
@@ -44,6 +50,7 @@ func (s *site) tunnelAnnotations() (map[string]string, error) {
 			return nil, err
 		}
 		out[wireguard.AnnotationKey] = key.PublicKey().String()
+		out[wireguard.AnnotationStart] = rand.Text()
 		out[wireguard.AnnotationPort] = strconv.Itoa(cmp.Or(s.cfg.PodRoutes.Port, mode.DefaultPort()))
 	default:
 		out[podroutes.AnnotationVTEP] = mesh.VTEP(s.networkIdentity(), s.cfg.NodeName).String()

@@ -40,6 +40,8 @@ type node struct {
 	pods *network.Network
 	stop func()
 	made int
+	// starts is how often it was registered: a node is at each start.
+	starts int
 }
 
 var ids int
@@ -134,11 +136,13 @@ func (n *node) startAgent() { n.stop = n.run(New(n.cfg).Run) }
 
 func (n *node) register(addr string, ranges []string) {
 	n.t.Helper()
+	n.starts++
 	says := map[string]string{AnnotationVTEP: mesh.VTEP("test", n.Name).String()}
 	if n.cfg.Mode == mesh.WireGuard {
 		says = map[string]string{
-			wireguard.AnnotationKey:  n.cfg.Encryption.Private.PublicKey().String(),
-			wireguard.AnnotationPort: strconv.Itoa(mesh.WireGuard.DefaultPort()),
+			wireguard.AnnotationKey:   n.cfg.Encryption.Private.PublicKey().String(),
+			wireguard.AnnotationPort:  strconv.Itoa(mesh.WireGuard.DefaultPort()),
+			wireguard.AnnotationStart: strconv.Itoa(n.starts),
 		}
 	}
 	obj := &corev1.Node{

@@ -234,11 +234,12 @@ func (a *Agent) machine(node *corev1.Node) mesh.Machine {
 	if key, port, ok := wireguard.End(node); ok {
 		m.Key = key
 		m.Port = port
+		m.Start = wireguard.Start(node)
 	}
 	return m
 }
 
 func same(a, b mesh.Machine) bool {
 	return a.Since.Equal(b.Since) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) &&
-		slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port
+		slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port && a.Start == b.Start
 }

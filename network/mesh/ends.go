@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -26,14 +28,15 @@ func (e kernelEnd) configure(c wgtypes.Config) error {
 	return e.do(func(w *wgctrl.Client) error { return w.ConfigureDevice(e.name, c) })
 }
 
-func (e kernelEnd) peers() (out []Key, err error) {
+func (e kernelEnd) peers() (map[Key]*net.UDPAddr, error) {
+	out := map[Key]*net.UDPAddr{}
 	return out, e.do(func(w *wgctrl.Client) error {
 		d, err := w.Device(e.name)
 		if err != nil {
 			return err
 		}
 		for i := range d.Peers {
-			out = append(out, d.Peers[i].PublicKey)
+			out[d.Peers[i].PublicKey] = d.Peers[i].Endpoint
 		}
 		return nil
 	})
@@ -136,7 +139,36 @@ func (e *userEnd) configure(c wgtypes.Config) error {
 	return e.dev.IpcSet(uapi(c))
 }
 
-func (*userEnd) peers() ([]Key, error) { return nil, nil } // only this process sets them
+func (e *userEnd) peers() (map[Key]*net.UDPAddr, error) {
+	state, err := e.dev.IpcGet()
+	if err != nil {
+		return nil, fmt.Errorf("read the peers of WireGuard: %w", err)
+	}
+	return peersOf(state), nil
+}
+
+// peersOf reads the peers from a state in the configuration protocol.
+func peersOf(state string) map[Key]*net.UDPAddr {
+	out := map[Key]*net.UDPAddr{}
+	var peer Key
+	for line := range strings.Lines(state) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		switch name {
+		case "public_key":
+			b, err := hex.DecodeString(value)
+			if err != nil || len(b) != wgtypes.KeyLen {
+				return out // cannot happen
+			}
+			peer = Key(b)
+			out[peer] = nil
+		case "endpoint":
+			if at, err := netip.ParseAddrPort(value); err == nil {
+				out[peer] = net.UDPAddrFromAddrPort(at)
+			}
+		}
+	}
+	return out
+}
 
 func (e *userEnd) serves(index, mtu int) bool {
 	select {

@@ -54,6 +54,8 @@ type Machine struct {
 	// Key is its WireGuard public key, Port its UDP port; zero: none.
 	Key  Key
 	Port uint16
+	// Start names the start of its WireGuard: sessions from before are lost.
+	Start string
 }
 
 // Families returns the pod ranges whose IP family is also one of ranges.
@@ -89,6 +91,8 @@ type Peer struct {
 	Key  Key
 	At   netip.Addr
 	Port uint16
+	// Start is its Machine's.
+	Start string
 	// Inner are its gateway addresses, which are its addresses in the tunnel. Pods are its pod ranges.
 	Inner []netip.Addr
 	Pods  []netip.Prefix
@@ -264,7 +268,12 @@ func (p *Plan) add(mode Mode, self, machine Machine, links []Link, at netip.Addr
 	}
 	peer := Peer{VTEP: machine.VTEP, At: machine.Addrs[i]}
 	if mode == WireGuard {
-		peer = Peer{Key: machine.Key, Port: machine.Port, At: machine.Addrs[i]}
+		peer = Peer{
+			Key:   machine.Key,
+			Port:  machine.Port,
+			At:    machine.Addrs[i],
+			Start: machine.Start,
+		}
 	}
 	for _, dst := range machine.Pods {
 		src, ok := gatewayFor(self, dst)

@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -247,11 +248,16 @@ func TestChangesOfPeers(t *testing.T) {
 	a := peer(1, "10.1.0.1", "10.42.1.0/24")
 	b := peer(2, "fd01::2", "10.42.2.0/24")
 	moved := peer(2, "10.1.0.3", "10.42.2.0/24")
+	again := b
+	again.Start = "2"
+	movedAgain := moved
+	movedAgain.Start = "2"
+	roamed := &net.UDPAddr{IP: net.IPv4(10, 1, 0, 9).To4(), Port: 7777}
 	said := func(n int) string { return strings.Repeat("0", n) }
 	for _, tc := range []struct {
 		name  string
 		told  map[Key]Peer
-		known []Key
+		known map[Key]*net.UDPAddr
 		want  []Peer
 
 		keepAlive time.Duration
@@ -264,15 +270,33 @@ func TestChangesOfPeers(t *testing.T) {
 			"public_key=02" + said(62) +
 				"\npersistent_keepalive_interval=25\nreplace_allowed_ips=true\nendpoint=[fd01::2]:51820\nallowed_ip=10.42.2.0/24\n",
 		},
-		{"left from an earlier run", nil, []Key{{9}}, nil, 0, "public_key=09" + said(62) + "\nremove=true\n"},
-		{"nothing new", map[Key]Peer{a.Key: a, b.Key: b}, []Key{a.Key, b.Key}, []Peer{b, a}, time.Second, ""},
+		{"left from an earlier run", nil, map[Key]*net.UDPAddr{{9}: nil}, nil, 0, "public_key=09" + said(62) + "\nremove=true\n"},
+		{"nothing new", map[Key]Peer{a.Key: a, b.Key: b}, map[Key]*net.UDPAddr{a.Key: nil, b.Key: nil}, []Peer{b, a}, time.Second, ""},
 		{
 			"one moved, one gone",
 			map[Key]Peer{a.Key: a, b.Key: b},
-			[]Key{a.Key, b.Key},
+			map[Key]*net.UDPAddr{a.Key: nil, b.Key: nil},
 			[]Peer{moved},
 			0,
 			"public_key=01" + said(62) + "\nremove=true\npublic_key=02" + said(62) +
+				"\npersistent_keepalive_interval=0\nreplace_allowed_ips=true\nendpoint=10.1.0.3:51820\nallowed_ip=10.42.2.0/24\n",
+		},
+		{
+			"started again, behind NAT",
+			map[Key]Peer{b.Key: b},
+			map[Key]*net.UDPAddr{b.Key: roamed},
+			[]Peer{again},
+			0,
+			"public_key=02" + said(62) + "\nremove=true\npublic_key=02" + said(62) +
+				"\npersistent_keepalive_interval=0\nreplace_allowed_ips=true\nendpoint=10.1.0.9:7777\nallowed_ip=10.42.2.0/24\n",
+		},
+		{
+			"started again elsewhere",
+			map[Key]Peer{b.Key: b},
+			map[Key]*net.UDPAddr{b.Key: roamed},
+			[]Peer{movedAgain},
+			0,
+			"public_key=02" + said(62) + "\nremove=true\npublic_key=02" + said(62) +
 				"\npersistent_keepalive_interval=0\nreplace_allowed_ips=true\nendpoint=10.1.0.3:51820\nallowed_ip=10.42.2.0/24\n",
 		},
 	} {

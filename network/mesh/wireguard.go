@@ -3,9 +3,11 @@
 package mesh
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -43,8 +45,8 @@ type wireGuard struct {
 type end interface {
 	// configure applies the set fields of a configuration.
 	configure(wgtypes.Config) error
-	// peers returns its peers.
-	peers() ([]Key, error)
+	// peers returns its peers, with the addresses from which they were last received.
+	peers() (map[Key]*net.UDPAddr, error)
 	// serves reports whether it works on the link with that index and MTU.
 	serves(index, mtu int) bool
 	// close releases what belongs to this process.
@@ -177,19 +179,17 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 }
 
 // setPeers configures the peers of the plan. It returns a configuration that makes handshakes with new peers, for use
-// once the link is up: a peer that has an old session with this machine would otherwise use that for up to 15 s.
+// once the link is up: a peer that has an old session with this machine would otherwise use that for up to 15 s, and
+// one behind NAT is reached by nobody until it makes a handshake itself.
 func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	var config wgtypes.Config
-	var known []Key
+	known, err := k.wg.end.peers()
+	if err != nil {
+		return nil, err
+	}
 	if k.wg.told == nil {
-		if known, err = k.wg.end.peers(); err != nil {
-			return nil, err
-		}
 		config.PrivateKey = &k.wg.Private
 		config.ListenPort = &k.port
-	}
-	for key := range k.wg.told {
-		known = append(known, key)
 	}
 	config.Peers = changes(k.wg.told, known, want, k.wg.KeepAlive)
 	if config.PrivateKey == nil && len(config.Peers) == 0 {
@@ -199,7 +199,8 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 		return nil, err
 	}
 	for _, p := range want {
-		if _, old := k.wg.told[p.Key]; !old && !slices.Contains(known, p.Key) {
+		had, old := k.wg.told[p.Key]
+		if _, there := known[p.Key]; !old && !there || old && had.Start != p.Start {
 			greet = append(greet,
 				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Second)},
 				wgtypes.PeerConfig{
@@ -217,22 +218,33 @@ func (k *Kernel) setPeers(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 }
 
 // changes returns the configuration changes from the configured peers (told) to the planned ones (want). known are the
-// keys that the end has. Unchanged peers are not configured again, because their endpoint may have roamed.
-func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duration) []wgtypes.PeerConfig {
+// peers that the end has, and where they are. Unchanged peers are not configured again, because their endpoint may have
+// roamed. A peer that has started again loses its session, which it does not have any more, and stays where it is.
+func changes(
+	told map[Key]Peer, known map[Key]*net.UDPAddr, want []Peer, keepAlive time.Duration,
+) []wgtypes.PeerConfig {
 	var out []wgtypes.PeerConfig
-	for _, key := range known {
+	for _, key := range slices.SortedFunc(maps.Keys(known), func(a, b Key) int { return bytes.Compare(a[:], b[:]) }) {
 		if !slices.ContainsFunc(want, func(p Peer) bool { return p.Key == key }) {
 			out = append(out, wgtypes.PeerConfig{PublicKey: key, Remove: true})
 		}
 	}
 	for _, p := range want {
-		if was, ok := told[p.Key]; ok && reflect.DeepEqual(was, p) {
+		was, ok := told[p.Key]
+		if ok && reflect.DeepEqual(was, p) {
 			continue
+		}
+		at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port))
+		if ok && was.Start != p.Start {
+			out = append(out, wgtypes.PeerConfig{PublicKey: p.Key, Remove: true})
+			if was.At == p.At && was.Port == p.Port && known[p.Key] != nil {
+				at = known[p.Key]
+			}
 		}
 		c := wgtypes.PeerConfig{
 			PublicKey:                   p.Key,
 			ReplaceAllowedIPs:           true,
-			Endpoint:                    net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port)),
+			Endpoint:                    at,
 			PersistentKeepaliveInterval: &keepAlive,
 		}
 		for _, r := range p.Pods {

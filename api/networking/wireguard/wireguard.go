@@ -18,7 +18,12 @@ const (
 	AnnotationKey = "keelson.dev/wireguard-public-key"
 	// AnnotationPort is the UDP port at which that end listens.
 	AnnotationPort = "keelson.dev/wireguard-port"
+	// AnnotationStart names the start of the process that has that end: its sessions end with it.
+	AnnotationStart = "keelson.dev/wireguard-start"
 )
+
+// longestStart is how much of AnnotationStart counts, which another node writes.
+const longestStart = 64
 
 // KeyLen is the length of a key in bytes.
 const KeyLen = 32
@@ -35,6 +40,12 @@ func End(n *corev1.Node) (key [KeyLen]byte, port uint16, ok bool) {
 	}
 	copy(key[:], b)
 	return key, uint16(p), key != [KeyLen]byte{}
+}
+
+// Start names the start of a node's end.
+func Start(n *corev1.Node) string {
+	start := n.Annotations[AnnotationStart]
+	return start[:min(len(start), longestStart)]
 }
 
 // Between reports whether two nodes' pods talk by WireGuard, or why they do not talk at all.
