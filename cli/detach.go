@@ -72,7 +72,15 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 		}
 		return errors.New(failure)
 	}
-	return fmt.Errorf("the cluster ended before it was ready (%w): see %s", err, dir.Log())
+	return endedEarly(err, dir.Log())
+}
+
+// endedEarly is the error for a background process that ended with err, before it was ready, and gave no reason.
+func endedEarly(err error, log string) error {
+	if err == nil {
+		return errors.New("the cluster was stopped before it was ready, as `keelson down` does")
+	}
+	return fmt.Errorf("the cluster ended before it was ready (%w): see %s", err, log)
 }
 
 // failurePrefix starts the line in which the background process reports why it failed.
