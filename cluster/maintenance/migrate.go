@@ -119,7 +119,8 @@ func onlyCopies(ctx context.Context, from, to store.Store) error {
 		got, _, err := from.Get(ctx, kv.Key, 0)
 		switch {
 		case errors.Is(err, store.ErrNotFound) || err == nil && !bytes.Equal(got.Value, kv.Value):
-			return fmt.Errorf("etcd holds objects of another cluster, %s among them", kv.Key)
+			return fmt.Errorf("etcd holds objects of another cluster, or of an earlier copy, %s among them: empty it "+
+				"by `etcdctl del --prefix %s`", kv.Key, objects.Root)
 		case err != nil:
 			return err
 		}
